@@ -1,0 +1,60 @@
+// The one exception type of the library. Every failure says what was wrong (code, field, value, rule), where in the
+// pipeline it happened (stage), and carries what the layer below had to say (native code, log, generated source).
+// Errors are values: copyable, immutable, safe to pass between threads.
+#pragma once
+
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+namespace jit {
+
+/// What kind of failure this is. `to_string` gives the enumerator's name.
+enum class ErrorCode {
+  invalid_spec,        ///< the AttentionSpec contradicts itself or asks for something unsupported
+  invalid_argument,    ///< a launch argument (tensor, stride, pointer, named tensor) or a function argument is wrong
+  unsupported_device,  ///< this GPU cannot run what was asked
+  no_valid_config,     ///< no KernelConfig fits the spec on this GPU
+  compile_failed,      ///< NVRTC or its assembler rejected the program; `log()` is whole
+  nvrtc_unavailable,   ///< libnvrtc (or its builtins) was not found, or is too old
+  driver_unavailable,  ///< no CUDA driver or no GPU on this machine
+  load_failed,         ///< the driver refused the cubin
+  launch_failed,       ///< the driver refused the launch
+  driver_error,        ///< any other driver call failed
+  offline,             ///< a kernel is missing from the cache and compiling is forbidden
+  not_prepared,        ///< the call would have to compile or tune during stream capture: prepare first
+  io_error,            ///< a file that the caller named could not be read or written
+};
+std::string_view to_string(ErrorCode code);
+
+/// The parts of an Error; unset parts stay empty.
+struct ErrorDetails {
+  ErrorCode code{};
+  std::string stage;    ///< step of the pipeline: "validate", "emit", "compile", "load", "launch", "tune", …
+  std::string message;  ///< one sentence: field, value, rule and what would work
+  std::string field;    ///< the offending field or argument, e.g. "spec.head_dim" or "k"
+  int native_code = 0;  ///< CUresult or nvrtcResult, 0 when none
+  std::string log;      ///< compiler log, whole
+  std::string source;   ///< the generated program, when compiling failed
+};
+
+class Error : public std::runtime_error {
+ public:
+  explicit Error(ErrorDetails details);
+  /// Shorthand for an error without native code, log and source.
+  Error(ErrorCode code, std::string stage, std::string field, std::string message);
+
+  ErrorCode code() const { return details_->code; }
+  const std::string& stage() const { return details_->stage; }
+  const std::string& field() const { return details_->field; }
+  const std::string& message() const { return details_->message; }
+  int native_code() const { return details_->native_code; }
+  const std::string& log() const { return details_->log; }
+  const std::string& source() const { return details_->source; }
+
+ private:
+  std::shared_ptr<const ErrorDetails> details_;  // shared, so that copying an exception cannot throw
+};
+
+}  // namespace jit

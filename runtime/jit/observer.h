@@ -1,0 +1,27 @@
+// Events that a user may want to see: the library itself never prints. Set an Observer in the Options of a Context.
+#pragma once
+
+#include <functional>
+#include <string>
+
+namespace jit {
+
+/// One thing that happened.
+struct Event {
+  enum class Kind {
+    note,      ///< something worth knowing: which cache folder is used and why, which device was chosen
+    warning,   ///< something went wrong and was worked around: a damaged cache entry, an unwritable folder
+    compile,   ///< a kernel was compiled; `message` names it, `seconds` is the compile time
+    tune,      ///< progress of tuning: `done` of `total` candidates
+  };
+  Kind kind = Kind::note;
+  std::string message;
+  double seconds = 0;
+  int done = 0;
+  int total = 0;
+};
+
+/// Called synchronously, from any thread, possibly from several at once; must not throw. Empty: nobody listens.
+using Observer = std::function<void(const Event&)>;
+
+}  // namespace jit
