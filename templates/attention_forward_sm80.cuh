@@ -1,0 +1,363 @@
+// Attention forward with cp.async, ldmatrix and mma.sync: runs on every GPU from sm_80 on.
+//
+// A block owns tile_q queries of one head; each warp owns tile_q / warps of them and never talks to another
+// warp about scores. Keys and values come by in tiles of tile_kv through rings of stages_k and stages_v
+// buffers:
+//
+//     wait for K(n) ─ barrier ─ load V(n + ahead) ─ S = Q Kᵀ ─ load K(n + ahead) ─ mask, softmax ─
+//     wait for V(n) ─ barrier ─ [load K(n + 1) when K has one stage] ─ O += P V
+//
+// The first barrier also says that every warp is done with V(n − 1) and the second that it is done with K(n):
+// what each load overwrites was last read before the barrier in front of it.
+#pragma once
+
+#include "functor.cuh"
+#include "kv_tiles.cuh"
+#include "masks.cuh"
+#include "params.cuh"
+#include "prelude.cuh"
+#include "ptx/cp_async.cuh"
+#include "ptx/ldmatrix.cuh"
+#include "ptx/math.cuh"
+#include "ptx/mma.cuh"
+#include "scores.cuh"
+#include "smem_layout.cuh"
+#include "softmax.cuh"
+#include "swizzle.cuh"
+#include "tile_copy.cuh"
+
+namespace jit {
+
+/// What follows from a Config.
+template <class Config>
+struct ForwardTraits {
+  static_assert(Config::head_dim % 8 == 0 && Config::head_dim >= 8 && Config::head_dim <= 256,
+                "head_dim must be a multiple of 8 from 8 to 256");
+  static_assert(Config::head_dim_v % 8 == 0 && Config::head_dim_v >= 8 && Config::head_dim_v <= 256,
+                "head_dim_v must be a multiple of 8 from 8 to 256");
+  static_assert(Config::tile_q % (16 * Config::warps) == 0,
+                "tile_q must be a multiple of 16 rows for each warp");
+  static_assert(Config::tile_kv % 16 == 0, "tile_kv must be a multiple of the 16 of mma's k");
+  static_assert(Config::ldmatrix_matrices == 2 || Config::ldmatrix_matrices == 4,
+                "ldmatrix loads 2 or 4 matrices");
+  static_assert(Config::stages_k >= 1 && Config::stages_v >= 1, "a ring has at least one stage");
+
+  static constexpr int threads = Config::warps * warp_size;
+  static constexpr int warp_rows = Config::tile_q / Config::warps;
+  static constexpr int row_blocks = warp_rows / 16;
+  static constexpr int score_blocks = Config::tile_kv / 8;
+  static constexpr int head_dim_steps = padded_head_dim(Config::head_dim) / 16;
+  static constexpr int output_blocks = padded_head_dim(Config::head_dim_v) / 8;
+
+  static constexpr int chunks = padded_head_dim(Config::head_dim) / chunk_elements;
+  static constexpr int chunks_v = padded_head_dim(Config::head_dim_v) / chunk_elements;
+  using QTile = SmemTile<Config::tile_q, chunks, Config::swizzle>;
+  using KTile = SmemTile<Config::tile_kv, chunks, Config::swizzle>;
+  using VTile = SmemTile<Config::tile_kv, chunks_v, Config::swizzle>;
+  using OTile = SmemTile<Config::tile_q, chunks_v, Config::swizzle>;
+
+  // How many tiles the loads are ahead. A single K buffer is refilled for the next tile as soon as S is done.
+  static constexpr int ahead_k = Config::stages_k == 1 ? 1 : Config::stages_k - 1;
+  static constexpr int ahead_v = Config::stages_v - 1;
+  static constexpr int ahead = ahead_k > ahead_v ? ahead_k : ahead_v;
+  // Within one step the tile that is needed sooner is loaded first.
+  static constexpr bool v_first = Config::stages_k == 1 || ahead_v < ahead_k;
+  // Copy groups that may still be in flight when K(n), or V(n), must have come: those committed after it.
+  static constexpr int pending_k = v_first ? 2 * (ahead_k - 1) : 2 * ahead_k - 1;
+  static constexpr int pending_v = Config::stages_k == 1 || !v_first ? 2 * ahead_v : 2 * ahead_v + 1;
+};
+
+/// Q of one warp as A fragments, held in registers or fetched from shared memory step by step.
+template <class Config>
+struct QueryFragments {
+  using Traits = ForwardTraits<Config>;
+  unsigned registers[Config::q_in_registers ? Traits::head_dim_steps : 1][Traits::row_blocks][4];
+  unsigned tile;
+
+  __device__ __forceinline__ void read(unsigned (&a)[Traits::row_blocks][4], int step) const {
+    const int lane = lane_id();
+#pragma unroll
+    for (int m = 0; m < Traits::row_blocks; ++m) {
+      const int row = warp_id() * Traits::warp_rows + m * 16 + lane % 16;
+      ldmatrix_x4(a[m], tile + Traits::QTile::offset(row, 2 * step + lane / 16));
+    }
+  }
+
+  __device__ __forceinline__ void keep_in_registers() {
+    if constexpr (Config::q_in_registers) {
+#pragma unroll
+      for (int step = 0; step < Traits::head_dim_steps; ++step) read(registers[step], step);
+    }
+  }
+
+  __device__ __forceinline__ void get(unsigned (&a)[Traits::row_blocks][4], int step) const {
+    if constexpr (Config::q_in_registers) {
+#pragma unroll
+      for (int m = 0; m < Traits::row_blocks; ++m) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) a[m][i] = registers[step][m][i];
+      }
+    } else {
+      read(a, step);
+    }
+  }
+};
+
+/// S = Q Kᵀ for the rows of one warp.
+template <class Config>
+__device__ __forceinline__ void multiply_qk(
+    float (&scores)[ForwardTraits<Config>::row_blocks][ForwardTraits<Config>::score_blocks][4],
+    const QueryFragments<Config>& q, unsigned k_tile) {
+  using Traits = ForwardTraits<Config>;
+  using Element = typename Config::Element;
+  const int lane = lane_id();
+#pragma unroll
+  for (int m = 0; m < Traits::row_blocks; ++m) {
+#pragma unroll
+    for (int n = 0; n < Traits::score_blocks; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) scores[m][n][i] = 0;
+    }
+  }
+#pragma unroll
+  for (int step = 0; step < Traits::head_dim_steps; ++step) {
+    unsigned a[Traits::row_blocks][4];
+    q.get(a, step);
+#pragma unroll
+    for (int n = 0; n < Traits::score_blocks; n += 2) {
+      unsigned b[4];
+      if constexpr (Config::ldmatrix_matrices == 4) {
+        ldmatrix_x4(
+            b, k_tile + Traits::KTile::offset(8 * n + lane / 16 * 8 + lane % 8, 2 * step + lane / 8 % 2));
+      } else {
+        ldmatrix_x2(b[0], b[1], k_tile + Traits::KTile::offset(8 * n + lane % 8, 2 * step + lane / 8 % 2));
+        ldmatrix_x2(b[2], b[3],
+                    k_tile + Traits::KTile::offset(8 * n + 8 + lane % 8, 2 * step + lane / 8 % 2));
+      }
+#pragma unroll
+      for (int m = 0; m < Traits::row_blocks; ++m) {
+        mma_m16n8k16<Element>(scores[m][n], a[m], b[0], b[1]);
+        mma_m16n8k16<Element>(scores[m][n + 1], a[m], b[2], b[3]);
+      }
+    }
+  }
+}
+
+/// O += P V for the rows of one warp; accumulators of S are, packed to 16 bits, A fragments of P.
+template <class Config>
+__device__ __forceinline__ void multiply_pv(
+    float (&output)[ForwardTraits<Config>::row_blocks][ForwardTraits<Config>::output_blocks][4],
+    const float (&p)[ForwardTraits<Config>::row_blocks][ForwardTraits<Config>::score_blocks][4],
+    unsigned v_tile) {
+  using Traits = ForwardTraits<Config>;
+  using Element = typename Config::Element;
+  const int lane = lane_id();
+#pragma unroll
+  for (int step = 0; step < Config::tile_kv / 16; ++step) {
+    unsigned a[Traits::row_blocks][4];
+#pragma unroll
+    for (int m = 0; m < Traits::row_blocks; ++m) {
+      a[m][0] = pack<Element>(p[m][2 * step][0], p[m][2 * step][1]);
+      a[m][1] = pack<Element>(p[m][2 * step][2], p[m][2 * step][3]);
+      a[m][2] = pack<Element>(p[m][2 * step + 1][0], p[m][2 * step + 1][1]);
+      a[m][3] = pack<Element>(p[m][2 * step + 1][2], p[m][2 * step + 1][3]);
+    }
+    const int row = 16 * step + lane % 16;
+#pragma unroll
+    for (int d = 0; d < Traits::output_blocks; d += 2) {
+      unsigned b[4];
+      if constexpr (Config::ldmatrix_matrices == 4) {
+        ldmatrix_x4_trans(b, v_tile + Traits::VTile::offset(row, d + lane / 16));
+      } else {
+        ldmatrix_x2_trans(b[0], b[1], v_tile + Traits::VTile::offset(row, d));
+        ldmatrix_x2_trans(b[2], b[3], v_tile + Traits::VTile::offset(row, d + 1));
+      }
+#pragma unroll
+      for (int m = 0; m < Traits::row_blocks; ++m) {
+        mma_m16n8k16<Element>(output[m][d], a[m], b[0], b[1]);
+        mma_m16n8k16<Element>(output[m][d + 1], a[m], b[2], b[3]);
+      }
+    }
+  }
+}
+
+/// Calls f(score, q, k) for each score that the thread holds of the tile whose corner is (q_begin, k_begin).
+template <class Config, class F>
+__device__ __forceinline__ void for_each_score(
+    float (&scores)[ForwardTraits<Config>::row_blocks][ForwardTraits<Config>::score_blocks][4], int q_begin,
+    int k_begin, F f) {
+  using Traits = ForwardTraits<Config>;
+  const int q = q_begin + warp_id() * Traits::warp_rows + lane_id() / 4;
+  const int k = k_begin + lane_id() % 4 * 2;
+#pragma unroll
+  for (int m = 0; m < Traits::row_blocks; ++m) {
+#pragma unroll
+    for (int n = 0; n < Traits::score_blocks; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) f(scores[m][n][i], q + m * 16 + i / 2 * 8, k + n * 8 + i % 2);
+    }
+  }
+}
+
+template <class Config>
+__device__ __forceinline__ void attention_forward(const AttentionParams& params) {
+  using Traits = ForwardTraits<Config>;
+  using Element = typename Config::Element;
+  using Mask = typename Config::Mask;
+  using Score = typename Config::Score;
+  constexpr SmemLayout layout = smem_layout<Config>();
+  extern __shared__ __align__(128) unsigned char smem[];
+  const unsigned smem_base = smem_address(smem);
+
+  const int seqlen_q = Config::seqlen_q != 0 ? Config::seqlen_q : params.seqlen_q;
+  const int seqlen_kv = Config::seqlen_kv != 0 ? Config::seqlen_kv : params.seqlen_kv;
+
+  // Later queries see more keys under most masks: starting with them leaves the short blocks for the end.
+  const int tiles_q = (seqlen_q + Config::tile_q - 1) / Config::tile_q;
+  const int slice = blockIdx.x / tiles_q;
+  const int q_begin = (tiles_q - 1 - blockIdx.x % tiles_q) * Config::tile_q;
+  const int head = slice % params.heads_q;
+  const int batch = slice / params.heads_q;
+  const int head_kv = head / Config::gqa_ratio;
+  const auto at = [&](const void* data, const TensorStrides& strides, int h) {
+    return static_cast<const unsigned short*>(data) + batch * strides.batch + h * strides.head;
+  };
+  const unsigned short* q_slice = at(params.q, params.q_strides, head);
+  const unsigned short* k_slice = at(params.k, params.k_strides, head_kv);
+  const unsigned short* v_slice = at(params.v, params.v_strides, head_kv);
+
+  const BlockContext context{batch, head, params.heads_q, seqlen_q, seqlen_kv, params.tensors};
+  const Mask mask(context);
+  const Score score(context);
+  const ScoreTile queries{q_begin, minimum(q_begin + Config::tile_q, seqlen_q), 0, 0};
+  KvTiles<Mask, Config::tile_kv, Traits::ahead> tiles(mask, queries, seqlen_kv);
+
+  int stage_k = 0, stage_v = 0;  // of the tile being multiplied
+  const auto k_tile = [&](int stage) { return smem_base + layout.k + stage * Traits::KTile::bytes; };
+  const auto v_tile = [&](int stage) { return smem_base + layout.v + stage * Traits::VTile::bytes; };
+  // Each load closes its group even when there is nothing left to load, so that waits can count groups.
+  const auto load_k = [&](int ahead, int stage) {
+    if (tiles.has(ahead)) {
+      load_tile<typename Traits::KTile, Config::head_dim, Traits::threads, Config::alignment>(
+          k_tile(stage), k_slice, params.k_strides.seq, tiles.key(ahead), seqlen_kv);
+    }
+    cp_async_commit_group();
+  };
+  const auto load_v = [&](int ahead, int stage) {
+    if (tiles.has(ahead)) {
+      load_tile<typename Traits::VTile, Config::head_dim_v, Traits::threads, Config::alignment>(
+          v_tile(stage), v_slice, params.v_strides.seq, tiles.key(ahead), seqlen_kv);
+    }
+    cp_async_commit_group();
+  };
+
+  QueryFragments<Config> q;
+  q.tile = smem_base + layout.q;
+  load_tile<typename Traits::QTile, Config::head_dim, Traits::threads, Config::alignment>(
+      q.tile, q_slice, params.q_strides.seq, q_begin, seqlen_q);
+  if constexpr (Config::q_in_registers) {
+    cp_async_commit_group();
+    cp_async_wait_group<0>();
+    __syncthreads();
+    q.keep_in_registers();
+    __syncthreads();
+  }
+  // Q, when it stays in shared memory, is part of the first group and comes with it.
+#pragma unroll
+  for (int step = Traits::ahead; step >= 1; --step) {
+    const int k = Traits::ahead_k - step, v = Traits::ahead_v - step;
+    if (Traits::v_first && v >= 0) load_v(v, v);
+    if (k >= 0) load_k(k, k);
+    if (!Traits::v_first && v >= 0) load_v(v, v);
+  }
+
+  float output[Traits::row_blocks][Traits::output_blocks][4] = {};
+  SoftmaxState<Traits::row_blocks> state;
+  const float scale_log2 = Score::is_identity ? params.softmax_scale * log2_e : log2_e;
+
+  for (; tiles.has(0); tiles.advance()) {
+    const int stage_k_load = Config::stages_k == 1 ? 0 : (stage_k + Traits::ahead_k) % Config::stages_k;
+    const int stage_v_load = (stage_v + Traits::ahead_v) % Config::stages_v;
+
+    cp_async_wait_group<Traits::pending_k>();
+    __syncthreads();
+    if constexpr (Traits::v_first) {
+      load_v(Traits::ahead_v, stage_v_load);
+    } else {
+      load_k(Traits::ahead_k, stage_k_load);
+    }
+
+    float scores[Traits::row_blocks][Traits::score_blocks][4];
+    multiply_qk<Config>(scores, q, k_tile(stage_k));
+
+    if constexpr (!Traits::v_first) {
+      load_v(Traits::ahead_v, stage_v_load);
+    } else if constexpr (Config::stages_k > 1) {
+      load_k(Traits::ahead_k, stage_k_load);
+    }
+
+    const int k_begin = tiles.key(0);
+    if constexpr (!Score::is_identity) {
+      for_each_score<Config>(scores, q_begin, k_begin, [&](float& s, int query, int key) {
+        s = score.apply(s * params.softmax_scale, minimum(query, seqlen_q - 1), minimum(key, seqlen_kv - 1));
+      });
+    }
+    if (tiles.is_partial()) {
+      for_each_score<Config>(scores, q_begin, k_begin, [&](float& s, int query, int key) {
+        if (key >= seqlen_kv || !mask.keep(minimum(query, seqlen_q - 1), key)) s = negative_infinity();
+      });
+    }
+    online_softmax<Config::rescale>(scores, output, state, scale_log2);
+
+    cp_async_wait_group<Traits::pending_v>();
+    __syncthreads();
+    if constexpr (Config::stages_k == 1) load_k(1, 0);
+    multiply_pv<Config>(output, scores, v_tile(stage_v));
+
+    stage_k = stage_k + 1 == Config::stages_k ? 0 : stage_k + 1;
+    stage_v = stage_v + 1 == Config::stages_v ? 0 : stage_v + 1;
+  }
+
+  float lse[Traits::row_blocks][2];
+  normalize(output, state, scale_log2, lse);
+
+  const int lane = lane_id();
+  const int warp_row = warp_id() * Traits::warp_rows;
+  if (params.lse != nullptr && lane % 4 == 0) {
+    float* lse_slice = params.lse + batch * params.lse_strides.batch + head * params.lse_strides.head;
+#pragma unroll
+    for (int m = 0; m < Traits::row_blocks; ++m) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const int row = q_begin + warp_row + m * 16 + r * 8 + lane / 4;
+        if (row < seqlen_q) lse_slice[row * params.lse_strides.seq] = lse[m][r];
+      }
+    }
+  }
+
+  // O goes through shared memory, so that whole rows are written at once. It lies over Q, K and V: wait for
+  // copies still in flight and for warps still multiplying.
+  cp_async_wait_group<0>();
+  __syncthreads();
+  const unsigned o_tile = smem_base + layout.o;
+#pragma unroll
+  for (int m = 0; m < Traits::row_blocks; ++m) {
+#pragma unroll
+    for (int d = 0; d < Traits::output_blocks; ++d) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const unsigned address =
+            o_tile + Traits::OTile::offset(warp_row + m * 16 + r * 8 + lane / 4, d) + lane % 4 * 4;
+        asm volatile("st.shared.b32 [%0], %1;" ::"r"(address),
+                     "r"(pack<Element>(output[m][d][2 * r], output[m][d][2 * r + 1]))
+                     : "memory");
+      }
+    }
+  }
+  __syncwarp();
+  unsigned short* o_slice = const_cast<unsigned short*>(at(params.o, params.o_strides, head));
+  store_tile_rows<typename Traits::OTile, Config::head_dim_v, Traits::warp_rows, Config::alignment>(
+      o_slice, params.o_strides.seq, q_begin + warp_row, seqlen_q, o_tile, warp_row);
+}
+
+}  // namespace jit

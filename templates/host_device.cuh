@@ -1,0 +1,9 @@
+// The few functions that host and device both call carry this mark; a host compiler does not know the words
+// behind it.
+#pragma once
+
+#ifdef __CUDACC__
+#  define JIT_HOST_DEVICE __host__ __device__
+#else
+#  define JIT_HOST_DEVICE
+#endif

@@ -1,0 +1,187 @@
+// Built-in masks and how masks combine. A mask is a struct with
+//   explicit Mask(const BlockContext&)
+//   KeyRange key_range(int q_begin, int q_end)   keys outside of it are dropped for all of these queries
+//   TileClass classify(const ScoreTile&)         exact or `partial`; the same answer in every thread of a
+//   block bool keep(int q, int k)                      whether query q sees key k
+// Only `keep` decides the result: key_range and classify may be as coarse as they like, but never wrong.
+#pragma once
+
+#include "functor.cuh"
+#include "prelude.cuh"
+
+namespace jit {
+
+/// Every query sees every key.
+struct NoMask {
+  int seqlen_kv;
+  __device__ explicit NoMask(const BlockContext& context) : seqlen_kv(context.seqlen_kv) {}
+  __device__ KeyRange key_range(int, int) const { return {0, seqlen_kv}; }
+  __device__ TileClass classify(const ScoreTile&) const { return TileClass::full; }
+  __device__ bool keep(int, int) const { return true; }
+};
+
+/// A query sees the keys up to its own position.
+template <Alignment alignment>
+struct CausalMask {
+  int shift;
+  int seqlen_kv;
+  __device__ explicit CausalMask(const BlockContext& context)
+      : shift(query_shift<alignment>(context)), seqlen_kv(context.seqlen_kv) {}
+  __device__ KeyRange key_range(int, int q_end) const {
+    return {0, maximum(0, minimum(seqlen_kv, q_end + shift))};
+  }
+  __device__ TileClass classify(const ScoreTile& tile) const {
+    if (tile.k_end - 1 <= tile.q_begin + shift) return TileClass::full;
+    if (tile.k_begin > tile.q_end - 1 + shift) return TileClass::empty;
+    return TileClass::partial;
+  }
+  __device__ bool keep(int q, int k) const { return k <= q + shift; }
+};
+
+/// A query sees `left` keys before its own position and `right` after it; −1 leaves that side open.
+template <int left, int right, Alignment alignment>
+struct SlidingWindowMask {
+  int shift;
+  int seqlen_kv;
+  __device__ explicit SlidingWindowMask(const BlockContext& context)
+      : shift(query_shift<alignment>(context)), seqlen_kv(context.seqlen_kv) {}
+  // 64-bit: a window may be as wide as an int, and then position + width does not fit one.
+  __device__ long long first(int q) const { return left < 0 ? 0 : static_cast<long long>(q) + shift - left; }
+  __device__ long long last(int q) const {
+    return right < 0 ? seqlen_kv : static_cast<long long>(q) + shift + right;
+  }
+  __device__ KeyRange key_range(int q_begin, int q_end) const {
+    const long long begin = maximum(0ll, minimum<long long>(seqlen_kv, first(q_begin)));
+    const long long end = maximum(0ll, minimum<long long>(seqlen_kv, last(q_end - 1) + 1));
+    return {static_cast<int>(begin), static_cast<int>(end)};
+  }
+  __device__ TileClass classify(const ScoreTile& tile) const {
+    if (tile.k_begin >= first(tile.q_end - 1) && tile.k_end - 1 <= last(tile.q_begin)) return TileClass::full;
+    if (tile.k_end - 1 < first(tile.q_begin) || tile.k_begin > last(tile.q_end - 1)) return TileClass::empty;
+    return TileClass::partial;
+  }
+  __device__ bool keep(int q, int k) const { return k >= first(q) && k <= last(q); }
+};
+
+/// Every query sees the first `length` keys and no others; combine with `||`.
+template <int length>
+struct PrefixMask {
+  int limit;
+  __device__ explicit PrefixMask(const BlockContext& context) : limit(minimum(length, context.seqlen_kv)) {}
+  __device__ KeyRange key_range(int, int) const { return {0, limit}; }
+  __device__ TileClass classify(const ScoreTile& tile) const {
+    if (tile.k_end <= limit) return TileClass::full;
+    return tile.k_begin >= limit ? TileClass::empty : TileClass::partial;
+  }
+  __device__ bool keep(int, int k) const { return k < limit; }
+};
+
+/// The same with a length for each batch entry: int32 tensor (batch) in slot `slot`. Lengths outside of
+/// [0, seqlen_kv] count as the nearer end.
+template <int slot>
+struct PrefixLengthsMask {
+  int limit;
+  __device__ explicit PrefixLengthsMask(const BlockContext& context)
+      : limit(maximum(0, minimum(tensor_data<int>(context, slot)[context.batch], context.seqlen_kv))) {}
+  __device__ KeyRange key_range(int, int) const { return {0, limit}; }
+  __device__ TileClass classify(const ScoreTile& tile) const {
+    if (tile.k_end <= limit) return TileClass::full;
+    return tile.k_begin >= limit ? TileClass::empty : TileClass::partial;
+  }
+  __device__ bool keep(int, int k) const { return k < limit; }
+};
+
+/// A query sees the keys of its own document: int32 tensors of ids (batch, seqlen_q) and (batch, seqlen_kv).
+/// Ids may come in any order; tiles are skipped where the ranges of ids do not meet.
+template <int slot_q, int slot_kv>
+struct DocumentMask {
+  const int* ids_q;
+  const int* ids_kv;
+  int seqlen_kv;
+  __device__ explicit DocumentMask(const BlockContext& context)
+      : ids_q(tensor_data<int>(context, slot_q) + context.batch * context.tensors[slot_q].strides[0]),
+        ids_kv(tensor_data<int>(context, slot_kv) + context.batch * context.tensors[slot_kv].strides[0]),
+        seqlen_kv(context.seqlen_kv) {}
+
+  struct IdRange {
+    int low;
+    int high;
+  };
+  // Every warp scans the whole tile, so that all threads of a block come to the same answer without a
+  // barrier.
+  static __device__ IdRange id_range(const int* ids, int begin, int end) {
+    int low = 0x7fffffff;
+    int high = -low - 1;
+    for (int i = begin + lane_id(); i < end; i += warp_size) {
+      const int id = __ldg(ids + i);
+      low = minimum(low, id);
+      high = maximum(high, id);
+    }
+    return {__reduce_min_sync(full_warp, low), __reduce_max_sync(full_warp, high)};
+  }
+
+  __device__ KeyRange key_range(int, int) const { return {0, seqlen_kv}; }
+  __device__ TileClass classify(const ScoreTile& tile) const {
+    const IdRange q = id_range(ids_q, tile.q_begin, tile.q_end);
+    const IdRange k = id_range(ids_kv, tile.k_begin, tile.k_end);
+    if (q.high < k.low || k.high < q.low) return TileClass::empty;
+    if (q.low == q.high && k.low == k.high) return TileClass::full;
+    return TileClass::partial;
+  }
+  __device__ bool keep(int q, int k) const { return __ldg(ids_q + q) == __ldg(ids_kv + k); }
+};
+
+/// Both masks keep.
+template <class A, class B>
+struct AndMask {
+  A a;
+  B b;
+  __device__ explicit AndMask(const BlockContext& context) : a(context), b(context) {}
+  __device__ KeyRange key_range(int q_begin, int q_end) const {
+    const KeyRange x = a.key_range(q_begin, q_end), y = b.key_range(q_begin, q_end);
+    return {maximum(x.begin, y.begin), minimum(x.end, y.end)};
+  }
+  __device__ TileClass classify(const ScoreTile& tile) const {
+    const TileClass x = a.classify(tile), y = b.classify(tile);
+    if (x == TileClass::empty || y == TileClass::empty) return TileClass::empty;
+    return x == TileClass::full && y == TileClass::full ? TileClass::full : TileClass::partial;
+  }
+  __device__ bool keep(int q, int k) const { return a.keep(q, k) && b.keep(q, k); }
+};
+
+/// Either mask keeps.
+template <class A, class B>
+struct OrMask {
+  A a;
+  B b;
+  __device__ explicit OrMask(const BlockContext& context) : a(context), b(context) {}
+  __device__ KeyRange key_range(int q_begin, int q_end) const {
+    const KeyRange x = a.key_range(q_begin, q_end), y = b.key_range(q_begin, q_end);
+    if (x.begin >= x.end) return y;
+    if (y.begin >= y.end) return x;
+    return {minimum(x.begin, y.begin), maximum(x.end, y.end)};
+  }
+  __device__ TileClass classify(const ScoreTile& tile) const {
+    const TileClass x = a.classify(tile), y = b.classify(tile);
+    if (x == TileClass::full || y == TileClass::full) return TileClass::full;
+    return x == TileClass::empty && y == TileClass::empty ? TileClass::empty : TileClass::partial;
+  }
+  __device__ bool keep(int q, int k) const { return a.keep(q, k) || b.keep(q, k); }
+};
+
+/// The mask drops.
+template <class A>
+struct NotMask {
+  A a;
+  int seqlen_kv;
+  __device__ explicit NotMask(const BlockContext& context) : a(context), seqlen_kv(context.seqlen_kv) {}
+  __device__ KeyRange key_range(int, int) const { return {0, seqlen_kv}; }
+  __device__ TileClass classify(const ScoreTile& tile) const {
+    const TileClass x = a.classify(tile);
+    if (x == TileClass::full) return TileClass::empty;
+    return x == TileClass::empty ? TileClass::full : TileClass::partial;
+  }
+  __device__ bool keep(int q, int k) const { return !a.keep(q, k); }
+};
+
+}  // namespace jit

@@ -1,0 +1,40 @@
+// What the kernels may use of a "standard library". Nothing outside templates/ is included: a kernel compiles
+// without any CUDA header. Device only; what host and device share stands in params.cuh, smem_layout.cuh and
+// swizzle.cuh.
+#pragma once
+
+namespace jit {
+
+/// A 16-bit float of either kind is stored as its bits; arithmetic is done in fp32 after conversion.
+struct bf16 {
+  unsigned short bits;
+};
+struct fp16 {
+  unsigned short bits;
+};
+
+template <class A, class B>
+inline constexpr bool is_same = false;
+template <class A>
+inline constexpr bool is_same<A, A> = true;
+
+inline constexpr int warp_size = 32;
+inline constexpr unsigned full_warp = 0xffffffffu;
+inline constexpr float log2_e = 1.4426950408889634f;
+inline constexpr float ln_2 = 0.6931471805599453f;
+
+__device__ __forceinline__ float negative_infinity() { return __int_as_float(0xff800000); }
+
+__device__ __forceinline__ int lane_id() { return threadIdx.x % warp_size; }
+__device__ __forceinline__ int warp_id() { return threadIdx.x / warp_size; }
+
+template <class T>
+__device__ __forceinline__ constexpr T minimum(T a, T b) {
+  return a < b ? a : b;
+}
+template <class T>
+__device__ __forceinline__ constexpr T maximum(T a, T b) {
+  return a < b ? b : a;
+}
+
+}  // namespace jit

@@ -1,0 +1,42 @@
+// cp.async: copies from global to shared memory that run while the thread goes on (PTX ISA, "cp.async").
+#pragma once
+
+namespace jit {
+
+/// Copies `bytes` (4, 8 or 16) to shared memory. Both addresses are aligned to `bytes`.
+/// 16 bytes bypass L1 (.cg): a tile is read once by each block.
+template <int bytes>
+__device__ __forceinline__ void cp_async(unsigned smem, const void* gmem) {
+  if constexpr (bytes == 16) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(smem), "l"(gmem) : "memory");
+  } else {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(smem), "l"(gmem), "n"(bytes) : "memory");
+  }
+}
+
+/// The same, but writes zeros and reads nothing when `valid` is false.
+template <int bytes>
+__device__ __forceinline__ void cp_async_zfill(unsigned smem, const void* gmem, bool valid) {
+  const int source_bytes = valid ? bytes : 0;
+  if constexpr (bytes == 16) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(smem), "l"(gmem), "r"(source_bytes)
+                 : "memory");
+  } else {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(smem), "l"(gmem), "n"(bytes),
+                 "r"(source_bytes)
+                 : "memory");
+  }
+}
+
+/// Closes the group of copies issued since the last one; an empty group is legal and completes at once.
+__device__ __forceinline__ void cp_async_commit_group() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+/// Waits until at most `pending` of this thread's newest groups are unfinished.
+template <int pending>
+__device__ __forceinline__ void cp_async_wait_group() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
+}
+
+}  // namespace jit

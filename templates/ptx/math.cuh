@@ -1,0 +1,57 @@
+// Approximate functions and conversions, one instruction each (PTX ISA, "Floating Point Instructions",
+// "cvt").
+#pragma once
+
+#include "../prelude.cuh"
+
+namespace jit {
+
+/// 2^x; ex2(−inf) = 0.
+__device__ __forceinline__ float ex2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+/// log2(x); lg2(0) = −inf.
+__device__ __forceinline__ float lg2(float x) {
+  float y;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+/// 1 / x.
+__device__ __forceinline__ float rcp(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+/// tanh(x), relative error at most 2^-11: below the rounding of a 16-bit score.
+__device__ __forceinline__ float tanh_approx(float x) {
+  float y;
+  asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+/// Rounds two floats to 16 bits and packs them, `low` in the low half.
+template <class Element>
+__device__ __forceinline__ unsigned pack(float low, float high) {
+  unsigned packed;
+  if constexpr (is_same<Element, bf16>) {
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+  } else {
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+  }
+  return packed;
+}
+
+__device__ __forceinline__ float to_float(bf16 x) { return __int_as_float(static_cast<int>(x.bits) << 16); }
+__device__ __forceinline__ float to_float(fp16 x) {
+  float y;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.bits));
+  return y;
+}
+__device__ __forceinline__ float to_float(float x) { return x; }
+
+}  // namespace jit

@@ -1,0 +1,145 @@
+// Online softmax over tiles of scores that lie in mma accumulators ("Online normalizer calculation for
+// softmax", Milakov and Gimelshein; "FlashAttention-2", Dao). A thread holds two rows of each 16-row block:
+// row g in elements 0, 1 and row g + 8 in elements 2, 3 of each accumulator; the four lanes of a quad share a
+// row.
+#pragma once
+
+#include "prelude.cuh"
+#include "ptx/math.cuh"
+
+namespace jit {
+
+/// When the accumulated output is rescaled to a new row maximum.
+/// `lazy` keeps an older maximum until some row of the warp exceeds it by more than lazy_rescale_limit, and
+/// then rescales the warp's rows: the result is the same up to rounding, because the maximum cancels when the
+/// row is normalised.
+enum class Rescale { always, lazy };
+
+/// In log2 units: probabilities stay below 2^8, far from fp16's 65504 and bf16's and fp32's limits.
+inline constexpr float lazy_rescale_limit = 8.0f;
+
+__device__ __forceinline__ float quad_max(float x) {
+  x = fmaxf(x, __shfl_xor_sync(full_warp, x, 1));
+  return fmaxf(x, __shfl_xor_sync(full_warp, x, 2));
+}
+
+__device__ __forceinline__ float quad_sum(float x) {
+  x += __shfl_xor_sync(full_warp, x, 1);
+  return x + __shfl_xor_sync(full_warp, x, 2);
+}
+
+/// The state of the rows that a thread holds: maximum in units of the raw score, and this thread's part of
+/// the sum.
+template <int row_blocks>
+struct SoftmaxState {
+  float row_max[row_blocks][2];
+  float row_sum[row_blocks][2];
+
+  __device__ __forceinline__ SoftmaxState() {
+#pragma unroll
+    for (int m = 0; m < row_blocks; ++m) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        row_max[m][r] = negative_infinity();
+        row_sum[m][r] = 0;
+      }
+    }
+  }
+};
+
+/// A row without any key so far has maximum −inf; subtracting 0 instead leaves its probabilities at ex2(−inf)
+/// = 0 and makes no NaN.
+__device__ __forceinline__ float finite_or_zero(float row_max) {
+  return row_max == negative_infinity() ? 0.0f : row_max;
+}
+
+/// Turns scores into probabilities relative to the row maximum, and brings state and output up to that
+/// maximum. `scale_log2` is what makes a score an exponent of 2.
+template <Rescale rescale, int row_blocks, int score_blocks, int output_blocks>
+__device__ __forceinline__ void online_softmax(float (&scores)[row_blocks][score_blocks][4],
+                                               float (&output)[row_blocks][output_blocks][4],
+                                               SoftmaxState<row_blocks>& state, float scale_log2) {
+  float new_max[row_blocks][2];
+#pragma unroll
+  for (int m = 0; m < row_blocks; ++m) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      float tile_max = fmaxf(scores[m][0][2 * r], scores[m][0][2 * r + 1]);
+#pragma unroll
+      for (int n = 1; n < score_blocks; ++n) {
+        tile_max = fmaxf(tile_max, fmaxf(scores[m][n][2 * r], scores[m][n][2 * r + 1]));
+      }
+      new_max[m][r] = fmaxf(state.row_max[m][r], quad_max(tile_max));
+    }
+  }
+
+  bool move = true;
+  if constexpr (rescale == Rescale::lazy) {
+    move = false;
+#pragma unroll
+    for (int m = 0; m < row_blocks; ++m) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        move |= (new_max[m][r] - state.row_max[m][r]) * scale_log2 > lazy_rescale_limit;
+      }
+    }
+    move = __any_sync(full_warp, move);
+  }
+  if (move) {
+#pragma unroll
+    for (int m = 0; m < row_blocks; ++m) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const float correction = ex2((state.row_max[m][r] - finite_or_zero(new_max[m][r])) * scale_log2);
+        state.row_max[m][r] = new_max[m][r];
+        state.row_sum[m][r] *= correction;
+#pragma unroll
+        for (int d = 0; d < output_blocks; ++d) {
+          output[m][d][2 * r] *= correction;
+          output[m][d][2 * r + 1] *= correction;
+        }
+      }
+    }
+  }
+
+#pragma unroll
+  for (int m = 0; m < row_blocks; ++m) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const float offset = finite_or_zero(state.row_max[m][r]) * scale_log2;
+#pragma unroll
+      for (int n = 0; n < score_blocks; ++n) {
+        float& x = scores[m][n][2 * r];
+        float& y = scores[m][n][2 * r + 1];
+        x = ex2(__fmaf_rn(x, scale_log2, -offset));
+        y = ex2(__fmaf_rn(y, scale_log2, -offset));
+        state.row_sum[m][r] += x + y;
+      }
+    }
+  }
+}
+
+/// Divides the output by the row sums and returns nothing less: a row without keys becomes 0.
+/// `lse[m][r]` receives log(Σ exp(score)) in natural units, −inf for a row without keys.
+template <int row_blocks, int output_blocks>
+__device__ __forceinline__ void normalize(float (&output)[row_blocks][output_blocks][4],
+                                          const SoftmaxState<row_blocks>& state, float scale_log2,
+                                          float (&lse)[row_blocks][2]) {
+#pragma unroll
+  for (int m = 0; m < row_blocks; ++m) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const float sum = quad_sum(state.row_sum[m][r]);
+      const float inverse = sum == 0.0f ? 0.0f : 1.0f / sum;
+      lse[m][r] = sum == 0.0f ? negative_infinity()
+                              : (finite_or_zero(state.row_max[m][r]) * scale_log2 + lg2(sum)) * ln_2;
+#pragma unroll
+      for (int d = 0; d < output_blocks; ++d) {
+        output[m][d][2 * r] *= inverse;
+        output[m][d][2 * r + 1] *= inverse;
+      }
+    }
+  }
+}
+
+}  // namespace jit
