@@ -25,19 +25,32 @@ std::string describe(const ErrorDetails& details) {
 
 std::string_view to_string(ErrorCode code) {
   switch (code) {
-    case ErrorCode::invalid_spec: return "invalid_spec";
-    case ErrorCode::invalid_argument: return "invalid_argument";
-    case ErrorCode::unsupported_device: return "unsupported_device";
-    case ErrorCode::no_valid_config: return "no_valid_config";
-    case ErrorCode::compile_failed: return "compile_failed";
-    case ErrorCode::nvrtc_unavailable: return "nvrtc_unavailable";
-    case ErrorCode::driver_unavailable: return "driver_unavailable";
-    case ErrorCode::load_failed: return "load_failed";
-    case ErrorCode::launch_failed: return "launch_failed";
-    case ErrorCode::driver_error: return "driver_error";
-    case ErrorCode::offline: return "offline";
-    case ErrorCode::not_prepared: return "not_prepared";
-    case ErrorCode::io_error: return "io_error";
+    case ErrorCode::invalid_spec:
+      return "invalid_spec";
+    case ErrorCode::invalid_argument:
+      return "invalid_argument";
+    case ErrorCode::unsupported_device:
+      return "unsupported_device";
+    case ErrorCode::no_valid_config:
+      return "no_valid_config";
+    case ErrorCode::compile_failed:
+      return "compile_failed";
+    case ErrorCode::nvrtc_unavailable:
+      return "nvrtc_unavailable";
+    case ErrorCode::driver_unavailable:
+      return "driver_unavailable";
+    case ErrorCode::load_failed:
+      return "load_failed";
+    case ErrorCode::launch_failed:
+      return "launch_failed";
+    case ErrorCode::driver_error:
+      return "driver_error";
+    case ErrorCode::offline:
+      return "offline";
+    case ErrorCode::not_prepared:
+      return "not_prepared";
+    case ErrorCode::io_error:
+      return "io_error";
   }
   return "unknown";
 }

@@ -1,6 +1,6 @@
-// The one exception type of the library. Every failure says what was wrong (code, field, value, rule), where in the
-// pipeline it happened (stage), and carries what the layer below had to say (native code, log, generated source).
-// Errors are values: copyable, immutable, safe to pass between threads.
+// The one exception type of the library. Every failure says what was wrong (code, field, value, rule), where
+// in the pipeline it happened (stage), and carries what the layer below had to say (native code, log,
+// generated source). Errors are values: copyable, immutable, safe to pass between threads.
 #pragma once
 
 #include <memory>
@@ -12,8 +12,9 @@ namespace jit {
 
 /// What kind of failure this is. `to_string` gives the enumerator's name.
 enum class ErrorCode {
-  invalid_spec,        ///< the AttentionSpec contradicts itself or asks for something unsupported
-  invalid_argument,    ///< a launch argument (tensor, stride, pointer, named tensor) or a function argument is wrong
+  invalid_spec,      ///< the AttentionSpec contradicts itself or asks for something unsupported
+  invalid_argument,  ///< a launch argument (tensor, stride, pointer, named tensor) or a function argument is
+                     ///< wrong
   unsupported_device,  ///< this GPU cannot run what was asked
   no_valid_config,     ///< no KernelConfig fits the spec on this GPU
   compile_failed,      ///< NVRTC or its assembler rejected the program; `log()` is whole
@@ -31,7 +32,7 @@ std::string_view to_string(ErrorCode code);
 /// The parts of an Error; unset parts stay empty.
 struct ErrorDetails {
   ErrorCode code{};
-  std::string stage;    ///< step of the pipeline: "validate", "emit", "compile", "load", "launch", "tune", …
+  std::string stage;  ///< step of the pipeline: "validate", "emit", "compile", "load", "launch", "tune", …
   std::string message;  ///< one sentence: field, value, rule and what would work
   std::string field;    ///< the offending field or argument, e.g. "spec.head_dim" or "k"
   int native_code = 0;  ///< CUresult or nvrtcResult, 0 when none

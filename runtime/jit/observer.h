@@ -1,4 +1,5 @@
-// Events that a user may want to see: the library itself never prints. Set an Observer in the Options of a Context.
+// Events that a user may want to see: the library itself never prints. Set an Observer in the Options of a
+// Context.
 #pragma once
 
 #include <functional>
@@ -9,10 +10,10 @@ namespace jit {
 /// One thing that happened.
 struct Event {
   enum class Kind {
-    note,      ///< something worth knowing: which cache folder is used and why, which device was chosen
-    warning,   ///< something went wrong and was worked around: a damaged cache entry, an unwritable folder
-    compile,   ///< a kernel was compiled; `message` names it, `seconds` is the compile time
-    tune,      ///< progress of tuning: `done` of `total` candidates
+    note,     ///< something worth knowing: which cache folder is used and why, which device was chosen
+    warning,  ///< something went wrong and was worked around: a damaged cache entry, an unwritable folder
+    compile,  ///< a kernel was compiled; `message` names it, `seconds` is the compile time
+    tune,     ///< progress of tuning: `done` of `total` candidates
   };
   Kind kind = Kind::note;
   std::string message;
@@ -21,7 +22,8 @@ struct Event {
   int total = 0;
 };
 
-/// Called synchronously, from any thread, possibly from several at once; must not throw. Empty: nobody listens.
+/// Called synchronously, from any thread, possibly from several at once; must not throw. Empty: nobody
+/// listens.
 using Observer = std::function<void(const Event&)>;
 
 }  // namespace jit

@@ -2,7 +2,7 @@
 // "cvt").
 #pragma once
 
-#include "../prelude.cuh"
+#include "prelude.cuh"
 
 namespace jit {
 

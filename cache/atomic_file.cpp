@@ -1,0 +1,134 @@
+#include "cache/atomic_file.h"
+
+#include <sys/random.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <ctime>
+#include <filesystem>
+#include <string_view>
+#include <system_error>
+
+#include <fmt/format.h>
+#include <jit/error.h>
+
+namespace jit {
+namespace {
+
+constexpr std::string_view temporary_prefix = ".tmp-";
+constexpr std::time_t abandoned_after_seconds = 3600;
+
+// Never predictable and never equal in two processes; empty when the system gives no random bytes.
+std::string random_name() {
+  std::uint64_t bits[2];
+  if (::getrandom(bits, sizeof bits, 0) != static_cast<ssize_t>(sizeof bits)) return {};
+  return fmt::format("{}{:016x}{:016x}", temporary_prefix, bits[0], bits[1]);
+}
+
+FileFailure write_all(FileSystem& file_system, int file, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = file_system.write(file, bytes.data(), bytes.size());
+    if (written < 0) return {"write", errno};
+    if (written == 0) return {"write", EIO};
+    bytes = bytes.subspan(static_cast<std::size_t>(written));
+  }
+  return {};
+}
+
+FileFailure write_and_rename(FileSystem& file_system, int directory, OwnedFile file,
+                             const std::string& temporary, const std::string& path,
+                             std::span<const std::byte> bytes) {
+  if (FileFailure failure = write_all(file_system, file.get(), bytes)) return failure;
+  if (file_system.fsync(file.get()) != 0) return {"fsync", errno};
+  if (file.reset() != 0) return {"close", errno};
+  if (file_system.renameat(directory, temporary.c_str(), directory, path.c_str()) != 0)
+    return {"rename", errno};
+  return {};
+}
+
+[[noreturn]] void throw_io_error(const std::string& path, const std::string& what) {
+  throw Error(ErrorCode::io_error, "cache", "path", fmt::format("{}: {}", path, what));
+}
+
+}  // namespace
+
+std::string FileFailure::message() const { return step + ": " + std::generic_category().message(error); }
+
+void create_folder(FileSystem& file_system, int directory, const std::string& folder) {
+  if (file_system.mkdirat(directory, folder.c_str(), 0700) == 0 || errno != ENOENT) return;
+  const std::size_t slash = folder.rfind('/');
+  if (slash == std::string::npos || slash == 0) return;
+  create_folder(file_system, directory, folder.substr(0, slash));
+  file_system.mkdirat(directory, folder.c_str(), 0700);
+}
+
+FileFailure publish_file(FileSystem& file_system, int directory, const std::string& folder,
+                         const std::string& name, std::span<const std::byte> bytes) {
+  const std::string random = random_name();
+  if (random.empty()) return {"getrandom", errno};
+  const std::string temporary = folder + "/" + random;
+  const int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
+  int opened = file_system.openat(directory, temporary.c_str(), flags, 0600);
+  if (opened < 0 && errno == ENOENT) {
+    create_folder(file_system, directory, folder);
+    opened = file_system.openat(directory, temporary.c_str(), flags, 0600);
+  }
+  if (opened < 0) return {"open", errno};
+  FileFailure failure = write_and_rename(file_system, directory, OwnedFile(file_system, opened), temporary,
+                                         folder + "/" + name, bytes);
+  if (failure) file_system.unlinkat(directory, temporary.c_str(), 0);
+  return failure;
+}
+
+bool is_temporary(const std::string& name) { return name.starts_with(temporary_prefix); }
+
+void remove_if_abandoned(FileSystem& file_system, int directory, const std::string& path) {
+  struct stat status;
+  if (file_system.fstatat(directory, path.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) return;
+  if (std::time(nullptr) - status.st_mtime < abandoned_after_seconds) return;
+  file_system.unlinkat(directory, path.c_str(), 0);
+}
+
+FileFailure read_file(FileSystem& file_system, int file, std::size_t size, std::vector<std::byte>& bytes) {
+  bytes.resize(size);
+  std::size_t done = 0;
+  while (done < size) {
+    const ssize_t count = file_system.read(file, bytes.data() + done, size - done);
+    if (count < 0) return {"read", errno};
+    if (count == 0) break;
+    done += static_cast<std::size_t>(count);
+  }
+  bytes.resize(done);
+  return {};
+}
+
+std::vector<std::byte> read_named_file(FileSystem& file_system, const std::string& path) {
+  const int opened = file_system.openat(AT_FDCWD, path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (opened < 0) throw_io_error(path, FileFailure{"open", errno}.message());
+  const OwnedFile file(file_system, opened);
+  struct stat status;
+  if (file_system.fstat(file.get(), &status) != 0)
+    throw_io_error(path, FileFailure{"fstat", errno}.message());
+  if (!S_ISREG(status.st_mode)) throw_io_error(path, "not a regular file");
+  std::vector<std::byte> bytes;
+  const auto size = static_cast<std::size_t>(status.st_size);
+  if (const FileFailure failure = read_file(file_system, file.get(), size, bytes)) {
+    throw_io_error(path, failure.message());
+  }
+  return bytes;
+}
+
+void write_named_file(FileSystem& file_system, const std::string& path, std::span<const std::byte> bytes) {
+  const std::filesystem::path whole(path);
+  const std::string name = whole.filename().string();
+  if (name.empty()) throw_io_error(path, "not a file name");
+  const std::string folder = whole.has_parent_path() ? whole.parent_path().string() : ".";
+  const int opened = file_system.openat(AT_FDCWD, folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (opened < 0) throw_io_error(folder, FileFailure{"open", errno}.message());
+  const OwnedFile directory(file_system, opened);
+  if (const FileFailure failure = publish_file(file_system, directory.get(), ".", name, bytes)) {
+    throw_io_error(path, failure.message());
+  }
+}
+
+}  // namespace jit

@@ -1,0 +1,141 @@
+// The part of DiskCache that serves people and tools: listing, checking, pruning, moving entries between
+// machines.
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include <fmt/format.h>
+#include <jit/error.h>
+
+#include "cache/atomic_file.h"
+#include "cache/disk_cache.h"
+
+namespace jit {
+namespace {
+
+std::chrono::system_clock::time_point to_time_point(const timespec& time) {
+  return std::chrono::system_clock::time_point(
+      std::chrono::duration_cast<std::chrono::system_clock::duration>(
+          std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec)));
+}
+
+std::string lower(std::string_view text) {
+  std::string result(text);
+  for (char& c : result) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return result;
+}
+
+}  // namespace
+
+// Calls `visitor` for every entry file, whole or not, layer by layer.
+void DiskCache::visit(const std::function<void(const Layer&, int, const StoredFile&)>& visitor) const {
+  for (const Layer& layer : layers_) {
+    const OpenedDirectory directory = open_trusted_directory(file_system_, layer.path, layer.ownership);
+    if (!directory.refusal.empty()) continue;
+    for (const StoredFile& file : scan_entries(file_system_, directory.file.get(), false)) {
+      visitor(layer, directory.file.get(), file);
+    }
+  }
+}
+
+// The entry in a file if it is whole and the one that the file's name says.
+std::optional<Entry> DiskCache::read_whole(const Layer& layer, int directory, const StoredFile& file) const {
+  Found found = read_entry(layer, directory, file.path, false);
+  if (found.entry && digest(found.entry->key_text).hex() != file.digest) return std::nullopt;
+  return std::move(found.entry);
+}
+
+std::vector<EntryInfo> DiskCache::list() const {
+  std::vector<EntryInfo> infos;
+  visit([&](const Layer& layer, int directory, const StoredFile& file) {
+    std::optional<Entry> entry = read_whole(layer, directory, file);
+    infos.push_back({file.digest, file.bytes, to_time_point(file.modified),
+                     entry ? std::move(entry->metadata) : std::string(), layer.path,
+                     layer.path + "/" + file.path, !entry});
+  });
+  std::stable_sort(infos.begin(), infos.end(),
+                   [](const auto& a, const auto& b) { return a.digest < b.digest; });
+  return infos;
+}
+
+std::vector<EntryInfo> DiskCache::verify() const {
+  std::vector<EntryInfo> infos = list();
+  std::erase_if(infos, [](const EntryInfo& info) { return !info.damaged; });
+  return infos;
+}
+
+std::optional<Entry> DiskCache::load_by_digest(std::string_view hex_prefix) const {
+  const std::string prefix = lower(hex_prefix);
+  std::map<std::string, const Layer*> matches;
+  visit([&](const Layer& layer, int, const StoredFile& file) {
+    if (file.digest.starts_with(prefix)) matches.try_emplace(file.digest, &layer);
+  });
+  if (matches.size() > 1) {
+    throw Error(
+        ErrorCode::invalid_argument, "cache", "digest",
+        fmt::format("{} cached kernels begin with '{}': give more digits", matches.size(), hex_prefix));
+  }
+  if (matches.empty()) return std::nullopt;
+  const auto& [name, layer] = *matches.begin();
+  return find(*layer, name).entry;
+}
+
+std::size_t DiskCache::prune(std::uint64_t max_bytes) {
+  if (!writable_) return 0;
+  const Layer& layer = layers_.front();
+  const OpenedDirectory directory = open_trusted_directory(file_system_, layer.path, layer.ownership);
+  if (!directory.refusal.empty()) return 0;
+  std::vector<StoredFile> files = scan_entries(file_system_, directory.file.get(), true);
+  const std::size_t removed = std::erase_if(files, [&](const StoredFile& file) {
+    return !read_whole(layer, directory.file.get(), file) &&
+           remove_unchanged(file_system_, directory.file.get(), file);
+  });
+  const Usage target{max_bytes, options_.max_entries};
+  return removed + evict(file_system_, directory.file.get(), std::move(files), target);
+}
+
+std::size_t DiskCache::clear() { return prune(0); }
+
+std::size_t DiskCache::export_to(const std::string& path) const {
+  std::map<std::string, std::vector<std::byte>> entries;  // sorted, so that equal caches give equal files
+  visit([&](const Layer& layer, int directory, const StoredFile& file) {
+    if (entries.contains(file.digest)) return;
+    if (const auto entry = read_whole(layer, directory, file)) entries.emplace(file.digest, encode(*entry));
+  });
+  std::vector<std::byte> archive;
+  for (const auto& [name, bytes] : entries) archive.insert(archive.end(), bytes.begin(), bytes.end());
+  write_named_file(file_system_, path, archive);
+  return entries.size();
+}
+
+ImportReport DiskCache::import_from(const std::string& path) {
+  const auto fail = [&](const std::string& why) {
+    throw Error(ErrorCode::io_error, "cache", "path", fmt::format("{} cannot be imported: {}", path, why));
+  };
+  if (!writable_) fail(refusal_.empty() ? "there is no writable cache folder" : refusal_);
+  const std::vector<std::byte> archive = read_named_file(file_system_, path);
+  ImportReport report;
+  std::span<const std::byte> rest = archive;
+  while (!rest.empty()) {
+    const std::size_t size = encoded_size(rest).value_or(0);
+    if (const std::optional<Entry> entry = decode(rest.first(size))) {
+      const std::string failure = try_store(digest(entry->key_text), rest.first(size));
+      if (!failure.empty()) fail(failure);
+      ++report.imported;
+      rest = rest.subspan(size);
+      continue;
+    }
+    // Its length cannot be believed either, so go on where the next entry seems to begin.
+    const auto magic = entry_magic();
+    const auto next = std::search(rest.begin() + 1, rest.end(), magic.begin(), magic.end());
+    const auto skipped = static_cast<std::size_t>(next - rest.begin());
+    report.damaged.push_back(
+        fmt::format("{} bytes at offset {} are no whole entry", skipped, archive.size() - rest.size()));
+    rest = rest.subspan(skipped);
+  }
+  return report;
+}
+
+}  // namespace jit

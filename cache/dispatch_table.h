@@ -1,0 +1,92 @@
+// From a digest to a ready object on the launch path: no lock, no allocation, no system call.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "cache/digest.h"
+
+namespace jit {
+
+/// Insert-only hash table (open addressing, linear probing). `find` may run in any number of threads together
+/// with one another and with `insert`.
+template <class T>
+class DispatchTable {
+ public:
+  DispatchTable() { grow(); }
+  DispatchTable(const DispatchTable&) = delete;
+  DispatchTable& operator=(const DispatchTable&) = delete;
+
+  /// The object of `key`, or null. Valid as long as the table.
+  const T* find(const Digest& key) const {
+    return current_.load(std::memory_order_acquire)->probe(key).value.load(std::memory_order_acquire);
+  }
+
+  /// Adds `value` unless `key` is there already; the object that is in the table afterwards.
+  const T* insert(const Digest& key, std::unique_ptr<const T> value) {
+    const std::lock_guard lock(mutex_);
+    if (const T* present = find(key)) return present;
+    if (2 * (values_.size() + 1) > tables_.back()->slots.size()) grow();
+    values_.push_back(std::move(value));
+    tables_.back()->put(key, values_.back().get());
+    return values_.back().get();
+  }
+
+  std::size_t size() const {
+    const std::lock_guard lock(mutex_);
+    return values_.size();
+  }
+
+ private:
+  // The key of a slot is written once, before its value is published, and read only after the value was seen.
+  struct Slot {
+    Digest key;
+    std::atomic<const T*> value = nullptr;
+  };
+  struct Table {
+    explicit Table(std::size_t size) : slots(size) {}
+
+    // The slot that holds `key`, or the empty one where it belongs; half of the slots are empty, so the
+    // search ends.
+    const Slot& probe(const Digest& key) const {
+      std::size_t index = key.low & (slots.size() - 1);
+      while (true) {
+        const Slot& slot = slots[index];
+        if (slot.value.load(std::memory_order_acquire) == nullptr || slot.key == key) return slot;
+        index = (index + 1) & (slots.size() - 1);
+      }
+    }
+
+    void put(const Digest& key, const T* value) {
+      Slot& slot = const_cast<Slot&>(probe(key));
+      slot.key = key;
+      slot.value.store(value, std::memory_order_release);
+    }
+
+    std::vector<Slot> slots;  // a power of two
+  };
+
+  // Publishes a table of twice the size. Readers may still be in the old one, so it stays until destruction.
+  void grow() {
+    const Table* old = tables_.empty() ? nullptr : tables_.back().get();
+    auto table = std::make_unique<Table>(old == nullptr ? 64 : 2 * old->slots.size());
+    if (old != nullptr) {
+      for (const Slot& slot : old->slots) {
+        if (const T* value = slot.value.load(std::memory_order_relaxed)) table->put(slot.key, value);
+      }
+    }
+    current_.store(table.get(), std::memory_order_release);
+    tables_.push_back(std::move(table));
+  }
+
+  mutable std::mutex mutex_;
+  std::vector<std::unique_ptr<Table>> tables_;
+  std::vector<std::unique_ptr<const T>> values_;
+  std::atomic<const Table*> current_ = nullptr;
+};
+
+}  // namespace jit

@@ -1,0 +1,39 @@
+// The bytes of one cache entry: everything about a kernel in one file, protected by one checksum.
+// docs/cache.md draws them.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace jit {
+
+/// One cached kernel.
+struct Entry {
+  std::string key_text;          ///< Key::text() of the key that it answers
+  std::string metadata;          ///< whatever the caller wants back, opaque to the cache
+  std::vector<std::byte> cubin;  ///< never empty in a valid entry
+
+  bool operator==(const Entry&) const = default;
+};
+
+/// The entry as bytes.
+std::vector<std::byte> encode(std::string_view key_text, std::string_view metadata,
+                              std::span<const std::byte> cubin);
+std::vector<std::byte> encode(const Entry& entry);
+
+/// The entry whose encoding is exactly `bytes`; nothing when they are damaged, truncated, of another version
+/// or anything else. Safe on any bytes.
+std::optional<Entry> decode(std::span<const std::byte> bytes);
+
+/// How many bytes the entry at the beginning of `bytes` claims to take; nothing when no entry begins there or
+/// it does not fit.
+std::optional<std::size_t> encoded_size(std::span<const std::byte> bytes);
+
+/// The bytes that every entry begins with.
+std::span<const std::byte> entry_magic();
+
+}  // namespace jit

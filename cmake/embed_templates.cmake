@@ -1,0 +1,18 @@
+# Writes a C++ file with the text of each template. Called with TEMPLATES (names), FOLDER and OUTPUT.
+set(text "// Generated from templates/.\n#include \"generator/templates.h\"\n\nnamespace jit {\n\n")
+string(APPEND text "const std::vector<SourceFile>& embedded_templates() {\n  static const std::vector<SourceFile> files = {\n")
+foreach(name IN LISTS TEMPLATES)
+  file(READ ${FOLDER}/${name} content)
+  # Compilers limit the length of one literal; neighbouring ones are joined.
+  string(LENGTH "${content}" length)
+  string(APPEND text "      {\"${name}\",\n")
+  set(at 0)
+  while(at LESS length)
+    string(SUBSTRING "${content}" ${at} 8000 piece)
+    string(APPEND text "R\"jit_template(${piece})jit_template\"\n")
+    math(EXPR at "${at} + 8000")
+  endwhile()
+  string(APPEND text "      },\n")
+endforeach()
+string(APPEND text "  };\n  return files;\n}\n\n}  // namespace jit\n")
+file(WRITE ${OUTPUT} "${text}")

@@ -1,0 +1,30 @@
+// What the handles of one spec share. Owned by its ContextState.
+#pragma once
+
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include <jit/spec.h>
+
+#include "cache/dispatch_table.h"
+#include "generator/loaded_kernel.h"
+
+namespace jit {
+
+struct ContextState;
+
+struct AttentionState {
+  AttentionState(ContextState& owner, AttentionSpec wanted, std::optional<KernelConfig> fixed)
+      : context(owner), spec(std::move(wanted)), given(fixed), tensors(functor_tensors(spec)) {}
+
+  ContextState& context;
+  const AttentionSpec spec;
+  const std::optional<KernelConfig> given;
+  const std::vector<FunctorTensorSpec> tensors;
+  mutable DispatchTable<LoadedKernel> by_size;   ///< by device and size class
+  mutable DispatchTable<LoadedKernel> defaults;  ///< by device, for sizes that nothing was chosen for
+  mutable std::mutex choosing;  ///< held while a kernel is compiled or tuned, never by a launch
+};
+
+}  // namespace jit

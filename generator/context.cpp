@@ -1,0 +1,68 @@
+#include <jit/context.h>
+
+#include <cstdlib>
+#include <utility>
+
+#include "generator/attention_state.h"
+#include "generator/context_state.h"
+#include "generator/templates.h"
+
+namespace jit {
+namespace {
+
+Digest digest_of(const std::vector<SourceFile>& files) {
+  Digester digester;
+  for (const SourceFile& file : files) digester.add(file.name).add(file.text);
+  return digester.finish();
+}
+
+CacheDirectory choose_directory(const Settings& settings) {
+  if (!settings.disk_cache) return {"", "the disk cache is switched off"};
+  return choose_cache_directory(settings.cache_dir, [](const char* name) { return secure_getenv(name); });
+}
+
+}  // namespace
+
+ContextState::ContextState(Settings settings_in, Observer observer_in)
+    : settings(std::move(settings_in)),
+      observer(std::move(observer_in)),
+      templates(load_templates(settings.templates)),
+      templates_digest(digest_of(templates)),
+      directory(choose_directory(settings)),
+      disk({.directory = directory.path,
+            .readonly_layers = settings.disk_cache ? settings.readonly_caches : std::vector<std::string>{},
+            .max_bytes = settings.cache_max_bytes,
+            .observer = observer}),
+      tuning(directory.path, nullptr, observer) {}
+
+ContextState::~ContextState() = default;
+
+const NvrtcLocation& ContextState::nvrtc_location() {
+  const std::lock_guard lock(nvrtc_mutex_);
+  if (!nvrtc_) nvrtc_ = find_nvrtc(settings.nvrtc);
+  return *nvrtc_;
+}
+
+void ContextState::notify(Event::Kind kind, std::string message, double seconds, int done, int total) const {
+  if (observer)
+    observer({.kind = kind, .message = std::move(message), .seconds = seconds, .done = done, .total = total});
+}
+
+Context::Context(Settings settings, Observer observer)
+    : state_(std::make_shared<ContextState>(std::move(settings), std::move(observer))) {}
+
+const Settings& Context::settings() const { return state_->settings; }
+const std::string& Context::cache_directory() const {
+  static const std::string none;
+  return state_->disk.writable() ? state_->directory.path : none;
+}
+const std::string& Context::cache_reason() const {
+  return state_->disk.refusal().empty() ? state_->directory.reason : state_->disk.refusal();
+}
+
+Context& default_context() {
+  static Context context;
+  return context;
+}
+
+}  // namespace jit

@@ -1,0 +1,52 @@
+// What a Context holds. The only mutable state of the library lives here and in AttentionState.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include <jit/context.h>
+#include <jit/spec.h>
+
+#include "cache/cache_directory.h"
+#include "cache/disk_cache.h"
+#include "cache/dispatch_table.h"
+#include "cache/memory_cache.h"
+#include "cache/tuning_store.h"
+#include "generator/kernel_image.h"
+#include "runtime/nvrtc_library.h"
+#include "runtime/source_file.h"
+
+namespace jit {
+
+struct AttentionState;
+
+struct ContextState : std::enable_shared_from_this<ContextState> {
+  ContextState(Settings settings, Observer observer);
+  ~ContextState();
+
+  /// libnvrtc, found at the first need; finding it does not open it. Throws Error nvrtc_unavailable at each
+  /// call until found.
+  const NvrtcLocation& nvrtc_location();
+
+  void notify(Event::Kind kind, std::string message, double seconds = 0, int done = 0, int total = 0) const;
+
+  const Settings settings;
+  const Observer observer;
+  const std::vector<SourceFile> templates;
+  const Digest templates_digest;
+  const CacheDirectory directory;
+  DiskCache disk;
+  TuningStore tuning;
+  SingleFlight<KernelImage> images;
+  DispatchTable<AttentionState> attentions;
+
+ private:
+  std::mutex nvrtc_mutex_;
+  std::optional<NvrtcLocation> nvrtc_;
+};
+
+}  // namespace jit

@@ -1,0 +1,34 @@
+// Writes the program of a kernel: a short translation unit over the templates. Pure and deterministic: equal
+// specs and configs give equal text, on every machine, at every time.
+#pragma once
+
+#include <string>
+
+#include <jit/kernel_config.h>
+#include <jit/spec.h>
+
+namespace jit {
+
+/// A program ready to compile, and what a launch must know of it.
+struct Program {
+  std::string kernel_name;  ///< of the one extern "C" kernel, readable in a profiler
+  std::string source;       ///< includes templates only
+  int smem_bytes = 0;       ///< dynamic shared memory; the program asserts the same
+  int threads = 0;          ///< per block
+};
+
+/// Name that generated programs are compiled under.
+inline constexpr const char* program_name = "/jit-attention/kernel.cu";
+
+/// The forward kernel. Requires: `validate(spec)` passes and the config is legal for the spec
+/// (config_space.h).
+Program emit_forward(const AttentionSpec& spec, const KernelConfig& config);
+
+/// The reference kernel: one warp per query, every key in turn, fp32 throughout, the same mask and score.
+/// Slow, and without tiles, tensor cores or any config: what candidates of the tuner are checked against.
+Program emit_reference(const AttentionSpec& spec);
+
+/// A kernel (pairs, number of pairs, seed) that fills a tensor with random numbers of the type.
+Program emit_random_fill(DType dtype);
+
+}  // namespace jit

@@ -1,0 +1,216 @@
+// parse_mask and parse_score: a recursive-descent reader of the notation that to_string writes.
+#include <cctype>
+#include <charconv>
+#include <limits>
+
+#include <fmt/format.h>
+#include <jit/error.h>
+#include <jit/mask.h>
+#include <jit/score.h>
+
+namespace jit {
+namespace {
+
+// Deeper trees come from mistakes or malice, and would exhaust the stack of whoever walks them.
+constexpr int max_depth = 64;
+
+class Reader {
+ public:
+  Reader(std::string_view what, std::string_view text) : what_(what), text_(text) {}
+
+  [[noreturn]] void fail(const std::string& message) const {
+    throw Error(ErrorCode::invalid_argument, "parse", std::string(what_),
+                fmt::format("{} '{}', character {}: {}", what_, text_, at_ + 1, message));
+  }
+
+  bool accept(std::string_view token) {
+    skip_space();
+    if (text_.substr(at_, token.size()) != token) return false;
+    at_ += token.size();
+    return true;
+  }
+
+  void expect(std::string_view token) {
+    if (!accept(token)) fail(fmt::format("expected '{}'", token));
+  }
+
+  bool at_end() {
+    skip_space();
+    return at_ == text_.size();
+  }
+
+  std::string word() {
+    skip_space();
+    const std::size_t begin = at_;
+    while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) || text_[at_] == '_' ||
+                                  text_[at_] == '-' || text_[at_] == '.')) {
+      ++at_;
+    }
+    return std::string(text_.substr(begin, at_ - begin));
+  }
+
+  template <class Number>
+  Number number() {
+    skip_space();
+    Number value{};
+    const auto [end, error] = std::from_chars(text_.data() + at_, text_.data() + text_.size(), value);
+    if (error != std::errc{}) fail("expected a number");
+    at_ = static_cast<std::size_t>(end - text_.data());
+    return value;
+  }
+
+  Alignment alignment() {
+    const std::size_t begin = at_;
+    const std::string name = word();
+    if (name == "top_left") return Alignment::top_left;
+    if (name == "bottom_right") return Alignment::bottom_right;
+    at_ = begin;
+    fail("expected top_left or bottom_right");
+  }
+
+  const FunctorText& find_text(const std::vector<FunctorText>& texts) {
+    expect("(");
+    const std::string name = word();
+    expect(")");
+    std::string known;
+    for (const FunctorText& text : texts) {
+      if (text.name == name) return text;
+      known += (known.empty() ? "" : ", ") + text.name;
+    }
+    fail(fmt::format("no text functor '{}' was given{}", name, known.empty() ? "" : "; given are " + known));
+  }
+
+  std::size_t position() const { return at_; }
+  void rewind(std::size_t position) { at_ = position; }
+
+ private:
+  void skip_space() {
+    while (at_ < text_.size() && std::isspace(static_cast<unsigned char>(text_[at_]))) ++at_;
+  }
+
+  std::string_view what_;
+  std::string_view text_;
+  std::size_t at_ = 0;
+};
+
+class MaskReader {
+ public:
+  MaskReader(std::string_view text, const std::vector<FunctorText>& texts)
+      : in_("mask", text), texts_(texts) {}
+
+  Mask read() {
+    const Mask mask = disjunction(0);
+    if (!in_.at_end()) in_.fail("expected '&&', '||' or the end");
+    return mask;
+  }
+
+ private:
+  Mask disjunction(int depth) {
+    Mask mask = conjunction(depth);
+    for (int terms = 0; in_.accept("||"); ++terms) {
+      if (terms + depth >= max_depth) in_.fail("too many terms");
+      mask = mask || conjunction(depth);
+    }
+    return mask;
+  }
+
+  Mask conjunction(int depth) {
+    Mask mask = factor(depth);
+    for (int terms = 0; in_.accept("&&"); ++terms) {
+      if (terms + depth >= max_depth) in_.fail("too many terms");
+      mask = mask && factor(depth);
+    }
+    return mask;
+  }
+
+  Mask factor(int depth) {
+    if (depth >= max_depth) in_.fail("nested too deeply");
+    if (in_.accept("!")) return !factor(depth + 1);
+    if (in_.accept("(")) {
+      const Mask mask = disjunction(depth + 1);
+      in_.expect(")");
+      return mask;
+    }
+    return named();
+  }
+
+  Mask named() {
+    const std::size_t begin = in_.position();
+    const std::string name = in_.word();
+    if (name == "none") return mask::none();
+    if (name == "causal") {
+      if (!in_.accept("(")) return mask::causal();
+      const Alignment alignment = in_.alignment();
+      in_.expect(")");
+      return mask::causal(alignment);
+    }
+    if (name == "window" || name == "sliding_window") {
+      in_.expect("(");
+      const int left = in_.number<int>();
+      in_.expect(",");
+      const int right = in_.number<int>();
+      const Alignment alignment = in_.accept(",") ? in_.alignment() : Alignment::bottom_right;
+      in_.expect(")");
+      return mask::sliding_window(left, right, alignment);
+    }
+    if (name == "prefix") {
+      in_.expect("(");
+      const int length = in_.number<int>();
+      in_.expect(")");
+      return mask::prefix(length);
+    }
+    if (name == "prefix_lengths") return mask::prefix_lengths();
+    if (name == "document") return mask::document();
+    if (name == "text") return mask::text(in_.find_text(texts_));
+    in_.rewind(begin);
+    in_.fail(fmt::format(
+        "unknown mask '{}'; known are none, causal, window(left, right), prefix(length), prefix_lengths, "
+        "document and text(name)",
+        name));
+  }
+
+  Reader in_;
+  const std::vector<FunctorText>& texts_;
+};
+
+Score read_score(Reader& in, const std::vector<FunctorText>& texts) {
+  const std::size_t begin = in.position();
+  const std::string name = in.word();
+  if (name == "none") return score::none();
+  if (name == "softcap") {
+    in.expect("(");
+    const float cap = in.number<float>();
+    in.expect(")");
+    return score::softcap(cap);
+  }
+  if (name == "alibi") return score::alibi();
+  if (name == "bias") {
+    if (!in.accept("(")) return score::bias();
+    const std::string dtype = in.word();
+    in.expect(")");
+    return score::bias(parse_dtype(dtype));
+  }
+  if (name == "text") return score::text(in.find_text(texts));
+  in.rewind(begin);
+  in.fail(fmt::format(
+      "unknown score '{}'; known are none, softcap(cap), alibi, bias, bias(dtype) and text(name)", name));
+}
+
+}  // namespace
+
+Mask parse_mask(std::string_view text, const std::vector<FunctorText>& texts) {
+  return MaskReader(text, texts).read();
+}
+
+Score parse_score(std::string_view text, const std::vector<FunctorText>& texts) {
+  Reader in("score", text);
+  Score score = read_score(in, texts);
+  for (int terms = 1; in.accept(","); ++terms) {
+    if (terms >= max_depth) in.fail("too many terms");
+    score = score.then(read_score(in, texts));
+  }
+  if (!in.at_end()) in.fail("expected ',' or the end");
+  return score;
+}
+
+}  // namespace jit

@@ -1,0 +1,18 @@
+// Masks and scores as C++ source: the structs that a program needs, and the type that names the whole.
+#pragma once
+
+#include <string>
+
+#include <jit/spec.h>
+
+namespace jit {
+
+struct FunctorSource {
+  std::string definitions;  ///< structs for user text and constants; may be empty
+  std::string mask_type;    ///< e.g. "AndMask<CausalMask<Alignment::bottom_right>, UserMask0>"
+  std::string score_type;   ///< e.g. "SoftcapScore<ScoreConstants0>"
+};
+
+FunctorSource functor_source(const AttentionSpec& spec);
+
+}  // namespace jit

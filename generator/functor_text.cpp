@@ -1,0 +1,129 @@
+#include <jit/functor_text.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <set>
+
+#include <fmt/format.h>
+#include <jit/error.h>
+
+#include "generator/functor_node.h"
+
+namespace jit {
+namespace {
+
+[[noreturn]] void refuse(std::string_view kind, const std::string& message) {
+  throw Error(ErrorCode::invalid_spec, "validate", fmt::format("spec.{}", kind), message);
+}
+
+bool is_identifier(std::string_view text) {
+  return !text.empty() && (std::isalpha(static_cast<unsigned char>(text[0])) || text[0] == '_') &&
+         std::all_of(text.begin(), text.end(),
+                     [](unsigned char c) { return c < 128 && (std::isalnum(c) || c == '_'); });
+}
+
+// Names that generated functor structs use themselves.
+constexpr std::array<std::string_view, 14> reserved_names = {
+    "q",       "k",       "b",     "h",       "score", "seqlen_q", "seqlen_kv",
+    "heads_q", "q_begin", "q_end", "k_begin", "k_end", "context",  "jit"};
+
+// What would make a kernel depend on when, where and with which files it was compiled, and not on its key
+// alone.
+constexpr std::array<std::string_view, 4> forbidden_words = {"__TIME__", "__DATE__", "__TIMESTAMP__",
+                                                             "__FILE__"};
+
+// '#' has no meaning in C++ but to the preprocessor, and an #include would read files that no key knows of.
+void check_directives(std::string_view kind, const FunctorText& text, const std::string& body) {
+  constexpr std::string_view unroll = "#pragma unroll";
+  for (std::size_t at = 0; at < body.size(); ++at) {
+    if (body[at] != '#' && body.compare(at, 2, "%:") != 0) continue;
+    if (body.compare(at, unroll.size(), unroll) == 0) continue;
+    const auto line = 1 + std::count(body.begin(), body.begin() + static_cast<std::ptrdiff_t>(at), '\n');
+    refuse(kind,
+           fmt::format(
+               "text functor '{}' has a preprocessor directive in line {}: only '{}' is allowed; put what "
+               "the functor needs into its body, constants or tensors",
+               text.name, line, unroll));
+  }
+}
+
+void check_body(std::string_view kind, const FunctorText& text, const std::string& body) {
+  check_directives(kind, text, body);
+  for (const std::string_view word : forbidden_words) {
+    if (body.find(word) != std::string::npos) {
+      refuse(
+          kind,
+          fmt::format("text functor '{}' uses {}, which would make the kernel depend on where and when it is "
+                      "compiled",
+                      text.name, word));
+    }
+  }
+  if (body.find('\0') != std::string::npos) {
+    refuse(kind, fmt::format("text functor '{}' contains a zero byte", text.name));
+  }
+}
+
+}  // namespace
+
+void validate_functor_text(const FunctorText& text, std::string_view kind) {
+  const bool name_is_fine = !text.name.empty() && text.name.size() <= 64 &&
+                            std::all_of(text.name.begin(), text.name.end(), [](unsigned char c) {
+                              return c < 128 && (std::isalnum(c) || c == '_' || c == '-' || c == '.');
+                            });
+  if (!name_is_fine) {
+    refuse(kind, fmt::format(
+                     "the name of a text functor must be 1 to 64 letters, digits, '_', '-' or '.', not '{}'",
+                     text.name));
+  }
+  if (text.body.find_first_not_of(" \t\r\n") == std::string::npos) {
+    refuse(kind,
+           fmt::format("text functor '{}' has an empty body; write at least a return statement", text.name));
+  }
+  if (kind == "score" && !text.classify.empty()) {
+    refuse(kind, fmt::format("text functor '{}' has a classify body, which only masks may have", text.name));
+  }
+  check_body(kind, text, text.body);
+  check_body(kind, text, text.classify);
+
+  std::set<std::string_view> names;
+  const auto check_name = [&](const std::string& name) {
+    if (!is_identifier(name)) {
+      refuse(kind, fmt::format("'{}' in text functor '{}' must be a C++ identifier", name, text.name));
+    }
+    if (std::find(reserved_names.begin(), reserved_names.end(), name) != reserved_names.end()) {
+      refuse(kind,
+             fmt::format("'{}' in text functor '{}' is a name that functors already have; choose another",
+                         name, text.name));
+    }
+    if (!names.insert(name).second) {
+      refuse(kind, fmt::format("'{}' occurs twice in text functor '{}'", name, text.name));
+    }
+  };
+  for (const auto& [name, value] : text.constants) check_name(name);
+  for (const FunctorTensorSpec& tensor : text.tensors) check_name(tensor.name);
+}
+
+void add_functor_text(Digester& digester, const FunctorText& text) {
+  digester.add(text.name).add(text.body).add(text.classify);
+  digester.add(std::uint64_t{text.constants.size()});
+  for (const auto& [name, value] : text.constants) {
+    digester.add(name).add(std::uint64_t{value.index()});
+    std::visit([&](auto v) { digester.add(std::as_bytes(std::span(&v, 1))); }, value);
+  }
+  digester.add(std::uint64_t{text.tensors.size()});
+  for (const FunctorTensorSpec& tensor : text.tensors) digester.add(tensor.name).add(to_string(tensor.dtype));
+}
+
+void add_functor_tensor(std::vector<FunctorTensorSpec>& tensors, const FunctorTensorSpec& tensor) {
+  for (const FunctorTensorSpec& known : tensors) {
+    if (known.name != tensor.name) continue;
+    if (known.dtype == tensor.dtype) return;
+    throw Error(ErrorCode::invalid_spec, "validate", "spec." + tensor.name,
+                fmt::format("tensor '{}' is wanted as {} and as {}; give the two functors different names",
+                            tensor.name, to_string(known.dtype), to_string(tensor.dtype)));
+  }
+  tensors.push_back(tensor);
+}
+
+}  // namespace jit

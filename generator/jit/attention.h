@@ -1,0 +1,104 @@
+// Attention kernels written, compiled and tuned while the program runs.
+//
+//   jit::AttentionSpec spec;
+//   spec.head_dim = 128;
+//   spec.mask = jit::mask::causal();
+//   jit::Attention attention = jit::attention(spec);
+//   attention({.q = q, .k = k, .v = v, .o = o, .lse = lse}, stream);
+//
+// o = softmax(mask(score(softmax_scale · q kᵀ))) v, per batch entry and head. Sums are fp32. A query that
+// sees no key gets o = 0 and lse = −inf. Equal inputs and an equal config give bit-identical outputs.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <initializer_list>
+#include <memory>
+#include <optional>
+#include <string_view>
+
+#include <jit/compiled_kernel.h>
+#include <jit/context.h>
+#include <jit/error.h>
+#include <jit/spec.h>
+#include <jit/tensor.h>
+
+struct CUstream_st;
+
+namespace jit {
+
+/// A CUstream or cudaStream_t; null is the default stream of the current context.
+using Stream = CUstream_st*;
+
+/// A tensor for a mask or score functor, under the name that the functor knows it by.
+struct NamedTensor {
+  std::string_view name;
+  TensorView tensor;
+};
+
+/// Up to eight named tensors, held in place: building one allocates nothing.
+class NamedTensors {
+ public:
+  NamedTensors() = default;
+  /// Throws Error invalid_argument for more than eight.
+  NamedTensors(std::initializer_list<NamedTensor> tensors);
+
+  /// Adds one; throws Error invalid_argument when eight are there.
+  void add(const NamedTensor& tensor);
+  const NamedTensor* begin() const { return tensors_.data(); }
+  const NamedTensor* end() const { return tensors_.data() + count_; }
+
+ private:
+  std::array<NamedTensor, 8> tensors_;
+  std::size_t count_ = 0;
+};
+
+/// The tensors of one call. Any strides whose last is 1; rows aligned to spec.alignment bytes.
+struct AttentionArguments {
+  TensorView q;         ///< (batch, seqlen_q, heads_q, head_dim)
+  TensorView k;         ///< (batch, seqlen_kv, heads_q / gqa_ratio, head_dim)
+  TensorView v;         ///< (batch, seqlen_kv, heads_q / gqa_ratio, head_dim_v)
+  TensorView o;         ///< (batch, seqlen_q, heads_q, head_dim_v), written; shares no byte with the inputs
+  TensorView lse = {};  ///< optional: fp32 (batch, heads_q, seqlen_q), written: log Σ exp(score), natural log
+  NamedTensors tensors = {};  ///< what mask and score read
+};
+
+struct AttentionState;
+
+/// A problem's kernel on every GPU and for every size. Cheap to copy; thread safe.
+class Attention {
+ public:
+  explicit Attention(std::shared_ptr<const AttentionState> state) : state_(std::move(state)) {}
+
+  /// Computes attention on `stream`, on the device of the current context. The first call for a size class
+  /// (powers of two of lengths and batch · heads) on a GPU chooses the config: from a record, by tuning or by
+  /// the heuristic, as Settings::tuning says. Later calls only launch: no compile, allocation, lock,
+  /// environment or synchronisation. While `stream` is being captured nothing is tuned or compiled: the
+  /// config chosen before runs, else the one that attention() loaded on this device; Error not_prepared when
+  /// there is neither. Throws Error invalid_argument, naming the argument, before anything is launched;
+  /// launch_failed.
+  void operator()(const AttentionArguments& arguments, Stream stream = nullptr) const;
+
+  /// Does all of the above but the launch: afterwards a call with these sizes only launches, also under
+  /// capture.
+  void prepare(const AttentionArguments& arguments) const;
+
+  /// The kernel that a call with these arguments runs on the current device, prepared if need be.
+  CompiledKernel kernel(const AttentionArguments& arguments) const;
+  /// The kernel that runs for sizes that nothing was chosen for yet.
+  CompiledKernel kernel() const;
+
+  const AttentionSpec& spec() const;
+
+ private:
+  std::shared_ptr<const AttentionState> state_;
+};
+
+/// The kernel for `spec` on the current device, compiled or taken from the cache, and loaded. A given
+/// `config` is used for all sizes and never tuned. Asking again for the same spec is a look-up of some ten
+/// nanoseconds. Throws Error invalid_spec before anything else; unsupported_device, no_valid_config,
+/// compile_failed, nvrtc_unavailable, driver_unavailable, load_failed, offline.
+Attention attention(const AttentionSpec& spec, std::optional<KernelConfig> config = {},
+                    const Context& context = default_context());
+
+}  // namespace jit

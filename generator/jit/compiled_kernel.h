@@ -1,0 +1,94 @@
+// A kernel that can be read: source, PTX, SASS, resources, and why it is the one.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <jit/arch.h>
+#include <jit/context.h>
+#include <jit/kernel_config.h>
+#include <jit/resource_usage.h>
+#include <jit/spec.h>
+
+namespace jit {
+
+struct KernelImage;
+
+/// Compiled code with all that is known of it. Immutable, cheap to copy, thread safe. Needs no GPU.
+class CompiledKernel {
+ public:
+  CompiledKernel(std::shared_ptr<ContextState> context, std::shared_ptr<const KernelImage> image,
+                 std::string why, std::vector<std::string> tuning_log = {});
+
+  const AttentionSpec& spec() const;
+  const KernelConfig& config() const;
+  Arch arch() const;
+  /// Name of the kernel, as profilers show it.
+  const std::string& name() const;
+  /// The generated program; it includes templates, which `dump` writes beside it.
+  const std::string& source() const;
+  std::span<const std::byte> cubin() const;
+  const ResourceUsage& resources() const;
+  int smem_bytes() const;  ///< dynamic shared memory of a block
+  int threads() const;     ///< of a block
+  /// Key of its cache entry, 32 hexadecimal digits.
+  const std::string& key() const;
+  /// Whether it came from the disk cache.
+  bool cached() const;
+  /// Wall time of the compile that made it, also when that was another process's.
+  double compile_ms() const;
+  /// Why this config: "heuristic", "recorded …", "tuned …", "given".
+  const std::string& why() const { return why_; }
+  /// What the tuner measured, one line per candidate; empty when it did not run in this process.
+  const std::vector<std::string>& tuning_log() const { return tuning_log_; }
+
+  /// PTX; compiled anew, because caches keep machine code only. Throws what compiling throws.
+  std::string ptx() const;
+  /// SASS by nvdisasm or cuobjdump; when neither is found, `text` is empty and `missing` says so.
+  struct Sass {
+    std::string text;
+    std::string missing;
+  };
+  Sass sass() const;
+
+  /// All of the above but the code itself, as a JSON object.
+  std::string report() const;
+
+  /// Writes kernel.cu, kernel.ptx, kernel.cubin, report.json, templates/ and, when a disassembler is found,
+  /// kernel.sass to a folder, which is created. Returns the paths. `kernel.cu` compiles with `nvcc -std=c++20
+  /// -I FOLDER/templates`. Throws Error io_error.
+  std::vector<std::string> dump(const std::string& folder) const;
+
+ private:
+  std::shared_ptr<ContextState> context_;  // to compile PTX on demand
+  std::shared_ptr<const KernelImage> image_;
+  std::string why_;
+  std::vector<std::string> tuning_log_;
+};
+
+/// Writes and compiles the kernel for `spec` on `arch`, or takes it from the cache: no GPU and no driver
+/// needed. Without `config` the heuristic chooses for typical sizes, passing over configs that spill. Throws
+/// Error invalid_spec, no_valid_config, compile_failed, nvrtc_unavailable, offline.
+CompiledKernel compile(const AttentionSpec& spec, Arch arch, std::optional<KernelConfig> config = {},
+                       const Context& context = default_context());
+
+/// The legal configs for `spec` on `arch`, most promising first.
+std::vector<KernelConfig> candidate_configs(const AttentionSpec& spec, Arch arch);
+
+/// Why `config` is not legal for `spec` on `arch`; empty: it is.
+std::string config_rejection(const AttentionSpec& spec, const KernelConfig& config, Arch arch);
+
+/// A named config of the published five-step ladder for this kind of kernel ("Writing Speed-of-Light Flash
+/// Attention for 5090 in CUDA C++"): each step adds one technique to the one before.
+struct LadderStep {
+  std::string name;       ///< "v2_swizzle"
+  std::string technique;  ///< "XOR swizzle of shared memory"
+  KernelConfig config;
+};
+const std::vector<LadderStep>& ladder();
+
+}  // namespace jit

@@ -1,0 +1,37 @@
+// Where kernels come from and where they are kept: settings, caches, tuning records, compiler. Programs that
+// are happy with the environment's settings never see one; tests and servers make their own.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include <jit/observer.h>
+#include <jit/settings.h>
+
+namespace jit {
+
+struct ContextState;
+
+/// Copying shares. Thread safe. Lives at least as long as the Attention objects made from it.
+class Context {
+ public:
+  /// Opens the cache folder; compiles and loads nothing. Trouble with the folder is an event, not an error.
+  /// Throws Error io_error when `settings.templates` names a folder that cannot be read.
+  explicit Context(Settings settings = settings_from_environment(), Observer observer = {});
+
+  const Settings& settings() const;
+  /// The cache folder in use, empty when everything stays in memory, and why.
+  const std::string& cache_directory() const;
+  const std::string& cache_reason() const;
+
+  const std::shared_ptr<ContextState>& state() const { return state_; }
+
+ private:
+  std::shared_ptr<ContextState> state_;
+};
+
+/// The context that functions use unless they are given one: settings from the environment, read at the first
+/// call. Throws what the constructor throws, again at each call until it succeeds.
+Context& default_context();
+
+}  // namespace jit

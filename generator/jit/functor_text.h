@@ -1,0 +1,46 @@
+// Masks and scores that the user writes as C++ text.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include <jit/tensor.h>
+
+namespace jit {
+
+/// A tensor that a functor reads at run time. In user text `name` is a pointer to const elements of the dtype
+/// (bf16 and fp16 values go through `to_float(x)`); at launch a tensor of that name must be given.
+struct FunctorTensorSpec {
+  std::string name;
+  DType dtype = DType::fp32;
+
+  bool operator==(const FunctorTensorSpec&) const = default;
+};
+
+/// A constant baked into the kernel: part of its source, and so of its key.
+using FunctorConstant = std::variant<bool, std::int64_t, double>;
+
+/// A functor as text: the body of a C++ function. Names that the text may use:
+///   q, k                        positions of query and key
+///   b, h                        batch entry and query head
+///   seqlen_q, seqlen_kv, heads_q
+///   score                       in score functors: softmax_scale · q·k
+///   the names of `constants` and `tensors`
+/// Errors in the text are reported at `name`:line.
+struct FunctorText {
+  std::string name;  ///< of the functor, used in messages and kernel names: letters, digits, '_', '-', '.'
+  std::string body;  ///< e.g. "return q >= k && ids[q] == ids[k];"
+  /// Optional, masks only: the body of a function of q_begin, q_end, k_begin, k_end (half-open ranges of a
+  /// tile) returning TileClass::empty, TileClass::full or TileClass::partial, the same in every thread.
+  /// Without it every tile is computed with the mask: correct, but slower.
+  std::string classify = {};
+  std::map<std::string, FunctorConstant> constants = {};
+  std::vector<FunctorTensorSpec> tensors = {};
+
+  bool operator==(const FunctorText&) const = default;
+};
+
+}  // namespace jit

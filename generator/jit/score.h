@@ -1,0 +1,64 @@
+// What happens to a score (softmax_scale · q·k, natural units) before the softmax. Scores are immutable
+// values: build them from the functions of namespace jit::score, chain them with `then`.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <jit/functor_text.h>
+
+namespace jit {
+
+struct ScoreNode;
+
+class Score {
+ public:
+  /// The score as it is.
+  Score();
+  explicit Score(std::shared_ptr<const ScoreNode> node) : node_(std::move(node)) {}
+
+  /// First this, then `next`.
+  Score then(const Score& next) const;
+
+  /// Text that `parse_score` reads back (a text functor shows as its name), e.g. "softcap(30), alibi".
+  std::string to_string() const;
+  /// The tensors that must be given at launch, each name once.
+  std::vector<FunctorTensorSpec> tensors() const;
+  /// Digest of everything that the score puts into a kernel.
+  std::uint64_t hash() const;
+
+  const ScoreNode& node() const { return *node_; }
+  const std::shared_ptr<const ScoreNode>& shared_node() const { return node_; }
+  bool operator==(const Score& other) const;
+
+ private:
+  std::shared_ptr<const ScoreNode> node_;
+};
+
+namespace score {
+
+/// The score as it is.
+Score none();
+/// cap · tanh(score / cap). Throws Error invalid_spec unless cap is positive and finite.
+Score softcap(float cap);
+/// score − slope · |q + seqlen_kv − seqlen_q − k|: fp32 tensor "alibi_slopes" (heads_q) or (batch, heads_q)
+/// at launch.
+Score alibi();
+/// score + bias(b, h, q, k): tensor "bias" (batch, heads_q, seqlen_q, seqlen_kv) of this dtype (fp32, bf16 or
+/// fp16) at launch; strides of 0 broadcast, the last stride is 1. Throws Error invalid_spec for another
+/// dtype.
+Score bias(DType dtype = DType::fp32);
+/// The user's own: `text.body` returns the new score. Throws as mask::text does.
+Score text(FunctorText text);
+
+}  // namespace score
+
+/// Reads a chain: names with arguments, separated by commas. Names: none, softcap(cap), alibi, bias,
+/// bias(dtype), and text(name) for each of `texts`. Throws Error invalid_argument that points at the place
+/// and lists the known names.
+Score parse_score(std::string_view text, const std::vector<FunctorText>& texts = {});
+
+}  // namespace jit

@@ -1,0 +1,59 @@
+// What the user wants: an attention problem, without a word on how it is computed.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <jit/arch.h>
+#include <jit/device.h>
+#include <jit/mask.h>
+#include <jit/score.h>
+#include <jit/tensor.h>
+
+namespace jit {
+
+/// What a kernel is specialised for. Batch, heads, lengths and strides are run-time facts and never cause a
+/// compile.
+struct AttentionSpec {
+  DType dtype = DType::bf16;  ///< of q, k, v and o: bf16 or fp16; sums are fp32
+  int head_dim = 128;         ///< of q and k: a multiple of 8 from 8 to 256
+  int head_dim_v = 0;         ///< of v and o, same rule; 0: head_dim
+  int gqa_ratio = 1;          ///< query heads per KV head: 1 is MHA, heads_q is MQA
+  int alignment = 16;  ///< bytes that every row of q, k, v and o is aligned to: 16, 8, 4 or 2; 16 is fastest
+  int seqlen_q = 0;    ///< 0: given at run time; else baked into the kernel
+  int seqlen_kv = 0;   ///< the same for keys
+  Mask mask;           ///< which keys a query sees
+  Score score;         ///< what happens to a score before the softmax
+  std::optional<float> softmax_scale;  ///< of q·k; default 1/sqrt(head_dim); positive; a run-time fact too
+
+  int value_head_dim() const { return head_dim_v == 0 ? head_dim : head_dim_v; }
+  float scale() const;
+  bool operator==(const AttentionSpec&) const = default;
+};
+
+/// One line: "bf16 d128 causal".
+std::string to_string(const AttentionSpec& spec);
+
+/// The tensors that mask and score read, each name once, in the order of the kernel's parameters. Throws
+/// Error invalid_spec when two of one name differ in dtype.
+std::vector<FunctorTensorSpec> functor_tensors(const AttentionSpec& spec);
+
+/// One reason why a spec cannot be served.
+struct Refusal {
+  std::string field;    ///< "head_dim"
+  std::string value;    ///< "100"
+  std::string rule;     ///< "must be a multiple of 8 from 8 to 256"
+  std::string nearest;  ///< what would work: "104"
+  std::string to_string() const;
+};
+
+/// All reasons why `spec` cannot be served on a GPU of this architecture; empty: it is supported. Pure,
+/// thread safe.
+std::vector<Refusal> supports(const AttentionSpec& spec, Arch arch);
+std::vector<Refusal> supports(const AttentionSpec& spec, const DeviceInfo& device);
+
+/// Throws Error invalid_spec with the first refusal that holds on every GPU.
+void validate(const AttentionSpec& spec);
+
+}  // namespace jit

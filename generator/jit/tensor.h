@@ -1,0 +1,47 @@
+// Non-owning views of tensors in GPU memory. A view is a plain value: the memory behind it is the caller's,
+// and must stay valid until the work that was launched with it is done.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace jit {
+
+/// Element types. Attention itself takes bf16 and fp16; the others occur in LSE and in tensors that functors
+/// read.
+enum class DType : std::uint8_t { bf16, fp16, fp32, int32, int64, uint8 };
+
+std::string_view to_string(DType dtype);
+/// Inverse of to_string; throws Error invalid_argument naming what is accepted.
+DType parse_dtype(std::string_view text);
+/// Bytes of one element.
+int size_of(DType dtype);
+
+inline constexpr int max_rank = 4;
+
+/// Pointer, element type, shape and strides (in elements). A default-constructed view is "no tensor".
+struct TensorView {
+  void* data = nullptr;
+  DType dtype = DType::bf16;
+  int rank = 0;
+  std::int64_t shape[max_rank] = {};
+  std::int64_t strides[max_rank] = {};
+
+  /// A dense tensor (batch, seqlen, heads, head_dim): the layout that flash-attention calls BSHD.
+  static TensorView bshd(void* data, DType dtype, std::int64_t batch, std::int64_t seqlen, std::int64_t heads,
+                         std::int64_t head_dim);
+  /// The same four sizes over memory laid out as (batch, heads, seqlen, head_dim), as PyTorch's SDPA has it.
+  static TensorView bhsd(void* data, DType dtype, std::int64_t batch, std::int64_t seqlen, std::int64_t heads,
+                         std::int64_t head_dim);
+  /// A dense fp32 tensor (batch, heads, seqlen), as LSE is written.
+  static TensorView bhs(void* data, std::int64_t batch, std::int64_t heads, std::int64_t seqlen);
+  /// A dense tensor of one to four dimensions. Throws Error invalid_argument for more.
+  static TensorView dense(void* data, DType dtype, std::initializer_list<std::int64_t> shape);
+
+  bool is_present() const { return rank != 0; }
+  /// "bf16 (2, 4096, 8, 128) strides (4194304, 1024, 128, 1)".
+  std::string to_string() const;
+};
+
+}  // namespace jit

@@ -1,0 +1,158 @@
+#include "generator/kernel_image.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include <fmt/format.h>
+#include <jit/error.h>
+#include <nlohmann/json.hpp>
+
+#include "generator/context_state.h"
+#include "runtime/compiler.h"
+
+namespace jit {
+namespace {
+
+// How many configs to try for one that does not spill before settling for the least bad: bounds the first
+// compile.
+constexpr std::size_t spill_attempts = 4;
+
+CompileRequest request_for(const ContextState& context, const Program& program, Arch arch) {
+  return {.name = program_name,
+          .source = program.source,
+          .headers = context.templates,
+          .arch = arch,
+          .options = {},
+          .kernel = program.kernel_name};
+}
+
+// Everything that decides what the compiler produces, and nothing else.
+Key key_for(ContextState& context, const Program& program, Arch arch) {
+  std::string options;
+  for (const std::string& option : base_options(arch)) options += option + "\n";
+  return Key{{"library", JIT_ATTENTION_VERSION},
+             {"arch", to_string(arch)},
+             {"compiler", context.nvrtc_location().identity},
+             {"options", options},
+             {"templates", context.templates_digest.hex()},
+             {"source", program.source}};
+}
+
+// What an entry tells about its kernel beside the code.
+std::string metadata_of(const KernelImage& image) {
+  const nlohmann::json json = {{"kernel", image.program.kernel_name},
+                               {"spec", to_string(image.spec)},
+                               {"config", to_string(image.config)},
+                               {"arch", to_string(image.arch)},
+                               {"compile_ms", image.compile_ms},
+                               {"registers", image.resources.registers},
+                               {"spill_store_bytes", image.resources.spill_store_bytes},
+                               {"spill_load_bytes", image.resources.spill_load_bytes},
+                               {"stack_bytes", image.resources.stack_bytes},
+                               {"static_smem_bytes", image.resources.static_smem_bytes},
+                               {"barriers", image.resources.barriers},
+                               {"remarks", image.resources.remarks}};
+  return json.dump();
+}
+
+// False when the metadata is not ours: then the entry is a miss.
+bool read_metadata(const std::string& text, KernelImage& image) {
+  const nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || json.value("kernel", "") != image.program.kernel_name) return false;
+  try {
+    image.compile_ms = json.at("compile_ms").get<double>();
+    image.resources = {.registers = json.at("registers"),
+                       .spill_store_bytes = json.at("spill_store_bytes"),
+                       .spill_load_bytes = json.at("spill_load_bytes"),
+                       .stack_bytes = json.at("stack_bytes"),
+                       .static_smem_bytes = json.at("static_smem_bytes"),
+                       .barriers = json.at("barriers"),
+                       .remarks = json.at("remarks")};
+  } catch (const nlohmann::json::exception&) {
+    return false;
+  }
+  return true;
+}
+
+bool load_from_disk(const ContextState& context, const Key& key, KernelImage& image) {
+  std::optional<Entry> entry = context.disk.load(key);
+  if (!entry || !read_metadata(entry->metadata, image)) return false;
+  image.cubin = std::move(entry->cubin);
+  image.cached = true;
+  return true;
+}
+
+void compile_and_store(ContextState& context, const Key& key, KernelImage& image) {
+  CompileResult result = compile(context.nvrtc_location(), request_for(context, image.program, image.arch));
+  image.cubin = std::move(result.cubin);
+  image.resources = std::move(result.resources);
+  image.compile_ms = result.milliseconds;
+  image.cached = false;
+  context.disk.store(key, {.key_text = {}, .metadata = metadata_of(image), .cubin = image.cubin});
+  context.notify(Event::Kind::compile, image.program.kernel_name, image.compile_ms * 1e-3);
+}
+
+KernelImage make_image(ContextState& context, const Key& key, KernelImage image) {
+  if (load_from_disk(context, key, image)) return image;
+  if (context.settings.offline) {
+    throw Error(ErrorCode::offline, "compile", "cache",
+                fmt::format("kernel {} for {} (key {}) is not in the cache and compiling is forbidden "
+                            "(JIT_ATTENTION_OFFLINE); compile it where that is allowed, and export the cache",
+                            image.program.kernel_name, to_string(image.arch), image.key));
+  }
+  const FileLock lock = context.disk.lock(key);
+  if (load_from_disk(context, key, image)) return image;
+  compile_and_store(context, key, image);
+  return image;
+}
+
+int local_bytes(const KernelImage& image) {
+  return image.resources.spill_bytes() + image.resources.stack_bytes;
+}
+
+}  // namespace
+
+std::shared_ptr<const KernelImage> build_image(ContextState& context, const Program& program,
+                                               const AttentionSpec& spec, const KernelConfig& config,
+                                               Arch arch) {
+  const Key key = key_for(context, program, arch);
+  return context.images.get(key.digest(), [&] {
+    KernelImage image{.program = program,
+                      .spec = spec,
+                      .config = config,
+                      .arch = arch,
+                      .cubin = {},
+                      .resources = {},
+                      .key = key.digest().hex()};
+    return make_image(context, key, std::move(image));
+  });
+}
+
+std::shared_ptr<const KernelImage> rebuild_image(ContextState& context, const KernelImage& image) {
+  const Key key = key_for(context, image.program, image.arch);
+  context.images.erase(key.digest());
+  return context.images.get(key.digest(), [&] {
+    KernelImage rebuilt = image;
+    compile_and_store(context, key, rebuilt);
+    return rebuilt;
+  });
+}
+
+std::shared_ptr<const KernelImage> build_without_spills(ContextState& context, const AttentionSpec& spec,
+                                                        const std::vector<KernelConfig>& configs, Arch arch) {
+  std::shared_ptr<const KernelImage> best;
+  for (std::size_t i = 0; i < std::min(configs.size(), spill_attempts); ++i) {
+    auto image = build_image(context, emit_forward(spec, configs[i]), spec, configs[i], arch);
+    if (local_bytes(*image) == 0) return image;
+    if (!best || local_bytes(*image) < local_bytes(*best)) best = std::move(image);
+  }
+  context.notify(Event::Kind::warning, fmt::format("{} spills {} bytes: no config without spills was found",
+                                                   best->program.kernel_name, best->resources.spill_bytes()));
+  return best;
+}
+
+std::string build_ptx(ContextState& context, const KernelImage& image) {
+  return compile_to_ptx(context.nvrtc_location(), request_for(context, image.program, image.arch));
+}
+
+}  // namespace jit

@@ -1,0 +1,33 @@
+#include <jit/compiled_kernel.h>
+
+namespace jit {
+
+// Tile sizes are the best of each step on an H200 at head_dim 128 (docs/performance.md).
+const std::vector<LadderStep>& ladder() {
+  static const std::vector<LadderStep> steps = [] {
+    KernelConfig config{.tile_q = 128,
+                        .tile_kv = 64,
+                        .warps = 4,
+                        .stages_k = 1,
+                        .stages_v = 1,
+                        .swizzle = Swizzle::none,
+                        .ldmatrix_matrices = 2,
+                        .q_in_registers = false,
+                        .rescale = Rescale::always,
+                        .blocks_per_sm = 2};
+    std::vector<LadderStep> result;
+    result.push_back({"v1_basic", "tiles in shared memory, ldmatrix, mma.sync, online softmax", config});
+    config.swizzle = Swizzle::xor_chunks;
+    result.push_back({"v2_swizzle", "XOR swizzle of shared memory", config});
+    config.stages_k = config.stages_v = 2;
+    result.push_back({"v3_pipeline", "two stages of K and V", config});
+    config.ldmatrix_matrices = 4;
+    result.push_back({"v4_ldmatrix_x4", "ldmatrix.x4 for K and V", config});
+    config.stages_v = 1;
+    result.push_back({"v5_double_k", "two stages of K, one of V", config});
+    return result;
+  }();
+  return steps;
+}
+
+}  // namespace jit

@@ -1,0 +1,55 @@
+#include "generator/loaded_kernel.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "generator/context_state.h"
+#include "runtime/context.h"
+#include "runtime/launch.h"
+
+namespace jit {
+namespace {
+
+Module load_module(ContextState& context, std::shared_ptr<const KernelImage>& image) {
+  try {
+    return Module(image->cubin);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::load_failed || !image->cached) throw;
+    context.notify(Event::Kind::warning,
+                   fmt::format("the driver refused the cached {}; compiling it anew: {}",
+                               image->program.kernel_name, error.message()));
+  }
+  image = rebuild_image(context, *image);
+  return Module(image->cubin);
+}
+
+}  // namespace
+
+LoadedKernel load_kernel(ContextState& context, std::shared_ptr<const KernelImage> image, int device,
+                         std::string why) {
+  const CurrentContext scope(device);
+  const Module module = load_module(context, image);
+  LoadedKernel loaded;
+  loaded.kernel = module.kernel(image->program.kernel_name);
+  loaded.kernel.set_dynamic_smem(device, image->program.smem_bytes);
+  loaded.kernel.force_load(device);
+  loaded.tile_q = image->config.tile_q;
+  loaded.threads = static_cast<unsigned>(image->program.threads);
+  loaded.smem_bytes = static_cast<unsigned>(image->program.smem_bytes);
+  loaded.why = std::move(why);
+  loaded.image = std::move(image);
+  return loaded;
+}
+
+void launch_forward(const LoadedKernel& kernel, const AttentionParams& params, Stream stream) {
+  const unsigned tiles_q = static_cast<unsigned>((params.seqlen_q + kernel.tile_q - 1) / kernel.tile_q);
+  const LaunchConfig config{
+      .grid = {tiles_q * static_cast<unsigned>(params.heads_q) * static_cast<unsigned>(params.batch), 1, 1},
+      .block = {kernel.threads, 1, 1},
+      .smem_bytes = kernel.smem_bytes};
+  void* arguments[] = {const_cast<AttentionParams*>(&params)};
+  launch(kernel.kernel.handle(), config, arguments, stream);
+}
+
+}  // namespace jit

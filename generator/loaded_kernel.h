@@ -1,0 +1,34 @@
+// A kernel on a device, ready to launch.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <jit/attention.h>
+
+#include "generator/kernel_image.h"
+#include "runtime/module.h"
+#include "templates/params.cuh"
+
+namespace jit {
+
+struct LoadedKernel {
+  Kernel kernel;
+  std::shared_ptr<const KernelImage> image;
+  int tile_q = 0;
+  unsigned threads = 0;
+  unsigned smem_bytes = 0;
+  std::string why;
+  std::vector<std::string> tuning_log;
+};
+
+/// Loads the image's code on `device`, with all that a launch needs. An image that came from disk and that
+/// the driver refuses is compiled anew, once. Throws Error load_failed.
+LoadedKernel load_kernel(ContextState& context, std::shared_ptr<const KernelImage> image, int device,
+                         std::string why);
+
+/// Puts the kernel on `stream`. `params` come from fill_params and compute something.
+void launch_forward(const LoadedKernel& kernel, const AttentionParams& params, Stream stream);
+
+}  // namespace jit

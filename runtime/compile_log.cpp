@@ -1,0 +1,121 @@
+#include "runtime/compile_log.h"
+
+#include <charconv>
+#include <map>
+#include <vector>
+
+#include <fmt/format.h>
+
+namespace jit {
+namespace {
+
+constexpr std::string_view assembler_mark = "ptxas application ptx input, line ";
+
+std::vector<std::string_view> split_lines(std::string_view text) {
+  std::vector<std::string_view> lines;
+  while (!text.empty()) {
+    const std::size_t end = text.find('\n');
+    lines.push_back(text.substr(0, end));
+    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+  }
+  return lines;
+}
+
+std::string without(std::string_view text, std::string_view removed) {
+  std::string result(text);
+  if (removed.empty()) return result;
+  for (std::size_t position = 0; (position = result.find(removed, position)) != std::string::npos;) {
+    result.erase(position, removed.size());
+  }
+  return result;
+}
+
+// "mask(3): error" to "mask:3: error"; other lines stay.
+std::string with_plain_location(std::string line) {
+  const std::size_t open = line.find('(');
+  const std::size_t close = line.find("): ");
+  if (open == std::string::npos || close == std::string::npos || open == 0 || close <= open + 1) return line;
+  if (line.find_first_not_of("0123456789", open + 1) != close) return line;
+  return fmt::format("{}:{}{}", line.substr(0, open), line.substr(open + 1, close - open - 1),
+                     line.substr(close + 1));
+}
+
+// The first number of `text`, which is cut off behind it; -1 when there is none.
+int take_number(std::string_view& text) {
+  const std::size_t begin = text.find_first_not_of(" \t");
+  if (begin == std::string_view::npos) return -1;
+  int number = -1;
+  const auto [end, error] = std::from_chars(text.data() + begin, text.data() + text.size(), number);
+  if (error != std::errc()) return -1;
+  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+  return number;
+}
+
+// What follows the directive on its line, "1 30 28" of "\t.loc\t1 30 28"; empty for other lines.
+std::string_view operands_of(std::string_view line, std::string_view directive) {
+  const std::size_t begin = line.find_first_not_of(" \t");
+  if (begin == std::string_view::npos || !line.substr(begin).starts_with(directive)) return {};
+  return line.substr(begin + directive.size());
+}
+
+struct Location {
+  int file = -1;
+  int line = 0;
+};
+
+// Where each line of the PTX comes from, and the names of the files.
+struct LineTable {
+  std::vector<Location> locations;
+  std::map<int, std::string> files;
+};
+
+LineTable read_line_table(std::string_view ptx) {
+  LineTable table;
+  Location location;
+  for (std::string_view line : split_lines(ptx)) {
+    if (std::string_view operands = operands_of(line, ".loc"); !operands.empty()) {
+      location.file = take_number(operands);
+      location.line = take_number(operands);
+    } else if (operands = operands_of(line, ".file"); !operands.empty()) {
+      const int file = take_number(operands);
+      const std::size_t open = operands.find('"');
+      const std::size_t close = operands.rfind('"');
+      if (open < close) table.files[file] = operands.substr(open + 1, close - open - 1);
+    } else if (line.starts_with("}")) {
+      location = {};  // the end of a function
+    }
+    table.locations.push_back(location);
+  }
+  return table;
+}
+
+}  // namespace
+
+std::string with_plain_locations(std::string_view log, std::string_view folder) {
+  std::string result;
+  for (std::string_view line : split_lines(log)) result += with_plain_location(without(line, folder)) + '\n';
+  return result;
+}
+
+bool has_assembler_error(std::string_view log) { return log.find(assembler_mark) != std::string_view::npos; }
+
+std::string locate_assembler_errors(std::string_view log, std::string_view ptx, std::string_view folder) {
+  const LineTable table = read_line_table(ptx);
+  std::string result;
+  for (std::string_view line : split_lines(log)) {
+    if (!line.starts_with(assembler_mark)) continue;
+    std::string_view rest = line.substr(assembler_mark.size());
+    const int ptx_line = take_number(rest);
+    const std::size_t colon = rest.find(": ");
+    if (rest.find("error") == std::string_view::npos || colon == std::string_view::npos) continue;
+    if (ptx_line < 1 || static_cast<std::size_t>(ptx_line) > table.locations.size()) continue;
+    const Location location = table.locations[static_cast<std::size_t>(ptx_line) - 1];
+    const auto file = table.files.find(location.file);
+    if (file == table.files.end()) continue;
+    result += fmt::format("{}:{}: error: {} (found by the assembler)\n", without(file->second, folder),
+                          location.line, rest.substr(colon + 2));
+  }
+  return result;
+}
+
+}  // namespace jit

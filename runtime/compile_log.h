@@ -1,0 +1,20 @@
+// Turning what NVRTC and its assembler write into locations that the reader knows. Pure text functions.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace jit {
+
+/// The log with `folder` ("/jit-attention/") removed from names, and "mask(3): error" written as "mask:3:
+/// error".
+std::string with_plain_locations(std::string_view log, std::string_view folder);
+
+/// One line "mask:3: error: …" for each error that the assembler reports by line of `ptx`, located by the
+/// nearest .loc above that line. Empty when `log` has no such error or `ptx` no .loc.
+std::string locate_assembler_errors(std::string_view log, std::string_view ptx, std::string_view folder);
+
+/// True when `log` has an error of the assembler, which knows lines of PTX alone.
+bool has_assembler_error(std::string_view log);
+
+}  // namespace jit

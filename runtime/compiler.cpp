@@ -1,0 +1,254 @@
+#include "runtime/compiler.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <exception>
+#include <functional>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <jit/error.h>
+
+#include "runtime/compile_log.h"
+
+namespace jit {
+namespace {
+
+// NVRTC's locks stay taken for ever in a child that was forked while another thread was compiling, so that a
+// compile in the child would hang. These two are facts about the process, not state of the library.
+std::atomic<int> compiles_in_flight{0};
+std::atomic<bool> forked_while_compiling{false};
+
+[[maybe_unused]] const int fork_handler = pthread_atfork(nullptr, nullptr, [] {
+  if (compiles_in_flight.exchange(0) > 0) forked_while_compiling = true;
+});
+
+class CompileInFlight {
+ public:
+  CompileInFlight() {
+    if (forked_while_compiling) {
+      throw Error(
+          ErrorCode::compile_failed, "compile", "process",
+          "forked while compiling: this process was forked while another thread was compiling, and can "
+          "compile no more; start worker processes before the first compile, or with exec");
+    }
+    ++compiles_in_flight;
+  }
+  ~CompileInFlight() { --compiles_in_flight; }
+  CompileInFlight(const CompileInFlight&) = delete;
+  CompileInFlight& operator=(const CompileInFlight&) = delete;
+};
+
+// Runs `work` on a thread of its own: callers may have any stack, and NVRTC crashes on a small one. Starting
+// the thread costs some 45 us, compiling an empty kernel 15 ms.
+void run_on_large_stack(const std::function<void()>& work) {
+  struct Task {
+    const std::function<void()>& work;
+    std::exception_ptr failure;
+  } task{work, nullptr};
+  const auto body = [](void* argument) -> void* {
+    Task& task = *static_cast<Task*>(argument);
+    try {
+      task.work();
+    } catch (...) {
+      task.failure = std::current_exception();
+    }
+    return nullptr;
+  };
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, std::size_t{16} << 20);
+  // The signals of the program are for its own threads to handle.
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  pthread_t thread;
+  const int error = pthread_create(&thread, &attributes, body, &task);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  pthread_attr_destroy(&attributes);
+  if (error != 0) {
+    throw Error(ErrorCode::compile_failed, "compile", "process",
+                fmt::format("no thread to compile on could be started: {}", std::strerror(error)));
+  }
+  pthread_join(thread, nullptr);
+  if (task.failure) std::rethrow_exception(task.failure);
+}
+
+class Program {
+ public:
+  Program(const NvrtcApi& api, const CompileRequest& request) : api_(api) {
+    std::vector<const char*> texts;
+    std::vector<const char*> names;
+    for (const SourceFile& header : request.headers) {
+      texts.push_back(header.text.c_str());
+      names.push_back(header.name.c_str());
+    }
+    const nvrtcResult result =
+        api.nvrtcCreateProgram(&program_, request.source.c_str(), request.name.c_str(),
+                               static_cast<int>(request.headers.size()), texts.data(), names.data());
+    if (result != NVRTC_SUCCESS) {
+      throw Error(ErrorCode::compile_failed, "compile", "source",
+                  fmt::format("nvrtcCreateProgram failed: {}", api.nvrtcGetErrorString(result)));
+    }
+  }
+  ~Program() { api_.nvrtcDestroyProgram(&program_); }
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+
+  nvrtcResult compile(const std::vector<std::string>& options) const {
+    std::vector<const char*> arguments;
+    for (const std::string& option : options) arguments.push_back(option.c_str());
+    return api_.nvrtcCompileProgram(program_, static_cast<int>(arguments.size()), arguments.data());
+  }
+
+  std::string log() const { return text(api_.nvrtcGetProgramLogSize, api_.nvrtcGetProgramLog); }
+  std::string ptx() const { return text(api_.nvrtcGetPTXSize, api_.nvrtcGetPTX); }
+  std::vector<std::byte> cubin() const {
+    std::vector<std::byte> bytes(size(api_.nvrtcGetCUBINSize));
+    if (!bytes.empty()) api_.nvrtcGetCUBIN(program_, reinterpret_cast<char*>(bytes.data()));
+    return bytes;
+  }
+
+ private:
+  std::size_t size(nvrtcResult (*get_size)(nvrtcProgram, std::size_t*)) const {
+    std::size_t bytes = 0;
+    return get_size(program_, &bytes) == NVRTC_SUCCESS ? bytes : 0;
+  }
+
+  std::string text(nvrtcResult (*get_size)(nvrtcProgram, std::size_t*),
+                   nvrtcResult (*get)(nvrtcProgram, char*)) const {
+    std::string result(size(get_size), '\0');
+    if (!result.empty()) get(program_, result.data());
+    result.resize(std::strlen(result.c_str()));  // NVRTC counts the terminating zero
+    return result;
+  }
+
+  const NvrtcApi& api_;
+  nvrtcProgram program_ = nullptr;
+};
+
+struct Outcome {
+  nvrtcResult result = NVRTC_SUCCESS;
+  std::vector<std::byte> cubin;
+  std::string ptx;
+  std::string log;
+};
+
+Outcome run(const NvrtcApi& api, const CompileRequest& request, const std::vector<std::string>& options) {
+  const Program program(api, request);
+  const nvrtcResult result = program.compile(options);
+  return {result, program.cubin(), program.ptx(), program.log()};
+}
+
+// base_options as far as this NVRTC knows them, then the caller's.
+std::vector<std::string> options_for(const NvrtcApi& api, const CompileRequest& request) {
+  std::vector<std::string> options = base_options(request.arch);
+  // NVRTC has had a cache of its own, and the option against it, since 12.9.
+  if (api.version < NvrtcVersion{12, 9}) std::erase(options, "--no-cache");
+  options.insert(options.end(), request.options.begin(), request.options.end());
+  return options;
+}
+
+std::string ptx_target(Arch arch) {
+  return "--gpu-architecture=compute_" + to_string(arch).substr(std::strlen("sm_"));
+}
+
+// "/jit-attention/" of "/jit-attention/kernel.cu".
+std::string_view folder_of(std::string_view name) {
+  const std::size_t slash = name.rfind('/');
+  return slash == std::string_view::npos ? std::string_view() : name.substr(0, slash + 1);
+}
+
+Error describe_failure(const NvrtcApi& api, const CompileRequest& request, std::vector<std::string> options,
+                       const Outcome& outcome) {
+  const std::string_view folder = folder_of(request.name);
+  std::string message =
+      fmt::format("{} does not compile for {}", request.name.substr(folder.size()), to_string(request.arch));
+  std::string log = with_plain_locations(outcome.log, folder);
+  if (has_assembler_error(outcome.log)) {
+    // The assembler names lines of PTX; only a second compile with line information tells where those come
+    // from.
+    std::erase(options, "-lineinfo");
+    std::erase(options, "--generate-line-info");
+    options.push_back("-lineinfo");  // NVRTC refuses an option that is given twice
+    const Outcome located = run(api, request, options);
+    log = locate_assembler_errors(located.log, located.ptx, folder) + log;
+  }
+  if (log.find("error") == std::string::npos) {
+    const ResourceUsage usage = parse_resource_usage(outcome.log, request.kernel);
+    message += fmt::format(": {}, and NVRTC gives no reason; options: {}",
+                           api.nvrtcGetErrorString(outcome.result), fmt::join(options, " "));
+    if (usage.static_smem_bytes > 48 * 1024) {
+      message += fmt::format("; it asks for {} bytes of static shared memory", usage.static_smem_bytes);
+    }
+  }
+  return Error({.code = ErrorCode::compile_failed,
+                .stage = "compile",
+                .message = std::move(message),
+                .field = "source",
+                .native_code = static_cast<int>(outcome.result),
+                .log = std::move(log),
+                .source = request.source});
+}
+
+// `want_cubin` is false for a PTX target, where no cubin is made.
+Outcome compile_whole(const NvrtcLocation& location, const CompileRequest& request, bool want_cubin) {
+  const CompileInFlight in_flight;
+  Outcome outcome;
+  run_on_large_stack([&] {
+    const NvrtcApi& api = nvrtc(location);
+    std::vector<std::string> options = options_for(api, request);
+    if (!want_cubin) options.front() = ptx_target(request.arch);
+    outcome = run(api, request, options);
+    const bool complete = want_cubin ? !outcome.cubin.empty() : !outcome.ptx.empty();
+    if (outcome.result != NVRTC_SUCCESS || !complete) throw describe_failure(api, request, options, outcome);
+  });
+  return outcome;
+}
+
+}  // namespace
+
+std::vector<std::string> base_options(Arch arch) {
+  return {
+      "--gpu-architecture=" + to_string(arch),
+      "--std=c++20",
+      // Functors and layout functions are written without annotation, the latter because the host shares
+      // them.
+      "--device-as-default-execution-space",
+      "--minimal",
+      // The result depends on the request alone: not on the current folder, nor on what NVRTC remembers.
+      "--no-source-include",
+      "--no-cache",
+      // Otherwise NVRTC raises the stack limit of the whole process for the time of a compile.
+      "--modify-stack-limit=false",
+      "--ptxas-options=-v",
+      "--ptxas-options=--warn-on-spills",
+      "--ptxas-options=--warn-on-local-memory-usage",
+  };
+}
+
+CompileResult compile(const NvrtcLocation& location, const CompileRequest& request) {
+  const auto start = std::chrono::steady_clock::now();
+  Outcome outcome = compile_whole(location, request, true);
+  const std::chrono::duration<double, std::milli> elapsed = std::chrono::steady_clock::now() - start;
+  CompileResult result;
+  result.resources = parse_resource_usage(outcome.log, request.kernel);
+  result.cubin = std::move(outcome.cubin);
+  result.ptx = std::move(outcome.ptx);
+  result.log = std::move(outcome.log);
+  result.milliseconds = elapsed.count();
+  return result;
+}
+
+std::string compile_to_ptx(const NvrtcLocation& location, const CompileRequest& request) {
+  return compile_whole(location, request, false).ptx;
+}
+
+}  // namespace jit

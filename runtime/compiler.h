@@ -1,0 +1,44 @@
+// Compiling CUDA C++ to a cubin with NVRTC: values in, values out. Thread safe; compiles run side by side.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include <jit/arch.h>
+
+#include "runtime/nvrtc_library.h"
+#include <jit/resource_usage.h>
+#include "runtime/source_file.h"
+
+namespace jit {
+
+struct CompileRequest {
+  std::string name;    ///< of the program: an absolute pseudo-path, e.g. "/jit-attention/kernel.cu"
+  std::string source;  ///< CUDA C++
+  std::vector<SourceFile> headers;   ///< what the source may include; the file system is never searched
+  Arch arch;                         ///< compile target
+  std::vector<std::string> options;  ///< after base_options(arch)
+  std::string kernel;  ///< entry whose resources are reported; empty: the largest figures of all entries
+};
+
+struct CompileResult {
+  std::vector<std::byte> cubin;
+  std::string ptx;
+  std::string log;  ///< of the compiler and of the assembler, whole
+  ResourceUsage resources;
+  double milliseconds = 0;  ///< wall time
+};
+
+/// The options that every program is compiled with, in order. Part of cache keys.
+std::vector<std::string> base_options(Arch arch);
+
+/// Compiles to a cubin. Throws Error compile_failed with the whole log, led by locations in the user's terms
+/// ("mask:3: error: …", also for inline PTX), and the source; Error nvrtc_unavailable when NVRTC cannot be
+/// opened. In a process forked while another thread was compiling it throws Error compile_failed at once.
+CompileResult compile(const NvrtcLocation& location, const CompileRequest& request);
+
+/// Compiles to PTX alone, which needs no assembler. Errors as above.
+std::string compile_to_ptx(const NvrtcLocation& location, const CompileRequest& request);
+
+}  // namespace jit

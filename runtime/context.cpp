@@ -1,0 +1,55 @@
+#include "runtime/context.h"
+
+#include <map>
+#include <mutex>
+
+#include "runtime/driver_api.h"
+
+namespace jit {
+namespace {
+
+// Retained once per device and never released: releasing the last reference would destroy the context
+// together with all memory in it. Never destroyed either, because buffers with static storage may outlive any
+// static object here.
+CUcontext primary_context(int device) {
+  static std::mutex& mutex = *new std::mutex;
+  static std::map<int, CUcontext>& retained = *new std::map<int, CUcontext>;
+  const std::lock_guard lock(mutex);
+  CUcontext& context = retained[device];
+  if (!context) {
+    CUdevice handle = 0;
+    check(driver().cuDeviceGet(&handle, device), "cuDeviceGet");
+    check(driver().cuDevicePrimaryCtxRetain(&context, handle), "cuDevicePrimaryCtxRetain");
+  }
+  return context;
+}
+
+// -1 when no context is current.
+int device_of_current_context() {
+  CUcontext current = nullptr;
+  check(driver().cuCtxGetCurrent(&current), "cuCtxGetCurrent");
+  if (!current) return -1;
+  CUdevice device = 0;
+  check(driver().cuCtxGetDevice(&device), "cuCtxGetDevice");
+  return device;
+}
+
+}  // namespace
+
+int current_device() {
+  const int device = device_of_current_context();
+  return device < 0 ? 0 : device;
+}
+
+CurrentContext::CurrentContext(int device) {
+  if (device_of_current_context() == device) return;
+  check(driver().cuCtxPushCurrent(primary_context(device)), "cuCtxPushCurrent");
+  pushed_ = true;
+}
+
+CurrentContext::~CurrentContext() {
+  CUcontext popped = nullptr;
+  if (pushed_) driver().cuCtxPopCurrent(&popped);
+}
+
+}  // namespace jit

@@ -1,0 +1,39 @@
+// GPU architectures as values, and what is known of each without a GPU at hand. Pure functions, thread safe.
+#pragma once
+
+#include <compare>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace jit {
+
+/// A compute capability, as a compile target ("sm_90a") or as the property of a device ("sm_90").
+struct Arch {
+  int major = 0;
+  int minor = 0;
+  char suffix =
+      0;  ///< 0: plain, 'a': this capability alone, 'f': this family (same major, same or later minor)
+
+  auto operator<=>(const Arch&) const = default;
+};
+
+/// "sm_90a", "90a" and the like. Throws Error invalid_argument, naming what is accepted, for anything else.
+Arch parse_arch(std::string_view text);
+
+/// "sm_90a".
+std::string to_string(Arch arch);
+
+/// Every compile target of the library, in ascending order.
+const std::vector<Arch>& known_archs();
+
+/// True when a cubin built for `cubin` loads on `device`; the suffix of `device` plays no role.
+bool runs_on(Arch cubin, Arch device);
+
+/// Shared memory in bytes that one block may have at most (opt-in limit); 48 KiB for an unknown architecture.
+int smem_per_block_optin(Arch arch);
+
+/// Shared memory in bytes of one multiprocessor; 64 KiB for an unknown architecture.
+int smem_per_sm(Arch arch);
+
+}  // namespace jit

@@ -1,0 +1,28 @@
+// What the assembler says of a kernel: registers, spills, stack, shared memory, remarks.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace jit {
+
+struct ResourceUsage {
+  int registers = 0;                 ///< per thread
+  int spill_store_bytes = 0;         ///< per thread
+  int spill_load_bytes = 0;          ///< per thread
+  int stack_bytes = 0;               ///< per thread; local memory, spills included
+  int static_smem_bytes = 0;         ///< per block
+  int barriers = 0;                  ///< named barriers
+  std::vector<std::string> remarks;  ///< warnings and advice of the assembler, one line each
+
+  int spill_bytes() const { return spill_store_bytes + spill_load_bytes; }
+  bool operator==(const ResourceUsage&) const = default;
+};
+
+/// Reads the log that ptxas writes with -v. `kernel` names the entry to report; when it is empty or absent
+/// from the log the result is the largest value of each figure over all entries. Never throws: unknown text
+/// is skipped.
+ResourceUsage parse_resource_usage(std::string_view log, std::string_view kernel);
+
+}  // namespace jit

@@ -1,0 +1,50 @@
+// Every environment variable of the library: read in one place, once, into a value that is passed down.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace jit {
+
+/// How the config of a kernel is chosen. `to_string` gives the enumerator's name.
+enum class TuningMode {
+  off,         ///< the heuristic decides
+  recorded,    ///< a stored result decides, else the heuristic
+  first_run,   ///< a stored result decides, else the best candidates are measured on the first run
+  exhaustive,  ///< a stored result of this mode decides, else all candidates are measured
+};
+std::string_view to_string(TuningMode mode);
+
+struct Settings {
+  std::string cache_dir;  ///< empty: the user's cache folder
+  std::uint64_t cache_max_bytes = 1ull << 30;
+  std::vector<std::string> readonly_caches;  ///< searched in this order, after cache_dir
+  bool disk_cache = true;
+  bool offline = false;  ///< compiling is forbidden
+  TuningMode tuning = TuningMode::first_run;
+  double tuning_seconds = 10;  ///< time that tuning one problem may take
+  std::string templates;       ///< folder that replaces the embedded templates; empty: embedded
+  std::string nvrtc;           ///< path of libnvrtc, or of its folder; empty: search
+};
+
+/// Settings from JIT_ATTENTION_* variables; the defaults in a set-uid program. Unset and empty variables mean
+/// default. Throws Error invalid_argument with variable, value and accepted values for a malformed one.
+Settings settings_from_environment();
+
+/// The value of any environment variable; empty when it is unset, and in a set-uid program.
+std::string environment(const std::string& name);
+
+/// The parts of a list like that of PATH, without the empty ones.
+std::vector<std::string> split_paths(std::string_view text);
+
+/// One row of the table of variables.
+struct SettingDoc {
+  std::string name;           ///< "JIT_ATTENTION_CACHE_DIR"
+  std::string default_value;  ///< as text
+  std::string doc;            ///< one sentence
+};
+const std::vector<SettingDoc>& setting_docs();
+
+}  // namespace jit

@@ -1,0 +1,24 @@
+#include "runtime/launch.h"
+
+#include "runtime/driver_api.h"
+
+namespace jit {
+
+void launch(CUkernel kernel, const LaunchConfig& config, void** params, CUstream stream) {
+  CUlaunchConfig launch_config{};
+  launch_config.gridDimX = config.grid[0];
+  launch_config.gridDimY = config.grid[1];
+  launch_config.gridDimZ = config.grid[2];
+  launch_config.blockDimX = config.block[0];
+  launch_config.blockDimY = config.block[1];
+  launch_config.blockDimZ = config.block[2];
+  launch_config.sharedMemBytes = config.smem_bytes;
+  launch_config.hStream = stream;
+  // The driver documents that a CUkernel may stand where a CUfunction is asked for.
+  const CUresult result =
+      driver().cuLaunchKernelEx(&launch_config, reinterpret_cast<CUfunction>(kernel), params, nullptr);
+  if (result != CUDA_SUCCESS) [[unlikely]]
+    check(result, "cuLaunchKernelEx", ErrorCode::launch_failed);
+}
+
+}  // namespace jit

@@ -1,0 +1,18 @@
+// The launch path: no allocation, no lock, no environment.
+#pragma once
+
+#include <cuda.h>
+
+namespace jit {
+
+struct LaunchConfig {
+  unsigned grid[3] = {1, 1, 1};
+  unsigned block[3] = {1, 1, 1};
+  unsigned smem_bytes = 0;  ///< dynamic shared memory
+};
+
+/// Puts the kernel on `stream`; null stands for the default stream of the current context. `params` holds one
+/// pointer per kernel parameter, read during the call. Throws Error launch_failed. Thread safe.
+void launch(CUkernel kernel, const LaunchConfig& config, void** params, CUstream stream);
+
+}  // namespace jit

@@ -1,0 +1,62 @@
+// Machine code in the driver: a Module owns one loaded cubin, a Kernel is one entry of it. Both are cheap to
+// copy and share the loaded code, which is unloaded after the last copy is gone: keep one for as long as
+// launches or graphs use it.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+
+#include <cuda.h>
+
+namespace jit {
+
+struct LoadedLibrary;
+
+/// What the driver reads back from a kernel on one device.
+struct KernelFacts {
+  int registers = 0;          ///< per thread
+  int local_bytes = 0;        ///< per thread
+  int static_smem_bytes = 0;  ///< per block
+  int max_threads = 0;        ///< per block
+};
+
+/// One entry of a Module. Thread safe; good for every device that the cubin runs on.
+class Kernel {
+ public:
+  CUkernel handle() const { return handle_; }
+  const std::string& name() const { return name_; }
+
+  /// Allows launches with up to `bytes` of dynamic shared memory; needed once per device, before the first
+  /// launch.
+  void set_dynamic_smem(int device, int bytes) const;
+
+  /// Loads the code into the context of `device` now, so that no launch does; allowed during graph capture.
+  void force_load(int device) const;
+
+  KernelFacts facts(int device) const;
+
+  /// Blocks of this size that fit on one multiprocessor of `device` at once.
+  int blocks_per_sm(int device, int block_threads, std::size_t dynamic_smem_bytes) const;
+
+ private:
+  friend class Module;
+  std::shared_ptr<const LoadedLibrary> library_;
+  CUkernel handle_ = nullptr;
+  std::string name_;
+};
+
+class Module {
+ public:
+  /// Throws Error load_failed when the driver refuses the image, driver_unavailable when there is none.
+  explicit Module(std::span<const std::byte> cubin);
+
+  /// Throws Error load_failed when there is no such entry.
+  Kernel kernel(const std::string& name) const;
+
+ private:
+  std::shared_ptr<const LoadedLibrary> library_;
+};
+
+}  // namespace jit

@@ -1,0 +1,229 @@
+#include "runtime/nvrtc_library.h"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include <fmt/format.h>
+
+#include <jit/error.h>
+
+#include "runtime/build_id.h"
+#include <jit/settings.h>
+
+namespace jit {
+namespace {
+
+namespace fs = std::filesystem;
+
+[[noreturn]] void fail(std::string message) {
+  throw Error(ErrorCode::nvrtc_unavailable, "compile", "nvrtc", std::move(message));
+}
+
+// The numbers at the end of "prefix13.0"; {0, 0} for another name.
+NvrtcVersion version_in_name(std::string_view name, std::string_view prefix) {
+  NvrtcVersion version;
+  if (!name.starts_with(prefix)) return version;
+  const char* end = name.data() + name.size();
+  const auto major = std::from_chars(name.data() + prefix.size(), end, version.major);
+  if (major.ec == std::errc() && major.ptr != end && *major.ptr == '.') {
+    std::from_chars(major.ptr + 1, end, version.minor);
+  }
+  return version;
+}
+
+// The newest builtins library of `folder`, of the given major version unless that is 0.
+std::pair<NvrtcVersion, std::string> find_builtins(const fs::path& folder, int major) {
+  std::pair<NvrtcVersion, std::string> newest;
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    const std::string name = entry->path().filename();
+    const NvrtcVersion version = version_in_name(name, "libnvrtc-builtins.so.");
+    // Not "libnvrtc-builtins.so.13.0.88": NVRTC asks for the name that ends with the minor version.
+    if (name != fmt::format("libnvrtc-builtins.so.{}.{}", version.major, version.minor)) continue;
+    if (major != 0 && version.major != major) continue;
+    if (version > newest.first) newest = {version, entry->path()};
+  }
+  return newest;
+}
+
+// The location, or an empty one together with the reason why `library` does not do.
+std::pair<NvrtcLocation, std::string> examine(const fs::path& library, const std::string& found_by) {
+  std::error_code error;
+  const fs::path real = fs::canonical(library, error);
+  if (error || !fs::is_regular_file(real, error))
+    return {{}, fmt::format("{}: not a file", library.string())};
+  int major = version_in_name(library.filename().string(), "libnvrtc.so.").major;
+  if (major == 0) major = version_in_name(real.filename().string(), "libnvrtc.so.").major;
+  fs::path path = fs::absolute(library, error).lexically_normal();
+  auto [version, builtins] = find_builtins(path.parent_path(), major);
+  if (builtins.empty()) {
+    // A link to a library elsewhere: its builtins are where it really is.
+    path = real;
+    std::tie(version, builtins) = find_builtins(path.parent_path(), major);
+  }
+  if (builtins.empty()) {
+    return {{},
+            fmt::format("{}: no libnvrtc-builtins.so.{}.* beside it", library.string(),
+                        major == 0 ? "*" : std::to_string(major))};
+  }
+  if (version < oldest_nvrtc_version) {
+    return {{}, fmt::format("{}: is of CUDA {}.{}", library.string(), version.major, version.minor)};
+  }
+  try {
+    return {
+        {path, builtins, version, fmt::format("nvrtc {}+{}", build_id(path), build_id(builtins)), found_by},
+        ""};
+  } catch (const Error& unreadable) {
+    return {{}, unreadable.message()};
+  }
+}
+
+constexpr const char* library_names[] = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"};
+
+NvrtcLocation find_first(std::span<const NvrtcFolder> folders, const std::string& advice) {
+  std::string tried;
+  for (const NvrtcFolder& folder : folders) {
+    std::string reason;
+    for (const char* name : library_names) {
+      const fs::path library = fs::path(folder.path) / name;
+      std::error_code error;
+      if (!fs::exists(library, error)) continue;
+      auto [location, refused] = examine(library, folder.reason);
+      if (refused.empty()) return location;
+      reason += (reason.empty() ? "" : "; ") + refused;
+    }
+    tried += fmt::format("\n  {} ({}){}", folder.path, folder.reason, reason.empty() ? "" : ": " + reason);
+  }
+  fail(
+      fmt::format("no libnvrtc of CUDA {}.{} or later with its libnvrtc-builtins was found; {}. Looked in:{}",
+                  oldest_nvrtc_version.major, oldest_nvrtc_version.minor, advice, tried));
+}
+
+// NVIDIA's wheels in each "python3*" folder of `parent`, below its site-packages or dist-packages.
+void add_wheel_folders(const fs::path& parent, const std::string& reason, std::vector<NvrtcFolder>& folders) {
+  std::vector<fs::path> pythons;
+  std::error_code error;
+  for (fs::directory_iterator entry(parent, error), end; !error && entry != end; entry.increment(error)) {
+    if (entry->path().filename().string().starts_with("python3")) pythons.push_back(entry->path());
+  }
+  std::sort(pythons.rbegin(), pythons.rend());
+  for (const fs::path& python : pythons) {
+    for (const char* packages : {"site-packages", "dist-packages"}) {
+      for (const char* wheel : {"nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib"}) {
+        const fs::path folder = python / packages / wheel;
+        if (fs::is_directory(folder, error)) folders.push_back({folder, reason});
+      }
+    }
+  }
+}
+
+template <class Function>
+void resolve(void* library, const std::string& path, const char* name, Function& function) {
+  function = reinterpret_cast<Function>(dlsym(library, name));
+  if (!function) fail(fmt::format("{} lacks the function {}", path, name));
+}
+
+void* open_library(const std::string& path) {
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library) return library;
+  const char* reason = dlerror();
+  fail(fmt::format("{} cannot be opened: {}", path, reason ? reason : "no reason given"));
+}
+
+NvrtcApi open_nvrtc(const NvrtcLocation& location) {
+  // Opened first, so that NVRTC gets the very builtins that the location names and its identity stands for.
+  open_library(location.builtins_path);
+  void* library = open_library(location.path);
+  NvrtcApi api;
+  resolve(library, location.path, "nvrtcVersion", api.nvrtcVersion);
+  resolve(library, location.path, "nvrtcGetErrorString", api.nvrtcGetErrorString);
+  resolve(library, location.path, "nvrtcCreateProgram", api.nvrtcCreateProgram);
+  resolve(library, location.path, "nvrtcDestroyProgram", api.nvrtcDestroyProgram);
+  resolve(library, location.path, "nvrtcCompileProgram", api.nvrtcCompileProgram);
+  resolve(library, location.path, "nvrtcGetProgramLogSize", api.nvrtcGetProgramLogSize);
+  resolve(library, location.path, "nvrtcGetProgramLog", api.nvrtcGetProgramLog);
+  resolve(library, location.path, "nvrtcGetPTXSize", api.nvrtcGetPTXSize);
+  resolve(library, location.path, "nvrtcGetPTX", api.nvrtcGetPTX);
+  resolve(library, location.path, "nvrtcGetCUBINSize", api.nvrtcGetCUBINSize);
+  resolve(library, location.path, "nvrtcGetCUBIN", api.nvrtcGetCUBIN);
+  if (api.nvrtcVersion(&api.version.major, &api.version.minor) != NVRTC_SUCCESS ||
+      api.version != location.version) {
+    fail(fmt::format("{} is NVRTC {}.{} and does not match {}", location.path, api.version.major,
+                     api.version.minor, location.builtins_path));
+  }
+  return api;
+}
+
+}  // namespace
+
+std::vector<NvrtcFolder> nvrtc_folders() {
+  std::vector<NvrtcFolder> folders;
+  const auto add_toolkit = [&](const std::string& root, const std::string& reason) {
+    if (!fs::path(root).is_absolute()) return;
+    for (const char* folder : {"lib64", "lib", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib"}) {
+      folders.push_back({fs::path(root) / folder, reason});
+    }
+  };
+  add_toolkit(environment("CUDA_HOME"), "CUDA_HOME");
+  add_toolkit(environment("CUDA_PATH"), "CUDA_PATH");
+  add_toolkit("/usr/local/cuda", "the default folder of the CUDA toolkit");
+  for (const std::string& folder : split_paths(environment("LD_LIBRARY_PATH"))) {
+    if (fs::path(folder).is_absolute()) folders.push_back({folder, "LD_LIBRARY_PATH"});
+  }
+  for (const char* folder : {"/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64"}) {
+    folders.push_back({folder, "a system library folder"});
+  }
+  if (const std::string root = environment("VIRTUAL_ENV"); fs::path(root).is_absolute()) {
+    add_wheel_folders(fs::path(root) / "lib", "a wheel in VIRTUAL_ENV", folders);
+  }
+  if (const std::string home = environment("HOME"); fs::path(home).is_absolute()) {
+    add_wheel_folders(fs::path(home) / ".local/lib", "a wheel of this user", folders);
+  }
+  for (const char* folder : {"/usr/local/lib", "/usr/lib"})
+    add_wheel_folders(folder, "a system wheel", folders);
+  constexpr std::string_view hint = JIT_ATTENTION_NVRTC_HINT;
+  if (!hint.empty())
+    folders.push_back({std::string(hint), "the folder that this library was configured with"});
+  return folders;
+}
+
+NvrtcLocation find_nvrtc(std::span<const NvrtcFolder> folders) {
+  return find_first(folders,
+                    "install the CUDA toolkit or the wheel nvidia-cuda-nvrtc, or set JIT_ATTENTION_NVRTC");
+}
+
+NvrtcLocation find_nvrtc(const std::string& explicit_path) {
+  if (explicit_path.empty()) return find_nvrtc(nvrtc_folders());
+  const std::string reason = "set explicitly";
+  std::error_code error;
+  if (fs::is_directory(explicit_path, error)) {
+    const NvrtcFolder folder{explicit_path, reason};
+    return find_first({&folder, 1}, "set JIT_ATTENTION_NVRTC to another folder or unset it");
+  }
+  auto [location, refused] = examine(explicit_path, reason);
+  if (!refused.empty()) {
+    fail(
+        fmt::format("the libnvrtc that was set explicitly cannot be used: {}; CUDA {}.{} or later with its "
+                    "libnvrtc-builtins is needed",
+                    refused, oldest_nvrtc_version.major, oldest_nvrtc_version.minor));
+  }
+  return location;
+}
+
+const NvrtcApi& nvrtc(const NvrtcLocation& location) {
+  // Neither is ever destroyed: compiles may still run while static objects of the process are.
+  static std::mutex& mutex = *new std::mutex;
+  static auto& opened = *new std::map<std::string, std::unique_ptr<const NvrtcApi>>;
+  const std::lock_guard lock(mutex);
+  std::unique_ptr<const NvrtcApi>& api = opened[location.path];
+  if (!api) api = std::make_unique<const NvrtcApi>(open_nvrtc(location));
+  return *api;
+}
+
+}  // namespace jit

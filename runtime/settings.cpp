@@ -1,0 +1,156 @@
+#include <jit/settings.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+
+#include <fmt/format.h>
+
+#include <jit/error.h>
+
+namespace jit {
+namespace {
+
+bool is_absolute(std::string_view path) { return path.starts_with('/'); }
+
+bool parse_path(std::string_view text, std::string& path) {
+  path = text;
+  return is_absolute(text);
+}
+
+bool parse_flag(std::string_view text, bool& flag) {
+  flag = text == "1";
+  return text == "0" || text == "1";
+}
+
+template <class Number>
+bool parse_number(std::string_view text, Number& number) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+bool parse_paths(std::string_view text, std::vector<std::string>& paths) {
+  paths = split_paths(text);
+  for (const std::string& path : paths) {
+    if (!is_absolute(path)) return false;
+  }
+  return true;
+}
+
+bool parse_tuning(std::string_view text, TuningMode& mode) {
+  for (TuningMode candidate :
+       {TuningMode::off, TuningMode::recorded, TuningMode::first_run, TuningMode::exhaustive}) {
+    mode = candidate;
+    if (text == to_string(candidate)) return true;
+  }
+  return false;
+}
+
+struct Setting {
+  SettingDoc doc;
+  std::string_view accepted;
+  bool (*parse)(std::string_view text, Settings& settings);
+};
+
+const std::vector<Setting>& table() {
+  constexpr std::string_view absolute_path = "an absolute path";
+  static const std::vector<Setting> rows = {
+      {{"JIT_ATTENTION_CACHE_DIR", "$XDG_CACHE_HOME/jit-attention",
+        "Folder of compiled kernels and tuning results."},
+       absolute_path,
+       [](std::string_view text, Settings& settings) { return parse_path(text, settings.cache_dir); }},
+      {{"JIT_ATTENTION_CACHE_MAX_BYTES", "1073741824",
+        "Size at which the oldest entries of the cache folder go."},
+       "a number of bytes, such as 1073741824",
+       [](std::string_view text, Settings& settings) {
+         return parse_number(text, settings.cache_max_bytes);
+       }},
+      {{"JIT_ATTENTION_READONLY_CACHES", "", "Prebuilt cache folders to look into, separated by colons."},
+       "absolute paths separated by colons",
+       [](std::string_view text, Settings& settings) { return parse_paths(text, settings.readonly_caches); }},
+      {{"JIT_ATTENTION_NO_DISK_CACHE", "0",
+        "1 keeps everything in memory: no cache folder is read or written."},
+       "0 or 1",
+       [](std::string_view text, Settings& settings) {
+         bool no_disk_cache = false;
+         const bool valid = parse_flag(text, no_disk_cache);
+         settings.disk_cache = !no_disk_cache;
+         return valid;
+       }},
+      {{"JIT_ATTENTION_OFFLINE", "0", "1 forbids compiling: a kernel that no cache holds is an error."},
+       "0 or 1",
+       [](std::string_view text, Settings& settings) { return parse_flag(text, settings.offline); }},
+      {{"JIT_ATTENTION_TUNING", "first_run", "How the config of a kernel is chosen."},
+       "off, recorded, first_run or exhaustive",
+       [](std::string_view text, Settings& settings) { return parse_tuning(text, settings.tuning); }},
+      {{"JIT_ATTENTION_TUNING_SECONDS", "10", "Time that tuning one problem may take."},
+       "a number of seconds above 0, such as 2.5",
+       [](std::string_view text, Settings& settings) {
+         return parse_number(text, settings.tuning_seconds) && std::isfinite(settings.tuning_seconds) &&
+                settings.tuning_seconds > 0;
+       }},
+      {{"JIT_ATTENTION_TEMPLATES", "", "Folder of kernel templates to use instead of the embedded ones."},
+       absolute_path,
+       [](std::string_view text, Settings& settings) { return parse_path(text, settings.templates); }},
+      {{"JIT_ATTENTION_NVRTC", "",
+        "libnvrtc, or the folder that holds it, to use instead of searching for one."},
+       absolute_path,
+       [](std::string_view text, Settings& settings) { return parse_path(text, settings.nvrtc); }},
+  };
+  return rows;
+}
+
+}  // namespace
+
+std::string_view to_string(TuningMode mode) {
+  switch (mode) {
+    case TuningMode::off:
+      return "off";
+    case TuningMode::recorded:
+      return "recorded";
+    case TuningMode::first_run:
+      return "first_run";
+    case TuningMode::exhaustive:
+      return "exhaustive";
+  }
+  return "unknown";
+}
+
+std::string environment(const std::string& name) {
+  const char* value = secure_getenv(name.c_str());
+  return value ? value : "";
+}
+
+std::vector<std::string> split_paths(std::string_view text) {
+  std::vector<std::string> paths;
+  while (!text.empty()) {
+    const std::size_t colon = text.find(':');
+    const std::string_view path = text.substr(0, colon);
+    if (!path.empty()) paths.emplace_back(path);
+    text.remove_prefix(colon == std::string_view::npos ? text.size() : colon + 1);
+  }
+  return paths;
+}
+
+Settings settings_from_environment() {
+  Settings settings;
+  for (const Setting& setting : table()) {
+    const std::string value = environment(setting.doc.name);
+    if (value.empty() || setting.parse(value, settings)) continue;
+    throw Error(ErrorCode::invalid_argument, "settings", setting.doc.name,
+                fmt::format("{} is \"{}\"; accepted: {}", setting.doc.name, value, setting.accepted));
+  }
+  return settings;
+}
+
+const std::vector<SettingDoc>& setting_docs() {
+  static const std::vector<SettingDoc> docs = [] {
+    std::vector<SettingDoc> rows;
+    for (const Setting& setting : table()) rows.push_back(setting.doc);
+    return rows;
+  }();
+  return docs;
+}
+
+}  // namespace jit

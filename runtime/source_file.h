@@ -1,0 +1,13 @@
+#pragma once
+
+#include <string>
+
+namespace jit {
+
+/// A text that a program includes by name.
+struct SourceFile {
+  std::string name;  ///< as written in the #include
+  std::string text;
+};
+
+}  // namespace jit

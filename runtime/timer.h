@@ -1,0 +1,52 @@
+// How long work takes on the GPU, by events. Times are of the GPU alone: host cost is hidden behind the L2
+// flush.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include <cuda.h>
+
+#include "runtime/device_buffer.h"
+
+namespace jit {
+
+struct Timing {
+  double median_us = 0;
+  double min_us = 0;
+  double spread = 0;  ///< interquartile range over median
+  std::vector<float> samples_us;
+};
+
+/// The figures of a Timing from its samples; all zero without samples.
+Timing summarize(std::vector<float> samples_us);
+
+/// Times work on one device. Owns a buffer of twice the L2 cache and a stream. Use from one thread at a time.
+class EventTimer {
+ public:
+  enum class L2 {
+    cold,
+    warm
+  };  ///< cold: the cache is overwritten before every sample, outside of the timed region
+
+  explicit EventTimer(int device, L2 l2 = L2::cold);
+  ~EventTimer();
+  EventTimer(const EventTimer&) = delete;
+  EventTimer& operator=(const EventTimer&) = delete;
+
+  /// The stream that the work is run on.
+  CUstream stream() const { return stream_; }
+
+  /// Runs `work(stream())` `warm_ups` times untimed, then `samples` times timed. Waits for the end.
+  /// Exceptions of `work` and failures of the work itself (Error driver_error) pass through.
+  Timing measure(const std::function<void(CUstream)>& work, int warm_ups, int samples);
+
+ private:
+  void flush_l2() const;
+
+  int device_;
+  CUstream stream_ = nullptr;
+  DeviceBuffer flush_buffer_;
+};
+
+}  // namespace jit
