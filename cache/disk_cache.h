@@ -31,9 +31,10 @@
 namespace jit {
 
 struct DiskCacheOptions {
-  std::string directory = {};  ///< writable layer, absolute; created when missing; empty: none
-  std::vector<std::string> readonly_layers =
-      {};  ///< pre-built folders of the same layout, asked in order after `directory`
+  /// Writable layer, absolute; created when missing. Empty: none.
+  std::string directory = {};
+  /// Pre-built folders of the same layout, absolute; asked in order after `directory`, never written.
+  std::vector<std::string> readonly_layers = {};
   std::uint64_t max_bytes = std::uint64_t{1} << 30;  ///< cap of the writable layer, files rounded up to 4 KiB
   std::size_t max_entries = 100'000;                 ///< cap on its number of entries
   Observer observer = {};                            ///< gets the warnings

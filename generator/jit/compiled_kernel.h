@@ -10,6 +10,7 @@
 
 #include <jit/arch.h>
 #include <jit/context.h>
+#include <jit/error.h>
 #include <jit/kernel_config.h>
 #include <jit/resource_usage.h>
 #include <jit/spec.h>
