@@ -72,16 +72,18 @@ template <class Config>
 struct QueryFragments {
   using Traits = ForwardTraits<Config>;
   unsigned registers[Config::q_in_registers ? Traits::head_dim_steps : 1][Traits::row_blocks][4];
-  unsigned tile;
+  unsigned lane_address;  // of the row and chunk that this lane gives to ldmatrix, first step
 
   __device__ __forceinline__ void read(unsigned (&a)[Traits::row_blocks][4], int step) const {
-    const int lane = lane_id();
 #pragma unroll
     for (int m = 0; m < Traits::row_blocks; ++m) {
-      const int row = warp_id() * Traits::warp_rows + m * 16 + lane % 16;
-      ldmatrix_x4(a[m], tile + Traits::QTile::offset(row, 2 * step + lane / 16));
+      ldmatrix_x4(a[m], Traits::QTile::advance(lane_address, m * 16, 2 * step));
     }
   }
+
+  __device__ __forceinline__ explicit QueryFragments(unsigned tile)
+      : lane_address(tile +
+                     Traits::QTile::offset(warp_id() * Traits::warp_rows + lane_id() % 16, lane_id() / 16)) {}
 
   __device__ __forceinline__ void keep_in_registers() {
     if constexpr (Config::q_in_registers) {
@@ -119,6 +121,8 @@ __device__ __forceinline__ void multiply_qk(
       for (int i = 0; i < 4; ++i) scores[m][n][i] = 0;
     }
   }
+  const bool x4 = Config::ldmatrix_matrices == 4;
+  const unsigned address = k_tile + Traits::KTile::offset((x4 ? lane / 16 * 8 : 0) + lane % 8, lane / 8 % 2);
 #pragma unroll
   for (int step = 0; step < Traits::head_dim_steps; ++step) {
     unsigned a[Traits::row_blocks][4];
@@ -126,13 +130,11 @@ __device__ __forceinline__ void multiply_qk(
 #pragma unroll
     for (int n = 0; n < Traits::score_blocks; n += 2) {
       unsigned b[4];
-      if constexpr (Config::ldmatrix_matrices == 4) {
-        ldmatrix_x4(
-            b, k_tile + Traits::KTile::offset(8 * n + lane / 16 * 8 + lane % 8, 2 * step + lane / 8 % 2));
+      if constexpr (x4) {
+        ldmatrix_x4(b, Traits::KTile::advance(address, 8 * n, 2 * step));
       } else {
-        ldmatrix_x2(b[0], b[1], k_tile + Traits::KTile::offset(8 * n + lane % 8, 2 * step + lane / 8 % 2));
-        ldmatrix_x2(b[2], b[3],
-                    k_tile + Traits::KTile::offset(8 * n + 8 + lane % 8, 2 * step + lane / 8 % 2));
+        ldmatrix_x2(b[0], b[1], Traits::KTile::advance(address, 8 * n, 2 * step));
+        ldmatrix_x2(b[2], b[3], Traits::KTile::advance(address, 8 * n + 8, 2 * step));
       }
 #pragma unroll
       for (int m = 0; m < Traits::row_blocks; ++m) {
@@ -152,6 +154,8 @@ __device__ __forceinline__ void multiply_pv(
   using Traits = ForwardTraits<Config>;
   using Element = typename Config::Element;
   const int lane = lane_id();
+  const bool x4 = Config::ldmatrix_matrices == 4;
+  const unsigned address = v_tile + Traits::VTile::offset(lane % 16, x4 ? lane / 16 : 0);
 #pragma unroll
   for (int step = 0; step < Config::tile_kv / 16; ++step) {
     unsigned a[Traits::row_blocks][4];
@@ -162,15 +166,14 @@ __device__ __forceinline__ void multiply_pv(
       a[m][2] = pack<Element>(p[m][2 * step + 1][0], p[m][2 * step + 1][1]);
       a[m][3] = pack<Element>(p[m][2 * step + 1][2], p[m][2 * step + 1][3]);
     }
-    const int row = 16 * step + lane % 16;
 #pragma unroll
     for (int d = 0; d < Traits::output_blocks; d += 2) {
       unsigned b[4];
-      if constexpr (Config::ldmatrix_matrices == 4) {
-        ldmatrix_x4_trans(b, v_tile + Traits::VTile::offset(row, d + lane / 16));
+      if constexpr (x4) {
+        ldmatrix_x4_trans(b, Traits::VTile::advance(address, 16 * step, d));
       } else {
-        ldmatrix_x2_trans(b[0], b[1], v_tile + Traits::VTile::offset(row, d));
-        ldmatrix_x2_trans(b[2], b[3], v_tile + Traits::VTile::offset(row, d + 1));
+        ldmatrix_x2_trans(b[0], b[1], Traits::VTile::advance(address, 16 * step, d));
+        ldmatrix_x2_trans(b[2], b[3], Traits::VTile::advance(address, 16 * step, d + 1));
       }
 #pragma unroll
       for (int m = 0; m < Traits::row_blocks; ++m) {
@@ -222,9 +225,12 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params)
   const auto at = [&](const void* data, const TensorStrides& strides, int h) {
     return static_cast<const unsigned short*>(data) + batch * strides.batch + h * strides.head;
   };
-  const unsigned short* q_slice = at(params.q, params.q_strides, head);
-  const unsigned short* k_slice = at(params.k, params.k_strides, head_kv);
-  const unsigned short* v_slice = at(params.v, params.v_strides, head_kv);
+  const TileLoader<typename Traits::QTile, Config::head_dim, Traits::threads, Config::alignment> q_loader(
+      at(params.q, params.q_strides, head), params.q_strides.seq, seqlen_q);
+  const TileLoader<typename Traits::KTile, Config::head_dim, Traits::threads, Config::alignment> k_loader(
+      at(params.k, params.k_strides, head_kv), params.k_strides.seq, seqlen_kv);
+  const TileLoader<typename Traits::VTile, Config::head_dim_v, Traits::threads, Config::alignment> v_loader(
+      at(params.v, params.v_strides, head_kv), params.v_strides.seq, seqlen_kv);
 
   const BlockContext context{batch, head, params.heads_q, seqlen_q, seqlen_kv, params.tensors};
   const Mask mask(context);
@@ -237,24 +243,16 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params)
   const auto v_tile = [&](int stage) { return smem_base + layout.v + stage * Traits::VTile::bytes; };
   // Each load closes its group even when there is nothing left to load, so that waits can count groups.
   const auto load_k = [&](int ahead, int stage) {
-    if (tiles.has(ahead)) {
-      load_tile<typename Traits::KTile, Config::head_dim, Traits::threads, Config::alignment>(
-          k_tile(stage), k_slice, params.k_strides.seq, tiles.key(ahead), seqlen_kv);
-    }
+    if (tiles.has(ahead)) k_loader.load(k_tile(stage), tiles.key(ahead));
     cp_async_commit_group();
   };
   const auto load_v = [&](int ahead, int stage) {
-    if (tiles.has(ahead)) {
-      load_tile<typename Traits::VTile, Config::head_dim_v, Traits::threads, Config::alignment>(
-          v_tile(stage), v_slice, params.v_strides.seq, tiles.key(ahead), seqlen_kv);
-    }
+    if (tiles.has(ahead)) v_loader.load(v_tile(stage), tiles.key(ahead));
     cp_async_commit_group();
   };
 
-  QueryFragments<Config> q;
-  q.tile = smem_base + layout.q;
-  load_tile<typename Traits::QTile, Config::head_dim, Traits::threads, Config::alignment>(
-      q.tile, q_slice, params.q_strides.seq, q_begin, seqlen_q);
+  q_loader.load(smem_base + layout.q, q_begin);
+  QueryFragments<Config> q(smem_base + layout.q);
   if constexpr (Config::q_in_registers) {
     cp_async_commit_group();
     cp_async_wait_group<0>();
@@ -340,16 +338,16 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params)
   cp_async_wait_group<0>();
   __syncthreads();
   const unsigned o_tile = smem_base + layout.o;
+  const unsigned o_address = o_tile + Traits::OTile::offset(warp_row + lane / 4, 0) + lane % 4 * 4;
 #pragma unroll
   for (int m = 0; m < Traits::row_blocks; ++m) {
 #pragma unroll
-    for (int d = 0; d < Traits::output_blocks; ++d) {
+    for (int r = 0; r < 2; ++r) {
 #pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        const unsigned address =
-            o_tile + Traits::OTile::offset(warp_row + m * 16 + r * 8 + lane / 4, d) + lane % 4 * 4;
-        asm volatile("st.shared.b32 [%0], %1;" ::"r"(address),
-                     "r"(pack<Element>(output[m][d][2 * r], output[m][d][2 * r + 1]))
+      for (int d = 0; d < Traits::output_blocks; ++d) {
+        const unsigned packed = pack<Element>(output[m][d][2 * r], output[m][d][2 * r + 1]);
+        asm volatile("st.shared.b32 [%0], %1;" ::"r"(Traits::OTile::advance(o_address, m * 16 + r * 8, d)),
+                     "r"(packed)
                      : "memory");
       }
     }

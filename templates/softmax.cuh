@@ -130,7 +130,7 @@ __device__ __forceinline__ void normalize(float (&output)[row_blocks][output_blo
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const float sum = quad_sum(state.row_sum[m][r]);
-      const float inverse = sum == 0.0f ? 0.0f : 1.0f / sum;
+      const float inverse = sum == 0.0f ? 0.0f : rcp(sum);
       lse[m][r] = sum == 0.0f ? negative_infinity()
                               : (finite_or_zero(state.row_max[m][r]) * scale_log2 + lg2(sum)) * ln_2;
 #pragma unroll

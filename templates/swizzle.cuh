@@ -36,10 +36,27 @@ struct SmemTile {
   static constexpr int row_bytes = chunks * chunk_bytes;
   static constexpr int bytes = rows * row_bytes;
 
+  static constexpr int span = swizzle == Swizzle::xor_chunks ? swizzle_span(chunks) : 1;
+
   /// Byte offset of chunk `chunk` of row `row` from the start of the tile.
   JIT_HOST_DEVICE static constexpr int offset(int row, int chunk) {
-    const int key = swizzle == Swizzle::xor_chunks ? swizzle_key(row, chunks) : 0;
-    return row * row_bytes + (chunk ^ key) * chunk_bytes;
+    return row * row_bytes + (chunk ^ key(row)) * chunk_bytes;
+  }
+
+  /// The address `rows` and `chunks` further on than `address`, in one or two instructions: a lane finds its
+  /// first address by `offset` and all others by this, with steps known at compile time. Requires that the
+  /// steps carry nothing over: the bits of `rows` lie above those of the first row within eight (or `rows` is
+  /// a multiple of 8), the bits of `chunks` above those of the first chunk, and the tile starts at a multiple
+  /// of 128 bytes. Then row and chunk add as they XOR.
+  JIT_HOST_DEVICE static constexpr unsigned advance(unsigned address, int rows, int chunks_on) {
+    const int flipped = ((chunks_on % span) ^ key(rows)) * chunk_bytes;
+    return (address ^ static_cast<unsigned>(flipped)) +
+           static_cast<unsigned>(rows * row_bytes + chunks_on / span * span * chunk_bytes);
+  }
+
+ private:
+  JIT_HOST_DEVICE static constexpr int key(int row) {
+    return swizzle == Swizzle::xor_chunks ? swizzle_key(row, chunks) : 0;
   }
 };
 

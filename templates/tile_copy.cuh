@@ -34,72 +34,110 @@ __device__ __forceinline__ void copy_chunk(unsigned smem, const unsigned short* 
   }
 }
 
-/// Starts the copy of rows [row, row + Tile::rows) of a slice into a tile. Rows from `row_end` on and columns
-/// from `columns` on become zeros, so that tails need no padded copy and never feed NaN to the tensor cores.
+/// Copies tiles out of one (seqlen × head_dim) slice. Each thread copies one chunk of every
+/// `rows_per_pass`-th row, so that all but one of its addresses follow from the first by adding constants.
+/// Rows from the end of the slice on and columns from `columns` on become zeros: tails need no padded copy,
+/// and never feed NaN to the tensor cores.
 template <class Tile, int columns, int threads, int alignment>
-__device__ __forceinline__ void load_tile(unsigned tile, const unsigned short* slice, long long row_stride,
-                                          int row, int row_end) {
-  constexpr int chunks = Tile::rows * Tile::chunks;
-  constexpr int valid_chunks = columns / chunk_elements;
-  constexpr bool all_columns = valid_chunks == Tile::chunks;
-  const unsigned short* base = slice + row * row_stride;
-  const int thread = threadIdx.x;
-  const auto for_each_chunk = [&](auto copy) {
-#pragma unroll
-    for (int i = 0; i < (chunks + threads - 1) / threads; ++i) {
-      const int index = i * threads + thread;
-      if (chunks % threads != 0 && index >= chunks) break;
-      copy(index / Tile::chunks, index % Tile::chunks);
-    }
-  };
-  if (all_columns && alignment == chunk_bytes && row + Tile::rows <= row_end) {
-    for_each_chunk([&](int tile_row, int chunk) {
-      cp_async<chunk_bytes>(tile + Tile::offset(tile_row, chunk),
-                            base + tile_row * row_stride + chunk * chunk_elements);
-    });
-  } else {
-    for_each_chunk([&](int tile_row, int chunk) {
-      const bool valid = row + tile_row < row_end && (all_columns || chunk < valid_chunks);
-      copy_chunk<alignment>(tile + Tile::offset(tile_row, chunk),
-                            base + tile_row * row_stride + chunk * chunk_elements, valid);
-    });
+class TileLoader {
+ public:
+  __device__ __forceinline__ TileLoader(const unsigned short* slice, long long row_stride, int row_end)
+      : row_stride_(row_stride), row_end_(row_end), row_(threadIdx.x / Tile::chunks) {
+    const int chunk = threadIdx.x % Tile::chunks;
+    source_ = slice + row_ * row_stride + chunk * chunk_elements;
+    offset_ = Tile::offset(row_, chunk);
+    column_is_valid_ = chunk < columns / chunk_elements;
   }
-}
 
-/// Writes rows [row, row + rows) of a tile, of which the warp holds `rows` from `tile_row` on, to a slice.
-template <class Tile, int columns, int rows, int alignment>
-__device__ __forceinline__ void store_tile_rows(unsigned short* slice, long long row_stride, int row,
-                                                int row_end, unsigned tile, int tile_row) {
-  constexpr int chunks_per_row = columns / chunk_elements;
-  constexpr int chunks = rows * chunks_per_row;
+  /// Starts the copy of the rows from `first_row` on to the tile at shared address `tile`.
+  __device__ __forceinline__ void load(unsigned tile, int first_row) const {
+    if (idle_threads && row_ >= rows_per_pass) return;
+    const unsigned short* source = source_ + first_row * row_stride_;
+    if (all_columns && alignment == chunk_bytes && first_row + Tile::rows <= row_end_) {
 #pragma unroll
-  for (int i = 0; i < (chunks + warp_size - 1) / warp_size; ++i) {
-    const int index = i * warp_size + lane_id();
-    if (chunks % warp_size != 0 && index >= chunks) break;
-    const int r = index / chunks_per_row, chunk = index % chunks_per_row;
-    if (row + r >= row_end) continue;
-    unsigned word[4];
-    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(word[0]), "=r"(word[1]), "=r"(word[2]), "=r"(word[3])
-                 : "r"(tile + Tile::offset(tile_row + r, chunk))
-                 : "memory");
-    unsigned short* target = slice + (row + r) * row_stride + chunk * chunk_elements;
-    if constexpr (alignment == 16) {
-      *reinterpret_cast<uint4*>(target) = make_uint4(word[0], word[1], word[2], word[3]);
-    } else if constexpr (alignment == 8) {
-      reinterpret_cast<uint2*>(target)[0] = make_uint2(word[0], word[1]);
-      reinterpret_cast<uint2*>(target)[1] = make_uint2(word[2], word[3]);
+      for (int pass = 0; pass < passes; ++pass) {
+        if (is_whole(pass) || row_ + pass * rows_per_pass < Tile::rows) {
+          cp_async<chunk_bytes>(tile + offset(pass), source + pass * rows_per_pass * row_stride_);
+        }
+      }
     } else {
 #pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        if constexpr (alignment == 4) {
-          reinterpret_cast<unsigned*>(target)[j] = word[j];
-        } else {
-          target[2 * j] = static_cast<unsigned short>(word[j]);
-          target[2 * j + 1] = static_cast<unsigned short>(word[j] >> 16);
+      for (int pass = 0; pass < passes; ++pass) {
+        if (is_whole(pass) || row_ + pass * rows_per_pass < Tile::rows) {
+          const bool valid =
+              first_row + row_ + pass * rows_per_pass < row_end_ && (all_columns || column_is_valid_);
+          copy_chunk<alignment>(tile + offset(pass), source + pass * rows_per_pass * row_stride_, valid);
         }
       }
     }
+  }
+
+ private:
+  static constexpr bool all_columns = columns == Tile::chunks * chunk_elements;
+  static constexpr int rows_per_pass =
+      threads / Tile::chunks < Tile::rows ? threads / Tile::chunks : Tile::rows;
+  static constexpr int passes = (Tile::rows + rows_per_pass - 1) / rows_per_pass;
+  static constexpr bool idle_threads = rows_per_pass * Tile::chunks != threads;
+  static constexpr bool power_of_two = (rows_per_pass & (rows_per_pass - 1)) == 0;
+  static_assert(rows_per_pass > 0, "a block has a thread for each chunk of a row");
+
+  /// Whether every row of the pass lies in the tile.
+  static __device__ __forceinline__ constexpr bool is_whole(int pass) {
+    return (pass + 1) * rows_per_pass <= Tile::rows;
+  }
+
+  __device__ __forceinline__ unsigned offset(int pass) const {
+    if constexpr (power_of_two) return Tile::advance(offset_, pass * rows_per_pass, 0);
+    return Tile::offset(row_ + pass * rows_per_pass, threadIdx.x % Tile::chunks);
+  }
+
+  const unsigned short* source_;  // of this thread's chunk of row 0
+  long long row_stride_;
+  int row_end_;
+  int row_;          // of this thread in the first pass
+  unsigned offset_;  // of its chunk in the tile, first pass
+  bool column_is_valid_;
+};
+
+/// Writes one chunk in pieces of `alignment` bytes.
+template <int alignment>
+__device__ __forceinline__ void store_chunk(unsigned short* target, const unsigned (&word)[4]) {
+  if constexpr (alignment == 16) {
+    *reinterpret_cast<uint4*>(target) = make_uint4(word[0], word[1], word[2], word[3]);
+  } else if constexpr (alignment == 8) {
+    reinterpret_cast<uint2*>(target)[0] = make_uint2(word[0], word[1]);
+    reinterpret_cast<uint2*>(target)[1] = make_uint2(word[2], word[3]);
+  } else if constexpr (alignment == 4) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) reinterpret_cast<unsigned*>(target)[i] = word[i];
+  } else {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      target[2 * i] = static_cast<unsigned short>(word[i]);
+      target[2 * i + 1] = static_cast<unsigned short>(word[i] >> 16);
+    }
+  }
+}
+
+/// One warp writes `rows` rows of a tile, from `tile_row` on, to the rows from `row` on of a slice; rows from
+/// `row_end` on are left alone.
+template <class Tile, int columns, int rows, int alignment>
+__device__ __forceinline__ void store_tile_rows(unsigned short* slice, long long row_stride, int row,
+                                                int row_end, unsigned tile, int tile_row) {
+  constexpr int chunks = columns / chunk_elements;
+  constexpr int rows_per_pass = warp_size / chunks;
+  const int lane_row = lane_id() / chunks, chunk = lane_id() % chunks;
+  if (lane_row >= rows_per_pass) return;
+  unsigned short* target = slice + (row + lane_row) * row_stride + chunk * chunk_elements;
+#pragma unroll
+  for (int r = 0; r < rows; r += rows_per_pass) {
+    if (lane_row + r >= rows || row + lane_row + r >= row_end) break;
+    unsigned word[4];
+    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(word[0]), "=r"(word[1]), "=r"(word[2]), "=r"(word[3])
+                 : "r"(tile + Tile::offset(tile_row + lane_row + r, chunk))
+                 : "memory");
+    store_chunk<alignment>(target + r * row_stride, word);
   }
 }
 
