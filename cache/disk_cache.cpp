@@ -120,8 +120,17 @@ void DiskCache::evict_when_due(int directory, std::uint64_t stored_bytes) {
   const bool bytes_left = room_bytes_.fetch_sub(charge) > charge;
   const bool entries_left = room_entries_.fetch_sub(1) > 1;
   if (bytes_left && entries_left) return;
-  const std::unique_lock scanning(scan_mutex_, std::try_to_lock);
-  if (!scanning) return;  // another thread is at it; no reason to wait
+  scan_wanted_ = true;
+  while (scan_wanted_) {
+    const std::unique_lock scanning(scan_mutex_, std::try_to_lock);
+    if (!scanning) return;  // another thread is at it and looks at scan_wanted_ when it is done
+    if (scan_wanted_.exchange(false)) scan_and_evict(directory);
+  }
+}
+
+void DiskCache::scan_and_evict(int directory) {
+  const std::int64_t bytes_before = room_bytes_;
+  const std::int64_t entries_before = room_entries_;
   const Usage cap{options_.max_bytes, options_.max_entries};
   std::vector<StoredFile> files = scan_entries(file_system_, directory, true);
   Usage usage = usage_of(files);
@@ -130,8 +139,10 @@ void DiskCache::evict_when_due(int directory, std::uint64_t stored_bytes) {
     evict(file_system_, directory, std::move(files), target);
     usage = {std::min(usage.bytes, target.bytes), std::min(usage.entries, target.entries)};
   }
-  room_bytes_ = static_cast<std::int64_t>(std::min(cap.bytes / 20, cap.bytes - usage.bytes));
-  room_entries_ = static_cast<std::int64_t>(std::min(cap.entries / 20, cap.entries - usage.entries));
+  // Added, not assigned: what other threads have stored during the scan stays subtracted.
+  room_bytes_ += static_cast<std::int64_t>(std::min(cap.bytes / 20, cap.bytes - usage.bytes)) - bytes_before;
+  room_entries_ +=
+      static_cast<std::int64_t>(std::min(cap.entries / 20, cap.entries - usage.entries)) - entries_before;
 }
 
 FileLock DiskCache::lock(const Key& key, std::chrono::milliseconds timeout) const {

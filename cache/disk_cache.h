@@ -120,6 +120,7 @@ class DiskCache {
   std::optional<Entry> read_whole(const Layer& layer, int directory, const StoredFile& file) const;
   std::string try_store(const Digest& digest, std::span<const std::byte> bytes);
   void evict_when_due(int directory, std::uint64_t stored_bytes);
+  void scan_and_evict(int directory);
 
   DiskCacheOptions options_;
   FileSystem& file_system_;
@@ -130,6 +131,7 @@ class DiskCache {
 
   // How much may still be stored before the folder must be looked at again; see evict_when_due.
   std::mutex scan_mutex_;
+  std::atomic<bool> scan_wanted_ = false;
   std::atomic<std::int64_t> room_bytes_ = 0;
   std::atomic<std::int64_t> room_entries_ = 0;
 };

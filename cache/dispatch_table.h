@@ -22,9 +22,7 @@ class DispatchTable {
   DispatchTable& operator=(const DispatchTable&) = delete;
 
   /// The object of `key`, or null. Valid as long as the table.
-  const T* find(const Digest& key) const {
-    return current_.load(std::memory_order_acquire)->probe(key).value.load(std::memory_order_acquire);
-  }
+  const T* find(const Digest& key) const { return current_.load(std::memory_order_acquire)->find(key); }
 
   /// Adds `value` unless `key` is there already; the object that is in the table afterwards.
   const T* insert(const Digest& key, std::unique_ptr<const T> value) {
@@ -50,21 +48,23 @@ class DispatchTable {
   struct Table {
     explicit Table(std::size_t size) : slots(size) {}
 
-    // The slot that holds `key`, or the empty one where it belongs; half of the slots are empty, so the
-    // search ends.
-    const Slot& probe(const Digest& key) const {
-      std::size_t index = key.low & (slots.size() - 1);
-      while (true) {
-        const Slot& slot = slots[index];
-        if (slot.value.load(std::memory_order_acquire) == nullptr || slot.key == key) return slot;
-        index = (index + 1) & (slots.size() - 1);
+    // Half of the slots are empty, so both searches end.
+    const T* find(const Digest& key) const {
+      for (std::size_t index = key.low;; ++index) {
+        const Slot& slot = slots[index & (slots.size() - 1)];
+        // Read once: an empty slot may be given to another key at any moment.
+        const T* value = slot.value.load(std::memory_order_acquire);
+        if (value == nullptr || slot.key == key) return value;
       }
     }
 
     void put(const Digest& key, const T* value) {
-      Slot& slot = const_cast<Slot&>(probe(key));
-      slot.key = key;
-      slot.value.store(value, std::memory_order_release);
+      std::size_t index = key.low & (slots.size() - 1);
+      while (slots[index].value.load(std::memory_order_relaxed) != nullptr) {
+        index = (index + 1) & (slots.size() - 1);
+      }
+      slots[index].key = key;
+      slots[index].value.store(value, std::memory_order_release);
     }
 
     std::vector<Slot> slots;  // a power of two

@@ -1,0 +1,43 @@
+// Arrays in host memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <jit/tensor.h>
+
+namespace jit::tool {
+
+/// A dense row-major array.
+struct Array {
+  DType dtype = DType::fp32;
+  std::vector<std::int64_t> shape;
+  std::vector<std::byte> bytes;
+
+  std::int64_t elements() const { return static_cast<std::int64_t>(bytes.size()) / size_of(dtype); }
+  template <class T>
+  const T* as() const {
+    return reinterpret_cast<const T*>(bytes.data());
+  }
+  template <class T>
+  T* as() {
+    return reinterpret_cast<T*>(bytes.data());
+  }
+};
+
+/// An array of zeros. Throws BadInput when its size does not fit 63 bits.
+Array zeros(DType dtype, std::vector<std::int64_t> shape);
+
+/// The same values as another type: floating point as floating point (rounded to nearest even), whole numbers
+/// as whole numbers (BadInput when one does not fit). `name` is the array's, for messages.
+Array convert(Array array, DType dtype, const std::string& name);
+
+/// "float32 (2, 16, 4, 64)", in numpy's words.
+std::string describe(const Array& array);
+
+/// The array over `data` (its own bytes, or a copy of them in GPU memory). Requires: at most four dimensions.
+TensorView view(const Array& array, void* data);
+
+}  // namespace jit::tool

@@ -1,0 +1,47 @@
+// What every subcommand of jit-attention is: options on the command line and a function that runs.
+#pragma once
+
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+namespace jit::tool {
+
+inline constexpr int status_ok = 0;
+inline constexpr int status_failure = 1;
+inline constexpr int status_bad_input = 2;
+
+/// The user asked for something that makes no sense; `what()` is one sentence, the exit status is
+/// status_bad_input.
+class BadInput : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+struct Command {
+  CLI::App* app;             ///< owned by the application; tells whether the user named it
+  std::function<int()> run;  ///< returns the exit status; throws jit::Error or BadInput
+};
+
+using Commands = std::vector<Command>;
+
+// One per file of that name. Each adds its options to `app` and its commands to `commands`.
+void add_info(CLI::App& app, Commands& commands);
+void add_compile(CLI::App& app, Commands& commands);
+void add_dump(CLI::App& app, Commands& commands);
+void add_run(CLI::App& app, Commands& commands);
+void add_tune(CLI::App& app, Commands& commands);
+void add_bench(CLI::App& app, Commands& commands);
+void add_cache(CLI::App& app, Commands& commands);
+
+/// Prints to standard output; bytes that are no UTF-8 are replaced.
+void print_json(const nlohmann::ordered_json& json);
+
+/// The text without line breaks.
+std::string one_line(std::string text);
+
+}  // namespace jit::tool
