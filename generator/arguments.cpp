@@ -13,7 +13,8 @@ namespace {
 
 // Positions are 32-bit in kernels, and run past the end by at most a tile of queries and a tile of keys.
 constexpr std::int64_t max_length = std::numeric_limits<std::int32_t>::max() - 4096;
-constexpr std::int64_t max_count = std::numeric_limits<std::int32_t>::max();
+constexpr std::int64_t max_count = std::numeric_limits<std::int32_t>::max() - 65535;
+constexpr std::int64_t max_heads = 65535;  // blocks along y of a grid
 
 [[noreturn]] void refuse(std::string_view argument, const std::string& message) {
   throw Error(ErrorCode::invalid_argument, "launch", std::string(argument),
@@ -244,11 +245,10 @@ bool fill_params(const AttentionSpec& spec, const std::vector<FunctorTensorSpec>
     refuse("q", fmt::format("has seqlen {}; at most {} fit", sizes.seqlen_q, max_length));
   if (sizes.seqlen_kv > max_length)
     refuse("k", fmt::format("has seqlen {}; at most {} fit", sizes.seqlen_kv, max_length));
-  if (sizes.batch > max_count || sizes.heads_q > max_count ||
-      (sizes.batch > 0 && sizes.heads_q > 0 &&
-       sizes.batch * ((sizes.seqlen_q + 15) / 16) > max_count / sizes.heads_q)) {
-    refuse("q", fmt::format("has too many rows for one launch: {}; split the batch", q.to_string()));
-  }
+  if (sizes.batch > max_count)
+    refuse("q", fmt::format("has batch {}; at most {} fit", sizes.batch, max_count));
+  if (sizes.heads_q > max_heads)
+    refuse("q", fmt::format("has {} heads; at most {} fit", sizes.heads_q, max_heads));
 
   const int head_dim_v = spec.value_head_dim();
   params.q_strides = check_operand(spec, "q", q, sizes.batch, sizes.seqlen_q, sizes.heads_q, spec.head_dim);
@@ -308,6 +308,7 @@ bool fill_params(const AttentionSpec& spec, const std::vector<FunctorTensorSpec>
   params.o = arguments.o.data;
   params.lse = lse.is_present() ? static_cast<float*>(lse.data) : nullptr;
   params.batch = static_cast<int>(sizes.batch);
+  params.batch_begin = 0;
   params.heads_q = static_cast<int>(sizes.heads_q);
   params.seqlen_q = static_cast<int>(sizes.seqlen_q);
   params.seqlen_kv = static_cast<int>(sizes.seqlen_kv);

@@ -1,5 +1,6 @@
 #include "generator/loaded_kernel.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
@@ -10,6 +11,9 @@
 
 namespace jit {
 namespace {
+
+// Blocks along y and z of a grid (CUDA programming guide, "Technical Specifications per Compute Capability").
+constexpr int max_grid_z = 65535;
 
 Module load_module(ContextState& context, std::shared_ptr<const KernelImage>& image) {
   try {
@@ -42,14 +46,16 @@ LoadedKernel load_kernel(ContextState& context, std::shared_ptr<const KernelImag
   return loaded;
 }
 
-void launch_forward(const LoadedKernel& kernel, const AttentionParams& params, Stream stream) {
-  const unsigned tiles_q = static_cast<unsigned>((params.seqlen_q + kernel.tile_q - 1) / kernel.tile_q);
-  const LaunchConfig config{
-      .grid = {tiles_q * static_cast<unsigned>(params.heads_q) * static_cast<unsigned>(params.batch), 1, 1},
-      .block = {kernel.threads, 1, 1},
-      .smem_bytes = kernel.smem_bytes};
-  void* arguments[] = {const_cast<AttentionParams*>(&params)};
-  launch(kernel.kernel.handle(), config, arguments, stream);
+void launch_forward(const LoadedKernel& kernel, AttentionParams& params, Stream stream) {
+  const int tiles_q = (params.seqlen_q + kernel.tile_q - 1) / kernel.tile_q;
+  LaunchConfig config{.grid = {static_cast<unsigned>(tiles_q), static_cast<unsigned>(params.heads_q), 1},
+                      .block = {kernel.threads, 1, 1},
+                      .smem_bytes = kernel.smem_bytes};
+  void* arguments[] = {&params};
+  for (params.batch_begin = 0; params.batch_begin < params.batch; params.batch_begin += max_grid_z) {
+    config.grid[2] = static_cast<unsigned>(std::min(params.batch - params.batch_begin, max_grid_z));
+    launch(kernel.kernel.handle(), config, arguments, stream);
+  }
 }
 
 }  // namespace jit

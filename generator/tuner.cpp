@@ -142,8 +142,12 @@ TuningResult tune(ContextState& context, const TuningProblem& problem, bool exha
   const auto measure = [&](std::size_t i) -> double {
     const LoadedKernel& kernel = *candidates[running[i]].loaded;
     try {
-      const Timing timing =
-          timer.measure([&](CUstream stream) { launch_forward(kernel, buffers.params(), stream); }, 0, 1);
+      const Timing timing = timer.measure(
+          [&](CUstream stream) {
+            AttentionParams params = buffers.params();
+            launch_forward(kernel, params, stream);
+          },
+          0, 1);
       if (++measured % 16 == 0) {
         context.notify(Event::Kind::tune, "measuring candidates", seconds_since(start), static_cast<int>(i),
                        static_cast<int>(running.size()));

@@ -134,7 +134,8 @@ std::string TuningBuffers::check(const LoadedKernel& kernel, CUstream stream) co
   constexpr unsigned char poison = 0xff;  // NaN in both types
   o_.fill(poison, stream);
   lse_.fill(poison, stream);
-  launch_forward(kernel, params_, stream);
+  AttentionParams params = params_;
+  launch_forward(kernel, params, stream);
   jit::check(driver().cuStreamSynchronize(stream), "cuStreamSynchronize");
 
   double error = 0, scale = 0;

@@ -11,6 +11,9 @@
 // what each load overwrites was last read before the barrier in front of it.
 #pragma once
 
+#include "block_place.cuh"
+#include "forward_epilogue.cuh"
+#include "forward_traits.cuh"
 #include "functor.cuh"
 #include "kv_tiles.cuh"
 #include "masks.cuh"
@@ -27,45 +30,6 @@
 #include "tile_copy.cuh"
 
 namespace jit {
-
-/// What follows from a Config.
-template <class Config>
-struct ForwardTraits {
-  static_assert(Config::head_dim % 8 == 0 && Config::head_dim >= 8 && Config::head_dim <= 256,
-                "head_dim must be a multiple of 8 from 8 to 256");
-  static_assert(Config::head_dim_v % 8 == 0 && Config::head_dim_v >= 8 && Config::head_dim_v <= 256,
-                "head_dim_v must be a multiple of 8 from 8 to 256");
-  static_assert(Config::tile_q % (16 * Config::warps) == 0,
-                "tile_q must be a multiple of 16 rows for each warp");
-  static_assert(Config::tile_kv % 16 == 0, "tile_kv must be a multiple of the 16 of mma's k");
-  static_assert(Config::ldmatrix_matrices == 2 || Config::ldmatrix_matrices == 4,
-                "ldmatrix loads 2 or 4 matrices");
-  static_assert(Config::stages_k >= 1 && Config::stages_v >= 1, "a ring has at least one stage");
-
-  static constexpr int threads = Config::warps * warp_size;
-  static constexpr int warp_rows = Config::tile_q / Config::warps;
-  static constexpr int row_blocks = warp_rows / 16;
-  static constexpr int score_blocks = Config::tile_kv / 8;
-  static constexpr int head_dim_steps = padded_head_dim(Config::head_dim) / 16;
-  static constexpr int output_blocks = padded_head_dim(Config::head_dim_v) / 8;
-
-  static constexpr int chunks = padded_head_dim(Config::head_dim) / chunk_elements;
-  static constexpr int chunks_v = padded_head_dim(Config::head_dim_v) / chunk_elements;
-  using QTile = SmemTile<Config::tile_q, chunks, Config::swizzle>;
-  using KTile = SmemTile<Config::tile_kv, chunks, Config::swizzle>;
-  using VTile = SmemTile<Config::tile_kv, chunks_v, Config::swizzle>;
-  using OTile = SmemTile<Config::tile_q, chunks_v, Config::swizzle>;
-
-  // How many tiles the loads are ahead. A single K buffer is refilled for the next tile as soon as S is done.
-  static constexpr int ahead_k = Config::stages_k == 1 ? 1 : Config::stages_k - 1;
-  static constexpr int ahead_v = Config::stages_v - 1;
-  static constexpr int ahead = ahead_k > ahead_v ? ahead_k : ahead_v;
-  // Within one step the tile that is needed sooner is loaded first.
-  static constexpr bool v_first = Config::stages_k == 1 || ahead_v < ahead_k;
-  // Copy groups that may still be in flight when K(n), or V(n), must have come: those committed after it.
-  static constexpr int pending_k = v_first ? 2 * (ahead_k - 1) : 2 * ahead_k - 1;
-  static constexpr int pending_v = Config::stages_k == 1 || !v_first ? 2 * ahead_v : 2 * ahead_v + 1;
-};
 
 /// Q of one warp as A fragments, held in registers or fetched from shared memory step by step.
 template <class Config>
@@ -190,8 +154,9 @@ __device__ __forceinline__ void for_each_score(
     float (&scores)[ForwardTraits<Config>::row_blocks][ForwardTraits<Config>::score_blocks][4], int q_begin,
     int k_begin, F f) {
   using Traits = ForwardTraits<Config>;
-  const int q = q_begin + warp_id() * Traits::warp_rows + lane_id() / 4;
-  const int k = k_begin + lane_id() % 4 * 2;
+  const int thread = reread_thread_index();
+  const int q = q_begin + thread / warp_size * Traits::warp_rows + thread % warp_size / 4;
+  const int k = k_begin + thread % 4 * 2;
 #pragma unroll
   for (int m = 0; m < Traits::row_blocks; ++m) {
 #pragma unroll
@@ -212,15 +177,10 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params)
   extern __shared__ __align__(128) unsigned char smem[];
   const unsigned smem_base = smem_address(smem);
 
-  const int seqlen_q = Config::seqlen_q != 0 ? Config::seqlen_q : params.seqlen_q;
-  const int seqlen_kv = Config::seqlen_kv != 0 ? Config::seqlen_kv : params.seqlen_kv;
+  const int seqlen_q = seqlen_q_of<Config>(params);
+  const int seqlen_kv = seqlen_kv_of<Config>(params);
 
-  // Later queries see more keys under most masks: starting with them leaves the short blocks for the end.
-  const int tiles_q = (seqlen_q + Config::tile_q - 1) / Config::tile_q;
-  const int slice = blockIdx.x / tiles_q;
-  const int q_begin = (tiles_q - 1 - blockIdx.x % tiles_q) * Config::tile_q;
-  const int head = slice % params.heads_q;
-  const int batch = slice / params.heads_q;
+  const auto [batch, head, q_begin] = block_place<Config::tile_q>(params);
   const int head_kv = head / Config::gqa_ratio;
   const auto at = [&](const void* data, const TensorStrides& strides, int h) {
     return static_cast<const unsigned short*>(data) + batch * strides.batch + h * strides.head;
@@ -316,46 +276,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params)
     stage_v = stage_v + 1 == Config::stages_v ? 0 : stage_v + 1;
   }
 
-  float lse[Traits::row_blocks][2];
-  normalize(output, state, scale_log2, lse);
-
-  const int lane = lane_id();
-  const int warp_row = warp_id() * Traits::warp_rows;
-  if (params.lse != nullptr && lane % 4 == 0) {
-    float* lse_slice = params.lse + batch * params.lse_strides.batch + head * params.lse_strides.head;
-#pragma unroll
-    for (int m = 0; m < Traits::row_blocks; ++m) {
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        const int row = q_begin + warp_row + m * 16 + r * 8 + lane / 4;
-        if (row < seqlen_q) lse_slice[row * params.lse_strides.seq] = lse[m][r];
-      }
-    }
-  }
-
-  // O goes through shared memory, so that whole rows are written at once. It lies over Q, K and V: wait for
-  // copies still in flight and for warps still multiplying.
-  cp_async_wait_group<0>();
-  __syncthreads();
-  const unsigned o_tile = smem_base + layout.o;
-  const unsigned o_address = o_tile + Traits::OTile::offset(warp_row + lane / 4, 0) + lane % 4 * 4;
-#pragma unroll
-  for (int m = 0; m < Traits::row_blocks; ++m) {
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-#pragma unroll
-      for (int d = 0; d < Traits::output_blocks; ++d) {
-        const unsigned packed = pack<Element>(output[m][d][2 * r], output[m][d][2 * r + 1]);
-        asm volatile("st.shared.b32 [%0], %1;" ::"r"(Traits::OTile::advance(o_address, m * 16 + r * 8, d)),
-                     "r"(packed)
-                     : "memory");
-      }
-    }
-  }
-  __syncwarp();
-  unsigned short* o_slice = const_cast<unsigned short*>(at(params.o, params.o_strides, head));
-  store_tile_rows<typename Traits::OTile, Config::head_dim_v, Traits::warp_rows, Config::alignment>(
-      o_slice, params.o_strides.seq, q_begin + warp_row, seqlen_q, o_tile, warp_row);
+  store_output<Config>(params, output, state, scale_log2, smem_base + layout.o);
 }
 
 }  // namespace jit

@@ -31,6 +31,7 @@ struct AttentionParams {
   TensorStrides o_strides;
   TensorStrides lse_strides;
   int batch;
+  int batch_begin;  ///< first batch entry of this launch: a grid has room for 65535
   int heads_q;
   int seqlen_q;
   int seqlen_kv;

@@ -28,6 +28,14 @@ __device__ __forceinline__ float negative_infinity() { return __int_as_float(0xf
 __device__ __forceinline__ int lane_id() { return threadIdx.x % warp_size; }
 __device__ __forceinline__ int warp_id() { return threadIdx.x / warp_size; }
 
+/// threadIdx.x, read anew at each call: what is derived from it in a rare branch is then not kept in
+/// registers through the loop.
+__device__ __forceinline__ int reread_thread_index() {
+  int index;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
+  return index;
+}
+
 template <class T>
 __device__ __forceinline__ constexpr T minimum(T a, T b) {
   return a < b ? a : b;

@@ -23,9 +23,10 @@ struct AttentionSpec {
   int alignment = 16;  ///< bytes that every row of q, k, v and o is aligned to: 16, 8, 4 or 2; 16 is fastest
   int seqlen_q = 0;    ///< 0: given at run time; else baked into the kernel
   int seqlen_kv = 0;   ///< the same for keys
-  Mask mask;           ///< which keys a query sees
-  Score score;         ///< what happens to a score before the softmax
-  std::optional<float> softmax_scale;  ///< of q·k; default 1/sqrt(head_dim); positive; a run-time fact too
+  Mask mask = {};      ///< which keys a query sees
+  Score score = {};    ///< what happens to a score before the softmax
+  /// Of q·k; default 1/sqrt(head_dim); positive; a run-time fact too.
+  std::optional<float> softmax_scale = {};
 
   int value_head_dim() const { return head_dim_v == 0 ? head_dim : head_dim_v; }
   float scale() const;

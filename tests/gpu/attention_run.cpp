@@ -23,7 +23,8 @@ constexpr double lse_tolerance = 5e-5;
 
 Place place_operand(Arena& arena, const AttentionCase& wanted, int seqlen, int heads, int head_dim) {
   const std::int64_t b = wanted.batch, s = seqlen, h = heads, d = head_dim;
-  Place place{.dtype = wanted.spec.dtype, .rank = 4, .shape = {b, s, h, d}, .strides = {s * h * d, h * d, d, 1}};
+  Place place{
+      .dtype = wanted.spec.dtype, .rank = 4, .shape = {b, s, h, d}, .strides = {s * h * d, h * d, d, 1}};
   std::int64_t elements = b * s * h * d;
   std::int64_t first = 0;
   if (wanted.layout == Layout::bhsd) {
@@ -84,7 +85,8 @@ Place place_functor_tensor(Arena& arena, const reference::FunctorData& data) {
   }
   const auto element = static_cast<std::size_t>(size_of(data.dtype));
   place.offset = arena.reserve(static_cast<std::size_t>(stride) * element);
-  const std::size_t row = place.rank == 0 ? 0 : static_cast<std::size_t>(place.shape[place.rank - 1]) * element;
+  const std::size_t row =
+      place.rank == 0 ? 0 : static_cast<std::size_t>(place.shape[place.rank - 1]) * element;
   if (row == 0) return place;
   const std::size_t rows = data.bytes.size() / row;
   const std::size_t pitch = row + (place.rank == 4 ? 5 * element : 0);
@@ -133,10 +135,10 @@ std::string_view to_string(Layout layout) {
 }
 
 std::string to_string(const AttentionCase& problem) {
-  return fmt::format("{}, batch {}, heads_kv {}, seqlen_q {}, seqlen_kv {}, {}, lse {}, amplitude {}, seed {}",
-                     to_string(problem.spec), problem.batch, problem.heads_kv, problem.seqlen_q,
-                     problem.seqlen_kv, to_string(problem.layout), problem.with_lse, problem.amplitude,
-                     problem.seed);
+  return fmt::format(
+      "{}, batch {}, heads_kv {}, seqlen_q {}, seqlen_kv {}, {}, lse {}, amplitude {}, seed {}",
+      to_string(problem.spec), problem.batch, problem.heads_kv, problem.seqlen_q, problem.seqlen_kv,
+      to_string(problem.layout), problem.with_lse, problem.amplitude, problem.seed);
 }
 
 std::size_t Place::at(std::int64_t i, std::int64_t j, std::int64_t k, std::int64_t l) const {
@@ -175,8 +177,7 @@ AttentionRun::AttentionRun(const AttentionCase& wanted, int device)
   v_ = place_operand(inputs_, case_, case_.seqlen_kv, case_.heads_kv, spec.value_head_dim());
   if (case_.layout == Layout::packed_qkv) {
     const bool self = case_.seqlen_q == case_.seqlen_kv;
-    place_packed(inputs_, case_, case_.seqlen_kv,
-                 self ? std::vector{&q_, &k_, &v_} : std::vector{&k_, &v_});
+    place_packed(inputs_, case_, case_.seqlen_kv, self ? std::vector{&q_, &k_, &v_} : std::vector{&k_, &v_});
   }
   for (const Place* place : {&q_, &k_, &v_}) fill_random(inputs_, *place, case_.amplitude, random);
 
@@ -208,10 +209,8 @@ AttentionRun::AttentionRun(const AttentionCase& wanted, int device)
 }
 
 AttentionArguments AttentionRun::arguments() const {
-  AttentionArguments arguments{.q = inputs_.view(q_),
-                               .k = inputs_.view(k_),
-                               .v = inputs_.view(v_),
-                               .o = outputs_.view(o_)};
+  AttentionArguments arguments{
+      .q = inputs_.view(q_), .k = inputs_.view(k_), .v = inputs_.view(v_), .o = outputs_.view(o_)};
   if (case_.with_lse) arguments.lse = outputs_.view(lse_);
   for (std::size_t i = 0; i < tensors_.size(); ++i)
     arguments.tensors.add({tensor_specs_[i].name, inputs_.view(tensors_[i])});
@@ -277,8 +276,8 @@ Verdict AttentionRun::check(std::size_t sampled) const {
   }
 
   Verdict verdict;
-  const auto compare = [&](const char* name, const std::vector<double>& values, const std::vector<double>& right,
-                           double limit) {
+  const auto compare = [&](const char* name, const std::vector<double>& values,
+                           const std::vector<double>& right, double limit) {
     const double error = reference::max_error(values, right);
     verdict.error_ratio = std::max(verdict.error_ratio, error / limit);
     if (error <= limit || !verdict.failure.empty()) return;
@@ -287,8 +286,9 @@ Verdict AttentionRun::check(std::size_t sampled) const {
       if (std::abs(values[i] - right[i]) > std::abs(values[worst] - right[worst])) worst = i;
     }
     const auto [b, h, q] = rows[worst / (values.size() / rows.size())];
-    verdict.failure = fmt::format("{} is {} instead of {} (batch {}, head {}, query {}): error {:.3g}, allowed {:.3g}",
-                                  name, values[worst], right[worst], b, h, q, error, limit);
+    verdict.failure =
+        fmt::format("{} is {} instead of {} (batch {}, head {}, query {}): error {:.3g}, allowed {:.3g}",
+                    name, values[worst], right[worst], b, h, q, error, limit);
   };
   compare("o", actual.o, exact.o, reference::error_limit(case_.spec.dtype, plain.o, exact.o));
   double largest = 1;

@@ -1,5 +1,5 @@
-// One attention problem on a GPU, surrounded by poison: NaN between and around all tensors, NaN in the outputs
-// before the kernel runs, and the verdict afterwards.
+// One attention problem on a GPU, surrounded by poison: NaN between and around all tensors, NaN in the
+// outputs before the kernel runs, and the verdict afterwards.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ inline constexpr int layout_count = 5;
 std::string_view to_string(Layout layout);
 
 struct AttentionCase {
-  AttentionSpec spec;
+  AttentionSpec spec = {};
   int batch = 1;
   int heads_kv = 1;
   int seqlen_q = 1;
@@ -41,8 +41,8 @@ struct AttentionCase {
 std::string to_string(const AttentionCase& problem);
 
 struct Verdict {
-  std::string failure;     ///< empty: right
-  double error_ratio = 0;  ///< largest error of o or lse, relative to what is allowed
+  std::string failure = {};  ///< empty: right
+  double error_ratio = 0;    ///< largest error of o or lse, relative to what is allowed
 };
 
 /// A tensor within an arena.

@@ -18,8 +18,7 @@ Output attention_plain(const Problem& problem, std::span<const Row> rows) {
     for (int k = 0; k < problem.seqlen_kv; ++k) {
       if (problem.keep && !problem.keep(b, h, q, k)) continue;
       float& score = scores[static_cast<std::size_t>(k)];
-      score = round(
-          detail::dot<float>(in.q, in.k + std::ptrdiff_t{k} * problem.head_dim, problem.head_dim));
+      score = round(detail::dot<float>(in.q, in.k + std::ptrdiff_t{k} * problem.head_dim, problem.head_dim));
       score = round(score * problem.softmax_scale);
       if (problem.score) score = round(problem.score(score, b, h, q, k));
       largest = std::max(largest, score);

@@ -36,7 +36,9 @@ struct Problem {
   int seqlen_kv = 1;
   int head_dim = 64;
   int head_dim_v = 64;
-  HostTensor q, k, v;
+  HostTensor q = {};
+  HostTensor k = {};
+  HostTensor v = {};
   float softmax_scale = 1;
   Keep keep = nullptr;            ///< empty: every key
   ScoreFunction score = nullptr;  ///< empty: the score as it is

@@ -25,7 +25,8 @@ inline std::uint16_t from_float(DType dtype, float value) {
   if (dtype == DType::bf16) {
     return static_cast<std::uint16_t>((bits + 0x7fffu + (bits >> 16 & 1)) >> 16);
   }
-  if (magnitude >= 0x477ff000u) return static_cast<std::uint16_t>(sign | 0x7c00u);  // 65520 rounds to infinity
+  if (magnitude >= 0x477ff000u)
+    return static_cast<std::uint16_t>(sign | 0x7c00u);  // 65520 rounds to infinity
   if (magnitude < 0x38800000u) {  // subnormal: a whole number of 2^-24, rounded by the addition
     const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
     return static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(shifted) - 0x3f000000u));

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <stdexcept>
 
 #include "generator/functor_node.h"
@@ -47,8 +48,10 @@ Keep mask_of(const MaskNode& node, const Problem& problem) {
         return k < lengths->at({b});
       };
     case MaskKind::document:
-      return [ids_q = &problem->tensors.at("document_ids_q"), ids_kv = &problem->tensors.at("document_ids_kv"),
-              problem](int b, int, int q, int k) { return ids_q->at({b, q}) == ids_kv->at({b, k}); };
+      return [ids_q = &problem->tensors.at("document_ids_q"),
+              ids_kv = &problem->tensors.at("document_ids_kv"), problem](int b, int, int q, int k) {
+        return ids_q->at({b, q}) == ids_kv->at({b, k});
+      };
     case MaskKind::text:
       return [keep = find_text(text_masks(), *node.text).keep, problem](int b, int h, int q, int k) {
         return keep(*problem, b, h, q, k);
@@ -72,24 +75,24 @@ ScoreFunction score_of(const ScoreNode& node, const Problem& problem) {
     case ScoreKind::none:
       return [](double score, int, int, int, int) { return score; };
     case ScoreKind::softcap:
-      return [cap = double{node.cap}](double score, int, int, int, int) { return cap * std::tanh(score / cap); };
+      return
+          [cap = double{node.cap}](double score, int, int, int, int) { return cap * std::tanh(score / cap); };
     case ScoreKind::alibi:
-      return [slopes = &problem->tensors.at("alibi_slopes"), problem](double score, int b, int h, int q, int k) {
-        const double slope = slopes->shape.size() == 1 ? slopes->at({h}) : slopes->at({b, h});
-        return score - slope * std::abs(q + problem->seqlen_kv - problem->seqlen_q - k);
-      };
+      return
+          [slopes = &problem->tensors.at("alibi_slopes"), problem](double score, int b, int h, int q, int k) {
+            const double slope = slopes->shape.size() == 1 ? slopes->at({h}) : slopes->at({b, h});
+            return score - slope * std::abs(q + problem->seqlen_kv - problem->seqlen_q - k);
+          };
     case ScoreKind::bias:
       return [bias = &problem->tensors.at("bias"), problem](double score, int b, int h, int q, int k) {
         return score + bias->at({b, h, q, k});
       };
     case ScoreKind::text:
-      return [apply = find_text(text_scores(), *node.text).apply, problem](double score, int b, int h, int q,
-                                                                          int k) {
-        return apply(*problem, score, b, h, q, k);
-      };
+      return [apply = find_text(text_scores(), *node.text).apply, problem](
+                 double score, int b, int h, int q, int k) { return apply(*problem, score, b, h, q, k); };
     case ScoreKind::chain:
-      return [first = score_of(*node.a, problem), then = score_of(*node.b, problem)](double score, int b, int h,
-                                                                                    int q, int k) {
+      return [first = score_of(*node.a, problem), then = score_of(*node.b, problem)](double score, int b,
+                                                                                     int h, int q, int k) {
         return then(first(score, b, h, q, k), b, h, q, k);
       };
   }
@@ -131,8 +134,16 @@ FunctorData random_data(const FunctorTensorSpec& tensor, const FunctorProblem& p
   std::normal_distribution<float> normal;
   // Documents are runs of ids, as packed sequences are, with a foreign id now and then.
   int document = 0;
+  // A bias of −inf drops a key, or all keys of a query.
+  bool row_is_dropped = false;
   for (std::int64_t i = 0; i < count; ++i) {
-    if (name == "prefix_lengths") {
+    if (name == "bias" && i % problem.seqlen_kv == 0)
+      row_is_dropped = data.shape[2] > 1 && draw(random, 0, 40) == 0;
+    if (name == "bias" && (row_is_dropped || draw(random, 0, 40) == 0)) {
+      constexpr float dropped = -std::numeric_limits<float>::infinity();
+      tensor.dtype == DType::fp32 ? append(data.bytes, dropped)
+                                  : append(data.bytes, from_float(tensor.dtype, dropped));
+    } else if (name == "prefix_lengths") {
       append<std::int32_t>(data.bytes, draw(random, -1, problem.seqlen_kv + 1));
     } else if (name.starts_with("document_ids")) {
       if (draw(random, 0, 60) == 0) ++document;
@@ -179,7 +190,9 @@ double FunctorData::at(std::initializer_list<int> index) const {
 
 const std::vector<TextMask>& text_masks() {
   static const std::vector<TextMask> masks = {
-      {{.name = "stripes", .body = "return (q + 2 * k) % period != 0;", .constants = {{"period", std::int64_t{3}}}},
+      {{.name = "stripes",
+        .body = "return (q + 2 * k) % period != 0;",
+        .constants = {{"period", std::int64_t{3}}}},
        [](const FunctorProblem&, int, int, int q, int k) { return (q + 2 * k) % 3 != 0; }},
       {{.name = "allowed-keys", .body = "return allowed[k] != 0;", .tensors = {{"allowed", DType::uint8}}},
        [](const FunctorProblem& problem, int, int, int, int k) {
@@ -217,7 +230,9 @@ const std::vector<TextScore>& text_scores() {
        [](const FunctorProblem& problem, double score, int, int h, int, int) {
          return score * problem.tensors.at("temperatures").at({h});
        }},
-      {{.name = "offsets", .body = "return score + to_float(offsets[k]);", .tensors = {{"offsets", DType::bf16}}},
+      {{.name = "offsets",
+        .body = "return score + to_float(offsets[k]);",
+        .tensors = {{"offsets", DType::bf16}}},
        [](const FunctorProblem& problem, double score, int, int, int, int k) {
          return score + problem.tensors.at("offsets").at({k});
        }},

@@ -25,17 +25,22 @@
 
 namespace jit::testing {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr bool sanitized = true;
+/// Whether this build is too slow for the limits on time: sanitized or not optimised.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__OPTIMIZE__)
+inline constexpr bool slow_build = true;
 #else
-inline constexpr bool sanitized = false;
+inline constexpr bool slow_build = false;
 #endif
 
-/// A new empty folder (mode 0700) that goes with the object.
+/// A new empty folder (mode 0700) that goes with the object; in memory where the system has such a place,
+/// because the tests make many thousand files.
 class FreshFolder {
  public:
   FreshFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "cache-test-XXXXXX").string();
+    const std::filesystem::path memory = "/dev/shm";
+    const bool usable = access(memory.c_str(), W_OK | X_OK) == 0;
+    std::string name =
+        ((usable ? memory : std::filesystem::temp_directory_path()) / "cache-test-XXXXXX").string();
     if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp failed");
     path_ = name;
   }

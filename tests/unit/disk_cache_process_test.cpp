@@ -63,7 +63,7 @@ pid_t start_lock_holder(const std::string& directory, const Key& key, bool stopp
 
 TEST(DiskCacheProcess, KilledWritersLeaveNothingUnreadable) {
   const FreshFolder folder;
-  const int kills = sanitized ? 60 : 400;
+  const int kills = slow_build ? 60 : 400;
   std::mt19937 random(7);
   for (int round = 0; round < kills; ++round) {
     const pid_t child = start_process([&] {

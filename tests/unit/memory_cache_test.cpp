@@ -56,7 +56,7 @@ TEST(SingleFlight, AllWaitersGetTheFailureAndTheNextCallTriesAgain) {
         flights.get(first_key, [&]() -> int {
           ++attempts;
           while (asking < 4) std::this_thread::yield();
-          std::this_thread::sleep_for(milliseconds(50));
+          std::this_thread::sleep_for(milliseconds(200));
           throw std::runtime_error("no compiler");
         });
       } catch (const std::runtime_error& error) {

@@ -12,9 +12,7 @@
 namespace jit::tool {
 namespace {
 
-bool is_floating(DType dtype) {
-  return dtype == DType::fp32 || dtype == DType::fp16 || dtype == DType::bf16;
-}
+bool is_floating(DType dtype) { return dtype == DType::fp32 || dtype == DType::fp16 || dtype == DType::bf16; }
 
 float load_float(const Array& array, std::size_t i) {
   switch (array.dtype) {
@@ -92,8 +90,7 @@ Array zeros(DType dtype, std::vector<std::int64_t> shape) {
 Array convert(Array array, DType dtype, const std::string& name) {
   if (array.dtype == dtype) return array;
   if (is_floating(array.dtype) != is_floating(dtype)) {
-    throw BadInput(
-        fmt::format("{} is {}; it must be {}", name, numpy_name(array.dtype), numpy_name(dtype)));
+    throw BadInput(fmt::format("{} is {}; it must be {}", name, numpy_name(array.dtype), numpy_name(dtype)));
   }
   Array result = zeros(dtype, array.shape);
   const std::size_t count = static_cast<std::size_t>(array.elements());
@@ -101,8 +98,8 @@ Array convert(Array array, DType dtype, const std::string& name) {
     if (is_floating(dtype)) {
       store_float(result, i, load_float(array, i));
     } else if (!store_integer(result, i, load_integer(array, i))) {
-      throw BadInput(fmt::format("{} holds {}, which does not fit {}", name, load_integer(array, i),
-                                 to_string(dtype)));
+      throw BadInput(
+          fmt::format("{} holds {}, which does not fit {}", name, load_integer(array, i), to_string(dtype)));
     }
   }
   return result;

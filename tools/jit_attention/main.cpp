@@ -1,5 +1,6 @@
 // jit-attention: the library from the command line.
 #include <cstdio>
+#include <new>
 
 #include <fmt/format.h>
 #include <jit/error.h>
@@ -36,6 +37,8 @@ int run_command(const Commands& commands) {
     complain(status_of(error), error.message());
     if (error.code() == ErrorCode::compile_failed) fmt::print(stderr, "{}\n", error.log());
     return status_of(error);
+  } catch (const std::bad_alloc&) {
+    return complain(status_failure, "there is not enough memory for this");
   } catch (const std::exception& error) {
     return complain(status_failure, error.what());
   }

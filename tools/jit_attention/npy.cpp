@@ -127,7 +127,8 @@ std::vector<std::byte> transpose(const std::vector<std::byte>& from, const std::
   for (std::size_t at = 0; at < to.size(); at += element_bytes) {
     std::int64_t source = 0;
     for (std::size_t i = shape.size(); i-- > 0;) source = source * shape[i] + index[i];
-    std::memcpy(to.data() + at, from.data() + static_cast<std::size_t>(source) * element_bytes, element_bytes);
+    std::memcpy(to.data() + at, from.data() + static_cast<std::size_t>(source) * element_bytes,
+                element_bytes);
     for (std::size_t i = shape.size(); i-- > 0;) {
       if (++index[i] < shape[i]) break;
       index[i] = 0;
@@ -162,7 +163,8 @@ Array read_npy(const std::string& path) {
                                    static_cast<std::size_t>(length[3]) << 24;
   const std::uintmax_t data_begin = sizeof start + length_bytes + header_bytes;
   if (!file || data_begin > file_bytes) refuse("it ends within its header");
-  if (header_bytes > max_header_bytes) refuse(fmt::format("its header of {} bytes is too long", header_bytes));
+  if (header_bytes > max_header_bytes)
+    refuse(fmt::format("its header of {} bytes is too long", header_bytes));
   std::string text(header_bytes, '\0');
   file.read(text.data(), static_cast<std::streamsize>(header_bytes));
   const std::optional<Header> header = HeaderReader(text).read();

@@ -1,0 +1,16 @@
+# `cmake --install`: the static library, its public headers, the CMake package jit_attention and the tool.
+include(CMakePackageConfigHelpers)
+set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/jit_attention)
+
+install(TARGETS jit_attention EXPORT jit_attentionTargets)
+install(DIRECTORY generator/jit runtime/jit DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
+install(EXPORT jit_attentionTargets NAMESPACE jit_attention:: DESTINATION ${package_folder})
+configure_package_config_file(cmake/jit_attentionConfig.cmake.in jit_attentionConfig.cmake
+  INSTALL_DESTINATION ${package_folder} NO_SET_AND_CHECK_MACRO)
+write_basic_package_version_file(jit_attentionConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/jit_attentionConfig.cmake ${PROJECT_BINARY_DIR}/jit_attentionConfigVersion.cmake
+  DESTINATION ${package_folder})
+
+if(TARGET jit-attention)
+  install(TARGETS jit-attention)
+endif()

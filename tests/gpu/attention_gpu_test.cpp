@@ -1,0 +1,316 @@
+// Attention on a GPU against fp64 on the CPU: head dims, heads, lengths, layouts, masks, scores, configs.
+#include <jit/attention.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "generator/config_space.h"
+#include "tests/gpu/gpu_fixture.h"
+#include "tests/reference/attention_exact.h"
+#include "tests/reference/attention_plain.h"
+#include "tests/reference/float16.h"
+#include "tests/reference/seed.h"
+
+namespace jit::testing {
+namespace {
+
+AttentionSpec spec_of(int head_dim, int head_dim_v = 0, DType dtype = DType::bf16) {
+  return {.dtype = dtype, .head_dim = head_dim, .head_dim_v = head_dim_v};
+}
+
+AttentionCase case_of(const AttentionSpec& spec, int batch, int heads_kv, int seqlen_q, int seqlen_kv,
+                      Layout layout = Layout::bshd) {
+  static std::uint64_t seed = reference::test_seed();
+  return {.spec = spec,
+          .batch = batch,
+          .heads_kv = heads_kv,
+          .seqlen_q = seqlen_q,
+          .seqlen_kv = seqlen_kv,
+          .layout = layout,
+          .seed = seed++};
+}
+
+class AttentionTest : public GpuTest {};
+
+TEST_F(AttentionTest, HeadDims) {
+  std::vector<AttentionSpec> specs;
+  for (const int head_dim : {8, 16, 24, 32, 40, 64, 72, 80, 96, 104, 128, 136, 160, 192, 200, 224, 256}) {
+    specs.push_back(spec_of(head_dim));
+    specs.push_back(spec_of(head_dim, 0, DType::fp16));
+  }
+  for (const auto& [d, dv] :
+       {std::pair(192, 128), {128, 192}, {64, 256}, {256, 64}, {8, 256}, {256, 8}, {40, 72}})
+    specs.push_back(spec_of(d, dv));
+  std::vector<KernelWish> wishes;
+  for (const AttentionSpec& spec : specs) wishes.push_back({spec});
+  precompile(wishes, context(), device_);
+  for (const AttentionSpec& spec : specs) expect_right(case_of(spec, 2, 2, 193, 211));
+}
+
+TEST_F(AttentionTest, QueryHeadsShareKvHeads) {
+  for (const int ratio : {2, 3, 8, 16}) {
+    AttentionSpec spec = spec_of(64);
+    spec.gqa_ratio = ratio;
+    spec.mask = mask::causal();
+    for (const int heads_kv : {1, 3}) expect_right(case_of(spec, 2, heads_kv, 65, 130));
+  }
+}
+
+TEST_F(AttentionTest, EveryLength) {
+  for (const Mask& mask : {mask::none(), mask::causal(), mask::causal(Alignment::top_left)}) {
+    AttentionSpec spec = spec_of(64);
+    spec.mask = mask;
+    for (const int seqlen_q : {1, 2, 15, 16, 17, 63, 64, 65, 127, 129, 300}) {
+      for (const int seqlen_kv : {0, 1, 7, 31, 32, 33, 64, 65, 127, 128, 257}) {
+        expect_right(case_of(spec, 1, 2, seqlen_q, seqlen_kv));
+      }
+    }
+    expect_right(case_of(spec, 1, 1, 1, 5000));
+    expect_right(case_of(spec, 1, 1, 2500, 3));
+  }
+}
+
+TEST_F(AttentionTest, NothingToComputeTouchesNothing) {
+  for (const auto& [batch, heads, seqlen_q] : {std::tuple(0, 2, 16), {2, 0, 16}, {2, 2, 0}}) {
+    const AttentionRun run(case_of(spec_of(64), batch, heads, seqlen_q, 64));
+    attention(spec_of(64), {}, context())(run.arguments());
+    EXPECT_TRUE(run.untouched());
+  }
+}
+
+TEST_F(AttentionTest, BakedLengths) {
+  AttentionSpec spec = spec_of(64);
+  spec.mask = mask::causal();
+  spec.seqlen_q = 100;
+  spec.seqlen_kv = 333;
+  expect_right(case_of(spec, 2, 2, 100, 333));
+}
+
+TEST_F(AttentionTest, LayoutsAndAlignments) {
+  std::vector<KernelWish> wishes;
+  std::vector<AttentionCase> cases;
+  for (const int head_dim : {40, 64, 128}) {
+    for (const int alignment : {16, 8, 4, 2}) {
+      AttentionSpec spec = spec_of(head_dim, head_dim == 40 ? 24 : 0);
+      spec.alignment = alignment;
+      spec.gqa_ratio = 2;
+      spec.mask = mask::causal();
+      wishes.push_back({spec});
+      for (int layout = 0; layout < layout_count; ++layout) {
+        cases.push_back(case_of(spec, 2, 2, 150, 150, static_cast<Layout>(layout)));
+        cases.push_back(case_of(spec, 2, 1, 70, 131, static_cast<Layout>(layout)));
+      }
+    }
+  }
+  precompile(wishes, context(), device_);
+  for (const AttentionCase& problem : cases) expect_right(problem);
+}
+
+TEST_F(AttentionTest, WithoutLse) {
+  AttentionCase problem = case_of(spec_of(128), 1, 2, 100, 100);
+  problem.with_lse = false;
+  expect_right(problem);
+}
+
+TEST_F(AttentionTest, MasksAndScores) {
+  const std::vector<FunctorText> masks = reference::mask_texts(), scores = reference::score_texts();
+  std::vector<AttentionCase> cases;
+  std::vector<KernelWish> wishes;
+  const auto add = [&](const char* mask, const char* score) {
+    AttentionSpec spec = spec_of(64);
+    spec.gqa_ratio = 2;
+    spec.mask = parse_mask(mask, masks);
+    spec.score = parse_score(score, scores);
+    wishes.push_back({spec});
+    cases.push_back(case_of(spec, 2, 2, 200, 200));
+    cases.push_back(case_of(spec, 3, 1, 77, 310));
+    cases.push_back(case_of(spec, 1, 2, 310, 77));
+  };
+  for (const char* mask : {"causal",
+                           "causal(top_left)",
+                           "window(64, 0)",
+                           "window(-1, 10)",
+                           "window(20, -1)",
+                           "window(0, 0)",
+                           "window(30, 40, top_left)",
+                           "window(2147483647, 2147483647)",
+                           "prefix(50)",
+                           "prefix(0)",
+                           "prefix_lengths",
+                           "document",
+                           "text(stripes)",
+                           "text(allowed-keys)",
+                           "text(blocks)",
+                           "text(by_head.and_batch)",
+                           "!causal",
+                           "causal && window(40, 0)",
+                           "causal || prefix(64)",
+                           "causal && document",
+                           "(causal || prefix_lengths) && document && text(stripes)",
+                           "!document",
+                           "!(causal && text(blocks))",
+                           "prefix(30) || text(allowed-keys)",
+                           "window(16, 16) || prefix(8) && causal",
+                           "causal && !causal"}) {
+    add(mask, "none");
+  }
+  for (const char* score : {"softcap(15)", "alibi", "bias", "bias(bf16)", "bias(fp16)", "text(distance)",
+                            "text(temperature)", "text(offsets)", "softcap(30), alibi", "bias, softcap(5)",
+                            "text(temperature), text(distance), alibi"}) {
+    add("none", score);
+    add("causal", score);
+  }
+  add("document && text(blocks)", "bias, text(offsets)");
+  precompile(wishes, context(), device_);
+  for (const AttentionCase& problem : cases) expect_right(problem);
+}
+
+TEST_F(AttentionTest, RandomExpressions) {
+  reference::Random random(reference::test_seed());
+  std::vector<AttentionCase> cases;
+  std::vector<KernelWish> wishes;
+  for (int i = 0; i < 24; ++i) {
+    AttentionSpec spec = spec_of(32, 0, i % 2 == 0 ? DType::bf16 : DType::fp16);
+    spec.mask = reference::random_mask(random, 3);
+    spec.score = reference::random_score(random);
+    wishes.push_back({spec});
+    cases.push_back(case_of(spec, 2, 3, reference::draw(random, 1, 300), reference::draw(random, 0, 300)));
+  }
+  precompile(wishes, context(), device_);
+  for (const AttentionCase& problem : cases) expect_right(problem);
+}
+
+TEST_F(AttentionTest, SharpAndFlatSoftmax) {
+  for (const float amplitude : {0.01f, 0.5f, 4.0f, 12.0f}) {
+    for (const DType dtype : {DType::bf16, DType::fp16}) {
+      AttentionCase problem = case_of(spec_of(64, 0, dtype), 1, 2, 200, 600);
+      problem.amplitude = amplitude;
+      expect_right(problem);
+    }
+  }
+}
+
+TEST_F(AttentionTest, EveryConfigAxis) {
+  std::vector<KernelConfig> configs;
+  const KernelConfig base{.tile_q = 64, .tile_kv = 32, .warps = 4, .stages_k = 2, .stages_v = 1};
+  for (const char* change : {"tile_q=16 warps=1",
+                             "tile_q=32 warps=1",
+                             "tile_q=32 warps=2",
+                             "tile_q=128",
+                             "tile_q=128 warps=8",
+                             "tile_q=256 warps=8",
+                             "tile_q=192 warps=12",
+                             "tile_q=256 warps=16",
+                             "tile_kv=16",
+                             "tile_kv=48",
+                             "tile_kv=64",
+                             "tile_kv=80",
+                             "tile_kv=96",
+                             "tile_kv=128",
+                             "swizzle=none",
+                             "ldmatrix_matrices=2",
+                             "swizzle=none ldmatrix_matrices=2",
+                             "q_in_registers=true",
+                             "rescale=always",
+                             "rescale=lazy",
+                             "blocks_per_sm=2",
+                             "blocks_per_sm=4",
+                             "q_in_registers=true stages_k=1 stages_v=2"}) {
+    configs.push_back(parse_config(change, base));
+  }
+  for (int k = 1; k <= 4; ++k) {
+    for (int v = 1; v <= 4; ++v) {
+      KernelConfig config = base;
+      config.stages_k = k;
+      config.stages_v = v;
+      configs.push_back(config);
+    }
+  }
+  for (const LadderStep& step : ladder()) configs.push_back(step.config);
+
+  std::vector<AttentionSpec> specs = {spec_of(64), spec_of(128), spec_of(40, 24)};
+  for (AttentionSpec& spec : specs) spec.mask = mask::causal() && mask::sliding_window(150);
+  std::vector<KernelWish> wishes;
+  for (const AttentionSpec& spec : specs) {
+    for (const KernelConfig& config : configs) {
+      if (config_rejection(spec, config, device_limits(device_)).empty()) wishes.push_back({spec, config});
+    }
+  }
+  ASSERT_GT(wishes.size(), 2 * configs.size());
+  precompile(wishes, context(), device_);
+  for (const KernelWish& wish : wishes) expect_right(case_of(wish.spec, 1, 2, 333, 421), wish.config);
+}
+
+TEST_F(AttentionTest, RepeatedRunsAreIdentical) {
+  AttentionSpec spec = spec_of(128);
+  spec.mask = mask::causal();
+  AttentionRun run(case_of(spec, 4, 8, 700, 900));
+  const Attention kernel = attention(spec, {}, context());
+  kernel(run.arguments());
+  const std::vector<unsigned char> first = run.outputs();
+  for (int i = 0; i < 20; ++i) {
+    run.poison_outputs();
+    kernel(run.arguments());
+    ASSERT_EQ(run.outputs(), first) << "run " << i;
+  }
+}
+
+// Three positions, heads or batch entries that lie more than 2^31 elements apart in one buffer of five GiB.
+TEST_F(AttentionTest, OffsetsBeyond32Bits) {
+  constexpr std::int64_t far = (std::int64_t{1} << 30) + 72;
+  constexpr int head_dim = 64, count = 3;
+  constexpr std::size_t bytes = 2 * (far * (count - 1) + 16 * head_dim);
+  DeviceBuffer buffer;
+  try {
+    buffer = DeviceBuffer(0, bytes);
+  } catch (const Error& error) {
+    GTEST_SKIP() << error.what();
+  }
+  reference::Random random(reference::test_seed());
+  for (const int far_dimension : {0, 1, 2}) {
+    // q, k, v and o of one far index lie side by side.
+    std::vector<std::uint16_t> host(4 * count * head_dim);
+    for (std::uint16_t& bits : host)
+      bits =
+          reference::from_float(DType::bf16, static_cast<float>(reference::draw(random, -100, 100)) * 0.02f);
+    for (int i = 0; i < count; ++i)
+      buffer.upload(&host[static_cast<std::size_t>(4 * i * head_dim)], 4 * head_dim * 2,
+                    static_cast<std::size_t>(2 * i * far));
+    const auto view = [&](int slot) {
+      TensorView tensor = TensorView::bshd(static_cast<char*>(buffer.data()) + slot * head_dim * 2,
+                                           DType::bf16, 1, 1, 1, head_dim);
+      tensor.shape[far_dimension] = count;
+      tensor.strides[far_dimension] = far;
+      return tensor;
+    };
+    const AttentionArguments arguments{.q = view(0), .k = view(1), .v = view(2), .o = view(3)};
+    attention(spec_of(head_dim), {}, context())(arguments);
+
+    reference::Problem problem{.head_dim = head_dim, .head_dim_v = head_dim};
+    (far_dimension == 0 ? problem.batch : far_dimension == 2 ? problem.heads_q : problem.seqlen_q) = count;
+    if (far_dimension == 1) problem.seqlen_kv = count;
+    problem.softmax_scale = spec_of(head_dim).scale();
+    const auto host_view = [&](int slot) {
+      constexpr std::int64_t step = 4 * head_dim;
+      return reference::HostTensor{&host[static_cast<std::size_t>(slot * head_dim)], step, step, step};
+    };
+    problem.q = host_view(0);
+    problem.k = host_view(1);
+    problem.v = host_view(2);
+    const std::vector<reference::Row> rows = reference::all_rows(problem);
+    ASSERT_EQ(rows.size(), std::size_t{count});
+    const reference::Output exact = reference::attention_exact(problem, rows);
+    const reference::Output plain = reference::attention_plain(problem, rows);
+    std::vector<double> actual;
+    for (int i = 0; i < count; ++i) {
+      std::vector<std::uint16_t> row(head_dim);
+      buffer.download(row.data(), row.size() * 2, static_cast<std::size_t>(2 * (i * far + 3 * head_dim)));
+      for (const std::uint16_t bits : row) actual.push_back(reference::to_float(DType::bf16, bits));
+    }
+    EXPECT_LE(reference::max_error(actual, exact.o), reference::error_limit(DType::bf16, plain.o, exact.o))
+        << "dimension " << far_dimension;
+  }
+}
+
+}  // namespace
+}  // namespace jit::testing

@@ -1,0 +1,59 @@
+// What the tests of attention on a GPU share.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <jit/attention.h>
+#include <jit/device.h>
+
+#include <gtest/gtest.h>
+
+#include "runtime/context.h"
+#include "runtime/driver_api.h"
+#include "tests/gpu/attention_run.h"
+
+namespace jit::testing {
+
+/// A kernel that a test is going to want.
+struct KernelWish {
+  AttentionSpec spec;
+  std::optional<KernelConfig> config = {};
+};
+
+/// Compiles on all cores, so that what follows finds its kernels in the memory of `context`. Failures are
+/// left to whoever wants the kernel.
+void precompile(const std::vector<KernelWish>& wishes, const Context& context, const DeviceInfo& device);
+
+class GpuTest : public ::testing::Test {
+ protected:
+  /// Skips with a sentence where there is no GPU.
+  void SetUp() override;
+
+  /// Keeps everything in memory and tunes nothing; lives as long as the program.
+  static Context& context();
+
+  /// Runs the case on the default stream and expects what the reference says.
+  static void expect_right(const AttentionCase& problem, std::optional<KernelConfig> config = {});
+
+  DeviceInfo device_;
+};
+
+/// A non-blocking stream of the current device.
+class TestStream {
+ public:
+  TestStream() { check(driver().cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING), "cuStreamCreate"); }
+  ~TestStream() { driver().cuStreamDestroy(stream_); }
+  TestStream(const TestStream&) = delete;
+  TestStream& operator=(const TestStream&) = delete;
+
+  CUstream get() const { return stream_; }
+  void synchronize() const { check(driver().cuStreamSynchronize(stream_), "cuStreamSynchronize"); }
+
+ private:
+  CUstream stream_ = nullptr;
+};
+
+}  // namespace jit::testing

@@ -1,0 +1,184 @@
+// jit-attention bench: how fast a kernel is on the GPU, on random data, with a cold L2 cache.
+#include <memory>
+#include <optional>
+
+#include <fmt/format.h>
+#include <jit/attention.h>
+
+#include "command.h"
+#include "device_choice.h"
+#include "generator/arguments.h"
+#include "generator/context_state.h"
+#include "generator/loaded_kernel.h"
+#include "generator/tuning_buffers.h"
+#include "progress.h"
+#include "runtime/context.h"
+#include "runtime/timer.h"
+#include "useful_work.h"
+
+namespace jit::tool {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Options {
+  ProblemOptions problem;
+  std::string config;
+  bool ladder = false;
+  int samples = 30;
+  bool as_json = false;
+};
+
+struct Row {
+  std::string name;
+  std::string why;
+  KernelConfig config;
+  std::optional<LoadedKernel> kernel;
+  std::string trouble;  ///< why there is no time
+  std::vector<float> samples_us;
+};
+
+std::vector<Row> choose_rows(const Options& options, const Problem& problem, const Context& context,
+                             const DeviceInfo& device, const DeviceTensors& tensors) {
+  std::vector<Row> rows;
+  if (options.ladder) {
+    for (const LadderStep& step : ladder()) {
+      Row& row = rows.emplace_back();
+      row.name = step.name;
+      row.why = step.technique;
+      row.config = step.config;
+      row.trouble = config_rejection(problem.spec, step.config, native_arch(device));
+    }
+  }
+  const CompiledKernel chosen =
+      attention(problem.spec, build_config(options.config, problem.spec, native_arch(device)), context)
+          .kernel(placeholder_arguments(problem, tensors.addresses()));
+  Row& row = rows.emplace_back();
+  row.name = options.config.empty() ? "chosen" : "given";
+  row.why = chosen.why();
+  row.config = chosen.config();
+  return rows;
+}
+
+// Every kernel is checked against the reference before it is timed; samples are interleaved over the rows, so
+// that clocks and temperature favour none.
+void measure(std::vector<Row>& rows, const AttentionParams& params, const Options& options,
+             const Problem& problem, const Context& context, const DeviceInfo& device,
+             ProgressLine& progress) {
+  ContextState& state = *context.state();
+  EventTimer timer(device.ordinal);
+  const TuningBuffers buffers(state, {.spec = problem.spec, .device = device, .params = params},
+                              timer.stream());
+  if (buffers.params().batch != problem.batch) {
+    throw BadInput(
+        fmt::format("only {} of --batch {} fit the memory", buffers.params().batch, problem.batch));
+  }
+  for (Row& row : rows) {
+    if (!row.trouble.empty()) continue;
+    row.kernel = load_kernel(state,
+                             build_image(state, emit_forward(problem.spec, row.config), problem.spec,
+                                         row.config, native_arch(device)),
+                             device.ordinal, row.why);
+    row.trouble = buffers.check(*row.kernel, timer.stream());
+  }
+  for (int sample = 0; sample < options.samples; ++sample) {
+    progress.show("measuring", sample, options.samples);
+    for (Row& row : rows) {
+      if (!row.trouble.empty()) continue;
+      const auto work = [&](CUstream stream) { launch_forward(*row.kernel, buffers.params(), stream); };
+      row.samples_us.push_back(static_cast<float>(timer.measure(work, 0, 1).median_us));
+    }
+  }
+}
+
+Json describe_row(const Row& row, double flops) {
+  Json json = {{"name", row.name}, {"why", row.why}, {"config", to_string(row.config)}};
+  if (!row.trouble.empty()) {
+    json["trouble"] = row.trouble;
+    return json;
+  }
+  const Timing timing = summarize(row.samples_us);
+  json["median_us"] = timing.median_us;
+  json["min_us"] = timing.min_us;
+  json["spread"] = timing.spread;
+  json["tflops"] = flops / timing.median_us * 1e-6;
+  json["registers"] = row.kernel->image->resources.registers;
+  json["spill_bytes"] = row.kernel->image->resources.spill_bytes();
+  json["samples_us"] = row.samples_us;
+  return json;
+}
+
+void print_text(const Json& report) {
+  fmt::print("{} on {}\n", report["spec"].get<std::string>(), report["device"].get<std::string>());
+  fmt::print("batch {}, {} heads, {} queries, {} keys; {}\n\n", report["batch"].get<int>(),
+             report["heads"].get<int>(), report["seqlen_q"].get<int>(), report["seqlen_kv"].get<int>(),
+             report["counted"].get<std::string>());
+  fmt::print("{:<16} {:>10} {:>9} {:>7} {:>5} {:>7}  {}\n", "name", "median us", "TFLOP/s", "spread", "regs",
+             "spilled", "config and why");
+  for (const Json& row : report["rows"]) {
+    const std::string name = row["name"].get<std::string>();
+    if (row.contains("trouble")) {
+      fmt::print("{:<16} {}\n", name, row["trouble"].get<std::string>());
+      continue;
+    }
+    fmt::print("{:<16} {:>10.2f} {:>9.1f} {:>6.1f}% {:>5} {:>7}  {}; {}\n", name,
+               row["median_us"].get<double>(), row["tflops"].get<double>(), row["spread"].get<double>() * 100,
+               row["registers"].get<int>(), row["spill_bytes"].get<int>(), row["config"].get<std::string>(),
+               row["why"].get<std::string>());
+  }
+}
+
+int run_bench(const Options& options) {
+  const Problem problem = build_problem(options.problem);
+  const DeviceInfo device = choose_device(options.problem.device);
+  ProgressLine progress;
+  const Context context(settings_from_environment(), progress.observer());
+  const CurrentContext scope(device.ordinal);
+  const DeviceTensors tensors(device.ordinal, problem.tensors);
+  AttentionParams params;
+  fill_params(problem.spec, functor_tensors(problem.spec),
+              placeholder_arguments(problem, tensors.addresses()), params);
+  std::vector<Row> rows = choose_rows(options, problem, context, device, tensors);
+  measure(rows, params, options, problem, context, device, progress);
+
+  const std::optional<double> share = kept_share(problem);
+  Json report = {
+      {"device", device.name},
+      {"spec", to_string(problem.spec)},
+      {"batch", problem.batch},
+      {"heads", problem.heads},
+      {"seqlen_q", problem.seqlen_q},
+      {"seqlen_kv", problem.seqlen_kv},
+      {"counted", share ? fmt::format("counted are the {:.2f} % of pairs that the mask keeps", *share * 100)
+                        : "all pairs are counted, since the mask is text"},
+      {"rows", Json::array()}};
+  bool all_ran = true;
+  for (const Row& row : rows) {
+    report["rows"].push_back(describe_row(row, useful_flops(problem, share.value_or(1))));
+    all_ran = all_ran && !row.trouble.starts_with("wrong");
+  }
+  if (options.as_json) {
+    print_json(report);
+  } else {
+    print_text(report);
+  }
+  return all_ran ? status_ok : status_failure;
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, Commands& commands) {
+  const auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("bench", "Time a kernel on the GPU: random data, cold L2 cache");
+  add_problem_options(*command, options->problem);
+  add_config_option(*command, options->config);
+  command->add_flag("--ladder", options->ladder,
+                    "Time the five steps of the published ladder, too, interleaved with the chosen config");
+  command->add_option("--samples", options->samples, "Timed launches of each kernel")
+      ->check(CLI::Range(1, 100000))
+      ->capture_default_str();
+  command->add_flag("--json", options->as_json, "Print JSON");
+  commands.push_back({command, [options] { return run_bench(*options); }});
+}
+
+}  // namespace jit::tool

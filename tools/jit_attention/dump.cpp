@@ -1,0 +1,59 @@
+// jit-attention dump: a kernel as files to read.
+#include <algorithm>
+#include <memory>
+
+#include <fmt/format.h>
+
+#include "command.h"
+#include "compile_options.h"
+#include "progress.h"
+
+namespace jit::tool {
+namespace {
+
+struct Options {
+  CompileOptions compile;
+  std::string arch;
+  std::string folder;
+};
+
+int run_dump(const Options& options) {
+  const AttentionSpec spec = build_spec(options.compile.spec);
+  const Arch arch = target_arch(options.arch);
+  const std::string sass_path = options.folder + "/kernel.sass";
+  std::vector<std::string> outputs = {sass_path};
+  for (const char* name : {"kernel.cu", "kernel.ptx", "kernel.cubin", "report.json"}) {
+    outputs.push_back(options.folder + "/" + name);
+  }
+  refuse_overwriting(outputs, input_files(options.compile.spec.functors));
+
+  ProgressLine progress;
+  const Context context(settings_from_environment(), progress.observer());
+  progress.show("compiling", 0, 0);
+  const CompiledKernel kernel = compile_for(options.compile, spec, arch, context);
+  const std::vector<std::string> written = kernel.dump(options.folder);
+  const bool has_sass = std::any_of(written.begin(), written.end(),
+                                    [](const std::string& path) { return path.ends_with("kernel.sass"); });
+  const std::string missing = has_sass ? "" : kernel.sass().missing;
+  if (options.compile.as_json) {
+    print_json({{"written", written}, {"sass_missing", missing}, {"key", kernel.key()}});
+    return status_ok;
+  }
+  for (const std::string& path : written) fmt::print("{}\n", path);
+  if (!has_sass) fmt::print("{}\n", missing);
+  return status_ok;
+}
+
+}  // namespace
+
+void add_dump(CLI::App& app, Commands& commands) {
+  const auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand(
+      "dump", "Write a kernel's source, PTX, machine code, SASS and report to a folder; needs no GPU");
+  command->add_option("--out", options->folder, "Folder to write to; created when missing")->required();
+  command->add_option("--arch", options->arch, "Target such as sm_90a; default: that of the first GPU");
+  add_compile_options(*command, options->compile);
+  commands.push_back({command, [options] { return run_dump(*options); }});
+}
+
+}  // namespace jit::tool

@@ -1,0 +1,120 @@
+// jit-attention info: what the library finds on this machine.
+#include <memory>
+
+#include <fmt/format.h>
+#include <jit/context.h>
+#include <jit/device.h>
+#include <jit/error.h>
+
+#include "command.h"
+#include "generator/context_state.h"
+#include "progress.h"
+
+namespace jit::tool {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json describe_devices() {
+  Json json = {{"devices", Json::array()}};
+  try {
+    for (const DeviceInfo& device : devices()) {
+      json["devices"].push_back({{"device", fmt::format("cuda:{}", device.ordinal)},
+                                 {"name", device.name},
+                                 {"arch", to_string(native_arch(device))},
+                                 {"multiprocessors", device.sm_count},
+                                 {"memory_bytes", device.memory_bytes},
+                                 {"l2_bytes", device.l2_bytes},
+                                 {"smem_per_block_bytes", device.smem_per_block_optin},
+                                 {"driver", device.driver_version},
+                                 {"uuid", device.uuid}});
+    }
+  } catch (const Error& error) {
+    json["devices_missing"] = error.message();
+  }
+  return json;
+}
+
+Json describe_nvrtc(ContextState& context) {
+  try {
+    const NvrtcLocation& nvrtc = context.nvrtc_location();
+    return {{"path", nvrtc.path},
+            {"version", fmt::format("{}.{}", nvrtc.version.major, nvrtc.version.minor)},
+            {"found_by", nvrtc.found_by},
+            {"builtins", nvrtc.builtins_path},
+            {"identity", nvrtc.identity}};
+  } catch (const Error& error) {
+    return {{"missing", error.message()}};
+  }
+}
+
+Json describe_settings() {
+  Json rows = Json::array();
+  for (const SettingDoc& setting : setting_docs()) {
+    const std::string value = environment(setting.name);
+    rows.push_back({{"name", setting.name},
+                    {"value", value.empty() ? setting.default_value : value},
+                    {"is_default", value.empty()},
+                    {"default", setting.default_value},
+                    {"doc", setting.doc}});
+  }
+  return rows;
+}
+
+std::string text(const Json& json, const char* key) { return json.value(key, std::string()); }
+
+void print_text(const Json& info) {
+  fmt::print("jit-attention {}\n\nDevices\n", text(info, "version"));
+  for (const Json& device : info["devices"]) {
+    fmt::print("  {}  {}, {}, {} multiprocessors, {:.0f} GiB, driver {}\n", text(device, "device"),
+               text(device, "name"), text(device, "arch"), device["multiprocessors"].get<int>(),
+               device["memory_bytes"].get<double>() / (1 << 30), device["driver"].get<int>());
+  }
+  if (info.contains("devices_missing")) fmt::print("  none: {}\n", text(info, "devices_missing"));
+
+  const Json& nvrtc = info["nvrtc"];
+  fmt::print("\nNVRTC\n");
+  if (nvrtc.contains("missing")) {
+    fmt::print("  none: {}\n", text(nvrtc, "missing"));
+  } else {
+    fmt::print("  {}, version {}, found by {}\n", text(nvrtc, "path"), text(nvrtc, "version"),
+               text(nvrtc, "found_by"));
+  }
+
+  const Json& cache = info["cache"];
+  const std::string folder = text(cache, "directory");
+  fmt::print("\nCache\n  {} ({})\n", folder.empty() ? "in memory only" : folder, text(cache, "reason"));
+  fmt::print("\nTuning\n  {}\n\nSettings (environment variables)\n", text(info, "tuning"));
+  for (const Json& setting : info["settings"]) {
+    fmt::print("  {} = {}{}\n      {}\n", text(setting, "name"), text(setting, "value"),
+               setting["is_default"].get<bool>() ? " (default)" : "", text(setting, "doc"));
+  }
+}
+
+int run_info(bool as_json) {
+  ProgressLine progress;
+  const Context context(settings_from_environment(), progress.observer());
+  Json info = {{"version", JIT_ATTENTION_VERSION}};
+  info.update(describe_devices());
+  info["nvrtc"] = describe_nvrtc(*context.state());
+  info["cache"] = {{"directory", context.cache_directory()}, {"reason", context.cache_reason()}};
+  info["tuning"] = to_string(context.settings().tuning);
+  info["settings"] = describe_settings();
+  if (as_json) {
+    print_json(info);
+  } else {
+    print_text(info);
+  }
+  return status_ok;
+}
+
+}  // namespace
+
+void add_info(CLI::App& app, Commands& commands) {
+  const auto as_json = std::make_shared<bool>(false);
+  CLI::App* command = app.add_subcommand("info", "GPUs, compiler, cache folder and settings");
+  command->add_flag("--json", *as_json, "Print JSON");
+  commands.push_back({command, [as_json] { return run_info(*as_json); }});
+}
+
+}  // namespace jit::tool

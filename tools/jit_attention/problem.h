@@ -1,0 +1,65 @@
+// The sizes and the functor tensors that `tune` and `bench` work with.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include <jit/attention.h>
+#include <CLI/CLI.hpp>
+
+#include "array.h"
+#include "runtime/device_buffer.h"
+#include "spec_options.h"
+#include "templates/params.cuh"
+
+namespace jit::tool {
+
+/// Arrays by the names that functors know them by.
+using NamedArrays = std::map<std::string, Array>;
+
+/// Reads --tensor arguments ("name=file.npy"), each converted to the dtype that `spec` wants. Throws
+/// BadInput, also for a name that no functor reads.
+NamedArrays read_tensors(const std::vector<std::string>& arguments, const AttentionSpec& spec);
+
+struct ProblemOptions {
+  SpecOptions spec;
+  int batch = 1;
+  int heads = 8;
+  int seqlen_q = 4096;
+  int seqlen_kv = 8192;
+  bool bake = false;
+  std::vector<std::string> tensors;  ///< "name=path"
+  std::string device = "auto";
+};
+void add_problem_options(CLI::App& app, ProblemOptions& options);
+
+struct Problem {
+  AttentionSpec spec;
+  NamedArrays tensors;  ///< given, or made up for the built-in functors
+  int batch = 1;
+  int heads = 1;
+  int seqlen_q = 1;
+  int seqlen_kv = 1;
+};
+
+/// Needs no GPU. Throws BadInput and Error, also for tensors of wrong shapes.
+Problem build_problem(const ProblemOptions& options);
+
+/// Arguments for these sizes, with the tensors where `addresses` says. q, k, v and o are aligned, disjoint
+/// addresses without memory behind them: enough to check and to choose a config, not to launch.
+AttentionArguments placeholder_arguments(const Problem& problem,
+                                         const std::map<std::string, void*>& addresses);
+
+/// Named arrays in GPU memory.
+class DeviceTensors {
+ public:
+  DeviceTensors(int device, const NamedArrays& arrays);
+  const std::map<std::string, void*>& addresses() const { return addresses_; }
+
+ private:
+  std::vector<DeviceBuffer> buffers_;
+  std::map<std::string, void*> addresses_;
+};
+
+}  // namespace jit::tool

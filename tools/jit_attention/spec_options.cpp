@@ -1,0 +1,109 @@
+#include "spec_options.h"
+
+#include <filesystem>
+
+#include <fmt/format.h>
+#include <jit/compiled_kernel.h>
+
+#include "command.h"
+#include "functor_file.h"
+
+namespace jit::tool {
+namespace {
+
+std::vector<FunctorText> read_functors(const std::vector<std::string>& arguments) {
+  std::vector<FunctorText> functors;
+  for (const std::string& argument : arguments) functors.push_back(read_functor(argument));
+  return functors;
+}
+
+// What is meant when only files are given: all of them.
+std::string join_texts(const std::vector<FunctorText>& texts, const char* separator) {
+  std::string joined;
+  for (const FunctorText& text : texts) {
+    joined += fmt::format("{}text({})", joined.empty() ? "" : separator, text.name);
+  }
+  return joined.empty() ? "none" : joined;
+}
+
+}  // namespace
+
+void add_functor_options(CLI::App& app, FunctorOptions& options) {
+  app.add_option("--mask", options.mask,
+                 "Which keys a query sees: none, causal, causal(top_left), window(left, right), "
+                 "prefix(length), prefix_lengths, document, text(name), combined with && || ! and "
+                 "parentheses; default: all of --mask-file, else none");
+  app.add_option("--score", options.score,
+                 "What happens to scores, in order, separated by commas: softcap(cap), alibi, bias, "
+                 "bias(dtype), text(name); default: all of --score-file, else none");
+  app.add_option("--mask-file", options.mask_files, "name=path: a mask of your own, text(name) in --mask")
+      ->allow_extra_args(false);
+  app.add_option("--score-file", options.score_files, "name=path: a score of your own, text(name) in --score")
+      ->allow_extra_args(false);
+  app.add_option("--softmax-scale", options.softmax_scale, "Factor of q·k; default 1/sqrt(head_dim)");
+  app.footer(functor_file_help);
+}
+
+void apply(const FunctorOptions& options, AttentionSpec& spec) {
+  const std::vector<FunctorText> masks = read_functors(options.mask_files);
+  const std::vector<FunctorText> scores = read_functors(options.score_files);
+  spec.mask = parse_mask(options.mask.empty() ? join_texts(masks, " && ") : options.mask, masks);
+  spec.score = parse_score(options.score.empty() ? join_texts(scores, ", ") : options.score, scores);
+  spec.softmax_scale = options.softmax_scale;
+}
+
+std::vector<std::string> input_files(const FunctorOptions& options) {
+  std::vector<std::string> paths;
+  for (const auto* arguments : {&options.mask_files, &options.score_files}) {
+    for (const std::string& argument : *arguments) {
+      paths.push_back(split_assignment("--mask-file and --score-file", argument).second);
+    }
+  }
+  return paths;
+}
+
+void add_spec_options(CLI::App& app, SpecOptions& options) {
+  app.add_option("--dtype", options.dtype, "Of q, k, v and o: bf16 or fp16")->capture_default_str();
+  app.add_option("--head-dim", options.spec.head_dim, "Of q and k")->capture_default_str();
+  app.add_option("--head-dim-v", options.spec.head_dim_v, "Of v and o; default: --head-dim");
+  app.add_option("--gqa-ratio", options.spec.gqa_ratio, "Query heads per KV head")->capture_default_str();
+  app.add_option("--alignment", options.spec.alignment, "Bytes that every row is aligned to: 16, 8, 4 or 2")
+      ->capture_default_str();
+  add_functor_options(app, options.functors);
+}
+
+AttentionSpec build_spec(const SpecOptions& options) {
+  AttentionSpec spec = options.spec;
+  spec.dtype = parse_dtype(options.dtype);
+  apply(options.functors, spec);
+  validate(spec);
+  return spec;
+}
+
+void add_config_option(CLI::App& app, std::string& config) {
+  app.add_option(
+      "--config", config,
+      "Fields of the kernel's config, such as \"tile_q=128 stages_k=2\"; the heuristic chooses the "
+      "others");
+}
+
+std::optional<KernelConfig> build_config(const std::string& config, const AttentionSpec& spec, Arch arch) {
+  if (config.empty()) return std::nullopt;
+  return parse_config(config, candidate_configs(spec, arch).front());
+}
+
+void refuse_overwriting(const std::vector<std::string>& outputs, const std::vector<std::string>& inputs) {
+  namespace fs = std::filesystem;
+  for (const std::string& output : outputs) {
+    for (const std::string& input : inputs) {
+      std::error_code different;
+      // By inode where the file exists: a link to an input is that input.
+      if (fs::equivalent(output, input, different) ||
+          fs::weakly_canonical(output, different) == fs::weakly_canonical(input, different)) {
+        throw BadInput(fmt::format("{} would be written over {}; choose another output", output, input));
+      }
+    }
+  }
+}
+
+}  // namespace jit::tool

@@ -1,0 +1,50 @@
+// The options that describe an attention problem, shared by the subcommands.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <jit/device.h>
+#include <jit/kernel_config.h>
+#include <jit/spec.h>
+#include <CLI/CLI.hpp>
+
+namespace jit::tool {
+
+/// Mask, score and scale.
+struct FunctorOptions {
+  std::string mask;
+  std::string score;
+  std::vector<std::string> mask_files;   ///< "name=path"
+  std::vector<std::string> score_files;  ///< "name=path"
+  std::optional<float> softmax_scale;
+};
+void add_functor_options(CLI::App& app, FunctorOptions& options);
+
+/// Sets mask, score and softmax_scale of `spec`. Throws BadInput and Error.
+void apply(const FunctorOptions& options, AttentionSpec& spec);
+
+/// The paths of the functors' files.
+std::vector<std::string> input_files(const FunctorOptions& options);
+
+/// A whole spec without lengths.
+struct SpecOptions {
+  FunctorOptions functors;
+  std::string dtype = "bf16";
+  AttentionSpec spec;
+};
+void add_spec_options(CLI::App& app, SpecOptions& options);
+
+/// Throws BadInput, and Error for what the library refuses.
+AttentionSpec build_spec(const SpecOptions& options);
+
+void add_config_option(CLI::App& app, std::string& config);
+
+/// The config that --config gives, over what the heuristic chooses for `arch`; nothing when it is empty.
+std::optional<KernelConfig> build_config(const std::string& config, const AttentionSpec& spec, Arch arch);
+
+/// Throws BadInput when one of `outputs` is one of `inputs`, whatever the paths look like.
+void refuse_overwriting(const std::vector<std::string>& outputs, const std::vector<std::string>& inputs);
+
+}  // namespace jit::tool

@@ -1,0 +1,17 @@
+// How much of a problem's work the mask leaves: what throughput is counted in.
+#pragma once
+
+#include <optional>
+
+#include "problem.h"
+
+namespace jit::tool {
+
+/// The share of (query, key) pairs that the mask keeps, from evenly spaced sampled queries; exact when all
+/// queries fit the sample. Nothing when the mask contains text, which only a GPU can evaluate.
+std::optional<double> kept_share(const Problem& problem);
+
+/// Floating-point operations of the two matrix products over `share` of the pairs.
+double useful_flops(const Problem& problem, double share);
+
+}  // namespace jit::tool
