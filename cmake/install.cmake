@@ -1,4 +1,5 @@
-# `cmake --install`: the static library, its public headers, the CMake package jit_attention and the tool.
+# `cmake --install`: the static library, its public headers and the CMake package jit_attention. The tool has its own
+# rule, in tools.
 include(CMakePackageConfigHelpers)
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/jit_attention)
 
@@ -11,6 +12,3 @@ write_basic_package_version_file(jit_attentionConfigVersion.cmake COMPATIBILITY 
 install(FILES ${PROJECT_BINARY_DIR}/jit_attentionConfig.cmake ${PROJECT_BINARY_DIR}/jit_attentionConfigVersion.cmake
   DESTINATION ${package_folder})
 
-if(TARGET jit-attention)
-  install(TARGETS jit-attention)
-endif()

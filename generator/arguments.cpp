@@ -97,6 +97,7 @@ TensorStrides check_operand(const AttentionSpec& spec, std::string_view name, co
 // Two elements of an output must not share an address: in order of stride, each dimension must step over the
 // one before.
 void check_no_self_overlap(std::string_view name, const TensorView& tensor) {
+  if (!has_elements(tensor)) return;
   struct Dimension {
     std::int64_t size, stride;
   };

@@ -61,7 +61,9 @@ CompiledKernel::Sass CompiledKernel::sass() const {
 std::string CompiledKernel::report() const {
   nlohmann::ordered_json config;
   for (const ConfigField& field : config_fields()) {
-    if (field.value_names.empty()) {
+    if (field.cpp_type == "bool") {
+      config[std::string(field.name)] = field.get(image_->config) != 0;
+    } else if (field.value_names.empty()) {
       config[std::string(field.name)] = field.get(image_->config);
     } else {
       config[std::string(field.name)] = field.print(image_->config);

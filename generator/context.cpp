@@ -18,7 +18,10 @@ Digest digest_of(const std::vector<SourceFile>& files) {
 
 CacheDirectory choose_directory(const Settings& settings) {
   if (!settings.disk_cache) return {"", "the disk cache is switched off"};
-  return choose_cache_directory(settings.cache_dir, [](const char* name) { return secure_getenv(name); });
+  // What came from the environment is left to the environment, so that the reason names the variable.
+  const bool is_variable = settings.cache_dir == environment("JIT_ATTENTION_CACHE_DIR");
+  return choose_cache_directory(is_variable ? std::string() : settings.cache_dir,
+                                [](const char* name) { return secure_getenv(name); });
 }
 
 }  // namespace

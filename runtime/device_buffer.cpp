@@ -55,6 +55,9 @@ void DeviceBuffer::upload(const void* from, std::size_t bytes, std::size_t offse
   if (bytes == 0) return;
   const CurrentContext context(device_);
   check(driver().cuMemcpyHtoD(address_ + offset, from, bytes), "cuMemcpyHtoD");
+  // The driver may return with a small copy still on its way from a staging buffer, in order with the default
+  // stream only.
+  check(driver().cuStreamSynchronize(nullptr), "cuStreamSynchronize");
 }
 
 void DeviceBuffer::download(void* to, std::size_t bytes, std::size_t offset) const {

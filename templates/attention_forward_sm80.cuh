@@ -201,13 +201,14 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params)
   int stage_k = 0, stage_v = 0;  // of the tile being multiplied
   const auto k_tile = [&](int stage) { return smem_base + layout.k + stage * Traits::KTile::bytes; };
   const auto v_tile = [&](int stage) { return smem_base + layout.v + stage * Traits::VTile::bytes; };
-  // Each load closes its group even when there is nothing left to load, so that waits can count groups.
+  // Each load closes its group even when there is nothing to load, because no tile is left or (`ahead` is
+  // negative) none begins so early: waits count groups.
   const auto load_k = [&](int ahead, int stage) {
-    if (tiles.has(ahead)) k_loader.load(k_tile(stage), tiles.key(ahead));
+    if (ahead >= 0 && tiles.has(ahead)) k_loader.load(k_tile(stage), tiles.key(ahead));
     cp_async_commit_group();
   };
   const auto load_v = [&](int ahead, int stage) {
-    if (tiles.has(ahead)) v_loader.load(v_tile(stage), tiles.key(ahead));
+    if (ahead >= 0 && tiles.has(ahead)) v_loader.load(v_tile(stage), tiles.key(ahead));
     cp_async_commit_group();
   };
 
@@ -224,9 +225,9 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params)
 #pragma unroll
   for (int step = Traits::ahead; step >= 1; --step) {
     const int k = Traits::ahead_k - step, v = Traits::ahead_v - step;
-    if (Traits::v_first && v >= 0) load_v(v, v);
-    if (k >= 0) load_k(k, k);
-    if (!Traits::v_first && v >= 0) load_v(v, v);
+    if (Traits::v_first) load_v(v, v);
+    load_k(k, k);
+    if (!Traits::v_first) load_v(v, v);
   }
 
   float output[Traits::row_blocks][Traits::output_blocks][4] = {};

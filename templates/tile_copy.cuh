@@ -42,36 +42,33 @@ template <class Tile, int columns, int threads, int alignment>
 class TileLoader {
  public:
   __device__ __forceinline__ TileLoader(const unsigned short* slice, long long row_stride, int row_end)
-      : row_stride_(row_stride), row_end_(row_end) {
-    const int row = threadIdx.x / Tile::chunks, chunk = threadIdx.x % Tile::chunks;
-    source_ = slice + row * row_stride + chunk * chunk_elements;
-    offset_ = Tile::offset(row, chunk);
+      : row_stride_(row_stride), row_end_(row_end), row_(threadIdx.x / Tile::chunks) {
+    const int chunk = threadIdx.x % Tile::chunks;
+    source_ = slice + row_ * row_stride + chunk * chunk_elements;
+    offset_ = Tile::offset(row_, chunk);
+    column_is_valid_ = chunk < columns / chunk_elements;
   }
 
   /// Starts the copy of the rows from `first_row` on to the tile at shared address `tile`.
   __device__ __forceinline__ void load(unsigned tile, int first_row) const {
+    if (idle_threads && row_ >= rows_per_pass) return;
     const unsigned short* source = source_ + first_row * row_stride_;
-    constexpr bool every_thread_copies =
-        rows_per_pass * Tile::chunks == threads && Tile::rows % rows_per_pass == 0;
-    if (every_thread_copies && all_columns && alignment == chunk_bytes &&
-        first_row + Tile::rows <= row_end_) {
+    if (all_columns && alignment == chunk_bytes && first_row + Tile::rows <= row_end_) {
 #pragma unroll
       for (int pass = 0; pass < passes; ++pass) {
-        cp_async<chunk_bytes>(tile + Tile::advance(offset_, pass * rows_per_pass, 0),
-                              source + pass * rows_per_pass * row_stride_);
+        if (is_whole(pass) || row_ + pass * rows_per_pass < Tile::rows) {
+          cp_async<chunk_bytes>(tile + offset(pass), source + pass * rows_per_pass * row_stride_);
+        }
       }
-      return;
-    }
-    const int thread = reread_thread_index();
-    const int thread_row = thread / Tile::chunks, chunk = thread % Tile::chunks;
-    if (thread_row >= rows_per_pass) return;
+    } else {
 #pragma unroll
-    for (int pass = 0; pass < passes; ++pass) {
-      const int row = thread_row + pass * rows_per_pass;
-      if (row >= Tile::rows) break;
-      const bool valid = first_row + row < row_end_ && chunk < columns / chunk_elements;
-      copy_chunk<alignment>(tile + Tile::offset(row, chunk), source + pass * rows_per_pass * row_stride_,
-                            valid);
+      for (int pass = 0; pass < passes; ++pass) {
+        if (is_whole(pass) || row_ + pass * rows_per_pass < Tile::rows) {
+          const bool valid =
+              first_row + row_ + pass * rows_per_pass < row_end_ && (all_columns || column_is_valid_);
+          copy_chunk<alignment>(tile + offset(pass), source + pass * rows_per_pass * row_stride_, valid);
+        }
+      }
     }
   }
 
@@ -80,12 +77,26 @@ class TileLoader {
   static constexpr int rows_per_pass =
       threads / Tile::chunks < Tile::rows ? threads / Tile::chunks : Tile::rows;
   static constexpr int passes = (Tile::rows + rows_per_pass - 1) / rows_per_pass;
+  static constexpr bool idle_threads = rows_per_pass * Tile::chunks != threads;
+  static constexpr bool power_of_two = (rows_per_pass & (rows_per_pass - 1)) == 0;
   static_assert(rows_per_pass > 0, "a block has a thread for each chunk of a row");
+
+  /// Whether every row of the pass lies in the tile.
+  static __device__ __forceinline__ constexpr bool is_whole(int pass) {
+    return (pass + 1) * rows_per_pass <= Tile::rows;
+  }
+
+  __device__ __forceinline__ unsigned offset(int pass) const {
+    if constexpr (power_of_two) return Tile::advance(offset_, pass * rows_per_pass, 0);
+    return Tile::offset(row_ + pass * rows_per_pass, threadIdx.x % Tile::chunks);
+  }
 
   const unsigned short* source_;  // of this thread's chunk of row 0
   long long row_stride_;
   int row_end_;
+  int row_;          // of this thread in the first pass
   unsigned offset_;  // of its chunk in the tile, first pass
+  bool column_is_valid_;
 };
 
 /// Writes one chunk in pieces of `alignment` bytes.

@@ -12,7 +12,7 @@ namespace jit {
 /// What the driver says of one GPU. A plain value: one may be written by hand to generate for an absent GPU.
 struct DeviceInfo {
   int ordinal = 0;
-  std::string name;
+  std::string name = {};
   Arch arch;                     ///< compute capability, without suffix
   int sm_count = 0;              ///< multiprocessors
   int smem_per_block_optin = 0;  ///< bytes
@@ -21,7 +21,7 @@ struct DeviceInfo {
   int l2_bytes = 0;
   std::size_t memory_bytes = 0;
   int driver_version = 0;  ///< 1000 * major + 10 * minor, e.g. 13000
-  std::string uuid;        ///< "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx"
+  std::string uuid = {};   ///< "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx"
 };
 
 /// All GPUs, by ordinal. Throws Error driver_unavailable when there is no driver or no GPU.

@@ -13,6 +13,7 @@
 
 #include "generator/config_space.h"
 #include "tests/gpu/gpu_fixture.h"
+#include "tests/reference/random_spec.h"
 #include "tests/reference/seed.h"
 
 namespace jit::testing {
@@ -35,24 +36,9 @@ KernelWish random_kernel(std::uint64_t seed, int index, const DeviceLimits& limi
   std::seed_seq sequence{static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32),
                          static_cast<std::uint32_t>(index)};
   Random random(sequence);
-  AttentionSpec spec;
-  spec.dtype = draw(random, 0, 1) == 0 ? DType::bf16 : DType::fp16;
-  // Half of the sweep at the sizes that people use, half anywhere.
-  const auto head_dim = [&] {
-    return draw(random, 0, 1) == 0 ? std::vector{64, 96, 128, 192, 256}[random() % 5]
-                                   : 8 * draw(random, 1, 32);
-  };
-  spec.head_dim = head_dim();
-  if (draw(random, 0, 2) == 0) spec.head_dim_v = head_dim();
-  spec.gqa_ratio = std::vector{1, 1, 2, 3, 4, 8}[random() % 6];
-  spec.alignment = std::vector{16, 16, 16, 8, 4, 2}[random() % 6];
-  spec.mask = reference::random_mask(random);
-  spec.score = reference::random_score(random);
-  if (draw(random, 0, 4) == 0) spec.softmax_scale = 0.01f * static_cast<float>(draw(random, 1, 60));
+  const AttentionSpec spec = reference::random_spec(random);
   if (draw(random, 0, 9) == 0) return {spec};
-  const std::vector<KernelConfig> configs = config_space(spec, limits, /*with_slow_axes=*/true);
-  if (configs.empty()) return {spec};
-  return {spec, configs[random() % configs.size()]};
+  return {spec, reference::random_config(spec, limits, random)};
 }
 
 AttentionCase random_case(std::uint64_t seed, int triple, const AttentionSpec& spec) {

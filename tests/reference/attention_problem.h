@@ -66,7 +66,7 @@ std::vector<Row> sample_rows(const Problem& problem, std::size_t count, std::uin
 double max_error(std::span<const double> actual, std::span<const double> expected);
 
 /// How far a result may be from the exact one: twice the error of `plain`. One rounding of the largest value
-/// counts as error in any case, since every result must be rounded.
+/// counts as error in any case, since every result must be rounded; two where the sample is small.
 double error_limit(DType dtype, std::span<const double> plain, std::span<const double> exact);
 
 namespace detail {

@@ -144,7 +144,6 @@ TEST(AttentionTiled, KeepsTheAccuracyRule) {
     EXPECT_LE(max_error(tiled.lse, exact.lse), 5e-5 * 50) << to_string(spec) << ", case " << i;
   }
   RecordProperty("worst_ratio", std::to_string(worst));
-  printf("worst %f\n", worst);
   EXPECT_GT(worst, 0.2) << "the limit is too loose to find anything";
 }
 

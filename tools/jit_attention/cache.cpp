@@ -71,11 +71,15 @@ Json describe_entry(const EntryInfo& entry) {
           {"kernel", parse_or_text(entry.metadata)}};
 }
 
+// A text of the kernel's metadata; empty when there is none, whatever the metadata is.
+std::string fact(const Json& kernel, const char* name) {
+  const bool known = kernel.is_object() && kernel.contains(name) && kernel[name].is_string();
+  return known ? kernel[name].get<std::string>() : "";
+}
+
 std::string kernel_line(const Json& entry) {
   if (entry["damaged"].get<bool>()) return "damaged";
-  const Json& kernel = entry["kernel"];
-  if (!kernel.is_object()) return "";
-  return fmt::format("{}  {}", kernel.value("arch", ""), kernel.value("spec", ""));
+  return fmt::format("{}  {}", fact(entry["kernel"], "arch"), fact(entry["kernel"], "spec"));
 }
 
 int run_list(const Options& options) {
@@ -226,6 +230,7 @@ void add_cache(CLI::App& app, Commands& commands) {
   add("verify", "Read every kernel; exit status 1 when one is damaged", run_verify);
   add("prune", "Remove damaged kernels, then the least recently used", run_prune)
       ->add_option("--max-bytes", options->max_bytes, "What may stay")
+      ->check(CLI::NonNegativeNumber)
       ->required();
   add("clear", "Remove every kernel and tuning record", run_clear);
   add("export", "Write all kernels to one file, for another machine", run_export)

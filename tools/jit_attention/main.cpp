@@ -64,6 +64,13 @@ int main_function(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::Success& success) {  // --help, --version
     return app.exit(success);
+  } catch (const CLI::RequiredError& error) {
+    // A misspelt command is no command: say which word it was.
+    const std::vector<std::string> unknown = app.remaining();
+    return complain(status_bad_input,
+                    unknown.empty()
+                        ? fmt::format("{}; see jit-attention --help", error.what())
+                        : fmt::format("there is no command '{}'; see jit-attention --help", unknown[0]));
   } catch (const CLI::ParseError& error) {
     return complain(status_bad_input, fmt::format("{}; see jit-attention --help", error.what()));
   }

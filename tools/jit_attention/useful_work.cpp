@@ -8,7 +8,8 @@ namespace jit::tool {
 namespace {
 
 // Bounds the time to a fraction of a second.
-constexpr std::int64_t max_pairs = 1 << 22;
+constexpr std::int64_t max_pairs = 1 << 24;
+constexpr std::int64_t min_queries = 8;
 
 bool contains_text(const MaskNode& node) {
   return node.kind == MaskKind::text || (node.a && contains_text(*node.a)) ||
@@ -63,17 +64,19 @@ std::optional<double> kept_share(const Problem& problem) {
   const MaskNode& node = problem.spec.mask.node();
   if (contains_text(node)) return std::nullopt;
   if (node.kind == MaskKind::none) return 1.0;
-  const std::int64_t rows = std::int64_t{problem.batch} * problem.seqlen_q;
-  const std::int64_t sampled = std::clamp<std::int64_t>(max_pairs / problem.seqlen_kv, 1, rows);
+  // Without tensors, batch entries are alike.
+  const std::int64_t batches = problem.spec.mask.tensors().empty() ? 1 : problem.batch;
+  const std::int64_t queries = std::min<std::int64_t>(
+      problem.seqlen_q, std::max(min_queries, max_pairs / batches / problem.seqlen_kv));
   const HostMask mask(problem);
   std::int64_t kept = 0;
-  for (std::int64_t i = 0; i < sampled; ++i) {
-    const std::int64_t row = (2 * i + 1) * rows / (2 * sampled);
-    for (std::int64_t k = 0; k < problem.seqlen_kv; ++k) {
-      kept += mask.keep(node, row / problem.seqlen_q, row % problem.seqlen_q, k) ? 1 : 0;
+  for (std::int64_t b = 0; b < batches; ++b) {
+    for (std::int64_t i = 0; i < queries; ++i) {
+      const std::int64_t q = (2 * i + 1) * problem.seqlen_q / (2 * queries);
+      for (std::int64_t k = 0; k < problem.seqlen_kv; ++k) kept += mask.keep(node, b, q, k) ? 1 : 0;
     }
   }
-  return static_cast<double>(kept) / (static_cast<double>(sampled) * problem.seqlen_kv);
+  return static_cast<double>(kept) / (static_cast<double>(batches * queries) * problem.seqlen_kv);
 }
 
 double useful_flops(const Problem& problem, double share) {

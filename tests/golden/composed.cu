@@ -1,0 +1,37 @@
+// Attention forward: bf16 d128 mask=(causal || prefix_lengths) && document && !window(8, -1, top_left) score=softcap(30), alibi, bias(fp16). Generated: change the spec, not this file.
+#include "attention_forward_sm80.cuh"
+
+using namespace jit;
+
+struct SoftcapConstants0 {
+  static constexpr float cap = 0x1.ep+4f;  // 30
+};
+
+struct Config {
+  using Element = bf16;
+  using Mask = AndMask<AndMask<OrMask<CausalMask<Alignment::bottom_right>, PrefixLengthsMask<0>>, DocumentMask<1, 2>>, NotMask<SlidingWindowMask<8, -1, Alignment::top_left>>>;  // (causal || prefix_lengths) && document && !window(8, -1, top_left)
+  using Score = ThenScore<ThenScore<SoftcapScore<SoftcapConstants0>, AlibiScore<3>>, BiasScore<4, fp16>>;  // softcap(30), alibi, bias(fp16)
+  static constexpr int head_dim = 128;  // of q and k, elements
+  static constexpr int head_dim_v = 128;  // of v and o, elements
+  static constexpr int gqa_ratio = 1;  // query heads per KV head
+  static constexpr int alignment = 16;  // of every row in global memory, bytes
+  static constexpr int seqlen_q = 0;  // 0: a run-time argument
+  static constexpr int seqlen_kv = 0;  // 0: a run-time argument
+  static constexpr int tile_q = 128;  // queries per block
+  static constexpr int tile_kv = 64;  // keys per step
+  static constexpr int warps = 4;  // warps per block; each owns tile_q / warps queries
+  static constexpr int stages_k = 2;  // buffers for K tiles
+  static constexpr int stages_v = 1;  // buffers for V tiles
+  static constexpr Swizzle swizzle = Swizzle::xor_chunks;  // how tiles lie in shared memory
+  static constexpr int ldmatrix_matrices = 4;  // 8x8 matrices per ldmatrix of K and V: 2 or 4
+  static constexpr bool q_in_registers = false;  // Q stays in registers, else in shared memory
+  static constexpr Rescale rescale = Rescale::lazy;  // when the output is rescaled to a new row maximum
+  static constexpr int blocks_per_sm = 1;  // blocks that must fit on a multiprocessor: caps the registers
+};
+static_assert(sizeof(AttentionParams) == 440, "host and device disagree on the kernel's parameters");
+static_assert(smem_layout<Config>().total == 81920, "host and device disagree on shared memory");
+
+extern "C" __global__ void __launch_bounds__(Config::warps * warp_size, Config::blocks_per_sm)
+attn_fwd_sm80_bf16_d128_causal_prefix_lengths_document_window_8__softcap_30_alibi_bias_fp16_q128kv64w4k2v1(const __grid_constant__ AttentionParams params) {
+  attention_forward<Config>(params);
+}

@@ -1,0 +1,33 @@
+// Attention forward: bf16 d40/24 align4 seqlen_q=100 seqlen_kv=200. Generated: change the spec, not this file.
+#include "attention_forward_sm80.cuh"
+
+using namespace jit;
+
+struct Config {
+  using Element = bf16;
+  using Mask = NoMask;  // none
+  using Score = NoScore;  // none
+  static constexpr int head_dim = 40;  // of q and k, elements
+  static constexpr int head_dim_v = 24;  // of v and o, elements
+  static constexpr int gqa_ratio = 1;  // query heads per KV head
+  static constexpr int alignment = 4;  // of every row in global memory, bytes
+  static constexpr int seqlen_q = 100;  // 0: a run-time argument
+  static constexpr int seqlen_kv = 200;  // 0: a run-time argument
+  static constexpr int tile_q = 32;  // queries per block
+  static constexpr int tile_kv = 48;  // keys per step
+  static constexpr int warps = 2;  // warps per block; each owns tile_q / warps queries
+  static constexpr int stages_k = 1;  // buffers for K tiles
+  static constexpr int stages_v = 3;  // buffers for V tiles
+  static constexpr Swizzle swizzle = Swizzle::none;  // how tiles lie in shared memory
+  static constexpr int ldmatrix_matrices = 2;  // 8x8 matrices per ldmatrix of K and V: 2 or 4
+  static constexpr bool q_in_registers = true;  // Q stays in registers, else in shared memory
+  static constexpr Rescale rescale = Rescale::always;  // when the output is rescaled to a new row maximum
+  static constexpr int blocks_per_sm = 3;  // blocks that must fit on a multiprocessor: caps the registers
+};
+static_assert(sizeof(AttentionParams) == 440, "host and device disagree on the kernel's parameters");
+static_assert(smem_layout<Config>().total == 13824, "host and device disagree on shared memory");
+
+extern "C" __global__ void __launch_bounds__(Config::warps * warp_size, Config::blocks_per_sm)
+attn_fwd_sm80_bf16_d40v24_q32kv48w2k1v3(const __grid_constant__ AttentionParams params) {
+  attention_forward<Config>(params);
+}

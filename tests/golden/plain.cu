@@ -1,0 +1,33 @@
+// Attention forward: bf16 d128. Generated: change the spec, not this file.
+#include "attention_forward_sm80.cuh"
+
+using namespace jit;
+
+struct Config {
+  using Element = bf16;
+  using Mask = NoMask;  // none
+  using Score = NoScore;  // none
+  static constexpr int head_dim = 128;  // of q and k, elements
+  static constexpr int head_dim_v = 128;  // of v and o, elements
+  static constexpr int gqa_ratio = 1;  // query heads per KV head
+  static constexpr int alignment = 16;  // of every row in global memory, bytes
+  static constexpr int seqlen_q = 0;  // 0: a run-time argument
+  static constexpr int seqlen_kv = 0;  // 0: a run-time argument
+  static constexpr int tile_q = 128;  // queries per block
+  static constexpr int tile_kv = 64;  // keys per step
+  static constexpr int warps = 4;  // warps per block; each owns tile_q / warps queries
+  static constexpr int stages_k = 2;  // buffers for K tiles
+  static constexpr int stages_v = 1;  // buffers for V tiles
+  static constexpr Swizzle swizzle = Swizzle::xor_chunks;  // how tiles lie in shared memory
+  static constexpr int ldmatrix_matrices = 4;  // 8x8 matrices per ldmatrix of K and V: 2 or 4
+  static constexpr bool q_in_registers = false;  // Q stays in registers, else in shared memory
+  static constexpr Rescale rescale = Rescale::lazy;  // when the output is rescaled to a new row maximum
+  static constexpr int blocks_per_sm = 1;  // blocks that must fit on a multiprocessor: caps the registers
+};
+static_assert(sizeof(AttentionParams) == 440, "host and device disagree on the kernel's parameters");
+static_assert(smem_layout<Config>().total == 81920, "host and device disagree on shared memory");
+
+extern "C" __global__ void __launch_bounds__(Config::warps * warp_size, Config::blocks_per_sm)
+attn_fwd_sm80_bf16_d128_q128kv64w4k2v1(const __grid_constant__ AttentionParams params) {
+  attention_forward<Config>(params);
+}

@@ -1,0 +1,135 @@
+// Attention forward: bf16 d128 mask=text(blocks) && text(by_head.and_batch) && text(allowed-keys) score=text(distance), text(offsets). Generated: change the spec, not this file.
+#include "attention_forward_sm80.cuh"
+
+using namespace jit;
+
+/// The user's mask "allowed-keys".
+struct UserMask0 {
+  int b;
+  int h;
+  int heads_q;
+  int seqlen_q;
+  int seqlen_kv;
+  const unsigned char* allowed;
+  __device__ explicit UserMask0(const BlockContext& context)
+      : b(context.batch), h(context.head), heads_q(context.heads_q), seqlen_q(context.seqlen_q), seqlen_kv(context.seqlen_kv), allowed(tensor_data<unsigned char>(context, 0)) {}
+  __device__ KeyRange key_range(int, int) const { return {0, seqlen_kv}; }
+  __device__ TileClass classify(const ScoreTile&) const { return TileClass::partial; }
+  __device__ bool keep(int q, int k) const {
+#line 1 "/jit-attention/allowed-keys"
+return allowed[k] != 0;
+#line 1 "/jit-attention/generated"
+  }
+};
+
+/// The user's mask "by_head.and_batch".
+struct UserMask1 {
+  static constexpr bool inverted = true;
+  int b;
+  int h;
+  int heads_q;
+  int seqlen_q;
+  int seqlen_kv;
+  __device__ explicit UserMask1(const BlockContext& context)
+      : b(context.batch), h(context.head), heads_q(context.heads_q), seqlen_q(context.seqlen_q), seqlen_kv(context.seqlen_kv) {}
+  __device__ KeyRange key_range(int, int) const { return {0, seqlen_kv}; }
+  __device__ TileClass classify(const ScoreTile&) const { return TileClass::partial; }
+  __device__ bool keep(int q, int k) const {
+#line 1 "/jit-attention/by_head.and_batch"
+if (h == heads_q - 1) return inverted;
+return (h + b + k) % 2 == 0 || k == seqlen_kv - 1;
+#line 1 "/jit-attention/generated"
+  }
+};
+
+/// The user's mask "blocks".
+struct UserMask2 {
+  static constexpr int width = 128;
+  int b;
+  int h;
+  int heads_q;
+  int seqlen_q;
+  int seqlen_kv;
+  __device__ explicit UserMask2(const BlockContext& context)
+      : b(context.batch), h(context.head), heads_q(context.heads_q), seqlen_q(context.seqlen_q), seqlen_kv(context.seqlen_kv) {}
+  __device__ KeyRange key_range(int, int) const { return {0, seqlen_kv}; }
+  __device__ TileClass classify(const ScoreTile& tile) const {
+    const int q_begin = tile.q_begin, q_end = tile.q_end, k_begin = tile.k_begin, k_end = tile.k_end;
+#line 1 "/jit-attention/blocks.classify"
+const int q_block = q_begin / width, k_block = k_begin / width;
+if (q_block != (q_end - 1) / width || k_block != (k_end - 1) / width) return TileClass::partial;
+return q_block == k_block ? TileClass::full : TileClass::empty;
+#line 1 "/jit-attention/generated"
+  }
+  __device__ bool keep(int q, int k) const {
+#line 1 "/jit-attention/blocks"
+return q / width == k / width;
+#line 1 "/jit-attention/generated"
+  }
+};
+
+/// The user's score "offsets".
+struct UserScore3 {
+  int b;
+  int h;
+  int heads_q;
+  int seqlen_q;
+  int seqlen_kv;
+  const bf16* offsets;
+  __device__ explicit UserScore3(const BlockContext& context)
+      : b(context.batch), h(context.head), heads_q(context.heads_q), seqlen_q(context.seqlen_q), seqlen_kv(context.seqlen_kv), offsets(tensor_data<bf16>(context, 1)) {}
+  static constexpr bool is_identity = false;
+  __device__ float apply(float score, int q, int k) const {
+#line 1 "/jit-attention/offsets"
+return score + to_float(offsets[k]);
+#line 1 "/jit-attention/generated"
+  }
+};
+
+/// The user's score "distance".
+struct UserScore4 {
+  static constexpr float slope = 0x1p-6f;  // 0.015625
+  int b;
+  int h;
+  int heads_q;
+  int seqlen_q;
+  int seqlen_kv;
+  __device__ explicit UserScore4(const BlockContext& context)
+      : b(context.batch), h(context.head), heads_q(context.heads_q), seqlen_q(context.seqlen_q), seqlen_kv(context.seqlen_kv) {}
+  static constexpr bool is_identity = false;
+  __device__ float apply(float score, int q, int k) const {
+#line 1 "/jit-attention/distance"
+const float d = static_cast<float>(q - k);
+return score - slope * (d < 0 ? -d : d);
+#line 1 "/jit-attention/generated"
+  }
+};
+
+struct Config {
+  using Element = bf16;
+  using Mask = AndMask<AndMask<UserMask2, UserMask1>, UserMask0>;  // text(blocks) && text(by_head.and_batch) && text(allowed-keys)
+  using Score = ThenScore<UserScore4, UserScore3>;  // text(distance), text(offsets)
+  static constexpr int head_dim = 128;  // of q and k, elements
+  static constexpr int head_dim_v = 128;  // of v and o, elements
+  static constexpr int gqa_ratio = 1;  // query heads per KV head
+  static constexpr int alignment = 16;  // of every row in global memory, bytes
+  static constexpr int seqlen_q = 0;  // 0: a run-time argument
+  static constexpr int seqlen_kv = 0;  // 0: a run-time argument
+  static constexpr int tile_q = 128;  // queries per block
+  static constexpr int tile_kv = 64;  // keys per step
+  static constexpr int warps = 4;  // warps per block; each owns tile_q / warps queries
+  static constexpr int stages_k = 2;  // buffers for K tiles
+  static constexpr int stages_v = 1;  // buffers for V tiles
+  static constexpr Swizzle swizzle = Swizzle::xor_chunks;  // how tiles lie in shared memory
+  static constexpr int ldmatrix_matrices = 4;  // 8x8 matrices per ldmatrix of K and V: 2 or 4
+  static constexpr bool q_in_registers = false;  // Q stays in registers, else in shared memory
+  static constexpr Rescale rescale = Rescale::lazy;  // when the output is rescaled to a new row maximum
+  static constexpr int blocks_per_sm = 1;  // blocks that must fit on a multiprocessor: caps the registers
+};
+static_assert(sizeof(AttentionParams) == 440, "host and device disagree on the kernel's parameters");
+static_assert(smem_layout<Config>().total == 81920, "host and device disagree on shared memory");
+
+extern "C" __global__ void __launch_bounds__(Config::warps * warp_size, Config::blocks_per_sm)
+attn_fwd_sm80_bf16_d128_text_blocks_text_by_head_and_batch_text__text_distance_text_offsets_q128kv64w4k2v1(const __grid_constant__ AttentionParams params) {
+  attention_forward<Config>(params);
+}

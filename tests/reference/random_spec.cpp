@@ -1,0 +1,48 @@
+#include "tests/reference/random_spec.h"
+
+namespace jit::reference {
+namespace {
+
+template <class T>
+T pick(std::initializer_list<T> values, Random& random) {
+  return values.begin()[random() % values.size()];
+}
+
+}  // namespace
+
+AttentionSpec random_spec(Random& random) {
+  AttentionSpec spec;
+  spec.dtype = pick({DType::bf16, DType::fp16}, random);
+  const auto head_dim = [&] {
+    return draw(random, 0, 1) == 0 ? pick({64, 96, 128, 192, 256}, random) : 8 * draw(random, 1, 32);
+  };
+  spec.head_dim = head_dim();
+  if (draw(random, 0, 2) == 0) spec.head_dim_v = head_dim();
+  spec.gqa_ratio = pick({1, 1, 2, 3, 4, 8}, random);
+  spec.alignment = pick({16, 16, 16, 8, 4, 2}, random);
+  spec.mask = random_mask(random);
+  spec.score = random_score(random);
+  if (draw(random, 0, 4) == 0) spec.softmax_scale = 0.01f * static_cast<float>(draw(random, 1, 60));
+  return spec;
+}
+
+KernelConfig random_config(const AttentionSpec& spec, const DeviceLimits& limits, Random& random) {
+  // Drawn, not picked from the search grid: what is legal reaches further than what is searched.
+  for (int attempt = 0; attempt < 1000; ++attempt) {
+    KernelConfig config;
+    config.warps = pick({1, 2, 3, 4, 4, 4, 8, 8}, random);
+    config.tile_q = 16 * config.warps * draw(random, 1, 2);
+    config.tile_kv = 16 * draw(random, 1, 8);
+    config.stages_k = draw(random, 1, 4);
+    config.stages_v = draw(random, 1, 4);
+    config.swizzle = pick({Swizzle::xor_chunks, Swizzle::xor_chunks, Swizzle::none}, random);
+    config.ldmatrix_matrices = pick({4, 4, 2}, random);
+    config.q_in_registers = pick({false, true}, random);
+    config.rescale = pick({Rescale::always, Rescale::lazy}, random);
+    config.blocks_per_sm = draw(random, 1, 3);
+    if (config_rejection(spec, config, limits).empty()) return config;
+  }
+  return {};
+}
+
+}  // namespace jit::reference

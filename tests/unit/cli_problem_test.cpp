@@ -1,0 +1,67 @@
+#include "tools/jit_attention/problem.h"
+
+#include <gtest/gtest.h>
+
+#include "tools/jit_attention/useful_work.h"
+
+namespace jit::tool {
+namespace {
+
+Problem problem_of(const std::string& mask, int seqlen_q = 64, int seqlen_kv = 64) {
+  ProblemOptions options;
+  options.spec.functors.mask = mask;
+  options.batch = 2;
+  options.heads = 4;
+  options.seqlen_q = seqlen_q;
+  options.seqlen_kv = seqlen_kv;
+  return build_problem(options);
+}
+
+double share_of(const std::string& mask, int seqlen_q = 64, int seqlen_kv = 64) {
+  return kept_share(problem_of(mask, seqlen_q, seqlen_kv)).value_or(-1);
+}
+
+TEST(UsefulWork, CountsPairsThatBuiltInMasksKeep) {
+  EXPECT_EQ(share_of(""), 1);
+  EXPECT_EQ(share_of("causal"), 65.0 / 128);
+  EXPECT_EQ(share_of("causal", 64, 128), (64 * 64 + 64 * 65 / 2) / (64.0 * 128));
+  EXPECT_EQ(share_of("causal(top_left)", 64, 128), (64 * 65 / 2) / (64.0 * 128));
+  EXPECT_EQ(share_of("window(0, 0)"), 1.0 / 64);
+  EXPECT_EQ(share_of("window(-1, 0)"), share_of("causal"));
+  EXPECT_EQ(share_of("prefix(16)"), 0.25);
+  EXPECT_EQ(share_of("!prefix(16)"), 0.75);
+  EXPECT_EQ(share_of("causal || prefix(64)"), 1);
+  EXPECT_EQ(share_of("causal && window(0, 5)"), 1.0 / 64);
+  EXPECT_EQ(share_of("document"), 1.0 / 8);        // eight equal documents
+  EXPECT_EQ(share_of("prefix_lengths"), 1.0 / 2);  // half of the keys
+}
+
+TEST(UsefulWork, SamplesLongProblemsEvenly) {
+  EXPECT_NEAR(share_of("causal", 1 << 17, 1 << 20), 15.0 / 16, 1e-4);
+}
+
+TEST(UsefulWork, TextMasksCannotBeCounted) {
+  Problem problem = problem_of("causal");
+  problem.spec.mask = problem.spec.mask && mask::text({.name = "mine", .body = "return q != k;"});
+  EXPECT_FALSE(kept_share(problem));
+}
+
+TEST(UsefulWork, FlopsAreThoseOfTwoProducts) {
+  EXPECT_EQ(useful_flops(problem_of(""), 0.5), 0.5 * 2 * 4 * 64 * 64 * 4 * 128);
+}
+
+TEST(Problem, MakesUpTensorsOfTheRightShapes) {
+  const Problem problem = problem_of("document && prefix_lengths");
+  EXPECT_EQ(problem.tensors.at("document_ids_q").shape, (std::vector<std::int64_t>{1, 64}));
+  EXPECT_EQ(problem.tensors.at("prefix_lengths").shape, (std::vector<std::int64_t>{2}));
+}
+
+TEST(Problem, BakesLengthsOnRequest) {
+  ProblemOptions options;
+  EXPECT_EQ(build_problem(options).spec.seqlen_q, 0);
+  options.bake = true;
+  EXPECT_EQ(build_problem(options).spec.seqlen_kv, options.seqlen_kv);
+}
+
+}  // namespace
+}  // namespace jit::tool

@@ -1,0 +1,144 @@
+#include "generator/config_space.h"
+
+#include <algorithm>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <jit/compiled_kernel.h>
+
+#include "tests/reference/random_spec.h"
+#include "tests/reference/seed.h"
+
+namespace jit {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(ConfigSpace, EveryConfigIsLegalAndOccursOnce) {
+  reference::Random random(reference::test_seed());
+  for (const Arch& arch : known_archs()) {
+    const DeviceLimits limits = device_limits(arch);
+    for (int i = 0; i < 8; ++i) {
+      const AttentionSpec spec = reference::random_spec(random);
+      const std::vector<KernelConfig> configs = config_space(spec, limits, /*with_slow_axes=*/true);
+      std::vector<std::string> names;
+      for (const KernelConfig& config : configs) {
+        ASSERT_EQ(config_rejection(spec, config, limits), "") << to_string(spec) << " " << to_string(config);
+        ASSERT_LE(smem_bytes(spec, config), smem_per_block_optin(arch));
+        ASSERT_LE(config.blocks_per_sm * (smem_bytes(spec, config) + 1024), smem_per_sm(arch));
+        ASSERT_GE(smem_bytes(spec, config), 0);
+        names.push_back(to_string(config));
+      }
+      std::sort(names.begin(), names.end());
+      EXPECT_EQ(std::adjacent_find(names.begin(), names.end()), names.end());
+    }
+  }
+}
+
+TEST(ConfigSpace, SlowAxesOnlyAddConfigs) {
+  const DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
+  const std::vector<KernelConfig> fast = config_space({}, limits), all = config_space({}, limits, true);
+  EXPECT_GT(all.size(), fast.size());
+  for (const KernelConfig& config : fast) {
+    EXPECT_EQ(config.swizzle, Swizzle::xor_chunks);
+    EXPECT_EQ(config.ldmatrix_matrices, 4);
+    EXPECT_NE(std::find(all.begin(), all.end(), config), all.end());
+  }
+}
+
+struct BadConfig {
+  const char* change;
+  const char* message;
+  AttentionSpec spec = {};
+};
+
+TEST(ConfigRejection, NamesFieldValueAndRule) {
+  const std::vector<BadConfig> bad = {
+      {"warps=0", "warps = 0 must be 1 to 16"},
+      {"warps=17", "warps = 17 must be 1 to 16"},
+      {"warps=-4", "warps = -4 must be 1 to 16"},
+      {"tile_q=0", "tile_q = 0 must be a multiple of 16 · warps = 64"},
+      {"tile_q=96", "tile_q = 96 must be a multiple of 16 · warps = 64"},
+      {"tile_q=512", "tile_q = 512 must be a multiple"},
+      {"tile_q=-64", "tile_q = -64 must be a multiple"},
+      {"tile_kv=0", "tile_kv = 0 must be a multiple of 16 from 16 to 256"},
+      {"tile_kv=40", "tile_kv = 40 must be a multiple of 16 from 16 to 256"},
+      {"tile_kv=272", "tile_kv = 272 must be a multiple of 16 from 16 to 256"},
+      {"stages_k=0", "stages_k = 0 must be 1 to 4"},
+      {"stages_k=5", "stages_k = 5 must be 1 to 4"},
+      {"stages_v=0", "stages_v = 0 must be 1 to 4"},
+      {"stages_v=-1", "stages_v = -1 must be 1 to 4"},
+      {"ldmatrix_matrices=1", "ldmatrix_matrices = 1 must be 2 or 4"},
+      {"ldmatrix_matrices=3", "ldmatrix_matrices = 3 must be 2 or 4"},
+      {"blocks_per_sm=0", "blocks_per_sm = 0 must be 1 to 8"},
+      {"blocks_per_sm=9", "blocks_per_sm = 9 must be 1 to 8"},
+      {"tile_kv=128 stages_k=4 stages_v=4", "exceeds the 232448 that a block may have on sm_90a"},
+      {"blocks_per_sm=4", "exceed the 233472 bytes of shared memory of a multiprocessor"},
+      {"tile_kv=256 stages_k=1", "registers per thread are needed, but at most"},
+      {"tile_q=256 warps=4 tile_kv=64", "registers per thread are needed", {.head_dim = 256}},
+  };
+  for (const BadConfig& expected : bad) {
+    const KernelConfig config = parse_config(expected.change);
+    EXPECT_THAT(config_rejection(expected.spec, config, device_limits(Arch{9, 0, 'a'})),
+                HasSubstr(expected.message))
+        << expected.change;
+    EXPECT_THAT(config_rejection(expected.spec, config, Arch{9, 0, 'a'}), HasSubstr(expected.message));
+  }
+  EXPECT_EQ(config_rejection({}, KernelConfig{}, Arch{9, 0, 'a'}), "");
+}
+
+// Numbers that no computation on the way may overflow with.
+TEST(ConfigRejection, SurvivesAnyNumber) {
+  reference::Random random(reference::test_seed());
+  const DeviceLimits limits = device_limits(Arch{8, 0, 0});
+  for (int i = 0; i < 20000; ++i) {
+    KernelConfig config;
+    for (const ConfigField& field : config_fields()) {
+      if (field.value_names.empty() && reference::draw(random, 0, 2) == 0)
+        field.set(config,
+                  static_cast<int>(static_cast<std::uint32_t>(random())) >> reference::draw(random, 0, 31));
+    }
+    if (!config_rejection({}, config, limits).empty()) continue;
+    EXPECT_LE(smem_bytes({}, config), limits.smem_per_block) << to_string(config);
+    EXPECT_LE(config.warps, 16);
+  }
+}
+
+TEST(RegisterCap, IsTheShareOfAThread) {
+  const DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
+  EXPECT_EQ(register_cap({.warps = 4, .blocks_per_sm = 1}, limits), 255);
+  EXPECT_EQ(register_cap({.warps = 8, .blocks_per_sm = 2}, limits), 128);
+  EXPECT_EQ(register_cap({.warps = 4, .blocks_per_sm = 3}, limits), 168);
+}
+
+TEST(DeviceLimits, OfADeviceAreItsOwn) {
+  const DeviceInfo device{.arch = {9, 0, 0},
+                          .sm_count = 7,
+                          .smem_per_block_optin = 100,
+                          .smem_per_sm = 200,
+                          .registers_per_sm = 300};
+  const DeviceLimits limits = device_limits(device);
+  EXPECT_EQ(limits.arch, (Arch{9, 0, 'a'}));
+  EXPECT_EQ(limits.sm_count, 7);
+  EXPECT_EQ(limits.smem_per_block, 100);
+  EXPECT_EQ(limits.smem_per_sm, 200);
+  EXPECT_EQ(limits.registers_per_sm, 300);
+  for (const Arch& arch : known_archs()) EXPECT_GT(device_limits(arch).sm_count, 0);
+}
+
+TEST(Ladder, EachStepIsLegalAndChangesSomething) {
+  const std::vector<LadderStep>& steps = ladder();
+  ASSERT_EQ(steps.size(), 5u);
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    EXPECT_EQ(config_rejection({}, steps[i].config, Arch{9, 0, 'a'}), "") << steps[i].name;
+    EXPECT_FALSE(steps[i].technique.empty());
+    EXPECT_TRUE(steps[i].name.starts_with("v" + std::to_string(i + 1) + "_"));
+    if (i > 0) {
+      EXPECT_NE(steps[i].config, steps[i - 1].config);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace jit
