@@ -15,6 +15,8 @@ namespace {
 constexpr std::int64_t max_length = std::numeric_limits<std::int32_t>::max() - 4096;
 constexpr std::int64_t max_count = std::numeric_limits<std::int32_t>::max() - 65535;
 constexpr std::int64_t max_heads = 65535;  // blocks along y of a grid
+// Elements from first to last along one dimension: far beyond any memory, and no sum of such overflows.
+constexpr std::int64_t max_reach = std::int64_t{1} << 48;
 
 [[noreturn]] void refuse(std::string_view argument, const std::string& message) {
   throw Error(ErrorCode::invalid_argument, "launch", std::string(argument),
@@ -32,14 +34,22 @@ bool has_elements(const TensorView& tensor) {
   return tensor.rank != 0;
 }
 
+void check_sizes_and_strides(std::string_view name, const TensorView& tensor) {
+  for (int i = 0; i < tensor.rank; ++i) {
+    if (tensor.shape[i] < 0) refuse(name, fmt::format("has a negative size: {}", tensor.to_string()));
+    if (tensor.shape[i] <= 1) continue;
+    const std::int64_t limit = max_reach / (tensor.shape[i] - 1);
+    if (tensor.strides[i] > limit || tensor.strides[i] < -limit)
+      refuse(name, fmt::format("reaches further than any memory: {}", tensor.to_string()));
+  }
+}
+
 void check_rank(std::string_view name, const TensorView& tensor, int rank, const char* meaning) {
   if (tensor.rank != rank) {
     refuse(name, tensor.rank == 0 ? fmt::format("is missing; give a tensor {}", meaning)
                                   : fmt::format("has {} dimensions; it must be {}", tensor.rank, meaning));
   }
-  for (int i = 0; i < rank; ++i) {
-    if (tensor.shape[i] < 0) refuse(name, fmt::format("has a negative size: {}", tensor.to_string()));
-  }
+  check_sizes_and_strides(name, tensor);
 }
 
 void check_dtype(std::string_view name, const TensorView& tensor, DType dtype) {
@@ -192,6 +202,8 @@ void check_dense_last(std::string_view name, const TensorView& tensor) {
 FunctorTensor check_functor_tensor(const FunctorTensorSpec& wanted, const TensorView& tensor,
                                    const Sizes& sizes) {
   const std::string& name = wanted.name;
+  if (tensor.rank < 1 || tensor.rank > max_rank)
+    refuse(name, fmt::format("has {} dimensions; it must have 1 to {}", tensor.rank, max_rank));
   check_dtype(name, tensor, wanted.dtype);
   FunctorTensor result{.data = tensor.data, .strides = {0, 0, 0}};
   if (name == prefix_lengths_tensor) {
@@ -216,8 +228,8 @@ FunctorTensor check_functor_tensor(const FunctorTensorSpec& wanted, const Tensor
     result.strides[2] = broadcast_stride(name, tensor, 2, "seqlen_q", sizes.seqlen_q);
     check_size(name, tensor, 3, "seqlen_kv", sizes.seqlen_kv);
     check_dense_last(name, tensor);
-  } else if (!tensor.is_present()) {
-    refuse(name, "is missing");
+  } else {
+    check_sizes_and_strides(name, tensor);
   }
   check_pointer(name, tensor, size_of(wanted.dtype));
   return result;
@@ -236,9 +248,9 @@ bool fill_params(const AttentionSpec& spec, const std::vector<FunctorTensorSpec>
                     .seqlen_kv = k.shape[1],
                     .heads_q = q.shape[2],
                     .heads_kv = k.shape[2]};
-  if (sizes.heads_q != sizes.heads_kv * spec.gqa_ratio) {
-    refuse("k", fmt::format("has {} heads and q has {}; spec.gqa_ratio = {} wants q to have {}",
-                            sizes.heads_kv, sizes.heads_q, spec.gqa_ratio, sizes.heads_kv * spec.gqa_ratio));
+  if (sizes.heads_q % spec.gqa_ratio != 0 || sizes.heads_q / spec.gqa_ratio != sizes.heads_kv) {
+    refuse("k", fmt::format("has {} heads and q has {}; q must have spec.gqa_ratio = {} times as many",
+                            sizes.heads_kv, sizes.heads_q, spec.gqa_ratio));
   }
   if (spec.seqlen_q != 0) check_size("q", q, 1, "seqlen", spec.seqlen_q);
   if (spec.seqlen_kv != 0) check_size("k", k, 1, "seqlen", spec.seqlen_kv);
@@ -291,6 +303,7 @@ bool fill_params(const AttentionSpec& spec, const std::vector<FunctorTensorSpec>
     }
     params.tensors[slot] = check_functor_tensor(tensors[slot], given->tensor, sizes);
     check_no_overlap("o", arguments.o, tensors[slot].name, given->tensor);
+    if (lse.is_present()) check_no_overlap("lse", lse, tensors[slot].name, given->tensor);
     ++used;
   }
   if (used != static_cast<std::size_t>(arguments.tensors.end() - arguments.tensors.begin())) {

@@ -89,9 +89,9 @@ class Writer {
       case MaskKind::text:
         return text_struct(*node.text, true);
       case MaskKind::conjunction:
-        return combine("AndMask", mask(*node.a), mask(*node.b));
+        return combine("AndMask", node, &Writer::mask);
       case MaskKind::disjunction:
-        return combine("OrMask", mask(*node.a), mask(*node.b));
+        return combine("OrMask", node, &Writer::mask);
       case MaskKind::negation:
         return fmt::format("NotMask<{}>", mask(*node.a));
     }
@@ -115,12 +115,16 @@ class Writer {
       case ScoreKind::text:
         return text_struct(*node.text, false);
       case ScoreKind::chain:
-        return combine("ThenScore", score(*node.a), score(*node.b));
+        return combine("ThenScore", node, &Writer::score);
     }
     return "";
   }
 
-  static std::string combine(const char* name, const std::string& a, const std::string& b) {
+  // Compilers differ in the order in which they evaluate arguments, and structs are numbered as they come.
+  template <class Node>
+  std::string combine(const char* name, const Node& node, std::string (Writer::*write)(const Node&)) {
+    const std::string a = (this->*write)(*node.a);
+    const std::string b = (this->*write)(*node.b);
     return fmt::format("{}<{}, {}>", name, a, b);
   }
 

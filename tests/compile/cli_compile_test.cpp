@@ -110,7 +110,7 @@ TEST(CliCompile, ErrorsInAFunctorPointIntoItsFile) {
       tool.run(small("compile", {"--mask-file", "stripes=" + (tool.folder / "mask.txt")}));
   EXPECT_EQ(result.status, 1);
   EXPECT_EQ(result.out, "");
-  EXPECT_THAT(result.err, HasSubstr("stripes(3)"));
+  EXPECT_THAT(result.err, HasSubstr("stripes:3: error"));
   EXPECT_THAT(result.err, HasSubstr("strip"));
 }
 

@@ -3,21 +3,28 @@
 
 using namespace jit;
 
-/// The user's mask "allowed-keys".
+/// The user's mask "blocks".
 struct UserMask0 {
+  static constexpr int width = 128;
   int b;
   int h;
   int heads_q;
   int seqlen_q;
   int seqlen_kv;
-  const unsigned char* allowed;
   __device__ explicit UserMask0(const BlockContext& context)
-      : b(context.batch), h(context.head), heads_q(context.heads_q), seqlen_q(context.seqlen_q), seqlen_kv(context.seqlen_kv), allowed(tensor_data<unsigned char>(context, 0)) {}
+      : b(context.batch), h(context.head), heads_q(context.heads_q), seqlen_q(context.seqlen_q), seqlen_kv(context.seqlen_kv) {}
   __device__ KeyRange key_range(int, int) const { return {0, seqlen_kv}; }
-  __device__ TileClass classify(const ScoreTile&) const { return TileClass::partial; }
+  __device__ TileClass classify(const ScoreTile& tile) const {
+    const int q_begin = tile.q_begin, q_end = tile.q_end, k_begin = tile.k_begin, k_end = tile.k_end;
+#line 1 "/jit-attention/blocks.classify"
+const int q_block = q_begin / width, k_block = k_begin / width;
+if (q_block != (q_end - 1) / width || k_block != (k_end - 1) / width) return TileClass::partial;
+return q_block == k_block ? TileClass::full : TileClass::empty;
+#line 1 "/jit-attention/generated"
+  }
   __device__ bool keep(int q, int k) const {
-#line 1 "/jit-attention/allowed-keys"
-return allowed[k] != 0;
+#line 1 "/jit-attention/blocks"
+return q / width == k / width;
 #line 1 "/jit-attention/generated"
   }
 };
@@ -42,59 +49,34 @@ return (h + b + k) % 2 == 0 || k == seqlen_kv - 1;
   }
 };
 
-/// The user's mask "blocks".
+/// The user's mask "allowed-keys".
 struct UserMask2 {
-  static constexpr int width = 128;
   int b;
   int h;
   int heads_q;
   int seqlen_q;
   int seqlen_kv;
+  const unsigned char* allowed;
   __device__ explicit UserMask2(const BlockContext& context)
-      : b(context.batch), h(context.head), heads_q(context.heads_q), seqlen_q(context.seqlen_q), seqlen_kv(context.seqlen_kv) {}
+      : b(context.batch), h(context.head), heads_q(context.heads_q), seqlen_q(context.seqlen_q), seqlen_kv(context.seqlen_kv), allowed(tensor_data<unsigned char>(context, 0)) {}
   __device__ KeyRange key_range(int, int) const { return {0, seqlen_kv}; }
-  __device__ TileClass classify(const ScoreTile& tile) const {
-    const int q_begin = tile.q_begin, q_end = tile.q_end, k_begin = tile.k_begin, k_end = tile.k_end;
-#line 1 "/jit-attention/blocks.classify"
-const int q_block = q_begin / width, k_block = k_begin / width;
-if (q_block != (q_end - 1) / width || k_block != (k_end - 1) / width) return TileClass::partial;
-return q_block == k_block ? TileClass::full : TileClass::empty;
-#line 1 "/jit-attention/generated"
-  }
+  __device__ TileClass classify(const ScoreTile&) const { return TileClass::partial; }
   __device__ bool keep(int q, int k) const {
-#line 1 "/jit-attention/blocks"
-return q / width == k / width;
-#line 1 "/jit-attention/generated"
-  }
-};
-
-/// The user's score "offsets".
-struct UserScore3 {
-  int b;
-  int h;
-  int heads_q;
-  int seqlen_q;
-  int seqlen_kv;
-  const bf16* offsets;
-  __device__ explicit UserScore3(const BlockContext& context)
-      : b(context.batch), h(context.head), heads_q(context.heads_q), seqlen_q(context.seqlen_q), seqlen_kv(context.seqlen_kv), offsets(tensor_data<bf16>(context, 1)) {}
-  static constexpr bool is_identity = false;
-  __device__ float apply(float score, int q, int k) const {
-#line 1 "/jit-attention/offsets"
-return score + to_float(offsets[k]);
+#line 1 "/jit-attention/allowed-keys"
+return allowed[k] != 0;
 #line 1 "/jit-attention/generated"
   }
 };
 
 /// The user's score "distance".
-struct UserScore4 {
+struct UserScore3 {
   static constexpr float slope = 0x1p-6f;  // 0.015625
   int b;
   int h;
   int heads_q;
   int seqlen_q;
   int seqlen_kv;
-  __device__ explicit UserScore4(const BlockContext& context)
+  __device__ explicit UserScore3(const BlockContext& context)
       : b(context.batch), h(context.head), heads_q(context.heads_q), seqlen_q(context.seqlen_q), seqlen_kv(context.seqlen_kv) {}
   static constexpr bool is_identity = false;
   __device__ float apply(float score, int q, int k) const {
@@ -105,10 +87,28 @@ return score - slope * (d < 0 ? -d : d);
   }
 };
 
+/// The user's score "offsets".
+struct UserScore4 {
+  int b;
+  int h;
+  int heads_q;
+  int seqlen_q;
+  int seqlen_kv;
+  const bf16* offsets;
+  __device__ explicit UserScore4(const BlockContext& context)
+      : b(context.batch), h(context.head), heads_q(context.heads_q), seqlen_q(context.seqlen_q), seqlen_kv(context.seqlen_kv), offsets(tensor_data<bf16>(context, 1)) {}
+  static constexpr bool is_identity = false;
+  __device__ float apply(float score, int q, int k) const {
+#line 1 "/jit-attention/offsets"
+return score + to_float(offsets[k]);
+#line 1 "/jit-attention/generated"
+  }
+};
+
 struct Config {
   using Element = bf16;
-  using Mask = AndMask<AndMask<UserMask2, UserMask1>, UserMask0>;  // text(blocks) && text(by_head.and_batch) && text(allowed-keys)
-  using Score = ThenScore<UserScore4, UserScore3>;  // text(distance), text(offsets)
+  using Mask = AndMask<AndMask<UserMask0, UserMask1>, UserMask2>;  // text(blocks) && text(by_head.and_batch) && text(allowed-keys)
+  using Score = ThenScore<UserScore3, UserScore4>;  // text(distance), text(offsets)
   static constexpr int head_dim = 128;  // of q and k, elements
   static constexpr int head_dim_v = 128;  // of v and o, elements
   static constexpr int gqa_ratio = 1;  // query heads per KV head

@@ -70,6 +70,13 @@ TEST_F(AttentionTest, EveryLength) {
   }
 }
 
+// More batch entries than a grid has blocks along z.
+TEST_F(AttentionTest, BatchesBeyondOneGrid) {
+  AttentionSpec spec = spec_of(8);
+  spec.mask = mask::prefix_lengths();
+  expect_right(case_of(spec, 70000, 1, 2, 5));
+}
+
 TEST_F(AttentionTest, NothingToComputeTouchesNothing) {
   for (const auto& [batch, heads, seqlen_q] : {std::tuple(0, 2, 16), {2, 0, 16}, {2, 2, 0}}) {
     const AttentionRun run(case_of(spec_of(64), batch, heads, seqlen_q, 64));

@@ -281,22 +281,45 @@ TEST(FillParams, SizesThatOverflowAreRefused) {
       }
     }
   }
-  // Consistent, and too much for one launch.
+  // Consistent, and too much for a launch.
   AttentionSpec spec = spec_of();
   spec.gqa_ratio = 1;
   const auto dense = [](std::uintptr_t address, std::int64_t b, std::int64_t s, std::int64_t h) {
     return TensorView::bshd(at(address), DType::bf16, b, s, h, head_dim);
   };
-  AttentionArguments arguments{.q = dense(base, 1 << 20, 1 << 12, 64),
-                               .k = dense(base, 1 << 20, 16, 64),
-                               .v = dense(base, 1 << 20, 16, 64),
-                               .o = dense(base << 1, 1 << 20, 1 << 12, 64)};
-  expect_refused(spec, arguments, "q", "too many rows for one launch");
+  AttentionArguments arguments{.q = dense(base, (1ll << 31) - 1, 1, 1),
+                               .k = dense(base, (1ll << 31) - 1, 1, 1),
+                               .v = dense(base, (1ll << 31) - 1, 1, 1),
+                               .o = dense(base << 1, (1ll << 31) - 1, 1, 1)};
+  expect_refused(spec, arguments, "q", "at most");
+  arguments = {.q = dense(base, 1, 16, 65536),
+               .k = dense(base, 1, 16, 65536),
+               .v = dense(base, 1, 16, 65536),
+               .o = dense(base << 1, 1, 16, 65536)};
+  expect_refused(spec, arguments, "q", "has 65536 heads; at most 65535 fit");
   arguments = {.q = dense(base, 1, (1ll << 31) - 1, 1),
                .k = dense(base, 1, 16, 1),
                .v = dense(base, 1, 16, 1),
                .o = dense(base << 1, 1, (1ll << 31) - 1, 1)};
   expect_refused(spec, arguments, "q", "at most");
+}
+
+TEST(FillParams, StridesThatOverflowAreRefused) {
+  for (const std::int64_t stride : {std::numeric_limits<std::int64_t>::max() / 16 * 16,
+                                    std::numeric_limits<std::int64_t>::min(), std::int64_t{1} << 60}) {
+    for (const auto& [name, view] : std::vector<std::pair<const char*, TensorView AttentionArguments::*>>{
+             {"q", &AttentionArguments::q},
+             {"k", &AttentionArguments::k},
+             {"v", &AttentionArguments::v},
+             {"o", &AttentionArguments::o},
+             {"lse", &AttentionArguments::lse}}) {
+      for (const int dimension : {0, 1, 2}) {
+        AttentionArguments arguments = good_arguments();
+        (arguments.*view).strides[dimension] = stride;
+        expect_refused(spec_of(), arguments, name, "reaches further than any memory");
+      }
+    }
+  }
 }
 
 TEST(FillParams, BakedLengthsMustMatch) {
@@ -404,6 +427,30 @@ TEST(FillParams, OutputsDoNotOverlapFunctorTensors) {
   expect_refused(functor_spec(), functor_arguments("bias", bias), "o", "shares memory with bias");
   bias.data = good_arguments().lse.data;
   expect_refused(functor_spec(), functor_arguments("bias", bias), "lse", "shares memory with bias");
+}
+
+TEST(FillParams, TensorsOfUserTextMayHaveAnyShape) {
+  AttentionSpec spec = spec_of();
+  spec.mask = mask::text({.name = "t", .body = "return x[k] != 0;", .tensors = {{"x", DType::int32}}});
+  AttentionArguments arguments = good_arguments();
+  const auto give = [&](const TensorView& view) {
+    arguments.tensors = {{"x", view}};
+    return arguments;
+  };
+  expect_fine(spec, give(ints({1})));
+  expect_fine(spec, give(ints({2, 3, 4, 5})));
+  expect_fine(spec, give(ints({0})));
+  expect_refused(spec, give({}), "x", "has 0 dimensions");
+  TensorView wrong = ints({4});
+  wrong.rank = 5;
+  expect_refused(spec, give(wrong), "x", "has 5 dimensions");
+  wrong = ints({4});
+  wrong.strides[0] = std::numeric_limits<std::int64_t>::min();
+  expect_refused(spec, give(wrong), "x", "reaches further");
+  wrong = ints({4});
+  wrong.data = nullptr;
+  expect_refused(spec, give(wrong), "x", "null pointer");
+  expect_refused(spec, give(floats({4})), "x", "is fp32; it must be int32");
 }
 
 TEST(NamedTensors, HoldEight) {

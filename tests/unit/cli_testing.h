@@ -2,15 +2,13 @@
 #pragma once
 
 #include <fcntl.h>
-#include <poll.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <cerrno>
 
+#include <algorithm>
+#include <cerrno>
 #include <cstdlib>
-#include <fstream>
-#include <iterator>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -43,6 +41,12 @@ inline std::string read_to_end(int file) {
   }
 }
 
+/// The tool that was built with the tests, or another that the environment names.
+inline std::string tool_path() {
+  const char* other = std::getenv("JIT_ATTENTION_TEST_TOOL");
+  return other != nullptr ? other : JIT_ATTENTION_TOOL;
+}
+
 /// The tool with a cache folder and working files of its own.
 class Tool {
  public:
@@ -54,7 +58,7 @@ class Tool {
   std::string cache() const { return folder / "cache"; }
 
   ToolResult run(std::vector<std::string> arguments) const {
-    arguments.insert(arguments.begin(), JIT_ATTENTION_TOOL);
+    arguments.insert(arguments.begin(), tool_path());
     std::vector<std::string> variables = {"JIT_ATTENTION_CACHE_DIR=" + cache()};
     if (hide_gpus) variables.push_back("CUDA_VISIBLE_DEVICES=");
     for (const char* name : {"PATH", "HOME", "CUDA_HOME", "CUDA_PATH", "LD_LIBRARY_PATH"}) {
@@ -73,7 +77,7 @@ class Tool {
                                      O_WRONLY | O_CREAT | O_TRUNC | O_NOCTTY, 0600);
     pid_t child = 0;
     std::vector<char*> argv = pointers(arguments), envp = pointers(variables);
-    const int error = posix_spawn(&child, JIT_ATTENTION_TOOL, &actions, nullptr, argv.data(), envp.data());
+    const int error = posix_spawn(&child, tool_path().c_str(), &actions, nullptr, argv.data(), envp.data());
     posix_spawn_file_actions_destroy(&actions);
     if (error != 0) throw std::runtime_error("the tool cannot be started");
     ToolResult result;

@@ -105,7 +105,7 @@ TEST(CliUsage, NoGpuIsOneSentence) {
 
 TEST(CliUsage, UnwritableStandardOutputIsAFailure) {
   if (access("/dev/full", W_OK) != 0) GTEST_SKIP() << "there is no /dev/full";
-  EXPECT_EQ(WEXITSTATUS(std::system(JIT_ATTENTION_TOOL " info > /dev/full 2> /dev/null")), 1);
+  EXPECT_EQ(WEXITSTATUS(std::system((tool_path() + " info > /dev/full 2> /dev/null").c_str())), 1);
 }
 
 TEST(CliInfo, SaysWhatThereIsAndWhyNot) {

@@ -1,11 +1,8 @@
 #include "generator/emit.h"
 
-#include <sys/wait.h>
-
 #include <clocale>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 #include <locale>
 #include <regex>
 #include <set>
@@ -18,6 +15,7 @@
 #include "generator/config_space.h"
 #include "generator/templates.h"
 #include "templates/params.cuh"
+#include "tests/reference/child_process.h"
 #include "tests/reference/random_spec.h"
 #include "tests/reference/seed.h"
 #include "tests/unit/cache_testing.h"
@@ -181,18 +179,12 @@ TEST(EmitDeterminism, DISABLED_PrintsADigest) {
 }
 
 std::string digest_of_child(const std::string& environment, const std::string& folder) {
-  const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
-  const std::string command = fmt::format(
-      "cd '{}' && env {} JIT_ATTENTION_TEST_SEED={} '{}' --gtest_also_run_disabled_tests "
-      "--gtest_filter=EmitDeterminism.DISABLED_PrintsADigest",
-      folder, environment, reference::test_seed(), self);
-  FILE* pipe = popen(command.c_str(), "r");
-  if (pipe == nullptr) return "";
-  std::string output;
-  for (int c = std::fgetc(pipe); c != EOF; c = std::fgetc(pipe)) output += static_cast<char>(c);
-  EXPECT_EQ(pclose(pipe), 0) << output;
+  const testing::ChildResult child = testing::run_child(
+      "EmitDeterminism.DISABLED_PrintsADigest",
+      fmt::format("{} JIT_ATTENTION_TEST_SEED={}", environment, reference::test_seed()), folder);
+  EXPECT_EQ(child.status, 0) << child.output;
   std::smatch match;
-  return std::regex_search(output, match, std::regex("digest ([0-9a-f]{32})")) ? match[1].str() : "";
+  return std::regex_search(child.output, match, std::regex("digest ([0-9a-f]{32})")) ? match[1].str() : "";
 }
 
 TEST(EmitDeterminism, ProgramsAreTheSameInEveryProcess) {

@@ -23,6 +23,23 @@ std::size_t bank_groups(int first_row, int chunk) {
   return groups.size();
 }
 
+// A lane's first address and the steps that ldmatrix and the copies take from it.
+template <class Tile>
+void expect_steps() {
+  for (int row = 0; row < 16; ++row) {
+    for (int chunk = 0; chunk < 2; ++chunk) {
+      for (int rows_on = 0; row + rows_on < rows; rows_on += 8) {
+        for (int chunks_on = 0; chunk + chunks_on < Tile::chunks; chunks_on += 2) {
+          ASSERT_EQ(Tile::advance(static_cast<unsigned>(Tile::offset(row, chunk)), rows_on, chunks_on),
+                    static_cast<unsigned>(Tile::offset(row + rows_on, chunk + chunks_on)))
+              << Tile::chunks << " chunks, row " << row << " + " << rows_on << ", chunk " << chunk << " + "
+              << chunks_on;
+        }
+      }
+    }
+  }
+}
+
 template <int head_dim, Swizzle swizzle>
 void expect_permutation() {
   using Tile = SmemTile<rows, padded_head_dim(head_dim) / chunk_elements, swizzle>;
@@ -37,6 +54,7 @@ void expect_permutation() {
   }
   ASSERT_EQ(offsets.size(), static_cast<std::size_t>(rows * Tile::chunks)) << "head_dim " << head_dim;
   ASSERT_EQ(Tile::bytes, rows * Tile::chunks * chunk_bytes);
+  expect_steps<Tile>();
 }
 
 template <int head_dim>

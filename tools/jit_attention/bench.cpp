@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 #include <jit/attention.h>
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
 
 #include "command.h"
 #include "device_choice.h"

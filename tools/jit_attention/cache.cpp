@@ -1,5 +1,6 @@
 // jit-attention cache: the kernels and tuning records kept on disk.
 #include <algorithm>
+#include <cctype>
 #include <chrono>
 #include <ctime>
 #include <filesystem>
@@ -7,6 +8,8 @@
 
 #include <fmt/format.h>
 #include <jit/error.h>
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
 
 #include "command.h"
 #include "generator/context_state.h"

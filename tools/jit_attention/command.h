@@ -6,8 +6,11 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
+
+namespace CLI {
+class App;
+}  // namespace CLI
 
 namespace jit::tool {
 

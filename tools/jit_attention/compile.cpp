@@ -1,4 +1,5 @@
 // jit-attention compile: from a description to machine code, without a GPU.
+#include <algorithm>
 #include <atomic>
 #include <exception>
 #include <memory>
@@ -7,6 +8,8 @@
 
 #include <fmt/format.h>
 #include <jit/error.h>
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
 
 #include "command.h"
 #include "compile_options.h"

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <jit/error.h>
+#include <CLI/CLI.hpp>
 
 #include "command.h"
 #include "device_choice.h"

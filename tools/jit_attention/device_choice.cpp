@@ -1,8 +1,10 @@
 #include "device_choice.h"
 
 #include <charconv>
+#include <string_view>
 
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include "command.h"
 

@@ -4,7 +4,10 @@
 #include <string>
 
 #include <jit/device.h>
-#include <CLI/CLI.hpp>
+
+namespace CLI {
+class App;
+}  // namespace CLI
 
 namespace jit::tool {
 

@@ -5,6 +5,8 @@
 #include <jit/context.h>
 #include <jit/device.h>
 #include <jit/error.h>
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
 
 #include "command.h"
 #include "generator/context_state.h"

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 #include <jit/error.h>
+#include <CLI/CLI.hpp>
 
 #include "command.h"
 

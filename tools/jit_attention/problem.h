@@ -6,12 +6,14 @@
 #include <vector>
 
 #include <jit/attention.h>
-#include <CLI/CLI.hpp>
 
 #include "array.h"
 #include "runtime/device_buffer.h"
 #include "spec_options.h"
-#include "templates/params.cuh"
+
+namespace CLI {
+class App;
+}  // namespace CLI
 
 namespace jit::tool {
 

@@ -1,8 +1,12 @@
 // jit-attention run: attention over arrays in files.
+#include <algorithm>
+#include <map>
 #include <memory>
 
 #include <fmt/format.h>
 #include <jit/attention.h>
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
 
 #include "command.h"
 #include "device_choice.h"

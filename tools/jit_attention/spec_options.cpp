@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 #include <jit/compiled_kernel.h>
+#include <CLI/CLI.hpp>
 
 #include "command.h"
 #include "functor_file.h"

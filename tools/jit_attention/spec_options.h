@@ -8,7 +8,10 @@
 #include <jit/device.h>
 #include <jit/kernel_config.h>
 #include <jit/spec.h>
-#include <CLI/CLI.hpp>
+
+namespace CLI {
+class App;
+}  // namespace CLI
 
 namespace jit::tool {
 

@@ -1,0 +1,133 @@
+// What the generator writes compiles: on every architecture, and across specs and configs.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "generator/heuristic.h"
+#include "tests/compile/compile_testing.h"
+#include "tests/reference/random_spec.h"
+#include "tests/reference/seed.h"
+
+namespace jit {
+namespace {
+
+using testing::private_settings;
+
+struct Wish {
+  AttentionSpec spec;
+  Arch arch;
+  std::optional<KernelConfig> config = {};
+};
+
+/// Compiles all in parallel; a failure is reported with the whole log.
+std::vector<std::optional<CompiledKernel>> compile_all(const std::vector<Wish>& wishes,
+                                                       const Context& context) {
+  std::vector<std::optional<CompiledKernel>> kernels(wishes.size());
+  std::vector<std::string> failures(wishes.size());
+  testing::in_parallel(wishes.size(), [&](std::size_t i) {
+    const auto& [spec, arch, config] = wishes[i];
+    try {
+      kernels[i] = compile(spec, arch, config, context);
+    } catch (const Error& error) {
+      failures[i] = fmt::format("{} on {}, {}: {}\n{}", to_string(spec), to_string(arch),
+                                config ? to_string(*config) : "heuristic", error.what(), error.log());
+    }
+  });
+  for (const std::string& failure : failures) EXPECT_EQ(failure, "");
+  return kernels;
+}
+
+void expect_sound(const CompiledKernel& kernel) {
+  EXPECT_GT(kernel.resources().registers, 16) << kernel.name();
+  EXPECT_LE(kernel.resources().registers, 255);
+  EXPECT_LE(kernel.smem_bytes(), smem_per_block_optin(kernel.arch()));
+  EXPECT_EQ(kernel.resources().static_smem_bytes, 0);
+  EXPECT_EQ(std::string(reinterpret_cast<const char*>(kernel.cubin().data()), 4), "\177ELF");
+}
+
+TEST(CompileSpace, TheDefaultCompilesOnEveryArchWithoutSpills) {
+  std::vector<Wish> wishes;
+  for (const Arch& arch : known_archs()) {
+    wishes.push_back({{.mask = mask::causal()}, arch});
+    wishes.push_back(
+        {{.dtype = DType::fp16, .head_dim = 64, .gqa_ratio = 4, .score = score::softcap(30)}, arch});
+  }
+  // The dims that need most registers, on one architecture of each size of shared memory.
+  for (const Arch& arch : {Arch{8, 0, 0}, Arch{8, 9, 0}, Arch{9, 0, 'a'}}) {
+    wishes.push_back({{.head_dim = 256}, arch});
+    wishes.push_back({{.head_dim = 192, .head_dim_v = 128, .mask = mask::causal()}, arch});
+    wishes.push_back({{.head_dim = 40, .head_dim_v = 24, .alignment = 2}, arch});
+  }
+  for (const auto& kernel : compile_all(wishes, Context(private_settings()))) {
+    if (!kernel) continue;
+    expect_sound(*kernel);
+    EXPECT_EQ(kernel->resources().spill_bytes(), 0) << kernel->name() << " on " << to_string(kernel->arch());
+    EXPECT_EQ(kernel->resources().stack_bytes, 0) << kernel->name() << " on " << to_string(kernel->arch());
+  }
+}
+
+TEST(CompileSpace, SampledSpecsAndConfigsCompile) {
+  reference::Random random(reference::test_seed());
+  std::vector<Wish> wishes;
+  for (int i = 0; i < 44; ++i) {
+    const Arch arch = known_archs()[random() % known_archs().size()];
+    AttentionSpec spec = reference::random_spec(random);
+    // Small kernels compile faster and differ in nothing but their loops' lengths.
+    if (i % 4 != 0 && spec.head_dim > 64) spec.head_dim = 8 * reference::draw(random, 1, 8);
+    if (i % 4 != 0 && spec.head_dim_v > 64) spec.head_dim_v = 8 * reference::draw(random, 1, 8);
+    wishes.push_back({spec, arch, reference::random_config(spec, device_limits(arch), random)});
+  }
+  for (const char* change :
+       {"swizzle=none", "ldmatrix_matrices=2", "stages_k=4 stages_v=4", "stages_k=1 stages_v=4",
+        "q_in_registers=true rescale=always", "tile_q=16 warps=1 tile_kv=16"}) {
+    const KernelConfig base{.tile_q = 64, .tile_kv = 32, .warps = 4};
+    wishes.push_back({{.head_dim = 48, .mask = mask::document(), .score = score::bias()},
+                      testing::sm_90a,
+                      parse_config(change, base)});
+  }
+  for (const auto& kernel : compile_all(wishes, Context(private_settings()))) {
+    if (kernel) expect_sound(*kernel);
+  }
+}
+
+TEST(CompileSpace, EveryMaskAndScoreCompiles) {
+  const std::vector<FunctorText> masks = reference::mask_texts(), scores = reference::score_texts();
+  std::vector<Wish> wishes;
+  for (const char* mask :
+       {"causal(top_left)", "window(64, 0) || prefix(3)", "!prefix_lengths && document",
+        "text(stripes) && text(allowed-keys)", "text(blocks) || text(by_head.and_batch)"}) {
+    wishes.push_back(
+        {{.head_dim = 16, .mask = parse_mask(mask, masks)}, testing::sm_80, testing::small_config()});
+  }
+  for (const char* score : {"softcap(0.1), alibi", "bias(bf16)", "bias(fp16)",
+                            "text(distance), text(temperature)", "text(offsets), bias"}) {
+    wishes.push_back(
+        {{.head_dim = 16, .score = parse_score(score, scores)}, testing::sm_80, testing::small_config()});
+  }
+  // Constants of every type and every awkward value.
+  FunctorText text{.name = "constants",
+                   .body = "return flag && k < big && real > tiny && !(nothing == nothing) && q > least;"};
+  text.constants = {{"flag", true},
+                    {"big", std::int64_t{1} << 40},
+                    {"least", std::numeric_limits<std::int64_t>::min()},
+                    {"real", std::numeric_limits<double>::infinity()},
+                    {"tiny", 1e-45},
+                    {"nothing", std::numeric_limits<double>::quiet_NaN()}};
+  wishes.push_back({{.head_dim = 16, .mask = mask::text(text)}, testing::sm_80, testing::small_config()});
+  compile_all(wishes, Context(private_settings()));
+}
+
+TEST(Spills, AreReportedAndNeverTheDefault) {
+  const Context context(private_settings());
+  // Twice 16 rows a warp, 96 keys and head_dim 128 in the registers of three blocks do not fit.
+  const KernelConfig greedy{.tile_q = 128, .tile_kv = 112, .warps = 4, .stages_k = 1, .stages_v = 1};
+  ASSERT_EQ(config_rejection({}, greedy, testing::sm_90a), "");
+  const CompiledKernel spilling = compile({}, testing::sm_90a, greedy, context);
+  EXPECT_GT(spilling.resources().spill_bytes(), 0);
+  EXPECT_THAT(spilling.report(),
+              ::testing::HasSubstr(fmt::format("\"spill_bytes\": {}", spilling.resources().spill_bytes())));
+  EXPECT_EQ(compile({}, testing::sm_90a, {}, context).resources().spill_bytes(), 0);
+}
+
+}  // namespace
+}  // namespace jit
