@@ -63,7 +63,7 @@ def pack_params(q, k, v, o):
     batch, seqlen_q, heads, head_dim = q.shape
     pointers = struct.pack("<5Q", *(t.data_ptr() for t in (q, k, v, o)), 0)
     strides = b"".join(struct.pack("<3q", *t.stride()[:3]) for t in (q, k, v, o)) + bytes(24)
-    sizes = struct.pack("<5if", batch, 0, heads, seqlen_q, k.shape[1], 1 / math.sqrt(head_dim))
+    sizes = struct.pack("<6if", batch, 0, 0, heads, seqlen_q, k.shape[1], 1 / math.sqrt(head_dim)) + bytes(4)
     return pointers + strides + sizes + bytes(8 * 32)
 
 
@@ -133,7 +133,7 @@ def main():
                      str(shape["head_dim"]), "--config", row["config"], *mask)
             report, launch = driver.load(target)
             tile_q = report["config"]["tile_q"]
-            grid = ((shape["seqlen_q"] + tile_q - 1) // tile_q, shape["heads"], shape["batch"])
+            grid = (shape["heads"], (shape["seqlen_q"] + tile_q - 1) // tile_q, shape["batch"])
             functions[row["name"]] = lambda launch=launch, grid=grid: launch(grid, params)
             notes[row["name"]] = row["config"]
 

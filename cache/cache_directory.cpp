@@ -65,10 +65,7 @@ std::string password_home() {
 
 CacheDirectory choose_cache_directory(const std::string& explicit_path, const Environment& environment,
                                       const std::function<std::string()>& home_of_user) {
-  const auto variable = [&](const char* name) {
-    const char* value = environment ? environment(name) : nullptr;
-    return std::string(value == nullptr ? "" : value);
-  };
+  const auto variable = [&](const char* name) { return environment ? environment(name) : std::string(); };
   if (!explicit_path.empty()) return as_given(explicit_path, "the cache directory option");
   if (const std::string path = variable("JIT_ATTENTION_CACHE_DIR"); !path.empty()) {
     return as_given(path, "JIT_ATTENTION_CACHE_DIR");

@@ -17,9 +17,8 @@ struct CacheDirectory {
   std::string reason;  ///< one phrase for a person, e.g. "XDG_CACHE_HOME"
 };
 
-/// Looks up an environment variable: null when unset. Pass `secure_getenv`, which hides the environment from
-/// set-uid programs.
-using Environment = std::function<const char*(const char* name)>;
+/// Looks up an environment variable: empty when unset. Should hide the environment from set-uid programs.
+using Environment = std::function<std::string(const std::string& name)>;
 
 /// Home folder of the effective user by the password database; empty when there is none.
 std::string password_home();

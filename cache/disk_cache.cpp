@@ -53,11 +53,15 @@ void DiskCache::warn_once(const std::string& message) const {
   if (!warned_.exchange(true)) warn(message);
 }
 
-std::optional<Entry> DiskCache::load(const Key& key) const {
+std::optional<Entry> DiskCache::load(const Key& key) const { return load(key, true); }
+
+std::optional<Entry> DiskCache::load_again(const Key& key) const { return load(key, false); }
+
+std::optional<Entry> DiskCache::load(const Key& key, bool report_damage) const {
   const std::string name = key.digest().hex();
   for (const Layer& layer : layers_) {
     Found found = find(layer, name);
-    if (!found.damage.empty()) warn(found.damage);
+    if (!found.damage.empty() && report_damage) warn(found.damage);
     if (!found.failure.empty()) warn_once("a cached kernel cannot be read: " + found.failure);
     if (found.entry && found.entry->key_text == key.text()) return std::move(found.entry);
   }

@@ -68,6 +68,9 @@ class DiskCache {
   /// time of last use (at most every ten minutes). A damaged entry is a miss and one warning; the next
   /// `store` replaces it.
   std::optional<Entry> load(const Key& key) const;
+  /// The same for a caller who looked before it took the lock, and wants to know whether another process has
+  /// stored the entry since: damage was reported then, and gives no second warning.
+  std::optional<Entry> load_again(const Key& key) const;
 
   /// Puts the entry into the writable layer, replacing another, and evicts the least recently used when a cap
   /// is exceeded. The key's text is stored, `entry.key_text` is not read. The first failure of this cache
@@ -114,6 +117,7 @@ class DiskCache {
 
   void warn(const std::string& message) const;
   void warn_once(const std::string& message) const;
+  std::optional<Entry> load(const Key& key, bool report_damage) const;
   Found find(const Layer& layer, const std::string& digest_hex) const;
   void visit(const std::function<void(const Layer&, int directory, const StoredFile&)>& visitor) const;
   Found read_entry(const Layer& layer, int directory, const std::string& path, bool touch) const;

@@ -14,7 +14,7 @@ namespace {
 // Positions are 32-bit in kernels, and run past the end by at most a tile of queries and a tile of keys.
 constexpr std::int64_t max_length = std::numeric_limits<std::int32_t>::max() - 4096;
 constexpr std::int64_t max_count = std::numeric_limits<std::int32_t>::max() - 65535;
-constexpr std::int64_t max_heads = 65535;  // blocks along y of a grid
+constexpr std::int64_t max_heads = std::numeric_limits<std::int32_t>::max();  // blocks along x of a grid
 // Elements from first to last along one dimension: far beyond any memory, and no sum of such overflows.
 constexpr std::int64_t max_reach = std::int64_t{1} << 48;
 
@@ -322,7 +322,7 @@ bool fill_params(const AttentionSpec& spec, const std::vector<FunctorTensorSpec>
   params.o = arguments.o.data;
   params.lse = lse.is_present() ? static_cast<float*>(lse.data) : nullptr;
   params.batch = static_cast<int>(sizes.batch);
-  params.batch_begin = 0;
+  params.batch_begin = params.q_tile_begin = 0;
   params.heads_q = static_cast<int>(sizes.heads_q);
   params.seqlen_q = static_cast<int>(sizes.seqlen_q);
   params.seqlen_kv = static_cast<int>(sizes.seqlen_kv);

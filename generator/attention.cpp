@@ -1,6 +1,9 @@
 // The whole way: spec → config → program → image → loaded kernel → launch.
 #include <jit/attention.h>
 
+#include <array>
+#include <bit>
+#include <span>
 #include <utility>
 
 #include <fmt/format.h>
@@ -129,21 +132,25 @@ CompiledKernel describe(const AttentionState& state, const LoadedKernel& kernel)
   return {state.context.shared_from_this(), kernel.image, kernel.why, kernel.tuning_log};
 }
 
+// The spec as numbers, in place: digesting one short piece of memory is what makes dispatch cheap.
 Digest spec_key(const AttentionSpec& spec, const std::optional<KernelConfig>& config) {
-  Digester digester;
-  const auto add = [&](std::uint64_t number) { digester.add(number); };
-  add(static_cast<std::uint64_t>(spec.dtype) | static_cast<std::uint64_t>(spec.alignment) << 8 |
-      static_cast<std::uint64_t>(spec.head_dim) << 16 | static_cast<std::uint64_t>(spec.head_dim_v) << 32);
-  add(static_cast<std::uint64_t>(spec.gqa_ratio));
-  add(static_cast<std::uint64_t>(spec.seqlen_q) << 32 | static_cast<std::uint32_t>(spec.seqlen_kv));
+  std::array<std::uint64_t, 32> words{};
+  std::size_t count = 0;
+  const auto add = [&](auto number) { words[count++] = static_cast<std::uint64_t>(number); };
+  add(spec.dtype);
+  add(spec.alignment);
+  add(spec.head_dim);
+  add(spec.head_dim_v);
+  add(spec.gqa_ratio);
+  add(spec.seqlen_q);
+  add(spec.seqlen_kv);
   add(spec.mask.hash());
   add(spec.score.hash());
-  const float scale = spec.scale();
-  digester.add(std::as_bytes(std::span(&scale, 1)));
+  add(spec.softmax_scale ? std::uint64_t{1} << 32 | std::bit_cast<std::uint32_t>(*spec.softmax_scale) : 0);
   if (config) {
-    for (const ConfigField& field : config_fields()) add(static_cast<std::uint64_t>(field.get(*config)));
+    for (const ConfigField& field : config_fields()) add(field.get(*config));
   }
-  return digester.finish();
+  return digest(std::as_bytes(std::span(words.data(), count)));
 }
 
 }  // namespace

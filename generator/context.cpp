@@ -1,6 +1,5 @@
 #include <jit/context.h>
 
-#include <cstdlib>
 #include <utility>
 
 #include "generator/attention_state.h"
@@ -20,8 +19,7 @@ CacheDirectory choose_directory(const Settings& settings) {
   if (!settings.disk_cache) return {"", "the disk cache is switched off"};
   // What came from the environment is left to the environment, so that the reason names the variable.
   const bool is_variable = settings.cache_dir == environment("JIT_ATTENTION_CACHE_DIR");
-  return choose_cache_directory(is_variable ? std::string() : settings.cache_dir,
-                                [](const char* name) { return secure_getenv(name); });
+  return choose_cache_directory(is_variable ? std::string() : settings.cache_dir, environment);
 }
 
 }  // namespace

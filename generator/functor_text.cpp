@@ -48,6 +48,69 @@ void check_directives(std::string_view kind, const FunctorText& text, const std:
   }
 }
 
+// Reads the brackets of a body, past comments and literals.
+class BracketReader {
+ public:
+  BracketReader(std::string_view kind, std::string_view name, std::string_view body)
+      : kind_(kind), name_(name), body_(body) {}
+
+  /// Throws when the body does not close what it opens: the compiler would then complain of generated lines
+  /// that the user never saw.
+  void check() {
+    for (; at_ < body_.size(); ++at_) {
+      const char c = body_[at_];
+      if (body_.substr(at_, 2) == "//") {
+        at_ = std::min(body_.find('\n', at_), body_.size());
+      } else if (body_.substr(at_, 2) == "/*") {
+        const std::size_t end = body_.find("*/", at_ + 2);
+        if (end == std::string_view::npos) fail(at_, "a comment is not closed");
+        at_ = end + 1;
+      } else if (c == '"' || (c == '\'' && !is_digit_separator())) {
+        skip_literal(c);
+      } else if (c == '(' || c == '[' || c == '{') {
+        open_.push_back(at_);
+      } else if (c == ')' || c == ']' || c == '}') {
+        if (open_.empty() || closer(body_[open_.back()]) != c)
+          fail(at_, fmt::format("'{}' closes nothing", c));
+        open_.pop_back();
+      }
+    }
+    if (!open_.empty()) fail(open_.back(), fmt::format("'{}' is not closed", body_[open_.back()]));
+  }
+
+ private:
+  [[noreturn]] void fail(std::size_t at, const std::string& what) const {
+    const std::string_view before = body_.substr(0, at);
+    refuse(kind_, fmt::format("{}:{}: {}", name_, 1 + std::count(before.begin(), before.end(), '\n'), what));
+  }
+
+  static char closer(char opener) { return opener == '(' ? ')' : opener == '[' ? ']' : '}'; }
+
+  // As in 1'000'000: what stands before begins with a digit.
+  bool is_digit_separator() const {
+    std::size_t begin = at_;
+    while (begin > 0 &&
+           (std::isalnum(static_cast<unsigned char>(body_[begin - 1])) || body_[begin - 1] == '\''))
+      --begin;
+    return begin < at_ && std::isdigit(static_cast<unsigned char>(body_[begin]));
+  }
+
+  void skip_literal(char quote) {
+    const std::size_t begin = at_++;
+    for (; at_ < body_.size() && body_[at_] != quote; ++at_) {
+      if (body_[at_] == '\n') fail(begin, "a literal is not closed");
+      if (body_[at_] == '\\') ++at_;
+    }
+    if (at_ >= body_.size()) fail(begin, "a literal is not closed");
+  }
+
+  std::string_view kind_;
+  std::string_view name_;
+  std::string_view body_;
+  std::size_t at_ = 0;
+  std::vector<std::size_t> open_;  // positions of brackets that wait for their closers
+};
+
 void check_body(std::string_view kind, const FunctorText& text, const std::string& body) {
   check_directives(kind, text, body);
   for (const std::string_view word : forbidden_words) {
@@ -85,6 +148,8 @@ void validate_functor_text(const FunctorText& text, std::string_view kind) {
   }
   check_body(kind, text, text.body);
   check_body(kind, text, text.classify);
+  BracketReader(kind, text.name, text.body).check();
+  BracketReader(kind, text.name + ".classify", text.classify).check();
 
   std::set<std::string_view> names;
   const auto check_name = [&](const std::string& name) {

@@ -21,9 +21,18 @@ double tensor_flops_per_clock(Arch arch) {
 }
 constexpr double smem_bytes_per_clock = 128;
 constexpr double schedulers = 4;
-// Instructions per score and lane of the softmax, and per element of a rescaled output.
-constexpr double softmax_instructions = 6.5;
 constexpr double block_overhead_clocks = 3000;  // launch, Q, first K, epilogue
+
+// Fitted to 160 timings of first-run tuning on an H200 at seven problems (docs/performance.md): the model's
+// choice among the configs without spills is 0.9 % slower than the best of all, in the geometric mean.
+constexpr double softmax_instructions = 10;  // per score and lane
+constexpr double lazy_rescale_share = 0.09;  // of the instructions of rescaling at every tile
+constexpr double warp_step_instructions =
+    260;  // addresses, reductions, waits: whatever does not grow with the tile
+constexpr double lone_warp_penalty = 1.4;    // divided by the warps of a scheduler
+constexpr double step_latency_clocks = 470;  // barriers and the latencies around them
+constexpr double single_k_clocks = 190;  // a single buffer hides a load only behind the other half of a step
+constexpr double single_v_clocks = 70;
 
 }  // namespace
 
@@ -44,20 +53,21 @@ double estimated_cycles(const AttentionSpec& spec, const KernelConfig& config, c
   const double copy_bytes = config.tile_kv * (d + dv) * 2;
   const double smem = (matrix_bytes + copy_bytes) / smem_bytes_per_clock;
   const double rescale =
-      config.rescale == Rescale::always ? config.tile_q * dv / 32 : config.tile_q * dv / 32 * 0.15;
-  const double issue = (config.tile_q * config.tile_kv * softmax_instructions / 32 + rescale + flops / 4096 +
-                        matrix_bytes / 512 * 1.5 + copy_bytes / 512 * 3) /
-                       schedulers;
+      config.tile_q * dv / 32 * (config.rescale == Rescale::always ? 1.0 : lazy_rescale_share);
+  const double issue =
+      (config.tile_q * config.tile_kv * softmax_instructions / 32 + rescale + flops / 4096 +
+       matrix_bytes / 512 * 1.5 + copy_bytes / 512 * 3 + config.warps * warp_step_instructions) /
+      schedulers;
 
   // Units overlap between the warps of a scheduler; one warp alone waits for each in turn.
   const double warps_per_scheduler = config.warps * config.blocks_per_sm / schedulers;
   const double busiest = std::max({tensor, smem, issue}) * config.blocks_per_sm;
   const double alone =
       (tensor + smem * 0.5 + issue) * schedulers / config.warps * std::max(1.0, config.warps / schedulers);
-  // A single buffer hides a load only behind the other half of a step; two barriers a step cost most in small
-  // blocks.
-  const double exposed = (config.stages_k == 1 ? 150.0 : 0.0) + (config.stages_v == 1 ? 60.0 : 0.0) + 60.0;
-  const double step = std::max(busiest, alone) * (1.0 + 0.35 / warps_per_scheduler) + exposed;
+  const double exposed = (config.stages_k == 1 ? single_k_clocks : 0) +
+                         (config.stages_v == 1 ? single_v_clocks : 0) + step_latency_clocks;
+  const double overlap = 1.0 + lone_warp_penalty / warps_per_scheduler;
+  const double step = std::max(busiest, alone) * overlap + exposed;
 
   // The whole grid: waves of blocks_per_sm blocks on each multiprocessor.
   const double tiles_q = std::ceil(static_cast<double>(shape.seqlen_q) / config.tile_q);
@@ -68,8 +78,7 @@ double estimated_cycles(const AttentionSpec& spec, const KernelConfig& config, c
   // Blocks that have a multiprocessor to themselves do not wait for neighbours.
   const double last_wave_share =
       std::min(1.0, std::max(1.0 / config.blocks_per_sm, (blocks - (waves - 1) * slots) / slots));
-  const double step_alone =
-      std::max(busiest * last_wave_share, alone) * (1.0 + 0.35 / warps_per_scheduler) + exposed;
+  const double step_alone = std::max(busiest * last_wave_share, alone) * overlap + exposed;
   double cycles =
       (waves - 1) * (steps * step + block_overhead_clocks) + steps * step_alone + block_overhead_clocks;
   // A likely spill: slower, and never the untuned default.

@@ -74,8 +74,7 @@ bool read_metadata(const std::string& text, KernelImage& image) {
   return true;
 }
 
-bool load_from_disk(const ContextState& context, const Key& key, KernelImage& image) {
-  std::optional<Entry> entry = context.disk.load(key);
+bool take_entry(std::optional<Entry> entry, KernelImage& image) {
   if (!entry || !read_metadata(entry->metadata, image)) return false;
   image.cubin = std::move(entry->cubin);
   image.cached = true;
@@ -93,7 +92,7 @@ void compile_and_store(ContextState& context, const Key& key, KernelImage& image
 }
 
 KernelImage make_image(ContextState& context, const Key& key, KernelImage image) {
-  if (load_from_disk(context, key, image)) return image;
+  if (take_entry(context.disk.load(key), image)) return image;
   if (context.settings.offline) {
     throw Error(ErrorCode::offline, "compile", "cache",
                 fmt::format("kernel {} for {} (key {}) is not in the cache and compiling is forbidden "
@@ -101,7 +100,7 @@ KernelImage make_image(ContextState& context, const Key& key, KernelImage image)
                             image.program.kernel_name, to_string(image.arch), image.key));
   }
   const FileLock lock = context.disk.lock(key);
-  if (load_from_disk(context, key, image)) return image;
+  if (take_entry(context.disk.load_again(key), image)) return image;
   compile_and_store(context, key, image);
   return image;
 }

@@ -13,7 +13,7 @@ namespace jit {
 namespace {
 
 // Blocks along y and z of a grid (CUDA programming guide, "Technical Specifications per Compute Capability").
-constexpr int max_grid_z = 65535;
+constexpr int max_grid_yz = 65535;
 
 Module load_module(ContextState& context, std::shared_ptr<const KernelImage>& image) {
   try {
@@ -48,13 +48,16 @@ LoadedKernel load_kernel(ContextState& context, std::shared_ptr<const KernelImag
 
 void launch_forward(const LoadedKernel& kernel, AttentionParams& params, Stream stream) {
   const int tiles_q = (params.seqlen_q + kernel.tile_q - 1) / kernel.tile_q;
-  LaunchConfig config{.grid = {static_cast<unsigned>(tiles_q), static_cast<unsigned>(params.heads_q), 1},
+  LaunchConfig config{.grid = {static_cast<unsigned>(params.heads_q), 1, 1},
                       .block = {kernel.threads, 1, 1},
                       .smem_bytes = kernel.smem_bytes};
   void* arguments[] = {&params};
-  for (params.batch_begin = 0; params.batch_begin < params.batch; params.batch_begin += max_grid_z) {
-    config.grid[2] = static_cast<unsigned>(std::min(params.batch - params.batch_begin, max_grid_z));
-    launch(kernel.kernel.handle(), config, arguments, stream);
+  for (params.batch_begin = 0; params.batch_begin < params.batch; params.batch_begin += max_grid_yz) {
+    config.grid[2] = static_cast<unsigned>(std::min(params.batch - params.batch_begin, max_grid_yz));
+    for (params.q_tile_begin = 0; params.q_tile_begin < tiles_q; params.q_tile_begin += max_grid_yz) {
+      config.grid[1] = static_cast<unsigned>(std::min(tiles_q - params.q_tile_begin, max_grid_yz));
+      launch(kernel.kernel.handle(), config, arguments, stream);
+    }
   }
 }
 

@@ -28,8 +28,8 @@ struct LoadedKernel {
 LoadedKernel load_kernel(ContextState& context, std::shared_ptr<const KernelImage> image, int device,
                          std::string why);
 
-/// Puts the kernel on `stream`, in several launches when the batch exceeds what a grid holds. `params` come from fill_params and
-/// compute something; their batch_begin is overwritten.
+/// Puts the kernel on `stream`, in several launches when batch or queries exceed what a grid holds. `params`
+/// come from fill_params and compute something; their batch_begin and q_tile_begin are overwritten.
 void launch_forward(const LoadedKernel& kernel, AttentionParams& params, Stream stream);
 
 }  // namespace jit

@@ -166,6 +166,14 @@ std::string_view folder_of(std::string_view name) {
   return slash == std::string_view::npos ? std::string_view() : name.substr(0, slash + 1);
 }
 
+// The line that a reader looks for first: "mask:3: error: identifier "x" is undefined".
+std::string_view first_error(std::string_view log) {
+  const std::size_t error = log.find("error");
+  if (error == std::string_view::npos) return {};
+  const std::size_t begin = log.rfind('\n', error) + 1;  // npos + 1 is the start
+  return log.substr(begin, log.find('\n', error) - begin);
+}
+
 Error describe_failure(const NvrtcApi& api, const CompileRequest& request, std::vector<std::string> options,
                        const Outcome& outcome) {
   const std::string_view folder = folder_of(request.name);
@@ -181,7 +189,9 @@ Error describe_failure(const NvrtcApi& api, const CompileRequest& request, std::
     const Outcome located = run(api, request, options);
     log = locate_assembler_errors(located.log, located.ptx, folder) + log;
   }
-  if (log.find("error") == std::string::npos) {
+  if (const std::string_view error = first_error(log); !error.empty()) {
+    message += fmt::format(": {}", error);
+  } else {
     const ResourceUsage usage = parse_resource_usage(outcome.log, request.kernel);
     message += fmt::format(": {}, and NVRTC gives no reason; options: {}",
                            api.nvrtcGetErrorString(outcome.result), fmt::join(options, " "));

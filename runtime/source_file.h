@@ -1,3 +1,4 @@
+// One file of source text, as compilers take it and templates are kept.
 #pragma once
 
 #include <string>

@@ -180,7 +180,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params)
   const int seqlen_q = seqlen_q_of<Config>(params);
   const int seqlen_kv = seqlen_kv_of<Config>(params);
 
-  const auto [batch, head, q_begin] = block_place<Config::tile_q>(params);
+  const auto [batch, head, q_begin] = block_place<Config::tile_q>(params, seqlen_q);
   const int head_kv = head / Config::gqa_ratio;
   const auto at = [&](const void* data, const TensorStrides& strides, int h) {
     return static_cast<const unsigned short*>(data) + batch * strides.batch + h * strides.head;

@@ -22,15 +22,16 @@ struct BlockPlace {
   int q_begin;  ///< first query
 };
 
-/// The place of this block in a grid of (query tiles, heads, batch): neighbouring blocks share K and V in L2.
-/// Later queries see more keys under most masks: starting with them leaves the short blocks for the end.
-/// Computed anew at each call, so that a kernel need not keep it in registers through its main loop; without
-/// a division, so that it stays in uniform registers.
+/// The place of this block in a grid of (heads, query tiles, batch). Later queries see more keys under most
+/// masks: the blocks of all heads start with them, which leaves the short blocks for the end, when they even
+/// out what each multiprocessor has to do. Computed anew at each call, so that a kernel need not keep it in
+/// registers through its main loop; without a division, so that it stays in uniform registers.
 template <int tile_q>
-__device__ __forceinline__ BlockPlace block_place(const AttentionParams& params) {
+__device__ __forceinline__ BlockPlace block_place(const AttentionParams& params, int seqlen_q) {
+  const int tiles_q = (seqlen_q + tile_q - 1) / tile_q;
   return {.batch = params.batch_begin + static_cast<int>(blockIdx.z),
-          .head = static_cast<int>(blockIdx.y),
-          .q_begin = static_cast<int>(gridDim.x - 1 - blockIdx.x) * tile_q};
+          .head = static_cast<int>(blockIdx.x),
+          .q_begin = (tiles_q - 1 - params.q_tile_begin - static_cast<int>(blockIdx.y)) * tile_q};
 }
 
 }  // namespace jit

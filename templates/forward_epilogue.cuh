@@ -25,7 +25,7 @@ __device__ __forceinline__ void store_output(
   normalize(output, state, scale_log2, lse);
 
   const int seqlen_q = seqlen_q_of<Config>(params);
-  const auto [batch, head, q_begin] = block_place<Config::tile_q>(params);
+  const auto [batch, head, q_begin] = block_place<Config::tile_q>(params, seqlen_q);
   const int lane = lane_id();
   const int warp_row = warp_id() * Traits::warp_rows;
   if (params.lse != nullptr && lane % 4 == 0) {

@@ -31,7 +31,8 @@ struct AttentionParams {
   TensorStrides o_strides;
   TensorStrides lse_strides;
   int batch;
-  int batch_begin;  ///< first batch entry of this launch: a grid has room for 65535
+  int batch_begin;   ///< first batch entry of this launch: a grid has room for 65535
+  int q_tile_begin;  ///< first query tile of this launch, for the same reason
   int heads_q;
   int seqlen_q;
   int seqlen_kv;

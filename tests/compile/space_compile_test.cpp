@@ -69,7 +69,7 @@ TEST(CompileSpace, TheDefaultCompilesOnEveryArchWithoutSpills) {
 TEST(CompileSpace, SampledSpecsAndConfigsCompile) {
   reference::Random random(reference::test_seed());
   std::vector<Wish> wishes;
-  for (int i = 0; i < 44; ++i) {
+  for (int i = 0; i < 60; ++i) {
     const Arch arch = known_archs()[random() % known_archs().size()];
     AttentionSpec spec = reference::random_spec(random);
     // Small kernels compile faster and differ in nothing but their loops' lengths.

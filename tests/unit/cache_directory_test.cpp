@@ -19,9 +19,9 @@ namespace fs = std::filesystem;
 
 CacheDirectory choose(const std::map<std::string, std::string>& variables,
                       const std::string& explicit_path = "", const std::string& home = "") {
-  const Environment environment = [&](const char* name) {
+  const Environment environment = [&](const std::string& name) {
     const auto found = variables.find(name);
-    return found == variables.end() ? nullptr : found->second.c_str();
+    return found == variables.end() ? std::string() : found->second;
   };
   return choose_cache_directory(explicit_path, environment, [&] { return home; });
 }

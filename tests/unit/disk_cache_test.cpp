@@ -79,6 +79,7 @@ TEST_F(DiskCacheTest, EveryDamageIsAMissWithOneWarningAndIsRepaired) {
   for (std::size_t i = 0; i < variants.size(); ++i) {
     damage(path, variants[i]);
     ASSERT_FALSE(cache.load(key_)) << i;
+    ASSERT_FALSE(cache.load_again(key_)) << i;
     ASSERT_EQ(warnings_.count(), i + 1);
   }
   cache.store(key_, entry_);

@@ -62,6 +62,21 @@ TEST(FunctorText, RefusesWhatCannotBePartOfAKernel) {
       {with([](FunctorText& t) { t.body = "return __FILE__[0];"; }), "__FILE__"},
       {with([](FunctorText& t) { t.classify = "return __TIME__[0];"; }), "__TIME__"},
       {with([](FunctorText& t) { t.body = std::string("return true;\0 x", 15); }), "zero byte"},
+      {with([](FunctorText& t) { t.body = "int a = 1;\nif (q > a) {\nreturn true;"; }),
+       "my-mask.v2:2: '{' is not closed"},
+      {with([](FunctorText& t) { t.body = "return true;\n}\nint evil() {"; }),
+       "my-mask.v2:2: '}' closes nothing"},
+      {with([](FunctorText& t) { t.body = "return (q > k];"; }), "my-mask.v2:1: ']' closes nothing"},
+      {with([](FunctorText& t) { t.body = "int a;\n\nreturn (q > k;"; }), "my-mask.v2:3: '(' is not closed"},
+      {with([](FunctorText& t) { t.body = "return true; /* oops"; }),
+       "my-mask.v2:1: a comment is not closed"},
+      {with([](FunctorText& t) { t.body = "int a;\nconst char* s = \"oops;\nreturn true;"; }),
+       "my-mask.v2:2: a literal is not closed"},
+      {with([](FunctorText& t) { t.body = "return true;\nchar c = '"; }),
+       "my-mask.v2:2: a literal is not closed"},
+      {with([](FunctorText& t) { t.body = "char c = '\\"; }), "my-mask.v2:1: a literal is not closed"},
+      {with([](FunctorText& t) { t.classify = "\nreturn TileClass::partial; }"; }),
+       "my-mask.v2.classify:2: '}'"},
       {with([](FunctorText& t) { t.constants["2x"] = true; }), "must be a C++ identifier"},
       {with([](FunctorText& t) { t.constants[""] = true; }), "must be a C++ identifier"},
       {with([](FunctorText& t) { t.constants["a = 1; int b"] = true; }), "must be a C++ identifier"},
@@ -88,6 +103,15 @@ TEST(FunctorText, RefusesWhatCannotBePartOfAKernel) {
     EXPECT_EQ(error.code(), ErrorCode::invalid_spec) << message;
     EXPECT_EQ(error.field(), "spec.mask");
     EXPECT_THAT(error.message(), HasSubstr(message));
+  }
+}
+
+TEST(FunctorText, BracketsInCommentsAndLiteralsDoNotCount) {
+  for (const char* body :
+       {"return true; // }", "/* ( [ */ return true;", "const char* s = \"(}\\\"{\"; return s[0] > 0;",
+        "return k < 1'000'000 && q > '(' && q != '\\'';", "return (q > k) && [&] { return a[0]; }();",
+        "return u8'(' > q; // u8 is no number", "return true; //"}) {
+    EXPECT_NO_THROW(mask::text(with([&](FunctorText& t) { t.body = body; }))) << body;
   }
 }
 

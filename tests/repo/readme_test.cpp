@@ -1,0 +1,129 @@
+// What the documents promise: their C++ compiles, and the table of variables is the library's own.
+#include <cstdlib>
+#include <filesystem>
+#include <regex>
+#include <sstream>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <jit/settings.h>
+
+#include "tests/unit/cache_testing.h"
+
+namespace jit {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::FreshFolder;
+using testing::read_text;
+using testing::write_text;
+
+const fs::path root = JIT_ATTENTION_SOURCE_DIR;
+
+std::vector<fs::path> documents() {
+  std::vector<fs::path> paths;
+  if (fs::exists(root / "README.md")) paths.push_back(root / "README.md");
+  for (const auto& item : fs::directory_iterator(root / "docs")) {
+    if (item.path().extension() == ".md") paths.push_back(item.path());
+  }
+  std::sort(paths.begin(), paths.end());
+  return paths;
+}
+
+struct Snippet {
+  std::string file;
+  int line = 0;
+  std::string text;
+};
+
+/// Blocks that start with ```cpp. A block of ```cpp title is one too.
+std::vector<Snippet> snippets() {
+  std::vector<Snippet> found;
+  for (const fs::path& path : documents()) {
+    std::istringstream text(read_text(path.string()));
+    std::string line;
+    bool inside = false;
+    for (int number = 1; std::getline(text, line); ++number) {
+      if (!inside && line.starts_with("```cpp")) {
+        inside = true;
+        found.push_back({fs::relative(path, root).string(), number + 1, ""});
+      } else if (inside && line.starts_with("```")) {
+        inside = false;
+      } else if (inside) {
+        found.back().text += line + "\n";
+      }
+    }
+  }
+  return found;
+}
+
+/// A whole program is compiled as it is; statements are put into a function after the includes among them,
+/// with the names that documents use for what the reader has.
+std::string program_of(const Snippet& snippet) {
+  const std::string place = fmt::format("#line {} \"{}\"\n", snippet.line, snippet.file);
+  const std::string headers =
+      "#include <jit/attention.h>\n#include <cstdint>\n#include <string>\n#include <vector>\n";
+  if (std::regex_search(snippet.text, std::regex(R"(\bint main\()"))) return headers + place + snippet.text;
+  std::string includes, statements;
+  std::istringstream text(snippet.text);
+  for (std::string line; std::getline(text, line);) {
+    const bool is_include = line.starts_with("#include");
+    (is_include ? includes : statements) += line + "\n";
+    if (is_include) statements += "\n";  // keeps the numbers of the lines
+  }
+  return headers + includes +
+         "void snippet([[maybe_unused]] void* q_data, [[maybe_unused]] void* k_data, [[maybe_unused]] void* "
+         "v_data,\n"
+         "             [[maybe_unused]] void* o_data, [[maybe_unused]] jit::TensorView q,\n"
+         "             [[maybe_unused]] jit::TensorView k, [[maybe_unused]] jit::TensorView v,\n"
+         "             [[maybe_unused]] jit::TensorView o, [[maybe_unused]] jit::TensorView lse,\n"
+         "             [[maybe_unused]] jit::TensorView document_ids, [[maybe_unused]] jit::TensorView ids,\n"
+         "             [[maybe_unused]] jit::Stream stream, [[maybe_unused]] jit::AttentionArguments "
+         "arguments) {\n"
+         "using namespace std::string_literals;\n" +
+         place + statements + "}\n";
+}
+
+TEST(Documents, TheirCppCompiles) {
+  const FreshFolder folder;
+  for (const Snippet& snippet : snippets()) {
+    write_text(folder / "snippet.cpp", program_of(snippet));
+    const std::string command = fmt::format(
+        "{} -std=c++20 -fsyntax-only -I'{}/generator' -I'{}/runtime' '{}' 2> '{}'", JIT_ATTENTION_COMPILER,
+        root.string(), root.string(), folder / "snippet.cpp", folder / "log");
+    EXPECT_EQ(std::system(command.c_str()), 0) << snippet.file << ":" << snippet.line << "\n"
+                                               << read_text(folder / "log");
+  }
+}
+
+// Each variable has one row, `NAME` | `default` | sentence, in the README; the README names no others.
+TEST(Documents, TheTableOfVariablesIsTheLibrarysOwn) {
+  if (!fs::exists(root / "README.md")) GTEST_SKIP() << "there is no README.md yet";
+  const std::string readme = read_text((root / "README.md").string());
+  for (const SettingDoc& doc : setting_docs()) {
+    const std::regex row(fmt::format(R"(\n\| *`{}` *\|([^\n|]*)\|([^\n]*)\|\n)", doc.name));
+    std::smatch match;
+    ASSERT_TRUE(std::regex_search(readme, match, row)) << doc.name << " has no row";
+    EXPECT_THAT(match[1].str(), ::testing::HasSubstr(doc.default_value)) << doc.name;
+    EXPECT_THAT(match[2].str(), ::testing::HasSubstr(doc.doc)) << doc.name;
+  }
+  std::size_t rows = 0;
+  std::istringstream text(readme);
+  for (std::string line; std::getline(text, line);) rows += line.starts_with("| `JIT_ATTENTION_");
+  EXPECT_EQ(rows, setting_docs().size());
+}
+
+// A link to a file of the tree must lead somewhere.
+TEST(Documents, TheirLinksLeadSomewhere) {
+  const std::regex link(R"(\]\(([^)#:\s]+)(#[^)]*)?\))");
+  for (const fs::path& path : documents()) {
+    const std::string text = read_text(path.string());
+    for (std::sregex_iterator it(text.begin(), text.end(), link), end; it != end; ++it)
+      EXPECT_TRUE(fs::exists(path.parent_path() / (*it)[1].str())) << path << ": " << (*it)[1];
+  }
+}
+
+}  // namespace
+}  // namespace jit
