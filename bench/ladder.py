@@ -105,10 +105,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tool", required=True, help="path of the jit-attention program")
     parser.add_argument("--causal", action="store_true", help="causal mask (seqlen_q = seqlen_kv = 8192)")
+    parser.add_argument("--batch", type=int, default=SHAPE["batch"])
+    parser.add_argument("--heads", type=int, default=SHAPE["heads"])
     parser.add_argument("--samples", type=int, default=30)
     parser.add_argument("--out", help="append JSON lines to this file")
     options = parser.parse_args()
-    shape = dict(SHAPE)
+    shape = dict(SHAPE, batch=options.batch, heads=options.heads)
     if options.causal:
         shape["seqlen_q"] = shape["seqlen_kv"]  # PyTorch aligns a causal mask top-left, this library bottom-right
 
