@@ -105,6 +105,13 @@ KernelImage make_image(ContextState& context, const Key& key, KernelImage image)
   return image;
 }
 
+// Configs that differ in buffering alone need the same registers, near enough: when one spills, so does the
+// other.
+bool need_alike_registers(const KernelConfig& a, const KernelConfig& b) {
+  return a.tile_q == b.tile_q && a.tile_kv == b.tile_kv && a.warps == b.warps &&
+         a.q_in_registers == b.q_in_registers && a.blocks_per_sm == b.blocks_per_sm;
+}
+
 int local_bytes(const KernelImage& image) {
   return image.resources.spill_bytes() + image.resources.stack_bytes;
 }
@@ -140,8 +147,13 @@ std::shared_ptr<const KernelImage> rebuild_image(ContextState& context, const Ke
 std::shared_ptr<const KernelImage> build_without_spills(ContextState& context, const AttentionSpec& spec,
                                                         const std::vector<KernelConfig>& configs, Arch arch) {
   std::shared_ptr<const KernelImage> best;
-  for (std::size_t i = 0; i < std::min(configs.size(), spill_attempts); ++i) {
-    auto image = build_image(context, emit_forward(spec, configs[i]), spec, configs[i], arch);
+  std::vector<KernelConfig> tried;
+  for (const KernelConfig& config : configs) {
+    if (tried.size() == spill_attempts) break;
+    const auto is_alike = [&](const KernelConfig& other) { return need_alike_registers(config, other); };
+    if (std::any_of(tried.begin(), tried.end(), is_alike)) continue;
+    tried.push_back(config);
+    auto image = build_image(context, emit_forward(spec, config), spec, config, arch);
     if (local_bytes(*image) == 0) return image;
     if (!best || local_bytes(*image) < local_bytes(*best)) best = std::move(image);
   }

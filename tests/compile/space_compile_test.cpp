@@ -119,8 +119,14 @@ TEST(CompileSpace, EveryMaskAndScoreCompiles) {
 
 TEST(Spills, AreReportedAndNeverTheDefault) {
   const Context context(private_settings());
-  // Twice 16 rows a warp, 96 keys and head_dim 128 in the registers of three blocks do not fit.
-  const KernelConfig greedy{.tile_q = 128, .tile_kv = 112, .warps = 4, .stages_k = 1, .stages_v = 1};
+  // Q, O and the scores of 128 keys do not fit the 168 registers that a thread of three blocks may have.
+  const KernelConfig greedy{.tile_q = 64,
+                            .tile_kv = 128,
+                            .warps = 4,
+                            .stages_k = 1,
+                            .stages_v = 1,
+                            .q_in_registers = true,
+                            .blocks_per_sm = 3};
   ASSERT_EQ(config_rejection({}, greedy, testing::sm_90a), "");
   const CompiledKernel spilling = compile({}, testing::sm_90a, greedy, context);
   EXPECT_GT(spilling.resources().spill_bytes(), 0);

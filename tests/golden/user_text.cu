@@ -126,7 +126,7 @@ struct Config {
   static constexpr Rescale rescale = Rescale::lazy;  // when the output is rescaled to a new row maximum
   static constexpr int blocks_per_sm = 1;  // blocks that must fit on a multiprocessor: caps the registers
 };
-static_assert(sizeof(AttentionParams) == 440, "host and device disagree on the kernel's parameters");
+static_assert(sizeof(AttentionParams) == 448, "host and device disagree on the kernel's parameters");
 static_assert(smem_layout<Config>().total == 81920, "host and device disagree on shared memory");
 
 extern "C" __global__ void __launch_bounds__(Config::warps * warp_size, Config::blocks_per_sm)

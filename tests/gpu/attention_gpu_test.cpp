@@ -77,6 +77,13 @@ TEST_F(AttentionTest, BatchesBeyondOneGrid) {
   expect_right(case_of(spec, 70000, 1, 2, 5));
 }
 
+// More tiles of queries than a grid has blocks along y.
+TEST_F(AttentionTest, QueriesBeyondOneGrid) {
+  AttentionSpec spec = spec_of(8);
+  spec.mask = mask::causal(Alignment::top_left);
+  expect_right(case_of(spec, 1, 1, 1'100'000, 40), parse_config("tile_q=16 warps=1 tile_kv=16"));
+}
+
 TEST_F(AttentionTest, NothingToComputeTouchesNothing) {
   for (const auto& [batch, heads, seqlen_q] : {std::tuple(0, 2, 16), {2, 0, 16}, {2, 2, 0}}) {
     const AttentionRun run(case_of(spec_of(64), batch, heads, seqlen_q, 64));

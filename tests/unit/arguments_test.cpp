@@ -292,11 +292,11 @@ TEST(FillParams, SizesThatOverflowAreRefused) {
                                .v = dense(base, (1ll << 31) - 1, 1, 1),
                                .o = dense(base << 1, (1ll << 31) - 1, 1, 1)};
   expect_refused(spec, arguments, "q", "at most");
-  arguments = {.q = dense(base, 1, 16, 65536),
-               .k = dense(base, 1, 16, 65536),
-               .v = dense(base, 1, 16, 65536),
-               .o = dense(base << 1, 1, 16, 65536)};
-  expect_refused(spec, arguments, "q", "has 65536 heads; at most 65535 fit");
+  arguments = {.q = dense(base, 1, 16, 1ll << 31),
+               .k = dense(base, 1, 16, 1ll << 31),
+               .v = dense(base, 1, 16, 1ll << 31),
+               .o = dense(base << 1, 1, 16, 1ll << 31)};
+  expect_refused(spec, arguments, "q", "has 2147483648 heads; at most 2147483647 fit");
   arguments = {.q = dense(base, 1, (1ll << 31) - 1, 1),
                .k = dense(base, 1, 16, 1),
                .v = dense(base, 1, 16, 1),

@@ -99,7 +99,7 @@ TEST(FunctorText, RefusesWhatCannotBePartOfAKernel) {
        "occurs twice"},
   };
   for (const auto& [text, message] : bad) {
-    const Error error = error_of([&] { mask::text(text); });
+    const Error error = error_of([&text = text] { mask::text(text); });
     EXPECT_EQ(error.code(), ErrorCode::invalid_spec) << message;
     EXPECT_EQ(error.field(), "spec.mask");
     EXPECT_THAT(error.message(), HasSubstr(message));

@@ -71,7 +71,7 @@ TEST(Mask, ErrorsPointAtThePlace) {
                                                         {"causal causal", 8},
                                                         {"!", 2}};
   for (const auto& [text, place] : bad) {
-    const Error error = error_of([&] { parse_mask(text); });
+    const Error error = error_of([text = text] { parse_mask(text); });
     EXPECT_EQ(error.code(), ErrorCode::invalid_argument) << text;
     EXPECT_THAT(error.message(), HasSubstr("character " + std::to_string(place) + ":")) << text;
   }

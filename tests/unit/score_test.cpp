@@ -42,7 +42,7 @@ TEST(Score, ErrorsPointAtThePlace) {
       {"softcap(", 9}, {"softcap(x)", 9},    {"alibi alibi", 7},
       {"alibi,", 7},   {"text(absent)", 13}, {"bias(bf16", 10}};
   for (const auto& [text, place] : bad) {
-    const Error error = error_of([&] { parse_score(text); });
+    const Error error = error_of([text = text] { parse_score(text); });
     EXPECT_EQ(error.code(), ErrorCode::invalid_argument) << text;
     EXPECT_THAT(error.message(), HasSubstr("character " + std::to_string(place) + ":")) << text;
   }
