@@ -152,7 +152,10 @@ ByteRange byte_range(const TensorView& tensor) {
 bool same_stride_overlap(const TensorView& a, const TensorView& b, std::int64_t distance, unsigned used) {
   int widest = -1;
   for (int i = 0; i < a.rank; ++i) {
-    if (!(used >> i & 1) && (widest < 0 || std::abs(a.strides[i]) > std::abs(a.strides[widest]))) widest = i;
+    const bool moves =
+        std::max(a.shape[i], b.shape[i]) > 1;  // a dimension of one element may carry any stride
+    if (moves && !(used >> i & 1) && (widest < 0 || std::abs(a.strides[i]) > std::abs(a.strides[widest])))
+      widest = i;
   }
   if (widest < 0) return distance == 0;
   const std::int64_t stride = std::abs(a.strides[widest]);

@@ -16,6 +16,7 @@
 #include "generator/tuning_record.h"
 #include "runtime/capture.h"
 #include "runtime/context.h"
+#include "runtime/driver_api.h"
 
 namespace jit {
 
@@ -74,6 +75,21 @@ LoadedKernel heuristic_kernel(const AttentionState& state, const DeviceInfo& dev
                      device.ordinal, "heuristic for these sizes");
 }
 
+LoadedKernel tuned_kernel(const AttentionState& state, const DeviceInfo& device,
+                          const AttentionParams& params) {
+  ContextState& context = state.context;
+  const bool exhaustive = context.settings.tuning == TuningMode::exhaustive;
+  TuningResult result = tune(context, {.spec = state.spec, .device = device, .params = params}, exhaustive);
+  const ProblemShape shape = shape_of(params);
+  const std::string record = write_record(result, shape, device);
+  context.tuning.store(tuning_environment(context, device, exhaustive),
+                       tuning_operation(state.spec, size_class(shape)), record);
+  LoadedKernel kernel = load_kernel(context, image_of(state, result.config, native_arch(device)),
+                                    device.ordinal, "tuned: " + record);
+  kernel.tuning_log = std::move(result.log);
+  return kernel;
+}
+
 // A kernel for these sizes as the settings want it chosen. Requires: state.choosing is held.
 LoadedKernel choose_kernel(const AttentionState& state, int device, const AttentionParams& params) {
   ContextState& context = state.context;
@@ -90,22 +106,25 @@ LoadedKernel choose_kernel(const AttentionState& state, int device, const Attent
     const std::optional<std::string> record =
         context.tuning.load(tuning_environment(context, info, exhaustive), operation);
     if (!record) continue;
-    if (const auto config = read_record(*record, state.spec, info)) {
+    const auto config = read_record(*record, state.spec, info);
+    if (!config) continue;
+    try {
       return load_kernel(state.context, image_of(state, *config, native_arch(info)), device,
                          "recorded: " + *record);
+    } catch (const Error& error) {  // offline without this kernel, say
+      context.notify(Event::Kind::warning,
+                     fmt::format("the recorded config cannot be used: {}", error.what()));
     }
   }
   if (mode == TuningMode::recorded || context.settings.offline) return heuristic_kernel(state, info, shape);
 
-  const bool exhaustive = mode == TuningMode::exhaustive;
-  TuningResult result =
-      tune(state.context, {.spec = state.spec, .device = info, .params = params}, exhaustive);
-  const std::string record = write_record(result, shape, info);
-  context.tuning.store(tuning_environment(context, info, exhaustive), operation, record);
-  LoadedKernel kernel = load_kernel(state.context, image_of(state, result.config, native_arch(info)), device,
-                                    "tuned: " + record);
-  kernel.tuning_log = std::move(result.log);
-  return kernel;
+  try {
+    return tuned_kernel(state, info, params);
+  } catch (const Error& error) {  // too little memory to tune in, say: no reason not to compute
+    context.notify(Event::Kind::warning,
+                   fmt::format("tuning failed, the heuristic decides: {}", error.what()));
+    return heuristic_kernel(state, info, shape);
+  }
 }
 
 const LoadedKernel* prepared_kernel(const AttentionState& state, int device, const AttentionParams& params) {
@@ -120,7 +139,12 @@ const LoadedKernel* prepared_kernel(const AttentionState& state, int device, con
 // For sizes that were not seen before: under capture what is loaded already, else a choice.
 const LoadedKernel* kernel_for_new_sizes(const AttentionState& state, int device,
                                          const AttentionParams& params, Stream stream) {
-  if (!is_capturing(stream)) return prepared_kernel(state, device, params);
+  if (!is_capturing(stream)) {
+    // Tuning reads the caller's mask and score tensors on a stream of its own: what the caller still writes
+    // must be there.
+    check(driver().cuStreamSynchronize(stream), "cuStreamSynchronize");
+    return prepared_kernel(state, device, params);
+  }
   if (const LoadedKernel* known = state.defaults.find(device_key(device))) return known;
   throw Error(ErrorCode::not_prepared, "launch", "stream",
               "the stream is being captured and no kernel is loaded on this device: call prepare() with "
@@ -129,7 +153,7 @@ const LoadedKernel* kernel_for_new_sizes(const AttentionState& state, int device
 }
 
 CompiledKernel describe(const AttentionState& state, const LoadedKernel& kernel) {
-  return {state.context.shared_from_this(), kernel.image, kernel.why, kernel.tuning_log};
+  return {state.context.shared_from_this(), state.spec, kernel.image, kernel.why, kernel.tuning_log};
 }
 
 // The spec as numbers, in place: digesting one short piece of memory is what makes dispatch cheap.

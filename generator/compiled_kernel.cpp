@@ -30,15 +30,15 @@ std::string write_file(const std::filesystem::path& path, std::string_view text)
 
 }  // namespace
 
-CompiledKernel::CompiledKernel(std::shared_ptr<ContextState> context,
+CompiledKernel::CompiledKernel(std::shared_ptr<ContextState> context, AttentionSpec spec,
                                std::shared_ptr<const KernelImage> image, std::string why,
                                std::vector<std::string> tuning_log)
     : context_(std::move(context)),
+      spec_(std::move(spec)),
       image_(std::move(image)),
       why_(std::move(why)),
       tuning_log_(std::move(tuning_log)) {}
 
-const AttentionSpec& CompiledKernel::spec() const { return image_->spec; }
 const KernelConfig& CompiledKernel::config() const { return image_->config; }
 Arch CompiledKernel::arch() const { return image_->arch; }
 const std::string& CompiledKernel::name() const { return image_->program.kernel_name; }
@@ -119,11 +119,11 @@ CompiledKernel compile(const AttentionSpec& spec, Arch arch, std::optional<Kerne
     if (const std::string reason = config_rejection(spec, *config, limits); !reason.empty()) {
       throw Error(ErrorCode::no_valid_config, "configure", "config", reason);
     }
-    return {context.state(), build_image(*context.state(), emit_forward(spec, *config), spec, *config, arch),
-            "given"};
+    return {context.state(), spec,
+            build_image(*context.state(), emit_forward(spec, *config), spec, *config, arch), "given"};
   }
   const std::vector<KernelConfig> configs = ranked_configs(spec, typical_shape(limits), limits);
-  return {context.state(), build_without_spills(*context.state(), spec, configs, arch),
+  return {context.state(), spec, build_without_spills(*context.state(), spec, configs, arch),
           "heuristic, typical sizes"};
 }
 

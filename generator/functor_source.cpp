@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include <fmt/format.h>
 #include <jit/error.h>
@@ -46,10 +47,14 @@ std::string constant_line(const std::string& name, const FunctorConstant& value)
                 : fmt::format("  static constexpr long long {} = static_cast<long long>({}ull);\n", name,
                               static_cast<std::uint64_t>(*number));
   }
-  const double real = std::get<double>(value);
+  // Beyond fp32's range a constant is infinite in the kernel, as it would be in any fp32 arithmetic.
+  const double wide = std::get<double>(value);
+  const float real =
+      std::abs(wide) > std::numeric_limits<float>::max()
+          ? std::copysign(std::numeric_limits<float>::infinity(), static_cast<float>(wide > 0 ? 1 : -1))
+          : static_cast<float>(wide);
   if (!std::isfinite(real)) return fmt::format("  const float {} = {};\n", name, float_literal(real));
-  return fmt::format("  static constexpr float {} = {};  // {}\n", name,
-                     float_literal(static_cast<float>(real)), static_cast<float>(real));
+  return fmt::format("  static constexpr float {} = {};  // {}\n", name, float_literal(real), real);
 }
 
 class Writer {

@@ -58,8 +58,9 @@ std::string metadata_of(const KernelImage& image) {
 // False when the metadata is not ours: then the entry is a miss.
 bool read_metadata(const std::string& text, KernelImage& image) {
   const nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object() || json.value("kernel", "") != image.program.kernel_name) return false;
+  if (!json.is_object()) return false;
   try {
+    if (json.at("kernel").get<std::string>() != image.program.kernel_name) return false;
     image.compile_ms = json.at("compile_ms").get<double>();
     image.resources = {.registers = json.at("registers"),
                        .spill_store_bytes = json.at("spill_store_bytes"),

@@ -19,7 +19,7 @@ Module load_module(ContextState& context, std::shared_ptr<const KernelImage>& im
   try {
     return Module(image->cubin);
   } catch (const Error& error) {
-    if (error.code() != ErrorCode::load_failed || !image->cached) throw;
+    if (error.code() != ErrorCode::load_failed || !image->cached || context.settings.offline) throw;
     context.notify(Event::Kind::warning,
                    fmt::format("the driver refused the cached {}; compiling it anew: {}",
                                image->program.kernel_name, error.message()));

@@ -116,6 +116,10 @@ TuningResult tune(ContextState& context, const TuningProblem& problem, bool exha
   for (std::size_t i = 0; i < candidates.size(); ++i) {
     Candidate& candidate = candidates[i];
     if (!candidate.image) continue;
+    if (i > 0 && seconds_since(start) > seconds) {
+      candidate.trouble = "no time left to check it";
+      continue;
+    }
     try {
       candidate.loaded = load_kernel(context, candidate.image, problem.device.ordinal, "candidate");
       candidate.trouble = buffers.check(*candidate.loaded, timer.stream());

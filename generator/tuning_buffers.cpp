@@ -53,6 +53,12 @@ TuningBuffers::TuningBuffers(ContextState& context, const TuningProblem& problem
   const std::int64_t entry_bytes = (q_entry * (d + dv) + kv_entry * (d + dv)) * 2 + q_entry * 4;
   const std::int64_t affordable =
       static_cast<std::int64_t>(free_memory() / 2) / std::max<std::int64_t>(1, entry_bytes);
+  if (affordable == 0) {
+    throw Error(
+        ErrorCode::driver_error, "tune", "memory",
+        fmt::format("tuning wants {} bytes beside the caller's tensors, more than half of the free memory",
+                    entry_bytes));
+  }
   params_.batch = static_cast<int>(std::clamp<std::int64_t>(affordable, 1, params_.batch));
 
   const auto allocate = [&](std::int64_t elements, int bytes) {
@@ -124,8 +130,8 @@ void TuningBuffers::run_reference(ContextState& context, CUstream stream) {
   jit::check(driver().cuStreamSynchronize(stream), "cuStreamSynchronize");
   reference_o_.resize(static_cast<std::size_t>(count * spec_.value_head_dim()));
   reference_lse_.resize(static_cast<std::size_t>(count));
-  o.download(reference_o_.data(), reference_o_.size() * sizeof(float));
-  lse.download(reference_lse_.data(), reference_lse_.size() * sizeof(float));
+  o.download(reference_o_.data(), reference_o_.size() * sizeof(float), 0, stream);
+  lse.download(reference_lse_.data(), reference_lse_.size() * sizeof(float), 0, stream);
 }
 
 std::string TuningBuffers::check(const LoadedKernel& kernel, CUstream stream) const {
@@ -146,9 +152,9 @@ std::string TuningBuffers::check(const LoadedKernel& kernel, CUstream stream) co
     const std::int64_t head = slice % params_.heads_q, batch = slice / params_.heads_q;
     const std::int64_t at =
         batch * params_.o_strides.batch + head * params_.o_strides.head + query * params_.o_strides.seq;
-    o_.download(row.data(), row.size() * 2, static_cast<std::size_t>(at) * 2);
+    o_.download(row.data(), row.size() * 2, static_cast<std::size_t>(at) * 2, stream);
     float lse = 0;
-    lse_.download(&lse, sizeof lse, static_cast<std::size_t>(flat) * sizeof lse);
+    lse_.download(&lse, sizeof lse, static_cast<std::size_t>(flat) * sizeof lse, stream);
     const float expected_lse = reference_lse_[r];
     const bool lse_matches =
         std::isinf(expected_lse) ? lse == expected_lse : std::abs(lse - expected_lse) <= lse_tolerance;

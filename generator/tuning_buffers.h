@@ -12,8 +12,8 @@
 namespace jit {
 
 /// q, k, v of the problem's sizes with random contents, an output, and the reference's answer for a sample of
-/// rows. When the tensors would take more than half of the free memory, the batch is cut; a single batch
-/// entry that is still too large throws Error driver_error as the allocation does.
+/// rows. When the tensors would take more than half of the free memory, the batch is cut; when a single
+/// batch entry is still too large, throws Error driver_error.
 class TuningBuffers {
  public:
   TuningBuffers(ContextState& context, const TuningProblem& problem, CUstream stream);

@@ -7,8 +7,8 @@
 
 #include <jit/arch.h>
 
-#include "runtime/nvrtc_library.h"
 #include <jit/resource_usage.h>
+#include "runtime/nvrtc_library.h"
 #include "runtime/source_file.h"
 
 namespace jit {

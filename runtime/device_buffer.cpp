@@ -60,11 +60,12 @@ void DeviceBuffer::upload(const void* from, std::size_t bytes, std::size_t offse
   check(driver().cuStreamSynchronize(nullptr), "cuStreamSynchronize");
 }
 
-void DeviceBuffer::download(void* to, std::size_t bytes, std::size_t offset) const {
+void DeviceBuffer::download(void* to, std::size_t bytes, std::size_t offset, CUstream stream) const {
   require_inside(offset, bytes, bytes_);
   if (bytes == 0) return;
   const CurrentContext context(device_);
-  check(driver().cuMemcpyDtoH(to, address_ + offset, bytes), "cuMemcpyDtoH");
+  check(driver().cuMemcpyDtoHAsync(to, address_ + offset, bytes, stream), "cuMemcpyDtoHAsync");
+  check(driver().cuStreamSynchronize(stream), "cuStreamSynchronize");
 }
 
 void DeviceBuffer::fill(unsigned char value, CUstream stream) const {

@@ -22,7 +22,8 @@ class DeviceBuffer {
   std::size_t size() const { return bytes_; }
 
   void upload(const void* from, std::size_t bytes, std::size_t offset = 0) const;
-  void download(void* to, std::size_t bytes, std::size_t offset = 0) const;
+  /// `stream` orders the copy: null, the default stream, may not be used while another thread captures.
+  void download(void* to, std::size_t bytes, std::size_t offset = 0, CUstream stream = nullptr) const;
   /// Sets every byte to `value`, on `stream`.
   void fill(unsigned char value, CUstream stream) const;
 

@@ -13,8 +13,8 @@
 
 #include <jit/error.h>
 
-#include "runtime/build_id.h"
 #include <jit/settings.h>
+#include "runtime/build_id.h"
 
 namespace jit {
 namespace {

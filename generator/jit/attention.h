@@ -80,7 +80,7 @@ class Attention {
   void operator()(const AttentionArguments& arguments, Stream stream = nullptr) const;
 
   /// Does all of the above but the launch: afterwards a call with these sizes only launches, also under
-  /// capture.
+  /// capture. What mask and score read must be there: tuning reads it.
   void prepare(const AttentionArguments& arguments) const;
 
   /// The kernel that a call with these arguments runs on the current device, prepared if need be.
@@ -95,9 +95,10 @@ class Attention {
 };
 
 /// The kernel for `spec` on the current device, compiled or taken from the cache, and loaded. A given
-/// `config` is used for all sizes and never tuned. Asking again for the same spec is a look-up of some ten
-/// nanoseconds. Throws Error invalid_spec before anything else; unsupported_device, no_valid_config,
-/// compile_failed, nvrtc_unavailable, driver_unavailable, load_failed, offline.
+/// `config` is used for all sizes and never tuned. Asking again for the same spec is a look-up of less
+/// than a hundred nanoseconds, which loads nothing on a device that has become current since: there the first
+/// call or `prepare` loads the kernel. Throws Error invalid_spec before anything else; unsupported_device,
+/// no_valid_config, compile_failed, nvrtc_unavailable, driver_unavailable, load_failed, offline.
 Attention attention(const AttentionSpec& spec, std::optional<KernelConfig> config = {},
                     const Context& context = default_context());
 

@@ -22,10 +22,12 @@ struct KernelImage;
 /// Compiled code with all that is known of it. Immutable, cheap to copy, thread safe. Needs no GPU.
 class CompiledKernel {
  public:
-  CompiledKernel(std::shared_ptr<ContextState> context, std::shared_ptr<const KernelImage> image,
-                 std::string why, std::vector<std::string> tuning_log = {});
+  CompiledKernel(std::shared_ptr<ContextState> context, AttentionSpec spec,
+                 std::shared_ptr<const KernelImage> image, std::string why,
+                 std::vector<std::string> tuning_log = {});
 
-  const AttentionSpec& spec() const;
+  /// The spec that was asked for; specs that differ in run-time facts only share a kernel.
+  const AttentionSpec& spec() const { return spec_; }
   const KernelConfig& config() const;
   Arch arch() const;
   /// Name of the kernel, as profilers show it.
@@ -66,6 +68,7 @@ class CompiledKernel {
 
  private:
   std::shared_ptr<ContextState> context_;  // to compile PTX on demand
+  AttentionSpec spec_;
   std::shared_ptr<const KernelImage> image_;
   std::string why_;
   std::vector<std::string> tuning_log_;

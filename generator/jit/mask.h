@@ -65,7 +65,8 @@ Mask prefix_lengths();
 /// "document_ids_kv" (batch, seqlen_kv) at launch; for self-attention give the same one twice.
 Mask document();
 /// The user's own: `text.body` returns true for what is kept. Throws Error invalid_spec for names that are no
-/// identifiers, #include lines and what would make the kernel depend on when and where it was compiled.
+/// identifiers, preprocessor lines other than `#pragma unroll`, and what would make the kernel depend on when
+/// and where it was compiled.
 Mask text(FunctorText text);
 
 }  // namespace mask

@@ -1,5 +1,4 @@
-// Events that a user may want to see: the library itself never prints. Set an Observer in the Options of a
-// Context.
+// Events that a user may want to see: the library itself never prints. Give a Context an Observer.
 #pragma once
 
 #include <functional>
@@ -22,8 +21,8 @@ struct Event {
   int total = 0;
 };
 
-/// Called synchronously, from any thread, possibly from several at once; must not throw. Empty: nobody
-/// listens.
+/// Called synchronously, from any thread, possibly from several at once, also while a kernel is being chosen:
+/// it must not throw, and not call back into the Attention that it hears of. Empty: nobody listens.
 using Observer = std::function<void(const Event&)>;
 
 }  // namespace jit
