@@ -31,18 +31,20 @@ class RuntimeTest : public testing::Test {
   }
 
   CompileResult compile_here(const std::string& body) const {
-    return compile(find_nvrtc(""), {.name = "/jit-attention/kernel.cu",
-                                    .source = "extern \"C\" __global__ void k(int* p, int n) { " + body + " }",
-                                    .headers = {},
-                                    .arch = native_arch(device_),
-                                    .options = {},
-                                    .kernel = "k"});
+    return compile(find_nvrtc(""),
+                   {.name = "/jit-attention/kernel.cu",
+                    .source = "extern \"C\" __global__ void k(int* p, int n) { " + body + " }",
+                    .headers = {},
+                    .arch = native_arch(device_),
+                    .options = {},
+                    .kernel = "k"});
   }
 
   DeviceInfo device_;
 };
 
-void launch_on(const Kernel& kernel, const DeviceBuffer& buffer, int n, CUstream stream, unsigned smem_bytes = 0) {
+void launch_on(const Kernel& kernel, const DeviceBuffer& buffer, int n, CUstream stream,
+               unsigned smem_bytes = 0) {
   CUdeviceptr p = buffer.address();
   void* params[] = {&p, &n};
   launch(kernel.handle(), {.grid = {1, 1, 1}, .block = {32, 1, 1}, .smem_bytes = smem_bytes}, params, stream);
@@ -90,7 +92,8 @@ TEST_F(RuntimeTest, LeavesNoContextCurrent) {
 
 TEST_F(RuntimeTest, DynamicSharedMemoryUpToTheLimit) {
   const Kernel kernel =
-      Module(compile_here("extern __shared__ int s[]; s[n] = n; __syncthreads(); *p = s[n];").cubin).kernel("k");
+      Module(compile_here("extern __shared__ int s[]; s[n] = n; __syncthreads(); *p = s[n];").cubin)
+          .kernel("k");
   const CurrentContext context(0);
   const DeviceBuffer buffer(0, sizeof(int));
   const int bytes = device_.smem_per_block_optin;
@@ -122,8 +125,8 @@ TEST_F(RuntimeTest, LoadsAndLaunchesDuringCapture) {
   const std::vector<std::byte> other = compile_here("atomicAdd(p, 2 * n);").cubin;
   const CurrentContext context(0);
   const DriverApi& api = driver();
-  for (CUstreamCaptureMode mode : {CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
-                                   CU_STREAM_CAPTURE_MODE_RELAXED}) {
+  for (CUstreamCaptureMode mode :
+       {CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, CU_STREAM_CAPTURE_MODE_RELAXED}) {
     const DeviceBuffer buffer(0, sizeof(int));
     const int zero = 0;
     buffer.upload(&zero, sizeof(zero));
