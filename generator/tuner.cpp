@@ -23,7 +23,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// More candidates than this gained less than the tie margin in exhaustive searches (docs/performance.md).
+// As many as compile and measure well within the default time on 16 cores.
 constexpr std::size_t first_run_candidates = 24;
 // The part of the time that compiling may take; the rest is for measuring.
 constexpr double compile_share = 0.6;

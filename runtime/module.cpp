@@ -59,20 +59,20 @@ Module::Module(std::span<const std::byte> cubin) {
   auto library = std::make_shared<LoadedLibrary>();
   check(api.cuLibraryLoadData(&library->handle, cubin.data(), nullptr, nullptr, 0, nullptr, nullptr, 0),
         "cuLibraryLoadData", ErrorCode::load_failed);
-  library_ = std::move(library);
+  loaded_ = std::move(library);
 }
 
 Kernel Module::kernel(const std::string& name) const {
   Kernel kernel;
-  kernel.library_ = library_;
+  kernel.loaded_ = loaded_;
   kernel.name_ = name;
-  check(driver().cuLibraryGetKernel(&kernel.handle_, library_->handle, name.c_str()), "cuLibraryGetKernel",
+  check(driver().cuLibraryGetKernel(&kernel.handle_, loaded_->handle, name.c_str()), "cuLibraryGetKernel",
         ErrorCode::load_failed);
   return kernel;
 }
 
 void Kernel::set_dynamic_smem(int device, int bytes) const {
-  const std::lock_guard lock(library_->attributes);
+  const std::lock_guard lock(loaded_->attributes);
   check(
       driver().cuKernelSetAttribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, bytes, handle_, device),
       "cuKernelSetAttribute", ErrorCode::load_failed);

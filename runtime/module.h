@@ -42,7 +42,7 @@ class Kernel {
 
  private:
   friend class Module;
-  std::shared_ptr<const LoadedLibrary> library_;
+  std::shared_ptr<const LoadedLibrary> loaded_;
   CUkernel handle_ = nullptr;
   std::string name_;
 };
@@ -56,7 +56,7 @@ class Module {
   Kernel kernel(const std::string& name) const;
 
  private:
-  std::shared_ptr<const LoadedLibrary> library_;
+  std::shared_ptr<const LoadedLibrary> loaded_;
 };
 
 }  // namespace jit
