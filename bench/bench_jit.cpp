@@ -12,11 +12,11 @@
 
 #include <benchmark/benchmark.h>
 #include <jit/attention.h>
+#include <jit/device_buffer.h>
 
 #include "generator/context_state.h"
 #include "generator/emit.h"
 #include "runtime/context.h"
-#include "runtime/device_buffer.h"
 #include "runtime/driver_api.h"
 #include "runtime/launch.h"
 #include "runtime/module.h"

@@ -1,9 +1,9 @@
-# `cmake --install`: the static library, its public headers and the CMake package jit_attention. The tool has its own
+# `cmake --install`: the static libraries, the public headers and the CMake package jit_attention. The tool has its own
 # rule, in tools.
 include(CMakePackageConfigHelpers)
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/jit_attention)
 
-install(TARGETS jit_attention EXPORT jit_attentionTargets)
+install(TARGETS jit_attention jit_emulator EXPORT jit_attentionTargets)
 install(DIRECTORY generator/jit runtime/jit DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
 install(EXPORT jit_attentionTargets NAMESPACE jit_attention:: DESTINATION ${package_folder})
 configure_package_config_file(cmake/jit_attentionConfig.cmake.in jit_attentionConfig.cmake

@@ -67,12 +67,12 @@ const LoadedKernel* default_kernel(const AttentionState& state, int device) {
   return keep(state.defaults, device_key(device), std::move(kernel));
 }
 
-LoadedKernel heuristic_kernel(const AttentionState& state, const DeviceInfo& device,
-                              const ProblemShape& shape) {
+LoadedKernel heuristic_kernel(const AttentionState& state, const DeviceInfo& device, const ProblemShape& shape,
+                              std::string why = "heuristic for these sizes") {
   const std::vector<KernelConfig> configs = ranked_configs(state.spec, shape, device_limits(device));
   return load_kernel(state.context,
                      build_without_spills(state.context, state.spec, configs, native_arch(device)),
-                     device.ordinal, "heuristic for these sizes");
+                     device.ordinal, std::move(why));
 }
 
 LoadedKernel tuned_kernel(const AttentionState& state, const DeviceInfo& device,
@@ -99,6 +99,9 @@ LoadedKernel choose_kernel(const AttentionState& state, int device, const Attent
   const TuningMode mode = context.settings.tuning;
   // No keys to look at: there is nothing to measure, and no difference to find.
   if (mode == TuningMode::off || shape.seqlen_kv == 0) return heuristic_kernel(state, info, shape);
+  if (info.emulated) {
+    return heuristic_kernel(state, info, shape, "heuristic; an emulated device has no time to measure");
+  }
 
   const Key operation = tuning_operation(state.spec, size_class(shape));
   for (const bool exhaustive : {true, false}) {
@@ -227,6 +230,7 @@ Attention attention(const AttentionSpec& spec, std::optional<KernelConfig> confi
   const AttentionState* state = shared.attentions.find(key);
   if (state == nullptr) {
     validate(spec);
+    shared.tell_of_fallback();
     auto fresh = std::make_unique<AttentionState>(shared, spec, config);
     const int device = current_device();
     const CurrentContext scope(device);

@@ -36,18 +36,11 @@ DeviceLimits device_limits(const DeviceInfo& device) {
 }
 
 DeviceLimits device_limits(Arch arch) {
-  int sm_count = 108;                                      // A100
-  if (arch.major == 8 && arch.minor == 6) sm_count = 84;   // RTX 3090 / A40
-  if (arch.major == 8 && arch.minor == 9) sm_count = 128;  // RTX 4090
-  if (arch.major == 9) sm_count = 132;                     // H100, H200
-  if (arch.major == 10) sm_count = 148;                    // B200
-  if (arch.major == 11) sm_count = 20;                     // Thor
-  if (arch.major == 12) sm_count = 170;                    // RTX 5090
   return {.arch = arch,
           .smem_per_block = smem_per_block_optin(arch),
           .smem_per_sm = smem_per_sm(arch),
           .registers_per_sm = 65536,
-          .sm_count = sm_count};
+          .sm_count = usual_sm_count(arch)};
 }
 
 int estimated_registers(const AttentionSpec& spec, const KernelConfig& config) {

@@ -2,6 +2,9 @@
 
 #include <utility>
 
+#include <fmt/format.h>
+#include <jit/device.h>
+
 #include "generator/attention_state.h"
 #include "generator/context_state.h"
 #include "generator/templates.h"
@@ -42,6 +45,14 @@ const NvrtcLocation& ContextState::nvrtc_location() {
   const std::lock_guard lock(nvrtc_mutex_);
   if (!nvrtc_) nvrtc_ = find_nvrtc(settings.nvrtc);
   return *nvrtc_;
+}
+
+void ContextState::tell_of_fallback() {
+  const std::string& reason = fallback_reason();
+  if (reason.empty() || told_of_fallback_.test_and_set()) return;
+  notify(Event::Kind::warning,
+         fmt::format("no GPU here ({}); computing on emulated:{}, which is slow", reason,
+                     to_string(device_info(0).arch)));
 }
 
 void ContextState::notify(Event::Kind kind, std::string message, double seconds, int done, int total) const {

@@ -1,6 +1,7 @@
 // What a Context holds. The only mutable state of the library lives here and in AttentionState.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -32,6 +33,9 @@ struct ContextState : std::enable_shared_from_this<ContextState> {
   /// call until found.
   const NvrtcLocation& nvrtc_location();
 
+  /// Tells once that devices are emulated although nobody asked for it.
+  void tell_of_fallback();
+
   void notify(Event::Kind kind, std::string message, double seconds = 0, int done = 0, int total = 0) const;
 
   const Settings settings;
@@ -42,9 +46,11 @@ struct ContextState : std::enable_shared_from_this<ContextState> {
   DiskCache disk;
   TuningStore tuning;
   SingleFlight<KernelImage> images;
+  SingleFlight<std::string> emulated_code;  ///< by the key of the image
   DispatchTable<AttentionState> attentions;
 
  private:
+  std::atomic_flag told_of_fallback_;
   std::mutex nvrtc_mutex_;
   std::optional<NvrtcLocation> nvrtc_;
 };

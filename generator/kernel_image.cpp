@@ -167,4 +167,18 @@ std::string build_ptx(ContextState& context, const KernelImage& image) {
   return compile_to_ptx(context.nvrtc_location(), request_for(context, image.program, image.arch));
 }
 
+std::shared_ptr<const std::string> build_emulated_code(ContextState& context, const KernelImage& image) {
+  return context.emulated_code.get(key_for(context, image.program, image.arch).digest(), [&] {
+    if (context.settings.offline) {
+      throw Error(ErrorCode::offline, "compile", "cache",
+                  fmt::format("an emulated device runs PTX, which caches do not keep: kernel {} would have to be "
+                              "compiled, and that is forbidden (JIT_ATTENTION_OFFLINE)",
+                              image.program.kernel_name));
+    }
+    CompileRequest request = request_for(context, image.program, image.arch);
+    request.options.push_back("-lineinfo");
+    return compile_to_ptx(context.nvrtc_location(), request);
+  });
+}
+
 }  // namespace jit

@@ -7,6 +7,7 @@
 
 #include "generator/context_state.h"
 #include "runtime/context.h"
+#include "runtime/driver_api.h"
 #include "runtime/launch.h"
 
 namespace jit {
@@ -15,7 +16,10 @@ namespace {
 // Blocks along y and z of a grid (CUDA programming guide, "Technical Specifications per Compute Capability").
 constexpr int max_grid_yz = 65535;
 
+}  // namespace
+
 Module load_module(ContextState& context, std::shared_ptr<const KernelImage>& image) {
+  if (driver().emulated) return Module(*build_emulated_code(context, *image));
   try {
     return Module(image->cubin);
   } catch (const Error& error) {
@@ -27,8 +31,6 @@ Module load_module(ContextState& context, std::shared_ptr<const KernelImage>& im
   image = rebuild_image(context, *image);
   return Module(image->cubin);
 }
-
-}  // namespace
 
 LoadedKernel load_kernel(ContextState& context, std::shared_ptr<const KernelImage> image, int device,
                          std::string why) {

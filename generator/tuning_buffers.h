@@ -5,9 +5,10 @@
 #include <string>
 #include <vector>
 
+#include <jit/device_buffer.h>
+
 #include "generator/loaded_kernel.h"
 #include "generator/tuner.h"
-#include "runtime/device_buffer.h"
 
 namespace jit {
 

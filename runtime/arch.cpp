@@ -54,6 +54,16 @@ int smem_per_sm(Arch arch) {
   }
 }
 
+int usual_sm_count(Arch arch) {
+  if (arch.major == 8 && arch.minor == 6) return 84;   // RTX 3090 / A40
+  if (arch.major == 8 && arch.minor == 9) return 128;  // RTX 4090
+  if (arch.major == 9) return 132;                     // H100, H200
+  if (arch.major == 10) return 148;                    // B200
+  if (arch.major == 11) return 20;                     // Thor
+  if (arch.major == 12) return 170;                    // RTX 5090
+  return 108;                                          // A100
+}
+
 int smem_per_block_optin(Arch arch) {
   constexpr int kib = 1024;
   // The driver keeps 1 KiB of every block for itself.

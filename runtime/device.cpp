@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "runtime/driver_api.h"
+#include "runtime/emulated_driver/emulated_driver.h"
 
 namespace jit {
 namespace {
@@ -13,9 +14,6 @@ namespace {
 int device_count() {
   int count = 0;
   check(driver().cuDeviceGetCount(&count), "cuDeviceGetCount");
-  if (count == 0) {
-    throw Error(ErrorCode::driver_unavailable, "driver", "driver", "the CUDA driver finds no GPU");
-  }
   return count;
 }
 
@@ -44,6 +42,8 @@ DeviceInfo query(int ordinal) {
   info.name = name;
   info.arch = {attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR),
                attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)};
+  info.emulated = api.emulated;
+  if (info.emulated) info.arch = emulated_driver::arch_of_device(ordinal);
   info.sm_count = attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
   info.smem_per_block_optin = attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
   info.smem_per_sm = attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR);
@@ -75,7 +75,10 @@ DeviceInfo device_info(int ordinal) {
   return query(ordinal);
 }
 
+const std::string& fallback_reason() { return driver().fallback_reason; }
+
 Arch native_arch(const DeviceInfo& device) {
+  if (device.emulated) return device.arch;
   const Arch plain{device.arch.major, device.arch.minor};
   const Arch own{plain.major, plain.minor, 'a'};
   const std::vector<Arch>& archs = known_archs();

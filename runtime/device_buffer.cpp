@@ -1,4 +1,4 @@
-#include "runtime/device_buffer.h"
+#include <jit/device_buffer.h>
 
 #include <utility>
 

@@ -1,87 +1,76 @@
 #include "runtime/driver_api.h"
 
-#include <dlfcn.h>
+#include <jit/device.h>
+#include <jit/settings.h>
 
-#include <algorithm>
+#include <mutex>
+#include <new>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include <fmt/format.h>
+
+#include "runtime/cuda_driver.h"
+#include "runtime/device_selection.h"
+#include "runtime/emulated_driver/emulated_driver.h"
 
 namespace jit {
 namespace {
 
-struct LoadedDriver {
-  DriverApi api;
-  std::string failure;  // empty: the driver is usable
+// What a machine without a GPU gets.
+constexpr Arch fallback_arch{9, 0, 'a'};
+
+/// The one decision of a process, with its lock.
+class Decision {
+ public:
+  void ask_for(DeviceSelection selection) {
+    const std::lock_guard lock(mutex_);
+    if (is_made_ && selection != *wanted_) {
+      throw Error(
+          ErrorCode::invalid_argument, "driver", "device",
+          fmt::format("this process computes on {} already, and cannot change to {}: choose before the "
+                      "first use of a device",
+                      to_string(*wanted_), to_string(selection)));
+    }
+    wanted_ = std::move(selection);
+  }
+  DeviceSelection make() {
+    const std::lock_guard lock(mutex_);
+    if (!wanted_) wanted_ = parse_device_selection(device_settings_from_environment().device);
+    is_made_ = true;
+    return *wanted_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::optional<DeviceSelection> wanted_;
+  bool is_made_ = false;
 };
 
-std::string load_entries(DriverApi& api, PFN_cuGetProcAddress_v12000 get_proc_address) {
-  std::string missing;
-  const auto load_entry = [&](const char* name, int since, auto& entry) {
-    if (since > api.version) return;
-    void* address = nullptr;
-    CUdriverProcAddressQueryResult found{};
-    if (get_proc_address(name, &address, since, CU_GET_PROC_ADDRESS_DEFAULT, &found) != CUDA_SUCCESS ||
-        !address) {
-      missing += std::string(missing.empty() ? "" : ", ") + name;
-      return;
-    }
-    entry = reinterpret_cast<std::remove_reference_t<decltype(entry)>>(address);
-  };
-#define JIT_DRIVER_LOAD(function, since) load_entry(#function, since, api.function);
-  JIT_DRIVER_ENTRIES(JIT_DRIVER_LOAD)
-#undef JIT_DRIVER_LOAD
-  return missing;
+Decision& decision() {
+  static Decision decision;
+  return decision;
 }
 
-std::string describe_init_failure(CUresult result) {
-  switch (result) {
-    case CUDA_ERROR_STUB_LIBRARY:
-      return "libcuda.so.1 is the CUDA toolkit's stub, not a driver; install the NVIDIA driver or take the "
-             "stub off "
-             "the library path";
-    case CUDA_ERROR_NO_DEVICE:
-      return "the CUDA driver finds no GPU (is CUDA_VISIBLE_DEVICES set?)";
-    default:
-      return fmt::format("the CUDA driver does not start: cuInit returned {}", static_cast<int>(result));
-  }
-}
-
-// Never closed: code and contexts of the driver live as long as the process.
-LoadedDriver load() {
+LoadedDriver emulate(std::vector<Arch> archs, std::string fallback_reason) {
   LoadedDriver loaded;
-  DriverApi& api = loaded.api;
-  // "libcuda.so" is what the toolkit's stub is called; ".so.1" is the driver.
-  void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-  if (!library) {
-    const char* reason = dlerror();
-    loaded.failure =
-        fmt::format("there is no CUDA driver: {}", reason ? reason : "libcuda.so.1 cannot be opened");
-    return loaded;
-  }
-  const auto get_version =
-      reinterpret_cast<PFN_cuDriverGetVersion_v2020>(dlsym(library, "cuDriverGetVersion"));
-  const auto init = reinterpret_cast<PFN_cuInit_v2000>(dlsym(library, "cuInit"));
-  const auto get_proc_address =
-      reinterpret_cast<PFN_cuGetProcAddress_v12000>(dlsym(library, "cuGetProcAddress_v2"));
-  if (!get_version || !init) {
-    loaded.failure = "libcuda.so.1 is not a CUDA driver: it lacks cuInit or cuDriverGetVersion";
-    return loaded;
-  }
-  if (const CUresult result = init(0); result != CUDA_SUCCESS) {
-    loaded.failure = describe_init_failure(result);
-    return loaded;
-  }
-  if (get_version(&api.version) != CUDA_SUCCESS || api.version < oldest_driver_version || !get_proc_address) {
-    loaded.failure =
-        fmt::format("the CUDA driver is too old: it supports CUDA {}.{}, 12.0 is the oldest that works",
-                    api.version / 1000, api.version % 1000 / 10);
-    return loaded;
-  }
-  if (const std::string missing = load_entries(api, get_proc_address); !missing.empty()) {
-    loaded.failure = fmt::format("the CUDA driver lacks entry points: {}", missing);
+  try {
+    emulated_driver::start(
+        {.devices = std::move(archs), .seed = device_settings_from_environment().emulator_seed}, loaded.api);
+    loaded.api.fallback_reason = std::move(fallback_reason);
+  } catch (const std::bad_alloc&) {
+    loaded.failure = "there is too little address space for the memory of an emulated device";
   }
   return loaded;
+}
+
+LoadedDriver load() {
+  const DeviceSelection selection = decision().make();
+  if (selection.kind == DeviceSelection::Kind::emulated) return emulate(selection.emulated, "");
+  LoadedDriver cuda = load_cuda_driver();
+  if (cuda.failure.empty() || selection.kind == DeviceSelection::Kind::cuda) return cuda;
+  return emulate({fallback_arch}, cuda.failure);
 }
 
 std::string_view stage_of(ErrorCode code) {
@@ -97,8 +86,11 @@ std::string_view stage_of(ErrorCode code) {
 
 }  // namespace
 
+void use_device(std::string_view selection) { decision().ask_for(parse_device_selection(selection)); }
+
 const DriverApi& driver() {
-  static const LoadedDriver loaded = load();
+  // Never destroyed: buffers with static storage may outlive any static object here.
+  static const LoadedDriver& loaded = *new LoadedDriver(load());
   if (!loaded.failure.empty()) [[unlikely]] {
     throw Error(ErrorCode::driver_unavailable, "driver", "driver", loaded.failure);
   }

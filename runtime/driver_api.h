@@ -1,7 +1,10 @@
-// The CUDA driver, opened while the program runs: nothing links to libcuda. One list names every entry point
-// that is used and the CUDA version whose signature is meant, so that neither a newer driver nor newer
+// The device interface: the CUDA driver's entry points in a table, which the driver of this machine fills,
+// opened while the program runs, or the emulated one (runtime/emulated_driver). One list names every entry
+// point that is used and the CUDA version whose signature is meant, so that neither a newer driver nor newer
 // headers change an ABI.
 #pragma once
+
+#include <string>
 
 #include <cuda.h>
 #include <cudaTypedefs.h>
@@ -75,14 +78,18 @@ inline constexpr int oldest_driver_version = 12000;
 
 /// The entry points, under the driver's own names: `driver().cuMemGetInfo(...)`.
 struct DriverApi {
-  int version = 0;  ///< of the driver: 1000 * major + 10 * minor
+  int version = 0;        ///< of the driver: 1000 * major + 10 * minor
+  bool emulated = false;  ///< the devices are emulated ones
+  std::string
+      fallback_reason;  ///< why they are, when nobody asked for it: what is wrong with the real driver
 #define JIT_DRIVER_MEMBER(function, since) PFN_##function##_v##since function = nullptr;
   JIT_DRIVER_ENTRIES(JIT_DRIVER_MEMBER)
 #undef JIT_DRIVER_MEMBER
 };
 
-/// The driver, opened and initialised by the first call. Thread safe; later calls cost a load.
-/// Throws Error driver_unavailable with one sentence, on every call, where there is no driver or no GPU.
+/// The driver, opened and initialised by the first call, which decides for the process: as use_device() said,
+/// else as JIT_ATTENTION_DEVICE says. Thread safe; later calls cost a load. Throws Error driver_unavailable
+/// with one sentence, on every call, where a GPU is insisted on and there is no driver or no GPU.
 const DriverApi& driver();
 
 /// Throws an Error with the name and text of `result` unless that is CUDA_SUCCESS. `call` names the driver

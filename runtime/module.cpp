@@ -48,19 +48,26 @@ bool is_whole_elf(std::span<const std::byte> image) {
   return true;
 }
 
+// `image` is a whole ELF image, or text that ends with a zero.
+std::shared_ptr<const LoadedLibrary> load(const void* image) {
+  const RelaxedCapture relaxed;
+  auto library = std::make_shared<LoadedLibrary>();
+  check(driver().cuLibraryLoadData(&library->handle, image, nullptr, nullptr, 0, nullptr, nullptr, 0),
+        "cuLibraryLoadData", ErrorCode::load_failed);
+  return library;
+}
+
 }  // namespace
 
 Module::Module(std::span<const std::byte> cubin) {
-  const DriverApi& api = driver();
+  driver();
   if (!is_whole_elf(cubin)) {
     throw Error(ErrorCode::load_failed, "load", "cubin", "the cubin is not a whole ELF image");
   }
-  const RelaxedCapture relaxed;
-  auto library = std::make_shared<LoadedLibrary>();
-  check(api.cuLibraryLoadData(&library->handle, cubin.data(), nullptr, nullptr, 0, nullptr, nullptr, 0),
-        "cuLibraryLoadData", ErrorCode::load_failed);
-  loaded_ = std::move(library);
+  loaded_ = load(cubin.data());
 }
+
+Module::Module(const std::string& ptx) : loaded_(load(ptx.c_str())) {}
 
 Kernel Module::kernel(const std::string& name) const {
   Kernel kernel;

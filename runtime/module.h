@@ -1,6 +1,6 @@
-// Machine code in the driver: a Module owns one loaded cubin, a Kernel is one entry of it. Both are cheap to
-// copy and share the loaded code, which is unloaded after the last copy is gone: keep one for as long as
-// launches or graphs use it.
+// Code in the driver: a Module owns one loaded cubin or PTX, a Kernel is one entry of it. Both are cheap to copy and
+// share the loaded code, which is unloaded after the last copy is gone: keep one for as long as launches or
+// graphs use it.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ struct KernelFacts {
   int max_threads = 0;        ///< per block
 };
 
-/// One entry of a Module. Thread safe; good for every device that the cubin runs on.
+/// One entry of a Module. Thread safe; good for every device that the code runs on.
 class Kernel {
  public:
   CUkernel handle() const { return handle_; }
@@ -49,8 +49,11 @@ class Kernel {
 
 class Module {
  public:
-  /// Throws Error load_failed when the driver refuses the image, driver_unavailable when there is none.
+  /// Throws Error load_failed when the driver refuses the image, driver_unavailable when there is none. An
+  /// emulated device refuses every cubin.
   explicit Module(std::span<const std::byte> cubin);
+  /// From PTX, which a GPU's driver compiles now. Throws the same.
+  explicit Module(const std::string& ptx);
 
   /// Throws Error load_failed when there is no such entry.
   Kernel kernel(const std::string& name) const;

@@ -9,6 +9,8 @@
 
 #include <jit/error.h>
 
+#include "runtime/device_selection.h"
+
 namespace jit {
 namespace {
 
@@ -47,10 +49,16 @@ bool parse_tuning(std::string_view text, TuningMode& mode) {
   return false;
 }
 
+// All that the variables say.
+struct Environment {
+  Settings settings;
+  DeviceSettings devices;
+};
+
 struct Setting {
   SettingDoc doc;
   std::string_view accepted;
-  bool (*parse)(std::string_view text, Settings& settings);
+  bool (*parse)(std::string_view text, Environment& values);
 };
 
 const std::vector<Setting>& table() {
@@ -59,46 +67,75 @@ const std::vector<Setting>& table() {
       {{"JIT_ATTENTION_CACHE_DIR", "$XDG_CACHE_HOME/jit-attention",
         "Folder of compiled kernels and tuning results."},
        absolute_path,
-       [](std::string_view text, Settings& settings) { return parse_path(text, settings.cache_dir); }},
+       [](std::string_view text, Environment& values) {
+         return parse_path(text, values.settings.cache_dir);
+       }},
       {{"JIT_ATTENTION_CACHE_MAX_BYTES", "1073741824",
         "Size at which the oldest entries of the cache folder go."},
        "a number of bytes, such as 1073741824",
-       [](std::string_view text, Settings& settings) {
-         return parse_number(text, settings.cache_max_bytes);
+       [](std::string_view text, Environment& values) {
+         return parse_number(text, values.settings.cache_max_bytes);
        }},
       {{"JIT_ATTENTION_READONLY_CACHES", "", "Prebuilt cache folders to look into, separated by colons."},
        "absolute paths separated by colons",
-       [](std::string_view text, Settings& settings) { return parse_paths(text, settings.readonly_caches); }},
+       [](std::string_view text, Environment& values) {
+         return parse_paths(text, values.settings.readonly_caches);
+       }},
       {{"JIT_ATTENTION_NO_DISK_CACHE", "0",
         "1 keeps everything in memory: no cache folder is read or written."},
        "0 or 1",
-       [](std::string_view text, Settings& settings) {
+       [](std::string_view text, Environment& values) {
          bool no_disk_cache = false;
          const bool valid = parse_flag(text, no_disk_cache);
-         settings.disk_cache = !no_disk_cache;
+         values.settings.disk_cache = !no_disk_cache;
          return valid;
        }},
       {{"JIT_ATTENTION_OFFLINE", "0", "1 forbids compiling: a kernel that no cache holds is an error."},
        "0 or 1",
-       [](std::string_view text, Settings& settings) { return parse_flag(text, settings.offline); }},
+       [](std::string_view text, Environment& values) { return parse_flag(text, values.settings.offline); }},
       {{"JIT_ATTENTION_TUNING", "first_run", "How the config of a kernel is chosen."},
        "off, recorded, first_run or exhaustive",
-       [](std::string_view text, Settings& settings) { return parse_tuning(text, settings.tuning); }},
+       [](std::string_view text, Environment& values) { return parse_tuning(text, values.settings.tuning); }},
       {{"JIT_ATTENTION_TUNING_SECONDS", "10", "Time that tuning one problem may take."},
        "a number of seconds above 0, such as 2.5",
-       [](std::string_view text, Settings& settings) {
-         return parse_number(text, settings.tuning_seconds) && std::isfinite(settings.tuning_seconds) &&
-                settings.tuning_seconds > 0;
+       [](std::string_view text, Environment& values) {
+         return parse_number(text, values.settings.tuning_seconds) &&
+                std::isfinite(values.settings.tuning_seconds) && values.settings.tuning_seconds > 0;
        }},
       {{"JIT_ATTENTION_TEMPLATES", "", "Folder of kernel templates to use instead of the embedded ones."},
        absolute_path,
-       [](std::string_view text, Settings& settings) { return parse_path(text, settings.templates); }},
+       [](std::string_view text, Environment& values) {
+         return parse_path(text, values.settings.templates);
+       }},
       {{"JIT_ATTENTION_NVRTC", "",
         "libnvrtc, or the folder that holds it, to use instead of searching for one."},
        absolute_path,
-       [](std::string_view text, Settings& settings) { return parse_path(text, settings.nvrtc); }},
+       [](std::string_view text, Environment& values) { return parse_path(text, values.settings.nvrtc); }},
+      {{"JIT_ATTENTION_DEVICE", "auto", "Where to compute: on GPUs, or on emulated ones."},
+       device_selections,
+       [](std::string_view text, Environment& values) {
+         values.devices.device = text;
+         return is_device_selection(text);
+       }},
+      {{"JIT_ATTENTION_EMULATOR_SEED", "0",
+        "Seed of the order in which an emulated device runs warps and completes copies."},
+       "a number from 0 to 18446744073709551615",
+       [](std::string_view text, Environment& values) {
+         return parse_number(text, values.devices.emulator_seed);
+       }},
   };
   return rows;
+}
+
+Environment read_environment() {
+  Environment values;
+  for (const Setting& setting : table()) {
+    const std::string value = environment(setting.doc.name);
+    if (value.empty() || setting.parse(value, values)) continue;
+    throw Error(ErrorCode::invalid_argument, "settings", setting.doc.name,
+                fmt::format("{} is \"{}\"; accepted: {}", setting.doc.name, value, setting.accepted));
+  }
+  return values;
 }
 
 }  // namespace
@@ -133,16 +170,9 @@ std::vector<std::string> split_paths(std::string_view text) {
   return paths;
 }
 
-Settings settings_from_environment() {
-  Settings settings;
-  for (const Setting& setting : table()) {
-    const std::string value = environment(setting.doc.name);
-    if (value.empty() || setting.parse(value, settings)) continue;
-    throw Error(ErrorCode::invalid_argument, "settings", setting.doc.name,
-                fmt::format("{} is \"{}\"; accepted: {}", setting.doc.name, value, setting.accepted));
-  }
-  return settings;
-}
+Settings settings_from_environment() { return read_environment().settings; }
+
+DeviceSettings device_settings_from_environment() { return read_environment().devices; }
 
 const std::vector<SettingDoc>& setting_docs() {
   static const std::vector<SettingDoc> docs = [] {

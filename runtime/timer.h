@@ -7,7 +7,7 @@
 
 #include <cuda.h>
 
-#include "runtime/device_buffer.h"
+#include <jit/device_buffer.h>
 
 namespace jit {
 

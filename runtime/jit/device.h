@@ -1,19 +1,22 @@
-// The GPUs of this machine as values, asked from the driver once per call. Thread safe.
+// The devices that this process computes on, as values: GPUs, or emulated ones. Thread safe.
 #pragma once
 
 #include <cstddef>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <jit/arch.h>
 
 namespace jit {
 
-/// What the driver says of one GPU. A plain value: one may be written by hand to generate for an absent GPU.
+/// What the driver says of one device. A plain value: one may be written by hand to generate for an absent
+/// GPU.
 struct DeviceInfo {
   int ordinal = 0;
   std::string name = {};
-  Arch arch;                     ///< compute capability, without suffix
+  /// Compute capability; without suffix, but of an emulated device what it was asked to be.
+  Arch arch;
   int sm_count = 0;              ///< multiprocessors
   int smem_per_block_optin = 0;  ///< bytes
   int smem_per_sm = 0;           ///< bytes
@@ -22,16 +25,28 @@ struct DeviceInfo {
   std::size_t memory_bytes = 0;
   int driver_version = 0;  ///< 1000 * major + 10 * minor, e.g. 13000
   std::string uuid = {};   ///< "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx"
+  bool emulated = false;   ///< kernels run on the CPU: slowly, checked, and in no time that means anything
 };
 
-/// All GPUs, by ordinal. Throws Error driver_unavailable when there is no driver or no GPU.
+/// Chooses for this process, in place of JIT_ATTENTION_DEVICE: "auto" (the GPUs, or an emulated sm_90a where
+/// there are none), "cuda" (the GPUs), "emulated:sm_90a", or several such as "emulated:sm_90a,sm_80". Throws
+/// Error invalid_argument for other text, and for another choice than the one that a first use of a device
+/// has made.
+void use_device(std::string_view selection);
+
+/// All devices, by ordinal. Throws Error driver_unavailable when GPUs are insisted on and there is no driver
+/// or no GPU.
 std::vector<DeviceInfo> devices();
 
-/// The GPU with this ordinal. Throws Error driver_unavailable, or invalid_argument when there is no such
+/// The device with this ordinal. Throws Error driver_unavailable, or invalid_argument when there is no such
 /// ordinal.
 DeviceInfo device_info(int ordinal);
 
-/// The richest compile target that `device` runs: sm_90a for 9.0, and so on; plain before 9.0.
+/// Why devices are emulated although nobody asked for it: one sentence; empty when that is not so.
+const std::string& fallback_reason();
+
+/// The richest compile target that `device` runs: sm_90a for 9.0, and so on; plain before 9.0; of an emulated
+/// device what it was asked to be.
 Arch native_arch(const DeviceInfo& device);
 
 }  // namespace jit

@@ -33,6 +33,14 @@ struct Settings {
 /// default. Throws Error invalid_argument with variable, value and accepted values for a malformed one.
 Settings settings_from_environment();
 
+/// What is decided once for a whole process, by the first call that needs a device.
+struct DeviceSettings {
+  std::string device = "auto";      ///< as use_device() takes it
+  std::uint64_t emulator_seed = 0;  ///< of the order in which warps run and asynchronous operations complete
+};
+/// The same for these: from JIT_ATTENTION_DEVICE and JIT_ATTENTION_EMULATOR_SEED.
+DeviceSettings device_settings_from_environment();
+
 /// The value of any environment variable; empty when it is unset, and in a set-uid program.
 std::string environment(const std::string& name);
 

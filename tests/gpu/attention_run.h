@@ -8,8 +8,8 @@
 #include <vector>
 
 #include <jit/attention.h>
+#include <jit/device_buffer.h>
 
-#include "runtime/device_buffer.h"
 #include "tests/reference/attention_problem.h"
 #include "tests/reference/host_functors.h"
 
@@ -79,6 +79,8 @@ class AttentionRun {
   void poison_outputs();
   /// Bytes of the outputs and of what surrounds them, from the device.
   std::vector<unsigned char> outputs() const;
+  /// Bytes of the inputs and of what surrounds them, as they were uploaded.
+  const std::vector<unsigned char>& inputs() const { return inputs_.host; }
   /// Whether no byte of the outputs was written since they were poisoned.
   bool untouched() const;
   /// Compares `sampled` rows with the reference, and all rows with what must hold for any. What the stream

@@ -1,13 +1,14 @@
-// jit-attention run, tune and bench on a GPU.
+// jit-attention run, tune and bench on a device.
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <random>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <jit/device.h>
-#include <jit/error.h>
 
+#include "tests/gpu/wanted_device.h"
 #include "tests/unit/cli_testing.h"
 #include "tools/jit_attention/npy.h"
 
@@ -20,12 +21,11 @@ using tool::Array;
 class CliGpu : public ::testing::Test {
  protected:
   void SetUp() override {
-    try {
-      devices();
-    } catch (const Error& error) {
-      GTEST_SKIP() << error.message();
-    }
+    if (const std::string reason = why_no_device(); !reason.empty()) GTEST_SKIP() << reason;
     tool_.hide_gpus = false;
+    is_emulated_ = device_info(0).emulated;
+    const char* const selection = std::getenv("JIT_ATTENTION_DEVICE");
+    if (selection != nullptr) tool_.environment.push_back(std::string("JIT_ATTENTION_DEVICE=") + selection);
   }
 
   std::string file(const std::string& name) const { return tool_.folder / (name + ".npy"); }
@@ -39,6 +39,7 @@ class CliGpu : public ::testing::Test {
   }
 
   Tool tool_;
+  bool is_emulated_ = false;
   std::mt19937 random_{1};
 };
 
@@ -111,6 +112,7 @@ TEST_F(CliGpu, RunMatchesDoublePrecision) {
 }
 
 TEST_F(CliGpu, RunUsesWhatTuneRecorded) {
+  if (is_emulated_) GTEST_SKIP() << "an emulated device has no time to measure";
   const std::vector<std::string> sizes = {"--heads", "2", "--seqlen-q", "128", "--seqlen-kv", "256"};
   std::vector<std::string> tune = {"tune", "--head-dim", "32", "--seconds", "3", "--json"};
   tune.insert(tune.end(), sizes.begin(), sizes.end());
@@ -131,7 +133,8 @@ TEST_F(CliGpu, RunUsesWhatTuneRecorded) {
 }
 
 TEST_F(CliGpu, BenchPrintsTheLadder) {
-  tool_.environment = {"JIT_ATTENTION_TUNING=off"};
+  if (is_emulated_) GTEST_SKIP() << "an emulated device has no time to measure";
+  tool_.environment.push_back("JIT_ATTENTION_TUNING=off");
   const ToolResult result = tool_.run({"bench", "--ladder", "--heads", "2", "--seqlen-q", "256",
                                        "--seqlen-kv", "256", "--mask", "causal", "--samples", "3", "--json"});
   ASSERT_EQ(result.status, 0) << result.err;
@@ -145,6 +148,7 @@ TEST_F(CliGpu, BenchPrintsTheLadder) {
 }
 
 TEST_F(CliGpu, UnknownDevicesAreBadInput) {
+  if (is_emulated_) GTEST_SKIP() << "there may be no GPU beside the emulated device";
   expect_bad_input(tool_.run({"bench", "--device", "cuda:99"}), "no device 99");
 }
 

@@ -5,6 +5,10 @@
 
 #include <jit/error.h>
 
+#include "generator/context_state.h"
+#include "generator/emit.h"
+#include "generator/kernel_image.h"
+
 namespace jit::testing {
 
 void precompile(const std::vector<KernelWish>& wishes, const Context& context, const DeviceInfo& device) {
@@ -14,7 +18,12 @@ void precompile(const std::vector<KernelWish>& wishes, const Context& context, c
     pool.emplace_back([&] {
       for (std::size_t wish = next++; wish < wishes.size(); wish = next++) {
         try {
-          compile(wishes[wish].spec, native_arch(device), wishes[wish].config, context);
+          const AttentionSpec& spec = wishes[wish].spec;
+          const CompiledKernel kernel = compile(spec, native_arch(device), wishes[wish].config, context);
+          if (!device.emulated) continue;
+          ContextState& state = *context.state();
+          const Program program = emit_forward(spec, kernel.config());
+          build_emulated_code(state, *build_image(state, program, spec, kernel.config(), kernel.arch()));
         } catch (const Error&) {
         }
       }
@@ -23,11 +32,8 @@ void precompile(const std::vector<KernelWish>& wishes, const Context& context, c
 }
 
 void GpuTest::SetUp() {
-  try {
-    device_ = device_info(0);
-  } catch (const Error& error) {
-    GTEST_SKIP() << error.what();
-  }
+  if (const std::string reason = why_no_device(); !reason.empty()) GTEST_SKIP() << reason;
+  device_ = device_info(0);
 }
 
 Context& GpuTest::context() {

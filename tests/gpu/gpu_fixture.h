@@ -1,4 +1,4 @@
-// What the tests of attention on a GPU share.
+// What the tests of attention on a device share.
 #pragma once
 
 #include <memory>
@@ -14,6 +14,7 @@
 #include "runtime/context.h"
 #include "runtime/driver_api.h"
 #include "tests/gpu/attention_run.h"
+#include "tests/gpu/wanted_device.h"
 
 namespace jit::testing {
 
@@ -29,8 +30,11 @@ void precompile(const std::vector<KernelWish>& wishes, const Context& context, c
 
 class GpuTest : public ::testing::Test {
  protected:
-  /// Skips with a sentence where there is no GPU.
+  /// Skips with a sentence where there is neither a GPU nor an emulated device that was asked for.
   void SetUp() override;
+
+  /// A length, or another size that time grows with: `emulated` on an emulated device, which is slow.
+  int sized(int real, int emulated) const { return device_.emulated ? emulated : real; }
 
   /// Keeps everything in memory and tunes nothing; lives as long as the program.
   static Context& context();

@@ -1,4 +1,4 @@
-// How launches behave on a GPU: streams, threads, graph capture, tuning, refused arguments.
+// How launches behave on a device: streams, threads, graph capture, tuning, refused arguments.
 #include <jit/attention.h>
 
 #include <array>
@@ -10,6 +10,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "generator/arguments.h"
+#include "generator/context_state.h"
+#include "generator/emit.h"
+#include "generator/loaded_kernel.h"
+#include "generator/tuning_buffers.h"
 #include "tests/gpu/gpu_fixture.h"
 #include "tests/reference/seed.h"
 
@@ -129,7 +134,7 @@ TEST_F(LaunchTest, ErrorsDoNotBreakACapture) {
 }
 
 TEST_F(LaunchTest, NotPreparedOnASecondDevice) {
-  if (devices().size() < 2) GTEST_SKIP() << "needs two GPUs";
+  if (devices().size() < 2) GTEST_SKIP() << "needs two devices";
   const Attention kernel = [&] {
     const CurrentContext current(0);
     return attention(causal_case(0).spec, {}, context());
@@ -209,6 +214,7 @@ TEST_F(LaunchTest, ThreadsShareOneKernel) {
   settings.tuning = TuningMode::off;
   const Context fresh(settings);
   std::array<std::string, 4> failures;
+  const int rounds = sized(50, 3);
   {
     std::vector<std::jthread> threads;
     for (std::size_t i = 0; i < failures.size(); ++i) {
@@ -216,7 +222,7 @@ TEST_F(LaunchTest, ThreadsShareOneKernel) {
         try {
           AttentionRun run(causal_case(150 + 100 * static_cast<int>(i), i));
           const Attention kernel = attention(causal_case(0).spec, {}, fresh);
-          for (int round = 0; round < 50; ++round) kernel(run.arguments());
+          for (int round = 0; round < rounds; ++round) kernel(run.arguments());
           failures[i] = run.check().failure;
         } catch (const Error& error) {
           failures[i] = error.what();
@@ -271,6 +277,7 @@ TEST_F(LaunchTest, RefusedSpecsAndConfigs) {
 }
 
 TEST_F(LaunchTest, TunesOnceAndRemembers) {
+  if (device_.emulated) GTEST_SKIP() << "an emulated device has no time to measure";
   std::string folder = (std::filesystem::temp_directory_path() / "jit-attention-test-XXXXXX").string();
   ASSERT_NE(mkdtemp(folder.data()), nullptr);
   Settings settings;
@@ -310,6 +317,48 @@ TEST_F(LaunchTest, TunesOnceAndRemembers) {
     EXPECT_TRUE(chosen.cached());
   }
   std::filesystem::remove_all(folder);
+}
+
+// Whatever the settings want measured, an emulated device runs the heuristic's config and says why.
+TEST_F(LaunchTest, AnEmulatedDeviceTunesNothing) {
+  if (!device_.emulated) GTEST_SKIP() << "this is a GPU";
+  for (const TuningMode mode : {TuningMode::off, TuningMode::recorded, TuningMode::first_run, TuningMode::exhaustive}) {
+    Settings settings;
+    settings.disk_cache = false;
+    settings.tuning = mode;
+    const Context fresh(settings, [](const Event& event) { EXPECT_NE(event.kind, Event::Kind::tune); });
+    AttentionRun run(causal_case(65));
+    const Attention kernel = attention(causal_case(0).spec, {}, fresh);
+    kernel(run.arguments());
+    EXPECT_EQ(run.check().failure, "");
+    EXPECT_EQ(kernel.kernel(run.arguments()).why(), mode == TuningMode::off
+                                                        ? "heuristic for these sizes"
+                                                        : "heuristic; an emulated device has no time to measure");
+  }
+}
+
+// The kernels that the tuner fills and checks with; their launches are checked like any other.
+TEST_F(LaunchTest, TheTunersReferenceAgreesWithTheKernel) {
+  AttentionCase problem = causal_case(70);
+  problem.spec.score = score::softcap(20);
+  const AttentionRun run(problem);
+  AttentionParams params;
+  ASSERT_TRUE(fill_params(problem.spec, functor_tensors(problem.spec), run.arguments(), params));
+  const CurrentContext current(0);
+  const TestStream stream;
+  ContextState& state = *context().state();
+  const TuningBuffers buffers(state, {.spec = problem.spec, .device = device_, .params = params}, stream.get());
+  const CompiledKernel kernel = attention(problem.spec, {}, context()).kernel();
+  const LoadedKernel loaded =
+      load_kernel(state, build_image(state, emit_forward(problem.spec, kernel.config()), problem.spec,
+                                     kernel.config(), kernel.arch()),
+                  0, "test");
+  EXPECT_EQ(buffers.check(loaded, stream.get()), "");
+  AttentionSpec other = problem.spec;
+  other.score = {};
+  const LoadedKernel wrong = load_kernel(
+      state, build_image(state, emit_forward(other, kernel.config()), other, kernel.config(), kernel.arch()), 0, "test");
+  EXPECT_THAT(buffers.check(wrong, stream.get()), StartsWith("wrong"));
 }
 
 TEST_F(LaunchTest, DumpsWhatRuns) {

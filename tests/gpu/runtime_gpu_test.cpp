@@ -1,5 +1,6 @@
-// The driver side of the runtime, on a real GPU.
+// The driver side of the runtime, on a device.
 #include <jit/device.h>
+#include <jit/device_buffer.h>
 #include <jit/error.h>
 
 #include <thread>
@@ -11,25 +12,17 @@
 #include "runtime/capture.h"
 #include "runtime/compiler.h"
 #include "runtime/context.h"
-#include "runtime/device_buffer.h"
 #include "runtime/driver_api.h"
 #include "runtime/launch.h"
 #include "runtime/module.h"
 #include "runtime/timer.h"
+#include "tests/gpu/gpu_fixture.h"
 
 namespace jit {
 namespace {
 
-class RuntimeTest : public testing::Test {
+class RuntimeTest : public testing::GpuTest {
  protected:
-  void SetUp() override {
-    try {
-      device_ = device_info(0);
-    } catch (const Error& error) {
-      GTEST_SKIP() << error.what();
-    }
-  }
-
   CompileResult compile_here(const std::string& body) const {
     return compile(find_nvrtc(""),
                    {.name = "/jit-attention/kernel.cu",
@@ -39,8 +32,10 @@ class RuntimeTest : public testing::Test {
                     .options = {},
                     .kernel = "k"});
   }
-
-  DeviceInfo device_;
+  /// What was compiled, in the form that the device runs.
+  Module load(const CompileResult& compiled) const {
+    return device_.emulated ? Module(compiled.ptx) : Module(compiled.cubin);
+  }
 };
 
 void launch_on(const Kernel& kernel, const DeviceBuffer& buffer, int n, CUstream stream,
@@ -66,9 +61,11 @@ TEST_F(RuntimeTest, TablesAgreeWithTheDevice) {
 TEST_F(RuntimeTest, RunsAKernelOnAThreadWithoutContext) {
   const CompileResult compiled = compile_here("p[threadIdx.x] = n + threadIdx.x;");
   std::jthread([&] {
-    const Kernel kernel = Module(compiled.cubin).kernel("k");
+    const Kernel kernel = load(compiled).kernel("k");
     kernel.force_load(0);
-    EXPECT_EQ(kernel.facts(0).registers, compiled.resources.registers);
+    if (!device_.emulated) {
+      EXPECT_EQ(kernel.facts(0).registers, compiled.resources.registers);
+    }
     EXPECT_EQ(kernel.facts(0).local_bytes, compiled.resources.stack_bytes);
     EXPECT_GT(kernel.blocks_per_sm(0, 32, 0), 0);
     const DeviceBuffer buffer(0, 32 * sizeof(int));
@@ -92,8 +89,7 @@ TEST_F(RuntimeTest, LeavesNoContextCurrent) {
 
 TEST_F(RuntimeTest, DynamicSharedMemoryUpToTheLimit) {
   const Kernel kernel =
-      Module(compile_here("extern __shared__ int s[]; s[n] = n; __syncthreads(); *p = s[n];").cubin)
-          .kernel("k");
+      load(compile_here("extern __shared__ int s[]; s[n] = n; __syncthreads(); *p = s[n];")).kernel("k");
   const CurrentContext context(0);
   const DeviceBuffer buffer(0, sizeof(int));
   const int bytes = device_.smem_per_block_optin;
@@ -113,16 +109,16 @@ TEST_F(RuntimeTest, DynamicSharedMemoryUpToTheLimit) {
 }
 
 TEST_F(RuntimeTest, RefusesBadImagesAndNames) {
-  std::vector<std::byte> cubin = compile_here("*p = n;").cubin;
-  EXPECT_THROW(Module(cubin).kernel("absent"), Error);
+  const CompileResult compiled = compile_here("*p = n;");
+  EXPECT_THROW(load(compiled).kernel("absent"), Error);
+  const std::vector<std::byte>& cubin = compiled.cubin;
   for (std::size_t length : {std::size_t{0}, std::size_t{16}, cubin.size() / 2, cubin.size() - 1}) {
     EXPECT_THROW(Module(std::span(cubin).first(length)), Error) << length;
   }
 }
 
 TEST_F(RuntimeTest, LoadsAndLaunchesDuringCapture) {
-  const std::vector<std::byte> cubin = compile_here("atomicAdd(p, n);").cubin;
-  const std::vector<std::byte> other = compile_here("atomicAdd(p, 2 * n);").cubin;
+  const CompileResult compiled = compile_here("atomicAdd(p, n);"), other = compile_here("atomicAdd(p, 2 * n);");
   const CurrentContext context(0);
   const DriverApi& api = driver();
   for (CUstreamCaptureMode mode :
@@ -133,12 +129,12 @@ TEST_F(RuntimeTest, LoadsAndLaunchesDuringCapture) {
     CUstream stream = nullptr;
     check(api.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
     EXPECT_FALSE(is_capturing(stream));
-    const Kernel warm = Module(cubin).kernel("k");
+    const Kernel warm = load(compiled).kernel("k");
     warm.force_load(0);
     check(api.cuStreamBeginCapture(stream, mode), "cuStreamBeginCapture");
     EXPECT_TRUE(is_capturing(stream));
     launch_on(warm, buffer, 1, stream);
-    const Kernel cold = Module(other).kernel("k");
+    const Kernel cold = load(other).kernel("k");
     cold.force_load(0);
     launch_on(cold, buffer, 1, stream);
     CUgraph graph = nullptr;
@@ -156,9 +152,22 @@ TEST_F(RuntimeTest, LoadsAndLaunchesDuringCapture) {
   }
 }
 
+// A GPU's driver compiles PTX itself.
+TEST_F(RuntimeTest, LoadsPtx) {
+  const Kernel kernel = Module(compile_here("p[threadIdx.x] = n * threadIdx.x;").ptx).kernel("k");
+  const DeviceBuffer buffer(0, 32 * sizeof(int));
+  const CurrentContext context(0);
+  launch_on(kernel, buffer, 3, nullptr);
+  std::vector<int> values(32);
+  buffer.download(values.data(), buffer.size());
+  for (int i = 0; i < 32; ++i) EXPECT_EQ(values[i], 3 * i);
+  EXPECT_THROW(Module(std::string("nonsense")), Error);
+}
+
 TEST_F(RuntimeTest, TimesWork) {
+  if (device_.emulated) GTEST_SKIP() << "an emulated device does not model time";
   const Kernel kernel =
-      Module(compile_here("for (int i = 0; i < n; ++i) __nanosleep(1000);").cubin).kernel("k");
+      load(compile_here("for (int i = 0; i < n; ++i) __nanosleep(1000);")).kernel("k");
   const DeviceBuffer buffer(0, 4);
   EventTimer timer(0);
   const auto time = [&](int n) {

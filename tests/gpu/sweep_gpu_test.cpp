@@ -1,5 +1,5 @@
-// A random sweep over specs, configs and shapes on a GPU. JIT_ATTENTION_TEST_SWEEP says how many triples
-// (default 200), JIT_ATTENTION_TEST_SEED where to start, JIT_ATTENTION_TEST_TRIPLE runs one triple of a
+// A random sweep over specs, configs and shapes on a device. JIT_ATTENTION_TEST_SWEEP says how many triples
+// (default 200, on an emulated device 20, and of smaller shapes), JIT_ATTENTION_TEST_SEED where to start, JIT_ATTENTION_TEST_TRIPLE runs one triple of a
 // sweep again.
 #include <jit/attention.h>
 
@@ -41,7 +41,7 @@ KernelWish random_kernel(std::uint64_t seed, int index, const DeviceLimits& limi
   return {spec, reference::random_config(spec, limits, random)};
 }
 
-AttentionCase random_case(std::uint64_t seed, int triple, const AttentionSpec& spec) {
+AttentionCase random_case(std::uint64_t seed, int triple, const AttentionSpec& spec, bool emulated) {
   std::seed_seq sequence{static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32),
                          static_cast<std::uint32_t>(triple), 1u};
   Random random(sequence);
@@ -50,16 +50,16 @@ AttentionCase random_case(std::uint64_t seed, int triple, const AttentionSpec& s
       case 0:
         return draw(random, least, 20);
       case 1:
-        return 32 * draw(random, 1, 16);
+        return 32 * draw(random, 1, emulated ? 6 : 16);
       case 2:
-        return draw(random, 1, 300);
+        return draw(random, 1, emulated ? 120 : 300);
       default:
-        return draw(random, 1, 1100);
+        return draw(random, 1, emulated ? 260 : 1100);
     }
   };
   AttentionCase problem{.spec = spec};
-  problem.batch = draw(random, 1, 3);
-  problem.heads_kv = spec.gqa_ratio >= 4 ? 1 : draw(random, 1, 3);
+  problem.batch = draw(random, 1, emulated ? 2 : 3);
+  problem.heads_kv = spec.gqa_ratio >= 4 ? 1 : draw(random, 1, emulated ? 2 : 3);
   problem.seqlen_q = length(1);
   problem.seqlen_kv = draw(random, 0, 2) == 0 ? problem.seqlen_q : length(0);
   problem.layout = static_cast<Layout>(draw(random, 0, layout_count - 1));
@@ -75,7 +75,7 @@ TEST_F(SweepTest, EveryTripleIsRight) {
   const std::uint64_t seed = reference::test_seed();
   const int only = number_from_environment("JIT_ATTENTION_TEST_TRIPLE", -1);
   const int first = only < 0 ? 0 : only;
-  const int last = only < 0 ? number_from_environment("JIT_ATTENTION_TEST_SWEEP", 200) : only + 1;
+  const int last = only < 0 ? number_from_environment("JIT_ATTENTION_TEST_SWEEP", sized(200, 20)) : only + 1;
   const DeviceLimits limits = device_limits(device_);
   const auto wish_of = [&](int triple) { return random_kernel(seed, triple / shapes_per_kernel, limits); };
 
@@ -102,7 +102,7 @@ TEST_F(SweepTest, EveryTripleIsRight) {
       compile_batch(batch_of(triple), *context);
     }
     const KernelWish wish = wish_of(triple);
-    const AttentionCase problem = random_case(seed, triple, wish.spec);
+    const AttentionCase problem = random_case(seed, triple, wish.spec, device_.emulated);
     std::string failure;
     try {
       const AttentionRun run(problem);

@@ -95,12 +95,19 @@ TEST(CliUsage, BadSettings) {
 TEST(CliUsage, NoGpuIsOneSentence) {
   const Tool tool;
   for (const char* command : {"tune", "bench"}) {
-    const ToolResult result = tool.run({command});
-    EXPECT_EQ(result.status, 1);
-    EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
-    EXPECT_THAT(result.err, HasSubstr("CUDA driver"));
+    for (const char* device : {"auto", "cuda:0", "emulated:sm_80"}) {
+      const ToolResult result = tool.run({command, "--device", device});
+      EXPECT_EQ(result.status, 1);
+      EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+      EXPECT_EQ(result.err.find("CUDA driver") != std::string::npos, std::string(device) != "emulated:sm_80")
+          << result.err;
+      EXPECT_EQ(result.err.find(std::string(command) + " measures time") != std::string::npos,
+                std::string(device) != "cuda:0")
+          << result.err;
+    }
   }
-  expect_bad_input(tool.run({"bench", "--device", "tpu:0"}), "--device must be auto or cuda:N");
+  expect_bad_input(tool.run({"bench", "--device", "tpu:0"}), "--device must be auto, cuda:N or emulated:ARCH");
+  expect_bad_input(tool.run({"bench", "--device", "emulated:sm_1"}), "emulated:sm_90a");
 }
 
 TEST(CliUsage, UnwritableStandardOutputIsAFailure) {
@@ -118,12 +125,33 @@ TEST(CliInfo, SaysWhatThereIsAndWhyNot) {
 
   const nlohmann::json info = tool.run({"info", "--json"}).json();
   ASSERT_TRUE(info.is_object());
-  EXPECT_TRUE(info["devices"].empty());
-  EXPECT_THAT(info["devices_missing"].get<std::string>(), HasSubstr("CUDA driver"));
+  EXPECT_THAT(info["no_gpu"].get<std::string>(), HasSubstr("CUDA driver"));
+  ASSERT_EQ(info["devices"].size(), 1u);
+  EXPECT_EQ(info["devices"][0]["device"], "emulated:sm_90a");
+  EXPECT_EQ(info["devices"][0]["emulated"], true);
+  EXPECT_THAT(result.out, HasSubstr("emulated:sm_90a  emulated sm_90a, sm_90a, 132 multiprocessors"));
+  EXPECT_THAT(result.out, HasSubstr("no GPU: "));
   EXPECT_EQ(info["cache"]["directory"], tool.cache());
   EXPECT_EQ(info["tuning"], "off");
   EXPECT_TRUE(info["nvrtc"].contains("path") || info["nvrtc"].contains("missing"));
   EXPECT_GE(info["settings"].size(), 9u);
+}
+
+TEST(CliInfo, ListsTheDevicesThatAreAskedFor) {
+  Tool tool;
+  const nlohmann::json none = tool.run({"info", "--device", "cuda:0", "--json"}).json();
+  EXPECT_TRUE(none["devices"].empty());
+  EXPECT_THAT(none["no_gpu"].get<std::string>(), HasSubstr("CUDA driver"));
+  tool.environment = {"JIT_ATTENTION_DEVICE=emulated:sm_80,sm_120a"};
+  const nlohmann::json two = tool.run({"info", "--json"}).json();
+  ASSERT_EQ(two["devices"].size(), 2u);
+  EXPECT_EQ(two["devices"][0]["device"], "emulated:sm_80");
+  EXPECT_EQ(two["devices"][1]["device"], "emulated:sm_120a");
+  EXPECT_FALSE(two.contains("no_gpu"));
+  // The command line decides.
+  EXPECT_EQ(tool.run({"info", "--device", "emulated:sm_90", "--json"}).json()["devices"][0]["arch"], "sm_90");
+  tool.environment = {"JIT_ATTENTION_DEVICE=emulated:sm_7"};
+  expect_bad_input(tool.run({"info"}), "JIT_ATTENTION_DEVICE is \"emulated:sm_7\"");
 }
 
 TEST(CliInfo, AMissingCompilerIsReported) {
@@ -157,8 +185,8 @@ class CliRun : public ::testing::Test {
   Tool tool_;
 };
 
-TEST_F(CliRun, GoodInputNeedsAGpu) {
-  const ToolResult result = run();
+TEST_F(CliRun, AGpuThatIsInsistedOnMustBeThere) {
+  const ToolResult result = run({"--device", "cuda:0"});
   EXPECT_EQ(result.status, 1);
   EXPECT_THAT(result.err, HasSubstr("CUDA driver"));
   EXPECT_FALSE(std::filesystem::exists(file("o")));
@@ -213,6 +241,8 @@ TEST_F(CliRun, NeverWritesOverAnInput) {
   expect_bad_input(run({}, "hard"), "choose another output");
   expect_bad_input(run({"--lse", tool_.folder / "./v.npy"}), "choose another output");
   expect_bad_input(run({"--lse", file("o")}), "choose another output");
+  expect_bad_input(run({"--counts", file("q")}), "choose another output");
+  expect_bad_input(run({"--lse", file("l"), "--listing", file("l")}), "choose another output");
   EXPECT_EQ(read_text(file("q")), before);
 }
 

@@ -1,13 +1,13 @@
-// What a machine without a driver sees; where there is one these tests skip.
+// What a program that insists on GPUs sees on a machine without a driver; where there is one these tests skip.
 #include "runtime/driver_api.h"
 
 #include <jit/device.h>
+#include <jit/device_buffer.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "runtime/context.h"
-#include "runtime/device_buffer.h"
 #include "runtime/launch.h"
 #include "runtime/module.h"
 #include "runtime/timer.h"
@@ -16,6 +16,7 @@ namespace jit {
 namespace {
 
 bool driver_works() {
+  use_device("cuda");
   try {
     driver();
     return true;
@@ -43,10 +44,24 @@ TEST(DriverApi, WithoutADriverEveryCallGivesTheSameClearError) {
   expect_no_driver([] { device_info(0); });
   expect_no_driver([] { current_device(); });
   expect_no_driver([] { CurrentContext context(0); });
-  expect_no_driver([] { Module module({}); });
+  expect_no_driver([] { Module module(std::span<const std::byte>{}); });
   expect_no_driver([] { DeviceBuffer buffer(0, 16); });
   expect_no_driver([] { EventTimer timer(0); });
   expect_no_driver([] { launch(nullptr, {}, nullptr, nullptr); });
+}
+
+TEST(DriverApi, ThereIsOneChoiceForAProcess) {
+  use_device("cuda");
+  driver_works();
+  use_device("cuda");
+  try {
+    use_device("emulated:sm_90a,sm_80");
+    ADD_FAILURE() << "the devices of a running process were changed";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+    EXPECT_THAT(error.message(), testing::HasSubstr("computes on cuda already"));
+    EXPECT_THAT(error.message(), testing::HasSubstr("emulated:sm_90a,sm_80"));
+  }
 }
 
 TEST(DriverApi, SuccessNeedsNoDriver) { check(CUDA_SUCCESS, "cuInit"); }

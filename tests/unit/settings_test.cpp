@@ -36,6 +36,8 @@ TEST_F(SettingsTest, DefaultsWithoutVariables) {
   EXPECT_EQ(settings.tuning_seconds, 10);
   EXPECT_EQ(settings.templates, "");
   EXPECT_EQ(settings.nvrtc, "");
+  EXPECT_EQ(device_settings_from_environment().device, "auto");
+  EXPECT_EQ(device_settings_from_environment().emulator_seed, 0u);
 }
 
 TEST_F(SettingsTest, EmptyVariablesMeanDefaults) {
@@ -54,6 +56,8 @@ TEST_F(SettingsTest, ReadsEveryVariable) {
   set("JIT_ATTENTION_TUNING_SECONDS", "2.5");
   set("JIT_ATTENTION_TEMPLATES", "/src/templates");
   set("JIT_ATTENTION_NVRTC", "/opt/cuda/lib64");
+  set("JIT_ATTENTION_DEVICE", "emulated:sm_90a,sm_80");
+  set("JIT_ATTENTION_EMULATOR_SEED", "18446744073709551615");
   const Settings settings = settings_from_environment();
   EXPECT_EQ(settings.cache_dir, "/var/cache/kernels");
   EXPECT_EQ(settings.cache_max_bytes, 4096u);
@@ -64,6 +68,8 @@ TEST_F(SettingsTest, ReadsEveryVariable) {
   EXPECT_EQ(settings.tuning_seconds, 2.5);
   EXPECT_EQ(settings.templates, "/src/templates");
   EXPECT_EQ(settings.nvrtc, "/opt/cuda/lib64");
+  EXPECT_EQ(device_settings_from_environment().device, "emulated:sm_90a,sm_80");
+  EXPECT_EQ(device_settings_from_environment().emulator_seed, 18446744073709551615u);
 }
 
 TEST_F(SettingsTest, EveryTuningModeHasItsName) {
@@ -85,6 +91,8 @@ TEST_F(SettingsTest, MalformedValuesAreNamed) {
       {"JIT_ATTENTION_TUNING_SECONDS", {"0", "-3", "ten", "inf", "nan", "1s", "1e999"}},
       {"JIT_ATTENTION_TEMPLATES", {"templates"}},
       {"JIT_ATTENTION_NVRTC", {"libnvrtc.so.13"}},
+      {"JIT_ATTENTION_DEVICE", {"gpu", "cuda:0", "emulated", "emulated:sm_1", "emulated:sm_80,"}},
+      {"JIT_ATTENTION_EMULATOR_SEED", {"-1", "0x10", "seed", "18446744073709551616"}},
   };
   EXPECT_EQ(malformed.size(), setting_docs().size()) << "every variable has values that it refuses";
   for (const auto& [name, values] : malformed) {

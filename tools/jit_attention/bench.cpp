@@ -133,7 +133,7 @@ void print_text(const Json& report) {
 
 int run_bench(const Options& options) {
   const Problem problem = build_problem(options.problem);
-  const DeviceInfo device = choose_device(options.problem.device);
+  const DeviceInfo device = choose_timed_device(options.problem.device, "bench");
   ProgressLine progress;
   const Context context(settings_from_environment(), progress.observer());
   const CurrentContext scope(device.ordinal);

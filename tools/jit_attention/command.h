@@ -4,6 +4,7 @@
 #include <functional>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <nlohmann/json_fwd.hpp>
@@ -43,6 +44,9 @@ void add_cache(CLI::App& app, Commands& commands);
 
 /// Prints to standard output; bytes that are no UTF-8 are replaced.
 void print_json(const nlohmann::ordered_json& json);
+
+/// Writes a file. Throws Error io_error.
+void write_file(const std::string& path, std::string_view text);
 
 /// The text without line breaks.
 std::string one_line(std::string text);

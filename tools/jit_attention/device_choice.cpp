@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include <fmt/format.h>
+#include <jit/error.h>
 #include <CLI/CLI.hpp>
 
 #include "command.h"
@@ -11,11 +12,16 @@
 namespace jit::tool {
 
 void add_device_option(CLI::App& app, std::string& device) {
-  app.add_option("--device", device, "auto, or cuda:N for GPU number N")->capture_default_str();
+  app.add_option("--device", device, "auto, cuda:N for GPU number N, or an emulated one such as emulated:sm_90a")
+      ->capture_default_str();
 }
 
 DeviceInfo choose_device(const std::string& choice) {
   if (choice == "auto") return device_info(0);
+  if (choice.starts_with("emulated:")) {
+    use_device(choice);
+    return device_info(0);
+  }
   constexpr std::string_view prefix = "cuda:";
   int ordinal = 0;
   const char* const end = choice.data() + choice.size();
@@ -23,9 +29,23 @@ DeviceInfo choose_device(const std::string& choice) {
   const auto result = named ? std::from_chars(choice.data() + prefix.size(), end, ordinal)
                             : std::from_chars_result{end, std::errc::invalid_argument};
   if (result.ec != std::errc{} || result.ptr != end) {
-    throw BadInput(fmt::format("--device must be auto or cuda:N, not '{}'", choice));
+    throw BadInput(fmt::format("--device must be auto, cuda:N or emulated:ARCH, not '{}'", choice));
   }
+  use_device("cuda");
   return device_info(ordinal);
+}
+
+DeviceInfo choose_timed_device(const std::string& choice, std::string_view command) {
+  DeviceInfo device = choose_device(choice);
+  if (!device.emulated) return device;
+  const std::string& reason = fallback_reason();
+  throw Error(ErrorCode::unsupported_device, "tune", "device",
+              fmt::format("{} measures time, which an emulated device does not model; it needs a GPU{}", command,
+                          reason.empty() ? "" : ", and " + reason));
+}
+
+std::string device_name(const DeviceInfo& device) {
+  return device.emulated ? "emulated:" + to_string(device.arch) : fmt::format("cuda:{}", device.ordinal);
 }
 
 }  // namespace jit::tool

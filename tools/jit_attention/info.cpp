@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "command.h"
+#include "device_choice.h"
 #include "generator/context_state.h"
 #include "progress.h"
 
@@ -17,12 +18,15 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json describe_devices() {
+Json describe_devices(const std::string& choice) {
   Json json = {{"devices", Json::array()}};
   try {
+    if (choice != "auto") choose_device(choice);
+    if (const std::string& reason = fallback_reason(); !reason.empty()) json["no_gpu"] = reason;
     for (const DeviceInfo& device : devices()) {
-      json["devices"].push_back({{"device", fmt::format("cuda:{}", device.ordinal)},
+      json["devices"].push_back({{"device", device_name(device)},
                                  {"name", device.name},
+                                 {"emulated", device.emulated},
                                  {"arch", to_string(native_arch(device))},
                                  {"multiprocessors", device.sm_count},
                                  {"memory_bytes", device.memory_bytes},
@@ -32,7 +36,8 @@ Json describe_devices() {
                                  {"uuid", device.uuid}});
     }
   } catch (const Error& error) {
-    json["devices_missing"] = error.message();
+    if (error.code() != ErrorCode::driver_unavailable) throw;
+    json["no_gpu"] = error.message();
   }
   return json;
 }
@@ -72,7 +77,7 @@ void print_text(const Json& info) {
                text(device, "name"), text(device, "arch"), device["multiprocessors"].get<int>(),
                device["memory_bytes"].get<double>() / (1 << 30), device["driver"].get<int>());
   }
-  if (info.contains("devices_missing")) fmt::print("  none: {}\n", text(info, "devices_missing"));
+  if (info.contains("no_gpu")) fmt::print("  no GPU: {}\n", text(info, "no_gpu"));
 
   const Json& nvrtc = info["nvrtc"];
   fmt::print("\nNVRTC\n");
@@ -93,16 +98,21 @@ void print_text(const Json& info) {
   }
 }
 
-int run_info(bool as_json) {
+struct Options {
+  std::string device = "auto";
+  bool as_json = false;
+};
+
+int run_info(const Options& options) {
   ProgressLine progress;
   const Context context(settings_from_environment(), progress.observer());
   Json info = {{"version", JIT_ATTENTION_VERSION}};
-  info.update(describe_devices());
+  info.update(describe_devices(options.device));
   info["nvrtc"] = describe_nvrtc(*context.state());
   info["cache"] = {{"directory", context.cache_directory()}, {"reason", context.cache_reason()}};
   info["tuning"] = to_string(context.settings().tuning);
   info["settings"] = describe_settings();
-  if (as_json) {
+  if (options.as_json) {
     print_json(info);
   } else {
     print_text(info);
@@ -113,10 +123,11 @@ int run_info(bool as_json) {
 }  // namespace
 
 void add_info(CLI::App& app, Commands& commands) {
-  const auto as_json = std::make_shared<bool>(false);
-  CLI::App* command = app.add_subcommand("info", "GPUs, compiler, cache folder and settings");
-  command->add_flag("--json", *as_json, "Print JSON");
-  commands.push_back({command, [as_json] { return run_info(*as_json); }});
+  const auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("info", "Devices, compiler, cache folder and settings");
+  add_device_option(*command, options->device);
+  command->add_flag("--json", options->as_json, "Print JSON");
+  commands.push_back({command, [options] { return run_info(*options); }});
 }
 
 }  // namespace jit::tool

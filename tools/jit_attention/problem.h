@@ -6,9 +6,9 @@
 #include <vector>
 
 #include <jit/attention.h>
+#include <jit/device_buffer.h>
 
 #include "array.h"
-#include "runtime/device_buffer.h"
 #include "spec_options.h"
 
 namespace CLI {

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 #include <jit/attention.h>
+#include <jit/emulation.h>
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
@@ -16,6 +17,7 @@
 #include "problem.h"
 #include "progress.h"
 #include "runtime/context.h"
+#include "trace_files.h"
 
 namespace jit::tool {
 namespace {
@@ -27,6 +29,7 @@ struct Options {
   std::string q, k, v, o, lse;
   std::vector<std::string> tensors;  ///< "name=path"
   std::string device = "auto";
+  TraceFiles traces;
   bool as_json = false;
 };
 
@@ -100,7 +103,18 @@ CompiledKernel compute(const Options& options, const AttentionSpec& spec, const 
     buffer.upload(array.bytes.data(), array.bytes.size());
     return buffers.emplace(&array, std::move(buffer)).first->second.data();
   });
-  attention(arguments);
+  if (options.traces.paths().empty()) {
+    attention(arguments);
+  } else {
+    const TraceScope trace;
+    try {
+      attention(arguments);
+    } catch (const Error&) {  // they are wanted most when something was found
+      write_traces(options.traces, trace.launches());
+      throw;
+    }
+    write_traces(options.traces, trace.launches());
+  }
   buffers.at(&arrays.o).download(arrays.o.bytes.data(), arrays.o.bytes.size());
   if (!options.lse.empty()) {
     buffers.at(&arrays.lse).download(arrays.lse.bytes.data(), arrays.lse.bytes.size());
@@ -114,9 +128,11 @@ int run_run(const Options& options) {
   for (const std::string& tensor : options.tensors)
     inputs.push_back(split_assignment("--tensor", tensor).second);
   std::vector<std::string> outputs = {options.o};
-  if (!options.lse.empty()) {
-    refuse_overwriting({options.lse}, outputs);
-    outputs.push_back(options.lse);
+  std::vector<std::string> others = options.traces.paths();
+  if (!options.lse.empty()) others.push_back(options.lse);
+  for (const std::string& output : others) {
+    refuse_overwriting({output}, outputs);
+    outputs.push_back(output);
   }
   refuse_overwriting(outputs, inputs);
 
@@ -143,6 +159,11 @@ int run_run(const Options& options) {
   fill_params(spec, functor_tensors(spec), on_host, params);
 
   const DeviceInfo device = choose_device(options.device);
+  if (!device.emulated && !options.traces.paths().empty()) {
+    throw BadInput(fmt::format("--counts and --listing tell what an emulated device did, and {} is none: add --device "
+                               "emulated:{}",
+                               device.name, to_string(native_arch(device))));
+  }
   const CompiledKernel kernel = compute(options, spec, device, arrays);
   const Array o = convert(std::move(arrays.o), result_dtype, options.o);
   write_npy(options.o, o);
@@ -177,6 +198,7 @@ void add_run(CLI::App& app, Commands& commands) {
   add_functor_options(*command, options->functors);
   add_config_option(*command, options->config);
   add_device_option(*command, options->device);
+  add_trace_options(*command, options->traces);
   command->add_flag("--json", options->as_json, "Print JSON");
   commands.push_back({command, [options] { return run_run(*options); }});
 }

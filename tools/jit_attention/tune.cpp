@@ -26,7 +26,7 @@ struct Options {
 
 int run_tune(const Options& options) {
   const Problem problem = build_problem(options.problem);
-  const DeviceInfo device = choose_device(options.problem.device);
+  const DeviceInfo device = choose_timed_device(options.problem.device, "tune");
   ProgressLine progress;
   Settings settings = settings_from_environment();
   if (options.seconds > 0) settings.tuning_seconds = options.seconds;

@@ -1,9 +1,10 @@
-// A piece of GPU memory, freed at the end of its scope.
+// A piece of a device's memory, freed at the end of its scope. Programs that have GPU memory of their own need none;
+// for an emulated device there is no other.
 #pragma once
 
 #include <cstddef>
 
-#include <cuda.h>
+struct CUstream_st;
 
 namespace jit {
 
@@ -17,19 +18,19 @@ class DeviceBuffer {
   DeviceBuffer(DeviceBuffer&& other) noexcept;
   DeviceBuffer& operator=(DeviceBuffer&& other) noexcept;
 
-  CUdeviceptr address() const { return address_; }
+  unsigned long long address() const { return address_; }
   void* data() const { return reinterpret_cast<void*>(address_); }
   std::size_t size() const { return bytes_; }
 
   void upload(const void* from, std::size_t bytes, std::size_t offset = 0) const;
   /// `stream` orders the copy: null, the default stream, may not be used while another thread captures.
-  void download(void* to, std::size_t bytes, std::size_t offset = 0, CUstream stream = nullptr) const;
+  void download(void* to, std::size_t bytes, std::size_t offset = 0, CUstream_st* stream = nullptr) const;
   /// Sets every byte to `value`, on `stream`.
-  void fill(unsigned char value, CUstream stream) const;
+  void fill(unsigned char value, CUstream_st* stream) const;
 
  private:
   int device_ = 0;
-  CUdeviceptr address_ = 0;
+  unsigned long long address_ = 0;
   std::size_t bytes_ = 0;
 };
 

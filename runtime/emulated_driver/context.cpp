@@ -1,0 +1,88 @@
+#include "runtime/emulated_driver/context.h"
+
+#include <array>
+
+#include "runtime/emulated_driver/entries.h"
+#include "runtime/emulated_driver/machine.h"
+
+namespace jit::emulated_driver {
+namespace {
+
+// Needs no destructor: contexts are pushed while the program ends, when objects of the thread are gone.
+struct ContextStack {
+  std::array<CUcontext, 256> contexts = {};
+  std::size_t depth = 0;
+};
+
+ContextStack& context_stack() {
+  thread_local ContextStack stack;
+  return stack;
+}
+
+CUcontext require_current() {
+  const CUcontext current = current_context_handle();
+  if (!current) fail(CUDA_ERROR_INVALID_CONTEXT, "no context is current on this thread");
+  return current;
+}
+
+}  // namespace
+
+Context::Context(Device& device_in)
+    : device(device_in), legacy_stream(std::make_shared<Stream>(*this, Stream::Kind::legacy)) {}
+
+CUcontext current_context_handle() {
+  const ContextStack& stack = context_stack();
+  return stack.depth == 0 ? nullptr : stack.contexts[stack.depth - 1];
+}
+
+// The handle was checked when it was pushed, and primary contexts stay.
+Context& current_context() { return *machine().contexts.find(require_current()); }
+
+CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
+  return call([&] {
+    require(context, "pctx");
+    *context = machine().primary_handles[static_cast<std::size_t>(machine().device(device).ordinal)];
+  });
+}
+
+CUresult cuCtxGetCurrent(CUcontext* context) {
+  return call([&] {
+    require(context, "pctx");
+    *context = current_context_handle();
+  });
+}
+
+CUresult cuCtxGetDevice(CUdevice* device) {
+  return call([&] {
+    require(device, "device");
+    *device = current_context().device.ordinal;
+  });
+}
+
+CUresult cuCtxPushCurrent(CUcontext context) {
+  return call([&] {
+    machine().contexts.find(context);
+    ContextStack& stack = context_stack();
+    if (stack.depth == stack.contexts.size()) {
+      fail(CUDA_ERROR_OUT_OF_MEMORY, "contexts were pushed 256 times, and not popped");
+    }
+    stack.contexts[stack.depth++] = context;
+  });
+}
+
+CUresult cuCtxPopCurrent(CUcontext* context) {
+  return call([&] {
+    const CUcontext current = require_current();
+    --context_stack().depth;
+    if (context) *context = current;
+  });
+}
+
+CUresult cuCtxSynchronize() {
+  return call([&] {
+    current_context();
+    machine().captures.refuse_unsafe_call("cuCtxSynchronize");
+  });
+}
+
+}  // namespace jit::emulated_driver

@@ -1,0 +1,151 @@
+// Launching kernels, and how many of their blocks fit on a multiprocessor.
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <iterator>
+#include <limits>
+#include <stdexcept>
+
+#include "runtime/emulated_driver/entries.h"
+#include "runtime/emulated_driver/limits.h"
+#include "runtime/emulated_driver/machine.h"
+#include "runtime/emulated_driver/trace.h"
+#include "runtime/emulator/launch.h"
+
+namespace jit::emulated_driver {
+namespace {
+
+// How many findings the text of an error tells.
+constexpr std::size_t told_findings = 8;
+
+struct LaunchRequest {
+  CUfunction function = nullptr;
+  Device& device;
+  emulator::LaunchShape shape;
+  std::vector<std::byte> parameters;
+};
+
+std::string describe(const std::vector<emulator::Finding>& findings) {
+  std::string text = "the emulator found";
+  const std::size_t told = std::min(findings.size(), told_findings);
+  for (std::size_t i = 0; i < told; ++i) text += (i == 0 ? " " : "; ") + emulator::to_string(findings[i]);
+  if (told < findings.size()) text += "; and " + std::to_string(findings.size() - told) + " more";
+  return text;
+}
+
+void run(const LaunchRequest& request) {
+  // Again, because a graph may run it after its library was unloaded.
+  const std::shared_ptr<LoadedEntry> entry = find_entry(request.function);
+  const DeviceCode code = entry->code(request.device);
+  const std::uint64_t variables = entry->library->variables(request.device);
+  emulator::LaunchOptions options;
+  options.seed = machine().seed;
+  options.smem_limit = static_cast<std::size_t>(request.device.properties.smem_per_block_optin);
+  emulator::LaunchResult result;
+  try {
+    result = emulator::launch(*code.program, code.kernel, request.shape, request.parameters,
+                              request.device.memory, variables, options);
+  } catch (const std::invalid_argument& error) {
+    fail(CUDA_ERROR_INVALID_VALUE, error.what());
+  }
+  const std::string failure = result.findings.empty() ? "" : describe(result.findings);
+  trace_launch(code, std::move(result));
+  if (!failure.empty()) fail(CUDA_ERROR_LAUNCH_FAILED, failure);
+}
+
+void apply_attribute(const CUlaunchAttribute& attribute, const Device& device, emulator::LaunchShape& shape) {
+  switch (attribute.id) {
+    case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
+      if (device.arch.major < 9) {
+        fail(CUDA_ERROR_NOT_SUPPORTED, device.name() + " has no clusters: they come with sm_90");
+      }
+      shape.cluster = {attribute.value.clusterDim.x, attribute.value.clusterDim.y,
+                       attribute.value.clusterDim.z};
+      return;
+    // They change when a launch begins, or are hints.
+    case CU_LAUNCH_ATTRIBUTE_IGNORE:
+    case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:
+    case CU_LAUNCH_ATTRIBUTE_PRIORITY:
+    case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
+    case CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
+      return;
+    default:
+      fail(CUDA_ERROR_NOT_SUPPORTED, "an emulated device does not know launch attribute " +
+                                         std::to_string(static_cast<int>(attribute.id)));
+  }
+}
+
+emulator::LaunchShape shape_of(const CUlaunchConfig& config, const LoadedEntry& entry, const Device& device) {
+  const emulator::Kernel& kernel = entry.code(device).kernel;
+  emulator::LaunchShape shape{.grid = {config.gridDimX, config.gridDimY, config.gridDimZ},
+                              .block = {config.blockDimX, config.blockDimY, config.blockDimZ},
+                              .dynamic_smem_bytes = config.sharedMemBytes};
+  const int most = entry.dynamic_smem_limit(device);
+  if (config.sharedMemBytes > static_cast<unsigned>(most)) {
+    fail(CUDA_ERROR_INVALID_VALUE, "sharedMemBytes is " + std::to_string(config.sharedMemBytes) + "; " +
+                                       entry.name + " may have " + std::to_string(most) +
+                                       ", which CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES sets");
+  }
+  std::copy(kernel.cluster.begin(), kernel.cluster.end(), shape.cluster.begin());
+  if (config.numAttrs > 0) require(config.attrs, "attrs");
+  for (unsigned i = 0; i < config.numAttrs; ++i) apply_attribute(config.attrs[i], device, shape);
+  return shape;
+}
+
+std::vector<std::byte> parameters_of(const emulator::Kernel& kernel, void* const* arguments) {
+  std::vector<std::byte> block(kernel.parameter_bytes);
+  if (!kernel.parameters.empty()) require(arguments, "kernelParams");
+  for (std::size_t i = 0; i < kernel.parameters.size(); ++i) {
+    const emulator::Parameter& parameter = kernel.parameters[i];
+    require(arguments[i], "an element of kernelParams");
+    std::memcpy(block.data() + parameter.offset, arguments[i], parameter.bytes);
+  }
+  return block;
+}
+
+// Registers are given out by warp, in units of 8 for each of its threads.
+int blocks_by_registers(const emulator::Kernel& kernel, int warps, const DeviceProperties& properties) {
+  const int registers = std::max(kernel.register_estimate, 1);
+  const int of_block = (registers + 7) / 8 * 8 * 32 * warps;
+  return properties.registers_per_sm / of_block;
+}
+
+}  // namespace
+
+CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void** arguments, void** extra) {
+  return call([&] {
+    require(config, "config");
+    if (extra) fail(CUDA_ERROR_NOT_SUPPORTED, "an emulated device takes arguments by kernelParams only");
+    const std::shared_ptr<LoadedEntry> entry = find_entry(function);
+    const std::shared_ptr<Stream> stream = find_stream(config->hStream);
+    Device& device = stream->context.device;
+    LaunchRequest request{.function = function,
+                          .device = device,
+                          .shape = shape_of(*config, *entry, device),
+                          .parameters = parameters_of(entry->code(device).kernel, arguments)};
+    enqueue(*stream, [request = std::move(request)] { run(request); });
+  });
+}
+
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction function, int block_threads,
+                                                     std::size_t dynamic_smem) {
+  return call([&] {
+    require(blocks, "numBlocks");
+    const Device& device = current_context().device;
+    const DeviceProperties& properties = device.properties;
+    const emulator::Kernel& kernel = find_entry(function)->code(device).kernel;
+    const int most = std::min(kernel.max_threads, max_block_threads);
+    if (block_threads < 1) fail(CUDA_ERROR_INVALID_VALUE, "blockSize must be above 0");
+    const std::size_t smem = kernel.static_smem_bytes + dynamic_smem;
+    if (block_threads > most || smem > static_cast<std::size_t>(properties.smem_per_block_optin)) {
+      *blocks = 0;
+      return;
+    }
+    const int warps = (block_threads + 31) / 32;
+    const int by_smem = properties.smem_per_sm / (static_cast<int>(smem) + reserved_smem_bytes);
+    *blocks = std::min({properties.blocks_per_sm, properties.threads_per_sm / (warps * 32), by_smem,
+                        blocks_by_registers(kernel, warps, properties)});
+  });
+}
+
+}  // namespace jit::emulated_driver

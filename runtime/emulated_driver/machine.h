@@ -1,0 +1,47 @@
+// The whole state of the emulated driver: devices, and what there are handles for.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "runtime/emulated_driver/capture.h"
+#include "runtime/emulated_driver/context.h"
+#include "runtime/emulated_driver/device.h"
+#include "runtime/emulated_driver/emulated_driver.h"
+#include "runtime/emulated_driver/event.h"
+#include "runtime/emulated_driver/graph.h"
+#include "runtime/emulated_driver/handle_table.h"
+#include "runtime/emulated_driver/library.h"
+#include "runtime/emulated_driver/stream.h"
+
+namespace jit::emulated_driver {
+
+/// Thread safe: tables lock themselves, the rest does not change.
+struct Machine {
+  explicit Machine(const Options& options);
+
+  std::uint64_t seed;
+  std::vector<std::unique_ptr<Device>> devices;            ///< by ordinal
+  std::vector<std::shared_ptr<Context>> primary_contexts;  ///< by ordinal
+  std::vector<CUcontext> primary_handles;                  ///< by ordinal
+
+  HandleTable<CUcontext, Context> contexts{"context"};
+  HandleTable<CUstream, Stream> streams{"stream"};
+  HandleTable<CUevent, Event> events{"event"};
+  HandleTable<CUlibrary, Library> libraries{"library"};
+  HandleTable<CUkernel, LoadedEntry> kernels{"kernel"};
+  HandleTable<CUgraph, Graph> graphs{"graph"};
+  HandleTable<CUgraphExec, Graph> executable_graphs{"executable graph"};
+  Captures captures;
+
+  /// Fails with CUDA_ERROR_INVALID_DEVICE.
+  Device& device(CUdevice ordinal) const;
+  /// The device whose memory `address` lies in; null when it is allocated on none.
+  Device* device_of(CUdeviceptr address) const;
+};
+
+/// The one that start() made.
+Machine& machine();
+
+}  // namespace jit::emulated_driver

@@ -1,0 +1,108 @@
+#include "runtime/emulated_driver/stream.h"
+
+#include <map>
+#include <shared_mutex>
+
+#include "runtime/emulated_driver/entries.h"
+#include "runtime/emulated_driver/machine.h"
+
+namespace jit::emulated_driver {
+namespace {
+
+std::shared_ptr<Stream> per_thread_stream(Context& context) {
+  thread_local std::map<Context*, std::shared_ptr<Stream>> streams;
+  std::shared_ptr<Stream>& stream = streams[&context];
+  if (!stream) stream = std::make_shared<Stream>(context, Stream::Kind::blocking);
+  return stream;
+}
+
+}  // namespace
+
+void Stream::run(const Work& work) {
+  if (kind == Kind::legacy) {
+    const std::unique_lock alone(context.legacy_order);
+    work();
+  } else if (kind == Kind::blocking) {
+    const std::shared_lock beside(context.legacy_order);
+    const std::lock_guard lock(order_);
+    work();
+  } else {
+    const std::lock_guard lock(order_);
+    work();
+  }
+}
+
+std::shared_ptr<Stream> find_stream(CUstream handle) {
+  if (handle == nullptr || handle == CU_STREAM_LEGACY) return current_context().legacy_stream;
+  if (handle == CU_STREAM_PER_THREAD) return per_thread_stream(current_context());
+  return machine().streams.find(handle);
+}
+
+void enqueue(Stream& stream, Work work) {
+  if (!machine().captures.take(stream, work)) stream.run(work);
+}
+
+CUresult cuStreamCreate(CUstream* handle, unsigned flags) {
+  return call([&] {
+    require(handle, "phStream");
+    if (flags != CU_STREAM_DEFAULT && flags != CU_STREAM_NON_BLOCKING) {
+      fail(CUDA_ERROR_INVALID_VALUE, "flags must be CU_STREAM_DEFAULT or CU_STREAM_NON_BLOCKING");
+    }
+    const auto kind = flags == CU_STREAM_DEFAULT ? Stream::Kind::blocking : Stream::Kind::non_blocking;
+    *handle = machine().streams.add(std::make_shared<Stream>(current_context(), kind));
+  });
+}
+
+CUresult cuStreamDestroy(CUstream handle) {
+  return call([&] { machine().captures.forget(*machine().streams.remove(handle)); });
+}
+
+// Work is done when the call that put it there returns: there is nothing to wait for.
+CUresult cuStreamSynchronize(CUstream handle) {
+  return call([&] { machine().captures.refuse_waiting_for(*find_stream(handle)); });
+}
+
+CUresult cuStreamGetCtx(CUstream handle, CUcontext* context) {
+  return call([&] {
+    require(context, "pctx");
+    const Context& owner = find_stream(handle)->context;
+    *context = machine().primary_handles[static_cast<std::size_t>(owner.device.ordinal)];
+  });
+}
+
+CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned flags) {
+  return call([&] {
+    if (flags != CU_EVENT_WAIT_DEFAULT) fail(CUDA_ERROR_INVALID_VALUE, "flags must be 0");
+    machine().captures.wait(find_stream(handle), *machine().events.find(event));
+  });
+}
+
+CUresult cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus* status) {
+  return call([&] {
+    require(status, "captureStatus");
+    *status = machine().captures.status(*find_stream(handle));
+  });
+}
+
+CUresult cuStreamBeginCapture(CUstream handle, CUstreamCaptureMode mode) {
+  return call([&] { machine().captures.begin(find_stream(handle), mode); });
+}
+
+CUresult cuStreamEndCapture(CUstream handle, CUgraph* graph) {
+  return call([&] {
+    require(graph, "phGraph");
+    *graph = nullptr;
+    auto captured = std::make_shared<Graph>();
+    captured->nodes = machine().captures.end(*find_stream(handle));
+    *graph = machine().graphs.add(std::move(captured));
+  });
+}
+
+CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
+  return call([&] {
+    require(mode, "mode");
+    *mode = exchange_thread_capture_mode(*mode);
+  });
+}
+
+}  // namespace jit::emulated_driver

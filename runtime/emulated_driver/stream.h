@@ -1,0 +1,44 @@
+// Streams: what is put on one is done at once, in the caller's thread, unless the stream is captured.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+
+#include <cuda.h>
+
+namespace jit::emulated_driver {
+
+struct Capture;
+struct Context;
+
+/// Something that a stream does; throws Failure when it goes wrong. May be called again by graphs.
+using Work = std::function<void()>;
+
+struct Stream {
+  enum class Kind {
+    legacy,        ///< the default stream: it and blocking streams wait for each other
+    blocking,      ///< a thread's default stream, or one created without CU_STREAM_NON_BLOCKING
+    non_blocking,  ///< ordered with no other
+  };
+
+  Stream(Context& context, Kind kind) : context(context), kind(kind) {}
+
+  /// Does the work after what other threads are doing on this stream.
+  void run(const Work& work);
+
+  Context& context;
+  const Kind kind;
+  std::shared_ptr<Capture> capture;  // guarded by Captures
+
+ private:
+  std::mutex order_;
+};
+
+/// Handles of default streams mean those of the current context. Fails with CUDA_ERROR_INVALID_HANDLE.
+std::shared_ptr<Stream> find_stream(CUstream handle);
+
+/// Does the work on the stream, or adds it to the stream's capture.
+void enqueue(Stream& stream, Work work);
+
+}  // namespace jit::emulated_driver

@@ -1,0 +1,59 @@
+#include "runtime/emulated_driver/trace.h"
+
+#include <jit/emulation.h>
+
+#include <utility>
+
+namespace jit {
+
+struct LaunchTrace::Record {
+  emulated_driver::DeviceCode code;
+  emulator::LaunchResult result;
+};
+
+/// The scopes of a thread.
+class TraceScopes {
+ public:
+  static TraceScope*& innermost() {
+    thread_local TraceScope* scope = nullptr;
+    return scope;
+  }
+  static void add(const LaunchTrace& launch) {
+    for (TraceScope* scope = innermost(); scope; scope = scope->outer_) scope->launches_.push_back(launch);
+  }
+};
+
+const std::string& LaunchTrace::kernel() const { return record_->code.kernel.name; }
+
+std::vector<std::string> LaunchTrace::findings() const {
+  std::vector<std::string> texts;
+  for (const emulator::Finding& finding : record_->result.findings) texts.push_back(to_string(finding));
+  return texts;
+}
+
+std::uint64_t LaunchTrace::warp_instructions() const { return record_->result.warp_instructions; }
+double LaunchTrace::seconds() const { return record_->result.seconds; }
+
+std::string LaunchTrace::counts_json() const {
+  return emulator::counts_json(record_->code.kernel, record_->result.counts);
+}
+
+std::string LaunchTrace::listing() const {
+  return emulator::annotated_listing(record_->code.kernel, record_->result.counts,
+                                     record_->code.program->ptx);
+}
+
+TraceScope::TraceScope() : outer_(TraceScopes::innermost()) { TraceScopes::innermost() = this; }
+
+TraceScope::~TraceScope() { TraceScopes::innermost() = outer_; }
+
+namespace emulated_driver {
+
+void trace_launch(const DeviceCode& code, emulator::LaunchResult result) {
+  if (!TraceScopes::innermost()) return;
+  TraceScopes::add(
+      LaunchTrace(std::make_shared<const LaunchTrace::Record>(LaunchTrace::Record{code, std::move(result)})));
+}
+
+}  // namespace emulated_driver
+}  // namespace jit

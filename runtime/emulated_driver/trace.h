@@ -1,0 +1,12 @@
+// Where launches are noted for jit::TraceScope.
+#pragma once
+
+#include "runtime/emulated_driver/library.h"
+#include "runtime/emulator/launch.h"
+
+namespace jit::emulated_driver {
+
+/// Gives the launch to the trace scopes of this thread.
+void trace_launch(const DeviceCode& code, emulator::LaunchResult result);
+
+}  // namespace jit::emulated_driver

@@ -1,0 +1,25 @@
+// How addresses are laid out on the emulated device (PTX leaves it open).
+#pragma once
+
+#include <cstdint>
+
+namespace jit::emulator {
+
+// Generic addresses. Global ones are what GlobalMemory hands out, below all windows.
+inline constexpr std::uint64_t global_begin = 0x0000'1000'0000'0000;
+inline constexpr std::uint64_t shared_window = 0x0000'7000'0000'0000;
+inline constexpr std::uint64_t local_window = 0x0000'7100'0000'0000;
+inline constexpr std::uint64_t param_window = 0x0000'7200'0000'0000;
+inline constexpr std::uint64_t window_bytes = 0x0000'0001'0000'0000;
+
+inline bool in_window(std::uint64_t address, std::uint64_t window) {
+  return address >= window && address - window < window_bytes;
+}
+
+// Addresses in .shared are 32 bits wide. Bits 24 and up name a block of the cluster: 0 is the block itself,
+// 1 + rank any block, which mapa makes. Offsets begin at `shared_begin`, so that 0 is no address.
+inline constexpr std::uint32_t shared_begin = 1024;
+inline constexpr std::uint32_t shared_rank_shift = 24;
+inline constexpr std::uint32_t shared_offset_mask = (1u << shared_rank_shift) - 1;
+
+}  // namespace jit::emulator

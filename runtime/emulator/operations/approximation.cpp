@@ -1,0 +1,44 @@
+// sin, cos, lg2, ex2, tanh (PTX ISA, "Floating-Point Instructions"). Computed in double precision and
+// rounded: closer to the true value than the hardware, which PTX allows, and with the special values of its
+// tables.
+#include <cmath>
+
+#include "runtime/emulator/operations/exponentials.h"
+#include "runtime/emulator/operations/float_arithmetic.h"
+
+namespace jit::emulator {
+namespace {
+
+// A function that the host's library computes.
+template <class F>
+std::unique_ptr<const Operation> library_function(Decoder& decoder, F f) {
+  const bool ftz = decoder.take("ftz");
+  if (!decoder.take("f32")) decoder.fail("is defined for .f32");
+  return lane_by_lane<float(float)>(decoder, [ftz, f](float x) {
+    const auto y = canonical(static_cast<float>(f(static_cast<double>(ftz ? flush(x) : x))));
+    return ftz ? flush(y) : y;
+  });
+}
+
+}  // namespace
+
+std::unique_ptr<const Operation> decode_approximation(Decoder& decoder) {
+  if (!decoder.take("approx")) decoder.fail("lacks .approx");
+  const std::string_view opcode = decoder.opcode();
+  if (opcode == "sin") return library_function(decoder, [](double x) { return std::sin(x); });
+  if (opcode == "cos") return library_function(decoder, [](double x) { return std::cos(x); });
+  if (opcode == "lg2") return library_function(decoder, [](double x) { return std::log2(x); });
+  if (opcode == "ex2") {
+    return single_approximation<1>(decoder, [](float x) {
+      const auto power = static_cast<float>(exp2_of(static_cast<double>(x)));
+      return x != x ? x : power;
+    });
+  }
+  if (decoder.has("ftz")) decoder.fail(".ftz is not defined for tanh");
+  return single_approximation<1>(decoder, [](float x) {
+    const auto y = static_cast<float>(tanh_of(static_cast<double>(x)));
+    return x != x ? x : y;
+  });
+}
+
+}  // namespace jit::emulator

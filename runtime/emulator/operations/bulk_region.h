@@ -1,0 +1,43 @@
+// What part of global memory a bulk copy moves, and how it lies in shared memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "runtime/emulator/global_memory.h"
+#include "runtime/emulator/operations/tensor_map.h"
+
+namespace jit::emulator {
+
+/// Bytes side by side in global memory, and where they come in the image of the copy.
+struct BulkRun {
+  std::uint64_t address = 0;
+  std::uint32_t offset = 0;
+  std::uint32_t bytes = 0;
+};
+
+struct BulkRegion {
+  std::uint32_t bytes = 0;    ///< in shared memory
+  std::vector<BulkRun> runs;  ///< what of it lies within the tensor, by offset
+  TensorMap::Swizzle swizzle = TensorMap::Swizzle::none;
+  std::uint64_t fill = 0;  ///< eight bytes that the rest consists of
+  bool flushes = false;    ///< subnormal f32 become zero
+
+  std::uint64_t global_bytes() const;
+};
+
+/// `bytes` bytes from `address`.
+BulkRegion linear_region(std::uint64_t address, std::uint32_t bytes);
+/// The box of a tensor at these coordinates, of which there are map.rank. The box must have less than 2^32
+/// bytes.
+BulkRegion tensor_region(const TensorMap& map, std::span<const std::int32_t> coordinates);
+
+/// Copies a region into its image, which begins at byte `offset` of shared memory (it decides the swizzle).
+/// All of the region must be allocated.
+void gather(const BulkRegion& region, const GlobalMemory& memory, std::uint32_t offset, std::byte* image);
+/// The runs of an image one after the other, without swizzle.
+std::vector<std::byte> unswizzle(const BulkRegion& region, std::uint32_t offset, const std::byte* image);
+
+}  // namespace jit::emulator

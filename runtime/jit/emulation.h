@@ -1,0 +1,53 @@
+// What launches on an emulated device did: findings, counts, annotated PTX. A real GPU tells nothing.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace jit {
+
+/// One launch of a kernel. Immutable, cheap to copy, thread safe.
+class LaunchTrace {
+ public:
+  struct Record;
+  explicit LaunchTrace(std::shared_ptr<const Record> record) : record_(std::move(record)) {}
+
+  /// Name of the kernel.
+  const std::string& kernel() const;
+  /// What was wrong, one sentence with its place each; empty: nothing was. At most 64.
+  std::vector<std::string> findings() const;
+  /// Instructions that warps executed.
+  std::uint64_t warp_instructions() const;
+  /// Time that the host took.
+  double seconds() const;
+  /// Totals, totals by instruction class and a row for each source line, as one JSON object.
+  std::string counts_json() const;
+  /// The kernel's PTX with counts in front of each line that was executed.
+  std::string listing() const;
+
+ private:
+  std::shared_ptr<const Record> record_;
+};
+
+/// Collects the launches that this thread makes on emulated devices while the scope lasts, also those that
+/// fail. Use on one thread, nest like scopes; launches of an inner scope are collected by the outer one, too.
+class TraceScope {
+ public:
+  TraceScope();
+  ~TraceScope();
+  TraceScope(const TraceScope&) = delete;
+  TraceScope& operator=(const TraceScope&) = delete;
+
+  /// In the order they ran in.
+  const std::vector<LaunchTrace>& launches() const { return launches_; }
+
+ private:
+  friend class TraceScopes;
+  TraceScope* const outer_;
+  std::vector<LaunchTrace> launches_;
+};
+
+}  // namespace jit

@@ -1,0 +1,169 @@
+#include "tests/conformance/gpu_worker.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <stdexcept>
+
+#include "tests/conformance/gpu_run.h"
+
+namespace jit::conformance {
+namespace {
+
+enum class Kind : std::uint32_t { device, no_device, result, error };
+
+struct Header {
+  Kind kind;
+  std::uint32_t bytes;
+};
+
+// In the worker: `end` is its end of the pipe.
+void send(int end, Kind kind, const void* data, std::size_t bytes) {
+  const Header header{kind, static_cast<std::uint32_t>(bytes)};
+  std::string message(reinterpret_cast<const char*>(&header), sizeof(header));
+  message.append(static_cast<const char*>(data), bytes);
+  for (std::size_t at = 0; at < message.size();) {
+    const ssize_t written = write(end, message.data() + at, message.size() - at);
+    if (written < 0) _exit(3);
+    at += static_cast<std::size_t>(written);
+  }
+}
+
+void send(int end, Kind kind, const std::string& text) { send(end, kind, text.data(), text.size()); }
+
+[[noreturn]] void work(int end, const std::vector<const MicroKernel*>& kernels, std::size_t first) {
+  setenv("JIT_ATTENTION_DEVICE", "cuda", 1);
+  // Compile at the load, where the log is.
+  setenv("CUDA_MODULE_LOADING", "EAGER", 1);
+  std::unique_ptr<GpuRunner> runner;
+  try {
+    runner = std::make_unique<GpuRunner>();
+    send(end, Kind::device, runner->device());
+  } catch (const std::exception& error) {
+    send(end, Kind::no_device, error.what());
+    _exit(1);
+  }
+  for (std::size_t i = first; i < kernels.size(); ++i) {
+    try {
+      runner->load(*kernels[i]);
+    } catch (const std::exception& error) {
+      send(end, Kind::error, error.what());
+      continue;
+    }
+    try {
+      const std::vector<std::byte> output = runner->run(*kernels[i]);
+      send(end, Kind::result, output.data(), output.size());
+    } catch (const std::exception& error) {
+      send(end, Kind::error, error.what());
+      _exit(2);
+    }
+  }
+  _exit(0);
+}
+
+class Worker {
+ public:
+  Worker(const std::vector<const MicroKernel*>& kernels, std::size_t first) {
+    std::array<int, 2> ends{};
+    if (pipe(ends.data()) != 0) throw std::runtime_error("pipe failed");
+    process_ = fork();
+    if (process_ < 0) throw std::runtime_error("fork failed");
+    if (process_ == 0) {
+      close(ends[0]);
+      work(ends[1], kernels, first);
+    }
+    close(ends[1]);
+    end_ = ends[0];
+  }
+  ~Worker() {
+    kill(process_, SIGKILL);
+    close(end_);
+    waitpid(process_, nullptr, 0);
+  }
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+
+  struct Message {
+    Kind kind = Kind::error;
+    std::vector<std::byte> data;
+    std::string text() const { return {reinterpret_cast<const char*>(data.data()), data.size()}; }
+  };
+  enum class Outcome { message, hung, gone };
+  Outcome receive(Message& message, std::chrono::seconds patience) {
+    Header header{};
+    const auto deadline = std::chrono::steady_clock::now() + patience;
+    if (const Outcome outcome = read_all(&header, sizeof(header), deadline); outcome != Outcome::message)
+      return outcome;
+    message.kind = header.kind;
+    message.data.resize(header.bytes);
+    return read_all(message.data.data(), header.bytes, deadline);
+  }
+
+ private:
+  Outcome read_all(void* to, std::size_t bytes, std::chrono::steady_clock::time_point deadline) {
+    auto* at = static_cast<char*>(to);
+    while (bytes != 0) {
+      const auto left =
+          std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now())
+              .count();
+      pollfd wanted{end_, POLLIN, 0};
+      const int ready = left <= 0 ? 0 : poll(&wanted, 1, static_cast<int>(left));
+      if (ready < 0 && errno == EINTR) continue;
+      if (ready == 0) return Outcome::hung;
+      const ssize_t got = read(end_, at, bytes);
+      if (got <= 0) return Outcome::gone;
+      at += got;
+      bytes -= static_cast<std::size_t>(got);
+    }
+    return Outcome::message;
+  }
+
+  pid_t process_ = -1;
+  int end_ = -1;
+};
+
+}  // namespace
+
+std::string run_on_gpu(const std::vector<const MicroKernel*>& kernels, std::chrono::seconds patience,
+                       const std::function<void(std::size_t, GpuResult)>& done) {
+  std::string device;
+  std::size_t next = 0;
+  while (next < kernels.size()) {
+    Worker worker(kernels, next);
+    Worker::Message message;
+    if (worker.receive(message, patience + std::chrono::minutes(1)) != Worker::Outcome::message) {
+      throw std::runtime_error("the CUDA driver did not start");
+    }
+    if (message.kind == Kind::no_device) throw std::runtime_error(message.text());
+    device = message.text();
+    // Until the worker is lost; the next one goes on behind the kernel that it was lost with.
+    bool lost = false;
+    bool told = false;
+    while (!lost && next < kernels.size()) {
+      const Worker::Outcome outcome = worker.receive(message, patience);
+      GpuResult result;
+      if (outcome == Worker::Outcome::message && message.kind == Kind::result) {
+        result.output = std::move(message.data);
+      } else if (outcome == Worker::Outcome::message) {
+        result.error = message.text();
+      } else {
+        lost = true;
+        // A worker ends by itself after an error of which it has told.
+        if (outcome == Worker::Outcome::gone && told) break;
+        result.error = outcome == Worker::Outcome::hung ? "it hangs" : "the process that ran it died";
+      }
+      told = !result.error.empty();
+      done(next++, std::move(result));
+    }
+  }
+  return device;
+}
+
+}  // namespace jit::conformance

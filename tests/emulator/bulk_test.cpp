@@ -1,0 +1,606 @@
+// Bulk copies of bytes side by side, bulk groups and reductions.
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <ostream>
+#include <random>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "tests/emulator/async_ptx.h"
+#include "tests/emulator/ptx_run.h"
+
+namespace jit::emulator::testing {
+namespace {
+
+constexpr const char* buffers = ".shared .align 8 .b64 bar;\n.shared .align 128 .b8 buf[8192];\n";
+
+LaunchOptions seeded(std::uint64_t seed) {
+  LaunchOptions options;
+  options.seed = seed;
+  options.threads = 1;
+  return options;
+}
+
+LaunchShape threads(unsigned count) { return {.grid = {1, 1, 1}, .block = {count, 1, 1}}; }
+
+std::vector<std::uint32_t> numbers(std::size_t count, std::uint32_t seed) {
+  std::mt19937 random(seed);
+  std::vector<std::uint32_t> values(count);
+  for (std::uint32_t& value : values) value = random();
+  return values;
+}
+
+struct Outcome {
+  LaunchResult result;
+  std::vector<std::uint32_t> out;
+};
+
+/// Runs a body over 2048 random words in, and as many of value 9 out.
+Outcome run(const std::string& body, unsigned block = 64, std::uint64_t seed = 0) {
+  TestDevice device;
+  const std::uint64_t in = device.upload(numbers(2048, 3));
+  const std::uint64_t out = device.upload(std::vector<std::uint32_t>(2048, 9));
+  LaunchResult result = device.run(kernel_of(body, buffers), threads(block), seeded(seed), in, out);
+  return {std::move(result), device.download<std::uint32_t>(out, 2048)};
+}
+
+void expect_only(const Outcome& outcome, FindingKind kind, const std::string& says) {
+  ASSERT_EQ(outcome.result.findings.size(), 1u) << findings_of(outcome.result);
+  EXPECT_EQ(outcome.result.findings[0].kind, kind) << findings_of(outcome.result);
+  EXPECT_NE(outcome.result.findings[0].message.find(says), std::string::npos)
+      << outcome.result.findings[0].message;
+}
+
+const std::string load_by_first = init_by_first("bar", 1) + R"(
+  mov.u32 %r1, buf;
+  mov.u32 %r2, bar;
+  setp.eq.u32 %p1, %r60, 0;
+  @%p1 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r2], 8192;
+  @%p1 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%rd60], 4096, [%r2];
+  @%p1 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r1+4096], [%rd60+4096], 4096, [%r2];
+)";
+
+// Each of 64 threads adds 1 to its words.
+const std::string add_one = R"(
+  shl.b32 %r3, %r60, 2;
+  add.u32 %r3, %r3, %r1;
+  mov.u32 %r4, 0;
+ADD:
+  ld.shared.u32 %r5, [%r3];
+  add.u32 %r5, %r5, 1;
+  st.shared.u32 [%r3], %r5;
+  add.u32 %r3, %r3, 256;
+  add.u32 %r4, %r4, 1;
+  setp.lt.u32 %p2, %r4, 32;
+  @%p2 bra ADD;
+)";
+
+const std::string store_by_first = R"(
+  @%p1 cp.async.bulk.global.shared::cta.bulk_group [%rd61], [%r1], 8192;
+  @%p1 cp.async.bulk.commit_group;
+  @%p1 cp.async.bulk.wait_group.read 0;
+)";
+
+const std::string fenced = "  fence.proxy.async.shared::cta;\n  bar.sync 0;\n";
+
+TEST(Bulk, LoadsAndStores) {
+  const std::vector<std::uint32_t> in = numbers(2048, 3);
+  for (std::uint64_t seed = 0; seed < 8; ++seed) {
+    const Outcome outcome =
+        run(load_by_first + wait_for("%r2", "0", "WAIT") + add_one + fenced + store_by_first, 64, seed);
+    EXPECT_EQ(findings_of(outcome.result), "");
+    for (std::size_t i = 0; i < in.size(); ++i) ASSERT_EQ(outcome.out[i], in[i] + 1) << i;
+  }
+}
+
+TEST(Bulk, BytesAreCounted) {
+  const Outcome outcome = run(load_by_first + wait_for("%r2", "0", "WAIT") + fenced + store_by_first);
+  InstructionCounts sum;
+  for (const InstructionCounts& count : outcome.result.counts) sum += count;
+  EXPECT_EQ(sum.global_read_bytes, 8192u);
+  EXPECT_EQ(sum.global_write_bytes, 8192u);
+  EXPECT_EQ(sum.shared_read_bytes, 8192u);
+  EXPECT_EQ(sum.shared_write_bytes, 8192u + 8u);
+}
+
+TEST(Bulk, ReadingBeforeTheWaitIsFound) {
+  const Outcome outcome =
+      run(load_by_first + "  ld.shared.u32 %r5, [%r1+512];\n" + wait_for("%r2", "0", "WAIT"));
+  EXPECT_TRUE(has_finding(outcome.result, FindingKind::access_in_flight)) << findings_of(outcome.result);
+}
+
+TEST(Bulk, WaitingForTheWrongParityIsFound) {
+  const Outcome outcome =
+      run(load_by_first + wait_for("%r2", "1", "WAIT") + "  ld.shared.u32 %r5, [%r1+512];\n");
+  EXPECT_TRUE(has_finding(outcome.result, FindingKind::access_in_flight)) << findings_of(outcome.result);
+}
+
+TEST(Bulk, StoringWhatWasWrittenWithoutProxyFenceIsFound) {
+  const Outcome outcome =
+      run(load_by_first + wait_for("%r2", "0", "WAIT") + add_one + "  bar.sync 0;\n" + store_by_first);
+  EXPECT_TRUE(has_finding(outcome.result, FindingKind::missing_proxy_fence)) << findings_of(outcome.result);
+}
+
+TEST(Bulk, LoadingOverWhatOthersReadIsARace) {
+  const std::string read = "  ld.shared.u32 %r5, [%r1+256];\n";
+  const std::string again = R"(
+  setp.eq.u32 %p1, %r60, 0;
+  @%p1 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r2], 4096;
+  @%p1 cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r1], [%rd60], 4096, [%r2];
+)" + wait_for("%r2", "1", "AGAIN");
+  EXPECT_EQ(findings_of(
+                run(load_by_first + wait_for("%r2", "0", "WAIT") + read + "  bar.sync 0;\n" + again).result),
+            "");
+  bool is_found = false;
+  for (std::uint64_t seed = 0; seed < 8; ++seed) {
+    const Outcome outcome = run(load_by_first + wait_for("%r2", "0", "WAIT") + read + again, 64, seed);
+    is_found |= has_finding(outcome.result, FindingKind::data_race);
+  }
+  EXPECT_TRUE(is_found);
+}
+
+TEST(Bulk, TwoCopiesToTheSameBytesAreFound) {
+  std::string body = load_by_first + wait_for("%r2", "0", "WAIT");
+  body.replace(body.find("[%r1+4096]"), 10, "[%r1+2048]");
+  const Outcome outcome = run(body);
+  EXPECT_TRUE(has_finding(outcome.result, FindingKind::access_in_flight)) << findings_of(outcome.result);
+}
+
+TEST(Bulk, ExitBeforeALoadIsDoneIsFound) {
+  const Outcome outcome = run(load_by_first);
+  ASSERT_EQ(outcome.result.findings.size(), 2u) << "one for each copy";
+  EXPECT_NE(message_of(outcome.result, FindingKind::unfinished_copy).find("nobody waited for the mbarrier"),
+            std::string::npos)
+      << findings_of(outcome.result);
+}
+
+TEST(Bulk, WrongByteCountsAreFound) {
+  const auto with = [](const char* bytes) {
+    std::string body = load_by_first + wait_for("%r2", "0", "WAIT");
+    body.replace(body.find("8192"), 4, bytes);
+    return run(body);
+  };
+  const Outcome more = with("9216");
+  EXPECT_NE(message_of(more.result, FindingKind::wrong_transaction_count).find("lacks 1024 of the bytes"),
+            std::string::npos)
+      << findings_of(more.result);
+  EXPECT_TRUE(has_finding(more.result, FindingKind::deadlock));
+  const Outcome less = with("4096");
+  EXPECT_FALSE(less.result.findings.empty());
+}
+
+// What a store reads is read as late as the wait allows, and written later still.
+
+const std::string fill = R"(
+  mov.u32 %r1, buf;
+  shl.b32 %r3, %r60, 2;
+  add.u32 %r4, %r3, %r1;
+  setp.eq.u32 %p1, %r60, 0;
+  st.shared.u32 [%r4], %r60;
+  fence.proxy.async.shared::cta;
+  bar.sync 0;
+  @%p1 cp.async.bulk.global.shared::cta.bulk_group [%rd61], [%r1], 256;
+)";
+
+TEST(Bulk, OverwritingBeforeTheReadWaitIsARace) {
+  const std::string commit = "  @%p1 cp.async.bulk.commit_group;\n";
+  const std::string wait = "  @%p1 cp.async.bulk.wait_group.read 0;\n";
+  const std::string overwrite = "  bar.sync 0;\n  st.shared.u32 [%r4], 1;\n";
+  const Outcome good = run(fill + commit + wait + overwrite);
+  EXPECT_EQ(findings_of(good.result), "");
+  for (std::uint32_t i = 0; i < 64; ++i) EXPECT_EQ(good.out[i], i);
+  const Outcome bad = run(fill + commit + overwrite + wait);
+  EXPECT_TRUE(has_finding(bad.result, FindingKind::data_race)) << findings_of(bad.result);
+  const Outcome without_barrier = run(fill + commit + wait + "  st.shared.u32 [%r4], 1;\n");
+  EXPECT_TRUE(has_finding(without_barrier.result, FindingKind::data_race))
+      << findings_of(without_barrier.result);
+  const Outcome by_itself = run(fill + commit + "  @%p1 st.shared.u32 [%r4], 1;\n" + wait);
+  EXPECT_TRUE(has_finding(by_itself.result, FindingKind::data_race)) << findings_of(by_itself.result);
+}
+
+TEST(Bulk, ExitBeforeTheReadWaitIsFound) {
+  expect_only(run(fill), FindingKind::unfinished_copy, "256 bytes");
+  expect_only(run(fill + "  @%p1 cp.async.bulk.commit_group;\n"), FindingKind::unfinished_copy, "256 bytes");
+  // A wait without commit waits for nothing.
+  expect_only(run(fill + "  @%p1 cp.async.bulk.wait_group 0;\n"), FindingKind::unfinished_copy, "256 bytes");
+  // Groups belong to the thread that issued them.
+  expect_only(run(fill + "  cp.async.bulk.commit_group;\n  @!%p1 cp.async.bulk.wait_group 0;\n"),
+              FindingKind::unfinished_copy, "256 bytes");
+}
+
+TEST(Bulk, GlobalMemoryChangesWithTheFullWaitOnly) {
+  const std::string look = "  @%p1 ld.global.u32 %r8, [%rd61+4];\n  @%p1 st.global.u32 [%rd61+4096], %r8;\n";
+  const Outcome reads =
+      run(fill + "  @%p1 cp.async.bulk.commit_group;\n  @%p1 cp.async.bulk.wait_group.read 0;\n" + look);
+  EXPECT_EQ(findings_of(reads.result), "");
+  EXPECT_EQ(reads.out[1024], 9u);
+  EXPECT_EQ(reads.out[1], 1u) << "written by the end of the grid";
+  const Outcome full =
+      run(fill + "  @%p1 cp.async.bulk.commit_group;\n  @%p1 cp.async.bulk.wait_group 0;\n" + look);
+  EXPECT_EQ(findings_of(full.result), "");
+  EXPECT_EQ(full.out[1024], 1u);
+}
+
+TEST(Bulk, WaitsLeaveTheNewestGroupsRunning) {
+  // Three groups; all but the newest may be overwritten after wait_group.read 1.
+  const std::string body = fill + R"(
+  @%p1 cp.async.bulk.commit_group;
+  @%p1 cp.async.bulk.global.shared::cta.bulk_group [%rd61+512], [%r1], 128;
+  @%p1 cp.async.bulk.commit_group;
+  @%p1 cp.async.bulk.global.shared::cta.bulk_group [%rd61+1024], [%r1+128], 128;
+  @%p1 cp.async.bulk.commit_group;
+  @%p1 cp.async.bulk.wait_group.read 1;
+  bar.sync 0;
+  setp.lt.u32 %p2, %r60, 32;
+)";
+  const std::string end = "  bar.sync 0;\n  @%p1 cp.async.bulk.wait_group.read 0;\n";
+  EXPECT_EQ(findings_of(run(body + "  @%p2 st.shared.u32 [%r4], 1;\n" + end).result), "");
+  EXPECT_TRUE(
+      has_finding(run(body + "  @!%p2 st.shared.u32 [%r4], 1;\n" + end).result, FindingKind::data_race));
+}
+
+struct BadAddress {
+  const char* name;
+  const char* ptx;
+  FindingKind kind;
+  const char* says;
+};
+
+void PrintTo(const BadAddress& bad, std::ostream* stream) { *stream << bad.name; }
+
+class BulkAddress : public ::testing::TestWithParam<BadAddress> {};
+
+TEST_P(BulkAddress, IsReported) {
+  const Outcome outcome = run(init_by_first("bar", 1) + R"(
+  mov.u32 %r1, buf;
+  mov.u32 %r2, bar;
+  setp.ne.u32 %p1, %r60, 0;
+  @%p1 bra END;
+)" + std::string(GetParam().ptx) +
+                              "\nEND:\n");
+  expect_only(outcome, GetParam().kind, GetParam().says);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Each, BulkAddress,
+    ::testing::Values(
+        BadAddress{
+            "Size",
+            "mov.u32 %r9, 24; "
+            "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%rd60], %r9, [%r2];",
+            FindingKind::misaligned, "24 bytes"},
+        BadAddress{
+            "Destination",
+            "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r1+8], [%rd60], 32, [%r2];",
+            FindingKind::misaligned, "multiple of 16"},
+        BadAddress{
+            "Source",
+            "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%rd60+8], 32, [%r2];",
+            FindingKind::misaligned, ""},
+        BadAddress{"SourceBounds",
+                   "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%rd60+8176], "
+                   "32, [%r2];",
+                   FindingKind::out_of_bounds, ""},
+        BadAddress{"DestinationBounds",
+                   "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r1+8176], [%rd60], "
+                   "32, [%r2];",
+                   FindingKind::out_of_bounds, ""},
+        BadAddress{
+            "NoMbarrier",
+            "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%rd60], 32, [%r1+64];",
+            FindingKind::barrier_misuse, "no mbarrier.init"},
+        BadAddress{"StoreBounds", "cp.async.bulk.global.shared::cta.bulk_group [%rd61+8176], [%r1], 32;",
+                   FindingKind::out_of_bounds, "32 bytes of global memory"},
+        BadAddress{"StoreAlignment", "cp.async.bulk.global.shared::cta.bulk_group [%rd61+4], [%r1], 32;",
+                   FindingKind::misaligned, "multiple of 16"},
+        BadAddress{"StoreSource", "cp.async.bulk.global.shared::cta.bulk_group [%rd61], [%r1+4], 32;",
+                   FindingKind::misaligned, "source"},
+        BadAddress{"PrefetchBounds", "cp.async.bulk.prefetch.L2.global [%rd60+8176], 32;",
+                   FindingKind::out_of_bounds, "32 bytes of global memory"},
+        BadAddress{
+            "MulticastToNobody",
+            "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%r1], "
+            "[%rd60], 32, [%r2], 2;",
+            FindingKind::illegal_instruction, "1 blocks"}),
+    [](const auto& info) { return info.param.name; });
+
+TEST(Bulk, HintsAndPrefetchesHaveNoEffect) {
+  const Outcome outcome = run(init_by_first("bar", 1) + R"(
+  mov.u32 %r1, buf;
+  mov.u32 %r2, bar;
+  mov.b64 %rd1, 0x12F0000000000000;
+  setp.eq.u32 %p1, %r60, 0;
+  @%p1 cp.async.bulk.prefetch.L2.global [%rd60], 4096;
+  @%p1 cp.async.bulk.prefetch.L2.global.L2::cache_hint [%rd60], 4096, %rd1;
+  @%p1 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r2], 64;
+  @%p1 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%r1], [%rd60], 64, [%r2], %rd1;
+)" + wait_for("%r2", "0", "WAIT") +
+                              R"(
+  @%p1 cp.async.bulk.global.shared::cta.bulk_group.L2::cache_hint [%rd61], [%r1], 64, %rd1;
+  @%p1 cp.async.bulk.commit_group;
+  @%p1 cp.async.bulk.wait_group 0;
+  griddepcontrol.launch_dependents;
+  griddepcontrol.wait;
+)");
+  EXPECT_EQ(findings_of(outcome.result), "");
+  const std::vector<std::uint32_t> in = numbers(2048, 3);
+  for (std::size_t i = 0; i < 16; ++i) EXPECT_EQ(outcome.out[i], in[i]);
+  EXPECT_EQ(outcome.out[16], 9u);
+}
+
+TEST(Bulk, UninitialisedSourceIsReported) {
+  TestDevice device;
+  const std::uint64_t in = device.room<std::uint32_t>(2048);
+  const std::uint64_t out = device.room<std::uint32_t>(2048);
+  const LaunchResult result = device.run(kernel_of(load_by_first + wait_for("%r2", "0", "WAIT"), buffers),
+                                         threads(64), seeded(0), in, out);
+  EXPECT_TRUE(has_finding(result, FindingKind::uninitialized_read)) << findings_of(result);
+}
+
+TEST(Bulk, UnknownFormsAreErrorsThatSayWhy) {
+  const auto error = [](const std::string& body, const std::string& target = "sm_90a") -> std::string {
+    try {
+      load_program(kernel_of(body, buffers, target), {9, 0, 'a'});
+    } catch (const ptx::PtxError& failure) {
+      return failure.what();
+    }
+    return {};
+  };
+  const std::pair<const char*, const char*> cases[] = {
+      {"cp.async.bulk.global.shared::cta.bulk_group.cp_mask [%rd1],[%r1],64,%h1;", "cp_mask"},
+      {"cp.async.bulk.shared::cta.shared::cta.mbarrier::complete_tx::bytes [%r1],[%r1],64,[%r2];",
+       "from .shared::cta to .shared::cta"},
+      {"cp.async.bulk.global.global.bulk_group [%rd1],[%rd2],64;", "do not exist"},
+      {"cp.async.bulk.shared::cluster.global.bulk_group [%r1],[%rd2],64;", "mbarrier::complete_tx::bytes"},
+      {"cp.reduce.async.bulk.global.shared::cta.bulk_group.min.f32 [%rd1],[%r1],64;",
+       ".min is not possible on .f32"},
+      {"cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f16 [%rd1],[%r1],64;", "needs .noftz"},
+      {"cp.reduce.async.bulk.global.shared::cta.bulk_group.max.noftz.f16 [%rd1],[%r1],64;", "noftz"},
+      {"cp.reduce.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes.add.f32 "
+       "[%r1],[%r3],64,[%r4];",
+       ".add is not possible on .f32 in .shared::cluster"},
+      {"cp.async.bulk.wait_group %r1;", "number"},
+      {"cp.async.bulk.frobnicate;", "modifier"},
+      {"tensormap.replace.tile.rank.global.b1024.b32 [%rd1], 3;", "tensor maps"},
+      {"clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes.b128 [%r1], [%r2];",
+       "clusterlaunchcontrol"},
+  };
+  for (const auto& [body, says] : cases) {
+    EXPECT_NE(error(body).find(says), std::string::npos) << body << "\n" << error(body);
+  }
+  EXPECT_NE(error("cp.async.bulk.commit_group;", "sm_80").find("sm_90"), std::string::npos);
+}
+
+// Reductions, against plain arithmetic on the host.
+
+float half_value(std::uint16_t bits) {
+  const int exponent = bits >> 10 & 31, fraction = bits & 1023;
+  const float magnitude = exponent == 31  ? (fraction ? NAN : INFINITY)
+                          : exponent == 0 ? std::ldexp(static_cast<float>(fraction), -24)
+                                          : std::ldexp(static_cast<float>(fraction + 1024), exponent - 25);
+  return bits & 0x8000 ? -magnitude : magnitude;
+}
+
+/// The half nearest to a value, ties to even, by search.
+std::uint16_t nearest_half(double value) {
+  const auto sign = static_cast<std::uint16_t>(std::signbit(value) ? 0x8000 : 0);
+  const double magnitude = std::fabs(value);
+  if (magnitude >= 65520) return sign | 0x7c00;
+  std::uint16_t low = 0, high = 0x7bff;
+  while (low < high) {
+    const auto middle = static_cast<std::uint16_t>((low + high + 1) / 2);
+    if (half_value(middle) <= magnitude) {
+      low = middle;
+    } else {
+      high = static_cast<std::uint16_t>(middle - 1);
+    }
+  }
+  if (low == 0x7bff) return sign | low;
+  const double below = magnitude - half_value(low);
+  const double above = half_value(static_cast<std::uint16_t>(low + 1)) - magnitude;
+  if (below > above || (below == above && (low & 1))) ++low;
+  return sign | low;
+}
+
+float bfloat_value(std::uint16_t bits) { return std::bit_cast<float>(std::uint32_t{bits} << 16); }
+
+/// Reduces `operands` into `values` on the emulator.
+template <class T>
+std::vector<T> reduce(const std::string& operation, const std::vector<T>& values,
+                      const std::vector<T>& operands) {
+  const std::string bytes = std::to_string(values.size() * sizeof(T));
+  std::string body =
+      init_by_first("bar", 1) + R"(
+  mov.u32 %r1, buf;
+  mov.u32 %r2, bar;
+  setp.eq.u32 %p1, %r60, 0;
+  @%p1 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r2], )" +
+      bytes + ";\n  @%p1 cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r1], [%rd60], " +
+      bytes + ", [%r2];\n" + wait_for("%r2", "0", "WAIT") +
+      "  @%p1 cp.reduce.async.bulk.global.shared::cta.bulk_group." + operation + " [%rd61], [%r1], " + bytes +
+      ";\n  @%p1 cp.async.bulk.commit_group;\n  @%p1 cp.async.bulk.wait_group 0;\n";
+  TestDevice device;
+  const std::uint64_t in = device.upload(operands);
+  const std::uint64_t out = device.upload(values);
+  const LaunchResult result = device.run(kernel_of(body, buffers), threads(32), seeded(0), in, out);
+  EXPECT_EQ(findings_of(result), "") << operation;
+  return device.download<T>(out, values.size());
+}
+
+template <class T>
+std::vector<T> random_bits(std::size_t count, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<T> values(count);
+  for (T& value : values) value = static_cast<T>(random());
+  // Equal and extreme ones, too.
+  values[0] = values[1] = 0;
+  values[2] = static_cast<T>(-1);
+  values[3] = static_cast<T>(T{1} << (8 * sizeof(T) - 1));
+  return values;
+}
+
+template <class T>
+void check_integers(const std::string& operation, std::function<T(T, T)> expected) {
+  const auto values = random_bits<T>(512, 1), operands = random_bits<T>(512, 2);
+  const auto result = reduce(operation, values, operands);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    ASSERT_EQ(result[i], expected(values[i], operands[i]))
+        << operation << " " << values[i] << " " << operands[i];
+  }
+}
+
+template <class Signed>
+Signed as_signed(std::make_unsigned_t<Signed> bits) {
+  return static_cast<Signed>(bits);
+}
+
+TEST(BulkReduction, OfIntegers) {
+  using U32 = std::uint32_t;
+  using U64 = std::uint64_t;
+  check_integers<U32>("add.u32", [](U32 a, U32 b) { return a + b; });
+  check_integers<U32>("add.s32", [](U32 a, U32 b) { return a + b; });
+  check_integers<U64>("add.u64", [](U64 a, U64 b) { return a + b; });
+  check_integers<U32>("min.u32", [](U32 a, U32 b) { return a < b ? a : b; });
+  check_integers<U32>("max.u32", [](U32 a, U32 b) { return a > b ? a : b; });
+  check_integers<U32>("min.s32", [](U32 a, U32 b) {
+    return as_signed<std::int32_t>(a) < as_signed<std::int32_t>(b) ? a : b;
+  });
+  check_integers<U32>("max.s32", [](U32 a, U32 b) {
+    return as_signed<std::int32_t>(a) > as_signed<std::int32_t>(b) ? a : b;
+  });
+  check_integers<U64>("min.u64", [](U64 a, U64 b) { return a < b ? a : b; });
+  check_integers<U64>("max.u64", [](U64 a, U64 b) { return a > b ? a : b; });
+  check_integers<U64>("min.s64", [](U64 a, U64 b) {
+    return as_signed<std::int64_t>(a) < as_signed<std::int64_t>(b) ? a : b;
+  });
+  check_integers<U64>("max.s64", [](U64 a, U64 b) {
+    return as_signed<std::int64_t>(a) > as_signed<std::int64_t>(b) ? a : b;
+  });
+  check_integers<U32>("inc.u32", [](U32 a, U32 b) { return a >= b ? 0 : a + 1; });
+  check_integers<U32>("dec.u32", [](U32 a, U32 b) { return a == 0 || a > b ? b : a - 1; });
+  check_integers<U32>("and.b32", [](U32 a, U32 b) { return a & b; });
+  check_integers<U32>("or.b32", [](U32 a, U32 b) { return a | b; });
+  check_integers<U32>("xor.b32", [](U32 a, U32 b) { return a ^ b; });
+  check_integers<U64>("and.b64", [](U64 a, U64 b) { return a & b; });
+  check_integers<U64>("or.b64", [](U64 a, U64 b) { return a | b; });
+  check_integers<U64>("xor.b64", [](U64 a, U64 b) { return a ^ b; });
+}
+
+TEST(BulkReduction, OfHalves) {
+  const auto values = random_bits<std::uint16_t>(2048, 5), operands = random_bits<std::uint16_t>(2048, 6);
+  const auto sums = reduce("add.noftz.f16", values, operands);
+  const auto smallest = reduce("min.f16", values, operands);
+  const auto largest = reduce("max.f16", values, operands);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const float a = half_value(values[i]), b = half_value(operands[i]);
+    if (std::isnan(a) || std::isnan(b) || std::isnan(a + b)) {
+      EXPECT_EQ(sums[i], 0x7fff);
+      if (std::isnan(a) != std::isnan(b)) EXPECT_EQ(smallest[i], std::isnan(a) ? operands[i] : values[i]);
+      continue;
+    }
+    EXPECT_EQ(sums[i],
+              std::isinf(a + b) ? (a + b < 0 ? 0xfc00 : 0x7c00) : nearest_half(double{a} + double{b}))
+        << a << " + " << b;
+    if (a != b) {
+      EXPECT_EQ(smallest[i], a < b ? values[i] : operands[i]);
+      EXPECT_EQ(largest[i], a > b ? values[i] : operands[i]);
+    }
+  }
+}
+
+TEST(BulkReduction, OfBfloats) {
+  const auto values = random_bits<std::uint16_t>(2048, 7), operands = random_bits<std::uint16_t>(2048, 8);
+  const auto sums = reduce("add.noftz.bf16", values, operands);
+  const auto largest = reduce("max.bf16", values, operands);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const float a = bfloat_value(values[i]), b = bfloat_value(operands[i]);
+    if (std::isnan(a + b)) {
+      EXPECT_EQ(sums[i], 0x7fff);
+      continue;
+    }
+    // The exact sum lies between the results for its neighbours; of those the nearest, or the even one.
+    const double exact = double{a} + double{b};
+    const float got = bfloat_value(sums[i]);
+    if (!std::isinf(got)) {
+      const double error = std::fabs(got - exact);
+      for (const int step : {-1, 1}) {
+        const float other = bfloat_value(static_cast<std::uint16_t>(sums[i] + step));
+        if (std::isnan(other) || std::isinf(other) || (sums[i] & 0x7fff) == 0) continue;
+        EXPECT_LE(error, std::fabs(other - exact)) << a << " + " << b;
+        if (error == std::fabs(other - exact)) EXPECT_EQ(sums[i] & 1, 0) << a << " + " << b;
+      }
+    }
+    if (a != b) EXPECT_EQ(largest[i], a > b ? values[i] : operands[i]);
+  }
+}
+
+TEST(BulkReduction, OfFloats) {
+  std::vector<float> values, operands;
+  std::mt19937 random(9);
+  for (int i = 0; i < 512; ++i) {
+    values.push_back(
+        std::ldexp(static_cast<float>(random() % 1000) - 500, static_cast<int>(random() % 40) - 20));
+    operands.push_back(
+        std::ldexp(static_cast<float>(random() % 1000) - 500, static_cast<int>(random() % 40) - 20));
+  }
+  // Subnormal operands and results become zeros of their sign.
+  values[0] = 0x1p-127f, operands[0] = 1.0f;
+  values[1] = -0x1p-127f, operands[1] = -0x1p-127f;
+  values[2] = 0x1.8p-126f, operands[2] = -0x1p-126f;
+  values[3] = INFINITY, operands[3] = -INFINITY;
+  const auto sums = reduce("add.f32", values, operands);
+  EXPECT_EQ(sums[0], 1.0f);
+  EXPECT_EQ(std::bit_cast<std::uint32_t>(sums[1]), 0x80000000u);
+  EXPECT_EQ(std::bit_cast<std::uint32_t>(sums[2]), 0u);
+  EXPECT_EQ(std::bit_cast<std::uint32_t>(sums[3]), 0x7fffffffu);
+  for (std::size_t i = 4; i < values.size(); ++i) EXPECT_EQ(sums[i], values[i] + operands[i]);
+
+  std::vector<double> wide(values.begin(), values.end()), more(operands.begin(), operands.end());
+  wide[3] = 0x1p-1060;
+  more[3] = 0x1p-1070;
+  const auto wide_sums = reduce("add.f64", wide, more);
+  for (std::size_t i = 0; i < wide.size(); ++i) EXPECT_EQ(wide_sums[i], wide[i] + more[i]);
+}
+
+TEST(BulkReduction, OfManyBlocksAtOnceLosesNothing) {
+  const std::string body = R"(
+  mov.u32 %r1, buf;
+  shl.b32 %r3, %r60, 2;
+  add.u32 %r4, %r3, %r1;
+  setp.eq.u32 %p1, %r60, 0;
+  st.shared.u32 [%r4], %r60;
+  fence.proxy.async.shared::cta;
+  bar.sync 0;
+  @%p1 cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%rd61], [%r1], 256;
+  @%p1 cp.async.bulk.commit_group;
+  @%p1 cp.async.bulk.wait_group.read 0;
+)";
+  TestDevice device;
+  const std::uint64_t out = device.upload(std::vector<std::uint32_t>(64, 0));
+  LaunchOptions options;
+  options.threads = 4;
+  const LaunchResult result =
+      device.run(kernel_of(body, buffers), {.grid = {200, 1, 1}, .block = {64, 1, 1}}, options, out, out);
+  EXPECT_EQ(findings_of(result), "");
+  const auto sums = device.download<std::uint32_t>(out, 64);
+  for (std::uint32_t i = 0; i < 64; ++i) EXPECT_EQ(sums[i], 200 * i);
+}
+
+TEST(BulkReduction, IntoUninitialisedMemoryIsReported) {
+  TestDevice device;
+  const std::uint64_t out = device.room<std::uint32_t>(64);
+  std::string body = fill;
+  body.replace(body.find("cp.async.bulk.global.shared::cta.bulk_group"), 43,
+               "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32");
+  body += "  @%p1 cp.async.bulk.commit_group;\n  @%p1 cp.async.bulk.wait_group 0;\n";
+  const LaunchResult result = device.run(kernel_of(body, buffers), threads(64), seeded(0), out, out);
+  EXPECT_TRUE(has_finding(result, FindingKind::uninitialized_read)) << findings_of(result);
+}
+
+}  // namespace
+}  // namespace jit::emulator::testing
