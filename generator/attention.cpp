@@ -67,8 +67,8 @@ const LoadedKernel* default_kernel(const AttentionState& state, int device) {
   return keep(state.defaults, device_key(device), std::move(kernel));
 }
 
-LoadedKernel heuristic_kernel(const AttentionState& state, const DeviceInfo& device, const ProblemShape& shape,
-                              std::string why = "heuristic for these sizes") {
+LoadedKernel heuristic_kernel(const AttentionState& state, const DeviceInfo& device,
+                              const ProblemShape& shape, std::string why = "heuristic for these sizes") {
   const std::vector<KernelConfig> configs = ranked_configs(state.spec, shape, device_limits(device));
   return load_kernel(state.context,
                      build_without_spills(state.context, state.spec, configs, native_arch(device)),

@@ -50,9 +50,8 @@ const NvrtcLocation& ContextState::nvrtc_location() {
 void ContextState::tell_of_fallback() {
   const std::string& reason = fallback_reason();
   if (reason.empty() || told_of_fallback_.test_and_set()) return;
-  notify(Event::Kind::warning,
-         fmt::format("no GPU here ({}); computing on emulated:{}, which is slow", reason,
-                     to_string(device_info(0).arch)));
+  notify(Event::Kind::warning, fmt::format("no GPU here ({}); computing on emulated:{}, which is slow",
+                                           reason, to_string(device_info(0).arch)));
 }
 
 void ContextState::notify(Event::Kind kind, std::string message, double seconds, int done, int total) const {

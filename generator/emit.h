@@ -19,6 +19,7 @@ struct Program {
 
 /// Name that generated programs are compiled under.
 inline constexpr const char* program_name = "/jit-attention/kernel.cu";
+inline constexpr const char* program_folder = "/jit-attention/";
 
 /// The forward kernel. Requires: `validate(spec)` passes and the config is legal for the spec
 /// (config_space.h).

@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
+#include <system_error>
 
 #include <fmt/format.h>
 #include <jit/error.h>
 #include <nlohmann/json.hpp>
 
 #include "generator/context_state.h"
+#include "runtime/compile_log.h"
 #include "runtime/compiler.h"
 
 namespace jit {
@@ -170,14 +173,17 @@ std::string build_ptx(ContextState& context, const KernelImage& image) {
 std::shared_ptr<const std::string> build_emulated_code(ContextState& context, const KernelImage& image) {
   return context.emulated_code.get(key_for(context, image.program, image.arch).digest(), [&] {
     if (context.settings.offline) {
-      throw Error(ErrorCode::offline, "compile", "cache",
-                  fmt::format("an emulated device runs PTX, which caches do not keep: kernel {} would have to be "
-                              "compiled, and that is forbidden (JIT_ATTENTION_OFFLINE)",
-                              image.program.kernel_name));
+      throw Error(
+          ErrorCode::offline, "compile", "cache",
+          fmt::format("an emulated device runs PTX, which caches do not keep: kernel {} would have to be "
+                      "compiled, and that is forbidden (JIT_ATTENTION_OFFLINE)",
+                      image.program.kernel_name));
     }
     CompileRequest request = request_for(context, image.program, image.arch);
     request.options.push_back("-lineinfo");
-    return compile_to_ptx(context.nvrtc_location(), request);
+    std::error_code unknown;
+    const std::string here = std::filesystem::current_path(unknown).string() + "/";
+    return with_plain_files(compile_to_ptx(context.nvrtc_location(), request), {here, program_folder});
   });
 }
 

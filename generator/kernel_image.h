@@ -48,8 +48,8 @@ std::shared_ptr<const KernelImage> build_without_spills(ContextState& context, c
 /// PTX of the image's program, compiled anew.
 std::string build_ptx(ContextState& context, const KernelImage& image);
 
-/// PTX of the image's program with line information, which an emulated device runs in place of the cubin: from
-/// memory, else compiled. Thread safe. Throws Error compile_failed, nvrtc_unavailable, offline.
+/// PTX of the image's program with line information, which an emulated device runs in place of the cubin:
+/// from memory, else compiled. Thread safe. Throws Error compile_failed, nvrtc_unavailable, offline.
 std::shared_ptr<const std::string> build_emulated_code(ContextState& context, const KernelImage& image);
 
 }  // namespace jit

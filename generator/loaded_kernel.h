@@ -23,8 +23,8 @@ struct LoadedKernel {
   std::vector<std::string> tuning_log;
 };
 
-/// The image's code in the driver: its cubin, or for emulated devices its PTX. An image that came from disk and that
-/// the driver refuses is compiled anew, once, and replaced. Throws Error load_failed.
+/// The image's code in the driver: its cubin, or for emulated devices its PTX. An image that came from disk
+/// and that the driver refuses is compiled anew, once, and replaced. Throws Error load_failed.
 Module load_module(ContextState& context, std::shared_ptr<const KernelImage>& image);
 
 /// Loads the image's code on `device`, with all that a launch needs, by load_module.

@@ -118,4 +118,16 @@ std::string locate_assembler_errors(std::string_view log, std::string_view ptx, 
   return result;
 }
 
+std::string with_plain_files(std::string ptx, std::initializer_list<std::string_view> prefixes) {
+  constexpr std::string_view directive = ".file";
+  for (std::size_t at = ptx.find(directive); at != std::string::npos; at = ptx.find(directive, at + 1)) {
+    const std::size_t name = ptx.find('"', at) + 1;
+    if (name == 0 || name > ptx.find('\n', at)) continue;
+    for (const std::string_view prefix : prefixes) {
+      if (ptx.compare(name, prefix.size(), prefix) == 0) ptx.erase(name, prefix.size());
+    }
+  }
+  return ptx;
+}
+
 }  // namespace jit

@@ -1,6 +1,7 @@
 // Turning what NVRTC and its assembler write into locations that the reader knows. Pure text functions.
 #pragma once
 
+#include <initializer_list>
 #include <string>
 #include <string_view>
 
@@ -16,5 +17,9 @@ std::string locate_assembler_errors(std::string_view log, std::string_view ptx, 
 
 /// True when `log` has an error of the assembler, which knows lines of PTX alone.
 bool has_assembler_error(std::string_view log);
+
+/// PTX with line information whose `.file` directives name files without any of these prefixes: NVRTC puts
+/// its current folder in front of names that are not absolute.
+std::string with_plain_files(std::string ptx, std::initializer_list<std::string_view> prefixes);
 
 }  // namespace jit

@@ -1,6 +1,6 @@
-// Code in the driver: a Module owns one loaded cubin or PTX, a Kernel is one entry of it. Both are cheap to copy and
-// share the loaded code, which is unloaded after the last copy is gone: keep one for as long as launches or
-// graphs use it.
+// Code in the driver: a Module owns one loaded cubin or PTX, a Kernel is one entry of it. Both are cheap to
+// copy and share the loaded code, which is unloaded after the last copy is gone: keep one for as long as
+// launches or graphs use it.
 #pragma once
 
 #include <cstddef>

@@ -76,14 +76,19 @@ class GlobalMemory {
     return static_cast<Word>(~std::uint64_t{0} / 255 * static_cast<std::uint8_t>(state));
   }
   template <class Word>
+  Word load_word(std::uint64_t offset) const {
+    return __atomic_load_n(reinterpret_cast<const Word*>(shadow_ + offset), __ATOMIC_RELAXED);
+  }
+  template <class Word>
   bool word_has(std::uint64_t offset, State state) const {
     const Word wanted = in_every_byte<Word>(state);
-    return (__atomic_load_n(reinterpret_cast<const Word*>(shadow_ + offset), __ATOMIC_RELAXED) & wanted) ==
-           wanted;
+    return (load_word<Word>(offset) & wanted) == wanted;
   }
   bool every_has(std::uint64_t offset, std::size_t bytes, State state) const {
-    for (; bytes >= 8 && (offset & 7) == 0; offset += 8, bytes -= 8) {
-      if (!word_has<std::uint64_t>(offset, state)) return false;
+    if (bytes >= 8 && (offset & 7) == 0) {
+      std::uint64_t all = ~std::uint64_t{0};
+      for (; bytes >= 8; offset += 8, bytes -= 8) all &= load_word<std::uint64_t>(offset);
+      if ((all & in_every_byte<std::uint64_t>(state)) != in_every_byte<std::uint64_t>(state)) return false;
     }
     if (bytes == 4 && (offset & 3) == 0) return word_has<std::uint32_t>(offset, state);
     if (bytes == 2 && (offset & 1) == 0) return word_has<std::uint16_t>(offset, state);

@@ -75,11 +75,31 @@ void count_wavefronts(Warp& warp, const SharedOffsets& offsets, std::uint32_t la
 
 std::size_t index_of(int lane) { return static_cast<std::size_t>(lane); }
 
+// Whether all 32 lanes access one piece of memory, in order.
+bool is_one_piece(std::uint32_t mask, const LaneAccess& access, const LaneAddresses& addresses) {
+  if (mask != all_lanes || access.ordering.strong || !is_aligned(addresses[0], access.bytes)) return false;
+  std::uint64_t difference = 0;
+  for (std::size_t lane = 0; lane < warp_lanes; ++lane) {
+    difference |= addresses[lane] ^ (addresses[0] + lane * access.bytes);
+  }
+  return difference == 0;
+}
+
 void load_global(Warp& warp, std::uint32_t mask, const LaneAccess& access, const LaneAddresses& addresses,
                  std::byte* to) {
+  const GlobalMemory& memory = warp.launch().memory;
+  warp.count().global_read_bytes += total(mask, access);
+  if (is_one_piece(mask, access, addresses)) {
+    if (const std::byte* const from = memory.written_at(addresses[0], warp_lanes * access.bytes)) {
+      std::memcpy(to, from, warp_lanes * access.bytes);
+      return;
+    }
+  }
   for_each_lane(mask, [&](int lane) {
-    const std::byte* const from =
-        read_global(warp, lane, addresses[index_of(lane)], access.bytes, access.bytes);
+    const std::uint64_t address = addresses[index_of(lane)];
+    const std::byte* from =
+        is_aligned(address, access.bytes) ? memory.written_at(address, access.bytes) : nullptr;
+    if (!from) from = read_global(warp, lane, address, access.bytes, access.bytes);
     std::byte* const place = to + index_of(lane) * access.bytes;
     if (access.ordering.strong) {
       copy_strong(true, place, from, access.bytes, access.element_bytes);
@@ -87,11 +107,19 @@ void load_global(Warp& warp, std::uint32_t mask, const LaneAccess& access, const
       copy(place, from, access.bytes);
     }
   });
-  warp.count().global_read_bytes += total(mask, access);
 }
 
 void store_global(Warp& warp, std::uint32_t mask, const LaneAccess& access, const LaneAddresses& addresses,
                   const std::byte* from) {
+  GlobalMemory& memory = warp.launch().memory;
+  warp.count().global_write_bytes += total(mask, access);
+  if (is_one_piece(mask, access, addresses)) {
+    if (std::byte* const to = memory.at(addresses[0], warp_lanes * access.bytes)) {
+      std::memcpy(to, from, warp_lanes * access.bytes);
+      memory.mark_written(addresses[0], warp_lanes * access.bytes);
+      return;
+    }
+  }
   for_each_lane(mask, [&](int lane) {
     std::byte* const to = write_global(warp, lane, addresses[index_of(lane)], access.bytes, access.bytes);
     const std::byte* const place = from + index_of(lane) * access.bytes;
@@ -101,7 +129,6 @@ void store_global(Warp& warp, std::uint32_t mask, const LaneAccess& access, cons
       copy(to, place, access.bytes);
     }
   });
-  warp.count().global_write_bytes += total(mask, access);
 }
 
 void load_shared(Warp& warp, std::uint32_t mask, const LaneAccess& access, const LaneAddresses& addresses,
@@ -216,27 +243,32 @@ SpaceMasks split_generic(Warp& warp, std::uint32_t mask, LaneAddresses& addresse
   return masks;
 }
 
+bool detail::all_in_own_block(std::uint32_t mask, const LaneAddresses& addresses, std::uint32_t alignment,
+                              SharedOffsets& offsets) {
+  std::uint64_t all = 0;
+  for (std::size_t lane = 0; lane < warp_lanes; ++lane) {
+    const std::uint64_t takes_part = 0 - std::uint64_t{mask >> lane & 1};
+    const std::uint64_t offset = addresses[lane] - shared_begin;
+    offsets[lane] = static_cast<std::uint32_t>(offset);
+    all |= (offset | addresses[lane]) & takes_part;
+  }
+  return all >> shared_rank_shift == 0 && is_aligned(all, alignment);
+}
+
 std::uint32_t detail::take_block(Warp& warp, std::uint32_t& mask, const LaneAddresses& addresses,
                                  std::uint32_t alignment, Block*& block, SharedOffsets& offsets) {
   std::uint32_t taken = 0;
   for_each_lane(mask, [&](int lane) {
     const std::uint64_t address = addresses[index_of(lane)];
     require_aligned(warp, lane, address, alignment);
-    // The block itself, named by no rank.
-    if (const std::uint64_t offset = address - shared_begin; offset <= shared_offset_mask - shared_begin) {
-      if (block == nullptr) block = &warp.block;
-      if (block != &warp.block) return;
-      offsets[index_of(lane)] = static_cast<std::uint32_t>(offset);
-    } else {
-      if (address > std::numeric_limits<std::uint32_t>::max()) {
-        warp.stop(FindingKind::out_of_bounds, lane,
-                  fmt::format("{:#x} is no address in shared memory, which has 32 bits", address));
-      }
-      const SharedPlace place = resolve_shared(warp, lane, static_cast<std::uint32_t>(address));
-      if (block == nullptr) block = place.block;
-      if (block != place.block) return;
-      offsets[index_of(lane)] = place.offset;
+    if (address > std::numeric_limits<std::uint32_t>::max()) {
+      warp.stop(FindingKind::out_of_bounds, lane,
+                fmt::format("{:#x} is no address in shared memory, which has 32 bits", address));
     }
+    const SharedPlace place = resolve_shared(warp, lane, static_cast<std::uint32_t>(address));
+    if (block == nullptr) block = place.block;
+    if (block != place.block) return;
+    offsets[index_of(lane)] = place.offset;
     taken |= 1u << lane;
   });
   mask &= ~taken;

@@ -51,6 +51,9 @@ void for_each_block(Warp& warp, std::uint32_t mask, const LaneAddresses& address
 
 // Details.
 namespace detail {
+/// Sets all offsets, and returns whether all lanes of `mask` address the block itself, without fault.
+bool all_in_own_block(std::uint32_t mask, const LaneAddresses& addresses, std::uint32_t alignment,
+                      SharedOffsets& offsets);
 /// Takes the lanes of one block out of `mask`.
 std::uint32_t take_block(Warp& warp, std::uint32_t& mask, const LaneAddresses& addresses,
                          std::uint32_t alignment, Block*& block, SharedOffsets& offsets);
@@ -60,6 +63,10 @@ template <class F>
 void for_each_block(Warp& warp, std::uint32_t mask, const LaneAddresses& addresses, std::uint32_t alignment,
                     F f) {
   SharedOffsets offsets;
+  if (detail::all_in_own_block(mask, addresses, alignment, offsets)) {
+    f(warp.block, offsets, mask);
+    return;
+  }
   while (mask != 0) {
     Block* block = nullptr;
     const std::uint32_t lanes = detail::take_block(warp, mask, addresses, alignment, block, offsets);

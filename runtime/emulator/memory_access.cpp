@@ -32,8 +32,6 @@ namespace {
       fmt::format("{} {} bytes of global memory: {}", verb, bytes, warp.launch().memory.describe(address)));
 }
 
-bool is_aligned(std::uint64_t address, std::uint32_t alignment) { return (address & (alignment - 1)) == 0; }
-
 }  // namespace
 
 bool is_news(const Launch& launch, FindingKind kind, std::uint32_t pc) {

@@ -46,6 +46,9 @@ void load_generic(Warp& warp, int lane, std::uint64_t address, void* to, std::ui
 
 /// Stops the launch unless `address` is a multiple of `alignment`, a power of two.
 void require_aligned(Warp& warp, int lane, std::uint64_t address, std::uint32_t alignment);
+inline bool is_aligned(std::uint64_t address, std::uint32_t alignment) {
+  return (address & (alignment - 1)) == 0;
+}
 
 /// Whether a finding of this kind at `pc` would be the first: one that is noted already is not worth a text.
 bool is_news(const Launch& launch, FindingKind kind, std::uint32_t pc);

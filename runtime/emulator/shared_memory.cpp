@@ -15,13 +15,12 @@ namespace {
 
 constexpr int poison = 0xff;
 
-Record record_of(const Access& access, ByteMask bytes) {
+Record record_of(const Access& access) {
   Record record;
   record.agent = access.agent;
   record.time = access.time;
   record.pc = access.pc & 0xffffffu;
   record.lane = access.lane;
-  record.bytes = bytes;
   record.warp = static_cast<std::uint16_t>(access.warp->id) & 0x1fu;
   record.rank = access.warp->block.rank & 0xfu;
   record.async = access.proxy == Proxy::async;
@@ -31,8 +30,12 @@ Record record_of(const Access& access, ByteMask bytes) {
 
 // Calls f(index of the cell, which of its bytes) for all cells that the bytes lie in.
 template <class F>
-void for_each_cell(std::uint32_t offset, std::uint32_t bytes, F f) {
+[[gnu::always_inline]] inline void for_each_cell(std::uint32_t offset, std::uint32_t bytes, F f) {
   std::uint32_t index = offset / cell_bytes, start = offset % cell_bytes;
+  if (start + bytes <= cell_bytes) {
+    f(index, static_cast<ByteMask>(((1u << bytes) - 1) << start));
+    return;
+  }
   while (bytes > 0) {
     const std::uint32_t here = std::min(cell_bytes - start, bytes);
     f(index, static_cast<ByteMask>(((1u << here) - 1) << start));
@@ -42,37 +45,10 @@ void for_each_cell(std::uint32_t offset, std::uint32_t bytes, F f) {
   }
 }
 
-// The common cases of whole cells, decided without a look at the lists; false: not one of them.
-bool read_whole(Cell& cell, const Access& access, const Record& record) {
-  if (cell.written != whole_cell || cell.in_flight != 0 || cell.mbarrier != 0 || cell.more_writes != 0 ||
-      cell.write.bytes != whole_cell || access.strong || after_write(cell.write, access) != Verdict::fine) {
-    return false;
-  }
-  if (cell.read.bytes != 0) {
-    if (cell.read.bytes != whole_cell || !precedes(cell.read, access)) return false;
-    if (cell.more_reads != 0 && cell.read.agent != access.agent) return false;
-  }
-  cell.read = record;
-  return true;
-}
-
-bool write_whole(Cell& cell, const Access& access, const Record& record) {
-  if (cell.in_flight != 0 || cell.mbarrier != 0 || cell.more_writes != 0 || cell.more_reads != 0 ||
-      access.strong) {
-    return false;
-  }
-  if (cell.write.bytes != 0 && after_write(cell.write, access) != Verdict::fine) return false;
-  if (cell.read.bytes != 0 && after_read(cell.read, access) != Verdict::fine) return false;
-  cell.written = whole_cell;
-  cell.write = record;
-  cell.read.bytes = 0;
-  return true;
-}
-
 }  // namespace
 
 struct SharedMemory::Stores {
-  std::span<const std::uint32_t, 32> offsets;
+  Offsets offsets;
   std::uint32_t done;  // lanes that have written
   const std::byte* value;
 
@@ -95,129 +71,39 @@ SharedMemory::~SharedMemory() = default;
 SharedMemory::SharedMemory(SharedMemory&&) noexcept = default;
 
 const std::byte* SharedMemory::read(const Access& access, std::uint32_t offset, std::uint32_t bytes) {
-  const Doing doing{access, "reads", offset, bytes};
-  check_bounds(doing);
-  if (shadow_) {
-    Record record = record_of(access, whole_cell);
-    for_each_cell(offset, bytes, [&](std::uint32_t index, ByteMask mask) {
-      if (mask == whole_cell && read_whole((*shadow_)[index], access, record)) return;
-      Record part = record;
-      part.bytes = mask;
-      read_cell(doing, index, part);
-    });
-  }
+  check_bounds(access, "reads", offset, bytes);
+  if (shadow_) note_read(access, record_of(access), offset, bytes);
   return bytes_.data() + offset;
 }
 
 std::byte* SharedMemory::write(const Access& access, std::uint32_t offset, std::uint32_t bytes) {
-  const Doing doing{access, "writes", offset, bytes};
-  check_bounds(doing);
-  if (shadow_) {
-    Record record = record_of(access, whole_cell);
-    for_each_cell(offset, bytes, [&](std::uint32_t index, ByteMask mask) {
-      if (mask == whole_cell && write_whole((*shadow_)[index], access, record)) return;
-      Record part = record;
-      part.bytes = mask;
-      write_cell(doing, index, part, nullptr);
-    });
-  }
+  check_bounds(access, "writes", offset, bytes);
+  if (shadow_) note_write(access, "writes", record_of(access), offset, bytes, nullptr);
   return bytes_.data() + offset;
 }
 
 std::byte* SharedMemory::update(const Access& plain, std::uint32_t offset, std::uint32_t bytes) {
   Access access = plain;
   access.strong = true;
-  const Doing doing{access, "updates", offset, bytes};
-  check_bounds(doing);
+  check_bounds(access, "updates", offset, bytes);
   if (shadow_) {
     for_each_cell(offset, bytes, [&](std::uint32_t index, ByteMask mask) {
-      require_written(doing, index, mask);
-      write_cell(doing, index, record_of(access, mask), nullptr);
+      require_written({access, "updates", offset, bytes}, index, mask);
     });
+    note_write(access, "updates", record_of(access), offset, bytes, nullptr);
   }
   return bytes_.data() + offset;
 }
 
-void SharedMemory::load(const Access& by, std::span<const std::uint32_t, 32> offsets, std::uint32_t mask,
-                        std::uint32_t bytes, std::byte* to) {
-  Access access = by;
-  Record record = record_of(access, whole_cell);
-  for_each_lane(mask, [&](int lane) {
-    const std::uint32_t offset = offsets[static_cast<std::size_t>(lane)];
-    if (by.lane != whole_warp) record.lane = access.lane = static_cast<std::uint8_t>(lane);
-    const Doing doing{access, "reads", offset, bytes};
-    check_bounds(doing);
-    if (shadow_) {
-      for_each_cell(offset, bytes, [&](std::uint32_t index, ByteMask part) {
-        record.bytes = part;
-        if (part == whole_cell && read_whole((*shadow_)[index], access, record)) return;
-        read_cell(doing, index, record);
-      });
-    }
-    std::memcpy(to + static_cast<std::uint32_t>(lane) * bytes, bytes_.data() + offset, bytes);
-  });
-}
-
-void SharedMemory::store(const Access& by, std::span<const std::uint32_t, 32> offsets, std::uint32_t mask,
-                         std::uint32_t bytes, const std::byte* from) {
-  Access access = by;
-  Record record = record_of(access, whole_cell);
-  Stores stores{offsets, 0, nullptr};
-  for_each_lane(mask, [&](int lane) {
-    const std::uint32_t offset = offsets[static_cast<std::size_t>(lane)];
-    const std::byte* const value = from + static_cast<std::uint32_t>(lane) * bytes;
-    if (by.lane != whole_warp) record.lane = access.lane = static_cast<std::uint8_t>(lane);
-    const Doing doing{access, "writes", offset, bytes};
-    check_bounds(doing);
-    if (shadow_) {
-      stores.value = value;
-      for_each_cell(offset, bytes, [&](std::uint32_t index, ByteMask part) {
-        record.bytes = part;
-        if (part == whole_cell && write_whole((*shadow_)[index], access, record)) return;
-        write_cell(doing, index, record, &stores);
-      });
-      stores.done |= 1u << lane;
-    }
-    std::memcpy(bytes_.data() + offset, value, bytes);
-  });
-}
-
 void SharedMemory::begin_write(const Access& issue, std::uint32_t offset, std::uint32_t bytes) {
-  const Doing doing{issue, "begins a write of", offset, bytes};
-  check_bounds(doing);
-  if (shadow_) {
-    const Record record = record_of(issue, whole_cell);
-    for_each_cell(offset, bytes, [&](std::uint32_t index, ByteMask mask) {
-      Cell& cell = (*shadow_)[index];
-      if (mask != whole_cell || !write_whole(cell, issue, record)) {
-        Record part = record;
-        part.bytes = mask;
-        write_cell(doing, index, part, nullptr);
-      }
-      cell.in_flight = static_cast<ByteMask>(cell.in_flight | mask);
-    });
-  }
+  check_bounds(issue, "begins a write of", offset, bytes);
+  if (shadow_) note_begin(issue, record_of(issue), offset, bytes);
   std::memset(bytes_.data() + offset, poison, bytes);
 }
 
 std::byte* SharedMemory::end_write(const Access& completion, std::uint32_t offset, std::uint32_t bytes) {
-  check_bounds({completion, "writes", offset, bytes});
-  if (shadow_) {
-    const Record record = record_of(completion, whole_cell);
-    for_each_cell(offset, bytes, [&](std::uint32_t index, ByteMask mask) {
-      Cell& cell = (*shadow_)[index];
-      cell.in_flight = static_cast<ByteMask>(cell.in_flight & ~mask);
-      if (mask == whole_cell && cell.more_writes == 0 && cell.more_reads == 0) {
-        cell.written = whole_cell;
-        cell.write = record;
-        cell.read.bytes = 0;
-        return;
-      }
-      Record part = record;
-      part.bytes = mask;
-      shadow_->note_write(cell, completion, part);
-    });
-  }
+  check_bounds(completion, "writes", offset, bytes);
+  if (shadow_) note_end(completion, record_of(completion), offset, bytes);
   return bytes_.data() + offset;
 }
 
@@ -231,7 +117,143 @@ void SharedMemory::set_mbarrier(std::uint32_t offset, bool is_mbarrier) {
   });
 }
 
-void SharedMemory::read_cell(const Doing& doing, std::uint32_t index, Record record) {
+template <class F>
+void SharedMemory::each_lane(const Access& by, const char* verb, Offsets offsets, std::uint32_t mask,
+                             std::uint32_t bytes, F f) {
+  Access access = by;
+  Record record = record_of(access);
+  for_each_lane(mask, [&](int lane) {
+    const std::uint32_t offset = offsets[static_cast<std::size_t>(lane)];
+    if (by.lane != whole_warp) record.lane = access.lane = static_cast<std::uint8_t>(lane);
+    check_bounds(access, verb, offset, bytes);
+    f(static_cast<std::uint32_t>(lane), offset, access, record);
+  });
+}
+
+template <std::uint32_t bytes>
+void SharedMemory::load_as(const Access& by, Offsets offsets, std::uint32_t mask, std::byte* to) {
+  each_lane(by, "reads", offsets, mask, bytes,
+            [&](std::uint32_t lane, std::uint32_t offset, const Access& access, const Record& record) {
+              if (shadow_) note_read(access, record, offset, bytes);
+              std::memcpy(to + lane * bytes, bytes_.data() + offset, bytes);
+            });
+}
+
+template <std::uint32_t bytes>
+void SharedMemory::store_as(const Access& by, Offsets offsets, std::uint32_t mask, const std::byte* from) {
+  Stores stores{offsets, 0, nullptr};
+  each_lane(by, "writes", offsets, mask, bytes,
+            [&](std::uint32_t lane, std::uint32_t offset, const Access& access, const Record& record) {
+              const std::byte* const value = from + lane * bytes;
+              if (shadow_) {
+                stores.value = value;
+                note_write(access, "writes", record, offset, bytes, &stores);
+                stores.done |= 1u << lane;
+              }
+              std::memcpy(bytes_.data() + offset, value, bytes);
+            });
+}
+
+void SharedMemory::load(const Access& access, Offsets offsets, std::uint32_t mask, std::uint32_t bytes,
+                        std::byte* to) {
+  switch (bytes) {
+    case 1:
+      return load_as<1>(access, offsets, mask, to);
+    case 2:
+      return load_as<2>(access, offsets, mask, to);
+    case 4:
+      return load_as<4>(access, offsets, mask, to);
+    case 8:
+      return load_as<8>(access, offsets, mask, to);
+    case 16:
+      return load_as<16>(access, offsets, mask, to);
+    default:
+      return load_as<32>(access, offsets, mask, to);
+  }
+}
+
+void SharedMemory::store(const Access& access, Offsets offsets, std::uint32_t mask, std::uint32_t bytes,
+                         const std::byte* from) {
+  switch (bytes) {
+    case 1:
+      return store_as<1>(access, offsets, mask, from);
+    case 2:
+      return store_as<2>(access, offsets, mask, from);
+    case 4:
+      return store_as<4>(access, offsets, mask, from);
+    case 8:
+      return store_as<8>(access, offsets, mask, from);
+    case 16:
+      return store_as<16>(access, offsets, mask, from);
+    default:
+      return store_as<32>(access, offsets, mask, from);
+  }
+}
+
+void SharedMemory::begin_store(const Access& issue, Offsets offsets, std::uint32_t mask,
+                               std::uint32_t bytes) {
+  each_lane(issue, "begins a write of", offsets, mask, bytes,
+            [&](std::uint32_t, std::uint32_t offset, const Access& access, const Record& record) {
+              if (shadow_) note_begin(access, record, offset, bytes);
+              std::memset(bytes_.data() + offset, poison, bytes);
+            });
+}
+
+void SharedMemory::end_store(const Access& completion, Offsets offsets, std::uint32_t mask,
+                             std::uint32_t bytes, const std::byte* from) {
+  each_lane(completion, "writes", offsets, mask, bytes,
+            [&](std::uint32_t lane, std::uint32_t offset, const Access& access, const Record& record) {
+              if (shadow_) note_end(access, record, offset, bytes);
+              std::memcpy(bytes_.data() + offset, from + lane * bytes, bytes);
+            });
+}
+
+inline void SharedMemory::note_read(const Access& access, Record record, std::uint32_t offset,
+                                    std::uint32_t bytes) {
+  for_each_cell(offset, bytes, [&](std::uint32_t index, ByteMask mask) {
+    record.bytes = mask;
+    if (shadow_->try_read((*shadow_)[index], access, record)) return;
+    read_cell({access, "reads", offset, bytes}, index, record);
+  });
+}
+
+inline void SharedMemory::note_write(const Access& access, const char* verb, Record record,
+                                     std::uint32_t offset, std::uint32_t bytes, const Stores* stores) {
+  for_each_cell(offset, bytes, [&](std::uint32_t index, ByteMask mask) {
+    record.bytes = mask;
+    if (shadow_->try_write((*shadow_)[index], access, record)) return;
+    write_cell({access, verb, offset, bytes}, index, record, stores);
+  });
+}
+
+inline void SharedMemory::note_begin(const Access& issue, Record record, std::uint32_t offset,
+                                     std::uint32_t bytes) {
+  for_each_cell(offset, bytes, [&](std::uint32_t index, ByteMask mask) {
+    Cell& cell = (*shadow_)[index];
+    record.bytes = mask;
+    if (!shadow_->try_write(cell, issue, record)) {
+      write_cell({issue, "begins a write of", offset, bytes}, index, record, nullptr);
+    }
+    cell.in_flight = static_cast<ByteMask>(cell.in_flight | mask);
+  });
+}
+
+inline void SharedMemory::note_end(const Access& completion, Record record, std::uint32_t offset,
+                                   std::uint32_t bytes) {
+  for_each_cell(offset, bytes, [&](std::uint32_t index, ByteMask mask) {
+    Cell& cell = (*shadow_)[index];
+    record.bytes = mask;
+    cell.in_flight = static_cast<ByteMask>(cell.in_flight & ~mask);
+    if (cell.write.bytes == mask && cell.read.bytes == 0 && cell.has_strong == 0) {
+      cell.written = static_cast<ByteMask>(cell.written | mask);
+      cell.write = record;
+    } else {
+      shadow_->note_write(cell, completion, record);
+    }
+  });
+}
+
+void SharedMemory::read_cell(const Doing& doing, std::uint32_t index, const Record& record) {
   Cell& cell = (*shadow_)[index];
   if (is_untouchable(doing, index, record.bytes)) return;
   if (const auto conflict = shadow_->check_read(cell, doing.access, record.bytes)) {
@@ -256,7 +278,7 @@ void SharedMemory::write_cell(const Doing& doing, std::uint32_t index, Record re
       report_conflict(doing, index, record.bytes, *conflict);
     } else if (std::memcmp(bytes_.data() + doing.offset, stores->value, doing.bytes) == 0) {
       record.lane = several_lanes;
-    } else if (is_news(launch_, FindingKind::data_race, doing.access.pc)) {
+    } else if (is_news(launch_, FindingKind::data_race, access.pc)) {
       report(doing, FindingKind::data_race,
              fmt::format("; lane {} writes another value there with the same instruction, and which one "
                          "stays is undefined",

@@ -41,20 +41,24 @@ class SharedMemory {
   /// For atomics: read and written at once; two of them never race with each other.
   std::byte* update(const Access& access, std::uint32_t offset, std::uint32_t bytes);
 
-  /// One instruction of the lanes in `mask`, each at its offset: reads `bytes` bytes for each to
-  /// `to` + lane · `bytes`. Each lane acts for itself, or with `access.lane` = whole_warp all together.
-  void load(const Access& access, std::span<const std::uint32_t, 32> offsets, std::uint32_t mask,
-            std::uint32_t bytes, std::byte* to);
-  /// The same, writing from there. Lanes that write the same bytes are a race unless they write the same.
-  void store(const Access& access, std::span<const std::uint32_t, 32> offsets, std::uint32_t mask,
-             std::uint32_t bytes, const std::byte* from);
-
   /// From here until `end_write`, any other access to the bytes is one to a copy in flight. Fills them with
   /// poison (0xff…). Checks the write against what lies before its issue.
   void begin_write(const Access& issue, std::uint32_t offset, std::uint32_t bytes);
   /// The bytes that begin_write announced, to be written at once. `completion` says what the write is stamped
   /// with.
   std::byte* end_write(const Access& completion, std::uint32_t offset, std::uint32_t bytes);
+
+  // The same for one instruction of the lanes in `mask`, each at its offset: `bytes` bytes for each, which
+  // lie at `to` or `from` + lane · `bytes`. Each lane acts for itself, or with `access.lane` = whole_warp all
+  // together.
+  using Offsets = std::span<const std::uint32_t, 32>;
+  void load(const Access& access, Offsets offsets, std::uint32_t mask, std::uint32_t bytes, std::byte* to);
+  /// Lanes that write the same bytes are a race unless they write the same.
+  void store(const Access& access, Offsets offsets, std::uint32_t mask, std::uint32_t bytes,
+             const std::byte* from);
+  void begin_store(const Access& issue, Offsets offsets, std::uint32_t mask, std::uint32_t bytes);
+  void end_store(const Access& completion, Offsets offsets, std::uint32_t mask, std::uint32_t bytes,
+                 const std::byte* from);
 
   /// From here on plain reads and writes of these 8 bytes are reported (or not any more: then they count as
   /// not initialised).
@@ -64,7 +68,7 @@ class SharedMemory {
   SharedSync& sync() { return sync_; }
 
  private:
-  // What an access does, for the checks of a cell and for the reports.
+  // What an access does, for the reports.
   struct Doing {
     const Access& access;
     const char* verb;  // "reads"
@@ -73,10 +77,31 @@ class SharedMemory {
   // An instruction whose lanes store one after the other.
   struct Stores;
 
-  void check_bounds(const Doing& doing);
-  bool is_untouchable(const Doing& doing, std::uint32_t index, std::uint16_t mask);
-  void read_cell(const Doing& doing, std::uint32_t index, Record record);
+  void check_bounds(const Access& access, const char* verb, std::uint32_t offset, std::uint32_t bytes) {
+    if (offset <= bytes_.size() && bytes <= bytes_.size() - offset) return;
+    stop_out_of_bounds({access, verb, offset, bytes});
+  }
+  [[noreturn]] void stop_out_of_bounds(const Doing& doing);
+
+  // The lanes of an instruction one after the other: f(lane, offset, its access, its record).
+  template <class F>
+  void each_lane(const Access& by, const char* verb, Offsets offsets, std::uint32_t mask, std::uint32_t bytes,
+                 F f);
+  template <std::uint32_t bytes>
+  void load_as(const Access& access, Offsets offsets, std::uint32_t mask, std::byte* to);
+  template <std::uint32_t bytes>
+  void store_as(const Access& access, Offsets offsets, std::uint32_t mask, const std::byte* from);
+
+  void note_read(const Access& access, Record record, std::uint32_t offset, std::uint32_t bytes);
+  void note_write(const Access& access, const char* verb, Record record, std::uint32_t offset,
+                  std::uint32_t bytes, const Stores* stores);
+  void note_begin(const Access& issue, Record record, std::uint32_t offset, std::uint32_t bytes);
+  void note_end(const Access& completion, Record record, std::uint32_t offset, std::uint32_t bytes);
+
+  // What the quick checks did not settle.
+  void read_cell(const Doing& doing, std::uint32_t index, const Record& record);
   void write_cell(const Doing& doing, std::uint32_t index, Record record, const Stores* stores);
+  bool is_untouchable(const Doing& doing, std::uint32_t index, std::uint16_t mask);
   void require_written(const Doing& doing, std::uint32_t index, std::uint16_t mask);
   void report(const Doing& doing, FindingKind kind, const std::string& rest);
   void report_conflict(const Doing& doing, std::uint32_t index, std::uint16_t mask, const Conflict& conflict);

@@ -24,8 +24,7 @@ std::string range_text(std::uint32_t offset, std::uint32_t bytes) {
 
 }  // namespace
 
-void SharedMemory::check_bounds(const Doing& doing) {
-  if (doing.offset <= bytes_.size() && doing.bytes <= bytes_.size() - doing.offset) return;
+void SharedMemory::stop_out_of_bounds(const Doing& doing) {
   launch_.stop(FindingKind::out_of_bounds, *doing.access.warp, lane_of(doing.access),
                fmt::format("{} {} of shared memory, and the block has {}", doing.verb,
                            range_text(doing.offset, doing.bytes), bytes_.size()));

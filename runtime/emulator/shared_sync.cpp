@@ -9,8 +9,7 @@ void SharedSync::write(Warp& warp, std::uint32_t offset, const Ordering& orderin
   if (ordering.releases) {
     released = &warp.release();
   } else {
-    const auto& fenced = warp.block.shared.sync().fenced_;
-    if (const auto found = fenced.find(warp.agent); found != fenced.end()) released = &found->second.released;
+    released = warp.block.shared.sync().fenced(warp);
   }
   if (!released) {
     // An atomic hands on what it has read: the word stays as it is.
@@ -30,6 +29,11 @@ void SharedSync::read(Warp& warp, std::uint32_t offset, const Ordering& ordering
   } else {
     warp.block.shared.sync().fenced_[warp.agent].observed.join(word->second);
   }
+}
+
+const Knowledge* SharedSync::fenced(const Warp& warp) const {
+  const auto found = fenced_.find(warp.agent);
+  return found == fenced_.end() ? nullptr : &found->second.released;
 }
 
 void SharedSync::fence(Warp& warp) {

@@ -29,6 +29,8 @@ class SharedSync {
   /// fence.acq_rel or .sc, by a warp of this block: earlier relaxed reads acquire, later relaxed writes
   /// release.
   void fence(Warp& warp);
+  /// What the warp's last fence has released; null without one.
+  const Knowledge* fenced(const Warp& warp) const;
 
  private:
   struct Fenced {

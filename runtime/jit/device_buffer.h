@@ -1,5 +1,5 @@
-// A piece of a device's memory, freed at the end of its scope. Programs that have GPU memory of their own need none;
-// for an emulated device there is no other.
+// A piece of a device's memory, freed at the end of its scope. Programs that have GPU memory of their own
+// need none; for an emulated device there is no other.
 #pragma once
 
 #include <cstddef>

@@ -23,8 +23,7 @@ class CliEmulated : public ::testing::Test {
     std::mt19937 random(7);
     std::normal_distribution<float> normal;
     for (const auto& [name, length] : {std::pair("q", queries), {"k", keys}, {"v", keys}}) {
-      Array array = tool::zeros(DType::fp16, {1, length, heads, dim});
-      array = tool::zeros(DType::fp32, {1, length, heads, dim});
+      Array array = tool::zeros(DType::fp32, {1, length, heads, dim});
       for (std::int64_t i = 0; i < array.elements(); ++i) {
         array.as<float>()[i] = std::round(normal(random) * 16) / 16;  // exact in 16 bits
       }
@@ -33,8 +32,18 @@ class CliEmulated : public ::testing::Test {
   }
   std::string file(const std::string& name) const { return tool_.folder / (name + ".npy"); }
   ToolResult run(std::vector<std::string> more = {}) const {
-    std::vector<std::string> arguments = {"run",   "--q",     file("q"), "--k",    file("k"), "--v",
-                                          file("v"), "--out", file("o"), "--dtype", "fp16",    "--config",
+    std::vector<std::string> arguments = {"run",
+                                          "--q",
+                                          file("q"),
+                                          "--k",
+                                          file("k"),
+                                          "--v",
+                                          file("v"),
+                                          "--out",
+                                          file("o"),
+                                          "--dtype",
+                                          "fp16",
+                                          "--config",
                                           "tile_q=16 tile_kv=16 warps=1 stages_k=1 stages_v=1"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     return tool_.run(arguments);
@@ -86,7 +95,8 @@ TEST_F(CliEmulated, RunOnADeviceThatIsAskedForSaysNothing) {
 
 TEST_F(CliEmulated, CountsAndListing) {
   const std::string counts = tool_.folder / "counts.json", listing = tool_.folder / "kernel.txt";
-  const ToolResult result = run({"--device", "emulated:sm_90a", "--counts", counts, "--listing", listing, "--json"});
+  const ToolResult result =
+      run({"--device", "emulated:sm_90a", "--counts", counts, "--listing", listing, "--json"});
   ASSERT_EQ(result.status, 0) << result.err;
   EXPECT_EQ(result.json()["device"], "emulated sm_90a");
   const nlohmann::json launches = nlohmann::json::parse(read_text(counts));

@@ -110,7 +110,7 @@ TEST(Coverage, EveryOpcodeThatIsKnownIsRecorded) {
     ++known;
     EXPECT_TRUE(covered.contains(opcode)) << opcode << " is decoded, and no micro-kernel executes it";
   }
-  EXPECT_GT(known, 80);
+  EXPECT_GE(known, 75) << "the list of opcodes is not read";
 }
 
 }  // namespace

@@ -29,7 +29,7 @@ struct TensorMap {
 /// How an output is held against the recording, element by element.
 struct Comparison {
   Element element = Element::i32;
-  int ulps = 0;          ///< most units in the last place between the two; 0: the same bits
+  double ulps = 0;       ///< most units in the last place between the two; 0: the same bits
   double absolute = 0;   ///< or else the most that they may differ
   bool any_nan = false;  ///< a NaN is as good as another
 };

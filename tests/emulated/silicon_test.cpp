@@ -144,18 +144,23 @@ TEST(Silicon, OutputsAgree) {
     const std::string name = to_string(cases[i].problem) + ", config " + to_string(cases[i].config);
     ASSERT_EQ(result.inputs, recorded[i].inputs) << "other inputs than were recorded: " << name;
     ASSERT_EQ(result.outputs.size(), recorded[i].outputs.size()) << name;
-    std::size_t equal = 0, close = 0;
+    std::size_t total = 0, equal = 0, close = 0;
     int worst = 0;
     for (std::size_t k = 0; k < result.outputs.size(); ++k) {
+      constexpr std::uint16_t poison = 0xffff;  // around the output, on both sides
+      if (result.outputs[k] == poison && recorded[i].outputs[k] == poison) continue;
       const int distance = ulps(result.outputs[k], recorded[i].outputs[k]);
+      ++total;
       equal += distance == 0;
       close += distance <= 1;
       worst = std::max(worst, distance);
     }
-    const auto total = static_cast<double>(result.outputs.size());
-    std::printf("%s: %.4f %% equal, %.4f %% within 1 ulp, worst %d ulp\n", name.c_str(),
-                100 * static_cast<double>(equal) / total, 100 * static_cast<double>(close) / total, worst);
-    EXPECT_GE(static_cast<double>(close), 0.999 * total) << name;
+    const auto percent = [&](std::size_t count) {
+      return 100 * static_cast<double>(count) / static_cast<double>(total);
+    };
+    std::printf("%s: %.4f %% equal, %.4f %% within 1 ulp, worst %d ulp\n", name.c_str(), percent(equal),
+                percent(close), worst);
+    EXPECT_GE(percent(close), 99.9) << name;
   }
 }
 

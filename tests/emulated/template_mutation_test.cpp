@@ -27,6 +27,7 @@ struct TemplateMutation {
   const char* from;
   const char* to;
   std::vector<const char*> caught_by;  ///< one of these kinds of findings; none: by the numbers
+  int head_dim_v = 64;
 };
 std::ostream& operator<<(std::ostream& out, const TemplateMutation& mutation) { return out << mutation.name; }
 
@@ -47,10 +48,10 @@ class MutatedTemplates {
   FreshFolder folder_;
 };
 
-AttentionCase causal_case() {
+AttentionCase causal_case(int head_dim_v) {
   AttentionCase problem;
   problem.spec.head_dim = 64;
-  problem.spec.head_dim_v = 128;  // O reaches beyond Q, over K and V
+  problem.spec.head_dim_v = head_dim_v;
   problem.spec.mask = mask::causal();
   problem.batch = 1;
   problem.heads_kv = 2;
@@ -68,7 +69,7 @@ std::string noticed(const TemplateMutation* mutation, const KernelConfig& config
   settings.tuning = TuningMode::off;
   settings.templates = templates.folder();
   const Context context(settings);
-  const AttentionCase problem = causal_case();
+  const AttentionCase problem = causal_case(mutation ? mutation->head_dim_v : 64);
   const AttentionRun run(problem);
   try {
     attention(problem.spec, config, context)(run.arguments());
@@ -139,11 +140,13 @@ INSTANTIATE_TEST_SUITE_P(
                          "    stage_k = stage_k + 1 == Config::stages_k ? 0 : stage_k + 1;\n",
                          "",
                          {}},
+        // O is wide enough to reach over V, which other warps still multiply with.
         TemplateMutation{"NoBarrierBeforeO",
                          "forward_epilogue.cuh",
                          "  cp_async_wait_group<0>();\n  __syncthreads();\n",
                          "  cp_async_wait_group<0>();\n",
-                         {"data race"}},
+                         {"data race"},
+                         256},
         TemplateMutation{"NoWarpBarrierInO", "forward_epilogue.cuh", "  __syncwarp();\n", "", {"data race"}},
         TemplateMutation{
             "SwizzleOnTheWritingSideOnly",

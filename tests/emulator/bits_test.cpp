@@ -125,18 +125,19 @@ TEST(Bits, CountsAndPositions) {
 
 template <class U>
 void expect_fields() {
-  // Position and length are taken modulo 256, and the field may reach beyond the word.
+  // Position and length are taken modulo 256 for words of 32 bits, and the field may reach beyond the word.
+  constexpr U32 counts = width<U> == 32 ? 255 : ~0u;
   for (const bool is_signed : {false, true}) {
     expect_triples<U, U, U32, U32>(
         fmt::format("bfe.{}{} %d, %a, %b, %c;", is_signed ? 's' : 'u', width<U>),
         [is_signed](U a, U32 position, U32 length) {
-          position &= 255;
-          length &= 255;
-          const U32 last = std::min<U32>(position + length - 1, width<U> - 1);
+          position &= counts;
+          length &= counts;
+          const U64 last = std::min<U64>(U64{position} + length - 1, width<U> - 1);
           const U sign = is_signed && length != 0 ? a >> last & 1 : 0;
           U result = 0;
           for (U32 i = 0; i < width<U>; ++i) {
-            const U bit = i < length && position + i < width<U> ? a >> (position + i) & 1 : sign;
+            const U bit = i < length && U64{position} + i < width<U> ? a >> (position + i) & 1 : sign;
             result |= bit << i;
           }
           return result;
@@ -145,8 +146,8 @@ void expect_fields() {
   for (const U32 length : {0u, 1u, 5u, 31u, 32u, 40u, 64u, 300u}) {
     expect_triples<U, U, U, U32>(fmt::format("bfi.b{} %d, %a, %b, %c, {};", width<U>, length),
                                  [length](U from, U into, U32 position) {
-                                   for (U32 i = 0; i < (length & 255); ++i) {
-                                     const U32 at = (position & 255) + i;
+                                   for (U32 i = 0; i < (length & counts); ++i) {
+                                     const U64 at = U64{position & counts} + i;
                                      if (at >= width<U>) break;
                                      into = static_cast<U>((into & ~(U{1} << at)) | (from >> i & 1) << at);
                                    }

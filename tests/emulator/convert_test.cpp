@@ -186,14 +186,22 @@ U16 rounded(const SmallFormat& format, double x, const std::string& rounding) {
   return static_cast<U16>(sign | (value > std::fabs(x) ? magnitude - 1 : magnitude));
 }
 
+// The NaN of a double keeps its sign and the first bits of its payload.
+U16 narrowed_nan(const SmallFormat& format, double nan) {
+  const U64 bits = std::bit_cast<U64>(nan) | 0x0008000000000000;
+  const U64 payload = (bits & 0x000fffffffffffff) >> (52 - format.fraction_bits);
+  return static_cast<U16>((format.largest + 1) | payload | (bits >> 63 != 0 ? format.sign_bit() : 0));
+}
+
 TEST(Convert, ToHalf) {
   for (const SmallFormat& format : {f16, bf16}) {
     const auto to = std::string(format.name);
     for (const std::string rounding : {"rn", "rz", "rm", "rp"}) {
       expect_values<U16, float>("cvt." + rounding + "." + to + ".f32 %d, %a;",
                                 [&](float x) { return rounded(format, x, rounding); });
-      expect_values<U16, double>("cvt." + rounding + "." + to + ".f64 %d, %a;",
-                                 [&](double x) { return rounded(format, x, rounding); });
+      expect_values<U16, double>("cvt." + rounding + "." + to + ".f64 %d, %a;", [&](double x) {
+        return std::isnan(x) ? narrowed_nan(format, x) : rounded(format, x, rounding);
+      });
     }
     // Close to the format's own numbers, where ties and subnormals are.
     std::vector<float> close;
@@ -234,7 +242,8 @@ TEST(Convert, FromHalf) {
 TEST(Convert, BetweenSinglesAndDoubles) {
   for (const std::string rounding : {"rn", "rz", "rm", "rp"}) {
     expect_values<float, double>("cvt." + rounding + ".f32.f64 %d, %a;", [=](double x) {
-      return std::isnan(x) || std::isinf(x) ? canonical(static_cast<float>(x))
+      // The host, too, keeps the sign and the first bits of a NaN.
+      return std::isnan(x) || std::isinf(x) ? static_cast<float>(x)
                                             : directed(Quad{x}, static_cast<float>(x), rounding);
     });
   }
@@ -335,9 +344,10 @@ TEST(Convert, PairsOfBytes) {
 
 TEST(Convert, Tf32) {
   // The significand of a finite number scaled to a whole number, rounded, and scaled back.
+  // A NaN that is rounded away from zero is cut off like a number.
   const auto reference = [](const std::string& rounding, bool relu) {
     return [=](float x) -> float {
-      if (std::isnan(x)) return of_bits(0x7fffffff);
+      if (std::isnan(x)) return of_bits(rounding == "rna" ? std::bit_cast<U32>(x) & 0xffffe000 : 0x7fffe000);
       if (relu && x <= 0) return 0;
       if (std::isinf(x)) return x;
       const int exponent = std::max(x == 0 ? -126 : std::ilogb(x), -126) - 10;
@@ -353,6 +363,7 @@ TEST(Convert, Tf32) {
   }
   expect_values<float, float>("cvt.rn.relu.tf32.f32 %d, %a;", reference("rn", true));
   expect_values<float, float>("cvt.rna.satfinite.tf32.f32 %d, %a;", [&](float x) {
+    if (std::isnan(x)) return of_bits(0x7fffe000);
     const float y = reference("rna", false)(x);
     return std::isinf(y) ? std::copysign(of_bits(0x7f7fe000), y) : y;
   });

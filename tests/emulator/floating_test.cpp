@@ -21,8 +21,7 @@ float canonical(float x) { return std::isnan(x) ? nan32() : x; }
 float flushed(float x) { return std::fpclassify(x) == FP_SUBNORMAL ? std::copysign(0.0f, x) : x; }
 float saturated(float x) { return std::isnan(x) || x <= 0 ? 0.0f : std::min(x, 1.0f); }
 
-// x rounded to f32; `x` has an error that is known to lie below the last place of a double, so it must not
-// lie beside a number where rounding changes.
+// The neighbour of x above or below it.
 template <class T>
 T next(T x, bool up) {
   return std::nextafter(x, up ? std::numeric_limits<T>::infinity() : -std::numeric_limits<T>::infinity());
@@ -257,8 +256,13 @@ TEST(Floating, Extrema) {
 TEST(Floating, Signs) {
   expect_values<float, float>("neg.f32 %d, %a;", [](float a) { return canonical(-a); });
   expect_values<float, float>("abs.f32 %d, %a;", [](float a) { return canonical(std::fabs(a)); });
-  expect_values<U64, U64>("neg.f64 %d, %a;", [](U64 a) { return a ^ U64 { 1 } << 63; });
-  expect_values<U64, U64>("abs.f64 %d, %a;", [](U64 a) { return a & ~(U64{1} << 63); });
+  // A NaN keeps its sign and is quieted.
+  const auto number_or_nan = [](U64 a, U64 changed) {
+    return std::isnan(std::bit_cast<double>(a)) ? a | 0x0008000000000000 : changed;
+  };
+  constexpr U64 sign = U64{1} << 63;
+  expect_values<U64, U64>("neg.f64 %d, %a;", [=](U64 a) { return number_or_nan(a, a ^ sign); });
+  expect_values<U64, U64>("abs.f64 %d, %a;", [=](U64 a) { return number_or_nan(a, a & ~sign); });
   expect_pairs<U32, U32>("copysign.f32 %d, %a, %b;",
                          [](U32 a, U32 b) { return (a & 0x80000000) | (b & 0x7fffffff); });
   expect_pairs<U64, U64>("copysign.f64 %d, %a, %b;",
@@ -275,6 +279,18 @@ TEST(Floating, DoublesHandOnNans) {
   check("add.f64 %d, %a, %b;", signalling, 1, 0x7ff8000000001234);
   check("mul.f64 %d, %a, %b;", 2, signalling, 0x7ff8000000001234);
   check("sub.f64 %d, %a, %b;", infinity, infinity, 0xfff8000000000000);
+  // Of two, as recorded: the first one of a quotient, else the second one, also when the third one is a NaN.
+  const auto other = std::bit_cast<double>(U64{0xfff8000000005678});
+  check("div.rn.f64 %d, %a, %b;", signalling, other, 0x7ff8000000001234);
+  check("add.f64 %d, %a, %b;", signalling, other, 0xfff8000000005678);
+  check("fma.rn.f64 %d, 0d3FF0000000000000, %a, %b;", signalling, other, 0x7ff8000000001234);
+  check("fma.rn.f64 %d, %a, 0d3FF0000000000000, %b;", signalling, other, 0xfff8000000005678);
+}
+
+TEST(Floating, AQuotientIsFlushedBeforeItIsRounded) {
+  const auto result = run_lanes<U32>("div.rp.ftz.f32 %d, %a, %b;", std::vector<U32>{0x00800000, 0x00800000},
+                                     std::vector<U32>{0x3f800001, 0x3f800000});
+  EXPECT_EQ(result, (std::vector<U32>{0, 0x00800000}));
 }
 
 TEST(Floating, MixedPrecision) {

@@ -130,8 +130,7 @@ TEST(Memory, LocalMemoryIsEachThreadsOwn) {
 }
 
 TEST(Memory, OrderedAccessesMoveTheSame) {
-  for (const std::string kind :
-       {"volatile", "relaxed.gpu", "relaxed.cta", "acquire.sys", "weak", "mmio.relaxed.sys"}) {
+  for (const std::string kind : {"volatile", "relaxed.gpu", "relaxed.cta", "acquire.sys", "weak"}) {
     const std::string store = kind == "acquire.sys" ? "release.sys" : kind;
     expect_copied("ld." + kind + ".global.v2.u32 {%r0, %r1}, [%rd0];\nst." + store +
                       ".global.v2.u32 [%rd1], {%r0, %r1};\n",
@@ -141,6 +140,8 @@ TEST(Memory, OrderedAccessesMoveTheSame) {
 }
 
 TEST(Memory, CacheModifiersAreAdvice) {
+  expect_copied("ld.mmio.relaxed.sys.global.u32 %r0, [%rd0];\nst.mmio.relaxed.sys.global.u32 [%rd1], %r0;\n",
+                4);
   const std::string policy = "createpolicy.fractional.L2::evict_last.b64 %rd9, 1.0;\n";
   for (const std::string load :
        {"ld.global.nc.", "ld.global.ca.", "ld.global.cg.", "ld.global.cs.", "ld.global.lu.", "ld.global.cv.",
@@ -307,7 +308,7 @@ TEST_F(BadAccesses, OutOfBounds) {
   expect(FindingKind::out_of_bounds, "lies in no memory",
          "mov.u64 %rd5, 0x7f0000000000;\nld.u32 %r0, [%rd5];\n");
   expect(FindingKind::out_of_bounds, "local memory, which has 16",
-         "ld.local.u32 %r0, [stack+16];\n.local .align 4 .b8 stack[16];\n");
+         ".local .align 4 .b8 stack[16];\nld.local.u32 %r0, [stack+16];\n");
   expect(FindingKind::out_of_bounds, "parameters, which have 16",
          "mov.b64 %rd5, in;\nld.param.u64 %rd6, [%rd5+16];\n");
   expect(FindingKind::out_of_bounds, "32 bits", "mov.u64 %rd5, 0x100000400;\nld.shared.u32 %r0, [%rd5];\n",
@@ -318,7 +319,7 @@ TEST_F(BadAccesses, Misaligned) {
   expect(FindingKind::misaligned, "not a multiple of 4", "ld.global.u32 %r0, [%rd0+2];\n");
   expect(FindingKind::misaligned, "not a multiple of 16", "st.global.v4.u32 [%rd1], {%r0, %r0, %r0, %r0};\n");
   expect(FindingKind::misaligned, "not a multiple of 8",
-         "st.local.u64 [stack+4], %rd0;\n.local .align 8 .b8 stack[16];\n");
+         ".local .align 8 .b8 stack[16];\nst.local.u64 [stack+4], %rd0;\n");
 }
 
 TEST_F(BadAccesses, UninitialisedReadsGoOn) {
@@ -351,7 +352,8 @@ TEST_F(BadAccesses, MalformedInstructionsAreRefused) {
         "st.global.u32 [%rd0];\n", "ld.global.u32 %r0, %rd0;\n",
         "ld.global.v4.u64 {%rd1,%rd2,%rd3,%rd4}, [%rd0];\n", "ld.global.L2::cache_hint.u32 %r0, [%rd0];\n",
         "ld.global.u32 %r0, [nowhere];\n", "discard.global.L2 [%rd0], 64;\n",
-        "createpolicy.fractional.b64 %rd1;\n", "prefetch.global.L3 [%rd0];\n"}) {
+        "createpolicy.fractional.b64 %rd1;\n", "prefetch.global.L3 [%rd0];\n",
+        "ld.mmio.relaxed.sys.global.v2.u32 {%r0, %r1}, [%rd0];\n"}) {
     EXPECT_THROW(run(bad), ptx::PtxError) << bad;
   }
 }

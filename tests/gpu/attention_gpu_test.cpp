@@ -278,9 +278,9 @@ TEST_F(AttentionTest, RepeatedRunsAreIdentical) {
   }
 }
 
-/// Three places in memory, each as far from the next: 2^31 elements and more lie between the first and the last. On
-/// a GPU they are parts of one buffer of five GiB; on an emulated device, which would keep another five GiB to watch
-/// it, nothing is allocated in between.
+/// Three places in memory, each as far from the next: 2^31 elements and more lie between the first and the
+/// last. On a GPU they are parts of one buffer of five GiB; on an emulated device, which would keep another
+/// five GiB to watch it, nothing is allocated in between.
 class FarPlaces {
  public:
   static constexpr int count = 3;
@@ -298,7 +298,8 @@ class FarPlaces {
       buffers_.emplace_back(0, bytes);
     }
     step_ = static_cast<std::int64_t>(buffers_[1].address() - buffers_[0].address()) / 2;
-    if (static_cast<std::int64_t>(buffers_[2].address() - buffers_[1].address()) / 2 != step_) {
+    if (step_ < static_cast<std::int64_t>(least_bytes / 2) ||
+        static_cast<std::int64_t>(buffers_[2].address() - buffers_[1].address()) / 2 != step_) {
       throw Error(ErrorCode::driver_error, "driver", "memory", "memory is too small for places far apart");
     }
   }
@@ -347,7 +348,8 @@ TEST_F(AttentionTest, OffsetsBeyond32Bits) {
     for (int i = 0; i < count; ++i)
       places->upload(i, &host[static_cast<std::size_t>(4 * i * head_dim)], 4 * head_dim * 2);
     const auto view = [&](int slot) {
-      TensorView tensor = TensorView::bshd(places->first() + slot * head_dim * 2, DType::bf16, 1, 1, 1, head_dim);
+      TensorView tensor =
+          TensorView::bshd(places->first() + slot * head_dim * 2, DType::bf16, 1, 1, 1, head_dim);
       tensor.shape[far_dimension] = count;
       tensor.strides[far_dimension] = far;
       return tensor;

@@ -322,7 +322,8 @@ TEST_F(LaunchTest, TunesOnceAndRemembers) {
 // Whatever the settings want measured, an emulated device runs the heuristic's config and says why.
 TEST_F(LaunchTest, AnEmulatedDeviceTunesNothing) {
   if (!device_.emulated) GTEST_SKIP() << "this is a GPU";
-  for (const TuningMode mode : {TuningMode::off, TuningMode::recorded, TuningMode::first_run, TuningMode::exhaustive}) {
+  for (const TuningMode mode :
+       {TuningMode::off, TuningMode::recorded, TuningMode::first_run, TuningMode::exhaustive}) {
     Settings settings;
     settings.disk_cache = false;
     settings.tuning = mode;
@@ -331,33 +332,35 @@ TEST_F(LaunchTest, AnEmulatedDeviceTunesNothing) {
     const Attention kernel = attention(causal_case(0).spec, {}, fresh);
     kernel(run.arguments());
     EXPECT_EQ(run.check().failure, "");
-    EXPECT_EQ(kernel.kernel(run.arguments()).why(), mode == TuningMode::off
-                                                        ? "heuristic for these sizes"
-                                                        : "heuristic; an emulated device has no time to measure");
+    EXPECT_EQ(kernel.kernel(run.arguments()).why(),
+              mode == TuningMode::off ? "heuristic for these sizes"
+                                      : "heuristic; an emulated device has no time to measure");
   }
 }
 
 // The kernels that the tuner fills and checks with; their launches are checked like any other.
 TEST_F(LaunchTest, TheTunersReferenceAgreesWithTheKernel) {
   AttentionCase problem = causal_case(70);
-  problem.spec.score = score::softcap(20);
+  problem.spec.score = score::softcap(0.5f);  // so low that to leave it out is plainly wrong
   const AttentionRun run(problem);
   AttentionParams params;
   ASSERT_TRUE(fill_params(problem.spec, functor_tensors(problem.spec), run.arguments(), params));
   const CurrentContext current(0);
   const TestStream stream;
   ContextState& state = *context().state();
-  const TuningBuffers buffers(state, {.spec = problem.spec, .device = device_, .params = params}, stream.get());
+  const TuningBuffers buffers(state, {.spec = problem.spec, .device = device_, .params = params},
+                              stream.get());
   const CompiledKernel kernel = attention(problem.spec, {}, context()).kernel();
-  const LoadedKernel loaded =
-      load_kernel(state, build_image(state, emit_forward(problem.spec, kernel.config()), problem.spec,
-                                     kernel.config(), kernel.arch()),
-                  0, "test");
+  const LoadedKernel loaded = load_kernel(state,
+                                          build_image(state, emit_forward(problem.spec, kernel.config()),
+                                                      problem.spec, kernel.config(), kernel.arch()),
+                                          0, "test");
   EXPECT_EQ(buffers.check(loaded, stream.get()), "");
   AttentionSpec other = problem.spec;
-  other.score = {};
+  other.score = Score();
   const LoadedKernel wrong = load_kernel(
-      state, build_image(state, emit_forward(other, kernel.config()), other, kernel.config(), kernel.arch()), 0, "test");
+      state, build_image(state, emit_forward(other, kernel.config()), other, kernel.config(), kernel.arch()),
+      0, "test");
   EXPECT_THAT(buffers.check(wrong, stream.get()), StartsWith("wrong"));
 }
 

@@ -118,7 +118,8 @@ TEST_F(RuntimeTest, RefusesBadImagesAndNames) {
 }
 
 TEST_F(RuntimeTest, LoadsAndLaunchesDuringCapture) {
-  const CompileResult compiled = compile_here("atomicAdd(p, n);"), other = compile_here("atomicAdd(p, 2 * n);");
+  const CompileResult compiled = compile_here("atomicAdd(p, n);"),
+                      other = compile_here("atomicAdd(p, 2 * n);");
   const CurrentContext context(0);
   const DriverApi& api = driver();
   for (CUstreamCaptureMode mode :
@@ -166,8 +167,7 @@ TEST_F(RuntimeTest, LoadsPtx) {
 
 TEST_F(RuntimeTest, TimesWork) {
   if (device_.emulated) GTEST_SKIP() << "an emulated device does not model time";
-  const Kernel kernel =
-      load(compile_here("for (int i = 0; i < n; ++i) __nanosleep(1000);")).kernel("k");
+  const Kernel kernel = load(compile_here("for (int i = 0; i < n; ++i) __nanosleep(1000);")).kernel("k");
   const DeviceBuffer buffer(0, 4);
   EventTimer timer(0);
   const auto time = [&](int n) {

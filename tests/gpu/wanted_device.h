@@ -8,7 +8,8 @@
 
 namespace jit::testing {
 
-/// Why they do not: there is no GPU, and JIT_ATTENTION_DEVICE names no emulated device to run them on. Empty: they do.
+/// Why they do not: there is no GPU, and JIT_ATTENTION_DEVICE names no emulated device to run them on. Empty:
+/// they do.
 inline std::string why_no_device() {
   try {
     return fallback_reason();

@@ -106,7 +106,8 @@ TEST(CliUsage, NoGpuIsOneSentence) {
           << result.err;
     }
   }
-  expect_bad_input(tool.run({"bench", "--device", "tpu:0"}), "--device must be auto, cuda:N or emulated:ARCH");
+  expect_bad_input(tool.run({"bench", "--device", "tpu:0"}),
+                   "--device must be auto, cuda:N or emulated:ARCH");
   expect_bad_input(tool.run({"bench", "--device", "emulated:sm_1"}), "emulated:sm_90a");
 }
 

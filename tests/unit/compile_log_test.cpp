@@ -15,6 +15,15 @@ TEST(CompileLog, WritesLocationsPlainly) {
             "at line 7 of ptx/tma.cuh\n");
 }
 
+TEST(CompileLog, NamesFilesPlainly) {
+  EXPECT_EQ(with_plain_files("\t.file\t1 \"/home/me/ptx/mma.cuh\"\n\t.file 2 \"/jit-attention/kernel.cu\"\n"
+                             "\t.file 3 \"/other/x.cuh\"\n\t.file\n// \"/home/me/y\"\n",
+                             {"/home/me/", folder}),
+            "\t.file\t1 \"ptx/mma.cuh\"\n\t.file 2 \"kernel.cu\"\n\t.file 3 \"/other/x.cuh\"\n\t.file\n"
+            "// \"/home/me/y\"\n");
+  EXPECT_EQ(with_plain_files("", {"a"}), "");
+}
+
 TEST(CompileLog, LeavesOtherLinesAlone) {
   for (const char* line : {"\n", "(3): error\n", "mask(): error\n", "mask(a): error\n", "mask(3 error\n",
                            "mask(3) : e\n", "f(1, 2): g\n", "): (\n"}) {

@@ -11,7 +11,8 @@ namespace {
 using Kind = DeviceSelection::Kind;
 
 TEST(DeviceSelection, ReadsWhatItWrites) {
-  for (const char* text : {"auto", "cuda", "emulated:sm_80", "emulated:sm_90a", "emulated:sm_90a,sm_80,sm_90a"}) {
+  for (const char* text :
+       {"auto", "cuda", "emulated:sm_80", "emulated:sm_90a", "emulated:sm_90a,sm_80,sm_90a"}) {
     EXPECT_TRUE(is_device_selection(text));
     EXPECT_EQ(to_string(parse_device_selection(text)), text);
   }
@@ -32,9 +33,10 @@ TEST(DeviceSelection, RefusesOtherTextAndSaysWhatWorks) {
   std::string many = "emulated:sm_80";
   for (int i = 0; i < 64; ++i) many += ",sm_80";
   for (const std::string& text :
-       {std::string(), std::string("gpu"), std::string("cuda:0"), std::string("Auto"), std::string("emulated"),
-        std::string("emulated:"), std::string("emulated:90a"), std::string("emulated:sm_1"),
-        std::string("emulated:sm_80,"), std::string("emulated:,sm_80"), std::string("emulated:sm_80 "), many}) {
+       {std::string(), std::string("gpu"), std::string("cuda:0"), std::string("Auto"),
+        std::string("emulated"), std::string("emulated:"), std::string("emulated:90a"),
+        std::string("emulated:sm_1"), std::string("emulated:sm_80,"), std::string("emulated:,sm_80"),
+        std::string("emulated:sm_80 "), many}) {
     EXPECT_FALSE(is_device_selection(text)) << text;
     try {
       parse_device_selection(text);

@@ -1,4 +1,5 @@
-// What a program that insists on GPUs sees on a machine without a driver; where there is one these tests skip.
+// What a program that insists on GPUs sees on a machine without a driver; where there is one these tests
+// skip.
 #include "runtime/driver_api.h"
 
 #include <jit/device.h>

@@ -44,16 +44,17 @@ TEST_F(EmulatedDriver, DevicesAreWhatWasAskedFor) {
 
 TEST_F(EmulatedDriver, AttributesAndNamesOfDevices) {
   int value = 0;
-  EXPECT_EQ(api().cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 1), CUDA_SUCCESS);
+  EXPECT_EQ(api().cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 1),
+            CUDA_SUCCESS);
   EXPECT_EQ(value, 8);
   EXPECT_EQ(api().cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH, 0), CUDA_SUCCESS);
   EXPECT_EQ(value, 1);
   EXPECT_EQ(api().cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH, 1), CUDA_SUCCESS);
   EXPECT_EQ(value, 0);
-  expect_failure(api().cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_CLOCK_RATE, 0), CUDA_ERROR_INVALID_VALUE,
-                 "device attribute 13");
-  expect_failure(api().cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_WARP_SIZE, 2), CUDA_ERROR_INVALID_DEVICE,
-                 "no device 2");
+  expect_failure(api().cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_CLOCK_RATE, 0),
+                 CUDA_ERROR_INVALID_VALUE, "device attribute 13");
+  expect_failure(api().cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_WARP_SIZE, 2),
+                 CUDA_ERROR_INVALID_DEVICE, "no device 2");
   char name[9] = {};
   EXPECT_EQ(api().cuDeviceGetName(name, sizeof name, 0), CUDA_SUCCESS);
   EXPECT_STREQ(name, "emulated");
@@ -92,7 +93,9 @@ TEST_F(EmulatedDriver, ContextsAreAStackOfEachThread) {
 }
 
 TEST_F(EmulatedDriver, ForeignHandlesAreRefused) {
-  const auto number = [](auto*& handle) { handle = reinterpret_cast<std::decay_t<decltype(handle)>>(0x1234567); };
+  const auto number = [](auto*& handle) {
+    handle = reinterpret_cast<std::decay_t<decltype(handle)>>(0x1234567);
+  };
   CUstream stream = nullptr;
   CUevent event = nullptr;
   CUlibrary library = nullptr;
@@ -108,7 +111,8 @@ TEST_F(EmulatedDriver, ForeignHandlesAreRefused) {
   expect_failure(api().cuLibraryGetKernel(&kernel, library, "k"), CUDA_ERROR_INVALID_HANDLE, "library");
   expect_failure(launch(kernel, {}), CUDA_ERROR_INVALID_HANDLE, "kernel");
   expect_failure(launch(nullptr, {}), CUDA_ERROR_INVALID_HANDLE, "kernel");
-  expect_failure(api().cuGraphInstantiateWithFlags(&executable, graph, 0), CUDA_ERROR_INVALID_HANDLE, "graph");
+  expect_failure(api().cuGraphInstantiateWithFlags(&executable, graph, 0), CUDA_ERROR_INVALID_HANDLE,
+                 "graph");
   expect_failure(api().cuGraphLaunch(executable, nullptr), CUDA_ERROR_INVALID_HANDLE, "graph");
   expect_failure(api().cuGraphDestroy(graph), CUDA_ERROR_INVALID_HANDLE, "graph");
   // Of another kind, and stale.
@@ -147,7 +151,8 @@ TEST_F(EmulatedDriver, WrongMemoryCallsAreRefused) {
   expect_failure(api().cuMemcpyHtoD(a, nullptr, 8), CUDA_ERROR_INVALID_VALUE, "srcHost is null");
   expect_failure(api().cuMemcpyDtoD(a, a + 8, 16), CUDA_ERROR_INVALID_VALUE);
   expect_failure(api().cuMemsetD32(a + 2, 0, 1), CUDA_ERROR_INVALID_VALUE, "aligned to 4");
-  expect_failure(api().cuMemsetD32(a, 0, std::numeric_limits<std::size_t>::max() / 2), CUDA_ERROR_INVALID_VALUE);
+  expect_failure(api().cuMemsetD32(a, 0, std::numeric_limits<std::size_t>::max() / 2),
+                 CUDA_ERROR_INVALID_VALUE);
   expect_failure(api().cuMemFree(a + 4), CUDA_ERROR_INVALID_VALUE, "start of an allocation");
   EXPECT_THAT(download(a, 4), ElementsAre(1, 2, 3, 4));
   EXPECT_EQ(api().cuMemFree(a), CUDA_SUCCESS);
@@ -167,15 +172,18 @@ TEST_F(EmulatedDriver, MemoryKnowsItsDevice) {
   EXPECT_THAT(download(there, 2), ElementsAre(1, 4));
   for (const auto& [address, device] : {std::pair(here, 0), {there, 1}}) {
     int ordinal = -1;
-    EXPECT_EQ(api().cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address + 4), CUDA_SUCCESS);
+    EXPECT_EQ(api().cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address + 4),
+              CUDA_SUCCESS);
     EXPECT_EQ(ordinal, device);
     CUcontext context = nullptr;
     EXPECT_EQ(api().cuPointerGetAttribute(&context, CU_POINTER_ATTRIBUTE_CONTEXT, address), CUDA_SUCCESS);
     EXPECT_EQ(context, primary_context(device));
     CUdeviceptr start = 0;
     std::size_t bytes = 0;
-    EXPECT_EQ(api().cuPointerGetAttribute(&start, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, address + 7), CUDA_SUCCESS);
-    EXPECT_EQ(api().cuPointerGetAttribute(&bytes, CU_POINTER_ATTRIBUTE_RANGE_SIZE, address + 7), CUDA_SUCCESS);
+    EXPECT_EQ(api().cuPointerGetAttribute(&start, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, address + 7),
+              CUDA_SUCCESS);
+    EXPECT_EQ(api().cuPointerGetAttribute(&bytes, CU_POINTER_ATTRIBUTE_RANGE_SIZE, address + 7),
+              CUDA_SUCCESS);
     EXPECT_EQ(start, address);
     EXPECT_EQ(bytes, 8u);
   }
@@ -218,15 +226,18 @@ TEST_F(EmulatedDriver, TensorMapsAreValidated) {
   const cuuint32_t steps[] = {1, 1};
   const auto encode = [&](cuuint32_t rank, const std::vector<cuuint32_t>& box, CUtensorMapSwizzle swizzle) {
     return api().cuTensorMapEncodeTiled(
-        &map.map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, rank, reinterpret_cast<void*>(address), dimensions, strides,
-        box.data(), steps, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
-        CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+        &map.map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, rank, reinterpret_cast<void*>(address), dimensions,
+        strides, box.data(), steps, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
+        CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   };
   EXPECT_EQ(encode(2, {64, 32}, CU_TENSOR_MAP_SWIZZLE_128B), CUDA_SUCCESS);
   expect_failure(encode(2, {64, 32}, CU_TENSOR_MAP_SWIZZLE_64B), CUDA_ERROR_INVALID_VALUE, "boxDim[0] = 32");
-  expect_failure(encode(2, {64, 300}, CU_TENSOR_MAP_SWIZZLE_NONE), CUDA_ERROR_INVALID_VALUE, "boxDim[1] = 300");
-  expect_failure(encode(6, {64, 32}, CU_TENSOR_MAP_SWIZZLE_NONE), CUDA_ERROR_INVALID_VALUE, "tensorRank is 6");
-  expect_failure(encode(2, {64, 32}, static_cast<CUtensorMapSwizzle>(256)), CUDA_ERROR_INVALID_VALUE, "swizzle");
+  expect_failure(encode(2, {64, 300}, CU_TENSOR_MAP_SWIZZLE_NONE), CUDA_ERROR_INVALID_VALUE,
+                 "boxDim[1] = 300");
+  expect_failure(encode(6, {64, 32}, CU_TENSOR_MAP_SWIZZLE_NONE), CUDA_ERROR_INVALID_VALUE,
+                 "tensorRank is 6");
+  expect_failure(encode(2, {64, 32}, static_cast<CUtensorMapSwizzle>(256)), CUDA_ERROR_INVALID_VALUE,
+                 "swizzle");
   EXPECT_EQ(api().cuMemFree(address), CUDA_SUCCESS);
 }
 

@@ -97,8 +97,8 @@ class EmulatedDriverTest : public ::testing::Test {
   }
 };
 
-/// A module for sm_80 or later with two kernels: `add(p, n)` adds n to p[thread of the grid], `put(p, n)` stores n
-/// there.
+/// A module for sm_80 or later with two kernels: `add(p, n)` adds n to p[thread of the grid], `put(p, n)`
+/// stores n there.
 inline std::string two_kernels(const std::string& target = "sm_80") {
   const auto kernel = [](const std::string& name, const std::string& load) {
     return ".visible .entry " + name + R"((.param .u64 p, .param .u32 n) {

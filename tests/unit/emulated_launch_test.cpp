@@ -18,8 +18,9 @@ using ::testing::HasSubstr;
 
 class EmulatedLaunches : public EmulatedDriverTest {};
 
-// `dynamic(p, n)` stores n to word n of its dynamic shared memory, reads it back and stores it to p; `count(p)` adds
-// one to a variable of the module and stores the sum; `blocks(p)` stores the number of blocks of its cluster.
+// `dynamic(p, n)` stores n to word n of its dynamic shared memory, reads it back and stores it to p;
+// `count(p)` adds one to a variable of the module and stores the sum; `blocks(p)` stores the number of blocks
+// of its cluster.
 std::string other_kernels(const std::string& target) {
   return ".version 8.0\n.target " + target + R"(
 .address_size 64
@@ -99,7 +100,8 @@ TEST_F(EmulatedLaunches, ThroughModules) {
 
 TEST_F(EmulatedLaunches, PtxThatCannotRunIsRefusedWithItsLine) {
   const auto refuse = [](const std::string& ptx) { return error_of([&] { Module{ptx}; }); };
-  const Error garbled = refuse(".version 8.0\n.target sm_80\n.address_size 64\n.entry k() { nonsense %r1; ret; }");
+  const Error garbled =
+      refuse(".version 8.0\n.target sm_80\n.address_size 64\n.entry k() { nonsense %r1; ret; }");
   EXPECT_EQ(garbled.code(), ErrorCode::load_failed);
   EXPECT_EQ(garbled.native_code(), CUDA_ERROR_INVALID_PTX);
   EXPECT_THAT(garbled.message(), HasSubstr("PTX line 4"));
@@ -108,7 +110,9 @@ TEST_F(EmulatedLaunches, PtxThatCannotRunIsRefusedWithItsLine) {
   EXPECT_EQ(refuse("hello").native_code(), CUDA_ERROR_INVALID_PTX);
   EXPECT_EQ(refuse(two_kernels("sm_100")).native_code(), CUDA_ERROR_INVALID_PTX);
   CUlibrary library = nullptr;
-  const char elf[] = "\x7f" "ELF and what follows";
+  const char elf[] =
+      "\x7f"
+      "ELF and what follows";
   expect_failure(api().cuLibraryLoadData(&library, elf, nullptr, nullptr, 0, nullptr, nullptr, 0),
                  CUDA_ERROR_NO_BINARY_FOR_GPU, "machine code");
 }
@@ -155,7 +159,8 @@ TEST_F(EmulatedLaunches, IllegalLaunchesAreRefusedInWords) {
   expect_failure(api().cuLaunchKernelEx(nullptr, reinterpret_cast<CUfunction>(count), nullptr, nullptr),
                  CUDA_ERROR_INVALID_VALUE, "config is null");
   CUlaunchConfig config{};
-  config.gridDimX = config.gridDimY = config.gridDimZ = config.blockDimX = config.blockDimY = config.blockDimZ = 1;
+  config.gridDimX = config.gridDimY = config.gridDimZ = config.blockDimX = config.blockDimY =
+      config.blockDimZ = 1;
   expect_failure(api().cuLaunchKernelEx(&config, reinterpret_cast<CUfunction>(count), nullptr, nullptr),
                  CUDA_ERROR_INVALID_VALUE, "kernelParams is null");
   EXPECT_EQ(api().cuMemFree(data), CUDA_SUCCESS);
@@ -169,7 +174,8 @@ TEST_F(EmulatedLaunches, DynamicSharedMemoryNeedsTheAttribute) {
   EXPECT_EQ(kernel.facts(0).static_smem_bytes, 1024);
   int limit = 0;
   const auto read_limit = [&] {
-    return api().cuKernelGetAttribute(&limit, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, kernel.handle(), 0);
+    return api().cuKernelGetAttribute(&limit, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                      kernel.handle(), 0);
   };
   EXPECT_EQ(read_limit(), CUDA_SUCCESS);
   EXPECT_EQ(limit, 47 * 1024);
@@ -206,9 +212,10 @@ TEST_F(EmulatedLaunches, AttributesOfLaunches) {
   EXPECT_THAT(download(data, 1), ElementsAre(2));
   EXPECT_EQ(launch(blocks, {.grid = 4, .block = 1}, data), CUDA_SUCCESS);
   EXPECT_THAT(download(data, 1), ElementsAre(1));
-  expect_failure(launch(blocks, {.grid = 3, .block = 1, .attributes = {cluster}}, data), CUDA_ERROR_INVALID_VALUE,
-                 "does not divide");
-  expect_failure(launch(blocks, {.attributes = {unknown}}, data), CUDA_ERROR_NOT_SUPPORTED, "launch attribute 2");
+  expect_failure(launch(blocks, {.grid = 3, .block = 1, .attributes = {cluster}}, data),
+                 CUDA_ERROR_INVALID_VALUE, "does not divide");
+  expect_failure(launch(blocks, {.attributes = {unknown}}, data), CUDA_ERROR_NOT_SUPPORTED,
+                 "launch attribute 2");
   push(1);
   expect_failure(launch(plain.kernel("put").handle(), {.grid = 2, .attributes = {cluster}}, data, 1u),
                  CUDA_ERROR_NOT_SUPPORTED, "sm_80 has no clusters");

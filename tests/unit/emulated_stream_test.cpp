@@ -71,7 +71,8 @@ class EmulatedStreams : public EmulatedDriverTest {
 };
 
 TEST_F(EmulatedStreams, WorkIsDoneWhenTheCallReturns) {
-  for (const CUstream stream : {static_cast<CUstream>(nullptr), CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, stream_}) {
+  for (const CUstream stream :
+       {static_cast<CUstream>(nullptr), CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, stream_}) {
     const std::uint32_t before = value();
     EXPECT_EQ(add(3, stream), CUDA_SUCCESS);
     EXPECT_EQ(value(), before + 3);
@@ -88,8 +89,10 @@ TEST_F(EmulatedStreams, WorkIsDoneWhenTheCallReturns) {
 // Adding is a read, a sum and a write: two launches that ran at once would lose one.
 TEST_F(EmulatedStreams, ThreadsTakeTurnsOnAStream) {
   const CUstream blocking = create(CU_STREAM_DEFAULT);
-  for (const std::vector<CUstream>& streams :
-       {std::vector{stream_, stream_}, {nullptr, nullptr}, {nullptr, blocking}, {nullptr, CU_STREAM_PER_THREAD}}) {
+  for (const std::vector<CUstream>& streams : {std::vector{stream_, stream_},
+                                               {nullptr, nullptr},
+                                               {nullptr, blocking},
+                                               {nullptr, CU_STREAM_PER_THREAD}}) {
     const std::uint32_t before = value();
     {
       std::vector<std::jthread> threads;
@@ -109,7 +112,8 @@ TEST_F(EmulatedStreams, EventsTellTimes) {
   CUevent start = nullptr;
   ASSERT_EQ(api().cuEventCreate(&start, CU_EVENT_DEFAULT), CUDA_SUCCESS);
   float milliseconds = -1;
-  expect_failure(api().cuEventElapsedTime(&milliseconds, start, event_), CUDA_ERROR_INVALID_HANDLE, "never recorded");
+  expect_failure(api().cuEventElapsedTime(&milliseconds, start, event_), CUDA_ERROR_INVALID_HANDLE,
+                 "never recorded");
   EXPECT_EQ(api().cuEventRecord(start, stream_), CUDA_SUCCESS);
   std::this_thread::sleep_for(std::chrono::milliseconds(5));
   EXPECT_EQ(api().cuEventRecord(event_, stream_), CUDA_SUCCESS);
@@ -218,7 +222,8 @@ TEST_F(EmulatedStreams, WaitingAcrossTheEdgeOfACaptureSpoilsIt) {
 
 TEST_F(EmulatedStreams, WaitingForACapturedStreamSpoilsTheCapture) {
   begin();
-  expect_failure(api().cuStreamSynchronize(stream_), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "nothing to wait for");
+  expect_failure(api().cuStreamSynchronize(stream_), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
+                 "nothing to wait for");
   CUstreamCaptureStatus status{};
   EXPECT_EQ(api().cuStreamIsCapturing(stream_, &status), CUDA_SUCCESS);
   EXPECT_EQ(status, CU_STREAM_CAPTURE_STATUS_INVALIDATED);
@@ -328,7 +333,8 @@ TEST_F(EmulatedStreams, CapturesEndWhereTheyBegan) {
   CUgraph graph = nullptr;
   expect_failure(api().cuStreamEndCapture(stream_, &graph), CUDA_ERROR_ILLEGAL_STATE, "not being captured");
   begin();
-  expect_failure(api().cuStreamBeginCapture(stream_, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_ERROR_ILLEGAL_STATE);
+  expect_failure(api().cuStreamBeginCapture(stream_, CU_STREAM_CAPTURE_MODE_GLOBAL),
+                 CUDA_ERROR_ILLEGAL_STATE);
   std::jthread([&] {
     CUgraph stolen = nullptr;
     expect_failure(api().cuStreamEndCapture(stream_, &stolen), CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);

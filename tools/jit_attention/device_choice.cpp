@@ -12,7 +12,8 @@
 namespace jit::tool {
 
 void add_device_option(CLI::App& app, std::string& device) {
-  app.add_option("--device", device, "auto, cuda:N for GPU number N, or an emulated one such as emulated:sm_90a")
+  app.add_option("--device", device,
+                 "auto, cuda:N for GPU number N, or an emulated one such as emulated:sm_90a")
       ->capture_default_str();
 }
 
@@ -40,8 +41,8 @@ DeviceInfo choose_timed_device(const std::string& choice, std::string_view comma
   if (!device.emulated) return device;
   const std::string& reason = fallback_reason();
   throw Error(ErrorCode::unsupported_device, "tune", "device",
-              fmt::format("{} measures time, which an emulated device does not model; it needs a GPU{}", command,
-                          reason.empty() ? "" : ", and " + reason));
+              fmt::format("{} measures time, which an emulated device does not model; it needs a GPU{}",
+                          command, reason.empty() ? "" : ", and " + reason));
 }
 
 std::string device_name(const DeviceInfo& device) {

@@ -14,13 +14,13 @@ namespace jit::tool {
 
 void add_device_option(CLI::App& app, std::string& device);
 
-/// The device that `choice` names: "cuda:1" is the second GPU, "emulated:sm_90a" an emulated one, "auto" the first
-/// that JIT_ATTENTION_DEVICE allows. Decides for the process. Throws BadInput for other text and an ordinal that
-/// there is not, Error driver_unavailable when there is no GPU.
+/// The device that `choice` names: "cuda:1" is the second GPU, "emulated:sm_90a" an emulated one, "auto" the
+/// first that JIT_ATTENTION_DEVICE allows. Decides for the process. Throws BadInput for other text and an
+/// ordinal that there is not, Error driver_unavailable when there is no GPU.
 DeviceInfo choose_device(const std::string& choice);
 
-/// The same, for a command that measures time: throws Error unsupported_device, led by `command`, for an emulated
-/// one.
+/// The same, for a command that measures time: throws Error unsupported_device, led by `command`, for an
+/// emulated one.
 DeviceInfo choose_timed_device(const std::string& choice, std::string_view command);
 
 /// The text that --device takes for it: "cuda:0", "emulated:sm_90a".

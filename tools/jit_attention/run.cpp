@@ -160,9 +160,10 @@ int run_run(const Options& options) {
 
   const DeviceInfo device = choose_device(options.device);
   if (!device.emulated && !options.traces.paths().empty()) {
-    throw BadInput(fmt::format("--counts and --listing tell what an emulated device did, and {} is none: add --device "
-                               "emulated:{}",
-                               device.name, to_string(native_arch(device))));
+    throw BadInput(
+        fmt::format("--counts and --listing tell what an emulated device did, and {} is none: add --device "
+                    "emulated:{}",
+                    device.name, to_string(native_arch(device))));
   }
   const CompiledKernel kernel = compute(options, spec, device, arrays);
   const Array o = convert(std::move(arrays.o), result_dtype, options.o);

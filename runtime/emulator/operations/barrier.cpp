@@ -84,7 +84,11 @@ void ClusterBarrier::arrive(Warp& warp, bool release) {
     warp.stop(FindingKind::barrier_misuse, -1,
               "barrier.cluster.arrive a second time without barrier.cluster.wait between");
   }
-  if (release) gathering_.join(warp.release());
+  if (release) {
+    gathering_.join(warp.release());
+  } else if (const Knowledge* fenced = warp.block.shared.sync().fenced(warp)) {
+    gathering_.join(*fenced);
+  }
   arrived_ += warp_lanes;
   recheck();
 }

@@ -2,6 +2,8 @@
 // Arithmetic Instructions", and "Data Movement and Conversion Instructions: prmt").
 #include <algorithm>
 #include <bit>
+#include <cstdlib>
+#include <limits>
 #include <string_view>
 #include <unordered_map>
 
@@ -226,10 +228,12 @@ Result decode_bfind(Decoder& decoder) {
 
 // The n-th bit that is set, from `base` on; upwards for a positive offset, downwards for a negative one.
 constexpr auto find_nth_set = [](U32 mask, U32 base, std::int32_t offset) {
+  if (offset == std::numeric_limits<std::int32_t>::min()) return 0u;  // as an H200 has it
   if (base > 31) return ~0u;
   if (offset == 0) return (mask >> base & 1) != 0 ? base : ~0u;
-  std::int64_t left = offset < 0 ? -std::int64_t{offset} : std::int64_t{offset};
-  for (int at = static_cast<int>(base); at >= 0 && at<32; at += offset> 0 ? 1 : -1) {
+  const int step = offset < 0 ? -1 : 1;
+  int left = std::abs(offset);
+  for (int at = static_cast<int>(base); at >= 0 && at <= 31; at += step) {
     if ((mask >> at & 1) != 0 && --left == 0) return static_cast<U32>(at);
   }
   return ~0u;
@@ -247,15 +251,19 @@ U low_ones(U32 length) {
   return length >= width ? static_cast<U>(~U{0}) : static_cast<U>((U{1} << (length % width)) - 1);
 }
 
+// What counts of a position or length: 8 bits, but with words of 64 bits the hardware takes all.
+template <class U>
+constexpr U32 field_bits = sizeof(U) == 4 ? 0xff : ~0u;
+
 template <class U>
 U extract_field(U a, U32 position, U32 length, bool has_sign) {
   constexpr U32 width = 8 * sizeof(U);
-  position &= 0xff;
-  length &= 0xff;
+  position &= field_bits<U>;
+  length &= field_bits<U>;
   const U mask = low_ones<U>(length);
   const U field = position < width ? (a >> (position % width)) & mask : 0;
-  const U32 last = position + length - 1;  // of the field; the sign bit when that lies beyond the word
-  const U32 sign_at = last < width - 1 ? last : width - 1;
+  const U64 last = U64{position} + length - 1;  // of the field; the sign bit when that lies beyond the word
+  const U64 sign_at = last < width - 1 ? last : width - 1;
   if (!has_sign || length == 0 || (a >> sign_at & 1) == 0) return field;
   const U inside = low_ones<U>(position < width ? std::min(length, width - position) : 0);
   return field | static_cast<U>(~inside);
@@ -275,8 +283,8 @@ Result decode_bfi(Decoder& decoder) {
   return with_words(decoder, [&]<class U>(U) {
     return lanewise<U(U, U, U32, U32)>(decoder, [](U field, U into, U32 position, U32 length) {
       constexpr U32 width = 8 * sizeof(U);
-      position &= 0xff;
-      const U mask = position < width ? low_ones<U>(length & 0xff) << (position % width) : 0;
+      position &= field_bits<U>;
+      const U mask = position < width ? low_ones<U>(length & field_bits<U>) << (position % width) : 0;
       return (into & ~mask) | (field << (position % width) & mask);
     });
   });

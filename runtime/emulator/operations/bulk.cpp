@@ -85,8 +85,10 @@ CopyToGlobal::CopyToGlobal(Issue issue, SharedPlace from, BulkRegion region,
 void CopyToGlobal::read(Agent agent, std::uint32_t time) {
   is_read_ = true;
   if (region_.bytes == 0) return;
-  taken_ = unswizzle(region_, from_.offset,
-                     from_.block->shared.read(issue_.access(agent, time), from_.offset, region_.bytes));
+  const Access access = issue_.access(agent, time);
+  taken_ = unswizzle(region_, from_.offset, [&](std::uint32_t at, std::uint32_t bytes) {
+    return from_.block->shared.read(access, from_.offset + at, bytes);
+  });
 }
 
 void CopyToGlobal::write() {

@@ -146,7 +146,7 @@ std::optional<Reduction> tensor_reduction(Operator op, TensorMap::Element elemen
     default:
       return {};
   }
-  const Reduction reduction = {op, type};
+  const Reduction reduction = {op, type, element == Element::f32_ftz};
   if (!is_legal(reduction, false)) return {};
   return reduction;
 }
@@ -158,10 +158,11 @@ void reduce(const Reduction& reduction, std::byte* to, const std::byte* from, st
     case Type::bf16:
       return reduce_halves(reduction.op, f32_of_bf16, bf16_of_f32, to, from, bytes);
     case Type::f32:
-      // add.f32 flushes subnormal operands and results, as hardware does.
-      return for_each_element<std::uint32_t>(to, from, bytes, [](std::uint32_t a, std::uint32_t b) {
-        const float sum = flush(std::bit_cast<float>(a)) + flush(std::bit_cast<float>(b));
-        return std::bit_cast<std::uint32_t>(canonical(flush(sum)));
+      // PTX does not say what becomes of subnormals. On an H200 they stay, unless a tensor map says FLOAT32_FTZ.
+      return for_each_element<std::uint32_t>(to, from, bytes, [&](std::uint32_t a, std::uint32_t b) {
+        const auto kept = [&](float x) { return reduction.flushes ? flush(x) : x; };
+        const float sum = kept(std::bit_cast<float>(a)) + kept(std::bit_cast<float>(b));
+        return std::bit_cast<std::uint32_t>(canonical(kept(sum)));
       });
     case Type::f64:
       return for_each_element<std::uint64_t>(to, from, bytes, [](std::uint64_t a, std::uint64_t b) {

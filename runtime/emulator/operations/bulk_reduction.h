@@ -15,6 +15,7 @@ struct Reduction {
   enum class Operator : std::uint8_t { add, min, max, inc, dec, bit_and, bit_or, bit_xor };
   Operator op;
   Type type;
+  bool flushes = false;  ///< subnormal f32 count as zero, operands and results
 };
 
 /// Of "add" and the like.

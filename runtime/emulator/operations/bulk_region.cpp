@@ -14,16 +14,7 @@ constexpr std::uint32_t piece = 16;  // what a swizzle moves as a whole
 
 std::uint64_t fill_of(const TensorMap& map) {
   if (map.out_of_bounds == TensorMap::OutOfBounds::zero) return 0;
-  switch (map.element) {
-    case TensorMap::Element::f16:
-      return 0x0001000100010001u * f16_format.nan;
-    case TensorMap::Element::bf16:
-      return 0x0001000100010001u * bf16_format.nan;
-    case TensorMap::Element::f64:
-      return 0x7fffffffffffffffu;
-    default:
-      return 0x0000000100000001u * f32_format.nan;
-  }
+  return 0x7ff77ff77ff77ff7u;  // what an H200 fills with, whatever the type
 }
 
 // Calls f(place in the image, bytes) for pieces of a run that stay together in a swizzled image.
@@ -58,7 +49,6 @@ BulkRegion tensor_region(const TensorMap& map, std::span<const std::int32_t> coo
   region.bytes = static_cast<std::uint32_t>(box_bytes(map));
   region.swizzle = map.swizzle;
   region.fill = fill_of(map);
-  region.flushes = map.element == TensorMap::Element::f32_ftz;
 
   const std::uint32_t element = element_bytes(map.element);
   const std::uint32_t row_bytes = map.box[0] * element;
@@ -107,21 +97,17 @@ void gather(const BulkRegion& region, const GlobalMemory& memory, std::uint32_t 
       from += bytes;
     });
   }
-  if (!region.flushes) return;
-  for (std::uint32_t i = 0; i < region.bytes; i += sizeof(float)) {
-    float value;
-    std::memcpy(&value, image + i, sizeof(value));
-    value = flush(value);
-    std::memcpy(image + i, &value, sizeof(value));
-  }
 }
 
-std::vector<std::byte> unswizzle(const BulkRegion& region, std::uint32_t offset, const std::byte* image) {
+std::vector<std::byte> unswizzle(const BulkRegion& region, std::uint32_t offset,
+                                 const std::function<const std::byte*(std::uint32_t, std::uint32_t)>& read) {
   std::vector<std::byte> bytes(region.global_bytes());
+  // A whole image is asked for at once.
+  const std::byte* const whole = bytes.size() == region.bytes ? read(0, region.bytes) : nullptr;
   std::byte* to = bytes.data();
   for (const BulkRun& run : region.runs) {
     for_each_piece(region, run, offset, [&](std::uint32_t at, std::uint32_t count) {
-      std::memcpy(to, image + at, count);
+      std::memcpy(to, whole ? whole + at : read(at, count), count);
       to += count;
     });
   }

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -23,7 +24,6 @@ struct BulkRegion {
   std::vector<BulkRun> runs;  ///< what of it lies within the tensor, by offset
   TensorMap::Swizzle swizzle = TensorMap::Swizzle::none;
   std::uint64_t fill = 0;  ///< eight bytes that the rest consists of
-  bool flushes = false;    ///< subnormal f32 become zero
 
   std::uint64_t global_bytes() const;
 };
@@ -37,7 +37,9 @@ BulkRegion tensor_region(const TensorMap& map, std::span<const std::int32_t> coo
 /// Copies a region into its image, which begins at byte `offset` of shared memory (it decides the swizzle).
 /// All of the region must be allocated.
 void gather(const BulkRegion& region, const GlobalMemory& memory, std::uint32_t offset, std::byte* image);
-/// The runs of an image one after the other, without swizzle.
-std::vector<std::byte> unswizzle(const BulkRegion& region, std::uint32_t offset, const std::byte* image);
+/// The runs of an image one after the other, without swizzle. `read(at, bytes)` gives bytes of the image;
+/// what lies outside of the tensor is not asked for.
+std::vector<std::byte> unswizzle(const BulkRegion& region, std::uint32_t offset,
+                                 const std::function<const std::byte*(std::uint32_t, std::uint32_t)>& read);
 
 }  // namespace jit::emulator

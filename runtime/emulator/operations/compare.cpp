@@ -203,12 +203,14 @@ std::unique_ptr<Comparison> make_comparison(Decoder& decoder, const Operator& ho
   return comparison;
 }
 
+template <bool flushes>
+constexpr auto from_f16 = [](std::uint16_t x) {
+  const std::uint32_t kept = flushes && (x & 0x7c00u) == 0 ? 0x8000u : 0xffffu;
+  return f32_of_f16(static_cast<std::uint16_t>(x & kept));
+};
+
 std::unique_ptr<Comparison> take_comparison(Decoder& decoder, Type type, bool ftz) {
   const auto itself = [](auto x) { return x; };
-  const auto from_f16 = [ftz](std::uint16_t x) {
-    const bool is_flushed = ftz && (x & 0x7c00) == 0;
-    return f32_of_f16(is_flushed ? static_cast<std::uint16_t>(x & 0x8000) : x);
-  };
   if (ftz && type != Type::f32 && type != Type::f16 && type != Type::f16x2) {
     decoder.fail(".ftz is defined for comparisons of .f32, .f16 and .f16x2");
   }
@@ -216,15 +218,22 @@ std::unique_ptr<Comparison> take_comparison(Decoder& decoder, Type type, bool ft
     const Operator how = take_float_operator(decoder);
     switch (type) {
       case Type::f32:
-        return make_comparison<float, false>(decoder, how, [ftz](float x) { return ftz ? flush(x) : x; });
+        return with_flag(ftz, [&](auto flushes) {
+          return make_comparison<float, false>(
+              decoder, how, [](float x) { return decltype(flushes)::value ? flush(x) : x; });
+        });
       case Type::f64:
         return make_comparison<double, false>(decoder, how, itself);
       case Type::f16:
-        return make_comparison<std::uint16_t, false>(decoder, how, from_f16);
+        return with_flag(ftz, [&](auto flushes) {
+          return make_comparison<std::uint16_t, false>(decoder, how, from_f16<flushes>);
+        });
       case Type::bf16:
         return make_comparison<std::uint16_t, false>(decoder, how, f32_of_bf16);
       case Type::f16x2:
-        return make_comparison<std::uint32_t, true>(decoder, how, from_f16);
+        return with_flag(ftz, [&](auto flushes) {
+          return make_comparison<std::uint32_t, true>(decoder, how, from_f16<flushes>);
+        });
       case Type::bf16x2:
         return make_comparison<std::uint32_t, true>(decoder, how, f32_of_bf16);
       default:
@@ -380,7 +389,7 @@ Result decode_slct(Decoder& decoder) {
 
 template <class T>
 struct TestProperty final : Operation {
-  int category = 0;  // of std::fpclassify, −1 for what is no NaN, −2 for what is finite
+  int category = 0;  // of std::fpclassify, −1 for what is no NaN, −2 finite, −3 normal or zero
   Slot from = 0;
   Predicate to = 0;
 
@@ -390,6 +399,7 @@ struct TestProperty final : Operation {
       const T x = value_of<T>(lanes<T>(warp, from)[lane]);
       const bool result = category == -1   ? !std::isnan(x)
                           : category == -2 ? std::isfinite(x)
+                          : category == -3 ? std::isnormal(x) || x == 0
                                            : std::fpclassify(x) == category;
       mask |= std::uint32_t{result} << lane;
     });
@@ -409,8 +419,8 @@ Result make_test(Decoder& decoder, int category) {
 
 Result decode_testp(Decoder& decoder) {
   static const std::unordered_map<std::string_view, int> categories = {
-      {"finite", -2},         {"infinite", FP_INFINITE}, {"number", -1},
-      {"notanumber", FP_NAN}, {"normal", FP_NORMAL},     {"subnormal", FP_SUBNORMAL},
+      {"finite", -2}, {"infinite", FP_INFINITE},   {"number", -1}, {"notanumber", FP_NAN},
+      {"normal", -3}, {"subnormal", FP_SUBNORMAL},
   };
   const int category = categories.at(
       decoder.take_one_of({"finite", "infinite", "number", "notanumber", "normal", "subnormal"}));

@@ -95,13 +95,15 @@ Result with_float_source(const Decoder& decoder, Type type, F f) {
 // The commonest conversion to an integer; `round` vectorises.
 template <class Round>
 Result single_to_s32(Decoder& decoder, bool ftz, Round round) {
-  return conversion<std::int32_t, float>(decoder, true, [ftz, round](float x) {
-    float whole = round(ftz ? flush(x) : x);
-    whole = whole > -0x1p31f ? whole : -0x1p31f;
-    const bool is_beyond = whole >= 0x1p31f;
-    const auto inside = static_cast<std::int32_t>(is_beyond ? 0.0f : whole);
-    const std::int32_t clamped = is_beyond ? std::numeric_limits<std::int32_t>::max() : inside;
-    return x != x ? 0 : clamped;
+  return with_flag(ftz, [&](auto flushes) {
+    return conversion<std::int32_t, float>(decoder, true, [round](float x) {
+      float whole = round(decltype(flushes)::value ? flush(x) : x);
+      whole = whole > -0x1p31f ? whole : -0x1p31f;
+      const bool is_beyond = whole >= 0x1p31f;
+      const auto inside = static_cast<std::int32_t>(is_beyond ? 0.0f : whole);
+      const std::int32_t clamped = is_beyond ? std::numeric_limits<std::int32_t>::max() : inside;
+      return x != x ? 0 : clamped;
+    });
   });
 }
 
@@ -203,15 +205,23 @@ Result plain_float_to_float(Decoder& decoder, const Conversion& how) {
     }
     if (how.from == Type::bf16) return conversion<float, H>(decoder, true, f32_of_bf16);
     if (how.from == Type::f64 && is_nearest) {
-      return conversion<float, double>(decoder, true,
-                                       [](double x) { return canonical(static_cast<float>(x)); });
+      return conversion<float, double>(decoder, true, [](double x) { return static_cast<float>(x); });
     }
   }
   return nullptr;
 }
 
+// The NaN of a double in a narrower format: its sign and the first bits of its payload.
+U64 narrowed_nan(const Format& format, double nan) {
+  const auto bits = std::bit_cast<U64>(quieted(nan));
+  const U64 payload = (bits & 0x000fffffffffffffu) >> (52 - format.fraction_bits);
+  return (bits >> 63 != 0 ? format.sign_bit() : 0) | format.beyond_finite() | payload;
+}
+
 U64 encode_for(Type type, const Format& format, double value, const Conversion& how, Rounding rounding) {
-  if (type == Type::f64) return std::bit_cast<U64>(value);
+  const bool is_nan = value != value;
+  if (type == Type::f64) return std::bit_cast<U64>(is_nan ? quieted(value) : value);
+  if (is_nan && how.from == Type::f64) return narrowed_nan(format, value);
   const U64 result = encode(format, value, rounding, how.satfinite);
   return how.ftz && type == Type::f32
              ? std::bit_cast<U32>(flush(std::bit_cast<float>(static_cast<U32>(result))))
@@ -233,7 +243,7 @@ Result float_to_float(Decoder& decoder, const Conversion& how) {
   return with_float_source(decoder, how.from, [&]<class From>(From, auto load) {
     const auto convert = [=](From x) {
       auto value = load(x);
-      if constexpr (std::is_same_v<From, float>) value = how.ftz ? flush(value) : value;
+      if constexpr (std::is_same_v<From, float>) value = how.ftz ? canonical(flush(value)) : value;
       auto number = static_cast<double>(value);
       if (how.rounds_to_integer()) number = round_to_integer(number, rounding);
       if (how.sat) number = saturate(number);

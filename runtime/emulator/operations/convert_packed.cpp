@@ -103,11 +103,15 @@ Result to_tf32(Decoder& decoder, const Conversion& how) {
   const U32 half = how.rounding == "rz" ? 0 : how.rounding == "rna" ? 0x1000 : 0xfff;
   const U32 odd = how.rounding == "rn" ? 1 : 0;  // ties go to the even number
   const U32 largest = how.satfinite ? infinity - dropped - 1 : infinity;
-  return lanewise<U32(float)>(decoder, [half, odd, largest, relu = how.relu](float x) {
-    const U32 given = std::bit_cast<U32>(relu && x <= 0.0f ? 0.0f : x);
-    const U32 rounded = (given & 0x7fffffffu) + half + (given >> 13 & odd);
-    const U32 magnitude = rounded >= infinity ? largest : rounded & ~dropped;
-    return x != x ? f32_nan : magnitude | (given & 0x80000000u);
+  const bool keeps_nan = how.rounding == "rna" && !how.satfinite;  // cut off like a number, be it to infinity
+  return with_flag(how.relu, [&](auto relu) {
+    return lanewise<U32(float)>(decoder, [half, odd, largest, keeps_nan](float x) {
+      const U32 given = std::bit_cast<U32>(decltype(relu)::value && x <= 0.0f ? 0.0f : x);
+      const U32 rounded = (given & 0x7fffffffu) + half + (given >> 13 & odd);
+      const U32 magnitude = rounded >= infinity ? largest : rounded & ~dropped;
+      const U32 nan = (keeps_nan ? given : f32_nan) & ~dropped;
+      return x != x ? nan : magnitude | (given & 0x80000000u);
+    });
   });
 }
 

@@ -33,22 +33,26 @@ struct Copy {
   SharedOffsets to;
   LaneAddresses from;
 
-  // Reads and writes now. `completion` says what the writes are stamped with; without a lane in it, each
-  // carries its own.
-  void take_effect(Warp& warp, std::uint32_t which, Access completion, bool own_lanes) {
+  // Reads and writes now. `completion` says what the writes are stamped with; unless its lane is whole_warp,
+  // each carries its own.
+  void take_effect(Warp& warp, std::uint32_t which, Access completion) {
     completion.pc = pc;
+    std::array<std::byte, warp_lanes * largest_copy> values;
+    const GlobalMemory& memory = warp.launch().memory;
     for_each_lane(which, [&](int lane) {
       const auto index = static_cast<std::size_t>(lane);
-      if (own_lanes) completion.lane = static_cast<std::uint8_t>(lane);
-      std::byte* const target = warp.block.shared.end_write(completion, to[index], bytes);
+      std::byte* const value = values.data() + index * bytes;
       const std::uint32_t count = source_bytes[index];
       if (count == largest_copy) {
-        std::memcpy(target, read_global(warp, lane, from[index], largest_copy, 1, pc), largest_copy);
+        const std::byte* place = memory.written_at(from[index], largest_copy);
+        if (!place) place = read_global(warp, lane, from[index], largest_copy, 1, pc);
+        std::memcpy(value, place, largest_copy);
         return;
       }
-      if (count != 0) std::memcpy(target, read_global(warp, lane, from[index], count, 1, pc), count);
-      std::memset(target + count, 0, bytes - count);
+      if (count != 0) std::memcpy(value, read_global(warp, lane, from[index], count, 1, pc), count);
+      std::memset(value + count, 0, bytes - count);
     });
+    warp.block.shared.end_store(completion, to, which, bytes, values.data());
     lanes &= ~which;
   }
 };
@@ -76,6 +80,14 @@ class Copies final : public CpAsyncState {
     return copy;
   }
   std::uint32_t committed(int lane) const { return committed_[static_cast<std::size_t>(lane)]; }
+  /// Those of `lanes` that have committed `count` groups.
+  std::uint32_t with_committed(std::uint32_t lanes, std::uint32_t count) const {
+    std::uint32_t others = 0;
+    for (std::size_t lane = 0; lane < warp_lanes; ++lane) {
+      others |= static_cast<std::uint32_t>(committed_[lane] != count) << lane;
+    }
+    return lanes & ~others;
+  }
   void commit(std::uint32_t lanes) {
     for_each_lane(lanes, [&](int lane) { ++committed_[static_cast<std::size_t>(lane)]; });
   }
@@ -86,8 +98,7 @@ class Copies final : public CpAsyncState {
     std::vector<Due>& due = due_;
     due.clear();
     const int first = std::countr_zero(warp.exec);
-    bool alike = true;
-    for_each_lane(warp.exec, [&](int lane) { alike &= committed(lane) == committed(first); });
+    const bool alike = with_committed(warp.exec, committed(first)) == warp.exec;
     for (const auto& copy : under_way_) {
       std::uint32_t lanes = copy->lanes & warp.exec;
       const auto is_allowed = [&](int lane) {
@@ -104,7 +115,7 @@ class Copies final : public CpAsyncState {
     }
     bool some_tracked = false;
     for (const auto& [copy, lanes] : due) some_tracked |= (copy->tracked & lanes) != 0;
-    take_effect(warp, due, warp.access(0), true);
+    take_effect(warp, due, warp.access(0));
     if (some_tracked) waited_time_ = warp.time++;
   }
 
@@ -122,7 +133,7 @@ class Copies final : public CpAsyncState {
         due.push_back({copy.get(), copy->lanes & lanes});
       }
     }
-    take_effect(warp, due, completion, false);
+    take_effect(warp, due, completion);
     Knowledge released;
     if (waited_time_ != 0) released.past.raise(warp.agent, waited_time_);
     return released;
@@ -141,11 +152,11 @@ class Copies final : public CpAsyncState {
   }
 
  private:
-  void take_effect(Warp& warp, std::vector<Due>& due, const Access& completion, bool own_lanes) {
+  void take_effect(Warp& warp, std::vector<Due>& due, const Access& completion) {
     Random& random = warp.block.cluster.random;
     for (std::size_t left = due.size(); left > 0; --left) {
       std::swap(due[random.below(static_cast<std::uint32_t>(left))], due[left - 1]);
-      due[left - 1].copy->take_effect(warp, due[left - 1].lanes, completion, own_lanes);
+      due[left - 1].copy->take_effect(warp, due[left - 1].lanes, completion);
     }
     std::size_t kept = 0;
     for (auto& copy : under_way_) {
@@ -173,14 +184,10 @@ struct AsyncCopy final : Operation {
 
   Flow execute(Warp& warp) const override {
     Copies& copies = Copies::of(warp);
-    std::uint32_t left = warp.exec;
     const std::array<std::uint8_t, warp_lanes> sizes = read_sizes(warp);
-    while (left != 0) {
+    for (std::uint32_t left = warp.exec; left != 0;) {
       const std::uint32_t group = copies.committed(std::countr_zero(left));
-      std::uint32_t lanes = 0;
-      for_each_lane(left, [&](int lane) {
-        if (copies.committed(lane) == group) lanes |= 1u << lane;
-      });
+      const std::uint32_t lanes = copies.with_committed(left, group);
       left &= ~lanes;
       Copy& copy = copies.add();
       copy.lanes = lanes;
@@ -192,25 +199,26 @@ struct AsyncCopy final : Operation {
   }
 
  private:
+  // Bytes to read of each lane's source.
   std::array<std::uint8_t, warp_lanes> read_sizes(Warp& warp) const {
     std::array<std::uint8_t, warp_lanes> sizes;
     sizes.fill(static_cast<std::uint8_t>(bytes));
-    std::uint32_t ignored = 0;
-    if (ignore_source) {
-      ignored = warp.predicate(ignore_source->predicate) ^ (ignore_source->negated ? all_lanes : 0);
-    }
-    for_each_lane(warp.exec, [&](int lane) {
-      std::uint8_t& size = sizes[static_cast<std::size_t>(lane)];
-      if (source_bytes) {
-        const std::uint32_t wanted = warp.r32(*source_bytes)[lane];
-        if (wanted > bytes) {
-          warp.stop(FindingKind::illegal_instruction, lane,
-                    fmt::format("src-size is {}, it must not be above cp-size, which is {}", wanted, bytes));
+    if (source_bytes) {
+      const std::uint32_t* const wanted = warp.r32(*source_bytes);
+      for_each_lane(warp.exec, [&](int lane) {
+        if (wanted[lane] > bytes) {
+          warp.stop(
+              FindingKind::illegal_instruction, lane,
+              fmt::format("src-size is {}, it must not be above cp-size, which is {}", wanted[lane], bytes));
         }
-        size = static_cast<std::uint8_t>(wanted);
-      }
-      if ((ignored >> lane & 1) != 0) size = 0;
-    });
+        sizes[static_cast<std::size_t>(lane)] = static_cast<std::uint8_t>(wanted[lane]);
+      });
+    }
+    if (ignore_source) {
+      const std::uint32_t holds =
+          warp.predicate(ignore_source->predicate) ^ (ignore_source->negated ? all_lanes : 0);
+      for_each_lane(holds, [&](int lane) { sizes[static_cast<std::size_t>(lane)] = 0; });
+    }
     return sizes;
   }
 
@@ -219,28 +227,24 @@ struct AsyncCopy final : Operation {
     copy.bytes = bytes;
     copy.from = lane_addresses(warp, from);
     InstructionCounts& count = warp.count();
+    const GlobalMemory& memory = warp.launch().memory;
     for_each_lane(copy.lanes, [&](int lane) {
       const auto index = static_cast<std::size_t>(lane);
       const std::uint32_t size = copy.source_bytes[index];
-      require_aligned(warp, lane, copy.from[index], bytes);
-      if (size != 0) check_global(warp, lane, copy.from[index], size, 1);
       count.global_read_bytes += size;
+      if (!is_aligned(copy.from[index], bytes)) require_aligned(warp, lane, copy.from[index], bytes);
+      if (size == 0 || memory.at(copy.from[index], size)) return;
+      check_global(warp, lane, copy.from[index], size, 1);
     });
-    const LaneAddresses targets = lane_addresses(warp, to);
-    Access access = warp.access(0);
-    for_each_block(warp, copy.lanes, targets, bytes,
+    for_each_block(warp, copy.lanes, lane_addresses(warp, to), bytes,
                    [&](Block& block, const SharedOffsets& offsets, std::uint32_t lanes) {
                      if (&block != &warp.block) {
                        warp.stop(FindingKind::out_of_bounds, std::countr_zero(lanes),
                                  "cp.async writes to shared memory of another block of the cluster, and can "
                                  "only write to its own");
                      }
-                     for_each_lane(lanes, [&](int lane) {
-                       const std::uint32_t offset = offsets[static_cast<std::size_t>(lane)];
-                       copy.to[static_cast<std::size_t>(lane)] = offset;
-                       access.lane = static_cast<std::uint8_t>(lane);
-                       block.shared.begin_write(access, offset, bytes);
-                     });
+                     copy.to = offsets;
+                     block.shared.begin_store(warp.access(0), offsets, lanes, bytes);
                    });
     const Wavefronts wavefronts = bank_wavefronts(copy.to, copy.lanes, static_cast<int>(bytes));
     count.bank_wavefronts += static_cast<std::uint64_t>(wavefronts.actual);

@@ -42,18 +42,26 @@ auto on_singles(F f) {
   };
 }
 
-/// f on f64 values. NaN operands are handed on, the last one foremost ("Floating-Point Instructions":
-/// payloads are supported for double precision; which operand's, PTX leaves open).
-template <class F>
+/// f on f64 values. A NaN operand is handed on ("Floating-Point Instructions": payloads are supported for
+/// double precision); of several the hardware prefers the second one, of a fused operation then the third
+/// one, and for quotients the first one.
+template <bool prefers_first, class F>
 auto on_doubles(F f) {
   return [f](auto... x) {
     const double result = f(x...);
     double nan = std::bit_cast<double>(f64_format.nan);
-    const auto prefer = [&nan](double operand) {
-      constexpr std::uint64_t quiet = 0x0008000000000000;
-      nan = operand != operand ? std::bit_cast<double>(std::bit_cast<std::uint64_t>(operand) | quiet) : nan;
-    };
-    (prefer(x), ...);
+    const auto prefer = [&nan](double operand) { nan = operand != operand ? quieted(operand) : nan; };
+    [[maybe_unused]] const std::array operands = {x...};
+    if constexpr (sizeof...(x) == 3) {
+      prefer(operands[0]);
+      prefer(operands[2]);
+      prefer(operands[1]);
+    } else if constexpr (sizeof...(x) == 2 && prefers_first) {
+      prefer(operands[1]);
+      prefer(operands[0]);
+    } else {
+      (prefer(x), ...);
+    }
     return result != result ? nan : result;
   };
 }
@@ -73,7 +81,7 @@ auto on_single_pairs(F f) {
 
 /// d = f(a, …) of `count` operands with these modifiers, for .f32, .f64 or .f32x2; f takes and gives floats
 /// as well as doubles.
-template <std::size_t count, class F>
+template <std::size_t count, bool prefers_first_nan = false, class F>
 std::unique_ptr<const Operation> float_arithmetic(Decoder& decoder, Type type,
                                                   const FloatModifiers& modifiers, F f) {
   using Singles = typename Repeated<float, count>::Signature;
@@ -82,7 +90,7 @@ std::unique_ptr<const Operation> float_arithmetic(Decoder& decoder, Type type,
   const auto make = [&]() -> std::unique_ptr<const Operation> {
     if (type == Type::f64) {
       if (modifiers.ftz || modifiers.sat) decoder.fail(".ftz and .sat are not defined for .f64");
-      return lanewise<Doubles>(decoder, on_doubles(f));
+      return lanewise<Doubles>(decoder, on_doubles<prefers_first_nan>(f));
     }
     if (type == Type::f32x2) {
       decoder.require_arch(10, 0);

@@ -100,7 +100,14 @@ Result decode_div(Decoder& decoder) {
   }
   const FloatModifiers modifiers = take_modifiers_with_rounding(decoder);
   if (modifiers.sat) decoder.fail(".sat is not defined for div");
-  return float_arithmetic<2>(decoder, decoder.take_type(), modifiers, quotient);
+  const Type type = decoder.take_type();
+  if (!modifiers.ftz) return float_arithmetic<2, true>(decoder, type, modifiers, quotient);
+  // Whether a quotient is flushed is decided before it is rounded.
+  return float_arithmetic<2, true>(decoder, type, modifiers, [](auto a, auto b) {
+    const auto divided = a / b;
+    const bool is_tiny = std::fabs(static_cast<double>(a)) < std::fabs(static_cast<double>(b)) * 0x1p-126;
+    return is_tiny ? std::copysign(decltype(a){0}, divided) : divided;
+  });
 }
 
 // The upper word of a function of the upper word of a double: the "gross" approximations.
@@ -116,8 +123,7 @@ Result gross_approximation(Decoder& decoder, F f) {
     if (y != y) return std::bit_cast<double>(std::uint64_t{0x7fffffff00000000});
     const auto result = std::bit_cast<std::uint64_t>(y);
     if ((result & exponent) == 0) return std::bit_cast<double>(result & f64_format.sign_bit());
-    const bool is_finite = (result & exponent) != exponent;
-    return std::bit_cast<double>((result + (is_finite ? 0x80000000u : 0u)) & upper);
+    return std::bit_cast<double>(result & upper);
   });
 }
 
@@ -144,7 +150,7 @@ Result decode_rsqrt(Decoder& decoder) {
   const auto inverse = [](double x) { return 1.0 / std::sqrt(x); };
   if (decoder.take("f64")) {
     if (decoder.has("ftz")) return gross_approximation(decoder, inverse);
-    return lanewise<double(double)>(decoder, on_doubles(inverse));
+    return lanewise<double(double)>(decoder, on_doubles<false>(inverse));
   }
   return single_approximation<1>(decoder, [inverse](float x) { return static_cast<float>(inverse(x)); });
 }
@@ -166,7 +172,10 @@ Result decode_sign(Decoder& decoder) {
   };
   if (type == Type::f64) {
     if (modifiers.ftz) decoder.fail(".ftz is not defined for .f64");
-    return lanewise<double(double)>(decoder, change);
+    return lanewise<double(double)>(decoder, [change](double x) {
+      const double changed = change(x);
+      return x != x ? quieted(x) : changed;
+    });
   }
   if (type != Type::f32) decoder.fail(fmt::format("type .{} is neither .f32 nor .f64", to_string(type)));
   return float_arithmetic<1>(decoder, type, modifiers, [change](auto x) { return change(x); });

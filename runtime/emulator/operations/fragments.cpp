@@ -1,6 +1,7 @@
 #include "runtime/emulator/operations/fragments.h"
 
 #include <array>
+#include <bit>
 
 #include <fmt/format.h>
 
@@ -42,16 +43,16 @@ void read_words(Warp& warp, std::span<const Slot> registers, int columns, T* c) 
 template <class T>
 void write_words(Warp& warp, std::span<const Slot> registers, int columns, const T* c) {
   for (std::size_t index = 0; index < registers.size(); index += 2) {
-    std::array<std::array<T, warp_lanes>, 2> values;
+    std::array<std::array<std::uint32_t, warp_lanes>, 2> values;
     const T* row = c + (index % 4 == 0 ? 0 : 8 * columns) + 8 * (index / 4);
     for (std::size_t g = 0; g < 8; ++g, row += columns) {
       for (std::size_t t = 0; t < 4; ++t) {
-        values[0][4 * g + t] = row[2 * t];
-        values[1][4 * g + t] = row[2 * t + 1];
+        values[0][4 * g + t] = std::bit_cast<std::uint32_t>(row[2 * t]);
+        values[1][4 * g + t] = std::bit_cast<std::uint32_t>(row[2 * t + 1]);
       }
     }
     for (std::size_t i = 0; i < 2; ++i) {
-      copy_lanes(warp.exec, reinterpret_cast<T*>(warp.r32(registers[index + i])), values[i].data());
+      copy_lanes(warp.exec, warp.r32(registers[index + i]), values[i].data());
     }
   }
 }

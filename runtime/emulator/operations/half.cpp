@@ -67,10 +67,19 @@ Result on_type(Decoder& decoder, HalfType type, F f) {
   return lanewise<typename Operation16<count, std::uint32_t>::type>(decoder, on_halves<Half>(f));
 }
 
+// The same for an f that is dear or branches.
+template <std::size_t count, class F>
+Result on_type_lane_by_lane(Decoder& decoder, HalfType type, F f) {
+  if (!type.is_pair) return lane_by_lane<typename Operation16<count, Half>::type>(decoder, f);
+  return lane_by_lane<typename Operation16<count, std::uint32_t>::type>(decoder, on_halves<Half>(f));
+}
+
 struct ArithmeticModifiers {
   bool ftz = false;
   bool sat = false;
   bool relu = false;
+
+  bool any() const { return ftz || sat || relu; }
 };
 
 // What is done with a result before it is rounded; neither changes what rounding gives.
@@ -82,7 +91,7 @@ float clamp(float x, const ArithmeticModifiers& modifiers) {
 
 // a × b + c, rounded once.
 template <class F>
-Half fused(Half a, Half b, Half c, const ArithmeticModifiers& modifiers) {
+constexpr auto fused = [](Half a, Half b, Half c, const ArithmeticModifiers& modifiers) {
   if (modifiers.ftz) {
     a = flush<F>(a);
     b = flush<F>(b);
@@ -91,7 +100,7 @@ Half fused(Half a, Half b, Half c, const ArithmeticModifiers& modifiers) {
   const double exact = fused_to_odd(F::widen(a), F::widen(b), F::widen(c));
   const Half result = F::narrow(clamp(f32_to_odd(exact), modifiers));
   return modifiers.ftz ? flush<F>(result) : result;
-}
+};
 
 template <class F>
 constexpr Half one = std::is_same_v<F, F16> ? 0x3c00 : 0x3f80;
@@ -120,6 +129,16 @@ Arithmetic take_arithmetic(Decoder& decoder) {
   return {type, modifiers};
 }
 
+// f(a, …, modifiers) of `count` operands; loops without modifiers vectorise.
+template <std::size_t count, class F>
+Result arithmetic(Decoder& decoder, const Arithmetic& given, F f) {
+  if (!given.modifiers.any()) {
+    return on_type<count>(decoder, given.type, [f](auto... x) { return f(x..., ArithmeticModifiers()); });
+  }
+  return on_type_lane_by_lane<count>(
+      decoder, given.type, [f, modifiers = given.modifiers](auto... x) { return f(x..., modifiers); });
+}
+
 // add, sub and mul as cases of a × b + c.
 template <class Combine>
 Result decode_binary(Decoder& decoder, Combine combine) {
@@ -127,9 +146,10 @@ Result decode_binary(Decoder& decoder, Combine combine) {
   if (given.modifiers.relu) decoder.fail(".relu is defined for fma");
   if (given.type.is_bf16) decoder.require_arch(9, 0);
   return with_format(given.type, [&]<class F>(F format) {
-    return on_type<2>(decoder, given.type, [combine, format, modifiers = given.modifiers](Half a, Half b) {
-      return combine(format, a, b, modifiers);
-    });
+    return arithmetic<2>(decoder, given,
+                         [combine, format](Half a, Half b, const ArithmeticModifiers& modifiers) {
+                           return combine(format, a, b, modifiers);
+                         });
   });
 }
 
@@ -154,14 +174,14 @@ Result decode_fma(Decoder& decoder) {
   if (zero_out_of_bounds) decoder.require_arch(9, 0);
   const Arithmetic given = take_arithmetic(decoder);
   return with_format(given.type, [&]<class F>(F) {
-    return on_type<3>(decoder, given.type,
-                      [zero_out_of_bounds, modifiers = given.modifiers](Half a, Half b, Half c) {
-                        // The NaN with which a tensor copy fills what lies out of bounds.
-                        constexpr Half oob_nan = 0x7ff7;
-                        const Half result = fused<F>(a, b, c, modifiers);
-                        const bool is_out = (a & 0x7fff) == oob_nan || (b & 0x7fff) == oob_nan;
-                        return zero_out_of_bounds && is_out ? Half{0} : result;
-                      });
+    if (!zero_out_of_bounds) return arithmetic<3>(decoder, given, fused<F>);
+    return on_type_lane_by_lane<3>(decoder, given.type,
+                                   [modifiers = given.modifiers](Half a, Half b, Half c) {
+                                     // The NaN with which a tensor copy fills what lies out of bounds.
+                                     constexpr Half oob_nan = 0x7ff7;
+                                     const bool is_out = (a & 0x7fff) == oob_nan || (b & 0x7fff) == oob_nan;
+                                     return is_out ? Half{0} : fused<F>(a, b, c, modifiers);
+                                   });
   });
 }
 
@@ -170,9 +190,14 @@ Result decode_sign(Decoder& decoder) {
   const bool ftz = decoder.take("ftz");
   const HalfType type = take_half_type(decoder);
   if (type.is_bf16 && ftz) decoder.fail(".ftz is not defined for bf16");
-  return on_type<1>(decoder, type, [ftz](Half x) {
-    x = ftz ? flush<F16>(x) : x;
-    return static_cast<Half>(absolute ? x & ~sign_bit : x ^ sign_bit);
+  return with_format(type, [&]<class F>(F) {
+    return with_flag(ftz, [&](auto flushes) {
+      return on_type<1>(decoder, type, [](Half x) {
+        x = decltype(flushes)::value ? flush<F>(x) : x;
+        const auto changed = static_cast<Half>(absolute ? x & ~sign_bit : x ^ sign_bit);
+        return is_nan<F>(x) ? canonical_nan : changed;
+      });
+    });
   });
 }
 
@@ -200,7 +225,14 @@ Result decode_extremum(Decoder& decoder) {
   const HalfType type = take_half_type(decoder);
   if (type.is_bf16 && ftz) decoder.fail(".ftz is not defined for bf16");
   return with_format(type, [&]<class F>(F) {
-    return on_type<2>(decoder, type, [ftz, strict, xors_sign](Half a, Half b) {
+    if (!ftz && !xors_sign) {
+      return with_flag(strict, [&](auto is_strict) {
+        return on_type<2>(decoder, type, [](Half a, Half b) {
+          return extremum<F, largest>(a, b, decltype(is_strict)::value);
+        });
+      });
+    }
+    return on_type_lane_by_lane<2>(decoder, type, [ftz, strict, xors_sign](Half a, Half b) {
       a = ftz ? flush<F>(a) : a;
       b = ftz ? flush<F>(b) : b;
       const Half sign = xors_sign ? static_cast<Half>((a ^ b) & sign_bit) : Half{0};
@@ -211,22 +243,22 @@ Result decode_extremum(Decoder& decoder) {
   });
 }
 
-template <class Function>
-Result decode_function(Decoder& decoder, bool ftz, Function function) {
+template <bool ftz, class Function>
+Result decode_function(Decoder& decoder, Function function) {
   const HalfType type = take_half_type(decoder);
   return with_format(type, [&]<class F>(F) {
-    return on_type<1>(decoder, type, [function, ftz](Half x) {
+    return on_type<1>(decoder, type, [function](Half x) {
       const float value = F::widen(ftz ? flush<F>(x) : x);
       const Half result = F::narrow(f32_to_odd(function(static_cast<double>(value))));
       const Half flushed = ftz ? flush<F>(result) : result;
-      return value != value ? canonical_nan : flushed;
+      return is_nan<F>(x) ? canonical_nan : flushed;
     });
   });
 }
 
 Result decode_tanh(Decoder& decoder) {
   if (!decoder.take("approx")) decoder.fail("lacks .approx");
-  return decode_function(decoder, false, tanh_of);
+  return decode_function<false>(decoder, tanh_of);
 }
 
 Result decode_ex2(Decoder& decoder) {
@@ -235,7 +267,8 @@ Result decode_ex2(Decoder& decoder) {
   if (ftz != (decoder.has("bf16") || decoder.has("bf16x2"))) {
     decoder.fail(".ftz stands with .bf16 and .bf16x2, and not with .f16 and .f16x2");
   }
-  return decode_function(decoder, ftz, exp2_of);
+  if (ftz) return decode_function<true>(decoder, exp2_of);
+  return decode_function<false>(decoder, exp2_of);
 }
 
 }  // namespace

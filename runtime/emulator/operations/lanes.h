@@ -191,6 +191,12 @@ std::unique_ptr<const Operation> lane_by_lane(Decoder& decoder, F f) {
   return lane_by_lane<Signature>(take_operands(decoder, std::type_identity<Signature>()), std::move(f));
 }
 
+/// f(std::true_type) or f(std::false_type): a choice made once and not for every lane.
+template <class F>
+auto with_flag(bool flag, F f) {
+  return flag ? f(std::true_type()) : f(std::false_type());
+}
+
 /// f over both 16-bit halves of packed values; Half is the type that f takes and gives.
 template <class Half, class F>
 auto on_halves(F f) {

@@ -11,6 +11,7 @@
 #include "runtime/emulator/decoder.h"
 #include "runtime/emulator/lane_memory.h"
 #include "runtime/emulator/memory_access.h"
+#include "runtime/emulator/operations/transpose.h"
 
 namespace jit::emulator {
 namespace {
@@ -22,25 +23,18 @@ constexpr std::uint32_t row_bytes = 16;
 using Matrix = std::array<std::array<std::uint16_t, 8>, matrix_rows>;
 
 void to_fragment(const Matrix& matrix, bool transposed, std::uint32_t* fragment) {
-  if (!transposed) {
+  if (transposed) {
+    transpose_8x8(matrix.data(), fragment);
+  } else {
     std::memcpy(fragment, matrix.data(), sizeof(Matrix));
-    return;
-  }
-  for (std::size_t lane = 0; lane < warp_lanes; ++lane) {
-    const std::size_t row = lane / 4, column = lane % 4 * 2;
-    fragment[lane] = matrix[column][row] | std::uint32_t{matrix[column + 1][row]} << 16;
   }
 }
 
 void from_fragment(const std::uint32_t* fragment, bool transposed, Matrix& matrix) {
-  if (!transposed) {
+  if (transposed) {
+    transpose_8x8(fragment, matrix.data());
+  } else {
     std::memcpy(matrix.data(), fragment, sizeof(Matrix));
-    return;
-  }
-  for (std::size_t lane = 0; lane < warp_lanes; ++lane) {
-    const std::size_t row = lane / 4, column = lane % 4 * 2;
-    matrix[column][row] = static_cast<std::uint16_t>(fragment[lane]);
-    matrix[column + 1][row] = static_cast<std::uint16_t>(fragment[lane] >> 16);
   }
 }
 

@@ -3,11 +3,13 @@
 
 #include <bit>
 #include <cstring>
+#include <optional>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include "runtime/emulator/operations/lanes.h"
+#include "runtime/emulator/operations/transpose.h"
 
 namespace jit::emulator {
 namespace {
@@ -92,21 +94,57 @@ Gather pick_gather(Type element, bool wide) {
   }
 }
 
+// Four registers of 32 bits, the most common vector.
+void scatter_4(Warp& warp, const std::array<Slot, 4>& slots, const std::byte* from) {
+  for (std::size_t lane = 0; lane < warp_lanes; lane += 4) {
+    std::array<std::uint32_t, 16> columns;
+    transpose_4x4(from + lane * 16, 16, reinterpret_cast<std::byte*>(columns.data()), 16);
+    for (std::size_t i = 0; i < 4; ++i) std::memcpy(warp.r32(slots[i]) + lane, columns.data() + 4 * i, 16);
+  }
+}
+
+void gather_4(Warp& warp, const std::array<Slot, 4>& slots, std::byte* to) {
+  for (std::size_t lane = 0; lane < warp_lanes; lane += 4) {
+    std::array<std::uint32_t, 16> rows;
+    for (std::size_t i = 0; i < 4; ++i) std::memcpy(rows.data() + 4 * i, warp.r32(slots[i]) + lane, 16);
+    transpose_4x4(reinterpret_cast<const std::byte*>(rows.data()), 16, to + lane * 16, 16);
+  }
+}
+
+// The slots of elements that are four registers of 32 bits, and nothing of others.
+template <class Element>
+std::optional<std::array<Slot, 4>> four_registers(const LaneAccess& access,
+                                                  const std::vector<Element>& elements) {
+  std::array<Slot, 4> slots = {};
+  if (access.element_bytes != 4 || elements.size() != slots.size()) return {};
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    if (elements[i].wide) return {};
+    slots[i] = elements[i].slot;
+  }
+  return slots;
+}
+
 struct Load final : Operation {
   struct Element {
-    Slot to;
+    Slot slot;
+    bool wide;
     Scatter scatter;
   };
   Decoder::Address address{};
   LaneAccess access;
   std::vector<Element> elements;
+  std::optional<std::array<Slot, 4>> four;
 
   Flow execute(Warp& warp) const override {
     alignas(64) std::array<std::byte, warp_lanes * largest_access> buffer;
     load_lanes(warp, access, lane_addresses(warp, address), buffer.data());
     const std::byte* from = buffer.data();
+    if (four && warp.whole()) {
+      scatter_4(warp, *four, from);
+      return Flow::next;
+    }
     for (const Element& element : elements) {
-      element.scatter(warp, element.to, from, access.bytes);
+      element.scatter(warp, element.slot, from, access.bytes);
       from += access.element_bytes;
     }
     return Flow::next;
@@ -115,19 +153,25 @@ struct Load final : Operation {
 
 struct Store final : Operation {
   struct Element {
-    Slot from;
+    Slot slot;
+    bool wide;
     Gather gather;
   };
   Decoder::Address address{};
   LaneAccess access;
   std::vector<Element> elements;
+  std::optional<std::array<Slot, 4>> four;
 
   Flow execute(Warp& warp) const override {
     alignas(64) std::array<std::byte, warp_lanes * largest_access> buffer;
-    std::byte* to = buffer.data();
-    for (const Element& element : elements) {
-      element.gather(warp, element.from, to, access.bytes);
-      to += access.element_bytes;
+    if (four && warp.whole()) {
+      gather_4(warp, *four, buffer.data());
+    } else {
+      std::byte* to = buffer.data();
+      for (const Element& element : elements) {
+        element.gather(warp, element.slot, to, access.bytes);
+        to += access.element_bytes;
+      }
     }
     store_lanes(warp, access, lane_addresses(warp, address), buffer.data());
     return Flow::next;
@@ -179,8 +223,10 @@ std::unique_ptr<const Operation> decode_load(Decoder& decoder) {
   load->address = take_address(decoder, 1, load->access.space);
   for (const ptx::Operand* to : take_registers(decoder, 0, count)) {
     const Type type = register_type(decoder, *to, element);
-    load->elements.push_back({decoder.destination(*to, type), pick_scatter(element, bits(type))});
+    load->elements.push_back(
+        {decoder.destination(*to, type), bits(type) == 64, pick_scatter(element, bits(type))});
   }
+  load->four = four_registers(load->access, load->elements);
   if (has_policy) decoder.source(2, Type::b64);
   decoder.set_class(class_of(load->access.space));
   return load;
@@ -200,8 +246,10 @@ std::unique_ptr<const Operation> decode_store(Decoder& decoder) {
   store->address = take_address(decoder, 0, store->access.space);
   for (const ptx::Operand* from : take_registers(decoder, 1, count)) {
     const Type type = register_type(decoder, *from, element);
-    store->elements.push_back({decoder.source(*from, type), pick_gather(element, bits(type) == 64)});
+    const bool wide = bits(type) == 64;
+    store->elements.push_back({decoder.source(*from, type), wide, pick_gather(element, wide)});
   }
+  store->four = four_registers(store->access, store->elements);
   if (has_policy) decoder.source(2, Type::b64);
   decoder.set_class(class_of(store->access.space));
   return store;
@@ -215,7 +263,8 @@ Ordering take_ordering(Decoder& decoder, std::string_view synchronising) {
   const std::string_view kind = decoder.take_any_of({"weak", "volatile", "relaxed", synchronising});
   ordering.strong = !kind.empty() && kind != "weak";
   if (kind == synchronising) (synchronising == "acquire" ? ordering.acquires : ordering.releases) = true;
-  if (is_mapped && !ordering.strong) decoder.fail("lacks .relaxed");
+  if (is_mapped && kind != "relaxed") decoder.fail("lacks .relaxed");
+  if (is_mapped && (decoder.has("v2") || decoder.has("v4"))) decoder.fail(".mmio has no form for vectors");
   if (kind == "relaxed" || kind == synchronising) decoder.take_one_of({"cta", "cluster", "gpu", "sys"});
   return ordering;
 }

@@ -84,13 +84,21 @@ const std::vector<ptx::Operand>* parts_of(const ptx::Operand& operand) {
   return operand.kind == ptx::Operand::Kind::vector ? &operand.elements : nullptr;
 }
 
-// The type of one of `count` parts.
-Type part_type(const Decoder& decoder, Type whole, std::size_t count) {
+// The type of each of the parts.
+Type part_type(const Decoder& decoder, Type whole, const std::vector<ptx::Operand>& parts) {
+  const std::size_t count = parts.size();
   const int width = count == 0 ? 0 : bits(whole) / static_cast<int>(count);
-  if ((count == 2 || count == 4) && width == 8) return Type::b8;
-  if ((count == 2 || count == 4) && width == 16) return Type::b16;
-  if (count == 2 && width == 32) return Type::b32;
-  decoder.fail(fmt::format(".{} is not made of {} parts", to_string(whole), count));
+  const bool is_known = (count == 2 && width <= 32) || (count == 4 && width <= 16);
+  if (!is_known || width < 8)
+    decoder.fail(fmt::format(".{} is not made of {} parts", to_string(whole), count));
+  for (const ptx::Operand& part : parts) {
+    const int has = decoder.register_bits(part);
+    if (has != 0 && has != width) {
+      decoder.fail(
+          fmt::format("{} has {} bits, a part of .{} has {}", part.name, has, to_string(whole), width));
+    }
+  }
+  return width == 8 ? Type::b8 : width == 16 ? Type::b16 : Type::b32;
 }
 
 template <class Whole, class Part, class... Parts>
@@ -113,7 +121,7 @@ Result pack_parts(Decoder& decoder, Type type, const std::vector<ptx::Operand>& 
 Result decode_pack(Decoder& decoder, Type type, const std::vector<ptx::Operand>& parts) {
   using B = std::uint8_t;
   using H = std::uint16_t;
-  const Type part = part_type(decoder, type, parts.size());
+  const Type part = part_type(decoder, type, parts);
   if (part == Type::b32) return pack_parts<U64, U32>(decoder, type, parts, U32{});
   if (part == Type::b16) {
     if (parts.size() == 2) return pack_parts<U32, H>(decoder, type, parts, H{});
@@ -154,7 +162,7 @@ struct Unpack final : Operation {
 
 template <class Whole>
 Result make_unpack(Decoder& decoder, Type type, const std::vector<ptx::Operand>& parts) {
-  const Type part = part_type(decoder, type, parts.size());
+  const Type part = part_type(decoder, type, parts);
   auto unpack = std::make_unique<Unpack<Whole>>();
   unpack->from = decoder.source(1, type);
   unpack->mask = bits(part) == 32 ? ~0u : (1u << bits(part)) - 1;

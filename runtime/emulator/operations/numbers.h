@@ -63,6 +63,11 @@ inline constexpr std::uint32_t f32_nan = 0x7fffffffu;
 /// f32 arithmetic gives one NaN only.
 inline float canonical(float x) { return x != x ? std::bit_cast<float>(f32_nan) : x; }
 
+/// A NaN that is no signalling one; its sign and payload stay.
+inline double quieted(double nan) {
+  return std::bit_cast<double>(std::bit_cast<std::uint64_t>(nan) | 0x0008000000000000u);
+}
+
 /// .ftz: a subnormal becomes zero and keeps its sign.
 inline float flush(float x) {
   const auto bits = std::bit_cast<std::uint32_t>(x);

@@ -56,12 +56,12 @@ std::uint64_t Warpgroup::execute(Warp& warp, const Operands& operands) {
   const Step& step = steps_[index];
   if (step.pc != warp.pc) {
     differs_ = true;
-    const InstructionInfo& other = warp.launch().kernel.info[step.pc];
+    const Kernel& kernel = warp.launch().kernel;
     warp.report(
         FindingKind::barrier_divergence, -1,
-        fmt::format("the four warps of a warpgroup must execute it together; warp {} executed {} (PTX "
-                    "line {}) instead",
-                    step.warp, other.name, other.ptx_line));
+        fmt::format("the four warps of a warpgroup must execute it together; warp {} executed {} at {} "
+                    "instead",
+                    step.warp, kernel.info[step.pc].name, place_of(kernel, step.pc)));
   } else if (step.operands != operands) {
     warp.report(FindingKind::bad_descriptor, -1,
                 fmt::format("descriptors must be the same in the four warps of a warpgroup: {:#x} and {:#x} "

@@ -118,15 +118,15 @@ void WgmmaPipeline::check_fence(Warp& warp, const WgmmaInstruction& instruction)
 WgmmaPipeline::Accumulator& WgmmaPipeline::accumulator_of(Warp& warp, const WgmmaInstruction& instruction) {
   const auto& a = instruction.a_registers;
   const auto& d = instruction.accumulators;
-  if (std::any_of(a.begin(), a.end(), [&](Slot slot) { return is_in_flight(slot); })) {
-    report_in_flight(warp, "is in A here");
-  }
+  const auto read = std::find_if(a.begin(), a.end(), [&](Slot slot) { return is_in_flight(slot); });
+  if (read != a.end()) report_in_flight(warp, *read, "is in A here");
   Accumulator* const owner = owner_[d.front()];
   if (owner && owner->instruction->accumulators == d && owner->instruction->format == instruction.format) {
     return *owner;
   }
-  if (std::any_of(d.begin(), d.end(), [&](Slot slot) { return is_in_flight(slot) || readers_[slot] != 0; })) {
-    report_in_flight(warp, "is in D here");
+  const auto written = std::find_if(d.begin(), d.end(), [&](Slot slot) { return is_used(slot); });
+  if (written != d.end()) {
+    report_in_flight(warp, *written, "is in D here");
     // Some of its values are not in the registers.
     while (!pending_.empty()) complete_first(warp);
   }
@@ -223,22 +223,26 @@ void WgmmaPipeline::multiply(Warp& warp, const InFlight& operation) {
                {a_values.data(), a_exponents.data()}, {b_values.data(), b_exponents.data()}, c.data());
 }
 
-void WgmmaPipeline::report_in_flight(const Warp& warp, const char* how) const {
-  const InstructionInfo& info = warp.launch().kernel.info[pending_.front().pc];
+void WgmmaPipeline::report_in_flight(const Warp& warp, Slot slot, const char* what_happens) const {
+  const auto uses = [&](const InFlight& operation) {
+    const auto& a = operation.instruction->a_registers;
+    return operation.accumulator == owner_[slot] || std::find(a.begin(), a.end(), slot) != a.end();
+  };
+  const InFlight& operation = *std::find_if(pending_.begin(), pending_.end(), uses);
   warp.report(FindingKind::access_in_flight, -1,
-              fmt::format("a register of a wgmma.mma_async that was issued (the oldest at PTX line {}) {} "
-                          "before wgmma.wait_group",
-                          info.ptx_line, how));
+              fmt::format("a register of {} of the wgmma.mma_async at {} {} before wgmma.wait_group",
+                          is_in_flight(slot) ? 'D' : 'A', place_of(warp.launch().kernel, operation.pc),
+                          what_happens));
 }
 
 void WgmmaPipeline::watch(Warp& warp, const InstructionInfo& info) {
   for (const Slot slot : info.writes) written_[slot] = fences_ << shape_bits;
   if (pending_.empty()) return;
   for (const Slot slot : info.writes) {
-    if (is_in_flight(slot) || readers_[slot] != 0) return report_in_flight(warp, "is written");
+    if (is_used(slot)) return report_in_flight(warp, slot, "is written");
   }
   for (const Slot slot : info.reads) {
-    if (is_in_flight(slot)) return report_in_flight(warp, "is read");
+    if (is_in_flight(slot)) return report_in_flight(warp, slot, "is read");
   }
 }
 

@@ -75,8 +75,10 @@ class WgmmaPipeline final : public WgmmaState {
   Accumulator& accumulator_of(Warp& warp, const WgmmaInstruction& instruction);
   void complete_first(Warp& warp);
   void multiply(Warp& warp, const InFlight& operation);
-  void report_in_flight(const Warp& warp, const char* how) const;
+  // `slot` is used by an operation in flight.
+  void report_in_flight(const Warp& warp, Slot slot, const char* what_happens) const;
   bool is_in_flight(Slot slot) const { return owner_[slot] != nullptr; }
+  bool is_used(Slot slot) const { return is_in_flight(slot) || readers_[slot] != 0; }
 
   std::shared_ptr<Warpgroup> group_;
   std::deque<InFlight> pending_;

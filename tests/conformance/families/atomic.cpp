@@ -60,6 +60,7 @@ MicroKernel single(const AtomicType& type, const std::string& operation, const c
                    .pattern = Pattern::filler,
                    .count = 2 * threads * static_cast<std::size_t>(type.count)};
   kernel.comparison.element = type.element;
+  kernel.comparison.any_nan = type.element == Element::f64;  // which of two NaNs comes out is not defined
   std::string body = fmt::format(
       "  .reg .{0} %old, %a, %b, %result;\n  .shared .align 8 .b8 places[{1}];\n  mad.wide.u32 %d1, %thread, "
       "{2}, %in0;\n"

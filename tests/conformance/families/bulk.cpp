@@ -104,6 +104,8 @@ std::vector<MicroKernel> bulk_kernels() {
     MicroKernel kernel =
         store_kernel(name, reduction.element, Pattern::edges, "  " + name + " [%out], [%smem], 2048;\n");
     kernel.inputs[0].operand = 1;
+    kernel.comparison.element = reduction.element;
+    kernel.comparison.any_nan = reduction.element == Element::f64;
     kernels.push_back(std::move(kernel));
   }
   return kernels;

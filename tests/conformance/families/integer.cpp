@@ -111,6 +111,12 @@ void append_logic(std::vector<Scalar>& table) {
   for (const char* mode : {"", ".f4e", ".b4e", ".rc8", ".ecl", ".ecr", ".rc16"}) {
     table.push_back({std::string("prmt.b32") + mode, "iiii"});
   }
+  for (const char* mode : {".wrap", ".clamp"}) {
+    table.push_back({std::string("bmsk") + mode + ".b32", "iii"});
+    for (const char* type : {".u32", ".s32"}) table.push_back({std::string("szext") + mode + type, "iii"});
+  }
+  // A base beyond the mask's bits is not defined.
+  table.push_back({"fns.b32", "iiii", "and.b32 %x0, $2, 31;\n  fns.b32 $0, $1, %x0, $3;"});
   for (const char* type : {".u32.u32", ".u32.s32", ".s32.u32", ".s32.s32"}) {
     table.push_back({std::string("dp4a") + type, "iiii"});
     table.push_back({std::string("dp2a.lo") + type, "iiii"});
