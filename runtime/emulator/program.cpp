@@ -69,6 +69,10 @@ void check_runs(const ptx::Module& module, TargetArch target, TargetArch device)
 void place_variables(const ptx::Module& module, Program& program, ModuleLayout& layout) {
   for (const ptx::Variable& variable : module.variables) {
     if (variable.space != ptx::Space::global && variable.space != ptx::Space::constant) continue;
+    if (variable.is_extern) {
+      throw PtxError(variable.line,
+                     fmt::format("{} is declared .extern, and nothing defines it", variable.name));
+    }
     const std::size_t alignment = std::max<std::size_t>(1, variable.alignment);
     const std::size_t offset = (program.globals.size() + alignment - 1) / alignment * alignment;
     program.globals_alignment = std::max(program.globals_alignment, alignment);

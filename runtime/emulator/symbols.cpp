@@ -23,8 +23,7 @@ std::uint32_t units(Type type) { return static_cast<std::uint32_t>(std::max(1, b
 
 Symbols::Symbols(const ptx::Module& module, const ptx::Function& function, const ModuleLayout& layout,
                  const RegisterAssignment* assignment)
-    : function_(function), assignment_(assignment) {
-  for (const auto& [name, offset] : layout.globals) variables_[name] = {ptx::Space::global, offset};
+    : function_(function), layout_(layout), assignment_(assignment) {
   declare_registers(function);
   place_shared(module, function);
   place_local(function);
@@ -89,6 +88,11 @@ void Symbols::place_local(const ptx::Function& function) {
     local_bytes_ += variable.bytes;
   }
   local_bytes_ = round_up(local_bytes_, 16);
+  constexpr std::size_t most_local_bytes = 512 << 10;  // of any GPU
+  if (local_bytes_ > most_local_bytes) {
+    throw PtxError(function.line, fmt::format("{} wants {} bytes of local memory per thread, {} is the limit",
+                                              function.name, local_bytes_, most_local_bytes));
+  }
 }
 
 void Symbols::place_parameters(const ptx::Function& function) {
@@ -122,9 +126,11 @@ std::optional<Symbols::Register> Symbols::find_register(std::string_view name) c
 }
 
 std::optional<Symbols::Address> Symbols::find_variable(std::string_view name) const {
-  const auto found = variables_.find(std::string(name));
-  if (found == variables_.end()) return {};
-  return found->second;
+  const std::string key(name);
+  if (const auto found = variables_.find(key); found != variables_.end()) return found->second;
+  const auto global = layout_.globals.find(key);
+  if (global == layout_.globals.end()) return {};
+  return Address{ptx::Space::global, global->second};
 }
 
 std::optional<PresetSlot::What> Symbols::find_special(std::string_view name) {

@@ -72,6 +72,7 @@ class Symbols {
     std::uint32_t count;
   };
   const ptx::Function& function_;
+  const ModuleLayout& layout_;
   const RegisterAssignment* assignment_;
   std::vector<bool> declared_;
   std::unordered_map<std::string, Range> ranges_;  // by prefix; of a single register, by name

@@ -573,59 +573,5 @@ TEST(Mbarrier, IllegalFormsAreErrorsWithTheirLine) {
   EXPECT_EQ(decode_error("mbarrier.test_wait.parity.shared.b64 %p1, [bar], 0;", "sm_80"), "");
 }
 
-// Copies of 128 threads, 16 bytes each, whose end an mbarrier tells.
-std::string copies(const std::string& arrival, bool waits) {
-  return R"(
-  shl.b32 %r1, %r60, 4;
-  mov.u32 %r2, buf;
-  add.u32 %r3, %r1, %r2;
-  cvt.u64.u32 %rd1, %r1;
-  add.u64 %rd1, %rd1, %rd60;
-  cp.async.cg.shared.global [%r3], [%rd1], 16;
-)" + arrival +
-         (waits ? wait_for("bar", "0", "WAIT") : std::string()) + R"(
-  xor.b32 %r4, %r1, 2032;
-  add.u32 %r4, %r4, %r2;
-  ld.shared.u32 %r5, [%r4];
-  setp.lt.u32 %p1, %r60, 64;
-  mul.wide.u32 %rd2, %r60, 4;
-  add.u64 %rd2, %rd2, %rd61;
-  @%p1 st.global.u32 [%rd2], %r5;
-)";
-}
-
-TEST(Mbarrier, TracksCpAsync) {
-  for (std::uint64_t seed = 0; seed < 4; ++seed) {
-    const Outcome noinc = run(
-        init_by_first("bar", 128) + copies("  cp.async.mbarrier.arrive.noinc.shared::cta.b64 [bar];\n", true),
-        128, seed);
-    EXPECT_EQ(findings_of(noinc.result), "");
-    EXPECT_EQ(noinc.out, std::vector<std::uint32_t>(64, 5));
-    // Without .noinc the announced arrival comes on top of the thread's own.
-    const Outcome counted =
-        run(init_by_first("bar", 128) + copies("  cp.async.mbarrier.arrive.shared::cta.b64 [bar];\n"
-                                               "  mbarrier.arrive.shared::cta.b64 _, [bar];\n",
-                                               true),
-            128, seed);
-    EXPECT_EQ(findings_of(counted.result), "");
-    EXPECT_EQ(counted.out, std::vector<std::uint32_t>(64, 5));
-  }
-}
-
-TEST(Mbarrier, CpAsyncWithoutTheWaitIsFound) {
-  const Outcome outcome = run(
-      init_by_first("bar", 128) + copies("  cp.async.mbarrier.arrive.noinc.shared::cta.b64 [bar];\n", false),
-      128);
-  EXPECT_TRUE(has_finding(outcome.result, FindingKind::access_in_flight)) << findings_of(outcome.result);
-  EXPECT_TRUE(has_finding(outcome.result, FindingKind::unfinished_copy)) << findings_of(outcome.result);
-}
-
-TEST(Mbarrier, TooManyArrivalsOfCpAsyncAreFound) {
-  const Outcome outcome = run(
-      init_by_first("bar", 100) + copies("  cp.async.mbarrier.arrive.noinc.shared::cta.b64 [bar];\n", true),
-      128);
-  EXPECT_TRUE(has_finding(outcome.result, FindingKind::barrier_misuse)) << findings_of(outcome.result);
-}
-
 }  // namespace
 }  // namespace jit::emulator::testing

@@ -158,7 +158,8 @@ void reduce(const Reduction& reduction, std::byte* to, const std::byte* from, st
     case Type::bf16:
       return reduce_halves(reduction.op, f32_of_bf16, bf16_of_f32, to, from, bytes);
     case Type::f32:
-      // PTX does not say what becomes of subnormals. On an H200 they stay, unless a tensor map says FLOAT32_FTZ.
+      // PTX does not say what becomes of subnormals. On an H200 they stay, unless a tensor map says
+      // FLOAT32_FTZ.
       return for_each_element<std::uint32_t>(to, from, bytes, [&](std::uint32_t a, std::uint32_t b) {
         const auto kept = [&](float x) { return reduction.flushes ? flush(x) : x; };
         const float sum = kept(std::bit_cast<float>(a)) + kept(std::bit_cast<float>(b));
