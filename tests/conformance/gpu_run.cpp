@@ -15,14 +15,14 @@ namespace jit::conformance {
 
 struct GpuRunner::State {
   CurrentContext context{0};
-  CUlibrary library = nullptr;
+  CUlibrary loaded = nullptr;
   CUkernel kernel = nullptr;
   std::string ptx;                   // of the library
   std::array<char, 16384> log = {};  // the driver may write to it for as long as the library lives
 
   void unload() {
-    if (library) driver().cuLibraryUnload(library);
-    library = nullptr;
+    if (loaded) driver().cuLibraryUnload(loaded);
+    loaded = nullptr;
     kernel = nullptr;
     ptx.clear();
   }
@@ -88,10 +88,10 @@ void GpuRunner::load(const MicroKernel& kernel) {
     throw std::runtime_error(fmt::format("{} returned {}\n{}", call, name ? name : "?", state.log.data()));
   };
   const DriverApi& api = driver();
-  require(api.cuLibraryLoadData(&state.library, kernel.ptx.c_str(), options.data(), values.data(),
+  require(api.cuLibraryLoadData(&state.loaded, kernel.ptx.c_str(), options.data(), values.data(),
                                 static_cast<unsigned>(options.size()), nullptr, nullptr, 0),
           "cuLibraryLoadData");
-  require(api.cuLibraryGetKernel(&state.kernel, state.library, "micro"), "cuLibraryGetKernel");
+  require(api.cuLibraryGetKernel(&state.kernel, state.loaded, "micro"), "cuLibraryGetKernel");
   CUfunction function = nullptr;
   require(api.cuKernelGetFunction(&function, state.kernel), "cuKernelGetFunction");
   if (api.cuFuncLoad) require(api.cuFuncLoad(function), "cuFuncLoad");
