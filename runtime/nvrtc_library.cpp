@@ -105,7 +105,27 @@ NvrtcLocation find_first(std::span<const NvrtcFolder> folders, const std::string
                   oldest_nvrtc_version.major, oldest_nvrtc_version.minor, advice, tried));
 }
 
-// NVIDIA's wheels in each "python3*" folder of `parent`, below its site-packages or dist-packages.
+// NVIDIA's wheels in a folder of Python packages.
+void add_packages_folder(const fs::path& packages, const std::string& reason,
+                         std::vector<NvrtcFolder>& folders) {
+  std::error_code error;
+  for (const char* wheel : {"nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib"}) {
+    const fs::path folder = packages / wheel;
+    if (fs::is_directory(folder, error)) folders.push_back({folder, reason});
+  }
+}
+
+// The folder that holds the Python package that this code is part of; any other, where it is part of none.
+fs::path packages_around_this_code() {
+  Dl_info info{};
+  std::error_code error;
+  if (dladdr(reinterpret_cast<const void*>(&packages_around_this_code), &info) == 0 ||
+      info.dli_fname == nullptr)
+    return {};
+  return fs::absolute(info.dli_fname, error).parent_path().parent_path();
+}
+
+// The same in each "python3*" folder of `parent`, below its site-packages or dist-packages.
 void add_wheel_folders(const fs::path& parent, const std::string& reason, std::vector<NvrtcFolder>& folders) {
   std::vector<fs::path> pythons;
   std::error_code error;
@@ -114,12 +134,8 @@ void add_wheel_folders(const fs::path& parent, const std::string& reason, std::v
   }
   std::sort(pythons.rbegin(), pythons.rend());
   for (const fs::path& python : pythons) {
-    for (const char* packages : {"site-packages", "dist-packages"}) {
-      for (const char* wheel : {"nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib"}) {
-        const fs::path folder = python / packages / wheel;
-        if (fs::is_directory(folder, error)) folders.push_back({folder, reason});
-      }
-    }
+    for (const char* packages : {"site-packages", "dist-packages"})
+      add_packages_folder(python / packages, reason, folders);
   }
 }
 
@@ -173,6 +189,7 @@ std::vector<NvrtcFolder> nvrtc_folders() {
   add_toolkit(environment("CUDA_HOME"), "CUDA_HOME");
   add_toolkit(environment("CUDA_PATH"), "CUDA_PATH");
   add_toolkit("/usr/local/cuda", "the default folder of the CUDA toolkit");
+  add_packages_folder(packages_around_this_code(), "a wheel beside the package jit_attention", folders);
   for (const std::string& folder : split_paths(environment("LD_LIBRARY_PATH"))) {
     if (fs::path(folder).is_absolute()) folders.push_back({folder, "LD_LIBRARY_PATH"});
   }

@@ -1,0 +1,64 @@
+"""Attention kernels that are written, compiled and tuned for your problem and your GPU while the program runs.
+
+    import jit_attention as ja
+
+    o = ja.attention(q, k, v, mask=ja.mask.causal() & ja.mask.sliding_window(1024))
+
+`attention` takes arrays of PyTorch, CuPy, JAX, NumPy and others, without a copy. `prepare` compiles and tunes ahead,
+`compile` needs no GPU, and a `Kernel` can be read: source, PTX, SASS, registers, spills, why this config. Events
+(compiling, tuning, warnings) go to ``logging.getLogger("jit_attention")``; settings come from the environment
+variables JIT_ATTENTION_*. `jit_attention.torch` has what PyTorch and transformers want.
+"""
+
+import os as _os
+
+from . import cache, errors, mask, score
+from ._core import (
+    Attention,
+    Device,
+    Kernel,
+    LaunchTrace,
+    _after_fork,
+    attention,
+    candidate_configs,
+    compile,
+    devices,
+    prepare,
+    trace,
+    tune,
+    use_device,
+)
+from .errors import *  # noqa: F403
+from .errors import Error
+from .functor import FunctorText
+from .mask import Mask
+from .score import Score
+from .spec import AttentionSpec, Refusal, supports
+
+__all__ = [
+    "Attention",
+    "AttentionSpec",
+    "Device",
+    "FunctorText",
+    "Kernel",
+    "LaunchTrace",
+    "Mask",
+    "Refusal",
+    "Score",
+    "attention",
+    "cache",
+    "candidate_configs",
+    "compile",
+    "devices",
+    "errors",
+    "mask",
+    "prepare",
+    "score",
+    "supports",
+    "trace",
+    "tune",
+    "use_device",
+    *sorted(kind.__name__ for kind in (Error, *Error.__subclasses__())),
+]
+
+_os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,123 @@
+"""What the extension asks of frameworks whose array types carry no table of C functions.
+
+An adapter reads arrays (`export`), says where a framework's work goes (`stream`), and makes arrays to write
+results to (`empty`), which `finish` turns into what the caller gets.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+# Wide enough for every element that attention writes.
+_NUMPY_NAMES = {"fp16": "float16", "fp32": "float32", "bf16": "bfloat16"}
+
+
+def adapter_of(array_type):
+    """The adapter for arrays of this type, or None when they are no arrays."""
+    if not hasattr(array_type, "__dlpack__") and not hasattr(array_type, "__cuda_array_interface__"):
+        return None
+    package = array_type.__module__.partition(".")[0]
+    return _ADAPTERS.get(package, _Adapter)()
+
+
+class _Adapter:
+    """Any array that speaks DLPack or the CUDA array interface. Results are arrays that speak DLPack."""
+
+    #: Without a stream to order later work by, results must be complete when they are handed over.
+    needs_complete_results = True
+
+    def export(self, array):
+        """An object that speaks one of the protocols, and the name of its element type where it cannot say it."""
+        return array, None
+
+    def stream(self, device):
+        """Number of the stream that the framework's work goes to; 0 is the default stream."""
+        return 0
+
+    def empty(self, like, shape, dtype):
+        from . import _core
+
+        return _core.device_array(like.__dlpack_device__()[1] if hasattr(like, "__dlpack_device__") else 0, shape, dtype)
+
+    def finish(self, array):
+        return array
+
+
+def _host_empty(like, shape, dtype):
+    import numpy
+
+    if dtype != "bf16":
+        return numpy.empty(shape, _NUMPY_NAMES[dtype])
+    if numpy.dtype(like.dtype).itemsize == 2 and numpy.dtype(like.dtype).name != "float16":
+        return numpy.empty(shape, like.dtype)  # bf16 as the caller holds it: ml_dtypes' type, or bits
+    return numpy.empty(shape, numpy.dtype(importlib.import_module("ml_dtypes").bfloat16))
+
+
+class _NumPy(_Adapter):
+    def export(self, array):
+        import numpy
+
+        if array.dtype.name == "bfloat16":
+            return array.view(numpy.uint16), "bf16"
+        return array, None
+
+    def empty(self, like, shape, dtype):
+        return _host_empty(like, shape, dtype)
+
+
+class _CuPy(_Adapter):
+    needs_complete_results = False
+
+    def export(self, array):
+        if array.dtype.name == "bfloat16":
+            return array.view("uint16"), "bf16"
+        return array, None
+
+    def stream(self, device):
+        import cupy
+
+        with cupy.cuda.Device(device):
+            return cupy.cuda.get_current_stream().ptr
+
+    def empty(self, like, shape, dtype):
+        import cupy
+
+        with like.device:
+            if dtype == "bf16":
+                return cupy.empty(shape, like.dtype)
+            return cupy.empty(shape, _NUMPY_NAMES[dtype])
+
+
+class _Jax(_Adapter):
+    """Arrays of JAX cannot be written: results are made elsewhere and handed over."""
+
+    def empty(self, like, shape, dtype):
+        if like.__dlpack_device__()[0] == 1:  # CPU memory
+            return _host_empty(like, shape, dtype)
+        return super().empty(like, shape, dtype)
+
+    def finish(self, array):
+        import jax
+
+        if type(array).__module__.partition(".")[0] == "numpy":
+            return jax.numpy.asarray(array)
+        return jax.dlpack.from_dlpack(array)
+
+
+class _Torch(_Adapter):
+    """PyTorch before 2.10, whose tensors have no table of C functions yet."""
+
+    needs_complete_results = False
+
+    def stream(self, device):
+        import torch
+
+        return torch.cuda.current_stream(device).cuda_stream
+
+    def empty(self, like, shape, dtype):
+        import torch
+
+        return torch.empty(shape, dtype=getattr(torch, _NUMPY_NAMES[dtype]), device=like.device)
+
+
+_ADAPTERS = {"numpy": _NumPy, "cupy": _CuPy, "jax": _Jax, "jaxlib": _Jax, "torch": _Torch}

@@ -1,0 +1,141 @@
+"""Which keys a query sees.
+
+Masks are values: build them with the functions of this module, combine them with ``&`` (both keep), ``|`` (either
+keeps) and ``~``. ``str(mask)`` is text that `parse` reads back.
+
+    causal() & sliding_window(1024)
+    causal() | prefix(64)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from . import _core
+from .functor import FunctorText, joined_texts
+
+
+@dataclass(frozen=True)
+class Mask:
+    """A mask. Immutable, hashable, can be pickled; equal when text and texts are.
+
+    Attributes:
+        text: the mask in words that `parse` knows, such as ``"causal && window(1024, 0)"``.
+        texts: the texts of the user that it names.
+    """
+
+    text: str = "none"
+    texts: tuple[FunctorText, ...] = ()
+    _native: object = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self):
+        native = _core.parse_mask(self.text, self.texts)
+        object.__setattr__(self, "_native", native)
+        object.__setattr__(self, "text", native.text)  # as the library writes it
+
+    @property
+    def tensors(self) -> dict[str, str]:
+        """Names and element types of the arrays that a call must be given."""
+        return dict(self._native.tensors)
+
+    def __and__(self, other: Mask) -> Mask:
+        return self._joined("&&", other)
+
+    def __or__(self, other: Mask) -> Mask:
+        return self._joined("||", other)
+
+    def __invert__(self) -> Mask:
+        return Mask(f"!({self.text})", self.texts)
+
+    def __bool__(self):
+        raise TypeError("a mask is neither true nor false; combine masks with & | ~ instead of and, or, not")
+
+    def __str__(self):
+        return self.text
+
+    def __reduce__(self):
+        return Mask, (self.text, self.texts)
+
+    def _joined(self, operator, other):
+        if not isinstance(other, Mask):
+            return NotImplemented
+        return Mask(f"({self.text}) {operator} ({other.text})", joined_texts(self.texts, other.texts))
+
+
+def none() -> Mask:
+    """Every query sees every key."""
+    return Mask()
+
+
+def causal(alignment: str = "bottom_right") -> Mask:
+    """A query sees the keys up to its own position.
+
+    alignment: where query 0 stands when seqlen_q and seqlen_kv differ: "bottom_right" (the last query stands at the
+    last key) or "top_left" (query q stands at key q). Raises InvalidSpecError for another one.
+    """
+    return Mask(f"causal({_arguments(alignment)})" if alignment != "bottom_right" else "causal")
+
+
+def sliding_window(window_size_left: int, window_size_right: int = 0, alignment: str = "bottom_right") -> Mask:
+    """A query sees ``window_size_left`` keys before its own position and ``window_size_right`` after it.
+
+    −1 leaves a side open. Raises InvalidSpecError below −1.
+    """
+    return Mask(f"window({_arguments(alignment, int(window_size_left), int(window_size_right))})")
+
+
+def prefix(length: int) -> Mask:
+    """Every query sees the first ``length`` keys and no others; combine it: ``causal() | prefix(64)``."""
+    return Mask(f"prefix({int(length)})")
+
+
+def prefix_lengths() -> Mask:
+    """The same with a length per batch entry: int32 array "prefix_lengths" (batch) in each call."""
+    return Mask("prefix_lengths")
+
+
+def document() -> Mask:
+    """A query sees the keys with its own document id.
+
+    int32 arrays "document_ids_q" (batch, seqlen_q) and "document_ids_kv" (batch, seqlen_kv) in each call; a batch of 1
+    holds for all. For self-attention give the same array twice.
+    """
+    return Mask("document")
+
+
+def text(
+    body: str,
+    *,
+    name: str,
+    classify: str = "",
+    constants: Mapping[str, bool | int | float] | None = None,
+    tensors: Mapping[str, str] | None = None,
+) -> Mask:
+    """A mask of your own: the body of a C++ function that returns true for what is kept.
+
+        text("return segment[b * seqlen_kv + k] == 0 || k < anchors;", name="anchored",
+             constants={"anchors": 4}, tensors={"segment": "int32"})
+
+    `FunctorText` says what the text may use. Raises InvalidSpecError for what cannot become part of a kernel.
+    """
+    return Mask(f"text({name})", (FunctorText(name, body, classify, constants or {}, tensors or {}),))
+
+
+def parse(text: str, texts: Iterable[FunctorText] = ()) -> Mask:
+    """Reads a mask: names with arguments, ``&&``, ``||``, ``!``, parentheses.
+
+    Names: none, causal, causal(top_left), window(left, right[, top_left]), prefix(length), prefix_lengths, document,
+    and text(name) for each of ``texts``. Raises InvalidArgumentError that points at the place and lists the names.
+    """
+    return Mask(str(text), tuple(texts))
+
+
+def _arguments(alignment, *numbers):
+    if alignment not in ("bottom_right", "top_left"):
+        from .errors import InvalidSpecError
+
+        raise InvalidSpecError(
+            f'alignment: is {alignment!r}; it must be "bottom_right" or "top_left"', "validate", "alignment"
+        )
+    return ", ".join([str(number) for number in numbers] + ["top_left"] * (alignment == "top_left"))

@@ -1,0 +1,69 @@
+"""What is wanted, without a word on how it is computed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from . import _core
+from .mask import Mask
+from .score import Score
+
+
+@dataclass(frozen=True)
+class AttentionSpec:
+    """What a kernel is specialised for. Batch, heads, lengths and strides are run-time facts and never cause a compile.
+
+    Change one with ``dataclasses.replace``. Raises InvalidSpecError for what no GPU can be served with: field, value,
+    rule, and what would work.
+
+    Attributes:
+        dtype: of q, k, v and o: "bf16" or "fp16"; sums are fp32.
+        head_dim: of q and k: a multiple of 8 from 8 to 256.
+        head_dim_v: of v and o, same rule; None: head_dim.
+        gqa_ratio: query heads per KV head: 1 is MHA, heads_q is MQA.
+        alignment: bytes that every row of q, k, v and o is aligned to: 16, 8, 4 or 2; 16 is fastest.
+        seqlen_q: 0: given at run time; else baked into the kernel.
+        seqlen_kv: the same for keys.
+        mask: which keys a query sees; None: all.
+        score: what happens to a score before the softmax; None: nothing.
+        softmax_scale: of q·k, positive; None: 1/sqrt(head_dim). A run-time fact too.
+    """
+
+    dtype: str = "bf16"
+    head_dim: int = 128
+    head_dim_v: int | None = None
+    gqa_ratio: int = 1
+    alignment: int = 16
+    seqlen_q: int = 0
+    seqlen_kv: int = 0
+    mask: Mask | None = None
+    score: Score | None = None
+    softmax_scale: float | None = None
+
+    def __post_init__(self):
+        _core.validate_spec(self)
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """One reason why a spec cannot be served.
+
+    Attributes:
+        field: "head_dim".
+        value: "100".
+        rule: "must be a multiple of 8 from 8 to 256".
+        nearest: what would work: "104".
+    """
+
+    field: str
+    value: str
+    rule: str
+    nearest: str
+
+
+def supports(spec: AttentionSpec, arch: str | None = None) -> list[Refusal]:
+    """All reasons why ``spec`` cannot be served on a GPU of this architecture ("sm_90a"); empty: it is supported.
+
+    Without ``arch``: on device 0 of this process.
+    """
+    return [Refusal(*reasons) for reasons in _core.supports(spec, arch)]

@@ -1,0 +1,263 @@
+#include "array.h"
+
+#include <bit>
+#include <string>
+
+#include <fmt/format.h>
+#include <nanobind/stl/string.h>
+
+#include "runtime/driver_api.h"
+
+namespace jit::python {
+namespace {
+
+std::optional<DType> dtype_of(dlpack::DataType type, std::optional<DType> sixteen_bits) {
+  if (type.lanes != 1) return {};
+  switch (type.code) {
+    case dlpack::bfloat:
+      if (type.bits == 16) return DType::bf16;
+      break;
+    case dlpack::floating:
+      if (type.bits == 16) return DType::fp16;
+      if (type.bits == 32) return DType::fp32;
+      break;
+    case dlpack::signed_int:
+      if (type.bits == 16) return sixteen_bits;
+      if (type.bits == 32) return DType::int32;
+      if (type.bits == 64) return DType::int64;
+      break;
+    case dlpack::unsigned_int:
+      if (type.bits == 16) return sixteen_bits;
+      if (type.bits == 8) return DType::uint8;
+      break;
+    case dlpack::boolean:
+      if (type.bits == 8) return DType::uint8;
+      break;
+  }
+  return {};
+}
+
+Array array_of(const dlpack::Tensor& tensor, const char* argument, std::optional<DType> sixteen_bits) {
+  if (tensor.ndim < 1 || tensor.ndim > max_rank)
+    refuse(argument, fmt::format("has {} dimensions; one to {} are possible", tensor.ndim, max_rank));
+  const std::optional<DType> dtype = dtype_of(tensor.dtype, sixteen_bits);
+  if (!dtype) {
+    refuse(argument, tensor.dtype.bits == 16
+                         ? "holds 16-bit integers; say with dtype=\"bf16\" or \"fp16\" what they stand for"
+                         : "has elements other than bf16, fp16, fp32, int32, int64, uint8 and bool");
+  }
+  Array array;
+  array.device = tensor.device;
+  array.view.data = static_cast<char*>(tensor.data) + tensor.byte_offset;
+  array.view.dtype = *dtype;
+  array.view.rank = tensor.ndim;
+  std::int64_t dense = 1;
+  for (int i = tensor.ndim - 1; i >= 0; --i) {
+    array.view.shape[i] = tensor.shape[i];
+    array.view.strides[i] = tensor.strides != nullptr ? tensor.strides[i] : dense;
+    if (__builtin_mul_overflow(dense, tensor.shape[i], &dense))
+      refuse(argument, "has more elements than 64 bits can count");
+  }
+  return array;
+}
+
+template <class Managed>
+std::shared_ptr<void> take(Managed* managed, nb::handle capsule, const char* used_name) {
+  PyCapsule_SetName(capsule.ptr(), used_name);  // from here on the memory is ours to give back
+  return {managed, [](void* pointer) {
+            auto* tensor = static_cast<Managed*>(pointer);
+            if (tensor->deleter == nullptr) return;
+            const nb::gil_scoped_acquire gil;  // deleters of Python frameworks touch Python objects
+            tensor->deleter(tensor);
+          }};
+}
+
+Array array_of_capsule(nb::handle capsule, const char* argument, std::optional<DType> sixteen_bits) {
+  if (PyCapsule_IsValid(capsule.ptr(), "dltensor_versioned")) {
+    auto* managed = static_cast<dlpack::ManagedTensorVersioned*>(
+        PyCapsule_GetPointer(capsule.ptr(), "dltensor_versioned"));
+    std::shared_ptr<void> owner = take(managed, capsule, "used_dltensor_versioned");
+    if (managed->version.major != 1)
+      refuse(argument,
+             fmt::format("speaks DLPack {}; versions before 2 are understood", managed->version.major));
+    Array array = array_of(managed->tensor, argument, sixteen_bits);
+    array.read_only = (managed->flags & dlpack::read_only_flag) != 0;
+    array.owner = std::move(owner);
+    return array;
+  }
+  if (PyCapsule_IsValid(capsule.ptr(), "dltensor")) {
+    auto* managed = static_cast<dlpack::ManagedTensor*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor"));
+    std::shared_ptr<void> owner = take(managed, capsule, "used_dltensor");
+    Array array = array_of(managed->tensor, argument, sixteen_bits);
+    array.owner = std::move(owner);
+    return array;
+  }
+  refuse(argument, "has a __dlpack__ that returns no DLPack capsule");
+}
+
+nb::object call_dlpack(nb::handle array, dlpack::Device device, Stream stream) {
+  nb::object stream_number = nb::none();
+  if (device.type == dlpack::cuda || device.type == dlpack::cuda_managed) {
+    const auto number = reinterpret_cast<std::uintptr_t>(stream);
+    stream_number = nb::int_(number == 0 ? 1 : number);  // the protocol's number of the default stream
+  }
+  try {
+    return array.attr("__dlpack__")(nb::arg("stream") = stream_number,
+                                    nb::arg("max_version") = nb::make_tuple(1, 3));
+  } catch (nb::python_error& error) {
+    if (!error.matches(PyExc_TypeError)) throw;  // only producers from before DLPack 1 know no max_version
+  }
+  return array.attr("__dlpack__")(nb::arg("stream") = stream_number);
+}
+
+// The array's framework puts its work on `other`: `stream` goes on after what is there now.
+void wait_for(Stream stream, Stream other) {
+  if (stream == other) return;
+  const DriverApi& api = driver();
+  CUevent event = nullptr;
+  check(api.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
+  const CUresult recorded = api.cuEventRecord(event, other);
+  const CUresult waited = recorded == CUDA_SUCCESS ? api.cuStreamWaitEvent(stream, event, 0) : recorded;
+  api.cuEventDestroy(event);
+  check(waited, "cuStreamWaitEvent");
+}
+
+dlpack::DataType type_of_typestr(const std::string& typestr) {
+  if (typestr.size() < 3 || typestr[0] == '>') return {255, 0, 1};
+  const int bytes = typestr[2] - '0';
+  const std::uint8_t bits = static_cast<std::uint8_t>(typestr.size() == 3 && bytes <= 8 ? bytes * 8 : 0);
+  switch (typestr[1]) {
+    case 'f':
+      return {dlpack::floating, bits, 1};
+    case 'i':
+      return {dlpack::signed_int, bits, 1};
+    case 'u':
+      return {dlpack::unsigned_int, bits, 1};
+    case 'V':
+      return {dlpack::unsigned_int, bits, 1};  // how bf16 shows where NumPy has no name for it
+    case 'b':
+      return {dlpack::boolean, 8, 1};
+    default:
+      return {255, 0, 1};
+  }
+}
+
+// https://numba.readthedocs.io/en/stable/cuda/cuda_array_interface.html
+Array array_of_interface(nb::dict interface, const char* argument, Stream stream,
+                         std::optional<DType> sixteen_bits) {
+  const nb::tuple shape = nb::cast<nb::tuple>(interface["shape"]);
+  const nb::tuple data = nb::cast<nb::tuple>(interface["data"]);
+  const std::int64_t ndim = static_cast<std::int64_t>(nb::len(shape));
+  if (ndim > max_rank)
+    refuse(argument, fmt::format("has {} dimensions; one to {} are possible", ndim, max_rank));
+  std::int64_t sizes[max_rank] = {}, strides[max_rank] = {};
+  dlpack::Tensor tensor{};
+  tensor.dtype = type_of_typestr(nb::cast<std::string>(interface["typestr"]));
+  const nb::object byte_strides = interface.contains("strides") ? interface["strides"] : nb::none();
+  for (int i = 0; i < ndim; ++i) {
+    sizes[i] = nb::cast<std::int64_t>(shape[i]);
+    if (byte_strides.is_none()) continue;
+    const auto bytes = nb::cast<std::int64_t>(byte_strides[i]);
+    const int element = std::max(1, tensor.dtype.bits / 8);
+    if (bytes % element != 0) refuse(argument, "has strides that are no multiple of its elements' size");
+    strides[i] = bytes / element;
+  }
+  const auto address = nb::cast<std::uintptr_t>(data[0]);
+  int ordinal = 0;
+  if (address != 0) {
+    check(driver().cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address),
+          "cuPointerGetAttribute", ErrorCode::invalid_argument);
+  }
+  tensor.data = reinterpret_cast<void*>(address);
+  tensor.device = {dlpack::cuda, ordinal};
+  tensor.ndim = static_cast<int>(ndim);
+  tensor.shape = sizes;
+  tensor.strides = byte_strides.is_none() ? nullptr : strides;
+  Array array = array_of(tensor, argument, sixteen_bits);
+  array.read_only = nb::cast<bool>(data[1]);
+  if (interface.contains("stream") && !interface["stream"].is_none()) {
+    const auto number = nb::cast<std::uintptr_t>(interface["stream"]);  // 1: the default stream
+    wait_for(stream, reinterpret_cast<Stream>(number == 1 ? 0 : number));
+  }
+  return array;
+}
+
+void require_no_grad(nb::handle array, const char* argument) {
+  static PyObject* const name = PyUnicode_InternFromString("requires_grad");
+  const nb::object flag = nb::steal(PyObject_GetAttr(array.ptr(), name));
+  if (!flag.is_valid()) {
+    PyErr_Clear();  // not every framework has gradients
+  } else if (flag.ptr() == Py_True) {
+    refuse(argument,
+           "requires grad, and there is no backward pass yet: compute under torch.no_grad(), or give "
+           "detach()");
+  }
+}
+
+}  // namespace
+
+void refuse(const char* argument, const std::string& message) {
+  throw Error(ErrorCode::invalid_argument, "arguments", argument, fmt::format("{}: {}", argument, message));
+}
+
+std::string to_string(dlpack::Device device) {
+  switch (device.type) {
+    case dlpack::cuda:
+    case dlpack::cuda_managed:
+      return fmt::format("GPU {}", device.id);
+    case dlpack::cpu:
+    case dlpack::cuda_host:
+      return "CPU memory";
+    default:
+      return fmt::format("memory of DLPack device type {}", static_cast<int>(device.type));
+  }
+}
+
+dlpack::Device device_of(nb::handle array, const char* argument) {
+  const Framework& framework = framework_of(array, argument);
+  if (framework.exchange != nullptr) {
+    dlpack::Tensor tensor{};
+    if (framework.exchange->borrow(array.ptr(), &tensor) != 0) throw nb::python_error();
+    return tensor.device;
+  }
+  if (nb::hasattr(array, "__dlpack_device__")) {
+    const nb::object pair = array.attr("__dlpack_device__")();
+    return {static_cast<dlpack::DeviceType>(nb::cast<int>(pair[0])), nb::cast<std::int32_t>(pair[1])};
+  }
+  return array_of_interface(nb::cast<nb::dict>(array.attr("__cuda_array_interface__")), argument, nullptr,
+                            DType::bf16)
+      .device;
+}
+
+Array import_array(nb::handle array, const char* argument, Stream stream, std::optional<DType> dtype) {
+  const Framework& framework = framework_of(array, argument);
+  if (framework.exchange != nullptr) {
+    require_no_grad(array, argument);
+    dlpack::Tensor tensor{};
+    if (framework.exchange->borrow(array.ptr(), &tensor) != 0) throw nb::python_error();
+    return array_of(tensor, argument, dtype);
+  }
+  // NumPy has no bf16: its adapter gives the bits, and their name.
+  const nb::tuple exported = nb::cast<nb::tuple>(framework.adapter.attr("export")(array));
+  const nb::object bits = exported[0];
+  if (!exported[1].is_none()) dtype = parse_dtype(nb::cast<std::string>(exported[1]));
+  if (nb::hasattr(bits, "__dlpack__"))
+    return array_of_capsule(call_dlpack(bits, device_of(array, argument), stream), argument, dtype);
+  return array_of_interface(nb::cast<nb::dict>(bits.attr("__cuda_array_interface__")), argument, stream,
+                            dtype);
+}
+
+Stream current_stream(nb::handle array, dlpack::Device device) {
+  const Framework& framework = framework_of(array, "q");
+  if (device.type != dlpack::cuda && device.type != dlpack::cuda_managed) return nullptr;
+  void* stream = nullptr;
+  if (framework.exchange != nullptr) {
+    if (framework.exchange->current_work_stream(dlpack::cuda, device.id, &stream) != 0)
+      throw nb::python_error();
+  } else {
+    stream = reinterpret_cast<void*>(nb::cast<std::uintptr_t>(framework.adapter.attr("stream")(device.id)));
+  }
+  return static_cast<Stream>(stream);
+}
+
+}  // namespace jit::python

@@ -1,0 +1,41 @@
+// Arrays of any framework as views, without a copy.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include <jit/attention.h>
+#include <nanobind/nanobind.h>
+
+#include "dlpack_abi.h"
+#include "framework.h"
+
+namespace jit::python {
+
+/// An array that was given, or made for a result.
+struct Array {
+  TensorView view;
+  dlpack::Device device = {dlpack::cpu, 0};
+  bool read_only = false;
+  std::shared_ptr<void> owner;  ///< keeps the memory; empty where the Python object does
+
+  bool on_gpu() const { return device.type == dlpack::cuda || device.type == dlpack::cuda_managed; }
+};
+
+/// Where `array` lies. Copies nothing and waits for nothing.
+dlpack::Device device_of(nb::handle array, const char* argument);
+
+/// `array` as seen by work on `stream` of its device: where the framework has streams of its own, `stream` is
+/// made to wait for them. `dtype` is what 16-bit integers stand for. Throws Error invalid_argument that names
+/// `argument`.
+Array import_array(nb::handle array, const char* argument, Stream stream, std::optional<DType> dtype = {});
+
+/// The framework's current stream on the device; null for CPU arrays and frameworks that have none.
+Stream current_stream(nb::handle array, dlpack::Device device);
+
+/// "GPU 1", "CPU memory".
+std::string to_string(dlpack::Device device);
+
+[[noreturn]] void refuse(const char* argument, const std::string& message);
+
+}  // namespace jit::python

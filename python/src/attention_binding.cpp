@@ -1,0 +1,240 @@
+#include "attention_binding.h"
+
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+#include <jit/attention.h>
+#include <jit/device.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+
+#include "call.h"
+#include "process.h"
+#include "runtime/context.h"
+#include "runtime/driver_api.h"
+#include "spec_conversion.h"
+
+namespace jit::python {
+namespace {
+
+using namespace nb::literals;
+
+// The spec of the arrays themselves.
+AttentionSpec spec_of_arrays(const Call& call, nb::handle mask, nb::handle score, nb::handle softmax_scale) {
+  const TensorView &q = call.q(), &k = call.k(), &v = call.v();
+  const auto head_dim = [](const TensorView& view, const char* name) {
+    if (view.shape[3] < 0 || view.shape[3] > 65536)
+      refuse(name, fmt::format("has head_dim {}", view.shape[3]));
+    return static_cast<int>(view.shape[3]);
+  };
+  AttentionSpec spec;
+  spec.dtype = q.dtype;
+  spec.head_dim = head_dim(q, "q");
+  spec.head_dim_v = head_dim(v, "v");
+  if (spec.head_dim_v == 0) refuse("v", "has head_dim 0");
+  const std::int64_t heads_q = q.shape[2], heads_kv = k.shape[2];
+  if (heads_q < 0 || heads_kv < 0 || (heads_kv == 0) != (heads_q == 0) ||
+      (heads_kv != 0 && heads_q % heads_kv != 0))
+    refuse("k", fmt::format("has {} heads and q has {}; q must have a multiple of k's", heads_kv, heads_q));
+  spec.gqa_ratio = heads_kv == 0 ? 1 : static_cast<int>(std::min<std::int64_t>(heads_q / heads_kv, 1 << 30));
+  spec.alignment = call.alignment();
+  spec.mask = mask_of(mask);
+  spec.score = score_of(score);
+  spec.softmax_scale = scale_of(softmax_scale);
+  return spec;
+}
+
+// Calls `launch` on the call's device without the interpreter lock.
+template <class Launch>
+nb::object run(Call& call, const Launch& launch) {
+  call.make_outputs();
+  {
+    const nb::gil_scoped_release unlocked;
+    const CurrentContext scope(call.device());
+    try {
+      launch(call.arguments(), call.stream());
+    } catch (const Error& error) {
+      throw call.renamed(error);
+    }
+    call.complete();
+  }
+  return call.result();
+}
+
+nb::object compute(nb::handle q, nb::handle k, nb::handle v, nb::handle mask, nb::handle score,
+                   nb::handle softmax_scale, bool return_lse, nb::handle out, nb::handle dtype,
+                   nb::handle layout, nb::handle tensors, nb::handle stream, nb::handle tuning) {
+  const Context& context = context_for(parse_tuning(tuning));
+  Call call({.q = q,
+             .k = k,
+             .v = v,
+             .tensors = tensors,
+             .out = out,
+             .stream = stream,
+             .layout = parse_layout(layout),
+             .dtype = dtype_of(dtype, "dtype"),
+             .return_lse = return_lse});
+  const AttentionSpec spec = spec_of_arrays(call, mask, score, softmax_scale);
+  return run(call, [&](const AttentionArguments& arguments, Stream on) {
+    attention(spec, {}, context)(arguments, on);
+  });
+}
+
+// A spec's kernels on one device.
+struct Prepared {
+  Attention attention;
+  nb::object spec;  ///< as the caller gave it
+  int device = 0;
+
+  nb::object call(nb::handle q, nb::handle k, nb::handle v, bool return_lse, nb::handle out,
+                  nb::handle layout, nb::handle tensors, nb::handle stream) const {
+    Call call({.q = q,
+               .k = k,
+               .v = v,
+               .tensors = tensors,
+               .out = out,
+               .stream = stream,
+               .layout = parse_layout(layout),
+               .dtype = attention.spec().dtype,
+               .return_lse = return_lse});
+    return run(call, attention);
+  }
+
+  CompiledKernel kernel(nb::handle q, nb::handle k, nb::handle v, nb::handle layout,
+                        nb::handle tensors) const {
+    if (q.is_none()) {
+      const nb::gil_scoped_release unlocked;
+      const CurrentContext scope(device);
+      return attention.kernel();
+    }
+    Call call = sized(q, k, v, layout, tensors, attention.spec().dtype);
+    const nb::gil_scoped_release unlocked;
+    const CurrentContext scope(call.device());
+    return attention.kernel(call.arguments());
+  }
+
+  // A call of which only sizes, and what mask and score read, matter.
+  static Call sized(nb::handle q, nb::handle k, nb::handle v, nb::handle layout, nb::handle tensors,
+                    DType dtype) {
+    Call call({.q = q,
+               .k = k,
+               .v = v,
+               .tensors = tensors,
+               .out = nb::none(),
+               .stream = nb::none(),
+               .layout = parse_layout(layout),
+               .dtype = dtype});
+    call.make_outputs();
+    return call;
+  }
+};
+
+Prepared prepare(nb::handle spec_object, nb::handle q, nb::handle k, nb::handle v, nb::handle tensors,
+                 nb::handle layout, std::optional<int> device, nb::handle config, nb::handle tuning) {
+  const AttentionSpec spec = spec_of(spec_object);
+  const std::optional<KernelConfig> given = config_of(config);
+  const Context& context = context_for(parse_tuning(tuning));
+  if (q.is_none() != k.is_none() || q.is_none() != v.is_none())
+    throw nb::type_error("prepare() takes all of q, k and v, or none");
+  use_device_here();
+  nb::object kept_spec = nb::borrow(spec_object);
+  std::optional<Call> call;
+  if (!q.is_none()) call.emplace(Prepared::sized(q, k, v, layout, tensors, spec.dtype));
+  if (call && device && *device != call->device())
+    refuse("device", fmt::format("is {}, but q is on device {}", *device, call->device()));
+  const nb::gil_scoped_release unlocked;
+  const int ordinal = call ? call->device() : device_info(device.value_or(current_device())).ordinal;
+  const CurrentContext scope(ordinal);
+  Prepared prepared{attention(spec, given, context), std::move(kept_spec), ordinal};
+  if (call) {
+    prepared.attention.prepare(call->arguments());
+  } else {
+    prepared.attention.kernel();  // loads it on this device, too
+  }
+  return prepared;
+}
+
+constexpr const char* attention_doc =
+    R"(softmax(mask(score(softmax_scale · q kᵀ))) v, per batch entry and head.
+
+Writes, compiles, caches and tunes a kernel for exactly this problem at its first use; later calls only launch.
+
+Args:
+    q: (batch, seqlen_q, heads_q, head_dim), bf16 or fp16; any strides whose last is 1.
+    k: (batch, seqlen_kv, heads_kv, head_dim); heads_q is a multiple of heads_kv.
+    v: (batch, seqlen_kv, heads_kv, head_dim_v). Head dims are multiples of 8 from 8 to 256.
+    mask: a jit_attention.Mask, which keys a query sees; None: all.
+    score: a jit_attention.Score, what happens to scores; None: nothing.
+    softmax_scale: positive; None: 1/sqrt(head_dim).
+    return_lse: also return log Σ exp(score), fp32 (batch, heads_q, seqlen_q), natural logarithm.
+    out: an array to write the result to, which is then returned; it shares no memory with the inputs.
+    dtype: "bf16" or "fp16", for arrays of 16-bit integers, which cannot say what they hold.
+    layout: "BSHD", or "BHSD": seqlen and heads swapped in q, k, v and the result.
+    tensors: names and arrays that mask and score read.
+    stream: a number or an object with __cuda_stream__; None: the current stream of q's framework.
+    tuning: "off", "recorded", "first_run" or "exhaustive"; None: as JIT_ATTENTION_TUNING says.
+
+Arrays are PyTorch's, CuPy's, JAX's or others that speak DLPack or the CUDA array interface; all on one GPU. NumPy's and
+other arrays in CPU memory are computed on an emulated device, where the process uses one. The result is of q's framework.
+
+Returns:
+    o (batch, seqlen_q, heads_q, head_dim_v) of q's type, or (o, lse). A query that sees no key gets o = 0 and lse = −inf.
+    The work is on the stream; for frameworks without streams of their own, such as JAX, it is complete.
+
+Raises:
+    InvalidArgumentError: an array is wrong; names the argument, before anything is launched.
+    InvalidSpecError: the problem is none that can be served, with what would work.
+    Error: of another kind, see jit_attention.errors.
+)";
+
+constexpr const char* prepare_doc = R"(Compile the kernel for a spec, or take it from the cache, and load it.
+
+Args:
+    spec: an AttentionSpec.
+    q, k, v: with them, also choose the config for calls of their sizes, by tuning if need be; contents do not matter.
+    tensors: what mask and score read, with q, k and v.
+    layout: of q, k and v: "BSHD" or "BHSD".
+    device: ordinal; None: that of q, else the current one.
+    config: use this config for all sizes, and never tune: a dict of fields, or text.
+    tuning: "off", "recorded", "first_run" or "exhaustive"; None: as JIT_ATTENTION_TUNING says.
+
+Returns an Attention. Raises InvalidSpecError, InvalidArgumentError, UnsupportedDeviceError, NoValidConfigError,
+CompileFailedError, NvrtcUnavailableError, OfflineError and others of jit_attention.errors.
+)";
+
+}  // namespace
+
+void bind_attention(nb::module_& module) {
+  module.def(
+      "attention", compute, "q"_a, "k"_a, "v"_a, nb::kw_only(), "mask"_a = nb::none(), "score"_a = nb::none(),
+      "softmax_scale"_a = nb::none(), "return_lse"_a = false, "out"_a = nb::none(), "dtype"_a = nb::none(),
+      "layout"_a = "BSHD", "tensors"_a = nb::none(), "stream"_a = nb::none(), "tuning"_a = nb::none(),
+      attention_doc,
+      nb::sig(
+          "def attention(q: typing.Any, k: typing.Any, v: typing.Any, *, mask: jit_attention.Mask | None = "
+          "None, "
+          "score: jit_attention.Score | None = None, softmax_scale: float | None = None, "
+          "return_lse: bool = False, out: typing.Any = None, dtype: typing.Any = None, layout: str = 'BSHD', "
+          "tensors: dict[str, typing.Any] | None = None, stream: typing.Any = None, "
+          "tuning: str | None = None) -> typing.Any"));
+  nb::class_<Prepared>(module, "Attention",
+                       "A spec's kernel for every size. Cheap to call, thread safe; made by `prepare`.")
+      .def("__call__", &Prepared::call, "q"_a, "k"_a, "v"_a, nb::kw_only(), "return_lse"_a = false,
+           "out"_a = nb::none(), "layout"_a = "BSHD", "tensors"_a = nb::none(), "stream"_a = nb::none(),
+           "As `attention`, for arrays of the spec's type, head dims, GQA ratio and alignment.")
+      .def("kernel", &Prepared::kernel, "q"_a = nb::none(), "k"_a = nb::none(), "v"_a = nb::none(),
+           nb::kw_only(), "layout"_a = "BSHD", "tensors"_a = nb::none(),
+           "The Kernel that a call with these arrays runs, prepared if need be; without arrays, the one for "
+           "sizes that "
+           "nothing was chosen for.")
+      .def_ro("spec", &Prepared::spec, "The AttentionSpec that it was prepared for.")
+      .def("__repr__", [](const Prepared& self) {
+        return fmt::format("<jit_attention.Attention {}>", to_string(self.attention.spec()));
+      });
+  module.def("prepare", prepare, "spec"_a, "q"_a = nb::none(), "k"_a = nb::none(), "v"_a = nb::none(),
+             nb::kw_only(), "tensors"_a = nb::none(), "layout"_a = "BSHD", "device"_a = nb::none(),
+             "config"_a = nb::none(), "tuning"_a = nb::none(), prepare_doc);
+}
+
+}  // namespace jit::python

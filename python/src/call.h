@@ -1,0 +1,79 @@
+// The arrays of one call: read, checked to be in one place, and, on an emulated device, copied into its
+// memory.
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include <jit/attention.h>
+#include <nanobind/nanobind.h>
+
+#include "array.h"
+#include "output.h"
+#include "staging.h"
+
+namespace jit::python {
+
+enum class Layout { bshd, bhsd };
+Layout parse_layout(nb::handle layout);
+
+/// What a caller of attention gives beside the spec.
+struct CallInputs {
+  nb::handle q, k, v;
+  nb::handle tensors;  ///< None, or a dict
+  nb::handle out;      ///< None, or an array
+  nb::handle stream;   ///< None, a number, or an object with __cuda_stream__
+  Layout layout = Layout::bshd;
+  std::optional<DType> dtype = {};
+  bool return_lse = false;
+};
+
+/// One call. Everything but `run` needs the interpreter lock.
+class Call {
+ public:
+  /// Reads the inputs. Throws Error invalid_argument, or a Python TypeError, that names the argument.
+  explicit Call(const CallInputs& inputs);
+
+  const TensorView& q() const { return arguments_.q; }
+  const TensorView& k() const { return arguments_.k; }
+  const TensorView& v() const { return arguments_.v; }
+  int device() const { return device_; }
+  Stream stream() const { return stream_; }
+
+  /// The largest of 16, 8, 4 and 2 that all rows of q, k, v and a given output are aligned to.
+  int alignment() const;
+
+  /// Makes room for the results, of the spec's sizes.
+  void make_outputs();
+  /// With `make_outputs` done: what attention takes.
+  const AttentionArguments& arguments() const { return arguments_; }
+  /// After the launch, without the interpreter lock: waits and copies back where the results must be
+  /// complete.
+  void complete() const;
+  /// o, or (o, lse).
+  nb::object result() const;
+
+  /// `error` as the caller knows the arguments: o is `out`.
+  Error renamed(const Error& error) const;
+
+ private:
+  TensorView place(Array& array, const char* name, bool contents);
+  void read_tensors();
+  void read_output();
+
+  CallInputs inputs_;
+  int device_ = 0;
+  bool emulated_ = false;
+  bool complete_ = false;
+  Stream stream_ = nullptr;
+  dlpack::Device where_ = {dlpack::cpu, 0};
+  AttentionArguments arguments_;
+  std::array<std::shared_ptr<void>, 4> owners_;
+  Output out_, lse_;
+  std::vector<nb::object> tensor_names_;  // their text is what NamedTensor points to
+  std::vector<std::shared_ptr<void>> tensor_owners_;
+  std::vector<Staged> staged_inputs_;
+  Staged staged_out_, staged_lse_;
+};
+
+}  // namespace jit::python

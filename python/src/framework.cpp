@@ -1,0 +1,48 @@
+#include "framework.h"
+
+#include <memory>
+#include <unordered_map>
+
+namespace jit::python {
+namespace {
+
+const dlpack::ExchangeApi* exchange_api(nb::handle type) {
+  const nb::object capsule = nb::getattr(type, "__dlpack_c_exchange_api__", nb::none());
+  if (!PyCapsule_IsValid(capsule.ptr(), "dlpack_exchange_api")) return nullptr;
+  const auto* api =
+      static_cast<const dlpack::ExchangeApi*>(PyCapsule_GetPointer(capsule.ptr(), "dlpack_exchange_api"));
+  while (api != nullptr && api->version.major != 1) api = api->previous;
+  return api != nullptr && api->borrow != nullptr ? api : nullptr;
+}
+
+Framework examine(nb::handle type) {
+  Framework framework;
+  framework.exchange = exchange_api(type);
+  if (framework.exchange == nullptr)
+    framework.adapter = nb::module_::import_("jit_attention._frameworks").attr("adapter_of")(type);
+  return framework;
+}
+
+}  // namespace
+
+const Framework& framework_of(nb::handle array, const char* argument) {
+  // Guarded by the interpreter lock. Never destroyed: Python may be gone before static objects are. The types
+  // are kept alive, so that none is mistaken for another one at its address.
+  static auto& known = *new std::unordered_map<PyObject*, std::unique_ptr<Framework>>;
+  const nb::handle type = array.type();
+  if (const auto found = known.find(type.ptr()); found != known.end()) return *found->second;
+  auto framework = std::make_unique<Framework>(examine(type));
+  if (framework->exchange == nullptr && framework->adapter.is_none()) {
+    const std::string name = nb::cast<std::string>(nb::getattr(type, "__name__"));
+    PyErr_Format(
+        PyExc_TypeError,
+        "%s is a %s, which is no array: give one that has __dlpack__ or __cuda_array_interface__, such as "
+        "those of PyTorch, CuPy, JAX and NumPy",
+        argument, name.c_str());
+    throw nb::python_error();
+  }
+  type.inc_ref();
+  return *known.emplace(type.ptr(), std::move(framework)).first->second;
+}
+
+}  // namespace jit::python

@@ -1,0 +1,24 @@
+// The extension module jit_attention._core: what the Python package is made of.
+#include <nanobind/nanobind.h>
+
+#include "attention_binding.h"
+#include "cache_binding.h"
+#include "device_binding.h"
+#include "errors.h"
+#include "kernel_binding.h"
+#include "process.h"
+#include "spec_conversion.h"
+#include "tuning_binding.h"
+
+NB_MODULE(_core, module) {
+  // Contexts and the arrays of calls in flight outlive the interpreter: that is no leak.
+  nanobind::set_leak_warnings(false);
+  jit::python::translate_errors();
+  jit::python::bind_process(module);
+  jit::python::bind_spec(module);
+  jit::python::bind_kernel(module);
+  jit::python::bind_attention(module);
+  jit::python::bind_tuning(module);
+  jit::python::bind_devices(module);
+  jit::python::bind_cache(module);
+}

@@ -1,0 +1,113 @@
+#include "output.h"
+
+#include <vector>
+
+#include <jit/device_buffer.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+
+namespace jit::python {
+namespace {
+
+dlpack::DataType type_of(DType dtype) {
+  switch (dtype) {
+    case DType::bf16:
+      return {dlpack::bfloat, 16, 1};
+    case DType::fp16:
+      return {dlpack::floating, 16, 1};
+    case DType::fp32:
+      return {dlpack::floating, 32, 1};
+    case DType::int32:
+      return {dlpack::signed_int, 32, 1};
+    case DType::int64:
+      return {dlpack::signed_int, 64, 1};
+    case DType::uint8:
+      return {dlpack::unsigned_int, 8, 1};
+  }
+  return {};
+}
+
+void set_python_error(void*, const char* kind, const char* message) {
+  const nb::gil_scoped_acquire gil;
+  PyObject* type = PyObject_GetAttrString(nb::module_::import_("builtins").ptr(), kind);
+  if (type == nullptr) PyErr_Clear();
+  PyErr_SetString(type != nullptr ? type : PyExc_RuntimeError, message);
+  Py_XDECREF(type);
+}
+
+Output allocate(const dlpack::ExchangeApi& api, dlpack::Device device, DType dtype,
+                std::span<const std::int64_t> shape) {
+  std::vector<std::int64_t> sizes(shape.begin(), shape.end());
+  dlpack::Tensor prototype{.data = nullptr,
+                           .device = device,
+                           .ndim = static_cast<std::int32_t>(sizes.size()),
+                           .dtype = type_of(dtype),
+                           .shape = sizes.data(),
+                           .strides = nullptr,
+                           .byte_offset = 0};
+  dlpack::ManagedTensorVersioned* managed = nullptr;
+  if (api.allocate(&prototype, &managed, nullptr, set_python_error) != 0) throw nb::python_error();
+  Output output;
+  output.array.device = managed->tensor.device;
+  TensorView& view = output.array.view;
+  view.data = static_cast<char*>(managed->tensor.data) + managed->tensor.byte_offset;
+  view.dtype = dtype;
+  view.rank = managed->tensor.ndim;
+  std::int64_t dense = 1;
+  for (int i = view.rank - 1; i >= 0; --i) {
+    view.shape[i] = managed->tensor.shape[i];
+    view.strides[i] = managed->tensor.strides != nullptr ? managed->tensor.strides[i] : dense;
+    dense *= view.shape[i];
+  }
+  void* object = nullptr;
+  if (api.to_object(managed, &object) != 0) throw nb::python_error();
+  output.object = nb::steal(static_cast<PyObject*>(object));
+  return output;
+}
+
+}  // namespace
+
+Output new_output(nb::handle like, dlpack::Device device, Stream stream, DType dtype,
+                  std::span<const std::int64_t> shape) {
+  const Framework& framework = framework_of(like, "q");
+  if (framework.exchange != nullptr) return allocate(*framework.exchange, device, dtype, shape);
+  nb::list sizes;
+  for (const std::int64_t size : shape) sizes.append(size);
+  Output output;
+  const std::string name(to_string(dtype));
+  output.object = framework.adapter.attr("empty")(like, nb::tuple(sizes), name);
+  output.array = import_array(output.object, "out", stream, dtype);
+  output.finish = framework.adapter.attr("finish");
+  return output;
+}
+
+Output given_output(nb::handle array, const char* argument, Stream stream, std::optional<DType> dtype) {
+  Output output;
+  output.array = import_array(array, argument, stream, dtype);
+  if (output.array.read_only) refuse(argument, "is read-only");
+  output.object = nb::borrow(array);
+  output.given = true;
+  return output;
+}
+
+nb::object device_array(int device, nb::tuple shape, const std::string& dtype_name) {
+  const DType dtype = parse_dtype(dtype_name);
+  std::vector<std::size_t> sizes;
+  std::size_t bytes = static_cast<std::size_t>(size_of(dtype));
+  for (const nb::handle size : shape) {
+    sizes.push_back(nb::cast<std::size_t>(size));
+    bytes *= sizes.back();
+  }
+  auto* buffer = new DeviceBuffer(device, bytes);
+  const nb::capsule owner(buffer, [](void* pointer) noexcept { delete static_cast<DeviceBuffer*>(pointer); });
+  const dlpack::DataType type = type_of(dtype);
+  return nb::cast(nb::ndarray<nb::array_api>(buffer->data(), sizes.size(), sizes.data(), owner, nullptr,
+                                nb::dlpack::dtype{type.code, type.bits, type.lanes}, dlpack::cuda, device));
+}
+
+bool needs_complete_results(nb::handle like) {
+  const Framework& framework = framework_of(like, "q");
+  return framework.exchange == nullptr && nb::cast<bool>(framework.adapter.attr("needs_complete_results"));
+}
+
+}  // namespace jit::python

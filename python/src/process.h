@@ -1,0 +1,25 @@
+// What the module keeps between calls: a context for each way of tuning.
+#pragma once
+
+#include <optional>
+
+#include <jit/context.h>
+#include <nanobind/nanobind.h>
+
+namespace jit::python {
+
+/// The context for calls that want `tuning`, or what the environment says; made at the first need, kept until
+/// the process ends. Its events go to Python's logger "jit_attention". Needs the interpreter lock. Throws
+/// what Context's constructor throws.
+const Context& context_for(std::optional<TuningMode> tuning);
+
+/// None, or the name of a mode. Throws Error invalid_argument that lists the names.
+std::optional<TuningMode> parse_tuning(nanobind::handle tuning);
+
+/// Says that this process uses, or used, a device. Throws Error driver_unavailable in a process that was
+/// forked from one that did: the driver does not work there.
+void use_device_here();
+
+void bind_process(nanobind::module_& module);
+
+}  // namespace jit::python

@@ -1,0 +1,203 @@
+#include "spec_conversion.h"
+
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <jit/device.h>
+#include <jit/error.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "array.h"
+#include "process.h"
+
+namespace jit::python {
+namespace {
+
+template <class... Arguments>
+[[noreturn]] void type_error(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
+  throw nb::type_error(fmt::format(format, std::forward<Arguments>(arguments)...).c_str());
+}
+
+std::string type_of(nb::handle object) { return nb::cast<std::string>(object.type().attr("__name__")); }
+
+// The library's value that a Mask or Score of Python carries.
+template <class Value>
+const Value& native(nb::handle object, const char* argument, const char* wanted) {
+  static PyObject* const name = PyUnicode_InternFromString("_native");
+  const nb::object carried = nb::steal(PyObject_GetAttr(object.ptr(), name));
+  if (!carried.is_valid()) PyErr_Clear();
+  if (!carried.is_valid() || !nb::isinstance<Value>(carried))
+    type_error("{} must be a {} or None, not a {}", argument, wanted, type_of(object));
+  return *nb::inst_ptr<Value>(carried);  // `object` keeps it
+}
+
+FunctorConstant constant_of(nb::handle value, const std::string& name) {
+  if (PyBool_Check(value.ptr())) return nb::cast<bool>(value);
+  if (PyLong_Check(value.ptr())) {
+    const long long number = PyLong_AsLongLong(value.ptr());
+    if (number == -1 && PyErr_Occurred()) throw nb::python_error();
+    return std::int64_t{number};
+  }
+  if (PyFloat_Check(value.ptr())) return nb::cast<double>(value);
+  type_error("constant {} must be a bool, an int or a float, not a {}", name, type_of(value));
+}
+
+FunctorText functor_text_of(nb::handle text) {
+  FunctorText result{.name = nb::cast<std::string>(text.attr("name")),
+                     .body = nb::cast<std::string>(text.attr("body")),
+                     .classify = nb::cast<std::string>(text.attr("classify"))};
+  for (const nb::handle item : nb::list(text.attr("constants").attr("items")())) {
+    const auto name = nb::cast<std::string>(item[0]);
+    result.constants.emplace(name, constant_of(item[1], name));
+  }
+  for (const nb::handle item : nb::list(text.attr("tensors").attr("items")()))
+    result.tensors.push_back({nb::cast<std::string>(item[0]), parse_dtype(nb::cast<std::string>(item[1]))});
+  return result;
+}
+
+std::vector<FunctorText> functor_texts_of(nb::handle texts) {
+  std::vector<FunctorText> result;
+  for (const nb::handle text : texts) result.push_back(functor_text_of(text));
+  return result;
+}
+
+template <class Value>
+nb::dict tensors_of(const Value& value) {
+  nb::dict names;
+  for (const FunctorTensorSpec& tensor : value.tensors())
+    names[tensor.name.c_str()] = std::string(to_string(tensor.dtype));
+  return names;
+}
+
+int integer_field(nb::handle spec, const char* field) {
+  const nb::object value = spec.attr(field);
+  int overflow = 0;
+  const long number = PyLong_Check(value.ptr()) ? PyLong_AsLongAndOverflow(value.ptr(), &overflow) : 0;
+  if (!PyLong_Check(value.ptr()) || PyBool_Check(value.ptr()))
+    type_error("{} must be an int, not a {}", field, type_of(value));
+  if (overflow != 0 || number != static_cast<int>(number)) {
+    throw Error(ErrorCode::invalid_spec, "validate", field,
+                fmt::format("{}: {} is out of range", field, nb::str(value).c_str()));
+  }
+  return static_cast<int>(number);
+}
+
+}  // namespace
+
+const Mask& mask_of(nb::handle mask) {
+  static const Mask& none = *new Mask;
+  return mask.is_none() ? none : native<Mask>(mask, "mask", "jit_attention.Mask");
+}
+
+const Score& score_of(nb::handle score) {
+  static const Score& none = *new Score;
+  return score.is_none() ? none : native<Score>(score, "score", "jit_attention.Score");
+}
+
+std::optional<float> scale_of(nb::handle softmax_scale) {
+  if (softmax_scale.is_none()) return {};
+  const double number = PyFloat_AsDouble(softmax_scale.ptr());
+  if (number == -1.0 && PyErr_Occurred()) {
+    PyErr_Clear();
+    type_error("softmax_scale must be a number or None, not a {}", type_of(softmax_scale));
+  }
+  return static_cast<float>(number);
+}
+
+std::optional<DType> dtype_of(nb::handle dtype, const char* argument) {
+  if (dtype.is_none()) return {};
+  // str(torch.bfloat16) is "torch.bfloat16"; NumPy's types have a name.
+  const nb::object named =
+      PyType_Check(dtype.ptr()) ? nb::getattr(dtype, "__name__") : nb::getattr(dtype, "name", nb::str(dtype));
+  std::string name = nb::cast<std::string>(nb::str(named));
+  name = name.substr(name.rfind('.') + 1);
+  if (name == "bfloat16" || name == "bf16") return DType::bf16;
+  if (name == "float16" || name == "half" || name == "fp16") return DType::fp16;
+  refuse(argument, fmt::format("is {}; it must be None, \"bf16\" or \"fp16\"", nb::repr(dtype).c_str()));
+}
+
+AttentionSpec spec_of(nb::handle spec) {
+  if (!nb::hasattr(spec, "head_dim_v") || !nb::hasattr(spec, "softmax_scale"))
+    type_error("spec must be a jit_attention.AttentionSpec, not a {}", type_of(spec));
+  AttentionSpec result;
+  const nb::object dtype = spec.attr("dtype");
+  if (dtype.is_none()) type_error("dtype must be \"bf16\" or \"fp16\", not None");
+  result.dtype = *dtype_of(dtype, "dtype");
+  result.head_dim = integer_field(spec, "head_dim");
+  if (!spec.attr("head_dim_v").is_none()) result.head_dim_v = integer_field(spec, "head_dim_v");
+  result.gqa_ratio = integer_field(spec, "gqa_ratio");
+  result.alignment = integer_field(spec, "alignment");
+  result.seqlen_q = integer_field(spec, "seqlen_q");
+  result.seqlen_kv = integer_field(spec, "seqlen_kv");
+  result.mask = mask_of(spec.attr("mask"));
+  result.score = score_of(spec.attr("score"));
+  result.softmax_scale = scale_of(spec.attr("softmax_scale"));
+  return result;
+}
+
+std::optional<KernelConfig> config_of(nb::handle config) {
+  if (config.is_none()) return {};
+  if (PyUnicode_Check(config.ptr())) return parse_config(nb::cast<std::string>(config));
+  if (!PyDict_Check(config.ptr()))
+    type_error("config must be a dict of fields, text such as \"tile_q=128 tile_kv=64\", or None, not a {}",
+               type_of(config));
+  std::string text;
+  for (const auto& [field, value] : nb::cast<nb::dict>(config)) {
+    const std::string shown = PyBool_Check(value.ptr()) ? (value.ptr() == Py_True ? "true" : "false")
+                                                        : nb::cast<std::string>(nb::str(value));
+    text += fmt::format("{}={} ", nb::cast<std::string>(nb::str(field)), shown);
+  }
+  return parse_config(text);
+}
+
+nb::dict config_as_dict(const KernelConfig& config) {
+  nb::dict result;
+  for (const ConfigField& field : config_fields()) {
+    const std::string key(field.name);
+    if (field.value_names.empty()) {
+      result[key.c_str()] = field.get(config);
+    } else if (field.cpp_type == "bool") {
+      result[key.c_str()] = field.get(config) != 0;
+    } else {
+      result[key.c_str()] = field.print(config);
+    }
+  }
+  return result;
+}
+
+void bind_spec(nb::module_& module) {
+  nb::class_<Mask>(module, "NativeMask", "What a Mask is to the library.")
+      .def_prop_ro("text", &Mask::to_string)
+      .def_prop_ro("tensors", tensors_of<Mask>);
+  nb::class_<Score>(module, "NativeScore", "What a Score is to the library.")
+      .def_prop_ro("text", &Score::to_string)
+      .def_prop_ro("tensors", tensors_of<Score>);
+  module.def(
+      "parse_mask",
+      [](const std::string& text, nb::handle texts) { return parse_mask(text, functor_texts_of(texts)); },
+      nb::arg("text"), nb::arg("texts"));
+  module.def(
+      "parse_score",
+      [](const std::string& text, nb::handle texts) { return parse_score(text, functor_texts_of(texts)); },
+      nb::arg("text"), nb::arg("texts"));
+  module.def(
+      "validate_spec", [](nb::handle spec) { validate(spec_of(spec)); }, nb::arg("spec"));
+  module.def(
+      "supports",
+      [](nb::handle spec, nb::handle arch) {
+        const AttentionSpec wanted = spec_of(spec);
+        if (arch.is_none()) use_device_here();
+        const std::vector<Refusal> refusals =
+            arch.is_none() ? supports(wanted, device_info(0))
+                           : supports(wanted, parse_arch(nb::cast<std::string>(nb::str(arch))));
+        nb::list result;
+        for (const Refusal& refusal : refusals)
+          result.append(nb::make_tuple(refusal.field, refusal.value, refusal.rule, refusal.nearest));
+        return result;
+      },
+      nb::arg("spec"), nb::arg("arch").none());
+}
+
+}  // namespace jit::python

@@ -1,0 +1,30 @@
+// From the values of Python's side to those of the library.
+#pragma once
+
+#include <optional>
+
+#include <jit/kernel_config.h>
+#include <jit/spec.h>
+#include <nanobind/nanobind.h>
+
+namespace jit::python {
+
+namespace nb = nanobind;
+
+/// Of a jit_attention.Mask or None. Throws a Python TypeError for anything else.
+const Mask& mask_of(nb::handle mask);
+const Score& score_of(nb::handle score);
+/// None, or a number. `field` is named when it is neither.
+std::optional<float> scale_of(nb::handle softmax_scale);
+/// None, or an element type by name or as frameworks show it ("bf16", "bfloat16", torch.bfloat16,
+/// numpy.float16).
+std::optional<DType> dtype_of(nb::handle dtype, const char* argument);
+/// Of a jit_attention.AttentionSpec.
+AttentionSpec spec_of(nb::handle spec);
+/// None, text as to_string(KernelConfig) writes it, or a dict of fields.
+std::optional<KernelConfig> config_of(nb::handle config);
+nb::dict config_as_dict(const KernelConfig& config);
+
+void bind_spec(nb::module_& module);
+
+}  // namespace jit::python

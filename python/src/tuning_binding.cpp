@@ -1,0 +1,110 @@
+#include "tuning_binding.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <jit/attention.h>
+#include <jit/device.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "array.h"
+#include "generator/arguments.h"
+#include "generator/context_state.h"
+#include "generator/tuner.h"
+#include "generator/tuning_record.h"
+#include "process.h"
+#include "runtime/context.h"
+#include "spec_conversion.h"
+
+namespace jit::python {
+namespace {
+
+using namespace nb::literals;
+
+// Tensors of the problem's sizes at addresses that are never read: the tuner has q, k, v and o of its own.
+AttentionArguments sizes_only(const AttentionSpec& spec, std::int64_t batch, std::int64_t heads_q,
+                              std::int64_t seqlen_q, std::int64_t seqlen_kv) {
+  constexpr std::uintptr_t far_apart = std::uintptr_t{1} << 56;
+  const auto tensor = [&](int i, std::int64_t seqlen, std::int64_t heads, int head_dim) {
+    return TensorView::bshd(reinterpret_cast<void*>(far_apart * (i + 1)), spec.dtype, batch, seqlen, heads,
+                            head_dim);
+  };
+  const std::int64_t heads_kv = heads_q / spec.gqa_ratio;
+  return {.q = tensor(0, seqlen_q, heads_q, spec.head_dim),
+          .k = tensor(1, seqlen_kv, heads_kv, spec.head_dim),
+          .v = tensor(2, seqlen_kv, heads_kv, spec.value_head_dim()),
+          .o = tensor(3, seqlen_q, heads_q, spec.value_head_dim())};
+}
+
+nb::dict tune_sizes(nb::handle spec_object, std::int64_t batch, std::int64_t heads_q, std::int64_t seqlen_q,
+                    std::int64_t seqlen_kv, nb::handle tensors, int device, bool exhaustive) {
+  const AttentionSpec spec = spec_of(spec_object);
+  for (const auto& [name, size] :
+       {std::pair{"batch", batch}, {"heads_q", heads_q}, {"seqlen_q", seqlen_q}, {"seqlen_kv", seqlen_kv}}) {
+    if (size < 1) refuse(name, fmt::format("is {}; it must be at least 1", size));
+  }
+  use_device_here();
+  const DeviceInfo info = device_info(device);
+  if (info.emulated) refuse("device", "is emulated, and has no time to measure; tuning wants a GPU");
+  const Context& context = context_for(exhaustive ? TuningMode::exhaustive : TuningMode::first_run);
+  ContextState& state = *context.state();
+
+  AttentionArguments arguments = sizes_only(spec, batch, heads_q, seqlen_q, seqlen_kv);
+  std::vector<std::shared_ptr<void>> owners;
+  if (!tensors.is_none()) {
+    for (const auto& [key, value] : nb::cast<nb::dict>(tensors)) {
+      const char* name = PyUnicode_AsUTF8(key.ptr());
+      if (name == nullptr) throw nb::python_error();
+      Array array = import_array(value, name, current_stream(value, device_of(value, name)));
+      if (!array.on_gpu() || array.device.id != device)
+        refuse(name, fmt::format("is in {}; it must be on GPU {}", to_string(array.device), device));
+      owners.push_back(array.owner);
+      arguments.tensors.add({name, array.view});
+    }
+  }
+  TuningResult result;
+  {
+    const nb::gil_scoped_release unlocked;
+    const CurrentContext scope(device);
+    AttentionParams params;
+    fill_params(spec, functor_tensors(spec), arguments, params);
+    result = tune(state, {.spec = spec, .device = info, .params = params}, exhaustive);
+    const ProblemShape shape = shape_of(params);
+    state.tuning.store(tuning_environment(state, info, exhaustive), tuning_operation(spec, size_class(shape)),
+                       write_record(result, shape, info));
+  }
+  nb::dict report;
+  report["config"] = config_as_dict(result.config);
+  report["median_us"] = result.median_us;
+  report["default_us"] = result.default_us;
+  report["candidates"] = result.candidates;
+  report["out_of_time"] = result.out_of_time;
+  report["log"] = result.log;
+  return report;
+}
+
+constexpr const char* tune_doc =
+    R"(Measure configs for a spec at these sizes and record the fastest, for this and later processes.
+
+Args:
+    spec: an AttentionSpec.
+    batch, heads_q, seqlen_q, seqlen_kv: sizes of the calls to come; those of the same powers of two share the result.
+    tensors: arrays that mask and score read: their contents decide which tiles are computed.
+    device: ordinal of the GPU.
+    exhaustive: measure every legal config, however long it takes.
+
+Returns a dict: config, median_us (of it), default_us (of the heuristic's), candidates (measured), out_of_time, log.
+Raises InvalidArgumentError, also for an emulated device, and what compiling raises.
+)";
+
+}  // namespace
+
+void bind_tuning(nb::module_& module) {
+  module.def("tune", tune_sizes, "spec"_a, nb::kw_only(), "batch"_a, "heads_q"_a, "seqlen_q"_a, "seqlen_kv"_a,
+             "tensors"_a = nb::none(), "device"_a = 0, "exhaustive"_a = false, tune_doc);
+}
+
+}  // namespace jit::python
