@@ -1,0 +1,56 @@
+// Hits: a kernel that is on disk, and one that this process has.
+#include "bench/bench_support.h"
+#include "cache/disk_cache.h"
+
+namespace jit::bench {
+namespace {
+
+// One validated load of a real kernel's entry, the only one there.
+void disk_hit(benchmark::State& state) {
+  const TemporaryFolder folder;
+  const RealEntry& real = real_entry();
+  const Key key(real.fields);
+  DiskCache disk({.directory = folder.path()});
+  disk.store(key, real.entry);
+  for (auto _ : state) {
+    const std::optional<Entry> hit = disk.load(key);
+    if (!hit) state.SkipWithError("miss");
+    benchmark::DoNotOptimize(hit);
+  }
+  state.counters["cubin_bytes"] = static_cast<double>(real.entry.cubin.size());
+  state.counters["key_bytes"] = static_cast<double>(key.text().size());
+}
+BENCHMARK(disk_hit)->Unit(benchmark::kMicrosecond);
+
+// compile(spec) again in one context: the program is written and its key made, and the kernel is in memory.
+void memory_hit(benchmark::State& state) {
+  const Context context(memory_only());
+  const AttentionSpec spec = spec_of(128, true);
+  const KernelConfig config = compile(spec, arch, {}, context).config();
+  for (auto _ : state) benchmark::DoNotOptimize(compile(spec, arch, config, context));
+}
+BENCHMARK(memory_hit)->Unit(benchmark::kMicrosecond);
+
+// The same when the config has to be chosen again, too.
+void memory_hit_unchosen(benchmark::State& state) {
+  const Context context(memory_only());
+  const AttentionSpec spec = spec_of(128, true);
+  compile(spec, arch, {}, context);
+  for (auto _ : state) benchmark::DoNotOptimize(compile(spec, arch, {}, context));
+}
+BENCHMARK(memory_hit_unchosen)->Unit(benchmark::kMicrosecond);
+
+// A new context that takes its kernel from a warm disk cache, in a running process.
+void warm_context(benchmark::State& state) {
+  const TemporaryFolder folder;
+  const AttentionSpec spec = spec_of(128, true);
+  const KernelConfig config = compile(spec, arch, {}, Context(cached_in(folder.path()))).config();
+  for (auto _ : state) {
+    const Context context(cached_in(folder.path()));
+    benchmark::DoNotOptimize(compile(spec, arch, config, context));
+  }
+}
+BENCHMARK(warm_context)->Unit(benchmark::kMillisecond);
+
+}  // namespace
+}  // namespace jit::bench

@@ -1,0 +1,40 @@
+// Cold compiles: nothing is cached.
+#include "bench/bench_support.h"
+#include "generator/context_state.h"
+#include "generator/emit.h"
+
+namespace jit::bench {
+namespace {
+
+// CPU time of one compile of the config that `compile` would choose. Arguments: head_dim, causal.
+void cold_compile(benchmark::State& state) {
+  const AttentionSpec spec = spec_of(static_cast<int>(state.range(0)), state.range(1) != 0);
+  const KernelConfig config = compile(spec, arch, {}, Context(memory_only())).config();
+  for (auto _ : state) {
+    const Context context(memory_only());
+    benchmark::DoNotOptimize(compile(spec, arch, config, context));
+  }
+}
+BENCHMARK(cold_compile)
+    ->ArgNames({"head_dim", "causal"})
+    ->ArgsProduct({{64, 128, 256}, {0, 1}})
+    ->MeasureProcessCPUTime()
+    ->Unit(benchmark::kMillisecond);
+
+// The smallest program: what NVRTC itself costs.
+void cold_compile_empty(benchmark::State& state) {
+  const Context context(memory_only());
+  const Program program{
+      .kernel_name = "empty", .source = "extern \"C\" __global__ void empty() {}\n", .threads = 32};
+  const AttentionSpec spec;
+  int count = 0;
+  for (auto _ : state) {
+    Program other = program;
+    other.source += "// " + std::to_string(++count) + "\n";
+    benchmark::DoNotOptimize(build_image(*context.state(), other, spec, {}, arch));
+  }
+}
+BENCHMARK(cold_compile_empty)->MeasureProcessCPUTime()->Unit(benchmark::kMillisecond);
+
+}  // namespace
+}  // namespace jit::bench
