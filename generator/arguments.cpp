@@ -238,10 +238,8 @@ FunctorTensor check_functor_tensor(const FunctorTensorSpec& wanted, const Tensor
   return result;
 }
 
-}  // namespace
-
-bool fill_params(const AttentionSpec& spec, const std::vector<FunctorTensorSpec>& tensors,
-                 const AttentionArguments& arguments, AttentionParams& params) {
+// q, k and v against the spec and each other. Fills their strides.
+Sizes check_inputs(const AttentionSpec& spec, const AttentionArguments& arguments, AttentionParams& params) {
   const TensorView& q = arguments.q;
   const TensorView& k = arguments.k;
   check_rank("q", q, 4, "(batch, seqlen_q, heads_q, head_dim)");
@@ -271,8 +269,23 @@ bool fill_params(const AttentionSpec& spec, const std::vector<FunctorTensorSpec>
   params.k_strides = check_operand(spec, "k", k, sizes.batch, sizes.seqlen_kv, sizes.heads_kv, spec.head_dim);
   params.v_strides =
       check_operand(spec, "v", arguments.v, sizes.batch, sizes.seqlen_kv, sizes.heads_kv, head_dim_v);
-  params.o_strides =
-      check_operand(spec, "o", arguments.o, sizes.batch, sizes.seqlen_q, sizes.heads_q, head_dim_v);
+  return sizes;
+}
+
+}  // namespace
+
+void check_inputs(const AttentionSpec& spec, const AttentionArguments& arguments) {
+  AttentionParams ignored;
+  check_inputs(spec, arguments, ignored);
+}
+
+bool fill_params(const AttentionSpec& spec, const std::vector<FunctorTensorSpec>& tensors,
+                 const AttentionArguments& arguments, AttentionParams& params) {
+  const Sizes sizes = check_inputs(spec, arguments, params);
+  const TensorView& q = arguments.q;
+  const TensorView& k = arguments.k;
+  params.o_strides = check_operand(spec, "o", arguments.o, sizes.batch, sizes.seqlen_q, sizes.heads_q,
+                                   spec.value_head_dim());
   params.lse_strides = {};
   const TensorView& lse = arguments.lse;
   if (lse.is_present()) {

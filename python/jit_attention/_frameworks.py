@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import importlib
 
-# Wide enough for every element that attention writes.
+#: DLPack's device types of CPU memory: plain, and pinned for CUDA.
+_CPU_KINDS = (1, 3)
+
 _NUMPY_NAMES = {"fp16": "float16", "fp32": "float32", "bf16": "bfloat16"}
 
 
@@ -21,7 +23,7 @@ def adapter_of(array_type):
 
 
 class _Adapter:
-    """Any array that speaks DLPack or the CUDA array interface. Results are arrays that speak DLPack."""
+    """Any array that speaks DLPack or the CUDA array interface. Results speak DLPack; in CPU memory they are NumPy's."""
 
     #: Without a stream to order later work by, results must be complete when they are handed over.
     needs_complete_results = True
@@ -37,7 +39,10 @@ class _Adapter:
     def empty(self, like, shape, dtype):
         from . import _core
 
-        return _core.device_array(like.__dlpack_device__()[1] if hasattr(like, "__dlpack_device__") else 0, shape, dtype)
+        if not hasattr(like, "__dlpack_device__"):
+            return _core.device_array_beside(like.__cuda_array_interface__["data"][0], shape, dtype)
+        kind, device = like.__dlpack_device__()
+        return _host_empty(like, shape, dtype) if kind in _CPU_KINDS else _core.device_array(device, shape, dtype)
 
     def finish(self, array):
         return array
@@ -48,7 +53,7 @@ def _host_empty(like, shape, dtype):
 
     if dtype != "bf16":
         return numpy.empty(shape, _NUMPY_NAMES[dtype])
-    if numpy.dtype(like.dtype).itemsize == 2 and numpy.dtype(like.dtype).name != "float16":
+    if isinstance(like, numpy.ndarray):
         return numpy.empty(shape, like.dtype)  # bf16 as the caller holds it: ml_dtypes' type, or bits
     return numpy.empty(shape, numpy.dtype(importlib.import_module("ml_dtypes").bfloat16))
 
@@ -89,12 +94,7 @@ class _CuPy(_Adapter):
 
 
 class _Jax(_Adapter):
-    """Arrays of JAX cannot be written: results are made elsewhere and handed over."""
-
-    def empty(self, like, shape, dtype):
-        if like.__dlpack_device__()[0] == 1:  # CPU memory
-            return _host_empty(like, shape, dtype)
-        return super().empty(like, shape, dtype)
+    """Arrays of JAX cannot be written: results are made as for any array, and handed over."""
 
     def finish(self, array):
         import jax

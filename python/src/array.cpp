@@ -1,6 +1,6 @@
 #include "array.h"
 
-#include <bit>
+#include <algorithm>
 #include <string>
 
 #include <fmt/format.h>
@@ -42,7 +42,9 @@ Array array_of(const dlpack::Tensor& tensor, const char* argument, std::optional
     refuse(argument, fmt::format("has {} dimensions; one to {} are possible", tensor.ndim, max_rank));
   const std::optional<DType> dtype = dtype_of(tensor.dtype, sixteen_bits);
   if (!dtype) {
-    refuse(argument, tensor.dtype.bits == 16
+    const bool is_integer =
+        tensor.dtype.code == dlpack::signed_int || tensor.dtype.code == dlpack::unsigned_int;
+    refuse(argument, is_integer && tensor.dtype.bits == 16 && tensor.dtype.lanes == 1
                          ? "holds 16-bit integers; say with dtype=\"bf16\" or \"fp16\" what they stand for"
                          : "has elements other than bf16, fp16, fp32, int32, int64, uint8 and bool");
   }
@@ -51,10 +53,12 @@ Array array_of(const dlpack::Tensor& tensor, const char* argument, std::optional
   array.view.data = static_cast<char*>(tensor.data) + tensor.byte_offset;
   array.view.dtype = *dtype;
   array.view.rank = tensor.ndim;
+  const bool empty = std::find(tensor.shape, tensor.shape + tensor.ndim, 0) != tensor.shape + tensor.ndim;
   std::int64_t dense = 1;
   for (int i = tensor.ndim - 1; i >= 0; --i) {
     array.view.shape[i] = tensor.shape[i];
-    array.view.strides[i] = tensor.strides != nullptr ? tensor.strides[i] : dense;
+    // Strides of an array without elements mean nothing; NumPy exports zeros.
+    array.view.strides[i] = tensor.strides != nullptr && !empty ? tensor.strides[i] : dense;
     if (__builtin_mul_overflow(dense, tensor.shape[i], &dense))
       refuse(argument, "has more elements than 64 bits can count");
   }
@@ -163,13 +167,8 @@ Array array_of_interface(nb::dict interface, const char* argument, Stream stream
     strides[i] = bytes / element;
   }
   const auto address = nb::cast<std::uintptr_t>(data[0]);
-  int ordinal = 0;
-  if (address != 0) {
-    check(driver().cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address),
-          "cuPointerGetAttribute", ErrorCode::invalid_argument);
-  }
   tensor.data = reinterpret_cast<void*>(address);
-  tensor.device = {dlpack::cuda, ordinal};
+  tensor.device = {dlpack::cuda, device_of_address(address)};
   tensor.ndim = static_cast<int>(ndim);
   tensor.shape = sizes;
   tensor.strides = byte_strides.is_none() ? nullptr : strides;
@@ -211,6 +210,15 @@ std::string to_string(dlpack::Device device) {
     default:
       return fmt::format("memory of DLPack device type {}", static_cast<int>(device.type));
   }
+}
+
+int device_of_address(std::uintptr_t address) {
+  int ordinal = 0;
+  if (address != 0) {
+    check(driver().cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address),
+          "cuPointerGetAttribute", ErrorCode::invalid_argument);
+  }
+  return ordinal;
 }
 
 dlpack::Device device_of(nb::handle array, const char* argument) {

@@ -25,6 +25,10 @@ struct Array {
 /// Where `array` lies. Copies nothing and waits for nothing.
 dlpack::Device device_of(nb::handle array, const char* argument);
 
+/// Ordinal of the device that holds the address; 0 for null. Throws Error invalid_argument for memory of no
+/// device.
+int device_of_address(std::uintptr_t address);
+
 /// `array` as seen by work on `stream` of its device: where the framework has streams of its own, `stream` is
 /// made to wait for them. `dtype` is what 16-bit integers stand for. Throws Error invalid_argument that names
 /// `argument`.

@@ -47,8 +47,8 @@ AttentionSpec spec_of_arrays(const Call& call, nb::handle mask, nb::handle score
 
 // Calls `launch` on the call's device without the interpreter lock.
 template <class Launch>
-nb::object run(Call& call, const Launch& launch) {
-  call.make_outputs();
+nb::object run(Call& call, const AttentionSpec& spec, const Launch& launch) {
+  call.make_outputs(spec);
   {
     const nb::gil_scoped_release unlocked;
     const CurrentContext scope(call.device());
@@ -76,7 +76,7 @@ nb::object compute(nb::handle q, nb::handle k, nb::handle v, nb::handle mask, nb
              .dtype = dtype_of(dtype, "dtype"),
              .return_lse = return_lse});
   const AttentionSpec spec = spec_of_arrays(call, mask, score, softmax_scale);
-  return run(call, [&](const AttentionArguments& arguments, Stream on) {
+  return run(call, spec, [&](const AttentionArguments& arguments, Stream on) {
     attention(spec, {}, context)(arguments, on);
   });
 }
@@ -98,7 +98,7 @@ struct Prepared {
                .layout = parse_layout(layout),
                .dtype = attention.spec().dtype,
                .return_lse = return_lse});
-    return run(call, attention);
+    return run(call, attention.spec(), attention);
   }
 
   CompiledKernel kernel(nb::handle q, nb::handle k, nb::handle v, nb::handle layout,
@@ -108,7 +108,7 @@ struct Prepared {
       const CurrentContext scope(device);
       return attention.kernel();
     }
-    Call call = sized(q, k, v, layout, tensors, attention.spec().dtype);
+    Call call = sized(q, k, v, layout, tensors, attention.spec());
     const nb::gil_scoped_release unlocked;
     const CurrentContext scope(call.device());
     return attention.kernel(call.arguments());
@@ -116,7 +116,7 @@ struct Prepared {
 
   // A call of which only sizes, and what mask and score read, matter.
   static Call sized(nb::handle q, nb::handle k, nb::handle v, nb::handle layout, nb::handle tensors,
-                    DType dtype) {
+                    const AttentionSpec& spec) {
     Call call({.q = q,
                .k = k,
                .v = v,
@@ -124,8 +124,8 @@ struct Prepared {
                .out = nb::none(),
                .stream = nb::none(),
                .layout = parse_layout(layout),
-               .dtype = dtype});
-    call.make_outputs();
+               .dtype = spec.dtype});
+    call.make_outputs(spec);
     return call;
   }
 };
@@ -140,7 +140,7 @@ Prepared prepare(nb::handle spec_object, nb::handle q, nb::handle k, nb::handle 
   use_device_here();
   nb::object kept_spec = nb::borrow(spec_object);
   std::optional<Call> call;
-  if (!q.is_none()) call.emplace(Prepared::sized(q, k, v, layout, tensors, spec.dtype));
+  if (!q.is_none()) call.emplace(Prepared::sized(q, k, v, layout, tensors, spec));
   if (call && device && *device != call->device())
     refuse("device", fmt::format("is {}, but q is on device {}", *device, call->device()));
   const nb::gil_scoped_release unlocked;
@@ -207,10 +207,10 @@ CompileFailedError, NvrtcUnavailableError, OfflineError and others of jit_attent
 
 void bind_attention(nb::module_& module) {
   module.def(
-      "attention", compute, "q"_a, "k"_a, "v"_a, nb::kw_only(), "mask"_a = nb::none(), "score"_a = nb::none(),
-      "softmax_scale"_a = nb::none(), "return_lse"_a = false, "out"_a = nb::none(), "dtype"_a = nb::none(),
-      "layout"_a = "BSHD", "tensors"_a = nb::none(), "stream"_a = nb::none(), "tuning"_a = nb::none(),
-      attention_doc,
+      "attention", compute, "q"_a.none(), "k"_a.none(), "v"_a.none(), nb::kw_only(), "mask"_a = nb::none(),
+      "score"_a = nb::none(), "softmax_scale"_a = nb::none(), "return_lse"_a = false, "out"_a = nb::none(),
+      "dtype"_a = nb::none(), "layout"_a = "BSHD", "tensors"_a = nb::none(), "stream"_a = nb::none(),
+      "tuning"_a = nb::none(), attention_doc,
       nb::sig(
           "def attention(q: typing.Any, k: typing.Any, v: typing.Any, *, mask: jit_attention.Mask | None = "
           "None, "
@@ -220,8 +220,9 @@ void bind_attention(nb::module_& module) {
           "tuning: str | None = None) -> typing.Any"));
   nb::class_<Prepared>(module, "Attention",
                        "A spec's kernel for every size. Cheap to call, thread safe; made by `prepare`.")
-      .def("__call__", &Prepared::call, "q"_a, "k"_a, "v"_a, nb::kw_only(), "return_lse"_a = false,
-           "out"_a = nb::none(), "layout"_a = "BSHD", "tensors"_a = nb::none(), "stream"_a = nb::none(),
+      .def("__call__", &Prepared::call, "q"_a.none(), "k"_a.none(), "v"_a.none(), nb::kw_only(),
+           "return_lse"_a = false, "out"_a = nb::none(), "layout"_a = "BSHD", "tensors"_a = nb::none(),
+           "stream"_a = nb::none(),
            "As `attention`, for arrays of the spec's type, head dims, GQA ratio and alignment.")
       .def("kernel", &Prepared::kernel, "q"_a = nb::none(), "k"_a = nb::none(), "v"_a = nb::none(),
            nb::kw_only(), "layout"_a = "BSHD", "tensors"_a = nb::none(),

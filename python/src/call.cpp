@@ -7,6 +7,7 @@
 #include <jit/device.h>
 #include <nanobind/stl/string.h>
 
+#include "generator/arguments.h"
 #include "process.h"
 #include "runtime/driver_api.h"
 
@@ -76,40 +77,40 @@ Call::Call(const CallInputs& inputs) : inputs_(inputs) {
   if (is_cpu(where_)) stream_ = nullptr;
   complete_ = emulated_ || needs_complete_results(inputs.q);
 
-  if (emulated_) staged_inputs_.reserve(3 + 8);
-  const auto read = [&](nb::handle array, const char* name, std::size_t i) {
-    Array read = import_array(array, name, stream_, inputs.dtype);
-    owners_[i] = read.owner;
-    TensorView view = place(read, name, true);
-    if (view.dtype != DType::bf16 && view.dtype != DType::fp16)
-      refuse(name, fmt::format("is {}; attention takes bf16 and fp16", to_string(view.dtype)));
-    if (view.rank != 4) {
-      refuse(name, fmt::format("has {} dimensions; it must have 4: {}", view.rank,
-                               inputs.layout == Layout::bshd ? "(batch, seqlen, heads, head_dim)"
-                                                             : "(batch, heads, seqlen, head_dim)"));
-    }
-    return in_layout(view, inputs.layout);
-  };
-  arguments_.q = read(inputs.q, "q", 0);
-  arguments_.k = read(inputs.k, "k", 1);
-  arguments_.v = read(inputs.v, "v", 2);
-  if (inputs.dtype && arguments_.q.dtype != *inputs.dtype) {
+  arguments_.q = read_operand(inputs.q, "q");
+  arguments_.k = read_operand(inputs.k, "k");
+  arguments_.v = read_operand(inputs.v, "v");
+  if (inputs.dtype && arguments_.q.dtype != *inputs.dtype)
     refuse("dtype",
            fmt::format("is {}, but q holds {}", to_string(*inputs.dtype), to_string(arguments_.q.dtype)));
-  }
   read_tensors();
   if (!inputs.out.is_none()) read_output();
 }
 
-TensorView Call::place(Array& array, const char* name, bool contents) {
-  const bool together =
-      is_cpu(where_) ? is_cpu(array.device) : array.on_gpu() && array.device.id == where_.id;
-  if (!together) {
-    refuse(name, fmt::format("is in {}, but q is in {}; all arrays of a call must be in one place",
-                             to_string(array.device), to_string(where_)));
+void Call::check_place(dlpack::Device device, const char* name) const {
+  const bool on_gpu = device.type == dlpack::cuda || device.type == dlpack::cuda_managed;
+  if (is_cpu(where_) ? is_cpu(device) : on_gpu && device.id == where_.id) return;
+  refuse(name, fmt::format("is in {}, but q is in {}; all arrays of a call must be in one place",
+                           to_string(device), to_string(where_)));
+}
+
+TensorView Call::read(nb::handle object, const char* name, std::optional<DType> dtype) {
+  Array array = import_array(object, name, stream_, dtype);
+  check_place(array.device, name);
+  if (array.owner != nullptr) owners_.push_back(std::move(array.owner));
+  return array.view;
+}
+
+TensorView Call::read_operand(nb::handle object, const char* name) {
+  const TensorView view = read(object, name, inputs_.dtype);
+  if (view.dtype != DType::bf16 && view.dtype != DType::fp16)
+    refuse(name, fmt::format("is {}; attention takes bf16 and fp16", to_string(view.dtype)));
+  if (view.rank != 4) {
+    refuse(name, fmt::format("has {} dimensions; it must have 4: {}", view.rank,
+                             inputs_.layout == Layout::bshd ? "(batch, seqlen, heads, head_dim)"
+                                                            : "(batch, heads, seqlen, head_dim)"));
   }
-  if (!emulated_) return array.view;
-  return staged_inputs_.emplace_back(device_, array.view, contents).view();
+  return in_layout(view, inputs_.layout);
 }
 
 void Call::read_tensors() {
@@ -120,20 +121,13 @@ void Call::read_tensors() {
     const char* name = PyUnicode_Check(key.ptr()) ? PyUnicode_AsUTF8(key.ptr()) : nullptr;
     if (name == nullptr) throw nb::type_error("tensors must be a dict whose keys are names");
     tensor_names_.push_back(nb::borrow(key));
-    Array array = import_array(value, name, stream_, inputs_.dtype);
-    tensor_owners_.push_back(array.owner);
-    arguments_.tensors.add({name, place(array, name, true)});
+    arguments_.tensors.add({name, read(value, name, inputs_.dtype)});
   }
 }
 
 void Call::read_output() {
   out_ = given_output(inputs_.out, "out", stream_, arguments_.q.dtype);
-  const bool together =
-      is_cpu(where_) ? is_cpu(out_.array.device) : out_.array.on_gpu() && out_.array.device.id == where_.id;
-  if (!together) {
-    refuse("out", fmt::format("is in {}, but q is in {}; all arrays of a call must be in one place",
-                              to_string(out_.array.device), to_string(where_)));
-  }
+  check_place(out_.array.device, "out");
   arguments_.o = in_layout(out_.array.view, inputs_.layout);
 }
 
@@ -144,7 +138,8 @@ int Call::alignment() const {
   return alignment < 2 ? 2 : alignment;
 }
 
-void Call::make_outputs() {
+void Call::make_outputs(const AttentionSpec& spec) {
+  check_inputs(spec, arguments_);
   const std::int64_t batch = q().shape[0], seqlen = q().shape[1], heads = q().shape[2],
                      head_dim_v = v().shape[3];
   if (!out_.given) {
@@ -158,7 +153,19 @@ void Call::make_outputs() {
     lse_ = new_output(inputs_.q, where_, stream_, DType::fp32, shape);
     arguments_.lse = lse_.array.view;
   }
-  if (!emulated_) return;
+  if (emulated_) stage();
+}
+
+void Call::stage() {
+  const auto copy = [&](const TensorView& host) {
+    return staged_inputs_.emplace_back(device_, host, true).view();
+  };
+  arguments_.q = copy(arguments_.q);
+  arguments_.k = copy(arguments_.k);
+  arguments_.v = copy(arguments_.v);
+  NamedTensors tensors;
+  for (const NamedTensor& tensor : arguments_.tensors) tensors.add({tensor.name, copy(tensor.tensor)});
+  arguments_.tensors = tensors;
   staged_out_ = Staged(device_, arguments_.o, out_.given);
   arguments_.o = staged_out_.view();
   if (!inputs_.return_lse) return;

@@ -28,7 +28,8 @@ struct CallInputs {
   bool return_lse = false;
 };
 
-/// One call. Everything but `run` needs the interpreter lock.
+/// One call: read, then `make_outputs`, then `arguments` are launched, `complete`, `result`. All but
+/// `complete` needs the interpreter lock.
 class Call {
  public:
   /// Reads the inputs. Throws Error invalid_argument, or a Python TypeError, that names the argument.
@@ -43,8 +44,9 @@ class Call {
   /// The largest of 16, 8, 4 and 2 that all rows of q, k, v and a given output are aligned to.
   int alignment() const;
 
-  /// Makes room for the results, of the spec's sizes.
-  void make_outputs();
+  /// Makes room for the results and, on an emulated device, copies the inputs there. Throws Error
+  /// invalid_argument when q, k and v are not what `spec` wants.
+  void make_outputs(const AttentionSpec& spec);
   /// With `make_outputs` done: what attention takes.
   const AttentionArguments& arguments() const { return arguments_; }
   /// After the launch, without the interpreter lock: waits and copies back where the results must be
@@ -57,21 +59,23 @@ class Call {
   Error renamed(const Error& error) const;
 
  private:
-  TensorView place(Array& array, const char* name, bool contents);
+  TensorView read(nb::handle array, const char* name, std::optional<DType> dtype);
+  TensorView read_operand(nb::handle array, const char* name);
   void read_tensors();
   void read_output();
+  void check_place(dlpack::Device device, const char* name) const;
+  void stage();
 
   CallInputs inputs_;
   int device_ = 0;
   bool emulated_ = false;
-  bool complete_ = false;
+  bool complete_ = false;  // results must be, when they are handed over
   Stream stream_ = nullptr;
   dlpack::Device where_ = {dlpack::cpu, 0};
   AttentionArguments arguments_;
-  std::array<std::shared_ptr<void>, 4> owners_;
+  std::vector<std::shared_ptr<void>> owners_;  // of arrays that are not simply the caller's objects
+  std::vector<nb::object> tensor_names_;       // their text is what NamedTensor points to
   Output out_, lse_;
-  std::vector<nb::object> tensor_names_;  // their text is what NamedTensor points to
-  std::vector<std::shared_ptr<void>> tensor_owners_;
   std::vector<Staged> staged_inputs_;
   Staged staged_out_, staged_lse_;
 };

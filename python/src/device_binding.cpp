@@ -68,6 +68,9 @@ void bind_devices(nb::module_& module) {
   module.def("device_array", device_array, "device"_a, "shape"_a, "dtype"_a,
              "Memory of a device that speaks DLPack; its contents are arbitrary.");
 
+  module.def("device_array_beside", device_array_beside, "address"_a, "shape"_a, "dtype"_a,
+             "The same, on the device that holds an address.");
+
   nb::class_<LaunchTrace>(module, "LaunchTrace", "What one launch on an emulated device did.")
       .def_prop_ro("kernel", &LaunchTrace::kernel, "Name of the kernel.")
       .def_prop_ro("findings", &LaunchTrace::findings, "What was wrong, a sentence with its place each.")

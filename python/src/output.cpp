@@ -102,7 +102,12 @@ nb::object device_array(int device, nb::tuple shape, const std::string& dtype_na
   const nb::capsule owner(buffer, [](void* pointer) noexcept { delete static_cast<DeviceBuffer*>(pointer); });
   const dlpack::DataType type = type_of(dtype);
   return nb::cast(nb::ndarray<nb::array_api>(buffer->data(), sizes.size(), sizes.data(), owner, nullptr,
-                                nb::dlpack::dtype{type.code, type.bits, type.lanes}, dlpack::cuda, device));
+                                             nb::dlpack::dtype{type.code, type.bits, type.lanes},
+                                             dlpack::cuda, device));
+}
+
+nb::object device_array_beside(std::uintptr_t address, nb::tuple shape, const std::string& dtype) {
+  return device_array(device_of_address(address), shape, dtype);
 }
 
 bool needs_complete_results(nb::handle like) {

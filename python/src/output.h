@@ -26,6 +26,8 @@ Output given_output(nb::handle array, const char* argument, Stream stream, std::
 
 /// Memory of a device for frameworks whose arrays cannot be written: an object that speaks DLPack.
 nb::object device_array(int device, nb::tuple shape, const std::string& dtype);
+/// The same, on the device that holds an address.
+nb::object device_array_beside(std::uintptr_t address, nb::tuple shape, const std::string& dtype);
 
 /// Whether the framework has no stream that its later work is ordered by: results must be complete before it
 /// sees them.

@@ -1,0 +1,12 @@
+"""PyTorch: attention under `torch.compile`, in place of `scaled_dot_product_attention`, and in Transformers models."""
+
+try:
+    import torch as _
+except ImportError as error:
+    raise ImportError("jit_attention.torch needs PyTorch (pip install torch); jit_attention itself does not") from error
+
+from .op import attention
+from .sdpa import scaled_dot_product_attention
+from .transformers import register_with_transformers
+
+__all__ = ["attention", "register_with_transformers", "scaled_dot_product_attention"]

@@ -1,0 +1,157 @@
+"""Attention as one PyTorch operator, `torch.ops.jit_attention.attention`.
+
+Eager calls go straight to `jit_attention.attention`; the operator is what `torch.compile` and `torch.export` see.
+The arguments of an operator are tensors, numbers and strings, so it carries masks and scores as text.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+from typing import Optional, Sequence
+
+import torch
+
+from .. import attention as _attention
+from .. import mask as _mask
+from .. import score as _score
+from ..errors import InvalidArgumentError
+from ..functor import FunctorText
+
+NO_BACKWARD = ("jit_attention has no backward yet: an input requires grad; compute under torch.no_grad() or "
+               "torch.inference_mode(), or give detach()")
+
+
+def attention(q, k, v, *, mask=None, score=None, softmax_scale=None, return_lse=False, layout="BSHD", tensors=None,
+              tuning=None):
+    """softmax(mask(score(softmax_scale · q kᵀ))) v, per batch entry and head, eager or compiled.
+
+    Under ``torch.compile`` the call is one operator without a graph break, whatever the sizes: ``fullgraph=True`` and
+    ``dynamic=True`` work, with masks and scores built outside or inside of the compiled function (``~mask`` outside
+    only: the compiler does not know that operator). A CUDA graph may capture it once a call with the same sizes has
+    run before, which is when its kernel is compiled and tuned.
+
+    Args:
+        q: (batch, seqlen_q, heads_q, head_dim), bf16 or fp16; any strides whose last is 1.
+        k: (batch, seqlen_kv, heads_kv, head_dim), of q's dtype; heads_q is a multiple of heads_kv.
+        v: (batch, seqlen_kv, heads_kv, head_dim_v), of q's dtype. Head dims are multiples of 8 from 8 to 256.
+        mask: a jit_attention.Mask, which keys a query sees; None: all.
+        score: a jit_attention.Score, what happens to scores; None: nothing.
+        softmax_scale: positive; None: 1/sqrt(head_dim).
+        return_lse: also return log Σ exp(score), natural logarithm.
+        layout: "BSHD", or "BHSD": seqlen and heads swapped in q, k, v and the result.
+        tensors: names and tensors that mask and score read.
+        tuning: "off", "recorded", "first_run" or "exhaustive"; None: as JIT_ATTENTION_TUNING says.
+
+    Returns:
+        o (batch, seqlen_q, heads_q, head_dim_v), contiguous, of q's dtype, or (o, lse) with lse fp32 (batch, heads_q,
+        seqlen_q). A query that sees no key gets o = 0 and lse = −inf.
+
+    Raises:
+        InvalidArgumentError: a tensor requires grad while grad mode is on (there is no backward yet), or breaks a rule
+            above; names the argument.
+        InvalidSpecError: the problem is none that can be served, with what would work.
+        Error: of another kind, see jit_attention.errors. Compiled without graph breaks, the compiler wraps all of
+            these in an error of its own.
+    """
+    if torch.compiler.is_compiling() or type(q) is not torch.Tensor:
+        return _through_operator(q, k, v, mask, score, softmax_scale, return_lse, layout, tensors, tuning)
+    if q.requires_grad or k.requires_grad or v.requires_grad or tensors:
+        q, k, v, tensors = _without_grad(q, k, v, tensors)
+    return _attention(q, k, v, mask=mask, score=score, softmax_scale=softmax_scale, return_lse=return_lse,
+                      layout=layout, tensors=tensors, tuning=tuning)
+
+
+def _without_grad(q, k, v, tensors):
+    """The same tensors, detached where grad mode is off and refused where it is on."""
+    tensors = dict(tensors or {})
+    if any(tensor.requires_grad for tensor in (q, k, v, *tensors.values())):
+        if torch.is_grad_enabled():
+            raise InvalidArgumentError(NO_BACKWARD)
+        q, k, v = q.detach(), k.detach(), v.detach()
+        tensors = {name: tensor.detach() for name, tensor in tensors.items()}
+    return q, k, v, tensors
+
+
+def _through_operator(q, k, v, mask, score, softmax_scale, return_lse, layout, tensors, tuning):
+    tensors = tensors or {}
+    problem = repr((_plain(mask), _plain(score), tuple(tensors)))
+    o, lse = _operator(q, k, v, list(tensors.values()), problem, softmax_scale, return_lse, layout, tuning)
+    return (o, lse) if return_lse else o
+
+
+def _plain(functor):
+    """A mask or score as strings and tuples: a compiler watches these for changes, and repr makes them text."""
+    if functor is None:
+        return None
+    return functor.text, tuple(getattr(text, "plain", None) or _plain_text(text) for text in functor.texts)
+
+
+def _plain_text(text):
+    # No JSON: its encoder is a C function, at which compilers stop.
+    return repr({"name": text.name, "body": text.body, "classify": text.classify, "constants": dict(text.constants),
+                 "tensors": dict(text.tensors)})
+
+
+@functools.lru_cache(maxsize=1024)
+def _problem(text):
+    """Mask, score and names of tensors that `_through_operator` wrote down."""
+    mask, score, names = ast.literal_eval(text)
+
+    def parsed(parse, functor):
+        return functor and parse(functor[0], [FunctorText(**ast.literal_eval(fields)) for fields in functor[1]])
+
+    return parsed(_mask.parse, mask), parsed(_score.parse, score), names
+
+
+@torch.library.custom_op("jit_attention::attention", mutates_args=())
+def _operator(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, tensors: Sequence[torch.Tensor], problem: str,
+              softmax_scale: Optional[float], return_lse: bool, layout: str,
+              tuning: Optional[str]) -> tuple[torch.Tensor, torch.Tensor]:
+    mask, score, names = _problem(problem)
+    q, k, v, named = _without_grad(q, k, v, dict(zip(names, tensors, strict=True)))
+    result = _attention(q, k, v, mask=mask, score=score, softmax_scale=softmax_scale, return_lse=return_lse,
+                        layout=layout, tensors=named, tuning=tuning)
+    return result if return_lse else (result, _empty_lse(q))
+
+
+@_operator.register_fake
+def _(q, k, v, tensors, problem, softmax_scale, return_lse, layout, tuning):
+    heads, seqlen = (1, 2) if layout == "BHSD" else (2, 1)
+    lse = q.new_empty((q.size(0), q.size(heads), q.size(seqlen)), dtype=torch.float32)
+    return q.new_empty((*q.shape[:3], v.size(3))), lse if return_lse else _empty_lse(q)
+
+
+def _empty_lse(q):
+    """What stands for the lse that was not asked for: an operator has a fixed number of results."""
+    return q.new_empty(0, dtype=torch.float32)
+
+
+def _refuse_backward(*arguments, **keywords):
+    raise InvalidArgumentError(NO_BACKWARD)
+
+
+_operator.register_autograd(_refuse_backward, setup_context=_refuse_backward)
+
+
+def _outside_of_compilers(post_init):
+    def checked(self):
+        if not torch.compiler.is_compiling():
+            post_init(self)
+
+    return checked
+
+
+def _remembering_plain_text(post_init):
+    def remembering(self):
+        object.__setattr__(self, "plain", _plain_text(self))
+        post_init(self)
+
+    return remembering
+
+
+# A mask or score that a compiled function builds is only text there, and is checked when the operator reads it.
+_mask.Mask.__post_init__ = _outside_of_compilers(_mask.Mask.__post_init__)
+_score.Score.__post_init__ = _outside_of_compilers(_score.Score.__post_init__)
+# Compilers stop at the mapping proxies of a text once any dict has changed.
+FunctorText.__post_init__ = _remembering_plain_text(FunctorText.__post_init__)

@@ -1,0 +1,125 @@
+"""Attention with the arguments of `torch.nn.functional.scaled_dot_product_attention`."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from .. import mask as _mask
+from .. import score as _score
+from ..errors import InvalidArgumentError
+from .op import attention
+
+_CAUSAL = _mask.causal("top_left")
+_BIAS = {
+    torch.float32: _score.bias("fp32"),
+    torch.bfloat16: _score.bias("bf16"),
+    torch.float16: _score.bias("fp16"),
+}
+
+
+def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None,
+                                 enable_gqa=False):
+    """What ``torch.nn.functional.scaled_dot_product_attention`` computes, for inference in bf16 and fp16.
+
+    Other than torch's, a query that sees no key gives zeros whatever made it blind. Values of a float mask whose
+    product with log2(e) exceeds fp32, such as ``torch.finfo(torch.bfloat16).min``, drop the key as −inf does.
+
+    Args:
+        query: (..., heads_q, seqlen_q, head_dim), bf16 or fp16, with none or more batch dimensions; fp32 under
+            ``torch.autocast``, which converts it. Two dimensions are (seqlen_q, head_dim).
+        key: (..., heads_kv, seqlen_kv, head_dim), of query's dtype; batch dimensions of size 1 broadcast.
+        value: (..., heads_kv, seqlen_kv, head_dim_v), of query's dtype.
+        attn_mask: broadcasts to (..., heads_q, seqlen_q, seqlen_kv). bool: True is kept; fp32 or query's dtype: added
+            to the scores. Dimensions of size 1 stay that small in memory, the last one excepted.
+        dropout_p: 0.
+        is_causal: query i sees the keys up to i, aligned at the top left whatever the lengths. Not with attn_mask.
+        scale: of query · key, positive; None: 1/sqrt(head_dim).
+        enable_gqa: heads_q may be a multiple of heads_kv; else they are equal, or heads_kv is 1.
+
+    Returns:
+        (..., heads_q, seqlen_q, head_dim_v), dense in the order of dimensions that query has in memory.
+
+    Raises:
+        InvalidArgumentError: dropout, a gradient or fp32 is wanted, which are not there yet, or an argument breaks a
+            rule above; names the argument.
+        InvalidSpecError: a head dim or scale that cannot be served, with what would work.
+    """
+    if dropout_p != 0.0:
+        _refuse("dropout_p", f"is {dropout_p}; there is no dropout: pass 0.0, as models in eval mode do")
+    if attn_mask is not None and is_causal:
+        _refuse("attn_mask", "is given together with is_causal=True; put the causal part into attn_mask, or pass one")
+    if query.dtype not in _BIAS or query.dtype == torch.float32 or not query.dtype == key.dtype == value.dtype:
+        query, key, value = _autocast(query, key, value)
+    _check_heads(query, key, value, enable_gqa)
+    batch = query.shape[:-3]
+    if query.dim() != 4 or key.dim() != 4 or value.dim() != 4 or not batch == key.shape[:-3] == value.shape[:-3]:
+        batch = torch.broadcast_shapes(batch, key.shape[:-3], value.shape[:-3])
+        shape = (*batch, *query.shape[-3:-1], value.shape[-1])
+        query, key, value = (_four_dimensions(tensor, batch) for tensor in (query, key, value))
+    else:
+        shape = None
+
+    tensors = score = None
+    if attn_mask is not None:
+        bias = _bias_of(attn_mask, query, key.shape[2], batch)
+        tensors, score = {"bias": bias}, _BIAS[bias.dtype]
+    mask = _CAUSAL if is_causal else None
+    if query.stride(1) < query.stride(2):
+        o = attention(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), mask=mask, score=score,
+                      softmax_scale=scale, tensors=tensors).transpose(1, 2)
+    else:
+        o = attention(query, key, value, mask=mask, score=score, softmax_scale=scale, layout="BHSD", tensors=tensors)
+    return o if shape is None else o.reshape(shape)
+
+
+def _refuse(argument, message):
+    raise InvalidArgumentError(f"{argument}: {message}", "arguments", argument)
+
+
+def _autocast(*tensors):
+    """The tensors as autocast would hand them to torch's own function; refuses where it is off."""
+    device = tensors[0].device.type
+    if torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device) in (torch.bfloat16, torch.float16):
+        return tuple(tensor.to(torch.get_autocast_dtype(device)) for tensor in tensors)
+    dtypes = ", ".join(str(tensor.dtype) for tensor in tensors)
+    _refuse("query", f"query, key and value are {dtypes}; they must be all bf16 or all fp16: convert them with "
+            ".to(torch.bfloat16), or compute under torch.autocast")
+
+
+def _check_heads(query, key, value, enable_gqa):
+    heads_q, heads_k, heads_v = (tensor.shape[-3] if tensor.dim() > 2 else 1 for tensor in (query, key, value))
+    if heads_k != heads_v:
+        _refuse("value", f"has {heads_v} heads and key has {heads_k}; they must have the same number")
+    if heads_k not in (heads_q, 1) and not enable_gqa:
+        _refuse("key", f"has {heads_k} heads and query has {heads_q}; pass enable_gqa=True if heads_q is a multiple")
+
+
+def _four_dimensions(tensor, batch):
+    if tensor.dim() < 2:
+        _refuse("query", f"has {tensor.dim()} dimensions; query, key and value must have at least 2: (seqlen, head_dim)")
+    if tensor.dim() == 2:
+        tensor = tensor.unsqueeze(0)
+    return tensor.expand(*batch, *tensor.shape[-3:]).reshape(math.prod(batch), *tensor.shape[-3:])
+
+
+def _bias_of(attn_mask, query, seqlen_kv, batch):
+    """attn_mask as (batch|1, heads_q|1, seqlen_q|1, seqlen_kv) with last stride 1, to be added to the scores."""
+    if attn_mask.dtype not in (torch.bool, torch.float32, query.dtype):
+        _refuse("attn_mask", f"is {attn_mask.dtype}; it must be torch.bool, torch.float32 or {query.dtype}")
+    wanted = (*batch, *query.shape[1:3], seqlen_kv)
+    sizes = (1,) * (len(wanted) - attn_mask.dim()) + tuple(attn_mask.shape)
+    if len(sizes) > max(len(wanted), 4) or any(s not in (1, w) for s, w in zip(reversed(sizes), reversed(wanted))):
+        _refuse("attn_mask", f"has shape {tuple(attn_mask.shape)}; it must broadcast to {wanted}")
+    bias = attn_mask.reshape((1,) * (4 - len(sizes)) + sizes)
+    if bias.dim() > 4:
+        lead = (1,) * len(batch) if all(size == 1 for size in sizes[:-3]) else batch
+        bias = bias.expand(*lead, *sizes[-3:]).reshape(math.prod(lead), *sizes[-3:])
+    if bias.dtype == torch.bool:
+        for dimension in range(3):
+            if bias.stride(dimension) == 0:
+                bias = bias.narrow(dimension, 0, 1)
+        bias = query.new_zeros(bias.shape).masked_fill_(bias.logical_not(), -math.inf)
+    bias = bias.expand(*bias.shape[:3], seqlen_kv)
+    return bias if bias.stride(3) == 1 else bias.contiguous()

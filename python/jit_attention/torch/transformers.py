@@ -1,0 +1,154 @@
+"""Attention for models of Hugging Face Transformers, behind ``attn_implementation="jit_attention"``."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Optional
+
+import torch
+
+from .. import mask as _mask
+from .. import score as _score
+from ..errors import InvalidArgumentError
+from .op import attention
+from .sdpa import _BIAS, _autocast, _bias_of
+
+_CAUSAL = _mask.causal()
+
+# What a model may ask of its attention and would not get: other results than its author meant.
+_UNSERVED = {
+    "s_aux": "attention sinks",
+    "head_mask": "weights of heads",
+    "block_indices": "sparse attention by block indices",
+    "cu_seq_lens_q": "packed sequences by cumulative lengths",
+    "cu_seq_lens_k": "packed sequences by cumulative lengths",
+}
+
+
+def register_with_transformers(name="jit_attention"):
+    """Make ``attn_implementation=name`` known to Transformers: an attention function and the mask function it needs.
+
+        register_with_transformers()
+        model = AutoModel.from_pretrained(folder, attn_implementation="jit_attention", dtype=torch.bfloat16).eval()
+        with torch.inference_mode():
+            model(**inputs)
+
+    For inference of models in bf16 or fp16, or in fp32 under ``torch.autocast``: encoders, decoders and caches of keys
+    and values, with padding at any side, sliding windows, softcap, position biases and fewer KV heads than query heads.
+    Causal masks, windows and padding are computed in the kernel, which skips what they leave empty; other masks are
+    tensors, as for "sdpa". Rows of padding that see no token are zero.
+
+    Args:
+        name: under which the implementation is registered; again under the same name changes nothing.
+
+    Raises:
+        ImportError: there is no Transformers, or one from before 4.53 without registries of attention functions.
+
+    The attention function raises InvalidArgumentError, when the model runs, for dropout, gradients, fp32, attention
+    weights as results, attention sinks, head masks and packed sequences by cumulative lengths.
+    """
+    try:
+        from transformers import AttentionInterface
+        from transformers.masking_utils import AttentionMaskInterface
+
+        from .transformers_mask import attention_mask_function
+    except ImportError as error:
+        raise ImportError("register_with_transformers needs transformers 4.53 or later: "
+                          "pip install -U transformers") from error
+
+    AttentionInterface.register(name, attention_function)
+    AttentionMaskInterface.register(name, attention_mask_function)
+
+
+@dataclasses.dataclass(frozen=True)
+class AttentionMask:
+    """What the mask function hands to the attention layers where no tensor is needed.
+
+    Attributes:
+        mask: a jit_attention.Mask that says all about which keys a query sees.
+        tensors: what the mask reads, by name.
+        shape: (batch, 1, seqlen_q, seqlen_kv), of the tensor that it stands for.
+    """
+
+    mask: _mask.Mask
+    tensors: dict
+    shape: tuple
+    ndim = 4
+
+    def to(self, device, **keywords):
+        """The mask on another device, for layers there."""
+        tensors = {name: tensor.to(device, **keywords) for name, tensor in self.tensors.items()}
+        return AttentionMask(self.mask, tensors, self.shape)
+
+
+def attention_function(module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
+                       attention_mask, scaling: Optional[float] = None, dropout: float = 0.0,
+                       sliding_window: Optional[int] = None, softcap: Optional[float] = None,
+                       is_causal: Optional[bool] = None, position_bias: Optional[torch.Tensor] = None, **kwargs):
+    """The attention of one layer, as `transformers.AttentionInterface` calls it.
+
+    Args:
+        module: the layer; its `is_causal` holds unless the argument is given.
+        query: (batch, heads_q, seqlen_q, head_dim), bf16 or fp16, or fp32 under autocast.
+        key, value: (batch, heads_kv, seqlen_kv, head_dim); heads are not repeated.
+        attention_mask: an AttentionMask or a tensor (batch|1, heads_q|1, seqlen_q|1, seqlen_kv), bool (True is kept)
+            or additive; both are all of the mask. None: `is_causal`, bottom-right, and `sliding_window` are.
+        scaling: of query · key; None: 1/sqrt(head_dim).
+        dropout: 0.
+        sliding_window: number of keys that a causal query sees, its own included; without is_causal as many after it.
+        softcap: of the scores, before masks and biases.
+        position_bias: (batch|1, heads_q|1, seqlen_q|1, seqlen_kv), added to the scores.
+
+    Returns:
+        (batch, seqlen_q, heads_q, head_dim_v), contiguous, and None for the weights.
+
+    Raises InvalidArgumentError for what it does not serve; see `register_with_transformers`.
+    """
+    _check(dropout, kwargs)
+    if query.dtype not in (torch.bfloat16, torch.float16) or not query.dtype == key.dtype == value.dtype:
+        query, key, value = _autocast(query, key, value)
+
+    tensors = {}
+    if isinstance(attention_mask, AttentionMask):
+        mask, tensors = attention_mask.mask, dict(attention_mask.tensors)
+    elif attention_mask is None:
+        if is_causal is None:
+            is_causal = getattr(module, "is_causal", True)
+        if sliding_window is not None:
+            mask = _mask.sliding_window(sliding_window - 1, 0 if is_causal else sliding_window - 1)
+        else:
+            mask = _CAUSAL if is_causal else None
+    else:
+        mask = None
+
+    bias = attention_mask if isinstance(attention_mask, torch.Tensor) else None
+    if position_bias is not None:
+        bias = _joined_bias(position_bias.to(query.dtype), bias)
+    score = None if softcap is None else _score.softcap(softcap)
+    if bias is not None:
+        bias = _bias_of(bias, query, key.shape[2], query.shape[:1])
+        tensors["bias"] = bias
+        score = _BIAS[bias.dtype] if score is None else score.then(_BIAS[bias.dtype])
+
+    o = attention(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), mask=mask, score=score,
+                  softmax_scale=scaling, tensors=tensors)
+    return o, None
+
+
+def _check(dropout, kwargs):
+    if dropout:
+        raise InvalidArgumentError(f"dropout: is {dropout}; there is no dropout and no backward yet: call model.eval()")
+    if kwargs.get("output_attentions"):
+        raise InvalidArgumentError("output_attentions: the weights are never formed; use attn_implementation=\"eager\" "
+                                   "to look at them")
+    for name, meaning in _UNSERVED.items():
+        if kwargs.get(name) is not None:
+            raise InvalidArgumentError(f"{name}: is given, but {meaning} are not served; use another attn_implementation")
+
+
+def _joined_bias(position_bias, attention_mask):
+    if attention_mask is None:
+        return position_bias
+    if attention_mask.dtype == torch.bool:
+        return position_bias.masked_fill(attention_mask.logical_not(), -torch.inf)
+    return position_bias + attention_mask.to(position_bias.dtype)

@@ -1,0 +1,107 @@
+"""The mask function of `register_with_transformers`. Importing it needs Transformers."""
+
+from __future__ import annotations
+
+import types
+
+import torch
+from transformers import masking_utils
+
+from .. import mask as _mask
+from .transformers import AttentionMask
+
+_CAUSAL = _mask.causal()
+_ALL = _mask.none()
+
+# Of a batch entry: first token, end of the tokens, and whether all between them are tokens.
+_PADDING = _mask.text(
+    "return is_token[b * seqlen_kv + k];",
+    name="padding",
+    classify="""const int first = token_span[3 * b], end = token_span[3 * b + 1];
+if (k_end <= first || k_begin >= end) return TileClass::empty;
+const bool all_tokens = token_span[3 * b + 2] && k_begin >= first && k_end <= end;
+return all_tokens ? TileClass::full : TileClass::partial;""",
+    tensors={"is_token": "uint8", "token_span": "int32"},
+)
+
+
+def attention_mask_function(batch_size, q_length, kv_length, q_offset=0, kv_offset=0,
+                            mask_function=masking_utils.causal_mask_function, attention_mask=None,
+                            allow_is_causal_skip=True, allow_is_bidirectional_skip=False, **kwargs):
+    """The mask of a forward pass, as `transformers.masking_utils.AttentionMaskInterface` calls it.
+
+    Args:
+        batch_size, q_length, kv_length: sizes.
+        q_offset, kv_offset: positions of the first query and key.
+        mask_function: of (batch, head, query, key), which pattern this is.
+        attention_mask: bool (batch, tokens), True for tokens, False for padding; None: no padding.
+        allow_is_causal_skip, allow_is_bidirectional_skip: whether the model can do without a tensor.
+
+    Returns:
+        None for a causal or full mask without padding; an AttentionMask for these with padding and for sliding
+        windows; else what "sdpa" gets, a bool tensor (batch, 1, q_length, kv_length).
+    """
+    if isinstance(attention_mask, AttentionMask):
+        return attention_mask
+    pattern = None
+    if allow_is_causal_skip or allow_is_bidirectional_skip:
+        aligned = not isinstance(q_offset, torch.Tensor) and q_offset + q_length == kv_offset + kv_length
+        pattern = _pattern(mask_function, aligned)
+    if pattern is None or (attention_mask is not None and attention_mask.dim() != 2):
+        return masking_utils.sdpa_mask(
+            batch_size=batch_size, q_length=q_length, kv_length=kv_length, q_offset=q_offset, kv_offset=kv_offset,
+            mask_function=mask_function, attention_mask=attention_mask, allow_is_causal_skip=False, **kwargs)
+
+    shape = (batch_size, 1, q_length, kv_length)
+    if attention_mask is not None:
+        padding = masking_utils.prepare_padding_mask(attention_mask, kv_length, kv_offset)
+        is_token = padding[:, kv_offset:kv_offset + kv_length]
+        if _must_not_wait() or not is_token.all():
+            return AttentionMask(_PADDING if pattern is _ALL else pattern & _PADDING, _padding_tensors(is_token), shape)
+    return None if pattern is _CAUSAL or pattern is _ALL else AttentionMask(pattern, {}, shape)
+
+
+def _pattern(mask_function, aligned):
+    """The Mask that Transformers' function means, or None where it is none that is known."""
+    if mask_function is masking_utils.bidirectional_mask_function:
+        return _ALL
+    if not aligned:  # the last query does not stand at the last key
+        return None
+    if mask_function is masking_utils.causal_mask_function:
+        return _CAUSAL
+    if torch.compiler.is_compiling():  # which cannot look into functions
+        return None
+    first, *rest = _captured(mask_function).get("mask_functions", (None,))
+    if rest == [masking_utils.causal_mask_function] and _is_made_by(masking_utils.sliding_window_overlay, first):
+        return _mask.sliding_window(_captured(first)["sliding_window"] - 1, 0)
+    if rest == [masking_utils.bidirectional_mask_function] and _is_made_by(
+            masking_utils.sliding_window_bidirectional_overlay, first):
+        size = _captured(first)["sliding_window"]
+        return _mask.sliding_window(size, size)
+    return None
+
+
+def _captured(function):
+    """Names and values of the variables that a function closes over."""
+    if not isinstance(function, types.FunctionType):
+        return {}
+    return dict(zip(function.__code__.co_freevars, (cell.cell_contents for cell in function.__closure__ or ())))
+
+
+def _is_made_by(factory, function):
+    return getattr(function, "__code__", None) is factory(1).__code__
+
+
+def _must_not_wait():
+    """Whether contents of tensors cannot be looked at: they are not there yet."""
+    return torch.compiler.is_compiling() or (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing())
+
+
+def _padding_tensors(is_token):
+    length = is_token.shape[1]
+    positions = torch.arange(length, device=is_token.device, dtype=torch.int32)
+    first = torch.where(is_token, positions, length).amin(1)
+    end = torch.where(is_token, positions + 1, 0).amax(1)
+    solid = is_token.sum(1) == end - first
+    return {"is_token": is_token.to(torch.uint8, memory_format=torch.contiguous_format),
+            "token_span": torch.stack((first, end, solid), 1).to(torch.int32)}

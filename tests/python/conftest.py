@@ -1,0 +1,84 @@
+"""What all tests share: a scratch cache, fresh random numbers, and arrays where this process computes.
+
+On a machine with GPUs arrays are PyTorch's or CuPy's there, else NumPy's, computed on an emulated device.
+JIT_ATTENTION_DEVICE=emulated:sm_90a asks for the latter everywhere.
+"""
+
+import os
+import secrets
+import sys
+import tempfile
+
+import numpy
+import pytest
+
+os.environ.setdefault("JIT_ATTENTION_CACHE_DIR", tempfile.mkdtemp(prefix="jit-attention-test-"))
+os.environ.setdefault("JIT_ATTENTION_TUNING", "off")  # tests compare results, not times
+
+import jit_attention as ja  # noqa: E402
+
+
+@pytest.fixture
+def rng(request):
+    seed = int(os.environ.get("JIT_ATTENTION_TEST_SEED", secrets.randbits(32)))
+    print(f"JIT_ATTENTION_TEST_SEED={seed}")  # shown when the test fails
+    return numpy.random.default_rng(seed)
+
+
+@pytest.fixture(scope="session")
+def emulated():
+    return ja.devices()[0].emulated
+
+
+@pytest.fixture(scope="session")
+def place(emulated):
+    """NumPy's array where this process computes, with the same strides."""
+    if emulated:
+        return lambda array: array
+    torch = pytest.importorskip("torch", reason="arrays on a GPU are PyTorch's in these tests")
+
+    def to_gpu(array):
+        extent = 1 + sum((size - 1) * stride for size, stride in zip(array.shape, array.strides)) // array.itemsize
+        flat = numpy.lib.stride_tricks.as_strided(array, (max(extent, 0),), (array.itemsize,))
+        strides = [stride // array.itemsize for stride in array.strides]
+        if array.dtype.name == "bfloat16":
+            tensor = torch.from_numpy(flat.view(numpy.int16).copy()).view(torch.bfloat16)
+        else:
+            tensor = torch.from_numpy(flat.copy())
+        return tensor.cuda().as_strided(array.shape, strides)
+
+    return to_gpu
+
+
+@pytest.fixture(scope="session")
+def fetch():
+    """Any array as NumPy's, in double precision."""
+
+    def to_numpy(array):
+        if "torch" in type(array).__module__:
+            return array.detach().double().cpu().numpy()
+        if "cupy" in type(array).__module__:
+            array = array.get()
+        return numpy.asarray(array).astype(numpy.float64)
+
+    return to_numpy
+
+
+@pytest.fixture
+def run_python():
+    """Runs a script in a process of its own and returns what it printed. Environment variables by keyword."""
+    import subprocess
+
+    def run(script, timeout=240, **environment):
+        paths = [path for path in sys.path if path]
+        result = subprocess.run(
+            [sys.executable, "-c", script],
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)} | environment,
+        )
+        assert result.returncode == 0, f"exit status {result.returncode}\n{result.stdout}\n{result.stderr}"
+        return result.stdout
+
+    return run

@@ -1,0 +1,330 @@
+"""Arrays of every framework go in and come out, and what cannot be served is refused by the argument's name."""
+
+import ctypes
+import gc
+import weakref
+
+import jit_attention as ja
+import numpy
+import pytest
+from exact_attention import DTYPES, random_qkv
+
+
+@pytest.fixture
+def on_cpu(emulated):
+    if not emulated:
+        pytest.skip("this process computes on a GPU; JIT_ATTENTION_DEVICE=emulated:sm_90a takes CPU arrays")
+
+
+@pytest.fixture
+def on_gpu(emulated):
+    if emulated:
+        pytest.skip("needs a GPU")
+
+
+class Capsules:
+    """An array that speaks DLPack and nothing else, in one of its dialects."""
+
+    def __init__(self, array, versioned):
+        self._array = array
+        self._versioned = versioned
+
+    def __dlpack_device__(self):
+        return self._array.__dlpack_device__()
+
+    def __dlpack__(self, **arguments):
+        if self._versioned:
+            return self._array.__dlpack__(**arguments)
+        if "max_version" in arguments:
+            raise TypeError("this producer is older than DLPack 1")
+        return self._array.__dlpack__(stream=arguments["stream"])
+
+
+class CudaInterface:
+    """An array that speaks the CUDA array interface and nothing else."""
+
+    def __init__(self, array, **changes):
+        self._array = array
+        self.__cuda_array_interface__ = array.__cuda_array_interface__ | changes
+
+    __cuda_array_interface__ = None
+
+
+def test_numpy(rng, on_cpu):
+    q, k, v = random_qkv(rng)
+    o, lse = ja.attention(q, k, v, return_lse=True)
+    assert type(o) is numpy.ndarray and o.dtype == numpy.float16
+    assert type(lse) is numpy.ndarray and lse.dtype == numpy.float32
+
+
+def test_numpy_bfloat16_and_its_bits(rng, on_cpu):
+    arrays = random_qkv(rng, dtype="bf16")
+    o = ja.attention(*arrays)
+    assert o.dtype == DTYPES["bf16"]
+    bits = [array.view(numpy.uint16) for array in arrays]
+    assert numpy.array_equal(ja.attention(*bits, dtype="bf16"), o.view(numpy.uint16))
+    with pytest.raises(ja.InvalidArgumentError, match='q: holds 16-bit integers.*dtype="bf16"'):
+        ja.attention(*bits)
+    with pytest.raises(ja.InvalidArgumentError, match="dtype: is fp16, but q holds bf16"):
+        ja.attention(*arrays, dtype="fp16")
+
+
+def test_read_only_inputs_are_fine_and_outputs_are_not(rng, on_cpu):
+    q, k, v = random_qkv(rng)
+    expected = ja.attention(q, k, v)
+    for array in (q, k, v):
+        array.flags.writeable = False
+    assert numpy.array_equal(ja.attention(q, k, v), expected)
+    out = numpy.empty_like(q)
+    out.flags.writeable = False
+    with pytest.raises((ja.InvalidArgumentError, BufferError), match="(?i)read-?only"):
+        ja.attention(q, k, v, out=out)
+
+
+def test_reversed_arrays(rng, on_cpu, fetch):
+    q, k, v = random_qkv(rng, batch=3, seqlen_kv=20)
+    o = ja.attention(q[::-1], k[::-1, ::-1], v[::-1, ::-1])
+    assert numpy.array_equal(o, ja.attention(*(numpy.ascontiguousarray(x) for x in (q[::-1], k[::-1, ::-1], v[::-1, ::-1]))))
+
+
+@pytest.mark.parametrize("versioned", [True, False])
+def test_dlpack_without_more(rng, on_cpu, versioned):
+    q, k, v = random_qkv(rng)
+    out = numpy.empty_like(q)
+    wrapped = [Capsules(array, versioned) for array in (q, k, v)]
+    given = Capsules(out, versioned)
+    assert ja.attention(*wrapped, out=given) is given
+    assert numpy.array_equal(out, ja.attention(q, k, v))
+
+
+def test_dlpack_memory_is_given_back(rng, on_cpu):
+    q, k, v = random_qkv(rng)
+    watched = [weakref.ref(array) for array in (q, k, v)]
+    ja.attention(*(Capsules(array, True) for array in (q, k, v)))
+    with pytest.raises(ja.InvalidArgumentError):
+        ja.attention(q, Capsules(k, True), Capsules(v[:, :5], False))
+    del q, k, v
+    gc.collect()
+    assert [watch() for watch in watched] == [None, None, None]
+
+
+def test_torch_on_the_cpu(rng, on_cpu, fetch):
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    arrays = random_qkv(rng)
+    expected = ja.attention(*arrays)
+    o = ja.attention(*(torch.from_numpy(array) for array in arrays))
+    assert isinstance(o, torch.Tensor) and numpy.array_equal(o.numpy(), expected)
+
+
+def test_jax(rng, fetch, place):
+    jax = pytest.importorskip("jax", reason="JAX is not installed")
+    if (jax.default_backend() == "cpu") != ja.devices()[0].emulated:
+        pytest.skip("JAX and this library compute in different places")
+    arrays = random_qkv(rng)
+    given = [jax.numpy.asarray(array) for array in arrays]
+    o, lse = ja.attention(*given, return_lse=True)
+    assert isinstance(o, jax.Array) and o.dtype == "float16" and lse.dtype == "float32"
+    expected, expected_lse = ja.attention(*map(place, arrays), return_lse=True)
+    assert numpy.array_equal(fetch(o), fetch(expected)) and numpy.array_equal(fetch(lse), fetch(expected_lse))
+    assert ja.attention(*(array.astype("bfloat16") for array in given)).dtype == "bfloat16"
+
+
+def test_cupy(rng, on_gpu, fetch, place):
+    cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
+    arrays = random_qkv(rng)
+    expected = fetch(ja.attention(*map(place, arrays)))
+    given = [cupy.asarray(array) for array in arrays]
+    assert numpy.array_equal(fetch(ja.attention(*given)), expected)
+    stream = cupy.cuda.Stream(non_blocking=True)
+    with stream:
+        fresh = [cupy.asarray(array) for array in arrays]
+        o = ja.attention(*fresh)
+    stream.synchronize()
+    assert isinstance(o, cupy.ndarray) and numpy.array_equal(fetch(o), expected)
+
+
+def test_the_cuda_array_interface(rng, on_gpu, fetch, place):
+    cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
+    arrays = [cupy.asarray(array) for array in random_qkv(rng)]
+    expected = fetch(ja.attention(*arrays))
+    stream = cupy.cuda.Stream(non_blocking=True)
+    for changes in ({}, {"stream": 1}, {"stream": stream.ptr}):
+        out = cupy.empty_like(arrays[0])
+        ja.attention(*(CudaInterface(array, **changes) for array in arrays), out=CudaInterface(out))
+        assert numpy.array_equal(fetch(out), expected)
+    o = ja.attention(*(CudaInterface(array) for array in arrays))
+    assert numpy.array_equal(fetch(cupy.from_dlpack(o)), expected)
+
+
+def test_streams_of_the_caller(rng, on_gpu, fetch, place):
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    stream = torch.cuda.Stream()
+    for _ in range(5):
+        base = torch.randn(4, 1024, 8, 128, device="cuda", dtype=torch.bfloat16)
+        expected = ja.attention(base + 1, base, base)
+        torch.cuda.synchronize()
+        with torch.cuda.stream(stream):
+            torch.cuda._sleep(2_000_000)
+            shifted = base + 1  # late: a launch on another stream would not see it
+            o = ja.attention(shifted, base, base)
+            del shifted  # its memory may be used again, after the launch
+            torch.full((4, 1024, 8, 128), float("nan"), device="cuda", dtype=torch.bfloat16)
+        stream.synchronize()
+        assert torch.equal(o, expected)
+    for handle in (stream.cuda_stream, stream):
+        if handle is stream and not hasattr(stream, "__cuda_stream__"):
+            continue
+        o = ja.attention(base, base, base, stream=handle)
+        stream.synchronize()
+        assert torch.equal(o, ja.attention(base, base, base))
+
+
+@pytest.mark.parametrize("argument", ["q", "k", "v", "out", "alibi_slopes"])
+def test_arrays_elsewhere_are_refused(rng, on_gpu, place, argument):
+    arrays = dict(zip("qkv", random_qkv(rng)))
+    given = {name: place(array) for name, array in arrays.items()} | {"out": place(arrays["q"])}
+    tensors = {"alibi_slopes": place(numpy.ones(2, numpy.float32))}
+    where = tensors if argument == "alibi_slopes" else given
+    where[argument] = where[argument].cpu()
+    with pytest.raises(ja.InvalidArgumentError, match="is in CPU memory") as refusal:
+        ja.attention(**given, score=ja.score.alibi(), tensors=tensors)
+    assert refusal.value.field == argument
+
+
+def test_gpu_arrays_on_another_gpu_are_refused(rng, on_gpu, place):
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    if torch.cuda.device_count() < 2:
+        pytest.skip("needs two GPUs")
+    q, k, v = map(place, random_qkv(rng))
+    with pytest.raises(ja.InvalidArgumentError, match="k: is in GPU 1, but q is in GPU 0"):
+        ja.attention(q, k.to("cuda:1"), v)
+    expected = ja.attention(q, k, v)
+    assert torch.equal(ja.attention(*(x.to("cuda:1") for x in (q, k, v))).to("cuda:0"), expected)
+
+
+REFUSALS = [
+    ("q", lambda q, k, v: (q.astype(numpy.float32), k, v), "attention takes bf16 and fp16"),
+    ("k", lambda q, k, v: (q, k.astype(numpy.float64), v), "elements other than"),
+    ("v", lambda q, k, v: (q, k, v[0]), r"has 3 dimensions; it must have 4: \(batch, seqlen, heads, head_dim\)"),
+    ("k", lambda q, k, v: (q, k[..., ::2], v), "has head_dim = 32; it must be 64|stride 2"),
+    ("v", lambda q, k, v: (q, k, v[..., ::2]), "has stride 2 along head_dim; it must be 1"),
+    ("k", lambda q, k, v: (q[:, :, :1], k, v), "has 2 heads and q has 1"),
+    ("v", lambda q, k, v: (q, k, v[:, :-1]), "has seqlen = 63; it must be 64"),
+    ("k", lambda q, k, v: (q, numpy.concatenate([k, k]), v), "has batch = 2; it must be 1"),
+    ("q", lambda q, k, v: (numpy.zeros((1, 1, 1, 1, 64), numpy.float16), k, v), "has 5 dimensions"),
+    ("spec.head_dim", lambda q, k, v: (q[..., :60], k[..., :60], v), "nearest supported: (56|64)"),
+]
+
+
+@pytest.mark.parametrize("field, change, message", REFUSALS)
+def test_wrong_arrays_are_refused(rng, on_cpu, field, change, message):
+    with pytest.raises((ja.InvalidArgumentError, ja.InvalidSpecError), match=message) as refusal:
+        ja.attention(*change(*random_qkv(rng)))
+    assert refusal.value.field == field
+
+
+class ForgedTensor(ctypes.Structure):
+    """DLManagedTensor of an array in CPU memory."""
+
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+        ("manager", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+    ]
+
+
+class Forged:
+    """An array of fp16 that claims any shape."""
+
+    def __init__(self, shape, strides=None, lanes=1):
+        sizes = ctypes.c_int64 * len(shape)
+        self._memory = numpy.zeros(4096, numpy.float16)
+        self._tensor = ForgedTensor(self._memory.ctypes.data, 1, 0, len(shape), 2, 16, lanes, sizes(*shape),
+                                    None if strides is None else sizes(*strides), 0, None, None)
+
+    def __dlpack_device__(self):
+        return 1, 0
+
+    def __dlpack__(self, **arguments):
+        new = ctypes.pythonapi.PyCapsule_New
+        new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+        return new(ctypes.addressof(self._tensor), b"dltensor", None)
+
+
+@pytest.mark.parametrize(
+    "forged, message",
+    [
+        (Forged((1, 2**31, 2, 64), (0, 0, 64, 1)), "seqlen 2147483648; at most"),
+        (Forged((1, -5, 2, 64), (0, 0, 64, 1)), "negative size"),
+        (Forged((-1, 5, 2, 64), (0, 0, 64, 1)), "negative size"),
+        (Forged((1, 5, -2, 64), (0, 0, 64, 1)), "has -2"),
+        (Forged((2, 2**40, 2, 64), (2**62, 2**62, 64, 1)), "at most|reaches further than any memory"),
+        (Forged((2**33, 2**33, 2, 64)), "more elements than 64 bits can count"),
+        (Forged((1, 5, 2, 2**40), (0, 0, 0, 1)), "head_dim"),
+        (Forged((1, 5, 2, 64), lanes=4), "elements other than"),
+        (Forged((64,) * 9, (0,) * 9), "has 9 dimensions"),
+        (Forged((), ()), "has 0 dimensions"),
+    ],
+)
+@pytest.mark.parametrize("argument", ["q", "k"])
+def test_sizes_that_cannot_be_are_refused(rng, on_cpu, argument, forged, message):
+    given = dict(zip("qkv", random_qkv(rng))) | {argument: forged}
+    with pytest.raises(ja.InvalidArgumentError, match=message):
+        ja.attention(**given)
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"q": [1.0]}, "q is a list, which is no array"),
+        ({"k": None}, "k is a NoneType, which is no array"),
+        ({"mask": "causal"}, "mask must be a jit_attention.Mask or None, not a str"),
+        ({"score": 3}, "score must be a jit_attention.Score or None, not a int"),
+        ({"softmax_scale": "large"}, "softmax_scale must be a number or None"),
+        ({"tensors": [1]}, "tensors must be a dict"),
+        ({"tensors": {1: 2}}, "tensors must be a dict whose keys are names"),
+        ({"stream": "s"}, "stream must be an int"),
+    ],
+)
+def test_wrong_types_are_refused(rng, place, arguments, message):
+    given = dict(zip("qkv", map(place, random_qkv(rng)))) | arguments
+    with pytest.raises(TypeError, match=message):
+        ja.attention(**given)
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, float("nan"), float("inf")])
+def test_scales_that_mean_nothing_are_refused(rng, place, scale):
+    with pytest.raises(ja.InvalidSpecError, match="softmax_scale"):
+        ja.attention(*map(place, random_qkv(rng)), softmax_scale=scale)
+
+
+def test_an_output_that_shares_memory_with_an_input_is_refused(rng, on_gpu, place):
+    q, k, v = map(place, random_qkv(rng))
+    with pytest.raises(ja.InvalidArgumentError, match="out: shares memory with q"):
+        ja.attention(q, k, v, out=q)
+
+
+def test_missing_and_surplus_tensors_are_refused(rng, place):
+    arrays = [place(array) for array in random_qkv(rng)]
+    with pytest.raises(ja.InvalidArgumentError, match="alibi_slopes: is read by the mask or score but was not given"):
+        ja.attention(*arrays, score=ja.score.alibi())
+    with pytest.raises(ja.InvalidArgumentError, match="more: was given, but neither"):
+        ja.attention(*arrays, tensors={"more": arrays[0]})
+    with pytest.raises(ja.InvalidArgumentError, match="at most 8"):
+        ja.attention(*arrays, tensors={f"t{i}": arrays[0] for i in range(9)})
+
+
+def test_gradients_are_not_lost_in_silence(rng, place):
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    q, k, v = (torch.as_tensor(place(array)) for array in random_qkv(rng))
+    with pytest.raises(ja.InvalidArgumentError, match="k: requires grad, and there is no backward pass"):
+        ja.attention(q, k.requires_grad_(), v)

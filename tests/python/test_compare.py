@@ -1,0 +1,437 @@
+"""bench/compare.py: suites and useful work, the rule for "correct", ratios that can be below 1, records, tables."""
+
+import dataclasses
+import importlib.util
+import json
+import math
+import pathlib
+import subprocess
+import sys
+import xml.etree.ElementTree
+
+import numpy as np
+import pytest
+
+BENCH = pathlib.Path(__file__).resolve().parents[2] / "bench"
+sys.path.insert(0, str(BENCH))
+
+from comparison import chart, measure, records, reference, report, suites, timing  # noqa: E402
+from comparison.contender import Contender, Runner, Unsupported  # noqa: E402
+from comparison.contenders import COLORS, NAMES, all_contenders  # noqa: E402
+from comparison.inputs import alibi_slopes  # noqa: E402
+from comparison.ours import JitAttention  # noqa: E402
+
+needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
+
+
+def small(**fields):
+    base = dict(seqlen_kv=None, window=3, prefix=4, documents=3)
+    return suites.cell("test", "small", 2, 9, 4, 8, **{**base, **fields})
+
+
+def compare(*arguments):
+    command = [sys.executable, BENCH / "compare.py", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+# Suites
+
+
+def test_suites_have_the_expected_cells():
+    sizes = {name: len(cells) for name, cells in suites.SUITES.items()}
+    assert sizes == {"forward": 18, "causal": 18, "masks": 8, "decode": 6, "gqa": 8, "odd-shapes": 12, "latency": 10}
+
+
+def test_names_are_unique_and_begin_with_the_suite():
+    cells = [cell for cells in suites.SUITES.values() for cell in cells]
+    assert len({cell.name for cell in cells}) == len(cells) == len(suites.CELLS)
+    assert all(cell.name.startswith(f"{name}/") for name, cells in suites.SUITES.items() for cell in cells)
+
+
+@pytest.mark.parametrize("cell", suites.CELLS.values(), ids=lambda cell: cell.name)
+def test_every_cell_is_a_problem_that_the_library_serves(cell):
+    assert cell.heads_q % cell.heads_kv == 0
+    assert all(dim % 8 == 0 and 8 <= dim <= 256 for dim in (cell.head_dim, cell.head_dim_v))
+    assert cell.mask in suites.MASKS and cell.score in suites.SCORES and cell.mode in suites.MODES
+    assert "document" not in cell.mask or cell.seqlen_q == cell.seqlen_kv
+    assert cell.panel and cell.tick
+
+
+@pytest.mark.parametrize("suite", ["forward", "causal"])
+def test_the_grid_keeps_tokens_and_width(suite):
+    cells = suites.SUITES[suite]
+    assert {cell.batch * cell.seqlen_q for cell in cells} == {16384}
+    assert {cell.heads_q * cell.head_dim for cell in cells} == {2048}
+    assert {(cell.head_dim, cell.seqlen_q) for cell in cells} == {
+        (d, s) for d in (64, 128, 256) for s in (512, 1024, 2048, 4096, 8192, 16384)}
+
+
+def test_ratios_and_odd_dims_are_there():
+    assert {1, 2, 4, 7, 8} <= {cell.gqa_ratio for cell in suites.SUITES["gqa"]}
+    dims = {(cell.head_dim, cell.head_dim_v) for cell in suites.SUITES["odd-shapes"]}
+    assert {(d, d) for d in (40, 72, 96, 112, 160, 192)} | {(192, 128)} <= dims
+
+
+# Useful work
+
+
+def kept_by_brute_force(cell):
+    q, k = np.arange(cell.seqlen_q)[:, None], np.arange(cell.seqlen_kv)[None]
+    if cell.mask == "none":
+        return cell.batch * cell.seqlen_q * cell.seqlen_kv
+    kept = 0
+    for entry in range(cell.batch):
+        lengths = cell.document_lengths(entry)
+        ids = np.repeat(np.arange(len(lengths)), lengths)
+        documents = (ids[:, None], ids[None]) if "document" in cell.mask else ()
+        kept += int(np.broadcast_to(cell.keep(q, k, *documents), (cell.seqlen_q, cell.seqlen_kv)).sum())
+    return kept
+
+
+@pytest.mark.parametrize("seqlen_kv", [9, 14, 5])
+@pytest.mark.parametrize("mask", suites.MASKS)
+def test_kept_pairs_are_what_the_mask_keeps(mask, seqlen_kv):
+    if "document" in mask and seqlen_kv != 9:
+        seqlen_kv = 9
+    cell = small(mask=mask, seqlen_kv=seqlen_kv)
+    assert cell.kept_pairs() == kept_by_brute_force(cell) > 0
+
+
+def test_documents_fill_the_sequence_and_differ_by_batch_entry():
+    cell = dataclasses.replace(suites.CELLS["masks/document"], seqlen_q=512, seqlen_kv=512)
+    lengths = [cell.document_lengths(entry) for entry in range(4)]
+    assert all(sum(row) == 512 and len(row) == cell.documents and min(row) > 0 for row in lengths)
+    assert len(set(map(tuple, lengths))) == 4 and lengths[0] == cell.document_lengths(0)
+
+
+def test_useful_work_of_known_problems():
+    full, causal = suites.CELLS["forward/d128-s4096"], suites.CELLS["causal/d128-s4096"]
+    assert full.flops() == 4 * 4 * 16 * 4096 ** 2 * 128
+    assert causal.flops() == pytest.approx(full.flops() / 2, rel=1e-3)
+    mla = suites.CELLS["odd-shapes/d192-dv128-causal"]
+    assert mla.flops() == 4 * 16 * (4096 * 4097 // 2) * 2 * (192 + 128)
+    decode = suites.CELLS["decode/b1-h32/8-kv8192"]
+    assert decode.bytes() == 2 * 8 * 8192 * 256 + 2 * 32 * 256
+    assert (full.unit, decode.unit, suites.CELLS["latency/s16-graph"].unit) == ("TFLOP/s", "GB/s", "µs")
+    assert full.speed(1000) == pytest.approx(full.flops() * 1e-9)
+    assert decode.speed(10) == pytest.approx(decode.bytes() * 1e-4)
+
+
+def test_alibi_slopes_are_the_papers():
+    assert alibi_slopes(8) == [2.0 ** -i for i in range(1, 9)]
+    assert len(alibi_slopes(12)) == 12
+    assert alibi_slopes(12)[8:] == pytest.approx([2 ** (-i / 2) for i in (1, 3, 5, 7)])
+
+
+# Ratios
+
+
+def measured(cell, **us):
+    return [records.timed(cell, name, [value] * 3) if isinstance(value, (int, float))
+            else records.result(cell, name, value, "because") for name, value in us.items()]
+
+
+def synthetic_run():
+    """Ahead of the best peer by 2 in one cell, behind by 2 in another, wrong in a third, alone in a fourth."""
+    cells = suites.SUITES["forward"]
+    results = (measured(cells[0], ours=100.0, cudnn=200.0, fa2=400.0) + measured(cells[1], ours=100.0, cudnn=50.0,
+               fa2=400.0) + measured(cells[2], ours=records.WRONG, cudnn=50.0, fa2=records.UNSUPPORTED)
+               + measured(cells[3], ours=100.0, cudnn=records.FAILED, fa2=records.UNSUPPORTED))
+    header = dict(kind="run", date="2026-01-02", gpu="NVIDIA H200", driver="1.2", command="compare.py",
+                  contenders=dict(ours=dict(label="jit-attention", version="1", absent=None),
+                                  cudnn=dict(label="cuDNN", version="9", absent=None),
+                                  fa2=dict(label="FlashAttention-2", version="2", absent=None),
+                                  fa3=dict(label="FlashAttention-3", version=None, absent="not installed")))
+    return records.Run(header, results)
+
+
+def test_the_ratio_is_to_the_fastest_peer_and_can_be_below_one():
+    rows = list(synthetic_run().of("forward").values())
+    assert [report.best_peer(row) for row in rows] == ["cudnn", "cudnn", "cudnn", None]
+    assert [report.ratio(row) for row in rows] == [2.0, 0.5, None, None]
+
+
+def test_geometric_mean():
+    assert report.geometric_mean([2.0, 0.5]) == pytest.approx(1.0)
+    assert report.geometric_mean([1.0, 1.0, 8.0]) == pytest.approx(2.0)
+    assert report.geometric_mean([]) is None
+
+
+def test_the_summary_says_what_is_not_in_the_mean():
+    text = report.summary(synthetic_run().of("forward"))
+    assert "1.000 over 2 cells, ahead in 1." in text
+    assert "Without a result of jit-attention, so not in the mean: forward/d64-s2048." in text
+    assert "Without any peer: forward/d64-s4096." in text
+
+
+def test_spread_of_samples():
+    expected = dict(samples=5, median=3.0, min=1.0, p10=1.0, p90=5.0, max=5.0)
+    assert records.spread([5.0, 1.0, 3.0, 2.0, 4.0]) == expected
+
+
+def test_rounds_are_shuffled_and_bounded():
+    orders = list(timing.rounds("abc", seconds=1e-9))
+    assert len(orders) == timing.MIN_ROUNDS and all(sorted(order) == list("abc") for order in orders)
+    assert len(set(map(tuple, orders))) > 1
+    assert len(list(timing.rounds("abc", seconds=60))) == timing.MAX_ROUNDS
+
+
+# Records, tables, charts
+
+
+def write(path, run):
+    writer = records.Writer(path)
+    for record in (run.header, *run.results):
+        writer.write(record)
+
+
+def test_json_lines_round_trip(tmp_path):
+    run = synthetic_run()
+    write(tmp_path / "new" / "run.jsonl", run)
+    assert records.load(tmp_path / "new" / "run.jsonl") == [run]
+
+
+def test_a_spoilt_line_is_named(tmp_path):
+    path = tmp_path / "run.jsonl"
+    path.write_text('{"kind": "run"}\n{"kind": "result", "suite": 3}\n')
+    with pytest.raises(ValueError, match="run.jsonl:2 is no line of a comparison"):
+        records.load(path)
+
+
+def test_the_table_shows_losses_wrong_results_and_reasons(tmp_path):
+    write(tmp_path / "run.jsonl", synthetic_run())
+    done = compare("--from", tmp_path / "run.jsonl", "--table", tmp_path / "out" / "table.md")
+    assert done.returncode == 0, done.stderr
+    lines = (tmp_path / "out" / "table.md").read_text().splitlines()
+    row = {cells[1].strip(): [cell.strip() for cell in cells[2:-1]]
+           for cells in (line.split("|") for line in lines if line.startswith("|"))}
+    speed = [suites.SUITES["forward"][i].speed(100.0) for i in range(2)]
+    assert row["TFLOP/s"] == ["jit-attention", "cuDNN", "FlashAttention-2", "best peer", "ratio"]
+    assert row["d64-s512"] == [f"{speed[0]:.1f}", f"{speed[0] / 2:.1f}", f"{speed[0] / 4:.1f}", "cuDNN", "2.00"]
+    assert row["d64-s1024"][0] == f"{speed[1]:.1f}" and row["d64-s1024"][3:] == ["cuDNN", "0.50"]
+    assert row["d64-s2048"][0] == "wrong" and row["d64-s2048"][-1] == ""
+    assert row["d64-s4096"][1:] == ["failed", "–", "", ""]
+    assert "- jit-attention, wrong: because (d64-s2048)" in lines
+    assert "- FlashAttention-3: not installed" in lines
+    assert "0.50" in done.stdout
+
+
+def test_a_suite_in_several_files_is_taken_from_the_last(tmp_path):
+    old, new = synthetic_run(), synthetic_run()
+    new.results = measured(suites.SUITES["forward"][0], ours=100.0, cudnn=300.0)
+    write(tmp_path / "old.jsonl", old)
+    write(tmp_path / "new.jsonl", new)
+    done = compare("--from", tmp_path / "old.jsonl", tmp_path / "new.jsonl")
+    assert "3.000 over 1 cell, ahead in 1." in done.stdout and "0.50" not in done.stdout
+
+
+def test_latency_tables_show_the_hosts_share():
+    cell = suites.CELLS["latency/s16-eager"]
+    run = records.Run({}, [records.timed(cell, "ours", [12.0], [3.0]), records.timed(cell, "cudnn", [6.0], [2.0])])
+    assert report.rows(run, "latency")[1] == ["s16-eager", "12.0 (3.0)", "6.0 (2.0)", "cudnn", "0.50"]
+
+
+@pytest.mark.skipif(chart.absent() is not None, reason=f"no charts here: {chart.absent()}")
+@pytest.mark.parametrize("suite", suites.SUITES)
+def test_a_chart_of_every_suite_has_its_labels(tmp_path, suite):
+    import matplotlib
+
+    run = synthetic_run()
+    run.results = [one for index, cell in enumerate(suites.SUITES[suite])
+                   for one in measured(cell, ours=50.0 + index, cudnn=60.0, fa2=records.UNSUPPORTED)]
+    with matplotlib.rc_context({"svg.fonttype": "none"}):
+        chart.draw(run, suite, tmp_path / f"{suite}.svg", COLORS)
+    text = " ".join(xml.etree.ElementTree.parse(tmp_path / f"{suite}.svg").getroot().itertext())
+    assert "jit-attention" in text and "cuDNN" in text and "FlashAttention-2" not in text
+    assert f"{60 / 50:.2f}×" in text and "NVIDIA H200" in text
+
+
+@pytest.mark.skipif(chart.absent() is not None, reason=f"no charts here: {chart.absent()}")
+def test_charts_are_drawn_again_from_a_file(tmp_path):
+    write(tmp_path / "run.jsonl", synthetic_run())
+    done = compare("--from", tmp_path / "run.jsonl", "--charts", tmp_path / "images", "--chart", tmp_path / "one.png")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "images" / "compare-forward.svg").read_text().count("<path") > 10
+    assert (tmp_path / "one.png").read_bytes().startswith(b"\x89PNG")
+
+
+# Command line
+
+
+@pytest.mark.parametrize("arguments, words", [
+    (["--suite", "nothing"], '"nothing"'),
+    (["--peers", "cudnn,abc"], '"abc"'),
+    (["--cells", "no such cell"], "--list"),
+    (["--seconds", "-1"], "above 0"),
+    (["--tuning", "sometimes"], "sometimes"),
+    (["--frobnicate"], "--frobnicate"),
+    (["--from", "/nowhere/at/all.jsonl"], "all.jsonl"),
+    (["--from", "x.jsonl", "--out", "y.jsonl"], "--from"),
+    (["--chart", "picture.bmp"], ".svg"),
+    (["--suite", "all", "--chart", "picture.svg"], "--charts"),
+])
+def test_wrong_arguments_are_one_sentence_and_exit_2(arguments, words):
+    if "--chart" in arguments and chart.absent():
+        pytest.skip(f"no charts here: {chart.absent()}")
+    done = compare(*arguments)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1 and words in done.stderr
+
+
+def test_list_shows_cells_and_contenders():
+    done = compare("--list", "--suite", "decode", "gqa", "--cells", "ratio7")
+    assert done.returncode == 0
+    assert "gqa/ratio7-h28/4" in done.stdout and "decode/" not in done.stdout
+    assert all(f"  {name} " in done.stdout for name in NAMES)
+
+
+def test_without_a_gpu_one_sentence_and_exit_1(tmp_path):
+    from comparison import environment
+
+    if environment.no_gpu() is None:
+        pytest.skip("there is a GPU here")
+    done = compare("--suite", "forward", "--out", tmp_path / "out.jsonl")
+    assert done.returncode == 1 and len(done.stderr.splitlines()) == 1 and not (tmp_path / "out.jsonl").exists()
+
+
+def test_contenders_have_one_shape():
+    everyone = all_contenders()
+    assert [one.name for one in everyone] == list(NAMES) and NAMES[0] == report.OURS
+    assert len(set(COLORS.values())) == len(NAMES)
+    for one in everyone:
+        reason = one.absent()
+        assert reason is None or ("\n" not in reason and reason)
+        assert set(one.left_out) <= set(suites.SUITES)
+
+
+# The check, on the CPU
+
+
+class Given(Contender):
+    """A contender that returns what it is told."""
+
+    def __init__(self, name, output):
+        self.name, self.label, self.output = name, name, output
+
+    def make(self, cell, inputs):
+        return Runner(lambda: self.output(cell, inputs))
+
+
+def fp32_attention(cell, inputs):
+    return reference.Reference(cell, inputs).output.bfloat16()
+
+
+def one_row_off(cell, inputs):
+    output = fp32_attention(cell, inputs)
+    output[-1, -1, -1] *= 1.1
+    return output
+
+
+def half_a_tile_missing(cell, inputs):
+    output = fp32_attention(cell, inputs)
+    output[0, :2] = 0
+    return output
+
+
+def not_a_number(cell, inputs):
+    output = fp32_attention(cell, inputs)
+    output[0, 0, 0, 0] = math.nan
+    return output
+
+
+def refuse(cell, inputs):
+    raise Unsupported("not today")
+
+
+def break_down(cell, inputs):
+    raise RuntimeError("first line\nsecond line")
+
+
+@needs_torch
+@pytest.mark.parametrize("mask, score", [(mask, "none") for mask in suites.MASKS] + [("causal", "softcap"),
+                                                                                      ("causal", "alibi")])
+def test_the_reference_is_attention(mask, score):
+    torch = pytest.importorskip("torch")
+    cell = small(mask=mask, score=score, heads_kv=2, softcap=2.0)
+    inputs = measure.make_inputs(cell, "cpu", 1)
+    expected = torch.empty(cell.batch, cell.seqlen_q, cell.heads_q, cell.head_dim_v, dtype=torch.float64)
+    q, k = torch.arange(cell.seqlen_q)[:, None], torch.arange(cell.seqlen_kv)[None]
+    for b in range(cell.batch):
+        ids = inputs.document_ids
+        for h in range(cell.heads_q):
+            key, value = (t[b, :, h // cell.gqa_ratio].double() for t in (inputs.k, inputs.v))
+            scores = inputs.q[b, :, h].double() @ key.T / math.sqrt(cell.head_dim)
+            if score == "softcap":
+                scores = 2.0 * torch.tanh(scores / 2.0)
+            elif score == "alibi":
+                scores = scores - 2.0 ** (-8 * (h + 1) / cell.heads_q) * (q - k).abs()
+            if mask != "none":
+                keep = cell.keep(q, k, *(() if ids is None else (ids[b, :, None], ids[b, None])))
+                scores = torch.where(keep, scores, -math.inf)
+            expected[b, :, h] = scores.softmax(-1) @ value
+    assert (reference.Reference(cell, inputs).output - expected).abs().max() < 1e-5
+
+
+@needs_torch
+def test_a_query_without_keys_gives_zero():
+    cell = small(mask="causal", seqlen_kv=5)
+    output = reference.Reference(cell, measure.make_inputs(cell, "cpu", 1)).output
+    assert (output[:, :4] == 0).all() and (output[:, 4:] != 0).any()
+
+
+@needs_torch
+def test_wrong_results_are_refused_and_not_timed(monkeypatch):
+    timed = []
+
+    def sample(cell, runners, seconds):
+        timed.extend(runners)
+        return {name: [10.0] for name in runners}, None, {}
+
+    monkeypatch.setattr(measure, "sample", sample)
+    outputs = dict(ours=one_row_off, right=fp32_attention, zeros=half_a_tile_missing, nan=not_a_number,
+                   shape=lambda cell, inputs: inputs.q[:, :1], unable=refuse, broken=break_down)
+    cell = small(mask="causal")
+    results = measure.measure(cell, [Given(*item) for item in outputs.items()], 1.0, device="cpu")
+    status = {one["contender"]: one["status"] for one in results}
+    assert status == dict(ours="wrong", right="ok", zeros="wrong", nan="wrong", shape="failed", unable="unsupported",
+                          broken="failed")
+    assert timed == ["right"]
+    reasons = {one["contender"]: one["reason"] for one in results}
+    assert reasons["unable"] == "not today" and reasons["broken"] == "RuntimeError: first line"
+    json.dumps(results, allow_nan=False)
+
+
+@needs_torch
+def test_cpu_kernels_of_torch_agree_with_the_reference():
+    from comparison.torch_peers import FlashAttention2
+
+    cell = small(mask="causal", heads_kv=2)
+    inputs = measure.make_inputs(cell, "cpu", 3)
+    runner, fields = measure.prepare(cell, inputs, reference.Reference(cell, inputs), FlashAttention2())
+    assert runner is not None, fields["reason"]
+    assert fields["check"]["error"] <= fields["check"]["limit"]
+
+
+@needs_torch
+@pytest.mark.skipif(JitAttention().absent() is not None, reason=f"ours: {JitAttention().absent()}")
+@pytest.mark.parametrize("mask, score", [(mask, "none") for mask in suites.MASKS] + [("causal", "softcap"),
+                                                                                      ("causal", "alibi")])
+def test_ours_passes_the_check(mask, score, emulated):
+    cell = suites.cell("test", "emulated", 1, 40, 4, 32, heads_kv=2, mask=mask, score=score, window=7, prefix=9,
+                       documents=3, softcap=2.0)
+    inputs = measure.make_inputs(cell, "cpu" if emulated else "cuda", 3)
+    runner, fields = measure.prepare(cell, inputs, reference.Reference(cell, inputs), JitAttention("off"))
+    assert runner is not None, fields["reason"]
+    assert fields["detail"]["config"]["tile_q"] > 0
+
+
+def test_every_mode_is_measured_on_a_gpu(emulated):
+    torch = pytest.importorskip("torch")
+    if emulated or not torch.cuda.is_available():
+        pytest.skip("there is no GPU that PyTorch and jit-attention share")
+    everyone = [one for one in all_contenders("off") if one.name in ("ours", "fa2") and one.absent() is None]
+    for mode in suites.MODES:
+        cell = suites.cell("test", mode, 1, 128, 4, 64, mask="causal", mode=mode)
+        for one in measure.measure(cell, everyone, 0.1):
+            assert one["status"] == "ok", one["reason"]
+            assert 0 < one["us"]["min"] <= one["us"]["median"] <= one["us"]["max"] < 1e5

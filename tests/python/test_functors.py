@@ -1,0 +1,105 @@
+"""Masks and scores as values."""
+
+import pickle
+
+import jit_attention as ja
+import pytest
+from jit_attention import mask, score
+
+
+@pytest.mark.parametrize(
+    "value, text",
+    [
+        (mask.none(), "none"),
+        (mask.causal(), "causal"),
+        (mask.causal("top_left"), "causal(top_left)"),
+        (mask.sliding_window(7), "window(7, 0)"),
+        (mask.sliding_window(-1, 3, "top_left"), "window(-1, 3, top_left)"),
+        (mask.causal() & mask.prefix(4) | mask.document(), "causal && prefix(4) || document"),
+        (mask.causal() & (mask.prefix(4) | mask.document()), "causal && (prefix(4) || document)"),
+        (~mask.prefix_lengths(), "!prefix_lengths"),
+        (score.none(), "none"),
+        (score.softcap(30), "softcap(30)"),
+        (score.softcap(0.1).then(score.alibi()), "softcap(0.1), alibi"),
+        (score.bias("bf16"), "bias(bf16)"),
+    ],
+)
+def test_text_and_back(value, text):
+    parse = mask.parse if isinstance(value, ja.Mask) else score.parse
+    assert str(value) == text
+    assert parse(text) == value and hash(parse(text)) == hash(value)
+    assert pickle.loads(pickle.dumps(value)) == value
+
+
+def striped(step):
+    return mask.text("return q % step == 0;", name="striped", constants={"step": step})
+
+
+def test_texts_of_the_user_are_part_of_the_value():
+    assert striped(3) == striped(3) and hash(striped(3)) == hash(striped(3))
+    assert striped(3) != striped(4) and striped(1) != striped(True)
+    both = striped(3) & mask.causal()
+    assert str(both) == "text(striped) && causal" and both.texts == striped(3).texts
+    assert pickle.loads(pickle.dumps(both)) == both
+    assert mask.parse("text(striped) && causal", both.texts) == both
+    assert (striped(3) | striped(3)).texts == striped(3).texts
+    with pytest.raises(ja.InvalidSpecError, match="two different texts are named 'striped'"):
+        striped(3) & striped(4)
+
+
+def test_arrays_that_a_call_needs():
+    text = score.text("return score + table[q];", name="shift", tensors={"table": "fp32"})
+    assert score.alibi().then(text).tensors == {"alibi_slopes": "fp32", "table": "fp32"}
+    assert (mask.document() | mask.causal()).tensors == {"document_ids_q": "int32", "document_ids_kv": "int32"}
+    assert mask.causal().tensors == {}
+
+
+def test_and_or_not_are_refused_where_operators_are_meant():
+    with pytest.raises(TypeError, match="combine masks with & | ~"):
+        mask.causal() and mask.prefix(3)
+    with pytest.raises(TypeError):
+        not mask.causal()
+    with pytest.raises(TypeError):
+        mask.causal() & "prefix(3)"
+    with pytest.raises(TypeError, match="then.. takes a Score, not a Mask"):
+        score.alibi().then(mask.causal())
+
+
+def test_values_cannot_be_changed():
+    with pytest.raises(AttributeError):
+        mask.causal().text = "none"
+    with pytest.raises(TypeError):
+        striped(3).texts[0].constants["step"] = 4
+
+
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda: mask.sliding_window(-2), "window_size_left = -2 must be at least 0, or -1"),
+        (lambda: mask.prefix(-1), "length"),
+        (lambda: mask.causal("middle"), 'alignment: is .middle.; it must be "bottom_right" or "top_left"'),
+        (lambda: mask.text("return true;", name="no good"), "no good"),
+        (lambda: mask.text("#include <x>\nreturn true;", name="m"), "preprocessor directive in line 1"),
+        (lambda: mask.text("return true;", name="m", constants={"q": 3}), "q"),
+        (lambda: mask.text("return true;", name="m", tensors={"t": "fp8"}), "fp8"),
+        (lambda: mask.parse("causl"), "causl"),
+        (lambda: score.softcap(0), "cap"),
+        (lambda: score.softcap(float("nan")), "nan"),
+        (lambda: score.bias("int32"), "int32"),
+        (lambda: score.parse("softcap(1"), "softcap"),
+    ],
+)
+def test_what_means_nothing_is_refused(make, message):
+    with pytest.raises((ja.InvalidSpecError, ja.InvalidArgumentError), match=message):
+        make()
+
+
+@pytest.mark.parametrize("constant", ["3", None, [1]])
+def test_constants_are_numbers(constant):
+    with pytest.raises(TypeError, match="constant c must be a bool, an int or a float"):
+        mask.text("return true;", name="m", constants={"c": constant})
+
+
+def test_a_constant_that_64_bits_cannot_hold_is_refused():
+    with pytest.raises(OverflowError):
+        mask.text("return true;", name="m", constants={"c": 2**63})
