@@ -10,6 +10,7 @@
 variables JIT_ATTENTION_*. `jit_attention.torch` has what PyTorch and transformers want.
 """
 
+import atexit as _atexit
 import os as _os
 
 from . import cache, errors, mask, score
@@ -19,6 +20,7 @@ from ._core import (
     Kernel,
     LaunchTrace,
     _after_fork,
+    _at_exit,
     attention,
     candidate_configs,
     compile,
@@ -62,3 +64,4 @@ __all__ = [
 ]
 
 _os.register_at_fork(after_in_child=_after_fork)
+_atexit.register(_at_exit)

@@ -50,7 +50,7 @@ template <class Launch>
 nb::object run(Call& call, const AttentionSpec& spec, const Launch& launch) {
   call.make_outputs(spec);
   {
-    const nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     const CurrentContext scope(call.device());
     try {
       launch(call.arguments(), call.stream());
@@ -104,12 +104,12 @@ struct Prepared {
   CompiledKernel kernel(nb::handle q, nb::handle k, nb::handle v, nb::handle layout,
                         nb::handle tensors) const {
     if (q.is_none()) {
-      const nb::gil_scoped_release unlocked;
+      const Unlocked unlocked;
       const CurrentContext scope(device);
       return attention.kernel();
     }
     Call call = sized(q, k, v, layout, tensors, attention.spec());
-    const nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     const CurrentContext scope(call.device());
     return attention.kernel(call.arguments());
   }
@@ -143,7 +143,7 @@ Prepared prepare(nb::handle spec_object, nb::handle q, nb::handle k, nb::handle 
   if (!q.is_none()) call.emplace(Prepared::sized(q, k, v, layout, tensors, spec));
   if (call && device && *device != call->device())
     refuse("device", fmt::format("is {}, but q is on device {}", *device, call->device()));
-  const nb::gil_scoped_release unlocked;
+  const Unlocked unlocked;
   const int ordinal = call ? call->device() : device_info(device.value_or(current_device())).ordinal;
   const CurrentContext scope(ordinal);
   Prepared prepared{attention(spec, given, context), std::move(kept_spec), ordinal};

@@ -45,7 +45,7 @@ nb::list as_list(const std::vector<EntryInfo>& entries) {
 // Runs `work` on the context's state without the interpreter lock.
 template <class Work>
 auto unlocked(ContextState& context, const Work& work) {
-  const nb::gil_scoped_release release;
+  const Unlocked release;
   return work(context);
 }
 

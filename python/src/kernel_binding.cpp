@@ -21,7 +21,7 @@ Arch arch_of(nb::handle arch) { return parse_arch(nb::cast<std::string>(nb::str(
 std::string sass_of(const CompiledKernel& kernel) {
   CompiledKernel::Sass sass;
   {
-    const nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     sass = kernel.sass();
   }
   if (!sass.missing.empty()) {
@@ -54,7 +54,7 @@ and the program), NvrtcUnavailableError, OfflineError.
 }  // namespace
 
 void bind_kernel(nb::module_& module) {
-  const auto unlocked = nb::call_guard<nb::gil_scoped_release>();
+  const auto unlocked = nb::call_guard<Unlocked>();
   nb::class_<CompiledKernel>(
       module, "Kernel", "Compiled code with all that is known of it. Immutable; needs no GPU to be read.")
       .def_prop_ro(
@@ -105,7 +105,7 @@ void bind_kernel(nb::module_& module) {
         const Arch target = arch_of(arch);
         const std::optional<KernelConfig> given = config_of(config);
         const Context& context = context_for({});
-        const nb::gil_scoped_release unlocked_here;
+        const Unlocked unlocked_here;
         return compile(wanted, target, given, context);
       },
       "spec"_a, "arch"_a, "config"_a = nb::none(), compile_doc);

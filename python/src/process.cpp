@@ -1,8 +1,12 @@
 #include "process.h"
 
+#include <unistd.h>
+
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <memory>
+#include <thread>
 
 #include <fmt/format.h>
 #include <jit/device.h>
@@ -34,8 +38,27 @@ std::atomic<bool>& forked_after_use() {
   return forked;
 }
 
+std::atomic<bool>& going_down() {
+  static std::atomic<bool> flag = false;
+  return flag;
+}
+
+// Threads that are waiting for the interpreter lock.
+std::atomic<int>& returning() {
+  static std::atomic<int> count = 0;
+  return count;
+}
+
+// Before the interpreter goes down: from here on no thread waits for its lock, and those that do are let
+// through.
+void at_exit() {
+  going_down() = true;
+  const nb::gil_scoped_release unlocked;
+  while (returning() != 0) std::this_thread::sleep_for(std::chrono::microseconds(100));
+}
+
 void log_event(const Event& event) {
-  if (!nb::is_alive()) return;
+  if (going_down()) return;
   const nb::gil_scoped_acquire gil;
   try {
     const nb::object logger = nb::module_::import_("logging").attr("getLogger")("jit_attention");
@@ -57,6 +80,16 @@ void after_fork() {
 }
 
 }  // namespace
+
+Unlocked::~Unlocked() {
+  ++returning();
+  if (going_down()) {
+    --returning();
+    for (;;) pause();
+  }
+  PyEval_RestoreThread(state_);
+  --returning();
+}
 
 const Context& context_for(std::optional<TuningMode> tuning) {
   std::unique_ptr<Context>& kept = contexts()[tuning ? static_cast<std::size_t>(*tuning) : std::size(modes)];
@@ -93,6 +126,7 @@ void use_device_here() {
 
 void bind_process(nb::module_& module) {
   module.def("_after_fork", after_fork, "Told to a process by os.fork, in the child.");
+  module.def("_at_exit", at_exit, "Told to a process before its interpreter goes down.");
   module.def(
       "use_device", [](const std::string& selection) { use_device(selection); }, nb::arg("selection"),
       "Choose what this process computes on, before the first use of a device.\n\n"

@@ -20,6 +20,20 @@ std::optional<TuningMode> parse_tuning(nanobind::handle tuning);
 /// forked from one that did: the driver does not work there.
 void use_device_here();
 
+/// Gives the interpreter lock to other threads until the end of the scope. A thread that wants it back while
+/// the interpreter goes down waits for the end of the process instead: Python would end the thread, through
+/// C++ frames that cannot be unwound so.
+class Unlocked {
+ public:
+  Unlocked() : state_(PyEval_SaveThread()) {}
+  ~Unlocked();
+  Unlocked(const Unlocked&) = delete;
+  Unlocked& operator=(const Unlocked&) = delete;
+
+ private:
+  PyThreadState* state_;
+};
+
 void bind_process(nanobind::module_& module);
 
 }  // namespace jit::python

@@ -67,7 +67,7 @@ nb::dict tune_sizes(nb::handle spec_object, std::int64_t batch, std::int64_t hea
   }
   TuningResult result;
   {
-    const nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     const CurrentContext scope(device);
     AttentionParams params;
     fill_params(spec, functor_tensors(spec), arguments, params);

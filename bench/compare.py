@@ -1,0 +1,271 @@
+#!/usr/bin/env python3
+"""jit-attention beside cuDNN, FlashAttention-2 and -3, FlashInfer and FlexAttention, in one process.
+
+Every result is checked against fp32 attention before it is timed; a wrong one is reported and not timed. Samples are
+interleaved over all contenders in an order shuffled each round, on the same random bf16 inputs, each after the L2
+cache was overwritten; figures are medians. Suite latency goes by the host's clock instead, with warm caches: until
+the GPU has finished a call. What is prepared once for many calls is not in the times: plan(), create_block_mask,
+torch.compile, our compiling and tuning. Compare figures of one run only.
+
+    bench/compare.py --suite forward                                    the grid of sizes, no mask
+    bench/compare.py --suite all --results bench/results --charts docs/images      all that the documentation shows
+    bench/compare.py --from bench/results/*-compare-*.jsonl --charts docs/images   its charts again, without a GPU
+    bench/compare.py --list --suite decode                              what would be measured, and with what
+
+Exit status 1 when ours is wrong or fails in any cell, or nothing can be measured; 2 for wrong arguments.
+"""
+
+import argparse
+import math
+import os
+import pathlib
+import re
+import shlex
+import sys
+import time
+import traceback
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+
+from comparison import chart, environment, records, report  # noqa: E402
+from comparison.contenders import COLORS, NAMES, all_contenders  # noqa: E402
+from comparison.measure import DeviceLost, measure as measure_contenders  # noqa: E402
+from comparison.suites import SUITES  # noqa: E402
+
+OURS = report.OURS
+TUNINGS = ("off", "recorded", "first_run", "exhaustive")
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message):
+        self.exit(2, f"{self.prog}: {message}\n")
+
+
+def names_of(text, known, what):
+    """Names separated by commas, each one of `known`; "all" is all of them."""
+    names = [name for name in text.split(",") if name]
+    for name in names:
+        if name not in known and name != "all":
+            raise argparse.ArgumentTypeError(f'no {what} is called "{name}": choose from all, {", ".join(known)}')
+    return list(known) if "all" in names else names
+
+
+def seconds(text):
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f'"{text}" is no number of seconds above 0')
+    return value
+
+
+def parse(arguments):
+    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    what = parser.add_argument_group("what is measured")
+    what.add_argument("--suite", action="extend", nargs="+", metavar="NAME", default=[],
+                      type=lambda text: names_of(text, SUITES, "suite"),
+                      help=f"all, or some of {', '.join(SUITES)} (forward; with --from: all that the files hold)")
+    what.add_argument("--cells", metavar="SUBSTRING", default="", help="only cells whose name holds this")
+    what.add_argument("--peers", metavar="A,B", type=lambda text: names_of(text, NAMES[1:], "peer"),
+                      help=f"only these of {', '.join(NAMES[1:])} (all, but for what --list shows as left out)")
+    what.add_argument("--list", action="store_true", help="list cells and contenders, measure nothing")
+    how = parser.add_argument_group("how")
+    how.add_argument("--tuning", choices=TUNINGS, default="first_run",
+                     help="how ours chooses its configs (first_run)")
+    how.add_argument("--tuning-seconds", type=seconds, metavar="S",
+                     help="time that tuning one cell may take (JIT_ATTENTION_TUNING_SECONDS, else 4)")
+    how.add_argument("--seconds", type=seconds, default=1.0, metavar="S", help="time for the samples of a cell (1)")
+    how.add_argument("--seed", type=int, default=0, help="of the random inputs (0)")
+    to = parser.add_argument_group("where to")
+    to.add_argument("--out", type=pathlib.Path, metavar="FILE.jsonl", help="all measurements as JSON lines")
+    to.add_argument("--table", type=pathlib.Path, metavar="FILE.md", help="all suites as Markdown tables")
+    to.add_argument("--chart", type=pathlib.Path, metavar="FILE.svg", help="the chart of the one suite (or .png)")
+    to.add_argument("--results", type=pathlib.Path, metavar="DIR",
+                    help="DATE-GPU-compare-SUITE.jsonl and .md in this folder, for each suite")
+    to.add_argument("--charts", type=pathlib.Path, metavar="DIR", help="compare-SUITE.svg in this folder")
+    to.add_argument("--from", dest="sources", nargs="+", type=pathlib.Path, metavar="FILE.jsonl",
+                    help="take measurements from these files instead of measuring; of a suite in several the last")
+    options = parser.parse_args(arguments)
+
+    options.suite = list(dict.fromkeys(name for names in options.suite for name in names))
+    if options.sources and (options.out or options.results or options.list):
+        parser.error("--from measures nothing, so it goes with --table, --chart and --charts only")
+    if options.chart or options.charts:
+        reason = chart.absent()
+        if reason:
+            parser.exit(1, f"{parser.prog}: a chart cannot be drawn: {reason}\n")
+    if options.chart and options.chart.suffix not in (".svg", ".png", ".pdf"):
+        parser.error(f'--chart "{options.chart}" must end in .svg, .png or .pdf')
+    if not options.sources:
+        options.suite = options.suite or ["forward"]
+        options.selected = {suite: [cell for cell in SUITES[suite] if options.cells in cell.name]
+                            for suite in options.suite}
+        options.selected = {suite: cells for suite, cells in options.selected.items() if cells}
+        if not options.selected:
+            suites = ", ".join(options.suite)
+            parser.error(f'no cell of {suites} has "{options.cells}" in its name; --list shows them')
+        if options.chart and len(options.selected) > 1:
+            parser.error("--chart takes one suite; --charts DIR draws one for each")
+    return parser, options
+
+
+def choose(options):
+    """[(contender, reason why it is absent or None)] for this machine and these options."""
+    chosen = []
+    for one in all_contenders(options.tuning):
+        left = options.peers is not None and one.name not in (OURS, *options.peers)
+        chosen.append((one, "not asked for" if left else one.absent()))
+    return chosen
+
+
+def left_out(contender, suite, options):
+    """The reason why a contender is not measured in a suite unless --peers names it, or None."""
+    return None if options.peers and contender.name in options.peers else contender.left_out.get(suite)
+
+
+def show_list(options):
+    for suite, cells in options.selected.items():
+        print(f"{suite}: {len(cells)} cells")
+        for cell in cells:
+            print(f"  {cell.name:<32} {cell}")
+    print("contenders:")
+    for one, reason in choose(options):
+        without = [suite for suite in options.selected if left_out(one, suite, options)]
+        note = f"absent: {reason}" if reason else one.version()
+        if without and not reason:
+            note += f"; left out of {', '.join(without)} unless --peers names it: {one.left_out[without[0]]}"
+        print(f"  {one.name:<12} {one.label:<17} {note}")
+
+
+def progress(number, count, cell, results, elapsed):
+    row = {one["contender"]: one for one in results}
+    words = [f"{name} {one['speed']:.1f}" if one["status"] == records.OK else f"{name} {one['status']}"
+             for name, one in row.items() if one["status"] != records.UNSUPPORTED]
+    value = report.ratio(row)
+    ratio = "" if value is None else f", ratio {value:.2f}"
+    print(f"[{number}/{count}] {cell.name} ({cell.unit}): {', '.join(words) or 'nobody'}{ratio}; {elapsed:.1f} s",
+          file=sys.stderr, flush=True)
+
+
+def measure_cell(cell, present, options):
+    """The results of all contenders that are present, those left out of the suite included. Raises DeviceLost."""
+    left = {one.name: reason for one in present if (reason := left_out(one, cell.suite, options))}
+    here = [one for one in present if one.name not in left]
+    results = measure_contenders(cell, here, options.seconds, options.seed)
+    return results + [records.result(cell, name, records.UNSUPPORTED, f"left out of this suite: {reason}")
+                      for name, reason in left.items()]
+
+
+def measure(options, chosen):
+    """Measures `chosen` contenders in all selected cells, writing lines as they come; returns the Run."""
+    command = shlex.join([pathlib.Path(sys.argv[0]).name, *sys.argv[1:]])
+    header = environment.describe(command, chosen, tuning=options.tuning, seconds=options.seconds, seed=options.seed)
+    run = records.Run(header)
+    for line in report.absent(run):
+        print(f"without {line}", file=sys.stderr)
+    present = [one for one, reason in chosen if reason is None]
+    everything = records.Writer(options.out)
+    everything.write(header)
+    number, count = 0, sum(map(len, options.selected.values()))
+    for suite, cells in options.selected.items():
+        own = records.Writer(result_path(options, header, suite, ".jsonl"))
+        own.write(header)
+        for cell in cells:
+            number, begin = number + 1, time.monotonic()
+            try:
+                results = measure_cell(cell, present, options)
+            except DeviceLost as lost:
+                print(f"compare.py: {cell.name}: {lost}", file=sys.stderr)
+                return run
+            except Exception:  # the other cells may do better; this one shows as not measured
+                print(f"compare.py: {cell.name} was not measured:\n{traceback.format_exc()}", file=sys.stderr)
+                continue
+            for one in results:
+                run.results.append(one)
+                everything.write(one)
+                own.write(one)
+            progress(number, count, cell, results, time.monotonic() - begin)
+    return run
+
+
+def result_path(options, header, suite, ending):
+    if options.results is None:
+        return None
+    gpu = re.sub(r"[^a-z0-9]+", "-", header["gpu"].lower().removeprefix("nvidia")).strip("-")
+    return options.results / f"{header['date']}-{gpu}-compare-{suite}{ending}"
+
+
+def load(parser, options):
+    """The runs of --from, with only the suites and cells asked for; of a suite in several runs the last one."""
+    runs = []
+    for path in options.sources:
+        try:
+            runs += records.load(path)
+        except (OSError, ValueError) as error:
+            parser.error(f"--from: {error}")
+    last = {suite: run for run in runs for suite in run.suites()}
+    for run in runs:
+        run.results = [one for one in run.results
+                       if last[one["suite"]] is run and options.cells in one["cell"]
+                       and (not options.suite or one["suite"] in options.suite)
+                       and (options.peers is None or one["contender"] in (OURS, *options.peers))]
+    runs = [run for run in runs if run.results]
+    if not runs:
+        parser.error("--from: the files hold no result that was asked for")
+    if options.chart and sum(len(run.suites()) for run in runs) > 1:
+        parser.error("--chart takes one suite; --charts DIR draws one for each")
+    return runs
+
+
+def write_reports(options, runs):
+    if options.table:
+        options.table.parent.mkdir(parents=True, exist_ok=True)
+        options.table.write_text(report.markdown(runs), encoding="utf-8")
+    for run in runs:
+        for suite in run.suites():
+            print(f"\n{report.text_table(run, suite)}")
+            for line in report.notes(run, suite):
+                print(f"  {line}")
+            own = result_path(options, run.header, suite, ".md")
+            if own:
+                alone = records.Run(run.header, [one for one in run.results if one["suite"] == suite])
+                own.write_text(report.markdown([alone]), encoding="utf-8")
+            if options.chart:
+                chart.draw(run, suite, options.chart, COLORS)
+            if options.charts:
+                chart.draw(run, suite, options.charts / f"compare-{suite}.svg", COLORS)
+
+
+def main(arguments=None):
+    parser, options = parse(arguments)
+    if options.sources:
+        write_reports(options, load(parser, options))
+        return 0
+    if options.tuning_seconds:
+        os.environ["JIT_ATTENTION_TUNING_SECONDS"] = f"{options.tuning_seconds:g}"
+    os.environ.setdefault("JIT_ATTENTION_TUNING_SECONDS", "4")
+    if options.list:
+        show_list(options)
+        return 0
+    reason = environment.no_gpu()
+    if reason:
+        parser.exit(1, f"{parser.prog}: {reason}\n")
+    chosen = choose(options)
+    if chosen[0][1]:
+        parser.exit(1, f"{parser.prog}: there is nothing to compare with the peers: {chosen[0][1]}\n")
+    run = measure(options, chosen)
+    write_reports(options, [run])
+    lost = [one["cell"] for one in run.results
+            if one["contender"] == OURS and one["status"] in (records.WRONG, records.FAILED)]
+    measured = {one["cell"] for one in run.results}
+    missing = sum(cell.name not in measured for cells in options.selected.values() for cell in cells)
+    if missing:
+        print(f"{parser.prog}: {missing} cells were not measured", file=sys.stderr)
+    if lost:
+        print(f"{parser.prog}: jit-attention is wrong or failed in {', '.join(lost)}", file=sys.stderr)
+    return 1 if lost or missing else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

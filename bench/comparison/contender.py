@@ -1,0 +1,83 @@
+"""What every contender is: a name, whether it is there, and a way to prepare one cell."""
+
+import contextlib
+import importlib
+import importlib.metadata
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+
+class Unsupported(Exception):
+    """A contender does not serve a cell; the text is the reason."""
+
+
+@dataclass
+class Runner:
+    """A prepared cell. `call()` computes attention once on the current stream and returns the output as (batch,
+    seqlen_q, heads_q, head_dim_v); `context` is entered around calls, outside of what is timed; `detail` is what
+    the contender chose for the cell."""
+
+    call: Callable
+    context: Callable = contextlib.nullcontext
+    detail: dict = field(default_factory=dict)
+
+
+class Contender:
+    """Base of all contenders.
+
+    name: what --peers takes; label: what tables and charts show; color: of its bars; left_out: suites that it is
+    measured in only when --peers names it, with the reason.
+    """
+
+    name = label = color = ""
+    left_out = {}
+
+    def absent(self):
+        """The reason why it cannot run on this machine, one line, or None. Needs no GPU."""
+        raise NotImplementedError
+
+    def version(self):
+        """Version text, for a contender that is not absent."""
+        raise NotImplementedError
+
+    def make(self, cell, inputs):
+        """A Runner for `cell`, with everything done that is no part of a call. Raises Unsupported."""
+        raise NotImplementedError
+
+
+def missing(*modules):
+    """The reason why none of `modules` can be imported, or None when one is installed."""
+    for module in modules:
+        try:
+            if importlib.util.find_spec(module) is not None:
+                return None
+        except (ImportError, ValueError):
+            continue
+    return f"{' or '.join(modules)} is not installed"
+
+
+def import_failure(module):
+    """The reason why an installed module cannot be imported, one line, or None: a binary for another Python or
+    PyTorch fails in many ways."""
+    try:
+        importlib.import_module(module)
+    except Exception as error:
+        return f"{module} cannot be imported: {first_line(error)}"
+    return None
+
+
+def package_version(*packages):
+    """The version of the first of `packages` that has one, else "unknown"."""
+    for package in packages:
+        try:
+            return importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return "unknown"
+
+
+def first_line(error):
+    """The first line of an exception, without what would not fit a table."""
+    text = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return text if len(text) <= 160 else text[:157] + "..."

@@ -1,0 +1,53 @@
+"""What a run was measured on and with."""
+
+import datetime
+import os
+import pathlib
+import platform
+import re
+import subprocess
+
+from .timing import FLUSH_BYTES
+
+
+def no_gpu():
+    """The reason why nothing can be measured here, one sentence, or None."""
+    try:
+        import torch
+    except ImportError:
+        return "measuring needs PyTorch, which is not installed; --list and --from work without it"
+    if not torch.cuda.is_available():
+        return "measuring needs a GPU, and PyTorch sees none; --list and --from work without one"
+    return None
+
+
+def driver_version():
+    """The version of the NVIDIA driver, "unknown" where it does not say."""
+    try:
+        text = pathlib.Path("/proc/driver/nvidia/version").read_text()
+        return re.search(r"\s(\d+\.\d+(?:\.\d+)?)\s", text).group(1)
+    except (OSError, AttributeError):
+        pass
+    try:
+        command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+        output = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout
+        return output.splitlines()[0].strip()
+    except (OSError, subprocess.SubprocessError, IndexError):
+        return "unknown"
+
+
+def describe(command, contenders, **options):
+    """The "run" record. contenders: [(contender, why it is absent or None)]; options: what the run was told."""
+    import torch
+
+    properties = torch.cuda.get_device_properties(0)
+    return dict(
+        kind="run", date=datetime.date.today().isoformat(),
+        time=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        gpu=properties.name, sm_count=properties.multi_processor_count, driver=driver_version(),
+        versions=dict(python=platform.python_version(), torch=torch.__version__, cuda=torch.version.cuda,
+                      cudnn=torch.backends.cudnn.version()),
+        contenders={one.name: dict(label=one.label, version=None if reason else one.version(), absent=reason)
+                    for one, reason in contenders},
+        tuning_seconds=os.environ.get("JIT_ATTENTION_TUNING_SECONDS"), flush_bytes=FLUSH_BYTES, command=command,
+        **options)

@@ -1,0 +1,61 @@
+"""Random tensors of a cell."""
+
+from dataclasses import dataclass
+
+
+@dataclass
+class Inputs:
+    """The tensors of a cell on one device.
+
+    q (batch, seqlen_q, heads_q, head_dim), k and v (batch, seqlen_kv, heads_kv, head_dim[_v]): bf16, contiguous,
+    normally distributed. alibi_slopes fp32 (heads_q). document_ids int32 (batch, seqlen), document_offsets int32
+    (documents + 1): where each document begins when the batch is laid end to end. None where the cell needs none.
+    """
+
+    q: "torch.Tensor"
+    k: "torch.Tensor"
+    v: "torch.Tensor"
+    alibi_slopes: "torch.Tensor | None" = None
+    document_ids: "torch.Tensor | None" = None
+    document_offsets: "torch.Tensor | None" = None
+    longest_document: int = 0
+
+    def bhsd(self):
+        """q, k, v as views (batch, heads, seqlen, head_dim), without a copy."""
+        return tuple(t.transpose(1, 2) for t in (self.q, self.k, self.v))
+
+    def packed(self):
+        """q, k, v as views (batch * seqlen, heads, head_dim), without a copy."""
+        return tuple(t.flatten(0, 1) for t in (self.q, self.k, self.v))
+
+
+def alibi_slopes(heads):
+    """The slopes of the ALiBi paper, a list of floats: powers of 2^(-8/n), n the power of two up to `heads`; heads
+    beyond n take every other power of 2^(-4/n)."""
+    n = 1 << (heads.bit_length() - 1)
+    return [2 ** (-8 * i / n) for i in range(1, n + 1)] + [2 ** (-4 * i / n) for i in range(1, 2 * (heads - n), 2)]
+
+
+def make_inputs(cell, device, seed):
+    """Inputs of `cell` on `device`, the same for the same seed."""
+    import torch
+
+    generator = torch.Generator(device).manual_seed(seed)
+
+    def tensor(seqlen, heads, head_dim):
+        return torch.randn(cell.batch, seqlen, heads, head_dim, device=device, dtype=torch.bfloat16,
+                           generator=generator)
+
+    inputs = Inputs(tensor(cell.seqlen_q, cell.heads_q, cell.head_dim),
+                    tensor(cell.seqlen_kv, cell.heads_kv, cell.head_dim),
+                    tensor(cell.seqlen_kv, cell.heads_kv, cell.head_dim_v))
+    if cell.score == "alibi":
+        inputs.alibi_slopes = torch.tensor(alibi_slopes(cell.heads_q), device=device, dtype=torch.float32)
+    if "document" in cell.mask:
+        lengths = [cell.document_lengths(entry) for entry in range(cell.batch)]
+        ids = [torch.arange(len(row)).repeat_interleave(torch.tensor(row)) for row in lengths]
+        inputs.document_ids = torch.stack(ids).to(device=device, dtype=torch.int32)
+        flat = torch.tensor([0, *(n for row in lengths for n in row)])
+        inputs.document_offsets = flat.cumsum(0).to(device=device, dtype=torch.int32)
+        inputs.longest_document = max(n for row in lengths for n in row)
+    return inputs

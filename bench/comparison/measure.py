@@ -1,0 +1,94 @@
+"""The way of one cell: inputs, reference, each contender prepared and checked, then all correct ones timed."""
+
+import math
+import time
+import traceback
+
+from . import timing
+from .contender import Unsupported, first_line
+from .inputs import make_inputs
+from .records import FAILED, UNSUPPORTED, WRONG, result, timed
+from .reference import Reference
+from .report import OURS
+
+
+class DeviceLost(Exception):
+    """The GPU does not answer after an error of a contender: nothing can be measured in this process any more."""
+
+
+def prepare(cell, inputs, reference, contender):
+    """(runner, fields): a checked Runner and what is known of it; or (None, a finished result)."""
+    begin = time.monotonic()
+    try:
+        runner = contender.make(cell, inputs)
+        with runner.context():
+            output = runner.call()
+        check = reference.check(output)
+    except Unsupported as reason:
+        return None, result(cell, contender.name, UNSUPPORTED, str(reason))
+    except Exception as error:  # whatever a peer raises is reported, the other contenders go on
+        if contender.name == OURS:
+            traceback.print_exc()
+        return None, result(cell, contender.name, FAILED, f"{type(error).__name__}: {first_line(error)}")
+    errors = {name: value if math.isfinite(value) else str(value) for name, value in vars(check).items()}
+    fields = dict(prepare_s=round(time.monotonic() - begin, 2), check=errors, detail=runner.detail)
+    if not check.correct:
+        reason = (f"error {check.error:.2g} (at most {check.limit:.2g}), "
+                  f"of a row {check.row_error:.2g} (at most {check.row_limit:.2g})")
+        return None, result(cell, contender.name, WRONG, reason, **fields)
+    return runner, fields
+
+
+def sample(cell, runners, seconds):
+    """({name: [µs]}, {name: [host µs]} or None, {name: reason}): samples in the cell's mode, and who has none."""
+    if cell.mode == "cold":
+        return timing.sample_cold(runners, seconds), None, {}
+    if cell.mode == "eager":
+        host, wall = timing.sample_eager(runners, seconds)
+        return wall, host, {}
+    graphs, refused = {}, {}
+    for name, runner in runners.items():
+        try:
+            graphs[name] = timing.capture(runner)
+        except Exception as error:  # as above
+            refused[name] = f"cannot be captured: {first_line(error)}"
+    host, wall = timing.sample_graphs(graphs, seconds)
+    return wall, host, refused
+
+
+def measure(cell, contenders, seconds, seed=0, device="cuda"):
+    """The results of `contenders` in `cell`, sampled for about `seconds`, in the order given. Raises DeviceLost."""
+    import torch
+
+    torch.set_grad_enabled(False)
+    torch.set_float32_matmul_precision("highest")
+    inputs = make_inputs(cell, device, seed)
+    reference = Reference(cell, inputs)
+    runners, fields, results = {}, {}, {}
+    for contender in contenders:
+        runner, known = prepare(cell, inputs, reference, contender)
+        if runner is None:
+            results[contender.name] = known
+            _ask_device(device, contender)
+        else:
+            runners[contender.name], fields[contender.name] = runner, known
+    del reference
+    if runners:
+        us, host_us, refused = sample(cell, runners, seconds)
+        for name, reason in refused.items():
+            results[name] = result(cell, name, FAILED, reason)
+        for name in us:
+            results[name] = timed(cell, name, us[name], host_us and host_us[name], **fields[name])
+    return [results[contender.name] for contender in contenders]
+
+
+def _ask_device(device, contender):
+    """Raises DeviceLost when the GPU does not answer after a failure of `contender`."""
+    import torch
+
+    if device == "cuda":
+        try:
+            torch.cuda.synchronize()
+        except Exception as error:
+            raise DeviceLost(f"the GPU does not answer after an error in {contender.label}: "
+                             f"{first_line(error)}") from None

@@ -1,0 +1,84 @@
+"""Measurements as JSON lines: one "run" line, then one "result" line for each cell and contender."""
+
+import dataclasses
+import json
+import statistics
+
+OK, UNSUPPORTED, WRONG, FAILED = "ok", "unsupported", "wrong", "failed"
+
+
+def spread(samples):
+    """Median, extremes and deciles of a list of numbers, and how many there are."""
+    ordered = sorted(samples)
+    at = lambda share: ordered[min(int(share * len(ordered)), len(ordered) - 1)]
+    return dict(samples=len(ordered), median=round(statistics.median(ordered), 3), min=round(ordered[0], 3),
+                p10=round(at(0.1), 3), p90=round(at(0.9), 3), max=round(ordered[-1], 3))
+
+
+def result(cell, contender, status, reason=None, **fields):
+    """One result as a dictionary. status: "ok", "unsupported", "wrong" (the check failed) or "failed" (it raised)."""
+    problem = {name: value for name, value in dataclasses.asdict(cell).items() if name not in ("suite", "label")}
+    return dict(kind="result", suite=cell.suite, cell=cell.name, contender=contender, status=status, reason=reason,
+                **problem, unit=cell.unit, flops=cell.flops(), bytes=cell.bytes(), **fields)
+
+
+def timed(cell, contender, us, host_us=None, **fields):
+    """An "ok" result of samples in microseconds; host_us: the host's share, where it was measured."""
+    times = spread(us)
+    if host_us is not None:
+        fields["host_us"] = spread(host_us)
+    return result(cell, contender, OK, us=times, speed=round(cell.speed(times["median"]), 3), **fields)
+
+
+@dataclasses.dataclass
+class Run:
+    """A "run" line and the results that follow it."""
+
+    header: dict
+    results: list = dataclasses.field(default_factory=list)
+
+    def of(self, suite):
+        """The results of one suite, by cell and then contender, in the order of the file."""
+        cells = {}
+        for one in self.results:
+            if one["suite"] == suite:
+                cells.setdefault(one["cell"], {})[one["contender"]] = one
+        return cells
+
+    def suites(self):
+        return list(dict.fromkeys(one["suite"] for one in self.results))
+
+
+class Writer:
+    """Writes lines as they come, so that a run that breaks off leaves what it measured."""
+
+    def __init__(self, path=None):
+        self.file = None
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self.file = path.open("w", encoding="utf-8")
+
+    def write(self, record):
+        if self.file is not None:
+            self.file.write(json.dumps(record, ensure_ascii=False) + "\n")
+            self.file.flush()
+
+
+def load(path):
+    """The runs of a JSON-lines file. Raises ValueError, with file and line, for a line that is no such record."""
+    runs = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+            kind = record["kind"]
+            if kind == "run":
+                runs.append(Run(record))
+            elif kind == "result" and runs and {"suite", "cell", "contender", "status"} <= record.keys():
+                runs[-1].results.append(record)
+            else:
+                raise ValueError("no run line before it, or a field is missing")
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{path}:{number} is no line of a comparison: {error}") from None
+    return runs

@@ -1,0 +1,82 @@
+"""fp32 attention, and the rule by which a result counts as correct."""
+
+from dataclasses import dataclass
+
+CHUNK_SCORES = 1 << 27  # scores held at once: 512 MB in fp32
+ABSOLUTE = 1e-4
+
+
+@dataclass(frozen=True)
+class Check:
+    """How far a result is from fp32 attention. `error` is the largest difference of any element, `row_error` the
+    largest |difference| / |row| of any output row; each may be twice that of plain bf16 attention plus ABSOLUTE."""
+
+    error: float
+    limit: float
+    row_error: float
+    row_limit: float
+
+    @property
+    def correct(self):
+        return self.error <= self.limit and self.row_error <= self.row_limit  # a NaN is neither
+
+
+def attention_rows(cell, inputs, batch_entry, begin, end, dtype):
+    """Attention of queries begin to end of one batch entry, step by step in `dtype`: (heads_q, end - begin,
+    head_dim_v). A query that sees no key gives 0."""
+    import torch
+
+    q = inputs.q[batch_entry, begin:end].to(dtype).transpose(0, 1)
+    k = inputs.k[batch_entry].to(dtype).transpose(0, 1)
+    v = inputs.v[batch_entry].to(dtype).transpose(0, 1)
+    grouped = q.reshape(cell.heads_kv, -1, cell.head_dim)
+    scores = (grouped @ k.transpose(1, 2)).reshape(cell.heads_q, end - begin, cell.seqlen_kv)
+    scores *= cell.head_dim ** -0.5
+    queries = torch.arange(begin, end, device=q.device)[:, None]
+    keys = torch.arange(cell.seqlen_kv, device=q.device)[None]
+    if cell.score == "softcap":
+        scores.div_(cell.softcap).tanh_().mul_(cell.softcap)
+    elif cell.score == "alibi":
+        distance = (queries + (cell.seqlen_kv - cell.seqlen_q) - keys).abs()
+        scores -= (inputs.alibi_slopes[:, None, None] * distance).to(dtype)
+    if cell.mask != "none":
+        ids = inputs.document_ids
+        documents = () if ids is None else (ids[batch_entry, begin:end, None], ids[batch_entry, None])
+        dropped = ~cell.keep(queries, keys, *documents)
+        scores.masked_fill_(dropped, float("-inf"))
+        weights = scores.softmax(-1).masked_fill_(dropped.all(-1, keepdim=True), 0)
+    else:
+        weights = scores.softmax(-1)
+    output = weights.reshape(cell.heads_kv, -1, cell.seqlen_kv) @ v
+    return output.reshape(cell.heads_q, end - begin, cell.head_dim_v)
+
+
+class Reference:
+    """fp32 attention of one cell, and how far plain bf16 attention is from it."""
+
+    def __init__(self, cell, inputs):
+        import torch
+
+        shape = (cell.batch, cell.seqlen_q, cell.heads_q, cell.head_dim_v)
+        self.output = torch.empty(shape, dtype=torch.float32, device=inputs.q.device)
+        plain = torch.empty_like(self.output)
+        rows = max(1, CHUNK_SCORES // (cell.heads_q * cell.seqlen_kv))
+        for entry in range(cell.batch):
+            for begin in range(0, cell.seqlen_q, rows):
+                end = min(begin + rows, cell.seqlen_q)
+                for target, dtype in ((self.output, torch.float32), (plain, torch.bfloat16)):
+                    result = attention_rows(cell, inputs, entry, begin, end, dtype)
+                    target[entry, begin:end] = result.transpose(0, 1).float()
+        self.plain_error, self.plain_row_error = self._errors(plain)
+
+    def _errors(self, output):
+        difference = output.float() - self.output
+        row_error = difference.norm(dim=-1) / self.output.norm(dim=-1).clamp_min(ABSOLUTE)
+        return difference.abs().max().item(), row_error.max().item()
+
+    def check(self, output):
+        """The Check of `output`, (batch, seqlen_q, heads_q, head_dim_v). Raises ValueError for another shape."""
+        if output.shape != self.output.shape:
+            raise ValueError(f"the result has shape {tuple(output.shape)}, not {tuple(self.output.shape)}")
+        error, row_error = self._errors(output)
+        return Check(error, 2 * self.plain_error + ABSOLUTE, row_error, 2 * self.plain_row_error + ABSOLUTE)

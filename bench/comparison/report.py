@@ -1,0 +1,135 @@
+"""Ratios to the best peer, and tables."""
+
+import math
+
+from .records import FAILED, OK, UNSUPPORTED, WRONG
+
+OURS = "ours"
+SHOWN = {UNSUPPORTED: "–", WRONG: "wrong", FAILED: "failed"}
+
+
+def best_peer(row):
+    """The contender other than ours with the smallest median time in a row {contender: result}, or None."""
+    peers = {name: one["us"]["median"] for name, one in row.items() if name != OURS and one["status"] == OK}
+    return min(peers, key=peers.get) if peers else None
+
+
+def ratio(row):
+    """Time of the best peer over our time: above 1 we are ahead. None where either is missing."""
+    peer = best_peer(row)
+    if peer is None or row.get(OURS, {}).get("status") != OK:
+        return None
+    return row[peer]["us"]["median"] / row[OURS]["us"]["median"]
+
+
+def geometric_mean(values):
+    """The geometric mean of positive numbers; None of none."""
+    values = list(values)
+    return math.exp(sum(map(math.log, values)) / len(values)) if values else None
+
+
+def contenders(cells):
+    """Names of the contenders that serve any cell of a suite, in the order of the file, ours first."""
+    names = dict.fromkeys(name for row in cells.values() for name, one in row.items() if one["status"] != UNSUPPORTED)
+    return [OURS, *(name for name in names if name != OURS)]
+
+
+def label(run, name):
+    return run.header.get("contenders", {}).get(name, {}).get("label", name)
+
+
+def summary(cells):
+    """One sentence on a suite's ratios; it names the cells in which there is nothing to compare."""
+    ratios = {cell: ratio(row) for cell, row in cells.items()}
+    known = [value for value in ratios.values() if value is not None]
+    if known:
+        ahead = sum(value > 1 for value in known)
+        text = (f"Geometric mean of the ratios to the best peer: {geometric_mean(known):.3f} over {len(known)} "
+                f"cell{'s' * (len(known) != 1)}, ahead in {ahead}.")
+    else:
+        text = "No cell with both jit-attention and a peer."
+    without_ours = [cell for cell, row in cells.items() if row.get(OURS, {}).get("status") != OK]
+    alone = [cell for cell, value in ratios.items() if value is None and cell not in without_ours]
+    if without_ours:
+        text += f" Without a result of jit-attention, so not in the mean: {', '.join(without_ours)}."
+    if alone:
+        text += f" Without any peer: {', '.join(alone)}."
+    return text
+
+
+def _value(one):
+    if one is None:
+        return ""
+    if one["status"] != OK:
+        return SHOWN[one["status"]]
+    text = f"{one['speed']:.1f}"
+    return f"{text} ({one['host_us']['median']:.1f})" if "host_us" in one else text
+
+
+def rows(run, suite):
+    """The table of a suite as lists of strings, the first one the head."""
+    cells = run.of(suite)
+    names = contenders(cells)
+    unit = next(iter(next(iter(cells.values())).values()))["unit"]
+    what = "µs per call (of which host)" if unit == "µs" else unit
+    table = [[what, *(label(run, name) for name in names), "best peer", "ratio"]]
+    for cell, row in cells.items():
+        peer, value = best_peer(row), ratio(row)
+        table.append([cell.split("/", 1)[1], *(_value(row.get(name)) for name in names),
+                      label(run, peer) if peer else "", "" if value is None else f"{value:.2f}"])
+    return table
+
+
+def text_table(run, suite):
+    """The table of a suite for a terminal."""
+    table = rows(run, suite)
+    widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
+    lines = [suite]
+    for row in table:
+        texts = [text.rjust(width) if column else text.ljust(width)
+                 for column, (text, width) in enumerate(zip(row, widths))]
+        lines.append("  ".join(texts).rstrip())
+    return "\n".join([*lines, summary(run.of(suite))])
+
+
+def notes(run, suite):
+    """Why contenders are missing in places, one line for each contender and reason, with the cells."""
+    reasons = {}
+    for cell, row in run.of(suite).items():
+        for name, one in row.items():
+            if one["status"] != OK:
+                key = (label(run, name), one["status"], one.get("reason") or "no reason given")
+                reasons.setdefault(key, []).append(cell.split("/", 1)[1])
+    count = len(run.of(suite))
+    return [f"{name}, {status}: {reason} ({'all cells' if len(cells) == count else ', '.join(cells)})"
+            for (name, status, reason), cells in reasons.items()]
+
+
+def absent(run):
+    """One line for each contender that was not there, or not asked for."""
+    return [f"{one['label']}: {one['absent']}" for one in run.header.get("contenders", {}).values()
+            if one.get("absent")]
+
+
+def conditions(run):
+    """One sentence: where and with what a run was measured."""
+    header = run.header
+    versions = ", ".join(f"{one['label']} {one['version']}" for one in header.get("contenders", {}).values()
+                         if one.get("version"))
+    return (f"{header.get('gpu', 'unknown GPU')}, driver {header.get('driver', 'unknown')}, "
+            f"{header.get('date', 'unknown date')}; {versions}.")
+
+
+def markdown(runs):
+    """All suites of all runs as Markdown, with conditions, ratios and reasons."""
+    parts = []
+    for run in runs:
+        for suite in run.suites():
+            head, *body = rows(run, suite)
+            parts += [f"## {suite}", "", conditions(run), f"Command: `{run.header.get('command', 'unknown')}`.", ""]
+            parts += ["| " + " | ".join(head) + " |", "| --- |" + " ---: |" * (len(head) - 1)]
+            parts += ["| " + " | ".join(text.replace("|", "\\|") for text in row) + " |" for row in body]
+            parts += ["", summary(run.of(suite)), ""]
+            parts += [f"- {line}" for line in notes(run, suite) + absent(run)]
+            parts += [""]
+    return "\n".join(parts).rstrip() + "\n"

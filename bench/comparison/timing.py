@@ -1,0 +1,119 @@
+"""Samples of several runners in one process, interleaved: what disturbs one disturbs all.
+
+In each round every runner is measured once (or in one short burst), in an order shuffled anew. Rounds go on until the
+time is used up, but at least MIN_ROUNDS and at most MAX_ROUNDS.
+"""
+
+import random
+import time
+
+FLUSH_BYTES = 256 << 20  # overwritten before each cold sample: several times the largest L2 cache
+LEAD_CYCLES = 400_000  # GPU cycles of idling before each cold sample, while the host enqueues flush and call
+WARM_UP = 3
+MIN_ROUNDS, MAX_ROUNDS = 10, 100
+BURST = 20  # calls in a row of an eager or graph sample
+
+
+def rounds(names, seconds, seed=0):
+    """Yields shuffled lists of `names` until `seconds` are over."""
+    names, shuffle = list(names), random.Random(seed).shuffle
+    deadline = time.monotonic() + seconds
+    for index in range(MAX_ROUNDS):
+        if index >= MIN_ROUNDS and time.monotonic() > deadline:
+            return
+        shuffle(names)
+        yield list(names)
+
+
+def warm_up(runner):
+    with runner.context():
+        for _ in range(WARM_UP):
+            runner.call()
+
+
+def sample_cold(runners, seconds):
+    """Microseconds on the GPU by CUDA events, each call after the L2 cache was overwritten: {name: [µs]}.
+    The host is ahead of the GPU, so that its own time per call does not show."""
+    import torch
+
+    flush = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device="cuda")
+    times = {name: [] for name in runners}
+    for runner in runners.values():
+        warm_up(runner)
+    torch.cuda.synchronize()
+    for order in rounds(runners, seconds):
+        events = {}
+        for name in order:
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            with runners[name].context():
+                torch.cuda._sleep(LEAD_CYCLES)
+                flush.zero_()
+                begin.record()
+                runners[name].call()
+                end.record()
+            events[name] = begin, end
+        torch.cuda.synchronize()
+        for name, (begin, end) in events.items():
+            times[name].append(begin.elapsed_time(end) * 1e3)
+    return times
+
+
+def sample_eager(runners, seconds):
+    """Microseconds by the host's clock per call, the GPU idle at the beginning: ({name: [µs until a call has been
+    enqueued]}, {name: [µs until the GPU has finished one call]})."""
+    import torch
+
+    host, wall = {name: [] for name in runners}, {name: [] for name in runners}
+    for runner in runners.values():
+        warm_up(runner)
+    for order in rounds(runners, seconds):
+        for name in order:
+            call = runners[name].call
+            with runners[name].context():
+                torch.cuda.synchronize()
+                begin = time.perf_counter_ns()
+                for _ in range(BURST):
+                    call()
+                host[name].append((time.perf_counter_ns() - begin) / BURST * 1e-3)
+                torch.cuda.synchronize()
+                begin = time.perf_counter_ns()
+                for _ in range(BURST):
+                    call()
+                    torch.cuda.synchronize()
+                wall[name].append((time.perf_counter_ns() - begin) / BURST * 1e-3)
+    return host, wall
+
+
+def capture(runner):
+    """A CUDA graph of BURST calls in a row."""
+    import torch
+
+    stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    stream.wait_stream(torch.cuda.current_stream())
+    with runner.context():
+        with torch.cuda.stream(stream):
+            for _ in range(WARM_UP):
+                runner.call()
+        torch.cuda.synchronize()
+        with torch.cuda.graph(graph):
+            for _ in range(BURST):
+                runner.call()
+    return graph
+
+
+def sample_graphs(graphs, seconds):
+    """As sample_eager, per call in a replayed graph of BURST calls: the replay, and until the GPU has finished it."""
+    import torch
+
+    host, wall = {name: [] for name in graphs}, {name: [] for name in graphs}
+    for graph in graphs.values():
+        graph.replay()
+    for order in rounds(graphs, seconds):
+        for name in order:
+            torch.cuda.synchronize()
+            begin = time.perf_counter_ns()
+            graphs[name].replay()
+            host[name].append((time.perf_counter_ns() - begin) / BURST * 1e-3)
+            torch.cuda.synchronize()
+            wall[name].append((time.perf_counter_ns() - begin) / BURST * 1e-3)
+    return host, wall

@@ -1,0 +1,79 @@
+"""Exceptions carry what the library knows."""
+
+import copy
+import pickle
+
+import jit_attention as ja
+import pytest
+
+BROKEN = ja.mask.text("return q >=\n k + undeclared;", name="broken")
+
+
+def compile_broken():
+    return ja.compile(ja.AttentionSpec(mask=BROKEN), "sm_80")
+
+
+def test_a_compile_error_points_into_the_users_text():
+    with pytest.raises(ja.CompileFailedError, match='broken:2: error: identifier "undeclared" is undefined') as failure:
+        compile_broken()
+    error = failure.value
+    assert error.code == "compile_failed" and error.stage == "compile"
+    assert "undeclared" in error.log and "extern \"C\"" in error.source
+
+
+def test_errors_survive_pickling():
+    with pytest.raises(ja.CompileFailedError) as failure:
+        compile_broken()
+    for error in (pickle.loads(pickle.dumps(failure.value)), copy.copy(failure.value)):
+        assert type(error) is ja.CompileFailedError and str(error) == str(failure.value)
+        assert error.log == failure.value.log and error.source == failure.value.source and error.stage == "compile"
+
+
+@pytest.mark.parametrize("kind", ja.Error.__subclasses__())
+def test_each_kind_can_be_made_and_pickled(kind):
+    error = ja.errors.error_of_code(kind.code, "launch", "k", "k: is wrong", 7, "", "")
+    assert type(error) is kind and isinstance(error, ja.Error) and str(error) == "k: is wrong"
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is kind and (again.field, again.native_code, again.stage) == ("k", 7, "launch")
+
+
+def test_kinds_are_those_of_the_library():
+    assert len({kind.code for kind in ja.Error.__subclasses__()}) == 13
+    for kind in (ja.InvalidSpecError, ja.InvalidArgumentError):
+        assert issubclass(kind, ValueError)
+    assert issubclass(ja.IoError, OSError)
+
+
+def test_missing_nvrtc_is_an_error_that_says_what_to_do(run_python, tmp_path):
+    script = """
+import jit_attention as ja
+try:
+    ja.compile(ja.AttentionSpec(), "sm_80")
+except ja.NvrtcUnavailableError as error:
+    assert "JIT_ATTENTION_NVRTC" in str(error), str(error)
+    print("refused")
+"""
+    printed = run_python(script, JIT_ATTENTION_NVRTC=str(tmp_path), JIT_ATTENTION_CACHE_DIR=str(tmp_path))
+    assert "refused" in printed
+
+
+def test_offline_forbids_compiling(run_python, tmp_path):
+    script = """
+import jit_attention as ja
+try:
+    ja.compile(ja.AttentionSpec(), "sm_80")
+except ja.OfflineError as error:
+    print("refused", error.code)
+"""
+    assert "refused offline" in run_python(script, JIT_ATTENTION_OFFLINE="1", JIT_ATTENTION_CACHE_DIR=str(tmp_path))
+
+
+def test_malformed_settings_are_named(run_python):
+    script = """
+import jit_attention as ja
+try:
+    ja.compile(ja.AttentionSpec(), "sm_80")
+except ja.InvalidArgumentError as error:
+    print(error)
+"""
+    assert "JIT_ATTENTION_TUNING" in run_python(script, JIT_ATTENTION_TUNING="sometimes")
