@@ -19,6 +19,7 @@ from ._core import (
     Device,
     Kernel,
     LaunchTrace,
+    __version__,
     _after_fork,
     _at_exit,
     attention,

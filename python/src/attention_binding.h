@@ -1,3 +1,4 @@
+// attention(), prepare() and what prepare() returns.
 #pragma once
 
 #include <nanobind/nanobind.h>

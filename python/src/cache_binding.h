@@ -1,3 +1,4 @@
+// The folder of compiled kernels.
 #pragma once
 
 #include <nanobind/nanobind.h>

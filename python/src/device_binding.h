@@ -1,3 +1,4 @@
+// Devices, real and emulated.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -1,3 +1,4 @@
+// Errors of the library as Python exceptions.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -1,3 +1,4 @@
+// Kernels that can be read.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -13,6 +13,7 @@
 NB_MODULE(_core, module) {
   // Contexts and the arrays of calls in flight outlive the interpreter: that is no leak.
   nanobind::set_leak_warnings(false);
+  module.attr("__version__") = JIT_ATTENTION_VERSION;
   jit::python::translate_errors();
   jit::python::bind_process(module);
   jit::python::bind_spec(module);

@@ -1,3 +1,4 @@
+// tune(): measuring configs ahead of time.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -152,8 +152,9 @@ TEST(Layout, EveryTemplateIsEmbedded) {
 
 TEST(Layout, EverySourceIsBuilt) {
   const std::string emulator = "runtime/emulator";
-  for (const std::string folder : {"generator", "runtime", "runtime/emulator", "cache", "tests/unit",
-                                   "tests/compile", "tests/gpu", "tests/repo", "tests/reference"}) {
+  for (const std::string folder :
+       {"generator", "runtime", "runtime/emulator", "cache", "python", "bench", "tests/unit", "tests/compile",
+        "tests/gpu", "tests/repo", "tests/reference"}) {
     const std::string list = read(root / folder / "CMakeLists.txt");
     for (const fs::path& path : sources(folder)) {
       if (path.extension() != ".cpp") continue;
@@ -173,7 +174,7 @@ TEST(Layout, TheLibraryKeepsToItself) {
   const std::regex end(
       R"(\babort\b|\bquick_exit\b|\bterminate\b|\bassert\(|std::exit\b|(^\s*|[;{})]\s*|\belse\s+)(::)?_?_?exit\s*\()");
   int lookups = 0;
-  for (const SourceLine& line : code_lines({"generator", "runtime", "cache"})) {
+  for (const SourceLine& line : code_lines({"generator", "runtime", "cache", "python"})) {
     EXPECT_FALSE(std::regex_search(line.text, output)) << line;
     EXPECT_FALSE(std::regex_search(line.text, end)) << line;
     if (!std::regex_search(line.text, environment)) continue;
@@ -186,7 +187,8 @@ TEST(Layout, TheLibraryKeepsToItself) {
 }
 
 TEST(Layout, FilesAreShort) {
-  for (const char* folder : {"generator", "runtime", "cache", "templates", "tools", "bench", "tests"}) {
+  for (const char* folder :
+       {"generator", "runtime", "cache", "templates", "python", "tools", "bench", "tests"}) {
     for (const fs::path& path : sources(folder)) {
       const std::string text = read(path);
       EXPECT_LE(std::count(text.begin(), text.end(), '\n'), 600) << path;
@@ -196,7 +198,7 @@ TEST(Layout, FilesAreShort) {
 }
 
 TEST(Layout, HeadersGuardThemselvesAndSayWhatTheyAre) {
-  for (const char* folder : {"generator", "runtime", "cache", "templates"}) {
+  for (const char* folder : {"generator", "runtime", "cache", "templates", "python"}) {
     for (const fs::path& path : sources(folder)) {
       if (path.extension() == ".cpp") continue;
       const std::string text = read(path);
@@ -209,7 +211,7 @@ TEST(Layout, HeadersGuardThemselvesAndSayWhatTheyAre) {
 TEST(Layout, NothingIsLeftUndone) {
   const std::regex undone(R"(\b(TOD[O]|FIXM[E]|XX[X]|HAC[K])\b)");
   for (const char* folder :
-       {"generator", "runtime", "cache", "templates", "tools", "bench", "tests", "docs"}) {
+       {"generator", "runtime", "cache", "templates", "python", "tools", "bench", "tests", "docs"}) {
     if (!fs::exists(root / folder)) continue;
     for (const auto& item : fs::recursive_directory_iterator(root / folder)) {
       if (!item.is_regular_file() || item.path().extension() == ".bin") continue;

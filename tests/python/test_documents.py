@@ -1,0 +1,40 @@
+"""The Python in the documents runs."""
+
+import pathlib
+import re
+
+import jit_attention as ja
+import numpy
+import pytest
+from exact_attention import random_qkv
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def snippets():
+    for document in ("README.md", "docs/python.md"):
+        text = (ROOT / document).read_text()
+        for match in re.finditer(r"```python\n(.*?)```", text, re.DOTALL):
+            line = text[: match.start()].count("\n") + 1
+            yield pytest.param(match.group(1), id=f"{document}:{line}")
+
+
+def test_there_are_snippets():
+    assert len(list(snippets())) >= 4
+
+
+@pytest.mark.parametrize("snippet", list(snippets()))
+def test_snippet_runs(snippet, place, emulated, rng, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    if emulated:  # which has no time to measure
+        snippet = re.sub(r"^ja\.tune\(.*$", "", snippet, flags=re.MULTILINE)
+    q, k, v = map(place, random_qkv(rng, seqlen_q=32, seqlen_kv=32, heads_q=8, heads_kv=2, head_dim=128, dtype="bf16"))
+    names = {
+        "ja": ja,
+        "q": q,
+        "k": k,
+        "v": v,
+        "slopes": place(numpy.full(8, 0.5, numpy.float32)),
+        "ids": place(numpy.zeros((1, 32), numpy.int32)),
+    }
+    exec(compile(snippet, "snippet", "exec"), names)
