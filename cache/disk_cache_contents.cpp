@@ -88,6 +88,8 @@ std::size_t DiskCache::prune(std::uint64_t max_bytes) {
   const OpenedDirectory directory = open_trusted_directory(file_system_, layer.path, layer.ownership);
   if (!directory.refusal.empty()) return 0;
   std::vector<StoredFile> files = scan_entries(file_system_, directory.file.get(), true);
+  if (max_bytes == 0)  // all goes, whole or not: nothing needs to be read
+    return evict(file_system_, directory.file.get(), std::move(files), {0, 0});
   const std::size_t removed = std::erase_if(files, [&](const StoredFile& file) {
     return !read_whole(layer, directory.file.get(), file) &&
            remove_unchanged(file_system_, directory.file.get(), file);

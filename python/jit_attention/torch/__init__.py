@@ -1,9 +1,9 @@
-"""PyTorch: attention under `torch.compile`, in place of `scaled_dot_product_attention`, and in Transformers models."""
+"""PyTorch: attention under `torch.compile`, as `scaled_dot_product_attention`, and in models of Transformers."""
 
 try:
     import torch as _
 except ImportError as error:
-    raise ImportError("jit_attention.torch needs PyTorch (pip install torch); jit_attention itself does not") from error
+    raise ImportError("jit_attention.torch needs PyTorch: pip install torch") from error
 
 from .op import attention
 from .sdpa import scaled_dot_product_attention

@@ -4,8 +4,6 @@ Eager calls go straight to `jit_attention.attention`; the operator is what `torc
 The arguments of an operator are tensors, numbers and strings, so it carries masks and scores as text.
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 from typing import Optional, Sequence
@@ -48,8 +46,8 @@ def attention(q, k, v, *, mask=None, score=None, softmax_scale=None, return_lse=
         seqlen_q). A query that sees no key gets o = 0 and lse = −inf.
 
     Raises:
-        InvalidArgumentError: a tensor requires grad while grad mode is on (there is no backward yet), or breaks a rule
-            above; names the argument.
+        InvalidArgumentError: a tensor requires grad while grad mode is on (there is no backward yet), or breaks a
+            rule above; names the argument.
         InvalidSpecError: the problem is none that can be served, with what would work.
         Error: of another kind, see jit_attention.errors. Compiled without graph breaks, the compiler wraps all of
             these in an error of its own.
@@ -84,7 +82,8 @@ def _plain(functor):
     """A mask or score as strings and tuples: a compiler watches these for changes, and repr makes them text."""
     if functor is None:
         return None
-    return functor.text, tuple(getattr(text, "plain", None) or _plain_text(text) for text in functor.texts)
+    texts = tuple(getattr(text, "plain", None) or _plain_text(text) for text in functor.texts)
+    return functor.text, texts
 
 
 def _plain_text(text):

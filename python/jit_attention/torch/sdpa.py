@@ -84,8 +84,8 @@ def _autocast(*tensors):
     if torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device) in (torch.bfloat16, torch.float16):
         return tuple(tensor.to(torch.get_autocast_dtype(device)) for tensor in tensors)
     dtypes = ", ".join(str(tensor.dtype) for tensor in tensors)
-    _refuse("query", f"query, key and value are {dtypes}; they must be all bf16 or all fp16: convert them with "
-            ".to(torch.bfloat16), or compute under torch.autocast")
+    _refuse("query", f"query, key and value are {dtypes}; they must be all bf16 or all fp16: convert them, or the "
+            "whole model, with .to(torch.bfloat16), or compute under torch.autocast")
 
 
 def _check_heads(query, key, value, enable_gqa):
@@ -98,7 +98,7 @@ def _check_heads(query, key, value, enable_gqa):
 
 def _four_dimensions(tensor, batch):
     if tensor.dim() < 2:
-        _refuse("query", f"has {tensor.dim()} dimensions; query, key and value must have at least 2: (seqlen, head_dim)")
+        _refuse("query", f"has {tensor.dim()} dimensions; query, key and value must have at least (seqlen, head_dim)")
     if tensor.dim() == 2:
         tensor = tensor.unsqueeze(0)
     return tensor.expand(*batch, *tensor.shape[-3:]).reshape(math.prod(batch), *tensor.shape[-3:])

@@ -9,17 +9,16 @@ import torch
 
 from .. import mask as _mask
 from .. import score as _score
-from ..errors import InvalidArgumentError
 from .op import attention
-from .sdpa import _BIAS, _autocast, _bias_of
+from .sdpa import _BIAS, _autocast, _bias_of, _refuse
 
 _CAUSAL = _mask.causal()
 
 # What a model may ask of its attention and would not get: other results than its author meant.
 _UNSERVED = {
     "s_aux": "attention sinks",
-    "head_mask": "weights of heads",
-    "block_indices": "sparse attention by block indices",
+    "head_mask": "factors of heads",
+    "block_indices": "blocks of keys by index",
     "cu_seq_lens_q": "packed sequences by cumulative lengths",
     "cu_seq_lens_k": "packed sequences by cumulative lengths",
 }
@@ -29,20 +28,20 @@ def register_with_transformers(name="jit_attention"):
     """Make ``attn_implementation=name`` known to Transformers: an attention function and the mask function it needs.
 
         register_with_transformers()
-        model = AutoModel.from_pretrained(folder, attn_implementation="jit_attention", dtype=torch.bfloat16).eval()
+        model = AutoModel.from_pretrained(folder, attn_implementation="jit_attention", dtype=torch.bfloat16)
         with torch.inference_mode():
             model(**inputs)
 
-    For inference of models in bf16 or fp16, or in fp32 under ``torch.autocast``: encoders, decoders and caches of keys
-    and values, with padding at any side, sliding windows, softcap, position biases and fewer KV heads than query heads.
-    Causal masks, windows and padding are computed in the kernel, which skips what they leave empty; other masks are
-    tensors, as for "sdpa". Rows of padding that see no token are zero.
+    For inference of models in bf16 or fp16, or in fp32 under ``torch.autocast``: encoders, decoders and caches of
+    keys and values, with padding at any side, sliding windows, softcap, position biases and fewer KV heads than query
+    heads. Causal masks, windows and padding are computed in the kernel, which skips what they leave empty; other
+    masks are tensors, as for "sdpa". Rows of padding that see no token are zero.
 
     Args:
         name: under which the implementation is registered; again under the same name changes nothing.
 
     Raises:
-        ImportError: there is no Transformers, or one from before 4.53 without registries of attention functions.
+        ImportError: there is no Transformers, or one older than the mask functions of version 5.
 
     The attention function raises InvalidArgumentError, when the model runs, for dropout, gradients, fp32, attention
     weights as results, attention sinks, head masks and packed sequences by cumulative lengths.
@@ -53,7 +52,7 @@ def register_with_transformers(name="jit_attention"):
 
         from .transformers_mask import attention_mask_function
     except ImportError as error:
-        raise ImportError("register_with_transformers needs transformers 4.53 or later: "
+        raise ImportError("register_with_transformers needs a current transformers 5: "
                           "pip install -U transformers") from error
 
     AttentionInterface.register(name, attention_function)
@@ -137,13 +136,12 @@ def attention_function(module: torch.nn.Module, query: torch.Tensor, key: torch.
 
 def _check(dropout, kwargs):
     if dropout:
-        raise InvalidArgumentError(f"dropout: is {dropout}; there is no dropout and no backward yet: call model.eval()")
+        _refuse("dropout", f"is {dropout}; there is no dropout and no backward yet: call model.eval()")
     if kwargs.get("output_attentions"):
-        raise InvalidArgumentError("output_attentions: the weights are never formed; use attn_implementation=\"eager\" "
-                                   "to look at them")
+        _refuse("output_attentions", "is set, but no weights are formed here; use attn_implementation='eager'")
     for name, meaning in _UNSERVED.items():
         if kwargs.get(name) is not None:
-            raise InvalidArgumentError(f"{name}: is given, but {meaning} are not served; use another attn_implementation")
+            _refuse(name, f"is given, but {meaning} are not served; use another attn_implementation")
 
 
 def _joined_bias(position_bias, attention_mask):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import types
 
 import torch
@@ -9,6 +10,9 @@ from transformers import masking_utils
 
 from .. import mask as _mask
 from .transformers import AttentionMask
+
+if "q_length" not in inspect.signature(masking_utils.sdpa_mask).parameters:
+    raise ImportError("this version of transformers calls mask functions with other arguments")
 
 _CAUSAL = _mask.causal()
 _ALL = _mask.none()
@@ -57,7 +61,8 @@ def attention_mask_function(batch_size, q_length, kv_length, q_offset=0, kv_offs
         padding = masking_utils.prepare_padding_mask(attention_mask, kv_length, kv_offset)
         is_token = padding[:, kv_offset:kv_offset + kv_length]
         if _must_not_wait() or not is_token.all():
-            return AttentionMask(_PADDING if pattern is _ALL else pattern & _PADDING, _padding_tensors(is_token), shape)
+            padded = _PADDING if pattern is _ALL else pattern & _PADDING
+            return AttentionMask(padded, _padding_tensors(is_token), shape)
     return None if pattern is _CAUSAL or pattern is _ALL else AttentionMask(pattern, {}, shape)
 
 
