@@ -7,6 +7,11 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 
+def being_traced():
+    """Whether a compiler follows this code instead of running it. `jit_attention.torch` puts its own answer here."""
+    return False
+
+
 @dataclass(frozen=True)
 class FunctorText:
     """The body of a C++ function that decides over a key (mask) or maps a score.
@@ -33,8 +38,11 @@ class FunctorText:
     tensors: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self):
-        object.__setattr__(self, "constants", MappingProxyType(dict(self.constants)))
-        object.__setattr__(self, "tensors", MappingProxyType(dict(self.tensors)))
+        fields = {"name": self.name, "body": self.body, "classify": self.classify, "constants": dict(self.constants),
+                  "tensors": dict(self.tensors)}
+        object.__setattr__(self, "plain", repr(fields))  # all of it as one string, for those who can carry no objects
+        object.__setattr__(self, "constants", MappingProxyType(fields["constants"]))
+        object.__setattr__(self, "tensors", MappingProxyType(fields["tensors"]))
 
     def _identity(self):
         constants = tuple((name, type(value), value) for name, value in self.constants.items())

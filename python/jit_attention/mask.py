@@ -9,10 +9,11 @@ keeps) and ``~``. ``str(mask)`` is text that `parse` reads back.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from . import _core
+from . import _core, functor
 from .functor import FunctorText, joined_texts
 
 
@@ -27,12 +28,14 @@ class Mask:
 
     text: str = "none"
     texts: tuple[FunctorText, ...] = ()
-    _native: object = field(init=False, repr=False, compare=False)
 
     def __post_init__(self):
-        native = _core.parse_mask(self.text, self.texts)
-        object.__setattr__(self, "_native", native)
-        object.__setattr__(self, "text", native.text)  # as the library writes it
+        if not functor.being_traced():  # else it is only text, and checked when it is used
+            object.__setattr__(self, "text", self._native.text)  # as the library writes it
+
+    @functools.cached_property
+    def _native(self):
+        return _core.parse_mask(self.text, self.texts)
 
     @property
     def tensors(self) -> dict[str, str]:

@@ -181,12 +181,14 @@ Array array_of_interface(nb::dict interface, const char* argument, Stream stream
   return array;
 }
 
+// Frameworks with a table of C functions may have gradients, which would be lost.
 void require_no_grad(nb::handle array, const char* argument) {
   static PyObject* const name = PyUnicode_InternFromString("requires_grad");
   const nb::object flag = nb::steal(PyObject_GetAttr(array.ptr(), name));
   if (!flag.is_valid()) {
-    PyErr_Clear();  // not every framework has gradients
-  } else if (flag.ptr() == Py_True) {
+    PyErr_Clear();
+  } else if (flag.ptr() == Py_True &&
+             nb::cast<bool>(nb::module_::import_("torch").attr("is_grad_enabled")())) {
     refuse(argument,
            "requires grad, and there is no backward pass yet: compute under torch.no_grad(), or give "
            "detach()");

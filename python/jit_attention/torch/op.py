@@ -11,6 +11,7 @@ from typing import Optional, Sequence
 import torch
 
 from .. import attention as _attention
+from .. import functor as _functor
 from .. import mask as _mask
 from .. import score as _score
 from ..errors import InvalidArgumentError
@@ -54,21 +55,8 @@ def attention(q, k, v, *, mask=None, score=None, softmax_scale=None, return_lse=
     """
     if torch.compiler.is_compiling() or type(q) is not torch.Tensor:
         return _through_operator(q, k, v, mask, score, softmax_scale, return_lse, layout, tensors, tuning)
-    if q.requires_grad or k.requires_grad or v.requires_grad or tensors:
-        q, k, v, tensors = _without_grad(q, k, v, tensors)
     return _attention(q, k, v, mask=mask, score=score, softmax_scale=softmax_scale, return_lse=return_lse,
                       layout=layout, tensors=tensors, tuning=tuning)
-
-
-def _without_grad(q, k, v, tensors):
-    """The same tensors, detached where grad mode is off and refused where it is on."""
-    tensors = dict(tensors or {})
-    if any(tensor.requires_grad for tensor in (q, k, v, *tensors.values())):
-        if torch.is_grad_enabled():
-            raise InvalidArgumentError(NO_BACKWARD)
-        q, k, v = q.detach(), k.detach(), v.detach()
-        tensors = {name: tensor.detach() for name, tensor in tensors.items()}
-    return q, k, v, tensors
 
 
 def _through_operator(q, k, v, mask, score, softmax_scale, return_lse, layout, tensors, tuning):
@@ -80,16 +68,7 @@ def _through_operator(q, k, v, mask, score, softmax_scale, return_lse, layout, t
 
 def _plain(functor):
     """A mask or score as strings and tuples: a compiler watches these for changes, and repr makes them text."""
-    if functor is None:
-        return None
-    texts = tuple(getattr(text, "plain", None) or _plain_text(text) for text in functor.texts)
-    return functor.text, texts
-
-
-def _plain_text(text):
-    # No JSON: its encoder is a C function, at which compilers stop.
-    return repr({"name": text.name, "body": text.body, "classify": text.classify, "constants": dict(text.constants),
-                 "tensors": dict(text.tensors)})
+    return None if functor is None else (functor.text, tuple(text.plain for text in functor.texts))
 
 
 @functools.lru_cache(maxsize=1024)
@@ -108,7 +87,7 @@ def _operator(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, tensors: Sequen
               softmax_scale: Optional[float], return_lse: bool, layout: str,
               tuning: Optional[str]) -> tuple[torch.Tensor, torch.Tensor]:
     mask, score, names = _problem(problem)
-    q, k, v, named = _without_grad(q, k, v, dict(zip(names, tensors, strict=True)))
+    named = dict(zip(names, tensors, strict=True))
     result = _attention(q, k, v, mask=mask, score=score, softmax_scale=softmax_scale, return_lse=return_lse,
                         layout=layout, tensors=named, tuning=tuning)
     return result if return_lse else (result, _empty_lse(q))
@@ -133,24 +112,4 @@ def _refuse_backward(*arguments, **keywords):
 _operator.register_autograd(_refuse_backward, setup_context=_refuse_backward)
 
 
-def _outside_of_compilers(post_init):
-    def checked(self):
-        if not torch.compiler.is_compiling():
-            post_init(self)
-
-    return checked
-
-
-def _remembering_plain_text(post_init):
-    def remembering(self):
-        object.__setattr__(self, "plain", _plain_text(self))
-        post_init(self)
-
-    return remembering
-
-
-# A mask or score that a compiled function builds is only text there, and is checked when the operator reads it.
-_mask.Mask.__post_init__ = _outside_of_compilers(_mask.Mask.__post_init__)
-_score.Score.__post_init__ = _outside_of_compilers(_score.Score.__post_init__)
-# Compilers stop at the mapping proxies of a text once any dict has changed.
-FunctorText.__post_init__ = _remembering_plain_text(FunctorText.__post_init__)
+_functor.being_traced = torch.compiler.is_compiling

