@@ -202,6 +202,16 @@ void check_dense_last(std::string_view name, const TensorView& tensor) {
   }
 }
 
+// The texts of users get a pointer and nothing that tells of strides.
+void check_dense(std::string_view name, const TensorView& tensor) {
+  std::int64_t dense = 1;
+  for (int i = tensor.rank - 1; i >= 0; --i) {
+    if (tensor.shape[i] > 1 && tensor.strides[i] != dense && has_elements(tensor))
+      refuse(name, fmt::format("is read by a text and must be dense: {}", tensor.to_string()));
+    dense *= tensor.shape[i];
+  }
+}
+
 FunctorTensor check_functor_tensor(const FunctorTensorSpec& wanted, const TensorView& tensor,
                                    const Sizes& sizes) {
   const std::string& name = wanted.name;
@@ -233,6 +243,7 @@ FunctorTensor check_functor_tensor(const FunctorTensorSpec& wanted, const Tensor
     check_dense_last(name, tensor);
   } else {
     check_sizes_and_strides(name, tensor);
+    check_dense(name, tensor);
   }
   check_pointer(name, tensor, size_of(wanted.dtype));
   return result;

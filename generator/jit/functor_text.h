@@ -12,7 +12,7 @@
 namespace jit {
 
 /// A tensor that a functor reads at run time. In user text `name` is a pointer to const elements of the dtype
-/// (bf16 and fp16 values go through `to_float(x)`); at launch a tensor of that name must be given.
+/// (bf16 and fp16 values go through `to_float(x)`); at launch a dense tensor of that name must be given.
 struct FunctorTensorSpec {
   std::string name;
   DType dtype = DType::fp32;

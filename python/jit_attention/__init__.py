@@ -11,6 +11,7 @@ variables JIT_ATTENTION_*. `jit_attention.torch` has what PyTorch and transforme
 """
 
 import atexit as _atexit
+import copyreg as _copyreg
 import os as _os
 
 from . import cache, errors, mask, score
@@ -51,7 +52,6 @@ __all__ = [
     "attention",
     "cache",
     "candidate_configs",
-    "compile",
     "devices",
     "errors",
     "mask",
@@ -64,5 +64,7 @@ __all__ = [
     *sorted(kind.__name__ for kind in (Error, *Error.__subclasses__())),
 ]
 
+# Functions of an extension are no Python functions, and pickle knows those only.
+_copyreg.pickle(type(attention), lambda function: function.__name__)
 _os.register_at_fork(after_in_child=_after_fork)
 _atexit.register(_at_exit)

@@ -18,8 +18,11 @@ def adapter_of(array_type):
     """The adapter for arrays of this type, or None when they are no arrays."""
     if not hasattr(array_type, "__dlpack__") and not hasattr(array_type, "__cuda_array_interface__"):
         return None
-    package = array_type.__module__.partition(".")[0]
-    return _ADAPTERS.get(package, _Adapter)()
+    for base in array_type.__mro__:  # subclasses are read as what they derive from
+        package = str(base.__module__).partition(".")[0]
+        if package in _ADAPTERS:
+            return _ADAPTERS[package]()
+    return _Adapter()
 
 
 class _Adapter:
@@ -27,6 +30,9 @@ class _Adapter:
 
     #: Without a stream to order later work by, results must be complete when they are handed over.
     needs_complete_results = True
+
+    #: Whether results may be written to arrays that the caller gives.
+    writable = True
 
     def export(self, array):
         """An object that speaks one of the protocols, and the name of its element type where it cannot say it."""
@@ -51,10 +57,10 @@ class _Adapter:
 def _host_empty(like, shape, dtype):
     import numpy
 
+    if dtype != "fp32" and isinstance(like, numpy.ndarray):
+        return numpy.empty(shape, like.dtype)  # as the caller holds it: ml_dtypes' bf16, or bits
     if dtype != "bf16":
         return numpy.empty(shape, _NUMPY_NAMES[dtype])
-    if isinstance(like, numpy.ndarray):
-        return numpy.empty(shape, like.dtype)  # bf16 as the caller holds it: ml_dtypes' type, or bits
     return numpy.empty(shape, numpy.dtype(importlib.import_module("ml_dtypes").bfloat16))
 
 
@@ -62,8 +68,12 @@ class _NumPy(_Adapter):
     def export(self, array):
         import numpy
 
+        if isinstance(array, numpy.ma.MaskedArray):
+            raise TypeError("masked arrays would lose their mask: give filled(), and a mask of jit_attention")
+        if not array.dtype.isnative:
+            raise TypeError("its bytes are in another order than this machine's: give astype(dtype.newbyteorder('='))")
         if array.dtype.name == "bfloat16":
-            return array.view(numpy.uint16), "bf16"
+            return array.view(numpy.ndarray).view(numpy.uint16), "bf16"
         return array, None
 
     def empty(self, like, shape, dtype):
@@ -88,13 +98,18 @@ class _CuPy(_Adapter):
         import cupy
 
         with like.device:
-            if dtype == "bf16":
-                return cupy.empty(shape, like.dtype)
-            return cupy.empty(shape, _NUMPY_NAMES[dtype])
+            return cupy.empty(shape, "float32" if dtype == "fp32" else like.dtype)
 
 
 class _Jax(_Adapter):
     """Arrays of JAX cannot be written: results are made as for any array, and handed over."""
+
+    writable = False
+
+    def export(self, array):
+        if not hasattr(array, "unsafe_buffer_pointer"):
+            raise TypeError("an array that is being traced has no elements: call attention outside of jit, grad and vmap")
+        return array, None
 
     def finish(self, array):
         import jax

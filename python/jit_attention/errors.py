@@ -112,4 +112,4 @@ _CLASS_OF_CODE = {kind.code: kind for kind in Error.__subclasses__()}
 
 def error_of_code(code, stage, field, message, native_code, log, source):
     """The exception for an error of the C++ library."""
-    return _CLASS_OF_CODE[code](message, stage, field, native_code, log, source)
+    return _CLASS_OF_CODE[code](message, stage, field.removeprefix("spec."), native_code, log, source)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+
+from .errors import InvalidSpecError
 
 
 def being_traced():
@@ -28,7 +31,7 @@ class FunctorText:
             computed with the mask.
         constants: names and values (bool, int or float) baked into the kernel.
         tensors: names and element types ("bf16", "fp16", "fp32", "int32", "int64", "uint8") of arrays that are given
-            to each call; in the text, pointers to their elements.
+            to each call, dense; in the text, pointers to their elements.
     """
 
     name: str
@@ -38,8 +41,12 @@ class FunctorText:
     tensors: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self):
+        for name in ("name", "body", "classify"):
+            wanted_text(name, getattr(self, name))
+        for name in (*self.constants, *self.tensors):
+            wanted_text("a name of constants and tensors", name)
         fields = {"name": self.name, "body": self.body, "classify": self.classify, "constants": dict(self.constants),
-                  "tensors": dict(self.tensors)}
+                  "tensors": {name: element_type(kind) for name, kind in self.tensors.items()}}
         object.__setattr__(self, "plain", repr(fields))  # all of it as one string, for those who can carry no objects
         object.__setattr__(self, "constants", MappingProxyType(fields["constants"]))
         object.__setattr__(self, "tensors", MappingProxyType(fields["tensors"]))
@@ -60,13 +67,41 @@ class FunctorText:
         return FunctorText, (self.name, self.body, self.classify, dict(self.constants), dict(self.tensors))
 
 
+def wanted_text(name, value):
+    """`value` when it is a str."""
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be a str, not {value!r}")
+    return value
+
+
+def wanted_whole(name, value, lowest=-(2**31)):
+    """`value` as an int of 32 bits."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be an int, not {value!r}") from None
+    if isinstance(value, bool):
+        raise TypeError(f"{name} must be an int, not {value!r}")
+    if not lowest <= number < 2**31:
+        raise InvalidSpecError(f"{name}: is {number}; it must be from {lowest} to {2**31 - 1}", "validate", name)
+    return number
+
+
+_LONG_NAMES = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16", "float32": "fp32", "bool": "uint8"}
+
+
+def element_type(kind):
+    """The library's name of an element type, given as "bf16", "bfloat16", torch.bfloat16, numpy.float16 and the like."""
+    name = kind if isinstance(kind, str) else getattr(kind, "name", None) or getattr(kind, "__name__", None) or str(kind)
+    name = name.removeprefix("torch.")
+    return _LONG_NAMES.get(name, name)
+
+
 def joined_texts(*groups):
     """The texts of several masks or scores, each once. Two different ones must not have the same name."""
     known = {}
     for text in (text for group in groups for text in group):
         if known.setdefault(text.name, text) != text:
-            from .errors import InvalidSpecError
-
             raise InvalidSpecError(
                 f"two different texts are named {text.name!r}; give each its own name", "validate", "name"
             )

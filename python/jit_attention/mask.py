@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from . import _core, functor
+from .errors import InvalidSpecError
 from .functor import FunctorText, joined_texts
 
 
@@ -85,12 +86,14 @@ def sliding_window(window_size_left: int, window_size_right: int = 0, alignment:
 
     −1 leaves a side open. Raises InvalidSpecError below −1.
     """
-    return Mask(f"window({_arguments(alignment, int(window_size_left), int(window_size_right))})")
+    left = functor.wanted_whole("window_size_left", window_size_left)
+    right = functor.wanted_whole("window_size_right", window_size_right)
+    return Mask(f"window({_arguments(alignment, left, right)})")
 
 
 def prefix(length: int) -> Mask:
     """Every query sees the first ``length`` keys and no others; combine it: ``causal() | prefix(64)``."""
-    return Mask(f"prefix({int(length)})")
+    return Mask(f"prefix({functor.wanted_whole('length', length)})")
 
 
 def prefix_lengths() -> Mask:
@@ -131,13 +134,11 @@ def parse(text: str, texts: Iterable[FunctorText] = ()) -> Mask:
     Names: none, causal, causal(top_left), window(left, right[, top_left]), prefix(length), prefix_lengths, document,
     and text(name) for each of ``texts``. Raises InvalidArgumentError that points at the place and lists the names.
     """
-    return Mask(str(text), tuple(texts))
+    return Mask(functor.wanted_text("text", text), tuple(texts))
 
 
 def _arguments(alignment, *numbers):
     if alignment not in ("bottom_right", "top_left"):
-        from .errors import InvalidSpecError
-
         raise InvalidSpecError(
             f'alignment: is {alignment!r}; it must be "bottom_right" or "top_left"', "validate", "alignment"
         )

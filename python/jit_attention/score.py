@@ -9,10 +9,13 @@ Scores are values: build them with the functions of this module, chain them with
 from __future__ import annotations
 
 import functools
+import math
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from . import _core, functor
+from .errors import InvalidSpecError
 from .functor import FunctorText, joined_texts
 
 
@@ -61,6 +64,10 @@ def none() -> Score:
 
 def softcap(cap: float) -> Score:
     """cap · tanh(score / cap). Raises InvalidSpecError unless cap is positive and finite."""
+    if isinstance(cap, (str, bool)):
+        raise TypeError(f"cap must be a number, not {cap!r}")
+    if not sys.float_info.min < float(cap) < math.inf:
+        raise InvalidSpecError(f"cap: is {cap}; it must be positive and finite", "validate", "cap")
     return Score(f"softcap({float(cap)!r})")
 
 
@@ -78,7 +85,10 @@ def bias(dtype: str = "fp32") -> Score:
     Array "bias" (batch, heads_q, seqlen_q, seqlen_kv) of this dtype ("fp32", "bf16" or "fp16") in each call; its last
     stride is 1, each of its first three sizes may be 1. −inf drops a key. Raises InvalidSpecError for another dtype.
     """
-    return Score(f"bias({dtype})")
+    kind = functor.element_type(dtype)
+    if kind not in ("fp32", "bf16", "fp16"):
+        raise InvalidSpecError(f'dtype: is {dtype!r}; it must be "fp32", "bf16" or "fp16"', "validate", "dtype")
+    return Score(f"bias({kind})")
 
 
 def text(
@@ -103,4 +113,4 @@ def parse(text: str, texts: Iterable[FunctorText] = ()) -> Score:
     Names: none, softcap(cap), alibi, bias, bias(dtype), and text(name) for each of ``texts``. Raises
     InvalidArgumentError that points at the place and lists the names.
     """
-    return Score(str(text), tuple(texts))
+    return Score(functor.wanted_text("text", text), tuple(texts))

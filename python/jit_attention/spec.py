@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 from . import _core
+from .functor import element_type
 from .mask import Mask
 from .score import Score
 
@@ -41,6 +44,7 @@ class AttentionSpec:
     softmax_scale: float | None = None
 
     def __post_init__(self):
+        object.__setattr__(self, "dtype", element_type(self.dtype))
         _core.validate_spec(self)
 
 
@@ -61,9 +65,16 @@ class Refusal:
     nearest: str
 
 
-def supports(spec: AttentionSpec, arch: str | None = None) -> list[Refusal]:
-    """All reasons why ``spec`` cannot be served on a GPU of this architecture ("sm_90a"); empty: it is supported.
+def supports(arch: str | None = None, /, **fields) -> list[Refusal]:
+    """All reasons why a spec with these fields cannot be served on a GPU of this architecture; empty: it can.
 
-    Without ``arch``: on device 0 of this process.
+        supports("sm_90a", head_dim=100, gqa_ratio=0)
+
+    Takes the fields of `AttentionSpec`, which itself raises the first of these reasons. Without ``arch``: on device 0 of
+    this process.
     """
-    return [Refusal(*reasons) for reasons in _core.supports(spec, arch)]
+    values = {field.name: field.default for field in dataclasses.fields(AttentionSpec)}
+    unknown = fields.keys() - values.keys()
+    if unknown:
+        raise TypeError(f"a spec has no field {min(unknown)}; its fields are {', '.join(values)}")
+    return [Refusal(*reasons) for reasons in _core.supports(SimpleNamespace(**values | fields), arch)]

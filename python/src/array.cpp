@@ -50,6 +50,7 @@ Array array_of(const dlpack::Tensor& tensor, const char* argument, std::optional
   }
   Array array;
   array.device = tensor.device;
+  array.type = tensor.dtype;
   array.view.data = static_cast<char*>(tensor.data) + tensor.byte_offset;
   array.view.dtype = *dtype;
   array.view.rank = tensor.ndim;
@@ -114,18 +115,6 @@ nb::object call_dlpack(nb::handle array, dlpack::Device device, Stream stream) {
   return array.attr("__dlpack__")(nb::arg("stream") = stream_number);
 }
 
-// The array's framework puts its work on `other`: `stream` goes on after what is there now.
-void wait_for(Stream stream, Stream other) {
-  if (stream == other) return;
-  const DriverApi& api = driver();
-  CUevent event = nullptr;
-  check(api.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
-  const CUresult recorded = api.cuEventRecord(event, other);
-  const CUresult waited = recorded == CUDA_SUCCESS ? api.cuStreamWaitEvent(stream, event, 0) : recorded;
-  api.cuEventDestroy(event);
-  check(waited, "cuStreamWaitEvent");
-}
-
 dlpack::DataType type_of_typestr(const std::string& typestr) {
   if (typestr.size() < 3 || typestr[0] == '>') return {255, 0, 1};
   const int bytes = typestr[2] - '0';
@@ -168,7 +157,7 @@ Array array_of_interface(nb::dict interface, const char* argument, Stream stream
   }
   const auto address = nb::cast<std::uintptr_t>(data[0]);
   tensor.data = reinterpret_cast<void*>(address);
-  tensor.device = {dlpack::cuda, device_of_address(address)};
+  tensor.device = {dlpack::cuda, device_of_address(argument, address)};
   tensor.ndim = static_cast<int>(ndim);
   tensor.shape = sizes;
   tensor.strides = byte_strides.is_none() ? nullptr : strides;
@@ -181,17 +170,39 @@ Array array_of_interface(nb::dict interface, const char* argument, Stream stream
   return array;
 }
 
-// Frameworks with a table of C functions may have gradients, which would be lost.
-void require_no_grad(nb::handle array, const char* argument) {
-  static PyObject* const name = PyUnicode_InternFromString("requires_grad");
-  const nb::object flag = nb::steal(PyObject_GetAttr(array.ptr(), name));
-  if (!flag.is_valid()) {
-    PyErr_Clear();
-  } else if (flag.ptr() == Py_True &&
-             nb::cast<bool>(nb::module_::import_("torch").attr("is_grad_enabled")())) {
+bool is_true(nb::object flag) {
+  if (!flag.is_valid()) PyErr_Clear();  // not every framework knows it
+  return flag.ptr() == Py_True;
+}
+
+// What the table of C functions does not tell of an array: gradients, which would be lost, and PyTorch's
+// views whose elements are to be negated by whoever reads them.
+void require_plain(nb::handle array, const char* argument) {
+  static PyObject* const requires_grad = PyUnicode_InternFromString("requires_grad");
+  static PyObject* const is_neg = PyUnicode_InternFromString("is_neg");
+  if (is_true(nb::steal(PyObject_GetAttr(array.ptr(), requires_grad))) &&
+      nb::cast<bool>(nb::module_::import_("torch").attr("is_grad_enabled")())) {
+    refuse(
+        argument,
+        "requires grad, and there is no backward pass yet: compute under torch.no_grad(), or give detach()");
+  }
+  if (is_true(nb::steal(PyObject_CallMethodNoArgs(array.ptr(), is_neg))))
+    refuse(argument, "is a view that negates its elements; give resolve_neg()");
+}
+
+// What goes wrong in a framework's own code, as an error that names the argument.
+template <class Read>
+auto reading(const char* argument, const Read& read) {
+  try {
+    return read();
+  } catch (nb::python_error& error) {
+    if (!error.matches(PyExc_Exception)) throw;
+    const std::string text = nb::cast<std::string>(nb::str(error.value()));
+    refuse(argument, fmt::format("cannot be read: {}: {}", nb::type_name(error.type()).c_str(),
+                                 text.substr(0, text.find('\n'))));
+  } catch (const std::bad_cast&) {
     refuse(argument,
-           "requires grad, and there is no backward pass yet: compute under torch.no_grad(), or give "
-           "detach()");
+           "describes itself wrongly: the fields of its protocol are not of the types that they must be");
   }
 }
 
@@ -214,47 +225,67 @@ std::string to_string(dlpack::Device device) {
   }
 }
 
-int device_of_address(std::uintptr_t address) {
+void wait_for(Stream stream, Stream other) {
+  if (stream == other) return;
+  const DriverApi& api = driver();
+  CUevent event = nullptr;
+  check(api.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
+  const CUresult recorded = api.cuEventRecord(event, other);
+  const CUresult waited = recorded == CUDA_SUCCESS ? api.cuStreamWaitEvent(stream, event, 0) : recorded;
+  api.cuEventDestroy(event);
+  check(waited, "cuStreamWaitEvent");
+}
+
+int device_of_address(const char* argument, std::uintptr_t address) {
   int ordinal = 0;
-  if (address != 0) {
-    check(driver().cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address),
-          "cuPointerGetAttribute", ErrorCode::invalid_argument);
-  }
+  if (address != 0 &&
+      driver().cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address) != CUDA_SUCCESS)
+    refuse(argument, fmt::format("lies at {:#x}, which is memory of no device", address));
   return ordinal;
 }
 
 dlpack::Device device_of(nb::handle array, const char* argument) {
   const Framework& framework = framework_of(array, argument);
-  if (framework.exchange != nullptr) {
-    dlpack::Tensor tensor{};
-    if (framework.exchange->borrow(array.ptr(), &tensor) != 0) throw nb::python_error();
-    return tensor.device;
-  }
-  if (nb::hasattr(array, "__dlpack_device__")) {
-    const nb::object pair = array.attr("__dlpack_device__")();
-    return {static_cast<dlpack::DeviceType>(nb::cast<int>(pair[0])), nb::cast<std::int32_t>(pair[1])};
-  }
-  return array_of_interface(nb::cast<nb::dict>(array.attr("__cuda_array_interface__")), argument, nullptr,
-                            DType::bf16)
-      .device;
+  return reading(argument, [&]() -> dlpack::Device {
+    if (framework.exchange != nullptr) {
+      dlpack::Tensor tensor{};
+      if (framework.exchange->borrow(array.ptr(), &tensor) != 0) throw nb::python_error();
+      return tensor.device;
+    }
+    framework.adapter.attr("export")(array);  // refuses what cannot be read at all
+    if (nb::hasattr(array, "__dlpack_device__")) {
+      const nb::object pair = array.attr("__dlpack_device__")();
+      return {static_cast<dlpack::DeviceType>(nb::cast<int>(pair[0])), nb::cast<std::int32_t>(pair[1])};
+    }
+    const nb::dict interface = nb::cast<nb::dict>(array.attr("__cuda_array_interface__"));
+    return {dlpack::cuda,
+            device_of_address(argument, nb::cast<std::uintptr_t>(interface["data"][nb::int_(0)]))};
+  });
 }
 
 Array import_array(nb::handle array, const char* argument, Stream stream, std::optional<DType> dtype) {
   const Framework& framework = framework_of(array, argument);
-  if (framework.exchange != nullptr) {
-    require_no_grad(array, argument);
-    dlpack::Tensor tensor{};
-    if (framework.exchange->borrow(array.ptr(), &tensor) != 0) throw nb::python_error();
-    return array_of(tensor, argument, dtype);
-  }
-  // NumPy has no bf16: its adapter gives the bits, and their name.
-  const nb::tuple exported = nb::cast<nb::tuple>(framework.adapter.attr("export")(array));
-  const nb::object bits = exported[0];
-  if (!exported[1].is_none()) dtype = parse_dtype(nb::cast<std::string>(exported[1]));
-  if (nb::hasattr(bits, "__dlpack__"))
-    return array_of_capsule(call_dlpack(bits, device_of(array, argument), stream), argument, dtype);
-  return array_of_interface(nb::cast<nb::dict>(bits.attr("__cuda_array_interface__")), argument, stream,
-                            dtype);
+  return reading(argument, [&]() -> Array {
+    if (framework.exchange != nullptr) {
+      require_plain(array, argument);
+      dlpack::Tensor tensor{};
+      if (framework.exchange->borrow(array.ptr(), &tensor) != 0) throw nb::python_error();
+      return array_of(tensor, argument, dtype);
+    }
+    // NumPy has no bf16: its adapter gives the bits, and their name.
+    const nb::tuple exported = nb::cast<nb::tuple>(framework.adapter.attr("export")(array));
+    const nb::object bits = exported[0];
+    const std::optional<DType> meaning =
+        exported[1].is_none() ? dtype : parse_dtype(nb::cast<std::string>(exported[1]));
+    if (nb::hasattr(bits, "__dlpack__"))
+      return array_of_capsule(call_dlpack(bits, device_of(array, argument), stream), argument, meaning);
+    return array_of_interface(nb::cast<nb::dict>(bits.attr("__cuda_array_interface__")), argument, stream,
+                              meaning);
+  });
+}
+
+bool orders_work_by_stream(nb::handle array, const char* argument) {
+  return framework_of(array, argument).exchange != nullptr;
 }
 
 Stream current_stream(nb::handle array, dlpack::Device device) {

@@ -16,6 +16,7 @@ namespace jit::python {
 struct Array {
   TensorView view;
   dlpack::Device device = {dlpack::cpu, 0};
+  dlpack::DataType type = {};  ///< as the framework has it: bits of bf16 may be integers there
   bool read_only = false;
   std::shared_ptr<void> owner;  ///< keeps the memory; empty where the Python object does
 
@@ -27,12 +28,19 @@ dlpack::Device device_of(nb::handle array, const char* argument);
 
 /// Ordinal of the device that holds the address; 0 for null. Throws Error invalid_argument for memory of no
 /// device.
-int device_of_address(std::uintptr_t address);
+int device_of_address(const char* argument, std::uintptr_t address);
+
+/// Whether the framework leaves it to others to put their work on its current stream, rather than to make
+/// their stream wait when an array is exchanged.
+bool orders_work_by_stream(nb::handle array, const char* argument);
 
 /// `array` as seen by work on `stream` of its device: where the framework has streams of its own, `stream` is
 /// made to wait for them. `dtype` is what 16-bit integers stand for. Throws Error invalid_argument that names
 /// `argument`.
 Array import_array(nb::handle array, const char* argument, Stream stream, std::optional<DType> dtype = {});
+
+/// Work that `stream` gets from now on comes after what `other` has now.
+void wait_for(Stream stream, Stream other);
 
 /// The framework's current stream on the device; null for CPU arrays and frameworks that have none.
 Stream current_stream(nb::handle array, dlpack::Device device);

@@ -36,7 +36,9 @@ AttentionSpec spec_of_arrays(const Call& call, nb::handle mask, nb::handle score
   const std::int64_t heads_q = q.shape[2], heads_kv = k.shape[2];
   if (heads_q < 0 || heads_kv < 0 || (heads_kv == 0) != (heads_q == 0) ||
       (heads_kv != 0 && heads_q % heads_kv != 0))
-    refuse("k", fmt::format("has {} heads and q has {}; q must have a multiple of k's", heads_kv, heads_q));
+    refuse("k",
+           fmt::format("has {} heads and q has {}; the number of q's must be a multiple of k's: give k {}",
+                       heads_kv, heads_q, heads_q > 0 ? "1 head, or a divisor of q's" : "none"));
   spec.gqa_ratio = heads_kv == 0 ? 1 : static_cast<int>(std::min<std::int64_t>(heads_q / heads_kv, 1 << 30));
   spec.alignment = call.alignment();
   spec.mask = mask_of(mask);
@@ -48,16 +50,15 @@ AttentionSpec spec_of_arrays(const Call& call, nb::handle mask, nb::handle score
 // Calls `launch` on the call's device without the interpreter lock.
 template <class Launch>
 nb::object run(Call& call, const AttentionSpec& spec, const Launch& launch) {
-  call.make_outputs(spec);
-  {
-    const Unlocked unlocked;
-    const CurrentContext scope(call.device());
-    try {
+  try {
+    call.make_outputs(spec);
+    without_lock([&] {
+      const CurrentContext scope(call.device());
       launch(call.arguments(), call.stream());
-    } catch (const Error& error) {
-      throw call.renamed(error);
-    }
-    call.complete();
+      call.complete();
+    });
+  } catch (const Error& error) {
+    throw call.renamed(error);
   }
   return call.result();
 }
@@ -96,36 +97,42 @@ struct Prepared {
                .out = out,
                .stream = stream,
                .layout = parse_layout(layout),
-               .dtype = attention.spec().dtype,
+               .spec_dtype = attention.spec().dtype,
+               .device = device,
                .return_lse = return_lse});
     return run(call, attention.spec(), attention);
   }
 
   CompiledKernel kernel(nb::handle q, nb::handle k, nb::handle v, nb::handle layout,
                         nb::handle tensors) const {
-    if (q.is_none()) {
-      const Unlocked unlocked;
-      const CurrentContext scope(device);
-      return attention.kernel();
-    }
-    Call call = sized(q, k, v, layout, tensors, attention.spec());
-    const Unlocked unlocked;
-    const CurrentContext scope(call.device());
-    return attention.kernel(call.arguments());
+    std::optional<Call> call = sized(q, k, v, layout, tensors, attention.spec(), device);
+    return without_lock([&] {
+      const CurrentContext scope(call ? call->device() : device);
+      return call ? attention.kernel(call->arguments()) : attention.kernel();
+    });
   }
 
-  // A call of which only sizes, and what mask and score read, matter.
-  static Call sized(nb::handle q, nb::handle k, nb::handle v, nb::handle layout, nb::handle tensors,
-                    const AttentionSpec& spec) {
-    Call call({.q = q,
-               .k = k,
-               .v = v,
-               .tensors = tensors,
-               .out = nb::none(),
-               .stream = nb::none(),
-               .layout = parse_layout(layout),
-               .dtype = spec.dtype});
-    call.make_outputs(spec);
+  // A call of which only sizes, and what mask and score read, matter; none without q, k and v.
+  static std::optional<Call> sized(nb::handle q, nb::handle k, nb::handle v, nb::handle layout,
+                                   nb::handle tensors, const AttentionSpec& spec, std::optional<int> device) {
+    const Layout parsed = parse_layout(layout);
+    if (q.is_none() != k.is_none() || q.is_none() != v.is_none())
+      throw nb::type_error("q, k and v are given all or none");
+    if (q.is_none()) {
+      if (!tensors.is_none()) refuse("tensors", "are given without q, k and v");
+      return {};
+    }
+    std::optional<Call> call;
+    call.emplace(CallInputs{.q = q,
+                            .k = k,
+                            .v = v,
+                            .tensors = tensors,
+                            .out = nb::none(),
+                            .stream = nb::none(),
+                            .layout = parsed,
+                            .spec_dtype = spec.dtype,
+                            .device = device});
+    call->make_outputs(spec);
     return call;
   }
 };
@@ -135,24 +142,21 @@ Prepared prepare(nb::handle spec_object, nb::handle q, nb::handle k, nb::handle 
   const AttentionSpec spec = spec_of(spec_object);
   const std::optional<KernelConfig> given = config_of(config);
   const Context& context = context_for(parse_tuning(tuning));
-  if (q.is_none() != k.is_none() || q.is_none() != v.is_none())
-    throw nb::type_error("prepare() takes all of q, k and v, or none");
   use_device_here();
-  nb::object kept_spec = nb::borrow(spec_object);
-  std::optional<Call> call;
-  if (!q.is_none()) call.emplace(Prepared::sized(q, k, v, layout, tensors, spec));
-  if (call && device && *device != call->device())
-    refuse("device", fmt::format("is {}, but q is on device {}", *device, call->device()));
-  const Unlocked unlocked;
-  const int ordinal = call ? call->device() : device_info(device.value_or(current_device())).ordinal;
-  const CurrentContext scope(ordinal);
-  Prepared prepared{attention(spec, given, context), std::move(kept_spec), ordinal};
-  if (call) {
-    prepared.attention.prepare(call->arguments());
-  } else {
-    prepared.attention.kernel();  // loads it on this device, too
-  }
-  return prepared;
+  const std::optional<Call> call = Prepared::sized(q, k, v, layout, tensors, spec, device);
+  int ordinal = 0;
+  const Attention prepared = without_lock([&] {
+    ordinal = call ? call->device() : device_info(device.value_or(current_device())).ordinal;
+    const CurrentContext scope(ordinal);
+    const Attention fresh = attention(spec, given, context);
+    if (call) {
+      fresh.prepare(call->arguments());
+    } else {
+      fresh.kernel();  // loads it on this device, too
+    }
+    return fresh;
+  });
+  return {prepared, nb::borrow(spec_object), ordinal};
 }
 
 constexpr const char* attention_doc =

@@ -45,8 +45,7 @@ nb::list as_list(const std::vector<EntryInfo>& entries) {
 // Runs `work` on the context's state without the interpreter lock.
 template <class Work>
 auto unlocked(ContextState& context, const Work& work) {
-  const Unlocked release;
-  return work(context);
+  return without_lock([&] { return work(context); });
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 
 #include "generator/arguments.h"
 #include "process.h"
+#include "runtime/context.h"
 #include "runtime/driver_api.h"
 
 namespace jit::python {
@@ -34,11 +35,24 @@ std::uint64_t alignment_bits(const TensorView& view) {
 bool is_cpu(dlpack::Device device) { return device.type == dlpack::cpu || device.type == dlpack::cuda_host; }
 
 Stream stream_of(nb::handle stream) {
+  const auto wrong = [&] {
+    refuse("stream",
+           fmt::format("is {}; it must be an int from 0 on, an object with __cuda_stream__, or None",
+                       nb::repr(stream).c_str()));
+  };
   nb::object number = nb::borrow(stream);
-  if (nb::hasattr(stream, "__cuda_stream__")) number = nb::object(stream.attr("__cuda_stream__")())[1];
-  if (!PyLong_Check(number.ptr()))
-    throw nb::type_error("stream must be an int, an object with __cuda_stream__, or None");
-  const auto value = nb::cast<std::uintptr_t>(number);
+  if (nb::hasattr(stream, "__cuda_stream__")) {
+    const nb::object pair = stream.attr("__cuda_stream__")();
+    if (!PyTuple_Check(pair.ptr()) || nb::len(pair) != 2) wrong();
+    number = pair[1];
+  }
+  if (PyBool_Check(number.ptr()) || !PyIndex_Check(number.ptr())) wrong();
+  const nb::object index = nb::steal(PyNumber_Index(number.ptr()));
+  const std::size_t value = index.is_valid() ? PyLong_AsSize_t(index.ptr()) : 0;
+  if (PyErr_Occurred()) {
+    PyErr_Clear();
+    wrong();
+  }
   return reinterpret_cast<Stream>(value);
 }
 
@@ -53,16 +67,18 @@ Layout parse_layout(nb::handle layout) {
                                nb::repr(layout).c_str()));
 }
 
-Call::Call(const CallInputs& inputs) : inputs_(inputs) {
-  where_ = device_of(inputs.q, "q");
+Call::Call(const CallInputs& inputs) : inputs_(inputs), tensors_(inputs.tensors) {
   use_device_here();
+  where_ = device_of(inputs.q, "q");
   emulated_ = driver().emulated;
-  if (is_cpu(where_) && !emulated_) {
-    refuse("q",
-           "is in CPU memory; copy it to the GPU, or choose an emulated device with "
-           "use_device(\"emulated:sm_90a\") before the first use of one");
-  }
-  if (!is_cpu(where_)) {
+  if (is_cpu(where_)) {
+    if (!emulated_) {
+      refuse("q",
+             "is in CPU memory; copy it to the GPU, or choose an emulated device with "
+             "use_device(\"emulated:sm_90a\") before the first use of one");
+    }
+    device_ = inputs.device.value_or(0);
+  } else {
     if (where_.type != dlpack::cuda && where_.type != dlpack::cuda_managed)
       refuse("q", fmt::format("is in {}; NVIDIA GPUs are supported", to_string(where_)));
     if (emulated_) {
@@ -72,9 +88,16 @@ Call::Call(const CallInputs& inputs) : inputs_(inputs) {
              "ask for an emulated device");
     }
     device_ = where_.id;
+    if (inputs.device && *inputs.device != device_)
+      refuse("q", fmt::format("is in {}, but device {} was prepared", to_string(where_), *inputs.device));
   }
-  stream_ = inputs.stream.is_none() ? current_stream(inputs.q, where_) : stream_of(inputs.stream);
-  if (is_cpu(where_)) stream_ = nullptr;
+  if (!inputs.stream.is_none()) stream_ = stream_of(inputs.stream);
+  const CurrentContext scope(device_);
+  if (is_cpu(where_)) {
+    stream_ = nullptr;
+  } else if (inputs.stream.is_none()) {
+    stream_ = current_stream(inputs.q, where_);
+  }
   complete_ = emulated_ || needs_complete_results(inputs.q);
 
   arguments_.q = read_operand(inputs.q, "q");
@@ -83,7 +106,8 @@ Call::Call(const CallInputs& inputs) : inputs_(inputs) {
   if (inputs.dtype && arguments_.q.dtype != *inputs.dtype)
     refuse("dtype",
            fmt::format("is {}, but q holds {}", to_string(*inputs.dtype), to_string(arguments_.q.dtype)));
-  read_tensors();
+  for (const NamedArray& given : tensors_)
+    arguments_.tensors.add({given.name, read(given.object, given.name, inputs_.dtype)});
   if (!inputs.out.is_none()) read_output();
 }
 
@@ -97,12 +121,18 @@ void Call::check_place(dlpack::Device device, const char* name) const {
 TensorView Call::read(nb::handle object, const char* name, std::optional<DType> dtype) {
   Array array = import_array(object, name, stream_, dtype);
   check_place(array.device, name);
+  if (object.is(inputs_.q)) q_type_ = array.type;
+  // Work on the array may be under way elsewhere than where the call goes.
+  const bool same_stream =
+      inputs_.stream.is_none() && &framework_of(object, name) == &framework_of(inputs_.q, "q");
+  if (array.on_gpu() && !same_stream && orders_work_by_stream(object, name))
+    wait_for(stream_, current_stream(object, array.device));
   if (array.owner != nullptr) owners_.push_back(std::move(array.owner));
   return array.view;
 }
 
 TensorView Call::read_operand(nb::handle object, const char* name) {
-  const TensorView view = read(object, name, inputs_.dtype);
+  const TensorView view = read(object, name, inputs_.dtype ? inputs_.dtype : inputs_.spec_dtype);
   if (view.dtype != DType::bf16 && view.dtype != DType::fp16)
     refuse(name, fmt::format("is {}; attention takes bf16 and fp16", to_string(view.dtype)));
   if (view.rank != 4) {
@@ -113,18 +143,6 @@ TensorView Call::read_operand(nb::handle object, const char* name) {
   return in_layout(view, inputs_.layout);
 }
 
-void Call::read_tensors() {
-  if (inputs_.tensors.is_none()) return;
-  if (!PyDict_Check(inputs_.tensors.ptr()))
-    throw nb::type_error("tensors must be a dict of names and arrays, or None");
-  for (const auto& [key, value] : nb::cast<nb::dict>(inputs_.tensors)) {
-    const char* name = PyUnicode_Check(key.ptr()) ? PyUnicode_AsUTF8(key.ptr()) : nullptr;
-    if (name == nullptr) throw nb::type_error("tensors must be a dict whose keys are names");
-    tensor_names_.push_back(nb::borrow(key));
-    arguments_.tensors.add({name, read(value, name, inputs_.dtype)});
-  }
-}
-
 void Call::read_output() {
   out_ = given_output(inputs_.out, "out", stream_, arguments_.q.dtype);
   check_place(out_.array.device, "out");
@@ -132,6 +150,11 @@ void Call::read_output() {
 }
 
 int Call::alignment() const {
+  for (const auto& [name, view] :
+       {std::pair{"q", &arguments_.q}, {"k", &arguments_.k}, {"v", &arguments_.v}}) {
+    if (reinterpret_cast<std::uintptr_t>(view->data) % 2 != 0)
+      refuse(name, "starts at an odd address; elements of 16 bits must lie at even ones");
+  }
   std::uint64_t bits = 16 | alignment_bits(q()) | alignment_bits(k()) | alignment_bits(v());
   if (out_.given) bits |= alignment_bits(arguments_.o);
   const int alignment = 1 << std::countr_zero(bits);
@@ -145,7 +168,7 @@ void Call::make_outputs(const AttentionSpec& spec) {
   if (!out_.given) {
     const bool bshd = inputs_.layout == Layout::bshd;
     const std::int64_t shape[] = {batch, bshd ? seqlen : heads, bshd ? heads : seqlen, head_dim_v};
-    out_ = new_output(inputs_.q, where_, stream_, q().dtype, shape);
+    out_ = new_output(inputs_.q, where_, stream_, q().dtype, shape, q_type_);
     arguments_.o = in_layout(out_.array.view, inputs_.layout);
   }
   if (inputs_.return_lse) {
@@ -153,10 +176,13 @@ void Call::make_outputs(const AttentionSpec& spec) {
     lse_ = new_output(inputs_.q, where_, stream_, DType::fp32, shape);
     arguments_.lse = lse_.array.view;
   }
-  if (emulated_) stage();
+  if (emulated_) stage(spec);
 }
 
-void Call::stage() {
+void Call::stage(const AttentionSpec& spec) {
+  AttentionParams ignored;
+  fill_params(spec, functor_tensors(spec), arguments_,
+              ignored);  // of copies it could not tell which share memory
   const auto copy = [&](const TensorView& host) {
     return staged_inputs_.emplace_back(device_, host, true).view();
   };

@@ -9,6 +9,7 @@
 #include <nanobind/nanobind.h>
 
 #include "array.h"
+#include "named_arrays.h"
 #include "output.h"
 #include "staging.h"
 
@@ -24,7 +25,9 @@ struct CallInputs {
   nb::handle out;      ///< None, or an array
   nb::handle stream;   ///< None, a number, or an object with __cuda_stream__
   Layout layout = Layout::bshd;
-  std::optional<DType> dtype = {};
+  std::optional<DType> dtype = {};       ///< that q must hold; what 16-bit integers stand for
+  std::optional<DType> spec_dtype = {};  ///< the same, when a spec says it
+  std::optional<int> device = {};        ///< that arrays in CPU memory are computed on, and others must be on
   bool return_lse = false;
 };
 
@@ -61,10 +64,9 @@ class Call {
  private:
   TensorView read(nb::handle array, const char* name, std::optional<DType> dtype);
   TensorView read_operand(nb::handle array, const char* name);
-  void read_tensors();
   void read_output();
   void check_place(dlpack::Device device, const char* name) const;
-  void stage();
+  void stage(const AttentionSpec& spec);
 
   CallInputs inputs_;
   int device_ = 0;
@@ -72,9 +74,10 @@ class Call {
   bool complete_ = false;  // results must be, when they are handed over
   Stream stream_ = nullptr;
   dlpack::Device where_ = {dlpack::cpu, 0};
+  dlpack::DataType q_type_ = {};
   AttentionArguments arguments_;
   std::vector<std::shared_ptr<void>> owners_;  // of arrays that are not simply the caller's objects
-  std::vector<nb::object> tensor_names_;       // their text is what NamedTensor points to
+  NamedArrays tensors_;
   Output out_, lse_;
   std::vector<Staged> staged_inputs_;
   Staged staged_out_, staged_lse_;

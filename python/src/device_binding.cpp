@@ -22,17 +22,29 @@ using namespace nb::literals;
 class Trace {
  public:
   Trace& enter() {
-    if (scope_ != nullptr) throw nb::value_error("this trace has been entered already");
+    if (scope_ != nullptr) throw nb::value_error("this trace is in use already");
     scope_ = std::make_unique<TraceScope>();
+    open_here().push_back(this);
     return *this;
   }
   void leave() {
+    if (open_here().empty() || open_here().back() != this)
+      throw nb::value_error(
+          "a trace is left by the thread that entered it, after those that were entered within");
+    open_here().pop_back();
     launches_ = scope_->launches();
     scope_.reset();
   }
-  std::vector<LaunchTrace> launches() const { return scope_ != nullptr ? scope_->launches() : launches_; }
+  const std::vector<LaunchTrace>& launches() const {
+    return scope_ != nullptr ? scope_->launches() : launches_;
+  }
 
  private:
+  static std::vector<Trace*>& open_here() {
+    thread_local std::vector<Trace*> traces;
+    return traces;
+  }
+
   std::unique_ptr<TraceScope> scope_;
   std::vector<LaunchTrace> launches_;
 };
@@ -83,7 +95,11 @@ void bind_devices(nb::module_& module) {
           },
           "Totals, totals by instruction class and a row for each source line, as a dict.")
       .def_prop_ro("listing", &LaunchTrace::listing,
-                   "The kernel's PTX with counts in front of each line that ran.");
+                   "The kernel's PTX with counts in front of each line that ran.")
+      .def("__repr__", [](const LaunchTrace& self) {
+        return fmt::format("<jit_attention.LaunchTrace {}: {} warp instructions, {} findings>", self.kernel(),
+                           self.warp_instructions(), self.findings().size());
+      });
   nb::class_<Trace>(
       module, "trace",
       "with trace() as seen: …; seen.launches — what this thread launched on emulated devices, also when "

@@ -1,10 +1,12 @@
 #include "kernel_binding.h"
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
 #include <fmt/format.h>
 #include <jit/attention.h>
+#include <nanobind/stl/filesystem.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -19,11 +21,7 @@ using namespace nb::literals;
 Arch arch_of(nb::handle arch) { return parse_arch(nb::cast<std::string>(nb::str(arch))); }
 
 std::string sass_of(const CompiledKernel& kernel) {
-  CompiledKernel::Sass sass;
-  {
-    const Unlocked unlocked;
-    sass = kernel.sass();
-  }
+  const CompiledKernel::Sass sass = without_lock([&] { return kernel.sass(); });
   if (!sass.missing.empty()) {
     PyErr_SetString(PyExc_FileNotFoundError, sass.missing.c_str());
     throw nb::python_error();
@@ -54,12 +52,11 @@ and the program), NvrtcUnavailableError, OfflineError.
 }  // namespace
 
 void bind_kernel(nb::module_& module) {
-  const auto unlocked = nb::call_guard<Unlocked>();
   nb::class_<CompiledKernel>(
       module, "Kernel", "Compiled code with all that is known of it. Immutable; needs no GPU to be read.")
       .def_prop_ro(
           "spec", [](const CompiledKernel& self) { return to_string(self.spec()); },
-          "The spec in one line: \"bf16 d128 causal\".")
+          "The spec in one line: \"bf16 d128 mask=causal\".")
       .def_prop_ro("name", &CompiledKernel::name, "Name of the kernel, as profilers show it.")
       .def_prop_ro(
           "arch", [](const CompiledKernel& self) { return to_string(self.arch()); }, "\"sm_90a\"")
@@ -68,8 +65,9 @@ void bind_kernel(nb::module_& module) {
           "How it does its work: the fields that tuning chooses.")
       .def_prop_ro("source", &CompiledKernel::source,
                    "The generated program; it includes templates, see `dump`.")
-      .def_prop_ro("ptx", &CompiledKernel::ptx, unlocked,
-                   "PTX; compiled anew, because caches keep machine code only.")
+      .def_prop_ro(
+          "ptx", [](const CompiledKernel& self) { return without_lock([&] { return self.ptx(); }); },
+          "PTX; compiled anew, because caches keep machine code only.")
       .def_prop_ro("sass", sass_of,
                    "SASS by nvdisasm or cuobjdump. Raises FileNotFoundError when neither is found.")
       .def_prop_ro("cubin", cubin_of, "The machine code, an ELF file.")
@@ -90,10 +88,15 @@ void bind_kernel(nb::module_& module) {
       .def_prop_ro(
           "tuning_log", &CompiledKernel::tuning_log,
           "What the tuner measured, a line per candidate; empty when it did not run in this process.")
-      .def("dump", &CompiledKernel::dump, "folder"_a, unlocked,
-           "Write kernel.cu, kernel.ptx, kernel.cubin, report.json, templates/ and, when a disassembler is "
-           "found, "
-           "kernel.sass to a folder, which is created. Returns the paths. Raises IoError.")
+      .def(
+          "dump",
+          [](const CompiledKernel& self, const std::filesystem::path& folder) {
+            return without_lock([&] { return self.dump(folder.string()); });
+          },
+          "folder"_a,
+          "Write kernel.cu, kernel.ptx, kernel.cubin, report.json, templates/ and, when a disassembler is "
+          "found, "
+          "kernel.sass to a folder, which is created. Returns the paths. Raises IoError.")
       .def("__repr__", [](const CompiledKernel& self) {
         return fmt::format("<jit_attention.Kernel {} {} {}>", to_string(self.spec()), to_string(self.arch()),
                            to_string(self.config()));
@@ -105,8 +108,7 @@ void bind_kernel(nb::module_& module) {
         const Arch target = arch_of(arch);
         const std::optional<KernelConfig> given = config_of(config);
         const Context& context = context_for({});
-        const Unlocked unlocked_here;
-        return compile(wanted, target, given, context);
+        return without_lock([&] { return compile(wanted, target, given, context); });
       },
       "spec"_a, "arch"_a, "config"_a = nb::none(), compile_doc);
   module.def(

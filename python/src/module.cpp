@@ -11,6 +11,8 @@
 #include "tuning_binding.h"
 
 NB_MODULE(_core, module) {
+  if (PyInterpreterState_Get() != PyInterpreterState_Main())
+    throw nanobind::import_error("jit_attention works in the main interpreter of a process only");
   // Contexts and the arrays of calls in flight outlive the interpreter: that is no leak.
   nanobind::set_leak_warnings(false);
   module.attr("__version__") = JIT_ATTENTION_VERSION;

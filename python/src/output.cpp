@@ -35,13 +35,13 @@ void set_python_error(void*, const char* kind, const char* message) {
   Py_XDECREF(type);
 }
 
-Output allocate(const dlpack::ExchangeApi& api, dlpack::Device device, DType dtype,
+Output allocate(const dlpack::ExchangeApi& api, dlpack::Device device, DType dtype, dlpack::DataType type,
                 std::span<const std::int64_t> shape) {
   std::vector<std::int64_t> sizes(shape.begin(), shape.end());
   dlpack::Tensor prototype{.data = nullptr,
                            .device = device,
                            .ndim = static_cast<std::int32_t>(sizes.size()),
-                           .dtype = type_of(dtype),
+                           .dtype = type,
                            .shape = sizes.data(),
                            .strides = nullptr,
                            .byte_offset = 0};
@@ -68,9 +68,10 @@ Output allocate(const dlpack::ExchangeApi& api, dlpack::Device device, DType dty
 }  // namespace
 
 Output new_output(nb::handle like, dlpack::Device device, Stream stream, DType dtype,
-                  std::span<const std::int64_t> shape) {
+                  std::span<const std::int64_t> shape, std::optional<dlpack::DataType> type) {
   const Framework& framework = framework_of(like, "q");
-  if (framework.exchange != nullptr) return allocate(*framework.exchange, device, dtype, shape);
+  if (framework.exchange != nullptr)
+    return allocate(*framework.exchange, device, dtype, type.value_or(type_of(dtype)), shape);
   nb::list sizes;
   for (const std::int64_t size : shape) sizes.append(size);
   Output output;
@@ -82,6 +83,9 @@ Output new_output(nb::handle like, dlpack::Device device, Stream stream, DType d
 }
 
 Output given_output(nb::handle array, const char* argument, Stream stream, std::optional<DType> dtype) {
+  const Framework& framework = framework_of(array, argument);
+  if (framework.exchange == nullptr && !nb::cast<bool>(framework.adapter.attr("writable")))
+    refuse(argument, "is an array that cannot be written; take the returned one");
   Output output;
   output.array = import_array(array, argument, stream, dtype);
   if (output.array.read_only) refuse(argument, "is read-only");
@@ -107,7 +111,7 @@ nb::object device_array(int device, nb::tuple shape, const std::string& dtype_na
 }
 
 nb::object device_array_beside(std::uintptr_t address, nb::tuple shape, const std::string& dtype) {
-  return device_array(device_of_address(address), shape, dtype);
+  return device_array(device_of_address("q", address), shape, dtype);
 }
 
 bool needs_complete_results(nb::handle like) {

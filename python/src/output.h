@@ -17,9 +17,10 @@ struct Output {
   nb::object result() const { return finish.is_valid() ? finish(object) : object; }
 };
 
-/// A new dense array of `like`'s framework, on its device. Its contents are arbitrary.
+/// A new dense array of `like`'s framework, on its device. Its contents are arbitrary. `type` is how the
+/// framework has elements of `dtype`, where that is not plain.
 Output new_output(nb::handle like, dlpack::Device device, Stream stream, DType dtype,
-                  std::span<const std::int64_t> shape);
+                  std::span<const std::int64_t> shape, std::optional<dlpack::DataType> type = {});
 
 /// The caller's own. Throws Error invalid_argument when it may not be written.
 Output given_output(nb::handle array, const char* argument, Stream stream, std::optional<DType> dtype);

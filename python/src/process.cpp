@@ -6,7 +6,9 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <mutex>
 #include <thread>
+#include <vector>
 
 #include <fmt/format.h>
 #include <jit/device.h>
@@ -38,57 +40,90 @@ std::atomic<bool>& forked_after_use() {
   return forked;
 }
 
-std::atomic<bool>& going_down() {
-  static std::atomic<bool> flag = false;
-  return flag;
+// How the interpreter goes down while other threads are at work.
+struct Shutdown {
+  std::atomic<bool> began = false;
+  std::atomic<std::thread::id> thread = {};  ///< that ends the interpreter, and goes on using it
+  std::atomic<int> at_work = 0;              ///< threads inside of Unlocked that do not wait for the end
+};
+
+Shutdown& shutdown() {
+  static Shutdown state;
+  return state;
 }
 
-// Threads that are waiting for the interpreter lock.
-std::atomic<int>& returning() {
-  static std::atomic<int> count = 0;
-  return count;
-}
+// What the shared libraries below, such as NVRTC, do at exit must not meet a compile in flight.
+constexpr std::chrono::seconds longest_wait_for_threads(10);
 
-// Before the interpreter goes down: from here on no thread waits for its lock, and those that do are let
-// through.
+// Before the interpreter goes down: from here on no thread waits for its lock, and those that are at work
+// finish it.
 void at_exit() {
-  going_down() = true;
+  shutdown().thread = std::this_thread::get_id();
+  shutdown().began = true;
   const nb::gil_scoped_release unlocked;
-  while (returning() != 0) std::this_thread::sleep_for(std::chrono::microseconds(100));
+  const auto until = std::chrono::steady_clock::now() + longest_wait_for_threads;
+  while (shutdown().at_work != 0 && std::chrono::steady_clock::now() < until)
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
 }
 
-void log_event(const Event& event) {
-  if (going_down()) return;
-  const nb::gil_scoped_acquire gil;
-  try {
-    const nb::object logger = nb::module_::import_("logging").attr("getLogger")("jit_attention");
-    std::string text = event.message;
-    if (event.kind == Event::Kind::compile)
-      text = fmt::format("compiled {} in {:.2f} s", event.message, event.seconds);
-    if (event.kind == Event::Kind::tune)
-      text = fmt::format("tuning {}/{}: {}", event.done, event.total, event.message);
-    logger.attr(event.kind == Event::Kind::warning ? "warning" : "info")("%s", text);
-  } catch (nb::python_error& error) {  // an observer must not throw, whatever handlers of the logger do
-    error.discard_as_unraisable("jit_attention's logger");
-  }
+struct EventQueue {
+  std::mutex mutex;
+  std::vector<Event> events;
+};
+
+EventQueue& event_queue() {
+  static auto& queue = *new EventQueue;
+  return queue;
 }
 
-// In the child: locks of the parent's contexts may be held by threads that are not here.
+void keep_event(const Event& event) {
+  const std::lock_guard lock(event_queue().mutex);
+  event_queue().events.push_back(event);
+}
+
+std::string text_of(const Event& event) {
+  if (event.kind == Event::Kind::compile)
+    return fmt::format("compiled {} in {:.2f} s", event.message, event.seconds);
+  if (event.kind == Event::Kind::tune)
+    return fmt::format("tuning {}/{}: {}", event.done, event.total, event.message);
+  return event.message;
+}
+
+// In the child: locks may be held by threads that are not here.
 void after_fork() {
   for (auto& context : contexts()) context.release();
+  new (&event_queue()) EventQueue;
+  shutdown().at_work = 0;
+  shutdown().began = false;
   if (device_used()) forked_after_use() = true;
 }
 
 }  // namespace
 
+Unlocked::Unlocked() {
+  ++shutdown().at_work;
+  state_ = PyEval_SaveThread();
+}
+
 Unlocked::~Unlocked() {
-  ++returning();
-  if (going_down()) {
-    --returning();
+  if (shutdown().began && shutdown().thread.load() != std::this_thread::get_id()) {
+    --shutdown().at_work;
     for (;;) pause();
   }
   PyEval_RestoreThread(state_);
-  --returning();
+  --shutdown().at_work;
+}
+
+void deliver_events() {
+  std::vector<Event> events;
+  {
+    const std::lock_guard lock(event_queue().mutex);
+    events.swap(event_queue().events);
+  }
+  if (events.empty()) return;
+  const nb::object logger = nb::module_::import_("logging").attr("getLogger")("jit_attention");
+  for (const Event& event : events)
+    logger.attr(event.kind == Event::Kind::warning ? "warning" : "info")("%s", text_of(event));
 }
 
 const Context& context_for(std::optional<TuningMode> tuning) {
@@ -96,9 +131,7 @@ const Context& context_for(std::optional<TuningMode> tuning) {
   if (kept == nullptr) {
     Settings settings = settings_from_environment();
     if (tuning) settings.tuning = *tuning;
-    auto fresh = std::make_unique<Context>(settings, log_event);
-    // Telling the logger lets other threads run, which may have come here too.
-    if (kept == nullptr) kept = std::move(fresh);
+    kept = std::make_unique<Context>(settings, keep_event);
   }
   return *kept;
 }

@@ -1,6 +1,7 @@
 // What the module keeps between calls: a context for each way of tuning.
 #pragma once
 
+#include <exception>
 #include <optional>
 
 #include <jit/context.h>
@@ -25,7 +26,7 @@ void use_device_here();
 /// C++ frames that cannot be unwound so.
 class Unlocked {
  public:
-  Unlocked() : state_(PyEval_SaveThread()) {}
+  Unlocked();
   ~Unlocked();
   Unlocked(const Unlocked&) = delete;
   Unlocked& operator=(const Unlocked&) = delete;
@@ -33,6 +34,24 @@ class Unlocked {
  private:
   PyThreadState* state_;
 };
+
+/// Hands events that contexts have told of to the logger. Not done by the contexts themselves: they hold
+/// locks then, and handlers of loggers may do anything, such as to raise what a signal's handler raises.
+void deliver_events();
+
+/// What `work` returns, done without the interpreter lock; then delivers events. `work` touches no Python
+/// object.
+template <class Work>
+auto without_lock(const Work& work) {
+  struct Deliver {
+    ~Deliver() noexcept(false) {
+      if (std::uncaught_exceptions() == before) deliver_events();
+    }
+    const int before = std::uncaught_exceptions();
+  } deliver;
+  const Unlocked unlocked;
+  return work();
+}
 
 void bind_process(nanobind::module_& module);
 

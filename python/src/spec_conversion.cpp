@@ -28,19 +28,29 @@ const Value& native(nb::handle object, const char* argument, const char* wanted)
   static PyObject* const name = PyUnicode_InternFromString("_native");
   const nb::object carried = nb::steal(PyObject_GetAttr(object.ptr(), name));
   if (!carried.is_valid()) PyErr_Clear();
-  if (!carried.is_valid() || !nb::isinstance<Value>(carried))
+  if (!carried.is_valid() || !nb::isinstance<Value>(carried) || !nb::inst_ready(carried))
     type_error("{} must be a {} or None, not a {}", argument, wanted, type_of(object));
   return *nb::inst_ptr<Value>(carried);  // `object` keeps it
 }
 
 FunctorConstant constant_of(nb::handle value, const std::string& name) {
   if (PyBool_Check(value.ptr())) return nb::cast<bool>(value);
-  if (PyLong_Check(value.ptr())) {
-    const long long number = PyLong_AsLongLong(value.ptr());
-    if (number == -1 && PyErr_Occurred()) throw nb::python_error();
+  if (PyIndex_Check(value.ptr())) {  // int, and NumPy's
+    const nb::object index = nb::steal(PyNumber_Index(value.ptr()));
+    int overflow = 0;
+    const long long number = index.is_valid() ? PyLong_AsLongLongAndOverflow(index.ptr(), &overflow) : 0;
+    if (PyErr_Occurred()) throw nb::python_error();
+    if (overflow != 0) {
+      throw Error(ErrorCode::invalid_spec, "validate", name,
+                  fmt::format("constant {}: {} does not fit into 64 bits", name, nb::str(value).c_str()));
+    }
     return std::int64_t{number};
   }
-  if (PyFloat_Check(value.ptr())) return nb::cast<double>(value);
+  if (PyFloat_Check(value.ptr()) || nb::hasattr(value, "__float__")) {
+    const double number = PyFloat_AsDouble(value.ptr());
+    if (PyErr_Occurred()) throw nb::python_error();
+    return number;
+  }
   type_error("constant {} must be a bool, an int or a float, not a {}", name, type_of(value));
 }
 
@@ -73,10 +83,12 @@ nb::dict tensors_of(const Value& value) {
 
 int integer_field(nb::handle spec, const char* field) {
   const nb::object value = spec.attr(field);
-  int overflow = 0;
-  const long number = PyLong_Check(value.ptr()) ? PyLong_AsLongAndOverflow(value.ptr(), &overflow) : 0;
-  if (!PyLong_Check(value.ptr()) || PyBool_Check(value.ptr()))
+  if (!PyIndex_Check(value.ptr()) || PyBool_Check(value.ptr()))
     type_error("{} must be an int, not a {}", field, type_of(value));
+  const nb::object index = nb::steal(PyNumber_Index(value.ptr()));
+  int overflow = 0;
+  const long number = index.is_valid() ? PyLong_AsLongAndOverflow(index.ptr(), &overflow) : 0;
+  if (PyErr_Occurred()) throw nb::python_error();
   if (overflow != 0 || number != static_cast<int>(number)) {
     throw Error(ErrorCode::invalid_spec, "validate", field,
                 fmt::format("{}: {} is out of range", field, nb::str(value).c_str()));
@@ -98,7 +110,8 @@ const Score& score_of(nb::handle score) {
 
 std::optional<float> scale_of(nb::handle softmax_scale) {
   if (softmax_scale.is_none()) return {};
-  const double number = PyFloat_AsDouble(softmax_scale.ptr());
+  const double number = PyBool_Check(softmax_scale.ptr()) ? -1.0 : PyFloat_AsDouble(softmax_scale.ptr());
+  if (PyBool_Check(softmax_scale.ptr())) type_error("softmax_scale must be a number or None, not a bool");
   if (number == -1.0 && PyErr_Occurred()) {
     PyErr_Clear();
     type_error("softmax_scale must be a number or None, not a {}", type_of(softmax_scale));
@@ -108,13 +121,9 @@ std::optional<float> scale_of(nb::handle softmax_scale) {
 
 std::optional<DType> dtype_of(nb::handle dtype, const char* argument) {
   if (dtype.is_none()) return {};
-  // str(torch.bfloat16) is "torch.bfloat16"; NumPy's types have a name.
-  const nb::object named =
-      PyType_Check(dtype.ptr()) ? nb::getattr(dtype, "__name__") : nb::getattr(dtype, "name", nb::str(dtype));
-  std::string name = nb::cast<std::string>(nb::str(named));
-  name = name.substr(name.rfind('.') + 1);
-  if (name == "bfloat16" || name == "bf16") return DType::bf16;
-  if (name == "float16" || name == "half" || name == "fp16") return DType::fp16;
+  const nb::object name = nb::module_::import_("jit_attention.functor").attr("element_type")(dtype);
+  if (PyUnicode_CompareWithASCIIString(name.ptr(), "bf16") == 0) return DType::bf16;
+  if (PyUnicode_CompareWithASCIIString(name.ptr(), "fp16") == 0) return DType::fp16;
   refuse(argument, fmt::format("is {}; it must be None, \"bf16\" or \"fp16\"", nb::repr(dtype).c_str()));
 }
 
@@ -147,7 +156,11 @@ std::optional<KernelConfig> config_of(nb::handle config) {
   for (const auto& [field, value] : nb::cast<nb::dict>(config)) {
     const std::string shown = PyBool_Check(value.ptr()) ? (value.ptr() == Py_True ? "true" : "false")
                                                         : nb::cast<std::string>(nb::str(value));
-    text += fmt::format("{}={} ", nb::cast<std::string>(nb::str(field)), shown);
+    const std::string name = nb::cast<std::string>(nb::str(field));
+    if ((name + shown).find_first_of(" ,\t\n=") != std::string::npos)
+      refuse("config",
+             fmt::format("has {} = {}; fields and values are single words", name, nb::repr(value).c_str()));
+    text += fmt::format("{}={} ", name, shown);
   }
   return parse_config(text);
 }

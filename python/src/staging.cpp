@@ -1,6 +1,9 @@
 #include "staging.h"
 
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <vector>
 
 namespace jit::python {
 namespace {
@@ -33,7 +36,8 @@ Staged::Staged(int device, const TensorView& host, bool contents) : view_(host) 
   const Extent extent = extent_of(host);
   if (!extent.possible) return;  // nothing to copy, or what the checks of the call will refuse
   const int size = size_of(host.dtype);
-  host_begin_ = static_cast<char*>(host.data) + extent.low * size;
+  host_first_ = static_cast<std::byte*>(host.data);
+  host_begin_ = host_first_ + extent.low * size;
   bytes_ = static_cast<std::size_t>(extent.high - extent.low + 1) * static_cast<std::size_t>(size);
   constexpr std::uintptr_t most_aligned = 16;
   offset_ = reinterpret_cast<std::uintptr_t>(host_begin_) % most_aligned;
@@ -43,7 +47,31 @@ Staged::Staged(int device, const TensorView& host, bool contents) : view_(host) 
 }
 
 void Staged::download() const {
-  if (bytes_ != 0) buffer_.download(host_begin_, bytes_, offset_);
+  if (bytes_ == 0) return;
+  // By way of a copy: gaps between the elements are another's, who may be writing there.
+  std::vector<std::byte> copy(bytes_);
+  buffer_.download(copy.data(), bytes_, offset_);
+  const int size = size_of(view_.dtype);
+  const int last = view_.rank - 1;
+  const bool whole_rows = view_.strides[last] == 1;
+  const std::int64_t columns = whole_rows ? 1 : view_.shape[last];
+  const std::size_t piece =
+      static_cast<std::size_t>(whole_rows ? view_.shape[last] : 1) * static_cast<std::size_t>(size);
+  std::int64_t index[max_rank] = {};
+  const std::ptrdiff_t first = host_first_ - host_begin_;
+  for (bool more = true; more;) {
+    std::int64_t elements = 0;
+    for (int i = 0; i < last; ++i) elements += index[i] * view_.strides[i];
+    for (std::int64_t column = 0; column < columns; ++column) {
+      const std::ptrdiff_t place = first + (elements + column * view_.strides[last]) * size;
+      std::memcpy(host_begin_ + place, copy.data() + place, piece);
+    }
+    more = false;
+    for (int i = last - 1; i >= 0 && !more; --i) {
+      more = ++index[i] < view_.shape[i];
+      if (!more) index[i] = 0;
+    }
+  }
 }
 
 }  // namespace jit::python

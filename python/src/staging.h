@@ -16,12 +16,13 @@ class Staged {
   Staged(int device, const TensorView& host, bool contents);
 
   const TensorView& view() const { return view_; }
-  /// Copies back, gaps between elements included, which therefore keep what they held.
+  /// Copies the elements back, and nothing that lies between them.
   void download() const;
 
  private:
   DeviceBuffer buffer_;
-  void* host_begin_ = nullptr;
+  std::byte* host_first_ = nullptr;  // of the elements by index
+  std::byte* host_begin_ = nullptr;  // of their memory
   std::size_t bytes_ = 0;
   std::size_t offset_ = 0;
   TensorView view_;

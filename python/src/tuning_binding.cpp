@@ -15,6 +15,7 @@
 #include "generator/context_state.h"
 #include "generator/tuner.h"
 #include "generator/tuning_record.h"
+#include "named_arrays.h"
 #include "process.h"
 #include "runtime/context.h"
 #include "spec_conversion.h"
@@ -46,6 +47,9 @@ nb::dict tune_sizes(nb::handle spec_object, std::int64_t batch, std::int64_t hea
        {std::pair{"batch", batch}, {"heads_q", heads_q}, {"seqlen_q", seqlen_q}, {"seqlen_kv", seqlen_kv}}) {
     if (size < 1) refuse(name, fmt::format("is {}; it must be at least 1", size));
   }
+  if (heads_q % spec.gqa_ratio != 0)
+    refuse("heads_q",
+           fmt::format("is {}; it must be a multiple of spec.gqa_ratio = {}", heads_q, spec.gqa_ratio));
   use_device_here();
   const DeviceInfo info = device_info(device);
   if (info.emulated) refuse("device", "is emulated, and has no time to measure; tuning wants a GPU");
@@ -53,29 +57,26 @@ nb::dict tune_sizes(nb::handle spec_object, std::int64_t batch, std::int64_t hea
   ContextState& state = *context.state();
 
   AttentionArguments arguments = sizes_only(spec, batch, heads_q, seqlen_q, seqlen_kv);
-  std::vector<std::shared_ptr<void>> owners;
-  if (!tensors.is_none()) {
-    for (const auto& [key, value] : nb::cast<nb::dict>(tensors)) {
-      const char* name = PyUnicode_AsUTF8(key.ptr());
-      if (name == nullptr) throw nb::python_error();
-      Array array = import_array(value, name, current_stream(value, device_of(value, name)));
-      if (!array.on_gpu() || array.device.id != device)
-        refuse(name, fmt::format("is in {}; it must be on GPU {}", to_string(array.device), device));
-      owners.push_back(array.owner);
-      arguments.tensors.add({name, array.view});
-    }
+  const NamedArrays arrays(tensors);
+  std::vector<Array> read;  // keeps what was exported
+  for (const NamedArray& given : arrays) {
+    Array array = import_array(given.object, given.name,
+                               current_stream(given.object, device_of(given.object, given.name)));
+    if (!array.on_gpu() || array.device.id != device)
+      refuse(given.name, fmt::format("is in {}; it must be on GPU {}", to_string(array.device), device));
+    arguments.tensors.add({given.name, array.view});
+    read.push_back(std::move(array));
   }
-  TuningResult result;
-  {
-    const Unlocked unlocked;
+  const TuningResult result = without_lock([&] {
     const CurrentContext scope(device);
     AttentionParams params;
     fill_params(spec, functor_tensors(spec), arguments, params);
-    result = tune(state, {.spec = spec, .device = info, .params = params}, exhaustive);
+    TuningResult fastest = tune(state, {.spec = spec, .device = info, .params = params}, exhaustive);
     const ProblemShape shape = shape_of(params);
     state.tuning.store(tuning_environment(state, info, exhaustive), tuning_operation(spec, size_class(shape)),
-                       write_record(result, shape, info));
-  }
+                       write_record(fastest, shape, info));
+    return fastest;
+  });
   nb::dict report;
   report["config"] = config_as_dict(result.config);
   report["median_us"] = result.median_us;

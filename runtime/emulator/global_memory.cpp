@@ -75,17 +75,28 @@ std::uint64_t GlobalMemory::allocate(std::size_t bytes) {
   return begin_ + offset;
 }
 
-// Whole pages go back to the system, which makes them zero: unallocated.
+// Pages without allocations go back to the system, which makes them zero: unallocated.
 void GlobalMemory::clear(std::uint64_t offset, std::size_t bytes) {
   const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
-  const std::uint64_t first = (offset + page - 1) / page * page;
-  const std::uint64_t last = (offset + bytes) / page * page;
-  if (first < last && madvise(shadow_ + first, last - first, MADV_DONTNEED) == 0) {
+  const std::uint64_t end = offset + bytes;
+  std::uint64_t first = (offset + page - 1) / page * page, last = end / page * page;
+  if (first >= last) first = last = end;
+  set(offset, first - offset, State::unallocated);
+  set(last, end - last, State::unallocated);
+  const auto is_unused = [&](std::uint64_t begin) {
+    const std::uint8_t* const states = shadow_ + begin;
+    return begin + page <= capacity_ && std::all_of(states, states + page, [](std::uint8_t state) {
+             return state == static_cast<std::uint8_t>(State::unallocated);
+           });
+  };
+  // The pages at both ends may be shared with other allocations.
+  if (is_unused(offset / page * page)) first = offset / page * page;
+  if (is_unused(end / page * page)) last = end / page * page + page;
+  if (first >= last) return;
+  if (madvise(shadow_ + first, last - first, MADV_DONTNEED) == 0) {
     madvise(bytes_ + first, last - first, MADV_DONTNEED);
-    set(offset, first - offset, State::unallocated);
-    set(last, offset + bytes - last, State::unallocated);
   } else {
-    set(offset, bytes, State::unallocated);
+    set(first, last - first, State::unallocated);
   }
 }
 

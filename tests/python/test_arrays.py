@@ -2,6 +2,7 @@
 
 import ctypes
 import gc
+import threading
 import weakref
 
 import jit_attention as ja
@@ -212,7 +213,7 @@ REFUSALS = [
     ("v", lambda q, k, v: (q, k, v[:, :-1]), "has seqlen = 63; it must be 64"),
     ("k", lambda q, k, v: (q, numpy.concatenate([k, k]), v), "has batch = 2; it must be 1"),
     ("q", lambda q, k, v: (numpy.zeros((1, 1, 1, 1, 64), numpy.float16), k, v), "has 5 dimensions"),
-    ("spec.head_dim", lambda q, k, v: (q[..., :60], k[..., :60], v), "nearest supported: (56|64)"),
+    ("head_dim", lambda q, k, v: (q[..., :60], k[..., :60], v), "nearest supported: (56|64)"),
 ]
 
 
@@ -292,7 +293,6 @@ def test_sizes_that_cannot_be_are_refused(rng, on_cpu, argument, forged, message
         ({"softmax_scale": "large"}, "softmax_scale must be a number or None"),
         ({"tensors": [1]}, "tensors must be a dict"),
         ({"tensors": {1: 2}}, "tensors must be a dict whose keys are names"),
-        ({"stream": "s"}, "stream must be an int"),
     ],
 )
 def test_wrong_types_are_refused(rng, place, arguments, message):
@@ -301,13 +301,19 @@ def test_wrong_types_are_refused(rng, place, arguments, message):
         ja.attention(**given)
 
 
+@pytest.mark.parametrize("stream", ["s", -1, 2**64, 1.5, True])
+def test_streams_are_numbers(rng, place, stream):
+    with pytest.raises(ja.InvalidArgumentError, match=f"stream: is {stream!r}; it must be an int from 0 on"):
+        ja.attention(*map(place, random_qkv(rng)), stream=stream)
+
+
 @pytest.mark.parametrize("scale", [0.0, -1.0, float("nan"), float("inf")])
 def test_scales_that_mean_nothing_are_refused(rng, place, scale):
     with pytest.raises(ja.InvalidSpecError, match="softmax_scale"):
         ja.attention(*map(place, random_qkv(rng)), softmax_scale=scale)
 
 
-def test_an_output_that_shares_memory_with_an_input_is_refused(rng, on_gpu, place):
+def test_an_output_that_shares_memory_with_an_input_is_refused(rng, place):
     q, k, v = map(place, random_qkv(rng))
     with pytest.raises(ja.InvalidArgumentError, match="out: shares memory with q"):
         ja.attention(q, k, v, out=q)
@@ -323,8 +329,119 @@ def test_missing_and_surplus_tensors_are_refused(rng, place):
         ja.attention(*arrays, tensors={f"t{i}": arrays[0] for i in range(9)})
 
 
+SEGMENTS = ja.mask.text("return segment[q] == segment[k];", name="segments", tensors={"segment": "int32"})
+
+
+def test_tensors_of_texts_are_dense(rng, place, fetch):
+    arrays = [place(array) for array in random_qkv(rng)]
+    wide = place(rng.integers(0, 2, (64, 2), dtype=numpy.int32))
+    dense = place(numpy.ascontiguousarray(fetch(wide)[:, 0].astype(numpy.int32)))
+    assert ja.attention(*arrays, mask=SEGMENTS, tensors={"segment": dense}) is not None
+    with pytest.raises(ja.InvalidArgumentError, match="segment: is read by a text and must be dense") as refusal:
+        ja.attention(*arrays, mask=SEGMENTS, tensors={"segment": wide[:, 0]})
+    assert refusal.value.field == "segment"
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (lambda q: q.astype(">f2"), "q: cannot be read: TypeError: its bytes are in another order"),
+        (lambda q: q.astype(DTYPES["bf16"]).astype(DTYPES["bf16"].newbyteorder(">")), "its bytes are in another order"),
+        (lambda q: numpy.ma.masked_array(q, q > 0), "masked arrays would lose their mask"),
+        (lambda q: q.astype(object), "q: cannot be read: BufferError"),
+    ],
+)
+def test_arrays_that_would_be_misread_are_refused(rng, on_cpu, change, message):
+    q, k, v = random_qkv(rng)
+    with pytest.raises(ja.InvalidArgumentError, match=message):
+        ja.attention(change(q), k, v)
+
+
+def test_subclasses_are_read_as_what_they_derive_from(rng, on_cpu):
+    class Mine(numpy.ndarray):
+        pass
+
+    arrays = random_qkv(rng, dtype="bf16")
+    assert numpy.array_equal(ja.attention(*(array.view(Mine) for array in arrays)), ja.attention(*arrays))
+
+
+def test_arrays_that_cannot_be_written_are_no_outputs(rng, on_cpu):
+    jax = pytest.importorskip("jax", reason="JAX is not installed")
+    arrays = [jax.numpy.asarray(array) for array in random_qkv(rng)]
+    with pytest.raises(ja.InvalidArgumentError, match="out: is an array that cannot be written"):
+        ja.attention(*arrays, out=jax.numpy.zeros_like(arrays[0]))
+    with pytest.raises(Exception, match="call attention outside of jit, grad and vmap"):
+        jax.jit(lambda q, k, v: ja.attention(q, k, v))(*arrays)
+
+
+def test_views_that_negate_are_refused(rng, place):
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    q, k, v = (torch.as_tensor(place(array)) for array in random_qkv(rng))
+    with pytest.raises(ja.InvalidArgumentError, match="k: is a view that negates its elements; give resolve_neg"):
+        ja.attention(q, torch._neg_view(k), v)
+
+
+def test_bits_come_back_as_bits(rng, place):
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    arrays = [torch.as_tensor(place(array)) for array in random_qkv(rng)]
+    o, lse = ja.attention(*(array.view(torch.int16) for array in arrays), dtype="fp16", return_lse=True)
+    assert o.dtype == torch.int16 and lse.dtype == torch.float32
+    assert torch.equal(o.view(torch.float16), ja.attention(*arrays))
+
+
+def test_what_a_dict_held_is_kept_through_the_call(rng, on_cpu):
+    arrays = random_qkv(rng)
+    tensors = {"segment": Capsules(numpy.zeros(64, numpy.int32), True)}
+
+    class Clearing(Capsules):
+        def __dlpack__(self, **arguments):
+            tensors.clear()
+            gc.collect()
+            return super().__dlpack__(**arguments)
+
+    out = numpy.empty_like(arrays[0])
+    ja.attention(*arrays, mask=SEGMENTS, tensors=tensors, out=Clearing(out, True))
+    assert numpy.array_equal(out, ja.attention(*arrays))
+
+
+def test_threads_may_write_to_parts_of_one_array(rng, on_cpu):
+    q, k, v = random_qkv(rng, heads_q=4)
+    expected = ja.attention(q, k, v)
+    for _ in range(5):
+        whole = numpy.full_like(q, numpy.nan)
+        parts = [slice(head, head + 1) for head in range(4)]
+        threads = [
+            threading.Thread(target=ja.attention, args=(q[:, :, part], k[:, :, part], v[:, :, part]),
+                             kwargs={"out": whole[:, :, part]})
+            for part in parts
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert numpy.array_equal(whole, expected)
+
+
+def test_calls_leave_no_memory_behind(run_python):
+    run_python("""
+import numpy, resource, jit_attention as ja
+q = numpy.zeros((1, 16, 1, 64), numpy.float16)
+def used():
+    return int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize()
+for _ in range(100):
+    ja.attention(q, q, q)
+before = used()
+for _ in range(400):
+    ja.attention(q, q, q)
+assert used() - before < 2_000_000, used() - before
+""", JIT_ATTENTION_DEVICE="emulated:sm_90a")
+
+
 def test_gradients_are_not_lost_in_silence(rng, place):
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     q, k, v = (torch.as_tensor(place(array)) for array in random_qkv(rng))
+    expected = ja.attention(q, k, v)
     with pytest.raises(ja.InvalidArgumentError, match="k: requires grad, and there is no backward pass"):
         ja.attention(q, k.requires_grad_(), v)
+    with torch.no_grad():
+        assert torch.equal(ja.attention(q, k, v), expected)

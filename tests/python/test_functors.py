@@ -47,6 +47,51 @@ def test_texts_of_the_user_are_part_of_the_value():
         striped(3) & striped(4)
 
 
+FIELDS = dict(name="m", body="return true;", classify="return TileClass::full;", constants={"c": 1}, tensors={"t": "fp32"})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"name": "n"}, {"body": "return q > k;"}, {"classify": ""}, {"constants": {"c": 2}}, {"constants": {"d": 1}},
+     {"tensors": {"t": "int32"}}, {"tensors": {"u": "fp32"}}],
+)
+def test_every_field_of_a_text_counts(change):
+    text, other = ja.FunctorText(**FIELDS), ja.FunctorText(**FIELDS | change)
+    assert text == ja.FunctorText(**FIELDS) and text != other and hash(text) != hash(other)
+    assert pickle.loads(pickle.dumps(other)) == other
+    assert mask.text(**FIELDS) != mask.text(**FIELDS | change)
+    if "name" not in change:
+        with pytest.raises(ja.InvalidSpecError, match="two different texts are named 'm'"):
+            mask.text(**FIELDS) & mask.text(**FIELDS | change)
+
+
+def test_element_types_by_any_name():
+    numpy = pytest.importorskip("numpy")
+    kinds = ("fp32", "float32", numpy.float32, numpy.dtype("float32"))
+    assert len({score.bias(kind) for kind in kinds}) == 1
+    assert ja.FunctorText("m", "return true;", tensors={"t": "float16"}).tensors == {"t": "fp16"}
+    assert ja.AttentionSpec(dtype="bfloat16") == ja.AttentionSpec(dtype="bf16")
+
+
+def test_numbers_of_numpy_are_numbers():
+    numpy = pytest.importorskip("numpy")
+    assert mask.prefix(numpy.int64(3)) == mask.prefix(3)
+    constants = {"i": numpy.int32(3), "f": numpy.float32(0.5)}
+    assert mask.text("return q < i * f;", name="m", constants=constants).texts[0].constants["i"] == 3
+    assert ja.AttentionSpec(head_dim=numpy.int64(64)).head_dim == 64
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda: mask.sliding_window(3.7), lambda: mask.sliding_window("5"), lambda: mask.prefix(True),
+     lambda: score.softcap("30"), lambda: mask.parse(None), lambda: mask.text(None, name="m"),
+     lambda: mask.text("return true;", name=None), lambda: mask.text("return true;", name="m", constants={1: 2})],
+)
+def test_nothing_is_made_a_number_or_text_in_silence(make):
+    with pytest.raises(TypeError, match="must be"):
+        make()
+
+
 def test_arrays_that_a_call_needs():
     text = score.text("return score + table[q];", name="shift", tensors={"table": "fp32"})
     assert score.alibi().then(text).tensors == {"alibi_slopes": "fp32", "table": "fp32"}
@@ -76,14 +121,17 @@ def test_values_cannot_be_changed():
     "make, message",
     [
         (lambda: mask.sliding_window(-2), "window_size_left = -2 must be at least 0, or -1"),
-        (lambda: mask.prefix(-1), "length"),
+        (lambda: mask.prefix(-1), "prefix length -1 must be at least 0"),
+        (lambda: mask.prefix(2**40), "length: is 1099511627776; it must be from"),
+        (lambda: score.bias("fp32), softcap(3"), "dtype: is .fp32., softcap"),
         (lambda: mask.causal("middle"), 'alignment: is .middle.; it must be "bottom_right" or "top_left"'),
         (lambda: mask.text("return true;", name="no good"), "no good"),
         (lambda: mask.text("#include <x>\nreturn true;", name="m"), "preprocessor directive in line 1"),
-        (lambda: mask.text("return true;", name="m", constants={"q": 3}), "q"),
+        (lambda: mask.text("return true;", name="m", constants={"q": 3}), "'q'"),
+        (lambda: mask.text("return true;", name="m", constants={"keep": 3}), "'keep'"),
         (lambda: mask.text("return true;", name="m", tensors={"t": "fp8"}), "fp8"),
         (lambda: mask.parse("causl"), "causl"),
-        (lambda: score.softcap(0), "cap"),
+        (lambda: score.softcap(0), "cap: is 0; it must be positive and finite"),
         (lambda: score.softcap(float("nan")), "nan"),
         (lambda: score.bias("int32"), "int32"),
         (lambda: score.parse("softcap(1"), "softcap"),
@@ -101,5 +149,5 @@ def test_constants_are_numbers(constant):
 
 
 def test_a_constant_that_64_bits_cannot_hold_is_refused():
-    with pytest.raises(OverflowError):
+    with pytest.raises(ja.InvalidSpecError, match="constant c: 9223372036854775808 does not fit into 64 bits"):
         mask.text("return true;", name="m", constants={"c": 2**63})

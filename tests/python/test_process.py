@@ -32,7 +32,8 @@ def work():
 threads = [threading.Thread(target=work) for _ in range(6)]
 [thread.start() for thread in threads]; [thread.join() for thread in threads]
 assert len(results) == 6 and len(set(results)) == 1
-assert len(compiled) == len(set(compiled)), compiled
+names = [text.split()[1] for text in compiled]  # "compiled NAME in 0.36 s"
+assert len(names) >= 1 and len(names) == len(set(names)), compiled
 """,
         JIT_ATTENTION_CACHE_DIR=str(tmp_path),
     )
@@ -116,6 +117,113 @@ threading.Thread(target=work, daemon=True).start()
 """)
 
 
+@pytest.mark.parametrize("seconds", [0.05, 0.3])
+def test_the_interpreter_may_end_while_threads_compile(on_emulated, tmp_path, seconds):
+    on_emulated(
+        f"""
+import threading, time
+for head_dim in (64, 128):
+    threading.Thread(target=ja.compile, args=(ja.AttentionSpec(head_dim=head_dim), "sm_90a"), daemon=True).start()
+time.sleep({seconds})
+""",
+        JIT_ATTENTION_CACHE_DIR=str(tmp_path),
+    )
+
+
+def test_the_library_may_be_used_while_the_interpreter_ends(on_emulated):
+    assert "verified" in on_emulated("""
+import atexit, importlib, sys
+ja.compile(ja.AttentionSpec(head_dim=64), "sm_90a")
+atexit._clear()  # so that what comes is registered, and run, around the package's own
+ja._atexit.register(lambda: print("verified", len(ja.cache.verify())))
+ja._atexit.register(ja._at_exit)
+""")
+
+
+def test_a_child_that_was_forked_among_threads_ends(on_emulated):
+    on_emulated("""
+import os, sys, threading
+ja.attention(q, q, q)
+stop = threading.Event()
+def work():
+    while not stop.is_set():
+        ja.attention(q, q, q)
+threads = [threading.Thread(target=work) for _ in range(3)]
+[thread.start() for thread in threads]
+for _ in range(8):
+    child = os.fork()
+    if child == 0:
+        sys.exit(0)  # as multiprocessing's children end, interpreter and all
+    for _ in range(600):
+        if os.waitpid(child, os.WNOHANG)[0]:
+            break
+        import time; time.sleep(0.05)
+    else:
+        raise SystemExit("the child hangs")
+stop.set()
+[thread.join() for thread in threads]
+""")
+
+
+def test_ctrl_c_ends_a_compile(on_emulated, tmp_path):
+    assert "interrupted" in on_emulated(
+        """
+import os, signal, threading, time
+threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+try:
+    ja.compile(ja.AttentionSpec(head_dim=128), "sm_90a")
+    time.sleep(2)
+except KeyboardInterrupt:
+    print("interrupted")
+""",
+        JIT_ATTENTION_CACHE_DIR=str(tmp_path),
+    )
+
+
+def test_handlers_of_the_logger_may_use_the_library(on_emulated, tmp_path):
+    assert "compiled again" in on_emulated(
+        """
+import logging
+handler = logging.Handler()
+def emit(record):
+    if "compiled" in record.getMessage():
+        ja.compile(ja.AttentionSpec(head_dim=48), "sm_90a")
+        print("compiled again")
+handler.emit = emit
+logging.getLogger("jit_attention").addHandler(handler)
+logging.getLogger("jit_attention").setLevel(logging.INFO)
+ja.compile(ja.AttentionSpec(head_dim=48), "sm_90a")
+""",
+        JIT_ATTENTION_CACHE_DIR=str(tmp_path),
+    )
+
+
+def test_traces_are_left_as_they_are_entered(on_emulated):
+    on_emulated("""
+import threading
+outer, inner = ja.trace(), ja.trace()
+def refused(trace):
+    try:
+        trace.__exit__(None, None, None)
+    except ValueError as error:
+        return "thread that entered it" in str(error)
+assert refused(outer)
+outer.__enter__(); inner.__enter__()
+assert refused(outer)
+answers = []
+thread = threading.Thread(target=lambda: answers.append(refused(inner)))
+thread.start(); thread.join()
+assert answers == [True]
+ja.attention(q, q, q)
+inner.__exit__(None, None, None)
+ja.attention(q, q, q)
+outer.__exit__(None, None, None)
+assert refused(outer)
+assert (len(inner.launches), len(outer.launches)) == (1, 2)
+assert "attn_fwd" in repr(inner.launches[0])
+""")
+
+
 def test_the_device_is_chosen_before_the_first_use(on_emulated):
     on_emulated(
         """
@@ -126,7 +234,10 @@ with ja.trace() as seen:
     ja.attention(q, q, q)
 assert len(seen.launches) == 1
 prepared = ja.prepare(ja.AttentionSpec(dtype="fp16", head_dim=64), device=1)
-assert prepared.kernel().arch == "sm_90a"
+assert prepared.kernel().arch == prepared.kernel(q, q, q).arch == "sm_90a"
+with ja.trace() as seen:
+    prepared(q, q, q)
+assert seen.launches[0].kernel == prepared.kernel(q, q, q).name
 try:
     ja.use_device("emulated:sm_90a")
     raise SystemExit("changed its mind")

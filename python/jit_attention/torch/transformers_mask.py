@@ -104,7 +104,7 @@ def _must_not_wait():
 
 def _padding_tensors(is_token):
     length = is_token.shape[1]
-    positions = torch.arange(length, device=is_token.device, dtype=torch.int32)
+    positions = torch.arange(length, device=is_token.device)
     first = torch.where(is_token, positions, length).amin(1)
     end = torch.where(is_token, positions + 1, 0).amax(1)
     solid = is_token.sum(1) == end - first
