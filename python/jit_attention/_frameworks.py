@@ -107,7 +107,9 @@ class _Jax(_Adapter):
     writable = False
 
     def export(self, array):
-        if not hasattr(array, "unsafe_buffer_pointer"):
+        import jax
+
+        if isinstance(array, jax.core.Tracer):
             raise TypeError("an array that is being traced has no elements: call attention outside of jit, grad and vmap")
         return array, None
 
