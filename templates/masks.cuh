@@ -107,20 +107,49 @@ struct DocumentMask {
     int low;
     int high;
   };
-  // Every warp scans the whole tile, so that all threads of a block come to the same answer without a
-  // barrier.
+  // Every warp reads the whole range, so that all threads of a block come to the same answer without a
+  // barrier. Past the end it reads the last id again: loads without conditions are in flight together.
   static __device__ IdRange id_range(const int* ids, int begin, int end) {
+    constexpr int loads = 4;
     int low = 0x7fffffff;
     int high = -low - 1;
-    for (int i = begin + lane_id(); i < end; i += warp_size) {
-      const int id = __ldg(ids + i);
-      low = minimum(low, id);
-      high = maximum(high, id);
+    for (int i = begin + lane_id(); i < end + lane_id(); i += loads * warp_size) {
+#pragma unroll
+      for (int load = 0; load < loads; ++load) {
+        const int id = __ldg(ids + minimum(i + load * warp_size, end - 1));
+        low = minimum(low, id);
+        high = maximum(high, id);
+      }
     }
     return {__reduce_min_sync(full_warp, low), __reduce_max_sync(full_warp, high)};
   }
 
-  __device__ KeyRange key_range(int, int) const { return {0, seqlen_kv}; }
+  /// From the first key to the last one whose id lies in the queries' range: one pass over the ids is cheaper
+  /// than a look at each tile.
+  __device__ KeyRange key_range(int q_begin, int q_end) const {
+    constexpr int loads = 16;
+    if (q_begin >= q_end || seqlen_kv == 0) return {0, 0};
+    const IdRange q = id_range(ids_q, q_begin, q_end);
+    int first = seqlen_kv;
+    int end = 0;
+    for (int i = lane_id(); i < seqlen_kv + lane_id(); i += loads * warp_size) {
+      int ids[loads];
+#pragma unroll
+      for (int load = 0; load < loads; ++load)
+        ids[load] = __ldg(ids_kv + minimum(i + load * warp_size, seqlen_kv - 1));
+#pragma unroll
+      for (int load = 0; load < loads; ++load) {
+        const int k = minimum(i + load * warp_size, seqlen_kv - 1);
+        if (ids[load] >= q.low && ids[load] <= q.high) {
+          first = minimum(first, k);
+          end = maximum(end, k + 1);
+        }
+      }
+    }
+    first = __reduce_min_sync(full_warp, first);
+    end = __reduce_max_sync(full_warp, end);
+    return first < end ? KeyRange{first, end} : KeyRange{0, 0};
+  }
   __device__ TileClass classify(const ScoreTile& tile) const {
     const IdRange q = id_range(ids_q, tile.q_begin, tile.q_end);
     const IdRange k = id_range(ids_kv, tile.k_begin, tile.k_end);

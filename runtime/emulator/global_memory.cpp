@@ -75,28 +75,27 @@ std::uint64_t GlobalMemory::allocate(std::size_t bytes) {
   return begin_ + offset;
 }
 
-// Pages without allocations go back to the system, which makes them zero: unallocated.
+// Pages that hold no allocation any more go back to the system, which makes them zero: unallocated.
 void GlobalMemory::clear(std::uint64_t offset, std::size_t bytes) {
   const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
   const std::uint64_t end = offset + bytes;
-  std::uint64_t first = (offset + page - 1) / page * page, last = end / page * page;
-  if (first >= last) first = last = end;
-  set(offset, first - offset, State::unallocated);
-  set(last, end - last, State::unallocated);
+  const std::uint64_t first = offset / page * page, last = end / page * page;
+  // The pages at both ends may be shared with other allocations.
+  set(offset, std::min(end, first + page) - offset, State::unallocated);
+  if (last > first) set(last, end - last, State::unallocated);
   const auto is_unused = [&](std::uint64_t begin) {
-    const std::uint8_t* const states = shadow_ + begin;
-    return begin + page <= capacity_ && std::all_of(states, states + page, [](std::uint8_t state) {
+    return begin + page <= capacity_ &&
+           std::all_of(shadow_ + begin, shadow_ + begin + page, [](std::uint8_t state) {
              return state == static_cast<std::uint8_t>(State::unallocated);
            });
   };
-  // The pages at both ends may be shared with other allocations.
-  if (is_unused(offset / page * page)) first = offset / page * page;
-  if (is_unused(end / page * page)) last = end / page * page + page;
-  if (first >= last) return;
-  if (madvise(shadow_ + first, last - first, MADV_DONTNEED) == 0) {
-    madvise(bytes_ + first, last - first, MADV_DONTNEED);
+  const std::uint64_t from = is_unused(first) ? first : first + page;
+  const std::uint64_t to = is_unused(last) ? last + page : last;
+  if (from >= to) return;
+  if (madvise(shadow_ + from, to - from, MADV_DONTNEED) == 0) {
+    madvise(bytes_ + from, to - from, MADV_DONTNEED);
   } else {
-    set(first, last - first, State::unallocated);
+    set(from, to - from, State::unallocated);
   }
 }
 

@@ -8,8 +8,6 @@ import pytest
 from exact_attention import exact_attention, random_qkv
 
 
-
-
 @pytest.mark.parametrize("dtype", ["bf16", "fp16"])
 @pytest.mark.parametrize("head_dim, head_dim_v", [(8, 8), (64, 64), (72, 40), (128, 128)])
 def test_equals_double_precision(rng, place, fetch, dtype, head_dim, head_dim_v):
@@ -119,6 +117,20 @@ def test_masks_that_read_arrays(rng, place, fetch):
     exact_attention(
         q, k, v, keep=lambda b, h, i, j: (ids[b, i] == ids[b, j]) & ((j <= i) | (j < lengths[b]))
     ).check(fetch(o))
+
+
+def test_other_documents_cost_little(rng, place, emulated):
+    if not emulated:
+        pytest.skip("a GPU counts no instructions")
+    q, k, v = random_qkv(rng, seqlen_q=128, seqlen_kv=4096, heads_q=1, head_dim=128)
+    ids = (numpy.arange(4096, dtype=numpy.int32) // 256)[None]
+    with ja.trace() as seen:
+        ja.attention(q, k[:, :256], v[:, :256])
+        for document in (0, 9, 15):
+            tensors = {"document_ids_q": numpy.full((1, 128), document, numpy.int32), "document_ids_kv": ids}
+            ja.attention(q, k, v, mask=ja.mask.document(), tensors=tensors)
+    alone, *among_others = (launch.warp_instructions for launch in seen.launches)
+    assert max(among_others) < 2 * alone
 
 
 def test_softcap_then_alibi(rng, place, fetch):
