@@ -60,8 +60,12 @@ def measure(cell, contenders, seconds, seed=0, device="cuda"):
     """The results of `contenders` in `cell`, sampled for about `seconds`, in the order given. Raises DeviceLost."""
     import torch
 
-    torch.set_grad_enabled(False)
     torch.set_float32_matmul_precision("highest")
+    with torch.no_grad():
+        return _measure(cell, contenders, seconds, seed, device)
+
+
+def _measure(cell, contenders, seconds, seed, device):
     inputs = make_inputs(cell, device, seed)
     reference = Reference(cell, inputs)
     runners, fields, results = {}, {}, {}

@@ -26,7 +26,7 @@ def adapter_of(array_type):
 
 
 class _Adapter:
-    """Any array that speaks DLPack or the CUDA array interface. Results speak DLPack; in CPU memory they are NumPy's."""
+    """Arrays that speak DLPack or the CUDA array interface. Results speak DLPack, or are of NumPy in CPU memory."""
 
     #: Without a stream to order later work by, results must be complete when they are handed over.
     needs_complete_results = True
@@ -71,7 +71,9 @@ class _NumPy(_Adapter):
         if isinstance(array, numpy.ma.MaskedArray):
             raise TypeError("masked arrays would lose their mask: give filled(), and a mask of jit_attention")
         if not array.dtype.isnative:
-            raise TypeError("its bytes are in another order than this machine's: give astype(dtype.newbyteorder('='))")
+            raise TypeError(
+                "its bytes are in another order than this machine's: give astype(dtype.newbyteorder('='))"
+            )
         if array.dtype.name == "bfloat16":
             return array.view(numpy.ndarray).view(numpy.uint16), "bf16"
         return array, None
@@ -110,7 +112,9 @@ class _Jax(_Adapter):
         import jax
 
         if isinstance(array, jax.core.Tracer):
-            raise TypeError("an array that is being traced has no elements: call attention outside of jit, grad and vmap")
+            raise TypeError(
+                "an array that is being traced has no elements: call attention outside of jit, grad and vmap"
+            )
         return array, None
 
     def finish(self, array):

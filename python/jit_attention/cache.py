@@ -62,7 +62,7 @@ def prune(max_bytes: int) -> int:
 
 
 def clear() -> int:
-    """Remove all kernels and tuning results. Returns how many kernels went. Raises IoError when there is no folder."""
+    """Remove all kernels and tuning results. Returns how many kernels went. Raises IoError without a folder."""
     return _core.cache_clear()
 
 
@@ -74,7 +74,7 @@ def export_to(file: str | os.PathLike) -> int:
 def import_from(file: str | os.PathLike) -> tuple[int, list[str]]:
     """Add the kernels of such a file, each checked.
 
-    Returns how many were added, and a sentence for each part of the file that is damaged. Raises IoError when the file
+    Returns how many were added, and a sentence for each part of the file that is damaged. Raises IoError when it
     cannot be read or there is no cache folder.
     """
     return _core.cache_import(os.fspath(file))

@@ -1,7 +1,8 @@
-"""Masks and scores written as C++ text."""
+"""What masks and scores have in common, and those that the user writes as C++ text."""
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -45,8 +46,13 @@ class FunctorText:
             wanted_text(name, getattr(self, name))
         for name in (*self.constants, *self.tensors):
             wanted_text("a name of constants and tensors", name)
-        fields = {"name": self.name, "body": self.body, "classify": self.classify, "constants": dict(self.constants),
-                  "tensors": {name: element_type(kind) for name, kind in self.tensors.items()}}
+        fields = {
+            "name": self.name,
+            "body": self.body,
+            "classify": self.classify,
+            "constants": dict(self.constants),
+            "tensors": {name: element_type(kind) for name, kind in self.tensors.items()},
+        }
         object.__setattr__(self, "plain", repr(fields))  # all of it as one string, for those who can carry no objects
         object.__setattr__(self, "constants", MappingProxyType(fields["constants"]))
         object.__setattr__(self, "tensors", MappingProxyType(fields["tensors"]))
@@ -65,6 +71,40 @@ class FunctorText:
 
     def __reduce__(self):  # a mapping proxy cannot be pickled
         return FunctorText, (self.name, self.body, self.classify, dict(self.constants), dict(self.tensors))
+
+
+@dataclass(frozen=True)
+class Functor:
+    """A mask or a score. Immutable, hashable, can be pickled; equal when text and texts are.
+
+    Attributes:
+        text: what it is, in words that `parse` of its module knows.
+        texts: the texts of the user that it names.
+    """
+
+    text: str = "none"
+    texts: tuple[FunctorText, ...] = ()
+
+    _parse = None  # the extension's function, of each kind
+
+    def __post_init__(self):
+        if not being_traced():  # else it is only text, and checked when it is used
+            object.__setattr__(self, "text", self._native.text)  # as the library writes it
+
+    @functools.cached_property
+    def _native(self):
+        return self._parse(self.text, self.texts)
+
+    @property
+    def tensors(self) -> dict[str, str]:
+        """Names and element types of the arrays that a call must be given."""
+        return dict(self._native.tensors)
+
+    def __str__(self):
+        return self.text
+
+    def __reduce__(self):
+        return type(self), (self.text, self.texts)
 
 
 def wanted_text(name, value):
@@ -91,8 +131,10 @@ _LONG_NAMES = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16", "float32":
 
 
 def element_type(kind):
-    """The library's name of an element type, given as "bf16", "bfloat16", torch.bfloat16, numpy.float16 and the like."""
-    name = kind if isinstance(kind, str) else getattr(kind, "name", None) or getattr(kind, "__name__", None) or str(kind)
+    """The library's name of an element type, given as "bf16", "bfloat16", torch.bfloat16 and the like."""
+    name = (
+        kind if isinstance(kind, str) else getattr(kind, "name", None) or getattr(kind, "__name__", None) or str(kind)
+    )
     name = name.removeprefix("torch.")
     return _LONG_NAMES.get(name, name)
 

@@ -9,39 +9,19 @@ keeps) and ``~``. ``str(mask)`` is text that `parse` reads back.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from . import _core, functor
 from .errors import InvalidSpecError
-from .functor import FunctorText, joined_texts
+from .functor import Functor, FunctorText, joined_texts
 
 
 @dataclass(frozen=True)
-class Mask:
-    """A mask. Immutable, hashable, can be pickled; equal when text and texts are.
+class Mask(Functor):
+    """Which keys a query sees; `text` such as ``"causal && window(1024, 0)"``."""
 
-    Attributes:
-        text: the mask in words that `parse` knows, such as ``"causal && window(1024, 0)"``.
-        texts: the texts of the user that it names.
-    """
-
-    text: str = "none"
-    texts: tuple[FunctorText, ...] = ()
-
-    def __post_init__(self):
-        if not functor.being_traced():  # else it is only text, and checked when it is used
-            object.__setattr__(self, "text", self._native.text)  # as the library writes it
-
-    @functools.cached_property
-    def _native(self):
-        return _core.parse_mask(self.text, self.texts)
-
-    @property
-    def tensors(self) -> dict[str, str]:
-        """Names and element types of the arrays that a call must be given."""
-        return dict(self._native.tensors)
+    _parse = staticmethod(_core.parse_mask)
 
     def __and__(self, other: Mask) -> Mask:
         return self._joined("&&", other)
@@ -54,12 +34,6 @@ class Mask:
 
     def __bool__(self):
         raise TypeError("a mask is neither true nor false; combine masks with & | ~ instead of and, or, not")
-
-    def __str__(self):
-        return self.text
-
-    def __reduce__(self):
-        return Mask, (self.text, self.texts)
 
     def _joined(self, operator, other):
         if not isinstance(other, Mask):
@@ -104,8 +78,8 @@ def prefix_lengths() -> Mask:
 def document() -> Mask:
     """A query sees the keys with its own document id.
 
-    int32 arrays "document_ids_q" (batch, seqlen_q) and "document_ids_kv" (batch, seqlen_kv) in each call; a batch of 1
-    holds for all. For self-attention give the same array twice.
+    int32 arrays "document_ids_q" (batch, seqlen_q) and "document_ids_kv" (batch, seqlen_kv) in each call; a batch of
+    1 holds for all. For self-attention give the same array twice.
     """
     return Mask("document")
 

@@ -8,7 +8,6 @@ Scores are values: build them with the functions of this module, chain them with
 
 from __future__ import annotations
 
-import functools
 import math
 import sys
 from collections.abc import Iterable, Mapping
@@ -16,45 +15,20 @@ from dataclasses import dataclass
 
 from . import _core, functor
 from .errors import InvalidSpecError
-from .functor import FunctorText, joined_texts
+from .functor import Functor, FunctorText, joined_texts
 
 
 @dataclass(frozen=True)
-class Score:
-    """A change of scores. Immutable, hashable, can be pickled; equal when text and texts are.
+class Score(Functor):
+    """A change of scores; `text` such as ``"softcap(30), alibi"``."""
 
-    Attributes:
-        text: the score in words that `parse` knows, such as ``"softcap(30), alibi"``.
-        texts: the texts of the user that it names.
-    """
-
-    text: str = "none"
-    texts: tuple[FunctorText, ...] = ()
-
-    def __post_init__(self):
-        if not functor.being_traced():  # else it is only text, and checked when it is used
-            object.__setattr__(self, "text", self._native.text)  # as the library writes it
-
-    @functools.cached_property
-    def _native(self):
-        return _core.parse_score(self.text, self.texts)
-
-    @property
-    def tensors(self) -> dict[str, str]:
-        """Names and element types of the arrays that a call must be given."""
-        return dict(self._native.tensors)
+    _parse = staticmethod(_core.parse_score)
 
     def then(self, other: Score) -> Score:
         """First this, then ``other``."""
         if not isinstance(other, Score):
             raise TypeError(f"then() takes a Score, not a {type(other).__name__}")
         return Score(f"{self.text}, {other.text}", joined_texts(self.texts, other.texts))
-
-    def __str__(self):
-        return self.text
-
-    def __reduce__(self):
-        return Score, (self.text, self.texts)
 
 
 def none() -> Score:

@@ -14,7 +14,7 @@ from .score import Score
 
 @dataclass(frozen=True)
 class AttentionSpec:
-    """What a kernel is specialised for. Batch, heads, lengths and strides are run-time facts and never cause a compile.
+    """What a kernel is specialised for. Batch, heads, lengths and strides are run-time facts and never compile.
 
     Change one with ``dataclasses.replace``. Raises InvalidSpecError for what no GPU can be served with: field, value,
     rule, and what would work.
@@ -70,8 +70,8 @@ def supports(arch: str | None = None, /, **fields) -> list[Refusal]:
 
         supports("sm_90a", head_dim=100, gqa_ratio=0)
 
-    Takes the fields of `AttentionSpec`, which itself raises the first of these reasons. Without ``arch``: on device 0 of
-    this process.
+    Takes the fields of `AttentionSpec`, which itself raises the first of these reasons. Without ``arch``: on device 0
+    of this process.
     """
     values = {field.name: field.default for field in dataclasses.fields(AttentionSpec)}
     unknown = fields.keys() - values.keys()

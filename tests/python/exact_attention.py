@@ -60,8 +60,9 @@ def exact_attention(q, k, v, *, keep=None, score=None, softmax_scale=None):
     return Exact(o.transpose(0, 2, 1, 3), lse, numpy.abs(plain - o).max(initial=0), rounding)
 
 
-def random_qkv(rng, *, batch=1, seqlen_q=64, seqlen_kv=64, heads_q=2, heads_kv=None, head_dim=64, head_dim_v=None,
-               dtype="fp16"):
+def random_qkv(
+    rng, *, batch=1, seqlen_q=64, seqlen_kv=64, heads_q=2, heads_kv=None, head_dim=64, head_dim_v=None, dtype="fp16"
+):
     """q, k and v with normally distributed elements."""
     kind = DTYPES[dtype]
     heads_kv = heads_q if heads_kv is None else heads_kv

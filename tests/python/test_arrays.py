@@ -85,7 +85,9 @@ def test_read_only_inputs_are_fine_and_outputs_are_not(rng, on_cpu):
 def test_reversed_arrays(rng, on_cpu, fetch):
     q, k, v = random_qkv(rng, batch=3, seqlen_kv=20)
     o = ja.attention(q[::-1], k[::-1, ::-1], v[::-1, ::-1])
-    assert numpy.array_equal(o, ja.attention(*(numpy.ascontiguousarray(x) for x in (q[::-1], k[::-1, ::-1], v[::-1, ::-1]))))
+    assert numpy.array_equal(
+        o, ja.attention(*(numpy.ascontiguousarray(x) for x in (q[::-1], k[::-1, ::-1], v[::-1, ::-1])))
+    )
 
 
 @pytest.mark.parametrize("versioned", [True, False])
@@ -249,8 +251,20 @@ class Forged:
     def __init__(self, shape, strides=None, lanes=1):
         sizes = ctypes.c_int64 * len(shape)
         self._memory = numpy.zeros(4096, numpy.float16)
-        self._tensor = ForgedTensor(self._memory.ctypes.data, 1, 0, len(shape), 2, 16, lanes, sizes(*shape),
-                                    None if strides is None else sizes(*strides), 0, None, None)
+        self._tensor = ForgedTensor(
+            self._memory.ctypes.data,
+            1,
+            0,
+            len(shape),
+            2,
+            16,
+            lanes,
+            sizes(*shape),
+            None if strides is None else sizes(*strides),
+            0,
+            None,
+            None,
+        )
 
     def __dlpack_device__(self):
         return 1, 0
@@ -346,7 +360,10 @@ def test_tensors_of_texts_are_dense(rng, place, fetch):
     "change, message",
     [
         (lambda q: q.astype(">f2"), "q: cannot be read: TypeError: its bytes are in another order"),
-        (lambda q: q.astype(DTYPES["bf16"]).astype(DTYPES["bf16"].newbyteorder(">")), "its bytes are in another order"),
+        (
+            lambda q: q.astype(DTYPES["bf16"]).astype(DTYPES["bf16"].newbyteorder(">")),
+            "its bytes are in another order",
+        ),
         (lambda q: numpy.ma.masked_array(q, q > 0), "masked arrays would lose their mask"),
         (lambda q: q.astype(object), "q: cannot be read: BufferError"),
     ],
@@ -411,8 +428,11 @@ def test_threads_may_write_to_parts_of_one_array(rng, on_cpu):
         whole = numpy.full_like(q, numpy.nan)
         parts = [slice(head, head + 1) for head in range(4)]
         threads = [
-            threading.Thread(target=ja.attention, args=(q[:, :, part], k[:, :, part], v[:, :, part]),
-                             kwargs={"out": whole[:, :, part]})
+            threading.Thread(
+                target=ja.attention,
+                args=(q[:, :, part], k[:, :, part], v[:, :, part]),
+                kwargs={"out": whole[:, :, part]},
+            )
             for part in parts
         ]
         for thread in threads:
@@ -423,7 +443,8 @@ def test_threads_may_write_to_parts_of_one_array(rng, on_cpu):
 
 
 def test_calls_leave_no_memory_behind(run_python):
-    run_python("""
+    run_python(
+        """
 import numpy, resource, jit_attention as ja
 q = numpy.zeros((1, 16, 1, 64), numpy.float16)
 def used():
@@ -434,7 +455,9 @@ before = used()
 for _ in range(400):
     ja.attention(q, q, q)
 assert used() - before < 2_000_000, used() - before
-""", JIT_ATTENTION_DEVICE="emulated:sm_90a")
+""",
+        JIT_ATTENTION_DEVICE="emulated:sm_90a",
+    )
 
 
 def test_gradients_are_not_lost_in_silence(rng, place):

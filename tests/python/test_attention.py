@@ -114,9 +114,9 @@ def test_masks_that_read_arrays(rng, place, fetch):
     mask = ja.mask.document() & (ja.mask.causal() | ja.mask.prefix_lengths())
     assert mask.tensors == {"document_ids_q": "int32", "document_ids_kv": "int32", "prefix_lengths": "int32"}
     o = ja.attention(place(q), place(k), place(v), mask=mask, tensors=tensors)
-    exact_attention(
-        q, k, v, keep=lambda b, h, i, j: (ids[b, i] == ids[b, j]) & ((j <= i) | (j < lengths[b]))
-    ).check(fetch(o))
+    exact_attention(q, k, v, keep=lambda b, h, i, j: (ids[b, i] == ids[b, j]) & ((j <= i) | (j < lengths[b]))).check(
+        fetch(o)
+    )
 
 
 def test_other_documents_cost_little(rng, place, emulated):
@@ -155,8 +155,9 @@ def test_bias_broadcasts(rng, place, fetch, shape):
 def test_score_text_with_an_array(rng, place, fetch):
     q, k, v = random_qkv(rng, seqlen_q=30, seqlen_kv=30)
     table = rng.standard_normal(2).astype(numpy.float32)
-    score = ja.score.text("return score * factor + table[h];", name="shifted", constants={"factor": 0.5},
-                          tensors={"table": "fp32"})
+    score = ja.score.text(
+        "return score * factor + table[h];", name="shifted", constants={"factor": 0.5}, tensors={"table": "fp32"}
+    )
     o = ja.attention(place(q), place(k), place(v), score=score, tensors={"table": place(table)})
     exact_attention(q, k, v, score=lambda s, b, h, i, j: 0.5 * s + table[h]).check(fetch(o))
 

@@ -16,7 +16,9 @@ def with_cache(run_python, tmp_path):
     folder = tmp_path / "cache"
 
     def run(script, folder=folder, **environment):
-        return run_python(SCRIPT.format(folder=str(folder)) + script, JIT_ATTENTION_CACHE_DIR=str(folder), **environment)
+        return run_python(
+            SCRIPT.format(folder=str(folder)) + script, JIT_ATTENTION_CACHE_DIR=str(folder), **environment
+        )
 
     run.folder = folder
     return run
@@ -35,9 +37,12 @@ import datetime
 age = datetime.datetime.now(datetime.timezone.utc) - entry.last_used
 assert abs(age) < datetime.timedelta(minutes=5), age
 """)
-    with_cache("""
+    with_cache(
+        """
 assert ja.compile(spec, "sm_80").cached
-""", JIT_ATTENTION_OFFLINE="1")
+""",
+        JIT_ATTENTION_OFFLINE="1",
+    )
 
 
 def test_damage_is_found_and_mended(with_cache):
@@ -72,12 +77,16 @@ assert ja.cache.clear() == 1 and ja.cache.entries() == []
 def test_export_and_import(with_cache, tmp_path):
     archive = tmp_path / "kernels"
     with_cache(f"ja.compile(spec, 'sm_80'); assert ja.cache.export_to({str(archive)!r}) == 1")
-    with_cache(f"""
+    with_cache(
+        f"""
 assert ja.cache.import_from(pathlib.Path({str(archive)!r})) == (1, [])
 assert ja.compile(spec, "sm_80").cached
-""", folder=tmp_path / "other")
+""",
+        folder=tmp_path / "other",
+    )
     archive.write_bytes(archive.read_bytes()[:-100])
-    with_cache(f"""
+    with_cache(
+        f"""
 imported, damage = ja.cache.import_from({str(archive)!r})
 assert imported == 0 and damage, (imported, damage)
 try:
@@ -85,11 +94,14 @@ try:
     raise SystemExit("imported from nowhere")
 except ja.IoError as error:
     assert "/no/such/file" in str(error)
-""", folder=tmp_path / "third")
+""",
+        folder=tmp_path / "third",
+    )
 
 
 def test_without_a_folder(with_cache):
-    with_cache("""
+    with_cache(
+        """
 assert ja.cache.directory() == "" and ja.cache.entries() == []
 try:
     ja.cache.clear()
@@ -97,5 +109,7 @@ try:
 except ja.IoError as error:
     assert "no cache folder" in str(error)
 assert not ja.compile(spec, "sm_80").cached
-""", JIT_ATTENTION_NO_DISK_CACHE="1")
+""",
+        JIT_ATTENTION_NO_DISK_CACHE="1",
+    )
     assert not pathlib.Path(with_cache.folder).exists()

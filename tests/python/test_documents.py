@@ -28,7 +28,9 @@ def test_snippet_runs(snippet, place, emulated, rng, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     if emulated:  # which has no time to measure
         snippet = re.sub(r"^ja\.tune\(.*$", "", snippet, flags=re.MULTILINE)
-    q, k, v = map(place, random_qkv(rng, seqlen_q=32, seqlen_kv=32, heads_q=8, heads_kv=2, head_dim=128, dtype="bf16"))
+    q, k, v = map(
+        place, random_qkv(rng, seqlen_q=32, seqlen_kv=32, heads_q=8, heads_kv=2, head_dim=128, dtype="bf16")
+    )
     names = {
         "ja": ja,
         "q": q,

@@ -14,11 +14,13 @@ def compile_broken():
 
 
 def test_a_compile_error_points_into_the_users_text():
-    with pytest.raises(ja.CompileFailedError, match='broken:2: error: identifier "undeclared" is undefined') as failure:
+    with pytest.raises(
+        ja.CompileFailedError, match='broken:2: error: identifier "undeclared" is undefined'
+    ) as failure:
         compile_broken()
     error = failure.value
     assert error.code == "compile_failed" and error.stage == "compile"
-    assert "undeclared" in error.log and "extern \"C\"" in error.source
+    assert "undeclared" in error.log and 'extern "C"' in error.source
 
 
 def test_errors_survive_pickling():

@@ -47,13 +47,22 @@ def test_texts_of_the_user_are_part_of_the_value():
         striped(3) & striped(4)
 
 
-FIELDS = dict(name="m", body="return true;", classify="return TileClass::full;", constants={"c": 1}, tensors={"t": "fp32"})
+FIELDS = dict(
+    name="m", body="return true;", classify="return TileClass::full;", constants={"c": 1}, tensors={"t": "fp32"}
+)
 
 
 @pytest.mark.parametrize(
     "change",
-    [{"name": "n"}, {"body": "return q > k;"}, {"classify": ""}, {"constants": {"c": 2}}, {"constants": {"d": 1}},
-     {"tensors": {"t": "int32"}}, {"tensors": {"u": "fp32"}}],
+    [
+        {"name": "n"},
+        {"body": "return q > k;"},
+        {"classify": ""},
+        {"constants": {"c": 2}},
+        {"constants": {"d": 1}},
+        {"tensors": {"t": "int32"}},
+        {"tensors": {"u": "fp32"}},
+    ],
 )
 def test_every_field_of_a_text_counts(change):
     text, other = ja.FunctorText(**FIELDS), ja.FunctorText(**FIELDS | change)
@@ -83,9 +92,16 @@ def test_numbers_of_numpy_are_numbers():
 
 @pytest.mark.parametrize(
     "make",
-    [lambda: mask.sliding_window(3.7), lambda: mask.sliding_window("5"), lambda: mask.prefix(True),
-     lambda: score.softcap("30"), lambda: mask.parse(None), lambda: mask.text(None, name="m"),
-     lambda: mask.text("return true;", name=None), lambda: mask.text("return true;", name="m", constants={1: 2})],
+    [
+        lambda: mask.sliding_window(3.7),
+        lambda: mask.sliding_window("5"),
+        lambda: mask.prefix(True),
+        lambda: score.softcap("30"),
+        lambda: mask.parse(None),
+        lambda: mask.text(None, name="m"),
+        lambda: mask.text("return true;", name=None),
+        lambda: mask.text("return true;", name="m", constants={1: 2}),
+    ],
 )
 def test_nothing_is_made_a_number_or_text_in_silence(make):
     with pytest.raises(TypeError, match="must be"):

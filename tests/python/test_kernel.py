@@ -105,8 +105,10 @@ def test_specs_that_cannot_be_served_are_refused(fields, message):
     assert isinstance(refusal.value, ja.Error)
 
 
-@pytest.mark.parametrize("fields", [{"head_dim": "64"}, {"head_dim": 64.0}, {"gqa_ratio": True}, {"mask": "causal"},
-                                    {"score": ja.mask.causal()}])
+@pytest.mark.parametrize(
+    "fields",
+    [{"head_dim": "64"}, {"head_dim": 64.0}, {"gqa_ratio": True}, {"mask": "causal"}, {"score": ja.mask.causal()}],
+)
 def test_specs_of_wrong_types_are_refused(fields):
     with pytest.raises(TypeError, match=next(iter(fields))):
         ja.AttentionSpec(**fields)

@@ -42,7 +42,18 @@ def test_the_stub_names_what_the_extension_has():
 def test_attention_has_the_signature_that_the_readme_shows():
     text = (PACKAGE / "_core.pyi").read_text()
     (signature,) = (line for line in text.splitlines() if line.startswith("def attention("))
-    for argument in ("mask", "score", "softmax_scale", "return_lse", "out", "dtype", "layout", "tensors", "stream", "tuning"):
+    for argument in (
+        "mask",
+        "score",
+        "softmax_scale",
+        "return_lse",
+        "out",
+        "dtype",
+        "layout",
+        "tensors",
+        "stream",
+        "tuning",
+    ):
         assert f"{argument}:" in signature
 
 

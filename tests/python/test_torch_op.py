@@ -231,7 +231,7 @@ def test_importing_loads_no_compiler_and_no_models(run_python):
 def test_a_missing_package_is_named(run_python, missing, call):
     printed = run_python(
         f"import sys, jit_attention\nsys.modules['{missing}'] = None\n"
-        f"try:\n  import jit_attention.torch\n  jit_attention.torch{call}\nexcept ImportError as error:\n  print(error)"
+        f"try:\n  import jit_attention.torch\n  jit_attention.torch{call}\nexcept ImportError as e:\n  print(e)"
     )
     assert "needs" in printed and f"pip install{' -U' if call else ''} {missing}" in printed
 
