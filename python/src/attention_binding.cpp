@@ -144,6 +144,8 @@ Prepared prepare(nb::handle spec_object, nb::handle q, nb::handle k, nb::handle 
   const Context& context = context_for(parse_tuning(tuning));
   use_device_here();
   const std::optional<Call> call = Prepared::sized(q, k, v, layout, tensors, spec, device);
+  if (call && device && *device != call->device())
+    refuse("device", fmt::format("is {}, but q is on device {}", *device, call->device()));
   int ordinal = 0;
   const Attention prepared = without_lock([&] {
     ordinal = call ? call->device() : device_info(device.value_or(current_device())).ordinal;
@@ -199,7 +201,7 @@ Args:
     q, k, v: with them, also choose the config for calls of their sizes, by tuning if need be; contents do not matter.
     tensors: what mask and score read, with q, k and v.
     layout: of q, k and v: "BSHD" or "BHSD".
-    device: ordinal; None: that of q, else the current one.
+    device: ordinal; None: that of q, else the current one. Calls on other GPUs compile at their first use there.
     config: use this config for all sizes, and never tune: a dict of fields, or text.
     tuning: "off", "recorded", "first_run" or "exhaustive"; None: as JIT_ATTENTION_TUNING says.
 

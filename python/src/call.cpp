@@ -88,8 +88,6 @@ Call::Call(const CallInputs& inputs) : inputs_(inputs), tensors_(inputs.tensors)
              "ask for an emulated device");
     }
     device_ = where_.id;
-    if (inputs.device && *inputs.device != device_)
-      refuse("q", fmt::format("is in {}, but device {} was prepared", to_string(where_), *inputs.device));
   }
   if (!inputs.stream.is_none()) stream_ = stream_of(inputs.stream);
   const CurrentContext scope(device_);

@@ -27,7 +27,7 @@ struct CallInputs {
   Layout layout = Layout::bshd;
   std::optional<DType> dtype = {};       ///< that q must hold; what 16-bit integers stand for
   std::optional<DType> spec_dtype = {};  ///< the same, when a spec says it
-  std::optional<int> device = {};        ///< that arrays in CPU memory are computed on, and others must be on
+  std::optional<int> device = {};  ///< that arrays in CPU memory are computed on; others are where they are
   bool return_lse = false;
 };
 
