@@ -9,6 +9,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 
 import jit_attention.torch as jt  # noqa: E402
+from torch import library  # noqa: E402
 
 OPERATOR = torch.ops.jit_attention.attention.default
 NEIGHBOURS = ja.mask.text(
@@ -143,10 +144,10 @@ def test_opcheck(make):
     bias = make(1, 1, 1, 45)
     plain = repr((None, None, ()))
     biased = repr((("causal", ()), ("bias(bf16)", ()), ("bias",)))
-    torch.library.opcheck(OPERATOR, (q, k, v, [], plain, None, True, "BSHD", None))
-    torch.library.opcheck(OPERATOR, (q, k, v, [bias], biased, 0.5, False, "BSHD", "off"))
+    library.opcheck(OPERATOR, (q, k, v, [], plain, None, True, "BSHD", None))
+    library.opcheck(OPERATOR, (q, k, v, [bias], biased, 0.5, False, "BSHD", "off"))
     heads_first = [x.transpose(1, 2) for x in (q, k, v)]
-    torch.library.opcheck(OPERATOR, (*heads_first, [], plain, None, True, "BHSD", None))
+    library.opcheck(OPERATOR, (*heads_first, [], plain, None, True, "BHSD", None))
 
 
 def test_export(make):

@@ -9,6 +9,7 @@ import functools
 from typing import Optional, Sequence
 
 import torch
+from torch import library
 
 from .. import attention as _attention
 from .. import functor as _functor
@@ -82,7 +83,7 @@ def _problem(text):
     return parsed(_mask.parse, mask), parsed(_score.parse, score), names
 
 
-@torch.library.custom_op("jit_attention::attention", mutates_args=())
+@library.custom_op("jit_attention::attention", mutates_args=())
 def _operator(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, tensors: Sequence[torch.Tensor], problem: str,
               softmax_scale: Optional[float], return_lse: bool, layout: str,
               tuning: Optional[str]) -> tuple[torch.Tensor, torch.Tensor]:
