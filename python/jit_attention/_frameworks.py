@@ -126,7 +126,7 @@ class _Jax(_Adapter):
 
 
 class _Torch(_Adapter):
-    """PyTorch before 2.10, whose tensors have no table of C functions yet."""
+    """PyTorch from before its tensors had a table of C functions."""
 
     needs_complete_results = False
 

@@ -259,7 +259,7 @@ INSTANTIATE_TEST_SUITE_P(
             "MaskOffByOne", "mask", "        score = key <= seqlen_kv ? score * scale_log2 : -1e30f;", {}, 3},
         Mutation{"DescriptorOfTheWrongStep",
                  "descriptor",
-                 "      wgmma_pv(output, p[step], descriptor(v + step * swizzle_rows_bytes, half_bytes), 1);",
+                 "      const auto rows = descriptor(v + step * swizzle_rows_bytes, half_bytes);",
                  {}},
         Mutation{"SwizzleOnOneSide",
                  "swizzle",

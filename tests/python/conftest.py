@@ -65,6 +65,16 @@ def fetch():
 
 
 @pytest.fixture
+def make(rng, emulated):
+    """Random tensors of PyTorch where this process computes."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    torch._dynamo.reset()
+    torch.manual_seed(int(rng.integers(2**31)))
+    device = "cpu" if emulated else "cuda"
+    return lambda *shape, dtype=torch.bfloat16: torch.randn(shape, device=device).to(dtype)
+
+
+@pytest.fixture
 def run_python():
     """Runs a script in a process of its own and returns what it printed. Environment variables by keyword."""
     import subprocess

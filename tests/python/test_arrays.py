@@ -119,6 +119,27 @@ def test_torch_on_the_cpu(rng, on_cpu, fetch):
     assert isinstance(o, torch.Tensor) and numpy.array_equal(o.numpy(), expected)
 
 
+def test_torch_without_the_table_of_functions(run_python):
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    run_python("""
+import torch
+expected_table = "__dlpack_c_exchange_api__"
+if hasattr(torch.Tensor, expected_table):
+    delattr(torch.Tensor, expected_table)  # as in PyTorch before it had one
+import jit_attention as ja
+device = "cpu" if ja.devices()[0].emulated else "cuda"
+for dtype in (torch.bfloat16, torch.float16):
+    q, k, v = (torch.randn(1, 40, 2, 64, device=device).to(dtype) for _ in range(3))
+    o, lse = ja.attention(q, k, v, return_lse=True)
+    assert (o.dtype, lse.dtype, o.device, lse.shape) == (dtype, torch.float32, q.device, (1, 2, 40))
+    wide = [x.double().transpose(1, 2) for x in (q, k, v)]
+    exact = (wide[0] @ wide[1].transpose(-1, -2) / 8).softmax(-1) @ wide[2]
+    assert (o - exact.transpose(1, 2)).abs().max() < 0.02
+    out = torch.empty_like(q)
+    assert ja.attention(q, k, v, out=out) is out and torch.equal(out, o)
+""")
+
+
 def test_jax(rng, fetch, place):
     jax = pytest.importorskip("jax", reason="JAX is not installed")
     if (jax.default_backend() == "cpu") != ja.devices()[0].emulated:

@@ -21,15 +21,6 @@ NEIGHBOURS = ja.mask.text(
 SLOPE = ja.score.text("return score - rate * (q > k ? q - k : k - q);", name="slope", constants={"rate": 0.5})
 
 
-@pytest.fixture
-def make(rng, emulated):
-    """Random tensors where this process computes."""
-    torch._dynamo.reset()
-    torch.manual_seed(int(rng.integers(2**31)))
-    device = "cpu" if emulated else "cuda"
-    return lambda *shape, dtype=torch.bfloat16: torch.randn(shape, device=device).to(dtype)
-
-
 def random_qkv(make, batch=2, seqlen_q=19, seqlen_kv=45, head_dim_v=24):
     return make(batch, seqlen_q, 4, 16), make(batch, seqlen_kv, 2, 16), make(batch, seqlen_kv, 2, head_dim_v)
 

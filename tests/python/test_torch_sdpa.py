@@ -10,15 +10,6 @@ from jit_attention.torch import scaled_dot_product_attention  # noqa: E402
 torch_sdpa = torch.nn.functional.scaled_dot_product_attention
 
 
-@pytest.fixture
-def make(rng, emulated):
-    """Random tensors where this process computes."""
-    torch._dynamo.reset()
-    torch.manual_seed(int(rng.integers(2**31)))
-    device = "cpu" if emulated else "cuda"
-    return lambda *shape, dtype=torch.bfloat16: torch.randn(shape, device=device).to(dtype)
-
-
 def random_qkv(make, batch=2, heads_kv=4, seqlen_q=33, seqlen_kv=47, dtype=torch.bfloat16):
     return (make(batch, 4, seqlen_q, 16, dtype=dtype), make(batch, heads_kv, seqlen_kv, 16, dtype=dtype),
             make(batch, heads_kv, seqlen_kv, 16, dtype=dtype))

@@ -1,10 +1,10 @@
 // tanh.approx.f32 as it is on silicon. PTX allows a relative error of 2^-11 and says no more ("tanh"), yet an
 // error of 2^-17 shows in fp16 outputs.
 //
-// Between 2^-8 and 8 the unit evaluates c0 + c1 u + c2 u² in segments of a power of two, u in [0, 1) being the
-// place within the segment, cut off to 17 bits; its squarer leaves out the partial products below 2^-15. Found
-// out from, and fitted to, what an H200 gave (2026-11-21); the conformance suite replays it within one unit in
-// the last place.
+// Between 2^-8 and 8 the unit evaluates c0 + c1 u + c2 u² in segments of a power of two, u in [0, 1) being
+// the place within the segment, cut off to 17 bits; its squarer leaves out the partial products below 2^-15.
+// Found out from, and fitted to, what an H200 gave (2026-11-21); the conformance suite replays it within one
+// unit in the last place.
 #pragma once
 
 #include <array>

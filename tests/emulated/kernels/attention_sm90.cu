@@ -1,9 +1,9 @@
 // A small attention kernel of the Hopper kind for the tests of the emulator: TMA, mbarrier rings, a producer
-// warp, two consumer warpgroups with wgmma, setmaxnreg, O stored by TMA. Tiles of 128 queries and 128 keys, head_dim
-// 128, bf16. The lines that end in a "mutate:" comment are what the mutation tests change.
+// warp, two consumer warpgroups with wgmma, setmaxnreg, O stored by TMA. Tiles of 128 queries and 128 keys,
+// head_dim 128, bf16. The lines that end in a "mutate:" comment are what the mutation tests change.
 constexpr int tile_q = 128, tile_kv = 128, head_dim = 128, stages = 2, consumer_warps = 8;
-constexpr int half_columns = 64;                          // of a 128-byte swizzled row
-constexpr int half_bytes = 128 * half_columns * 2;        // one half of a tile
+constexpr int half_columns = 64;                    // of a 128-byte swizzled row
+constexpr int half_bytes = 128 * half_columns * 2;  // one half of a tile
 constexpr int tile_bytes = 2 * half_bytes;
 constexpr int swizzle_rows_bytes = 8 * half_columns * 2;  // eight rows: one period of the swizzle
 
@@ -25,13 +25,15 @@ __device__ unsigned shared_address(const void* pointer) {
 }
 
 __device__ void mbarrier_init(unsigned long long& barrier, int count) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(&barrier)), "r"(count) : "memory");
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(&barrier)), "r"(count)
+               : "memory");
 }
 __device__ void mbarrier_arrive(unsigned long long& barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(&barrier)) : "memory");
 }
 __device__ void mbarrier_expect(unsigned long long& barrier, int bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&barrier)), "r"(bytes)
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&barrier)),
+               "r"(bytes)
                : "memory");
 }
 __device__ void mbarrier_wait(unsigned long long& barrier, int parity) {
@@ -49,8 +51,8 @@ __device__ void mbarrier_wait(unsigned long long& barrier, int parity) {
 __device__ void load_tile(void* tile, const TensorMap& map, unsigned long long& full, int row, int plane) {
   for (int half = 0; half < 2; ++half) {
     asm volatile(
-        "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];"
-        ::"r"(shared_address(tile) + half * half_bytes),
+        "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, "
+        "%3, %4}], [%5];" ::"r"(shared_address(tile) + half * half_bytes),
         "l"(&map), "r"(half * half_columns), "r"(row), "r"(plane), "r"(shared_address(&full))
         : "memory");
   }
@@ -67,7 +69,8 @@ __device__ void wgmma_commit_group() { asm volatile("wgmma.commit_group.sync.ali
 __device__ void wgmma_wait_group() { asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory"); }
 
 // D (+)= A B, A and B in shared memory with their rows along the sum.
-__device__ __forceinline__ void wgmma_qk(float (&d)[64], unsigned long long a, unsigned long long b, int accumulate) {
+__device__ __forceinline__ void wgmma_qk(float (&d)[64], unsigned long long a, unsigned long long b,
+                                         int accumulate) {
   asm volatile(
       "{.reg .pred p;\n"
       "setp.ne.b32 p, %66, 0;\n"
@@ -78,23 +81,21 @@ __device__ __forceinline__ void wgmma_qk(float (&d)[64], unsigned long long a, u
       " %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
       "%64, %65, p, 1, 1, 0, 0;\n"
       "}"
-      :
-        "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]),
-        "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]),
-        "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]),
-        "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
-        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]),
-        "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]),
-        "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]),
-        "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
-        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]),
-        "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]),
-        "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]),
+        "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]),
+        "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]),
+        "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]),
+        "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]), "+f"(d[50]),
+        "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), "+f"(d[57]),
+        "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
       : "l"(a), "l"(b), "r"(accumulate));
 }
 
 // D (+)= A B, A in registers, B with its rows across the sum.
-__device__ __forceinline__ void wgmma_pv(float (&d)[64], const unsigned (&a)[4], unsigned long long b, int accumulate) {
+__device__ __forceinline__ void wgmma_pv(float (&d)[64], const unsigned (&a)[4], unsigned long long b,
+                                         int accumulate) {
   asm volatile(
       "{.reg .pred p;\n"
       "setp.ne.b32 p, %69, 0;\n"
@@ -105,18 +106,15 @@ __device__ __forceinline__ void wgmma_pv(float (&d)[64], const unsigned (&a)[4],
       " %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
       "{%64, %65, %66, %67}, %68, p, 1, 1, 1;\n"
       "}"
-      :
-        "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]),
-        "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]),
-        "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]),
-        "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
-        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]),
-        "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]),
-        "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]),
-        "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
-        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]),
-        "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]),
-        "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]),
+        "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]),
+        "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]),
+        "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]),
+        "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]), "+f"(d[50]),
+        "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), "+f"(d[57]),
+        "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate));
 }
 
@@ -139,15 +137,15 @@ __device__ float quad_sum(float x) {
   return y + __shfl_xor_sync(0xffffffff, y, 2);
 }
 
-__device__ void produce(Smem& smem, const TensorMap& q_map, const TensorMap& k_map, const TensorMap& v_map, int tiles,
-                        int q_begin, int plane) {
+__device__ void produce(Smem& smem, const TensorMap& q_map, const TensorMap& k_map, const TensorMap& v_map,
+                        int tiles, int q_begin, int plane) {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
   if (threadIdx.x != 0) return;
   mbarrier_expect(smem.q_full, tile_bytes);
   load_tile(smem.q, q_map, smem.q_full, q_begin, plane);
   for (int tile = 0; tile < tiles; ++tile) {
     const int stage = tile % stages, parity = tile / stages % 2;
-    mbarrier_wait(smem.k_empty[stage], parity ^ 1);  // mutate: producer parity
+    mbarrier_wait(smem.k_empty[stage], parity ^ 1);   // mutate: producer parity
     mbarrier_expect(smem.k_full[stage], tile_bytes);  // mutate: expect_tx
     load_tile(smem.k[stage], k_map, smem.k_full[stage], tile * tile_kv, plane);
     mbarrier_wait(smem.v_empty[stage], parity ^ 1);
@@ -211,7 +209,8 @@ __device__ void consume(Smem& smem, const TensorMap& o_map, int tiles, int q_beg
     wgmma_fence();
 #pragma unroll
     for (int step = 0; step < tile_kv / 16; ++step) {
-      wgmma_pv(output, p[step], descriptor(v + step * 2 * swizzle_rows_bytes, half_bytes), 1);  // mutate: descriptor
+      const auto rows = descriptor(v + step * 2 * swizzle_rows_bytes, half_bytes);  // mutate: descriptor
+      wgmma_pv(output, p[step], rows, 1);
     }
     wgmma_commit_group();
     wgmma_wait_group();
@@ -223,18 +222,21 @@ __device__ void consume(Smem& smem, const TensorMap& o_map, int tiles, int q_beg
 #pragma unroll
   for (int i = 0; i < 32; ++i) {
     const int row = thread % 128 / 32 * 16 + lane / 4 + i % 2 * 8, column = i / 2 * 8 + lane % 4 * 2;
-    const unsigned place = column / half_columns * half_bytes + row * 128 +
-                           (((column % half_columns / 8) ^ (row % 8)) * 16 + column % 8 * 2);  // mutate: swizzle
+    const unsigned place =
+        column / half_columns * half_bytes + row * 128 +
+        (((column % half_columns / 8) ^ (row % 8)) * 16 + column % 8 * 2);  // mutate: swizzle
     asm volatile("st.shared.b32 [%0], %1;" ::"r"(q + place),
-                 "r"(pack(output[i / 2 * 4 + i % 2 * 2] * inverse[i % 2], output[i / 2 * 4 + i % 2 * 2 + 1] * inverse[i % 2]))
+                 "r"(pack(output[i / 2 * 4 + i % 2 * 2] * inverse[i % 2],
+                          output[i / 2 * 4 + i % 2 * 2 + 1] * inverse[i % 2]))
                  : "memory");
   }
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // mutate: proxy fence
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");    // mutate: proxy fence
   asm volatile("bar.sync %0, 128;" ::"r"(1 + group) : "memory");  // mutate: named barrier
   if (thread % 128 == 0) {
     for (int half = 0; half < 2; ++half) {
       asm volatile(
-          "cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%1, %2, %3}], [%4];" ::"l"(&o_map),
+          "cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%1, %2, %3}], [%4];" ::"l"(
+              &o_map),
           "r"(half * half_columns), "r"(q_begin + group * 64), "r"(plane), "r"(q + half * half_bytes)
           : "memory");
     }
@@ -243,11 +245,12 @@ __device__ void consume(Smem& smem, const TensorMap& o_map, int tiles, int q_beg
   }
 }
 
-// Grid: tiles of queries × planes (batch · heads). Maps: (head_dim, seqlen, planes), boxes of 64 × 128 (O: 64 × 64), swizzle 128.
+// Grid: tiles of queries × planes (batch · heads). Maps: (head_dim, seqlen, planes), boxes of 64 × 128 (O: 64
+// × 64), swizzle 128.
 extern "C" __global__ void __launch_bounds__(384, 1)
     attention_sm90(const __grid_constant__ TensorMap q_map, const __grid_constant__ TensorMap k_map,
-                   const __grid_constant__ TensorMap v_map, const __grid_constant__ TensorMap o_map, int seqlen_kv,
-                   float scale_log2) {
+                   const __grid_constant__ TensorMap v_map, const __grid_constant__ TensorMap o_map,
+                   int seqlen_kv, float scale_log2) {
   extern __shared__ __align__(1024) unsigned char bytes[];
   Smem& smem = *reinterpret_cast<Smem*>(bytes);
   const int tiles = (seqlen_kv + tile_kv - 1) / tile_kv, q_begin = blockIdx.x * tile_q, plane = blockIdx.y;
