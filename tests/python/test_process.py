@@ -159,6 +159,7 @@ for _ in range(8):
             break
         import time; time.sleep(0.05)
     else:
+        stop.set()
         raise SystemExit("the child hangs")
 stop.set()
 [thread.join() for thread in threads]
