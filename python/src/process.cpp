@@ -138,11 +138,14 @@ const Context& context_for(std::optional<TuningMode> tuning) {
 
 std::optional<TuningMode> parse_tuning(nb::handle tuning) {
   if (tuning.is_none()) return {};
-  std::string names;
   for (const TuningMode mode : modes) {
-    if (PyUnicode_Check(tuning.ptr()) && nb::cast<std::string>(tuning) == to_string(mode)) return mode;
-    names += fmt::format("{}\"{}\"", names.empty() ? "" : ", ", to_string(mode));
+    if (PyUnicode_Check(tuning.ptr()) &&
+        PyUnicode_CompareWithASCIIString(tuning.ptr(), std::string(to_string(mode)).c_str()) == 0)
+      return mode;
   }
+  std::string names;
+  for (const TuningMode mode : modes)
+    names += fmt::format("{}\"{}\"", names.empty() ? "" : ", ", to_string(mode));
   throw Error(ErrorCode::invalid_argument, "arguments", "tuning",
               fmt::format("tuning: is {}; it must be None or one of {}", nb::repr(tuning).c_str(), names));
 }

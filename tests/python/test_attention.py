@@ -188,3 +188,25 @@ def test_the_scale_is_as_documented(rng, place, fetch):
         fetch(ja.attention(place(q), place(k), place(v), softmax_scale=scale)) for scale in (None, 1 / math.sqrt(32))
     )
     assert numpy.array_equal(default, given)
+
+
+def test_every_way_of_tuning_gives_the_result(rng, place, fetch):
+    q, k, v = random_qkv(rng)
+    for tuning in ("off", "recorded", "first_run", None):
+        o = ja.attention(place(q), place(k), place(v), tuning=tuning)
+        exact_attention(q, k, v).check(fetch(o))
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"tuning": "sometimes"}, 'tuning: is \'sometimes\'; it must be None or one of "off", "recorded"'),
+        ({"tuning": 1}, "tuning: is 1; it must be None or one of"),
+        ({"layout": "SBHD"}, "layout: is 'SBHD'; it must be \"BSHD\""),
+        ({"dtype": "fp32"}, 'dtype: is \'fp32\'; it must be None, "bf16" or "fp16"'),
+    ],
+)
+def test_words_that_mean_nothing_are_refused(rng, place, arguments, message):
+    with pytest.raises(ja.InvalidArgumentError, match=message) as refusal:
+        ja.attention(*map(place, random_qkv(rng)), **arguments)
+    assert refusal.value.field == next(iter(arguments))
