@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "generator/functor_node.h"
+#include "generator/tensor_maps.h"
 
 namespace jit {
 namespace {
@@ -351,6 +352,7 @@ bool fill_params(const AttentionSpec& spec, const std::vector<FunctorTensorSpec>
   params.batch = static_cast<int>(sizes.batch);
   params.batch_begin = params.q_tile_begin = 0;
   params.heads_q = static_cast<int>(sizes.heads_q);
+  params.heads_kv = static_cast<int>(sizes.heads_kv);
   params.seqlen_q = static_cast<int>(sizes.seqlen_q);
   params.seqlen_kv = static_cast<int>(sizes.seqlen_kv);
   params.softmax_scale = spec.scale();
@@ -361,7 +363,8 @@ ProblemShape shape_of(const AttentionParams& params) {
   return {.batch = params.batch,
           .heads_q = params.heads_q,
           .seqlen_q = params.seqlen_q,
-          .seqlen_kv = params.seqlen_kv};
+          .seqlen_kv = params.seqlen_kv,
+          .tma = can_map(params)};
 }
 
 }  // namespace jit

@@ -27,12 +27,15 @@ Digest spread(std::uint64_t number) { return {.high = number, .low = number * 0x
 
 Digest size_key(int device, const ProblemShape& shape) {
   const SizeClass sizes = size_class(shape);
-  return spread(static_cast<std::uint64_t>(device) << 32 | static_cast<std::uint64_t>(sizes.rows) << 16 |
+  return spread(static_cast<std::uint64_t>(device) << 32 | static_cast<std::uint64_t>(sizes.tma) << 24 |
+                static_cast<std::uint64_t>(sizes.rows) << 16 |
                 static_cast<std::uint64_t>(sizes.seqlen_q) << 8 |
                 static_cast<std::uint64_t>(sizes.seqlen_kv));
 }
 
-Digest device_key(int device) { return spread(static_cast<std::uint64_t>(device)); }
+Digest device_key(int device, bool tma) {
+  return spread(static_cast<std::uint64_t>(device) << 1 | static_cast<std::uint64_t>(tma));
+}
 
 std::shared_ptr<const KernelImage> image_of(const AttentionState& state, const KernelConfig& config,
                                             Arch arch) {
@@ -43,9 +46,10 @@ const LoadedKernel* keep(DispatchTable<LoadedKernel>& table, const Digest& key, 
   return table.insert(key, std::make_unique<const LoadedKernel>(std::move(kernel)));
 }
 
-// The kernel for sizes that nothing was chosen for. Requires: state.choosing is held.
-const LoadedKernel* default_kernel(const AttentionState& state, int device) {
-  if (const LoadedKernel* known = state.defaults.find(device_key(device))) return known;
+// The kernel for sizes that nothing was chosen for; `tma` tells whether the tensors suit TMA. Requires:
+// state.choosing is held.
+const LoadedKernel* default_kernel(const AttentionState& state, int device, bool tma = true) {
+  if (const LoadedKernel* known = state.defaults.find(device_key(device, tma))) return known;
   const DeviceInfo info = device_info(device);
   const Arch arch = native_arch(info);
   if (const std::vector<Refusal> refusals = supports(state.spec, info); !refusals.empty()) {
@@ -60,18 +64,19 @@ const LoadedKernel* default_kernel(const AttentionState& state, int device) {
     }
     kernel = load_kernel(state.context, image_of(state, *state.given, arch), device, "given");
   } else {
-    const std::vector<KernelConfig> configs = ranked_configs(state.spec, typical_shape(limits), limits);
-    kernel = load_kernel(state.context, build_without_spills(state.context, state.spec, configs, arch),
-                         device, "heuristic, typical sizes");
+    ProblemShape shape = typical_shape(limits);
+    shape.tma = tma;
+    const std::vector<KernelConfig> configs = ranked_configs(state.spec, shape, limits);
+    kernel = load_kernel(state.context, build_clean(state.context, state.spec, configs, arch), device,
+                         "heuristic, typical sizes");
   }
-  return keep(state.defaults, device_key(device), std::move(kernel));
+  return keep(state.defaults, device_key(device, tma), std::move(kernel));
 }
 
 LoadedKernel heuristic_kernel(const AttentionState& state, const DeviceInfo& device,
                               const ProblemShape& shape, std::string why = "heuristic for these sizes") {
   const std::vector<KernelConfig> configs = ranked_configs(state.spec, shape, device_limits(device));
-  return load_kernel(state.context,
-                     build_without_spills(state.context, state.spec, configs, native_arch(device)),
+  return load_kernel(state.context, build_clean(state.context, state.spec, configs, native_arch(device)),
                      device.ordinal, std::move(why));
 }
 
@@ -94,7 +99,7 @@ LoadedKernel tuned_kernel(const AttentionState& state, const DeviceInfo& device,
 LoadedKernel choose_kernel(const AttentionState& state, int device, const AttentionParams& params) {
   ContextState& context = state.context;
   const ProblemShape shape = shape_of(params);
-  if (state.given) return *default_kernel(state, device);
+  if (state.given) return *default_kernel(state, device, shape.tma);
   const DeviceInfo info = device_info(device);
   const TuningMode mode = context.settings.tuning;
   // No keys to look at: there is nothing to measure, and no difference to find.
@@ -148,7 +153,7 @@ const LoadedKernel* kernel_for_new_sizes(const AttentionState& state, int device
     check(driver().cuStreamSynchronize(stream), "cuStreamSynchronize");
     return prepared_kernel(state, device, params);
   }
-  if (const LoadedKernel* known = state.defaults.find(device_key(device))) return known;
+  if (const LoadedKernel* known = state.defaults.find(device_key(device, shape_of(params).tma))) return known;
   throw Error(ErrorCode::not_prepared, "launch", "stream",
               "the stream is being captured and no kernel is loaded on this device: call prepare() with "
               "these arguments "

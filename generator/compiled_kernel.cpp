@@ -61,6 +61,7 @@ CompiledKernel::Sass CompiledKernel::sass() const {
 std::string CompiledKernel::report() const {
   nlohmann::ordered_json config;
   for (const ConfigField& field : config_fields()) {
+    if (!field.applies_to(image_->config)) continue;
     if (field.cpp_type == "bool") {
       config[std::string(field.name)] = field.get(image_->config) != 0;
     } else if (field.value_names.empty()) {
@@ -123,7 +124,7 @@ CompiledKernel compile(const AttentionSpec& spec, Arch arch, std::optional<Kerne
             build_image(*context.state(), emit_forward(spec, *config), spec, *config, arch), "given"};
   }
   const std::vector<KernelConfig> configs = ranked_configs(spec, typical_shape(limits), limits);
-  return {context.state(), spec, build_without_spills(*context.state(), spec, configs, arch),
+  return {context.state(), spec, build_clean(*context.state(), spec, configs, arch),
           "heuristic, typical sizes"};
 }
 

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "generator/config_space_sm90.h"
 #include "templates/smem_layout.cuh"
 
 namespace jit {
@@ -16,6 +17,7 @@ constexpr int max_tile = 256;
 // Shared memory that the system keeps of every block from sm_80 on (CUDA programming guide, "Compute
 // Capability 8.x").
 constexpr int reserved_smem_per_block = 1024;
+constexpr int max_blocks_per_sm = 8;
 // Loop counters and addresses; softmax state and fragments of each 16 rows; what masks and scores add.
 // Calibrated on the assembler's reports: a config whose estimate stays within its cap hardly ever spills.
 constexpr int other_registers = 24;
@@ -25,48 +27,10 @@ constexpr int functor_registers = 8;
 // spilled bytes.
 constexpr int spill_allowance = 40;
 
-}  // namespace
+bool in_range(int value, int low, int high) { return value >= low && value <= high; }
 
-DeviceLimits device_limits(const DeviceInfo& device) {
-  return {.arch = native_arch(device),
-          .smem_per_block = device.smem_per_block_optin,
-          .smem_per_sm = device.smem_per_sm,
-          .registers_per_sm = device.registers_per_sm,
-          .sm_count = device.sm_count};
-}
-
-DeviceLimits device_limits(Arch arch) {
-  return {.arch = arch,
-          .smem_per_block = smem_per_block_optin(arch),
-          .smem_per_sm = smem_per_sm(arch),
-          .registers_per_sm = 65536,
-          .sm_count = usual_sm_count(arch)};
-}
-
-int estimated_registers(const AttentionSpec& spec, const KernelConfig& config) {
-  const int row_blocks = config.tile_q / config.warps / 16;
-  const int output = row_blocks * padded_head_dim(spec.value_head_dim()) / 8 * 4;
-  const int scores = row_blocks * config.tile_kv / 8 * 4;
-  const int q = config.q_in_registers ? row_blocks * padded_head_dim(spec.head_dim) / 16 * 4 : row_blocks * 4;
-  const bool has_functors = spec.mask != Mask() || spec.score != Score();
-  return output + scores + q + other_registers + row_blocks * row_block_registers +
-         (has_functors ? functor_registers : 0);
-}
-
-int register_cap(const KernelConfig& config, const DeviceLimits& limits) {
-  const int share = limits.registers_per_sm / (config.warps * 32 * config.blocks_per_sm);
-  return std::min(max_registers_per_thread, share / 8 * 8);
-}
-
-int smem_bytes(const AttentionSpec& spec, const KernelConfig& config) {
-  return smem_layout(spec.head_dim, spec.value_head_dim(), config.tile_q, config.tile_kv, config.stages_k,
-                     config.stages_v, config.q_in_registers)
-      .total;
-}
-
-std::string config_rejection(const AttentionSpec& spec, const KernelConfig& config,
-                             const DeviceLimits& limits) {
-  const auto in_range = [](int value, int low, int high) { return value >= low && value <= high; };
+// What only the mma_sync mainloop asks for.
+std::string mma_sync_rejection(const KernelConfig& config) {
   if (!in_range(config.warps, 1, max_warps)) {
     return fmt::format("warps = {} must be 1 to {}", config.warps, max_warps);
   }
@@ -86,8 +50,71 @@ std::string config_rejection(const AttentionSpec& spec, const KernelConfig& conf
   if (config.ldmatrix_matrices != 2 && config.ldmatrix_matrices != 4) {
     return fmt::format("ldmatrix_matrices = {} must be 2 or 4", config.ldmatrix_matrices);
   }
-  if (!in_range(config.blocks_per_sm, 1, 8)) {
-    return fmt::format("blocks_per_sm = {} must be 1 to 8", config.blocks_per_sm);
+  return "";
+}
+
+}  // namespace
+
+DeviceLimits device_limits(const DeviceInfo& device) {
+  return {.arch = native_arch(device),
+          .smem_per_block = device.smem_per_block_optin,
+          .smem_per_sm = device.smem_per_sm,
+          .registers_per_sm = device.registers_per_sm,
+          .sm_count = device.sm_count};
+}
+
+DeviceLimits device_limits(Arch arch) {
+  return {.arch = arch,
+          .smem_per_block = smem_per_block_optin(arch),
+          .smem_per_sm = smem_per_sm(arch),
+          .registers_per_sm = 65536,
+          .sm_count = usual_sm_count(arch)};
+}
+
+int threads_per_block(const KernelConfig& config) {
+  return config.mainloop == Mainloop::wgmma ? sm90::threads_per_block(config) : config.warps * 32;
+}
+
+int estimated_registers(const AttentionSpec& spec, const KernelConfig& config) {
+  if (config.mainloop == Mainloop::wgmma) return sm90::estimated_registers(spec, config);
+  const int row_blocks = config.tile_q / config.warps / 16;
+  const int output = row_blocks * padded_head_dim(spec.value_head_dim()) / 8 * 4;
+  const int scores = row_blocks * config.tile_kv / 8 * 4;
+  const int q = config.q_in_registers ? row_blocks * padded_head_dim(spec.head_dim) / 16 * 4 : row_blocks * 4;
+  const bool has_functors = spec.mask != Mask() || spec.score != Score();
+  return output + scores + q + other_registers + row_blocks * row_block_registers +
+         (has_functors ? functor_registers : 0);
+}
+
+int register_cap(const AttentionSpec& spec, const KernelConfig& config, const DeviceLimits& limits) {
+  if (config.mainloop == Mainloop::wgmma) return sm90::register_cap(spec, config);
+  const int share = limits.registers_per_sm / (config.warps * 32 * config.blocks_per_sm);
+  return std::min(max_registers_per_thread, share / 8 * 8);
+}
+
+int smem_bytes(const AttentionSpec& spec, const KernelConfig& config) {
+  if (config.mainloop == Mainloop::wgmma) return sm90::smem_bytes(spec, config);
+  return smem_layout(spec.head_dim, spec.value_head_dim(), config.tile_q, config.tile_kv, config.stages_k,
+                     config.stages_v, config.q_in_registers)
+      .total;
+}
+
+std::string config_rejection(const AttentionSpec& spec, const KernelConfig& config,
+                             const DeviceLimits& limits) {
+  for (const ConfigField& field : config_fields()) {
+    if (!field.applies_to(config) && field.get(config) != field.get(KernelConfig{})) {
+      return fmt::format("{} = {} has no meaning with mainloop = {}; leave it at {}", field.name,
+                         field.print(config), config_fields()[0].print(config), field.print(KernelConfig{}));
+    }
+  }
+  if (!in_range(config.blocks_per_sm, 1, max_blocks_per_sm)) {
+    return fmt::format("blocks_per_sm = {} must be 1 to {}", config.blocks_per_sm, max_blocks_per_sm);
+  }
+  const bool is_wgmma = config.mainloop == Mainloop::wgmma;
+  if (std::string reason =
+          is_wgmma ? sm90::config_rejection(spec, config, limits) : mma_sync_rejection(config);
+      !reason.empty()) {
+    return reason;
   }
   const int smem = smem_bytes(spec, config);
   if (smem > limits.smem_per_block) {
@@ -99,9 +126,9 @@ std::string config_rejection(const AttentionSpec& spec, const KernelConfig& conf
         "blocks_per_sm = {} blocks of {} bytes exceed the {} bytes of shared memory of a multiprocessor",
         config.blocks_per_sm, smem, limits.smem_per_sm);
   }
-  if (estimated_registers(spec, config) > register_cap(config, limits) + spill_allowance) {
-    return fmt::format("about {} registers per thread are needed, but at most {} can be had",
-                       estimated_registers(spec, config), register_cap(config, limits));
+  const int needed = estimated_registers(spec, config), cap = register_cap(spec, config, limits);
+  if (needed > cap + (is_wgmma ? 0 : spill_allowance)) {
+    return fmt::format("about {} registers per thread are needed, but at most {} can be had", needed, cap);
   }
   return "";
 }
@@ -111,7 +138,7 @@ std::vector<KernelConfig> config_space(const AttentionSpec& spec, const DeviceLi
   struct Stages {
     int k, v;
   };
-  std::vector<KernelConfig> configs;
+  std::vector<KernelConfig> configs = sm90::config_space(spec, limits);
   const std::vector<Swizzle> swizzles =
       with_slow_axes ? std::vector{Swizzle::xor_chunks, Swizzle::none} : std::vector{Swizzle::xor_chunks};
   const std::vector<int> matrices = with_slow_axes ? std::vector{4, 2} : std::vector{4};

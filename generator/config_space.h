@@ -28,8 +28,19 @@ DeviceLimits device_limits(Arch arch);
 /// figure differs by a few.
 int estimated_registers(const AttentionSpec& spec, const KernelConfig& config);
 
-/// Registers that a thread may have under the config's blocks_per_sm.
-int register_cap(const KernelConfig& config, const DeviceLimits& limits);
+/// Registers that a thread may have under the config's blocks_per_sm; of a wgmma kernel a consumer's.
+int register_cap(const AttentionSpec& spec, const KernelConfig& config, const DeviceLimits& limits);
+
+/// Threads of a block.
+int threads_per_block(const KernelConfig& config);
+
+/// Registers per thread that setmaxnreg gives to the warpgroups of a wgmma kernel; both 0: those that it was
+/// launched with.
+struct RegisterShares {
+  int producer = 0;
+  int consumer = 0;
+};
+RegisterShares register_shares(const AttentionSpec& spec, const KernelConfig& config);
 
 /// Dynamic shared memory of a block in bytes.
 int smem_bytes(const AttentionSpec& spec, const KernelConfig& config);

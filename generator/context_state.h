@@ -18,6 +18,7 @@
 #include "cache/memory_cache.h"
 #include "cache/tuning_store.h"
 #include "generator/kernel_image.h"
+#include "generator/work_counters.h"
 #include "runtime/nvrtc_library.h"
 #include "runtime/source_file.h"
 
@@ -47,6 +48,7 @@ struct ContextState : std::enable_shared_from_this<ContextState> {
   TuningStore tuning;
   SingleFlight<KernelImage> images;
   SingleFlight<std::string> emulated_code;  ///< by the key of the image
+  const WorkCounters counters;
   DispatchTable<AttentionState> attentions;
 
  private:

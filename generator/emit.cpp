@@ -4,9 +4,12 @@
 
 #include <fmt/format.h>
 
+#include "generator/config_space.h"
 #include "generator/functor_source.h"
+#include "generator/wgmma_source.h"
 #include "templates/params.cuh"
 #include "templates/smem_layout.cuh"
+#include "templates/tensor_map.cuh"
 
 namespace jit {
 namespace {
@@ -65,15 +68,21 @@ std::string params_assertion() {
       sizeof(AttentionParams));
 }
 
-}  // namespace
+std::string config_lines(const KernelConfig& config) {
+  std::string text;
+  for (const ConfigField& field : config_fields()) {
+    // What the mainloop is, the included template says.
+    if (field.name != "mainloop" && field.applies_to(config))
+      text += line(field.cpp_type, field.name, field.emit(config), field.doc);
+  }
+  return text;
+}
 
-Program emit_forward(const AttentionSpec& spec, const KernelConfig& config) {
+Program emit_forward_sm80(const AttentionSpec& spec, const KernelConfig& config) {
   const FunctorSource functors = functor_source(spec);
   Program program;
   program.threads = config.warps * 32;
-  program.smem_bytes = smem_layout(spec.head_dim, spec.value_head_dim(), config.tile_q, config.tile_kv,
-                                   config.stages_k, config.stages_v, config.q_in_registers)
-                           .total;
+  program.smem_bytes = smem_bytes(spec, config);
   program.kernel_name = fmt::format("attn_fwd_sm80_{}_q{}kv{}w{}k{}v{}", problem_name(spec), config.tile_q,
                                     config.tile_kv, config.warps, config.stages_k, config.stages_v);
 
@@ -82,10 +91,7 @@ Program emit_forward(const AttentionSpec& spec, const KernelConfig& config) {
       fmt::format("// Attention forward: {}. Generated: change the spec, not this file.\n", to_string(spec));
   source += "#include \"attention_forward_sm80.cuh\"\n\nusing namespace jit;\n\n";
   source += functors.definitions;
-  source += "struct Config {\n" + spec_lines(spec, functors);
-  for (const ConfigField& field : config_fields())
-    source += line(field.cpp_type, field.name, field.emit(config), field.doc);
-  source += "};\n";
+  source += "struct Config {\n" + spec_lines(spec, functors) + config_lines(config) + "};\n";
   source += params_assertion();
   source += fmt::format(
       "static_assert(smem_layout<Config>().total == {}, \"host and device disagree on shared memory\");\n\n",
@@ -95,6 +101,53 @@ Program emit_forward(const AttentionSpec& spec, const KernelConfig& config) {
       "{}(const __grid_constant__ AttentionParams params) {{\n  attention_forward<Config>(params);\n}}\n",
       program.kernel_name);
   return program;
+}
+
+Program emit_forward_sm90(const AttentionSpec& spec, const KernelConfig& config) {
+  const FunctorSource functors = functor_source(spec);
+  const RegisterShares shares = register_shares(spec, config);
+  Program program;
+  program.threads = threads_per_block(config);
+  program.smem_bytes = smem_bytes(spec, config);
+  program.kernel_name = fmt::format("attn_fwd_sm90_{}_q{}kv{}k{}v{}", problem_name(spec), config.tile_q,
+                                    config.tile_kv, config.stages_k, config.stages_v);
+
+  std::string& source = program.source;
+  source =
+      fmt::format("// Attention forward: {}. Generated: change the spec, not this file.\n", to_string(spec));
+  source += "#include \"attention_forward_sm90.cuh\"\n\nusing namespace jit;\n\n";
+  source += functors.definitions;
+  source += "struct Config {\n" + spec_lines(spec, functors) + config_lines(config);
+  source += number_line("producer_registers", shares.producer, "per thread, once shared out; 0: as launched");
+  source += number_line("consumer_registers", shares.consumer, "the same for consumers");
+  source += wgmma_function("wgmma_qk", "D (+)= A B: 64 rows of Q, tile_kv rows of K, 16 columns of each.",
+                           {.dtype = spec.dtype, .n = config.tile_kv});
+  source += wgmma_function("wgmma_pv", "D += A B: 16 columns of P, 16 rows of V.",
+                           {.dtype = spec.dtype,
+                            .n = padded_head_dim(spec.value_head_dim()),
+                            .a_in_registers = config.p_in_registers,
+                            .b_along_rows = true});
+  source += "};\n";
+  source += params_assertion();
+  source += fmt::format(
+      "static_assert(sizeof(TensorMaps) == {}, \"host and device disagree on the tensor maps\");\n"
+      "static_assert(ForwardTraitsSm90<Config>::layout.total == {}, \"host and device disagree on shared "
+      "memory\");\n\n",
+      sizeof(TensorMaps), program.smem_bytes);
+  source += fmt::format(
+      "extern \"C\" __global__ void __launch_bounds__(ForwardTraitsSm90<Config>::threads, "
+      "Config::blocks_per_sm)\n"
+      "{}(const __grid_constant__ AttentionParams params, const __grid_constant__ TensorMaps maps) {{\n"
+      "  attention_forward<Config>(params, maps);\n}}\n",
+      program.kernel_name);
+  return program;
+}
+
+}  // namespace
+
+Program emit_forward(const AttentionSpec& spec, const KernelConfig& config) {
+  return config.mainloop == Mainloop::wgmma ? emit_forward_sm90(spec, config)
+                                            : emit_forward_sm80(spec, config);
 }
 
 Program emit_reference(const AttentionSpec& spec) {

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <jit/error.h>
 
+#include "generator/heuristic_sm90.h"
 #include "templates/smem_layout.cuh"
 
 namespace jit {
@@ -43,6 +44,7 @@ ProblemShape typical_shape(const DeviceLimits& limits) {
 
 double estimated_cycles(const AttentionSpec& spec, const KernelConfig& config, const ProblemShape& shape,
                         const DeviceLimits& limits) {
+  if (config.mainloop == Mainloop::wgmma) return sm90::estimated_cycles(spec, config, shape, limits);
   const double d = padded_head_dim(spec.head_dim), dv = padded_head_dim(spec.value_head_dim());
   const double warp_rows = config.tile_q / config.warps;
 
@@ -83,7 +85,7 @@ double estimated_cycles(const AttentionSpec& spec, const KernelConfig& config, c
   double cycles =
       (waves - 1) * (steps * step + block_overhead_clocks) + steps * step_alone + block_overhead_clocks;
   // A likely spill: slower, and never the untuned default.
-  const int spare = register_cap(config, limits) - estimated_registers(spec, config);
+  const int spare = register_cap(spec, config, limits) - estimated_registers(spec, config);
   if (spare < 0) cycles *= 1.15 - spare * 0.01;
   return cycles;
 }
@@ -98,8 +100,10 @@ std::vector<KernelConfig> ranked_configs(const AttentionSpec& spec, const Proble
                             config_rejection(spec, smallest, limits)));
   }
   std::vector<std::pair<double, std::size_t>> order;
-  for (std::size_t i = 0; i < configs.size(); ++i)
-    order.emplace_back(estimated_cycles(spec, configs[i], shape, limits), i);
+  for (std::size_t i = 0; i < configs.size(); ++i) {
+    if (shape.tma || configs[i].mainloop != Mainloop::wgmma)
+      order.emplace_back(estimated_cycles(spec, configs[i], shape, limits), i);
+  }
   std::sort(order.begin(), order.end());
   std::vector<KernelConfig> ranked;
   for (const auto& [cycles, i] : order) ranked.push_back(configs[i]);

@@ -16,6 +16,7 @@ struct ProblemShape {
   std::int64_t heads_q = 1;
   std::int64_t seqlen_q = 1;
   std::int64_t seqlen_kv = 1;
+  bool tma = true;  ///< whether TMA can serve the tensors' strides (tensor_maps.h)
 
   bool operator==(const ProblemShape&) const = default;
 };

@@ -1,7 +1,9 @@
 #include <jit/kernel_config.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
+#include <vector>
 
 #include <fmt/format.h>
 #include <jit/error.h>
@@ -9,6 +11,8 @@
 namespace jit {
 namespace {
 
+constexpr std::array<std::string_view, 2> mainloop_names = {"mma_sync", "wgmma"};
+constexpr std::array<std::string_view, 3> order_names = {"free", "ping_pong", "softmax_lock"};
 constexpr std::array<std::string_view, 2> swizzle_names = {"none", "xor_chunks"};
 constexpr std::array<std::string_view, 2> rescale_names = {"always", "lazy"};
 constexpr std::array<std::string_view, 2> bool_names = {"false", "true"};
@@ -24,25 +28,47 @@ void set_member(KernelConfig& config, int value) {
   config.*member = static_cast<Value>(value);
 }
 
+struct FieldTraits {
+  std::span<const std::string_view> value_names = {};
+  std::optional<Mainloop> mainloop = std::nullopt;
+};
+
 template <auto member>
 constexpr ConfigField field(std::string_view name, std::string_view cpp_type, std::string_view doc,
-                            std::span<const std::string_view> value_names = {}) {
-  return {name, cpp_type, doc, value_names, &get_member<member>, &set_member<member>};
+                            FieldTraits traits = {}) {
+  return {name, cpp_type, doc, traits.value_names, traits.mainloop, &get_member<member>, &set_member<member>};
 }
 
-constexpr std::array<ConfigField, 10> fields = {
+constexpr std::optional<Mainloop> mma_sync = Mainloop::mma_sync;
+constexpr std::optional<Mainloop> wgmma = Mainloop::wgmma;
+
+constexpr std::array fields = {
+    field<&KernelConfig::mainloop>("mainloop", "Mainloop", "which instructions multiply", {mainloop_names}),
     field<&KernelConfig::tile_q>("tile_q", "int", "queries per block"),
     field<&KernelConfig::tile_kv>("tile_kv", "int", "keys per step"),
-    field<&KernelConfig::warps>("warps", "int", "warps per block; each owns tile_q / warps queries"),
+    field<&KernelConfig::warps>("warps", "int", "warps per block; each owns tile_q / warps queries",
+                                {.mainloop = mma_sync}),
+    field<&KernelConfig::stages_q>("stages_q", "int", "buffers for Q tiles", {.mainloop = wgmma}),
     field<&KernelConfig::stages_k>("stages_k", "int", "buffers for K tiles"),
     field<&KernelConfig::stages_v>("stages_v", "int", "buffers for V tiles"),
-    field<&KernelConfig::swizzle>("swizzle", "Swizzle", "how tiles lie in shared memory", swizzle_names),
-    field<&KernelConfig::ldmatrix_matrices>("ldmatrix_matrices", "int",
-                                            "8x8 matrices per ldmatrix of K and V: 2 or 4"),
-    field<&KernelConfig::q_in_registers>("q_in_registers", "bool",
-                                         "Q stays in registers, else in shared memory", bool_names),
+    field<&KernelConfig::swizzle>("swizzle", "Swizzle", "how tiles lie in shared memory",
+                                  {swizzle_names, mma_sync}),
+    field<&KernelConfig::ldmatrix_matrices>(
+        "ldmatrix_matrices", "int", "8x8 matrices per ldmatrix of K and V: 2 or 4", {.mainloop = mma_sync}),
+    field<&KernelConfig::q_in_registers>(
+        "q_in_registers", "bool", "Q stays in registers, else in shared memory", {bool_names, mma_sync}),
+    field<&KernelConfig::p_in_registers>(
+        "p_in_registers", "bool", "P V reads P from registers, else from shared memory", {bool_names, wgmma}),
+    field<&KernelConfig::separate_o>(
+        "separate_o", "bool", "O leaves through shared memory of its own, not Q's", {bool_names, wgmma}),
+    field<&KernelConfig::overlap>("overlap", "bool", "softmax runs under the P V of the tile before",
+                                  {bool_names, wgmma}),
+    field<&KernelConfig::order>("order", "WarpgroupOrder", "how consumer warpgroups take turns",
+                                {order_names, wgmma}),
+    field<&KernelConfig::persistent>(
+        "persistent", "bool", "a block computes one tile of queries after another", {bool_names, wgmma}),
     field<&KernelConfig::rescale>("rescale", "Rescale", "when the output is rescaled to a new row maximum",
-                                  rescale_names),
+                                  {rescale_names}),
     field<&KernelConfig::blocks_per_sm>("blocks_per_sm", "int",
                                         "blocks that must fit on a multiprocessor: caps the registers"),
 };
@@ -81,6 +107,7 @@ std::span<const ConfigField> config_fields() { return fields; }
 std::string to_string(const KernelConfig& config) {
   std::string text;
   for (const ConfigField& field : fields) {
+    if (!field.applies_to(config)) continue;
     text += fmt::format("{}{}={}", text.empty() ? "" : " ", field.name, field.print(config));
   }
   return text;
@@ -88,9 +115,10 @@ std::string to_string(const KernelConfig& config) {
 
 KernelConfig parse_config(std::string_view text, const KernelConfig& base) {
   KernelConfig config = base;
+  std::vector<const ConfigField*> given;
   while (true) {
     const std::size_t begin = text.find_first_not_of(" ,\t\n");
-    if (begin == std::string_view::npos) return config;
+    if (begin == std::string_view::npos) break;
     text.remove_prefix(begin);
     const std::string_view word = text.substr(0, text.find_first_of(" ,\t\n"));
     text.remove_prefix(word.size());
@@ -107,7 +135,24 @@ KernelConfig parse_config(std::string_view text, const KernelConfig& base) {
                   fmt::format("'{}' is not field=value of a config; fields are {}", word, names));
     }
     known->set(config, parse_value(*known, word.substr(equals + 1)));
+    given.push_back(known);
   }
+  // A field of one mainloop alone asks for it, unless the text names another.
+  const bool names_mainloop = std::find(given.begin(), given.end(), &fields[0]) != given.end();
+  const auto special = std::find_if(given.begin(), given.end(),
+                                    [](const ConfigField* field) { return field->mainloop.has_value(); });
+  if (!names_mainloop && special != given.end()) config.mainloop = *(*special)->mainloop;
+  for (const ConfigField* field : given) {
+    if (field->applies_to(config)) continue;
+    throw Error(ErrorCode::invalid_argument, "parse", "config." + std::string(field->name),
+                fmt::format("config field {} belongs to mainloop={}; this config has mainloop={}",
+                            field->name, mainloop_names[static_cast<std::size_t>(*field->mainloop)],
+                            mainloop_names[static_cast<std::size_t>(config.mainloop)]));
+  }
+  for (const ConfigField& field : fields) {
+    if (!field.applies_to(config)) field.set(config, field.get(KernelConfig{}));
+  }
+  return config;
 }
 
 }  // namespace jit

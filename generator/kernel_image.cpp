@@ -4,6 +4,7 @@
 #include <chrono>
 #include <filesystem>
 #include <system_error>
+#include <utility>
 
 #include <fmt/format.h>
 #include <jit/error.h>
@@ -16,9 +17,9 @@
 namespace jit {
 namespace {
 
-// How many configs to try for one that does not spill before settling for the least bad: bounds the first
+// How many configs to try for one that is clean before settling for the least bad: bounds the first
 // compile.
-constexpr std::size_t spill_attempts = 4;
+constexpr std::size_t clean_attempts = 4;
 
 CompileRequest request_for(const ContextState& context, const Program& program, Arch arch) {
   return {.name = program_name,
@@ -112,12 +113,15 @@ KernelImage make_image(ContextState& context, const Key& key, KernelImage image)
 // Configs that differ in buffering alone need the same registers, near enough: when one spills, so does the
 // other.
 bool need_alike_registers(const KernelConfig& a, const KernelConfig& b) {
-  return a.tile_q == b.tile_q && a.tile_kv == b.tile_kv && a.warps == b.warps &&
+  return a.mainloop == b.mainloop && a.overlap == b.overlap && a.p_in_registers == b.p_in_registers &&
+         a.persistent == b.persistent && a.stages_q == b.stages_q && a.order == b.order &&
+         a.tile_q == b.tile_q && a.tile_kv == b.tile_kv && a.warps == b.warps &&
          a.q_in_registers == b.q_in_registers && a.blocks_per_sm == b.blocks_per_sm;
 }
 
-int local_bytes(const KernelImage& image) {
-  return image.resources.spill_bytes() + image.resources.stack_bytes;
+// What makes one unclean kernel worse than another: serialised multiplications first, then local memory.
+std::pair<bool, int> cost(const KernelImage& image) {
+  return {image.resources.serializes_wgmma(), image.resources.spill_bytes() + image.resources.stack_bytes};
 }
 
 }  // namespace
@@ -148,21 +152,24 @@ std::shared_ptr<const KernelImage> rebuild_image(ContextState& context, const Ke
   });
 }
 
-std::shared_ptr<const KernelImage> build_without_spills(ContextState& context, const AttentionSpec& spec,
-                                                        const std::vector<KernelConfig>& configs, Arch arch) {
+std::shared_ptr<const KernelImage> build_clean(ContextState& context, const AttentionSpec& spec,
+                                               const std::vector<KernelConfig>& configs, Arch arch) {
   std::shared_ptr<const KernelImage> best;
   std::vector<KernelConfig> tried;
   for (const KernelConfig& config : configs) {
-    if (tried.size() == spill_attempts) break;
+    if (tried.size() == clean_attempts) break;
     const auto is_alike = [&](const KernelConfig& other) { return need_alike_registers(config, other); };
     if (std::any_of(tried.begin(), tried.end(), is_alike)) continue;
     tried.push_back(config);
     auto image = build_image(context, emit_forward(spec, config), spec, config, arch);
-    if (local_bytes(*image) == 0) return image;
-    if (!best || local_bytes(*image) < local_bytes(*best)) best = std::move(image);
+    if (image->resources.is_clean()) return image;
+    if (!best || cost(*image) < cost(*best)) best = std::move(image);
   }
-  context.notify(Event::Kind::warning, fmt::format("{} spills {} bytes: no config without spills was found",
-                                                   best->program.kernel_name, best->resources.spill_bytes()));
+  context.notify(Event::Kind::warning,
+                 fmt::format("{} {}: no clean config was found", best->program.kernel_name,
+                             best->resources.serializes_wgmma()
+                                 ? "waits between its multiplications"
+                                 : fmt::format("spills {} bytes", best->resources.spill_bytes())));
   return best;
 }
 

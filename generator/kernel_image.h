@@ -40,10 +40,10 @@ std::shared_ptr<const KernelImage> build_image(ContextState& context, const Prog
 /// from disk that the driver refuses.
 std::shared_ptr<const KernelImage> rebuild_image(ContextState& context, const KernelImage& image);
 
-/// The first of `configs` whose kernel neither spills nor keeps arrays in local memory. When all of the first
-/// few do, the one that does least, with a warning event.
-std::shared_ptr<const KernelImage> build_without_spills(ContextState& context, const AttentionSpec& spec,
-                                                        const std::vector<KernelConfig>& configs, Arch arch);
+/// The first of `configs` whose kernel is clean (ResourceUsage::is_clean). When none of the first few is, the
+/// best of them, with a warning event.
+std::shared_ptr<const KernelImage> build_clean(ContextState& context, const AttentionSpec& spec,
+                                               const std::vector<KernelConfig>& configs, Arch arch);
 
 /// PTX of the image's program, compiled anew.
 std::string build_ptx(ContextState& context, const KernelImage& image);

@@ -6,15 +6,82 @@
 #include <fmt/format.h>
 
 #include "generator/context_state.h"
+#include "generator/tensor_maps.h"
 #include "runtime/context.h"
 #include "runtime/driver_api.h"
 #include "runtime/launch.h"
+#include "templates/smem_layout.cuh"
 
 namespace jit {
 namespace {
 
 // Blocks along y and z of a grid (CUDA programming guide, "Technical Specifications per Compute Capability").
 constexpr int max_grid_yz = 65535;
+
+// The part of the L2 cache that keys and values of a section may fill, and the most and fewest slices: the
+// fastest of those measured on an H200 (docs/performance.md).
+constexpr double l2_share = 0.3;
+constexpr double fewest_slices = 8, most_slices = 32;
+
+int tiles_of_queries(const LoadedKernel& kernel, const AttentionParams& params) {
+  const int tile_q = kernel.image->config.tile_q;
+  return (params.seqlen_q + tile_q - 1) / tile_q;
+}
+
+// A block for each tile of queries: (heads, tiles, batch).
+void launch_grid(const LoadedKernel& kernel, AttentionParams& params, Stream stream) {
+  const int tiles_q = tiles_of_queries(kernel, params);
+  LaunchConfig config{.grid = {static_cast<unsigned>(params.heads_q), 1, 1},
+                      .block = {static_cast<unsigned>(kernel.image->program.threads), 1, 1},
+                      .smem_bytes = kernel.smem_bytes};
+  void* arguments[] = {&params};
+  for (params.batch_begin = 0; params.batch_begin < params.batch; params.batch_begin += max_grid_yz) {
+    config.grid[2] = static_cast<unsigned>(std::min(params.batch - params.batch_begin, max_grid_yz));
+    for (params.q_tile_begin = 0; params.q_tile_begin < tiles_q; params.q_tile_begin += max_grid_yz) {
+      config.grid[1] = static_cast<unsigned>(std::min(tiles_q - params.q_tile_begin, max_grid_yz));
+      launch(kernel.kernel.handle(), config, arguments, stream);
+    }
+  }
+}
+
+// Slices of one section (templates/work_tiles.cuh). Without a mask all tiles are alike: slice after slice, so
+// that blocks read the same keys at the same time.
+int section_slices(const LoadedKernel& kernel, const AttentionParams& params, int slices) {
+  const AttentionSpec& spec = kernel.image->spec;
+  if (spec.mask == Mask()) return 1;
+  const double slice_bytes = static_cast<double>(params.seqlen_kv) * (spec.head_dim + spec.value_head_dim()) *
+                             element_bytes / spec.gqa_ratio;
+  const double fitting = kernel.l2_bytes * l2_share / std::max(1.0, slice_bytes);
+  return std::min(slices, static_cast<int>(std::clamp(fitting, fewest_slices, most_slices)));
+}
+
+// A grid of one dimension over the list of work tiles: a block for each, or as many as fit the GPU, which
+// share them out among themselves.
+void launch_work_list(const LoadedKernel& kernel, AttentionParams& params, Stream stream) {
+  const KernelConfig& tile = kernel.image->config;
+  const std::int64_t tiles_per_entry = std::int64_t{tiles_of_queries(kernel, params)} * params.heads_q;
+  const int entries =
+      static_cast<int>(std::min<std::int64_t>(params.batch, max_work_tiles / tiles_per_entry));
+  TensorMaps maps = encode_tensor_maps(kernel.image->spec, tile, params);
+  if (tile.persistent) maps.counter = kernel.counters->counter(kernel.device, stream);
+  LaunchConfig config{.block = {static_cast<unsigned>(kernel.image->program.threads), 1, 1},
+                      .smem_bytes = kernel.smem_bytes};
+  void* arguments[] = {&params, &maps};
+  for (params.batch_begin = 0; params.batch_begin < params.batch; params.batch_begin += entries) {
+    const int count = std::min(params.batch - params.batch_begin, entries);
+    maps.work_tiles = static_cast<int>(count * tiles_per_entry);
+    maps.section_slices = section_slices(kernel, params, count * params.heads_q);
+    const int resident = kernel.sm_count * tile.blocks_per_sm;
+    config.grid[0] =
+        static_cast<unsigned>(tile.persistent ? std::min(maps.work_tiles, resident) : maps.work_tiles);
+    try {
+      launch(kernel.kernel.handle(), config, arguments, stream);
+    } catch (const Error&) {
+      if (maps.counter != nullptr) kernel.counters->reset(kernel.device, stream);
+      throw;
+    }
+  }
+}
 
 }  // namespace
 
@@ -40,8 +107,11 @@ LoadedKernel load_kernel(ContextState& context, std::shared_ptr<const KernelImag
   loaded.kernel = module.kernel(image->program.kernel_name);
   loaded.kernel.set_dynamic_smem(device, image->program.smem_bytes);
   loaded.kernel.force_load(device);
-  loaded.tile_q = image->config.tile_q;
-  loaded.threads = static_cast<unsigned>(image->program.threads);
+  const DeviceInfo info = device_info(device);
+  loaded.sm_count = info.sm_count;
+  loaded.l2_bytes = info.l2_bytes;
+  loaded.device = device;
+  loaded.counters = &context.counters;
   loaded.smem_bytes = static_cast<unsigned>(image->program.smem_bytes);
   loaded.why = std::move(why);
   loaded.image = std::move(image);
@@ -49,17 +119,10 @@ LoadedKernel load_kernel(ContextState& context, std::shared_ptr<const KernelImag
 }
 
 void launch_forward(const LoadedKernel& kernel, AttentionParams& params, Stream stream) {
-  const int tiles_q = (params.seqlen_q + kernel.tile_q - 1) / kernel.tile_q;
-  LaunchConfig config{.grid = {static_cast<unsigned>(params.heads_q), 1, 1},
-                      .block = {kernel.threads, 1, 1},
-                      .smem_bytes = kernel.smem_bytes};
-  void* arguments[] = {&params};
-  for (params.batch_begin = 0; params.batch_begin < params.batch; params.batch_begin += max_grid_yz) {
-    config.grid[2] = static_cast<unsigned>(std::min(params.batch - params.batch_begin, max_grid_yz));
-    for (params.q_tile_begin = 0; params.q_tile_begin < tiles_q; params.q_tile_begin += max_grid_yz) {
-      config.grid[1] = static_cast<unsigned>(std::min(tiles_q - params.q_tile_begin, max_grid_yz));
-      launch(kernel.kernel.handle(), config, arguments, stream);
-    }
+  if (kernel.image->config.mainloop == Mainloop::wgmma) {
+    launch_work_list(kernel, params, stream);
+  } else {
+    launch_grid(kernel, params, stream);
   }
 }
 

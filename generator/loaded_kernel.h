@@ -8,6 +8,7 @@
 #include <jit/attention.h>
 
 #include "generator/kernel_image.h"
+#include "generator/work_counters.h"
 #include "runtime/module.h"
 #include "templates/params.cuh"
 
@@ -16,9 +17,11 @@ namespace jit {
 struct LoadedKernel {
   Kernel kernel;
   std::shared_ptr<const KernelImage> image;
-  int tile_q = 0;
-  unsigned threads = 0;
   unsigned smem_bytes = 0;
+  int sm_count = 0;  ///< of the device
+  int l2_bytes = 0;
+  int device = 0;
+  const WorkCounters* counters = nullptr;  ///< of the context, which outlives the kernel
   std::string why;
   std::vector<std::string> tuning_log;
 };
@@ -32,7 +35,8 @@ LoadedKernel load_kernel(ContextState& context, std::shared_ptr<const KernelImag
                          std::string why);
 
 /// Puts the kernel on `stream`, in several launches when batch or queries exceed what a grid holds. `params`
-/// come from fill_params and compute something; their batch_begin and q_tile_begin are overwritten.
+/// come from fill_params and compute something; their batch_begin and q_tile_begin are overwritten. Throws
+/// Error invalid_argument when the kernel reads by TMA and a tensor's strides are not for TMA.
 void launch_forward(const LoadedKernel& kernel, AttentionParams& params, Stream stream);
 
 }  // namespace jit

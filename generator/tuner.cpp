@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <jit/error.h>
 
+#include "generator/arguments.h"
 #include "generator/context_state.h"
 #include "generator/loaded_kernel.h"
 #include "generator/select.h"
@@ -25,6 +26,7 @@ using Clock = std::chrono::steady_clock;
 
 // As many as compile and measure well within the default time on 16 cores.
 constexpr std::size_t first_run_candidates = 24;
+constexpr std::size_t first_run_candidates_of_a_mainloop = 18;
 // The part of the time that compiling may take; the rest is for measuring.
 constexpr double compile_share = 0.6;
 
@@ -43,19 +45,22 @@ struct Candidate {
 // the same for those that differ only in occupancy.
 std::vector<KernelConfig> pick_candidates(const TuningProblem& problem, bool exhaustive) {
   const DeviceLimits limits = device_limits(problem.device);
-  const ProblemShape shape{.batch = problem.params.batch,
-                           .heads_q = problem.params.heads_q,
-                           .seqlen_q = problem.params.seqlen_q,
-                           .seqlen_kv = problem.params.seqlen_kv};
-  const std::vector<KernelConfig> ranked = ranked_configs(problem.spec, shape, limits);
+  const std::vector<KernelConfig> ranked = ranked_configs(problem.spec, shape_of(problem.params), limits);
   if (exhaustive) return ranked;
   std::vector<KernelConfig> picked;
   for (const KernelConfig& config : ranked) {
     if (picked.size() == first_run_candidates) break;
+    // The cost models of the two mainloops know little of each other.
+    const auto same_mainloop = std::count_if(picked.begin(), picked.end(), [&](const KernelConfig& other) {
+      return other.mainloop == config.mainloop;
+    });
+    const bool may_differ = limits.arch == Arch{9, 0, 'a'} && shape_of(problem.params).tma;
+    if (may_differ && static_cast<std::size_t>(same_mainloop) == first_run_candidates_of_a_mainloop) continue;
     const auto alike = std::count_if(picked.begin(), picked.end(), [&](const KernelConfig& other) {
-      return other.tile_q == config.tile_q && other.tile_kv == config.tile_kv &&
-             other.warps == config.warps && other.rescale == config.rescale &&
-             other.q_in_registers == config.q_in_registers;
+      return other.mainloop == config.mainloop && other.tile_q == config.tile_q &&
+             other.tile_kv == config.tile_kv && other.warps == config.warps &&
+             other.rescale == config.rescale && other.q_in_registers == config.q_in_registers &&
+             other.overlap == config.overlap && other.p_in_registers == config.p_in_registers;
     });
     if (alike < 2) picked.push_back(config);
   }
@@ -92,6 +97,21 @@ void compile_candidates(ContextState& context, const TuningProblem& problem,
   work();
 }
 
+// A wgmma kernel that the assembler could not keep clean is not what its config was meant to be. One stays in
+// any case.
+void drop_unclean(std::vector<Candidate>& candidates) {
+  const auto is_unclean = [](const Candidate& candidate) {
+    return candidate.image && candidate.config.mainloop == Mainloop::wgmma &&
+           !candidate.image->resources.is_clean();
+  };
+  const auto clean = std::find_if_not(candidates.begin(), candidates.end(), [&](const Candidate& candidate) {
+    return !candidate.image || is_unclean(candidate);
+  });
+  if (clean == candidates.end()) return;
+  candidates.erase(candidates.begin(), clean);
+  std::erase_if(candidates, is_unclean);
+}
+
 }  // namespace
 
 TuningResult tune(ContextState& context, const TuningProblem& problem, bool exhaustive) {
@@ -107,6 +127,8 @@ TuningResult tune(ContextState& context, const TuningProblem& problem, bool exha
     build_image(context, emit_forward(problem.spec, candidates[0].config), problem.spec, candidates[0].config,
                 native_arch(problem.device));
   }
+
+  drop_unclean(candidates);
 
   const CurrentContext scope(problem.device.ordinal);
   EventTimer timer(problem.device.ordinal);

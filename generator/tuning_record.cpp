@@ -20,7 +20,8 @@ int log2_ceiling(std::int64_t value) {
 SizeClass size_class(const ProblemShape& shape) {
   return {.rows = log2_ceiling(shape.batch * shape.heads_q),
           .seqlen_q = log2_ceiling(shape.seqlen_q),
-          .seqlen_kv = log2_ceiling(shape.seqlen_kv)};
+          .seqlen_kv = log2_ceiling(shape.seqlen_kv),
+          .tma = shape.tma};
 }
 
 Key tuning_environment(ContextState& context, const DeviceInfo& device, bool exhaustive) {
@@ -47,7 +48,8 @@ Key tuning_operation(const AttentionSpec& spec, const SizeClass& sizes) {
              {"score", fmt::format("{} {:016x}", spec.score.to_string(), spec.score.hash())},
              {"rows", fmt::format("2^{}", sizes.rows)},
              {"seqlen_q", fmt::format("2^{}", sizes.seqlen_q)},
-             {"seqlen_kv", fmt::format("2^{}", sizes.seqlen_kv)}};
+             {"seqlen_kv", fmt::format("2^{}", sizes.seqlen_kv)},
+             {"tma", sizes.tma ? "yes" : "no"}};
 }
 
 std::string write_record(const TuningResult& result, const ProblemShape& shape, const DeviceInfo& device) {

@@ -20,6 +20,7 @@ struct SizeClass {
   int rows = 0;       ///< log2 of batch · heads_q, rounded up
   int seqlen_q = 0;   ///< log2, rounded up
   int seqlen_kv = 0;  ///< log2, rounded up
+  bool tma = true;    ///< whether kernels with TMA are among the candidates
 
   bool operator==(const SizeClass&) const = default;
 };

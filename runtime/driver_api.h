@@ -62,6 +62,7 @@ inline constexpr int oldest_driver_version = 12000;
   ENTRY(cuStreamSynchronize, 2000)                         \
   ENTRY(cuStreamWaitEvent, 3020)                           \
   ENTRY(cuStreamGetCtx, 9020)                              \
+  ENTRY(cuStreamGetId, 12000)                              \
   ENTRY(cuStreamIsCapturing, 10000)                        \
   ENTRY(cuStreamBeginCapture, 10010)                       \
   ENTRY(cuStreamEndCapture, 10000)                         \

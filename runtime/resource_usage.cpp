@@ -85,4 +85,9 @@ ResourceUsage parse_resource_usage(std::string_view log, std::string_view kernel
   return usage;
 }
 
+bool ResourceUsage::serializes_wgmma() const {
+  return std::any_of(remarks.begin(), remarks.end(),
+                     [](const std::string& remark) { return remark.find("(C75") != std::string::npos; });
+}
+
 }  // namespace jit

@@ -23,6 +23,7 @@
 #include "ptx/ldmatrix.cuh"
 #include "ptx/math.cuh"
 #include "ptx/mma.cuh"
+#include "score_fragments.cuh"
 #include "scores.cuh"
 #include "smem_layout.cuh"
 #include "softmax.cuh"
@@ -150,21 +151,12 @@ __device__ __forceinline__ void multiply_pv(
 
 /// Calls f(score, q, k) for each score that the thread holds of the tile whose corner is (q_begin, k_begin).
 template <class Config, class F>
-__device__ __forceinline__ void for_each_score(
+__device__ __forceinline__ void for_each_score_of_tile(
     float (&scores)[ForwardTraits<Config>::row_blocks][ForwardTraits<Config>::score_blocks][4], int q_begin,
     int k_begin, F f) {
-  using Traits = ForwardTraits<Config>;
   const int thread = reread_thread_index();
-  const int q = q_begin + thread / warp_size * Traits::warp_rows + thread % warp_size / 4;
-  const int k = k_begin + thread % 4 * 2;
-#pragma unroll
-  for (int m = 0; m < Traits::row_blocks; ++m) {
-#pragma unroll
-    for (int n = 0; n < Traits::score_blocks; ++n) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) f(scores[m][n][i], q + m * 16 + i / 2 * 8, k + n * 8 + i % 2);
-    }
-  }
+  const int q = q_begin + thread / warp_size * ForwardTraits<Config>::warp_rows + thread % warp_size / 4;
+  for_each_score(scores, q, k_begin + thread % 4 * 2, f);
 }
 
 template <class Config>
@@ -257,12 +249,12 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params)
 
     const int k_begin = tiles.key(0);
     if constexpr (!Score::is_identity) {
-      for_each_score<Config>(scores, q_begin, k_begin, [&](float& s, int query, int key) {
+      for_each_score_of_tile<Config>(scores, q_begin, k_begin, [&](float& s, int query, int key) {
         s = score.apply(s * params.softmax_scale, minimum(query, seqlen_q - 1), minimum(key, seqlen_kv - 1));
       });
     }
     if (tiles.is_partial()) {
-      for_each_score<Config>(scores, q_begin, k_begin, [&](float& s, int query, int key) {
+      for_each_score_of_tile<Config>(scores, q_begin, k_begin, [&](float& s, int query, int key) {
         if (key >= seqlen_kv || !mask.keep(minimum(query, seqlen_q - 1), key)) s = negative_infinity();
       });
     }

@@ -1,5 +1,5 @@
-// What mask and score functors see. A functor is built once a block from a BlockContext and then asked per
-// tile and per score, so that whatever depends on batch and head only (a slope, a pointer) is read once.
+// What mask and score functors see. A functor is built from a BlockContext and then asked per tile and per
+// score, so that whatever depends on batch and head only (a slope, a pointer) is read once.
 #pragma once
 
 #include "params.cuh"

@@ -27,8 +27,8 @@ class KvTiles {
   /// First key of the tile `ahead` steps in front; meaningless unless `has(ahead)`.
   __device__ __forceinline__ int key(int ahead) const { return index_[ahead] * tile_kv; }
   __device__ __forceinline__ bool has(int ahead) const { return index_[ahead] < end_; }
-  /// Whether some score of the current tile must be dropped, by the mask or because the keys end.
-  __device__ __forceinline__ bool is_partial() const { return partial_[0]; }
+  /// Whether some score of the tile must be dropped, by the mask or because the keys end.
+  __device__ __forceinline__ bool is_partial(int ahead = 0) const { return partial_[ahead]; }
 
   __device__ __forceinline__ void advance() {
     const int next = index_[depth] + 1;

@@ -1,15 +1,23 @@
 // Built-in masks and how masks combine. A mask is a struct with
 //   explicit Mask(const BlockContext&)
 //   KeyRange key_range(int q_begin, int q_end)   keys outside of it are dropped for all of these queries
-//   TileClass classify(const ScoreTile&)         exact or `partial`; the same answer in every thread of a
-//   block bool keep(int q, int k)                      whether query q sees key k
+//   TileClass classify(const ScoreTile&)         exact or `partial`; asked by whole warps, which all get the
+//                                                same answer
+//   bool keep(int q, int k)                      whether query q sees key k
 // Only `keep` decides the result: key_range and classify may be as coarse as they like, but never wrong.
+// A mask of which every query sees keys without a gap may say so, which makes partial tiles cheap:
+//   KeyRange row_range(int q)                    exactly the keys that query q sees, within the sequence
 #pragma once
 
 #include "functor.cuh"
 #include "prelude.cuh"
 
 namespace jit {
+
+template <class Mask>
+concept has_row_range = requires(const Mask& mask) {
+  mask.row_range(0);
+};
 
 /// Every query sees every key.
 struct NoMask {
@@ -18,6 +26,7 @@ struct NoMask {
   __device__ KeyRange key_range(int, int) const { return {0, seqlen_kv}; }
   __device__ TileClass classify(const ScoreTile&) const { return TileClass::full; }
   __device__ bool keep(int, int) const { return true; }
+  __device__ KeyRange row_range(int) const { return {0, seqlen_kv}; }
 };
 
 /// A query sees the keys up to its own position.
@@ -36,6 +45,7 @@ struct CausalMask {
     return TileClass::partial;
   }
   __device__ bool keep(int q, int k) const { return k <= q + shift; }
+  __device__ KeyRange row_range(int q) const { return {0, minimum(seqlen_kv, q + shift + 1)}; }
 };
 
 /// A query sees `left` keys before its own position and `right` after it; −1 leaves that side open.
@@ -61,6 +71,7 @@ struct SlidingWindowMask {
     return TileClass::partial;
   }
   __device__ bool keep(int q, int k) const { return k >= first(q) && k <= last(q); }
+  __device__ KeyRange row_range(int q) const { return key_range(q, q + 1); }
 };
 
 /// Every query sees the first `length` keys and no others; combine with `||`.
@@ -74,6 +85,7 @@ struct PrefixMask {
     return tile.k_begin >= limit ? TileClass::empty : TileClass::partial;
   }
   __device__ bool keep(int, int k) const { return k < limit; }
+  __device__ KeyRange row_range(int) const { return {0, limit}; }
 };
 
 /// The same with a length for each batch entry: int32 tensor (batch) in slot `slot`. Lengths outside of
@@ -89,6 +101,7 @@ struct PrefixLengthsMask {
     return tile.k_begin >= limit ? TileClass::empty : TileClass::partial;
   }
   __device__ bool keep(int, int k) const { return k < limit; }
+  __device__ KeyRange row_range(int) const { return {0, limit}; }
 };
 
 /// A query sees the keys of its own document: int32 tensors of ids (batch, seqlen_q) and (batch, seqlen_kv).
@@ -176,6 +189,10 @@ struct AndMask {
     return x == TileClass::full && y == TileClass::full ? TileClass::full : TileClass::partial;
   }
   __device__ bool keep(int q, int k) const { return a.keep(q, k) && b.keep(q, k); }
+  __device__ KeyRange row_range(int q) const requires has_row_range<A> && has_row_range<B> {
+    const KeyRange x = a.row_range(q), y = b.row_range(q);
+    return {maximum(x.begin, y.begin), minimum(x.end, y.end)};
+  }
 };
 
 /// Either mask keeps.

@@ -1,5 +1,6 @@
-// The kernel's run-time arguments: one struct, compiled by the host and by NVRTC, passed by value as the
-// kernel's only parameter. Everything that the program knew when the kernel was written is in Config instead.
+// The kernel's run-time arguments: one struct, compiled by the host and by NVRTC, passed by value; wgmma
+// kernels have a second parameter (tensor_map.cuh). Everything that the program knew when the kernel was
+// written is in Config instead.
 #pragma once
 
 namespace jit {
@@ -34,6 +35,7 @@ struct AttentionParams {
   int batch_begin;   ///< first batch entry of this launch: a grid has room for 65535
   int q_tile_begin;  ///< first query tile of this launch, for the same reason
   int heads_q;
+  int heads_kv;
   int seqlen_q;
   int seqlen_kv;
   float softmax_scale;

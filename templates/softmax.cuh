@@ -53,12 +53,13 @@ __device__ __forceinline__ float finite_or_zero(float row_max) {
   return row_max == negative_infinity() ? 0.0f : row_max;
 }
 
-/// Turns scores into probabilities relative to the row maximum, and brings state and output up to that
-/// maximum. `scale_log2` is what makes a score an exponent of 2.
-template <Rescale rescale, int row_blocks, int score_blocks, int output_blocks>
-__device__ __forceinline__ void online_softmax(float (&scores)[row_blocks][score_blocks][4],
-                                               float (&output)[row_blocks][output_blocks][4],
-                                               SoftmaxState<row_blocks>& state, float scale_log2) {
+/// Takes a tile of scores into the maxima and brings the sums up to them. Returns whether the maxima moved,
+/// and then `correction` is what the output must be multiplied by. `scale_log2` is what makes a score an
+/// exponent of 2.
+template <Rescale rescale, int row_blocks, int score_blocks>
+__device__ __forceinline__ bool update_maximum(const float (&scores)[row_blocks][score_blocks][4],
+                                               SoftmaxState<row_blocks>& state, float scale_log2,
+                                               float (&correction)[row_blocks][2]) {
   float new_max[row_blocks][2];
 #pragma unroll
   for (int m = 0; m < row_blocks; ++m) {
@@ -90,18 +91,36 @@ __device__ __forceinline__ void online_softmax(float (&scores)[row_blocks][score
     for (int m = 0; m < row_blocks; ++m) {
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        const float correction = ex2((state.row_max[m][r] - finite_or_zero(new_max[m][r])) * scale_log2);
+        correction[m][r] = ex2((state.row_max[m][r] - finite_or_zero(new_max[m][r])) * scale_log2);
         state.row_max[m][r] = new_max[m][r];
-        state.row_sum[m][r] *= correction;
-#pragma unroll
-        for (int d = 0; d < output_blocks; ++d) {
-          output[m][d][2 * r] *= correction;
-          output[m][d][2 * r + 1] *= correction;
-        }
+        state.row_sum[m][r] *= correction[m][r];
       }
     }
   }
+  return move;
+}
 
+/// Multiplies the output of each row by its correction.
+template <int row_blocks, int output_blocks>
+__device__ __forceinline__ void rescale_output(float (&output)[row_blocks][output_blocks][4],
+                                               const float (&correction)[row_blocks][2]) {
+#pragma unroll
+  for (int m = 0; m < row_blocks; ++m) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+#pragma unroll
+      for (int d = 0; d < output_blocks; ++d) {
+        output[m][d][2 * r] *= correction[m][r];
+        output[m][d][2 * r + 1] *= correction[m][r];
+      }
+    }
+  }
+}
+
+/// Turns scores into probabilities relative to the row maximum, and adds them to the sums.
+template <int row_blocks, int score_blocks>
+__device__ __forceinline__ void exponentiate(float (&scores)[row_blocks][score_blocks][4],
+                                             SoftmaxState<row_blocks>& state, float scale_log2) {
 #pragma unroll
   for (int m = 0; m < row_blocks; ++m) {
 #pragma unroll
@@ -117,6 +136,16 @@ __device__ __forceinline__ void online_softmax(float (&scores)[row_blocks][score
       }
     }
   }
+}
+
+/// All three: scores become probabilities, state and output follow.
+template <Rescale rescale, int row_blocks, int score_blocks, int output_blocks>
+__device__ __forceinline__ void online_softmax(float (&scores)[row_blocks][score_blocks][4],
+                                               float (&output)[row_blocks][output_blocks][4],
+                                               SoftmaxState<row_blocks>& state, float scale_log2) {
+  float correction[row_blocks][2];
+  if (update_maximum<rescale>(scores, state, scale_log2, correction)) rescale_output(output, correction);
+  exponentiate(scores, state, scale_log2);
 }
 
 /// Divides the output by the row sums and returns nothing less: a row without keys becomes 0.

@@ -1,5 +1,6 @@
 #include "runtime/emulated_driver/stream.h"
 
+#include <atomic>
 #include <map>
 #include <shared_mutex>
 
@@ -8,6 +9,11 @@
 
 namespace jit::emulated_driver {
 namespace {
+
+unsigned long long next_id() {
+  static std::atomic<unsigned long long> last = 0;
+  return ++last;
+}
 
 std::shared_ptr<Stream> per_thread_stream(Context& context) {
   thread_local std::map<Context*, std::shared_ptr<Stream>> streams;
@@ -31,6 +37,8 @@ void Stream::run(const Work& work) {
     work();
   }
 }
+
+Stream::Stream(Context& context, Kind kind) : context(context), kind(kind), id(next_id()) {}
 
 std::shared_ptr<Stream> find_stream(CUstream handle) {
   if (handle == nullptr || handle == CU_STREAM_LEGACY) return current_context().legacy_stream;
@@ -67,6 +75,13 @@ CUresult cuStreamGetCtx(CUstream handle, CUcontext* context) {
     require(context, "pctx");
     const Context& owner = find_stream(handle)->context;
     *context = machine().primary_handles[static_cast<std::size_t>(owner.device.ordinal)];
+  });
+}
+
+CUresult cuStreamGetId(CUstream handle, unsigned long long* id) {
+  return call([&] {
+    require(id, "streamId");
+    *id = find_stream(handle)->id;
   });
 }
 

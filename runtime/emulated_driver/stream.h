@@ -22,13 +22,14 @@ struct Stream {
     non_blocking,  ///< ordered with no other
   };
 
-  Stream(Context& context, Kind kind) : context(context), kind(kind) {}
+  Stream(Context& context, Kind kind);
 
   /// Does the work after what other threads are doing on this stream.
   void run(const Work& work);
 
   Context& context;
   const Kind kind;
+  const unsigned long long id;       ///< of no other stream of the process
   std::shared_ptr<Capture> capture;  // guarded by Captures
 
  private:

@@ -155,6 +155,7 @@ struct Kernel {
   std::size_t dynamic_smem_alignment = 16;
   std::size_t local_bytes = 0;  ///< per thread
   int max_threads = 1024;       ///< per block: .maxntid, .reqntid
+  int min_blocks = 1;           ///< per multiprocessor: .minnctapersm
   std::vector<int> cluster;     ///< .reqnctapercluster; empty: as the launch says
   int register_estimate = 0;    ///< per thread, from liveness: 32-bit registers alive at once at most
   /// 32-bit registers alive before each instruction, parallel to `code`.

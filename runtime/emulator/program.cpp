@@ -186,6 +186,9 @@ Kernel decode_kernel(const ptx::Module& module, const ptx::Function& function, c
       kernel.max_threads = std::min(1024, product(found->second));
     }
   }
+  if (const auto found = function.directives.find("minnctapersm"); found != function.directives.end()) {
+    kernel.min_blocks = std::clamp(product(found->second), 1, 32);
+  }
   if (const auto found = function.directives.find("reqnctapercluster"); found != function.directives.end()) {
     kernel.cluster = found->second;
     kernel.cluster.resize(3, 1);

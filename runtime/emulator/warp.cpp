@@ -15,6 +15,9 @@
 namespace jit::emulator {
 namespace {
 
+// Of a warp, beside its threads' registers: the assembler may keep there what all lanes share.
+constexpr int uniform_registers = 63;
+
 // A register that was never written is no zero.
 constexpr std::uint32_t unwritten = 0xdeadbeefu;
 
@@ -222,7 +225,8 @@ class Runner {
       if (warp_.wgmma && kernel_.info[warp_.pc].kind != InstructionClass::wgmma) {
         warp_.wgmma->watch(warp_, kernel_.info[warp_.pc]);
       }
-      if (warp_.register_limit != 0 && kernel_.live_registers[warp_.pc] > warp_.register_limit)
+      if (warp_.register_limit != 0 &&
+          kernel_.live_registers[warp_.pc] > warp_.register_limit + uniform_registers)
         report_registers();
       switch (instruction.operation->execute(warp_)) {
         case Flow::next:
@@ -370,9 +374,11 @@ class Runner {
   }
 
   void report_registers() {
-    warp_.report(FindingKind::register_limit, -1,
-                 fmt::format("{} registers hold values here, setmaxnreg left {} per thread",
-                             kernel_.live_registers[warp_.pc], warp_.register_limit));
+    warp_.report(
+        FindingKind::register_limit, -1,
+        fmt::format(
+            "{} registers hold values here, setmaxnreg left {} per thread, and a warp has {} uniform ones",
+            kernel_.live_registers[warp_.pc], warp_.register_limit, uniform_registers));
   }
 
   Warp& warp_;

@@ -17,6 +17,10 @@ struct ResourceUsage {
   std::vector<std::string> remarks;  ///< warnings and advice of the assembler, one line each
 
   int spill_bytes() const { return spill_store_bytes + spill_load_bytes; }
+  /// Whether the assembler had to put waits between asynchronous multiplications: remarks C75xx.
+  bool serializes_wgmma() const;
+  /// Neither spills, nor local memory, nor serialised multiplications.
+  bool is_clean() const { return spill_bytes() == 0 && stack_bytes == 0 && !serializes_wgmma(); }
   bool operator==(const ResourceUsage&) const = default;
 };
 

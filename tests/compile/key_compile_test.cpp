@@ -78,11 +78,18 @@ TEST(Key, EveryInputChangesIt) {
       {"tile_q", "128"},          {"tile_kv", "32"},          {"warps", "2"},
       {"stages_k", "1"},          {"stages_v", "2"},          {"swizzle", "none"},
       {"ldmatrix_matrices", "2"}, {"q_in_registers", "true"}, {"rescale", "always"},
-      {"blocks_per_sm", "2"}};
-  for (const ConfigField& field : config_fields()) {
-    const KernelConfig config =
-        parse_config(fmt::format("tile_q=64 tile_kv=48 {}={}", field.name, changes.at(field.name)));
-    EXPECT_TRUE(keys.insert(key_of({}, config)).second) << field.name;
+      {"blocks_per_sm", "2"},     {"stages_q", "2"},          {"p_in_registers", "false"},
+      {"separate_o", "true"},     {"overlap", "false"},       {"order", "softmax_lock"},
+      {"persistent", "false"}};
+  for (const char* base :
+       {"mainloop=mma_sync tile_q=64 tile_kv=48", "mainloop=wgmma tile_q=192 tile_kv=48"}) {
+    for (const ConfigField& field : config_fields()) {
+      if (field.name == "mainloop" || !field.applies_to(parse_config(base))) continue;
+      const KernelConfig config =
+          parse_config(fmt::format("{} {}={}", base, field.name, changes.at(field.name)));
+      EXPECT_TRUE(keys.insert(key_of({.head_dim = 64}, config)).second) << base << " " << field.name;
+    }
+    EXPECT_TRUE(keys.insert(key_of({.head_dim = 64}, parse_config(base))).second) << base;
   }
   for (const Arch& arch : known_archs()) {
     if (arch == testing::sm_90a) continue;

@@ -85,8 +85,35 @@ TEST(CompileSpace, SampledSpecsAndConfigsCompile) {
                       testing::sm_90a,
                       parse_config(change, base)});
   }
+  for (const char* change :
+       {"overlap=false", "p_in_registers=false", "separate_o=true persistent=false", "order=softmax_lock",
+        "stages_q=2 order=ping_pong rescale=always", "tile_q=64 blocks_per_sm=2", "tile_q=192"}) {
+    const KernelConfig base = parse_config("mainloop=wgmma tile_kv=64 stages_v=2");
+    wishes.push_back({{.head_dim = 48, .mask = mask::document(), .score = score::bias()},
+                      testing::sm_90a,
+                      parse_config(change, base)});
+  }
   for (const auto& kernel : compile_all(wishes, Context(private_settings()))) {
     if (kernel) expect_sound(*kernel);
+  }
+}
+
+// Overlap is what these kernels are for: a wait that the assembler puts between multiplications undoes it.
+TEST(CompileSpace, WgmmaKernelsAreCleanWhereTheyAreCommon) {
+  std::vector<Wish> wishes;
+  for (const int head_dim : {64, 128, 256}) {
+    for (const Mask& mask : {Mask(), mask::causal()}) {
+      const AttentionSpec spec{.head_dim = head_dim, .mask = mask};
+      for (const KernelConfig& config : candidate_configs(spec, testing::sm_90a)) {
+        if (config.mainloop != Mainloop::wgmma) continue;
+        wishes.push_back({spec, testing::sm_90a, config});
+        if (wishes.size() % 2 == 0) break;
+      }
+    }
+  }
+  for (const auto& kernel : compile_all(wishes, Context(private_settings()))) {
+    ASSERT_TRUE(kernel);
+    EXPECT_TRUE(kernel->resources().is_clean()) << kernel->report();
   }
 }
 

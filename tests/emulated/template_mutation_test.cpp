@@ -21,13 +21,27 @@
 namespace jit::testing {
 namespace {
 
+/// What the broken kernel is and what it computes.
+struct Subject {
+  const char* config;
+  bool is_causal = true;
+  int head_dim_v = 64;
+  int heads = 2;
+  int seqlen_q = 150;
+  int seqlen_kv = 212;  // a key tile ends one key behind the first query's last
+  int launches = 1;
+  float amplitude = 1;
+};
+
+const Subject mma_sync = {"tile_q=64 tile_kv=32 warps=4 stages_k=2 stages_v=2"};
+
 struct TemplateMutation {
   const char* name;
   const char* file;
   const char* from;
   const char* to;
   std::vector<const char*> caught_by;  ///< one of these kinds of findings; none: by the numbers
-  int head_dim_v = 64;
+  Subject subject = mma_sync;
 };
 std::ostream& operator<<(std::ostream& out, const TemplateMutation& mutation) { return out << mutation.name; }
 
@@ -48,46 +62,64 @@ class MutatedTemplates {
   FreshFolder folder_;
 };
 
-AttentionCase causal_case(int head_dim_v) {
+AttentionCase case_of(const Subject& subject) {
   AttentionCase problem;
   problem.spec.head_dim = 64;
-  problem.spec.head_dim_v = head_dim_v;
-  problem.spec.mask = mask::causal();
+  problem.spec.head_dim_v = subject.head_dim_v;
+  if (subject.is_causal) problem.spec.mask = mask::causal();
   problem.batch = 1;
-  problem.heads_kv = 2;
-  problem.seqlen_q = 150;
-  problem.seqlen_kv = 212;  // a key tile ends one key behind the first query's last
+  problem.heads_kv = subject.heads;
+  problem.seqlen_q = subject.seqlen_q;
+  problem.seqlen_kv = subject.seqlen_kv;
+  problem.amplitude = subject.amplitude;
   problem.seed = 5;
   return problem;
 }
 
 /// What is noticed of a run: findings as text, or what is wrong with the numbers.
-std::string noticed(const TemplateMutation* mutation, const KernelConfig& config) {
+std::string noticed(const TemplateMutation* mutation, const Subject& subject) {
   const MutatedTemplates templates(mutation);
   Settings settings;
   settings.disk_cache = false;
   settings.tuning = TuningMode::off;
   settings.templates = templates.folder();
   const Context context(settings);
-  const AttentionCase problem = causal_case(mutation ? mutation->head_dim_v : 64);
-  const AttentionRun run(problem);
+  const AttentionCase problem = case_of(subject);
+  AttentionRun run(problem);
   try {
-    attention(problem.spec, config, context)(run.arguments());
+    const Attention kernel = attention(problem.spec, parse_config(subject.config), context);
+    for (int launch = 0; launch < subject.launches; ++launch) {
+      run.poison_outputs();
+      kernel(run.arguments());
+    }
   } catch (const Error& error) {
     return fmt::format("{}: {}", to_string(error.code()), error.what());
   }
   return run.check().failure;
 }
 
-KernelConfig two_stages() { return {.tile_q = 64, .tile_kv = 32, .warps = 4, .stages_k = 2, .stages_v = 2}; }
+const Subject wgmma = {"mainloop=wgmma tile_q=128 tile_kv=48 stages_q=2 stages_v=2 order=ping_pong"};
+const Subject in_sequence = {
+    "mainloop=wgmma tile_q=128 tile_kv=48 stages_v=2 overlap=false order=softmax_lock persistent=false"};
+const Subject shared_p = {
+    "mainloop=wgmma tile_q=128 tile_kv=48 stages_v=2 p_in_registers=false persistent=false"};
+// More tiles of queries than an H100 has multiprocessors: blocks compute several.
+const Subject many_tiles = {.config = "mainloop=wgmma tile_q=64 tile_kv=32 stages_q=2 stages_v=2",
+                            .heads = 140,
+                            .seqlen_q = 20,
+                            .seqlen_kv = 40,
+                            .launches = 2};
 
-TEST(Template, IsRightUnmutated) { EXPECT_EQ(noticed(nullptr, two_stages()), ""); }
+TEST(Template, IsRightUnmutated) {
+  for (const Subject& subject : {mma_sync, wgmma, in_sequence, shared_p, many_tiles})
+    EXPECT_EQ(noticed(nullptr, subject), "") << subject.config;
+}
 
 class TemplateMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
 
 TEST_P(TemplateMutationTest, IsCaught) {
   const TemplateMutation& mutation = GetParam();
-  const std::string text = noticed(&mutation, two_stages());
+  const std::string text = noticed(&mutation, mutation.subject);
   ASSERT_NE(text, "") << "not caught";
   if (mutation.caught_by.empty()) {
     EXPECT_THAT(text, ::testing::Not(::testing::HasSubstr("launch_failed")))
@@ -97,13 +129,15 @@ TEST_P(TemplateMutationTest, IsCaught) {
   EXPECT_TRUE(std::any_of(mutation.caught_by.begin(), mutation.caught_by.end(), [&](const char* kind) {
     return text.find(kind) != std::string::npos;
   })) << text;
-  EXPECT_THAT(text, ::testing::HasSubstr(".cuh:")) << "the finding names no line of a template";
+  // The multiplications of sm_90a stand in the generated Config.
+  EXPECT_THAT(text, ::testing::AnyOf(::testing::HasSubstr(".cuh:"), ::testing::HasSubstr("kernel.cu:")))
+      << "the finding names no line of the source";
 }
 
 constexpr const char* forward = "attention_forward_sm80.cuh";
 
 INSTANTIATE_TEST_SUITE_P(
-    All, TemplateMutationTest,
+    Sm80, TemplateMutationTest,
     ::testing::Values(
         TemplateMutation{"NoWaitForK",
                          forward,
@@ -146,7 +180,7 @@ INSTANTIATE_TEST_SUITE_P(
                          "  cp_async_wait_group<0>();\n  __syncthreads();\n",
                          "  cp_async_wait_group<0>();\n",
                          {"data race"},
-                         256},
+                         {.config = mma_sync.config, .head_dim_v = 256}},
         TemplateMutation{"NoWarpBarrierInO", "forward_epilogue.cuh", "  __syncwarp();\n", "", {"data race"}},
         TemplateMutation{
             "SwizzleOnTheWritingSideOnly",
@@ -174,6 +208,185 @@ INSTANTIATE_TEST_SUITE_P(
                          "  x = fmaxf(x, __shfl_xor_sync(full_warp, x, 1));",
                          "  if (lane_id() < 16) x = fmaxf(x, __shfl_xor_sync(full_warp, x, 1));",
                          {"deadlock"}}),
+    [](const ::testing::TestParamInfo<TemplateMutation>& info) { return std::string(info.param.name); });
+
+constexpr const char* consumer = "forward_consumer_sm90.cuh";
+constexpr const char* loaders = "forward_loaders_sm90.cuh";
+constexpr const char* rings = "forward_rings_sm90.cuh";
+
+INSTANTIATE_TEST_SUITE_P(
+    Sm90, TemplateMutationTest,
+    ::testing::Values(
+        TemplateMutation{"ParityOfEmpty",
+                         "tile_ring.cuh",
+                         "mbarrier_wait_parity(empty(), round_ ^ 1)",
+                         "mbarrier_wait_parity(empty(), round_)",
+                         {"deadlock"},
+                         wgmma},
+        TemplateMutation{"ParityOfFull",
+                         "tile_ring.cuh",
+                         "mbarrier_wait_parity(full(), round_)",
+                         "mbarrier_wait_parity(full(), round_ ^ 1)",
+                         {"access in flight", "uninitialized read"},
+                         wgmma},
+        TemplateMutation{"ParityNeverChanges",
+                         "tile_ring.cuh",
+                         "      round_ ^= 1;\n",
+                         "",
+                         {"access in flight", "data race", "deadlock", "barrier misuse"},
+                         wgmma},
+        TemplateMutation{"LoadsKBeforeItIsEmpty",
+                         loaders,
+                         "    rings.k.wait_empty();\n    if (elected) {",
+                         "    if (elected) {",
+                         {"access in flight", "data race"},
+                         wgmma},
+        TemplateMutation{"KIsEmptyAfterOneConsumer",
+                         rings,
+                         "init(Traits::layout.k_empty, Config::stages_k, Traits::consumer_warps)",
+                         "init(Traits::layout.k_empty, Config::stages_k, 4)",
+                         {"access in flight", "data race", "barrier misuse", "deadlock"},
+                         wgmma},
+        TemplateMutation{"ReleasesKBeforeTheWaitForS",
+                         consumer,
+                         "      wgmma_wait_group<0>();\n      finish_scores();\n      if (update_maximum",
+                         "      finish_scores();\n      wgmma_wait_group<0>();\n      if (update_maximum",
+                         {"access in flight"},
+                         in_sequence},
+        TemplateMutation{"ReleasesVBeforeTheWaitForO",
+                         consumer,
+                         "    wgmma_wait_group<0>();\n    wgmma_hold(output_[0]);\n    p_.hold();\n    "
+                         "rings_.v.arrive_empty();\n",
+                         "    rings_.v.arrive_empty();\n    wgmma_wait_group<0>();\n    "
+                         "wgmma_hold(output_[0]);\n    p_.hold();\n",
+                         {"access in flight", "data race"},
+                         wgmma},
+        TemplateMutation{
+            "NoWaitForS", consumer, "    wgmma_wait_group<1>();\n", "", {"access in flight"}, wgmma},
+        TemplateMutation{
+            "NoWaitForFullV",
+            consumer,
+            "    rings_.v.wait_full();\n    p_.multiply_pv(output_, rings_.v.tile(), lower);\n    if",
+            "    p_.multiply_pv(output_, rings_.v.tile(), lower);\n    if",
+            {"access in flight", "uninitialized read", "data race"},
+            wgmma},
+        TemplateMutation{
+            "NoFenceBeforeS",
+            consumer,
+            "  wgmma_fence();\n#pragma unroll\n  for (int step = 0; step < Traits::head_dim_steps;",
+            "#pragma unroll\n  for (int step = 0; step < Traits::head_dim_steps;",
+            {"access in flight", "barrier misuse"},
+            wgmma},
+        TemplateMutation{"NoFenceBeforeO",
+                         consumer,
+                         "    wgmma_fence();\n#pragma unroll\n    for (int step = 0; step < steps;",
+                         "#pragma unroll\n    for (int step = 0; step < steps;",
+                         {"access in flight", "barrier misuse"},
+                         wgmma},
+        TemplateMutation{"NoProxyFenceBehindO",
+                         consumer,
+                         "  }\n  fence_proxy_async_shared();\n}",
+                         "  }\n}",
+                         {"missing proxy fence"},
+                         wgmma},
+        TemplateMutation{"NoProxyFenceBehindP",
+                         consumer,
+                         "      fence_proxy_async_shared();\n      bar_sync",
+                         "      bar_sync",
+                         {"missing proxy fence"},
+                         shared_p},
+        TemplateMutation{"NoBarrierBehindInit",
+                         "attention_forward_sm90.cuh",
+                         "  __syncthreads();\n",
+                         "",
+                         {"data race", "barrier misuse", "uninitialized read"},
+                         wgmma},
+        TemplateMutation{"NoWaitForTheStore",
+                         loaders,
+                         "      cp_async_bulk_wait_group_read<0>();\n",
+                         "",
+                         {"unfinished copy", "access in flight"},
+                         wgmma},
+        TemplateMutation{"AnnouncesTooFewBytes",
+                         loaders,
+                         "mbarrier_arrive_expect_tx(full, Tile::bytes)",
+                         "mbarrier_arrive_expect_tx(full, Tile::bytes - 16)",
+                         {"wrong transaction count", "barrier misuse", "access in flight"},
+                         wgmma},
+        TemplateMutation{"ForgetsTheLastValues",
+                         loaders,
+                         "  load_v();\n  work.put(no_work);\n",
+                         "  work.put(no_work);\n",
+                         {"deadlock"},
+                         wgmma},
+        TemplateMutation{"TurnsAreNotPassedOn",
+                         consumer,
+                         "    if constexpr (in_turn) turns_.pass();\n    wgmma_wait_group<1>();\n",
+                         "    wgmma_wait_group<1>();\n",
+                         {"deadlock"},
+                         wgmma},
+        TemplateMutation{"WorkIsNeverTaken",
+                         "work_ring.cuh",
+                         "      ring_.arrive_empty();\n",
+                         "",
+                         {"deadlock"},
+                         many_tiles},
+        TemplateMutation{"WrongPanelStrideOfV",
+                         "panel_tile.cuh",
+                         "descriptor(tile + static_cast<unsigned>(step * 16 * row_bytes), panel_bytes)",
+                         "descriptor(tile + static_cast<unsigned>(step * 16 * row_bytes), panel_bytes / 2)",
+                         {},
+                         {.config = shared_p.config, .head_dim_v = 128}},
+        TemplateMutation{"SwizzleKeyOfTheWrongRow",
+                         "panel_tile.cuh",
+                         "const int key = row * row_bytes / 128 % chunks;",
+                         "const int key = row * row_bytes / 256 % chunks;",
+                         {},
+                         wgmma},
+        TemplateMutation{
+            "NoNoteOfPartialTiles", loaders, "      flags |= key_note_partial;\n", "", {}, wgmma},
+        TemplateMutation{"UpperHalfOfTheFirstConsumer",
+                         loaders,
+                         "const int begin = q_begin + consumer * 64,",
+                         "const int begin = q_begin,",
+                         {},
+                         wgmma},
+        TemplateMutation{"NoRescale",
+                         consumer,
+                         "        if (move) rescale_output(output_, correction_);\n",
+                         "",
+                         {},
+                         {.config = wgmma.config, .amplitude = 3}},
+        TemplateMutation{"NoRescaleInSequence",
+                         consumer,
+                         "        rescale_output(output_, correction_);\n      }\n",
+                         "      }\n",
+                         {},
+                         {.config = in_sequence.config, .amplitude = 3}},
+        TemplateMutation{"CounterIsNotSetBack",
+                         "work_ring.cuh",
+                         "        if (taken == maps_.work_tiles - 1) *maps_.counter = 0;\n",
+                         "",
+                         {},
+                         many_tiles},
+        TemplateMutation{"ForgetsTheTileAfterTheFirst",
+                         "work_ring.cuh",
+                         "      index_ = blocks + uniform(taken);\n",
+                         "      index_ = blocks + 1 + uniform(taken);\n",
+                         {},
+                         many_tiles},
+        TemplateMutation{"OutputOfTheNextWorkTile",
+                         consumer,
+                         "          p_.pack_scores(scores_);\n          finish_work(done);\n",
+                         "          p_.pack_scores(scores_);\n          finish_work(work_);\n",
+                         {},
+                         many_tiles},
+        TemplateMutation{"StoresTheNextWorkTile",
+                         loaders,
+                         "      const auto [batch, head, q_begin] = list.at(index);\n#pragma unroll",
+                         "      const auto [batch, head, q_begin] = list.at(next);\n#pragma unroll",
+                         {},
+                         many_tiles}),
     [](const ::testing::TestParamInfo<TemplateMutation>& info) { return std::string(info.param.name); });
 
 }  // namespace

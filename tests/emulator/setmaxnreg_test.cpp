@@ -66,14 +66,14 @@ TEST(SetMaxRegisters, DirectionMustFit) {
 
 TEST(SetMaxRegisters, FreedRegistersMayNotHoldValues) {
   std::string values, sum = "mov.u32 %r60, 0;\n";
-  for (int i = 0; i < 40; ++i) {
+  for (int i = 0; i < 120; ++i) {
     values += "add.u32 %r" + std::to_string(i) + ", %r60, " + std::to_string(i) + ";\n";
     sum += "add.u32 %r60, %r60, %r" + std::to_string(i) + ";\n";
   }
   sum += "setp.eq.u32 %p1, %r60, 1;\n@%p1 trap;\n";
   const LaunchResult result = run(values + decrease(32) + sum, 128, 168);
   EXPECT_TRUE(found(result, FindingKind::register_limit, "setmaxnreg left 32")) << all_of(result);
-  EXPECT_EQ(all_of(run(values + decrease(56) + sum, 128, 168)), "");
+  EXPECT_EQ(all_of(run(values + decrease(64) + sum, 128, 168)), "");
 }
 
 TEST(SetMaxRegisters, AllWarpsOfTheGroupMustExecuteIt) {

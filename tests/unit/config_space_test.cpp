@@ -77,6 +77,21 @@ TEST(ConfigRejection, NamesFieldValueAndRule) {
       {"blocks_per_sm=4", "exceed the 233472 bytes of shared memory of a multiprocessor"},
       {"tile_kv=256 stages_k=1", "registers per thread are needed, but at most"},
       {"tile_q=256 warps=4 tile_kv=64", "registers per thread are needed", {.head_dim = 256}},
+      {"mainloop=wgmma tile_q=96", "tile_q = 96 must be a multiple of 64 from 64 to 192"},
+      {"mainloop=wgmma tile_q=256", "tile_q = 256 must be a multiple of 64"},
+      {"mainloop=wgmma tile_kv=24", "tile_kv = 24 must be a multiple of 16 from 16 to 256"},
+      {"mainloop=wgmma stages_q=3", "stages_q = 3 must be a multiple of 1 from 1 to 2"},
+      {"mainloop=wgmma stages_k=5", "stages_k = 5 must be"},
+      {"mainloop=wgmma stages_v=0", "stages_v = 0 must be"},
+      {"mainloop=wgmma tile_q=64 order=ping_pong", "order must be free with tile_q = 64"},
+      {"mainloop=wgmma overlap=false order=ping_pong", "order = ping_pong needs overlap = true"},
+      {"mainloop=wgmma", "rows aligned to 16 bytes; spec.alignment is 8", {.alignment = 8}},
+      {"mainloop=wgmma",
+       "separate_o must be true with head_dim 64 and head_dim_v 32",
+       {.head_dim = 64, .head_dim_v = 32}},
+      {"mainloop=wgmma tile_kv=256 stages_k=4", "shared memory of"},
+      {"mainloop=wgmma tile_q=192 tile_kv=128", "registers per thread are needed", {.head_dim = 128}},
+      {"mainloop=wgmma tile_q=192 tile_kv=16", "accumulators of one wgmma do not fit", {.head_dim = 208}},
   };
   for (const BadConfig& expected : bad) {
     const KernelConfig config = parse_config(expected.change);
@@ -88,14 +103,33 @@ TEST(ConfigRejection, NamesFieldValueAndRule) {
   EXPECT_EQ(config_rejection({}, KernelConfig{}, Arch{9, 0, 'a'}), "");
 }
 
+TEST(ConfigRejection, WgmmaIsForHopperAlone) {
+  const KernelConfig config = parse_config("mainloop=wgmma tile_kv=128 stages_v=2");
+  EXPECT_EQ(config_rejection({}, config, Arch{9, 0, 'a'}), "");
+  for (const Arch& arch : known_archs()) {
+    if (arch == Arch{9, 0, 'a'}) continue;
+    EXPECT_THAT(config_rejection({}, config, arch), HasSubstr("mainloop = wgmma needs sm_90a, this is"));
+  }
+}
+
+TEST(ConfigRejection, FieldsOfTheOtherMainloopKeepTheirDefaults) {
+  KernelConfig config = parse_config("mainloop=wgmma tile_kv=128 stages_v=2");
+  config.warps = 8;
+  EXPECT_THAT(config_rejection({}, config, Arch{9, 0, 'a'}),
+              HasSubstr("warps = 8 has no meaning with mainloop = wgmma; leave it at 4"));
+  config = {};
+  config.overlap = false;
+  EXPECT_THAT(config_rejection({}, config, Arch{9, 0, 'a'}), HasSubstr("overlap = false has no meaning"));
+}
+
 // Numbers that no computation on the way may overflow with.
 TEST(ConfigRejection, SurvivesAnyNumber) {
   reference::Random random(reference::test_seed());
-  const DeviceLimits limits = device_limits(Arch{8, 0, 0});
-  for (int i = 0; i < 20000; ++i) {
-    KernelConfig config;
+  const DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
+  for (int i = 0; i < 40000; ++i) {
+    KernelConfig config{.mainloop = static_cast<Mainloop>(i % 2)};
     for (const ConfigField& field : config_fields()) {
-      if (field.value_names.empty() && reference::draw(random, 0, 2) == 0)
+      if (field.value_names.empty() && field.applies_to(config) && reference::draw(random, 0, 2) == 0)
         field.set(config,
                   static_cast<int>(static_cast<std::uint32_t>(random())) >> reference::draw(random, 0, 31));
     }
@@ -107,9 +141,9 @@ TEST(ConfigRejection, SurvivesAnyNumber) {
 
 TEST(RegisterCap, IsTheShareOfAThread) {
   const DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
-  EXPECT_EQ(register_cap({.warps = 4, .blocks_per_sm = 1}, limits), 255);
-  EXPECT_EQ(register_cap({.warps = 8, .blocks_per_sm = 2}, limits), 128);
-  EXPECT_EQ(register_cap({.warps = 4, .blocks_per_sm = 3}, limits), 168);
+  EXPECT_EQ(register_cap({}, {.warps = 4, .blocks_per_sm = 1}, limits), 255);
+  EXPECT_EQ(register_cap({}, {.warps = 8, .blocks_per_sm = 2}, limits), 128);
+  EXPECT_EQ(register_cap({}, {.warps = 4, .blocks_per_sm = 3}, limits), 168);
 }
 
 TEST(DeviceLimits, OfADeviceAreItsOwn) {

@@ -48,6 +48,14 @@ std::vector<Golden> goldens() {
         .q_in_registers = true,
         .rescale = Rescale::always,
         .blocks_per_sm = 3}},
+      {"hopper.cu",
+       {.mask = mask::causal()},
+       parse_config("mainloop=wgmma tile_q=128 tile_kv=128 stages_q=2 stages_v=2 order=ping_pong")},
+      {"hopper_shared_p.cu",
+       {.dtype = DType::fp16, .head_dim = 72, .head_dim_v = 24, .gqa_ratio = 2, .score = score::softcap(30)},
+       parse_config(
+           "mainloop=wgmma tile_q=192 tile_kv=48 p_in_registers=false separate_o=true persistent=false "
+           "rescale=always")},
       {"composed.cu",
        {.mask = parse_mask("(causal || prefix_lengths) && document && !window(8, -1, top_left)"),
         .score = parse_score("softcap(30), alibi, bias(fp16)")}},
@@ -74,16 +82,20 @@ TEST(EmitForward, ProgramsSayWhatALaunchMustKnow) {
     const AttentionSpec spec = reference::random_spec(random);
     const KernelConfig config = reference::random_config(spec, limits, random);
     const Program program = emit_forward(spec, config);
-    EXPECT_EQ(program.threads, config.warps * 32);
+    EXPECT_EQ(program.threads, threads_per_block(config));
     EXPECT_EQ(program.smem_bytes, smem_bytes(spec, config));
     EXPECT_THAT(program.source,
-                HasSubstr(fmt::format("smem_layout<Config>().total == {},", program.smem_bytes)));
+                HasSubstr(fmt::format("{}.total == {},",
+                                      config.mainloop == Mainloop::wgmma ? "ForwardTraitsSm90<Config>::layout"
+                                                                         : "smem_layout<Config>()",
+                                      program.smem_bytes)));
     EXPECT_THAT(program.source,
                 HasSubstr(fmt::format("sizeof(AttentionParams) == {},", sizeof(AttentionParams))));
     EXPECT_THAT(program.source, HasSubstr("\n" + program.kernel_name + "("));
     EXPECT_TRUE(std::regex_match(program.kernel_name, std::regex("[a-z][A-Za-z0-9_]{3,200}")))
         << program.kernel_name;
     for (const ConfigField& field : config_fields()) {
+      if (field.name == "mainloop" || !field.applies_to(config)) continue;
       EXPECT_THAT(program.source,
                   HasSubstr(fmt::format("{} {} = {};", field.cpp_type, field.name, field.emit(config))));
     }
@@ -127,10 +139,15 @@ TEST(EmitForward, EveryFieldOfSpecAndConfigChangesTheSource) {
                                             {.score = score::softcap(std::nextafter(3.0f, 4.0f))}};
   for (const AttentionSpec& spec : specs)
     EXPECT_TRUE(sources.insert(emit_forward(spec, {}).source).second) << to_string(spec);
-  for (const ConfigField& field : config_fields()) {
-    KernelConfig config;
-    field.set(config, field.value_names.empty() ? 2 * field.get(config) : 1 - field.get(config));
-    EXPECT_TRUE(sources.insert(emit_forward({}, config).source).second) << field.name;
+  for (const Mainloop mainloop : {Mainloop::mma_sync, Mainloop::wgmma}) {
+    const KernelConfig base{.mainloop = mainloop};
+    for (const ConfigField& field : config_fields()) {
+      KernelConfig config = base;
+      if (field.name == "mainloop" || !field.applies_to(config)) continue;
+      field.set(config, field.value_names.empty() ? 2 * field.get(config) : 1 - field.get(config));
+      EXPECT_TRUE(sources.insert(emit_forward({}, config).source).second) << field.name;
+    }
+    if (mainloop == Mainloop::wgmma) EXPECT_TRUE(sources.insert(emit_forward({}, base).source).second);
   }
   // The scale is a run-time argument: it must not cost a compile.
   EXPECT_FALSE(sources.insert(emit_forward({.softmax_scale = 0.7f}, {}).source).second);

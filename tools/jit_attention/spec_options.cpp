@@ -2,6 +2,8 @@
 
 #include <filesystem>
 
+#include <algorithm>
+
 #include <fmt/format.h>
 #include <jit/compiled_kernel.h>
 #include <CLI/CLI.hpp>
@@ -90,7 +92,12 @@ void add_config_option(CLI::App& app, std::string& config) {
 
 std::optional<KernelConfig> build_config(const std::string& config, const AttentionSpec& spec, Arch arch) {
   if (config.empty()) return std::nullopt;
-  return parse_config(config, candidate_configs(spec, arch).front());
+  const std::vector<KernelConfig> candidates = candidate_configs(spec, arch);
+  const Mainloop mainloop = parse_config(config, candidates.front()).mainloop;
+  const auto base = std::find_if(candidates.begin(), candidates.end(), [&](const KernelConfig& candidate) {
+    return candidate.mainloop == mainloop;
+  });
+  return parse_config(config, base == candidates.end() ? candidates.front() : *base);
 }
 
 void refuse_overwriting(const std::vector<std::string>& outputs, const std::vector<std::string>& inputs) {

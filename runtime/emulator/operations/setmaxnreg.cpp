@@ -18,8 +18,8 @@ constexpr int registers_of_a_block = 65536;
 int initial_registers(const Launch& launch) {
   const int asked = launch.options.registers_per_thread;
   if (asked > 0) return std::min((asked + register_step - 1) / register_step * register_step, most_registers);
-  return std::min(registers_of_a_block / launch.kernel.max_threads / register_step * register_step,
-                  most_registers);
+  const int threads = launch.kernel.max_threads * launch.kernel.min_blocks;
+  return std::min(registers_of_a_block / threads / register_step * register_step, most_registers);
 }
 
 struct SetMaxRegisters final : Operation {

@@ -1,0 +1,395 @@
+// A consumer of a wgmma kernel: a warpgroup that owns 64 queries of each tile.
+//
+//     overlap:     S(n) = Q K(n)ᵀ ┐
+//                  O += P V(n−1)  ┴─ wait for S(n) ─ mask, softmax ─ wait for O ─ rescale O ─ P(n)
+//     no overlap:  S = Q Kᵀ ─ wait ─ mask, softmax, rescale O ─ P ─ O += P V ─ wait
+#pragma once
+
+#include "block_place.cuh"
+#include "forward_rings_sm90.cuh"
+#include "functor.cuh"
+#include "masked_scores.cuh"
+#include "params.cuh"
+#include "ptx/bulk_tensor.cuh"
+#include "ptx/math.cuh"
+#include "ptx/stmatrix.cuh"
+#include "ptx/wgmma.cuh"
+#include "score_fragments.cuh"
+#include "softmax.cuh"
+#include "tensor_map.cuh"
+#include "work_ring.cuh"
+#include "work_tiles.cuh"
+
+namespace jit {
+
+/// The turns that consumers take, by named barriers in a circle.
+template <class Config>
+class WarpgroupTurns {
+  using Traits = ForwardTraitsSm90<Config>;
+
+ public:
+  __device__ __forceinline__ explicit WarpgroupTurns(int consumer)
+      : own_(Traits::order_barrier + consumer),
+        next_(Traits::order_barrier + (consumer + 1) % Traits::consumers) {
+    if (is_used && consumer == Traits::consumers - 1) pass();
+  }
+  __device__ __forceinline__ void wait() const {
+    if constexpr (is_used) bar_sync(own_, 2 * warpgroup_size);
+  }
+  __device__ __forceinline__ void pass() const {
+    if constexpr (is_used) bar_arrive(next_, 2 * warpgroup_size);
+  }
+
+ private:
+  static constexpr bool is_used = Config::order != WarpgroupOrder::free && Traits::consumers > 1;
+  int own_;
+  int next_;
+};
+
+/// P of one warpgroup as the A operand of P V: packed accumulators of S, in registers or in shared memory.
+template <class Config>
+class Probabilities {
+  using Traits = ForwardTraitsSm90<Config>;
+
+ public:
+  /// `tile` is the block's P in shared memory.
+  __device__ __forceinline__ Probabilities(unsigned tile, int consumer) : tile_(tile), consumer_(consumer) {}
+
+  __device__ __forceinline__ void pack_scores(const float (&scores)[1][Traits::score_blocks][4]) {
+    using Element = typename Config::Element;
+#pragma unroll
+    for (int step = 0; step < Traits::key_steps; ++step) {
+      const float(&left)[4] = scores[0][2 * step];
+      const float(&right)[4] = scores[0][2 * step + 1];
+      const unsigned a[4] = {pack<Element>(left[0], left[1]), pack<Element>(left[2], left[3]),
+                             pack<Element>(right[0], right[1]), pack<Element>(right[2], right[3])};
+      if constexpr (Config::p_in_registers) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) registers_[step][i] = a[i];
+      } else {
+        const int lane = lane_id();
+        const int row = threadIdx.x % warpgroup_size / warp_size * 16 + lane % 16;
+        stmatrix_x4(Traits::PTile::chunk_address(tile_, consumer_ * 64 + row, 2 * step + lane / 16), a[0],
+                    a[1], a[2], a[3]);
+      }
+    }
+    if constexpr (!Config::p_in_registers) {
+      fence_proxy_async_shared();
+      bar_sync(Traits::probabilities_barrier + consumer_, warpgroup_size);
+    }
+  }
+
+  /// O += P V, as one group; `lower` leaves out the upper half of the keys.
+  __device__ __forceinline__ void multiply_pv(float (&output)[1][Traits::output_blocks][4], unsigned v_tile,
+                                              bool lower) const {
+    if (Traits::has_lower_tiles && lower) {
+      multiply_steps<Traits::lower_keys / 16>(output, v_tile);
+    } else {
+      multiply_steps<Traits::key_steps>(output, v_tile);
+    }
+  }
+
+  /// After the wait for `multiply_pv`: until then nobody else may have the registers.
+  __device__ __forceinline__ void hold() {
+    if constexpr (Config::p_in_registers) wgmma_hold(registers_);
+  }
+
+ private:
+  template <int steps>
+  __device__ __forceinline__ void multiply_steps(float (&output)[1][Traits::output_blocks][4],
+                                                 unsigned v_tile) const {
+    wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < steps; ++step) {
+      if constexpr (Config::p_in_registers) {
+        Config::wgmma_pv(output[0], registers_[step], Traits::VTile::along_rows(v_tile, step));
+      } else {
+        Config::wgmma_pv(output[0], Traits::PTile::along_columns(tile_, consumer_ * 64, step),
+                         Traits::VTile::along_rows(v_tile, step), true);
+      }
+    }
+    wgmma_commit_group();
+  }
+
+  unsigned tile_;
+  int consumer_;
+  unsigned registers_[Config::p_in_registers ? Traits::key_steps : 1][4];
+};
+
+/// S = Q Kᵀ for the 64 rows of consumer `consumer`, as one group.
+template <class Config>
+__device__ __forceinline__ void multiply_qk(float (&scores)[1][ForwardTraitsSm90<Config>::score_blocks][4],
+                                            unsigned q_tile, int consumer, unsigned k_tile) {
+  using Traits = ForwardTraitsSm90<Config>;
+  wgmma_fence();
+#pragma unroll
+  for (int step = 0; step < Traits::head_dim_steps; ++step) {
+    Config::wgmma_qk(scores[0], Traits::QTile::along_columns(q_tile, consumer * 64, step),
+                     Traits::KTile::along_columns(k_tile, 0, step), step > 0);
+  }
+  wgmma_commit_group();
+}
+
+/// Normalises, writes LSE, and leaves O at the shared address `o_tile`.
+template <class Config>
+__device__ __forceinline__ void write_output(const AttentionParams& params, const WorkTile& work,
+                                             int consumer,
+                                             float (&output)[1][ForwardTraitsSm90<Config>::output_blocks][4],
+                                             const SoftmaxState<1>& state, float scale_log2,
+                                             unsigned o_tile) {
+  using Traits = ForwardTraitsSm90<Config>;
+  using Element = typename Config::Element;
+  float lse[1][2];
+  normalize(output, state, scale_log2, lse);
+
+  const int lane = lane_id();
+  const int warp_row = consumer * 64 + threadIdx.x % warpgroup_size / warp_size * 16;
+  if (params.lse != nullptr && lane % 4 == 0) {
+    float* slice = params.lse + work.batch * params.lse_strides.batch + work.head * params.lse_strides.head;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int row = work.q_begin + warp_row + r * 8 + lane / 4;
+      if (row < seqlen_q_of<Config>(params)) slice[row * params.lse_strides.seq] = lse[0][r];
+    }
+  }
+
+#pragma unroll
+  for (int d = 0; d < Traits::output_blocks; d += 2) {
+    const float(&left)[4] = output[0][d];
+    const float(&right)[4] = output[0][d + 1];
+    stmatrix_x4(Traits::OTile::chunk_address(o_tile, warp_row + lane % 16, d + lane / 16),
+                pack<Element>(left[0], left[1]), pack<Element>(left[2], left[3]),
+                pack<Element>(right[0], right[1]), pack<Element>(right[2], right[3]));
+  }
+  fence_proxy_async_shared();
+}
+
+/// Everything that one consumer warpgroup holds.
+template <class Config>
+class ForwardConsumer {
+  using Traits = ForwardTraitsSm90<Config>;
+  using Mask = typename Config::Mask;
+  using Score = typename Config::Score;
+
+ public:
+  __device__ __forceinline__ ForwardConsumer(const AttentionParams& params, const TensorMaps& maps,
+                                             unsigned smem)
+      : params_(params),
+        smem_(smem),
+        consumer_(uniform(threadIdx.x / warpgroup_size - 1)),
+        scale_log2_(Score::is_identity ? params.softmax_scale * log2_e : log2_e),
+        list_(params, maps, seqlen_q_of<Config>(params)),
+        work_ring_(smem),
+        rings_(smem),
+        turns_(consumer_),
+        p_(smem + Traits::layout.p, consumer_) {}
+
+  __device__ __forceinline__ void run() {
+    bool has_work = take_work();
+    while (has_work) {
+      clear_output();
+      if (!has_keys()) {
+        release_k();
+        finish_work(work_);
+        has_work = next_work();
+      } else if constexpr (Config::overlap) {
+        has_work = run_overlapped();
+      } else {
+        run_in_sequence();
+        finish_work(work_);
+        has_work = next_work();
+      }
+    }
+  }
+
+ private:
+  // Computes work tiles until there is none left, or one without keys comes. Returns whether there is one.
+  __device__ __forceinline__ bool run_overlapped() {
+    multiply_qk<Config>(scores_, rings_.q.tile(), consumer_, rings_.k.tile());
+    wgmma_wait_group<0>();
+    finish_scores();
+    update_maximum<Config::rescale>(scores_, state_, scale_log2_, correction_);
+    exponentiate_in_turn(state_);
+    p_.pack_scores(scores_);
+    while (true) {
+      while (!is_last()) {
+        take_keys();
+        start_scores_and_output(false);  // only the last tile of a work tile is worth a second copy of P V
+        finish_scores();
+        const bool move = update_maximum<Config::rescale>(scores_, state_, scale_log2_, correction_);
+        exponentiate_in_turn(state_);
+        finish_output();
+        if (move) rescale_output(output_, correction_);
+        p_.pack_scores(scores_);
+      }
+      const WorkTile done = work_;
+      const bool lower = is_lower();
+      bool has_work = false;
+      if constexpr (Traits::runs_on) {
+        // The first scores of the next work tile are computed under the last output of this one.
+        has_work = next_work();
+        if (has_work && has_keys()) {
+          SoftmaxState<1> state;
+          start_scores_and_output(lower);
+          finish_scores();
+          update_maximum<Config::rescale>(scores_, state, scale_log2_, correction_);
+          exponentiate_in_turn(state);
+          finish_output();
+          p_.pack_scores(scores_);
+          finish_work(done);
+          clear_output();
+          state_ = state;
+          continue;
+        }
+      }
+      rings_.v.wait_full();
+      p_.multiply_pv(output_, rings_.v.tile(), lower);
+      finish_output();
+      finish_work(done);
+      return Traits::runs_on ? has_work : next_work();
+    }
+  }
+
+  __device__ __forceinline__ void run_in_sequence() {
+    while (true) {
+      multiply_qk<Config>(scores_, rings_.q.tile(), consumer_, rings_.k.tile());
+      wgmma_wait_group<0>();
+      finish_scores();
+      if (update_maximum<Config::rescale>(scores_, state_, scale_log2_, correction_)) {
+        rescale_output(output_, correction_);
+      }
+      exponentiate_in_turn(state_);
+      p_.pack_scores(scores_);
+      rings_.v.wait_full();
+      p_.multiply_pv(output_, rings_.v.tile(), is_lower());
+      finish_output();
+      if (is_last()) return;
+      take_keys();
+    }
+  }
+
+  // Waits for a work tile, its queries and its first keys; false when there is none left.
+  __device__ __forceinline__ bool take_work() {
+    const int index = work_ring_.take();
+    if (index < 0) return false;
+    work_ = list_.at(index);
+    score_ = Score(context());
+    rings_.q.wait_full();
+    take_keys();
+    return true;
+  }
+
+  __device__ __forceinline__ BlockContext context() const {
+    return {work_.batch,
+            work_.head,
+            params_.heads_q,
+            seqlen_q_of<Config>(params_),
+            seqlen_kv_of<Config>(params_),
+            params_.tensors};
+  }
+
+  // Goes on to the next one. All scores of the last one have been computed.
+  __device__ __forceinline__ bool next_work() {
+    if constexpr (!Config::persistent) return false;
+    if constexpr (Config::separate_o) rings_.q.arrive_empty();
+    rings_.q.advance();
+    return take_work();
+  }
+
+  // Waits for the next tile of keys.
+  __device__ __forceinline__ void take_keys() {
+    rings_.k.wait_full();
+    keys_ = load_key_note(key_note<Config>(smem_, rings_.k.stage()));
+  }
+  __device__ __forceinline__ bool is_last() const { return (keys_.flags & key_note_last) != 0; }
+  __device__ __forceinline__ bool is_lower() const {
+    return (keys_.flags & key_note_lower << consumer_) != 0;
+  }
+  __device__ __forceinline__ bool has_keys() const { return (keys_.flags & key_note_none) == 0; }
+  __device__ __forceinline__ void release_k() {
+    rings_.k.arrive_empty();
+    rings_.k.advance();
+  }
+
+  // Issues S of this tile of keys and, behind it, O += P V of the tile before, of which `lower` leaves out
+  // the upper half.
+  __device__ __forceinline__ void start_scores_and_output(bool lower) {
+    constexpr bool in_turn = Config::order == WarpgroupOrder::ping_pong;
+    if constexpr (in_turn) turns_.wait();
+    multiply_qk<Config>(scores_, rings_.q.tile(), consumer_, rings_.k.tile());
+    rings_.v.wait_full();
+    p_.multiply_pv(output_, rings_.v.tile(), lower);
+    if constexpr (in_turn) turns_.pass();
+    wgmma_wait_group<1>();
+  }
+
+  // After the wait for S: releases K, and leaves the scores as the mask and score functors want them.
+  __device__ __forceinline__ void finish_scores() {
+    wgmma_hold(scores_[0]);
+    release_k();
+    const int seqlen_q = seqlen_q_of<Config>(params_);
+    const int seqlen_kv = seqlen_kv_of<Config>(params_);
+    const int thread = reread_thread_index() % warpgroup_size;
+    const int q = work_.q_begin + consumer_ * 64 + thread / warp_size * 16 + thread % warp_size / 4;
+    const int k = keys_.k_begin + thread % 4 * 2;
+    if constexpr (!Score::is_identity) {
+      for_each_score(scores_, q, k, [&](float& s, int query, int key) {
+        s = score_.apply(s * params_.softmax_scale, minimum(query, seqlen_q - 1),
+                         minimum(key, seqlen_kv - 1));
+      });
+    }
+    if (keys_.flags & key_note_partial) drop_masked_scores(scores_, Mask(context()), context(), q, k);
+  }
+
+  __device__ __forceinline__ void exponentiate_in_turn(SoftmaxState<1>& state) {
+    constexpr bool in_turn = Config::order == WarpgroupOrder::softmax_lock;
+    if constexpr (in_turn) turns_.wait();
+    exponentiate(scores_, state, scale_log2_);
+    if constexpr (in_turn) turns_.pass();
+  }
+
+  // Waits for O and releases V.
+  __device__ __forceinline__ void finish_output() {
+    wgmma_wait_group<0>();
+    wgmma_hold(output_[0]);
+    p_.hold();
+    rings_.v.arrive_empty();
+    rings_.v.advance();
+  }
+
+  // Hands the output over to the storer.
+  __device__ __forceinline__ void finish_work(const WorkTile& work) {
+    if constexpr (Config::separate_o) rings_.o.wait_empty();
+    write_output<Config>(params_, work, consumer_, output_, state_, scale_log2_, rings_.o.tile());
+    rings_.o.arrive_full();
+    rings_.o.advance();
+  }
+
+  __device__ __forceinline__ void clear_output() {
+#pragma unroll
+    for (int d = 0; d < Traits::output_blocks; ++d) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) output_[0][d][i] = 0;
+    }
+    state_ = SoftmaxState<1>();
+  }
+
+  const AttentionParams& params_;
+  const unsigned smem_;
+  const int consumer_;
+  const float scale_log2_;
+  const WorkList<Config::tile_q> list_;
+  WorkRing<Config> work_ring_;
+  ForwardRings<Config> rings_;
+  const WarpgroupTurns<Config> turns_;
+  Probabilities<Config> p_;
+  WorkTile work_{0, 0, 0};  // whose scores are computed
+  Score score_{context()};  // built again for each work tile
+  KeyNote keys_;
+  float scores_[1][Traits::score_blocks][4];
+  float output_[1][Traits::output_blocks][4];
+  SoftmaxState<1> state_;
+  float correction_[1][2];
+};
+
+}  // namespace jit

@@ -1,0 +1,166 @@
+// The warps of a wgmma kernel that only start copies by TMA: one loads keys and values, one loads queries,
+// one stores outputs. Each walks through the work at its own pace, as far ahead of the multiplications as its
+// ring has room; the key loader is the one who finds out what comes next.
+#pragma once
+
+#include "block_place.cuh"
+#include "forward_rings_sm90.cuh"
+#include "functor.cuh"
+#include "kv_tiles.cuh"
+#include "params.cuh"
+#include "ptx/bulk_tensor.cuh"
+#include "tensor_map.cuh"
+#include "work_ring.cuh"
+#include "work_tiles.cuh"
+
+namespace jit {
+
+/// Starts the copies of all panels of a tile whose first row is (seq, head, batch). By one thread.
+template <class Tile>
+__device__ __forceinline__ void load_tile(unsigned tile, const TensorMap& map, unsigned full, int seq,
+                                          int head, int batch) {
+  mbarrier_arrive_expect_tx(full, Tile::bytes);
+#pragma unroll
+  for (int panel = 0; panel < Tile::panels; ++panel) {
+    cp_async_bulk_tensor_load(tile + panel * Tile::panel_bytes, map, full, panel * Tile::columns, seq, head,
+                              batch);
+  }
+}
+
+template <class Config>
+__device__ __forceinline__ void load_queries(const AttentionParams& params, const TensorMaps& maps,
+                                             unsigned smem) {
+  using Tile = typename ForwardTraitsSm90<Config>::QTile;
+  const WorkList<Config::tile_q> list(params, maps, seqlen_q_of<Config>(params));
+  WorkRing<Config> work(smem);
+  auto ring = ForwardRings<Config>(smem).q;
+  for (int index = work.take(); index >= 0; index = work.take()) {
+    ring.wait_empty();
+    if (lane_id() == 0) {
+      const auto [batch, head, q_begin] = list.at(index);
+      load_tile<Tile>(ring.tile(), maps.q, ring.full(), q_begin, head, batch);
+    }
+    ring.advance();
+  }
+}
+
+/// Each tile of keys is followed by the values of the one before, from one work tile to the next: scores are
+/// computed first, or at once after.
+template <class Config>
+__device__ __forceinline__ void load_keys(const AttentionParams& params, const TensorMaps& maps,
+                                          unsigned smem) {
+  using Traits = ForwardTraitsSm90<Config>;
+  using Mask = typename Config::Mask;
+  struct Place {
+    int seq, head, batch;
+  };
+  const int seqlen_q = seqlen_q_of<Config>(params);
+  const int seqlen_kv = seqlen_kv_of<Config>(params);
+  const bool elected = lane_id() == 0;
+  const WorkList<Config::tile_q> list(params, maps, seqlen_q);
+  WorkRing<Config> work(smem);
+  ForwardRings<Config> rings(smem);
+  Place values{0, 0, 0};  // that are still to be loaded
+  bool has_values = false;
+
+  const auto load_k = [&](const Place& keys, int flags) {
+    rings.k.wait_empty();
+    if (elected) {
+      store_key_note(key_note<Config>(smem, rings.k.stage()), keys.seq, flags);
+      load_tile<typename Traits::KTile>(rings.k.tile(), maps.k, rings.k.full(), keys.seq, keys.head,
+                                        keys.batch);
+    }
+    rings.k.advance();
+  };
+  const auto load_v = [&] {
+    if (!has_values) return;
+    rings.v.wait_empty();
+    if (elected) {
+      load_tile<typename Traits::VTile>(rings.v.tile(), maps.v, rings.v.full(), values.seq, values.head,
+                                        values.batch);
+    }
+    rings.v.advance();
+    has_values = false;
+  };
+  const auto note_no_keys = [&] {
+    rings.k.wait_empty();
+    if (elected) store_key_note(key_note<Config>(smem, rings.k.stage()), 0, key_note_none);
+    rings.k.arrive_full();
+    rings.k.advance();
+  };
+
+  WorkDealer<Config> dealer(maps);
+  while (dealer.index() != no_work) {
+    work.put(dealer.index());
+    const auto [batch, head, q_begin] = list.at(dealer.index());
+    const BlockContext context{batch, head, params.heads_q, seqlen_q, seqlen_kv, params.tensors};
+    const Mask mask(context);
+    const ScoreTile queries{q_begin, minimum(q_begin + Config::tile_q, seqlen_q), 0, 0};
+    KvTiles<Mask, Config::tile_kv, 1> tiles(mask, queries, seqlen_kv);
+    const auto flags_of_tile = [&] {
+      int flags = tiles.has(1) ? 0 : key_note_last;
+      if (!tiles.is_partial()) return flags;
+      flags |= key_note_partial;
+      // Which consumers see nothing of the upper half, and leave it out.
+#pragma unroll
+      for (int consumer = 0; Traits::has_lower_tiles && consumer < Traits::consumers; ++consumer) {
+        const int begin = q_begin + consumer * 64, k_begin = tiles.key(0) + Traits::lower_keys;
+        const ScoreTile upper{begin, minimum(begin + 64, seqlen_q), k_begin,
+                              minimum(tiles.key(0) + Config::tile_kv, seqlen_kv)};
+        const bool is_empty = upper.q_begin >= upper.q_end || upper.k_begin >= upper.k_end ||
+                              mask.classify(upper) == TileClass::empty;
+        if (is_empty) flags |= key_note_lower << consumer;
+      }
+      return flags;
+    };
+
+    if (!tiles.has(0)) {
+      note_no_keys();
+      load_v();
+      dealer.advance();
+    }
+    for (; tiles.has(0); tiles.advance()) {
+      const Place keys{tiles.key(0), head / Config::gqa_ratio, batch};
+      load_k(keys, flags_of_tile());
+      if (!tiles.has(1)) dealer.advance();  // the answer comes while values wait for room
+      load_v();
+      values = keys;
+      has_values = true;
+    }
+  }
+  load_v();
+  work.put(no_work);
+}
+
+template <class Config>
+__device__ __forceinline__ void store_outputs(const AttentionParams& params, const TensorMaps& maps,
+                                              unsigned smem) {
+  using Tile = typename ForwardTraitsSm90<Config>::OTile;
+  const WorkList<Config::tile_q> list(params, maps, seqlen_q_of<Config>(params));
+  WorkRing<Config> work(smem);
+  ForwardRings<Config> rings(smem);
+  for (int index = work.take(); index >= 0;) {
+    const int next = work.take();  // now: the key loader waits for all readers
+    rings.o.wait_full();
+    if (lane_id() == 0) {
+      const auto [batch, head, q_begin] = list.at(index);
+#pragma unroll
+      for (int panel = 0; panel < Tile::panels; ++panel) {
+        cp_async_bulk_tensor_store(maps.o, rings.o.tile() + panel * Tile::panel_bytes, panel * Tile::columns,
+                                   q_begin, head, batch);
+      }
+      cp_async_bulk_commit_group();
+      cp_async_bulk_wait_group_read<0>();
+    }
+    if constexpr (Config::separate_o) {
+      rings.o.arrive_empty();
+    } else {
+      rings.q.arrive_empty();
+    }
+    rings.q.advance();
+    rings.o.advance();
+    index = next;
+  }
+}
+
+}  // namespace jit

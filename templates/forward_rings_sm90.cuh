@@ -1,0 +1,83 @@
+// The rings of a wgmma kernel, and the notes that go with their tiles.
+//
+//            filled by                    read by        empty when
+//     Q      the query loader, by TMA     consumers      the storer has stored O, which lies over it; where
+//                                                        O has its own place, each consumer warp says so
+//     K, V   the key loader, by TMA       consumers      each consumer warp says so
+//     O      each consumer warp           the storer     it has read it, where O has its own place
+#pragma once
+
+#include "forward_traits_sm90.cuh"
+#include "ptx/mbarrier.cuh"
+#include "tile_ring.cuh"
+
+namespace jit {
+
+/// One side's places in the rings.
+template <class Config>
+struct ForwardRings {
+  using Traits = ForwardTraitsSm90<Config>;
+  TileRing<Config::stages_q, Traits::q_stage_bytes> q;
+  TileRing<Config::stages_k, Traits::KTile::bytes> k;
+  TileRing<Config::stages_v, Traits::VTile::bytes> v;
+  TileRing<Traits::stages_o, Traits::q_stage_bytes> o;
+
+  /// `smem` is the shared address of the block's memory.
+  __device__ __forceinline__ explicit ForwardRings(unsigned smem)
+      : q(smem + Traits::layout.q, smem + Traits::layout.q_full, smem + Traits::layout.q_empty),
+        k(smem + Traits::layout.k, smem + Traits::layout.k_full, smem + Traits::layout.k_empty),
+        v(smem + Traits::layout.v, smem + Traits::layout.v_full, smem + Traits::layout.v_empty),
+        o(smem + Traits::layout.o, smem + Traits::layout.o_full, smem + Traits::layout.o_empty) {}
+};
+
+/// By one thread, before any other use; then a __syncthreads.
+template <class Config>
+__device__ __forceinline__ void init_rings(unsigned smem) {
+  using Traits = ForwardTraitsSm90<Config>;
+  const auto init = [&](int barriers, int stages, int arrivals) {
+    for (int stage = 0; stage < stages; ++stage) mbarrier_init(smem + barriers + stage * 8, arrivals);
+  };
+  init(Traits::layout.q_full, Config::stages_q, 1);
+  init(Traits::layout.q_empty, Config::stages_q, Config::separate_o ? Traits::consumer_warps : 1);
+  init(Traits::layout.k_full, Config::stages_k, 1);
+  init(Traits::layout.k_empty, Config::stages_k, Traits::consumer_warps);
+  init(Traits::layout.v_full, Config::stages_v, 1);
+  init(Traits::layout.v_empty, Config::stages_v, Traits::consumer_warps);
+  init(Traits::layout.o_full, Traits::stages_o, Traits::consumer_warps);
+  init(Traits::layout.o_empty, Traits::stages_o, 1);
+  init(Traits::layout.work_full, stages_work, 1);
+  init(Traits::layout.work_empty, stages_work, Traits::work_readers);
+  fence_mbarrier_init();
+}
+
+inline constexpr int key_note_partial = 1;  ///< some score of the tile must be dropped
+inline constexpr int key_note_last = 2;     ///< the last tile of keys for these queries
+inline constexpr int key_note_lower =
+    8;                                   ///< and twice, four times: consumer 0, 1, 2 sees only the lower half
+inline constexpr int key_note_none = 4;  ///< there is no tile: these queries see no key
+
+__device__ __forceinline__ void store_shared(unsigned address, int value) {
+  asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
+}
+__device__ __forceinline__ int load_shared(unsigned address) {
+  int value;
+  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
+  return value;
+}
+
+/// Shared address of the note of a stage.
+template <class Config>
+__device__ __forceinline__ unsigned key_note(unsigned smem, int stage) {
+  return smem + ForwardTraitsSm90<Config>::layout.key_notes + stage * static_cast<int>(sizeof(KeyNote));
+}
+/// The same value, in a form that shows the compiler that the whole warp has it.
+__device__ __forceinline__ int uniform(int value) { return __shfl_sync(full_warp, value, 0); }
+
+__device__ __forceinline__ void store_key_note(unsigned note, int k_begin, int flags) {
+  store_shared(note, k_begin);
+  store_shared(note + 4, flags);
+}
+__device__ __forceinline__ KeyNote load_key_note(unsigned note) {
+  return {uniform(load_shared(note)), uniform(load_shared(note + 4))};
+}
+}  // namespace jit

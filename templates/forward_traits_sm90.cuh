@@ -1,0 +1,72 @@
+// What follows from the Config of a wgmma kernel: tiles, shared memory, barriers, fragment counts.
+#pragma once
+
+#include "masks.cuh"
+#include "panel_tile.cuh"
+#include "prelude.cuh"
+#include "ptx/warpgroup.cuh"
+#include "smem_layout.cuh"
+#include "smem_layout_sm90.cuh"
+
+namespace jit {
+
+/// How the consumers' use of tensor cores and of exponentials is put in order.
+enum class WarpgroupOrder {
+  free,          ///< as it comes
+  ping_pong,     ///< they issue their multiplications in turns
+  softmax_lock,  ///< one at a time computes exponentials
+};
+
+template <class Config>
+struct ForwardTraitsSm90 {
+  static_assert(Config::head_dim % 8 == 0 && Config::head_dim >= 8 && Config::head_dim <= 256,
+                "head_dim must be a multiple of 8 from 8 to 256");
+  static_assert(Config::head_dim_v % 8 == 0 && Config::head_dim_v >= 8 && Config::head_dim_v <= 256,
+                "head_dim_v must be a multiple of 8 from 8 to 256");
+  static_assert(Config::tile_q % 64 == 0, "a warpgroup multiplies 64 rows");
+  static_assert(Config::tile_kv % 16 == 0 && Config::tile_kv <= 256,
+                "tile_kv must be a multiple of 16, at most 256");
+  static_assert(Config::alignment == 16, "TMA wants rows aligned to 16 bytes");
+
+  static constexpr int consumers = Config::tile_q / 64;
+  static constexpr int consumer_warps = consumers * 4;
+  static constexpr int threads = (consumers + 1) * warpgroup_size;
+
+  static constexpr int score_blocks = Config::tile_kv / 8;
+  static constexpr int head_dim_steps = padded_head_dim(Config::head_dim) / 16;
+  static constexpr int key_steps = Config::tile_kv / 16;
+  static constexpr int output_blocks = padded_head_dim(Config::head_dim_v) / 8;
+
+  /// The lower half of a tile's keys, in whole steps of P V.
+  static constexpr int lower_keys = (Config::tile_kv / 2 + 15) / 16 * 16;
+  /// Whether consumers look for tiles of which they see the lower half alone: the last of each under a causal
+  /// mask.
+  static constexpr bool has_lower_tiles = !is_same<typename Config::Mask, NoMask>;
+
+  using QTile = PanelTile<Config::tile_q, Config::head_dim>;
+  using KTile = PanelTile<Config::tile_kv, Config::head_dim>;
+  using VTile = PanelTile<Config::tile_kv, Config::head_dim_v>;
+  using OTile = PanelTile<Config::tile_q, Config::head_dim_v>;
+  using PTile = PanelTile<Config::tile_q, Config::tile_kv>;
+
+  static constexpr SmemSizesSm90 sizes = smem_sizes_sm90<Config>();
+  static constexpr SmemLayoutSm90 layout = smem_layout_sm90(sizes);
+  static constexpr int q_stage_bytes = q_stage_bytes_sm90(sizes);
+  static constexpr int stages_o = Config::separate_o ? 1 : Config::stages_q;
+  static_assert(Config::separate_o || QTile::row_bytes == OTile::row_bytes,
+                "O lies over Q only when a warpgroup's rows of both cover the same bytes");
+
+  /// Whether a consumer can compute the first scores of its next tile of queries before it has stored the
+  /// last one: the next Q must not wait for the place of O.
+  static constexpr bool runs_on =
+      Config::overlap && Config::persistent && (Config::separate_o || Config::stages_q > 1);
+
+  /// Warps that read the ring of work: the loader of queries, the storer, all consumers.
+  static constexpr int work_readers = 2 + consumer_warps;
+
+  // Named barriers; 0 is __syncthreads'.
+  static constexpr int order_barrier = 1;                      ///< and one for each further consumer
+  static constexpr int probabilities_barrier = 1 + consumers;  ///< and one for each further consumer
+};
+
+}  // namespace jit

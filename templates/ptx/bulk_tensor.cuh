@@ -1,0 +1,46 @@
+// Copies of boxes between tensors and shared memory by the tensor memory accelerator (PTX ISA,
+// "cp.async.bulk.tensor"). Elements outside of the tensor are read as zero and not written.
+#pragma once
+
+#include "prelude.cuh"
+#include "tensor_map.cuh"
+
+namespace jit {
+
+/// Starts the copy of the box at (head_dim, seq, head, batch) to the shared address `tile`; its bytes count
+/// at `mbarrier`. By one thread.
+__device__ __forceinline__ void cp_async_bulk_tensor_load(unsigned tile, const TensorMap& map,
+                                                          unsigned mbarrier, int head_dim, int seq, int head,
+                                                          int batch) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, "
+      "%4, %5}], [%6];" ::"r"(tile),
+      "l"(&map), "r"(head_dim), "r"(seq), "r"(head), "r"(batch), "r"(mbarrier)
+      : "memory");
+}
+
+/// Starts the copy of a box from shared memory; part of the thread's open bulk group.
+__device__ __forceinline__ void cp_async_bulk_tensor_store(const TensorMap& map, unsigned tile, int head_dim,
+                                                           int seq, int head, int batch) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%1, %2, %3, %4}], [%5];" ::"l"(&map),
+      "r"(head_dim), "r"(seq), "r"(head), "r"(batch), "r"(tile)
+      : "memory");
+}
+
+__device__ __forceinline__ void cp_async_bulk_commit_group() {
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+
+/// Waits until all but the thread's last `pending` bulk groups have read their shared memory.
+template <int pending>
+__device__ __forceinline__ void cp_async_bulk_wait_group_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(pending) : "memory");
+}
+
+/// What this thread wrote to shared memory becomes visible to TMA and wgmma (PTX ISA, "Async proxy").
+__device__ __forceinline__ void fence_proxy_async_shared() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+}  // namespace jit

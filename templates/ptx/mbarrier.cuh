@@ -1,0 +1,42 @@
+// Barriers in shared memory that count arrivals and bytes (PTX ISA, "Parallel Synchronization and
+// Communication Instructions: mbarrier"). A phase is over when the expected arrivals have come and the
+// expected bytes have been copied; waiters name the phase by its parity, which begins at 0.
+#pragma once
+
+#include "prelude.cuh"
+
+namespace jit {
+
+/// A phase of `barrier` (a shared address, 8 bytes) ends after this many arrivals.
+__device__ __forceinline__ void mbarrier_init(unsigned barrier, int arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+
+/// Makes the inits before it visible to copies by TMA; a __syncthreads makes them visible to threads.
+__device__ __forceinline__ void fence_mbarrier_init() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+__device__ __forceinline__ void mbarrier_arrive(unsigned barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+/// Arrives, and lets the phase wait for `bytes` more bytes.
+__device__ __forceinline__ void mbarrier_arrive_expect_tx(unsigned barrier, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+               : "memory");
+}
+
+/// Waits until the phase of this parity is over. On a fresh barrier parity 1 does not wait.
+__device__ __forceinline__ void mbarrier_wait_parity(unsigned barrier, unsigned parity) {
+  asm volatile(
+      "{.reg .pred done;\n"
+      "again:\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@!done bra again;\n"
+      "}" ::"r"(barrier),
+      "r"(parity)
+      : "memory");
+}
+
+}  // namespace jit

@@ -1,0 +1,17 @@
+// stmatrix: four 8 × 8 matrices of 16-bit elements from registers to shared memory (PTX ISA, "stmatrix").
+// Lane l gives the address of row l % 8 of matrix l / 8, and holds columns 2 (l % 4) and the next of row l /
+// 4 of each matrix.
+#pragma once
+
+#include "prelude.cuh"
+
+namespace jit {
+
+__device__ __forceinline__ void stmatrix_x4(unsigned address, unsigned a, unsigned b, unsigned c,
+                                            unsigned d) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared::cta.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a),
+               "r"(b), "r"(c), "r"(d)
+               : "memory");
+}
+
+}  // namespace jit

@@ -1,0 +1,33 @@
+// A warpgroup is four warps that multiply together. Registers move between warpgroups, and named barriers
+// order them (PTX ISA, "setmaxnreg", "bar").
+#pragma once
+
+#include "prelude.cuh"
+
+namespace jit {
+
+inline constexpr int warpgroup_size = 4 * warp_size;
+
+/// Gives registers back, down to `registers` a thread. By a whole warpgroup.
+template <int registers>
+__device__ __forceinline__ void setmaxnreg_dec() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(registers));
+}
+
+/// Waits for registers that others give back, up to `registers` a thread. By a whole warpgroup.
+template <int registers>
+__device__ __forceinline__ void setmaxnreg_inc() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(registers));
+}
+
+/// Waits at named barrier `id` until `threads` threads have synced or arrived there; 0 is __syncthreads'.
+__device__ __forceinline__ void bar_sync(int id, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+/// The same without waiting.
+__device__ __forceinline__ void bar_arrive(int id, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+}  // namespace jit

@@ -1,0 +1,44 @@
+// Ordering of wgmma, and what goes with its operands (PTX ISA, "Asynchronous Warpgroup Level Matrix
+// Multiply-Accumulate Instructions"). The multiplications themselves have one operand for each accumulator:
+// the generator writes those that a kernel needs into its Config.
+#pragma once
+
+#include "prelude.cuh"
+
+namespace jit {
+
+/// Before the first wgmma after other instructions wrote its registers.
+__device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+
+__device__ __forceinline__ void wgmma_commit_group() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
+/// Waits until all but the last `pending` groups are done.
+template <int pending>
+__device__ __forceinline__ void wgmma_wait_group() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
+}
+
+/// wgmma reads and writes registers after the statement that names them: this ties them to the place where it
+/// stands, so that the compiler neither moves uses across nor gives them away before. Emits nothing.
+template <int blocks>
+__device__ __forceinline__ void wgmma_hold(float (&registers)[blocks][4]) {
+#pragma unroll
+  for (int j = 0; j < blocks; ++j) {
+    asm volatile(""
+                 : "+f"(registers[j][0]), "+f"(registers[j][1]), "+f"(registers[j][2]),
+                   "+f"(registers[j][3])::"memory");
+  }
+}
+template <int blocks>
+__device__ __forceinline__ void wgmma_hold(unsigned (&registers)[blocks][4]) {
+#pragma unroll
+  for (int j = 0; j < blocks; ++j) {
+    asm volatile(""
+                 : "+r"(registers[j][0]), "+r"(registers[j][1]), "+r"(registers[j][2]),
+                   "+r"(registers[j][3])::"memory");
+  }
+}
+
+}  // namespace jit

@@ -1,0 +1,112 @@
+// The map of a block's shared memory in a wgmma kernel. Compiled by the host, which needs the size to launch,
+// and by NVRTC; the generated program asserts that both came to the same size.
+#pragma once
+
+#include "host_device.cuh"
+#include "panel_tile.cuh"
+
+namespace jit {
+
+/// What the key loader tells about a tile of keys.
+struct KeyNote {
+  int k_begin;
+  int flags;
+};
+
+/// Byte offsets from the start of dynamic shared memory, which is aligned to 1024 bytes.
+///
+///     | Q stage 0 | … | K stage 0 | … | V stage 0 | … | O | P | notes | barriers |
+///
+/// O lies over the Q that it was computed from unless the config separates it; P is there when PV reads it
+/// from shared memory. Barriers: one for each stage, 8 bytes.
+struct SmemLayoutSm90 {
+  int q;
+  int k;
+  int v;
+  int o;
+  int p;
+  int key_notes;  ///< KeyNote for each stage of K
+  int work;       ///< int for each stage of work
+  int q_full;
+  int q_empty;
+  int k_full;
+  int k_empty;
+  int v_full;
+  int v_empty;
+  int o_full;
+  int o_empty;
+  int work_full;
+  int work_empty;
+  int total;
+};
+
+/// Work tiles that are known at once: the one that is computed and the one whose keys are being loaded. A
+/// tile that a block has taken can no longer even out what others have to do.
+inline constexpr int stages_work = 2;
+
+struct SmemSizesSm90 {
+  int head_dim;
+  int head_dim_v;
+  int tile_q;
+  int tile_kv;
+  int stages_q;
+  int stages_k;
+  int stages_v;
+  bool separate_o;
+  bool p_in_registers;
+};
+
+/// Distance between two stages of Q: room for O, where that lies over Q.
+JIT_HOST_DEVICE constexpr int q_stage_bytes_sm90(const SmemSizesSm90& sizes) {
+  const int q_bytes = panel_tile_bytes(sizes.tile_q, sizes.head_dim);
+  const int o_bytes = panel_tile_bytes(sizes.tile_q, sizes.head_dim_v);
+  return !sizes.separate_o && o_bytes > q_bytes ? o_bytes : q_bytes;
+}
+
+JIT_HOST_DEVICE constexpr SmemLayoutSm90 smem_layout_sm90(const SmemSizesSm90& sizes) {
+  constexpr int barrier_bytes = 8;
+  const int stages_o = sizes.separate_o ? 1 : sizes.stages_q;
+  int end = 0;
+  const auto place = [&end](int bytes, int alignment = 8) {
+    const int begin = (end + alignment - 1) / alignment * alignment;
+    end = begin + bytes;
+    return begin;
+  };
+  constexpr int tile_alignment = 1024;
+  SmemLayoutSm90 layout{};
+  layout.q = place(sizes.stages_q * q_stage_bytes_sm90(sizes), tile_alignment);
+  layout.k = place(sizes.stages_k * panel_tile_bytes(sizes.tile_kv, sizes.head_dim), tile_alignment);
+  layout.v = place(sizes.stages_v * panel_tile_bytes(sizes.tile_kv, sizes.head_dim_v), tile_alignment);
+  layout.o =
+      sizes.separate_o ? place(panel_tile_bytes(sizes.tile_q, sizes.head_dim_v), tile_alignment) : layout.q;
+  layout.p = sizes.p_in_registers ? 0 : place(panel_tile_bytes(sizes.tile_q, sizes.tile_kv), tile_alignment);
+  layout.key_notes = place(sizes.stages_k * static_cast<int>(sizeof(KeyNote)));
+  layout.work = place(stages_work * static_cast<int>(sizeof(int)));
+  layout.q_full = place(sizes.stages_q * barrier_bytes);
+  layout.q_empty = place(sizes.stages_q * barrier_bytes);
+  layout.k_full = place(sizes.stages_k * barrier_bytes);
+  layout.k_empty = place(sizes.stages_k * barrier_bytes);
+  layout.v_full = place(sizes.stages_v * barrier_bytes);
+  layout.v_empty = place(sizes.stages_v * barrier_bytes);
+  layout.o_full = place(stages_o * barrier_bytes);
+  layout.o_empty = place(stages_o * barrier_bytes);
+  layout.work_full = place(stages_work * barrier_bytes);
+  layout.work_empty = place(stages_work * barrier_bytes);
+  layout.total = end;
+  return layout;
+}
+
+template <class Config>
+JIT_HOST_DEVICE constexpr SmemSizesSm90 smem_sizes_sm90() {
+  return {.head_dim = Config::head_dim,
+          .head_dim_v = Config::head_dim_v,
+          .tile_q = Config::tile_q,
+          .tile_kv = Config::tile_kv,
+          .stages_q = Config::stages_q,
+          .stages_k = Config::stages_k,
+          .stages_v = Config::stages_v,
+          .separate_o = Config::separate_o,
+          .p_in_registers = Config::p_in_registers};
+}
+
+}  // namespace jit

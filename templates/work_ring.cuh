@@ -1,0 +1,91 @@
+// How the warps of a persistent block learn which tile of queries comes next.
+#pragma once
+
+#include "forward_rings_sm90.cuh"
+#include "forward_traits_sm90.cuh"
+#include "prelude.cuh"
+#include "tensor_map.cuh"
+#include "tile_ring.cuh"
+
+namespace jit {
+
+inline constexpr int no_work = -1;
+
+/// Deals the list of work tiles to the blocks. With a counter in global memory a block takes the next tile
+/// when it asks; the counter begins and ends at 0, because the last of all requests sets it back. Without one
+/// blocks take turns, forward and backward, so that each gets long and short tiles alike. A grid that is not
+/// persistent has a block for each tile.
+template <class Config>
+class WorkDealer {
+ public:
+  __device__ __forceinline__ explicit WorkDealer(const TensorMaps& maps) : maps_(maps) {}
+
+  /// Place of the block's tile in the WorkList; no_work when none is left.
+  __device__ __forceinline__ int index() const { return index_ < maps_.work_tiles ? index_ : no_work; }
+
+  /// By a whole warp, once for each tile that there was.
+  __device__ __forceinline__ void advance() {
+    const int blocks = static_cast<int>(gridDim.x);
+    if constexpr (!Config::persistent) {
+      index_ = maps_.work_tiles;
+    } else if (maps_.counter == nullptr) {
+      ++turn_;
+      index_ = turn_ * blocks + static_cast<int>(turn_ % 2 == 1 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
+    } else {
+      int taken = 0;
+      if (lane_id() == 0) {
+        taken = atomicAdd(maps_.counter, 1);
+        if (taken == maps_.work_tiles - 1) *maps_.counter = 0;
+      }
+      index_ = blocks + uniform(taken);
+    }
+  }
+
+ private:
+  const TensorMaps& maps_;
+  int index_ = static_cast<int>(blockIdx.x);
+  int turn_ = 0;
+};
+
+/// One warp's place in the ring by which the key loader tells the others what comes next. A block that is not
+/// persistent has one work tile, and no ring.
+template <class Config>
+class WorkRing {
+  using Traits = ForwardTraitsSm90<Config>;
+
+ public:
+  __device__ __forceinline__ explicit WorkRing(unsigned smem)
+      : ring_(smem + Traits::layout.work, smem + Traits::layout.work_full, smem + Traits::layout.work_empty) {
+  }
+
+  /// Waits for the next work tile: its place in the WorkList, or no_work.
+  __device__ __forceinline__ int take() {
+    if constexpr (Config::persistent) {
+      ring_.wait_full();
+      const int index = uniform(load_shared(ring_.tile()));
+      ring_.arrive_empty();
+      ring_.advance();
+      return index;
+    } else {
+      const int index = is_taken_ ? no_work : static_cast<int>(blockIdx.x);
+      is_taken_ = true;
+      return index;
+    }
+  }
+
+  /// The key loader's side.
+  __device__ __forceinline__ void put(int index) {
+    if constexpr (Config::persistent) {
+      ring_.wait_empty();
+      if (lane_id() == 0) store_shared(ring_.tile(), index);
+      ring_.arrive_full();
+      ring_.advance();
+    }
+  }
+
+ private:
+  TileRing<stages_work, 4> ring_;
+  bool is_taken_ = false;
+};
+
+}  // namespace jit

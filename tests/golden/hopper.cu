@@ -1,0 +1,71 @@
+// Attention forward: bf16 d128 mask=causal. Generated: change the spec, not this file.
+#include "attention_forward_sm90.cuh"
+
+using namespace jit;
+
+struct Config {
+  using Element = bf16;
+  using Mask = CausalMask<Alignment::bottom_right>;  // causal
+  using Score = NoScore;  // none
+  static constexpr int head_dim = 128;  // of q and k, elements
+  static constexpr int head_dim_v = 128;  // of v and o, elements
+  static constexpr int gqa_ratio = 1;  // query heads per KV head
+  static constexpr int alignment = 16;  // of every row in global memory, bytes
+  static constexpr int seqlen_q = 0;  // 0: a run-time argument
+  static constexpr int seqlen_kv = 0;  // 0: a run-time argument
+  static constexpr int tile_q = 128;  // queries per block
+  static constexpr int tile_kv = 128;  // keys per step
+  static constexpr int stages_q = 2;  // buffers for Q tiles
+  static constexpr int stages_k = 2;  // buffers for K tiles
+  static constexpr int stages_v = 2;  // buffers for V tiles
+  static constexpr bool p_in_registers = true;  // P V reads P from registers, else from shared memory
+  static constexpr bool separate_o = false;  // O leaves through shared memory of its own, not Q's
+  static constexpr bool overlap = true;  // softmax runs under the P V of the tile before
+  static constexpr WarpgroupOrder order = WarpgroupOrder::ping_pong;  // how consumer warpgroups take turns
+  static constexpr bool persistent = true;  // a block computes one tile of queries after another
+  static constexpr Rescale rescale = Rescale::lazy;  // when the output is rescaled to a new row maximum
+  static constexpr int blocks_per_sm = 1;  // blocks that must fit on a multiprocessor: caps the registers
+  static constexpr int producer_registers = 40;  // per thread, once shared out; 0: as launched
+  static constexpr int consumer_registers = 232;  // the same for consumers
+  // D (+)= A B: 64 rows of Q, tile_kv rows of K, 16 columns of each.
+  static __device__ __forceinline__ void wgmma_qk(float (&d)[16][4], unsigned long long a, unsigned long long b, bool accumulate) {
+    asm volatile(
+        "{.reg .pred p; setp.ne.b32 p, %66, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "
+        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+        "%64, %65, p, 1, 1, 0, 0;}"
+        : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]), "+f"(d[1][1]), "+f"(d[1][2]), "+f"(d[1][3]),
+          "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3]), "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]), "+f"(d[3][3]),
+          "+f"(d[4][0]), "+f"(d[4][1]), "+f"(d[4][2]), "+f"(d[4][3]), "+f"(d[5][0]), "+f"(d[5][1]), "+f"(d[5][2]), "+f"(d[5][3]),
+          "+f"(d[6][0]), "+f"(d[6][1]), "+f"(d[6][2]), "+f"(d[6][3]), "+f"(d[7][0]), "+f"(d[7][1]), "+f"(d[7][2]), "+f"(d[7][3]),
+          "+f"(d[8][0]), "+f"(d[8][1]), "+f"(d[8][2]), "+f"(d[8][3]), "+f"(d[9][0]), "+f"(d[9][1]), "+f"(d[9][2]), "+f"(d[9][3]),
+          "+f"(d[10][0]), "+f"(d[10][1]), "+f"(d[10][2]), "+f"(d[10][3]), "+f"(d[11][0]), "+f"(d[11][1]), "+f"(d[11][2]), "+f"(d[11][3]),
+          "+f"(d[12][0]), "+f"(d[12][1]), "+f"(d[12][2]), "+f"(d[12][3]), "+f"(d[13][0]), "+f"(d[13][1]), "+f"(d[13][2]), "+f"(d[13][3]),
+          "+f"(d[14][0]), "+f"(d[14][1]), "+f"(d[14][2]), "+f"(d[14][3]), "+f"(d[15][0]), "+f"(d[15][1]), "+f"(d[15][2]), "+f"(d[15][3])
+        : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)));
+  }
+  // D += A B: 16 columns of P, 16 rows of V.
+  static __device__ __forceinline__ void wgmma_pv(float (&d)[16][4], const unsigned (&a)[4], unsigned long long b) {
+    asm volatile(
+        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "
+        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+        "{%64, %65, %66, %67}, %68, 1, 1, 1, 1;"
+        : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]), "+f"(d[1][1]), "+f"(d[1][2]), "+f"(d[1][3]),
+          "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3]), "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]), "+f"(d[3][3]),
+          "+f"(d[4][0]), "+f"(d[4][1]), "+f"(d[4][2]), "+f"(d[4][3]), "+f"(d[5][0]), "+f"(d[5][1]), "+f"(d[5][2]), "+f"(d[5][3]),
+          "+f"(d[6][0]), "+f"(d[6][1]), "+f"(d[6][2]), "+f"(d[6][3]), "+f"(d[7][0]), "+f"(d[7][1]), "+f"(d[7][2]), "+f"(d[7][3]),
+          "+f"(d[8][0]), "+f"(d[8][1]), "+f"(d[8][2]), "+f"(d[8][3]), "+f"(d[9][0]), "+f"(d[9][1]), "+f"(d[9][2]), "+f"(d[9][3]),
+          "+f"(d[10][0]), "+f"(d[10][1]), "+f"(d[10][2]), "+f"(d[10][3]), "+f"(d[11][0]), "+f"(d[11][1]), "+f"(d[11][2]), "+f"(d[11][3]),
+          "+f"(d[12][0]), "+f"(d[12][1]), "+f"(d[12][2]), "+f"(d[12][3]), "+f"(d[13][0]), "+f"(d[13][1]), "+f"(d[13][2]), "+f"(d[13][3]),
+          "+f"(d[14][0]), "+f"(d[14][1]), "+f"(d[14][2]), "+f"(d[14][3]), "+f"(d[15][0]), "+f"(d[15][1]), "+f"(d[15][2]), "+f"(d[15][3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+  }
+};
+static_assert(sizeof(AttentionParams) == 448, "host and device disagree on the kernel's parameters");
+static_assert(sizeof(TensorMaps) == 576, "host and device disagree on the tensor maps");
+static_assert(ForwardTraitsSm90<Config>::layout.total == 196792, "host and device disagree on shared memory");
+
+extern "C" __global__ void __launch_bounds__(ForwardTraitsSm90<Config>::threads, Config::blocks_per_sm)
+attn_fwd_sm90_bf16_d128_causal_q128kv128k2v2(const __grid_constant__ AttentionParams params, const __grid_constant__ TensorMaps maps) {
+  attention_forward<Config>(params, maps);
+}
