@@ -48,7 +48,7 @@ bool is_mappable(const Operand& operand, std::int64_t batch) {
 }
 
 bool has_few_tiles(const AttentionParams& params) {
-  const std::int64_t tiles = (params.seqlen_q + smallest_tile_q - 1) / smallest_tile_q;
+  const std::int64_t tiles = (std::int64_t{params.seqlen_q} + smallest_tile_q - 1) / smallest_tile_q;
   return params.heads_q == 0 || tiles <= max_work_tiles / params.heads_q;
 }
 

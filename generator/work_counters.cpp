@@ -32,6 +32,7 @@ int* WorkCounters::counter(int device, CUstream stream) const {
 void WorkCounters::reset(int device, CUstream stream) const {
   unsigned long long id = 0;
   if (driver().cuStreamGetId(stream, &id) != CUDA_SUCCESS) return;
+  const RelaxedCapture relaxed;
   if (const DeviceBuffer* buffer = by_stream_.find(stream_key(device, id)))
     driver().cuMemsetD32(buffer->address(), 0, 1);
 }

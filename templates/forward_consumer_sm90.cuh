@@ -153,6 +153,7 @@ __device__ __forceinline__ void write_output(const AttentionParams& params, cons
     }
   }
 
+  // Over Q: these rows are this warp's own, which no other warp multiplies with.
 #pragma unroll
   for (int d = 0; d < Traits::output_blocks; d += 2) {
     const float(&left)[4] = output[0][d];

@@ -168,6 +168,7 @@ std::optional<KernelConfig> config_of(nb::handle config) {
 nb::dict config_as_dict(const KernelConfig& config) {
   nb::dict result;
   for (const ConfigField& field : config_fields()) {
+    if (!field.applies_to(config)) continue;
     const std::string key(field.name);
     if (field.value_names.empty()) {
       result[key.c_str()] = field.get(config);

@@ -15,8 +15,10 @@
 namespace jit::emulator {
 namespace {
 
-// Of a warp, beside its threads' registers: the assembler may keep there what all lanes share.
+// What the assembler needs no register of a thread for: a warp has 63 uniform ones for what all lanes share,
+// and addresses and constants are computed again where they are used (estimate).
 constexpr int uniform_registers = 63;
+constexpr int recomputed_registers = 32;
 
 // A register that was never written is no zero.
 constexpr std::uint32_t unwritten = 0xdeadbeefu;
@@ -226,7 +228,7 @@ class Runner {
         warp_.wgmma->watch(warp_, kernel_.info[warp_.pc]);
       }
       if (warp_.register_limit != 0 &&
-          kernel_.live_registers[warp_.pc] > warp_.register_limit + uniform_registers)
+          kernel_.live_registers[warp_.pc] > warp_.register_limit + uniform_registers + recomputed_registers)
         report_registers();
       switch (instruction.operation->execute(warp_)) {
         case Flow::next:

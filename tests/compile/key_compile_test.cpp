@@ -75,14 +75,14 @@ TEST(Key, EveryInputChangesIt) {
     EXPECT_TRUE(keys.insert(key).second) << to_string(spec);
   }
   const std::map<std::string_view, const char*> changes = {
-      {"tile_q", "128"},          {"tile_kv", "32"},          {"warps", "2"},
+      {"tile_q", "64"},           {"tile_kv", "32"},          {"warps", "1"},
       {"stages_k", "1"},          {"stages_v", "2"},          {"swizzle", "none"},
       {"ldmatrix_matrices", "2"}, {"q_in_registers", "true"}, {"rescale", "always"},
       {"blocks_per_sm", "2"},     {"stages_q", "2"},          {"p_in_registers", "false"},
       {"separate_o", "true"},     {"overlap", "false"},       {"order", "softmax_lock"},
       {"persistent", "false"}};
   for (const char* base :
-       {"mainloop=mma_sync tile_q=64 tile_kv=48", "mainloop=wgmma tile_q=192 tile_kv=48"}) {
+       {"mainloop=mma_sync tile_q=32 warps=2 tile_kv=48", "mainloop=wgmma tile_q=128 tile_kv=48"}) {
     for (const ConfigField& field : config_fields()) {
       if (field.name == "mainloop" || !field.applies_to(parse_config(base))) continue;
       const KernelConfig config =

@@ -65,10 +65,10 @@ TEST(SetMaxRegisters, DirectionMustFit) {
 }
 
 TEST(SetMaxRegisters, FreedRegistersMayNotHoldValues) {
-  std::string values, sum = "mov.u32 %r60, 0;\n";
+  std::string values = ".reg .b32 %held<120>;\n", sum = "mov.u32 %r60, 0;\n";
   for (int i = 0; i < 120; ++i) {
-    values += "add.u32 %r" + std::to_string(i) + ", %r60, " + std::to_string(i) + ";\n";
-    sum += "add.u32 %r60, %r60, %r" + std::to_string(i) + ";\n";
+    values += "add.u32 %held" + std::to_string(i) + ", %r60, " + std::to_string(i) + ";\n";
+    sum += "add.u32 %r60, %r60, %held" + std::to_string(i) + ";\n";
   }
   sum += "setp.eq.u32 %p1, %r60, 1;\n@%p1 trap;\n";
   const LaunchResult result = run(values + decrease(32) + sum, 128, 168);
