@@ -47,6 +47,11 @@ constexpr int functor_registers = 8;
 // the assembler gives up (C7602).
 constexpr int instruction_registers = 30;
 
+std::string range(std::string_view name, int value, int most) {
+  if (value >= 1 && value <= most) return "";
+  return fmt::format("{} = {} must be 1 to {} with mainloop = wgmma", name, value, most);
+}
+
 std::string multiple_range(std::string_view name, int value, int step, int most) {
   if (value >= step && value <= most && value % step == 0) return "";
   return fmt::format("{} = {} must be a multiple of {} from {} to {} with mainloop = wgmma", name, value,
@@ -102,9 +107,8 @@ std::string config_rejection(const AttentionSpec& spec, const KernelConfig& conf
   for (const std::string& reason :
        {multiple_range("tile_q", config.tile_q, rows_per_consumer, rows_per_consumer * max_consumers),
         multiple_range("tile_kv", config.tile_kv, 16, max_tile_kv),
-        multiple_range("stages_q", config.stages_q, 1, max_stages_q),
-        multiple_range("stages_k", config.stages_k, 1, max_stages),
-        multiple_range("stages_v", config.stages_v, 1, max_stages)}) {
+        range("stages_q", config.stages_q, max_stages_q), range("stages_k", config.stages_k, max_stages),
+        range("stages_v", config.stages_v, max_stages)}) {
     if (!reason.empty()) return reason;
   }
   if (config.order != WarpgroupOrder::free && consumers(config) == 1) {

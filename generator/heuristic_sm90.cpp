@@ -25,6 +25,7 @@ constexpr double masked_per_row = 4.3;           // for the partial tiles of a w
 constexpr double neighbours = 1.05;              // several blocks on a multiprocessor
 constexpr double memory_bytes_per_clock = 13.7;  // of a multiprocessor
 // Set by hand: what is rarely fastest.
+constexpr double three_masked = 1.06;  // consumers, of whom most see less of the last tiles than the last one
 constexpr double in_sequence = 1.5;
 constexpr double locked = 0.9;
 constexpr double out_of_turn = 1.01;
@@ -91,6 +92,7 @@ double estimated_cycles(const AttentionSpec& spec, const KernelConfig& config, c
   const double slots = static_cast<double>(limits.sm_count) * config.blocks_per_sm;
   double computing = std::max(1.0, tiles / slots) * per_tile;
   if (config.blocks_per_sm > 1) computing *= neighbours;
+  if (is_masked && consumers(config) == 3) computing *= three_masked;
 
   const double elements =
       rows * (static_cast<double>(shape.seqlen_q) + static_cast<double>(shape.seqlen_kv) / spec.gqa_ratio) *

@@ -102,7 +102,7 @@ __device__ __forceinline__ void load_keys(const AttentionParams& params, const T
       if (!tiles.is_partial()) return flags;
       flags |= key_note_partial;
       // Which consumers see nothing of the upper half, and leave it out.
-#pragma unroll
+#pragma unroll 1
       for (int consumer = 0; Traits::has_lower_tiles && consumer < Traits::consumers; ++consumer) {
         const int begin = q_begin + consumer * 64, k_begin = tiles.key(0) + Traits::lower_keys;
         const ScoreTile upper{begin, minimum(begin + 64, seqlen_q), k_begin,

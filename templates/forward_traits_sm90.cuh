@@ -41,7 +41,8 @@ struct ForwardTraitsSm90 {
   static constexpr int lower_keys = (Config::tile_kv / 2 + 15) / 16 * 16;
   /// Whether consumers look for tiles of which they see the lower half alone: the last of each under a causal
   /// mask.
-  static constexpr bool has_lower_tiles = !is_same<typename Config::Mask, NoMask>;
+  static constexpr bool has_lower_tiles =
+      has_row_range<typename Config::Mask> && !is_same<typename Config::Mask, NoMask>;
 
   using QTile = PanelTile<Config::tile_q, Config::head_dim>;
   using KTile = PanelTile<Config::tile_kv, Config::head_dim>;

@@ -140,7 +140,7 @@ struct DocumentMask {
   /// From the first key to the last one whose id lies in the queries' range: one pass over the ids is cheaper
   /// than a look at each tile.
   __device__ KeyRange key_range(int q_begin, int q_end) const {
-    constexpr int loads = 16;
+    constexpr int loads = 8;  // in flight; the loaders of wgmma kernels have registers for no more
     if (q_begin >= q_end || seqlen_kv == 0) return {0, 0};
     const IdRange q = id_range(ids_q, q_begin, q_end);
     int first = seqlen_kv;

@@ -65,15 +65,15 @@ TEST(SetMaxRegisters, DirectionMustFit) {
 }
 
 TEST(SetMaxRegisters, FreedRegistersMayNotHoldValues) {
-  std::string values = ".reg .b32 %held<120>;\n", sum = "mov.u32 %r60, 0;\n";
-  for (int i = 0; i < 120; ++i) {
+  std::string values = ".reg .b32 %held<160>;\n", sum = "mov.u32 %r60, 0;\n";
+  for (int i = 0; i < 160; ++i) {
     values += "add.u32 %held" + std::to_string(i) + ", %r60, " + std::to_string(i) + ";\n";
     sum += "add.u32 %r60, %r60, %held" + std::to_string(i) + ";\n";
   }
   sum += "setp.eq.u32 %p1, %r60, 1;\n@%p1 trap;\n";
   const LaunchResult result = run(values + decrease(32) + sum, 128, 168);
   EXPECT_TRUE(found(result, FindingKind::register_limit, "setmaxnreg left 32")) << all_of(result);
-  EXPECT_EQ(all_of(run(values + decrease(64) + sum, 128, 168)), "");
+  EXPECT_EQ(all_of(run(values + decrease(88) + sum, 128, 168)), "");
 }
 
 TEST(SetMaxRegisters, AllWarpsOfTheGroupMustExecuteIt) {

@@ -80,7 +80,7 @@ TEST(ConfigRejection, NamesFieldValueAndRule) {
       {"mainloop=wgmma tile_q=96", "tile_q = 96 must be a multiple of 64 from 64 to 192"},
       {"mainloop=wgmma tile_q=256", "tile_q = 256 must be a multiple of 64"},
       {"mainloop=wgmma tile_kv=24", "tile_kv = 24 must be a multiple of 16 from 16 to 256"},
-      {"mainloop=wgmma stages_q=3", "stages_q = 3 must be a multiple of 1 from 1 to 2"},
+      {"mainloop=wgmma stages_q=3", "stages_q = 3 must be 1 to 2 with mainloop = wgmma"},
       {"mainloop=wgmma stages_k=5", "stages_k = 5 must be"},
       {"mainloop=wgmma stages_v=0", "stages_v = 0 must be"},
       {"mainloop=wgmma tile_q=64 order=ping_pong", "order must be free with tile_q = 64"},
