@@ -10,7 +10,8 @@
 namespace jit {
 
 /// One counter for each stream of each device: kernels on one stream run one after another, and each leaves
-/// its counter at 0. Thread safe.
+/// its counter at 0. Counters live as long as their owner: four bytes for each stream that was launched on.
+/// Thread safe.
 class WorkCounters {
  public:
   /// The counter for a launch on `stream` of `device`, the current one: allocated and set to 0 at the
