@@ -254,19 +254,24 @@ TEST_F(DiskCacheTest, LocksExcludeOneAnotherAndDoNotStopHits) {
   EXPECT_TRUE(cache.lock(key_, std::chrono::milliseconds(0)).held());
 }
 
+// Machines and their file systems differ by a factor of ten: the yardstick is what reading the bytes costs.
 TEST_F(DiskCacheTest, HitOfATypicalKernelIsFast) {
   DiskCache cache = open_cache(folder_.path(), warnings_);
   const Key key = key_of(std::string(30'000, 's'));
   cache.store(key, entry_of(key, 64'000));
-  std::vector<double> times;
+  const std::string file = path_of(folder_.path(), key);
+  double hit = 1e9, plain = 1e9;
   for (int i = 0; i < 300; ++i) {
     const double begin = cpu_microseconds();
     ASSERT_TRUE(cache.load(key));
-    times.push_back(cpu_microseconds() - begin);
+    const double middle = cpu_microseconds();
+    ASSERT_GT(read_text(file).size(), 94'000u);
+    hit = std::min(hit, middle - begin);
+    plain = std::min(plain, cpu_microseconds() - middle);
   }
-  std::sort(times.begin(), times.end());
-  RecordProperty("microseconds", std::to_string(times[75]));
-  EXPECT_LE(times[75], slow_build ? 5000 : 50);
+  RecordProperty("hit_microseconds", std::to_string(hit));
+  RecordProperty("plain_microseconds", std::to_string(plain));
+  EXPECT_LE(hit, slow_build ? 5000 : 2 * plain);
 }
 
 TEST_F(DiskCacheTest, ThreadsMixHitsMissesAndEviction) {
