@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "generator/functor_node.h"
 #include "templates/smem_layout.cuh"
 #include "templates/smem_layout_sm90.cuh"
 
@@ -40,9 +41,10 @@ constexpr int max_consumers = 3;
 constexpr int max_tile_kv = 256;
 constexpr int max_stages = 4;
 constexpr int max_stages_q = 2;
+constexpr int exponential_group = 8;  // templates/softmax.cuh
 // Loop counters, descriptors, softmax state: calibrated on the assembler's reports.
 constexpr int other_registers = 30;
-constexpr int functor_registers = 8;
+constexpr int functor_registers = 8;  // of a score, and of a mask that is asked for each score
 // Beside the accumulators of one instruction, of the registers that the kernel is launched with: below that
 // the assembler gives up (C7602).
 constexpr int instruction_registers = 30;
@@ -58,8 +60,30 @@ std::string multiple_range(std::string_view name, int value, int step, int most)
                      step, step, most);
 }
 
+// Whether exponentials and the like take as long as multiplications do: then some may be polynomials.
+bool is_bound_by_exponentials(const AttentionSpec& spec) {
+  const int head_dims = padded_head_dim(spec.head_dim) + padded_head_dim(spec.value_head_dim());
+  return head_dims <= (spec.score == Score() ? 128 : 256);
+}
+
+// Whether templates/masks.cuh gives the mask a row_range.
+bool has_row_range(const MaskNode& mask) {
+  switch (mask.kind) {
+    case MaskKind::none:
+    case MaskKind::causal:
+    case MaskKind::sliding_window:
+    case MaskKind::prefix:
+    case MaskKind::prefix_lengths:
+      return true;
+    case MaskKind::conjunction:
+      return has_row_range(*mask.a) && has_row_range(*mask.b);
+    default:
+      return false;
+  }
+}
+
 // Whether O can lie over Q: a warpgroup's rows of both must cover the same bytes.
-bool has_o_over_q(const AttentionSpec& spec) {
+bool fits_o_over_q(const AttentionSpec& spec) {
   return panel_columns(spec.head_dim) == panel_columns(spec.value_head_dim());
 }
 
@@ -74,7 +98,8 @@ int estimated_registers(const AttentionSpec& spec, const KernelConfig& config) {
   const int output = padded_head_dim(spec.value_head_dim()) / 2;
   // Without overlap P takes the place of the scores that it is made of.
   const int p = config.overlap && config.p_in_registers ? config.tile_kv / 4 : 0;
-  return scores + output + p + other_registers + (spec.score != Score() ? functor_registers : 0);
+  return scores + output + p + other_registers + (spec.score != Score() ? functor_registers : 0) +
+         (has_row_range(spec.mask.node()) ? 0 : functor_registers);
 }
 
 int register_cap(const AttentionSpec& spec, const KernelConfig& config) {
@@ -91,6 +116,7 @@ int smem_bytes(const AttentionSpec& spec, const KernelConfig& config) {
                            .stages_k = config.stages_k,
                            .stages_v = config.stages_v,
                            .separate_o = config.separate_o,
+                           .direct_o = config.direct_o,
                            .p_in_registers = config.p_in_registers})
       .total;
 }
@@ -111,6 +137,9 @@ std::string config_rejection(const AttentionSpec& spec, const KernelConfig& conf
         range("stages_v", config.stages_v, max_stages)}) {
     if (!reason.empty()) return reason;
   }
+  if (config.polynomial_exp2 < 0 || config.polynomial_exp2 > exponential_group) {
+    return fmt::format("polynomial_exp2 = {} must be 0 to {}", config.polynomial_exp2, exponential_group);
+  }
   if (config.order != WarpgroupOrder::free && consumers(config) == 1) {
     return "order must be free with tile_q = 64: one consumer warpgroup has nobody to take turns with";
   }
@@ -123,9 +152,13 @@ std::string config_rejection(const AttentionSpec& spec, const KernelConfig& conf
                        accumulators, launched_registers(config),
                        (consumers(config) + 1) * config.blocks_per_sm);
   }
-  if (!config.separate_o && !has_o_over_q(spec)) {
-    return fmt::format("separate_o must be true with head_dim {} and head_dim_v {}: O does not fit over Q",
-                       spec.head_dim, spec.value_head_dim());
+  if (config.separate_o && config.direct_o) {
+    return "separate_o must be false with direct_o = true: O needs no place in shared memory then";
+  }
+  if (!config.separate_o && !config.direct_o && !fits_o_over_q(spec)) {
+    return fmt::format(
+        "separate_o or direct_o must be true with head_dim {} and head_dim_v {}: O does not fit over Q",
+        spec.head_dim, spec.value_head_dim());
   }
   return "";
 }
@@ -140,38 +173,52 @@ std::vector<KernelConfig> config_space(const AttentionSpec& spec, const DeviceLi
   };
   struct Stages {
     int q, k, v;
-    bool separate_o;
+    bool separate_o = false;
+    bool direct_o = false;
   };
   const std::vector<Schedule> schedules = {
       {true, true, WarpgroupOrder::ping_pong},     {true, true, WarpgroupOrder::free},
       {false, true, WarpgroupOrder::softmax_lock}, {false, true, WarpgroupOrder::free},
       {true, false, WarpgroupOrder::ping_pong},
   };
-  const std::vector<Stages> stage_counts = {{2, 2, 2, false}, {1, 2, 2, false}, {2, 3, 3, false},
-                                            {1, 2, 2, true},  {2, 2, 2, true},  {2, 4, 4, false}};
+  const std::vector<Stages> stage_counts = {{2, 2, 2},
+                                            {1, 2, 2},
+                                            {2, 3, 3},
+                                            {1, 2, 2, true},
+                                            {2, 2, 2, true},
+                                            {2, 4, 4},
+                                            {1, 2, 2, false, true},
+                                            {1, 3, 3, false, true}};
+  std::vector<int> polynomials = {0};
+  if (is_bound_by_exponentials(spec)) polynomials.push_back(2);
   for (const int consumers : {2, 3, 1}) {
     for (const int tile_kv : {32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192}) {
       for (const Schedule& schedule : schedules) {
         for (const Stages& stages : stage_counts) {
           for (const bool persistent : {true, false}) {
-            for (const int blocks_per_sm : {1, 2, 3}) {
-              // Rescaling at every tile was never faster.
-              const KernelConfig config{.mainloop = Mainloop::wgmma,
-                                        .tile_q = consumers * rows_per_consumer,
-                                        .tile_kv = tile_kv,
-                                        .stages_q = stages.q,
-                                        .stages_k = stages.k,
-                                        .stages_v = stages.v,
-                                        .p_in_registers = schedule.p_in_registers,
-                                        .separate_o = stages.separate_o,
-                                        .overlap = schedule.overlap,
-                                        .order = schedule.order,
-                                        .persistent = persistent,
-                                        .rescale = Rescale::lazy,
-                                        .blocks_per_sm = blocks_per_sm};
-              // A second buffer of Q, or a place for O, is for the next tile of queries.
-              if (!persistent && (stages.q > 1 || (stages.separate_o && has_o_over_q(spec)))) continue;
-              if (jit::config_rejection(spec, config, limits).empty()) configs.push_back(config);
+            for (const int polynomial_exp2 : polynomials) {
+              for (const int blocks_per_sm : {1, 2, 3}) {
+                // Rescaling at every tile was never faster.
+                const KernelConfig config{.mainloop = Mainloop::wgmma,
+                                          .tile_q = consumers * rows_per_consumer,
+                                          .tile_kv = tile_kv,
+                                          .stages_q = stages.q,
+                                          .stages_k = stages.k,
+                                          .stages_v = stages.v,
+                                          .p_in_registers = schedule.p_in_registers,
+                                          .separate_o = stages.separate_o,
+                                          .direct_o = stages.direct_o,
+                                          .overlap = schedule.overlap,
+                                          .order = schedule.order,
+                                          .persistent = persistent,
+                                          .polynomial_exp2 = polynomial_exp2,
+                                          .rescale = Rescale::lazy,
+                                          .blocks_per_sm = blocks_per_sm};
+                // A second buffer of Q, or another place for O, is for the next tile of queries.
+                const bool moves_o = stages.separate_o || stages.direct_o;
+                if (!persistent && (stages.q > 1 || (moves_o && fits_o_over_q(spec)))) continue;
+                if (jit::config_rejection(spec, config, limits).empty()) configs.push_back(config);
+              }
             }
           }
         }

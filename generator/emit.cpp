@@ -9,6 +9,7 @@
 #include "generator/wgmma_source.h"
 #include "templates/params.cuh"
 #include "templates/smem_layout.cuh"
+#include "templates/smem_layout_sm90.cuh"
 #include "templates/tensor_map.cuh"
 
 namespace jit {
@@ -120,13 +121,18 @@ Program emit_forward_sm90(const AttentionSpec& spec, const KernelConfig& config)
   source += "struct Config {\n" + spec_lines(spec, functors) + config_lines(config);
   source += number_line("producer_registers", shares.producer, "per thread, once shared out; 0: as launched");
   source += number_line("consumer_registers", shares.consumer, "the same for consumers");
-  source += wgmma_function("wgmma_qk", "D (+)= A B: 64 rows of Q, tile_kv rows of K, 16 columns of each.",
-                           {.dtype = spec.dtype, .n = config.tile_kv});
-  source += wgmma_function("wgmma_pv", "D += A B: 16 columns of P, 16 rows of V.",
-                           {.dtype = spec.dtype,
-                            .n = padded_head_dim(spec.value_head_dim()),
-                            .a_in_registers = config.p_in_registers,
-                            .b_along_rows = true});
+  source += wgmma_function(
+      "wgmma_qk", "D = A B: 64 rows of Q, tile_kv rows of K.",
+      {.dtype = spec.dtype, .n = config.tile_kv, .steps = padded_head_dim(spec.head_dim) / 16});
+  WgmmaProduct pv{.dtype = spec.dtype,
+                  .n = padded_head_dim(spec.value_head_dim()),
+                  .steps = config.tile_kv / 16,
+                  .accumulate = true,
+                  .a_in_registers = config.p_in_registers,
+                  .b_along_rows = true};
+  source += wgmma_function("wgmma_pv", "D += A B: tile_kv columns of P, tile_kv rows of V.", pv);
+  pv.steps = lower_key_steps(config.tile_kv);
+  source += wgmma_function("wgmma_pv_lower", "The same without the upper half of the keys.", pv);
   source += "};\n";
   source += params_assertion();
   source += fmt::format(

@@ -85,7 +85,8 @@ double estimated_cycles(const AttentionSpec& spec, const KernelConfig& config, c
   const double rows = static_cast<double>(shape.batch * shape.heads_q);
   const double tiles = std::max(1.0, std::ceil(static_cast<double>(shape.seqlen_q) / config.tile_q) * rows);
   const bool is_masked = spec.mask != Mask();
-  const bool runs_on = config.overlap && config.persistent && (config.stages_q > 1 || config.separate_o);
+  const bool runs_on =
+      config.overlap && config.persistent && (config.stages_q > 1 || config.separate_o || config.direct_o);
   const double per_tile = steps_per_tile(spec, config, shape) * step_clocks(spec, config) +
                           (runs_on ? next_work_clocks : new_work_clocks) +
                           (is_masked ? masked_per_row * (config.tile_q + config.tile_kv) : 0);

@@ -61,12 +61,21 @@ constexpr std::array fields = {
         "p_in_registers", "bool", "P V reads P from registers, else from shared memory", {bool_names, wgmma}),
     field<&KernelConfig::separate_o>(
         "separate_o", "bool", "O leaves through shared memory of its own, not Q's", {bool_names, wgmma}),
+    field<&KernelConfig::direct_o>("direct_o", "bool",
+                                   "consumers write O from their registers, not by way of shared memory",
+                                   {bool_names, wgmma}),
     field<&KernelConfig::overlap>("overlap", "bool", "softmax runs under the P V of the tile before",
                                   {bool_names, wgmma}),
     field<&KernelConfig::order>("order", "WarpgroupOrder", "how consumer warpgroups take turns",
                                 {order_names, wgmma}),
     field<&KernelConfig::persistent>(
         "persistent", "bool", "a block computes one tile of queries after another", {bool_names, wgmma}),
+    field<&KernelConfig::dependent_launch>(
+        "dependent_launch", "bool", "starts while the kernel before it on the stream ends, and waits for it",
+        {bool_names, wgmma}),
+    field<&KernelConfig::polynomial_exp2>("polynomial_exp2", "int",
+                                          "of 8 exponentials, how many are polynomials instead of ex2",
+                                          {.mainloop = wgmma}),
     field<&KernelConfig::rescale>("rescale", "Rescale", "when the output is rescaled to a new row maximum",
                                   {rescale_names}),
     field<&KernelConfig::blocks_per_sm>("blocks_per_sm", "int",

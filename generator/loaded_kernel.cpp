@@ -65,7 +65,8 @@ void launch_work_list(const LoadedKernel& kernel, AttentionParams& params, Strea
   TensorMaps maps = encode_tensor_maps(kernel.image->spec, tile, params);
   if (tile.persistent) maps.counter = kernel.counters->counter(kernel.device, stream);
   LaunchConfig config{.block = {static_cast<unsigned>(kernel.image->program.threads), 1, 1},
-                      .smem_bytes = kernel.smem_bytes};
+                      .smem_bytes = kernel.smem_bytes,
+                      .dependent = tile.dependent_launch};
   void* arguments[] = {&params, &maps};
   for (params.batch_begin = 0; params.batch_begin < params.batch; params.batch_begin += entries) {
     const int count = std::min(params.batch - params.batch_begin, entries);

@@ -11,6 +11,7 @@
 #include <jit/error.h>
 
 #include "generator/arguments.h"
+#include "generator/candidates.h"
 #include "generator/context_state.h"
 #include "generator/loaded_kernel.h"
 #include "generator/select.h"
@@ -24,9 +25,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// As many as compile and measure well within the default time on 16 cores.
-constexpr std::size_t first_run_candidates = 24;
-constexpr std::size_t first_run_candidates_of_a_mainloop = 18;
 // The part of the time that compiling may take; the rest is for measuring.
 constexpr double compile_share = 0.6;
 
@@ -41,30 +39,11 @@ struct Candidate {
   std::string trouble;  // why it dropped out
 };
 
-// Near-copies of a better config teach little: of the configs that differ only in buffering, two are enough;
-// the same for those that differ only in occupancy.
 std::vector<KernelConfig> pick_candidates(const TuningProblem& problem, bool exhaustive) {
   const DeviceLimits limits = device_limits(problem.device);
-  const std::vector<KernelConfig> ranked = ranked_configs(problem.spec, shape_of(problem.params), limits);
-  if (exhaustive) return ranked;
-  std::vector<KernelConfig> picked;
-  for (const KernelConfig& config : ranked) {
-    if (picked.size() == first_run_candidates) break;
-    // The cost models of the two mainloops know little of each other.
-    const auto same_mainloop = std::count_if(picked.begin(), picked.end(), [&](const KernelConfig& other) {
-      return other.mainloop == config.mainloop;
-    });
-    const bool may_differ = limits.arch == Arch{9, 0, 'a'} && shape_of(problem.params).tma;
-    if (may_differ && static_cast<std::size_t>(same_mainloop) == first_run_candidates_of_a_mainloop) continue;
-    const auto alike = std::count_if(picked.begin(), picked.end(), [&](const KernelConfig& other) {
-      return other.mainloop == config.mainloop && other.tile_q == config.tile_q &&
-             other.tile_kv == config.tile_kv && other.warps == config.warps &&
-             other.rescale == config.rescale && other.q_in_registers == config.q_in_registers &&
-             other.overlap == config.overlap && other.p_in_registers == config.p_in_registers;
-    });
-    if (alike < 2) picked.push_back(config);
-  }
-  return picked;
+  const ProblemShape shape = shape_of(problem.params);
+  return exhaustive ? ranked_configs(problem.spec, shape, limits)
+                    : first_run_candidates(problem.spec, shape, limits);
 }
 
 // Compiles all candidates on all cores, in order of promise, until the time is up.

@@ -8,16 +8,20 @@
 
 namespace jit {
 
-/// wgmma.mma_async m64nNk16 with fp32 accumulators (PTX ISA, "wgmma.mma_async").
-struct WgmmaInstruction {
+/// A product of tiles: wgmma.mma_async m64nNk16 with fp32 accumulators (PTX ISA, "wgmma.mma_async"), one for
+/// each step of the sum.
+struct WgmmaProduct {
   DType dtype;
   int n = 0;
+  int steps = 1;
+  bool accumulate = false;  ///< D += A B, else D = A B
   bool a_in_registers = false;
   bool b_along_rows = false;  ///< the sum runs along the rows of B's tile, not along its columns
 };
 
-/// A static member function `name` of a Config: name(d, a, b, accumulate) for A in shared memory, and
-/// name(d, a, b) for A in registers, which accumulates.
-std::string wgmma_function(std::string_view name, std::string_view doc, const WgmmaInstruction& instruction);
+/// A static member function `name` of a Config. A, a PanelTile, in shared memory: name<A, B>(d, a, b) takes
+/// the lower words of the first step's descriptors. A in registers: name<B>(d, a, b). All steps are one
+/// statement: a statement for each step, with all accumulators as operands, takes NVRTC longer.
+std::string wgmma_function(std::string_view name, std::string_view doc, const WgmmaProduct& product);
 
 }  // namespace jit

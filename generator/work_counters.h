@@ -9,9 +9,9 @@
 
 namespace jit {
 
-/// One counter for each stream of each device: kernels on one stream run one after another, and each leaves
-/// its counter at 0. Counters live as long as their owner: four bytes for each stream that was launched on.
-/// Thread safe.
+/// One counter for each stream of each device: kernels on one stream use it one after another, and each
+/// leaves it at 0. One that may start before the other has ended waits for that first (griddepcontrol_wait).
+/// Counters live as long as their owner: four bytes for each stream that was launched on. Thread safe.
 class WorkCounters {
  public:
   /// The counter for a launch on `stream` of `device`, the current one: allocated and set to 0 at the

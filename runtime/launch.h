@@ -9,6 +9,9 @@ struct LaunchConfig {
   unsigned grid[3] = {1, 1, 1};
   unsigned block[3] = {1, 1, 1};
   unsigned smem_bytes = 0;  ///< dynamic shared memory
+  /// Whether blocks may start before the kernel in front of this one on the stream has ended ("programmatic
+  /// stream serialization"): for kernels that wait for it themselves (griddepcontrol.wait), from sm_90 on.
+  bool dependent = false;
 };
 
 /// Puts the kernel on `stream`; null stands for the default stream of the current context. `params` holds one

@@ -188,7 +188,8 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params)
   const Mask mask(context);
   const Score score(context);
   const ScoreTile queries{q_begin, minimum(q_begin + Config::tile_q, seqlen_q), 0, 0};
-  KvTiles<Mask, Config::tile_kv, Traits::ahead> tiles(mask, queries, seqlen_kv);
+  KvTiles<Mask, Config::tile_kv, Traits::ahead> tiles(
+      mask, queries, mask.key_range(queries.q_begin, queries.q_end), seqlen_kv);
 
   int stage_k = 0, stage_v = 0;  // of the tile being multiplied
   const auto k_tile = [&](int stage) { return smem_base + layout.k + stage * Traits::KTile::bytes; };

@@ -7,6 +7,7 @@
 #include "forward_rings_sm90.cuh"
 #include "masks.cuh"
 #include "params.cuh"
+#include "ptx/griddepcontrol.cuh"
 #include "scores.cuh"
 #include "tile_copy.cuh"
 #include "work_ring.cuh"
@@ -18,6 +19,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
   extern __shared__ __align__(1024) unsigned char memory[];
   const unsigned smem = smem_address(memory);
   if (threadIdx.x == 0) init_rings<Config>(smem);
+  if constexpr (Config::dependent_launch) griddepcontrol_wait();
   __syncthreads();
   if (threadIdx.x < warpgroup_size) {
     if constexpr (Config::producer_registers != 0) setmaxnreg_dec<Config::producer_registers>();
@@ -27,7 +29,8 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
       case 1:
         return load_queries<Config>(params, maps, smem);
       case 2:
-        return store_outputs<Config>(params, maps, smem);
+        if constexpr (!Config::direct_o) store_outputs<Config>(params, maps, smem);
+        return;
     }
   } else {
     if constexpr (Config::consumer_registers != 0) setmaxnreg_inc<Config::consumer_registers>();

@@ -6,6 +6,8 @@
 #pragma once
 
 #include "block_place.cuh"
+#include "direct_output.cuh"
+#include "forward_products_sm90.cuh"
 #include "forward_rings_sm90.cuh"
 #include "functor.cuh"
 #include "masked_scores.cuh"
@@ -46,91 +48,7 @@ class WarpgroupTurns {
   int next_;
 };
 
-/// P of one warpgroup as the A operand of P V: packed accumulators of S, in registers or in shared memory.
-template <class Config>
-class Probabilities {
-  using Traits = ForwardTraitsSm90<Config>;
-
- public:
-  /// `tile` is the block's P in shared memory.
-  __device__ __forceinline__ Probabilities(unsigned tile, int consumer) : tile_(tile), consumer_(consumer) {}
-
-  __device__ __forceinline__ void pack_scores(const float (&scores)[1][Traits::score_blocks][4]) {
-    using Element = typename Config::Element;
-#pragma unroll
-    for (int step = 0; step < Traits::key_steps; ++step) {
-      const float(&left)[4] = scores[0][2 * step];
-      const float(&right)[4] = scores[0][2 * step + 1];
-      const unsigned a[4] = {pack<Element>(left[0], left[1]), pack<Element>(left[2], left[3]),
-                             pack<Element>(right[0], right[1]), pack<Element>(right[2], right[3])};
-      if constexpr (Config::p_in_registers) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) registers_[step][i] = a[i];
-      } else {
-        const int lane = lane_id();
-        const int row = threadIdx.x % warpgroup_size / warp_size * 16 + lane % 16;
-        stmatrix_x4(Traits::PTile::chunk_address(tile_, consumer_ * 64 + row, 2 * step + lane / 16), a[0],
-                    a[1], a[2], a[3]);
-      }
-    }
-    if constexpr (!Config::p_in_registers) {
-      fence_proxy_async_shared();
-      bar_sync(Traits::probabilities_barrier + consumer_, warpgroup_size);
-    }
-  }
-
-  /// O += P V, as one group; `lower` leaves out the upper half of the keys.
-  __device__ __forceinline__ void multiply_pv(float (&output)[1][Traits::output_blocks][4], unsigned v_tile,
-                                              bool lower) const {
-    if (Traits::has_lower_tiles && lower) {
-      multiply_steps<Traits::lower_keys / 16>(output, v_tile);
-    } else {
-      multiply_steps<Traits::key_steps>(output, v_tile);
-    }
-  }
-
-  /// After the wait for `multiply_pv`: until then nobody else may have the registers.
-  __device__ __forceinline__ void hold() {
-    if constexpr (Config::p_in_registers) wgmma_hold(registers_);
-  }
-
- private:
-  template <int steps>
-  __device__ __forceinline__ void multiply_steps(float (&output)[1][Traits::output_blocks][4],
-                                                 unsigned v_tile) const {
-    wgmma_fence();
-#pragma unroll
-    for (int step = 0; step < steps; ++step) {
-      if constexpr (Config::p_in_registers) {
-        Config::wgmma_pv(output[0], registers_[step], Traits::VTile::along_rows(v_tile, step));
-      } else {
-        Config::wgmma_pv(output[0], Traits::PTile::along_columns(tile_, consumer_ * 64, step),
-                         Traits::VTile::along_rows(v_tile, step), true);
-      }
-    }
-    wgmma_commit_group();
-  }
-
-  unsigned tile_;
-  int consumer_;
-  unsigned registers_[Config::p_in_registers ? Traits::key_steps : 1][4];
-};
-
-/// S = Q Kᵀ for the 64 rows of consumer `consumer`, as one group.
-template <class Config>
-__device__ __forceinline__ void multiply_qk(float (&scores)[1][ForwardTraitsSm90<Config>::score_blocks][4],
-                                            unsigned q_tile, int consumer, unsigned k_tile) {
-  using Traits = ForwardTraitsSm90<Config>;
-  wgmma_fence();
-#pragma unroll
-  for (int step = 0; step < Traits::head_dim_steps; ++step) {
-    Config::wgmma_qk(scores[0], Traits::QTile::along_columns(q_tile, consumer * 64, step),
-                     Traits::KTile::along_columns(k_tile, 0, step), step > 0);
-  }
-  wgmma_commit_group();
-}
-
-/// Normalises, writes LSE, and leaves O at the shared address `o_tile`.
+/// Normalises, writes LSE, and leaves O at the shared address `o_tile`, or writes it, too.
 template <class Config>
 __device__ __forceinline__ void write_output(const AttentionParams& params, const WorkTile& work,
                                              int consumer,
@@ -153,6 +71,10 @@ __device__ __forceinline__ void write_output(const AttentionParams& params, cons
     }
   }
 
+  if constexpr (Config::direct_o) {
+    store_output_rows<Config>(params, work, work.q_begin + warp_row, seqlen_q_of<Config>(params), output);
+    return;
+  }
   // Over Q: these rows are this warp's own, which no other warp multiplies with.
 #pragma unroll
   for (int d = 0; d < Traits::output_blocks; d += 2) {
@@ -292,7 +214,7 @@ class ForwardConsumer {
   // Goes on to the next one. All scores of the last one have been computed.
   __device__ __forceinline__ bool next_work() {
     if constexpr (!Config::persistent) return false;
-    if constexpr (Config::separate_o) rings_.q.arrive_empty();
+    if constexpr (!Traits::o_over_q) rings_.q.arrive_empty();
     rings_.q.advance();
     return take_work();
   }
@@ -345,7 +267,7 @@ class ForwardConsumer {
   __device__ __forceinline__ void exponentiate_in_turn(SoftmaxState<1>& state) {
     constexpr bool in_turn = Config::order == WarpgroupOrder::softmax_lock;
     if constexpr (in_turn) turns_.wait();
-    exponentiate(scores_, state, scale_log2_);
+    exponentiate<Config::polynomial_exp2>(scores_, state, scale_log2_);
     if constexpr (in_turn) turns_.pass();
   }
 
@@ -358,10 +280,11 @@ class ForwardConsumer {
     rings_.v.advance();
   }
 
-  // Hands the output over to the storer.
+  // Writes the output, or hands it over to the storer.
   __device__ __forceinline__ void finish_work(const WorkTile& work) {
     if constexpr (Config::separate_o) rings_.o.wait_empty();
     write_output<Config>(params_, work, consumer_, output_, state_, scale_log2_, rings_.o.tile());
+    if constexpr (Config::direct_o) return;
     rings_.o.arrive_full();
     rings_.o.advance();
   }

@@ -6,9 +6,11 @@
 #include "block_place.cuh"
 #include "forward_rings_sm90.cuh"
 #include "functor.cuh"
+#include "key_ranges.cuh"
 #include "kv_tiles.cuh"
 #include "params.cuh"
 #include "ptx/bulk_tensor.cuh"
+#include "ptx/griddepcontrol.cuh"
 #include "tensor_map.cuh"
 #include "work_ring.cuh"
 #include "work_tiles.cuh"
@@ -62,6 +64,7 @@ __device__ __forceinline__ void load_keys(const AttentionParams& params, const T
   ForwardRings<Config> rings(smem);
   Place values{0, 0, 0};  // that are still to be loaded
   bool has_values = false;
+  KeyRanges<Mask> key_ranges;
 
   const auto load_k = [&](const Place& keys, int flags) {
     rings.k.wait_empty();
@@ -96,7 +99,9 @@ __device__ __forceinline__ void load_keys(const AttentionParams& params, const T
     const BlockContext context{batch, head, params.heads_q, seqlen_q, seqlen_kv, params.tensors};
     const Mask mask(context);
     const ScoreTile queries{q_begin, minimum(q_begin + Config::tile_q, seqlen_q), 0, 0};
-    KvTiles<Mask, Config::tile_kv, 1> tiles(mask, queries, seqlen_kv);
+    const KeyRange range = Config::persistent ? key_ranges.of(mask, batch, queries.q_begin, queries.q_end)
+                                              : mask.key_range(queries.q_begin, queries.q_end);
+    KvTiles<Mask, Config::tile_kv, 1> tiles(mask, queries, range, seqlen_kv);
     const auto flags_of_tile = [&] {
       int flags = tiles.has(1) ? 0 : key_note_last;
       if (!tiles.is_partial()) return flags;
@@ -129,6 +134,7 @@ __device__ __forceinline__ void load_keys(const AttentionParams& params, const T
     }
   }
   load_v();
+  if constexpr (Config::dependent_launch) griddepcontrol_launch_dependents();
   work.put(no_work);
 }
 

@@ -2,9 +2,10 @@
 //
 //            filled by                    read by        empty when
 //     Q      the query loader, by TMA     consumers      the storer has stored O, which lies over it; where
-//                                                        O has its own place, each consumer warp says so
+//                                                        it does not, each consumer warp says so
 //     K, V   the key loader, by TMA       consumers      each consumer warp says so
-//     O      each consumer warp           the storer     it has read it, where O has its own place
+//     O      each consumer warp           the storer     it has read it, where O has its own place; no ring
+//                                                        where consumers write O themselves
 #pragma once
 
 #include "forward_traits_sm90.cuh"
@@ -38,7 +39,7 @@ __device__ __forceinline__ void init_rings(unsigned smem) {
     for (int stage = 0; stage < stages; ++stage) mbarrier_init(smem + barriers + stage * 8, arrivals);
   };
   init(Traits::layout.q_full, Config::stages_q, 1);
-  init(Traits::layout.q_empty, Config::stages_q, Config::separate_o ? Traits::consumer_warps : 1);
+  init(Traits::layout.q_empty, Config::stages_q, Traits::o_over_q ? 1 : Traits::consumer_warps);
   init(Traits::layout.k_full, Config::stages_k, 1);
   init(Traits::layout.k_empty, Config::stages_k, Traits::consumer_warps);
   init(Traits::layout.v_full, Config::stages_v, 1);

@@ -7,6 +7,7 @@
 #include "ptx/warpgroup.cuh"
 #include "smem_layout.cuh"
 #include "smem_layout_sm90.cuh"
+#include "softmax.cuh"
 
 namespace jit {
 
@@ -26,6 +27,8 @@ struct ForwardTraitsSm90 {
   static_assert(Config::tile_q % 64 == 0, "a warpgroup multiplies 64 rows");
   static_assert(Config::tile_kv % 16 == 0 && Config::tile_kv <= 256,
                 "tile_kv must be a multiple of 16, at most 256");
+  static_assert(Config::polynomial_exp2 >= 0 && Config::polynomial_exp2 <= exponential_group,
+                "polynomial_exp2 counts exponentials of a group");
   static_assert(Config::alignment == 16, "TMA wants rows aligned to 16 bytes");
 
   static constexpr int consumers = Config::tile_q / 64;
@@ -38,7 +41,7 @@ struct ForwardTraitsSm90 {
   static constexpr int output_blocks = padded_head_dim(Config::head_dim_v) / 8;
 
   /// The lower half of a tile's keys, in whole steps of P V.
-  static constexpr int lower_keys = (Config::tile_kv / 2 + 15) / 16 * 16;
+  static constexpr int lower_keys = lower_key_steps(Config::tile_kv) * 16;
   /// Whether consumers look for tiles of which they see the lower half alone: the last of each under a causal
   /// mask.
   static constexpr bool has_lower_tiles =
@@ -53,17 +56,19 @@ struct ForwardTraitsSm90 {
   static constexpr SmemSizesSm90 sizes = smem_sizes_sm90<Config>();
   static constexpr SmemLayoutSm90 layout = smem_layout_sm90(sizes);
   static constexpr int q_stage_bytes = q_stage_bytes_sm90(sizes);
-  static constexpr int stages_o = Config::separate_o ? 1 : Config::stages_q;
-  static_assert(Config::separate_o || QTile::row_bytes == OTile::row_bytes,
+  /// Whether O waits in the shared memory of the Q that it was computed from until it is stored.
+  static constexpr bool o_over_q = o_over_q_sm90(sizes);
+  static constexpr int stages_o = stages_o_sm90(sizes);
+  static_assert(!o_over_q || QTile::row_bytes == OTile::row_bytes,
                 "O lies over Q only when a warpgroup's rows of both cover the same bytes");
 
   /// Whether a consumer can compute the first scores of its next tile of queries before it has stored the
   /// last one: the next Q must not wait for the place of O.
   static constexpr bool runs_on =
-      Config::overlap && Config::persistent && (Config::separate_o || Config::stages_q > 1);
+      Config::overlap && Config::persistent && (!o_over_q || Config::stages_q > 1);
 
-  /// Warps that read the ring of work: the loader of queries, the storer, all consumers.
-  static constexpr int work_readers = 2 + consumer_warps;
+  /// Warps that read the ring of work: the loader of queries, the storer if there is one, all consumers.
+  static constexpr int work_readers = (Config::direct_o ? 1 : 2) + consumer_warps;
 
   // Named barriers; 0 is __syncthreads'.
   static constexpr int order_barrier = 1;                      ///< and one for each further consumer

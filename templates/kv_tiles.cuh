@@ -12,10 +12,10 @@ namespace jit {
 template <class Mask, int tile_kv, int depth>
 class KvTiles {
  public:
-  /// `queries` gives the rows of the block; its key range is ignored.
-  __device__ __forceinline__ KvTiles(const Mask& mask, const ScoreTile& queries, int seqlen_kv)
+  /// `queries` gives the rows of the block; its keys are ignored: outside of `range` they see none.
+  __device__ __forceinline__ KvTiles(const Mask& mask, const ScoreTile& queries, const KeyRange& range,
+                                     int seqlen_kv)
       : mask_(mask), queries_(queries), seqlen_kv_(seqlen_kv) {
-    const KeyRange range = mask.key_range(queries.q_begin, queries.q_end);
     end_ = (range.end + tile_kv - 1) / tile_kv;
     int next = range.begin / tile_kv;
 #pragma unroll

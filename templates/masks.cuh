@@ -70,7 +70,10 @@ struct SlidingWindowMask {
     if (tile.k_end - 1 < first(tile.q_begin) || tile.k_begin > last(tile.q_end - 1)) return TileClass::empty;
     return TileClass::partial;
   }
-  __device__ bool keep(int q, int k) const { return k >= first(q) && k <= last(q); }
+  __device__ bool keep(int q, int k) const {
+    const KeyRange range = row_range(q);  // not first and last: 64 bits want registers in a loop over keys
+    return k >= range.begin && k < range.end;
+  }
   __device__ KeyRange row_range(int q) const { return key_range(q, q + 1); }
 };
 
@@ -122,10 +125,11 @@ struct DocumentMask {
   };
   // Every warp reads the whole range, so that all threads of a block come to the same answer without a
   // barrier. Past the end it reads the last id again: loads without conditions are in flight together.
+  template <int loads = 4>
   static __device__ IdRange id_range(const int* ids, int begin, int end) {
-    constexpr int loads = 4;
     int low = 0x7fffffff;
     int high = -low - 1;
+#pragma unroll 1
     for (int i = begin + lane_id(); i < end + lane_id(); i += loads * warp_size) {
 #pragma unroll
       for (int load = 0; load < loads; ++load) {
@@ -137,31 +141,34 @@ struct DocumentMask {
     return {__reduce_min_sync(full_warp, low), __reduce_max_sync(full_warp, high)};
   }
 
-  /// From the first key to the last one whose id lies in the queries' range: one pass over the ids is cheaper
-  /// than a look at each tile.
-  __device__ KeyRange key_range(int q_begin, int q_end) const {
+  /// From the first to the last of the keys [begin, end) whose id lies in the queries' range.
+  __device__ KeyRange matching(const IdRange& q, int begin, int end) const {
     constexpr int loads = 8;  // in flight; the loaders of wgmma kernels have registers for no more
-    if (q_begin >= q_end || seqlen_kv == 0) return {0, 0};
-    const IdRange q = id_range(ids_q, q_begin, q_end);
-    int first = seqlen_kv;
-    int end = 0;
-    for (int i = lane_id(); i < seqlen_kv + lane_id(); i += loads * warp_size) {
+    int first = end;
+    int last = begin - 1;
+#pragma unroll 1
+    for (int i = begin + lane_id(); i < end + lane_id(); i += loads * warp_size) {
       int ids[loads];
 #pragma unroll
       for (int load = 0; load < loads; ++load)
-        ids[load] = __ldg(ids_kv + minimum(i + load * warp_size, seqlen_kv - 1));
+        ids[load] = __ldg(ids_kv + minimum(i + load * warp_size, end - 1));
 #pragma unroll
       for (int load = 0; load < loads; ++load) {
-        const int k = minimum(i + load * warp_size, seqlen_kv - 1);
+        const int k = minimum(i + load * warp_size, end - 1);
         if (ids[load] >= q.low && ids[load] <= q.high) {
           first = minimum(first, k);
-          end = maximum(end, k + 1);
+          last = maximum(last, k);
         }
       }
     }
-    first = __reduce_min_sync(full_warp, first);
-    end = __reduce_max_sync(full_warp, end);
-    return first < end ? KeyRange{first, end} : KeyRange{0, 0};
+    return {__reduce_min_sync(full_warp, first), __reduce_max_sync(full_warp, last) + 1};
+  }
+
+  // One pass over the ids is cheaper than a look at each tile.
+  __device__ KeyRange key_range(int q_begin, int q_end) const {
+    if (q_begin >= q_end || seqlen_kv == 0) return {0, 0};
+    const KeyRange range = matching(id_range(ids_q, q_begin, q_end), 0, seqlen_kv);
+    return range.begin < range.end ? range : KeyRange{0, 0};
   }
   __device__ TileClass classify(const ScoreTile& tile) const {
     const IdRange q = id_range(ids_q, tile.q_begin, tile.q_end);
@@ -173,6 +180,18 @@ struct DocumentMask {
   __device__ bool keep(int q, int k) const { return __ldg(ids_q + q) == __ldg(ids_kv + k); }
 };
 
+/// The keys of both ranges.
+__device__ __forceinline__ KeyRange common_keys(const KeyRange& x, const KeyRange& y) {
+  return {maximum(x.begin, y.begin), minimum(x.end, y.end)};
+}
+
+/// The smallest range around both.
+__device__ __forceinline__ KeyRange spanned_keys(const KeyRange& x, const KeyRange& y) {
+  if (x.begin >= x.end) return y;
+  if (y.begin >= y.end) return x;
+  return {minimum(x.begin, y.begin), maximum(x.end, y.end)};
+}
+
 /// Both masks keep.
 template <class A, class B>
 struct AndMask {
@@ -180,8 +199,7 @@ struct AndMask {
   B b;
   __device__ explicit AndMask(const BlockContext& context) : a(context), b(context) {}
   __device__ KeyRange key_range(int q_begin, int q_end) const {
-    const KeyRange x = a.key_range(q_begin, q_end), y = b.key_range(q_begin, q_end);
-    return {maximum(x.begin, y.begin), minimum(x.end, y.end)};
+    return common_keys(a.key_range(q_begin, q_end), b.key_range(q_begin, q_end));
   }
   __device__ TileClass classify(const ScoreTile& tile) const {
     const TileClass x = a.classify(tile), y = b.classify(tile);
@@ -190,8 +208,7 @@ struct AndMask {
   }
   __device__ bool keep(int q, int k) const { return a.keep(q, k) && b.keep(q, k); }
   __device__ KeyRange row_range(int q) const requires has_row_range<A> && has_row_range<B> {
-    const KeyRange x = a.row_range(q), y = b.row_range(q);
-    return {maximum(x.begin, y.begin), minimum(x.end, y.end)};
+    return common_keys(a.row_range(q), b.row_range(q));
   }
 };
 
@@ -202,10 +219,7 @@ struct OrMask {
   B b;
   __device__ explicit OrMask(const BlockContext& context) : a(context), b(context) {}
   __device__ KeyRange key_range(int q_begin, int q_end) const {
-    const KeyRange x = a.key_range(q_begin, q_end), y = b.key_range(q_begin, q_end);
-    if (x.begin >= x.end) return y;
-    if (y.begin >= y.end) return x;
-    return {minimum(x.begin, y.begin), maximum(x.end, y.end)};
+    return spanned_keys(a.key_range(q_begin, q_end), b.key_range(q_begin, q_end));
   }
   __device__ TileClass classify(const ScoreTile& tile) const {
     const TileClass x = a.classify(tile), y = b.classify(tile);

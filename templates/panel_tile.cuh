@@ -24,6 +24,11 @@ JIT_HOST_DEVICE constexpr int panel_tile_bytes(int rows, int head_dim) {
   return rows * panel_count(head_dim) * panel_columns(head_dim) * 2;
 }
 
+/// The half of a descriptor that depends on the address.
+JIT_HOST_DEVICE constexpr unsigned lower_word(unsigned long long descriptor) {
+  return static_cast<unsigned>(descriptor);
+}
+
 template <int tile_rows, int head_dim>
 struct PanelTile {
   static constexpr int rows = tile_rows;
@@ -54,6 +59,15 @@ struct PanelTile {
   JIT_HOST_DEVICE static constexpr unsigned long long along_rows(unsigned tile, int step) {
     return descriptor(tile + static_cast<unsigned>(step * 16 * row_bytes), panel_bytes);
   }
+
+  /// What a step adds to the lower word of the first step's descriptor, and the upper word, which all share.
+  JIT_HOST_DEVICE static constexpr unsigned column_step(int step) {
+    return lower_word(along_columns(0, 0, step) - along_columns(0, 0, 0));
+  }
+  JIT_HOST_DEVICE static constexpr unsigned row_step(int step) {
+    return lower_word(along_rows(0, step) - along_rows(0, 0));
+  }
+  JIT_HOST_DEVICE static constexpr unsigned upper_word() { return lower_word(descriptor(0, 0) >> 32); }
 
  private:
   // The leading offset steps from panel to panel, where that is along the tile's free dimension; the stride

@@ -7,6 +7,9 @@
 
 namespace jit {
 
+/// Steps of P V that the lower half of a tile's keys takes.
+JIT_HOST_DEVICE constexpr int lower_key_steps(int tile_kv) { return (tile_kv / 2 + 15) / 16; }
+
 /// What the key loader tells about a tile of keys.
 struct KeyNote {
   int k_begin;
@@ -17,8 +20,8 @@ struct KeyNote {
 ///
 ///     | Q stage 0 | … | K stage 0 | … | V stage 0 | … | O | P | notes | barriers |
 ///
-/// O lies over the Q that it was computed from unless the config separates it; P is there when PV reads it
-/// from shared memory. Barriers: one for each stage, 8 bytes.
+/// O lies over the Q that it was computed from unless the config separates it or has consumers write it; P is
+/// there when PV reads it from shared memory. Barriers: one for each stage, 8 bytes.
 struct SmemLayoutSm90 {
   int q;
   int k;
@@ -53,19 +56,30 @@ struct SmemSizesSm90 {
   int stages_k;
   int stages_v;
   bool separate_o;
+  bool direct_o;
   bool p_in_registers;
 };
+
+JIT_HOST_DEVICE constexpr bool o_over_q_sm90(const SmemSizesSm90& sizes) {
+  return !sizes.separate_o && !sizes.direct_o;
+}
+
+/// Places for O that has been computed and not yet stored.
+JIT_HOST_DEVICE constexpr int stages_o_sm90(const SmemSizesSm90& sizes) {
+  if (sizes.direct_o) return 0;
+  return sizes.separate_o ? 1 : sizes.stages_q;
+}
 
 /// Distance between two stages of Q: room for O, where that lies over Q.
 JIT_HOST_DEVICE constexpr int q_stage_bytes_sm90(const SmemSizesSm90& sizes) {
   const int q_bytes = panel_tile_bytes(sizes.tile_q, sizes.head_dim);
   const int o_bytes = panel_tile_bytes(sizes.tile_q, sizes.head_dim_v);
-  return !sizes.separate_o && o_bytes > q_bytes ? o_bytes : q_bytes;
+  return o_over_q_sm90(sizes) && o_bytes > q_bytes ? o_bytes : q_bytes;
 }
 
 JIT_HOST_DEVICE constexpr SmemLayoutSm90 smem_layout_sm90(const SmemSizesSm90& sizes) {
   constexpr int barrier_bytes = 8;
-  const int stages_o = sizes.separate_o ? 1 : sizes.stages_q;
+  const int stages_o = stages_o_sm90(sizes);
   int end = 0;
   const auto place = [&end](int bytes, int alignment = 8) {
     const int begin = (end + alignment - 1) / alignment * alignment;
@@ -106,6 +120,7 @@ JIT_HOST_DEVICE constexpr SmemSizesSm90 smem_sizes_sm90() {
           .stages_k = Config::stages_k,
           .stages_v = Config::stages_v,
           .separate_o = Config::separate_o,
+          .direct_o = Config::direct_o,
           .p_in_registers = Config::p_in_registers};
 }
 

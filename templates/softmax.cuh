@@ -28,6 +28,35 @@ __device__ __forceinline__ float quad_sum(float x) {
   return x + __shfl_xor_sync(full_warp, x, 2);
 }
 
+/// 2^x without the unit that ex2 runs on ("FlashAttention-4", "Software emulation of the exponential"): x is
+/// split into a whole number, which becomes the exponent of a float, and a rest of at most 1/2, of which a
+/// polynomial is taken. Its coefficients have the least relative error among those that are exact at 0,
+/// 2.9e-6. Below 2^−126.5 it is 0, NaN stays NaN; x is at most 127.
+__device__ __forceinline__ float ex2_polynomial(float x) {
+  // Adding it leaves the whole number, plus the bias of exponents, in the low bits of the sum.
+  constexpr float shift = 1.5f * (1 << 23) + 127;
+  x = max_nan(x, -127.0f);
+  const float shifted = __fadd_rn(x, shift);
+  const float rest = __fadd_rn(x, -__fadd_rn(shifted, -shift));
+  float y = 9.58286e-3f;
+  y = __fmaf_rn(y, rest, 5.590643e-2f);
+  y = __fmaf_rn(y, rest, 0.24024099f);
+  y = __fmaf_rn(y, rest, 0.69312419f);
+  y = __fmaf_rn(y, rest, 1.0f);
+  return y * __int_as_float(__float_as_int(shifted) << 23);
+}
+
+/// How many exponentials make a group, of which `polynomials` are polynomials.
+inline constexpr int exponential_group = 8;
+
+/// 2^x for the exponential at place `place` of a row: which ones are polynomials is spread evenly.
+template <int polynomials>
+__device__ __forceinline__ float exponential(float x, int place) {
+  const int before = place * polynomials / exponential_group;
+  const bool is_polynomial = (place + 1) * polynomials / exponential_group > before;
+  return is_polynomial ? ex2_polynomial(x) : ex2(x);
+}
+
 /// The state of the rows that a thread holds: maximum in units of the raw score, and this thread's part of
 /// the sum.
 template <int row_blocks>
@@ -117,8 +146,9 @@ __device__ __forceinline__ void rescale_output(float (&output)[row_blocks][outpu
   }
 }
 
-/// Turns scores into probabilities relative to the row maximum, and adds them to the sums.
-template <int row_blocks, int score_blocks>
+/// Turns scores into probabilities relative to the row maximum, and adds them to the sums. Of 8 exponentials
+/// `polynomials` are polynomials.
+template <int polynomials, int row_blocks, int score_blocks>
 __device__ __forceinline__ void exponentiate(float (&scores)[row_blocks][score_blocks][4],
                                              SoftmaxState<row_blocks>& state, float scale_log2) {
 #pragma unroll
@@ -130,8 +160,8 @@ __device__ __forceinline__ void exponentiate(float (&scores)[row_blocks][score_b
       for (int n = 0; n < score_blocks; ++n) {
         float& x = scores[m][n][2 * r];
         float& y = scores[m][n][2 * r + 1];
-        x = ex2(__fmaf_rn(x, scale_log2, -offset));
-        y = ex2(__fmaf_rn(y, scale_log2, -offset));
+        x = exponential<polynomials>(__fmaf_rn(x, scale_log2, -offset), 2 * n);
+        y = exponential<polynomials>(__fmaf_rn(y, scale_log2, -offset), 2 * n + 1);
         state.row_sum[m][r] += x + y;
       }
     }
@@ -145,7 +175,7 @@ __device__ __forceinline__ void online_softmax(float (&scores)[row_blocks][score
                                                SoftmaxState<row_blocks>& state, float scale_log2) {
   float correction[row_blocks][2];
   if (update_maximum<rescale>(scores, state, scale_log2, correction)) rescale_output(output, correction);
-  exponentiate(scores, state, scale_log2);
+  exponentiate<0>(scores, state, scale_log2);
 }
 
 /// Divides the output by the row sums and returns nothing less: a row without keys becomes 0.

@@ -49,9 +49,12 @@ struct KernelConfig {
   bool q_in_registers = false;                  // mma_sync
   bool p_in_registers = true;                   // wgmma
   bool separate_o = false;                      // wgmma
+  bool direct_o = false;                        // wgmma
   bool overlap = true;                          // wgmma
   WarpgroupOrder order = WarpgroupOrder::free;  // wgmma
   bool persistent = true;                       // wgmma
+  bool dependent_launch = false;                // wgmma
+  int polynomial_exp2 = 0;                      // wgmma
   Rescale rescale = Rescale::lazy;
   int blocks_per_sm = 1;
 

@@ -62,9 +62,11 @@ void apply_attribute(const CUlaunchAttribute& attribute, const Device& device, e
       shape.cluster = {attribute.value.clusterDim.x, attribute.value.clusterDim.y,
                        attribute.value.clusterDim.z};
       return;
-    // They change when a launch begins, or are hints.
-    case CU_LAUNCH_ATTRIBUTE_IGNORE:
     case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:
+      shape.dependent = attribute.value.programmaticStreamSerializationAllowed != 0;
+      return;
+    // Hints.
+    case CU_LAUNCH_ATTRIBUTE_IGNORE:
     case CU_LAUNCH_ATTRIBUTE_PRIORITY:
     case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
     case CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:

@@ -29,6 +29,12 @@ std::uint64_t product(const Size3& size) { return std::uint64_t{size[0]} * size[
 
 std::string to_text(const Size3& size) { return fmt::format("({}, {}, {})", size[0], size[1], size[2]); }
 
+bool waits_for_grids(const Kernel& kernel) {
+  return std::any_of(kernel.info.begin(), kernel.info.end(), [](const InstructionInfo& instruction) {
+    return instruction.name == "griddepcontrol.wait";
+  });
+}
+
 // The limits of CUDA's programming guide, "Technical Specifications per Compute Capability".
 void check_shape(const Kernel& kernel, const LaunchShape& shape, const LaunchOptions& options) {
   constexpr Size3 grid_limit = {0x7fffffff, 65535, 65535};
@@ -57,6 +63,11 @@ void check_shape(const Kernel& kernel, const LaunchShape& shape, const LaunchOpt
     if (shape.grid[d] % shape.cluster[d] != 0) {
       refuse(fmt::format("cluster {} does not divide grid {}", to_text(shape.cluster), to_text(shape.grid)));
     }
+  }
+  if (shape.dependent && !waits_for_grids(kernel)) {
+    refuse(
+        fmt::format("{} may start before the grid in front of it has ended, and has no griddepcontrol.wait",
+                    kernel.name));
   }
   const std::size_t smem = kernel.static_smem_bytes + shape.dynamic_smem_bytes;
   if (smem < shape.dynamic_smem_bytes || smem > options.smem_limit) {

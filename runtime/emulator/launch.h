@@ -25,6 +25,7 @@ struct LaunchShape {
   std::array<unsigned, 3> block = {1, 1, 1};
   std::array<unsigned, 3> cluster = {1, 1, 1};
   std::size_t dynamic_smem_bytes = 0;
+  bool dependent = false;  ///< may start before the grid in front of it has ended
 };
 
 struct LaunchOptions {

@@ -13,6 +13,13 @@ __device__ __forceinline__ float ex2(float x) {
   return y;
 }
 
+/// The larger one; NaN when either is.
+__device__ __forceinline__ float max_nan(float x, float y) {
+  float z;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y));
+  return z;
+}
+
 /// log2(x); lg2(0) = −inf.
 __device__ __forceinline__ float lg2(float x) {
   float y;

@@ -24,11 +24,14 @@ __device__ __forceinline__ void wgmma_wait_group() {
 /// stands, so that the compiler neither moves uses across nor gives them away before. Emits nothing.
 template <int blocks>
 __device__ __forceinline__ void wgmma_hold(float (&registers)[blocks][4]) {
+  // In pairs: few statements of many operands compile faster.
+  static_assert(blocks % 2 == 0);
 #pragma unroll
-  for (int j = 0; j < blocks; ++j) {
+  for (int j = 0; j < blocks; j += 2) {
+    float(&left)[4] = registers[j], (&right)[4] = registers[j + 1];
     asm volatile(""
-                 : "+f"(registers[j][0]), "+f"(registers[j][1]), "+f"(registers[j][2]),
-                   "+f"(registers[j][3])::"memory");
+                 : "+f"(left[0]), "+f"(left[1]), "+f"(left[2]), "+f"(left[3]), "+f"(right[0]), "+f"(right[1]),
+                   "+f"(right[2]), "+f"(right[3])::"memory");
   }
 }
 template <int blocks>

@@ -74,13 +74,25 @@ TEST(Key, EveryInputChangesIt) {
     EXPECT_EQ(key.size(), 32u);
     EXPECT_TRUE(keys.insert(key).second) << to_string(spec);
   }
-  const std::map<std::string_view, const char*> changes = {
-      {"tile_q", "64"},           {"tile_kv", "32"},          {"warps", "1"},
-      {"stages_k", "1"},          {"stages_v", "2"},          {"swizzle", "none"},
-      {"ldmatrix_matrices", "2"}, {"q_in_registers", "true"}, {"rescale", "always"},
-      {"blocks_per_sm", "2"},     {"stages_q", "2"},          {"p_in_registers", "false"},
-      {"separate_o", "true"},     {"overlap", "false"},       {"order", "softmax_lock"},
-      {"persistent", "false"}};
+  const std::map<std::string_view, const char*> changes = {{"tile_q", "64"},
+                                                           {"tile_kv", "32"},
+                                                           {"warps", "1"},
+                                                           {"stages_k", "1"},
+                                                           {"stages_v", "2"},
+                                                           {"swizzle", "none"},
+                                                           {"ldmatrix_matrices", "2"},
+                                                           {"q_in_registers", "true"},
+                                                           {"rescale", "always"},
+                                                           {"blocks_per_sm", "2"},
+                                                           {"stages_q", "2"},
+                                                           {"p_in_registers", "false"},
+                                                           {"separate_o", "true"},
+                                                           {"overlap", "false"},
+                                                           {"order", "softmax_lock"},
+                                                           {"persistent", "false"},
+                                                           {"polynomial_exp2", "2"},
+                                                           {"direct_o", "true"},
+                                                           {"dependent_launch", "true"}};
   for (const char* base :
        {"mainloop=mma_sync tile_q=32 warps=2 tile_kv=48", "mainloop=wgmma tile_q=128 tile_kv=48"}) {
     for (const ConfigField& field : config_fields()) {

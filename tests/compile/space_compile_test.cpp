@@ -87,7 +87,8 @@ TEST(CompileSpace, SampledSpecsAndConfigsCompile) {
   }
   for (const char* change :
        {"overlap=false", "p_in_registers=false", "separate_o=true persistent=false", "order=softmax_lock",
-        "stages_q=2 order=ping_pong rescale=always", "tile_q=64 blocks_per_sm=2", "tile_q=192"}) {
+        "stages_q=2 order=ping_pong rescale=always", "polynomial_exp2=3",
+        "direct_o=true dependent_launch=true", "tile_q=64 blocks_per_sm=2", "tile_q=192"}) {
     const KernelConfig base = parse_config("mainloop=wgmma tile_kv=64 stages_v=2");
     wishes.push_back({{.head_dim = 48, .mask = mask::document(), .score = score::bias()},
                       testing::sm_90a,
@@ -96,6 +97,24 @@ TEST(CompileSpace, SampledSpecsAndConfigsCompile) {
   for (const auto& kernel : compile_all(wishes, Context(private_settings()))) {
     if (kernel) expect_sound(*kernel);
   }
+}
+
+TEST(CompileSpace, PolynomialsTakeTheirShareOfTheExponentials) {
+  std::vector<Wish> wishes;
+  for (const char* share : {"0", "2", "8"}) {
+    const KernelConfig config =
+        parse_config(fmt::format("mainloop=wgmma tile_kv=64 overlap=false polynomial_exp2={}", share));
+    wishes.push_back({{.head_dim = 64}, testing::sm_90a, config});
+  }
+  std::vector<int> counts;
+  for (const auto& kernel : compile_all(wishes, Context(private_settings()))) {
+    ASSERT_TRUE(kernel);
+    const std::string ptx = kernel->ptx();
+    int& count = counts.emplace_back(0);
+    for (std::size_t at = ptx.find("ex2."); at != std::string::npos; at = ptx.find("ex2.", at + 1)) ++count;
+  }
+  // A thread has 32 scores of a tile, and two corrections of its rows.
+  EXPECT_EQ(counts, (std::vector<int>{32 + 2, 24 + 2, 2}));
 }
 
 // Overlap is what these kernels are for: a wait that the assembler puts between multiplications undoes it.
@@ -110,6 +129,23 @@ TEST(CompileSpace, WgmmaKernelsAreCleanWhereTheyAreCommon) {
         if (wishes.size() % 2 == 0) break;
       }
     }
+  }
+  for (const auto& kernel : compile_all(wishes, Context(private_settings()))) {
+    ASSERT_TRUE(kernel);
+    EXPECT_TRUE(kernel->resources().is_clean()) << kernel->report();
+  }
+}
+
+TEST(CompileSpace, DefaultsAreCleanUnderMasksThatAreAskedForEachScore) {
+  std::vector<Wish> wishes;
+  for (const auto& [head_dim, mask] : {std::pair(64, "document || window(64, 0)"),
+                                       {64, "causal && !window(8, 0)"},
+                                       {96, "document"},
+                                       {96, "causal && (document || prefix(4))"},
+                                       {128, "causal && document"},
+                                       {256, "document"}}) {
+    const AttentionSpec spec{.head_dim = head_dim, .mask = parse_mask(mask)};
+    wishes.push_back({spec, testing::sm_90a, candidate_configs(spec, testing::sm_90a)[0]});
   }
   for (const auto& kernel : compile_all(wishes, Context(private_settings()))) {
     ASSERT_TRUE(kernel);

@@ -24,13 +24,15 @@ namespace {
 /// What the broken kernel is and what it computes.
 struct Subject {
   const char* config;
-  bool is_causal = true;
+  const char* mask = "causal";
   int head_dim_v = 64;
+  int batch = 1;
   int heads = 2;
   int seqlen_q = 150;
   int seqlen_kv = 212;  // a key tile ends one key behind the first query's last
   int launches = 1;
   float amplitude = 1;
+  std::uint64_t seed = 5;
 };
 
 const Subject mma_sync = {"tile_q=64 tile_kv=32 warps=4 stages_k=2 stages_v=2"};
@@ -66,13 +68,13 @@ AttentionCase case_of(const Subject& subject) {
   AttentionCase problem;
   problem.spec.head_dim = 64;
   problem.spec.head_dim_v = subject.head_dim_v;
-  if (subject.is_causal) problem.spec.mask = mask::causal();
-  problem.batch = 1;
+  problem.spec.mask = parse_mask(subject.mask);
+  problem.batch = subject.batch;
   problem.heads_kv = subject.heads;
   problem.seqlen_q = subject.seqlen_q;
   problem.seqlen_kv = subject.seqlen_kv;
   problem.amplitude = subject.amplitude;
-  problem.seed = 5;
+  problem.seed = subject.seed;
   return problem;
 }
 
@@ -109,10 +111,33 @@ const Subject many_tiles = {.config = "mainloop=wgmma tile_q=64 tile_kv=32 stage
                             .seqlen_q = 20,
                             .seqlen_kv = 40,
                             .launches = 2};
+const Subject direct_o = {.config = "mainloop=wgmma tile_q=64 tile_kv=32 stages_v=2 direct_o=true",
+                          .head_dim_v = 40,
+                          .heads = 140,
+                          .seqlen_q = 20,
+                          .seqlen_kv = 40};
+const Subject documents = {.config = many_tiles.config,
+                           .mask = "document",
+                           .batch = 3,
+                           .heads = 16,
+                           .seqlen_q = 400,
+                           .seqlen_kv = 400,
+                           .seed = 7};  // draws ids for each batch entry, not the same for all
 
 TEST(Template, IsRightUnmutated) {
-  for (const Subject& subject : {mma_sync, wgmma, in_sequence, shared_p, many_tiles})
+  for (const Subject& subject : {mma_sync, wgmma, in_sequence, shared_p, many_tiles, direct_o, documents})
     EXPECT_EQ(noticed(nullptr, subject), "") << subject.config;
+}
+
+TEST(Template, DependentKernelsWaitForTheGridBefore) {
+  const Subject dependent = {"mainloop=wgmma tile_q=64 tile_kv=48 stages_v=2 dependent_launch=true"};
+  EXPECT_EQ(noticed(nullptr, dependent), "");
+  const TemplateMutation mutation{
+      .name = "NoWait",
+      .file = "attention_forward_sm90.cuh",
+      .from = "  if constexpr (Config::dependent_launch) griddepcontrol_wait();\n",
+      .to = ""};
+  EXPECT_THAT(noticed(&mutation, dependent), ::testing::HasSubstr("has no griddepcontrol.wait"));
 }
 
 class TemplateMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
@@ -212,6 +237,8 @@ INSTANTIATE_TEST_SUITE_P(
 
 constexpr const char* consumer = "forward_consumer_sm90.cuh";
 constexpr const char* loaders = "forward_loaders_sm90.cuh";
+constexpr const char* products = "forward_products_sm90.cuh";
+constexpr const char* direct_output = "direct_output.cuh";
 constexpr const char* rings = "forward_rings_sm90.cuh";
 
 INSTANTIATE_TEST_SUITE_P(
@@ -270,17 +297,16 @@ INSTANTIATE_TEST_SUITE_P(
             "    p_.multiply_pv(output_, rings_.v.tile(), lower);\n    if",
             {"access in flight", "uninitialized read", "data race"},
             wgmma},
-        TemplateMutation{
-            "NoFenceBeforeS",
-            consumer,
-            "  wgmma_fence();\n#pragma unroll\n  for (int step = 0; step < Traits::head_dim_steps;",
-            "#pragma unroll\n  for (int step = 0; step < Traits::head_dim_steps;",
-            {"access in flight", "barrier misuse"},
-            wgmma},
+        TemplateMutation{"NoFenceBeforeS",
+                         products,
+                         "  wgmma_fence();\n  Config::template wgmma_qk",
+                         "  Config::template wgmma_qk",
+                         {"access in flight", "barrier misuse"},
+                         wgmma},
         TemplateMutation{"NoFenceBeforeO",
-                         consumer,
-                         "    wgmma_fence();\n#pragma unroll\n    for (int step = 0; step < steps;",
-                         "#pragma unroll\n    for (int step = 0; step < steps;",
+                         products,
+                         "    } else {\n      wgmma_fence();\n",
+                         "    } else {\n",
                          {"access in flight", "barrier misuse"},
                          wgmma},
         TemplateMutation{"NoProxyFenceBehindO",
@@ -290,7 +316,7 @@ INSTANTIATE_TEST_SUITE_P(
                          {"missing proxy fence"},
                          wgmma},
         TemplateMutation{"NoProxyFenceBehindP",
-                         consumer,
+                         products,
                          "      fence_proxy_async_shared();\n      bar_sync",
                          "      bar_sync",
                          {"missing proxy fence"},
@@ -315,8 +341,8 @@ INSTANTIATE_TEST_SUITE_P(
                          wgmma},
         TemplateMutation{"ForgetsTheLastValues",
                          loaders,
-                         "  load_v();\n  work.put(no_work);\n",
-                         "  work.put(no_work);\n",
+                         "  load_v();\n  if constexpr (Config::dependent_launch)",
+                         "  if constexpr (Config::dependent_launch)",
                          {"deadlock"},
                          wgmma},
         TemplateMutation{"TurnsAreNotPassedOn",
@@ -381,6 +407,38 @@ INSTANTIATE_TEST_SUITE_P(
                          "          p_.pack_scores(scores_);\n          finish_work(work_);\n",
                          {},
                          many_tiles},
+        TemplateMutation{"WritesRowsThatAreNone",
+                         direct_output,
+                         "if (row < seqlen_q && ",
+                         "if (",
+                         {"out of bounds", "data race"},
+                         direct_o},
+        TemplateMutation{"WritesColumnsThatAreNone",
+                         direct_output,
+                         " && (d + lane % 4) * 8 < Config::head_dim_v)",
+                         ")",
+                         {},
+                         direct_o},
+        TemplateMutation{
+            "QuadsAreNotTransposed", direct_output, "      transpose_quad(words);\n", "", {}, direct_o},
+        TemplateMutation{"QueriesAreNeverReleased",
+                         consumer,
+                         "    if constexpr (!Traits::o_over_q) rings_.q.arrive_empty();\n",
+                         "",
+                         {"deadlock"},
+                         direct_o},
+        TemplateMutation{"PiecesOfAnotherBatchEntry",
+                         "key_ranges.cuh",
+                         "if (batch != batch_)",
+                         "if (batch_ < 0)",
+                         {},
+                         documents},
+        TemplateMutation{"LastPieceIsLeftOut",
+                         "key_ranges.cuh",
+                         "warp_size - 1 - __clz(pieces)",
+                         "__ffs(pieces) - 1",
+                         {},
+                         documents},
         TemplateMutation{"StoresTheNextWorkTile",
                          loaders,
                          "      const auto [batch, head, q_begin] = list.at(index);\n#pragma unroll",

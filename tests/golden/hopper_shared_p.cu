@@ -24,35 +24,80 @@ struct Config {
   static constexpr int stages_v = 1;  // buffers for V tiles
   static constexpr bool p_in_registers = false;  // P V reads P from registers, else from shared memory
   static constexpr bool separate_o = true;  // O leaves through shared memory of its own, not Q's
+  static constexpr bool direct_o = false;  // consumers write O from their registers, not by way of shared memory
   static constexpr bool overlap = true;  // softmax runs under the P V of the tile before
   static constexpr WarpgroupOrder order = WarpgroupOrder::free;  // how consumer warpgroups take turns
   static constexpr bool persistent = false;  // a block computes one tile of queries after another
+  static constexpr bool dependent_launch = false;  // starts while the kernel before it on the stream ends, and waits for it
+  static constexpr int polynomial_exp2 = 0;  // of 8 exponentials, how many are polynomials instead of ex2
   static constexpr Rescale rescale = Rescale::always;  // when the output is rescaled to a new row maximum
   static constexpr int blocks_per_sm = 1;  // blocks that must fit on a multiprocessor: caps the registers
   static constexpr int producer_registers = 32;  // per thread, once shared out; 0: as launched
   static constexpr int consumer_registers = 160;  // the same for consumers
-  // D (+)= A B: 64 rows of Q, tile_kv rows of K, 16 columns of each.
-  static __device__ __forceinline__ void wgmma_qk(float (&d)[6][4], unsigned long long a, unsigned long long b, bool accumulate) {
+  // D = A B: 64 rows of Q, tile_kv rows of K.
+  template <class A, class B>
+  static __device__ __forceinline__ void wgmma_qk(float (&d)[6][4], unsigned a, unsigned b) {
     asm volatile(
-        "{.reg .pred p; setp.ne.b32 p, %26, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n48k16.f32.f16.f16 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23}, "
-        "%24, %25, p, 1, 1, 0, 0;}"
+        "{.reg .pred no, yes; .reg .b32 word; .reg .b64 A, B;\n"
+        "setp.ne.b32 no, 0, 0; setp.eq.b32 yes, 0, 0;\n"
+        "mov.b64 A, {%24, %25}; mov.b64 B, {%26, %27}; \n"
+        "wgmma.mma_async.sync.aligned.m64n48k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23}, "
+        "A, B, no, 1, 1, 0, 0;\n"
+        "add.u32 word, %24, %28; mov.b64 A, {word, %25}; add.u32 word, %26, %29; mov.b64 B, {word, %27}; \n"
+        "wgmma.mma_async.sync.aligned.m64n48k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23}, "
+        "A, B, yes, 1, 1, 0, 0;\n"
+        "add.u32 word, %24, %30; mov.b64 A, {word, %25}; add.u32 word, %26, %31; mov.b64 B, {word, %27}; \n"
+        "wgmma.mma_async.sync.aligned.m64n48k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23}, "
+        "A, B, yes, 1, 1, 0, 0;\n"
+        "add.u32 word, %24, %32; mov.b64 A, {word, %25}; add.u32 word, %26, %33; mov.b64 B, {word, %27}; \n"
+        "wgmma.mma_async.sync.aligned.m64n48k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23}, "
+        "A, B, yes, 1, 1, 0, 0;\n"
+        "add.u32 word, %24, %34; mov.b64 A, {word, %25}; add.u32 word, %26, %35; mov.b64 B, {word, %27}; \n"
+        "wgmma.mma_async.sync.aligned.m64n48k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23}, "
+        "A, B, yes, 1, 1, 0, 0;\n"
+        "}"
         : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]), "+f"(d[1][1]), "+f"(d[1][2]), "+f"(d[1][3]),
           "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3]), "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]), "+f"(d[3][3]),
           "+f"(d[4][0]), "+f"(d[4][1]), "+f"(d[4][2]), "+f"(d[4][3]), "+f"(d[5][0]), "+f"(d[5][1]), "+f"(d[5][2]), "+f"(d[5][3])
-        : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)));
+        : "r"(a), "n"(A::upper_word()), "r"(b), "n"(B::upper_word()), "n"(A::column_step(1)), "n"(B::column_step(1)), "n"(A::column_step(2)), "n"(B::column_step(2)),
+          "n"(A::column_step(3)), "n"(B::column_step(3)), "n"(A::column_step(4)), "n"(B::column_step(4)));
   }
-  // D += A B: 16 columns of P, 16 rows of V.
-  static __device__ __forceinline__ void wgmma_pv(float (&d)[4][4], unsigned long long a, unsigned long long b, bool accumulate) {
+  // D += A B: tile_kv columns of P, tile_kv rows of V.
+  template <class A, class B>
+  static __device__ __forceinline__ void wgmma_pv(float (&d)[4][4], unsigned a, unsigned b) {
     asm volatile(
-        "{.reg .pred p; setp.ne.b32 p, %18, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
-        "%16, %17, p, 1, 1, 0, 1;}"
+        "{.reg .pred no, yes; .reg .b32 word; .reg .b64 A, B;\n"
+        "setp.ne.b32 no, 0, 0; setp.eq.b32 yes, 0, 0;\n"
+        "mov.b64 A, {%16, %17}; mov.b64 B, {%18, %19}; \n"
+        "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
+        "A, B, yes, 1, 1, 0, 1;\n"
+        "add.u32 word, %16, %20; mov.b64 A, {word, %17}; add.u32 word, %18, %21; mov.b64 B, {word, %19}; \n"
+        "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
+        "A, B, yes, 1, 1, 0, 1;\n"
+        "add.u32 word, %16, %22; mov.b64 A, {word, %17}; add.u32 word, %18, %23; mov.b64 B, {word, %19}; \n"
+        "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
+        "A, B, yes, 1, 1, 0, 1;\n"
+        "}"
         : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]), "+f"(d[1][1]), "+f"(d[1][2]), "+f"(d[1][3]),
           "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3]), "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]), "+f"(d[3][3])
-        : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)));
+        : "r"(a), "n"(A::upper_word()), "r"(b), "n"(B::upper_word()), "n"(A::column_step(1)), "n"(B::row_step(1)), "n"(A::column_step(2)), "n"(B::row_step(2)));
+  }
+  // The same without the upper half of the keys.
+  template <class A, class B>
+  static __device__ __forceinline__ void wgmma_pv_lower(float (&d)[4][4], unsigned a, unsigned b) {
+    asm volatile(
+        "{.reg .pred no, yes; .reg .b32 word; .reg .b64 A, B;\n"
+        "setp.ne.b32 no, 0, 0; setp.eq.b32 yes, 0, 0;\n"
+        "mov.b64 A, {%16, %17}; mov.b64 B, {%18, %19}; \n"
+        "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
+        "A, B, yes, 1, 1, 0, 1;\n"
+        "add.u32 word, %16, %20; mov.b64 A, {word, %17}; add.u32 word, %18, %21; mov.b64 B, {word, %19}; \n"
+        "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
+        "A, B, yes, 1, 1, 0, 1;\n"
+        "}"
+        : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]), "+f"(d[1][1]), "+f"(d[1][2]), "+f"(d[1][3]),
+          "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3]), "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]), "+f"(d[3][3])
+        : "r"(a), "n"(A::upper_word()), "r"(b), "n"(B::upper_word()), "n"(A::column_step(1)), "n"(B::row_step(1)));
   }
 };
 static_assert(sizeof(AttentionParams) == 448, "host and device disagree on the kernel's parameters");

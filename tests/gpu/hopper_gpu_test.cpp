@@ -40,6 +40,8 @@ class HopperTest : public GpuTest {
     std::vector<KernelConfig> configs;
     for (const char* text : {"tile_q=64 tile_kv=48 stages_q=2", "tile_q=64 tile_kv=48",
                              "tile_q=64 tile_kv=64 separate_o=true stages_v=2",
+                             "tile_q=64 tile_kv=48 direct_o=true polynomial_exp2=3",
+                             "tile_q=64 tile_kv=48 stages_q=2 dependent_launch=true",
                              "tile_q=64 tile_kv=64 overlap=false p_in_registers=false"})
       configs.push_back(parse_config(std::string("mainloop=wgmma ") + text));
     return configs;
@@ -81,14 +83,19 @@ TEST_F(HopperTest, TheCounterIsBackAtZeroAfterEachLaunch) {
 TEST_F(HopperTest, LaunchesBackToBack) {
   const CurrentContext current(0);
   AttentionRun run(many_tiles());
-  const Attention kernel = attention(many_tiles().spec, persistent_configs()[0], context());
-  const TestStream stream;
-  for (int launch = 0; launch < sized(200, 2); ++launch) kernel(run.arguments(), stream.get());
-  run.poison_outputs();
-  kernel(run.arguments(), stream.get());
-  stream.synchronize();
-  EXPECT_EQ(run.check().failure, "");
-  EXPECT_EQ(counter_of(stream.get()), 0);
+  for (const bool dependent : {false, true}) {
+    KernelConfig config = persistent_configs()[0];
+    config.dependent_launch = dependent;
+    const Attention kernel = attention(many_tiles().spec, config, context());
+    const TestStream stream;
+    for (int launch = 0; launch < sized(200, 2); ++launch) kernel(run.arguments(), stream.get());
+    stream.synchronize();
+    run.poison_outputs();
+    for (int launch = 0; launch < 2; ++launch) kernel(run.arguments(), stream.get());
+    stream.synchronize();
+    EXPECT_EQ(run.check().failure, "");
+    EXPECT_EQ(counter_of(stream.get()), 0);
+  }
 }
 
 TEST_F(HopperTest, InterleavedStreamsDoNotTakeEachOthersWork) {

@@ -199,7 +199,9 @@ TEST_F(EmulatedLaunches, DynamicSharedMemoryNeedsTheAttribute) {
 }
 
 TEST_F(EmulatedLaunches, AttributesOfLaunches) {
-  const Module module(other_kernels("sm_90a")), plain(two_kernels());
+  std::string waiting = other_kernels("sm_90a");
+  waiting.insert(waiting.find("  ld.param", waiting.find(".entry blocks")), "  griddepcontrol.wait;\n");
+  const Module module(waiting), hasty(other_kernels("sm_90a")), plain(two_kernels());
   const CUdeviceptr data = upload({0});
   CUlaunchAttribute cluster{}, overlap{}, unknown{};
   cluster.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
@@ -212,6 +214,10 @@ TEST_F(EmulatedLaunches, AttributesOfLaunches) {
   EXPECT_THAT(download(data, 1), ElementsAre(2));
   EXPECT_EQ(launch(blocks, {.grid = 4, .block = 1}, data), CUDA_SUCCESS);
   EXPECT_THAT(download(data, 1), ElementsAre(1));
+  EXPECT_EQ(launch(hasty.kernel("blocks").handle(), {.grid = 4, .block = 1}, data), CUDA_SUCCESS);
+  expect_failure(
+      launch(hasty.kernel("blocks").handle(), {.grid = 4, .block = 1, .attributes = {overlap}}, data),
+      CUDA_ERROR_INVALID_VALUE, "blocks may start before the grid in front of it has ended");
   expect_failure(launch(blocks, {.grid = 3, .block = 1, .attributes = {cluster}}, data),
                  CUDA_ERROR_INVALID_VALUE, "does not divide");
   expect_failure(launch(blocks, {.attributes = {unknown}}, data), CUDA_ERROR_NOT_SUPPORTED,

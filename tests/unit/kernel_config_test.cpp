@@ -27,9 +27,12 @@ KernelConfig other_config() {
           .q_in_registers = true,
           .p_in_registers = false,
           .separate_o = true,
+          .direct_o = true,
           .overlap = false,
           .order = WarpgroupOrder::softmax_lock,
           .persistent = false,
+          .dependent_launch = true,
+          .polynomial_exp2 = 6,
           .rescale = Rescale::always,
           .blocks_per_sm = 5};
 }
@@ -55,11 +58,11 @@ TEST(ConfigFields, CoverEveryMember) {
   }
   EXPECT_EQ(copy, other);
   // Does not compile once a member is added.
-  const auto [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q] = other;
-  EXPECT_EQ(config_fields().size(), 17u);
-  EXPECT_EQ(std::tuple(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q),
-            std::tuple(Mainloop::wgmma, 32, 48, 2, 7, 3, 4, Swizzle::none, 2, true, false, true, false,
-                       WarpgroupOrder::softmax_lock, false, Rescale::always, 5));
+  const auto [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t] = other;
+  EXPECT_EQ(config_fields().size(), 20u);
+  EXPECT_EQ(std::tuple(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t),
+            std::tuple(Mainloop::wgmma, 32, 48, 2, 7, 3, 4, Swizzle::none, 2, true, false, true, true, false,
+                       WarpgroupOrder::softmax_lock, false, true, 6, Rescale::always, 5));
 }
 
 TEST(ConfigFields, EachSetsItsMemberAndNoOther) {
@@ -81,12 +84,13 @@ TEST(ConfigFields, ValuesAsTextAndAsSource) {
     printed += field.print(other_config()) + " ";
     emitted += std::string(field.cpp_type) + " " + field.emit(other_config()) + "; ";
   }
-  EXPECT_EQ(printed, "wgmma 32 48 2 7 3 4 none 2 true false true false softmax_lock false always 5 ");
+  EXPECT_EQ(printed,
+            "wgmma 32 48 2 7 3 4 none 2 true false true true false softmax_lock false true 6 always 5 ");
   EXPECT_EQ(
       emitted,
       "Mainloop Mainloop::wgmma; int 32; int 48; int 2; int 7; int 3; int 4; Swizzle Swizzle::none; int 2; "
-      "bool true; bool false; bool true; bool false; WarpgroupOrder WarpgroupOrder::softmax_lock; bool "
-      "false; "
+      "bool true; bool false; bool true; bool true; bool false; WarpgroupOrder WarpgroupOrder::softmax_lock; "
+      "bool false; bool true; int 6; "
       "Rescale Rescale::always; int 5; ");
 }
 

@@ -20,7 +20,7 @@ struct Region {
 std::vector<Region> regions_of(const SmemSizesSm90& sizes) {
   const SmemLayoutSm90 layout = smem_layout_sm90(sizes);
   const int tile = 1024, barrier = 8;
-  const int stages_o = sizes.separate_o ? 1 : sizes.stages_q;
+  const int stages_o = sizes.direct_o ? 0 : sizes.separate_o ? 1 : sizes.stages_q;
   std::vector<Region> regions = {
       {"q", layout.q, sizes.stages_q * q_stage_bytes_sm90(sizes), tile},
       {"k", layout.k, sizes.stages_k * panel_tile_bytes(sizes.tile_kv, sizes.head_dim), tile},
@@ -48,7 +48,7 @@ std::string to_string(const SmemSizesSm90& s) {
   return (::testing::Message() << "head_dim " << s.head_dim << ", head_dim_v " << s.head_dim_v << ", tile "
                                << s.tile_q << " x " << s.tile_kv << ", stages " << s.stages_q << " "
                                << s.stages_k << " " << s.stages_v << ", separate_o " << s.separate_o
-                               << ", p_in_registers " << s.p_in_registers)
+                               << ", direct_o " << s.direct_o << ", p_in_registers " << s.p_in_registers)
       .GetString();
 }
 
@@ -76,7 +76,8 @@ void for_sizes(F f) {
       for (const int tile_q : {64, 128, 192}) {
         for (const int tile_kv : {16, 48, 128, 256}) {
           for (const auto& [q, k, v] : {std::tuple(1, 1, 1), {2, 2, 1}, {1, 3, 4}, {2, 4, 3}}) {
-            for (const bool separate_o : {false, true}) {
+            for (const auto& [separate_o, direct_o] :
+                 {std::pair(false, false), {true, false}, {false, true}}) {
               for (const bool p_in_registers : {false, true}) {
                 f(SmemSizesSm90{.head_dim = head_dim,
                                 .head_dim_v = head_dim_v,
@@ -86,6 +87,7 @@ void for_sizes(F f) {
                                 .stages_k = k,
                                 .stages_v = v,
                                 .separate_o = separate_o,
+                                .direct_o = direct_o,
                                 .p_in_registers = p_in_registers});
               }
             }
@@ -108,12 +110,14 @@ TEST(SmemLayoutSm90, EveryStageIsAligned) {
   });
 }
 
-TEST(SmemLayoutSm90, OLiesOverQUnlessItIsSeparate) {
+TEST(SmemLayoutSm90, OLiesOverQUnlessItIsSeparateOrNowhere) {
   for_sizes([](const SmemSizesSm90& sizes) {
     const SmemLayoutSm90 layout = smem_layout_sm90(sizes);
     const int q_bytes = panel_tile_bytes(sizes.tile_q, sizes.head_dim);
     const int o_bytes = panel_tile_bytes(sizes.tile_q, sizes.head_dim_v);
-    if (sizes.separate_o) {
+    if (sizes.direct_o) {
+      ASSERT_EQ(q_stage_bytes_sm90(sizes), q_bytes) << to_string(sizes);
+    } else if (sizes.separate_o) {
       ASSERT_EQ(q_stage_bytes_sm90(sizes), q_bytes) << to_string(sizes);
       ASSERT_NE(layout.o, layout.q) << to_string(sizes);
     } else {
@@ -133,6 +137,7 @@ TEST(SmemLayoutSm90, KnownSizes) {
                             .stages_k = 2,
                             .stages_v = 2,
                             .separate_o = false,
+                            .direct_o = false,
                             .p_in_registers = true};
   constexpr int kib = 1024;
   const SmemLayoutSm90 layout = smem_layout_sm90(sizes);
@@ -147,13 +152,14 @@ TEST(SmemLayoutSm90, KnownSizes) {
 struct Config {
   static constexpr int head_dim = 40, head_dim_v = 72, tile_q = 192, tile_kv = 80;
   static constexpr int stages_q = 2, stages_k = 3, stages_v = 4;
-  static constexpr bool separate_o = true, p_in_registers = false;
+  static constexpr bool separate_o = true, direct_o = false, p_in_registers = false;
 };
 
 TEST(SmemLayoutSm90, TakesSizesFromAConfig) {
   constexpr SmemSizesSm90 sizes = smem_sizes_sm90<Config>();
   EXPECT_EQ(to_string(sizes),
-            "head_dim 40, head_dim_v 72, tile 192 x 80, stages 2 3 4, separate_o true, p_in_registers false");
+            "head_dim 40, head_dim_v 72, tile 192 x 80, stages 2 3 4, separate_o true, direct_o false, "
+            "p_in_registers false");
 }
 
 }  // namespace

@@ -1,0 +1,98 @@
+// The two products of a consumer of a wgmma kernel: S = Q Kᵀ and O += P V.
+#pragma once
+
+#include "forward_traits_sm90.cuh"
+#include "panel_tile.cuh"
+#include "prelude.cuh"
+#include "ptx/bulk_tensor.cuh"
+#include "ptx/math.cuh"
+#include "ptx/stmatrix.cuh"
+#include "ptx/wgmma.cuh"
+
+namespace jit {
+
+/// P of one warpgroup as the A operand of P V: packed accumulators of S, in registers or in shared memory.
+template <class Config>
+class Probabilities {
+  using Traits = ForwardTraitsSm90<Config>;
+
+ public:
+  /// `tile` is the block's P in shared memory.
+  __device__ __forceinline__ Probabilities(unsigned tile, int consumer) : tile_(tile), consumer_(consumer) {}
+
+  __device__ __forceinline__ void pack_scores(const float (&scores)[1][Traits::score_blocks][4]) {
+    using Element = typename Config::Element;
+#pragma unroll
+    for (int step = 0; step < Traits::key_steps; ++step) {
+      const float(&left)[4] = scores[0][2 * step];
+      const float(&right)[4] = scores[0][2 * step + 1];
+      const unsigned a[4] = {pack<Element>(left[0], left[1]), pack<Element>(left[2], left[3]),
+                             pack<Element>(right[0], right[1]), pack<Element>(right[2], right[3])};
+      if constexpr (Config::p_in_registers) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) registers_[step][i] = a[i];
+      } else {
+        const int lane = lane_id();
+        const int row = threadIdx.x % warpgroup_size / warp_size * 16 + lane % 16;
+        stmatrix_x4(Traits::PTile::chunk_address(tile_, consumer_ * 64 + row, 2 * step + lane / 16), a[0],
+                    a[1], a[2], a[3]);
+      }
+    }
+    if constexpr (!Config::p_in_registers) {
+      fence_proxy_async_shared();
+      bar_sync(Traits::probabilities_barrier + consumer_, warpgroup_size);
+    }
+  }
+
+  /// O += P V, as one group; `lower` leaves out the upper half of the keys.
+  __device__ __forceinline__ void multiply_pv(float (&output)[1][Traits::output_blocks][4], unsigned v_tile,
+                                              bool lower) const {
+    using P = typename Traits::PTile;
+    using V = typename Traits::VTile;
+    const unsigned p = lower_word(P::along_columns(tile_, consumer_ * 64, 0));
+    const unsigned v = lower_word(V::along_rows(v_tile, 0));
+    // Fence and commit stand on both sides: the assembler serialises a group that begins before a branch.
+    if (Traits::has_lower_tiles && lower) {
+      wgmma_fence();
+      if constexpr (Config::p_in_registers) {
+        Config::template wgmma_pv_lower<V>(output[0], registers_, v);
+      } else {
+        Config::template wgmma_pv_lower<P, V>(output[0], p, v);
+      }
+      wgmma_commit_group();
+    } else {
+      wgmma_fence();
+      if constexpr (Config::p_in_registers) {
+        Config::template wgmma_pv<V>(output[0], registers_, v);
+      } else {
+        Config::template wgmma_pv<P, V>(output[0], p, v);
+      }
+      wgmma_commit_group();
+    }
+  }
+
+  /// After the wait for `multiply_pv`: until then nobody else may have the registers.
+  __device__ __forceinline__ void hold() {
+    if constexpr (Config::p_in_registers) wgmma_hold(registers_);
+  }
+
+ private:
+  unsigned tile_;
+  int consumer_;
+  unsigned registers_[Config::p_in_registers ? Traits::key_steps : 1][4];
+};
+
+/// S = Q Kᵀ for the 64 rows of consumer `consumer`, as one group.
+template <class Config>
+__device__ __forceinline__ void multiply_qk(float (&scores)[1][ForwardTraitsSm90<Config>::score_blocks][4],
+                                            unsigned q_tile, int consumer, unsigned k_tile) {
+  using Traits = ForwardTraitsSm90<Config>;
+  using Q = typename Traits::QTile;
+  using K = typename Traits::KTile;
+  wgmma_fence();
+  Config::template wgmma_qk<Q, K>(scores[0], lower_word(Q::along_columns(q_tile, consumer * 64, 0)),
+                                  lower_word(K::along_columns(k_tile, 0, 0)));
+  wgmma_commit_group();
+}
+
+}  // namespace jit
