@@ -74,7 +74,7 @@ def parse(arguments):
     how.add_argument("--tuning", choices=TUNINGS, default="first_run",
                      help="how ours chooses its configs (first_run)")
     how.add_argument("--tuning-seconds", type=seconds, metavar="S",
-                     help="time that tuning one cell may take (JIT_ATTENTION_TUNING_SECONDS, else 4)")
+                     help="time that tuning one cell may take (JIT_ATTENTION_TUNING_SECONDS, else 10)")
     how.add_argument("--seconds", type=seconds, default=1.0, metavar="S", help="time for the samples of a cell (1)")
     how.add_argument("--seed", type=int, default=0, help="of the random inputs (0)")
     to = parser.add_argument_group("where to")
@@ -244,7 +244,7 @@ def main(arguments=None):
         return 0
     if options.tuning_seconds:
         os.environ["JIT_ATTENTION_TUNING_SECONDS"] = f"{options.tuning_seconds:g}"
-    os.environ.setdefault("JIT_ATTENTION_TUNING_SECONDS", "4")
+    os.environ.setdefault("JIT_ATTENTION_TUNING_SECONDS", "10")
     if options.list:
         show_list(options)
         return 0

@@ -147,6 +147,35 @@ TEST_F(CliGpu, BenchPrintsTheLadder) {
   EXPECT_THAT(report["counted"].get<std::string>(), HasSubstr("50.20 %"));
 }
 
+TEST_F(CliGpu, BenchTimesConfigsAndCandidates) {
+  if (is_emulated_) GTEST_SKIP() << "an emulated device has no time to measure";
+  const ToolResult result =
+      tool_.run({"bench", "--config", "tile_q=64 tile_kv=32 warps=4", "--config", "tile_q=1 warps=4",
+                 "--candidates", "3", "--heads", "2", "--head-dim", "32", "--seqlen-q", "256", "--seqlen-kv",
+                 "256", "--samples", "3", "--json"});
+  ASSERT_EQ(result.status, 0) << result.err;
+  const nlohmann::json rows = result.json()["rows"];
+  ASSERT_EQ(rows.size(), 5u);
+  EXPECT_EQ(rows[0]["name"], "given_1");
+  EXPECT_THAT(rows[1]["trouble"].get<std::string>(), HasSubstr("tile_q = 1"));
+  EXPECT_FALSE(rows[1].contains("median_us"));
+  for (const std::size_t timed : {0u, 2u, 3u, 4u}) {
+    EXPECT_FALSE(rows[timed].contains("trouble")) << rows[timed];
+    EXPECT_EQ(rows[timed]["samples_us"].size(), 3u);
+    EXPECT_GT(rows[timed]["compile_ms"], 0);
+    EXPECT_TRUE(rows[timed]["serialized"].is_boolean());
+    EXPECT_TRUE(rows[timed]["local_bytes"].is_number());
+  }
+}
+
+TEST_F(CliGpu, BenchWithoutATimeFails) {
+  if (is_emulated_) GTEST_SKIP() << "an emulated device has no time to measure";
+  const ToolResult result = tool_.run(
+      {"bench", "--config", "tile_q=1 warps=4", "--heads", "2", "--seqlen-q", "256", "--seqlen-kv", "256"});
+  EXPECT_EQ(result.status, 1);
+  EXPECT_THAT(result.out, HasSubstr("tile_q = 1"));
+}
+
 TEST_F(CliGpu, UnknownDevicesAreBadInput) {
   if (is_emulated_) GTEST_SKIP() << "there may be no GPU beside the emulated device";
   expect_bad_input(tool_.run({"bench", "--device", "cuda:99"}), "no device 99");

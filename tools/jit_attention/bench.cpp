@@ -1,4 +1,4 @@
-// jit-attention bench: how fast a kernel is on the GPU, on random data, with a cold L2 cache.
+// jit-attention bench: how fast kernels are on the GPU, on random data, with a cold L2 cache.
 #include <memory>
 #include <optional>
 
@@ -7,11 +7,11 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include "bench_rows.h"
 #include "command.h"
 #include "device_choice.h"
 #include "generator/arguments.h"
 #include "generator/context_state.h"
-#include "generator/loaded_kernel.h"
 #include "generator/tuning_buffers.h"
 #include "progress.h"
 #include "runtime/context.h"
@@ -25,46 +25,27 @@ using Json = nlohmann::ordered_json;
 
 struct Options {
   ProblemOptions problem;
-  std::string config;
-  bool ladder = false;
+  RowOptions rows;
   int samples = 30;
   bool as_json = false;
 };
 
-struct Row {
-  std::string name;
-  std::string why;
-  KernelConfig config;
-  std::optional<LoadedKernel> kernel;
-  std::string trouble;  ///< why there is no time
-  std::vector<float> samples_us;
-};
-
-std::vector<Row> choose_rows(const Options& options, const Problem& problem, const Context& context,
-                             const DeviceInfo& device, const DeviceTensors& tensors) {
-  std::vector<Row> rows;
-  if (options.ladder) {
-    for (const LadderStep& step : ladder()) {
-      Row& row = rows.emplace_back();
-      row.name = step.name;
-      row.why = step.technique;
-      row.config = step.config;
-      row.trouble = config_rejection(problem.spec, step.config, native_arch(device));
+// Does `step` for each row that has no trouble; a failure becomes the row's.
+template <class Step>
+void for_each_sound(std::vector<BenchRow>& rows, const Step& step) {
+  for (BenchRow& row : rows) {
+    if (!row.trouble.empty()) continue;
+    try {
+      step(row);
+    } catch (const Error& error) {
+      row.trouble = one_line(error.message());
     }
   }
-  const CompiledKernel chosen =
-      attention(problem.spec, build_config(options.config, problem.spec, native_arch(device)), context)
-          .kernel(placeholder_arguments(problem, tensors.addresses()));
-  Row& row = rows.emplace_back();
-  row.name = options.config.empty() ? "chosen" : "given";
-  row.why = chosen.why();
-  row.config = chosen.config();
-  return rows;
 }
 
 // Every kernel is checked against the reference before it is timed; samples are interleaved over the rows, so
 // that clocks and temperature favour none.
-void measure(std::vector<Row>& rows, const AttentionParams& params, const Options& options,
+void measure(std::vector<BenchRow>& rows, const AttentionParams& params, const Options& options,
              const Problem& problem, const Context& context, const DeviceInfo& device,
              ProgressLine& progress) {
   ContextState& state = *context.state();
@@ -75,40 +56,20 @@ void measure(std::vector<Row>& rows, const AttentionParams& params, const Option
     throw BadInput(
         fmt::format("only {} of --batch {} fit the memory", buffers.params().batch, problem.batch));
   }
-  for (Row& row : rows) {
-    if (!row.trouble.empty()) continue;
-    row.kernel = load_kernel(state,
-                             build_image(state, emit_forward(problem.spec, row.config), problem.spec,
-                                         row.config, native_arch(device)),
-                             device.ordinal, row.why);
+  compile_rows(rows, problem.spec, native_arch(device), state, progress);
+  for_each_sound(rows, [&](BenchRow& row) {
+    row.kernel = load_kernel(state, row.image, device.ordinal, row.why);
+    row.image = row.kernel->image;
     row.trouble = buffers.check(*row.kernel, timer.stream());
-  }
+  });
   AttentionParams launched = buffers.params();
   for (int sample = 0; sample < options.samples; ++sample) {
     progress.show("measuring", sample, options.samples);
-    for (Row& row : rows) {
-      if (!row.trouble.empty()) continue;
+    for_each_sound(rows, [&](BenchRow& row) {
       const auto work = [&](CUstream stream) { launch_forward(*row.kernel, launched, stream); };
       row.samples_us.push_back(static_cast<float>(timer.measure(work, 0, 1).median_us));
-    }
+    });
   }
-}
-
-Json describe_row(const Row& row, double flops) {
-  Json json = {{"name", row.name}, {"why", row.why}, {"config", to_string(row.config)}};
-  if (!row.trouble.empty()) {
-    json["trouble"] = row.trouble;
-    return json;
-  }
-  const Timing timing = summarize(row.samples_us);
-  json["median_us"] = timing.median_us;
-  json["min_us"] = timing.min_us;
-  json["spread"] = timing.spread;
-  json["tflops"] = flops / timing.median_us * 1e-6;
-  json["registers"] = row.kernel->image->resources.registers;
-  json["spill_bytes"] = row.kernel->image->resources.spill_bytes();
-  json["samples_us"] = row.samples_us;
-  return json;
 }
 
 void print_text(const Json& report) {
@@ -121,7 +82,8 @@ void print_text(const Json& report) {
   for (const Json& row : report["rows"]) {
     const std::string name = row["name"].get<std::string>();
     if (row.contains("trouble")) {
-      fmt::print("{:<16} {}\n", name, row["trouble"].get<std::string>());
+      fmt::print("{:<16} {}; {}\n", name, row["trouble"].get<std::string>(),
+                 row["config"].get<std::string>());
       continue;
     }
     fmt::print("{:<16} {:>10.2f} {:>9.1f} {:>6.1f}% {:>5} {:>7}  {}; {}\n", name,
@@ -133,6 +95,7 @@ void print_text(const Json& report) {
 
 int run_bench(const Options& options) {
   const Problem problem = build_problem(options.problem);
+  validate(options.rows);
   const DeviceInfo device = choose_timed_device(options.problem.device, "bench");
   ProgressLine progress;
   const Context context(settings_from_environment(), progress.observer());
@@ -141,7 +104,13 @@ int run_bench(const Options& options) {
   AttentionParams params;
   fill_params(problem.spec, functor_tensors(problem.spec),
               placeholder_arguments(problem, tensors.addresses()), params);
-  std::vector<Row> rows = choose_rows(options, problem, context, device, tensors);
+  std::vector<BenchRow> rows =
+      choose_rows(options.rows, problem.spec, shape_of(params), device_limits(device));
+  if (options.rows.wants_chosen()) {
+    const CompiledKernel chosen =
+        attention(problem.spec, {}, context).kernel(placeholder_arguments(problem, tensors.addresses()));
+    rows.push_back({.name = "chosen", .why = chosen.why(), .config = chosen.config()});
+  }
   measure(rows, params, options, problem, context, device, progress);
 
   const std::optional<double> share = kept_share(problem);
@@ -155,28 +124,27 @@ int run_bench(const Options& options) {
       {"counted", share ? fmt::format("counted are the {:.2f} % of pairs that the mask keeps", *share * 100)
                         : "all pairs are counted, since the mask is text"},
       {"rows", Json::array()}};
-  bool all_ran = true;
-  for (const Row& row : rows) {
+  bool any_wrong = false, any_timed = false;
+  for (const BenchRow& row : rows) {
     report["rows"].push_back(describe_row(row, useful_flops(problem, share.value_or(1))));
-    all_ran = all_ran && !row.trouble.starts_with("wrong");
+    any_wrong = any_wrong || row.trouble.starts_with("wrong");
+    any_timed = any_timed || row.trouble.empty();
   }
   if (options.as_json) {
     print_json(report);
   } else {
     print_text(report);
   }
-  return all_ran ? status_ok : status_failure;
+  return any_timed && !any_wrong ? status_ok : status_failure;
 }
 
 }  // namespace
 
 void add_bench(CLI::App& app, Commands& commands) {
   const auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("bench", "Time a kernel on the GPU: random data, cold L2 cache");
+  CLI::App* command = app.add_subcommand("bench", "Time kernels on the GPU: random data, cold L2 cache");
   add_problem_options(*command, options->problem);
-  add_config_option(*command, options->config);
-  command->add_flag("--ladder", options->ladder,
-                    "Time the five steps of the published ladder, too, interleaved with the chosen config");
+  add_row_options(*command, options->rows);
   command->add_option("--samples", options->samples, "Timed launches of each kernel")
       ->check(CLI::Range(1, 100000))
       ->capture_default_str();

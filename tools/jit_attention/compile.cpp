@@ -1,16 +1,15 @@
 // jit-attention compile: from a description to machine code, without a GPU.
-#include <algorithm>
 #include <atomic>
 #include <exception>
 #include <memory>
 #include <optional>
-#include <thread>
 
 #include <fmt/format.h>
 #include <jit/error.h>
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include "all_cores.h"
 #include "command.h"
 #include "compile_options.h"
 #include "progress.h"
@@ -43,24 +42,17 @@ std::vector<Outcome> compile_all(const CompileOptions& options, const AttentionS
                                  const std::vector<Arch>& archs, const Context& context,
                                  ProgressLine& progress) {
   std::vector<Outcome> outcomes(archs.size());
-  std::atomic<std::size_t> next = 0;
   std::atomic<int> done = 0;
   const int total = static_cast<int>(archs.size());
   progress.show("compiling", 0, total);
-  const auto work = [&] {
-    for (std::size_t i = next++; i < archs.size(); i = next++) {
-      try {
-        outcomes[i].kernel = compile_for(options, spec, archs[i], context);
-      } catch (...) {
-        outcomes[i].error = std::current_exception();
-      }
-      progress.show("compiling", ++done, total);
+  on_all_cores(archs.size(), [&](std::size_t i) {
+    try {
+      outcomes[i].kernel = compile_for(options, spec, archs[i], context);
+    } catch (...) {
+      outcomes[i].error = std::current_exception();
     }
-  };
-  std::vector<std::jthread> helpers;
-  const std::size_t cores = std::max(1u, std::thread::hardware_concurrency());
-  for (std::size_t i = 1; i < std::min(cores, archs.size()); ++i) helpers.emplace_back(work);
-  work();
+    progress.show("compiling", ++done, total);
+  });
   return outcomes;
 }
 

@@ -1,0 +1,149 @@
+#include "bench_rows.h"
+
+#include <algorithm>
+#include <atomic>
+
+#include <fmt/format.h>
+#include <jit/compiled_kernel.h>
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "all_cores.h"
+#include "command.h"
+#include "generator/candidates.h"
+#include "generator/context_state.h"
+#include "runtime/timer.h"
+#include "spec_options.h"
+
+namespace jit::tool {
+namespace {
+
+void add_candidates(std::vector<BenchRow>& rows, const RowOptions& options, const AttentionSpec& spec,
+                    const ProblemShape& shape, const DeviceLimits& limits) {
+  const std::vector<KernelConfig> ranked = ranked_configs(spec, shape, limits);
+  std::vector<KernelConfig> picked;
+  bool any = false;
+  for (std::size_t rank = 0; rank < ranked.size(); ++rank) {
+    if (picked.size() == static_cast<std::size_t>(options.candidates)) break;
+    const KernelConfig& config = ranked[rank];
+    // A config has the given fields when giving them changes nothing.
+    if (parse_config(options.among, config) != config) continue;
+    any = true;
+    const auto is_config = [&](const BenchRow& row) { return row.config == config; };
+    if (std::any_of(rows.begin(), rows.end(), is_config)) continue;
+    const auto is_near = [&](const KernelConfig& other) { return are_near_copies(config, other); };
+    if (std::count_if(picked.begin(), picked.end(), is_near) >= most_near_copies) continue;
+    picked.push_back(config);
+    rows.push_back({.name = fmt::format("candidate_{}", picked.size()),
+                    .why = fmt::format("rank {} of {} by the cost model", rank + 1, ranked.size()),
+                    .config = config});
+  }
+  if (any) return;
+  throw BadInput(fmt::format(
+      "--among \"{}\": none of the {} legal configs for {} on {} has these fields; give fewer, or "
+      "give the config with --config",
+      options.among, ranked.size(), to_string(spec), to_string(limits.arch)));
+}
+
+}  // namespace
+
+void add_row_options(CLI::App& app, RowOptions& options) {
+  app.add_option("--config", options.configs,
+                 "Fields of a kernel's config, such as \"tile_q=128 stages_k=2\"; the heuristic chooses the "
+                 "others; may be repeated, each is timed; default: the config that a call would run")
+      ->allow_extra_args(false);
+  CLI::Option* const candidates =
+      app.add_option("--candidates", options.candidates,
+                     "Time that many configs that the cost model ranks best, near-copies left out; none is "
+                     "tuned")
+          ->check(CLI::Range(1, 100000));
+  app.add_option("--among", options.among,
+                 "Fields that the candidates must have, such as \"mainloop=wgmma tile_kv=128\"")
+      ->needs(candidates)
+      ->check([](const std::string& fields) -> std::string {
+        return fields.empty() ? "has no field; give one such as mainloop=wgmma, or leave the option out" : "";
+      });
+  app.add_flag("--ladder", options.ladder,
+               "Time the five steps of the published ladder, too, interleaved with the others");
+}
+
+void validate(const RowOptions& options) {
+  const auto parse = [](const char* option, const std::string& text) {
+    try {
+      parse_config(text);
+    } catch (const Error& error) {
+      throw BadInput(fmt::format("{} \"{}\": {}", option, text, error.message()));
+    }
+  };
+  for (const std::string& config : options.configs) {
+    if (config.empty()) {
+      throw BadInput("--config \"\" has no field; give one such as tile_q=128, or leave the option out");
+    }
+    parse("--config", config);
+  }
+  parse("--among", options.among);
+}
+
+std::vector<BenchRow> choose_rows(const RowOptions& options, const AttentionSpec& spec,
+                                  const ProblemShape& shape, const DeviceLimits& limits) {
+  std::vector<BenchRow> rows;
+  if (options.ladder) {
+    for (const LadderStep& step : ladder()) {
+      rows.push_back({.name = step.name,
+                      .why = step.technique,
+                      .config = step.config,
+                      .trouble = config_rejection(spec, step.config, limits)});
+    }
+  }
+  for (std::size_t i = 0; i < options.configs.size(); ++i) {
+    const KernelConfig config = *build_config(options.configs[i], spec, limits.arch);
+    rows.push_back({.name = fmt::format("given_{}", i + 1),
+                    .why = "given",
+                    .config = config,
+                    .trouble = config_rejection(spec, config, limits)});
+  }
+  if (options.candidates > 0) add_candidates(rows, options, spec, shape, limits);
+  return rows;
+}
+
+void compile_rows(std::vector<BenchRow>& rows, const AttentionSpec& spec, Arch arch, ContextState& context,
+                  ProgressLine& progress) {
+  std::atomic<int> done = 0;
+  const int total = static_cast<int>(rows.size());
+  progress.show("compiling", 0, total);
+  on_all_cores(rows.size(), [&](std::size_t i) {
+    BenchRow& row = rows[i];
+    try {
+      if (row.trouble.empty())
+        row.image = build_image(context, emit_forward(spec, row.config), spec, row.config, arch);
+    } catch (const std::exception& error) {
+      row.trouble = one_line(error.what());
+    }
+    progress.show("compiling", ++done, total);
+  });
+}
+
+nlohmann::ordered_json describe_row(const BenchRow& row, double flops) {
+  nlohmann::ordered_json json = {{"name", row.name}, {"why", row.why}, {"config", to_string(row.config)}};
+  if (row.image) {
+    const ResourceUsage& resources = row.image->resources;
+    json["compile_ms"] = row.image->compile_ms;
+    json["registers"] = resources.registers;
+    json["spill_bytes"] = resources.spill_bytes();
+    json["local_bytes"] = resources.stack_bytes + resources.spill_bytes();
+    json["serialized"] = resources.serializes_wgmma();
+  }
+  if (!row.trouble.empty()) {
+    json["trouble"] = row.trouble;
+    return json;
+  }
+  const Timing timing = summarize(row.samples_us);
+  json["median_us"] = timing.median_us;
+  json["min_us"] = timing.min_us;
+  json["spread"] = timing.spread;
+  json["tflops"] = flops / timing.median_us * 1e-6;
+  json["samples_us"] = row.samples_us;
+  return json;
+}
+
+}  // namespace jit::tool
