@@ -45,34 +45,37 @@ TEST_F(AttentionTest, HeadDims) {
   for (const auto& [d, dv] :
        {std::pair(192, 128), {128, 192}, {64, 256}, {256, 64}, {8, 256}, {256, 8}, {40, 72}})
     specs.push_back(spec_of(d, dv));
-  std::vector<KernelWish> wishes;
-  for (const AttentionSpec& spec : specs) wishes.push_back({spec});
-  precompile(wishes, context(), device_);
+  std::vector<KernelCase> cases;
   for (const AttentionSpec& spec : specs)
-    expect_right(case_of(spec, sized(2, 1), 2, sized(193, 67), sized(211, 83)));
+    cases.push_back({case_of(spec, sized(2, 1), 2, sized(193, 67), sized(211, 83))});
+  expect_all_right(cases);
 }
 
 TEST_F(AttentionTest, QueryHeadsShareKvHeads) {
+  std::vector<KernelCase> cases;
   for (const int ratio : {2, 3, 8, 16}) {
     AttentionSpec spec = spec_of(64);
     spec.gqa_ratio = ratio;
     spec.mask = mask::causal();
-    for (const int heads_kv : {1, 3}) expect_right(case_of(spec, 2, heads_kv, 65, 130));
+    for (const int heads_kv : {1, 3}) cases.push_back({case_of(spec, 2, heads_kv, 65, 130)});
   }
+  expect_all_right(cases);
 }
 
 TEST_F(AttentionTest, EveryLength) {
+  std::vector<KernelCase> cases;
   for (const Mask& mask : {mask::none(), mask::causal(), mask::causal(Alignment::top_left)}) {
     AttentionSpec spec = spec_of(64);
     spec.mask = mask;
     for (const int seqlen_q : {1, 2, 15, 16, 17, 63, 64, 65, 127, 129, 300}) {
       for (const int seqlen_kv : {0, 1, 7, 31, 32, 33, 64, 65, 127, 128, 257}) {
-        expect_right(case_of(spec, 1, 2, seqlen_q, seqlen_kv));
+        cases.push_back({case_of(spec, 1, 2, seqlen_q, seqlen_kv)});
       }
     }
-    expect_right(case_of(spec, 1, 1, 1, 5000));
-    expect_right(case_of(spec, 1, 1, 2500, 3));
+    cases.push_back({case_of(spec, 1, 1, 1, 5000)});
+    cases.push_back({case_of(spec, 1, 1, 2500, 3)});
   }
+  expect_all_right(cases);
 }
 
 // More batch entries than a grid has blocks along z.
@@ -106,23 +109,20 @@ TEST_F(AttentionTest, BakedLengths) {
 }
 
 TEST_F(AttentionTest, LayoutsAndAlignments) {
-  std::vector<KernelWish> wishes;
-  std::vector<AttentionCase> cases;
+  std::vector<KernelCase> cases;
   for (const int head_dim : {40, 64, 128}) {
     for (const int alignment : {16, 8, 4, 2}) {
       AttentionSpec spec = spec_of(head_dim, head_dim == 40 ? 24 : 0);
       spec.alignment = alignment;
       spec.gqa_ratio = 2;
       spec.mask = mask::causal();
-      wishes.push_back({spec});
       for (int layout = 0; layout < layout_count; ++layout) {
-        cases.push_back(case_of(spec, 2, 2, sized(150, 75), sized(150, 75), static_cast<Layout>(layout)));
-        cases.push_back(case_of(spec, 2, 1, 70, 131, static_cast<Layout>(layout)));
+        cases.push_back({case_of(spec, 2, 2, sized(150, 75), sized(150, 75), static_cast<Layout>(layout))});
+        cases.push_back({case_of(spec, 2, 1, 70, 131, static_cast<Layout>(layout))});
       }
     }
   }
-  precompile(wishes, context(), device_);
-  for (const AttentionCase& problem : cases) expect_right(problem);
+  expect_all_right(cases);
 }
 
 TEST_F(AttentionTest, WithoutLse) {
@@ -133,18 +133,16 @@ TEST_F(AttentionTest, WithoutLse) {
 
 TEST_F(AttentionTest, MasksAndScores) {
   const std::vector<FunctorText> masks = reference::mask_texts(), scores = reference::score_texts();
-  std::vector<AttentionCase> cases;
-  std::vector<KernelWish> wishes;
+  std::vector<KernelCase> cases;
   const auto add = [&](const char* mask, const char* score) {
     AttentionSpec spec = spec_of(64);
     spec.gqa_ratio = 2;
     spec.mask = parse_mask(mask, masks);
     spec.score = parse_score(score, scores);
-    wishes.push_back({spec});
-    cases.push_back(case_of(spec, sized(2, 1), sized(2, 1), 200, 200));
+    cases.push_back({case_of(spec, sized(2, 1), sized(2, 1), 200, 200)});
     if (device_.emulated) return;
-    cases.push_back(case_of(spec, 3, 1, 77, 310));
-    cases.push_back(case_of(spec, 1, 2, 310, 77));
+    cases.push_back({case_of(spec, 3, 1, 77, 310)});
+    cases.push_back({case_of(spec, 1, 2, 310, 77)});
   };
   for (const char* mask : {"causal",
                            "causal(top_left)",
@@ -181,33 +179,32 @@ TEST_F(AttentionTest, MasksAndScores) {
     add("causal", score);
   }
   add("document && text(blocks)", "bias, text(offsets)");
-  precompile(wishes, context(), device_);
-  for (const AttentionCase& problem : cases) expect_right(problem);
+  expect_all_right(cases);
 }
 
 TEST_F(AttentionTest, RandomExpressions) {
   reference::Random random(reference::test_seed());
-  std::vector<AttentionCase> cases;
-  std::vector<KernelWish> wishes;
+  std::vector<KernelCase> cases;
   for (int i = 0; i < sized(24, 6); ++i) {
     AttentionSpec spec = spec_of(32, 0, i % 2 == 0 ? DType::bf16 : DType::fp16);
     spec.mask = reference::random_mask(random, 3);
     spec.score = reference::random_score(random);
-    wishes.push_back({spec});
-    cases.push_back(case_of(spec, 2, 3, reference::draw(random, 1, 300), reference::draw(random, 0, 300)));
+    const int seqlen_q = reference::draw(random, 1, 300);
+    cases.push_back({case_of(spec, 2, 3, seqlen_q, reference::draw(random, 0, 300))});
   }
-  precompile(wishes, context(), device_);
-  for (const AttentionCase& problem : cases) expect_right(problem);
+  expect_all_right(cases);
 }
 
 TEST_F(AttentionTest, SharpAndFlatSoftmax) {
+  std::vector<KernelCase> cases;
   for (const float amplitude : {0.01f, 0.5f, 4.0f, 12.0f}) {
     for (const DType dtype : {DType::bf16, DType::fp16}) {
       AttentionCase problem = case_of(spec_of(64, 0, dtype), 1, 2, 200, 600);
       problem.amplitude = amplitude;
-      expect_right(problem);
+      cases.push_back({problem});
     }
   }
+  expect_all_right(cases);
 }
 
 TEST_F(AttentionTest, EveryConfigAxis) {
@@ -251,17 +248,15 @@ TEST_F(AttentionTest, EveryConfigAxis) {
   std::vector<AttentionSpec> specs = {spec_of(64)};
   if (!device_.emulated) specs.insert(specs.end(), {spec_of(128), spec_of(40, 24)});
   for (AttentionSpec& spec : specs) spec.mask = mask::causal() && mask::sliding_window(150);
-  std::vector<KernelWish> wishes;
+  std::vector<KernelCase> cases;
   for (const AttentionSpec& spec : specs) {
+    const AttentionCase problem = case_of(spec, 1, sized(2, 1), sized(333, 157), sized(421, 211));
     for (const KernelConfig& config : configs) {
-      if (config_rejection(spec, config, device_limits(device_)).empty()) wishes.push_back({spec, config});
+      if (config_rejection(spec, config, device_limits(device_)).empty()) cases.push_back({problem, config});
     }
   }
-  ASSERT_GT(wishes.size(), configs.size() * specs.size() * 2 / 3);
-  precompile(wishes, context(), device_);
-  for (const KernelWish& wish : wishes) {
-    expect_right(case_of(wish.spec, 1, sized(2, 1), sized(333, 157), sized(421, 211)), wish.config);
-  }
+  ASSERT_GT(cases.size(), configs.size() * specs.size() * 2 / 3);
+  expect_all_right(cases);
 }
 
 TEST_F(AttentionTest, RepeatedRunsAreIdentical) {

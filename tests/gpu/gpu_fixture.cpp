@@ -5,25 +5,21 @@
 
 #include <jit/error.h>
 
-#include "generator/context_state.h"
-#include "generator/emit.h"
-#include "generator/kernel_image.h"
+#include "runtime/context.h"
 
 namespace jit::testing {
 
-void precompile(const std::vector<KernelWish>& wishes, const Context& context, const DeviceInfo& device) {
+void prepare_all(const std::vector<KernelCase>& cases, const Context& context) {
   std::atomic<std::size_t> next = 0;
   std::vector<std::jthread> pool;
   for (unsigned i = 0; i < std::max(1u, std::thread::hardware_concurrency()); ++i) {
     pool.emplace_back([&] {
-      for (std::size_t wish = next++; wish < wishes.size(); wish = next++) {
+      for (std::size_t index = next++; index < cases.size(); index = next++) {
         try {
-          const AttentionSpec& spec = wishes[wish].spec;
-          const CompiledKernel kernel = compile(spec, native_arch(device), wishes[wish].config, context);
-          if (!device.emulated) continue;
-          ContextState& state = *context.state();
-          const Program program = emit_forward(spec, kernel.config());
-          build_emulated_code(state, *build_image(state, program, spec, kernel.config(), kernel.arch()));
+          const CurrentContext current(0);
+          const auto& [problem, config] = cases[index];
+          const AttentionRun run(problem);
+          attention(problem.spec, config, context).prepare(run.arguments());
         } catch (const Error&) {
         }
       }
@@ -56,6 +52,11 @@ void GpuTest::expect_right(const AttentionCase& problem, std::optional<KernelCon
   } catch (const Error& error) {
     ADD_FAILURE() << name << ": " << error.what() << "\n" << error.log();
   }
+}
+
+void GpuTest::expect_all_right(const std::vector<KernelCase>& cases) {
+  prepare_all(cases, context());
+  for (const auto& [problem, config] : cases) expect_right(problem, config);
 }
 
 }  // namespace jit::testing

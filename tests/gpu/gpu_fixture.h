@@ -18,15 +18,15 @@
 
 namespace jit::testing {
 
-/// A kernel that a test is going to want.
-struct KernelWish {
-  AttentionSpec spec;
-  std::optional<KernelConfig> config = {};
+/// What a test is going to run.
+struct KernelCase {
+  AttentionCase problem;
+  std::optional<KernelConfig> config = {};  ///< nothing: the heuristic's for these sizes
 };
 
-/// Compiles on all cores, so that what follows finds its kernels in the memory of `context`. Failures are
-/// left to whoever wants the kernel.
-void precompile(const std::vector<KernelWish>& wishes, const Context& context, const DeviceInfo& device);
+/// Compiles and loads on all cores, so that what follows finds its kernels in the memory of `context`.
+/// Failures are left to whoever runs the case.
+void prepare_all(const std::vector<KernelCase>& cases, const Context& context);
 
 class GpuTest : public ::testing::Test {
  protected:
@@ -41,6 +41,8 @@ class GpuTest : public ::testing::Test {
 
   /// Runs the case on the default stream and expects what the reference says.
   static void expect_right(const AttentionCase& problem, std::optional<KernelConfig> config = {});
+  /// The same for many, whose kernels are made on all cores.
+  static void expect_all_right(const std::vector<KernelCase>& cases);
 
   DeviceInfo device_;
 };

@@ -31,8 +31,13 @@ int number_from_environment(const char* name, int otherwise) {
   return text == nullptr || *text == 0 ? otherwise : std::atoi(text);
 }
 
+struct SpecAndConfig {
+  AttentionSpec spec;
+  std::optional<KernelConfig> config = {};
+};
+
 /// Kernel number `index` of the sweep that starts at `seed`: depends on nothing else but the device.
-KernelWish random_kernel(std::uint64_t seed, int index, const DeviceLimits& limits) {
+SpecAndConfig random_kernel(std::uint64_t seed, int index, const DeviceLimits& limits) {
   std::seed_seq sequence{static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32),
                          static_cast<std::uint32_t>(index)};
   Random random(sequence);
@@ -77,19 +82,25 @@ TEST_F(SweepTest, EveryTripleIsRight) {
   const int first = only < 0 ? 0 : only;
   const int last = only < 0 ? number_from_environment("JIT_ATTENTION_TEST_SWEEP", sized(200, 160)) : only + 1;
   const DeviceLimits limits = device_limits(device_);
-  const auto wish_of = [&](int triple) { return random_kernel(seed, triple / shapes_per_kernel, limits); };
+  const auto case_of = [&](int triple) -> KernelCase {
+    const auto [spec, config] = random_kernel(seed, triple / shapes_per_kernel, limits);
+    AttentionCase problem = random_case(seed, triple, spec, device_.emulated);
+    // TMA cannot run backwards, and refuses where no other kernel may stand in for it.
+    const bool needs_tma = config && config->mainloop == Mainloop::wgmma;
+    if (needs_tma && problem.layout == Layout::reversed) problem.layout = Layout::bhsd;
+    return {problem, config};
+  };
 
   int count = 0, failures = 0;
   double worst = 0;
   std::string worst_triple;
   const auto batch_of = [&](int triple) { return triple / (kernels_per_batch * shapes_per_kernel); };
-  const auto compile_batch = [&](int batch, const Context& context) {
-    std::vector<KernelWish> wishes;
+  const auto prepare_batch = [&](int batch, const Context& context) {
+    std::vector<KernelCase> cases;
     for (int triple = first; triple < last; ++triple) {
-      if (batch_of(triple) == batch && (triple == first || triple % shapes_per_kernel == 0))
-        wishes.push_back(wish_of(triple));
+      if (batch_of(triple) == batch) cases.push_back(case_of(triple));
     }
-    precompile(wishes, context, device_);
+    prepare_all(cases, context);
   };
   // A context for each batch, so that memory stays bounded.
   Settings settings;
@@ -99,17 +110,13 @@ TEST_F(SweepTest, EveryTripleIsRight) {
   for (int triple = first; triple < last; ++triple) {
     if (!context || batch_of(triple) != batch_of(triple - 1)) {
       context.emplace(settings);
-      compile_batch(batch_of(triple), *context);
+      prepare_batch(batch_of(triple), *context);
     }
-    const KernelWish wish = wish_of(triple);
-    AttentionCase problem = random_case(seed, triple, wish.spec, device_.emulated);
-    // TMA cannot run backwards, and refuses where no other kernel may stand in for it.
-    const bool needs_tma = wish.config && wish.config->mainloop == Mainloop::wgmma;
-    if (needs_tma && problem.layout == Layout::reversed) problem.layout = Layout::bhsd;
+    const auto [problem, config] = case_of(triple);
     std::string failure;
     try {
       const AttentionRun run(problem);
-      attention(wish.spec, wish.config, *context)(run.arguments());
+      attention(problem.spec, config, *context)(run.arguments());
       const Verdict verdict = run.check(256);
       failure = verdict.failure;
       if (verdict.error_ratio > worst) {
@@ -123,8 +130,7 @@ TEST_F(SweepTest, EveryTripleIsRight) {
     if (failure.empty()) continue;
     ADD_FAILURE() << fmt::format(
         "JIT_ATTENTION_TEST_SEED={} JIT_ATTENTION_TEST_TRIPLE={} runs it again:\n  {}\n  config {}\n  {}",
-        seed, triple, to_string(problem), wish.config ? to_string(*wish.config) : "of the heuristic",
-        failure);
+        seed, triple, to_string(problem), config ? to_string(*config) : "of the heuristic", failure);
     if (++failures == 20) break;
   }
   std::printf(
