@@ -10,8 +10,8 @@ default head_dim 64, 128 and 256, 512 to 16,384 tokens, without a mask and causa
 (more where one sequence is longer), heads * head_dim at most 2048.
 
 The file is JSON lines: one of kind "run", then one of kind "timing" for each problem and config; "us" is the median.
-The file begins with the first timing, and lines are written as they come. A problem that fails is reported and skipped, so is a config without a time. Exit
-status 1 when a problem failed; 2 for wrong arguments.
+It begins with the first timing, and lines are written as they come. A problem that fails is reported and skipped, so is
+a config without a time. Exit status 1 when a problem failed; 2 for wrong arguments.
 """
 
 import argparse
@@ -169,11 +169,9 @@ def search(parser, options, header):
 def main():
     parser, options = parse(sys.argv[1:])
     try:
-        header = describe(options, sys.argv[1:])
+        failed = search(parser, options, describe(options, sys.argv[1:]))
     except Failed as error:
         parser.exit(1, f"{parser.prog}: {error}\n")
-    try:
-        failed = search(parser, options, header)
     except Refused as error:
         parser.exit(2, f"{parser.prog}: {error}\n")
     if failed:

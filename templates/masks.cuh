@@ -124,7 +124,8 @@ struct DocumentMask {
     int high;
   };
   // Every warp reads the whole range, so that all threads of a block come to the same answer without a
-  // barrier. Past the end it reads the last id again: loads without conditions are in flight together.
+  // barrier. Past the end it reads the last id again: loads without conditions are in flight together. Not
+  // unrolled further: copies of these loops were much of the kernel.
   template <int loads = 4>
   static __device__ IdRange id_range(const int* ids, int begin, int end) {
     int low = 0x7fffffff;

@@ -45,11 +45,12 @@ def test_a_row_names_the_command_and_what_came_of_it(build, tmp_path):
 def test_a_failure_does_not_stop_the_others(build, tmp_path):
     build("gpu_tests", 'echo "[  FAILED  ] 2 tests, listed below:"; exit 1')
     folder = build("cli_gpu_test", 'echo "[  PASSED  ] 4 tests."')
-    result = verify("--build", folder, "--only", "tests", "cli", "--out", tmp_path / "out")
+    result = verify("--build", folder, "--only", "tests", "cli")
     assert result.returncode == 1
     rows = result.stdout.splitlines()[2:]
     assert "**failed**: FAILED 2 tests" in rows[0] and "exit status 1" in rows[0]
     assert "failed" not in rows[1]
+    assert {log.name for log in (folder / "verify-gpu").iterdir()} == {"tests.log", "cli.log"}
 
 
 def test_what_does_not_end_is_stopped_and_tells_its_last_words(build, tmp_path):
