@@ -10,8 +10,7 @@ namespace jit {
 /// Of configs that are near-copies of one another, as many are worth timing.
 inline constexpr int most_near_copies = 2;
 
-/// The most promising configs in the model's order, near-copies left out; behind them some of each kind that
-/// the model is not fitted to. The first one is the default.
+/// The most promising configs in the model's order, near-copies left out. The first one is the default.
 std::vector<KernelConfig> first_run_candidates(const AttentionSpec& spec, const ProblemShape& shape,
                                                const DeviceLimits& limits);
 

@@ -31,6 +31,7 @@ bool in_range(int value, int low, int high) { return value >= low && value <= hi
 
 // What only the mma_sync mainloop asks for.
 std::string mma_sync_rejection(const KernelConfig& config) {
+  if (config.rescale == Rescale::on_overflow) return "rescale = on_overflow needs mainloop = wgmma";
   if (!in_range(config.warps, 1, max_warps)) {
     return fmt::format("warps = {} must be 1 to {}", config.warps, max_warps);
   }

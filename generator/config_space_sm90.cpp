@@ -60,12 +60,6 @@ std::string multiple_range(std::string_view name, int value, int step, int most)
                      step, step, most);
 }
 
-// Whether exponentials and the like take as long as multiplications do: then some may be polynomials.
-bool is_bound_by_exponentials(const AttentionSpec& spec) {
-  const int head_dims = padded_head_dim(spec.head_dim) + padded_head_dim(spec.value_head_dim());
-  return head_dims <= (spec.score == Score() ? 128 : 256);
-}
-
 // Whether templates/masks.cuh gives the mask a row_range.
 bool has_row_range(const MaskNode& mask) {
   switch (mask.kind) {
@@ -80,6 +74,26 @@ bool has_row_range(const MaskNode& mask) {
     default:
       return false;
   }
+}
+
+// Whether scores are bounded, or as large in one tile of keys as in the next: ALiBi lets them grow all along.
+bool are_steady(const ScoreNode& score) {
+  switch (score.kind) {
+    case ScoreKind::none:
+    case ScoreKind::softcap:
+      return true;
+    case ScoreKind::chain:
+      return are_steady(*score.a) && are_steady(*score.b);
+    default:
+      return false;
+  }
+}
+
+// Looking for maxima takes a tenth of the time (docs/performance.md). But where most tiles exceed those of
+// the tiles before, or the first one that is visited shows many queries nothing, tiles are computed twice.
+Rescale fastest_rescale(const AttentionSpec& spec) {
+  return are_steady(spec.score.node()) && has_row_range(spec.mask.node()) ? Rescale::on_overflow
+                                                                          : Rescale::lazy;
 }
 
 // Whether O can lie over Q: a warpgroup's rows of both must cover the same bytes.
@@ -98,7 +112,8 @@ int estimated_registers(const AttentionSpec& spec, const KernelConfig& config) {
   const int output = padded_head_dim(spec.value_head_dim()) / 2;
   // Without overlap P takes the place of the scores that it is made of.
   const int p = config.overlap && config.p_in_registers ? config.tile_kv / 4 : 0;
-  return scores + output + p + other_registers + (spec.score != Score() ? functor_registers : 0) +
+  const int q = config.q_in_registers ? padded_head_dim(spec.head_dim) / 4 : 0;
+  return scores + output + p + q + other_registers + (spec.score != Score() ? functor_registers : 0) +
          (has_row_range(spec.mask.node()) ? 0 : functor_registers);
 }
 
@@ -140,11 +155,17 @@ std::string config_rejection(const AttentionSpec& spec, const KernelConfig& conf
   if (config.polynomial_exp2 < 0 || config.polynomial_exp2 > exponential_group) {
     return fmt::format("polynomial_exp2 = {} must be 0 to {}", config.polynomial_exp2, exponential_group);
   }
+  if (config.polynomial_exp2 > 0 && config.rescale == Rescale::on_overflow) {
+    return "polynomial_exp2 must be 0 with rescale = on_overflow: a polynomial does not become infinite";
+  }
   if (config.order != WarpgroupOrder::free && consumers(config) == 1) {
     return "order must be free with tile_q = 64: one consumer warpgroup has nobody to take turns with";
   }
   if (config.order == WarpgroupOrder::ping_pong && !config.overlap) {
     return "order = ping_pong needs overlap = true";
+  }
+  if (config.order == WarpgroupOrder::softmax_lock && config.rescale == Rescale::on_overflow) {
+    return "rescale must be always or lazy with order = softmax_lock: a repeated tile has no turn";
   }
   const int accumulators = std::max(config.tile_kv, padded_head_dim(spec.value_head_dim())) / 2;
   if (accumulators + instruction_registers > launched_registers(config)) {
@@ -170,55 +191,45 @@ std::vector<KernelConfig> config_space(const AttentionSpec& spec, const DeviceLi
     bool overlap;
     bool p_in_registers;
     WarpgroupOrder order;
+    bool q_in_registers = false;
   };
   struct Stages {
     int q, k, v;
     bool separate_o = false;
-    bool direct_o = false;
   };
   const std::vector<Schedule> schedules = {
       {true, true, WarpgroupOrder::ping_pong},     {true, true, WarpgroupOrder::free},
       {false, true, WarpgroupOrder::softmax_lock}, {false, true, WarpgroupOrder::free},
-      {true, false, WarpgroupOrder::ping_pong},
+      {true, false, WarpgroupOrder::ping_pong},    {true, true, WarpgroupOrder::ping_pong, true},
   };
-  const std::vector<Stages> stage_counts = {{2, 2, 2},
-                                            {1, 2, 2},
-                                            {2, 3, 3},
-                                            {1, 2, 2, true},
-                                            {2, 2, 2, true},
-                                            {2, 4, 4},
-                                            {1, 2, 2, false, true},
-                                            {1, 3, 3, false, true}};
-  std::vector<int> polynomials = {0};
-  if (is_bound_by_exponentials(spec)) polynomials.push_back(2);
+  const std::vector<Stages> stage_counts = {{2, 2, 2},       {1, 2, 2},       {2, 3, 3},
+                                            {1, 2, 2, true}, {2, 2, 2, true}, {2, 4, 4}};
+  const Rescale rescale = fastest_rescale(spec);
   for (const int consumers : {2, 3, 1}) {
     for (const int tile_kv : {32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192}) {
       for (const Schedule& schedule : schedules) {
         for (const Stages& stages : stage_counts) {
           for (const bool persistent : {true, false}) {
-            for (const int polynomial_exp2 : polynomials) {
-              for (const int blocks_per_sm : {1, 2, 3}) {
-                // Rescaling at every tile was never faster.
-                const KernelConfig config{.mainloop = Mainloop::wgmma,
-                                          .tile_q = consumers * rows_per_consumer,
-                                          .tile_kv = tile_kv,
-                                          .stages_q = stages.q,
-                                          .stages_k = stages.k,
-                                          .stages_v = stages.v,
-                                          .p_in_registers = schedule.p_in_registers,
-                                          .separate_o = stages.separate_o,
-                                          .direct_o = stages.direct_o,
-                                          .overlap = schedule.overlap,
-                                          .order = schedule.order,
-                                          .persistent = persistent,
-                                          .polynomial_exp2 = polynomial_exp2,
-                                          .rescale = Rescale::lazy,
-                                          .blocks_per_sm = blocks_per_sm};
-                // A second buffer of Q, or another place for O, is for the next tile of queries.
-                const bool moves_o = stages.separate_o || stages.direct_o;
-                if (!persistent && (stages.q > 1 || (moves_o && fits_o_over_q(spec)))) continue;
-                if (jit::config_rejection(spec, config, limits).empty()) configs.push_back(config);
-              }
+            for (const int blocks_per_sm : {1, 2, 3}) {
+              // Left out, because never faster: rescaling at every tile, direct_o, polynomial_exp2.
+              KernelConfig config{.mainloop = Mainloop::wgmma,
+                                  .tile_q = consumers * rows_per_consumer,
+                                  .tile_kv = tile_kv,
+                                  .stages_q = stages.q,
+                                  .stages_k = stages.k,
+                                  .stages_v = stages.v,
+                                  .q_in_registers = schedule.q_in_registers,
+                                  .p_in_registers = schedule.p_in_registers,
+                                  .separate_o = stages.separate_o,
+                                  .overlap = schedule.overlap,
+                                  .order = schedule.order,
+                                  .persistent = persistent,
+                                  .rescale = rescale,
+                                  .blocks_per_sm = blocks_per_sm};
+              if (config.order == WarpgroupOrder::softmax_lock) config.rescale = Rescale::lazy;
+              // A second buffer of Q, or another place for O, is for the next tile of queries.
+              if (!persistent && (stages.q > 1 || (stages.separate_o && fits_o_over_q(spec)))) continue;
+              if (jit::config_rejection(spec, config, limits).empty()) configs.push_back(config);
             }
           }
         }

@@ -121,9 +121,11 @@ Program emit_forward_sm90(const AttentionSpec& spec, const KernelConfig& config)
   source += "struct Config {\n" + spec_lines(spec, functors) + config_lines(config);
   source += number_line("producer_registers", shares.producer, "per thread, once shared out; 0: as launched");
   source += number_line("consumer_registers", shares.consumer, "the same for consumers");
-  source += wgmma_function(
-      "wgmma_qk", "D = A B: 64 rows of Q, tile_kv rows of K.",
-      {.dtype = spec.dtype, .n = config.tile_kv, .steps = padded_head_dim(spec.head_dim) / 16});
+  source += wgmma_function("wgmma_qk", "D = A B: 64 rows of Q, tile_kv rows of K.",
+                           {.dtype = spec.dtype,
+                            .n = config.tile_kv,
+                            .steps = padded_head_dim(spec.head_dim) / 16,
+                            .a_in_registers = config.q_in_registers});
   WgmmaProduct pv{.dtype = spec.dtype,
                   .n = padded_head_dim(spec.value_head_dim()),
                   .steps = config.tile_kv / 16,

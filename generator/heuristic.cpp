@@ -100,18 +100,16 @@ std::vector<KernelConfig> ranked_configs(const AttentionSpec& spec, const Proble
                 fmt::format("no config fits {} on {}: {}", to_string(spec), to_string(limits.arch),
                             config_rejection(spec, smallest, limits)));
   }
-  std::vector<std::tuple<bool, double, std::size_t>> order;
+  std::vector<std::pair<double, std::size_t>> order;
   for (std::size_t i = 0; i < configs.size(); ++i) {
     if (shape.tma || configs[i].mainloop != Mainloop::wgmma)
-      order.emplace_back(!is_fitted(configs[i]), estimated_cycles(spec, configs[i], shape, limits), i);
+      order.emplace_back(estimated_cycles(spec, configs[i], shape, limits), i);
   }
   std::sort(order.begin(), order.end());
   std::vector<KernelConfig> ranked;
-  for (const auto& [unfitted, cycles, i] : order) ranked.push_back(configs[i]);
+  for (const auto& [cycles, i] : order) ranked.push_back(configs[i]);
   return ranked;
 }
-
-bool is_fitted(const KernelConfig& config) { return !config.direct_o && config.polynomial_exp2 == 0; }
 
 bool are_near_copies(const KernelConfig& a, const KernelConfig& b) {
   return a.mainloop == b.mainloop && a.tile_q == b.tile_q && a.tile_kv == b.tile_kv && a.warps == b.warps &&

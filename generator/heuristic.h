@@ -28,13 +28,8 @@ ProblemShape typical_shape(const DeviceLimits& limits);
 double estimated_cycles(const AttentionSpec& spec, const KernelConfig& config, const ProblemShape& shape,
                         const DeviceLimits& limits);
 
-/// Whether the model was fitted to configs of this kind. Others, with `direct_o` or `polynomial_exp2`, are
-/// for tuning to try, and never the default.
-bool is_fitted(const KernelConfig& config);
-
-/// The legal configs of the search grid, those that the model is fitted to first, each part with the most
-/// promising first; equal estimates keep the grid's order. Throws Error no_valid_config when there is none,
-/// with the reason of a typical one.
+/// The legal configs of the search grid, the most promising first; equal estimates keep the grid's order.
+/// Throws Error no_valid_config when there is none, with the reason of a typical one.
 std::vector<KernelConfig> ranked_configs(const AttentionSpec& spec, const ProblemShape& shape,
                                          const DeviceLimits& limits);
 

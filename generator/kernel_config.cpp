@@ -14,7 +14,7 @@ namespace {
 constexpr std::array<std::string_view, 2> mainloop_names = {"mma_sync", "wgmma"};
 constexpr std::array<std::string_view, 3> order_names = {"free", "ping_pong", "softmax_lock"};
 constexpr std::array<std::string_view, 2> swizzle_names = {"none", "xor_chunks"};
-constexpr std::array<std::string_view, 2> rescale_names = {"always", "lazy"};
+constexpr std::array<std::string_view, 3> rescale_names = {"always", "lazy", "on_overflow"};
 constexpr std::array<std::string_view, 2> bool_names = {"false", "true"};
 
 template <auto member>
@@ -55,8 +55,8 @@ constexpr std::array fields = {
                                   {swizzle_names, mma_sync}),
     field<&KernelConfig::ldmatrix_matrices>(
         "ldmatrix_matrices", "int", "8x8 matrices per ldmatrix of K and V: 2 or 4", {.mainloop = mma_sync}),
-    field<&KernelConfig::q_in_registers>(
-        "q_in_registers", "bool", "Q stays in registers, else in shared memory", {bool_names, mma_sync}),
+    field<&KernelConfig::q_in_registers>("q_in_registers", "bool",
+                                         "Q stays in registers, else in shared memory", {bool_names}),
     field<&KernelConfig::p_in_registers>(
         "p_in_registers", "bool", "P V reads P from registers, else from shared memory", {bool_names, wgmma}),
     field<&KernelConfig::separate_o>(

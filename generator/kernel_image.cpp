@@ -117,7 +117,7 @@ bool need_alike_registers(const KernelConfig& a, const KernelConfig& b) {
          a.persistent == b.persistent && a.stages_q == b.stages_q && a.order == b.order &&
          a.tile_q == b.tile_q && a.tile_kv == b.tile_kv && a.warps == b.warps &&
          a.q_in_registers == b.q_in_registers && a.blocks_per_sm == b.blocks_per_sm &&
-         a.direct_o == b.direct_o && a.polynomial_exp2 == b.polynomial_exp2;
+         a.direct_o == b.direct_o && a.polynomial_exp2 == b.polynomial_exp2 && a.rescale == b.rescale;
 }
 
 // What makes one unclean kernel worse than another: serialised multiplications first, then local memory.

@@ -7,21 +7,16 @@
 
 #include "generator/context_state.h"
 #include "generator/tensor_maps.h"
+#include "generator/work_order.h"
 #include "runtime/context.h"
 #include "runtime/driver_api.h"
 #include "runtime/launch.h"
-#include "templates/smem_layout.cuh"
 
 namespace jit {
 namespace {
 
 // Blocks along y and z of a grid (CUDA programming guide, "Technical Specifications per Compute Capability").
 constexpr int max_grid_yz = 65535;
-
-// The part of the L2 cache that keys and values of a section may fill, and the most and fewest slices: the
-// fastest of those measured on an H200 (docs/performance.md).
-constexpr double l2_share = 0.3;
-constexpr double fewest_slices = 8, most_slices = 32;
 
 int tiles_of_queries(const LoadedKernel& kernel, const AttentionParams& params) {
   const int tile_q = kernel.image->config.tile_q;
@@ -44,17 +39,6 @@ void launch_grid(const LoadedKernel& kernel, AttentionParams& params, Stream str
   }
 }
 
-// Slices of one section (templates/work_tiles.cuh). Without a mask all tiles are alike: slice after slice, so
-// that blocks read the same keys at the same time.
-int section_slices(const LoadedKernel& kernel, const AttentionParams& params, int slices) {
-  const AttentionSpec& spec = kernel.image->spec;
-  if (spec.mask == Mask()) return 1;
-  const double slice_bytes = static_cast<double>(params.seqlen_kv) * (spec.head_dim + spec.value_head_dim()) *
-                             element_bytes / spec.gqa_ratio;
-  const double fitting = kernel.l2_bytes * l2_share / std::max(1.0, slice_bytes);
-  return std::min(slices, static_cast<int>(std::clamp(fitting, fewest_slices, most_slices)));
-}
-
 // A grid of one dimension over the list of work tiles: a block for each, or as many as fit the GPU, which
 // share them out among themselves.
 void launch_work_list(const LoadedKernel& kernel, AttentionParams& params, Stream stream) {
@@ -70,11 +54,15 @@ void launch_work_list(const LoadedKernel& kernel, AttentionParams& params, Strea
   void* arguments[] = {&params, &maps};
   for (params.batch_begin = 0; params.batch_begin < params.batch; params.batch_begin += entries) {
     const int count = std::min(params.batch - params.batch_begin, entries);
-    maps.work_tiles = static_cast<int>(count * tiles_per_entry);
-    maps.section_slices = section_slices(kernel, params, count * params.heads_q);
+    maps.order = work_order(kernel.image->spec, {.seqlen_q = params.seqlen_q,
+                                                 .seqlen_kv = params.seqlen_kv,
+                                                 .slices = count * params.heads_q,
+                                                 .tile_q = tile.tile_q,
+                                                 .l2_bytes = kernel.l2_bytes,
+                                                 .in_turns = tile.persistent && maps.counter == nullptr});
     const int resident = kernel.sm_count * tile.blocks_per_sm;
     config.grid[0] =
-        static_cast<unsigned>(tile.persistent ? std::min(maps.work_tiles, resident) : maps.work_tiles);
+        static_cast<unsigned>(tile.persistent ? std::min(maps.order.tiles(), resident) : maps.order.tiles());
     try {
       launch(kernel.kernel.handle(), config, arguments, stream);
     } catch (const Error&) {

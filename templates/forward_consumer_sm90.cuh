@@ -48,29 +48,30 @@ class WarpgroupTurns {
   int next_;
 };
 
-/// Normalises, writes LSE, and leaves O at the shared address `o_tile`, or writes it, too.
+template <class Config>
+__device__ __forceinline__ void write_lse(const AttentionParams& params, const WorkTile& work, int consumer,
+                                          const float (&lse)[1][2]) {
+  const int lane = lane_id();
+  if (lane % 4 != 0) return;
+  const int warp_row = consumer * 64 + threadIdx.x % warpgroup_size / warp_size * 16;
+  float* slice = params.lse + work.batch * params.lse_strides.batch + work.head * params.lse_strides.head;
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const int row = work.q_begin + warp_row + r * 8 + lane / 4;
+    if (row < seqlen_q_of<Config>(params)) slice[row * params.lse_strides.seq] = lse[0][r];
+  }
+}
+
+/// Leaves O at the shared address `o_tile`, or writes it, too.
 template <class Config>
 __device__ __forceinline__ void write_output(const AttentionParams& params, const WorkTile& work,
                                              int consumer,
                                              float (&output)[1][ForwardTraitsSm90<Config>::output_blocks][4],
-                                             const SoftmaxState<1>& state, float scale_log2,
                                              unsigned o_tile) {
   using Traits = ForwardTraitsSm90<Config>;
   using Element = typename Config::Element;
-  float lse[1][2];
-  normalize(output, state, scale_log2, lse);
-
   const int lane = lane_id();
   const int warp_row = consumer * 64 + threadIdx.x % warpgroup_size / warp_size * 16;
-  if (params.lse != nullptr && lane % 4 == 0) {
-    float* slice = params.lse + work.batch * params.lse_strides.batch + work.head * params.lse_strides.head;
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const int row = work.q_begin + warp_row + r * 8 + lane / 4;
-      if (row < seqlen_q_of<Config>(params)) slice[row * params.lse_strides.seq] = lse[0][r];
-    }
-  }
-
   if constexpr (Config::direct_o) {
     store_output_rows<Config>(params, work, work.q_begin + warp_row, seqlen_q_of<Config>(params), output);
     return;
@@ -93,6 +94,7 @@ class ForwardConsumer {
   using Traits = ForwardTraitsSm90<Config>;
   using Mask = typename Config::Mask;
   using Score = typename Config::Score;
+  using RowFactors = float[1][2];
 
  public:
   __device__ __forceinline__ ForwardConsumer(const AttentionParams& params, const TensorMaps& maps,
@@ -101,24 +103,28 @@ class ForwardConsumer {
         smem_(smem),
         consumer_(uniform(threadIdx.x / warpgroup_size - 1)),
         scale_log2_(Score::is_identity ? params.softmax_scale * log2_e : log2_e),
-        list_(params, maps, seqlen_q_of<Config>(params)),
+        maps_(maps),
         work_ring_(smem),
         rings_(smem),
         turns_(consumer_),
+        q_(consumer_),
         p_(smem + Traits::layout.p, consumer_) {}
 
   __device__ __forceinline__ void run() {
     bool has_work = take_work();
     while (has_work) {
       clear_output();
+      state_ = SoftmaxState<1>();
       if (!has_keys()) {
         release_k();
+        finish_rows_of_work();
         finish_work(work_);
         has_work = next_work();
       } else if constexpr (Config::overlap) {
         has_work = run_overlapped();
       } else {
         run_in_sequence();
+        finish_rows_of_work();
         finish_work(work_);
         has_work = next_work();
       }
@@ -128,76 +134,75 @@ class ForwardConsumer {
  private:
   // Computes work tiles until there is none left, or one without keys comes. Returns whether there is one.
   __device__ __forceinline__ bool run_overlapped() {
-    multiply_qk<Config>(scores_, rings_.q.tile(), consumer_, rings_.k.tile());
+    q_.multiply_qk(scores_, rings_.k.tile());
     wgmma_wait_group<0>();
-    finish_scores();
-    update_maximum<Config::rescale>(scores_, state_, scale_log2_, correction_);
-    exponentiate_in_turn(state_);
+    RowFactors unused;
+    finish_scores(true, unused);
     p_.pack_scores(scores_);
     while (true) {
       while (!is_last()) {
         take_keys();
         start_scores_and_output(false);  // only the last tile of a work tile is worth a second copy of P V
-        finish_scores();
-        const bool move = update_maximum<Config::rescale>(scores_, state_, scale_log2_, correction_);
-        exponentiate_in_turn(state_);
+        RowFactors correction;
+        const bool move = finish_scores(false, correction);
         finish_output();
-        if (move) rescale_output(output_, correction_);
+        if (move) rescale_output(output_, correction);
         p_.pack_scores(scores_);
       }
-      const WorkTile done = work_;
       const bool lower = is_lower();
+      skip_keys();
+      finish_rows_of_work();
+      const WorkTile done = work_;
       bool has_work = false;
       if constexpr (Traits::runs_on) {
         // The first scores of the next work tile are computed under the last output of this one.
         has_work = next_work();
         if (has_work && has_keys()) {
-          SoftmaxState<1> state;
+          state_ = SoftmaxState<1>();
           start_scores_and_output(lower);
-          finish_scores();
-          update_maximum<Config::rescale>(scores_, state, scale_log2_, correction_);
-          exponentiate_in_turn(state);
+          finish_scores(true, unused);
           finish_output();
+          skip_values();
           p_.pack_scores(scores_);
           finish_work(done);
           clear_output();
-          state_ = state;
           continue;
         }
       }
       rings_.v.wait_full();
       p_.multiply_pv(output_, rings_.v.tile(), lower);
       finish_output();
+      skip_values();
       finish_work(done);
       return Traits::runs_on ? has_work : next_work();
     }
   }
 
   __device__ __forceinline__ void run_in_sequence() {
-    while (true) {
-      multiply_qk<Config>(scores_, rings_.q.tile(), consumer_, rings_.k.tile());
+    for (bool is_first = true;; is_first = false) {
+      q_.multiply_qk(scores_, rings_.k.tile());
       wgmma_wait_group<0>();
-      finish_scores();
-      if (update_maximum<Config::rescale>(scores_, state_, scale_log2_, correction_)) {
-        rescale_output(output_, correction_);
-      }
-      exponentiate_in_turn(state_);
+      RowFactors correction;
+      if (finish_scores(is_first, correction)) rescale_output(output_, correction);
       p_.pack_scores(scores_);
       rings_.v.wait_full();
       p_.multiply_pv(output_, rings_.v.tile(), is_lower());
       finish_output();
-      if (is_last()) return;
+      if (is_last()) break;
       take_keys();
     }
+    skip_keys();
+    skip_values();
   }
 
   // Waits for a work tile, its queries and its first keys; false when there is none left.
   __device__ __forceinline__ bool take_work() {
     const int index = work_ring_.take();
     if (index < 0) return false;
-    work_ = list_.at(index);
+    work_ = work_tile<Config>(params_, maps_, index);
     score_ = Score(context());
     rings_.q.wait_full();
+    q_.take(rings_.q.tile());
     take_keys();
     return true;
   }
@@ -222,16 +227,41 @@ class ForwardConsumer {
   // Waits for the next tile of keys.
   __device__ __forceinline__ void take_keys() {
     rings_.k.wait_full();
-    keys_ = load_key_note(key_note<Config>(smem_, rings_.k.stage()));
+    flags_ = load_key_note_flags(key_note<Config>(smem_, rings_.k.stage()));
   }
-  __device__ __forceinline__ bool is_last() const { return (keys_.flags & key_note_last) != 0; }
+  // The last one of which this consumer sees some.
+  __device__ __forceinline__ bool is_last() const { return (flags_ & key_note_last << consumer_) != 0; }
   __device__ __forceinline__ bool is_lower() const {
-    return (keys_.flags & key_note_lower << consumer_) != 0;
+    return (flags_ & key_note_lower << consumer_) != 0;
   }
-  __device__ __forceinline__ bool has_keys() const { return (keys_.flags & key_note_none) == 0; }
+  __device__ __forceinline__ bool has_keys() const { return (flags_ & key_note_none) == 0; }
   __device__ __forceinline__ void release_k() {
     rings_.k.arrive_empty();
     rings_.k.advance();
+  }
+  __device__ __forceinline__ void release_v() {
+    rings_.v.arrive_empty();
+    rings_.v.advance();
+  }
+
+  // Behind the last tile of keys: what others see takes no more than the turns. Values are released later,
+  // behind those that are still to be multiplied with.
+  __device__ __forceinline__ void skip_keys() {
+    if constexpr (Traits::most_skipped == 0) return;
+    while ((flags_ & key_note_end) == 0) {
+      take_keys();
+      turns_.wait();
+      turns_.pass();
+      release_k();
+      ++skipped_;
+    }
+  }
+  __device__ __forceinline__ void skip_values() {
+    if constexpr (Traits::most_skipped == 0) return;
+    for (; skipped_ > 0; --skipped_) {
+      rings_.v.wait_full();  // before, the stage is still of the round before
+      release_v();
+    }
   }
 
   // Issues S of this tile of keys and, behind it, O += P V of the tile before, of which `lower` leaves out
@@ -239,35 +269,76 @@ class ForwardConsumer {
   __device__ __forceinline__ void start_scores_and_output(bool lower) {
     constexpr bool in_turn = Config::order == WarpgroupOrder::ping_pong;
     if constexpr (in_turn) turns_.wait();
-    multiply_qk<Config>(scores_, rings_.q.tile(), consumer_, rings_.k.tile());
+    q_.multiply_qk(scores_, rings_.k.tile());
     rings_.v.wait_full();
     p_.multiply_pv(output_, rings_.v.tile(), lower);
     if constexpr (in_turn) turns_.pass();
     wgmma_wait_group<1>();
   }
 
-  // After the wait for S: releases K, and leaves the scores as the mask and score functors want them.
-  __device__ __forceinline__ void finish_scores() {
+  // After the wait for S: scores become exponentials, and K is released. Returns whether the output must be
+  // rescaled. `is_first`: of the work tile.
+  __device__ __forceinline__ bool finish_scores(bool is_first, RowFactors& correction) {
     wgmma_hold(scores_[0]);
+    q_.hold();
+    if (Config::rescale != Rescale::on_overflow || is_first) {
+      apply_functors();
+      release_k();
+      return exponentiate_exactly(correction);
+    }
+    const bool move = exponentiate_or_repeat(correction);
     release_k();
+    return move;
+  }
+
+  // Relative to the rows' maxima.
+  __device__ __forceinline__ bool exponentiate_exactly(RowFactors& correction) {
+    const bool move = update_maximum<Config::rescale>(scores_, state_, scale_log2_, correction);
+    exponentiate_in_turn();
+    return move;
+  }
+
+  // Relative to the maxima of earlier tiles, and where that is not enough, once more to those of this one,
+  // too.
+  __device__ __forceinline__ bool exponentiate_or_repeat(RowFactors& correction) {
+    bool move = false;
+    for (bool repeated = false;; repeated = true) {
+      apply_functors();
+      if (repeated) move = update_maximum<Config::rescale>(scores_, state_, scale_log2_, correction);
+      const float row_max[1][2] = {{repeated ? finite_or_zero(state_.row_max[0][0]) : state_.row_max[0][0],
+                                    repeated ? finite_or_zero(state_.row_max[0][1]) : state_.row_max[0][1]}};
+      float sums[1][2] = {};
+      exponentiate<Config::polynomial_exp2>(scores_, row_max, scale_log2_, sums);
+      if (repeated || !is_overflow<typename Config::Element>(sums)) {
+        state_.row_sum[0][0] += sums[0][0];
+        state_.row_sum[0][1] += sums[0][1];
+        return move;
+      }
+      q_.multiply_qk_by_warp(scores_, rings_.k.tile());
+    }
+  }
+
+  // Leaves the scores as the mask and score functors want them.
+  __device__ __forceinline__ void apply_functors() {
+    if (Score::is_identity && (flags_ & key_note_partial) == 0) return;
     const int seqlen_q = seqlen_q_of<Config>(params_);
     const int seqlen_kv = seqlen_kv_of<Config>(params_);
     const int thread = reread_thread_index() % warpgroup_size;
     const int q = work_.q_begin + consumer_ * 64 + thread / warp_size * 16 + thread % warp_size / 4;
-    const int k = keys_.k_begin + thread % 4 * 2;
+    const int k = load_key_note_begin(key_note<Config>(smem_, rings_.k.stage())) + thread % 4 * 2;
     if constexpr (!Score::is_identity) {
       for_each_score(scores_, q, k, [&](float& s, int query, int key) {
         s = score_.apply(s * params_.softmax_scale, minimum(query, seqlen_q - 1),
                          minimum(key, seqlen_kv - 1));
       });
     }
-    if (keys_.flags & key_note_partial) drop_masked_scores(scores_, Mask(context()), context(), q, k);
+    if (flags_ & key_note_partial) drop_masked_scores(scores_, Mask(context()), context(), q, k);
   }
 
-  __device__ __forceinline__ void exponentiate_in_turn(SoftmaxState<1>& state) {
+  __device__ __forceinline__ void exponentiate_in_turn() {
     constexpr bool in_turn = Config::order == WarpgroupOrder::softmax_lock;
     if constexpr (in_turn) turns_.wait();
-    exponentiate<Config::polynomial_exp2>(scores_, state, scale_log2_);
+    exponentiate<Config::polynomial_exp2>(scores_, state_, scale_log2_);
     if constexpr (in_turn) turns_.pass();
   }
 
@@ -276,14 +347,25 @@ class ForwardConsumer {
     wgmma_wait_group<0>();
     wgmma_hold(output_[0]);
     p_.hold();
-    rings_.v.arrive_empty();
-    rings_.v.advance();
+    release_v();
+  }
+
+  // When all scores of the work tile are done: writes LSE. What is left of the rows is what O is multiplied
+  // by.
+  __device__ __forceinline__ void finish_rows_of_work() {
+    RowFactors lse;
+    finish_rows(state_, scale_log2_, inverse_, lse);
+    // Read again: batch and head would take registers through the loop.
+    if (params_.lse != nullptr)
+      write_lse<Config>(params_, work_tile<Config>(params_, maps_, work_ring_.index()), consumer_, lse);
+    work_ring_.release();
   }
 
   // Writes the output, or hands it over to the storer.
   __device__ __forceinline__ void finish_work(const WorkTile& work) {
     if constexpr (Config::separate_o) rings_.o.wait_empty();
-    write_output<Config>(params_, work, consumer_, output_, state_, scale_log2_, rings_.o.tile());
+    rescale_output(output_, inverse_);
+    write_output<Config>(params_, work, consumer_, output_, rings_.o.tile());
     if constexpr (Config::direct_o) return;
     rings_.o.arrive_full();
     rings_.o.advance();
@@ -295,25 +377,26 @@ class ForwardConsumer {
 #pragma unroll
       for (int i = 0; i < 4; ++i) output_[0][d][i] = 0;
     }
-    state_ = SoftmaxState<1>();
   }
 
   const AttentionParams& params_;
   const unsigned smem_;
   const int consumer_;
   const float scale_log2_;
-  const WorkList<Config::tile_q> list_;
+  const TensorMaps& maps_;
   WorkRing<Config> work_ring_;
   ForwardRings<Config> rings_;
   const WarpgroupTurns<Config> turns_;
+  Queries<Config> q_;
   Probabilities<Config> p_;
   WorkTile work_{0, 0, 0};  // whose scores are computed
   Score score_{context()};  // built again for each work tile
-  KeyNote keys_;
+  int flags_ = 0;  // of the last tile of keys that was taken
+  int skipped_ = 0;  // tiles of values that are to be released
   float scores_[1][Traits::score_blocks][4];
   float output_[1][Traits::output_blocks][4];
   SoftmaxState<1> state_;
-  float correction_[1][2];
+  RowFactors inverse_;
 };
 
 }  // namespace jit

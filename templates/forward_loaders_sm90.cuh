@@ -6,6 +6,7 @@
 #include "block_place.cuh"
 #include "forward_rings_sm90.cuh"
 #include "functor.cuh"
+#include "key_note_flags.cuh"
 #include "key_ranges.cuh"
 #include "kv_tiles.cuh"
 #include "params.cuh"
@@ -33,13 +34,13 @@ template <class Config>
 __device__ __forceinline__ void load_queries(const AttentionParams& params, const TensorMaps& maps,
                                              unsigned smem) {
   using Tile = typename ForwardTraitsSm90<Config>::QTile;
-  const WorkList<Config::tile_q> list(params, maps, seqlen_q_of<Config>(params));
   WorkRing<Config> work(smem);
   auto ring = ForwardRings<Config>(smem).q;
   for (int index = work.take(); index >= 0; index = work.take()) {
+    work.release();
     ring.wait_empty();
     if (lane_id() == 0) {
-      const auto [batch, head, q_begin] = list.at(index);
+      const auto [batch, head, q_begin] = work_tile<Config>(params, maps, index);
       load_tile<Tile>(ring.tile(), maps.q, ring.full(), q_begin, head, batch);
     }
     ring.advance();
@@ -59,7 +60,6 @@ __device__ __forceinline__ void load_keys(const AttentionParams& params, const T
   const int seqlen_q = seqlen_q_of<Config>(params);
   const int seqlen_kv = seqlen_kv_of<Config>(params);
   const bool elected = lane_id() == 0;
-  const WorkList<Config::tile_q> list(params, maps, seqlen_q);
   WorkRing<Config> work(smem);
   ForwardRings<Config> rings(smem);
   Place values{0, 0, 0};  // that are still to be loaded
@@ -95,30 +95,13 @@ __device__ __forceinline__ void load_keys(const AttentionParams& params, const T
   WorkDealer<Config> dealer(maps);
   while (dealer.index() != no_work) {
     work.put(dealer.index());
-    const auto [batch, head, q_begin] = list.at(dealer.index());
+    const auto [batch, head, q_begin] = work_tile<Config>(params, maps, dealer.index());
     const BlockContext context{batch, head, params.heads_q, seqlen_q, seqlen_kv, params.tensors};
     const Mask mask(context);
     const ScoreTile queries{q_begin, minimum(q_begin + Config::tile_q, seqlen_q), 0, 0};
     const KeyRange range = Config::persistent ? key_ranges.of(mask, batch, queries.q_begin, queries.q_end)
                                               : mask.key_range(queries.q_begin, queries.q_end);
     KvTiles<Mask, Config::tile_kv, 1> tiles(mask, queries, range, seqlen_kv);
-    const auto flags_of_tile = [&] {
-      int flags = tiles.has(1) ? 0 : key_note_last;
-      if (!tiles.is_partial()) return flags;
-      flags |= key_note_partial;
-      // Which consumers see nothing of the upper half, and leave it out.
-#pragma unroll 1
-      for (int consumer = 0; Traits::has_lower_tiles && consumer < Traits::consumers; ++consumer) {
-        const int begin = q_begin + consumer * 64, k_begin = tiles.key(0) + Traits::lower_keys;
-        const ScoreTile upper{begin, minimum(begin + 64, seqlen_q), k_begin,
-                              minimum(tiles.key(0) + Config::tile_kv, seqlen_kv)};
-        const bool is_empty = upper.q_begin >= upper.q_end || upper.k_begin >= upper.k_end ||
-                              mask.classify(upper) == TileClass::empty;
-        if (is_empty) flags |= key_note_lower << consumer;
-      }
-      return flags;
-    };
-
     if (!tiles.has(0)) {
       note_no_keys();
       load_v();
@@ -126,7 +109,7 @@ __device__ __forceinline__ void load_keys(const AttentionParams& params, const T
     }
     for (; tiles.has(0); tiles.advance()) {
       const Place keys{tiles.key(0), head / Config::gqa_ratio, batch};
-      load_k(keys, flags_of_tile());
+      load_k(keys, key_note_flags<Config>(mask, tiles, q_begin, seqlen_q, range.end, seqlen_kv));
       if (!tiles.has(1)) dealer.advance();  // the answer comes while values wait for room
       load_v();
       values = keys;
@@ -142,14 +125,14 @@ template <class Config>
 __device__ __forceinline__ void store_outputs(const AttentionParams& params, const TensorMaps& maps,
                                               unsigned smem) {
   using Tile = typename ForwardTraitsSm90<Config>::OTile;
-  const WorkList<Config::tile_q> list(params, maps, seqlen_q_of<Config>(params));
   WorkRing<Config> work(smem);
   ForwardRings<Config> rings(smem);
   for (int index = work.take(); index >= 0;) {
+    work.release();
     const int next = work.take();  // now: the key loader waits for all readers
     rings.o.wait_full();
     if (lane_id() == 0) {
-      const auto [batch, head, q_begin] = list.at(index);
+      const auto [batch, head, q_begin] = work_tile<Config>(params, maps, index);
 #pragma unroll
       for (int panel = 0; panel < Tile::panels; ++panel) {
         cp_async_bulk_tensor_store(maps.o, rings.o.tile() + panel * Tile::panel_bytes, panel * Tile::columns,

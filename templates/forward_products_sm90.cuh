@@ -5,7 +5,9 @@
 #include "panel_tile.cuh"
 #include "prelude.cuh"
 #include "ptx/bulk_tensor.cuh"
+#include "ptx/ldmatrix.cuh"
 #include "ptx/math.cuh"
+#include "ptx/mma.cuh"
 #include "ptx/stmatrix.cuh"
 #include "ptx/wgmma.cuh"
 
@@ -82,17 +84,83 @@ class Probabilities {
   unsigned registers_[Config::p_in_registers ? Traits::key_steps : 1][4];
 };
 
-/// S = Q Kᵀ for the 64 rows of consumer `consumer`, as one group.
+/// Q of one warpgroup as the A operand of Q Kᵀ: in shared memory, or read from there once.
 template <class Config>
-__device__ __forceinline__ void multiply_qk(float (&scores)[1][ForwardTraitsSm90<Config>::score_blocks][4],
-                                            unsigned q_tile, int consumer, unsigned k_tile) {
+class Queries {
   using Traits = ForwardTraitsSm90<Config>;
   using Q = typename Traits::QTile;
   using K = typename Traits::KTile;
-  wgmma_fence();
-  Config::template wgmma_qk<Q, K>(scores[0], lower_word(Q::along_columns(q_tile, consumer * 64, 0)),
-                                  lower_word(K::along_columns(k_tile, 0, 0)));
-  wgmma_commit_group();
-}
+
+ public:
+  __device__ __forceinline__ explicit Queries(int consumer) : first_row_(consumer * 64) {}
+
+  /// Takes the block's Q at the shared address `tile`.
+  __device__ __forceinline__ void take(unsigned tile) {
+    tile_ = tile;
+    if constexpr (Config::q_in_registers) {
+#pragma unroll
+      for (int step = 0; step < Traits::head_dim_steps; ++step) load_step(registers_[step], step);
+    }
+  }
+
+  /// S = Q Kᵀ, as one group.
+  __device__ __forceinline__ void multiply_qk(float (&scores)[1][Traits::score_blocks][4],
+                                              unsigned k_tile) const {
+    const unsigned k = lower_word(K::along_columns(k_tile, 0, 0));
+    wgmma_fence();
+    if constexpr (Config::q_in_registers) {
+      Config::template wgmma_qk<K>(scores[0], registers_, k);
+    } else {
+      Config::template wgmma_qk<Q, K>(scores[0], lower_word(Q::along_columns(tile_, first_row_, 0)), k);
+    }
+    wgmma_commit_group();
+  }
+
+  /// The same by one warp for its own rows, at once, in half the speed, and without the other warps.
+  __device__ __forceinline__ void multiply_qk_by_warp(float (&scores)[1][Traits::score_blocks][4],
+                                                      unsigned k_tile) const {
+    const int lane = lane_id();
+#pragma unroll
+    for (int n = 0; n < Traits::score_blocks; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) scores[0][n][i] = 0;
+    }
+#pragma unroll Config::q_in_registers ? Traits::head_dim_steps : 1
+    for (int step = 0; step < Traits::head_dim_steps; ++step) {
+      unsigned q[4];
+      if constexpr (Config::q_in_registers) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) q[i] = registers_[step][i];
+      } else {
+        load_step(q, step);
+      }
+#pragma unroll
+      for (int n = 0; n < Traits::score_blocks; n += 2) {
+        unsigned k[4];  // two steps of 8 elements of 8 keys, the same of the next 8 keys
+        const int key = n * 8 + lane / 16 * 8 + lane % 8;
+        ldmatrix_x4(k, K::chunk_address(k_tile, key, 2 * step + lane / 8 % 2));
+        mma_m16n8k16<typename Config::Element>(scores[0][n], q, k[0], k[1]);
+        mma_m16n8k16<typename Config::Element>(scores[0][n + 1], q, k[2], k[3]);
+      }
+    }
+  }
+
+  /// After the wait for `multiply_qk`.
+  __device__ __forceinline__ void hold() {
+    if constexpr (Config::q_in_registers) wgmma_hold(registers_);
+  }
+
+ private:
+  // The warp's rows of 16 columns.
+  __device__ __forceinline__ void load_step(unsigned (&q)[4], int step) const {
+    const int lane = lane_id();
+    const int row = first_row_ + threadIdx.x % warpgroup_size / warp_size * 16 + lane % 16;
+    ldmatrix_x4(q, Q::chunk_address(tile_, row, 2 * step + lane / 16));
+  }
+
+  int first_row_;
+  unsigned tile_ = 0;
+  unsigned registers_[Config::q_in_registers ? Traits::head_dim_steps : 1][4];
+};
 
 }  // namespace jit

@@ -52,10 +52,14 @@ __device__ __forceinline__ void init_rings(unsigned smem) {
 }
 
 inline constexpr int key_note_partial = 1;  ///< some score of the tile must be dropped
-inline constexpr int key_note_last = 2;     ///< the last tile of keys for these queries
-inline constexpr int key_note_lower =
-    8;                                   ///< and twice, four times: consumer 0, 1, 2 sees only the lower half
-inline constexpr int key_note_none = 4;  ///< there is no tile: these queries see no key
+inline constexpr int key_note_end = 2;      ///< the last tile of keys for these queries
+inline constexpr int key_note_none = 4;     ///< there is no tile: these queries see no key
+/// The last tile for consumer 0; for consumer 1 and 2 twice, four times that.
+inline constexpr int key_note_last = 8;
+/// Consumer 0 sees only the lower half; for consumer 1 and 2 twice, four times that.
+inline constexpr int key_note_lower = 64;
+/// The last tile for everyone.
+inline constexpr int key_note_all_last = key_note_end | 7 * key_note_last;
 
 __device__ __forceinline__ void store_shared(unsigned address, int value) {
   asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
@@ -78,7 +82,7 @@ __device__ __forceinline__ void store_key_note(unsigned note, int k_begin, int f
   store_shared(note, k_begin);
   store_shared(note + 4, flags);
 }
-__device__ __forceinline__ KeyNote load_key_note(unsigned note) {
-  return {uniform(load_shared(note)), uniform(load_shared(note + 4))};
-}
+__device__ __forceinline__ int load_key_note_begin(unsigned note) { return uniform(load_shared(note)); }
+__device__ __forceinline__ int load_key_note_flags(unsigned note) { return uniform(load_shared(note + 4)); }
+
 }  // namespace jit

@@ -47,6 +47,11 @@ struct ForwardTraitsSm90 {
   static constexpr bool has_lower_tiles =
       has_row_range<typename Config::Mask> && !is_same<typename Config::Mask, NoMask>;
 
+  /// So many of the last tiles a consumer can leave to the others: it still holds the values before them, and
+  /// the loader needs a stage to go on.
+  static constexpr int most_skipped =
+      has_lower_tiles && Config::tile_kv < Config::tile_q ? Config::stages_v - 1 : 0;
+
   using QTile = PanelTile<Config::tile_q, Config::head_dim>;
   using KTile = PanelTile<Config::tile_kv, Config::head_dim>;
   using VTile = PanelTile<Config::tile_kv, Config::head_dim_v>;

@@ -13,7 +13,9 @@ namespace jit {
 /// `lazy` keeps an older maximum until some row of the warp exceeds it by more than lazy_rescale_limit, and
 /// then rescales the warp's rows: the result is the same up to rounding, because the maximum cancels when the
 /// row is normalised.
-enum class Rescale { always, lazy };
+/// `on_overflow` does not even look for maxima after the first tile, as long as no exponential grows too
+/// large: see is_overflow.
+enum class Rescale { always, lazy, on_overflow };
 
 /// In log2 units: probabilities stay below 2^8, far from fp16's 65504 and bf16's and fp32's limits.
 inline constexpr float lazy_rescale_limit = 8.0f;
@@ -104,7 +106,7 @@ __device__ __forceinline__ bool update_maximum(const float (&scores)[row_blocks]
   }
 
   bool move = true;
-  if constexpr (rescale == Rescale::lazy) {
+  if constexpr (rescale != Rescale::always) {
     move = false;
 #pragma unroll
     for (int m = 0; m < row_blocks; ++m) {
@@ -146,26 +148,59 @@ __device__ __forceinline__ void rescale_output(float (&output)[row_blocks][outpu
   }
 }
 
-/// Turns scores into probabilities relative to the row maximum, and adds them to the sums. Of 8 exponentials
+/// Turns scores into exponentials relative to `row_max`, and adds them to `sums`. Of 8 exponentials
 /// `polynomials` are polynomials.
 template <int polynomials, int row_blocks, int score_blocks>
 __device__ __forceinline__ void exponentiate(float (&scores)[row_blocks][score_blocks][4],
-                                             SoftmaxState<row_blocks>& state, float scale_log2) {
+                                             const float (&row_max)[row_blocks][2], float scale_log2,
+                                             float (&sums)[row_blocks][2]) {
 #pragma unroll
   for (int m = 0; m < row_blocks; ++m) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const float offset = finite_or_zero(state.row_max[m][r]) * scale_log2;
+      const float offset = row_max[m][r] * scale_log2;
 #pragma unroll
       for (int n = 0; n < score_blocks; ++n) {
         float& x = scores[m][n][2 * r];
         float& y = scores[m][n][2 * r + 1];
         x = exponential<polynomials>(__fmaf_rn(x, scale_log2, -offset), 2 * n);
         y = exponential<polynomials>(__fmaf_rn(y, scale_log2, -offset), 2 * n + 1);
-        state.row_sum[m][r] += x + y;
+        sums[m][r] += x + y;
       }
     }
   }
+}
+
+/// The same relative to the rows' maxima, which take in this tile.
+template <int polynomials, int row_blocks, int score_blocks>
+__device__ __forceinline__ void exponentiate(float (&scores)[row_blocks][score_blocks][4],
+                                             SoftmaxState<row_blocks>& state, float scale_log2) {
+  float row_max[row_blocks][2];
+#pragma unroll
+  for (int m = 0; m < row_blocks; ++m) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) row_max[m][r] = finite_or_zero(state.row_max[m][r]);
+  }
+  exponentiate<polynomials>(scores, row_max, scale_log2, state.row_sum);
+}
+
+/// The largest sum of a thread's exponentials of one row of a tile that are taken relative to the maximum of
+/// earlier tiles: what they are relative to cancels when the row is normalised. fp16 ends at 65504; bf16 and
+/// fp32 at 2^127, of which as much is left for values and long rows.
+template <class Element>
+inline constexpr float overflow_limit = is_same<Element, fp16> ? 0x1p14f : 0x1p40f;
+
+/// Whether some row of the warp must be computed again with a maximum that takes in this tile: because
+/// exponentials became too large, or because no key was seen before, which makes their offset infinite.
+template <class Element, int row_blocks>
+__device__ __forceinline__ bool is_overflow(const float (&sums)[row_blocks][2]) {
+  bool fits = true;
+#pragma unroll
+  for (int m = 0; m < row_blocks; ++m) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) fits &= sums[m][r] <= overflow_limit<Element>;  // false for NaN, too
+  }
+  return __any_sync(full_warp, !fits);
 }
 
 /// All three: scores become probabilities, state and output follow.
@@ -178,27 +213,32 @@ __device__ __forceinline__ void online_softmax(float (&scores)[row_blocks][score
   exponentiate<0>(scores, state, scale_log2);
 }
 
-/// Divides the output by the row sums and returns nothing less: a row without keys becomes 0.
-/// `lse[m][r]` receives log(Σ exp(score)) in natural units, −inf for a row without keys.
-template <int row_blocks, int output_blocks>
-__device__ __forceinline__ void normalize(float (&output)[row_blocks][output_blocks][4],
-                                          const SoftmaxState<row_blocks>& state, float scale_log2,
-                                          float (&lse)[row_blocks][2]) {
+/// What the output of each row is to be multiplied by, 0 for a row without keys, and log(Σ exp(score)) in
+/// natural units, −inf for a row without keys.
+template <int row_blocks>
+__device__ __forceinline__ void finish_rows(const SoftmaxState<row_blocks>& state, float scale_log2,
+                                            float (&inverse)[row_blocks][2], float (&lse)[row_blocks][2]) {
 #pragma unroll
   for (int m = 0; m < row_blocks; ++m) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const float sum = quad_sum(state.row_sum[m][r]);
-      const float inverse = sum == 0.0f ? 0.0f : rcp(sum);
+      inverse[m][r] = sum == 0.0f ? 0.0f : rcp(sum);
       lse[m][r] = sum == 0.0f ? negative_infinity()
                               : (finite_or_zero(state.row_max[m][r]) * scale_log2 + lg2(sum)) * ln_2;
-#pragma unroll
-      for (int d = 0; d < output_blocks; ++d) {
-        output[m][d][2 * r] *= inverse;
-        output[m][d][2 * r + 1] *= inverse;
-      }
     }
   }
+}
+
+/// Divides the output by the row sums and returns nothing less: a row without keys becomes 0.
+/// `lse` as in finish_rows.
+template <int row_blocks, int output_blocks>
+__device__ __forceinline__ void normalize(float (&output)[row_blocks][output_blocks][4],
+                                          const SoftmaxState<row_blocks>& state, float scale_log2,
+                                          float (&lse)[row_blocks][2]) {
+  float inverse[row_blocks][2];
+  finish_rows(state, scale_log2, inverse, lse);
+  rescale_output(output, inverse);
 }
 
 }  // namespace jit

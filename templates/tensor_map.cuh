@@ -1,6 +1,8 @@
 // What a kernel with TMA is given beside AttentionParams. Compiled by the host and by NVRTC.
 #pragma once
 
+#include "work_tiles.cuh"
+
 namespace jit {
 
 /// The driver's CUtensorMap: opaque. Maps of q, k, v and o have dimensions (head_dim, seqlen, heads, batch).
@@ -10,13 +12,12 @@ struct alignas(64) TensorMap {
 
 /// The second parameter of a wgmma kernel: where its operands lie and how its work is dealt.
 struct TensorMaps {
-  TensorMap q;         ///< box: a panel of tile_q rows
-  TensorMap k;         ///< box: a panel of tile_kv rows
-  TensorMap v;         ///< box: a panel of tile_kv rows
-  TensorMap o;         ///< box: a panel of tile_q rows
-  int* counter;        ///< of work tiles that were asked for, 0 between launches; null: blocks take turns
-  int work_tiles;      ///< query tiles of all slices of this launch, a slice being a head of a batch entry
-  int section_slices;  ///< slices whose query tiles are computed in one go, longest first
+  TensorMap q;      ///< box: a panel of tile_q rows
+  TensorMap k;      ///< box: a panel of tile_kv rows
+  TensorMap v;      ///< box: a panel of tile_kv rows
+  TensorMap o;      ///< box: a panel of tile_q rows
+  int* counter;     ///< of work tiles that were asked for, 0 between launches; null: blocks take turns
+  WorkOrder order;  ///< of the work tiles
 };
 
 }  // namespace jit

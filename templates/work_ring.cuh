@@ -3,13 +3,21 @@
 
 #include "forward_rings_sm90.cuh"
 #include "forward_traits_sm90.cuh"
+#include "params.cuh"
 #include "prelude.cuh"
 #include "tensor_map.cuh"
 #include "tile_ring.cuh"
+#include "work_tiles.cuh"
 
 namespace jit {
 
 inline constexpr int no_work = -1;
+
+template <class Config>
+__device__ __forceinline__ WorkTile work_tile(const AttentionParams& params, const TensorMaps& maps,
+                                              int index) {
+  return work_tile<Config::tile_q>(maps.order, index, params.heads_q, params.batch_begin);
+}
 
 /// Deals the list of work tiles to the blocks. With a counter in global memory a block takes the next tile
 /// when it asks; the counter begins and ends at 0, because the last of all requests sets it back. Without one
@@ -20,14 +28,14 @@ class WorkDealer {
  public:
   __device__ __forceinline__ explicit WorkDealer(const TensorMaps& maps) : maps_(maps) {}
 
-  /// Place of the block's tile in the WorkList; no_work when none is left.
-  __device__ __forceinline__ int index() const { return index_ < maps_.work_tiles ? index_ : no_work; }
+  /// Place of the block's tile in the list; no_work when none is left.
+  __device__ __forceinline__ int index() const { return index_ < maps_.order.tiles() ? index_ : no_work; }
 
   /// By a whole warp, once for each tile that there was.
   __device__ __forceinline__ void advance() {
     const int blocks = static_cast<int>(gridDim.x);
     if constexpr (!Config::persistent) {
-      index_ = maps_.work_tiles;
+      index_ = maps_.order.tiles();
     } else if (maps_.counter == nullptr) {
       ++turn_;
       index_ = turn_ * blocks + static_cast<int>(turn_ % 2 == 1 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
@@ -35,7 +43,7 @@ class WorkDealer {
       int taken = 0;
       if (lane_id() == 0) {
         taken = atomicAdd(maps_.counter, 1);
-        if (taken == maps_.work_tiles - 1) *maps_.counter = 0;
+        if (taken == maps_.order.tiles() - 1) *maps_.counter = 0;
       }
       index_ = blocks + uniform(taken);
     }
@@ -58,18 +66,26 @@ class WorkRing {
       : ring_(smem + Traits::layout.work, smem + Traits::layout.work_full, smem + Traits::layout.work_empty) {
   }
 
-  /// Waits for the next work tile: its place in the WorkList, or no_work.
+  /// Waits for the next work tile: its place in the list, or no_work.
   __device__ __forceinline__ int take() {
     if constexpr (Config::persistent) {
       ring_.wait_full();
-      const int index = uniform(load_shared(ring_.tile()));
+      return index();
+    } else {
+      return is_taken_ ? no_work : index();
+    }
+  }
+
+  /// The one that was taken, until it is released.
+  __device__ __forceinline__ int index() const {
+    return Config::persistent ? uniform(load_shared(ring_.tile())) : static_cast<int>(blockIdx.x);
+  }
+
+  __device__ __forceinline__ void release() {
+    is_taken_ = true;
+    if constexpr (Config::persistent) {
       ring_.arrive_empty();
       ring_.advance();
-      return index;
-    } else {
-      const int index = is_taken_ ? no_work : static_cast<int>(blockIdx.x);
-      is_taken_ = true;
-      return index;
     }
   }
 

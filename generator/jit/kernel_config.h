@@ -25,6 +25,9 @@ enum class Swizzle {
 enum class Rescale {
   always,  ///< at every tile
   lazy,    ///< once a maximum has grown by more than 2^8
+  /// Once a sum of exponentials has grown beyond 2^40 (fp16: 2^14): only then are maxima looked for, and the
+  /// tile is computed again. mainloop = wgmma only.
+  on_overflow,
 };
 
 /// How the consumer warpgroups' use of tensor cores and of exponentials is put in order.
@@ -44,9 +47,9 @@ struct KernelConfig {
   int stages_q = 1;  // wgmma
   int stages_k = 2;
   int stages_v = 1;
-  Swizzle swizzle = Swizzle::xor_chunks;        // mma_sync
-  int ldmatrix_matrices = 4;                    // mma_sync
-  bool q_in_registers = false;                  // mma_sync
+  Swizzle swizzle = Swizzle::xor_chunks;  // mma_sync
+  int ldmatrix_matrices = 4;              // mma_sync
+  bool q_in_registers = false;
   bool p_in_registers = true;                   // wgmma
   bool separate_o = false;                      // wgmma
   bool direct_o = false;                        // wgmma

@@ -22,6 +22,7 @@ struct Config {
   static constexpr int stages_q = 1;  // buffers for Q tiles
   static constexpr int stages_k = 2;  // buffers for K tiles
   static constexpr int stages_v = 1;  // buffers for V tiles
+  static constexpr bool q_in_registers = false;  // Q stays in registers, else in shared memory
   static constexpr bool p_in_registers = false;  // P V reads P from registers, else from shared memory
   static constexpr bool separate_o = true;  // O leaves through shared memory of its own, not Q's
   static constexpr bool direct_o = false;  // consumers write O from their registers, not by way of shared memory

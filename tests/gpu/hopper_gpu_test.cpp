@@ -219,5 +219,28 @@ TEST_F(HopperTest, SomeTilesSeeNoKeys) {
   }
 }
 
+// Scores that differ by more than exponentials can hold, from one tile of keys to the next, and rows that see
+// nothing of the first tile.
+TEST_F(HopperTest, TilesThatOverflowAreComputedAgain) {
+  for (const char* text : {"tile_q=128 tile_kv=32 stages_q=2 stages_v=2 order=ping_pong",
+                           "tile_q=128 tile_kv=48 stages_q=2 q_in_registers=true p_in_registers=false",
+                           "tile_q=64 tile_kv=16 overlap=false"}) {
+    const KernelConfig config =
+        parse_config(std::string("mainloop=wgmma rescale=on_overflow blocks_per_sm=1 ") + text);
+    for (const DType dtype : {DType::bf16, DType::fp16}) {
+      for (const Mask& mask : {Mask(), mask::causal(), mask::sliding_window(20, 0)}) {
+        for (const float amplitude : {4.0f, 12.0f}) {
+          AttentionCase problem{.batch = 1, .heads_kv = 2, .seqlen_q = 150, .seqlen_kv = 160};
+          problem.spec = {.dtype = dtype, .head_dim = 64, .mask = mask};
+          problem.amplitude = amplitude;
+          problem.seed = reference::test_seed();
+          SCOPED_TRACE(::testing::Message() << to_string(config) << ", amplitude " << amplitude);
+          expect_right(problem, config);
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace jit::testing

@@ -50,6 +50,7 @@ KernelConfig random_wgmma_config(Random& random) {
   config.stages_q = draw(random, 1, 2);
   config.stages_k = draw(random, 1, 4);
   config.stages_v = draw(random, 1, 4);
+  config.q_in_registers = pick({false, false, true}, random);
   config.p_in_registers = pick({true, true, false}, random);
   config.separate_o = pick({false, true}, random);
   config.direct_o = !config.separate_o && pick({false, true}, random);
@@ -58,8 +59,8 @@ KernelConfig random_wgmma_config(Random& random) {
       pick({WarpgroupOrder::free, WarpgroupOrder::ping_pong, WarpgroupOrder::softmax_lock}, random);
   config.persistent = pick({true, true, false}, random);
   config.dependent_launch = pick({false, false, true}, random);
-  config.polynomial_exp2 = pick({0, 0, 1, 2, 3, 8}, random);
-  config.rescale = pick({Rescale::always, Rescale::lazy}, random);
+  config.polynomial_exp2 = pick({0, 0, 0, 1, 2, 3, 8}, random);
+  config.rescale = pick({Rescale::always, Rescale::lazy, Rescale::on_overflow, Rescale::on_overflow}, random);
   config.blocks_per_sm = pick({1, 1, 2}, random);
   return config;
 }

@@ -20,38 +20,20 @@ std::ptrdiff_t count(const std::vector<KernelConfig>& configs, Predicate predica
 }
 
 constexpr Arch hopper{9, 0, 'a'};
-constexpr auto is_direct = [](const KernelConfig& config) { return config.direct_o; };
-constexpr auto has_polynomials = [](const KernelConfig& config) { return config.polynomial_exp2 > 0; };
 
-TEST(Candidates, BeginWithTheDefaultWhichTheModelIsFittedTo) {
+TEST(Candidates, AreFewAndBeginWithTheDefault) {
   for (const Arch& arch : {hopper, Arch{8, 0, 0}}) {
     for (int head_dim = 8; head_dim <= 256; head_dim += 8) {
       for (const int head_dim_v : {head_dim, 64, 128}) {
         const AttentionSpec spec{.head_dim = head_dim, .head_dim_v = head_dim_v, .mask = mask::causal()};
         const std::vector<KernelConfig> candidates = candidates_of(spec, arch);
-        ASSERT_FALSE(candidates.empty());
-        EXPECT_FALSE(is_direct(candidates[0])) << to_string(spec) << ": " << to_string(candidates[0]);
-        EXPECT_FALSE(has_polynomials(candidates[0])) << to_string(spec);
-        EXPECT_GE(count(candidates, is_fitted), 4) << to_string(spec);
-        EXPECT_LE(count(candidates, is_fitted), 24) << to_string(spec);
+        EXPECT_GE(candidates.size(), 4u) << to_string(spec);
+        EXPECT_LE(candidates.size(), 24u) << to_string(spec);
+        const ProblemShape shape{.batch = 4, .heads_q = 16, .seqlen_q = 4096, .seqlen_kv = 4096, .tma = true};
+        EXPECT_EQ(candidates.at(0), ranked_configs(spec, shape, device_limits(arch)).at(0));
       }
     }
   }
-}
-
-TEST(Candidates, HaveSomeOfEachKindThatTheModelIsNotFittedTo) {
-  for (const int head_dim : {64, 128, 256}) {
-    for (const Mask& mask : {Mask(), mask::causal()}) {
-      const std::vector<KernelConfig> candidates =
-          candidates_of({.head_dim = head_dim, .mask = mask}, hopper);
-      EXPECT_GE(count(candidates, is_direct), 1) << head_dim;
-      EXPECT_EQ(count(candidates, has_polynomials), head_dim == 64 ? 4 : 0);
-      EXPECT_LE(count(candidates, [](const KernelConfig& config) { return !is_fitted(config); }), 6);
-    }
-  }
-  const AttentionSpec softcap{.head_dim = 128, .score = score::softcap(20)};
-  EXPECT_EQ(count(candidates_of(softcap, hopper), has_polynomials), 4);
-  EXPECT_EQ(count(candidates_of({.head_dim = 64}, Arch{8, 9, 0}), is_direct), 0);
 }
 
 TEST(Candidates, AreOfBothMainloopsWhereBothMayServe) {
@@ -66,10 +48,9 @@ TEST(Candidates, AreOfBothMainloopsWhereBothMayServe) {
 
 TEST(Candidates, HoldNoMoreThanTwoNearCopies) {
   for (const KernelConfig& config : candidates_of({.head_dim = 128}, hopper)) {
-    EXPECT_LE(
-        count(candidates_of({.head_dim = 128}, hopper),
-              [&](const KernelConfig& other) { return is_fitted(other) && are_near_copies(config, other); }),
-        most_near_copies)
+    EXPECT_LE(count(candidates_of({.head_dim = 128}, hopper),
+                    [&](const KernelConfig& other) { return are_near_copies(config, other); }),
+              most_near_copies)
         << to_string(config);
   }
 }

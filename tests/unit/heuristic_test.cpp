@@ -41,8 +41,6 @@ TEST(Heuristic, RanksTheWholeSpaceTheSameWayEveryTime) {
     const std::vector<KernelConfig> space = config_space(spec, limits);
     EXPECT_TRUE(std::is_permutation(ranked.begin(), ranked.end(), space.begin(), space.end()));
     for (std::size_t i = 1; i < ranked.size(); ++i) {
-      ASSERT_GE(is_fitted(ranked[i - 1]), is_fitted(ranked[i]));
-      if (is_fitted(ranked[i - 1]) != is_fitted(ranked[i])) continue;
       ASSERT_LE(estimated_cycles(spec, ranked[i - 1], shape, limits),
                 estimated_cycles(spec, ranked[i], shape, limits));
     }

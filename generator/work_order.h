@@ -1,0 +1,28 @@
+// In which order the tiles of queries of a launch are computed.
+#pragma once
+
+#include <cstdint>
+
+#include <jit/spec.h>
+
+#include "templates/work_tiles.cuh"
+
+namespace jit {
+
+/// What is known of a launch of a wgmma kernel when its work is put in order.
+struct WorkSize {
+  int seqlen_q = 0;
+  int seqlen_kv = 0;
+  int slices = 0;  ///< query heads of all its batch entries
+  int tile_q = 0;
+  std::int64_t l2_bytes = 0;  ///< of the device
+  bool in_turns = false;      ///< blocks take turns, in place of asking for the next tile
+};
+
+/// The order for the slices of one launch; see WorkOrder. Without a mask all tiles are alike: slice after
+/// slice, so that blocks read the same keys at the same time. Under a mask sections are of nearly the same
+/// size, and the last quarter of the rows that are listed goes to the end. Blocks that take turns get one
+/// section of everything: then each gets long and short tiles alike.
+WorkOrder work_order(const AttentionSpec& spec, const WorkSize& size);
+
+}  // namespace jit
