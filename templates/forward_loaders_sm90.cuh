@@ -47,6 +47,10 @@ __device__ __forceinline__ void load_queries(const AttentionParams& params, cons
   }
 }
 
+/// The next work tile is asked for when so many tiles of keys are left: early enough for its queries to be
+/// there in time, and late, because what a block has taken no other can take.
+inline constexpr int asked_ahead = 5;
+
 /// Each tile of keys is followed by the values of the one before, from one work tile to the next: scores are
 /// computed first, or at once after.
 template <class Config>
@@ -93,8 +97,8 @@ __device__ __forceinline__ void load_keys(const AttentionParams& params, const T
   };
 
   WorkDealer<Config> dealer(maps);
+  work.put(dealer.index());
   while (dealer.index() != no_work) {
-    work.put(dealer.index());
     const auto [batch, head, q_begin] = work_tile<Config>(params, maps, dealer.index());
     const BlockContext context{batch, head, params.heads_q, seqlen_q, seqlen_kv, params.tensors};
     const Mask mask(context);
@@ -102,23 +106,31 @@ __device__ __forceinline__ void load_keys(const AttentionParams& params, const T
     const KeyRange range = Config::persistent ? key_ranges.of(mask, batch, queries.q_begin, queries.q_end)
                                               : mask.key_range(queries.q_begin, queries.q_end);
     KvTiles<Mask, Config::tile_kv, 1> tiles(mask, queries, range, seqlen_kv);
+    bool has_next = false;
     if (!tiles.has(0)) {
       note_no_keys();
+      dealer.ask();
       load_v();
-      dealer.advance();
+      dealer.answer();
+      work.put(dealer.index());
     }
     for (; tiles.has(0); tiles.advance()) {
       const Place keys{tiles.key(0), head / Config::gqa_ratio, batch};
       load_k(keys, key_note_flags<Config>(mask, tiles, q_begin, seqlen_q, range.end, seqlen_kv));
-      if (!tiles.has(1)) dealer.advance();  // the answer comes while values wait for room
-      load_v();
+      const bool asks = !has_next && (!tiles.has(1) || range.end - keys.seq <= asked_ahead * Config::tile_kv);
+      if (asks) dealer.ask();
+      load_v();  // the answer comes while values wait for room
+      if (asks) {
+        dealer.answer();
+        work.put(dealer.index());
+        has_next = true;
+      }
       values = keys;
       has_values = true;
     }
   }
   load_v();
   if constexpr (Config::dependent_launch) griddepcontrol_launch_dependents();
-  work.put(no_work);
 }
 
 template <class Config>

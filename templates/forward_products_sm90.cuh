@@ -125,15 +125,10 @@ class Queries {
 #pragma unroll
       for (int i = 0; i < 4; ++i) scores[0][n][i] = 0;
     }
-#pragma unroll Config::q_in_registers ? Traits::head_dim_steps : 1
+#pragma unroll 1
     for (int step = 0; step < Traits::head_dim_steps; ++step) {
       unsigned q[4];
-      if constexpr (Config::q_in_registers) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) q[i] = registers_[step][i];
-      } else {
-        load_step(q, step);
-      }
+      load_step(q, step);
 #pragma unroll
       for (int n = 0; n < Traits::score_blocks; n += 2) {
         unsigned k[4];  // two steps of 8 elements of 8 keys, the same of the next 8 keys

@@ -45,7 +45,7 @@ struct SmemLayoutSm90 {
 
 /// Work tiles that are known at once: the one that is computed and the one whose keys are being loaded. A
 /// tile that a block has taken can no longer even out what others have to do.
-inline constexpr int stages_work = 2;
+inline constexpr int stages_work = 4;
 
 struct SmemSizesSm90 {
   int head_dim;

@@ -31,8 +31,13 @@ class WorkDealer {
   /// Place of the block's tile in the list; no_work when none is left.
   __device__ __forceinline__ int index() const { return index_ < maps_.order.tiles() ? index_ : no_work; }
 
-  /// By a whole warp, once for each tile that there was.
-  __device__ __forceinline__ void advance() {
+  /// By a whole warp, once for each tile that there was: asks for the next one. `answer` waits for it.
+  __device__ __forceinline__ void ask() {
+    if constexpr (Config::persistent) {
+      if (maps_.counter != nullptr && lane_id() == 0) taken_ = atomicAdd(maps_.counter, 1);
+    }
+  }
+  __device__ __forceinline__ void answer() {
     const int blocks = static_cast<int>(gridDim.x);
     if constexpr (!Config::persistent) {
       index_ = maps_.order.tiles();
@@ -40,12 +45,8 @@ class WorkDealer {
       ++turn_;
       index_ = turn_ * blocks + static_cast<int>(turn_ % 2 == 1 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
     } else {
-      int taken = 0;
-      if (lane_id() == 0) {
-        taken = atomicAdd(maps_.counter, 1);
-        if (taken == maps_.order.tiles() - 1) *maps_.counter = 0;
-      }
-      index_ = blocks + uniform(taken);
+      if (lane_id() == 0 && taken_ == maps_.order.tiles() - 1) *maps_.counter = 0;
+      index_ = blocks + uniform(taken_);
     }
   }
 
@@ -53,6 +54,7 @@ class WorkDealer {
   const TensorMaps& maps_;
   int index_ = static_cast<int>(blockIdx.x);
   int turn_ = 0;
+  int taken_ = 0;
 };
 
 /// One warp's place in the ring by which the key loader tells the others what comes next. A block that is not
