@@ -36,7 +36,6 @@ RegisterShares register_shares(const AttentionSpec& spec, const KernelConfig& co
 namespace sm90 {
 namespace {
 
-constexpr int rows_per_consumer = 64;
 constexpr int max_consumers = 3;
 constexpr int max_tile_kv = 256;
 constexpr int max_stages = 4;

@@ -9,6 +9,7 @@
 
 #include "runtime/driver_api.h"
 #include "templates/panel_tile.cuh"
+#include "templates/smem_layout_sm90.cuh"
 
 namespace jit {
 namespace {
@@ -18,7 +19,6 @@ static_assert(sizeof(TensorMap) == sizeof(CUtensorMap));
 constexpr int tma_alignment = 16;
 constexpr std::int64_t max_stride_bytes = std::int64_t{1} << 40;
 constexpr int element_size = 2;
-constexpr int smallest_tile_q = 64;  // of wgmma
 
 struct Operand {
   const char* name;
@@ -48,7 +48,7 @@ bool is_mappable(const Operand& operand, std::int64_t batch) {
 }
 
 bool has_few_tiles(const AttentionParams& params) {
-  const std::int64_t tiles = (std::int64_t{params.seqlen_q} + smallest_tile_q - 1) / smallest_tile_q;
+  const std::int64_t tiles = (std::int64_t{params.seqlen_q} + rows_per_consumer - 1) / rows_per_consumer;
   return params.heads_q == 0 || tiles <= max_work_tiles / params.heads_q;
 }
 
@@ -124,10 +124,10 @@ TensorMaps encode_tensor_maps(const AttentionSpec& spec, const KernelConfig& con
     return encode(operand, spec.dtype, params.batch, head_dim, box_rows);
   };
   TensorMaps maps{};
-  maps.q = encode_one(q, spec.head_dim, config.tile_q);
+  maps.q = encode_one(q, spec.head_dim, rows_per_consumer);
   maps.k = has_keys ? encode_one(all[1], spec.head_dim, config.tile_kv) : maps.q;
   maps.v = has_keys ? encode_one(all[2], head_dim_v, config.tile_kv) : maps.q;
-  maps.o = encode_one(all[3], head_dim_v, config.tile_q);
+  maps.o = encode_one(all[3], head_dim_v, rows_per_consumer);
   return maps;
 }
 

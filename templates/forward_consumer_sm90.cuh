@@ -30,22 +30,20 @@ class WarpgroupTurns {
   using Traits = ForwardTraitsSm90<Config>;
 
  public:
-  __device__ __forceinline__ explicit WarpgroupTurns(int consumer)
-      : own_(Traits::order_barrier + consumer),
-        next_(Traits::order_barrier + (consumer + 1) % Traits::consumers) {
+  __device__ __forceinline__ explicit WarpgroupTurns(int consumer) : consumer_(consumer) {
     if (is_used && consumer == Traits::consumers - 1) pass();
   }
   __device__ __forceinline__ void wait() const {
-    if constexpr (is_used) bar_sync(own_, 2 * warpgroup_size);
+    if constexpr (is_used) bar_sync(Traits::order_barrier + consumer_, 2 * warpgroup_size);
   }
   __device__ __forceinline__ void pass() const {
-    if constexpr (is_used) bar_arrive(next_, 2 * warpgroup_size);
+    const int next = consumer_ == Traits::consumers - 1 ? 0 : consumer_ + 1;
+    if constexpr (is_used) bar_arrive(Traits::order_barrier + next, 2 * warpgroup_size);
   }
 
  private:
   static constexpr bool is_used = Config::order != WarpgroupOrder::free && Traits::consumers > 1;
-  int own_;
-  int next_;
+  int consumer_;
 };
 
 template <class Config>
@@ -71,9 +69,10 @@ __device__ __forceinline__ void write_output(const AttentionParams& params, cons
   using Traits = ForwardTraitsSm90<Config>;
   using Element = typename Config::Element;
   const int lane = lane_id();
-  const int warp_row = consumer * 64 + threadIdx.x % warpgroup_size / warp_size * 16;
+  const int warp_row = threadIdx.x % warpgroup_size / warp_size * 16;
   if constexpr (Config::direct_o) {
-    store_output_rows<Config>(params, work, work.q_begin + warp_row, seqlen_q_of<Config>(params), output);
+    store_output_rows<Config>(params, work, work.q_begin + consumer * rows_per_consumer + warp_row,
+                              seqlen_q_of<Config>(params), output);
     return;
   }
   // Over Q: these rows are this warp's own, which no other warp multiplies with.
@@ -107,7 +106,6 @@ class ForwardConsumer {
         work_ring_(smem),
         rings_(smem),
         turns_(consumer_),
-        q_(consumer_),
         p_(smem + Traits::layout.p, consumer_) {}
 
   __device__ __forceinline__ void run() {
@@ -134,17 +132,16 @@ class ForwardConsumer {
  private:
   // Computes work tiles until there is none left, or one without keys comes. Returns whether there is one.
   __device__ __forceinline__ bool run_overlapped() {
-    q_.multiply_qk(scores_, rings_.k.tile());
+    q_.multiply_qk(scores_, q_ring().tile(), rings_.k.tile());
     wgmma_wait_group<0>();
-    RowFactors unused;
-    finish_scores(true, unused);
+    finish_first_scores();
     p_.pack_scores(scores_);
     while (true) {
       while (!is_last()) {
         take_keys();
         start_scores_and_output(false);  // only the last tile of a work tile is worth a second copy of P V
         RowFactors correction;
-        const bool move = finish_scores(false, correction);
+        const bool move = finish_scores(correction);
         finish_output();
         if (move) rescale_output(output_, correction);
         p_.pack_scores(scores_);
@@ -158,9 +155,8 @@ class ForwardConsumer {
         // The first scores of the next work tile are computed under the last output of this one.
         has_work = next_work();
         if (has_work && has_keys()) {
-          state_ = SoftmaxState<1>();
           start_scores_and_output(lower);
-          finish_scores(true, unused);
+          finish_first_scores();
           finish_output();
           skip_values();
           p_.pack_scores(scores_);
@@ -180,10 +176,14 @@ class ForwardConsumer {
 
   __device__ __forceinline__ void run_in_sequence() {
     for (bool is_first = true;; is_first = false) {
-      q_.multiply_qk(scores_, rings_.k.tile());
+      q_.multiply_qk(scores_, q_ring().tile(), rings_.k.tile());
       wgmma_wait_group<0>();
       RowFactors correction;
-      if (finish_scores(is_first, correction)) rescale_output(output_, correction);
+      if (is_first) {
+        finish_first_scores();
+      } else if (finish_scores(correction)) {
+        rescale_output(output_, correction);
+      }
       p_.pack_scores(scores_);
       rings_.v.wait_full();
       p_.multiply_pv(output_, rings_.v.tile(), is_lower());
@@ -195,14 +195,18 @@ class ForwardConsumer {
     skip_values();
   }
 
+  // Moved at each use: addresses of their own would take registers through the loop.
+  __device__ __forceinline__ auto q_ring() const { return q_ring_of<Config>(rings_.q, consumer_); }
+  __device__ __forceinline__ auto o_ring() const { return o_ring_of<Config>(rings_.o, consumer_); }
+
   // Waits for a work tile, its queries and its first keys; false when there is none left.
   __device__ __forceinline__ bool take_work() {
     const int index = work_ring_.take();
     if (index < 0) return false;
     work_ = work_tile<Config>(params_, maps_, index);
     score_ = Score(context());
-    rings_.q.wait_full();
-    q_.take(rings_.q.tile());
+    q_ring().wait_full();
+    q_.take(q_ring().tile());
     take_keys();
     return true;
   }
@@ -219,7 +223,7 @@ class ForwardConsumer {
   // Goes on to the next one. All scores of the last one have been computed.
   __device__ __forceinline__ bool next_work() {
     if constexpr (!Config::persistent) return false;
-    if constexpr (!Traits::o_over_q) rings_.q.arrive_empty();
+    if constexpr (!Traits::o_over_q) q_ring().arrive_empty();
     rings_.q.advance();
     return take_work();
   }
@@ -231,9 +235,7 @@ class ForwardConsumer {
   }
   // The last one of which this consumer sees some.
   __device__ __forceinline__ bool is_last() const { return (flags_ & key_note_last << consumer_) != 0; }
-  __device__ __forceinline__ bool is_lower() const {
-    return (flags_ & key_note_lower << consumer_) != 0;
-  }
+  __device__ __forceinline__ bool is_lower() const { return (flags_ & key_note_lower << consumer_) != 0; }
   __device__ __forceinline__ bool has_keys() const { return (flags_ & key_note_none) == 0; }
   __device__ __forceinline__ void release_k() {
     rings_.k.arrive_empty();
@@ -269,33 +271,41 @@ class ForwardConsumer {
   __device__ __forceinline__ void start_scores_and_output(bool lower) {
     constexpr bool in_turn = Config::order == WarpgroupOrder::ping_pong;
     if constexpr (in_turn) turns_.wait();
-    q_.multiply_qk(scores_, rings_.k.tile());
+    q_.multiply_qk(scores_, q_ring().tile(), rings_.k.tile());
     rings_.v.wait_full();
     p_.multiply_pv(output_, rings_.v.tile(), lower);
     if constexpr (in_turn) turns_.pass();
     wgmma_wait_group<1>();
   }
 
-  // After the wait for S: scores become exponentials, and K is released. Returns whether the output must be
-  // rescaled. `is_first`: of the work tile.
-  __device__ __forceinline__ bool finish_scores(bool is_first, RowFactors& correction) {
-    wgmma_hold(scores_[0]);
-    q_.hold();
-    if (Config::rescale != Rescale::on_overflow || is_first) {
-      apply_functors();
-      release_k();
-      return exponentiate_exactly(correction);
-    }
-    const bool move = exponentiate_or_repeat(correction);
+  // After the wait for the first S of a work tile: scores become exponentials, and K is released.
+  __device__ __forceinline__ void finish_first_scores() {
+    hold_scores();
+    apply_functors();
     release_k();
-    return move;
+    begin_maximum(scores_, state_);
+    exponentiate_in_turn();
   }
 
-  // Relative to the rows' maxima.
-  __device__ __forceinline__ bool exponentiate_exactly(RowFactors& correction) {
-    const bool move = update_maximum<Config::rescale>(scores_, state_, scale_log2_, correction);
-    exponentiate_in_turn();
-    return move;
+  // The same for later ones. Returns whether the output must be rescaled by `correction`.
+  __device__ __forceinline__ bool finish_scores(RowFactors& correction) {
+    hold_scores();
+    if constexpr (Config::rescale == Rescale::on_overflow) {
+      const bool move = exponentiate_or_repeat(correction);
+      release_k();
+      return move;
+    } else {
+      apply_functors();
+      release_k();
+      const bool move = update_maximum<Config::rescale>(scores_, state_, scale_log2_, correction);
+      exponentiate_in_turn();
+      return move;
+    }
+  }
+
+  __device__ __forceinline__ void hold_scores() {
+    wgmma_hold(scores_[0]);
+    q_.hold();
   }
 
   // Relative to the maxima of earlier tiles, and where that is not enough, once more to those of this one,
@@ -314,7 +324,7 @@ class ForwardConsumer {
         state_.row_sum[0][1] += sums[0][1];
         return move;
       }
-      q_.multiply_qk_by_warp(scores_, rings_.k.tile());
+      q_.multiply_qk_by_warp(scores_, q_ring().tile(), rings_.k.tile());
     }
   }
 
@@ -363,11 +373,11 @@ class ForwardConsumer {
 
   // Writes the output, or hands it over to the storer.
   __device__ __forceinline__ void finish_work(const WorkTile& work) {
-    if constexpr (Config::separate_o) rings_.o.wait_empty();
+    if constexpr (Config::separate_o) o_ring().wait_empty();
     rescale_output(output_, inverse_);
-    write_output<Config>(params_, work, consumer_, output_, rings_.o.tile());
+    write_output<Config>(params_, work, consumer_, output_, o_ring().tile());
     if constexpr (Config::direct_o) return;
-    rings_.o.arrive_full();
+    o_ring().arrive_full();
     rings_.o.advance();
   }
 
@@ -391,8 +401,8 @@ class ForwardConsumer {
   Probabilities<Config> p_;
   WorkTile work_{0, 0, 0};  // whose scores are computed
   Score score_{context()};  // built again for each work tile
-  int flags_ = 0;  // of the last tile of keys that was taken
-  int skipped_ = 0;  // tiles of values that are to be released
+  int flags_ = 0;           // of the last tile of keys that was taken
+  int skipped_ = 0;         // tiles of values that are to be released
   float scores_[1][Traits::score_blocks][4];
   float output_[1][Traits::output_blocks][4];
   SoftmaxState<1> state_;

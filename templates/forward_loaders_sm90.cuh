@@ -33,15 +33,20 @@ __device__ __forceinline__ void load_tile(unsigned tile, const TensorMap& map, u
 template <class Config>
 __device__ __forceinline__ void load_queries(const AttentionParams& params, const TensorMaps& maps,
                                              unsigned smem) {
-  using Tile = typename ForwardTraitsSm90<Config>::QTile;
+  using Traits = ForwardTraitsSm90<Config>;
   WorkRing<Config> work(smem);
   auto ring = ForwardRings<Config>(smem).q;
   for (int index = work.take(); index >= 0; index = work.take()) {
     work.release();
-    ring.wait_empty();
-    if (lane_id() == 0) {
-      const auto [batch, head, q_begin] = work_tile<Config>(params, maps, index);
-      load_tile<Tile>(ring.tile(), maps.q, ring.full(), q_begin, head, batch);
+    const auto [batch, head, q_begin] = work_tile<Config>(params, maps, index);
+#pragma unroll 1
+    for (int consumer = 0; consumer < Traits::consumers; ++consumer) {
+      const auto own = q_ring_of<Config>(ring, consumer);
+      own.wait_empty();
+      if (lane_id() == 0) {
+        load_tile<typename Traits::QTile>(own.tile(), maps.q, own.full(),
+                                          q_begin + consumer * rows_per_consumer, head, batch);
+      }
     }
     ring.advance();
   }
@@ -136,31 +141,34 @@ __device__ __forceinline__ void load_keys(const AttentionParams& params, const T
 template <class Config>
 __device__ __forceinline__ void store_outputs(const AttentionParams& params, const TensorMaps& maps,
                                               unsigned smem) {
-  using Tile = typename ForwardTraitsSm90<Config>::OTile;
+  using Traits = ForwardTraitsSm90<Config>;
+  using Tile = typename Traits::OTile;
   WorkRing<Config> work(smem);
   ForwardRings<Config> rings(smem);
-  for (int index = work.take(); index >= 0;) {
+  for (int index = work.take(); index >= 0; index = work.take()) {
     work.release();
-    const int next = work.take();  // now: the key loader waits for all readers
-    rings.o.wait_full();
-    if (lane_id() == 0) {
-      const auto [batch, head, q_begin] = work_tile<Config>(params, maps, index);
+    const auto [batch, head, q_begin] = work_tile<Config>(params, maps, index);
+#pragma unroll 1
+    for (int consumer = 0; consumer < Traits::consumers; ++consumer) {
+      const auto own = o_ring_of<Config>(rings.o, consumer);
+      own.wait_full();
+      if (lane_id() == 0) {
 #pragma unroll
-      for (int panel = 0; panel < Tile::panels; ++panel) {
-        cp_async_bulk_tensor_store(maps.o, rings.o.tile() + panel * Tile::panel_bytes, panel * Tile::columns,
-                                   q_begin, head, batch);
+        for (int panel = 0; panel < Tile::panels; ++panel) {
+          cp_async_bulk_tensor_store(maps.o, own.tile() + panel * Tile::panel_bytes, panel * Tile::columns,
+                                     q_begin + consumer * rows_per_consumer, head, batch);
+        }
+        cp_async_bulk_commit_group();
+        cp_async_bulk_wait_group_read<0>();
       }
-      cp_async_bulk_commit_group();
-      cp_async_bulk_wait_group_read<0>();
-    }
-    if constexpr (Config::separate_o) {
-      rings.o.arrive_empty();
-    } else {
-      rings.q.arrive_empty();
+      if constexpr (Config::separate_o) {
+        own.arrive_empty();
+      } else {
+        q_ring_of<Config>(rings.q, consumer).arrive_empty();
+      }
     }
     rings.q.advance();
     rings.o.advance();
-    index = next;
   }
 }
 

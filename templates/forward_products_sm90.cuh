@@ -92,33 +92,30 @@ class Queries {
   using K = typename Traits::KTile;
 
  public:
-  __device__ __forceinline__ explicit Queries(int consumer) : first_row_(consumer * 64) {}
-
-  /// Takes the block's Q at the shared address `tile`.
+  /// Takes the Q at the shared address `tile`, which the others are given again: it would take a register.
   __device__ __forceinline__ void take(unsigned tile) {
-    tile_ = tile;
     if constexpr (Config::q_in_registers) {
 #pragma unroll
-      for (int step = 0; step < Traits::head_dim_steps; ++step) load_step(registers_[step], step);
+      for (int step = 0; step < Traits::head_dim_steps; ++step) load_step(registers_[step], tile, step);
     }
   }
 
   /// S = Q Kᵀ, as one group.
-  __device__ __forceinline__ void multiply_qk(float (&scores)[1][Traits::score_blocks][4],
+  __device__ __forceinline__ void multiply_qk(float (&scores)[1][Traits::score_blocks][4], unsigned q_tile,
                                               unsigned k_tile) const {
     const unsigned k = lower_word(K::along_columns(k_tile, 0, 0));
     wgmma_fence();
     if constexpr (Config::q_in_registers) {
       Config::template wgmma_qk<K>(scores[0], registers_, k);
     } else {
-      Config::template wgmma_qk<Q, K>(scores[0], lower_word(Q::along_columns(tile_, first_row_, 0)), k);
+      Config::template wgmma_qk<Q, K>(scores[0], lower_word(Q::along_columns(q_tile, 0, 0)), k);
     }
     wgmma_commit_group();
   }
 
   /// The same by one warp for its own rows, at once, in half the speed, and without the other warps.
   __device__ __forceinline__ void multiply_qk_by_warp(float (&scores)[1][Traits::score_blocks][4],
-                                                      unsigned k_tile) const {
+                                                      unsigned q_tile, unsigned k_tile) const {
     const int lane = lane_id();
 #pragma unroll
     for (int n = 0; n < Traits::score_blocks; ++n) {
@@ -128,7 +125,7 @@ class Queries {
 #pragma unroll 1
     for (int step = 0; step < Traits::head_dim_steps; ++step) {
       unsigned q[4];
-      load_step(q, step);
+      load_step(q, q_tile, step);
 #pragma unroll
       for (int n = 0; n < Traits::score_blocks; n += 2) {
         unsigned k[4];  // two steps of 8 elements of 8 keys, the same of the next 8 keys
@@ -147,14 +144,12 @@ class Queries {
 
  private:
   // The warp's rows of 16 columns.
-  __device__ __forceinline__ void load_step(unsigned (&q)[4], int step) const {
+  __device__ __forceinline__ void load_step(unsigned (&q)[4], unsigned tile, int step) const {
     const int lane = lane_id();
-    const int row = first_row_ + threadIdx.x % warpgroup_size / warp_size * 16 + lane % 16;
-    ldmatrix_x4(q, Q::chunk_address(tile_, row, 2 * step + lane / 16));
+    const int row = threadIdx.x % warpgroup_size / warp_size * 16 + lane % 16;
+    ldmatrix_x4(q, Q::chunk_address(tile, row, 2 * step + lane / 16));
   }
 
-  int first_row_;
-  unsigned tile_ = 0;
   unsigned registers_[Config::q_in_registers ? Traits::head_dim_steps : 1][4];
 };
 

@@ -1,7 +1,7 @@
 // The rings of a wgmma kernel, and the notes that go with their tiles.
 //
 //            filled by                    read by        empty when
-//     Q      the query loader, by TMA     consumers      the storer has stored O, which lies over it; where
+//     Q      the query loader, by TMA     its consumer   the storer has stored O, which lies over it; where
 //                                                        it does not, each consumer warp says so
 //     K, V   the key loader, by TMA       consumers      each consumer warp says so
 //     O      each consumer warp           the storer     it has read it, where O has its own place; no ring
@@ -14,7 +14,8 @@
 
 namespace jit {
 
-/// One side's places in the rings.
+/// One side's places in the rings. Each consumer has rings of its own for Q and O: one need not wait for
+/// another's O to get its next Q.
 template <class Config>
 struct ForwardRings {
   using Traits = ForwardTraitsSm90<Config>;
@@ -23,13 +24,23 @@ struct ForwardRings {
   TileRing<Config::stages_v, Traits::VTile::bytes> v;
   TileRing<Traits::stages_o, Traits::q_stage_bytes> o;
 
-  /// `smem` is the shared address of the block's memory.
+  /// `smem` is the shared address of the block's memory; Q and O are those of consumer 0.
   __device__ __forceinline__ explicit ForwardRings(unsigned smem)
       : q(smem + Traits::layout.q, smem + Traits::layout.q_full, smem + Traits::layout.q_empty),
         k(smem + Traits::layout.k, smem + Traits::layout.k_full, smem + Traits::layout.k_empty),
         v(smem + Traits::layout.v, smem + Traits::layout.v_full, smem + Traits::layout.v_empty),
         o(smem + Traits::layout.o, smem + Traits::layout.o_full, smem + Traits::layout.o_empty) {}
 };
+
+template <class Config, class Ring>
+__device__ __forceinline__ Ring q_ring_of(const Ring& first, int consumer) {
+  return first.moved(consumer * ForwardTraitsSm90<Config>::q_bytes, consumer * Config::stages_q * 8);
+}
+template <class Config, class Ring>
+__device__ __forceinline__ Ring o_ring_of(const Ring& first, int consumer) {
+  using Traits = ForwardTraitsSm90<Config>;
+  return first.moved(consumer * Traits::o_bytes, consumer * Traits::stages_o * 8);
+}
 
 /// By one thread, before any other use; then a __syncthreads.
 template <class Config>
@@ -38,14 +49,15 @@ __device__ __forceinline__ void init_rings(unsigned smem) {
   const auto init = [&](int barriers, int stages, int arrivals) {
     for (int stage = 0; stage < stages; ++stage) mbarrier_init(smem + barriers + stage * 8, arrivals);
   };
-  init(Traits::layout.q_full, Config::stages_q, 1);
-  init(Traits::layout.q_empty, Config::stages_q, Traits::o_over_q ? 1 : Traits::consumer_warps);
+  constexpr int warps = warpgroup_size / warp_size;
+  init(Traits::layout.q_full, Traits::consumers * Config::stages_q, 1);
+  init(Traits::layout.q_empty, Traits::consumers * Config::stages_q, Traits::o_over_q ? 1 : warps);
   init(Traits::layout.k_full, Config::stages_k, 1);
   init(Traits::layout.k_empty, Config::stages_k, Traits::consumer_warps);
   init(Traits::layout.v_full, Config::stages_v, 1);
   init(Traits::layout.v_empty, Config::stages_v, Traits::consumer_warps);
-  init(Traits::layout.o_full, Traits::stages_o, Traits::consumer_warps);
-  init(Traits::layout.o_empty, Traits::stages_o, 1);
+  init(Traits::layout.o_full, Traits::consumers * Traits::stages_o, warps);
+  init(Traits::layout.o_empty, Traits::consumers * Traits::stages_o, 1);
   init(Traits::layout.work_full, stages_work, 1);
   init(Traits::layout.work_empty, stages_work, Traits::work_readers);
   fence_mbarrier_init();

@@ -31,7 +31,7 @@ struct ForwardTraitsSm90 {
                 "polynomial_exp2 counts exponentials of a group");
   static_assert(Config::alignment == 16, "TMA wants rows aligned to 16 bytes");
 
-  static constexpr int consumers = Config::tile_q / 64;
+  static constexpr int consumers = Config::tile_q / rows_per_consumer;
   static constexpr int consumer_warps = consumers * 4;
   static constexpr int threads = (consumers + 1) * warpgroup_size;
 
@@ -52,10 +52,11 @@ struct ForwardTraitsSm90 {
   static constexpr int most_skipped =
       has_lower_tiles && Config::tile_kv < Config::tile_q ? Config::stages_v - 1 : 0;
 
-  using QTile = PanelTile<Config::tile_q, Config::head_dim>;
+  // Q and O of one consumer.
+  using QTile = PanelTile<rows_per_consumer, Config::head_dim>;
   using KTile = PanelTile<Config::tile_kv, Config::head_dim>;
   using VTile = PanelTile<Config::tile_kv, Config::head_dim_v>;
-  using OTile = PanelTile<Config::tile_q, Config::head_dim_v>;
+  using OTile = PanelTile<rows_per_consumer, Config::head_dim_v>;
   using PTile = PanelTile<Config::tile_q, Config::tile_kv>;
 
   static constexpr SmemSizesSm90 sizes = smem_sizes_sm90<Config>();
@@ -64,6 +65,9 @@ struct ForwardTraitsSm90 {
   /// Whether O waits in the shared memory of the Q that it was computed from until it is stored.
   static constexpr bool o_over_q = o_over_q_sm90(sizes);
   static constexpr int stages_o = stages_o_sm90(sizes);
+  /// From one consumer's Q, or O, to the next one's.
+  static constexpr int q_bytes = q_stage_bytes / consumers;
+  static constexpr int o_bytes = o_over_q ? q_bytes : OTile::bytes;
   static_assert(!o_over_q || QTile::row_bytes == OTile::row_bytes,
                 "O lies over Q only when a warpgroup's rows of both cover the same bytes");
 

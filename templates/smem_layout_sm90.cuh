@@ -47,6 +47,9 @@ struct SmemLayoutSm90 {
 /// tile that a block has taken can no longer even out what others have to do.
 inline constexpr int stages_work = 4;
 
+/// Queries that a warpgroup multiplies.
+inline constexpr int rows_per_consumer = 64;
+
 struct SmemSizesSm90 {
   int head_dim;
   int head_dim_v;
@@ -96,14 +99,15 @@ JIT_HOST_DEVICE constexpr SmemLayoutSm90 smem_layout_sm90(const SmemSizesSm90& s
   layout.p = sizes.p_in_registers ? 0 : place(panel_tile_bytes(sizes.tile_q, sizes.tile_kv), tile_alignment);
   layout.key_notes = place(sizes.stages_k * static_cast<int>(sizeof(KeyNote)));
   layout.work = place(stages_work * static_cast<int>(sizeof(int)));
-  layout.q_full = place(sizes.stages_q * barrier_bytes);
-  layout.q_empty = place(sizes.stages_q * barrier_bytes);
+  const int consumers = sizes.tile_q / rows_per_consumer;
+  layout.q_full = place(consumers * sizes.stages_q * barrier_bytes);
+  layout.q_empty = place(consumers * sizes.stages_q * barrier_bytes);
   layout.k_full = place(sizes.stages_k * barrier_bytes);
   layout.k_empty = place(sizes.stages_k * barrier_bytes);
   layout.v_full = place(sizes.stages_v * barrier_bytes);
   layout.v_empty = place(sizes.stages_v * barrier_bytes);
-  layout.o_full = place(stages_o * barrier_bytes);
-  layout.o_empty = place(stages_o * barrier_bytes);
+  layout.o_full = place(consumers * stages_o * barrier_bytes);
+  layout.o_empty = place(consumers * stages_o * barrier_bytes);
   layout.work_full = place(stages_work * barrier_bytes);
   layout.work_empty = place(stages_work * barrier_bytes);
   layout.total = end;

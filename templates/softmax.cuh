@@ -84,6 +84,32 @@ __device__ __forceinline__ float finite_or_zero(float row_max) {
   return row_max == negative_infinity() ? 0.0f : row_max;
 }
 
+/// The maximum of a row's scores in a tile: row `r` of the two of row block `m`.
+template <int row_blocks, int score_blocks>
+__device__ __forceinline__ float tile_maximum(const float (&scores)[row_blocks][score_blocks][4], int m,
+                                              int r) {
+  float maximum = fmaxf(scores[m][0][2 * r], scores[m][0][2 * r + 1]);
+#pragma unroll
+  for (int n = 1; n < score_blocks; ++n) {
+    maximum = fmaxf(maximum, fmaxf(scores[m][n][2 * r], scores[m][n][2 * r + 1]));
+  }
+  return quad_max(maximum);
+}
+
+/// The state that a first tile of scores leaves, before its exponentials.
+template <int row_blocks, int score_blocks>
+__device__ __forceinline__ void begin_maximum(const float (&scores)[row_blocks][score_blocks][4],
+                                              SoftmaxState<row_blocks>& state) {
+#pragma unroll
+  for (int m = 0; m < row_blocks; ++m) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      state.row_max[m][r] = tile_maximum(scores, m, r);
+      state.row_sum[m][r] = 0;
+    }
+  }
+}
+
 /// Takes a tile of scores into the maxima and brings the sums up to them. Returns whether the maxima moved,
 /// and then `correction` is what the output must be multiplied by. `scale_log2` is what makes a score an
 /// exponent of 2.
@@ -96,12 +122,7 @@ __device__ __forceinline__ bool update_maximum(const float (&scores)[row_blocks]
   for (int m = 0; m < row_blocks; ++m) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      float tile_max = fmaxf(scores[m][0][2 * r], scores[m][0][2 * r + 1]);
-#pragma unroll
-      for (int n = 1; n < score_blocks; ++n) {
-        tile_max = fmaxf(tile_max, fmaxf(scores[m][n][2 * r], scores[m][n][2 * r + 1]));
-      }
-      new_max[m][r] = fmaxf(state.row_max[m][r], quad_max(tile_max));
+      new_max[m][r] = fmaxf(state.row_max[m][r], tile_maximum(scores, m, r));
     }
   }
 
@@ -213,8 +234,8 @@ __device__ __forceinline__ void online_softmax(float (&scores)[row_blocks][score
   exponentiate<0>(scores, state, scale_log2);
 }
 
-/// What the output of each row is to be multiplied by, 0 for a row without keys, and log(Σ exp(score)) in
-/// natural units, −inf for a row without keys.
+/// What the output of each row is to be multiplied by, anything for a row without keys, whose output is 0,
+/// and log(Σ exp(score)) in natural units, −inf for a row without keys.
 template <int row_blocks>
 __device__ __forceinline__ void finish_rows(const SoftmaxState<row_blocks>& state, float scale_log2,
                                             float (&inverse)[row_blocks][2], float (&lse)[row_blocks][2]) {
@@ -223,9 +244,10 @@ __device__ __forceinline__ void finish_rows(const SoftmaxState<row_blocks>& stat
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const float sum = quad_sum(state.row_sum[m][r]);
-      inverse[m][r] = sum == 0.0f ? 0.0f : rcp(sum);
-      lse[m][r] = sum == 0.0f ? negative_infinity()
-                              : (finite_or_zero(state.row_max[m][r]) * scale_log2 + lg2(sum)) * ln_2;
+      const bool has_keys = sum != 0.0f;
+      inverse[m][r] = rcp(has_keys ? sum : 1.0f);
+      lse[m][r] = has_keys ? (finite_or_zero(state.row_max[m][r]) * scale_log2 + lg2(sum)) * ln_2
+                           : negative_infinity();
     }
   }
 }

@@ -12,10 +12,10 @@ struct alignas(64) TensorMap {
 
 /// The second parameter of a wgmma kernel: where its operands lie and how its work is dealt.
 struct TensorMaps {
-  TensorMap q;      ///< box: a panel of tile_q rows
+  TensorMap q;      ///< box: a panel of a consumer's rows
   TensorMap k;      ///< box: a panel of tile_kv rows
   TensorMap v;      ///< box: a panel of tile_kv rows
-  TensorMap o;      ///< box: a panel of tile_q rows
+  TensorMap o;      ///< box: a panel of a consumer's rows
   int* counter;     ///< of work tiles that were asked for, 0 between launches; null: blocks take turns
   WorkOrder order;  ///< of the work tiles
 };

@@ -15,6 +15,15 @@ class TileRing {
   __device__ __forceinline__ TileRing(unsigned tiles, unsigned full, unsigned empty)
       : tiles_(tiles), full_(full), empty_(empty) {}
 
+  /// The ring whose tiles and barriers lie so many bytes behind, at the same place.
+  __device__ __forceinline__ TileRing moved(unsigned tile_bytes, unsigned barrier_bytes) const {
+    TileRing ring = *this;
+    ring.tiles_ += tile_bytes;
+    ring.full_ += barrier_bytes;
+    ring.empty_ += barrier_bytes;
+    return ring;
+  }
+
   __device__ __forceinline__ int stage() const { return stage_; }
   __device__ __forceinline__ unsigned tile() const { return tiles_ + stage_ * stage_bytes; }
   __device__ __forceinline__ unsigned full() const { return full_ + stage_ * 8; }
