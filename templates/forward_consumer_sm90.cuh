@@ -179,7 +179,7 @@ class ForwardConsumer {
       q_.multiply_qk(scores_, q_ring().tile(), rings_.k.tile());
       wgmma_wait_group<0>();
       RowFactors correction;
-      if (is_first) {
+      if (Config::rescale == Rescale::on_overflow && is_first) {
         finish_first_scores();
       } else if (finish_scores(correction)) {
         rescale_output(output_, correction);

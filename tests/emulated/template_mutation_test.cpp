@@ -124,8 +124,19 @@ const Subject documents = {.config = many_tiles.config,
                            .seqlen_kv = 400,
                            .seed = 7};  // draws ids for each batch entry, not the same for all
 
+// The first consumer's last tile of keys is not the last one of all.
+const Subject skipping = {
+    .config = "mainloop=wgmma tile_q=128 tile_kv=32 stages_q=2 stages_v=2 order=ping_pong",
+    .heads = 70,
+    .seqlen_q = 256,
+    .seqlen_kv = 256};
+const Subject overflowing = {
+    .config = "mainloop=wgmma tile_q=64 tile_kv=48 stages_q=2 stages_k=1 stages_v=1 rescale=on_overflow",
+    .amplitude = 8};
+
 TEST(Template, IsRightUnmutated) {
-  for (const Subject& subject : {mma_sync, wgmma, in_sequence, shared_p, many_tiles, direct_o, documents})
+  for (const Subject& subject :
+       {mma_sync, wgmma, in_sequence, shared_p, many_tiles, direct_o, documents, skipping, overflowing})
     EXPECT_EQ(noticed(nullptr, subject), "") << subject.config;
 }
 
@@ -239,6 +250,7 @@ constexpr const char* consumer = "forward_consumer_sm90.cuh";
 constexpr const char* loaders = "forward_loaders_sm90.cuh";
 constexpr const char* products = "forward_products_sm90.cuh";
 constexpr const char* direct_output = "direct_output.cuh";
+constexpr const char* note_flags = "key_note_flags.cuh";
 constexpr const char* rings = "forward_rings_sm90.cuh";
 
 INSTANTIATE_TEST_SUITE_P(
@@ -276,15 +288,15 @@ INSTANTIATE_TEST_SUITE_P(
                          wgmma},
         TemplateMutation{"ReleasesKBeforeTheWaitForS",
                          consumer,
-                         "      wgmma_wait_group<0>();\n      finish_scores();\n      if (update_maximum",
-                         "      finish_scores();\n      wgmma_wait_group<0>();\n      if (update_maximum",
+                         "      wgmma_wait_group<0>();\n      RowFactors correction;\n",
+                         "      RowFactors correction;\n",
                          {"access in flight"},
                          in_sequence},
         TemplateMutation{"ReleasesVBeforeTheWaitForO",
                          consumer,
                          "    wgmma_wait_group<0>();\n    wgmma_hold(output_[0]);\n    p_.hold();\n    "
-                         "rings_.v.arrive_empty();\n",
-                         "    rings_.v.arrive_empty();\n    wgmma_wait_group<0>();\n    "
+                         "release_v();\n",
+                         "    release_v();\n    wgmma_wait_group<0>();\n    "
                          "wgmma_hold(output_[0]);\n    p_.hold();\n",
                          {"access in flight", "data race"},
                          wgmma},
@@ -299,8 +311,9 @@ INSTANTIATE_TEST_SUITE_P(
             wgmma},
         TemplateMutation{"NoFenceBeforeS",
                          products,
-                         "  wgmma_fence();\n  Config::template wgmma_qk",
-                         "  Config::template wgmma_qk",
+                         "    wgmma_fence();\n    if constexpr (Config::q_in_registers) {\n      "
+                         "Config::template wgmma_qk",
+                         "    if constexpr (Config::q_in_registers) {\n      Config::template wgmma_qk",
                          {"access in flight", "barrier misuse"},
                          wgmma},
         TemplateMutation{"NoFenceBeforeO",
@@ -369,36 +382,36 @@ INSTANTIATE_TEST_SUITE_P(
                          "const int key = row * row_bytes / 256 % chunks;",
                          {},
                          wgmma},
-        TemplateMutation{
-            "NoNoteOfPartialTiles", loaders, "      flags |= key_note_partial;\n", "", {}, wgmma},
+        TemplateMutation{"NoNoteOfPartialTiles", note_flags, "  flags |= key_note_partial;\n", "", {}, wgmma},
         TemplateMutation{"UpperHalfOfTheFirstConsumer",
-                         loaders,
+                         note_flags,
                          "const int begin = q_begin + consumer * 64,",
                          "const int begin = q_begin,",
                          {},
                          wgmma},
         TemplateMutation{"NoRescale",
                          consumer,
-                         "        if (move) rescale_output(output_, correction_);\n",
+                         "        if (move) rescale_output(output_, correction);\n",
                          "",
                          {},
                          {.config = wgmma.config, .amplitude = 3}},
         TemplateMutation{"NoRescaleInSequence",
                          consumer,
-                         "        rescale_output(output_, correction_);\n      }\n",
+                         "        rescale_output(output_, correction);\n      }\n",
                          "      }\n",
                          {},
                          {.config = in_sequence.config, .amplitude = 3}},
-        TemplateMutation{"CounterIsNotSetBack",
-                         "work_ring.cuh",
-                         "        if (taken == maps_.work_tiles - 1) *maps_.counter = 0;\n",
-                         "",
-                         {},
-                         many_tiles},
+        TemplateMutation{
+            "CounterIsNotSetBack",
+            "work_ring.cuh",
+            "      if (lane_id() == 0 && taken_ == maps_.order.tiles() - 1) *maps_.counter = 0;\n",
+            "",
+            {},
+            many_tiles},
         TemplateMutation{"ForgetsTheTileAfterTheFirst",
                          "work_ring.cuh",
-                         "      index_ = blocks + uniform(taken);\n",
-                         "      index_ = blocks + 1 + uniform(taken);\n",
+                         "      index_ = blocks + uniform(taken_);\n",
+                         "      index_ = blocks + 1 + uniform(taken_);\n",
                          {},
                          many_tiles},
         TemplateMutation{"OutputOfTheNextWorkTile",
@@ -406,7 +419,7 @@ INSTANTIATE_TEST_SUITE_P(
                          "          p_.pack_scores(scores_);\n          finish_work(done);\n",
                          "          p_.pack_scores(scores_);\n          finish_work(work_);\n",
                          {},
-                         many_tiles},
+                         direct_o},
         TemplateMutation{"WritesRowsThatAreNone",
                          direct_output,
                          "if (row < seqlen_q && ",
@@ -423,7 +436,7 @@ INSTANTIATE_TEST_SUITE_P(
             "QuadsAreNotTransposed", direct_output, "      transpose_quad(words);\n", "", {}, direct_o},
         TemplateMutation{"QueriesAreNeverReleased",
                          consumer,
-                         "    if constexpr (!Traits::o_over_q) rings_.q.arrive_empty();\n",
+                         "    if constexpr (!Traits::o_over_q) q_ring().arrive_empty();\n",
                          "",
                          {"deadlock"},
                          direct_o},
@@ -439,12 +452,63 @@ INSTANTIATE_TEST_SUITE_P(
                          "__ffs(pieces) - 1",
                          {},
                          documents},
-        TemplateMutation{"StoresTheNextWorkTile",
+        TemplateMutation{"StoresTheOutputOfOneConsumer",
                          loaders,
-                         "      const auto [batch, head, q_begin] = list.at(index);\n#pragma unroll",
-                         "      const auto [batch, head, q_begin] = list.at(next);\n#pragma unroll",
+                         "const auto own = o_ring_of<Config>(rings.o, consumer);",
+                         "const auto own = o_ring_of<Config>(rings.o, 0);",
                          {},
-                         many_tiles}),
+                         wgmma},
+        TemplateMutation{
+            "LoadsTheQueriesOfOneConsumer",
+            loaders,
+            "q_begin + consumer * rows_per_consumer, head, batch);\n      }\n    }\n    ring.advance();",
+            "q_begin, head, batch);\n      }\n    }\n    ring.advance();",
+            {},
+            wgmma},
+        TemplateMutation{
+            "LseOfTheNextWorkTile",
+            consumer,
+            "      skip_keys();\n      finish_rows_of_work();\n      const WorkTile done = work_;\n",
+            "      skip_keys();\n      work_ring_.release();\n      finish_rows_of_work();\n      "
+            "const WorkTile done = work_;\n",
+            {"deadlock", "barrier misuse", "data race", "uninitialized read"},
+            many_tiles},
+        TemplateMutation{"LeavesOutATileOfKeys",
+                         note_flags,
+                         "mask.key_range(begin, end).end <= tiles.key(1)",
+                         "mask.key_range(begin, end).end <= tiles.key(1) + Config::tile_kv",
+                         {},
+                         wgmma},
+        TemplateMutation{"KeepsSkippedValues",
+                         consumer,
+                         "          finish_output();\n          skip_values();\n",
+                         "          finish_output();\n",
+                         {"deadlock", "barrier misuse", "access in flight", "data race"},
+                         skipping},
+        TemplateMutation{"SkipsWithoutATurn",
+                         consumer,
+                         "      turns_.wait();\n      turns_.pass();\n      release_k();",
+                         "      release_k();",
+                         {"deadlock", "barrier misuse"},
+                         skipping},
+        TemplateMutation{"OverflowGoesUnnoticed",
+                         consumer,
+                         "if (repeated || !is_overflow<typename Config::Element>(sums)) {",
+                         "if (true) {",
+                         {},
+                         overflowing},
+        TemplateMutation{"ReleasesKBeforeItIsMultipliedAgain",
+                         consumer,
+                         "      const bool move = exponentiate_or_repeat(correction);\n      release_k();\n",
+                         "      release_k();\n      const bool move = exponentiate_or_repeat(correction);\n",
+                         {"access in flight", "data race"},
+                         overflowing},
+        TemplateMutation{"NoRescaleAfterAnOverflow",
+                         consumer,
+                         "        if (move) rescale_output(output_, correction);\n",
+                         "",
+                         {},
+                         overflowing}),
     [](const ::testing::TestParamInfo<TemplateMutation>& info) { return std::string(info.param.name); });
 
 }  // namespace

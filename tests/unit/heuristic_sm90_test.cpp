@@ -23,7 +23,7 @@ struct Choice {
 
 TEST(HeuristicSm90, ChoosesNearTheFastestThatWasTimed) {
   std::ifstream file(std::string(JIT_ATTENTION_SOURCE_DIR) +
-                     "/bench/results/2026-11-21-h200-hopper-configs.jsonl");
+                     "/bench/results/2026-11-22-h200-hopper-configs.jsonl");
   ASSERT_TRUE(file);
   const DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
   std::map<std::string, Choice> choices;

@@ -21,20 +21,21 @@ std::vector<Region> regions_of(const SmemSizesSm90& sizes) {
   const SmemLayoutSm90 layout = smem_layout_sm90(sizes);
   const int tile = 1024, barrier = 8;
   const int stages_o = sizes.direct_o ? 0 : sizes.separate_o ? 1 : sizes.stages_q;
+  const int consumers = sizes.tile_q / 64;
   std::vector<Region> regions = {
       {"q", layout.q, sizes.stages_q * q_stage_bytes_sm90(sizes), tile},
       {"k", layout.k, sizes.stages_k * panel_tile_bytes(sizes.tile_kv, sizes.head_dim), tile},
       {"v", layout.v, sizes.stages_v * panel_tile_bytes(sizes.tile_kv, sizes.head_dim_v), tile},
       {"key_notes", layout.key_notes, sizes.stages_k * 8, 8},
       {"work", layout.work, stages_work * 4, 4},
-      {"q_full", layout.q_full, sizes.stages_q * 8, barrier},
-      {"q_empty", layout.q_empty, sizes.stages_q * 8, barrier},
+      {"q_full", layout.q_full, consumers * sizes.stages_q * 8, barrier},
+      {"q_empty", layout.q_empty, consumers * sizes.stages_q * 8, barrier},
       {"k_full", layout.k_full, sizes.stages_k * 8, barrier},
       {"k_empty", layout.k_empty, sizes.stages_k * 8, barrier},
       {"v_full", layout.v_full, sizes.stages_v * 8, barrier},
       {"v_empty", layout.v_empty, sizes.stages_v * 8, barrier},
-      {"o_full", layout.o_full, stages_o * 8, barrier},
-      {"o_empty", layout.o_empty, stages_o * 8, barrier},
+      {"o_full", layout.o_full, consumers * stages_o * 8, barrier},
+      {"o_empty", layout.o_empty, consumers * stages_o * 8, barrier},
       {"work_full", layout.work_full, stages_work * 8, barrier},
       {"work_empty", layout.work_empty, stages_work * 8, barrier},
   };
@@ -145,7 +146,7 @@ TEST(SmemLayoutSm90, KnownSizes) {
   EXPECT_EQ(layout.k, 32 * kib);
   EXPECT_EQ(layout.v, 96 * kib);
   EXPECT_EQ(layout.key_notes, 160 * kib);
-  const int barriers = 2 * (1 + 2 + 2 + 1 + stages_work);
+  const int barriers = 2 * (2 * 1 + 2 + 2 + 2 * 1 + stages_work);  // Q and O: for each consumer
   EXPECT_EQ(layout.total, 160 * kib + 2 * 8 + stages_work * 4 + barriers * 8);
 }
 

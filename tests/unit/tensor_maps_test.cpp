@@ -185,10 +185,10 @@ TEST_F(TensorMapsTest, MapsDescribeTheTensors) {
     const TensorStrides& strides;
     unsigned seqlen, heads, columns, box_rows;
   };
-  const Wanted all[] = {{maps.q, params.q, params.q_strides, seqlen_q, heads_q, head_dim, 192},
+  const Wanted all[] = {{maps.q, params.q, params.q_strides, seqlen_q, heads_q, head_dim, 64},
                         {maps.k, params.k, params.k_strides, seqlen_kv, heads_kv, head_dim, 80},
                         {maps.v, params.v, params.v_strides, seqlen_kv, heads_kv, 64, 80},
-                        {maps.o, params.o, params.o_strides, seqlen_q, heads_q, 64, 192}};
+                        {maps.o, params.o, params.o_strides, seqlen_q, heads_q, 64, 64}};
   for (const Wanted& wanted : all) {
     const Encoded map = decoded(wanted.map);
     EXPECT_EQ(map.element, Encoded::Element::bf16);
