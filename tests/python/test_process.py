@@ -170,9 +170,10 @@ def test_ctrl_c_ends_a_compile(on_emulated, tmp_path):
     assert "interrupted" in on_emulated(
         """
 import os, signal, threading, time
-threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+# Not sooner: NVRTC's front end ends the process by a handler of its own.
+threading.Timer(0.6, os.kill, (os.getpid(), signal.SIGINT)).start()
 try:
-    ja.compile(ja.AttentionSpec(head_dim=128), "sm_90a")
+    ja.compile(ja.AttentionSpec(head_dim=256), "sm_90a")
     time.sleep(2)
 except KeyboardInterrupt:
     print("interrupted")
