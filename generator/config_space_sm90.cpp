@@ -88,8 +88,8 @@ bool are_steady(const ScoreNode& score) {
   }
 }
 
-// Looking for maxima takes up to a tenth of the time (docs/performance.md). But where most tiles exceed those of
-// the tiles before, or the first one that is visited shows many queries nothing, tiles are computed twice.
+// Looking for maxima takes up to a tenth of the time (docs/performance.md). But where most tiles exceed those
+// of the tiles before, or the first one that is visited shows many queries nothing, tiles are computed twice.
 Rescale fastest_rescale(const AttentionSpec& spec) {
   return are_steady(spec.score.node()) && has_row_range(spec.mask.node()) ? Rescale::on_overflow
                                                                           : Rescale::lazy;
