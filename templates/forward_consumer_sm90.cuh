@@ -3,6 +3,9 @@
 //     overlap:     S(n) = Q K(n)ᵀ ┐
 //                  O += P V(n−1)  ┴─ wait for S(n) ─ mask, softmax ─ wait for O ─ rescale O ─ P(n)
 //     no overlap:  S = Q Kᵀ ─ wait ─ mask, softmax, rescale O ─ P ─ O += P V ─ wait
+//
+// Softmax looks for maxima in each tile, or, with Rescale::on_overflow, only in the first and in those that
+// turn out to need it.
 #pragma once
 
 #include "block_place.cuh"

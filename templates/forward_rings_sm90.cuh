@@ -14,8 +14,8 @@
 
 namespace jit {
 
-/// One side's places in the rings. Each consumer has rings of its own for Q and O: one need not wait for
-/// another's O to get its next Q.
+/// One side's places in the rings. Each consumer has rings of its own for Q and O: the next Q of one does not
+/// wait for the O of those behind it.
 template <class Config>
 struct ForwardRings {
   using Traits = ForwardTraitsSm90<Config>;

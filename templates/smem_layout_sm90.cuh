@@ -21,7 +21,8 @@ struct KeyNote {
 ///     | Q stage 0 | … | K stage 0 | … | V stage 0 | … | O | P | notes | barriers |
 ///
 /// O lies over the Q that it was computed from unless the config separates it or has consumers write it; P is
-/// there when PV reads it from shared memory. Barriers: one for each stage, 8 bytes.
+/// there when PV reads it from shared memory. A stage of Q has the rows of each consumer as a tile of its
+/// own, and so has O. Barriers: one for each stage, of Q and O for each consumer, 8 bytes.
 struct SmemLayoutSm90 {
   int q;
   int k;
@@ -43,8 +44,7 @@ struct SmemLayoutSm90 {
   int total;
 };
 
-/// Work tiles that are known at once: the one that is computed and the one whose keys are being loaded. A
-/// tile that a block has taken can no longer even out what others have to do.
+/// Work tiles whose indices are kept: the key loader may be three ahead of the one that consumers compute.
 inline constexpr int stages_work = 4;
 
 /// Queries that a warpgroup multiplies.

@@ -206,8 +206,8 @@ __device__ __forceinline__ void exponentiate(float (&scores)[row_blocks][score_b
 }
 
 /// The largest sum of a thread's exponentials of one row of a tile that are taken relative to the maximum of
-/// earlier tiles: what they are relative to cancels when the row is normalised. fp16 ends at 65504; bf16 and
-/// fp32 at 2^127, of which as much is left for values and long rows.
+/// earlier tiles: what they are relative to cancels when the row is normalised. fp16 ends at 65504. bf16 and
+/// the accumulators of O end at 2^127: 2^87 is left for values, times keys.
 template <class Element>
 inline constexpr float overflow_limit = is_same<Element, fp16> ? 0x1p14f : 0x1p40f;
 
