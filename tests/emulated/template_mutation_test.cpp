@@ -266,7 +266,7 @@ INSTANTIATE_TEST_SUITE_P(
                          "tile_ring.cuh",
                          "mbarrier_wait_parity(full(), round_)",
                          "mbarrier_wait_parity(full(), round_ ^ 1)",
-                         {"access in flight", "uninitialized read"},
+                         {"access in flight", "uninitialized read", "deadlock"},
                          wgmma},
         TemplateMutation{"ParityNeverChanges",
                          "tile_ring.cuh",
