@@ -75,6 +75,22 @@ bool has_row_range(const MaskNode& mask) {
   }
 }
 
+// How many words of a key templates/masks.cuh lets the mask ask for; 2 and more: too many for shared memory.
+int key_words(const MaskNode& mask) {
+  if (has_row_range(mask)) return 0;
+  switch (mask.kind) {
+    case MaskKind::document:
+      return 1;
+    case MaskKind::conjunction:
+    case MaskKind::disjunction:
+      return key_words(*mask.a) + key_words(*mask.b);
+    case MaskKind::negation:
+      return key_words(*mask.a);
+    default:
+      return 2;
+  }
+}
+
 // Whether scores are bounded, or as large in one tile of keys as in the next: ALiBi lets them grow all along.
 bool are_steady(const ScoreNode& score) {
   switch (score.kind) {
@@ -131,7 +147,8 @@ int smem_bytes(const AttentionSpec& spec, const KernelConfig& config) {
                            .stages_v = config.stages_v,
                            .separate_o = config.separate_o,
                            .direct_o = config.direct_o,
-                           .p_in_registers = config.p_in_registers})
+                           .p_in_registers = config.p_in_registers,
+                           .key_words = key_words(spec.mask.node()) == 1})
       .total;
 }
 

@@ -345,7 +345,10 @@ class ForwardConsumer {
                          minimum(key, seqlen_kv - 1));
       });
     }
-    if (flags_ & key_note_partial) drop_masked_scores(scores_, Mask(context()), context(), q, k);
+    if (flags_ & key_note_partial) {
+      const unsigned words = key_words_of<Config>(smem_, rings_.k.stage()) + thread % 4 * 2 * 4;
+      drop_masked_scores(scores_, Mask(context()), context(), q, k, words);
+    }
   }
 
   __device__ __forceinline__ void exponentiate_in_turn() {

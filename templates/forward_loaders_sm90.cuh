@@ -7,8 +7,8 @@
 #include "forward_rings_sm90.cuh"
 #include "functor.cuh"
 #include "key_note_flags.cuh"
-#include "key_ranges.cuh"
 #include "kv_tiles.cuh"
+#include "mask_memory.cuh"
 #include "params.cuh"
 #include "ptx/bulk_tensor.cuh"
 #include "ptx/griddepcontrol.cuh"
@@ -73,10 +73,16 @@ __device__ __forceinline__ void load_keys(const AttentionParams& params, const T
   ForwardRings<Config> rings(smem);
   Place values{0, 0, 0};  // that are still to be loaded
   bool has_values = false;
-  KeyRanges<Mask> key_ranges;
+  MaskMemory<Mask> memory;
 
-  const auto load_k = [&](const Place& keys, int flags) {
+  const auto load_k = [&](const Mask& mask, const Place& keys, int flags) {
     rings.k.wait_empty();
+    if constexpr (Traits::has_key_words) {
+      const unsigned words = key_words_of<Config>(smem, rings.k.stage());
+      for (int i = lane_id(); (flags & key_note_partial) != 0 && i < Config::tile_kv; i += warp_size)
+        store_shared(words + i * 4, mask.key_word(keys.seq + i));
+      __syncwarp();
+    }
     if (elected) {
       store_key_note(key_note<Config>(smem, rings.k.stage()), keys.seq, flags);
       load_tile<typename Traits::KTile>(rings.k.tile(), maps.k, rings.k.full(), keys.seq, keys.head,
@@ -107,10 +113,10 @@ __device__ __forceinline__ void load_keys(const AttentionParams& params, const T
     const auto [batch, head, q_begin] = work_tile<Config>(params, maps, dealer.index());
     const BlockContext context{batch, head, params.heads_q, seqlen_q, seqlen_kv, params.tensors};
     const Mask mask(context);
+    const RememberedMask<Mask> remembered{mask, memory, batch};
     const ScoreTile queries{q_begin, minimum(q_begin + Config::tile_q, seqlen_q), 0, 0};
-    const KeyRange range = Config::persistent ? key_ranges.of(mask, batch, queries.q_begin, queries.q_end)
-                                              : mask.key_range(queries.q_begin, queries.q_end);
-    KvTiles<Mask, Config::tile_kv, 1> tiles(mask, queries, range, seqlen_kv);
+    const KeyRange range = remembered.key_range(queries.q_begin, queries.q_end);
+    KvTiles<RememberedMask<Mask>, Config::tile_kv, 1> tiles(remembered, queries, range, seqlen_kv);
     bool has_next = false;
     if (!tiles.has(0)) {
       note_no_keys();
@@ -121,7 +127,7 @@ __device__ __forceinline__ void load_keys(const AttentionParams& params, const T
     }
     for (; tiles.has(0); tiles.advance()) {
       const Place keys{tiles.key(0), head / Config::gqa_ratio, batch};
-      load_k(keys, key_note_flags<Config>(mask, tiles, q_begin, seqlen_q, range.end, seqlen_kv));
+      load_k(mask, keys, key_note_flags<Config>(mask, tiles, q_begin, seqlen_q, range.end, seqlen_kv));
       const bool asks = !has_next && (!tiles.has(1) || range.end - keys.seq <= asked_ahead * Config::tile_kv);
       if (asks) dealer.ask();
       load_v();  // the answer comes while values wait for room

@@ -10,6 +10,7 @@
 
 #include "forward_traits_sm90.cuh"
 #include "ptx/mbarrier.cuh"
+#include "shared_words.cuh"
 #include "tile_ring.cuh"
 
 namespace jit {
@@ -73,28 +74,22 @@ inline constexpr int key_note_lower = 64;
 /// The last tile for everyone.
 inline constexpr int key_note_all_last = key_note_end | 7 * key_note_last;
 
-__device__ __forceinline__ void store_shared(unsigned address, int value) {
-  asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
-}
-__device__ __forceinline__ int load_shared(unsigned address) {
-  int value;
-  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
-  return value;
-}
-
 /// Shared address of the note of a stage.
 template <class Config>
 __device__ __forceinline__ unsigned key_note(unsigned smem, int stage) {
   return smem + ForwardTraitsSm90<Config>::layout.key_notes + stage * static_cast<int>(sizeof(KeyNote));
 }
-/// The same value, in a form that shows the compiler that the whole warp has it.
-__device__ __forceinline__ int uniform(int value) { return __shfl_sync(full_warp, value, 0); }
+/// Shared address of the words of a stage's keys.
+template <class Config>
+__device__ __forceinline__ unsigned key_words_of(unsigned smem, int stage) {
+  return smem + ForwardTraitsSm90<Config>::layout.key_words + stage * Config::tile_kv * 4;
+}
 
 __device__ __forceinline__ void store_key_note(unsigned note, int k_begin, int flags) {
   store_shared(note, k_begin);
   store_shared(note + 4, flags);
 }
-__device__ __forceinline__ int load_key_note_begin(unsigned note) { return uniform(load_shared(note)); }
-__device__ __forceinline__ int load_key_note_flags(unsigned note) { return uniform(load_shared(note + 4)); }
+__device__ __forceinline__ int load_key_note_begin(unsigned note) { return load_shared_by_warp(note); }
+__device__ __forceinline__ int load_key_note_flags(unsigned note) { return load_shared_by_warp(note + 4); }
 
 }  // namespace jit

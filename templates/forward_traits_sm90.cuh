@@ -59,7 +59,10 @@ struct ForwardTraitsSm90 {
   using OTile = PanelTile<rows_per_consumer, Config::head_dim_v>;
   using PTile = PanelTile<Config::tile_q, Config::tile_kv>;
 
-  static constexpr SmemSizesSm90 sizes = smem_sizes_sm90<Config>();
+  /// Whether the key loader leaves a word of each key of a partial tile.
+  static constexpr bool has_key_words = key_words<typename Config::Mask> == 1;
+
+  static constexpr SmemSizesSm90 sizes = smem_sizes_sm90<Config>(has_key_words);
   static constexpr SmemLayoutSm90 layout = smem_layout_sm90(sizes);
   static constexpr int q_stage_bytes = q_stage_bytes_sm90(sizes);
   /// Whether O waits in the shared memory of the Q that it was computed from until it is stored.

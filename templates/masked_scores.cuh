@@ -5,6 +5,7 @@
 #include "functor.cuh"
 #include "masks.cuh"
 #include "prelude.cuh"
+#include "shared_words.cuh"
 
 namespace jit {
 
@@ -34,6 +35,33 @@ __device__ __forceinline__ void drop_outside_row_ranges(float (&scores)[row_bloc
   }
 }
 
+/// Sets scores to −inf that the mask drops, by its terms. `key_words` is the shared address of the words of the
+/// thread's first key and of those behind it, if the mask has words.
+template <class Mask, int row_blocks, int score_blocks>
+__device__ __forceinline__ void drop_by_terms(float (&scores)[row_blocks][score_blocks][4], const Mask& mask,
+                                              const BlockContext& context, int q, int k, unsigned key_words) {
+  __builtin_assume(k >= 0);
+  const int end = context.seqlen_kv - k;
+#pragma unroll
+  for (int m = 0; m < row_blocks; ++m) {
+    const auto upper = query_term(mask, minimum(q + m * 16, context.seqlen_q - 1));
+    const auto lower = query_term(mask, minimum(q + m * 16 + 8, context.seqlen_q - 1));
+#pragma unroll
+    for (int n = 0; n < score_blocks; ++n) {
+      int words[2] = {};
+      if constexpr (jit::key_words<Mask> == 1) load_shared(words, key_words + n * 8 * 4);
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int column = n * 8 + i;
+        float& above = scores[m][n][i];
+        float& below = scores[m][n][2 + i];
+        above = (column < end) & keeps(mask, upper, k + column, words[i]) ? above : negative_infinity();
+        below = (column < end) & keeps(mask, lower, k + column, words[i]) ? below : negative_infinity();
+      }
+    }
+  }
+}
+
 /// Bit 4 n + i tells whether the mask keeps score i of block n. `q` and `k` are those of the first block.
 template <class Mask>
 __device__ __forceinline__ unsigned kept_scores(const Mask& mask, const BlockContext& context, int blocks,
@@ -57,9 +85,11 @@ __device__ __forceinline__ unsigned kept_scores(const Mask& mask, const BlockCon
 template <class Mask, int row_blocks, int score_blocks>
 __device__ __forceinline__ void drop_masked_scores(float (&scores)[row_blocks][score_blocks][4],
                                                    const Mask& mask, const BlockContext& context, int q,
-                                                   int k) {
+                                                   int k, unsigned key_words) {
   if constexpr (has_row_range<Mask>) {
     drop_outside_row_ranges(scores, mask, context.seqlen_q - 1, q, k);
+  } else if constexpr (has_terms<Mask>) {
+    drop_by_terms(scores, mask, context, q, k, key_words);
   } else {
     constexpr int blocks_of_bits = 8;
 #pragma unroll

@@ -7,6 +7,13 @@
 // Only `keep` decides the result: key_range and classify may be as coarse as they like, but never wrong.
 // A mask of which every query sees keys without a gap may say so, which makes partial tiles cheap:
 //   KeyRange row_range(int q)                    exactly the keys that query q sees, within the sequence
+// Another may split `keep` in two, which makes them cheap, too: each query is asked for once, and each key, by the key
+// loader, which leaves its word in shared memory.
+//   static constexpr int key_words = 1
+//   int key_word(int k)                          what must be known of key k beside its place; anything
+//                                                behind the last key
+//   QueryTerm query_term(int q)                  what must be known of query q
+//   bool keeps(QueryTerm, int k, int key_word)   keep(q, k)
 #pragma once
 
 #include "functor.cuh"
@@ -18,6 +25,60 @@ template <class Mask>
 concept has_row_range = requires(const Mask& mask) {
   mask.row_range(0);
 };
+
+/// How many words of a key a mask that is asked by terms must know, 0 or 1; 2: it cannot be asked by terms.
+template <class Mask>
+inline constexpr int key_words = [] {
+  if constexpr (has_row_range<Mask>) {
+    return 0;
+  } else if constexpr (requires { Mask::key_words; }) {
+    return Mask::key_words;
+  } else {
+    return 2;
+  }
+}();
+
+template <class Mask>
+concept has_terms = key_words<Mask> < 2;
+
+/// The terms of any mask that has some: a row_range makes them, too.
+template <class Mask>
+__device__ __forceinline__ auto query_term(const Mask& mask, int q) {
+  if constexpr (has_row_range<Mask>) {
+    return mask.row_range(q);
+  } else {
+    return mask.query_term(q);
+  }
+}
+template <class Mask, class QueryTerm>
+__device__ __forceinline__ bool keeps(const Mask& mask, const QueryTerm& query, int k, int key_word) {
+  if constexpr (has_row_range<Mask>) {
+    return (k >= query.begin) & (k < query.end);
+  } else {
+    return mask.keeps(query, k, key_word);
+  }
+}
+
+/// The terms of two masks.
+template <class A, class B>
+struct TermPair {
+  A a;
+  B b;
+};
+template <class A, class B>
+__device__ __forceinline__ TermPair<A, B> term_pair(const A& a, const B& b) {
+  return {a, b};
+}
+
+/// The word that one of two masks, or none, must know of key k.
+template <class A, class B>
+__device__ __forceinline__ int key_word_of(const A& a, const B& b, int k) {
+  if constexpr (key_words<A> == 1) {
+    return a.key_word(k);
+  } else {
+    return b.key_word(k);
+  }
+}
 
 /// Every query sees every key.
 struct NoMask {
@@ -172,13 +233,18 @@ struct DocumentMask {
     return range.begin < range.end ? range : KeyRange{0, 0};
   }
   __device__ TileClass classify(const ScoreTile& tile) const {
-    const IdRange q = id_range(ids_q, tile.q_begin, tile.q_end);
-    const IdRange k = id_range(ids_kv, tile.k_begin, tile.k_end);
+    return classify(id_range(ids_q, tile.q_begin, tile.q_end), id_range(ids_kv, tile.k_begin, tile.k_end));
+  }
+  static __device__ TileClass classify(const IdRange& q, const IdRange& k) {
     if (q.high < k.low || k.high < q.low) return TileClass::empty;
     if (q.low == q.high && k.low == k.high) return TileClass::full;
     return TileClass::partial;
   }
   __device__ bool keep(int q, int k) const { return __ldg(ids_q + q) == __ldg(ids_kv + k); }
+  static constexpr int key_words = 1;
+  __device__ int key_word(int k) const { return k < seqlen_kv ? __ldg(ids_kv + k) : 0; }
+  __device__ int query_term(int q) const { return __ldg(ids_q + q); }
+  __device__ bool keeps(int id_q, int, int id_kv) const { return id_q == id_kv; }
 };
 
 /// The keys of both ranges.
@@ -193,6 +259,16 @@ __device__ __forceinline__ KeyRange spanned_keys(const KeyRange& x, const KeyRan
   return {minimum(x.begin, y.begin), maximum(x.end, y.end)};
 }
 
+/// What two masks leave of a tile that both must keep, or either.
+__device__ __forceinline__ TileClass class_of_both(TileClass x, TileClass y) {
+  if (x == TileClass::empty || y == TileClass::empty) return TileClass::empty;
+  return x == TileClass::full && y == TileClass::full ? TileClass::full : TileClass::partial;
+}
+__device__ __forceinline__ TileClass class_of_either(TileClass x, TileClass y) {
+  if (x == TileClass::full || y == TileClass::full) return TileClass::full;
+  return x == TileClass::empty && y == TileClass::empty ? TileClass::empty : TileClass::partial;
+}
+
 /// Both masks keep.
 template <class A, class B>
 struct AndMask {
@@ -203,13 +279,18 @@ struct AndMask {
     return common_keys(a.key_range(q_begin, q_end), b.key_range(q_begin, q_end));
   }
   __device__ TileClass classify(const ScoreTile& tile) const {
-    const TileClass x = a.classify(tile), y = b.classify(tile);
-    if (x == TileClass::empty || y == TileClass::empty) return TileClass::empty;
-    return x == TileClass::full && y == TileClass::full ? TileClass::full : TileClass::partial;
+    return class_of_both(a.classify(tile), b.classify(tile));
   }
   __device__ bool keep(int q, int k) const { return a.keep(q, k) && b.keep(q, k); }
   __device__ KeyRange row_range(int q) const requires has_row_range<A> && has_row_range<B> {
     return common_keys(a.row_range(q), b.row_range(q));
+  }
+  static constexpr int key_words = jit::key_words<A> + jit::key_words<B>;
+  __device__ int key_word(int k) const { return key_word_of(a, b, k); }
+  __device__ auto query_term(int q) const { return term_pair(jit::query_term(a, q), jit::query_term(b, q)); }
+  template <class QueryTerm>
+  __device__ bool keeps(const QueryTerm& query, int k, int key_word) const {
+    return jit::keeps(a, query.a, k, key_word) & jit::keeps(b, query.b, k, key_word);
   }
 };
 
@@ -223,11 +304,16 @@ struct OrMask {
     return spanned_keys(a.key_range(q_begin, q_end), b.key_range(q_begin, q_end));
   }
   __device__ TileClass classify(const ScoreTile& tile) const {
-    const TileClass x = a.classify(tile), y = b.classify(tile);
-    if (x == TileClass::full || y == TileClass::full) return TileClass::full;
-    return x == TileClass::empty && y == TileClass::empty ? TileClass::empty : TileClass::partial;
+    return class_of_either(a.classify(tile), b.classify(tile));
   }
   __device__ bool keep(int q, int k) const { return a.keep(q, k) || b.keep(q, k); }
+  static constexpr int key_words = jit::key_words<A> + jit::key_words<B>;
+  __device__ int key_word(int k) const { return key_word_of(a, b, k); }
+  __device__ auto query_term(int q) const { return term_pair(jit::query_term(a, q), jit::query_term(b, q)); }
+  template <class QueryTerm>
+  __device__ bool keeps(const QueryTerm& query, int k, int key_word) const {
+    return jit::keeps(a, query.a, k, key_word) | jit::keeps(b, query.b, k, key_word);
+  }
 };
 
 /// The mask drops.
@@ -243,6 +329,13 @@ struct NotMask {
     return x == TileClass::empty ? TileClass::full : TileClass::partial;
   }
   __device__ bool keep(int q, int k) const { return !a.keep(q, k); }
+  static constexpr int key_words = jit::key_words<A>;
+  __device__ int key_word(int k) const { return a.key_word(k); }
+  __device__ auto query_term(int q) const { return jit::query_term(a, q); }
+  template <class QueryTerm>
+  __device__ bool keeps(const QueryTerm& query, int k, int key_word) const {
+    return !jit::keeps(a, query, k, key_word);
+  }
 };
 
 }  // namespace jit

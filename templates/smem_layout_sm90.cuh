@@ -18,7 +18,7 @@ struct KeyNote {
 
 /// Byte offsets from the start of dynamic shared memory, which is aligned to 1024 bytes.
 ///
-///     | Q stage 0 | … | K stage 0 | … | V stage 0 | … | O | P | notes | barriers |
+///     | Q stage 0 | … | K stage 0 | … | V stage 0 | … | O | P | words | notes | barriers |
 ///
 /// O lies over the Q that it was computed from unless the config separates it or has consumers write it; P is
 /// there when PV reads it from shared memory. A stage of Q has the rows of each consumer as a tile of its
@@ -29,6 +29,7 @@ struct SmemLayoutSm90 {
   int v;
   int o;
   int p;
+  int key_words;  ///< int for each key of each stage, if the mask asks for words
   int key_notes;  ///< KeyNote for each stage of K
   int work;       ///< int for each stage of work
   int q_full;
@@ -61,6 +62,7 @@ struct SmemSizesSm90 {
   bool separate_o;
   bool direct_o;
   bool p_in_registers;
+  bool key_words;
 };
 
 JIT_HOST_DEVICE constexpr bool o_over_q_sm90(const SmemSizesSm90& sizes) {
@@ -97,6 +99,7 @@ JIT_HOST_DEVICE constexpr SmemLayoutSm90 smem_layout_sm90(const SmemSizesSm90& s
   layout.o =
       sizes.separate_o ? place(panel_tile_bytes(sizes.tile_q, sizes.head_dim_v), tile_alignment) : layout.q;
   layout.p = sizes.p_in_registers ? 0 : place(panel_tile_bytes(sizes.tile_q, sizes.tile_kv), tile_alignment);
+  layout.key_words = place(sizes.key_words ? sizes.stages_k * sizes.tile_kv * static_cast<int>(sizeof(int)) : 0);
   layout.key_notes = place(sizes.stages_k * static_cast<int>(sizeof(KeyNote)));
   layout.work = place(stages_work * static_cast<int>(sizeof(int)));
   const int consumers = sizes.tile_q / rows_per_consumer;
@@ -114,8 +117,9 @@ JIT_HOST_DEVICE constexpr SmemLayoutSm90 smem_layout_sm90(const SmemSizesSm90& s
   return layout;
 }
 
+/// `key_words`: whether the mask has words of keys.
 template <class Config>
-JIT_HOST_DEVICE constexpr SmemSizesSm90 smem_sizes_sm90() {
+JIT_HOST_DEVICE constexpr SmemSizesSm90 smem_sizes_sm90(bool key_words) {
   return {.head_dim = Config::head_dim,
           .head_dim_v = Config::head_dim_v,
           .tile_q = Config::tile_q,
@@ -125,7 +129,8 @@ JIT_HOST_DEVICE constexpr SmemSizesSm90 smem_sizes_sm90() {
           .stages_v = Config::stages_v,
           .separate_o = Config::separate_o,
           .direct_o = Config::direct_o,
-          .p_in_registers = Config::p_in_registers};
+          .p_in_registers = Config::p_in_registers,
+          .key_words = key_words};
 }
 
 }  // namespace jit

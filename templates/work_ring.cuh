@@ -5,6 +5,7 @@
 #include "forward_traits_sm90.cuh"
 #include "params.cuh"
 #include "prelude.cuh"
+#include "shared_words.cuh"
 #include "tensor_map.cuh"
 #include "tile_ring.cuh"
 #include "work_tiles.cuh"
@@ -80,7 +81,7 @@ class WorkRing {
 
   /// The one that was taken, until it is released.
   __device__ __forceinline__ int index() const {
-    return Config::persistent ? uniform(load_shared(ring_.tile())) : static_cast<int>(blockIdx.x);
+    return Config::persistent ? load_shared_by_warp(ring_.tile()) : static_cast<int>(blockIdx.x);
   }
 
   __device__ __forceinline__ void release() {

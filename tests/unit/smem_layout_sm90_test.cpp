@@ -26,6 +26,7 @@ std::vector<Region> regions_of(const SmemSizesSm90& sizes) {
       {"q", layout.q, sizes.stages_q * q_stage_bytes_sm90(sizes), tile},
       {"k", layout.k, sizes.stages_k * panel_tile_bytes(sizes.tile_kv, sizes.head_dim), tile},
       {"v", layout.v, sizes.stages_v * panel_tile_bytes(sizes.tile_kv, sizes.head_dim_v), tile},
+      {"key_words", layout.key_words, sizes.key_words ? sizes.stages_k * sizes.tile_kv * 4 : 0, 8},
       {"key_notes", layout.key_notes, sizes.stages_k * 8, 8},
       {"work", layout.work, stages_work * 4, 4},
       {"q_full", layout.q_full, consumers * sizes.stages_q * 8, barrier},
@@ -49,7 +50,8 @@ std::string to_string(const SmemSizesSm90& s) {
   return (::testing::Message() << "head_dim " << s.head_dim << ", head_dim_v " << s.head_dim_v << ", tile "
                                << s.tile_q << " x " << s.tile_kv << ", stages " << s.stages_q << " "
                                << s.stages_k << " " << s.stages_v << ", separate_o " << s.separate_o
-                               << ", direct_o " << s.direct_o << ", p_in_registers " << s.p_in_registers)
+                               << ", direct_o " << s.direct_o << ", p_in_registers " << s.p_in_registers
+                               << ", key_words " << s.key_words)
       .GetString();
 }
 
@@ -80,6 +82,7 @@ void for_sizes(F f) {
             for (const auto& [separate_o, direct_o] :
                  {std::pair(false, false), {true, false}, {false, true}}) {
               for (const bool p_in_registers : {false, true}) {
+                const bool stages_take_words = (tile_q + head_dim) % 3 == 0;
                 f(SmemSizesSm90{.head_dim = head_dim,
                                 .head_dim_v = head_dim_v,
                                 .tile_q = tile_q,
@@ -89,7 +92,8 @@ void for_sizes(F f) {
                                 .stages_v = v,
                                 .separate_o = separate_o,
                                 .direct_o = direct_o,
-                                .p_in_registers = p_in_registers});
+                                .p_in_registers = p_in_registers,
+                                .key_words = stages_take_words});
               }
             }
           }
@@ -139,7 +143,8 @@ TEST(SmemLayoutSm90, KnownSizes) {
                             .stages_v = 2,
                             .separate_o = false,
                             .direct_o = false,
-                            .p_in_registers = true};
+                            .p_in_registers = true,
+                            .key_words = false};
   constexpr int kib = 1024;
   const SmemLayoutSm90 layout = smem_layout_sm90(sizes);
   EXPECT_EQ(layout.q, 0);
@@ -148,6 +153,10 @@ TEST(SmemLayoutSm90, KnownSizes) {
   EXPECT_EQ(layout.key_notes, 160 * kib);
   const int barriers = 2 * (2 * 1 + 2 + 2 + 2 * 1 + stages_work);  // Q and O: for each consumer
   EXPECT_EQ(layout.total, 160 * kib + 2 * 8 + stages_work * 4 + barriers * 8);
+
+  SmemSizesSm90 with_words = sizes;
+  with_words.key_words = true;  // one of 4 bytes for each key of two stages
+  EXPECT_EQ(smem_layout_sm90(with_words).total, layout.total + 2 * 128 * 4);
 }
 
 struct Config {
@@ -157,10 +166,10 @@ struct Config {
 };
 
 TEST(SmemLayoutSm90, TakesSizesFromAConfig) {
-  constexpr SmemSizesSm90 sizes = smem_sizes_sm90<Config>();
+  constexpr SmemSizesSm90 sizes = smem_sizes_sm90<Config>(true);
   EXPECT_EQ(to_string(sizes),
             "head_dim 40, head_dim_v 72, tile 192 x 80, stages 2 3 4, separate_o true, direct_o false, "
-            "p_in_registers false");
+            "p_in_registers false, key_words true");
 }
 
 }  // namespace
