@@ -105,8 +105,7 @@ class ForwardConsumer {
         smem_(smem),
         consumer_(uniform(threadIdx.x / warpgroup_size - 1)),
         scale_log2_(Score::is_identity ? params.softmax_scale * log2_e : log2_e),
-        maps_(maps),
-        work_ring_(smem),
+        work_ring_(params, maps, smem),
         rings_(smem),
         turns_(consumer_),
         p_(smem + Traits::layout.p, consumer_) {}
@@ -116,25 +115,32 @@ class ForwardConsumer {
     while (has_work) {
       clear_output();
       state_ = SoftmaxState<1>();
+      Outcome outcome{work_, false, false};
       if (!has_keys()) {
         release_k();
         finish_rows_of_work();
-        finish_work(work_);
-        has_work = next_work();
       } else if constexpr (Config::overlap) {
-        has_work = run_overlapped();
+        outcome = run_overlapped();
       } else {
         run_in_sequence();
         finish_rows_of_work();
-        finish_work(work_);
-        has_work = next_work();
       }
+      finish_work(outcome.done);
+      has_work = outcome.has_asked ? outcome.has_work : next_work();
     }
   }
 
  private:
-  // Computes work tiles until there is none left, or one without keys comes. Returns whether there is one.
-  __device__ __forceinline__ bool run_overlapped() {
+  // Where a run over work tiles ends: its last one, which is to be written, and whether there is a next one,
+  // if it has asked.
+  struct Outcome {
+    WorkTile done;
+    bool has_asked;
+    bool has_work;
+  };
+
+  // Computes work tiles until there is none left, or one without keys comes.
+  __device__ __forceinline__ Outcome run_overlapped() {
     q_.multiply_qk(scores_, q_ring().tile(), rings_.k.tile());
     wgmma_wait_group<0>();
     finish_first_scores();
@@ -172,8 +178,7 @@ class ForwardConsumer {
       p_.multiply_pv(output_, rings_.v.tile(), lower);
       finish_output();
       skip_values();
-      finish_work(done);
-      return Traits::runs_on ? has_work : next_work();
+      return {done, Traits::runs_on, has_work};
     }
   }
 
@@ -204,9 +209,9 @@ class ForwardConsumer {
 
   // Waits for a work tile, its queries and its first keys; false when there is none left.
   __device__ __forceinline__ bool take_work() {
-    const int index = work_ring_.take();
-    if (index < 0) return false;
-    work_ = work_tile<Config>(params_, maps_, index);
+    const WorkTile work = work_ring_.take();
+    if (!is_work(work)) return false;
+    work_ = work;
     score_ = Score(context());
     q_ring().wait_full();
     q_.take(q_ring().tile());
@@ -373,7 +378,7 @@ class ForwardConsumer {
     finish_rows(state_, scale_log2_, inverse_, lse);
     // Read again: batch and head would take registers through the loop.
     if (params_.lse != nullptr)
-      write_lse<Config>(params_, work_tile<Config>(params_, maps_, work_ring_.index()), consumer_, lse);
+      write_lse<Config>(params_, work_ring_.tile(), consumer_, lse);
     work_ring_.release();
   }
 
@@ -399,7 +404,6 @@ class ForwardConsumer {
   const unsigned smem_;
   const int consumer_;
   const float scale_log2_;
-  const TensorMaps& maps_;
   WorkRing<Config> work_ring_;
   ForwardRings<Config> rings_;
   const WarpgroupTurns<Config> turns_;

@@ -34,11 +34,11 @@ template <class Config>
 __device__ __forceinline__ void load_queries(const AttentionParams& params, const TensorMaps& maps,
                                              unsigned smem) {
   using Traits = ForwardTraitsSm90<Config>;
-  WorkRing<Config> work(smem);
+  WorkRing<Config> work(params, maps, smem);
   auto ring = ForwardRings<Config>(smem).q;
-  for (int index = work.take(); index >= 0; index = work.take()) {
+  for (WorkTile tile = work.take(); is_work(tile); tile = work.take()) {
     work.release();
-    const auto [batch, head, q_begin] = work_tile<Config>(params, maps, index);
+    const auto [batch, head, q_begin] = tile;
 #pragma unroll 1
     for (int consumer = 0; consumer < Traits::consumers; ++consumer) {
       const auto own = q_ring_of<Config>(ring, consumer);
@@ -69,10 +69,11 @@ __device__ __forceinline__ void load_keys(const AttentionParams& params, const T
   const int seqlen_q = seqlen_q_of<Config>(params);
   const int seqlen_kv = seqlen_kv_of<Config>(params);
   const bool elected = lane_id() == 0;
-  WorkRing<Config> work(smem);
+  WorkRing<Config> work(params, maps, smem);
   ForwardRings<Config> rings(smem);
   Place values{0, 0, 0};  // that are still to be loaded
   bool has_values = false;
+  const KeyWordRanges<Config> word_ranges(params, maps, smem);
   MaskMemory<Mask> memory;
 
   const auto load_k = [&](const Mask& mask, const Place& keys, int flags) {
@@ -80,9 +81,9 @@ __device__ __forceinline__ void load_keys(const AttentionParams& params, const T
     if constexpr (Traits::has_key_words) {
       const unsigned words = key_words_of<Config>(smem, rings.k.stage());
       for (int i = lane_id(); (flags & key_note_partial) != 0 && i < Config::tile_kv; i += warp_size)
-        store_shared(words + i * 4, mask.key_word(keys.seq + i));
-      __syncwarp();
+        store_shared(words + i * 4, mask.key_word(minimum(keys.seq + i, seqlen_kv - 1)));
     }
+    rings.k.arrive_full_beside_copies();
     if (elected) {
       store_key_note(key_note<Config>(smem, rings.k.stage()), keys.seq, flags);
       load_tile<typename Traits::KTile>(rings.k.tile(), maps.k, rings.k.full(), keys.seq, keys.head,
@@ -107,38 +108,39 @@ __device__ __forceinline__ void load_keys(const AttentionParams& params, const T
     rings.k.advance();
   };
 
-  WorkDealer<Config> dealer(maps);
-  work.put(dealer.index());
-  while (dealer.index() != no_work) {
-    const auto [batch, head, q_begin] = work_tile<Config>(params, maps, dealer.index());
+  WorkDealer<Config> dealer(params, maps);
+  WorkTile next = dealer.tile();
+  work.put(next);
+  while (is_work(next)) {
+    const auto [batch, head, q_begin] = next;
     const BlockContext context{batch, head, params.heads_q, seqlen_q, seqlen_kv, params.tensors};
     const Mask mask(context);
-    const RememberedMask<Mask> remembered{mask, memory, batch};
+    const RememberedMask<Mask, KeyWordRanges<Config>> remembered{mask, memory, word_ranges, batch};
     const ScoreTile queries{q_begin, minimum(q_begin + Config::tile_q, seqlen_q), 0, 0};
     const KeyRange range = remembered.key_range(queries.q_begin, queries.q_end);
-    KvTiles<RememberedMask<Mask>, Config::tile_kv, 1> tiles(remembered, queries, range, seqlen_kv);
+    KvTiles<decltype(remembered), Config::tile_kv, 1> tiles(remembered, queries, range, seqlen_kv);
     bool has_next = false;
-    if (!tiles.has(0)) {
-      note_no_keys();
-      dealer.ask();
-      load_v();
-      dealer.answer();
-      work.put(dealer.index());
-    }
-    for (; tiles.has(0); tiles.advance()) {
+    do {
       const Place keys{tiles.key(0), head / Config::gqa_ratio, batch};
-      load_k(mask, keys, key_note_flags<Config>(mask, tiles, q_begin, seqlen_q, range.end, seqlen_kv));
+      const bool has_keys = tiles.has(0);
+      if (has_keys) {
+        load_k(mask, keys, key_note_flags<Config>(mask, tiles, q_begin, seqlen_q, range.end, seqlen_kv));
+      } else {
+        note_no_keys();
+      }
       const bool asks = !has_next && (!tiles.has(1) || range.end - keys.seq <= asked_ahead * Config::tile_kv);
       if (asks) dealer.ask();
       load_v();  // the answer comes while values wait for room
       if (asks) {
         dealer.answer();
-        work.put(dealer.index());
+        next = dealer.tile();
+        work.put(next);
         has_next = true;
       }
       values = keys;
-      has_values = true;
-    }
+      has_values = has_keys;
+      tiles.advance();
+    } while (tiles.has(0));
   }
   load_v();
   if constexpr (Config::dependent_launch) griddepcontrol_launch_dependents();
@@ -149,11 +151,11 @@ __device__ __forceinline__ void store_outputs(const AttentionParams& params, con
                                               unsigned smem) {
   using Traits = ForwardTraitsSm90<Config>;
   using Tile = typename Traits::OTile;
-  WorkRing<Config> work(smem);
+  WorkRing<Config> work(params, maps, smem);
   ForwardRings<Config> rings(smem);
-  for (int index = work.take(); index >= 0; index = work.take()) {
+  for (WorkTile tile = work.take(); is_work(tile); tile = work.take()) {
     work.release();
-    const auto [batch, head, q_begin] = work_tile<Config>(params, maps, index);
+    const auto [batch, head, q_begin] = tile;
 #pragma unroll 1
     for (int consumer = 0; consumer < Traits::consumers; ++consumer) {
       const auto own = o_ring_of<Config>(rings.o, consumer);

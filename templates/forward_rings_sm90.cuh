@@ -4,6 +4,7 @@
 //     Q      the query loader, by TMA     its consumer   the storer has stored O, which lies over it; where
 //                                                        it does not, each consumer warp says so
 //     K, V   the key loader, by TMA       consumers      each consumer warp says so
+//            (its lanes, where keys have words)
 //     O      each consumer warp           the storer     it has read it, where O has its own place; no ring
 //                                                        where consumers write O themselves
 #pragma once
@@ -21,7 +22,7 @@ template <class Config>
 struct ForwardRings {
   using Traits = ForwardTraitsSm90<Config>;
   TileRing<Config::stages_q, Traits::q_stage_bytes> q;
-  TileRing<Config::stages_k, Traits::KTile::bytes> k;
+  TileRing<Config::stages_k, Traits::KTile::bytes, Traits::has_key_words> k;
   TileRing<Config::stages_v, Traits::VTile::bytes> v;
   TileRing<Traits::stages_o, Traits::q_stage_bytes> o;
 
@@ -53,8 +54,9 @@ __device__ __forceinline__ void init_rings(unsigned smem) {
   constexpr int warps = warpgroup_size / warp_size;
   init(Traits::layout.q_full, Traits::consumers * Config::stages_q, 1);
   init(Traits::layout.q_empty, Traits::consumers * Config::stages_q, Traits::o_over_q ? 1 : warps);
-  init(Traits::layout.k_full, Config::stages_k, 1);
-  init(Traits::layout.k_empty, Config::stages_k, Traits::consumer_warps);
+  constexpr int key_arrivals = decltype(ForwardRings<Config>::k)::warp_arrivals;
+  init(Traits::layout.k_full, Config::stages_k, key_arrivals);
+  init(Traits::layout.k_empty, Config::stages_k, Traits::consumer_warps * key_arrivals);
   init(Traits::layout.v_full, Config::stages_v, 1);
   init(Traits::layout.v_empty, Config::stages_v, Traits::consumer_warps);
   init(Traits::layout.o_full, Traits::consumers * Traits::stages_o, warps);

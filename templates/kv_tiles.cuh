@@ -17,11 +17,9 @@ class KvTiles {
                                      int seqlen_kv)
       : mask_(mask), queries_(queries), seqlen_kv_(seqlen_kv) {
     end_ = (range.end + tile_kv - 1) / tile_kv;
-    int next = range.begin / tile_kv;
-#pragma unroll
-    for (int i = 0; i <= depth; ++i) {
-      next = find(i, next) + 1;
-    }
+    index_[depth] = range.begin / tile_kv - 1;
+#pragma unroll 1
+    for (int i = 0; i <= depth; ++i) advance();
   }
 
   /// First key of the tile `ahead` steps in front; meaningless unless `has(ahead)`.
@@ -37,12 +35,12 @@ class KvTiles {
       index_[i] = index_[i + 1];
       partial_[i] = partial_[i + 1];
     }
-    find(depth, next);
+    find(next);
   }
 
  private:
-  // Puts the first tile from `index` on that is not empty at place `ahead` and returns its index.
-  __device__ __forceinline__ int find(int ahead, int index) {
+  // Puts the first tile from `index` on that is not empty at the farthest place.
+  __device__ __forceinline__ void find(int index) {
     TileClass kind = TileClass::empty;
     for (; index < end_; ++index) {
       ScoreTile tile = queries_;
@@ -51,17 +49,16 @@ class KvTiles {
       kind = mask_.classify(tile);
       if (kind != TileClass::empty) break;
     }
-    index_[ahead] = index;
-    partial_[ahead] = kind != TileClass::full || (index + 1) * tile_kv > seqlen_kv_;
-    return index;
+    index_[depth] = index;
+    partial_[depth] = kind != TileClass::full || (index + 1) * tile_kv > seqlen_kv_;
   }
 
   const Mask& mask_;
   ScoreTile queries_;
   int seqlen_kv_;
   int end_;
-  int index_[depth + 1];
-  bool partial_[depth + 1];
+  int index_[depth + 1] = {};
+  bool partial_[depth + 1] = {};
 };
 
 }  // namespace jit

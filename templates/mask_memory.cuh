@@ -1,89 +1,84 @@
-// What the key loader remembers of a mask from one tile of queries to the next. Masks that are arithmetic
-// leave nothing to remember; those that read tensors would read the same again and again.
+// How the key loader asks a mask: a tile of queries at a time, and then one tile of keys after another. Masks that are
+// arithmetic are asked as they are; those with words of keys by the table of their ranges.
 #pragma once
 
 #include "functor.cuh"
+#include "key_word_ranges.cuh"
 #include "masks.cuh"
 #include "prelude.cuh"
 
 namespace jit {
 
-/// By one warp. `key_range` is as the mask's own, and comes first for a tile of queries; `classify` is then
-/// for these queries or some of them.
+/// By one warp. `key_range` comes first for a tile of queries; `classify` is then for tiles of keys and these queries, or
+/// some of them.
 template <class Mask>
 struct MaskMemory {
-  __device__ __forceinline__ KeyRange key_range(const Mask& mask, int, int q_begin, int q_end) {
+  template <class Ranges>
+  __device__ __forceinline__ KeyRange key_range(const Mask& mask, const Ranges&, int, int q_begin, int q_end) {
     return mask.key_range(q_begin, q_end);
   }
-  __device__ __forceinline__ TileClass classify(const Mask& mask, const ScoreTile& tile) const {
+  template <class Ranges>
+  __device__ __forceinline__ TileClass classify(const Mask& mask, const Ranges&, int,
+                                                const ScoreTile& tile) const {
     return mask.classify(tile);
   }
 };
 
-/// The keys of a batch entry are cut into a piece for each lane, which holds the range of its ids. Only the
-/// first and the last piece that a tile of queries meets are read again.
 template <int slot_q, int slot_kv>
 class MaskMemory<DocumentMask<slot_q, slot_kv>> {
   using Mask = DocumentMask<slot_q, slot_kv>;
 
  public:
-  __device__ __forceinline__ KeyRange key_range(const Mask& mask, int batch, int q_begin, int q_end) {
+  template <class Ranges>
+  __device__ __forceinline__ KeyRange key_range(const Mask& mask, const Ranges& ranges, int batch, int q_begin,
+                                                int q_end) {
     if (q_begin >= q_end || mask.seqlen_kv == 0) return {0, 0};
-    const int piece = ((mask.seqlen_kv - 1) / (warp_size * ids_of_pass) + 1) * ids_of_pass;
-    if (batch != batch_) {
-      batch_ = batch;
-      read_pieces(mask, piece);
-    }
     queries_ = Mask::id_range(mask.ids_q, q_begin, q_end);
-    const bool meets =
-        lane_id() * piece < mask.seqlen_kv && ids_.low <= queries_.high && queries_.low <= ids_.high;
-    const unsigned pieces = __ballot_sync(full_warp, meets);
-    if (pieces == 0) return {0, 0};
-    const auto keys_of = [&](int lane) {
-      return KeyRange{lane * piece, minimum(lane * piece + piece, mask.seqlen_kv)};
-    };
-    // Ids may leave gaps: a piece around the queries' ids may hold none of them, and then ends up outside.
-    const KeyRange first = keys_of(__ffs(pieces) - 1), last = keys_of(warp_size - 1 - __clz(pieces));
-    const KeyRange range = {mask.matching(queries_, first.begin, first.end).begin,
-                            mask.matching(queries_, last.begin, last.end).end};
-    return range.begin < range.end ? range : KeyRange{0, 0};
+    if constexpr (!Ranges::is_used) return mask.keys_of(queries_);
+    if (!ranges.is_there()) return {0, mask.seqlen_kv};
+    int first = ranges.pieces(), last = -1;
+#pragma unroll 1
+    for (int begin = 0; begin < ranges.pieces(); begin += warp_size) {
+      const int piece = begin + lane_id();
+      const bool is_met = piece < ranges.pieces() && meet(queries_, ranges.range(batch, piece));
+      const unsigned met = __ballot_sync(full_warp, is_met);
+      if (met == 0) continue;
+      first = minimum(first, begin + __ffs(met) - 1);
+      last = begin + warp_size - 1 - __clz(met);
+    }
+    if (last < 0) return {0, 0};
+    return {first * ranges.keys_of_piece(), minimum((last + 1) * ranges.keys_of_piece(), mask.seqlen_kv)};
   }
 
-  /// The ids of fewer queries lie in the same range.
-  __device__ __forceinline__ TileClass classify(const Mask& mask, const ScoreTile& tile) const {
+  template <class Ranges>
+  __device__ __forceinline__ TileClass classify(const Mask& mask, const Ranges& ranges, int batch,
+                                                const ScoreTile& tile) const {
+    if (Ranges::is_used && ranges.is_there()) {
+      const TileClass of_piece =
+          Mask::classify(queries_, ranges.range(batch, ranges.piece_of(tile.k_begin)));
+      if (of_piece != TileClass::partial || ranges.is_piece_a_tile()) return of_piece;
+    }
     return Mask::classify(queries_, Mask::id_range(mask.ids_kv, tile.k_begin, tile.k_end));
   }
 
  private:
-  static constexpr int loads = 8;  // in flight
-  static constexpr int ids_of_pass = loads * warp_size;
-
-  __device__ __forceinline__ void read_pieces(const Mask& mask, int piece) {
-#pragma unroll 1
-    for (int lane = 0; lane * piece < mask.seqlen_kv; ++lane) {
-      const int begin = lane * piece;
-      const typename Mask::IdRange ids =
-          Mask::template id_range<loads>(mask.ids_kv, begin, minimum(begin + piece, mask.seqlen_kv));
-      if (lane == lane_id()) ids_ = ids;
-    }
-  }
-
-  int batch_ = -1;
-  typename Mask::IdRange ids_{0, -1};      // of this lane's piece
-  typename Mask::IdRange queries_{0, -1};  // of the tile of queries
+  WordRange queries_{0, -1};  // ids of the tile of queries
 };
 
 template <class A, class B>
 struct MaskMemory<AndMask<A, B>> {
   MaskMemory<A> a;
   MaskMemory<B> b;
-  __device__ __forceinline__ KeyRange key_range(const AndMask<A, B>& mask, int batch, int q_begin,
-                                                int q_end) {
-    return common_keys(a.key_range(mask.a, batch, q_begin, q_end),
-                       b.key_range(mask.b, batch, q_begin, q_end));
+  template <class Ranges>
+  __device__ __forceinline__ KeyRange key_range(const AndMask<A, B>& mask, const Ranges& ranges, int batch,
+                                                int q_begin, int q_end) {
+    return common_keys(a.key_range(mask.a, ranges, batch, q_begin, q_end),
+                       b.key_range(mask.b, ranges, batch, q_begin, q_end));
   }
-  __device__ __forceinline__ TileClass classify(const AndMask<A, B>& mask, const ScoreTile& tile) const {
-    return class_of_both(a.classify(mask.a, tile), b.classify(mask.b, tile));
+  template <class Ranges>
+  __device__ __forceinline__ TileClass classify(const AndMask<A, B>& mask, const Ranges& ranges, int batch,
+                                                const ScoreTile& tile) const {
+    return class_of_both(a.classify(mask.a, ranges, batch, tile), b.classify(mask.b, ranges, batch, tile));
   }
 };
 
@@ -91,26 +86,31 @@ template <class A, class B>
 struct MaskMemory<OrMask<A, B>> {
   MaskMemory<A> a;
   MaskMemory<B> b;
-  __device__ __forceinline__ KeyRange key_range(const OrMask<A, B>& mask, int batch, int q_begin, int q_end) {
-    return spanned_keys(a.key_range(mask.a, batch, q_begin, q_end),
-                        b.key_range(mask.b, batch, q_begin, q_end));
+  template <class Ranges>
+  __device__ __forceinline__ KeyRange key_range(const OrMask<A, B>& mask, const Ranges& ranges, int batch,
+                                                int q_begin, int q_end) {
+    return spanned_keys(a.key_range(mask.a, ranges, batch, q_begin, q_end),
+                        b.key_range(mask.b, ranges, batch, q_begin, q_end));
   }
-  __device__ __forceinline__ TileClass classify(const OrMask<A, B>& mask, const ScoreTile& tile) const {
-    return class_of_either(a.classify(mask.a, tile), b.classify(mask.b, tile));
+  template <class Ranges>
+  __device__ __forceinline__ TileClass classify(const OrMask<A, B>& mask, const Ranges& ranges, int batch,
+                                                const ScoreTile& tile) const {
+    return class_of_either(a.classify(mask.a, ranges, batch, tile), b.classify(mask.b, ranges, batch, tile));
   }
 };
 
 /// A mask together with what is remembered of it: itself a mask, for one tile of queries.
-template <class Mask>
+template <class Mask, class Ranges>
 struct RememberedMask {
   const Mask& mask;
   MaskMemory<Mask>& memory;
+  const Ranges& ranges;
   int batch;
   __device__ __forceinline__ KeyRange key_range(int q_begin, int q_end) const {
-    return memory.key_range(mask, batch, q_begin, q_end);
+    return memory.key_range(mask, ranges, batch, q_begin, q_end);
   }
   __device__ __forceinline__ TileClass classify(const ScoreTile& tile) const {
-    return memory.classify(mask, tile);
+    return memory.classify(mask, ranges, batch, tile);
   }
 };
 

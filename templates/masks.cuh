@@ -10,8 +10,7 @@
 // Another may split `keep` in two, which makes them cheap, too: each query is asked for once, and each key, by the key
 // loader, which leaves its word in shared memory.
 //   static constexpr int key_words = 1
-//   int key_word(int k)                          what must be known of key k beside its place; anything
-//                                                behind the last key
+//   int key_word(int k)                          what must be known of key k beside its place
 //   QueryTerm query_term(int q)                  what must be known of query q
 //   bool keeps(QueryTerm, int k, int key_word)   keep(q, k)
 #pragma once
@@ -168,6 +167,35 @@ struct PrefixLengthsMask {
   __device__ KeyRange row_range(int) const { return {0, limit}; }
 };
 
+/// The least and the greatest of some words.
+struct WordRange {
+  int low;
+  int high;
+};
+
+__device__ __forceinline__ bool meet(const WordRange& x, const WordRange& y) {
+  return x.high >= y.low && y.high >= x.low;
+}
+
+/// The range of word(i) for i in [begin, end), by a whole warp; begin < end. Past the end it asks for the last one again:
+/// loads without conditions are in flight together. Not unrolled further: copies of this loop were much of the kernel.
+template <class Word>
+__device__ __forceinline__ WordRange word_range(int begin, int end, const Word& word) {
+  constexpr int loads = 4;
+  int low = 0x7fffffff;
+  int high = -low - 1;
+#pragma unroll 1
+  for (int i = begin + lane_id(); i < end + lane_id(); i += loads * warp_size) {
+#pragma unroll
+    for (int load = 0; load < loads; ++load) {
+      const int x = word(minimum(i + load * warp_size, end - 1));
+      low = minimum(low, x);
+      high = maximum(high, x);
+    }
+  }
+  return {__reduce_min_sync(full_warp, low), __reduce_max_sync(full_warp, high)};
+}
+
 /// A query sees the keys of its own document: int32 tensors of ids (batch, seqlen_q) and (batch, seqlen_kv).
 /// Ids may come in any order; tiles are skipped where the ranges of ids do not meet.
 template <int slot_q, int slot_kv>
@@ -180,69 +208,50 @@ struct DocumentMask {
         ids_kv(tensor_data<int>(context, slot_kv) + context.batch * context.tensors[slot_kv].strides[0]),
         seqlen_kv(context.seqlen_kv) {}
 
-  struct IdRange {
-    int low;
-    int high;
-  };
-  // Every warp reads the whole range, so that all threads of a block come to the same answer without a
-  // barrier. Past the end it reads the last id again: loads without conditions are in flight together. Not
-  // unrolled further: copies of these loops were much of the kernel.
-  template <int loads = 4>
-  static __device__ IdRange id_range(const int* ids, int begin, int end) {
-    int low = 0x7fffffff;
-    int high = -low - 1;
-#pragma unroll 1
-    for (int i = begin + lane_id(); i < end + lane_id(); i += loads * warp_size) {
-#pragma unroll
-      for (int load = 0; load < loads; ++load) {
-        const int id = __ldg(ids + minimum(i + load * warp_size, end - 1));
-        low = minimum(low, id);
-        high = maximum(high, id);
-      }
-    }
-    return {__reduce_min_sync(full_warp, low), __reduce_max_sync(full_warp, high)};
+  static __device__ WordRange id_range(const int* ids, int begin, int end) {
+    return word_range(begin, end, [&](int i) { return __ldg(ids + i); });
   }
 
-  /// From the first to the last of the keys [begin, end) whose id lies in the queries' range.
-  __device__ KeyRange matching(const IdRange& q, int begin, int end) const {
+  /// From the first to the last key whose id lies in the queries' range.
+  __device__ KeyRange keys_of(const WordRange& queries) const {
     constexpr int loads = 8;  // in flight; the loaders of wgmma kernels have registers for no more
-    int first = end;
-    int last = begin - 1;
+    int first = seqlen_kv;
+    int last = -1;
 #pragma unroll 1
-    for (int i = begin + lane_id(); i < end + lane_id(); i += loads * warp_size) {
+    for (int i = lane_id(); i < seqlen_kv + lane_id(); i += loads * warp_size) {
       int ids[loads];
 #pragma unroll
       for (int load = 0; load < loads; ++load)
-        ids[load] = __ldg(ids_kv + minimum(i + load * warp_size, end - 1));
+        ids[load] = __ldg(ids_kv + minimum(i + load * warp_size, seqlen_kv - 1));
 #pragma unroll
       for (int load = 0; load < loads; ++load) {
-        const int k = minimum(i + load * warp_size, end - 1);
-        if (ids[load] >= q.low && ids[load] <= q.high) {
+        const int k = minimum(i + load * warp_size, seqlen_kv - 1);
+        if (ids[load] >= queries.low && ids[load] <= queries.high) {
           first = minimum(first, k);
           last = maximum(last, k);
         }
       }
     }
-    return {__reduce_min_sync(full_warp, first), __reduce_max_sync(full_warp, last) + 1};
+    const KeyRange range = {__reduce_min_sync(full_warp, first), __reduce_max_sync(full_warp, last) + 1};
+    return range.begin < range.end ? range : KeyRange{0, 0};
   }
 
   // One pass over the ids is cheaper than a look at each tile.
   __device__ KeyRange key_range(int q_begin, int q_end) const {
     if (q_begin >= q_end || seqlen_kv == 0) return {0, 0};
-    const KeyRange range = matching(id_range(ids_q, q_begin, q_end), 0, seqlen_kv);
-    return range.begin < range.end ? range : KeyRange{0, 0};
+    return keys_of(id_range(ids_q, q_begin, q_end));
   }
   __device__ TileClass classify(const ScoreTile& tile) const {
     return classify(id_range(ids_q, tile.q_begin, tile.q_end), id_range(ids_kv, tile.k_begin, tile.k_end));
   }
-  static __device__ TileClass classify(const IdRange& q, const IdRange& k) {
-    if (q.high < k.low || k.high < q.low) return TileClass::empty;
+  static __device__ TileClass classify(const WordRange& q, const WordRange& k) {
+    if (!meet(q, k)) return TileClass::empty;
     if (q.low == q.high && k.low == k.high) return TileClass::full;
     return TileClass::partial;
   }
   __device__ bool keep(int q, int k) const { return __ldg(ids_q + q) == __ldg(ids_kv + k); }
   static constexpr int key_words = 1;
-  __device__ int key_word(int k) const { return k < seqlen_kv ? __ldg(ids_kv + k) : 0; }
+  __device__ int key_word(int k) const { return __ldg(ids_kv + k); }
   __device__ int query_term(int q) const { return __ldg(ids_q + q); }
   __device__ bool keeps(int id_q, int, int id_kv) const { return id_q == id_kv; }
 };

@@ -4,6 +4,7 @@
 
 #include "host_device.cuh"
 #include "panel_tile.cuh"
+#include "work_tiles.cuh"
 
 namespace jit {
 
@@ -18,7 +19,7 @@ struct KeyNote {
 
 /// Byte offsets from the start of dynamic shared memory, which is aligned to 1024 bytes.
 ///
-///     | Q stage 0 | … | K stage 0 | … | V stage 0 | … | O | P | words | notes | barriers |
+///     | Q stage 0 | … | K stage 0 | … | V stage 0 | … | O | P | words and their ranges | notes | barriers |
 ///
 /// O lies over the Q that it was computed from unless the config separates it or has consumers write it; P is
 /// there when PV reads it from shared memory. A stage of Q has the rows of each consumer as a tile of its
@@ -29,9 +30,10 @@ struct SmemLayoutSm90 {
   int v;
   int o;
   int p;
-  int key_words;  ///< int for each key of each stage, if the mask asks for words
+  int key_words;        ///< int for each key of each stage, if the mask asks for words
+  int key_word_ranges;  ///< the table of their ranges: two ints each
   int key_notes;  ///< KeyNote for each stage of K
-  int work;       ///< int for each stage of work
+  int work;       ///< WorkTile for each stage of work
   int q_full;
   int q_empty;
   int k_full;
@@ -45,8 +47,11 @@ struct SmemLayoutSm90 {
   int total;
 };
 
-/// Work tiles whose indices are kept: the key loader may be three ahead of the one that consumers compute.
+/// Work tiles that are kept: the key loader may be three ahead of the one that consumers compute.
 inline constexpr int stages_work = 4;
+
+/// Places in the table of ranges of key words.
+inline constexpr int key_word_ranges = 512;
 
 /// Queries that a warpgroup multiplies.
 inline constexpr int rows_per_consumer = 64;
@@ -99,9 +104,11 @@ JIT_HOST_DEVICE constexpr SmemLayoutSm90 smem_layout_sm90(const SmemSizesSm90& s
   layout.o =
       sizes.separate_o ? place(panel_tile_bytes(sizes.tile_q, sizes.head_dim_v), tile_alignment) : layout.q;
   layout.p = sizes.p_in_registers ? 0 : place(panel_tile_bytes(sizes.tile_q, sizes.tile_kv), tile_alignment);
-  layout.key_words = place(sizes.key_words ? sizes.stages_k * sizes.tile_kv * static_cast<int>(sizeof(int)) : 0);
+  constexpr int word_bytes = 4;
+  layout.key_words = place(sizes.key_words ? sizes.stages_k * sizes.tile_kv * word_bytes : 0);
+  layout.key_word_ranges = place(sizes.key_words ? key_word_ranges * 2 * word_bytes : 0);
   layout.key_notes = place(sizes.stages_k * static_cast<int>(sizeof(KeyNote)));
-  layout.work = place(stages_work * static_cast<int>(sizeof(int)));
+  layout.work = place(stages_work * static_cast<int>(sizeof(WorkTile)));
   const int consumers = sizes.tile_q / rows_per_consumer;
   layout.q_full = place(consumers * sizes.stages_q * barrier_bytes);
   layout.q_empty = place(consumers * sizes.stages_q * barrier_bytes);

@@ -7,10 +7,15 @@
 
 namespace jit {
 
-/// One side's place in a ring: goes through all stages, round after round.
-template <int stages, int stage_bytes>
+/// One side's place in a ring: goes through all stages, round after round. A warp arrives by lane 0, behind a __syncwarp;
+/// with `by_lanes` each lane does so for itself, where each writes or reads a part of a stage by its own instructions:
+/// compute-sanitizer's racecheck takes no notice of a __syncwarp.
+template <int stages, int stage_bytes, bool by_lanes = false>
 class TileRing {
  public:
+  /// Arrivals of one warp at one barrier.
+  static constexpr int warp_arrivals = by_lanes ? warp_size : 1;
+
   /// Shared addresses of the first tile and of the barriers' first stage.
   __device__ __forceinline__ TileRing(unsigned tiles, unsigned full, unsigned empty)
       : tiles_(tiles), full_(full), empty_(empty) {}
@@ -29,6 +34,11 @@ class TileRing {
   __device__ __forceinline__ unsigned full() const { return full_ + stage_ * 8; }
   __device__ __forceinline__ unsigned empty() const { return empty_ + stage_ * 8; }
 
+  /// By all lanes but the one that arrives with the bytes to come.
+  __device__ __forceinline__ void arrive_full_beside_copies() const {
+    if (by_lanes && lane_id() != 0) mbarrier_arrive(full());
+  }
+
   __device__ __forceinline__ void wait_full() const { mbarrier_wait_parity(full(), round_); }
   __device__ __forceinline__ void wait_empty() const { mbarrier_wait_parity(empty(), round_ ^ 1); }
 
@@ -45,8 +55,8 @@ class TileRing {
 
  private:
   static __device__ __forceinline__ void arrive(unsigned barrier) {
-    __syncwarp();
-    if (lane_id() == 0) mbarrier_arrive(barrier);
+    if constexpr (!by_lanes) __syncwarp();
+    if (by_lanes || lane_id() == 0) mbarrier_arrive(barrier);
   }
 
   unsigned tiles_;

@@ -12,7 +12,10 @@
 
 namespace jit {
 
-inline constexpr int no_work = -1;
+/// In place of a tile when none is left.
+inline constexpr WorkTile no_work{-1, -1, -1};
+
+__device__ __forceinline__ bool is_work(const WorkTile& tile) { return tile.q_begin >= 0; }
 
 template <class Config>
 __device__ __forceinline__ WorkTile work_tile(const AttentionParams& params, const TensorMaps& maps,
@@ -27,10 +30,13 @@ __device__ __forceinline__ WorkTile work_tile(const AttentionParams& params, con
 template <class Config>
 class WorkDealer {
  public:
-  __device__ __forceinline__ explicit WorkDealer(const TensorMaps& maps) : maps_(maps) {}
+  __device__ __forceinline__ WorkDealer(const AttentionParams& params, const TensorMaps& maps)
+      : params_(params), maps_(maps) {}
 
-  /// Place of the block's tile in the list; no_work when none is left.
-  __device__ __forceinline__ int index() const { return index_ < maps_.order.tiles() ? index_ : no_work; }
+  /// The block's tile; no_work when none is left.
+  __device__ __forceinline__ WorkTile tile() const {
+    return index_ < maps_.order.tiles() ? work_tile<Config>(params_, maps_, index_) : no_work;
+  }
 
   /// By a whole warp, once for each tile that there was: asks for the next one. `answer` waits for it.
   __device__ __forceinline__ void ask() {
@@ -52,6 +58,7 @@ class WorkDealer {
   }
 
  private:
+  const AttentionParams& params_;
   const TensorMaps& maps_;
   int index_ = static_cast<int>(blockIdx.x);
   int turn_ = 0;
@@ -65,23 +72,30 @@ class WorkRing {
   using Traits = ForwardTraitsSm90<Config>;
 
  public:
-  __device__ __forceinline__ explicit WorkRing(unsigned smem)
-      : ring_(smem + Traits::layout.work, smem + Traits::layout.work_full, smem + Traits::layout.work_empty) {
+  __device__ __forceinline__ WorkRing(const AttentionParams& params, const TensorMaps& maps, unsigned smem)
+      : params_(params),
+        maps_(maps),
+        ring_(smem + Traits::layout.work, smem + Traits::layout.work_full, smem + Traits::layout.work_empty) {
   }
 
-  /// Waits for the next work tile: its place in the list, or no_work.
-  __device__ __forceinline__ int take() {
+  /// Waits for the next work tile, or no_work.
+  __device__ __forceinline__ WorkTile take() {
     if constexpr (Config::persistent) {
       ring_.wait_full();
-      return index();
+      return tile();
     } else {
-      return is_taken_ ? no_work : index();
+      return is_taken_ ? no_work : tile();
     }
   }
 
   /// The one that was taken, until it is released.
-  __device__ __forceinline__ int index() const {
-    return Config::persistent ? load_shared_by_warp(ring_.tile()) : static_cast<int>(blockIdx.x);
+  __device__ __forceinline__ WorkTile tile() const {
+    if constexpr (Config::persistent) {
+      return {load_shared_by_warp(ring_.tile()), load_shared_by_warp(ring_.tile() + 4),
+              load_shared_by_warp(ring_.tile() + 8)};
+    } else {
+      return work_tile<Config>(params_, maps_, static_cast<int>(blockIdx.x));
+    }
   }
 
   __device__ __forceinline__ void release() {
@@ -93,17 +107,23 @@ class WorkRing {
   }
 
   /// The key loader's side.
-  __device__ __forceinline__ void put(int index) {
+  __device__ __forceinline__ void put(const WorkTile& tile) {
     if constexpr (Config::persistent) {
       ring_.wait_empty();
-      if (lane_id() == 0) store_shared(ring_.tile(), index);
+      if (lane_id() == 0) {
+        store_shared(ring_.tile(), tile.batch);
+        store_shared(ring_.tile() + 4, tile.head);
+        store_shared(ring_.tile() + 8, tile.q_begin);
+      }
       ring_.arrive_full();
       ring_.advance();
     }
   }
 
  private:
-  TileRing<stages_work, 4> ring_;
+  const AttentionParams& params_;
+  const TensorMaps& maps_;
+  TileRing<stages_work, sizeof(WorkTile)> ring_;
   bool is_taken_ = false;
 };
 

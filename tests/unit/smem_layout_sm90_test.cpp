@@ -26,9 +26,8 @@ std::vector<Region> regions_of(const SmemSizesSm90& sizes) {
       {"q", layout.q, sizes.stages_q * q_stage_bytes_sm90(sizes), tile},
       {"k", layout.k, sizes.stages_k * panel_tile_bytes(sizes.tile_kv, sizes.head_dim), tile},
       {"v", layout.v, sizes.stages_v * panel_tile_bytes(sizes.tile_kv, sizes.head_dim_v), tile},
-      {"key_words", layout.key_words, sizes.key_words ? sizes.stages_k * sizes.tile_kv * 4 : 0, 8},
       {"key_notes", layout.key_notes, sizes.stages_k * 8, 8},
-      {"work", layout.work, stages_work * 4, 4},
+      {"work", layout.work, stages_work * 12, 4},
       {"q_full", layout.q_full, consumers * sizes.stages_q * 8, barrier},
       {"q_empty", layout.q_empty, consumers * sizes.stages_q * 8, barrier},
       {"k_full", layout.k_full, sizes.stages_k * 8, barrier},
@@ -43,6 +42,10 @@ std::vector<Region> regions_of(const SmemSizesSm90& sizes) {
   const int rows = sizes.tile_q;
   if (sizes.separate_o) regions.push_back({"o", layout.o, panel_tile_bytes(rows, sizes.head_dim_v), tile});
   if (!sizes.p_in_registers) regions.push_back({"p", layout.p, panel_tile_bytes(rows, sizes.tile_kv), tile});
+  if (sizes.key_words) {
+    regions.push_back({"key_words", layout.key_words, sizes.stages_k * sizes.tile_kv * 4, 8});
+    regions.push_back({"key_word_ranges", layout.key_word_ranges, key_word_ranges * 8, 8});
+  }
   return regions;
 }
 
@@ -152,11 +155,11 @@ TEST(SmemLayoutSm90, KnownSizes) {
   EXPECT_EQ(layout.v, 96 * kib);
   EXPECT_EQ(layout.key_notes, 160 * kib);
   const int barriers = 2 * (2 * 1 + 2 + 2 + 2 * 1 + stages_work);  // Q and O: for each consumer
-  EXPECT_EQ(layout.total, 160 * kib + 2 * 8 + stages_work * 4 + barriers * 8);
+  EXPECT_EQ(layout.total, 160 * kib + 2 * 8 + stages_work * 12 + barriers * 8);
 
   SmemSizesSm90 with_words = sizes;
-  with_words.key_words = true;  // one of 4 bytes for each key of two stages
-  EXPECT_EQ(smem_layout_sm90(with_words).total, layout.total + 2 * 128 * 4);
+  with_words.key_words = true;  // 4 bytes for each key of two stages, and the table
+  EXPECT_EQ(smem_layout_sm90(with_words).total, layout.total + 2 * 128 * 4 + key_word_ranges * 8);
 }
 
 struct Config {

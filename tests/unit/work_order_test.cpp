@@ -68,7 +68,7 @@ TEST(WorkOrder, ListsEachTileOnce) {
 // ninth longer than the same work spread evenly.
 TEST(WorkOrder, BlocksEndTogether) {
   for (const int head_dim : {64, 128, 256}) {
-    for (const int seqlen : {1024, 2048, 4096, 8192, 16384}) {
+    for (const int seqlen : {512, 1024, 2048, 4096, 8192, 16384}) {
       const int heads = 2048 / head_dim, slices = heads * (16384 / seqlen);
       const WorkSize size{.seqlen_q = seqlen,
                           .seqlen_kv = seqlen,
@@ -111,6 +111,9 @@ TEST(WorkOrder, SectionsFitTheCacheAndAreOfOneSize) {
   EXPECT_EQ(order.section_slices, 8);  // nine fit, but would leave a last section of one
   EXPECT_EQ(order.last_rows, 8);
   EXPECT_EQ(work_order({.head_dim = 128, .gqa_ratio = 4, .mask = mask::causal()}, size).section_slices, 32);
+  WorkSize short_size = size;
+  short_size.seqlen_q = short_size.seqlen_kv = 1024;
+  EXPECT_EQ(work_order(causal(128), short_size).last_rows, 0);
   const WorkOrder unmasked = work_order({.head_dim = 128}, size);
   EXPECT_EQ(unmasked.section_slices, 1);
   EXPECT_EQ(unmasked.last_rows, 0);
