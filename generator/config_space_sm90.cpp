@@ -218,8 +218,8 @@ std::vector<KernelConfig> config_space(const AttentionSpec& spec, const DeviceLi
       {false, true, WarpgroupOrder::softmax_lock}, {false, true, WarpgroupOrder::free},
       {true, false, WarpgroupOrder::ping_pong},    {true, true, WarpgroupOrder::ping_pong, true},
   };
-  const std::vector<Stages> stage_counts = {{2, 2, 2},       {1, 2, 2},       {2, 3, 3},
-                                            {1, 2, 2, true}, {2, 2, 2, true}, {2, 4, 4}};
+  const std::vector<Stages> stage_counts = {{2, 2, 2},       {1, 2, 2}, {2, 3, 3}, {1, 2, 2, true},
+                                            {2, 2, 2, true}, {2, 4, 4}, {1, 3, 2}};
   const Rescale rescale = fastest_rescale(spec);
   for (const int consumers : {2, 3, 1}) {
     for (const int tile_kv : {32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192}) {

@@ -377,8 +377,7 @@ class ForwardConsumer {
     RowFactors lse;
     finish_rows(state_, scale_log2_, inverse_, lse);
     // Read again: batch and head would take registers through the loop.
-    if (params_.lse != nullptr)
-      write_lse<Config>(params_, work_ring_.tile(), consumer_, lse);
+    if (params_.lse != nullptr) write_lse<Config>(params_, work_ring_.tile(), consumer_, lse);
     work_ring_.release();
   }
 

@@ -1,5 +1,5 @@
-// The ranges that the words of neighbouring keys lie in, for all keys of a launch: a block finds them once, at its start,
-// and then knows which tiles of keys a tile of queries may see without reading global memory.
+// The ranges that the words of neighbouring keys lie in, for all keys of a launch: a block finds them once,
+// at its start, and then knows which tiles of keys a tile of queries may see without reading global memory.
 #pragma once
 
 #include "block_place.cuh"
@@ -14,9 +14,10 @@
 
 namespace jit {
 
-/// A table in shared memory: for each batch entry of the launch, one range for each piece of keys. A piece is a tile of
-/// keys, or 2, 4, 8 … of them, as many as it takes for the table to hold all. With more batch entries than places there
-/// is no table, and none in blocks that compute one work tile, for which it would be too much to read.
+/// A table in shared memory: for each batch entry of the launch, one range for each piece of keys. A piece is
+/// a tile of keys, or 2, 4, 8 … of them, as many as it takes for the table to hold all. With more batch
+/// entries than places there is no table, and none in blocks that compute one work tile, for which it would
+/// be too much to read.
 template <class Config>
 class KeyWordRanges {
   using Traits = ForwardTraitsSm90<Config>;
@@ -24,7 +25,8 @@ class KeyWordRanges {
  public:
   static constexpr bool is_used = Traits::has_key_words && Config::persistent;
 
-  __device__ __forceinline__ KeyWordRanges(const AttentionParams& params, const TensorMaps& maps, unsigned smem)
+  __device__ __forceinline__ KeyWordRanges(const AttentionParams& params, const TensorMaps& maps,
+                                           unsigned smem)
       : table_(smem + Traits::layout.key_word_ranges),
         batch_begin_(params.batch_begin),
         batch_count_(maps.order.slices / params.heads_q) {

@@ -1,5 +1,5 @@
-// How the key loader asks a mask: a tile of queries at a time, and then one tile of keys after another. Masks that are
-// arithmetic are asked as they are; those with words of keys by the table of their ranges.
+// How the key loader asks a mask: a tile of queries at a time, and then one tile of keys after another. Masks
+// that are arithmetic are asked as they are; those with words of keys by the table of their ranges.
 #pragma once
 
 #include "functor.cuh"
@@ -9,12 +9,13 @@
 
 namespace jit {
 
-/// By one warp. `key_range` comes first for a tile of queries; `classify` is then for tiles of keys and these queries, or
-/// some of them.
+/// By one warp. `key_range` comes first for a tile of queries; `classify` is then for tiles of keys and these
+/// queries, or some of them.
 template <class Mask>
 struct MaskMemory {
   template <class Ranges>
-  __device__ __forceinline__ KeyRange key_range(const Mask& mask, const Ranges&, int, int q_begin, int q_end) {
+  __device__ __forceinline__ KeyRange key_range(const Mask& mask, const Ranges&, int, int q_begin,
+                                                int q_end) {
     return mask.key_range(q_begin, q_end);
   }
   template <class Ranges>
@@ -30,8 +31,8 @@ class MaskMemory<DocumentMask<slot_q, slot_kv>> {
 
  public:
   template <class Ranges>
-  __device__ __forceinline__ KeyRange key_range(const Mask& mask, const Ranges& ranges, int batch, int q_begin,
-                                                int q_end) {
+  __device__ __forceinline__ KeyRange key_range(const Mask& mask, const Ranges& ranges, int batch,
+                                                int q_begin, int q_end) {
     if (q_begin >= q_end || mask.seqlen_kv == 0) return {0, 0};
     queries_ = Mask::id_range(mask.ids_q, q_begin, q_end);
     if constexpr (!Ranges::is_used) return mask.keys_of(queries_);
@@ -54,8 +55,7 @@ class MaskMemory<DocumentMask<slot_q, slot_kv>> {
   __device__ __forceinline__ TileClass classify(const Mask& mask, const Ranges& ranges, int batch,
                                                 const ScoreTile& tile) const {
     if (Ranges::is_used && ranges.is_there()) {
-      const TileClass of_piece =
-          Mask::classify(queries_, ranges.range(batch, ranges.piece_of(tile.k_begin)));
+      const TileClass of_piece = Mask::classify(queries_, ranges.range(batch, ranges.piece_of(tile.k_begin)));
       if (of_piece != TileClass::partial || ranges.is_piece_a_tile()) return of_piece;
     }
     return Mask::classify(queries_, Mask::id_range(mask.ids_kv, tile.k_begin, tile.k_end));

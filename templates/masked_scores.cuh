@@ -35,8 +35,8 @@ __device__ __forceinline__ void drop_outside_row_ranges(float (&scores)[row_bloc
   }
 }
 
-/// Sets scores to −inf that the mask drops, by its terms. `key_words` is the shared address of the words of the
-/// thread's first key and of those behind it, if the mask has words.
+/// Sets scores to −inf that the mask drops, by its terms. `key_words` is the shared address of the words of
+/// the thread's first key and of those behind it, if the mask has words.
 template <class Mask, int row_blocks, int score_blocks>
 __device__ __forceinline__ void drop_by_terms(float (&scores)[row_blocks][score_blocks][4], const Mask& mask,
                                               const BlockContext& context, int q, int k, unsigned key_words) {

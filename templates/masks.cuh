@@ -7,8 +7,8 @@
 // Only `keep` decides the result: key_range and classify may be as coarse as they like, but never wrong.
 // A mask of which every query sees keys without a gap may say so, which makes partial tiles cheap:
 //   KeyRange row_range(int q)                    exactly the keys that query q sees, within the sequence
-// Another may split `keep` in two, which makes them cheap, too: each query is asked for once, and each key, by the key
-// loader, which leaves its word in shared memory.
+// Another may split `keep` in two, which makes them cheap, too: each query is asked for once, and each key,
+// by the key loader, which leaves its word in shared memory.
 //   static constexpr int key_words = 1
 //   int key_word(int k)                          what must be known of key k beside its place
 //   QueryTerm query_term(int q)                  what must be known of query q
@@ -177,8 +177,9 @@ __device__ __forceinline__ bool meet(const WordRange& x, const WordRange& y) {
   return x.high >= y.low && y.high >= x.low;
 }
 
-/// The range of word(i) for i in [begin, end), by a whole warp; begin < end. Past the end it asks for the last one again:
-/// loads without conditions are in flight together. Not unrolled further: copies of this loop were much of the kernel.
+/// The range of word(i) for i in [begin, end), by a whole warp; begin < end. Past the end it asks for the
+/// last one again: loads without conditions are in flight together. Not unrolled further: copies of this loop
+/// were much of the kernel.
 template <class Word>
 __device__ __forceinline__ WordRange word_range(int begin, int end, const Word& word) {
   constexpr int loads = 4;

@@ -24,8 +24,8 @@ __device__ __forceinline__ void load_shared(int (&values)[2], unsigned address) 
 /// The same value, in a form that shows the compiler that the whole warp has it.
 __device__ __forceinline__ int uniform(int value) { return __shfl_sync(full_warp, value, 0); }
 
-/// What lies at a shared address that is written again after the warp's arrival at a barrier. Lane 0 reads for
-/// all: it is also who arrives, so that its own order of instructions is enough.
+/// What lies at a shared address that is written again after the warp's arrival at a barrier. Lane 0 reads
+/// for all: it is also who arrives, so that its own order of instructions is enough.
 __device__ __forceinline__ int load_shared_by_warp(unsigned address) {
   int value = 0;
   if (lane_id() == 0) value = load_shared(address);

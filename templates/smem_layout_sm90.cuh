@@ -32,8 +32,8 @@ struct SmemLayoutSm90 {
   int p;
   int key_words;        ///< int for each key of each stage, if the mask asks for words
   int key_word_ranges;  ///< the table of their ranges: two ints each
-  int key_notes;  ///< KeyNote for each stage of K
-  int work;       ///< WorkTile for each stage of work
+  int key_notes;        ///< KeyNote for each stage of K
+  int work;             ///< WorkTile for each stage of work
   int q_full;
   int q_empty;
   int k_full;

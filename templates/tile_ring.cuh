@@ -7,9 +7,9 @@
 
 namespace jit {
 
-/// One side's place in a ring: goes through all stages, round after round. A warp arrives by lane 0, behind a __syncwarp;
-/// with `by_lanes` each lane does so for itself, where each writes or reads a part of a stage by its own instructions:
-/// compute-sanitizer's racecheck takes no notice of a __syncwarp.
+/// One side's place in a ring: goes through all stages, round after round. A warp arrives by lane 0, behind a
+/// __syncwarp; with `by_lanes` each lane does so for itself, where each writes or reads a part of a stage by
+/// its own instructions: compute-sanitizer's racecheck takes no notice of a __syncwarp.
 template <int stages, int stage_bytes, bool by_lanes = false>
 class TileRing {
  public:
