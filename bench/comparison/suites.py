@@ -163,7 +163,7 @@ def _gqa():
 
 def _odd_shapes():
     dims = [cell("odd-shapes", f"d{head_dim}", 4, 4096, 16, head_dim, panel="head dims (batch 4, 16 heads, 4096)",
-                 tick=str(head_dim)) for head_dim in (40, 72, 96, 112, 160, 192)]
+                 tick=str(head_dim)) for head_dim in (40, 72, 80, 96, 112, 160, 192)]
     dims.append(cell("odd-shapes", "d192-dv128-causal", 4, 4096, 16, 192, head_dim_v=128, mask="causal",
                      panel="head dims (batch 4, 16 heads, 4096)", tick="192/128\ncausal"))
     panel = "lengths (16 heads, head_dim 128)"
@@ -174,6 +174,7 @@ def _odd_shapes():
         cell("odd-shapes", "s1024x8192-causal", 4, 1024, 16, 128, seqlen_kv=8192, mask="causal", panel=panel,
              tick="1024 × 8192\ncausal"),
         cell("odd-shapes", "s4097x1000", 4, 4097, 16, 128, seqlen_kv=1000, panel=panel, tick="4097 × 1000"),
+        cell("odd-shapes", "s333x7777", 16, 333, 16, 128, seqlen_kv=7777, panel=panel, tick="333 × 7777"),
     ]
 
 

@@ -115,6 +115,33 @@ TEST_F(HopperTest, InterleavedStreamsDoNotTakeEachOthersWork) {
             context().state()->counters.counter(0, streams[1].get()));
 }
 
+// The table of the ranges of key words holds tiles of keys, then 2, 4 … of them together, then nothing.
+TEST_F(HopperTest, DocumentsOfAnySizeFindTheirKeys) {
+  const CurrentContext current(0);
+  struct Size {
+    int batch, seqlen_q, seqlen_kv;
+  };
+  for (const Mask& mask : {mask::document(), mask::causal() && mask::document()}) {
+    for (const auto& [batch, seqlen_q, seqlen_kv] :
+         {Size{3, 150, 170}, Size{1, 70, 9000}, Size{2, 20, 18000}, Size{520, 3, 20}}) {
+      AttentionCase problem{.batch = batch,
+                            .heads_kv = 1,
+                            .seqlen_q = seqlen_q,
+                            .seqlen_kv = seqlen_kv,
+                            .seed = reference::test_seed()};
+      problem.spec.head_dim = 16;
+      problem.spec.mask = mask;
+      SCOPED_TRACE(to_string(problem.spec) + ", batch " + std::to_string(batch));
+      AttentionRun run(problem);
+      const KernelConfig config = parse_config("mainloop=wgmma tile_q=64 tile_kv=16 stages_q=2");
+      const TestStream stream;
+      attention(problem.spec, config, context())(run.arguments(), stream.get());
+      stream.synchronize();
+      EXPECT_EQ(run.check().failure, "");
+    }
+  }
+}
+
 // A graph has no counter, since it may run beside the stream that it was captured from: blocks take turns.
 TEST_F(HopperTest, ACapturedLaunchReplays) {
   const CurrentContext current(0);
