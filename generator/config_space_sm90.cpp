@@ -120,6 +120,8 @@ bool fits_o_over_q(const AttentionSpec& spec) {
 
 int consumers(const KernelConfig& config) { return config.tile_q / rows_per_consumer; }
 
+bool has_key_words(const AttentionSpec& spec) { return key_words(spec.mask.node()) == 1; }
+
 int threads_per_block(const KernelConfig& config) { return (consumers(config) + 1) * 128; }
 
 int estimated_registers(const AttentionSpec& spec, const KernelConfig& config) {
@@ -148,7 +150,7 @@ int smem_bytes(const AttentionSpec& spec, const KernelConfig& config) {
                            .separate_o = config.separate_o,
                            .direct_o = config.direct_o,
                            .p_in_registers = config.p_in_registers,
-                           .key_words = key_words(spec.mask.node()) == 1})
+                           .key_words = has_key_words(spec)})
       .total;
 }
 

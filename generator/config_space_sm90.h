@@ -14,6 +14,10 @@ int estimated_registers(const AttentionSpec& spec, const KernelConfig& config);
 int register_cap(const AttentionSpec& spec, const KernelConfig& config);
 int smem_bytes(const AttentionSpec& spec, const KernelConfig& config);
 
+/// Whether the mask knows keys by a word of each, which the key loader leaves in shared memory: see
+/// templates/masks.cuh.
+bool has_key_words(const AttentionSpec& spec);
+
 /// What only the wgmma mainloop asks for.
 std::string config_rejection(const AttentionSpec& spec, const KernelConfig& config,
                              const DeviceLimits& limits);

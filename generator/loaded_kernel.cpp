@@ -5,12 +5,14 @@
 
 #include <fmt/format.h>
 
+#include "generator/config_space_sm90.h"
 #include "generator/context_state.h"
 #include "generator/tensor_maps.h"
 #include "generator/work_order.h"
 #include "runtime/context.h"
 #include "runtime/driver_api.h"
 #include "runtime/launch.h"
+#include "templates/smem_layout_sm90.cuh"
 
 namespace jit {
 namespace {
@@ -39,13 +41,22 @@ void launch_grid(const LoadedKernel& kernel, AttentionParams& params, Stream str
   }
 }
 
+// Batch entries of one launch for which a block has room for the range of words of each tile of keys.
+int entries_with_key_words(const LoadedKernel& kernel, const AttentionParams& params) {
+  const KernelConfig& config = kernel.image->config;
+  if (!config.persistent || !sm90::has_key_words(kernel.image->spec)) return params.batch;
+  const int tiles_kv = (params.seqlen_kv + config.tile_kv - 1) / config.tile_kv;
+  return std::max(1, key_word_ranges / std::max(1, tiles_kv));
+}
+
 // A grid of one dimension over the list of work tiles: a block for each, or as many as fit the GPU, which
 // share them out among themselves.
 void launch_work_list(const LoadedKernel& kernel, AttentionParams& params, Stream stream) {
   const KernelConfig& tile = kernel.image->config;
   const std::int64_t tiles_per_entry = std::int64_t{tiles_of_queries(kernel, params)} * params.heads_q;
   const int entries =
-      static_cast<int>(std::min<std::int64_t>(params.batch, max_work_tiles / tiles_per_entry));
+      std::min(static_cast<int>(std::min<std::int64_t>(params.batch, max_work_tiles / tiles_per_entry)),
+               entries_with_key_words(kernel, params));
   TensorMaps maps = encode_tensor_maps(kernel.image->spec, tile, params);
   if (tile.persistent) maps.counter = kernel.counters->counter(kernel.device, stream);
   LaunchConfig config{.block = {static_cast<unsigned>(kernel.image->program.threads), 1, 1},

@@ -21,7 +21,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
   const unsigned smem = smem_address(memory);
   if (threadIdx.x == 0) init_rings<Config>(smem);
   if constexpr (Config::dependent_launch) griddepcontrol_wait();
-  if constexpr (KeyWordRanges<Config>::is_used) KeyWordRanges<Config>(params, maps, smem).fill(params);
+  if constexpr (KeyWordRanges<Config>::is_used) KeyWordRanges<Config>(params, maps, smem).fill(maps);
   __syncthreads();
   if (threadIdx.x < warpgroup_size) {
     if constexpr (Config::producer_registers != 0) setmaxnreg_dec<Config::producer_registers>();

@@ -15,9 +15,9 @@
 namespace jit {
 
 /// A table in shared memory: for each batch entry of the launch, one range for each piece of keys. A piece is
-/// a tile of keys, or 2, 4, 8 … of them, as many as it takes for the table to hold all. With more batch
-/// entries than places there is no table, and none in blocks that compute one work tile, for which it would
-/// be too much to read.
+/// a tile of keys; the host starts launches of so few batch entries that the table holds all
+/// (loaded_kernel.cpp). If one entry alone has more tiles than that, a piece is 2, 4, 8 … of them. Blocks
+/// that compute one work tile have no table, for which it would be too much to read.
 template <class Config>
 class KeyWordRanges {
   using Traits = ForwardTraitsSm90<Config>;
@@ -27,24 +27,19 @@ class KeyWordRanges {
 
   __device__ __forceinline__ KeyWordRanges(const AttentionParams& params, const TensorMaps& maps,
                                            unsigned smem)
-      : table_(smem + Traits::layout.key_word_ranges),
-        batch_begin_(params.batch_begin),
-        batch_count_(maps.order.slices / params.heads_q) {
+      : params_(params), table_(smem + Traits::layout.key_word_ranges) {
     if constexpr (is_used) {
-      const int tiles = (seqlen_kv_of<Config>(params) + Config::tile_kv - 1) / Config::tile_kv;
-      if (batch_count_ > key_word_ranges) return;
-      do {
-        ++shift_;
-        pieces_ = (tiles + (1 << shift_) - 1) >> shift_;
-      } while (batch_count_ * pieces_ > key_word_ranges);
+      const int batch_count = maps.order.slices / params.heads_q;
+      while (batch_count * pieces() > key_word_ranges) ++shift_;
     }
   }
 
-  __device__ __forceinline__ bool is_there() const { return pieces_ > 0; }
   /// Pieces of a batch entry.
-  __device__ __forceinline__ int pieces() const { return pieces_; }
+  __device__ __forceinline__ int pieces() const {
+    const int seqlen_kv = seqlen_kv_of<Config>(params_);
+    return seqlen_kv == 0 ? 0 : piece_of(seqlen_kv - 1) + 1;
+  }
   __device__ __forceinline__ int keys_of_piece() const { return Config::tile_kv << shift_; }
-  __device__ __forceinline__ bool is_piece_a_tile() const { return shift_ == 0; }
   __device__ __forceinline__ int piece_of(int k) const { return k / Config::tile_kv >> shift_; }
 
   __device__ __forceinline__ WordRange range(int batch, int piece) const {
@@ -54,13 +49,14 @@ class KeyWordRanges {
   }
 
   /// By all warps of a block, before the __syncthreads behind which the table is read.
-  __device__ __forceinline__ void fill(const AttentionParams& params) const {
-    const int seqlen_kv = seqlen_kv_of<Config>(params);
+  __device__ __forceinline__ void fill(const TensorMaps& maps) const {
+    const int seqlen_kv = seqlen_kv_of<Config>(params_), pieces_of_entry = pieces();
+    const int count = maps.order.slices / params_.heads_q * pieces_of_entry;
 #pragma unroll 1
-    for (int i = warp_id(); i < batch_count_ * pieces_; i += Traits::threads / warp_size) {
-      const int batch = batch_begin_ + i / pieces_, piece = i % pieces_;
+    for (int i = warp_id(); i < count; i += Traits::threads / warp_size) {
+      const int batch = params_.batch_begin + i / pieces_of_entry, piece = i % pieces_of_entry;
       const typename Config::Mask mask(
-          {batch, 0, params.heads_q, seqlen_q_of<Config>(params), seqlen_kv, params.tensors});
+          {batch, 0, params_.heads_q, seqlen_q_of<Config>(params_), seqlen_kv, params_.tensors});
       const int begin = piece * keys_of_piece();
       const WordRange range = word_range(begin, minimum(begin + keys_of_piece(), seqlen_kv),
                                          [&](int k) { return mask.key_word(k); });
@@ -73,14 +69,12 @@ class KeyWordRanges {
 
  private:
   __device__ __forceinline__ unsigned place(int batch, int piece) const {
-    return table_ + ((batch - batch_begin_) * pieces_ + piece) * static_cast<int>(sizeof(WordRange));
+    return table_ + ((batch - params_.batch_begin) * pieces() + piece) * static_cast<int>(sizeof(WordRange));
   }
 
+  const AttentionParams& params_;
   unsigned table_;
-  int batch_begin_;
-  int batch_count_;
-  int shift_ = -1;  // a piece is 2^shift tiles
-  int pieces_ = 0;
+  int shift_ = 0;  // a piece is 2^shift tiles
 };
 
 }  // namespace jit

@@ -17,9 +17,11 @@ class KvTiles {
                                      int seqlen_kv)
       : mask_(mask), queries_(queries), seqlen_kv_(seqlen_kv) {
     end_ = (range.end + tile_kv - 1) / tile_kv;
-    index_[depth] = range.begin / tile_kv - 1;
-#pragma unroll 1
-    for (int i = 0; i <= depth; ++i) advance();
+    int next = range.begin / tile_kv;
+#pragma unroll
+    for (int i = 0; i <= depth; ++i) {
+      next = find(i, next) + 1;
+    }
   }
 
   /// First key of the tile `ahead` steps in front; meaningless unless `has(ahead)`.
@@ -35,12 +37,12 @@ class KvTiles {
       index_[i] = index_[i + 1];
       partial_[i] = partial_[i + 1];
     }
-    find(next);
+    find(depth, next);
   }
 
  private:
-  // Puts the first tile from `index` on that is not empty at the farthest place.
-  __device__ __forceinline__ void find(int index) {
+  // Puts the first tile from `index` on that is not empty at place `ahead` and returns its index.
+  __device__ __forceinline__ int find(int ahead, int index) {
     TileClass kind = TileClass::empty;
     for (; index < end_; ++index) {
       ScoreTile tile = queries_;
@@ -49,16 +51,17 @@ class KvTiles {
       kind = mask_.classify(tile);
       if (kind != TileClass::empty) break;
     }
-    index_[depth] = index;
-    partial_[depth] = kind != TileClass::full || (index + 1) * tile_kv > seqlen_kv_;
+    index_[ahead] = index;
+    partial_[ahead] = kind != TileClass::full || (index + 1) * tile_kv > seqlen_kv_;
+    return index;
   }
 
   const Mask& mask_;
   ScoreTile queries_;
   int seqlen_kv_;
   int end_;
-  int index_[depth + 1] = {};
-  bool partial_[depth + 1] = {};
+  int index_[depth + 1];
+  bool partial_[depth + 1];
 };
 
 }  // namespace jit

@@ -36,7 +36,6 @@ class MaskMemory<DocumentMask<slot_q, slot_kv>> {
     if (q_begin >= q_end || mask.seqlen_kv == 0) return {0, 0};
     queries_ = Mask::id_range(mask.ids_q, q_begin, q_end);
     if constexpr (!Ranges::is_used) return mask.keys_of(queries_);
-    if (!ranges.is_there()) return {0, mask.seqlen_kv};
     int first = ranges.pieces(), last = -1;
 #pragma unroll 1
     for (int begin = 0; begin < ranges.pieces(); begin += warp_size) {
@@ -54,11 +53,11 @@ class MaskMemory<DocumentMask<slot_q, slot_kv>> {
   template <class Ranges>
   __device__ __forceinline__ TileClass classify(const Mask& mask, const Ranges& ranges, int batch,
                                                 const ScoreTile& tile) const {
-    if (Ranges::is_used && ranges.is_there()) {
-      const TileClass of_piece = Mask::classify(queries_, ranges.range(batch, ranges.piece_of(tile.k_begin)));
-      if (of_piece != TileClass::partial || ranges.is_piece_a_tile()) return of_piece;
+    if constexpr (Ranges::is_used) {
+      return Mask::classify(queries_, ranges.range(batch, ranges.piece_of(tile.k_begin)));
+    } else {
+      return Mask::classify(queries_, Mask::id_range(mask.ids_kv, tile.k_begin, tile.k_end));
     }
-    return Mask::classify(queries_, Mask::id_range(mask.ids_kv, tile.k_begin, tile.k_end));
   }
 
  private:
