@@ -74,7 +74,7 @@ double step_clocks(const AttentionSpec& spec, const KernelConfig& config) {
   if (config.order == WarpgroupOrder::softmax_lock) step *= locked;
   if (config.order == WarpgroupOrder::free && consumers(config) > 1) step *= out_of_turn;
   if (config.stages_k == 1 || config.stages_v == 1) step *= single_stage;
-  if (config.stages_k == 2) step *= two_stages;
+  if (std::min(config.stages_k, config.stages_v) == 2) step *= two_stages;
   if (!config.p_in_registers) step *= shared_p;
   if (config.rescale != Rescale::on_overflow) step *= seeking_maxima;
   if (config.rescale == Rescale::always) step *= always_rescaled;
