@@ -150,7 +150,8 @@ int smem_bytes(const AttentionSpec& spec, const KernelConfig& config) {
                            .separate_o = config.separate_o,
                            .direct_o = config.direct_o,
                            .p_in_registers = config.p_in_registers,
-                           .key_words = has_key_words(spec)})
+                           .key_words = has_key_words(spec),
+                           .persistent = config.persistent})
       .total;
 }
 

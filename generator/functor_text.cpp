@@ -24,10 +24,10 @@ bool is_identifier(std::string_view text) {
 }
 
 // Names that generated functor structs use themselves.
-constexpr std::array<std::string_view, 20> reserved_names = {
-    "q",       "k",     "b",        "h",         "score", "seqlen_q",   "seqlen_kv",
-    "keep",    "apply", "heads_q",  "q_begin",   "q_end", "k_begin",    "k_end",
-    "context", "jit",   "classify", "key_range", "tile",  "is_identity"};
+constexpr std::array<std::string_view, 21> reserved_names = {
+    "q",       "k",     "b",        "h",         "score", "seqlen_q",    "seqlen_kv",
+    "keep",    "apply", "heads_q",  "q_begin",   "q_end", "k_begin",     "k_end",
+    "context", "jit",   "classify", "key_range", "tile",  "is_identity", "key_words"};
 
 // What would make a kernel depend on when, where and with which files it was compiled, and not on its key
 // alone.

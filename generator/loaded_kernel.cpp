@@ -41,12 +41,17 @@ void launch_grid(const LoadedKernel& kernel, AttentionParams& params, Stream str
   }
 }
 
-// Batch entries of one launch for which a block has room for the range of words of each tile of keys.
-int entries_with_key_words(const LoadedKernel& kernel, const AttentionParams& params) {
+// Batch entries of one launch for which a block has room for the range of words of each tile of keys, or,
+// where so few would leave blocks without work, of some tiles of keys together.
+int entries_with_key_words(const LoadedKernel& kernel, const AttentionParams& params,
+                           std::int64_t tiles_per_entry) {
   const KernelConfig& config = kernel.image->config;
   if (!config.persistent || !sm90::has_key_words(kernel.image->spec)) return params.batch;
+  constexpr std::int64_t tiles_per_block = 4;
   const int tiles_kv = (params.seqlen_kv + config.tile_kv - 1) / config.tile_kv;
-  return std::max(1, key_word_ranges / std::max(1, tiles_kv));
+  const std::int64_t wanted = kernel.sm_count * config.blocks_per_sm * tiles_per_block / tiles_per_entry;
+  const std::int64_t fitting = key_word_range_places / std::max(1, tiles_kv);
+  return static_cast<int>(std::clamp<std::int64_t>(std::max(wanted, fitting), 1, key_word_range_places));
 }
 
 // A grid of one dimension over the list of work tiles: a block for each, or as many as fit the GPU, which
@@ -56,7 +61,7 @@ void launch_work_list(const LoadedKernel& kernel, AttentionParams& params, Strea
   const std::int64_t tiles_per_entry = std::int64_t{tiles_of_queries(kernel, params)} * params.heads_q;
   const int entries =
       std::min(static_cast<int>(std::min<std::int64_t>(params.batch, max_work_tiles / tiles_per_entry)),
-               entries_with_key_words(kernel, params));
+               entries_with_key_words(kernel, params, tiles_per_entry));
   TensorMaps maps = encode_tensor_maps(kernel.image->spec, tile, params);
   if (tile.persistent) maps.counter = kernel.counters->counter(kernel.device, stream);
   LaunchConfig config{.block = {static_cast<unsigned>(kernel.image->program.threads), 1, 1},

@@ -11,8 +11,8 @@ namespace {
 // fastest of those measured on an H200 (docs/performance.md).
 constexpr double l2_share = 0.3;
 constexpr double fewest_slices = 8, most_slices = 32;
-// With so few rows in each slice their lengths even out by themselves.
-constexpr int few_rows = 8;
+// The work of such short slices evens out by itself.
+constexpr int few_queries = 1024;
 
 int ceil_div(int count, int parts) { return (count + parts - 1) / parts; }
 
@@ -31,7 +31,7 @@ WorkOrder work_order(const AttentionSpec& spec, const WorkSize& size) {
   const double fitting = static_cast<double>(size.l2_bytes) * l2_share / std::max(1.0, slice_bytes);
   const int most = static_cast<int>(std::clamp(fitting, fewest_slices, most_slices));
   order.section_slices = ceil_div(size.slices, ceil_div(size.slices, most));
-  order.last_rows = rows <= few_rows ? 0 : ceil_div(rows, 4);
+  order.last_rows = size.seqlen_q <= few_queries ? 0 : ceil_div(rows, 4);
   return order;
 }
 

@@ -21,9 +21,9 @@ struct WorkSize {
 
 /// The order for the slices of one launch; see WorkOrder. Without a mask all tiles are alike: slice after
 /// slice, so that blocks read the same keys at the same time. Under a mask sections are of nearly the same
-/// size, and the last quarter of the rows that are listed goes to the end, unless rows are few: their keys
-/// would be read from memory once more. Blocks that take turns get one section of everything: then each gets
-/// long and short tiles alike.
+/// size, and the last quarter of the rows that are listed goes to the end, unless slices are short: their
+/// keys would be read from memory once more. Blocks that take turns get one section of everything: then each
+/// gets long and short tiles alike.
 WorkOrder work_order(const AttentionSpec& spec, const WorkSize& size);
 
 }  // namespace jit

@@ -15,9 +15,9 @@
 namespace jit {
 
 /// A table in shared memory: for each batch entry of the launch, one range for each piece of keys. A piece is
-/// a tile of keys; the host starts launches of so few batch entries that the table holds all
-/// (loaded_kernel.cpp). If one entry alone has more tiles than that, a piece is 2, 4, 8 … of them. Blocks
-/// that compute one work tile have no table, for which it would be too much to read.
+/// a tile of keys, or 2, 4, 8 … of them where the table would not hold all: loaded_kernel.cpp chooses how
+/// many batch entries a launch has, at most as many as there are places. Blocks that compute one work tile
+/// have no table, for which it would be too much to read.
 template <class Config>
 class KeyWordRanges {
   using Traits = ForwardTraitsSm90<Config>;
@@ -30,7 +30,7 @@ class KeyWordRanges {
       : params_(params), table_(smem + Traits::layout.key_word_ranges) {
     if constexpr (is_used) {
       const int batch_count = maps.order.slices / params.heads_q;
-      while (batch_count * pieces() > key_word_ranges) ++shift_;
+      while (batch_count * pieces() > key_word_range_places) ++shift_;
     }
   }
 

@@ -98,6 +98,22 @@ struct MaskMemory<OrMask<A, B>> {
   }
 };
 
+template <class A>
+struct MaskMemory<NotMask<A>> {
+  MaskMemory<A> a;
+  template <class Ranges>
+  __device__ __forceinline__ KeyRange key_range(const NotMask<A>& mask, const Ranges& ranges, int batch,
+                                                int q_begin, int q_end) {
+    a.key_range(mask.a, ranges, batch, q_begin, q_end);  // for classify alone
+    return mask.key_range(q_begin, q_end);
+  }
+  template <class Ranges>
+  __device__ __forceinline__ TileClass classify(const NotMask<A>& mask, const Ranges& ranges, int batch,
+                                                const ScoreTile& tile) const {
+    return class_of_inverse(a.classify(mask.a, ranges, batch, tile));
+  }
+};
+
 /// A mask together with what is remembered of it: itself a mask, for one tile of queries.
 template <class Mask, class Ranges>
 struct RememberedMask {

@@ -279,6 +279,11 @@ __device__ __forceinline__ TileClass class_of_either(TileClass x, TileClass y) {
   return x == TileClass::empty && y == TileClass::empty ? TileClass::empty : TileClass::partial;
 }
 
+__device__ __forceinline__ TileClass class_of_inverse(TileClass x) {
+  if (x == TileClass::full) return TileClass::empty;
+  return x == TileClass::empty ? TileClass::full : TileClass::partial;
+}
+
 /// Both masks keep.
 template <class A, class B>
 struct AndMask {
@@ -333,11 +338,7 @@ struct NotMask {
   int seqlen_kv;
   __device__ explicit NotMask(const BlockContext& context) : a(context), seqlen_kv(context.seqlen_kv) {}
   __device__ KeyRange key_range(int, int) const { return {0, seqlen_kv}; }
-  __device__ TileClass classify(const ScoreTile& tile) const {
-    const TileClass x = a.classify(tile);
-    if (x == TileClass::full) return TileClass::empty;
-    return x == TileClass::empty ? TileClass::full : TileClass::partial;
-  }
+  __device__ TileClass classify(const ScoreTile& tile) const { return class_of_inverse(a.classify(tile)); }
   __device__ bool keep(int q, int k) const { return !a.keep(q, k); }
   static constexpr int key_words = jit::key_words<A>;
   __device__ int key_word(int k) const { return a.key_word(k); }

@@ -51,7 +51,7 @@ struct SmemLayoutSm90 {
 inline constexpr int stages_work = 4;
 
 /// Places in the table of ranges of key words.
-inline constexpr int key_word_ranges = 512;
+inline constexpr int key_word_range_places = 512;
 
 /// Queries that a warpgroup multiplies.
 inline constexpr int rows_per_consumer = 64;
@@ -68,6 +68,7 @@ struct SmemSizesSm90 {
   bool direct_o;
   bool p_in_registers;
   bool key_words;
+  bool persistent;
 };
 
 JIT_HOST_DEVICE constexpr bool o_over_q_sm90(const SmemSizesSm90& sizes) {
@@ -106,7 +107,8 @@ JIT_HOST_DEVICE constexpr SmemLayoutSm90 smem_layout_sm90(const SmemSizesSm90& s
   layout.p = sizes.p_in_registers ? 0 : place(panel_tile_bytes(sizes.tile_q, sizes.tile_kv), tile_alignment);
   constexpr int word_bytes = 4;
   layout.key_words = place(sizes.key_words ? sizes.stages_k * sizes.tile_kv * word_bytes : 0);
-  layout.key_word_ranges = place(sizes.key_words ? key_word_ranges * 2 * word_bytes : 0);
+  layout.key_word_ranges =
+      place(sizes.key_words && sizes.persistent ? key_word_range_places * 2 * word_bytes : 0);
   layout.key_notes = place(sizes.stages_k * static_cast<int>(sizeof(KeyNote)));
   layout.work = place(stages_work * static_cast<int>(sizeof(WorkTile)));
   const int consumers = sizes.tile_q / rows_per_consumer;
@@ -137,7 +139,8 @@ JIT_HOST_DEVICE constexpr SmemSizesSm90 smem_sizes_sm90(bool key_words) {
           .separate_o = Config::separate_o,
           .direct_o = Config::direct_o,
           .p_in_registers = Config::p_in_registers,
-          .key_words = key_words};
+          .key_words = key_words,
+          .persistent = Config::persistent};
 }
 
 }  // namespace jit

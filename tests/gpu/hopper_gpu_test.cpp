@@ -115,7 +115,8 @@ TEST_F(HopperTest, InterleavedStreamsDoNotTakeEachOthersWork) {
             context().state()->counters.counter(0, streams[1].get()));
 }
 
-// The table of the ranges of key words holds tiles of keys, then 2, 4 … of them together, then nothing.
+// The table of the ranges of key words holds one tile of keys in each place, or 2, 4 … of them together; more
+// batch entries than it has places take several launches.
 TEST_F(HopperTest, DocumentsOfAnySizeFindTheirKeys) {
   const CurrentContext current(0);
   struct Size {

@@ -85,6 +85,7 @@ TEST(FunctorText, RefusesWhatCannotBePartOfAKernel) {
        }),
        "must be a C++ identifier"},
       {with([](FunctorText& t) { t.constants["q"] = true; }), "already have"},
+      {with([](FunctorText& t) { t.constants["key_words"] = true; }), "already have"},
       {with([](FunctorText& t) {
          t.tensors.push_back({"seqlen_kv", DType::fp32});
        }),

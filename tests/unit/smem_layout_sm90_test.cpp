@@ -44,8 +44,9 @@ std::vector<Region> regions_of(const SmemSizesSm90& sizes) {
   if (!sizes.p_in_registers) regions.push_back({"p", layout.p, panel_tile_bytes(rows, sizes.tile_kv), tile});
   if (sizes.key_words) {
     regions.push_back({"key_words", layout.key_words, sizes.stages_k * sizes.tile_kv * 4, 8});
-    regions.push_back({"key_word_ranges", layout.key_word_ranges, key_word_ranges * 8, 8});
   }
+  if (sizes.key_words && sizes.persistent)
+    regions.push_back({"key_word_ranges", layout.key_word_ranges, key_word_range_places * 8, 8});
   return regions;
 }
 
@@ -54,7 +55,7 @@ std::string to_string(const SmemSizesSm90& s) {
                                << s.tile_q << " x " << s.tile_kv << ", stages " << s.stages_q << " "
                                << s.stages_k << " " << s.stages_v << ", separate_o " << s.separate_o
                                << ", direct_o " << s.direct_o << ", p_in_registers " << s.p_in_registers
-                               << ", key_words " << s.key_words)
+                               << ", key_words " << s.key_words << ", persistent " << s.persistent)
       .GetString();
 }
 
@@ -85,7 +86,7 @@ void for_sizes(F f) {
             for (const auto& [separate_o, direct_o] :
                  {std::pair(false, false), {true, false}, {false, true}}) {
               for (const bool p_in_registers : {false, true}) {
-                const bool stages_take_words = (tile_q + head_dim) % 3 == 0;
+                const bool key_words = (tile_q + head_dim) % 3 == 0, persistent = q + k + v > 3;
                 f(SmemSizesSm90{.head_dim = head_dim,
                                 .head_dim_v = head_dim_v,
                                 .tile_q = tile_q,
@@ -96,7 +97,8 @@ void for_sizes(F f) {
                                 .separate_o = separate_o,
                                 .direct_o = direct_o,
                                 .p_in_registers = p_in_registers,
-                                .key_words = stages_take_words});
+                                .key_words = key_words,
+                                .persistent = persistent});
               }
             }
           }
@@ -147,7 +149,8 @@ TEST(SmemLayoutSm90, KnownSizes) {
                             .separate_o = false,
                             .direct_o = false,
                             .p_in_registers = true,
-                            .key_words = false};
+                            .key_words = false,
+                            .persistent = true};
   constexpr int kib = 1024;
   const SmemLayoutSm90 layout = smem_layout_sm90(sizes);
   EXPECT_EQ(layout.q, 0);
@@ -159,20 +162,20 @@ TEST(SmemLayoutSm90, KnownSizes) {
 
   SmemSizesSm90 with_words = sizes;
   with_words.key_words = true;  // 4 bytes for each key of two stages, and the table
-  EXPECT_EQ(smem_layout_sm90(with_words).total, layout.total + 2 * 128 * 4 + key_word_ranges * 8);
+  EXPECT_EQ(smem_layout_sm90(with_words).total, layout.total + 2 * 128 * 4 + key_word_range_places * 8);
 }
 
 struct Config {
   static constexpr int head_dim = 40, head_dim_v = 72, tile_q = 192, tile_kv = 80;
   static constexpr int stages_q = 2, stages_k = 3, stages_v = 4;
-  static constexpr bool separate_o = true, direct_o = false, p_in_registers = false;
+  static constexpr bool separate_o = true, direct_o = false, p_in_registers = false, persistent = true;
 };
 
 TEST(SmemLayoutSm90, TakesSizesFromAConfig) {
   constexpr SmemSizesSm90 sizes = smem_sizes_sm90<Config>(true);
   EXPECT_EQ(to_string(sizes),
             "head_dim 40, head_dim_v 72, tile 192 x 80, stages 2 3 4, separate_o true, direct_o false, "
-            "p_in_registers false, key_words true");
+            "p_in_registers false, key_words true, persistent true");
 }
 
 }  // namespace
