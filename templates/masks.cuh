@@ -7,8 +7,8 @@
 // Only `keep` decides the result: key_range and classify may be as coarse as they like, but never wrong.
 // A mask of which every query sees keys without a gap may say so, which makes partial tiles cheap:
 //   KeyRange row_range(int q)                    exactly the keys that query q sees, within the sequence
-// Another may split `keep` in two, which makes them cheap, too: each query is asked for once, and each key,
-// by the key loader, which leaves its word in shared memory.
+// A mask with terms splits `keep` in two, which makes them cheap, too: it is asked once for each query and,
+// by the key loader, once for each key, whose word is left in shared memory.
 //   static constexpr int key_words = 1
 //   int key_word(int k)                          what must be known of key k beside its place
 //   QueryTerm query_term(int q)                  what must be known of query q
