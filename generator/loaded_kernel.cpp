@@ -12,7 +12,6 @@
 #include "runtime/context.h"
 #include "runtime/driver_api.h"
 #include "runtime/launch.h"
-#include "templates/smem_layout_sm90.cuh"
 
 namespace jit {
 namespace {
@@ -41,27 +40,17 @@ void launch_grid(const LoadedKernel& kernel, AttentionParams& params, Stream str
   }
 }
 
-// Batch entries of one launch for which a block has room for the range of words of each tile of keys, or,
-// where so few would leave blocks without work, of some tiles of keys together.
-int entries_with_key_words(const LoadedKernel& kernel, const AttentionParams& params,
-                           std::int64_t tiles_per_entry) {
-  const KernelConfig& config = kernel.image->config;
-  if (!config.persistent || !sm90::has_key_words(kernel.image->spec)) return params.batch;
-  constexpr std::int64_t tiles_per_block = 4;
-  const int tiles_kv = (params.seqlen_kv + config.tile_kv - 1) / config.tile_kv;
-  const std::int64_t wanted = kernel.sm_count * config.blocks_per_sm * tiles_per_block / tiles_per_entry;
-  const std::int64_t fitting = key_word_range_places / std::max(1, tiles_kv);
-  return static_cast<int>(std::clamp<std::int64_t>(std::max(wanted, fitting), 1, key_word_range_places));
-}
-
 // A grid of one dimension over the list of work tiles: a block for each, or as many as fit the GPU, which
 // share them out among themselves.
 void launch_work_list(const LoadedKernel& kernel, AttentionParams& params, Stream stream) {
   const KernelConfig& tile = kernel.image->config;
   const std::int64_t tiles_per_entry = std::int64_t{tiles_of_queries(kernel, params)} * params.heads_q;
-  const int entries =
-      std::min(static_cast<int>(std::min<std::int64_t>(params.batch, max_work_tiles / tiles_per_entry)),
-               entries_with_key_words(kernel, params, tiles_per_entry));
+  const int resident = kernel.sm_count * tile.blocks_per_sm;
+  int entries = static_cast<int>(std::min<std::int64_t>(params.batch, max_work_tiles / tiles_per_entry));
+  if (tile.persistent && sm90::has_key_words(kernel.image->spec)) {
+    const int tiles_kv = (params.seqlen_kv + tile.tile_kv - 1) / tile.tile_kv;
+    entries = std::min(entries, entries_with_key_words(tiles_kv, tiles_per_entry, resident));
+  }
   TensorMaps maps = encode_tensor_maps(kernel.image->spec, tile, params);
   if (tile.persistent) maps.counter = kernel.counters->counter(kernel.device, stream);
   LaunchConfig config{.block = {static_cast<unsigned>(kernel.image->program.threads), 1, 1},
@@ -76,7 +65,6 @@ void launch_work_list(const LoadedKernel& kernel, AttentionParams& params, Strea
                                                  .tile_q = tile.tile_q,
                                                  .l2_bytes = kernel.l2_bytes,
                                                  .in_turns = tile.persistent && maps.counter == nullptr});
-    const int resident = kernel.sm_count * tile.blocks_per_sm;
     config.grid[0] =
         static_cast<unsigned>(tile.persistent ? std::min(maps.order.tiles(), resident) : maps.order.tiles());
     try {

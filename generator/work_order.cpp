@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "templates/smem_layout.cuh"
+#include "templates/smem_layout_sm90.cuh"
 
 namespace jit {
 namespace {
@@ -33,6 +34,13 @@ WorkOrder work_order(const AttentionSpec& spec, const WorkSize& size) {
   order.section_slices = ceil_div(size.slices, ceil_div(size.slices, most));
   order.last_rows = size.seqlen_q <= few_queries ? 0 : ceil_div(rows, 4);
   return order;
+}
+
+int entries_with_key_words(int tiles_kv, std::int64_t tiles_per_entry, int blocks) {
+  constexpr std::int64_t tiles_per_block = 4;
+  const std::int64_t wanted = blocks * tiles_per_block / std::max<std::int64_t>(1, tiles_per_entry);
+  const std::int64_t fitting = key_word_range_places / std::max(1, tiles_kv);
+  return static_cast<int>(std::clamp<std::int64_t>(std::max(wanted, fitting), 1, key_word_range_places));
 }
 
 }  // namespace jit

@@ -15,7 +15,7 @@
 namespace jit {
 
 /// A table in shared memory: for each batch entry of the launch, one range for each piece of keys. A piece is
-/// a tile of keys, or 2, 4, 8 … of them where the table would not hold all: loaded_kernel.cpp chooses how
+/// a tile of keys, or 2, 4, 8 … of them where the table would not hold all: work_order.cpp chooses how
 /// many batch entries a launch has, at most as many as there are places. Blocks that compute one work tile
 /// have no table, for which it would be too much to read.
 template <class Config>

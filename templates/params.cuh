@@ -32,7 +32,7 @@ struct AttentionParams {
   TensorStrides o_strides;
   TensorStrides lse_strides;
   int batch;
-  int batch_begin;   ///< first batch entry of this launch: grids and tables have no room for any number of them
+  int batch_begin;   ///< first batch entry of this launch: a launch has room for so many
   int q_tile_begin;  ///< first query tile of this launch, for the same reason
   int heads_q;
   int heads_kv;

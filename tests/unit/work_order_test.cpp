@@ -119,5 +119,13 @@ TEST(WorkOrder, SectionsFitTheCacheAndAreOfOneSize) {
   EXPECT_EQ(unmasked.last_rows, 0);
 }
 
+TEST(WorkOrder, LaunchesWithKeyWordsFillTheirTableAndTheGpu) {
+  EXPECT_EQ(entries_with_key_words(64, 1024, h200_blocks), 8);    // 8 × 64 places
+  EXPECT_EQ(entries_with_key_words(512, 16, h200_blocks), 33);    // one would fit: 16 tiles for 132 blocks
+  EXPECT_EQ(entries_with_key_words(1000, 4096, h200_blocks), 1);  // tiles of keys share places
+  EXPECT_EQ(entries_with_key_words(1, 1, h200_blocks), 512);      // as many as there are places
+  EXPECT_EQ(entries_with_key_words(0, 1, h200_blocks), 512);
+}
+
 }  // namespace
 }  // namespace jit
