@@ -1,7 +1,7 @@
 // Cold compiles: nothing is cached.
 #include "bench/bench_support.h"
 #include "generator/context_state.h"
-#include "generator/emit.h"
+#include "generator/program/emit.h"
 
 namespace jit::bench {
 namespace {

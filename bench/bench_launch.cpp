@@ -5,7 +5,7 @@
 #include <jit/device_buffer.h>
 
 #include "bench/bench_support.h"
-#include "generator/arguments.h"
+#include "generator/problem/arguments.h"
 #include "runtime/context.h"
 #include "runtime/driver_api.h"
 #include "runtime/launch.h"

@@ -59,7 +59,7 @@ class Driver:
 
 
 def pack_params(q, k, v, o):
-    """AttentionParams of templates/params.cuh, without LSE and functor tensors."""
+    """AttentionParams of templates/base/params.cuh, without LSE and functor tensors."""
     batch, seqlen_q, heads, head_dim = q.shape
     pointers = struct.pack("<5Q", *(t.data_ptr() for t in (q, k, v, o)), 0)
     strides = b"".join(struct.pack("<3q", *t.stride()[:3]) for t in (q, k, v, o)) + bytes(24)

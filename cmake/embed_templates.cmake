@@ -1,8 +1,8 @@
-# Writes a C++ file with the text of each template. Called with TEMPLATES (names), FOLDER and OUTPUT.
-set(text "// Generated from templates/.\n#include \"generator/templates.h\"\n\nnamespace jit {\n\n")
+# Writes a C++ file with the text of each template. Called with NAMES, PATHS (one for each name) and OUTPUT.
+set(text "// Generated from templates/.\n#include \"generator/program/templates.h\"\n\nnamespace jit {\n\n")
 string(APPEND text "const std::vector<SourceFile>& embedded_templates() {\n  static const std::vector<SourceFile> files = {\n")
-foreach(name IN LISTS TEMPLATES)
-  file(READ ${FOLDER}/${name} content)
+foreach(name path IN ZIP_LISTS NAMES PATHS)
+  file(READ ${path} content)
   # Compilers limit the length of one literal; neighbouring ones are joined.
   string(LENGTH "${content}" length)
   string(APPEND text "      {\"${name}\",\n")

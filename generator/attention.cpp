@@ -8,12 +8,12 @@
 
 #include <fmt/format.h>
 
-#include "generator/arguments.h"
 #include "generator/attention_state.h"
 #include "generator/context_state.h"
-#include "generator/loaded_kernel.h"
-#include "generator/tuner.h"
-#include "generator/tuning_record.h"
+#include "generator/launch/loaded_kernel.h"
+#include "generator/problem/arguments.h"
+#include "generator/tuning/tuner.h"
+#include "generator/tuning/tuning_record.h"
 #include "runtime/capture.h"
 #include "runtime/context.h"
 #include "runtime/driver_api.h"

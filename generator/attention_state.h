@@ -8,7 +8,7 @@
 #include <jit/spec.h>
 
 #include "cache/dispatch_table.h"
-#include "generator/loaded_kernel.h"
+#include "generator/launch/loaded_kernel.h"
 
 namespace jit {
 

@@ -7,7 +7,7 @@
 
 #include "generator/attention_state.h"
 #include "generator/context_state.h"
-#include "generator/templates.h"
+#include "generator/program/templates.h"
 
 namespace jit {
 namespace {

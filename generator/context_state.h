@@ -17,8 +17,8 @@
 #include "cache/dispatch_table.h"
 #include "cache/memory_cache.h"
 #include "cache/tuning_store.h"
-#include "generator/kernel_image.h"
-#include "generator/work_counters.h"
+#include "generator/build/kernel_image.h"
+#include "generator/launch/work_counters.h"
 #include "runtime/nvrtc_library.h"
 #include "runtime/source_file.h"
 

@@ -7,7 +7,7 @@
 #include <jit/device.h>
 #include <nanobind/stl/string.h>
 
-#include "generator/arguments.h"
+#include "generator/problem/arguments.h"
 #include "process.h"
 #include "runtime/context.h"
 #include "runtime/driver_api.h"

@@ -11,10 +11,10 @@
 #include <nanobind/stl/vector.h>
 
 #include "array.h"
-#include "generator/arguments.h"
 #include "generator/context_state.h"
-#include "generator/tuner.h"
-#include "generator/tuning_record.h"
+#include "generator/problem/arguments.h"
+#include "generator/tuning/tuner.h"
+#include "generator/tuning/tuning_record.h"
 #include "named_arrays.h"
 #include "process.h"
 #include "runtime/context.h"

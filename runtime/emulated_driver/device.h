@@ -10,8 +10,8 @@
 
 #include <jit/arch.h>
 
-#include "runtime/emulator/global_memory.h"
-#include "runtime/emulator/kernel.h"
+#include "emulator/machine/global_memory.h"
+#include "emulator/machine/kernel.h"
 
 namespace jit::emulated_driver {
 

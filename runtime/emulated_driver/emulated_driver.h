@@ -1,5 +1,5 @@
 // A CUDA driver whose devices are emulated: the same table of entry points as the real one, over
-// runtime/emulator. Work is done by the call that enqueues it; nothing else differs for a correct program.
+// emulator. Work is done by the call that enqueues it; nothing else differs for a correct program.
 // Errors say more than a real driver's: cuGetErrorString gives what was found in the calling thread's last
 // call.
 #pragma once

@@ -6,11 +6,11 @@
 #include <limits>
 #include <stdexcept>
 
+#include "emulator/machine/launch.h"
 #include "runtime/emulated_driver/entries.h"
 #include "runtime/emulated_driver/limits.h"
 #include "runtime/emulated_driver/machine.h"
 #include "runtime/emulated_driver/trace.h"
-#include "runtime/emulator/launch.h"
 
 namespace jit::emulated_driver {
 namespace {

@@ -11,7 +11,7 @@
 
 #include <cuda.h>
 
-#include "runtime/emulator/kernel.h"
+#include "emulator/machine/kernel.h"
 
 namespace jit::emulated_driver {
 

@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "emulator/operations/copies/tensor_map.h"
 #include "runtime/emulated_driver/entries.h"
 #include "runtime/emulated_driver/machine.h"
-#include "runtime/emulator/operations/tensor_map.h"
 
 namespace jit::emulated_driver {
 namespace {

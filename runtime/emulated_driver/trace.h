@@ -1,8 +1,8 @@
 // Where launches are noted for jit::TraceScope.
 #pragma once
 
+#include "emulator/machine/launch.h"
 #include "runtime/emulated_driver/library.h"
-#include "runtime/emulator/launch.h"
 
 namespace jit::emulated_driver {
 

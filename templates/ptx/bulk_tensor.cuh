@@ -2,8 +2,8 @@
 // "cp.async.bulk.tensor"). Elements outside of the tensor are read as zero and not written.
 #pragma once
 
-#include "prelude.cuh"
-#include "tensor_map.cuh"
+#include "base/prelude.cuh"
+#include "forward_wgmma/tensor_maps.cuh"
 
 namespace jit {
 

@@ -2,7 +2,7 @@
 // "cvt").
 #pragma once
 
-#include "prelude.cuh"
+#include "base/prelude.cuh"
 
 namespace jit {
 

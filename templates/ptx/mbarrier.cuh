@@ -3,7 +3,7 @@
 // expected bytes have been copied; waiters name the phase by its parity, which begins at 0.
 #pragma once
 
-#include "prelude.cuh"
+#include "base/prelude.cuh"
 
 namespace jit {
 

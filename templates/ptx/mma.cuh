@@ -5,7 +5,7 @@
 //   d[3] row g+8
 #pragma once
 
-#include "prelude.cuh"
+#include "base/prelude.cuh"
 
 namespace jit {
 

@@ -3,7 +3,7 @@
 // 4 of each matrix.
 #pragma once
 
-#include "prelude.cuh"
+#include "base/prelude.cuh"
 
 namespace jit {
 

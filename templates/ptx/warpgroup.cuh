@@ -2,7 +2,7 @@
 // order them (PTX ISA, "setmaxnreg", "bar").
 #pragma once
 
-#include "prelude.cuh"
+#include "base/prelude.cuh"
 
 namespace jit {
 

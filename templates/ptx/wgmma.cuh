@@ -3,7 +3,7 @@
 // the generator writes those that a kernel needs into its Config.
 #pragma once
 
-#include "prelude.cuh"
+#include "base/prelude.cuh"
 
 namespace jit {
 

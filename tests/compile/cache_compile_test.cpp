@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/compile/compile_testing.h"
-#include "tests/reference/child_process.h"
+#include "tests/support/child_process.h"
 
 namespace jit {
 namespace {
@@ -110,7 +110,7 @@ TEST(KernelCache, TheTemplatesFolderIsWhatCompiles) {
   Settings settings = private_settings(cache.path());
   settings.templates = templates.path();
   EXPECT_TRUE(compile_small(Context(settings)).cached()) << "equal text, equal kernel";
-  testing::write_text(templates / "softmax.cuh", "#error \"the folder's softmax\"\n");
+  testing::write_text(templates / "steps/softmax.cuh", "#error \"the folder's softmax\"\n");
   const Context changed(settings);
   EXPECT_THAT(testing::error_of([&] { compile_small(changed); }).log(), HasSubstr("the folder's softmax"));
 }

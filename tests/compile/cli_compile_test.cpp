@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/unit/cli_testing.h"
+#include "tests/unit/tools/cli_testing.h"
 
 namespace jit::testing {
 namespace {
@@ -130,7 +130,7 @@ TEST(CliDump, WritesEverythingThatCanBeRead) {
   const ToolResult result = tool.run(small("dump", {"--out", out}));
   ASSERT_EQ(result.status, 0) << result.err;
   for (const char* name :
-       {"kernel.cu", "kernel.ptx", "kernel.cubin", "report.json", "templates/params.cuh"}) {
+       {"kernel.cu", "kernel.ptx", "kernel.cubin", "report.json", "templates/base/params.cuh"}) {
     EXPECT_GT(std::filesystem::file_size(out + "/" + name), 0u) << name;
   }
   EXPECT_THAT(read_text(out + "/kernel.ptx"), HasSubstr(".target sm_90a"));

@@ -10,8 +10,8 @@
 
 #include <jit/compiled_kernel.h>
 
-#include "tests/unit/cache_testing.h"
-#include "tests/unit/error_of.h"
+#include "tests/support/error_of.h"
+#include "tests/unit/cache/cache_testing.h"
 
 namespace jit::testing {
 

@@ -10,9 +10,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "generator/templates.h"
+#include "generator/program/templates.h"
 #include "tests/compile/compile_testing.h"
-#include "tests/reference/child_process.h"
+#include "tests/support/child_process.h"
 
 namespace jit {
 namespace {

@@ -3,10 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "generator/heuristic.h"
+#include "generator/kernels/heuristic.h"
 #include "tests/compile/compile_testing.h"
-#include "tests/reference/random_spec.h"
-#include "tests/reference/seed.h"
+#include "tests/support/random_spec.h"
+#include "tests/support/seed.h"
 
 namespace jit {
 namespace {

@@ -9,8 +9,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "runtime/emulator/kernel.h"
-#include "runtime/emulator/ptx/syntax.h"
+#include "emulator/machine/kernel.h"
+#include "emulator/ptx/syntax.h"
 #include "tests/conformance/comparison.h"
 #include "tests/conformance/emulator_run.h"
 #include "tests/conformance/micro_kernel.h"

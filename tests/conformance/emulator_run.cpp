@@ -5,9 +5,9 @@
 #include <exception>
 #include <stdexcept>
 
-#include "runtime/emulator/global_memory.h"
-#include "runtime/emulator/launch.h"
-#include "runtime/emulator/operations/tensor_map.h"
+#include "emulator/machine/global_memory.h"
+#include "emulator/machine/launch.h"
+#include "emulator/operations/copies/tensor_map.h"
 
 namespace jit::conformance {
 namespace {

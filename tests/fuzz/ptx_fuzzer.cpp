@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <string>
 
-#include "runtime/emulator/kernel.h"
-#include "runtime/emulator/ptx/syntax.h"
+#include "emulator/machine/kernel.h"
+#include "emulator/ptx/syntax.h"
 #include "tests/fuzz/ptx_properties.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "runtime/emulator/ptx/syntax.h"
+#include "emulator/ptx/syntax.h"
 
 namespace jit::emulator::testing {
 

@@ -1,5 +1,5 @@
 // Attention forward: bf16 d128 mask=causal. Generated: change the spec, not this file.
-#include "attention_forward_sm90.cuh"
+#include "forward_wgmma/kernel.cuh"
 
 using namespace jit;
 
@@ -153,10 +153,10 @@ struct Config {
   }
 };
 static_assert(sizeof(AttentionParams) == 448, "host and device disagree on the kernel's parameters");
-static_assert(sizeof(TensorMaps) == 576, "host and device disagree on the tensor maps");
-static_assert(ForwardTraitsSm90<Config>::layout.total == 196928, "host and device disagree on shared memory");
+static_assert(sizeof(forward_wgmma::TensorMaps) == 576, "host and device disagree on the tensor maps");
+static_assert(KernelTraits<Config>::layout.total == 196928, "host and device disagree on shared memory");
 
-extern "C" __global__ void __launch_bounds__(ForwardTraitsSm90<Config>::threads, Config::blocks_per_sm)
-attn_fwd_sm90_bf16_d128_causal_q128kv128k2v2(const __grid_constant__ AttentionParams params, const __grid_constant__ TensorMaps maps) {
-  attention_forward<Config>(params, maps);
+extern "C" __global__ void __launch_bounds__(KernelTraits<Config>::threads, Config::blocks_per_sm)
+attn_fwd_sm90_bf16_d128_causal_q128kv128k2v2(const __grid_constant__ AttentionParams params, const __grid_constant__ forward_wgmma::TensorMaps maps) {
+  forward_wgmma::attention_forward<Config>(params, maps);
 }

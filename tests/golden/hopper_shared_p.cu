@@ -1,5 +1,5 @@
 // Attention forward: fp16 d72/24 gqa2 score=softcap(30). Generated: change the spec, not this file.
-#include "attention_forward_sm90.cuh"
+#include "forward_wgmma/kernel.cuh"
 
 using namespace jit;
 
@@ -102,10 +102,10 @@ struct Config {
   }
 };
 static_assert(sizeof(AttentionParams) == 448, "host and device disagree on the kernel's parameters");
-static_assert(sizeof(TensorMaps) == 576, "host and device disagree on the tensor maps");
-static_assert(ForwardTraitsSm90<Config>::layout.total == 113936, "host and device disagree on shared memory");
+static_assert(sizeof(forward_wgmma::TensorMaps) == 576, "host and device disagree on the tensor maps");
+static_assert(KernelTraits<Config>::layout.total == 113936, "host and device disagree on shared memory");
 
-extern "C" __global__ void __launch_bounds__(ForwardTraitsSm90<Config>::threads, Config::blocks_per_sm)
-attn_fwd_sm90_fp16_d72v24_gqa2_softcap_30_q192kv48k2v1(const __grid_constant__ AttentionParams params, const __grid_constant__ TensorMaps maps) {
-  attention_forward<Config>(params, maps);
+extern "C" __global__ void __launch_bounds__(KernelTraits<Config>::threads, Config::blocks_per_sm)
+attn_fwd_sm90_fp16_d72v24_gqa2_softcap_30_q192kv48k2v1(const __grid_constant__ AttentionParams params, const __grid_constant__ forward_wgmma::TensorMaps maps) {
+  forward_wgmma::attention_forward<Config>(params, maps);
 }

@@ -1,5 +1,5 @@
 // Attention forward: bf16 d128. Generated: change the spec, not this file.
-#include "attention_forward_sm80.cuh"
+#include "forward_mma_sync/kernel.cuh"
 
 using namespace jit;
 
@@ -25,9 +25,9 @@ struct Config {
   static constexpr int blocks_per_sm = 1;  // blocks that must fit on a multiprocessor: caps the registers
 };
 static_assert(sizeof(AttentionParams) == 448, "host and device disagree on the kernel's parameters");
-static_assert(smem_layout<Config>().total == 81920, "host and device disagree on shared memory");
+static_assert(forward_mma_sync::smem_layout<Config>().total == 81920, "host and device disagree on shared memory");
 
 extern "C" __global__ void __launch_bounds__(Config::warps * warp_size, Config::blocks_per_sm)
 attn_fwd_sm80_bf16_d128_q128kv64w4k2v1(const __grid_constant__ AttentionParams params) {
-  attention_forward<Config>(params);
+  forward_mma_sync::attention_forward<Config>(params);
 }

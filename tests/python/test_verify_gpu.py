@@ -19,10 +19,10 @@ def verify(*arguments, **environment):
 def build(tmp_path):
     """A build folder whose tests do what the test wants."""
     folder = tmp_path / "build"
-    (folder / "tests" / "gpu").mkdir(parents=True)
+    (folder / "tests" / "device").mkdir(parents=True)
 
     def add(name, script):
-        path = folder / "tests" / "gpu" / name
+        path = folder / "tests" / "device" / name
         path.write_text(f"#!/bin/sh\n{script}\n")
         path.chmod(0o755)
         return folder
@@ -31,20 +31,20 @@ def build(tmp_path):
 
 
 def test_a_row_names_the_command_and_what_came_of_it(build, tmp_path):
-    folder = build("gpu_tests", 'echo "sweep: seed 7, $JIT_ATTENTION_TEST_SWEEP triples of 3 kernels, 0 failures"\n'
+    folder = build("device_tests", 'echo "sweep: seed 7, $JIT_ATTENTION_TEST_SWEEP triples of 3 kernels, 0 failures"\n'
                                 'echo "[  PASSED  ] 1 test."')
     result = verify("--build", folder, "--only", "sweep", "--triples", 12, "--out", tmp_path / "out")
     assert result.returncode == 0, result.stderr
     row = result.stdout.splitlines()[2]
-    assert row.startswith("| `JIT_ATTENTION_TEST_SWEEP=12 tests/gpu/gpu_tests --gtest_filter=SweepTest*` | sweep: seed 7, 12 triples")
+    assert row.startswith("| `JIT_ATTENTION_TEST_SWEEP=12 tests/device/device_tests --gtest_filter=SweepTest*` | sweep: seed 7, 12 triples")
     assert "PASSED 1 test." in row
     assert "failed" not in row
     assert "seed 7" in (tmp_path / "out" / "sweep.log").read_text()
 
 
 def test_a_failure_does_not_stop_the_others(build, tmp_path):
-    build("gpu_tests", 'echo "[  FAILED  ] 2 tests, listed below:"; exit 1')
-    folder = build("cli_gpu_test", 'echo "[  PASSED  ] 4 tests."')
+    build("device_tests", 'echo "[  FAILED  ] 2 tests, listed below:"; exit 1')
+    folder = build("tool_device_tests", 'echo "[  PASSED  ] 4 tests."')
     result = verify("--build", folder, "--only", "tests", "cli")
     assert result.returncode == 1
     rows = result.stdout.splitlines()[2:]
@@ -54,21 +54,21 @@ def test_a_failure_does_not_stop_the_others(build, tmp_path):
 
 
 def test_what_does_not_end_is_stopped_and_tells_its_last_words(build, tmp_path):
-    folder = build("gpu_tests", 'echo "[ RUN      ] AttentionTest.HeadDims"; exec sleep 100')
+    folder = build("device_tests", 'echo "[ RUN      ] AttentionTest.HeadDims"; exec sleep 100')
     result = verify("--build", folder, "--only", "tests", "--seconds", 1, "--out", tmp_path / "out")
     assert result.returncode == 1
     assert "**failed**: no end within 1 s; last: [ RUN      ] AttentionTest.HeadDims" in result.stdout
 
 
 def test_a_run_that_skips_everything_has_not_passed(build, tmp_path):
-    folder = build("gpu_tests", 'echo "[  PASSED  ] 0 tests."; echo "[  SKIPPED ] 31 tests, listed below:"')
+    folder = build("device_tests", 'echo "[  PASSED  ] 0 tests."; echo "[  SKIPPED ] 31 tests, listed below:"')
     result = verify("--build", folder, "--only", "tests", "--out", tmp_path / "out")
     assert result.returncode == 1
     assert "**failed**: nothing ran: PASSED 0 tests.; SKIPPED 31 tests, listed below:" in result.stdout
 
 
 def test_the_package_of_the_build_is_tested(build, tmp_path):
-    folder = build("gpu_tests", "true")
+    folder = build("device_tests", "true")
     (folder / "python" / "pytest").mkdir(parents=True)
     (folder / "python" / "pytest" / "__main__.py").write_text(
         "import os, sys; print(len(sys.argv), 'of', os.environ['JIT_ATTENTION_TOOL']); print('1 passed in 0.1s')")
@@ -80,7 +80,7 @@ def test_the_package_of_the_build_is_tested(build, tmp_path):
 
 
 def test_missing_programs_are_failures(build, tmp_path):
-    folder = build("gpu_tests", "true")
+    folder = build("device_tests", "true")
     result = verify("--build", folder, "--only", "memcheck", "--out", tmp_path / "out", PATH="/nowhere")
     assert result.returncode == 1
     assert "did not start: No such file or directory: compute-sanitizer" in result.stdout

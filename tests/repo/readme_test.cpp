@@ -10,7 +10,7 @@
 
 #include <jit/settings.h>
 
-#include "tests/unit/cache_testing.h"
+#include "tests/unit/cache/cache_testing.h"
 
 namespace jit {
 namespace {

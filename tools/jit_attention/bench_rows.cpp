@@ -10,8 +10,8 @@
 
 #include "all_cores.h"
 #include "command.h"
-#include "generator/candidates.h"
 #include "generator/context_state.h"
+#include "generator/tuning/candidates.h"
 #include "runtime/timer.h"
 #include "spec_options.h"
 

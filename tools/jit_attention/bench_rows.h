@@ -9,8 +9,8 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "generator/heuristic.h"
-#include "generator/loaded_kernel.h"
+#include "generator/kernels/heuristic.h"
+#include "generator/launch/loaded_kernel.h"
 #include "progress.h"
 
 namespace CLI {

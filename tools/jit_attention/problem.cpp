@@ -9,8 +9,8 @@
 #include "command.h"
 #include "device_choice.h"
 #include "functor_file.h"
-#include "generator/arguments.h"
-#include "generator/functor_node.h"
+#include "generator/problem/arguments.h"
+#include "generator/problem/functor_node.h"
 #include "npy.h"
 
 namespace jit::tool {

@@ -12,7 +12,7 @@
 #include "command.h"
 #include "device_choice.h"
 #include "functor_file.h"
-#include "generator/arguments.h"
+#include "generator/problem/arguments.h"
 #include "npy.h"
 #include "problem.h"
 #include "progress.h"

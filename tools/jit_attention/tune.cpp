@@ -7,10 +7,10 @@
 
 #include "command.h"
 #include "device_choice.h"
-#include "generator/arguments.h"
 #include "generator/context_state.h"
-#include "generator/tuner.h"
-#include "generator/tuning_record.h"
+#include "generator/problem/arguments.h"
+#include "generator/tuning/tuner.h"
+#include "generator/tuning/tuning_record.h"
 #include "problem.h"
 #include "progress.h"
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "generator/functor_node.h"
+#include "generator/problem/functor_node.h"
 
 namespace jit::tool {
 namespace {
@@ -16,7 +16,7 @@ bool contains_text(const MaskNode& node) {
          (node.b && contains_text(*node.b));
 }
 
-// The masks' meaning, said once more on the host; see templates/masks.cuh.
+// The masks' meaning, said once more on the host; see templates/problem/masks.cuh.
 class HostMask {
  public:
   explicit HostMask(const Problem& problem) : problem_(problem) {}

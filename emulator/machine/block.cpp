@@ -1,0 +1,133 @@
+#include "emulator/machine/block.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "emulator/machine/warp.h"
+#include "emulator/operations/barriers/barrier.h"
+#include "emulator/operations/barriers/mbarrier.h"
+#include "emulator/operations/copies/bulk.h"
+#include "emulator/operations/copies/cp_async.h"
+#include "emulator/operations/tensor/wgmma.h"
+
+namespace jit::emulator {
+namespace {
+
+// Slices of a warp's turn: short, so that warps interleave, and of random length, so that seeds differ.
+constexpr std::uint32_t shortest_slice = 16;
+constexpr std::uint32_t slice_spread = 240;
+
+}  // namespace
+
+Block::Block(Cluster& own_cluster, unsigned own_rank, std::array<unsigned, 3> own_index)
+    : cluster(own_cluster),
+      rank(own_rank),
+      index(own_index),
+      shared(cluster.launch,
+             cluster.launch.kernel.static_smem_bytes + cluster.launch.shape.dynamic_smem_bytes),
+      barriers(std::make_unique<NamedBarriers>(*this)),
+      mbarriers(std::make_unique<MbarrierTable>()) {
+  const auto& shape = cluster.launch.shape.block;
+  const unsigned threads = shape[0] * shape[1] * shape[2];
+  for (unsigned first = 0; first < threads; first += warp_lanes) {
+    warps.push_back(std::make_unique<Warp>(*this, static_cast<int>(first / warp_lanes)));
+  }
+}
+
+Block::~Block() = default;
+
+Cluster::Cluster(Launch& own_launch, std::array<unsigned, 3> first, std::uint64_t seed, Counts& own_counts)
+    : launch(own_launch),
+      counts(own_counts),
+      random(seed),
+      barrier(std::make_unique<ClusterBarrier>(*this)),
+      shape(own_launch.shape.cluster),
+      first_block(first) {
+  unsigned rank = 0;
+  for (unsigned z = 0; z < shape[2]; ++z) {
+    for (unsigned y = 0; y < shape[1]; ++y) {
+      for (unsigned x = 0; x < shape[0]; ++x) {
+        blocks.push_back(
+            std::make_unique<Block>(*this, rank++, std::array{first[0] + x, first[1] + y, first[2] + z}));
+      }
+    }
+  }
+}
+
+Cluster::~Cluster() = default;
+
+bool Cluster::run(std::uint64_t budget) {
+  const std::uint64_t end = steps + budget;
+  while (steps < end) {
+    if (launch.stopped) throw LaunchStopped();
+    if (run_round()) continue;
+    const bool all_ended = std::all_of(blocks.begin(), blocks.end(), [](const auto& block) {
+      return std::all_of(block->warps.begin(), block->warps.end(),
+                         [](const auto& warp) { return warp->alive == 0; });
+    });
+    // What is still on its way takes effect when nobody can go on without it.
+    if (async.complete_one(random)) continue;
+    if (all_ended) return true;
+    report_deadlock();
+  }
+  return false;
+}
+
+// Every warp has its turn, in an order of its own each time. Returns whether any executed something.
+bool Cluster::run_round() {
+  std::vector<Warp*> order;
+  for (const auto& block : blocks) {
+    for (const auto& warp : block->warps) {
+      if (warp->alive != 0) order.push_back(warp.get());
+    }
+  }
+  std::uint64_t executed = 0;
+  for (std::size_t left = order.size(); left > 0; --left) {
+    std::swap(order[random.below(static_cast<std::uint32_t>(left))], order[left - 1]);
+    executed += order[left - 1]->run(shortest_slice + random.below(slice_spread));
+  }
+  steps += executed;
+  if (steps > launch.options.step_limit) {
+    launch.stop(FindingKind::step_limit, *blocks.front()->warps.front(), -1,
+                fmt::format("the block has executed {} warp instructions, {} is the limit", steps,
+                            launch.options.step_limit));
+  }
+  return executed > 0;
+}
+
+void Cluster::report_deadlock() {
+  std::string waits;
+  const Warp* first = nullptr;
+  int count = 0;
+  for (const auto& block : blocks) {
+    for (const auto& warp : block->warps) {
+      for (const Path& path : warp->paths) {
+        if (!path.wait) continue;
+        constexpr int shown = 8;
+        if (!first) {
+          first = warp.get();
+          warp->pc = path.pc;
+        }
+        if (++count > shown) continue;
+        const InstructionInfo& info = launch.kernel.info[path.pc];
+        waits += fmt::format("; {}warp {} lanes {:#010x} at {} (PTX line {}) for {}",
+                             blocks.size() > 1 ? fmt::format("block {} ", block->rank) : "", warp->id,
+                             path.lanes, place_of(launch.kernel, path.pc), info.ptx_line,
+                             path.wait.on->describe(path.wait.token));
+      }
+      for (const Join& join : warp->joins) {
+        if (join.arrived == 0 || warp->paths.empty()) continue;
+        if (++count <= 8) {
+          waits +=
+              fmt::format("; warp {} lanes {:#010x} for the others of their branch", warp->id, join.arrived);
+        }
+      }
+    }
+    block->mbarriers->report_missing(*block->warps.front());
+  }
+  launch.stop(FindingKind::deadlock, first ? *first : *blocks.front()->warps.front(), -1,
+              "no warp can go on" + waits);
+}
+
+}  // namespace jit::emulator

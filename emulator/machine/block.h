@@ -1,0 +1,70 @@
+// A block and its cluster while they run. One host thread runs a whole cluster, so nothing here is locked.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "emulator/machine/async_queue.h"
+#include "emulator/machine/counts.h"
+#include "emulator/machine/happens_before.h"
+#include "emulator/machine/random.h"
+#include "emulator/machine/shared_memory.h"
+
+namespace jit::emulator {
+
+struct Launch;
+struct Warp;
+struct Cluster;
+class NamedBarriers;   // operations/barrier.h
+class ClusterBarrier;  // operations/barrier.h
+class MbarrierTable;   // operations/mbarrier.h
+
+struct Block {
+  Block(Cluster& cluster, unsigned rank, std::array<unsigned, 3> index);
+  ~Block();
+  Block(const Block&) = delete;
+  Block& operator=(const Block&) = delete;
+
+  Cluster& cluster;
+  const unsigned rank;                  ///< in the cluster
+  const std::array<unsigned, 3> index;  ///< ctaid
+  SharedMemory shared;
+  std::unique_ptr<NamedBarriers> barriers;
+  std::unique_ptr<MbarrierTable> mbarriers;
+  std::vector<std::unique_ptr<Warp>> warps;
+  /// Registers per thread that setmaxnreg has freed, times threads: what a warpgroup may take.
+  int free_registers = 0;
+};
+
+/// The blocks that run together; a block alone where the launch has no clusters.
+struct Cluster {
+  Cluster(Launch& launch, std::array<unsigned, 3> first_block, std::uint64_t seed, Counts& counts);
+  ~Cluster();
+  Cluster(const Cluster&) = delete;
+  Cluster& operator=(const Cluster&) = delete;
+
+  Launch& launch;
+  Counts& counts;  ///< of the host thread that runs the cluster
+  Random random;
+  AsyncQueue async;
+  std::unique_ptr<ClusterBarrier> barrier;
+  std::vector<std::unique_ptr<Block>> blocks;  ///< by rank
+  std::array<unsigned, 3> shape;               ///< blocks of the cluster, by dimension
+  std::array<unsigned, 3> first_block;         ///< ctaid of rank 0
+  std::uint64_t steps = 0;                     ///< warp instructions executed
+
+  /// Runs for about `budget` warp instructions. Returns whether all warps have ended. Throws LaunchStopped.
+  bool run(std::uint64_t budget);
+
+  /// A new agent, for an mbarrier.
+  Agent add_agent() { return agents++; }
+  Agent agents = 0;
+
+ private:
+  bool run_round();
+  [[noreturn]] void report_deadlock();
+};
+
+}  // namespace jit::emulator

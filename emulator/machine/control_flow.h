@@ -1,0 +1,62 @@
+// What the branches of a kernel imply: where diverged lanes meet again, and which registers are alive where.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "emulator/machine/kernel.h"
+
+namespace jit::emulator {
+
+/// Straight runs of instructions, and how they follow each other.
+struct FlowGraph {
+  struct BasicBlock {
+    std::uint32_t begin = 0, end = 0;  ///< indices in Kernel::code
+    std::vector<int> successors;
+    std::vector<int> predecessors;
+  };
+  std::vector<BasicBlock> blocks;  ///< in the order of the code; the first one is the entry
+  std::vector<int> block_of;       ///< by instruction
+};
+
+/// `info` gives each instruction's successors; one equal to info.size() is the exit.
+FlowGraph flow_graph(const std::vector<InstructionInfo>& info);
+
+/// For each block the nearest one that every way to the exit passes (Cooper, Harvey and Kennedy, "A Simple,
+/// Fast Dominance Algorithm", on the reversed graph); −1: the exit itself, or no way there.
+std::vector<int> immediate_postdominators(const FlowGraph& graph);
+
+/// Which units of the register file are alive before each instruction.
+class Liveness {
+ public:
+  Liveness(const FlowGraph& graph, const std::vector<InstructionInfo>& info, std::uint32_t slots);
+  /// Calls f(instruction, alive after it as bits) for each instruction of a block, last first.
+  template <class F>
+  void walk_back(int block, F f) const {
+    std::vector<std::uint64_t> alive = alive_out_[static_cast<std::size_t>(block)];
+    const auto& range = graph_.blocks[static_cast<std::size_t>(block)];
+    for (std::uint32_t i = range.end; i-- > range.begin;) {
+      f(i, alive);
+      step_back(i, alive);
+    }
+  }
+
+ private:
+  void step_back(std::uint32_t instruction, std::vector<std::uint64_t>& alive) const;
+
+  const FlowGraph& graph_;
+  const std::vector<InstructionInfo>& info_;
+  std::vector<std::vector<std::uint64_t>> alive_out_;  // by block
+};
+
+/// A unit of a smaller register file for each unit of [0, slots): units that are never alive together share
+/// one. `is_wide` marks the first unit of a 64-bit register, whose halves stay side by side.
+struct RegisterAssignment {
+  std::vector<Slot> place;
+  std::uint32_t slots = 0;
+};
+RegisterAssignment assign_registers(const FlowGraph& graph, const Liveness& liveness,
+                                    const std::vector<InstructionInfo>& info, std::uint32_t slots,
+                                    const std::vector<bool>& is_wide);
+
+}  // namespace jit::emulator

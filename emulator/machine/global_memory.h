@@ -1,0 +1,128 @@
+// Memory of an emulated device. Every byte has a shadow byte that says whether it is allocated and written.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+
+#include "emulator/machine/address_space.h"
+
+namespace jit::emulator {
+
+/// Thread safe. Addresses are the same in every run that allocates in the same order; a freed range is not
+/// reused before all others were, and every allocation is followed by a gap, so that a stale or overrunning
+/// pointer meets unallocated bytes.
+class GlobalMemory {
+ public:
+  /// `capacity` bytes of address space are reserved, at `begin`, a multiple of 256, for the device; pages
+  /// cost memory when touched. Throws std::bad_alloc.
+  explicit GlobalMemory(std::size_t capacity, std::uint64_t begin = global_begin);
+  ~GlobalMemory();
+  GlobalMemory(const GlobalMemory&) = delete;
+  GlobalMemory& operator=(const GlobalMemory&) = delete;
+
+  /// Address, aligned to 256 bytes; 0 when memory is short or `bytes` is 0.
+  std::uint64_t allocate(std::size_t bytes);
+  /// False when `address` is not one that allocate returned.
+  bool free(std::uint64_t address);
+  /// Start and size of the allocation that `address` lies in; size 0 when there is none.
+  struct Range {
+    std::uint64_t begin = 0;
+    std::size_t bytes = 0;
+  };
+  Range allocation_of(std::uint64_t address) const;
+  std::size_t capacity() const { return capacity_; }
+  std::size_t allocated() const;
+  /// Where an address lies: "byte 12 of the 4096 bytes at 0x…", or relative to the nearest allocation below.
+  std::string describe(std::uint64_t address) const;
+
+  // Host side. False when the range is not allocated as a whole.
+  bool write(std::uint64_t to, const void* from, std::size_t bytes);
+  bool read(void* to, std::uint64_t from, std::size_t bytes) const;
+  bool copy(std::uint64_t to, std::uint64_t from, std::size_t bytes);  ///< carries uninitialised bytes along
+  /// Repeats the `width` low bytes of `value`, 1 to 4 of them, `count` times.
+  bool fill(std::uint64_t to, std::uint32_t value, int width, std::size_t count);
+
+  // Device side: a host pointer for `bytes` bytes from `address`, or null when they are not allocated.
+  enum class State : std::uint8_t { unallocated = 0, allocated = 1, written = 3 };
+  std::byte* at(std::uint64_t address, std::size_t bytes) const {
+    const std::uint64_t offset = address - begin_;
+    if (offset >= capacity_ || bytes > capacity_ - offset) return nullptr;
+    return every_has(offset, bytes, State::allocated) ? bytes_ + offset : nullptr;
+  }
+  /// Whether all were written before; only after `at`.
+  bool is_written(std::uint64_t address, std::size_t bytes) const {
+    return every_has(address - begin_, bytes, State::written);
+  }
+  void mark_written(std::uint64_t address, std::size_t bytes) {
+    set(address - begin_, bytes, State::written);
+  }
+  /// The bytes count as never written; only after `at`.
+  void forget(std::uint64_t address, std::size_t bytes) { set(address - begin_, bytes, State::allocated); }
+  /// The pointer of `at` when all bytes were written, too; else null.
+  const std::byte* written_at(std::uint64_t address, std::size_t bytes) const {
+    const std::uint64_t offset = address - begin_;
+    if (offset >= capacity_ || bytes > capacity_ - offset) return nullptr;
+    return every_has(offset, bytes, State::written) ? bytes_ + offset : nullptr;
+  }
+
+ private:
+  // Kernels may mark the same byte from several host threads at once, so the shadow is read and written as
+  // relaxed atomics, as wide as alignment lets them be.
+  template <class Word>
+  static constexpr Word in_every_byte(State state) {
+    return static_cast<Word>(~std::uint64_t{0} / 255 * static_cast<std::uint8_t>(state));
+  }
+  template <class Word>
+  Word load_word(std::uint64_t offset) const {
+    return __atomic_load_n(reinterpret_cast<const Word*>(shadow_ + offset), __ATOMIC_RELAXED);
+  }
+  template <class Word>
+  bool word_has(std::uint64_t offset, State state) const {
+    const Word wanted = in_every_byte<Word>(state);
+    return (load_word<Word>(offset) & wanted) == wanted;
+  }
+  bool every_has(std::uint64_t offset, std::size_t bytes, State state) const {
+    if (bytes >= 8 && (offset & 7) == 0) {
+      std::uint64_t all = ~std::uint64_t{0};
+      for (; bytes >= 8; offset += 8, bytes -= 8) all &= load_word<std::uint64_t>(offset);
+      if ((all & in_every_byte<std::uint64_t>(state)) != in_every_byte<std::uint64_t>(state)) return false;
+    }
+    if (bytes == 4 && (offset & 3) == 0) return word_has<std::uint32_t>(offset, state);
+    if (bytes == 2 && (offset & 1) == 0) return word_has<std::uint16_t>(offset, state);
+    return bytes == 0 || every_has_unaligned(offset, bytes, state);
+  }
+  bool every_has_unaligned(std::uint64_t offset, std::size_t bytes, State state) const;
+  template <class Word>
+  void set_word(std::uint64_t offset, State state) {
+    const Word value = in_every_byte<Word>(state);
+    __atomic_store_n(reinterpret_cast<Word*>(shadow_ + offset), value, __ATOMIC_RELAXED);
+  }
+  void set(std::uint64_t offset, std::size_t bytes, State state) {
+    for (; bytes >= 8 && (offset & 7) == 0; offset += 8, bytes -= 8) set_word<std::uint64_t>(offset, state);
+    if (bytes == 4 && (offset & 3) == 0) {
+      set_word<std::uint32_t>(offset, state);
+    } else if (bytes == 2 && (offset & 1) == 0) {
+      set_word<std::uint16_t>(offset, state);
+    } else if (bytes != 0) {
+      set_unaligned(offset, bytes, state);
+    }
+  }
+  void set_unaligned(std::uint64_t offset, std::size_t bytes, State state);
+
+  std::byte* allocated_as_a_whole(std::uint64_t address, std::size_t bytes) const;
+  std::uint64_t find_room(std::uint64_t from, std::uint64_t to, std::size_t bytes) const;
+  void clear(std::uint64_t offset, std::size_t bytes);
+
+  std::size_t capacity_;
+  std::uint64_t begin_;
+  std::byte* bytes_ = nullptr;
+  std::uint8_t* shadow_ = nullptr;
+  mutable std::mutex mutex_;
+  std::map<std::uint64_t, std::size_t> allocations_;  // by address
+  std::uint64_t next_ = 0;                            // offset where the search for room begins
+};
+
+}  // namespace jit::emulator

@@ -1,0 +1,198 @@
+// A kernel ready to be run: decoded instructions, and how many registers, bytes and threads it wants.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "emulator/machine/types.h"
+#include "emulator/ptx/syntax.h"
+
+namespace jit::emulator {
+
+struct Warp;
+
+/// A register of 32 lanes, as an index in units of 32 × 4 bytes in the warp's register file. A 64-bit
+/// register takes two units, as 32 × 8 bytes; narrower ones take one, each lane zero-extended to 32 bits.
+using Slot = std::uint32_t;
+/// Index of a predicate register: one bit for each lane.
+using Predicate = std::uint32_t;
+
+/// What happens after an instruction was executed.
+enum class Flow {
+  next,             ///< on to the instruction behind
+  jump,             ///< the operation has set the program counter
+  wait_then_next,   ///< Warp::wait says for what; then on to the instruction behind
+  wait_then_retry,  ///< the same, then executed again
+  exit,             ///< lanes `Warp::exec` end
+};
+
+/// The meaning of one instruction. Immutable, shared by all warps and threads.
+class Operation {
+ public:
+  virtual ~Operation() = default;
+  /// Executes for the lanes `warp.exec`, never 0.
+  virtual Flow execute(Warp& warp) const = 0;
+};
+
+enum class InstructionClass : std::uint8_t {
+  integer,
+  floating,
+  special_function,
+  conversion,
+  move,
+  predicate,
+  control,
+  global_memory,
+  shared_memory,
+  local_memory,
+  param_memory,
+  atomic,
+  async_copy,
+  barrier,
+  warp_exchange,
+  matrix_load,
+  matrix,
+  wgmma,
+  other,
+};
+std::string_view to_string(InstructionClass kind);  ///< "special_function"
+
+struct Instruction {
+  std::unique_ptr<const Operation> operation;
+  std::optional<Predicate> guard;
+  bool guard_negated = false;
+  bool aligned = false;  ///< all threads of the warp must execute it together
+  /// Of a conditional branch: where its two sides meet again, index in Kernel::code; code.size(): at the
+  /// exit.
+  std::uint32_t reconvergence = 0;
+};
+
+/// What is asked seldom about an instruction.
+struct InstructionInfo {
+  std::string name;  ///< "mma.sync.aligned.…"
+  InstructionClass kind = InstructionClass::other;
+  int ptx_line = 0;
+  std::optional<ptx::SourceLine> source;
+  bool guarded = false;
+  /// Registers that it names, as units of the register file: a 64-bit one appears as two.
+  std::vector<Slot> reads, writes;
+  std::vector<std::uint32_t> successors;  ///< in Kernel::code; empty after exit
+};
+
+struct Parameter {
+  std::string name;
+  std::size_t offset = 0;  ///< in the parameter block
+  std::size_t bytes = 0;
+};
+
+/// A slot whose lanes hold a value from the start: a constant or what a special register says.
+struct PresetSlot {
+  enum class What {
+    constant,
+    tid_x,
+    tid_y,
+    tid_z,
+    ntid_x,
+    ntid_y,
+    ntid_z,
+    ctaid_x,
+    ctaid_y,
+    ctaid_z,
+    nctaid_x,
+    nctaid_y,
+    nctaid_z,
+    laneid,
+    warpid,
+    nwarpid,
+    smid,
+    nsmid,
+    gridid,
+    lanemask_eq,
+    lanemask_lt,
+    lanemask_le,
+    lanemask_gt,
+    lanemask_ge,
+    clusterid_x,
+    clusterid_y,
+    clusterid_z,
+    nclusterid_x,
+    nclusterid_y,
+    nclusterid_z,
+    cluster_ctaid_x,
+    cluster_ctaid_y,
+    cluster_ctaid_z,
+    cluster_nctaid_x,
+    cluster_nctaid_y,
+    cluster_nctaid_z,
+    cluster_ctarank,
+    cluster_nctarank,
+    dynamic_smem_size,
+    total_smem_size,
+    param_base,   ///< generic address of the parameter block
+    global_base,  ///< address of the module's global variables on the device
+  };
+  What what{};
+  Slot slot = 0;
+  bool wide = false;        ///< 64 bits
+  std::uint64_t value = 0;  ///< of a constant; added to what other presets say
+};
+
+struct Kernel {
+  std::string name;
+  std::vector<Instruction> code;
+  std::vector<InstructionInfo> info;  ///< parallel to `code`
+  std::vector<Parameter> parameters;
+  std::size_t parameter_bytes = 0;
+  std::vector<PresetSlot> presets;
+  std::uint32_t slots = 0;  ///< units of the register file
+  std::uint32_t predicates = 0;
+  std::size_t static_smem_bytes = 0;
+  std::size_t dynamic_smem_alignment = 16;
+  std::size_t local_bytes = 0;  ///< per thread
+  int max_threads = 1024;       ///< per block: .maxntid, .reqntid
+  int min_blocks = 1;           ///< per multiprocessor: .minnctapersm
+  std::vector<int> cluster;     ///< .reqnctapercluster; empty: as the launch says
+  int register_estimate = 0;    ///< per thread, from liveness: 32-bit registers alive at once at most
+  /// 32-bit registers alive before each instruction, parallel to `code`.
+  std::vector<int> live_registers;
+  std::vector<std::string> files;  ///< by ptx::SourceLine::file
+};
+
+/// Where an instruction comes from, for a reader: "softmax.cuh:41", or "PTX line 812" without line
+/// information.
+std::string place_of(const Kernel& kernel, std::uint32_t pc);
+
+struct TargetArch {
+  int major = 0;
+  int minor = 0;
+  char suffix = 0;
+};
+
+/// A loaded module. Immutable, thread safe.
+struct Program {
+  TargetArch target;
+  std::string ptx;
+  std::vector<Kernel> kernels;
+  std::vector<std::uint8_t> globals;  ///< initial bytes of .global and .const variables
+  std::size_t globals_alignment = 256;
+  std::vector<ptx::Variable::Relocation> relocations;  ///< in `globals`; the symbol's offset is in `addend`
+
+  const Kernel* find(std::string_view name) const;  ///< null when there is none
+};
+
+/// Parses and decodes PTX for a device of `device` capability. Throws ptx::PtxError: for malformed text, for
+/// an instruction that the emulator does not know (named with its line), and for PTX of a newer version or of
+/// another architecture than the device runs.
+std::shared_ptr<const Program> load_program(std::string ptx, TargetArch device);
+
+class GlobalMemory;
+/// Allocates the program's variables on a device and writes their initial values. Returns their address; 0
+/// when there are none, or memory is short.
+std::uint64_t place_globals(const Program& program, GlobalMemory& memory);
+
+}  // namespace jit::emulator

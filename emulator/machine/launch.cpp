@@ -1,0 +1,240 @@
+#include "emulator/machine/launch.h"
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <memory>
+#include <stdexcept>
+#include <system_error>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "emulator/machine/block.h"
+#include "emulator/machine/warp.h"
+
+namespace jit::emulator {
+namespace {
+
+constexpr std::size_t most_findings = 64;
+// A cluster that has run for so long may be polling for what another one writes: others get their turn.
+constexpr std::uint64_t slice = std::uint64_t{1} << 22;
+constexpr std::size_t resident_clusters = 32;
+
+using Size3 = std::array<unsigned, 3>;
+
+std::uint64_t product(const Size3& size) { return std::uint64_t{size[0]} * size[1] * size[2]; }
+
+[[noreturn]] void refuse(const std::string& message) { throw std::invalid_argument(message); }
+
+std::string to_text(const Size3& size) { return fmt::format("({}, {}, {})", size[0], size[1], size[2]); }
+
+bool waits_for_grids(const Kernel& kernel) {
+  return std::any_of(kernel.info.begin(), kernel.info.end(), [](const InstructionInfo& instruction) {
+    return instruction.name == "griddepcontrol.wait";
+  });
+}
+
+// The limits of CUDA's programming guide, "Technical Specifications per Compute Capability".
+void check_shape(const Kernel& kernel, const LaunchShape& shape, const LaunchOptions& options) {
+  constexpr Size3 grid_limit = {0x7fffffff, 65535, 65535};
+  constexpr Size3 block_limit = {1024, 1024, 64};
+  for (std::size_t d = 0; d < 3; ++d) {
+    if (shape.grid[d] == 0 || shape.grid[d] > grid_limit[d]) {
+      refuse(fmt::format("grid {}: each size must be at least 1, and at most (2147483647, 65535, 65535)",
+                         to_text(shape.grid)));
+    }
+    if (shape.block[d] == 0 || shape.block[d] > block_limit[d]) {
+      refuse(fmt::format("block {}: each size must be at least 1, and at most (1024, 1024, 64)",
+                         to_text(shape.block)));
+    }
+  }
+  if (product(shape.block) > static_cast<std::uint64_t>(kernel.max_threads)) {
+    refuse(fmt::format("block {} has {} threads, {} takes at most {}", to_text(shape.block),
+                       product(shape.block), kernel.name, kernel.max_threads));
+  }
+  if (product(shape.grid) > (std::uint64_t{1} << 40)) {
+    refuse(fmt::format("grid {} has more blocks than can ever be run", to_text(shape.grid)));
+  }
+  if (product(shape.cluster) == 0 || product(shape.cluster) > 16) {
+    refuse(fmt::format("cluster {} must have 1 to 16 blocks", to_text(shape.cluster)));
+  }
+  for (std::size_t d = 0; d < 3; ++d) {
+    if (shape.grid[d] % shape.cluster[d] != 0) {
+      refuse(fmt::format("cluster {} does not divide grid {}", to_text(shape.cluster), to_text(shape.grid)));
+    }
+  }
+  if (shape.dependent && !waits_for_grids(kernel)) {
+    refuse(
+        fmt::format("{} may start before the grid in front of it has ended, and has no griddepcontrol.wait",
+                    kernel.name));
+  }
+  const std::size_t smem = kernel.static_smem_bytes + shape.dynamic_smem_bytes;
+  if (smem < shape.dynamic_smem_bytes || smem > options.smem_limit) {
+    refuse(fmt::format("{} wants {} bytes of shared memory ({} static, {} dynamic), a block can have {}",
+                       kernel.name, smem, kernel.static_smem_bytes, shape.dynamic_smem_bytes,
+                       options.smem_limit));
+  }
+}
+
+/// The grid's clusters, handed out in order to the host threads.
+class Grid {
+ public:
+  explicit Grid(const LaunchShape& shape) {
+    for (std::size_t d = 0; d < 3; ++d) clusters_[d] = shape.grid[d] / shape.cluster[d];
+    cluster_ = shape.cluster;
+    count_ = product(clusters_);
+  }
+  std::uint64_t count() const { return count_; }
+  std::uint64_t take() { return next_.fetch_add(1); }
+  /// ctaid of the first block of a cluster.
+  Size3 first_block(std::uint64_t number) const {
+    const std::uint64_t x = number % clusters_[0], y = number / clusters_[0] % clusters_[1],
+                        z = number / clusters_[0] / clusters_[1];
+    return {static_cast<unsigned>(x) * cluster_[0], static_cast<unsigned>(y) * cluster_[1],
+            static_cast<unsigned>(z) * cluster_[2]};
+  }
+
+ private:
+  Size3 clusters_{}, cluster_{};
+  std::uint64_t count_ = 0;
+  std::atomic<std::uint64_t> next_ = 0;
+};
+
+/// One host thread's share of the work.
+class Worker {
+ public:
+  Worker(Launch& launch, Grid& grid) : launch_(launch), grid_(grid), counts_(launch.kernel.code.size()) {}
+
+  // Ends when the grid has ended or the launch was stopped. Never throws.
+  void run() noexcept {
+    try {
+      while (step()) {
+      }
+    } catch (const LaunchStopped&) {
+      launch_.stopped = true;
+    } catch (...) {
+      launch_.stopped = true;
+      failure_ = std::current_exception();
+    }
+    for (const auto& cluster : resident_) steps_ += cluster->steps;
+    // Blocks hold state that refers to each other: they go here, within the launch.
+    resident_.clear();
+  }
+
+  const Counts& counts() const { return counts_; }
+  std::uint64_t steps() const { return steps_; }
+  const std::exception_ptr& failure() const { return failure_; }
+
+ private:
+  bool step() {
+    if (resident_.size() < resident_clusters && !all_taken_) {
+      const std::uint64_t number = grid_.take();
+      if (number < grid_.count()) {
+        const std::uint64_t seed = launch_.options.seed * 0x9e3779b97f4a7c15u + number;
+        resident_.push_back(std::make_unique<Cluster>(launch_, grid_.first_block(number), seed, counts_));
+      } else {
+        all_taken_ = true;
+      }
+    }
+    for (std::size_t i = resident_.size(); i-- > 0;) {
+      if (!resident_[i]->run(slice)) continue;
+      steps_ += resident_[i]->steps;
+      resident_.erase(resident_.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+    return !all_taken_ || !resident_.empty();
+  }
+
+  Launch& launch_;
+  Grid& grid_;
+  Counts counts_;
+  std::vector<std::unique_ptr<Cluster>> resident_;
+  bool all_taken_ = false;
+  std::uint64_t steps_ = 0;
+  std::exception_ptr failure_;
+};
+
+}  // namespace
+
+LaunchResult launch(const Program& program, const Kernel& kernel, const LaunchShape& asked,
+                    std::span<const std::byte> parameters, GlobalMemory& memory, std::uint64_t globals,
+                    const LaunchOptions& options) {
+  LaunchShape shape = asked;
+  if (!kernel.cluster.empty() && product(shape.cluster) == 1) {
+    for (std::size_t d = 0; d < 3; ++d)
+      shape.cluster[d] = static_cast<unsigned>(std::max(1, kernel.cluster[d]));
+  }
+  check_shape(kernel, shape, options);
+  if (parameters.size() < kernel.parameter_bytes) {
+    refuse(fmt::format("{} takes {} bytes of parameters, {} were given", kernel.name, kernel.parameter_bytes,
+                       parameters.size()));
+  }
+  const auto start = std::chrono::steady_clock::now();
+  Launch::Findings findings;
+  std::atomic<bool> stopped = false;
+  Launch running{program, kernel, shape, parameters, memory, globals, options, findings, stopped};
+  Grid grid(shape);
+
+  const unsigned cores =
+      options.threads > 0 ? static_cast<unsigned>(options.threads) : std::thread::hardware_concurrency();
+  const auto count = static_cast<std::size_t>(std::clamp<std::uint64_t>(cores, 1, grid.count()));
+  std::vector<std::unique_ptr<Worker>> workers;
+  for (std::size_t i = 0; i < count; ++i) workers.push_back(std::make_unique<Worker>(running, grid));
+  {
+    std::vector<std::jthread> threads;
+    for (std::size_t i = 1; i < count; ++i) {
+      try {
+        threads.emplace_back([&worker = *workers[i]] { worker.run(); });
+      } catch (const std::system_error&) {
+        break;  // the others do its part
+      }
+    }
+    workers[0]->run();
+  }
+
+  LaunchResult result;
+  result.counts.resize(kernel.code.size());
+  for (const auto& worker : workers) {
+    if (worker->failure()) std::rethrow_exception(worker->failure());
+    for (std::size_t i = 0; i < result.counts.size(); ++i) result.counts[i] += worker->counts()[i];
+    result.warp_instructions += worker->steps();
+  }
+  result.findings = std::move(findings.list);
+  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return result;
+}
+
+void Launch::report(FindingKind kind, const Warp& warp, int lane, std::string message) const {
+  report_at(warp.pc, kind, warp, lane, std::move(message));
+}
+
+void Launch::report_at(std::uint32_t pc, FindingKind kind, const Warp& warp, int lane,
+                       std::string message) const {
+  const std::lock_guard lock(findings.mutex);
+  if (findings.list.size() == most_findings || !findings.seen.emplace(kind, pc).second) return;
+  Finding finding;
+  finding.kind = kind;
+  finding.message = std::move(message);
+  finding.kernel = kernel.name;
+  finding.block = warp.block.index;
+  finding.warp = warp.id;
+  finding.lane = lane;
+  if (pc < kernel.info.size()) {
+    const InstructionInfo& info = kernel.info[pc];
+    finding.ptx_line = info.ptx_line;
+    const auto file = info.source ? static_cast<std::size_t>(info.source->file) : kernel.files.size();
+    if (file < kernel.files.size()) {
+      finding.file = kernel.files[file];
+      finding.line = info.source->line;
+    }
+  }
+  findings.list.push_back(std::move(finding));
+}
+
+void Launch::stop(FindingKind kind, const Warp& warp, int lane, std::string message) const {
+  report(kind, warp, lane, std::move(message));
+  stopped = true;
+  throw LaunchStopped();
+}
+
+}  // namespace jit::emulator

@@ -1,0 +1,87 @@
+// Running a kernel over a grid.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <mutex>
+#include <set>
+#include <span>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "emulator/machine/counts.h"
+#include "emulator/machine/findings.h"
+#include "emulator/machine/global_memory.h"
+#include "emulator/machine/kernel.h"
+
+namespace jit::emulator {
+
+struct LaunchShape {
+  std::array<unsigned, 3> grid = {1, 1, 1};
+  std::array<unsigned, 3> block = {1, 1, 1};
+  std::array<unsigned, 3> cluster = {1, 1, 1};
+  std::size_t dynamic_smem_bytes = 0;
+  bool dependent = false;  ///< may start before the grid in front of it has ended
+};
+
+struct LaunchOptions {
+  std::uint64_t seed = 0;  ///< of the order in which warps run and asynchronous operations complete
+  int threads = 0;         ///< of the host; 0: all cores
+  std::uint64_t step_limit = std::uint64_t{1} << 40;  ///< warp instructions of one cluster
+  std::size_t smem_limit = 232448;  ///< bytes of shared memory that a block may have, static and dynamic
+  int registers_per_thread = 0;     ///< what the kernel was compiled for; 0: the most that max_threads allows
+  bool check_races = true;          ///< false: faster, and shared memory is not watched
+};
+
+struct LaunchResult {
+  std::vector<Finding> findings;  ///< at most 64, each place once; empty: nothing wrong was seen
+  Counts counts;                  ///< parallel to Kernel::code
+  std::uint64_t warp_instructions = 0;
+  double seconds = 0;
+};
+
+/// Runs a kernel of `program` to its end, in the caller's thread and `options.threads` more. `parameters` is
+/// the parameter block, `globals` the address of the program's variables on the device (0 when it has none).
+/// Throws std::invalid_argument with a sentence when the launch is not a legal one: too many threads, too
+/// much shared memory, an empty grid, a cluster that does not divide the grid, too short a parameter block.
+/// What goes wrong while it runs is in the findings. Thread safe.
+LaunchResult launch(const Program& program, const Kernel& kernel, const LaunchShape& shape,
+                    std::span<const std::byte> parameters, GlobalMemory& memory, std::uint64_t globals,
+                    const LaunchOptions& options = {});
+
+/// Unwinds a launch that cannot go on, after the finding was reported.
+class LaunchStopped : public std::exception {};
+
+struct Warp;
+
+/// A launch that is running: what all of its blocks share. Thread safe.
+struct Launch {
+  const Program& program;
+  const Kernel& kernel;
+  const LaunchShape shape;
+  const std::span<const std::byte> parameters;
+  GlobalMemory& memory;
+  const std::uint64_t globals;
+  const LaunchOptions options;
+
+  /// Notes a finding at the warp's current instruction, or at `pc`; the same kind at the same instruction is
+  /// noted once.
+  void report(FindingKind kind, const Warp& warp, int lane, std::string message) const;
+  void report_at(std::uint32_t pc, FindingKind kind, const Warp& warp, int lane, std::string message) const;
+  /// The same, and ends the launch: throws LaunchStopped.
+  [[noreturn]] void stop(FindingKind kind, const Warp& warp, int lane, std::string message) const;
+
+  struct Findings {
+    std::mutex mutex;
+    std::vector<Finding> list;
+    std::set<std::pair<FindingKind, std::uint32_t>> seen;
+  };
+  Findings& findings;
+  std::atomic<bool>& stopped;  ///< blocks that have not begun are left out
+};
+
+}  // namespace jit::emulator

@@ -1,0 +1,127 @@
+// Shared memory of a block, and the race detector over it.
+//
+// Each 16 bytes have a cell that remembers the last write and the reads since; a cell that is accessed in
+// parts is split by bytes. An access is a race when a conflicting one is neither in its past nor of the same
+// thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "emulator/machine/findings.h"
+#include "emulator/machine/happens_before.h"
+#include "emulator/machine/shared_sync.h"
+
+namespace jit::emulator {
+
+struct Launch;
+struct Cell;
+struct Conflict;
+struct Record;
+class Shadow;
+
+class SharedMemory {
+ public:
+  SharedMemory(const Launch& launch, std::size_t bytes);
+  ~SharedMemory();
+  SharedMemory(SharedMemory&&) noexcept;
+
+  std::size_t size() const { return bytes_.size(); }
+
+  // `offset` counts from the start of shared memory, without shared_begin. Each reports what is wrong through
+  // access.warp; out of bounds ends the launch (throws LaunchStopped), all else lets it go on.
+  /// The bytes, to be read at once.
+  const std::byte* read(const Access& access, std::uint32_t offset, std::uint32_t bytes);
+  /// The bytes, to be written at once.
+  std::byte* write(const Access& access, std::uint32_t offset, std::uint32_t bytes);
+  /// For atomics: read and written at once; two of them never race with each other.
+  std::byte* update(const Access& access, std::uint32_t offset, std::uint32_t bytes);
+
+  /// From here until `end_write`, any other access to the bytes is one to a copy in flight. Fills them with
+  /// poison (0xff…). Checks the write against what lies before its issue.
+  void begin_write(const Access& issue, std::uint32_t offset, std::uint32_t bytes);
+  /// The bytes that begin_write announced, to be written at once. `completion` says what the write is stamped
+  /// with.
+  std::byte* end_write(const Access& completion, std::uint32_t offset, std::uint32_t bytes);
+
+  // The same for one instruction of the lanes in `mask`, each at its offset: `bytes` bytes for each, which
+  // lie at `to` or `from` + lane · `bytes`. Each lane acts for itself, or with `access.lane` = whole_warp all
+  // together.
+  using Offsets = std::span<const std::uint32_t, 32>;
+  void load(const Access& access, Offsets offsets, std::uint32_t mask, std::uint32_t bytes, std::byte* to);
+  /// Lanes that write the same bytes are a race unless they write the same.
+  void store(const Access& access, Offsets offsets, std::uint32_t mask, std::uint32_t bytes,
+             const std::byte* from);
+  void begin_store(const Access& issue, Offsets offsets, std::uint32_t mask, std::uint32_t bytes);
+  void end_store(const Access& completion, Offsets offsets, std::uint32_t mask, std::uint32_t bytes,
+                 const std::byte* from);
+
+  /// From here on plain reads and writes of these 8 bytes are reported (or not any more: then they count as
+  /// not initialised).
+  void set_mbarrier(std::uint32_t offset, bool is_mbarrier);
+
+  /// What strong accesses to words of it release and acquire.
+  SharedSync& sync() { return sync_; }
+
+ private:
+  // What an access does, for the reports.
+  struct Doing {
+    const Access& access;
+    const char* verb;  // "reads"
+    std::uint32_t offset, bytes;
+  };
+  // An instruction whose lanes store one after the other.
+  struct Stores;
+
+  void check_bounds(const Access& access, const char* verb, std::uint32_t offset, std::uint32_t bytes) {
+    if (offset <= bytes_.size() && bytes <= bytes_.size() - offset) return;
+    stop_out_of_bounds({access, verb, offset, bytes});
+  }
+  [[noreturn]] void stop_out_of_bounds(const Doing& doing);
+
+  // The lanes of an instruction one after the other: f(lane, offset, its access, its record).
+  template <class F>
+  void each_lane(const Access& by, const char* verb, Offsets offsets, std::uint32_t mask, std::uint32_t bytes,
+                 F f);
+  template <std::uint32_t bytes>
+  void load_as(const Access& access, Offsets offsets, std::uint32_t mask, std::byte* to);
+  template <std::uint32_t bytes>
+  void store_as(const Access& access, Offsets offsets, std::uint32_t mask, const std::byte* from);
+
+  void note_read(const Access& access, Record record, std::uint32_t offset, std::uint32_t bytes);
+  void note_write(const Access& access, const char* verb, Record record, std::uint32_t offset,
+                  std::uint32_t bytes, const Stores* stores);
+  void note_begin(const Access& issue, Record record, std::uint32_t offset, std::uint32_t bytes);
+  void note_end(const Access& completion, Record record, std::uint32_t offset, std::uint32_t bytes);
+
+  // What the quick checks did not settle.
+  void read_cell(const Doing& doing, std::uint32_t index, const Record& record);
+  void write_cell(const Doing& doing, std::uint32_t index, Record record, const Stores* stores);
+  bool is_untouchable(const Doing& doing, std::uint32_t index, std::uint16_t mask);
+  void require_written(const Doing& doing, std::uint32_t index, std::uint16_t mask);
+  void report(const Doing& doing, FindingKind kind, const std::string& rest);
+  void report_conflict(const Doing& doing, std::uint32_t index, std::uint16_t mask, const Conflict& conflict);
+  std::string describe(const Record& record, const char* verb) const;
+
+  const Launch& launch_;
+  std::vector<std::byte> bytes_;
+  std::unique_ptr<Shadow> shadow_;  // null: races are not looked for
+  SharedSync sync_;
+};
+
+/// Passes over the 32 banks that one warp-wide access takes: for each phase of lanes that the hardware serves
+/// together (32 lanes × 4 bytes, 16 × 8, 8 × 16), the largest number of different 4-byte words in one bank.
+/// Lanes outside `mask` do not take part; `offsets` holds a byte offset for each lane, a multiple of
+/// `bytes_per_lane`, which is a power of two up to 32.
+struct Wavefronts {
+  int actual = 0;
+  int ideal = 0;
+};
+Wavefronts bank_wavefronts(std::span<const std::uint32_t, 32> offsets, std::uint32_t mask,
+                           int bytes_per_lane);
+
+}  // namespace jit::emulator

@@ -1,0 +1,212 @@
+// What the race detector remembers of each byte of shared memory. For SharedMemory alone.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "emulator/machine/happens_before.h"
+
+namespace jit::emulator {
+
+inline constexpr std::uint32_t cell_bytes = 16;
+/// One bit for each byte of a cell.
+using ByteMask = std::uint16_t;
+inline constexpr ByteMask whole_cell = 0xffff;
+
+/// Of a record: two lanes or more did the same and nothing orders them.
+inline constexpr std::uint8_t several_lanes = 0xfe;
+
+/// An access that may still matter to a later one.
+struct Record {
+  Agent agent = 0;
+  std::uint32_t time = 0;
+  std::uint32_t pc : 24 = 0;
+  std::uint32_t lane : 8 = 0;
+  ByteMask bytes = 0;  ///< of the cell, those that it still holds for
+  std::uint16_t warp : 5 = 0;
+  std::uint16_t rank : 4 = 0;  ///< of the warp's block in the cluster
+  std::uint16_t async : 1 = 0;
+  std::uint16_t strong : 1 = 0;
+};
+static_assert(sizeof(Record) == 16);
+
+/// Sixteen bytes of shared memory. Zero bytes are a cell that nobody has touched.
+struct Cell {
+  ByteMask written;    ///< initialised
+  ByteMask in_flight;  ///< an asynchronous write was issued and is still to come; its record is there already
+  ByteMask mbarrier;
+  std::uint16_t has_strong;               ///< whether a write among the records is strong
+  std::uint32_t more_writes, more_reads;  ///< index in Shadow's lists; 0: none
+  Record write, read;                     ///< the first of each; without bytes: none
+
+  /// All bytes initialised, and nothing of the rest.
+  bool is_ordinary() const {
+    std::uint64_t all;
+    std::memcpy(&all, this, sizeof(all));
+    return all == ordinary();
+  }
+
+ private:
+  static std::uint64_t ordinary() {
+    const ByteMask flags[4] = {whole_cell, 0, 0, 0};
+    std::uint64_t all;
+    std::memcpy(&all, flags, sizeof(all));
+    return all;
+  }
+};
+
+/// Whether an earlier access by `record` lies in the past of `access`, proxies aside.
+inline bool precedes(const Record& record, const Access& access) {
+  if (record.agent != access.agent) return access.knowledge->past.at(record.agent) >= record.time;
+  return record.lane == whole_warp || record.lane == access.lane || record.time < access.converged_time;
+}
+
+enum class Verdict : std::uint8_t { fine, race, missing_fence };
+
+/// Of an access against a write that was earlier.
+inline Verdict after_write(const Record& write, const Access& access) {
+  if (write.strong && access.strong) return Verdict::fine;
+  if (!precedes(write, access)) return Verdict::race;
+  if (access.proxy == Proxy::async && !write.async &&
+      access.knowledge->async_past.at(write.agent) < write.time) {
+    return Verdict::missing_fence;
+  }
+  return Verdict::fine;
+}
+
+/// Of a write against a read that was earlier.
+inline Verdict after_read(const Record& read, const Access& access) {
+  return (read.strong && access.strong) || precedes(read, access) ? Verdict::fine : Verdict::race;
+}
+
+struct Conflict {
+  Verdict verdict;
+  Record with;
+  bool with_read;
+};
+
+/// The cells of one block.
+///
+/// A cell has a list of records for writes, and one for reads. Weak writes cover each byte at most once; of
+/// reads and of strong writes there is at most one by each agent for each byte, which stands for its lanes.
+class Shadow {
+ public:
+  explicit Shadow(std::size_t bytes);
+
+  Cell& operator[](std::size_t index) { return cells_.get()[index]; }
+
+  // The common cases, quickly: notes the access of the record's bytes and returns true; or false, and the
+  // functions below have to find out.
+  bool try_read(Cell& cell, const Access& access, const Record& record);
+  bool try_write(Cell& cell, const Access& access, const Record& record);
+
+  /// The first conflict of a read, or write, of `bytes` with what is recorded.
+  std::optional<Conflict> check_read(const Cell& cell, const Access& access, ByteMask bytes) const;
+  std::optional<Conflict> check_write(const Cell& cell, const Access& access, ByteMask bytes) const;
+  void note_read(Cell& cell, const Access& access, const Record& record);
+  /// A weak write puts an end to all records of its bytes: whoever is ordered behind it is behind those, too.
+  void note_write(Cell& cell, const Access& access, const Record& record);
+  /// The record of the write to the lowest of `bytes`.
+  std::optional<Record> last_write(const Cell& cell, ByteMask bytes) const;
+
+ private:
+  struct Free {
+    void operator()(Cell* cells) const { std::free(cells); }
+  };
+
+  // A list is its first record, which holds bytes unless the list is empty, and the spilled ones behind it.
+  void add(Record& first, std::uint32_t& more, const Record& record);
+  void clear(Record& first, std::uint32_t& more);
+  /// Takes bytes out of all records.
+  void remove(Record& first, std::uint32_t& more, ByteMask bytes);
+  void combine(Record& first, std::uint32_t& more, const Access& access, Record record);
+  void give_back(std::uint32_t& more);
+
+  std::unique_ptr<Cell[], Free> cells_;
+  std::vector<std::vector<Record>> spilled_;  // the first stays empty
+  std::vector<std::uint32_t> unused_;         // of `spilled_`
+};
+
+inline bool Shadow::try_read(Cell& cell, const Access& access, const Record& record) {
+  if (!cell.is_ordinary()) return false;
+  const auto conflicts = [&](const Record& write) {
+    return (write.bytes & record.bytes) != 0 && after_write(write, access) != Verdict::fine;
+  };
+  if (conflicts(cell.write)) return false;
+  if (cell.more_writes != 0) {
+    for (const Record& write : spilled_[cell.more_writes]) {
+      if (conflicts(write)) return false;
+    }
+  }
+  // A read that repeats one by the same agent, or comes after the only one, takes its place.
+  Record& first = cell.read;
+  if (first.bytes == 0) {
+    first = record;
+    return true;
+  }
+  if (!access.strong && (first.bytes & ~record.bytes) == 0 &&
+      (cell.more_reads == 0 || (first.agent == record.agent && first.bytes == record.bytes)) &&
+      precedes(first, access)) {
+    first = record;
+    return true;
+  }
+  if (cell.more_reads != 0) {
+    for (Record& read : spilled_[cell.more_reads]) {
+      if (read.agent == record.agent && read.bytes == record.bytes && read.strong == record.strong &&
+          precedes(read, access)) {
+        read = record;
+        return true;
+      }
+    }
+  }
+  note_read(cell, access, record);
+  return true;
+}
+
+inline bool Shadow::try_write(Cell& cell, const Access& access, const Record& record) {
+  if ((cell.in_flight | cell.mbarrier | cell.has_strong) != 0 || access.strong) return false;
+  // Reads.
+  const auto was_read = [&](const Record& read) {
+    return (read.bytes & record.bytes) != 0 && after_read(read, access) != Verdict::fine;
+  };
+  if (was_read(cell.read)) return false;
+  if (cell.more_reads != 0) {
+    for (const Record& read : spilled_[cell.more_reads]) {
+      if (was_read(read)) return false;
+    }
+  }
+  // Writes: the one that this takes the place of, or all.
+  const auto conflicts = [&](const Record& write) { return after_write(write, access) != Verdict::fine; };
+  Record* old = cell.write.bytes == record.bytes || cell.write.bytes == 0 ? &cell.write : nullptr;
+  if (cell.more_writes != 0) {
+    for (Record& write : spilled_[cell.more_writes]) {
+      if (write.bytes == record.bytes) old = &write;
+      if ((write.bytes & record.bytes) != 0 && conflicts(write)) return false;
+    }
+  }
+  if ((cell.write.bytes & record.bytes) != 0 && conflicts(cell.write)) return false;
+  if (record.bytes == whole_cell) {
+    if (cell.more_writes != 0) clear(cell.write, cell.more_writes);
+    old = &cell.write;
+  }
+  cell.written = static_cast<ByteMask>(cell.written | record.bytes);
+  if (cell.more_reads != 0) {
+    remove(cell.read, cell.more_reads, record.bytes);
+  } else {
+    cell.read.bytes = static_cast<ByteMask>(cell.read.bytes & ~record.bytes);
+  }
+  if (old) {
+    *old = record;
+  } else {
+    remove(cell.write, cell.more_writes, record.bytes);
+    add(cell.write, cell.more_writes, record);
+  }
+  return true;
+}
+
+}  // namespace jit::emulator

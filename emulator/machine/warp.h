@@ -1,0 +1,167 @@
+// A warp while it runs.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "emulator/machine/block.h"
+#include "emulator/machine/happens_before.h"
+#include "emulator/machine/kernel.h"
+#include "emulator/machine/launch.h"
+
+namespace jit::emulator {
+
+struct CpAsyncState;  // operations/cp_async.h
+struct BulkState;     // operations/bulk.h
+struct WgmmaState;    // operations/wgmma.h
+class WarpBarrier;    // operations/barrier.h
+
+inline constexpr int warp_lanes = 32;
+inline constexpr std::uint32_t all_lanes = 0xffffffffu;
+
+/// Something that a warp can wait for.
+class Waitable {
+ public:
+  virtual ~Waitable() = default;
+  /// Whether a wait that began with `token` is over.
+  virtual bool is_over(std::uint64_t token) const = 0;
+  /// Called once when a wait that is not retried is over, before the warp goes on.
+  virtual void wake(Warp&) const {}
+  /// "barrier 1 (64 of 128 threads there)"
+  virtual std::string describe(std::uint64_t token) const = 0;
+};
+
+struct Wait {
+  const Waitable* on = nullptr;
+  std::uint64_t token = 0;
+  bool retry = false;
+
+  explicit operator bool() const { return on != nullptr; }
+};
+
+/// Where the sides of a branch meet again: the lanes that come there wait for the rest.
+struct Join {
+  std::uint32_t pc = 0;
+  std::uint32_t expected = 0;  ///< lanes that took part in the branch and have not exited
+  std::uint32_t arrived = 0;
+  int parent = -1;  ///< index in Warp::joins of the enclosing one
+};
+
+/// Lanes that go on together. Paths of one warp run in any order (independent thread scheduling).
+struct Path {
+  std::uint32_t pc = 0;
+  std::uint32_t lanes = 0;
+  int join = -1;  ///< index in Warp::joins of the innermost place where they meet others
+  Wait wait = {};
+};
+
+struct Warp {
+  Warp(Block& block, int id);
+  ~Warp();
+  Warp(const Warp&) = delete;
+  Warp& operator=(const Warp&) = delete;
+
+  Block& block;
+  const int id;       ///< in the block
+  const Agent agent;  ///< in the cluster
+
+  std::uint32_t pc = 0;      ///< of the instruction that is being executed
+  std::uint32_t active = 0;  ///< lanes of the current path
+  std::uint32_t exec = 0;    ///< of those, the ones whose guard holds
+  std::uint32_t alive = 0;   ///< lanes that exist and have not exited
+  std::vector<Path> paths;   ///< those that are not waiting at a join
+  std::vector<Join> joins;
+  std::size_t current = 0;  ///< index in `paths` of the one that is running; its pc is stale meanwhile
+  Wait wait;                ///< of the running path, set by wait_for
+
+  int register_limit = 0;   ///< per thread, set by setmaxnreg; 0: as launched
+  std::uint32_t carry = 0;  ///< CC.CF of each lane (PTX ISA, "Extended-Precision Integer Arithmetic")
+
+  Knowledge knowledge;
+  std::uint32_t time = 1;
+  std::uint32_t converged_time = 0;  ///< `time` after the last instruction that orders all lanes
+
+  std::unique_ptr<CpAsyncState> cp_async;  ///< made at the first use
+  std::unique_ptr<BulkState> bulk;
+  std::unique_ptr<WgmmaState> wgmma;
+  std::vector<std::unique_ptr<WarpBarrier>> barriers;  ///< of bar.warp.sync, one for each set of lanes
+  std::vector<std::byte> local;                        ///< 32 × Kernel::local_bytes, lane by lane
+
+  // Registers: `r32(slot)[lane]`.
+  std::uint32_t* r32(Slot slot) { return registers_.get() + std::size_t{slot} * warp_lanes; }
+  std::uint64_t* r64(Slot slot) { return reinterpret_cast<std::uint64_t*>(r32(slot)); }
+  float* f32(Slot slot) { return reinterpret_cast<float*>(r32(slot)); }
+  double* f64(Slot slot) { return reinterpret_cast<double*>(r32(slot)); }
+  std::uint32_t& predicate(Predicate index) { return predicates_[index]; }
+  /// Sets the lanes `exec` of a predicate.
+  void set_predicate(Predicate index, std::uint32_t values) {
+    predicates_[index] = (predicates_[index] & ~exec) | (values & exec);
+  }
+
+  Launch& launch() const { return block.cluster.launch; }
+  InstructionCounts& count() const { return block.cluster.counts[pc]; }
+  bool whole() const { return exec == all_lanes; }
+
+  /// An access to shared memory by this warp, now.
+  Access access(std::uint8_t lane, Proxy proxy = Proxy::generic) {
+    return {this, pc, agent, time, lane, proxy, &knowledge, converged_time};
+  }
+  /// What this warp did until now will be in the past of whoever joins the result.
+  const Knowledge& release() {
+    knowledge.past.raise(agent, time);
+    ++time;
+    return knowledge;
+  }
+  /// Everything in `other` lies in this warp's past from now on.
+  void acquire(const Knowledge& other) { knowledge.join(other); }
+  /// All lanes are ordered with each other: what any did before lies in the past of each.
+  void converge() { converged_time = ++time; }
+
+  /// Leaves the current instruction waiting; what to return from Operation::execute.
+  Flow wait_for(const Waitable& on, std::uint64_t token, bool retry) {
+    wait = {&on, token, retry};
+    return retry ? Flow::wait_then_retry : Flow::wait_then_next;
+  }
+
+  /// Runs one of the paths that can go on, for at most `budget` instructions. Returns how many were executed:
+  /// 0 when all wait.
+  std::uint64_t run(std::uint64_t budget);
+  /// For instructions that lanes execute together (shfl.sync and the like): true when all living lanes of
+  /// `members` are in `exec`. Else the path waits here until the others have come (return
+  /// Flow::wait_then_retry).
+  bool meet(std::uint32_t members);
+  /// Splits the current path, whose lanes `sides` part among themselves; they meet again at the reconvergence
+  /// of the current instruction. What to return from Operation::execute.
+  struct Side {
+    std::uint32_t pc = 0;
+    std::uint32_t lanes = 0;
+  };
+  Flow branch(std::span<const Side> sides);
+
+  void report(FindingKind kind, int lane, std::string message) const {
+    launch().report(kind, *this, lane, std::move(message));
+  }
+  [[noreturn]] void stop(FindingKind kind, int lane, std::string message) const {
+    launch().stop(kind, *this, lane, std::move(message));
+  }
+
+ private:
+  friend class Runner;
+  void fill_presets();
+
+  std::unique_ptr<std::uint32_t[], void (*)(std::uint32_t*)> registers_;
+  std::vector<std::uint32_t> predicates_;
+};
+
+/// Calls f(lane) for each lane of the mask, in order.
+template <class F>
+void for_each_lane(std::uint32_t mask, F f) {
+  for (; mask != 0; mask &= mask - 1) f(std::countr_zero(mask));
+}
+
+}  // namespace jit::emulator

@@ -1,0 +1,13 @@
+// What the files of the comparison family share.
+#pragma once
+
+#include <memory>
+
+#include "emulator/machine/decoder.h"
+
+namespace jit::emulator {
+
+/// and, or, xor, not and mov of predicates; null for other instructions.
+std::unique_ptr<const Operation> decode_predicate_logic(Decoder& decoder);
+
+}  // namespace jit::emulator

@@ -1,0 +1,39 @@
+// What the files of the conversion family share.
+#pragma once
+
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string_view>
+
+#include "emulator/operations/arithmetic/numbers.h"
+#include "emulator/operations/warps/lanes.h"
+
+namespace jit::emulator {
+
+/// The modifiers of cvt.
+struct Conversion {
+  Type to{}, from{};
+  std::string_view rounding = {};  ///< "rn" …, "rni" …; empty: none was written
+  bool ftz = false;
+  bool sat = false;
+  bool relu = false;
+  bool satfinite = false;
+
+  /// To a whole number: .rni, .rzi, .rmi, .rpi.
+  bool rounds_to_integer() const { return rounding.size() == 3 && rounding != "rna"; }
+};
+
+/// The rounding that "rn", "rni" and the like ask for; nearest even for none.
+Rounding to_rounding(std::string_view modifier);
+/// x as a whole number.
+double round_to_integer(double x, Rounding rounding);
+/// The format of a floating-point type, or of one of a pair.
+const Format& format_of(Type type);
+
+/// To pairs, from pairs, and to tf32; null for other types.
+std::unique_ptr<const Operation> decode_packed_conversion(Decoder& decoder, const Conversion& conversion);
+/// cvt.pack.
+std::unique_ptr<const Operation> decode_pack(Decoder& decoder);
+
+}  // namespace jit::emulator

@@ -1,0 +1,92 @@
+// fence and membar (PTX ISA, "Parallel Synchronization and Communication Instructions: membar/fence").
+#include "emulator/machine/decoder.h"
+#include "emulator/machine/warp.h"
+#include "emulator/operations/barriers/mbarrier.h"
+
+namespace jit::emulator {
+namespace {
+
+// Of the generic proxy: makes a release of the relaxed writes behind it, an acquire of the reads before it.
+struct Fence final : Operation {
+  Flow execute(Warp& warp) const override {
+    warp.block.shared.sync().fence(warp);
+    return Flow::next;
+  }
+};
+
+// fence.proxy.async: the async proxy sees all that lies in the warp's past.
+struct AsyncProxyFence final : Operation {
+  Flow execute(Warp& warp) const override {
+    Knowledge& knowledge = warp.knowledge;
+    knowledge.async_past.join(knowledge.past);
+    knowledge.async_past.raise(warp.agent, warp.time);
+    ++warp.time;
+    return Flow::next;
+  }
+};
+
+// fence.mbarrier_init.
+struct MbarrierInitFence final : Operation {
+  Flow execute(Warp& warp) const override {
+    warp.block.mbarriers->publish_inits(warp);
+    return Flow::next;
+  }
+};
+
+// Fences for what is not modelled: aliases, tensor maps, the async proxy of global memory.
+struct OtherFence final : Operation {
+  Flow execute(Warp&) const override { return Flow::next; }
+};
+
+std::string_view take_scope(Decoder& decoder) {
+  return decoder.take_one_of({"cta", "cluster", "gpu", "sys"});
+}
+
+std::unique_ptr<const Operation> decode_proxy(Decoder& decoder) {
+  const std::string_view proxy =
+      decoder.take_one_of({"async", "async::generic", "async.global", "alias", "tensormap::generic"});
+  if (proxy == "async") {
+    if (decoder.take("global")) return std::make_unique<OtherFence>();
+    decoder.take_any_of({"shared::cta", "shared::cluster"});
+    return std::make_unique<AsyncProxyFence>();
+  }
+  if (proxy == "async::generic") {
+    decoder.take_one_of({"acquire", "release"});
+    decoder.take_one_of({"sync_restrict::shared::cluster", "sync_restrict::shared::cta"});
+    take_scope(decoder);
+    return std::make_unique<AsyncProxyFence>();
+  }
+  if (proxy == "tensormap::generic" && decoder.take_one_of({"acquire", "release"}) == "acquire") {
+    take_scope(decoder);
+    decoder.expect_count(2);
+    decoder.address(0);
+    if (decoder.immediate(1) != 128) decoder.fail("the size of a tensor map is 128");
+  } else if (proxy == "tensormap::generic") {
+    take_scope(decoder);
+  }
+  return std::make_unique<OtherFence>();
+}
+
+}  // namespace
+
+std::unique_ptr<const Operation> decode_fence(Decoder& decoder) {
+  if (decoder.opcode() != "fence" && decoder.opcode() != "membar") return nullptr;
+  decoder.set_class(InstructionClass::barrier);
+  if (decoder.take("proxy")) return decode_proxy(decoder);
+  decoder.expect_count(0);
+  if (decoder.opcode() == "membar") {
+    decoder.take_one_of({"cta", "gl", "sys"});
+    return std::make_unique<Fence>();
+  }
+  if (decoder.take("mbarrier_init")) {
+    decoder.take_one_of({"release"});
+    decoder.take_one_of({"cluster"});
+    return std::make_unique<MbarrierInitFence>();
+  }
+  decoder.take_any_of({"sc", "acq_rel", "acquire", "release"});
+  decoder.take_any_of({"sync_restrict::shared::cluster", "sync_restrict::shared::cta"});
+  take_scope(decoder);
+  return std::make_unique<Fence>();
+}
+
+}  // namespace jit::emulator

@@ -1,0 +1,156 @@
+// mbarrier objects of a block (PTX ISA, "Parallel Synchronization and Communication Instructions: mbarrier").
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "emulator/machine/decoder.h"
+#include "emulator/machine/memory_access.h"
+#include "emulator/machine/warp.h"
+
+namespace jit::emulator {
+
+/// Most arrivals that an mbarrier counts, and most bytes that it can be short of, or ahead by.
+inline constexpr std::int64_t mbarrier_limit = (1 << 20) - 1;
+
+/// What an operation on an mbarrier broke. The mbarrier stays usable.
+struct MbarrierFault {
+  FindingKind kind;
+  std::string message;
+};
+
+/// One mbarrier: the phase it is in and what the phase still waits for. Wait token: the phase's number.
+class Mbarrier final : public Waitable {
+ public:
+  /// `offset` in the shared memory of block `rank` of its cluster. Not initialised yet. One object stands for
+  /// all mbarriers that the kernel makes at this place.
+  Mbarrier(Agent agent, unsigned rank, std::uint32_t offset) : agent_(agent), rank_(rank), offset_(offset) {}
+
+  /// mbarrier.init, executed as `access` says.
+  void init(std::uint32_t count, const Access& access);
+  void invalidate() { valid_ = false; }
+  bool is_valid() const { return valid_; }
+
+  /// The phase that is not complete yet. Numbers go on over a new init.
+  std::uint64_t phase() const { return phase_; }
+  /// Whether a wait for the phase of this parity is over. The first phase after init has parity 0.
+  bool parity_is_over(std::uint32_t parity) const { return ((phase_ - first_phase_) & 1) != (parity & 1); }
+  std::uint32_t pending() const { return pending_; }  ///< arrivals that the phase still waits for
+  std::int64_t missing_bytes() const { return transactions_; }
+
+  /// `count` arrivals. What `knowledge` holds is released to those who wait for this phase; null: nothing is.
+  [[nodiscard]] std::optional<MbarrierFault> arrive(std::uint32_t count, const Knowledge* knowledge);
+  /// One arrival more is waited for in this phase (cp.async.mbarrier.arrive without .noinc).
+  [[nodiscard]] std::optional<MbarrierFault> expect_arrivals(std::uint32_t count);
+  /// Phases after this one wait for `count` arrivals less.
+  [[nodiscard]] std::optional<MbarrierFault> drop(std::uint32_t count);
+  [[nodiscard]] std::optional<MbarrierFault> expect_transaction(std::int64_t bytes);  ///< expect_tx
+  /// complete_tx. Writes of an asynchronous operation carry epoch (agent(), write_time()).
+  [[nodiscard]] std::optional<MbarrierFault> complete_transaction(std::int64_t bytes);
+
+  std::uint32_t offset() const { return offset_; }
+  Agent agent() const { return agent_; }
+  /// Time that writes completing in this phase are stamped with.
+  std::uint32_t write_time() const { return static_cast<std::uint32_t>(phase_) + 1; }
+  /// What a waiter learns: all that was released to the phases that are complete.
+  const Knowledge& knowledge() const { return released_; }
+
+  /// The 64 bits that an arrival returns: the phase and its pending count.
+  std::uint64_t state() const;
+  /// Whether `state` came from an arrival here in this phase or the one before: then `is_over` of it is
+  /// known.
+  bool knows(std::uint64_t state) const;
+  bool state_is_over(std::uint64_t state) const { return state_phase(state) != state_phase(this->state()); }
+  static bool is_state(std::uint64_t value);
+  static std::uint32_t pending_count(std::uint64_t state);
+
+  bool is_over(std::uint64_t token) const override { return phase_ > token; }
+  std::string describe(std::uint64_t token) const override;
+  /// "the mbarrier at byte 16 of shared memory"
+  std::string name() const;
+
+  /// Whether the last mbarrier.init lies before what `warp` does now, by lane `lane`.
+  bool is_init_visible(Warp& warp, int lane) const;
+  /// fence.mbarrier_init by the agent that initialised it, before this phase of the cluster's barrier ends.
+  void publish_init(Agent by, std::uint64_t cluster_phase);
+
+  /// The warps that the mbarrier was used by, at what time last.
+  void note_use(Agent agent, std::uint32_t time);
+  /// Whether all uses lie in the past of `warp`.
+  bool is_quiet_for(const Warp& warp) const;
+
+  /// A warp found the phase not complete; `patience` times it is to be told so at once. Returns whether it
+  /// has used them up, so that it should rather wait.
+  bool refuse(Agent warp, int patience);
+  /// Of a warp that was refused: the phase when it was.
+  std::optional<std::uint64_t> refused_in(Agent warp) const;
+  void forget_refusal(Agent warp);
+
+ private:
+  static std::uint64_t state_phase(std::uint64_t state);
+  [[nodiscard]] std::optional<MbarrierFault> complete_phase_if_due();
+
+  struct Use {
+    Agent agent;
+    std::uint32_t time;
+  };
+  struct Refusal {
+    Agent warp;
+    std::uint64_t phase;
+    int times;
+  };
+
+  Agent agent_;
+  unsigned rank_;
+  std::uint32_t offset_;
+  bool valid_ = false;
+  std::uint32_t count_ = 0, pending_ = 0;
+  std::int64_t transactions_ = 0;  // bytes expected and not completed; may be negative for a while
+  std::uint64_t phase_ = 0, first_phase_ = 0;
+  Knowledge gathering_, released_;
+  Access init_;
+  std::optional<std::uint64_t> init_published_;  // phase of the cluster's barrier
+  std::vector<Use> uses_;
+  std::vector<Refusal> refusals_;
+};
+
+/// The mbarriers of a block, by offset in its shared memory. Wait token: state of `polled`.
+class MbarrierTable final : public Waitable {
+ public:
+  Mbarrier* find(std::uint32_t offset);  ///< null when there is none
+  /// The mbarrier at a place where mbarrier.init is executed.
+  Mbarrier& make(const Block& block, std::uint32_t offset);
+
+  /// Adds findings of kind wrong_transaction_count for mbarriers that have all their arrivals and not all
+  /// their bytes. For the core, when no warp can go on; `warp` is any of the block.
+  void report_missing(const Warp& warp) const;
+  /// fence.mbarrier_init: what `warp` initialised is visible after the next barrier.cluster, relaxed or not.
+  void publish_inits(const Warp& warp);
+
+  /// Wait token for any phase of any mbarrier to end, by a warp that polls several; `offset` of one of them.
+  std::uint64_t poll_token(std::uint32_t offset) const;
+  bool is_over(std::uint64_t token) const override;
+  std::string describe(std::uint64_t token) const override;
+
+  std::map<std::uint32_t, std::unique_ptr<Mbarrier>> all;
+
+ private:
+  std::uint32_t completed_phases() const;
+};
+
+/// The mbarrier that an instruction names, for `lane` to operate on, with the checks that every use needs:
+/// stops the launch where there is none, reports one whose init is not ordered before. `verb` is what the
+/// instruction does: "arrives at".
+Mbarrier& use_mbarrier(Warp& warp, int lane, const SharedPlace& place, const char* verb);
+
+/// Reports what went wrong, if anything did, at the instruction `pc` that the operation was issued by.
+void report_fault(std::uint32_t pc, const Warp& warp, int lane, const std::optional<MbarrierFault>& fault);
+
+/// Part of decode_mbarrier: cp.async.mbarrier.arrive.
+std::unique_ptr<const Operation> decode_arrival_after_copies(Decoder& decoder);
+
+}  // namespace jit::emulator

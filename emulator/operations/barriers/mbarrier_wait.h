@@ -1,0 +1,31 @@
+// Waiting for a phase of an mbarrier (PTX ISA, "mbarrier.test_wait, mbarrier.try_wait").
+#pragma once
+
+#include "emulator/operations/barriers/mbarrier.h"
+#include "emulator/operations/tensor/shared_operand.h"
+
+namespace jit::emulator {
+
+/// Both instructions may say "not yet" at once, and the emulator makes use of that, so that code without a
+/// loop around them is found out. A warp that goes on asking is suspended until the answer can be another
+/// one, so that no loop spins: after one refusal by try_wait, after several by test_wait. (A single refusal
+/// is what keeps a try_wait that merely looks ahead from stopping a warp that has other work to do.)
+struct WaitForMbarrier final : Operation {
+  SharedOperand at;
+  Predicate result;
+  Slot phase;  // its parity, or the state that an arrival returned
+  bool by_parity, acquires, suspends;
+
+  Flow execute(Warp& warp) const override;
+
+ private:
+  bool is_over(Warp& warp, int lane, const Mbarrier& mbarrier) const;
+  static Flow suspend(Warp& warp, const Mbarrier& mbarrier);
+};
+
+/// Whether a warp of the block is suspended on it.
+bool is_waited_for(const Block& block, const Waitable& waitable);
+/// Whether all warps of the block have exited.
+bool has_ended(const Block& block);
+
+}  // namespace jit::emulator

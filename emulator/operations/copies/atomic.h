@@ -1,0 +1,28 @@
+// Modifiers and operands that atom, red and red.async share.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "emulator/machine/decoder.h"
+#include "emulator/machine/lane_memory.h"
+#include "emulator/operations/copies/atomic_update.h"
+
+namespace jit::emulator {
+
+/// What happens to each element, and the registers of the operands, one for each element.
+struct AtomicOperands {
+  Type type = Type::b32;
+  AtomicUpdate in_global = nullptr, in_shared = nullptr;
+  bool has_c = false;  ///< cas: compares with b, stores c
+  std::vector<Slot> to, b, c;
+
+  std::uint32_t element_bytes() const { return static_cast<std::uint32_t>(bits(type)) / 8; }
+  std::uint32_t bytes() const { return element_bytes() * static_cast<std::uint32_t>(b.size()); }
+};
+
+/// Takes .op, .noftz, .vec, .type, and the operands from `first` on: b, c. Throws for one that PTX does not
+/// have; `has_result` tells atom from red.
+AtomicOperands take_atomic(Decoder& decoder, std::size_t first, bool has_result);
+
+}  // namespace jit::emulator

@@ -1,0 +1,32 @@
+// Reductions that bulk copies do in place of writes (PTX ISA, "cp.reduce.async.bulk").
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "emulator/machine/types.h"
+#include "emulator/operations/copies/tensor_map.h"
+
+namespace jit::emulator {
+
+struct Reduction {
+  enum class Operator : std::uint8_t { add, min, max, inc, dec, bit_and, bit_or, bit_xor };
+  Operator op;
+  Type type;
+  bool flushes = false;  ///< subnormal f32 count as zero, operands and results
+};
+
+/// Of "add" and the like.
+std::optional<Reduction::Operator> parse_reduction(std::string_view text);
+/// Whether the table of PTX's cp.reduce.async.bulk has the combination, for a destination in .shared::cluster
+/// or in .global.
+bool is_legal(const Reduction& reduction, bool to_shared);
+/// The reduction of a tensor's elements; nothing when there is none.
+std::optional<Reduction> tensor_reduction(Reduction::Operator op, TensorMap::Element element);
+
+/// Reduces `bytes` bytes from `from` into `to`, each element atomically with regard to other threads.
+void reduce(const Reduction& reduction, std::byte* to, const std::byte* from, std::size_t bytes);
+
+}  // namespace jit::emulator

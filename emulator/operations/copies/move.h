@@ -1,0 +1,13 @@
+// What the files of the move family share.
+#pragma once
+
+#include <memory>
+
+#include "emulator/machine/decoder.h"
+
+namespace jit::emulator {
+
+/// cvta, isspacep, mapa, getctarank; null for another opcode.
+std::unique_ptr<const Operation> decode_address(Decoder& decoder);
+
+}  // namespace jit::emulator

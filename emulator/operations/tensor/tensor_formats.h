@@ -1,0 +1,32 @@
+// Number formats of tensor-core operands, taken apart for the dot product.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "emulator/machine/types.h"
+
+namespace jit::emulator {
+
+// Exponents of what has none. The sum of two exponents tells the kind of a product: below `zero_product` one
+// factor is 0 and the other finite; above any finite sum one factor is infinite or NaN.
+inline constexpr std::int16_t zero_exponent = -8000;
+inline constexpr std::int16_t special_exponent = 16200;
+inline constexpr std::int16_t zero_product = -7000;
+
+/// Values of operands as floats, which hold each of them exactly, and the exponents that the hardware aligns
+/// by: of a subnormal the format's least one, so that its significand is below 1.
+struct Factors {
+  const float* values = nullptr;
+  const std::int16_t* exponents = nullptr;
+};
+
+/// Bytes of an element as tensor cores read it: tf32 lies in 4.
+int element_bytes(Type type);
+
+/// Takes `count` consecutive elements of `type` apart: f16, bf16, tf32 (the 13 low bits are dropped), e4m3 or
+/// e5m2. No alignment is needed.
+void decode_elements(Type type, const void* elements, std::size_t count, float* values,
+                     std::int16_t* exponents);
+
+}  // namespace jit::emulator

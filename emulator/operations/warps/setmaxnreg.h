@@ -1,0 +1,11 @@
+// setmaxnreg: registers change hands between warpgroups.
+#pragma once
+
+#include "emulator/machine/decoder.h"
+
+namespace jit::emulator {
+
+/// Called by decode_wgmma for this opcode.
+std::unique_ptr<const Operation> decode_setmaxnreg(Decoder& decoder);
+
+}  // namespace jit::emulator

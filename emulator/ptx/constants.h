@@ -1,0 +1,27 @@
+// Constant expressions (PTX ISA, "Constant Expressions"): evaluated while they are read.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "emulator/ptx/tokens.h"
+
+namespace jit::emulator::ptx {
+
+struct Constant {
+  bool is_real = false;
+  bool is_single = false;    ///< of a real: `bits` is a single's
+  bool is_unsigned = false;  ///< of an integer: .u64, else .s64
+  std::uint64_t bits = 0;
+  int line = 0;
+};
+
+/// Whether a constant can begin with this token. Signs, '!' and '~' count.
+bool begins_constant(const Token& token);
+
+/// Reads a constant expression: numbers, WARP_SZ, the operators of C, casts to .s64 and .u64. Real numbers
+/// are read but not computed with, except for a sign. `unary`: an operator in front that was taken already.
+/// Throws PtxError.
+Constant parse_constant(Tokens& tokens, std::string_view unary = {});
+
+}  // namespace jit::emulator::ptx

@@ -1,0 +1,55 @@
+// Declarations of variables, parameters and registers (PTX ISA, "Variables").
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "emulator/ptx/syntax.h"
+#include "emulator/ptx/tokens.h"
+
+namespace jit::emulator::ptx {
+
+struct DeclaredRegisters {
+  RegisterRange range;
+  int line = 0;
+};
+
+/// Of ".global" and the like; nothing for another text.
+std::optional<Space> parse_space(std::string_view dotted);
+
+/// Reads declarations of one module. Every failure throws PtxError.
+class DeclarationParser {
+ public:
+  explicit DeclarationParser(Tokens& tokens) : tokens_(tokens) {}
+
+  /// The variables of one declaration, from behind its space to behind its ';'.
+  std::vector<Variable> variables(Space space, bool is_extern);
+  /// ( parameters ), the parentheses included.
+  std::vector<Variable> parameters();
+  /// The registers of one declaration, from behind ".reg" to behind its ';'.
+  std::vector<DeclaredRegisters> registers();
+  /// ( anything ), the parentheses included.
+  void skip_parentheses();
+
+ private:
+  /// What stands between the space and the names.
+  struct Form {
+    std::string_view type;
+    std::uint64_t element_bytes = 0;
+    std::uint64_t lanes = 1;
+    std::uint64_t alignment = 0;
+  };
+  Form form(Space space);
+  Variable variable(Space space, const Form& form, bool is_extern);
+  Variable parameter();
+  std::uint64_t alignment();
+
+  Tokens& tokens_;
+  // Of all variables read so far.
+  std::uint64_t declared_bytes_ = 0;
+  std::uint64_t initial_bytes_ = 0;
+};
+
+}  // namespace jit::emulator::ptx

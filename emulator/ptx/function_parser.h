@@ -1,0 +1,48 @@
+// Functions: .entry and .func (PTX ISA, "Kernel and Function Directives").
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "emulator/ptx/declarations.h"
+#include "emulator/ptx/scopes.h"
+#include "emulator/ptx/syntax.h"
+#include "emulator/ptx/tokens.h"
+
+namespace jit::emulator::ptx {
+
+/// Reads one function. Every failure throws PtxError.
+class FunctionParser {
+ public:
+  /// `statics` gets the .global and .const variables that the body declares.
+  FunctionParser(Tokens& tokens, DeclarationParser& declarations, std::vector<Variable>& statics);
+
+  /// From behind ".entry" or ".func" to behind the body. Nothing for a declaration without a body.
+  std::optional<Function> parse(bool is_entry);
+
+ private:
+  void header();
+  void directive(const Token& token);
+  void check_entry_parameters() const;
+
+  // The body.
+  void statements();
+  void statement_with_dot();
+  void labelled(const Token& label);
+  void instruction(const Token& opcode, std::optional<Guard> guard);
+  std::optional<Guard> guard();
+  void declare_registers();
+  void declare_variables(Space space);
+  void location();
+
+  Tokens& tokens_;
+  DeclarationParser& declarations_;
+  std::vector<Variable>& statics_;
+  Function function_;
+  std::optional<Scopes> scopes_;
+  std::optional<SourceLine> source_;
+  int registers_ = 0;
+};
+
+}  // namespace jit::emulator::ptx

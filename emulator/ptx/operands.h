@@ -1,0 +1,15 @@
+// Operands of instructions (PTX ISA, "Instruction Operands").
+#pragma once
+
+#include "emulator/ptx/syntax.h"
+#include "emulator/ptx/tokens.h"
+
+namespace jit::emulator::ptx {
+
+/// Reads one operand. Names stand as they are written. Throws PtxError.
+Operand parse_operand(Tokens& tokens);
+/// Reads the results or the arguments of a call, with the parentheses around them, as a vector; it may be
+/// empty.
+Operand parse_call_list(Tokens& tokens);
+
+}  // namespace jit::emulator::ptx

@@ -1,0 +1,121 @@
+#include "generator/kernels/heuristic.h"
+
+#include <algorithm>
+#include <cmath>
+#include <tuple>
+
+#include <fmt/format.h>
+#include <jit/error.h>
+
+#include "generator/kernels/heuristic_sm90.h"
+#include "templates/base/element.cuh"
+#include "templates/forward_mma_sync/smem_layout.cuh"
+
+namespace jit {
+namespace {
+
+// Per multiprocessor and clock. mma.sync reaches about two thirds of Hopper's tensor rate ("Dissecting the
+// NVIDIA Hopper Architecture through Microbenchmarking", Luo et al.); Ampere's 2048 and the consumer parts'
+// 1024 and less only scale all estimates of a GPU alike, but they weigh arithmetic against shared memory.
+double tensor_flops_per_clock(Arch arch) {
+  if (arch.major == 9 || arch.major == 10 || arch.major == 11) return 2700;
+  if (arch.major == 8 && arch.minor == 0) return 2048;
+  return 1024;
+}
+constexpr double smem_bytes_per_clock = 128;
+constexpr double schedulers = 4;
+constexpr double block_overhead_clocks = 3000;  // launch, Q, first K, epilogue
+
+// Fitted to 2,600 timings of tuning on an H200 at ten problems (bench/results, docs/performance.md).
+constexpr double softmax_instructions = 12;  // per score and lane
+constexpr double lazy_rescale_share = 0.06;  // of the instructions of rescaling at every tile
+constexpr double warp_step_instructions =
+    560;  // addresses, reductions, waits: whatever does not grow with the tile
+constexpr double exposed_smem_share =
+    0.2;  // of a warp's shared-memory time that its arithmetic does not cover
+constexpr double lone_warp_penalty = 0.1;   // divided by the warps of a scheduler
+constexpr double step_latency_clocks = 83;  // barriers
+constexpr double single_k_clocks = 208;  // a single buffer hides a load only behind the other half of a step
+constexpr double single_v_clocks = 13;
+
+}  // namespace
+
+ProblemShape typical_shape(const DeviceLimits& limits) {
+  return {.batch = 1, .heads_q = limits.sm_count, .seqlen_q = 2048, .seqlen_kv = 2048};
+}
+
+double estimated_cycles(const AttentionSpec& spec, const KernelConfig& config, const ProblemShape& shape,
+                        const DeviceLimits& limits) {
+  if (config.mainloop == Mainloop::wgmma) return sm90::estimated_cycles(spec, config, shape, limits);
+  const double d = padded_head_dim(spec.head_dim), dv = padded_head_dim(spec.value_head_dim());
+  const double warp_rows = config.tile_q / config.warps;
+
+  // One step of one block: what it asks of each unit of the multiprocessor.
+  const double flops = 2.0 * config.tile_q * config.tile_kv * (d + dv);
+  const double tensor = flops / tensor_flops_per_clock(limits.arch);
+  const double matrix_bytes =
+      config.warps * (config.tile_kv * (d + dv) + (config.q_in_registers ? 0 : warp_rows * d)) * 2;
+  const double copy_bytes = config.tile_kv * (d + dv) * 2;
+  const double smem = (matrix_bytes + copy_bytes) / smem_bytes_per_clock;
+  const double rescale =
+      config.tile_q * dv / 32 * (config.rescale == Rescale::always ? 1.0 : lazy_rescale_share);
+  const double issue =
+      (config.tile_q * config.tile_kv * softmax_instructions / 32 + rescale + flops / 4096 +
+       matrix_bytes / 512 * 1.5 + copy_bytes / 512 * 3 + config.warps * warp_step_instructions) /
+      schedulers;
+
+  // Units overlap between the warps of a scheduler; one warp alone waits for each in turn.
+  const double warps_per_scheduler = config.warps * config.blocks_per_sm / schedulers;
+  const double busiest = std::max({tensor, smem, issue}) * config.blocks_per_sm;
+  const double alone = (tensor + smem * exposed_smem_share + issue) * schedulers / config.warps *
+                       std::max(1.0, config.warps / schedulers);
+  const double exposed = (config.stages_k == 1 ? single_k_clocks : 0) +
+                         (config.stages_v == 1 ? single_v_clocks : 0) + step_latency_clocks;
+  const double overlap = 1.0 + lone_warp_penalty / warps_per_scheduler;
+  const double step = std::max(busiest, alone) * overlap + exposed;
+
+  // The whole grid: waves of blocks_per_sm blocks on each multiprocessor.
+  const double tiles_q = std::ceil(static_cast<double>(shape.seqlen_q) / config.tile_q);
+  const double blocks = std::max(1.0, tiles_q * static_cast<double>(shape.batch * shape.heads_q));
+  const double slots = static_cast<double>(limits.sm_count) * config.blocks_per_sm;
+  const double steps = std::ceil(static_cast<double>(shape.seqlen_kv) / config.tile_kv);
+  const double waves = std::ceil(blocks / slots);
+  // Blocks that have a multiprocessor to themselves do not wait for neighbours.
+  const double last_wave_share =
+      std::min(1.0, std::max(1.0 / config.blocks_per_sm, (blocks - (waves - 1) * slots) / slots));
+  const double step_alone = std::max(busiest * last_wave_share, alone) * overlap + exposed;
+  double cycles =
+      (waves - 1) * (steps * step + block_overhead_clocks) + steps * step_alone + block_overhead_clocks;
+  // A likely spill: slower, and never the untuned default.
+  const int spare = register_cap(spec, config, limits) - estimated_registers(spec, config);
+  if (spare < 0) cycles *= 1.15 - spare * 0.01;
+  return cycles;
+}
+
+std::vector<KernelConfig> ranked_configs(const AttentionSpec& spec, const ProblemShape& shape,
+                                         const DeviceLimits& limits) {
+  std::vector<KernelConfig> configs = config_space(spec, limits);
+  if (configs.empty()) {
+    const KernelConfig smallest{.tile_q = 64, .tile_kv = 32, .warps = 4, .stages_k = 1, .stages_v = 1};
+    throw Error(ErrorCode::no_valid_config, "configure", "spec",
+                fmt::format("no config fits {} on {}: {}", to_string(spec), to_string(limits.arch),
+                            config_rejection(spec, smallest, limits)));
+  }
+  std::vector<std::pair<double, std::size_t>> order;
+  for (std::size_t i = 0; i < configs.size(); ++i) {
+    if (shape.tma || configs[i].mainloop != Mainloop::wgmma)
+      order.emplace_back(estimated_cycles(spec, configs[i], shape, limits), i);
+  }
+  std::sort(order.begin(), order.end());
+  std::vector<KernelConfig> ranked;
+  for (const auto& [cycles, i] : order) ranked.push_back(configs[i]);
+  return ranked;
+}
+
+bool are_near_copies(const KernelConfig& a, const KernelConfig& b) {
+  return a.mainloop == b.mainloop && a.tile_q == b.tile_q && a.tile_kv == b.tile_kv && a.warps == b.warps &&
+         a.rescale == b.rescale && a.q_in_registers == b.q_in_registers && a.overlap == b.overlap &&
+         a.p_in_registers == b.p_in_registers;
+}
+
+}  // namespace jit

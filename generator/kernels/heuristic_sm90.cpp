@@ -1,0 +1,108 @@
+#include "generator/kernels/heuristic_sm90.h"
+
+#include <algorithm>
+#include <cmath>
+#include <initializer_list>
+
+#include "generator/kernels/config_space_sm90.h"
+#include "templates/base/element.cuh"
+#include "templates/forward_mma_sync/smem_layout.cuh"
+
+namespace jit::sm90 {
+namespace {
+
+// Of a multiprocessor: a wgmma of N columns takes N / 2 clocks.
+constexpr double smem_bytes_per_clock = 128;
+constexpr double exponentials_per_clock = 16;
+
+// Fitted to 854 timings of an earlier state on an H200, at 60 problems (bench/results, docs/performance.md).
+// In clocks.
+constexpr double tensor_share = 0.911;           // of their rate, that the tensor cores reach at best
+constexpr double softmax_per_key = 5.8;          // of a consumer, for each key of a tile
+constexpr double softmax_clocks = 805;           // and for each tile
+constexpr double softmax_share = 1.12;           // of what exponentials alone take of all consumers
+constexpr double next_work_clocks = 2280;        // from one work tile to the next when consumers run on
+constexpr double new_work_clocks = 5090;         // and when they do not
+constexpr double masked_per_row = 4.3;           // for the partial tiles of a work tile, by its rows and keys
+constexpr double neighbours = 1.05;              // several blocks on a multiprocessor
+constexpr double memory_bytes_per_clock = 13.7;  // of a multiprocessor
+// Set by hand: what is rarely fastest.
+constexpr double three_masked = 1.06;  // consumers, of whom most see less of the last tiles than the last one
+constexpr double in_sequence = 1.5;
+constexpr double locked = 0.9;
+constexpr double out_of_turn = 1.01;
+constexpr double single_stage = 1.25;
+constexpr double two_stages = 1.003;
+constexpr double shared_p = 1.25;
+constexpr double always_rescaled = 1.03;
+constexpr double seeking_maxima = 1.06;  // for every tile of keys
+
+// Things that go on at once take longer than the longest.
+double overlapped(std::initializer_list<double> times) {
+  double sum = 0;
+  for (const double time : times) sum += std::pow(time, 4);
+  return std::pow(sum, 0.25);
+}
+
+// Tiles of keys for a tile of queries. Every mask is taken for a causal one, for want of a better guess.
+double steps_per_tile(const AttentionSpec& spec, const KernelConfig& config, const ProblemShape& shape) {
+  const auto steps = [&](std::int64_t keys) {
+    return static_cast<double>((std::clamp<std::int64_t>(keys, 0, shape.seqlen_kv) + config.tile_kv - 1) /
+                               config.tile_kv);
+  };
+  if (spec.mask == Mask()) return steps(shape.seqlen_kv);
+  constexpr std::int64_t most_samples = 32;
+  const std::int64_t tiles = (shape.seqlen_q + config.tile_q - 1) / config.tile_q;
+  const std::int64_t samples = std::min(tiles, most_samples);
+  double sum = 0;
+  for (std::int64_t i = 0; i < samples; ++i) {
+    const std::int64_t tile = tiles * (i + 1) / samples;
+    sum += steps(tile * config.tile_q + shape.seqlen_kv - shape.seqlen_q);
+  }
+  return sum / static_cast<double>(std::max<std::int64_t>(1, samples));
+}
+
+double step_clocks(const AttentionSpec& spec, const KernelConfig& config) {
+  const double d = padded_head_dim(spec.head_dim), dv = padded_head_dim(spec.value_head_dim());
+  // Q Kᵀ reads both operands from shared memory, which a narrow tile has no time for.
+  const double wide = config.tile_kv / 2.0, reading = (64 + config.tile_kv) * 32 / smem_bytes_per_clock;
+  const double own = d / 16 * std::max(wide, reading) + config.tile_kv / 16 * dv / 2;
+  const double groups = consumers(config) * config.blocks_per_sm;
+  double alone = own + softmax_per_key * config.tile_kv + softmax_clocks;
+  if (!config.overlap) alone *= in_sequence;
+  const double exponentials = groups * 64 * config.tile_kv / exponentials_per_clock;
+  double step = overlapped({own * groups / tensor_share, alone, exponentials * softmax_share});
+  if (config.order == WarpgroupOrder::softmax_lock) step *= locked;
+  if (config.order == WarpgroupOrder::free && consumers(config) > 1) step *= out_of_turn;
+  if (config.stages_k == 1 || config.stages_v == 1) step *= single_stage;
+  if (std::min(config.stages_k, config.stages_v) == 2) step *= two_stages;
+  if (!config.p_in_registers) step *= shared_p;
+  if (config.rescale != Rescale::on_overflow) step *= seeking_maxima;
+  if (config.rescale == Rescale::always) step *= always_rescaled;
+  return step;
+}
+
+}  // namespace
+
+double estimated_cycles(const AttentionSpec& spec, const KernelConfig& config, const ProblemShape& shape,
+                        const DeviceLimits& limits) {
+  const double rows = static_cast<double>(shape.batch * shape.heads_q);
+  const double tiles = std::max(1.0, std::ceil(static_cast<double>(shape.seqlen_q) / config.tile_q) * rows);
+  const bool is_masked = spec.mask != Mask();
+  const bool runs_on =
+      config.overlap && config.persistent && (config.stages_q > 1 || config.separate_o || config.direct_o);
+  const double per_tile = steps_per_tile(spec, config, shape) * step_clocks(spec, config) +
+                          (runs_on ? next_work_clocks : new_work_clocks) +
+                          (is_masked ? masked_per_row * (config.tile_q + config.tile_kv) : 0);
+  const double slots = static_cast<double>(limits.sm_count) * config.blocks_per_sm;
+  double computing = std::max(1.0, tiles / slots) * per_tile;
+  if (config.blocks_per_sm > 1) computing *= neighbours;
+  if (is_masked && consumers(config) == 3) computing *= three_masked;
+
+  const double elements =
+      rows * (static_cast<double>(shape.seqlen_q) + static_cast<double>(shape.seqlen_kv) / spec.gqa_ratio) *
+      (spec.head_dim + spec.value_head_dim());
+  return overlapped({computing, elements * element_bytes / (memory_bytes_per_clock * limits.sm_count)});
+}
+
+}  // namespace jit::sm90

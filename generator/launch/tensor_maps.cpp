@@ -1,0 +1,136 @@
+#include "generator/launch/tensor_maps.h"
+
+#include <array>
+#include <bit>
+#include <cstdint>
+
+#include <fmt/format.h>
+#include <jit/error.h>
+
+#include "runtime/driver_api.h"
+#include "templates/forward_wgmma/smem_layout.cuh"
+#include "templates/tiles/panel_tile.cuh"
+
+namespace jit {
+
+using namespace forward_wgmma;
+namespace {
+
+static_assert(sizeof(TensorMap) == sizeof(CUtensorMap));
+
+constexpr int tma_alignment = 16;
+constexpr std::int64_t max_stride_bytes = std::int64_t{1} << 40;
+constexpr int element_size = 2;
+
+struct Operand {
+  const char* name;
+  const void* data;
+  const TensorStrides& strides;
+  std::int64_t seqlen;
+  std::int64_t heads;
+};
+
+std::array<Operand, 4> operands(const AttentionParams& params) {
+  return {{{"q", params.q, params.q_strides, params.seqlen_q, params.heads_q},
+           {"k", params.k, params.k_strides, params.seqlen_kv, params.heads_kv},
+           {"v", params.v, params.v_strides, params.seqlen_kv, params.heads_kv},
+           {"o", params.o, params.o_strides, params.seqlen_q, params.heads_q}}};
+}
+
+bool is_mappable(std::int64_t size, std::int64_t stride) {
+  const std::int64_t bytes = stride * element_size;
+  return size <= 1 || (bytes > 0 && bytes < max_stride_bytes && bytes % tma_alignment == 0);
+}
+
+bool is_mappable(const Operand& operand, std::int64_t batch) {
+  if (operand.seqlen == 0) return true;  // without keys nothing is read
+  return reinterpret_cast<std::uintptr_t>(operand.data) % tma_alignment == 0 &&
+         is_mappable(batch, operand.strides.batch) && is_mappable(operand.seqlen, operand.strides.seq) &&
+         is_mappable(operand.heads, operand.strides.head);
+}
+
+bool has_few_tiles(const AttentionParams& params) {
+  const std::int64_t tiles = (std::int64_t{params.seqlen_q} + rows_per_consumer - 1) / rows_per_consumer;
+  return params.heads_q == 0 || tiles <= max_work_tiles / params.heads_q;
+}
+
+CUtensorMapSwizzle swizzle_of(int columns) {
+  switch (columns * element_size) {
+    case 128:
+      return CU_TENSOR_MAP_SWIZZLE_128B;
+    case 64:
+      return CU_TENSOR_MAP_SWIZZLE_64B;
+    default:
+      return CU_TENSOR_MAP_SWIZZLE_32B;
+  }
+}
+
+TensorMap encode(const Operand& operand, DType dtype, std::int64_t batch, int head_dim, int box_rows) {
+  const int columns = panel_columns(head_dim);
+  const auto size = [](std::int64_t count) { return static_cast<cuuint64_t>(count); };
+  // The stride of a dimension of one element is never used, but the driver checks it.
+  const auto bytes = [](std::int64_t count, std::int64_t stride) {
+    return static_cast<cuuint64_t>(count <= 1 ? tma_alignment : stride * element_size);
+  };
+  const TensorStrides& strides = operand.strides;
+  const cuuint64_t sizes[] = {size(head_dim), size(operand.seqlen), size(operand.heads), size(batch)};
+  const cuuint64_t stride_bytes[] = {bytes(operand.seqlen, strides.seq), bytes(operand.heads, strides.head),
+                                     bytes(batch, strides.batch)};
+  const cuuint32_t box[] = {static_cast<cuuint32_t>(columns), static_cast<cuuint32_t>(box_rows), 1, 1};
+  const cuuint32_t steps[] = {1, 1, 1, 1};
+  alignas(64) CUtensorMap map;
+  check(
+      driver().cuTensorMapEncodeTiled(
+          &map, dtype == DType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 4,
+          const_cast<void*>(operand.data), sizes, stride_bytes, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+          swizzle_of(columns), CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
+      "cuTensorMapEncodeTiled");
+  return std::bit_cast<TensorMap>(map);
+}
+
+}  // namespace
+
+bool can_map(const AttentionParams& params) {
+  for (const Operand& operand : operands(params)) {
+    if (!is_mappable(operand, params.batch)) return false;
+  }
+  return has_few_tiles(params);
+}
+
+TensorMaps encode_tensor_maps(const AttentionSpec& spec, const KernelConfig& config,
+                              const AttentionParams& params) {
+  const std::array<Operand, 4> all = operands(params);
+  for (const Operand& operand : all) {
+    if (is_mappable(operand, params.batch)) continue;
+    throw Error(
+        ErrorCode::invalid_argument, "launch", operand.name,
+        fmt::format(
+            "{}: a kernel with mainloop = wgmma reads it by TMA, which needs rows aligned to {} bytes and "
+            "positive strides below 2^40 bytes; it starts at {} and has strides {}, {}, {} along batch, "
+            "seqlen, heads. Give no config, or one with mainloop = mma_sync",
+            operand.name, tma_alignment, operand.data, operand.strides.batch, operand.strides.seq,
+            operand.strides.head));
+  }
+  if (!has_few_tiles(params)) {
+    throw Error(
+        ErrorCode::invalid_argument, "launch", "q",
+        fmt::format("q: {} heads of {} queries are more than the {} tiles that a kernel with mainloop = "
+                    "wgmma counts. Give no config, or one with mainloop = mma_sync",
+                    params.heads_q, params.seqlen_q, max_work_tiles));
+  }
+  // Without keys nothing is read from k and v, but there must be maps: q's will do.
+  const bool has_keys = params.seqlen_kv > 0;
+  const Operand& q = all[0];
+  const int head_dim_v = spec.value_head_dim();
+  const auto encode_one = [&](const Operand& operand, int head_dim, int box_rows) {
+    return encode(operand, spec.dtype, params.batch, head_dim, box_rows);
+  };
+  TensorMaps maps{};
+  maps.q = encode_one(q, spec.head_dim, rows_per_consumer);
+  maps.k = has_keys ? encode_one(all[1], spec.head_dim, config.tile_kv) : maps.q;
+  maps.v = has_keys ? encode_one(all[2], head_dim_v, config.tile_kv) : maps.q;
+  maps.o = encode_one(all[3], head_dim_v, rows_per_consumer);
+  return maps;
+}
+
+}  // namespace jit

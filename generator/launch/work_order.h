@@ -1,0 +1,35 @@
+// In which order the tiles of queries of a launch are computed.
+#pragma once
+
+#include <cstdint>
+
+#include <jit/spec.h>
+
+#include "templates/work/work_tiles.cuh"
+
+namespace jit {
+
+/// What is known of a launch of a wgmma kernel when its work is put in order.
+struct WorkSize {
+  int seqlen_q = 0;
+  int seqlen_kv = 0;
+  int slices = 0;  ///< query heads of all its batch entries
+  int tile_q = 0;
+  std::int64_t l2_bytes = 0;  ///< of the device
+  bool in_turns = false;      ///< blocks take turns, in place of asking for the next tile
+};
+
+/// The order for the slices of one launch; see WorkOrder. Without a mask all tiles are alike: slice after
+/// slice, so that blocks read the same keys at the same time. Under a mask sections are of nearly the same
+/// size, and the last quarter of the rows that are listed goes to the end, unless slices are short: their
+/// keys would be read from memory once more. Blocks that take turns get one section of everything: then each
+/// gets long and short tiles alike.
+WorkOrder work_order(const AttentionSpec& spec, const WorkSize& size);
+
+/// How many batch entries a launch takes at most if the mask has words of keys
+/// (templates/forward_wgmma/key_word_ranges.cuh): as many as a block's table has a range for each of their `tiles_kv` tiles
+/// of keys, but enough to give `blocks` blocks several tiles of queries each, of which an entry has
+/// `tiles_per_entry`; never more than the table has places.
+int entries_with_key_words(int tiles_kv, std::int64_t tiles_per_entry, int blocks);
+
+}  // namespace jit

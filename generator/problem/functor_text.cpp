@@ -1,0 +1,195 @@
+#include <jit/functor_text.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <set>
+
+#include <fmt/format.h>
+#include <jit/error.h>
+
+#include "generator/problem/functor_node.h"
+
+namespace jit {
+namespace {
+
+[[noreturn]] void refuse(std::string_view kind, const std::string& message) {
+  throw Error(ErrorCode::invalid_spec, "validate", fmt::format("spec.{}", kind), message);
+}
+
+bool is_identifier(std::string_view text) {
+  return !text.empty() && (std::isalpha(static_cast<unsigned char>(text[0])) || text[0] == '_') &&
+         std::all_of(text.begin(), text.end(),
+                     [](unsigned char c) { return c < 128 && (std::isalnum(c) || c == '_'); });
+}
+
+// Names that generated functor structs use themselves.
+constexpr std::array<std::string_view, 21> reserved_names = {
+    "q",       "k",     "b",        "h",         "score", "seqlen_q",    "seqlen_kv",
+    "keep",    "apply", "heads_q",  "q_begin",   "q_end", "k_begin",     "k_end",
+    "context", "jit",   "classify", "key_range", "tile",  "is_identity", "key_words"};
+
+// What would make a kernel depend on when, where and with which files it was compiled, and not on its key
+// alone.
+constexpr std::array<std::string_view, 4> forbidden_words = {"__TIME__", "__DATE__", "__TIMESTAMP__",
+                                                             "__FILE__"};
+
+// '#' has no meaning in C++ but to the preprocessor, and an #include would read files that no key knows of.
+void check_directives(std::string_view kind, const FunctorText& text, const std::string& body) {
+  constexpr std::string_view unroll = "#pragma unroll";
+  for (std::size_t at = 0; at < body.size(); ++at) {
+    if (body[at] != '#' && body.compare(at, 2, "%:") != 0) continue;
+    if (body.compare(at, unroll.size(), unroll) == 0) continue;
+    const auto line = 1 + std::count(body.begin(), body.begin() + static_cast<std::ptrdiff_t>(at), '\n');
+    refuse(kind,
+           fmt::format(
+               "text functor '{}' has a preprocessor directive in line {}: only '{}' is allowed; put what "
+               "the functor needs into its body, constants or tensors",
+               text.name, line, unroll));
+  }
+}
+
+// Reads the brackets of a body, past comments and literals.
+class BracketReader {
+ public:
+  BracketReader(std::string_view kind, std::string_view name, std::string_view body)
+      : kind_(kind), name_(name), body_(body) {}
+
+  /// Throws when the body does not close what it opens: the compiler would then complain of generated lines
+  /// that the user never saw.
+  void check() {
+    for (; at_ < body_.size(); ++at_) {
+      const char c = body_[at_];
+      if (body_.substr(at_, 2) == "//") {
+        at_ = std::min(body_.find('\n', at_), body_.size());
+      } else if (body_.substr(at_, 2) == "/*") {
+        const std::size_t end = body_.find("*/", at_ + 2);
+        if (end == std::string_view::npos) fail(at_, "a comment is not closed");
+        at_ = end + 1;
+      } else if (c == '"' || (c == '\'' && !is_digit_separator())) {
+        skip_literal(c);
+      } else if (c == '(' || c == '[' || c == '{') {
+        open_.push_back(at_);
+      } else if (c == ')' || c == ']' || c == '}') {
+        if (open_.empty() || closer(body_[open_.back()]) != c)
+          fail(at_, fmt::format("'{}' closes nothing", c));
+        open_.pop_back();
+      }
+    }
+    if (!open_.empty()) fail(open_.back(), fmt::format("'{}' is not closed", body_[open_.back()]));
+  }
+
+ private:
+  [[noreturn]] void fail(std::size_t at, const std::string& what) const {
+    const std::string_view before = body_.substr(0, at);
+    refuse(kind_, fmt::format("{}:{}: {}", name_, 1 + std::count(before.begin(), before.end(), '\n'), what));
+  }
+
+  static char closer(char opener) { return opener == '(' ? ')' : opener == '[' ? ']' : '}'; }
+
+  // As in 1'000'000: what stands before begins with a digit.
+  bool is_digit_separator() const {
+    std::size_t begin = at_;
+    while (begin > 0 &&
+           (std::isalnum(static_cast<unsigned char>(body_[begin - 1])) || body_[begin - 1] == '\''))
+      --begin;
+    return begin < at_ && std::isdigit(static_cast<unsigned char>(body_[begin]));
+  }
+
+  void skip_literal(char quote) {
+    const std::size_t begin = at_++;
+    for (; at_ < body_.size() && body_[at_] != quote; ++at_) {
+      if (body_[at_] == '\n') fail(begin, "a literal is not closed");
+      if (body_[at_] == '\\') ++at_;
+    }
+    if (at_ >= body_.size()) fail(begin, "a literal is not closed");
+  }
+
+  std::string_view kind_;
+  std::string_view name_;
+  std::string_view body_;
+  std::size_t at_ = 0;
+  std::vector<std::size_t> open_;  // positions of brackets that wait for their closers
+};
+
+void check_body(std::string_view kind, const FunctorText& text, const std::string& body) {
+  check_directives(kind, text, body);
+  for (const std::string_view word : forbidden_words) {
+    if (body.find(word) != std::string::npos) {
+      refuse(
+          kind,
+          fmt::format("text functor '{}' uses {}, which would make the kernel depend on where and when it is "
+                      "compiled",
+                      text.name, word));
+    }
+  }
+  if (body.find('\0') != std::string::npos) {
+    refuse(kind, fmt::format("text functor '{}' contains a zero byte", text.name));
+  }
+}
+
+}  // namespace
+
+void validate_functor_text(const FunctorText& text, std::string_view kind) {
+  const bool name_is_fine = !text.name.empty() && text.name.size() <= 64 &&
+                            std::all_of(text.name.begin(), text.name.end(), [](unsigned char c) {
+                              return c < 128 && (std::isalnum(c) || c == '_' || c == '-' || c == '.');
+                            });
+  if (!name_is_fine) {
+    refuse(kind, fmt::format(
+                     "the name of a text functor must be 1 to 64 letters, digits, '_', '-' or '.', not '{}'",
+                     text.name));
+  }
+  if (text.body.find_first_not_of(" \t\r\n") == std::string::npos) {
+    refuse(kind,
+           fmt::format("text functor '{}' has an empty body; write at least a return statement", text.name));
+  }
+  if (kind == "score" && !text.classify.empty()) {
+    refuse(kind, fmt::format("text functor '{}' has a classify body, which only masks may have", text.name));
+  }
+  check_body(kind, text, text.body);
+  check_body(kind, text, text.classify);
+  BracketReader(kind, text.name, text.body).check();
+  BracketReader(kind, text.name + ".classify", text.classify).check();
+
+  std::set<std::string_view> names;
+  const auto check_name = [&](const std::string& name) {
+    if (!is_identifier(name)) {
+      refuse(kind, fmt::format("'{}' in text functor '{}' must be a C++ identifier", name, text.name));
+    }
+    if (std::find(reserved_names.begin(), reserved_names.end(), name) != reserved_names.end()) {
+      refuse(kind,
+             fmt::format("'{}' in text functor '{}' is a name that functors already have; choose another",
+                         name, text.name));
+    }
+    if (!names.insert(name).second) {
+      refuse(kind, fmt::format("'{}' occurs twice in text functor '{}'", name, text.name));
+    }
+  };
+  for (const auto& [name, value] : text.constants) check_name(name);
+  for (const FunctorTensorSpec& tensor : text.tensors) check_name(tensor.name);
+}
+
+void add_functor_text(Digester& digester, const FunctorText& text) {
+  digester.add(text.name).add(text.body).add(text.classify);
+  digester.add(std::uint64_t{text.constants.size()});
+  for (const auto& [name, value] : text.constants) {
+    digester.add(name).add(std::uint64_t{value.index()});
+    std::visit([&](auto v) { digester.add(std::as_bytes(std::span(&v, 1))); }, value);
+  }
+  digester.add(std::uint64_t{text.tensors.size()});
+  for (const FunctorTensorSpec& tensor : text.tensors) digester.add(tensor.name).add(to_string(tensor.dtype));
+}
+
+void add_functor_tensor(std::vector<FunctorTensorSpec>& tensors, const FunctorTensorSpec& tensor) {
+  for (const FunctorTensorSpec& known : tensors) {
+    if (known.name != tensor.name) continue;
+    if (known.dtype == tensor.dtype) return;
+    throw Error(ErrorCode::invalid_spec, "validate", "spec." + tensor.name,
+                fmt::format("tensor '{}' is wanted as {} and as {}; give the two functors different names",
+                            tensor.name, to_string(known.dtype), to_string(tensor.dtype)));
+  }
+  tensors.push_back(tensor);
+}
+
+}  // namespace jit

@@ -1,0 +1,111 @@
+#include "generator/program/wgmma_source.h"
+
+#include <vector>
+
+#include <fmt/format.h>
+
+namespace jit {
+namespace {
+
+// "%first, %first+1, …", as the operands of a vector.
+std::string operands(int first, int count) {
+  std::string text = "{";
+  for (int i = 0; i < count; ++i) text += fmt::format("{}%{}", i == 0 ? "" : ", ", first + i);
+  return text + "}";
+}
+
+// Items with commas between, broken into lines that begin with `indent`.
+std::string lines(const std::vector<std::string>& items, std::string_view indent, std::size_t per_line) {
+  std::string text;
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    if (i % per_line == 0) text += i == 0 ? "" : fmt::format("\n{}", indent);
+    text += items[i] + (i + 1 == items.size() ? "" : i % per_line + 1 == per_line ? "," : ", ");
+  }
+  return text;
+}
+
+/// The input operands of an asm statement, numbered as they are added, behind the accumulators.
+class Inputs {
+ public:
+  explicit Inputs(int accumulators) : first_(accumulators) {}
+
+  /// The operand's number.
+  int add(std::string_view constraint, std::string_view value) {
+    items_.push_back(fmt::format("\"{}\"({})", constraint, value));
+    return first_ + static_cast<int>(items_.size()) - 1;
+  }
+  const std::vector<std::string>& items() const { return items_; }
+
+ private:
+  int first_;
+  std::vector<std::string> items_;
+};
+
+/// A tile in shared memory, by its descriptors: they differ in the lower word alone, by constants.
+class TileOperand {
+ public:
+  /// `name` is that of the tile's class and of the PTX register, `word` the first step's lower word,
+  /// `advance` the member of the class that tells what a step adds to it.
+  TileOperand(std::string_view name, std::string_view word, std::string_view advance, Inputs& inputs)
+      : name_(name), advance_(advance), inputs_(inputs) {
+    lower_ = inputs.add("r", word);
+    upper_ = inputs.add("n", fmt::format("{}::upper_word()", name));
+  }
+
+  /// PTX that leaves the descriptor of a step in the register.
+  std::string load(int step) const {
+    if (step == 0) return fmt::format("mov.b64 {}, {{%{}, %{}}}; ", name_, lower_, upper_);
+    const int added = inputs_.add("n", fmt::format("{}::{}({})", name_, advance_, step));
+    return fmt::format("add.u32 word, %{}, %{}; mov.b64 {}, {{word, %{}}}; ", lower_, added, name_, upper_);
+  }
+
+ private:
+  std::string_view name_;
+  std::string_view advance_;
+  Inputs& inputs_;
+  int lower_;
+  int upper_;
+};
+
+}  // namespace
+
+std::string wgmma_function(std::string_view name, std::string_view doc, const WgmmaProduct& product) {
+  const int accumulators = product.n / 2;
+  const bool registers = product.a_in_registers;
+  // "+f" also where D is only written: the registers are the same before and after.
+  std::vector<std::string> outputs;
+  for (int i = 0; i < accumulators; ++i) outputs.push_back(fmt::format("\"+f\"(d[{}][{}])", i / 4, i % 4));
+  Inputs inputs(accumulators);
+  std::vector<TileOperand> tiles;
+  if (registers) {
+    for (int i = 0; i < product.steps * 4; ++i) inputs.add("r", fmt::format("a[{}][{}]", i / 4, i % 4));
+  } else {
+    tiles.emplace_back("A", "a", "column_step", inputs);
+  }
+  tiles.emplace_back("B", "b", product.b_along_rows ? "row_step" : "column_step", inputs);
+
+  std::string text =
+      fmt::format("  // {}\n  template <{}>\n", doc, registers ? "class B, int steps" : "class A, class B");
+  text += fmt::format("  static __device__ __forceinline__ void {}(float (&d)[{}][4], {}, unsigned b) {{\n",
+                      name, accumulators / 4, registers ? "const unsigned (&a)[steps][4]" : "unsigned a");
+  text += "    asm volatile(\n        \"{.reg .pred no, yes; .reg .b32 word; .reg .b64 A, B;\\n\"\n";
+  text += "        \"setp.ne.b32 no, 0, 0; setp.eq.b32 yes, 0, 0;\\n\"\n";
+  const std::string_view type = product.dtype == DType::bf16 ? "bf16" : "f16";
+  for (int step = 0; step < product.steps; ++step) {
+    std::string loads;
+    for (const TileOperand& tile : tiles) loads += tile.load(step);
+    text += fmt::format("        \"{}\\n\"\n", loads);
+    text += fmt::format("        \"wgmma.mma_async.sync.aligned.m64n{}k16.f32.{}.{} {}, \"\n", product.n,
+                        type, type, operands(0, accumulators));
+    // scale-d, imm-scale-a, imm-scale-b, imm-trans-a where A is a tile, imm-trans-b.
+    text += fmt::format(
+        "        \"{}, B, {}, 1, 1, {}{};\\n\"\n", registers ? operands(accumulators + step * 4, 4) : "A",
+        step > 0 || product.accumulate ? "yes" : "no", registers ? "" : "0, ", int{product.b_along_rows});
+  }
+  text += "        \"}\"\n";
+  text += fmt::format("        : {}\n", lines(outputs, "          ", 8));
+  text += fmt::format("        : {});\n", lines(inputs.items(), "          ", 8));
+  return text + "  }\n";
+}
+
+}  // namespace jit

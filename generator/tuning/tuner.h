@@ -1,0 +1,42 @@
+// Finding the fastest config for a problem on a GPU: compile the most promising candidates in parallel, check
+// each against a reference, measure them as they will run, choose deterministically.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <jit/device.h>
+#include <jit/kernel_config.h>
+#include <jit/spec.h>
+
+#include "generator/kernels/heuristic.h"
+#include "templates/base/params.cuh"
+
+namespace jit {
+
+struct ContextState;
+
+/// What is tuned: a spec at one size on one device. The tensors of mask and score are the caller's own, since
+/// their contents decide which tiles are computed; q, k, v and o are the tuner's, filled with random numbers.
+struct TuningProblem {
+  AttentionSpec spec;
+  DeviceInfo device;
+  AttentionParams params;  ///< of the call that wants a kernel
+};
+
+struct TuningResult {
+  KernelConfig config;
+  double median_us = 0;   ///< of the chosen config; 0 when no time was left to measure
+  double default_us = 0;  ///< of the heuristic's
+  int candidates = 0;     ///< that were measured
+  bool out_of_time = false;
+  std::vector<std::string> log;  ///< one line per candidate
+};
+
+/// At most `settings.tuning_seconds`, and half of the device's free memory. `exhaustive` takes every config
+/// of the grid for a candidate, and as much time as that needs. A candidate that fails to compile, to load,
+/// to run or to be right drops out and is named in the log. Throws what the heuristic's own config throws.
+TuningResult tune(ContextState& context, const TuningProblem& problem, bool exhaustive);
+
+}  // namespace jit

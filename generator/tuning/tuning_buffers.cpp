@@ -1,0 +1,180 @@
+#include "generator/tuning/tuning_buffers.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+
+#include <fmt/format.h>
+
+#include "generator/context_state.h"
+#include "runtime/context.h"
+#include "runtime/driver_api.h"
+#include "runtime/launch.h"
+#include "templates/checks/reference_rows.cuh"
+
+namespace jit {
+namespace {
+
+constexpr std::int64_t max_sampled_rows = 512;
+// A prime: rows of the sample fall on every position within a tile, and on many heads and batch entries.
+constexpr std::int64_t row_step = 7919;
+// Of the sampled rows' root mean square: several roundings of P and O to 16 bits, and far below what a
+// dropped key or a wrong tile makes.
+double tolerance(DType dtype) { return dtype == DType::bf16 ? 0.02 : 0.004; }
+constexpr double lse_tolerance = 0.01;
+
+float to_float(std::uint16_t bits, DType dtype) {
+  if (dtype == DType::bf16) return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+  const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x8000) << 16;
+  const int exponent = bits >> 10 & 31;
+  const std::uint32_t mantissa = bits & 1023;
+  if (exponent == 0)
+    return std::bit_cast<float>(sign |
+                                std::bit_cast<std::uint32_t>(std::ldexp(static_cast<float>(mantissa), -24)));
+  const std::uint32_t wide = exponent == 31 ? 255 : static_cast<std::uint32_t>(exponent + 112);
+  return std::bit_cast<float>(sign | wide << 23 | mantissa << 13);
+}
+
+std::size_t free_memory() {
+  std::size_t free = 0, total = 0;
+  check(driver().cuMemGetInfo(&free, &total), "cuMemGetInfo");
+  return free;
+}
+
+}  // namespace
+
+TuningBuffers::TuningBuffers(ContextState& context, const TuningProblem& problem, CUstream stream)
+    : spec_(problem.spec), device_(problem.device), params_(problem.params) {
+  const std::int64_t heads_kv = params_.heads_q / spec_.gqa_ratio;
+  const std::int64_t d = spec_.head_dim, dv = spec_.value_head_dim();
+  const std::int64_t q_entry = std::int64_t{params_.seqlen_q} * params_.heads_q;
+  const std::int64_t kv_entry = std::int64_t{params_.seqlen_kv} * heads_kv;
+  const std::int64_t entry_bytes = (q_entry * (d + dv) + kv_entry * (d + dv)) * 2 + q_entry * 4;
+  const std::int64_t affordable =
+      static_cast<std::int64_t>(free_memory() / 2) / std::max<std::int64_t>(1, entry_bytes);
+  if (affordable == 0) {
+    throw Error(
+        ErrorCode::driver_error, "tune", "memory",
+        fmt::format("tuning wants {} bytes beside the caller's tensors, more than half of the free memory",
+                    entry_bytes));
+  }
+  params_.batch = static_cast<int>(std::clamp<std::int64_t>(affordable, 1, params_.batch));
+
+  const auto allocate = [&](std::int64_t elements, int bytes) {
+    return DeviceBuffer(device_.ordinal,
+                        static_cast<std::size_t>(std::max<std::int64_t>(1, elements) * bytes));
+  };
+  q_ = allocate(params_.batch * q_entry * d, 2);
+  k_ = allocate(params_.batch * kv_entry * d, 2);
+  v_ = allocate(params_.batch * kv_entry * dv, 2);
+  o_ = allocate(params_.batch * q_entry * dv, 2);
+  lse_ = allocate(params_.batch * q_entry, 4);
+
+  const auto strides = [](std::int64_t seqlen, std::int64_t heads, std::int64_t head_dim) {
+    return TensorStrides{.batch = seqlen * heads * head_dim, .seq = heads * head_dim, .head = head_dim};
+  };
+  params_.q = q_.data();
+  params_.k = k_.data();
+  params_.v = v_.data();
+  params_.o = o_.data();
+  params_.lse = static_cast<float*>(lse_.data());
+  params_.q_strides = strides(params_.seqlen_q, params_.heads_q, d);
+  params_.k_strides = strides(params_.seqlen_kv, heads_kv, d);
+  params_.v_strides = strides(params_.seqlen_kv, heads_kv, dv);
+  params_.o_strides = strides(params_.seqlen_q, params_.heads_q, dv);
+  params_.lse_strides = {.batch = q_entry, .seq = 1, .head = params_.seqlen_q};
+
+  fill_inputs(context, stream);
+  run_reference(context, stream);
+}
+
+void TuningBuffers::fill_inputs(ContextState& context, CUstream stream) {
+  const Program program = emit_random_fill(spec_.dtype);
+  auto image = build_image(context, program, spec_, {}, native_arch(device_));
+  const Kernel kernel = load_module(context, image).kernel(program.kernel_name);
+  unsigned seed = 1;
+  for (const DeviceBuffer* buffer : {&q_, &k_, &v_}) {
+    void* data = buffer->data();
+    long long pairs = static_cast<long long>(buffer->size() / 4);
+    void* arguments[] = {&data, &pairs, &seed};
+    launch(kernel.handle(),
+           {.grid = {static_cast<unsigned>(device_.sm_count * 8), 1, 1},
+            .block = {static_cast<unsigned>(program.threads), 1, 1}},
+           arguments, stream);
+    ++seed;
+  }
+  jit::check(driver().cuStreamSynchronize(stream), "cuStreamSynchronize");
+}
+
+void TuningBuffers::run_reference(ContextState& context, CUstream stream) {
+  const std::int64_t total = std::int64_t{params_.batch} * params_.heads_q * params_.seqlen_q;
+  const std::int64_t count = std::min(max_sampled_rows, total);
+  const DeviceBuffer o(device_.ordinal,
+                       static_cast<std::size_t>(count * spec_.value_head_dim()) * sizeof(float));
+  const DeviceBuffer lse(device_.ordinal, static_cast<std::size_t>(count) * sizeof(float));
+  ReferenceRows rows{.count = count,
+                     .step = row_step,
+                     .o = static_cast<float*>(o.data()),
+                     .lse = static_cast<float*>(lse.data())};
+
+  const Program program = emit_reference(spec_);
+  auto image = build_image(context, program, spec_, {}, native_arch(device_));
+  const Kernel kernel = load_module(context, image).kernel(program.kernel_name);
+  void* arguments[] = {&params_, &rows};
+  const unsigned warps = static_cast<unsigned>(program.threads) / 32;
+  launch(kernel.handle(),
+         {.grid = {static_cast<unsigned>((count + warps - 1) / warps), 1, 1},
+          .block = {static_cast<unsigned>(program.threads), 1, 1}},
+         arguments, stream);
+  jit::check(driver().cuStreamSynchronize(stream), "cuStreamSynchronize");
+  reference_o_.resize(static_cast<std::size_t>(count * spec_.value_head_dim()));
+  reference_lse_.resize(static_cast<std::size_t>(count));
+  o.download(reference_o_.data(), reference_o_.size() * sizeof(float), 0, stream);
+  lse.download(reference_lse_.data(), reference_lse_.size() * sizeof(float), 0, stream);
+}
+
+std::string TuningBuffers::check(const LoadedKernel& kernel, CUstream stream) const {
+  const std::int64_t total = std::int64_t{params_.batch} * params_.heads_q * params_.seqlen_q;
+  const int dv = spec_.value_head_dim();
+  constexpr unsigned char poison = 0xff;  // NaN in both types
+  o_.fill(poison, stream);
+  lse_.fill(poison, stream);
+  AttentionParams params = params_;
+  launch_forward(kernel, params, stream);
+  jit::check(driver().cuStreamSynchronize(stream), "cuStreamSynchronize");
+
+  double error = 0, scale = 0;
+  std::vector<std::uint16_t> row(static_cast<std::size_t>(dv));
+  for (std::size_t r = 0; r < reference_lse_.size(); ++r) {
+    const std::int64_t flat = static_cast<std::int64_t>(r) * row_step % total;
+    const std::int64_t query = flat % params_.seqlen_q, slice = flat / params_.seqlen_q;
+    const std::int64_t head = slice % params_.heads_q, batch = slice / params_.heads_q;
+    const std::int64_t at =
+        batch * params_.o_strides.batch + head * params_.o_strides.head + query * params_.o_strides.seq;
+    o_.download(row.data(), row.size() * 2, static_cast<std::size_t>(at) * 2, stream);
+    float lse = 0;
+    lse_.download(&lse, sizeof lse, static_cast<std::size_t>(flat) * sizeof lse, stream);
+    const float expected_lse = reference_lse_[r];
+    const bool lse_matches =
+        std::isinf(expected_lse) ? lse == expected_lse : std::abs(lse - expected_lse) <= lse_tolerance;
+    if (!lse_matches) {
+      return fmt::format("wrong: lse of batch {}, head {}, query {} is {}, should be {}", batch, head, query,
+                         lse, expected_lse);
+    }
+    for (int i = 0; i < dv; ++i) {
+      const double expected = reference_o_[r * static_cast<std::size_t>(dv) + static_cast<std::size_t>(i)];
+      const double difference = to_float(row[static_cast<std::size_t>(i)], spec_.dtype) - expected;
+      error += difference * difference;
+      scale += expected * expected;
+    }
+  }
+  // Not <=: a NaN must not pass.
+  if (!(std::sqrt(error) <= tolerance(spec_.dtype) * std::sqrt(scale) + 1e-12)) {
+    return fmt::format("wrong: relative error {:.3g} of the output",
+                       std::sqrt(error / std::max(scale, 1e-30)));
+  }
+  return "";
+}
+
+}  // namespace jit

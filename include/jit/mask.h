@@ -1,0 +1,74 @@
+// Which keys a query sees. Masks are immutable values: build them from the functions of namespace jit::mask,
+// combine them with && || !. Copying shares; comparing compares what they mean for the generated kernel.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <jit/functor_text.h>
+#include <jit/options.h>
+
+namespace jit {
+
+struct MaskNode;
+
+class Mask {
+ public:
+  /// No mask: every query sees every key.
+  Mask();
+  explicit Mask(std::shared_ptr<const MaskNode> node) : node_(std::move(node)) {}
+
+  /// Text that `parse_mask` reads back (a text functor shows as its name), e.g. "causal && window(1024, 0)".
+  std::string to_string() const;
+  /// The tensors that must be given at launch, each name once.
+  std::vector<FunctorTensorSpec> tensors() const;
+  /// Digest of everything that the mask puts into a kernel.
+  std::uint64_t hash() const;
+
+  const MaskNode& node() const { return *node_; }
+  const std::shared_ptr<const MaskNode>& shared_node() const { return node_; }
+  bool operator==(const Mask& other) const;
+
+ private:
+  std::shared_ptr<const MaskNode> node_;
+};
+
+/// Both masks keep; either keeps; the mask drops.
+Mask operator&&(const Mask& a, const Mask& b);
+Mask operator||(const Mask& a, const Mask& b);
+Mask operator!(const Mask& a);
+
+namespace mask {
+
+/// Every query sees every key.
+Mask none();
+/// A query sees the keys up to its own position.
+Mask causal(Alignment alignment = Alignment::bottom_right);
+/// A query sees `left` keys before its own position and `right` after it; −1 leaves that side open. These are
+/// flash-attention's window_size_left and window_size_right. Throws Error invalid_spec below −1.
+Mask sliding_window(int window_size_left, int window_size_right = 0,
+                    Alignment alignment = Alignment::bottom_right);
+/// Every query sees the first `length` keys and no others (combine: causal() || prefix(64)). Throws Error
+/// invalid_spec for a negative length.
+Mask prefix(int length);
+/// The same with one length per batch entry: int32 tensor "prefix_lengths" (batch) at launch.
+Mask prefix_lengths();
+/// A query sees the keys with its own document id: int32 tensors "document_ids_q" (batch, seqlen_q) and
+/// "document_ids_kv" (batch, seqlen_kv) at launch; for self-attention give the same one twice.
+Mask document();
+/// The user's own: `text.body` returns true for what is kept. Throws Error invalid_spec for names that are no
+/// identifiers, preprocessor lines other than `#pragma unroll`, and what would make the kernel depend on when
+/// and where it was compiled.
+Mask text(FunctorText text);
+
+}  // namespace mask
+
+/// Reads a mask: names with arguments, `&&`, `||`, `!`, parentheses. Names: none, causal, causal(top_left),
+/// window(left, right[, top_left]), prefix(length), prefix_lengths, document, and text(name) for each of
+/// `texts`. Throws Error invalid_argument that points at the place and lists the known names.
+Mask parse_mask(std::string_view text, const std::vector<FunctorText>& texts = {});
+
+}  // namespace jit

@@ -1,0 +1,36 @@
+// The named choices of specs and configs. Host and kernels share this file: it includes nothing.
+#pragma once
+
+namespace jit {
+
+/// Where query 0 stands among the keys when seqlen_q and seqlen_kv differ.
+enum class Alignment {
+  bottom_right,  ///< the last query stands at the last key: query q at key q + seqlen_kv − seqlen_q
+  top_left,      ///< query q stands at key q
+};
+
+/// How tiles lie in shared memory.
+enum class Swizzle {
+  none,        ///< row-major: ldmatrix meets bank conflicts
+  xor_chunks,  ///< 16-byte chunks XORed with the row: conflict-free without padding
+};
+
+/// When the accumulated output is rescaled to a new row maximum.
+enum class Rescale {
+  always,  ///< at every tile
+  /// Once some maximum of the warp has grown by more than 2^8. The result is the same up to rounding, because
+  /// the maximum cancels when the row is normalised.
+  lazy,
+  /// Once a sum of exponentials has grown beyond 2^40 (fp16: 2^14): only then are maxima looked for, and the
+  /// tile is computed again.
+  on_overflow,
+};
+
+/// How the consumer warpgroups' use of tensor cores and of exponentials is put in order.
+enum class WarpgroupOrder {
+  free,          ///< as it comes
+  ping_pong,     ///< they issue their multiplications in turns; with overlap only
+  softmax_lock,  ///< one at a time computes exponentials
+};
+
+}  // namespace jit

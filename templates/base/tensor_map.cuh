@@ -1,0 +1,11 @@
+// A tensor as TMA sees it. Compiled by the host and by NVRTC.
+#pragma once
+
+namespace jit {
+
+/// The driver's CUtensorMap: opaque. Maps of q, k, v and o have dimensions (head_dim, seqlen, heads, batch).
+struct alignas(64) TensorMap {
+  unsigned char bytes[128];
+};
+
+}  // namespace jit

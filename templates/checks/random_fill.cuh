@@ -1,0 +1,34 @@
+// Fills a tensor with numbers that look like a standard normal sample, so that tuning never measures on
+// zeros.
+#pragma once
+
+#include "base/prelude.cuh"
+#include "ptx/math.cuh"
+
+namespace jit {
+
+/// A 32-bit mix of a counter ("lowbias32", Wellons, "Prospecting for Hash Functions").
+__device__ __forceinline__ unsigned mix(unsigned x) {
+  x = (x ^ x >> 16) * 0x7feb352du;
+  x = (x ^ x >> 15) * 0x846ca68bu;
+  return x ^ x >> 16;
+}
+
+/// The sum of four uniform numbers, scaled to variance 1: close enough to normal for timing and for checking.
+__device__ __forceinline__ float normal_like(unsigned counter, unsigned seed) {
+  float sum = 0;
+  for (unsigned i = 0; i < 4; ++i)
+    sum += static_cast<float>(mix(counter * 4 + i ^ mix(seed)) >> 8) * 0x1p-24f - 0.5f;
+  return sum * 1.7320508f;
+}
+
+template <class Element>
+__device__ void random_fill(unsigned* pairs, long long count, unsigned seed) {
+  const long long threads = static_cast<long long>(gridDim.x) * blockDim.x;
+  for (long long i = blockIdx.x * static_cast<long long>(blockDim.x) + threadIdx.x; i < count; i += threads) {
+    const unsigned counter = static_cast<unsigned>(i);
+    pairs[i] = pack<Element>(normal_like(2 * counter, seed), normal_like(2 * counter + 1, seed));
+  }
+}
+
+}  // namespace jit

@@ -1,0 +1,82 @@
+// Attention the slow and plain way, to check the fast kernels against: one warp per query, 32 keys at a time,
+// fp32 throughout. It shares the masks' `keep` and the scores' `apply` with them and nothing else: no tiles,
+// no tile classes, no key ranges, no tensor cores.
+#pragma once
+
+#include "base/params.cuh"
+#include "base/prelude.cuh"
+#include "checks/reference_rows.cuh"
+#include "problem/functor.cuh"
+#include "problem/masks.cuh"
+#include "problem/scores.cuh"
+
+namespace jit {
+
+template <class Config>
+__device__ void attention_reference(const AttentionParams& params, const ReferenceRows& rows) {
+  using Element = typename Config::Element;
+  constexpr int values_per_lane = (Config::head_dim_v + warp_size - 1) / warp_size;
+  const long long row = blockIdx.x * static_cast<long long>(blockDim.x / warp_size) + warp_id();
+  if (row >= rows.count) return;
+
+  // Row r of the sample is row (r · step) mod total of all (batch, head, query): spread over everything.
+  const long long total = static_cast<long long>(params.batch) * params.heads_q * params.seqlen_q;
+  const long long flat = row * rows.step % total;
+  const int query = static_cast<int>(flat % params.seqlen_q);
+  const int head = static_cast<int>(flat / params.seqlen_q % params.heads_q);
+  const int batch = static_cast<int>(flat / params.seqlen_q / params.heads_q);
+  const int head_kv = head / Config::gqa_ratio;
+
+  const BlockContext context{batch, head, params.heads_q, params.seqlen_q, params.seqlen_kv, params.tensors};
+  const typename Config::Mask mask(context);
+  const typename Config::Score score(context);
+  const auto at = [&](const void* data, const TensorStrides& strides, int h, int position) {
+    return static_cast<const Element*>(data) + batch * strides.batch + h * strides.head +
+           position * strides.seq;
+  };
+  const Element* q = at(params.q, params.q_strides, head, query);
+
+  float row_max = negative_infinity(), row_sum = 0;
+  float output[values_per_lane] = {};
+  for (int k_begin = 0; k_begin < params.seqlen_kv; k_begin += warp_size) {
+    const int key = k_begin + lane_id();
+    float s = negative_infinity();
+    if (key < params.seqlen_kv && mask.keep(query, key)) {
+      const Element* k = at(params.k, params.k_strides, head_kv, key);
+      float dot = 0;
+      for (int d = 0; d < Config::head_dim; ++d) dot += to_float(q[d]) * to_float(k[d]);
+      s = score.apply(dot * params.softmax_scale, query, key);
+    }
+    float tile_max = s;
+    for (int offset = warp_size / 2; offset > 0; offset /= 2) {
+      tile_max = fmaxf(tile_max, __shfl_xor_sync(full_warp, tile_max, offset));
+    }
+    if (tile_max == negative_infinity()) continue;
+    const float new_max = fmaxf(row_max, tile_max);
+    const float correction = expf(row_max - new_max);
+    const float p = expf(s - new_max);
+    row_max = new_max;
+    row_sum = row_sum * correction + p;
+    for (int i = 0; i < values_per_lane; ++i) output[i] *= correction;
+    const int keys = minimum(warp_size, params.seqlen_kv - k_begin);
+    for (int j = 0; j < keys; ++j) {
+      const float weight = __shfl_sync(full_warp, p, j);
+      if (weight == 0) continue;
+      const Element* v = at(params.v, params.v_strides, head_kv, k_begin + j);
+      for (int i = 0; i < values_per_lane; ++i) {
+        const int d = i * warp_size + lane_id();
+        if (d < Config::head_dim_v) output[i] += weight * to_float(v[d]);
+      }
+    }
+  }
+  for (int offset = warp_size / 2; offset > 0; offset /= 2) {
+    row_sum += __shfl_xor_sync(full_warp, row_sum, offset);
+  }
+  for (int i = 0; i < values_per_lane; ++i) {
+    const int d = i * warp_size + lane_id();
+    if (d < Config::head_dim_v) rows.o[row * Config::head_dim_v + d] = row_sum == 0 ? 0 : output[i] / row_sum;
+  }
+  if (lane_id() == 0) rows.lse[row] = row_sum == 0 ? negative_infinity() : row_max + logf(row_sum);
+}
+
+}  // namespace jit

@@ -1,0 +1,276 @@
+// Attention forward with cp.async, ldmatrix and mma.sync: runs on every GPU from sm_80 on.
+//
+// A block owns tile_q queries of one head; each warp owns tile_q / warps of them and never talks to another
+// warp about scores. Keys and values come by in tiles of tile_kv through rings of stages_k and stages_v
+// buffers:
+//
+//     wait for K(n) ─ barrier ─ load V(n + ahead) ─ S = Q Kᵀ ─ load K(n + ahead) ─ mask, softmax ─
+//     wait for V(n) ─ barrier ─ [load K(n + 1) when K has one stage] ─ O += P V
+//
+// The first barrier also says that every warp is done with V(n − 1) and the second that it is done with K(n):
+// what each load overwrites was last read before the barrier in front of it.
+#pragma once
+
+#include "base/params.cuh"
+#include "base/prelude.cuh"
+#include "forward_mma_sync/epilogue.cuh"
+#include "forward_mma_sync/smem_layout.cuh"
+#include "forward_mma_sync/traits.cuh"
+#include "problem/functor.cuh"
+#include "problem/kv_tiles.cuh"
+#include "problem/masks.cuh"
+#include "problem/scores.cuh"
+#include "ptx/cp_async.cuh"
+#include "ptx/ldmatrix.cuh"
+#include "ptx/math.cuh"
+#include "ptx/mma.cuh"
+#include "steps/score_fragments.cuh"
+#include "steps/softmax.cuh"
+#include "tiles/swizzled_tile.cuh"
+#include "tiles/tile_copy.cuh"
+#include "work/block_place.cuh"
+
+namespace jit::forward_mma_sync {
+
+/// Q of one warp as A fragments, held in registers or fetched from shared memory step by step.
+template <class Config>
+struct QueryFragments {
+  using Traits = KernelTraits<Config>;
+  unsigned registers[Config::q_in_registers ? Traits::head_dim_steps : 1][Traits::row_blocks][4];
+  unsigned lane_address;  // of the row and chunk that this lane gives to ldmatrix, first step
+
+  __device__ __forceinline__ void read(unsigned (&a)[Traits::row_blocks][4], int step) const {
+#pragma unroll
+    for (int m = 0; m < Traits::row_blocks; ++m) {
+      ldmatrix_x4(a[m], Traits::QTile::advance(lane_address, m * 16, 2 * step));
+    }
+  }
+
+  __device__ __forceinline__ explicit QueryFragments(unsigned tile)
+      : lane_address(tile +
+                     Traits::QTile::offset(warp_id() * Traits::warp_rows + lane_id() % 16, lane_id() / 16)) {}
+
+  __device__ __forceinline__ void keep_in_registers() {
+    if constexpr (Config::q_in_registers) {
+#pragma unroll
+      for (int step = 0; step < Traits::head_dim_steps; ++step) read(registers[step], step);
+    }
+  }
+
+  __device__ __forceinline__ void get(unsigned (&a)[Traits::row_blocks][4], int step) const {
+    if constexpr (Config::q_in_registers) {
+#pragma unroll
+      for (int m = 0; m < Traits::row_blocks; ++m) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) a[m][i] = registers[step][m][i];
+      }
+    } else {
+      read(a, step);
+    }
+  }
+};
+
+/// S = Q Kᵀ for the rows of one warp.
+template <class Config>
+__device__ __forceinline__ void multiply_qk(
+    float (&scores)[KernelTraits<Config>::row_blocks][KernelTraits<Config>::score_blocks][4],
+    const QueryFragments<Config>& q, unsigned k_tile) {
+  using Traits = KernelTraits<Config>;
+  using Element = typename Config::Element;
+  const int lane = lane_id();
+#pragma unroll
+  for (int m = 0; m < Traits::row_blocks; ++m) {
+#pragma unroll
+    for (int n = 0; n < Traits::score_blocks; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) scores[m][n][i] = 0;
+    }
+  }
+  const bool x4 = Config::ldmatrix_matrices == 4;
+  const unsigned address = k_tile + Traits::KTile::offset((x4 ? lane / 16 * 8 : 0) + lane % 8, lane / 8 % 2);
+#pragma unroll
+  for (int step = 0; step < Traits::head_dim_steps; ++step) {
+    unsigned a[Traits::row_blocks][4];
+    q.get(a, step);
+#pragma unroll
+    for (int n = 0; n < Traits::score_blocks; n += 2) {
+      unsigned b[4];
+      if constexpr (x4) {
+        ldmatrix_x4(b, Traits::KTile::advance(address, 8 * n, 2 * step));
+      } else {
+        ldmatrix_x2(b[0], b[1], Traits::KTile::advance(address, 8 * n, 2 * step));
+        ldmatrix_x2(b[2], b[3], Traits::KTile::advance(address, 8 * n + 8, 2 * step));
+      }
+#pragma unroll
+      for (int m = 0; m < Traits::row_blocks; ++m) {
+        mma_m16n8k16<Element>(scores[m][n], a[m], b[0], b[1]);
+        mma_m16n8k16<Element>(scores[m][n + 1], a[m], b[2], b[3]);
+      }
+    }
+  }
+}
+
+/// O += P V for the rows of one warp; accumulators of S are, packed to 16 bits, A fragments of P.
+template <class Config>
+__device__ __forceinline__ void multiply_pv(
+    float (&output)[KernelTraits<Config>::row_blocks][KernelTraits<Config>::output_blocks][4],
+    const float (&p)[KernelTraits<Config>::row_blocks][KernelTraits<Config>::score_blocks][4],
+    unsigned v_tile) {
+  using Traits = KernelTraits<Config>;
+  using Element = typename Config::Element;
+  const int lane = lane_id();
+  const bool x4 = Config::ldmatrix_matrices == 4;
+  const unsigned address = v_tile + Traits::VTile::offset(lane % 16, x4 ? lane / 16 : 0);
+#pragma unroll
+  for (int step = 0; step < Config::tile_kv / 16; ++step) {
+    unsigned a[Traits::row_blocks][4];
+#pragma unroll
+    for (int m = 0; m < Traits::row_blocks; ++m) {
+      a[m][0] = pack<Element>(p[m][2 * step][0], p[m][2 * step][1]);
+      a[m][1] = pack<Element>(p[m][2 * step][2], p[m][2 * step][3]);
+      a[m][2] = pack<Element>(p[m][2 * step + 1][0], p[m][2 * step + 1][1]);
+      a[m][3] = pack<Element>(p[m][2 * step + 1][2], p[m][2 * step + 1][3]);
+    }
+#pragma unroll
+    for (int d = 0; d < Traits::output_blocks; d += 2) {
+      unsigned b[4];
+      if constexpr (x4) {
+        ldmatrix_x4_trans(b, Traits::VTile::advance(address, 16 * step, d));
+      } else {
+        ldmatrix_x2_trans(b[0], b[1], Traits::VTile::advance(address, 16 * step, d));
+        ldmatrix_x2_trans(b[2], b[3], Traits::VTile::advance(address, 16 * step, d + 1));
+      }
+#pragma unroll
+      for (int m = 0; m < Traits::row_blocks; ++m) {
+        mma_m16n8k16<Element>(output[m][d], a[m], b[0], b[1]);
+        mma_m16n8k16<Element>(output[m][d + 1], a[m], b[2], b[3]);
+      }
+    }
+  }
+}
+
+/// Calls f(score, q, k) for each score that the thread holds of the tile whose corner is (q_begin, k_begin).
+template <class Config, class F>
+__device__ __forceinline__ void for_each_score_of_tile(
+    float (&scores)[KernelTraits<Config>::row_blocks][KernelTraits<Config>::score_blocks][4], int q_begin,
+    int k_begin, F f) {
+  const int thread = reread_thread_index();
+  const int q = q_begin + thread / warp_size * KernelTraits<Config>::warp_rows + thread % warp_size / 4;
+  for_each_score(scores, q, k_begin + thread % 4 * 2, f);
+}
+
+template <class Config>
+__device__ __forceinline__ void attention_forward(const AttentionParams& params) {
+  using Traits = KernelTraits<Config>;
+  using Element = typename Config::Element;
+  using Mask = typename Config::Mask;
+  using Score = typename Config::Score;
+  constexpr SmemLayout layout = smem_layout<Config>();
+  extern __shared__ __align__(128) unsigned char smem[];
+  const unsigned smem_base = smem_address(smem);
+
+  const int seqlen_q = seqlen_q_of<Config>(params);
+  const int seqlen_kv = seqlen_kv_of<Config>(params);
+
+  const auto [batch, head, q_begin] = block_place<Config::tile_q>(params, seqlen_q);
+  const int head_kv = head / Config::gqa_ratio;
+  const auto at = [&](const void* data, const TensorStrides& strides, int h) {
+    return static_cast<const unsigned short*>(data) + batch * strides.batch + h * strides.head;
+  };
+  const TileLoader<typename Traits::QTile, Config::head_dim, Traits::threads, Config::alignment> q_loader(
+      at(params.q, params.q_strides, head), params.q_strides.seq, seqlen_q);
+  const TileLoader<typename Traits::KTile, Config::head_dim, Traits::threads, Config::alignment> k_loader(
+      at(params.k, params.k_strides, head_kv), params.k_strides.seq, seqlen_kv);
+  const TileLoader<typename Traits::VTile, Config::head_dim_v, Traits::threads, Config::alignment> v_loader(
+      at(params.v, params.v_strides, head_kv), params.v_strides.seq, seqlen_kv);
+
+  const BlockContext context{batch, head, params.heads_q, seqlen_q, seqlen_kv, params.tensors};
+  const Mask mask(context);
+  const Score score(context);
+  const ScoreTile queries{q_begin, minimum(q_begin + Config::tile_q, seqlen_q), 0, 0};
+  KvTiles<Mask, Config::tile_kv, Traits::ahead> tiles(
+      mask, queries, mask.key_range(queries.q_begin, queries.q_end), seqlen_kv);
+
+  int stage_k = 0, stage_v = 0;  // of the tile being multiplied
+  const auto k_tile = [&](int stage) { return smem_base + layout.k + stage * Traits::KTile::bytes; };
+  const auto v_tile = [&](int stage) { return smem_base + layout.v + stage * Traits::VTile::bytes; };
+  // Each load closes its group even when there is nothing to load, because no tile is left or (`ahead` is
+  // negative) none begins so early: waits count groups.
+  const auto load_k = [&](int ahead, int stage) {
+    if (ahead >= 0 && tiles.has(ahead)) k_loader.load(k_tile(stage), tiles.key(ahead));
+    cp_async_commit_group();
+  };
+  const auto load_v = [&](int ahead, int stage) {
+    if (ahead >= 0 && tiles.has(ahead)) v_loader.load(v_tile(stage), tiles.key(ahead));
+    cp_async_commit_group();
+  };
+
+  q_loader.load(smem_base + layout.q, q_begin);
+  QueryFragments<Config> q(smem_base + layout.q);
+  if constexpr (Config::q_in_registers) {
+    cp_async_commit_group();
+    cp_async_wait_group<0>();
+    __syncthreads();
+    q.keep_in_registers();
+    __syncthreads();
+  }
+  // Q, when it stays in shared memory, is part of the first group and comes with it.
+#pragma unroll
+  for (int step = Traits::ahead; step >= 1; --step) {
+    const int k = Traits::ahead_k - step, v = Traits::ahead_v - step;
+    if (Traits::v_first) load_v(v, v);
+    load_k(k, k);
+    if (!Traits::v_first) load_v(v, v);
+  }
+
+  float output[Traits::row_blocks][Traits::output_blocks][4] = {};
+  SoftmaxState<Traits::row_blocks> state;
+  const float scale_log2 = Score::is_identity ? params.softmax_scale * log2_e : log2_e;
+
+  for (; tiles.has(0); tiles.advance()) {
+    const int stage_k_load = Config::stages_k == 1 ? 0 : (stage_k + Traits::ahead_k) % Config::stages_k;
+    const int stage_v_load = (stage_v + Traits::ahead_v) % Config::stages_v;
+
+    cp_async_wait_group<Traits::pending_k>();
+    __syncthreads();
+    if constexpr (Traits::v_first) {
+      load_v(Traits::ahead_v, stage_v_load);
+    } else {
+      load_k(Traits::ahead_k, stage_k_load);
+    }
+
+    float scores[Traits::row_blocks][Traits::score_blocks][4];
+    multiply_qk<Config>(scores, q, k_tile(stage_k));
+
+    if constexpr (!Traits::v_first) {
+      load_v(Traits::ahead_v, stage_v_load);
+    } else if constexpr (Config::stages_k > 1) {
+      load_k(Traits::ahead_k, stage_k_load);
+    }
+
+    const int k_begin = tiles.key(0);
+    if constexpr (!Score::is_identity) {
+      for_each_score_of_tile<Config>(scores, q_begin, k_begin, [&](float& s, int query, int key) {
+        s = score.apply(s * params.softmax_scale, minimum(query, seqlen_q - 1), minimum(key, seqlen_kv - 1));
+      });
+    }
+    if (tiles.is_partial()) {
+      for_each_score_of_tile<Config>(scores, q_begin, k_begin, [&](float& s, int query, int key) {
+        if (key >= seqlen_kv || !mask.keep(minimum(query, seqlen_q - 1), key)) s = negative_infinity();
+      });
+    }
+    online_softmax<Config::rescale>(scores, output, state, scale_log2);
+
+    cp_async_wait_group<Traits::pending_v>();
+    __syncthreads();
+    if constexpr (Config::stages_k == 1) load_k(1, 0);
+    multiply_pv<Config>(output, scores, v_tile(stage_v));
+
+    stage_k = stage_k + 1 == Config::stages_k ? 0 : stage_k + 1;
+    stage_v = stage_v + 1 == Config::stages_v ? 0 : stage_v + 1;
+  }
+
+  store_output<Config>(params, output, state, scale_log2, smem_base + layout.o);
+}
+
+}  // namespace jit::forward_mma_sync

@@ -1,0 +1,49 @@
+// What follows from the Config of a forward kernel: tile types, fragment counts, and the rhythm of the loads.
+#pragma once
+
+#include "base/element.cuh"
+#include "base/prelude.cuh"
+#include "forward_mma_sync/smem_layout.cuh"
+#include "tiles/swizzled_tile.cuh"
+
+namespace jit::forward_mma_sync {
+
+template <class Config>
+struct KernelTraits {
+  static_assert(Config::head_dim % 8 == 0 && Config::head_dim >= 8 && Config::head_dim <= 256,
+                "head_dim must be a multiple of 8 from 8 to 256");
+  static_assert(Config::head_dim_v % 8 == 0 && Config::head_dim_v >= 8 && Config::head_dim_v <= 256,
+                "head_dim_v must be a multiple of 8 from 8 to 256");
+  static_assert(Config::tile_q % (16 * Config::warps) == 0,
+                "tile_q must be a multiple of 16 rows for each warp");
+  static_assert(Config::tile_kv % 16 == 0, "tile_kv must be a multiple of the 16 of mma's k");
+  static_assert(Config::ldmatrix_matrices == 2 || Config::ldmatrix_matrices == 4,
+                "ldmatrix loads 2 or 4 matrices");
+  static_assert(Config::stages_k >= 1 && Config::stages_v >= 1, "a ring has at least one stage");
+
+  static constexpr int threads = Config::warps * warp_size;
+  static constexpr int warp_rows = Config::tile_q / Config::warps;
+  static constexpr int row_blocks = warp_rows / 16;
+  static constexpr int score_blocks = Config::tile_kv / 8;
+  static constexpr int head_dim_steps = padded_head_dim(Config::head_dim) / 16;
+  static constexpr int output_blocks = padded_head_dim(Config::head_dim_v) / 8;
+
+  static constexpr int chunks = padded_head_dim(Config::head_dim) / chunk_elements;
+  static constexpr int chunks_v = padded_head_dim(Config::head_dim_v) / chunk_elements;
+  using QTile = SmemTile<Config::tile_q, chunks, Config::swizzle>;
+  using KTile = SmemTile<Config::tile_kv, chunks, Config::swizzle>;
+  using VTile = SmemTile<Config::tile_kv, chunks_v, Config::swizzle>;
+  using OTile = SmemTile<Config::tile_q, chunks_v, Config::swizzle>;
+
+  // How many tiles the loads are ahead. A single K buffer is refilled for the next tile as soon as S is done.
+  static constexpr int ahead_k = Config::stages_k == 1 ? 1 : Config::stages_k - 1;
+  static constexpr int ahead_v = Config::stages_v - 1;
+  static constexpr int ahead = ahead_k > ahead_v ? ahead_k : ahead_v;
+  // Within one step the tile that is needed sooner is loaded first.
+  static constexpr bool v_first = Config::stages_k == 1 || ahead_v < ahead_k;
+  // Copy groups that may still be in flight when K(n), or V(n), must have come: those committed after it.
+  static constexpr int pending_k = v_first ? 2 * (ahead_k - 1) : 2 * ahead_k - 1;
+  static constexpr int pending_v = Config::stages_k == 1 || !v_first ? 2 * ahead_v : 2 * ahead_v + 1;
+};
+
+}  // namespace jit::forward_mma_sync

@@ -1,0 +1,420 @@
+// A consumer of a wgmma kernel: a warpgroup that owns 64 queries of each tile.
+//
+//     overlap:     S(n) = Q K(n)ᵀ ┐
+//                  O += P V(n−1)  ┴─ wait for S(n) ─ mask, softmax ─ wait for O ─ rescale O ─ P(n)
+//     no overlap:  S = Q Kᵀ ─ wait ─ mask, softmax, rescale O ─ P ─ O += P V ─ wait
+//
+// Softmax looks for maxima in each tile, or, with Rescale::on_overflow, only in the first and in those that
+// turn out to need it.
+#pragma once
+
+#include "base/params.cuh"
+#include "forward_wgmma/direct_output.cuh"
+#include "forward_wgmma/products.cuh"
+#include "forward_wgmma/rings.cuh"
+#include "forward_wgmma/tensor_maps.cuh"
+#include "forward_wgmma/work_ring.cuh"
+#include "problem/functor.cuh"
+#include "ptx/bulk_tensor.cuh"
+#include "ptx/math.cuh"
+#include "ptx/stmatrix.cuh"
+#include "ptx/wgmma.cuh"
+#include "steps/masked_scores.cuh"
+#include "steps/score_fragments.cuh"
+#include "steps/softmax.cuh"
+#include "work/block_place.cuh"
+#include "work/work_tiles.cuh"
+
+namespace jit::forward_wgmma {
+
+/// The turns that consumers take, by named barriers in a circle.
+template <class Config>
+class WarpgroupTurns {
+  using Traits = KernelTraits<Config>;
+
+ public:
+  __device__ __forceinline__ explicit WarpgroupTurns(int consumer) : consumer_(consumer) {
+    if (is_used && consumer == Traits::consumers - 1) pass();
+  }
+  __device__ __forceinline__ void wait() const {
+    if constexpr (is_used) bar_sync(Traits::order_barrier + consumer_, 2 * warpgroup_size);
+  }
+  __device__ __forceinline__ void pass() const {
+    const int next = consumer_ == Traits::consumers - 1 ? 0 : consumer_ + 1;
+    if constexpr (is_used) bar_arrive(Traits::order_barrier + next, 2 * warpgroup_size);
+  }
+
+ private:
+  static constexpr bool is_used = Config::order != WarpgroupOrder::free && Traits::consumers > 1;
+  int consumer_;
+};
+
+template <class Config>
+__device__ __forceinline__ void write_lse(const AttentionParams& params, const WorkTile& work, int consumer,
+                                          const float (&lse)[1][2]) {
+  const int lane = lane_id();
+  if (lane % 4 != 0) return;
+  const int warp_row = consumer * 64 + threadIdx.x % warpgroup_size / warp_size * 16;
+  float* slice = params.lse + work.batch * params.lse_strides.batch + work.head * params.lse_strides.head;
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const int row = work.q_begin + warp_row + r * 8 + lane / 4;
+    if (row < seqlen_q_of<Config>(params)) slice[row * params.lse_strides.seq] = lse[0][r];
+  }
+}
+
+/// Leaves O at the shared address `o_tile`, or writes it, too.
+template <class Config>
+__device__ __forceinline__ void write_output(const AttentionParams& params, const WorkTile& work,
+                                             int consumer,
+                                             float (&output)[1][KernelTraits<Config>::output_blocks][4],
+                                             unsigned o_tile) {
+  using Traits = KernelTraits<Config>;
+  using Element = typename Config::Element;
+  const int lane = lane_id();
+  const int warp_row = threadIdx.x % warpgroup_size / warp_size * 16;
+  if constexpr (Config::direct_o) {
+    store_output_rows<Config>(params, work, work.q_begin + consumer * rows_per_consumer + warp_row,
+                              seqlen_q_of<Config>(params), output);
+    return;
+  }
+  // Over Q: these rows are this warp's own, which no other warp multiplies with.
+#pragma unroll
+  for (int d = 0; d < Traits::output_blocks; d += 2) {
+    const float(&left)[4] = output[0][d];
+    const float(&right)[4] = output[0][d + 1];
+    stmatrix_x4(Traits::OTile::chunk_address(o_tile, warp_row + lane % 16, d + lane / 16),
+                pack<Element>(left[0], left[1]), pack<Element>(left[2], left[3]),
+                pack<Element>(right[0], right[1]), pack<Element>(right[2], right[3]));
+  }
+  fence_proxy_async_shared();
+}
+
+/// Everything that one consumer warpgroup holds.
+template <class Config>
+class Consumer {
+  using Traits = KernelTraits<Config>;
+  using Mask = typename Config::Mask;
+  using Score = typename Config::Score;
+  using RowFactors = float[1][2];
+
+ public:
+  __device__ __forceinline__ Consumer(const AttentionParams& params, const TensorMaps& maps, unsigned smem)
+      : params_(params),
+        smem_(smem),
+        consumer_(uniform(threadIdx.x / warpgroup_size - 1)),
+        scale_log2_(Score::is_identity ? params.softmax_scale * log2_e : log2_e),
+        work_ring_(params, maps, smem),
+        rings_(smem),
+        turns_(consumer_),
+        p_(smem + Traits::layout.p, consumer_) {}
+
+  __device__ __forceinline__ void run() {
+    bool has_work = take_work();
+    while (has_work) {
+      clear_output();
+      state_ = SoftmaxState<1>();
+      Outcome outcome{work_, false, false};
+      if (!has_keys()) {
+        release_k();
+        finish_rows_of_work();
+      } else if constexpr (Config::overlap) {
+        outcome = run_overlapped();
+      } else {
+        run_in_sequence();
+        finish_rows_of_work();
+      }
+      finish_work(outcome.done);
+      has_work = outcome.has_asked ? outcome.has_work : next_work();
+    }
+  }
+
+ private:
+  // Where a run over work tiles ends: its last one, which is to be written, and whether there is a next one,
+  // if it has asked.
+  struct Outcome {
+    WorkTile done;
+    bool has_asked;
+    bool has_work;
+  };
+
+  // Computes work tiles until there is none left, or one without keys comes.
+  __device__ __forceinline__ Outcome run_overlapped() {
+    q_.multiply_qk(scores_, q_ring().tile(), rings_.k.tile());
+    wgmma_wait_group<0>();
+    finish_first_scores();
+    p_.pack_scores(scores_);
+    while (true) {
+      while (!is_last()) {
+        take_keys();
+        start_scores_and_output(false);  // only the last tile of a work tile is worth a second copy of P V
+        RowFactors correction;
+        const bool move = finish_scores(correction);
+        finish_output();
+        if (move) rescale_output(output_, correction);
+        p_.pack_scores(scores_);
+      }
+      const bool lower = is_lower();
+      skip_keys();
+      finish_rows_of_work();
+      const WorkTile done = work_;
+      bool has_work = false;
+      if constexpr (Traits::runs_on) {
+        // The first scores of the next work tile are computed under the last output of this one.
+        has_work = next_work();
+        if (has_work && has_keys()) {
+          start_scores_and_output(lower);
+          finish_first_scores();
+          finish_output();
+          skip_values();
+          p_.pack_scores(scores_);
+          finish_work(done);
+          clear_output();
+          continue;
+        }
+      }
+      rings_.v.wait_full();
+      p_.multiply_pv(output_, rings_.v.tile(), lower);
+      finish_output();
+      skip_values();
+      return {done, Traits::runs_on, has_work};
+    }
+  }
+
+  __device__ __forceinline__ void run_in_sequence() {
+    for (bool is_first = true;; is_first = false) {
+      q_.multiply_qk(scores_, q_ring().tile(), rings_.k.tile());
+      wgmma_wait_group<0>();
+      RowFactors correction;
+      if (Config::rescale == Rescale::on_overflow && is_first) {
+        finish_first_scores();
+      } else if (finish_scores(correction)) {
+        rescale_output(output_, correction);
+      }
+      p_.pack_scores(scores_);
+      rings_.v.wait_full();
+      p_.multiply_pv(output_, rings_.v.tile(), is_lower());
+      finish_output();
+      if (is_last()) break;
+      take_keys();
+    }
+    skip_keys();
+    skip_values();
+  }
+
+  // Moved at each use: addresses of their own would take registers through the loop.
+  __device__ __forceinline__ auto q_ring() const { return q_ring_of<Config>(rings_.q, consumer_); }
+  __device__ __forceinline__ auto o_ring() const { return o_ring_of<Config>(rings_.o, consumer_); }
+
+  // Waits for a work tile, its queries and its first keys; false when there is none left.
+  __device__ __forceinline__ bool take_work() {
+    const WorkTile work = work_ring_.take();
+    if (!is_work(work)) return false;
+    work_ = work;
+    score_ = Score(context());
+    q_ring().wait_full();
+    q_.take(q_ring().tile());
+    take_keys();
+    return true;
+  }
+
+  __device__ __forceinline__ BlockContext context() const {
+    return {work_.batch,
+            work_.head,
+            params_.heads_q,
+            seqlen_q_of<Config>(params_),
+            seqlen_kv_of<Config>(params_),
+            params_.tensors};
+  }
+
+  // Goes on to the next one. All scores of the last one have been computed.
+  __device__ __forceinline__ bool next_work() {
+    if constexpr (!Config::persistent) return false;
+    if constexpr (!Traits::o_over_q) q_ring().arrive_empty();
+    rings_.q.advance();
+    return take_work();
+  }
+
+  // Waits for the next tile of keys.
+  __device__ __forceinline__ void take_keys() {
+    rings_.k.wait_full();
+    flags_ = load_key_note_flags(key_note<Config>(smem_, rings_.k.stage()));
+  }
+  // The last one of which this consumer sees some.
+  __device__ __forceinline__ bool is_last() const { return (flags_ & key_note_last << consumer_) != 0; }
+  __device__ __forceinline__ bool is_lower() const { return (flags_ & key_note_lower << consumer_) != 0; }
+  __device__ __forceinline__ bool has_keys() const { return (flags_ & key_note_none) == 0; }
+  __device__ __forceinline__ void release_k() {
+    rings_.k.arrive_empty();
+    rings_.k.advance();
+  }
+  __device__ __forceinline__ void release_v() {
+    rings_.v.arrive_empty();
+    rings_.v.advance();
+  }
+
+  // Behind the last tile of keys: what others see takes no more than the turns. Values are released later,
+  // behind those that are still to be multiplied with.
+  __device__ __forceinline__ void skip_keys() {
+    if constexpr (Traits::most_skipped == 0) return;
+    while ((flags_ & key_note_end) == 0) {
+      take_keys();
+      turns_.wait();
+      turns_.pass();
+      release_k();
+      ++skipped_;
+    }
+  }
+  __device__ __forceinline__ void skip_values() {
+    if constexpr (Traits::most_skipped == 0) return;
+    for (; skipped_ > 0; --skipped_) {
+      rings_.v.wait_full();  // before, the stage is still of the round before
+      release_v();
+    }
+  }
+
+  // Issues S of this tile of keys and, behind it, O += P V of the tile before, of which `lower` leaves out
+  // the upper half.
+  __device__ __forceinline__ void start_scores_and_output(bool lower) {
+    constexpr bool in_turn = Config::order == WarpgroupOrder::ping_pong;
+    if constexpr (in_turn) turns_.wait();
+    q_.multiply_qk(scores_, q_ring().tile(), rings_.k.tile());
+    rings_.v.wait_full();
+    p_.multiply_pv(output_, rings_.v.tile(), lower);
+    if constexpr (in_turn) turns_.pass();
+    wgmma_wait_group<1>();
+  }
+
+  // After the wait for the first S of a work tile: scores become exponentials, and K is released.
+  __device__ __forceinline__ void finish_first_scores() {
+    hold_scores();
+    apply_functors();
+    release_k();
+    begin_maximum(scores_, state_);
+    exponentiate_in_turn();
+  }
+
+  // The same for later ones. Returns whether the output must be rescaled by `correction`.
+  __device__ __forceinline__ bool finish_scores(RowFactors& correction) {
+    hold_scores();
+    if constexpr (Config::rescale == Rescale::on_overflow) {
+      const bool move = exponentiate_or_repeat(correction);
+      release_k();
+      return move;
+    } else {
+      apply_functors();
+      release_k();
+      const bool move = update_maximum<Config::rescale>(scores_, state_, scale_log2_, correction);
+      exponentiate_in_turn();
+      return move;
+    }
+  }
+
+  __device__ __forceinline__ void hold_scores() {
+    wgmma_hold(scores_[0]);
+    q_.hold();
+  }
+
+  // Relative to the maxima of earlier tiles, and where that is not enough, once more to those of this one,
+  // too.
+  __device__ __forceinline__ bool exponentiate_or_repeat(RowFactors& correction) {
+    bool move = false;
+    for (bool repeated = false;; repeated = true) {
+      apply_functors();
+      if (repeated) move = update_maximum<Config::rescale>(scores_, state_, scale_log2_, correction);
+      const float row_max[1][2] = {{repeated ? finite_or_zero(state_.row_max[0][0]) : state_.row_max[0][0],
+                                    repeated ? finite_or_zero(state_.row_max[0][1]) : state_.row_max[0][1]}};
+      float sums[1][2] = {};
+      exponentiate<Config::polynomial_exp2>(scores_, row_max, scale_log2_, sums);
+      if (repeated || !is_overflow<typename Config::Element>(sums)) {
+        state_.row_sum[0][0] += sums[0][0];
+        state_.row_sum[0][1] += sums[0][1];
+        return move;
+      }
+      q_.multiply_qk_by_warp(scores_, q_ring().tile(), rings_.k.tile());
+    }
+  }
+
+  // Leaves the scores as the mask and score functors want them.
+  __device__ __forceinline__ void apply_functors() {
+    if (Score::is_identity && (flags_ & key_note_partial) == 0) return;
+    const int seqlen_q = seqlen_q_of<Config>(params_);
+    const int seqlen_kv = seqlen_kv_of<Config>(params_);
+    const int thread = reread_thread_index() % warpgroup_size;
+    const int q = work_.q_begin + consumer_ * 64 + thread / warp_size * 16 + thread % warp_size / 4;
+    const int k = load_key_note_begin(key_note<Config>(smem_, rings_.k.stage())) + thread % 4 * 2;
+    if constexpr (!Score::is_identity) {
+      for_each_score(scores_, q, k, [&](float& s, int query, int key) {
+        s = score_.apply(s * params_.softmax_scale, minimum(query, seqlen_q - 1),
+                         minimum(key, seqlen_kv - 1));
+      });
+    }
+    if (flags_ & key_note_partial) {
+      const unsigned words = key_words_of<Config>(smem_, rings_.k.stage()) + thread % 4 * 2 * 4;
+      drop_masked_scores(scores_, Mask(context()), context(), q, k, words);
+    }
+  }
+
+  __device__ __forceinline__ void exponentiate_in_turn() {
+    constexpr bool in_turn = Config::order == WarpgroupOrder::softmax_lock;
+    if constexpr (in_turn) turns_.wait();
+    exponentiate<Config::polynomial_exp2>(scores_, state_, scale_log2_);
+    if constexpr (in_turn) turns_.pass();
+  }
+
+  // Waits for O and releases V.
+  __device__ __forceinline__ void finish_output() {
+    wgmma_wait_group<0>();
+    wgmma_hold(output_[0]);
+    p_.hold();
+    release_v();
+  }
+
+  // When all scores of the work tile are done: writes LSE. What is left of the rows is what O is multiplied
+  // by.
+  __device__ __forceinline__ void finish_rows_of_work() {
+    RowFactors lse;
+    finish_rows(state_, scale_log2_, inverse_, lse);
+    // Read again: batch and head would take registers through the loop.
+    if (params_.lse != nullptr) write_lse<Config>(params_, work_ring_.tile(), consumer_, lse);
+    work_ring_.release();
+  }
+
+  // Writes the output, or hands it over to the storer.
+  __device__ __forceinline__ void finish_work(const WorkTile& work) {
+    if constexpr (Config::separate_o) o_ring().wait_empty();
+    rescale_output(output_, inverse_);
+    write_output<Config>(params_, work, consumer_, output_, o_ring().tile());
+    if constexpr (Config::direct_o) return;
+    o_ring().arrive_full();
+    rings_.o.advance();
+  }
+
+  __device__ __forceinline__ void clear_output() {
+#pragma unroll
+    for (int d = 0; d < Traits::output_blocks; ++d) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) output_[0][d][i] = 0;
+    }
+  }
+
+  const AttentionParams& params_;
+  const unsigned smem_;
+  const int consumer_;
+  const float scale_log2_;
+  WorkRing<Config> work_ring_;
+  Rings<Config> rings_;
+  const WarpgroupTurns<Config> turns_;
+  Queries<Config> q_;
+  Probabilities<Config> p_;
+  WorkTile work_{0, 0, 0};  // whose scores are computed
+  Score score_{context()};  // built again for each work tile
+  int flags_ = 0;           // of the last tile of keys that was taken
+  int skipped_ = 0;         // tiles of values that are to be released
+  float scores_[1][Traits::score_blocks][4];
+  float output_[1][Traits::output_blocks][4];
+  SoftmaxState<1> state_;
+  RowFactors inverse_;
+};
+
+}  // namespace jit::forward_wgmma

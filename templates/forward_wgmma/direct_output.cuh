@@ -1,0 +1,56 @@
+// O from the accumulators of wgmma straight to global memory.
+#pragma once
+
+#include "base/params.cuh"
+#include "base/prelude.cuh"
+#include "forward_wgmma/traits.cuh"
+#include "ptx/math.cuh"
+#include "work/work_tiles.cuh"
+
+namespace jit::forward_wgmma {
+
+/// Word j of lane i of each quad becomes word i of lane j.
+__device__ __forceinline__ void transpose_quad(unsigned (&words)[4]) {
+  const auto exchange = [&](int lane_bit, int low, int high) {
+    const bool is_upper = (threadIdx.x & lane_bit) != 0;
+    const unsigned received = __shfl_xor_sync(full_warp, is_upper ? words[low] : words[high], lane_bit);
+    (is_upper ? words[low] : words[high]) = received;
+  };
+  exchange(1, 0, 1);
+  exchange(1, 2, 3);
+  exchange(2, 0, 2);
+  exchange(2, 1, 3);
+}
+
+/// Writes the rows of a warp, of which `first_row` of the sequence is the first. Each quad of lanes has
+/// pieces of 8 columns of a row in 4 words: transposed, every lane writes whole pieces.
+template <class Config>
+__device__ __forceinline__ void store_output_rows(
+    const AttentionParams& params, const WorkTile& work, int first_row, int seqlen_q,
+    const float (&output)[1][KernelTraits<Config>::output_blocks][4]) {
+  using Element = typename Config::Element;
+  constexpr int blocks = KernelTraits<Config>::output_blocks;
+  const int lane = lane_id();
+  Element* slice = static_cast<Element*>(params.o) + work.batch * params.o_strides.batch +
+                   work.head * params.o_strides.head;
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const int row = first_row + r * 8 + lane / 4;
+    Element* columns = slice + row * params.o_strides.seq + lane % 4 * 8;
+#pragma unroll
+    for (int d = 0; d < blocks; d += 4) {
+      unsigned words[4] = {};
+#pragma unroll
+      for (int i = 0; i < 4 && d + i < blocks; ++i)
+        words[i] = pack<Element>(output[0][d + i][2 * r], output[0][d + i][2 * r + 1]);
+      transpose_quad(words);
+      if (row < seqlen_q && (d + lane % 4) * 8 < Config::head_dim_v) {
+        asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(columns + d * 8), "r"(words[0]),
+                     "r"(words[1]), "r"(words[2]), "r"(words[3])
+                     : "memory");
+      }
+    }
+  }
+}
+
+}  // namespace jit::forward_wgmma

@@ -1,0 +1,43 @@
+// Attention forward with TMA and wgmma, for sm_90a. A block is one warpgroup of loaders, with a warp for keys
+// and values, one for queries and one for outputs, and one to three warpgroups of consumers, which compute.
+#pragma once
+
+#include "base/params.cuh"
+#include "forward_wgmma/consumer.cuh"
+#include "forward_wgmma/key_word_ranges.cuh"
+#include "forward_wgmma/loaders.cuh"
+#include "forward_wgmma/rings.cuh"
+#include "forward_wgmma/work_ring.cuh"
+#include "problem/masks.cuh"
+#include "problem/scores.cuh"
+#include "ptx/griddepcontrol.cuh"
+#include "tiles/tile_copy.cuh"
+
+namespace jit::forward_wgmma {
+
+template <class Config>
+__device__ __forceinline__ void attention_forward(const AttentionParams& params, const TensorMaps& maps) {
+  extern __shared__ __align__(1024) unsigned char memory[];
+  const unsigned smem = smem_address(memory);
+  if (threadIdx.x == 0) init_rings<Config>(smem);
+  if constexpr (Config::dependent_launch) griddepcontrol_wait();
+  if constexpr (KeyWordRanges<Config>::is_used) KeyWordRanges<Config>(params, maps, smem).fill(maps);
+  __syncthreads();
+  if (threadIdx.x < warpgroup_size) {
+    if constexpr (Config::producer_registers != 0) setmaxnreg_dec<Config::producer_registers>();
+    switch (uniform(threadIdx.x / warp_size)) {
+      case 0:
+        return load_keys<Config>(params, maps, smem);
+      case 1:
+        return load_queries<Config>(params, maps, smem);
+      case 2:
+        if constexpr (!Config::direct_o) store_outputs<Config>(params, maps, smem);
+        return;
+    }
+  } else {
+    if constexpr (Config::consumer_registers != 0) setmaxnreg_inc<Config::consumer_registers>();
+    Consumer<Config>(params, maps, smem).run();
+  }
+}
+
+}  // namespace jit::forward_wgmma

@@ -1,0 +1,36 @@
+// What the key loader tells the consumers of a wgmma kernel about a tile of keys, so that each leaves out
+// what its own queries do not see.
+#pragma once
+
+#include "base/prelude.cuh"
+#include "forward_wgmma/rings.cuh"
+#include "forward_wgmma/traits.cuh"
+#include "problem/functor.cuh"
+
+namespace jit::forward_wgmma {
+
+/// Flags of the note of the tile at which `tiles` stands. `q_begin` is the first query of the work tile,
+/// `range_end` the end of the keys that all its queries see.
+template <class Config, class Tiles>
+__device__ __forceinline__ int key_note_flags(const typename Config::Mask& mask, const Tiles& tiles,
+                                              int q_begin, int seqlen_q, int range_end, int seqlen_kv) {
+  using Traits = KernelTraits<Config>;
+  int flags = tiles.has(1) ? 0 : key_note_all_last;
+  if (!tiles.is_partial()) return flags;
+  flags |= key_note_partial;
+  const bool may_skip = range_end - tiles.key(1) <= Traits::most_skipped * Config::tile_kv;
+#pragma unroll 1
+  for (int consumer = 0; Traits::has_lower_tiles && consumer < Traits::consumers; ++consumer) {
+    const int begin = q_begin + consumer * 64, end = minimum(begin + 64, seqlen_q);
+    const bool has_rows = begin < end;
+    const ScoreTile upper{begin, end, tiles.key(0) + Traits::lower_keys,
+                          minimum(tiles.key(0) + Config::tile_kv, seqlen_kv)};
+    if (!has_rows || upper.k_begin >= upper.k_end || mask.classify(upper) == TileClass::empty)
+      flags |= key_note_lower << consumer;
+    if (may_skip && (!has_rows || mask.key_range(begin, end).end <= tiles.key(1)))
+      flags |= key_note_last << consumer;
+  }
+  return flags;
+}
+
+}  // namespace jit::forward_wgmma

@@ -1,0 +1,132 @@
+// How the key loader asks a mask: a tile of queries at a time, and then one tile of keys after another. Masks
+// that are arithmetic are asked as they are; those with words of keys by the table of their ranges.
+#pragma once
+
+#include "base/prelude.cuh"
+#include "forward_wgmma/key_word_ranges.cuh"
+#include "problem/functor.cuh"
+#include "problem/masks.cuh"
+
+namespace jit::forward_wgmma {
+
+/// By one warp. `key_range` comes first for a tile of queries; `classify` is then for tiles of keys and these
+/// queries, or some of them.
+template <class Mask>
+struct MaskMemory {
+  template <class Ranges>
+  __device__ __forceinline__ KeyRange key_range(const Mask& mask, const Ranges&, int, int q_begin,
+                                                int q_end) {
+    return mask.key_range(q_begin, q_end);
+  }
+  template <class Ranges>
+  __device__ __forceinline__ TileClass classify(const Mask& mask, const Ranges&, int,
+                                                const ScoreTile& tile) const {
+    return mask.classify(tile);
+  }
+};
+
+template <int slot_q, int slot_kv>
+class MaskMemory<DocumentMask<slot_q, slot_kv>> {
+  using Mask = DocumentMask<slot_q, slot_kv>;
+
+ public:
+  template <class Ranges>
+  __device__ __forceinline__ KeyRange key_range(const Mask& mask, const Ranges& ranges, int batch,
+                                                int q_begin, int q_end) {
+    if (q_begin >= q_end || mask.seqlen_kv == 0) return {0, 0};
+    queries_ = Mask::id_range(mask.ids_q, q_begin, q_end);
+    if constexpr (!Ranges::is_used) return mask.keys_of(queries_);
+    int first = ranges.pieces(), last = -1;
+#pragma unroll 1
+    for (int begin = 0; begin < ranges.pieces(); begin += warp_size) {
+      const int piece = begin + lane_id();
+      const bool is_met = piece < ranges.pieces() && meet(queries_, ranges.range(batch, piece));
+      const unsigned met = __ballot_sync(full_warp, is_met);
+      if (met == 0) continue;
+      first = minimum(first, begin + __ffs(met) - 1);
+      last = begin + warp_size - 1 - __clz(met);
+    }
+    if (last < 0) return {0, 0};
+    return {first * ranges.keys_of_piece(), minimum((last + 1) * ranges.keys_of_piece(), mask.seqlen_kv)};
+  }
+
+  template <class Ranges>
+  __device__ __forceinline__ TileClass classify(const Mask& mask, const Ranges& ranges, int batch,
+                                                const ScoreTile& tile) const {
+    if constexpr (Ranges::is_used) {
+      return Mask::classify(queries_, ranges.range(batch, ranges.piece_of(tile.k_begin)));
+    } else {
+      return Mask::classify(queries_, Mask::id_range(mask.ids_kv, tile.k_begin, tile.k_end));
+    }
+  }
+
+ private:
+  WordRange queries_{0, -1};  // ids of the tile of queries
+};
+
+template <class A, class B>
+struct MaskMemory<AndMask<A, B>> {
+  MaskMemory<A> a;
+  MaskMemory<B> b;
+  template <class Ranges>
+  __device__ __forceinline__ KeyRange key_range(const AndMask<A, B>& mask, const Ranges& ranges, int batch,
+                                                int q_begin, int q_end) {
+    return common_keys(a.key_range(mask.a, ranges, batch, q_begin, q_end),
+                       b.key_range(mask.b, ranges, batch, q_begin, q_end));
+  }
+  template <class Ranges>
+  __device__ __forceinline__ TileClass classify(const AndMask<A, B>& mask, const Ranges& ranges, int batch,
+                                                const ScoreTile& tile) const {
+    return class_of_both(a.classify(mask.a, ranges, batch, tile), b.classify(mask.b, ranges, batch, tile));
+  }
+};
+
+template <class A, class B>
+struct MaskMemory<OrMask<A, B>> {
+  MaskMemory<A> a;
+  MaskMemory<B> b;
+  template <class Ranges>
+  __device__ __forceinline__ KeyRange key_range(const OrMask<A, B>& mask, const Ranges& ranges, int batch,
+                                                int q_begin, int q_end) {
+    return spanned_keys(a.key_range(mask.a, ranges, batch, q_begin, q_end),
+                        b.key_range(mask.b, ranges, batch, q_begin, q_end));
+  }
+  template <class Ranges>
+  __device__ __forceinline__ TileClass classify(const OrMask<A, B>& mask, const Ranges& ranges, int batch,
+                                                const ScoreTile& tile) const {
+    return class_of_either(a.classify(mask.a, ranges, batch, tile), b.classify(mask.b, ranges, batch, tile));
+  }
+};
+
+template <class A>
+struct MaskMemory<NotMask<A>> {
+  MaskMemory<A> a;
+  template <class Ranges>
+  __device__ __forceinline__ KeyRange key_range(const NotMask<A>& mask, const Ranges& ranges, int batch,
+                                                int q_begin, int q_end) {
+    a.key_range(mask.a, ranges, batch, q_begin, q_end);  // for classify alone
+    return mask.key_range(q_begin, q_end);
+  }
+  template <class Ranges>
+  __device__ __forceinline__ TileClass classify(const NotMask<A>& mask, const Ranges& ranges, int batch,
+                                                const ScoreTile& tile) const {
+    return class_of_inverse(a.classify(mask.a, ranges, batch, tile));
+  }
+};
+
+/// A mask together with what is remembered of it: itself a mask, for one tile of queries.
+template <class Mask, class Ranges>
+struct RememberedMask {
+  const Mask& mask;
+  MaskMemory<Mask>& memory;
+  const Ranges& ranges;
+  int batch;
+  __device__ __forceinline__ KeyRange key_range(int q_begin, int q_end) const {
+    return memory.key_range(mask, ranges, batch, q_begin, q_end);
+  }
+  __device__ __forceinline__ TileClass classify(const ScoreTile& tile) const {
+    return memory.classify(mask, ranges, batch, tile);
+  }
+};
+
+}  // namespace jit::forward_wgmma

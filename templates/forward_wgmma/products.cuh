@@ -1,0 +1,156 @@
+// The two products of a consumer of a wgmma kernel: S = Q Kᵀ and O += P V.
+#pragma once
+
+#include "base/prelude.cuh"
+#include "forward_wgmma/traits.cuh"
+#include "ptx/bulk_tensor.cuh"
+#include "ptx/ldmatrix.cuh"
+#include "ptx/math.cuh"
+#include "ptx/mma.cuh"
+#include "ptx/stmatrix.cuh"
+#include "ptx/wgmma.cuh"
+#include "tiles/panel_tile.cuh"
+
+namespace jit::forward_wgmma {
+
+/// P of one warpgroup as the A operand of P V: packed accumulators of S, in registers or in shared memory.
+template <class Config>
+class Probabilities {
+  using Traits = KernelTraits<Config>;
+
+ public:
+  /// `tile` is the block's P in shared memory.
+  __device__ __forceinline__ Probabilities(unsigned tile, int consumer) : tile_(tile), consumer_(consumer) {}
+
+  __device__ __forceinline__ void pack_scores(const float (&scores)[1][Traits::score_blocks][4]) {
+    using Element = typename Config::Element;
+#pragma unroll
+    for (int step = 0; step < Traits::key_steps; ++step) {
+      const float(&left)[4] = scores[0][2 * step];
+      const float(&right)[4] = scores[0][2 * step + 1];
+      const unsigned a[4] = {pack<Element>(left[0], left[1]), pack<Element>(left[2], left[3]),
+                             pack<Element>(right[0], right[1]), pack<Element>(right[2], right[3])};
+      if constexpr (Config::p_in_registers) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) registers_[step][i] = a[i];
+      } else {
+        const int lane = lane_id();
+        const int row = threadIdx.x % warpgroup_size / warp_size * 16 + lane % 16;
+        stmatrix_x4(Traits::PTile::chunk_address(tile_, consumer_ * 64 + row, 2 * step + lane / 16), a[0],
+                    a[1], a[2], a[3]);
+      }
+    }
+    if constexpr (!Config::p_in_registers) {
+      fence_proxy_async_shared();
+      bar_sync(Traits::probabilities_barrier + consumer_, warpgroup_size);
+    }
+  }
+
+  /// O += P V, as one group; `lower` leaves out the upper half of the keys.
+  __device__ __forceinline__ void multiply_pv(float (&output)[1][Traits::output_blocks][4], unsigned v_tile,
+                                              bool lower) const {
+    using P = typename Traits::PTile;
+    using V = typename Traits::VTile;
+    const unsigned p = lower_word(P::along_columns(tile_, consumer_ * 64, 0));
+    const unsigned v = lower_word(V::along_rows(v_tile, 0));
+    // Fence and commit stand on both sides: the assembler serialises a group that begins before a branch.
+    if (Traits::has_lower_tiles && lower) {
+      wgmma_fence();
+      if constexpr (Config::p_in_registers) {
+        Config::template wgmma_pv_lower<V>(output[0], registers_, v);
+      } else {
+        Config::template wgmma_pv_lower<P, V>(output[0], p, v);
+      }
+      wgmma_commit_group();
+    } else {
+      wgmma_fence();
+      if constexpr (Config::p_in_registers) {
+        Config::template wgmma_pv<V>(output[0], registers_, v);
+      } else {
+        Config::template wgmma_pv<P, V>(output[0], p, v);
+      }
+      wgmma_commit_group();
+    }
+  }
+
+  /// After the wait for `multiply_pv`: until then nobody else may have the registers.
+  __device__ __forceinline__ void hold() {
+    if constexpr (Config::p_in_registers) wgmma_hold(registers_);
+  }
+
+ private:
+  unsigned tile_;
+  int consumer_;
+  unsigned registers_[Config::p_in_registers ? Traits::key_steps : 1][4];
+};
+
+/// Q of one warpgroup as the A operand of Q Kᵀ: in shared memory, or read from there once.
+template <class Config>
+class Queries {
+  using Traits = KernelTraits<Config>;
+  using Q = typename Traits::QTile;
+  using K = typename Traits::KTile;
+
+ public:
+  /// Takes the Q at the shared address `tile`, which the others are given again: it would take a register.
+  __device__ __forceinline__ void take(unsigned tile) {
+    if constexpr (Config::q_in_registers) {
+#pragma unroll
+      for (int step = 0; step < Traits::head_dim_steps; ++step) load_step(registers_[step], tile, step);
+    }
+  }
+
+  /// S = Q Kᵀ, as one group.
+  __device__ __forceinline__ void multiply_qk(float (&scores)[1][Traits::score_blocks][4], unsigned q_tile,
+                                              unsigned k_tile) const {
+    const unsigned k = lower_word(K::along_columns(k_tile, 0, 0));
+    wgmma_fence();
+    if constexpr (Config::q_in_registers) {
+      Config::template wgmma_qk<K>(scores[0], registers_, k);
+    } else {
+      Config::template wgmma_qk<Q, K>(scores[0], lower_word(Q::along_columns(q_tile, 0, 0)), k);
+    }
+    wgmma_commit_group();
+  }
+
+  /// The same by one warp for its own rows, at once, in half the speed, and without the other warps.
+  __device__ __forceinline__ void multiply_qk_by_warp(float (&scores)[1][Traits::score_blocks][4],
+                                                      unsigned q_tile, unsigned k_tile) const {
+    const int lane = lane_id();
+#pragma unroll
+    for (int n = 0; n < Traits::score_blocks; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) scores[0][n][i] = 0;
+    }
+#pragma unroll 1
+    for (int step = 0; step < Traits::head_dim_steps; ++step) {
+      unsigned q[4];
+      load_step(q, q_tile, step);
+#pragma unroll
+      for (int n = 0; n < Traits::score_blocks; n += 2) {
+        unsigned k[4];  // two steps of 8 elements of 8 keys, the same of the next 8 keys
+        const int key = n * 8 + lane / 16 * 8 + lane % 8;
+        ldmatrix_x4(k, K::chunk_address(k_tile, key, 2 * step + lane / 8 % 2));
+        mma_m16n8k16<typename Config::Element>(scores[0][n], q, k[0], k[1]);
+        mma_m16n8k16<typename Config::Element>(scores[0][n + 1], q, k[2], k[3]);
+      }
+    }
+  }
+
+  /// After the wait for `multiply_qk`.
+  __device__ __forceinline__ void hold() {
+    if constexpr (Config::q_in_registers) wgmma_hold(registers_);
+  }
+
+ private:
+  // The warp's rows of 16 columns.
+  __device__ __forceinline__ void load_step(unsigned (&q)[4], unsigned tile, int step) const {
+    const int lane = lane_id();
+    const int row = threadIdx.x % warpgroup_size / warp_size * 16 + lane % 16;
+    ldmatrix_x4(q, Q::chunk_address(tile, row, 2 * step + lane / 16));
+  }
+
+  unsigned registers_[Config::q_in_registers ? Traits::head_dim_steps : 1][4];
+};
+
+}  // namespace jit::forward_wgmma

@@ -1,0 +1,146 @@
+// The map of a block's shared memory in a wgmma kernel. Compiled by the host, which needs the size to launch,
+// and by NVRTC; the generated program asserts that both came to the same size.
+#pragma once
+
+#include "base/host_device.cuh"
+#include "tiles/panel_tile.cuh"
+#include "work/work_tiles.cuh"
+
+namespace jit::forward_wgmma {
+
+/// Steps of P V that the lower half of a tile's keys takes.
+JIT_HOST_DEVICE constexpr int lower_key_steps(int tile_kv) { return (tile_kv / 2 + 15) / 16; }
+
+/// What the key loader tells about a tile of keys.
+struct KeyNote {
+  int k_begin;
+  int flags;
+};
+
+/// Byte offsets from the start of dynamic shared memory, which is aligned to 1024 bytes.
+///
+///     | Q stage 0 | … | K stage 0 | … | V stage 0 | … | O | P | words and their ranges | notes | barriers |
+///
+/// O lies over the Q that it was computed from unless the config separates it or has consumers write it; P is
+/// there when PV reads it from shared memory. A stage of Q has the rows of each consumer as a tile of its
+/// own, and so has O. Barriers: one for each stage, of Q and O for each consumer, 8 bytes.
+struct SmemLayout {
+  int q;
+  int k;
+  int v;
+  int o;
+  int p;
+  int key_words;        ///< int for each key of each stage, if the mask asks for words
+  int key_word_ranges;  ///< the table of their ranges: two ints each
+  int key_notes;        ///< KeyNote for each stage of K
+  int work;             ///< WorkTile for each stage of work
+  int q_full;
+  int q_empty;
+  int k_full;
+  int k_empty;
+  int v_full;
+  int v_empty;
+  int o_full;
+  int o_empty;
+  int work_full;
+  int work_empty;
+  int total;
+};
+
+/// Work tiles that are kept: the key loader may be three ahead of the one that consumers compute.
+inline constexpr int stages_work = 4;
+
+/// Places in the table of ranges of key words.
+inline constexpr int key_word_range_places = 512;
+
+/// Queries that a warpgroup multiplies.
+inline constexpr int rows_per_consumer = 64;
+
+struct SmemSizes {
+  int head_dim;
+  int head_dim_v;
+  int tile_q;
+  int tile_kv;
+  int stages_q;
+  int stages_k;
+  int stages_v;
+  bool separate_o;
+  bool direct_o;
+  bool p_in_registers;
+  bool key_words;
+  bool persistent;
+};
+
+JIT_HOST_DEVICE constexpr bool o_lies_over_q(const SmemSizes& sizes) {
+  return !sizes.separate_o && !sizes.direct_o;
+}
+
+/// Places for O that has been computed and not yet stored.
+JIT_HOST_DEVICE constexpr int o_stages(const SmemSizes& sizes) {
+  if (sizes.direct_o) return 0;
+  return sizes.separate_o ? 1 : sizes.stages_q;
+}
+
+/// Distance between two stages of Q: room for O, where that lies over Q.
+JIT_HOST_DEVICE constexpr int q_stage_size(const SmemSizes& sizes) {
+  const int q_bytes = panel_tile_bytes(sizes.tile_q, sizes.head_dim);
+  const int o_bytes = panel_tile_bytes(sizes.tile_q, sizes.head_dim_v);
+  return o_lies_over_q(sizes) && o_bytes > q_bytes ? o_bytes : q_bytes;
+}
+
+JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
+  constexpr int barrier_bytes = 8;
+  const int stages_o = o_stages(sizes);
+  int end = 0;
+  const auto place = [&end](int bytes, int alignment = 8) {
+    const int begin = (end + alignment - 1) / alignment * alignment;
+    end = begin + bytes;
+    return begin;
+  };
+  constexpr int tile_alignment = 1024;
+  SmemLayout layout{};
+  layout.q = place(sizes.stages_q * q_stage_size(sizes), tile_alignment);
+  layout.k = place(sizes.stages_k * panel_tile_bytes(sizes.tile_kv, sizes.head_dim), tile_alignment);
+  layout.v = place(sizes.stages_v * panel_tile_bytes(sizes.tile_kv, sizes.head_dim_v), tile_alignment);
+  layout.o =
+      sizes.separate_o ? place(panel_tile_bytes(sizes.tile_q, sizes.head_dim_v), tile_alignment) : layout.q;
+  layout.p = sizes.p_in_registers ? 0 : place(panel_tile_bytes(sizes.tile_q, sizes.tile_kv), tile_alignment);
+  constexpr int word_bytes = 4;
+  layout.key_words = place(sizes.key_words ? sizes.stages_k * sizes.tile_kv * word_bytes : 0);
+  layout.key_word_ranges =
+      place(sizes.key_words && sizes.persistent ? key_word_range_places * 2 * word_bytes : 0);
+  layout.key_notes = place(sizes.stages_k * static_cast<int>(sizeof(KeyNote)));
+  layout.work = place(stages_work * static_cast<int>(sizeof(WorkTile)));
+  const int consumers = sizes.tile_q / rows_per_consumer;
+  layout.q_full = place(consumers * sizes.stages_q * barrier_bytes);
+  layout.q_empty = place(consumers * sizes.stages_q * barrier_bytes);
+  layout.k_full = place(sizes.stages_k * barrier_bytes);
+  layout.k_empty = place(sizes.stages_k * barrier_bytes);
+  layout.v_full = place(sizes.stages_v * barrier_bytes);
+  layout.v_empty = place(sizes.stages_v * barrier_bytes);
+  layout.o_full = place(consumers * stages_o * barrier_bytes);
+  layout.o_empty = place(consumers * stages_o * barrier_bytes);
+  layout.work_full = place(stages_work * barrier_bytes);
+  layout.work_empty = place(stages_work * barrier_bytes);
+  layout.total = end;
+  return layout;
+}
+
+/// `key_words`: whether the mask has words of keys.
+template <class Config>
+JIT_HOST_DEVICE constexpr SmemSizes smem_sizes(bool key_words) {
+  return {.head_dim = Config::head_dim,
+          .head_dim_v = Config::head_dim_v,
+          .tile_q = Config::tile_q,
+          .tile_kv = Config::tile_kv,
+          .stages_q = Config::stages_q,
+          .stages_k = Config::stages_k,
+          .stages_v = Config::stages_v,
+          .separate_o = Config::separate_o,
+          .direct_o = Config::direct_o,
+          .p_in_registers = Config::p_in_registers,
+          .key_words = key_words,
+          .persistent = Config::persistent};
+}
+
+}  // namespace jit::forward_wgmma

@@ -1,0 +1,19 @@
+// What a kernel with TMA is given beside AttentionParams. Compiled by the host and by NVRTC.
+#pragma once
+
+#include "base/tensor_map.cuh"
+#include "work/work_tiles.cuh"
+
+namespace jit::forward_wgmma {
+
+/// The second parameter of a wgmma kernel: where its operands lie and how its work is dealt.
+struct TensorMaps {
+  TensorMap q;      ///< box: a panel of a consumer's rows
+  TensorMap k;      ///< box: a panel of tile_kv rows
+  TensorMap v;      ///< box: a panel of tile_kv rows
+  TensorMap o;      ///< box: a panel of a consumer's rows
+  int* counter;     ///< of work tiles that were asked for, 0 between launches; null: blocks take turns
+  WorkOrder order;  ///< of the work tiles
+};
+
+}  // namespace jit::forward_wgmma

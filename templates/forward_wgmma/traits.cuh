@@ -1,0 +1,85 @@
+// What follows from the Config of a wgmma kernel: tiles, shared memory, barriers, fragment counts.
+#pragma once
+
+#include "base/element.cuh"
+#include "base/prelude.cuh"
+#include "forward_mma_sync/smem_layout.cuh"
+#include "forward_wgmma/smem_layout.cuh"
+#include "jit/options.h"
+#include "problem/masks.cuh"
+#include "ptx/warpgroup.cuh"
+#include "steps/softmax.cuh"
+#include "tiles/panel_tile.cuh"
+
+namespace jit::forward_wgmma {
+
+template <class Config>
+struct KernelTraits {
+  static_assert(Config::head_dim % 8 == 0 && Config::head_dim >= 8 && Config::head_dim <= 256,
+                "head_dim must be a multiple of 8 from 8 to 256");
+  static_assert(Config::head_dim_v % 8 == 0 && Config::head_dim_v >= 8 && Config::head_dim_v <= 256,
+                "head_dim_v must be a multiple of 8 from 8 to 256");
+  static_assert(Config::tile_q % 64 == 0, "a warpgroup multiplies 64 rows");
+  static_assert(Config::tile_kv % 16 == 0 && Config::tile_kv <= 256,
+                "tile_kv must be a multiple of 16, at most 256");
+  static_assert(Config::polynomial_exp2 >= 0 && Config::polynomial_exp2 <= exponential_group,
+                "polynomial_exp2 counts exponentials of a group");
+  static_assert(Config::alignment == 16, "TMA wants rows aligned to 16 bytes");
+
+  static constexpr int consumers = Config::tile_q / rows_per_consumer;
+  static constexpr int consumer_warps = consumers * 4;
+  static constexpr int threads = (consumers + 1) * warpgroup_size;
+
+  static constexpr int score_blocks = Config::tile_kv / 8;
+  static constexpr int head_dim_steps = padded_head_dim(Config::head_dim) / 16;
+  static constexpr int key_steps = Config::tile_kv / 16;
+  static constexpr int output_blocks = padded_head_dim(Config::head_dim_v) / 8;
+
+  /// The lower half of a tile's keys, in whole steps of P V.
+  static constexpr int lower_keys = lower_key_steps(Config::tile_kv) * 16;
+  /// Whether consumers look for tiles of which they see the lower half alone: the last of each under a causal
+  /// mask.
+  static constexpr bool has_lower_tiles =
+      has_row_range<typename Config::Mask> && !is_same<typename Config::Mask, NoMask>;
+
+  /// So many of the last tiles a consumer can leave to the others: it still holds the values before them, and
+  /// the loader needs a stage to go on.
+  static constexpr int most_skipped =
+      has_lower_tiles && Config::tile_kv < Config::tile_q ? Config::stages_v - 1 : 0;
+
+  // Q and O of one consumer.
+  using QTile = PanelTile<rows_per_consumer, Config::head_dim>;
+  using KTile = PanelTile<Config::tile_kv, Config::head_dim>;
+  using VTile = PanelTile<Config::tile_kv, Config::head_dim_v>;
+  using OTile = PanelTile<rows_per_consumer, Config::head_dim_v>;
+  using PTile = PanelTile<Config::tile_q, Config::tile_kv>;
+
+  /// Whether the key loader leaves a word of each key of a partial tile.
+  static constexpr bool has_key_words = key_words<typename Config::Mask> == 1;
+
+  static constexpr SmemSizes sizes = smem_sizes<Config>(has_key_words);
+  static constexpr SmemLayout layout = smem_layout(sizes);
+  static constexpr int q_stage_bytes = q_stage_size(sizes);
+  /// Whether O waits in the shared memory of the Q that it was computed from until it is stored.
+  static constexpr bool o_over_q = o_lies_over_q(sizes);
+  static constexpr int stages_o = o_stages(sizes);
+  /// From one consumer's Q, or O, to the next one's.
+  static constexpr int q_bytes = q_stage_bytes / consumers;
+  static constexpr int o_bytes = o_over_q ? q_bytes : OTile::bytes;
+  static_assert(!o_over_q || QTile::row_bytes == OTile::row_bytes,
+                "O lies over Q only when a warpgroup's rows of both cover the same bytes");
+
+  /// Whether a consumer can compute the first scores of its next tile of queries before it has stored the
+  /// last one: the next Q must not wait for the place of O.
+  static constexpr bool runs_on =
+      Config::overlap && Config::persistent && (!o_over_q || Config::stages_q > 1);
+
+  /// Warps that read the ring of work: the loader of queries, the storer if there is one, all consumers.
+  static constexpr int work_readers = (Config::direct_o ? 1 : 2) + consumer_warps;
+
+  // Named barriers; 0 is __syncthreads'.
+  static constexpr int order_barrier = 1;                      ///< and one for each further consumer
+  static constexpr int probabilities_barrier = 1 + consumers;  ///< and one for each further consumer
+};
+
+}  // namespace jit::forward_wgmma

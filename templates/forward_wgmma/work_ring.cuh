@@ -1,0 +1,130 @@
+// How the warps of a persistent block learn which tile of queries comes next.
+#pragma once
+
+#include "base/params.cuh"
+#include "base/prelude.cuh"
+#include "forward_wgmma/rings.cuh"
+#include "forward_wgmma/tensor_maps.cuh"
+#include "forward_wgmma/traits.cuh"
+#include "tiles/shared_words.cuh"
+#include "tiles/tile_ring.cuh"
+#include "work/work_tiles.cuh"
+
+namespace jit::forward_wgmma {
+
+/// In place of a tile when none is left.
+inline constexpr WorkTile no_work{-1, -1, -1};
+
+__device__ __forceinline__ bool is_work(const WorkTile& tile) { return tile.q_begin >= 0; }
+
+template <class Config>
+__device__ __forceinline__ WorkTile work_tile(const AttentionParams& params, const TensorMaps& maps,
+                                              int index) {
+  return work_tile<Config::tile_q>(maps.order, index, params.heads_q, params.batch_begin);
+}
+
+/// Deals the list of work tiles to the blocks. With a counter in global memory a block takes the next tile
+/// when it asks; the counter begins and ends at 0, because the last of all requests sets it back. Without one
+/// blocks take turns, forward and backward, so that each gets long and short tiles alike. A grid that is not
+/// persistent has a block for each tile.
+template <class Config>
+class WorkDealer {
+ public:
+  __device__ __forceinline__ WorkDealer(const AttentionParams& params, const TensorMaps& maps)
+      : params_(params), maps_(maps) {}
+
+  /// The block's tile; no_work when none is left.
+  __device__ __forceinline__ WorkTile tile() const {
+    return index_ < maps_.order.tiles() ? work_tile<Config>(params_, maps_, index_) : no_work;
+  }
+
+  /// By a whole warp, once for each tile that there was: asks for the next one. `answer` waits for it.
+  __device__ __forceinline__ void ask() {
+    if constexpr (Config::persistent) {
+      if (maps_.counter != nullptr && lane_id() == 0) taken_ = atomicAdd(maps_.counter, 1);
+    }
+  }
+  __device__ __forceinline__ void answer() {
+    const int blocks = static_cast<int>(gridDim.x);
+    if constexpr (!Config::persistent) {
+      index_ = maps_.order.tiles();
+    } else if (maps_.counter == nullptr) {
+      ++turn_;
+      index_ = turn_ * blocks + static_cast<int>(turn_ % 2 == 1 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
+    } else {
+      if (lane_id() == 0 && taken_ == maps_.order.tiles() - 1) *maps_.counter = 0;
+      index_ = blocks + uniform(taken_);
+    }
+  }
+
+ private:
+  const AttentionParams& params_;
+  const TensorMaps& maps_;
+  int index_ = static_cast<int>(blockIdx.x);
+  int turn_ = 0;
+  int taken_ = 0;
+};
+
+/// One warp's place in the ring by which the key loader tells the others what comes next. A block that is not
+/// persistent has one work tile, and no ring.
+template <class Config>
+class WorkRing {
+  using Traits = KernelTraits<Config>;
+
+ public:
+  __device__ __forceinline__ WorkRing(const AttentionParams& params, const TensorMaps& maps, unsigned smem)
+      : params_(params),
+        maps_(maps),
+        ring_(smem + Traits::layout.work, smem + Traits::layout.work_full, smem + Traits::layout.work_empty) {
+  }
+
+  /// Waits for the next work tile, or no_work.
+  __device__ __forceinline__ WorkTile take() {
+    if constexpr (Config::persistent) {
+      ring_.wait_full();
+      return tile();
+    } else {
+      return is_taken_ ? no_work : tile();
+    }
+  }
+
+  /// The one that was taken, until it is released.
+  __device__ __forceinline__ WorkTile tile() const {
+    if constexpr (Config::persistent) {
+      return {load_shared_by_warp(ring_.tile()), load_shared_by_warp(ring_.tile() + 4),
+              load_shared_by_warp(ring_.tile() + 8)};
+    } else {
+      return work_tile<Config>(params_, maps_, static_cast<int>(blockIdx.x));
+    }
+  }
+
+  __device__ __forceinline__ void release() {
+    is_taken_ = true;
+    if constexpr (Config::persistent) {
+      ring_.arrive_empty();
+      ring_.advance();
+    }
+  }
+
+  /// The key loader's side.
+  __device__ __forceinline__ void put(const WorkTile& tile) {
+    if constexpr (Config::persistent) {
+      ring_.wait_empty();
+      if (lane_id() == 0) {
+        store_shared(ring_.tile(), tile.batch);
+        store_shared(ring_.tile() + 4, tile.head);
+        store_shared(ring_.tile() + 8, tile.q_begin);
+      }
+      ring_.arrive_full();
+      ring_.advance();
+    }
+  }
+
+ private:
+  const AttentionParams& params_;
+  const TensorMaps& maps_;
+  TileRing<stages_work, sizeof(WorkTile)> ring_;
+  bool is_taken_ = false;
+};
+
+}  // namespace jit::forward_wgmma

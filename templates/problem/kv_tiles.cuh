@@ -1,0 +1,67 @@
+// The key tiles that one block of queries visits: those that the mask does not drop, in ascending order, with
+// a look-ahead for the loads.
+#pragma once
+
+#include "base/prelude.cuh"
+#include "problem/functor.cuh"
+
+namespace jit {
+
+/// `depth` is how many tiles the loads run ahead of the multiplications. Tile i of the look-ahead is i steps
+/// in front.
+template <class Mask, int tile_kv, int depth>
+class KvTiles {
+ public:
+  /// `queries` gives the rows of the block; its keys are ignored: outside of `range` they see none.
+  __device__ __forceinline__ KvTiles(const Mask& mask, const ScoreTile& queries, const KeyRange& range,
+                                     int seqlen_kv)
+      : mask_(mask), queries_(queries), seqlen_kv_(seqlen_kv) {
+    end_ = (range.end + tile_kv - 1) / tile_kv;
+    int next = range.begin / tile_kv;
+#pragma unroll
+    for (int i = 0; i <= depth; ++i) {
+      next = find(i, next) + 1;
+    }
+  }
+
+  /// First key of the tile `ahead` steps in front; meaningless unless `has(ahead)`.
+  __device__ __forceinline__ int key(int ahead) const { return index_[ahead] * tile_kv; }
+  __device__ __forceinline__ bool has(int ahead) const { return index_[ahead] < end_; }
+  /// Whether some score of the tile must be dropped, by the mask or because the keys end.
+  __device__ __forceinline__ bool is_partial(int ahead = 0) const { return partial_[ahead]; }
+
+  __device__ __forceinline__ void advance() {
+    const int next = index_[depth] + 1;
+#pragma unroll
+    for (int i = 0; i < depth; ++i) {
+      index_[i] = index_[i + 1];
+      partial_[i] = partial_[i + 1];
+    }
+    find(depth, next);
+  }
+
+ private:
+  // Puts the first tile from `index` on that is not empty at place `ahead` and returns its index.
+  __device__ __forceinline__ int find(int ahead, int index) {
+    TileClass kind = TileClass::empty;
+    for (; index < end_; ++index) {
+      ScoreTile tile = queries_;
+      tile.k_begin = index * tile_kv;
+      tile.k_end = minimum(tile.k_begin + tile_kv, seqlen_kv_);
+      kind = mask_.classify(tile);
+      if (kind != TileClass::empty) break;
+    }
+    index_[ahead] = index;
+    partial_[ahead] = kind != TileClass::full || (index + 1) * tile_kv > seqlen_kv_;
+    return index;
+  }
+
+  const Mask& mask_;
+  ScoreTile queries_;
+  int seqlen_kv_;
+  int end_;
+  int index_[depth + 1];
+  bool partial_[depth + 1];
+};
+
+}  // namespace jit

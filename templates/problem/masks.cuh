@@ -1,0 +1,352 @@
+// Built-in masks and how masks combine. A mask is a struct with
+//   explicit Mask(const BlockContext&)
+//   KeyRange key_range(int q_begin, int q_end)   keys outside of it are dropped for all of these queries
+//   TileClass classify(const ScoreTile&)         exact or `partial`; asked by whole warps, which all get the
+//                                                same answer
+//   bool keep(int q, int k)                      whether query q sees key k
+// Only `keep` decides the result: key_range and classify may be as coarse as they like, but never wrong.
+// A mask of which every query sees keys without a gap may say so, which makes partial tiles cheap:
+//   KeyRange row_range(int q)                    exactly the keys that query q sees, within the sequence
+// A mask with terms splits `keep` in two, which makes them cheap, too: it is asked once for each query and,
+// by the key loader, once for each key, whose word is left in shared memory.
+//   static constexpr int key_words = 1
+//   int key_word(int k)                          what must be known of key k beside its place
+//   QueryTerm query_term(int q)                  what must be known of query q
+//   bool keeps(QueryTerm, int k, int key_word)   keep(q, k)
+#pragma once
+
+#include "base/prelude.cuh"
+#include "problem/functor.cuh"
+
+namespace jit {
+
+template <class Mask>
+concept has_row_range = requires(const Mask& mask) {
+  mask.row_range(0);
+};
+
+/// How many words of a key a mask that is asked by terms must know, 0 or 1; 2: it cannot be asked by terms.
+template <class Mask>
+inline constexpr int key_words = [] {
+  if constexpr (has_row_range<Mask>) {
+    return 0;
+  } else if constexpr (requires { Mask::key_words; }) {
+    return Mask::key_words;
+  } else {
+    return 2;
+  }
+}();
+
+template <class Mask>
+concept has_terms = key_words<Mask> < 2;
+
+/// The terms of any mask that has some: a row_range makes them, too.
+template <class Mask>
+__device__ __forceinline__ auto query_term(const Mask& mask, int q) {
+  if constexpr (has_row_range<Mask>) {
+    return mask.row_range(q);
+  } else {
+    return mask.query_term(q);
+  }
+}
+template <class Mask, class QueryTerm>
+__device__ __forceinline__ bool keeps(const Mask& mask, const QueryTerm& query, int k, int key_word) {
+  if constexpr (has_row_range<Mask>) {
+    return (k >= query.begin) & (k < query.end);
+  } else {
+    return mask.keeps(query, k, key_word);
+  }
+}
+
+/// The terms of two masks.
+template <class A, class B>
+struct TermPair {
+  A a;
+  B b;
+};
+template <class A, class B>
+__device__ __forceinline__ TermPair<A, B> term_pair(const A& a, const B& b) {
+  return {a, b};
+}
+
+/// The word that one of two masks, or none, must know of key k.
+template <class A, class B>
+__device__ __forceinline__ int key_word_of(const A& a, const B& b, int k) {
+  if constexpr (key_words<A> == 1) {
+    return a.key_word(k);
+  } else {
+    return b.key_word(k);
+  }
+}
+
+/// Every query sees every key.
+struct NoMask {
+  int seqlen_kv;
+  __device__ explicit NoMask(const BlockContext& context) : seqlen_kv(context.seqlen_kv) {}
+  __device__ KeyRange key_range(int, int) const { return {0, seqlen_kv}; }
+  __device__ TileClass classify(const ScoreTile&) const { return TileClass::full; }
+  __device__ bool keep(int, int) const { return true; }
+  __device__ KeyRange row_range(int) const { return {0, seqlen_kv}; }
+};
+
+/// A query sees the keys up to its own position.
+template <Alignment alignment>
+struct CausalMask {
+  int shift;
+  int seqlen_kv;
+  __device__ explicit CausalMask(const BlockContext& context)
+      : shift(query_shift<alignment>(context)), seqlen_kv(context.seqlen_kv) {}
+  __device__ KeyRange key_range(int, int q_end) const {
+    return {0, maximum(0, minimum(seqlen_kv, q_end + shift))};
+  }
+  __device__ TileClass classify(const ScoreTile& tile) const {
+    if (tile.k_end - 1 <= tile.q_begin + shift) return TileClass::full;
+    if (tile.k_begin > tile.q_end - 1 + shift) return TileClass::empty;
+    return TileClass::partial;
+  }
+  __device__ bool keep(int q, int k) const { return k <= q + shift; }
+  __device__ KeyRange row_range(int q) const { return {0, minimum(seqlen_kv, q + shift + 1)}; }
+};
+
+/// A query sees `left` keys before its own position and `right` after it; −1 leaves that side open.
+template <int left, int right, Alignment alignment>
+struct SlidingWindowMask {
+  int shift;
+  int seqlen_kv;
+  __device__ explicit SlidingWindowMask(const BlockContext& context)
+      : shift(query_shift<alignment>(context)), seqlen_kv(context.seqlen_kv) {}
+  // 64-bit: a window may be as wide as an int, and then position + width does not fit one.
+  __device__ long long first(int q) const { return left < 0 ? 0 : static_cast<long long>(q) + shift - left; }
+  __device__ long long last(int q) const {
+    return right < 0 ? seqlen_kv : static_cast<long long>(q) + shift + right;
+  }
+  __device__ KeyRange key_range(int q_begin, int q_end) const {
+    const long long begin = maximum(0ll, minimum<long long>(seqlen_kv, first(q_begin)));
+    const long long end = maximum(0ll, minimum<long long>(seqlen_kv, last(q_end - 1) + 1));
+    return {static_cast<int>(begin), static_cast<int>(end)};
+  }
+  __device__ TileClass classify(const ScoreTile& tile) const {
+    if (tile.k_begin >= first(tile.q_end - 1) && tile.k_end - 1 <= last(tile.q_begin)) return TileClass::full;
+    if (tile.k_end - 1 < first(tile.q_begin) || tile.k_begin > last(tile.q_end - 1)) return TileClass::empty;
+    return TileClass::partial;
+  }
+  __device__ bool keep(int q, int k) const {
+    const KeyRange range = row_range(q);  // not first and last: 64 bits want registers in a loop over keys
+    return k >= range.begin && k < range.end;
+  }
+  __device__ KeyRange row_range(int q) const { return key_range(q, q + 1); }
+};
+
+/// Every query sees the first `length` keys and no others; combine with `||`.
+template <int length>
+struct PrefixMask {
+  int limit;
+  __device__ explicit PrefixMask(const BlockContext& context) : limit(minimum(length, context.seqlen_kv)) {}
+  __device__ KeyRange key_range(int, int) const { return {0, limit}; }
+  __device__ TileClass classify(const ScoreTile& tile) const {
+    if (tile.k_end <= limit) return TileClass::full;
+    return tile.k_begin >= limit ? TileClass::empty : TileClass::partial;
+  }
+  __device__ bool keep(int, int k) const { return k < limit; }
+  __device__ KeyRange row_range(int) const { return {0, limit}; }
+};
+
+/// The same with a length for each batch entry: int32 tensor (batch) in slot `slot`. Lengths outside of
+/// [0, seqlen_kv] count as the nearer end.
+template <int slot>
+struct PrefixLengthsMask {
+  int limit;
+  __device__ explicit PrefixLengthsMask(const BlockContext& context)
+      : limit(maximum(0, minimum(tensor_data<int>(context, slot)[context.batch], context.seqlen_kv))) {}
+  __device__ KeyRange key_range(int, int) const { return {0, limit}; }
+  __device__ TileClass classify(const ScoreTile& tile) const {
+    if (tile.k_end <= limit) return TileClass::full;
+    return tile.k_begin >= limit ? TileClass::empty : TileClass::partial;
+  }
+  __device__ bool keep(int, int k) const { return k < limit; }
+  __device__ KeyRange row_range(int) const { return {0, limit}; }
+};
+
+/// The least and the greatest of some words.
+struct WordRange {
+  int low;
+  int high;
+};
+
+__device__ __forceinline__ bool meet(const WordRange& x, const WordRange& y) {
+  return x.high >= y.low && y.high >= x.low;
+}
+
+/// The range of word(i) for i in [begin, end), by a whole warp; begin < end. Past the end it asks for the
+/// last one again: loads without conditions are in flight together. Not unrolled further: copies of this loop
+/// were much of the kernel.
+template <class Word>
+__device__ __forceinline__ WordRange word_range(int begin, int end, const Word& word) {
+  constexpr int loads = 4;
+  int low = 0x7fffffff;
+  int high = -low - 1;
+#pragma unroll 1
+  for (int i = begin + lane_id(); i < end + lane_id(); i += loads * warp_size) {
+#pragma unroll
+    for (int load = 0; load < loads; ++load) {
+      const int x = word(minimum(i + load * warp_size, end - 1));
+      low = minimum(low, x);
+      high = maximum(high, x);
+    }
+  }
+  return {__reduce_min_sync(full_warp, low), __reduce_max_sync(full_warp, high)};
+}
+
+/// A query sees the keys of its own document: int32 tensors of ids (batch, seqlen_q) and (batch, seqlen_kv).
+/// Ids may come in any order; tiles are skipped where the ranges of ids do not meet.
+template <int slot_q, int slot_kv>
+struct DocumentMask {
+  const int* ids_q;
+  const int* ids_kv;
+  int seqlen_kv;
+  __device__ explicit DocumentMask(const BlockContext& context)
+      : ids_q(tensor_data<int>(context, slot_q) + context.batch * context.tensors[slot_q].strides[0]),
+        ids_kv(tensor_data<int>(context, slot_kv) + context.batch * context.tensors[slot_kv].strides[0]),
+        seqlen_kv(context.seqlen_kv) {}
+
+  static __device__ WordRange id_range(const int* ids, int begin, int end) {
+    return word_range(begin, end, [&](int i) { return __ldg(ids + i); });
+  }
+
+  /// From the first to the last key whose id lies in the queries' range.
+  __device__ KeyRange keys_of(const WordRange& queries) const {
+    constexpr int loads = 8;  // in flight; the loaders of wgmma kernels have registers for no more
+    int first = seqlen_kv;
+    int last = -1;
+#pragma unroll 1
+    for (int i = lane_id(); i < seqlen_kv + lane_id(); i += loads * warp_size) {
+      int ids[loads];
+#pragma unroll
+      for (int load = 0; load < loads; ++load)
+        ids[load] = __ldg(ids_kv + minimum(i + load * warp_size, seqlen_kv - 1));
+#pragma unroll
+      for (int load = 0; load < loads; ++load) {
+        const int k = minimum(i + load * warp_size, seqlen_kv - 1);
+        if (ids[load] >= queries.low && ids[load] <= queries.high) {
+          first = minimum(first, k);
+          last = maximum(last, k);
+        }
+      }
+    }
+    const KeyRange range = {__reduce_min_sync(full_warp, first), __reduce_max_sync(full_warp, last) + 1};
+    return range.begin < range.end ? range : KeyRange{0, 0};
+  }
+
+  // One pass over the ids is cheaper than a look at each tile.
+  __device__ KeyRange key_range(int q_begin, int q_end) const {
+    if (q_begin >= q_end || seqlen_kv == 0) return {0, 0};
+    return keys_of(id_range(ids_q, q_begin, q_end));
+  }
+  __device__ TileClass classify(const ScoreTile& tile) const {
+    return classify(id_range(ids_q, tile.q_begin, tile.q_end), id_range(ids_kv, tile.k_begin, tile.k_end));
+  }
+  static __device__ TileClass classify(const WordRange& q, const WordRange& k) {
+    if (!meet(q, k)) return TileClass::empty;
+    if (q.low == q.high && k.low == k.high) return TileClass::full;
+    return TileClass::partial;
+  }
+  __device__ bool keep(int q, int k) const { return __ldg(ids_q + q) == __ldg(ids_kv + k); }
+  static constexpr int key_words = 1;
+  __device__ int key_word(int k) const { return __ldg(ids_kv + k); }
+  __device__ int query_term(int q) const { return __ldg(ids_q + q); }
+  __device__ bool keeps(int id_q, int, int id_kv) const { return id_q == id_kv; }
+};
+
+/// The keys of both ranges.
+__device__ __forceinline__ KeyRange common_keys(const KeyRange& x, const KeyRange& y) {
+  return {maximum(x.begin, y.begin), minimum(x.end, y.end)};
+}
+
+/// The smallest range around both.
+__device__ __forceinline__ KeyRange spanned_keys(const KeyRange& x, const KeyRange& y) {
+  if (x.begin >= x.end) return y;
+  if (y.begin >= y.end) return x;
+  return {minimum(x.begin, y.begin), maximum(x.end, y.end)};
+}
+
+/// What two masks leave of a tile that both must keep, or either.
+__device__ __forceinline__ TileClass class_of_both(TileClass x, TileClass y) {
+  if (x == TileClass::empty || y == TileClass::empty) return TileClass::empty;
+  return x == TileClass::full && y == TileClass::full ? TileClass::full : TileClass::partial;
+}
+__device__ __forceinline__ TileClass class_of_either(TileClass x, TileClass y) {
+  if (x == TileClass::full || y == TileClass::full) return TileClass::full;
+  return x == TileClass::empty && y == TileClass::empty ? TileClass::empty : TileClass::partial;
+}
+
+__device__ __forceinline__ TileClass class_of_inverse(TileClass x) {
+  if (x == TileClass::full) return TileClass::empty;
+  return x == TileClass::empty ? TileClass::full : TileClass::partial;
+}
+
+/// Both masks keep.
+template <class A, class B>
+struct AndMask {
+  A a;
+  B b;
+  __device__ explicit AndMask(const BlockContext& context) : a(context), b(context) {}
+  __device__ KeyRange key_range(int q_begin, int q_end) const {
+    return common_keys(a.key_range(q_begin, q_end), b.key_range(q_begin, q_end));
+  }
+  __device__ TileClass classify(const ScoreTile& tile) const {
+    return class_of_both(a.classify(tile), b.classify(tile));
+  }
+  __device__ bool keep(int q, int k) const { return a.keep(q, k) && b.keep(q, k); }
+  __device__ KeyRange row_range(int q) const requires has_row_range<A> && has_row_range<B> {
+    return common_keys(a.row_range(q), b.row_range(q));
+  }
+  static constexpr int key_words = jit::key_words<A> + jit::key_words<B>;
+  __device__ int key_word(int k) const { return key_word_of(a, b, k); }
+  __device__ auto query_term(int q) const { return term_pair(jit::query_term(a, q), jit::query_term(b, q)); }
+  template <class QueryTerm>
+  __device__ bool keeps(const QueryTerm& query, int k, int key_word) const {
+    return jit::keeps(a, query.a, k, key_word) & jit::keeps(b, query.b, k, key_word);
+  }
+};
+
+/// Either mask keeps.
+template <class A, class B>
+struct OrMask {
+  A a;
+  B b;
+  __device__ explicit OrMask(const BlockContext& context) : a(context), b(context) {}
+  __device__ KeyRange key_range(int q_begin, int q_end) const {
+    return spanned_keys(a.key_range(q_begin, q_end), b.key_range(q_begin, q_end));
+  }
+  __device__ TileClass classify(const ScoreTile& tile) const {
+    return class_of_either(a.classify(tile), b.classify(tile));
+  }
+  __device__ bool keep(int q, int k) const { return a.keep(q, k) || b.keep(q, k); }
+  static constexpr int key_words = jit::key_words<A> + jit::key_words<B>;
+  __device__ int key_word(int k) const { return key_word_of(a, b, k); }
+  __device__ auto query_term(int q) const { return term_pair(jit::query_term(a, q), jit::query_term(b, q)); }
+  template <class QueryTerm>
+  __device__ bool keeps(const QueryTerm& query, int k, int key_word) const {
+    return jit::keeps(a, query.a, k, key_word) | jit::keeps(b, query.b, k, key_word);
+  }
+};
+
+/// The mask drops.
+template <class A>
+struct NotMask {
+  A a;
+  int seqlen_kv;
+  __device__ explicit NotMask(const BlockContext& context) : a(context), seqlen_kv(context.seqlen_kv) {}
+  __device__ KeyRange key_range(int, int) const { return {0, seqlen_kv}; }
+  __device__ TileClass classify(const ScoreTile& tile) const { return class_of_inverse(a.classify(tile)); }
+  __device__ bool keep(int q, int k) const { return !a.keep(q, k); }
+  static constexpr int key_words = jit::key_words<A>;
+  __device__ int key_word(int k) const { return a.key_word(k); }
+  __device__ auto query_term(int q) const { return jit::query_term(a, q); }
+  template <class QueryTerm>
+  __device__ bool keeps(const QueryTerm& query, int k, int key_word) const {
+    return !jit::keeps(a, query, k, key_word);
+  }
+};
+
+}  // namespace jit

@@ -1,0 +1,73 @@
+// Built-in score functors and how they chain. A score is softmax_scale · q·k, in natural units; a functor is
+// a struct with
+//   explicit Score(const BlockContext&)
+//   float apply(float score, int q, int k)
+// and `is_identity` tells the kernel to fold the scale into the exponent instead.
+#pragma once
+
+#include "base/prelude.cuh"
+#include "problem/functor.cuh"
+#include "ptx/math.cuh"
+
+namespace jit {
+
+/// The score as it is.
+struct NoScore {
+  static constexpr bool is_identity = true;
+  __device__ explicit NoScore(const BlockContext&) {}
+  __device__ float apply(float score, int, int) const { return score; }
+};
+
+/// cap · tanh(score / cap). Constants::cap is the cap.
+template <class Constants>
+struct SoftcapScore {
+  static constexpr bool is_identity = false;
+  __device__ explicit SoftcapScore(const BlockContext&) {}
+  __device__ float apply(float score, int, int) const {
+    return Constants::cap * tanh_approx(score * (1.0f / Constants::cap));
+  }
+};
+
+/// score − slope(batch, head) · |q + seqlen_kv − seqlen_q − k|, slopes fp32 (heads_q) or (batch, heads_q) in
+/// slot `slot`
+/// ("Train Short, Test Long", Press et al.; the sign and alignment are flash-attention's).
+template <int slot>
+struct AlibiScore {
+  static constexpr bool is_identity = false;
+  float slope;
+  int shift;
+  __device__ explicit AlibiScore(const BlockContext& context)
+      : slope(tensor_data<float>(context,
+                                 slot)[context.batch * context.tensors[slot].strides[0] + context.head]),
+        shift(query_shift<Alignment::bottom_right>(context)) {}
+  __device__ float apply(float score, int q, int k) const {
+    return score - slope * fabsf(static_cast<float>(q + shift - k));
+  }
+};
+
+/// score + bias(batch, head, q, k); a stride of 0 broadcasts.
+template <int slot, class T>
+struct BiasScore {
+  static constexpr bool is_identity = false;
+  const T* rows;
+  long long row_stride;
+  __device__ explicit BiasScore(const BlockContext& context)
+      : rows(tensor_data<T>(context, slot) + context.batch * context.tensors[slot].strides[0] +
+             context.head * context.tensors[slot].strides[1]),
+        row_stride(context.tensors[slot].strides[2]) {}
+  __device__ float apply(float score, int q, int k) const {
+    return score + to_float(rows[q * row_stride + k]);
+  }
+};
+
+/// First A, then B.
+template <class A, class B>
+struct ThenScore {
+  static constexpr bool is_identity = A::is_identity && B::is_identity;
+  A a;
+  B b;
+  __device__ explicit ThenScore(const BlockContext& context) : a(context), b(context) {}
+  __device__ float apply(float score, int q, int k) const { return b.apply(a.apply(score, q, k), q, k); }
+};
+
+}  // namespace jit

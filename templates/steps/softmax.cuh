@@ -1,0 +1,259 @@
+// Online softmax over tiles of scores that lie in mma accumulators ("Online normalizer calculation for
+// softmax", Milakov and Gimelshein; "FlashAttention-2", Dao). A thread holds two rows of each 16-row block:
+// row g in elements 0, 1 and row g + 8 in elements 2, 3 of each accumulator; the four lanes of a quad share a
+// row.
+#pragma once
+
+#include "base/prelude.cuh"
+#include "jit/options.h"
+#include "ptx/math.cuh"
+
+namespace jit {
+
+/// In log2 units: probabilities stay below 2^8, far from fp16's 65504 and bf16's and fp32's limits.
+inline constexpr float lazy_rescale_limit = 8.0f;
+
+__device__ __forceinline__ float quad_max(float x) {
+  x = fmaxf(x, __shfl_xor_sync(full_warp, x, 1));
+  return fmaxf(x, __shfl_xor_sync(full_warp, x, 2));
+}
+
+__device__ __forceinline__ float quad_sum(float x) {
+  x += __shfl_xor_sync(full_warp, x, 1);
+  return x + __shfl_xor_sync(full_warp, x, 2);
+}
+
+/// 2^x without the unit that ex2 runs on ("FlashAttention-4", "Software emulation of the exponential"): x is
+/// split into a whole number, which becomes the exponent of a float, and a rest of at most 1/2, of which a
+/// polynomial is taken. Its coefficients have the least relative error among those that are exact at 0,
+/// 2.9e-6. Below 2^−126.5 it is 0, NaN stays NaN; x is at most 127.
+__device__ __forceinline__ float ex2_polynomial(float x) {
+  // Adding it leaves the whole number, plus the bias of exponents, in the low bits of the sum.
+  constexpr float shift = 1.5f * (1 << 23) + 127;
+  x = max_nan(x, -127.0f);
+  const float shifted = __fadd_rn(x, shift);
+  const float rest = __fadd_rn(x, -__fadd_rn(shifted, -shift));
+  float y = 9.58286e-3f;
+  y = __fmaf_rn(y, rest, 5.590643e-2f);
+  y = __fmaf_rn(y, rest, 0.24024099f);
+  y = __fmaf_rn(y, rest, 0.69312419f);
+  y = __fmaf_rn(y, rest, 1.0f);
+  return y * __int_as_float(__float_as_int(shifted) << 23);
+}
+
+/// How many exponentials make a group, of which `polynomials` are polynomials.
+inline constexpr int exponential_group = 8;
+
+/// 2^x for the exponential at place `place` of a row: which ones are polynomials is spread evenly.
+template <int polynomials>
+__device__ __forceinline__ float exponential(float x, int place) {
+  const int before = place * polynomials / exponential_group;
+  const bool is_polynomial = (place + 1) * polynomials / exponential_group > before;
+  return is_polynomial ? ex2_polynomial(x) : ex2(x);
+}
+
+/// The state of the rows that a thread holds: maximum in units of the raw score, and this thread's part of
+/// the sum.
+template <int row_blocks>
+struct SoftmaxState {
+  float row_max[row_blocks][2];
+  float row_sum[row_blocks][2];
+
+  __device__ __forceinline__ SoftmaxState() {
+#pragma unroll
+    for (int m = 0; m < row_blocks; ++m) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        row_max[m][r] = negative_infinity();
+        row_sum[m][r] = 0;
+      }
+    }
+  }
+};
+
+/// A row without any key so far has maximum −inf; subtracting 0 instead leaves its probabilities at ex2(−inf)
+/// = 0 and makes no NaN.
+__device__ __forceinline__ float finite_or_zero(float row_max) {
+  return row_max == negative_infinity() ? 0.0f : row_max;
+}
+
+/// The maximum of a row's scores in a tile: row `r` of the two of row block `m`.
+template <int row_blocks, int score_blocks>
+__device__ __forceinline__ float tile_maximum(const float (&scores)[row_blocks][score_blocks][4], int m,
+                                              int r) {
+  float maximum = fmaxf(scores[m][0][2 * r], scores[m][0][2 * r + 1]);
+#pragma unroll
+  for (int n = 1; n < score_blocks; ++n) {
+    maximum = fmaxf(maximum, fmaxf(scores[m][n][2 * r], scores[m][n][2 * r + 1]));
+  }
+  return quad_max(maximum);
+}
+
+/// The state that a first tile of scores leaves, before its exponentials.
+template <int row_blocks, int score_blocks>
+__device__ __forceinline__ void begin_maximum(const float (&scores)[row_blocks][score_blocks][4],
+                                              SoftmaxState<row_blocks>& state) {
+#pragma unroll
+  for (int m = 0; m < row_blocks; ++m) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      state.row_max[m][r] = tile_maximum(scores, m, r);
+      state.row_sum[m][r] = 0;
+    }
+  }
+}
+
+/// Takes a tile of scores into the maxima and brings the sums up to them. Returns whether the maxima moved,
+/// and then `correction` is what the output must be multiplied by. `scale_log2` is what makes a score an
+/// exponent of 2.
+template <Rescale rescale, int row_blocks, int score_blocks>
+__device__ __forceinline__ bool update_maximum(const float (&scores)[row_blocks][score_blocks][4],
+                                               SoftmaxState<row_blocks>& state, float scale_log2,
+                                               float (&correction)[row_blocks][2]) {
+  float new_max[row_blocks][2];
+#pragma unroll
+  for (int m = 0; m < row_blocks; ++m) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      new_max[m][r] = fmaxf(state.row_max[m][r], tile_maximum(scores, m, r));
+    }
+  }
+
+  bool move = true;
+  if constexpr (rescale != Rescale::always) {
+    move = false;
+#pragma unroll
+    for (int m = 0; m < row_blocks; ++m) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        move |= (new_max[m][r] - state.row_max[m][r]) * scale_log2 > lazy_rescale_limit;
+      }
+    }
+    move = __any_sync(full_warp, move);
+  }
+  if (move) {
+#pragma unroll
+    for (int m = 0; m < row_blocks; ++m) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        correction[m][r] = ex2((state.row_max[m][r] - finite_or_zero(new_max[m][r])) * scale_log2);
+        state.row_max[m][r] = new_max[m][r];
+        state.row_sum[m][r] *= correction[m][r];
+      }
+    }
+  }
+  return move;
+}
+
+/// Multiplies the output of each row by its correction.
+template <int row_blocks, int output_blocks>
+__device__ __forceinline__ void rescale_output(float (&output)[row_blocks][output_blocks][4],
+                                               const float (&correction)[row_blocks][2]) {
+#pragma unroll
+  for (int m = 0; m < row_blocks; ++m) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+#pragma unroll
+      for (int d = 0; d < output_blocks; ++d) {
+        output[m][d][2 * r] *= correction[m][r];
+        output[m][d][2 * r + 1] *= correction[m][r];
+      }
+    }
+  }
+}
+
+/// Turns scores into exponentials relative to `row_max`, and adds them to `sums`. Of 8 exponentials
+/// `polynomials` are polynomials.
+template <int polynomials, int row_blocks, int score_blocks>
+__device__ __forceinline__ void exponentiate(float (&scores)[row_blocks][score_blocks][4],
+                                             const float (&row_max)[row_blocks][2], float scale_log2,
+                                             float (&sums)[row_blocks][2]) {
+#pragma unroll
+  for (int m = 0; m < row_blocks; ++m) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const float offset = row_max[m][r] * scale_log2;
+#pragma unroll
+      for (int n = 0; n < score_blocks; ++n) {
+        float& x = scores[m][n][2 * r];
+        float& y = scores[m][n][2 * r + 1];
+        x = exponential<polynomials>(__fmaf_rn(x, scale_log2, -offset), 2 * n);
+        y = exponential<polynomials>(__fmaf_rn(y, scale_log2, -offset), 2 * n + 1);
+        sums[m][r] += x + y;
+      }
+    }
+  }
+}
+
+/// The same relative to the rows' maxima, which take in this tile.
+template <int polynomials, int row_blocks, int score_blocks>
+__device__ __forceinline__ void exponentiate(float (&scores)[row_blocks][score_blocks][4],
+                                             SoftmaxState<row_blocks>& state, float scale_log2) {
+  float row_max[row_blocks][2];
+#pragma unroll
+  for (int m = 0; m < row_blocks; ++m) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) row_max[m][r] = finite_or_zero(state.row_max[m][r]);
+  }
+  exponentiate<polynomials>(scores, row_max, scale_log2, state.row_sum);
+}
+
+/// The largest sum of a thread's exponentials of one row of a tile that are taken relative to the maximum of
+/// earlier tiles: what they are relative to cancels when the row is normalised. fp16 ends at 65504. bf16 and
+/// the accumulators of O end at 2^127: 2^87 is left for values, times keys.
+template <class Element>
+inline constexpr float overflow_limit = is_same<Element, fp16> ? 0x1p14f : 0x1p40f;
+
+/// Whether some row of the warp must be computed again with a maximum that takes in this tile: because
+/// exponentials became too large, or because no key was seen before, which makes their offset infinite.
+template <class Element, int row_blocks>
+__device__ __forceinline__ bool is_overflow(const float (&sums)[row_blocks][2]) {
+  bool fits = true;
+#pragma unroll
+  for (int m = 0; m < row_blocks; ++m) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) fits &= sums[m][r] <= overflow_limit<Element>;  // false for NaN, too
+  }
+  return __any_sync(full_warp, !fits);
+}
+
+/// All three: scores become probabilities, state and output follow.
+template <Rescale rescale, int row_blocks, int score_blocks, int output_blocks>
+__device__ __forceinline__ void online_softmax(float (&scores)[row_blocks][score_blocks][4],
+                                               float (&output)[row_blocks][output_blocks][4],
+                                               SoftmaxState<row_blocks>& state, float scale_log2) {
+  float correction[row_blocks][2];
+  if (update_maximum<rescale>(scores, state, scale_log2, correction)) rescale_output(output, correction);
+  exponentiate<0>(scores, state, scale_log2);
+}
+
+/// What the output of each row is to be multiplied by, anything for a row without keys, whose output is 0,
+/// and log(Σ exp(score)) in natural units, −inf for a row without keys.
+template <int row_blocks>
+__device__ __forceinline__ void finish_rows(const SoftmaxState<row_blocks>& state, float scale_log2,
+                                            float (&inverse)[row_blocks][2], float (&lse)[row_blocks][2]) {
+#pragma unroll
+  for (int m = 0; m < row_blocks; ++m) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const float sum = quad_sum(state.row_sum[m][r]);
+      const bool has_keys = sum != 0.0f;
+      inverse[m][r] = rcp(has_keys ? sum : 1.0f);
+      lse[m][r] = has_keys ? (finite_or_zero(state.row_max[m][r]) * scale_log2 + lg2(sum)) * ln_2
+                           : negative_infinity();
+    }
+  }
+}
+
+/// Divides the output by the row sums and returns nothing less: a row without keys becomes 0.
+/// `lse` as in finish_rows.
+template <int row_blocks, int output_blocks>
+__device__ __forceinline__ void normalize(float (&output)[row_blocks][output_blocks][4],
+                                          const SoftmaxState<row_blocks>& state, float scale_log2,
+                                          float (&lse)[row_blocks][2]) {
+  float inverse[row_blocks][2];
+  finish_rows(state, scale_log2, inverse, lse);
+  rescale_output(output, inverse);
+}
+
+}  // namespace jit

@@ -1,0 +1,83 @@
+// Tiles as TMA writes them and wgmma reads them: panels side by side, each as wide as a swizzle's span.
+//
+//     columns:   0 … 63      64 … 127
+//              ┌─────────┐ ┌─────────┐
+//     rows     │ panel 0 │ │ panel 1 │     16-byte chunk c of row r lies at chunk c XOR (r mod 8)
+//              └─────────┘ └─────────┘
+//
+// Compiled by the host, which encodes tensor maps, and by NVRTC.
+#pragma once
+
+#include "base/host_device.cuh"
+
+namespace jit {
+
+/// Width of a panel: that of the swizzle of 128, 64 or 32 bytes, the narrowest that a small head_dim allows.
+JIT_HOST_DEVICE constexpr int panel_columns(int head_dim) {
+  return head_dim > 32 ? 64 : head_dim > 16 ? 32 : 16;
+}
+JIT_HOST_DEVICE constexpr int panel_count(int head_dim) {
+  return (head_dim + panel_columns(head_dim) - 1) / panel_columns(head_dim);
+}
+/// Bytes of a tile: the last panel is whole, columns past head_dim are zero.
+JIT_HOST_DEVICE constexpr int panel_tile_bytes(int rows, int head_dim) {
+  return rows * panel_count(head_dim) * panel_columns(head_dim) * 2;
+}
+
+/// The half of a descriptor that depends on the address.
+JIT_HOST_DEVICE constexpr unsigned lower_word(unsigned long long descriptor) {
+  return static_cast<unsigned>(descriptor);
+}
+
+template <int tile_rows, int head_dim>
+struct PanelTile {
+  static constexpr int rows = tile_rows;
+  static constexpr int columns = panel_columns(head_dim);  ///< of a panel
+  static constexpr int panels = panel_count(head_dim);
+  static constexpr int row_bytes = columns * 2;
+  static constexpr int panel_bytes = rows * row_bytes;
+  static constexpr int bytes = panels * panel_bytes;
+
+  /// Address of chunk `chunk` of row `row` of a tile at `tile`. A chunk is 16 bytes.
+  JIT_HOST_DEVICE static constexpr unsigned chunk_address(unsigned tile, int row, int chunk) {
+    constexpr int chunks = row_bytes / 16;
+    // The swizzle XORs address bits 4…6 with bits 7…9; a narrower one leaves out the upper ones.
+    const int key = row * row_bytes / 128 % chunks;
+    return tile + static_cast<unsigned>(chunk / chunks * panel_bytes + row * row_bytes +
+                                        ((chunk % chunks) ^ key) * 16);
+  }
+
+  /// wgmma's view of the tile with the sum along its columns (Q and K of Q Kᵀ), from row `row` and the k-step
+  /// `step` of 16 columns on (PTX ISA, "Matrix Descriptor Format").
+  JIT_HOST_DEVICE static constexpr unsigned long long along_columns(unsigned tile, int row, int step) {
+    constexpr int steps = columns / 16;
+    return descriptor(
+        tile + static_cast<unsigned>(row * row_bytes + step / steps * panel_bytes + step % steps * 32), 16);
+  }
+
+  /// The same with the sum along its rows (V of P V), from row 16 · `step` on.
+  JIT_HOST_DEVICE static constexpr unsigned long long along_rows(unsigned tile, int step) {
+    return descriptor(tile + static_cast<unsigned>(step * 16 * row_bytes), panel_bytes);
+  }
+
+  /// What a step adds to the lower word of the first step's descriptor, and the upper word, which all share.
+  JIT_HOST_DEVICE static constexpr unsigned column_step(int step) {
+    return lower_word(along_columns(0, 0, step) - along_columns(0, 0, 0));
+  }
+  JIT_HOST_DEVICE static constexpr unsigned row_step(int step) {
+    return lower_word(along_rows(0, step) - along_rows(0, 0));
+  }
+  JIT_HOST_DEVICE static constexpr unsigned upper_word() { return lower_word(descriptor(0, 0) >> 32); }
+
+ private:
+  // The leading offset steps from panel to panel, where that is along the tile's free dimension; the stride
+  // offset steps over eight rows.
+  JIT_HOST_DEVICE static constexpr unsigned long long descriptor(unsigned address, int leading_bytes) {
+    constexpr unsigned long long swizzle = row_bytes == 128 ? 1 : row_bytes == 64 ? 2 : 3;
+    constexpr unsigned long long stride = 8 * row_bytes / 16;
+    return (address & 0x3ffffu) >> 4 | static_cast<unsigned long long>(leading_bytes / 16) << 16 |
+           stride << 32 | swizzle << 62;
+  }
+};
+
+}  // namespace jit

@@ -1,0 +1,35 @@
+// Words in shared memory.
+#pragma once
+
+#include "base/prelude.cuh"
+
+namespace jit {
+
+__device__ __forceinline__ void store_shared(unsigned address, int value) {
+  asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
+}
+__device__ __forceinline__ int load_shared(unsigned address) {
+  int value;
+  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
+  return value;
+}
+/// `address` is a multiple of 8.
+__device__ __forceinline__ void load_shared(int (&values)[2], unsigned address) {
+  asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];"
+               : "=r"(values[0]), "=r"(values[1])
+               : "r"(address)
+               : "memory");
+}
+
+/// The same value, in a form that shows the compiler that the whole warp has it.
+__device__ __forceinline__ int uniform(int value) { return __shfl_sync(full_warp, value, 0); }
+
+/// What lies at a shared address that is written again after the warp's arrival at a barrier. Lane 0 reads
+/// for all: it is also who arrives, so that its own order of instructions is enough.
+__device__ __forceinline__ int load_shared_by_warp(unsigned address) {
+  int value = 0;
+  if (lane_id() == 0) value = load_shared(address);
+  return uniform(value);
+}
+
+}  // namespace jit

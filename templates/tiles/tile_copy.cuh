@@ -1,0 +1,144 @@
+// Copies between (seqlen × head_dim) slices in global memory and tiles in shared memory.
+#pragma once
+
+#include "base/prelude.cuh"
+#include "ptx/cp_async.cuh"
+#include "tiles/swizzled_tile.cuh"
+
+namespace jit {
+
+__device__ __forceinline__ unsigned smem_address(const void* pointer) {
+  return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
+}
+
+/// Copies one chunk of eight elements, or zeros when not `valid`. `alignment` is what the global address
+/// keeps. Below 4 bytes there is no cp.async: the chunk goes through registers, and is visible after the next
+/// barrier all the same.
+template <int alignment>
+__device__ __forceinline__ void copy_chunk(unsigned smem, const unsigned short* gmem, bool valid) {
+  if constexpr (alignment >= 4) {
+#pragma unroll
+    for (int piece = 0; piece < chunk_bytes / alignment; ++piece) {
+      cp_async_zfill<alignment>(smem + piece * alignment, gmem + piece * (alignment / 2), valid);
+    }
+  } else {
+    unsigned word[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const unsigned low = valid ? gmem[2 * i] : 0, high = valid ? gmem[2 * i + 1] : 0;
+      word[i] = low | high << 16;
+    }
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(smem), "r"(word[0]), "r"(word[1]),
+                 "r"(word[2]), "r"(word[3])
+                 : "memory");
+  }
+}
+
+/// Copies tiles out of one (seqlen × head_dim) slice. Each thread copies one chunk of every
+/// `rows_per_pass`-th row, so that all but one of its addresses follow from the first by adding constants.
+/// Rows from the end of the slice on and columns from `columns` on become zeros: tails need no padded copy,
+/// and never feed NaN to the tensor cores.
+template <class Tile, int columns, int threads, int alignment>
+class TileLoader {
+ public:
+  __device__ __forceinline__ TileLoader(const unsigned short* slice, long long row_stride, int row_end)
+      : row_stride_(row_stride), row_end_(row_end), row_(threadIdx.x / Tile::chunks) {
+    const int chunk = threadIdx.x % Tile::chunks;
+    source_ = slice + row_ * row_stride + chunk * chunk_elements;
+    offset_ = Tile::offset(row_, chunk);
+    column_is_valid_ = chunk < columns / chunk_elements;
+  }
+
+  /// Starts the copy of the rows from `first_row` on to the tile at shared address `tile`.
+  __device__ __forceinline__ void load(unsigned tile, int first_row) const {
+    if (idle_threads && row_ >= rows_per_pass) return;
+    const unsigned short* source = source_ + first_row * row_stride_;
+    if (all_columns && alignment == chunk_bytes && first_row + Tile::rows <= row_end_) {
+#pragma unroll
+      for (int pass = 0; pass < passes; ++pass) {
+        if (is_whole(pass) || row_ + pass * rows_per_pass < Tile::rows) {
+          cp_async<chunk_bytes>(tile + offset(pass), source + pass * rows_per_pass * row_stride_);
+        }
+      }
+    } else {
+#pragma unroll
+      for (int pass = 0; pass < passes; ++pass) {
+        if (is_whole(pass) || row_ + pass * rows_per_pass < Tile::rows) {
+          const bool valid =
+              first_row + row_ + pass * rows_per_pass < row_end_ && (all_columns || column_is_valid_);
+          copy_chunk<alignment>(tile + offset(pass), source + pass * rows_per_pass * row_stride_, valid);
+        }
+      }
+    }
+  }
+
+ private:
+  static constexpr bool all_columns = columns == Tile::chunks * chunk_elements;
+  static constexpr int rows_per_pass =
+      threads / Tile::chunks < Tile::rows ? threads / Tile::chunks : Tile::rows;
+  static constexpr int passes = (Tile::rows + rows_per_pass - 1) / rows_per_pass;
+  static constexpr bool idle_threads = rows_per_pass * Tile::chunks != threads;
+  static constexpr bool power_of_two = (rows_per_pass & (rows_per_pass - 1)) == 0;
+  static_assert(rows_per_pass > 0, "a block has a thread for each chunk of a row");
+
+  /// Whether every row of the pass lies in the tile.
+  static __device__ __forceinline__ constexpr bool is_whole(int pass) {
+    return (pass + 1) * rows_per_pass <= Tile::rows;
+  }
+
+  __device__ __forceinline__ unsigned offset(int pass) const {
+    if constexpr (power_of_two) return Tile::advance(offset_, pass * rows_per_pass, 0);
+    return Tile::offset(row_ + pass * rows_per_pass, threadIdx.x % Tile::chunks);
+  }
+
+  const unsigned short* source_;  // of this thread's chunk of row 0
+  long long row_stride_;
+  int row_end_;
+  int row_;          // of this thread in the first pass
+  unsigned offset_;  // of its chunk in the tile, first pass
+  bool column_is_valid_;
+};
+
+/// Writes one chunk in pieces of `alignment` bytes.
+template <int alignment>
+__device__ __forceinline__ void store_chunk(unsigned short* target, const unsigned (&word)[4]) {
+  if constexpr (alignment == 16) {
+    *reinterpret_cast<uint4*>(target) = make_uint4(word[0], word[1], word[2], word[3]);
+  } else if constexpr (alignment == 8) {
+    reinterpret_cast<uint2*>(target)[0] = make_uint2(word[0], word[1]);
+    reinterpret_cast<uint2*>(target)[1] = make_uint2(word[2], word[3]);
+  } else if constexpr (alignment == 4) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) reinterpret_cast<unsigned*>(target)[i] = word[i];
+  } else {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      target[2 * i] = static_cast<unsigned short>(word[i]);
+      target[2 * i + 1] = static_cast<unsigned short>(word[i] >> 16);
+    }
+  }
+}
+
+/// One warp writes `rows` rows of a tile, from `tile_row` on, to the rows from `row` on of a slice; rows from
+/// `row_end` on are left alone.
+template <class Tile, int columns, int rows, int alignment>
+__device__ __forceinline__ void store_tile_rows(unsigned short* slice, long long row_stride, int row,
+                                                int row_end, unsigned tile, int tile_row) {
+  constexpr int chunks = columns / chunk_elements;
+  constexpr int rows_per_pass = warp_size / chunks;
+  const int lane_row = lane_id() / chunks, chunk = lane_id() % chunks;
+  if (lane_row >= rows_per_pass) return;
+  unsigned short* target = slice + (row + lane_row) * row_stride + chunk * chunk_elements;
+#pragma unroll
+  for (int r = 0; r < rows; r += rows_per_pass) {
+    if (lane_row + r >= rows || row + lane_row + r >= row_end) break;
+    unsigned word[4];
+    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(word[0]), "=r"(word[1]), "=r"(word[2]), "=r"(word[3])
+                 : "r"(tile + Tile::offset(tile_row + lane_row + r, chunk))
+                 : "memory");
+    store_chunk<alignment>(target + r * row_stride, word);
+  }
+}
+
+}  // namespace jit

@@ -1,0 +1,69 @@
+// Rings of tiles in shared memory between those who fill them and those who read them. Each stage has two
+// mbarriers: `full` ends a phase when its bytes have come, `empty` when every reader is done with them.
+#pragma once
+
+#include "base/prelude.cuh"
+#include "ptx/mbarrier.cuh"
+
+namespace jit {
+
+/// One side's place in a ring: goes through all stages, round after round. A warp arrives by lane 0, behind a
+/// __syncwarp; with `by_lanes` each lane does so for itself, where each writes or reads a part of a stage by
+/// its own instructions: compute-sanitizer's racecheck takes no notice of a __syncwarp.
+template <int stages, int stage_bytes, bool by_lanes = false>
+class TileRing {
+ public:
+  /// Arrivals of one warp at one barrier.
+  static constexpr int warp_arrivals = by_lanes ? warp_size : 1;
+
+  /// Shared addresses of the first tile and of the barriers' first stage.
+  __device__ __forceinline__ TileRing(unsigned tiles, unsigned full, unsigned empty)
+      : tiles_(tiles), full_(full), empty_(empty) {}
+
+  /// The ring whose tiles and barriers lie so many bytes behind, at the same place.
+  __device__ __forceinline__ TileRing moved(unsigned tile_bytes, unsigned barrier_bytes) const {
+    TileRing ring = *this;
+    ring.tiles_ += tile_bytes;
+    ring.full_ += barrier_bytes;
+    ring.empty_ += barrier_bytes;
+    return ring;
+  }
+
+  __device__ __forceinline__ int stage() const { return stage_; }
+  __device__ __forceinline__ unsigned tile() const { return tiles_ + stage_ * stage_bytes; }
+  __device__ __forceinline__ unsigned full() const { return full_ + stage_ * 8; }
+  __device__ __forceinline__ unsigned empty() const { return empty_ + stage_ * 8; }
+
+  /// By all lanes but the one that arrives with the bytes to come.
+  __device__ __forceinline__ void arrive_full_beside_copies() const {
+    if (by_lanes && lane_id() != 0) mbarrier_arrive(full());
+  }
+
+  __device__ __forceinline__ void wait_full() const { mbarrier_wait_parity(full(), round_); }
+  __device__ __forceinline__ void wait_empty() const { mbarrier_wait_parity(empty(), round_ ^ 1); }
+
+  /// This warp has filled, or read, its part of the stage.
+  __device__ __forceinline__ void arrive_full() const { arrive(full()); }
+  __device__ __forceinline__ void arrive_empty() const { arrive(empty()); }
+
+  __device__ __forceinline__ void advance() {
+    if (++stage_ == stages) {
+      stage_ = 0;
+      round_ ^= 1;
+    }
+  }
+
+ private:
+  static __device__ __forceinline__ void arrive(unsigned barrier) {
+    if constexpr (!by_lanes) __syncwarp();
+    if (by_lanes || lane_id() == 0) mbarrier_arrive(barrier);
+  }
+
+  unsigned tiles_;
+  unsigned full_;
+  unsigned empty_;
+  int stage_ = 0;
+  unsigned round_ = 0;  // parity
+};
+
+}  // namespace jit

@@ -1,0 +1,305 @@
+#include "tests/device/attention_run.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+
+#include <fmt/format.h>
+
+#include "tests/support/attention_exact.h"
+#include "tests/support/attention_plain.h"
+#include "tests/support/float16.h"
+
+namespace jit::testing {
+namespace {
+
+constexpr unsigned char poison = 0xff;  // NaN in bf16, fp16 and fp32; −1 in integers
+constexpr std::size_t guard = 256;
+
+// Sums of fp32, and ex2 and lg2 that are right to 2^-22.
+constexpr double lse_tolerance = 5e-5;
+
+Place place_operand(Arena& arena, const AttentionCase& wanted, int seqlen, int heads, int head_dim) {
+  const std::int64_t b = wanted.batch, s = seqlen, h = heads, d = head_dim;
+  Place place{
+      .dtype = wanted.spec.dtype, .rank = 4, .shape = {b, s, h, d}, .strides = {s * h * d, h * d, d, 1}};
+  std::int64_t elements = b * s * h * d;
+  std::int64_t first = 0;
+  if (wanted.layout == Layout::bhsd) {
+    place.strides[0] = h * s * d;
+    place.strides[1] = d;
+    place.strides[2] = s * d;
+  } else if (wanted.layout == Layout::padded) {
+    const std::int64_t pad = wanted.spec.alignment / 2;
+    place.strides[2] = d + pad;
+    place.strides[1] = h * (d + pad) + 2 * pad;
+    place.strides[0] = s * place.strides[1] + pad;
+    first = pad;
+    elements = b * place.strides[0] + pad;
+  } else if (wanted.layout == Layout::reversed && s > 0) {
+    first = (s - 1) * h * d;
+    place.strides[1] = -h * d;
+  }
+  place.offset = arena.reserve(static_cast<std::size_t>(elements) * 2) + static_cast<std::size_t>(first) * 2;
+  return place;
+}
+
+// Slices of one dense tensor (batch, seqlen, Σ heads · head_dim).
+void place_packed(Arena& arena, const AttentionCase& wanted, int seqlen, const std::vector<Place*>& places) {
+  std::int64_t row = 0;
+  for (const Place* place : places) row += place->shape[2] * place->shape[3];
+  const auto base = arena.reserve(static_cast<std::size_t>(wanted.batch * seqlen * row) * 2);
+  std::int64_t column = 0;
+  for (Place* place : places) {
+    place->offset = base + static_cast<std::size_t>(column) * 2;
+    place->strides[0] = seqlen * row;
+    place->strides[1] = row;
+    place->strides[2] = place->shape[3];
+    column += place->shape[2] * place->shape[3];
+  }
+}
+
+Place place_lse(Arena& arena, const AttentionCase& wanted) {
+  const std::int64_t b = wanted.batch, h = wanted.heads_q(), s = wanted.seqlen_q;
+  Place place{.dtype = DType::fp32, .rank = 3, .shape = {b, h, s}, .strides = {h * s, s, 1}};
+  if (wanted.layout == Layout::padded) {
+    place.strides[0] = h * s + 3;
+    place.strides[1] = 1;
+    place.strides[2] = h;
+  }
+  place.offset = arena.reserve(static_cast<std::size_t>(b * place.strides[0]) * 4);
+  return place;
+}
+
+// Bias rows lie apart; all other tensors of functors are dense.
+Place place_functor_tensor(Arena& arena, const reference::FunctorData& data) {
+  Place place{.dtype = data.dtype, .rank = static_cast<int>(data.shape.size())};
+  std::int64_t stride = 1;
+  for (int i = place.rank - 1; i >= 0; --i) {
+    place.shape[i] = data.shape[static_cast<std::size_t>(i)];
+    place.strides[i] = stride;
+    stride *= place.shape[i];
+    if (place.rank == 4 && i == 3) stride += 5;
+  }
+  const auto element = static_cast<std::size_t>(size_of(data.dtype));
+  place.offset = arena.reserve(static_cast<std::size_t>(stride) * element);
+  const std::size_t row =
+      place.rank == 0 ? 0 : static_cast<std::size_t>(place.shape[place.rank - 1]) * element;
+  if (row == 0) return place;
+  const std::size_t rows = data.bytes.size() / row;
+  const std::size_t pitch = row + (place.rank == 4 ? 5 * element : 0);
+  for (std::size_t i = 0; i < rows; ++i)
+    std::memcpy(arena.host.data() + place.offset + i * pitch, data.bytes.data() + i * row, row);
+  return place;
+}
+
+void fill_random(Arena& arena, const Place& place, float amplitude, std::mt19937_64& random) {
+  std::normal_distribution<float> normal(0, amplitude);
+  for (std::int64_t b = 0; b < place.shape[0]; ++b) {
+    for (std::int64_t s = 0; s < place.shape[1]; ++s) {
+      for (std::int64_t h = 0; h < place.shape[2]; ++h) {
+        for (std::int64_t d = 0; d < place.shape[3]; ++d) {
+          const std::uint16_t bits = reference::from_float(place.dtype, normal(random));
+          std::memcpy(arena.host.data() + place.at(b, s, h, d), &bits, sizeof(bits));
+        }
+      }
+    }
+  }
+}
+
+reference::HostTensor host_tensor(const Arena& arena, const Place& place) {
+  return {.data = reinterpret_cast<const std::uint16_t*>(arena.host.data() + place.offset),
+          .batch_stride = place.strides[0],
+          .seq_stride = place.strides[1],
+          .head_stride = place.strides[2]};
+}
+
+float element(const std::vector<unsigned char>& bytes, const Place& place, std::size_t offset) {
+  if (place.dtype == DType::fp32) {
+    float value;
+    std::memcpy(&value, bytes.data() + offset, sizeof(value));
+    return value;
+  }
+  std::uint16_t bits;
+  std::memcpy(&bits, bytes.data() + offset, sizeof(bits));
+  return reference::to_float(place.dtype, bits);
+}
+
+}  // namespace
+
+std::string_view to_string(Layout layout) {
+  constexpr std::string_view names[] = {"bshd", "bhsd", "packed_qkv", "padded", "reversed"};
+  return names[static_cast<int>(layout)];
+}
+
+std::string to_string(const AttentionCase& problem) {
+  return fmt::format(
+      "{}, batch {}, heads_kv {}, seqlen_q {}, seqlen_kv {}, {}, lse {}, amplitude {}, seed {}",
+      to_string(problem.spec), problem.batch, problem.heads_kv, problem.seqlen_q, problem.seqlen_kv,
+      to_string(problem.layout), problem.with_lse, problem.amplitude, problem.seed);
+}
+
+std::size_t Place::at(std::int64_t i, std::int64_t j, std::int64_t k, std::int64_t l) const {
+  const std::int64_t steps = i * strides[0] + j * strides[1] + k * strides[2] + l * strides[3];
+  return static_cast<std::size_t>(static_cast<std::int64_t>(offset) + steps * size_of(dtype));
+}
+
+std::size_t Arena::reserve(std::size_t bytes) {
+  const std::size_t offset = (host.size() + guard + 15) / 16 * 16;
+  host.resize(offset + bytes + guard, poison);
+  return offset;
+}
+
+void Arena::upload(int device_ordinal) {
+  device = DeviceBuffer(device_ordinal, host.size());
+  device.upload(host.data(), host.size());
+}
+
+TensorView Arena::view(const Place& place) const {
+  TensorView view;
+  view.data = static_cast<unsigned char*>(device.data()) + place.offset;
+  view.dtype = place.dtype;
+  view.rank = place.rank;
+  std::copy_n(place.shape, max_rank, view.shape);
+  std::copy_n(place.strides, max_rank, view.strides);
+  return view;
+}
+
+AttentionRun::AttentionRun(const AttentionCase& wanted, int device)
+    : case_(wanted), tensor_specs_(functor_tensors(wanted.spec)) {
+  const AttentionSpec& spec = case_.spec;
+  std::mt19937_64 random(case_.seed);
+  inputs_.reserve(0);
+  q_ = place_operand(inputs_, case_, case_.seqlen_q, case_.heads_q(), spec.head_dim);
+  k_ = place_operand(inputs_, case_, case_.seqlen_kv, case_.heads_kv, spec.head_dim);
+  v_ = place_operand(inputs_, case_, case_.seqlen_kv, case_.heads_kv, spec.value_head_dim());
+  if (case_.layout == Layout::packed_qkv) {
+    const bool self = case_.seqlen_q == case_.seqlen_kv;
+    place_packed(inputs_, case_, case_.seqlen_kv, self ? std::vector{&q_, &k_, &v_} : std::vector{&k_, &v_});
+  }
+  for (const Place* place : {&q_, &k_, &v_}) fill_random(inputs_, *place, case_.amplitude, random);
+
+  const auto functors = std::make_shared<const reference::FunctorProblem>(reference::random_functor_problem(
+      spec, case_.batch, case_.heads_q(), case_.seqlen_q, case_.seqlen_kv, random));
+  for (const FunctorTensorSpec& tensor : tensor_specs_)
+    tensors_.push_back(place_functor_tensor(inputs_, functors->tensors.at(tensor.name)));
+
+  outputs_.reserve(0);
+  o_ = place_operand(outputs_, case_, case_.seqlen_q, case_.heads_q(), spec.value_head_dim());
+  lse_ = place_lse(outputs_, case_);
+
+  inputs_.upload(device);
+  outputs_.upload(device);
+  problem_ = {.dtype = spec.dtype,
+              .batch = case_.batch,
+              .heads_q = case_.heads_q(),
+              .gqa_ratio = spec.gqa_ratio,
+              .seqlen_q = case_.seqlen_q,
+              .seqlen_kv = case_.seqlen_kv,
+              .head_dim = spec.head_dim,
+              .head_dim_v = spec.value_head_dim(),
+              .q = host_tensor(inputs_, q_),
+              .k = host_tensor(inputs_, k_),
+              .v = host_tensor(inputs_, v_),
+              .softmax_scale = spec.scale(),
+              .keep = reference::host_mask(spec.mask, functors),
+              .score = reference::host_score(spec.score, functors)};
+}
+
+AttentionArguments AttentionRun::arguments() const {
+  AttentionArguments arguments{
+      .q = inputs_.view(q_), .k = inputs_.view(k_), .v = inputs_.view(v_), .o = outputs_.view(o_)};
+  if (case_.with_lse) arguments.lse = outputs_.view(lse_);
+  for (std::size_t i = 0; i < tensors_.size(); ++i)
+    arguments.tensors.add({tensor_specs_[i].name, inputs_.view(tensors_[i])});
+  return arguments;
+}
+
+void AttentionRun::poison_outputs() { outputs_.device.upload(outputs_.host.data(), outputs_.host.size()); }
+
+std::vector<unsigned char> AttentionRun::outputs() const {
+  std::vector<unsigned char> bytes(outputs_.device.size());
+  outputs_.device.download(bytes.data(), bytes.size());
+  return bytes;
+}
+
+bool AttentionRun::untouched() const { return outputs() == outputs_.host; }
+
+Verdict AttentionRun::check(std::size_t sampled) const {
+  const std::vector<unsigned char> bytes = outputs();
+  std::vector<bool> belongs(bytes.size(), false);
+
+  // What must hold for every element: it was written, and with a number.
+  for (std::int64_t b = 0; b < o_.shape[0]; ++b) {
+    for (std::int64_t q = 0; q < o_.shape[1]; ++q) {
+      for (std::int64_t h = 0; h < o_.shape[2]; ++h) {
+        for (std::int64_t d = 0; d < o_.shape[3]; ++d) {
+          const std::size_t at = o_.at(b, q, h, d);
+          belongs[at] = belongs[at + 1] = true;
+          if (!std::isfinite(element(bytes, o_, at)))
+            return {fmt::format("o[{}, {}, {}, {}] is {}", b, q, h, d, element(bytes, o_, at))};
+        }
+        if (!case_.with_lse) continue;
+        const std::size_t at = lse_.at(b, h, q);
+        std::fill_n(belongs.begin() + static_cast<std::ptrdiff_t>(at), 4, true);
+        const float lse = element(bytes, lse_, at);
+        if (std::isnan(lse) || lse == std::numeric_limits<float>::infinity())
+          return {fmt::format("lse[{}, {}, {}] is {}", b, h, q, lse)};
+      }
+    }
+  }
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    if (!belongs[i] && bytes[i] != poison)
+      return {fmt::format("byte {} of the outputs was written, which belongs to no element", i)};
+  }
+  std::vector<unsigned char> inputs(inputs_.host.size());
+  inputs_.device.download(inputs.data(), inputs.size());
+  if (inputs != inputs_.host) return {"an input was written"};
+
+  const std::vector<reference::Row> rows = reference::sample_rows(problem_, sampled, case_.seed);
+  const reference::Output exact = reference::attention_exact(problem_, rows);
+  const reference::Output plain = reference::attention_plain(problem_, rows);
+  reference::Output actual;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const auto [b, h, q] = rows[i];
+    const bool sees_nothing = std::isinf(exact.lse[i]);
+    for (int d = 0; d < problem_.head_dim_v; ++d) {
+      actual.o.push_back(element(bytes, o_, o_.at(b, q, h, d)));
+      if (sees_nothing && actual.o.back() != 0)
+        return {fmt::format("o[{}, {}, {}, {}] is {}, but the row sees no key", b, q, h, d, actual.o.back())};
+    }
+    actual.lse.push_back(case_.with_lse ? element(bytes, lse_, lse_.at(b, h, q)) : exact.lse[i]);
+    if (std::isinf(actual.lse.back()) != sees_nothing)
+      return {fmt::format("lse[{}, {}, {}] is {}, expected {}", b, h, q, actual.lse.back(), exact.lse[i])};
+  }
+
+  Verdict verdict;
+  const auto compare = [&](const char* name, const std::vector<double>& values,
+                           const std::vector<double>& right, double limit) {
+    const double error = reference::max_error(values, right);
+    verdict.error_ratio = std::max(verdict.error_ratio, error / limit);
+    if (error <= limit || !verdict.failure.empty()) return;
+    std::size_t worst = 0;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      if (std::abs(values[i] - right[i]) > std::abs(values[worst] - right[worst])) worst = i;
+    }
+    const auto [b, h, q] = rows[worst / (values.size() / rows.size())];
+    verdict.failure =
+        fmt::format("{} is {} instead of {} (batch {}, head {}, query {}): error {:.3g}, allowed {:.3g}",
+                    name, values[worst], right[worst], b, h, q, error, limit);
+  };
+  compare("o", actual.o, exact.o, reference::error_limit(case_.spec.dtype, plain.o, exact.o));
+  double largest = 1;
+  for (const double lse : exact.lse) {
+    if (std::isfinite(lse)) largest = std::max(largest, std::abs(lse));
+  }
+  // The cap's tanh is as coarse as a 16-bit score; nothing else is.
+  const bool capped = case_.spec.score.to_string().find("softcap") != std::string::npos;
+  compare("lse", actual.lse, exact.lse,
+          capped ? reference::error_limit(case_.spec.dtype, plain.lse, exact.lse) : lse_tolerance * largest);
+  return verdict;
+}
+
+}  // namespace jit::testing

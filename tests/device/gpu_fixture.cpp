@@ -1,0 +1,62 @@
+#include "tests/device/gpu_fixture.h"
+
+#include <atomic>
+#include <thread>
+
+#include <jit/error.h>
+
+#include "runtime/context.h"
+
+namespace jit::testing {
+
+void prepare_all(const std::vector<KernelCase>& cases, const Context& context) {
+  std::atomic<std::size_t> next = 0;
+  std::vector<std::jthread> pool;
+  for (unsigned i = 0; i < std::max(1u, std::thread::hardware_concurrency()); ++i) {
+    pool.emplace_back([&] {
+      for (std::size_t index = next++; index < cases.size(); index = next++) {
+        try {
+          const CurrentContext current(0);
+          const auto& [problem, config] = cases[index];
+          const AttentionRun run(problem);
+          attention(problem.spec, config, context).prepare(run.arguments());
+        } catch (const Error&) {
+        }
+      }
+    });
+  }
+}
+
+void GpuTest::SetUp() {
+  if (const std::string reason = why_no_device(); !reason.empty()) GTEST_SKIP() << reason;
+  device_ = device_info(0);
+}
+
+Context& GpuTest::context() {
+  static Context context = [] {
+    Settings settings;
+    settings.disk_cache = false;
+    settings.tuning = TuningMode::off;
+    return Context(settings);
+  }();
+  return context;
+}
+
+void GpuTest::expect_right(const AttentionCase& problem, std::optional<KernelConfig> config) {
+  const std::string name =
+      to_string(problem) + ", config " + (config ? to_string(*config) : std::string("of the heuristic"));
+  try {
+    const AttentionRun run(problem);
+    attention(problem.spec, config, context())(run.arguments());
+    EXPECT_EQ(run.check().failure, "") << name;
+  } catch (const Error& error) {
+    ADD_FAILURE() << name << ": " << error.what() << "\n" << error.log();
+  }
+}
+
+void GpuTest::expect_all_right(const std::vector<KernelCase>& cases) {
+  prepare_all(cases, context());
+  for (const auto& [problem, config] : cases) expect_right(problem, config);
+}
+
+}  // namespace jit::testing

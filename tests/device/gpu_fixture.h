@@ -1,0 +1,65 @@
+// What the tests of attention on a device share.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <jit/attention.h>
+#include <jit/device.h>
+
+#include <gtest/gtest.h>
+
+#include "runtime/context.h"
+#include "runtime/driver_api.h"
+#include "tests/device/attention_run.h"
+#include "tests/device/wanted_device.h"
+
+namespace jit::testing {
+
+/// What a test is going to run.
+struct KernelCase {
+  AttentionCase problem;
+  std::optional<KernelConfig> config = {};  ///< nothing: the heuristic's for these sizes
+};
+
+/// Compiles and loads on all cores, so that what follows finds its kernels in the memory of `context`.
+/// Failures are left to whoever runs the case.
+void prepare_all(const std::vector<KernelCase>& cases, const Context& context);
+
+class GpuTest : public ::testing::Test {
+ protected:
+  /// Skips with a sentence where there is neither a GPU nor an emulated device that was asked for.
+  void SetUp() override;
+
+  /// A length, or another size that time grows with: `emulated` on an emulated device, which is slow.
+  int sized(int real, int emulated) const { return device_.emulated ? emulated : real; }
+
+  /// Keeps everything in memory and tunes nothing; lives as long as the program.
+  static Context& context();
+
+  /// Runs the case on the default stream and expects what the reference says.
+  static void expect_right(const AttentionCase& problem, std::optional<KernelConfig> config = {});
+  /// The same for many, whose kernels are made on all cores.
+  static void expect_all_right(const std::vector<KernelCase>& cases);
+
+  DeviceInfo device_;
+};
+
+/// A non-blocking stream of the current device.
+class TestStream {
+ public:
+  TestStream() { check(driver().cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING), "cuStreamCreate"); }
+  ~TestStream() { driver().cuStreamDestroy(stream_); }
+  TestStream(const TestStream&) = delete;
+  TestStream& operator=(const TestStream&) = delete;
+
+  CUstream get() const { return stream_; }
+  void synchronize() const { check(driver().cuStreamSynchronize(stream_), "cuStreamSynchronize"); }
+
+ private:
+  CUstream stream_ = nullptr;
+};
+
+}  // namespace jit::testing

@@ -1,0 +1,274 @@
+// What is particular to wgmma kernels: persistent blocks and their counter, tensors that TMA cannot reach.
+#include <jit/attention.h>
+
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "generator/context_state.h"
+#include "tests/device/gpu_fixture.h"
+#include "tests/support/seed.h"
+
+namespace jit::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+class HopperTest : public GpuTest {
+ protected:
+  void SetUp() override {
+    GpuTest::SetUp();
+    if (!IsSkipped() && native_arch(device_) != Arch{9, 0, 'a'})
+      GTEST_SKIP() << "wgmma kernels run on sm_90a only";
+  }
+
+  /// More tiles of 64 queries than multiprocessors, so that blocks take several.
+  AttentionCase many_tiles(std::uint64_t salt = 0) const {
+    AttentionCase problem{.batch = 2, .heads_kv = device_.sm_count / 4 + 3, .seqlen_q = 130, .seqlen_kv = 75};
+    problem.spec.head_dim = 64;
+    problem.spec.mask = mask::causal();
+    problem.seed = reference::test_seed() + salt;
+    return problem;
+  }
+
+  /// One for each way in which a block goes from one work tile to the next.
+  static std::vector<KernelConfig> persistent_configs() {
+    std::vector<KernelConfig> configs;
+    for (const char* text : {"tile_q=64 tile_kv=48 stages_q=2", "tile_q=64 tile_kv=48",
+                             "tile_q=64 tile_kv=64 separate_o=true stages_v=2",
+                             "tile_q=64 tile_kv=48 direct_o=true polynomial_exp2=3",
+                             "tile_q=64 tile_kv=48 stages_q=2 dependent_launch=true",
+                             "tile_q=64 tile_kv=64 overlap=false p_in_registers=false"})
+      configs.push_back(parse_config(std::string("mainloop=wgmma ") + text));
+    return configs;
+  }
+
+  /// What launches on `stream`, which are done, have left in its counter.
+  static int counter_of(CUstream stream) {
+    const int* counter = context().state()->counters.counter(0, stream);
+    int value = -1;
+    check(driver().cuMemcpyDtoH(&value, reinterpret_cast<CUdeviceptr>(counter), sizeof(value)),
+          "cuMemcpyDtoH");
+    return value;
+  }
+};
+
+TEST_F(HopperTest, TheCounterIsBackAtZeroAfterEachLaunch) {
+  const CurrentContext current(0);
+  for (const KernelConfig& config : persistent_configs()) {
+    SCOPED_TRACE(to_string(config));
+    AttentionRun run(many_tiles());
+    const Attention kernel = attention(many_tiles().spec, config, context());
+    const TestStream stream;
+    std::vector<unsigned char> first;
+    for (int launch = 0; launch < sized(20, 3); ++launch) {
+      run.poison_outputs();
+      kernel(run.arguments(), stream.get());
+      stream.synchronize();
+      ASSERT_EQ(counter_of(stream.get()), 0) << "launch " << launch;
+      if (launch == 0) {
+        first = run.outputs();
+        EXPECT_EQ(run.check().failure, "");
+      }
+      ASSERT_EQ(run.outputs(), first) << "launch " << launch;
+    }
+  }
+}
+
+// Launches that follow one another without a wait between: each finds the counter as it needs it.
+TEST_F(HopperTest, LaunchesBackToBack) {
+  const CurrentContext current(0);
+  AttentionRun run(many_tiles());
+  for (const bool dependent : {false, true}) {
+    KernelConfig config = persistent_configs()[0];
+    config.dependent_launch = dependent;
+    const Attention kernel = attention(many_tiles().spec, config, context());
+    const TestStream stream;
+    for (int launch = 0; launch < sized(200, 2); ++launch) kernel(run.arguments(), stream.get());
+    stream.synchronize();
+    run.poison_outputs();
+    for (int launch = 0; launch < 2; ++launch) kernel(run.arguments(), stream.get());
+    stream.synchronize();
+    EXPECT_EQ(run.check().failure, "");
+    EXPECT_EQ(counter_of(stream.get()), 0);
+  }
+}
+
+TEST_F(HopperTest, InterleavedStreamsDoNotTakeEachOthersWork) {
+  const CurrentContext current(0);
+  const Attention kernel = attention(many_tiles().spec, persistent_configs()[0], context());
+  const std::array<TestStream, 2> streams;
+  std::array<AttentionRun, 2> runs = {AttentionRun(many_tiles(1)), AttentionRun(many_tiles(2))};
+  for (int round = 0; round < sized(50, 2); ++round) {
+    for (std::size_t i = 0; i < streams.size(); ++i) kernel(runs[i].arguments(), streams[i].get());
+  }
+  for (std::size_t i = 0; i < streams.size(); ++i) {
+    streams[i].synchronize();
+    EXPECT_EQ(runs[i].check().failure, "");
+    EXPECT_EQ(counter_of(streams[i].get()), 0);
+  }
+  EXPECT_NE(context().state()->counters.counter(0, streams[0].get()),
+            context().state()->counters.counter(0, streams[1].get()));
+}
+
+// The table of the ranges of key words holds one tile of keys in each place, or 2, 4 … of them together; more
+// batch entries than it has places take several launches.
+TEST_F(HopperTest, DocumentsOfAnySizeFindTheirKeys) {
+  const CurrentContext current(0);
+  struct Size {
+    int batch, seqlen_q, seqlen_kv;
+  };
+  for (const Mask& mask : {mask::document(), mask::causal() && mask::document()}) {
+    for (const auto& [batch, seqlen_q, seqlen_kv] :
+         {Size{3, 150, 170}, Size{1, 70, 9000}, Size{2, 20, 18000}, Size{520, 3, 20}}) {
+      AttentionCase problem{.batch = batch,
+                            .heads_kv = 1,
+                            .seqlen_q = seqlen_q,
+                            .seqlen_kv = seqlen_kv,
+                            .seed = reference::test_seed()};
+      problem.spec.head_dim = 16;
+      problem.spec.mask = mask;
+      SCOPED_TRACE(to_string(problem.spec) + ", batch " + std::to_string(batch));
+      AttentionRun run(problem);
+      const KernelConfig config = parse_config("mainloop=wgmma tile_q=64 tile_kv=16 stages_q=2");
+      const TestStream stream;
+      attention(problem.spec, config, context())(run.arguments(), stream.get());
+      stream.synchronize();
+      EXPECT_EQ(run.check().failure, "");
+    }
+  }
+}
+
+// A graph has no counter, since it may run beside the stream that it was captured from: blocks take turns.
+TEST_F(HopperTest, ACapturedLaunchReplays) {
+  const CurrentContext current(0);
+  for (const KernelConfig& config : persistent_configs()) {
+    SCOPED_TRACE(to_string(config));
+    AttentionRun run(many_tiles());
+    const Attention kernel = attention(many_tiles().spec, config, context());
+    const TestStream stream;
+    kernel(run.arguments(), stream.get());
+    stream.synchronize();
+    const std::vector<unsigned char> direct = run.outputs();
+
+    check(driver().cuStreamBeginCapture(stream.get(), CU_STREAM_CAPTURE_MODE_GLOBAL), "cuStreamBeginCapture");
+    kernel(run.arguments(), stream.get());
+    CUgraph graph = nullptr;
+    check(driver().cuStreamEndCapture(stream.get(), &graph), "cuStreamEndCapture");
+    CUgraphExec executable = nullptr;
+    check(driver().cuGraphInstantiateWithFlags(&executable, graph, 0), "cuGraphInstantiateWithFlags");
+    const TestStream elsewhere;
+    for (int replay = 0; replay < 2; ++replay) {
+      run.poison_outputs();
+      check(driver().cuGraphLaunch(executable, elsewhere.get()), "cuGraphLaunch");
+      elsewhere.synchronize();
+      EXPECT_EQ(run.check().failure, "");
+      EXPECT_EQ(run.outputs(), direct) << "who computes a tile must not matter";
+    }
+    EXPECT_EQ(counter_of(stream.get()), 0);
+    driver().cuGraphExecDestroy(executable);
+    driver().cuGraphDestroy(graph);
+  }
+}
+
+TEST_F(HopperTest, LayoutsThatTmaCannotReach) {
+  AttentionCase problem{.batch = 1, .heads_kv = 2, .seqlen_q = 100, .seqlen_kv = 90};
+  problem.spec.head_dim = 64;
+  problem.seed = reference::test_seed();
+  problem.layout = Layout::reversed;
+  const AttentionRun run(problem);
+  try {
+    attention(problem.spec, persistent_configs()[0], context())(run.arguments());
+    ADD_FAILURE() << "a tensor that runs backwards was accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+    EXPECT_EQ(error.field(), "q");
+    EXPECT_THAT(error.what(), HasSubstr("positive strides"));
+  }
+  EXPECT_TRUE(run.untouched());
+
+  const Attention kernel = attention(problem.spec, {}, context());
+  kernel(run.arguments());
+  EXPECT_EQ(run.check().failure, "");
+  EXPECT_EQ(kernel.kernel(run.arguments()).config().mainloop, Mainloop::mma_sync);
+
+  problem.layout = Layout::bshd;
+  const AttentionRun forward(problem);
+  kernel(forward.arguments());
+  EXPECT_EQ(forward.check().failure, "");
+  EXPECT_EQ(kernel.kernel(forward.arguments()).config().mainloop, Mainloop::wgmma);
+}
+
+// Keys that all batch entries share, by a stride of 0.
+TEST_F(HopperTest, SharedKeysAreNotForTma) {
+  AttentionCase problem{.batch = 2, .heads_kv = 1, .seqlen_q = 40, .seqlen_kv = 40};
+  problem.spec.head_dim = 64;
+  problem.seed = reference::test_seed();
+  const AttentionRun run(problem);
+  AttentionArguments arguments = run.arguments();
+  arguments.v.strides[0] = 0;
+  try {
+    attention(problem.spec, persistent_configs()[0], context())(arguments);
+    ADD_FAILURE() << "a stride of 0 was accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+    EXPECT_EQ(error.field(), "v");
+  }
+  EXPECT_TRUE(run.untouched());
+  const Attention kernel = attention(problem.spec, {}, context());
+  EXPECT_EQ(kernel.kernel(arguments).config().mainloop, Mainloop::mma_sync);
+  EXPECT_NO_THROW(kernel(arguments));
+}
+
+TEST_F(HopperTest, WithoutKeysOutputsAreZero) {
+  for (KernelConfig config : persistent_configs()) {
+    for (const bool persistent : {true, false}) {
+      config.persistent = persistent;
+      AttentionCase problem = many_tiles();
+      problem.seqlen_kv = 0;
+      expect_right(problem, config);  // zeros, and an LSE of −inf, as the reference has them
+      if (device_.emulated) break;
+    }
+  }
+}
+
+// Rows with keys and rows without, in turns: a block goes from one kind to the other and back.
+TEST_F(HopperTest, SomeTilesSeeNoKeys) {
+  for (const KernelConfig& config : persistent_configs()) {
+    AttentionCase problem = many_tiles();
+    problem.seqlen_kv = 40;  // fewer than queries: causal leaves the first ones nothing
+    expect_right(problem, config);
+    problem.spec.mask = mask::prefix_lengths();
+    expect_right(problem, config);
+  }
+}
+
+// Scores that differ by more than exponentials can hold, from one tile of keys to the next, and rows that see
+// nothing of the first tile.
+TEST_F(HopperTest, TilesThatOverflowAreComputedAgain) {
+  for (const char* text : {"tile_q=128 tile_kv=32 stages_q=2 stages_v=2 order=ping_pong",
+                           "tile_q=128 tile_kv=48 stages_q=2 q_in_registers=true p_in_registers=false",
+                           "tile_q=64 tile_kv=16 overlap=false"}) {
+    const KernelConfig config =
+        parse_config(std::string("mainloop=wgmma rescale=on_overflow blocks_per_sm=1 ") + text);
+    for (const DType dtype : {DType::bf16, DType::fp16}) {
+      for (const Mask& mask : {Mask(), mask::causal(), mask::sliding_window(20, 0)}) {
+        for (const float amplitude : {4.0f, 12.0f}) {
+          AttentionCase problem{.batch = 1, .heads_kv = 2, .seqlen_q = 150, .seqlen_kv = 160};
+          problem.spec = {.dtype = dtype, .head_dim = 64, .mask = mask};
+          problem.amplitude = amplitude;
+          problem.seed = reference::test_seed();
+          SCOPED_TRACE(::testing::Message() << to_string(config) << ", amplitude " << amplitude);
+          expect_right(problem, config);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace jit::testing

@@ -1,0 +1,81 @@
+#include "tests/support/random_spec.h"
+
+namespace jit::reference {
+namespace {
+
+template <class T>
+T pick(std::initializer_list<T> values, Random& random) {
+  return values.begin()[random() % values.size()];
+}
+
+}  // namespace
+
+AttentionSpec random_spec(Random& random) {
+  AttentionSpec spec;
+  spec.dtype = pick({DType::bf16, DType::fp16}, random);
+  const auto head_dim = [&] {
+    return draw(random, 0, 1) == 0 ? pick({64, 96, 128, 192, 256}, random) : 8 * draw(random, 1, 32);
+  };
+  spec.head_dim = head_dim();
+  if (draw(random, 0, 2) == 0) spec.head_dim_v = head_dim();
+  spec.gqa_ratio = pick({1, 1, 2, 3, 4, 8}, random);
+  spec.alignment = pick({16, 16, 16, 8, 4, 2}, random);
+  spec.mask = random_mask(random);
+  spec.score = random_score(random);
+  if (draw(random, 0, 4) == 0) spec.softmax_scale = 0.01f * static_cast<float>(draw(random, 1, 60));
+  return spec;
+}
+
+namespace {
+
+KernelConfig random_mma_sync_config(Random& random) {
+  KernelConfig config;
+  config.warps = pick({1, 2, 3, 4, 4, 4, 8, 8}, random);
+  config.tile_q = 16 * config.warps * draw(random, 1, 2);
+  config.tile_kv = 16 * draw(random, 1, 8);
+  config.stages_k = draw(random, 1, 4);
+  config.stages_v = draw(random, 1, 4);
+  config.swizzle = pick({Swizzle::xor_chunks, Swizzle::xor_chunks, Swizzle::none}, random);
+  config.ldmatrix_matrices = pick({4, 4, 2}, random);
+  config.q_in_registers = pick({false, true}, random);
+  config.rescale = pick({Rescale::always, Rescale::lazy}, random);
+  config.blocks_per_sm = draw(random, 1, 3);
+  return config;
+}
+
+KernelConfig random_wgmma_config(Random& random) {
+  KernelConfig config{.mainloop = Mainloop::wgmma};
+  config.tile_q = 64 * draw(random, 1, 3);
+  config.tile_kv = 16 * draw(random, 1, 16);
+  config.stages_q = draw(random, 1, 2);
+  config.stages_k = draw(random, 1, 4);
+  config.stages_v = draw(random, 1, 4);
+  config.q_in_registers = pick({false, false, true}, random);
+  config.p_in_registers = pick({true, true, false}, random);
+  config.separate_o = pick({false, true}, random);
+  config.direct_o = !config.separate_o && pick({false, true}, random);
+  config.overlap = pick({true, true, false}, random);
+  config.order =
+      pick({WarpgroupOrder::free, WarpgroupOrder::ping_pong, WarpgroupOrder::softmax_lock}, random);
+  config.persistent = pick({true, true, false}, random);
+  config.dependent_launch = pick({false, false, true}, random);
+  config.polynomial_exp2 = pick({0, 0, 0, 1, 2, 3, 8}, random);
+  config.rescale = pick({Rescale::always, Rescale::lazy, Rescale::on_overflow, Rescale::on_overflow}, random);
+  config.blocks_per_sm = pick({1, 1, 2}, random);
+  return config;
+}
+
+}  // namespace
+
+KernelConfig random_config(const AttentionSpec& spec, const DeviceLimits& limits, Random& random) {
+  // Drawn, not picked from the search grid: what is legal reaches further than what is searched.
+  const bool has_wgmma = limits.arch == Arch{9, 0, 'a'} && spec.alignment == 16;
+  const bool wgmma = has_wgmma && draw(random, 0, 3) != 0;
+  for (int attempt = 0; attempt < 1000; ++attempt) {
+    const KernelConfig config = wgmma ? random_wgmma_config(random) : random_mma_sync_config(random);
+    if (config_rejection(spec, config, limits).empty()) return config;
+  }
+  return {};
+}
+
+}  // namespace jit::reference

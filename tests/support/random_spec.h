@@ -1,0 +1,17 @@
+// Random problems for tests that sweep.
+#pragma once
+
+#include <jit/spec.h>
+
+#include "generator/kernels/config_space.h"
+#include "tests/support/host_functors.h"
+
+namespace jit::reference {
+
+/// A valid spec: half of them at the head dims that people use, half anywhere.
+AttentionSpec random_spec(Random& random);
+
+/// A legal config for `spec`, of all axes that there are; the default one where none is legal.
+KernelConfig random_config(const AttentionSpec& spec, const DeviceLimits& limits, Random& random);
+
+}  // namespace jit::reference

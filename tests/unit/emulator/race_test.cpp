@@ -1,0 +1,303 @@
+// Kernels that are wrong about shared memory, each with what is found, and beside it the kernel that is
+// right.
+#include <set>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/emulator/async_ptx.h"
+#include "tests/unit/emulator/ptx_run.h"
+
+namespace jit::emulator::testing {
+namespace {
+
+constexpr char shared_buffer[] = ".shared .align 128 .b8 buffer[4096];\n";
+
+// %r1: address of the thread's word, %r2: that of the thread 32 further (of 64), %r3: of the neighbour in the
+// warp, %r4: 16 bytes for each thread.
+constexpr char addresses[] = R"(
+  mov.u32 %r0, buffer;
+  shl.b32 %r1, %r60, 2;
+  add.u32 %r1, %r1, %r0;
+  xor.b32 %r2, %r60, 32;
+  shl.b32 %r2, %r2, 2;
+  add.u32 %r2, %r2, %r0;
+  xor.b32 %r3, %r60, 1;
+  shl.b32 %r3, %r3, 2;
+  add.u32 %r3, %r3, %r0;
+  shl.b32 %r4, %r60, 4;
+  add.u32 %r4, %r4, %r0;
+  mad.wide.u32 %rd1, %r60, 16, %rd60;
+  setp.lt.u32 %p1, %r60, 32;
+  setp.eq.u32 %p2, %r60, 0;
+)";
+
+class Races : public ::testing::Test {
+ protected:
+  // The kinds that are found under any of several seeds, by two warps.
+  std::set<FindingKind> run(const std::string& body, const std::string& declarations = "") {
+    std::set<FindingKind> kinds;
+    all_ = {};
+    const std::uint64_t in = device_.upload(std::vector<std::uint32_t>(1024, 5));
+    const std::uint64_t out = device_.upload(std::vector<std::uint32_t>(1024, 0));
+    for (std::uint64_t seed = 0; seed < 4; ++seed) {
+      LaunchOptions options;
+      options.seed = seed;
+      options.step_limit = 100000;
+      const LaunchResult result = device_.run(kernel_of(addresses + body, shared_buffer + declarations),
+                                              {.block = {64, 1, 1}}, options, in, out);
+      for (const Finding& finding : result.findings) kinds.insert(finding.kind);
+      all_ += findings_of(result);
+    }
+    return kinds;
+  }
+  const std::string& all() const { return all_; }
+  TestDevice& device() { return device_; }
+
+ private:
+  TestDevice device_;
+  std::string all_;
+};
+
+using Kinds = std::set<FindingKind>;
+constexpr auto race = FindingKind::data_race;
+
+TEST_F(Races, BarrierBetweenWarpsIsMissing) {
+  const std::string write = "st.shared.u32 [%r1], %r60;\n", read = "ld.shared.u32 %r5, [%r2];\n";
+  EXPECT_EQ(run(write + "bar.sync 0;\n" + read), Kinds{}) << all();
+  EXPECT_TRUE(run(write + read).contains(race)) << all();
+  // And behind the read, before the next write.
+  EXPECT_EQ(run(write + "bar.sync 0;\n" + read + write), Kinds{race}) << all();
+  EXPECT_EQ(run(write + "bar.sync 0;\n" + read + "bar.sync 0;\n" + write), Kinds{}) << all();
+}
+
+TEST_F(Races, NamesBothSides) {
+  const std::string body = R"(
+  .loc 1 41 3
+  st.shared.u32 [%r1], %r60;
+  .loc 1 43 7
+  ld.shared.u32 %r5, [%r2];
+)";
+  run(body);
+  const std::uint64_t in = device().upload(std::vector<std::uint32_t>(1024, 5));
+  const LaunchResult result =
+      device().run(kernel_of(addresses + body, shared_buffer) + "\n.file 1 \"softmax.cuh\"\n",
+                   {.block = {64, 1, 1}}, {}, in, in);
+  const std::string text = findings_of(result);
+  EXPECT_NE(text.find("softmax.cuh:41"), std::string::npos) << text;
+  EXPECT_NE(text.find("softmax.cuh:43"), std::string::npos) << text;
+  EXPECT_NE(text.find("st.shared.u32"), std::string::npos) << text;
+  EXPECT_NE(text.find("warp 0 lane 0"), std::string::npos) << text;
+  EXPECT_NE(text.find("warp 1 lane 0"), std::string::npos) << text;
+}
+
+TEST_F(Races, LanesOfOneWarpNeedToMeet) {
+  const std::string write = "st.shared.u32 [%r1], %r60;\n", read = "ld.shared.u32 %r5, [%r3];\n";
+  EXPECT_TRUE(run(write + read).contains(race)) << all();
+  EXPECT_EQ(run(write + "bar.warp.sync 0xffffffff;\n" + read), Kinds{}) << all();
+  // A thread sees what it did itself.
+  EXPECT_EQ(run(write + "ld.shared.u32 %r5, [%r1];\n" + write), Kinds{}) << all();
+}
+
+TEST_F(Races, LdmatrixReadsForTheWholeWarp) {
+  const std::string write = "st.shared.v4.b32 [%r4], {%r60, %r60, %r60, %r60};\n";
+  const std::string read = "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r5, %r6, %r7, %r8}, [%r4];\n";
+  EXPECT_EQ(run(write + read), Kinds{race}) << all();
+  EXPECT_EQ(run(write + "bar.warp.sync 0xffffffff;\n" + read), Kinds{}) << all();
+  EXPECT_EQ(run(write + "bar.sync 0;\n" + read), Kinds{}) << all();
+  EXPECT_EQ(run(write + "bar.sync 0;\n" + read + write), Kinds{})
+      << "all lanes have read when ldmatrix is over" << all();
+}
+
+TEST_F(Races, StmatrixWritesForTheWholeWarp) {
+  const std::string write = "stmatrix.sync.aligned.m8n8.x4.shared.b16 [%r4], {%r60, %r60, %r60, %r60};\n";
+  const std::string read = "xor.b32 %r6, %r4, 512;\nld.shared.v4.u32 {%r5, %r7, %r8, %r9}, [%r6];\n";
+  EXPECT_TRUE(run(write + read).contains(race)) << all();
+  EXPECT_EQ(run(write + "bar.sync 0;\n" + read), Kinds{}) << all();
+  // Two rows at one place.
+  EXPECT_EQ(run("and.b32 %r5, %r4, 0xffffff0f;\nstmatrix.sync.aligned.m8n8.x1.shared.b16 [%r5], {%r60};\n"),
+            Kinds{race})
+      << all();
+}
+
+TEST_F(Races, OfAtomicsWithPlainAccesses) {
+  const std::string clear = "@%p2 st.shared.u32 [buffer], 0;\n",
+                    add = "atom.shared.add.u32 %r5, [buffer], 1;\n";
+  const std::string read = "ld.shared.u32 %r5, [buffer];\n", barrier = "bar.sync 0;\n";
+  EXPECT_EQ(run(clear + barrier + add + barrier + read), Kinds{}) << all();
+  EXPECT_TRUE(run(clear + add + barrier + read).contains(race)) << all();
+  EXPECT_TRUE(run(clear + barrier + add + read).contains(race)) << all();
+}
+
+// Thread 0 writes data and sets a flag; thread 32 waits for the flag and reads.
+std::string message_passing(const std::string& set, const std::string& get) {
+  return R"(
+  @%p2 st.shared.u32 [buffer+64], 0;
+  bar.sync 0;
+  setp.eq.u32 %p3, %r60, 32;
+  @!%p2 bra receive;
+  st.shared.u32 [buffer], 7;
+)" + set +
+         R"(
+receive:
+  @!%p3 bra done;
+again:
+)" + get +
+         R"(
+  setp.eq.u32 %p4, %r5, 0;
+  @%p4 bra again;
+  ld.shared.u32 %r6, [buffer];
+done:
+)";
+}
+
+TEST_F(Races, ReleaseAndAcquireOrder) {
+  EXPECT_EQ(run(message_passing("st.release.cta.shared.u32 [buffer+64], 1;",
+                                "ld.acquire.cta.shared.u32 %r5, [buffer+64];")),
+            Kinds{})
+      << all();
+  EXPECT_EQ(run(message_passing("st.release.cta.shared.u32 [buffer+64], 1;",
+                                "ld.relaxed.cta.shared.u32 %r5, [buffer+64];")),
+            Kinds{race})
+      << all();
+  EXPECT_EQ(run(message_passing("st.relaxed.cta.shared.u32 [buffer+64], 1;",
+                                "ld.acquire.cta.shared.u32 %r5, [buffer+64];")),
+            Kinds{race})
+      << all();
+  EXPECT_EQ(run(message_passing("red.release.cta.shared.add.u32 [buffer+64], 1;",
+                                "atom.acquire.cta.shared.or.b32 %r5, [buffer+64], 0;")),
+            Kinds{})
+      << all();
+  EXPECT_EQ(
+      run(message_passing("red.shared.add.u32 [buffer+64], 1;", "atom.shared.or.b32 %r5, [buffer+64], 0;")),
+      Kinds{race})
+      << all();
+}
+
+TEST_F(Races, FencesMakeRelaxedAccessesOrder) {
+  const std::string set = "st.volatile.shared.u32 [buffer+64], 1;",
+                    get = "ld.volatile.shared.u32 %r5, [buffer+64];";
+  EXPECT_EQ(run(message_passing("membar.cta;\n" + set, get + "\nmembar.cta;")), Kinds{}) << all();
+  EXPECT_EQ(run(message_passing("fence.acq_rel.cta;\n" + set, get + "\nfence.sc.cta;")), Kinds{}) << all();
+  EXPECT_EQ(run(message_passing(set, get + "\nmembar.cta;")), Kinds{race}) << all();
+  EXPECT_EQ(run(message_passing("membar.cta;\n" + set, get)), Kinds{race}) << all();
+  EXPECT_EQ(run(message_passing(set + "\nmembar.cta;", get + "\nmembar.cta;")), Kinds{race})
+      << "a fence too late" << all();
+}
+
+TEST_F(Races, GenericAddressesAreWatchedToo) {
+  const std::string convert =
+      "cvt.u64.u32 %rd2, %r1;\ncvta.shared.u64 %rd2, %rd2;\ncvt.u64.u32 %rd3, %r2;\ncvta.shared.u64 %rd3, "
+      "%rd3;\n";
+  EXPECT_TRUE(run(convert + "st.u32 [%rd2], %r60;\nld.u32 %r5, [%rd3];\n").contains(race)) << all();
+  EXPECT_EQ(run(convert + "st.u32 [%rd2], %r60;\nbar.sync 0;\nld.u32 %r5, [%rd3];\n"), Kinds{}) << all();
+}
+
+TEST_F(Races, TwoLanesWriteDifferentValues) {
+  EXPECT_EQ(run("@%p1 st.shared.u32 [buffer], %r60;\n"), Kinds{race}) << all();
+  EXPECT_EQ(run("@%p1 st.shared.u32 [buffer], 17;\n"), Kinds{}) << all();
+  EXPECT_EQ(run("@%p1 st.shared.v4.u32 [buffer], {%r0, %r0, %r60, %r0};\n"), Kinds{race}) << all();
+}
+
+TEST_F(Races, CopiesNeedTheirWait) {
+  const std::string copy = "cp.async.cg.shared.global [%r4], [%rd1], 16;\ncp.async.commit_group;\n";
+  const std::string read = "ld.shared.u32 %r5, [%r4];\n", wait = "cp.async.wait_group 0;\n";
+  EXPECT_EQ(run(copy + wait + read), Kinds{}) << all();
+  EXPECT_EQ(run(copy + read + wait), Kinds{FindingKind::access_in_flight}) << all();
+  EXPECT_NE(all().find("issued with cp.async.cg.shared.global"), std::string::npos) << all();
+  EXPECT_EQ(run(copy + "cp.async.wait_group 1;\n" + read + wait), Kinds{FindingKind::access_in_flight})
+      << all();
+  // The wait is a thread's own: others learn of it by a barrier.
+  const std::string other = "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r5, %r6, %r7, %r8}, [%r4];\n";
+  EXPECT_EQ(run(copy + wait + other), Kinds{race}) << all();
+  EXPECT_EQ(run(copy + wait + "bar.sync 0;\n" + other), Kinds{}) << all();
+  EXPECT_TRUE(run(copy + "bar.sync 0;\n" + wait + other).contains(race)) << all();
+}
+
+TEST_F(Races, ABufferMustBeReadBeforeTheNextCopyIntoIt) {
+  const std::string copy = "cp.async.cg.shared.global [%r4], [%rd1], 16;\ncp.async.commit_group;\n";
+  const std::string wait = "cp.async.wait_group 0;\nbar.sync 0;\n";
+  const std::string read = "xor.b32 %r5, %r4, 512;\nld.shared.v4.u32 {%r6, %r7, %r8, %r9}, [%r5];\n";
+  EXPECT_TRUE(run(copy + wait + read + copy + wait).contains(race)) << all();
+  EXPECT_EQ(run(copy + wait + read + "bar.sync 0;\n" + copy + wait), Kinds{}) << all();
+}
+
+TEST_F(Races, CopiesThatNobodyWaitsFor) {
+  const std::string copy = "cp.async.ca.shared.global [%r4], [%rd1], 4;\n";
+  EXPECT_EQ(run(copy), Kinds{FindingKind::unfinished_copy}) << all();
+  EXPECT_EQ(run(copy + "cp.async.wait_group 0;\n"), Kinds{FindingKind::unfinished_copy})
+      << "not committed" << all();
+  EXPECT_EQ(run(copy + "cp.async.wait_all;\n"), Kinds{}) << all();
+}
+
+// A bulk copy from shared to global memory by thread 0, which reads through the async proxy.
+const std::string bulk_store =
+    "@%p2 cp.async.bulk.global.shared::cta.bulk_group [%rd61], [%r0], 1024;\n@%p2 "
+    "cp.async.bulk.commit_group;\n";
+const std::string bulk_wait = "@%p2 cp.async.bulk.wait_group.read 0;\n";
+const std::string fill = "st.shared.v4.b32 [%r4], {%r60, %r60, %r60, %r60};\n";
+
+TEST_F(Races, TheAsyncProxyNeedsItsFence) {
+  EXPECT_EQ(run(fill + "fence.proxy.async;\nbar.sync 0;\n" + bulk_store + bulk_wait), Kinds{}) << all();
+  EXPECT_EQ(run(fill + "fence.proxy.async.shared::cta;\nbar.sync 0;\n" + bulk_store + bulk_wait), Kinds{})
+      << all();
+  EXPECT_EQ(run(fill + "bar.sync 0;\nfence.proxy.async;\n" + bulk_store + bulk_wait), Kinds{}) << all();
+  EXPECT_EQ(run(fill + "bar.sync 0;\n" + bulk_store + bulk_wait), Kinds{FindingKind::missing_proxy_fence})
+      << all();
+  EXPECT_EQ(run("fence.proxy.async;\n" + fill + "bar.sync 0;\n" + bulk_store + bulk_wait),
+            Kinds{FindingKind::missing_proxy_fence})
+      << all();
+  EXPECT_EQ(run(fill + "fence.proxy.async.global;\nbar.sync 0;\n" + bulk_store + bulk_wait),
+            Kinds{FindingKind::missing_proxy_fence})
+      << all();
+  EXPECT_TRUE(run(fill + "fence.proxy.async;\n" + bulk_store + bulk_wait).contains(race)) << all();
+}
+
+TEST_F(Races, WritesBehindAnAsyncReadWaitForIt) {
+  const std::string begin = fill + "fence.proxy.async;\nbar.sync 0;\n" + bulk_store;
+  // By the warp that issued it, and by the other.
+  EXPECT_EQ(run(begin + "@%p1 " + fill + bulk_wait), Kinds{race}) << all();
+  EXPECT_EQ(run(begin + "bar.sync 0;\n@!%p1 " + fill + bulk_wait), Kinds{race}) << all();
+  EXPECT_EQ(run(begin + bulk_wait + "bar.sync 0;\n" + fill), Kinds{}) << all();
+}
+
+TEST_F(Races, MbarriersAreNoPlainMemory) {
+  const std::string barrier = ".shared .align 8 .b64 ready;\n";
+  EXPECT_EQ(run(init_by_first("ready", 1) + "@%p2 ld.shared.u64 %rd5, [ready];\n", barrier),
+            Kinds{FindingKind::barrier_misuse})
+      << all();
+  EXPECT_EQ(run(init_by_first("ready", 1), barrier), Kinds{}) << all();
+}
+
+TEST_F(Races, ReadsOfWhatNobodyWrote) {
+  EXPECT_EQ(run("ld.shared.u32 %r5, [%r1];\n"), Kinds{FindingKind::uninitialized_read}) << all();
+  EXPECT_EQ(run("st.shared.u16 [%r1], %h0;\nld.shared.u32 %r5, [%r1];\n"),
+            Kinds{FindingKind::uninitialized_read})
+      << all();
+  EXPECT_EQ(run("st.shared.u32 [%r1], 0;\nld.shared.u8 %r5, [%r1+3];\n"), Kinds{}) << all();
+}
+
+TEST_F(Races, OutOfBoundsAndMisaligned) {
+  EXPECT_EQ(run("ld.shared.u32 %r5, [%r1+4096];\n"), Kinds{FindingKind::out_of_bounds}) << all();
+  EXPECT_EQ(run("mov.u32 %r5, 0;\nld.shared.u32 %r5, [%r5];\n"), Kinds{FindingKind::out_of_bounds}) << all();
+  EXPECT_EQ(run("st.shared.u32 [buffer+33554432], 0;\n"), Kinds{FindingKind::out_of_bounds})
+      << "block 1 of a cluster" << all();
+  EXPECT_EQ(run("st.shared.u32 [%r1+2], 0;\n"), Kinds{FindingKind::misaligned}) << all();
+  EXPECT_EQ(run("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r5}, [%r1];\n"), Kinds{FindingKind::misaligned})
+      << all();
+  EXPECT_EQ(run("cp.async.cg.shared.global [%r1], [%rd1], 16;\n"), Kinds{FindingKind::misaligned}) << all();
+}
+
+TEST_F(Races, AreNotLookedForWhenNobodyAsks) {
+  const std::uint64_t in = device().upload(std::vector<std::uint32_t>(1024, 5));
+  LaunchOptions options;
+  options.check_races = false;
+  const std::string body = std::string(addresses) + "st.shared.u32 [%r1], %r60;\nld.shared.u32 %r5, [%r2];\n";
+  const LaunchResult result =
+      device().run(kernel_of(body, shared_buffer), {.block = {64, 1, 1}}, options, in, in);
+  EXPECT_EQ(findings_of(result), "");
+}
+
+}  // namespace
+}  // namespace jit::emulator::testing

@@ -1,0 +1,126 @@
+#include <jit/functor_text.h>
+
+#include <functional>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <jit/mask.h>
+#include <jit/score.h>
+
+#include "tests/support/error_of.h"
+
+namespace jit {
+namespace {
+
+using testing::error_of;
+using ::testing::HasSubstr;
+
+FunctorText good() {
+  return {.name = "my-mask.v2",
+          .body = "return q >= k;",
+          .classify = "return TileClass::partial;",
+          .constants = {{"width", std::int64_t{3}}},
+          .tensors = {{"ids", DType::int32}}};
+}
+
+FunctorText with(const std::function<void(FunctorText&)>& change) {
+  FunctorText text = good();
+  change(text);
+  return text;
+}
+
+TEST(FunctorText, AcceptsWhatIsFine) {
+  EXPECT_NO_THROW(mask::text(with([](FunctorText&) {})));
+  EXPECT_NO_THROW(mask::text(
+      with([](FunctorText& t) { t.body = "#pragma unroll\nfor (int i = 0; i < 2; ++i);\nreturn true;"; })));
+  EXPECT_NO_THROW(mask::text(with([](FunctorText& t) { t.constants["_x1"] = true; })));
+  EXPECT_NO_THROW(mask::text(with([](FunctorText& t) { t.name = std::string(64, 'a'); })));
+  EXPECT_NO_THROW(score::text({.name = "s", .body = "return score;"}));
+}
+
+TEST(FunctorText, RefusesWhatCannotBePartOfAKernel) {
+  const std::vector<std::pair<FunctorText, const char*>> bad = {
+      {with([](FunctorText& t) { t.name = ""; }), "the name of a text functor"},
+      {with([](FunctorText& t) { t.name = "a b"; }), "the name of a text functor"},
+      {with([](FunctorText& t) { t.name = "a\"b"; }), "the name of a text functor"},
+      {with([](FunctorText& t) { t.name = "a\nb"; }), "the name of a text functor"},
+      {with([](FunctorText& t) { t.name = "größe"; }), "the name of a text functor"},
+      {with([](FunctorText& t) { t.name = std::string(65, 'a'); }), "1 to 64"},
+      {with([](FunctorText& t) { t.body = ""; }), "empty body"},
+      {with([](FunctorText& t) { t.body = " \n\t"; }), "empty body"},
+      {with([](FunctorText& t) { t.body = "#include <x>\nreturn true;"; }), "line 1"},
+      {with([](FunctorText& t) { t.body = "\n\n  #  include \"x\"\nreturn true;"; }), "line 3"},
+      {with([](FunctorText& t) { t.body = "#define q k\nreturn true;"; }), "preprocessor directive"},
+      {with([](FunctorText& t) { t.body = "%:include <x>\nreturn true;"; }), "preprocessor directive"},
+      {with([](FunctorText& t) { t.body = "#pragma once\nreturn true;"; }), "preprocessor directive"},
+      {with([](FunctorText& t) { t.body = "#line 7\nreturn true;"; }), "preprocessor directive"},
+      {with([](FunctorText& t) { t.classify = "#if 1"; }), "preprocessor directive"},
+      {with([](FunctorText& t) { t.body = "return __TIME__[0] > 'a';"; }), "__TIME__"},
+      {with([](FunctorText& t) { t.body = "return __DATE__[0];"; }), "__DATE__"},
+      {with([](FunctorText& t) { t.body = "return __TIMESTAMP__[0];"; }), "__TIMESTAMP__"},
+      {with([](FunctorText& t) { t.body = "return __FILE__[0];"; }), "__FILE__"},
+      {with([](FunctorText& t) { t.classify = "return __TIME__[0];"; }), "__TIME__"},
+      {with([](FunctorText& t) { t.body = std::string("return true;\0 x", 15); }), "zero byte"},
+      {with([](FunctorText& t) { t.body = "int a = 1;\nif (q > a) {\nreturn true;"; }),
+       "my-mask.v2:2: '{' is not closed"},
+      {with([](FunctorText& t) { t.body = "return true;\n}\nint evil() {"; }),
+       "my-mask.v2:2: '}' closes nothing"},
+      {with([](FunctorText& t) { t.body = "return (q > k];"; }), "my-mask.v2:1: ']' closes nothing"},
+      {with([](FunctorText& t) { t.body = "int a;\n\nreturn (q > k;"; }), "my-mask.v2:3: '(' is not closed"},
+      {with([](FunctorText& t) { t.body = "return true; /* oops"; }),
+       "my-mask.v2:1: a comment is not closed"},
+      {with([](FunctorText& t) { t.body = "int a;\nconst char* s = \"oops;\nreturn true;"; }),
+       "my-mask.v2:2: a literal is not closed"},
+      {with([](FunctorText& t) { t.body = "return true;\nchar c = '"; }),
+       "my-mask.v2:2: a literal is not closed"},
+      {with([](FunctorText& t) { t.body = "char c = '\\"; }), "my-mask.v2:1: a literal is not closed"},
+      {with([](FunctorText& t) { t.classify = "\nreturn TileClass::partial; }"; }),
+       "my-mask.v2.classify:2: '}'"},
+      {with([](FunctorText& t) { t.constants["2x"] = true; }), "must be a C++ identifier"},
+      {with([](FunctorText& t) { t.constants[""] = true; }), "must be a C++ identifier"},
+      {with([](FunctorText& t) { t.constants["a = 1; int b"] = true; }), "must be a C++ identifier"},
+      {with([](FunctorText& t) {
+         t.tensors.push_back({"x y", DType::fp32});
+       }),
+       "must be a C++ identifier"},
+      {with([](FunctorText& t) { t.constants["q"] = true; }), "already have"},
+      {with([](FunctorText& t) { t.constants["key_words"] = true; }), "already have"},
+      {with([](FunctorText& t) {
+         t.tensors.push_back({"seqlen_kv", DType::fp32});
+       }),
+       "already have"},
+      {with([](FunctorText& t) {
+         t.tensors.push_back({"width", DType::fp32});
+       }),
+       "occurs twice"},
+      {with([](FunctorText& t) {
+         t.tensors.push_back({"ids", DType::fp32});
+       }),
+       "occurs twice"},
+  };
+  for (const auto& [text, message] : bad) {
+    const Error error = error_of([&text = text] { mask::text(text); });
+    EXPECT_EQ(error.code(), ErrorCode::invalid_spec) << message;
+    EXPECT_EQ(error.field(), "spec.mask");
+    EXPECT_THAT(error.message(), HasSubstr(message));
+  }
+}
+
+TEST(FunctorText, BracketsInCommentsAndLiteralsDoNotCount) {
+  for (const char* body :
+       {"return true; // }", "/* ( [ */ return true;", "const char* s = \"(}\\\"{\"; return s[0] > 0;",
+        "return k < 1'000'000 && q > '(' && q != '\\'';", "return (q > k) && [&] { return a[0]; }();",
+        "return u8'(' > q; // u8 is no number", "return true; //"}) {
+    EXPECT_NO_THROW(mask::text(with([&](FunctorText& t) { t.body = body; }))) << body;
+  }
+}
+
+TEST(FunctorText, ScoresDoNotClassify) {
+  const Error error = error_of([] { score::text(with([](FunctorText&) {})); });
+  EXPECT_EQ(error.field(), "spec.score");
+  EXPECT_THAT(error.message(), HasSubstr("only masks"));
+}
+
+}  // namespace
+}  // namespace jit

@@ -1,0 +1,97 @@
+#include "generator/kernels/heuristic.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <jit/compiled_kernel.h>
+
+#include "tests/support/error_of.h"
+#include "tests/support/random_spec.h"
+#include "tests/support/seed.h"
+
+namespace jit {
+namespace {
+
+TEST(Heuristic, FindsAConfigForEveryHeadDimOnEveryArch) {
+  for (const Arch& arch : known_archs()) {
+    const DeviceLimits limits = device_limits(arch);
+    for (int head_dim = 8; head_dim <= 256; head_dim += 8) {
+      for (int head_dim_v = 8; head_dim_v <= 256; head_dim_v += 8) {
+        const AttentionSpec spec{.head_dim = head_dim, .head_dim_v = head_dim_v};
+        ASSERT_FALSE(config_space(spec, limits).empty()) << to_string(spec) << " on " << to_string(arch);
+      }
+    }
+  }
+}
+
+TEST(Heuristic, RanksTheWholeSpaceTheSameWayEveryTime) {
+  reference::Random random(reference::test_seed());
+  for (const Arch& arch : known_archs()) {
+    const DeviceLimits limits = device_limits(arch);
+    const AttentionSpec spec = reference::random_spec(random);
+    const ProblemShape shape{.batch = reference::draw(random, 1, 64),
+                             .heads_q = reference::draw(random, 1, 64),
+                             .seqlen_q = reference::draw(random, 1, 16384),
+                             .seqlen_kv = reference::draw(random, 1, 16384)};
+    const std::vector<KernelConfig> ranked = ranked_configs(spec, shape, limits);
+    EXPECT_EQ(ranked, ranked_configs(spec, shape, limits));
+    const std::vector<KernelConfig> space = config_space(spec, limits);
+    EXPECT_TRUE(std::is_permutation(ranked.begin(), ranked.end(), space.begin(), space.end()));
+    for (std::size_t i = 1; i < ranked.size(); ++i) {
+      ASSERT_LE(estimated_cycles(spec, ranked[i - 1], shape, limits),
+                estimated_cycles(spec, ranked[i], shape, limits));
+    }
+  }
+}
+
+TEST(Heuristic, EstimatesAreFiniteForEveryShape) {
+  const DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
+  for (const std::int64_t seqlen_q : {0ll, 1ll, 100ll, 2147479551ll}) {
+    for (const std::int64_t seqlen_kv : {0ll, 1ll, 100ll, 2147479551ll}) {
+      for (const std::int64_t batch : {0ll, 1ll, 65536ll}) {
+        const ProblemShape shape{.batch = batch, .heads_q = 8, .seqlen_q = seqlen_q, .seqlen_kv = seqlen_kv};
+        const double cycles = estimated_cycles({}, {}, shape, limits);
+        EXPECT_TRUE(std::isfinite(cycles) && cycles > 0) << batch << " " << seqlen_q << " " << seqlen_kv;
+      }
+    }
+  }
+}
+
+TEST(Heuristic, MoreWorkTakesLonger) {
+  const DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
+  const auto cycles = [&](std::int64_t batch, std::int64_t seqlen_kv) {
+    return estimated_cycles({}, {}, {.batch = batch, .heads_q = 16, .seqlen_q = 2048, .seqlen_kv = seqlen_kv},
+                            limits);
+  };
+  EXPECT_GT(cycles(8, 2048), 1.5 * cycles(4, 2048));
+  EXPECT_GT(cycles(4, 4096), 1.5 * cycles(4, 2048));
+}
+
+TEST(Heuristic, SmallGridsPreferSmallTiles) {
+  const DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
+  const KernelConfig decode =
+      ranked_configs({}, {.batch = 1, .heads_q = 8, .seqlen_q = 1, .seqlen_kv = 4096}, limits)[0];
+  const KernelConfig prefill = ranked_configs({}, typical_shape(limits), limits)[0];
+  EXPECT_LE(decode.tile_q, prefill.tile_q);
+}
+
+TEST(Heuristic, SaysWhyNothingFits) {
+  DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
+  limits.smem_per_block = 1000;
+  const Error error = testing::error_of([&] { ranked_configs({}, typical_shape(limits), limits); });
+  EXPECT_EQ(error.code(), ErrorCode::no_valid_config);
+  EXPECT_THAT(error.message(), ::testing::HasSubstr("exceeds the 1000 that a block may have"));
+}
+
+TEST(CandidateConfigs, RefuseABadSpec) {
+  EXPECT_THROW(candidate_configs({.head_dim = 3}, {9, 0, 'a'}), Error);
+  EXPECT_EQ(
+      candidate_configs({}, {9, 0, 'a'}),
+      ranked_configs({}, typical_shape(device_limits(Arch{9, 0, 'a'})), device_limits(Arch{9, 0, 'a'})));
+}
+
+}  // namespace
+}  // namespace jit

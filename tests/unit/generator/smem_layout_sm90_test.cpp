@@ -1,0 +1,184 @@
+#include "templates/forward_wgmma/smem_layout.cuh"
+
+#include <algorithm>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace jit {
+
+using namespace forward_wgmma;
+namespace {
+
+struct Region {
+  std::string name;
+  int begin;
+  int bytes;
+  int alignment;
+};
+
+std::vector<Region> regions_of(const SmemSizes& sizes) {
+  const SmemLayout layout = smem_layout(sizes);
+  const int tile = 1024, barrier = 8;
+  const int stages_o = sizes.direct_o ? 0 : sizes.separate_o ? 1 : sizes.stages_q;
+  const int consumers = sizes.tile_q / 64;
+  std::vector<Region> regions = {
+      {"q", layout.q, sizes.stages_q * q_stage_size(sizes), tile},
+      {"k", layout.k, sizes.stages_k * panel_tile_bytes(sizes.tile_kv, sizes.head_dim), tile},
+      {"v", layout.v, sizes.stages_v * panel_tile_bytes(sizes.tile_kv, sizes.head_dim_v), tile},
+      {"key_notes", layout.key_notes, sizes.stages_k * 8, 8},
+      {"work", layout.work, stages_work * 12, 4},
+      {"q_full", layout.q_full, consumers * sizes.stages_q * 8, barrier},
+      {"q_empty", layout.q_empty, consumers * sizes.stages_q * 8, barrier},
+      {"k_full", layout.k_full, sizes.stages_k * 8, barrier},
+      {"k_empty", layout.k_empty, sizes.stages_k * 8, barrier},
+      {"v_full", layout.v_full, sizes.stages_v * 8, barrier},
+      {"v_empty", layout.v_empty, sizes.stages_v * 8, barrier},
+      {"o_full", layout.o_full, consumers * stages_o * 8, barrier},
+      {"o_empty", layout.o_empty, consumers * stages_o * 8, barrier},
+      {"work_full", layout.work_full, stages_work * 8, barrier},
+      {"work_empty", layout.work_empty, stages_work * 8, barrier},
+  };
+  const int rows = sizes.tile_q;
+  if (sizes.separate_o) regions.push_back({"o", layout.o, panel_tile_bytes(rows, sizes.head_dim_v), tile});
+  if (!sizes.p_in_registers) regions.push_back({"p", layout.p, panel_tile_bytes(rows, sizes.tile_kv), tile});
+  if (sizes.key_words) {
+    regions.push_back({"key_words", layout.key_words, sizes.stages_k * sizes.tile_kv * 4, 8});
+  }
+  if (sizes.key_words && sizes.persistent)
+    regions.push_back({"key_word_ranges", layout.key_word_ranges, key_word_range_places * 8, 8});
+  return regions;
+}
+
+std::string to_string(const SmemSizes& s) {
+  return (::testing::Message() << "head_dim " << s.head_dim << ", head_dim_v " << s.head_dim_v << ", tile "
+                               << s.tile_q << " x " << s.tile_kv << ", stages " << s.stages_q << " "
+                               << s.stages_k << " " << s.stages_v << ", separate_o " << s.separate_o
+                               << ", direct_o " << s.direct_o << ", p_in_registers " << s.p_in_registers
+                               << ", key_words " << s.key_words << ", persistent " << s.persistent)
+      .GetString();
+}
+
+void expect_disjoint(const SmemSizes& sizes) {
+  SCOPED_TRACE(to_string(sizes));
+  std::vector<Region> regions = regions_of(sizes);
+  std::sort(regions.begin(), regions.end(),
+            [](const Region& a, const Region& b) { return a.begin < b.begin; });
+  int end = 0, bytes = 0;
+  for (const Region& region : regions) {
+    EXPECT_GE(region.begin, end) << region.name << " lies over what is before it";
+    EXPECT_EQ(region.begin % region.alignment, 0) << region.name;
+    end = region.begin + region.bytes;
+    bytes += region.bytes;
+  }
+  const int total = smem_layout(sizes).total;
+  EXPECT_EQ(total, end) << "the last region is " << regions.back().name;
+  EXPECT_LT(total, bytes + 1024 * 5) << "more room than alignment takes";
+}
+
+template <class F>
+void for_sizes(F f) {
+  for (const int head_dim : {8, 16, 32, 40, 64, 128, 256}) {
+    for (const int head_dim_v : {8, 24, 64, 72, 192, 256}) {
+      for (const int tile_q : {64, 128, 192}) {
+        for (const int tile_kv : {16, 48, 128, 256}) {
+          for (const auto& [q, k, v] : {std::tuple(1, 1, 1), {2, 2, 1}, {1, 3, 4}, {2, 4, 3}}) {
+            for (const auto& [separate_o, direct_o] :
+                 {std::pair(false, false), {true, false}, {false, true}}) {
+              for (const bool p_in_registers : {false, true}) {
+                const bool key_words = (tile_q + head_dim) % 3 == 0, persistent = q + k + v > 3;
+                f(SmemSizes{.head_dim = head_dim,
+                            .head_dim_v = head_dim_v,
+                            .tile_q = tile_q,
+                            .tile_kv = tile_kv,
+                            .stages_q = q,
+                            .stages_k = k,
+                            .stages_v = v,
+                            .separate_o = separate_o,
+                            .direct_o = direct_o,
+                            .p_in_registers = p_in_registers,
+                            .key_words = key_words,
+                            .persistent = persistent});
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(SmemLayout, RegionsAreDisjointAlignedAndWithinTheTotal) { for_sizes(expect_disjoint); }
+
+TEST(SmemLayout, EveryStageIsAligned) {
+  for_sizes([](const SmemSizes& sizes) {
+    ASSERT_EQ(q_stage_size(sizes) % 1024, 0) << to_string(sizes);
+    // A swizzle's pattern repeats after eight rows, the least that a stage of keys has twice.
+    const int k_row = 2 * panel_columns(sizes.head_dim), v_row = 2 * panel_columns(sizes.head_dim_v);
+    ASSERT_EQ(panel_tile_bytes(sizes.tile_kv, sizes.head_dim) % (8 * k_row), 0) << to_string(sizes);
+    ASSERT_EQ(panel_tile_bytes(sizes.tile_kv, sizes.head_dim_v) % (8 * v_row), 0) << to_string(sizes);
+  });
+}
+
+TEST(SmemLayout, OLiesOverQUnlessItIsSeparateOrNowhere) {
+  for_sizes([](const SmemSizes& sizes) {
+    const SmemLayout layout = smem_layout(sizes);
+    const int q_bytes = panel_tile_bytes(sizes.tile_q, sizes.head_dim);
+    const int o_bytes = panel_tile_bytes(sizes.tile_q, sizes.head_dim_v);
+    if (sizes.direct_o) {
+      ASSERT_EQ(q_stage_size(sizes), q_bytes) << to_string(sizes);
+    } else if (sizes.separate_o) {
+      ASSERT_EQ(q_stage_size(sizes), q_bytes) << to_string(sizes);
+      ASSERT_NE(layout.o, layout.q) << to_string(sizes);
+    } else {
+      ASSERT_EQ(q_stage_size(sizes), std::max(q_bytes, o_bytes)) << to_string(sizes);
+      ASSERT_EQ(layout.o, layout.q) << to_string(sizes);
+    }
+  });
+}
+
+TEST(SmemLayout, KnownSizes) {
+  // head_dim 128: Q 32 KiB, two stages each of K and V of 32 KiB; notes, work and barriers behind.
+  const SmemSizes sizes{.head_dim = 128,
+                        .head_dim_v = 128,
+                        .tile_q = 128,
+                        .tile_kv = 128,
+                        .stages_q = 1,
+                        .stages_k = 2,
+                        .stages_v = 2,
+                        .separate_o = false,
+                        .direct_o = false,
+                        .p_in_registers = true,
+                        .key_words = false,
+                        .persistent = true};
+  constexpr int kib = 1024;
+  const SmemLayout layout = smem_layout(sizes);
+  EXPECT_EQ(layout.q, 0);
+  EXPECT_EQ(layout.k, 32 * kib);
+  EXPECT_EQ(layout.v, 96 * kib);
+  EXPECT_EQ(layout.key_notes, 160 * kib);
+  const int barriers = 2 * (2 * 1 + 2 + 2 + 2 * 1 + stages_work);  // Q and O: for each consumer
+  EXPECT_EQ(layout.total, 160 * kib + 2 * 8 + stages_work * 12 + barriers * 8);
+
+  SmemSizes with_words = sizes;
+  with_words.key_words = true;  // 4 bytes for each key of two stages, and the table
+  EXPECT_EQ(smem_layout(with_words).total, layout.total + 2 * 128 * 4 + key_word_range_places * 8);
+}
+
+struct Config {
+  static constexpr int head_dim = 40, head_dim_v = 72, tile_q = 192, tile_kv = 80;
+  static constexpr int stages_q = 2, stages_k = 3, stages_v = 4;
+  static constexpr bool separate_o = true, direct_o = false, p_in_registers = false, persistent = true;
+};
+
+TEST(SmemLayout, TakesSizesFromAConfig) {
+  constexpr SmemSizes sizes = smem_sizes<Config>(true);
+  EXPECT_EQ(to_string(sizes),
+            "head_dim 40, head_dim_v 72, tile 192 x 80, stages 2 3 4, separate_o true, direct_o false, "
+            "p_in_registers false, key_words true, persistent true");
+}
+
+}  // namespace
+}  // namespace jit

@@ -1,0 +1,107 @@
+#include "templates/tiles/swizzled_tile.cuh"
+
+#include <set>
+#include <utility>
+
+#include <gtest/gtest.h>
+
+#include "templates/base/element.cuh"
+#include "templates/forward_mma_sync/smem_layout.cuh"
+#include "tests/support/host_functors.h"
+#include "tests/support/seed.h"
+
+namespace jit {
+namespace {
+
+constexpr int rows = 64;
+
+// The bank groups that eight lanes of an ldmatrix meet when they read one chunk column of rows r … r + 7.
+template <class Tile>
+std::size_t bank_groups(int first_row, int chunk) {
+  std::set<int> groups;
+  for (int row = first_row; row < first_row + 8; ++row)
+    groups.insert(Tile::offset(row, chunk) / chunk_bytes % bank_chunks);
+  return groups.size();
+}
+
+// A lane's first address and the steps that ldmatrix and the copies take from it.
+template <class Tile>
+void expect_steps() {
+  for (int row = 0; row < 16; ++row) {
+    for (int chunk = 0; chunk < 2; ++chunk) {
+      for (int rows_on = 0; row + rows_on < rows; rows_on += 8) {
+        for (int chunks_on = 0; chunk + chunks_on < Tile::chunks; chunks_on += 2) {
+          ASSERT_EQ(Tile::advance(static_cast<unsigned>(Tile::offset(row, chunk)), rows_on, chunks_on),
+                    static_cast<unsigned>(Tile::offset(row + rows_on, chunk + chunks_on)))
+              << Tile::chunks << " chunks, row " << row << " + " << rows_on << ", chunk " << chunk << " + "
+              << chunks_on;
+        }
+      }
+    }
+  }
+}
+
+template <int head_dim, Swizzle swizzle>
+void expect_permutation() {
+  using Tile = SmemTile<rows, padded_head_dim(head_dim) / chunk_elements, swizzle>;
+  std::set<int> offsets;
+  for (int row = 0; row < rows; ++row) {
+    for (int chunk = 0; chunk < Tile::chunks; ++chunk) {
+      const int offset = Tile::offset(row, chunk);
+      ASSERT_EQ(offset % chunk_bytes, 0);
+      ASSERT_EQ(offset / Tile::row_bytes, row) << "head_dim " << head_dim << " leaves its row";
+      offsets.insert(offset);
+    }
+  }
+  ASSERT_EQ(offsets.size(), static_cast<std::size_t>(rows * Tile::chunks)) << "head_dim " << head_dim;
+  ASSERT_EQ(Tile::bytes, rows * Tile::chunks * chunk_bytes);
+  expect_steps<Tile>();
+}
+
+template <int head_dim>
+void expect_swizzled() {
+  expect_permutation<head_dim, Swizzle::none>();
+  expect_permutation<head_dim, Swizzle::xor_chunks>();
+  using Tile = SmemTile<rows, padded_head_dim(head_dim) / chunk_elements, Swizzle::xor_chunks>;
+  for (int row = 0; row + 8 <= rows; row += 8) {
+    for (int chunk = 0; chunk < Tile::chunks; ++chunk) {
+      ASSERT_EQ(bank_groups<Tile>(row, chunk), 8u)
+          << "head_dim " << head_dim << ", row " << row << ", chunk " << chunk;
+    }
+  }
+}
+
+template <int... steps>
+void expect_all(std::integer_sequence<int, steps...>) {
+  (expect_swizzled<8 * (steps + 1)>(), ...);
+}
+
+TEST(Swizzle, NoHeadDimHasBankConflicts) { expect_all(std::make_integer_sequence<int, 32>()); }
+
+TEST(Swizzle, RowMajorHasThem) {
+  EXPECT_EQ((bank_groups<SmemTile<rows, 16, Swizzle::none>>(0, 0)), 1u);  // head_dim 128: all eight collide
+  EXPECT_EQ((bank_groups<SmemTile<rows, 8, Swizzle::none>>(0, 3)), 1u);   // 64
+  EXPECT_EQ((bank_groups<SmemTile<rows, 4, Swizzle::none>>(0, 0)), 2u);   // 32
+}
+
+TEST(SmemLayout, PartsDoNotOverlapAndFit) {
+  reference::Random random(reference::test_seed());
+  for (int i = 0; i < 2000; ++i) {
+    const int d = 8 * reference::draw(random, 1, 32), dv = 8 * reference::draw(random, 1, 32);
+    const int tile_q = 16 * reference::draw(random, 1, 16), tile_kv = 16 * reference::draw(random, 1, 16);
+    const int stages_k = reference::draw(random, 1, 4), stages_v = reference::draw(random, 1, 4);
+    const bool in_registers = reference::draw(random, 0, 1) == 0;
+    const forward_mma_sync::SmemLayout layout =
+        forward_mma_sync::smem_layout(d, dv, tile_q, tile_kv, stages_k, stages_v, in_registers);
+    const int pd = padded_head_dim(d), pdv = padded_head_dim(dv);
+    EXPECT_GE(layout.k, in_registers ? 0 : layout.q + tile_q * pd * 2);
+    EXPECT_GE(layout.v, layout.k + stages_k * tile_kv * pd * 2);
+    EXPECT_GE(layout.total, layout.v + stages_v * tile_kv * pdv * 2);
+    EXPECT_GE(layout.total, layout.q + tile_q * pd * 2);
+    EXPECT_GE(layout.total, layout.o + tile_q * pdv * 2);
+    for (const int offset : {layout.q, layout.k, layout.v, layout.o}) EXPECT_EQ(offset % 128, 0);
+  }
+}
+
+}  // namespace
+}  // namespace jit

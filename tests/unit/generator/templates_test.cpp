@@ -1,0 +1,94 @@
+#include "generator/program/templates.h"
+
+#include <filesystem>
+#include <regex>
+#include <set>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/error_of.h"
+#include "tests/unit/cache/cache_testing.h"
+
+namespace jit {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::error_of;
+using testing::FreshFolder;
+using ::testing::HasSubstr;
+using testing::read_text;
+using testing::write_text;
+
+const fs::path source = fs::path(JIT_ATTENTION_SOURCE_DIR) / "templates";
+
+void copy_templates(const std::string& folder) {
+  fs::copy(source, folder, fs::copy_options::recursive | fs::copy_options::overwrite_existing);
+}
+
+TEST(EmbeddedTemplates, EqualTheFilesByteForByte) {
+  std::set<std::string> on_disk, embedded;
+  for (const auto& item : fs::recursive_directory_iterator(source)) {
+    if (item.path().extension() == ".cuh") on_disk.insert(fs::relative(item.path(), source).generic_string());
+  }
+  for (const SourceFile& file : embedded_templates()) {
+    EXPECT_TRUE(embedded.insert(file.name).second) << file.name << " twice";
+    EXPECT_EQ(file.text, read_text((source / file.name).string())) << file.name;
+    EXPECT_GT(file.text.size(), 100u);
+  }
+  EXPECT_EQ(embedded, on_disk);
+}
+
+// One template includes another by the path from templates/, with quotes, and nothing else.
+TEST(EmbeddedTemplates, IncludeOneAnotherOnly) {
+  std::set<std::string> names;
+  for (const SourceFile& file : embedded_templates()) names.insert(file.name);
+  const std::regex include("#\\s*include\\s*(\\S+)");
+  int count = 0;
+  for (const SourceFile& file : embedded_templates()) {
+    for (std::sregex_iterator it(file.text.begin(), file.text.end(), include), end; it != end;
+         ++it, ++count) {
+      const std::string target = (*it)[1];
+      ASSERT_TRUE(target.size() > 2 && target.front() == '"' && target.back() == '"')
+          << file.name << ": " << target;
+      EXPECT_TRUE(names.count(target.substr(1, target.size() - 2))) << file.name << ": " << target;
+    }
+  }
+  EXPECT_GT(count, 20);
+}
+
+TEST(LoadTemplates, WithoutFolderGivesTheEmbeddedOnes) {
+  EXPECT_EQ(load_templates("").size(), embedded_templates().size());
+}
+
+TEST(LoadTemplates, AFolderReplacesThem) {
+  const FreshFolder folder;
+  copy_templates(folder.path());
+  write_text(folder / "problem/masks.cuh", "// changed\n");
+  write_text(folder / "mine.cuh", "// added\n");
+  write_text(folder / "notes.txt", "ignored");
+  const std::vector<SourceFile> files = load_templates(folder.path());
+  EXPECT_EQ(files.size(), embedded_templates().size() + 1);
+  for (std::size_t i = 1; i < files.size(); ++i) EXPECT_LT(files[i - 1].name, files[i].name);
+  for (const SourceFile& file : files) {
+    EXPECT_EQ(file.text, read_text(folder / file.name)) << file.name;
+    EXPECT_NE(file.name, "notes.txt");
+  }
+}
+
+TEST(LoadTemplates, NamesWhatIsMissing) {
+  const FreshFolder folder;
+  copy_templates(folder.path());
+  fs::remove(folder / "ptx/mma.cuh");
+  const Error missing = error_of([&] { load_templates(folder.path()); });
+  EXPECT_EQ(missing.code(), ErrorCode::io_error);
+  EXPECT_THAT(missing.message(), HasSubstr("lacks ptx/mma.cuh"));
+  const Error absent = error_of([&] { load_templates(folder / "absent"); });
+  EXPECT_EQ(absent.code(), ErrorCode::io_error);
+  EXPECT_THAT(absent.message(), HasSubstr("absent"));
+  write_text(folder / "file", "");
+  EXPECT_EQ(error_of([&] { load_templates(folder / "file"); }).code(), ErrorCode::io_error);
+}
+
+}  // namespace
+}  // namespace jit

@@ -1,0 +1,155 @@
+// Counters of work on the emulated driver; tests/device/hopper_gpu_test.cpp has them counted.
+#include "generator/launch/work_counters.h"
+
+#include <memory>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "tests/unit/runtime/emulated_driver_testing.h"
+
+namespace jit::testing {
+namespace {
+
+class WorkCountersTest : public EmulatedDriverTest {
+ protected:
+  void SetUp() override {
+    EmulatedDriverTest::SetUp();
+    stream_ = create();
+    other_ = create();
+  }
+  void TearDown() override {
+    counters_.reset();
+    api().cuStreamDestroy(stream_);
+    api().cuStreamDestroy(other_);
+    EmulatedDriverTest::TearDown();
+  }
+
+  static CUstream create() {
+    CUstream stream = nullptr;
+    EXPECT_EQ(api().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    return stream;
+  }
+  static std::uint32_t value_of(const int* counter) {
+    return download(reinterpret_cast<CUdeviceptr>(counter), 1)[0];
+  }
+  static void begin(CUstream stream) {
+    ASSERT_EQ(api().cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+  }
+  static void end(CUstream stream) {
+    CUgraph graph = nullptr;
+    ASSERT_EQ(api().cuStreamEndCapture(stream, &graph), CUDA_SUCCESS) << "the capture was spoilt";
+    EXPECT_EQ(api().cuGraphDestroy(graph), CUDA_SUCCESS);
+  }
+
+  std::unique_ptr<WorkCounters> counters_ = std::make_unique<WorkCounters>();
+  CUstream stream_ = nullptr, other_ = nullptr;
+};
+
+TEST_F(WorkCountersTest, EachStreamHasItsOwn) {
+  std::set<const int*> all;
+  for (const CUstream stream : {static_cast<CUstream>(nullptr), CU_STREAM_PER_THREAD, stream_, other_}) {
+    const int* counter = counters_->counter(0, stream);
+    ASSERT_NE(counter, nullptr);
+    EXPECT_EQ(value_of(counter), 0u);
+    EXPECT_EQ(counters_->counter(0, stream), counter);
+    all.insert(counter);
+  }
+  EXPECT_EQ(all.size(), 4u);
+  EXPECT_EQ(counters_->counter(0, CU_STREAM_LEGACY), counters_->counter(0, nullptr));
+}
+
+// A counter is set to 0 once: kernels leave it so, and one may be running.
+TEST_F(WorkCountersTest, LaterLaunchesFindWhatEarlierOnesLeft) {
+  int* counter = counters_->counter(0, stream_);
+  const std::uint32_t left = 5;
+  ASSERT_EQ(api().cuMemcpyHtoD(reinterpret_cast<CUdeviceptr>(counter), &left, sizeof(left)), CUDA_SUCCESS);
+  EXPECT_EQ(counters_->counter(0, stream_), counter);
+  EXPECT_EQ(value_of(counter), 5u);
+}
+
+// After a launch that failed, which left some of its work untaken.
+TEST_F(WorkCountersTest, ResetSetsTheStreamsCounterBack) {
+  const std::uint32_t left = 5;
+  int* counter = counters_->counter(0, stream_);
+  int* untouched = counters_->counter(0, other_);
+  for (int* each : {counter, untouched}) {
+    ASSERT_EQ(api().cuMemcpyHtoD(reinterpret_cast<CUdeviceptr>(each), &left, sizeof(left)), CUDA_SUCCESS);
+  }
+  counters_->reset(0, stream_);
+  EXPECT_EQ(value_of(counter), 0u);
+  EXPECT_EQ(value_of(untouched), 5u);
+  counters_->reset(0, nullptr);  // had no launch: nothing to do
+}
+
+// Of a wgmma kernel's failed launch beside a capture, or in one.
+TEST_F(WorkCountersTest, ResetDoesNotSpoilACapture) {
+  counters_->counter(0, stream_);
+  counters_->counter(0, other_);
+  begin(stream_);
+  counters_->reset(0, other_);
+  end(stream_);
+  begin(stream_);
+  counters_->reset(0, stream_);
+  end(stream_);
+}
+
+TEST_F(WorkCountersTest, EachDeviceHasItsOwn) {
+  const int* first = counters_->counter(0, nullptr);
+  push(1);
+  const int* second = counters_->counter(1, nullptr);
+  EXPECT_NE(first, second);
+  int device = -1;
+  ASSERT_EQ(api().cuPointerGetAttribute(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+                                        reinterpret_cast<CUdeviceptr>(second)),
+            CUDA_SUCCESS);
+  EXPECT_EQ(device, 1);
+}
+
+TEST_F(WorkCountersTest, CapturedLaunchesHaveNone) {
+  const int* counter = counters_->counter(0, stream_);
+  begin(stream_);
+  EXPECT_EQ(counters_->counter(0, stream_), nullptr);
+  end(stream_);
+  EXPECT_EQ(counters_->counter(0, stream_), counter);
+}
+
+TEST_F(WorkCountersTest, AFirstLaunchBesideACaptureDoesNotSpoilIt) {
+  begin(stream_);
+  const int* counter = counters_->counter(0, other_);
+  EXPECT_NE(counter, nullptr);
+  end(stream_);
+  EXPECT_EQ(value_of(counter), 0u);
+}
+
+// A new stream may have the handle of one that is gone, whose last kernel may still run.
+TEST_F(WorkCountersTest, StreamsAreToldApartByMoreThanTheirHandles) {
+  std::set<const int*> all;
+  constexpr int count = 100;  // more than the table begins with
+  for (int i = 0; i < count; ++i) {
+    const CUstream stream = create();
+    all.insert(counters_->counter(0, stream));
+    EXPECT_EQ(api().cuStreamDestroy(stream), CUDA_SUCCESS);
+  }
+  EXPECT_EQ(all.size(), static_cast<std::size_t>(count));
+  EXPECT_EQ(all.count(nullptr), 0u);
+}
+
+TEST_F(WorkCountersTest, ThreadsThatAskAtOnceGetTheSame) {
+  std::vector<int*> seen(8);
+  {
+    std::vector<std::jthread> threads;
+    for (int*& counter : seen) {
+      threads.emplace_back([&] {
+        push(0);
+        counter = counters_->counter(0, stream_);
+      });
+    }
+  }
+  EXPECT_NE(seen[0], nullptr);
+  EXPECT_EQ(std::set<int*>(seen.begin(), seen.end()).size(), 1u);
+  EXPECT_EQ(value_of(seen[0]), 0u);
+}
+
+}  // namespace
+}  // namespace jit::testing

@@ -1,0 +1,180 @@
+// jit-attention bench: which kernels it times, and what it says of them. Without NVRTC and without a GPU.
+#include <algorithm>
+#include <map>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/unit/tools/cli_testing.h"
+#include "tools/jit_attention/bench_rows.h"
+#include "tools/jit_attention/command.h"
+
+namespace jit::tool {
+namespace {
+
+using jit::testing::expect_bad_input;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+const DeviceLimits hopper = device_limits(Arch{9, 0, 'a'});
+const AttentionSpec spec{.head_dim = 64};
+const ProblemShape shape{.batch = 4, .heads_q = 32, .seqlen_q = 4096, .seqlen_kv = 4096};
+
+std::vector<BenchRow> rows_of(const RowOptions& options, const ProblemShape& sizes = shape) {
+  return choose_rows(options, spec, sizes, hopper);
+}
+
+// Equal for near-copies: the fields that decide how the work is cut and where it lies.
+std::string tiling_of(const KernelConfig& config) {
+  std::string text;
+  for (const ConfigField& field : config_fields()) {
+    for (const char* name : {"mainloop", "tile_q", "tile_kv", "warps", "rescale", "q_in_registers", "overlap",
+                             "p_in_registers"}) {
+      if (field.name == name) text += fmt::format("{}={} ", name, field.print(config));
+    }
+  }
+  return text;
+}
+
+TEST(CliBench, WrongOptionsAreNamed) {
+  const jit::testing::Tool tool;
+  expect_bad_input(tool.run({"bench", "--candidates", "0"}), "--candidates");
+  expect_bad_input(tool.run({"bench", "--candidates", "many"}), "--candidates");
+  expect_bad_input(tool.run({"bench", "--candidates", "3", "--among", ""}),
+                   "--among: has no field; give one");
+  expect_bad_input(tool.run({"bench", "--among", "mainloop=wgmma"}), "--among requires --candidates");
+  expect_bad_input(tool.run({"bench", "--config", "tile_q=64", "--config", "tile_z=3"}),
+                   "--config \"tile_z=3\": 'tile_z=3' is not field=value of a config; fields are mainloop");
+  expect_bad_input(tool.run({"bench", "--config", "tile_q=wide"}), "--config \"tile_q=wide\"");
+  expect_bad_input(tool.run({"bench", "--config", ""}), "--config \"\" has no field; give one such as");
+  expect_bad_input(tool.run({"bench", "--candidates", "3", "--among", "mainloop=wgmma warps=4"}),
+                   "--among \"mainloop=wgmma warps=4\": config field warps belongs to mainloop=mma_sync");
+}
+
+TEST(CliBench, EachConfigIsARowAndAnIllegalOneHasItsTrouble) {
+  const std::vector<BenchRow> rows = rows_of(
+      {.configs = {"tile_q=64 tile_kv=32 warps=4", "mainloop=wgmma tile_kv=128", "tile_q=1 warps=4"}});
+  ASSERT_EQ(rows.size(), 3u);
+  EXPECT_EQ(rows[0].name, "given_1");
+  EXPECT_EQ(rows[0].config.tile_kv, 32);
+  EXPECT_EQ(rows[0].trouble, "");
+  EXPECT_EQ(rows[1].name, "given_2");
+  EXPECT_EQ(rows[1].config.mainloop, Mainloop::wgmma);
+  EXPECT_EQ(rows[1].trouble, "");
+  EXPECT_THAT(rows[2].trouble, HasSubstr("tile_q = 1"));
+}
+
+TEST(CliBench, TheLadderComesFirstAndTheChosenConfigWhenNoOtherIsNamed) {
+  const std::vector<BenchRow> rows = rows_of({.ladder = true, .configs = {"tile_q=64 tile_kv=32 warps=4"}});
+  ASSERT_EQ(rows.size(), ladder().size() + 1);
+  EXPECT_EQ(rows.front().name, ladder().front().name);
+  EXPECT_EQ(rows.back().name, "given_1");
+  EXPECT_TRUE(RowOptions{.ladder = true}.wants_chosen());
+  EXPECT_FALSE(RowOptions{.configs = {"tile_q=64"}}.wants_chosen());
+  EXPECT_FALSE(RowOptions{.candidates = 1}.wants_chosen());
+}
+
+TEST(CliBench, CandidatesAreTheBestOfTheRankingWithoutNearCopies) {
+  const std::vector<KernelConfig> ranked = ranked_configs(spec, shape, hopper);
+  const std::vector<BenchRow> rows = rows_of({.candidates = 30});
+  ASSERT_EQ(rows.size(), 30u);
+  EXPECT_EQ(rows[0].config, ranked[0]);
+  EXPECT_EQ(rows[0].name, "candidate_1");
+  EXPECT_EQ(rows[29].name, "candidate_30");
+  std::map<std::string, int> alike;
+  auto place = ranked.begin();
+  for (const BenchRow& row : rows) {
+    const auto found = std::find(place, ranked.end(), row.config);
+    ASSERT_NE(found, ranked.end()) << row.name << " is out of order";
+    // What was passed over is a near-copy of two rows before.
+    for (; place != found; ++place) EXPECT_EQ(alike[tiling_of(*place)], 2) << to_string(*place);
+    ++place;
+    EXPECT_LE(++alike[tiling_of(row.config)], 2) << row.name;
+    EXPECT_THAT(row.why, StartsWith(fmt::format("rank {} of {} ", place - ranked.begin(), ranked.size())));
+  }
+  EXPECT_GT(place - ranked.begin(), 30) << "nothing was passed over";
+}
+
+TEST(CliBench, CandidatesAreRankedForTheSizesGiven) {
+  const ProblemShape decode{.batch = 1, .heads_q = 8, .seqlen_q = 1, .seqlen_kv = 4096};
+  ASSERT_NE(ranked_configs(spec, decode, hopper)[0], ranked_configs(spec, shape, hopper)[0]);
+  EXPECT_EQ(rows_of({.candidates = 1}, decode)[0].config, ranked_configs(spec, decode, hopper)[0]);
+}
+
+TEST(CliBench, AmongNarrowsTheCandidates) {
+  const std::vector<BenchRow> rows = rows_of({.candidates = 8, .among = "mainloop=wgmma tile_kv=128"});
+  ASSERT_EQ(rows.size(), 8u);
+  for (const BenchRow& row : rows) {
+    EXPECT_EQ(row.config.mainloop, Mainloop::wgmma) << row.name;
+    EXPECT_EQ(row.config.tile_kv, 128) << row.name;
+  }
+  for (const BenchRow& row : rows_of({.candidates = 8, .among = "warps=8"}))
+    EXPECT_EQ(row.config.mainloop, Mainloop::mma_sync) << row.name;
+  // As many as there are.
+  const std::vector<BenchRow> all = rows_of({.candidates = 1000, .among = "mainloop=mma_sync"});
+  EXPECT_GT(all.size(), 10u);
+  EXPECT_LT(all.size(), 1000u);
+}
+
+TEST(CliBench, FieldsThatNoLegalConfigHasAreBadInput) {
+  const auto reason = [](const std::string& among) {
+    try {
+      rows_of({.candidates = 3, .among = among});
+    } catch (const BadInput& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_THAT(reason("tile_q=7"), StartsWith("--among \"tile_q=7\": none of the "));
+  EXPECT_THAT(reason("tile_q=7"), HasSubstr(to_string(spec) + " on sm_90a"));
+  EXPECT_THAT(reason("tile_q=7"), EndsWith("give fewer, or give the config with --config"));
+}
+
+TEST(CliBench, NoConfigIsTimedTwice) {
+  const KernelConfig best = ranked_configs(spec, shape, hopper)[0];
+  const std::vector<BenchRow> rows = rows_of({.configs = {to_string(best)}, .candidates = 5});
+  ASSERT_EQ(rows.size(), 6u);
+  EXPECT_EQ(rows[0].config, best);
+  for (std::size_t i = 1; i < rows.size(); ++i) EXPECT_NE(rows[i].config, best) << rows[i].name;
+}
+
+TEST(CliBench, ARowSaysWhatItsKernelNeeds) {
+  KernelImage image;
+  image.compile_ms = 12.5;
+  image.resources.registers = 168;
+  image.resources.stack_bytes = 24;
+  image.resources.spill_store_bytes = 4;
+  image.resources.spill_load_bytes = 8;
+  BenchRow row{.name = "given_1", .why = "given", .config = {}};
+  row.image = std::make_shared<const KernelImage>(image);
+  row.samples_us = {3, 1, 2};
+  nlohmann::ordered_json json = describe_row(row, 4e6);
+  EXPECT_EQ(json["config"], to_string(KernelConfig{}));
+  EXPECT_EQ(json["compile_ms"], 12.5);
+  EXPECT_EQ(json["registers"], 168);
+  EXPECT_EQ(json["spill_bytes"], 12);
+  EXPECT_EQ(json["local_bytes"], 36);
+  EXPECT_EQ(json["serialized"], false);
+  EXPECT_EQ(json["median_us"], 2);
+  EXPECT_EQ(json["tflops"], 2);
+  EXPECT_FALSE(json.contains("trouble"));
+
+  image.resources.remarks = {
+      "ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized"};
+  row.image = std::make_shared<const KernelImage>(image);
+  row.trouble = "wrong: by far";
+  json = describe_row(row, 4e6);
+  EXPECT_EQ(json["serialized"], true);
+  EXPECT_EQ(json["trouble"], "wrong: by far");
+  EXPECT_FALSE(json.contains("median_us"));
+
+  row.image = nullptr;
+  json = describe_row(row, 4e6);
+  EXPECT_EQ(json["trouble"], "wrong: by far");
+  EXPECT_FALSE(json.contains("registers"));
+}
+
+}  // namespace
+}  // namespace jit::tool

@@ -1,0 +1,141 @@
+// jit-attention cache, on kernels that were put there by hand.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "cache/disk_cache.h"
+#include "cache/tuning_store.h"
+#include "tests/unit/tools/cli_testing.h"
+
+namespace jit::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+class CliCache : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    DiskCache disk({.directory = tool_.cache()});
+    for (const char* name : {"one", "two", "three"}) disk.store(key_of(name), entry_of(key_of(name)));
+    TuningStore(tool_.cache())
+        .store(Key{{"gpu", "G"}}, Key{{"head_dim", "128"}}, R"({"config":"tile_q=64"})");
+  }
+
+  void damage(const std::string& name) {
+    const std::string path = path_of(tool_.cache(), key_of(name));
+    std::string text = read_text(path);
+    text[text.size() / 2] ^= 1;
+    write_text(path, text);
+  }
+
+  ToolResult cache(std::vector<std::string> arguments) const {
+    arguments.insert(arguments.begin(), "cache");
+    return tool_.run(arguments);
+  }
+  std::size_t kernels() const { return cache({"list", "--json"}).json()["kernels"].size(); }
+
+  Tool tool_;
+};
+
+TEST_F(CliCache, ListsKernelsAndRecords) {
+  const ToolResult text = cache({"list"});
+  EXPECT_EQ(text.status, 0);
+  EXPECT_THAT(text.out, HasSubstr(key_of("one").digest().hex()));
+  EXPECT_THAT(text.out, HasSubstr("3 kernels"));
+  EXPECT_THAT(text.out, HasSubstr("1 tuning records"));
+  const nlohmann::json list = cache({"list", "--json"}).json();
+  EXPECT_EQ(list["directory"], tool_.cache());
+  ASSERT_EQ(list["kernels"].size(), 3u);
+  EXPECT_EQ(list["kernels"][0]["kernel"]["registers"], 168);
+  ASSERT_EQ(list["tuning"].size(), 1u);
+  EXPECT_EQ(list["tuning"][0]["operation"]["head_dim"], "128");
+  EXPECT_EQ(list["tuning"][0]["record"]["config"], "tile_q=64");
+}
+
+TEST_F(CliCache, ListsWhateverMetadataSay) {
+  DiskCache disk({.directory = tool_.cache()});
+  for (const std::string metadata : {"", "[]", "{\"arch\":5}", "\xff\xfe", "\"text\""}) {
+    const Key key = key_of("odd" + metadata);
+    disk.store(key, {.key_text = {}, .metadata = metadata, .cubin = bytes_of(10, 1)});
+    EXPECT_EQ(cache({"show", key.digest().hex()}).status, 0) << metadata;
+    EXPECT_TRUE(cache({"show", key.digest().hex(), "--json"}).json().is_object()) << metadata;
+  }
+  EXPECT_EQ(cache({"list"}).status, 0);
+  EXPECT_EQ(kernels(), 8u);
+}
+
+TEST_F(CliCache, ShowsOneByThePrefixOfItsKey) {
+  const std::string key = key_of("two").digest().hex();
+  const ToolResult text = cache({"show", key.substr(0, 12)});
+  EXPECT_EQ(text.status, 0);
+  EXPECT_THAT(text.out, HasSubstr("source: two"));
+  const nlohmann::json shown = cache({"show", key, "--json"}).json();
+  EXPECT_EQ(shown["key"], key);
+  EXPECT_EQ(shown["inputs"]["arch"], "sm_90a");
+  EXPECT_EQ(shown["cubin_bytes"], 300);
+
+  const bool has_0 = key.starts_with("00000000");
+  ASSERT_FALSE(has_0);
+  expect_bad_input(cache({"show", "00000000"}), "00000000");
+  expect_bad_input(cache({"show", "xyz"}), "'xyz'");
+  expect_bad_input(cache({"show", ""}), "hexadecimal");
+}
+
+TEST_F(CliCache, VerifyFindsTheDamagedOne) {
+  EXPECT_EQ(cache({"verify"}).status, 0);
+  damage("two");
+  const ToolResult text = cache({"verify"});
+  EXPECT_EQ(text.status, 1);
+  EXPECT_THAT(text.out, HasSubstr("damaged: " + path_of(tool_.cache(), key_of("two"))));
+  const ToolResult json = cache({"verify", "--json"});
+  EXPECT_EQ(json.status, 1);
+  EXPECT_EQ(json.json()["damaged"], nlohmann::json::array({path_of(tool_.cache(), key_of("two"))}));
+  EXPECT_THAT(cache({"list"}).out, HasSubstr("damaged"));
+}
+
+TEST_F(CliCache, PrunesAndClears) {
+  damage("one");
+  const ToolResult pruned = cache({"prune", "--max-bytes", "4096", "--json"});
+  EXPECT_EQ(pruned.status, 0);
+  EXPECT_EQ(pruned.json()["removed"], 2);
+  EXPECT_EQ(kernels(), 1u);
+  const nlohmann::json cleared = cache({"clear", "--json"}).json();
+  EXPECT_EQ(cleared["removed"], 1);
+  EXPECT_EQ(cleared["removed_tuning"], 1);
+  EXPECT_EQ(kernels(), 0u);
+}
+
+TEST_F(CliCache, ExportsAndImports) {
+  const std::string archive = tool_.folder / "archive";
+  EXPECT_EQ(cache({"export", archive, "--json"}).json()["exported"], 3);
+  EXPECT_EQ(cache({"clear"}).status, 0);
+  EXPECT_EQ(cache({"import", archive, "--json"}).json()["imported"], 3);
+  EXPECT_EQ(kernels(), 3u);
+  EXPECT_EQ(cache({"verify"}).status, 0);
+}
+
+TEST_F(CliCache, ImportSkipsWhatIsDamaged) {
+  const std::string archive = tool_.folder / "archive";
+  ASSERT_EQ(cache({"export", archive}).status, 0);
+  std::string text = read_text(archive);
+  text[100] ^= 1;
+  write_text(archive, text);
+  ASSERT_EQ(cache({"clear"}).status, 0);
+  const ToolResult result = cache({"import", archive});
+  EXPECT_EQ(result.status, 1);
+  EXPECT_THAT(result.err, HasSubstr("offset 0"));
+  EXPECT_EQ(kernels(), 2u);
+  write_text(archive, "no archive");
+  expect_bad_input(cache({"import", archive}), "holds no kernel");
+  expect_bad_input(cache({"import", "/nonexistent"}), "/nonexistent");
+}
+
+TEST_F(CliCache, WithoutAFolderThereIsNothingToChange) {
+  tool_.environment = {"JIT_ATTENTION_NO_DISK_CACHE=1"};
+  EXPECT_THAT(cache({"list"}).out, HasSubstr("in memory only"));
+  const ToolResult result = cache({"clear"});
+  EXPECT_EQ(result.status, 1);
+  EXPECT_THAT(result.err, HasSubstr("switched off"));
+}
+
+}  // namespace
+}  // namespace jit::testing

@@ -1,0 +1,121 @@
+// Runs the jit-attention tool as a user does, with nothing of the user's environment that concerns it.
+#pragma once
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/unit/cache/cache_testing.h"
+
+namespace jit::testing {
+
+struct ToolResult {
+  int status = -1;  ///< exit status; -1 when it did not exit by itself
+  std::string out;
+  std::string err;
+
+  nlohmann::json json() const { return nlohmann::json::parse(out, nullptr, /*allow_exceptions=*/false); }
+};
+
+/// Reads `file` to its end. A terminal whose other side is closed ends with EIO.
+inline std::string read_to_end(int file) {
+  std::string text;
+  char buffer[4096];
+  for (;;) {
+    const ssize_t count = read(file, buffer, sizeof buffer);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return text;
+    text.append(buffer, static_cast<std::size_t>(count));
+  }
+}
+
+/// The tool that was built with the tests, or another that the environment names.
+inline std::string tool_path() {
+  const char* other = std::getenv("JIT_ATTENTION_TEST_TOOL");
+  return other != nullptr ? other : JIT_ATTENTION_TOOL;
+}
+
+/// The tool with a cache folder and working files of its own.
+class Tool {
+ public:
+  FreshFolder folder;
+  std::vector<std::string> environment;  ///< further "NAME=value"
+  bool hide_gpus = true;
+  bool terminal = false;  ///< standard error is a terminal
+
+  std::string cache() const { return folder / "cache"; }
+
+  ToolResult run(std::vector<std::string> arguments) const {
+    arguments.insert(arguments.begin(), tool_path());
+    std::vector<std::string> variables = {"JIT_ATTENTION_CACHE_DIR=" + cache()};
+    if (hide_gpus) variables.push_back("CUDA_VISIBLE_DEVICES=");
+    for (const char* name : {"PATH", "HOME", "CUDA_HOME", "CUDA_PATH", "LD_LIBRARY_PATH"}) {
+      if (const char* value = std::getenv(name)) variables.push_back(std::string(name) + "=" + value);
+    }
+    variables.insert(variables.end(), environment.begin(), environment.end());
+    const std::string out_path = folder / "stdout", err_path = folder / "stderr";
+
+    const int master = terminal ? open_terminal() : -1;
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, out_path.c_str(), O_WRONLY | O_CREAT | O_TRUNC,
+                                     0600);
+    posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, terminal ? ptsname(master) : err_path.c_str(),
+                                     O_WRONLY | O_CREAT | O_TRUNC | O_NOCTTY, 0600);
+    pid_t child = 0;
+    std::vector<char*> argv = pointers(arguments), envp = pointers(variables);
+    const int error = posix_spawn(&child, tool_path().c_str(), &actions, nullptr, argv.data(), envp.data());
+    posix_spawn_file_actions_destroy(&actions);
+    if (error != 0) throw std::runtime_error("the tool cannot be started");
+    ToolResult result;
+    if (terminal) result.err = read_to_end(master);
+    int status = 0;
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+    }
+    if (WIFEXITED(status)) result.status = WEXITSTATUS(status);
+    if (terminal) close(master);
+    result.out = read_text(out_path);
+    if (!terminal) result.err = read_text(err_path);
+    return result;
+  }
+
+ private:
+  static std::vector<char*> pointers(std::vector<std::string>& texts) {
+    std::vector<char*> result;
+    for (std::string& text : texts) result.push_back(text.data());
+    result.push_back(nullptr);
+    return result;
+  }
+
+  static int open_terminal() {
+    const int master = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+    if (master < 0 || grantpt(master) != 0 || unlockpt(master) != 0) {
+      throw std::runtime_error("there are no pseudo-terminals");
+    }
+    return master;
+  }
+};
+
+/// Bad usage or input: status 2, nothing printed, one sentence that says what is meant.
+inline void expect_bad_input(const ToolResult& result, const std::string& part_of_sentence) {
+  EXPECT_EQ(result.status, 2) << result.err;
+  EXPECT_EQ(result.out, "");
+  EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+  EXPECT_TRUE(result.err.starts_with("jit-attention: ")) << result.err;
+  EXPECT_NE(result.err.find(part_of_sentence), std::string::npos) << result.err;
+}
+
+}  // namespace jit::testing

@@ -1,0 +1,251 @@
+// The tool without NVRTC and without a GPU: usage, input, info.
+#include <filesystem>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/unit/tools/cli_testing.h"
+#include "tools/jit_attention/npy.h"
+
+namespace jit::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using tool::Array;
+using tool::zeros;
+
+TEST(CliUsage, HelpGoesToStandardOutput) {
+  const Tool tool;
+  for (const std::vector<std::string>& arguments :
+       std::vector<std::vector<std::string>>{{"--help"},
+                                             {"compile", "--help"},
+                                             {"cache", "--help"},
+                                             {"cache", "list", "--help"},
+                                             {"--version"}}) {
+    const ToolResult result = tool.run(arguments);
+    EXPECT_EQ(result.status, 0);
+    EXPECT_NE(result.out, "");
+    EXPECT_EQ(result.err, "");
+  }
+  EXPECT_THAT(tool.run({"compile", "--help"}).out, HasSubstr("// constant: window = 128"));
+}
+
+TEST(CliUsage, BadCommandLines) {
+  const Tool tool;
+  expect_bad_input(tool.run({}), "subcommand");
+  expect_bad_input(tool.run({"nonsense"}), "there is no command 'nonsense'");
+  expect_bad_input(tool.run({"info", "--nonsense"}), "--nonsense");
+  expect_bad_input(tool.run({"compile", "--arch"}), "--arch");
+  expect_bad_input(tool.run({"compile", "--head-dim", "wide"}), "--head-dim");
+  expect_bad_input(tool.run({"compile"}), "--arch is needed");
+  expect_bad_input(tool.run({"dump", "--arch", "sm_90a"}), "--out");
+  expect_bad_input(tool.run({"cache"}), "subcommand");
+  expect_bad_input(tool.run({"cache", "prune", "--max-bytes", "-1"}), "--max-bytes");
+  expect_bad_input(tool.run({"bench", "--samples", "0"}), "--samples");
+  expect_bad_input(tool.run({"bench", "--batch", "0"}), "--batch");
+  expect_bad_input(tool.run({"tune", "--seconds", "-3"}), "--seconds");
+}
+
+TEST(CliUsage, BadSpecs) {
+  const Tool tool;
+  const auto compile = [&](const std::string& option, const std::string& value) {
+    return tool.run({"compile", "--arch", "sm_90a", option, value});
+  };
+  expect_bad_input(tool.run({"compile", "--arch", "sm_1"}), "\"sm_1\"");
+  expect_bad_input(compile("--dtype", "fp64"), "fp64");
+  expect_bad_input(compile("--dtype", "fp32"), "must be bf16 or fp16");
+  expect_bad_input(compile("--head-dim", "100"), "nearest supported: 104");
+  expect_bad_input(compile("--gqa-ratio", "0"), "gqa_ratio");
+  expect_bad_input(compile("--alignment", "3"), "alignment");
+  expect_bad_input(compile("--seqlen-q", "-1"), "seqlen_q");
+  expect_bad_input(compile("--softmax-scale", "-1"), "softmax_scale");
+  expect_bad_input(compile("--mask", "casual"), "unknown mask 'casual'");
+  expect_bad_input(compile("--mask", "causal &&\n"), "unknown mask");
+  expect_bad_input(compile("--mask", "text(mine)"), "no text functor 'mine'");
+  expect_bad_input(compile("--score", "softcap(-1)"), "cap");
+  expect_bad_input(compile("--mask-file", "mine=/nonexistent"), "/nonexistent");
+  expect_bad_input(compile("--mask-file", "mine"), "name=file");
+  expect_bad_input(compile("--config", "tile_z=3"), "'tile_z=3'");
+  expect_bad_input(compile("--config", "tile_q=wide"), "tile_q");
+  expect_bad_input(compile("--config", "tile_q=1"), "tile_q = 1");
+  write_text(tool.folder / "include.txt", "#include <cuda.h>\nreturn true;\n");
+  expect_bad_input(compile("--mask-file", "mine=" + (tool.folder / "include.txt")), "line 1");
+}
+
+TEST(CliUsage, BadProblems) {
+  const Tool tool;
+  expect_bad_input(tool.run({"bench", "--heads", "8", "--gqa-ratio", "3"}), "--gqa-ratio 3");
+  expect_bad_input(tool.run({"tune", "--tensor", "ids=/nonexistent"}), "'ids'");
+  expect_bad_input(tool.run({"tune", "--mask", "document", "--tensor", "document_ids_q=/nonexistent"}),
+                   "/nonexistent");
+  write_text(tool.folder / "ids.txt", "// tensor: ids int32\nreturn ids[q] == 0;\n");
+  expect_bad_input(tool.run({"bench", "--mask-file", "mine=" + (tool.folder / "ids.txt")}), "--tensor ids=");
+  write_npy(tool.folder / "lengths.npy", zeros(DType::int64, {7}));
+  expect_bad_input(tool.run({"bench", "--batch", "2", "--mask", "prefix_lengths", "--tensor",
+                             "prefix_lengths=" + (tool.folder / "lengths.npy")}),
+                   "prefix_lengths: has batch = 7; it must be 2");
+}
+
+TEST(CliUsage, BadSettings) {
+  Tool tool;
+  tool.environment = {"JIT_ATTENTION_TUNING=sometimes"};
+  expect_bad_input(tool.run({"info"}), "JIT_ATTENTION_TUNING is \"sometimes\"");
+}
+
+TEST(CliUsage, NoGpuIsOneSentence) {
+  const Tool tool;
+  for (const char* command : {"tune", "bench"}) {
+    for (const char* device : {"auto", "cuda:0", "emulated:sm_80"}) {
+      const ToolResult result = tool.run({command, "--device", device});
+      EXPECT_EQ(result.status, 1);
+      EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+      EXPECT_EQ(result.err.find("CUDA driver") != std::string::npos, std::string(device) != "emulated:sm_80")
+          << result.err;
+      EXPECT_EQ(result.err.find(std::string(command) + " measures time") != std::string::npos,
+                std::string(device) != "cuda:0")
+          << result.err;
+    }
+  }
+  expect_bad_input(tool.run({"bench", "--device", "tpu:0"}),
+                   "--device must be auto, cuda:N or emulated:ARCH");
+  expect_bad_input(tool.run({"bench", "--device", "emulated:sm_1"}), "emulated:sm_90a");
+}
+
+TEST(CliUsage, UnwritableStandardOutputIsAFailure) {
+  if (access("/dev/full", W_OK) != 0) GTEST_SKIP() << "there is no /dev/full";
+  EXPECT_EQ(WEXITSTATUS(std::system((tool_path() + " info > /dev/full 2> /dev/null").c_str())), 1);
+}
+
+TEST(CliInfo, SaysWhatThereIsAndWhyNot) {
+  Tool tool;
+  tool.environment = {"JIT_ATTENTION_TUNING=off"};
+  const ToolResult result = tool.run({"info"});
+  EXPECT_EQ(result.status, 0);
+  EXPECT_THAT(result.out, HasSubstr(tool.cache() + " (JIT_ATTENTION_CACHE_DIR)"));
+  EXPECT_THAT(result.out, HasSubstr("JIT_ATTENTION_TUNING = off\n"));
+
+  const nlohmann::json info = tool.run({"info", "--json"}).json();
+  ASSERT_TRUE(info.is_object());
+  EXPECT_THAT(info["no_gpu"].get<std::string>(), HasSubstr("CUDA driver"));
+  ASSERT_EQ(info["devices"].size(), 1u);
+  EXPECT_EQ(info["devices"][0]["device"], "emulated:sm_90a");
+  EXPECT_EQ(info["devices"][0]["emulated"], true);
+  EXPECT_THAT(result.out, HasSubstr("emulated:sm_90a  emulated sm_90a, sm_90a, 132 multiprocessors"));
+  EXPECT_THAT(result.out, HasSubstr("no GPU: "));
+  EXPECT_EQ(info["cache"]["directory"], tool.cache());
+  EXPECT_EQ(info["tuning"], "off");
+  EXPECT_TRUE(info["nvrtc"].contains("path") || info["nvrtc"].contains("missing"));
+  EXPECT_GE(info["settings"].size(), 9u);
+}
+
+TEST(CliInfo, ListsTheDevicesThatAreAskedFor) {
+  Tool tool;
+  const nlohmann::json none = tool.run({"info", "--device", "cuda:0", "--json"}).json();
+  EXPECT_TRUE(none["devices"].empty());
+  EXPECT_THAT(none["no_gpu"].get<std::string>(), HasSubstr("CUDA driver"));
+  tool.environment = {"JIT_ATTENTION_DEVICE=emulated:sm_80,sm_120a"};
+  const nlohmann::json two = tool.run({"info", "--json"}).json();
+  ASSERT_EQ(two["devices"].size(), 2u);
+  EXPECT_EQ(two["devices"][0]["device"], "emulated:sm_80");
+  EXPECT_EQ(two["devices"][1]["device"], "emulated:sm_120a");
+  EXPECT_FALSE(two.contains("no_gpu"));
+  // The command line decides.
+  EXPECT_EQ(tool.run({"info", "--device", "emulated:sm_90", "--json"}).json()["devices"][0]["arch"], "sm_90");
+  tool.environment = {"JIT_ATTENTION_DEVICE=emulated:sm_7"};
+  expect_bad_input(tool.run({"info"}), "JIT_ATTENTION_DEVICE is \"emulated:sm_7\"");
+}
+
+TEST(CliInfo, AMissingCompilerIsReported) {
+  Tool tool;
+  tool.environment = {"JIT_ATTENTION_NVRTC=/nonexistent"};
+  const ToolResult result = tool.run({"info", "--json"});
+  EXPECT_EQ(result.status, 0);
+  EXPECT_THAT(result.json()["nvrtc"]["missing"].get<std::string>(), HasSubstr("/nonexistent"));
+  const ToolResult compile = tool.run({"compile", "--arch", "sm_90a"});
+  EXPECT_EQ(compile.status, 1);
+  EXPECT_THAT(compile.err, HasSubstr("/nonexistent"));
+}
+
+class CliRun : public ::testing::Test {
+ protected:
+  // q, k and v of these shapes in files, and the command line that names them.
+  void SetUp() override {
+    save("q", zeros(DType::fp32, {1, 4, 2, 64}));
+    save("k", zeros(DType::fp32, {1, 8, 1, 64}));
+    save("v", zeros(DType::fp16, {1, 8, 1, 32}));
+  }
+  void save(const std::string& name, const Array& array) { write_npy(file(name), array); }
+  std::string file(const std::string& name) const { return tool_.folder / (name + ".npy"); }
+  ToolResult run(std::vector<std::string> more = {}, const std::string& out = "o") const {
+    std::vector<std::string> arguments = {"run", "--q",     file("q"), "--k",    file("k"),
+                                          "--v", file("v"), "--out",   file(out)};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return tool_.run(arguments);
+  }
+
+  Tool tool_;
+};
+
+TEST_F(CliRun, AGpuThatIsInsistedOnMustBeThere) {
+  const ToolResult result = run({"--device", "cuda:0"});
+  EXPECT_EQ(result.status, 1);
+  EXPECT_THAT(result.err, HasSubstr("CUDA driver"));
+  EXPECT_FALSE(std::filesystem::exists(file("o")));
+}
+
+TEST_F(CliRun, RefusesWrongShapesAndTypes) {
+  save("k", zeros(DType::fp32, {1, 8, 1, 32}));
+  expect_bad_input(run(), "k: has head_dim = 32; it must be 64");
+  save("k", zeros(DType::fp32, {1, 8, 64}));
+  expect_bad_input(run(), "k.npy is float32 (1, 8, 64)");
+  save("k", zeros(DType::int32, {1, 8, 1, 64}));
+  expect_bad_input(run(), "must be float32 or float16");
+  save("k", zeros(DType::fp32, {1, 8, 3, 64}));
+  expect_bad_input(run(), "multiple");
+  save("k", zeros(DType::fp32, {1, 8, 0, 64}));
+  expect_bad_input(run(), "multiple");
+  save("k", zeros(DType::fp32, {2, 8, 1, 64}));
+  expect_bad_input(run(), "k: has batch = 2; it must be 1");
+  save("k", zeros(DType::fp32, {1, 9, 1, 64}));
+  expect_bad_input(run(), "v: has seqlen = 8; it must be 9");
+  save("k", zeros(DType::fp32, {1, 8, 1, 64}));
+  save("q", zeros(DType::fp32, {1, 4, 2, 0}));
+  expect_bad_input(run(), "head_dim = 0");
+}
+
+TEST_F(CliRun, RefusesBrokenAndMissingFiles) {
+  write_text(file("k"), "not an array");
+  expect_bad_input(run(), "not in .npy format");
+  std::filesystem::remove(file("k"));
+  expect_bad_input(run(), "no such file");
+}
+
+TEST_F(CliRun, ChecksTensors) {
+  save("ids", zeros(DType::int64, {1, 4}));
+  expect_bad_input(run({"--mask", "document"}), "document_ids_q: is read by the mask");
+  expect_bad_input(run({"--tensor", "ids=" + file("ids")}), "neither mask nor score reads a tensor 'ids'");
+  const std::vector<std::string> twice = {"--mask",   "document",
+                                          "--tensor", "document_ids_q=" + file("ids"),
+                                          "--tensor", "document_ids_kv=" + file("ids")};
+  expect_bad_input(run(twice), "document_ids_kv: has seqlen_kv = 4; it must be 8");
+  save("slopes", zeros(DType::int32, {2}));
+  expect_bad_input(run({"--score", "alibi", "--tensor", "alibi_slopes=" + file("slopes")}),
+                   "must be float32");
+}
+
+TEST_F(CliRun, NeverWritesOverAnInput) {
+  const std::string before = read_text(file("q"));
+  expect_bad_input(run({}, "q"), "choose another output");
+  std::filesystem::create_symlink(file("q"), file("link"));
+  expect_bad_input(run({}, "link"), "choose another output");
+  std::filesystem::create_hard_link(file("q"), file("hard"));
+  expect_bad_input(run({}, "hard"), "choose another output");
+  expect_bad_input(run({"--lse", tool_.folder / "./v.npy"}), "choose another output");
+  expect_bad_input(run({"--lse", file("o")}), "choose another output");
+  expect_bad_input(run({"--counts", file("q")}), "choose another output");
+  expect_bad_input(run({"--lse", file("l"), "--listing", file("l")}), "choose another output");
+  EXPECT_EQ(read_text(file("q")), before);
+}
+
+}  // namespace
+}  // namespace jit::testing
