@@ -6,7 +6,6 @@
 
 #include "generator/problem/functor_node.h"
 #include "templates/base/element.cuh"
-#include "templates/forward_mma_sync/smem_layout.cuh"
 #include "templates/forward_wgmma/smem_layout.cuh"
 
 namespace jit {

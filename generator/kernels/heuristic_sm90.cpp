@@ -6,7 +6,6 @@
 
 #include "generator/kernels/config_space_sm90.h"
 #include "templates/base/element.cuh"
-#include "templates/forward_mma_sync/smem_layout.cuh"
 
 namespace jit::sm90 {
 namespace {

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "templates/base/element.cuh"
-#include "templates/forward_mma_sync/smem_layout.cuh"
 #include "templates/forward_wgmma/smem_layout.cuh"
 
 namespace jit {

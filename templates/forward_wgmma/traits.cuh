@@ -3,7 +3,6 @@
 
 #include "base/element.cuh"
 #include "base/prelude.cuh"
-#include "forward_mma_sync/smem_layout.cuh"
 #include "forward_wgmma/smem_layout.cuh"
 #include "jit/options.h"
 #include "problem/masks.cuh"

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "base/prelude.cuh"
-#include "forward_wgmma/tensor_maps.cuh"
+#include "base/tensor_map.cuh"
 
 namespace jit {
 

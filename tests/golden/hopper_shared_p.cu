@@ -103,9 +103,9 @@ struct Config {
 };
 static_assert(sizeof(AttentionParams) == 448, "host and device disagree on the kernel's parameters");
 static_assert(sizeof(forward_wgmma::TensorMaps) == 576, "host and device disagree on the tensor maps");
-static_assert(KernelTraits<Config>::layout.total == 113936, "host and device disagree on shared memory");
+static_assert(forward_wgmma::KernelTraits<Config>::layout.total == 113936, "host and device disagree on shared memory");
 
-extern "C" __global__ void __launch_bounds__(KernelTraits<Config>::threads, Config::blocks_per_sm)
+extern "C" __global__ void __launch_bounds__(forward_wgmma::KernelTraits<Config>::threads, Config::blocks_per_sm)
 attn_fwd_sm90_fp16_d72v24_gqa2_softcap_30_q192kv48k2v1(const __grid_constant__ AttentionParams params, const __grid_constant__ forward_wgmma::TensorMaps maps) {
   forward_wgmma::attention_forward<Config>(params, maps);
 }

@@ -152,13 +152,13 @@ TEST(Layout, EveryTemplateIsEmbedded) {
 }
 
 TEST(Layout, EverySourceIsBuilt) {
-  const std::string emulator = "emulator";
   for (const std::string folder :
        {"generator", "runtime", "emulator", "cache", "python", "bench", "tests/unit", "tests/compile",
         "tests/device", "tests/repo", "tests/support"}) {
     const std::string list = read(root / folder / "CMakeLists.txt");
     for (const fs::path& path : sources(folder)) {
-      if (path.extension() != ".cpp") continue;
+      const bool by_pattern = path.string().find("tests/unit/emulator/") != std::string::npos;
+      if (path.extension() != ".cpp" || by_pattern) continue;
       EXPECT_NE(list.find(fs::relative(path, root / folder).generic_string()), std::string::npos) << path;
     }
   }

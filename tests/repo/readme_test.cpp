@@ -90,9 +90,9 @@ TEST(Documents, TheirCppCompiles) {
   const FreshFolder folder;
   for (const Snippet& snippet : snippets()) {
     write_text(folder / "snippet.cpp", program_of(snippet));
-    const std::string command = fmt::format(
-        "{} -std=c++20 -fsyntax-only -I'{}/generator' -I'{}/runtime' '{}' 2> '{}'", JIT_ATTENTION_COMPILER,
-        root.string(), root.string(), folder / "snippet.cpp", folder / "log");
+    const std::string command =
+        fmt::format("{} -std=c++20 -fsyntax-only -I'{}/include' '{}' 2> '{}'", JIT_ATTENTION_COMPILER,
+                    root.string(), folder / "snippet.cpp", folder / "log");
     EXPECT_EQ(std::system(command.c_str()), 0) << snippet.file << ":" << snippet.line << "\n"
                                                << read_text(folder / "log");
   }
