@@ -45,7 +45,7 @@ std::size_t free_memory() {
 }  // namespace
 
 TuningBuffers::TuningBuffers(ContextState& context, const TuningProblem& problem, CUstream stream)
-    : spec_(problem.spec), device_(problem.device), params_(problem.params) {
+    : memory_(context.memory), spec_(problem.spec), device_(problem.device), params_(problem.params) {
   const std::int64_t heads_kv = params_.heads_q / spec_.gqa_ratio;
   const std::int64_t d = spec_.head_dim, dv = spec_.value_head_dim();
   const std::int64_t q_entry = std::int64_t{params_.seqlen_q} * params_.heads_q;
@@ -134,14 +134,14 @@ void TuningBuffers::run_reference(ContextState& context, CUstream stream) {
   lse.download(reference_lse_.data(), reference_lse_.size() * sizeof(float), 0, stream);
 }
 
-std::string TuningBuffers::check(const LoadedKernel& kernel, CUstream stream) const {
+std::string TuningBuffers::check(const Plan& plan, CUstream stream) const {
   const std::int64_t total = std::int64_t{params_.batch} * params_.heads_q * params_.seqlen_q;
   const int dv = spec_.value_head_dim();
   constexpr unsigned char poison = 0xff;  // NaN in both types
   o_.fill(poison, stream);
   lse_.fill(poison, stream);
   AttentionParams params = params_;
-  launch_forward(kernel, params, stream);
+  run_plan(plan, params, memory_, stream);
   jit::check(driver().cuStreamSynchronize(stream), "cuStreamSynchronize");
 
   double error = 0, scale = 0;

@@ -12,8 +12,6 @@
 #include "tests/unit/runtime/emulated_driver_testing.h"
 
 namespace jit {
-
-using namespace forward_wgmma;
 namespace {
 
 using ::testing::ElementsAre;

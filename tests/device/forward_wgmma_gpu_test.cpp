@@ -18,7 +18,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-class HopperTest : public GpuTest {
+class ForwardWgmmaTest : public GpuTest {
  protected:
   void SetUp() override {
     GpuTest::SetUp();
@@ -57,7 +57,7 @@ class HopperTest : public GpuTest {
   }
 };
 
-TEST_F(HopperTest, TheCounterIsBackAtZeroAfterEachLaunch) {
+TEST_F(ForwardWgmmaTest, TheCounterIsBackAtZeroAfterEachLaunch) {
   const CurrentContext current(0);
   for (const KernelConfig& config : persistent_configs()) {
     SCOPED_TRACE(to_string(config));
@@ -80,7 +80,7 @@ TEST_F(HopperTest, TheCounterIsBackAtZeroAfterEachLaunch) {
 }
 
 // Launches that follow one another without a wait between: each finds the counter as it needs it.
-TEST_F(HopperTest, LaunchesBackToBack) {
+TEST_F(ForwardWgmmaTest, LaunchesBackToBack) {
   const CurrentContext current(0);
   AttentionRun run(many_tiles());
   for (const bool dependent : {false, true}) {
@@ -98,7 +98,7 @@ TEST_F(HopperTest, LaunchesBackToBack) {
   }
 }
 
-TEST_F(HopperTest, InterleavedStreamsDoNotTakeEachOthersWork) {
+TEST_F(ForwardWgmmaTest, InterleavedStreamsDoNotTakeEachOthersWork) {
   const CurrentContext current(0);
   const Attention kernel = attention(many_tiles().spec, persistent_configs()[0], context());
   const std::array<TestStream, 2> streams;
@@ -117,7 +117,7 @@ TEST_F(HopperTest, InterleavedStreamsDoNotTakeEachOthersWork) {
 
 // The table of the ranges of key words holds one tile of keys in each place, or 2, 4 … of them together; more
 // batch entries than it has places take several launches.
-TEST_F(HopperTest, DocumentsOfAnySizeFindTheirKeys) {
+TEST_F(ForwardWgmmaTest, DocumentsOfAnySizeFindTheirKeys) {
   const CurrentContext current(0);
   struct Size {
     int batch, seqlen_q, seqlen_kv;
@@ -144,7 +144,7 @@ TEST_F(HopperTest, DocumentsOfAnySizeFindTheirKeys) {
 }
 
 // A graph has no counter, since it may run beside the stream that it was captured from: blocks take turns.
-TEST_F(HopperTest, ACapturedLaunchReplays) {
+TEST_F(ForwardWgmmaTest, ACapturedLaunchReplays) {
   const CurrentContext current(0);
   for (const KernelConfig& config : persistent_configs()) {
     SCOPED_TRACE(to_string(config));
@@ -175,7 +175,7 @@ TEST_F(HopperTest, ACapturedLaunchReplays) {
   }
 }
 
-TEST_F(HopperTest, LayoutsThatTmaCannotReach) {
+TEST_F(ForwardWgmmaTest, LayoutsThatTmaCannotReach) {
   AttentionCase problem{.batch = 1, .heads_kv = 2, .seqlen_q = 100, .seqlen_kv = 90};
   problem.spec.head_dim = 64;
   problem.seed = reference::test_seed();
@@ -204,7 +204,7 @@ TEST_F(HopperTest, LayoutsThatTmaCannotReach) {
 }
 
 // Keys that all batch entries share, by a stride of 0.
-TEST_F(HopperTest, SharedKeysAreNotForTma) {
+TEST_F(ForwardWgmmaTest, SharedKeysAreNotForTma) {
   AttentionCase problem{.batch = 2, .heads_kv = 1, .seqlen_q = 40, .seqlen_kv = 40};
   problem.spec.head_dim = 64;
   problem.seed = reference::test_seed();
@@ -224,7 +224,7 @@ TEST_F(HopperTest, SharedKeysAreNotForTma) {
   EXPECT_NO_THROW(kernel(arguments));
 }
 
-TEST_F(HopperTest, WithoutKeysOutputsAreZero) {
+TEST_F(ForwardWgmmaTest, WithoutKeysOutputsAreZero) {
   for (KernelConfig config : persistent_configs()) {
     for (const bool persistent : {true, false}) {
       config.persistent = persistent;
@@ -237,7 +237,7 @@ TEST_F(HopperTest, WithoutKeysOutputsAreZero) {
 }
 
 // Rows with keys and rows without, in turns: a block goes from one kind to the other and back.
-TEST_F(HopperTest, SomeTilesSeeNoKeys) {
+TEST_F(ForwardWgmmaTest, SomeTilesSeeNoKeys) {
   for (const KernelConfig& config : persistent_configs()) {
     AttentionCase problem = many_tiles();
     problem.seqlen_kv = 40;  // fewer than queries: causal leaves the first ones nothing
@@ -249,7 +249,7 @@ TEST_F(HopperTest, SomeTilesSeeNoKeys) {
 
 // Scores that differ by more than exponentials can hold, from one tile of keys to the next, and rows that see
 // nothing of the first tile.
-TEST_F(HopperTest, TilesThatOverflowAreComputedAgain) {
+TEST_F(ForwardWgmmaTest, TilesThatOverflowAreComputedAgain) {
   for (const char* text : {"tile_q=128 tile_kv=32 stages_q=2 stages_v=2 order=ping_pong",
                            "tile_q=128 tile_kv=48 stages_q=2 q_in_registers=true p_in_registers=false",
                            "tile_q=64 tile_kv=16 overlap=false"}) {

@@ -1,47 +1,20 @@
-#include "generator/kernels/config_space_sm90.h"
-
 #include <algorithm>
 
 #include <fmt/format.h>
 
+#include "generator/kernels/forward_wgmma/family.h"
 #include "generator/problem/functor_node.h"
 #include "templates/base/element.cuh"
 #include "templates/forward_wgmma/smem_layout.cuh"
 
 namespace jit {
 
-namespace {
-
-// Registers per thread that launch bounds leave.
-int launched_registers(const KernelConfig& config) {
-  constexpr int file = 65536;
-  return file / (sm90::threads_per_block(config) * config.blocks_per_sm) / 8 * 8;
-}
-
-}  // namespace
-
-RegisterShares register_shares(const AttentionSpec& spec, const KernelConfig& config) {
-  constexpr int most = 240;
-  const int consumers = sm90::consumers(config);
-  const int launched = launched_registers(config);
-  if (launched >= most) return {};
-  // The loaders find out which tiles the mask leaves: little work for masks that are arithmetic. Three
-  // consumers of 160 registers leave 32.
-  const bool reads = !spec.mask.tensors().empty();
-  const int producer = consumers == 3 ? (reads ? 56 : 32) : reads ? 56 : spec.mask == Mask() ? 24 : 40;
-  const int consumer = (launched * (consumers + 1) - producer) / consumers / 8 * 8;
-  return {.producer = producer, .consumer = std::min(most, consumer)};
-}
-
-namespace sm90 {
-
 using namespace forward_wgmma;
+
 namespace {
 
+constexpr Arch arch{9, 0, 'a'};
 constexpr int max_consumers = 3;
-constexpr int max_tile_kv = 256;
-constexpr int max_stages = 4;
-constexpr int max_stages_q = 2;
 constexpr int exponential_group = 8;  // templates/steps/softmax.cuh
 // Loop counters, descriptors, softmax state: calibrated on the assembler's reports.
 constexpr int other_registers = 30;
@@ -50,15 +23,47 @@ constexpr int functor_registers = 8;  // of a score, and of a mask that is asked
 // the assembler gives up (C7602).
 constexpr int instruction_registers = 30;
 
-std::string range(std::string_view name, int value, int most) {
-  if (value >= 1 && value <= most) return "";
-  return fmt::format("{} = {} must be 1 to {} with mainloop = wgmma", name, value, most);
-}
+constexpr std::array rows = {
+    field<&ForwardWgmma::tile_q>(
+        "tile_q", "queries per block",
+        {multiples(rows_per_consumer, rows_per_consumer * max_consumers), Affects::tiling, 64}),
+    field<&ForwardWgmma::tile_kv>("tile_kv", "keys per step", {multiples(16, 256), Affects::tiling, 32}),
+    field<&ForwardWgmma::stages_q>("stages_q", "buffers for Q tiles", {range(1, 2), Affects::registers, 2}),
+    field<&ForwardWgmma::stages_k>("stages_k", "buffers for K tiles", {range(1, 4), Affects::buffers, 1}),
+    field<&ForwardWgmma::stages_v>("stages_v", "buffers for V tiles", {range(1, 4), Affects::buffers, 2}),
+    field<&ForwardWgmma::q_in_registers>("q_in_registers", "Q stays in registers, else in shared memory", {}),
+    field<&ForwardWgmma::p_in_registers>("p_in_registers", "P V reads P from registers, else from shared memory",
+                                         {}),
+    field<&ForwardWgmma::separate_o>("separate_o", "O leaves through shared memory of its own, not Q's",
+                                     {.affects = Affects::buffers}),
+    field<&ForwardWgmma::direct_o>("direct_o",
+                                   "consumers write O from their registers, not by way of shared memory",
+                                   {.affects = Affects::registers}),
+    field<&ForwardWgmma::overlap>("overlap", "softmax runs under the P V of the tile before", {}),
+    field<&ForwardWgmma::order>("order", "how consumer warpgroups take turns",
+                                {.affects = Affects::registers,
+                                 .sample = static_cast<int>(WarpgroupOrder::softmax_lock)}),
+    field<&ForwardWgmma::persistent>("persistent", "a block computes one tile of queries after another",
+                                     {.affects = Affects::registers}),
+    field<&ForwardWgmma::dependent_launch>(
+        "dependent_launch", "starts while the kernel before it on the stream ends, and waits for it",
+        {.affects = Affects::buffers}),
+    field<&ForwardWgmma::polynomial_exp2>("polynomial_exp2",
+                                          "of 8 exponentials, how many are polynomials instead of ex2",
+                                          {range(0, exponential_group), Affects::registers, 2}),
+    field<&ForwardWgmma::rescale>("rescale", "when the output is rescaled to a new row maximum",
+                                  {.sample = static_cast<int>(Rescale::always)}),
+    field<&ForwardWgmma::blocks_per_sm>("blocks_per_sm",
+                                        "blocks that must fit on a multiprocessor: caps the registers",
+                                        {range(1, 8), Affects::registers, 2}),
+};
+static_assert(rows.size() == member_count<ForwardWgmma>(), "each member has a row");
 
-std::string multiple_range(std::string_view name, int value, int step, int most) {
-  if (value >= step && value <= most && value % step == 0) return "";
-  return fmt::format("{} = {} must be a multiple of {} from {} to {} with mainloop = wgmma", name, value,
-                     step, step, most);
+int threads_of(const ForwardWgmma& config) { return (consumers_of(config) + 1) * 128; }
+
+// Registers per thread that launch bounds leave.
+int launched_registers(const ForwardWgmma& config) {
+  return registers_per_sm / (threads_of(config) * config.blocks_per_sm) / 8 * 8;
 }
 
 // Whether templates/problem/masks.cuh gives the mask a row_range.
@@ -118,15 +123,23 @@ bool fits_o_over_q(const AttentionSpec& spec) {
   return panel_columns(spec.head_dim) == panel_columns(spec.value_head_dim());
 }
 
-}  // namespace
+int smem_bytes(const AttentionSpec& spec, const ForwardWgmma& config) {
+  return smem_layout({.head_dim = spec.head_dim,
+                      .head_dim_v = spec.value_head_dim(),
+                      .tile_q = config.tile_q,
+                      .tile_kv = config.tile_kv,
+                      .stages_q = config.stages_q,
+                      .stages_k = config.stages_k,
+                      .stages_v = config.stages_v,
+                      .separate_o = config.separate_o,
+                      .direct_o = config.direct_o,
+                      .p_in_registers = config.p_in_registers,
+                      .key_words = has_key_words(spec),
+                      .persistent = config.persistent})
+      .total;
+}
 
-int consumers(const KernelConfig& config) { return config.tile_q / rows_per_consumer; }
-
-bool has_key_words(const AttentionSpec& spec) { return key_words(spec.mask.node()) == 1; }
-
-int threads_per_block(const KernelConfig& config) { return (consumers(config) + 1) * 128; }
-
-int estimated_registers(const AttentionSpec& spec, const KernelConfig& config) {
+int estimated_registers(const AttentionSpec& spec, const ForwardWgmma& config) {
   const int scores = config.tile_kv / 2;
   const int output = padded_head_dim(spec.value_head_dim()) / 2;
   // Without overlap P takes the place of the scores that it is made of.
@@ -136,50 +149,40 @@ int estimated_registers(const AttentionSpec& spec, const KernelConfig& config) {
          (has_row_range(spec.mask.node()) ? 0 : functor_registers);
 }
 
-int register_cap(const AttentionSpec& spec, const KernelConfig& config) {
-  const RegisterShares shares = register_shares(spec, config);
-  return shares.consumer == 0 ? 255 : shares.consumer;
+}  // namespace
+
+namespace forward_wgmma {
+
+int consumers_of(const ForwardWgmma& config) { return config.tile_q / rows_per_consumer; }
+
+bool has_key_words(const AttentionSpec& spec) { return key_words(spec.mask.node()) == 1; }
+
+RegisterShares register_shares(const AttentionSpec& spec, const ForwardWgmma& config) {
+  constexpr int most = 240;
+  const int consumers = consumers_of(config);
+  const int launched = launched_registers(config);
+  if (launched >= most) return {};
+  // The loaders find out which tiles the mask leaves: little work for masks that are arithmetic. Three
+  // consumers of 160 registers leave 32.
+  const bool reads = !spec.mask.tensors().empty();
+  const int loader = consumers == 3 ? (reads ? 56 : 32) : reads ? 56 : spec.mask == Mask() ? 24 : 40;
+  const int consumer = (launched * (consumers + 1) - loader) / consumers / 8 * 8;
+  return {.loader = loader, .consumer = std::min(most, consumer)};
 }
 
-int smem_bytes(const AttentionSpec& spec, const KernelConfig& config) {
-  return forward_wgmma::smem_layout({.head_dim = spec.head_dim,
-                                     .head_dim_v = spec.value_head_dim(),
-                                     .tile_q = config.tile_q,
-                                     .tile_kv = config.tile_kv,
-                                     .stages_q = config.stages_q,
-                                     .stages_k = config.stages_k,
-                                     .stages_v = config.stages_v,
-                                     .separate_o = config.separate_o,
-                                     .direct_o = config.direct_o,
-                                     .p_in_registers = config.p_in_registers,
-                                     .key_words = has_key_words(spec),
-                                     .persistent = config.persistent})
-      .total;
-}
+}  // namespace forward_wgmma
 
-std::string config_rejection(const AttentionSpec& spec, const KernelConfig& config,
-                             const DeviceLimits& limits) {
-  if (limits.arch != Arch{9, 0, 'a'}) {
-    return fmt::format("mainloop = wgmma needs sm_90a, this is {}", to_string(limits.arch));
-  }
-  if (spec.alignment != 16) {
-    return fmt::format("mainloop = wgmma needs rows aligned to 16 bytes; spec.alignment is {}",
-                       spec.alignment);
-  }
-  for (const std::string& reason :
-       {multiple_range("tile_q", config.tile_q, rows_per_consumer, rows_per_consumer * max_consumers),
-        multiple_range("tile_kv", config.tile_kv, 16, max_tile_kv),
-        range("stages_q", config.stages_q, max_stages_q), range("stages_k", config.stages_k, max_stages),
-        range("stages_v", config.stages_v, max_stages)}) {
-    if (!reason.empty()) return reason;
-  }
-  if (config.polynomial_exp2 < 0 || config.polynomial_exp2 > exponential_group) {
-    return fmt::format("polynomial_exp2 = {} must be 0 to {}", config.polynomial_exp2, exponential_group);
-  }
+std::span<const ConfigField<ForwardWgmma>> Family<ForwardWgmma>::fields() { return rows; }
+
+std::string Family<ForwardWgmma>::rejection(const Case& problem, const ForwardWgmma& config) {
+  const auto& [spec, limits] = problem;
+  if (limits.arch != arch) return fmt::format("{} needs {}, this is {}", name, to_string(arch), to_string(limits.arch));
+  if (spec.alignment != 16)
+    return fmt::format("{} needs rows aligned to 16 bytes; spec.alignment is {}", name, spec.alignment);
   if (config.polynomial_exp2 > 0 && config.rescale == Rescale::on_overflow) {
     return "polynomial_exp2 must be 0 with rescale = on_overflow: a polynomial does not become infinite";
   }
-  if (config.order != WarpgroupOrder::free && consumers(config) == 1) {
+  if (config.order != WarpgroupOrder::free && consumers_of(config) == 1) {
     return "order must be free with tile_q = 64: one consumer warpgroup has nobody to take turns with";
   }
   if (config.order == WarpgroupOrder::ping_pong && !config.overlap) {
@@ -192,7 +195,7 @@ std::string config_rejection(const AttentionSpec& spec, const KernelConfig& conf
   if (accumulators + instruction_registers > launched_registers(config)) {
     return fmt::format("{} accumulators of one wgmma do not fit the {} registers per thread of {} warpgroups",
                        accumulators, launched_registers(config),
-                       (consumers(config) + 1) * config.blocks_per_sm);
+                       (consumers_of(config) + 1) * config.blocks_per_sm);
   }
   if (config.separate_o && config.direct_o) {
     return "separate_o must be false with direct_o = true: O needs no place in shared memory then";
@@ -205,9 +208,19 @@ std::string config_rejection(const AttentionSpec& spec, const KernelConfig& conf
   return "";
 }
 
-std::vector<KernelConfig> config_space(const AttentionSpec& spec, const DeviceLimits& limits) {
-  std::vector<KernelConfig> configs;
-  if (limits.arch != Arch{9, 0, 'a'}) return configs;
+Footprint Family<ForwardWgmma>::footprint(const AttentionSpec& spec, const ForwardWgmma& config) {
+  const RegisterShares shares = register_shares(spec, config);
+  return {.threads = threads_of(config),
+          .smem_bytes = smem_bytes(spec, config),
+          .registers = estimated_registers(spec, config),
+          .register_cap = shares.consumer == 0 ? max_registers_per_thread : shares.consumer,
+          .register_slack = 0};
+}
+
+std::vector<ForwardWgmma> Family<ForwardWgmma>::space(const Case& problem) {
+  const AttentionSpec& spec = problem.spec;
+  std::vector<ForwardWgmma> configs;
+  if (problem.limits.arch != arch) return configs;
   struct Schedule {
     bool overlap;
     bool p_in_registers;
@@ -233,8 +246,7 @@ std::vector<KernelConfig> config_space(const AttentionSpec& spec, const DeviceLi
           for (const bool persistent : {true, false}) {
             for (const int blocks_per_sm : {1, 2, 3}) {
               // Left out, because never faster: rescaling at every tile, direct_o, polynomial_exp2.
-              KernelConfig config{.mainloop = Mainloop::wgmma,
-                                  .tile_q = consumers * rows_per_consumer,
+              ForwardWgmma config{.tile_q = consumers * rows_per_consumer,
                                   .tile_kv = tile_kv,
                                   .stages_q = stages.q,
                                   .stages_k = stages.k,
@@ -250,7 +262,7 @@ std::vector<KernelConfig> config_space(const AttentionSpec& spec, const DeviceLi
               if (config.order == WarpgroupOrder::softmax_lock) config.rescale = Rescale::lazy;
               // A second buffer of Q, or another place for O, is for the next tile of queries.
               if (!persistent && (stages.q > 1 || (stages.separate_o && fits_o_over_q(spec)))) continue;
-              if (jit::config_rejection(spec, config, limits).empty()) configs.push_back(config);
+              configs.push_back(config);
             }
           }
         }
@@ -260,5 +272,4 @@ std::vector<KernelConfig> config_space(const AttentionSpec& spec, const DeviceLi
   return configs;
 }
 
-}  // namespace sm90
 }  // namespace jit
