@@ -12,6 +12,7 @@
 #include "generator/context_state.h"
 #include "generator/launch/loaded_kernel.h"
 #include "generator/problem/arguments.h"
+#include "generator/program/emit.h"
 #include "generator/tuning/tuner.h"
 #include "generator/tuning/tuning_record.h"
 #include "runtime/capture.h"
@@ -37,9 +38,18 @@ Digest device_key(int device, bool tma) {
   return spread(static_cast<std::uint64_t>(device) << 1 | static_cast<std::uint64_t>(tma));
 }
 
-std::shared_ptr<const KernelImage> image_of(const AttentionState& state, const KernelConfig& config,
-                                            Arch arch) {
-  return build_image(state.context, emit_forward(state.spec, config), state.spec, config, arch);
+LoadedKernel load_config(const AttentionState& state, const KernelConfig& config, const DeviceInfo& device,
+                         std::string why) {
+  auto image = build_image(state.context, emit_forward(state.spec, config), native_target(device));
+  return load_kernel(state.context, state.spec, {config, std::move(image)}, device.ordinal, std::move(why));
+}
+
+LoadedKernel load_clean(const AttentionState& state, const std::vector<KernelConfig>& configs,
+                        const DeviceInfo& device, std::string why) {
+  const auto write = [&](const KernelConfig& config) { return emit_forward(state.spec, config); };
+  return load_kernel(state.context, state.spec,
+                     build_clean(state.context, configs, write, native_target(device)), device.ordinal,
+                     std::move(why));
 }
 
 const LoadedKernel* keep(DispatchTable<LoadedKernel>& table, const Digest& key, LoadedKernel kernel) {
@@ -51,7 +61,6 @@ const LoadedKernel* keep(DispatchTable<LoadedKernel>& table, const Digest& key, 
 const LoadedKernel* default_kernel(const AttentionState& state, int device, bool tma = true) {
   if (const LoadedKernel* known = state.defaults.find(device_key(device, tma))) return known;
   const DeviceInfo info = device_info(device);
-  const Arch arch = native_arch(info);
   if (const std::vector<Refusal> refusals = supports(state.spec, info); !refusals.empty()) {
     throw Error(ErrorCode::unsupported_device, "validate", refusals[0].field,
                 fmt::format("{} cannot run this: {}", info.name, refusals[0].to_string()));
@@ -62,22 +71,18 @@ const LoadedKernel* default_kernel(const AttentionState& state, int device, bool
     if (const std::string reason = config_rejection(state.spec, *state.given, limits); !reason.empty()) {
       throw Error(ErrorCode::no_valid_config, "configure", "config", reason);
     }
-    kernel = load_kernel(state.context, image_of(state, *state.given, arch), device, "given");
+    kernel = load_config(state, *state.given, info, "given");
   } else {
     ProblemShape shape = typical_shape(limits);
     shape.tma = tma;
-    const std::vector<KernelConfig> configs = ranked_configs(state.spec, shape, limits);
-    kernel = load_kernel(state.context, build_clean(state.context, state.spec, configs, arch), device,
-                         "heuristic, typical sizes");
+    kernel = load_clean(state, ranked_configs(state.spec, shape, limits), info, "heuristic, typical sizes");
   }
   return keep(state.defaults, device_key(device, tma), std::move(kernel));
 }
 
 LoadedKernel heuristic_kernel(const AttentionState& state, const DeviceInfo& device,
                               const ProblemShape& shape, std::string why = "heuristic for these sizes") {
-  const std::vector<KernelConfig> configs = ranked_configs(state.spec, shape, device_limits(device));
-  return load_kernel(state.context, build_clean(state.context, state.spec, configs, native_arch(device)),
-                     device.ordinal, std::move(why));
+  return load_clean(state, ranked_configs(state.spec, shape, device_limits(device)), device, std::move(why));
 }
 
 LoadedKernel tuned_kernel(const AttentionState& state, const DeviceInfo& device,
@@ -89,8 +94,7 @@ LoadedKernel tuned_kernel(const AttentionState& state, const DeviceInfo& device,
   const std::string record = write_record(result, shape, device);
   context.tuning.store(tuning_environment(context, device, exhaustive),
                        tuning_operation(state.spec, size_class(shape)), record);
-  LoadedKernel kernel = load_kernel(context, image_of(state, result.config, native_arch(device)),
-                                    device.ordinal, "tuned: " + record);
+  LoadedKernel kernel = load_config(state, result.config, device, "tuned: " + record);
   kernel.tuning_log = std::move(result.log);
   return kernel;
 }
@@ -117,8 +121,7 @@ LoadedKernel choose_kernel(const AttentionState& state, int device, const Attent
     const auto config = read_record(*record, state.spec, info);
     if (!config) continue;
     try {
-      return load_kernel(state.context, image_of(state, *config, native_arch(info)), device,
-                         "recorded: " + *record);
+      return load_config(state, *config, info, "recorded: " + *record);
     } catch (const Error& error) {  // offline without this kernel, say
       context.notify(Event::Kind::warning,
                      fmt::format("the recorded config cannot be used: {}", error.what()));
@@ -161,7 +164,12 @@ const LoadedKernel* kernel_for_new_sizes(const AttentionState& state, int device
 }
 
 CompiledKernel describe(const AttentionState& state, const LoadedKernel& kernel) {
-  return {state.context.shared_from_this(), state.spec, kernel.image, kernel.why, kernel.tuning_log};
+  return {state.context.shared_from_this(),
+          state.spec,
+          kernel.config,
+          kernel.image,
+          kernel.why,
+          kernel.tuning_log};
 }
 
 // The spec as numbers, in place: digesting one short piece of memory is what makes dispatch cheap.

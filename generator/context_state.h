@@ -17,7 +17,7 @@
 #include "cache/dispatch_table.h"
 #include "cache/memory_cache.h"
 #include "cache/tuning_store.h"
-#include "generator/build/kernel_image.h"
+#include "generator/build/image.h"
 #include "generator/launch/work_counters.h"
 #include "runtime/nvrtc_library.h"
 #include "runtime/source_file.h"
@@ -47,7 +47,6 @@ struct ContextState : std::enable_shared_from_this<ContextState> {
   DiskCache disk;
   TuningStore tuning;
   SingleFlight<KernelImage> images;
-  SingleFlight<std::string> emulated_code;  ///< by the key of the image
   const WorkCounters counters;
   DispatchTable<AttentionState> attentions;
 

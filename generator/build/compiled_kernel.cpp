@@ -8,9 +8,11 @@
 #include <jit/error.h>
 #include <nlohmann/json.hpp>
 
-#include "generator/build/kernel_image.h"
+#include "generator/build/clean.h"
+#include "generator/build/image.h"
 #include "generator/context_state.h"
 #include "generator/kernels/heuristic.h"
+#include "generator/program/emit.h"
 #include "runtime/disassembler.h"
 
 namespace jit {
@@ -30,47 +32,53 @@ std::string write_file(const std::filesystem::path& path, std::string_view text)
 
 }  // namespace
 
-CompiledKernel::CompiledKernel(std::shared_ptr<ContextState> context, AttentionSpec spec,
+CompiledKernel::CompiledKernel(std::shared_ptr<ContextState> context, AttentionSpec spec, KernelConfig config,
                                std::shared_ptr<const KernelImage> image, std::string why,
                                std::vector<std::string> tuning_log)
     : context_(std::move(context)),
       spec_(std::move(spec)),
+      config_(config),
       image_(std::move(image)),
       why_(std::move(why)),
       tuning_log_(std::move(tuning_log)) {}
 
-const KernelConfig& CompiledKernel::config() const { return image_->config; }
-Arch CompiledKernel::arch() const { return image_->arch; }
-const std::string& CompiledKernel::name() const { return image_->program.kernel_name; }
+Arch CompiledKernel::arch() const { return image_->target.arch; }
+const std::string& CompiledKernel::name() const { return image_->program.name; }
 const std::string& CompiledKernel::source() const { return image_->program.source; }
-std::span<const std::byte> CompiledKernel::cubin() const { return image_->cubin; }
-const ResourceUsage& CompiledKernel::resources() const { return image_->resources; }
+std::span<const std::byte> CompiledKernel::cubin() const { return machine_image().code; }
+const ResourceUsage& CompiledKernel::resources() const { return machine_image().resources; }
 int CompiledKernel::smem_bytes() const { return image_->program.smem_bytes; }
 int CompiledKernel::threads() const { return image_->program.threads; }
 const std::string& CompiledKernel::key() const { return image_->key; }
 bool CompiledKernel::cached() const { return image_->cached; }
 double CompiledKernel::compile_ms() const { return image_->compile_ms; }
 
+// The context keeps its images for as long as it lives, and the kernel keeps the context.
+const KernelImage& CompiledKernel::machine_image() const {
+  if (image_->target.form == CodeForm::cubin) return *image_;
+  return *build_image(*context_, image_->program, {image_->target.arch, CodeForm::cubin});
+}
+
 std::string CompiledKernel::ptx() const { return build_ptx(*context_, *image_); }
 
 CompiledKernel::Sass CompiledKernel::sass() const {
-  Disassembly disassembly = disassemble(image_->cubin);
+  Disassembly disassembly = disassemble(cubin());
   return {std::move(disassembly.text), std::move(disassembly.missing)};
 }
 
 std::string CompiledKernel::report() const {
   nlohmann::ordered_json config;
   for (const ConfigField& field : config_fields()) {
-    if (!field.applies_to(image_->config)) continue;
+    if (!field.applies_to(config_)) continue;
     if (field.cpp_type == "bool") {
-      config[std::string(field.name)] = field.get(image_->config) != 0;
+      config[std::string(field.name)] = field.get(config_) != 0;
     } else if (field.value_names.empty()) {
-      config[std::string(field.name)] = field.get(image_->config);
+      config[std::string(field.name)] = field.get(config_);
     } else {
-      config[std::string(field.name)] = field.print(image_->config);
+      config[std::string(field.name)] = field.print(config_);
     }
   }
-  const ResourceUsage& resources = image_->resources;
+  const ResourceUsage& resources = this->resources();
   const nlohmann::ordered_json json = {{"name", name()},
                                        {"spec", to_string(spec())},
                                        {"arch", to_string(arch())},
@@ -120,12 +128,14 @@ CompiledKernel compile(const AttentionSpec& spec, Arch arch, std::optional<Kerne
     if (const std::string reason = config_rejection(spec, *config, limits); !reason.empty()) {
       throw Error(ErrorCode::no_valid_config, "configure", "config", reason);
     }
-    return {context.state(), spec,
-            build_image(*context.state(), emit_forward(spec, *config), spec, *config, arch), "given"};
+    return {context.state(), spec, *config,
+            build_image(*context.state(), emit_forward(spec, *config), {arch}), "given"};
   }
   const std::vector<KernelConfig> configs = ranked_configs(spec, typical_shape(limits), limits);
-  return {context.state(), spec, build_clean(*context.state(), spec, configs, arch),
-          "heuristic, typical sizes"};
+  BuiltConfig built =
+      build_clean(*context.state(), configs,
+                  [&](const KernelConfig& choice) { return emit_forward(spec, choice); }, {arch});
+  return {context.state(), spec, built.config, std::move(built.image), "heuristic, typical sizes"};
 }
 
 std::vector<KernelConfig> candidate_configs(const AttentionSpec& spec, Arch arch) {

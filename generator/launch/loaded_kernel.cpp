@@ -20,7 +20,7 @@ namespace {
 constexpr int max_grid_yz = 65535;
 
 int tiles_of_queries(const LoadedKernel& kernel, const AttentionParams& params) {
-  const int tile_q = kernel.image->config.tile_q;
+  const int tile_q = kernel.config.tile_q;
   return (params.seqlen_q + tile_q - 1) / tile_q;
 }
 
@@ -43,15 +43,15 @@ void launch_grid(const LoadedKernel& kernel, AttentionParams& params, Stream str
 // A grid of one dimension over the list of work tiles: a block for each, or as many as fit the GPU, which
 // share them out among themselves.
 void launch_work_list(const LoadedKernel& kernel, AttentionParams& params, Stream stream) {
-  const KernelConfig& tile = kernel.image->config;
+  const KernelConfig& tile = kernel.config;
   const std::int64_t tiles_per_entry = std::int64_t{tiles_of_queries(kernel, params)} * params.heads_q;
   const int resident = kernel.sm_count * tile.blocks_per_sm;
   int entries = static_cast<int>(std::min<std::int64_t>(params.batch, max_work_tiles / tiles_per_entry));
-  if (tile.persistent && sm90::has_key_words(kernel.image->spec)) {
+  if (tile.persistent && sm90::has_key_words(kernel.spec)) {
     const int tiles_kv = (params.seqlen_kv + tile.tile_kv - 1) / tile.tile_kv;
     entries = std::min(entries, entries_with_key_words(tiles_kv, tiles_per_entry, resident));
   }
-  forward_wgmma::TensorMaps maps = encode_tensor_maps(kernel.image->spec, tile, params);
+  forward_wgmma::TensorMaps maps = encode_tensor_maps(kernel.spec, tile, params);
   if (tile.persistent) maps.counter = kernel.counters->counter(kernel.device, stream);
   LaunchConfig config{.block = {static_cast<unsigned>(kernel.image->program.threads), 1, 1},
                       .smem_bytes = kernel.smem_bytes,
@@ -59,12 +59,12 @@ void launch_work_list(const LoadedKernel& kernel, AttentionParams& params, Strea
   void* arguments[] = {&params, &maps};
   for (params.batch_begin = 0; params.batch_begin < params.batch; params.batch_begin += entries) {
     const int count = std::min(params.batch - params.batch_begin, entries);
-    maps.order = work_order(kernel.image->spec, {.seqlen_q = params.seqlen_q,
-                                                 .seqlen_kv = params.seqlen_kv,
-                                                 .slices = count * params.heads_q,
-                                                 .tile_q = tile.tile_q,
-                                                 .l2_bytes = kernel.l2_bytes,
-                                                 .in_turns = tile.persistent && maps.counter == nullptr});
+    maps.order = work_order(kernel.spec, {.seqlen_q = params.seqlen_q,
+                                          .seqlen_kv = params.seqlen_kv,
+                                          .slices = count * params.heads_q,
+                                          .tile_q = tile.tile_q,
+                                          .l2_bytes = kernel.l2_bytes,
+                                          .in_turns = tile.persistent && maps.counter == nullptr});
     config.grid[0] =
         static_cast<unsigned>(tile.persistent ? std::min(maps.order.tiles(), resident) : maps.order.tiles());
     try {
@@ -76,28 +76,35 @@ void launch_work_list(const LoadedKernel& kernel, AttentionParams& params, Strea
   }
 }
 
+Module module_of(const KernelImage& image) {
+  if (image.target.form == CodeForm::cubin) return Module(image.code);
+  return Module(std::string(reinterpret_cast<const char*>(image.code.data()), image.code.size()));
+}
+
 }  // namespace
 
 Module load_module(ContextState& context, std::shared_ptr<const KernelImage>& image) {
-  if (driver().emulated) return Module(*build_emulated_code(context, *image));
   try {
-    return Module(image->cubin);
+    return module_of(*image);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::load_failed || !image->cached || context.settings.offline) throw;
     context.notify(Event::Kind::warning,
-                   fmt::format("the driver refused the cached {}; compiling it anew: {}",
-                               image->program.kernel_name, error.message()));
+                   fmt::format("the driver refused the cached {}; compiling it anew: {}", image->program.name,
+                               error.message()));
   }
   image = rebuild_image(context, *image);
-  return Module(image->cubin);
+  return module_of(*image);
 }
 
-LoadedKernel load_kernel(ContextState& context, std::shared_ptr<const KernelImage> image, int device,
+LoadedKernel load_kernel(ContextState& context, const AttentionSpec& spec, BuiltConfig built, int device,
                          std::string why) {
   const CurrentContext scope(device);
+  std::shared_ptr<const KernelImage>& image = built.image;
   const Module module = load_module(context, image);
   LoadedKernel loaded;
-  loaded.kernel = module.kernel(image->program.kernel_name);
+  loaded.spec = spec;
+  loaded.config = built.config;
+  loaded.kernel = module.kernel(image->program.name);
   loaded.kernel.set_dynamic_smem(device, image->program.smem_bytes);
   loaded.kernel.force_load(device);
   const DeviceInfo info = device_info(device);
@@ -112,7 +119,7 @@ LoadedKernel load_kernel(ContextState& context, std::shared_ptr<const KernelImag
 }
 
 void launch_forward(const LoadedKernel& kernel, AttentionParams& params, Stream stream) {
-  if (kernel.image->config.mainloop == Mainloop::wgmma) {
+  if (kernel.config.mainloop == Mainloop::wgmma) {
     launch_work_list(kernel, params, stream);
   } else {
     launch_grid(kernel, params, stream);

@@ -7,7 +7,7 @@
 
 #include <jit/attention.h>
 
-#include "generator/build/kernel_image.h"
+#include "generator/build/clean.h"
 #include "generator/launch/work_counters.h"
 #include "runtime/module.h"
 #include "templates/base/params.cuh"
@@ -16,6 +16,8 @@ namespace jit {
 
 struct LoadedKernel {
   Kernel kernel;
+  AttentionSpec spec;
+  KernelConfig config;
   std::shared_ptr<const KernelImage> image;
   unsigned smem_bytes = 0;
   int sm_count = 0;  ///< of the device
@@ -26,12 +28,11 @@ struct LoadedKernel {
   std::vector<std::string> tuning_log;
 };
 
-/// The image's code in the driver: its cubin, or for emulated devices its PTX. An image that came from disk
-/// and that the driver refuses is compiled anew, once, and replaced. Throws Error load_failed.
+/// The image's code in the driver. An image that came from disk and that the driver refuses is compiled anew, once, and replaced. Throws Error load_failed.
 Module load_module(ContextState& context, std::shared_ptr<const KernelImage>& image);
 
-/// Loads the image's code on `device`, with all that a launch needs, by load_module.
-LoadedKernel load_kernel(ContextState& context, std::shared_ptr<const KernelImage> image, int device,
+/// Loads the forward kernel `built` for `spec` on `device`, with all that a launch needs, by load_module.
+LoadedKernel load_kernel(ContextState& context, const AttentionSpec& spec, BuiltConfig built, int device,
                          std::string why);
 
 /// Puts the kernel on `stream`, in several launches when batch or queries exceed what a grid holds. `params`

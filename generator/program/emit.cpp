@@ -80,13 +80,20 @@ std::string config_lines(const KernelConfig& config) {
   return text;
 }
 
+// What listings of the cache say of a forward kernel.
+std::vector<std::pair<std::string, std::string>> facts(const AttentionSpec& spec,
+                                                       const KernelConfig& config) {
+  return {{"spec", to_string(spec)}, {"config", to_string(config)}};
+}
+
 Program emit_forward_sm80(const AttentionSpec& spec, const KernelConfig& config) {
   const FunctorSource functors = functor_source(spec);
   Program program;
+  program.facts = facts(spec, config);
   program.threads = config.warps * 32;
   program.smem_bytes = smem_bytes(spec, config);
-  program.kernel_name = fmt::format("attn_fwd_sm80_{}_q{}kv{}w{}k{}v{}", problem_name(spec), config.tile_q,
-                                    config.tile_kv, config.warps, config.stages_k, config.stages_v);
+  program.name = fmt::format("attn_fwd_sm80_{}_q{}kv{}w{}k{}v{}", problem_name(spec), config.tile_q,
+                             config.tile_kv, config.warps, config.stages_k, config.stages_v);
 
   std::string& source = program.source;
   source =
@@ -103,7 +110,7 @@ Program emit_forward_sm80(const AttentionSpec& spec, const KernelConfig& config)
       "extern \"C\" __global__ void __launch_bounds__(Config::warps * warp_size, Config::blocks_per_sm)\n"
       "{}(const __grid_constant__ AttentionParams params) {{\n  "
       "forward_mma_sync::attention_forward<Config>(params);\n}}\n",
-      program.kernel_name);
+      program.name);
   return program;
 }
 
@@ -111,10 +118,11 @@ Program emit_forward_sm90(const AttentionSpec& spec, const KernelConfig& config)
   const FunctorSource functors = functor_source(spec);
   const RegisterShares shares = register_shares(spec, config);
   Program program;
+  program.facts = facts(spec, config);
   program.threads = threads_per_block(config);
   program.smem_bytes = smem_bytes(spec, config);
-  program.kernel_name = fmt::format("attn_fwd_sm90_{}_q{}kv{}k{}v{}", problem_name(spec), config.tile_q,
-                                    config.tile_kv, config.stages_k, config.stages_v);
+  program.name = fmt::format("attn_fwd_sm90_{}_q{}kv{}k{}v{}", problem_name(spec), config.tile_q,
+                             config.tile_kv, config.stages_k, config.stages_v);
 
   std::string& source = program.source;
   source =
@@ -153,7 +161,7 @@ Program emit_forward_sm90(const AttentionSpec& spec, const KernelConfig& config)
       "{}(const __grid_constant__ AttentionParams params, const __grid_constant__ forward_wgmma::TensorMaps "
       "maps) {{\n"
       "  forward_wgmma::attention_forward<Config>(params, maps);\n}}\n",
-      program.kernel_name);
+      program.name);
   return program;
 }
 
@@ -168,7 +176,8 @@ Program emit_reference(const AttentionSpec& spec) {
   const FunctorSource functors = functor_source(spec);
   Program program;
   program.threads = 256;
-  program.kernel_name = fmt::format("attn_reference_{}", problem_name(spec));
+  program.name = fmt::format("attn_reference_{}", problem_name(spec));
+  program.facts = {{"spec", to_string(spec)}};
   std::string& source = program.source;
   source = fmt::format("// Attention reference: {}. Generated: change the spec, not this file.\n",
                        to_string(spec));
@@ -180,20 +189,20 @@ Program emit_reference(const AttentionSpec& spec) {
       "\nextern \"C\" __global__ void __launch_bounds__({})\n{}(const __grid_constant__ AttentionParams "
       "params, "
       "const __grid_constant__ ReferenceRows rows) {{\n  attention_reference<Config>(params, rows);\n}}\n",
-      program.threads, program.kernel_name);
+      program.threads, program.name);
   return program;
 }
 
 Program emit_random_fill(DType dtype) {
   Program program;
   program.threads = 256;
-  program.kernel_name = fmt::format("random_fill_{}", to_string(dtype));
+  program.name = fmt::format("random_fill_{}", to_string(dtype));
   program.source = fmt::format(
       "// Random numbers. Generated.\n#include \"checks/random_fill.cuh\"\n\nusing namespace jit;\n\n"
       "extern \"C\" __global__ void __launch_bounds__({})\n{}(unsigned* pairs, long long count, unsigned "
       "seed) {{\n"
       "  random_fill<{}>(pairs, count, seed);\n}}\n",
-      program.threads, program.kernel_name, to_string(dtype));
+      program.threads, program.name, to_string(dtype));
   return program;
 }
 

@@ -2,24 +2,12 @@
 // specs and configs give equal text, on every machine, at every time.
 #pragma once
 
-#include <string>
-
 #include <jit/kernel_config.h>
 #include <jit/spec.h>
 
+#include "generator/program/program.h"
+
 namespace jit {
-
-/// A program ready to compile, and what a launch must know of it.
-struct Program {
-  std::string kernel_name;  ///< of the one extern "C" kernel, readable in a profiler
-  std::string source;       ///< includes templates only
-  int smem_bytes = 0;       ///< dynamic shared memory; the program asserts the same
-  int threads = 0;          ///< per block
-};
-
-/// Name that generated programs are compiled under.
-inline constexpr const char* program_name = "/jit-attention/kernel.cu";
-inline constexpr const char* program_folder = "/jit-attention/";
 
 /// The forward kernel. Requires: `validate(spec)` passes and the config is legal for the spec
 /// (config_space.h).

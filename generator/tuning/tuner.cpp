@@ -13,6 +13,7 @@
 #include "generator/context_state.h"
 #include "generator/launch/loaded_kernel.h"
 #include "generator/problem/arguments.h"
+#include "generator/program/emit.h"
 #include "generator/tuning/candidates.h"
 #include "generator/tuning/select.h"
 #include "generator/tuning/tuning_buffers.h"
@@ -51,7 +52,7 @@ void compile_candidates(ContextState& context, const TuningProblem& problem,
                         std::vector<Candidate>& candidates, Clock::time_point start, double seconds) {
   std::atomic<std::size_t> next = 0;
   std::atomic<int> done = 0;
-  const Arch arch = native_arch(problem.device);
+  const Target target = native_target(problem.device);
   const auto work = [&] {
     for (std::size_t i = next++; i < candidates.size(); i = next++) {
       Candidate& candidate = candidates[i];
@@ -60,8 +61,7 @@ void compile_candidates(ContextState& context, const TuningProblem& problem,
         continue;
       }
       try {
-        candidate.image = build_image(context, emit_forward(problem.spec, candidate.config), problem.spec,
-                                      candidate.config, arch);
+        candidate.image = build_image(context, emit_forward(problem.spec, candidate.config), target);
       } catch (const std::exception& error) {
         candidate.trouble = error.what();
       }
@@ -103,8 +103,7 @@ TuningResult tune(ContextState& context, const TuningProblem& problem, bool exha
   compile_candidates(context, problem, candidates, start, seconds * compile_share);
   // The heuristic's config is what runs when nothing is better; if it does not compile, nothing will.
   if (!candidates[0].image) {
-    build_image(context, emit_forward(problem.spec, candidates[0].config), problem.spec, candidates[0].config,
-                native_arch(problem.device));
+    build_image(context, emit_forward(problem.spec, candidates[0].config), native_target(problem.device));
   }
 
   drop_unclean(candidates);
@@ -122,7 +121,8 @@ TuningResult tune(ContextState& context, const TuningProblem& problem, bool exha
       continue;
     }
     try {
-      candidate.loaded = load_kernel(context, candidate.image, problem.device.ordinal, "candidate");
+      candidate.loaded = load_kernel(context, problem.spec, {candidate.config, candidate.image},
+                                     problem.device.ordinal, "candidate");
       candidate.trouble = buffers.check(*candidate.loaded, timer.stream());
     } catch (const Error& error) {
       candidate.trouble = error.what();

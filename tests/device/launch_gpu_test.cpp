@@ -351,16 +351,15 @@ TEST_F(LaunchTest, TheTunersReferenceAgreesWithTheKernel) {
   const TuningBuffers buffers(state, {.spec = problem.spec, .device = device_, .params = params},
                               stream.get());
   const CompiledKernel kernel = attention(problem.spec, {}, context()).kernel();
-  const LoadedKernel loaded = load_kernel(state,
-                                          build_image(state, emit_forward(problem.spec, kernel.config()),
-                                                      problem.spec, kernel.config(), kernel.arch()),
-                                          0, "test");
+  const auto load = [&](const AttentionSpec& spec) {
+    auto image = build_image(state, emit_forward(spec, kernel.config()), native_target(device_));
+    return load_kernel(state, spec, {kernel.config(), std::move(image)}, 0, "test");
+  };
+  const LoadedKernel loaded = load(problem.spec);
   EXPECT_EQ(buffers.check(loaded, stream.get()), "");
   AttentionSpec other = problem.spec;
   other.score = Score();
-  const LoadedKernel wrong = load_kernel(
-      state, build_image(state, emit_forward(other, kernel.config()), other, kernel.config(), kernel.arch()),
-      0, "test");
+  const LoadedKernel wrong = load(other);
   EXPECT_THAT(buffers.check(wrong, stream.get()), StartsWith("wrong"));
 }
 

@@ -56,9 +56,9 @@ void measure(std::vector<BenchRow>& rows, const AttentionParams& params, const O
     throw BadInput(
         fmt::format("only {} of --batch {} fit the memory", buffers.params().batch, problem.batch));
   }
-  compile_rows(rows, problem.spec, native_arch(device), state, progress);
+  compile_rows(rows, problem.spec, native_target(device), state, progress);
   for_each_sound(rows, [&](BenchRow& row) {
-    row.kernel = load_kernel(state, row.image, device.ordinal, row.why);
+    row.kernel = load_kernel(state, problem.spec, {row.config, row.image}, device.ordinal, row.why);
     row.image = row.kernel->image;
     row.trouble = buffers.check(*row.kernel, timer.stream());
   });

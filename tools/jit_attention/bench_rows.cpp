@@ -11,6 +11,7 @@
 #include "all_cores.h"
 #include "command.h"
 #include "generator/context_state.h"
+#include "generator/program/emit.h"
 #include "generator/tuning/candidates.h"
 #include "runtime/timer.h"
 #include "spec_options.h"
@@ -106,16 +107,15 @@ std::vector<BenchRow> choose_rows(const RowOptions& options, const AttentionSpec
   return rows;
 }
 
-void compile_rows(std::vector<BenchRow>& rows, const AttentionSpec& spec, Arch arch, ContextState& context,
-                  ProgressLine& progress) {
+void compile_rows(std::vector<BenchRow>& rows, const AttentionSpec& spec, Target target,
+                  ContextState& context, ProgressLine& progress) {
   std::atomic<int> done = 0;
   const int total = static_cast<int>(rows.size());
   progress.show("compiling", 0, total);
   on_all_cores(rows.size(), [&](std::size_t i) {
     BenchRow& row = rows[i];
     try {
-      if (row.trouble.empty())
-        row.image = build_image(context, emit_forward(spec, row.config), spec, row.config, arch);
+      if (row.trouble.empty()) row.image = build_image(context, emit_forward(spec, row.config), target);
     } catch (const std::exception& error) {
       row.trouble = one_line(error.what());
     }

@@ -50,8 +50,8 @@ std::vector<BenchRow> choose_rows(const RowOptions& options, const AttentionSpec
                                   const ProblemShape& shape, const DeviceLimits& limits);
 
 /// Compiles on all cores what has no trouble; what fails has it then.
-void compile_rows(std::vector<BenchRow>& rows, const AttentionSpec& spec, Arch arch, ContextState& context,
-                  ProgressLine& progress);
+void compile_rows(std::vector<BenchRow>& rows, const AttentionSpec& spec, Target target,
+                  ContextState& context, ProgressLine& progress);
 
 /// One row of the JSON report; `flops` is the useful work of a launch.
 nlohmann::ordered_json describe_row(const BenchRow& row, double flops);

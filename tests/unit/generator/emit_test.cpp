@@ -91,9 +91,8 @@ TEST(EmitForward, ProgramsSayWhatALaunchMustKnow) {
                                       program.smem_bytes)));
     EXPECT_THAT(program.source,
                 HasSubstr(fmt::format("sizeof(AttentionParams) == {},", sizeof(AttentionParams))));
-    EXPECT_THAT(program.source, HasSubstr("\n" + program.kernel_name + "("));
-    EXPECT_TRUE(std::regex_match(program.kernel_name, std::regex("[a-z][A-Za-z0-9_]{3,200}")))
-        << program.kernel_name;
+    EXPECT_THAT(program.source, HasSubstr("\n" + program.name + "("));
+    EXPECT_TRUE(std::regex_match(program.name, std::regex("[a-z][A-Za-z0-9_]{3,200}"))) << program.name;
     for (const ConfigField& field : config_fields()) {
       if (field.name == "mainloop" || !field.applies_to(config)) continue;
       EXPECT_THAT(program.source,
@@ -193,7 +192,7 @@ TEST(EmitDeterminism, DISABLED_PrintsADigest) {
     const KernelConfig config =
         reference::random_config(spec, device_limits(known_archs()[random() % known_archs().size()]), random);
     const Program program = emit_forward(spec, config);
-    digester.add(program.source).add(program.kernel_name).add(emit_reference(spec).source);
+    digester.add(program.source).add(program.name).add(emit_reference(spec).source);
   }
   std::printf("digest %s\n", digester.finish().hex().c_str());
 }
