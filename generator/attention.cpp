@@ -11,6 +11,7 @@
 #include "generator/attention_state.h"
 #include "generator/context_state.h"
 #include "generator/kernels.h"
+#include "generator/kernels/families.h"
 #include "generator/kernels/search.h"
 #include "generator/problem/arguments.h"
 #include "generator/tuning/tuning_record.h"
@@ -29,7 +30,8 @@ Digest size_key(int device, const ProblemShape& shape) {
   const SizeClass sizes = size_class(shape);
   return spread(static_cast<std::uint64_t>(device) << 32 | static_cast<std::uint64_t>(sizes.pass) << 25 |
                 static_cast<std::uint64_t>(sizes.tma) << 24 | static_cast<std::uint64_t>(sizes.rows) << 16 |
-                static_cast<std::uint64_t>(sizes.seqlen_q) << 8 | static_cast<std::uint64_t>(sizes.seqlen_kv));
+                static_cast<std::uint64_t>(sizes.seqlen_q) << 8 |
+                static_cast<std::uint64_t>(sizes.seqlen_kv));
 }
 
 Digest device_key(int device, const ProblemShape& shape) {
@@ -66,20 +68,21 @@ const Plan* default_plan(const AttentionState& state, int device, const ProblemS
 }
 
 Plan tuned_plan(const AttentionState& state, const DeviceInfo& device, const AttentionParams& params) {
-  TuningOutcome outcome = tune_and_record(state.context, {.spec = state.spec, .device = device, .params = params});
-  BuiltKernel kernel =
-      build_kernel(state.context, state.spec, outcome.result.config, native_target(device));
+  TuningOutcome outcome =
+      tune_and_record(state.context, {.spec = state.spec, .device = device, .params = params});
+  BuiltKernel kernel = build_kernel(state.context, state.spec, outcome.result.config, native_target(device));
   Plan plan = plan_of(state, std::move(kernel), device, "tuned: " + outcome.record);
   plan.tuning_log = std::move(outcome.result.log);
   return plan;
 }
 
-std::optional<Plan> recorded_plan(const AttentionState& state, const DeviceInfo& device, const ProblemShape& shape) {
+std::optional<Plan> recorded_plan(const AttentionState& state, const DeviceInfo& device,
+                                  const ProblemShape& shape) {
   const std::optional<RecordedConfig> recorded = find_record(state.context, state.spec, device, shape);
   if (!recorded) return std::nullopt;
   try {
-    return plan_of(state, build_kernel(state.context, state.spec, recorded->config, native_target(device)), device,
-                   "recorded: " + recorded->record);
+    return plan_of(state, build_kernel(state.context, state.spec, recorded->config, native_target(device)),
+                   device, "recorded: " + recorded->record);
   } catch (const Error& error) {  // offline without this kernel, say
     state.context.notify(Event::Kind::warning,
                          fmt::format("the recorded config cannot be used: {}", error.what()));
@@ -128,14 +131,15 @@ const Plan* plan_for_new_sizes(const AttentionState& state, int device, const At
     return prepared_plan(state, device, params);
   }
   if (const Plan* known = state.defaults.find(device_key(device, shape_of(params)))) return known;
-  throw Error(ErrorCode::not_prepared, "launch", "stream",
-              "the stream is being captured and no kernel is loaded on this device: call prepare() with these "
-              "arguments before the capture begins");
+  throw Error(
+      ErrorCode::not_prepared, "launch", "stream",
+      "the stream is being captured and no kernel is loaded on this device: call prepare() with these "
+      "arguments before the capture begins");
 }
 
 CompiledKernel describe(const AttentionState& state, const Plan& plan) {
-  return {state.context.shared_from_this(), plan.spec, plan.config, plan.steps.front().kernel.image, plan.why,
-          plan.tuning_log};
+  return {state.context.shared_from_this(), plan.spec, plan.config,
+          plan.steps.front().kernel.image,  plan.why,  plan.tuning_log};
 }
 
 // The spec as numbers, in place: digesting one short piece of memory is what makes dispatch cheap.
@@ -155,7 +159,11 @@ Digest spec_key(const AttentionSpec& spec, const std::optional<KernelConfig>& co
   add(spec.softmax_scale ? std::uint64_t{1} << 32 | std::bit_cast<std::uint32_t>(*spec.softmax_scale) : 0);
   if (config) {
     add(config->index());
-    for (const ConfigValue& value : config_values(*config)) add(value.number);
+    std::visit(
+        [&]<class Config>(const Config& own) {
+          for (const ConfigField<Config>& field : Family<Config>::fields()) add(field.get(own));
+        },
+        *config);
   }
   return digest(std::as_bytes(std::span(words.data(), count)));
 }

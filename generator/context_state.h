@@ -47,7 +47,6 @@ struct ContextState : std::enable_shared_from_this<ContextState> {
   DiskCache disk;
   TuningStore tuning;
   SingleFlight<KernelImage> images;
-  SingleFlight<std::string> emulated_code;  ///< by the key of the image
   const StreamMemory memory;
   DispatchTable<AttentionState> attentions;
 

@@ -13,7 +13,7 @@
 #include "generator/kernels/config_field.h"
 #include "generator/kernels/device_limits.h"
 #include "generator/kernels/problem_shape.h"
-#include "generator/program/emit.h"
+#include "generator/program/program.h"
 #include "templates/base/params.cuh"
 
 namespace jit {
@@ -87,8 +87,8 @@ std::string family_rejection(const Case& problem, const Config& config) {
   const Footprint needs = Family<Config>::footprint(problem.spec, config);
   const DeviceLimits& limits = problem.limits;
   if (needs.smem_bytes > limits.smem_per_block) {
-    return fmt::format("shared memory of {} bytes exceeds the {} that a block may have on {}", needs.smem_bytes,
-                       limits.smem_per_block, to_string(limits.arch));
+    return fmt::format("shared memory of {} bytes exceeds the {} that a block may have on {}",
+                       needs.smem_bytes, limits.smem_per_block, to_string(limits.arch));
   }
   if (config.blocks_per_sm * (needs.smem_bytes + reserved_smem_per_block) > limits.smem_per_sm) {
     return fmt::format(

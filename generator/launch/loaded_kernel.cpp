@@ -9,26 +9,33 @@
 #include "runtime/driver_api.h"
 
 namespace jit {
+namespace {
+
+Module module_of(const KernelImage& image) {
+  if (image.target.form == CodeForm::cubin) return Module(image.code);
+  return Module(std::string(reinterpret_cast<const char*>(image.code.data()), image.code.size()));
+}
+
+}  // namespace
 
 Module load_module(ContextState& context, std::shared_ptr<const KernelImage>& image) {
-  if (driver().emulated) return Module(*build_emulated_code(context, *image));
   try {
-    return Module(image->cubin);
+    return module_of(*image);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::load_failed || !image->cached || context.settings.offline) throw;
     context.notify(Event::Kind::warning,
-                   fmt::format("the driver refused the cached {}; compiling it anew: {}",
-                               image->program.kernel_name, error.message()));
+                   fmt::format("the driver refused the cached {}; compiling it anew: {}", image->program.name,
+                               error.message()));
   }
   image = rebuild_image(context, *image);
-  return Module(image->cubin);
+  return module_of(*image);
 }
 
 LoadedKernel load_kernel(ContextState& context, std::shared_ptr<const KernelImage> image, int device) {
   const CurrentContext scope(device);
   const Module module = load_module(context, image);
   LoadedKernel loaded;
-  loaded.kernel = module.kernel(image->program.kernel_name);
+  loaded.kernel = module.kernel(image->program.name);
   loaded.kernel.set_dynamic_smem(device, image->program.smem_bytes);
   loaded.kernel.force_load(device);
   const DeviceInfo info = device_info(device);

@@ -69,7 +69,8 @@ Program emit_reference(const AttentionSpec& spec) {
   const FunctorSource functors = functor_source(spec);
   Program program;
   program.threads = 256;
-  program.kernel_name = fmt::format("attn_reference_{}", problem_name(spec));
+  program.name = fmt::format("attn_reference_{}", problem_name(spec));
+  program.facts = {{"spec", to_string(spec)}};
   std::string& source = program.source;
   source = fmt::format("// Attention reference: {}. Generated: change the spec, not this file.\n",
                        to_string(spec));
@@ -81,20 +82,20 @@ Program emit_reference(const AttentionSpec& spec) {
       "\nextern \"C\" __global__ void __launch_bounds__({})\n{}(const __grid_constant__ AttentionParams "
       "params, "
       "const __grid_constant__ ReferenceRows rows) {{\n  attention_reference<Config>(params, rows);\n}}\n",
-      program.threads, program.kernel_name);
+      program.threads, program.name);
   return program;
 }
 
 Program emit_random_fill(DType dtype) {
   Program program;
   program.threads = 256;
-  program.kernel_name = fmt::format("random_fill_{}", to_string(dtype));
+  program.name = fmt::format("random_fill_{}", to_string(dtype));
   program.source = fmt::format(
       "// Random numbers. Generated.\n#include \"checks/random_fill.cuh\"\n\nusing namespace jit;\n\n"
       "extern \"C\" __global__ void __launch_bounds__({})\n{}(unsigned* pairs, long long count, unsigned "
       "seed) {{\n"
       "  random_fill<{}>(pairs, count, seed);\n}}\n",
-      program.threads, program.kernel_name, to_string(dtype));
+      program.threads, program.name, to_string(dtype));
   return program;
 }
 

@@ -8,20 +8,9 @@
 #include <jit/spec.h>
 
 #include "generator/program/functor_source.h"
+#include "generator/program/program.h"
 
 namespace jit {
-
-/// A program ready to compile, and what a launch must know of it.
-struct Program {
-  std::string kernel_name;  ///< of the one extern "C" kernel, readable in a profiler
-  std::string source;       ///< includes templates only
-  int smem_bytes = 0;       ///< dynamic shared memory; the program asserts the same
-  int threads = 0;          ///< per block
-};
-
-/// Name that generated programs are compiled under.
-inline constexpr const char* program_name = "/jit-attention/kernel.cu";
-inline constexpr const char* program_folder = "/jit-attention/";
 
 /// A problem as part of a kernel's name: "bf16_d128_gqa4_causal".
 std::string problem_name(const AttentionSpec& spec);

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "generator/context_state.h"
+#include "generator/program/emit.h"
 #include "runtime/context.h"
 #include "runtime/driver_api.h"
 #include "runtime/launch.h"
@@ -91,8 +92,8 @@ TuningBuffers::TuningBuffers(ContextState& context, const TuningProblem& problem
 
 void TuningBuffers::fill_inputs(ContextState& context, CUstream stream) {
   const Program program = emit_random_fill(spec_.dtype);
-  auto image = build_image(context, program, spec_, {}, native_arch(device_));
-  const Kernel kernel = load_module(context, image).kernel(program.kernel_name);
+  auto image = build_image(context, program, native_target(device_));
+  const Kernel kernel = load_module(context, image).kernel(program.name);
   unsigned seed = 1;
   for (const DeviceBuffer* buffer : {&q_, &k_, &v_}) {
     void* data = buffer->data();
@@ -119,8 +120,8 @@ void TuningBuffers::run_reference(ContextState& context, CUstream stream) {
                      .lse = static_cast<float*>(lse.data())};
 
   const Program program = emit_reference(spec_);
-  auto image = build_image(context, program, spec_, {}, native_arch(device_));
-  const Kernel kernel = load_module(context, image).kernel(program.kernel_name);
+  auto image = build_image(context, program, native_target(device_));
+  const Kernel kernel = load_module(context, image).kernel(program.name);
   void* arguments[] = {&params_, &rows};
   const unsigned warps = static_cast<unsigned>(program.threads) / 32;
   launch(kernel.handle(),

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "generator/kernels/forward_mma_sync/family.h"
+#include "generator/program/emit.h"
 #include "generator/program/functor_source.h"
 
 namespace jit {
@@ -11,8 +12,8 @@ Program Family<ForwardMmaSync>::program(const AttentionSpec& spec, const Forward
   const Footprint needs = footprint(spec, config);
   program.threads = needs.threads;
   program.smem_bytes = needs.smem_bytes;
-  program.kernel_name = fmt::format("attention_forward_mma_sync_{}_q{}kv{}w{}k{}v{}", problem_name(spec), config.tile_q,
-                                    config.tile_kv, config.warps, config.stages_k, config.stages_v);
+  program.name = fmt::format("attention_forward_mma_sync_{}_q{}kv{}w{}k{}v{}", problem_name(spec),
+                             config.tile_q, config.tile_kv, config.warps, config.stages_k, config.stages_v);
 
   std::string& source = program.source;
   source =
@@ -29,7 +30,7 @@ Program Family<ForwardMmaSync>::program(const AttentionSpec& spec, const Forward
       "extern \"C\" __global__ void __launch_bounds__(Config::warps * warp_size, Config::blocks_per_sm)\n"
       "{}(const __grid_constant__ AttentionParams params) {{\n  "
       "forward_mma_sync::attention_forward<Config>(params);\n}}\n",
-      program.kernel_name);
+      program.name);
   return program;
 }
 

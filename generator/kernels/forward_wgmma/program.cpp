@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "generator/kernels/forward_wgmma/family.h"
+#include "generator/program/emit.h"
 #include "generator/program/functor_source.h"
 #include "generator/program/wgmma_source.h"
 #include "templates/base/element.cuh"
@@ -16,8 +17,8 @@ Program Family<ForwardWgmma>::program(const AttentionSpec& spec, const ForwardWg
   const Footprint needs = footprint(spec, config);
   program.threads = needs.threads;
   program.smem_bytes = needs.smem_bytes;
-  program.kernel_name = fmt::format("attention_forward_wgmma_{}_q{}kv{}k{}v{}", problem_name(spec), config.tile_q,
-                                    config.tile_kv, config.stages_k, config.stages_v);
+  program.name = fmt::format("attention_forward_wgmma_{}_q{}kv{}k{}v{}", problem_name(spec), config.tile_q,
+                             config.tile_kv, config.stages_k, config.stages_v);
 
   std::string& source = program.source;
   source =
@@ -56,7 +57,7 @@ Program Family<ForwardWgmma>::program(const AttentionSpec& spec, const ForwardWg
       "{}(const __grid_constant__ AttentionParams params, const __grid_constant__ forward_wgmma::TensorMaps "
       "maps) {{\n"
       "  forward_wgmma::attention_forward<Config>(params, maps);\n}}\n",
-      program.kernel_name);
+      program.name);
   return program;
 }
 
