@@ -1,9 +1,6 @@
 // Calls: arguments → parameters → the plan for their sizes → launch.
 #include <jit/attention.h>
 
-#include <array>
-#include <bit>
-#include <span>
 #include <utility>
 
 #include <fmt/format.h>
@@ -14,6 +11,7 @@
 #include "generator/kernels/families.h"
 #include "generator/kernels/search.h"
 #include "generator/problem/arguments.h"
+#include "generator/problem/dispatch_key.h"
 #include "generator/tuning/tuning_record.h"
 #include "runtime/capture.h"
 #include "runtime/context.h"
@@ -142,32 +140,6 @@ CompiledKernel describe(const AttentionState& state, const Plan& plan) {
           plan.steps.front().kernel.image,  plan.why,  plan.tuning_log};
 }
 
-// The spec as numbers, in place: digesting one short piece of memory is what makes dispatch cheap.
-Digest spec_key(const AttentionSpec& spec, const std::optional<KernelConfig>& config) {
-  std::array<std::uint64_t, 32> words{};
-  std::size_t count = 0;
-  const auto add = [&](auto number) { words[count++] = static_cast<std::uint64_t>(number); };
-  add(spec.dtype);
-  add(spec.alignment);
-  add(spec.head_dim);
-  add(spec.head_dim_v);
-  add(spec.gqa_ratio);
-  add(spec.seqlen_q);
-  add(spec.seqlen_kv);
-  add(spec.mask.hash());
-  add(spec.score.hash());
-  add(spec.softmax_scale ? std::uint64_t{1} << 32 | std::bit_cast<std::uint32_t>(*spec.softmax_scale) : 0);
-  if (config) {
-    add(config->index());
-    std::visit(
-        [&]<class Config>(const Config& own) {
-          for (const ConfigField<Config>& field : Family<Config>::fields()) add(field.get(own));
-        },
-        *config);
-  }
-  return digest(std::as_bytes(std::span(words.data(), count)));
-}
-
 }  // namespace
 
 NamedTensors::NamedTensors(std::initializer_list<NamedTensor> tensors) {
@@ -214,7 +186,7 @@ const AttentionSpec& Attention::spec() const { return state_->spec; }
 
 Attention attention(const AttentionSpec& spec, std::optional<KernelConfig> config, const Context& context) {
   ContextState& shared = *context.state();
-  const Digest key = spec_key(spec, config);
+  const Digest key = dispatch_key(spec, config);
   const AttentionState* state = shared.attentions.find(key);
   if (state == nullptr) {
     validate(spec);
