@@ -92,7 +92,7 @@ LoadedKernel tuned_kernel(const AttentionState& state, const DeviceInfo& device,
   TuningResult result = tune(context, {.spec = state.spec, .device = device, .params = params}, exhaustive);
   const ProblemShape shape = shape_of(params);
   const std::string record = write_record(result, shape, device);
-  context.tuning.store(tuning_environment(context, device, exhaustive),
+  context.tuning.store(tuning_environment(context, device, shape.tma, exhaustive),
                        tuning_operation(state.spec, size_class(shape)), record);
   LoadedKernel kernel = load_config(state, result.config, device, "tuned: " + record);
   kernel.tuning_log = std::move(result.log);
@@ -116,7 +116,7 @@ LoadedKernel choose_kernel(const AttentionState& state, int device, const Attent
   for (const bool exhaustive : {true, false}) {
     if (!exhaustive && mode == TuningMode::exhaustive) continue;
     const std::optional<std::string> record =
-        context.tuning.load(tuning_environment(context, info, exhaustive), operation);
+        context.tuning.load(tuning_environment(context, info, shape.tma, exhaustive), operation);
     if (!record) continue;
     const auto config = read_record(*record, state.spec, info);
     if (!config) continue;

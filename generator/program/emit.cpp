@@ -114,11 +114,34 @@ Program emit_forward_sm80(const AttentionSpec& spec, const KernelConfig& config)
   return program;
 }
 
+// The products of tiles that a wgmma kernel consists of, as what its Config inherits.
+SourceFile wgmma_products(const AttentionSpec& spec, const KernelConfig& config) {
+  std::string text =
+      "// Products of tiles by wgmma, for one kernel. Generated: change the spec, not this file.\n"
+      "#pragma once\n\nstruct WgmmaProducts {\n";
+  text += wgmma_function("wgmma_qk", "D = A B: 64 rows of Q, tile_kv rows of K.",
+                         {.dtype = spec.dtype,
+                          .n = config.tile_kv,
+                          .steps = padded_head_dim(spec.head_dim) / 16,
+                          .a_in_registers = config.q_in_registers});
+  WgmmaProduct pv{.dtype = spec.dtype,
+                  .n = padded_head_dim(spec.value_head_dim()),
+                  .steps = config.tile_kv / 16,
+                  .accumulate = true,
+                  .a_in_registers = config.p_in_registers,
+                  .b_along_rows = true};
+  text += wgmma_function("wgmma_pv", "D += A B: tile_kv columns of P, tile_kv rows of V.", pv);
+  pv.steps = forward_wgmma::lower_key_steps(config.tile_kv);
+  text += wgmma_function("wgmma_pv_lower", "The same without the upper half of the keys.", pv);
+  return {"wgmma_products.cuh", text + "};\n"};
+}
+
 Program emit_forward_sm90(const AttentionSpec& spec, const KernelConfig& config) {
   const FunctorSource functors = functor_source(spec);
   const RegisterShares shares = register_shares(spec, config);
   Program program;
   program.facts = facts(spec, config);
+  program.headers = {wgmma_products(spec, config)};
   program.threads = threads_per_block(config);
   program.smem_bytes = smem_bytes(spec, config);
   program.name = fmt::format("attn_fwd_sm90_{}_q{}kv{}k{}v{}", problem_name(spec), config.tile_q,
@@ -127,25 +150,12 @@ Program emit_forward_sm90(const AttentionSpec& spec, const KernelConfig& config)
   std::string& source = program.source;
   source =
       fmt::format("// Attention forward: {}. Generated: change the spec, not this file.\n", to_string(spec));
-  source += "#include \"forward_wgmma/kernel.cuh\"\n\nusing namespace jit;\n\n";
+  source +=
+      "#include \"forward_wgmma/kernel.cuh\"\n#include \"wgmma_products.cuh\"\n\nusing namespace jit;\n\n";
   source += functors.definitions;
-  source += "struct Config {\n" + spec_lines(spec, functors) + config_lines(config);
+  source += "struct Config : WgmmaProducts {\n" + spec_lines(spec, functors) + config_lines(config);
   source += number_line("producer_registers", shares.producer, "per thread, once shared out; 0: as launched");
   source += number_line("consumer_registers", shares.consumer, "the same for consumers");
-  source += wgmma_function("wgmma_qk", "D = A B: 64 rows of Q, tile_kv rows of K.",
-                           {.dtype = spec.dtype,
-                            .n = config.tile_kv,
-                            .steps = padded_head_dim(spec.head_dim) / 16,
-                            .a_in_registers = config.q_in_registers});
-  WgmmaProduct pv{.dtype = spec.dtype,
-                  .n = padded_head_dim(spec.value_head_dim()),
-                  .steps = config.tile_kv / 16,
-                  .accumulate = true,
-                  .a_in_registers = config.p_in_registers,
-                  .b_along_rows = true};
-  source += wgmma_function("wgmma_pv", "D += A B: tile_kv columns of P, tile_kv rows of V.", pv);
-  pv.steps = forward_wgmma::lower_key_steps(config.tile_kv);
-  source += wgmma_function("wgmma_pv_lower", "The same without the upper half of the keys.", pv);
   source += "};\n";
   source += params_assertion();
   source += fmt::format(
@@ -170,6 +180,12 @@ Program emit_forward_sm90(const AttentionSpec& spec, const KernelConfig& config)
 Program emit_forward(const AttentionSpec& spec, const KernelConfig& config) {
   return config.mainloop == Mainloop::wgmma ? emit_forward_sm90(spec, config)
                                             : emit_forward_sm80(spec, config);
+}
+
+std::vector<std::string_view> forward_entries(Arch arch, bool tma) {
+  std::vector<std::string_view> entries = {"forward_mma_sync/kernel.cuh"};
+  if (arch == Arch{9, 0, 'a'} && tma) entries.push_back("forward_wgmma/kernel.cuh");
+  return entries;
 }
 
 Program emit_reference(const AttentionSpec& spec) {

@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "generator/context_state.h"
+#include "generator/program/closure.h"
+#include "generator/program/emit.h"
 
 namespace jit {
 namespace {
@@ -24,9 +26,10 @@ SizeClass size_class(const ProblemShape& shape) {
           .tma = shape.tma};
 }
 
-Key tuning_environment(ContextState& context, const DeviceInfo& device, bool exhaustive) {
+Key tuning_environment(ContextState& context, const DeviceInfo& device, bool tma, bool exhaustive) {
+  const std::vector<std::string_view> entries = forward_entries(native_arch(device), tma);
   return Key{{"library", JIT_ATTENTION_VERSION},
-             {"templates", context.templates_digest.hex()},
+             {"templates", digest_of(closure(entries, context.templates)).hex()},
              {"compiler", context.nvrtc_location().identity},
              {"gpu", device.name},
              {"arch", to_string(native_arch(device))},

@@ -26,8 +26,9 @@ struct SizeClass {
 };
 SizeClass size_class(const ProblemShape& shape);
 
-/// The machine and the versions that a record holds for; any difference is another record.
-Key tuning_environment(ContextState& context, const DeviceInfo& device, bool exhaustive);
+/// The machine and the versions that a record holds for; any difference is another record. Of the templates
+/// those count that the competing kernels include; without `tma`, kernels with TMA do not compete.
+Key tuning_environment(ContextState& context, const DeviceInfo& device, bool tma, bool exhaustive);
 /// The problem that a record holds for.
 Key tuning_operation(const AttentionSpec& spec, const SizeClass& sizes);
 

@@ -73,8 +73,8 @@ nb::dict tune_sizes(nb::handle spec_object, std::int64_t batch, std::int64_t hea
     fill_params(spec, functor_tensors(spec), arguments, params);
     TuningResult fastest = tune(state, {.spec = spec, .device = info, .params = params}, exhaustive);
     const ProblemShape shape = shape_of(params);
-    state.tuning.store(tuning_environment(state, info, exhaustive), tuning_operation(spec, size_class(shape)),
-                       write_record(fastest, shape, info));
+    state.tuning.store(tuning_environment(state, info, shape.tma, exhaustive),
+                       tuning_operation(spec, size_class(shape)), write_record(fastest, shape, info));
     return fastest;
   });
   nb::dict report;

@@ -40,7 +40,7 @@ int run_tune(const Options& options) {
   const TuningResult result =
       tune(state, {.spec = problem.spec, .device = device, .params = params}, options.exhaustive);
   const ProblemShape shape = shape_of(params);
-  state.tuning.store(tuning_environment(state, device, options.exhaustive),
+  state.tuning.store(tuning_environment(state, device, shape.tma, options.exhaustive),
                      tuning_operation(problem.spec, size_class(shape)), write_record(result, shape, device));
   const std::string recorded = state.tuning.writable() ? context.cache_directory() : "";
 
