@@ -67,7 +67,8 @@ const Plan* default_plan(const AttentionState& state, int device, const ProblemS
 
 Plan tuned_plan(const AttentionState& state, const DeviceInfo& device, const AttentionParams& params) {
   TuningOutcome outcome =
-      tune_and_record(state.context, {.spec = state.spec, .device = device, .params = params});
+      tune_and_record(state.context, {.spec = state.spec, .device = device, .params = params},
+                      state.context.settings.tuning == TuningMode::exhaustive);
   BuiltKernel kernel = build_kernel(state.context, state.spec, outcome.result.config, native_target(device));
   Plan plan = plan_of(state, std::move(kernel), device, "tuned: " + outcome.record);
   plan.tuning_log = std::move(outcome.result.log);

@@ -7,16 +7,9 @@
 
 #include "generator/attention_state.h"
 #include "generator/context_state.h"
-#include "generator/program/templates.h"
 
 namespace jit {
 namespace {
-
-Digest digest_of(const std::vector<SourceFile>& files) {
-  Digester digester;
-  for (const SourceFile& file : files) digester.add(file.name).add(file.text);
-  return digester.finish();
-}
 
 CacheDirectory choose_directory(const Settings& settings) {
   if (!settings.disk_cache) return {"", "the disk cache is switched off"};
@@ -31,7 +24,6 @@ ContextState::ContextState(Settings settings_in, Observer observer_in)
     : settings(std::move(settings_in)),
       observer(std::move(observer_in)),
       templates(load_templates(settings.templates)),
-      templates_digest(digest_of(templates)),
       directory(choose_directory(settings)),
       disk({.directory = directory.path,
             .readonly_layers = settings.disk_cache ? settings.readonly_caches : std::vector<std::string>{},

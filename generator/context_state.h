@@ -19,8 +19,8 @@
 #include "cache/tuning_store.h"
 #include "generator/build/image.h"
 #include "generator/launch/stream_memory.h"
+#include "generator/program/templates.h"
 #include "runtime/nvrtc_library.h"
-#include "runtime/source_file.h"
 
 namespace jit {
 
@@ -41,8 +41,7 @@ struct ContextState : std::enable_shared_from_this<ContextState> {
 
   const Settings settings;
   const Observer observer;
-  const std::vector<SourceFile> templates;
-  const Digest templates_digest;
+  const Templates templates;
   const CacheDirectory directory;
   DiskCache disk;
   TuningStore tuning;

@@ -10,6 +10,7 @@
 
 #include "generator/build/image.h"
 #include "generator/context_state.h"
+#include "generator/program/closure.h"
 #include "runtime/disassembler.h"
 
 namespace jit {
@@ -108,7 +109,9 @@ std::vector<std::string> CompiledKernel::dump(const std::string& folder) const {
   written.push_back(
       write_file(base / "kernel.cubin", {reinterpret_cast<const char*>(code.data()), code.size()}));
   written.push_back(write_file(base / "report.json", report() + "\n"));
-  for (const SourceFile& file : context_->templates) {
+  std::vector<SourceFile> included = closure(image_->program, context_->templates);
+  included.insert(included.end(), image_->program.headers.begin(), image_->program.headers.end());
+  for (const SourceFile& file : included) {
     written.push_back(write_file(base / "templates" / file.name, file.text));
   }
   if (const Sass disassembly = sass(); !disassembly.text.empty()) {

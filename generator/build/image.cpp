@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "generator/context_state.h"
+#include "generator/program/closure.h"
 #include "runtime/compile_log.h"
 #include "runtime/compiler.h"
 
@@ -23,10 +24,11 @@ constexpr std::string_view program_folder = "/jit-attention/";
 CompileRequest request_for(const ContextState& context, const Program& program, const Target& target) {
   CompileRequest request{.name = fmt::format("{}kernel.cu", program_folder),
                          .source = program.source,
-                         .headers = context.templates,
+                         .headers = closure(program, context.templates),
                          .arch = target.arch,
                          .options = {},
                          .kernel = program.name};
+  request.headers.insert(request.headers.end(), program.headers.begin(), program.headers.end());
   if (target.form == CodeForm::ptx) request.options.push_back("-lineinfo");
   return request;
 }
@@ -35,13 +37,15 @@ CompileRequest request_for(const ContextState& context, const Program& program, 
 Key key_for(ContextState& context, const Program& program, const Target& target) {
   std::string options;
   for (const std::string& option : base_options(target.arch)) options += option + "\n";
-  return Key{{"library", JIT_ATTENTION_VERSION},
-             {"arch", to_string(target.arch)},
-             {"form", target.form == CodeForm::ptx ? "ptx" : "cubin"},
-             {"compiler", context.nvrtc_location().identity},
-             {"options", options},
-             {"templates", context.templates_digest.hex()},
-             {"source", program.source}};
+  std::vector<KeyField> fields = {{"library", JIT_ATTENTION_VERSION},
+                                  {"arch", to_string(target.arch)},
+                                  {"form", target.form == CodeForm::ptx ? "ptx" : "cubin"},
+                                  {"compiler", context.nvrtc_location().identity},
+                                  {"options", options},
+                                  {"templates", digest_of(closure(program, context.templates)).hex()},
+                                  {"source", program.source}};
+  for (const SourceFile& header : program.headers) fields.push_back({header.name, header.text});
+  return Key(fields);
 }
 
 // What an entry tells about its kernel beside the code.

@@ -44,6 +44,16 @@ std::string smallest_rejection(const Case& problem) {
   return reasons;
 }
 
+std::vector<std::string> competing_entries(const Case& problem, const ProblemShape& shape) {
+  std::vector<std::string> entries;
+  for_each_family([&]<class Config>(const Config&) {
+    if (Family<Config>::pass == shape.pass && Family<Config>::suits(shape) &&
+        family_rejection(problem, Family<Config>::smallest).empty())
+      entries.push_back(fmt::format("{}/kernel.cuh", Family<Config>::name));
+  });
+  return entries;
+}
+
 Footprint footprint(const AttentionSpec& spec, const KernelConfig& config) {
   return std::visit([&]<class Config>(const Config& own) { return Family<Config>::footprint(spec, own); },
                     config);

@@ -38,6 +38,9 @@ std::vector<KernelConfig> config_space(const Case& problem, const ProblemShape& 
 /// Why the config that needs least is rejected, for each family.
 std::string smallest_rejection(const Case& problem);
 
+/// The templates with which the kernels of all families begin that have a config for a problem of this shape.
+std::vector<std::string> competing_entries(const Case& problem, const ProblemShape& shape);
+
 /// Requires: the config is legal.
 Footprint footprint(const AttentionSpec& spec, const KernelConfig& config);
 

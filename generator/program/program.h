@@ -13,7 +13,7 @@ namespace jit {
 struct Program {
   std::string name;                      ///< of the one extern "C" kernel, readable in a profiler
   std::string source;                    ///< includes templates and `headers` only
-  std::vector<SourceFile> headers = {};  ///< generated for this program, beside the templates
+  std::vector<SourceFile> headers = {};  ///< generated for this program, by names of their own
   int smem_bytes = 0;                    ///< dynamic shared memory; the program asserts the same
   int threads = 0;                       ///< per block
   /// What a listing of the cache shall say of the kernel, by name ("spec", "config"). Decides nothing.

@@ -1,9 +1,9 @@
 #include "generator/program/templates.h"
 
-#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <utility>
 
 #include <fmt/format.h>
 #include <jit/error.h>
@@ -24,8 +24,8 @@ std::string read_file(const std::filesystem::path& path) {
 
 }  // namespace
 
-std::vector<SourceFile> load_templates(const std::string& folder) {
-  if (folder.empty()) return embedded_templates();
+Templates load_templates(const std::string& folder) {
+  if (folder.empty()) return {"", embedded_templates()};
   std::vector<SourceFile> files;
   try {
     for (const auto& item : std::filesystem::recursive_directory_iterator(folder)) {
@@ -41,20 +41,7 @@ std::vector<SourceFile> load_templates(const std::string& folder) {
   for (const SourceFile& file : embedded_templates()) {
     if (file.name.ends_with(".h")) files.push_back(file);
   }
-  // Order of the folder is the file system's; keys want one order.
-  std::sort(files.begin(), files.end(),
-            [](const SourceFile& a, const SourceFile& b) { return a.name < b.name; });
-  for (const SourceFile& needed : embedded_templates()) {
-    const bool there = std::any_of(files.begin(), files.end(),
-                                   [&](const SourceFile& file) { return file.name == needed.name; });
-    if (!there) {
-      throw Error(
-          ErrorCode::io_error, "emit", "templates",
-          fmt::format("the templates folder {} lacks {}; start from a copy of the project's templates/",
-                      folder, needed.name));
-    }
-  }
-  return files;
+  return {folder, std::move(files)};
 }
 
 }  // namespace jit

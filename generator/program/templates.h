@@ -11,9 +11,15 @@ namespace jit {
 /// The templates that were built into the library, by the name under which they include one another.
 const std::vector<SourceFile>& embedded_templates();
 
-/// The embedded templates, or those of `folder` when it is not empty: every *.cuh below it, beside the embedded *.h, which
-/// host and kernels share. Throws Error
-/// io_error when the folder cannot be read or lacks one that is embedded.
-std::vector<SourceFile> load_templates(const std::string& folder);
+/// The templates that programs may include.
+struct Templates {
+  std::string folder;  ///< that they were read from; empty: they are the embedded ones
+  std::vector<SourceFile> files;
+};
+
+/// The embedded templates, or those of `folder` when it is not empty: every *.cuh below it, beside the
+/// embedded *.h, which host and kernels share. Throws Error io_error when the folder cannot be read; what it
+/// lacks shows when a program includes it.
+Templates load_templates(const std::string& folder);
 
 }  // namespace jit

@@ -19,7 +19,7 @@ struct WgmmaProduct {
   bool b_along_rows = false;  ///< the sum runs along the rows of B's tile, not along its columns
 };
 
-/// A static member function `name` of a Config. A, a PanelTile, in shared memory: name<A, B>(d, a, b) takes
+/// A static member function `name` of a class. A, a PanelTile, in shared memory: name<A, B>(d, a, b) takes
 /// the lower words of the first step's descriptors. A in registers: name<B>(d, a, b). All steps are one
 /// statement: a statement for each step, with all accumulators as operands, takes NVRTC longer.
 std::string wgmma_function(std::string_view name, std::string_view doc, const WgmmaProduct& product);

@@ -7,11 +7,15 @@
 #include "generator/context_state.h"
 #include "generator/kernels/families.h"
 #include "generator/problem/arguments.h"
+#include "generator/program/closure.h"
 
 namespace jit {
-Key tuning_environment(ContextState& context, const DeviceInfo& device, bool exhaustive) {
+Key tuning_environment(ContextState& context, const AttentionSpec& spec, const DeviceInfo& device,
+                       const ProblemShape& shape, bool exhaustive) {
+  const DeviceLimits limits = device_limits(device);
+  const std::vector<std::string> entries = competing_entries({spec, limits}, shape);
   return Key{{"library", JIT_ATTENTION_VERSION},
-             {"templates", context.templates_digest.hex()},
+             {"templates", digest_of(closure(entries, context.templates)).hex()},
              {"compiler", context.nvrtc_location().identity},
              {"gpu", device.name},
              {"arch", to_string(native_arch(device))},
@@ -71,7 +75,7 @@ std::optional<RecordedConfig> find_record(ContextState& context, const Attention
   for (const bool exhaustive : {true, false}) {
     if (!exhaustive && context.settings.tuning == TuningMode::exhaustive) continue;
     std::optional<std::string> record =
-        context.tuning.load(tuning_environment(context, device, exhaustive), operation);
+        context.tuning.load(tuning_environment(context, spec, device, shape, exhaustive), operation);
     if (!record) continue;
     if (const std::optional<KernelConfig> config = read_record(*record, spec, device))
       return RecordedConfig{*config, *std::move(record)};
@@ -79,12 +83,11 @@ std::optional<RecordedConfig> find_record(ContextState& context, const Attention
   return std::nullopt;
 }
 
-TuningOutcome tune_and_record(ContextState& context, const TuningProblem& problem) {
-  const bool exhaustive = context.settings.tuning == TuningMode::exhaustive;
+TuningOutcome tune_and_record(ContextState& context, const TuningProblem& problem, bool exhaustive) {
   TuningResult result = tune(context, problem, exhaustive);
   const ProblemShape shape = shape_of(problem.params);
   std::string record = write_record(result, shape, problem.device);
-  context.tuning.store(tuning_environment(context, problem.device, exhaustive),
+  context.tuning.store(tuning_environment(context, problem.spec, problem.device, shape, exhaustive),
                        tuning_operation(problem.spec, size_class(shape)), record);
   return {std::move(result), std::move(record)};
 }

@@ -14,8 +14,10 @@ namespace jit {
 
 struct ContextState;
 
-/// The machine and the versions that a record holds for; any difference is another record.
-Key tuning_environment(ContextState& context, const DeviceInfo& device, bool exhaustive);
+/// The machine and the versions that a record holds for; any difference is another record. Of the templates
+/// those count that kernels of the competing families include.
+Key tuning_environment(ContextState& context, const AttentionSpec& spec, const DeviceInfo& device,
+                       const ProblemShape& shape, bool exhaustive);
 /// The problem that a record holds for.
 Key tuning_operation(const AttentionSpec& spec, const SizeClass& sizes);
 
@@ -35,11 +37,11 @@ struct RecordedConfig {
 std::optional<RecordedConfig> find_record(ContextState& context, const AttentionSpec& spec,
                                           const DeviceInfo& device, const ProblemShape& shape);
 
-/// Tunes as the context's mode says, and keeps the record. Throws what tune() throws.
+/// Tunes and keeps the record. Throws what tune() throws.
 struct TuningOutcome {
   TuningResult result;
   std::string record;
 };
-TuningOutcome tune_and_record(ContextState& context, const TuningProblem& problem);
+TuningOutcome tune_and_record(ContextState& context, const TuningProblem& problem, bool exhaustive);
 
 }  // namespace jit

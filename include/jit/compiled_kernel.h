@@ -63,8 +63,8 @@ class CompiledKernel {
   /// All of the above but the code itself, as a JSON object.
   std::string report() const;
 
-  /// Writes kernel.cu, kernel.ptx, kernel.cubin, report.json, templates/ and, when a disassembler is found,
-  /// kernel.sass to a folder, which is created. Returns the paths. `kernel.cu` compiles with `nvcc -std=c++20
+  /// Writes kernel.cu, kernel.ptx, kernel.cubin, report.json, templates/ (all that kernel.cu includes) and,
+  /// when a disassembler is found, kernel.sass to a folder, which is created. Returns the paths. `kernel.cu` compiles with `nvcc -std=c++20
   /// -I FOLDER/templates`. Throws Error io_error.
   std::vector<std::string> dump(const std::string& folder) const;
 

@@ -71,11 +71,7 @@ nb::dict tune_sizes(nb::handle spec_object, std::int64_t batch, std::int64_t hea
     const CurrentContext scope(device);
     AttentionParams params;
     fill_params(spec, functor_tensors(spec), arguments, params);
-    TuningResult fastest = tune(state, {.spec = spec, .device = info, .params = params}, exhaustive);
-    const ProblemShape shape = shape_of(params);
-    state.tuning.store(tuning_environment(state, info, exhaustive), tuning_operation(spec, size_class(shape)),
-                       write_record(fastest, shape, info));
-    return fastest;
+    return tune_and_record(state, {.spec = spec, .device = info, .params = params}, exhaustive).result;
   });
   nb::dict report;
   report["config"] = config_as_dict(result.config);

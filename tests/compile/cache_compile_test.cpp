@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <fstream>
 #include <regex>
+#include <span>
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -77,6 +78,26 @@ TEST(KernelCache, ADamagedEntryIsCompiledAnewWithOneWarning) {
     EXPECT_TRUE(compile_small(Context(private_settings(folder.path()))).cached())
         << "the entry was not replaced";
   }
+}
+
+// Another version of the library may have told other things of its kernels.
+TEST(KernelCache, AnEntryThatTellsTooLittleIsAMiss) {
+  const FreshFolder folder;
+  const CompiledKernel first = compile_small(Context(private_settings(folder.path())));
+  const std::string path = entry_path(folder.path(), first);
+  const std::string text = testing::read_text(path);
+  const std::optional<Entry> entry = decode(std::as_bytes(std::span(text)));
+  ASSERT_TRUE(entry);
+  for (const char* metadata : {"", "{}", "[]", "{\"kernel\": \"other\"}", "{\"kernel\": 3}"}) {
+    const std::vector<std::byte> other = encode(entry->key_text, metadata, entry->code);
+    testing::write_text(path, {reinterpret_cast<const char*>(other.data()), other.size()});
+    Events events;
+    const CompiledKernel again = compile_small(Context(private_settings(folder.path()), events.observer()));
+    EXPECT_FALSE(again.cached()) << metadata;
+    EXPECT_EQ(again.resources(), first.resources());
+    EXPECT_THAT(events.messages(Event::Kind::warning), IsEmpty());
+  }
+  EXPECT_TRUE(compile_small(Context(private_settings(folder.path()))).cached());
 }
 
 TEST(KernelCache, OfflineNamesWhatIsMissing) {

@@ -10,8 +10,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "generator/build/image.h"
+#include "generator/context_state.h"
 #include "generator/kernels/families.h"
 #include "generator/program/templates.h"
+#include "generator/tuning/tuning_record.h"
 #include "tests/compile/compile_testing.h"
 #include "tests/support/child_process.h"
 
@@ -93,20 +96,103 @@ TEST(Key, EveryInputChangesIt) {
   EXPECT_FALSE(keys.insert(key_of({.softmax_scale = 0.7f}, {})).second);
 }
 
-TEST(Key, EveryTemplateChangesIt) {
+// A kernel's key depends on the templates that its program includes, and on no others.
+TEST(Key, ChangesWithTheTemplatesOfItsFamilyAlone) {
   const FreshFolder folder;
   std::filesystem::copy(std::string(JIT_ATTENTION_SOURCE_DIR) + "/templates", folder.path(),
                         std::filesystem::copy_options::recursive);
-  const std::string original = key_of({}, {}, testing::sm_90a, folder.path());
-  EXPECT_EQ(original, key_of({}, {})) << "the same text from a folder is the same kernel";
-  std::set<std::string> keys = {original};
-  for (const SourceFile& file : embedded_templates()) {
-    if (file.name.ends_with(".h")) continue;  // the library's own
-    testing::write_text(folder / file.name, file.text + "\n");
-    EXPECT_TRUE(keys.insert(key_of({}, {}, testing::sm_90a, folder.path())).second) << file.name;
-    testing::write_text(folder / file.name, file.text);
+  const std::map<std::string, KernelConfig> families = {{"forward_mma_sync/", ForwardMmaSync{}},
+                                                        {"forward_wgmma/", ForwardWgmma{}}};
+  for (const auto& [family, config] : families) {
+    const std::string original = key_of({}, config, testing::sm_90a, folder.path());
+    EXPECT_EQ(original, key_of({}, config)) << "the same text from a folder is the same kernel";
+    std::set<std::string> keys = {original}, kept;
+    for (const SourceFile& file : embedded_templates()) {
+      if (file.name.ends_with(".h")) continue;  // the library's own
+      testing::write_text(folder / file.name, file.text + "\n");
+      if (!keys.insert(key_of({}, config, testing::sm_90a, folder.path())).second) kept.insert(file.name);
+      testing::write_text(folder / file.name, file.text);
+    }
+    EXPECT_EQ(key_of({}, config, testing::sm_90a, folder.path()), original);
+    for (const SourceFile& file : embedded_templates()) {
+      const std::string place = file.name.substr(0, file.name.find('/') + 1);
+      if (place == "checks/" || (families.contains(place) && place != family)) {
+        EXPECT_TRUE(kept.contains(file.name)) << file.name << " is none of " << family;
+      } else if (place == family || place == "base/" || place == "problem/") {
+        const bool of_tma = file.name == "base/tensor_map.cuh" && family != "forward_wgmma/";
+        EXPECT_TRUE(of_tma || !kept.contains(file.name)) << family << " includes " << file.name;
+      }
+    }
   }
-  EXPECT_EQ(key_of({}, {}, testing::sm_90a, folder.path()), original);
+}
+
+// Half a copy of the templates serves the kernels that it suffices for.
+TEST(Key, AFolderMayLackWhatNoProgramIncludes) {
+  const FreshFolder folder;
+  std::filesystem::copy(std::string(JIT_ATTENTION_SOURCE_DIR) + "/templates", folder.path(),
+                        std::filesystem::copy_options::recursive);
+  std::filesystem::remove_all(folder / "forward_wgmma");
+  EXPECT_EQ(key_of({}, {}, testing::sm_90a, folder.path()), key_of({}, {}));
+  std::filesystem::remove(folder / "ptx/mma.cuh");
+  Settings settings = private_settings();
+  settings.templates = folder.path();
+  const Context context(settings);
+  const Error error = testing::error_of([&] { testing::compile_small(context); });
+  EXPECT_EQ(error.code(), ErrorCode::io_error);
+  EXPECT_THAT(error.message(), ::testing::HasSubstr(folder.path() + " lacks ptx/mma.cuh, which "));
+}
+
+// What emulated devices run is another image of the same program; no folder of the machine leaks into it.
+TEST(Key, PtxHasAKeyOfItsOwnAndIsTheSameInEveryFolder) {
+  const FreshFolder folder;
+  const Program program = write_program(testing::small_spec(), testing::small_config());
+  const auto build = [&](CodeForm form) {
+    const Context context(private_settings());
+    return build_image(*context.state(), program, {testing::sm_90a, form});
+  };
+  const auto here = build(CodeForm::ptx);
+  const std::string before = std::filesystem::current_path();
+  std::filesystem::current_path(folder.path());
+  const auto there = build(CodeForm::ptx);
+  std::filesystem::current_path(before);
+  EXPECT_TRUE(here->code == there->code);
+  EXPECT_EQ(here->key, there->key);
+  EXPECT_NE(here->key, build(CodeForm::cubin)->key);
+  const std::string text(reinterpret_cast<const char*>(here->code.data()), here->code.size());
+  EXPECT_THAT(text, ::testing::HasSubstr("\t.loc\t"));
+  EXPECT_THAT(text, ::testing::HasSubstr("\"forward_mma_sync/kernel.cuh\""));
+  EXPECT_THAT(text, ::testing::Not(::testing::HasSubstr(before)));
+}
+
+// A record of kernels that were measured against one another depends on the templates of all of them.
+TEST(TuningEnvironment, ChangesWithTheTemplatesOfTheKernelsThatCompete) {
+  const FreshFolder folder;
+  std::filesystem::copy(std::string(JIT_ATTENTION_SOURCE_DIR) + "/templates", folder.path(),
+                        std::filesystem::copy_options::recursive);
+  const DeviceInfo a100{
+      .name = "A100", .arch = {8, 0, 0}, .smem_per_block_optin = 166912, .smem_per_sm = 167936},
+      h200{.name = "H200", .arch = {9, 0, 0}, .smem_per_block_optin = 232448, .smem_per_sm = 233472};
+  const auto environments = [&] {
+    Settings settings = private_settings();
+    settings.templates = folder.path();
+    const Context context(settings);
+    std::vector<std::string> keys;
+    for (const auto& [device, tma] : {std::pair(a100, true), {h200, false}, {h200, true}})
+      keys.push_back(tuning_environment(*context.state(), {}, device, {.tma = tma}, false).digest().hex());
+    return keys;
+  };
+  const auto changed = [&](const std::string& file) {
+    const std::vector<std::string> before = environments();
+    const std::string text = testing::read_text(folder / file);
+    testing::write_text(folder / file, text + "// a comment\n");
+    const std::vector<std::string> after = environments();
+    testing::write_text(folder / file, text);
+    return std::vector<bool>{before[0] != after[0], before[1] != after[1], before[2] != after[2]};
+  };
+  EXPECT_EQ(changed("forward_wgmma/consumer.cuh"), (std::vector<bool>{false, false, true}));
+  EXPECT_EQ(changed("forward_mma_sync/kernel.cuh"), (std::vector<bool>{true, true, true}));
+  EXPECT_EQ(changed("steps/softmax.cuh"), (std::vector<bool>{true, true, true}));
+  EXPECT_EQ(changed("checks/random_fill.cuh"), (std::vector<bool>{false, false, false}));
 }
 
 // The child's part: the key of one kernel, and the sections of its code.

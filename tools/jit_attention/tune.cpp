@@ -38,10 +38,8 @@ int run_tune(const Options& options) {
   fill_params(problem.spec, functor_tensors(problem.spec),
               placeholder_arguments(problem, tensors.addresses()), params);
   const TuningResult result =
-      tune(state, {.spec = problem.spec, .device = device, .params = params}, options.exhaustive);
-  const ProblemShape shape = shape_of(params);
-  state.tuning.store(tuning_environment(state, device, options.exhaustive),
-                     tuning_operation(problem.spec, size_class(shape)), write_record(result, shape, device));
+      tune_and_record(state, {.spec = problem.spec, .device = device, .params = params}, options.exhaustive)
+          .result;
   const std::string recorded = state.tuning.writable() ? context.cache_directory() : "";
 
   if (options.as_json) {

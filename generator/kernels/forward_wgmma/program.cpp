@@ -9,11 +9,37 @@
 #include "templates/forward_wgmma/tensor_maps.cuh"
 
 namespace jit {
+namespace {
+
+// The products of tiles that the kernel consists of, as what its Config inherits.
+SourceFile wgmma_products(const AttentionSpec& spec, const ForwardWgmma& config) {
+  std::string text =
+      "// Products of tiles by wgmma, for one kernel. Generated: change the spec, not this file.\n"
+      "#pragma once\n\nstruct WgmmaProducts {\n";
+  text += wgmma_function("wgmma_qk", "D = A B: 64 rows of Q, tile_kv rows of K.",
+                         {.dtype = spec.dtype,
+                          .n = config.tile_kv,
+                          .steps = padded_head_dim(spec.head_dim) / 16,
+                          .a_in_registers = config.q_in_registers});
+  WgmmaProduct pv{.dtype = spec.dtype,
+                  .n = padded_head_dim(spec.value_head_dim()),
+                  .steps = config.tile_kv / 16,
+                  .accumulate = true,
+                  .a_in_registers = config.p_in_registers,
+                  .b_along_rows = true};
+  text += wgmma_function("wgmma_pv", "D += A B: tile_kv columns of P, tile_kv rows of V.", pv);
+  pv.steps = forward_wgmma::lower_key_steps(config.tile_kv);
+  text += wgmma_function("wgmma_pv_lower", "The same without the upper half of the keys.", pv);
+  return {"wgmma_products.cuh", text + "};\n"};
+}
+
+}  // namespace
 
 Program Family<ForwardWgmma>::program(const AttentionSpec& spec, const ForwardWgmma& config) {
   const FunctorSource functors = functor_source(spec);
   const forward_wgmma::RegisterShares shares = forward_wgmma::register_shares(spec, config);
   Program program;
+  program.headers = {wgmma_products(spec, config)};
   const Footprint needs = footprint(spec, config);
   program.threads = needs.threads;
   program.smem_bytes = needs.smem_bytes;
@@ -23,25 +49,12 @@ Program Family<ForwardWgmma>::program(const AttentionSpec& spec, const ForwardWg
   std::string& source = program.source;
   source =
       fmt::format("// Attention forward: {}. Generated: change the spec, not this file.\n", to_string(spec));
-  source += "#include \"forward_wgmma/kernel.cuh\"\n\nusing namespace jit;\n\n";
+  source +=
+      "#include \"forward_wgmma/kernel.cuh\"\n#include \"wgmma_products.cuh\"\n\nusing namespace jit;\n\n";
   source += functors.definitions;
-  source += "struct Config {\n" + spec_lines(spec, functors) + config_lines(fields(), config);
+  source += "struct Config : WgmmaProducts {\n" + spec_lines(spec, functors) + config_lines(fields(), config);
   source += number_line("loader_registers", shares.loader, "per thread, once shared out; 0: as launched");
   source += number_line("consumer_registers", shares.consumer, "the same for consumers");
-  source += wgmma_function("wgmma_qk", "D = A B: 64 rows of Q, tile_kv rows of K.",
-                           {.dtype = spec.dtype,
-                            .n = config.tile_kv,
-                            .steps = padded_head_dim(spec.head_dim) / 16,
-                            .a_in_registers = config.q_in_registers});
-  WgmmaProduct pv{.dtype = spec.dtype,
-                  .n = padded_head_dim(spec.value_head_dim()),
-                  .steps = config.tile_kv / 16,
-                  .accumulate = true,
-                  .a_in_registers = config.p_in_registers,
-                  .b_along_rows = true};
-  source += wgmma_function("wgmma_pv", "D += A B: tile_kv columns of P, tile_kv rows of V.", pv);
-  pv.steps = forward_wgmma::lower_key_steps(config.tile_kv);
-  source += wgmma_function("wgmma_pv_lower", "The same without the upper half of the keys.", pv);
   source += "};\n";
   source += params_assertion();
   source += fmt::format(

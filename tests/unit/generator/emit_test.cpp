@@ -65,13 +65,28 @@ std::vector<Golden> goldens() {
   };
 }
 
+void expect_golden(const std::string& file, const std::string& text) {
+  const std::string path = std::string(JIT_ATTENTION_SOURCE_DIR) + "/tests/golden/" + file;
+  if (std::getenv("JIT_ATTENTION_TEST_REGENERATE") != nullptr) testing::write_text(path, text);
+  EXPECT_EQ(text, testing::read_text(path)) << file;
+}
+
 // Run with JIT_ATTENTION_TEST_REGENERATE=1 to write the golden files anew, then read the difference.
 TEST(Programs, MatchesTheGoldenFiles) {
   for (const Golden& golden : goldens()) {
-    const std::string path = std::string(JIT_ATTENTION_SOURCE_DIR) + "/tests/golden/" + golden.file;
+    const Program program = write_program(golden.spec, golden.config);
+    expect_golden(golden.file, program.source);
+    for (const SourceFile& header : program.headers)
+      expect_golden(golden.file + ("." + header.name), header.text);
+  }
+}
+
+// The products of tiles, whose operands take pages, are in a header.
+TEST(Programs, AProgramIsAPage) {
+  for (const Golden& golden : goldens()) {
+    if (!std::holds_alternative<ForwardWgmma>(golden.config)) continue;
     const std::string source = write_program(golden.spec, golden.config).source;
-    if (std::getenv("JIT_ATTENTION_TEST_REGENERATE") != nullptr) testing::write_text(path, source);
-    EXPECT_EQ(source, testing::read_text(path)) << golden.file;
+    EXPECT_LT(std::count(source.begin(), source.end(), '\n'), 60) << golden.file;
   }
 }
 
@@ -106,23 +121,25 @@ TEST(Programs, ProgramsSayWhatALaunchMustKnow) {
   }
 }
 
-TEST(Programs, IncludesTemplatesOnly) {
+TEST(Programs, IncludesTemplatesAndItsHeadersOnly) {
   std::set<std::string> names;
   for (const SourceFile& file : embedded_templates()) names.insert(file.name);
   const std::regex include("#\\s*include\\s*(\\S+)");
-  std::vector<std::string> sources = {emit_random_fill(DType::bf16).source,
-                                      emit_random_fill(DType::fp16).source};
+  std::vector<Program> programs = {emit_random_fill(DType::bf16), emit_random_fill(DType::fp16)};
   for (const Golden& golden : goldens()) {
-    sources.push_back(write_program(golden.spec, golden.config).source);
-    sources.push_back(emit_reference(golden.spec).source);
+    programs.push_back(write_program(golden.spec, golden.config));
+    programs.push_back(emit_reference(golden.spec));
   }
-  for (const std::string& source : sources) {
-    int count = 0;
+  for (const Program& program : programs) {
+    std::set<std::string> known = names;
+    for (const SourceFile& header : program.headers) EXPECT_TRUE(known.insert(header.name).second);
+    const std::string& source = program.source;
+    std::size_t count = 0;
     for (std::sregex_iterator it(source.begin(), source.end(), include), end; it != end; ++it, ++count) {
       const std::string target = (*it)[1];
-      EXPECT_TRUE(names.count(target.substr(1, target.size() - 2))) << target;
+      EXPECT_TRUE(known.count(target.substr(1, target.size() - 2))) << target;
     }
-    EXPECT_EQ(count, 1);
+    EXPECT_EQ(count, 1 + program.headers.size());
   }
 }
 

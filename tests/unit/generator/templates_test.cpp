@@ -64,7 +64,7 @@ TEST(EmbeddedTemplates, IncludeOneAnotherOnly) {
 }
 
 TEST(LoadTemplates, WithoutFolderGivesTheEmbeddedOnes) {
-  EXPECT_EQ(load_templates("").size(), embedded_templates().size());
+  EXPECT_EQ(load_templates("").files.size(), embedded_templates().size());
 }
 
 TEST(LoadTemplates, AFolderReplacesThem) {
@@ -73,22 +73,16 @@ TEST(LoadTemplates, AFolderReplacesThem) {
   write_text(folder / "problem/masks.cuh", "// changed\n");
   write_text(folder / "mine.cuh", "// added\n");
   write_text(folder / "notes.txt", "ignored");
-  const std::vector<SourceFile> files = load_templates(folder.path());
+  const std::vector<SourceFile> files = load_templates(folder.path()).files;
   EXPECT_EQ(files.size(), embedded_templates().size() + 1);
-  for (std::size_t i = 1; i < files.size(); ++i) EXPECT_LT(files[i - 1].name, files[i].name);
   for (const SourceFile& file : files) {
     EXPECT_EQ(file.text, read_text(path_of(file, folder.path()).string())) << file.name;
     EXPECT_NE(file.name, "notes.txt");
   }
 }
 
-TEST(LoadTemplates, NamesWhatIsMissing) {
+TEST(LoadTemplates, NamesAFolderThatCannotBeRead) {
   const FreshFolder folder;
-  copy_templates(folder.path());
-  fs::remove(folder / "ptx/mma.cuh");
-  const Error missing = error_of([&] { load_templates(folder.path()); });
-  EXPECT_EQ(missing.code(), ErrorCode::io_error);
-  EXPECT_THAT(missing.message(), HasSubstr("lacks ptx/mma.cuh"));
   const Error absent = error_of([&] { load_templates(folder / "absent"); });
   EXPECT_EQ(absent.code(), ErrorCode::io_error);
   EXPECT_THAT(absent.message(), HasSubstr("absent"));

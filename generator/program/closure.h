@@ -1,0 +1,24 @@
+// Which templates a program includes, so that keys, the compiler and dumps take those and no others.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cache/digest.h"
+#include "generator/program/program.h"
+#include "generator/program/templates.h"
+
+namespace jit {
+
+/// The templates that the program and its headers reach by lines `#include "…"`, directly or through one
+/// another, by name. Throws Error io_error that names a template which is missing, and who includes it.
+std::vector<SourceFile> closure(const Program& program, const Templates& templates);
+
+/// The same of the templates called `entries`, themselves included.
+std::vector<SourceFile> closure(const std::vector<std::string>& entries, const Templates& templates);
+
+/// Of names and texts, in this order.
+Digest digest_of(const std::vector<SourceFile>& files);
+
+}  // namespace jit
