@@ -1,13 +1,48 @@
-// Elements of q, k, v and o. Compiled by the host and by NVRTC.
+// Elements of q, k, v and o, and what follows from their width. Compiled by the host and by NVRTC.
 #pragma once
 
 #include "base/host_device.cuh"
 
 namespace jit {
 
-inline constexpr int element_bytes = 2;  ///< bf16 and fp16
+/// A 16-bit float of either kind is stored as its bits; arithmetic is done in fp32 after conversion.
+struct bf16 {
+  unsigned short bits;
+};
+struct fp16 {
+  unsigned short bits;
+};
 
-/// Head dims are padded in shared memory to the 16 of mma's k.
-JIT_HOST_DEVICE constexpr int padded_head_dim(int head_dim) { return (head_dim + 15) / 16 * 16; }
+/// What one lane gives to ldmatrix, and the widest cp.async.
+inline constexpr int chunk_bytes = 16;
+
+template <class Element>
+struct ElementTraits {
+  static constexpr int bytes = sizeof(Element);
+  static constexpr int per_chunk = chunk_bytes / bytes;
+  /// Columns that one mma.sync or wgmma sums over: 32 bytes of a row, whatever the type.
+  static constexpr int mma_k = 32 / bytes;
+};
+
+/// What the host counts with: q, k, v and o have 16 bits in all kernels so far.
+inline constexpr int element_bytes = ElementTraits<bf16>::bytes;
+
+/// Head dims are padded in shared memory to whole steps of an mma.
+JIT_HOST_DEVICE constexpr int padded_head_dim(int head_dim, int mma_k = ElementTraits<bf16>::mma_k) {
+  return (head_dim + mma_k - 1) / mma_k * mma_k;
+}
+
+/// The element of o: that of q, k and v unless the Config names another.
+template <class Config>
+struct OutputElementOf {
+  using type = typename Config::Element;
+};
+template <class Config>
+requires requires { typename Config::OutputElement; }
+struct OutputElementOf<Config> {
+  using type = typename Config::OutputElement;
+};
+template <class Config>
+using OutputElement = typename OutputElementOf<Config>::type;
 
 }  // namespace jit

@@ -1,6 +1,6 @@
 // The kernel's run-time arguments: one struct, compiled by the host and by NVRTC, passed by value; wgmma
-// kernels have a second parameter (tensor_map.cuh). Everything that the program knew when the kernel was
-// written is in Config instead.
+// kernels have a second parameter (forward_wgmma/tensor_maps.cuh). Everything that the program knew when the
+// kernel was written is in Config instead.
 #pragma once
 
 namespace jit {

@@ -1,17 +1,10 @@
 // What the kernels may use of a "standard library". Nothing outside templates/ is included: a kernel compiles
-// without any CUDA header. Device only; what host and device share stands in params.cuh, smem_layout.cuh and
-// swizzle.cuh.
+// without any CUDA header. Device only; files that the host compiles, too, say so and include others that do.
 #pragma once
 
-namespace jit {
+#include "base/element.cuh"
 
-/// A 16-bit float of either kind is stored as its bits; arithmetic is done in fp32 after conversion.
-struct bf16 {
-  unsigned short bits;
-};
-struct fp16 {
-  unsigned short bits;
-};
+namespace jit {
 
 template <class A, class B>
 inline constexpr bool is_same = false;

@@ -1,6 +1,6 @@
 // Attention the slow and plain way, to check the fast kernels against: one warp per query, 32 keys at a time,
-// fp32 throughout. It shares the masks' `keep` and the scores' `apply` with them and nothing else: no tiles,
-// no tile classes, no key ranges, no tensor cores.
+// fp32 throughout. It shares the masks' `keep`, the scores' `apply` and the places of rows with them and
+// nothing else: no tiles, no tile classes, no key ranges, no tensor cores.
 #pragma once
 
 #include "base/params.cuh"
@@ -9,6 +9,7 @@
 #include "problem/functor.cuh"
 #include "problem/masks.cuh"
 #include "problem/scores.cuh"
+#include "problem/sequences.cuh"
 
 namespace jit {
 
@@ -25,24 +26,22 @@ __device__ void attention_reference(const AttentionParams& params, const Referen
   const int query = static_cast<int>(flat % params.seqlen_q);
   const int head = static_cast<int>(flat / params.seqlen_q % params.heads_q);
   const int batch = static_cast<int>(flat / params.seqlen_q / params.heads_q);
-  const int head_kv = head / Config::gqa_ratio;
 
-  const BlockContext context{batch, head, params.heads_q, params.seqlen_q, params.seqlen_kv, params.tensors};
+  const Sequences<Config> sequences(params);
+  const BlockContext context = sequences.context(batch, head);
   const typename Config::Mask mask(context);
   const typename Config::Score score(context);
-  const auto at = [&](const void* data, const TensorStrides& strides, int h, int position) {
-    return static_cast<const Element*>(data) + batch * strides.batch + h * strides.head +
-           position * strides.seq;
-  };
-  const Element* q = at(params.q, params.q_strides, head, query);
+  const int kv_head = sequences.kv_head(head);
+  const auto keys = sequences.key_rows(batch, kv_head), values = sequences.value_rows(batch, kv_head);
+  const Element* q = sequences.query_rows(batch, head).at(query);
 
   float row_max = negative_infinity(), row_sum = 0;
   float output[values_per_lane] = {};
-  for (int k_begin = 0; k_begin < params.seqlen_kv; k_begin += warp_size) {
+  for (int k_begin = 0; k_begin < context.seqlen_kv; k_begin += warp_size) {
     const int key = k_begin + lane_id();
     float s = negative_infinity();
-    if (key < params.seqlen_kv && mask.keep(query, key)) {
-      const Element* k = at(params.k, params.k_strides, head_kv, key);
+    if (key < context.seqlen_kv && mask.keep(query, key)) {
+      const Element* k = keys.at(key);
       float dot = 0;
       for (int d = 0; d < Config::head_dim; ++d) dot += to_float(q[d]) * to_float(k[d]);
       s = score.apply(dot * params.softmax_scale, query, key);
@@ -58,11 +57,11 @@ __device__ void attention_reference(const AttentionParams& params, const Referen
     row_max = new_max;
     row_sum = row_sum * correction + p;
     for (int i = 0; i < values_per_lane; ++i) output[i] *= correction;
-    const int keys = minimum(warp_size, params.seqlen_kv - k_begin);
+    const int keys = minimum(warp_size, context.seqlen_kv - k_begin);
     for (int j = 0; j < keys; ++j) {
       const float weight = __shfl_sync(full_warp, p, j);
       if (weight == 0) continue;
-      const Element* v = at(params.v, params.v_strides, head_kv, k_begin + j);
+      const Element* v = values.at(k_begin + j);
       for (int i = 0; i < values_per_lane; ++i) {
         const int d = i * warp_size + lane_id();
         if (d < Config::head_dim_v) output[i] += weight * to_float(v[d]);

@@ -4,6 +4,7 @@
 #include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "forward_mma_sync/traits.cuh"
+#include "problem/sequences.cuh"
 #include "ptx/cp_async.cuh"
 #include "ptx/math.cuh"
 #include "steps/softmax.cuh"
@@ -24,18 +25,20 @@ __device__ __forceinline__ void store_output(
   float lse[Traits::row_blocks][2];
   normalize(output, state, scale_log2, lse);
 
-  const int seqlen_q = seqlen_q_of<Config>(params);
-  const auto [batch, head, q_begin] = block_place<Config::tile_q>(params, seqlen_q);
+  const Sequences<Config> sequences(params);
+  const auto [batch, head, q_begin] =
+      block_tile<Config::tile_q>(params, Sequences<Config>::longest_q(params));
+  const int seqlen_q = sequences.q(batch).length;
   const int lane = lane_id();
   const int warp_row = warp_id() * Traits::warp_rows;
   if (params.lse != nullptr && lane % 4 == 0) {
-    float* lse_slice = params.lse + batch * params.lse_strides.batch + head * params.lse_strides.head;
+    const auto lse_rows = sequences.lse_rows(batch, head);
 #pragma unroll
     for (int m = 0; m < Traits::row_blocks; ++m) {
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         const int row = q_begin + warp_row + m * 16 + r * 8 + lane / 4;
-        if (row < seqlen_q) lse_slice[row * params.lse_strides.seq] = lse[m][r];
+        if (row < seqlen_q) *lse_rows.at(row) = lse[m][r];
       }
     }
   }
@@ -50,7 +53,7 @@ __device__ __forceinline__ void store_output(
     for (int r = 0; r < 2; ++r) {
 #pragma unroll
       for (int d = 0; d < Traits::output_blocks; ++d) {
-        const unsigned packed = pack<typename Config::Element>(output[m][d][2 * r], output[m][d][2 * r + 1]);
+        const unsigned packed = pack<OutputElement<Config>>(output[m][d][2 * r], output[m][d][2 * r + 1]);
         asm volatile("st.shared.b32 [%0], %1;" ::"r"(OTile::advance(o_address, m * 16 + r * 8, d)),
                      "r"(packed)
                      : "memory");
@@ -58,10 +61,8 @@ __device__ __forceinline__ void store_output(
     }
   }
   __syncwarp();
-  unsigned short* slice =
-      static_cast<unsigned short*>(params.o) + batch * params.o_strides.batch + head * params.o_strides.head;
   store_tile_rows<OTile, Config::head_dim_v, Traits::warp_rows, Config::alignment>(
-      slice, params.o_strides.seq, q_begin + warp_row, seqlen_q, o_tile, warp_row);
+      sequences.output_rows(batch, head), q_begin + warp_row, seqlen_q, o_tile, warp_row);
 }
 
 }  // namespace jit::forward_mma_sync

@@ -20,6 +20,7 @@
 #include "problem/kv_tiles.cuh"
 #include "problem/masks.cuh"
 #include "problem/scores.cuh"
+#include "problem/sequences.cuh"
 #include "ptx/cp_async.cuh"
 #include "ptx/ldmatrix.cuh"
 #include "ptx/math.cuh"
@@ -122,7 +123,7 @@ __device__ __forceinline__ void multiply_pv(
   const bool x4 = Config::ldmatrix_matrices == 4;
   const unsigned address = v_tile + Traits::VTile::offset(lane % 16, x4 ? lane / 16 : 0);
 #pragma unroll
-  for (int step = 0; step < Config::tile_kv / 16; ++step) {
+  for (int step = 0; step < Config::tile_kv / Traits::mma_k; ++step) {
     unsigned a[Traits::row_blocks][4];
 #pragma unroll
     for (int m = 0; m < Traits::row_blocks; ++m) {
@@ -135,10 +136,10 @@ __device__ __forceinline__ void multiply_pv(
     for (int d = 0; d < Traits::output_blocks; d += 2) {
       unsigned b[4];
       if constexpr (x4) {
-        ldmatrix_x4_trans(b, Traits::VTile::advance(address, 16 * step, d));
+        ldmatrix_x4_trans(b, Traits::VTile::advance(address, Traits::mma_k * step, d));
       } else {
-        ldmatrix_x2_trans(b[0], b[1], Traits::VTile::advance(address, 16 * step, d));
-        ldmatrix_x2_trans(b[2], b[3], Traits::VTile::advance(address, 16 * step, d + 1));
+        ldmatrix_x2_trans(b[0], b[1], Traits::VTile::advance(address, Traits::mma_k * step, d));
+        ldmatrix_x2_trans(b[2], b[3], Traits::VTile::advance(address, Traits::mma_k * step, d + 1));
       }
 #pragma unroll
       for (int m = 0; m < Traits::row_blocks; ++m) {
@@ -159,6 +160,13 @@ __device__ __forceinline__ void for_each_score_of_tile(
   for_each_score(scores, q, k_begin + thread % 4 * 2, f);
 }
 
+/// The block's loader of tiles out of `rows`, of which there are `row_end`.
+template <class Config, class Tile, int columns, class Rows>
+__device__ __forceinline__ auto tile_loader(const Rows& rows, int row_end) {
+  return TileLoader<Tile, columns, KernelTraits<Config>::threads, Config::alignment,
+                    typename Config::Element>(rows, row_end);
+}
+
 template <class Config>
 __device__ __forceinline__ void attention_forward(const AttentionParams& params) {
   using Traits = KernelTraits<Config>;
@@ -169,22 +177,20 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params)
   extern __shared__ __align__(128) unsigned char smem[];
   const unsigned smem_base = smem_address(smem);
 
-  const int seqlen_q = seqlen_q_of<Config>(params);
-  const int seqlen_kv = seqlen_kv_of<Config>(params);
+  const Sequences<Config> sequences(params);
 
-  const auto [batch, head, q_begin] = block_place<Config::tile_q>(params, seqlen_q);
-  const int head_kv = head / Config::gqa_ratio;
-  const auto at = [&](const void* data, const TensorStrides& strides, int h) {
-    return static_cast<const unsigned short*>(data) + batch * strides.batch + h * strides.head;
-  };
-  const TileLoader<typename Traits::QTile, Config::head_dim, Traits::threads, Config::alignment> q_loader(
-      at(params.q, params.q_strides, head), params.q_strides.seq, seqlen_q);
-  const TileLoader<typename Traits::KTile, Config::head_dim, Traits::threads, Config::alignment> k_loader(
-      at(params.k, params.k_strides, head_kv), params.k_strides.seq, seqlen_kv);
-  const TileLoader<typename Traits::VTile, Config::head_dim_v, Traits::threads, Config::alignment> v_loader(
-      at(params.v, params.v_strides, head_kv), params.v_strides.seq, seqlen_kv);
+  const auto [batch, head, q_begin] =
+      block_tile<Config::tile_q>(params, Sequences<Config>::longest_q(params));
+  const BlockContext context = sequences.context(batch, head);
+  const int seqlen_q = context.seqlen_q, seqlen_kv = context.seqlen_kv;
+  const int kv_head = sequences.kv_head(head);
+  const auto q_loader = tile_loader<Config, typename Traits::QTile, Config::head_dim>(
+      sequences.query_rows(batch, head), seqlen_q);
+  const auto k_loader = tile_loader<Config, typename Traits::KTile, Config::head_dim>(
+      sequences.key_rows(batch, kv_head), seqlen_kv);
+  const auto v_loader = tile_loader<Config, typename Traits::VTile, Config::head_dim_v>(
+      sequences.value_rows(batch, kv_head), seqlen_kv);
 
-  const BlockContext context{batch, head, params.heads_q, seqlen_q, seqlen_kv, params.tensors};
   const Mask mask(context);
   const Score score(context);
   const ScoreTile queries{q_begin, minimum(q_begin + Config::tile_q, seqlen_q), 0, 0};

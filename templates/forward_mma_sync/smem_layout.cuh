@@ -9,10 +9,11 @@ namespace jit::forward_mma_sync {
 
 /// Byte offsets from the start of dynamic shared memory.
 ///
-///     Q in shared memory:  | Q | K stage 0 | K stage 1 … | V stage 0 | V stage 1 … |
-///     Q in registers:      | K stage 0 | K stage 1 … | V stage 0 | V stage 1 … |     Q passes through before
-///     K comes at the end:          | O |                                                     over whatever
-///     lay there
+///     Q in shared memory:   | Q | K stage 0 | K stage 1 … | V stage 0 | V stage 1 … |
+///     Q in registers:       | K stage 0 | K stage 1 … | V stage 0 | V stage 1 … |
+///     at the end:           | O |
+///
+/// Q that goes to registers passes through before K comes; O lies over whatever lay there.
 struct SmemLayout {
   int q;
   int k;

@@ -10,13 +10,14 @@ namespace jit::forward_mma_sync {
 
 template <class Config>
 struct KernelTraits {
+  static constexpr int mma_k = ElementTraits<typename Config::Element>::mma_k;
   static_assert(Config::head_dim % 8 == 0 && Config::head_dim >= 8 && Config::head_dim <= 256,
                 "head_dim must be a multiple of 8 from 8 to 256");
   static_assert(Config::head_dim_v % 8 == 0 && Config::head_dim_v >= 8 && Config::head_dim_v <= 256,
                 "head_dim_v must be a multiple of 8 from 8 to 256");
   static_assert(Config::tile_q % (16 * Config::warps) == 0,
                 "tile_q must be a multiple of 16 rows for each warp");
-  static_assert(Config::tile_kv % 16 == 0, "tile_kv must be a multiple of the 16 of mma's k");
+  static_assert(Config::tile_kv % mma_k == 0, "tile_kv must be a multiple of mma's k");
   static_assert(Config::ldmatrix_matrices == 2 || Config::ldmatrix_matrices == 4,
                 "ldmatrix loads 2 or 4 matrices");
   static_assert(Config::stages_k >= 1 && Config::stages_v >= 1, "a ring has at least one stage");
@@ -25,15 +26,19 @@ struct KernelTraits {
   static constexpr int warp_rows = Config::tile_q / Config::warps;
   static constexpr int row_blocks = warp_rows / 16;
   static constexpr int score_blocks = Config::tile_kv / 8;
-  static constexpr int head_dim_steps = padded_head_dim(Config::head_dim) / 16;
-  static constexpr int output_blocks = padded_head_dim(Config::head_dim_v) / 8;
+  static constexpr int head_dim_steps = padded_head_dim(Config::head_dim, mma_k) / mma_k;
+  static constexpr int output_blocks = padded_head_dim(Config::head_dim_v, mma_k) / 8;
 
-  static constexpr int chunks = padded_head_dim(Config::head_dim) / chunk_elements;
-  static constexpr int chunks_v = padded_head_dim(Config::head_dim_v) / chunk_elements;
+  static constexpr int chunks =
+      padded_head_dim(Config::head_dim, mma_k) / ElementTraits<typename Config::Element>::per_chunk;
+  static constexpr int chunks_v =
+      padded_head_dim(Config::head_dim_v, mma_k) / ElementTraits<typename Config::Element>::per_chunk;
+  static constexpr int chunks_o =
+      padded_head_dim(Config::head_dim_v, mma_k) / ElementTraits<OutputElement<Config>>::per_chunk;
   using QTile = SmemTile<Config::tile_q, chunks, Config::swizzle>;
   using KTile = SmemTile<Config::tile_kv, chunks, Config::swizzle>;
   using VTile = SmemTile<Config::tile_kv, chunks_v, Config::swizzle>;
-  using OTile = SmemTile<Config::tile_q, chunks_v, Config::swizzle>;
+  using OTile = SmemTile<Config::tile_q, chunks_o, Config::swizzle>;
 
   // How many tiles the loads are ahead. A single K buffer is refilled for the next tile as soon as S is done.
   static constexpr int ahead_k = Config::stages_k == 1 ? 1 : Config::stages_k - 1;

@@ -15,6 +15,7 @@
 #include "forward_wgmma/tensor_maps.cuh"
 #include "forward_wgmma/work_ring.cuh"
 #include "problem/functor.cuh"
+#include "problem/sequences.cuh"
 #include "ptx/bulk_tensor.cuh"
 #include "ptx/math.cuh"
 #include "ptx/stmatrix.cuh"
@@ -22,7 +23,6 @@
 #include "steps/masked_scores.cuh"
 #include "steps/score_fragments.cuh"
 #include "steps/softmax.cuh"
-#include "work/block_place.cuh"
 #include "work/work_tiles.cuh"
 
 namespace jit::forward_wgmma {
@@ -55,11 +55,12 @@ __device__ __forceinline__ void write_lse(const AttentionParams& params, const W
   const int lane = lane_id();
   if (lane % 4 != 0) return;
   const int warp_row = consumer * 64 + threadIdx.x % warpgroup_size / warp_size * 16;
-  float* slice = params.lse + work.batch * params.lse_strides.batch + work.head * params.lse_strides.head;
+  const auto lse_rows = Sequences<Config>(params).lse_rows(work.batch, work.head);
+  const int seqlen_q = Sequences<Config>(params).q(work.batch).length;
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const int row = work.q_begin + warp_row + r * 8 + lane / 4;
-    if (row < seqlen_q_of<Config>(params)) slice[row * params.lse_strides.seq] = lse[0][r];
+    if (row < seqlen_q) *lse_rows.at(row) = lse[0][r];
   }
 }
 
@@ -70,12 +71,11 @@ __device__ __forceinline__ void write_output(const AttentionParams& params, cons
                                              float (&output)[1][KernelTraits<Config>::output_blocks][4],
                                              unsigned o_tile) {
   using Traits = KernelTraits<Config>;
-  using Element = typename Config::Element;
+  using Element = OutputElement<Config>;
   const int lane = lane_id();
   const int warp_row = threadIdx.x % warpgroup_size / warp_size * 16;
   if constexpr (Config::direct_o) {
-    store_output_rows<Config>(params, work, work.q_begin + consumer * rows_per_consumer + warp_row,
-                              seqlen_q_of<Config>(params), output);
+    store_output_rows<Config>(params, work, work.q_begin + consumer * rows_per_consumer + warp_row, output);
     return;
   }
   // Over Q: these rows are this warp's own, which no other warp multiplies with.
@@ -219,12 +219,7 @@ class Consumer {
   }
 
   __device__ __forceinline__ BlockContext context() const {
-    return {work_.batch,
-            work_.head,
-            params_.heads_q,
-            seqlen_q_of<Config>(params_),
-            seqlen_kv_of<Config>(params_),
-            params_.tensors};
+    return Sequences<Config>(params_).context(work_.batch, work_.head);
   }
 
   // Goes on to the next one. All scores of the last one have been computed.
@@ -338,8 +333,7 @@ class Consumer {
   // Leaves the scores as the mask and score functors want them.
   __device__ __forceinline__ void apply_functors() {
     if (Score::is_identity && (flags_ & key_note_partial) == 0) return;
-    const int seqlen_q = seqlen_q_of<Config>(params_);
-    const int seqlen_kv = seqlen_kv_of<Config>(params_);
+    const int seqlen_q = context().seqlen_q, seqlen_kv = context().seqlen_kv;
     const int thread = reread_thread_index() % warpgroup_size;
     const int q = work_.q_begin + consumer_ * 64 + thread / warp_size * 16 + thread % warp_size / 4;
     const int k = load_key_note_begin(key_note<Config>(smem_, rings_.k.stage())) + thread % 4 * 2;

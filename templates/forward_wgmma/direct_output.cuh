@@ -4,6 +4,7 @@
 #include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "forward_wgmma/traits.cuh"
+#include "problem/sequences.cuh"
 #include "ptx/math.cuh"
 #include "work/work_tiles.cuh"
 
@@ -26,17 +27,18 @@ __device__ __forceinline__ void transpose_quad(unsigned (&words)[4]) {
 /// pieces of 8 columns of a row in 4 words: transposed, every lane writes whole pieces.
 template <class Config>
 __device__ __forceinline__ void store_output_rows(
-    const AttentionParams& params, const WorkTile& work, int first_row, int seqlen_q,
+    const AttentionParams& params, const WorkTile& work, int first_row,
     const float (&output)[1][KernelTraits<Config>::output_blocks][4]) {
-  using Element = typename Config::Element;
+  using Element = OutputElement<Config>;
   constexpr int blocks = KernelTraits<Config>::output_blocks;
   const int lane = lane_id();
-  Element* slice = static_cast<Element*>(params.o) + work.batch * params.o_strides.batch +
-                   work.head * params.o_strides.head;
+  const Sequences<Config> sequences(params);
+  const int seqlen_q = sequences.q(work.batch).length;
+  const auto rows = sequences.output_rows(work.batch, work.head);
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const int row = first_row + r * 8 + lane / 4;
-    Element* columns = slice + row * params.o_strides.seq + lane % 4 * 8;
+    Element* columns = rows.first + row * rows.stride + lane % 4 * 8;
 #pragma unroll
     for (int d = 0; d < blocks; d += 4) {
       unsigned words[4] = {};

@@ -9,8 +9,8 @@
 #include "forward_wgmma/traits.cuh"
 #include "problem/functor.cuh"
 #include "problem/masks.cuh"
+#include "problem/sequences.cuh"
 #include "tiles/shared_words.cuh"
-#include "work/block_place.cuh"
 
 namespace jit::forward_wgmma {
 
@@ -34,9 +34,9 @@ class KeyWordRanges {
     }
   }
 
-  /// Pieces of a batch entry.
+  /// Pieces of a batch entry, of the longest if they differ.
   __device__ __forceinline__ int pieces() const {
-    const int seqlen_kv = seqlen_kv_of<Config>(params_);
+    const int seqlen_kv = Sequences<Config>::longest_kv(params_);
     return seqlen_kv == 0 ? 0 : piece_of(seqlen_kv - 1) + 1;
   }
   __device__ __forceinline__ int keys_of_piece() const { return Config::tile_kv << shift_; }
@@ -50,13 +50,14 @@ class KeyWordRanges {
 
   /// By all warps of a block, before the __syncthreads behind which the table is read.
   __device__ __forceinline__ void fill(const TensorMaps& maps) const {
-    const int seqlen_kv = seqlen_kv_of<Config>(params_), pieces_of_entry = pieces();
+    const int seqlen_kv = Sequences<Config>::longest_kv(params_);
+    const int pieces_of_entry = pieces();
     const int count = maps.order.slices / params_.heads_q * pieces_of_entry;
 #pragma unroll 1
     for (int i = warp_id(); i < count; i += Traits::threads / warp_size) {
       const int batch = params_.batch_begin + i / pieces_of_entry, piece = i % pieces_of_entry;
-      const typename Config::Mask mask(
-          {batch, 0, params_.heads_q, seqlen_q_of<Config>(params_), seqlen_kv, params_.tensors});
+      const typename Config::Mask mask(BlockContext{
+          batch, 0, params_.heads_q, Sequences<Config>::longest_q(params_), seqlen_kv, params_.tensors});
       const int begin = piece * keys_of_piece();
       const WordRange range = word_range(begin, minimum(begin + keys_of_piece(), seqlen_kv),
                                          [&](int k) { return mask.key_word(k); });

@@ -11,22 +11,32 @@
 #include "forward_wgmma/work_ring.cuh"
 #include "problem/functor.cuh"
 #include "problem/kv_tiles.cuh"
+#include "problem/sequences.cuh"
 #include "ptx/bulk_tensor.cuh"
 #include "ptx/griddepcontrol.cuh"
-#include "work/block_place.cuh"
 #include "work/work_tiles.cuh"
 
 namespace jit::forward_wgmma {
 
-/// Starts the copies of all panels of a tile whose first row is (seq, head, batch). By one thread.
+/// Starts the copies of all panels of a tile whose first row is `first`. By one thread.
 template <class Tile>
-__device__ __forceinline__ void load_tile(unsigned tile, const TensorMap& map, unsigned full, int seq,
-                                          int head, int batch) {
+__device__ __forceinline__ void load_tile(unsigned tile, const TensorMap& map, unsigned full,
+                                          const RowPlace& first) {
   mbarrier_arrive_expect_tx(full, Tile::bytes);
 #pragma unroll
   for (int panel = 0; panel < Tile::panels; ++panel) {
-    cp_async_bulk_tensor_load(tile + panel * Tile::panel_bytes, map, full, panel * Tile::columns, seq, head,
-                              batch);
+    cp_async_bulk_tensor_load(tile + panel * Tile::panel_bytes, map, full, panel * Tile::columns, first.seq,
+                              first.head, first.batch);
+  }
+}
+
+/// Starts the copies of all panels of a tile to where its first row is `first`. By one thread.
+template <class Tile>
+__device__ __forceinline__ void store_tile(unsigned tile, const TensorMap& map, const RowPlace& first) {
+#pragma unroll
+  for (int panel = 0; panel < Tile::panels; ++panel) {
+    cp_async_bulk_tensor_store(map, tile + panel * Tile::panel_bytes, panel * Tile::columns, first.seq,
+                               first.head, first.batch);
   }
 }
 
@@ -36,6 +46,7 @@ __device__ __forceinline__ void load_queries(const AttentionParams& params, cons
   using Traits = KernelTraits<Config>;
   WorkRing<Config> work(params, maps, smem);
   auto ring = Rings<Config>(smem).q;
+  const Sequences<Config> sequences(params);
   for (WorkTile tile = work.take(); is_work(tile); tile = work.take()) {
     work.release();
     const auto [batch, head, q_begin] = tile;
@@ -44,8 +55,9 @@ __device__ __forceinline__ void load_queries(const AttentionParams& params, cons
       const auto own = q_ring_of<Config>(ring, consumer);
       own.wait_empty();
       if (lane_id() == 0) {
-        load_tile<typename Traits::QTile>(own.tile(), maps.q, own.full(),
-                                          q_begin + consumer * rows_per_consumer, head, batch);
+        load_tile<typename Traits::QTile>(
+            own.tile(), maps.q, own.full(),
+            sequences.query_place(batch, head, q_begin + consumer * rows_per_consumer));
       }
     }
     ring.advance();
@@ -63,20 +75,18 @@ __device__ __forceinline__ void load_keys(const AttentionParams& params, const T
                                           unsigned smem) {
   using Traits = KernelTraits<Config>;
   using Mask = typename Config::Mask;
-  struct Place {
-    int seq, head, batch;
-  };
-  const int seqlen_q = seqlen_q_of<Config>(params);
-  const int seqlen_kv = seqlen_kv_of<Config>(params);
+  const Sequences<Config> sequences(params);
+  const int seqlen_q = Sequences<Config>::longest_q(params),
+            seqlen_kv = Sequences<Config>::longest_kv(params);
   const bool elected = lane_id() == 0;
   WorkRing<Config> work(params, maps, smem);
   Rings<Config> rings(smem);
-  Place values{0, 0, 0};  // that are still to be loaded
+  RowPlace values{0, 0, 0};  // that are still to be loaded
   bool has_values = false;
   const KeyWordRanges<Config> word_ranges(params, maps, smem);
   MaskMemory<Mask> memory;
 
-  const auto load_k = [&](const Mask& mask, const Place& keys, int flags) {
+  const auto load_k = [&](const Mask& mask, const RowPlace& keys, int flags) {
     rings.k.wait_empty();
     if constexpr (Traits::has_key_words) {
       const unsigned words = key_words_of<Config>(smem, rings.k.stage());
@@ -86,18 +96,14 @@ __device__ __forceinline__ void load_keys(const AttentionParams& params, const T
     rings.k.arrive_full_beside_copies();
     if (elected) {
       store_key_note(key_note<Config>(smem, rings.k.stage()), keys.seq, flags);
-      load_tile<typename Traits::KTile>(rings.k.tile(), maps.k, rings.k.full(), keys.seq, keys.head,
-                                        keys.batch);
+      load_tile<typename Traits::KTile>(rings.k.tile(), maps.k, rings.k.full(), keys);
     }
     rings.k.advance();
   };
   const auto load_v = [&] {
     if (!has_values) return;
     rings.v.wait_empty();
-    if (elected) {
-      load_tile<typename Traits::VTile>(rings.v.tile(), maps.v, rings.v.full(), values.seq, values.head,
-                                        values.batch);
-    }
+    if (elected) load_tile<typename Traits::VTile>(rings.v.tile(), maps.v, rings.v.full(), values);
     rings.v.advance();
     has_values = false;
   };
@@ -113,7 +119,7 @@ __device__ __forceinline__ void load_keys(const AttentionParams& params, const T
   work.put(next);
   while (is_work(next)) {
     const auto [batch, head, q_begin] = next;
-    const BlockContext context{batch, head, params.heads_q, seqlen_q, seqlen_kv, params.tensors};
+    const BlockContext context = sequences.context(batch, head);
     const Mask mask(context);
     const RememberedMask<Mask, KeyWordRanges<Config>> remembered{mask, memory, word_ranges, batch};
     const ScoreTile queries{q_begin, minimum(q_begin + Config::tile_q, seqlen_q), 0, 0};
@@ -121,7 +127,7 @@ __device__ __forceinline__ void load_keys(const AttentionParams& params, const T
     KvTiles<decltype(remembered), Config::tile_kv, 1> tiles(remembered, queries, range, seqlen_kv);
     bool has_next = false;
     do {
-      const Place keys{tiles.key(0), head / Config::gqa_ratio, batch};
+      const RowPlace keys = sequences.key_place(batch, sequences.kv_head(head), tiles.key(0));
       const bool has_keys = tiles.has(0);
       if (has_keys) {
         load_k(mask, keys, key_note_flags<Config>(mask, tiles, q_begin, seqlen_q, range.end, seqlen_kv));
@@ -150,7 +156,7 @@ template <class Config>
 __device__ __forceinline__ void store_outputs(const AttentionParams& params, const TensorMaps& maps,
                                               unsigned smem) {
   using Traits = KernelTraits<Config>;
-  using Tile = typename Traits::OTile;
+  const Sequences<Config> sequences(params);
   WorkRing<Config> work(params, maps, smem);
   Rings<Config> rings(smem);
   for (WorkTile tile = work.take(); is_work(tile); tile = work.take()) {
@@ -161,11 +167,8 @@ __device__ __forceinline__ void store_outputs(const AttentionParams& params, con
       const auto own = o_ring_of<Config>(rings.o, consumer);
       own.wait_full();
       if (lane_id() == 0) {
-#pragma unroll
-        for (int panel = 0; panel < Tile::panels; ++panel) {
-          cp_async_bulk_tensor_store(maps.o, own.tile() + panel * Tile::panel_bytes, panel * Tile::columns,
-                                     q_begin + consumer * rows_per_consumer, head, batch);
-        }
+        store_tile<typename Traits::OTile>(
+            own.tile(), maps.o, sequences.query_place(batch, head, q_begin + consumer * rows_per_consumer));
         cp_async_bulk_commit_group();
         cp_async_bulk_wait_group_read<0>();
       }

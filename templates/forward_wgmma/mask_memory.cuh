@@ -64,37 +64,21 @@ class MaskMemory<DocumentMask<slot_q, slot_kv>> {
   WordRange queries_{0, -1};  // ids of the tile of queries
 };
 
-template <class A, class B>
-struct MaskMemory<AndMask<A, B>> {
+/// A memory for each of two masks.
+template <class Op, class A, class B>
+struct MaskMemory<CombinedMask<Op, A, B>> {
   MaskMemory<A> a;
   MaskMemory<B> b;
   template <class Ranges>
-  __device__ __forceinline__ KeyRange key_range(const AndMask<A, B>& mask, const Ranges& ranges, int batch,
-                                                int q_begin, int q_end) {
-    return common_keys(a.key_range(mask.a, ranges, batch, q_begin, q_end),
-                       b.key_range(mask.b, ranges, batch, q_begin, q_end));
+  __device__ __forceinline__ KeyRange key_range(const CombinedMask<Op, A, B>& mask, const Ranges& ranges,
+                                                int batch, int q_begin, int q_end) {
+    return Op::of_ranges(a.key_range(mask.a, ranges, batch, q_begin, q_end),
+                         b.key_range(mask.b, ranges, batch, q_begin, q_end));
   }
   template <class Ranges>
-  __device__ __forceinline__ TileClass classify(const AndMask<A, B>& mask, const Ranges& ranges, int batch,
-                                                const ScoreTile& tile) const {
-    return class_of_both(a.classify(mask.a, ranges, batch, tile), b.classify(mask.b, ranges, batch, tile));
-  }
-};
-
-template <class A, class B>
-struct MaskMemory<OrMask<A, B>> {
-  MaskMemory<A> a;
-  MaskMemory<B> b;
-  template <class Ranges>
-  __device__ __forceinline__ KeyRange key_range(const OrMask<A, B>& mask, const Ranges& ranges, int batch,
-                                                int q_begin, int q_end) {
-    return spanned_keys(a.key_range(mask.a, ranges, batch, q_begin, q_end),
-                        b.key_range(mask.b, ranges, batch, q_begin, q_end));
-  }
-  template <class Ranges>
-  __device__ __forceinline__ TileClass classify(const OrMask<A, B>& mask, const Ranges& ranges, int batch,
-                                                const ScoreTile& tile) const {
-    return class_of_either(a.classify(mask.a, ranges, batch, tile), b.classify(mask.b, ranges, batch, tile));
+  __device__ __forceinline__ TileClass classify(const CombinedMask<Op, A, B>& mask, const Ranges& ranges,
+                                                int batch, const ScoreTile& tile) const {
+    return Op::of_classes(a.classify(mask.a, ranges, batch, tile), b.classify(mask.b, ranges, batch, tile));
   }
 };
 

@@ -9,7 +9,9 @@
 namespace jit::forward_wgmma {
 
 /// Steps of P V that the lower half of a tile's keys takes.
-JIT_HOST_DEVICE constexpr int lower_key_steps(int tile_kv) { return (tile_kv / 2 + 15) / 16; }
+JIT_HOST_DEVICE constexpr int lower_key_steps(int tile_kv, int mma_k = ElementTraits<bf16>::mma_k) {
+  return (tile_kv / 2 + mma_k - 1) / mma_k;
+}
 
 /// What the key loader tells about a tile of keys.
 struct KeyNote {

@@ -14,13 +14,15 @@ namespace jit::forward_wgmma {
 
 template <class Config>
 struct KernelTraits {
+  using Element = typename Config::Element;
+  static constexpr int mma_k = ElementTraits<Element>::mma_k;
   static_assert(Config::head_dim % 8 == 0 && Config::head_dim >= 8 && Config::head_dim <= 256,
                 "head_dim must be a multiple of 8 from 8 to 256");
   static_assert(Config::head_dim_v % 8 == 0 && Config::head_dim_v >= 8 && Config::head_dim_v <= 256,
                 "head_dim_v must be a multiple of 8 from 8 to 256");
-  static_assert(Config::tile_q % 64 == 0, "a warpgroup multiplies 64 rows");
-  static_assert(Config::tile_kv % 16 == 0 && Config::tile_kv <= 256,
-                "tile_kv must be a multiple of 16, at most 256");
+  static_assert(Config::tile_q % rows_per_consumer == 0, "a warpgroup multiplies 64 rows");
+  static_assert(Config::tile_kv % mma_k == 0 && Config::tile_kv <= 256,
+                "tile_kv must be a multiple of wgmma's k, at most 256");
   static_assert(Config::polynomial_exp2 >= 0 && Config::polynomial_exp2 <= exponential_group,
                 "polynomial_exp2 counts exponentials of a group");
   static_assert(Config::alignment == 16, "TMA wants rows aligned to 16 bytes");
@@ -30,12 +32,12 @@ struct KernelTraits {
   static constexpr int threads = (consumers + 1) * warpgroup_size;
 
   static constexpr int score_blocks = Config::tile_kv / 8;
-  static constexpr int head_dim_steps = padded_head_dim(Config::head_dim) / 16;
-  static constexpr int key_steps = Config::tile_kv / 16;
-  static constexpr int output_blocks = padded_head_dim(Config::head_dim_v) / 8;
+  static constexpr int head_dim_steps = padded_head_dim(Config::head_dim, mma_k) / mma_k;
+  static constexpr int key_steps = Config::tile_kv / mma_k;
+  static constexpr int output_blocks = padded_head_dim(Config::head_dim_v, mma_k) / 8;
 
   /// The lower half of a tile's keys, in whole steps of P V.
-  static constexpr int lower_keys = lower_key_steps(Config::tile_kv) * 16;
+  static constexpr int lower_keys = lower_key_steps(Config::tile_kv, mma_k) * mma_k;
   /// Whether consumers look for tiles of which they see the lower half alone: the last of each under a causal
   /// mask.
   static constexpr bool has_lower_tiles =
@@ -47,11 +49,11 @@ struct KernelTraits {
       has_lower_tiles && Config::tile_kv < Config::tile_q ? Config::stages_v - 1 : 0;
 
   // Q and O of one consumer.
-  using QTile = PanelTile<rows_per_consumer, Config::head_dim>;
-  using KTile = PanelTile<Config::tile_kv, Config::head_dim>;
-  using VTile = PanelTile<Config::tile_kv, Config::head_dim_v>;
-  using OTile = PanelTile<rows_per_consumer, Config::head_dim_v>;
-  using PTile = PanelTile<Config::tile_q, Config::tile_kv>;
+  using QTile = PanelTile<Element, rows_per_consumer, Config::head_dim>;
+  using KTile = PanelTile<Element, Config::tile_kv, Config::head_dim>;
+  using VTile = PanelTile<Element, Config::tile_kv, Config::head_dim_v>;
+  using OTile = PanelTile<OutputElement<Config>, rows_per_consumer, Config::head_dim_v>;
+  using PTile = PanelTile<Element, Config::tile_q, Config::tile_kv>;
 
   /// Whether the key loader leaves a word of each key of a partial tile.
   static constexpr bool has_key_words = key_words<typename Config::Mask> == 1;

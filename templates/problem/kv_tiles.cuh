@@ -12,12 +12,14 @@ namespace jit {
 template <class Mask, int tile_kv, int depth>
 class KvTiles {
  public:
-  /// `queries` gives the rows of the block; its keys are ignored: outside of `range` they see none.
-  __device__ __forceinline__ KvTiles(const Mask& mask, const ScoreTile& queries, const KeyRange& range,
+  /// `queries` gives the rows of the block; its keys are ignored. `share` is the block's share of the keys: the
+  /// mask's key_range of these queries, outside of which they see none, or a part of it that begins and ends
+  /// between two tiles.
+  __device__ __forceinline__ KvTiles(const Mask& mask, const ScoreTile& queries, const KeyRange& share,
                                      int seqlen_kv)
       : mask_(mask), queries_(queries), seqlen_kv_(seqlen_kv) {
-    end_ = (range.end + tile_kv - 1) / tile_kv;
-    int next = range.begin / tile_kv;
+    end_ = (share.end + tile_kv - 1) / tile_kv;
+    int next = share.begin / tile_kv;
 #pragma unroll
     for (int i = 0; i <= depth; ++i) {
       next = find(i, next) + 1;

@@ -257,79 +257,75 @@ struct DocumentMask {
   __device__ bool keeps(int id_q, int, int id_kv) const { return id_q == id_kv; }
 };
 
-/// The keys of both ranges.
-__device__ __forceinline__ KeyRange common_keys(const KeyRange& x, const KeyRange& y) {
-  return {maximum(x.begin, y.begin), minimum(x.end, y.end)};
-}
+/// How what two masks say of ranges of keys, of tiles and of scores is taken together: both must keep.
+struct Both {
+  static __device__ __forceinline__ KeyRange of_ranges(const KeyRange& x, const KeyRange& y) {
+    return {maximum(x.begin, y.begin), minimum(x.end, y.end)};
+  }
+  static __device__ __forceinline__ TileClass of_classes(TileClass x, TileClass y) {
+    if (x == TileClass::empty || y == TileClass::empty) return TileClass::empty;
+    return x == TileClass::full && y == TileClass::full ? TileClass::full : TileClass::partial;
+  }
+  static constexpr bool one_is_enough = false;
+  static constexpr bool ranges_stay_ranges = true;  ///< of_ranges of two exact ranges is exact
+};
 
-/// The smallest range around both.
-__device__ __forceinline__ KeyRange spanned_keys(const KeyRange& x, const KeyRange& y) {
-  if (x.begin >= x.end) return y;
-  if (y.begin >= y.end) return x;
-  return {minimum(x.begin, y.begin), maximum(x.end, y.end)};
-}
-
-/// What two masks leave of a tile that both must keep, or either.
-__device__ __forceinline__ TileClass class_of_both(TileClass x, TileClass y) {
-  if (x == TileClass::empty || y == TileClass::empty) return TileClass::empty;
-  return x == TileClass::full && y == TileClass::full ? TileClass::full : TileClass::partial;
-}
-__device__ __forceinline__ TileClass class_of_either(TileClass x, TileClass y) {
-  if (x == TileClass::full || y == TileClass::full) return TileClass::full;
-  return x == TileClass::empty && y == TileClass::empty ? TileClass::empty : TileClass::partial;
-}
+/// The same: one must keep.
+struct Either {
+  // The smallest range around both.
+  static __device__ __forceinline__ KeyRange of_ranges(const KeyRange& x, const KeyRange& y) {
+    if (x.begin >= x.end) return y;
+    if (y.begin >= y.end) return x;
+    return {minimum(x.begin, y.begin), maximum(x.end, y.end)};
+  }
+  static __device__ __forceinline__ TileClass of_classes(TileClass x, TileClass y) {
+    if (x == TileClass::full || y == TileClass::full) return TileClass::full;
+    return x == TileClass::empty && y == TileClass::empty ? TileClass::empty : TileClass::partial;
+  }
+  static constexpr bool one_is_enough = true;
+  static constexpr bool ranges_stay_ranges = false;
+};
 
 __device__ __forceinline__ TileClass class_of_inverse(TileClass x) {
   if (x == TileClass::full) return TileClass::empty;
   return x == TileClass::empty ? TileClass::full : TileClass::partial;
 }
 
-/// Both masks keep.
-template <class A, class B>
-struct AndMask {
+/// Two masks as one.
+template <class Op, class A, class B>
+struct CombinedMask {
   A a;
   B b;
-  __device__ explicit AndMask(const BlockContext& context) : a(context), b(context) {}
+  __device__ explicit CombinedMask(const BlockContext& context) : a(context), b(context) {}
   __device__ KeyRange key_range(int q_begin, int q_end) const {
-    return common_keys(a.key_range(q_begin, q_end), b.key_range(q_begin, q_end));
+    return Op::of_ranges(a.key_range(q_begin, q_end), b.key_range(q_begin, q_end));
   }
   __device__ TileClass classify(const ScoreTile& tile) const {
-    return class_of_both(a.classify(tile), b.classify(tile));
+    return Op::of_classes(a.classify(tile), b.classify(tile));
   }
-  __device__ bool keep(int q, int k) const { return a.keep(q, k) && b.keep(q, k); }
-  __device__ KeyRange row_range(int q) const requires has_row_range<A> && has_row_range<B> {
-    return common_keys(a.row_range(q), b.row_range(q));
+  __device__ bool keep(int q, int k) const {
+    return Op::one_is_enough ? a.keep(q, k) || b.keep(q, k) : a.keep(q, k) && b.keep(q, k);
+  }
+  static constexpr bool has_ranges = Op::ranges_stay_ranges && has_row_range<A> && has_row_range<B>;
+  __device__ KeyRange row_range(int q) const requires has_ranges {
+    return Op::of_ranges(a.row_range(q), b.row_range(q));
   }
   static constexpr int key_words = jit::key_words<A> + jit::key_words<B>;
   __device__ int key_word(int k) const { return key_word_of(a, b, k); }
   __device__ auto query_term(int q) const { return term_pair(jit::query_term(a, q), jit::query_term(b, q)); }
   template <class QueryTerm>
   __device__ bool keeps(const QueryTerm& query, int k, int key_word) const {
-    return jit::keeps(a, query.a, k, key_word) & jit::keeps(b, query.b, k, key_word);
+    if constexpr (Op::one_is_enough) {
+      return jit::keeps(a, query.a, k, key_word) | jit::keeps(b, query.b, k, key_word);
+    } else {
+      return jit::keeps(a, query.a, k, key_word) & jit::keeps(b, query.b, k, key_word);
+    }
   }
 };
-
-/// Either mask keeps.
 template <class A, class B>
-struct OrMask {
-  A a;
-  B b;
-  __device__ explicit OrMask(const BlockContext& context) : a(context), b(context) {}
-  __device__ KeyRange key_range(int q_begin, int q_end) const {
-    return spanned_keys(a.key_range(q_begin, q_end), b.key_range(q_begin, q_end));
-  }
-  __device__ TileClass classify(const ScoreTile& tile) const {
-    return class_of_either(a.classify(tile), b.classify(tile));
-  }
-  __device__ bool keep(int q, int k) const { return a.keep(q, k) || b.keep(q, k); }
-  static constexpr int key_words = jit::key_words<A> + jit::key_words<B>;
-  __device__ int key_word(int k) const { return key_word_of(a, b, k); }
-  __device__ auto query_term(int q) const { return term_pair(jit::query_term(a, q), jit::query_term(b, q)); }
-  template <class QueryTerm>
-  __device__ bool keeps(const QueryTerm& query, int k, int key_word) const {
-    return jit::keeps(a, query.a, k, key_word) | jit::keeps(b, query.b, k, key_word);
-  }
-};
+using AndMask = CombinedMask<Both, A, B>;
+template <class A, class B>
+using OrMask = CombinedMask<Either, A, B>;
 
 /// The mask drops.
 template <class A>

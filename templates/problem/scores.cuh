@@ -29,8 +29,7 @@ struct SoftcapScore {
 };
 
 /// score − slope(batch, head) · |q + seqlen_kv − seqlen_q − k|, slopes fp32 (heads_q) or (batch, heads_q) in
-/// slot `slot`
-/// ("Train Short, Test Long", Press et al.; the sign and alignment are flash-attention's).
+/// slot `slot` ("Train Short, Test Long", Press et al.; the sign and alignment are flash-attention's).
 template <int slot>
 struct AlibiScore {
   static constexpr bool is_identity = false;

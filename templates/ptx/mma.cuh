@@ -1,8 +1,14 @@
 // mma.sync.m16n8k16: D[16×8] += A[16×16] · B[16×8], fp32 accumulators (PTX ISA, "mma.m16n8k16").
 // Lane l of a warp holds, with g = l / 4 and t = l % 4:
-//   A: a[0] row g, columns 2t, 2t+1; a[1] row g+8; a[2] row g, columns 2t+8, 2t+9; a[3] row g+8, the same
-//   columns B: b0 rows 2t, 2t+1 of column g; b1 rows 2t+8, 2t+9 D: d[0], d[1] row g, columns 2t, 2t+1; d[2],
-//   d[3] row g+8
+//
+//     A   a[0]        row g        columns 2t, 2t + 1
+//         a[1]        row g + 8    columns 2t, 2t + 1
+//         a[2]        row g        columns 2t + 8, 2t + 9
+//         a[3]        row g + 8    columns 2t + 8, 2t + 9
+//     B   b0          column g     rows 2t, 2t + 1
+//         b1          column g     rows 2t + 8, 2t + 9
+//     D   d[0], d[1]  row g        columns 2t, 2t + 1
+//         d[2], d[3]  row g + 8    columns 2t, 2t + 1
 #pragma once
 
 #include "base/prelude.cuh"

@@ -1,6 +1,6 @@
 // stmatrix: four 8 × 8 matrices of 16-bit elements from registers to shared memory (PTX ISA, "stmatrix").
-// Lane l gives the address of row l % 8 of matrix l / 8, and holds columns 2 (l % 4) and the next of row l /
-// 4 of each matrix.
+// Lane l gives the address of row l % 8 of matrix l / 8. Of each matrix it holds two elements of row l / 4:
+// columns 2 (l % 4) and the next.
 #pragma once
 
 #include "base/prelude.cuh"

@@ -8,20 +8,21 @@
 // Compiled by the host, which encodes tensor maps, and by NVRTC.
 #pragma once
 
+#include "base/element.cuh"
 #include "base/host_device.cuh"
 
 namespace jit {
 
 /// Width of a panel: that of the swizzle of 128, 64 or 32 bytes, the narrowest that a small head_dim allows.
-JIT_HOST_DEVICE constexpr int panel_columns(int head_dim) {
-  return head_dim > 32 ? 64 : head_dim > 16 ? 32 : 16;
+JIT_HOST_DEVICE constexpr int panel_columns(int head_dim, int bytes = element_bytes) {
+  return (head_dim * bytes > 64 ? 128 : head_dim * bytes > 32 ? 64 : 32) / bytes;
 }
-JIT_HOST_DEVICE constexpr int panel_count(int head_dim) {
-  return (head_dim + panel_columns(head_dim) - 1) / panel_columns(head_dim);
+JIT_HOST_DEVICE constexpr int panel_count(int head_dim, int bytes = element_bytes) {
+  return (head_dim + panel_columns(head_dim, bytes) - 1) / panel_columns(head_dim, bytes);
 }
 /// Bytes of a tile: the last panel is whole, columns past head_dim are zero.
-JIT_HOST_DEVICE constexpr int panel_tile_bytes(int rows, int head_dim) {
-  return rows * panel_count(head_dim) * panel_columns(head_dim) * 2;
+JIT_HOST_DEVICE constexpr int panel_tile_bytes(int rows, int head_dim, int bytes = element_bytes) {
+  return rows * panel_count(head_dim, bytes) * panel_columns(head_dim, bytes) * bytes;
 }
 
 /// The half of a descriptor that depends on the address.
@@ -29,35 +30,36 @@ JIT_HOST_DEVICE constexpr unsigned lower_word(unsigned long long descriptor) {
   return static_cast<unsigned>(descriptor);
 }
 
-template <int tile_rows, int head_dim>
+template <class Element, int tile_rows, int head_dim>
 struct PanelTile {
   static constexpr int rows = tile_rows;
-  static constexpr int columns = panel_columns(head_dim);  ///< of a panel
-  static constexpr int panels = panel_count(head_dim);
-  static constexpr int row_bytes = columns * 2;
+  static constexpr int columns = panel_columns(head_dim, sizeof(Element));  ///< of a panel
+  static constexpr int panels = panel_count(head_dim, sizeof(Element));
+  static constexpr int row_bytes = columns * static_cast<int>(sizeof(Element));
   static constexpr int panel_bytes = rows * row_bytes;
   static constexpr int bytes = panels * panel_bytes;
 
   /// Address of chunk `chunk` of row `row` of a tile at `tile`. A chunk is 16 bytes.
   JIT_HOST_DEVICE static constexpr unsigned chunk_address(unsigned tile, int row, int chunk) {
-    constexpr int chunks = row_bytes / 16;
+    constexpr int chunks = row_bytes / chunk_bytes;
     // The swizzle XORs address bits 4…6 with bits 7…9; a narrower one leaves out the upper ones.
     const int key = row * row_bytes / 128 % chunks;
     return tile + static_cast<unsigned>(chunk / chunks * panel_bytes + row * row_bytes +
-                                        ((chunk % chunks) ^ key) * 16);
+                                        ((chunk % chunks) ^ key) * chunk_bytes);
   }
 
   /// wgmma's view of the tile with the sum along its columns (Q and K of Q Kᵀ), from row `row` and the k-step
-  /// `step` of 16 columns on (PTX ISA, "Matrix Descriptor Format").
+  /// `step` on (PTX ISA, "Matrix Descriptor Format").
   JIT_HOST_DEVICE static constexpr unsigned long long along_columns(unsigned tile, int row, int step) {
-    constexpr int steps = columns / 16;
-    return descriptor(
-        tile + static_cast<unsigned>(row * row_bytes + step / steps * panel_bytes + step % steps * 32), 16);
+    constexpr int steps = columns / mma_k, step_bytes = row_bytes / steps;
+    return descriptor(tile + static_cast<unsigned>(row * row_bytes + step / steps * panel_bytes +
+                                                   step % steps * step_bytes),
+                      chunk_bytes);
   }
 
-  /// The same with the sum along its rows (V of P V), from row 16 · `step` on.
+  /// The same with the sum along its rows (V of P V), from the k-step `step` on.
   JIT_HOST_DEVICE static constexpr unsigned long long along_rows(unsigned tile, int step) {
-    return descriptor(tile + static_cast<unsigned>(step * 16 * row_bytes), panel_bytes);
+    return descriptor(tile + static_cast<unsigned>(step * mma_k * row_bytes), panel_bytes);
   }
 
   /// What a step adds to the lower word of the first step's descriptor, and the upper word, which all share.
@@ -70,6 +72,8 @@ struct PanelTile {
   JIT_HOST_DEVICE static constexpr unsigned upper_word() { return lower_word(descriptor(0, 0) >> 32); }
 
  private:
+  static constexpr int mma_k = ElementTraits<Element>::mma_k;
+
   // The leading offset steps from panel to panel, where that is along the tile's free dimension; the stride
   // offset steps over eight rows.
   JIT_HOST_DEVICE static constexpr unsigned long long descriptor(unsigned address, int leading_bytes) {

@@ -1,14 +1,13 @@
-// Where a 16-byte chunk of a tile lies in shared memory. Compiled by the host (for tests) and by NVRTC.
+// Where a chunk of 16 bytes of a tile lies in shared memory. Compiled by the host (for tests) and by NVRTC.
 #pragma once
 
+#include "base/element.cuh"
 #include "base/host_device.cuh"
 #include "jit/options.h"
 
 namespace jit {
 
-inline constexpr int chunk_bytes = 16;    ///< what one lane gives to ldmatrix, and the widest cp.async
-inline constexpr int chunk_elements = 8;  ///< 16-bit elements in a chunk
-inline constexpr int bank_chunks = 8;     ///< chunks that the 32 banks of 4 bytes serve at once
+inline constexpr int bank_chunks = 8;  ///< chunks that the 32 banks of 4 bytes serve at once
 
 /// The largest power of two that divides `chunks`, at most the number of chunks that the banks serve at once.
 JIT_HOST_DEVICE constexpr int swizzle_span(int chunks) {
@@ -27,7 +26,7 @@ JIT_HOST_DEVICE constexpr int swizzle_key(int row, int chunks) {
   return (row / (bank_chunks / span)) % span;
 }
 
-/// A tile of 16-bit elements in shared memory: `rows` rows of `chunks` chunks, row-major.
+/// A tile in shared memory: `rows` rows of `chunks` chunks, row-major.
 template <int tile_rows, int tile_chunks, Swizzle swizzle>
 struct SmemTile {
   static constexpr int rows = tile_rows;

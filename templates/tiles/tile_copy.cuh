@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/prelude.cuh"
+#include "base/rows.cuh"
 #include "ptx/cp_async.cuh"
 #include "tiles/swizzled_tile.cuh"
 
@@ -11,21 +12,23 @@ __device__ __forceinline__ unsigned smem_address(const void* pointer) {
   return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
 }
 
-/// Copies one chunk of eight elements, or zeros when not `valid`. `alignment` is what the global address
+/// Copies one chunk, or zeros when not `valid`. `alignment` is what the global address
 /// keeps. Below 4 bytes there is no cp.async: the chunk goes through registers, and is visible after the next
 /// barrier all the same.
-template <int alignment>
-__device__ __forceinline__ void copy_chunk(unsigned smem, const unsigned short* gmem, bool valid) {
+template <int alignment, class Element>
+__device__ __forceinline__ void copy_chunk(unsigned smem, const Element* gmem, bool valid) {
   if constexpr (alignment >= 4) {
 #pragma unroll
     for (int piece = 0; piece < chunk_bytes / alignment; ++piece) {
-      cp_async_zfill<alignment>(smem + piece * alignment, gmem + piece * (alignment / 2), valid);
+      cp_async_zfill<alignment>(smem + piece * alignment,
+                                gmem + piece * (alignment / ElementTraits<Element>::bytes), valid);
     }
   } else {
+    static_assert(ElementTraits<Element>::bytes == 2, "a word is two elements");
     unsigned word[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const unsigned low = valid ? gmem[2 * i] : 0, high = valid ? gmem[2 * i + 1] : 0;
+      const unsigned low = valid ? gmem[2 * i].bits : 0, high = valid ? gmem[2 * i + 1].bits : 0;
       word[i] = low | high << 16;
     }
     asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(smem), "r"(word[0]), "r"(word[1]),
@@ -38,21 +41,21 @@ __device__ __forceinline__ void copy_chunk(unsigned smem, const unsigned short* 
 /// `rows_per_pass`-th row, so that all but one of its addresses follow from the first by adding constants.
 /// Rows from the end of the slice on and columns from `columns` on become zeros: tails need no padded copy,
 /// and never feed NaN to the tensor cores.
-template <class Tile, int columns, int threads, int alignment>
+template <class Tile, int columns, int threads, int alignment, class Element>
 class TileLoader {
  public:
-  __device__ __forceinline__ TileLoader(const unsigned short* slice, long long row_stride, int row_end)
-      : row_stride_(row_stride), row_end_(row_end), row_(threadIdx.x / Tile::chunks) {
+  __device__ __forceinline__ TileLoader(const DenseRows<const Element>& rows, int row_end)
+      : row_stride_(rows.stride), row_end_(row_end), row_(threadIdx.x / Tile::chunks) {
     const int chunk = threadIdx.x % Tile::chunks;
-    source_ = slice + row_ * row_stride + chunk * chunk_elements;
+    source_ = rows.first + row_ * rows.stride + chunk * ElementTraits<Element>::per_chunk;
     offset_ = Tile::offset(row_, chunk);
-    column_is_valid_ = chunk < columns / chunk_elements;
+    column_is_valid_ = chunk < columns / ElementTraits<Element>::per_chunk;
   }
 
   /// Starts the copy of the rows from `first_row` on to the tile at shared address `tile`.
   __device__ __forceinline__ void load(unsigned tile, int first_row) const {
     if (idle_threads && row_ >= rows_per_pass) return;
-    const unsigned short* source = source_ + first_row * row_stride_;
+    const Element* source = source_ + first_row * row_stride_;
     if (all_columns && alignment == chunk_bytes && first_row + Tile::rows <= row_end_) {
 #pragma unroll
       for (int pass = 0; pass < passes; ++pass) {
@@ -73,7 +76,7 @@ class TileLoader {
   }
 
  private:
-  static constexpr bool all_columns = columns == Tile::chunks * chunk_elements;
+  static constexpr bool all_columns = columns == Tile::chunks * ElementTraits<Element>::per_chunk;
   static constexpr int rows_per_pass =
       threads / Tile::chunks < Tile::rows ? threads / Tile::chunks : Tile::rows;
   static constexpr int passes = (Tile::rows + rows_per_pass - 1) / rows_per_pass;
@@ -91,7 +94,7 @@ class TileLoader {
     return Tile::offset(row_ + pass * rows_per_pass, threadIdx.x % Tile::chunks);
   }
 
-  const unsigned short* source_;  // of this thread's chunk of row 0
+  const Element* source_;  // of this thread's chunk of row 0
   long long row_stride_;
   int row_end_;
   int row_;          // of this thread in the first pass
@@ -100,8 +103,8 @@ class TileLoader {
 };
 
 /// Writes one chunk in pieces of `alignment` bytes.
-template <int alignment>
-__device__ __forceinline__ void store_chunk(unsigned short* target, const unsigned (&word)[4]) {
+template <int alignment, class Element>
+__device__ __forceinline__ void store_chunk(Element* target, const unsigned (&word)[4]) {
   if constexpr (alignment == 16) {
     *reinterpret_cast<uint4*>(target) = make_uint4(word[0], word[1], word[2], word[3]);
   } else if constexpr (alignment == 8) {
@@ -111,24 +114,26 @@ __device__ __forceinline__ void store_chunk(unsigned short* target, const unsign
 #pragma unroll
     for (int i = 0; i < 4; ++i) reinterpret_cast<unsigned*>(target)[i] = word[i];
   } else {
+    static_assert(ElementTraits<Element>::bytes == 2, "a word is two elements");
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      target[2 * i] = static_cast<unsigned short>(word[i]);
-      target[2 * i + 1] = static_cast<unsigned short>(word[i] >> 16);
+      target[2 * i].bits = static_cast<unsigned short>(word[i]);
+      target[2 * i + 1].bits = static_cast<unsigned short>(word[i] >> 16);
     }
   }
 }
 
-/// One warp writes `rows` rows of a tile, from `tile_row` on, to the rows from `row` on of a slice; rows from
+/// One warp writes `rows` rows of a tile, from `tile_row` on, to those of `target` from `row` on; rows from
 /// `row_end` on are left alone.
-template <class Tile, int columns, int rows, int alignment>
-__device__ __forceinline__ void store_tile_rows(unsigned short* slice, long long row_stride, int row,
-                                                int row_end, unsigned tile, int tile_row) {
-  constexpr int chunks = columns / chunk_elements;
+template <class Tile, int columns, int rows, int alignment, class Element>
+__device__ __forceinline__ void store_tile_rows(const DenseRows<Element>& target, int row, int row_end,
+                                                unsigned tile, int tile_row) {
+  constexpr int per_chunk = ElementTraits<Element>::per_chunk;
+  constexpr int chunks = columns / per_chunk;
   constexpr int rows_per_pass = warp_size / chunks;
   const int lane_row = lane_id() / chunks, chunk = lane_id() % chunks;
   if (lane_row >= rows_per_pass) return;
-  unsigned short* target = slice + (row + lane_row) * row_stride + chunk * chunk_elements;
+  const DenseRows<Element> own = target.from(row + lane_row, chunk * per_chunk);
 #pragma unroll
   for (int r = 0; r < rows; r += rows_per_pass) {
     if (lane_row + r >= rows || row + lane_row + r >= row_end) break;
@@ -137,7 +142,7 @@ __device__ __forceinline__ void store_tile_rows(unsigned short* slice, long long
                  : "=r"(word[0]), "=r"(word[1]), "=r"(word[2]), "=r"(word[3])
                  : "r"(tile + Tile::offset(tile_row + lane_row + r, chunk))
                  : "memory");
-    store_chunk<alignment>(target + r * row_stride, word);
+    store_chunk<alignment>(own.at(r), word);
   }
 }
 

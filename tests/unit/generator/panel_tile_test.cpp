@@ -29,7 +29,7 @@ unsigned hardware_swizzle(unsigned address, int swizzle_bytes) {
 
 template <int rows, int head_dim>
 void expect_swizzled() {
-  using Tile = PanelTile<rows, head_dim>;
+  using Tile = PanelTile<bf16, rows, head_dim>;
   std::set<unsigned> addresses;
   for (int row = 0; row < rows; ++row) {
     for (int column = 0; column < Tile::panels * Tile::columns; column += 8) {
@@ -81,8 +81,23 @@ TEST(PanelTile, PanelsAreAsWideAsTheNarrowestSwizzleThatFits) {
   }
 }
 
+// A panel is as wide as the swizzle in bytes, and a step of wgmma covers 32 bytes: elements of 8 bits are
+// twice as many.
+TEST(PanelTile, CountsBytesOfAnyElement) {
+  struct Byte {
+    unsigned char bits;
+  };
+  using Tile = PanelTile<Byte, 64, 128>;
+  EXPECT_EQ(Tile::columns, 128);
+  EXPECT_EQ(Tile::panels, 1);
+  EXPECT_EQ(Tile::row_bytes, 128);
+  EXPECT_EQ(Tile::bytes, panel_tile_bytes(64, 128, 1));
+  EXPECT_EQ(Tile::column_step(3), (PanelTile<bf16, 64, 64>::column_step(3)));
+  EXPECT_EQ(Tile::row_step(1), (PanelTile<bf16, 64, 64>::row_step(2)));
+}
+
 TEST(PanelTile, ConstantsFollowFromThePanels) {
-  using Tile = PanelTile<48, 200>;
+  using Tile = PanelTile<bf16, 48, 200>;
   EXPECT_EQ(Tile::rows, 48);
   EXPECT_EQ(Tile::columns, 64);
   EXPECT_EQ(Tile::panels, 4);
@@ -126,7 +141,7 @@ void expect_mode(const Fields& fields, int swizzle_bytes) {
 // from there.
 template <int rows, int head_dim>
 void expect_along_columns() {
-  using Tile = PanelTile<rows, head_dim>;
+  using Tile = PanelTile<bf16, rows, head_dim>;
   for (int row = 0; row < rows; row += 64) {
     for (int step = 0; step < (head_dim + 15) / 16; ++step) {
       SCOPED_TRACE(::testing::Message() << "head_dim " << head_dim << ", row " << row << ", step " << step);
@@ -151,7 +166,7 @@ TEST(PanelTile, DescribesTilesWhoseSumRunsAlongColumns) {
 
 template <int rows, int head_dim>
 void expect_along_rows() {
-  using Tile = PanelTile<rows, head_dim>;
+  using Tile = PanelTile<bf16, rows, head_dim>;
   for (int step = 0; step < rows / 16; ++step) {
     SCOPED_TRACE(::testing::Message() << "head_dim " << head_dim << ", step " << step);
     const Fields fields = fields_of(Tile::along_rows(tile_address, step));
@@ -172,8 +187,8 @@ TEST(PanelTile, DescribesTilesWhoseSumRunsAlongRows) {
 // 14 bits of 16 bytes reach 256 KiB, further than a block's shared memory.
 TEST(PanelTile, DescriptorsReachTheEndOfSharedMemory) {
   constexpr unsigned last = 226 * 1024;
-  EXPECT_EQ(fields_of(PanelTile<16, 32>::along_columns(last, 0, 1)).start, last + 32);
-  EXPECT_EQ(fields_of(PanelTile<16, 32>::along_rows(last, 0)).start, last);
+  EXPECT_EQ(fields_of(PanelTile<bf16, 16, 32>::along_columns(last, 0, 1)).start, last + 32);
+  EXPECT_EQ(fields_of(PanelTile<bf16, 16, 32>::along_rows(last, 0)).start, last);
 }
 
 }  // namespace

@@ -43,7 +43,7 @@ void expect_steps() {
 
 template <int head_dim, Swizzle swizzle>
 void expect_permutation() {
-  using Tile = SmemTile<rows, padded_head_dim(head_dim) / chunk_elements, swizzle>;
+  using Tile = SmemTile<rows, padded_head_dim(head_dim) / ElementTraits<bf16>::per_chunk, swizzle>;
   std::set<int> offsets;
   for (int row = 0; row < rows; ++row) {
     for (int chunk = 0; chunk < Tile::chunks; ++chunk) {
@@ -62,7 +62,8 @@ template <int head_dim>
 void expect_swizzled() {
   expect_permutation<head_dim, Swizzle::none>();
   expect_permutation<head_dim, Swizzle::xor_chunks>();
-  using Tile = SmemTile<rows, padded_head_dim(head_dim) / chunk_elements, Swizzle::xor_chunks>;
+  using Tile =
+      SmemTile<rows, padded_head_dim(head_dim) / ElementTraits<bf16>::per_chunk, Swizzle::xor_chunks>;
   for (int row = 0; row + 8 <= rows; row += 8) {
     for (int chunk = 0; chunk < Tile::chunks; ++chunk) {
       ASSERT_EQ(bank_groups<Tile>(row, chunk), 8u)

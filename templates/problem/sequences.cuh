@@ -1,0 +1,93 @@
+// Where the rows of q, k, v, o and lse lie and how long the sequences are: nothing else on the device knows.
+#pragma once
+
+#include "base/params.cuh"
+#include "base/prelude.cuh"
+#include "base/rows.cuh"
+#include "problem/functor.cuh"
+
+namespace jit {
+
+/// The rows of one sequence among those of its batch entry.
+struct Sequence {
+  int begin;
+  int length;
+};
+
+/// A row as TMA counts, which takes a tensor of (head_dim, seqlen, heads, batch).
+struct RowPlace {
+  int seq;
+  int head;
+  int batch;
+};
+
+/// Sequences of tensors (batch, seqlen, heads, head_dim), all of one length. A length is the one baked into
+/// the kernel, else the caller's.
+template <class Config>
+class DenseSequences {
+  using Element = typename Config::Element;
+
+ public:
+  __device__ __forceinline__ explicit DenseSequences(const AttentionParams& params)
+      : params_(params), seqlen_q_(longest_q(params)), seqlen_kv_(longest_kv(params)) {}
+
+  __device__ __forceinline__ Sequence q(int /*batch*/) const { return {0, seqlen_q_}; }
+  __device__ __forceinline__ Sequence kv(int /*batch*/) const { return {0, seqlen_kv_}; }
+  /// Of all batch entries.
+  static __device__ __forceinline__ int longest_q(const AttentionParams& params) {
+    return Config::seqlen_q != 0 ? Config::seqlen_q : params.seqlen_q;
+  }
+  static __device__ __forceinline__ int longest_kv(const AttentionParams& params) {
+    return Config::seqlen_kv != 0 ? Config::seqlen_kv : params.seqlen_kv;
+  }
+
+  /// Whose keys and values a query head sees.
+  __device__ __forceinline__ int kv_head(int head) const { return head / Config::gqa_ratio; }
+
+  /// What the functors see of a query head of a batch entry.
+  __device__ __forceinline__ BlockContext context(int batch, int head) const {
+    return {batch, head, params_.heads_q, q(batch).length, kv(batch).length, params_.tensors};
+  }
+
+  /// Row r is that of query, or key, r of the sequence.
+  __device__ __forceinline__ auto query_rows(int batch, int head) const {
+    return rows(static_cast<const Element*>(params_.q), params_.q_strides, batch, head);
+  }
+  __device__ __forceinline__ auto key_rows(int batch, int kv_head) const {
+    return rows(static_cast<const Element*>(params_.k), params_.k_strides, batch, kv_head);
+  }
+  __device__ __forceinline__ auto value_rows(int batch, int kv_head) const {
+    return rows(static_cast<const Element*>(params_.v), params_.v_strides, batch, kv_head);
+  }
+  __device__ __forceinline__ auto output_rows(int batch, int head) const {
+    return rows(static_cast<OutputElement<Config>*>(params_.o), params_.o_strides, batch, head);
+  }
+  __device__ __forceinline__ auto lse_rows(int batch, int head) const {
+    return rows(params_.lse, params_.lse_strides, batch, head);
+  }
+
+  /// Of q and o, and of k and v, for TMA.
+  __device__ __forceinline__ RowPlace query_place(int batch, int head, int row) const {
+    return {row, head, batch};
+  }
+  __device__ __forceinline__ RowPlace key_place(int batch, int kv_head, int row) const {
+    return {row, kv_head, batch};
+  }
+
+ private:
+  template <class T>
+  static __device__ __forceinline__ DenseRows<T> rows(T* data, const TensorStrides& strides, int batch,
+                                                      int head) {
+    return {data + batch * strides.batch + head * strides.head, strides.seq};
+  }
+
+  const AttentionParams& params_;
+  int seqlen_q_;
+  int seqlen_kv_;
+};
+
+/// The kind of sequences that a Config has.
+template <class Config>
+using Sequences = DenseSequences<Config>;
+
+}  // namespace jit
