@@ -79,7 +79,7 @@ TEST(Key, EveryInputChangesIt) {
     EXPECT_TRUE(keys.insert(key).second) << to_string(spec);
   }
   for_each_family([&]<class Config>(const Config& base) {
-    const AttentionSpec spec{.head_dim = 64};
+    const AttentionSpec spec{.head_dim = 48};  // one that all samples fit
     for (const ConfigField<Config>& field : Family<Config>::fields()) {
       Config config = base;
       field.set(config, field.sample);
