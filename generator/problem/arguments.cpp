@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <tuple>
 
 #include <fmt/format.h>
 
@@ -18,6 +19,15 @@ namespace {
 constexpr std::int64_t max_length = std::numeric_limits<std::int32_t>::max() - 4096;
 constexpr std::int64_t max_count = std::numeric_limits<std::int32_t>::max() - 65535;
 constexpr std::int64_t max_heads = std::numeric_limits<std::int32_t>::max();  // blocks along x of a grid
+
+static_assert(NamedTensors::capacity == max_functor_tensors);
+
+// Names every member: arguments with another tensor do not compile here until it has a row.
+auto members_of(const AttentionArguments& arguments) {
+  const auto& [q, k, v, o, lse, tensors] = arguments;
+  return std::tie(q, k, v, o, lse, tensors);
+}
+static_assert(argument_table.size() + 1 == std::tuple_size_v<decltype(members_of(AttentionArguments()))>);
 
 // A dimension of one element may carry any stride.
 TensorStrides strides_of(const Dims& dims, const TensorView& tensor) {

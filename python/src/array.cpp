@@ -12,6 +12,11 @@
 namespace jit::python {
 namespace {
 
+static_assert(static_cast<int>(NumberKind::signed_integer) == dlpack::signed_int &&
+              static_cast<int>(NumberKind::unsigned_integer) == dlpack::unsigned_int &&
+              static_cast<int>(NumberKind::floating) == dlpack::floating &&
+              static_cast<int>(NumberKind::bfloat) == dlpack::bfloat);
+
 std::optional<DType> dtype_of(dlpack::DataType type, std::optional<DType> sixteen_bits) {
   if (type.lanes != 1) return {};
   if (type.code == dlpack::boolean && type.bits == 8) return DType::uint8;

@@ -453,6 +453,33 @@ TEST(FillParams, TensorsOfUserTextMayHaveAnyShape) {
   expect_refused(spec, give(floats({4})), "x", "is fp32; it must be int32");
 }
 
+TEST(PlaceholderArguments, PassEveryCheck) {
+  for (const int alignment : {16, 2}) {
+    AttentionSpec spec{.head_dim = 64, .head_dim_v = 24, .gqa_ratio = 3, .alignment = alignment};
+    const ProblemShape shape{.batch = 16, .heads_q = 1023, .seqlen_q = 1 << 24, .seqlen_kv = 1 << 24};
+    const AttentionArguments arguments = placeholder_arguments(spec, extents_of(spec, shape));
+    AttentionParams params{};
+    EXPECT_TRUE(fill(spec, arguments, params));
+    EXPECT_EQ(shape_of(params).heads_q, shape.heads_q);
+    EXPECT_EQ(params.heads_kv, 341);
+    EXPECT_EQ(params.v_strides.head, 24);
+    EXPECT_EQ(params.lse, nullptr);
+  }
+}
+
+// A text's pointer tells of no strides, whatever a built-in functor of the same tensor takes.
+TEST(FillParams, TensorsThatTextsReadTooAreDense) {
+  AttentionSpec spec = spec_of();
+  spec.score = score::bias();
+  AttentionArguments arguments = good_arguments();
+  TensorView bias = TensorView::dense(at(base + 0x6000000), DType::fp32, {1, 1, seqlen_q, seqlen_kv});
+  bias.strides[2] = 2 * seqlen_kv;
+  arguments.tensors = {{"bias", bias}};
+  expect_fine(spec, arguments);
+  spec.mask = mask::text({.name = "t", .body = "return bias[k] > 0;", .tensors = {{"bias", DType::fp32}}});
+  expect_refused(spec, arguments, "bias", "must be dense");
+}
+
 TEST(NamedTensors, HoldEight) {
   NamedTensors tensors;
   for (int i = 0; i < 8; ++i) tensors.add({"t", {}});

@@ -1,8 +1,10 @@
 // The tables of masks and scores, and that rows of one's own work wherever theirs do.
 #include "generator/problem/functor_table.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
+#include <regex>
 #include <set>
 
 #include <gmock/gmock.h>
@@ -118,6 +120,13 @@ TEST(FunctorTable, ScoresOfOnesOwnToo) {
   EXPECT_NEAR(host_apply(score, {})(0.5, {}), 3 * std::tanh(1 / 3.0), 1e-12);
 }
 
+// The names between the brackets of a row's device type.
+std::vector<std::string> template_arguments(const FunctorRow& row) {
+  const std::string type(row.device_type);
+  const std::regex name("[<,] ?([a-z_]+)");
+  return {std::sregex_token_iterator(type.begin(), type.end(), name, 1), std::sregex_token_iterator()};
+}
+
 TEST(FunctorTable, RowsAreWhole) {
   std::set<std::string_view> names;
   const auto check = [&](const FunctorRow& row) {
@@ -131,6 +140,12 @@ TEST(FunctorTable, RowsAreWhole) {
       if (parameter.default_value) {
         EXPECT_EQ(parameter.default_value->index(), static_cast<std::size_t>(parameter.kind));
       }
+    }
+    for (const std::string& name : template_arguments(row)) {
+      const auto is_it = [&](const auto& known) { return known.name == name; };
+      EXPECT_TRUE(name == "constants" || std::ranges::any_of(row.parameters, is_it) ||
+                  std::ranges::any_of(row.tensors, is_it))
+          << row.device_type << ": " << name;
     }
     for (const FunctorTensorRow& tensor : row.tensors) {
       EXPECT_GE(tensor.dims.count(), 1) << tensor.name;
