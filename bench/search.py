@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Times many configs of many problems: the data that the constants of a cost model are fitted to.
 
-    bench/search.py --tool build/release/tools/jit-attention --among mainloop=wgmma --out configs.jsonl
+    bench/search.py --tool build/release/tools/jit-attention --among family=forward_wgmma --out configs.jsonl
     bench/search.py --tool … --out … --head-dims 96 --seqlens 1024 8192 --masks causal "window(1024, 0)" --bake
 
 Needs a GPU, and nothing but Python. For each problem `jit-attention bench` compiles the configs that the cost model
@@ -67,7 +67,7 @@ def parse(arguments):
     how = parser.add_argument_group("configs")
     how.add_argument("--candidates", type=positive, default=20, metavar="N",
                      help="configs of each problem, the best by the cost model (20)")
-    how.add_argument("--among", metavar="FIELDS", help='fields that these have, such as "mainloop=wgmma"')
+    how.add_argument("--among", metavar="FIELDS", help='fields that these have, such as "family=forward_wgmma"')
     how.add_argument("--config", action="append", default=[], metavar="FIELDS",
                      help="a further config; may be repeated")
     how.add_argument("--samples", type=positive, default=9, metavar="N", help="timed launches of each config (9)")

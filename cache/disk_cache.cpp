@@ -95,8 +95,8 @@ DiskCache::Found DiskCache::read_entry(const Layer& layer, int directory, const 
 }
 
 void DiskCache::store(const Key& key, const Entry& entry) {
-  if (!writable_ || entry.cubin.empty()) return;
-  const std::vector<std::byte> bytes = encode(key.text(), entry.metadata, entry.cubin);
+  if (!writable_ || entry.code.empty()) return;
+  const std::vector<std::byte> bytes = encode(key.text(), entry.metadata, entry.code);
   const std::string failure = try_store(key.digest(), bytes);
   if (!failure.empty()) warn_once("a compiled kernel could not be kept on disk: " + failure);
 }

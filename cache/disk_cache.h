@@ -74,7 +74,7 @@ class DiskCache {
 
   /// Puts the entry into the writable layer, replacing another, and evicts the least recently used when a cap
   /// is exceeded. The key's text is stored, `entry.key_text` is not read. The first failure of this cache
-  /// gives a warning, further ones nothing. An entry without cubin, or larger than the cap, is not stored.
+  /// gives a warning, further ones nothing. An entry without code, or larger than the cap, is not stored.
   void store(const Key& key, const Entry& entry);
 
   /// Keeps other processes and threads from computing the same entry meanwhile. There are 64 locks for all

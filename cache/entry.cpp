@@ -18,7 +18,7 @@ struct Header {
   std::uint64_t version;
   std::uint64_t key_size;
   std::uint64_t metadata_size;
-  std::uint64_t cubin_size;
+  std::uint64_t code_size;
 };
 struct Trailer {
   std::uint64_t high;
@@ -31,10 +31,9 @@ std::optional<Header> read_header(std::span<const std::byte> bytes) {
   Header header;
   if (bytes.size() < sizeof header + sizeof(Trailer)) return std::nullopt;
   std::memcpy(&header, bytes.data(), sizeof header);
-  if (header.magic != magic || header.version != format_version || header.cubin_size == 0)
-    return std::nullopt;
+  if (header.magic != magic || header.version != format_version || header.code_size == 0) return std::nullopt;
   std::uint64_t room = bytes.size() - sizeof header - sizeof(Trailer);
-  for (const std::uint64_t size : {header.key_size, header.metadata_size, header.cubin_size}) {
+  for (const std::uint64_t size : {header.key_size, header.metadata_size, header.code_size}) {
     if (size > room) return std::nullopt;
     room -= size;
   }
@@ -42,7 +41,7 @@ std::optional<Header> read_header(std::span<const std::byte> bytes) {
 }
 
 std::size_t total_size(const Header& header) {
-  return sizeof header + header.key_size + header.metadata_size + header.cubin_size + sizeof(Trailer);
+  return sizeof header + header.key_size + header.metadata_size + header.code_size + sizeof(Trailer);
 }
 
 template <class Bytes>
@@ -58,14 +57,14 @@ std::string to_text(std::span<const std::byte> bytes) {
 }  // namespace
 
 std::vector<std::byte> encode(std::string_view key_text, std::string_view metadata,
-                              std::span<const std::byte> cubin) {
-  const Header header{magic, format_version, key_text.size(), metadata.size(), cubin.size()};
+                              std::span<const std::byte> code) {
+  const Header header{magic, format_version, key_text.size(), metadata.size(), code.size()};
   std::vector<std::byte> bytes;
   bytes.reserve(total_size(header));
   append(bytes, std::span(&header, 1));
   append(bytes, key_text);
   append(bytes, metadata);
-  append(bytes, cubin);
+  append(bytes, code);
   const Digest checksum = digest(bytes);
   const Trailer trailer{checksum.high, checksum.low};
   append(bytes, std::span(&trailer, 1));
@@ -73,7 +72,7 @@ std::vector<std::byte> encode(std::string_view key_text, std::string_view metada
 }
 
 std::vector<std::byte> encode(const Entry& entry) {
-  return encode(entry.key_text, entry.metadata, entry.cubin);
+  return encode(entry.key_text, entry.metadata, entry.code);
 }
 
 std::optional<Entry> decode(std::span<const std::byte> bytes) {
@@ -85,8 +84,8 @@ std::optional<Entry> decode(std::span<const std::byte> bytes) {
     return std::nullopt;
   const auto key = bytes.subspan(sizeof(Header), header->key_size);
   const auto metadata = bytes.subspan(sizeof(Header) + key.size(), header->metadata_size);
-  const auto cubin = bytes.subspan(sizeof(Header) + key.size() + metadata.size(), header->cubin_size);
-  return Entry{to_text(key), to_text(metadata), {cubin.begin(), cubin.end()}};
+  const auto code = bytes.subspan(sizeof(Header) + key.size() + metadata.size(), header->code_size);
+  return Entry{to_text(key), to_text(metadata), {code.begin(), code.end()}};
 }
 
 std::optional<std::size_t> encoded_size(std::span<const std::byte> bytes) {

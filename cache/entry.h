@@ -13,16 +13,16 @@ namespace jit {
 
 /// One cached kernel.
 struct Entry {
-  std::string key_text;          ///< Key::text() of the key that it answers
-  std::string metadata;          ///< whatever the caller wants back, opaque to the cache
-  std::vector<std::byte> cubin;  ///< never empty in a valid entry
+  std::string key_text;         ///< Key::text() of the key that it answers
+  std::string metadata;         ///< whatever the caller wants back, opaque to the cache
+  std::vector<std::byte> code;  ///< machine code or PTX; never empty in a valid entry
 
   bool operator==(const Entry&) const = default;
 };
 
 /// The entry as bytes.
 std::vector<std::byte> encode(std::string_view key_text, std::string_view metadata,
-                              std::span<const std::byte> cubin);
+                              std::span<const std::byte> code);
 std::vector<std::byte> encode(const Entry& entry);
 
 /// The entry whose encoding is exactly `bytes`; nothing when they are damaged, truncated, of another version

@@ -1,4 +1,4 @@
-// The whole way: spec → config → program → image → loaded kernel → launch.
+// Calls: arguments → parameters → the plan for their sizes → launch.
 #include <jit/attention.h>
 
 #include <utility>
@@ -7,10 +7,11 @@
 
 #include "generator/attention_state.h"
 #include "generator/context_state.h"
-#include "generator/launch/loaded_kernel.h"
+#include "generator/kernels.h"
+#include "generator/kernels/families.h"
+#include "generator/kernels/search.h"
 #include "generator/problem/arguments.h"
 #include "generator/problem/dispatch_key.h"
-#include "generator/tuning/tuner.h"
 #include "generator/tuning/tuning_record.h"
 #include "runtime/capture.h"
 #include "runtime/context.h"
@@ -25,141 +26,118 @@ Digest spread(std::uint64_t number) { return {.high = number, .low = number * 0x
 
 Digest size_key(int device, const ProblemShape& shape) {
   const SizeClass sizes = size_class(shape);
-  return spread(static_cast<std::uint64_t>(device) << 32 | static_cast<std::uint64_t>(sizes.tma) << 24 |
-                static_cast<std::uint64_t>(sizes.rows) << 16 |
+  return spread(static_cast<std::uint64_t>(device) << 32 | static_cast<std::uint64_t>(sizes.pass) << 25 |
+                static_cast<std::uint64_t>(sizes.tma) << 24 | static_cast<std::uint64_t>(sizes.rows) << 16 |
                 static_cast<std::uint64_t>(sizes.seqlen_q) << 8 |
                 static_cast<std::uint64_t>(sizes.seqlen_kv));
 }
 
-Digest device_key(int device, bool tma) {
-  return spread(static_cast<std::uint64_t>(device) << 1 | static_cast<std::uint64_t>(tma));
+Digest device_key(int device, const ProblemShape& shape) {
+  return spread(static_cast<std::uint64_t>(device) << 2 | static_cast<std::uint64_t>(shape.pass) << 1 |
+                static_cast<std::uint64_t>(shape.tma));
 }
 
-std::shared_ptr<const KernelImage> image_of(const AttentionState& state, const KernelConfig& config,
-                                            Arch arch) {
-  return build_image(state.context, emit_forward(state.spec, config), state.spec, config, arch);
+const Plan* keep(DispatchTable<Plan>& table, const Digest& key, Plan plan) {
+  return table.insert(key, std::make_unique<const Plan>(std::move(plan)));
 }
 
-const LoadedKernel* keep(DispatchTable<LoadedKernel>& table, const Digest& key, LoadedKernel kernel) {
-  return table.insert(key, std::make_unique<const LoadedKernel>(std::move(kernel)));
+Plan plan_of(const AttentionState& state, BuiltKernel kernel, const DeviceInfo& device, std::string why) {
+  return make_plan(state.context, state.spec, std::move(kernel), device.ordinal, std::move(why));
 }
 
-// The kernel for sizes that nothing was chosen for; `tma` tells whether the tensors suit TMA. Requires:
-// state.choosing is held.
-const LoadedKernel* default_kernel(const AttentionState& state, int device, bool tma = true) {
-  if (const LoadedKernel* known = state.defaults.find(device_key(device, tma))) return known;
+// What the cost model, or the config that was given, makes of `shape`.
+Plan untuned_plan(const AttentionState& state, const DeviceInfo& device, const ProblemShape& shape,
+                  std::string why) {
+  BuiltKernel kernel = choose_kernel(state.context, state.spec, state.given, shape, device_limits(device),
+                                     native_target(device));
+  return plan_of(state, std::move(kernel), device, std::move(why));
+}
+
+// The plan for sizes that nothing was chosen for; of `shape` it is only asked whether TMA can map the tensors.
+// Requires: state.choosing is held.
+const Plan* default_plan(const AttentionState& state, int device, const ProblemShape& shape = {}) {
+  const Digest key = device_key(device, shape);
+  if (const Plan* known = state.defaults.find(key)) return known;
   const DeviceInfo info = device_info(device);
-  const Arch arch = native_arch(info);
-  if (const std::vector<Refusal> refusals = supports(state.spec, info); !refusals.empty()) {
-    throw Error(ErrorCode::unsupported_device, "validate", refusals[0].field,
-                fmt::format("{} cannot run this: {}", info.name, refusals[0].to_string()));
-  }
-  const DeviceLimits limits = device_limits(info);
-  LoadedKernel kernel;
-  if (state.given) {
-    if (const std::string reason = config_rejection(state.spec, *state.given, limits); !reason.empty()) {
-      throw Error(ErrorCode::no_valid_config, "configure", "config", reason);
-    }
-    kernel = load_kernel(state.context, image_of(state, *state.given, arch), device, "given");
-  } else {
-    ProblemShape shape = typical_shape(limits);
-    shape.tma = tma;
-    const std::vector<KernelConfig> configs = ranked_configs(state.spec, shape, limits);
-    kernel = load_kernel(state.context, build_clean(state.context, state.spec, configs, arch), device,
-                         "heuristic, typical sizes");
-  }
-  return keep(state.defaults, device_key(device, tma), std::move(kernel));
+  ProblemShape typical = typical_shape(device_limits(info));
+  typical.tma = shape.tma;
+  return keep(state.defaults, key,
+              untuned_plan(state, info, typical, state.given ? "given" : "cost model, typical sizes"));
 }
 
-LoadedKernel heuristic_kernel(const AttentionState& state, const DeviceInfo& device,
-                              const ProblemShape& shape, std::string why = "heuristic for these sizes") {
-  const std::vector<KernelConfig> configs = ranked_configs(state.spec, shape, device_limits(device));
-  return load_kernel(state.context, build_clean(state.context, state.spec, configs, native_arch(device)),
-                     device.ordinal, std::move(why));
+Plan tuned_plan(const AttentionState& state, const DeviceInfo& device, const AttentionParams& params) {
+  TuningOutcome outcome =
+      tune_and_record(state.context, {.spec = state.spec, .device = device, .params = params});
+  BuiltKernel kernel = build_kernel(state.context, state.spec, outcome.result.config, native_target(device));
+  Plan plan = plan_of(state, std::move(kernel), device, "tuned: " + outcome.record);
+  plan.tuning_log = std::move(outcome.result.log);
+  return plan;
 }
 
-LoadedKernel tuned_kernel(const AttentionState& state, const DeviceInfo& device,
-                          const AttentionParams& params) {
-  ContextState& context = state.context;
-  const bool exhaustive = context.settings.tuning == TuningMode::exhaustive;
-  TuningResult result = tune(context, {.spec = state.spec, .device = device, .params = params}, exhaustive);
-  const ProblemShape shape = shape_of(params);
-  const std::string record = write_record(result, shape, device);
-  context.tuning.store(tuning_environment(context, device, exhaustive),
-                       tuning_operation(state.spec, size_class(shape)), record);
-  LoadedKernel kernel = load_kernel(context, image_of(state, result.config, native_arch(device)),
-                                    device.ordinal, "tuned: " + record);
-  kernel.tuning_log = std::move(result.log);
-  return kernel;
-}
-
-// A kernel for these sizes as the settings want it chosen. Requires: state.choosing is held.
-LoadedKernel choose_kernel(const AttentionState& state, int device, const AttentionParams& params) {
-  ContextState& context = state.context;
-  const ProblemShape shape = shape_of(params);
-  if (state.given) return *default_kernel(state, device, shape.tma);
-  const DeviceInfo info = device_info(device);
-  const TuningMode mode = context.settings.tuning;
-  // No keys to look at: there is nothing to measure, and no difference to find.
-  if (mode == TuningMode::off || shape.seqlen_kv == 0) return heuristic_kernel(state, info, shape);
-  if (info.emulated) {
-    return heuristic_kernel(state, info, shape, "heuristic; an emulated device has no time to measure");
-  }
-
-  const Key operation = tuning_operation(state.spec, size_class(shape));
-  for (const bool exhaustive : {true, false}) {
-    if (!exhaustive && mode == TuningMode::exhaustive) continue;
-    const std::optional<std::string> record =
-        context.tuning.load(tuning_environment(context, info, exhaustive), operation);
-    if (!record) continue;
-    const auto config = read_record(*record, state.spec, info);
-    if (!config) continue;
-    try {
-      return load_kernel(state.context, image_of(state, *config, native_arch(info)), device,
-                         "recorded: " + *record);
-    } catch (const Error& error) {  // offline without this kernel, say
-      context.notify(Event::Kind::warning,
-                     fmt::format("the recorded config cannot be used: {}", error.what()));
-    }
-  }
-  if (mode == TuningMode::recorded || context.settings.offline) return heuristic_kernel(state, info, shape);
-
+std::optional<Plan> recorded_plan(const AttentionState& state, const DeviceInfo& device,
+                                  const ProblemShape& shape) {
+  const std::optional<RecordedConfig> recorded = find_record(state.context, state.spec, device, shape);
+  if (!recorded) return std::nullopt;
   try {
-    return tuned_kernel(state, info, params);
-  } catch (const Error& error) {  // too little memory to tune in, say: no reason not to compute
-    context.notify(Event::Kind::warning,
-                   fmt::format("tuning failed, the heuristic decides: {}", error.what()));
-    return heuristic_kernel(state, info, shape);
+    return plan_of(state, build_kernel(state.context, state.spec, recorded->config, native_target(device)),
+                   device, "recorded: " + recorded->record);
+  } catch (const Error& error) {  // offline without this kernel, say
+    state.context.notify(Event::Kind::warning,
+                         fmt::format("the recorded config cannot be used: {}", error.what()));
+    return std::nullopt;
   }
 }
 
-const LoadedKernel* prepared_kernel(const AttentionState& state, int device, const AttentionParams& params) {
+// A plan for these sizes as the settings want it chosen. Requires: state.choosing is held.
+Plan choose_plan(const AttentionState& state, int device, const AttentionParams& params) {
+  const Settings& settings = state.context.settings;
+  const ProblemShape shape = shape_of(params);
+  if (state.given) return *default_plan(state, device, shape);
+  const DeviceInfo info = device_info(device);
+  const auto untuned = [&](const char* why) { return untuned_plan(state, info, shape, why); };
+  constexpr const char* for_sizes = "cost model, these sizes";
+  // No keys to look at: there is nothing to measure, and no difference to find.
+  if (settings.tuning == TuningMode::off || shape.seqlen_kv == 0) return untuned(for_sizes);
+  if (info.emulated) return untuned("cost model; an emulated device has no time to measure");
+  if (std::optional<Plan> recorded = recorded_plan(state, info, shape)) return *std::move(recorded);
+  if (settings.tuning == TuningMode::recorded || settings.offline) return untuned(for_sizes);
+  try {
+    return tuned_plan(state, info, params);
+  } catch (const Error& error) {  // too little memory to tune in, say: no reason not to compute
+    state.context.notify(Event::Kind::warning,
+                         fmt::format("tuning failed, the cost model decides: {}", error.what()));
+    return untuned(for_sizes);
+  }
+}
+
+const Plan* prepared_plan(const AttentionState& state, int device, const AttentionParams& params) {
   const Digest key = size_key(device, shape_of(params));
   const std::lock_guard lock(state.choosing);
-  if (const LoadedKernel* known = state.by_size.find(key)) return known;
+  if (const Plan* known = state.by_size.find(key)) return known;
   const RelaxedCapture relaxed;
   const CurrentContext scope(device);
-  return keep(state.by_size, key, choose_kernel(state, device, params));
+  return keep(state.by_size, key, choose_plan(state, device, params));
 }
 
 // For sizes that were not seen before: under capture what is loaded already, else a choice.
-const LoadedKernel* kernel_for_new_sizes(const AttentionState& state, int device,
-                                         const AttentionParams& params, Stream stream) {
+const Plan* plan_for_new_sizes(const AttentionState& state, int device, const AttentionParams& params,
+                               Stream stream) {
   if (!is_capturing(stream)) {
     // Tuning reads the caller's mask and score tensors on a stream of its own: what the caller still writes
     // must be there.
     check(driver().cuStreamSynchronize(stream), "cuStreamSynchronize");
-    return prepared_kernel(state, device, params);
+    return prepared_plan(state, device, params);
   }
-  if (const LoadedKernel* known = state.defaults.find(device_key(device, shape_of(params).tma))) return known;
-  throw Error(ErrorCode::not_prepared, "launch", "stream",
-              "the stream is being captured and no kernel is loaded on this device: call prepare() with "
-              "these arguments "
-              "before the capture begins");
+  if (const Plan* known = state.defaults.find(device_key(device, shape_of(params)))) return known;
+  throw Error(
+      ErrorCode::not_prepared, "launch", "stream",
+      "the stream is being captured and no kernel is loaded on this device: call prepare() with these "
+      "arguments before the capture begins");
 }
 
-CompiledKernel describe(const AttentionState& state, const LoadedKernel& kernel) {
-  return {state.context.shared_from_this(), state.spec, kernel.image, kernel.why, kernel.tuning_log};
+CompiledKernel describe(const AttentionState& state, const Plan& plan) {
+  return {state.context.shared_from_this(), plan.spec, plan.config,
+          plan.steps.front().kernel.image,  plan.why,  plan.tuning_log};
 }
 
 }  // namespace
@@ -181,27 +159,27 @@ void Attention::operator()(const AttentionArguments& arguments, Stream stream) c
   AttentionParams params;
   if (!fill_params(state.spec, state.tensors, arguments, params)) return;
   const int device = current_device();
-  const LoadedKernel* kernel = state.by_size.find(size_key(device, shape_of(params)));
+  const Plan* plan = state.by_size.find(size_key(device, shape_of(params)));
   const CurrentContext scope(device);
-  if (kernel == nullptr) kernel = kernel_for_new_sizes(state, device, params, stream);
-  launch_forward(*kernel, params, stream);
+  if (plan == nullptr) plan = plan_for_new_sizes(state, device, params, stream);
+  run_plan(*plan, params, state.context.memory, stream);
 }
 
 void Attention::prepare(const AttentionArguments& arguments) const {
   AttentionParams params;
   if (!fill_params(state_->spec, state_->tensors, arguments, params)) return;
-  prepared_kernel(*state_, current_device(), params);
+  prepared_plan(*state_, current_device(), params);
 }
 
 CompiledKernel Attention::kernel(const AttentionArguments& arguments) const {
   AttentionParams params;
   if (!fill_params(state_->spec, state_->tensors, arguments, params)) return kernel();
-  return describe(*state_, *prepared_kernel(*state_, current_device(), params));
+  return describe(*state_, *prepared_plan(*state_, current_device(), params));
 }
 
 CompiledKernel Attention::kernel() const {
   const std::lock_guard lock(state_->choosing);
-  return describe(*state_, *default_kernel(*state_, current_device()));
+  return describe(*state_, *default_plan(*state_, current_device()));
 }
 
 const AttentionSpec& Attention::spec() const { return state_->spec; }
@@ -218,7 +196,7 @@ Attention attention(const AttentionSpec& spec, std::optional<KernelConfig> confi
     const CurrentContext scope(device);
     {
       const std::lock_guard lock(fresh->choosing);
-      default_kernel(*fresh, device);
+      default_plan(*fresh, device);
     }
     state = shared.attentions.insert(key, std::move(fresh));
   }

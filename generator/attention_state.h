@@ -8,7 +8,7 @@
 #include <jit/spec.h>
 
 #include "cache/dispatch_table.h"
-#include "generator/launch/loaded_kernel.h"
+#include "generator/launch/plan.h"
 #include "generator/problem/functor_tensors.h"
 
 namespace jit {
@@ -23,8 +23,8 @@ struct AttentionState {
   const AttentionSpec spec;
   const std::optional<KernelConfig> given;
   const std::vector<FunctorTensorUse> tensors;
-  mutable DispatchTable<LoadedKernel> by_size;   ///< by device and size class
-  mutable DispatchTable<LoadedKernel> defaults;  ///< by device, for sizes that nothing was chosen for
+  mutable DispatchTable<Plan> by_size;   ///< by device, pass and size class
+  mutable DispatchTable<Plan> defaults;  ///< by device, for sizes that nothing was chosen for
   mutable std::mutex choosing;  ///< held while a kernel is compiled or tuned, never by a launch
 };
 

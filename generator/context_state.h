@@ -17,8 +17,8 @@
 #include "cache/dispatch_table.h"
 #include "cache/memory_cache.h"
 #include "cache/tuning_store.h"
-#include "generator/build/kernel_image.h"
-#include "generator/launch/work_counters.h"
+#include "generator/build/image.h"
+#include "generator/launch/stream_memory.h"
 #include "runtime/nvrtc_library.h"
 #include "runtime/source_file.h"
 
@@ -47,8 +47,7 @@ struct ContextState : std::enable_shared_from_this<ContextState> {
   DiskCache disk;
   TuningStore tuning;
   SingleFlight<KernelImage> images;
-  SingleFlight<std::string> emulated_code;  ///< by the key of the image
-  const WorkCounters counters;
+  const StreamMemory memory;
   DispatchTable<AttentionState> attentions;
 
  private:

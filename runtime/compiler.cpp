@@ -81,9 +81,9 @@ void run_on_large_stack(const std::function<void()>& work) {
   if (task.failure) std::rethrow_exception(task.failure);
 }
 
-class Program {
+class NvrtcProgram {
  public:
-  Program(const NvrtcApi& api, const CompileRequest& request) : api_(api) {
+  NvrtcProgram(const NvrtcApi& api, const CompileRequest& request) : api_(api) {
     std::vector<const char*> texts;
     std::vector<const char*> names;
     for (const SourceFile& header : request.headers) {
@@ -98,9 +98,9 @@ class Program {
                   fmt::format("nvrtcCreateProgram failed: {}", api.nvrtcGetErrorString(result)));
     }
   }
-  ~Program() { api_.nvrtcDestroyProgram(&program_); }
-  Program(const Program&) = delete;
-  Program& operator=(const Program&) = delete;
+  ~NvrtcProgram() { api_.nvrtcDestroyProgram(&program_); }
+  NvrtcProgram(const NvrtcProgram&) = delete;
+  NvrtcProgram& operator=(const NvrtcProgram&) = delete;
 
   nvrtcResult compile(const std::vector<std::string>& options) const {
     std::vector<const char*> arguments;
@@ -142,7 +142,7 @@ struct Outcome {
 };
 
 Outcome run(const NvrtcApi& api, const CompileRequest& request, const std::vector<std::string>& options) {
-  const Program program(api, request);
+  const NvrtcProgram program(api, request);
   const nvrtcResult result = program.compile(options);
   return {result, program.cubin(), program.ptx(), program.log()};
 }
@@ -209,7 +209,8 @@ Error describe_failure(const NvrtcApi& api, const CompileRequest& request, std::
 }
 
 // `want_cubin` is false for a PTX target, where no cubin is made.
-Outcome compile_whole(const NvrtcLocation& location, const CompileRequest& request, bool want_cubin) {
+CompileResult compile_whole(const NvrtcLocation& location, const CompileRequest& request, bool want_cubin) {
+  const auto start = std::chrono::steady_clock::now();
   const CompileInFlight in_flight;
   Outcome outcome;
   run_on_large_stack([&] {
@@ -220,7 +221,14 @@ Outcome compile_whole(const NvrtcLocation& location, const CompileRequest& reque
     const bool complete = want_cubin ? !outcome.cubin.empty() : !outcome.ptx.empty();
     if (outcome.result != NVRTC_SUCCESS || !complete) throw describe_failure(api, request, options, outcome);
   });
-  return outcome;
+  const std::chrono::duration<double, std::milli> elapsed = std::chrono::steady_clock::now() - start;
+  CompileResult result;
+  if (want_cubin) result.resources = parse_resource_usage(outcome.log, request.kernel);
+  result.cubin = std::move(outcome.cubin);
+  result.ptx = std::move(outcome.ptx);
+  result.log = std::move(outcome.log);
+  result.milliseconds = elapsed.count();
+  return result;
 }
 
 }  // namespace
@@ -245,20 +253,11 @@ std::vector<std::string> base_options(Arch arch) {
 }
 
 CompileResult compile(const NvrtcLocation& location, const CompileRequest& request) {
-  const auto start = std::chrono::steady_clock::now();
-  Outcome outcome = compile_whole(location, request, true);
-  const std::chrono::duration<double, std::milli> elapsed = std::chrono::steady_clock::now() - start;
-  CompileResult result;
-  result.resources = parse_resource_usage(outcome.log, request.kernel);
-  result.cubin = std::move(outcome.cubin);
-  result.ptx = std::move(outcome.ptx);
-  result.log = std::move(outcome.log);
-  result.milliseconds = elapsed.count();
-  return result;
+  return compile_whole(location, request, true);
 }
 
-std::string compile_to_ptx(const NvrtcLocation& location, const CompileRequest& request) {
-  return compile_whole(location, request, false).ptx;
+CompileResult compile_to_ptx(const NvrtcLocation& location, const CompileRequest& request) {
+  return compile_whole(location, request, false);
 }
 
 }  // namespace jit

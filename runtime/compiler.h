@@ -38,7 +38,7 @@ std::vector<std::string> base_options(Arch arch);
 /// opened. In a process forked while another thread was compiling it throws Error compile_failed at once.
 CompileResult compile(const NvrtcLocation& location, const CompileRequest& request);
 
-/// Compiles to PTX alone, which needs no assembler. Errors as above.
-std::string compile_to_ptx(const NvrtcLocation& location, const CompileRequest& request);
+/// Compiles to PTX alone, which needs no assembler: `cubin` is empty, `resources` are unknown. Errors as above.
+CompileResult compile_to_ptx(const NvrtcLocation& location, const CompileRequest& request);
 
 }  // namespace jit

@@ -32,8 +32,7 @@ struct Operand {
     integer,  ///< literal; `bits` is its 64-bit two's complement
     real,     ///< literal; `bits` is the IEEE double, or the single's when `is_single`
     vector,   ///< {a, b, …}
-    address,  ///< [base + offset]; `elements` holds what follows the base within the brackets after a
-              ///< comma, such as the coordinates {c0, c1} of a tensor
+    address,  ///< [base + offset]; `elements` holds what follows a comma: a tensor's coordinates {c0, c1}
     discard,  ///< _
     pair,     ///< a|b: the two destinations of setp, or the value and the predicate of shfl
   };

@@ -8,9 +8,8 @@
 #include <jit/error.h>
 #include <nlohmann/json.hpp>
 
-#include "generator/build/kernel_image.h"
+#include "generator/build/image.h"
 #include "generator/context_state.h"
-#include "generator/kernels/heuristic.h"
 #include "runtime/disassembler.h"
 
 namespace jit {
@@ -30,47 +29,56 @@ std::string write_file(const std::filesystem::path& path, std::string_view text)
 
 }  // namespace
 
-CompiledKernel::CompiledKernel(std::shared_ptr<ContextState> context, AttentionSpec spec,
+CompiledKernel::CompiledKernel(std::shared_ptr<ContextState> context, AttentionSpec spec, KernelConfig config,
                                std::shared_ptr<const KernelImage> image, std::string why,
                                std::vector<std::string> tuning_log)
     : context_(std::move(context)),
       spec_(std::move(spec)),
+      config_(config),
       image_(std::move(image)),
       why_(std::move(why)),
       tuning_log_(std::move(tuning_log)) {}
 
-const KernelConfig& CompiledKernel::config() const { return image_->config; }
-Arch CompiledKernel::arch() const { return image_->arch; }
-const std::string& CompiledKernel::name() const { return image_->program.kernel_name; }
+Arch CompiledKernel::arch() const { return image_->target.arch; }
+const std::string& CompiledKernel::name() const { return image_->program.name; }
 const std::string& CompiledKernel::source() const { return image_->program.source; }
-std::span<const std::byte> CompiledKernel::cubin() const { return image_->cubin; }
-const ResourceUsage& CompiledKernel::resources() const { return image_->resources; }
+std::span<const std::byte> CompiledKernel::cubin() const { return machine_image().code; }
+const ResourceUsage& CompiledKernel::resources() const { return machine_image().resources; }
 int CompiledKernel::smem_bytes() const { return image_->program.smem_bytes; }
 int CompiledKernel::threads() const { return image_->program.threads; }
 const std::string& CompiledKernel::key() const { return image_->key; }
 bool CompiledKernel::cached() const { return image_->cached; }
 double CompiledKernel::compile_ms() const { return image_->compile_ms; }
 
+// The context keeps its images for as long as it lives, and the kernel keeps the context.
+const KernelImage& CompiledKernel::machine_image() const {
+  if (image_->target.form == CodeForm::cubin) return *image_;
+  return *build_image(*context_, image_->program, {image_->target.arch, CodeForm::cubin});
+}
+
 std::string CompiledKernel::ptx() const { return build_ptx(*context_, *image_); }
 
 CompiledKernel::Sass CompiledKernel::sass() const {
-  Disassembly disassembly = disassemble(image_->cubin);
+  Disassembly disassembly = disassemble(cubin());
   return {std::move(disassembly.text), std::move(disassembly.missing)};
 }
 
 std::string CompiledKernel::report() const {
-  nlohmann::ordered_json config;
-  for (const ConfigField& field : config_fields()) {
-    if (!field.applies_to(image_->config)) continue;
-    if (field.cpp_type == "bool") {
-      config[std::string(field.name)] = field.get(image_->config) != 0;
-    } else if (field.value_names.empty()) {
-      config[std::string(field.name)] = field.get(image_->config);
-    } else {
-      config[std::string(field.name)] = field.print(image_->config);
+  nlohmann::ordered_json config = {{"family", family_name(config_)}};
+  for (const ConfigValue& value : config_values(config_)) {
+    nlohmann::ordered_json& field = config[std::string(value.name)];
+    switch (value.kind) {
+      case ConfigValue::Kind::number:
+        field = value.number;
+        break;
+      case ConfigValue::Kind::truth:
+        field = value.number != 0;
+        break;
+      case ConfigValue::Kind::word:
+        field = value.text;
     }
   }
-  const ResourceUsage& resources = image_->resources;
+  const ResourceUsage& resources = this->resources();
   const nlohmann::ordered_json json = {{"name", name()},
                                        {"spec", to_string(spec())},
                                        {"arch", to_string(arch())},
@@ -107,35 +115,6 @@ std::vector<std::string> CompiledKernel::dump(const std::string& folder) const {
     written.push_back(write_file(base / "kernel.sass", disassembly.text));
   }
   return written;
-}
-
-CompiledKernel compile(const AttentionSpec& spec, Arch arch, std::optional<KernelConfig> config,
-                       const Context& context) {
-  validate(spec);
-  if (const std::vector<Refusal> refusals = supports(spec, arch); !refusals.empty()) {
-    throw Error(ErrorCode::unsupported_device, "validate", refusals[0].field, refusals[0].to_string());
-  }
-  const DeviceLimits limits = device_limits(arch);
-  if (config) {
-    if (const std::string reason = config_rejection(spec, *config, limits); !reason.empty()) {
-      throw Error(ErrorCode::no_valid_config, "configure", "config", reason);
-    }
-    return {context.state(), spec,
-            build_image(*context.state(), emit_forward(spec, *config), spec, *config, arch), "given"};
-  }
-  const std::vector<KernelConfig> configs = ranked_configs(spec, typical_shape(limits), limits);
-  return {context.state(), spec, build_clean(*context.state(), spec, configs, arch),
-          "heuristic, typical sizes"};
-}
-
-std::vector<KernelConfig> candidate_configs(const AttentionSpec& spec, Arch arch) {
-  validate(spec);
-  const DeviceLimits limits = device_limits(arch);
-  return ranked_configs(spec, typical_shape(limits), limits);
-}
-
-std::string config_rejection(const AttentionSpec& spec, const KernelConfig& config, Arch arch) {
-  return config_rejection(spec, config, device_limits(arch));
 }
 
 }  // namespace jit

@@ -1,167 +1,182 @@
+// Configs as text.
 #include <jit/kernel_config.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
-#include <vector>
+#include <optional>
 
 #include <fmt/format.h>
 #include <jit/error.h>
 
+#include "generator/kernels/families.h"
+
 namespace jit {
 namespace {
 
-constexpr std::array<std::string_view, 2> mainloop_names = {"mma_sync", "wgmma"};
-constexpr std::array<std::string_view, 3> order_names = {"free", "ping_pong", "softmax_lock"};
-constexpr std::array<std::string_view, 2> swizzle_names = {"none", "xor_chunks"};
-constexpr std::array<std::string_view, 3> rescale_names = {"always", "lazy", "on_overflow"};
-constexpr std::array<std::string_view, 2> bool_names = {"false", "true"};
-
-template <auto member>
-int get_member(const KernelConfig& config) {
-  return static_cast<int>(config.*member);
-}
-
-template <auto member>
-void set_member(KernelConfig& config, int value) {
-  using Value = std::remove_reference_t<decltype(config.*member)>;
-  config.*member = static_cast<Value>(value);
-}
-
-struct FieldTraits {
-  std::span<const std::string_view> value_names = {};
-  std::optional<Mainloop> mainloop = std::nullopt;
+struct Assignment {
+  std::string_view name;
+  std::string_view value;
 };
 
-template <auto member>
-constexpr ConfigField field(std::string_view name, std::string_view cpp_type, std::string_view doc,
-                            FieldTraits traits = {}) {
-  return {name, cpp_type, doc, traits.value_names, traits.mainloop, &get_member<member>, &set_member<member>};
+constexpr std::string_view separators = " ,\t\n";
+constexpr std::string_view family_field = "family";
+
+// The fields of all families, each name once.
+std::vector<std::string_view> known_names() {
+  std::vector<std::string_view> names = {family_field};
+  for_each_family([&]<class Config>(const Config&) {
+    for (const ConfigField<Config>& field : Family<Config>::fields()) {
+      if (std::find(names.begin(), names.end(), field.name) == names.end()) names.push_back(field.name);
+    }
+  });
+  return names;
 }
 
-constexpr std::optional<Mainloop> mma_sync = Mainloop::mma_sync;
-constexpr std::optional<Mainloop> wgmma = Mainloop::wgmma;
+std::vector<Assignment> split(std::string_view text) {
+  const std::vector<std::string_view> names = known_names();
+  std::vector<Assignment> assignments;
+  while (true) {
+    const std::size_t begin = text.find_first_not_of(separators);
+    if (begin == std::string_view::npos) return assignments;
+    text.remove_prefix(begin);
+    const std::string_view word = text.substr(0, text.find_first_of(separators));
+    text.remove_prefix(word.size());
+    const std::size_t equals = word.find('=');
+    const std::string_view name = word.substr(0, equals);
+    if (equals == std::string_view::npos || std::find(names.begin(), names.end(), name) == names.end()) {
+      throw Error(ErrorCode::invalid_argument, "parse", "config",
+                  fmt::format("'{}' is not field=value of a config; fields are {}", word, fmt::join(names, ", ")));
+    }
+    assignments.push_back({name, word.substr(equals + 1)});
+  }
+}
 
-constexpr std::array fields = {
-    field<&KernelConfig::mainloop>("mainloop", "Mainloop", "which instructions multiply", {mainloop_names}),
-    field<&KernelConfig::tile_q>("tile_q", "int", "queries per block"),
-    field<&KernelConfig::tile_kv>("tile_kv", "int", "keys per step"),
-    field<&KernelConfig::warps>("warps", "int", "warps per block; each owns tile_q / warps queries",
-                                {.mainloop = mma_sync}),
-    field<&KernelConfig::stages_q>("stages_q", "int", "buffers for Q tiles", {.mainloop = wgmma}),
-    field<&KernelConfig::stages_k>("stages_k", "int", "buffers for K tiles"),
-    field<&KernelConfig::stages_v>("stages_v", "int", "buffers for V tiles"),
-    field<&KernelConfig::swizzle>("swizzle", "Swizzle", "how tiles lie in shared memory",
-                                  {swizzle_names, mma_sync}),
-    field<&KernelConfig::ldmatrix_matrices>(
-        "ldmatrix_matrices", "int", "8x8 matrices per ldmatrix of K and V: 2 or 4", {.mainloop = mma_sync}),
-    field<&KernelConfig::q_in_registers>("q_in_registers", "bool",
-                                         "Q stays in registers, else in shared memory", {bool_names}),
-    field<&KernelConfig::p_in_registers>(
-        "p_in_registers", "bool", "P V reads P from registers, else from shared memory", {bool_names, wgmma}),
-    field<&KernelConfig::separate_o>(
-        "separate_o", "bool", "O leaves through shared memory of its own, not Q's", {bool_names, wgmma}),
-    field<&KernelConfig::direct_o>("direct_o", "bool",
-                                   "consumers write O from their registers, not by way of shared memory",
-                                   {bool_names, wgmma}),
-    field<&KernelConfig::overlap>("overlap", "bool", "softmax runs under the P V of the tile before",
-                                  {bool_names, wgmma}),
-    field<&KernelConfig::order>("order", "WarpgroupOrder", "how consumer warpgroups take turns",
-                                {order_names, wgmma}),
-    field<&KernelConfig::persistent>(
-        "persistent", "bool", "a block computes one tile of queries after another", {bool_names, wgmma}),
-    field<&KernelConfig::dependent_launch>(
-        "dependent_launch", "bool", "starts while the kernel before it on the stream ends, and waits for it",
-        {bool_names, wgmma}),
-    field<&KernelConfig::polynomial_exp2>("polynomial_exp2", "int",
-                                          "of 8 exponentials, how many are polynomials instead of ex2",
-                                          {.mainloop = wgmma}),
-    field<&KernelConfig::rescale>("rescale", "Rescale", "when the output is rescaled to a new row maximum",
-                                  {rescale_names}),
-    field<&KernelConfig::blocks_per_sm>("blocks_per_sm", "int",
-                                        "blocks that must fit on a multiprocessor: caps the registers"),
-};
+// Default configs, one of each family.
+std::vector<KernelConfig> all_defaults() {
+  std::vector<KernelConfig> defaults;
+  for_each_family([&](const auto& config) { defaults.emplace_back(config); });
+  return defaults;
+}
 
-int parse_value(const ConfigField& field, std::string_view text) {
+bool has_field(const KernelConfig& config, std::string_view name) {
+  return std::visit(
+      [&]<class Config>(const Config&) {
+        const auto fields = Family<Config>::fields();
+        return std::any_of(fields.begin(), fields.end(), [&](const auto& field) { return field.name == name; });
+      },
+      config);
+}
+
+// The family that the text asks for, by name or by a field that no other has, as its default config.
+std::optional<KernelConfig> asked_family(const std::vector<Assignment>& assignments) {
+  const std::vector<KernelConfig> families = all_defaults();
+  for (const Assignment& given : assignments) {
+    if (given.name != family_field) continue;
+    std::string names;
+    for (const KernelConfig& family : families) {
+      if (family_name(family) == given.value) return family;
+      names += fmt::format("{}{}", names.empty() ? "" : ", ", family_name(family));
+    }
+    throw Error(ErrorCode::invalid_argument, "parse", "config.family",
+                fmt::format("config field family cannot be '{}'; it is one of {}", given.value, names));
+  }
+  for (const Assignment& given : assignments) {
+    const auto has = [&](const KernelConfig& family) { return has_field(family, given.name); };
+    if (std::count_if(families.begin(), families.end(), has) == 1)
+      return *std::find_if(families.begin(), families.end(), has);
+  }
+  return std::nullopt;
+}
+
+template <class Config>
+int parse_value(const ConfigField<Config>& field, std::string_view text) {
   for (std::size_t i = 0; i < field.value_names.size(); ++i) {
     if (field.value_names[i] == text) return static_cast<int>(i);
   }
   int value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (!field.value_names.empty() || error != std::errc{} || end != text.data() + text.size()) {
+  if (field.is_word() || error != std::errc{} || end != text.data() + text.size()) {
     throw Error(ErrorCode::invalid_argument, "parse", "config." + std::string(field.name),
                 fmt::format("config field {} cannot be '{}'; it is {}", field.name, text,
-                            field.value_names.empty()
-                                ? "a whole number"
-                                : fmt::format("one of {}", fmt::join(field.value_names, ", "))));
+                            field.is_word() ? "one of " + field.values() : "a whole number"));
   }
   return value;
 }
 
+template <class Config>
+void assign(Config& config, const Assignment& given) {
+  for (const ConfigField<Config>& field : Family<Config>::fields()) {
+    if (field.name == given.name) return field.set(config, parse_value(field, given.value));
+  }
+  std::string owners;
+  for (const KernelConfig& family : all_defaults()) {
+    if (has_field(family, given.name)) owners += fmt::format("{}{}", owners.empty() ? "" : ", ", family_name(family));
+  }
+  throw Error(ErrorCode::invalid_argument, "parse", "config." + std::string(given.name),
+              fmt::format("config field {} belongs to family={}; this config has family={}", given.name, owners,
+                          Family<Config>::name));
+}
+
 }  // namespace
 
-std::string ConfigField::print(const KernelConfig& config) const {
-  const int value = get(config);
-  return value_names.empty() ? std::to_string(value)
-                             : std::string(value_names[static_cast<std::size_t>(value)]);
+std::string to_string(const LegalValues& values) {
+  if (values.step == 1) return fmt::format("{} to {}", values.low, values.high);
+  if (values.low + values.step == values.high) return fmt::format("{} or {}", values.low, values.high);
+  return fmt::format("a multiple of {} from {} to {}", values.step, values.low, values.high);
 }
 
-std::string ConfigField::emit(const KernelConfig& config) const {
-  const bool is_enum = !value_names.empty() && cpp_type != "bool";
-  return is_enum ? fmt::format("{}::{}", cpp_type, print(config)) : print(config);
+std::string_view family_name(const KernelConfig& config) {
+  return std::visit([]<class Config>(const Config&) { return Family<Config>::name; }, config);
 }
-
-std::span<const ConfigField> config_fields() { return fields; }
 
 std::string to_string(const KernelConfig& config) {
-  std::string text;
-  for (const ConfigField& field : fields) {
-    if (!field.applies_to(config)) continue;
-    text += fmt::format("{}{}={}", text.empty() ? "" : " ", field.name, field.print(config));
-  }
+  std::string text = fmt::format("{}={}", family_field, family_name(config));
+  for (const ConfigValue& value : config_values(config)) text += fmt::format(" {}={}", value.name, value.text);
   return text;
 }
 
 KernelConfig parse_config(std::string_view text, const KernelConfig& base) {
-  KernelConfig config = base;
-  std::vector<const ConfigField*> given;
-  while (true) {
-    const std::size_t begin = text.find_first_not_of(" ,\t\n");
-    if (begin == std::string_view::npos) break;
-    text.remove_prefix(begin);
-    const std::string_view word = text.substr(0, text.find_first_of(" ,\t\n"));
-    text.remove_prefix(word.size());
-    const std::size_t equals = word.find('=');
-    const std::string_view name = word.substr(0, equals);
-    const ConfigField* known = nullptr;
-    std::string names;
-    for (const ConfigField& field : fields) {
-      if (field.name == name) known = &field;
-      names += (names.empty() ? "" : ", ") + std::string(field.name);
-    }
-    if (known == nullptr || equals == std::string_view::npos) {
-      throw Error(ErrorCode::invalid_argument, "parse", "config",
-                  fmt::format("'{}' is not field=value of a config; fields are {}", word, names));
-    }
-    known->set(config, parse_value(*known, word.substr(equals + 1)));
-    given.push_back(known);
-  }
-  // A field of one mainloop alone asks for it, unless the text names another.
-  const bool names_mainloop = std::find(given.begin(), given.end(), &fields[0]) != given.end();
-  const auto special = std::find_if(given.begin(), given.end(),
-                                    [](const ConfigField* field) { return field->mainloop.has_value(); });
-  if (!names_mainloop && special != given.end()) config.mainloop = *(*special)->mainloop;
-  for (const ConfigField* field : given) {
-    if (field->applies_to(config)) continue;
-    throw Error(ErrorCode::invalid_argument, "parse", "config." + std::string(field->name),
-                fmt::format("config field {} belongs to mainloop={}; this config has mainloop={}",
-                            field->name, mainloop_names[static_cast<std::size_t>(*field->mainloop)],
-                            mainloop_names[static_cast<std::size_t>(config.mainloop)]));
-  }
-  for (const ConfigField& field : fields) {
-    if (!field.applies_to(config)) field.set(config, field.get(KernelConfig{}));
-  }
+  const std::vector<Assignment> assignments = split(text);
+  const std::optional<KernelConfig> asked = asked_family(assignments);
+  KernelConfig config = asked && asked->index() != base.index() ? *asked : base;
+  std::visit(
+      [&](auto& own) {
+        for (const Assignment& given : assignments) {
+          if (given.name != family_field) assign(own, given);
+        }
+      },
+      config);
   return config;
+}
+
+std::vector<ConfigValue> config_values(const KernelConfig& config) {
+  return std::visit(
+      []<class Config>(const Config& own) {
+        std::vector<ConfigValue> values;
+        for (const ConfigField<Config>& field : Family<Config>::fields()) {
+          values.push_back({.name = field.name,
+                            .kind = field.cpp_type == "bool" ? ConfigValue::Kind::truth
+                                    : field.is_word()        ? ConfigValue::Kind::word
+                                                             : ConfigValue::Kind::number,
+                            .number = field.get(own),
+                            .text = field.print(own)});
+        }
+        return values;
+      },
+      config);
+}
+
+const std::vector<FamilyDoc>& family_docs() {
+  static const std::vector<FamilyDoc> docs = [] {
+    std::vector<FamilyDoc> families;
+    for_each_family([&]<class Config>(const Config&) {
+      FamilyDoc& family = families.emplace_back(FamilyDoc{Family<Config>::name, Family<Config>::doc, {}});
+      for (const ConfigField<Config>& field : Family<Config>::fields())
+        family.fields.push_back({field.name, field.values(), field.doc});
+    });
+    return families;
+  }();
+  return docs;
 }
 
 }  // namespace jit

@@ -5,7 +5,7 @@ namespace jit {
 // Tile sizes are the best of each step on an H200 at head_dim 128 (docs/performance.md).
 const std::vector<LadderStep>& ladder() {
   static const std::vector<LadderStep> steps = [] {
-    KernelConfig config{.tile_q = 128,
+    ForwardMmaSync config{.tile_q = 128,
                         .tile_kv = 64,
                         .warps = 4,
                         .stages_k = 1,

@@ -2,28 +2,20 @@
 #pragma once
 
 #include <memory>
-#include <string>
-#include <vector>
 
-#include <jit/attention.h>
-
-#include "generator/build/kernel_image.h"
-#include "generator/launch/work_counters.h"
+#include "generator/build/image.h"
 #include "runtime/module.h"
-#include "templates/base/params.cuh"
 
 namespace jit {
 
 struct LoadedKernel {
   Kernel kernel;
   std::shared_ptr<const KernelImage> image;
-  unsigned smem_bytes = 0;
-  int sm_count = 0;  ///< of the device
-  int l2_bytes = 0;
+  unsigned threads = 0;     ///< of a block
+  unsigned smem_bytes = 0;  ///< dynamic, of a block
   int device = 0;
-  const WorkCounters* counters = nullptr;  ///< of the context, which outlives the kernel
-  std::string why;
-  std::vector<std::string> tuning_log;
+  int sm_count = 0;  ///< of the device
+  int l2_bytes = 0;  ///< of the device
 };
 
 /// The image's code in the driver: its cubin, or for emulated devices its PTX. An image that came from disk
@@ -31,12 +23,6 @@ struct LoadedKernel {
 Module load_module(ContextState& context, std::shared_ptr<const KernelImage>& image);
 
 /// Loads the image's code on `device`, with all that a launch needs, by load_module.
-LoadedKernel load_kernel(ContextState& context, std::shared_ptr<const KernelImage> image, int device,
-                         std::string why);
-
-/// Puts the kernel on `stream`, in several launches when batch or queries exceed what a grid holds. `params`
-/// come from fill_params and compute something; their batch_begin and q_tile_begin are overwritten. Throws
-/// Error invalid_argument when the kernel reads by TMA and a tensor's strides are not for TMA.
-void launch_forward(const LoadedKernel& kernel, AttentionParams& params, Stream stream);
+LoadedKernel load_kernel(ContextState& context, std::shared_ptr<const KernelImage> image, int device);
 
 }  // namespace jit

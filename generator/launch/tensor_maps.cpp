@@ -10,12 +10,9 @@
 #include "generator/problem/dtype.h"
 #include "generator/problem/spec_table.h"
 #include "runtime/driver_api.h"
-#include "templates/forward_wgmma/smem_layout.cuh"
 #include "templates/tiles/panel_tile.cuh"
 
 namespace jit {
-
-using namespace forward_wgmma;
 namespace {
 
 static_assert(sizeof(TensorMap) == sizeof(CUtensorMap));
@@ -23,6 +20,7 @@ static_assert(sizeof(TensorMap) == sizeof(CUtensorMap));
 constexpr int tma_alignment = 16;
 constexpr std::int64_t max_stride_bytes = std::int64_t{1} << 40;
 constexpr int element_size = 2;
+constexpr int fewest_rows = 64;  // of a tile of queries that is copied by TMA
 
 struct Operand {
   const char* name;
@@ -52,7 +50,7 @@ bool is_mappable(const Operand& operand, std::int64_t batch) {
 }
 
 bool has_few_tiles(const AttentionParams& params) {
-  const std::int64_t tiles = (std::int64_t{params.seqlen_q} + rows_per_consumer - 1) / rows_per_consumer;
+  const std::int64_t tiles = (std::int64_t{params.seqlen_q} + fewest_rows - 1) / fewest_rows;
   return params.heads_q == 0 || tiles <= max_work_tiles / params.heads_q;
 }
 
@@ -98,28 +96,26 @@ bool can_map(const AttentionParams& params) {
   return has_few_tiles(params);
 }
 
-TensorMaps encode_tensor_maps(const AttentionSpec& spec, const KernelConfig& config,
-                              const AttentionParams& params) {
+MappedTensors map_tensors(const AttentionSpec& spec, const MapBoxes& boxes, const AttentionParams& params) {
   const std::array<Operand, 4> all = operands(params);
   for (const Operand& operand : all) {
     if (is_mappable(operand, params.batch)) continue;
     throw Error(
         ErrorCode::invalid_argument, "launch", operand.name,
         fmt::format(
-            "{}: a kernel with mainloop = wgmma reads it by TMA, which needs rows aligned to {} bytes and "
+            "{}: its kernel reads it by TMA, which needs rows aligned to {} bytes and "
             "positive strides below 2^40 bytes; it starts at {} and has strides {}, {}, {} along batch, "
-            "seqlen, heads. Give no config, or one with mainloop = mma_sync",
+            "seqlen, heads. Give no config, or one with family=forward_mma_sync",
             operand.name, tma_alignment, operand.data, operand.strides.batch, operand.strides.seq,
             operand.strides.head));
   }
   if (!has_few_tiles(params)) {
     throw Error(
         ErrorCode::invalid_argument, "launch", "q",
-        fmt::format("q: {} heads of {} queries are more than the {} tiles that a kernel with mainloop = "
-                    "wgmma counts. Give no config, or one with mainloop = mma_sync",
+        fmt::format("q: {} heads of {} queries are more than the {} tiles that its kernel "
+                    "counts. Give no config, or one with family=forward_mma_sync",
                     params.heads_q, params.seqlen_q, max_work_tiles));
   }
-  // Without keys nothing is read from k and v, but there must be maps: q's will do.
   const bool has_keys = params.seqlen_kv > 0;
   const Operand& q = all[0];
   const int head_dim_v = spec.value_head_dim();
@@ -127,12 +123,11 @@ TensorMaps encode_tensor_maps(const AttentionSpec& spec, const KernelConfig& con
     const DType dtype = &operand == &all[3] ? output_dtype(spec) : input_dtype(spec);
     return encode(operand, dtype, params.batch, head_dim, box_rows);
   };
-  TensorMaps maps{};
-  maps.q = encode_one(q, spec.head_dim, rows_per_consumer);
-  maps.k = has_keys ? encode_one(all[1], spec.head_dim, config.tile_kv) : maps.q;
-  maps.v = has_keys ? encode_one(all[2], head_dim_v, config.tile_kv) : maps.q;
-  maps.o = encode_one(all[3], head_dim_v, rows_per_consumer);
-  return maps;
+  const TensorMap map_q = encode_one(q, spec.head_dim, boxes.rows_q);
+  return {.q = map_q,
+          .k = has_keys ? encode_one(all[1], spec.head_dim, boxes.rows_kv) : map_q,
+          .v = has_keys ? encode_one(all[2], head_dim_v, boxes.rows_kv) : map_q,
+          .o = encode_one(all[3], head_dim_v, boxes.rows_q)};
 }
 
 }  // namespace jit

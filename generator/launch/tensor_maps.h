@@ -3,13 +3,11 @@
 
 #include <cstdint>
 #include <limits>
-#include <string>
 
-#include <jit/kernel_config.h>
 #include <jit/spec.h>
 
 #include "templates/base/params.cuh"
-#include "templates/forward_wgmma/tensor_maps.cuh"
+#include "templates/base/tensor_map.cuh"
 
 namespace jit {
 
@@ -19,13 +17,21 @@ inline constexpr std::int64_t max_work_tiles = std::numeric_limits<std::int32_t>
 
 /// Whether a kernel with TMA can serve the call: rows aligned to 16 bytes, every stride positive and below
 /// 2^40 bytes where a dimension has more than one element, and no more than max_work_tiles heads · tiles of
-/// queries. Otherwise mma_sync kernels compute it.
+/// queries. Otherwise forward_mma_sync computes it.
 bool can_map(const AttentionParams& params);
 
-/// The maps of q, k, v and o for a kernel of this config (CUDA driver API, "cuTensorMapEncodeTiled"). Throws
-/// Error invalid_argument, naming the tensor, when can_map(params) is false; driver_error when the driver
-/// refuses.
-forward_wgmma::TensorMaps encode_tensor_maps(const AttentionSpec& spec, const KernelConfig& config,
-                                             const AttentionParams& params);
+/// Rows of the boxes in which tensors are copied.
+struct MapBoxes {
+  int rows_q = 0;   ///< of q and o
+  int rows_kv = 0;  ///< of k and v
+};
+struct MappedTensors {
+  TensorMap q, k, v, o;
+};
+
+/// The maps of a call's tensors, in boxes as wide as a panel of the tiles (CUDA driver API,
+/// "cuTensorMapEncodeTiled"). Without keys those of k and v are q's: nothing is read by them. Throws Error
+/// invalid_argument, naming the tensor, when can_map(params) is false; driver_error when the driver refuses.
+MappedTensors map_tensors(const AttentionSpec& spec, const MapBoxes& boxes, const AttentionParams& params);
 
 }  // namespace jit

@@ -2,12 +2,11 @@
 
 #include <algorithm>
 
+#include "generator/launch/ceil_div.h"
 #include "templates/base/element.cuh"
 #include "templates/forward_wgmma/smem_layout.cuh"
 
 namespace jit {
-
-using namespace forward_wgmma;
 namespace {
 
 // The part of the L2 cache that keys and values of a section may fill, and the most and fewest slices: the
@@ -16,8 +15,6 @@ constexpr double l2_share = 0.3;
 constexpr double fewest_slices = 8, most_slices = 32;
 // The work of such short slices evens out by itself.
 constexpr int few_queries = 1024;
-
-int ceil_div(int count, int parts) { return (count + parts - 1) / parts; }
 
 }  // namespace
 
@@ -41,8 +38,8 @@ WorkOrder work_order(const AttentionSpec& spec, const WorkSize& size) {
 int entries_with_key_words(int tiles_kv, std::int64_t tiles_per_entry, int blocks) {
   constexpr std::int64_t tiles_per_block = 4;
   const std::int64_t wanted = blocks * tiles_per_block / std::max<std::int64_t>(1, tiles_per_entry);
-  const std::int64_t fitting = key_word_range_places / std::max(1, tiles_kv);
-  return static_cast<int>(std::clamp<std::int64_t>(std::max(wanted, fitting), 1, key_word_range_places));
+  const std::int64_t fitting = forward_wgmma::key_word_range_places / std::max(1, tiles_kv);
+  return static_cast<int>(std::clamp<std::int64_t>(std::max(wanted, fitting), 1, forward_wgmma::key_word_range_places));
 }
 
 }  // namespace jit

@@ -9,7 +9,7 @@
 
 namespace jit {
 
-/// What is known of a launch of a wgmma kernel when its work is put in order.
+/// What is known of a launch of a persistent kernel when its work is put in order.
 struct WorkSize {
   int seqlen_q = 0;
   int seqlen_kv = 0;

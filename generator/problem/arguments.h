@@ -6,7 +6,7 @@
 
 #include <jit/attention.h>
 
-#include "generator/kernels/heuristic.h"
+#include "generator/kernels/problem_shape.h"
 #include "generator/problem/dims.h"
 #include "generator/problem/functor_tensors.h"
 #include "templates/base/params.cuh"

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 
+#include "generator/kernels/families.h"
 #include "generator/problem/spec_table.h"
 
 namespace jit {
@@ -37,8 +38,13 @@ Digest dispatch_key(const AttentionSpec& spec, const std::optional<KernelConfig>
   WordDigester digester;
   for (const SpecField& field : spec_fields()) digester.add(value_word(field, spec));
   if (config) {
-    for (const ConfigField& field : config_fields())
-      digester.add(static_cast<std::uint64_t>(field.get(*config)));
+    digester.add(config->index());
+    std::visit(
+        [&]<class Config>(const Config& own) {
+          for (const ConfigField<Config>& field : Family<Config>::fields())
+            digester.add(static_cast<std::uint64_t>(field.get(own)));
+        },
+        *config);
   }
   return digester.finish();
 }

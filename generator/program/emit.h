@@ -3,27 +3,24 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
-#include <jit/kernel_config.h>
 #include <jit/spec.h>
+
+#include "generator/program/functor_source.h"
+#include "generator/program/program.h"
 
 namespace jit {
 
-/// A program ready to compile, and what a launch must know of it.
-struct Program {
-  std::string kernel_name;  ///< of the one extern "C" kernel, readable in a profiler
-  std::string source;       ///< includes templates only
-  int smem_bytes = 0;       ///< dynamic shared memory; the program asserts the same
-  int threads = 0;          ///< per block
-};
+/// A problem as part of a kernel's name: "bf16_d128_gqa4_causal".
+std::string problem_name(const AttentionSpec& spec);
 
-/// Name that generated programs are compiled under.
-inline constexpr const char* program_name = "/jit-attention/kernel.cu";
-inline constexpr const char* program_folder = "/jit-attention/";
-
-/// The forward kernel. Requires: `validate(spec)` passes and the config is legal for the spec
-/// (config_space.h).
-Program emit_forward(const AttentionSpec& spec, const KernelConfig& config);
+/// Members of a generated Config: what the spec fixes, in every kernel of that spec.
+std::string spec_lines(const AttentionSpec& spec, const FunctorSource& functors);
+/// A further number.
+std::string number_line(std::string_view name, int value, std::string_view doc);
+/// That host and device agree on AttentionParams.
+std::string params_assertion();
 
 /// The reference kernel: one warp per query, every key in turn, fp32 throughout, the same mask and score.
 /// Slow, and without tiles, tensor cores or any config: what candidates of the tuner are checked against.

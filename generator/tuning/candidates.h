@@ -3,7 +3,11 @@
 
 #include <vector>
 
-#include "generator/kernels/heuristic.h"
+#include <jit/kernel_config.h>
+#include <jit/spec.h>
+
+#include "generator/kernels/device_limits.h"
+#include "generator/kernels/problem_shape.h"
 
 namespace jit {
 

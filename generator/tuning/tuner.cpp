@@ -11,7 +11,9 @@
 #include <jit/error.h>
 
 #include "generator/context_state.h"
-#include "generator/launch/loaded_kernel.h"
+#include "generator/kernels.h"
+#include "generator/kernels/families.h"
+#include "generator/kernels/search.h"
 #include "generator/problem/arguments.h"
 #include "generator/tuning/candidates.h"
 #include "generator/tuning/select.h"
@@ -35,7 +37,7 @@ double seconds_since(Clock::time_point start) {
 struct Candidate {
   KernelConfig config;
   std::shared_ptr<const KernelImage> image;
-  std::optional<LoadedKernel> loaded;
+  std::optional<Plan> plan;
   std::string trouble;  // why it dropped out
 };
 
@@ -51,7 +53,7 @@ void compile_candidates(ContextState& context, const TuningProblem& problem,
                         std::vector<Candidate>& candidates, Clock::time_point start, double seconds) {
   std::atomic<std::size_t> next = 0;
   std::atomic<int> done = 0;
-  const Arch arch = native_arch(problem.device);
+  const Target target = native_target(problem.device);
   const auto work = [&] {
     for (std::size_t i = next++; i < candidates.size(); i = next++) {
       Candidate& candidate = candidates[i];
@@ -60,8 +62,7 @@ void compile_candidates(ContextState& context, const TuningProblem& problem,
         continue;
       }
       try {
-        candidate.image = build_image(context, emit_forward(problem.spec, candidate.config), problem.spec,
-                                      candidate.config, arch);
+        candidate.image = build_kernel(context, problem.spec, candidate.config, target).image;
       } catch (const std::exception& error) {
         candidate.trouble = error.what();
       }
@@ -76,12 +77,11 @@ void compile_candidates(ContextState& context, const TuningProblem& problem,
   work();
 }
 
-// A wgmma kernel that the assembler could not keep clean is not what its config was meant to be. One stays in
-// any case.
+// A kernel that the assembler could not keep clean is not what its config was meant to be, where its family says
+// so. One stays in any case.
 void drop_unclean(std::vector<Candidate>& candidates) {
   const auto is_unclean = [](const Candidate& candidate) {
-    return candidate.image && candidate.config.mainloop == Mainloop::wgmma &&
-           !candidate.image->resources.is_clean();
+    return candidate.image && !may_spill(candidate.config) && !candidate.image->resources.is_clean();
   };
   const auto clean = std::find_if_not(candidates.begin(), candidates.end(), [&](const Candidate& candidate) {
     return !candidate.image || is_unclean(candidate);
@@ -101,10 +101,9 @@ TuningResult tune(ContextState& context, const TuningProblem& problem, bool exha
   for (const KernelConfig& config : pick_candidates(problem, exhaustive))
     candidates.emplace_back().config = config;
   compile_candidates(context, problem, candidates, start, seconds * compile_share);
-  // The heuristic's config is what runs when nothing is better; if it does not compile, nothing will.
+  // The cost model's config is what runs when nothing is better; if it does not compile, nothing will.
   if (!candidates[0].image) {
-    build_image(context, emit_forward(problem.spec, candidates[0].config), problem.spec, candidates[0].config,
-                native_arch(problem.device));
+    build_kernel(context, problem.spec, candidates[0].config, native_target(problem.device));
   }
 
   drop_unclean(candidates);
@@ -122,14 +121,15 @@ TuningResult tune(ContextState& context, const TuningProblem& problem, bool exha
       continue;
     }
     try {
-      candidate.loaded = load_kernel(context, candidate.image, problem.device.ordinal, "candidate");
-      candidate.trouble = buffers.check(*candidate.loaded, timer.stream());
+      candidate.plan = make_plan(context, problem.spec, {candidate.config, candidate.image}, problem.device.ordinal,
+                                 "candidate");
+      candidate.trouble = buffers.check(*candidate.plan, timer.stream());
     } catch (const Error& error) {
       candidate.trouble = error.what();
     }
   }
   std::erase_if(candidates,
-                [](const Candidate& candidate) { return !candidate.loaded && candidate.trouble.empty(); });
+                [](const Candidate& candidate) { return !candidate.plan && candidate.trouble.empty(); });
 
   std::vector<std::size_t> running;
   for (std::size_t i = 0; i < candidates.size(); ++i) {
@@ -145,12 +145,12 @@ TuningResult tune(ContextState& context, const TuningProblem& problem, bool exha
 
   int measured = 0;
   const auto measure = [&](std::size_t i) -> double {
-    const LoadedKernel& kernel = *candidates[running[i]].loaded;
+    const Plan& plan = *candidates[running[i]].plan;
     try {
       const Timing timing = timer.measure(
           [&](CUstream stream) {
             AttentionParams params = buffers.params();
-            launch_forward(kernel, params, stream);
+            run_plan(plan, params, context.memory, stream);
           },
           0, 1);
       if (++measured % 16 == 0) {

@@ -10,7 +10,6 @@
 #include <jit/kernel_config.h>
 #include <jit/spec.h>
 
-#include "generator/kernels/heuristic.h"
 #include "templates/base/params.cuh"
 
 namespace jit {

@@ -10,6 +10,7 @@
 #include "generator/problem/dtype.h"
 #include "generator/problem/float16.h"
 #include "generator/problem/spec_table.h"
+#include "generator/program/emit.h"
 #include "runtime/context.h"
 #include "runtime/driver_api.h"
 #include "runtime/launch.h"
@@ -32,7 +33,7 @@ std::size_t free_memory() {
 }  // namespace
 
 TuningBuffers::TuningBuffers(ContextState& context, const TuningProblem& problem, CUstream stream)
-    : spec_(problem.spec), device_(problem.device), params_(problem.params) {
+    : memory_(context.memory), spec_(problem.spec), device_(problem.device), params_(problem.params) {
   const std::int64_t heads_kv = params_.heads_q / spec_.gqa_ratio;
   const std::int64_t d = spec_.head_dim, dv = spec_.value_head_dim();
   const std::int64_t q_entry = std::int64_t{params_.seqlen_q} * params_.heads_q;
@@ -79,8 +80,8 @@ TuningBuffers::TuningBuffers(ContextState& context, const TuningProblem& problem
 
 void TuningBuffers::fill_inputs(ContextState& context, CUstream stream) {
   const Program program = emit_random_fill(input_dtype(spec_));
-  auto image = build_image(context, program, spec_, {}, native_arch(device_));
-  const Kernel kernel = load_module(context, image).kernel(program.kernel_name);
+  auto image = build_image(context, program, native_target(device_));
+  const Kernel kernel = load_module(context, image).kernel(program.name);
   unsigned seed = 1;
   for (const DeviceBuffer* buffer : {&q_, &k_, &v_}) {
     void* data = buffer->data();
@@ -107,8 +108,8 @@ void TuningBuffers::run_reference(ContextState& context, CUstream stream) {
                      .lse = static_cast<float*>(lse.data())};
 
   const Program program = emit_reference(spec_);
-  auto image = build_image(context, program, spec_, {}, native_arch(device_));
-  const Kernel kernel = load_module(context, image).kernel(program.kernel_name);
+  auto image = build_image(context, program, native_target(device_));
+  const Kernel kernel = load_module(context, image).kernel(program.name);
   void* arguments[] = {&params_, &rows};
   const unsigned warps = static_cast<unsigned>(program.threads) / 32;
   launch(kernel.handle(),
@@ -122,14 +123,14 @@ void TuningBuffers::run_reference(ContextState& context, CUstream stream) {
   lse.download(reference_lse_.data(), reference_lse_.size() * sizeof(float), 0, stream);
 }
 
-std::string TuningBuffers::check(const LoadedKernel& kernel, CUstream stream) const {
+std::string TuningBuffers::check(const Plan& plan, CUstream stream) const {
   const std::int64_t total = std::int64_t{params_.batch} * params_.heads_q * params_.seqlen_q;
   const int dv = spec_.value_head_dim();
   constexpr unsigned char poison = 0xff;  // NaN in both types
   o_.fill(poison, stream);
   lse_.fill(poison, stream);
   AttentionParams params = params_;
-  launch_forward(kernel, params, stream);
+  run_plan(plan, params, memory_, stream);
   jit::check(driver().cuStreamSynchronize(stream), "cuStreamSynchronize");
 
   double error = 0, scale = 0;

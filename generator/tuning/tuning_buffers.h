@@ -7,7 +7,7 @@
 
 #include <jit/device_buffer.h>
 
-#include "generator/launch/loaded_kernel.h"
+#include "generator/launch/plan.h"
 #include "generator/tuning/tuner.h"
 
 namespace jit {
@@ -21,14 +21,15 @@ class TuningBuffers {
 
   const AttentionParams& params() const { return params_; }
 
-  /// Runs the kernel on a poisoned output and compares the sampled rows. Returns what is wrong, empty when
+  /// Runs the plan on a poisoned output and compares the sampled rows. Returns what is wrong, empty when
   /// nothing is.
-  std::string check(const LoadedKernel& kernel, CUstream stream) const;
+  std::string check(const Plan& plan, CUstream stream) const;
 
  private:
   void fill_inputs(ContextState& context, CUstream stream);
   void run_reference(ContextState& context, CUstream stream);
 
+  const StreamMemory& memory_;
   AttentionSpec spec_;
   DeviceInfo device_;
   AttentionParams params_;

@@ -1,6 +1,5 @@
 #include "generator/tuning/tuning_record.h"
 
-#include <bit>
 #include <vector>
 
 #include <fmt/format.h>
@@ -8,24 +7,11 @@
 #include <nlohmann/json.hpp>
 
 #include "generator/context_state.h"
+#include "generator/kernels/families.h"
+#include "generator/problem/arguments.h"
 #include "generator/problem/spec_table.h"
 
 namespace jit {
-namespace {
-
-int log2_ceiling(std::int64_t value) {
-  return value <= 1 ? 0 : static_cast<int>(std::bit_width(static_cast<std::uint64_t>(value - 1)));
-}
-
-}  // namespace
-
-SizeClass size_class(const ProblemShape& shape) {
-  return {.rows = log2_ceiling(shape.batch * shape.heads_q),
-          .seqlen_q = log2_ceiling(shape.seqlen_q),
-          .seqlen_kv = log2_ceiling(shape.seqlen_kv),
-          .tma = shape.tma};
-}
-
 Key tuning_environment(ContextState& context, const DeviceInfo& device, bool exhaustive) {
   return Key{{"library", JIT_ATTENTION_VERSION},
              {"templates", context.templates_digest.hex()},
@@ -39,7 +25,7 @@ Key tuning_environment(ContextState& context, const DeviceInfo& device, bool exh
 }
 
 Key tuning_operation(const AttentionSpec& spec, const SizeClass& sizes) {
-  std::vector<KeyField> fields;
+  std::vector<KeyField> fields = {{"pass", to_string(sizes.pass)}};
   for (const SpecField& field : spec_fields()) {
     if (field.is_baked) fields.push_back({std::string(field.record_name), key_text(field, spec)});
   }
@@ -75,6 +61,30 @@ std::optional<KernelConfig> read_record(const std::string& text, const Attention
   } catch (const Error&) {
     return std::nullopt;
   }
+}
+
+std::optional<RecordedConfig> find_record(ContextState& context, const AttentionSpec& spec,
+                                          const DeviceInfo& device, const ProblemShape& shape) {
+  const Key operation = tuning_operation(spec, size_class(shape));
+  for (const bool exhaustive : {true, false}) {
+    if (!exhaustive && context.settings.tuning == TuningMode::exhaustive) continue;
+    std::optional<std::string> record =
+        context.tuning.load(tuning_environment(context, device, exhaustive), operation);
+    if (!record) continue;
+    if (const std::optional<KernelConfig> config = read_record(*record, spec, device))
+      return RecordedConfig{*config, *std::move(record)};
+  }
+  return std::nullopt;
+}
+
+TuningOutcome tune_and_record(ContextState& context, const TuningProblem& problem) {
+  const bool exhaustive = context.settings.tuning == TuningMode::exhaustive;
+  TuningResult result = tune(context, problem, exhaustive);
+  const ProblemShape shape = shape_of(problem.params);
+  std::string record = write_record(result, shape, problem.device);
+  context.tuning.store(tuning_environment(context, problem.device, exhaustive),
+                       tuning_operation(problem.spec, size_class(shape)), record);
+  return {std::move(result), std::move(record)};
 }
 
 }  // namespace jit

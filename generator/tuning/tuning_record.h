@@ -7,24 +7,12 @@
 #include <jit/device.h>
 
 #include "cache/key.h"
-#include "generator/kernels/heuristic.h"
+#include "generator/kernels/problem_shape.h"
 #include "generator/tuning/tuner.h"
 
 namespace jit {
 
 struct ContextState;
-
-/// The size class of a shape: each size rounded up to a power of two, batch and heads together. Tuning and
-/// look-up share it.
-struct SizeClass {
-  int rows = 0;       ///< log2 of batch · heads_q, rounded up
-  int seqlen_q = 0;   ///< log2, rounded up
-  int seqlen_kv = 0;  ///< log2, rounded up
-  bool tma = true;    ///< whether kernels with TMA are among the candidates
-
-  bool operator==(const SizeClass&) const = default;
-};
-SizeClass size_class(const ProblemShape& shape);
 
 /// The machine and the versions that a record holds for; any difference is another record.
 Key tuning_environment(ContextState& context, const DeviceInfo& device, bool exhaustive);
@@ -36,5 +24,22 @@ std::string write_record(const TuningResult& result, const ProblemShape& shape, 
 /// this device.
 std::optional<KernelConfig> read_record(const std::string& text, const AttentionSpec& spec,
                                         const DeviceInfo& device);
+
+/// A config that was found earlier, and what its record says.
+struct RecordedConfig {
+  KernelConfig config;
+  std::string record;
+};
+/// What this context's tuning mode may take from the records: of an exhaustive search where there is one, else,
+/// unless the mode is exhaustive, of a first run.
+std::optional<RecordedConfig> find_record(ContextState& context, const AttentionSpec& spec,
+                                          const DeviceInfo& device, const ProblemShape& shape);
+
+/// Tunes as the context's mode says, and keeps the record. Throws what tune() throws.
+struct TuningOutcome {
+  TuningResult result;
+  std::string record;
+};
+TuningOutcome tune_and_record(ContextState& context, const TuningProblem& problem);
 
 }  // namespace jit

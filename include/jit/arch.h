@@ -12,8 +12,8 @@ namespace jit {
 struct Arch {
   int major = 0;
   int minor = 0;
-  char suffix =
-      0;  ///< 0: plain, 'a': this capability alone, 'f': this family (same major, same or later minor)
+  /// 0: plain, 'a': this capability alone, 'f': this family (same major, same or later minor).
+  char suffix = 0;
 
   auto operator<=>(const Arch&) const = default;
 };

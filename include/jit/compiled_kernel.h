@@ -22,18 +22,20 @@ struct KernelImage;
 /// Compiled code with all that is known of it. Immutable, cheap to copy, thread safe. Needs no GPU.
 class CompiledKernel {
  public:
-  CompiledKernel(std::shared_ptr<ContextState> context, AttentionSpec spec,
+  CompiledKernel(std::shared_ptr<ContextState> context, AttentionSpec spec, KernelConfig config,
                  std::shared_ptr<const KernelImage> image, std::string why,
                  std::vector<std::string> tuning_log = {});
 
   /// The spec that was asked for; specs that differ in run-time facts only share a kernel.
   const AttentionSpec& spec() const { return spec_; }
-  const KernelConfig& config() const;
+  const KernelConfig& config() const { return config_; }
   Arch arch() const;
   /// Name of the kernel, as profilers show it.
   const std::string& name() const;
   /// The generated program; it includes templates, which `dump` writes beside it.
   const std::string& source() const;
+  /// Machine code, and what the assembler tells of it. An emulated device runs PTX: there both are compiled
+  /// or taken from the cache when they are asked for, and throw what compiling throws.
   std::span<const std::byte> cubin() const;
   const ResourceUsage& resources() const;
   int smem_bytes() const;  ///< dynamic shared memory of a block
@@ -67,8 +69,11 @@ class CompiledKernel {
   std::vector<std::string> dump(const std::string& folder) const;
 
  private:
-  std::shared_ptr<ContextState> context_;  // to compile PTX on demand
+  const KernelImage& machine_image() const;
+
+  std::shared_ptr<ContextState> context_;  // to compile on demand
   AttentionSpec spec_;
+  KernelConfig config_;
   std::shared_ptr<const KernelImage> image_;
   std::string why_;
   std::vector<std::string> tuning_log_;

@@ -12,9 +12,8 @@ namespace jit {
 
 /// What kind of failure this is. `to_string` gives the enumerator's name.
 enum class ErrorCode {
-  invalid_spec,      ///< the AttentionSpec contradicts itself or asks for something unsupported
-  invalid_argument,  ///< a launch argument (tensor, stride, pointer, named tensor) or a function argument is
-                     ///< wrong
+  invalid_spec,        ///< the AttentionSpec contradicts itself or asks for something unsupported
+  invalid_argument,    ///< an argument of a launch (tensor, stride, pointer, …) or of a function is wrong
   unsupported_device,  ///< this GPU cannot run what was asked
   no_valid_config,     ///< no KernelConfig fits the spec on this GPU
   compile_failed,      ///< NVRTC or its assembler rejected the program; `log()` is whole

@@ -1,79 +1,94 @@
 // How a kernel does its work: the axes that the tuner searches. The result is the same for every config up to
-// rounding.
+// rounding. Each kernel family has a struct of its own; a config is one of them.
 #pragma once
 
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <variant>
+#include <vector>
 
 #include <jit/options.h>
 
 namespace jit {
 
-/// Which instructions multiply, and with them the kind of kernel.
-enum class Mainloop {
-  mma_sync,  ///< cp.async, ldmatrix, mma.sync: sm_80 and later (templates/forward_mma_sync/kernel.cuh)
-  wgmma,     ///< TMA, wgmma, warp specialisation: sm_90a (templates/forward_wgmma/kernel.cuh)
+/// cp.async, ldmatrix and mma.sync: sm_80 and later, any tensor (templates/forward_mma_sync).
+struct ForwardMmaSync {
+  int tile_q = 128;                       ///< queries per block
+  int tile_kv = 64;                       ///< keys per step
+  int warps = 4;                          ///< per block; each owns tile_q / warps queries
+  int stages_k = 2;                       ///< buffers for K tiles
+  int stages_v = 1;                       ///< buffers for V tiles
+  Swizzle swizzle = Swizzle::xor_chunks;  ///< how tiles lie in shared memory
+  int ldmatrix_matrices = 4;              ///< 8x8 matrices per ldmatrix of K and V
+  bool q_in_registers = false;            ///< Q stays in registers, else in shared memory
+  Rescale rescale = Rescale::lazy;        ///< when the output is rescaled to a new row maximum
+  int blocks_per_sm = 1;                  ///< that must fit on a multiprocessor: caps the registers
+
+  bool operator==(const ForwardMmaSync&) const = default;
 };
 
-/// One row per field in `config_fields()`, which emits, prints and parses them. Fields that belong to the
-/// other mainloop keep their defaults.
-struct KernelConfig {
-  Mainloop mainloop = Mainloop::mma_sync;
-  int tile_q = 128;
-  int tile_kv = 64;
-  int warps = 4;     // mma_sync
-  int stages_q = 1;  // wgmma
-  int stages_k = 2;
-  int stages_v = 1;
-  Swizzle swizzle = Swizzle::xor_chunks;  // mma_sync
-  int ldmatrix_matrices = 4;              // mma_sync
-  bool q_in_registers = false;
-  bool p_in_registers = true;                   // wgmma
-  bool separate_o = false;                      // wgmma
-  bool direct_o = false;                        // wgmma
-  bool overlap = true;                          // wgmma
-  WarpgroupOrder order = WarpgroupOrder::free;  // wgmma
-  bool persistent = true;                       // wgmma
-  bool dependent_launch = false;                // wgmma
-  int polynomial_exp2 = 0;                      // wgmma
-  Rescale rescale = Rescale::lazy;
-  int blocks_per_sm = 1;
+/// TMA, wgmma and specialised warps: sm_90a, tensors that TMA can map (templates/forward_wgmma).
+struct ForwardWgmma {
+  int tile_q = 128;                             ///< queries per block
+  int tile_kv = 64;                             ///< keys per step
+  int stages_q = 1;                             ///< buffers for Q tiles
+  int stages_k = 2;                             ///< buffers for K tiles
+  int stages_v = 1;                             ///< buffers for V tiles
+  bool q_in_registers = false;                  ///< Q stays in registers, else in shared memory
+  bool p_in_registers = true;                   ///< P V reads P from registers, else from shared memory
+  bool separate_o = false;                      ///< O leaves through shared memory of its own, not Q's
+  bool direct_o = false;                        ///< consumers write O from their registers
+  bool overlap = true;                          ///< softmax runs under the P V of the tile before
+  WarpgroupOrder order = WarpgroupOrder::free;  ///< how consumer warpgroups take turns
+  bool persistent = true;                       ///< a block computes one tile of queries after another
+  bool dependent_launch = false;                ///< starts while the kernel before it on the stream ends
+  int polynomial_exp2 = 0;          ///< of 8 exponentials, how many are polynomials instead of ex2
+  Rescale rescale = Rescale::lazy;  ///< when the output is rescaled to a new row maximum
+  int blocks_per_sm = 1;            ///< that must fit on a multiprocessor: caps the registers
 
-  bool operator==(const KernelConfig&) const = default;
+  bool operator==(const ForwardWgmma&) const = default;
 };
 
-/// One field of KernelConfig: the single place that knows its name, type, unit and meaning.
-struct ConfigField {
-  std::string_view name;
-  std::string_view cpp_type;  ///< in generated source
-  std::string_view doc;       ///< one phrase with unit, becomes a comment in generated source
-  /// Names of the values, when they are not numbers; the index is the value.
-  std::span<const std::string_view> value_names;
-  /// The mainloop that it belongs to; nothing: both.
-  std::optional<Mainloop> mainloop;
-  int (*get)(const KernelConfig&);
-  void (*set)(KernelConfig&, int);
+/// The list of kernel families: their order is that in which equal ones are tried.
+using KernelConfig = std::variant<ForwardMmaSync, ForwardWgmma>;
 
-  bool applies_to(const KernelConfig& config) const { return !mainloop || *mainloop == config.mainloop; }
+/// "forward_wgmma": the family that a config is of.
+std::string_view family_name(const KernelConfig& config);
 
-  /// The value as a person writes it: "128", "xor_chunks", "true".
-  std::string print(const KernelConfig& config) const;
-  /// The value as C++: "128", "Swizzle::xor_chunks", "true".
-  std::string emit(const KernelConfig& config) const;
-};
-
-std::span<const ConfigField> config_fields();
-
-/// "mainloop=mma_sync tile_q=128 tile_kv=64 …", every field of the config's mainloop in order.
+/// "family=forward_mma_sync tile_q=128 tile_kv=64 …", every field in order.
 std::string to_string(const KernelConfig& config);
 
-/// Reads what to_string writes; fields that are left out keep the values of `base`. A field of one mainloop
-/// alone implies `mainloop`; fields of the other one go back to their defaults. Throws Error
-/// invalid_argument for an unknown field (listing the known ones), a value that it cannot have, or a field of
-/// the other mainloop. Whether the config is legal for a
-/// spec is `config_rejection`'s matter.
+/// Reads what to_string writes; fields that are left out keep the values of `base`. A field of one family
+/// alone asks for that family, unless the text names another; a config of another family than `base` begins
+/// with that family's defaults. Throws Error invalid_argument for an unknown field (listing the known ones),
+/// a value that it cannot have, or a field of another family. Whether the config is legal for a spec is
+/// `config_rejection`'s matter.
 KernelConfig parse_config(std::string_view text, const KernelConfig& base = {});
+
+/// One field of a config as text, for reports.
+struct ConfigValue {
+  enum class Kind { number, truth, word };
+  std::string_view name;
+  Kind kind = Kind::number;
+  int number = 0;    ///< of a truth 0 or 1
+  std::string text;  ///< "128", "true", "xor_chunks"
+};
+/// All fields of a config in order, without its family.
+std::vector<ConfigValue> config_values(const KernelConfig& config);
+
+/// What a field may be, for documents and help.
+struct ConfigFieldDoc {
+  std::string_view name;
+  std::string values;    ///< "1 to 4", "none, xor_chunks", "multiples of 16 from 16 to 256"
+  std::string_view doc;  ///< one phrase with unit
+};
+struct FamilyDoc {
+  std::string_view name;  ///< also of its folder of templates
+  std::string_view doc;   ///< one phrase: instructions and GPUs
+  std::vector<ConfigFieldDoc> fields;
+};
+/// All kernel families, in the order of KernelConfig.
+const std::vector<FamilyDoc>& family_docs();
 
 }  // namespace jit

@@ -10,8 +10,8 @@ namespace jit {
 
 /// How the config of a kernel is chosen. `to_string` gives the enumerator's name.
 enum class TuningMode {
-  off,         ///< the heuristic decides
-  recorded,    ///< a stored result decides, else the heuristic
+  off,         ///< the cost model decides
+  recorded,    ///< a stored result decides, else the cost model
   first_run,   ///< a stored result decides, else the best candidates are measured on the first run
   exhaustive,  ///< a stored result of this mode decides, else all candidates are measured
 };

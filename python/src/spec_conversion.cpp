@@ -174,15 +174,18 @@ std::optional<KernelConfig> config_of(nb::handle config) {
 
 nb::dict config_as_dict(const KernelConfig& config) {
   nb::dict result;
-  for (const ConfigField& field : config_fields()) {
-    if (!field.applies_to(config)) continue;
-    const std::string key(field.name);
-    if (field.value_names.empty()) {
-      result[key.c_str()] = field.get(config);
-    } else if (field.cpp_type == "bool") {
-      result[key.c_str()] = field.get(config) != 0;
-    } else {
-      result[key.c_str()] = field.print(config);
+  result["family"] = nb::str(family_name(config).data(), family_name(config).size());
+  for (const ConfigValue& value : config_values(config)) {
+    const std::string key(value.name);
+    switch (value.kind) {
+      case ConfigValue::Kind::number:
+        result[key.c_str()] = value.number;
+        break;
+      case ConfigValue::Kind::truth:
+        result[key.c_str()] = value.number != 0;
+        break;
+      case ConfigValue::Kind::word:
+        result[key.c_str()] = value.text;
     }
   }
   return result;

@@ -24,7 +24,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
   if constexpr (KeyWordRanges<Config>::is_used) KeyWordRanges<Config>(params, maps, smem).fill(maps);
   __syncthreads();
   if (threadIdx.x < warpgroup_size) {
-    if constexpr (Config::producer_registers != 0) setmaxnreg_dec<Config::producer_registers>();
+    if constexpr (Config::loader_registers != 0) setmaxnreg_dec<Config::loader_registers>();
     switch (uniform(threadIdx.x / warp_size)) {
       case 0:
         return load_keys<Config>(params, maps, smem);

@@ -28,7 +28,7 @@ inline Settings private_settings(const std::string& cache_dir = "") {
 /// A kernel that compiles in a fraction of a second.
 inline AttentionSpec small_spec() { return {.head_dim = 16}; }
 inline KernelConfig small_config() {
-  return {.tile_q = 16, .tile_kv = 16, .warps = 1, .stages_k = 1, .stages_v = 1};
+  return ForwardMmaSync{.tile_q = 16, .tile_kv = 16, .warps = 1, .stages_k = 1, .stages_v = 1};
 }
 inline CompiledKernel compile_small(const Context& context) {
   return compile(small_spec(), sm_90a, small_config(), context);

@@ -85,7 +85,7 @@ TEST(Compiler, CompilesForEveryArchOfThisNvrtc) {
 }
 
 TEST(Compiler, PtxAloneIsMadeForTheSameTarget) {
-  EXPECT_THAT(compile_to_ptx(find_nvrtc(""), request_of(tiny)), HasSubstr(".target sm_90a"));
+  EXPECT_THAT(compile_to_ptx(find_nvrtc(""), request_of(tiny)).ptx, HasSubstr(".target sm_90a"));
   EXPECT_THROW(compile_to_ptx(find_nvrtc(""), request_of("nonsense")), Error);
 }
 

@@ -10,6 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "generator/kernels/families.h"
 #include "generator/problem/spec_table.h"
 #include "generator/program/templates.h"
 #include "tests/compile/compile_testing.h"
@@ -48,35 +49,15 @@ TEST(Key, EveryInputChangesIt) {
       EXPECT_EQ(keys.insert(key_of(spec, {})).second, field.is_baked) << field.name << " " << to_string(spec);
     }
   }
-  const std::map<std::string_view, const char*> changes = {{"tile_q", "64"},
-                                                           {"tile_kv", "32"},
-                                                           {"warps", "1"},
-                                                           {"stages_k", "1"},
-                                                           {"stages_v", "2"},
-                                                           {"swizzle", "none"},
-                                                           {"ldmatrix_matrices", "2"},
-                                                           {"q_in_registers", "true"},
-                                                           {"rescale", "always"},
-                                                           {"blocks_per_sm", "2"},
-                                                           {"stages_q", "2"},
-                                                           {"p_in_registers", "false"},
-                                                           {"separate_o", "true"},
-                                                           {"overlap", "false"},
-                                                           {"order", "softmax_lock"},
-                                                           {"persistent", "false"},
-                                                           {"polynomial_exp2", "2"},
-                                                           {"direct_o", "true"},
-                                                           {"dependent_launch", "true"}};
-  for (const char* base :
-       {"mainloop=mma_sync tile_q=32 warps=2 tile_kv=48", "mainloop=wgmma tile_q=128 tile_kv=48"}) {
-    for (const ConfigField& field : config_fields()) {
-      if (field.name == "mainloop" || !field.applies_to(parse_config(base))) continue;
-      const KernelConfig config =
-          parse_config(fmt::format("{} {}={}", base, field.name, changes.at(field.name)));
-      EXPECT_TRUE(keys.insert(key_of({.head_dim = 64}, config)).second) << base << " " << field.name;
+  for_each_family([&]<class Config>(const Config& base) {
+    const AttentionSpec spec{.head_dim = 64};
+    for (const ConfigField<Config>& field : Family<Config>::fields()) {
+      Config config = base;
+      field.set(config, field.sample);
+      EXPECT_TRUE(keys.insert(key_of(spec, config)).second) << to_string(KernelConfig(config));
     }
-    EXPECT_TRUE(keys.insert(key_of({.head_dim = 64}, parse_config(base))).second) << base;
-  }
+    EXPECT_TRUE(keys.insert(key_of(spec, base)).second) << Family<Config>::name;
+  });
   for (const Arch& arch : known_archs()) {
     if (arch == testing::sm_90a) continue;
     EXPECT_TRUE(keys.insert(key_of({.head_dim = 32}, testing::small_config(), arch)).second)

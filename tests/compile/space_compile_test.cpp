@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "generator/kernels/heuristic.h"
+#include "generator/kernels/families.h"
 #include "tests/compile/compile_testing.h"
 #include "tests/support/random_spec.h"
 #include "tests/support/seed.h"
@@ -80,7 +80,7 @@ TEST(CompileSpace, SampledSpecsAndConfigsCompile) {
   for (const char* change :
        {"swizzle=none", "ldmatrix_matrices=2", "stages_k=4 stages_v=4", "stages_k=1 stages_v=4",
         "q_in_registers=true rescale=always", "tile_q=16 warps=1 tile_kv=16"}) {
-    const KernelConfig base{.tile_q = 64, .tile_kv = 32, .warps = 4};
+    const ForwardMmaSync base{.tile_q = 64, .tile_kv = 32, .warps = 4};
     wishes.push_back({{.head_dim = 48, .mask = mask::document(), .score = score::bias()},
                       testing::sm_90a,
                       parse_config(change, base)});
@@ -89,7 +89,7 @@ TEST(CompileSpace, SampledSpecsAndConfigsCompile) {
        {"overlap=false", "p_in_registers=false", "separate_o=true persistent=false", "order=softmax_lock",
         "stages_q=2 order=ping_pong rescale=always", "polynomial_exp2=3",
         "direct_o=true dependent_launch=true", "tile_q=64 blocks_per_sm=2", "tile_q=192"}) {
-    const KernelConfig base = parse_config("mainloop=wgmma tile_kv=64 stages_v=2");
+    const KernelConfig base = parse_config("family=forward_wgmma tile_kv=64 stages_v=2");
     wishes.push_back({{.head_dim = 48, .mask = mask::document(), .score = score::bias()},
                       testing::sm_90a,
                       parse_config(change, base)});
@@ -103,7 +103,7 @@ TEST(CompileSpace, PolynomialsTakeTheirShareOfTheExponentials) {
   std::vector<Wish> wishes;
   for (const char* share : {"0", "2", "8"}) {
     const KernelConfig config =
-        parse_config(fmt::format("mainloop=wgmma tile_kv=64 overlap=false polynomial_exp2={}", share));
+        parse_config(fmt::format("family=forward_wgmma tile_kv=64 overlap=false polynomial_exp2={}", share));
     wishes.push_back({{.head_dim = 64}, testing::sm_90a, config});
   }
   std::vector<int> counts;
@@ -124,7 +124,7 @@ TEST(CompileSpace, WgmmaKernelsAreCleanWhereTheyAreCommon) {
     for (const Mask& mask : {Mask(), mask::causal()}) {
       const AttentionSpec spec{.head_dim = head_dim, .mask = mask};
       for (const KernelConfig& config : candidate_configs(spec, testing::sm_90a)) {
-        if (config.mainloop != Mainloop::wgmma) continue;
+        if (!std::holds_alternative<ForwardWgmma>(config)) continue;
         wishes.push_back({spec, testing::sm_90a, config});
         if (wishes.size() % 2 == 0) break;
       }
@@ -183,13 +183,13 @@ TEST(CompileSpace, EveryMaskAndScoreCompiles) {
 TEST(Spills, AreReportedAndNeverTheDefault) {
   const Context context(private_settings());
   // Q, O and the scores of 128 keys do not fit the 168 registers that a thread of three blocks may have.
-  const KernelConfig greedy{.tile_q = 64,
-                            .tile_kv = 128,
-                            .warps = 4,
-                            .stages_k = 1,
-                            .stages_v = 1,
-                            .q_in_registers = true,
-                            .blocks_per_sm = 3};
+  const ForwardMmaSync greedy{.tile_q = 64,
+                              .tile_kv = 128,
+                              .warps = 4,
+                              .stages_k = 1,
+                              .stages_v = 1,
+                              .q_in_registers = true,
+                              .blocks_per_sm = 3};
   ASSERT_EQ(config_rejection({}, greedy, testing::sm_90a), "");
   const CompiledKernel spilling = compile({}, testing::sm_90a, greedy, context);
   EXPECT_GT(spilling.resources().spill_bytes(), 0);

@@ -8,7 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "generator/kernels/config_space.h"
+#include "generator/kernels/families.h"
 #include "tests/device/gpu_fixture.h"
 #include "tests/support/attention_exact.h"
 #include "tests/support/attention_plain.h"
@@ -209,7 +209,7 @@ TEST_F(AttentionTest, SharpAndFlatSoftmax) {
 
 TEST_F(AttentionTest, EveryConfigAxis) {
   std::vector<KernelConfig> configs;
-  const KernelConfig base{.tile_q = 64, .tile_kv = 32, .warps = 4, .stages_k = 2, .stages_v = 1};
+  const ForwardMmaSync base{.tile_q = 64, .tile_kv = 32, .warps = 4, .stages_k = 2, .stages_v = 1};
   for (const char* change : {"tile_q=16 warps=1",
                              "tile_q=32 warps=1",
                              "tile_q=32 warps=2",
@@ -237,7 +237,7 @@ TEST_F(AttentionTest, EveryConfigAxis) {
   }
   for (int k = 1; k <= 4; ++k) {
     for (int v = 1; v <= 4; ++v) {
-      KernelConfig config = base;
+      ForwardMmaSync config = base;
       config.stages_k = k;
       config.stages_v = v;
       configs.push_back(config);

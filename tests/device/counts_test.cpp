@@ -28,8 +28,8 @@ AttentionCase dense_case(int head_dim) {
   return problem;
 }
 
-KernelConfig config_with(Swizzle swizzle, int matrices = 4) {
-  KernelConfig config;
+ForwardMmaSync config_with(Swizzle swizzle, int matrices = 4) {
+  ForwardMmaSync config;
   config.tile_q = 64;
   config.tile_kv = 32;
   config.warps = 4;

@@ -11,7 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "generator/context_state.h"
-#include "generator/launch/loaded_kernel.h"
+#include "generator/kernels.h"
 #include "generator/problem/arguments.h"
 #include "generator/program/emit.h"
 #include "generator/tuning/tuning_buffers.h"
@@ -265,8 +265,7 @@ TEST_F(LaunchTest, RefusedSpecsAndConfigs) {
   AttentionSpec spec;
   spec.head_dim = 100;
   EXPECT_THROW(attention(spec, {}, context()), Error);
-  KernelConfig config;
-  config.tile_kv = 17;
+  const ForwardMmaSync config{.tile_kv = 17};
   try {
     attention(AttentionSpec{}, config, context());
     ADD_FAILURE() << "accepted";
@@ -351,16 +350,15 @@ TEST_F(LaunchTest, TheTunersReferenceAgreesWithTheKernel) {
   const TuningBuffers buffers(state, {.spec = problem.spec, .device = device_, .params = params},
                               stream.get());
   const CompiledKernel kernel = attention(problem.spec, {}, context()).kernel();
-  const LoadedKernel loaded = load_kernel(state,
-                                          build_image(state, emit_forward(problem.spec, kernel.config()),
-                                                      problem.spec, kernel.config(), kernel.arch()),
-                                          0, "test");
+  const auto load = [&](const AttentionSpec& spec) {
+    return make_plan(state, spec, build_kernel(state, spec, kernel.config(), native_target(device_)), 0,
+                     "test");
+  };
+  const Plan loaded = load(problem.spec);
   EXPECT_EQ(buffers.check(loaded, stream.get()), "");
   AttentionSpec other = problem.spec;
   other.score = Score();
-  const LoadedKernel wrong = load_kernel(
-      state, build_image(state, emit_forward(other, kernel.config()), other, kernel.config(), kernel.arch()),
-      0, "test");
+  const Plan wrong = load(other);
   EXPECT_THAT(buffers.check(wrong, stream.get()), StartsWith("wrong"));
 }
 

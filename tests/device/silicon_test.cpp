@@ -46,7 +46,7 @@ std::vector<SiliconCase> silicon_cases() {
   };
   const auto config = [](int tile_q, int tile_kv, int warps, int stages, bool q_in_registers,
                          Rescale rescale) {
-    KernelConfig result;
+    ForwardMmaSync result;
     result.tile_q = tile_q;
     result.tile_kv = tile_kv;
     result.warps = warps;

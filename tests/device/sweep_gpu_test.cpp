@@ -11,7 +11,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "generator/kernels/config_space.h"
+#include "generator/kernels/families.h"
 #include "tests/device/gpu_fixture.h"
 #include "tests/support/random_spec.h"
 #include "tests/support/seed.h"
@@ -86,7 +86,7 @@ TEST_F(SweepTest, EveryTripleIsRight) {
     const auto [spec, config] = random_kernel(seed, triple / shapes_per_kernel, limits);
     AttentionCase problem = random_case(seed, triple, spec, device_.emulated);
     // TMA cannot run backwards, and refuses where no other kernel may stand in for it.
-    const bool needs_tma = config && config->mainloop == Mainloop::wgmma;
+    const bool needs_tma = config && std::holds_alternative<ForwardWgmma>(*config);
     if (needs_tma && problem.layout == Layout::reversed) problem.layout = Layout::bhsd;
     return {problem, config};
   };

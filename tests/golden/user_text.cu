@@ -95,6 +95,6 @@ static_assert(key_words<Config::Mask> == 6, "host and device disagree on the mas
 static_assert(forward_mma_sync::smem_layout<Config>().total == 81920, "host and device disagree on shared memory");
 
 extern "C" __global__ void __launch_bounds__(Config::warps * warp_size, Config::blocks_per_sm)
-attn_fwd_sm80_bf16_d128_text_blocks_text_by_head_and_batch_text__text_distance_text_offsets_q128kv64w4k2v1(const __grid_constant__ AttentionParams params) {
+attention_forward_mma_sync_bf16_d128_text_blocks_text_by_head_and_batch_text__text_distance_text_offsets_q128kv64w4k2v1(const __grid_constant__ AttentionParams params) {
   forward_mma_sync::attention_forward<Config>(params);
 }

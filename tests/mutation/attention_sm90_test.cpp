@@ -44,7 +44,8 @@ std::string compile_kernel(const std::string& source) {
                                          .headers = {},
                                          .arch = parse_arch("sm_90a"),
                                          .options = {"-lineinfo"},
-                                         .kernel = "attention_sm90"});
+                                         .kernel = "attention_sm90"})
+      .ptx;
 }
 
 /// What a mutation changes: the line that ends in `// mutate: name`.

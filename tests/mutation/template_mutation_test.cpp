@@ -100,18 +100,19 @@ std::string noticed(const TemplateMutation* mutation, const Subject& subject) {
   return run.check().failure;
 }
 
-const Subject wgmma = {"mainloop=wgmma tile_q=128 tile_kv=48 stages_q=2 stages_v=2 order=ping_pong"};
+const Subject wgmma = {"family=forward_wgmma tile_q=128 tile_kv=48 stages_q=2 stages_v=2 order=ping_pong"};
 const Subject in_sequence = {
-    "mainloop=wgmma tile_q=128 tile_kv=48 stages_v=2 overlap=false order=softmax_lock persistent=false"};
+    "family=forward_wgmma tile_q=128 tile_kv=48 stages_v=2 overlap=false order=softmax_lock "
+    "persistent=false"};
 const Subject shared_p = {
-    "mainloop=wgmma tile_q=128 tile_kv=48 stages_v=2 p_in_registers=false persistent=false"};
+    "family=forward_wgmma tile_q=128 tile_kv=48 stages_v=2 p_in_registers=false persistent=false"};
 // More tiles of queries than an H100 has multiprocessors: blocks compute several.
-const Subject many_tiles = {.config = "mainloop=wgmma tile_q=64 tile_kv=32 stages_q=2 stages_v=2",
+const Subject many_tiles = {.config = "family=forward_wgmma tile_q=64 tile_kv=32 stages_q=2 stages_v=2",
                             .heads = 140,
                             .seqlen_q = 20,
                             .seqlen_kv = 40,
                             .launches = 2};
-const Subject direct_o = {.config = "mainloop=wgmma tile_q=64 tile_kv=32 stages_v=2 direct_o=true",
+const Subject direct_o = {.config = "family=forward_wgmma tile_q=64 tile_kv=32 stages_v=2 direct_o=true",
                           .head_dim_v = 40,
                           .heads = 140,
                           .seqlen_q = 20,
@@ -126,12 +127,13 @@ const Subject documents = {.config = many_tiles.config,
 
 // The first consumer's last tile of keys is not the last one of all.
 const Subject skipping = {
-    .config = "mainloop=wgmma tile_q=128 tile_kv=32 stages_q=2 stages_v=2 order=ping_pong",
+    .config = "family=forward_wgmma tile_q=128 tile_kv=32 stages_q=2 stages_v=2 order=ping_pong",
     .heads = 70,
     .seqlen_q = 256,
     .seqlen_kv = 256};
 const Subject overflowing = {
-    .config = "mainloop=wgmma tile_q=64 tile_kv=48 stages_q=2 stages_k=1 stages_v=1 rescale=on_overflow",
+    .config =
+        "family=forward_wgmma tile_q=64 tile_kv=48 stages_q=2 stages_k=1 stages_v=1 rescale=on_overflow",
     .amplitude = 8};
 
 TEST(Template, IsRightUnmutated) {
@@ -141,7 +143,7 @@ TEST(Template, IsRightUnmutated) {
 }
 
 TEST(Template, DependentKernelsWaitForTheGridBefore) {
-  const Subject dependent = {"mainloop=wgmma tile_q=64 tile_kv=48 stages_v=2 dependent_launch=true"};
+  const Subject dependent = {"family=forward_wgmma tile_q=64 tile_kv=48 stages_v=2 dependent_launch=true"};
   EXPECT_EQ(noticed(nullptr, dependent), "");
   const TemplateMutation mutation{
       .name = "NoWait",

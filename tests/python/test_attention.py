@@ -127,7 +127,7 @@ def test_other_documents_cost_little(rng, place, emulated):
     # Warps that wait for barriers poll, which counts: the config is one whose warps do not.
     spec = ja.AttentionSpec(dtype="fp16", head_dim=128)
     masked_spec = ja.AttentionSpec(dtype="fp16", head_dim=128, mask=ja.mask.document())
-    plain, masked = (ja.prepare(each, config={"mainloop": "mma_sync"}) for each in (spec, masked_spec))
+    plain, masked = (ja.prepare(each, config={"family": "forward_mma_sync"}) for each in (spec, masked_spec))
     with ja.trace() as seen:
         plain(q, k[:, :256], v[:, :256])
         for document in (0, 9, 15):

@@ -29,7 +29,7 @@ if value("--seqlen-q") == 76:
 if value("--seqlen-q") == 77:
     print("jit-attention: the GPU\\nis lost", file=sys.stderr)
     sys.exit(1)
-row = lambda name, **fields: dict(name=name, why="", config=f"mainloop=wgmma tile_q={{name}}", **fields)
+row = lambda name, **fields: dict(name=name, why="", config=f"family=forward_wgmma tile_q={{name}}", **fields)
 timed = lambda name, us, local, serialized: row(name, median_us=us, local_bytes=local, serialized=serialized)
 rows = [timed(128, 30.12345, 0, False), row(64, trouble="wrong: by far"), timed(192, 20.0, 8, True)]
 if value("--seqlen-q") == 78:
@@ -79,14 +79,14 @@ def test_the_file_is_like_the_one_that_the_cost_model_was_fitted_to(search):
     assert all(list(timing) == list(known[1]) for timing in timings)
     problem = dict(kind="timing", batch=16, heads=21, seqlen=1024, head_dim=96, head_dim_v=96, mask="causal")
     assert timings == [
-        dict(problem, us=30.12, local_bytes=0, serialized=False, config="mainloop=wgmma tile_q=128"),
-        dict(problem, us=20.0, local_bytes=8, serialized=True, config="mainloop=wgmma tile_q=192")]
+        dict(problem, us=30.12, local_bytes=0, serialized=False, config="family=forward_wgmma tile_q=128"),
+        dict(problem, us=20.0, local_bytes=8, serialized=True, config="family=forward_wgmma tile_q=192")]
 
 
 def test_configs_without_a_time_are_reported_and_the_best_is_shown(search):
     done = search("--head-dims", 96, "--seqlens", 1024, "--masks", "none")
-    assert "mainloop=wgmma tile_q=64: wrong: by far" in done.stderr
-    assert "2 configs, best 20.0 us, mainloop=wgmma tile_q=192" in done.stderr
+    assert "family=forward_wgmma tile_q=64: wrong: by far" in done.stderr
+    assert "2 configs, best 20.0 us, family=forward_wgmma tile_q=192" in done.stderr
 
 
 def test_the_default_grid(search):
@@ -106,12 +106,12 @@ def test_the_default_grid(search):
 
 def test_options_reach_the_tool(search):
     done = search("--head-dims", 64, "--seqlens", 512, "--masks", "window(64, 0)", "--candidates", 40, "--samples", 5,
-                  "--among", "mainloop=wgmma tile_kv=128", "--config", "tile_q=64", "--config", "tile_q=128 warps=8",
+                  "--among", "family=forward_wgmma tile_kv=128", "--config", "tile_q=64", "--config", "tile_q=128 warps=8",
                   "--bake")
     call, = done.bench
     assert option(call, "--mask") == "window(64, 0)" and done.lines[1]["mask"] == "window(64, 0)"
     assert option(call, "--candidates") == "40" and option(call, "--samples") == "5"
-    assert option(call, "--among") == "mainloop=wgmma tile_kv=128" and "--bake" in call
+    assert option(call, "--among") == "family=forward_wgmma tile_kv=128" and "--bake" in call
     configs = [call[i + 1] for i, word in enumerate(call) if word == "--config"]
     assert configs == ["tile_q=64", "tile_q=128 warps=8"]
     assert "5 interleaved launches" in done.lines[0]["what"] and "baked" in done.lines[0]["what"]

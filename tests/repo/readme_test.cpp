@@ -1,4 +1,7 @@
-// What the documents promise: their C++ compiles, and the table of variables is the library's own.
+// What the documents promise: their C++ compiles, the table of variables is the library's own, what they name and
+// link to exists, and their prose is no wider than a window.
+#include <algorithm>
+#include <cctype>
 #include <cstdlib>
 #include <filesystem>
 #include <regex>
@@ -25,7 +28,7 @@ const fs::path root = JIT_ATTENTION_SOURCE_DIR;
 std::vector<fs::path> documents() {
   std::vector<fs::path> paths;
   if (fs::exists(root / "README.md")) paths.push_back(root / "README.md");
-  for (const auto& item : fs::directory_iterator(root / "docs")) {
+  for (const auto& item : fs::recursive_directory_iterator(root / "docs")) {
     if (item.path().extension() == ".md") paths.push_back(item.path());
   }
   std::sort(paths.begin(), paths.end());
@@ -115,13 +118,69 @@ TEST(Documents, TheTableOfVariablesIsTheLibrarysOwn) {
   EXPECT_EQ(rows, setting_docs().size());
 }
 
-// A link to a file of the tree must lead somewhere.
+// The name by which links reach a heading: lower case, spaces as hyphens, other punctuation left out.
+std::string anchor_of(const std::string& heading) {
+  std::string anchor;
+  for (const char letter : heading.substr(heading.find_first_not_of("# "))) {
+    if (std::isalnum(static_cast<unsigned char>(letter)) != 0 || letter == '_' || letter == '-')
+      anchor += static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+    if (letter == ' ') anchor += '-';
+  }
+  return anchor;
+}
+
+std::vector<std::string> anchors(const std::string& text) {
+  std::vector<std::string> found;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);)
+    if (line.starts_with("#")) found.push_back(anchor_of(line));
+  return found;
+}
+
+// A link leads to a file of the tree, and to a heading of it where it names one.
 TEST(Documents, TheirLinksLeadSomewhere) {
-  const std::regex link(R"(\]\(([^)#:\s]+)(#[^)]*)?\))");
+  const std::regex link(R"(\]\(([^):#\s]*)(#([^)\s]*))?\))");
   for (const fs::path& path : documents()) {
     const std::string text = read_text(path.string());
-    for (std::sregex_iterator it(text.begin(), text.end(), link), end; it != end; ++it)
-      EXPECT_TRUE(fs::exists(path.parent_path() / (*it)[1].str())) << path << ": " << (*it)[1];
+    for (std::sregex_iterator it(text.begin(), text.end(), link), end; it != end; ++it) {
+      const fs::path target = (*it)[1].length() == 0 ? path : path.parent_path() / (*it)[1].str();
+      EXPECT_TRUE(fs::exists(target)) << path << ": " << (*it)[0];
+      if ((*it)[3].length() == 0 || !fs::exists(target)) continue;
+      EXPECT_THAT(anchors(read_text(target.string())), ::testing::Contains((*it)[3].str()))
+          << path << ": " << (*it)[0];
+    }
+  }
+}
+
+// `folder/file` in a document is a file or folder of the tree.
+TEST(Documents, FilesThatTheyNameExist) {
+  const std::regex name(
+      "`((bench|cache|docs|emulator|examples|generator|include|python|runtime|templates|tests|tools)"
+      "/[A-Za-z0-9_./-]*)`");
+  std::size_t names = 0;
+  for (const fs::path& path : documents()) {
+    const std::string text = read_text(path.string());
+    for (std::sregex_iterator it(text.begin(), text.end(), name), end; it != end; ++it, ++names)
+      EXPECT_TRUE(fs::exists(root / (*it)[1].str())) << path << ": " << (*it)[1];
+  }
+  EXPECT_GT(names, 30u);
+}
+
+// Tables, code, and lines that are nothing but an image may be wider.
+TEST(Documents, TheirProseIsAtMost120ColumnsWide) {
+  for (const fs::path& path : documents()) {
+    std::istringstream text(read_text(path.string()));
+    bool is_code = false;
+    int number = 0;
+    for (std::string line; std::getline(text, line);) {
+      ++number;
+      if (line.starts_with("```")) is_code = !is_code;
+      if (is_code || line.starts_with("    ") || line.starts_with("|") || line.starts_with("![")) continue;
+      const auto columns = std::count_if(line.begin(), line.end(), [](char byte) {
+        return (static_cast<unsigned char>(byte) & 0xc0) != 0x80;  // all but what continues a letter in UTF-8
+      });
+      EXPECT_LE(columns, 120) << path << ":" << number << ": " << line;
+    }
   }
 }
 

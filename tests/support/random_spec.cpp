@@ -28,8 +28,8 @@ AttentionSpec random_spec(Random& random) {
 
 namespace {
 
-KernelConfig random_mma_sync_config(Random& random) {
-  KernelConfig config;
+ForwardMmaSync random_mma_sync_config(Random& random) {
+  ForwardMmaSync config;
   config.warps = pick({1, 2, 3, 4, 4, 4, 8, 8}, random);
   config.tile_q = 16 * config.warps * draw(random, 1, 2);
   config.tile_kv = 16 * draw(random, 1, 8);
@@ -43,8 +43,8 @@ KernelConfig random_mma_sync_config(Random& random) {
   return config;
 }
 
-KernelConfig random_wgmma_config(Random& random) {
-  KernelConfig config{.mainloop = Mainloop::wgmma};
+ForwardWgmma random_wgmma_config(Random& random) {
+  ForwardWgmma config;
   config.tile_q = 64 * draw(random, 1, 3);
   config.tile_kv = 16 * draw(random, 1, 16);
   config.stages_q = draw(random, 1, 2);
@@ -72,7 +72,8 @@ KernelConfig random_config(const AttentionSpec& spec, const DeviceLimits& limits
   const bool has_wgmma = limits.arch == Arch{9, 0, 'a'} && spec.alignment == 16;
   const bool wgmma = has_wgmma && draw(random, 0, 3) != 0;
   for (int attempt = 0; attempt < 1000; ++attempt) {
-    const KernelConfig config = wgmma ? random_wgmma_config(random) : random_mma_sync_config(random);
+    KernelConfig config = random_mma_sync_config(random);
+    if (wgmma) config = random_wgmma_config(random);
     if (config_rejection(spec, config, limits).empty()) return config;
   }
   return {};

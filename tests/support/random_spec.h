@@ -3,7 +3,9 @@
 
 #include <jit/spec.h>
 
-#include "generator/kernels/config_space.h"
+#include <jit/kernel_config.h>
+
+#include "generator/kernels/families.h"
 #include "tests/support/host_functors.h"
 
 namespace jit::reference {

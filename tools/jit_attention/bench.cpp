@@ -56,17 +56,17 @@ void measure(std::vector<BenchRow>& rows, const AttentionParams& params, const O
     throw BadInput(
         fmt::format("only {} of --batch {} fit the memory", buffers.params().batch, problem.batch));
   }
-  compile_rows(rows, problem.spec, native_arch(device), state, progress);
+  compile_rows(rows, problem.spec, native_target(device), state, progress);
   for_each_sound(rows, [&](BenchRow& row) {
-    row.kernel = load_kernel(state, row.image, device.ordinal, row.why);
-    row.image = row.kernel->image;
-    row.trouble = buffers.check(*row.kernel, timer.stream());
+    row.plan = make_plan(state, problem.spec, {row.config, row.image}, device.ordinal, row.why);
+    row.image = row.plan->steps.front().kernel.image;
+    row.trouble = buffers.check(*row.plan, timer.stream());
   });
   AttentionParams launched = buffers.params();
   for (int sample = 0; sample < options.samples; ++sample) {
     progress.show("measuring", sample, options.samples);
     for_each_sound(rows, [&](BenchRow& row) {
-      const auto work = [&](CUstream stream) { launch_forward(*row.kernel, launched, stream); };
+      const auto work = [&](CUstream stream) { run_plan(*row.plan, launched, state.memory, stream); };
       row.samples_us.push_back(static_cast<float>(timer.measure(work, 0, 1).median_us));
     });
   }

@@ -11,6 +11,7 @@
 #include "all_cores.h"
 #include "command.h"
 #include "generator/context_state.h"
+#include "generator/program/emit.h"
 #include "generator/tuning/candidates.h"
 #include "runtime/timer.h"
 #include "spec_options.h"
@@ -58,10 +59,11 @@ void add_row_options(CLI::App& app, RowOptions& options) {
                      "tuned")
           ->check(CLI::Range(1, 100000));
   app.add_option("--among", options.among,
-                 "Fields that the candidates must have, such as \"mainloop=wgmma tile_kv=128\"")
+                 "Fields that the candidates must have, such as \"family=forward_wgmma tile_kv=128\"")
       ->needs(candidates)
       ->check([](const std::string& fields) -> std::string {
-        return fields.empty() ? "has no field; give one such as mainloop=wgmma, or leave the option out" : "";
+        return fields.empty() ? "has no field; give one such as family=forward_wgmma, or leave the option out"
+                              : "";
       });
   app.add_flag("--ladder", options.ladder,
                "Time the five steps of the published ladder, too, interleaved with the others");
@@ -106,16 +108,15 @@ std::vector<BenchRow> choose_rows(const RowOptions& options, const AttentionSpec
   return rows;
 }
 
-void compile_rows(std::vector<BenchRow>& rows, const AttentionSpec& spec, Arch arch, ContextState& context,
-                  ProgressLine& progress) {
+void compile_rows(std::vector<BenchRow>& rows, const AttentionSpec& spec, Target target,
+                  ContextState& context, ProgressLine& progress) {
   std::atomic<int> done = 0;
   const int total = static_cast<int>(rows.size());
   progress.show("compiling", 0, total);
   on_all_cores(rows.size(), [&](std::size_t i) {
     BenchRow& row = rows[i];
     try {
-      if (row.trouble.empty())
-        row.image = build_image(context, emit_forward(spec, row.config), spec, row.config, arch);
+      if (row.trouble.empty()) row.image = build_kernel(context, spec, row.config, target).image;
     } catch (const std::exception& error) {
       row.trouble = one_line(error.what());
     }

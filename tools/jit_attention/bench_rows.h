@@ -9,8 +9,9 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "generator/kernels/heuristic.h"
-#include "generator/launch/loaded_kernel.h"
+#include "generator/kernels.h"
+#include "generator/kernels/families.h"
+#include "generator/kernels/search.h"
 #include "progress.h"
 
 namespace CLI {
@@ -39,7 +40,7 @@ struct BenchRow {
   KernelConfig config;
   std::string trouble = {};                       ///< why there is no time; empty: there is one
   std::shared_ptr<const KernelImage> image = {};  ///< once compiled
-  std::optional<LoadedKernel> kernel = {};        ///< once loaded
+  std::optional<Plan> plan = {};                  ///< once loaded
   std::vector<float> samples_us = {};
 };
 
@@ -50,8 +51,8 @@ std::vector<BenchRow> choose_rows(const RowOptions& options, const AttentionSpec
                                   const ProblemShape& shape, const DeviceLimits& limits);
 
 /// Compiles on all cores what has no trouble; what fails has it then.
-void compile_rows(std::vector<BenchRow>& rows, const AttentionSpec& spec, Arch arch, ContextState& context,
-                  ProgressLine& progress);
+void compile_rows(std::vector<BenchRow>& rows, const AttentionSpec& spec, Target target,
+                  ContextState& context, ProgressLine& progress);
 
 /// One row of the JSON report; `flops` is the useful work of a launch.
 nlohmann::ordered_json describe_row(const BenchRow& row, double flops);

@@ -82,7 +82,10 @@ std::string fact(const Json& kernel, const char* name) {
 
 std::string kernel_line(const Json& entry) {
   if (entry["damaged"].get<bool>()) return "damaged";
-  return fmt::format("{}  {}", fact(entry["kernel"], "arch"), fact(entry["kernel"], "spec"));
+  // The kernels that the tuner checks with have no spec.
+  const std::string spec = fact(entry["kernel"], "spec");
+  return fmt::format("{}  {}", fact(entry["kernel"], "arch"),
+                     spec.empty() ? fact(entry["kernel"], "kernel") : spec);
 }
 
 int run_list(const Options& options) {
@@ -131,14 +134,14 @@ int run_show(const Options& options) {
   const std::optional<Entry> entry = cache.disk().load_by_digest(options.prefix);
   if (!entry) throw BadInput(fmt::format("no undamaged kernel with key {}… is in the cache", options.prefix));
   const Json report = {{"key", digest(entry->key_text).hex()},
-                       {"cubin_bytes", entry->cubin.size()},
+                       {"cubin_bytes", entry->code.size()},
                        {"kernel", parse_or_text(entry->metadata)},
                        {"inputs", describe_fields(entry->key_text)}};
   if (options.as_json) {
     print_json(report);
     return status_ok;
   }
-  fmt::print("key: {}\ncubin_bytes: {}\n", report["key"].get<std::string>(), entry->cubin.size());
+  fmt::print("key: {}\ncubin_bytes: {}\n", report["key"].get<std::string>(), entry->code.size());
   for (const char* part : {"kernel", "inputs"}) {
     if (!report[part].is_object()) continue;
     for (const auto& [name, value] : report[part].items()) {

@@ -114,10 +114,9 @@ void add_config_option(CLI::App& app, std::string& config) {
 std::optional<KernelConfig> build_config(const std::string& config, const AttentionSpec& spec, Arch arch) {
   if (config.empty()) return std::nullopt;
   const std::vector<KernelConfig> candidates = candidate_configs(spec, arch);
-  const Mainloop mainloop = parse_config(config, candidates.front()).mainloop;
-  const auto base = std::find_if(candidates.begin(), candidates.end(), [&](const KernelConfig& candidate) {
-    return candidate.mainloop == mainloop;
-  });
+  const std::size_t family = parse_config(config, candidates.front()).index();
+  const auto base = std::find_if(candidates.begin(), candidates.end(),
+                                 [&](const KernelConfig& candidate) { return candidate.index() == family; });
   return parse_config(config, base == candidates.end() ? candidates.front() : *base);
 }
 

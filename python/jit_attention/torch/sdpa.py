@@ -23,7 +23,7 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
                                  enable_gqa=False):
     """What ``torch.nn.functional.scaled_dot_product_attention`` computes, for inference in bf16 and fp16.
 
-    Other than torch's, a query that sees no key gives zeros whatever made it blind. Values of a float mask whose
+    Unlike torch's, a query that sees no key gives zeros whatever made it blind. Values of a float mask whose
     product with log2(e) exceeds fp32, such as ``torch.finfo(torch.bfloat16).min``, drop the key as −inf does.
 
     Args:

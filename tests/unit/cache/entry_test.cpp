@@ -12,7 +12,7 @@ namespace {
 
 Entry sample() {
   Entry entry{"schema 1\n1\n", "{\"registers\":168}", {}};
-  for (int i = 0; i < 100; ++i) entry.cubin.push_back(static_cast<std::byte>(i * 7));
+  for (int i = 0; i < 100; ++i) entry.code.push_back(static_cast<std::byte>(i * 7));
   return entry;
 }
 

@@ -73,7 +73,8 @@ TEST(FillParams, TakesGoodArguments) {
   EXPECT_EQ(params.lse_strides.batch, heads_q * seqlen_q);
   EXPECT_EQ(params.lse_strides.head, seqlen_q);
   EXPECT_EQ(params.lse_strides.seq, 1);
-  EXPECT_EQ(shape_of(params), (ProblemShape{batch, heads_q, seqlen_q, seqlen_kv}));
+  EXPECT_EQ(shape_of(params),
+            (ProblemShape{.batch = batch, .heads_q = heads_q, .seqlen_q = seqlen_q, .seqlen_kv = seqlen_kv}));
 }
 
 TEST(FillParams, LseMayBeLeftOut) {

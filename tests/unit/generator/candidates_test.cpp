@@ -5,6 +5,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "generator/kernels/families.h"
+#include "generator/kernels/search.h"
+
 namespace jit {
 namespace {
 
@@ -36,8 +39,8 @@ TEST(Candidates, AreFewAndBeginWithTheDefault) {
   }
 }
 
-TEST(Candidates, AreOfBothMainloopsWhereBothMayServe) {
-  const auto is_wgmma = [](const KernelConfig& config) { return config.mainloop == Mainloop::wgmma; };
+TEST(Candidates, AreOfBothFamiliesWhereBothMayServe) {
+  const auto is_wgmma = [](const KernelConfig& config) { return std::holds_alternative<ForwardWgmma>(config); };
   const std::vector<KernelConfig> both = candidates_of({.head_dim = 128}, hopper);
   EXPECT_GE(count(both, is_wgmma), 18);
   EXPECT_GE(count(both, [&](const KernelConfig& config) { return !is_wgmma(config); }), 4);

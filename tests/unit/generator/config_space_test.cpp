@@ -1,4 +1,4 @@
-#include "generator/kernels/config_space.h"
+#include "generator/kernels/families.h"
 
 #include <algorithm>
 
@@ -21,29 +21,20 @@ TEST(ConfigSpace, EveryConfigIsLegalAndOccursOnce) {
     const DeviceLimits limits = device_limits(arch);
     for (int i = 0; i < 8; ++i) {
       const AttentionSpec spec = reference::random_spec(random);
-      const std::vector<KernelConfig> configs = config_space(spec, limits, /*with_slow_axes=*/true);
+      const std::vector<KernelConfig> configs = config_space({spec, limits});
       std::vector<std::string> names;
       for (const KernelConfig& config : configs) {
         ASSERT_EQ(config_rejection(spec, config, limits), "") << to_string(spec) << " " << to_string(config);
-        ASSERT_LE(smem_bytes(spec, config), smem_per_block_optin(arch));
-        ASSERT_LE(config.blocks_per_sm * (smem_bytes(spec, config) + 1024), smem_per_sm(arch));
-        ASSERT_GE(smem_bytes(spec, config), 0);
+        const int smem_bytes = footprint(spec, config).smem_bytes;
+        const int blocks = std::visit([](const auto& own) { return own.blocks_per_sm; }, config);
+        ASSERT_LE(smem_bytes, smem_per_block_optin(arch));
+        ASSERT_LE(blocks * (smem_bytes + 1024), smem_per_sm(arch));
+        ASSERT_GE(smem_bytes, 0);
         names.push_back(to_string(config));
       }
       std::sort(names.begin(), names.end());
       EXPECT_EQ(std::adjacent_find(names.begin(), names.end()), names.end());
     }
-  }
-}
-
-TEST(ConfigSpace, SlowAxesOnlyAddConfigs) {
-  const DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
-  const std::vector<KernelConfig> fast = config_space({}, limits), all = config_space({}, limits, true);
-  EXPECT_GT(all.size(), fast.size());
-  for (const KernelConfig& config : fast) {
-    EXPECT_EQ(config.swizzle, Swizzle::xor_chunks);
-    EXPECT_EQ(config.ldmatrix_matrices, 4);
-    EXPECT_NE(std::find(all.begin(), all.end(), config), all.end());
   }
 }
 
@@ -58,7 +49,7 @@ TEST(ConfigRejection, NamesFieldValueAndRule) {
       {"warps=0", "warps = 0 must be 1 to 16"},
       {"warps=17", "warps = 17 must be 1 to 16"},
       {"warps=-4", "warps = -4 must be 1 to 16"},
-      {"tile_q=0", "tile_q = 0 must be a multiple of 16 · warps = 64"},
+      {"tile_q=0", "tile_q = 0 must be a multiple of 16 from 16 to 256"},
       {"tile_q=96", "tile_q = 96 must be a multiple of 16 · warps = 64"},
       {"tile_q=512", "tile_q = 512 must be a multiple"},
       {"tile_q=-64", "tile_q = -64 must be a multiple"},
@@ -77,27 +68,27 @@ TEST(ConfigRejection, NamesFieldValueAndRule) {
       {"blocks_per_sm=4", "exceed the 233472 bytes of shared memory of a multiprocessor"},
       {"tile_kv=256 stages_k=1", "registers per thread are needed, but at most"},
       {"tile_q=256 warps=4 tile_kv=64", "registers per thread are needed", {.head_dim = 256}},
-      {"mainloop=wgmma tile_q=96", "tile_q = 96 must be a multiple of 64 from 64 to 192"},
-      {"mainloop=wgmma tile_q=256", "tile_q = 256 must be a multiple of 64"},
-      {"mainloop=wgmma tile_kv=24", "tile_kv = 24 must be a multiple of 16 from 16 to 256"},
-      {"mainloop=wgmma stages_q=3", "stages_q = 3 must be 1 to 2 with mainloop = wgmma"},
-      {"mainloop=wgmma stages_k=5", "stages_k = 5 must be"},
-      {"mainloop=wgmma stages_v=0", "stages_v = 0 must be"},
-      {"mainloop=wgmma separate_o=true direct_o=true", "separate_o must be false with direct_o = true"},
-      {"mainloop=wgmma polynomial_exp2=9", "polynomial_exp2 = 9 must be 0 to 8"},
-      {"mainloop=wgmma polynomial_exp2=-1", "polynomial_exp2 = -1 must be 0 to 8"},
-      {"mainloop=wgmma polynomial_exp2=1 rescale=on_overflow", "polynomial_exp2 must be 0 with rescale"},
-      {"mainloop=wgmma tile_q=128 order=softmax_lock rescale=on_overflow", "rescale must be always or lazy"},
-      {"rescale=on_overflow", "rescale = on_overflow needs mainloop = wgmma"},
-      {"mainloop=wgmma tile_q=64 order=ping_pong", "order must be free with tile_q = 64"},
-      {"mainloop=wgmma overlap=false order=ping_pong", "order = ping_pong needs overlap = true"},
-      {"mainloop=wgmma", "rows aligned to 16 bytes; spec.alignment is 8", {.alignment = 8}},
-      {"mainloop=wgmma",
+      {"family=forward_wgmma tile_q=96", "tile_q = 96 must be a multiple of 64 from 64 to 192"},
+      {"family=forward_wgmma tile_q=256", "tile_q = 256 must be a multiple of 64"},
+      {"family=forward_wgmma tile_kv=24", "tile_kv = 24 must be a multiple of 16 from 16 to 256"},
+      {"family=forward_wgmma stages_q=3", "stages_q = 3 must be 1 to 2"},
+      {"family=forward_wgmma stages_k=5", "stages_k = 5 must be"},
+      {"family=forward_wgmma stages_v=0", "stages_v = 0 must be"},
+      {"family=forward_wgmma separate_o=true direct_o=true", "separate_o must be false with direct_o = true"},
+      {"family=forward_wgmma polynomial_exp2=9", "polynomial_exp2 = 9 must be 0 to 8"},
+      {"family=forward_wgmma polynomial_exp2=-1", "polynomial_exp2 = -1 must be 0 to 8"},
+      {"family=forward_wgmma polynomial_exp2=1 rescale=on_overflow", "polynomial_exp2 must be 0 with rescale"},
+      {"family=forward_wgmma tile_q=128 order=softmax_lock rescale=on_overflow", "rescale must be always or lazy"},
+      {"rescale=on_overflow", "rescale = on_overflow is not known to forward_mma_sync"},
+      {"family=forward_wgmma tile_q=64 order=ping_pong", "order must be free with tile_q = 64"},
+      {"family=forward_wgmma overlap=false order=ping_pong", "order = ping_pong needs overlap = true"},
+      {"family=forward_wgmma", "rows aligned to 16 bytes; spec.alignment is 8", {.alignment = 8}},
+      {"family=forward_wgmma",
        "separate_o or direct_o must be true with head_dim 64 and head_dim_v 32",
        {.head_dim = 64, .head_dim_v = 32}},
-      {"mainloop=wgmma tile_kv=256 stages_k=4", "shared memory of"},
-      {"mainloop=wgmma tile_q=192 tile_kv=128", "registers per thread are needed", {.head_dim = 128}},
-      {"mainloop=wgmma tile_q=192 tile_kv=16", "accumulators of one wgmma do not fit", {.head_dim = 208}},
+      {"family=forward_wgmma tile_kv=256 stages_k=4", "shared memory of"},
+      {"family=forward_wgmma tile_q=192 tile_kv=128", "registers per thread are needed", {.head_dim = 128}},
+      {"family=forward_wgmma tile_q=192 tile_kv=16", "accumulators of one wgmma do not fit", {.head_dim = 208}},
   };
   for (const BadConfig& expected : bad) {
     const KernelConfig config = parse_config(expected.change);
@@ -114,8 +105,9 @@ TEST(ConfigRejection, NamesFieldValueAndRule) {
 TEST(ConfigSpace, MaximaAreLeftOutWhereScoresAreSteady) {
   const auto expect_all = [](const AttentionSpec& spec, Rescale rescale) {
     int seen = 0;
-    for (const KernelConfig& config : config_space(spec, device_limits(Arch{9, 0, 'a'}))) {
-      if (config.mainloop != Mainloop::wgmma || config.order == WarpgroupOrder::softmax_lock) continue;
+    const DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
+    for (const ForwardWgmma& config : legal_space<ForwardWgmma>({spec, limits})) {
+      if (config.order == WarpgroupOrder::softmax_lock) continue;
       EXPECT_EQ(config.rescale, rescale) << to_string(spec) << ": " << to_string(config);
       ++seen;
     }
@@ -129,61 +121,51 @@ TEST(ConfigSpace, MaximaAreLeftOutWhereScoresAreSteady) {
   expect_all({.head_dim = 64, .mask = mask::document()}, Rescale::lazy);
 }
 
-TEST(ConfigRejection, WgmmaIsForHopperAlone) {
-  const KernelConfig config = parse_config("mainloop=wgmma tile_kv=128 stages_v=2");
+TEST(ConfigRejection, ForwardWgmmaIsForOneArchitecture) {
+  const KernelConfig config = parse_config("family=forward_wgmma tile_kv=128 stages_v=2");
   EXPECT_EQ(config_rejection({}, config, Arch{9, 0, 'a'}), "");
   for (const Arch& arch : known_archs()) {
     if (arch == Arch{9, 0, 'a'}) continue;
-    EXPECT_THAT(config_rejection({}, config, arch), HasSubstr("mainloop = wgmma needs sm_90a, this is"));
+    EXPECT_THAT(config_rejection({}, config, arch), HasSubstr("forward_wgmma needs sm_90a, this is"));
   }
-}
-
-TEST(ConfigRejection, FieldsOfTheOtherMainloopKeepTheirDefaults) {
-  KernelConfig config = parse_config("mainloop=wgmma tile_kv=128 stages_v=2");
-  config.warps = 8;
-  EXPECT_THAT(config_rejection({}, config, Arch{9, 0, 'a'}),
-              HasSubstr("warps = 8 has no meaning with mainloop = wgmma; leave it at 4"));
-  config = {};
-  config.overlap = false;
-  EXPECT_THAT(config_rejection({}, config, Arch{9, 0, 'a'}), HasSubstr("overlap = false has no meaning"));
 }
 
 // Numbers that no computation on the way may overflow with.
 TEST(ConfigRejection, SurvivesAnyNumber) {
   reference::Random random(reference::test_seed());
   const DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
-  for (int i = 0; i < 40000; ++i) {
-    KernelConfig config{.mainloop = static_cast<Mainloop>(i % 2)};
-    for (const ConfigField& field : config_fields()) {
-      if (field.value_names.empty() && field.applies_to(config) && reference::draw(random, 0, 2) == 0)
-        field.set(config,
-                  static_cast<int>(static_cast<std::uint32_t>(random())) >> reference::draw(random, 0, 31));
+  for_each_family([&]<class Config>(const Config&) {
+    for (int i = 0; i < 20000; ++i) {
+      Config config;
+      for (const ConfigField<Config>& field : Family<Config>::fields()) {
+        if (reference::draw(random, 0, 2) == 0)
+          field.set(config, static_cast<int>(static_cast<std::uint32_t>(random())) >> reference::draw(random, 0, 31));
+      }
+      const AttentionSpec spec;
+      if (!config_rejection(spec, config, limits).empty()) continue;
+      EXPECT_LE(footprint(spec, config).smem_bytes, limits.smem_per_block) << to_string(config);
+      EXPECT_LE(footprint(spec, config).threads, 512);
     }
-    if (!config_rejection({}, config, limits).empty()) continue;
-    EXPECT_LE(smem_bytes({}, config), limits.smem_per_block) << to_string(config);
-    EXPECT_LE(config.warps, 16);
-  }
+  });
 }
 
-TEST(RegisterCap, IsTheShareOfAThread) {
-  const DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
-  EXPECT_EQ(register_cap({}, {.warps = 4, .blocks_per_sm = 1}, limits), 255);
-  EXPECT_EQ(register_cap({}, {.warps = 8, .blocks_per_sm = 2}, limits), 128);
-  EXPECT_EQ(register_cap({}, {.warps = 4, .blocks_per_sm = 3}, limits), 168);
+TEST(Footprint, TheRegisterCapIsTheShareOfAThread) {
+  const auto cap = [](const ForwardMmaSync& config) { return footprint({}, config).register_cap; };
+  EXPECT_EQ(cap({.warps = 4, .blocks_per_sm = 1}), 255);
+  EXPECT_EQ(cap({.warps = 8, .blocks_per_sm = 2}), 128);
+  EXPECT_EQ(cap({.warps = 4, .blocks_per_sm = 3}), 168);
 }
 
 TEST(DeviceLimits, OfADeviceAreItsOwn) {
   const DeviceInfo device{.arch = {9, 0, 0},
                           .sm_count = 7,
                           .smem_per_block_optin = 100,
-                          .smem_per_sm = 200,
-                          .registers_per_sm = 300};
+                          .smem_per_sm = 200};
   const DeviceLimits limits = device_limits(device);
   EXPECT_EQ(limits.arch, (Arch{9, 0, 'a'}));
   EXPECT_EQ(limits.sm_count, 7);
   EXPECT_EQ(limits.smem_per_block, 100);
   EXPECT_EQ(limits.smem_per_sm, 200);
-  EXPECT_EQ(limits.registers_per_sm, 300);
   for (const Arch& arch : known_archs()) EXPECT_GT(device_limits(arch).sm_count, 0);
 }
 

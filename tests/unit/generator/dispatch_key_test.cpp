@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "generator/kernels/families.h"
 #include "generator/problem/spec_table.h"
 
 namespace jit {
@@ -22,12 +23,15 @@ TEST(DispatchKey, EveryFieldOfTheSpecChangesIt) {
 }
 
 TEST(DispatchKey, EveryFieldOfTheConfigChangesIt) {
-  std::set<Digest> keys = {dispatch_key({}, KernelConfig{})};
-  for (const ConfigField& field : config_fields()) {
-    KernelConfig config;
-    field.set(config, field.value_names.empty() ? field.get(config) + 1 : 1 - field.get(config));
-    EXPECT_TRUE(keys.insert(dispatch_key({}, config)).second) << field.name;
-  }
+  std::set<Digest> keys;
+  for_each_family([&]<class Config>(const Config& base) {
+    EXPECT_TRUE(keys.insert(dispatch_key({}, base)).second) << Family<Config>::name;
+    for (const ConfigField<Config>& field : Family<Config>::fields()) {
+      Config config = base;
+      field.set(config, field.sample);
+      EXPECT_TRUE(keys.insert(dispatch_key({}, config)).second) << field.name;
+    }
+  });
 }
 
 }  // namespace

@@ -12,7 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "cache/digest.h"
-#include "generator/kernels/config_space.h"
+#include "generator/kernels/families.h"
 #include "generator/problem/spec_table.h"
 #include "generator/program/templates.h"
 #include "templates/base/params.cuh"
@@ -39,23 +39,23 @@ std::vector<Golden> goldens() {
       {"causal_gqa.cu", {.dtype = DType::fp16, .head_dim = 64, .gqa_ratio = 4, .mask = mask::causal()}},
       {"odd_head_dims.cu",
        {.head_dim = 40, .head_dim_v = 24, .alignment = 4, .seqlen_q = 100, .seqlen_kv = 200},
-       {.tile_q = 32,
-        .tile_kv = 48,
-        .warps = 2,
-        .stages_k = 1,
-        .stages_v = 3,
-        .swizzle = Swizzle::none,
-        .ldmatrix_matrices = 2,
-        .q_in_registers = true,
-        .rescale = Rescale::always,
-        .blocks_per_sm = 3}},
-      {"hopper.cu",
+       ForwardMmaSync{.tile_q = 32,
+                      .tile_kv = 48,
+                      .warps = 2,
+                      .stages_k = 1,
+                      .stages_v = 3,
+                      .swizzle = Swizzle::none,
+                      .ldmatrix_matrices = 2,
+                      .q_in_registers = true,
+                      .rescale = Rescale::always,
+                      .blocks_per_sm = 3}},
+      {"forward_wgmma.cu",
        {.mask = mask::causal()},
-       parse_config("mainloop=wgmma tile_q=128 tile_kv=128 stages_q=2 stages_v=2 order=ping_pong")},
-      {"hopper_shared_p.cu",
+       parse_config("family=forward_wgmma tile_q=128 tile_kv=128 stages_q=2 stages_v=2 order=ping_pong")},
+      {"forward_wgmma_shared_p.cu",
        {.dtype = DType::fp16, .head_dim = 72, .head_dim_v = 24, .gqa_ratio = 2, .score = score::softcap(30)},
        parse_config(
-           "mainloop=wgmma tile_q=192 tile_kv=48 p_in_registers=false separate_o=true persistent=false "
+           "family=forward_wgmma tile_q=192 tile_kv=48 p_in_registers=false separate_o=true persistent=false "
            "rescale=always")},
       {"composed.cu",
        {.mask = parse_mask("(causal || prefix_lengths) && document && !window(8, -1, top_left)"),
@@ -67,52 +67,54 @@ std::vector<Golden> goldens() {
 }
 
 // Run with JIT_ATTENTION_TEST_REGENERATE=1 to write the golden files anew, then read the difference.
-TEST(EmitForward, MatchesTheGoldenFiles) {
+TEST(Programs, MatchesTheGoldenFiles) {
   for (const Golden& golden : goldens()) {
     const std::string path = std::string(JIT_ATTENTION_SOURCE_DIR) + "/tests/golden/" + golden.file;
-    const std::string source = emit_forward(golden.spec, golden.config).source;
+    const std::string source = write_program(golden.spec, golden.config).source;
     if (std::getenv("JIT_ATTENTION_TEST_REGENERATE") != nullptr) testing::write_text(path, source);
     EXPECT_EQ(source, testing::read_text(path)) << golden.file;
   }
 }
 
-TEST(EmitForward, ProgramsSayWhatALaunchMustKnow) {
+TEST(Programs, ProgramsSayWhatALaunchMustKnow) {
   reference::Random random(reference::test_seed());
   const DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
   for (int i = 0; i < 300; ++i) {
     const AttentionSpec spec = reference::random_spec(random);
     const KernelConfig config = reference::random_config(spec, limits, random);
-    const Program program = emit_forward(spec, config);
-    EXPECT_EQ(program.threads, threads_per_block(config));
-    EXPECT_EQ(program.smem_bytes, smem_bytes(spec, config));
-    EXPECT_THAT(program.source,
-                HasSubstr(fmt::format("{}.total == {},",
-                                      config.mainloop == Mainloop::wgmma ? "KernelTraits<Config>::layout"
-                                                                         : "smem_layout<Config>()",
-                                      program.smem_bytes)));
+    const Program program = write_program(spec, config);
+    EXPECT_EQ(program.threads, footprint(spec, config).threads);
+    EXPECT_EQ(program.smem_bytes, footprint(spec, config).smem_bytes);
+    EXPECT_THAT(program.source, HasSubstr(fmt::format("{}.total == {},",
+                                                      std::holds_alternative<ForwardWgmma>(config)
+                                                          ? "KernelTraits<Config>::layout"
+                                                          : "smem_layout<Config>()",
+                                                      program.smem_bytes)));
     EXPECT_THAT(program.source,
                 HasSubstr(fmt::format("sizeof(AttentionParams) == {},", sizeof(AttentionParams))));
-    EXPECT_THAT(program.source, HasSubstr("\n" + program.kernel_name + "("));
-    EXPECT_TRUE(std::regex_match(program.kernel_name, std::regex("[a-z][A-Za-z0-9_]{3,200}")))
-        << program.kernel_name;
-    for (const ConfigField& field : config_fields()) {
-      if (field.name == "mainloop" || !field.applies_to(config)) continue;
-      EXPECT_THAT(program.source,
-                  HasSubstr(fmt::format("{} {} = {};", field.cpp_type, field.name, field.emit(config))));
-    }
+    EXPECT_THAT(program.source, HasSubstr("\n" + program.name + "("));
+    EXPECT_TRUE(std::regex_match(program.name, std::regex("[a-z][A-Za-z0-9_]{3,200}"))) << program.name;
+    std::visit(
+        [&]<class Config>(const Config& own) {
+          for (const ConfigField<Config>& field : Family<Config>::fields()) {
+            EXPECT_THAT(program.source,
+                        HasSubstr(fmt::format("{} {} = {};", field.cpp_type, field.name, field.emit(own))));
+          }
+        },
+        config);
     const std::string reference = emit_reference(spec).source;
     EXPECT_THAT(reference, HasSubstr("attention_reference<Config>"));
   }
 }
 
-TEST(EmitForward, IncludesTemplatesOnly) {
+TEST(Programs, IncludesTemplatesOnly) {
   std::set<std::string> names;
   for (const SourceFile& file : embedded_templates()) names.insert(file.name);
   const std::regex include("#\\s*include\\s*(\\S+)");
   std::vector<std::string> sources = {emit_random_fill(DType::bf16).source,
                                       emit_random_fill(DType::fp16).source};
   for (const Golden& golden : goldens()) {
-    sources.push_back(emit_forward(golden.spec, golden.config).source);
+    sources.push_back(write_program(golden.spec, golden.config).source);
     sources.push_back(emit_reference(golden.spec).source);
   }
   for (const std::string& source : sources) {
@@ -125,35 +127,32 @@ TEST(EmitForward, IncludesTemplatesOnly) {
   }
 }
 
-TEST(EmitForward, EveryFieldOfSpecAndConfigChangesTheSource) {
+TEST(Programs, EveryFieldOfSpecAndConfigChangesTheSource) {
   std::set<std::string> sources;
-  EXPECT_TRUE(sources.insert(emit_forward({}, {}).source).second);
+  EXPECT_TRUE(sources.insert(write_program({}, {}).source).second);
   for (const SpecField& field : spec_fields()) {
     for (const AttentionSpec& spec : field.samples()) {
-      EXPECT_EQ(sources.insert(emit_forward(spec, {}).source).second, field.is_baked) << field.name;
+      EXPECT_EQ(sources.insert(write_program(spec, {}).source).second, field.is_baked) << field.name;
     }
   }
-  for (const Mainloop mainloop : {Mainloop::mma_sync, Mainloop::wgmma}) {
-    const KernelConfig base{.mainloop = mainloop};
-    for (const ConfigField& field : config_fields()) {
-      KernelConfig config = base;
-      if (field.name == "mainloop" || !field.applies_to(config)) continue;
-      const int value = field.get(config);
-      field.set(config, !field.value_names.empty() ? 1 - value : value == 0 ? 1 : 2 * value);
-      EXPECT_TRUE(sources.insert(emit_forward({}, config).source).second) << field.name;
+  for_each_family([&]<class Config>(const Config& base) {
+    for (const ConfigField<Config>& field : Family<Config>::fields()) {
+      Config config = base;
+      field.set(config, field.sample);
+      EXPECT_TRUE(sources.insert(write_program({}, config).source).second) << field.name;
     }
-    if (mainloop == Mainloop::wgmma) {
-      EXPECT_TRUE(sources.insert(emit_forward({}, base).source).second);
+    if (KernelConfig(base) != KernelConfig{}) {
+      EXPECT_TRUE(sources.insert(write_program({}, base).source).second);
     }
-  }
+  });
 }
 
 // Constants reach the kernel to the last bit, and no value breaks the program's text.
-TEST(EmitForward, ConstantsAreExact) {
+TEST(Programs, ConstantsAreExact) {
   const auto source_with = [](FunctorConstant value) {
     AttentionSpec spec;
     spec.mask = mask::text({.name = "t", .body = "return true;", .constants = {{"c", value}}});
-    return emit_forward(spec, {}).source;
+    return write_program(spec, {}).source;
   };
   EXPECT_THAT(source_with(true), HasSubstr("bool c = true;"));
   EXPECT_THAT(source_with(std::int64_t{-5}), HasSubstr("int c = -5;"));
@@ -184,8 +183,8 @@ TEST(EmitDeterminism, DISABLED_PrintsADigest) {
     const AttentionSpec spec = reference::random_spec(random);
     const KernelConfig config =
         reference::random_config(spec, device_limits(known_archs()[random() % known_archs().size()]), random);
-    const Program program = emit_forward(spec, config);
-    digester.add(program.source).add(program.kernel_name).add(emit_reference(spec).source);
+    const Program program = write_program(spec, config);
+    digester.add(program.source).add(program.name).add(emit_reference(spec).source);
   }
   std::printf("digest %s\n", digester.finish().hex().c_str());
 }

@@ -10,10 +10,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "generator/kernels/families.h"
 #include "generator/problem/arguments.h"
 #include "generator/problem/functor_node.h"
 #include "generator/problem/host_functor.h"
-#include "generator/program/emit.h"
 #include "tests/support/error_of.h"
 
 namespace jit {
@@ -63,7 +63,7 @@ TEST(FunctorTable, ARowOfOnesOwnStandsInPrograms) {
   spec.mask = mask::prefix_lengths() || make_mask(strided, {4});
   EXPECT_EQ(mask::prefix_lengths().tensors()[0], functor_tensors(spec)[0]);
   EXPECT_EQ(functor_tensors(spec)[1], (FunctorTensorSpec{"phases", DType::int32}));
-  const std::string source = emit_forward(spec, {}).source;
+  const std::string source = write_program(spec, {}).source;
   EXPECT_THAT(source, HasSubstr("OrMask<PrefixLengthsMask<0>, StridedMask<1, 4, Alignment::bottom_right>>;"));
   EXPECT_THAT(source, HasSubstr("has_row_range<Config::Mask> == false"));
   EXPECT_THAT(source, HasSubstr("key_words<Config::Mask> == 1"));
@@ -116,7 +116,7 @@ TEST(FunctorTable, ScoresOfOnesOwnToo) {
   EXPECT_EQ(score.to_string(), "doubled, softcap(3)");
   EXPECT_TRUE(are_steady(score));
   EXPECT_FALSE(are_steady(score.then(score::alibi())));
-  EXPECT_THAT(emit_forward({.score = score}, {}).source, HasSubstr("ThenScore<DoubledScore, SoftcapScore<"));
+  EXPECT_THAT(write_program({.score = score}, {}).source, HasSubstr("ThenScore<DoubledScore, SoftcapScore<"));
   EXPECT_NEAR(host_apply(score, {})(0.5, {}), 3 * std::tanh(1 / 3.0), 1e-12);
 }
 

@@ -12,8 +12,6 @@
 #include "tests/unit/runtime/emulated_driver_testing.h"
 
 namespace jit {
-
-using namespace forward_wgmma;
 namespace {
 
 using ::testing::ElementsAre;
@@ -55,7 +53,7 @@ AttentionSpec spec_of(int head_dim_v = 0, DType dtype = DType::bf16) {
   return {.dtype = dtype, .head_dim = head_dim, .head_dim_v = head_dim_v, .gqa_ratio = heads_q / heads_kv};
 }
 
-KernelConfig config_of() { return parse_config("mainloop=wgmma tile_q=192 tile_kv=80"); }
+constexpr MapBoxes boxes = {.rows_q = 64, .rows_kv = 80};
 
 using Change = std::function<void(AttentionParams&)>;
 
@@ -81,7 +79,7 @@ class TensorMapsTest : public testing::EmulatedDriverTest {
   static void expect_unmappable(const char* name, const Change& change) {
     const AttentionParams params = changed(change);
     EXPECT_FALSE(can_map(params)) << name;
-    const Error error = error_of([&] { encode_tensor_maps(spec_of(), config_of(), params); });
+    const Error error = error_of([&] { map_tensors(spec_of(), boxes, params); });
     EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
     EXPECT_EQ(error.field(), name);
     EXPECT_THAT(error.message(), ::testing::StartsWith(std::string(name) + ": "));
@@ -91,7 +89,7 @@ class TensorMapsTest : public testing::EmulatedDriverTest {
   static void expect_mappable(const Change& change) {
     const AttentionParams params = changed(change);
     EXPECT_TRUE(can_map(params));
-    EXPECT_NO_THROW(encode_tensor_maps(spec_of(), config_of(), params));
+    EXPECT_NO_THROW(map_tensors(spec_of(), boxes, params));
   }
 };
 
@@ -153,7 +151,7 @@ TEST_F(TensorMapsTest, WithoutKeysNothingIsAskedOfThem) {
     p.k_strides = p.v_strides = {.batch = -1, .seq = 0, .head = too_far};
   });
   EXPECT_TRUE(can_map(params));
-  const TensorMaps maps = encode_tensor_maps(spec_of(), config_of(), params);
+  const MappedTensors maps = map_tensors(spec_of(), boxes, params);
   EXPECT_EQ(decoded(maps.k).address, base) << "there must be some map";
   EXPECT_EQ(decoded(maps.v).address, base);
   expect_unmappable("o", [](AttentionParams& p) {
@@ -180,7 +178,7 @@ TEST_F(TensorMapsTest, WorkTilesMustFit32Bits) {
 
 TEST_F(TensorMapsTest, MapsDescribeTheTensors) {
   const AttentionParams params = good_params(64);
-  const TensorMaps maps = encode_tensor_maps(spec_of(64), config_of(), params);
+  const MappedTensors maps = map_tensors(spec_of(64), boxes, params);
   struct Wanted {
     const TensorMap& map;
     const void* data;
@@ -206,7 +204,6 @@ TEST_F(TensorMapsTest, MapsDescribeTheTensors) {
     EXPECT_EQ(map.swizzle, Encoded::Swizzle::bytes128);
     EXPECT_EQ(map.out_of_bounds, Encoded::OutOfBounds::zero);
   }
-  EXPECT_EQ(maps.counter, nullptr);
 }
 
 TEST_F(TensorMapsTest, BoxesAndSwizzlesFollowTheHeadDim) {
@@ -216,12 +213,12 @@ TEST_F(TensorMapsTest, BoxesAndSwizzlesFollowTheHeadDim) {
                                               {32, 32u, Encoded::Swizzle::bytes64},
                                               {40, 64u, Encoded::Swizzle::bytes128},
                                               {200, 64u, Encoded::Swizzle::bytes128}}) {
-    const Encoded map = decoded(encode_tensor_maps(spec_of(columns), config_of(), good_params(columns)).v);
+    const Encoded map = decoded(map_tensors(spec_of(columns), boxes, good_params(columns)).v);
     EXPECT_EQ(map.dimensions[0], static_cast<std::uint64_t>(columns));
     EXPECT_EQ(map.box[0], box) << columns;
     EXPECT_EQ(map.swizzle, swizzle) << columns;
   }
-  EXPECT_EQ(decoded(encode_tensor_maps(spec_of(0, DType::fp16), config_of(), good_params()).q).element,
+  EXPECT_EQ(decoded(map_tensors(spec_of(0, DType::fp16), boxes, good_params()).q).element,
             Encoded::Element::f16);
 }
 

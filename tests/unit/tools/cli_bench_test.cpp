@@ -28,11 +28,11 @@ std::vector<BenchRow> rows_of(const RowOptions& options, const ProblemShape& siz
 
 // Equal for near-copies: the fields that decide how the work is cut and where it lies.
 std::string tiling_of(const KernelConfig& config) {
-  std::string text;
-  for (const ConfigField& field : config_fields()) {
-    for (const char* name : {"mainloop", "tile_q", "tile_kv", "warps", "rescale", "q_in_registers", "overlap",
-                             "p_in_registers"}) {
-      if (field.name == name) text += fmt::format("{}={} ", name, field.print(config));
+  std::string text(family_name(config));
+  for (const ConfigValue& value : config_values(config)) {
+    for (const char* name :
+         {"tile_q", "tile_kv", "warps", "rescale", "q_in_registers", "overlap", "p_in_registers"}) {
+      if (value.name == name) text += fmt::format(" {}={}", name, value.text);
     }
   }
   return text;
@@ -44,24 +44,25 @@ TEST(CliBench, WrongOptionsAreNamed) {
   expect_bad_input(tool.run({"bench", "--candidates", "many"}), "--candidates");
   expect_bad_input(tool.run({"bench", "--candidates", "3", "--among", ""}),
                    "--among: has no field; give one");
-  expect_bad_input(tool.run({"bench", "--among", "mainloop=wgmma"}), "--among requires --candidates");
+  expect_bad_input(tool.run({"bench", "--among", "family=forward_wgmma"}), "--among requires --candidates");
   expect_bad_input(tool.run({"bench", "--config", "tile_q=64", "--config", "tile_z=3"}),
-                   "--config \"tile_z=3\": 'tile_z=3' is not field=value of a config; fields are mainloop");
+                   "--config \"tile_z=3\": 'tile_z=3' is not field=value of a config; fields are family");
   expect_bad_input(tool.run({"bench", "--config", "tile_q=wide"}), "--config \"tile_q=wide\"");
   expect_bad_input(tool.run({"bench", "--config", ""}), "--config \"\" has no field; give one such as");
-  expect_bad_input(tool.run({"bench", "--candidates", "3", "--among", "mainloop=wgmma warps=4"}),
-                   "--among \"mainloop=wgmma warps=4\": config field warps belongs to mainloop=mma_sync");
+  expect_bad_input(
+      tool.run({"bench", "--candidates", "3", "--among", "family=forward_wgmma warps=4"}),
+      "--among \"family=forward_wgmma warps=4\": config field warps belongs to family=forward_mma_sync");
 }
 
 TEST(CliBench, EachConfigIsARowAndAnIllegalOneHasItsTrouble) {
   const std::vector<BenchRow> rows = rows_of(
-      {.configs = {"tile_q=64 tile_kv=32 warps=4", "mainloop=wgmma tile_kv=128", "tile_q=1 warps=4"}});
+      {.configs = {"tile_q=64 tile_kv=32 warps=4", "family=forward_wgmma tile_kv=128", "tile_q=1 warps=4"}});
   ASSERT_EQ(rows.size(), 3u);
   EXPECT_EQ(rows[0].name, "given_1");
-  EXPECT_EQ(rows[0].config.tile_kv, 32);
+  EXPECT_THAT(to_string(rows[0].config), HasSubstr(" tile_kv=32 "));
   EXPECT_EQ(rows[0].trouble, "");
   EXPECT_EQ(rows[1].name, "given_2");
-  EXPECT_EQ(rows[1].config.mainloop, Mainloop::wgmma);
+  EXPECT_EQ(family_name(rows[1].config), "forward_wgmma");
   EXPECT_EQ(rows[1].trouble, "");
   EXPECT_THAT(rows[2].trouble, HasSubstr("tile_q = 1"));
 }
@@ -104,16 +105,16 @@ TEST(CliBench, CandidatesAreRankedForTheSizesGiven) {
 }
 
 TEST(CliBench, AmongNarrowsTheCandidates) {
-  const std::vector<BenchRow> rows = rows_of({.candidates = 8, .among = "mainloop=wgmma tile_kv=128"});
+  const std::vector<BenchRow> rows = rows_of({.candidates = 8, .among = "family=forward_wgmma tile_kv=128"});
   ASSERT_EQ(rows.size(), 8u);
   for (const BenchRow& row : rows) {
-    EXPECT_EQ(row.config.mainloop, Mainloop::wgmma) << row.name;
-    EXPECT_EQ(row.config.tile_kv, 128) << row.name;
+    EXPECT_EQ(family_name(row.config), "forward_wgmma") << row.name;
+    EXPECT_THAT(to_string(row.config), HasSubstr(" tile_kv=128 ")) << row.name;
   }
   for (const BenchRow& row : rows_of({.candidates = 8, .among = "warps=8"}))
-    EXPECT_EQ(row.config.mainloop, Mainloop::mma_sync) << row.name;
+    EXPECT_EQ(family_name(row.config), "forward_mma_sync") << row.name;
   // As many as there are.
-  const std::vector<BenchRow> all = rows_of({.candidates = 1000, .among = "mainloop=mma_sync"});
+  const std::vector<BenchRow> all = rows_of({.candidates = 1000, .among = "family=forward_mma_sync"});
   EXPECT_GT(all.size(), 10u);
   EXPECT_LT(all.size(), 1000u);
 }

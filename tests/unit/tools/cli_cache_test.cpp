@@ -55,7 +55,7 @@ TEST_F(CliCache, ListsWhateverMetadataSay) {
   DiskCache disk({.directory = tool_.cache()});
   for (const std::string metadata : {"", "[]", "{\"arch\":5}", "\xff\xfe", "\"text\""}) {
     const Key key = key_of("odd" + metadata);
-    disk.store(key, {.key_text = {}, .metadata = metadata, .cubin = bytes_of(10, 1)});
+    disk.store(key, {.key_text = {}, .metadata = metadata, .code = bytes_of(10, 1)});
     EXPECT_EQ(cache({"show", key.digest().hex()}).status, 0) << metadata;
     EXPECT_TRUE(cache({"show", key.digest().hex(), "--json"}).json().is_object()) << metadata;
   }

@@ -29,7 +29,7 @@ struct Config {
   static constexpr int polynomial_exp2 = 0;  // of 8 exponentials, how many are polynomials instead of ex2
   static constexpr Rescale rescale = Rescale::lazy;  // when the output is rescaled to a new row maximum
   static constexpr int blocks_per_sm = 1;  // blocks that must fit on a multiprocessor: caps the registers
-  static constexpr int producer_registers = 40;  // per thread, once shared out; 0: as launched
+  static constexpr int loader_registers = 40;  // per thread, once shared out; 0: as launched
   static constexpr int consumer_registers = 232;  // the same for consumers
   // D = A B: 64 rows of Q, tile_kv rows of K.
   template <class A, class B>
@@ -159,6 +159,6 @@ static_assert(sizeof(forward_wgmma::TensorMaps) == 576, "host and device disagre
 static_assert(forward_wgmma::KernelTraits<Config>::layout.total == 196928, "host and device disagree on shared memory");
 
 extern "C" __global__ void __launch_bounds__(forward_wgmma::KernelTraits<Config>::threads, Config::blocks_per_sm)
-attn_fwd_sm90_bf16_d128_causal_q128kv128k2v2(const __grid_constant__ AttentionParams params, const __grid_constant__ forward_wgmma::TensorMaps maps) {
+attention_forward_wgmma_bf16_d128_causal_q128kv128k2v2(const __grid_constant__ AttentionParams params, const __grid_constant__ forward_wgmma::TensorMaps maps) {
   forward_wgmma::attention_forward<Config>(params, maps);
 }

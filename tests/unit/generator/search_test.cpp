@@ -1,4 +1,4 @@
-#include "generator/kernels/heuristic.h"
+#include "generator/kernels/search.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,6 +8,7 @@
 
 #include <jit/compiled_kernel.h>
 
+#include "generator/kernels/families.h"
 #include "tests/support/error_of.h"
 #include "tests/support/random_spec.h"
 #include "tests/support/seed.h"
@@ -15,19 +16,19 @@
 namespace jit {
 namespace {
 
-TEST(Heuristic, FindsAConfigForEveryHeadDimOnEveryArch) {
+TEST(Search, FindsAConfigForEveryHeadDimOnEveryArch) {
   for (const Arch& arch : known_archs()) {
     const DeviceLimits limits = device_limits(arch);
     for (int head_dim = 8; head_dim <= 256; head_dim += 8) {
       for (int head_dim_v = 8; head_dim_v <= 256; head_dim_v += 8) {
         const AttentionSpec spec{.head_dim = head_dim, .head_dim_v = head_dim_v};
-        ASSERT_FALSE(config_space(spec, limits).empty()) << to_string(spec) << " on " << to_string(arch);
+        ASSERT_FALSE(config_space({spec, limits}).empty()) << to_string(spec) << " on " << to_string(arch);
       }
     }
   }
 }
 
-TEST(Heuristic, RanksTheWholeSpaceTheSameWayEveryTime) {
+TEST(Search, RanksTheWholeSpaceTheSameWayEveryTime) {
   reference::Random random(reference::test_seed());
   for (const Arch& arch : known_archs()) {
     const DeviceLimits limits = device_limits(arch);
@@ -38,47 +39,52 @@ TEST(Heuristic, RanksTheWholeSpaceTheSameWayEveryTime) {
                              .seqlen_kv = reference::draw(random, 1, 16384)};
     const std::vector<KernelConfig> ranked = ranked_configs(spec, shape, limits);
     EXPECT_EQ(ranked, ranked_configs(spec, shape, limits));
-    const std::vector<KernelConfig> space = config_space(spec, limits);
+    const std::vector<KernelConfig> space = config_space({spec, limits});
     EXPECT_TRUE(std::is_permutation(ranked.begin(), ranked.end(), space.begin(), space.end()));
     for (std::size_t i = 1; i < ranked.size(); ++i) {
-      ASSERT_LE(estimated_cycles(spec, ranked[i - 1], shape, limits),
-                estimated_cycles(spec, ranked[i], shape, limits));
+      ASSERT_LE(estimated_cycles({spec, limits}, shape, ranked[i - 1]),
+                estimated_cycles({spec, limits}, shape, ranked[i]));
     }
   }
 }
 
-TEST(Heuristic, EstimatesAreFiniteForEveryShape) {
+TEST(Search, EstimatesAreFiniteForEveryShape) {
   const DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
   for (const std::int64_t seqlen_q : {0ll, 1ll, 100ll, 2147479551ll}) {
     for (const std::int64_t seqlen_kv : {0ll, 1ll, 100ll, 2147479551ll}) {
       for (const std::int64_t batch : {0ll, 1ll, 65536ll}) {
         const ProblemShape shape{.batch = batch, .heads_q = 8, .seqlen_q = seqlen_q, .seqlen_kv = seqlen_kv};
-        const double cycles = estimated_cycles({}, {}, shape, limits);
-        EXPECT_TRUE(std::isfinite(cycles) && cycles > 0) << batch << " " << seqlen_q << " " << seqlen_kv;
+        for (const KernelConfig& config : {KernelConfig{ForwardMmaSync{}}, KernelConfig{ForwardWgmma{}}}) {
+          const double cycles = estimated_cycles({AttentionSpec{}, limits}, shape, config);
+          EXPECT_TRUE(std::isfinite(cycles) && cycles > 0) << batch << " " << seqlen_q << " " << seqlen_kv;
+        }
       }
     }
   }
 }
 
-TEST(Heuristic, MoreWorkTakesLonger) {
+TEST(Search, MoreWorkTakesLonger) {
   const DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
   const auto cycles = [&](std::int64_t batch, std::int64_t seqlen_kv) {
-    return estimated_cycles({}, {}, {.batch = batch, .heads_q = 16, .seqlen_q = 2048, .seqlen_kv = seqlen_kv},
-                            limits);
+    return estimated_cycles({AttentionSpec{}, limits},
+                            {.batch = batch, .heads_q = 16, .seqlen_q = 2048, .seqlen_kv = seqlen_kv}, {});
   };
   EXPECT_GT(cycles(8, 2048), 1.5 * cycles(4, 2048));
   EXPECT_GT(cycles(4, 4096), 1.5 * cycles(4, 2048));
 }
 
-TEST(Heuristic, SmallGridsPreferSmallTiles) {
+TEST(Search, SmallGridsPreferSmallTiles) {
   const DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
   const KernelConfig decode =
       ranked_configs({}, {.batch = 1, .heads_q = 8, .seqlen_q = 1, .seqlen_kv = 4096}, limits)[0];
   const KernelConfig prefill = ranked_configs({}, typical_shape(limits), limits)[0];
-  EXPECT_LE(decode.tile_q, prefill.tile_q);
+  const auto tile_q = [](const KernelConfig& config) {
+    return std::visit([](const auto& own) { return own.tile_q; }, config);
+  };
+  EXPECT_LE(tile_q(decode), tile_q(prefill));
 }
 
-TEST(Heuristic, SaysWhyNothingFits) {
+TEST(Search, SaysWhyNothingFits) {
   DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
   limits.smem_per_block = 1000;
   const Error error = testing::error_of([&] { ranked_configs({}, typical_shape(limits), limits); });

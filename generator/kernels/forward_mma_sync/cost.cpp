@@ -1,15 +1,9 @@
-#include "generator/kernels/heuristic.h"
-
+// The cost model of forward_mma_sync.
 #include <algorithm>
 #include <cmath>
-#include <tuple>
 
-#include <fmt/format.h>
-#include <jit/error.h>
-
-#include "generator/kernels/heuristic_sm90.h"
+#include "generator/kernels/forward_mma_sync/family.h"
 #include "templates/base/element.cuh"
-#include "templates/forward_mma_sync/smem_layout.cuh"
 
 namespace jit {
 namespace {
@@ -40,13 +34,8 @@ constexpr double single_v_clocks = 13;
 
 }  // namespace
 
-ProblemShape typical_shape(const DeviceLimits& limits) {
-  return {.batch = 1, .heads_q = limits.sm_count, .seqlen_q = 2048, .seqlen_kv = 2048};
-}
-
-double estimated_cycles(const AttentionSpec& spec, const KernelConfig& config, const ProblemShape& shape,
-                        const DeviceLimits& limits) {
-  if (config.mainloop == Mainloop::wgmma) return sm90::estimated_cycles(spec, config, shape, limits);
+double Family<ForwardMmaSync>::cycles(const Case& problem, const ProblemShape& shape, const ForwardMmaSync& config) {
+  const auto& [spec, limits] = problem;
   const double d = padded_head_dim(spec.head_dim), dv = padded_head_dim(spec.value_head_dim());
   const double warp_rows = config.tile_q / config.warps;
 
@@ -87,35 +76,10 @@ double estimated_cycles(const AttentionSpec& spec, const KernelConfig& config, c
   double cycles =
       (waves - 1) * (steps * step + block_overhead_clocks) + steps * step_alone + block_overhead_clocks;
   // A likely spill: slower, and never the untuned default.
-  const int spare = register_cap(spec, config, limits) - estimated_registers(spec, config);
+  const Footprint needs = footprint(spec, config);
+  const int spare = needs.register_cap - needs.registers;
   if (spare < 0) cycles *= 1.15 - spare * 0.01;
   return cycles;
-}
-
-std::vector<KernelConfig> ranked_configs(const AttentionSpec& spec, const ProblemShape& shape,
-                                         const DeviceLimits& limits) {
-  std::vector<KernelConfig> configs = config_space(spec, limits);
-  if (configs.empty()) {
-    const KernelConfig smallest{.tile_q = 64, .tile_kv = 32, .warps = 4, .stages_k = 1, .stages_v = 1};
-    throw Error(ErrorCode::no_valid_config, "configure", "spec",
-                fmt::format("no config fits {} on {}: {}", to_string(spec), to_string(limits.arch),
-                            config_rejection(spec, smallest, limits)));
-  }
-  std::vector<std::pair<double, std::size_t>> order;
-  for (std::size_t i = 0; i < configs.size(); ++i) {
-    if (shape.tma || configs[i].mainloop != Mainloop::wgmma)
-      order.emplace_back(estimated_cycles(spec, configs[i], shape, limits), i);
-  }
-  std::sort(order.begin(), order.end());
-  std::vector<KernelConfig> ranked;
-  for (const auto& [cycles, i] : order) ranked.push_back(configs[i]);
-  return ranked;
-}
-
-bool are_near_copies(const KernelConfig& a, const KernelConfig& b) {
-  return a.mainloop == b.mainloop && a.tile_q == b.tile_q && a.tile_kv == b.tile_kv && a.warps == b.warps &&
-         a.rescale == b.rescale && a.q_in_registers == b.q_in_registers && a.overlap == b.overlap &&
-         a.p_in_registers == b.p_in_registers;
 }
 
 }  // namespace jit

@@ -1,13 +1,15 @@
-#include "generator/kernels/heuristic_sm90.h"
-
+// The cost model of forward_wgmma.
 #include <algorithm>
 #include <cmath>
 #include <initializer_list>
 
-#include "generator/kernels/config_space_sm90.h"
+#include "generator/kernels/forward_wgmma/family.h"
 #include "templates/base/element.cuh"
 
-namespace jit::sm90 {
+namespace jit {
+
+using namespace forward_wgmma;
+
 namespace {
 
 // Of a multiprocessor: a wgmma of N columns takes N / 2 clocks.
@@ -44,7 +46,7 @@ double overlapped(std::initializer_list<double> times) {
 }
 
 // Tiles of keys for a tile of queries. Every mask is taken for a causal one, for want of a better guess.
-double steps_per_tile(const AttentionSpec& spec, const KernelConfig& config, const ProblemShape& shape) {
+double steps_per_tile(const AttentionSpec& spec, const ForwardWgmma& config, const ProblemShape& shape) {
   const auto steps = [&](std::int64_t keys) {
     return static_cast<double>((std::clamp<std::int64_t>(keys, 0, shape.seqlen_kv) + config.tile_kv - 1) /
                                config.tile_kv);
@@ -61,18 +63,18 @@ double steps_per_tile(const AttentionSpec& spec, const KernelConfig& config, con
   return sum / static_cast<double>(std::max<std::int64_t>(1, samples));
 }
 
-double step_clocks(const AttentionSpec& spec, const KernelConfig& config) {
+double step_clocks(const AttentionSpec& spec, const ForwardWgmma& config) {
   const double d = padded_head_dim(spec.head_dim), dv = padded_head_dim(spec.value_head_dim());
   // Q Kᵀ reads both operands from shared memory, which a narrow tile has no time for.
   const double wide = config.tile_kv / 2.0, reading = (64 + config.tile_kv) * 32 / smem_bytes_per_clock;
   const double own = d / 16 * std::max(wide, reading) + config.tile_kv / 16 * dv / 2;
-  const double groups = consumers(config) * config.blocks_per_sm;
+  const double groups = consumers_of(config) * config.blocks_per_sm;
   double alone = own + softmax_per_key * config.tile_kv + softmax_clocks;
   if (!config.overlap) alone *= in_sequence;
   const double exponentials = groups * 64 * config.tile_kv / exponentials_per_clock;
   double step = overlapped({own * groups / tensor_share, alone, exponentials * softmax_share});
   if (config.order == WarpgroupOrder::softmax_lock) step *= locked;
-  if (config.order == WarpgroupOrder::free && consumers(config) > 1) step *= out_of_turn;
+  if (config.order == WarpgroupOrder::free && consumers_of(config) > 1) step *= out_of_turn;
   if (config.stages_k == 1 || config.stages_v == 1) step *= single_stage;
   if (std::min(config.stages_k, config.stages_v) == 2) step *= two_stages;
   if (!config.p_in_registers) step *= shared_p;
@@ -83,8 +85,8 @@ double step_clocks(const AttentionSpec& spec, const KernelConfig& config) {
 
 }  // namespace
 
-double estimated_cycles(const AttentionSpec& spec, const KernelConfig& config, const ProblemShape& shape,
-                        const DeviceLimits& limits) {
+double Family<ForwardWgmma>::cycles(const Case& problem, const ProblemShape& shape, const ForwardWgmma& config) {
+  const auto& [spec, limits] = problem;
   const double rows = static_cast<double>(shape.batch * shape.heads_q);
   const double tiles = std::max(1.0, std::ceil(static_cast<double>(shape.seqlen_q) / config.tile_q) * rows);
   const bool is_masked = spec.mask != Mask();
@@ -96,7 +98,7 @@ double estimated_cycles(const AttentionSpec& spec, const KernelConfig& config, c
   const double slots = static_cast<double>(limits.sm_count) * config.blocks_per_sm;
   double computing = std::max(1.0, tiles / slots) * per_tile;
   if (config.blocks_per_sm > 1) computing *= neighbours;
-  if (is_masked && consumers(config) == 3) computing *= three_masked;
+  if (is_masked && consumers_of(config) == 3) computing *= three_masked;
 
   const double elements =
       rows * (static_cast<double>(shape.seqlen_q) + static_cast<double>(shape.seqlen_kv) / spec.gqa_ratio) *
@@ -104,4 +106,4 @@ double estimated_cycles(const AttentionSpec& spec, const KernelConfig& config, c
   return overlapped({computing, elements * element_bytes / (memory_bytes_per_clock * limits.sm_count)});
 }
 
-}  // namespace jit::sm90
+}  // namespace jit

@@ -18,7 +18,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-class HopperTest : public GpuTest {
+class ForwardWgmmaTest : public GpuTest {
  protected:
   void SetUp() override {
     GpuTest::SetUp();
@@ -36,20 +36,20 @@ class HopperTest : public GpuTest {
   }
 
   /// One for each way in which a block goes from one work tile to the next.
-  static std::vector<KernelConfig> persistent_configs() {
-    std::vector<KernelConfig> configs;
+  static std::vector<ForwardWgmma> persistent_configs() {
+    std::vector<ForwardWgmma> configs;
     for (const char* text : {"tile_q=64 tile_kv=48 stages_q=2", "tile_q=64 tile_kv=48",
                              "tile_q=64 tile_kv=64 separate_o=true stages_v=2",
                              "tile_q=64 tile_kv=48 direct_o=true polynomial_exp2=3",
                              "tile_q=64 tile_kv=48 stages_q=2 dependent_launch=true",
                              "tile_q=64 tile_kv=64 overlap=false p_in_registers=false"})
-      configs.push_back(parse_config(std::string("mainloop=wgmma ") + text));
+      configs.push_back(std::get<ForwardWgmma>(parse_config(std::string("family=forward_wgmma ") + text)));
     return configs;
   }
 
   /// What launches on `stream`, which are done, have left in its counter.
   static int counter_of(CUstream stream) {
-    const int* counter = context().state()->counters.counter(0, stream);
+    const int* counter = context().state()->memory.counter(0, stream);
     int value = -1;
     check(driver().cuMemcpyDtoH(&value, reinterpret_cast<CUdeviceptr>(counter), sizeof(value)),
           "cuMemcpyDtoH");
@@ -57,9 +57,9 @@ class HopperTest : public GpuTest {
   }
 };
 
-TEST_F(HopperTest, TheCounterIsBackAtZeroAfterEachLaunch) {
+TEST_F(ForwardWgmmaTest, TheCounterIsBackAtZeroAfterEachLaunch) {
   const CurrentContext current(0);
-  for (const KernelConfig& config : persistent_configs()) {
+  for (const ForwardWgmma& config : persistent_configs()) {
     SCOPED_TRACE(to_string(config));
     AttentionRun run(many_tiles());
     const Attention kernel = attention(many_tiles().spec, config, context());
@@ -80,11 +80,11 @@ TEST_F(HopperTest, TheCounterIsBackAtZeroAfterEachLaunch) {
 }
 
 // Launches that follow one another without a wait between: each finds the counter as it needs it.
-TEST_F(HopperTest, LaunchesBackToBack) {
+TEST_F(ForwardWgmmaTest, LaunchesBackToBack) {
   const CurrentContext current(0);
   AttentionRun run(many_tiles());
   for (const bool dependent : {false, true}) {
-    KernelConfig config = persistent_configs()[0];
+    ForwardWgmma config = persistent_configs()[0];
     config.dependent_launch = dependent;
     const Attention kernel = attention(many_tiles().spec, config, context());
     const TestStream stream;
@@ -98,7 +98,7 @@ TEST_F(HopperTest, LaunchesBackToBack) {
   }
 }
 
-TEST_F(HopperTest, InterleavedStreamsDoNotTakeEachOthersWork) {
+TEST_F(ForwardWgmmaTest, InterleavedStreamsDoNotTakeEachOthersWork) {
   const CurrentContext current(0);
   const Attention kernel = attention(many_tiles().spec, persistent_configs()[0], context());
   const std::array<TestStream, 2> streams;
@@ -111,13 +111,13 @@ TEST_F(HopperTest, InterleavedStreamsDoNotTakeEachOthersWork) {
     EXPECT_EQ(runs[i].check().failure, "");
     EXPECT_EQ(counter_of(streams[i].get()), 0);
   }
-  EXPECT_NE(context().state()->counters.counter(0, streams[0].get()),
-            context().state()->counters.counter(0, streams[1].get()));
+  EXPECT_NE(context().state()->memory.counter(0, streams[0].get()),
+            context().state()->memory.counter(0, streams[1].get()));
 }
 
 // The table of the ranges of key words holds one tile of keys in each place, or 2, 4 … of them together; more
 // batch entries than it has places take several launches.
-TEST_F(HopperTest, DocumentsOfAnySizeFindTheirKeys) {
+TEST_F(ForwardWgmmaTest, DocumentsOfAnySizeFindTheirKeys) {
   const CurrentContext current(0);
   struct Size {
     int batch, seqlen_q, seqlen_kv;
@@ -134,7 +134,7 @@ TEST_F(HopperTest, DocumentsOfAnySizeFindTheirKeys) {
       problem.spec.mask = mask;
       SCOPED_TRACE(to_string(problem.spec) + ", batch " + std::to_string(batch));
       AttentionRun run(problem);
-      const KernelConfig config = parse_config("mainloop=wgmma tile_q=64 tile_kv=16 stages_q=2");
+      const KernelConfig config = parse_config("family=forward_wgmma tile_q=64 tile_kv=16 stages_q=2");
       const TestStream stream;
       attention(problem.spec, config, context())(run.arguments(), stream.get());
       stream.synchronize();
@@ -144,9 +144,9 @@ TEST_F(HopperTest, DocumentsOfAnySizeFindTheirKeys) {
 }
 
 // A graph has no counter, since it may run beside the stream that it was captured from: blocks take turns.
-TEST_F(HopperTest, ACapturedLaunchReplays) {
+TEST_F(ForwardWgmmaTest, ACapturedLaunchReplays) {
   const CurrentContext current(0);
-  for (const KernelConfig& config : persistent_configs()) {
+  for (const ForwardWgmma& config : persistent_configs()) {
     SCOPED_TRACE(to_string(config));
     AttentionRun run(many_tiles());
     const Attention kernel = attention(many_tiles().spec, config, context());
@@ -175,7 +175,7 @@ TEST_F(HopperTest, ACapturedLaunchReplays) {
   }
 }
 
-TEST_F(HopperTest, LayoutsThatTmaCannotReach) {
+TEST_F(ForwardWgmmaTest, LayoutsThatTmaCannotReach) {
   AttentionCase problem{.batch = 1, .heads_kv = 2, .seqlen_q = 100, .seqlen_kv = 90};
   problem.spec.head_dim = 64;
   problem.seed = reference::test_seed();
@@ -194,17 +194,17 @@ TEST_F(HopperTest, LayoutsThatTmaCannotReach) {
   const Attention kernel = attention(problem.spec, {}, context());
   kernel(run.arguments());
   EXPECT_EQ(run.check().failure, "");
-  EXPECT_EQ(kernel.kernel(run.arguments()).config().mainloop, Mainloop::mma_sync);
+  EXPECT_EQ(family_name(kernel.kernel(run.arguments()).config()), "forward_mma_sync");
 
   problem.layout = Layout::bshd;
   const AttentionRun forward(problem);
   kernel(forward.arguments());
   EXPECT_EQ(forward.check().failure, "");
-  EXPECT_EQ(kernel.kernel(forward.arguments()).config().mainloop, Mainloop::wgmma);
+  EXPECT_EQ(family_name(kernel.kernel(forward.arguments()).config()), "forward_wgmma");
 }
 
 // Keys that all batch entries share, by a stride of 0.
-TEST_F(HopperTest, SharedKeysAreNotForTma) {
+TEST_F(ForwardWgmmaTest, SharedKeysAreNotForTma) {
   AttentionCase problem{.batch = 2, .heads_kv = 1, .seqlen_q = 40, .seqlen_kv = 40};
   problem.spec.head_dim = 64;
   problem.seed = reference::test_seed();
@@ -220,12 +220,12 @@ TEST_F(HopperTest, SharedKeysAreNotForTma) {
   }
   EXPECT_TRUE(run.untouched());
   const Attention kernel = attention(problem.spec, {}, context());
-  EXPECT_EQ(kernel.kernel(arguments).config().mainloop, Mainloop::mma_sync);
+  EXPECT_EQ(family_name(kernel.kernel(arguments).config()), "forward_mma_sync");
   EXPECT_NO_THROW(kernel(arguments));
 }
 
-TEST_F(HopperTest, WithoutKeysOutputsAreZero) {
-  for (KernelConfig config : persistent_configs()) {
+TEST_F(ForwardWgmmaTest, WithoutKeysOutputsAreZero) {
+  for (ForwardWgmma config : persistent_configs()) {
     for (const bool persistent : {true, false}) {
       config.persistent = persistent;
       AttentionCase problem = many_tiles();
@@ -237,8 +237,8 @@ TEST_F(HopperTest, WithoutKeysOutputsAreZero) {
 }
 
 // Rows with keys and rows without, in turns: a block goes from one kind to the other and back.
-TEST_F(HopperTest, SomeTilesSeeNoKeys) {
-  for (const KernelConfig& config : persistent_configs()) {
+TEST_F(ForwardWgmmaTest, SomeTilesSeeNoKeys) {
+  for (const ForwardWgmma& config : persistent_configs()) {
     AttentionCase problem = many_tiles();
     problem.seqlen_kv = 40;  // fewer than queries: causal leaves the first ones nothing
     expect_right(problem, config);
@@ -249,12 +249,12 @@ TEST_F(HopperTest, SomeTilesSeeNoKeys) {
 
 // Scores that differ by more than exponentials can hold, from one tile of keys to the next, and rows that see
 // nothing of the first tile.
-TEST_F(HopperTest, TilesThatOverflowAreComputedAgain) {
+TEST_F(ForwardWgmmaTest, TilesThatOverflowAreComputedAgain) {
   for (const char* text : {"tile_q=128 tile_kv=32 stages_q=2 stages_v=2 order=ping_pong",
                            "tile_q=128 tile_kv=48 stages_q=2 q_in_registers=true p_in_registers=false",
                            "tile_q=64 tile_kv=16 overlap=false"}) {
     const KernelConfig config =
-        parse_config(std::string("mainloop=wgmma rescale=on_overflow blocks_per_sm=1 ") + text);
+        parse_config(std::string("family=forward_wgmma rescale=on_overflow blocks_per_sm=1 ") + text);
     for (const DType dtype : {DType::bf16, DType::fp16}) {
       for (const Mask& mask : {Mask(), mask::causal(), mask::sliding_window(20, 0)}) {
         for (const float amplitude : {4.0f, 12.0f}) {

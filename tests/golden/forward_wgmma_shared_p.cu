@@ -33,7 +33,7 @@ struct Config {
   static constexpr int polynomial_exp2 = 0;  // of 8 exponentials, how many are polynomials instead of ex2
   static constexpr Rescale rescale = Rescale::always;  // when the output is rescaled to a new row maximum
   static constexpr int blocks_per_sm = 1;  // blocks that must fit on a multiprocessor: caps the registers
-  static constexpr int producer_registers = 32;  // per thread, once shared out; 0: as launched
+  static constexpr int loader_registers = 32;  // per thread, once shared out; 0: as launched
   static constexpr int consumer_registers = 160;  // the same for consumers
   // D = A B: 64 rows of Q, tile_kv rows of K.
   template <class A, class B>
@@ -108,6 +108,6 @@ static_assert(sizeof(forward_wgmma::TensorMaps) == 576, "host and device disagre
 static_assert(forward_wgmma::KernelTraits<Config>::layout.total == 113936, "host and device disagree on shared memory");
 
 extern "C" __global__ void __launch_bounds__(forward_wgmma::KernelTraits<Config>::threads, Config::blocks_per_sm)
-attn_fwd_sm90_fp16_d72v24_gqa2_softcap_30_q192kv48k2v1(const __grid_constant__ AttentionParams params, const __grid_constant__ forward_wgmma::TensorMaps maps) {
+attention_forward_wgmma_fp16_d72v24_gqa2_softcap_30_q192kv48k2v1(const __grid_constant__ AttentionParams params, const __grid_constant__ forward_wgmma::TensorMaps maps) {
   forward_wgmma::attention_forward<Config>(params, maps);
 }

@@ -1,5 +1,5 @@
-// Counters of work on the emulated driver; tests/device/hopper_gpu_test.cpp has them counted.
-#include "generator/launch/work_counters.h"
+// Counters and workspaces on the emulated driver; tests/device/forward_wgmma_gpu_test.cpp has work counted.
+#include "generator/launch/stream_memory.h"
 
 #include <memory>
 #include <set>
@@ -11,7 +11,7 @@
 namespace jit::testing {
 namespace {
 
-class WorkCountersTest : public EmulatedDriverTest {
+class StreamMemoryTest : public EmulatedDriverTest {
  protected:
   void SetUp() override {
     EmulatedDriverTest::SetUp();
@@ -19,7 +19,7 @@ class WorkCountersTest : public EmulatedDriverTest {
     other_ = create();
   }
   void TearDown() override {
-    counters_.reset();
+    memory_.reset();
     api().cuStreamDestroy(stream_);
     api().cuStreamDestroy(other_);
     EmulatedDriverTest::TearDown();
@@ -42,62 +42,62 @@ class WorkCountersTest : public EmulatedDriverTest {
     EXPECT_EQ(api().cuGraphDestroy(graph), CUDA_SUCCESS);
   }
 
-  std::unique_ptr<WorkCounters> counters_ = std::make_unique<WorkCounters>();
+  std::unique_ptr<StreamMemory> memory_ = std::make_unique<StreamMemory>();
   CUstream stream_ = nullptr, other_ = nullptr;
 };
 
-TEST_F(WorkCountersTest, EachStreamHasItsOwn) {
+TEST_F(StreamMemoryTest, EachStreamHasItsOwn) {
   std::set<const int*> all;
   for (const CUstream stream : {static_cast<CUstream>(nullptr), CU_STREAM_PER_THREAD, stream_, other_}) {
-    const int* counter = counters_->counter(0, stream);
+    const int* counter = memory_->counter(0, stream);
     ASSERT_NE(counter, nullptr);
     EXPECT_EQ(value_of(counter), 0u);
-    EXPECT_EQ(counters_->counter(0, stream), counter);
+    EXPECT_EQ(memory_->counter(0, stream), counter);
     all.insert(counter);
   }
   EXPECT_EQ(all.size(), 4u);
-  EXPECT_EQ(counters_->counter(0, CU_STREAM_LEGACY), counters_->counter(0, nullptr));
+  EXPECT_EQ(memory_->counter(0, CU_STREAM_LEGACY), memory_->counter(0, nullptr));
 }
 
 // A counter is set to 0 once: kernels leave it so, and one may be running.
-TEST_F(WorkCountersTest, LaterLaunchesFindWhatEarlierOnesLeft) {
-  int* counter = counters_->counter(0, stream_);
+TEST_F(StreamMemoryTest, LaterLaunchesFindWhatEarlierOnesLeft) {
+  int* counter = memory_->counter(0, stream_);
   const std::uint32_t left = 5;
   ASSERT_EQ(api().cuMemcpyHtoD(reinterpret_cast<CUdeviceptr>(counter), &left, sizeof(left)), CUDA_SUCCESS);
-  EXPECT_EQ(counters_->counter(0, stream_), counter);
+  EXPECT_EQ(memory_->counter(0, stream_), counter);
   EXPECT_EQ(value_of(counter), 5u);
 }
 
 // After a launch that failed, which left some of its work untaken.
-TEST_F(WorkCountersTest, ResetSetsTheStreamsCounterBack) {
+TEST_F(StreamMemoryTest, ResetSetsTheStreamsCounterBack) {
   const std::uint32_t left = 5;
-  int* counter = counters_->counter(0, stream_);
-  int* untouched = counters_->counter(0, other_);
+  int* counter = memory_->counter(0, stream_);
+  int* untouched = memory_->counter(0, other_);
   for (int* each : {counter, untouched}) {
     ASSERT_EQ(api().cuMemcpyHtoD(reinterpret_cast<CUdeviceptr>(each), &left, sizeof(left)), CUDA_SUCCESS);
   }
-  counters_->reset(0, stream_);
+  memory_->reset_counter(0, stream_);
   EXPECT_EQ(value_of(counter), 0u);
   EXPECT_EQ(value_of(untouched), 5u);
-  counters_->reset(0, nullptr);  // had no launch: nothing to do
+  memory_->reset_counter(0, nullptr);  // had no launch: nothing to do
 }
 
 // Of a wgmma kernel's failed launch beside a capture, or in one.
-TEST_F(WorkCountersTest, ResetDoesNotSpoilACapture) {
-  counters_->counter(0, stream_);
-  counters_->counter(0, other_);
+TEST_F(StreamMemoryTest, ResetDoesNotSpoilACapture) {
+  memory_->counter(0, stream_);
+  memory_->counter(0, other_);
   begin(stream_);
-  counters_->reset(0, other_);
+  memory_->reset_counter(0, other_);
   end(stream_);
   begin(stream_);
-  counters_->reset(0, stream_);
+  memory_->reset_counter(0, stream_);
   end(stream_);
 }
 
-TEST_F(WorkCountersTest, EachDeviceHasItsOwn) {
-  const int* first = counters_->counter(0, nullptr);
+TEST_F(StreamMemoryTest, EachDeviceHasItsOwn) {
+  const int* first = memory_->counter(0, nullptr);
   push(1);
-  const int* second = counters_->counter(1, nullptr);
+  const int* second = memory_->counter(1, nullptr);
   EXPECT_NE(first, second);
   int device = -1;
   ASSERT_EQ(api().cuPointerGetAttribute(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
@@ -106,49 +106,74 @@ TEST_F(WorkCountersTest, EachDeviceHasItsOwn) {
   EXPECT_EQ(device, 1);
 }
 
-TEST_F(WorkCountersTest, CapturedLaunchesHaveNone) {
-  const int* counter = counters_->counter(0, stream_);
+TEST_F(StreamMemoryTest, CapturedLaunchesHaveNone) {
+  const int* counter = memory_->counter(0, stream_);
   begin(stream_);
-  EXPECT_EQ(counters_->counter(0, stream_), nullptr);
+  EXPECT_EQ(memory_->counter(0, stream_), nullptr);
   end(stream_);
-  EXPECT_EQ(counters_->counter(0, stream_), counter);
+  EXPECT_EQ(memory_->counter(0, stream_), counter);
 }
 
-TEST_F(WorkCountersTest, AFirstLaunchBesideACaptureDoesNotSpoilIt) {
+TEST_F(StreamMemoryTest, AFirstLaunchBesideACaptureDoesNotSpoilIt) {
   begin(stream_);
-  const int* counter = counters_->counter(0, other_);
+  const int* counter = memory_->counter(0, other_);
   EXPECT_NE(counter, nullptr);
   end(stream_);
   EXPECT_EQ(value_of(counter), 0u);
 }
 
 // A new stream may have the handle of one that is gone, whose last kernel may still run.
-TEST_F(WorkCountersTest, StreamsAreToldApartByMoreThanTheirHandles) {
+TEST_F(StreamMemoryTest, StreamsAreToldApartByMoreThanTheirHandles) {
   std::set<const int*> all;
   constexpr int count = 100;  // more than the table begins with
   for (int i = 0; i < count; ++i) {
     const CUstream stream = create();
-    all.insert(counters_->counter(0, stream));
+    all.insert(memory_->counter(0, stream));
     EXPECT_EQ(api().cuStreamDestroy(stream), CUDA_SUCCESS);
   }
   EXPECT_EQ(all.size(), static_cast<std::size_t>(count));
   EXPECT_EQ(all.count(nullptr), 0u);
 }
 
-TEST_F(WorkCountersTest, ThreadsThatAskAtOnceGetTheSame) {
+TEST_F(StreamMemoryTest, ThreadsThatAskAtOnceGetTheSame) {
   std::vector<int*> seen(8);
   {
     std::vector<std::jthread> threads;
     for (int*& counter : seen) {
       threads.emplace_back([&] {
         push(0);
-        counter = counters_->counter(0, stream_);
+        counter = memory_->counter(0, stream_);
       });
     }
   }
   EXPECT_NE(seen[0], nullptr);
   EXPECT_EQ(std::set<int*>(seen.begin(), seen.end()).size(), 1u);
   EXPECT_EQ(value_of(seen[0]), 0u);
+}
+
+TEST_F(StreamMemoryTest, AWorkspaceIsTheStreamsOwn) {
+  EXPECT_EQ(memory_->workspace(0, stream_, 0), nullptr);
+  void* small = memory_->workspace(0, stream_, 100);
+  void* large = memory_->workspace(0, stream_, 1 << 20);
+  ASSERT_NE(small, nullptr);
+  EXPECT_NE(small, large);
+  EXPECT_EQ(memory_->workspace(0, stream_, 4096), small) << "sizes are rounded up";
+  EXPECT_EQ(memory_->workspace(0, stream_, (1 << 20) - 5), large);
+  EXPECT_NE(memory_->workspace(0, other_, 100), small);
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(large) % 256, 0u);
+  const std::vector<std::uint32_t> words(1 << 18, 7);
+  EXPECT_EQ(api().cuMemcpyHtoD(reinterpret_cast<CUdeviceptr>(large), words.data(), 1 << 20), CUDA_SUCCESS);
+}
+
+// A graph may run beside the stream that it was captured from, and beside other graphs.
+TEST_F(StreamMemoryTest, EachCapturedLaunchHasAWorkspaceOfItsOwn) {
+  void* own = memory_->workspace(0, stream_, 100);
+  begin(stream_);
+  void* first = memory_->workspace(0, stream_, 100);
+  void* second = memory_->workspace(0, stream_, 100);
+  end(stream_);
+  EXPECT_EQ((std::set<void*>{own, first, second, nullptr}).size(), 4u);
+  EXPECT_EQ(memory_->workspace(0, stream_, 100), own);
 }
 
 }  // namespace

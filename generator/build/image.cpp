@@ -1,0 +1,167 @@
+#include "generator/build/image.h"
+
+#include <cstring>
+#include <filesystem>
+#include <optional>
+#include <system_error>
+#include <utility>
+
+#include <fmt/format.h>
+#include <jit/error.h>
+#include <nlohmann/json.hpp>
+
+#include "generator/context_state.h"
+#include "runtime/compile_log.h"
+#include "runtime/compiler.h"
+
+namespace jit {
+namespace {
+
+// The pseudo-folder that programs are compiled in: their text alone decides, no folder of the machine.
+constexpr std::string_view program_folder = "/jit-attention/";
+
+CompileRequest request_for(const ContextState& context, const Program& program, const Target& target) {
+  CompileRequest request{.name = fmt::format("{}kernel.cu", program_folder),
+                         .source = program.source,
+                         .headers = context.templates,
+                         .arch = target.arch,
+                         .options = {},
+                         .kernel = program.name};
+  if (target.form == CodeForm::ptx) request.options.push_back("-lineinfo");
+  return request;
+}
+
+// Everything that decides what the compiler produces, and nothing else.
+Key key_for(ContextState& context, const Program& program, const Target& target) {
+  std::string options;
+  for (const std::string& option : base_options(target.arch)) options += option + "\n";
+  return Key{{"library", JIT_ATTENTION_VERSION},
+             {"arch", to_string(target.arch)},
+             {"form", target.form == CodeForm::ptx ? "ptx" : "cubin"},
+             {"compiler", context.nvrtc_location().identity},
+             {"options", options},
+             {"templates", context.templates_digest.hex()},
+             {"source", program.source}};
+}
+
+// What an entry tells about its kernel beside the code.
+std::string metadata_of(const KernelImage& image) {
+  nlohmann::json json = {{"kernel", image.program.name},
+                         {"arch", to_string(image.target.arch)},
+                         {"compile_ms", image.compile_ms}};
+  for (const auto& [name, value] : image.program.facts) json[name] = value;
+  if (image.target.form == CodeForm::cubin) {
+    json["registers"] = image.resources.registers;
+    json["spill_store_bytes"] = image.resources.spill_store_bytes;
+    json["spill_load_bytes"] = image.resources.spill_load_bytes;
+    json["stack_bytes"] = image.resources.stack_bytes;
+    json["static_smem_bytes"] = image.resources.static_smem_bytes;
+    json["barriers"] = image.resources.barriers;
+    json["remarks"] = image.resources.remarks;
+  }
+  return json.dump();
+}
+
+// False when the metadata is not ours: then the entry is a miss.
+bool read_metadata(const std::string& text, KernelImage& image) {
+  const nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) return false;
+  try {
+    if (json.at("kernel").get<std::string>() != image.program.name) return false;
+    image.compile_ms = json.at("compile_ms").get<double>();
+    if (image.target.form == CodeForm::ptx) return true;
+    image.resources = {.registers = json.at("registers"),
+                       .spill_store_bytes = json.at("spill_store_bytes"),
+                       .spill_load_bytes = json.at("spill_load_bytes"),
+                       .stack_bytes = json.at("stack_bytes"),
+                       .static_smem_bytes = json.at("static_smem_bytes"),
+                       .barriers = json.at("barriers"),
+                       .remarks = json.at("remarks")};
+  } catch (const nlohmann::json::exception&) {
+    return false;
+  }
+  return true;
+}
+
+bool take_entry(std::optional<Entry> entry, KernelImage& image) {
+  if (!entry || !read_metadata(entry->metadata, image)) return false;
+  image.code = std::move(entry->code);
+  image.cached = true;
+  return true;
+}
+
+// NVRTC puts its current folder in front of the files that line information names: equal keys would stand for
+// different PTX.
+std::vector<std::byte> portable_ptx(std::string ptx) {
+  std::error_code unknown;
+  const std::string here = std::filesystem::current_path(unknown).string() + "/";
+  ptx = with_plain_files(std::move(ptx), {here, program_folder});
+  std::vector<std::byte> code(ptx.size());
+  std::memcpy(code.data(), ptx.data(), ptx.size());
+  return code;
+}
+
+void compile_and_store(ContextState& context, const Key& key, KernelImage& image) {
+  const CompileRequest request = request_for(context, image.program, image.target);
+  if (image.target.form == CodeForm::ptx) {
+    CompileResult result = compile_to_ptx(context.nvrtc_location(), request);
+    image.code = portable_ptx(std::move(result.ptx));
+    image.compile_ms = result.milliseconds;
+  } else {
+    CompileResult result = compile(context.nvrtc_location(), request);
+    image.code = std::move(result.cubin);
+    image.resources = std::move(result.resources);
+    image.compile_ms = result.milliseconds;
+  }
+  image.cached = false;
+  context.disk.store(key, {.key_text = {}, .metadata = metadata_of(image), .code = image.code});
+  context.notify(Event::Kind::compile, image.program.name, image.compile_ms * 1e-3);
+}
+
+KernelImage make_image(ContextState& context, const Key& key, KernelImage image) {
+  if (take_entry(context.disk.load(key), image)) return image;
+  if (context.settings.offline) {
+    throw Error(ErrorCode::offline, "compile", "cache",
+                fmt::format("kernel {} for {} (key {}) is not in the cache and compiling is forbidden "
+                            "(JIT_ATTENTION_OFFLINE); compile it where that is allowed, and export the cache",
+                            image.program.name, to_string(image.target), image.key));
+  }
+  const FileLock lock = context.disk.lock(key);
+  if (take_entry(context.disk.load_again(key), image)) return image;
+  compile_and_store(context, key, image);
+  return image;
+}
+
+}  // namespace
+
+std::string to_string(const Target& target) {
+  return to_string(target.arch) + (target.form == CodeForm::ptx ? " as PTX" : "");
+}
+
+Target native_target(const DeviceInfo& device) {
+  return {native_arch(device), device.emulated ? CodeForm::ptx : CodeForm::cubin};
+}
+
+std::shared_ptr<const KernelImage> build_image(ContextState& context, const Program& program, Target target) {
+  const Key key = key_for(context, program, target);
+  return context.images.get(key.digest(), [&] {
+    return make_image(context, key, {.program = program, .target = target, .key = key.digest().hex()});
+  });
+}
+
+std::shared_ptr<const KernelImage> rebuild_image(ContextState& context, const KernelImage& image) {
+  const Key key = key_for(context, image.program, image.target);
+  context.images.erase(key.digest());
+  return context.images.get(key.digest(), [&] {
+    KernelImage rebuilt = image;
+    compile_and_store(context, key, rebuilt);
+    return rebuilt;
+  });
+}
+
+std::string build_ptx(ContextState& context, const KernelImage& image) {
+  return compile_to_ptx(context.nvrtc_location(), request_for(context, image.program, {image.target.arch}))
+      .ptx;
+}
+
+}  // namespace jit

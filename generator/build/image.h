@@ -1,0 +1,59 @@
+// A compiled kernel as a value, and how one is made: program → key → memory | disk | NVRTC.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <jit/arch.h>
+#include <jit/device.h>
+#include <jit/resource_usage.h>
+
+#include "generator/program/program.h"
+
+namespace jit {
+
+struct ContextState;
+
+/// What a program is compiled to: machine code, which GPUs run, or PTX with line information, which emulated
+/// devices run.
+enum class CodeForm { cubin, ptx };
+
+/// What a program is compiled for.
+struct Target {
+  Arch arch;
+  CodeForm form = CodeForm::cubin;
+
+  bool operator==(const Target&) const = default;
+};
+
+/// "sm_90a", or "sm_90a as PTX".
+std::string to_string(const Target& target);
+
+/// What `device` runs.
+Target native_target(const DeviceInfo& device);
+
+struct KernelImage {
+  Program program;
+  Target target;
+  std::vector<std::byte> code = {};
+  ResourceUsage resources = {};  ///< as the assembler tells; all zero for PTX, which it has not seen
+  double compile_ms = 0;         ///< wall time, also when another process compiled it
+  bool cached = false;           ///< came from disk
+  std::string key = {};          ///< digest, hexadecimal
+};
+
+/// The image of `program` for `target`: from memory, else from disk, else compiled and stored; one compile at
+/// a time for each key, in this process and among processes. Thread safe. Throws Error compile_failed,
+/// nvrtc_unavailable, offline; io_error when the program includes a template that is not there.
+std::shared_ptr<const KernelImage> build_image(ContextState& context, const Program& program, Target target);
+
+/// Compiles the image's program again, whatever the caches hold, and replaces what they hold: for an image
+/// from disk that the driver refuses.
+std::shared_ptr<const KernelImage> rebuild_image(ContextState& context, const KernelImage& image);
+
+/// PTX to read, without line information, compiled anew: what the machine code of the program is made from.
+std::string build_ptx(ContextState& context, const KernelImage& image);
+
+}  // namespace jit

@@ -1,0 +1,33 @@
+// Kernels without a device: compile(), and what it may be given.
+#include <jit/compiled_kernel.h>
+
+#include <utility>
+
+#include "generator/context_state.h"
+#include "generator/kernels.h"
+#include "generator/kernels/families.h"
+#include "generator/kernels/search.h"
+
+namespace jit {
+
+CompiledKernel compile(const AttentionSpec& spec, Arch arch, std::optional<KernelConfig> config,
+                       const Context& context) {
+  validate(spec);
+  const DeviceLimits limits = device_limits(arch);
+  BuiltKernel kernel =
+      choose_kernel(*context.state(), spec, config, typical_shape(limits), limits, {.arch = arch});
+  return {context.state(), spec, kernel.config, std::move(kernel.image),
+          config ? "given" : "cost model, typical sizes"};
+}
+
+std::vector<KernelConfig> candidate_configs(const AttentionSpec& spec, Arch arch) {
+  validate(spec);
+  const DeviceLimits limits = device_limits(arch);
+  return ranked_configs(spec, typical_shape(limits), limits);
+}
+
+std::string config_rejection(const AttentionSpec& spec, const KernelConfig& config, Arch arch) {
+  return config_rejection(spec, config, device_limits(arch));
+}
+
+}  // namespace jit

@@ -1,0 +1,75 @@
+#include "generator/kernels.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+#include <jit/error.h>
+
+#include "generator/context_state.h"
+#include "generator/kernels/families.h"
+#include "generator/kernels/search.h"
+#include "generator/launch/loaded_kernel.h"
+
+namespace jit {
+namespace {
+
+// How many configs to try for one that is clean before settling for the least bad: bounds the first compile.
+constexpr std::size_t clean_attempts = 4;
+
+// What makes one unclean kernel worse than another: serialised multiplications first, then local memory.
+std::pair<bool, int> cost(const KernelImage& image) {
+  return {image.resources.serializes_wgmma(), image.resources.spill_bytes() + image.resources.stack_bytes};
+}
+
+BuiltKernel build_clean(ContextState& context, const AttentionSpec& spec, const std::vector<KernelConfig>& configs,
+                        Target target) {
+  std::optional<BuiltKernel> best;
+  std::vector<KernelConfig> tried;
+  for (const KernelConfig& config : configs) {
+    if (tried.size() == clean_attempts) break;
+    const auto is_alike = [&](const KernelConfig& other) { return need_alike_registers(config, other); };
+    if (std::any_of(tried.begin(), tried.end(), is_alike)) continue;
+    tried.push_back(config);
+    BuiltKernel kernel = build_kernel(context, spec, config, target);
+    if (target.form == CodeForm::ptx || kernel.image->resources.is_clean()) return kernel;
+    if (!best || cost(*kernel.image) < cost(*best->image)) best = std::move(kernel);
+  }
+  const ResourceUsage& resources = best->image->resources;
+  context.notify(Event::Kind::warning,
+                 fmt::format("{} {}: no clean config was found", best->image->program.name,
+                             resources.serializes_wgmma()
+                                 ? "waits between its multiplications"
+                                 : fmt::format("spills {} bytes", resources.spill_bytes())));
+  return *best;
+}
+
+}  // namespace
+
+BuiltKernel build_kernel(ContextState& context, const AttentionSpec& spec, const KernelConfig& config,
+                         Target target) {
+  Program program = write_program(spec, config);
+  program.facts = {{"spec", to_string(spec)}, {"config", to_string(config)}};
+  return {config, build_image(context, program, target)};
+}
+
+BuiltKernel choose_kernel(ContextState& context, const AttentionSpec& spec,
+                          const std::optional<KernelConfig>& given, const ProblemShape& shape,
+                          const DeviceLimits& limits, Target target) {
+  if (const std::vector<Refusal> refusals = supports(spec, limits.arch); !refusals.empty()) {
+    throw Error(ErrorCode::unsupported_device, "validate", refusals[0].field,
+                fmt::format("{} cannot run this: {}", to_string(limits.arch), refusals[0].to_string()));
+  }
+  if (!given) return build_clean(context, spec, ranked_configs(spec, shape, limits), target);
+  if (const std::string reason = config_rejection(spec, *given, limits); !reason.empty())
+    throw Error(ErrorCode::no_valid_config, "configure", "config", reason);
+  return build_kernel(context, spec, *given, target);
+}
+
+Plan make_plan(ContextState& context, const AttentionSpec& spec, BuiltKernel kernel, int device, std::string why) {
+  Plan plan{.spec = spec, .config = kernel.config, .steps = {}, .why = std::move(why)};
+  plan.steps.push_back(plan_step(load_kernel(context, std::move(kernel.image), device), spec, kernel.config));
+  return plan;
+}
+
+}  // namespace jit

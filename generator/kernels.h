@@ -1,0 +1,45 @@
+// From a spec to kernels on a device: the one way that attention(), compile(), the tuner and the tools go.
+//
+//     spec → config (given, recorded, tuned, else the cost model's) → program → image → plan
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <jit/kernel_config.h>
+#include <jit/spec.h>
+
+#include "generator/build/image.h"
+#include "generator/kernels/device_limits.h"
+#include "generator/kernels/problem_shape.h"
+#include "generator/launch/plan.h"
+
+namespace jit {
+
+struct ContextState;
+
+/// A config and its compiled kernel.
+struct BuiltKernel {
+  KernelConfig config;
+  std::shared_ptr<const KernelImage> image;
+};
+
+/// The kernel of a config: from memory, else from disk, else compiled. Requires: the config is legal. Throws
+/// Error compile_failed, nvrtc_unavailable, offline. Thread safe.
+BuiltKernel build_kernel(ContextState& context, const AttentionSpec& spec, const KernelConfig& config,
+                         Target target);
+
+/// The kernel that serves when nothing was measured: `given`, else the cost model's first for `shape` that is
+/// clean (ResourceUsage::is_clean); when none of the first few is, the best of them, with a warning event.
+/// Machine code alone tells what is clean: of PTX the first is taken. Throws Error no_valid_config when `given`
+/// is not legal or nothing is; unsupported_device; what build_kernel throws.
+BuiltKernel choose_kernel(ContextState& context, const AttentionSpec& spec,
+                          const std::optional<KernelConfig>& given, const ProblemShape& shape,
+                          const DeviceLimits& limits, Target target);
+
+/// The plan of a call that runs this kernel, loaded on `device`. Throws Error load_failed.
+Plan make_plan(ContextState& context, const AttentionSpec& spec, BuiltKernel kernel, int device, std::string why);
+
+}  // namespace jit

@@ -1,0 +1,182 @@
+// The fields of a kernel family's config as rows of a table, and what the rows are good for: text, source,
+// rules of range, comparison.
+#pragma once
+
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+#include <fmt/format.h>
+#include <jit/kernel_config.h>
+
+namespace jit {
+
+/// The type of a field in generated source, and the names of its values when they are not numbers; the index
+/// is the value.
+template <class T>
+struct FieldType;
+template <>
+struct FieldType<int> {
+  static constexpr std::string_view name = "int";
+  static constexpr std::array<std::string_view, 0> values = {};
+};
+template <>
+struct FieldType<bool> {
+  static constexpr std::string_view name = "bool";
+  static constexpr std::array<std::string_view, 2> values = {"false", "true"};
+};
+template <>
+struct FieldType<Swizzle> {
+  static constexpr std::string_view name = "Swizzle";
+  static constexpr std::array<std::string_view, 2> values = {"none", "xor_chunks"};
+};
+template <>
+struct FieldType<Rescale> {
+  static constexpr std::string_view name = "Rescale";
+  static constexpr std::array<std::string_view, 3> values = {"always", "lazy", "on_overflow"};
+};
+template <>
+struct FieldType<WarpgroupOrder> {
+  static constexpr std::string_view name = "WarpgroupOrder";
+  static constexpr std::array<std::string_view, 3> values = {"free", "ping_pong", "softmax_lock"};
+};
+
+/// Numbers that a field may be: every `step`-th from `low` to `high`.
+struct LegalValues {
+  int low = 0;
+  int high = 0;
+  int step = 1;
+
+  constexpr bool has(int value) const { return value >= low && value <= high && (value - low) % step == 0; }
+};
+constexpr LegalValues range(int low, int high) { return {low, high}; }
+constexpr LegalValues multiples(int step, int high) { return {step, high, step}; }
+
+/// "1 to 4", "2 or 4", "a multiple of 16 from 16 to 256"
+std::string to_string(const LegalValues& values);
+
+/// What two configs that differ in a field have in common nevertheless.
+enum class Affects {
+  buffers,    ///< shared memory alone: they need the same registers, near enough
+  registers,  ///< they take nearly the same time: when one was timed, the other teaches little
+  tiling,     ///< little
+};
+
+/// One field of a family's config: the single place that knows its name, meaning and values.
+template <class Config>
+struct ConfigField {
+  std::string_view name;
+  std::string_view cpp_type;  ///< in generated source
+  std::string_view doc;       ///< one phrase with unit, becomes a comment in generated source
+  std::span<const std::string_view> value_names;
+  LegalValues legal;
+  Affects affects;
+  int sample;  ///< a legal value beside the default one, for tests
+  int (*get)(const Config&);
+  void (*set)(Config&, int);
+
+  bool is_word() const { return !value_names.empty(); }
+
+  /// The value as a person writes it: "128", "xor_chunks", "true".
+  std::string print(const Config& config) const {
+    const int value = get(config);
+    return is_word() && legal.has(value) ? std::string(value_names[static_cast<std::size_t>(value)])
+                                         : std::to_string(value);
+  }
+  /// The value as C++: "128", "Swizzle::xor_chunks", "true".
+  std::string emit(const Config& config) const {
+    return is_word() && cpp_type != "bool" ? fmt::format("{}::{}", cpp_type, print(config)) : print(config);
+  }
+  /// What it may be: "1 to 4", "none, xor_chunks".
+  std::string values() const {
+    return is_word() ? fmt::format("{}", fmt::join(value_names, ", ")) : to_string(legal);
+  }
+};
+
+namespace detail {
+
+template <class>
+struct MemberPointer;
+template <class Class, class Member>
+struct MemberPointer<Member Class::*> {
+  using Config = Class;
+  using Value = Member;
+};
+
+struct Anything {
+  template <class T>
+  operator T() const;
+};
+
+}  // namespace detail
+
+struct FieldFacts {
+  LegalValues legal = {};  ///< of numbers; words have their names
+  Affects affects = Affects::tiling;
+  int sample = 0;  ///< of numbers and of words with more than two values
+};
+
+/// The row of a member: field<&ForwardWgmma::stages_k>("stages_k", "buffers for K tiles", {...}).
+template <auto member>
+constexpr auto field(std::string_view name, std::string_view doc, FieldFacts facts) {
+  using Config = typename detail::MemberPointer<decltype(member)>::Config;
+  using Value = typename detail::MemberPointer<decltype(member)>::Value;
+  using Type = FieldType<Value>;
+  if (!Type::values.empty()) facts.legal = range(0, static_cast<int>(Type::values.size()) - 1);
+  if (Type::values.size() == 2) facts.sample = 1 - static_cast<int>(Config{}.*member);
+  return ConfigField<Config>{.name = name,
+                             .cpp_type = Type::name,
+                             .doc = doc,
+                             .value_names = Type::values,
+                             .legal = facts.legal,
+                             .affects = facts.affects,
+                             .sample = facts.sample,
+                             .get = [](const Config& config) { return static_cast<int>(config.*member); },
+                             .set = [](Config& config, int value) { config.*member = static_cast<Value>(value); }};
+}
+
+/// Members of an aggregate: a table of fields has as many rows.
+template <class Config, class... Members>
+constexpr std::size_t member_count() {
+  if constexpr (requires { Config{Members{}..., detail::Anything{}}; }) {
+    return member_count<Config, Members..., detail::Anything>();
+  } else {
+    return sizeof...(Members);
+  }
+}
+
+/// Whether two configs are equal in all fields that affect as much as `least` or more.
+template <class Config>
+bool agree(std::span<const ConfigField<Config>> fields, const Config& a, const Config& b, Affects least) {
+  for (const ConfigField<Config>& field : fields) {
+    if (field.affects >= least && field.get(a) != field.get(b)) return false;
+  }
+  return true;
+}
+
+/// The first field whose value is not legal: "stages_k = 5 must be 1 to 4"; empty: there is none.
+template <class Config>
+std::string range_rejection(std::span<const ConfigField<Config>> fields, const Config& config) {
+  for (const ConfigField<Config>& field : fields) {
+    if (!field.legal.has(field.get(config)))
+      return fmt::format("{} = {} must be {}", field.name, field.print(config), field.values());
+  }
+  return "";
+}
+
+/// Its fields as members of a generated Config, each a line with its meaning.
+template <class Config>
+std::string config_lines(std::span<const ConfigField<Config>> fields, const Config& config) {
+  std::string text;
+  for (const ConfigField<Config>& field : fields) {
+    text += fmt::format("  static constexpr {} {} = {};  // {}\n", field.cpp_type, field.name, field.emit(config),
+                        field.doc);
+  }
+  return text;
+}
+
+}  // namespace jit

@@ -1,0 +1,25 @@
+// What of a GPU decides which configs are legal and which are promising.
+#pragma once
+
+#include <jit/arch.h>
+#include <jit/device.h>
+
+namespace jit {
+
+struct DeviceLimits {
+  Arch arch;
+  int smem_per_block = 0;  ///< opt-in limit, bytes
+  int smem_per_sm = 0;     ///< bytes
+  int sm_count = 0;
+};
+
+DeviceLimits device_limits(const DeviceInfo& device);
+/// For an absent GPU: the architecture's limits and the multiprocessors of its usual data-centre or desktop
+/// part.
+DeviceLimits device_limits(Arch arch);
+
+/// Shared memory that the system keeps of every block from sm_80 on (CUDA programming guide, "Compute
+/// Capability 8.x").
+inline constexpr int reserved_smem_per_block = 1024;
+
+}  // namespace jit

@@ -1,0 +1,73 @@
+#include "generator/kernels/families.h"
+
+#include <fmt/format.h>
+
+namespace jit {
+namespace {
+
+// Of two configs of one family.
+bool agree(const KernelConfig& a, const KernelConfig& b, Affects least) {
+  if (a.index() != b.index()) return false;
+  return std::visit(
+      [&]<class Config>(const Config& own) {
+        return agree(Family<Config>::fields(), own, std::get<Config>(b), least);
+      },
+      a);
+}
+
+}  // namespace
+
+std::string config_rejection(const Case& problem, const KernelConfig& config) {
+  return std::visit([&](const auto& own) { return family_rejection(problem, own); }, config);
+}
+
+std::string config_rejection(const AttentionSpec& spec, const KernelConfig& config,
+                             const DeviceLimits& limits) {
+  return config_rejection({spec, limits}, config);
+}
+
+std::vector<KernelConfig> config_space(const Case& problem, const ProblemShape& shape) {
+  std::vector<KernelConfig> configs;
+  for_each_family([&]<class Config>(const Config&) {
+    if (Family<Config>::pass != shape.pass || !Family<Config>::suits(shape)) return;
+    for (const Config& config : legal_space<Config>(problem)) configs.push_back(config);
+  });
+  return configs;
+}
+
+std::string smallest_rejection(const Case& problem) {
+  std::string reasons;
+  for_each_family([&]<class Config>(const Config&) {
+    reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", Family<Config>::name,
+                           family_rejection(problem, Family<Config>::smallest));
+  });
+  return reasons;
+}
+
+Footprint footprint(const AttentionSpec& spec, const KernelConfig& config) {
+  return std::visit([&]<class Config>(const Config& own) { return Family<Config>::footprint(spec, own); },
+                    config);
+}
+
+double estimated_cycles(const Case& problem, const ProblemShape& shape, const KernelConfig& config) {
+  return std::visit(
+      [&]<class Config>(const Config& own) -> double { return Family<Config>::cycles(problem, shape, own); },
+      config);
+}
+
+bool may_spill(const KernelConfig& config) {
+  return std::visit([]<class Config>(const Config&) { return Family<Config>::may_spill; }, config);
+}
+
+bool need_alike_registers(const KernelConfig& a, const KernelConfig& b) {
+  return agree(a, b, Affects::registers);
+}
+
+bool are_near_copies(const KernelConfig& a, const KernelConfig& b) { return agree(a, b, Affects::tiling); }
+
+Program write_program(const AttentionSpec& spec, const KernelConfig& config) {
+  return std::visit([&]<class Config>(const Config& own) { return Family<Config>::program(spec, own); },
+                    config);
+}
+
+}  // namespace jit

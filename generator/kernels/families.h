@@ -1,0 +1,59 @@
+// All kernel families together: what the pipeline asks, answered by the family of a config.
+#pragma once
+
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "generator/kernels/family.h"
+#include "generator/kernels/forward_mma_sync/family.h"
+#include "generator/kernels/forward_wgmma/family.h"
+
+namespace jit {
+
+template <class... Configs>
+constexpr bool all_are_families(std::type_identity<std::variant<Configs...>>) {
+  return (KernelFamily<Configs> && ...);
+}
+static_assert(all_are_families(std::type_identity<KernelConfig>{}));
+
+/// Calls visitor(Config{}) for each family, in order.
+template <class Visitor, std::size_t index = 0>
+void for_each_family(Visitor visitor) {
+  if constexpr (index < std::variant_size_v<KernelConfig>) {
+    visitor(std::variant_alternative_t<index, KernelConfig>{});
+    for_each_family<Visitor, index + 1>(visitor);
+  }
+}
+
+/// Why `config` cannot serve a problem: one sentence with field, value, rule. Empty: it can.
+std::string config_rejection(const Case& problem, const KernelConfig& config);
+std::string config_rejection(const AttentionSpec& spec, const KernelConfig& config,
+                             const DeviceLimits& limits);
+
+/// Every legal config of the search grids of the families that serve the pass and can read tensors of this
+/// shape, in a fixed order.
+std::vector<KernelConfig> config_space(const Case& problem, const ProblemShape& shape = {});
+
+/// Why the config that needs least is rejected, for each family.
+std::string smallest_rejection(const Case& problem);
+
+/// Requires: the config is legal.
+Footprint footprint(const AttentionSpec& spec, const KernelConfig& config);
+
+/// Clock cycles that the cost model expects, relative to other configs of the same problem.
+double estimated_cycles(const Case& problem, const ProblemShape& shape, const KernelConfig& config);
+
+/// Whether a kernel that is not clean (ResourceUsage::is_clean) may be chosen by measurement.
+bool may_spill(const KernelConfig& config);
+
+/// Whether two configs need the same registers, near enough: when one spills, so does the other.
+bool need_alike_registers(const KernelConfig& a, const KernelConfig& b);
+
+/// Whether two configs take nearly the same time: when one was timed, the other teaches little.
+bool are_near_copies(const KernelConfig& a, const KernelConfig& b);
+
+/// The program of the config's kernel. Requires: `validate(spec)` passes and the config is legal.
+Program write_program(const AttentionSpec& spec, const KernelConfig& config);
+
+}  // namespace jit

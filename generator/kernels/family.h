@@ -1,0 +1,113 @@
+// What a kernel family is: a config struct, and one specialisation of Family for it.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <jit/spec.h>
+
+#include "generator/kernels/config_field.h"
+#include "generator/kernels/device_limits.h"
+#include "generator/kernels/problem_shape.h"
+#include "generator/program/program.h"
+#include "templates/base/params.cuh"
+
+namespace jit {
+
+struct KernelLaunch;
+
+/// Of every GPU from sm_80 on (CUDA programming guide, "Technical Specifications per Compute Capability").
+inline constexpr int registers_per_sm = 65536;
+inline constexpr int max_registers_per_thread = 255;
+
+/// A problem on a GPU, present or not.
+struct Case {
+  const AttentionSpec& spec;
+  const DeviceLimits& limits;
+};
+
+/// What a block needs.
+struct Footprint {
+  int threads = 0;
+  int smem_bytes = 0;  ///< dynamic
+  /// Registers that accumulators, fragments and addresses of a thread need, by counting; the assembler's own
+  /// figure differs by a few.
+  int registers = 0;
+  int register_cap = 0;    ///< that a thread may have
+  int register_slack = 0;  ///< by so many the need may exceed the cap: a few spilled bytes may be fast
+};
+
+/// The family of a config struct, all that the pipeline asks of it. To add one is to write such a
+/// specialisation, with templates in a folder of its name, and to add the struct to KernelConfig.
+/// docs/extending.md shows how.
+template <class Config>
+struct Family;
+
+/// What a Family<Config> has: a function that is forgotten does not compile.
+template <class Config>
+concept KernelFamily = requires(const Case& problem, const AttentionSpec& spec, const ProblemShape& shape,
+                                const Config& config, const AttentionParams& params,
+                                const KernelLaunch& launch) {
+  // Its name, that of its folder of templates; in one phrase its instructions and GPUs.
+  { Family<Config>::name } -> std::convertible_to<std::string_view>;
+  { Family<Config>::doc } -> std::convertible_to<std::string_view>;
+  { Family<Config>::pass } -> std::convertible_to<Pass>;
+  // Whether the tuner may choose a kernel that spills when it measures faster.
+  { Family<Config>::may_spill } -> std::convertible_to<bool>;
+  // The config that needs least: when it does not fit, none does.
+  { Family<Config>::smallest } -> std::convertible_to<Config>;
+  { Family<Config>::fields() } -> std::same_as<std::span<const ConfigField<Config>>>;
+  // Whether it can read the tensors of a call.
+  { Family<Config>::suits(shape) } -> std::same_as<bool>;
+  // Its rules across fields, in one sentence with field, value, rule; ranges come from `fields`, and what does
+  // not fit into a block from `footprint`. Empty: none is broken.
+  { Family<Config>::rejection(problem, config) } -> std::same_as<std::string>;
+  // The configs of its search grid in a fixed order, illegal ones among them.
+  { Family<Config>::space(problem) } -> std::same_as<std::vector<Config>>;
+  // Of a config whose fields are in their ranges and break none of its rules.
+  { Family<Config>::footprint(spec, config) } -> std::same_as<Footprint>;
+  // Clock cycles that the cost model expects, relative to other configs of the same problem.
+  { Family<Config>::cycles(problem, shape, config) } -> std::convertible_to<double>;
+  { Family<Config>::program(spec, config) } -> std::same_as<Program>;
+  // Bytes of device memory that a call needs beside its tensors, for as long as it runs.
+  { Family<Config>::workspace_bytes(spec, config, params) } -> std::same_as<std::size_t>;
+  // Puts the kernel on a stream.
+  { Family<Config>::launch(launch, config) } -> std::same_as<void>;
+};
+
+/// Why `config` is not legal for a problem; empty: it is.
+template <class Config>
+std::string family_rejection(const Case& problem, const Config& config) {
+  if (std::string reason = range_rejection(Family<Config>::fields(), config); !reason.empty()) return reason;
+  if (std::string reason = Family<Config>::rejection(problem, config); !reason.empty()) return reason;
+  const Footprint needs = Family<Config>::footprint(problem.spec, config);
+  const DeviceLimits& limits = problem.limits;
+  if (needs.smem_bytes > limits.smem_per_block) {
+    return fmt::format("shared memory of {} bytes exceeds the {} that a block may have on {}",
+                       needs.smem_bytes, limits.smem_per_block, to_string(limits.arch));
+  }
+  if (config.blocks_per_sm * (needs.smem_bytes + reserved_smem_per_block) > limits.smem_per_sm) {
+    return fmt::format(
+        "blocks_per_sm = {} blocks of {} bytes exceed the {} bytes of shared memory of a multiprocessor",
+        config.blocks_per_sm, needs.smem_bytes, limits.smem_per_sm);
+  }
+  if (needs.registers > needs.register_cap + needs.register_slack) {
+    return fmt::format("about {} registers per thread are needed, but at most {} can be had", needs.registers,
+                       needs.register_cap);
+  }
+  return "";
+}
+
+/// The legal configs of its search grid.
+template <class Config>
+std::vector<Config> legal_space(const Case& problem) {
+  std::vector<Config> configs = Family<Config>::space(problem);
+  std::erase_if(configs, [&](const Config& config) { return !family_rejection(problem, config).empty(); });
+  return configs;
+}
+
+}  // namespace jit

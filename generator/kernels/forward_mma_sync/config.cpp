@@ -1,0 +1,105 @@
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "generator/kernels/forward_mma_sync/family.h"
+#include "templates/base/element.cuh"
+#include "templates/forward_mma_sync/smem_layout.cuh"
+
+namespace jit {
+namespace {
+
+constexpr int rows_per_mma = 16;
+// Loop counters and addresses; softmax state and fragments of each 16 rows; what masks and scores add.
+// Calibrated on the assembler's reports: a config whose estimate stays within its cap hardly ever spills.
+constexpr int other_registers = 24;
+constexpr int row_block_registers = 16;
+constexpr int functor_registers = 8;
+// Estimates further above the cap than this are hopeless; up to it a config may be fast in spite of a few
+// spilled bytes.
+constexpr int spill_allowance = 40;
+
+constexpr std::array rows = {
+    field<&ForwardMmaSync::tile_q>("tile_q", "queries per block", {multiples(16, 256), Affects::tiling, 64}),
+    field<&ForwardMmaSync::tile_kv>("tile_kv", "keys per step", {multiples(16, 256), Affects::tiling, 32}),
+    field<&ForwardMmaSync::warps>("warps", "warps per block; each owns tile_q / warps queries",
+                                  {range(1, 16), Affects::tiling, 8}),
+    field<&ForwardMmaSync::stages_k>("stages_k", "buffers for K tiles", {range(1, 4), Affects::buffers, 1}),
+    field<&ForwardMmaSync::stages_v>("stages_v", "buffers for V tiles", {range(1, 4), Affects::buffers, 2}),
+    field<&ForwardMmaSync::swizzle>("swizzle", "how tiles lie in shared memory", {.affects = Affects::buffers}),
+    field<&ForwardMmaSync::ldmatrix_matrices>("ldmatrix_matrices", "8x8 matrices per ldmatrix of K and V: 2 or 4",
+                                              {multiples(2, 4), Affects::buffers, 2}),
+    field<&ForwardMmaSync::q_in_registers>("q_in_registers", "Q stays in registers, else in shared memory", {}),
+    field<&ForwardMmaSync::rescale>("rescale", "when the output is rescaled to a new row maximum",
+                                    {.sample = static_cast<int>(Rescale::always)}),
+    field<&ForwardMmaSync::blocks_per_sm>("blocks_per_sm",
+                                          "blocks that must fit on a multiprocessor: caps the registers",
+                                          {range(1, 8), Affects::registers, 2}),
+};
+static_assert(rows.size() == member_count<ForwardMmaSync>(), "each member has a row");
+
+}  // namespace
+
+std::span<const ConfigField<ForwardMmaSync>> Family<ForwardMmaSync>::fields() { return rows; }
+
+std::string Family<ForwardMmaSync>::rejection(const Case&, const ForwardMmaSync& config) {
+  if (config.rescale == Rescale::on_overflow)
+    return fmt::format("rescale = on_overflow is not known to {}; it must be always or lazy", name);
+  if (config.tile_q % (rows_per_mma * config.warps) != 0) {
+    return fmt::format("tile_q = {} must be a multiple of 16 · warps = {}", config.tile_q,
+                       rows_per_mma * config.warps);
+  }
+  return "";
+}
+
+Footprint Family<ForwardMmaSync>::footprint(const AttentionSpec& spec, const ForwardMmaSync& config) {
+  const int row_blocks = config.tile_q / config.warps / rows_per_mma;
+  const int output = row_blocks * padded_head_dim(spec.value_head_dim()) / 8 * 4;
+  const int scores = row_blocks * config.tile_kv / 8 * 4;
+  const int q = config.q_in_registers ? row_blocks * padded_head_dim(spec.head_dim) / 16 * 4 : row_blocks * 4;
+  const bool has_functors = spec.mask != Mask() || spec.score != Score();
+  const int threads = config.warps * 32;
+  const int share = registers_per_sm / (threads * config.blocks_per_sm);
+  return {.threads = threads,
+          .smem_bytes = forward_mma_sync::smem_layout(spec.head_dim, spec.value_head_dim(), config.tile_q,
+                                                      config.tile_kv, config.stages_k, config.stages_v,
+                                                      config.q_in_registers)
+                            .total,
+          .registers = output + scores + q + other_registers + row_blocks * row_block_registers +
+                       (has_functors ? functor_registers : 0),
+          .register_cap = std::min(max_registers_per_thread, share / 8 * 8),
+          .register_slack = spill_allowance};
+}
+
+// Left out, because never faster: tiles without swizzle, ldmatrix.x2.
+std::vector<ForwardMmaSync> Family<ForwardMmaSync>::space(const Case&) {
+  struct Stages {
+    int k, v;
+  };
+  std::vector<ForwardMmaSync> configs;
+  for (const int warps : {4, 8}) {
+    for (const int warp_rows : {16, 32}) {
+      for (const int tile_kv : {32, 48, 64, 96, 128}) {
+        for (const Stages stages : {Stages{1, 1}, {2, 1}, {2, 2}, {3, 2}, {3, 3}, {4, 4}, {1, 2}}) {
+          for (const bool q_in_registers : {false, true}) {
+            for (const Rescale rescale : {Rescale::lazy, Rescale::always}) {
+              for (const int blocks_per_sm : {1, 2, 3, 4}) {
+                configs.push_back({.tile_q = warps * warp_rows,
+                                   .tile_kv = tile_kv,
+                                   .warps = warps,
+                                   .stages_k = stages.k,
+                                   .stages_v = stages.v,
+                                   .q_in_registers = q_in_registers,
+                                   .rescale = rescale,
+                                   .blocks_per_sm = blocks_per_sm});
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+  return configs;
+}
+
+}  // namespace jit

@@ -1,0 +1,29 @@
+// The family of forward kernels with cp.async, ldmatrix and mma.sync (templates/forward_mma_sync).
+#pragma once
+
+#include "generator/kernels/family.h"
+
+namespace jit {
+
+template <>
+struct Family<ForwardMmaSync> {
+  static constexpr std::string_view name = "forward_mma_sync";
+  static constexpr std::string_view doc = "cp.async, ldmatrix and mma.sync: sm_80 and later, any tensor";
+  static constexpr Pass pass = Pass::forward;
+  static constexpr bool may_spill = true;
+  static constexpr ForwardMmaSync smallest = {.tile_q = 64, .tile_kv = 32, .stages_k = 1, .stages_v = 1};
+
+  static std::span<const ConfigField<ForwardMmaSync>> fields();
+  static bool suits(const ProblemShape&) { return true; }
+  static std::string rejection(const Case& problem, const ForwardMmaSync& config);
+  static std::vector<ForwardMmaSync> space(const Case& problem);
+  static Footprint footprint(const AttentionSpec& spec, const ForwardMmaSync& config);
+  static double cycles(const Case& problem, const ProblemShape& shape, const ForwardMmaSync& config);
+  static Program program(const AttentionSpec& spec, const ForwardMmaSync& config);
+  static std::size_t workspace_bytes(const AttentionSpec&, const ForwardMmaSync&, const AttentionParams&) {
+    return 0;
+  }
+  static void launch(const KernelLaunch& launch, const ForwardMmaSync& config);
+};
+
+}  // namespace jit

@@ -1,0 +1,229 @@
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "generator/kernels/forward_wgmma/family.h"
+#include "generator/problem/functor_node.h"
+#include "templates/base/element.cuh"
+#include "templates/forward_wgmma/smem_layout.cuh"
+
+namespace jit {
+
+using namespace forward_wgmma;
+
+namespace {
+
+constexpr Arch arch{9, 0, 'a'};
+constexpr int max_consumers = 3;
+constexpr int exponential_group = 8;  // templates/steps/softmax.cuh
+// Loop counters, descriptors, softmax state: calibrated on the assembler's reports.
+constexpr int other_registers = 30;
+constexpr int functor_registers = 8;  // of a score, and of a mask that is asked for each score
+// Beside the accumulators of one instruction, of the registers that the kernel is launched with: below that
+// the assembler gives up (C7602).
+constexpr int instruction_registers = 30;
+
+constexpr std::array rows = {
+    field<&ForwardWgmma::tile_q>(
+        "tile_q", "queries per block",
+        {multiples(rows_per_consumer, rows_per_consumer * max_consumers), Affects::tiling, 64}),
+    field<&ForwardWgmma::tile_kv>("tile_kv", "keys per step", {multiples(16, 256), Affects::tiling, 32}),
+    field<&ForwardWgmma::stages_q>("stages_q", "buffers for Q tiles", {range(1, 2), Affects::registers, 2}),
+    field<&ForwardWgmma::stages_k>("stages_k", "buffers for K tiles", {range(1, 4), Affects::buffers, 1}),
+    field<&ForwardWgmma::stages_v>("stages_v", "buffers for V tiles", {range(1, 4), Affects::buffers, 2}),
+    field<&ForwardWgmma::q_in_registers>("q_in_registers", "Q stays in registers, else in shared memory", {}),
+    field<&ForwardWgmma::p_in_registers>("p_in_registers", "P V reads P from registers, else from shared memory",
+                                         {}),
+    field<&ForwardWgmma::separate_o>("separate_o", "O leaves through shared memory of its own, not Q's",
+                                     {.affects = Affects::buffers}),
+    field<&ForwardWgmma::direct_o>("direct_o",
+                                   "consumers write O from their registers, not by way of shared memory",
+                                   {.affects = Affects::registers}),
+    field<&ForwardWgmma::overlap>("overlap", "softmax runs under the P V of the tile before", {}),
+    field<&ForwardWgmma::order>("order", "how consumer warpgroups take turns",
+                                {.affects = Affects::registers,
+                                 .sample = static_cast<int>(WarpgroupOrder::softmax_lock)}),
+    field<&ForwardWgmma::persistent>("persistent", "a block computes one tile of queries after another",
+                                     {.affects = Affects::registers}),
+    field<&ForwardWgmma::dependent_launch>(
+        "dependent_launch", "starts while the kernel before it on the stream ends, and waits for it",
+        {.affects = Affects::buffers}),
+    field<&ForwardWgmma::polynomial_exp2>("polynomial_exp2",
+                                          "of 8 exponentials, how many are polynomials instead of ex2",
+                                          {range(0, exponential_group), Affects::registers, 2}),
+    field<&ForwardWgmma::rescale>("rescale", "when the output is rescaled to a new row maximum",
+                                  {.sample = static_cast<int>(Rescale::always)}),
+    field<&ForwardWgmma::blocks_per_sm>("blocks_per_sm",
+                                        "blocks that must fit on a multiprocessor: caps the registers",
+                                        {range(1, 8), Affects::registers, 2}),
+};
+static_assert(rows.size() == member_count<ForwardWgmma>(), "each member has a row");
+
+int threads_of(const ForwardWgmma& config) { return (consumers_of(config) + 1) * 128; }
+
+// Registers per thread that launch bounds leave.
+int launched_registers(const ForwardWgmma& config) {
+  return registers_per_sm / (threads_of(config) * config.blocks_per_sm) / 8 * 8;
+}
+
+// Looking for maxima takes up to a tenth of the time (docs/performance.md). But where most tiles exceed those
+// of the tiles before, or the first one that is visited shows many queries nothing, tiles are computed twice.
+Rescale fastest_rescale(const AttentionSpec& spec) {
+  return are_steady(spec.score) && has_row_range(spec.mask) ? Rescale::on_overflow : Rescale::lazy;
+}
+
+// Whether O can lie over Q: a warpgroup's rows of both must cover the same bytes.
+bool fits_o_over_q(const AttentionSpec& spec) {
+  return panel_columns(spec.head_dim) == panel_columns(spec.value_head_dim());
+}
+
+int smem_bytes(const AttentionSpec& spec, const ForwardWgmma& config) {
+  return smem_layout({.head_dim = spec.head_dim,
+                      .head_dim_v = spec.value_head_dim(),
+                      .tile_q = config.tile_q,
+                      .tile_kv = config.tile_kv,
+                      .stages_q = config.stages_q,
+                      .stages_k = config.stages_k,
+                      .stages_v = config.stages_v,
+                      .separate_o = config.separate_o,
+                      .direct_o = config.direct_o,
+                      .p_in_registers = config.p_in_registers,
+                      .key_words = has_key_words(spec),
+                      .persistent = config.persistent})
+      .total;
+}
+
+int estimated_registers(const AttentionSpec& spec, const ForwardWgmma& config) {
+  const int scores = config.tile_kv / 2;
+  const int output = padded_head_dim(spec.value_head_dim()) / 2;
+  // Without overlap P takes the place of the scores that it is made of.
+  const int p = config.overlap && config.p_in_registers ? config.tile_kv / 4 : 0;
+  const int q = config.q_in_registers ? padded_head_dim(spec.head_dim) / 4 : 0;
+  return scores + output + p + q + other_registers + (spec.score != Score() ? functor_registers : 0) +
+         (has_row_range(spec.mask) ? 0 : functor_registers);
+}
+
+}  // namespace
+
+namespace forward_wgmma {
+
+int consumers_of(const ForwardWgmma& config) { return config.tile_q / rows_per_consumer; }
+
+bool has_key_words(const AttentionSpec& spec) { return key_words(spec.mask) == 1; }
+
+RegisterShares register_shares(const AttentionSpec& spec, const ForwardWgmma& config) {
+  constexpr int most = 240;
+  const int consumers = consumers_of(config);
+  const int launched = launched_registers(config);
+  if (launched >= most) return {};
+  // The loaders find out which tiles the mask leaves: little work for masks that are arithmetic. Three
+  // consumers of 160 registers leave 32.
+  const bool reads = !spec.mask.tensors().empty();
+  const int loader = consumers == 3 ? (reads ? 56 : 32) : reads ? 56 : spec.mask == Mask() ? 24 : 40;
+  const int consumer = (launched * (consumers + 1) - loader) / consumers / 8 * 8;
+  return {.loader = loader, .consumer = std::min(most, consumer)};
+}
+
+}  // namespace forward_wgmma
+
+std::span<const ConfigField<ForwardWgmma>> Family<ForwardWgmma>::fields() { return rows; }
+
+std::string Family<ForwardWgmma>::rejection(const Case& problem, const ForwardWgmma& config) {
+  const auto& [spec, limits] = problem;
+  if (limits.arch != arch) return fmt::format("{} needs {}, this is {}", name, to_string(arch), to_string(limits.arch));
+  if (spec.alignment != 16)
+    return fmt::format("{} needs rows aligned to 16 bytes; spec.alignment is {}", name, spec.alignment);
+  if (config.polynomial_exp2 > 0 && config.rescale == Rescale::on_overflow) {
+    return "polynomial_exp2 must be 0 with rescale = on_overflow: a polynomial does not become infinite";
+  }
+  if (config.order != WarpgroupOrder::free && consumers_of(config) == 1) {
+    return "order must be free with tile_q = 64: one consumer warpgroup has nobody to take turns with";
+  }
+  if (config.order == WarpgroupOrder::ping_pong && !config.overlap) {
+    return "order = ping_pong needs overlap = true";
+  }
+  if (config.order == WarpgroupOrder::softmax_lock && config.rescale == Rescale::on_overflow) {
+    return "rescale must be always or lazy with order = softmax_lock: a repeated tile has no turn";
+  }
+  const int accumulators = std::max(config.tile_kv, padded_head_dim(spec.value_head_dim())) / 2;
+  if (accumulators + instruction_registers > launched_registers(config)) {
+    return fmt::format("{} accumulators of one wgmma do not fit the {} registers per thread of {} warpgroups",
+                       accumulators, launched_registers(config),
+                       (consumers_of(config) + 1) * config.blocks_per_sm);
+  }
+  if (config.separate_o && config.direct_o) {
+    return "separate_o must be false with direct_o = true: O needs no place in shared memory then";
+  }
+  if (!config.separate_o && !config.direct_o && !fits_o_over_q(spec)) {
+    return fmt::format(
+        "separate_o or direct_o must be true with head_dim {} and head_dim_v {}: O does not fit over Q",
+        spec.head_dim, spec.value_head_dim());
+  }
+  return "";
+}
+
+Footprint Family<ForwardWgmma>::footprint(const AttentionSpec& spec, const ForwardWgmma& config) {
+  const RegisterShares shares = register_shares(spec, config);
+  return {.threads = threads_of(config),
+          .smem_bytes = smem_bytes(spec, config),
+          .registers = estimated_registers(spec, config),
+          .register_cap = shares.consumer == 0 ? max_registers_per_thread : shares.consumer,
+          .register_slack = 0};
+}
+
+std::vector<ForwardWgmma> Family<ForwardWgmma>::space(const Case& problem) {
+  const AttentionSpec& spec = problem.spec;
+  std::vector<ForwardWgmma> configs;
+  if (problem.limits.arch != arch) return configs;
+  struct Schedule {
+    bool overlap;
+    bool p_in_registers;
+    WarpgroupOrder order;
+    bool q_in_registers = false;
+  };
+  struct Stages {
+    int q, k, v;
+    bool separate_o = false;
+  };
+  const std::vector<Schedule> schedules = {
+      {true, true, WarpgroupOrder::ping_pong},     {true, true, WarpgroupOrder::free},
+      {false, true, WarpgroupOrder::softmax_lock}, {false, true, WarpgroupOrder::free},
+      {true, false, WarpgroupOrder::ping_pong},    {true, true, WarpgroupOrder::ping_pong, true},
+  };
+  const std::vector<Stages> stage_counts = {{2, 2, 2},       {1, 2, 2}, {2, 3, 3}, {1, 2, 2, true},
+                                            {2, 2, 2, true}, {2, 4, 4}, {1, 3, 2}};
+  const Rescale rescale = fastest_rescale(spec);
+  for (const int consumers : {2, 3, 1}) {
+    for (const int tile_kv : {32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192}) {
+      for (const Schedule& schedule : schedules) {
+        for (const Stages& stages : stage_counts) {
+          for (const bool persistent : {true, false}) {
+            for (const int blocks_per_sm : {1, 2, 3}) {
+              // Left out, because never faster: rescaling at every tile, direct_o, polynomial_exp2.
+              ForwardWgmma config{.tile_q = consumers * rows_per_consumer,
+                                  .tile_kv = tile_kv,
+                                  .stages_q = stages.q,
+                                  .stages_k = stages.k,
+                                  .stages_v = stages.v,
+                                  .q_in_registers = schedule.q_in_registers,
+                                  .p_in_registers = schedule.p_in_registers,
+                                  .separate_o = stages.separate_o,
+                                  .overlap = schedule.overlap,
+                                  .order = schedule.order,
+                                  .persistent = persistent,
+                                  .rescale = rescale,
+                                  .blocks_per_sm = blocks_per_sm};
+              if (config.order == WarpgroupOrder::softmax_lock) config.rescale = Rescale::lazy;
+              // A second buffer of Q, or another place for O, is for the next tile of queries.
+              if (!persistent && (stages.q > 1 || (stages.separate_o && fits_o_over_q(spec)))) continue;
+              configs.push_back(config);
+            }
+          }
+        }
+      }
+    }
+  }
+  return configs;
+}
+
+}  // namespace jit

@@ -1,0 +1,47 @@
+// The family of forward kernels with TMA, wgmma and specialised warps (templates/forward_wgmma).
+#pragma once
+
+#include "generator/kernels/family.h"
+
+namespace jit {
+
+template <>
+struct Family<ForwardWgmma> {
+  static constexpr std::string_view name = "forward_wgmma";
+  static constexpr std::string_view doc = "TMA, wgmma and specialised warps: sm_90a, tensors that TMA can map";
+  static constexpr Pass pass = Pass::forward;
+  static constexpr bool may_spill = false;  // one that spills, or waits, is not what its config was meant to be
+  static constexpr ForwardWgmma smallest = {.tile_q = 64, .tile_kv = 16, .stages_k = 1, .direct_o = true};
+
+  static std::span<const ConfigField<ForwardWgmma>> fields();
+  static bool suits(const ProblemShape& shape) { return shape.tma; }
+  static std::string rejection(const Case& problem, const ForwardWgmma& config);
+  static std::vector<ForwardWgmma> space(const Case& problem);
+  static Footprint footprint(const AttentionSpec& spec, const ForwardWgmma& config);
+  static double cycles(const Case& problem, const ProblemShape& shape, const ForwardWgmma& config);
+  static Program program(const AttentionSpec& spec, const ForwardWgmma& config);
+  static std::size_t workspace_bytes(const AttentionSpec&, const ForwardWgmma&, const AttentionParams&) {
+    return 0;
+  }
+  static void launch(const KernelLaunch& launch, const ForwardWgmma& config);
+};
+
+namespace forward_wgmma {
+
+/// Warpgroups of a block that compute.
+int consumers_of(const ForwardWgmma& config);
+
+/// Registers per thread that setmaxnreg gives to the warpgroups; both 0: those that the kernel was launched
+/// with.
+struct RegisterShares {
+  int loader = 0;
+  int consumer = 0;
+};
+RegisterShares register_shares(const AttentionSpec& spec, const ForwardWgmma& config);
+
+/// Whether the mask knows keys by a word of each, which the key loader leaves in shared memory: see
+/// templates/problem/masks.cuh.
+bool has_key_words(const AttentionSpec& spec);
+
+}  // namespace forward_wgmma
+}  // namespace jit

@@ -1,0 +1,65 @@
+#include <fmt/format.h>
+
+#include "generator/kernels/forward_wgmma/family.h"
+#include "generator/problem/dtype.h"
+#include "generator/program/emit.h"
+#include "generator/program/functor_source.h"
+#include "generator/program/wgmma_source.h"
+#include "templates/base/element.cuh"
+#include "templates/forward_wgmma/smem_layout.cuh"
+#include "templates/forward_wgmma/tensor_maps.cuh"
+
+namespace jit {
+
+Program Family<ForwardWgmma>::program(const AttentionSpec& spec, const ForwardWgmma& config) {
+  const FunctorSource functors = functor_source(spec);
+  const forward_wgmma::RegisterShares shares = forward_wgmma::register_shares(spec, config);
+  Program program;
+  const Footprint needs = footprint(spec, config);
+  program.threads = needs.threads;
+  program.smem_bytes = needs.smem_bytes;
+  program.name = fmt::format("attention_forward_wgmma_{}_q{}kv{}k{}v{}", problem_name(spec), config.tile_q,
+                             config.tile_kv, config.stages_k, config.stages_v);
+
+  std::string& source = program.source;
+  source =
+      fmt::format("// Attention forward: {}. Generated: change the spec, not this file.\n", to_string(spec));
+  source += "#include \"forward_wgmma/kernel.cuh\"\n\nusing namespace jit;\n\n";
+  source += functors.definitions;
+  source += "struct Config {\n" + spec_lines(spec, functors) + config_lines(fields(), config);
+  source += number_line("loader_registers", shares.loader, "per thread, once shared out; 0: as launched");
+  source += number_line("consumer_registers", shares.consumer, "the same for consumers");
+  source += wgmma_function("wgmma_qk", "D = A B: 64 rows of Q, tile_kv rows of K.",
+                           {.dtype = spec.dtype,
+                            .n = config.tile_kv,
+                            .steps = padded_head_dim(spec.head_dim) / facts(spec.dtype).mma_k,
+                            .a_in_registers = config.q_in_registers});
+  WgmmaProduct pv{.dtype = spec.dtype,
+                  .n = padded_head_dim(spec.value_head_dim()),
+                  .steps = config.tile_kv / facts(spec.dtype).mma_k,
+                  .accumulate = true,
+                  .a_in_registers = config.p_in_registers,
+                  .b_along_rows = true};
+  source += wgmma_function("wgmma_pv", "D += A B: tile_kv columns of P, tile_kv rows of V.", pv);
+  pv.steps = forward_wgmma::lower_key_steps(config.tile_kv);
+  source += wgmma_function("wgmma_pv_lower", "The same without the upper half of the keys.", pv);
+  source += "};\n";
+  source += params_assertion() + functors.assertions;
+  source += fmt::format(
+      "static_assert(sizeof(forward_wgmma::TensorMaps) == {}, \"host and device disagree on the tensor "
+      "maps\");\n"
+      "static_assert(forward_wgmma::KernelTraits<Config>::layout.total == {}, \"host and device disagree on "
+      "shared "
+      "memory\");\n\n",
+      sizeof(forward_wgmma::TensorMaps), program.smem_bytes);
+  source += fmt::format(
+      "extern \"C\" __global__ void __launch_bounds__(forward_wgmma::KernelTraits<Config>::threads, "
+      "Config::blocks_per_sm)\n"
+      "{}(const __grid_constant__ AttentionParams params, const __grid_constant__ forward_wgmma::TensorMaps "
+      "maps) {{\n"
+      "  forward_wgmma::attention_forward<Config>(params, maps);\n}}\n",
+      program.name);
+  return program;
+}
+
+}  // namespace jit

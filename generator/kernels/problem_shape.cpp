@@ -1,0 +1,22 @@
+#include "generator/kernels/problem_shape.h"
+
+#include <bit>
+
+namespace jit {
+namespace {
+
+int log2_ceiling(std::int64_t value) {
+  return value <= 1 ? 0 : static_cast<int>(std::bit_width(static_cast<std::uint64_t>(value - 1)));
+}
+
+}  // namespace
+
+SizeClass size_class(const ProblemShape& shape) {
+  return {.pass = shape.pass,
+          .rows = log2_ceiling(shape.batch * shape.heads_q),
+          .seqlen_q = log2_ceiling(shape.seqlen_q),
+          .seqlen_kv = log2_ceiling(shape.seqlen_kv),
+          .tma = shape.tma};
+}
+
+}  // namespace jit

@@ -1,0 +1,38 @@
+// The run-time sizes of a call, as far as they decide which kernels serve it best.
+#pragma once
+
+#include <cstdint>
+
+namespace jit {
+
+/// What a call computes. A kernel family serves one pass, and sizes, records and plans are kept for each.
+enum class Pass { forward };
+
+/// "forward"
+constexpr const char* to_string(Pass) { return "forward"; }
+
+struct ProblemShape {
+  Pass pass = Pass::forward;
+  std::int64_t batch = 1;
+  std::int64_t heads_q = 1;
+  std::int64_t seqlen_q = 1;
+  std::int64_t seqlen_kv = 1;
+  bool tma = true;  ///< whether TMA can map the tensors (launch/tensor_maps.h)
+
+  bool operator==(const ProblemShape&) const = default;
+};
+
+/// The size class of a shape: each size rounded up to a power of two, batch and heads together. Plans, tuning
+/// records and look-ups share it.
+struct SizeClass {
+  Pass pass = Pass::forward;
+  int rows = 0;       ///< log2 of batch · heads_q, rounded up
+  int seqlen_q = 0;   ///< log2, rounded up
+  int seqlen_kv = 0;  ///< log2, rounded up
+  bool tma = true;    ///< whether kernels with TMA are among the candidates
+
+  bool operator==(const SizeClass&) const = default;
+};
+SizeClass size_class(const ProblemShape& shape);
+
+}  // namespace jit

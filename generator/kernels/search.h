@@ -1,0 +1,24 @@
+// Which config to use when nothing was measured, and which to measure first. Pure functions: a cost model, no
+// device.
+#pragma once
+
+#include <vector>
+
+#include <jit/kernel_config.h>
+#include <jit/spec.h>
+
+#include "generator/kernels/device_limits.h"
+#include "generator/kernels/problem_shape.h"
+
+namespace jit {
+
+/// The shape that is assumed when a kernel is wanted before any call: enough work for every multiprocessor.
+ProblemShape typical_shape(const DeviceLimits& limits);
+
+/// The legal configs of the search grids of all families that serve the shape's pass and can read its tensors,
+/// the most promising first; equal estimates keep the grids' order. Throws Error no_valid_config when there is
+/// none, with the reasons of those that need least.
+std::vector<KernelConfig> ranked_configs(const AttentionSpec& spec, const ProblemShape& shape,
+                                         const DeviceLimits& limits);
+
+}  // namespace jit

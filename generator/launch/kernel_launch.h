@@ -1,0 +1,21 @@
+// One launch of a kernel as its family sees it.
+#pragma once
+
+#include <jit/attention.h>
+
+#include "generator/launch/loaded_kernel.h"
+#include "generator/launch/stream_memory.h"
+#include "templates/base/params.cuh"
+
+namespace jit {
+
+struct KernelLaunch {
+  const LoadedKernel& kernel;
+  const AttentionSpec& spec;
+  AttentionParams& params;  ///< of fill_params, with something to compute; batch_begin and q_tile_begin are free
+  Stream stream;
+  const StreamMemory& memory;
+  void* workspace;  ///< as large as the family asked for, null for nothing
+};
+
+}  // namespace jit

@@ -1,0 +1,27 @@
+#include "generator/launch/plan.h"
+
+#include <algorithm>
+
+#include "generator/kernels/families.h"
+
+namespace jit {
+
+PlanStep plan_step(LoadedKernel kernel, const AttentionSpec& spec, const KernelConfig& config) {
+  return std::visit([&](const auto& own) { return plan_step(std::move(kernel), spec, own); }, config);
+}
+
+void run_plan(const Plan& plan, AttentionParams& params, const StreamMemory& memory, Stream stream) {
+  std::size_t bytes = 0;
+  for (const PlanStep& step : plan.steps) bytes = std::max(bytes, step.workspace_bytes(params));
+  void* const workspace = memory.workspace(plan.steps.front().kernel.device, stream, bytes);
+  for (const PlanStep& step : plan.steps) {
+    step.launch({.kernel = step.kernel,
+                 .spec = plan.spec,
+                 .params = params,
+                 .stream = stream,
+                 .memory = memory,
+                 .workspace = workspace});
+  }
+}
+
+}  // namespace jit

@@ -1,0 +1,48 @@
+// What a call runs: one to a few kernels, one after another on a stream, and the workspace that they share.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <jit/kernel_config.h>
+
+#include "generator/kernels/family.h"
+#include "generator/launch/kernel_launch.h"
+
+namespace jit {
+
+/// A kernel with its family's ways: what it needs for a call, and how it is launched.
+struct PlanStep {
+  LoadedKernel kernel;
+  std::function<std::size_t(const AttentionParams&)> workspace_bytes;
+  std::function<void(const KernelLaunch&)> launch;
+};
+
+/// The step of a family's kernel that was built for `spec` and `config`.
+template <class Config>
+PlanStep plan_step(LoadedKernel kernel, const AttentionSpec& spec, const Config& config) {
+  return {std::move(kernel),
+          [spec, config](const AttentionParams& params) {
+            return Family<Config>::workspace_bytes(spec, config, params);
+          },
+          [config](const KernelLaunch& launch) { Family<Config>::launch(launch, config); }};
+}
+PlanStep plan_step(LoadedKernel kernel, const AttentionSpec& spec, const KernelConfig& config);
+
+struct Plan {
+  AttentionSpec spec;
+  KernelConfig config;          ///< of the pass's main kernel
+  std::vector<PlanStep> steps;  ///< in order; the first is the main kernel of a pass of one
+  std::string why;              ///< this config
+  std::vector<std::string> tuning_log = {};
+};
+
+/// Runs a plan on `stream`. `params` come from fill_params and compute something; their batch_begin and
+/// q_tile_begin are overwritten. Throws Error launch_failed; invalid_argument when a kernel reads by TMA and a
+/// tensor's strides are not for TMA.
+void run_plan(const Plan& plan, AttentionParams& params, const StreamMemory& memory, Stream stream);
+
+}  // namespace jit

@@ -1,0 +1,46 @@
+// Device memory that kernels need beside the tensors of a call. It has one owner, the context, and belongs to
+// a stream: kernels on one stream use it one after another.
+//
+// Under graph capture nothing of a stream's own is given away, because a graph runs whenever it is launched,
+// also beside the stream that it was captured from: there are no counters then, and a workspace is made for
+// each captured launch, which lives as long as the owner.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include <cuda.h>
+
+#include <jit/device_buffer.h>
+
+#include "cache/dispatch_table.h"
+
+namespace jit {
+
+/// Thread safe. Once a stream has its memory, asking for it again takes no lock and allocates nothing.
+class StreamMemory {
+ public:
+  /// The counter from which the blocks of a persistent grid on `stream` of `device`, the current one, take
+  /// their work: allocated and set to 0 at the stream's first launch. Each kernel leaves it at 0; one that may
+  /// start before the other has ended waits for that first (griddepcontrol_wait). Null while the stream is
+  /// being captured, and when the driver cannot tell streams apart.
+  int* counter(int device, CUstream stream) const;
+
+  /// After a launch that failed, on a device that is still usable: an emulated one.
+  void reset_counter(int device, CUstream stream) const;
+
+  /// At least `bytes` of memory, aligned to 256, with any contents, for what is put on `stream` next; null for
+  /// 0 bytes. Sizes are rounded up to powers of two, and each is allocated once for a stream. Throws Error
+  /// driver_error when the device has no room.
+  void* workspace(int device, CUstream stream, std::size_t bytes) const;
+
+ private:
+  mutable DispatchTable<DeviceBuffer> counters_;    ///< by stream
+  mutable DispatchTable<DeviceBuffer> workspaces_;  ///< by stream and size
+  mutable std::mutex mutex_;
+  mutable std::vector<std::unique_ptr<const DeviceBuffer>> of_graphs_;
+};
+
+}  // namespace jit

@@ -1,0 +1,23 @@
+// A program of one kernel as a value: what writers of kernels hand to the compiler.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/source_file.h"
+
+namespace jit {
+
+/// A program ready to compile, and what a launch must know of it.
+struct Program {
+  std::string name;                      ///< of the one extern "C" kernel, readable in a profiler
+  std::string source;                    ///< includes templates and `headers` only
+  std::vector<SourceFile> headers = {};  ///< generated for this program, beside the templates
+  int smem_bytes = 0;                    ///< dynamic shared memory; the program asserts the same
+  int threads = 0;                       ///< per block
+  /// What a listing of the cache shall say of the kernel, by name ("spec", "config"). Decides nothing.
+  std::vector<std::pair<std::string, std::string>> facts = {};
+};
+
+}  // namespace jit
