@@ -21,12 +21,12 @@ constexpr int launches_per_sync = 512;  // less than the driver queues, so that 
 class SmallProblem {
  public:
   explicit SmallProblem(AttentionSpec spec = spec_of(128, false), bool lse = false)
-      : spec_(std::move(spec)), tensors_(functor_tensors(spec_)), scope_(0), memory_(0, 6 * bytes) {
+      : spec_(std::move(spec)), tensors_(functor_tensor_uses(spec_)), scope_(0), memory_(0, 6 * bytes) {
     memory_.fill(0, nullptr);
     arguments_ = {.q = operand(0), .k = operand(1), .v = operand(2), .o = operand(3)};
     if (lse) arguments_.lse = TensorView::bhs(piece(4), 1, 1, seqlen);
-    for (const FunctorTensorSpec& tensor : tensors_) {
-      arguments_.tensors.add({tensor.name, functor_tensor(tensor)});
+    for (const FunctorTensorUse& use : tensors_) {
+      arguments_.tensors.add({use.tensor.name, functor_tensor(use.tensor)});
     }
   }
 
@@ -43,14 +43,16 @@ class SmallProblem {
   static constexpr std::size_t bytes = seqlen * 128 * 2;
 
   void* piece(int i) const { return static_cast<char*>(memory_.data()) + i * bytes; }
-  TensorView operand(int i) const { return TensorView::bshd(piece(i), DType::bf16, 1, seqlen, 1, 128); }
+  TensorView operand(int i) const {
+    return TensorView::bshd(piece(i), DType::bf16, {.seqlen = seqlen, .head_dim = 128});
+  }
   TensorView functor_tensor(const FunctorTensorSpec& tensor) const {
     if (tensor.name == "alibi_slopes") return TensorView::dense(piece(5), tensor.dtype, {1});
     return TensorView::dense(piece(5), tensor.dtype, {1, seqlen});  // document ids
   }
 
   AttentionSpec spec_;
-  std::vector<FunctorTensorSpec> tensors_;  // arguments_ refers to their names
+  std::vector<FunctorTensorUse> tensors_;  // arguments_ refers to their names
   CurrentContext scope_;
   DeviceBuffer memory_;
   AttentionArguments arguments_;

@@ -1,12 +1,12 @@
 #include "generator/problem/dispatch_key.h"
 
 #include <array>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
 #include "generator/kernels/families.h"
+#include "generator/problem/spec_table.h"
 
 namespace jit {
 namespace {
@@ -36,22 +36,13 @@ class WordDigester {
 
 Digest dispatch_key(const AttentionSpec& spec, const std::optional<KernelConfig>& config) {
   WordDigester digester;
-  const auto add = [&](auto number) { digester.add(static_cast<std::uint64_t>(number)); };
-  add(spec.dtype);
-  add(spec.alignment);
-  add(spec.head_dim);
-  add(spec.head_dim_v);
-  add(spec.gqa_ratio);
-  add(spec.seqlen_q);
-  add(spec.seqlen_kv);
-  add(spec.mask.hash());
-  add(spec.score.hash());
-  add(spec.softmax_scale ? std::uint64_t{1} << 32 | std::bit_cast<std::uint32_t>(*spec.softmax_scale) : 0);
+  for (const SpecField& field : spec_fields()) digester.add(value_word(field, spec));
   if (config) {
-    add(config->index());
+    digester.add(config->index());
     std::visit(
         [&]<class Config>(const Config& own) {
-          for (const ConfigField<Config>& field : Family<Config>::fields()) add(field.get(own));
+          for (const ConfigField<Config>& field : Family<Config>::fields())
+            digester.add(static_cast<std::uint64_t>(field.get(own)));
         },
         *config);
   }

@@ -13,13 +13,13 @@
 
 namespace jit {
 
+struct MaskAccess;
 struct MaskNode;
 
 class Mask {
  public:
   /// No mask: every query sees every key.
   Mask();
-  explicit Mask(std::shared_ptr<const MaskNode> node) : node_(std::move(node)) {}
 
   /// Text that `parse_mask` reads back (a text functor shows as its name), e.g. "causal && window(1024, 0)".
   std::string to_string() const;
@@ -28,11 +28,12 @@ class Mask {
   /// Digest of everything that the mask puts into a kernel.
   std::uint64_t hash() const;
 
-  const MaskNode& node() const { return *node_; }
-  const std::shared_ptr<const MaskNode>& shared_node() const { return node_; }
   bool operator==(const Mask& other) const;
 
  private:
+  friend struct MaskAccess;
+  explicit Mask(std::shared_ptr<const MaskNode> node) : node_(std::move(node)) {}
+
   std::shared_ptr<const MaskNode> node_;
 };
 

@@ -1,6 +1,5 @@
 #include "tuning_binding.h"
 
-#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -25,21 +24,6 @@ namespace {
 
 using namespace nb::literals;
 
-// Tensors of the problem's sizes at addresses that are never read: the tuner has q, k, v and o of its own.
-AttentionArguments sizes_only(const AttentionSpec& spec, std::int64_t batch, std::int64_t heads_q,
-                              std::int64_t seqlen_q, std::int64_t seqlen_kv) {
-  constexpr std::uintptr_t far_apart = std::uintptr_t{1} << 56;
-  const auto tensor = [&](int i, std::int64_t seqlen, std::int64_t heads, int head_dim) {
-    return TensorView::bshd(reinterpret_cast<void*>(far_apart * (i + 1)), spec.dtype, batch, seqlen, heads,
-                            head_dim);
-  };
-  const std::int64_t heads_kv = heads_q / spec.gqa_ratio;
-  return {.q = tensor(0, seqlen_q, heads_q, spec.head_dim),
-          .k = tensor(1, seqlen_kv, heads_kv, spec.head_dim),
-          .v = tensor(2, seqlen_kv, heads_kv, spec.value_head_dim()),
-          .o = tensor(3, seqlen_q, heads_q, spec.value_head_dim())};
-}
-
 nb::dict tune_sizes(nb::handle spec_object, std::int64_t batch, std::int64_t heads_q, std::int64_t seqlen_q,
                     std::int64_t seqlen_kv, nb::handle tensors, int device, bool exhaustive) {
   const AttentionSpec spec = spec_of(spec_object);
@@ -56,7 +40,9 @@ nb::dict tune_sizes(nb::handle spec_object, std::int64_t batch, std::int64_t hea
   const Context& context = context_for(exhaustive ? TuningMode::exhaustive : TuningMode::first_run);
   ContextState& state = *context.state();
 
-  AttentionArguments arguments = sizes_only(spec, batch, heads_q, seqlen_q, seqlen_kv);
+  // The tuner has q, k, v and o of its own.
+  const ProblemShape shape{.batch = batch, .heads_q = heads_q, .seqlen_q = seqlen_q, .seqlen_kv = seqlen_kv};
+  AttentionArguments arguments = placeholder_arguments(spec, extents_of(spec, shape));
   const NamedArrays arrays(tensors);
   std::vector<Array> read;  // keeps what was exported
   for (const NamedArray& given : arrays) {
@@ -70,7 +56,7 @@ nb::dict tune_sizes(nb::handle spec_object, std::int64_t batch, std::int64_t hea
   const TuningResult result = without_lock([&] {
     const CurrentContext scope(device);
     AttentionParams params;
-    fill_params(spec, functor_tensors(spec), arguments, params);
+    fill_params(spec, functor_tensor_uses(spec), arguments, params);
     return tune_and_record(state, {.spec = spec, .device = info, .params = params}, exhaustive).result;
   });
   nb::dict report;

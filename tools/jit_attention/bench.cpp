@@ -102,7 +102,7 @@ int run_bench(const Options& options) {
   const CurrentContext scope(device.ordinal);
   const DeviceTensors tensors(device.ordinal, problem.tensors);
   AttentionParams params;
-  fill_params(problem.spec, functor_tensors(problem.spec),
+  fill_params(problem.spec, functor_tensor_uses(problem.spec),
               placeholder_arguments(problem, tensors.addresses()), params);
   std::vector<BenchRow> rows =
       choose_rows(options.rows, problem.spec, shape_of(params), device_limits(device));

@@ -1,7 +1,6 @@
 #include "problem.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
@@ -10,41 +9,27 @@
 #include "device_choice.h"
 #include "functor_file.h"
 #include "generator/problem/arguments.h"
-#include "generator/problem/functor_node.h"
+#include "generator/problem/functor_tensors.h"
 #include "npy.h"
 
 namespace jit::tool {
 namespace {
 
-// Eight documents of equal length.
-Array equal_documents(int seqlen) {
-  constexpr std::int64_t documents = 8;
-  Array ids = zeros(DType::int32, {1, seqlen});
-  for (std::int64_t i = 0; i < seqlen; ++i) {
-    ids.as<std::int32_t>()[i] = static_cast<std::int32_t>(i * documents / seqlen);
+// What a typical call gives to a built-in functor; what may broadcast does. Throws BadInput for a tensor of
+// the user's own.
+Array typical_tensor(const FunctorTensorUse& use, const Extents& sizes) {
+  if (use.row == nullptr) {
+    throw BadInput(
+        fmt::format("the functors read a tensor '{0}'; give it with --tensor {0}=FILE.npy", use.tensor.name));
   }
-  return ids;
-}
-
-// A typical tensor for a built-in functor. Throws BadInput for one of the user's own.
-Array typical_tensor(const FunctorTensorSpec& wanted, const ProblemOptions& sizes) {
-  if (wanted.name == document_ids_q_tensor) return equal_documents(sizes.seqlen_q);
-  if (wanted.name == document_ids_kv_tensor) return equal_documents(sizes.seqlen_kv);
-  if (wanted.name == bias_tensor) return zeros(wanted.dtype, {1, 1, sizes.seqlen_q, sizes.seqlen_kv});
-  if (wanted.name == prefix_lengths_tensor) {
-    Array lengths = zeros(DType::int32, {sizes.batch});
-    std::fill_n(lengths.as<std::int32_t>(), sizes.batch, sizes.seqlen_kv / 2);
-    return lengths;
+  std::vector<std::int64_t> shape;
+  for (const Dim& dim : use.row->dims) {
+    if (!dim.may_be_missing) shape.push_back(dim.may_broadcast ? 1 : sizes.*dim.extent->size);
   }
-  if (wanted.name == alibi_slopes_tensor) {
-    Array slopes = zeros(DType::fp32, {sizes.heads});
-    for (int h = 0; h < sizes.heads; ++h) {
-      slopes.as<float>()[h] = std::exp2(-8.0f * static_cast<float>(h + 1) / static_cast<float>(sizes.heads));
-    }
-    return slopes;
-  }
-  throw BadInput(
-      fmt::format("the functors read a tensor '{0}'; give it with --tensor {0}=FILE.npy", wanted.name));
+  Array array = zeros(use.tensor.dtype, shape);
+  for (std::int64_t i = 0; i < array.elements(); ++i)
+    store(array, static_cast<std::size_t>(i), use.row->typical(sizes, i % shape.back()));
+  return array;
 }
 
 }  // namespace
@@ -107,12 +92,12 @@ Problem build_problem(const ProblemOptions& options) {
     problem.spec.seqlen_q = options.seqlen_q;
     problem.spec.seqlen_kv = options.seqlen_kv;
   }
+  const Extents sizes = extents(problem);
   problem.tensors = read_tensors(options.tensors, problem.spec);
-  const std::vector<FunctorTensorSpec> wanted = functor_tensors(problem.spec);
-  for (const FunctorTensorSpec& tensor : wanted) {
-    if (!problem.tensors.contains(tensor.name)) {
-      problem.tensors.emplace(tensor.name, typical_tensor(tensor, options));
-    }
+  const std::vector<FunctorTensorUse> wanted = functor_tensor_uses(problem.spec);
+  for (const FunctorTensorUse& use : wanted) {
+    if (!problem.tensors.contains(use.tensor.name))
+      problem.tensors.emplace(use.tensor.name, typical_tensor(use, sizes));
   }
   std::map<std::string, void*> on_host;
   for (auto& [name, array] : problem.tensors) on_host[name] = array.bytes.data();
@@ -121,22 +106,18 @@ Problem build_problem(const ProblemOptions& options) {
   return problem;
 }
 
+Extents extents(const Problem& problem) {
+  return extents_of(problem.spec, {.batch = problem.batch,
+                                   .heads_q = problem.heads,
+                                   .seqlen_q = problem.seqlen_q,
+                                   .seqlen_kv = problem.seqlen_kv});
+}
+
 AttentionArguments placeholder_arguments(const Problem& problem,
                                          const std::map<std::string, void*>& addresses) {
-  const auto address = [](std::uintptr_t slot) { return reinterpret_cast<void*>(slot << 56); };
-  const AttentionSpec& spec = problem.spec;
-  const int heads_kv = problem.heads / spec.gqa_ratio;
-  AttentionArguments arguments{.q = TensorView::bshd(address(1), spec.dtype, problem.batch, problem.seqlen_q,
-                                                     problem.heads, spec.head_dim),
-                               .k = TensorView::bshd(address(2), spec.dtype, problem.batch, problem.seqlen_kv,
-                                                     heads_kv, spec.head_dim),
-                               .v = TensorView::bshd(address(3), spec.dtype, problem.batch, problem.seqlen_kv,
-                                                     heads_kv, spec.value_head_dim()),
-                               .o = TensorView::bshd(address(4), spec.dtype, problem.batch, problem.seqlen_q,
-                                                     problem.heads, spec.value_head_dim())};
-  for (const auto& [name, array] : problem.tensors) {
+  AttentionArguments arguments = placeholder_arguments(problem.spec, extents(problem));
+  for (const auto& [name, array] : problem.tensors)
     arguments.tensors.add({name, view(array, addresses.at(name))});
-  }
   return arguments;
 }
 

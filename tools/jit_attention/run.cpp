@@ -13,6 +13,7 @@
 #include "device_choice.h"
 #include "functor_file.h"
 #include "generator/problem/arguments.h"
+#include "generator/problem/spec_table.h"
 #include "npy.h"
 #include "problem.h"
 #include "progress.h"
@@ -148,7 +149,7 @@ int run_run(const Options& options) {
   arrays.k = convert(std::move(arrays.k), spec.dtype, options.k);
   arrays.v = convert(std::move(arrays.v), spec.dtype, options.v);
   const std::vector<std::int64_t>& shape = arrays.q.shape;
-  arrays.o = zeros(spec.dtype, {shape[0], shape[1], shape[2], spec.value_head_dim()});
+  arrays.o = zeros(output_dtype(spec), {shape[0], shape[1], shape[2], spec.value_head_dim()});
   arrays.lse = zeros(DType::fp32, {shape[0], shape[2], shape[1]});
   arrays.tensors = read_tensors(options.tensors, spec);
 
@@ -156,7 +157,7 @@ int run_run(const Options& options) {
   AttentionParams params;
   const AttentionArguments on_host =
       arguments_of(arrays, true, [](Array& array) -> void* { return array.bytes.data(); });
-  fill_params(spec, functor_tensors(spec), on_host, params);
+  fill_params(spec, functor_tensor_uses(spec), on_host, params);
 
   const DeviceInfo device = choose_device(options.device);
   if (!device.emulated && !options.traces.paths().empty()) {

@@ -35,7 +35,7 @@ int run_tune(const Options& options) {
 
   const DeviceTensors tensors(device.ordinal, problem.tensors);
   AttentionParams params;
-  fill_params(problem.spec, functor_tensors(problem.spec),
+  fill_params(problem.spec, functor_tensor_uses(problem.spec),
               placeholder_arguments(problem, tensors.addresses()), params);
   const TuningResult result =
       tune_and_record(state, {.spec = problem.spec, .device = device, .params = params}, options.exhaustive)

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "generator/kernels/forward_wgmma/family.h"
+#include "generator/problem/dtype.h"
 #include "generator/program/emit.h"
 #include "generator/program/functor_source.h"
 #include "generator/program/wgmma_source.h"
@@ -19,11 +20,11 @@ SourceFile wgmma_products(const AttentionSpec& spec, const ForwardWgmma& config)
   text += wgmma_function("wgmma_qk", "D = A B: 64 rows of Q, tile_kv rows of K.",
                          {.dtype = spec.dtype,
                           .n = config.tile_kv,
-                          .steps = padded_head_dim(spec.head_dim) / 16,
+                          .steps = padded_head_dim(spec.head_dim) / facts(spec.dtype).mma_k,
                           .a_in_registers = config.q_in_registers});
   WgmmaProduct pv{.dtype = spec.dtype,
                   .n = padded_head_dim(spec.value_head_dim()),
-                  .steps = config.tile_kv / 16,
+                  .steps = config.tile_kv / facts(spec.dtype).mma_k,
                   .accumulate = true,
                   .a_in_registers = config.p_in_registers,
                   .b_along_rows = true};
@@ -56,7 +57,7 @@ Program Family<ForwardWgmma>::program(const AttentionSpec& spec, const ForwardWg
   source += number_line("loader_registers", shares.loader, "per thread, once shared out; 0: as launched");
   source += number_line("consumer_registers", shares.consumer, "the same for consumers");
   source += "};\n";
-  source += params_assertion();
+  source += params_assertion() + functors.assertions;
   source += fmt::format(
       "static_assert(sizeof(forward_wgmma::TensorMaps) == {}, \"host and device disagree on the tensor "
       "maps\");\n"
