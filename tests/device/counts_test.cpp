@@ -11,6 +11,7 @@
 #include <jit/emulation.h>
 
 #include "tests/device/attention_run.h"
+#include "tests/support/shared_cache.h"
 
 namespace jit::testing {
 namespace {
@@ -40,12 +41,9 @@ ForwardMmaSync config_with(Swizzle swizzle, int matrices = 4) {
 }
 
 LaunchTrace trace_of(const AttentionCase& problem, const KernelConfig& config) {
-  Settings settings;
-  settings.disk_cache = false;
-  settings.tuning = TuningMode::off;
   const AttentionRun run(problem);
   const TraceScope trace;
-  attention(problem.spec, config, Context(settings))(run.arguments());
+  attention(problem.spec, config, Context(shared_cache_settings()))(run.arguments());
   EXPECT_EQ(run.check(64).failure, "");
   return trace.launches().at(0);
 }

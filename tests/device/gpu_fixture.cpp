@@ -6,6 +6,7 @@
 #include <jit/error.h>
 
 #include "runtime/context.h"
+#include "tests/support/shared_cache.h"
 
 namespace jit::testing {
 
@@ -33,12 +34,7 @@ void GpuTest::SetUp() {
 }
 
 Context& GpuTest::context() {
-  static Context context = [] {
-    Settings settings;
-    settings.disk_cache = false;
-    settings.tuning = TuningMode::off;
-    return Context(settings);
-  }();
+  static Context context(shared_cache_settings());
   return context;
 }
 

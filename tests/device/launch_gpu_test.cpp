@@ -17,6 +17,7 @@
 #include "generator/tuning/tuning_buffers.h"
 #include "tests/device/gpu_fixture.h"
 #include "tests/support/seed.h"
+#include "tests/support/shared_cache.h"
 
 namespace jit::testing {
 namespace {
@@ -141,10 +142,7 @@ TEST_F(LaunchTest, NotPreparedOnASecondDevice) {
   }();
   const CurrentContext current(1);
   for (const CUstreamCaptureMode mode : capture_modes) {
-    Settings settings;
-    settings.disk_cache = false;
-    settings.tuning = TuningMode::off;
-    const Context fresh(settings);
+    const Context fresh(shared_cache_settings());
     const Attention elsewhere = [&] {
       const CurrentContext first(0);
       return attention(causal_case(0).spec, {}, fresh);
@@ -209,10 +207,7 @@ TEST_F(LaunchTest, StreamsAreIndependent) {
 
 // Threads without a CUDA context of their own ask for the same kernel at once, then launch.
 TEST_F(LaunchTest, ThreadsShareOneKernel) {
-  Settings settings;
-  settings.disk_cache = false;
-  settings.tuning = TuningMode::off;
-  const Context fresh(settings);
+  const Context fresh(shared_cache_settings());
   std::array<std::string, 4> failures;
   const int rounds = sized(50, 3);
   {

@@ -19,6 +19,7 @@
 
 #include "cache/digest.h"
 #include "tests/device/attention_run.h"
+#include "tests/support/shared_cache.h"
 
 namespace jit::testing {
 namespace {
@@ -77,13 +78,10 @@ struct Result {
 };
 
 Result compute(const SiliconCase& wanted) {
-  Settings settings;
-  settings.disk_cache = false;
-  settings.tuning = TuningMode::off;
   AttentionCase problem = wanted.problem;
   problem.with_lse = false;
   const AttentionRun run(problem);
-  attention(problem.spec, wanted.config, Context(settings))(run.arguments());
+  attention(problem.spec, wanted.config, Context(shared_cache_settings()))(run.arguments());
   EXPECT_EQ(run.check(64).failure, "") << to_string(problem);
   const std::vector<unsigned char> bytes = run.outputs();
   Result result;

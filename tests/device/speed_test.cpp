@@ -8,6 +8,7 @@
 #include <jit/emulation.h>
 
 #include "tests/device/attention_run.h"
+#include "tests/support/shared_cache.h"
 
 namespace jit::testing {
 namespace {
@@ -20,12 +21,9 @@ TEST(Speed, WarpInstructionsPerSecond) {
     problem.heads_kv = 4;
     problem.seqlen_q = problem.seqlen_kv = 512;
     problem.seed = 1;
-    Settings settings;
-    settings.disk_cache = false;
-    settings.tuning = TuningMode::off;
     const AttentionRun run(problem);
     const TraceScope trace;
-    attention(problem.spec, {}, Context(settings))(run.arguments());
+    attention(problem.spec, {}, Context(shared_cache_settings()))(run.arguments());
     EXPECT_EQ(run.check(64).failure, "");
     ASSERT_EQ(trace.launches().size(), 1u);
     const LaunchTrace& launch = trace.launches()[0];

@@ -15,6 +15,7 @@
 #include "tests/device/gpu_fixture.h"
 #include "tests/support/random_spec.h"
 #include "tests/support/seed.h"
+#include "tests/support/shared_cache.h"
 
 namespace jit::testing {
 namespace {
@@ -103,13 +104,10 @@ TEST_F(SweepTest, EveryTripleIsRight) {
     prepare_all(cases, context);
   };
   // A context for each batch, so that memory stays bounded.
-  Settings settings;
-  settings.disk_cache = false;
-  settings.tuning = TuningMode::off;
   std::optional<Context> context;
   for (int triple = first; triple < last; ++triple) {
     if (!context || batch_of(triple) != batch_of(triple - 1)) {
-      context.emplace(settings);
+      context.emplace(shared_cache_settings());
       prepare_batch(batch_of(triple), *context);
     }
     const auto [problem, config] = case_of(triple);

@@ -16,6 +16,7 @@
 #include "generator/program/templates.h"
 #include "tests/device/attention_run.h"
 #include "tests/mutation/mutated_text.h"
+#include "tests/support/shared_cache.h"
 #include "tests/unit/cache/cache_testing.h"
 
 namespace jit::testing {
@@ -81,9 +82,7 @@ AttentionCase case_of(const Subject& subject) {
 /// What is noticed of a run: findings as text, or what is wrong with the numbers.
 std::string noticed(const TemplateMutation* mutation, const Subject& subject) {
   const MutatedTemplates templates(mutation);
-  Settings settings;
-  settings.disk_cache = false;
-  settings.tuning = TuningMode::off;
+  Settings settings = shared_cache_settings();
   settings.templates = templates.folder();
   const Context context(settings);
   const AttentionCase problem = case_of(subject);
