@@ -1,5 +1,6 @@
 // The whole way: spec → config → program → image → loaded kernel → launch.
 #include <jit/attention.h>
+#include <jit/device.h>
 
 #include <array>
 #include <bit>
@@ -8,14 +9,14 @@
 
 #include <fmt/format.h>
 
+#include "generator/access.h"
 #include "generator/attention_state.h"
 #include "generator/context_state.h"
 #include "generator/launch/loaded_kernel.h"
 #include "generator/problem/arguments.h"
-#include "generator/tuning/tuner.h"
+#include "generator/tuning/tune.h"
 #include "generator/tuning/tuning_record.h"
 #include "runtime/capture.h"
-#include "runtime/context.h"
 #include "runtime/driver_api.h"
 
 namespace jit {
@@ -83,14 +84,9 @@ LoadedKernel heuristic_kernel(const AttentionState& state, const DeviceInfo& dev
 LoadedKernel tuned_kernel(const AttentionState& state, const DeviceInfo& device,
                           const AttentionParams& params) {
   ContextState& context = state.context;
-  const bool exhaustive = context.settings.tuning == TuningMode::exhaustive;
-  TuningResult result = tune(context, {.spec = state.spec, .device = device, .params = params}, exhaustive);
-  const ProblemShape shape = shape_of(params);
-  const std::string record = write_record(result, shape, device);
-  context.tuning.store(tuning_environment(context, device, exhaustive),
-                       tuning_operation(state.spec, size_class(shape)), record);
+  TuningResult result = tune_and_record(context, {.spec = state.spec, .device = device, .params = params});
   LoadedKernel kernel = load_kernel(context, image_of(state, result.config, native_arch(device)),
-                                    device.ordinal, "tuned: " + record);
+                                    device.ordinal, "tuned: " + result.record);
   kernel.tuning_log = std::move(result.log);
   return kernel;
 }
@@ -140,7 +136,7 @@ const LoadedKernel* prepared_kernel(const AttentionState& state, int device, con
   const std::lock_guard lock(state.choosing);
   if (const LoadedKernel* known = state.by_size.find(key)) return known;
   const RelaxedCapture relaxed;
-  const CurrentContext scope(device);
+  const CurrentDevice scope(device);
   return keep(state.by_size, key, choose_kernel(state, device, params));
 }
 
@@ -161,7 +157,8 @@ const LoadedKernel* kernel_for_new_sizes(const AttentionState& state, int device
 }
 
 CompiledKernel describe(const AttentionState& state, const LoadedKernel& kernel) {
-  return {state.context.shared_from_this(), state.spec, kernel.image, kernel.why, kernel.tuning_log};
+  return Access::kernel(state.context.shared_from_this(), state.spec, kernel.image, kernel.why,
+                        kernel.tuning_log);
 }
 
 // The spec as numbers, in place: digesting one short piece of memory is what makes dispatch cheap.
@@ -199,13 +196,18 @@ void NamedTensors::add(const NamedTensor& tensor) {
   tensors_[count_++] = tensor;
 }
 
+void check_arguments(const AttentionSpec& spec, const AttentionArguments& arguments) {
+  AttentionParams unused;
+  fill_params(spec, functor_tensors(spec), arguments, unused);
+}
+
 void Attention::operator()(const AttentionArguments& arguments, Stream stream) const {
   const AttentionState& state = *state_;
   AttentionParams params;
   if (!fill_params(state.spec, state.tensors, arguments, params)) return;
   const int device = current_device();
   const LoadedKernel* kernel = state.by_size.find(size_key(device, shape_of(params)));
-  const CurrentContext scope(device);
+  const CurrentDevice scope(device);
   if (kernel == nullptr) kernel = kernel_for_new_sizes(state, device, params, stream);
   launch_forward(*kernel, params, stream);
 }
@@ -230,7 +232,7 @@ CompiledKernel Attention::kernel() const {
 const AttentionSpec& Attention::spec() const { return state_->spec; }
 
 Attention attention(const AttentionSpec& spec, std::optional<KernelConfig> config, const Context& context) {
-  ContextState& shared = *context.state();
+  ContextState& shared = *Access::state(context);
   const Digest key = spec_key(spec, config);
   const AttentionState* state = shared.attentions.find(key);
   if (state == nullptr) {
@@ -238,7 +240,7 @@ Attention attention(const AttentionSpec& spec, std::optional<KernelConfig> confi
     shared.tell_of_fallback();
     auto fresh = std::make_unique<AttentionState>(shared, spec, config);
     const int device = current_device();
-    const CurrentContext scope(device);
+    const CurrentDevice scope(device);
     {
       const std::lock_guard lock(fresh->choosing);
       default_kernel(*fresh, device);
@@ -246,7 +248,7 @@ Attention attention(const AttentionSpec& spec, std::optional<KernelConfig> confi
     state = shared.attentions.insert(key, std::move(fresh));
   }
   // The context owns the state, so a handle keeps the context alive.
-  return Attention(std::shared_ptr<const AttentionState>(context.state(), state));
+  return Access::attention(std::shared_ptr<const AttentionState>(Access::state(context), state));
 }
 
 }  // namespace jit

@@ -8,6 +8,7 @@
 #include <jit/error.h>
 #include <nlohmann/json.hpp>
 
+#include "generator/access.h"
 #include "generator/build/kernel_image.h"
 #include "generator/context_state.h"
 #include "generator/kernels/heuristic.h"
@@ -116,16 +117,16 @@ CompiledKernel compile(const AttentionSpec& spec, Arch arch, std::optional<Kerne
     throw Error(ErrorCode::unsupported_device, "validate", refusals[0].field, refusals[0].to_string());
   }
   const DeviceLimits limits = device_limits(arch);
+  const std::shared_ptr<ContextState>& state = Access::state(context);
   if (config) {
     if (const std::string reason = config_rejection(spec, *config, limits); !reason.empty()) {
       throw Error(ErrorCode::no_valid_config, "configure", "config", reason);
     }
-    return {context.state(), spec,
-            build_image(*context.state(), emit_forward(spec, *config), spec, *config, arch), "given"};
+    return Access::kernel(state, spec, build_image(*state, emit_forward(spec, *config), spec, *config, arch),
+                          "given");
   }
   const std::vector<KernelConfig> configs = ranked_configs(spec, typical_shape(limits), limits);
-  return {context.state(), spec, build_clean(*context.state(), spec, configs, arch),
-          "heuristic, typical sizes"};
+  return Access::kernel(state, spec, build_clean(*state, spec, configs, arch), "heuristic, typical sizes");
 }
 
 std::vector<KernelConfig> candidate_configs(const AttentionSpec& spec, Arch arch) {
@@ -136,6 +137,11 @@ std::vector<KernelConfig> candidate_configs(const AttentionSpec& spec, Arch arch
 
 std::string config_rejection(const AttentionSpec& spec, const KernelConfig& config, Arch arch) {
   return config_rejection(spec, config, device_limits(arch));
+}
+
+std::string config_rejection(const AttentionSpec& spec, const KernelConfig& config,
+                             const DeviceInfo& device) {
+  return config_rejection(spec, config, device_limits(device));
 }
 
 }  // namespace jit

@@ -1,5 +1,7 @@
 #include "generator/kernels/heuristic.h"
 
+#include <jit/tuning.h>
+
 #include <algorithm>
 #include <cmath>
 #include <tuple>

@@ -33,8 +33,4 @@ double estimated_cycles(const AttentionSpec& spec, const KernelConfig& config, c
 std::vector<KernelConfig> ranked_configs(const AttentionSpec& spec, const ProblemShape& shape,
                                          const DeviceLimits& limits);
 
-/// Whether two configs have the same tiles, warps, overlap, place of Q and P, and way of rescaling: when one
-/// was timed, the other teaches little.
-bool are_near_copies(const KernelConfig& a, const KernelConfig& b);
-
 }  // namespace jit

@@ -5,11 +5,12 @@
 
 #include <fmt/format.h>
 
+#include <jit/device.h>
+
 #include "generator/context_state.h"
 #include "generator/kernels/config_space_sm90.h"
 #include "generator/launch/tensor_maps.h"
 #include "generator/launch/work_order.h"
-#include "runtime/context.h"
 #include "runtime/driver_api.h"
 #include "runtime/launch.h"
 
@@ -94,7 +95,7 @@ Module load_module(ContextState& context, std::shared_ptr<const KernelImage>& im
 
 LoadedKernel load_kernel(ContextState& context, std::shared_ptr<const KernelImage> image, int device,
                          std::string why) {
-  const CurrentContext scope(device);
+  const CurrentDevice scope(device);
   const Module module = load_module(context, image);
   LoadedKernel loaded;
   loaded.kernel = module.kernel(image->program.kernel_name);

@@ -17,10 +17,6 @@ namespace jit {
 bool fill_params(const AttentionSpec& spec, const std::vector<FunctorTensorSpec>& tensors,
                  const AttentionArguments& arguments, AttentionParams& params);
 
-/// The part of these checks that concerns q, k and v alone, for callers who have yet to make room for o.
-/// Throws the same.
-void check_inputs(const AttentionSpec& spec, const AttentionArguments& arguments);
-
 ProblemShape shape_of(const AttentionParams& params);
 
 }  // namespace jit

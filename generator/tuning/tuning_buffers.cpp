@@ -7,8 +7,9 @@
 
 #include <fmt/format.h>
 
+#include <jit/device.h>
+
 #include "generator/context_state.h"
-#include "runtime/context.h"
 #include "runtime/driver_api.h"
 #include "runtime/launch.h"
 #include "templates/checks/reference_rows.cuh"

@@ -10,6 +10,7 @@
 
 #include <jit/arch.h>
 #include <jit/context.h>
+#include <jit/device.h>
 #include <jit/error.h>
 #include <jit/kernel_config.h>
 #include <jit/resource_usage.h>
@@ -22,10 +23,6 @@ struct KernelImage;
 /// Compiled code with all that is known of it. Immutable, cheap to copy, thread safe. Needs no GPU.
 class CompiledKernel {
  public:
-  CompiledKernel(std::shared_ptr<ContextState> context, AttentionSpec spec,
-                 std::shared_ptr<const KernelImage> image, std::string why,
-                 std::vector<std::string> tuning_log = {});
-
   /// The spec that was asked for; specs that differ in run-time facts only share a kernel.
   const AttentionSpec& spec() const { return spec_; }
   const KernelConfig& config() const;
@@ -67,6 +64,11 @@ class CompiledKernel {
   std::vector<std::string> dump(const std::string& folder) const;
 
  private:
+  friend struct Access;
+  CompiledKernel(std::shared_ptr<ContextState> context, AttentionSpec spec,
+                 std::shared_ptr<const KernelImage> image, std::string why,
+                 std::vector<std::string> tuning_log);
+
   std::shared_ptr<ContextState> context_;  // to compile PTX on demand
   AttentionSpec spec_;
   std::shared_ptr<const KernelImage> image_;
@@ -85,6 +87,7 @@ std::vector<KernelConfig> candidate_configs(const AttentionSpec& spec, Arch arch
 
 /// Why `config` is not legal for `spec` on `arch`; empty: it is.
 std::string config_rejection(const AttentionSpec& spec, const KernelConfig& config, Arch arch);
+std::string config_rejection(const AttentionSpec& spec, const KernelConfig& config, const DeviceInfo& device);
 
 /// A named config of the published five-step ladder for this kind of kernel ("Writing Speed-of-Light Flash
 /// Attention for 5090 in CUDA C++"): each step adds one technique to the one before.

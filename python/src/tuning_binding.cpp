@@ -5,19 +5,14 @@
 #include <vector>
 
 #include <fmt/format.h>
-#include <jit/attention.h>
 #include <jit/device.h>
+#include <jit/tuning.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include "array.h"
-#include "generator/context_state.h"
-#include "generator/problem/arguments.h"
-#include "generator/tuning/tuner.h"
-#include "generator/tuning/tuning_record.h"
 #include "named_arrays.h"
 #include "process.h"
-#include "runtime/context.h"
 #include "spec_conversion.h"
 
 namespace jit::python {
@@ -25,38 +20,16 @@ namespace {
 
 using namespace nb::literals;
 
-// Tensors of the problem's sizes at addresses that are never read: the tuner has q, k, v and o of its own.
-AttentionArguments sizes_only(const AttentionSpec& spec, std::int64_t batch, std::int64_t heads_q,
-                              std::int64_t seqlen_q, std::int64_t seqlen_kv) {
-  constexpr std::uintptr_t far_apart = std::uintptr_t{1} << 56;
-  const auto tensor = [&](int i, std::int64_t seqlen, std::int64_t heads, int head_dim) {
-    return TensorView::bshd(reinterpret_cast<void*>(far_apart * (i + 1)), spec.dtype, batch, seqlen, heads,
-                            head_dim);
-  };
-  const std::int64_t heads_kv = heads_q / spec.gqa_ratio;
-  return {.q = tensor(0, seqlen_q, heads_q, spec.head_dim),
-          .k = tensor(1, seqlen_kv, heads_kv, spec.head_dim),
-          .v = tensor(2, seqlen_kv, heads_kv, spec.value_head_dim()),
-          .o = tensor(3, seqlen_q, heads_q, spec.value_head_dim())};
-}
-
 nb::dict tune_sizes(nb::handle spec_object, std::int64_t batch, std::int64_t heads_q, std::int64_t seqlen_q,
                     std::int64_t seqlen_kv, nb::handle tensors, int device, bool exhaustive) {
   const AttentionSpec spec = spec_of(spec_object);
-  for (const auto& [name, size] :
-       {std::pair{"batch", batch}, {"heads_q", heads_q}, {"seqlen_q", seqlen_q}, {"seqlen_kv", seqlen_kv}}) {
-    if (size < 1) refuse(name, fmt::format("is {}; it must be at least 1", size));
-  }
-  if (heads_q % spec.gqa_ratio != 0)
-    refuse("heads_q",
-           fmt::format("is {}; it must be a multiple of spec.gqa_ratio = {}", heads_q, spec.gqa_ratio));
+  AttentionArguments arguments = sized_arguments(
+      spec, {.batch = batch, .heads_q = heads_q, .seqlen_q = seqlen_q, .seqlen_kv = seqlen_kv});
   use_device_here();
-  const DeviceInfo info = device_info(device);
-  if (info.emulated) refuse("device", "is emulated, and has no time to measure; tuning wants a GPU");
+  if (device_info(device).emulated)
+    refuse("device", "is emulated, and has no time to measure; tuning wants a GPU");
   const Context& context = context_for(exhaustive ? TuningMode::exhaustive : TuningMode::first_run);
-  ContextState& state = *context.state();
 
-  AttentionArguments arguments = sizes_only(spec, batch, heads_q, seqlen_q, seqlen_kv);
   const NamedArrays arrays(tensors);
   std::vector<Array> read;  // keeps what was exported
   for (const NamedArray& given : arrays) {
@@ -68,14 +41,8 @@ nb::dict tune_sizes(nb::handle spec_object, std::int64_t batch, std::int64_t hea
     read.push_back(std::move(array));
   }
   const TuningResult result = without_lock([&] {
-    const CurrentContext scope(device);
-    AttentionParams params;
-    fill_params(spec, functor_tensors(spec), arguments, params);
-    TuningResult fastest = tune(state, {.spec = spec, .device = info, .params = params}, exhaustive);
-    const ProblemShape shape = shape_of(params);
-    state.tuning.store(tuning_environment(state, info, exhaustive), tuning_operation(spec, size_class(shape)),
-                       write_record(fastest, shape, info));
-    return fastest;
+    const CurrentDevice scope(device);
+    return tune(spec, arguments, context);
   });
   nb::dict report;
   report["config"] = config_as_dict(result.config);

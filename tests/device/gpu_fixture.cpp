@@ -3,9 +3,9 @@
 #include <atomic>
 #include <thread>
 
+#include <jit/device.h>
 #include <jit/error.h>
 
-#include "runtime/context.h"
 
 namespace jit::testing {
 
@@ -16,7 +16,7 @@ void prepare_all(const std::vector<KernelCase>& cases, const Context& context) {
     pool.emplace_back([&] {
       for (std::size_t index = next++; index < cases.size(); index = next++) {
         try {
-          const CurrentContext current(0);
+          const CurrentDevice current(0);
           const auto& [problem, config] = cases[index];
           const AttentionRun run(problem);
           attention(problem.spec, config, context).prepare(run.arguments());

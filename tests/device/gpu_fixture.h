@@ -11,7 +11,6 @@
 
 #include <gtest/gtest.h>
 
-#include "runtime/context.h"
 #include "runtime/driver_api.h"
 #include "tests/device/attention_run.h"
 #include "tests/device/wanted_device.h"

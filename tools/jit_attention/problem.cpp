@@ -4,12 +4,12 @@
 #include <cmath>
 
 #include <fmt/format.h>
+#include <jit/tuning.h>
 #include <CLI/CLI.hpp>
 
 #include "command.h"
 #include "device_choice.h"
 #include "functor_file.h"
-#include "generator/problem/arguments.h"
 #include "generator/problem/functor_node.h"
 #include "npy.h"
 
@@ -116,28 +116,20 @@ Problem build_problem(const ProblemOptions& options) {
   }
   std::map<std::string, void*> on_host;
   for (auto& [name, array] : problem.tensors) on_host[name] = array.bytes.data();
-  AttentionParams params;
-  fill_params(problem.spec, wanted, placeholder_arguments(problem, on_host), params);
+  check_arguments(problem.spec, placeholder_arguments(problem, on_host));
   return problem;
 }
 
 AttentionArguments placeholder_arguments(const Problem& problem,
                                          const std::map<std::string, void*>& addresses) {
-  const auto address = [](std::uintptr_t slot) { return reinterpret_cast<void*>(slot << 56); };
-  const AttentionSpec& spec = problem.spec;
-  const int heads_kv = problem.heads / spec.gqa_ratio;
-  AttentionArguments arguments{.q = TensorView::bshd(address(1), spec.dtype, problem.batch, problem.seqlen_q,
-                                                     problem.heads, spec.head_dim),
-                               .k = TensorView::bshd(address(2), spec.dtype, problem.batch, problem.seqlen_kv,
-                                                     heads_kv, spec.head_dim),
-                               .v = TensorView::bshd(address(3), spec.dtype, problem.batch, problem.seqlen_kv,
-                                                     heads_kv, spec.value_head_dim()),
-                               .o = TensorView::bshd(address(4), spec.dtype, problem.batch, problem.seqlen_q,
-                                                     problem.heads, spec.value_head_dim())};
-  for (const auto& [name, array] : problem.tensors) {
-    arguments.tensors.add({name, view(array, addresses.at(name))});
-  }
-  return arguments;
+  NamedTensors tensors;
+  for (const auto& [name, array] : problem.tensors) tensors.add({name, view(array, addresses.at(name))});
+  return sized_arguments(problem.spec,
+                         {.batch = problem.batch,
+                          .heads_q = problem.heads,
+                          .seqlen_q = problem.seqlen_q,
+                          .seqlen_kv = problem.seqlen_kv},
+                         tensors);
 }
 
 DeviceTensors::DeviceTensors(int device, const NamedArrays& arrays) {
