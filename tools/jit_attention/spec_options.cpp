@@ -59,7 +59,7 @@ std::vector<std::string> input_files(const FunctorOptions& options) {
   std::vector<std::string> paths;
   for (const auto* arguments : {&options.mask_files, &options.score_files}) {
     for (const std::string& argument : *arguments) {
-      paths.push_back(split_assignment("--mask-file and --score-file", argument).second);
+      paths.push_back(split_assignment("--mask-file or --score-file", argument).second);
     }
   }
   return paths;
