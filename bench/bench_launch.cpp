@@ -35,7 +35,9 @@ class SmallProblem {
   static constexpr std::size_t bytes = seqlen * 128 * 2;
 
   void* piece(int i) const { return static_cast<char*>(memory_.data()) + i * bytes; }
-  TensorView operand(int i) const { return TensorView::bshd(piece(i), DType::bf16, 1, seqlen, 1, 128); }
+  TensorView operand(int i) const {
+    return TensorView::bshd(piece(i), DType::bf16, {.seqlen = seqlen, .head_dim = 128});
+  }
   TensorView functor_tensor(const FunctorTensorSpec& tensor) const {
     if (tensor.name == "alibi_slopes") return TensorView::dense(piece(5), tensor.dtype, {1});
     return TensorView::dense(piece(5), tensor.dtype, {1, seqlen});  // document ids

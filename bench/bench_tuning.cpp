@@ -32,7 +32,8 @@ class Tensors {
 
   std::size_t bytes(int count) const { return std::size_t{seqlen} * count * spec_.head_dim * 2; }
   TensorView view(const DeviceBuffer& buffer, int count) const {
-    return TensorView::bshd(buffer.data(), spec_.dtype, 1, seqlen, count, spec_.head_dim);
+    return TensorView::bshd(buffer.data(), spec_.dtype,
+                            {.seqlen = seqlen, .heads = count, .head_dim = spec_.head_dim});
   }
 
   AttentionSpec spec_;

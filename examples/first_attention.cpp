@@ -71,7 +71,8 @@ int main() try {
   const jit::DeviceBuffer q_memory = upload(q), k_memory = upload(k), v_memory = upload(v),
                           o_memory = upload(o);
   const auto tensor = [](const jit::DeviceBuffer& memory) {
-    return jit::TensorView::bshd(memory.data(), jit::DType::bf16, 1, seqlen, heads, head_dim);
+    return jit::TensorView::bshd(memory.data(), jit::DType::bf16,
+                                 {.seqlen = seqlen, .heads = heads, .head_dim = head_dim});
   };
   const jit::AttentionArguments arguments{
       .q = tensor(q_memory), .k = tensor(k_memory), .v = tensor(v_memory), .o = tensor(o_memory)};

@@ -2,9 +2,6 @@
 #include <jit/attention.h>
 #include <jit/device.h>
 
-#include <array>
-#include <bit>
-#include <span>
 #include <utility>
 
 #include <fmt/format.h>
@@ -14,6 +11,7 @@
 #include "generator/context_state.h"
 #include "generator/launch/loaded_kernel.h"
 #include "generator/problem/arguments.h"
+#include "generator/problem/dispatch_key.h"
 #include "generator/tuning/tune.h"
 #include "generator/tuning/tuning_record.h"
 #include "runtime/capture.h"
@@ -161,27 +159,6 @@ CompiledKernel describe(const AttentionState& state, const LoadedKernel& kernel)
                         kernel.tuning_log);
 }
 
-// The spec as numbers, in place: digesting one short piece of memory is what makes dispatch cheap.
-Digest spec_key(const AttentionSpec& spec, const std::optional<KernelConfig>& config) {
-  std::array<std::uint64_t, 32> words{};
-  std::size_t count = 0;
-  const auto add = [&](auto number) { words[count++] = static_cast<std::uint64_t>(number); };
-  add(spec.dtype);
-  add(spec.alignment);
-  add(spec.head_dim);
-  add(spec.head_dim_v);
-  add(spec.gqa_ratio);
-  add(spec.seqlen_q);
-  add(spec.seqlen_kv);
-  add(spec.mask.hash());
-  add(spec.score.hash());
-  add(spec.softmax_scale ? std::uint64_t{1} << 32 | std::bit_cast<std::uint32_t>(*spec.softmax_scale) : 0);
-  if (config) {
-    for (const ConfigField& field : config_fields()) add(field.get(*config));
-  }
-  return digest(std::as_bytes(std::span(words.data(), count)));
-}
-
 }  // namespace
 
 NamedTensors::NamedTensors(std::initializer_list<NamedTensor> tensors) {
@@ -198,7 +175,7 @@ void NamedTensors::add(const NamedTensor& tensor) {
 
 void check_arguments(const AttentionSpec& spec, const AttentionArguments& arguments) {
   AttentionParams unused;
-  fill_params(spec, functor_tensors(spec), arguments, unused);
+  fill_params(spec, functor_tensor_uses(spec), arguments, unused);
 }
 
 void Attention::operator()(const AttentionArguments& arguments, Stream stream) const {
@@ -233,7 +210,7 @@ const AttentionSpec& Attention::spec() const { return state_->spec; }
 
 Attention attention(const AttentionSpec& spec, std::optional<KernelConfig> config, const Context& context) {
   ContextState& shared = *Access::state(context);
-  const Digest key = spec_key(spec, config);
+  const Digest key = dispatch_key(spec, config);
   const AttentionState* state = shared.attentions.find(key);
   if (state == nullptr) {
     validate(spec);

@@ -9,6 +9,7 @@
 
 #include "cache/dispatch_table.h"
 #include "generator/launch/loaded_kernel.h"
+#include "generator/problem/functor_tensors.h"
 
 namespace jit {
 
@@ -16,12 +17,12 @@ struct ContextState;
 
 struct AttentionState {
   AttentionState(ContextState& owner, AttentionSpec wanted, std::optional<KernelConfig> fixed)
-      : context(owner), spec(std::move(wanted)), given(fixed), tensors(functor_tensors(spec)) {}
+      : context(owner), spec(std::move(wanted)), given(fixed), tensors(functor_tensor_uses(spec)) {}
 
   ContextState& context;
   const AttentionSpec spec;
   const std::optional<KernelConfig> given;
-  const std::vector<FunctorTensorSpec> tensors;
+  const std::vector<FunctorTensorUse> tensors;
   mutable DispatchTable<LoadedKernel> by_size;   ///< by device and size class
   mutable DispatchTable<LoadedKernel> defaults;  ///< by device, for sizes that nothing was chosen for
   mutable std::mutex choosing;  ///< held while a kernel is compiled or tuned, never by a launch

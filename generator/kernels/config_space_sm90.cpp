@@ -61,56 +61,10 @@ std::string multiple_range(std::string_view name, int value, int step, int most)
                      step, step, most);
 }
 
-// Whether templates/problem/masks.cuh gives the mask a row_range.
-bool has_row_range(const MaskNode& mask) {
-  switch (mask.kind) {
-    case MaskKind::none:
-    case MaskKind::causal:
-    case MaskKind::sliding_window:
-    case MaskKind::prefix:
-    case MaskKind::prefix_lengths:
-      return true;
-    case MaskKind::conjunction:
-      return has_row_range(*mask.a) && has_row_range(*mask.b);
-    default:
-      return false;
-  }
-}
-
-// How many words of a key templates/problem/masks.cuh lets the mask ask for; 2 and more: too many for shared memory.
-int key_words(const MaskNode& mask) {
-  if (has_row_range(mask)) return 0;
-  switch (mask.kind) {
-    case MaskKind::document:
-      return 1;
-    case MaskKind::conjunction:
-    case MaskKind::disjunction:
-      return key_words(*mask.a) + key_words(*mask.b);
-    case MaskKind::negation:
-      return key_words(*mask.a);
-    default:
-      return 2;
-  }
-}
-
-// Whether scores are bounded, or as large in one tile of keys as in the next: ALiBi lets them grow all along.
-bool are_steady(const ScoreNode& score) {
-  switch (score.kind) {
-    case ScoreKind::none:
-    case ScoreKind::softcap:
-      return true;
-    case ScoreKind::chain:
-      return are_steady(*score.a) && are_steady(*score.b);
-    default:
-      return false;
-  }
-}
-
 // Looking for maxima takes up to a tenth of the time (docs/performance.md). But where most tiles exceed those
 // of the tiles before, or the first one that is visited shows many queries nothing, tiles are computed twice.
 Rescale fastest_rescale(const AttentionSpec& spec) {
-  return are_steady(spec.score.node()) && has_row_range(spec.mask.node()) ? Rescale::on_overflow
-                                                                          : Rescale::lazy;
+  return are_steady(spec.score) && has_row_range(spec.mask) ? Rescale::on_overflow : Rescale::lazy;
 }
 
 // Whether O can lie over Q: a warpgroup's rows of both must cover the same bytes.
@@ -122,7 +76,7 @@ bool fits_o_over_q(const AttentionSpec& spec) {
 
 int consumers(const KernelConfig& config) { return config.tile_q / rows_per_consumer; }
 
-bool has_key_words(const AttentionSpec& spec) { return key_words(spec.mask.node()) == 1; }
+bool has_key_words(const AttentionSpec& spec) { return key_words(spec.mask) == 1; }
 
 int threads_per_block(const KernelConfig& config) { return (consumers(config) + 1) * 128; }
 
@@ -133,7 +87,7 @@ int estimated_registers(const AttentionSpec& spec, const KernelConfig& config) {
   const int p = config.overlap && config.p_in_registers ? config.tile_kv / 4 : 0;
   const int q = config.q_in_registers ? padded_head_dim(spec.head_dim) / 4 : 0;
   return scores + output + p + q + other_registers + (spec.score != Score() ? functor_registers : 0) +
-         (has_row_range(spec.mask.node()) ? 0 : functor_registers);
+         (has_row_range(spec.mask) ? 0 : functor_registers);
 }
 
 int register_cap(const AttentionSpec& spec, const KernelConfig& config) {

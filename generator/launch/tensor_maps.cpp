@@ -5,7 +5,9 @@
 #include <cstdint>
 
 #include <fmt/format.h>
+#include <jit/dtype.h>
 #include <jit/error.h>
+#include <jit/spec_table.h>
 
 #include "runtime/driver_api.h"
 #include "templates/forward_wgmma/smem_layout.cuh"
@@ -79,12 +81,11 @@ TensorMap encode(const Operand& operand, DType dtype, std::int64_t batch, int he
   const cuuint32_t box[] = {static_cast<cuuint32_t>(columns), static_cast<cuuint32_t>(box_rows), 1, 1};
   const cuuint32_t steps[] = {1, 1, 1, 1};
   alignas(64) CUtensorMap map;
-  check(
-      driver().cuTensorMapEncodeTiled(
-          &map, dtype == DType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 4,
-          const_cast<void*>(operand.data), sizes, stride_bytes, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-          swizzle_of(columns), CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
-      "cuTensorMapEncodeTiled");
+  check(driver().cuTensorMapEncodeTiled(
+            &map, static_cast<CUtensorMapDataType>(facts(dtype).tma_type), 4, const_cast<void*>(operand.data),
+            sizes, stride_bytes, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle_of(columns),
+            CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
+        "cuTensorMapEncodeTiled");
   return std::bit_cast<TensorMap>(map);
 }
 
@@ -123,7 +124,8 @@ TensorMaps encode_tensor_maps(const AttentionSpec& spec, const KernelConfig& con
   const Operand& q = all[0];
   const int head_dim_v = spec.value_head_dim();
   const auto encode_one = [&](const Operand& operand, int head_dim, int box_rows) {
-    return encode(operand, spec.dtype, params.batch, head_dim, box_rows);
+    const DType dtype = &operand == &all[3] ? output_dtype(spec) : input_dtype(spec);
+    return encode(operand, dtype, params.batch, head_dim, box_rows);
   };
   TensorMaps maps{};
   maps.q = encode_one(q, spec.head_dim, rows_per_consumer);

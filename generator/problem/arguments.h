@@ -7,15 +7,24 @@
 #include <jit/attention.h>
 
 #include "generator/kernels/heuristic.h"
+#include "generator/problem/dims.h"
+#include "generator/problem/functor_tensors.h"
 #include "templates/base/params.cuh"
 
 namespace jit {
 
 /// Checks `arguments` against `spec` and fills `params`. Returns false when there is nothing to compute (no
-/// batch, no heads or no queries). `tensors` is functor_tensors(spec). Allocates nothing unless it throws
+/// batch, no heads or no queries). `tensors` is functor_tensor_uses(spec). Allocates nothing unless it throws
 /// Error invalid_argument, whose field is the argument's name.
-bool fill_params(const AttentionSpec& spec, const std::vector<FunctorTensorSpec>& tensors,
+bool fill_params(const AttentionSpec& spec, const std::vector<FunctorTensorUse>& tensors,
                  const AttentionArguments& arguments, AttentionParams& params);
+
+/// Dense q, k, v and o of these sizes at aligned, disjoint addresses without memory behind them: enough to
+/// check and to choose a config, not to launch.
+AttentionArguments placeholder_arguments(const AttentionSpec& spec, const Extents& sizes);
+
+/// The sizes of a problem of this spec. Requires: heads_q is a multiple of spec.gqa_ratio.
+Extents extents_of(const AttentionSpec& spec, const ProblemShape& shape);
 
 ProblemShape shape_of(const AttentionParams& params);
 

@@ -1,63 +1,66 @@
-// What Mask and Score are made of: immutable trees, built by mask.cpp and score.cpp, read by
-// functor_source.cpp.
+// What Mask and Score are made of: immutable trees, built by mask.cpp and score.cpp. Leaves are rows of
+// functor_table.h with their arguments, or the user's text.
 #pragma once
 
 #include <cstdint>
 #include <memory>
-#include <string>
 #include <string_view>
-#include <vector>
 
 #include <jit/mask.h>
 #include <jit/score.h>
 
 #include "cache/digest.h"
+#include "generator/problem/functor_table.h"
 
 namespace jit {
 
-enum class MaskKind {
-  none,
-  causal,
-  sliding_window,
-  prefix,
-  prefix_lengths,
-  document,
-  text,
-  conjunction,
-  disjunction,
-  negation,
-};
+enum class MaskOperator { none, conjunction, disjunction, negation };
 
+/// One of: a row with arguments, a text, an operator over a, or over a and b.
 struct MaskNode {
-  MaskKind kind = MaskKind::none;
-  Alignment alignment = Alignment::bottom_right;
-  int left = 0;    ///< window
-  int right = 0;   ///< window
-  int length = 0;  ///< prefix
+  const MaskRow* row = nullptr;
+  FunctorArguments arguments = {};
   std::shared_ptr<const FunctorText> text = nullptr;
+  MaskOperator combination = MaskOperator::none;
   std::shared_ptr<const MaskNode> a = nullptr;
   std::shared_ptr<const MaskNode> b = nullptr;
   std::uint64_t hash = 0;  ///< of all the above
 };
 
-enum class ScoreKind { none, softcap, alibi, bias, text, chain };
-
+/// One of: a row with arguments, a text, first a then b.
 struct ScoreNode {
-  ScoreKind kind = ScoreKind::none;
-  float cap = 0;                   ///< softcap
-  DType bias_dtype = DType::fp32;  ///< bias
+  const ScoreRow* row = nullptr;
+  FunctorArguments arguments = {};
   std::shared_ptr<const FunctorText> text = nullptr;
   std::shared_ptr<const ScoreNode> a = nullptr;
   std::shared_ptr<const ScoreNode> b = nullptr;
   std::uint64_t hash = 0;  ///< of all the above
 };
 
-/// Names of the tensors that built-in functors read.
-inline constexpr std::string_view prefix_lengths_tensor = "prefix_lengths";
-inline constexpr std::string_view document_ids_q_tensor = "document_ids_q";
-inline constexpr std::string_view document_ids_kv_tensor = "document_ids_kv";
-inline constexpr std::string_view alibi_slopes_tensor = "alibi_slopes";
-inline constexpr std::string_view bias_tensor = "bias";
+/// What is private in Mask and Score.
+struct MaskAccess {
+  static Mask make(std::shared_ptr<const MaskNode> node) { return Mask(std::move(node)); }
+  static const std::shared_ptr<const MaskNode>& node(const Mask& mask) { return mask.node_; }
+};
+struct ScoreAccess {
+  static Score make(std::shared_ptr<const ScoreNode> node) { return Score(std::move(node)); }
+  static const std::shared_ptr<const ScoreNode>& node(const Score& score) { return score.node_; }
+};
+inline const MaskNode& node_of(const Mask& mask) { return *MaskAccess::node(mask); }
+inline const ScoreNode& node_of(const Score& score) { return *ScoreAccess::node(score); }
+
+/// A row with these arguments; those that have defaults may be left out at the end. The row must live as long
+/// as the mask. Throws Error invalid_spec for an illegal argument.
+Mask make_mask(const MaskRow& row, FunctorArguments arguments = {});
+Score make_score(const ScoreRow& row, FunctorArguments arguments = {});
+
+/// What the device struct of the whole mask has, derived from those of its leaves as
+/// templates/problem/masks.cuh derives it; programs assert both.
+bool has_row_range(const Mask& mask);
+int key_words(const Mask& mask);
+
+/// Whether scores stay bounded, or as large in one tile of keys as in the next.
+bool are_steady(const Score& score);
 
 /// Throws Error invalid_spec when a text functor cannot become part of a kernel; `kind` is "mask" or "score".
 void validate_functor_text(const FunctorText& text, std::string_view kind);
@@ -65,7 +68,13 @@ void validate_functor_text(const FunctorText& text, std::string_view kind);
 /// Adds every field of the text to a digest.
 void add_functor_text(Digester& digester, const FunctorText& text);
 
-/// Adds `tensor` unless one of that name is there; throws Error invalid_spec when the dtypes differ.
-void add_functor_tensor(std::vector<FunctorTensorSpec>& tensors, const FunctorTensorSpec& tensor);
+/// Adds the leaf of a node, of whatever kind it is.
+template <class Node>
+void add_leaf(Digester& digester, const Node& node) {
+  if (node.text) add_functor_text(digester, *node.text);
+  if (node.row == nullptr) return;
+  digester.add(node.row->functor.name).add(node.row->functor.device_type);
+  digester.add(print(node.row->functor, node.arguments));
+}
 
 }  // namespace jit

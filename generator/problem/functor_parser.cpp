@@ -8,6 +8,8 @@
 #include <jit/mask.h>
 #include <jit/score.h>
 
+#include "generator/problem/functor_node.h"
+
 namespace jit {
 namespace {
 
@@ -49,23 +51,20 @@ class Reader {
     return std::string(text_.substr(begin, at_ - begin));
   }
 
-  template <class Number>
-  Number number() {
-    skip_space();
-    Number value{};
-    const auto [end, error] = std::from_chars(text_.data() + at_, text_.data() + text_.size(), value);
-    if (error != std::errc{}) fail("expected a number");
-    at_ = static_cast<std::size_t>(end - text_.data());
-    return value;
-  }
-
-  Alignment alignment() {
-    const std::size_t begin = at_;
-    const std::string name = word();
-    if (name == "top_left") return Alignment::top_left;
-    if (name == "bottom_right") return Alignment::bottom_right;
-    at_ = begin;
-    fail("expected top_left or bottom_right");
+  /// The arguments of a row, in parentheses; the last ones may be left out as the row says.
+  FunctorArguments arguments(const FunctorRow& row) {
+    FunctorArguments given;
+    for (const FunctorParameter& parameter : row.parameters) {
+      const std::string_view before = given.empty() ? "(" : ",";
+      if (!parameter.default_value) {
+        expect(before);
+      } else if (!accept(before)) {
+        break;
+      }
+      given.push_back(argument(parameter.kind));
+    }
+    if (!given.empty()) expect(")");
+    return given;
   }
 
   const FunctorText& find_text(const std::vector<FunctorText>& texts) {
@@ -80,10 +79,54 @@ class Reader {
     fail(fmt::format("no text functor '{}' was given{}", name, known.empty() ? "" : "; given are " + known));
   }
 
-  std::size_t position() const { return at_; }
-  void rewind(std::size_t position) { at_ = position; }
+  /// The row of that name in a table; null: "text". Else fails at the name.
+  template <class Row>
+  const Row* row(std::span<const Row> table) {
+    const std::size_t begin = at_;
+    const std::string name = word();
+    if (name == "text") return nullptr;
+    for (const Row& known : table) {
+      if (known.functor.name == name || (!name.empty() && known.functor.other_name == name)) return &known;
+    }
+    at_ = begin;
+    fail(fmt::format("unknown {} '{}'; known are {} and text(name)", what_, name, usages(table, true)));
+  }
 
  private:
+  FunctorArgument argument(ParameterKind kind) {
+    switch (kind) {
+      case ParameterKind::whole:
+        return number<int>();
+      case ParameterKind::real:
+        return number<float>();
+      case ParameterKind::alignment:
+        return alignment();
+      case ParameterKind::dtype:
+        return parse_dtype(word());
+    }
+    return {};
+  }
+
+  template <class Number>
+  Number number() {
+    skip_space();
+    Number value{};
+    const auto [end, error] = std::from_chars(text_.data() + at_, text_.data() + text_.size(), value);
+    if (error != std::errc{}) fail("expected a number");
+    at_ = static_cast<std::size_t>(end - text_.data());
+    return value;
+  }
+
+  Alignment alignment() {
+    const std::size_t begin = at_;
+    const std::string name = word();
+    for (const Alignment alignment : {Alignment::top_left, Alignment::bottom_right}) {
+      if (to_string(alignment) == name) return alignment;
+    }
+    at_ = begin;
+    fail("expected top_left or bottom_right");
+  }
+
   void skip_space() {
     while (at_ < text_.size() && std::isspace(static_cast<unsigned char>(text_[at_]))) ++at_;
   }
@@ -135,38 +178,8 @@ class MaskReader {
   }
 
   Mask named() {
-    const std::size_t begin = in_.position();
-    const std::string name = in_.word();
-    if (name == "none") return mask::none();
-    if (name == "causal") {
-      if (!in_.accept("(")) return mask::causal();
-      const Alignment alignment = in_.alignment();
-      in_.expect(")");
-      return mask::causal(alignment);
-    }
-    if (name == "window" || name == "sliding_window") {
-      in_.expect("(");
-      const int left = in_.number<int>();
-      in_.expect(",");
-      const int right = in_.number<int>();
-      const Alignment alignment = in_.accept(",") ? in_.alignment() : Alignment::bottom_right;
-      in_.expect(")");
-      return mask::sliding_window(left, right, alignment);
-    }
-    if (name == "prefix") {
-      in_.expect("(");
-      const int length = in_.number<int>();
-      in_.expect(")");
-      return mask::prefix(length);
-    }
-    if (name == "prefix_lengths") return mask::prefix_lengths();
-    if (name == "document") return mask::document();
-    if (name == "text") return mask::text(in_.find_text(texts_));
-    in_.rewind(begin);
-    in_.fail(fmt::format(
-        "unknown mask '{}'; known are none, causal, window(left, right), prefix(length), prefix_lengths, "
-        "document and text(name)",
-        name));
+    const MaskRow* row = in_.row(mask_table());
+    return row == nullptr ? mask::text(in_.find_text(texts_)) : make_mask(*row, in_.arguments(row->functor));
   }
 
   Reader in_;
@@ -174,26 +187,8 @@ class MaskReader {
 };
 
 Score read_score(Reader& in, const std::vector<FunctorText>& texts) {
-  const std::size_t begin = in.position();
-  const std::string name = in.word();
-  if (name == "none") return score::none();
-  if (name == "softcap") {
-    in.expect("(");
-    const float cap = in.number<float>();
-    in.expect(")");
-    return score::softcap(cap);
-  }
-  if (name == "alibi") return score::alibi();
-  if (name == "bias") {
-    if (!in.accept("(")) return score::bias();
-    const std::string dtype = in.word();
-    in.expect(")");
-    return score::bias(parse_dtype(dtype));
-  }
-  if (name == "text") return score::text(in.find_text(texts));
-  in.rewind(begin);
-  in.fail(fmt::format(
-      "unknown score '{}'; known are none, softcap(cap), alibi, bias, bias(dtype) and text(name)", name));
+  const ScoreRow* row = in.row(score_table());
+  return row == nullptr ? score::text(in.find_text(texts)) : make_score(*row, in.arguments(row->functor));
 }
 
 }  // namespace

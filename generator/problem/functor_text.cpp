@@ -24,10 +24,10 @@ bool is_identifier(std::string_view text) {
 }
 
 // Names that generated functor structs use themselves.
-constexpr std::array<std::string_view, 21> reserved_names = {
-    "q",       "k",     "b",        "h",         "score", "seqlen_q",    "seqlen_kv",
-    "keep",    "apply", "heads_q",  "q_begin",   "q_end", "k_begin",     "k_end",
-    "context", "jit",   "classify", "key_range", "tile",  "is_identity", "key_words"};
+constexpr std::array<std::string_view, 23> reserved_names = {
+    "q",        "k",         "b",       "h",           "score",     "seqlen_q", "seqlen_kv", "keep",
+    "apply",    "heads_q",   "q_begin", "q_end",       "k_begin",   "k_end",    "context",   "jit",
+    "classify", "key_range", "tile",    "is_identity", "key_words", "TextMask", "TextScore"};
 
 // What would make a kernel depend on when, where and with which files it was compiled, and not on its key
 // alone.
@@ -179,17 +179,6 @@ void add_functor_text(Digester& digester, const FunctorText& text) {
   }
   digester.add(std::uint64_t{text.tensors.size()});
   for (const FunctorTensorSpec& tensor : text.tensors) digester.add(tensor.name).add(to_string(tensor.dtype));
-}
-
-void add_functor_tensor(std::vector<FunctorTensorSpec>& tensors, const FunctorTensorSpec& tensor) {
-  for (const FunctorTensorSpec& known : tensors) {
-    if (known.name != tensor.name) continue;
-    if (known.dtype == tensor.dtype) return;
-    throw Error(ErrorCode::invalid_spec, "validate", "spec." + tensor.name,
-                fmt::format("tensor '{}' is wanted as {} and as {}; give the two functors different names",
-                            tensor.name, to_string(known.dtype), to_string(tensor.dtype)));
-  }
-  tensors.push_back(tensor);
 }
 
 }  // namespace jit

@@ -1,81 +1,54 @@
 #include <jit/score.h>
 
-#include <bit>
-#include <cmath>
-
-#include <fmt/format.h>
-#include <jit/error.h>
-
-#include "cache/digest.h"
 #include "generator/problem/functor_node.h"
+#include "generator/problem/functor_table.h"
 
 namespace jit {
 namespace {
 
 Score make(ScoreNode node) {
   Digester digester;
-  digester.add(static_cast<std::uint64_t>(node.kind))
-      .add(std::uint64_t{std::bit_cast<std::uint32_t>(node.cap)});
-  digester.add(static_cast<std::uint64_t>(node.bias_dtype));
-  if (node.text) add_functor_text(digester, *node.text);
+  add_leaf(digester, node);
   for (const auto& child : {node.a, node.b}) digester.add(child ? child->hash : 0);
   node.hash = digester.finish().low;
-  return Score(std::make_shared<const ScoreNode>(std::move(node)));
+  return ScoreAccess::make(std::make_shared<const ScoreNode>(std::move(node)));
 }
 
 std::string print(const ScoreNode& node) {
-  switch (node.kind) {
-    case ScoreKind::none:
-      return "none";
-    case ScoreKind::softcap:
-      return fmt::format("softcap({})", node.cap);
-    case ScoreKind::alibi:
-      return "alibi";
-    case ScoreKind::bias:
-      return node.bias_dtype == DType::fp32 ? "bias" : fmt::format("bias({})", to_string(node.bias_dtype));
-    case ScoreKind::text:
-      return fmt::format("text({})", node.text->name);
-    case ScoreKind::chain:
-      return print(*node.a) + ", " + print(*node.b);
-  }
-  return "";
+  if (node.text) return "text(" + node.text->name + ")";
+  if (node.row) return print(node.row->functor, node.arguments);
+  return print(*node.a) + ", " + print(*node.b);
 }
 
-void collect(const ScoreNode& node, std::vector<FunctorTensorSpec>& tensors) {
-  if (node.kind == ScoreKind::alibi)
-    add_functor_tensor(tensors, {std::string(alibi_slopes_tensor), DType::fp32});
-  if (node.kind == ScoreKind::bias) add_functor_tensor(tensors, {std::string(bias_tensor), node.bias_dtype});
-  if (node.text) {
-    for (const FunctorTensorSpec& tensor : node.text->tensors) add_functor_tensor(tensors, tensor);
-  }
-  if (node.a) collect(*node.a, tensors);
-  if (node.b) collect(*node.b, tensors);
-}
+bool is_none(const ScoreNode& node) { return node.row == &score_row("none"); }
 
-const std::shared_ptr<const ScoreNode>& none_node() {
-  static const std::shared_ptr<const ScoreNode> node = make(ScoreNode{}).shared_node();
-  return node;
+bool are_steady(const ScoreNode& node) {
+  if (node.a) return are_steady(*node.a) && are_steady(*node.b);
+  return node.row != nullptr && node.row->is_steady;
 }
 
 }  // namespace
 
-Score::Score() : node_(none_node()) {}
+Score make_score(const ScoreRow& row, FunctorArguments arguments) {
+  return make({.row = &row, .arguments = complete_arguments(row.functor, "score", std::move(arguments))});
+}
+
+bool are_steady(const Score& score) { return are_steady(node_of(score)); }
+
+Score::Score() {
+  static const Score none = make({.row = &score_row("none")});
+  node_ = none.node_;
+}
 
 // Chains lean to the left, and "none" is absorbed, so that equal chains generate equal kernels.
 Score Score::then(const Score& next) const {
-  if (node().kind == ScoreKind::none) return next;
-  if (next.node().kind == ScoreKind::none) return *this;
-  if (next.node().kind == ScoreKind::chain) return then(Score(next.node().a)).then(Score(next.node().b));
-  return make({.kind = ScoreKind::chain, .a = shared_node(), .b = next.shared_node()});
+  if (is_none(*node_)) return next;
+  if (is_none(*next.node_)) return *this;
+  if (next.node_->a) return then(Score(next.node_->a)).then(Score(next.node_->b));
+  return make({.a = node_, .b = next.node_});
 }
 
 std::string Score::to_string() const { return print(*node_); }
-
-std::vector<FunctorTensorSpec> Score::tensors() const {
-  std::vector<FunctorTensorSpec> tensors;
-  collect(*node_, tensors);
-  return tensors;
-}
 
 std::uint64_t Score::hash() const { return node_->hash; }
 
@@ -85,28 +58,18 @@ namespace score {
 
 Score none() { return Score(); }
 
-Score softcap(float cap) {
-  if (!std::isfinite(cap) || cap <= 0) {
-    throw Error(ErrorCode::invalid_spec, "validate", "spec.score.cap",
-                fmt::format("softcap {} must be positive and finite; leave the score out for no cap", cap));
-  }
-  return make({.kind = ScoreKind::softcap, .cap = cap});
-}
+Score softcap(float cap) { return make_score(score_row("softcap"), {cap}); }
 
-Score alibi() { return make({.kind = ScoreKind::alibi}); }
+Score alibi() { return make_score(score_row("alibi")); }
 
-Score bias(DType dtype) {
-  if (dtype != DType::fp32 && dtype != DType::bf16 && dtype != DType::fp16) {
-    throw Error(ErrorCode::invalid_spec, "validate", "spec.score.bias",
-                fmt::format("a bias must be fp32, bf16 or fp16, not {}", jit::to_string(dtype)));
-  }
-  return make({.kind = ScoreKind::bias, .bias_dtype = dtype});
-}
+Score bias(DType dtype) { return make_score(score_row("bias"), {dtype}); }
 
 Score text(FunctorText text) {
   validate_functor_text(text, "score");
-  return make({.kind = ScoreKind::text, .text = std::make_shared<const FunctorText>(std::move(text))});
+  return make({.text = std::make_shared<const FunctorText>(std::move(text))});
 }
 
 }  // namespace score
+std::string score_usages() { return usages(score_table(), true); }
+
 }  // namespace jit

@@ -7,6 +7,8 @@
 #include <jit/error.h>
 #include <jit/tuning.h>
 
+#include "generator/problem/arguments.h"
+
 namespace jit {
 namespace {
 
@@ -43,16 +45,13 @@ AttentionArguments sized_arguments(const AttentionSpec& spec, const AttentionSha
                                    const NamedTensors& tensors) {
   validate(spec);
   check_sizes(spec, shape);
-  const auto tensor = [&](std::uintptr_t place, std::int64_t seqlen, std::int64_t heads, int head_dim) {
-    return TensorView::bshd(reinterpret_cast<void*>(place << 56), spec.dtype, shape.batch, seqlen, heads,
-                            head_dim);
-  };
-  const std::int64_t heads_kv = shape.heads_q / spec.gqa_ratio;
-  return {.q = tensor(1, shape.seqlen_q, shape.heads_q, spec.head_dim),
-          .k = tensor(2, shape.seqlen_kv, heads_kv, spec.head_dim),
-          .v = tensor(3, shape.seqlen_kv, heads_kv, spec.value_head_dim()),
-          .o = tensor(4, shape.seqlen_q, shape.heads_q, spec.value_head_dim()),
-          .tensors = tensors};
+  AttentionArguments arguments =
+      placeholder_arguments(spec, extents_of(spec, {.batch = shape.batch,
+                                                    .heads_q = shape.heads_q,
+                                                    .seqlen_q = shape.seqlen_q,
+                                                    .seqlen_kv = shape.seqlen_kv}));
+  arguments.tensors = tensors;
+  return arguments;
 }
 
 }  // namespace jit

@@ -1,34 +1,12 @@
 #include <jit/tensor.h>
 
-#include <array>
-
 #include <fmt/format.h>
+#include <jit/dtype.h>
 #include <jit/error.h>
+
 
 namespace jit {
 namespace {
-
-struct DTypeFacts {
-  DType dtype;
-  std::string_view name;
-  int bytes;
-};
-constexpr std::array<DTypeFacts, 6> dtype_table = {{
-    {DType::bf16, "bf16", 2},
-    {DType::fp16, "fp16", 2},
-    {DType::fp32, "fp32", 4},
-    {DType::int32, "int32", 4},
-    {DType::int64, "int64", 8},
-    {DType::uint8, "uint8", 1},
-}};
-
-const DTypeFacts& facts(DType dtype) {
-  for (const DTypeFacts& row : dtype_table) {
-    if (row.dtype == dtype) return row;
-  }
-  throw Error(ErrorCode::invalid_argument, "validate", "dtype",
-              fmt::format("dtype {} is not an enumerator of DType", static_cast<int>(dtype)));
-}
 
 std::string join(const std::int64_t* values, int count) {
   std::string text;
@@ -42,7 +20,7 @@ std::string_view to_string(DType dtype) { return facts(dtype).name; }
 
 DType parse_dtype(std::string_view text) {
   std::string accepted;
-  for (const DTypeFacts& row : dtype_table) {
+  for (const DTypeFacts& row : dtype_table()) {
     if (row.name == text) return row.dtype;
     accepted += (accepted.empty() ? "" : ", ") + std::string(row.name);
   }
@@ -52,14 +30,12 @@ DType parse_dtype(std::string_view text) {
 
 int size_of(DType dtype) { return facts(dtype).bytes; }
 
-TensorView TensorView::bshd(void* data, DType dtype, std::int64_t batch, std::int64_t seqlen,
-                            std::int64_t heads, std::int64_t head_dim) {
-  return dense(data, dtype, {batch, seqlen, heads, head_dim});
+TensorView TensorView::bshd(void* data, DType dtype, const Shape& shape) {
+  return dense(data, dtype, {shape.batch, shape.seqlen, shape.heads, shape.head_dim});
 }
 
-TensorView TensorView::bhsd(void* data, DType dtype, std::int64_t batch, std::int64_t seqlen,
-                            std::int64_t heads, std::int64_t head_dim) {
-  TensorView view = dense(data, dtype, {batch, heads, seqlen, head_dim});
+TensorView TensorView::bhsd(void* data, DType dtype, const Shape& shape) {
+  TensorView view = dense(data, dtype, {shape.batch, shape.heads, shape.seqlen, shape.head_dim});
   std::swap(view.shape[1], view.shape[2]);
   std::swap(view.strides[1], view.strides[2]);
   return view;

@@ -3,6 +3,8 @@
 #include <cctype>
 
 #include <fmt/format.h>
+#include <jit/dtype.h>
+#include <jit/spec_table.h>
 
 #include "generator/kernels/config_space.h"
 #include "generator/program/functor_source.h"
@@ -31,11 +33,12 @@ std::string identifier_part(const std::string& text) {
 }
 
 std::string problem_name(const AttentionSpec& spec) {
-  std::string name = fmt::format("{}_d{}", to_string(spec.dtype), spec.head_dim);
-  if (spec.value_head_dim() != spec.head_dim) name += fmt::format("v{}", spec.value_head_dim());
-  if (spec.gqa_ratio != 1) name += fmt::format("_gqa{}", spec.gqa_ratio);
-  if (spec.mask != Mask()) name += "_" + identifier_part(spec.mask.to_string());
-  if (spec.score != Score()) name += "_" + identifier_part(spec.score.to_string());
+  std::string name;
+  for (const SpecField& field : spec_fields()) {
+    if (!field.name_label || (!field.is_always_shown && is_default(field, spec))) continue;
+    name += *field.name_label;
+    name += identifier_part(value_text(field, spec));
+  }
   return name;
 }
 
@@ -48,18 +51,37 @@ std::string number_line(std::string_view name, int value, std::string_view doc) 
   return line("int", name, std::to_string(value), doc);
 }
 
-// What the spec fixes, in every kernel of that spec.
+// What the spec fixes, in every kernel of that spec: a line for each field that is baked.
+class SpecLines {
+ public:
+  SpecLines(const SpecField& field, const AttentionSpec& spec, const FunctorSource& functors)
+      : field_(field), spec_(spec), functors_(functors) {}
+
+  std::string operator()(DType AttentionSpec::*dtype) const {
+    return fmt::format("  using Element = {};\n", facts(spec_.*dtype).device_type);
+  }
+  std::string operator()(int AttentionSpec::*) const {
+    return line("int", field_.name, value_text(field_, spec_), field_.comment);
+  }
+  std::string operator()(Mask AttentionSpec::*mask) const {
+    return fmt::format("  using Mask = {};  // {}\n", functors_.mask_type, (spec_.*mask).to_string());
+  }
+  std::string operator()(Score AttentionSpec::*score) const {
+    return fmt::format("  using Score = {};  // {}\n", functors_.score_type, (spec_.*score).to_string());
+  }
+  std::string operator()(std::optional<float> AttentionSpec::*) const { return ""; }  // a run-time argument
+
+ private:
+  const SpecField& field_;
+  const AttentionSpec& spec_;
+  const FunctorSource& functors_;
+};
+
 std::string spec_lines(const AttentionSpec& spec, const FunctorSource& functors) {
   std::string text;
-  text += fmt::format("  using Element = {};\n", to_string(spec.dtype));
-  text += fmt::format("  using Mask = {};  // {}\n", functors.mask_type, spec.mask.to_string());
-  text += fmt::format("  using Score = {};  // {}\n", functors.score_type, spec.score.to_string());
-  text += number_line("head_dim", spec.head_dim, "of q and k, elements");
-  text += number_line("head_dim_v", spec.value_head_dim(), "of v and o, elements");
-  text += number_line("gqa_ratio", spec.gqa_ratio, "query heads per KV head");
-  text += number_line("alignment", spec.alignment, "of every row in global memory, bytes");
-  text += number_line("seqlen_q", spec.seqlen_q, "0: a run-time argument");
-  text += number_line("seqlen_kv", spec.seqlen_kv, "0: a run-time argument");
+  for (const SpecField& field : spec_fields()) {
+    if (field.is_baked) text += std::visit(SpecLines(field, spec, functors), field.member);
+  }
   return text;
 }
 
@@ -94,7 +116,7 @@ Program emit_forward_sm80(const AttentionSpec& spec, const KernelConfig& config)
   source += "#include \"forward_mma_sync/kernel.cuh\"\n\nusing namespace jit;\n\n";
   source += functors.definitions;
   source += "struct Config {\n" + spec_lines(spec, functors) + config_lines(config) + "};\n";
-  source += params_assertion();
+  source += params_assertion() + functors.assertions;
   source += fmt::format(
       "static_assert(forward_mma_sync::smem_layout<Config>().total == {}, \"host and device disagree on "
       "shared memory\");\n\n",
@@ -127,11 +149,11 @@ Program emit_forward_sm90(const AttentionSpec& spec, const KernelConfig& config)
   source += wgmma_function("wgmma_qk", "D = A B: 64 rows of Q, tile_kv rows of K.",
                            {.dtype = spec.dtype,
                             .n = config.tile_kv,
-                            .steps = padded_head_dim(spec.head_dim) / 16,
+                            .steps = padded_head_dim(spec.head_dim) / facts(spec.dtype).mma_k,
                             .a_in_registers = config.q_in_registers});
   WgmmaProduct pv{.dtype = spec.dtype,
                   .n = padded_head_dim(spec.value_head_dim()),
-                  .steps = config.tile_kv / 16,
+                  .steps = config.tile_kv / facts(spec.dtype).mma_k,
                   .accumulate = true,
                   .a_in_registers = config.p_in_registers,
                   .b_along_rows = true};
@@ -139,7 +161,7 @@ Program emit_forward_sm90(const AttentionSpec& spec, const KernelConfig& config)
   pv.steps = forward_wgmma::lower_key_steps(config.tile_kv);
   source += wgmma_function("wgmma_pv_lower", "The same without the upper half of the keys.", pv);
   source += "};\n";
-  source += params_assertion();
+  source += params_assertion() + functors.assertions;
   source += fmt::format(
       "static_assert(sizeof(forward_wgmma::TensorMaps) == {}, \"host and device disagree on the tensor "
       "maps\");\n"
@@ -175,7 +197,7 @@ Program emit_reference(const AttentionSpec& spec) {
   source += "#include \"checks/reference_forward.cuh\"\n\nusing namespace jit;\n\n";
   source += functors.definitions;
   source += "struct Config {\n" + spec_lines(spec, functors) + "};\n";
-  source += params_assertion();
+  source += params_assertion() + functors.assertions;
   source += fmt::format(
       "\nextern \"C\" __global__ void __launch_bounds__({})\n{}(const __grid_constant__ AttentionParams "
       "params, "

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include <fmt/format.h>
+#include <jit/dtype.h>
 #include <jit/error.h>
 
 #include "generator/problem/functor_node.h"
@@ -12,24 +13,6 @@
 
 namespace jit {
 namespace {
-
-std::string_view device_type(DType dtype) {
-  switch (dtype) {
-    case DType::bf16:
-      return "bf16";
-    case DType::fp16:
-      return "fp16";
-    case DType::fp32:
-      return "float";
-    case DType::int32:
-      return "int";
-    case DType::int64:
-      return "long long";
-    case DType::uint8:
-      return "unsigned char";
-  }
-  return "";
-}
 
 // Hexadecimal, so that the constant in the kernel is the caller's to the last bit.
 std::string float_literal(double value) {
@@ -63,9 +46,15 @@ class Writer {
 
   FunctorSource write(const AttentionSpec& spec) {
     FunctorSource source;
-    source.mask_type = mask(spec.mask.node());
-    source.score_type = score(spec.score.node());
+    source.mask_type = mask(node_of(spec.mask));
+    source.score_type = score(node_of(spec.score));
     source.definitions = definitions_;
+    source.assertions = fmt::format(
+        "static_assert(has_row_range<Config::Mask> == {}, \"host and device disagree on the mask's "
+        "row_range\");\n"
+        "static_assert(key_words<Config::Mask> == {}, \"host and device disagree on the mask's key "
+        "words\");\n",
+        has_row_range(spec.mask), key_words(spec.mask));
     return source;
   }
 
@@ -77,52 +66,65 @@ class Writer {
   }
 
   std::string mask(const MaskNode& node) {
-    const char* alignment = node.alignment == Alignment::top_left ? "top_left" : "bottom_right";
-    switch (node.kind) {
-      case MaskKind::none:
-        return "NoMask";
-      case MaskKind::causal:
-        return fmt::format("CausalMask<Alignment::{}>", alignment);
-      case MaskKind::sliding_window:
-        return fmt::format("SlidingWindowMask<{}, {}, Alignment::{}>", node.left, node.right, alignment);
-      case MaskKind::prefix:
-        return fmt::format("PrefixMask<{}>", node.length);
-      case MaskKind::prefix_lengths:
-        return fmt::format("PrefixLengthsMask<{}>", slot(prefix_lengths_tensor));
-      case MaskKind::document:
-        return fmt::format("DocumentMask<{}, {}>", slot(document_ids_q_tensor), slot(document_ids_kv_tensor));
-      case MaskKind::text:
-        return text_struct(*node.text, true);
-      case MaskKind::conjunction:
+    switch (node.combination) {
+      case MaskOperator::conjunction:
         return combine("AndMask", node, &Writer::mask);
-      case MaskKind::disjunction:
+      case MaskOperator::disjunction:
         return combine("OrMask", node, &Writer::mask);
-      case MaskKind::negation:
+      case MaskOperator::negation:
         return fmt::format("NotMask<{}>", mask(*node.a));
+      case MaskOperator::none:
+        break;
     }
-    return "";
+    return node.text ? text_mask(*node.text) : row_type(node.row->functor, node.arguments);
   }
 
   std::string score(const ScoreNode& node) {
-    switch (node.kind) {
-      case ScoreKind::none:
-        return "NoScore";
-      case ScoreKind::softcap: {
-        const std::string name = fmt::format("SoftcapConstants{}", structs_++);
-        definitions_ +=
-            fmt::format("struct {} {{\n", name) + constant_line("cap", double{node.cap}) + "};\n\n";
-        return fmt::format("SoftcapScore<{}>", name);
-      }
-      case ScoreKind::alibi:
-        return fmt::format("AlibiScore<{}>", slot(alibi_slopes_tensor));
-      case ScoreKind::bias:
-        return fmt::format("BiasScore<{}, {}>", slot(bias_tensor), device_type(node.bias_dtype));
-      case ScoreKind::text:
-        return text_struct(*node.text, false);
-      case ScoreKind::chain:
-        return combine("ThenScore", node, &Writer::score);
+    if (node.text) return text_score(*node.text);
+    return node.row ? row_type(node.row->functor, node.arguments)
+                    : combine("ThenScore", node, &Writer::score);
+  }
+
+  // The row's device struct with values in place of the names of its template arguments.
+  std::string row_type(const FunctorRow& row, const FunctorArguments& arguments) {
+    const std::size_t open = row.device_type.find('<');
+    std::string type(row.device_type.substr(0, open));
+    if (open == std::string_view::npos) return type;
+    std::string_view names = row.device_type.substr(open + 1);
+    names.remove_suffix(1);
+    for (char before = '<'; !names.empty(); before = ',') {
+      const std::size_t end = std::min(names.find(", "), names.size());
+      type += fmt::format("{}{}{}", before, before == ',' ? " " : "",
+                          template_argument(row, arguments, names.substr(0, end)));
+      names.remove_prefix(std::min(end + 2, names.size()));
     }
-    return "";
+    return type + ">";
+  }
+
+  std::string template_argument(const FunctorRow& row, const FunctorArguments& arguments,
+                                std::string_view name) {
+    if (name == "constants") return constants_struct(row, arguments);
+    for (std::size_t i = 0; i < arguments.size(); ++i) {
+      if (row.parameters[i].name != name) continue;
+      if (const auto* alignment = std::get_if<Alignment>(&arguments[i]))
+        return fmt::format("Alignment::{}", to_string(*alignment));
+      if (const auto* dtype = std::get_if<DType>(&arguments[i]))
+        return std::string(facts(*dtype).device_type);
+      return std::to_string(std::get<int>(arguments[i]));
+    }
+    return std::to_string(slot(name));
+  }
+
+  std::string constants_struct(const FunctorRow& row, const FunctorArguments& arguments) {
+    const std::string name =
+        fmt::format("{}Constants{}", row.device_type.substr(0, row.device_type.find('<')), structs_++);
+    definitions_ += fmt::format("struct {} {{\n", name);
+    for (std::size_t i = 0; i < arguments.size(); ++i) {
+      if (const float* value = std::get_if<float>(&arguments[i]))
+        definitions_ += constant_line(std::string(row.parameters[i].name), double{*value});
+    }
+    definitions_ += "};\n\n";
+    return name;
   }
 
   // Compilers differ in the order in which they evaluate arguments, and structs are numbered as they come.
@@ -133,47 +135,47 @@ class Writer {
     return fmt::format("{}<{}, {}>", name, a, b);
   }
 
-  // The user's lines, numbered as the user numbers them; afterwards numbers go on as those of the program.
-  static std::string with_lines(const FunctorText& text, const std::string& body, const char* part) {
-    return fmt::format("#line 1 \"/jit-attention/{}{}\"\n{}\n#line 1 \"/jit-attention/generated\"\n",
-                       text.name, part, body);
+  // A member function around the user's lines, which are numbered as the user numbers them; afterwards
+  // numbers go on as those of the program.
+  static std::string function(const char* signature, const FunctorText& text, const std::string& before,
+                              const std::string& body, const char* part) {
+    return fmt::format(
+        "  __device__ {} const {{\n{}#line 1 \"/jit-attention/{}{}\"\n{}\n#line 1 "
+        "\"/jit-attention/generated\"\n  }}\n",
+        signature, before, text.name, part, body);
   }
 
-  std::string text_struct(const FunctorText& text, bool is_mask) {
-    const std::string name = fmt::format("{}{}", is_mask ? "UserMask" : "UserScore", structs_++);
+  std::string text_mask(const FunctorText& text) {
+    std::string functions;
+    if (!text.classify.empty()) {
+      functions = function("TileClass classify(const ScoreTile& tile)", text,
+                           "    const int q_begin = tile.q_begin, q_end = tile.q_end, k_begin = "
+                           "tile.k_begin, k_end = tile.k_end;\n",
+                           text.classify, ".classify");
+    }
+    functions += function("bool keep(int q, int k)", text, "", text.body, "");
+    return text_struct(text, "Mask", "mask", functions);
+  }
+
+  std::string text_score(const FunctorText& text) {
+    return text_struct(text, "Score", "score",
+                       function("float apply(float score, int q, int k)", text, "", text.body, ""));
+  }
+
+  std::string text_struct(const FunctorText& text, const char* kind, const char* what,
+                          const std::string& functions) {
+    const std::string name = fmt::format("User{}{}", kind, structs_++);
     std::string constants, members, initializers;
     for (const auto& [constant, value] : text.constants) constants += constant_line(constant, value);
     for (const FunctorTensorSpec& tensor : text.tensors) {
-      members += fmt::format("  const {}* {};\n", device_type(tensor.dtype), tensor.name);
-      initializers += fmt::format(", {}(tensor_data<{}>(context, {}))", tensor.name,
-                                  device_type(tensor.dtype), slot(tensor.name));
+      const std::string_view type = facts(tensor.dtype).device_type;
+      members += fmt::format("  const {}* {};\n", type, tensor.name);
+      initializers += fmt::format(", {}(tensor_data<{}>(context, {}))", tensor.name, type, slot(tensor.name));
     }
     definitions_ += fmt::format(
-        "/// The user's {} \"{}\".\nstruct {} {{\n{}  int b;\n  int h;\n  int heads_q;\n  int seqlen_q;\n  "
-        "int "
-        "seqlen_kv;\n{}  __device__ explicit {}(const BlockContext& context)\n      : b(context.batch), "
-        "h(context.head), "
-        "heads_q(context.heads_q), seqlen_q(context.seqlen_q), seqlen_kv(context.seqlen_kv){} {{}}\n",
-        is_mask ? "mask" : "score", text.name, name, constants, members, name, initializers);
-    if (is_mask) {
-      definitions_ += "  __device__ KeyRange key_range(int, int) const { return {0, seqlen_kv}; }\n";
-      if (text.classify.empty()) {
-        definitions_ +=
-            "  __device__ TileClass classify(const ScoreTile&) const { return TileClass::partial; }\n";
-      } else {
-        definitions_ +=
-            "  __device__ TileClass classify(const ScoreTile& tile) const {\n"
-            "    const int q_begin = tile.q_begin, q_end = tile.q_end, k_begin = tile.k_begin, k_end = "
-            "tile.k_end;\n" +
-            with_lines(text, text.classify, ".classify") + "  }\n";
-      }
-      definitions_ +=
-          "  __device__ bool keep(int q, int k) const {\n" + with_lines(text, text.body, "") + "  }\n};\n\n";
-    } else {
-      definitions_ += "  static constexpr bool is_identity = false;\n";
-      definitions_ += "  __device__ float apply(float score, int q, int k) const {\n" +
-                      with_lines(text, text.body, "") + "  }\n};\n\n";
-    }
+        "/// The user's {} \"{}\".\nstruct {} : Text{} {{\n{}{}  __device__ explicit {}(const BlockContext& "
+        "context) : Text{}(context){} {{}}\n{}}};\n\n",
+        what, text.name, name, kind, constants, members, name, kind, initializers, functions);
     return name;
   }
 

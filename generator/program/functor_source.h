@@ -10,7 +10,8 @@ namespace jit {
 struct FunctorSource {
   std::string definitions;  ///< structs for user text and constants; may be empty
   std::string mask_type;    ///< e.g. "AndMask<CausalMask<Alignment::bottom_right>, UserMask0>"
-  std::string score_type;   ///< e.g. "SoftcapScore<ScoreConstants0>"
+  std::string score_type;   ///< e.g. "SoftcapScore<SoftcapConstants0>"
+  std::string assertions;   ///< behind Config: what the host derived of the mask is what the device has
 };
 
 FunctorSource functor_source(const AttentionSpec& spec);

@@ -3,6 +3,8 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <jit/dtype.h>
+
 
 namespace jit {
 namespace {
@@ -90,13 +92,13 @@ std::string wgmma_function(std::string_view name, std::string_view doc, const Wg
                       name, accumulators / 4, registers ? "const unsigned (&a)[steps][4]" : "unsigned a");
   text += "    asm volatile(\n        \"{.reg .pred no, yes; .reg .b32 word; .reg .b64 A, B;\\n\"\n";
   text += "        \"setp.ne.b32 no, 0, 0; setp.eq.b32 yes, 0, 0;\\n\"\n";
-  const std::string_view type = product.dtype == DType::bf16 ? "bf16" : "f16";
+  const DTypeFacts& type = facts(product.dtype);
   for (int step = 0; step < product.steps; ++step) {
     std::string loads;
     for (const TileOperand& tile : tiles) loads += tile.load(step);
     text += fmt::format("        \"{}\\n\"\n", loads);
-    text += fmt::format("        \"wgmma.mma_async.sync.aligned.m64n{}k16.f32.{}.{} {}, \"\n", product.n,
-                        type, type, operands(0, accumulators));
+    text += fmt::format("        \"wgmma.mma_async.sync.aligned.m64n{}k{}.f32.{}.{} {}, \"\n", product.n,
+                        type.mma_k, type.ptx_type, type.ptx_type, operands(0, accumulators));
     // scale-d, imm-scale-a, imm-scale-b, imm-trans-a where A is a tile, imm-trans-b.
     text += fmt::format(
         "        \"{}, B, {}, 1, 1, {}{};\\n\"\n", registers ? operands(accumulators + step * 4, 4) : "A",

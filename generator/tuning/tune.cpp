@@ -21,7 +21,7 @@ void require_support(const AttentionSpec& spec, const DeviceInfo& device) {
 
 AttentionParams params_of(const AttentionSpec& spec, const AttentionArguments& arguments) {
   AttentionParams params;
-  if (fill_params(spec, functor_tensors(spec), arguments, params) && shape_of(params).seqlen_kv > 0)
+  if (fill_params(spec, functor_tensor_uses(spec), arguments, params) && shape_of(params).seqlen_kv > 0)
     return params;
   throw Error(
       ErrorCode::invalid_argument, "tune", "q",

@@ -1,13 +1,15 @@
 #include "generator/tuning/tuning_buffers.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstdint>
 
 #include <fmt/format.h>
 
 #include <jit/device.h>
+#include <jit/dtype.h>
+#include <jit/float16.h>
+#include <jit/spec_table.h>
 
 #include "generator/context_state.h"
 #include "runtime/driver_api.h"
@@ -20,22 +22,7 @@ namespace {
 constexpr std::int64_t max_sampled_rows = 512;
 // A prime: rows of the sample fall on every position within a tile, and on many heads and batch entries.
 constexpr std::int64_t row_step = 7919;
-// Of the sampled rows' root mean square: several roundings of P and O to 16 bits, and far below what a
-// dropped key or a wrong tile makes.
-double tolerance(DType dtype) { return dtype == DType::bf16 ? 0.02 : 0.004; }
 constexpr double lse_tolerance = 0.01;
-
-float to_float(std::uint16_t bits, DType dtype) {
-  if (dtype == DType::bf16) return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
-  const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x8000) << 16;
-  const int exponent = bits >> 10 & 31;
-  const std::uint32_t mantissa = bits & 1023;
-  if (exponent == 0)
-    return std::bit_cast<float>(sign |
-                                std::bit_cast<std::uint32_t>(std::ldexp(static_cast<float>(mantissa), -24)));
-  const std::uint32_t wide = exponent == 31 ? 255 : static_cast<std::uint32_t>(exponent + 112);
-  return std::bit_cast<float>(sign | wide << 23 | mantissa << 13);
-}
 
 std::size_t free_memory() {
   std::size_t free = 0, total = 0;
@@ -51,7 +38,8 @@ TuningBuffers::TuningBuffers(ContextState& context, const TuningProblem& problem
   const std::int64_t d = spec_.head_dim, dv = spec_.value_head_dim();
   const std::int64_t q_entry = std::int64_t{params_.seqlen_q} * params_.heads_q;
   const std::int64_t kv_entry = std::int64_t{params_.seqlen_kv} * heads_kv;
-  const std::int64_t entry_bytes = (q_entry * (d + dv) + kv_entry * (d + dv)) * 2 + q_entry * 4;
+  const int in = size_of(input_dtype(spec_)), out = size_of(output_dtype(spec_)), fp32 = size_of(DType::fp32);
+  const std::int64_t entry_bytes = (q_entry * d + kv_entry * (d + dv)) * in + q_entry * (dv * out + fp32);
   const std::int64_t affordable =
       static_cast<std::int64_t>(free_memory() / 2) / std::max<std::int64_t>(1, entry_bytes);
   if (affordable == 0) {
@@ -66,11 +54,11 @@ TuningBuffers::TuningBuffers(ContextState& context, const TuningProblem& problem
     return DeviceBuffer(device_.ordinal,
                         static_cast<std::size_t>(std::max<std::int64_t>(1, elements) * bytes));
   };
-  q_ = allocate(params_.batch * q_entry * d, 2);
-  k_ = allocate(params_.batch * kv_entry * d, 2);
-  v_ = allocate(params_.batch * kv_entry * dv, 2);
-  o_ = allocate(params_.batch * q_entry * dv, 2);
-  lse_ = allocate(params_.batch * q_entry, 4);
+  q_ = allocate(params_.batch * q_entry * d, in);
+  k_ = allocate(params_.batch * kv_entry * d, in);
+  v_ = allocate(params_.batch * kv_entry * dv, in);
+  o_ = allocate(params_.batch * q_entry * dv, out);
+  lse_ = allocate(params_.batch * q_entry, fp32);
 
   const auto strides = [](std::int64_t seqlen, std::int64_t heads, std::int64_t head_dim) {
     return TensorStrides{.batch = seqlen * heads * head_dim, .seq = heads * head_dim, .head = head_dim};
@@ -91,7 +79,7 @@ TuningBuffers::TuningBuffers(ContextState& context, const TuningProblem& problem
 }
 
 void TuningBuffers::fill_inputs(ContextState& context, CUstream stream) {
-  const Program program = emit_random_fill(spec_.dtype);
+  const Program program = emit_random_fill(input_dtype(spec_));
   auto image = build_image(context, program, spec_, {}, native_arch(device_));
   const Kernel kernel = load_module(context, image).kernel(program.kernel_name);
   unsigned seed = 1;
@@ -153,7 +141,7 @@ std::string TuningBuffers::check(const LoadedKernel& kernel, CUstream stream) co
     const std::int64_t head = slice % params_.heads_q, batch = slice / params_.heads_q;
     const std::int64_t at =
         batch * params_.o_strides.batch + head * params_.o_strides.head + query * params_.o_strides.seq;
-    o_.download(row.data(), row.size() * 2, static_cast<std::size_t>(at) * 2, stream);
+    o_.download(row.data(), row.size() * sizeof row[0], static_cast<std::size_t>(at) * sizeof row[0], stream);
     float lse = 0;
     lse_.download(&lse, sizeof lse, static_cast<std::size_t>(flat) * sizeof lse, stream);
     const float expected_lse = reference_lse_[r];
@@ -165,13 +153,14 @@ std::string TuningBuffers::check(const LoadedKernel& kernel, CUstream stream) co
     }
     for (int i = 0; i < dv; ++i) {
       const double expected = reference_o_[r * static_cast<std::size_t>(dv) + static_cast<std::size_t>(i)];
-      const double difference = to_float(row[static_cast<std::size_t>(i)], spec_.dtype) - expected;
+      const double difference =
+          float_from_bits(output_dtype(spec_), row[static_cast<std::size_t>(i)]) - expected;
       error += difference * difference;
       scale += expected * expected;
     }
   }
   // Not <=: a NaN must not pass.
-  if (!(std::sqrt(error) <= tolerance(spec_.dtype) * std::sqrt(scale) + 1e-12)) {
+  if (!(std::sqrt(error) <= facts(output_dtype(spec_)).tolerance * std::sqrt(scale) + 1e-12)) {
     return fmt::format("wrong: relative error {:.3g} of the output",
                        std::sqrt(error / std::max(scale, 1e-30)));
   }

@@ -1,9 +1,11 @@
 #include "generator/tuning/tuning_record.h"
 
 #include <bit>
+#include <vector>
 
 #include <fmt/format.h>
 #include <jit/error.h>
+#include <jit/spec_table.h>
 #include <nlohmann/json.hpp>
 
 #include "generator/context_state.h"
@@ -37,19 +39,15 @@ Key tuning_environment(ContextState& context, const DeviceInfo& device, bool exh
 }
 
 Key tuning_operation(const AttentionSpec& spec, const SizeClass& sizes) {
-  return Key{{"dtype", std::string(to_string(spec.dtype))},
-             {"head_dim", std::to_string(spec.head_dim)},
-             {"head_dim_v", std::to_string(spec.value_head_dim())},
-             {"gqa_ratio", std::to_string(spec.gqa_ratio)},
-             {"alignment", std::to_string(spec.alignment)},
-             {"baked_seqlen_q", std::to_string(spec.seqlen_q)},
-             {"baked_seqlen_kv", std::to_string(spec.seqlen_kv)},
-             {"mask", fmt::format("{} {:016x}", spec.mask.to_string(), spec.mask.hash())},
-             {"score", fmt::format("{} {:016x}", spec.score.to_string(), spec.score.hash())},
-             {"rows", fmt::format("2^{}", sizes.rows)},
-             {"seqlen_q", fmt::format("2^{}", sizes.seqlen_q)},
-             {"seqlen_kv", fmt::format("2^{}", sizes.seqlen_kv)},
-             {"tma", sizes.tma ? "yes" : "no"}};
+  std::vector<KeyField> fields;
+  for (const SpecField& field : spec_fields()) {
+    if (field.is_baked) fields.push_back({std::string(field.record_name), key_text(field, spec)});
+  }
+  fields.push_back({"rows", fmt::format("2^{}", sizes.rows)});
+  fields.push_back({"seqlen_q", fmt::format("2^{}", sizes.seqlen_q)});
+  fields.push_back({"seqlen_kv", fmt::format("2^{}", sizes.seqlen_kv)});
+  fields.push_back({"tma", sizes.tma ? "yes" : "no"});
+  return Key(fields);
 }
 
 std::string write_record(const TuningResult& result, const ProblemShape& shape, const DeviceInfo& device) {

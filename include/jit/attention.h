@@ -35,6 +35,8 @@ struct NamedTensor {
 /// Up to eight named tensors, held in place: building one allocates nothing.
 class NamedTensors {
  public:
+  static constexpr std::size_t capacity = 8;
+
   NamedTensors() = default;
   /// Throws Error invalid_argument for more than eight.
   NamedTensors(std::initializer_list<NamedTensor> tensors);
@@ -45,7 +47,7 @@ class NamedTensors {
   const NamedTensor* end() const { return tensors_.data() + count_; }
 
  private:
-  std::array<NamedTensor, 8> tensors_;
+  std::array<NamedTensor, capacity> tensors_;
   std::size_t count_ = 0;
 };
 

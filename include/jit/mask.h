@@ -13,13 +13,13 @@
 
 namespace jit {
 
+struct MaskAccess;
 struct MaskNode;
 
 class Mask {
  public:
   /// No mask: every query sees every key.
   Mask();
-  explicit Mask(std::shared_ptr<const MaskNode> node) : node_(std::move(node)) {}
 
   /// Text that `parse_mask` reads back (a text functor shows as its name), e.g. "causal && window(1024, 0)".
   std::string to_string() const;
@@ -28,11 +28,12 @@ class Mask {
   /// Digest of everything that the mask puts into a kernel.
   std::uint64_t hash() const;
 
-  const MaskNode& node() const { return *node_; }
-  const std::shared_ptr<const MaskNode>& shared_node() const { return node_; }
   bool operator==(const Mask& other) const;
 
  private:
+  friend struct MaskAccess;
+  explicit Mask(std::shared_ptr<const MaskNode> node) : node_(std::move(node)) {}
+
   std::shared_ptr<const MaskNode> node_;
 };
 
@@ -70,5 +71,8 @@ Mask text(FunctorText text);
 /// window(left, right[, top_left]), prefix(length), prefix_lengths, document, and text(name) for each of
 /// `texts`. Throws Error invalid_argument that points at the place and lists the known names.
 Mask parse_mask(std::string_view text, const std::vector<FunctorText>& texts = {});
+
+/// The built-in masks as parse_mask reads them, with commas between: for help texts.
+std::string mask_usages();
 
 }  // namespace jit

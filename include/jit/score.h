@@ -12,13 +12,13 @@
 
 namespace jit {
 
+struct ScoreAccess;
 struct ScoreNode;
 
 class Score {
  public:
   /// The score as it is.
   Score();
-  explicit Score(std::shared_ptr<const ScoreNode> node) : node_(std::move(node)) {}
 
   /// First this, then `next`.
   Score then(const Score& next) const;
@@ -30,11 +30,12 @@ class Score {
   /// Digest of everything that the score puts into a kernel.
   std::uint64_t hash() const;
 
-  const ScoreNode& node() const { return *node_; }
-  const std::shared_ptr<const ScoreNode>& shared_node() const { return node_; }
   bool operator==(const Score& other) const;
 
  private:
+  friend struct ScoreAccess;
+  explicit Score(std::shared_ptr<const ScoreNode> node) : node_(std::move(node)) {}
+
   std::shared_ptr<const ScoreNode> node_;
 };
 
@@ -60,5 +61,8 @@ Score text(FunctorText text);
 /// bias(dtype), and text(name) for each of `texts`. Throws Error invalid_argument that points at the place
 /// and lists the known names.
 Score parse_score(std::string_view text, const std::vector<FunctorText>& texts = {});
+
+/// The built-in scores as parse_score reads them, with commas between: for help texts.
+std::string score_usages();
 
 }  // namespace jit

@@ -20,6 +20,14 @@ int size_of(DType dtype);
 
 inline constexpr int max_rank = 4;
 
+/// The sizes of q, k, v or o: {.batch = 2, .seqlen = 4096, .heads = 32, .head_dim = 128}.
+struct Shape {
+  std::int64_t batch = 1;
+  std::int64_t seqlen = 1;
+  std::int64_t heads = 1;
+  std::int64_t head_dim = 1;
+};
+
 /// Pointer, element type, shape and strides (in elements). A default-constructed view is "no tensor".
 struct TensorView {
   void* data = nullptr;
@@ -29,11 +37,9 @@ struct TensorView {
   std::int64_t strides[max_rank] = {};
 
   /// A dense tensor (batch, seqlen, heads, head_dim): the layout that flash-attention calls BSHD.
-  static TensorView bshd(void* data, DType dtype, std::int64_t batch, std::int64_t seqlen, std::int64_t heads,
-                         std::int64_t head_dim);
+  static TensorView bshd(void* data, DType dtype, const Shape& shape);
   /// The same four sizes over memory laid out as (batch, heads, seqlen, head_dim), as PyTorch's SDPA has it.
-  static TensorView bhsd(void* data, DType dtype, std::int64_t batch, std::int64_t seqlen, std::int64_t heads,
-                         std::int64_t head_dim);
+  static TensorView bhsd(void* data, DType dtype, const Shape& shape);
   /// A dense fp32 tensor (batch, heads, seqlen), as LSE is written.
   static TensorView bhs(void* data, std::int64_t batch, std::int64_t heads, std::int64_t seqlen);
   /// A dense tensor of one to four dimensions. Throws Error invalid_argument for more.

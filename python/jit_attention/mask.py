@@ -105,10 +105,13 @@ def text(
 def parse(text: str, texts: Iterable[FunctorText] = ()) -> Mask:
     """Reads a mask: names with arguments, ``&&``, ``||``, ``!``, parentheses.
 
-    Names: none, causal, causal(top_left), window(left, right[, top_left]), prefix(length), prefix_lengths, document,
-    and text(name) for each of ``texts``. Raises InvalidArgumentError that points at the place and lists the names.
+    Names: {names}, and text(name) for each of ``texts``.
+    Raises InvalidArgumentError that points at the place and lists the names.
     """
     return Mask(functor.wanted_text("text", text), tuple(texts))
+
+
+parse.__doc__ = parse.__doc__.format(names=_core.functor_usages()[0])
 
 
 def _arguments(alignment, *numbers):

@@ -84,7 +84,10 @@ def text(
 def parse(text: str, texts: Iterable[FunctorText] = ()) -> Score:
     """Reads a chain: names with arguments, separated by commas.
 
-    Names: none, softcap(cap), alibi, bias, bias(dtype), and text(name) for each of ``texts``. Raises
-    InvalidArgumentError that points at the place and lists the names.
+    Names: {names}, and text(name) for each of ``texts``.
+    Raises InvalidArgumentError that points at the place and lists the names.
     """
     return Score(functor.wanted_text("text", text), tuple(texts))
+
+
+parse.__doc__ = parse.__doc__.format(names=_core.functor_usages()[1])

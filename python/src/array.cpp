@@ -5,35 +5,26 @@
 
 #include <fmt/format.h>
 #include <jit/device.h>
+#include <jit/dtype.h>
 #include <nanobind/stl/string.h>
+
 
 namespace jit::python {
 namespace {
 
+static_assert(static_cast<int>(NumberKind::signed_integer) == dlpack::signed_int &&
+              static_cast<int>(NumberKind::unsigned_integer) == dlpack::unsigned_int &&
+              static_cast<int>(NumberKind::floating) == dlpack::floating &&
+              static_cast<int>(NumberKind::bfloat) == dlpack::bfloat);
+
 std::optional<DType> dtype_of(dlpack::DataType type, std::optional<DType> sixteen_bits) {
   if (type.lanes != 1) return {};
-  switch (type.code) {
-    case dlpack::bfloat:
-      if (type.bits == 16) return DType::bf16;
-      break;
-    case dlpack::floating:
-      if (type.bits == 16) return DType::fp16;
-      if (type.bits == 32) return DType::fp32;
-      break;
-    case dlpack::signed_int:
-      if (type.bits == 16) return sixteen_bits;
-      if (type.bits == 32) return DType::int32;
-      if (type.bits == 64) return DType::int64;
-      break;
-    case dlpack::unsigned_int:
-      if (type.bits == 16) return sixteen_bits;
-      if (type.bits == 8) return DType::uint8;
-      break;
-    case dlpack::boolean:
-      if (type.bits == 8) return DType::uint8;
-      break;
+  if (type.code == dlpack::boolean && type.bits == 8) return DType::uint8;
+  for (const DTypeFacts& row : dtype_table()) {
+    if (type.code == static_cast<std::uint8_t>(row.kind) && type.bits == row.bytes * 8) return row.dtype;
   }
-  return {};
+  const bool is_integer = type.code == dlpack::signed_int || type.code == dlpack::unsigned_int;
+  return is_integer && type.bits == 16 ? sixteen_bits : std::nullopt;
 }
 
 Array array_of(const dlpack::Tensor& tensor, const char* argument, std::optional<DType> sixteen_bits) {

@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 #include <jit/device.h>
+#include <jit/dtype.h>
+#include <jit/spec_table.h>
 #include <nanobind/stl/string.h>
 
 #include "process.h"
@@ -24,7 +26,8 @@ TensorView in_layout(TensorView view, Layout layout) {
 std::uint64_t alignment_bits(const TensorView& view) {
   std::uint64_t bits = reinterpret_cast<std::uintptr_t>(view.data);
   for (int i = 0; i + 1 < view.rank; ++i) {
-    if (view.shape[i] > 1) bits |= static_cast<std::uint64_t>(view.strides[i]) * 2;
+    if (view.shape[i] > 1)
+      bits |= static_cast<std::uint64_t>(view.strides[i]) * static_cast<std::uint64_t>(size_of(view.dtype));
   }
   return bits;
 }
@@ -128,7 +131,7 @@ TensorView Call::read(nb::handle object, const char* name, std::optional<DType> 
 
 TensorView Call::read_operand(nb::handle object, const char* name) {
   const TensorView view = read(object, name, inputs_.dtype ? inputs_.dtype : inputs_.spec_dtype);
-  if (view.dtype != DType::bf16 && view.dtype != DType::fp16)
+  if (!facts(view.dtype).is_operand)
     refuse(name, fmt::format("is {}; attention takes bf16 and fp16", to_string(view.dtype)));
   if (view.rank != 4) {
     refuse(name, fmt::format("has {} dimensions; it must have 4: {}", view.rank,
@@ -163,7 +166,9 @@ void Call::make_outputs(const AttentionSpec& spec) {
   if (!out_.given) {
     const bool bshd = inputs_.layout == Layout::bshd;
     const std::int64_t shape[] = {batch, bshd ? seqlen : heads, bshd ? heads : seqlen, head_dim_v};
-    out_ = new_output(inputs_.q, where_, stream_, q().dtype, shape, q_type_);
+    const DType dtype = output_dtype(spec);
+    const bool as_q = dtype == q().dtype;  // then, as q's framework has it
+    out_ = new_output(inputs_.q, where_, stream_, dtype, shape, as_q ? std::optional(q_type_) : std::nullopt);
     arguments_.o = in_layout(out_.array.view, inputs_.layout);
   }
   if (inputs_.return_lse) {

@@ -3,28 +3,17 @@
 #include <vector>
 
 #include <jit/device_buffer.h>
+#include <jit/dtype.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
+
 
 namespace jit::python {
 namespace {
 
 dlpack::DataType type_of(DType dtype) {
-  switch (dtype) {
-    case DType::bf16:
-      return {dlpack::bfloat, 16, 1};
-    case DType::fp16:
-      return {dlpack::floating, 16, 1};
-    case DType::fp32:
-      return {dlpack::floating, 32, 1};
-    case DType::int32:
-      return {dlpack::signed_int, 32, 1};
-    case DType::int64:
-      return {dlpack::signed_int, 64, 1};
-    case DType::uint8:
-      return {dlpack::unsigned_int, 8, 1};
-  }
-  return {};
+  const DTypeFacts& row = facts(dtype);
+  return {static_cast<std::uint8_t>(row.kind), static_cast<std::uint8_t>(row.bytes * 8), 1};
 }
 
 void set_python_error(void*, const char* kind, const char* message) {

@@ -5,7 +5,9 @@
 
 #include <fmt/format.h>
 #include <jit/device.h>
+#include <jit/dtype.h>
 #include <jit/error.h>
+#include <jit/spec_table.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -81,8 +83,9 @@ nb::dict tensors_of(const Value& value) {
   return names;
 }
 
-int integer_field(nb::handle spec, const char* field) {
-  const nb::object value = spec.attr(field);
+// One field of a spec each.
+void set(int& member, nb::handle value, const char* field) {
+  if (value.is_none() && member == 0) return;  // what C++ calls 0
   if (!PyIndex_Check(value.ptr()) || PyBool_Check(value.ptr()))
     type_error("{} must be an int, not a {}", field, type_of(value));
   const nb::object index = nb::steal(PyNumber_Index(value.ptr()));
@@ -93,8 +96,15 @@ int integer_field(nb::handle spec, const char* field) {
     throw Error(ErrorCode::invalid_spec, "validate", field,
                 fmt::format("{}: {} is out of range", field, nb::str(value).c_str()));
   }
-  return static_cast<int>(number);
+  member = static_cast<int>(number);
 }
+void set(DType& member, nb::handle value, const char* field) {
+  if (value.is_none()) type_error("{} must be \"bf16\" or \"fp16\", not None", field);
+  member = *dtype_of(value, field);
+}
+void set(Mask& member, nb::handle value, const char*) { member = mask_of(value); }
+void set(Score& member, nb::handle value, const char*) { member = score_of(value); }
+void set(std::optional<float>& member, nb::handle value, const char*) { member = scale_of(value); }
 
 }  // namespace
 
@@ -122,27 +132,23 @@ std::optional<float> scale_of(nb::handle softmax_scale) {
 std::optional<DType> dtype_of(nb::handle dtype, const char* argument) {
   if (dtype.is_none()) return {};
   const nb::object name = nb::module_::import_("jit_attention.functor").attr("element_type")(dtype);
-  if (PyUnicode_CompareWithASCIIString(name.ptr(), "bf16") == 0) return DType::bf16;
-  if (PyUnicode_CompareWithASCIIString(name.ptr(), "fp16") == 0) return DType::fp16;
+  if (PyUnicode_Check(name.ptr())) {
+    for (const DTypeFacts& row : dtype_table()) {
+      if (row.is_operand && row.name == nb::cast<std::string>(name)) return row.dtype;
+    }
+  }
   refuse(argument, fmt::format("is {}; it must be None, \"bf16\" or \"fp16\"", nb::repr(dtype).c_str()));
 }
 
 AttentionSpec spec_of(nb::handle spec) {
-  if (!nb::hasattr(spec, "head_dim_v") || !nb::hasattr(spec, "softmax_scale"))
-    type_error("spec must be a jit_attention.AttentionSpec, not a {}", type_of(spec));
   AttentionSpec result;
-  const nb::object dtype = spec.attr("dtype");
-  if (dtype.is_none()) type_error("dtype must be \"bf16\" or \"fp16\", not None");
-  result.dtype = *dtype_of(dtype, "dtype");
-  result.head_dim = integer_field(spec, "head_dim");
-  if (!spec.attr("head_dim_v").is_none()) result.head_dim_v = integer_field(spec, "head_dim_v");
-  result.gqa_ratio = integer_field(spec, "gqa_ratio");
-  result.alignment = integer_field(spec, "alignment");
-  result.seqlen_q = integer_field(spec, "seqlen_q");
-  result.seqlen_kv = integer_field(spec, "seqlen_kv");
-  result.mask = mask_of(spec.attr("mask"));
-  result.score = score_of(spec.attr("score"));
-  result.softmax_scale = scale_of(spec.attr("softmax_scale"));
+  for (const SpecField& field : spec_fields()) {
+    const std::string name(field.name);
+    if (!nb::hasattr(spec, name.c_str()))
+      type_error("spec must be a jit_attention.AttentionSpec, not a {}", type_of(spec));
+    const nb::object value = spec.attr(name.c_str());
+    std::visit([&](auto member) { set(result.*member, value, name.c_str()); }, field.member);
+  }
   return result;
 }
 
@@ -196,6 +202,18 @@ void bind_spec(nb::module_& module) {
       "parse_score",
       [](const std::string& text, nb::handle texts) { return parse_score(text, functor_texts_of(texts)); },
       nb::arg("text"), nb::arg("texts"));
+  module.def(
+      "spec_fields",
+      [] {
+        nb::dict docs;
+        for (const SpecField& field : spec_fields())
+          docs[std::string(field.name).c_str()] = std::string(field.doc);
+        return docs;
+      },
+      "Names of a spec's fields, and what they are.");
+  module.def(
+      "functor_usages", [] { return nb::make_tuple(mask_usages(), score_usages()); },
+      "The built-in masks and the built-in scores, as their parsers read them.");
   module.def(
       "validate_spec", [](nb::handle spec) { validate(spec_of(spec)); }, nb::arg("spec"));
   module.def(

@@ -1,6 +1,5 @@
 #include "tuning_binding.h"
 
-#include <cstdint>
 #include <string>
 #include <vector>
 

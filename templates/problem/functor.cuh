@@ -45,4 +45,32 @@ __device__ __forceinline__ const T* tensor_data(const BlockContext& context, int
   return static_cast<const T*>(context.tensors[slot].data);
 }
 
+/// What the text of a functor may name beside its own constants and tensors.
+struct TextFunctor {
+  int b;  ///< batch entry
+  int h;  ///< query head
+  int heads_q;
+  int seqlen_q;
+  int seqlen_kv;
+  __device__ explicit TextFunctor(const BlockContext& context)
+      : b(context.batch),
+        h(context.head),
+        heads_q(context.heads_q),
+        seqlen_q(context.seqlen_q),
+        seqlen_kv(context.seqlen_kv) {}
+};
+
+/// Base of a mask that is written as text, which adds `keep`, and `classify` where it knows more of a tile.
+struct TextMask : TextFunctor {
+  __device__ explicit TextMask(const BlockContext& context) : TextFunctor(context) {}
+  __device__ KeyRange key_range(int, int) const { return {0, seqlen_kv}; }
+  __device__ TileClass classify(const ScoreTile&) const { return TileClass::partial; }
+};
+
+/// Base of a score that is written as text, which adds `apply`.
+struct TextScore : TextFunctor {
+  static constexpr bool is_identity = false;
+  __device__ explicit TextScore(const BlockContext& context) : TextFunctor(context) {}
+};
+
 }  // namespace jit

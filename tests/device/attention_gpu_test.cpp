@@ -344,7 +344,7 @@ TEST_F(AttentionTest, OffsetsBeyond32Bits) {
       places->upload(i, &host[static_cast<std::size_t>(4 * i * head_dim)], 4 * head_dim * 2);
     const auto view = [&](int slot) {
       TensorView tensor =
-          TensorView::bshd(places->first() + slot * head_dim * 2, DType::bf16, 1, 1, 1, head_dim);
+          TensorView::bshd(places->first() + slot * head_dim * 2, DType::bf16, {.head_dim = head_dim});
       tensor.shape[far_dimension] = count;
       tensor.strides[far_dimension] = far;
       return tensor;

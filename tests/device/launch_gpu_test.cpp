@@ -385,7 +385,7 @@ TEST_F(LaunchTest, TheTunersReferenceAgreesWithTheKernel) {
   problem.spec.score = score::softcap(0.5f);  // so low that to leave it out is plainly wrong
   const AttentionRun run(problem);
   AttentionParams params;
-  ASSERT_TRUE(fill_params(problem.spec, functor_tensors(problem.spec), run.arguments(), params));
+  ASSERT_TRUE(fill_params(problem.spec, functor_tensor_uses(problem.spec), run.arguments(), params));
   const CurrentDevice current(0);
   const TestStream stream;
   ContextState& state = *Access::state(context());

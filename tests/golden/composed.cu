@@ -3,20 +3,20 @@
 
 using namespace jit;
 
-struct SoftcapConstants0 {
+struct SoftcapScoreConstants0 {
   static constexpr float cap = 0x1.ep+4f;  // 30
 };
 
 struct Config {
   using Element = bf16;
-  using Mask = AndMask<AndMask<OrMask<CausalMask<Alignment::bottom_right>, PrefixLengthsMask<0>>, DocumentMask<1, 2>>, NotMask<SlidingWindowMask<8, -1, Alignment::top_left>>>;  // (causal || prefix_lengths) && document && !window(8, -1, top_left)
-  using Score = ThenScore<ThenScore<SoftcapScore<SoftcapConstants0>, AlibiScore<3>>, BiasScore<4, fp16>>;  // softcap(30), alibi, bias(fp16)
   static constexpr int head_dim = 128;  // of q and k, elements
   static constexpr int head_dim_v = 128;  // of v and o, elements
   static constexpr int gqa_ratio = 1;  // query heads per KV head
   static constexpr int alignment = 16;  // of every row in global memory, bytes
   static constexpr int seqlen_q = 0;  // 0: a run-time argument
   static constexpr int seqlen_kv = 0;  // 0: a run-time argument
+  using Mask = AndMask<AndMask<OrMask<CausalMask<Alignment::bottom_right>, PrefixLengthsMask<0>>, DocumentMask<1, 2>>, NotMask<SlidingWindowMask<8, -1, Alignment::top_left>>>;  // (causal || prefix_lengths) && document && !window(8, -1, top_left)
+  using Score = ThenScore<ThenScore<SoftcapScore<SoftcapScoreConstants0>, AlibiScore<3>>, BiasScore<4, fp16>>;  // softcap(30), alibi, bias(fp16)
   static constexpr int tile_q = 128;  // queries per block
   static constexpr int tile_kv = 64;  // keys per step
   static constexpr int warps = 4;  // warps per block; each owns tile_q / warps queries
@@ -29,6 +29,8 @@ struct Config {
   static constexpr int blocks_per_sm = 1;  // blocks that must fit on a multiprocessor: caps the registers
 };
 static_assert(sizeof(AttentionParams) == 448, "host and device disagree on the kernel's parameters");
+static_assert(has_row_range<Config::Mask> == false, "host and device disagree on the mask's row_range");
+static_assert(key_words<Config::Mask> == 1, "host and device disagree on the mask's key words");
 static_assert(forward_mma_sync::smem_layout<Config>().total == 81920, "host and device disagree on shared memory");
 
 extern "C" __global__ void __launch_bounds__(Config::warps * warp_size, Config::blocks_per_sm)

@@ -5,14 +5,14 @@ using namespace jit;
 
 struct Config {
   using Element = bf16;
-  using Mask = CausalMask<Alignment::bottom_right>;  // causal
-  using Score = NoScore;  // none
   static constexpr int head_dim = 128;  // of q and k, elements
   static constexpr int head_dim_v = 128;  // of v and o, elements
   static constexpr int gqa_ratio = 1;  // query heads per KV head
   static constexpr int alignment = 16;  // of every row in global memory, bytes
   static constexpr int seqlen_q = 0;  // 0: a run-time argument
   static constexpr int seqlen_kv = 0;  // 0: a run-time argument
+  using Mask = CausalMask<Alignment::bottom_right>;  // causal
+  using Score = NoScore;  // none
   static constexpr int tile_q = 128;  // queries per block
   static constexpr int tile_kv = 128;  // keys per step
   static constexpr int stages_q = 2;  // buffers for Q tiles
@@ -153,6 +153,8 @@ struct Config {
   }
 };
 static_assert(sizeof(AttentionParams) == 448, "host and device disagree on the kernel's parameters");
+static_assert(has_row_range<Config::Mask> == true, "host and device disagree on the mask's row_range");
+static_assert(key_words<Config::Mask> == 0, "host and device disagree on the mask's key words");
 static_assert(sizeof(forward_wgmma::TensorMaps) == 576, "host and device disagree on the tensor maps");
 static_assert(forward_wgmma::KernelTraits<Config>::layout.total == 196928, "host and device disagree on shared memory");
 

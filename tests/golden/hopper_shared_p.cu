@@ -3,20 +3,20 @@
 
 using namespace jit;
 
-struct SoftcapConstants0 {
+struct SoftcapScoreConstants0 {
   static constexpr float cap = 0x1.ep+4f;  // 30
 };
 
 struct Config {
   using Element = fp16;
-  using Mask = NoMask;  // none
-  using Score = SoftcapScore<SoftcapConstants0>;  // softcap(30)
   static constexpr int head_dim = 72;  // of q and k, elements
   static constexpr int head_dim_v = 24;  // of v and o, elements
   static constexpr int gqa_ratio = 2;  // query heads per KV head
   static constexpr int alignment = 16;  // of every row in global memory, bytes
   static constexpr int seqlen_q = 0;  // 0: a run-time argument
   static constexpr int seqlen_kv = 0;  // 0: a run-time argument
+  using Mask = NoMask;  // none
+  using Score = SoftcapScore<SoftcapScoreConstants0>;  // softcap(30)
   static constexpr int tile_q = 192;  // queries per block
   static constexpr int tile_kv = 48;  // keys per step
   static constexpr int stages_q = 1;  // buffers for Q tiles
@@ -102,6 +102,8 @@ struct Config {
   }
 };
 static_assert(sizeof(AttentionParams) == 448, "host and device disagree on the kernel's parameters");
+static_assert(has_row_range<Config::Mask> == true, "host and device disagree on the mask's row_range");
+static_assert(key_words<Config::Mask> == 0, "host and device disagree on the mask's key words");
 static_assert(sizeof(forward_wgmma::TensorMaps) == 576, "host and device disagree on the tensor maps");
 static_assert(forward_wgmma::KernelTraits<Config>::layout.total == 113936, "host and device disagree on shared memory");
 

@@ -5,14 +5,14 @@ using namespace jit;
 
 struct Config {
   using Element = bf16;
-  using Mask = NoMask;  // none
-  using Score = NoScore;  // none
   static constexpr int head_dim = 40;  // of q and k, elements
   static constexpr int head_dim_v = 24;  // of v and o, elements
   static constexpr int gqa_ratio = 1;  // query heads per KV head
   static constexpr int alignment = 4;  // of every row in global memory, bytes
   static constexpr int seqlen_q = 100;  // 0: a run-time argument
   static constexpr int seqlen_kv = 200;  // 0: a run-time argument
+  using Mask = NoMask;  // none
+  using Score = NoScore;  // none
   static constexpr int tile_q = 32;  // queries per block
   static constexpr int tile_kv = 48;  // keys per step
   static constexpr int warps = 2;  // warps per block; each owns tile_q / warps queries
@@ -25,6 +25,8 @@ struct Config {
   static constexpr int blocks_per_sm = 3;  // blocks that must fit on a multiprocessor: caps the registers
 };
 static_assert(sizeof(AttentionParams) == 448, "host and device disagree on the kernel's parameters");
+static_assert(has_row_range<Config::Mask> == true, "host and device disagree on the mask's row_range");
+static_assert(key_words<Config::Mask> == 0, "host and device disagree on the mask's key words");
 static_assert(forward_mma_sync::smem_layout<Config>().total == 13824, "host and device disagree on shared memory");
 
 extern "C" __global__ void __launch_bounds__(Config::warps * warp_size, Config::blocks_per_sm)

@@ -4,16 +4,9 @@
 using namespace jit;
 
 /// The user's mask "blocks".
-struct UserMask0 {
+struct UserMask0 : TextMask {
   static constexpr int width = 128;
-  int b;
-  int h;
-  int heads_q;
-  int seqlen_q;
-  int seqlen_kv;
-  __device__ explicit UserMask0(const BlockContext& context)
-      : b(context.batch), h(context.head), heads_q(context.heads_q), seqlen_q(context.seqlen_q), seqlen_kv(context.seqlen_kv) {}
-  __device__ KeyRange key_range(int, int) const { return {0, seqlen_kv}; }
+  __device__ explicit UserMask0(const BlockContext& context) : TextMask(context) {}
   __device__ TileClass classify(const ScoreTile& tile) const {
     const int q_begin = tile.q_begin, q_end = tile.q_end, k_begin = tile.k_begin, k_end = tile.k_end;
 #line 1 "/jit-attention/blocks.classify"
@@ -30,17 +23,9 @@ return q / width == k / width;
 };
 
 /// The user's mask "by_head.and_batch".
-struct UserMask1 {
+struct UserMask1 : TextMask {
   static constexpr bool inverted = true;
-  int b;
-  int h;
-  int heads_q;
-  int seqlen_q;
-  int seqlen_kv;
-  __device__ explicit UserMask1(const BlockContext& context)
-      : b(context.batch), h(context.head), heads_q(context.heads_q), seqlen_q(context.seqlen_q), seqlen_kv(context.seqlen_kv) {}
-  __device__ KeyRange key_range(int, int) const { return {0, seqlen_kv}; }
-  __device__ TileClass classify(const ScoreTile&) const { return TileClass::partial; }
+  __device__ explicit UserMask1(const BlockContext& context) : TextMask(context) {}
   __device__ bool keep(int q, int k) const {
 #line 1 "/jit-attention/by_head.and_batch"
 if (h == heads_q - 1) return inverted;
@@ -50,17 +35,9 @@ return (h + b + k) % 2 == 0 || k == seqlen_kv - 1;
 };
 
 /// The user's mask "allowed-keys".
-struct UserMask2 {
-  int b;
-  int h;
-  int heads_q;
-  int seqlen_q;
-  int seqlen_kv;
+struct UserMask2 : TextMask {
   const unsigned char* allowed;
-  __device__ explicit UserMask2(const BlockContext& context)
-      : b(context.batch), h(context.head), heads_q(context.heads_q), seqlen_q(context.seqlen_q), seqlen_kv(context.seqlen_kv), allowed(tensor_data<unsigned char>(context, 0)) {}
-  __device__ KeyRange key_range(int, int) const { return {0, seqlen_kv}; }
-  __device__ TileClass classify(const ScoreTile&) const { return TileClass::partial; }
+  __device__ explicit UserMask2(const BlockContext& context) : TextMask(context), allowed(tensor_data<unsigned char>(context, 0)) {}
   __device__ bool keep(int q, int k) const {
 #line 1 "/jit-attention/allowed-keys"
 return allowed[k] != 0;
@@ -69,16 +46,9 @@ return allowed[k] != 0;
 };
 
 /// The user's score "distance".
-struct UserScore3 {
+struct UserScore3 : TextScore {
   static constexpr float slope = 0x1p-6f;  // 0.015625
-  int b;
-  int h;
-  int heads_q;
-  int seqlen_q;
-  int seqlen_kv;
-  __device__ explicit UserScore3(const BlockContext& context)
-      : b(context.batch), h(context.head), heads_q(context.heads_q), seqlen_q(context.seqlen_q), seqlen_kv(context.seqlen_kv) {}
-  static constexpr bool is_identity = false;
+  __device__ explicit UserScore3(const BlockContext& context) : TextScore(context) {}
   __device__ float apply(float score, int q, int k) const {
 #line 1 "/jit-attention/distance"
 const float d = static_cast<float>(q - k);
@@ -88,16 +58,9 @@ return score - slope * (d < 0 ? -d : d);
 };
 
 /// The user's score "offsets".
-struct UserScore4 {
-  int b;
-  int h;
-  int heads_q;
-  int seqlen_q;
-  int seqlen_kv;
+struct UserScore4 : TextScore {
   const bf16* offsets;
-  __device__ explicit UserScore4(const BlockContext& context)
-      : b(context.batch), h(context.head), heads_q(context.heads_q), seqlen_q(context.seqlen_q), seqlen_kv(context.seqlen_kv), offsets(tensor_data<bf16>(context, 1)) {}
-  static constexpr bool is_identity = false;
+  __device__ explicit UserScore4(const BlockContext& context) : TextScore(context), offsets(tensor_data<bf16>(context, 1)) {}
   __device__ float apply(float score, int q, int k) const {
 #line 1 "/jit-attention/offsets"
 return score + to_float(offsets[k]);
@@ -107,14 +70,14 @@ return score + to_float(offsets[k]);
 
 struct Config {
   using Element = bf16;
-  using Mask = AndMask<AndMask<UserMask0, UserMask1>, UserMask2>;  // text(blocks) && text(by_head.and_batch) && text(allowed-keys)
-  using Score = ThenScore<UserScore3, UserScore4>;  // text(distance), text(offsets)
   static constexpr int head_dim = 128;  // of q and k, elements
   static constexpr int head_dim_v = 128;  // of v and o, elements
   static constexpr int gqa_ratio = 1;  // query heads per KV head
   static constexpr int alignment = 16;  // of every row in global memory, bytes
   static constexpr int seqlen_q = 0;  // 0: a run-time argument
   static constexpr int seqlen_kv = 0;  // 0: a run-time argument
+  using Mask = AndMask<AndMask<UserMask0, UserMask1>, UserMask2>;  // text(blocks) && text(by_head.and_batch) && text(allowed-keys)
+  using Score = ThenScore<UserScore3, UserScore4>;  // text(distance), text(offsets)
   static constexpr int tile_q = 128;  // queries per block
   static constexpr int tile_kv = 64;  // keys per step
   static constexpr int warps = 4;  // warps per block; each owns tile_q / warps queries
@@ -127,6 +90,8 @@ struct Config {
   static constexpr int blocks_per_sm = 1;  // blocks that must fit on a multiprocessor: caps the registers
 };
 static_assert(sizeof(AttentionParams) == 448, "host and device disagree on the kernel's parameters");
+static_assert(has_row_range<Config::Mask> == false, "host and device disagree on the mask's row_range");
+static_assert(key_words<Config::Mask> == 6, "host and device disagree on the mask's key words");
 static_assert(forward_mma_sync::smem_layout<Config>().total == 81920, "host and device disagree on shared memory");
 
 extern "C" __global__ void __launch_bounds__(Config::warps * warp_size, Config::blocks_per_sm)

@@ -1,10 +1,12 @@
 """Masks and scores as values."""
 
+import dataclasses
 import pickle
+import re
 
 import jit_attention as ja
 import pytest
-from jit_attention import mask, score
+from jit_attention import _core, mask, score
 
 
 @pytest.mark.parametrize(
@@ -137,7 +139,7 @@ def test_values_cannot_be_changed():
     "make, message",
     [
         (lambda: mask.sliding_window(-2), "window_size_left = -2 must be at least 0, or -1"),
-        (lambda: mask.prefix(-1), "prefix length -1 must be at least 0"),
+        (lambda: mask.prefix(-1), "prefix: length = -1 must be at least 0"),
         (lambda: mask.prefix(2**40), "length: is 1099511627776; it must be from"),
         (lambda: score.bias("fp32), softcap(3"), "dtype: is .fp32., softcap"),
         (lambda: mask.causal("middle"), 'alignment: is .middle.; it must be "bottom_right" or "top_left"'),
@@ -167,3 +169,18 @@ def test_constants_are_numbers(constant):
 def test_a_constant_that_64_bits_cannot_hold_is_refused():
     with pytest.raises(ja.InvalidSpecError, match="constant c: 9223372036854775808 does not fit into 64 bits"):
         mask.text("return true;", name="m", constants={"c": 2**63})
+
+
+def test_python_and_the_library_have_the_same_fields_of_a_spec():
+    names = [field.name for field in dataclasses.fields(ja.AttentionSpec)]
+    assert names == list(_core.spec_fields())
+    for name in names:
+        assert re.search(rf"^ +{name}: ", ja.AttentionSpec.__doc__, re.MULTILINE)
+
+
+@pytest.mark.parametrize("module, usages", list(zip((mask, score), _core.functor_usages())))
+def test_every_functor_of_the_library_has_a_function(module, usages):
+    for name in re.findall(r"(\w+)(?:\([^)]*\))?(?:, |$)", usages):
+        function = getattr(module, {"window": "sliding_window"}.get(name, name))
+        assert function.__doc__
+    assert usages in module.parse.__doc__

@@ -2,22 +2,15 @@
 
 #include <cmath>
 #include <cstdlib>
-#include <cstring>
 #include <limits>
 #include <stdexcept>
 
-#include "generator/problem/functor_node.h"
+#include "generator/problem/functor_tensors.h"
+#include "generator/problem/host_functor.h"
 #include "tests/support/float16.h"
 
 namespace jit::reference {
 namespace {
-
-template <class T>
-T element(const FunctorData& data, std::int64_t index) {
-  T value;
-  std::memcpy(&value, data.bytes.data() + index * static_cast<std::int64_t>(sizeof(T)), sizeof(T));
-  return value;
-}
 
 using Problem = std::shared_ptr<const FunctorProblem>;
 
@@ -29,74 +22,21 @@ const auto& find_text(const Entries& entries, const FunctorText& text) {
   throw std::logic_error("no meaning is known for the text functor " + text.name);
 }
 
-Keep mask_of(const MaskNode& node, const Problem& problem) {
-  const int shift = node.alignment == Alignment::bottom_right ? problem->seqlen_kv - problem->seqlen_q : 0;
-  switch (node.kind) {
-    case MaskKind::none:
-      return [](int, int, int, int) { return true; };
-    case MaskKind::causal:
-      return [shift](int, int, int q, int k) { return k <= q + shift; };
-    case MaskKind::sliding_window:
-      return [shift, left = node.left, right = node.right](int, int, int q, int k) {
-        const long long distance = static_cast<long long>(k) - (q + shift);
-        return (left < 0 || -distance <= left) && (right < 0 || distance <= right);
-      };
-    case MaskKind::prefix:
-      return [length = node.length](int, int, int, int k) { return k < length; };
-    case MaskKind::prefix_lengths:
-      return [lengths = &problem->tensors.at("prefix_lengths"), problem](int b, int, int, int k) {
-        return k < lengths->at({b});
-      };
-    case MaskKind::document:
-      return [ids_q = &problem->tensors.at("document_ids_q"),
-              ids_kv = &problem->tensors.at("document_ids_kv"), problem](int b, int, int q, int k) {
-        return ids_q->at({b, q}) == ids_kv->at({b, k});
-      };
-    case MaskKind::text:
-      return [keep = find_text(text_masks(), *node.text).keep, problem](int b, int h, int q, int k) {
-        return keep(*problem, b, h, q, k);
-      };
-    case MaskKind::conjunction:
-      return [a = mask_of(*node.a, problem), b2 = mask_of(*node.b, problem)](int b, int h, int q, int k) {
-        return a(b, h, q, k) && b2(b, h, q, k);
-      };
-    case MaskKind::disjunction:
-      return [a = mask_of(*node.a, problem), b2 = mask_of(*node.b, problem)](int b, int h, int q, int k) {
-        return a(b, h, q, k) || b2(b, h, q, k);
-      };
-    case MaskKind::negation:
-      return [a = mask_of(*node.a, problem)](int b, int h, int q, int k) { return !a(b, h, q, k); };
-  }
-  throw std::logic_error("unknown mask");
+HostProblem on_host(const FunctorProblem& problem) {
+  HostProblem result{.sizes = problem.extents()};
+  for (const auto& [name, data] : problem.tensors) result.tensors[name] = data.view();
+  return result;
 }
 
-ScoreFunction score_of(const ScoreNode& node, const Problem& problem) {
-  switch (node.kind) {
-    case ScoreKind::none:
-      return [](double score, int, int, int, int) { return score; };
-    case ScoreKind::softcap:
-      return
-          [cap = double{node.cap}](double score, int, int, int, int) { return cap * std::tanh(score / cap); };
-    case ScoreKind::alibi:
-      return
-          [slopes = &problem->tensors.at("alibi_slopes"), problem](double score, int b, int h, int q, int k) {
-            const double slope = slopes->shape.size() == 1 ? slopes->at({h}) : slopes->at({b, h});
-            return score - slope * std::abs(q + problem->seqlen_kv - problem->seqlen_q - k);
-          };
-    case ScoreKind::bias:
-      return [bias = &problem->tensors.at("bias"), problem](double score, int b, int h, int q, int k) {
-        return score + bias->at({b, h, q, k});
-      };
-    case ScoreKind::text:
-      return [apply = find_text(text_scores(), *node.text).apply, problem](
-                 double score, int b, int h, int q, int k) { return apply(*problem, score, b, h, q, k); };
-    case ScoreKind::chain:
-      return [first = score_of(*node.a, problem), then = score_of(*node.b, problem)](double score, int b,
-                                                                                     int h, int q, int k) {
-        return then(first(score, b, h, q, k), b, h, q, k);
-      };
+// What becomes of a size where it may be broadcast, or its dimension be missing.
+std::vector<std::int64_t> random_shape(const Dims& dims, const Extents& sizes, Random& random) {
+  std::vector<std::int64_t> shape;
+  for (const Dim& dim : dims) {
+    if (dim.may_be_missing && draw(random, 0, 1) == 0) continue;
+    const bool broadcasts = dim.may_broadcast && draw(random, 0, 2) == 0;
+    shape.push_back(broadcasts ? 1 : sizes.*dim.extent->size);
   }
-  throw std::logic_error("unknown score");
+  return shape;
 }
 
 template <class T>
@@ -105,29 +45,14 @@ void append(std::vector<std::byte>& bytes, T value) {
   bytes.insert(bytes.end(), from, from + sizeof(value));
 }
 
-FunctorData random_data(const FunctorTensorSpec& tensor, const FunctorProblem& problem, Random& random) {
-  FunctorData data{.dtype = tensor.dtype, .shape = {}, .bytes = {}};
-  const auto maybe_broadcast = [&](int size) { return draw(random, 0, 2) == 0 ? 1 : size; };
+FunctorData random_data(const FunctorTensorUse& use, const FunctorProblem& problem, Random& random) {
+  const FunctorTensorSpec& tensor = use.tensor;
   const std::string& name = tensor.name;
-  if (name == "prefix_lengths") {
-    data.shape = {problem.batch};
-  } else if (name == "document_ids_q") {
-    data.shape = {maybe_broadcast(problem.batch), problem.seqlen_q};
-  } else if (name == "document_ids_kv") {
-    data.shape = {maybe_broadcast(problem.batch), problem.seqlen_kv};
-  } else if (name == "alibi_slopes") {
-    if (draw(random, 0, 1) == 0) {
-      data.shape = {problem.heads_q};
-    } else {
-      data.shape = {maybe_broadcast(problem.batch), problem.heads_q};
-    }
-  } else if (name == "bias") {
-    data.shape = {maybe_broadcast(problem.batch), maybe_broadcast(problem.heads_q),
-                  maybe_broadcast(problem.seqlen_q), problem.seqlen_kv};
-  } else if (name == "temperatures") {
-    data.shape = {problem.heads_q};
+  FunctorData data{.dtype = tensor.dtype, .shape = {}, .bytes = {}};
+  if (use.row != nullptr) {
+    data.shape = random_shape(use.row->dims, problem.extents(), random);
   } else {
-    data.shape = {problem.seqlen_kv};
+    data.shape = {name == "temperatures" ? problem.heads_q : problem.seqlen_kv};
   }
   std::int64_t count = 1;
   for (const std::int64_t size : data.shape) count *= size;
@@ -165,27 +90,8 @@ FunctorData random_data(const FunctorTensorSpec& tensor, const FunctorProblem& p
 
 }  // namespace
 
-double FunctorData::at(std::initializer_list<int> index) const {
-  std::int64_t flat = 0;
-  std::size_t dimension = 0;
-  for (const int i : index) {
-    flat = flat * shape[dimension] + (shape[dimension] == 1 ? 0 : i);
-    ++dimension;
-  }
-  switch (dtype) {
-    case DType::fp32:
-      return element<float>(*this, flat);
-    case DType::int32:
-      return element<std::int32_t>(*this, flat);
-    case DType::int64:
-      return static_cast<double>(element<std::int64_t>(*this, flat));
-    case DType::uint8:
-      return element<std::uint8_t>(*this, flat);
-    case DType::bf16:
-    case DType::fp16:
-      return to_float(dtype, element<std::uint16_t>(*this, flat));
-  }
-  return 0;
+Extents FunctorProblem::extents() const {
+  return {.batch = batch, .seqlen_q = seqlen_q, .seqlen_kv = seqlen_kv, .heads_q = heads_q};
 }
 
 const std::vector<TextMask>& text_masks() {
@@ -253,11 +159,31 @@ std::vector<FunctorText> score_texts() {
 }
 
 Keep host_mask(const Mask& mask, std::shared_ptr<const FunctorProblem> problem) {
-  return mask == Mask() ? Keep() : mask_of(mask.node(), problem);
+  if (mask == Mask()) return {};
+  const auto of_text = [problem](const FunctorText& text) -> HostKeep {
+    return [keep = find_text(text_masks(), text).keep, problem](const Place& at) {
+      return keep(*problem, static_cast<int>(at.b), static_cast<int>(at.h), static_cast<int>(at.q),
+                  static_cast<int>(at.k));
+    };
+  };
+  // `problem` owns what the tensors of on_host view.
+  return [keep = jit::host_keep(mask, on_host(*problem), of_text), problem](int b, int h, int q, int k) {
+    return keep({b, h, q, k});
+  };
 }
 
 ScoreFunction host_score(const Score& score, std::shared_ptr<const FunctorProblem> problem) {
-  return score == Score() ? ScoreFunction() : score_of(score.node(), problem);
+  if (score == Score()) return {};
+  const auto of_text = [problem](const FunctorText& text) -> HostApply {
+    return [apply = find_text(text_scores(), text).apply, problem](double value, const Place& at) {
+      return apply(*problem, value, static_cast<int>(at.b), static_cast<int>(at.h), static_cast<int>(at.q),
+                   static_cast<int>(at.k));
+    };
+  };
+  return [apply = jit::host_apply(score, on_host(*problem), of_text), problem](double value, int b, int h,
+                                                                               int q, int k) {
+    return apply(value, {b, h, q, k});
+  };
 }
 
 int draw(Random& random, int low, int high) {
@@ -267,9 +193,8 @@ int draw(Random& random, int low, int high) {
 FunctorProblem random_functor_problem(const AttentionSpec& spec, int batch, int heads_q, int seqlen_q,
                                       int seqlen_kv, Random& random) {
   FunctorProblem problem{.batch = batch, .heads_q = heads_q, .seqlen_q = seqlen_q, .seqlen_kv = seqlen_kv};
-  for (const FunctorTensorSpec& tensor : functor_tensors(spec)) {
-    problem.tensors[tensor.name] = random_data(tensor, problem, random);
-  }
+  for (const FunctorTensorUse& use : functor_tensor_uses(spec))
+    problem.tensors[use.tensor.name] = random_data(use, problem, random);
   return problem;
 }
 

@@ -1,4 +1,4 @@
-// Masks and scores on the host: what the expression trees mean, written a second time and without tiles.
+// Masks and scores of random problems, and texts whose meaning on the host is known.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,10 @@
 #include <string>
 #include <vector>
 
+#include <jit/host_tensor.h>
 #include <jit/spec.h>
 
+#include "generator/problem/dims.h"
 #include "tests/support/attention_problem.h"
 
 namespace jit::reference {
@@ -22,7 +24,8 @@ struct FunctorData {
   std::vector<std::int64_t> shape;
   std::vector<std::byte> bytes;
 
-  double at(std::initializer_list<int> index) const;
+  jit::HostTensor view() const { return {.dtype = dtype, .shape = shape, .data = bytes.data()}; }
+  double at(std::initializer_list<std::int64_t> index) const { return view().at(index); }
 };
 
 /// The problem as functors see it.
@@ -32,6 +35,8 @@ struct FunctorProblem {
   int seqlen_q = 1;
   int seqlen_kv = 1;
   std::map<std::string, FunctorData> tensors = {};
+
+  Extents extents() const;
 };
 
 /// A text functor with its meaning on the host.

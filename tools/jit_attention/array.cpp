@@ -5,36 +5,26 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <jit/dtype.h>
+#include <jit/float16.h>
 
 #include "command.h"
-#include "float_bits.h"
 
 namespace jit::tool {
 namespace {
 
-bool is_floating(DType dtype) { return dtype == DType::fp32 || dtype == DType::fp16 || dtype == DType::bf16; }
+bool is_floating(DType dtype) { return facts(dtype).is_floating(); }
 
 float load_float(const Array& array, std::size_t i) {
-  switch (array.dtype) {
-    case DType::bf16:
-      return from_bf16(array.as<std::uint16_t>()[i]);
-    case DType::fp16:
-      return from_fp16(array.as<std::uint16_t>()[i]);
-    default:
-      return array.as<float>()[i];
-  }
+  if (array.dtype == DType::fp32) return array.as<float>()[i];
+  return float_from_bits(array.dtype, array.as<std::uint16_t>()[i]);
 }
 
 void store_float(Array& array, std::size_t i, float value) {
-  switch (array.dtype) {
-    case DType::bf16:
-      array.as<std::uint16_t>()[i] = to_bf16(value);
-      return;
-    case DType::fp16:
-      array.as<std::uint16_t>()[i] = to_fp16(value);
-      return;
-    default:
-      array.as<float>()[i] = value;
+  if (array.dtype == DType::fp32) {
+    array.as<float>()[i] = value;
+  } else {
+    array.as<std::uint16_t>()[i] = float_to_bits(array.dtype, value);
   }
 }
 
@@ -64,16 +54,7 @@ bool store_integer(Array& array, std::size_t i, std::int64_t value) {
   return load_integer(array, i) == value;
 }
 
-std::string_view numpy_name(DType dtype) {
-  switch (dtype) {
-    case DType::fp32:
-      return "float32";
-    case DType::fp16:
-      return "float16";
-    default:
-      return to_string(dtype);
-  }
-}
+std::string_view numpy_name(DType dtype) { return facts(dtype).numpy_name; }
 
 }  // namespace
 
@@ -85,6 +66,14 @@ Array zeros(DType dtype, std::vector<std::int64_t> shape) {
     }
   }
   return {dtype, std::move(shape), std::vector<std::byte>(static_cast<std::size_t>(bytes))};
+}
+
+void store(Array& array, std::size_t i, double value) {
+  if (is_floating(array.dtype)) {
+    store_float(array, i, static_cast<float>(value));
+  } else {
+    store_integer(array, i, static_cast<std::int64_t>(value));
+  }
 }
 
 Array convert(Array array, DType dtype, const std::string& name) {

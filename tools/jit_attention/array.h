@@ -30,6 +30,9 @@ struct Array {
 /// An array of zeros. Throws BadInput when its size does not fit 63 bits.
 Array zeros(DType dtype, std::vector<std::int64_t> shape);
 
+/// Sets element i, rounded to the array's type.
+void store(Array& array, std::size_t i, double value);
+
 /// The same values as another type: floating point as floating point (rounded to nearest even), whole numbers
 /// as whole numbers (BadInput when one does not fit). `name` is the array's, for messages.
 Array convert(Array array, DType dtype, const std::string& name);

@@ -1,7 +1,6 @@
 #include "npy.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cctype>
 #include <charconv>
@@ -13,6 +12,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <jit/dtype.h>
 #include <jit/error.h>
 
 #include "command.h"
@@ -25,16 +25,6 @@ static_assert(std::endian::native == std::endian::little, ".npy elements are cop
 constexpr std::string_view magic("\x93NUMPY", 6);
 constexpr std::size_t max_header_bytes = 1 << 16;
 constexpr std::size_t max_dimensions = 8;
-
-struct ElementType {
-  std::string_view descr;
-  DType dtype;
-};
-constexpr std::array<ElementType, 5> element_types = {{{"<f4", DType::fp32},
-                                                       {"<f2", DType::fp16},
-                                                       {"<i4", DType::int32},
-                                                       {"<i8", DType::int64},
-                                                       {"|u1", DType::uint8}}};
 
 struct Header {
   std::string descr;
@@ -173,13 +163,18 @@ Array read_npy(const std::string& path) {
         "its header does not give one element type, fortran_order and a shape of at most eight dimensions");
   }
 
-  const auto type = std::find_if(element_types.begin(), element_types.end(),
-                                 [&](const ElementType& known) { return known.descr == header->descr; });
-  if (type == element_types.end()) {
-    refuse(fmt::format("its elements are '{}'; read are <f4, <f2, <i4, <i8 and |u1", header->descr));
+  const auto type = std::find_if(dtype_table().begin(), dtype_table().end(), [&](const DTypeFacts& row) {
+    return !row.npy_descr.empty() && row.npy_descr == header->descr;
+  });
+  if (type == dtype_table().end()) {
+    std::string known;
+    for (const DTypeFacts& row : dtype_table()) {
+      if (!row.npy_descr.empty()) known += (known.empty() ? "" : ", ") + std::string(row.npy_descr);
+    }
+    refuse(fmt::format("its elements are '{}'; read are {}", header->descr, known));
   }
   // Compared before any memory is taken: the header may claim any size.
-  std::uintmax_t bytes = static_cast<std::uintmax_t>(size_of(type->dtype));
+  std::uintmax_t bytes = static_cast<std::uintmax_t>(type->bytes);
   for (const std::int64_t size : header->shape) {
     if (__builtin_mul_overflow(bytes, static_cast<std::uintmax_t>(size), &bytes)) {
       refuse(fmt::format("its shape ({}) is too large", fmt::join(header->shape, ", ")));
@@ -199,12 +194,10 @@ Array read_npy(const std::string& path) {
 }
 
 void write_npy(const std::string& path, const Array& array) {
-  const auto type = std::find_if(element_types.begin(), element_types.end(),
-                                 [&](const ElementType& known) { return known.dtype == array.dtype; });
   std::string shape = fmt::format("{}", fmt::join(array.shape, ", "));
   if (array.shape.size() == 1) shape += ",";
-  std::string header =
-      fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}), }}", type->descr, shape);
+  std::string header = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}), }}",
+                                   facts(array.dtype).npy_descr, shape);
   constexpr std::size_t alignment = 64, preamble = 10;
   header.resize((preamble + header.size() + alignment) / alignment * alignment - preamble, ' ');
   header.back() = '\n';

@@ -1,50 +1,30 @@
 #include "problem.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include <fmt/format.h>
 #include <jit/tuning.h>
+#include <jit/workload.h>
 #include <CLI/CLI.hpp>
 
 #include "command.h"
 #include "device_choice.h"
 #include "functor_file.h"
-#include "generator/problem/functor_node.h"
 #include "npy.h"
 
 namespace jit::tool {
 namespace {
 
-// Eight documents of equal length.
-Array equal_documents(int seqlen) {
-  constexpr std::int64_t documents = 8;
-  Array ids = zeros(DType::int32, {1, seqlen});
-  for (std::int64_t i = 0; i < seqlen; ++i) {
-    ids.as<std::int32_t>()[i] = static_cast<std::int32_t>(i * documents / seqlen);
+// What a typical call gives to a built-in functor. Throws BadInput for a tensor of the user's own.
+Array typical_array(const FunctorTensorSpec& wanted, const Problem& problem) {
+  const std::optional<TypicalTensor> typical = typical_tensor(problem.spec, shape_of(problem), wanted.name);
+  if (!typical) {
+    throw BadInput(
+        fmt::format("the functors read a tensor '{0}'; give it with --tensor {0}=FILE.npy", wanted.name));
   }
-  return ids;
-}
-
-// A typical tensor for a built-in functor. Throws BadInput for one of the user's own.
-Array typical_tensor(const FunctorTensorSpec& wanted, const ProblemOptions& sizes) {
-  if (wanted.name == document_ids_q_tensor) return equal_documents(sizes.seqlen_q);
-  if (wanted.name == document_ids_kv_tensor) return equal_documents(sizes.seqlen_kv);
-  if (wanted.name == bias_tensor) return zeros(wanted.dtype, {1, 1, sizes.seqlen_q, sizes.seqlen_kv});
-  if (wanted.name == prefix_lengths_tensor) {
-    Array lengths = zeros(DType::int32, {sizes.batch});
-    std::fill_n(lengths.as<std::int32_t>(), sizes.batch, sizes.seqlen_kv / 2);
-    return lengths;
-  }
-  if (wanted.name == alibi_slopes_tensor) {
-    Array slopes = zeros(DType::fp32, {sizes.heads});
-    for (int h = 0; h < sizes.heads; ++h) {
-      slopes.as<float>()[h] = std::exp2(-8.0f * static_cast<float>(h + 1) / static_cast<float>(sizes.heads));
-    }
-    return slopes;
-  }
-  throw BadInput(
-      fmt::format("the functors read a tensor '{0}'; give it with --tensor {0}=FILE.npy", wanted.name));
+  Array array = zeros(wanted.dtype, typical->shape);
+  for (std::size_t i = 0; i < typical->elements.size(); ++i) store(array, i, typical->elements[i]);
+  return array;
 }
 
 }  // namespace
@@ -108,11 +88,9 @@ Problem build_problem(const ProblemOptions& options) {
     problem.spec.seqlen_kv = options.seqlen_kv;
   }
   problem.tensors = read_tensors(options.tensors, problem.spec);
-  const std::vector<FunctorTensorSpec> wanted = functor_tensors(problem.spec);
-  for (const FunctorTensorSpec& tensor : wanted) {
-    if (!problem.tensors.contains(tensor.name)) {
-      problem.tensors.emplace(tensor.name, typical_tensor(tensor, options));
-    }
+  for (const FunctorTensorSpec& wanted : functor_tensors(problem.spec)) {
+    if (!problem.tensors.contains(wanted.name))
+      problem.tensors.emplace(wanted.name, typical_array(wanted, problem));
   }
   std::map<std::string, void*> on_host;
   for (auto& [name, array] : problem.tensors) on_host[name] = array.bytes.data();
@@ -120,16 +98,18 @@ Problem build_problem(const ProblemOptions& options) {
   return problem;
 }
 
+AttentionShape shape_of(const Problem& problem) {
+  return {.batch = problem.batch,
+          .heads_q = problem.heads,
+          .seqlen_q = problem.seqlen_q,
+          .seqlen_kv = problem.seqlen_kv};
+}
+
 AttentionArguments placeholder_arguments(const Problem& problem,
                                          const std::map<std::string, void*>& addresses) {
   NamedTensors tensors;
   for (const auto& [name, array] : problem.tensors) tensors.add({name, view(array, addresses.at(name))});
-  return sized_arguments(problem.spec,
-                         {.batch = problem.batch,
-                          .heads_q = problem.heads,
-                          .seqlen_q = problem.seqlen_q,
-                          .seqlen_kv = problem.seqlen_kv},
-                         tensors);
+  return sized_arguments(problem.spec, shape_of(problem), tensors);
 }
 
 DeviceTensors::DeviceTensors(int device, const NamedArrays& arrays) {

@@ -7,6 +7,7 @@
 #include <jit/attention.h>
 #include <jit/device.h>
 #include <jit/emulation.h>
+#include <jit/spec_table.h>
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
@@ -147,7 +148,7 @@ int run_run(const Options& options) {
   arrays.k = convert(std::move(arrays.k), spec.dtype, options.k);
   arrays.v = convert(std::move(arrays.v), spec.dtype, options.v);
   const std::vector<std::int64_t>& shape = arrays.q.shape;
-  arrays.o = zeros(spec.dtype, {shape[0], shape[1], shape[2], spec.value_head_dim()});
+  arrays.o = zeros(output_dtype(spec), {shape[0], shape[1], shape[2], spec.value_head_dim()});
   arrays.lse = zeros(DType::fp32, {shape[0], shape[2], shape[1]});
   arrays.tensors = read_tensors(options.tensors, spec);
 

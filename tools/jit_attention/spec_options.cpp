@@ -1,11 +1,12 @@
 #include "spec_options.h"
 
-#include <filesystem>
-
 #include <algorithm>
+#include <cctype>
+#include <filesystem>
 
 #include <fmt/format.h>
 #include <jit/compiled_kernel.h>
+#include <jit/spec_table.h>
 #include <CLI/CLI.hpp>
 
 #include "command.h"
@@ -29,22 +30,38 @@ std::string join_texts(const std::vector<FunctorText>& texts, const char* separa
   return joined.empty() ? "none" : joined;
 }
 
+std::string option_name(const SpecField& field) {
+  std::string name = "--" + std::string(field.name);
+  std::replace(name.begin(), name.end(), '_', '-');
+  return name;
+}
+
+std::string sentence(std::string_view phrase) {
+  std::string text(phrase);
+  text[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(text[0])));
+  return text;
+}
+
 }  // namespace
 
 void add_functor_options(CLI::App& app, FunctorOptions& options) {
   app.add_option("--mask", options.mask,
-                 "Which keys a query sees: none, causal, causal(top_left), window(left, right), "
-                 "prefix(length), prefix_lengths, document, text(name), combined with && || ! and "
-                 "parentheses; default: all of --mask-file, else none");
+                 fmt::format("Which keys a query sees: {}, text(name), combined with && || ! and "
+                             "parentheses; default: all of --mask-file, else none",
+                             mask_usages()));
   app.add_option("--score", options.score,
-                 "What happens to scores, in order, separated by commas: softcap(cap), alibi, bias, "
-                 "bias(dtype), text(name); default: all of --score-file, else none");
+                 fmt::format("What happens to scores, in order, separated by commas: {}, text(name); "
+                             "default: all of --score-file, else none",
+                             score_usages()));
   app.add_option("--mask-file", options.mask_files, "name=path: a mask of your own, text(name) in --mask")
       ->allow_extra_args(false);
   app.add_option("--score-file", options.score_files, "name=path: a score of your own, text(name) in --score")
       ->allow_extra_args(false);
-  app.add_option("--softmax-scale", options.softmax_scale, "Factor of q·k; default 1/sqrt(head_dim)");
   app.footer(functor_file_help);
+  for (const SpecField& field : spec_fields()) {
+    if (std::holds_alternative<std::optional<float> AttentionSpec::*>(field.member))
+      app.add_option(option_name(field), options.softmax_scale, sentence(field.doc));
+  }
 }
 
 void apply(const FunctorOptions& options, AttentionSpec& spec) {
@@ -66,12 +83,15 @@ std::vector<std::string> input_files(const FunctorOptions& options) {
 }
 
 void add_spec_options(CLI::App& app, SpecOptions& options) {
-  app.add_option("--dtype", options.dtype, "Of q, k, v and o: bf16 or fp16")->capture_default_str();
-  app.add_option("--head-dim", options.spec.head_dim, "Of q and k")->capture_default_str();
-  app.add_option("--head-dim-v", options.spec.head_dim_v, "Of v and o; default: --head-dim");
-  app.add_option("--gqa-ratio", options.spec.gqa_ratio, "Query heads per KV head")->capture_default_str();
-  app.add_option("--alignment", options.spec.alignment, "Bytes that every row is aligned to: 16, 8, 4 or 2")
-      ->capture_default_str();
+  for (const SpecField& field : spec_fields()) {
+    if (field.is_size) continue;  // options of their own, where there are sizes
+    if (std::holds_alternative<DType AttentionSpec::*>(field.member)) {
+      app.add_option(option_name(field), options.dtype, sentence(field.doc))->capture_default_str();
+    } else if (const auto* member = std::get_if<int AttentionSpec::*>(&field.member)) {
+      CLI::Option* option = app.add_option(option_name(field), options.spec.**member, sentence(field.doc));
+      if (options.spec.**member != 0) option->capture_default_str();
+    }
+  }
   add_functor_options(app, options.functors);
 }
 

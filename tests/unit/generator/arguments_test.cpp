@@ -24,15 +24,15 @@ constexpr int batch = 2, seqlen_q = 128, seqlen_kv = 96, heads_q = 8, heads_kv =
 AttentionSpec spec_of() { return {.head_dim = head_dim, .gqa_ratio = heads_q / heads_kv}; }
 
 AttentionArguments good_arguments() {
-  return {.q = TensorView::bshd(at(base), DType::bf16, batch, seqlen_q, heads_q, head_dim),
-          .k = TensorView::bshd(at(base + 0x1000000), DType::bf16, batch, seqlen_kv, heads_kv, head_dim),
-          .v = TensorView::bshd(at(base + 0x2000000), DType::bf16, batch, seqlen_kv, heads_kv, head_dim),
-          .o = TensorView::bshd(at(base + 0x3000000), DType::bf16, batch, seqlen_q, heads_q, head_dim),
+  return {.q = TensorView::bshd(at(base), DType::bf16, {batch, seqlen_q, heads_q, head_dim}),
+          .k = TensorView::bshd(at(base + 0x1000000), DType::bf16, {batch, seqlen_kv, heads_kv, head_dim}),
+          .v = TensorView::bshd(at(base + 0x2000000), DType::bf16, {batch, seqlen_kv, heads_kv, head_dim}),
+          .o = TensorView::bshd(at(base + 0x3000000), DType::bf16, {batch, seqlen_q, heads_q, head_dim}),
           .lse = TensorView::bhs(at(base + 0x4000000), batch, heads_q, seqlen_q)};
 }
 
 bool fill(const AttentionSpec& spec, const AttentionArguments& arguments, AttentionParams& params) {
-  return fill_params(spec, functor_tensors(spec), arguments, params);
+  return fill_params(spec, functor_tensor_uses(spec), arguments, params);
 }
 
 void expect_fine(const AttentionSpec& spec, const AttentionArguments& arguments) {
@@ -170,7 +170,7 @@ TEST(FillParams, TakesPackedViews) {
   AttentionArguments arguments = good_arguments();
   const auto slice = [&](int index, int slices) {
     TensorView view = TensorView::bshd(at(base + 2ull * static_cast<unsigned>(index * heads_q * head_dim)),
-                                       DType::bf16, batch, seqlen_q, heads_q, head_dim);
+                                       DType::bf16, {batch, seqlen_q, heads_q, head_dim});
     view.strides[1] = slices * heads_q * head_dim;
     view.strides[0] = seqlen_q * view.strides[1];
     return view;
@@ -285,7 +285,7 @@ TEST(FillParams, SizesThatOverflowAreRefused) {
   AttentionSpec spec = spec_of();
   spec.gqa_ratio = 1;
   const auto dense = [](std::uintptr_t address, std::int64_t b, std::int64_t s, std::int64_t h) {
-    return TensorView::bshd(at(address), DType::bf16, b, s, h, head_dim);
+    return TensorView::bshd(at(address), DType::bf16, {b, s, h, head_dim});
   };
   AttentionArguments arguments{.q = dense(base, (1ll << 31) - 1, 1, 1),
                                .k = dense(base, (1ll << 31) - 1, 1, 1),
@@ -451,6 +451,33 @@ TEST(FillParams, TensorsOfUserTextMayHaveAnyShape) {
   wrong.data = nullptr;
   expect_refused(spec, give(wrong), "x", "null pointer");
   expect_refused(spec, give(floats({4})), "x", "is fp32; it must be int32");
+}
+
+TEST(PlaceholderArguments, PassEveryCheck) {
+  for (const int alignment : {16, 2}) {
+    AttentionSpec spec{.head_dim = 64, .head_dim_v = 24, .gqa_ratio = 3, .alignment = alignment};
+    const ProblemShape shape{.batch = 16, .heads_q = 1023, .seqlen_q = 1 << 24, .seqlen_kv = 1 << 24};
+    const AttentionArguments arguments = placeholder_arguments(spec, extents_of(spec, shape));
+    AttentionParams params{};
+    EXPECT_TRUE(fill(spec, arguments, params));
+    EXPECT_EQ(shape_of(params).heads_q, shape.heads_q);
+    EXPECT_EQ(params.heads_kv, 341);
+    EXPECT_EQ(params.v_strides.head, 24);
+    EXPECT_EQ(params.lse, nullptr);
+  }
+}
+
+// A text's pointer tells of no strides, whatever a built-in functor of the same tensor takes.
+TEST(FillParams, TensorsThatTextsReadTooAreDense) {
+  AttentionSpec spec = spec_of();
+  spec.score = score::bias();
+  AttentionArguments arguments = good_arguments();
+  TensorView bias = TensorView::dense(at(base + 0x6000000), DType::fp32, {1, 1, seqlen_q, seqlen_kv});
+  bias.strides[2] = 2 * seqlen_kv;
+  arguments.tensors = {{"bias", bias}};
+  expect_fine(spec, arguments);
+  spec.mask = mask::text({.name = "t", .body = "return bias[k] > 0;", .tensors = {{"bias", DType::fp32}}});
+  expect_refused(spec, arguments, "bias", "must be dense");
 }
 
 TEST(NamedTensors, HoldEight) {

@@ -75,7 +75,8 @@ TEST(Mask, ErrorsPointAtThePlace) {
     EXPECT_EQ(error.code(), ErrorCode::invalid_argument) << text;
     EXPECT_THAT(error.message(), HasSubstr("character " + std::to_string(place) + ":")) << text;
   }
-  EXPECT_THAT(error_of([] { parse_mask("casual"); }).message(), HasSubstr("known are none, causal, window"));
+  EXPECT_THAT(error_of([] { parse_mask("casual"); }).message(),
+              HasSubstr("known are none, causal([alignment]), window(window_size_left, "));
   EXPECT_THAT(error_of([] { parse_mask("text(x)", reference::mask_texts()); }).message(),
               HasSubstr("given are stripes"));
 }

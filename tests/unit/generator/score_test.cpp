@@ -99,7 +99,7 @@ TEST(Score, RefusesBadNumbers) {
     EXPECT_EQ(error_of([&] { score::softcap(cap); }).field(), "spec.score.cap");
   }
   for (const DType dtype : {DType::int32, DType::int64, DType::uint8}) {
-    EXPECT_EQ(error_of([&] { score::bias(dtype); }).field(), "spec.score.bias");
+    EXPECT_EQ(error_of([&] { score::bias(dtype); }).field(), "spec.score.dtype");
   }
 }
 

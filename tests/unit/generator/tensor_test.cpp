@@ -34,13 +34,13 @@ TEST(DType, NamesAndSizes) {
 }
 
 TEST(TensorView, DenseLayouts) {
-  const TensorView bshd = TensorView::bshd(memory, DType::fp16, 2, 3, 5, 7);
+  const TensorView bshd = TensorView::bshd(memory, DType::fp16, {2, 3, 5, 7});
   EXPECT_EQ(bshd.data, memory);
   EXPECT_EQ(bshd.dtype, DType::fp16);
   EXPECT_EQ(bshd.rank, 4);
   EXPECT_THAT(bshd.shape, ElementsAre(2, 3, 5, 7));
   EXPECT_THAT(bshd.strides, ElementsAre(105, 35, 7, 1));
-  const TensorView bhsd = TensorView::bhsd(memory, DType::bf16, 2, 3, 5, 7);
+  const TensorView bhsd = TensorView::bhsd(memory, DType::bf16, {2, 3, 5, 7});
   EXPECT_THAT(bhsd.shape, ElementsAre(2, 3, 5, 7));
   EXPECT_THAT(bhsd.strides, ElementsAre(105, 7, 21, 1));
   const TensorView lse = TensorView::bhs(memory, 2, 3, 5);
@@ -62,7 +62,7 @@ TEST(TensorView, KnowsWhetherItIsThere) {
 }
 
 TEST(TensorView, Prints) {
-  EXPECT_EQ(TensorView::bshd(memory, DType::bf16, 2, 4096, 8, 128).to_string(),
+  EXPECT_EQ(TensorView::bshd(memory, DType::bf16, {2, 4096, 8, 128}).to_string(),
             "bf16 (2, 4096, 8, 128) strides (4194304, 1024, 128, 1)");
 }
 

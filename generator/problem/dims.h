@@ -1,0 +1,91 @@
+// Shapes in symbols: what a tensor's dimensions must be in terms of the problem's sizes.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "templates/base/params.cuh"
+
+namespace jit {
+
+/// The sizes of a problem.
+struct Extents {
+  std::int64_t batch = 1;
+  std::int64_t seqlen_q = 1;
+  std::int64_t seqlen_kv = 1;
+  std::int64_t heads_q = 1;
+  std::int64_t heads_kv = 1;
+  std::int64_t head_dim = 1;
+  std::int64_t head_dim_v = 1;
+};
+
+/// One of them by name.
+struct Extent {
+  std::string_view name;       ///< "seqlen_q"
+  std::string_view dimension;  ///< what a tensor calls it, whose own it is: "seqlen"
+  std::int64_t Extents::*size;
+  long long TensorStrides::*stride = nullptr;  ///< along it; null: always 1
+};
+inline constexpr std::array extent_table = {
+    Extent{"batch", "batch", &Extents::batch, &TensorStrides::batch},
+    Extent{"seqlen_q", "seqlen", &Extents::seqlen_q, &TensorStrides::seq},
+    Extent{"seqlen_kv", "seqlen", &Extents::seqlen_kv, &TensorStrides::seq},
+    Extent{"heads_q", "heads", &Extents::heads_q, &TensorStrides::head},
+    Extent{"heads_kv", "heads", &Extents::heads_kv, &TensorStrides::head},
+    Extent{"head_dim", "head_dim", &Extents::head_dim},
+    Extent{"head_dim_v", "head_dim", &Extents::head_dim_v}};
+
+/// One dimension of a tensor.
+struct Dim {
+  const Extent* extent = nullptr;
+  bool may_broadcast = false;  ///< a size of 1 stands for all
+  bool may_be_missing = false;
+};
+
+/// The dimensions of a tensor, written as "batch?, seqlen_q". "?" follows what may be 1; a first dimension
+/// in brackets may be missing: "[batch?], heads_q".
+class Dims {
+ public:
+  consteval Dims(const char* text) : Dims(std::string_view(text)) {}
+  consteval Dims(std::string_view text) {
+    while (!text.empty()) {
+      const std::string_view item = text.substr(0, text.find(", "));
+      text.remove_prefix(item.size() == text.size() ? item.size() : item.size() + 2);
+      dims_[static_cast<std::size_t>(count_++)] = read(item);
+    }
+  }
+
+  int count() const { return count_; }
+  int fewest() const { return count_ > 0 && dims_[0].may_be_missing ? count_ - 1 : count_; }
+  const Dim& operator[](int i) const { return dims_[static_cast<std::size_t>(i)]; }
+  const Dim* begin() const { return dims_.data(); }
+  const Dim* end() const { return dims_.data() + count_; }
+
+  /// "(batch, seqlen_q)"; "(heads_q) or (batch, heads_q)".
+  std::string to_string() const;
+
+ private:
+  static consteval Dim read(std::string_view item) {
+    Dim dim;
+    if (item.starts_with('[')) {
+      dim.may_be_missing = true;
+      item = item.substr(1, item.size() - 2);
+    }
+    if (item.ends_with('?')) {
+      dim.may_broadcast = true;
+      item.remove_suffix(1);
+    }
+    for (const Extent& extent : extent_table) {
+      if (extent.name == item) dim.extent = &extent;
+    }
+    if (dim.extent == nullptr) throw "no size of a problem has this name";
+    return dim;
+  }
+
+  std::array<Dim, 4> dims_ = {};
+  int count_ = 0;
+};
+
+}  // namespace jit

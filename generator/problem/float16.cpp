@@ -1,0 +1,35 @@
+#include <jit/float16.h>
+
+#include <bit>
+#include <cmath>
+
+namespace jit {
+
+float float_from_bits(DType dtype, std::uint16_t bits) {
+  if (dtype == DType::bf16) return std::bit_cast<float>(std::uint32_t{bits} << 16);
+  const std::uint32_t sign = (bits & 0x8000u) << 16, exponent = bits >> 10 & 0x1f, mantissa = bits & 0x3ff;
+  if (exponent == 31) return std::bit_cast<float>(sign | 0x7f800000u | mantissa << 13);
+  if (exponent != 0) return std::bit_cast<float>(sign | (exponent + 112) << 23 | mantissa << 13);
+  const float magnitude = std::ldexp(static_cast<float>(mantissa), -24);
+  return sign != 0 ? -magnitude : magnitude;
+}
+
+std::uint16_t float_to_bits(DType dtype, float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const std::uint32_t sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7fffffffu;
+  constexpr std::uint32_t infinity = 0x7f800000u;
+  if (magnitude > infinity) return dtype == DType::bf16 ? 0x7fff : 0x7e00;
+  if (dtype == DType::bf16) return static_cast<std::uint16_t>((bits + 0x7fffu + (bits >> 16 & 1)) >> 16);
+  constexpr std::uint32_t first_infinite = 0x477ff000u;  // 65520: halfway between 65504 and 65536
+  if (magnitude >= first_infinite) return static_cast<std::uint16_t>(sign | 0x7c00u);
+  constexpr std::uint32_t first_normal = 0x38800000u;  // 2^-14
+  if (magnitude < first_normal) {
+    // Floats from 0.5 to 1 are 2^-24 apart, as fp16's subnormals are: the addition rounds to them.
+    const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
+    return static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(shifted) - 0x3f000000u));
+  }
+  const std::uint32_t rounded = magnitude + 0xfffu + (magnitude >> 13 & 1) - (112u << 23);
+  return static_cast<std::uint16_t>(sign | rounded >> 13);
+}
+
+}  // namespace jit

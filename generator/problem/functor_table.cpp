@@ -1,0 +1,224 @@
+#include "generator/problem/functor_table.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+#include <jit/error.h>
+
+namespace jit {
+namespace {
+
+constexpr FunctorParameter alignment{
+    .name = "alignment", .kind = ParameterKind::alignment, .default_value = Alignment::bottom_right};
+
+constexpr FunctorParameter window_side(std::string_view name) {
+  return {.name = name,
+          .kind = ParameterKind::whole,
+          .is_legal = [](const FunctorArgument& side) { return std::get<int>(side) >= -1; },
+          .rule = "must be at least 0, or -1 for an open side"};
+}
+
+constexpr std::array causal_parameters = {alignment};
+constexpr std::array window_parameters = {window_side("window_size_left"), window_side("window_size_right"),
+                                          alignment};
+constexpr std::array prefix_parameters = {
+    FunctorParameter{.name = "length",
+                     .kind = ParameterKind::whole,
+                     .is_legal = [](const FunctorArgument& length) { return std::get<int>(length) >= 0; },
+                     .rule = "must be at least 0"}};
+constexpr std::array softcap_parameters = {
+    FunctorParameter{.name = "cap",
+                     .kind = ParameterKind::real,
+                     .is_legal =
+                         [](const FunctorArgument& cap) {
+                           return std::isfinite(std::get<float>(cap)) && std::get<float>(cap) > 0;
+                         },
+                     .rule = "must be positive and finite; leave the score out for no cap"}};
+constexpr std::array bias_parameters = {FunctorParameter{.name = "dtype",
+                                                         .kind = ParameterKind::dtype,
+                                                         .default_value = DType::fp32,
+                                                         .is_legal =
+                                                             [](const FunctorArgument& dtype) {
+                                                               return std::get<DType>(dtype) == DType::fp32 ||
+                                                                      std::get<DType>(dtype) == DType::bf16 ||
+                                                                      std::get<DType>(dtype) == DType::fp16;
+                                                             },
+                                                         .rule = "must be fp32, bf16 or fp16"}};
+
+// Half of the keys.
+constexpr std::array prefix_tensors = {FunctorTensorRow{
+    "prefix_lengths", DType::int32, "batch",
+    [](const Extents& sizes, std::int64_t) { return static_cast<double>(sizes.seqlen_kv / 2); }}};
+
+// Eight documents of equal length.
+double equal_document(std::int64_t position, std::int64_t length) {
+  return static_cast<double>(position * 8 / length);
+}
+constexpr std::array document_tensors = {
+    FunctorTensorRow{"document_ids_q", DType::int32, "batch?, seqlen_q",
+                     [](const Extents& sizes, std::int64_t q) { return equal_document(q, sizes.seqlen_q); }},
+    FunctorTensorRow{
+        "document_ids_kv", DType::int32, "batch?, seqlen_kv",
+        [](const Extents& sizes, std::int64_t k) { return equal_document(k, sizes.seqlen_kv); }}};
+
+// The slopes of the paper.
+constexpr std::array alibi_tensors = {FunctorTensorRow{
+    "alibi_slopes", DType::fp32, "[batch?], heads_q", [](const Extents& sizes, std::int64_t h) {
+      return std::exp2(-8.0 * static_cast<double>(h + 1) / static_cast<double>(sizes.heads_q));
+    }}};
+
+constexpr std::array bias_tensors = {
+    FunctorTensorRow{.name = "bias",
+                     .dtype = DType::fp32,
+                     .dims = "batch?, heads_q?, seqlen_q?, seqlen_kv",
+                     .typical = [](const Extents&, std::int64_t) { return 0.0; },
+                     .dtype_parameter = 0}};
+
+constexpr std::array masks = {
+    MaskRow{.functor = {.name = "none", .device_type = "NoMask", .doc = "every query sees every key"},
+            .has_row_range = true,
+            .key_words = 0,
+            .keep = [](const HostFunctor&, const Place&) { return true; }},
+    MaskRow{.functor = {.name = "causal",
+                        .device_type = "CausalMask<alignment>",
+                        .doc = "a query sees the keys up to its own position",
+                        .parameters = causal_parameters},
+            .has_row_range = true,
+            .key_words = 0,
+            .keep = [](const HostFunctor& f, const Place& at) { return at.k <= f.position(at.q, 0); }},
+    MaskRow{.functor = {.name = "window",
+                        .other_name = "sliding_window",
+                        .device_type = "SlidingWindowMask<window_size_left, window_size_right, alignment>",
+                        .doc = "a query sees so many keys before its own position and after it; -1: all",
+                        .parameters = window_parameters},
+            .has_row_range = true,
+            .key_words = 0,
+            .keep =
+                [](const HostFunctor& f, const Place& at) {
+                  const std::int64_t distance = at.k - f.position(at.q, 2);
+                  return (f.whole(0) < 0 || -distance <= f.whole(0)) &&
+                         (f.whole(1) < 0 || distance <= f.whole(1));
+                },
+            .is_none =
+                [](const FunctorArguments& arguments) {
+                  return std::get<int>(arguments[0]) < 0 && std::get<int>(arguments[1]) < 0;
+                }},
+    MaskRow{.functor = {.name = "prefix",
+                        .device_type = "PrefixMask<length>",
+                        .doc = "every query sees the first keys and no others",
+                        .parameters = prefix_parameters},
+            .has_row_range = true,
+            .key_words = 0,
+            .keep = [](const HostFunctor& f, const Place& at) { return at.k < f.whole(0); }},
+    MaskRow{.functor = {.name = "prefix_lengths",
+                        .device_type = "PrefixLengthsMask<prefix_lengths>",
+                        .doc = "the same with a length for each batch entry",
+                        .tensors = prefix_tensors},
+            .has_row_range = true,
+            .key_words = 0,
+            .keep = [](const HostFunctor& f,
+                       const Place& at) { return static_cast<double>(at.k) < f.tensors[0].at({at.b}); }},
+    MaskRow{.functor = {.name = "document",
+                        .device_type = "DocumentMask<document_ids_q, document_ids_kv>",
+                        .doc = "a query sees the keys with its own document id",
+                        .tensors = document_tensors},
+            .key_words = 1,
+            .keep =
+                [](const HostFunctor& f, const Place& at) {
+                  return f.tensors[0].at({at.b, at.q}) == f.tensors[1].at({at.b, at.k});
+                }},
+};
+
+constexpr std::array scores = {
+    ScoreRow{.functor = {.name = "none", .device_type = "NoScore", .doc = "the score as it is"},
+             .is_steady = true,
+             .apply = [](const HostFunctor&, double score, const Place&) { return score; }},
+    ScoreRow{.functor = {.name = "softcap",
+                         .device_type = "SoftcapScore<constants>",
+                         .doc = "cap * tanh(score / cap)",
+                         .parameters = softcap_parameters},
+             .is_steady = true,
+             .apply = [](const HostFunctor& f, double score,
+                         const Place&) { return f.real(0) * std::tanh(score / f.real(0)); }},
+    // Scores grow all along the keys.
+    ScoreRow{.functor = {.name = "alibi",
+                         .device_type = "AlibiScore<alibi_slopes>",
+                         .doc = "score - slope * |q + seqlen_kv - seqlen_q - k|",
+                         .tensors = alibi_tensors},
+             .apply =
+                 [](const HostFunctor& f, double score, const Place& at) {
+                   const std::int64_t distance = at.q + f.sizes.seqlen_kv - f.sizes.seqlen_q - at.k;
+                   return score - f.tensors[0].at({at.b, at.h}) * static_cast<double>(std::abs(distance));
+                 }},
+    ScoreRow{.functor = {.name = "bias",
+                         .device_type = "BiasScore<bias, dtype>",
+                         .doc = "score + bias(b, h, q, k)",
+                         .parameters = bias_parameters,
+                         .tensors = bias_tensors},
+             .apply =
+                 [](const HostFunctor& f, double score, const Place& at) {
+                   return score + f.tensors[0].at({at.b, at.h, at.q, at.k});
+                 }},
+};
+
+std::string print(const FunctorArgument& argument) {
+  if (const int* whole = std::get_if<int>(&argument)) return std::to_string(*whole);
+  if (const float* real = std::get_if<float>(&argument)) return fmt::format("{}", *real);
+  if (const Alignment* alignment = std::get_if<Alignment>(&argument))
+    return std::string(to_string(*alignment));
+  return std::string(to_string(std::get<DType>(argument)));
+}
+
+template <class Row>
+const Row& find(std::span<const Row> table, std::string_view name) {
+  const auto row =
+      std::find_if(table.begin(), table.end(), [&](const Row& row) { return row.functor.name == name; });
+  if (row != table.end()) return *row;
+  throw Error(ErrorCode::invalid_argument, "validate", std::string(name),
+              fmt::format("no built-in functor is called {}; there are {}", name, usages(table, false)));
+}
+
+}  // namespace
+
+std::string_view to_string(Alignment alignment) {
+  return alignment == Alignment::top_left ? "top_left" : "bottom_right";
+}
+
+std::span<const MaskRow> mask_table() { return masks; }
+std::span<const ScoreRow> score_table() { return scores; }
+const MaskRow& mask_row(std::string_view name) { return find(mask_table(), name); }
+const ScoreRow& score_row(std::string_view name) { return find(score_table(), name); }
+
+FunctorArguments complete_arguments(const FunctorRow& row, std::string_view kind,
+                                    FunctorArguments arguments) {
+  for (std::size_t i = arguments.size(); i < row.parameters.size(); ++i)
+    arguments.push_back(row.parameters[i].default_value.value());
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const FunctorParameter& parameter = row.parameters[i];
+    if (parameter.is_legal == nullptr || parameter.is_legal(arguments[i])) continue;
+    throw Error(ErrorCode::invalid_spec, "validate", fmt::format("spec.{}.{}", kind, parameter.name),
+                fmt::format("{}: {} = {} {}", row.name, parameter.name, print(arguments[i]), parameter.rule));
+  }
+  return arguments;
+}
+
+std::string print(const FunctorRow& row, const FunctorArguments& arguments) {
+  std::size_t count = arguments.size();
+  while (count > 0 && row.parameters[count - 1].default_value == arguments[count - 1]) --count;
+  std::string text;
+  for (std::size_t i = 0; i < count; ++i) text += (i == 0 ? "" : ", ") + print(arguments[i]);
+  return std::string(row.name) + (count == 0 ? "" : "(" + text + ")");
+}
+
+std::string usage(const FunctorRow& row, bool optional) {
+  std::string text;
+  for (const FunctorParameter& parameter : row.parameters) {
+    if (parameter.default_value && !optional) continue;
+    const std::string item = (text.empty() ? "" : ", ") + std::string(parameter.name);
+    text += parameter.default_value ? "[" + item + "]" : item;
+  }
+  return std::string(row.name) + (text.empty() ? "" : "(" + text + ")");
+}
+
+}  // namespace jit

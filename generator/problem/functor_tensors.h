@@ -1,0 +1,25 @@
+// The tensors that the masks and scores of a spec read.
+#pragma once
+
+#include <vector>
+
+#include <jit/spec.h>
+
+#include "generator/problem/functor_table.h"
+
+namespace jit {
+
+/// A tensor that must be given to each call.
+struct FunctorTensorUse {
+  FunctorTensorSpec tensor;
+  const FunctorTensorRow* row = nullptr;  ///< what a built-in functor wants of it; null: any shape
+  bool is_dense = false;                  ///< a text reads it, through a pointer that tells of no strides
+};
+
+/// Each name once, in the order of the kernel's parameters. Throw Error invalid_spec when two of one name
+/// differ in dtype.
+std::vector<FunctorTensorUse> functor_tensor_uses(const AttentionSpec& spec);
+std::vector<FunctorTensorUse> functor_tensor_uses(const Mask& mask);
+std::vector<FunctorTensorUse> functor_tensor_uses(const Score& score);
+
+}  // namespace jit

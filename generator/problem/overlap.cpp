@@ -1,0 +1,94 @@
+#include "generator/problem/overlap.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+
+namespace jit {
+namespace {
+
+struct ByteRange {
+  std::intptr_t begin, end;
+};
+
+ByteRange byte_range(const TensorView& tensor) {
+  std::intptr_t low = 0, high = 0;
+  for (int i = 0; i < tensor.rank; ++i) {
+    const std::int64_t reach = (tensor.shape[i] - 1) * tensor.strides[i];
+    (reach < 0 ? low : high) += reach;
+  }
+  const auto base = reinterpret_cast<std::intptr_t>(tensor.data);
+  const int bytes = size_of(tensor.dtype);
+  return {base + low * bytes, base + (high + 1) * bytes};
+}
+
+// Whether two views with the same strides over one buffer, as slices of a packed tensor are, share an
+// element: whether their distance is a difference of two indices. Each dimension takes the whole number of
+// strides just below or above what is left.
+bool same_stride_overlap(const TensorView& a, const TensorView& b, std::int64_t distance, unsigned used) {
+  int widest = -1;
+  for (int i = 0; i < a.rank; ++i) {
+    // A dimension of one element may carry any stride.
+    const bool moves = std::max(a.shape[i], b.shape[i]) > 1;
+    if (moves && !(used >> i & 1) && (widest < 0 || std::abs(a.strides[i]) > std::abs(a.strides[widest])))
+      widest = i;
+  }
+  if (widest < 0) return distance == 0;
+  const std::int64_t stride = std::abs(a.strides[widest]);
+  const std::int64_t reach = std::max(a.shape[widest], b.shape[widest]) - 1;
+  if (stride == 0) return same_stride_overlap(a, b, distance, used | 1u << widest);
+  const std::int64_t below = distance >= 0 ? distance / stride : -((-distance + stride - 1) / stride);
+  for (const std::int64_t steps : {below, below + 1}) {
+    if (std::abs(steps) <= reach && same_stride_overlap(a, b, distance - steps * stride, used | 1u << widest))
+      return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+bool has_elements(const TensorView& tensor) {
+  for (int i = 0; i < tensor.rank; ++i) {
+    if (tensor.shape[i] == 0) return false;
+  }
+  return tensor.rank != 0;
+}
+
+bool overlaps_itself(const TensorView& tensor) {
+  if (!has_elements(tensor)) return false;
+  struct Dimension {
+    std::int64_t size, stride;
+  };
+  Dimension dimensions[max_rank];
+  int count = 0;
+  for (int i = 0; i < tensor.rank; ++i) {
+    if (tensor.shape[i] <= 1) continue;
+    const Dimension dimension{tensor.shape[i], std::abs(tensor.strides[i])};
+    int place = count++;
+    for (; place > 0 && dimensions[place - 1].stride > dimension.stride; --place)
+      dimensions[place] = dimensions[place - 1];
+    dimensions[place] = dimension;
+  }
+  std::int64_t extent = 1;
+  for (int i = 0; i < count; ++i) {
+    if (dimensions[i].stride < extent) return true;
+    extent += (dimensions[i].size - 1) * dimensions[i].stride;
+  }
+  return false;
+}
+
+bool overlap(const TensorView& a, const TensorView& b) {
+  if (!has_elements(a) || !has_elements(b)) return false;
+  const ByteRange x = byte_range(a), y = byte_range(b);
+  if (x.end <= y.begin || y.end <= x.begin) return false;
+  if (a.rank != b.rank || a.dtype != b.dtype) return true;
+  for (int i = 0; i < a.rank; ++i) {
+    if (a.strides[i] != b.strides[i]) return true;
+  }
+  const std::int64_t bytes =
+      reinterpret_cast<std::intptr_t>(a.data) - reinterpret_cast<std::intptr_t>(b.data);
+  const int size = size_of(a.dtype);
+  return bytes % size != 0 || same_stride_overlap(a, b, bytes / size, 0);
+}
+
+}  // namespace jit

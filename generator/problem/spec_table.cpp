@@ -1,0 +1,247 @@
+#include <jit/spec_table.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <tuple>
+
+#include <fmt/format.h>
+#include <jit/dtype.h>
+
+
+namespace jit {
+namespace {
+
+using Samples = std::vector<AttentionSpec>;
+
+std::optional<Refusal> refuse(const SpecField& field, std::string value, std::string rule,
+                              std::string nearest) {
+  return Refusal{std::string(field.name), std::move(value), std::move(rule), std::move(nearest)};
+}
+
+int int_value(const SpecField& field, const AttentionSpec& spec) {
+  return spec.*std::get<int AttentionSpec::*>(field.member);
+}
+
+std::optional<Refusal> refuse_dtype(const SpecField& field, const AttentionSpec& spec) {
+  if (facts(spec.dtype).is_operand) return {};
+  std::string legal;
+  for (const DTypeFacts& row : dtype_table()) {
+    if (row.is_operand) legal += (legal.empty() ? "" : " or ") + std::string(row.name);
+  }
+  return refuse(field, std::string(to_string(spec.dtype)), "must be " + legal, "bf16");
+}
+
+std::optional<Refusal> refuse_head_dim(const SpecField& field, const AttentionSpec& spec) {
+  constexpr int least = 8, most = 256, step = 8;
+  const int value = int_value(field, spec);
+  if (value >= least && value <= most && value % step == 0) return {};
+  const int rounded = value > most ? most : std::max(least, (value + step - 1) / step * step);
+  return refuse(field, std::to_string(value),
+                fmt::format("must be a multiple of {} from {} to {}", step, least, most),
+                std::to_string(rounded));
+}
+
+std::optional<Refusal> refuse_ratio(const SpecField& field, const AttentionSpec& spec) {
+  if (spec.gqa_ratio >= 1) return {};
+  return refuse(field, std::to_string(spec.gqa_ratio), "must be at least 1 (query heads per KV head)", "1");
+}
+
+std::optional<Refusal> refuse_alignment(const SpecField& field, const AttentionSpec& spec) {
+  constexpr std::array legal = {16, 8, 4, 2};
+  if (std::find(legal.begin(), legal.end(), spec.alignment) != legal.end()) return {};
+  const auto nearest =
+      std::find_if(legal.begin(), legal.end(), [&](int value) { return value <= spec.alignment; });
+  return refuse(field, std::to_string(spec.alignment), "must be 16, 8, 4 or 2 bytes",
+                std::to_string(nearest == legal.end() ? legal.back() : *nearest));
+}
+
+std::optional<Refusal> refuse_length(const SpecField& field, const AttentionSpec& spec) {
+  if (int_value(field, spec) >= 0) return {};
+  return refuse(field, std::to_string(int_value(field, spec)),
+                "must be positive, or 0 for a length given at run time", "0");
+}
+
+std::optional<Refusal> refuse_scale(const SpecField& field, const AttentionSpec& spec) {
+  if (!spec.softmax_scale || (std::isfinite(*spec.softmax_scale) && *spec.softmax_scale > 0)) return {};
+  return refuse(field, fmt::format("{}", *spec.softmax_scale), "must be positive and finite",
+                fmt::format("{}", 1 / std::sqrt(static_cast<float>(std::max(1, spec.head_dim)))));
+}
+
+Samples mask_samples() {
+  const FunctorText text{.name = "t", .body = "return true;"};
+  FunctorText body = text, constant = text, tensor = text;
+  body.body = "return q > k;";
+  constant.constants = {{"c", 1.0}};
+  tensor.tensors = {{"c", DType::fp32}};
+  return {{.mask = mask::causal()},
+          {.mask = mask::causal(Alignment::top_left)},
+          {.mask = mask::sliding_window(1, 2)},
+          {.mask = mask::sliding_window(2, 1)},
+          {.mask = mask::prefix(1)},
+          {.mask = mask::prefix(2)},
+          {.mask = mask::prefix_lengths()},
+          {.mask = mask::document()},
+          {.mask = mask::text(text)},
+          {.mask = mask::text(body)},
+          {.mask = mask::text(constant)},
+          {.mask = mask::text(tensor)}};
+}
+
+Samples score_samples() {
+  return {{.score = score::alibi()},
+          {.score = score::softcap(3)},
+          {.score = score::softcap(std::nextafter(3.0f, 4.0f))},
+          {.score = score::bias()},
+          {.score = score::bias(DType::fp16)}};
+}
+
+constexpr std::array fields = {
+    SpecField{.name = "dtype",
+              .member = &AttentionSpec::dtype,
+              .doc = "of q, k, v and o: bf16 or fp16; sums are fp32",
+              .record_name = "dtype",
+              .text_label = "",
+              .name_label = "",
+              .is_always_shown = true,
+              .refusal = refuse_dtype,
+              .samples = [] { return Samples{{.dtype = DType::fp16}}; }},
+    SpecField{.name = "head_dim",
+              .member = &AttentionSpec::head_dim,
+              .doc = "of q and k: a multiple of 8 from 8 to 256",
+              .record_name = "head_dim",
+              .comment = "of q and k, elements",
+              .text_label = " d",
+              .name_label = "_d",
+              .is_always_shown = true,
+              .refusal = refuse_head_dim,
+              .samples = [] { return Samples{{.head_dim = 64}}; }},
+    SpecField{.name = "head_dim_v",
+              .member = &AttentionSpec::head_dim_v,
+              .doc = "of v and o, same rule; default: that of q and k",
+              .record_name = "head_dim_v",
+              .comment = "of v and o, elements",
+              .text_label = "/",
+              .name_label = "v",
+              .effective = [](const AttentionSpec& spec) { return spec.value_head_dim(); },
+              .refusal =
+                  [](const SpecField& field, const AttentionSpec& spec) {
+                    return spec.head_dim_v == 0 ? std::nullopt : refuse_head_dim(field, spec);
+                  },
+              .samples = [] { return Samples{{.head_dim_v = 64}}; }},
+    SpecField{.name = "gqa_ratio",
+              .member = &AttentionSpec::gqa_ratio,
+              .doc = "query heads per KV head",
+              .record_name = "gqa_ratio",
+              .comment = "query heads per KV head",
+              .text_label = " gqa",
+              .name_label = "_gqa",
+              .refusal = refuse_ratio,
+              .samples = [] { return Samples{{.gqa_ratio = 2}}; }},
+    SpecField{.name = "alignment",
+              .member = &AttentionSpec::alignment,
+              .doc = "bytes that every row of q, k, v and o is aligned to: 16, 8, 4 or 2; 16 is fastest",
+              .record_name = "alignment",
+              .comment = "of every row in global memory, bytes",
+              .text_label = " align",
+              .refusal = refuse_alignment,
+              .samples = [] { return Samples{{.alignment = 8}}; }},
+    SpecField{.name = "seqlen_q",
+              .member = &AttentionSpec::seqlen_q,
+              .doc = "0: given at run time; else baked into the kernel",
+              .is_size = true,
+              .record_name = "baked_seqlen_q",
+              .comment = "0: a run-time argument",
+              .text_label = " seqlen_q=",
+              .refusal = refuse_length,
+              .samples = [] { return Samples{{.seqlen_q = 128}}; }},
+    SpecField{.name = "seqlen_kv",
+              .member = &AttentionSpec::seqlen_kv,
+              .doc = "the same for keys",
+              .is_size = true,
+              .record_name = "baked_seqlen_kv",
+              .comment = "0: a run-time argument",
+              .text_label = " seqlen_kv=",
+              .refusal = refuse_length,
+              .samples = [] { return Samples{{.seqlen_kv = 128}}; }},
+    SpecField{.name = "mask",
+              .member = &AttentionSpec::mask,
+              .doc = "which keys a query sees",
+              .record_name = "mask",
+              .text_label = " mask=",
+              .name_label = "_",
+              .samples = mask_samples},
+    SpecField{.name = "score",
+              .member = &AttentionSpec::score,
+              .doc = "what happens to a score before the softmax",
+              .record_name = "score",
+              .text_label = " score=",
+              .name_label = "_",
+              .samples = score_samples},
+    SpecField{.name = "softmax_scale",
+              .member = &AttentionSpec::softmax_scale,
+              .doc = "factor of q·k, positive; default: 1/sqrt(head_dim)",
+              .is_baked = false,
+              .refusal = refuse_scale,
+              .samples =
+                  [] {
+                    return Samples{{.softmax_scale = 0.7f}, {.softmax_scale = 0.25f}};
+                  }},
+};
+
+// Names every member: a spec with another one does not compile here, nor one without a row.
+auto members_of(const AttentionSpec& spec) {
+  const auto& [dtype, head_dim, head_dim_v, gqa_ratio, alignment, seqlen_q, seqlen_kv, mask, score,
+               softmax_scale] = spec;
+  return std::tie(dtype, head_dim, head_dim_v, gqa_ratio, alignment, seqlen_q, seqlen_kv, mask, score,
+                  softmax_scale);
+}
+static_assert(fields.size() == std::tuple_size_v<decltype(members_of(AttentionSpec()))>);
+
+std::uint64_t word(DType value) { return static_cast<std::uint64_t>(value); }
+std::uint64_t word(int value) { return static_cast<std::uint64_t>(value); }
+std::uint64_t word(const Mask& value) { return value.hash(); }
+std::uint64_t word(const Score& value) { return value.hash(); }
+std::uint64_t word(std::optional<float> value) {
+  return value ? std::uint64_t{1} << 32 | std::bit_cast<std::uint32_t>(*value) : 0;
+}
+
+std::string text(DType value) { return std::string(to_string(value)); }
+std::string text(int value) { return std::to_string(value); }
+std::string text(const Mask& value) { return value.to_string(); }
+std::string text(const Score& value) { return value.to_string(); }
+std::string text(std::optional<float> value) { return value ? fmt::format("{}", *value) : "default"; }
+
+}  // namespace
+
+std::span<const SpecField> spec_fields() { return fields; }
+
+std::string value_text(const SpecField& field, const AttentionSpec& spec) {
+  if (field.effective != nullptr) return std::to_string(field.effective(spec));
+  return std::visit([&](auto member) { return text(spec.*member); }, field.member);
+}
+
+std::string key_text(const SpecField& field, const AttentionSpec& spec) {
+  const bool is_functor = std::holds_alternative<Mask AttentionSpec::*>(field.member) ||
+                          std::holds_alternative<Score AttentionSpec::*>(field.member);
+  // Texts of the user show as their names.
+  return is_functor ? fmt::format("{} {:016x}", value_text(field, spec), value_word(field, spec))
+                    : value_text(field, spec);
+}
+
+std::uint64_t value_word(const SpecField& field, const AttentionSpec& spec) {
+  return std::visit([&](auto member) { return word(spec.*member); }, field.member);
+}
+
+bool is_default(const SpecField& field, const AttentionSpec& spec) {
+  AttentionSpec plain = spec;
+  std::visit([&](auto member) { plain.*member = AttentionSpec().*member; }, field.member);
+  return key_text(field, plain) == key_text(field, spec);
+}
+
+DType input_dtype(const AttentionSpec& spec) { return spec.dtype; }
+
+DType output_dtype(const AttentionSpec& spec) { return spec.dtype; }
+
+}  // namespace jit

@@ -1,0 +1,45 @@
+// Everything that differs from one element type to the next.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include <jit/tensor.h>
+
+namespace jit {
+
+/// What numbers are, in DLPack's codes.
+enum class NumberKind : std::uint8_t {
+  signed_integer = 0,
+  unsigned_integer = 1,
+  floating = 2,
+  bfloat = 4,
+};
+
+struct DTypeFacts {
+  DType dtype;
+  std::string_view name;  ///< "bf16": in specs, files and messages
+  int bytes;              ///< of one element
+  NumberKind kind;
+  std::string_view device_type;  ///< in kernels, C++
+  std::string_view numpy_name;   ///< "float16"; where NumPy has no such type, `name`
+  std::string_view npy_descr;    ///< in .npy files; empty: cannot stand in one
+
+  // Of what attention takes as q, k, v and o alone.
+  bool is_operand = false;
+  std::string_view ptx_type = {};  ///< in wgmma's name
+  int mma_k = 0;                   ///< elements along the sum of one tensor-core instruction
+  int tma_type = 0;                ///< the CUtensorMapDataType
+  double tolerance = 0;            ///< of a kernel's outputs, relative to their root mean square
+
+  bool is_floating() const { return kind == NumberKind::floating || kind == NumberKind::bfloat; }
+};
+
+/// One row per enumerator, in their order.
+std::span<const DTypeFacts> dtype_table();
+
+/// Throws Error invalid_argument for what is no enumerator.
+const DTypeFacts& facts(DType dtype);
+
+}  // namespace jit

@@ -1,0 +1,16 @@
+// Numbers of 16 bits on the host: exact one way, rounded to nearest even the other, as GPUs do it.
+#pragma once
+
+#include <cstdint>
+
+#include <jit/tensor.h>
+
+namespace jit {
+
+/// The value of these bits. Requires: dtype is bf16 or fp16.
+float float_from_bits(DType dtype, std::uint16_t bits);
+
+/// The nearest number of the type; too large ones become infinite, NaN stays NaN. Requires the same.
+std::uint16_t float_to_bits(DType dtype, float value);
+
+}  // namespace jit

@@ -1,0 +1,24 @@
+// Tensors that masks and scores read, in the host's memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+
+#include <jit/tensor.h>
+
+namespace jit {
+
+/// A dense tensor, whose memory is another's.
+struct HostTensor {
+  DType dtype = DType::fp32;
+  std::span<const std::int64_t> shape = {};
+  const std::byte* data = nullptr;
+
+  /// The element as a number. Leading indices that the tensor has no dimension for are left out, and
+  /// dimensions of one element broadcast.
+  double at(std::initializer_list<std::int64_t> index) const;
+};
+
+}  // namespace jit

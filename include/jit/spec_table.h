@@ -1,0 +1,64 @@
+// The fields of AttentionSpec: a row is all that is known of one. Programs, keys, texts, refusals, the tool's
+// options, Python and tests read it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include <jit/spec.h>
+
+namespace jit {
+
+/// Where a field lies, and of which type it is.
+using SpecMember = std::variant<DType AttentionSpec::*, int AttentionSpec::*, Mask AttentionSpec::*,
+                                Score AttentionSpec::*, std::optional<float> AttentionSpec::*>;
+
+struct SpecField {
+  std::string_view name;  ///< of the member, in refusals, in Python; with dashes an option of the tool
+  SpecMember member;
+  std::string_view doc;  ///< what it is, its unit, its rule: one phrase
+  /// Whether the kernel is another one for another value; else it is a run-time argument.
+  bool is_baked = true;
+  /// Whether it is a size of the problem that a kernel may be made for, and need not.
+  bool is_size = false;
+  std::string_view record_name = {};  ///< in keys of tuning records, if baked
+  std::string_view comment = {};      ///< in programs, of an int
+  /// What stands before the value in the one-line text of a spec, and in the names of its kernels; nothing:
+  /// the field is left out.
+  std::optional<std::string_view> text_label = {};
+  std::optional<std::string_view> name_label = {};
+  bool is_always_shown = false;  ///< by both, also when it is the default
+  /// Of an int: the value that kernels are made for, where it is not the member's own.
+  int (*effective)(const AttentionSpec&) = nullptr;
+  /// The reason why no GPU can serve the value, if there is one.
+  std::optional<Refusal> (*refusal)(const SpecField&, const AttentionSpec&) = nullptr;
+  /// Legal specs that differ from the default one in this field alone, and from each other.
+  std::vector<AttentionSpec> (*samples)();
+};
+
+/// One row per member, in their order.
+std::span<const SpecField> spec_fields();
+
+/// The value: an int as kernels are made for it, masks and scores as their parsers read them.
+std::string value_text(const SpecField& field, const AttentionSpec& spec);
+
+/// The same for keys: equal for equal kernels alone.
+std::string key_text(const SpecField& field, const AttentionSpec& spec);
+
+/// The member as a number; other values have other ones.
+std::uint64_t value_word(const SpecField& field, const AttentionSpec& spec);
+
+/// Whether kernels are made for the same value when the member is left as it is by default.
+bool is_default(const SpecField& field, const AttentionSpec& spec);
+
+/// The type of q, k and v.
+DType input_dtype(const AttentionSpec& spec);
+/// The type of o.
+DType output_dtype(const AttentionSpec& spec);
+
+}  // namespace jit
