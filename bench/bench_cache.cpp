@@ -1,26 +1,8 @@
-// Hits: a kernel that is on disk, and one that this process has.
+// Hits: a kernel that this process has, and one that is on disk.
 #include "bench/bench_support.h"
-#include "cache/disk_cache.h"
 
 namespace jit::bench {
 namespace {
-
-// One validated load of a real kernel's entry, the only one there.
-void disk_hit(benchmark::State& state) {
-  const TemporaryFolder folder;
-  const RealEntry& real = real_entry();
-  const Key key(real.fields);
-  DiskCache disk({.directory = folder.path()});
-  disk.store(key, real.entry);
-  for (auto _ : state) {
-    const std::optional<Entry> hit = disk.load(key);
-    if (!hit) state.SkipWithError("miss");
-    benchmark::DoNotOptimize(hit);
-  }
-  state.counters["cubin_bytes"] = static_cast<double>(real.entry.code.size());
-  state.counters["key_bytes"] = static_cast<double>(key.text().size());
-}
-BENCHMARK(disk_hit)->Unit(benchmark::kMicrosecond);
 
 // compile(spec) again in one context: the program is written and its key made, and the kernel is in memory.
 void memory_hit(benchmark::State& state) {

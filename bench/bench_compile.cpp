@@ -1,6 +1,5 @@
 // Cold compiles: nothing is cached.
 #include "bench/bench_support.h"
-#include "generator/context_state.h"
 
 namespace jit::bench {
 namespace {
@@ -19,20 +18,6 @@ BENCHMARK(cold_compile)
     ->ArgsProduct({{64, 128, 256}, {0, 1}})
     ->MeasureProcessCPUTime()
     ->Unit(benchmark::kMillisecond);
-
-// The smallest program: what NVRTC itself costs.
-void cold_compile_empty(benchmark::State& state) {
-  const Context context(memory_only());
-  const Program program{
-      .name = "empty", .source = "extern \"C\" __global__ void empty() {}\n", .threads = 32};
-  int count = 0;
-  for (auto _ : state) {
-    Program other = program;
-    other.source += "// " + std::to_string(++count) + "\n";
-    benchmark::DoNotOptimize(build_image(*context.state(), other, {arch}));
-  }
-}
-BENCHMARK(cold_compile_empty)->MeasureProcessCPUTime()->Unit(benchmark::kMillisecond);
 
 }  // namespace
 }  // namespace jit::bench

@@ -2,14 +2,11 @@
 #include <algorithm>
 #include <chrono>
 
+#include <jit/device.h>
 #include <jit/device_buffer.h>
 
 #include "bench/bench_support.h"
-#include "generator/problem/arguments.h"
-#include "runtime/context.h"
-#include "runtime/driver_api.h"
-#include "runtime/launch.h"
-#include "runtime/module.h"
+#include "bench/driver.h"
 
 namespace jit::bench {
 namespace {
@@ -21,22 +18,17 @@ constexpr int launches_per_sync = 512;  // less than the driver queues, so that 
 class SmallProblem {
  public:
   explicit SmallProblem(AttentionSpec spec = spec_of(128, false), bool lse = false)
-      : spec_(std::move(spec)), tensors_(functor_tensor_uses(spec_)), scope_(0), memory_(0, 6 * bytes) {
+      : spec_(std::move(spec)), tensors_(functor_tensors(spec_)), scope_(0), memory_(0, 6 * bytes) {
     memory_.fill(0, nullptr);
     arguments_ = {.q = operand(0), .k = operand(1), .v = operand(2), .o = operand(3)};
     if (lse) arguments_.lse = TensorView::bhs(piece(4), 1, 1, seqlen);
-    for (const FunctorTensorUse& use : tensors_) {
-      arguments_.tensors.add({use.tensor.name, functor_tensor(use.tensor)});
+    for (const FunctorTensorSpec& tensor : tensors_) {
+      arguments_.tensors.add({tensor.name, functor_tensor(tensor)});
     }
   }
 
   const AttentionSpec& spec() const { return spec_; }
   const AttentionArguments& arguments() const { return arguments_; }
-  AttentionParams params() const {
-    AttentionParams filled{};
-    fill_params(spec_, tensors_, arguments_, filled);
-    return filled;
-  }
 
  private:
   static constexpr int seqlen = 16;
@@ -52,53 +44,89 @@ class SmallProblem {
   }
 
   AttentionSpec spec_;
-  std::vector<FunctorTensorUse> tensors_;  // arguments_ refers to their names
-  CurrentContext scope_;
+  std::vector<FunctorTensorSpec> tensors_;  // arguments_ refers to their names
+  CurrentDevice scope_;
   DeviceBuffer memory_;
   AttentionArguments arguments_;
 };
 
-// The kernel that a call runs, with ready parameters, through cuLaunchKernelEx and nothing else.
+// A stream, and a graph of so many calls that was captured on it.
+class CapturedCalls {
+ public:
+  CapturedCalls(const Attention& kernel, const AttentionArguments& arguments, int calls) {
+    kernel.prepare(arguments);
+    require(cuda().cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+    require(cuda().cuStreamBeginCapture(stream_, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
+            "cuStreamBeginCapture");
+    for (int i = 0; i < calls; ++i) kernel(arguments, stream_);
+    require(cuda().cuStreamEndCapture(stream_, &graph_), "cuStreamEndCapture");
+    require(cuda().cuGraphInstantiateWithFlags(&executable_, graph_, 0), "cuGraphInstantiateWithFlags");
+  }
+  ~CapturedCalls() {
+    cuda().cuGraphExecDestroy(executable_);
+    cuda().cuGraphDestroy(graph_);
+    cuda().cuStreamDestroy(stream_);
+  }
+  CapturedCalls(const CapturedCalls&) = delete;
+  CapturedCalls& operator=(const CapturedCalls&) = delete;
+
+  CUstream stream() const { return stream_; }
+  CUgraph graph() const { return graph_; }
+  void replay() const { require(cuda().cuGraphLaunch(executable_, stream_), "cuGraphLaunch"); }
+
+ private:
+  CUstream stream_ = nullptr;
+  CUgraph graph_ = nullptr;
+  CUgraphExec executable_ = nullptr;
+};
+
+// The launch that a call makes, again and again through cuLaunchKernelEx and nothing else: the call is
+// captured, and what the graph has noted of its kernel is launched.
 class BareLaunch {
  public:
   BareLaunch(const SmallProblem& problem, const Attention& attention)
-      : compiled_(attention.kernel(problem.arguments())),
-        kernel_(Module(compiled_.cubin()).kernel(compiled_.name())),
-        params_(problem.params()),
-        config_{.grid = {1, 1, 1},
-                .block = {static_cast<unsigned>(compiled_.threads()), 1, 1},
-                .smem_bytes = static_cast<unsigned>(compiled_.smem_bytes())} {
-    kernel_.set_dynamic_smem(0, compiled_.smem_bytes());
-    kernel_.force_load(0);
+      : captured_(attention, problem.arguments(), 1) {
+    std::size_t nodes = 1;
+    CUgraphNode node = nullptr;
+    require(cuda().cuGraphGetNodes(captured_.graph(), &node, &nodes), "cuGraphGetNodes");
+    CUDA_KERNEL_NODE_PARAMS kernel{};
+    require(cuda().cuGraphKernelNodeGetParams(node, &kernel), "cuGraphKernelNodeGetParams");
+    function_ = kernel.func != nullptr ? kernel.func : reinterpret_cast<CUfunction>(kernel.kern);
+    parameters_ = kernel.kernelParams;
+    config_.gridDimX = kernel.gridDimX;
+    config_.gridDimY = kernel.gridDimY;
+    config_.gridDimZ = kernel.gridDimZ;
+    config_.blockDimX = kernel.blockDimX;
+    config_.blockDimY = kernel.blockDimY;
+    config_.blockDimZ = kernel.blockDimZ;
+    config_.sharedMemBytes = kernel.sharedMemBytes;
   }
 
-  void operator()() {
-    void* arguments[] = {&params_};
-    launch(kernel_.handle(), config_, arguments, nullptr);
+  void operator()() const {
+    require(cuda().cuLaunchKernelEx(&config_, function_, parameters_, nullptr), "cuLaunchKernelEx");
   }
 
  private:
-  CompiledKernel compiled_;
-  Kernel kernel_;
-  AttentionParams params_;
-  LaunchConfig config_;
+  CapturedCalls captured_;  // owns the parameters
+  CUfunction function_ = nullptr;
+  void** parameters_ = nullptr;
+  CUlaunchConfig config_{};
 };
 
 // Times `launch_one`, which puts one piece of work on `stream`.
 template <class Launch>
-void time_launches(benchmark::State& state, int per_sync, CUstream stream, const Launch& launch_one) {
-  const auto wait = [&] { check(driver().cuStreamSynchronize(stream), "cuStreamSynchronize"); };
+void time_launches(benchmark::State& state, int per_sync, Stream stream, const Launch& launch_one) {
   launch_one();
-  wait();
+  synchronize(stream);
   int launched = 0;
   for (auto _ : state) {
     launch_one();
     if (++launched % per_sync != 0) continue;
     state.PauseTiming();
-    wait();
+    synchronize(stream);
     state.ResumeTiming();
   }
-  wait();
+  synchronize(stream);
 }
 
 void launch_attention(benchmark::State& state) {
@@ -114,7 +142,7 @@ void launch_bare(benchmark::State& state) {
   if (!requires_gpu(state)) return;
   const SmallProblem problem;
   const Context context(memory_only());
-  BareLaunch bare(problem, attention(problem.spec(), {}, context));
+  const BareLaunch bare(problem, attention(problem.spec(), {}, context));
   time_launches(state, launches_per_sync, nullptr, [&] { bare(); });
 }
 BENCHMARK(launch_bare)->Unit(benchmark::kNanosecond);
@@ -143,7 +171,7 @@ void launch_overhead(benchmark::State& state, const AttentionSpec& spec, bool ls
   const SmallProblem problem(spec, lse);
   const Context context(memory_only());
   const Attention kernel = attention(spec, {}, context);
-  BareLaunch bare(problem, kernel);
+  const BareLaunch bare(problem, kernel);
   std::vector<double> call_ns, bare_ns, overhead_ns;
   for (auto _ : state) {
     call_ns.push_back(host_ns(launches_per_sync / 8, [&] { kernel(problem.arguments()); }));
@@ -172,35 +200,6 @@ BENCHMARK_CAPTURE(launch_overhead, one_tensor, with_score(score::alibi()), false
     ->Unit(benchmark::kMicrosecond);
 BENCHMARK_CAPTURE(launch_overhead, two_tensors, with_mask(mask::document()), false)
     ->Unit(benchmark::kMicrosecond);
-
-// A stream, and a graph of so many calls that was captured on it.
-class CapturedCalls {
- public:
-  CapturedCalls(const Attention& kernel, const AttentionArguments& arguments, int calls) {
-    kernel.prepare(arguments);
-    check(driver().cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
-    check(driver().cuStreamBeginCapture(stream_, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
-          "cuStreamBeginCapture");
-    for (int i = 0; i < calls; ++i) kernel(arguments, stream_);
-    check(driver().cuStreamEndCapture(stream_, &graph_), "cuStreamEndCapture");
-    check(driver().cuGraphInstantiateWithFlags(&executable_, graph_, 0), "cuGraphInstantiateWithFlags");
-  }
-  ~CapturedCalls() {
-    driver().cuGraphExecDestroy(executable_);
-    driver().cuGraphDestroy(graph_);
-    driver().cuStreamDestroy(stream_);
-  }
-  CapturedCalls(const CapturedCalls&) = delete;
-  CapturedCalls& operator=(const CapturedCalls&) = delete;
-
-  CUstream stream() const { return stream_; }
-  void replay() const { check(driver().cuGraphLaunch(executable_, stream_), "cuGraphLaunch"); }
-
- private:
-  CUstream stream_ = nullptr;
-  CUgraph graph_ = nullptr;
-  CUgraphExec executable_ = nullptr;
-};
 
 // The host's time for one replay of a graph of so many calls.
 void launch_graph(benchmark::State& state) {

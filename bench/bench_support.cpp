@@ -2,11 +2,10 @@
 
 #include <cerrno>
 #include <cstdlib>
-#include <stdexcept>
 #include <system_error>
 
-#include "generator/context_state.h"
-#include "runtime/driver_api.h"
+#include <jit/device.h>
+#include <jit/error.h>
 
 namespace jit::bench {
 
@@ -42,21 +41,6 @@ Settings cached_in(const std::string& folder) {
   return settings;
 }
 
-const RealEntry& real_entry() {
-  static const RealEntry real = [] {
-    const TemporaryFolder folder;
-    const Context context(cached_in(folder.path()));
-    const CompiledKernel kernel = compile(spec_of(128, false), arch, {}, context);
-    std::optional<Entry> entry = context.state()->disk.load_by_digest(kernel.key());
-    if (!entry) throw std::runtime_error("the kernel that was compiled is not in the cache");
-    std::optional<std::vector<KeyField>> fields = parse_canonical_text(entry->key_text);
-    if (!fields) throw std::runtime_error("the entry's key is not in canonical form");
-    fields->erase(fields->begin());  // the schema version, which Key adds itself
-    return RealEntry{std::move(*fields), std::move(*entry)};
-  }();
-  return real;
-}
-
 bool requires_gpu(benchmark::State& state) {
   try {
     if (!device_info(0).emulated) return true;
@@ -66,7 +50,5 @@ bool requires_gpu(benchmark::State& state) {
   }
   return false;
 }
-
-void synchronize() { check(driver().cuStreamSynchronize(nullptr), "cuStreamSynchronize"); }
 
 }  // namespace jit::bench

@@ -2,10 +2,10 @@
 // an earlier process. Needs a GPU.
 #include <mutex>
 
+#include <jit/device.h>
 #include <jit/device_buffer.h>
 
 #include "bench/bench_support.h"
-#include "runtime/context.h"
 
 namespace jit::bench {
 namespace {
@@ -37,7 +37,7 @@ class Tensors {
   }
 
   AttentionSpec spec_;
-  CurrentContext scope_;
+  CurrentDevice scope_;
   DeviceBuffer q_, k_, v_, o_;
 };
 

@@ -1,10 +1,12 @@
 // Calls: arguments → parameters → the plan for their sizes → launch.
 #include <jit/attention.h>
+#include <jit/device.h>
 
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "generator/access.h"
 #include "generator/attention_state.h"
 #include "generator/context_state.h"
 #include "generator/kernels.h"
@@ -12,9 +14,9 @@
 #include "generator/kernels/search.h"
 #include "generator/problem/arguments.h"
 #include "generator/problem/dispatch_key.h"
+#include "generator/tuning/tune.h"
 #include "generator/tuning/tuning_record.h"
 #include "runtime/capture.h"
-#include "runtime/context.h"
 #include "runtime/driver_api.h"
 
 namespace jit {
@@ -66,12 +68,11 @@ const Plan* default_plan(const AttentionState& state, int device, const ProblemS
 }
 
 Plan tuned_plan(const AttentionState& state, const DeviceInfo& device, const AttentionParams& params) {
-  TuningOutcome outcome =
-      tune_and_record(state.context, {.spec = state.spec, .device = device, .params = params},
-                      state.context.settings.tuning == TuningMode::exhaustive);
-  BuiltKernel kernel = build_kernel(state.context, state.spec, outcome.result.config, native_target(device));
-  Plan plan = plan_of(state, std::move(kernel), device, "tuned: " + outcome.record);
-  plan.tuning_log = std::move(outcome.result.log);
+  TuningResult result =
+      tune_and_record(state.context, {.spec = state.spec, .device = device, .params = params});
+  BuiltKernel kernel = build_kernel(state.context, state.spec, result.config, native_target(device));
+  Plan plan = plan_of(state, std::move(kernel), device, "tuned: " + result.record);
+  plan.tuning_log = std::move(result.log);
   return plan;
 }
 
@@ -116,7 +117,7 @@ const Plan* prepared_plan(const AttentionState& state, int device, const Attenti
   const std::lock_guard lock(state.choosing);
   if (const Plan* known = state.by_size.find(key)) return known;
   const RelaxedCapture relaxed;
-  const CurrentContext scope(device);
+  const CurrentDevice scope(device);
   return keep(state.by_size, key, choose_plan(state, device, params));
 }
 
@@ -137,8 +138,8 @@ const Plan* plan_for_new_sizes(const AttentionState& state, int device, const At
 }
 
 CompiledKernel describe(const AttentionState& state, const Plan& plan) {
-  return {state.context.shared_from_this(), plan.spec, plan.config,
-          plan.steps.front().kernel.image,  plan.why,  plan.tuning_log};
+  return Access::kernel(state.context.shared_from_this(), plan.spec, plan.config,
+                        plan.steps.front().kernel.image, plan.why, plan.tuning_log);
 }
 
 }  // namespace
@@ -155,13 +156,18 @@ void NamedTensors::add(const NamedTensor& tensor) {
   tensors_[count_++] = tensor;
 }
 
+void check_arguments(const AttentionSpec& spec, const AttentionArguments& arguments) {
+  AttentionParams unused;
+  fill_params(spec, functor_tensor_uses(spec), arguments, unused);
+}
+
 void Attention::operator()(const AttentionArguments& arguments, Stream stream) const {
   const AttentionState& state = *state_;
   AttentionParams params;
   if (!fill_params(state.spec, state.tensors, arguments, params)) return;
   const int device = current_device();
   const Plan* plan = state.by_size.find(size_key(device, shape_of(params)));
-  const CurrentContext scope(device);
+  const CurrentDevice scope(device);
   if (plan == nullptr) plan = plan_for_new_sizes(state, device, params, stream);
   run_plan(*plan, params, state.context.memory, stream);
 }
@@ -186,7 +192,7 @@ CompiledKernel Attention::kernel() const {
 const AttentionSpec& Attention::spec() const { return state_->spec; }
 
 Attention attention(const AttentionSpec& spec, std::optional<KernelConfig> config, const Context& context) {
-  ContextState& shared = *context.state();
+  ContextState& shared = *Access::state(context);
   const Digest key = dispatch_key(spec, config);
   const AttentionState* state = shared.attentions.find(key);
   if (state == nullptr) {
@@ -194,7 +200,7 @@ Attention attention(const AttentionSpec& spec, std::optional<KernelConfig> confi
     shared.tell_of_fallback();
     auto fresh = std::make_unique<AttentionState>(shared, spec, config);
     const int device = current_device();
-    const CurrentContext scope(device);
+    const CurrentDevice scope(device);
     {
       const std::lock_guard lock(fresh->choosing);
       default_plan(*fresh, device);
@@ -202,7 +208,7 @@ Attention attention(const AttentionSpec& spec, std::optional<KernelConfig> confi
     state = shared.attentions.insert(key, std::move(fresh));
   }
   // The context owns the state, so a handle keeps the context alive.
-  return Attention(std::shared_ptr<const AttentionState>(context.state(), state));
+  return Access::attention(std::shared_ptr<const AttentionState>(Access::state(context), state));
 }
 
 }  // namespace jit

@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "generator/access.h"
 #include "generator/context_state.h"
 #include "generator/kernels.h"
 #include "generator/kernels/families.h"
@@ -15,9 +16,9 @@ CompiledKernel compile(const AttentionSpec& spec, Arch arch, std::optional<Kerne
   validate(spec);
   const DeviceLimits limits = device_limits(arch);
   BuiltKernel kernel =
-      choose_kernel(*context.state(), spec, config, typical_shape(limits), limits, {.arch = arch});
-  return {context.state(), spec, kernel.config, std::move(kernel.image),
-          config ? "given" : "cost model, typical sizes"};
+      choose_kernel(*Access::state(context), spec, config, typical_shape(limits), limits, {.arch = arch});
+  return Access::kernel(Access::state(context), spec, kernel.config, std::move(kernel.image),
+                        config ? "given" : "cost model, typical sizes");
 }
 
 std::vector<KernelConfig> candidate_configs(const AttentionSpec& spec, Arch arch) {
@@ -28,6 +29,11 @@ std::vector<KernelConfig> candidate_configs(const AttentionSpec& spec, Arch arch
 
 std::string config_rejection(const AttentionSpec& spec, const KernelConfig& config, Arch arch) {
   return config_rejection(spec, config, device_limits(arch));
+}
+
+std::string config_rejection(const AttentionSpec& spec, const KernelConfig& config,
+                             const DeviceInfo& device) {
+  return config_rejection(spec, config, device_limits(device));
 }
 
 }  // namespace jit

@@ -63,6 +63,15 @@ const std::string& Context::cache_reason() const {
   return state_->disk.refusal().empty() ? state_->directory.reason : state_->disk.refusal();
 }
 
+CompilerLocation Context::compiler() const {
+  const NvrtcLocation& nvrtc = state_->nvrtc_location();
+  return {.path = nvrtc.path,
+          .builtins_path = nvrtc.builtins_path,
+          .version = fmt::format("{}.{}", nvrtc.version.major, nvrtc.version.minor),
+          .identity = nvrtc.identity,
+          .found_by = nvrtc.found_by};
+}
+
 Context& default_context() {
   static Context context;
   return context;

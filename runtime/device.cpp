@@ -77,6 +77,15 @@ DeviceInfo device_info(int ordinal) {
 
 const std::string& fallback_reason() { return driver().fallback_reason; }
 
+bool emulates_devices() { return driver().emulated; }
+
+std::optional<int> device_of_address(std::uintptr_t address) {
+  int ordinal = 0;
+  if (driver().cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address) != CUDA_SUCCESS)
+    return {};
+  return ordinal;
+}
+
 Arch native_arch(const DeviceInfo& device) {
   if (device.emulated) return device.arch;
   const Arch plain{device.arch.major, device.arch.minor};

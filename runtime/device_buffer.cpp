@@ -1,3 +1,4 @@
+#include <jit/device.h>
 #include <jit/device_buffer.h>
 
 #include <utility>
@@ -5,7 +6,6 @@
 #include <fmt/format.h>
 
 #include "runtime/capture.h"
-#include "runtime/context.h"
 #include "runtime/driver_api.h"
 
 namespace jit {
@@ -23,7 +23,7 @@ DeviceBuffer::DeviceBuffer(int device, std::size_t bytes) : device_(device), byt
   const DriverApi& api = driver();
   if (bytes == 0) return;
   const RelaxedCapture relaxed;
-  const CurrentContext context(device);
+  const CurrentDevice context(device);
   check(api.cuMemAlloc(&address_, bytes), "cuMemAlloc");
 }
 
@@ -31,7 +31,7 @@ DeviceBuffer::~DeviceBuffer() {
   if (!address_) return;
   try {
     const RelaxedCapture relaxed;
-    const CurrentContext context(device_);
+    const CurrentDevice context(device_);
     driver().cuMemFree(address_);
   } catch (const Error&) {
     // The driver has shut down before this buffer, and has taken the memory with it.
@@ -53,7 +53,7 @@ DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {
 void DeviceBuffer::upload(const void* from, std::size_t bytes, std::size_t offset) const {
   require_inside(offset, bytes, bytes_);
   if (bytes == 0) return;
-  const CurrentContext context(device_);
+  const CurrentDevice context(device_);
   check(driver().cuMemcpyHtoD(address_ + offset, from, bytes), "cuMemcpyHtoD");
   // The driver may return with a small copy still on its way from a staging buffer, in order with the default
   // stream only.
@@ -63,14 +63,14 @@ void DeviceBuffer::upload(const void* from, std::size_t bytes, std::size_t offse
 void DeviceBuffer::download(void* to, std::size_t bytes, std::size_t offset, CUstream stream) const {
   require_inside(offset, bytes, bytes_);
   if (bytes == 0) return;
-  const CurrentContext context(device_);
+  const CurrentDevice context(device_);
   check(driver().cuMemcpyDtoHAsync(to, address_ + offset, bytes, stream), "cuMemcpyDtoHAsync");
   check(driver().cuStreamSynchronize(stream), "cuStreamSynchronize");
 }
 
 void DeviceBuffer::fill(unsigned char value, CUstream stream) const {
   if (bytes_ == 0) return;
-  const CurrentContext context(device_);
+  const CurrentDevice context(device_);
   check(driver().cuMemsetD8Async(address_, value, bytes_, stream), "cuMemsetD8Async");
 }
 

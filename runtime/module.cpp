@@ -5,8 +5,9 @@
 #include <cstring>
 #include <mutex>
 
+#include <jit/device.h>
+
 #include "runtime/capture.h"
-#include "runtime/context.h"
 #include "runtime/driver_api.h"
 
 namespace jit {
@@ -88,7 +89,7 @@ void Kernel::set_dynamic_smem(int device, int bytes) const {
 void Kernel::force_load(int device) const {
   const DriverApi& api = driver();
   const RelaxedCapture relaxed;
-  const CurrentContext context(device);
+  const CurrentDevice context(device);
   CUfunction function = nullptr;
   check(api.cuKernelGetFunction(&function, handle_), "cuKernelGetFunction", ErrorCode::load_failed);
   // Absent before CUDA 12.4, where getting the function loads it.
@@ -108,7 +109,7 @@ KernelFacts Kernel::facts(int device) const {
 }
 
 int Kernel::blocks_per_sm(int device, int block_threads, std::size_t dynamic_smem_bytes) const {
-  const CurrentContext context(device);
+  const CurrentDevice context(device);
   int blocks = 0;
   check(driver().cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, reinterpret_cast<CUfunction>(handle_),
                                                              block_threads, dynamic_smem_bytes),

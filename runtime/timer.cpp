@@ -5,7 +5,6 @@
 
 #include <jit/device.h>
 
-#include "runtime/context.h"
 #include "runtime/driver_api.h"
 
 namespace jit {
@@ -59,7 +58,7 @@ EventTimer::EventTimer(int device, L2 l2) : device_(device) {
     // Twice the cache, so that nothing survives whatever the replacement policy is.
     flush_buffer_ = DeviceBuffer(device, 2 * static_cast<std::size_t>(device_info(device).l2_bytes));
   }
-  const CurrentContext context(device);
+  const CurrentDevice context(device);
   check(driver().cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
 }
 
@@ -70,7 +69,7 @@ EventTimer::~EventTimer() {
 void EventTimer::flush_l2() const { flush_buffer_.fill(0, stream_); }
 
 Timing EventTimer::measure(const std::function<void(CUstream)>& work, int warm_ups, int samples) {
-  const CurrentContext context(device_);
+  const CurrentDevice context(device_);
   for (int i = 0; i < warm_ups; ++i) work(stream_);
   std::vector<std::pair<Event, Event>> events(static_cast<std::size_t>(std::max(samples, 0)));
   // All is queued before anything is waited for: the GPU never idles between the start event and the work.

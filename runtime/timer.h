@@ -3,23 +3,13 @@
 #pragma once
 
 #include <functional>
-#include <vector>
 
 #include <cuda.h>
 
 #include <jit/device_buffer.h>
+#include <jit/timing.h>
 
 namespace jit {
-
-struct Timing {
-  double median_us = 0;
-  double min_us = 0;
-  double spread = 0;  ///< interquartile range over median
-  std::vector<float> samples_us;
-};
-
-/// The figures of a Timing from its samples; all zero without samples.
-Timing summarize(std::vector<float> samples_us);
 
 /// Times work on one device. Owns a buffer of twice the L2 cache and a stream. Use from one thread at a time.
 class EventTimer {

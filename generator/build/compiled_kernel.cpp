@@ -8,6 +8,7 @@
 #include <jit/error.h>
 #include <nlohmann/json.hpp>
 
+#include "generator/access.h"
 #include "generator/build/image.h"
 #include "generator/context_state.h"
 #include "generator/program/closure.h"

@@ -1,6 +1,7 @@
 #include "generator/kernels/families.h"
 
 #include <fmt/format.h>
+#include <jit/tuning.h>
 
 namespace jit {
 namespace {

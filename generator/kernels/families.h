@@ -53,9 +53,6 @@ bool may_spill(const KernelConfig& config);
 /// Whether two configs need the same registers, near enough: when one spills, so does the other.
 bool need_alike_registers(const KernelConfig& a, const KernelConfig& b);
 
-/// Whether two configs take nearly the same time: when one was timed, the other teaches little.
-bool are_near_copies(const KernelConfig& a, const KernelConfig& b);
-
 /// The program of the config's kernel. Requires: `validate(spec)` passes and the config is legal.
 Program write_program(const AttentionSpec& spec, const KernelConfig& config);
 

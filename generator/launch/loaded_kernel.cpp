@@ -4,8 +4,9 @@
 
 #include <fmt/format.h>
 
+#include <jit/device.h>
+
 #include "generator/context_state.h"
-#include "runtime/context.h"
 #include "runtime/driver_api.h"
 
 namespace jit {
@@ -32,7 +33,7 @@ Module load_module(ContextState& context, std::shared_ptr<const KernelImage>& im
 }
 
 LoadedKernel load_kernel(ContextState& context, std::shared_ptr<const KernelImage> image, int device) {
-  const CurrentContext scope(device);
+  const CurrentDevice scope(device);
   const Module module = load_module(context, image);
   LoadedKernel loaded;
   loaded.kernel = module.kernel(image->program.name);

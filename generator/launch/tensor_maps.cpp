@@ -5,10 +5,10 @@
 #include <cstdint>
 
 #include <fmt/format.h>
+#include <jit/dtype.h>
 #include <jit/error.h>
+#include <jit/spec_table.h>
 
-#include "generator/problem/dtype.h"
-#include "generator/problem/spec_table.h"
 #include "runtime/driver_api.h"
 #include "templates/tiles/panel_tile.cuh"
 
@@ -110,11 +110,10 @@ MappedTensors map_tensors(const AttentionSpec& spec, const MapBoxes& boxes, cons
             operand.strides.head));
   }
   if (!has_few_tiles(params)) {
-    throw Error(
-        ErrorCode::invalid_argument, "launch", "q",
-        fmt::format("q: {} heads of {} queries are more than the {} tiles that its kernel "
-                    "counts. Give no config, or one with family=forward_mma_sync",
-                    params.heads_q, params.seqlen_q, max_work_tiles));
+    throw Error(ErrorCode::invalid_argument, "launch", "q",
+                fmt::format("q: {} heads of {} queries are more than the {} tiles that its kernel "
+                            "counts. Give no config, or one with family=forward_mma_sync",
+                            params.heads_q, params.seqlen_q, max_work_tiles));
   }
   const bool has_keys = params.seqlen_kv > 0;
   const Operand& q = all[0];

@@ -5,9 +5,9 @@
 #include <string_view>
 
 #include <jit/attention.h>
+#include <jit/spec_table.h>
 
 #include "generator/problem/dims.h"
-#include "generator/problem/spec_table.h"
 #include "templates/base/params.cuh"
 
 namespace jit {

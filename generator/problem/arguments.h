@@ -19,10 +19,6 @@ namespace jit {
 bool fill_params(const AttentionSpec& spec, const std::vector<FunctorTensorUse>& tensors,
                  const AttentionArguments& arguments, AttentionParams& params);
 
-/// The part of these checks that concerns q, k and v alone, for callers who have yet to make room for o.
-/// Throws the same.
-void check_inputs(const AttentionSpec& spec, const AttentionArguments& arguments);
-
 /// Dense q, k, v and o of these sizes at aligned, disjoint addresses without memory behind them: enough to
 /// check and to choose a config, not to launch.
 AttentionArguments placeholder_arguments(const AttentionSpec& spec, const Extents& sizes);

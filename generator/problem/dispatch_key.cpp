@@ -5,8 +5,9 @@
 #include <cstdint>
 #include <span>
 
+#include <jit/spec_table.h>
+
 #include "generator/kernels/families.h"
-#include "generator/problem/spec_table.h"
 
 namespace jit {
 namespace {

@@ -1,4 +1,4 @@
-#include "generator/problem/dtype.h"
+#include <jit/dtype.h>
 
 #include <array>
 

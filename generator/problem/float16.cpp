@@ -1,4 +1,4 @@
-#include "generator/problem/float16.h"
+#include <jit/float16.h>
 
 #include <bit>
 #include <cmath>

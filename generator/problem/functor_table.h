@@ -1,6 +1,6 @@
 // The built-in masks and scores: a row is all that the host knows of one. Its parameters, its tensors, its
 // device struct, what it means and what kernels may expect of it: parser, printer, program, argument checks,
-// heuristics and host references read it. Rows need not stand in these tables: nodes point to theirs.
+// cost models and host references read it. Rows need not stand in these tables: nodes point to theirs.
 #pragma once
 
 #include <array>
@@ -12,11 +12,11 @@
 #include <variant>
 #include <vector>
 
+#include <jit/host_tensor.h>
 #include <jit/options.h>
 #include <jit/tensor.h>
 
 #include "generator/problem/dims.h"
-#include "generator/problem/host_tensor.h"
 
 namespace jit {
 
@@ -46,7 +46,7 @@ struct FunctorTensorRow {
 
 /// What masks and scores have in common.
 struct FunctorRow {
-  std::string_view name;        ///< in texts: "window"
+  std::string_view name;             ///< in texts: "window"
   std::string_view other_name = {};  ///< that is read as well
   /// The device struct. Its template arguments are names of parameters, of tensors (the tensor's slot), and
   /// "constants" (a struct with the real parameters, of which C++ takes none).

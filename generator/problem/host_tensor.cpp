@@ -1,8 +1,8 @@
-#include "generator/problem/host_tensor.h"
+#include <jit/host_tensor.h>
 
 #include <cstring>
 
-#include "generator/problem/float16.h"
+#include <jit/float16.h>
 
 namespace jit {
 namespace {

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "generator/problem/functor_node.h"
+#include "generator/problem/functor_table.h"
 
 namespace jit {
 namespace {
@@ -125,4 +126,6 @@ Mask text(FunctorText text) {
 }
 
 }  // namespace mask
+std::string mask_usages() { return usages(mask_table(), true); }
+
 }  // namespace jit

@@ -1,6 +1,7 @@
 #include <jit/score.h>
 
 #include "generator/problem/functor_node.h"
+#include "generator/problem/functor_table.h"
 
 namespace jit {
 namespace {
@@ -69,4 +70,6 @@ Score text(FunctorText text) {
 }
 
 }  // namespace score
+std::string score_usages() { return usages(score_table(), true); }
+
 }  // namespace jit

@@ -4,8 +4,8 @@
 
 #include <fmt/format.h>
 #include <jit/error.h>
+#include <jit/spec_table.h>
 
-#include "generator/problem/spec_table.h"
 #include "templates/base/params.cuh"
 
 namespace jit {

@@ -1,4 +1,4 @@
-#include "generator/problem/spec_table.h"
+#include <jit/spec_table.h>
 
 #include <algorithm>
 #include <array>
@@ -7,8 +7,7 @@
 #include <tuple>
 
 #include <fmt/format.h>
-
-#include "generator/problem/dtype.h"
+#include <jit/dtype.h>
 
 namespace jit {
 namespace {

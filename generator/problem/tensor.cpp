@@ -1,9 +1,8 @@
 #include <jit/tensor.h>
 
 #include <fmt/format.h>
+#include <jit/dtype.h>
 #include <jit/error.h>
-
-#include "generator/problem/dtype.h"
 
 namespace jit {
 namespace {

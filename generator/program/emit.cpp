@@ -3,9 +3,9 @@
 #include <cctype>
 
 #include <fmt/format.h>
+#include <jit/dtype.h>
+#include <jit/spec_table.h>
 
-#include "generator/problem/dtype.h"
-#include "generator/problem/spec_table.h"
 #include "generator/program/functor_source.h"
 #include "templates/base/params.cuh"
 

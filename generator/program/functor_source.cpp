@@ -5,9 +5,9 @@
 #include <limits>
 
 #include <fmt/format.h>
+#include <jit/dtype.h>
 #include <jit/error.h>
 
-#include "generator/problem/dtype.h"
 #include "generator/problem/functor_node.h"
 #include "generator/program/emit.h"
 

@@ -3,8 +3,7 @@
 #include <vector>
 
 #include <fmt/format.h>
-
-#include "generator/problem/dtype.h"
+#include <jit/dtype.h>
 
 namespace jit {
 namespace {

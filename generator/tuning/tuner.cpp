@@ -8,6 +8,7 @@
 #include <thread>
 
 #include <fmt/format.h>
+#include <jit/device.h>
 #include <jit/error.h>
 
 #include "generator/context_state.h"
@@ -18,7 +19,6 @@
 #include "generator/tuning/candidates.h"
 #include "generator/tuning/select.h"
 #include "generator/tuning/tuning_buffers.h"
-#include "runtime/context.h"
 #include "runtime/driver_api.h"
 #include "runtime/timer.h"
 
@@ -108,7 +108,7 @@ TuningResult tune(ContextState& context, const TuningProblem& problem, bool exha
 
   drop_unclean(candidates);
 
-  const CurrentContext scope(problem.device.ordinal);
+  const CurrentDevice scope(problem.device.ordinal);
   EventTimer timer(problem.device.ordinal);
   TuningBuffers buffers(context, problem, timer.stream());
 
@@ -121,8 +121,8 @@ TuningResult tune(ContextState& context, const TuningProblem& problem, bool exha
       continue;
     }
     try {
-      candidate.plan = make_plan(context, problem.spec, {candidate.config, candidate.image}, problem.device.ordinal,
-                                 "candidate");
+      candidate.plan = make_plan(context, problem.spec, {candidate.config, candidate.image},
+                                 problem.device.ordinal, "candidate");
       candidate.trouble = buffers.check(*candidate.plan, timer.stream());
     } catch (const Error& error) {
       candidate.trouble = error.what();

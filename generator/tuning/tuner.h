@@ -2,13 +2,10 @@
 // each against a reference, measure them as they will run, choose deterministically.
 #pragma once
 
-#include <memory>
-#include <string>
-#include <vector>
-
 #include <jit/device.h>
 #include <jit/kernel_config.h>
 #include <jit/spec.h>
+#include <jit/tuning.h>
 
 #include "templates/base/params.cuh"
 
@@ -24,18 +21,9 @@ struct TuningProblem {
   AttentionParams params;  ///< of the call that wants a kernel
 };
 
-struct TuningResult {
-  KernelConfig config;
-  double median_us = 0;   ///< of the chosen config; 0 when no time was left to measure
-  double default_us = 0;  ///< of the heuristic's
-  int candidates = 0;     ///< that were measured
-  bool out_of_time = false;
-  std::vector<std::string> log;  ///< one line per candidate
-};
-
 /// At most `settings.tuning_seconds`, and half of the device's free memory. `exhaustive` takes every config
 /// of the grid for a candidate, and as much time as that needs. A candidate that fails to compile, to load,
-/// to run or to be right drops out and is named in the log. Throws what the heuristic's own config throws.
+/// to run or to be right drops out and is named in the log. Throws what the cost model's own config throws.
 TuningResult tune(ContextState& context, const TuningProblem& problem, bool exhaustive);
 
 }  // namespace jit

@@ -6,12 +6,13 @@
 
 #include <fmt/format.h>
 
+#include <jit/device.h>
+#include <jit/dtype.h>
+#include <jit/float16.h>
+#include <jit/spec_table.h>
+
 #include "generator/context_state.h"
-#include "generator/problem/dtype.h"
-#include "generator/problem/float16.h"
-#include "generator/problem/spec_table.h"
 #include "generator/program/emit.h"
-#include "runtime/context.h"
 #include "runtime/driver_api.h"
 #include "runtime/launch.h"
 #include "templates/checks/reference_rows.cuh"

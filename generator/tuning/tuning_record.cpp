@@ -4,12 +4,12 @@
 
 #include <fmt/format.h>
 #include <jit/error.h>
+#include <jit/spec_table.h>
 #include <nlohmann/json.hpp>
 
 #include "generator/context_state.h"
 #include "generator/kernels/families.h"
 #include "generator/problem/arguments.h"
-#include "generator/problem/spec_table.h"
 #include "generator/program/closure.h"
 
 namespace jit {
@@ -79,15 +79,6 @@ std::optional<RecordedConfig> find_record(ContextState& context, const Attention
       return RecordedConfig{*config, *std::move(record)};
   }
   return std::nullopt;
-}
-
-TuningOutcome tune_and_record(ContextState& context, const TuningProblem& problem, bool exhaustive) {
-  TuningResult result = tune(context, problem, exhaustive);
-  const ProblemShape shape = shape_of(problem.params);
-  std::string record = write_record(result, shape, problem.device);
-  context.tuning.store(tuning_environment(context, problem.spec, problem.device, shape, exhaustive),
-                       tuning_operation(problem.spec, size_class(shape)), record);
-  return {std::move(result), std::move(record)};
 }
 
 }  // namespace jit

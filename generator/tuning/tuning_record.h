@@ -37,11 +37,4 @@ struct RecordedConfig {
 std::optional<RecordedConfig> find_record(ContextState& context, const AttentionSpec& spec,
                                           const DeviceInfo& device, const ProblemShape& shape);
 
-/// Tunes and keeps the record. Throws what tune() throws.
-struct TuningOutcome {
-  TuningResult result;
-  std::string record;
-};
-TuningOutcome tune_and_record(ContextState& context, const TuningProblem& problem, bool exhaustive);
-
 }  // namespace jit

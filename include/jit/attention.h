@@ -21,14 +21,10 @@
 #include <jit/context.h>
 #include <jit/error.h>
 #include <jit/spec.h>
+#include <jit/stream.h>
 #include <jit/tensor.h>
 
-struct CUstream_st;
-
 namespace jit {
-
-/// A CUstream or cudaStream_t; null is the default stream of the current context.
-using Stream = CUstream_st*;
 
 /// A tensor for a mask or score functor, under the name that the functor knows it by.
 struct NamedTensor {
@@ -65,16 +61,22 @@ struct AttentionArguments {
   NamedTensors tensors = {};  ///< what mask and score read
 };
 
+/// Checks what can be wrong with the arguments of a call for `spec`, as the call itself does. Neither needs a
+/// device nor reads what the tensors hold. Throws Error invalid_argument whose field is the argument's name.
+void check_arguments(const AttentionSpec& spec, const AttentionArguments& arguments);
+
+/// The part of these checks that concerns q, k and v alone, for callers who have yet to make room for o.
+/// Throws the same. Allocates nothing unless it throws.
+void check_inputs(const AttentionSpec& spec, const AttentionArguments& arguments);
+
 struct AttentionState;
 
 /// A problem's kernel on every GPU and for every size. Cheap to copy; thread safe.
 class Attention {
  public:
-  explicit Attention(std::shared_ptr<const AttentionState> state) : state_(std::move(state)) {}
-
   /// Computes attention on `stream`, on the device of the current context. The first call for a size class
   /// (powers of two of lengths and batch · heads) on a GPU chooses the config: from a record, by tuning or by
-  /// the heuristic, as Settings::tuning says. Later calls only launch: no compile, allocation, lock,
+  /// the cost model, as Settings::tuning says. Later calls only launch: no compile, allocation, lock,
   /// environment or synchronisation. While `stream` is being captured nothing is tuned or compiled: the
   /// config chosen before runs, else the one that attention() loaded on this device; Error not_prepared when
   /// there is neither. Throws Error invalid_argument, naming the argument, before anything is launched;
@@ -93,6 +95,9 @@ class Attention {
   const AttentionSpec& spec() const;
 
  private:
+  friend struct Access;
+  explicit Attention(std::shared_ptr<const AttentionState> state) : state_(std::move(state)) {}
+
   std::shared_ptr<const AttentionState> state_;
 };
 

@@ -10,6 +10,7 @@
 
 #include <jit/arch.h>
 #include <jit/context.h>
+#include <jit/device.h>
 #include <jit/error.h>
 #include <jit/kernel_config.h>
 #include <jit/resource_usage.h>
@@ -22,10 +23,6 @@ struct KernelImage;
 /// Compiled code with all that is known of it. Immutable, cheap to copy, thread safe. Needs no GPU.
 class CompiledKernel {
  public:
-  CompiledKernel(std::shared_ptr<ContextState> context, AttentionSpec spec, KernelConfig config,
-                 std::shared_ptr<const KernelImage> image, std::string why,
-                 std::vector<std::string> tuning_log = {});
-
   /// The spec that was asked for; specs that differ in run-time facts only share a kernel.
   const AttentionSpec& spec() const { return spec_; }
   const KernelConfig& config() const { return config_; }
@@ -46,7 +43,7 @@ class CompiledKernel {
   bool cached() const;
   /// Wall time of the compile that made it, also when that was another process's.
   double compile_ms() const;
-  /// Why this config: "heuristic", "recorded …", "tuned …", "given".
+  /// Why this config: "cost model …", "recorded …", "tuned …", "given".
   const std::string& why() const { return why_; }
   /// What the tuner measured, one line per candidate; empty when it did not run in this process.
   const std::vector<std::string>& tuning_log() const { return tuning_log_; }
@@ -69,6 +66,10 @@ class CompiledKernel {
   std::vector<std::string> dump(const std::string& folder) const;
 
  private:
+  friend struct Access;
+  CompiledKernel(std::shared_ptr<ContextState> context, AttentionSpec spec, KernelConfig config,
+                 std::shared_ptr<const KernelImage> image, std::string why,
+                 std::vector<std::string> tuning_log);
   const KernelImage& machine_image() const;
 
   std::shared_ptr<ContextState> context_;  // to compile on demand
@@ -80,7 +81,7 @@ class CompiledKernel {
 };
 
 /// Writes and compiles the kernel for `spec` on `arch`, or takes it from the cache: no GPU and no driver
-/// needed. Without `config` the heuristic chooses for typical sizes, passing over configs that spill. Throws
+/// needed. Without `config` the cost model chooses for typical sizes, passing over configs that spill. Throws
 /// Error invalid_spec, no_valid_config, compile_failed, nvrtc_unavailable, offline.
 CompiledKernel compile(const AttentionSpec& spec, Arch arch, std::optional<KernelConfig> config = {},
                        const Context& context = default_context());
@@ -90,6 +91,7 @@ std::vector<KernelConfig> candidate_configs(const AttentionSpec& spec, Arch arch
 
 /// Why `config` is not legal for `spec` on `arch`; empty: it is.
 std::string config_rejection(const AttentionSpec& spec, const KernelConfig& config, Arch arch);
+std::string config_rejection(const AttentionSpec& spec, const KernelConfig& config, const DeviceInfo& device);
 
 /// A named config of the published five-step ladder for this kind of kernel ("Writing Speed-of-Light Flash
 /// Attention for 5090 in CUDA C++"): each step adds one technique to the one before.

@@ -12,6 +12,15 @@ namespace jit {
 
 struct ContextState;
 
+/// The NVRTC that compiles: libnvrtc and the builtins library that belongs to it.
+struct CompilerLocation {
+  std::string path;           ///< absolute, of libnvrtc
+  std::string builtins_path;  ///< absolute, of libnvrtc-builtins
+  std::string version;        ///< "13.0"
+  std::string identity;       ///< build ids of both: part of the keys of kernels and tuning records
+  std::string found_by;       ///< why this one: "CUDA_HOME"
+};
+
 /// Copying shares. Thread safe. Lives at least as long as the Attention objects made from it.
 class Context {
  public:
@@ -24,9 +33,12 @@ class Context {
   const std::string& cache_directory() const;
   const std::string& cache_reason() const;
 
-  const std::shared_ptr<ContextState>& state() const { return state_; }
+  /// The compiler that compiles here, found at the first need; finding it does not open it. Throws Error
+  /// nvrtc_unavailable, at each call until it is found.
+  CompilerLocation compiler() const;
 
  private:
+  friend struct Access;
   std::shared_ptr<ContextState> state_;
 };
 

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -44,6 +46,31 @@ DeviceInfo device_info(int ordinal);
 
 /// Why devices are emulated although nobody asked for it: one sentence; empty when that is not so.
 const std::string& fallback_reason();
+
+/// Whether the devices of this process are emulated ones. The first use of a device decides that; later calls
+/// cost a load. Throws Error driver_unavailable as devices() does.
+bool emulates_devices();
+
+/// Ordinal of the device that holds an address; nothing for memory of no device.
+std::optional<int> device_of_address(std::uintptr_t address);
+
+/// Ordinal of the device whose CUDA context is current on this thread; 0 when none is current.
+int current_device();
+
+/// Makes a device current on this thread until the end of the scope: by the CUDA context that is current when
+/// it belongs to the device, else by the device's primary context, the one that the CUDA runtime and PyTorch
+/// use. The library never creates or resets a context. Use on one thread, nest like scopes.
+class CurrentDevice {
+ public:
+  /// Throws Error driver_unavailable, or driver_error when there is no such device.
+  explicit CurrentDevice(int ordinal);
+  ~CurrentDevice();
+  CurrentDevice(const CurrentDevice&) = delete;
+  CurrentDevice& operator=(const CurrentDevice&) = delete;
+
+ private:
+  bool pushed_ = false;
+};
 
 /// The richest compile target that `device` runs: sm_90a for 9.0, and so on; plain before 9.0; of an emulated
 /// device what it was asked to be.

@@ -4,7 +4,7 @@
 
 #include <cstddef>
 
-struct CUstream_st;
+#include <jit/stream.h>
 
 namespace jit {
 
@@ -24,9 +24,9 @@ class DeviceBuffer {
 
   void upload(const void* from, std::size_t bytes, std::size_t offset = 0) const;
   /// `stream` orders the copy: null, the default stream, may not be used while another thread captures.
-  void download(void* to, std::size_t bytes, std::size_t offset = 0, CUstream_st* stream = nullptr) const;
+  void download(void* to, std::size_t bytes, std::size_t offset = 0, Stream stream = nullptr) const;
   /// Sets every byte to `value`, on `stream`.
-  void fill(unsigned char value, CUstream_st* stream) const;
+  void fill(unsigned char value, Stream stream) const;
 
  private:
   int device_ = 0;

@@ -72,4 +72,7 @@ Mask text(FunctorText text);
 /// `texts`. Throws Error invalid_argument that points at the place and lists the known names.
 Mask parse_mask(std::string_view text, const std::vector<FunctorText>& texts = {});
 
+/// The built-in masks as parse_mask reads them, with commas between: for help texts.
+std::string mask_usages();
+
 }  // namespace jit

@@ -62,4 +62,7 @@ Score text(FunctorText text);
 /// and lists the known names.
 Score parse_score(std::string_view text, const std::vector<FunctorText>& texts = {});
 
+/// The built-in scores as parse_score reads them, with commas between: for help texts.
+std::string score_usages();
+
 }  // namespace jit

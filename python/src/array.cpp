@@ -4,10 +4,9 @@
 #include <string>
 
 #include <fmt/format.h>
+#include <jit/device.h>
+#include <jit/dtype.h>
 #include <nanobind/stl/string.h>
-
-#include "generator/problem/dtype.h"
-#include "runtime/driver_api.h"
 
 namespace jit::python {
 namespace {
@@ -215,23 +214,11 @@ std::string to_string(dlpack::Device device) {
   }
 }
 
-void wait_for(Stream stream, Stream other) {
-  if (stream == other) return;
-  const DriverApi& api = driver();
-  CUevent event = nullptr;
-  check(api.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
-  const CUresult recorded = api.cuEventRecord(event, other);
-  const CUresult waited = recorded == CUDA_SUCCESS ? api.cuStreamWaitEvent(stream, event, 0) : recorded;
-  api.cuEventDestroy(event);
-  check(waited, "cuStreamWaitEvent");
-}
-
 int device_of_address(const char* argument, std::uintptr_t address) {
-  int ordinal = 0;
-  if (address != 0 &&
-      driver().cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address) != CUDA_SUCCESS)
-    refuse(argument, fmt::format("lies at {:#x}, which is memory of no device", address));
-  return ordinal;
+  if (address == 0) return 0;
+  const std::optional<int> ordinal = jit::device_of_address(address);
+  if (!ordinal) refuse(argument, fmt::format("lies at {:#x}, which is memory of no device", address));
+  return *ordinal;
 }
 
 dlpack::Device device_of(nb::handle array, const char* argument) {

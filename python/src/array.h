@@ -39,9 +39,6 @@ bool orders_work_by_stream(nb::handle array, const char* argument);
 /// `argument`.
 Array import_array(nb::handle array, const char* argument, Stream stream, std::optional<DType> dtype = {});
 
-/// Work that `stream` gets from now on comes after what `other` has now.
-void wait_for(Stream stream, Stream other);
-
 /// The framework's current stream on the device; null for CPU arrays and frameworks that have none.
 Stream current_stream(nb::handle array, dlpack::Device device);
 

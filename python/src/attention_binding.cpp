@@ -11,8 +11,6 @@
 
 #include "call.h"
 #include "process.h"
-#include "runtime/context.h"
-#include "runtime/driver_api.h"
 #include "spec_conversion.h"
 
 namespace jit::python {
@@ -53,7 +51,7 @@ nb::object run(Call& call, const AttentionSpec& spec, const Launch& launch) {
   try {
     call.make_outputs(spec);
     without_lock([&] {
-      const CurrentContext scope(call.device());
+      const CurrentDevice scope(call.device());
       launch(call.arguments(), call.stream());
       call.complete();
     });
@@ -107,7 +105,7 @@ struct Prepared {
                         nb::handle tensors) const {
     std::optional<Call> call = sized(q, k, v, layout, tensors, attention.spec(), device);
     return without_lock([&] {
-      const CurrentContext scope(call ? call->device() : device);
+      const CurrentDevice scope(call ? call->device() : device);
       return call ? attention.kernel(call->arguments()) : attention.kernel();
     });
   }
@@ -149,7 +147,7 @@ Prepared prepare(nb::handle spec_object, nb::handle q, nb::handle k, nb::handle 
   int ordinal = 0;
   const Attention prepared = without_lock([&] {
     ordinal = call ? call->device() : device_info(device.value_or(current_device())).ordinal;
-    const CurrentContext scope(ordinal);
+    const CurrentDevice scope(ordinal);
     const Attention fresh = attention(spec, given, context);
     if (call) {
       fresh.prepare(call->arguments());

@@ -5,14 +5,11 @@
 
 #include <fmt/format.h>
 #include <jit/device.h>
+#include <jit/dtype.h>
+#include <jit/spec_table.h>
 #include <nanobind/stl/string.h>
 
-#include "generator/problem/arguments.h"
-#include "generator/problem/dtype.h"
-#include "generator/problem/spec_table.h"
 #include "process.h"
-#include "runtime/context.h"
-#include "runtime/driver_api.h"
 
 namespace jit::python {
 namespace {
@@ -73,7 +70,7 @@ Layout parse_layout(nb::handle layout) {
 Call::Call(const CallInputs& inputs) : inputs_(inputs), tensors_(inputs.tensors) {
   use_device_here();
   where_ = device_of(inputs.q, "q");
-  emulated_ = driver().emulated;
+  emulated_ = emulates_devices();
   if (is_cpu(where_)) {
     if (!emulated_) {
       refuse("q",
@@ -93,7 +90,7 @@ Call::Call(const CallInputs& inputs) : inputs_(inputs), tensors_(inputs.tensors)
     device_ = where_.id;
   }
   if (!inputs.stream.is_none()) stream_ = stream_of(inputs.stream);
-  const CurrentContext scope(device_);
+  const CurrentDevice scope(device_);
   if (is_cpu(where_)) {
     stream_ = nullptr;
   } else if (inputs.stream.is_none()) {
@@ -183,9 +180,7 @@ void Call::make_outputs(const AttentionSpec& spec) {
 }
 
 void Call::stage(const AttentionSpec& spec) {
-  AttentionParams ignored;
-  fill_params(spec, functor_tensor_uses(spec), arguments_,
-              ignored);  // of copies it could not tell which share memory
+  check_arguments(spec, arguments_);  // of copies the call could not tell which share memory
   const auto copy = [&](const TensorView& host) {
     return staged_inputs_.emplace_back(device_, host, true).view();
   };
@@ -203,7 +198,7 @@ void Call::stage(const AttentionSpec& spec) {
 }
 
 void Call::complete() const {
-  if (complete_) check(driver().cuStreamSynchronize(stream_), "cuStreamSynchronize");
+  if (complete_) synchronize(stream_);
   staged_out_.download();
   staged_lse_.download();
 }

@@ -43,7 +43,7 @@ constexpr const char* compile_doc =
 Args:
     spec: an AttentionSpec.
     arch: such as "sm_80" or "sm_90a".
-    config: a dict of fields, or text; None: the heuristic chooses for typical sizes, passing over configs that spill.
+    config: a dict of fields, or text; None: the cost model chooses for typical sizes, passing over configs that spill.
 
 Returns a Kernel. Raises InvalidSpecError, InvalidArgumentError, NoValidConfigError, CompileFailedError (with the whole log
 and the program), NvrtcUnavailableError, OfflineError.
@@ -84,7 +84,7 @@ void bind_kernel(nb::module_& module) {
       .def_prop_ro("compile_ms", &CompiledKernel::compile_ms,
                    "Wall time of the compile that made it, also when that was another process's.")
       .def_prop_ro("why", &CompiledKernel::why,
-                   "Why this config: \"heuristic\", \"recorded …\", \"tuned …\", \"given\".")
+                   "Why this config: \"cost model …\", \"recorded …\", \"tuned …\", \"given\".")
       .def_prop_ro(
           "tuning_log", &CompiledKernel::tuning_log,
           "What the tuner measured, a line per candidate; empty when it did not run in this process.")

@@ -3,10 +3,9 @@
 #include <vector>
 
 #include <jit/device_buffer.h>
+#include <jit/dtype.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
-
-#include "generator/problem/dtype.h"
 
 namespace jit::python {
 namespace {

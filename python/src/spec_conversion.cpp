@@ -5,14 +5,13 @@
 
 #include <fmt/format.h>
 #include <jit/device.h>
+#include <jit/dtype.h>
 #include <jit/error.h>
+#include <jit/spec_table.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include "array.h"
-#include "generator/problem/dtype.h"
-#include "generator/problem/functor_table.h"
-#include "generator/problem/spec_table.h"
 #include "process.h"
 
 namespace jit::python {
@@ -216,8 +215,7 @@ void bind_spec(nb::module_& module) {
       },
       "Names of a spec's fields, and what they are.");
   module.def(
-      "functor_usages",
-      [] { return nb::make_tuple(usages(mask_table(), true), usages(score_table(), true)); },
+      "functor_usages", [] { return nb::make_tuple(mask_usages(), score_usages()); },
       "The built-in masks and the built-in scores, as their parsers read them.");
   module.def(
       "validate_spec", [](nb::handle spec) { validate(spec_of(spec)); }, nb::arg("spec"));

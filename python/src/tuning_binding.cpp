@@ -4,19 +4,14 @@
 #include <vector>
 
 #include <fmt/format.h>
-#include <jit/attention.h>
 #include <jit/device.h>
+#include <jit/tuning.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include "array.h"
-#include "generator/context_state.h"
-#include "generator/problem/arguments.h"
-#include "generator/tuning/tuner.h"
-#include "generator/tuning/tuning_record.h"
 #include "named_arrays.h"
 #include "process.h"
-#include "runtime/context.h"
 #include "spec_conversion.h"
 
 namespace jit::python {
@@ -27,22 +22,13 @@ using namespace nb::literals;
 nb::dict tune_sizes(nb::handle spec_object, std::int64_t batch, std::int64_t heads_q, std::int64_t seqlen_q,
                     std::int64_t seqlen_kv, nb::handle tensors, int device, bool exhaustive) {
   const AttentionSpec spec = spec_of(spec_object);
-  for (const auto& [name, size] :
-       {std::pair{"batch", batch}, {"heads_q", heads_q}, {"seqlen_q", seqlen_q}, {"seqlen_kv", seqlen_kv}}) {
-    if (size < 1) refuse(name, fmt::format("is {}; it must be at least 1", size));
-  }
-  if (heads_q % spec.gqa_ratio != 0)
-    refuse("heads_q",
-           fmt::format("is {}; it must be a multiple of spec.gqa_ratio = {}", heads_q, spec.gqa_ratio));
+  AttentionArguments arguments = sized_arguments(
+      spec, {.batch = batch, .heads_q = heads_q, .seqlen_q = seqlen_q, .seqlen_kv = seqlen_kv});
   use_device_here();
-  const DeviceInfo info = device_info(device);
-  if (info.emulated) refuse("device", "is emulated, and has no time to measure; tuning wants a GPU");
+  if (device_info(device).emulated)
+    refuse("device", "is emulated, and has no time to measure; tuning wants a GPU");
   const Context& context = context_for(exhaustive ? TuningMode::exhaustive : TuningMode::first_run);
-  ContextState& state = *context.state();
 
-  // The tuner has q, k, v and o of its own.
-  const ProblemShape shape{.batch = batch, .heads_q = heads_q, .seqlen_q = seqlen_q, .seqlen_kv = seqlen_kv};
-  AttentionArguments arguments = placeholder_arguments(spec, extents_of(spec, shape));
   const NamedArrays arrays(tensors);
   std::vector<Array> read;  // keeps what was exported
   for (const NamedArray& given : arrays) {
@@ -54,10 +40,8 @@ nb::dict tune_sizes(nb::handle spec_object, std::int64_t batch, std::int64_t hea
     read.push_back(std::move(array));
   }
   const TuningResult result = without_lock([&] {
-    const CurrentContext scope(device);
-    AttentionParams params;
-    fill_params(spec, functor_tensor_uses(spec), arguments, params);
-    return tune_and_record(state, {.spec = spec, .device = info, .params = params}, exhaustive).result;
+    const CurrentDevice scope(device);
+    return tune(spec, arguments, context);
   });
   nb::dict report;
   report["config"] = config_as_dict(result.config);
@@ -79,7 +63,7 @@ Args:
     device: ordinal of the GPU.
     exhaustive: measure every legal config, however long it takes.
 
-Returns a dict: config, median_us (of it), default_us (of the heuristic's), candidates (measured), out_of_time, log.
+Returns a dict: config, median_us (of it), default_us (of the cost model's), candidates (measured), out_of_time, log.
 Raises InvalidArgumentError, also for an emulated device, and what compiling raises.
 )";
 

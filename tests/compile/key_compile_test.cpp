@@ -9,11 +9,12 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <jit/spec_table.h>
 
+#include "generator/access.h"
 #include "generator/build/image.h"
 #include "generator/context_state.h"
 #include "generator/kernels/families.h"
-#include "generator/problem/spec_table.h"
 #include "generator/program/templates.h"
 #include "generator/tuning/tuning_record.h"
 #include "tests/compile/compile_testing.h"
@@ -120,7 +121,7 @@ TEST(Key, PtxHasAKeyOfItsOwnAndIsTheSameInEveryFolder) {
   const Program program = write_program(testing::small_spec(), testing::small_config());
   const auto build = [&](CodeForm form) {
     const Context context(private_settings());
-    return build_image(*context.state(), program, {testing::sm_90a, form});
+    return build_image(*Access::state(context), program, {testing::sm_90a, form});
   };
   const auto here = build(CodeForm::ptx);
   const std::string before = std::filesystem::current_path();
@@ -150,7 +151,8 @@ TEST(TuningEnvironment, ChangesWithTheTemplatesOfTheKernelsThatCompete) {
     const Context context(settings);
     std::vector<std::string> keys;
     for (const auto& [device, tma] : {std::pair(a100, true), {h200, false}, {h200, true}})
-      keys.push_back(tuning_environment(*context.state(), {}, device, {.tma = tma}, false).digest().hex());
+      keys.push_back(
+          tuning_environment(*Access::state(context), {}, device, {.tma = tma}, false).digest().hex());
     return keys;
   };
   const auto changed = [&](const std::string& file) {

@@ -30,7 +30,7 @@ std::vector<std::optional<CompiledKernel>> compile_all(const std::vector<Wish>& 
       kernels[i] = compile(spec, arch, config, context);
     } catch (const Error& error) {
       failures[i] = fmt::format("{} on {}, {}: {}\n{}", to_string(spec), to_string(arch),
-                                config ? to_string(*config) : "heuristic", error.what(), error.log());
+                                config ? to_string(*config) : "cost model", error.what(), error.log());
     }
   });
   for (const std::string& failure : failures) EXPECT_EQ(failure, "");

@@ -6,15 +6,15 @@
 
 #include <fmt/format.h>
 
+#include <jit/device.h>
 #include <jit/device_buffer.h>
 
-#include "runtime/context.h"
 #include "runtime/driver_api.h"
 
 namespace jit::conformance {
 
 struct GpuRunner::State {
-  CurrentContext context{0};
+  CurrentDevice context{0};
   CUlibrary loaded = nullptr;
   CUkernel kernel = nullptr;
   std::string ptx;                   // of the library

@@ -9,6 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "generator/access.h"
 #include "generator/context_state.h"
 #include "tests/device/gpu_fixture.h"
 #include "tests/support/seed.h"
@@ -49,7 +50,7 @@ class ForwardWgmmaTest : public GpuTest {
 
   /// What launches on `stream`, which are done, have left in its counter.
   static int counter_of(CUstream stream) {
-    const int* counter = context().state()->memory.counter(0, stream);
+    const int* counter = Access::state(context())->memory.counter(0, stream);
     int value = -1;
     check(driver().cuMemcpyDtoH(&value, reinterpret_cast<CUdeviceptr>(counter), sizeof(value)),
           "cuMemcpyDtoH");
@@ -58,7 +59,7 @@ class ForwardWgmmaTest : public GpuTest {
 };
 
 TEST_F(ForwardWgmmaTest, TheCounterIsBackAtZeroAfterEachLaunch) {
-  const CurrentContext current(0);
+  const CurrentDevice current(0);
   for (const ForwardWgmma& config : persistent_configs()) {
     SCOPED_TRACE(to_string(config));
     AttentionRun run(many_tiles());
@@ -81,7 +82,7 @@ TEST_F(ForwardWgmmaTest, TheCounterIsBackAtZeroAfterEachLaunch) {
 
 // Launches that follow one another without a wait between: each finds the counter as it needs it.
 TEST_F(ForwardWgmmaTest, LaunchesBackToBack) {
-  const CurrentContext current(0);
+  const CurrentDevice current(0);
   AttentionRun run(many_tiles());
   for (const bool dependent : {false, true}) {
     ForwardWgmma config = persistent_configs()[0];
@@ -99,7 +100,7 @@ TEST_F(ForwardWgmmaTest, LaunchesBackToBack) {
 }
 
 TEST_F(ForwardWgmmaTest, InterleavedStreamsDoNotTakeEachOthersWork) {
-  const CurrentContext current(0);
+  const CurrentDevice current(0);
   const Attention kernel = attention(many_tiles().spec, persistent_configs()[0], context());
   const std::array<TestStream, 2> streams;
   std::array<AttentionRun, 2> runs = {AttentionRun(many_tiles(1)), AttentionRun(many_tiles(2))};
@@ -111,14 +112,14 @@ TEST_F(ForwardWgmmaTest, InterleavedStreamsDoNotTakeEachOthersWork) {
     EXPECT_EQ(runs[i].check().failure, "");
     EXPECT_EQ(counter_of(streams[i].get()), 0);
   }
-  EXPECT_NE(context().state()->memory.counter(0, streams[0].get()),
-            context().state()->memory.counter(0, streams[1].get()));
+  EXPECT_NE(Access::state(context())->memory.counter(0, streams[0].get()),
+            Access::state(context())->memory.counter(0, streams[1].get()));
 }
 
 // The table of the ranges of key words holds one tile of keys in each place, or 2, 4 … of them together; more
 // batch entries than it has places take several launches.
 TEST_F(ForwardWgmmaTest, DocumentsOfAnySizeFindTheirKeys) {
-  const CurrentContext current(0);
+  const CurrentDevice current(0);
   struct Size {
     int batch, seqlen_q, seqlen_kv;
   };
@@ -145,7 +146,7 @@ TEST_F(ForwardWgmmaTest, DocumentsOfAnySizeFindTheirKeys) {
 
 // A graph has no counter, since it may run beside the stream that it was captured from: blocks take turns.
 TEST_F(ForwardWgmmaTest, ACapturedLaunchReplays) {
-  const CurrentContext current(0);
+  const CurrentDevice current(0);
   for (const ForwardWgmma& config : persistent_configs()) {
     SCOPED_TRACE(to_string(config));
     AttentionRun run(many_tiles());

@@ -3,9 +3,9 @@
 #include <atomic>
 #include <thread>
 
+#include <jit/device.h>
 #include <jit/error.h>
 
-#include "runtime/context.h"
 #include "tests/support/shared_cache.h"
 
 namespace jit::testing {
@@ -17,7 +17,7 @@ void prepare_all(const std::vector<KernelCase>& cases, const Context& context) {
     pool.emplace_back([&] {
       for (std::size_t index = next++; index < cases.size(); index = next++) {
         try {
-          const CurrentContext current(0);
+          const CurrentDevice current(0);
           const auto& [problem, config] = cases[index];
           const AttentionRun run(problem);
           attention(problem.spec, config, context).prepare(run.arguments());
@@ -40,7 +40,7 @@ Context& GpuTest::context() {
 
 void GpuTest::expect_right(const AttentionCase& problem, std::optional<KernelConfig> config) {
   const std::string name =
-      to_string(problem) + ", config " + (config ? to_string(*config) : std::string("of the heuristic"));
+      to_string(problem) + ", config " + (config ? to_string(*config) : std::string("of the cost model"));
   try {
     const AttentionRun run(problem);
     attention(problem.spec, config, context())(run.arguments());

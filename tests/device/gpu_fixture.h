@@ -11,7 +11,6 @@
 
 #include <gtest/gtest.h>
 
-#include "runtime/context.h"
 #include "runtime/driver_api.h"
 #include "tests/device/attention_run.h"
 #include "tests/device/wanted_device.h"
@@ -21,7 +20,7 @@ namespace jit::testing {
 /// What a test is going to run.
 struct KernelCase {
   AttentionCase problem;
-  std::optional<KernelConfig> config = {};  ///< nothing: the heuristic's for these sizes
+  std::optional<KernelConfig> config = {};  ///< nothing: the cost model's for these sizes
 };
 
 /// Compiles and loads on all cores, so that what follows finds its kernels in the memory of `context`.

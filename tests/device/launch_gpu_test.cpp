@@ -1,5 +1,5 @@
 // How launches behave on a device: streams, threads, graph capture, tuning, refused arguments.
-#include <jit/attention.h>
+#include <jit/tuning.h>
 
 #include <array>
 #include <cstdlib>
@@ -10,12 +10,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "generator/access.h"
 #include "generator/context_state.h"
 #include "generator/kernels.h"
 #include "generator/problem/arguments.h"
 #include "generator/program/emit.h"
 #include "generator/tuning/tuning_buffers.h"
 #include "tests/device/gpu_fixture.h"
+#include "tests/support/error_of.h"
 #include "tests/support/seed.h"
 #include "tests/support/shared_cache.h"
 
@@ -69,7 +71,7 @@ constexpr std::array capture_modes = {CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_C
                                       CU_STREAM_CAPTURE_MODE_RELAXED};
 
 TEST_F(LaunchTest, CaptureOfAPreparedKernelReplays) {
-  const CurrentContext current(0);
+  const CurrentDevice current(0);
   int seqlen = 100;
   for (const CUstreamCaptureMode mode : capture_modes) {
     AttentionRun run(causal_case(seqlen *= 2));
@@ -91,7 +93,7 @@ TEST_F(LaunchTest, CaptureOfAPreparedKernelReplays) {
 
 // Sizes that were never seen run the kernel that attention() loaded: nothing compiles under capture.
 TEST_F(LaunchTest, CaptureOfUnseenSizesTakesTheLoadedKernel) {
-  const CurrentContext current(0);
+  const CurrentDevice current(0);
   for (const CUstreamCaptureMode mode : capture_modes) {
     std::mutex mutex;
     std::vector<std::string> compiled;
@@ -117,7 +119,7 @@ TEST_F(LaunchTest, CaptureOfUnseenSizesTakesTheLoadedKernel) {
 
 // An error under capture leaves the capture alive: what is launched afterwards is in the graph.
 TEST_F(LaunchTest, ErrorsDoNotBreakACapture) {
-  const CurrentContext current(0);
+  const CurrentDevice current(0);
   for (const CUstreamCaptureMode mode : capture_modes) {
     AttentionRun run(causal_case(128));
     const Attention kernel = attention(causal_case(0).spec, {}, context());
@@ -137,14 +139,14 @@ TEST_F(LaunchTest, ErrorsDoNotBreakACapture) {
 TEST_F(LaunchTest, NotPreparedOnASecondDevice) {
   if (devices().size() < 2) GTEST_SKIP() << "needs two devices";
   const Attention kernel = [&] {
-    const CurrentContext current(0);
+    const CurrentDevice current(0);
     return attention(causal_case(0).spec, {}, context());
   }();
-  const CurrentContext current(1);
+  const CurrentDevice current(1);
   for (const CUstreamCaptureMode mode : capture_modes) {
     const Context fresh(shared_cache_settings());
     const Attention elsewhere = [&] {
-      const CurrentContext first(0);
+      const CurrentDevice first(0);
       return attention(causal_case(0).spec, {}, fresh);
     }();
     AttentionRun run(causal_case(128), 1);
@@ -167,7 +169,7 @@ TEST_F(LaunchTest, NotPreparedOnASecondDevice) {
 
 // Preparing other sizes, tuning included, while some stream is being captured.
 TEST_F(LaunchTest, PreparesBesideACapture) {
-  const CurrentContext current(0);
+  const CurrentDevice current(0);
   for (const CUstreamCaptureMode mode : capture_modes) {
     Settings settings;
     settings.disk_cache = false;
@@ -190,7 +192,7 @@ TEST_F(LaunchTest, PreparesBesideACapture) {
 }
 
 TEST_F(LaunchTest, StreamsAreIndependent) {
-  const CurrentContext current(0);
+  const CurrentDevice current(0);
   const Attention kernel = attention(causal_case(0).spec, {}, context());
   const std::array<TestStream, 4> streams;
   std::vector<AttentionRun> runs;
@@ -313,7 +315,7 @@ TEST_F(LaunchTest, TunesOnceAndRemembers) {
   std::filesystem::remove_all(folder);
 }
 
-// Whatever the settings want measured, an emulated device runs the heuristic's config and says why.
+// Whatever the settings want measured, an emulated device runs the cost model's config and says why.
 TEST_F(LaunchTest, AnEmulatedDeviceTunesNothing) {
   if (!device_.emulated) GTEST_SKIP() << "this is a GPU";
   for (const TuningMode mode :
@@ -327,9 +329,48 @@ TEST_F(LaunchTest, AnEmulatedDeviceTunesNothing) {
     kernel(run.arguments());
     EXPECT_EQ(run.check().failure, "");
     EXPECT_EQ(kernel.kernel(run.arguments()).why(),
-              mode == TuningMode::off ? "heuristic for these sizes"
-                                      : "heuristic; an emulated device has no time to measure");
+              mode == TuningMode::off ? "cost model, these sizes"
+                                      : "cost model; an emulated device has no time to measure");
   }
+}
+
+// What a caller asks for: measured on a GPU, refused on an emulated device.
+TEST_F(LaunchTest, ConfigsAreMeasuredOnRequest) {
+  AttentionSpec spec;
+  spec.head_dim = 64;
+  const AttentionArguments arguments =
+      sized_arguments(spec, {.batch = 1, .heads_q = 8, .seqlen_q = 512, .seqlen_kv = 512});
+  std::vector<KernelConfig> configs = candidate_configs(spec, arguments, device_);
+  configs.resize(2);
+  configs.push_back(parse_config("tile_q=1 warps=4"));
+  if (device_.emulated) {
+    for (const Error& error : {error_of([&] { tune(spec, arguments, context()); }),
+                               error_of([&] { time_configs(spec, arguments, configs, 3, context()); })}) {
+      EXPECT_EQ(error.code(), ErrorCode::unsupported_device);
+      EXPECT_THAT(error.message(), HasSubstr("has no time to measure"));
+    }
+    return;
+  }
+  const std::vector<ConfigTiming> timings = time_configs(spec, arguments, configs, 3, context());
+  ASSERT_EQ(timings.size(), 3u);
+  for (const int i : {0, 1}) {
+    EXPECT_EQ(timings[i].trouble, "");
+    EXPECT_EQ(timings[i].timing.samples_us.size(), 3u);
+    EXPECT_GT(timings[i].timing.median_us, 0);
+    EXPECT_EQ(timings[i].kernel->config(), configs[i]);
+  }
+  EXPECT_THAT(timings[2].trouble, HasSubstr("tile_q = 1"));
+  const TuningResult result = tune(spec, arguments, context());
+  EXPECT_GE(result.candidates, 2);
+  EXPECT_THAT(result.record, HasSubstr(to_string(result.config)));
+  EXPECT_EQ(result.recorded_in, "") << "the context has no cache folder";
+}
+
+TEST_F(LaunchTest, NothingToComputeIsNothingToMeasure) {
+  AttentionRun run({.batch = 2, .heads_kv = 2, .seqlen_q = 16, .seqlen_kv = 0});
+  const Error error = error_of([&] { tune(AttentionSpec{}, run.arguments(), context()); });
+  EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+  EXPECT_THAT(error.message(), HasSubstr("nothing to compute"));
 }
 
 // The kernels that the tuner fills and checks with; their launches are checked like any other.
@@ -339,9 +380,9 @@ TEST_F(LaunchTest, TheTunersReferenceAgreesWithTheKernel) {
   const AttentionRun run(problem);
   AttentionParams params;
   ASSERT_TRUE(fill_params(problem.spec, functor_tensor_uses(problem.spec), run.arguments(), params));
-  const CurrentContext current(0);
+  const CurrentDevice current(0);
   const TestStream stream;
-  ContextState& state = *context().state();
+  ContextState& state = *Access::state(context());
   const TuningBuffers buffers(state, {.spec = problem.spec, .device = device_, .params = params},
                               stream.get());
   const CompiledKernel kernel = attention(problem.spec, {}, context()).kernel();

@@ -11,7 +11,6 @@
 
 #include "runtime/capture.h"
 #include "runtime/compiler.h"
-#include "runtime/context.h"
 #include "runtime/driver_api.h"
 #include "runtime/launch.h"
 #include "runtime/module.h"
@@ -69,7 +68,7 @@ TEST_F(RuntimeTest, RunsAKernelOnAThreadWithoutContext) {
     EXPECT_EQ(kernel.facts(0).local_bytes, compiled.resources.stack_bytes);
     EXPECT_GT(kernel.blocks_per_sm(0, 32, 0), 0);
     const DeviceBuffer buffer(0, 32 * sizeof(int));
-    const CurrentContext context(0);
+    const CurrentDevice context(0);
     launch_on(kernel, buffer, 5, nullptr);
     std::vector<int> values(32);
     buffer.download(values.data(), buffer.size());
@@ -79,7 +78,7 @@ TEST_F(RuntimeTest, RunsAKernelOnAThreadWithoutContext) {
 
 TEST_F(RuntimeTest, LeavesNoContextCurrent) {
   std::jthread([] {
-    { const CurrentContext context(0); }
+    { const CurrentDevice context(0); }
     CUcontext current = nullptr;
     driver().cuCtxGetCurrent(&current);
     EXPECT_EQ(current, nullptr);
@@ -90,7 +89,7 @@ TEST_F(RuntimeTest, LeavesNoContextCurrent) {
 TEST_F(RuntimeTest, DynamicSharedMemoryUpToTheLimit) {
   const Kernel kernel =
       load(compile_here("extern __shared__ int s[]; s[n] = n; __syncthreads(); *p = s[n];")).kernel("k");
-  const CurrentContext context(0);
+  const CurrentDevice context(0);
   const DeviceBuffer buffer(0, sizeof(int));
   const int bytes = device_.smem_per_block_optin;
   try {
@@ -120,7 +119,7 @@ TEST_F(RuntimeTest, RefusesBadImagesAndNames) {
 TEST_F(RuntimeTest, LoadsAndLaunchesDuringCapture) {
   const CompileResult compiled = compile_here("atomicAdd(p, n);"),
                       other = compile_here("atomicAdd(p, 2 * n);");
-  const CurrentContext context(0);
+  const CurrentDevice context(0);
   const DriverApi& api = driver();
   for (CUstreamCaptureMode mode :
        {CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, CU_STREAM_CAPTURE_MODE_RELAXED}) {
@@ -157,7 +156,7 @@ TEST_F(RuntimeTest, LoadsAndLaunchesDuringCapture) {
 TEST_F(RuntimeTest, LoadsPtx) {
   const Kernel kernel = Module(compile_here("p[threadIdx.x] = n * threadIdx.x;").ptx).kernel("k");
   const DeviceBuffer buffer(0, 32 * sizeof(int));
-  const CurrentContext context(0);
+  const CurrentDevice context(0);
   launch_on(kernel, buffer, 3, nullptr);
   std::vector<int> values(32);
   buffer.download(values.data(), buffer.size());

@@ -5,11 +5,11 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <jit/device.h>
 #include <jit/device_buffer.h>
 
 #include "generator/program/templates.h"
 #include "runtime/compiler.h"
-#include "runtime/context.h"
 #include "runtime/launch.h"
 #include "runtime/module.h"
 #include "tests/device/gpu_fixture.h"
@@ -34,7 +34,7 @@ class SoftmaxTest : public GpuTest {
                                  .options = {},
                                  .kernel = "k"});
     const Module module = device_.emulated ? Module(compiled.ptx) : Module(compiled.cubin);
-    const CurrentContext current(0);
+    const CurrentDevice current(0);
     const DeviceBuffer buffer(0, values.size() * sizeof(float));
     buffer.upload(values.data(), buffer.size());
     CUdeviceptr p = buffer.address();

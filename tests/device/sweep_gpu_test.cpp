@@ -128,7 +128,7 @@ TEST_F(SweepTest, EveryTripleIsRight) {
     if (failure.empty()) continue;
     ADD_FAILURE() << fmt::format(
         "JIT_ATTENTION_TEST_SEED={} JIT_ATTENTION_TEST_TRIPLE={} runs it again:\n  {}\n  config {}\n  {}",
-        seed, triple, to_string(problem), config ? to_string(*config) : "of the heuristic", failure);
+        seed, triple, to_string(problem), config ? to_string(*config) : "of the cost model", failure);
     if (++failures == 20) break;
   }
   std::printf(

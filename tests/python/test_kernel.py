@@ -22,7 +22,7 @@ def test_a_kernel_says_all_about_itself(kernel):
     assert kernel.cubin.startswith(b"\x7fELF")
     assert 32 <= kernel.registers <= 255 and kernel.threads % 32 == 0 and kernel.smem_bytes > 0
     assert kernel.spill_bytes == 0, "configs that spill are passed over"
-    assert kernel.why.startswith("heuristic") and kernel.tuning_log == [] and kernel.compile_ms > 0
+    assert kernel.why.startswith("cost model") and kernel.tuning_log == [] and kernel.compile_ms > 0
     report = kernel.report
     assert report["registers"] == kernel.registers and report["key"] == kernel.key and len(kernel.key) == 32
     assert kernel.spec in repr(kernel)

@@ -143,6 +143,19 @@ TEST(Layout, PublicHeadersIncludePublicHeadersOnly) {
   }
 }
 
+// What is built on the library uses it as a stranger does: public headers, headers of its own, other libraries.
+TEST(Layout, TheToolThePackageAndTheBenchmarksKnowThePublicFaceOnly) {
+  for (const std::string folder : {"tools", "python", "bench", "examples"}) {
+    ASSERT_FALSE(includes(folder).empty()) << folder;
+    for (const Include& include : includes(folder)) {
+      const bool is_beside = fs::exists((root / include.line.file).parent_path() / include.target);
+      const bool is_in_tree = fs::exists(root / include.target);
+      const bool is_own = is_beside || (is_in_tree && folder_of(include.target) == folder);
+      EXPECT_TRUE(include.quoted ? is_own : !is_in_tree) << include.line;
+    }
+  }
+}
+
 TEST(Layout, EveryTemplateIsEmbedded) {
   const std::string list = read(root / "templates/CMakeLists.txt");
   for (const fs::path& path : sources("templates")) {
@@ -153,8 +166,8 @@ TEST(Layout, EveryTemplateIsEmbedded) {
 
 TEST(Layout, EverySourceIsBuilt) {
   for (const std::string folder :
-       {"generator", "runtime", "emulator", "cache", "python", "bench", "tests/unit", "tests/compile",
-        "tests/device", "tests/repo", "tests/support"}) {
+       {"generator", "runtime", "emulator", "cache", "python", "bench", "tests/bench", "tests/unit",
+        "tests/compile", "tests/device", "tests/repo", "tests/support"}) {
     const std::string list = read(root / folder / "CMakeLists.txt");
     for (const fs::path& path : sources(folder)) {
       const bool by_pattern = path.string().find("tests/unit/emulator/") != std::string::npos;

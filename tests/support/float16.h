@@ -1,7 +1,7 @@
 // Rounding to 16 bits, as references compute with it.
-#pragma once
 
-#include "generator/problem/float16.h"
+#include <jit/float16.h>
+#pragma once
 
 namespace jit::reference {
 

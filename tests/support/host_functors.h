@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
+#include <jit/host_tensor.h>
 #include <jit/spec.h>
 
 #include "generator/problem/dims.h"
-#include "generator/problem/host_tensor.h"
 #include "tests/support/attention_problem.h"
 
 namespace jit::reference {

@@ -5,10 +5,10 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <jit/dtype.h>
+#include <jit/float16.h>
 
 #include "command.h"
-#include "generator/problem/dtype.h"
-#include "generator/problem/float16.h"
 
 namespace jit::tool {
 namespace {

@@ -3,19 +3,15 @@
 #include <optional>
 
 #include <fmt/format.h>
-#include <jit/attention.h>
+#include <jit/device.h>
+#include <jit/tuning.h>
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "bench_rows.h"
 #include "command.h"
 #include "device_choice.h"
-#include "generator/context_state.h"
-#include "generator/problem/arguments.h"
-#include "generator/tuning/tuning_buffers.h"
 #include "progress.h"
-#include "runtime/context.h"
-#include "runtime/timer.h"
 #include "useful_work.h"
 
 namespace jit::tool {
@@ -30,45 +26,16 @@ struct Options {
   bool as_json = false;
 };
 
-// Does `step` for each row that has no trouble; a failure becomes the row's.
-template <class Step>
-void for_each_sound(std::vector<BenchRow>& rows, const Step& step) {
-  for (BenchRow& row : rows) {
-    if (!row.trouble.empty()) continue;
-    try {
-      step(row);
-    } catch (const Error& error) {
-      row.trouble = one_line(error.message());
-    }
-  }
-}
-
-// Every kernel is checked against the reference before it is timed; samples are interleaved over the rows, so
-// that clocks and temperature favour none.
-void measure(std::vector<BenchRow>& rows, const AttentionParams& params, const Options& options,
-             const Problem& problem, const Context& context, const DeviceInfo& device,
-             ProgressLine& progress) {
-  ContextState& state = *context.state();
-  EventTimer timer(device.ordinal);
-  const TuningBuffers buffers(state, {.spec = problem.spec, .device = device, .params = params},
-                              timer.stream());
-  if (buffers.params().batch != problem.batch) {
-    throw BadInput(
-        fmt::format("only {} of --batch {} fit the memory", buffers.params().batch, problem.batch));
-  }
-  compile_rows(rows, problem.spec, native_target(device), state, progress);
-  for_each_sound(rows, [&](BenchRow& row) {
-    row.plan = make_plan(state, problem.spec, {row.config, row.image}, device.ordinal, row.why);
-    row.image = row.plan->steps.front().kernel.image;
-    row.trouble = buffers.check(*row.plan, timer.stream());
-  });
-  AttentionParams launched = buffers.params();
-  for (int sample = 0; sample < options.samples; ++sample) {
-    progress.show("measuring", sample, options.samples);
-    for_each_sound(rows, [&](BenchRow& row) {
-      const auto work = [&](CUstream stream) { run_plan(*row.plan, launched, state.memory, stream); };
-      row.samples_us.push_back(static_cast<float>(timer.measure(work, 0, 1).median_us));
-    });
+// Fills in what the configs of the rows take.
+void measure(std::vector<BenchRow>& rows, const Problem& problem, const AttentionArguments& arguments,
+             int samples, const Context& context) {
+  std::vector<KernelConfig> configs;
+  for (const BenchRow& row : rows) configs.push_back(row.config);
+  std::vector<ConfigTiming> timings = time_configs(problem.spec, arguments, configs, samples, context);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    rows[i].kernel = std::move(timings[i].kernel);
+    rows[i].trouble = one_line(std::move(timings[i].trouble));
+    rows[i].timing = std::move(timings[i].timing);
   }
 }
 
@@ -99,19 +66,15 @@ int run_bench(const Options& options) {
   const DeviceInfo device = choose_timed_device(options.problem.device, "bench");
   ProgressLine progress;
   const Context context(settings_from_environment(), progress.observer());
-  const CurrentContext scope(device.ordinal);
+  const CurrentDevice scope(device.ordinal);
   const DeviceTensors tensors(device.ordinal, problem.tensors);
-  AttentionParams params;
-  fill_params(problem.spec, functor_tensor_uses(problem.spec),
-              placeholder_arguments(problem, tensors.addresses()), params);
-  std::vector<BenchRow> rows =
-      choose_rows(options.rows, problem.spec, shape_of(params), device_limits(device));
+  const AttentionArguments arguments = placeholder_arguments(problem, tensors.addresses());
+  std::vector<BenchRow> rows = choose_rows(options.rows, problem.spec, arguments, device);
   if (options.rows.wants_chosen()) {
-    const CompiledKernel chosen =
-        attention(problem.spec, {}, context).kernel(placeholder_arguments(problem, tensors.addresses()));
+    const CompiledKernel chosen = attention(problem.spec, {}, context).kernel(arguments);
     rows.push_back({.name = "chosen", .why = chosen.why(), .config = chosen.config()});
   }
-  measure(rows, params, options, problem, context, device, progress);
+  measure(rows, problem, arguments, options.samples, context);
 
   const std::optional<double> share = kept_share(problem);
   Json report = {

@@ -1,27 +1,20 @@
 #include "bench_rows.h"
 
 #include <algorithm>
-#include <atomic>
 
 #include <fmt/format.h>
-#include <jit/compiled_kernel.h>
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
-#include "all_cores.h"
 #include "command.h"
-#include "generator/context_state.h"
-#include "generator/program/emit.h"
-#include "generator/tuning/candidates.h"
-#include "runtime/timer.h"
 #include "spec_options.h"
 
 namespace jit::tool {
 namespace {
 
 void add_candidates(std::vector<BenchRow>& rows, const RowOptions& options, const AttentionSpec& spec,
-                    const ProblemShape& shape, const DeviceLimits& limits) {
-  const std::vector<KernelConfig> ranked = ranked_configs(spec, shape, limits);
+                    const AttentionArguments& arguments, const DeviceInfo& device) {
+  const std::vector<KernelConfig> ranked = candidate_configs(spec, arguments, device);
   std::vector<KernelConfig> picked;
   bool any = false;
   for (std::size_t rank = 0; rank < ranked.size(); ++rank) {
@@ -43,14 +36,14 @@ void add_candidates(std::vector<BenchRow>& rows, const RowOptions& options, cons
   throw BadInput(fmt::format(
       "--among \"{}\": none of the {} legal configs for {} on {} has these fields; give fewer, or "
       "give the config with --config",
-      options.among, ranked.size(), to_string(spec), to_string(limits.arch)));
+      options.among, ranked.size(), to_string(spec), to_string(native_arch(device))));
 }
 
 }  // namespace
 
 void add_row_options(CLI::App& app, RowOptions& options) {
   app.add_option("--config", options.configs,
-                 "Fields of a kernel's config, such as \"tile_q=128 stages_k=2\"; the heuristic chooses the "
+                 "Fields of a kernel's config, such as \"tile_q=128 stages_k=2\"; the cost model chooses the "
                  "others; may be repeated, each is timed; default: the config that a call would run")
       ->allow_extra_args(false);
   CLI::Option* const candidates =
@@ -87,48 +80,27 @@ void validate(const RowOptions& options) {
 }
 
 std::vector<BenchRow> choose_rows(const RowOptions& options, const AttentionSpec& spec,
-                                  const ProblemShape& shape, const DeviceLimits& limits) {
+                                  const AttentionArguments& arguments, const DeviceInfo& device) {
   std::vector<BenchRow> rows;
   if (options.ladder) {
     for (const LadderStep& step : ladder()) {
-      rows.push_back({.name = step.name,
-                      .why = step.technique,
-                      .config = step.config,
-                      .trouble = config_rejection(spec, step.config, limits)});
+      rows.push_back({.name = step.name, .why = step.technique, .config = step.config});
     }
   }
   for (std::size_t i = 0; i < options.configs.size(); ++i) {
-    const KernelConfig config = *build_config(options.configs[i], spec, limits.arch);
     rows.push_back({.name = fmt::format("given_{}", i + 1),
                     .why = "given",
-                    .config = config,
-                    .trouble = config_rejection(spec, config, limits)});
+                    .config = *build_config(options.configs[i], spec, native_arch(device))});
   }
-  if (options.candidates > 0) add_candidates(rows, options, spec, shape, limits);
+  if (options.candidates > 0) add_candidates(rows, options, spec, arguments, device);
   return rows;
-}
-
-void compile_rows(std::vector<BenchRow>& rows, const AttentionSpec& spec, Target target,
-                  ContextState& context, ProgressLine& progress) {
-  std::atomic<int> done = 0;
-  const int total = static_cast<int>(rows.size());
-  progress.show("compiling", 0, total);
-  on_all_cores(rows.size(), [&](std::size_t i) {
-    BenchRow& row = rows[i];
-    try {
-      if (row.trouble.empty()) row.image = build_kernel(context, spec, row.config, target).image;
-    } catch (const std::exception& error) {
-      row.trouble = one_line(error.what());
-    }
-    progress.show("compiling", ++done, total);
-  });
 }
 
 nlohmann::ordered_json describe_row(const BenchRow& row, double flops) {
   nlohmann::ordered_json json = {{"name", row.name}, {"why", row.why}, {"config", to_string(row.config)}};
-  if (row.image) {
-    const ResourceUsage& resources = row.image->resources;
-    json["compile_ms"] = row.image->compile_ms;
+  if (row.kernel) {
+    const ResourceUsage& resources = row.kernel->resources();
+    json["compile_ms"] = row.kernel->compile_ms();
     json["registers"] = resources.registers;
     json["spill_bytes"] = resources.spill_bytes();
     json["local_bytes"] = resources.stack_bytes + resources.spill_bytes();
@@ -138,12 +110,11 @@ nlohmann::ordered_json describe_row(const BenchRow& row, double flops) {
     json["trouble"] = row.trouble;
     return json;
   }
-  const Timing timing = summarize(row.samples_us);
-  json["median_us"] = timing.median_us;
-  json["min_us"] = timing.min_us;
-  json["spread"] = timing.spread;
-  json["tflops"] = flops / timing.median_us * 1e-6;
-  json["samples_us"] = row.samples_us;
+  json["median_us"] = row.timing.median_us;
+  json["min_us"] = row.timing.min_us;
+  json["spread"] = row.timing.spread;
+  json["tflops"] = flops / row.timing.median_us * 1e-6;
+  json["samples_us"] = row.timing.samples_us;
   return json;
 }
 

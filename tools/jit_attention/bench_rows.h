@@ -1,18 +1,12 @@
-// The kernels that `bench` times, each a row of its report: which they are, what compiles them, what is said
-// of them.
+// The kernels that `bench` times, each a row of its report: which they are, and what is said of them.
 #pragma once
 
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include <jit/tuning.h>
 #include <nlohmann/json_fwd.hpp>
-
-#include "generator/kernels.h"
-#include "generator/kernels/families.h"
-#include "generator/kernels/search.h"
-#include "progress.h"
 
 namespace CLI {
 class App;
@@ -22,7 +16,7 @@ namespace jit::tool {
 
 struct RowOptions {
   bool ladder = false;
-  std::vector<std::string> configs = {};  ///< fields of a config each, over what the heuristic chooses
+  std::vector<std::string> configs = {};  ///< fields of a config each, over what the cost model chooses
   int candidates = 0;
   std::string among = {};  ///< fields that all candidates have
 
@@ -38,21 +32,16 @@ struct BenchRow {
   std::string name;  ///< unique in its report
   std::string why;   ///< this config
   KernelConfig config;
-  std::string trouble = {};                       ///< why there is no time; empty: there is one
-  std::shared_ptr<const KernelImage> image = {};  ///< once compiled
-  std::optional<Plan> plan = {};                  ///< once loaded
-  std::vector<float> samples_us = {};
+  std::optional<CompiledKernel> kernel = {};  ///< once compiled
+  std::string trouble = {};                   ///< why there is no time; empty: there is one
+  Timing timing = {};
 };
 
 /// The rows that the options name: steps of the ladder, configs, then as many further candidates as asked for
-/// and there are, by the cost model's rank for `shape`, near-copies left out. A config that is not legal has
-/// its trouble. Throws BadInput when no legal config is among those asked for.
+/// and there are, by the cost model's rank for calls like `arguments`, near-copies left out. Steps and configs
+/// may be illegal. Throws BadInput when no legal config is among the candidates asked for.
 std::vector<BenchRow> choose_rows(const RowOptions& options, const AttentionSpec& spec,
-                                  const ProblemShape& shape, const DeviceLimits& limits);
-
-/// Compiles on all cores what has no trouble; what fails has it then.
-void compile_rows(std::vector<BenchRow>& rows, const AttentionSpec& spec, Target target,
-                  ContextState& context, ProgressLine& progress);
+                                  const AttentionArguments& arguments, const DeviceInfo& device);
 
 /// One row of the JSON report; `flops` is the useful work of a launch.
 nlohmann::ordered_json describe_row(const BenchRow& row, double flops);

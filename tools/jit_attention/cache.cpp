@@ -1,18 +1,15 @@
 // jit-attention cache: the kernels and tuning records kept on disk.
-#include <algorithm>
-#include <cctype>
 #include <chrono>
 #include <ctime>
 #include <filesystem>
 #include <memory>
 
 #include <fmt/format.h>
-#include <jit/error.h>
+#include <jit/cache.h>
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "command.h"
-#include "generator/context_state.h"
 #include "progress.h"
 
 namespace jit::tool {
@@ -27,18 +24,11 @@ struct Options {
   std::uint64_t max_bytes = 0;
 };
 
-// A command's view of the cache; warnings of the cache go to standard error.
+// The cache of this machine's user; its warnings go to standard error.
 struct OpenCache {
   ProgressLine progress;
   Context context{settings_from_environment(), progress.observer()};
-
-  DiskCache& disk() { return context.state()->disk; }
-  TuningStore& tuning() { return context.state()->tuning; }
-  void require_folder() {
-    if (disk().writable()) return;
-    throw Error(ErrorCode::io_error, "cache", "cache",
-                fmt::format("there is no cache folder to change: {}", context.cache_reason()));
-  }
+  Cache cache{context};
 };
 
 std::string utc(std::chrono::system_clock::time_point time) {
@@ -56,25 +46,23 @@ Json parse_or_text(const std::string& text) {
   return json.is_discarded() ? Json(text) : json;
 }
 
-Json describe_fields(const std::string& canonical) {
+Json describe_fields(const std::vector<CacheField>& fields) {
   Json json = Json::object();
-  for (const KeyField& field : parse_canonical_text(canonical).value_or(std::vector<KeyField>{})) {
-    json[field.name] = field.value;
-  }
+  for (const CacheField& field : fields) json[field.name] = field.value;
   return json;
 }
 
-Json describe_entry(const EntryInfo& entry) {
-  return {{"key", entry.digest},
-          {"bytes", entry.bytes},
-          {"last_used", utc(entry.last_used)},
-          {"damaged", entry.damaged},
-          {"layer", entry.layer},
-          {"path", entry.path},
-          {"kernel", parse_or_text(entry.metadata)}};
+Json describe_kernel(const CachedKernel& kernel) {
+  return {{"key", kernel.key},
+          {"bytes", kernel.bytes},
+          {"last_used", utc(kernel.last_used)},
+          {"damaged", kernel.damaged},
+          {"layer", kernel.layer},
+          {"path", kernel.path},
+          {"kernel", parse_or_text(kernel.facts)}};
 }
 
-// A text of the kernel's metadata; empty when there is none, whatever the metadata is.
+// A text among the kernel's facts; empty when there is none, whatever the facts are.
 std::string fact(const Json& kernel, const char* name) {
   const bool known = kernel.is_object() && kernel.contains(name) && kernel[name].is_string();
   return known ? kernel[name].get<std::string>() : "";
@@ -89,30 +77,30 @@ std::string kernel_line(const Json& entry) {
 }
 
 int run_list(const Options& options) {
-  OpenCache cache;
-  Json report = {{"directory", cache.context.cache_directory()},
-                 {"reason", cache.context.cache_reason()},
+  const OpenCache open;
+  Json report = {{"directory", open.context.cache_directory()},
+                 {"reason", open.context.cache_reason()},
                  {"bytes", 0},
                  {"kernels", Json::array()},
                  {"tuning", Json::array()}};
   std::uint64_t bytes = 0;
-  for (const EntryInfo& entry : cache.disk().list()) {
-    report["kernels"].push_back(describe_entry(entry));
-    bytes += entry.bytes;
+  for (const CachedKernel& kernel : open.cache.kernels()) {
+    report["kernels"].push_back(describe_kernel(kernel));
+    bytes += kernel.bytes;
   }
   report["bytes"] = bytes;
-  for (const TuningRecord& record : cache.tuning().list()) {
-    report["tuning"].push_back({{"operation", describe_fields(record.operation)},
-                                {"environment", describe_fields(record.environment)},
-                                {"record", parse_or_text(record.record)},
-                                {"path", record.path}});
+  for (const CachedTuning& tuning : open.cache.tunings()) {
+    report["tuning"].push_back({{"operation", describe_fields(tuning.operation)},
+                                {"environment", describe_fields(tuning.environment)},
+                                {"record", parse_or_text(tuning.record)},
+                                {"path", tuning.path}});
   }
   if (options.as_json) {
     print_json(report);
     return status_ok;
   }
   const std::string folder = report["directory"].get<std::string>();
-  fmt::print("{} ({})\n", folder.empty() ? "in memory only" : folder, cache.context.cache_reason());
+  fmt::print("{} ({})\n", folder.empty() ? "in memory only" : folder, open.context.cache_reason());
   for (const Json& entry : report["kernels"]) {
     fmt::print("{}  {:>8}  {}  {}\n", entry["key"].get<std::string>(), entry["bytes"].get<std::uint64_t>(),
                entry["last_used"].get<std::string>(), kernel_line(entry));
@@ -123,25 +111,18 @@ int run_list(const Options& options) {
 }
 
 int run_show(const Options& options) {
-  OpenCache cache;
-  const bool hexadecimal = std::all_of(options.prefix.begin(), options.prefix.end(),
-                                       [](unsigned char c) { return std::isxdigit(c) != 0; });
-  if (options.prefix.empty() || !hexadecimal) {
-    throw BadInput(
-        fmt::format("'{}' is not the beginning of a key: hexadecimal digits, as `cache list` shows them",
-                    options.prefix));
-  }
-  const std::optional<Entry> entry = cache.disk().load_by_digest(options.prefix);
-  if (!entry) throw BadInput(fmt::format("no undamaged kernel with key {}… is in the cache", options.prefix));
-  const Json report = {{"key", digest(entry->key_text).hex()},
-                       {"cubin_bytes", entry->code.size()},
-                       {"kernel", parse_or_text(entry->metadata)},
-                       {"inputs", describe_fields(entry->key_text)}};
+  const OpenCache open;
+  const std::optional<CachedCode> code = open.cache.find(options.prefix);
+  if (!code) throw BadInput(fmt::format("no undamaged kernel with key {}… is in the cache", options.prefix));
+  const Json report = {{"key", code->key},
+                       {"cubin_bytes", code->cubin_bytes},
+                       {"kernel", parse_or_text(code->facts)},
+                       {"inputs", describe_fields(code->inputs)}};
   if (options.as_json) {
     print_json(report);
     return status_ok;
   }
-  fmt::print("key: {}\ncubin_bytes: {}\n", report["key"].get<std::string>(), entry->code.size());
+  fmt::print("key: {}\ncubin_bytes: {}\n", code->key, code->cubin_bytes);
   for (const char* part : {"kernel", "inputs"}) {
     if (!report[part].is_object()) continue;
     for (const auto& [name, value] : report[part].items()) {
@@ -154,16 +135,17 @@ int run_show(const Options& options) {
 }
 
 int run_verify(const Options& options) {
-  OpenCache cache;
-  const std::size_t total = cache.disk().list().size();
-  const std::vector<EntryInfo> damaged = cache.disk().verify();
+  const OpenCache open;
+  const std::vector<CachedKernel> kernels = open.cache.kernels();
+  Json damaged = Json::array();
+  for (const CachedKernel& kernel : kernels) {
+    if (kernel.damaged) damaged.push_back(kernel.path);
+  }
   if (options.as_json) {
-    Json report = {{"kernels", total}, {"damaged", Json::array()}};
-    for (const EntryInfo& entry : damaged) report["damaged"].push_back(entry.path);
-    print_json(report);
+    print_json({{"kernels", kernels.size()}, {"damaged", damaged}});
   } else {
-    for (const EntryInfo& entry : damaged) fmt::print("damaged: {}\n", entry.path);
-    fmt::print("{} kernels, {} damaged\n", total, damaged.size());
+    for (const Json& path : damaged) fmt::print("damaged: {}\n", path.get<std::string>());
+    fmt::print("{} kernels, {} damaged\n", kernels.size(), damaged.size());
   }
   return damaged.empty() ? status_ok : status_failure;
 }
@@ -178,42 +160,34 @@ int report_count(const Options& options, const char* name, std::size_t count) {
 }
 
 int run_prune(const Options& options) {
-  OpenCache cache;
-  cache.require_folder();
-  return report_count(options, "removed", cache.disk().prune(options.max_bytes));
+  return report_count(options, "removed", OpenCache().cache.prune(options.max_bytes));
 }
 
 int run_clear(const Options& options) {
-  OpenCache cache;
-  cache.require_folder();
-  const std::size_t kernels = cache.disk().clear();
-  const std::size_t records = cache.tuning().clear();
+  const Cache::Cleared cleared = OpenCache().cache.clear();
   if (options.as_json) {
-    print_json({{"removed", kernels}, {"removed_tuning", records}});
+    print_json({{"removed", cleared.kernels}, {"removed_tuning", cleared.tunings}});
   } else {
-    fmt::print("removed {} kernels, {} tuning records\n", kernels, records);
+    fmt::print("removed {} kernels, {} tuning records\n", cleared.kernels, cleared.tunings);
   }
   return status_ok;
 }
 
 int run_export(const Options& options) {
-  OpenCache cache;
-  return report_count(options, "exported", cache.disk().export_to(options.file));
+  return report_count(options, "exported", OpenCache().cache.export_to(options.file));
 }
 
 int run_import(const Options& options) {
-  OpenCache cache;
-  cache.require_folder();
   std::error_code error;
   if (!std::filesystem::is_regular_file(options.file, error)) {
     throw BadInput(fmt::format("{} is no file", options.file));
   }
-  const ImportReport report = cache.disk().import_from(options.file);
-  if (report.imported == 0 && !report.damaged.empty()) {
+  const CacheImport report = OpenCache().cache.import_from(options.file);
+  if (report.kernels == 0 && !report.damaged.empty()) {
     throw BadInput(fmt::format("{} holds no kernel that `cache export` has written", options.file));
   }
   for (const std::string& sentence : report.damaged) fmt::print(stderr, "jit-attention: {}\n", sentence);
-  report_count(options, "imported", report.imported);
+  report_count(options, "imported", report.kernels);
   return report.damaged.empty() ? status_ok : status_failure;
 }
 
@@ -236,7 +210,7 @@ void add_cache(CLI::App& app, Commands& commands) {
   add("verify", "Read every kernel; exit status 1 when one is damaged", run_verify);
   add("prune", "Remove damaged kernels, then the least recently used", run_prune)
       ->add_option("--max-bytes", options->max_bytes, "What may stay")
-      ->check(CLI::NonNegativeNumber)
+      ->check(must_be_whole)
       ->required();
   add("clear", "Remove every kernel and tuning record", run_clear);
   add("export", "Write all kernels to one file, for another machine", run_export)

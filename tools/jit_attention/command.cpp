@@ -1,6 +1,9 @@
 #include "command.h"
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdint>
 #include <cstdio>
 #include <fstream>
 
@@ -19,6 +22,23 @@ void write_file(const std::string& path, std::string_view text) {
   file << text;
   file.close();
   if (!file) throw Error(ErrorCode::io_error, "write", "path", fmt::format("{} cannot be written", path));
+}
+
+std::string must_not_be_empty(const std::string& text) { return text.empty() ? "must not be empty" : ""; }
+
+std::string must_be_positive(const std::string& text) {
+  double number = 0;
+  const auto result = std::from_chars(text.data(), text.data() + text.size(), number);
+  const bool is_number = result.ec == std::errc{} && result.ptr == text.data() + text.size();
+  if (is_number && number > 0 && std::isfinite(number)) return "";
+  return fmt::format("is {}; it must be a positive number", text);
+}
+
+std::string must_be_whole(const std::string& text) {
+  std::uint64_t number = 0;
+  const auto result = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (result.ec == std::errc{} && result.ptr == text.data() + text.size()) return "";
+  return fmt::format("is {}; it must be a whole number, 0 or more", text);
 }
 
 std::string one_line(std::string text) {

@@ -48,6 +48,11 @@ void print_json(const nlohmann::ordered_json& json);
 /// Writes a file. Throws Error io_error.
 void write_file(const std::string& path, std::string_view text);
 
+/// Checks of options' values, for CLI11: what is wrong with `text`, empty when nothing is.
+std::string must_not_be_empty(const std::string& text);
+std::string must_be_positive(const std::string& text);
+std::string must_be_whole(const std::string& text);
+
 /// The text without line breaks.
 std::string one_line(std::string text);
 

@@ -25,11 +25,17 @@ struct Options {
 };
 
 std::vector<Arch> target_archs(const std::vector<std::string>& names) {
-  if (names == std::vector<std::string>{"all"}) return known_archs();
   if (names.empty()) return {target_arch("")};
+  bool all = false;
   std::vector<Arch> archs;
-  for (const std::string& name : names) archs.push_back(target_arch(name));
-  return archs;
+  for (const std::string& name : names) {
+    if (name == "all") {
+      all = true;
+    } else {
+      archs.push_back(target_arch(name));
+    }
+  }
+  return all ? known_archs() : archs;
 }
 
 struct Outcome {

@@ -52,7 +52,9 @@ void add_dump(CLI::App& app, Commands& commands) {
   const auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand(
       "dump", "Write a kernel's source, PTX, machine code, SASS and report to a folder; needs no GPU");
-  command->add_option("--out", options->folder, "Folder to write to; created when missing")->required();
+  command->add_option("--out", options->folder, "Folder to write to; created when missing")
+      ->check(must_not_be_empty)
+      ->required();
   command->add_option("--arch", options->arch, "Target such as sm_90a; default: that of the first GPU");
   add_compile_options(*command, options->compile);
   commands.push_back({command, [options] { return run_dump(*options); }});

@@ -108,7 +108,7 @@ FunctorText parse_functor(const std::string& name, std::string_view text) {
 }
 
 FunctorText read_functor(const std::string& argument) {
-  const auto [name, path] = split_assignment("--mask-file and --score-file", argument);
+  const auto [name, path] = split_assignment("--mask-file or --score-file", argument);
   std::error_code error;
   std::ifstream file(path, std::ios::binary);
   if (!file || std::filesystem::is_directory(path, error)) {
@@ -126,7 +126,7 @@ FunctorText read_functor(const std::string& argument) {
 std::pair<std::string, std::string> split_assignment(std::string_view option, const std::string& argument) {
   const std::size_t equals = argument.find('=');
   if (equals == 0 || equals == std::string::npos || equals + 1 == argument.size()) {
-    throw BadInput(fmt::format("{} want name=file, not '{}'", option, argument));
+    throw BadInput(fmt::format("{} needs name=file, not '{}'", option, argument));
   }
   return {argument.substr(0, equals), argument.substr(equals + 1)};
 }

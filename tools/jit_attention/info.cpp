@@ -10,7 +10,6 @@
 
 #include "command.h"
 #include "device_choice.h"
-#include "generator/context_state.h"
 #include "progress.h"
 
 namespace jit::tool {
@@ -42,11 +41,11 @@ Json describe_devices(const std::string& choice) {
   return json;
 }
 
-Json describe_nvrtc(ContextState& context) {
+Json describe_nvrtc(const Context& context) {
   try {
-    const NvrtcLocation& nvrtc = context.nvrtc_location();
+    const CompilerLocation nvrtc = context.compiler();
     return {{"path", nvrtc.path},
-            {"version", fmt::format("{}.{}", nvrtc.version.major, nvrtc.version.minor)},
+            {"version", nvrtc.version},
             {"found_by", nvrtc.found_by},
             {"builtins", nvrtc.builtins_path},
             {"identity", nvrtc.identity}};
@@ -108,7 +107,7 @@ int run_info(const Options& options) {
   const Context context(settings_from_environment(), progress.observer());
   Json info = {{"version", JIT_ATTENTION_VERSION}};
   info.update(describe_devices(options.device));
-  info["nvrtc"] = describe_nvrtc(*context.state());
+  info["nvrtc"] = describe_nvrtc(context);
   info["cache"] = {{"directory", context.cache_directory()}, {"reason", context.cache_reason()}};
   info["tuning"] = to_string(context.settings().tuning);
   info["settings"] = describe_settings();

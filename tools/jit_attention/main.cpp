@@ -67,7 +67,7 @@ int main_function(int argc, char** argv) {
     return app.exit(success);
   } catch (const CLI::RequiredError& error) {
     // A misspelt command is no command: say which word it was.
-    const std::vector<std::string> unknown = app.remaining();
+    const std::vector<std::string> unknown = app.remaining(/*recurse=*/true);
     return complain(status_bad_input,
                     unknown.empty()
                         ? fmt::format("{}; see jit-attention --help", error.what())

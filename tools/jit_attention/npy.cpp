@@ -12,10 +12,10 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <jit/dtype.h>
 #include <jit/error.h>
 
 #include "command.h"
-#include "generator/problem/dtype.h"
 
 namespace jit::tool {
 namespace {

@@ -3,32 +3,27 @@
 #include <algorithm>
 
 #include <fmt/format.h>
+#include <jit/tuning.h>
+#include <jit/workload.h>
 #include <CLI/CLI.hpp>
 
 #include "command.h"
 #include "device_choice.h"
 #include "functor_file.h"
-#include "generator/problem/arguments.h"
-#include "generator/problem/functor_tensors.h"
 #include "npy.h"
 
 namespace jit::tool {
 namespace {
 
-// What a typical call gives to a built-in functor; what may broadcast does. Throws BadInput for a tensor of
-// the user's own.
-Array typical_tensor(const FunctorTensorUse& use, const Extents& sizes) {
-  if (use.row == nullptr) {
+// What a typical call gives to a built-in functor. Throws BadInput for a tensor of the user's own.
+Array typical_array(const FunctorTensorSpec& wanted, const Problem& problem) {
+  const std::optional<TypicalTensor> typical = typical_tensor(problem.spec, shape_of(problem), wanted.name);
+  if (!typical) {
     throw BadInput(
-        fmt::format("the functors read a tensor '{0}'; give it with --tensor {0}=FILE.npy", use.tensor.name));
+        fmt::format("the functors read a tensor '{0}'; give it with --tensor {0}=FILE.npy", wanted.name));
   }
-  std::vector<std::int64_t> shape;
-  for (const Dim& dim : use.row->dims) {
-    if (!dim.may_be_missing) shape.push_back(dim.may_broadcast ? 1 : sizes.*dim.extent->size);
-  }
-  Array array = zeros(use.tensor.dtype, shape);
-  for (std::int64_t i = 0; i < array.elements(); ++i)
-    store(array, static_cast<std::size_t>(i), use.row->typical(sizes, i % shape.back()));
+  Array array = zeros(wanted.dtype, typical->shape);
+  for (std::size_t i = 0; i < typical->elements.size(); ++i) store(array, i, typical->elements[i]);
   return array;
 }
 
@@ -92,33 +87,29 @@ Problem build_problem(const ProblemOptions& options) {
     problem.spec.seqlen_q = options.seqlen_q;
     problem.spec.seqlen_kv = options.seqlen_kv;
   }
-  const Extents sizes = extents(problem);
   problem.tensors = read_tensors(options.tensors, problem.spec);
-  const std::vector<FunctorTensorUse> wanted = functor_tensor_uses(problem.spec);
-  for (const FunctorTensorUse& use : wanted) {
-    if (!problem.tensors.contains(use.tensor.name))
-      problem.tensors.emplace(use.tensor.name, typical_tensor(use, sizes));
+  for (const FunctorTensorSpec& wanted : functor_tensors(problem.spec)) {
+    if (!problem.tensors.contains(wanted.name))
+      problem.tensors.emplace(wanted.name, typical_array(wanted, problem));
   }
   std::map<std::string, void*> on_host;
   for (auto& [name, array] : problem.tensors) on_host[name] = array.bytes.data();
-  AttentionParams params;
-  fill_params(problem.spec, wanted, placeholder_arguments(problem, on_host), params);
+  check_arguments(problem.spec, placeholder_arguments(problem, on_host));
   return problem;
 }
 
-Extents extents(const Problem& problem) {
-  return extents_of(problem.spec, {.batch = problem.batch,
-                                   .heads_q = problem.heads,
-                                   .seqlen_q = problem.seqlen_q,
-                                   .seqlen_kv = problem.seqlen_kv});
+AttentionShape shape_of(const Problem& problem) {
+  return {.batch = problem.batch,
+          .heads_q = problem.heads,
+          .seqlen_q = problem.seqlen_q,
+          .seqlen_kv = problem.seqlen_kv};
 }
 
 AttentionArguments placeholder_arguments(const Problem& problem,
                                          const std::map<std::string, void*>& addresses) {
-  AttentionArguments arguments = placeholder_arguments(problem.spec, extents(problem));
-  for (const auto& [name, array] : problem.tensors)
-    arguments.tensors.add({name, view(array, addresses.at(name))});
-  return arguments;
+  NamedTensors tensors;
+  for (const auto& [name, array] : problem.tensors) tensors.add({name, view(array, addresses.at(name))});
+  return sized_arguments(problem.spec, shape_of(problem), tensors);
 }
 
 DeviceTensors::DeviceTensors(int device, const NamedArrays& arrays) {

@@ -5,11 +5,10 @@
 #include <string>
 #include <vector>
 
-#include <jit/attention.h>
 #include <jit/device_buffer.h>
+#include <jit/tuning.h>
 
 #include "array.h"
-#include "generator/problem/dims.h"
 #include "spec_options.h"
 
 namespace CLI {
@@ -49,7 +48,7 @@ struct Problem {
 /// Needs no GPU. Throws BadInput and Error, also for tensors of wrong shapes.
 Problem build_problem(const ProblemOptions& options);
 
-Extents extents(const Problem& problem);
+AttentionShape shape_of(const Problem& problem);
 
 /// Arguments for these sizes, with the tensors where `addresses` says. q, k, v and o are aligned, disjoint
 /// addresses without memory behind them: enough to check and to choose a config, not to launch.

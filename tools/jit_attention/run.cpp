@@ -5,19 +5,18 @@
 
 #include <fmt/format.h>
 #include <jit/attention.h>
+#include <jit/device.h>
 #include <jit/emulation.h>
+#include <jit/spec_table.h>
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "command.h"
 #include "device_choice.h"
 #include "functor_file.h"
-#include "generator/problem/arguments.h"
-#include "generator/problem/spec_table.h"
 #include "npy.h"
 #include "problem.h"
 #include "progress.h"
-#include "runtime/context.h"
 #include "trace_files.h"
 
 namespace jit::tool {
@@ -93,7 +92,7 @@ CompiledKernel compute(const Options& options, const AttentionSpec& spec, const 
   // One call does not repay tuning: `tune` does that, and what it found is used here.
   if (settings.tuning != TuningMode::off) settings.tuning = TuningMode::recorded;
   const Context context(settings, progress.observer());
-  const CurrentContext scope(device.ordinal);
+  const CurrentDevice scope(device.ordinal);
   progress.show("compiling", 0, 0);
   const Attention attention =
       jit::attention(spec, build_config(options.config, spec, native_arch(device)), context);
@@ -154,10 +153,7 @@ int run_run(const Options& options) {
   arrays.tensors = read_tensors(options.tensors, spec);
 
   // All that can be wrong with the input is found before a device is looked for.
-  AttentionParams params;
-  const AttentionArguments on_host =
-      arguments_of(arrays, true, [](Array& array) -> void* { return array.bytes.data(); });
-  fill_params(spec, functor_tensor_uses(spec), on_host, params);
+  check_arguments(spec, arguments_of(arrays, true, [](Array& array) -> void* { return array.bytes.data(); }));
 
   const DeviceInfo device = choose_device(options.device);
   if (!device.emulated && !options.traces.paths().empty()) {
@@ -192,8 +188,11 @@ void add_run(CLI::App& app, Commands& commands) {
   command->add_option("--q", options->q, "Queries")->required();
   command->add_option("--k", options->k, "Keys; their heads may be fewer by a whole factor")->required();
   command->add_option("--v", options->v, "Values")->required();
-  command->add_option("--out", options->o, "File for the output, of the type of --q")->required();
-  command->add_option("--lse", options->lse, "File for the log-sum-exp, float32 (batch, heads, seqlen)");
+  command->add_option("--out", options->o, "File for the output, of the type of --q")
+      ->check(must_not_be_empty)
+      ->required();
+  command->add_option("--lse", options->lse, "File for the log-sum-exp, float32 (batch, heads, seqlen)")
+      ->check(must_not_be_empty);
   command->add_option("--dtype", options->dtype, "What to compute in: bf16 or fp16")->capture_default_str();
   command->add_option("--tensor", options->tensors, "name=file.npy: a tensor that mask or score reads")
       ->allow_extra_args(false);

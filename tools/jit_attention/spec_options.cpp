@@ -6,12 +6,11 @@
 
 #include <fmt/format.h>
 #include <jit/compiled_kernel.h>
+#include <jit/spec_table.h>
 #include <CLI/CLI.hpp>
 
 #include "command.h"
 #include "functor_file.h"
-#include "generator/problem/functor_table.h"
-#include "generator/problem/spec_table.h"
 
 namespace jit::tool {
 namespace {
@@ -49,11 +48,11 @@ void add_functor_options(CLI::App& app, FunctorOptions& options) {
   app.add_option("--mask", options.mask,
                  fmt::format("Which keys a query sees: {}, text(name), combined with && || ! and "
                              "parentheses; default: all of --mask-file, else none",
-                             usages(mask_table(), true)));
+                             mask_usages()));
   app.add_option("--score", options.score,
                  fmt::format("What happens to scores, in order, separated by commas: {}, text(name); "
                              "default: all of --score-file, else none",
-                             usages(score_table(), true)));
+                             score_usages()));
   app.add_option("--mask-file", options.mask_files, "name=path: a mask of your own, text(name) in --mask")
       ->allow_extra_args(false);
   app.add_option("--score-file", options.score_files, "name=path: a score of your own, text(name) in --score")
@@ -77,7 +76,7 @@ std::vector<std::string> input_files(const FunctorOptions& options) {
   std::vector<std::string> paths;
   for (const auto* arguments : {&options.mask_files, &options.score_files}) {
     for (const std::string& argument : *arguments) {
-      paths.push_back(split_assignment("--mask-file and --score-file", argument).second);
+      paths.push_back(split_assignment("--mask-file or --score-file", argument).second);
     }
   }
   return paths;
@@ -107,7 +106,7 @@ AttentionSpec build_spec(const SpecOptions& options) {
 void add_config_option(CLI::App& app, std::string& config) {
   app.add_option(
       "--config", config,
-      "Fields of the kernel's config, such as \"tile_q=128 stages_k=2\"; the heuristic chooses the "
+      "Fields of the kernel's config, such as \"tile_q=128 stages_k=2\"; the cost model chooses the "
       "others");
 }
 

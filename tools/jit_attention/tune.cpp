@@ -2,15 +2,12 @@
 #include <memory>
 
 #include <fmt/format.h>
+#include <jit/tuning.h>
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "command.h"
 #include "device_choice.h"
-#include "generator/context_state.h"
-#include "generator/problem/arguments.h"
-#include "generator/tuning/tuner.h"
-#include "generator/tuning/tuning_record.h"
 #include "problem.h"
 #include "progress.h"
 
@@ -29,18 +26,13 @@ int run_tune(const Options& options) {
   const DeviceInfo device = choose_timed_device(options.problem.device, "tune");
   ProgressLine progress;
   Settings settings = settings_from_environment();
+  settings.tuning = options.exhaustive ? TuningMode::exhaustive : TuningMode::first_run;
   if (options.seconds > 0) settings.tuning_seconds = options.seconds;
   const Context context(settings, progress.observer());
-  ContextState& state = *context.state();
-
+  const CurrentDevice scope(device.ordinal);
   const DeviceTensors tensors(device.ordinal, problem.tensors);
-  AttentionParams params;
-  fill_params(problem.spec, functor_tensor_uses(problem.spec),
-              placeholder_arguments(problem, tensors.addresses()), params);
   const TuningResult result =
-      tune_and_record(state, {.spec = problem.spec, .device = device, .params = params}, options.exhaustive)
-          .result;
-  const std::string recorded = state.tuning.writable() ? context.cache_directory() : "";
+      tune(problem.spec, placeholder_arguments(problem, tensors.addresses()), context);
 
   if (options.as_json) {
     print_json({{"device", device.name},
@@ -50,16 +42,17 @@ int run_tune(const Options& options) {
                 {"default_us", result.default_us},
                 {"candidates", result.candidates},
                 {"out_of_time", result.out_of_time},
-                {"recorded_in", recorded},
+                {"recorded_in", result.recorded_in},
                 {"log", result.log}});
     return status_ok;
   }
   for (const std::string& line : result.log) fmt::print("{}\n", line);
   fmt::print("\n{} on {}{}\n", to_string(problem.spec), device.name,
              result.out_of_time ? ", out of time" : "");
-  fmt::print("chosen: {}\n{:.2f} us; the heuristic's config takes {:.2f} us\n", to_string(result.config),
+  fmt::print("chosen: {}\n{:.2f} us; the cost model's config takes {:.2f} us\n", to_string(result.config),
              result.median_us, result.default_us);
-  fmt::print("{}\n", recorded.empty() ? "not recorded: there is no cache folder" : "recorded in " + recorded);
+  fmt::print("{}\n", result.recorded_in.empty() ? "not recorded: there is no cache folder"
+                                                : "recorded in " + result.recorded_in);
   return status_ok;
 }
 
@@ -72,7 +65,7 @@ void add_tune(CLI::App& app, Commands& commands) {
   add_problem_options(*command, options->problem);
   command->add_flag("--exhaustive", options->exhaustive, "Measure every legal config, however long it takes");
   command->add_option("--seconds", options->seconds, "Time to spend; default: JIT_ATTENTION_TUNING_SECONDS")
-      ->check(CLI::PositiveNumber);
+      ->check(must_be_positive);
   command->add_flag("--json", options->as_json, "Print JSON");
   commands.push_back({command, [options] { return run_tune(*options); }});
 }

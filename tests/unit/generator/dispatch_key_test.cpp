@@ -4,8 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <jit/spec_table.h>
+
 #include "generator/kernels/families.h"
-#include "generator/problem/spec_table.h"
 
 namespace jit {
 namespace {

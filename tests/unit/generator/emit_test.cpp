@@ -10,10 +10,10 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <jit/spec_table.h>
 
 #include "cache/digest.h"
 #include "generator/kernels/families.h"
-#include "generator/problem/spec_table.h"
 #include "generator/program/templates.h"
 #include "templates/base/params.cuh"
 #include "tests/support/child_process.h"

@@ -1,10 +1,11 @@
-#include "generator/problem/float16.h"
 
 #include <bit>
 #include <cmath>
 #include <limits>
 
 #include <gtest/gtest.h>
+
+#include <jit/float16.h>
 
 namespace jit {
 namespace {

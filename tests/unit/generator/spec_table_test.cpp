@@ -1,7 +1,8 @@
-#include "generator/problem/spec_table.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <jit/spec_table.h>
 
 #include "tests/support/random_spec.h"
 #include "tests/support/seed.h"

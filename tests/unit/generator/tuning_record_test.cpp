@@ -5,7 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "generator/problem/spec_table.h"
+#include <jit/spec_table.h>
+
 #include "tests/support/random_spec.h"
 #include "tests/support/seed.h"
 

@@ -8,7 +8,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "runtime/context.h"
 #include "runtime/launch.h"
 #include "runtime/module.h"
 #include "runtime/timer.h"
@@ -44,7 +43,7 @@ TEST(DriverApi, WithoutADriverEveryCallGivesTheSameClearError) {
   expect_no_driver([] { devices(); });
   expect_no_driver([] { device_info(0); });
   expect_no_driver([] { current_device(); });
-  expect_no_driver([] { CurrentContext context(0); });
+  expect_no_driver([] { CurrentDevice context(0); });
   expect_no_driver([] { Module module(std::span<const std::byte>{}); });
   expect_no_driver([] { DeviceBuffer buffer(0, 16); });
   expect_no_driver([] { EventTimer timer(0); });

@@ -2,9 +2,9 @@
 #include <limits>
 #include <thread>
 
+#include <jit/device.h>
 #include <jit/device_buffer.h>
 
-#include "runtime/context.h"
 #include "tests/support/error_of.h"
 #include "tests/unit/runtime/emulated_driver_testing.h"
 
@@ -17,6 +17,26 @@ using ::testing::HasSubstr;
 const CUcontext foreign_context = reinterpret_cast<CUcontext>(std::uintptr_t{64});
 
 class EmulatedDriver : public EmulatedDriverTest {};
+
+TEST_F(EmulatedDriver, ADeviceIsCurrentUntilTheEndOfItsScope) {
+  EXPECT_TRUE(emulates_devices());
+  EXPECT_EQ(current_device(), 0);
+  {
+    const CurrentDevice scope(1);
+    EXPECT_EQ(current_device(), 1);
+    const CurrentDevice inner(1);
+    EXPECT_EQ(current_device(), 1);
+  }
+  EXPECT_EQ(current_device(), 0);
+}
+
+TEST_F(EmulatedDriver, AnAddressTellsItsDevice) {
+  const CUdeviceptr address = allocate(64);
+  EXPECT_EQ(device_of_address(address), 0);
+  const int here = 0;
+  EXPECT_EQ(device_of_address(reinterpret_cast<std::uintptr_t>(&here)), std::nullopt);
+  EXPECT_EQ(api().cuMemFree(address), CUDA_SUCCESS);
+}
 
 TEST_F(EmulatedDriver, DevicesAreWhatWasAskedFor) {
   const std::vector<DeviceInfo> infos = devices();

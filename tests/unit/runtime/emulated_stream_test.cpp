@@ -3,6 +3,8 @@
 #include <chrono>
 #include <thread>
 
+#include <jit/stream.h>
+
 #include "runtime/capture.h"
 #include "tests/unit/runtime/emulated_driver_testing.h"
 
@@ -184,6 +186,24 @@ TEST_F(EmulatedStreams, ForkedStreamsJoinTheCapture) {
   expect_failure(api().cuStreamWaitEvent(stream_, event_, 0), CUDA_ERROR_CAPTURED_EVENT, "over");
   EXPECT_EQ(api().cuEventRecord(event_, stream_), CUDA_SUCCESS);
   EXPECT_EQ(api().cuStreamWaitEvent(other_, event_, 0), CUDA_SUCCESS);
+}
+
+// jit/stream.h; a capture shows the order that it makes.
+TEST_F(EmulatedStreams, OneStreamWaitsForAnother) {
+  begin();
+  EXPECT_EQ(add(1, stream_), CUDA_SUCCESS);
+  wait_for(other_, stream_);
+  EXPECT_TRUE(is_capturing(other_));
+  EXPECT_EQ(add(10, other_), CUDA_SUCCESS);
+  wait_for(stream_, other_);
+  const CUgraph graph = end();
+  run_graph(graph);
+  EXPECT_EQ(value(), 11u);
+  EXPECT_EQ(api().cuGraphDestroy(graph), CUDA_SUCCESS);
+  EXPECT_EQ(add(100, stream_), CUDA_SUCCESS);
+  wait_for(stream_, stream_);
+  synchronize(stream_);
+  EXPECT_EQ(value(), 111u);
 }
 
 TEST_F(EmulatedStreams, AForkThatIsNotJoinedSpoilsTheCapture) {

@@ -1,6 +1,7 @@
 // The tool without NVRTC and without a GPU: usage, input, info.
 #include <filesystem>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -39,11 +40,20 @@ TEST(CliUsage, BadCommandLines) {
   expect_bad_input(tool.run({"compile", "--head-dim", "wide"}), "--head-dim");
   expect_bad_input(tool.run({"compile"}), "--arch is needed");
   expect_bad_input(tool.run({"dump", "--arch", "sm_90a"}), "--out");
+  expect_bad_input(tool.run({"compile", "--arch", ""}), "--arch is needed");
+  expect_bad_input(tool.run({"dump", "--arch", "sm_90a", "--out", ""}), "--out: must not be empty");
   expect_bad_input(tool.run({"cache"}), "subcommand");
-  expect_bad_input(tool.run({"cache", "prune", "--max-bytes", "-1"}), "--max-bytes");
+  expect_bad_input(tool.run({"cache", "nonsense"}), "there is no command 'nonsense'");
+  for (const char* bytes : {"-1", "1e3", "all"}) {
+    expect_bad_input(tool.run({"cache", "prune", "--max-bytes", bytes}),
+                     fmt::format("--max-bytes: is {}; it must be a whole number", bytes));
+  }
   expect_bad_input(tool.run({"bench", "--samples", "0"}), "--samples");
   expect_bad_input(tool.run({"bench", "--batch", "0"}), "--batch");
-  expect_bad_input(tool.run({"tune", "--seconds", "-3"}), "--seconds");
+  for (const char* seconds : {"-3", "nan", "soon"}) {
+    expect_bad_input(tool.run({"tune", "--seconds", seconds}),
+                     fmt::format("--seconds: is {}; it must be a positive number", seconds));
+  }
 }
 
 TEST(CliUsage, BadSpecs) {

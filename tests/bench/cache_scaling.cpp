@@ -1,8 +1,11 @@
 // The disk cache with 10 to 10,000 kernels in it: what a process asks for, and the upkeep of the folder. The
 // files are in the page cache, as far as it holds them.
-#include "bench/filled_cache.h"
+#include "bench/bench_support.h"
+#include "bench/warm_child.h"
 #include "cache/disk_cache.h"
 #include "cache/eviction.h"
+#include "tests/bench/filled_cache.h"
+#include "tests/bench/real_entry.h"
 
 namespace jit::bench {
 namespace {
@@ -26,6 +29,23 @@ class Rotation {
   const std::vector<Key>& keys_;
   std::size_t place_ = 0;
 };
+
+// One validated load of a real kernel's entry, the only one there.
+void disk_hit(benchmark::State& state) {
+  const TemporaryFolder folder;
+  const RealEntry& real = real_entry();
+  const Key key(real.fields);
+  DiskCache disk({.directory = folder.path()});
+  disk.store(key, real.entry);
+  for (auto _ : state) {
+    const std::optional<Entry> hit = disk.load(key);
+    if (!hit) state.SkipWithError("miss");
+    benchmark::DoNotOptimize(hit);
+  }
+  state.counters["cubin_bytes"] = static_cast<double>(real.entry.cubin.size());
+  state.counters["key_bytes"] = static_cast<double>(key.text().size());
+}
+BENCHMARK(disk_hit)->Unit(benchmark::kMicrosecond);
 
 void cache_hit(benchmark::State& state) {
   const FilledCache& cache = filled(state);
@@ -144,6 +164,15 @@ void cache_prune_half(benchmark::State& state) {
   }
 }
 BENCHMARK(cache_prune_half)->Apply(scaling)->Unit(benchmark::kMillisecond)->UseRealTime()->Iterations(3);
+
+// warm_process with as many other kernels in the folder.
+void warm_process_among(benchmark::State& state) {
+  const FilledCache& cache = FilledCache::of(static_cast<std::size_t>(state.range(0)));
+  const CompiledKernel kernel = compile(child_spec(), arch, {}, Context(cached_in(cache.path())));
+  start_processes(state, cache.path());
+  std::filesystem::remove(entry_path(cache.path(), kernel.key()));
+}
+BENCHMARK(warm_process_among)->Apply(scaling)->Unit(benchmark::kMillisecond)->UseRealTime();
 
 }  // namespace
 }  // namespace jit::bench

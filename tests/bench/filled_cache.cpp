@@ -1,10 +1,11 @@
-#include "bench/filled_cache.h"
+#include "tests/bench/filled_cache.h"
 
 #include <map>
 
 #include "cache/disk_cache.h"
 #include "cache/eviction.h"
 #include "cache/file_system.h"
+#include "tests/bench/real_entry.h"
 
 namespace jit::bench {
 namespace {

@@ -1,4 +1,4 @@
-#include "runtime/context.h"
+#include <jit/device.h>
 
 #include <map>
 #include <mutex>
@@ -41,13 +41,13 @@ int current_device() {
   return device < 0 ? 0 : device;
 }
 
-CurrentContext::CurrentContext(int device) {
-  if (device_of_current_context() == device) return;
-  check(driver().cuCtxPushCurrent(primary_context(device)), "cuCtxPushCurrent");
+CurrentDevice::CurrentDevice(int ordinal) {
+  if (device_of_current_context() == ordinal) return;
+  check(driver().cuCtxPushCurrent(primary_context(ordinal)), "cuCtxPushCurrent");
   pushed_ = true;
 }
 
-CurrentContext::~CurrentContext() {
+CurrentDevice::~CurrentDevice() {
   CUcontext popped = nullptr;
   if (pushed_) driver().cuCtxPopCurrent(&popped);
 }

@@ -1,0 +1,57 @@
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <utility>
+
+#include <fmt/format.h>
+#include <jit/error.h>
+#include <jit/tuning.h>
+
+#include "generator/problem/arguments.h"
+
+namespace jit {
+namespace {
+
+[[noreturn]] void refuse(const char* size, std::int64_t value, const std::string& rule) {
+  throw Error(ErrorCode::invalid_argument, "arguments", size,
+              fmt::format("{}: is {}; it must be {}", size, value, rule));
+}
+
+void check_sizes(const AttentionSpec& spec, const AttentionShape& shape) {
+  constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
+  for (const auto& [name, size] : {std::pair{"batch", shape.batch},
+                                   {"heads_q", shape.heads_q},
+                                   {"seqlen_q", shape.seqlen_q},
+                                   {"seqlen_kv", shape.seqlen_kv}}) {
+    if (size < 1) refuse(name, size, "at least 1");
+    if (size > most) refuse(name, size, fmt::format("at most {}", most));
+  }
+  if (shape.heads_q % spec.gqa_ratio != 0)
+    refuse("heads_q", shape.heads_q, fmt::format("a multiple of spec.gqa_ratio = {}", spec.gqa_ratio));
+  // Each tensor has a 256th of all addresses for itself.
+  constexpr double most_elements = static_cast<double>(std::int64_t{1} << 54);
+  const double rows = static_cast<double>(shape.batch) * static_cast<double>(shape.heads_q);
+  for (const auto& [name, seqlen] : {std::pair{"seqlen_q", shape.seqlen_q}, {"seqlen_kv", shape.seqlen_kv}}) {
+    const double elements =
+        rows * static_cast<double>(seqlen) * std::max(spec.head_dim, spec.value_head_dim());
+    if (elements > most_elements)
+      refuse(name, seqlen, fmt::format("less: {:.1e} elements are more than any memory holds", elements));
+  }
+}
+
+}  // namespace
+
+AttentionArguments sized_arguments(const AttentionSpec& spec, const AttentionShape& shape,
+                                   const NamedTensors& tensors) {
+  validate(spec);
+  check_sizes(spec, shape);
+  AttentionArguments arguments =
+      placeholder_arguments(spec, extents_of(spec, {.batch = shape.batch,
+                                                    .heads_q = shape.heads_q,
+                                                    .seqlen_q = shape.seqlen_q,
+                                                    .seqlen_kv = shape.seqlen_kv}));
+  arguments.tensors = tensors;
+  return arguments;
+}
+
+}  // namespace jit

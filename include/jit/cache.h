@@ -1,0 +1,95 @@
+// The folder that compiled kernels and tuning results are kept in, shared by all processes of a user.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <jit/context.h>
+
+namespace jit {
+
+/// A named input of a compile or of a measurement.
+struct CacheField {
+  std::string name;
+  std::string value;
+};
+
+/// One kernel as a listing shows it.
+struct CachedKernel {
+  std::string key;                                  ///< 32 hexadecimal digits: CompiledKernel::key()
+  std::uint64_t bytes = 0;                          ///< of the file
+  std::chrono::system_clock::time_point last_used;  ///< up to ten minutes behind
+  std::string facts;     ///< what is known of the kernel, such as spec and config: JSON; empty when damaged
+  std::string layer;     ///< folder that holds it: the user's cache, or one of Settings::readonly_caches
+  std::string path;      ///< of the file, absolute
+  bool damaged = false;  ///< unreadable, or not what its name says
+};
+
+/// All that is kept of one kernel.
+struct CachedCode {
+  std::string key;
+  std::string facts;               ///< JSON
+  std::vector<CacheField> inputs;  ///< what its key is made of, the program among them
+  std::size_t cubin_bytes = 0;
+};
+
+/// One tuning result.
+struct CachedTuning {
+  std::vector<CacheField> environment;  ///< machine, versions and policy that it holds for
+  std::vector<CacheField> operation;    ///< spec and size class that it holds for
+  std::string record;                   ///< TuningResult::record
+  std::string path;                     ///< of the file, absolute
+};
+
+/// What an import did.
+struct CacheImport {
+  std::size_t kernels = 0;           ///< that were added
+  std::vector<std::string> damaged;  ///< a sentence for each part of the file that was passed over
+};
+
+/// The cache folder of a context, Context::cache_directory(), and its read-only layers. Cheap to make and to
+/// copy; shares the context. Thread safe, and safe against any number of processes that use the folder.
+/// Functions that change the folder throw Error io_error where there is none.
+class Cache {
+ public:
+  explicit Cache(const Context& context = default_context()) : context_(context) {}
+
+  /// All kernels of all layers, by key. Reads every file.
+  std::vector<CachedKernel> kernels() const;
+  /// The damaged ones among them. They are compiled anew when they are needed.
+  std::vector<CachedKernel> damaged_kernels() const;
+  /// All whole tuning results.
+  std::vector<CachedTuning> tunings() const;
+
+  /// The kernel whose key begins with these hexadecimal digits, lower or upper case; nothing when there is
+  /// none or it is damaged. Throws Error invalid_argument for other text, and when several keys match.
+  std::optional<CachedCode> find(std::string_view key_prefix) const;
+
+  /// Removes what is damaged, then the least recently used kernels until at most `max_bytes` remain. Returns
+  /// how many went.
+  std::size_t prune(std::uint64_t max_bytes) const;
+
+  struct Cleared {
+    std::size_t kernels = 0;
+    std::size_t tunings = 0;
+  };
+  /// Removes all kernels and tuning results. Returns how many.
+  Cleared clear() const;
+
+  /// Writes all whole kernels of all layers to one file, for another machine. Returns how many. Throws Error
+  /// io_error.
+  std::size_t export_to(const std::string& path) const;
+  /// Adds the kernels of such a file, each checked. Throws Error io_error when it cannot be read or a kernel
+  /// cannot be stored.
+  CacheImport import_from(const std::string& path) const;
+
+ private:
+  Context context_;
+};
+
+}  // namespace jit

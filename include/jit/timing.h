@@ -1,0 +1,19 @@
+// How long work took on a GPU.
+#pragma once
+
+#include <vector>
+
+namespace jit {
+
+/// Times of equal pieces of work, and what they say together.
+struct Timing {
+  double median_us = 0;
+  double min_us = 0;
+  double spread = 0;  ///< interquartile range over median
+  std::vector<float> samples_us;
+};
+
+/// The figures of a Timing from its samples; all zero without samples.
+Timing summarize(std::vector<float> samples_us);
+
+}  // namespace jit

@@ -1,0 +1,94 @@
+// Measuring, on a GPU, which config of a kernel is the fastest for calls of one size.
+//
+//   jit::AttentionShape shape{.batch = 2, .heads_q = 32, .seqlen_q = 4096, .seqlen_kv = 4096};
+//   jit::TuningResult result = jit::tune(spec, jit::sized_arguments(spec, shape));
+//
+// Calls tune by themselves, see Settings::tuning; these functions do it ahead of them, or for a report.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <jit/attention.h>
+#include <jit/compiled_kernel.h>
+#include <jit/context.h>
+#include <jit/device.h>
+#include <jit/kernel_config.h>
+#include <jit/timing.h>
+
+namespace jit {
+
+/// The sizes of a call, where there are no tensors yet.
+struct AttentionShape {
+  std::int64_t batch = 1;
+  std::int64_t heads_q = 1;  ///< query heads: a multiple of AttentionSpec::gqa_ratio
+  std::int64_t seqlen_q = 1;
+  std::int64_t seqlen_kv = 1;
+};
+
+/// Arguments of these sizes, dense (batch, seqlen, heads, head_dim), with the caller's tensors for mask and
+/// score. q, k, v and o lie at addresses without memory: enough to check arguments, to prepare and to tune,
+/// not to launch. Throws Error invalid_argument that names the size when one is below 1 or too large, or
+/// heads_q is no multiple of the spec's gqa_ratio.
+AttentionArguments sized_arguments(const AttentionSpec& spec, const AttentionShape& shape,
+                                   const NamedTensors& tensors = {});
+
+/// What tuning has found.
+struct TuningResult {
+  KernelConfig config;
+  double median_us = 0;   ///< of the chosen config; 0 when no time was left to measure
+  double default_us = 0;  ///< of the cost model's first
+  int candidates = 0;     ///< that were measured
+  bool out_of_time = false;
+  std::vector<std::string> log;  ///< one line per candidate
+  std::string record;            ///< what is kept for later calls and processes: a JSON object
+  std::string recorded_in;       ///< the cache folder that keeps it; empty: there is none
+};
+
+/// Measures candidates for calls like `arguments` on the current device, with a cold L2 cache, and records
+/// the fastest, for this and later processes: calls of the same size class find it. Candidates are the most
+/// promising configs, within Settings::tuning_seconds and half of the free memory; all legal ones, without
+/// limit of time, when Settings::tuning is exhaustive. Each is checked against a reference first. Of q, k, v
+/// and o only sizes matter, and whether their rows suit TMA; what mask and score read must be there, since it
+/// decides which tiles are computed. Objects that have chosen a config for these sizes already keep it.
+/// Thread safe, but other work on the GPU disturbs the times. Throws Error invalid_spec, invalid_argument
+/// (also when there is nothing to compute), unsupported_device (also for an emulated device, which has no
+/// time to measure), and what the cost model's first config throws.
+TuningResult tune(const AttentionSpec& spec, const AttentionArguments& arguments,
+                  const Context& context = default_context());
+
+/// The legal configs for calls like `arguments` on `device`, the most promising first by the cost model.
+/// Needs no GPU. Throws Error invalid_spec, invalid_argument, unsupported_device, no_valid_config.
+std::vector<KernelConfig> candidate_configs(const AttentionSpec& spec, const AttentionArguments& arguments,
+                                            const DeviceInfo& device);
+
+/// Whether two configs take nearly the same time, because they differ in little more than buffers: when one
+/// was timed, the other teaches little.
+bool are_near_copies(const KernelConfig& a, const KernelConfig& b);
+
+/// Of configs that are near-copies of one another, as many are worth timing.
+inline constexpr int most_near_copies = 2;
+
+/// What became of one config.
+struct ConfigTiming {
+  KernelConfig config;
+  std::optional<CompiledKernel> kernel = {};  ///< once compiled
+  /// Why it has no times: it is not legal, does not compile, does not run, or its result is wrong (then the
+  /// text begins with "wrong"). Empty: it has.
+  std::string trouble = {};
+  Timing timing = {};
+};
+
+/// Times each of `configs` `samples` times for calls like `arguments` on the current device, on random data
+/// with a cold L2 cache, and in turns, so that clocks and temperature favour none. Each is checked against a
+/// reference first; one that fails has its trouble and leaves the others alone. Progress comes as events of
+/// kind tune. Throws what tune() throws, and Error invalid_argument when the whole batch does not fit the
+/// memory.
+std::vector<ConfigTiming> time_configs(const AttentionSpec& spec, const AttentionArguments& arguments,
+                                       std::span<const KernelConfig> configs, int samples,
+                                       const Context& context = default_context());
+
+}  // namespace jit

@@ -1,0 +1,36 @@
+// What calls of some size typically read, and how much of their work a mask leaves: for benchmarks.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <jit/host_tensor.h>
+#include <jit/spec.h>
+#include <jit/tuning.h>
+
+namespace jit {
+
+/// A dense, row-major tensor: its shape, and its elements as numbers.
+struct TypicalTensor {
+  std::vector<std::int64_t> shape;
+  std::vector<double> elements;
+};
+
+/// What a typical call of this shape gives to the built-in masks and scores of `spec` as the tensor `name`;
+/// dimensions that may broadcast have one element. Nothing for a tensor that no built-in one reads.
+std::optional<TypicalTensor> typical_tensor(const AttentionSpec& spec, const AttentionShape& shape,
+                                            std::string_view name);
+
+/// The share of (query, key) pairs that the mask of `spec` keeps, from evenly spaced queries; exact when they
+/// are few enough to ask for all. `tensors` has what the mask reads. Nothing when the mask contains text, which
+/// only a kernel can evaluate. Takes a fraction of a second at most. Throws std::out_of_range when a tensor is
+/// missing.
+std::optional<double> kept_share(const AttentionSpec& spec, const AttentionShape& shape,
+                                 const std::map<std::string, HostTensor, std::less<>>& tensors);
+
+}  // namespace jit
