@@ -84,7 +84,7 @@ void bind_kernel(nb::module_& module) {
       .def_prop_ro("compile_ms", &CompiledKernel::compile_ms,
                    "Wall time of the compile that made it, also when that was another process's.")
       .def_prop_ro("why", &CompiledKernel::why,
-                   "Why this config: \"heuristic\", \"recorded …\", \"tuned …\", \"given\".")
+                   "Why this config: \"cost model …\", \"recorded …\", \"tuned …\", \"given\".")
       .def_prop_ro(
           "tuning_log", &CompiledKernel::tuning_log,
           "What the tuner measured, a line per candidate; empty when it did not run in this process.")

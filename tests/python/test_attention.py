@@ -174,7 +174,7 @@ def test_prepared_equals_direct(rng, place, fetch):
     o, lse = prepared(q, k, v, return_lse=True)
     direct, direct_lse = ja.attention(q, k, v, mask=ja.mask.causal(), return_lse=True)
     assert numpy.array_equal(fetch(o), fetch(direct)) and numpy.array_equal(fetch(lse), fetch(direct_lse))
-    assert prepared.kernel(q, k, v).why.startswith("heuristic")
+    assert prepared.kernel(q, k, v).why.startswith("cost model")
 
 
 def test_a_given_config_runs(rng, place, fetch):
