@@ -17,7 +17,7 @@ def kernel():
 
 def test_a_kernel_says_all_about_itself(kernel):
     assert kernel.arch == ARCH and kernel.spec == "bf16 d64 mask=causal"
-    assert kernel.name.startswith("attn_fwd_") and kernel.name in kernel.source
+    assert kernel.name.startswith("attention_forward_") and kernel.name in kernel.source
     assert f".entry {kernel.name}" in kernel.ptx and ".target sm_90a" in kernel.ptx
     assert kernel.cubin.startswith(b"\x7fELF")
     assert 32 <= kernel.registers <= 255 and kernel.threads % 32 == 0 and kernel.smem_bytes > 0
@@ -183,6 +183,6 @@ def test_traces_of_emulated_devices(emulated, place, rng):
         assert seen.launches == []
         return
     (launch,) = seen.launches
-    assert launch.kernel.startswith("attn_fwd") and launch.findings == [] and launch.warp_instructions > 100
+    assert launch.kernel.startswith("attention_forward") and launch.findings == [] and launch.warp_instructions > 100
     assert launch.counts["kernel"] == launch.kernel and len(launch.counts["by_line"]) > 10
     assert "mma" in launch.listing

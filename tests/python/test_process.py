@@ -222,7 +222,7 @@ ja.attention(q, q, q)
 outer.__exit__(None, None, None)
 assert refused(outer)
 assert (len(inner.launches), len(outer.launches)) == (1, 2)
-assert "attn_fwd" in repr(inner.launches[0])
+assert "attention_forward" in repr(inner.launches[0])
 """)
 
 
