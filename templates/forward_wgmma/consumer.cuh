@@ -54,7 +54,7 @@ __device__ __forceinline__ void write_lse(const AttentionParams& params, const W
                                           const float (&lse)[1][2]) {
   const int lane = lane_id();
   if (lane % 4 != 0) return;
-  const int warp_row = consumer * 64 + threadIdx.x % warpgroup_size / warp_size * 16;
+  const int warp_row = consumer * rows_per_consumer + threadIdx.x % warpgroup_size / warp_size * 16;
   const auto lse_rows = Sequences<Config>(params).lse_rows(work.batch, work.head);
   const int seqlen_q = Sequences<Config>(params).q(work.batch).length;
 #pragma unroll
@@ -335,7 +335,8 @@ class Consumer {
     if (Score::is_identity && (flags_ & key_note_partial) == 0) return;
     const int seqlen_q = context().seqlen_q, seqlen_kv = context().seqlen_kv;
     const int thread = reread_thread_index() % warpgroup_size;
-    const int q = work_.q_begin + consumer_ * 64 + thread / warp_size * 16 + thread % warp_size / 4;
+    const int q =
+        work_.q_begin + consumer_ * rows_per_consumer + thread / warp_size * 16 + thread % warp_size / 4;
     const int k = load_key_note_begin(key_note<Config>(smem_, rings_.k.stage())) + thread % 4 * 2;
     if constexpr (!Score::is_identity) {
       for_each_score(scores_, q, k, [&](float& s, int query, int key) {

@@ -36,8 +36,9 @@ class Probabilities {
       } else {
         const int lane = lane_id();
         const int row = threadIdx.x % warpgroup_size / warp_size * 16 + lane % 16;
-        stmatrix_x4(Traits::PTile::chunk_address(tile_, consumer_ * 64 + row, 2 * step + lane / 16), a[0],
-                    a[1], a[2], a[3]);
+        stmatrix_x4(
+            Traits::PTile::chunk_address(tile_, consumer_ * rows_per_consumer + row, 2 * step + lane / 16),
+            a[0], a[1], a[2], a[3]);
       }
     }
     if constexpr (!Config::p_in_registers) {
@@ -51,7 +52,7 @@ class Probabilities {
                                               bool lower) const {
     using P = typename Traits::PTile;
     using V = typename Traits::VTile;
-    const unsigned p = lower_word(P::along_columns(tile_, consumer_ * 64, 0));
+    const unsigned p = lower_word(P::along_columns(tile_, consumer_ * rows_per_consumer, 0));
     const unsigned v = lower_word(V::along_rows(v_tile, 0));
     // Fence and commit stand on both sides: the assembler serialises a group that begins before a branch.
     if (Traits::has_lower_tiles && lower) {
