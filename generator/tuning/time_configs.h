@@ -9,8 +9,6 @@
 
 #include "generator/build/image.h"
 
-#include "generator/build/kernel_image.h"
-
 namespace jit {
 
 struct ContextState;

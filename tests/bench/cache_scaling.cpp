@@ -42,7 +42,7 @@ void disk_hit(benchmark::State& state) {
     if (!hit) state.SkipWithError("miss");
     benchmark::DoNotOptimize(hit);
   }
-  state.counters["cubin_bytes"] = static_cast<double>(real.entry.cubin.size());
+  state.counters["cubin_bytes"] = static_cast<double>(real.entry.code.size());
   state.counters["key_bytes"] = static_cast<double>(key.text().size());
 }
 BENCHMARK(disk_hit)->Unit(benchmark::kMicrosecond);

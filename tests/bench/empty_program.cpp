@@ -2,7 +2,7 @@
 #include "bench/bench_support.h"
 #include "generator/access.h"
 #include "generator/context_state.h"
-#include "generator/program/emit.h"
+#include "generator/build/image.h"
 
 namespace jit::bench {
 namespace {
@@ -11,13 +11,12 @@ namespace {
 void cold_compile_empty(benchmark::State& state) {
   const Context context(memory_only());
   const Program program{
-      .kernel_name = "empty", .source = "extern \"C\" __global__ void empty() {}\n", .threads = 32};
-  const AttentionSpec spec;
+      .name = "empty", .source = "extern \"C\" __global__ void empty() {}\n", .threads = 32};
   int count = 0;
   for (auto _ : state) {
     Program other = program;
     other.source += "// " + std::to_string(++count) + "\n";
-    benchmark::DoNotOptimize(build_image(*Access::state(context), other, spec, {}, arch));
+    benchmark::DoNotOptimize(build_image(*Access::state(context), other, {arch}));
   }
 }
 BENCHMARK(cold_compile_empty)->MeasureProcessCPUTime()->Unit(benchmark::kMillisecond);

@@ -15,10 +15,8 @@ using testing::small_config;
 using testing::small_spec;
 
 TEST(TimeConfigs, AConfigThatCannotBeCompiledLeavesTheOthersAlone) {
-  KernelConfig refused_by_the_template = small_config();
-  refused_by_the_template.tile_q = 24;
-  KernelConfig other = small_config();
-  other.tile_kv = 32;
+  const KernelConfig refused_by_the_template = parse_config("tile_q=24", small_config());
+  const KernelConfig other = parse_config("tile_kv=32", small_config());
   std::vector<ConfigTiming> timings = {
       {.config = refused_by_the_template},
       {.config = small_config()},
@@ -26,7 +24,7 @@ TEST(TimeConfigs, AConfigThatCannotBeCompiledLeavesTheOthersAlone) {
       {.config = other},
   };
   const Context context(testing::private_settings());
-  compile_configs(*Access::state(context), small_spec(), testing::sm_90a, timings);
+  compile_configs(*Access::state(context), small_spec(), {testing::sm_90a}, timings);
 
   EXPECT_FALSE(timings[0].kernel);
   EXPECT_THAT(timings[0].trouble, HasSubstr("static assertion"));

@@ -1,7 +1,7 @@
 #include <fmt/format.h>
+#include <jit/dtype.h>
 
 #include "generator/kernels/forward_wgmma/family.h"
-#include "generator/problem/dtype.h"
 #include "generator/program/emit.h"
 #include "generator/program/functor_source.h"
 #include "generator/program/wgmma_source.h"

@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "generator/access.h"
-#include "generator/build/kernel_image.h"
+#include "generator/build/image.h"
 #include "tests/unit/tools/cli_testing.h"
 #include "tools/jit_attention/bench_rows.h"
 #include "tools/jit_attention/command.h"
@@ -153,7 +153,7 @@ TEST(CliBench, NoConfigIsTimedTwice) {
 TEST(CliBench, ARowSaysWhatItsKernelNeeds) {
   KernelImage image;
   const auto kernel = [&] {
-    return Access::kernel(nullptr, spec, std::make_shared<const KernelImage>(image), "given");
+    return Access::kernel(nullptr, spec, KernelConfig{}, std::make_shared<const KernelImage>(image), "given");
   };
   image.compile_ms = 12.5;
   image.resources.registers = 168;
