@@ -38,6 +38,7 @@ struct Footprint {
   /// figure differs by a few.
   int registers = 0;
   int register_cap = 0;    ///< that a thread may have
+  int blocks_per_sm = 1;   ///< that must fit on a multiprocessor
   int register_slack = 0;  ///< by so many the need may exceed the cap: a few spilled bytes may be fast
 };
 
@@ -90,10 +91,10 @@ std::string family_rejection(const Case& problem, const Config& config) {
     return fmt::format("shared memory of {} bytes exceeds the {} that a block may have on {}",
                        needs.smem_bytes, limits.smem_per_block, to_string(limits.arch));
   }
-  if (config.blocks_per_sm * (needs.smem_bytes + reserved_smem_per_block) > limits.smem_per_sm) {
+  if (needs.blocks_per_sm * (needs.smem_bytes + reserved_smem_per_block) > limits.smem_per_sm) {
     return fmt::format(
         "blocks_per_sm = {} blocks of {} bytes exceed the {} bytes of shared memory of a multiprocessor",
-        config.blocks_per_sm, needs.smem_bytes, limits.smem_per_sm);
+        needs.blocks_per_sm, needs.smem_bytes, limits.smem_per_sm);
   }
   if (needs.registers > needs.register_cap + needs.register_slack) {
     return fmt::format("about {} registers per thread are needed, but at most {} can be had", needs.registers,

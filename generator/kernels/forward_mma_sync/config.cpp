@@ -26,10 +26,13 @@ constexpr std::array rows = {
                                   {range(1, 16), Affects::tiling, 8}),
     field<&ForwardMmaSync::stages_k>("stages_k", "buffers for K tiles", {range(1, 4), Affects::buffers, 1}),
     field<&ForwardMmaSync::stages_v>("stages_v", "buffers for V tiles", {range(1, 4), Affects::buffers, 2}),
-    field<&ForwardMmaSync::swizzle>("swizzle", "how tiles lie in shared memory", {.affects = Affects::buffers}),
-    field<&ForwardMmaSync::ldmatrix_matrices>("ldmatrix_matrices", "8x8 matrices per ldmatrix of K and V: 2 or 4",
+    field<&ForwardMmaSync::swizzle>("swizzle", "how tiles lie in shared memory",
+                                    {.affects = Affects::buffers}),
+    field<&ForwardMmaSync::ldmatrix_matrices>("ldmatrix_matrices",
+                                              "8x8 matrices per ldmatrix of K and V: 2 or 4",
                                               {multiples(2, 4), Affects::buffers, 2}),
-    field<&ForwardMmaSync::q_in_registers>("q_in_registers", "Q stays in registers, else in shared memory", {}),
+    field<&ForwardMmaSync::q_in_registers>("q_in_registers", "Q stays in registers, else in shared memory",
+                                           {}),
     field<&ForwardMmaSync::rescale>("rescale", "when the output is rescaled to a new row maximum",
                                     {.sample = static_cast<int>(Rescale::always)}),
     field<&ForwardMmaSync::blocks_per_sm>("blocks_per_sm",
@@ -68,6 +71,7 @@ Footprint Family<ForwardMmaSync>::footprint(const AttentionSpec& spec, const For
           .registers = output + scores + q + other_registers + row_blocks * row_block_registers +
                        (has_functors ? functor_registers : 0),
           .register_cap = std::min(max_registers_per_thread, share / 8 * 8),
+          .blocks_per_sm = config.blocks_per_sm,
           .register_slack = spill_allowance};
 }
 

@@ -26,23 +26,23 @@ constexpr int instruction_registers = 30;
 constexpr std::array rows = {
     field<&ForwardWgmma::tile_q>(
         "tile_q", "queries per block",
-        {multiples(rows_per_consumer, rows_per_consumer * max_consumers), Affects::tiling, 64}),
+        {multiples(rows_per_consumer, rows_per_consumer* max_consumers), Affects::tiling, 64}),
     field<&ForwardWgmma::tile_kv>("tile_kv", "keys per step", {multiples(16, 256), Affects::tiling, 32}),
     field<&ForwardWgmma::stages_q>("stages_q", "buffers for Q tiles", {range(1, 2), Affects::registers, 2}),
     field<&ForwardWgmma::stages_k>("stages_k", "buffers for K tiles", {range(1, 4), Affects::buffers, 1}),
     field<&ForwardWgmma::stages_v>("stages_v", "buffers for V tiles", {range(1, 4), Affects::buffers, 2}),
     field<&ForwardWgmma::q_in_registers>("q_in_registers", "Q stays in registers, else in shared memory", {}),
-    field<&ForwardWgmma::p_in_registers>("p_in_registers", "P V reads P from registers, else from shared memory",
-                                         {}),
+    field<&ForwardWgmma::p_in_registers>("p_in_registers",
+                                         "P V reads P from registers, else from shared memory", {}),
     field<&ForwardWgmma::separate_o>("separate_o", "O leaves through shared memory of its own, not Q's",
                                      {.affects = Affects::buffers}),
     field<&ForwardWgmma::direct_o>("direct_o",
                                    "consumers write O from their registers, not by way of shared memory",
                                    {.affects = Affects::registers}),
     field<&ForwardWgmma::overlap>("overlap", "softmax runs under the P V of the tile before", {}),
-    field<&ForwardWgmma::order>("order", "how consumer warpgroups take turns",
-                                {.affects = Affects::registers,
-                                 .sample = static_cast<int>(WarpgroupOrder::softmax_lock)}),
+    field<&ForwardWgmma::order>(
+        "order", "how consumer warpgroups take turns",
+        {.affects = Affects::registers, .sample = static_cast<int>(WarpgroupOrder::softmax_lock)}),
     field<&ForwardWgmma::persistent>("persistent", "a block computes one tile of queries after another",
                                      {.affects = Affects::registers}),
     field<&ForwardWgmma::dependent_launch>(
@@ -130,7 +130,8 @@ std::span<const ConfigField<ForwardWgmma>> Family<ForwardWgmma>::fields() { retu
 
 std::string Family<ForwardWgmma>::rejection(const Case& problem, const ForwardWgmma& config) {
   const auto& [spec, limits] = problem;
-  if (limits.arch != arch) return fmt::format("{} needs {}, this is {}", name, to_string(arch), to_string(limits.arch));
+  if (limits.arch != arch)
+    return fmt::format("{} needs {}, this is {}", name, to_string(arch), to_string(limits.arch));
   if (spec.alignment != 16)
     return fmt::format("{} needs rows aligned to 16 bytes; spec.alignment is {}", name, spec.alignment);
   if (config.polynomial_exp2 > 0 && config.rescale == Rescale::on_overflow) {
@@ -168,6 +169,7 @@ Footprint Family<ForwardWgmma>::footprint(const AttentionSpec& spec, const Forwa
           .smem_bytes = smem_bytes(spec, config),
           .registers = estimated_registers(spec, config),
           .register_cap = shares.consumer == 0 ? max_registers_per_thread : shares.consumer,
+          .blocks_per_sm = config.blocks_per_sm,
           .register_slack = 0};
 }
 
