@@ -9,6 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "cache/entry.h"
 #include "tests/compile/compile_testing.h"
 #include "tests/support/child_process.h"
 

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/unit/tools/cli_testing.h"
+#include "tests/support/cli_testing.h"
 
 namespace jit::testing {
 namespace {

@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/unit/tools/cli_testing.h"
+#include "tests/support/cli_testing.h"
 #include "tools/jit_attention/npy.h"
 
 namespace jit::testing {

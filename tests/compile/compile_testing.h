@@ -11,7 +11,7 @@
 #include <jit/compiled_kernel.h>
 
 #include "tests/support/error_of.h"
-#include "tests/unit/cache/cache_testing.h"
+#include "tests/support/fresh_folder.h"
 
 namespace jit::testing {
 

@@ -9,7 +9,7 @@
 #include <jit/device.h>
 
 #include "tests/device/wanted_device.h"
-#include "tests/unit/tools/cli_testing.h"
+#include "tests/support/cli_testing.h"
 #include "tools/jit_attention/npy.h"
 
 namespace jit::testing {

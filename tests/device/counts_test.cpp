@@ -10,7 +10,7 @@
 #include <jit/attention.h>
 #include <jit/emulation.h>
 
-#include "tests/device/attention_run.h"
+#include "tests/support/attention_run.h"
 #include "tests/support/shared_cache.h"
 
 namespace jit::testing {

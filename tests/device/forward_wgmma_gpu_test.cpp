@@ -1,4 +1,4 @@
-// What is particular to wgmma kernels: persistent blocks and their counter, tensors that TMA cannot reach.
+// What is particular to forward_wgmma: persistent blocks and their counter, tensors that TMA cannot reach.
 #include <jit/attention.h>
 
 #include <array>
@@ -24,7 +24,7 @@ class ForwardWgmmaTest : public GpuTest {
   void SetUp() override {
     GpuTest::SetUp();
     if (!IsSkipped() && native_arch(device_) != Arch{9, 0, 'a'})
-      GTEST_SKIP() << "wgmma kernels run on sm_90a only";
+      GTEST_SKIP() << "forward_wgmma runs on sm_90a only";
   }
 
   /// More tiles of 64 queries than multiprocessors, so that blocks take several.

@@ -12,8 +12,8 @@
 #include <gtest/gtest.h>
 
 #include "runtime/driver_api.h"
-#include "tests/device/attention_run.h"
 #include "tests/device/wanted_device.h"
+#include "tests/support/attention_run.h"
 
 namespace jit::testing {
 

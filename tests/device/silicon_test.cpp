@@ -18,7 +18,7 @@
 #include <jit/device.h>
 
 #include "cache/digest.h"
-#include "tests/device/attention_run.h"
+#include "tests/support/attention_run.h"
 #include "tests/support/shared_cache.h"
 
 namespace jit::testing {

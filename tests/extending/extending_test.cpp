@@ -14,11 +14,11 @@
 #include "generator/context_state.h"
 #include "generator/kernels.h"
 #include "generator/problem/arguments.h"
-#include "tests/device/attention_run.h"
 #include "tests/extending/forward_plain.h"
 #include "tests/extending/strided_mask.h"
+#include "tests/support/attention_run.h"
+#include "tests/support/fresh_folder.h"
 #include "tests/support/shared_cache.h"
-#include "tests/unit/cache/cache_testing.h"
 
 namespace jit {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "emulator/machine/kernel.h"
 #include "emulator/ptx/syntax.h"
-#include "tests/fuzz/ptx_properties.h"
+#include "tests/support/ptx_properties.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string text(reinterpret_cast<const char*>(data), size);

@@ -14,10 +14,10 @@
 #include <jit/device.h>
 
 #include "generator/program/templates.h"
-#include "tests/device/attention_run.h"
 #include "tests/mutation/mutated_text.h"
+#include "tests/support/attention_run.h"
+#include "tests/support/fresh_folder.h"
 #include "tests/support/shared_cache.h"
-#include "tests/unit/cache/cache_testing.h"
 
 namespace jit::testing {
 namespace {
@@ -166,7 +166,7 @@ TEST_P(TemplateMutationTest, IsCaught) {
   EXPECT_TRUE(std::any_of(mutation.caught_by.begin(), mutation.caught_by.end(), [&](const char* kind) {
     return text.find(kind) != std::string::npos;
   })) << text;
-  // The multiplications of sm_90a stand in the generated Config.
+  // A template, the generated products, or the program.
   EXPECT_THAT(text, ::testing::AnyOf(::testing::HasSubstr(".cuh:"), ::testing::HasSubstr("kernel.cu:")))
       << "the finding names no line of the source";
 }
@@ -174,7 +174,7 @@ TEST_P(TemplateMutationTest, IsCaught) {
 constexpr const char* forward = "forward_mma_sync/kernel.cuh";
 
 INSTANTIATE_TEST_SUITE_P(
-    Sm80, TemplateMutationTest,
+    ForwardMmaSync, TemplateMutationTest,
     ::testing::Values(
         TemplateMutation{"NoWaitForK",
                          forward,
@@ -256,7 +256,7 @@ constexpr const char* note_flags = "forward_wgmma/key_note_flags.cuh";
 constexpr const char* rings = "forward_wgmma/rings.cuh";
 
 INSTANTIATE_TEST_SUITE_P(
-    Sm90, TemplateMutationTest,
+    ForwardWgmma, TemplateMutationTest,
     ::testing::Values(
         TemplateMutation{"ParityOfEmpty",
                          "tiles/tile_ring.cuh",

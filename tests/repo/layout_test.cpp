@@ -156,6 +156,21 @@ TEST(Layout, TheToolThePackageAndTheBenchmarksKnowThePublicFaceOnly) {
   }
 }
 
+/// "tests/device", "tests/unit/cache": the tests that are about one thing.
+std::string suite_of(const std::string& file) {
+  const std::size_t begin = file.starts_with("tests/unit/") ? std::size("tests/unit/") : std::size("tests/");
+  return file.substr(0, file.find('/', begin));
+}
+
+TEST(Layout, TestsShareByWayOfSupport) {
+  ASSERT_GT(includes("tests").size(), 100u);
+  for (const Include& include : includes("tests")) {
+    if (!include.target.starts_with("tests/")) continue;
+    EXPECT_THAT(suite_of(include.target), testing::AnyOf(suite_of(include.line.file), "tests/support"))
+        << include.line;
+  }
+}
+
 TEST(Layout, EveryTemplateIsEmbedded) {
   const std::string list = read(root / "templates/CMakeLists.txt");
   for (const fs::path& path : sources("templates")) {

@@ -1,4 +1,4 @@
-// What the tests of the cache share: fresh folders, collected warnings, file systems that fail on demand.
+// What the tests of the cache share: collected warnings, file systems that fail on demand.
 #pragma once
 
 #include <sys/stat.h>
@@ -6,11 +6,8 @@
 
 #include <atomic>
 #include <cerrno>
-#include <cstdlib>
 #include <ctime>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <mutex>
 #include <stdexcept>
 #include <string>
@@ -19,9 +16,9 @@
 #include <jit/observer.h>
 
 #include "cache/disk_cache.h"
-#include "cache/entry.h"
 #include "cache/file_system.h"
-#include "cache/key.h"
+#include "tests/support/cache_entries.h"
+#include "tests/support/fresh_folder.h"
 
 namespace jit::testing {
 
@@ -31,32 +28,6 @@ inline constexpr bool slow_build = true;
 #else
 inline constexpr bool slow_build = false;
 #endif
-
-/// A new empty folder (mode 0700) that goes with the object; in memory where the system has such a place,
-/// because the tests make many thousand files.
-class FreshFolder {
- public:
-  FreshFolder() {
-    const std::filesystem::path memory = "/dev/shm";
-    const bool usable = access(memory.c_str(), W_OK | X_OK) == 0;
-    std::string name =
-        ((usable ? memory : std::filesystem::temp_directory_path()) / "cache-test-XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp failed");
-    path_ = name;
-  }
-  FreshFolder(const FreshFolder&) = delete;
-  FreshFolder& operator=(const FreshFolder&) = delete;
-  ~FreshFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-
-  const std::string& path() const { return path_; }
-  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-
- private:
-  std::string path_;
-};
 
 /// Collects the messages of warnings, from any thread.
 class Warnings {
@@ -196,36 +167,6 @@ class ForeignFileSystem : public FileSystem {
     return status;
   }
 };
-
-inline Key key_of(const std::string& source) { return Key{{"source", source}, {"arch", "sm_90a"}}; }
-
-inline std::vector<std::byte> bytes_of(std::size_t size, unsigned seed) {
-  std::vector<std::byte> bytes(size);
-  for (std::size_t i = 0; i < size; ++i) {
-    seed = seed * 1664525u + 1013904223u;
-    bytes[i] = static_cast<std::byte>(seed >> 24);
-  }
-  return bytes;
-}
-
-/// The entry that every test stores under `key`: different for different keys.
-inline Entry entry_of(const Key& key, std::size_t size = 300) {
-  return {key.text(), "{\"registers\":168}", bytes_of(size, static_cast<unsigned>(key.digest().low))};
-}
-
-inline std::string path_of(const std::string& directory, const Key& key) {
-  const std::string hex = key.digest().hex();
-  return directory + "/v1/" + hex.substr(0, 2) + "/" + hex + ".bin";
-}
-
-inline std::string read_text(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
-
-inline void write_text(const std::string& path, const std::string& text) {
-  std::ofstream(path, std::ios::binary | std::ios::trunc) << text;
-}
 
 inline void set_age(const std::string& path, int seconds) {
   const timespec then{std::time(nullptr) - seconds, 0};

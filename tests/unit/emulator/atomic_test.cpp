@@ -13,8 +13,8 @@
 #include <gtest/gtest.h>
 
 #include "emulator/operations/arithmetic/numbers.h"
+#include "tests/support/ptx_run.h"
 #include "tests/unit/emulator/async_ptx.h"
-#include "tests/unit/emulator/ptx_run.h"
 
 namespace jit::emulator::testing {
 namespace {

@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/unit/emulator/ptx_run.h"
+#include "tests/support/ptx_run.h"
 
 namespace jit::emulator::testing {
 namespace {

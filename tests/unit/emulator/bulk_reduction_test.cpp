@@ -10,8 +10,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "tests/support/ptx_run.h"
 #include "tests/unit/emulator/async_ptx.h"
-#include "tests/unit/emulator/ptx_run.h"
 
 namespace jit::emulator::testing {
 namespace {

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "emulator/operations/copies/tensor_map.h"
+#include "tests/support/ptx_run.h"
 #include "tests/unit/emulator/async_ptx.h"
-#include "tests/unit/emulator/ptx_run.h"
 
 namespace jit::emulator::testing {
 namespace {

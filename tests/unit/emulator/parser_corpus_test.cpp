@@ -14,7 +14,7 @@
 
 #include "emulator/machine/kernel.h"
 #include "emulator/ptx/syntax.h"
-#include "tests/fuzz/ptx_properties.h"
+#include "tests/support/ptx_properties.h"
 
 namespace jit::emulator {
 namespace {

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "emulator/ptx/syntax.h"
-#include "tests/unit/emulator/ptx_run.h"
+#include "tests/support/ptx_run.h"
 
 namespace jit::emulator {
 namespace {

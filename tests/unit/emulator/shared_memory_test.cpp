@@ -14,7 +14,7 @@
 
 #include "emulator/machine/launch.h"
 #include "emulator/machine/warp.h"
-#include "tests/unit/emulator/ptx_run.h"
+#include "tests/support/ptx_run.h"
 
 namespace jit::emulator {
 namespace {

@@ -10,7 +10,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/unit/emulator/ptx_run.h"
+#include "tests/support/ptx_run.h"
 #include "tests/unit/emulator/tensor_reference.h"
 
 namespace jit::emulator::testing {

@@ -22,10 +22,10 @@ std::ptrdiff_t count(const std::vector<KernelConfig>& configs, Predicate predica
   return std::count_if(configs.begin(), configs.end(), predicate);
 }
 
-constexpr Arch hopper{9, 0, 'a'};
+constexpr Arch sm_90a{9, 0, 'a'};
 
 TEST(Candidates, AreFewAndBeginWithTheDefault) {
-  for (const Arch& arch : {hopper, Arch{8, 0, 0}}) {
+  for (const Arch& arch : {sm_90a, Arch{8, 0, 0}}) {
     for (int head_dim = 8; head_dim <= 256; head_dim += 8) {
       for (const int head_dim_v : {head_dim, 64, 128}) {
         const AttentionSpec spec{.head_dim = head_dim, .head_dim_v = head_dim_v, .mask = mask::causal()};
@@ -40,18 +40,20 @@ TEST(Candidates, AreFewAndBeginWithTheDefault) {
 }
 
 TEST(Candidates, AreOfBothFamiliesWhereBothMayServe) {
-  const auto is_wgmma = [](const KernelConfig& config) { return std::holds_alternative<ForwardWgmma>(config); };
-  const std::vector<KernelConfig> both = candidates_of({.head_dim = 128}, hopper);
+  const auto is_wgmma = [](const KernelConfig& config) {
+    return std::holds_alternative<ForwardWgmma>(config);
+  };
+  const std::vector<KernelConfig> both = candidates_of({.head_dim = 128}, sm_90a);
   EXPECT_GE(count(both, is_wgmma), 18);
   EXPECT_GE(count(both, [&](const KernelConfig& config) { return !is_wgmma(config); }), 4);
-  const std::vector<KernelConfig> without_tma = candidates_of({.head_dim = 128}, hopper, false);
+  const std::vector<KernelConfig> without_tma = candidates_of({.head_dim = 128}, sm_90a, false);
   EXPECT_EQ(count(without_tma, is_wgmma), 0);
   EXPECT_GT(without_tma.size(), 18u);
 }
 
 TEST(Candidates, HoldNoMoreThanTwoNearCopies) {
-  for (const KernelConfig& config : candidates_of({.head_dim = 128}, hopper)) {
-    EXPECT_LE(count(candidates_of({.head_dim = 128}, hopper),
+  for (const KernelConfig& config : candidates_of({.head_dim = 128}, sm_90a)) {
+    EXPECT_LE(count(candidates_of({.head_dim = 128}, sm_90a),
                     [&](const KernelConfig& other) { return are_near_copies(config, other); }),
               most_near_copies)
         << to_string(config);

@@ -17,9 +17,9 @@
 #include "generator/program/templates.h"
 #include "templates/base/params.cuh"
 #include "tests/support/child_process.h"
+#include "tests/support/fresh_folder.h"
 #include "tests/support/random_spec.h"
 #include "tests/support/seed.h"
-#include "tests/unit/cache/cache_testing.h"
 
 namespace jit {
 namespace {

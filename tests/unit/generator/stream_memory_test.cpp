@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "tests/unit/runtime/emulated_driver_testing.h"
+#include "tests/support/emulated_driver_testing.h"
 
 namespace jit::testing {
 namespace {
@@ -82,7 +82,7 @@ TEST_F(StreamMemoryTest, ResetSetsTheStreamsCounterBack) {
   memory_->reset_counter(0, nullptr);  // had no launch: nothing to do
 }
 
-// Of a wgmma kernel's failed launch beside a capture, or in one.
+// Of a failed launch of forward_wgmma beside a capture, or in one.
 TEST_F(StreamMemoryTest, ResetDoesNotSpoilACapture) {
   memory_->counter(0, stream_);
   memory_->counter(0, other_);

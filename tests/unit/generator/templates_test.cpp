@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/error_of.h"
-#include "tests/unit/cache/cache_testing.h"
+#include "tests/support/fresh_folder.h"
 
 namespace jit {
 namespace {

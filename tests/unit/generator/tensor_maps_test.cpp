@@ -8,8 +8,8 @@
 #include <tuple>
 
 #include "emulator/operations/copies/tensor_map.h"
+#include "tests/support/emulated_driver_testing.h"
 #include "tests/support/error_of.h"
-#include "tests/unit/runtime/emulated_driver_testing.h"
 
 namespace jit {
 namespace {

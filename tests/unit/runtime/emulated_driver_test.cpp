@@ -5,8 +5,8 @@
 #include <jit/device.h>
 #include <jit/device_buffer.h>
 
+#include "tests/support/emulated_driver_testing.h"
 #include "tests/support/error_of.h"
-#include "tests/unit/runtime/emulated_driver_testing.h"
 
 namespace jit::testing {
 namespace {

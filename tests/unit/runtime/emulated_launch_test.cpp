@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/module.h"
+#include "tests/support/emulated_driver_testing.h"
 #include "tests/support/error_of.h"
-#include "tests/unit/runtime/emulated_driver_testing.h"
 
 namespace jit::testing {
 namespace {

@@ -6,7 +6,7 @@
 #include <jit/stream.h>
 
 #include "runtime/capture.h"
-#include "tests/unit/runtime/emulated_driver_testing.h"
+#include "tests/support/emulated_driver_testing.h"
 
 namespace jit::testing {
 namespace {

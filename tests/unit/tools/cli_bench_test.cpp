@@ -8,7 +8,7 @@
 
 #include "generator/access.h"
 #include "generator/build/image.h"
-#include "tests/unit/tools/cli_testing.h"
+#include "tests/support/cli_testing.h"
 #include "tools/jit_attention/bench_rows.h"
 #include "tools/jit_attention/command.h"
 
@@ -20,21 +20,21 @@ using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-const DeviceInfo hopper{.name = "Hopper",
-                        .arch = {9, 0},
-                        .sm_count = 132,
-                        .smem_per_block_optin = 227 * 1024,
-                        .smem_per_sm = 228 * 1024,
-                        .registers_per_sm = 65536};
+const DeviceInfo sm_90{.name = "some GPU",
+                       .arch = {9, 0},
+                       .sm_count = 132,
+                       .smem_per_block_optin = 227 * 1024,
+                       .smem_per_sm = 228 * 1024,
+                       .registers_per_sm = 65536};
 const AttentionSpec spec{.head_dim = 64};
 const AttentionShape shape{.batch = 4, .heads_q = 32, .seqlen_q = 4096, .seqlen_kv = 4096};
 
 std::vector<BenchRow> rows_of(const RowOptions& options, const AttentionShape& sizes = shape) {
-  return choose_rows(options, spec, sized_arguments(spec, sizes), hopper);
+  return choose_rows(options, spec, sized_arguments(spec, sizes), sm_90);
 }
 
 std::vector<KernelConfig> ranked_for(const AttentionShape& sizes) {
-  return candidate_configs(spec, sized_arguments(spec, sizes), hopper);
+  return candidate_configs(spec, sized_arguments(spec, sizes), sm_90);
 }
 
 // Equal for near-copies: the fields that decide how the work is cut and where it lies.

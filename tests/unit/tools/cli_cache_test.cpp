@@ -4,7 +4,8 @@
 
 #include "cache/disk_cache.h"
 #include "cache/tuning_store.h"
-#include "tests/unit/tools/cli_testing.h"
+#include "tests/support/cache_entries.h"
+#include "tests/support/cli_testing.h"
 
 namespace jit::testing {
 namespace {

@@ -5,7 +5,7 @@
 #include <jit/error.h>
 #include <jit/mask.h>
 
-#include "tests/unit/cache/cache_testing.h"
+#include "tests/support/fresh_folder.h"
 #include "tools/jit_attention/command.h"
 
 namespace jit::tool {

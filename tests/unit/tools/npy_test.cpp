@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 #include <jit/error.h>
 
-#include "tests/unit/cache/cache_testing.h"
+#include "tests/support/fresh_folder.h"
 #include "tools/jit_attention/command.h"
 
 namespace jit::tool {

@@ -17,7 +17,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "tests/unit/cache/cache_testing.h"
+#include "tests/support/fresh_folder.h"
 
 namespace jit::testing {
 

@@ -1,4 +1,4 @@
-#include "tests/unit/emulator/ptx_run.h"
+#include "tests/support/ptx_run.h"
 
 namespace jit::emulator::testing {
 

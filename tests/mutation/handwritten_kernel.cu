@@ -1,6 +1,6 @@
-// A small attention kernel of the Hopper kind for the tests of the emulator: TMA, mbarrier rings, a producer
-// warp, two consumer warpgroups with wgmma, setmaxnreg, O stored by TMA. Tiles of 128 queries and 128 keys,
-// head_dim 128, bf16. The lines that end in a "mutate:" comment are what the mutation tests change.
+// A small attention kernel for sm_90a, for the tests of the emulator: TMA, mbarrier rings, a loader warp, two
+// consumer warpgroups with wgmma, setmaxnreg, O stored by TMA. Tiles of 128 queries and 128 keys, head_dim
+// 128, bf16. The lines that end in a "mutate:" comment are what the mutation tests change.
 constexpr int tile_q = 128, tile_kv = 128, head_dim = 128, stages = 2, consumer_warps = 8;
 constexpr int half_columns = 64;                    // of a 128-byte swizzled row
 constexpr int half_bytes = 128 * half_columns * 2;  // one half of a tile
@@ -145,7 +145,7 @@ __device__ void produce(Smem& smem, const TensorMap& q_map, const TensorMap& k_m
   load_tile(smem.q, q_map, smem.q_full, q_begin, plane);
   for (int tile = 0; tile < tiles; ++tile) {
     const int stage = tile % stages, parity = tile / stages % 2;
-    mbarrier_wait(smem.k_empty[stage], parity ^ 1);   // mutate: producer parity
+    mbarrier_wait(smem.k_empty[stage], parity ^ 1);   // mutate: loader parity
     mbarrier_expect(smem.k_full[stage], tile_bytes);  // mutate: expect_tx
     load_tile(smem.k[stage], k_map, smem.k_full[stage], tile * tile_kv, plane);
     mbarrier_wait(smem.v_empty[stage], parity ^ 1);
@@ -248,9 +248,9 @@ __device__ void consume(Smem& smem, const TensorMap& o_map, int tiles, int q_beg
 // Grid: tiles of queries × planes (batch · heads). Maps: (head_dim, seqlen, planes), boxes of 64 × 128 (O: 64
 // × 64), swizzle 128.
 extern "C" __global__ void __launch_bounds__(384, 1)
-    attention_sm90(const __grid_constant__ TensorMap q_map, const __grid_constant__ TensorMap k_map,
-                   const __grid_constant__ TensorMap v_map, const __grid_constant__ TensorMap o_map,
-                   int seqlen_kv, float scale_log2) {
+    handwritten_kernel(const __grid_constant__ TensorMap q_map, const __grid_constant__ TensorMap k_map,
+                       const __grid_constant__ TensorMap v_map, const __grid_constant__ TensorMap o_map,
+                       int seqlen_kv, float scale_log2) {
   extern __shared__ __align__(1024) unsigned char bytes[];
   Smem& smem = *reinterpret_cast<Smem*>(bytes);
   const int tiles = (seqlen_kv + tile_kv - 1) / tile_kv, q_begin = blockIdx.x * tile_q, plane = blockIdx.y;

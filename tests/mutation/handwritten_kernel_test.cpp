@@ -1,4 +1,4 @@
-// A Hopper kernel on the emulator: right as it stands, and each way of breaking it is noticed.
+// A kernel written by hand, on the emulator: right as it stands, and each way of breaking it is noticed.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -22,7 +22,7 @@
 #include "tests/support/attention_exact.h"
 #include "tests/support/attention_plain.h"
 #include "tests/support/float16.h"
-#include "tests/unit/emulator/ptx_run.h"
+#include "tests/support/ptx_run.h"
 
 namespace jit::testing {
 namespace {
@@ -34,17 +34,17 @@ constexpr int head_dim = 128;
 constexpr unsigned smem_bytes = 5 * 128 * head_dim * 2 + 128;
 
 std::string read_kernel() {
-  std::ifstream file(JIT_ATTENTION_SOURCE_DIR "/tests/mutation/kernels/attention_sm90.cu");
+  std::ifstream file(JIT_ATTENTION_SOURCE_DIR "/tests/mutation/handwritten_kernel.cu");
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
 std::string compile_kernel(const std::string& source) {
-  return compile_to_ptx(find_nvrtc(""), {.name = "/jit-attention/attention_sm90.cu",
+  return compile_to_ptx(find_nvrtc(""), {.name = "/jit-attention/handwritten_kernel.cu",
                                          .source = source,
                                          .headers = {},
                                          .arch = parse_arch("sm_90a"),
                                          .options = {"-lineinfo"},
-                                         .kernel = "attention_sm90"})
+                                         .kernel = "handwritten_kernel"})
       .ptx;
 }
 
@@ -78,7 +78,7 @@ struct Shape {
   int seqlen_kv = 300;
 };
 
-class Sm90 : public ::testing::Test {
+class HandwrittenKernelTest : public ::testing::Test {
  protected:
   /// (plane, position, column) as (batch 1, heads = planes).
   std::vector<std::uint16_t> random_tensor(int planes, int length) {
@@ -161,7 +161,7 @@ class Sm90 : public ::testing::Test {
   std::mt19937 random_{20261121};
 };
 
-TEST_F(Sm90, IsRightForEverySeedAndShape) {
+TEST_F(HandwrittenKernelTest, IsRightForEverySeedAndShape) {
   const std::string source = read_kernel();
   for (const Shape& shape : {Shape{1, 128, 128}, Shape{2, 200, 300}, Shape{1, 64, 1}, Shape{1, 128, 640}}) {
     for (std::uint64_t seed = 0; seed < 3; ++seed) {
@@ -171,15 +171,15 @@ TEST_F(Sm90, IsRightForEverySeedAndShape) {
   }
 }
 
-TEST_F(Sm90, ResultsDoNotDependOnTheSeed) {
+TEST_F(HandwrittenKernelTest, ResultsDoNotDependOnTheSeed) {
   const std::string source = read_kernel();
   const std::vector<std::uint16_t> first = run(source, {1, 128, 500}, {.seed = 1}).o;
   random_.seed(20261121);
   EXPECT_EQ(first, run(source, {1, 128, 500}, {.seed = 2}).o);
 }
 
-// What the issue of speed asks: one step over 128 queries × 128 keys × head_dim 128 within 50 ms of one core.
-TEST_F(Sm90, OneTileStepIsFast) {
+// The emulator is meant for tests: 128 queries × 128 keys × head_dim 128 within 50 ms of one core.
+TEST_F(HandwrittenKernelTest, OneTileStepIsFast) {
   const std::string source = read_kernel();
   const double one = run(source, {1, 128, 128}, {.threads = 1}).result.seconds;
   const emulator::LaunchResult many = run(source, {1, 128, 128 * 17}, {.threads = 1}).result;
@@ -199,9 +199,10 @@ struct Mutation {
 };
 std::ostream& operator<<(std::ostream& out, const Mutation& mutation) { return out << mutation.name; }
 
-class Sm90Mutation : public Sm90, public ::testing::WithParamInterface<Mutation> {};
+class HandwrittenKernelMutationTest : public HandwrittenKernelTest,
+                                      public ::testing::WithParamInterface<Mutation> {};
 
-TEST_P(Sm90Mutation, IsCaught) {
+TEST_P(HandwrittenKernelMutationTest, IsCaught) {
   const Mutation& mutation = GetParam();
   const Outcome outcome = run(mutate_line(read_kernel(), mutation.mark, mutation.line),
                               {1, 128, mutation.seqlen_kv}, {.step_limit = 20'000'000});
@@ -215,14 +216,14 @@ TEST_P(Sm90Mutation, IsCaught) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    All, Sm90Mutation,
+    All, HandwrittenKernelMutationTest,
     ::testing::Values(
-        Mutation{"ProducerParity",
-                 "producer parity",
+        Mutation{"LoaderParity",
+                 "loader parity",
                  "    mbarrier_wait(smem.k_empty[stage], parity);",
                  {FindingKind::deadlock}},
-        Mutation{"ProducerDoesNotWait",
-                 "producer parity",
+        Mutation{"LoaderDoesNotWait",
+                 "loader parity",
                  "",
                  {FindingKind::access_in_flight, FindingKind::data_race, FindingKind::barrier_misuse}},
         Mutation{"ConsumerParity",

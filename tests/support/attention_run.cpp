@@ -1,4 +1,4 @@
-#include "tests/device/attention_run.h"
+#include "tests/support/attention_run.h"
 
 #include <algorithm>
 #include <cmath>
