@@ -1,5 +1,5 @@
-// What the documents promise: their C++ compiles, the table of variables is the library's own, what they name and
-// link to exists, and their prose is no wider than a window.
+// What the documents promise: their C++ compiles, tables of what the library knows are its own, what they
+// name and link to exists, and their prose is no wider than a window.
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
@@ -11,9 +11,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <jit/kernel_config.h>
 #include <jit/settings.h>
 
-#include "tests/unit/cache/cache_testing.h"
+#include "tests/support/fresh_folder.h"
 
 namespace jit {
 namespace {
@@ -77,14 +78,14 @@ std::string program_of(const Snippet& snippet) {
     if (is_include) statements += "\n";  // keeps the numbers of the lines
   }
   return headers + includes +
-         "void snippet([[maybe_unused]] void* q_data, [[maybe_unused]] void* k_data, [[maybe_unused]] void* "
-         "v_data,\n"
-         "             [[maybe_unused]] void* o_data, [[maybe_unused]] jit::TensorView q,\n"
+         "void snippet([[maybe_unused]] void* q_data, [[maybe_unused]] void* k_data,\n"
+         "             [[maybe_unused]] void* v_data, [[maybe_unused]] void* o_data,\n"
+         "             [[maybe_unused]] jit::TensorView q,\n"
          "             [[maybe_unused]] jit::TensorView k, [[maybe_unused]] jit::TensorView v,\n"
          "             [[maybe_unused]] jit::TensorView o, [[maybe_unused]] jit::TensorView lse,\n"
          "             [[maybe_unused]] jit::TensorView document_ids, [[maybe_unused]] jit::TensorView ids,\n"
-         "             [[maybe_unused]] jit::Stream stream, [[maybe_unused]] jit::AttentionArguments "
-         "arguments) {\n"
+         "             [[maybe_unused]] jit::Stream stream,\n"
+         "             [[maybe_unused]] jit::AttentionArguments arguments) {\n"
          "using namespace std::string_literals;\n" +
          place + statements + "}\n";
 }
@@ -116,6 +117,47 @@ TEST(Documents, TheTableOfVariablesIsTheLibrarysOwn) {
   std::istringstream text(readme);
   for (std::string line; std::getline(text, line);) rows += line.starts_with("| `JIT_ATTENTION_");
   EXPECT_EQ(rows, setting_docs().size());
+}
+
+/// The rows of the tables in a text that begin with a name in backticks, as they stand there.
+std::vector<std::string> named_rows(const std::string& text) {
+  std::vector<std::string> rows;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);)
+    if (line.starts_with("| `")) rows.push_back(line);
+  return rows;
+}
+
+// The page of each family ends with its config: a row for each field, in their order.
+TEST(Documents, TheConfigOfAFamilyIsTheLibrarysOwn) {
+  ASSERT_GE(family_docs().size(), 2u);
+  for (const FamilyDoc& family : family_docs()) {
+    const fs::path path = root / fmt::format("docs/kernels/{}.md", family.name);
+    const std::string page = read_text(path.string());
+    const std::size_t config = page.find("\n## Config\n");
+    ASSERT_NE(config, std::string::npos) << path;
+    std::vector<std::string> rows;
+    for (const ConfigFieldDoc& field : family.fields)
+      rows.push_back(fmt::format("| `{}` | {} | {} |", field.name, field.values, field.doc));
+    EXPECT_EQ(named_rows(page.substr(config)), rows) << path;
+    EXPECT_THAT(page, ::testing::HasSubstr(fmt::format("`family={} ", family.name))) << path;
+  }
+}
+
+// Each family has a page, and a row in the table of families that leads there; no other page is there.
+TEST(Documents, TheKernelFamiliesAreTheLibrarysOwn) {
+  std::vector<std::string> pages, linked;
+  for (const auto& item : fs::directory_iterator(root / "docs/kernels")) pages.push_back(item.path().stem());
+  std::vector<std::string> names;
+  for (const FamilyDoc& family : family_docs()) names.emplace_back(family.name);
+  EXPECT_THAT(pages, ::testing::UnorderedElementsAreArray(names));
+  const std::string kernels = read_text((root / "docs/kernels.md").string());
+  const std::regex row(R"(\n\| \[`(\w+)`\]\(kernels/(\w+)\.md\) \|)");
+  for (std::sregex_iterator it(kernels.begin(), kernels.end(), row), end; it != end; ++it) {
+    EXPECT_EQ((*it)[1], (*it)[2]);
+    linked.push_back((*it)[1]);
+  }
+  EXPECT_EQ(linked, names);
 }
 
 // The name by which links reach a heading: lower case, spaces as hyphens, other punctuation left out.
