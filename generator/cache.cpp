@@ -71,7 +71,7 @@ std::optional<CachedCode> Cache::find(std::string_view key_prefix) const {
   return CachedCode{.key = digest(entry->key_text).hex(),
                     .facts = std::move(entry->metadata),
                     .inputs = fields_of(entry->key_text),
-                    .cubin_bytes = entry->code.size()};
+                    .code_bytes = entry->code.size()};
 }
 
 std::size_t Cache::prune(std::uint64_t max_bytes) const { return writable(context_).disk.prune(max_bytes); }

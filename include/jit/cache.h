@@ -35,7 +35,7 @@ struct CachedCode {
   std::string key;
   std::string facts;               ///< JSON
   std::vector<CacheField> inputs;  ///< what its key is made of, the program among them
-  std::size_t cubin_bytes = 0;
+  std::size_t code_bytes = 0;      ///< of machine code, or of PTX for emulated devices
 };
 
 /// One tuning result.

@@ -31,6 +31,11 @@ struct OpenCache {
   Cache cache{context};
 };
 
+// "1 kernel", "2 kernels".
+std::string counted(std::size_t count, std::string_view noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
+
 std::string utc(std::chrono::system_clock::time_point time) {
   const std::time_t seconds = std::chrono::system_clock::to_time_t(time);
   std::tm parts{};
@@ -70,7 +75,7 @@ std::string fact(const Json& kernel, const char* name) {
 
 std::string kernel_line(const Json& entry) {
   if (entry["damaged"].get<bool>()) return "damaged";
-  // The kernels that the tuner checks with have no spec.
+  // A kernel that only fills memory has no spec.
   const std::string spec = fact(entry["kernel"], "spec");
   return fmt::format("{}  {}", fact(entry["kernel"], "arch"),
                      spec.empty() ? fact(entry["kernel"], "kernel") : spec);
@@ -105,8 +110,8 @@ int run_list(const Options& options) {
     fmt::print("{}  {:>8}  {}  {}\n", entry["key"].get<std::string>(), entry["bytes"].get<std::uint64_t>(),
                entry["last_used"].get<std::string>(), kernel_line(entry));
   }
-  fmt::print("{} kernels, {} bytes, {} tuning records\n", report["kernels"].size(), bytes,
-             report["tuning"].size());
+  fmt::print("{}, {} bytes, {}\n", counted(report["kernels"].size(), "kernel"), bytes,
+             counted(report["tuning"].size(), "tuning record"));
   return status_ok;
 }
 
@@ -115,14 +120,14 @@ int run_show(const Options& options) {
   const std::optional<CachedCode> code = open.cache.find(options.prefix);
   if (!code) throw BadInput(fmt::format("no undamaged kernel with key {}… is in the cache", options.prefix));
   const Json report = {{"key", code->key},
-                       {"cubin_bytes", code->cubin_bytes},
+                       {"code_bytes", code->code_bytes},
                        {"kernel", parse_or_text(code->facts)},
                        {"inputs", describe_fields(code->inputs)}};
   if (options.as_json) {
     print_json(report);
     return status_ok;
   }
-  fmt::print("key: {}\ncubin_bytes: {}\n", code->key, code->cubin_bytes);
+  fmt::print("key: {}\ncode_bytes: {}\n", code->key, code->code_bytes);
   for (const char* part : {"kernel", "inputs"}) {
     if (!report[part].is_object()) continue;
     for (const auto& [name, value] : report[part].items()) {
@@ -145,7 +150,7 @@ int run_verify(const Options& options) {
     print_json({{"kernels", kernels.size()}, {"damaged", damaged}});
   } else {
     for (const Json& path : damaged) fmt::print("damaged: {}\n", path.get<std::string>());
-    fmt::print("{} kernels, {} damaged\n", kernels.size(), damaged.size());
+    fmt::print("{}, {} damaged\n", counted(kernels.size(), "kernel"), damaged.size());
   }
   return damaged.empty() ? status_ok : status_failure;
 }
@@ -154,7 +159,7 @@ int report_count(const Options& options, const char* name, std::size_t count) {
   if (options.as_json) {
     print_json({{name, count}});
   } else {
-    fmt::print("{} {} kernels\n", name, count);
+    fmt::print("{} {}\n", name, counted(count, "kernel"));
   }
   return status_ok;
 }
@@ -168,7 +173,8 @@ int run_clear(const Options& options) {
   if (options.as_json) {
     print_json({{"removed", cleared.kernels}, {"removed_tuning", cleared.tunings}});
   } else {
-    fmt::print("removed {} kernels, {} tuning records\n", cleared.kernels, cleared.tunings);
+    fmt::print("removed {}, {}\n", counted(cleared.kernels, "kernel"),
+               counted(cleared.tunings, "tuning record"));
   }
   return status_ok;
 }

@@ -42,7 +42,7 @@ TEST_F(CliCache, ListsKernelsAndRecords) {
   EXPECT_EQ(text.status, 0);
   EXPECT_THAT(text.out, HasSubstr(key_of("one").digest().hex()));
   EXPECT_THAT(text.out, HasSubstr("3 kernels"));
-  EXPECT_THAT(text.out, HasSubstr("1 tuning records"));
+  EXPECT_THAT(text.out, HasSubstr("1 tuning record\n"));
   const nlohmann::json list = cache({"list", "--json"}).json();
   EXPECT_EQ(list["directory"], tool_.cache());
   ASSERT_EQ(list["kernels"].size(), 3u);
@@ -72,7 +72,7 @@ TEST_F(CliCache, ShowsOneByThePrefixOfItsKey) {
   const nlohmann::json shown = cache({"show", key, "--json"}).json();
   EXPECT_EQ(shown["key"], key);
   EXPECT_EQ(shown["inputs"]["arch"], "sm_90a");
-  EXPECT_EQ(shown["cubin_bytes"], 300);
+  EXPECT_EQ(shown["code_bytes"], 300);
 
   const bool has_0 = key.starts_with("00000000");
   ASSERT_FALSE(has_0);
