@@ -7,6 +7,7 @@
 
 #include "generator/attention_state.h"
 #include "generator/context_state.h"
+#include "runtime/environment.h"
 
 namespace jit {
 namespace {

@@ -12,10 +12,10 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-
 #include <jit/error.h>
 
 #include "runtime/compile_log.h"
+#include "runtime/resource_usage.h"
 
 namespace jit {
 namespace {

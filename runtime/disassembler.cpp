@@ -13,10 +13,9 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-
 #include <jit/error.h>
 
-#include <jit/settings.h>
+#include "runtime/environment.h"
 
 namespace jit {
 namespace {
@@ -148,8 +147,7 @@ Disassembly disassemble(std::span<const std::byte> cubin) {
   if (disassembly.missing.empty()) {
     disassembly.missing = fmt::format(
         "there is no SASS because neither nvdisasm nor cuobjdump was found in {}; install the CUDA toolkit "
-        "(package "
-        "cuda-nvdisasm or cuda-cuobjdump) or add its bin folder to PATH",
+        "(package cuda-nvdisasm or cuda-cuobjdump) or add its bin folder to PATH",
         fmt::join(folders, ":"));
   }
   return disassembly;

@@ -1,7 +1,6 @@
 #include "runtime/driver_api.h"
 
 #include <jit/device.h>
-#include <jit/settings.h>
 
 #include <mutex>
 #include <new>
@@ -14,6 +13,7 @@
 #include "runtime/cuda_driver.h"
 #include "runtime/device_selection.h"
 #include "runtime/emulated_driver/emulated_driver.h"
+#include "runtime/environment.h"
 
 namespace jit {
 namespace {

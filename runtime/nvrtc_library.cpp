@@ -10,11 +10,10 @@
 #include <mutex>
 
 #include <fmt/format.h>
-
 #include <jit/error.h>
 
-#include <jit/settings.h>
 #include "runtime/build_id.h"
+#include "runtime/environment.h"
 
 namespace jit {
 namespace {

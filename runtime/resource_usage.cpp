@@ -1,4 +1,4 @@
-#include <jit/resource_usage.h>
+#include "runtime/resource_usage.h"
 
 #include <algorithm>
 #include <charconv>

@@ -6,10 +6,10 @@
 #include <cstdlib>
 
 #include <fmt/format.h>
-
 #include <jit/error.h>
 
 #include "runtime/device_selection.h"
+#include "runtime/environment.h"
 
 namespace jit {
 namespace {

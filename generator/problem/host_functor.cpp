@@ -1,15 +1,25 @@
 #include "generator/problem/host_functor.h"
 
+#include <fmt/format.h>
+#include <jit/error.h>
+
 #include "generator/problem/functor_node.h"
 
 namespace jit {
 namespace {
 
+const HostTensor& tensor_of(const HostProblem& problem, std::string_view name) {
+  const auto found = problem.tensors.find(name);
+  if (found != problem.tensors.end()) return found->second;
+  throw Error(ErrorCode::invalid_argument, "validate", std::string(name),
+              fmt::format("tensor {} is not given, and the spec reads it", name));
+}
+
 template <class Node>
 HostFunctor functor_of(const Node& node, const HostProblem& problem) {
   HostFunctor functor{.sizes = problem.sizes, .arguments = node.arguments, .tensors = {}};
   for (const FunctorTensorRow& row : node.row->functor.tensors)
-    functor.tensors.push_back(problem.tensors.at(std::string(row.name)));
+    functor.tensors.push_back(tensor_of(problem, row.name));
   return functor;
 }
 

@@ -27,7 +27,7 @@ using HostApply = std::function<double(double score, const Place&)>;
 using TextKeep = std::function<HostKeep(const FunctorText&)>;
 using TextApply = std::function<HostApply(const FunctorText&)>;
 
-/// Throws std::out_of_range when a tensor is missing. Requires: `of_text` where there are texts.
+/// Throws Error invalid_argument when a tensor is missing. Requires: `of_text` where there are texts.
 HostKeep host_keep(const Mask& mask, const HostProblem& problem, const TextKeep& of_text = nullptr);
 HostApply host_apply(const Score& score, const HostProblem& problem, const TextApply& of_text = nullptr);
 

@@ -2,11 +2,11 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace jit {
 
+/// Of one kernel.
 struct ResourceUsage {
   int registers = 0;                 ///< per thread
   int spill_store_bytes = 0;         ///< per thread
@@ -23,10 +23,5 @@ struct ResourceUsage {
   bool is_clean() const { return spill_bytes() == 0 && stack_bytes == 0 && !serializes_wgmma(); }
   bool operator==(const ResourceUsage&) const = default;
 };
-
-/// Reads the log that ptxas writes with -v. `kernel` names the entry to report; when it is empty or absent
-/// from the log the result is the largest value of each figure over all entries. Never throws: unknown text
-/// is skipped.
-ResourceUsage parse_resource_usage(std::string_view log, std::string_view kernel);
 
 }  // namespace jit

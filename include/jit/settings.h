@@ -17,6 +17,7 @@ enum class TuningMode {
 };
 std::string_view to_string(TuningMode mode);
 
+/// What a Context is made with: where kernels are kept, and how they are chosen and compiled.
 struct Settings {
   std::string cache_dir;  ///< empty: the user's cache folder
   std::uint64_t cache_max_bytes = 1ull << 30;
@@ -33,26 +34,13 @@ struct Settings {
 /// default. Throws Error invalid_argument with variable, value and accepted values for a malformed one.
 Settings settings_from_environment();
 
-/// What is decided once for a whole process, by the first call that needs a device.
-struct DeviceSettings {
-  std::string device = "auto";      ///< as use_device() takes it
-  std::uint64_t emulator_seed = 0;  ///< of the order in which warps run and asynchronous operations complete
-};
-/// The same for these: from JIT_ATTENTION_DEVICE and JIT_ATTENTION_EMULATOR_SEED.
-DeviceSettings device_settings_from_environment();
-
-/// The value of any environment variable; empty when it is unset, and in a set-uid program.
-std::string environment(const std::string& name);
-
-/// The parts of a list like that of PATH, without the empty ones.
-std::vector<std::string> split_paths(std::string_view text);
-
 /// One row of the table of variables.
 struct SettingDoc {
   std::string name;           ///< "JIT_ATTENTION_CACHE_DIR"
   std::string default_value;  ///< as text
   std::string doc;            ///< one sentence
 };
+/// All variables of the library.
 const std::vector<SettingDoc>& setting_docs();
 
 }  // namespace jit

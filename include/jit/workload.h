@@ -28,8 +28,8 @@ std::optional<TypicalTensor> typical_tensor(const AttentionSpec& spec, const Att
 
 /// The share of (query, key) pairs that the mask of `spec` keeps, from evenly spaced queries; exact when they
 /// are few enough to ask for all. `tensors` has what the mask reads. Nothing when the mask contains text, which
-/// only a kernel can evaluate. Takes a fraction of a second at most. Throws std::out_of_range when a tensor is
-/// missing.
+/// only a kernel can evaluate. Takes a fraction of a second at most. Throws Error invalid_argument when a tensor
+/// is missing.
 std::optional<double> kept_share(const AttentionSpec& spec, const AttentionShape& shape,
                                  const std::map<std::string, HostTensor, std::less<>>& tensors);
 

@@ -1,4 +1,5 @@
 // jit-attention info: what the library finds on this machine.
+#include <cstdlib>
 #include <memory>
 
 #include <fmt/format.h>
@@ -57,7 +58,8 @@ Json describe_nvrtc(const Context& context) {
 Json describe_settings() {
   Json rows = Json::array();
   for (const SettingDoc& setting : setting_docs()) {
-    const std::string value = environment(setting.name);
+    const char* given = std::getenv(setting.name.c_str());
+    const std::string value = given == nullptr ? "" : given;
     rows.push_back({{"name", setting.name},
                     {"value", value.empty() ? setting.default_value : value},
                     {"is_default", value.empty()},

@@ -1,4 +1,4 @@
-#include <jit/resource_usage.h>
+#include "runtime/resource_usage.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,11 +1,12 @@
 #include <jit/settings.h>
 
-#include <jit/error.h>
-
 #include <cstdlib>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <jit/error.h>
+
+#include "runtime/environment.h"
 
 namespace jit {
 namespace {

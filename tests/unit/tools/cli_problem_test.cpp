@@ -46,6 +46,21 @@ TEST(UsefulWork, TextMasksCannotBeCounted) {
   EXPECT_FALSE(kept_share(problem));
 }
 
+TEST(UsefulWork, AMissingTensorIsAnError) {
+  Problem problem = problem_of("document");
+  problem.tensors.erase("document_ids_kv");
+  EXPECT_THROW(
+      {
+        try {
+          kept_share(problem);
+        } catch (const Error& error) {
+          EXPECT_EQ(error.field(), "document_ids_kv");
+          throw;
+        }
+      },
+      Error);
+}
+
 TEST(UsefulWork, FlopsAreThoseOfTwoProducts) {
   EXPECT_EQ(useful_flops(problem_of(""), 0.5), 0.5 * 2 * 4 * 64 * 64 * 4 * 128);
 }
