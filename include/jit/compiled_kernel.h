@@ -48,9 +48,10 @@ class CompiledKernel {
   /// What the tuner measured, one line per candidate; empty when it did not run in this process.
   const std::vector<std::string>& tuning_log() const { return tuning_log_; }
 
-  /// PTX; compiled anew, because caches keep machine code only. Throws what compiling throws.
+  /// PTX to read, compiled anew: caches keep what devices run. Throws what compiling throws.
   std::string ptx() const;
-  /// SASS by nvdisasm or cuobjdump; when neither is found, `text` is empty and `missing` says so.
+  /// SASS by nvdisasm or cuobjdump; when neither is found, `text` is empty and `missing` says so. Throws as
+  /// cubin() does.
   struct Sass {
     std::string text;
     std::string missing;
@@ -61,8 +62,8 @@ class CompiledKernel {
   std::string report() const;
 
   /// Writes kernel.cu, kernel.ptx, kernel.cubin, report.json, templates/ (all that kernel.cu includes) and,
-  /// when a disassembler is found, kernel.sass to a folder, which is created. Returns the paths. `kernel.cu` compiles with `nvcc -std=c++20
-  /// -I FOLDER/templates`. Throws Error io_error.
+  /// when a disassembler is found, kernel.sass to a folder, which is created. Returns the paths. `kernel.cu`
+  /// compiles with `nvcc -std=c++20 -I FOLDER/templates`. Throws Error io_error, and what compiling throws.
   std::vector<std::string> dump(const std::string& folder) const;
 
  private:
@@ -86,20 +87,23 @@ class CompiledKernel {
 CompiledKernel compile(const AttentionSpec& spec, Arch arch, std::optional<KernelConfig> config = {},
                        const Context& context = default_context());
 
-/// The legal configs for `spec` on `arch`, most promising first.
+/// The legal configs for `spec` on `arch`, most promising first. Pure. Throws Error invalid_spec,
+/// no_valid_config.
 std::vector<KernelConfig> candidate_configs(const AttentionSpec& spec, Arch arch);
 
-/// Why `config` is not legal for `spec` on `arch`; empty: it is.
+/// Why `config` is not legal for `spec` on `arch`, in one sentence; empty: it is. Pure, thread safe.
 std::string config_rejection(const AttentionSpec& spec, const KernelConfig& config, Arch arch);
+/// The same on a device, whose shared memory may differ from what its architecture has.
 std::string config_rejection(const AttentionSpec& spec, const KernelConfig& config, const DeviceInfo& device);
 
-/// A named config of the published five-step ladder for this kind of kernel ("Writing Speed-of-Light Flash
-/// Attention for 5090 in CUDA C++"): each step adds one technique to the one before.
+/// A named config of the published five-step ladder for kernels like forward_mma_sync ("Writing Speed-of-Light
+/// Flash Attention for 5090 in CUDA C++"): each step adds one technique to the one before.
 struct LadderStep {
   std::string name;       ///< "v2_swizzle"
   std::string technique;  ///< "XOR swizzle of shared memory"
   KernelConfig config;
 };
+/// All steps, the first one first.
 const std::vector<LadderStep>& ladder();
 
 }  // namespace jit

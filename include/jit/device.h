@@ -23,11 +23,11 @@ struct DeviceInfo {
   int smem_per_block_optin = 0;  ///< bytes
   int smem_per_sm = 0;           ///< bytes
   int registers_per_sm = 0;      ///< 32-bit registers
-  int l2_bytes = 0;
-  std::size_t memory_bytes = 0;
-  int driver_version = 0;  ///< 1000 * major + 10 * minor, e.g. 13000
-  std::string uuid = {};   ///< "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx"
-  bool emulated = false;   ///< kernels run on the CPU: slowly, checked, and in no time that means anything
+  int l2_bytes = 0;              ///< of the L2 cache
+  std::size_t memory_bytes = 0;  ///< of the device, in use or not
+  int driver_version = 0;        ///< 1000 * major + 10 * minor, e.g. 13000
+  std::string uuid = {};         ///< "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx"
+  bool emulated = false;  ///< kernels run on the CPU: slowly, checked, and in no time that means anything
 };
 
 /// Chooses for this process, in place of JIT_ATTENTION_DEVICE: "auto" (the GPUs, or an emulated sm_90a where

@@ -8,7 +8,9 @@
 
 namespace jit {
 
-/// Owns `size()` bytes on one device; movable. Copies are synchronous, and done when the call returns.
+/// Owns `size()` bytes on one device; movable. Copies are synchronous, and done when the call returns. They
+/// throw Error invalid_argument for bytes outside of the buffer, and like all that reaches the device
+/// driver_error. Several threads may copy at the same time.
 class DeviceBuffer {
  public:
   DeviceBuffer() = default;
@@ -18,10 +20,12 @@ class DeviceBuffer {
   DeviceBuffer(DeviceBuffer&& other) noexcept;
   DeviceBuffer& operator=(DeviceBuffer&& other) noexcept;
 
+  /// Where the bytes lie on the device, as a number and as TensorView takes it; 0 and null without bytes.
   unsigned long long address() const { return address_; }
   void* data() const { return reinterpret_cast<void*>(address_); }
   std::size_t size() const { return bytes_; }
 
+  /// Copies `bytes` bytes from the host to `offset`, and back.
   void upload(const void* from, std::size_t bytes, std::size_t offset = 0) const;
   /// `stream` orders the copy: null, the default stream, may not be used while another thread captures.
   void download(void* to, std::size_t bytes, std::size_t offset = 0, Stream stream = nullptr) const;

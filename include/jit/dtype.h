@@ -17,6 +17,8 @@ enum class NumberKind : std::uint8_t {
   bfloat = 4,
 };
 
+/// What the library knows of one element type. Beside what files and other frameworks call it, there is what
+/// kernels need.
 struct DTypeFacts {
   DType dtype;
   std::string_view name;  ///< "bf16": in specs, files and messages
@@ -39,7 +41,7 @@ struct DTypeFacts {
 /// One row per enumerator, in their order.
 std::span<const DTypeFacts> dtype_table();
 
-/// Throws Error invalid_argument for what is no enumerator.
+/// The row of a type. Throws Error invalid_argument for what is no enumerator.
 const DTypeFacts& facts(DType dtype);
 
 }  // namespace jit

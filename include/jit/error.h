@@ -39,6 +39,7 @@ struct ErrorDetails {
   std::string source;   ///< the generated program, when compiling failed
 };
 
+/// Thrown by every function of the library that fails.
 class Error : public std::runtime_error {
  public:
   explicit Error(ErrorDetails details);

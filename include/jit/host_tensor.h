@@ -16,8 +16,8 @@ struct HostTensor {
   std::span<const std::int64_t> shape = {};
   const std::byte* data = nullptr;
 
-  /// The element as a number. Leading indices that the tensor has no dimension for are left out, and
-  /// dimensions of one element broadcast.
+  /// The element as a number. Requires an index for each dimension, within it. Leading indices that the tensor
+  /// has no dimension for are left out, and dimensions of one element broadcast.
   double at(std::initializer_list<std::int64_t> index) const;
 };
 

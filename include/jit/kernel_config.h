@@ -80,9 +80,10 @@ std::vector<ConfigValue> config_values(const KernelConfig& config);
 /// What a field may be, for documents and help.
 struct ConfigFieldDoc {
   std::string_view name;
-  std::string values;    ///< "1 to 4", "none, xor_chunks", "multiples of 16 from 16 to 256"
+  std::string values;    ///< "1 to 4", "none, xor_chunks", "a multiple of 16 from 16 to 256"
   std::string_view doc;  ///< one phrase with unit
 };
+/// A kernel family, for the same.
 struct FamilyDoc {
   std::string_view name;  ///< also of its folder of templates
   std::string_view doc;   ///< one phrase: instructions and GPUs

@@ -16,6 +16,7 @@ namespace jit {
 struct MaskAccess;
 struct MaskNode;
 
+/// A mask; immutable, cheap to copy, thread safe.
 class Mask {
  public:
   /// No mask: every query sees every key.
@@ -37,7 +38,7 @@ class Mask {
   std::shared_ptr<const MaskNode> node_;
 };
 
-/// Both masks keep; either keeps; the mask drops.
+/// A key is seen when both masks keep it; when either does; when the mask drops it.
 Mask operator&&(const Mask& a, const Mask& b);
 Mask operator||(const Mask& a, const Mask& b);
 Mask operator!(const Mask& a);

@@ -15,6 +15,7 @@ namespace jit {
 struct ScoreAccess;
 struct ScoreNode;
 
+/// A score or a chain of them; immutable, cheap to copy, thread safe.
 class Score {
  public:
   /// The score as it is.

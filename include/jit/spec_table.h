@@ -18,6 +18,7 @@ namespace jit {
 using SpecMember = std::variant<DType AttentionSpec::*, int AttentionSpec::*, Mask AttentionSpec::*,
                                 Score AttentionSpec::*, std::optional<float> AttentionSpec::*>;
 
+/// A field. Rows live as long as the program.
 struct SpecField {
   std::string_view name;  ///< of the member, in refusals, in Python; with dashes an option of the tool
   SpecMember member;

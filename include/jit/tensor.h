@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 
@@ -12,12 +13,14 @@ namespace jit {
 /// read.
 enum class DType : std::uint8_t { bf16, fp16, fp32, int32, int64, uint8 };
 
+/// "bf16", "fp16", ….
 std::string_view to_string(DType dtype);
 /// Inverse of to_string; throws Error invalid_argument naming what is accepted.
 DType parse_dtype(std::string_view text);
 /// Bytes of one element.
 int size_of(DType dtype);
 
+/// Dimensions that a tensor may have.
 inline constexpr int max_rank = 4;
 
 /// The sizes of q, k, v or o: {.batch = 2, .seqlen = 4096, .heads = 32, .head_dim = 128}.
