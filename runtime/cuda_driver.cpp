@@ -32,8 +32,7 @@ std::string describe_init_failure(CUresult result) {
   switch (result) {
     case CUDA_ERROR_STUB_LIBRARY:
       return "libcuda.so.1 is the CUDA toolkit's stub, not a driver; install the NVIDIA driver or take the "
-             "stub off "
-             "the library path";
+             "stub off the library path";
     case CUDA_ERROR_NO_DEVICE:
       return "the CUDA driver finds no GPU (is CUDA_VISIBLE_DEVICES set?)";
     default:

@@ -35,7 +35,7 @@ PlanStep plan_step(LoadedKernel kernel, const AttentionSpec& spec, const KernelC
 struct Plan {
   AttentionSpec spec;
   KernelConfig config;          ///< of the pass's main kernel
-  std::vector<PlanStep> steps;  ///< in order; the first is the main kernel of a pass of one
+  std::vector<PlanStep> steps;  ///< in the order in which they run
   std::string why;              ///< this config
   std::vector<std::string> tuning_log = {};
 };

@@ -10,7 +10,7 @@ namespace jit {
 namespace {
 
 // The part of the L2 cache that keys and values of a section may fill, and the most and fewest slices: the
-// fastest of those measured on an H200 (docs/performance.md).
+// fastest of those measured on an H200 (docs/notebook.md).
 constexpr double l2_share = 0.3;
 constexpr double fewest_slices = 8, most_slices = 32;
 // The work of such short slices evens out by itself.
@@ -39,7 +39,8 @@ int entries_with_key_words(int tiles_kv, std::int64_t tiles_per_entry, int block
   constexpr std::int64_t tiles_per_block = 4;
   const std::int64_t wanted = blocks * tiles_per_block / std::max<std::int64_t>(1, tiles_per_entry);
   const std::int64_t fitting = forward_wgmma::key_word_range_places / std::max(1, tiles_kv);
-  return static_cast<int>(std::clamp<std::int64_t>(std::max(wanted, fitting), 1, forward_wgmma::key_word_range_places));
+  return static_cast<int>(
+      std::clamp<std::int64_t>(std::max(wanted, fitting), 1, forward_wgmma::key_word_range_places));
 }
 
 }  // namespace jit

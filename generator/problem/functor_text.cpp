@@ -116,11 +116,10 @@ void check_body(std::string_view kind, const FunctorText& text, const std::strin
   check_directives(kind, text, body);
   for (const std::string_view word : forbidden_words) {
     if (body.find(word) != std::string::npos) {
-      refuse(
-          kind,
-          fmt::format("text functor '{}' uses {}, which would make the kernel depend on where and when it is "
-                      "compiled",
-                      text.name, word));
+      refuse(kind,
+             fmt::format("text functor '{}' uses {}, which would make the kernel depend on where and when "
+                         "it is compiled",
+                         text.name, word));
     }
   }
   if (body.find('\0') != std::string::npos) {

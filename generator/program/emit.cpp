@@ -87,8 +87,8 @@ std::string spec_lines(const AttentionSpec& spec, const FunctorSource& functors)
 
 std::string params_assertion() {
   return fmt::format(
-      "static_assert(sizeof(AttentionParams) == {}, \"host and device disagree on the kernel's "
-      "parameters\");\n",
+      "static_assert(sizeof(AttentionParams) == {}, "
+      "\"host and device disagree on the kernel's parameters\");\n",
       sizeof(AttentionParams));
 }
 
@@ -96,7 +96,7 @@ Program emit_reference(const AttentionSpec& spec) {
   const FunctorSource functors = functor_source(spec);
   Program program;
   program.threads = 256;
-  program.name = fmt::format("attn_reference_{}", problem_name(spec));
+  program.name = fmt::format("attention_reference_{}", problem_name(spec));
   program.facts = {{"spec", to_string(spec)}};
   std::string& source = program.source;
   source = fmt::format("// Attention reference: {}. Generated: change the spec, not this file.\n",
@@ -106,9 +106,9 @@ Program emit_reference(const AttentionSpec& spec) {
   source += "struct Config {\n" + spec_lines(spec, functors) + "};\n";
   source += params_assertion() + functors.assertions;
   source += fmt::format(
-      "\nextern \"C\" __global__ void __launch_bounds__({})\n{}(const __grid_constant__ AttentionParams "
-      "params, "
-      "const __grid_constant__ ReferenceRows rows) {{\n  attention_reference<Config>(params, rows);\n}}\n",
+      "\nextern \"C\" __global__ void __launch_bounds__({})\n"
+      "{}(const __grid_constant__ AttentionParams params, const __grid_constant__ ReferenceRows rows) {{\n"
+      "  attention_reference<Config>(params, rows);\n}}\n",
       program.threads, program.name);
   return program;
 }
@@ -119,8 +119,8 @@ Program emit_random_fill(DType dtype) {
   program.name = fmt::format("random_fill_{}", to_string(dtype));
   program.source = fmt::format(
       "// Random numbers. Generated.\n#include \"checks/random_fill.cuh\"\n\nusing namespace jit;\n\n"
-      "extern \"C\" __global__ void __launch_bounds__({})\n{}(unsigned* pairs, long long count, unsigned "
-      "seed) {{\n"
+      "extern \"C\" __global__ void __launch_bounds__({})\n"
+      "{}(unsigned* pairs, long long count, unsigned seed) {{\n"
       "  random_fill<{}>(pairs, count, seed);\n}}\n",
       program.threads, program.name, to_string(dtype));
   return program;

@@ -50,10 +50,10 @@ class Writer {
     source.score_type = score(node_of(spec.score));
     source.definitions = definitions_;
     source.assertions = fmt::format(
-        "static_assert(has_row_range<Config::Mask> == {}, \"host and device disagree on the mask's "
-        "row_range\");\n"
-        "static_assert(key_words<Config::Mask> == {}, \"host and device disagree on the mask's key "
-        "words\");\n",
+        "static_assert(has_row_range<Config::Mask> == {}, "
+        "\"host and device disagree on the mask's row_range\");\n"
+        "static_assert(key_words<Config::Mask> == {}, "
+        "\"host and device disagree on the mask's key words\");\n",
         has_row_range(spec.mask), key_words(spec.mask));
     return source;
   }

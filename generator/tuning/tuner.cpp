@@ -77,8 +77,8 @@ void compile_candidates(ContextState& context, const TuningProblem& problem,
   work();
 }
 
-// A kernel that the assembler could not keep clean is not what its config was meant to be, where its family says
-// so. One stays in any case.
+// A kernel that the assembler could not keep clean is not what its config was meant to be, where its family
+// says so. One stays in any case.
 void drop_unclean(std::vector<Candidate>& candidates) {
   const auto is_unclean = [](const Candidate& candidate) {
     return candidate.image && !may_spill(candidate.config) && !candidate.image->resources.is_clean();

@@ -215,13 +215,11 @@ void bind_attention(nb::module_& module) {
       "score"_a = nb::none(), "softmax_scale"_a = nb::none(), "return_lse"_a = false, "out"_a = nb::none(),
       "dtype"_a = nb::none(), "layout"_a = "BSHD", "tensors"_a = nb::none(), "stream"_a = nb::none(),
       "tuning"_a = nb::none(), attention_doc,
-      nb::sig(
-          "def attention(q: typing.Any, k: typing.Any, v: typing.Any, *, mask: jit_attention.Mask | None = "
-          "None, "
-          "score: jit_attention.Score | None = None, softmax_scale: float | None = None, "
-          "return_lse: bool = False, out: typing.Any = None, dtype: typing.Any = None, layout: str = 'BSHD', "
-          "tensors: dict[str, typing.Any] | None = None, stream: typing.Any = None, "
-          "tuning: str | None = None) -> typing.Any"));
+      nb::sig("def attention(q: typing.Any, k: typing.Any, v: typing.Any, *, "
+              "mask: jit_attention.Mask | None = None, score: jit_attention.Score | None = None, "
+              "softmax_scale: float | None = None, return_lse: bool = False, out: typing.Any = None, "
+              "dtype: typing.Any = None, layout: str = 'BSHD', tensors: dict[str, typing.Any] | None = None, "
+              "stream: typing.Any = None, tuning: str | None = None) -> typing.Any"));
   nb::class_<Prepared>(module, "Attention",
                        "A spec's kernel for every size. Cheap to call, thread safe; made by `prepare`.")
       .def("__call__", &Prepared::call, "q"_a.none(), "k"_a.none(), "v"_a.none(), nb::kw_only(),
@@ -231,8 +229,7 @@ void bind_attention(nb::module_& module) {
       .def("kernel", &Prepared::kernel, "q"_a = nb::none(), "k"_a = nb::none(), "v"_a = nb::none(),
            nb::kw_only(), "layout"_a = "BSHD", "tensors"_a = nb::none(),
            "The Kernel that a call with these arrays runs, prepared if need be; without arrays, the one for "
-           "sizes that "
-           "nothing was chosen for.")
+           "sizes that nothing was chosen for.")
       .def_ro("spec", &Prepared::spec, "The AttentionSpec that it was prepared for.")
       .def("__repr__", [](const Prepared& self) {
         return fmt::format("<jit_attention.Attention {}>", to_string(self.attention.spec()));

@@ -83,9 +83,8 @@ Call::Call(const CallInputs& inputs) : inputs_(inputs), tensors_(inputs.tensors)
       refuse("q", fmt::format("is in {}; NVIDIA GPUs are supported", to_string(where_)));
     if (emulated_) {
       refuse("q",
-             "is on a GPU, but this process computes on an emulated device; give arrays in CPU memory, or do "
-             "not "
-             "ask for an emulated device");
+             "is on a GPU, but this process computes on an emulated device; give arrays in CPU memory, "
+             "or do not ask for an emulated device");
     }
     device_ = where_.id;
   }

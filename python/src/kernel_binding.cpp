@@ -95,8 +95,7 @@ void bind_kernel(nb::module_& module) {
           },
           "folder"_a,
           "Write kernel.cu, kernel.ptx, kernel.cubin, report.json, templates/ and, when a disassembler is "
-          "found, "
-          "kernel.sass to a folder, which is created. Returns the paths. Raises IoError.")
+          "found, kernel.sass to a folder, which is created. Returns the paths. Raises IoError.")
       .def("__repr__", [](const CompiledKernel& self) {
         return fmt::format("<jit_attention.Kernel {} {} {}>", to_string(self.spec()), to_string(self.arch()),
                            to_string(self.config()));

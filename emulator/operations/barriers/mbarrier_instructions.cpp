@@ -289,8 +289,7 @@ std::unique_ptr<const Operation> decode_mbarrier(Decoder& decoder) {
   if (what == "pending_count") return decode_pending_count(decoder);
   decoder.fail(
       fmt::format("mbarrier.{} is not known; init, inval, arrive, arrive_drop, expect_tx, complete_tx, "
-                  "test_wait, try_wait and "
-                  "pending_count are",
+                  "test_wait, try_wait and pending_count are",
                   what));
 }
 

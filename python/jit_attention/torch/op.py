@@ -24,7 +24,7 @@ NO_BACKWARD = ("jit_attention has no backward yet: an input requires grad; compu
 
 def attention(q, k, v, *, mask=None, score=None, softmax_scale=None, return_lse=False, layout="BSHD", tensors=None,
               tuning=None):
-    """softmax(mask(score(softmax_scale · q kᵀ))) v, per batch entry and head, eager or compiled.
+    """`jit_attention.attention` of PyTorch tensors, eager or compiled.
 
     Under ``torch.compile`` the call is one operator without a graph break, whatever the sizes: ``fullgraph=True`` and
     ``dynamic=True`` work, with masks and scores built outside or inside of the compiled function (``~mask`` outside
@@ -32,27 +32,17 @@ def attention(q, k, v, *, mask=None, score=None, softmax_scale=None, return_lse=
     run before, which is when its kernel is compiled and tuned.
 
     Args:
-        q: (batch, seqlen_q, heads_q, head_dim), bf16 or fp16; any strides whose last is 1.
-        k: (batch, seqlen_kv, heads_kv, head_dim), of q's dtype; heads_q is a multiple of heads_kv.
-        v: (batch, seqlen_kv, heads_kv, head_dim_v), of q's dtype. Head dims are multiples of 8 from 8 to 256.
-        mask: a jit_attention.Mask, which keys a query sees; None: all.
-        score: a jit_attention.Score, what happens to scores; None: nothing.
-        softmax_scale: positive; None: 1/sqrt(head_dim).
-        return_lse: also return log Σ exp(score), natural logarithm.
-        layout: "BSHD", or "BHSD": seqlen and heads swapped in q, k, v and the result.
-        tensors: names and tensors that mask and score read.
-        tuning: "off", "recorded", "first_run" or "exhaustive"; None: as JIT_ATTENTION_TUNING says.
+        q, k, v: tensors of one dtype, bf16 or fp16.
+        mask, score, softmax_scale, return_lse, layout, tensors, tuning: as those of `jit_attention.attention`. What
+            it has beside them (out, dtype, stream) an operator has not: its result is new, on torch's current stream.
 
     Returns:
-        o (batch, seqlen_q, heads_q, head_dim_v), contiguous, of q's dtype, or (o, lse) with lse fp32 (batch, heads_q,
-        seqlen_q). A query that sees no key gets o = 0 and lse = −inf.
+        o, contiguous, of q's dtype, or (o, lse), as `jit_attention.attention` does.
 
     Raises:
-        InvalidArgumentError: a tensor requires grad while grad mode is on (there is no backward yet), or breaks a
-            rule above; names the argument.
-        InvalidSpecError: the problem is none that can be served, with what would work.
-        Error: of another kind, see jit_attention.errors. Compiled without graph breaks, the compiler wraps all of
-            these in an error of its own.
+        InvalidArgumentError: a tensor requires grad while grad mode is on (there is no backward yet).
+        Error: what `jit_attention.attention` raises. Compiled without graph breaks, the compiler wraps all of these in
+            an error of its own.
     """
     if torch.compiler.is_compiling() or type(q) is not torch.Tensor:
         return _through_operator(q, k, v, mask, score, softmax_scale, return_lse, layout, tensors, tuning)
