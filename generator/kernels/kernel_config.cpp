@@ -33,6 +33,7 @@ std::vector<std::string_view> known_names() {
 }
 
 std::vector<Assignment> split(std::string_view text) {
+  const std::string_view whole = text;
   const std::vector<std::string_view> names = known_names();
   std::vector<Assignment> assignments;
   while (true) {
@@ -44,8 +45,14 @@ std::vector<Assignment> split(std::string_view text) {
     const std::size_t equals = word.find('=');
     const std::string_view name = word.substr(0, equals);
     if (equals == std::string_view::npos || std::find(names.begin(), names.end(), name) == names.end()) {
-      throw Error(ErrorCode::invalid_argument, "parse", "config",
-                  fmt::format("'{}' is not field=value of a config; fields are {}", word, fmt::join(names, ", ")));
+      throw Error(
+          ErrorCode::invalid_argument, "parse", "config",
+          fmt::format("'{}' is not field=value of a config; fields are {}", word, fmt::join(names, ", ")));
+    }
+    const auto is_same = [name](const Assignment& earlier) { return earlier.name == name; };
+    if (std::any_of(assignments.begin(), assignments.end(), is_same)) {
+      throw Error(ErrorCode::invalid_argument, "parse", "config." + std::string(name),
+                  fmt::format("config field {} is given twice in '{}'; give it once", name, whole));
     }
     assignments.push_back({name, word.substr(equals + 1)});
   }
@@ -62,7 +69,8 @@ bool has_field(const KernelConfig& config, std::string_view name) {
   return std::visit(
       [&]<class Config>(const Config&) {
         const auto fields = Family<Config>::fields();
-        return std::any_of(fields.begin(), fields.end(), [&](const auto& field) { return field.name == name; });
+        return std::any_of(fields.begin(), fields.end(),
+                           [&](const auto& field) { return field.name == name; });
       },
       config);
 }
@@ -110,11 +118,12 @@ void assign(Config& config, const Assignment& given) {
   }
   std::string owners;
   for (const KernelConfig& family : all_defaults()) {
-    if (has_field(family, given.name)) owners += fmt::format("{}{}", owners.empty() ? "" : ", ", family_name(family));
+    if (has_field(family, given.name))
+      owners += fmt::format("{}{}", owners.empty() ? "" : ", ", family_name(family));
   }
   throw Error(ErrorCode::invalid_argument, "parse", "config." + std::string(given.name),
-              fmt::format("config field {} belongs to family={}; this config has family={}", given.name, owners,
-                          Family<Config>::name));
+              fmt::format("config field {} belongs to family={}; this config has family={}", given.name,
+                          owners, Family<Config>::name));
 }
 
 }  // namespace
@@ -131,7 +140,8 @@ std::string_view family_name(const KernelConfig& config) {
 
 std::string to_string(const KernelConfig& config) {
   std::string text = fmt::format("{}={}", family_field, family_name(config));
-  for (const ConfigValue& value : config_values(config)) text += fmt::format(" {}={}", value.name, value.text);
+  for (const ConfigValue& value : config_values(config))
+    text += fmt::format(" {}={}", value.name, value.text);
   return text;
 }
 

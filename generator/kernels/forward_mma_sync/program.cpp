@@ -23,8 +23,8 @@ Program Family<ForwardMmaSync>::program(const AttentionSpec& spec, const Forward
   source += "struct Config {\n" + spec_lines(spec, functors) + config_lines(fields(), config) + "};\n";
   source += params_assertion() + functors.assertions;
   source += fmt::format(
-      "static_assert(forward_mma_sync::smem_layout<Config>().total == {}, \"host and device disagree on "
-      "shared memory\");\n\n",
+      "static_assert(forward_mma_sync::smem_layout<Config>().total == {}, "
+      "\"host and device disagree on shared memory\");\n\n",
       program.smem_bytes);
   source += fmt::format(
       "extern \"C\" __global__ void __launch_bounds__(Config::warps * warp_size, Config::blocks_per_sm)\n"

@@ -66,7 +66,7 @@ int launched_registers(const ForwardWgmma& config) {
   return registers_per_sm / (threads_of(config) * config.blocks_per_sm) / 8 * 8;
 }
 
-// Looking for maxima takes up to a tenth of the time (docs/performance.md). But where most tiles exceed those
+// Looking for maxima takes up to a tenth of the time (docs/notebook.md). But where most tiles exceed those
 // of the tiles before, or the first one that is visited shows many queries nothing, tiles are computed twice.
 Rescale fastest_rescale(const AttentionSpec& spec) {
   return are_steady(spec.score) && has_row_range(spec.mask) ? Rescale::on_overflow : Rescale::lazy;

@@ -16,7 +16,7 @@ namespace {
 constexpr double smem_bytes_per_clock = 128;
 constexpr double exponentials_per_clock = 16;
 
-// Fitted to 854 timings of an earlier state on an H200, at 60 problems (bench/results, docs/performance.md).
+// Fitted to 854 timings of an earlier state on an H200, at 60 problems (bench/results, docs/notebook.md).
 // In clocks.
 constexpr double tensor_share = 0.911;           // of their rate, that the tensor cores reach at best
 constexpr double softmax_per_key = 5.8;          // of a consumer, for each key of a tile

@@ -59,17 +59,16 @@ Program Family<ForwardWgmma>::program(const AttentionSpec& spec, const ForwardWg
   source += "};\n";
   source += params_assertion() + functors.assertions;
   source += fmt::format(
-      "static_assert(sizeof(forward_wgmma::TensorMaps) == {}, \"host and device disagree on the tensor "
-      "maps\");\n"
-      "static_assert(forward_wgmma::KernelTraits<Config>::layout.total == {}, \"host and device disagree on "
-      "shared "
-      "memory\");\n\n",
+      "static_assert(sizeof(forward_wgmma::TensorMaps) == {}, "
+      "\"host and device disagree on the tensor maps\");\n"
+      "static_assert(forward_wgmma::KernelTraits<Config>::layout.total == {}, "
+      "\"host and device disagree on shared memory\");\n\n",
       sizeof(forward_wgmma::TensorMaps), program.smem_bytes);
   source += fmt::format(
       "extern \"C\" __global__ void __launch_bounds__(forward_wgmma::KernelTraits<Config>::threads, "
       "Config::blocks_per_sm)\n"
-      "{}(const __grid_constant__ AttentionParams params, const __grid_constant__ forward_wgmma::TensorMaps "
-      "maps) {{\n"
+      "{}(const __grid_constant__ AttentionParams params, "
+      "const __grid_constant__ forward_wgmma::TensorMaps maps) {{\n"
       "  forward_wgmma::attention_forward<Config>(params, maps);\n}}\n",
       program.name);
   return program;

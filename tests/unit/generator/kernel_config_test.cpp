@@ -57,7 +57,8 @@ TEST(ConfigFields, EachSetsItsMemberAndNoOther) {
       EXPECT_TRUE(field.legal.has(field.sample)) << field.name;
       EXPECT_TRUE(field.legal.has(field.get(Config{}))) << field.name;
       int changed = 0;
-      for (const ConfigField<Config>& each : Family<Config>::fields()) changed += each.get(one) != each.get(Config{});
+      for (const ConfigField<Config>& each : Family<Config>::fields())
+        changed += each.get(one) != each.get(Config{});
       EXPECT_EQ(changed, 1) << field.name;
     }
     EXPECT_EQ(parse_config(to_string(KernelConfig(all))), KernelConfig(all));
@@ -93,7 +94,8 @@ TEST(ConfigFields, AValueWithoutANameIsRefused) {
   ForwardMmaSync config;
   config.swizzle = static_cast<Swizzle>(7);
   EXPECT_THAT(to_string(KernelConfig(config)), HasSubstr("swizzle=7"));
-  EXPECT_EQ(config_rejection({}, config, device_limits(Arch{8, 0, 0})), "swizzle = 7 must be none, xor_chunks");
+  EXPECT_EQ(config_rejection({}, config, device_limits(Arch{8, 0, 0})),
+            "swizzle = 7 must be none, xor_chunks");
 }
 
 TEST(ParseConfig, ReadsWhatIsPrinted) {
@@ -117,6 +119,15 @@ TEST(ParseConfig, FieldsOfOneFamilyAskForIt) {
   }
   EXPECT_THAT(error_of([] { parse_config("family=wgmma"); }).message(),
               HasSubstr("it is one of forward_mma_sync, forward_wgmma"));
+}
+
+TEST(ParseConfig, TakesEachFieldOnce) {
+  for (const char* text : {"warps=4 tile_q=64 warps=8", "family=forward_wgmma family=forward_mma_sync",
+                           "family=forward_wgmma, family=forward_wgmma"}) {
+    const Error error = error_of([&] { parse_config(text); });
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument) << text;
+    EXPECT_THAT(error.message(), HasSubstr("is given twice")) << text;
+  }
 }
 
 TEST(ParseConfig, KeepsWhatIsLeftOut) {
