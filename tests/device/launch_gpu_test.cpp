@@ -336,6 +336,9 @@ TEST_F(LaunchTest, AnEmulatedDeviceTunesNothing) {
 
 // What a caller asks for: measured on a GPU, refused on an emulated device.
 TEST_F(LaunchTest, ConfigsAreMeasuredOnRequest) {
+  Settings settings = settings_from_environment();
+  settings.disk_cache = false;
+  const Context in_memory(settings);
   AttentionSpec spec;
   spec.head_dim = 64;
   const AttentionArguments arguments =
@@ -344,14 +347,14 @@ TEST_F(LaunchTest, ConfigsAreMeasuredOnRequest) {
   configs.resize(2);
   configs.push_back(parse_config("tile_q=1 warps=4"));
   if (device_.emulated) {
-    for (const Error& error : {error_of([&] { tune(spec, arguments, context()); }),
-                               error_of([&] { time_configs(spec, arguments, configs, 3, context()); })}) {
+    for (const Error& error : {error_of([&] { tune(spec, arguments, in_memory); }),
+                               error_of([&] { time_configs(spec, arguments, configs, 3, in_memory); })}) {
       EXPECT_EQ(error.code(), ErrorCode::unsupported_device);
       EXPECT_THAT(error.message(), HasSubstr("has no time to measure"));
     }
     return;
   }
-  const std::vector<ConfigTiming> timings = time_configs(spec, arguments, configs, 3, context());
+  const std::vector<ConfigTiming> timings = time_configs(spec, arguments, configs, 3, in_memory);
   ASSERT_EQ(timings.size(), 3u);
   for (const int i : {0, 1}) {
     EXPECT_EQ(timings[i].trouble, "");
@@ -360,7 +363,7 @@ TEST_F(LaunchTest, ConfigsAreMeasuredOnRequest) {
     EXPECT_EQ(timings[i].kernel->config(), configs[i]);
   }
   EXPECT_THAT(timings[2].trouble, HasSubstr("tile_q = 1"));
-  const TuningResult result = tune(spec, arguments, context());
+  const TuningResult result = tune(spec, arguments, in_memory);
   EXPECT_GE(result.candidates, 2);
   EXPECT_THAT(result.record, HasSubstr(to_string(result.config)));
   EXPECT_EQ(result.recorded_in, "") << "the context has no cache folder";
