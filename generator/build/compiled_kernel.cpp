@@ -6,11 +6,11 @@
 
 #include <fmt/format.h>
 #include <jit/error.h>
-#include <nlohmann/json.hpp>
 
 #include "generator/access.h"
 #include "generator/build/image.h"
 #include "generator/context_state.h"
+#include "generator/json.h"
 #include "generator/program/closure.h"
 #include "runtime/disassembler.h"
 
@@ -66,39 +66,40 @@ CompiledKernel::Sass CompiledKernel::sass() const {
 }
 
 std::string CompiledKernel::report() const {
-  nlohmann::ordered_json config = {{"family", family_name(config_)}};
+  JsonObject config;
+  config.add("family", family_name(config_));
   for (const ConfigValue& value : config_values(config_)) {
-    nlohmann::ordered_json& field = config[std::string(value.name)];
     switch (value.kind) {
       case ConfigValue::Kind::number:
-        field = value.number;
+        config.add(value.name, value.number);
         break;
       case ConfigValue::Kind::truth:
-        field = value.number != 0;
+        config.add(value.name, value.number != 0);
         break;
       case ConfigValue::Kind::word:
-        field = value.text;
+        config.add(value.name, value.text);
     }
   }
   const ResourceUsage& resources = this->resources();
-  const nlohmann::ordered_json json = {{"name", name()},
-                                       {"spec", to_string(spec())},
-                                       {"arch", to_string(arch())},
-                                       {"key", key()},
-                                       {"cached", cached()},
-                                       {"compile_ms", compile_ms()},
-                                       {"why", why_},
-                                       {"config", config},
-                                       {"threads", threads()},
-                                       {"smem_bytes", smem_bytes()},
-                                       {"registers", resources.registers},
-                                       {"spill_bytes", resources.spill_bytes()},
-                                       {"stack_bytes", resources.stack_bytes},
-                                       {"barriers", resources.barriers},
-                                       {"cubin_bytes", cubin().size()},
-                                       {"remarks", resources.remarks},
-                                       {"tuning_log", tuning_log_}};
-  return json.dump(2);
+  return JsonObject()
+      .add("name", name())
+      .add("spec", to_string(spec()))
+      .add("arch", to_string(arch()))
+      .add("key", key())
+      .add("cached", cached())
+      .add("compile_ms", compile_ms())
+      .add("why", why_)
+      .add("config", config)
+      .add("threads", threads())
+      .add("smem_bytes", smem_bytes())
+      .add("registers", resources.registers)
+      .add("spill_bytes", resources.spill_bytes())
+      .add("stack_bytes", resources.stack_bytes)
+      .add("barriers", resources.barriers)
+      .add("cubin_bytes", cubin().size())
+      .add("remarks", resources.remarks)
+      .add("tuning_log", tuning_log_)
+      .dump(2);
 }
 
 std::vector<std::string> CompiledKernel::dump(const std::string& folder) const {

@@ -8,9 +8,9 @@
 
 #include <fmt/format.h>
 #include <jit/error.h>
-#include <nlohmann/json.hpp>
 
 #include "generator/context_state.h"
+#include "generator/json.h"
 #include "generator/program/closure.h"
 #include "runtime/compile_log.h"
 #include "runtime/compiler.h"
@@ -48,43 +48,46 @@ Key key_for(ContextState& context, const Program& program, const Target& target)
   return Key(fields);
 }
 
+// What the assembler tells in numbers, by the name that entries have for it.
+constexpr std::pair<const char*, int ResourceUsage::*> resource_members[] = {
+    {"registers", &ResourceUsage::registers},
+    {"spill_store_bytes", &ResourceUsage::spill_store_bytes},
+    {"spill_load_bytes", &ResourceUsage::spill_load_bytes},
+    {"stack_bytes", &ResourceUsage::stack_bytes},
+    {"static_smem_bytes", &ResourceUsage::static_smem_bytes},
+    {"barriers", &ResourceUsage::barriers}};
+
 // What an entry tells about its kernel beside the code.
 std::string metadata_of(const KernelImage& image) {
-  nlohmann::json json = {{"kernel", image.program.name},
-                         {"arch", to_string(image.target.arch)},
-                         {"compile_ms", image.compile_ms}};
-  for (const auto& [name, value] : image.program.facts) json[name] = value;
+  JsonObject json;
+  json.add("kernel", image.program.name)
+      .add("arch", to_string(image.target.arch))
+      .add("compile_ms", image.compile_ms);
+  for (const auto& [name, value] : image.program.facts) json.add(name, value);
   if (image.target.form == CodeForm::cubin) {
-    json["registers"] = image.resources.registers;
-    json["spill_store_bytes"] = image.resources.spill_store_bytes;
-    json["spill_load_bytes"] = image.resources.spill_load_bytes;
-    json["stack_bytes"] = image.resources.stack_bytes;
-    json["static_smem_bytes"] = image.resources.static_smem_bytes;
-    json["barriers"] = image.resources.barriers;
-    json["remarks"] = image.resources.remarks;
+    const ResourceUsage& resources = image.resources;
+    for (const auto& [name, member] : resource_members) json.add(name, resources.*member);
+    json.add("remarks", resources.remarks);
   }
   return json.dump();
 }
 
 // False when the metadata is not ours: then the entry is a miss.
 bool read_metadata(const std::string& text, KernelImage& image) {
-  const nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) return false;
-  try {
-    if (json.at("kernel").get<std::string>() != image.program.name) return false;
-    image.compile_ms = json.at("compile_ms").get<double>();
-    if (image.target.form == CodeForm::ptx) return true;
-    image.resources = {.registers = json.at("registers"),
-                       .spill_store_bytes = json.at("spill_store_bytes"),
-                       .spill_load_bytes = json.at("spill_load_bytes"),
-                       .stack_bytes = json.at("stack_bytes"),
-                       .static_smem_bytes = json.at("static_smem_bytes"),
-                       .barriers = json.at("barriers"),
-                       .remarks = json.at("remarks")};
-  } catch (const nlohmann::json::exception&) {
-    return false;
+  const std::optional<JsonObject> json = parse_json(text);
+  if (!json || json->text("kernel") != image.program.name) return false;
+  const std::optional<double> compile_ms = json->number("compile_ms");
+  if (!compile_ms) return false;
+  image.compile_ms = *compile_ms;
+  if (image.target.form == CodeForm::ptx) return true;
+  for (const auto& [name, member] : resource_members) {
+    const std::optional<std::int64_t> value = json->whole(name);
+    if (!value) return false;
+    image.resources.*member = static_cast<int>(*value);
   }
-  return true;
+  const std::optional<JsonObject::Texts> remarks = json->texts("remarks");
+  if (remarks) image.resources.remarks = *remarks;
+  return remarks.has_value();
 }
 
 bool take_entry(std::optional<Entry> entry, KernelImage& image) {

@@ -5,9 +5,9 @@
 #include <fmt/format.h>
 #include <jit/error.h>
 #include <jit/spec_table.h>
-#include <nlohmann/json.hpp>
 
 #include "generator/context_state.h"
+#include "generator/json.h"
 #include "generator/kernels/families.h"
 #include "generator/problem/arguments.h"
 #include "generator/program/closure.h"
@@ -41,25 +41,27 @@ Key tuning_operation(const AttentionSpec& spec, const SizeClass& sizes) {
 }
 
 std::string write_record(const TuningResult& result, const ProblemShape& shape, const DeviceInfo& device) {
-  const nlohmann::ordered_json json = {{"config", to_string(result.config)},
-                                       {"median_us", result.median_us},
-                                       {"default_us", result.default_us},
-                                       {"candidates", result.candidates},
-                                       {"batch", shape.batch},
-                                       {"heads_q", shape.heads_q},
-                                       {"seqlen_q", shape.seqlen_q},
-                                       {"seqlen_kv", shape.seqlen_kv},
-                                       {"gpu", device.name},
-                                       {"driver", device.driver_version}};
-  return json.dump();
+  return JsonObject()
+      .add("config", to_string(result.config))
+      .add("median_us", result.median_us)
+      .add("default_us", result.default_us)
+      .add("candidates", result.candidates)
+      .add("batch", shape.batch)
+      .add("heads_q", shape.heads_q)
+      .add("seqlen_q", shape.seqlen_q)
+      .add("seqlen_kv", shape.seqlen_kv)
+      .add("gpu", device.name)
+      .add("driver", device.driver_version)
+      .dump();
 }
 
 std::optional<KernelConfig> read_record(const std::string& text, const AttentionSpec& spec,
                                         const DeviceInfo& device) {
-  const nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object() || !json.contains("config") || !json["config"].is_string()) return std::nullopt;
+  const std::optional<JsonObject> json = parse_json(text);
+  const std::optional<std::string> fields = json ? json->text("config") : std::nullopt;
+  if (!fields) return std::nullopt;
   try {
-    const KernelConfig config = parse_config(json["config"].get<std::string>());
+    const KernelConfig config = parse_config(*fields);
     if (!config_rejection(spec, config, device_limits(device)).empty()) return std::nullopt;
     return config;
   } catch (const Error&) {
