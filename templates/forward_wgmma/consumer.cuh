@@ -69,7 +69,7 @@ __device__ __forceinline__ void write_output(const AttentionParams& params, cons
     const unsigned address = Traits::OTile::chunk_address(o_tile, warp_row + lane % 16, 2 * step + lane / 16);
     unsigned o[4];
     output.template pack_step<Element>(o, 0, step);
-    stmatrix_x4(address, o[0], o[1], o[2], o[3]);
+    stmatrix_x4(address, o);
   }
   fence_proxy_async_shared();
 }
@@ -301,13 +301,16 @@ class Consumer {
     for (bool repeated = false;; repeated = true) {
       apply_functors();
       if (repeated) move = update_maximum<Config::rescale>(scores_, state_, scale_log2_, correction);
-      const float row_max[2] = {repeated ? finite_or_zero(state_.row_max[0]) : state_.row_max[0],
-                                repeated ? finite_or_zero(state_.row_max[1]) : state_.row_max[1]};
-      float sums[2] = {};
+      constexpr int rows = Traits::Scores::rows;
+      float row_max[rows], sums[rows] = {};
+#pragma unroll
+      for (int r = 0; r < rows; ++r) {
+        row_max[r] = repeated ? finite_or_zero(state_.row_max[r]) : state_.row_max[r];
+      }
       exponentiate<Config::polynomial_exp2>(scores_, row_max, scale_log2_, sums);
       if (repeated || !is_overflow<typename Config::Element>(sums)) {
-        state_.row_sum[0] += sums[0];
-        state_.row_sum[1] += sums[1];
+#pragma unroll
+        for (int r = 0; r < rows; ++r) state_.row_sum[r] += sums[r];
         return move;
       }
       q_.multiply_qk_by_warp(scores_, q_ring().tile(), rings_.k.tile());

@@ -36,7 +36,7 @@ class Probabilities {
         const int row = threadIdx.x % warpgroup_size / warp_size * 16 + lane % 16;
         stmatrix_x4(
             Traits::PTile::chunk_address(tile_, consumer_ * rows_per_consumer + row, 2 * step + lane / 16),
-            a[0], a[1], a[2], a[3]);
+            a);
       }
     }
     if constexpr (!Config::p_in_registers) {
