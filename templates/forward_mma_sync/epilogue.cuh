@@ -25,7 +25,7 @@ __device__ __forceinline__ void store_output(const AttentionParams& params,
   using OTile = typename Traits::OTile;
   using Layout = typename Traits::Output::Layout;
   float inverse[Traits::Output::rows], lse[Traits::Output::rows];
-  finish_rows(state, scale_log2, inverse, lse);
+  finish_rows<Layout>(state, scale_log2, inverse, lse);
   output.scale_rows(inverse);
 
   const Sequences<Config> sequences(params);

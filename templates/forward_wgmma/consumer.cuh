@@ -350,7 +350,7 @@ class Consumer {
   // by.
   __device__ __forceinline__ void finish_rows_of_work() {
     RowFactors lse;
-    finish_rows(state_, scale_log2_, inverse_, lse);
+    finish_rows<MmaLayout>(state_, scale_log2_, inverse_, lse);
     // Read again: batch and head would take registers through the loop.
     if (params_.lse != nullptr) {
       const WorkTile work = work_ring_.tile();

@@ -1,6 +1,6 @@
 // Online softmax over tiles of scores ("Online normalizer calculation for softmax", Milakov and Gimelshein;
-// "FlashAttention-2", Dao). A thread holds scores of some rows, which it shares with the other lanes of its
-// quad (tiles/accumulator.cuh).
+// "FlashAttention-2", Dao). A thread holds scores of some rows, which it shares with other lanes
+// (tiles/accumulator.cuh).
 #pragma once
 
 #include "base/prelude.cuh"
@@ -12,16 +12,6 @@ namespace jit {
 
 /// In log2 units: probabilities stay below 2^8, far from fp16's 65504 and bf16's and fp32's limits.
 inline constexpr float lazy_rescale_limit = 8.0f;
-
-__device__ __forceinline__ float quad_max(float x) {
-  x = fmaxf(x, __shfl_xor_sync(full_warp, x, 1));
-  return fmaxf(x, __shfl_xor_sync(full_warp, x, 2));
-}
-
-__device__ __forceinline__ float quad_sum(float x) {
-  x += __shfl_xor_sync(full_warp, x, 1);
-  return x + __shfl_xor_sync(full_warp, x, 2);
-}
 
 /// 2^x without the unit that ex2 runs on ("FlashAttention-4", "Software emulation of the exponential"): x is
 /// split into a whole number, which becomes the exponent of a float, and a rest of at most 1/2, of which a
@@ -77,7 +67,7 @@ __device__ __forceinline__ float finite_or_zero(float row_max) {
 /// The maximum of a tile's scores in row `r` of those that the thread holds.
 template <class Scores>
 __device__ __forceinline__ float tile_maximum(const Scores& scores, int r) {
-  return quad_max(scores.reduce_row(r, [](float x, float y) { return fmaxf(x, y); }));
+  return scores.reduce_row(r, [](float x, float y) { return fmaxf(x, y); });
 }
 
 /// The state that a first tile of scores leaves, before its exponentials.
@@ -175,13 +165,13 @@ __device__ __forceinline__ void online_softmax(Scores& scores, Output& output,
 }
 
 /// What the output of each row is to be multiplied by, anything for a row without keys, whose output is 0,
-/// and log(Σ exp(score)) in natural units, −inf for a row without keys.
-template <int rows>
+/// and log(Σ exp(score)) in natural units, −inf for a row without keys. `Layout` is that of the scores.
+template <class Layout, int rows>
 __device__ __forceinline__ void finish_rows(const SoftmaxState<rows>& state, float scale_log2,
                                             float (&inverse)[rows], float (&lse)[rows]) {
 #pragma unroll
   for (int r = 0; r < rows; ++r) {
-    const float sum = quad_sum(state.row_sum[r]);
+    const float sum = Layout::reduce(state.row_sum[r], [](float x, float y) { return x + y; });
     const bool has_keys = sum != 0.0f;
     inverse[r] = rcp(has_keys ? sum : 1.0f);
     lse[r] =

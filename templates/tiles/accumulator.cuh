@@ -18,6 +18,12 @@ struct MmaLayout {
   /// Place of the first value of a lane, of which `thread` may be the index in its block.
   static __device__ __forceinline__ int lane_row(int thread) { return thread % warp_size / 4; }
   static __device__ __forceinline__ int lane_column(int thread) { return thread % 4 * 2; }
+  /// What `f`, which makes one value of two, makes of those of all lanes that share a row.
+  template <class F>
+  static __device__ __forceinline__ float reduce(float x, F f) {
+    x = f(x, __shfl_xor_sync(full_warp, x, 1));
+    return f(x, __shfl_xor_sync(full_warp, x, 2));
+  }
   /// Of those that share rows one speaks for them.
   static __device__ __forceinline__ bool speaks_for_rows(int lane) { return lane % 4 == 0; }
 
@@ -98,13 +104,13 @@ struct Accumulator<MmaLayout, tile_rows, tile_columns> {
     }
   }
 
-  /// What is left of the lane's values of its row `r` when `f` makes one of two.
+  /// What `f`, which makes one value of two, makes of the lane's row `r`, its values in other lanes included.
   template <class F>
   __device__ __forceinline__ float reduce_row(int r, F f) const {
     float result = f(at(r, 0, 0), at(r, 0, 1));
 #pragma unroll
     for (int n = 1; n < column_blocks; ++n) result = f(result, f(at(r, n, 0), at(r, n, 1)));
-    return result;
+    return Layout::reduce(result, f);
   }
 
   /// Multiplies each row by its factor.

@@ -242,9 +242,9 @@ INSTANTIATE_TEST_SUITE_P(
                          "if (lane_row + r >= rows) break;",
                          {"out of bounds"}},
         TemplateMutation{"LanesMissAShuffle",
-                         "steps/softmax.cuh",
-                         "  x = fmaxf(x, __shfl_xor_sync(full_warp, x, 1));",
-                         "  if (lane_id() < 16) x = fmaxf(x, __shfl_xor_sync(full_warp, x, 1));",
+                         "tiles/accumulator.cuh",
+                         "    x = f(x, __shfl_xor_sync(full_warp, x, 1));",
+                         "    if (lane_id() < 16) x = f(x, __shfl_xor_sync(full_warp, x, 1));",
                          {"deadlock"}}),
     [](const ::testing::TestParamInfo<TemplateMutation>& info) { return std::string(info.param.name); });
 
