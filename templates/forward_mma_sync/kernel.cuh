@@ -238,8 +238,8 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params)
     }
 
     if (!Score::is_identity || tiles.is_partial()) {
-      apply_functors<MaskQuery::unrolled>(scores, score_place<Config>(q_begin, tiles.key(0)), score, params,
-                                          mask, context, tiles.is_partial());
+      apply_functors<MaskQuery::each_score>(scores, score_place<Config>(q_begin, tiles.key(0)), score, params,
+                                            mask, context, tiles.is_partial());
     }
     online_softmax<Config::rescale>(scores, output, state, scale_log2);
 

@@ -110,22 +110,21 @@ enum class MaskQuery {
   /// By ranges of rows, else by words of keys, which the kernel leaves in shared memory, else in a loop: the
   /// shortest code.
   shortest,
-  /// For each score, unrolled: needs no words of keys.
-  unrolled,
+  /// For each score, unrolled: needs no words of keys, and fewer registers than ranges of rows.
+  each_score,
 };
 
 /// Sets scores to −inf that the mask drops or whose keys do not exist.
 template <MaskQuery query, class Scores, class Mask>
 __device__ __forceinline__ void drop_masked(Scores& scores, const ScorePlace& place, const Mask& mask,
                                             const BlockContext& context) {
-  constexpr bool is_unrolled = query == MaskQuery::unrolled;
-  if constexpr (has_row_range<Mask> && !is_unrolled) {
-    drop_outside_row_ranges(scores, place, mask, context.seqlen_q - 1);
-  } else if constexpr (is_unrolled) {
+  if constexpr (query == MaskQuery::each_score) {
     const int seqlen_q = context.seqlen_q, seqlen_kv = context.seqlen_kv;
     scores.for_each(place.q, place.k, [&](float& score, int q, int k) {
       if (k >= seqlen_kv || !mask.keep(minimum(q, seqlen_q - 1), k)) score = negative_infinity();
     });
+  } else if constexpr (has_row_range<Mask>) {
+    drop_outside_row_ranges(scores, place, mask, context.seqlen_q - 1);
   } else if constexpr (has_terms<Mask>) {
     drop_by_terms(scores, place, mask, context);
   } else {
