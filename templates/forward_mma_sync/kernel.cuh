@@ -25,7 +25,7 @@
 #include "ptx/ldmatrix.cuh"
 #include "ptx/math.cuh"
 #include "ptx/mma.cuh"
-#include "steps/score_fragments.cuh"
+#include "steps/apply_functors.cuh"
 #include "steps/softmax.cuh"
 #include "tiles/swizzled_tile.cuh"
 #include "tiles/tile_copy.cuh"
@@ -73,20 +73,12 @@ struct QueryFragments {
 
 /// S = Q Kᵀ for the rows of one warp.
 template <class Config>
-__device__ __forceinline__ void multiply_qk(
-    float (&scores)[KernelTraits<Config>::row_blocks][KernelTraits<Config>::score_blocks][4],
-    const QueryFragments<Config>& q, unsigned k_tile) {
+__device__ __forceinline__ void multiply_qk(typename KernelTraits<Config>::Scores& scores,
+                                            const QueryFragments<Config>& q, unsigned k_tile) {
   using Traits = KernelTraits<Config>;
   using Element = typename Config::Element;
   const int lane = lane_id();
-#pragma unroll
-  for (int m = 0; m < Traits::row_blocks; ++m) {
-#pragma unroll
-    for (int n = 0; n < Traits::score_blocks; ++n) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) scores[m][n][i] = 0;
-    }
-  }
+  scores.clear();
   const bool x4 = Config::ldmatrix_matrices == 4;
   const unsigned address = k_tile + Traits::KTile::offset((x4 ? lane / 16 * 8 : 0) + lane % 8, lane / 8 % 2);
 #pragma unroll
@@ -94,7 +86,7 @@ __device__ __forceinline__ void multiply_qk(
     unsigned a[Traits::row_blocks][4];
     q.get(a, step);
 #pragma unroll
-    for (int n = 0; n < Traits::score_blocks; n += 2) {
+    for (int n = 0; n < Traits::Scores::column_blocks; n += 2) {
       unsigned b[4];
       if constexpr (x4) {
         ldmatrix_x4(b, Traits::KTile::advance(address, 8 * n, 2 * step));
@@ -104,8 +96,8 @@ __device__ __forceinline__ void multiply_qk(
       }
 #pragma unroll
       for (int m = 0; m < Traits::row_blocks; ++m) {
-        mma_m16n8k16<Element>(scores[m][n], a[m], b[0], b[1]);
-        mma_m16n8k16<Element>(scores[m][n + 1], a[m], b[2], b[3]);
+        mma_m16n8k16<Element>(scores.registers[m][n], a[m], b[0], b[1]);
+        mma_m16n8k16<Element>(scores.registers[m][n + 1], a[m], b[2], b[3]);
       }
     }
   }
@@ -113,10 +105,8 @@ __device__ __forceinline__ void multiply_qk(
 
 /// O += P V for the rows of one warp; accumulators of S are, packed to 16 bits, A fragments of P.
 template <class Config>
-__device__ __forceinline__ void multiply_pv(
-    float (&output)[KernelTraits<Config>::row_blocks][KernelTraits<Config>::output_blocks][4],
-    const float (&p)[KernelTraits<Config>::row_blocks][KernelTraits<Config>::score_blocks][4],
-    unsigned v_tile) {
+__device__ __forceinline__ void multiply_pv(typename KernelTraits<Config>::Output& output,
+                                            const typename KernelTraits<Config>::Scores& p, unsigned v_tile) {
   using Traits = KernelTraits<Config>;
   using Element = typename Config::Element;
   const int lane = lane_id();
@@ -126,14 +116,9 @@ __device__ __forceinline__ void multiply_pv(
   for (int step = 0; step < Config::tile_kv / Traits::mma_k; ++step) {
     unsigned a[Traits::row_blocks][4];
 #pragma unroll
-    for (int m = 0; m < Traits::row_blocks; ++m) {
-      a[m][0] = pack<Element>(p[m][2 * step][0], p[m][2 * step][1]);
-      a[m][1] = pack<Element>(p[m][2 * step][2], p[m][2 * step][3]);
-      a[m][2] = pack<Element>(p[m][2 * step + 1][0], p[m][2 * step + 1][1]);
-      a[m][3] = pack<Element>(p[m][2 * step + 1][2], p[m][2 * step + 1][3]);
-    }
+    for (int m = 0; m < Traits::row_blocks; ++m) p.template pack_step<Element>(a[m], m, step);
 #pragma unroll
-    for (int d = 0; d < Traits::output_blocks; d += 2) {
+    for (int d = 0; d < Traits::Output::column_blocks; d += 2) {
       unsigned b[4];
       if constexpr (x4) {
         ldmatrix_x4_trans(b, Traits::VTile::advance(address, Traits::mma_k * step, d));
@@ -143,21 +128,19 @@ __device__ __forceinline__ void multiply_pv(
       }
 #pragma unroll
       for (int m = 0; m < Traits::row_blocks; ++m) {
-        mma_m16n8k16<Element>(output[m][d], a[m], b[0], b[1]);
-        mma_m16n8k16<Element>(output[m][d + 1], a[m], b[2], b[3]);
+        mma_m16n8k16<Element>(output.registers[m][d], a[m], b[0], b[1]);
+        mma_m16n8k16<Element>(output.registers[m][d + 1], a[m], b[2], b[3]);
       }
     }
   }
 }
 
-/// Calls f(score, q, k) for each score that the thread holds of the tile whose corner is (q_begin, k_begin).
-template <class Config, class F>
-__device__ __forceinline__ void for_each_score_of_tile(
-    float (&scores)[KernelTraits<Config>::row_blocks][KernelTraits<Config>::score_blocks][4], int q_begin,
-    int k_begin, F f) {
+/// Of the thread's scores of the tile whose corner is (q_begin, k_begin).
+template <class Config>
+__device__ __forceinline__ ScorePlace score_place(int q_begin, int k_begin) {
   const int thread = reread_thread_index();
-  const int q = q_begin + thread / warp_size * KernelTraits<Config>::warp_rows + thread % warp_size / 4;
-  for_each_score(scores, q, k_begin + thread % 4 * 2, f);
+  const int warp_row = thread / warp_size * KernelTraits<Config>::warp_rows;
+  return {q_begin + warp_row + MmaLayout::lane_row(thread), k_begin + MmaLayout::lane_column(thread)};
 }
 
 /// The block's loader of tiles out of `rows`, of which there are `row_end`.
@@ -229,8 +212,8 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params)
     if (!Traits::v_first) load_v(v, v);
   }
 
-  float output[Traits::row_blocks][Traits::output_blocks][4] = {};
-  SoftmaxState<Traits::row_blocks> state;
+  typename Traits::Output output = {};
+  SoftmaxState<Traits::Scores::rows> state;
   const float scale_log2 = Score::is_identity ? params.softmax_scale * log2_e : log2_e;
 
   for (; tiles.has(0); tiles.advance()) {
@@ -245,7 +228,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params)
       load_k(Traits::ahead_k, stage_k_load);
     }
 
-    float scores[Traits::row_blocks][Traits::score_blocks][4];
+    typename Traits::Scores scores;
     multiply_qk<Config>(scores, q, k_tile(stage_k));
 
     if constexpr (!Traits::v_first) {
@@ -254,16 +237,9 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params)
       load_k(Traits::ahead_k, stage_k_load);
     }
 
-    const int k_begin = tiles.key(0);
-    if constexpr (!Score::is_identity) {
-      for_each_score_of_tile<Config>(scores, q_begin, k_begin, [&](float& s, int query, int key) {
-        s = score.apply(s * params.softmax_scale, minimum(query, seqlen_q - 1), minimum(key, seqlen_kv - 1));
-      });
-    }
-    if (tiles.is_partial()) {
-      for_each_score_of_tile<Config>(scores, q_begin, k_begin, [&](float& s, int query, int key) {
-        if (key >= seqlen_kv || !mask.keep(minimum(query, seqlen_q - 1), key)) s = negative_infinity();
-      });
+    if (!Score::is_identity || tiles.is_partial()) {
+      apply_functors<MaskQuery::each_score>(scores, score_place<Config>(q_begin, tiles.key(0)), score, params,
+                                            mask, context, tiles.is_partial());
     }
     online_softmax<Config::rescale>(scores, output, state, scale_log2);
 

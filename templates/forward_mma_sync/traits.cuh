@@ -4,6 +4,7 @@
 #include "base/element.cuh"
 #include "base/prelude.cuh"
 #include "forward_mma_sync/smem_layout.cuh"
+#include "tiles/accumulator.cuh"
 #include "tiles/swizzled_tile.cuh"
 
 namespace jit::forward_mma_sync {
@@ -25,9 +26,11 @@ struct KernelTraits {
   static constexpr int threads = Config::warps * warp_size;
   static constexpr int warp_rows = Config::tile_q / Config::warps;
   static constexpr int row_blocks = warp_rows / 16;
-  static constexpr int score_blocks = Config::tile_kv / 8;
   static constexpr int head_dim_steps = padded_head_dim(Config::head_dim, mma_k) / mma_k;
-  static constexpr int output_blocks = padded_head_dim(Config::head_dim_v, mma_k) / 8;
+
+  // Of one warp.
+  using Scores = Accumulator<MmaLayout, warp_rows, Config::tile_kv>;
+  using Output = Accumulator<MmaLayout, warp_rows, padded_head_dim(Config::head_dim_v, mma_k)>;
 
   static constexpr int chunks =
       padded_head_dim(Config::head_dim, mma_k) / ElementTraits<typename Config::Element>::per_chunk;

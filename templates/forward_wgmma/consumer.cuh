@@ -20,9 +20,9 @@
 #include "ptx/math.cuh"
 #include "ptx/stmatrix.cuh"
 #include "ptx/wgmma.cuh"
-#include "steps/masked_scores.cuh"
-#include "steps/score_fragments.cuh"
+#include "steps/apply_functors.cuh"
 #include "steps/softmax.cuh"
+#include "steps/write_lse.cuh"
 #include "work/work_tiles.cuh"
 
 namespace jit::forward_wgmma {
@@ -49,26 +49,11 @@ class WarpgroupTurns {
   int consumer_;
 };
 
-template <class Config>
-__device__ __forceinline__ void write_lse(const AttentionParams& params, const WorkTile& work, int consumer,
-                                          const float (&lse)[1][2]) {
-  const int lane = lane_id();
-  if (lane % 4 != 0) return;
-  const int warp_row = consumer * rows_per_consumer + threadIdx.x % warpgroup_size / warp_size * 16;
-  const auto lse_rows = Sequences<Config>(params).lse_rows(work.batch, work.head);
-  const int seqlen_q = Sequences<Config>(params).q(work.batch).length;
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    const int row = work.q_begin + warp_row + r * 8 + lane / 4;
-    if (row < seqlen_q) *lse_rows.at(row) = lse[0][r];
-  }
-}
-
 /// Leaves O at the shared address `o_tile`, or writes it, too.
 template <class Config>
 __device__ __forceinline__ void write_output(const AttentionParams& params, const WorkTile& work,
                                              int consumer,
-                                             float (&output)[1][KernelTraits<Config>::output_blocks][4],
+                                             const typename KernelTraits<Config>::Output& output,
                                              unsigned o_tile) {
   using Traits = KernelTraits<Config>;
   using Element = OutputElement<Config>;
@@ -80,12 +65,11 @@ __device__ __forceinline__ void write_output(const AttentionParams& params, cons
   }
   // Over Q: these rows are this warp's own, which no other warp multiplies with.
 #pragma unroll
-  for (int d = 0; d < Traits::output_blocks; d += 2) {
-    const float(&left)[4] = output[0][d];
-    const float(&right)[4] = output[0][d + 1];
-    stmatrix_x4(Traits::OTile::chunk_address(o_tile, warp_row + lane % 16, d + lane / 16),
-                pack<Element>(left[0], left[1]), pack<Element>(left[2], left[3]),
-                pack<Element>(right[0], right[1]), pack<Element>(right[2], right[3]));
+  for (int step = 0; step < Traits::Output::column_blocks / 2; ++step) {
+    const unsigned address = Traits::OTile::chunk_address(o_tile, warp_row + lane % 16, 2 * step + lane / 16);
+    unsigned o[4];
+    output.template pack_step<Element>(o, 0, step);
+    stmatrix_x4(address, o);
   }
   fence_proxy_async_shared();
 }
@@ -96,7 +80,7 @@ class Consumer {
   using Traits = KernelTraits<Config>;
   using Mask = typename Config::Mask;
   using Score = typename Config::Score;
-  using RowFactors = float[1][2];
+  using RowFactors = float[Traits::Scores::rows];
 
  public:
   __device__ __forceinline__ Consumer(const AttentionParams& params, const TensorMaps& maps, unsigned smem)
@@ -112,8 +96,8 @@ class Consumer {
   __device__ __forceinline__ void run() {
     bool has_work = take_work();
     while (has_work) {
-      clear_output();
-      state_ = SoftmaxState<1>();
+      output_.clear();
+      state_ = SoftmaxState<Traits::Scores::rows>();
       Outcome outcome{work_, false, false};
       if (!has_keys()) {
         release_k();
@@ -151,7 +135,7 @@ class Consumer {
         RowFactors correction;
         const bool move = finish_scores(correction);
         finish_output();
-        if (move) rescale_output(output_, correction);
+        if (move) output_.scale_rows(correction);
         p_.pack_scores(scores_);
       }
       const bool lower = is_lower();
@@ -169,7 +153,7 @@ class Consumer {
           skip_values();
           p_.pack_scores(scores_);
           finish_work(done);
-          clear_output();
+          output_.clear();
           continue;
         }
       }
@@ -189,7 +173,7 @@ class Consumer {
       if (Config::rescale == Rescale::on_overflow && is_first) {
         finish_first_scores();
       } else if (finish_scores(correction)) {
-        rescale_output(output_, correction);
+        output_.scale_rows(correction);
       }
       p_.pack_scores(scores_);
       rings_.v.wait_full();
@@ -306,7 +290,7 @@ class Consumer {
   }
 
   __device__ __forceinline__ void hold_scores() {
-    wgmma_hold(scores_[0]);
+    wgmma_hold(scores_.registers[0]);
     q_.hold();
   }
 
@@ -317,13 +301,16 @@ class Consumer {
     for (bool repeated = false;; repeated = true) {
       apply_functors();
       if (repeated) move = update_maximum<Config::rescale>(scores_, state_, scale_log2_, correction);
-      const float row_max[1][2] = {{repeated ? finite_or_zero(state_.row_max[0][0]) : state_.row_max[0][0],
-                                    repeated ? finite_or_zero(state_.row_max[0][1]) : state_.row_max[0][1]}};
-      float sums[1][2] = {};
+      constexpr int rows = Traits::Scores::rows;
+      float row_max[rows], sums[rows] = {};
+#pragma unroll
+      for (int r = 0; r < rows; ++r) {
+        row_max[r] = repeated ? finite_or_zero(state_.row_max[r]) : state_.row_max[r];
+      }
       exponentiate<Config::polynomial_exp2>(scores_, row_max, scale_log2_, sums);
       if (repeated || !is_overflow<typename Config::Element>(sums)) {
-        state_.row_sum[0][0] += sums[0][0];
-        state_.row_sum[0][1] += sums[0][1];
+#pragma unroll
+        for (int r = 0; r < rows; ++r) state_.row_sum[r] += sums[r];
         return move;
       }
       q_.multiply_qk_by_warp(scores_, q_ring().tile(), rings_.k.tile());
@@ -333,21 +320,15 @@ class Consumer {
   // Leaves the scores as the mask and score functors want them.
   __device__ __forceinline__ void apply_functors() {
     if (Score::is_identity && (flags_ & key_note_partial) == 0) return;
-    const int seqlen_q = context().seqlen_q, seqlen_kv = context().seqlen_kv;
     const int thread = reread_thread_index() % warpgroup_size;
     const int q =
-        work_.q_begin + consumer_ * rows_per_consumer + thread / warp_size * 16 + thread % warp_size / 4;
-    const int k = load_key_note_begin(key_note<Config>(smem_, rings_.k.stage())) + thread % 4 * 2;
-    if constexpr (!Score::is_identity) {
-      for_each_score(scores_, q, k, [&](float& s, int query, int key) {
-        s = score_.apply(s * params_.softmax_scale, minimum(query, seqlen_q - 1),
-                         minimum(key, seqlen_kv - 1));
-      });
-    }
-    if (flags_ & key_note_partial) {
-      const unsigned words = key_words_of<Config>(smem_, rings_.k.stage()) + thread % 4 * 2 * 4;
-      drop_masked_scores(scores_, Mask(context()), context(), q, k, words);
-    }
+        work_.q_begin + consumer_ * rows_per_consumer + thread / warp_size * 16 + MmaLayout::lane_row(thread);
+    const int k =
+        load_key_note_begin(key_note<Config>(smem_, rings_.k.stage())) + MmaLayout::lane_column(thread);
+    const unsigned words = key_words_of<Config>(smem_, rings_.k.stage()) + MmaLayout::lane_column(thread) * 4;
+    const ScorePlace place{q, k, words};
+    jit::apply_functors<MaskQuery::shortest>(scores_, place, score_, params_, Mask(context()), context(),
+                                             (flags_ & key_note_partial) != 0);
   }
 
   __device__ __forceinline__ void exponentiate_in_turn() {
@@ -360,7 +341,7 @@ class Consumer {
   // Waits for O and releases V.
   __device__ __forceinline__ void finish_output() {
     wgmma_wait_group<0>();
-    wgmma_hold(output_[0]);
+    wgmma_hold(output_.registers[0]);
     p_.hold();
     release_v();
   }
@@ -369,28 +350,25 @@ class Consumer {
   // by.
   __device__ __forceinline__ void finish_rows_of_work() {
     RowFactors lse;
-    finish_rows(state_, scale_log2_, inverse_, lse);
+    finish_rows<MmaLayout>(state_, scale_log2_, inverse_, lse);
     // Read again: batch and head would take registers through the loop.
-    if (params_.lse != nullptr) write_lse<Config>(params_, work_ring_.tile(), consumer_, lse);
+    if (params_.lse != nullptr) {
+      const WorkTile work = work_ring_.tile();
+      const int warp_row = consumer_ * rows_per_consumer + threadIdx.x % warpgroup_size / warp_size * 16;
+      write_lse<Config, typename Traits::Output>(params_, work.batch, work.head, work.q_begin + warp_row,
+                                                 lse);
+    }
     work_ring_.release();
   }
 
   // Writes the output, or hands it over to the storer.
   __device__ __forceinline__ void finish_work(const WorkTile& work) {
     if constexpr (Config::separate_o) o_ring().wait_empty();
-    rescale_output(output_, inverse_);
+    output_.scale_rows(inverse_);
     write_output<Config>(params_, work, consumer_, output_, o_ring().tile());
     if constexpr (Config::direct_o) return;
     o_ring().arrive_full();
     rings_.o.advance();
-  }
-
-  __device__ __forceinline__ void clear_output() {
-#pragma unroll
-    for (int d = 0; d < Traits::output_blocks; ++d) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) output_[0][d][i] = 0;
-    }
   }
 
   const AttentionParams& params_;
@@ -406,9 +384,9 @@ class Consumer {
   Score score_{context()};  // built again for each work tile
   int flags_ = 0;           // of the last tile of keys that was taken
   int skipped_ = 0;         // tiles of values that are to be released
-  float scores_[1][Traits::score_blocks][4];
-  float output_[1][Traits::output_blocks][4];
-  SoftmaxState<1> state_;
+  typename Traits::Scores scores_;
+  typename Traits::Output output_;
+  SoftmaxState<Traits::Scores::rows> state_;
   RowFactors inverse_;
 };
 

@@ -5,7 +5,6 @@
 #include "base/prelude.cuh"
 #include "forward_wgmma/traits.cuh"
 #include "problem/sequences.cuh"
-#include "ptx/math.cuh"
 #include "work/work_tiles.cuh"
 
 namespace jit::forward_wgmma {
@@ -26,25 +25,26 @@ __device__ __forceinline__ void transpose_quad(unsigned (&words)[4]) {
 /// Writes the rows of a warp, of which `first_row` of the sequence is the first. Each quad of lanes has
 /// pieces of 8 columns of a row in 4 words: transposed, every lane writes whole pieces.
 template <class Config>
-__device__ __forceinline__ void store_output_rows(
-    const AttentionParams& params, const WorkTile& work, int first_row,
-    const float (&output)[1][KernelTraits<Config>::output_blocks][4]) {
+__device__ __forceinline__ void store_output_rows(const AttentionParams& params, const WorkTile& work,
+                                                  int first_row,
+                                                  const typename KernelTraits<Config>::Output& output) {
   using Element = OutputElement<Config>;
-  constexpr int blocks = KernelTraits<Config>::output_blocks;
+  using Output = typename KernelTraits<Config>::Output;
+  using Layout = typename Output::Layout;
   const int lane = lane_id();
   const Sequences<Config> sequences(params);
   const int seqlen_q = sequences.q(work.batch).length;
   const auto rows = sequences.output_rows(work.batch, work.head);
 #pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    const int row = first_row + r * 8 + lane / 4;
+  for (int r = 0; r < Output::rows; ++r) {
+    const int row = Layout::row(first_row + Layout::lane_row(lane), 0, r);
     Element* columns = rows.first + row * rows.stride + lane % 4 * 8;
 #pragma unroll
-    for (int d = 0; d < blocks; d += 4) {
+    for (int d = 0; d < Output::column_blocks; d += 4) {
       unsigned words[4] = {};
 #pragma unroll
-      for (int i = 0; i < 4 && d + i < blocks; ++i)
-        words[i] = pack<Element>(output[0][d + i][2 * r], output[0][d + i][2 * r + 1]);
+      for (int i = 0; i < 4 && d + i < Output::column_blocks; ++i)
+        words[i] = output.template pack_pair<Element>(r, d + i);
       transpose_quad(words);
       if (row < seqlen_q && (d + lane % 4) * 8 < Config::head_dim_v) {
         asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(columns + d * 8), "r"(words[0]),

@@ -22,14 +22,12 @@ class Probabilities {
   /// `tile` is the block's P in shared memory.
   __device__ __forceinline__ Probabilities(unsigned tile, int consumer) : tile_(tile), consumer_(consumer) {}
 
-  __device__ __forceinline__ void pack_scores(const float (&scores)[1][Traits::score_blocks][4]) {
+  __device__ __forceinline__ void pack_scores(const typename Traits::Scores& scores) {
     using Element = typename Config::Element;
 #pragma unroll
     for (int step = 0; step < Traits::key_steps; ++step) {
-      const float(&left)[4] = scores[0][2 * step];
-      const float(&right)[4] = scores[0][2 * step + 1];
-      const unsigned a[4] = {pack<Element>(left[0], left[1]), pack<Element>(left[2], left[3]),
-                             pack<Element>(right[0], right[1]), pack<Element>(right[2], right[3])};
+      unsigned a[4];
+      scores.template pack_step<Element>(a, 0, step);
       if constexpr (Config::p_in_registers) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) registers_[step][i] = a[i];
@@ -38,7 +36,7 @@ class Probabilities {
         const int row = threadIdx.x % warpgroup_size / warp_size * 16 + lane % 16;
         stmatrix_x4(
             Traits::PTile::chunk_address(tile_, consumer_ * rows_per_consumer + row, 2 * step + lane / 16),
-            a[0], a[1], a[2], a[3]);
+            a);
       }
     }
     if constexpr (!Config::p_in_registers) {
@@ -48,7 +46,7 @@ class Probabilities {
   }
 
   /// O += P V, as one group; `lower` leaves out the upper half of the keys.
-  __device__ __forceinline__ void multiply_pv(float (&output)[1][Traits::output_blocks][4], unsigned v_tile,
+  __device__ __forceinline__ void multiply_pv(typename Traits::Output& output, unsigned v_tile,
                                               bool lower) const {
     using P = typename Traits::PTile;
     using V = typename Traits::VTile;
@@ -58,17 +56,17 @@ class Probabilities {
     if (Traits::has_lower_tiles && lower) {
       wgmma_fence();
       if constexpr (Config::p_in_registers) {
-        Config::template wgmma_pv_lower<V>(output[0], registers_, v);
+        Config::template wgmma_pv_lower<V>(output.registers[0], registers_, v);
       } else {
-        Config::template wgmma_pv_lower<P, V>(output[0], p, v);
+        Config::template wgmma_pv_lower<P, V>(output.registers[0], p, v);
       }
       wgmma_commit_group();
     } else {
       wgmma_fence();
       if constexpr (Config::p_in_registers) {
-        Config::template wgmma_pv<V>(output[0], registers_, v);
+        Config::template wgmma_pv<V>(output.registers[0], registers_, v);
       } else {
-        Config::template wgmma_pv<P, V>(output[0], p, v);
+        Config::template wgmma_pv<P, V>(output.registers[0], p, v);
       }
       wgmma_commit_group();
     }
@@ -102,38 +100,34 @@ class Queries {
   }
 
   /// S = Q Kᵀ, as one group.
-  __device__ __forceinline__ void multiply_qk(float (&scores)[1][Traits::score_blocks][4], unsigned q_tile,
+  __device__ __forceinline__ void multiply_qk(typename Traits::Scores& scores, unsigned q_tile,
                                               unsigned k_tile) const {
     const unsigned k = lower_word(K::along_columns(k_tile, 0, 0));
     wgmma_fence();
     if constexpr (Config::q_in_registers) {
-      Config::template wgmma_qk<K>(scores[0], registers_, k);
+      Config::template wgmma_qk<K>(scores.registers[0], registers_, k);
     } else {
-      Config::template wgmma_qk<Q, K>(scores[0], lower_word(Q::along_columns(q_tile, 0, 0)), k);
+      Config::template wgmma_qk<Q, K>(scores.registers[0], lower_word(Q::along_columns(q_tile, 0, 0)), k);
     }
     wgmma_commit_group();
   }
 
   /// The same by one warp for its own rows, at once, in half the speed, and without the other warps.
-  __device__ __forceinline__ void multiply_qk_by_warp(float (&scores)[1][Traits::score_blocks][4],
-                                                      unsigned q_tile, unsigned k_tile) const {
+  __device__ __forceinline__ void multiply_qk_by_warp(typename Traits::Scores& scores, unsigned q_tile,
+                                                      unsigned k_tile) const {
     const int lane = lane_id();
-#pragma unroll
-    for (int n = 0; n < Traits::score_blocks; ++n) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) scores[0][n][i] = 0;
-    }
+    scores.clear();
 #pragma unroll 1
     for (int step = 0; step < Traits::head_dim_steps; ++step) {
       unsigned q[4];
       load_step(q, q_tile, step);
 #pragma unroll
-      for (int n = 0; n < Traits::score_blocks; n += 2) {
+      for (int n = 0; n < Traits::Scores::column_blocks; n += 2) {
         unsigned k[4];  // two steps of 8 elements of 8 keys, the same of the next 8 keys
         const int key = n * 8 + lane / 16 * 8 + lane % 8;
         ldmatrix_x4(k, K::chunk_address(k_tile, key, 2 * step + lane / 8 % 2));
-        mma_m16n8k16<typename Config::Element>(scores[0][n], q, k[0], k[1]);
-        mma_m16n8k16<typename Config::Element>(scores[0][n + 1], q, k[2], k[3]);
+        mma_m16n8k16<typename Config::Element>(scores.registers[0][n], q, k[0], k[1]);
+        mma_m16n8k16<typename Config::Element>(scores.registers[0][n + 1], q, k[2], k[3]);
       }
     }
   }

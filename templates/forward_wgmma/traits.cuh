@@ -8,6 +8,7 @@
 #include "problem/masks.cuh"
 #include "ptx/warpgroup.cuh"
 #include "steps/softmax.cuh"
+#include "tiles/accumulator.cuh"
 #include "tiles/panel_tile.cuh"
 
 namespace jit::forward_wgmma {
@@ -31,10 +32,12 @@ struct KernelTraits {
   static constexpr int consumer_warps = consumers * 4;
   static constexpr int threads = (consumers + 1) * warpgroup_size;
 
-  static constexpr int score_blocks = Config::tile_kv / 8;
   static constexpr int head_dim_steps = padded_head_dim(Config::head_dim, mma_k) / mma_k;
   static constexpr int key_steps = Config::tile_kv / mma_k;
-  static constexpr int output_blocks = padded_head_dim(Config::head_dim_v, mma_k) / 8;
+
+  // Of one warp of a consumer.
+  using Scores = Accumulator<MmaLayout, 16, Config::tile_kv>;
+  using Output = Accumulator<MmaLayout, 16, padded_head_dim(Config::head_dim_v, mma_k)>;
 
   /// The lower half of a tile's keys, in whole steps of P V.
   static constexpr int lower_keys = lower_key_steps(Config::tile_kv, mma_k) * mma_k;

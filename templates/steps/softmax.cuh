@@ -1,27 +1,17 @@
-// Online softmax over tiles of scores that lie in mma accumulators ("Online normalizer calculation for
-// softmax", Milakov and Gimelshein; "FlashAttention-2", Dao). A thread holds two rows of each 16-row block:
-// row g in elements 0, 1 and row g + 8 in elements 2, 3 of each accumulator; the four lanes of a quad share a
-// row.
+// Online softmax over tiles of scores ("Online normalizer calculation for softmax", Milakov and Gimelshein;
+// "FlashAttention-2", Dao). A thread holds scores of some rows, which it shares with other lanes
+// (tiles/accumulator.cuh).
 #pragma once
 
 #include "base/prelude.cuh"
 #include "jit/options.h"
 #include "ptx/math.cuh"
+#include "tiles/accumulator.cuh"
 
 namespace jit {
 
 /// In log2 units: probabilities stay below 2^8, far from fp16's 65504 and bf16's and fp32's limits.
 inline constexpr float lazy_rescale_limit = 8.0f;
-
-__device__ __forceinline__ float quad_max(float x) {
-  x = fmaxf(x, __shfl_xor_sync(full_warp, x, 1));
-  return fmaxf(x, __shfl_xor_sync(full_warp, x, 2));
-}
-
-__device__ __forceinline__ float quad_sum(float x) {
-  x += __shfl_xor_sync(full_warp, x, 1);
-  return x + __shfl_xor_sync(full_warp, x, 2);
-}
 
 /// 2^x without the unit that ex2 runs on ("FlashAttention-4", "Software emulation of the exponential"): x is
 /// split into a whole number, which becomes the exponent of a float, and a rest of at most 1/2, of which a
@@ -52,21 +42,18 @@ __device__ __forceinline__ float exponential(float x, int place) {
   return is_polynomial ? ex2_polynomial(x) : ex2(x);
 }
 
-/// The state of the rows that a thread holds: maximum in units of the raw score, and this thread's part of
-/// the sum.
-template <int row_blocks>
+/// The state of the rows of which a thread holds scores: maximum in units of the raw score, and this thread's
+/// part of the sum.
+template <int rows>
 struct SoftmaxState {
-  float row_max[row_blocks][2];
-  float row_sum[row_blocks][2];
+  float row_max[rows];
+  float row_sum[rows];
 
   __device__ __forceinline__ SoftmaxState() {
 #pragma unroll
-    for (int m = 0; m < row_blocks; ++m) {
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        row_max[m][r] = negative_infinity();
-        row_sum[m][r] = 0;
-      }
+    for (int r = 0; r < rows; ++r) {
+      row_max[r] = negative_infinity();
+      row_sum[r] = 0;
     }
   }
 };
@@ -77,124 +64,78 @@ __device__ __forceinline__ float finite_or_zero(float row_max) {
   return row_max == negative_infinity() ? 0.0f : row_max;
 }
 
-/// The maximum of a row's scores in a tile: row `r` of the two of row block `m`.
-template <int row_blocks, int score_blocks>
-__device__ __forceinline__ float tile_maximum(const float (&scores)[row_blocks][score_blocks][4], int m,
-                                              int r) {
-  float maximum = fmaxf(scores[m][0][2 * r], scores[m][0][2 * r + 1]);
-#pragma unroll
-  for (int n = 1; n < score_blocks; ++n) {
-    maximum = fmaxf(maximum, fmaxf(scores[m][n][2 * r], scores[m][n][2 * r + 1]));
-  }
-  return quad_max(maximum);
+/// The maximum of a tile's scores in row `r` of those that the thread holds.
+template <class Scores>
+__device__ __forceinline__ float tile_maximum(const Scores& scores, int r) {
+  return scores.reduce_row(r, [](float x, float y) { return fmaxf(x, y); });
 }
 
 /// The state that a first tile of scores leaves, before its exponentials.
-template <int row_blocks, int score_blocks>
-__device__ __forceinline__ void begin_maximum(const float (&scores)[row_blocks][score_blocks][4],
-                                              SoftmaxState<row_blocks>& state) {
+template <class Scores>
+__device__ __forceinline__ void begin_maximum(const Scores& scores, SoftmaxState<Scores::rows>& state) {
 #pragma unroll
-  for (int m = 0; m < row_blocks; ++m) {
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      state.row_max[m][r] = tile_maximum(scores, m, r);
-      state.row_sum[m][r] = 0;
-    }
+  for (int r = 0; r < Scores::rows; ++r) {
+    state.row_max[r] = tile_maximum(scores, r);
+    state.row_sum[r] = 0;
   }
 }
 
 /// Takes a tile of scores into the maxima and brings the sums up to them. Returns whether the maxima moved,
 /// and then `correction` is what the output must be multiplied by. `scale_log2` is what makes a score an
 /// exponent of 2.
-template <Rescale rescale, int row_blocks, int score_blocks>
-__device__ __forceinline__ bool update_maximum(const float (&scores)[row_blocks][score_blocks][4],
-                                               SoftmaxState<row_blocks>& state, float scale_log2,
-                                               float (&correction)[row_blocks][2]) {
-  float new_max[row_blocks][2];
+template <Rescale rescale, class Scores>
+__device__ __forceinline__ bool update_maximum(const Scores& scores, SoftmaxState<Scores::rows>& state,
+                                               float scale_log2, float (&correction)[Scores::rows]) {
+  float new_max[Scores::rows];
 #pragma unroll
-  for (int m = 0; m < row_blocks; ++m) {
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      new_max[m][r] = fmaxf(state.row_max[m][r], tile_maximum(scores, m, r));
-    }
-  }
+  for (int r = 0; r < Scores::rows; ++r) new_max[r] = fmaxf(state.row_max[r], tile_maximum(scores, r));
 
   bool move = true;
   if constexpr (rescale != Rescale::always) {
     move = false;
 #pragma unroll
-    for (int m = 0; m < row_blocks; ++m) {
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        move |= (new_max[m][r] - state.row_max[m][r]) * scale_log2 > lazy_rescale_limit;
-      }
+    for (int r = 0; r < Scores::rows; ++r) {
+      move |= (new_max[r] - state.row_max[r]) * scale_log2 > lazy_rescale_limit;
     }
     move = __any_sync(full_warp, move);
   }
   if (move) {
 #pragma unroll
-    for (int m = 0; m < row_blocks; ++m) {
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        correction[m][r] = ex2((state.row_max[m][r] - finite_or_zero(new_max[m][r])) * scale_log2);
-        state.row_max[m][r] = new_max[m][r];
-        state.row_sum[m][r] *= correction[m][r];
-      }
+    for (int r = 0; r < Scores::rows; ++r) {
+      correction[r] = ex2((state.row_max[r] - finite_or_zero(new_max[r])) * scale_log2);
+      state.row_max[r] = new_max[r];
+      state.row_sum[r] *= correction[r];
     }
   }
   return move;
 }
 
-/// Multiplies the output of each row by its correction.
-template <int row_blocks, int output_blocks>
-__device__ __forceinline__ void rescale_output(float (&output)[row_blocks][output_blocks][4],
-                                               const float (&correction)[row_blocks][2]) {
-#pragma unroll
-  for (int m = 0; m < row_blocks; ++m) {
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-#pragma unroll
-      for (int d = 0; d < output_blocks; ++d) {
-        output[m][d][2 * r] *= correction[m][r];
-        output[m][d][2 * r + 1] *= correction[m][r];
-      }
-    }
-  }
-}
-
 /// Turns scores into exponentials relative to `row_max`, and adds them to `sums`. Of 8 exponentials
 /// `polynomials` are polynomials.
-template <int polynomials, int row_blocks, int score_blocks>
-__device__ __forceinline__ void exponentiate(float (&scores)[row_blocks][score_blocks][4],
-                                             const float (&row_max)[row_blocks][2], float scale_log2,
-                                             float (&sums)[row_blocks][2]) {
+template <int polynomials, class Scores>
+__device__ __forceinline__ void exponentiate(Scores& scores, const float (&row_max)[Scores::rows],
+                                             float scale_log2, float (&sums)[Scores::rows]) {
 #pragma unroll
-  for (int m = 0; m < row_blocks; ++m) {
+  for (int r = 0; r < Scores::rows; ++r) {
+    const float offset = row_max[r] * scale_log2;
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const float offset = row_max[m][r] * scale_log2;
-#pragma unroll
-      for (int n = 0; n < score_blocks; ++n) {
-        float& x = scores[m][n][2 * r];
-        float& y = scores[m][n][2 * r + 1];
-        x = exponential<polynomials>(__fmaf_rn(x, scale_log2, -offset), 2 * n);
-        y = exponential<polynomials>(__fmaf_rn(y, scale_log2, -offset), 2 * n + 1);
-        sums[m][r] += x + y;
-      }
+    for (int n = 0; n < Scores::column_blocks; ++n) {
+      float& x = scores.at(r, n, 0);
+      float& y = scores.at(r, n, 1);
+      x = exponential<polynomials>(__fmaf_rn(x, scale_log2, -offset), 2 * n);
+      y = exponential<polynomials>(__fmaf_rn(y, scale_log2, -offset), 2 * n + 1);
+      sums[r] += x + y;
     }
   }
 }
 
 /// The same relative to the rows' maxima, which take in this tile.
-template <int polynomials, int row_blocks, int score_blocks>
-__device__ __forceinline__ void exponentiate(float (&scores)[row_blocks][score_blocks][4],
-                                             SoftmaxState<row_blocks>& state, float scale_log2) {
-  float row_max[row_blocks][2];
+template <int polynomials, class Scores>
+__device__ __forceinline__ void exponentiate(Scores& scores, SoftmaxState<Scores::rows>& state,
+                                             float scale_log2) {
+  float row_max[Scores::rows];
 #pragma unroll
-  for (int m = 0; m < row_blocks; ++m) {
-#pragma unroll
-    for (int r = 0; r < 2; ++r) row_max[m][r] = finite_or_zero(state.row_max[m][r]);
-  }
+  for (int r = 0; r < Scores::rows; ++r) row_max[r] = finite_or_zero(state.row_max[r]);
   exponentiate<polynomials>(scores, row_max, scale_log2, state.row_sum);
 }
 
@@ -206,54 +147,36 @@ inline constexpr float overflow_limit = is_same<Element, fp16> ? 0x1p14f : 0x1p4
 
 /// Whether some row of the warp must be computed again with a maximum that takes in this tile: because
 /// exponentials became too large, or because no key was seen before, which makes their offset infinite.
-template <class Element, int row_blocks>
-__device__ __forceinline__ bool is_overflow(const float (&sums)[row_blocks][2]) {
+template <class Element, int rows>
+__device__ __forceinline__ bool is_overflow(const float (&sums)[rows]) {
   bool fits = true;
 #pragma unroll
-  for (int m = 0; m < row_blocks; ++m) {
-#pragma unroll
-    for (int r = 0; r < 2; ++r) fits &= sums[m][r] <= overflow_limit<Element>;  // false for NaN, too
-  }
+  for (int r = 0; r < rows; ++r) fits &= sums[r] <= overflow_limit<Element>;  // false for NaN, too
   return __any_sync(full_warp, !fits);
 }
 
 /// All three: scores become probabilities, state and output follow.
-template <Rescale rescale, int row_blocks, int score_blocks, int output_blocks>
-__device__ __forceinline__ void online_softmax(float (&scores)[row_blocks][score_blocks][4],
-                                               float (&output)[row_blocks][output_blocks][4],
-                                               SoftmaxState<row_blocks>& state, float scale_log2) {
-  float correction[row_blocks][2];
-  if (update_maximum<rescale>(scores, state, scale_log2, correction)) rescale_output(output, correction);
+template <Rescale rescale, class Scores, class Output>
+__device__ __forceinline__ void online_softmax(Scores& scores, Output& output,
+                                               SoftmaxState<Scores::rows>& state, float scale_log2) {
+  float correction[Scores::rows];
+  if (update_maximum<rescale>(scores, state, scale_log2, correction)) output.scale_rows(correction);
   exponentiate<0>(scores, state, scale_log2);
 }
 
 /// What the output of each row is to be multiplied by, anything for a row without keys, whose output is 0,
-/// and log(Σ exp(score)) in natural units, −inf for a row without keys.
-template <int row_blocks>
-__device__ __forceinline__ void finish_rows(const SoftmaxState<row_blocks>& state, float scale_log2,
-                                            float (&inverse)[row_blocks][2], float (&lse)[row_blocks][2]) {
+/// and log(Σ exp(score)) in natural units, −inf for a row without keys. `Layout` is that of the scores.
+template <class Layout, int rows>
+__device__ __forceinline__ void finish_rows(const SoftmaxState<rows>& state, float scale_log2,
+                                            float (&inverse)[rows], float (&lse)[rows]) {
 #pragma unroll
-  for (int m = 0; m < row_blocks; ++m) {
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const float sum = quad_sum(state.row_sum[m][r]);
-      const bool has_keys = sum != 0.0f;
-      inverse[m][r] = rcp(has_keys ? sum : 1.0f);
-      lse[m][r] = has_keys ? (finite_or_zero(state.row_max[m][r]) * scale_log2 + lg2(sum)) * ln_2
-                           : negative_infinity();
-    }
+  for (int r = 0; r < rows; ++r) {
+    const float sum = Layout::reduce(state.row_sum[r], [](float x, float y) { return x + y; });
+    const bool has_keys = sum != 0.0f;
+    inverse[r] = rcp(has_keys ? sum : 1.0f);
+    lse[r] =
+        has_keys ? (finite_or_zero(state.row_max[r]) * scale_log2 + lg2(sum)) * ln_2 : negative_infinity();
   }
-}
-
-/// Divides the output by the row sums and returns nothing less: a row without keys becomes 0.
-/// `lse` as in finish_rows.
-template <int row_blocks, int output_blocks>
-__device__ __forceinline__ void normalize(float (&output)[row_blocks][output_blocks][4],
-                                          const SoftmaxState<row_blocks>& state, float scale_log2,
-                                          float (&lse)[row_blocks][2]) {
-  float inverse[row_blocks][2];
-  finish_rows(state, scale_log2, inverse, lse);
-  rescale_output(output, inverse);
 }
 
 }  // namespace jit

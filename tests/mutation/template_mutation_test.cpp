@@ -242,9 +242,9 @@ INSTANTIATE_TEST_SUITE_P(
                          "if (lane_row + r >= rows) break;",
                          {"out of bounds"}},
         TemplateMutation{"LanesMissAShuffle",
-                         "steps/softmax.cuh",
-                         "  x = fmaxf(x, __shfl_xor_sync(full_warp, x, 1));",
-                         "  if (lane_id() < 16) x = fmaxf(x, __shfl_xor_sync(full_warp, x, 1));",
+                         "tiles/accumulator.cuh",
+                         "    x = f(x, __shfl_xor_sync(full_warp, x, 1));",
+                         "    if (lane_id() < 16) x = f(x, __shfl_xor_sync(full_warp, x, 1));",
                          {"deadlock"}}),
     [](const ::testing::TestParamInfo<TemplateMutation>& info) { return std::string(info.param.name); });
 
@@ -295,14 +295,15 @@ INSTANTIATE_TEST_SUITE_P(
                          "      RowFactors correction;\n",
                          {"access in flight"},
                          in_sequence},
-        TemplateMutation{"ReleasesVBeforeTheWaitForO",
-                         consumer,
-                         "    wgmma_wait_group<0>();\n    wgmma_hold(output_[0]);\n    p_.hold();\n    "
-                         "release_v();\n",
-                         "    release_v();\n    wgmma_wait_group<0>();\n    "
-                         "wgmma_hold(output_[0]);\n    p_.hold();\n",
-                         {"access in flight", "data race"},
-                         wgmma},
+        TemplateMutation{
+            "ReleasesVBeforeTheWaitForO",
+            consumer,
+            "    wgmma_wait_group<0>();\n    wgmma_hold(output_.registers[0]);\n    p_.hold();\n    "
+            "release_v();\n",
+            "    release_v();\n    wgmma_wait_group<0>();\n    "
+            "wgmma_hold(output_.registers[0]);\n    p_.hold();\n",
+            {"access in flight", "data race"},
+            wgmma},
         TemplateMutation{
             "NoWaitForS", consumer, "    wgmma_wait_group<1>();\n", "", {"access in flight"}, wgmma},
         TemplateMutation{
@@ -395,13 +396,13 @@ INSTANTIATE_TEST_SUITE_P(
                          wgmma},
         TemplateMutation{"NoRescale",
                          consumer,
-                         "        if (move) rescale_output(output_, correction);\n",
+                         "        if (move) output_.scale_rows(correction);\n",
                          "",
                          {},
                          {.config = wgmma.config, .amplitude = 3}},
         TemplateMutation{"NoRescaleInSequence",
                          consumer,
-                         "        rescale_output(output_, correction);\n      }\n",
+                         "        output_.scale_rows(correction);\n      }\n",
                          "      }\n",
                          {},
                          {.config = in_sequence.config, .amplitude = 3}},
@@ -469,7 +470,7 @@ INSTANTIATE_TEST_SUITE_P(
                          {"data race"},
                          documents},
         TemplateMutation{"KeysBehindTheLastOne",
-                         "steps/masked_scores.cuh",
+                         "steps/apply_functors.cuh",
                          "above = (column < end) & keeps(",
                          "above = keeps(",
                          {},
@@ -527,7 +528,7 @@ INSTANTIATE_TEST_SUITE_P(
                          overflowing},
         TemplateMutation{"NoRescaleAfterAnOverflow",
                          consumer,
-                         "        if (move) rescale_output(output_, correction);\n",
+                         "        if (move) output_.scale_rows(correction);\n",
                          "",
                          {},
                          overflowing}),

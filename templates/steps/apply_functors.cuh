@@ -1,0 +1,151 @@
+// What the score functor makes of a tile of scores, and what the mask drops of it.
+#pragma once
+
+#include "base/params.cuh"
+#include "base/prelude.cuh"
+#include "problem/functor.cuh"
+#include "problem/masks.cuh"
+#include "tiles/accumulator.cuh"
+#include "tiles/shared_words.cuh"
+
+namespace jit {
+
+/// Where a lane's scores lie: its first one is that of query `q` and key `k`. `key_words` is the shared
+/// address of the word of key k and of those behind it, for a mask that is asked by words of keys.
+struct ScorePlace {
+  int q;
+  int k;
+  unsigned key_words = 0;
+};
+
+/// Sets scores to −inf that lie outside of their rows' ranges. Relative to the thread's first key, columns
+/// are constants: one comparison each, and one more where the compiler cannot see that rows begin with the
+/// first key.
+template <class Scores, class Mask>
+__device__ __forceinline__ void drop_outside_row_ranges(Scores& scores, const ScorePlace& place,
+                                                        const Mask& mask, int last_query) {
+  __builtin_assume(place.k >= 0);
+  scores.for_each_row(place.q, [&](int r, int query) {
+    const KeyRange range = mask.row_range(minimum(query, last_query));
+    const int begin = range.begin - place.k, end = range.end - place.k;
+    scores.for_each_of_row(r, [&](float& score, int column) {  // without branches, which take long to compile
+      score = (column >= end) | (column < begin) ? negative_infinity() : score;
+    });
+  });
+}
+
+/// Sets scores to −inf that the mask drops, by its terms.
+template <class Scores, class Mask>
+__device__ __forceinline__ void drop_by_terms(Scores& scores, const ScorePlace& place, const Mask& mask,
+                                              const BlockContext& context) {
+  using Layout = typename Scores::Layout;
+  __builtin_assume(place.k >= 0);
+  const int end = context.seqlen_kv - place.k;
+#pragma unroll
+  for (int m = 0; m < Scores::row_blocks; ++m) {
+    const auto upper = query_term(mask, minimum(Layout::row(place.q, m, 0), context.seqlen_q - 1));
+    const auto lower = query_term(mask, minimum(Layout::row(place.q, m, 1), context.seqlen_q - 1));
+#pragma unroll
+    for (int n = 0; n < Scores::column_blocks; ++n) {
+      int words[2] = {};
+      if constexpr (key_words<Mask> == 1) load_shared(words, place.key_words + Layout::column(0, n, 0) * 4);
+#pragma unroll
+      for (int i = 0; i < Scores::pair; ++i) {
+        const int column = Layout::column(0, n, i);
+        float& above = scores.at(2 * m, n, i);
+        float& below = scores.at(2 * m + 1, n, i);
+        above = (column < end) & keeps(mask, upper, place.k + column, words[i]) ? above : negative_infinity();
+        below = (column < end) & keeps(mask, lower, place.k + column, words[i]) ? below : negative_infinity();
+      }
+    }
+  }
+}
+
+/// Bit 4 n + i tells whether the mask keeps score i of block n. `place` is that of the first block.
+template <class Layout, class Mask>
+__device__ __forceinline__ unsigned kept_scores(const ScorePlace& place, int blocks, const Mask& mask,
+                                                const BlockContext& context) {
+  unsigned kept = 0;
+#pragma unroll 1
+  for (int n = 0; n < blocks; ++n) {
+#pragma unroll
+    for (int i = 0; i < Layout::block_values; ++i) {
+      const int query = minimum(Layout::row(place.q, 0, i / 2), context.seqlen_q - 1);
+      const int key = Layout::column(place.k, n, i % 2);
+      const bool is_kept = key < context.seqlen_kv && mask.keep(query, key);
+      kept |= static_cast<unsigned>(is_kept) << (Layout::block_values * n + i);
+    }
+  }
+  return kept;
+}
+
+/// Sets scores to −inf that the mask drops, which is asked for each, in a loop that leaves bits: a loop over
+/// scores would have to be unrolled, because registers have no index, and be long.
+template <class Scores, class Mask>
+__device__ __forceinline__ void drop_one_by_one(Scores& scores, const ScorePlace& place, const Mask& mask,
+                                                const BlockContext& context) {
+  using Layout = typename Scores::Layout;
+  constexpr int blocks_of_bits = 32 / Layout::block_values;
+#pragma unroll
+  for (int m = 0; m < Scores::row_blocks; ++m) {
+#pragma unroll
+    for (int first = 0; first < Scores::column_blocks; first += blocks_of_bits) {
+      const int blocks = minimum(blocks_of_bits, Scores::column_blocks - first);
+      const unsigned kept = kept_scores<Layout>(
+          {Layout::row(place.q, m, 0), place.k + first * Layout::block_columns}, blocks, mask, context);
+#pragma unroll
+      for (int n = 0; n < blocks; ++n) {
+#pragma unroll
+        for (int i = 0; i < Layout::block_values; ++i) {
+          float& score = scores.registers[m][first + n][i];
+          score = (kept >> (Layout::block_values * n + i) & 1) != 0 ? score : negative_infinity();
+        }
+      }
+    }
+  }
+}
+
+/// How a kernel asks a mask about the scores of a partial tile.
+enum class MaskQuery {
+  /// By ranges of rows, else by words of keys, which the kernel leaves in shared memory, else in a loop: the
+  /// shortest code.
+  shortest,
+  /// For each score, unrolled: needs no words of keys, and fewer registers than ranges of rows.
+  each_score,
+};
+
+/// Sets scores to −inf that the mask drops or whose keys do not exist.
+template <MaskQuery query, class Scores, class Mask>
+__device__ __forceinline__ void drop_masked(Scores& scores, const ScorePlace& place, const Mask& mask,
+                                            const BlockContext& context) {
+  if constexpr (query == MaskQuery::each_score) {
+    const int seqlen_q = context.seqlen_q, seqlen_kv = context.seqlen_kv;
+    scores.for_each(place.q, place.k, [&](float& score, int q, int k) {
+      if (k >= seqlen_kv || !mask.keep(minimum(q, seqlen_q - 1), k)) score = negative_infinity();
+    });
+  } else if constexpr (has_row_range<Mask>) {
+    drop_outside_row_ranges(scores, place, mask, context.seqlen_q - 1);
+  } else if constexpr (has_terms<Mask>) {
+    drop_by_terms(scores, place, mask, context);
+  } else {
+    drop_one_by_one(scores, place, mask, context);
+  }
+}
+
+/// Leaves the scores, products of queries and keys so far, as the functors want them: what `score` makes of
+/// them times the softmax scale (an identity leaves that to softmax), and −inf where the mask drops them,
+/// of which there are some if the tile is partial.
+template <MaskQuery query, class Scores, class Score, class Mask>
+__device__ __forceinline__ void apply_functors(Scores& scores, const ScorePlace& place, const Score& score,
+                                               const AttentionParams& params, const Mask& mask,
+                                               const BlockContext& context, bool is_partial) {
+  if constexpr (!Score::is_identity) {
+    scores.for_each(place.q, place.k, [&](float& s, int q, int k) {
+      s = score.apply(s * params.softmax_scale, minimum(q, context.seqlen_q - 1),
+                      minimum(k, context.seqlen_kv - 1));
+    });
+  }
+  if (is_partial) drop_masked<query>(scores, place, mask, context);
+}
+
+}  // namespace jit

@@ -1,0 +1,144 @@
+// What a warp holds of a product in its registers, and which lane holds what of it.
+#pragma once
+
+#include "base/prelude.cuh"
+#include "ptx/math.cuh"
+
+namespace jit {
+
+/// The registers that mma.sync.m16n8 and wgmma accumulate in: blocks of 16 rows and 8 columns. A lane holds
+/// four values of a block, two neighbours of a row and the two that lie eight rows below; the four lanes of a
+/// quad share rows. Where the lane's first value lies differs from lane to lane; from there on, steps are known
+/// at compile time.
+struct MmaLayout {
+  static constexpr int block_rows = 16;
+  static constexpr int block_columns = 8;
+  static constexpr int block_values = 4;
+
+  /// Place of the first value of a lane, of which `thread` may be the index in its block.
+  static __device__ __forceinline__ int lane_row(int thread) { return thread % warp_size / 4; }
+  static __device__ __forceinline__ int lane_column(int thread) { return thread % 4 * 2; }
+  /// What `f`, which makes one value of two, makes of those of all lanes that share a row.
+  template <class F>
+  static __device__ __forceinline__ float reduce(float x, F f) {
+    x = f(x, __shfl_xor_sync(full_warp, x, 1));
+    return f(x, __shfl_xor_sync(full_warp, x, 2));
+  }
+  /// Of those that share rows one speaks for them.
+  static __device__ __forceinline__ bool speaks_for_rows(int lane) { return lane % 4 == 0; }
+
+  /// Where the others lie if the first one lies in row, or column, `first`: in block `m` a row in the upper
+  /// `half` and one in the lower, in block `n` two columns.
+  static __device__ __forceinline__ constexpr int row(int first, int m, int half) {
+    return first + m * block_rows + half * 8;
+  }
+  static __device__ __forceinline__ constexpr int column(int first, int n, int i) {
+    return first + n * block_columns + i;
+  }
+};
+
+/// A warp's `tile_rows` rows and `tile_columns` columns of a product.
+template <class Layout, int tile_rows, int tile_columns>
+struct Accumulator;
+
+template <int tile_rows, int tile_columns>
+struct Accumulator<MmaLayout, tile_rows, tile_columns> {
+  using Layout = MmaLayout;
+  static constexpr int row_blocks = tile_rows / Layout::block_rows;
+  static constexpr int column_blocks = tile_columns / Layout::block_columns;
+  static constexpr int rows = 2 * row_blocks;  ///< of which a lane holds values
+  static constexpr int pair = 2;               ///< values of a row in a block
+
+  /// As instructions name them.
+  float registers[row_blocks][column_blocks][Layout::block_values];
+
+  /// Value `i` of the pair that the lane holds of its row `r` in column block `n`.
+  __device__ __forceinline__ float& at(int r, int n, int i) { return registers[r / 2][n][r % 2 * 2 + i]; }
+  __device__ __forceinline__ float at(int r, int n, int i) const {
+    return registers[r / 2][n][r % 2 * 2 + i];
+  }
+
+  __device__ __forceinline__ void clear() {
+#pragma unroll
+    for (int m = 0; m < row_blocks; ++m) {
+#pragma unroll
+      for (int n = 0; n < column_blocks; ++n) {
+#pragma unroll
+        for (int i = 0; i < Layout::block_values; ++i) registers[m][n][i] = 0;
+      }
+    }
+  }
+
+  /// Calls f(value, row, column) for each value; the lane's first one lies at `row` and `column`.
+  template <class F>
+  __device__ __forceinline__ void for_each(int row, int column, F f) {
+#pragma unroll
+    for (int m = 0; m < row_blocks; ++m) {
+#pragma unroll
+      for (int n = 0; n < column_blocks; ++n) {
+#pragma unroll
+        for (int i = 0; i < Layout::block_values; ++i) {
+          f(registers[m][n][i], Layout::row(row, m, i / 2), Layout::column(column, n, i % 2));
+        }
+      }
+    }
+  }
+
+  /// Calls f(r, row) for the lane's rows r, the first of which is `row`.
+  template <class F>
+  static __device__ __forceinline__ void for_each_row(int row, F f) {
+#pragma unroll
+    for (int m = 0; m < row_blocks; ++m) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) f(2 * m + half, Layout::row(row, m, half));
+    }
+  }
+
+  /// Calls f(value, column) for the lane's values of its row `r`, counting columns from the lane's first one.
+  template <class F>
+  __device__ __forceinline__ void for_each_of_row(int r, F f) {
+#pragma unroll
+    for (int n = 0; n < column_blocks; ++n) {
+#pragma unroll
+      for (int i = 0; i < pair; ++i) f(at(r, n, i), Layout::column(0, n, i));
+    }
+  }
+
+  /// What `f`, which makes one value of two, makes of the lane's row `r`, its values in other lanes included.
+  template <class F>
+  __device__ __forceinline__ float reduce_row(int r, F f) const {
+    float result = f(at(r, 0, 0), at(r, 0, 1));
+#pragma unroll
+    for (int n = 1; n < column_blocks; ++n) result = f(result, f(at(r, n, 0), at(r, n, 1)));
+    return Layout::reduce(result, f);
+  }
+
+  /// Multiplies each row by its factor.
+  __device__ __forceinline__ void scale_rows(const float (&factors)[rows]) {
+#pragma unroll
+    for (int r = 0; r < rows; ++r) {
+#pragma unroll
+      for (int n = 0; n < column_blocks; ++n) {
+        at(r, n, 0) *= factors[r];
+        at(r, n, 1) *= factors[r];
+      }
+    }
+  }
+
+  /// The lane's pair of its row `r` in column block `n`, rounded to 16 bits.
+  template <class Element>
+  __device__ __forceinline__ unsigned pack_pair(int r, int n) const {
+    return pack<Element>(at(r, n, 0), at(r, n, 1));
+  }
+  /// Row block `m` and the 16 columns from 16 · `step` on, rounded to 16 bits: an A fragment of mma.sync and
+  /// of wgmma, and four matrices of stmatrix.
+  template <class Element>
+  __device__ __forceinline__ void pack_step(unsigned (&a)[4], int m, int step) const {
+    a[0] = pack_pair<Element>(2 * m, 2 * step);
+    a[1] = pack_pair<Element>(2 * m + 1, 2 * step);
+    a[2] = pack_pair<Element>(2 * m, 2 * step + 1);
+    a[3] = pack_pair<Element>(2 * m + 1, 2 * step + 1);
+  }
+};
+
+}  // namespace jit
