@@ -19,7 +19,7 @@
 #include "cache/tuning_store.h"
 #include "generator/build/image.h"
 #include "generator/launch/stream_memory.h"
-#include "generator/program/templates.h"
+#include "generator/program/closure.h"
 #include "runtime/nvrtc_library.h"
 
 namespace jit {
@@ -42,6 +42,7 @@ struct ContextState : std::enable_shared_from_this<ContextState> {
   const Settings settings;
   const Observer observer;
   const Templates templates;
+  const ClosureDigests closures{templates};
   const CacheDirectory directory;
   DiskCache disk;
   TuningStore tuning;

@@ -42,7 +42,7 @@ Key key_for(ContextState& context, const Program& program, const Target& target)
                                   {"form", target.form == CodeForm::ptx ? "ptx" : "cubin"},
                                   {"compiler", context.nvrtc_location().identity},
                                   {"options", options},
-                                  {"templates", digest_of(closure(program, context.templates)).hex()},
+                                  {"templates", context.closures.of(program).hex()},
                                   {"source", program.source}};
   for (const SourceFile& header : program.headers) fields.push_back({header.name, header.text});
   return Key(fields);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include <fmt/format.h>
 #include <jit/error.h>
@@ -91,6 +92,29 @@ Digest digest_of(const std::vector<SourceFile>& files) {
   Digester digester;
   for (const SourceFile& file : files) digester.add(file.name).add(file.text);
   return digester.finish();
+}
+
+Digest ClosureDigests::of(const Program& program) const {
+  std::vector<std::string> key;
+  const auto add_includes = [&](std::string_view text) {
+    for (const std::string_view name : included_names(text)) key.emplace_back(name);
+  };
+  add_includes(program.source);
+  for (const SourceFile& header : program.headers) {
+    key.push_back("header " + header.name);
+    add_includes(header.text);
+  }
+  const std::lock_guard lock(mutex_);
+  const auto known = known_.find(key);
+  if (known != known_.end()) return known->second;
+  return known_.emplace(std::move(key), digest_of(closure(program, templates_))).first->second;
+}
+
+Digest ClosureDigests::of(const std::vector<std::string>& entries) const {
+  const std::lock_guard lock(mutex_);
+  const auto known = known_.find(entries);
+  if (known != known_.end()) return known->second;
+  return known_.emplace(entries, digest_of(closure(entries, templates_))).first->second;
 }
 
 }  // namespace jit

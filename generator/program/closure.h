@@ -1,6 +1,8 @@
 // Which templates a program includes, so that keys, the compiler and dumps take those and no others.
 #pragma once
 
+#include <map>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,5 +22,20 @@ std::vector<SourceFile> closure(const std::vector<std::string>& entries, const T
 
 /// Of names and texts, in this order.
 Digest digest_of(const std::vector<SourceFile>& files);
+
+/// Digests of closures, each computed once: kernels of one family include the same. Thread safe.
+class ClosureDigests {
+ public:
+  explicit ClosureDigests(const Templates& templates) : templates_(templates) {}
+
+  Digest of(const Program& program) const;
+  Digest of(const std::vector<std::string>& entries) const;
+
+ private:
+  const Templates& templates_;
+  mutable std::mutex mutex_;
+  mutable std::map<std::vector<std::string>, Digest>
+      known_;  // by what is included, and what headers there are
+};
 
 }  // namespace jit

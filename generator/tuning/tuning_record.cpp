@@ -18,7 +18,7 @@ Key tuning_environment(ContextState& context, const AttentionSpec& spec, const D
   const DeviceLimits limits = device_limits(device);
   const std::vector<std::string> entries = competing_entries({spec, limits}, shape);
   return Key{{"library", JIT_ATTENTION_VERSION},
-             {"templates", digest_of(closure(entries, context.templates)).hex()},
+             {"templates", context.closures.of(entries).hex()},
              {"compiler", context.nvrtc_location().identity},
              {"gpu", device.name},
              {"arch", to_string(native_arch(device))},

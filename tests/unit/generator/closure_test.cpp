@@ -51,6 +51,21 @@ TEST(Closure, ReadsDirectivesAlone) {
   }
 }
 
+TEST(ClosureDigests, AreThoseOfTheClosures) {
+  const ClosureDigests digests(diamond);
+  for (int time = 0; time < 2; ++time) {
+    for (const char* name : {"top.cuh", "left.cuh", "bottom.cuh"}) {
+      EXPECT_EQ(digests.of(including(name)), digest_of(closure(including(name), diamond))) << name;
+      EXPECT_EQ(digests.of(std::vector<std::string>{name}),
+                digest_of(closure(std::vector<std::string>{name}, diamond)))
+          << name;
+    }
+    Program program = including("right.cuh");
+    program.headers = {{"right.cuh", ""}};
+    EXPECT_EQ(digests.of(program), digest_of({}));
+  }
+}
+
 TEST(Closure, GeneratedHeadersAreRead) {
   Program program = including("made.cuh");
   program.headers = {{"made.cuh", "#include \"right.cuh\"\n"}};
