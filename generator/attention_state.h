@@ -25,7 +25,7 @@ struct AttentionState {
   const std::vector<FunctorTensorUse> tensors;
   mutable DispatchTable<Plan> by_size;   ///< by device, pass and size class
   mutable DispatchTable<Plan> defaults;  ///< by device, for sizes that nothing was chosen for
-  mutable std::mutex choosing;  ///< held while a kernel is compiled or tuned, never by a launch
+  mutable std::mutex choosing;           ///< held while a kernel is compiled or tuned, never by a launch
 };
 
 }  // namespace jit

@@ -22,8 +22,8 @@ std::pair<bool, int> cost(const KernelImage& image) {
   return {image.resources.serializes_wgmma(), image.resources.spill_bytes() + image.resources.stack_bytes};
 }
 
-BuiltKernel build_clean(ContextState& context, const AttentionSpec& spec, const std::vector<KernelConfig>& configs,
-                        Target target) {
+BuiltKernel build_clean(ContextState& context, const AttentionSpec& spec,
+                        const std::vector<KernelConfig>& configs, Target target) {
   std::optional<BuiltKernel> best;
   std::vector<KernelConfig> tried;
   for (const KernelConfig& config : configs) {
@@ -36,11 +36,11 @@ BuiltKernel build_clean(ContextState& context, const AttentionSpec& spec, const 
     if (!best || cost(*kernel.image) < cost(*best->image)) best = std::move(kernel);
   }
   const ResourceUsage& resources = best->image->resources;
-  context.notify(Event::Kind::warning,
-                 fmt::format("{} {}: no clean config was found", best->image->program.name,
-                             resources.serializes_wgmma()
-                                 ? "waits between its multiplications"
-                                 : fmt::format("spills {} bytes", resources.spill_bytes())));
+  context.notify(
+      Event::Kind::warning,
+      fmt::format("{} {}: no clean config was found", best->image->program.name,
+                  resources.serializes_wgmma() ? "waits between its multiplications"
+                                               : fmt::format("spills {} bytes", resources.spill_bytes())));
   return *best;
 }
 
@@ -66,7 +66,8 @@ BuiltKernel choose_kernel(ContextState& context, const AttentionSpec& spec,
   return build_kernel(context, spec, *given, target);
 }
 
-Plan make_plan(ContextState& context, const AttentionSpec& spec, BuiltKernel kernel, int device, std::string why) {
+Plan make_plan(ContextState& context, const AttentionSpec& spec, BuiltKernel kernel, int device,
+               std::string why) {
   Plan plan{.spec = spec, .config = kernel.config, .steps = {}, .why = std::move(why)};
   plan.steps.push_back(plan_step(load_kernel(context, std::move(kernel.image), device), spec, kernel.config));
   return plan;

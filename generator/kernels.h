@@ -40,6 +40,7 @@ BuiltKernel choose_kernel(ContextState& context, const AttentionSpec& spec,
                           const DeviceLimits& limits, Target target);
 
 /// The plan of a call that runs this kernel, loaded on `device`. Throws Error load_failed.
-Plan make_plan(ContextState& context, const AttentionSpec& spec, BuiltKernel kernel, int device, std::string why);
+Plan make_plan(ContextState& context, const AttentionSpec& spec, BuiltKernel kernel, int device,
+               std::string why);
 
 }  // namespace jit

@@ -128,15 +128,16 @@ constexpr auto field(std::string_view name, std::string_view doc, FieldFacts fac
   using Type = FieldType<Value>;
   if (!Type::values.empty()) facts.legal = range(0, static_cast<int>(Type::values.size()) - 1);
   if (Type::values.size() == 2) facts.sample = 1 - static_cast<int>(Config{}.*member);
-  return ConfigField<Config>{.name = name,
-                             .cpp_type = Type::name,
-                             .doc = doc,
-                             .value_names = Type::values,
-                             .legal = facts.legal,
-                             .affects = facts.affects,
-                             .sample = facts.sample,
-                             .get = [](const Config& config) { return static_cast<int>(config.*member); },
-                             .set = [](Config& config, int value) { config.*member = static_cast<Value>(value); }};
+  return ConfigField<Config>{
+      .name = name,
+      .cpp_type = Type::name,
+      .doc = doc,
+      .value_names = Type::values,
+      .legal = facts.legal,
+      .affects = facts.affects,
+      .sample = facts.sample,
+      .get = [](const Config& config) { return static_cast<int>(config.*member); },
+      .set = [](Config& config, int value) { config.*member = static_cast<Value>(value); }};
 }
 
 /// Members of an aggregate: a table of fields has as many rows.
@@ -173,8 +174,8 @@ template <class Config>
 std::string config_lines(std::span<const ConfigField<Config>> fields, const Config& config) {
   std::string text;
   for (const ConfigField<Config>& field : fields) {
-    text += fmt::format("  static constexpr {} {} = {};  // {}\n", field.cpp_type, field.name, field.emit(config),
-                        field.doc);
+    text += fmt::format("  static constexpr {} {} = {};  // {}\n", field.cpp_type, field.name,
+                        field.emit(config), field.doc);
   }
   return text;
 }

@@ -67,7 +67,7 @@ concept KernelFamily = requires(const Case& problem, const AttentionSpec& spec, 
   // Its rules across fields, in one sentence with field, value, rule; ranges come from `fields`, and what does
   // not fit into a block from `footprint`. Empty: none is broken.
   { Family<Config>::rejection(problem, config) } -> std::same_as<std::string>;
-  // The configs of its search grid in a fixed order, illegal ones among them.
+  // The configs of its search grid in a fixed order: in their ranges, but illegal ones among them.
   { Family<Config>::space(problem) } -> std::same_as<std::vector<Config>>;
   // Of a config whose fields are in their ranges and break none of its rules.
   { Family<Config>::footprint(spec, config) } -> std::same_as<Footprint>;
@@ -80,10 +80,9 @@ concept KernelFamily = requires(const Case& problem, const AttentionSpec& spec, 
   { Family<Config>::launch(launch, config) } -> std::same_as<void>;
 };
 
-/// Why `config` is not legal for a problem; empty: it is.
+/// Why a config whose fields are in their ranges is not legal for a problem; empty: it is.
 template <class Config>
-std::string family_rejection(const Case& problem, const Config& config) {
-  if (std::string reason = range_rejection(Family<Config>::fields(), config); !reason.empty()) return reason;
+std::string rule_rejection(const Case& problem, const Config& config) {
   if (std::string reason = Family<Config>::rejection(problem, config); !reason.empty()) return reason;
   const Footprint needs = Family<Config>::footprint(problem.spec, config);
   const DeviceLimits& limits = problem.limits;
@@ -103,11 +102,18 @@ std::string family_rejection(const Case& problem, const Config& config) {
   return "";
 }
 
+/// Why `config` is not legal for a problem; empty: it is.
+template <class Config>
+std::string family_rejection(const Case& problem, const Config& config) {
+  std::string reason = range_rejection(Family<Config>::fields(), config);
+  return reason.empty() ? rule_rejection(problem, config) : reason;
+}
+
 /// The legal configs of its search grid.
 template <class Config>
 std::vector<Config> legal_space(const Case& problem) {
   std::vector<Config> configs = Family<Config>::space(problem);
-  std::erase_if(configs, [&](const Config& config) { return !family_rejection(problem, config).empty(); });
+  std::erase_if(configs, [&](const Config& config) { return !rule_rejection(problem, config).empty(); });
   return configs;
 }
 

@@ -6,15 +6,15 @@ namespace jit {
 const std::vector<LadderStep>& ladder() {
   static const std::vector<LadderStep> steps = [] {
     ForwardMmaSync config{.tile_q = 128,
-                        .tile_kv = 64,
-                        .warps = 4,
-                        .stages_k = 1,
-                        .stages_v = 1,
-                        .swizzle = Swizzle::none,
-                        .ldmatrix_matrices = 2,
-                        .q_in_registers = false,
-                        .rescale = Rescale::always,
-                        .blocks_per_sm = 2};
+                          .tile_kv = 64,
+                          .warps = 4,
+                          .stages_k = 1,
+                          .stages_v = 1,
+                          .swizzle = Swizzle::none,
+                          .ldmatrix_matrices = 2,
+                          .q_in_registers = false,
+                          .rescale = Rescale::always,
+                          .blocks_per_sm = 2};
     std::vector<LadderStep> result;
     result.push_back({"v1_basic", "tiles in shared memory, ldmatrix, mma.sync, online softmax", config});
     config.swizzle = Swizzle::xor_chunks;

@@ -12,7 +12,8 @@ namespace jit {
 struct KernelLaunch {
   const LoadedKernel& kernel;
   const AttentionSpec& spec;
-  AttentionParams& params;  ///< of fill_params, with something to compute; batch_begin and q_tile_begin are free
+  AttentionParams&
+      params;  ///< of fill_params, with something to compute; batch_begin and q_tile_begin are free
   Stream stream;
   const StreamMemory& memory;
   void* workspace;  ///< as large as the family asked for, null for nothing

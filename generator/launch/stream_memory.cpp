@@ -17,7 +17,9 @@ std::optional<Digest> stream_key(int device, CUstream stream, int part) {
   unsigned long long id = 0;
   if (driver().cuStreamGetId(stream, &id) != CUDA_SUCCESS) return std::nullopt;
   const std::uint64_t spread = id * 0x9e3779b97f4a7c15u >> 16;
-  return Digest{.high = id, .low = spread + (static_cast<std::uint64_t>(part) << 32) + static_cast<std::uint64_t>(device)};
+  return Digest{
+      .high = id,
+      .low = spread + (static_cast<std::uint64_t>(part) << 32) + static_cast<std::uint64_t>(device)};
 }
 
 constexpr std::size_t smallest_workspace = 4096;

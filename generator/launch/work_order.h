@@ -5,7 +5,7 @@
 
 #include <jit/spec.h>
 
-#include "templates/work/work_tiles.cuh"
+#include "templates/scheduling/work_tiles.cuh"
 
 namespace jit {
 

@@ -9,7 +9,7 @@
 #include "steps/softmax.cuh"
 #include "steps/write_lse.cuh"
 #include "tiles/tile_copy.cuh"
-#include "work/block_place.cuh"
+#include "scheduling/block_place.cuh"
 
 namespace jit::forward_mma_sync {
 

@@ -29,7 +29,7 @@
 #include "steps/softmax.cuh"
 #include "tiles/swizzled_tile.cuh"
 #include "tiles/tile_copy.cuh"
-#include "work/block_place.cuh"
+#include "scheduling/block_place.cuh"
 
 namespace jit::forward_mma_sync {
 

@@ -23,7 +23,7 @@
 #include "steps/apply_functors.cuh"
 #include "steps/softmax.cuh"
 #include "steps/write_lse.cuh"
-#include "work/work_tiles.cuh"
+#include "scheduling/work_tiles.cuh"
 
 namespace jit::forward_wgmma {
 

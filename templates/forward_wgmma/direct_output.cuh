@@ -5,7 +5,7 @@
 #include "base/prelude.cuh"
 #include "forward_wgmma/traits.cuh"
 #include "problem/sequences.cuh"
-#include "work/work_tiles.cuh"
+#include "scheduling/work_tiles.cuh"
 
 namespace jit::forward_wgmma {
 

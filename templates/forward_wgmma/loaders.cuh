@@ -14,7 +14,7 @@
 #include "problem/sequences.cuh"
 #include "ptx/bulk_tensor.cuh"
 #include "ptx/griddepcontrol.cuh"
-#include "work/work_tiles.cuh"
+#include "scheduling/work_tiles.cuh"
 
 namespace jit::forward_wgmma {
 

@@ -4,7 +4,7 @@
 
 #include "base/host_device.cuh"
 #include "tiles/panel_tile.cuh"
-#include "work/work_tiles.cuh"
+#include "scheduling/work_tiles.cuh"
 
 namespace jit::forward_wgmma {
 

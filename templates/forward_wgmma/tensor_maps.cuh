@@ -2,7 +2,7 @@
 #pragma once
 
 #include "base/tensor_map.cuh"
-#include "work/work_tiles.cuh"
+#include "scheduling/work_tiles.cuh"
 
 namespace jit::forward_wgmma {
 

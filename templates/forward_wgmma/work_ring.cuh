@@ -8,7 +8,7 @@
 #include "forward_wgmma/traits.cuh"
 #include "tiles/shared_words.cuh"
 #include "tiles/tile_ring.cuh"
-#include "work/work_tiles.cuh"
+#include "scheduling/work_tiles.cuh"
 
 namespace jit::forward_wgmma {
 

@@ -34,7 +34,8 @@ constexpr double single_v_clocks = 13;
 
 }  // namespace
 
-double Family<ForwardMmaSync>::cycles(const Case& problem, const ProblemShape& shape, const ForwardMmaSync& config) {
+double Family<ForwardMmaSync>::cycles(const Case& problem, const ProblemShape& shape,
+                                      const ForwardMmaSync& config) {
   const auto& [spec, limits] = problem;
   const double d = padded_head_dim(spec.head_dim), dv = padded_head_dim(spec.value_head_dim());
   const double warp_rows = config.tile_q / config.warps;

@@ -85,7 +85,8 @@ double step_clocks(const AttentionSpec& spec, const ForwardWgmma& config) {
 
 }  // namespace
 
-double Family<ForwardWgmma>::cycles(const Case& problem, const ProblemShape& shape, const ForwardWgmma& config) {
+double Family<ForwardWgmma>::cycles(const Case& problem, const ProblemShape& shape,
+                                    const ForwardWgmma& config) {
   const auto& [spec, limits] = problem;
   const double rows = static_cast<double>(shape.batch * shape.heads_q);
   const double tiles = std::max(1.0, std::ceil(static_cast<double>(shape.seqlen_q) / config.tile_q) * rows);

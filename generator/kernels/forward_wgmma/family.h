@@ -8,9 +8,11 @@ namespace jit {
 template <>
 struct Family<ForwardWgmma> {
   static constexpr std::string_view name = "forward_wgmma";
-  static constexpr std::string_view doc = "TMA, wgmma and specialised warps: sm_90a, tensors that TMA can map";
+  static constexpr std::string_view doc =
+      "TMA, wgmma and specialised warps: sm_90a, tensors that TMA can map";
   static constexpr Pass pass = Pass::forward;
-  static constexpr bool may_spill = false;  // one that spills, or waits, is not what its config was meant to be
+  static constexpr bool may_spill =
+      false;  // one that spills, or waits, is not what its config was meant to be
   static constexpr ForwardWgmma smallest = {.tile_q = 64, .tile_kv = 16, .stages_k = 1, .direct_o = true};
 
   static std::span<const ConfigField<ForwardWgmma>> fields();

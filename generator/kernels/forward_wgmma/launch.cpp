@@ -17,7 +17,8 @@ namespace {
 using namespace forward_wgmma;
 
 TensorMaps encode_maps(const AttentionSpec& spec, const ForwardWgmma& config, const AttentionParams& params) {
-  const MappedTensors maps = map_tensors(spec, {.rows_q = rows_per_consumer, .rows_kv = config.tile_kv}, params);
+  const MappedTensors maps =
+      map_tensors(spec, {.rows_q = rows_per_consumer, .rows_kv = config.tile_kv}, params);
   return {.q = maps.q, .k = maps.k, .v = maps.v, .o = maps.o, .counter = nullptr, .order = {}};
 }
 
@@ -27,7 +28,8 @@ int entries_of_launch(const KernelLaunch& launch, const ForwardWgmma& config, in
   const std::int64_t tiles = std::int64_t{ceil_div(params.seqlen_q, config.tile_q)} * params.heads_q;
   const int entries = static_cast<int>(std::min<std::int64_t>(params.batch, max_work_tiles / tiles));
   if (!config.persistent || !has_key_words(launch.spec)) return entries;
-  return std::min(entries, entries_with_key_words(ceil_div(params.seqlen_kv, config.tile_kv), tiles, resident));
+  return std::min(entries,
+                  entries_with_key_words(ceil_div(params.seqlen_kv, config.tile_kv), tiles, resident));
 }
 
 }  // namespace
@@ -41,9 +43,8 @@ void Family<ForwardWgmma>::launch(const KernelLaunch& launch, const ForwardWgmma
   const int entries = entries_of_launch(launch, config, resident);
   TensorMaps maps = encode_maps(launch.spec, config, params);
   if (config.persistent) maps.counter = launch.memory.counter(kernel.device, launch.stream);
-  LaunchConfig grid{.block = {kernel.threads, 1, 1},
-                    .smem_bytes = kernel.smem_bytes,
-                    .dependent = config.dependent_launch};
+  LaunchConfig grid{
+      .block = {kernel.threads, 1, 1}, .smem_bytes = kernel.smem_bytes, .dependent = config.dependent_launch};
   void* arguments[] = {&params, &maps};
   for (params.batch_begin = 0; params.batch_begin < params.batch; params.batch_begin += entries) {
     const int count = std::min(params.batch - params.batch_begin, entries);
@@ -53,8 +54,8 @@ void Family<ForwardWgmma>::launch(const KernelLaunch& launch, const ForwardWgmma
                                           .tile_q = config.tile_q,
                                           .l2_bytes = kernel.l2_bytes,
                                           .in_turns = config.persistent && maps.counter == nullptr});
-    grid.grid[0] =
-        static_cast<unsigned>(config.persistent ? std::min(maps.order.tiles(), resident) : maps.order.tiles());
+    grid.grid[0] = static_cast<unsigned>(config.persistent ? std::min(maps.order.tiles(), resident)
+                                                           : maps.order.tiles());
     try {
       jit::launch(kernel.kernel.handle(), grid, arguments, launch.stream);
     } catch (const Error&) {

@@ -77,8 +77,10 @@ TEST(ConfigRejection, NamesFieldValueAndRule) {
       {"family=forward_wgmma separate_o=true direct_o=true", "separate_o must be false with direct_o = true"},
       {"family=forward_wgmma polynomial_exp2=9", "polynomial_exp2 = 9 must be 0 to 8"},
       {"family=forward_wgmma polynomial_exp2=-1", "polynomial_exp2 = -1 must be 0 to 8"},
-      {"family=forward_wgmma polynomial_exp2=1 rescale=on_overflow", "polynomial_exp2 must be 0 with rescale"},
-      {"family=forward_wgmma tile_q=128 order=softmax_lock rescale=on_overflow", "rescale must be always or lazy"},
+      {"family=forward_wgmma polynomial_exp2=1 rescale=on_overflow",
+       "polynomial_exp2 must be 0 with rescale"},
+      {"family=forward_wgmma tile_q=128 order=softmax_lock rescale=on_overflow",
+       "rescale must be always or lazy"},
       {"rescale=on_overflow", "rescale = on_overflow is not known to forward_mma_sync"},
       {"family=forward_wgmma tile_q=64 order=ping_pong", "order must be free with tile_q = 64"},
       {"family=forward_wgmma overlap=false order=ping_pong", "order = ping_pong needs overlap = true"},
@@ -88,7 +90,9 @@ TEST(ConfigRejection, NamesFieldValueAndRule) {
        {.head_dim = 64, .head_dim_v = 32}},
       {"family=forward_wgmma tile_kv=256 stages_k=4", "shared memory of"},
       {"family=forward_wgmma tile_q=192 tile_kv=128", "registers per thread are needed", {.head_dim = 128}},
-      {"family=forward_wgmma tile_q=192 tile_kv=16", "accumulators of one wgmma do not fit", {.head_dim = 208}},
+      {"family=forward_wgmma tile_q=192 tile_kv=16",
+       "accumulators of one wgmma do not fit",
+       {.head_dim = 208}},
   };
   for (const BadConfig& expected : bad) {
     const KernelConfig config = parse_config(expected.change);
@@ -139,7 +143,8 @@ TEST(ConfigRejection, SurvivesAnyNumber) {
       Config config;
       for (const ConfigField<Config>& field : Family<Config>::fields()) {
         if (reference::draw(random, 0, 2) == 0)
-          field.set(config, static_cast<int>(static_cast<std::uint32_t>(random())) >> reference::draw(random, 0, 31));
+          field.set(config,
+                    static_cast<int>(static_cast<std::uint32_t>(random())) >> reference::draw(random, 0, 31));
       }
       const AttentionSpec spec;
       if (!config_rejection(spec, config, limits).empty()) continue;
@@ -157,10 +162,7 @@ TEST(Footprint, TheRegisterCapIsTheShareOfAThread) {
 }
 
 TEST(DeviceLimits, OfADeviceAreItsOwn) {
-  const DeviceInfo device{.arch = {9, 0, 0},
-                          .sm_count = 7,
-                          .smem_per_block_optin = 100,
-                          .smem_per_sm = 200};
+  const DeviceInfo device{.arch = {9, 0, 0}, .sm_count = 7, .smem_per_block_optin = 100, .smem_per_sm = 200};
   const DeviceLimits limits = device_limits(device);
   EXPECT_EQ(limits.arch, (Arch{9, 0, 'a'}));
   EXPECT_EQ(limits.sm_count, 7);

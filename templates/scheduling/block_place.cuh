@@ -3,7 +3,7 @@
 
 #include "base/params.cuh"
 #include "base/prelude.cuh"
-#include "work/work_tiles.cuh"
+#include "scheduling/work_tiles.cuh"
 
 namespace jit {
 
