@@ -6,10 +6,10 @@
 #include "forward_mma_sync/traits.cuh"
 #include "problem/sequences.cuh"
 #include "ptx/cp_async.cuh"
+#include "scheduling/block_place.cuh"
 #include "steps/softmax.cuh"
 #include "steps/write_lse.cuh"
 #include "tiles/tile_copy.cuh"
-#include "scheduling/block_place.cuh"
 
 namespace jit::forward_mma_sync {
 

@@ -25,11 +25,11 @@
 #include "ptx/ldmatrix.cuh"
 #include "ptx/math.cuh"
 #include "ptx/mma.cuh"
+#include "scheduling/block_place.cuh"
 #include "steps/apply_functors.cuh"
 #include "steps/softmax.cuh"
 #include "tiles/swizzled_tile.cuh"
 #include "tiles/tile_copy.cuh"
-#include "scheduling/block_place.cuh"
 
 namespace jit::forward_mma_sync {
 

@@ -20,10 +20,10 @@
 #include "ptx/math.cuh"
 #include "ptx/stmatrix.cuh"
 #include "ptx/wgmma.cuh"
+#include "scheduling/work_tiles.cuh"
 #include "steps/apply_functors.cuh"
 #include "steps/softmax.cuh"
 #include "steps/write_lse.cuh"
-#include "scheduling/work_tiles.cuh"
 
 namespace jit::forward_wgmma {
 

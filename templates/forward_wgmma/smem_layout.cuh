@@ -3,8 +3,8 @@
 #pragma once
 
 #include "base/host_device.cuh"
-#include "tiles/panel_tile.cuh"
 #include "scheduling/work_tiles.cuh"
+#include "tiles/panel_tile.cuh"
 
 namespace jit::forward_wgmma {
 

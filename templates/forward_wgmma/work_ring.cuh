@@ -6,9 +6,9 @@
 #include "forward_wgmma/rings.cuh"
 #include "forward_wgmma/tensor_maps.cuh"
 #include "forward_wgmma/traits.cuh"
+#include "scheduling/work_tiles.cuh"
 #include "tiles/shared_words.cuh"
 #include "tiles/tile_ring.cuh"
-#include "scheduling/work_tiles.cuh"
 
 namespace jit::forward_wgmma {
 
