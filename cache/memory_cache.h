@@ -77,6 +77,18 @@ class SingleFlight {
     return result.wait_for(std::chrono::seconds(0)) == std::future_status::ready ? result.get() : nullptr;
   }
 
+  /// The results that are there, in no order. Never waits for a computation.
+  std::vector<Result> results() const {
+    State& state = current_state();
+    const std::lock_guard lock(state.mutex);
+    std::vector<Result> results;
+    for (const auto& [key, flight] : state.flights) {
+      if (flight.result.wait_for(std::chrono::seconds(0)) == std::future_status::ready)
+        results.push_back(flight.result.get());
+    }
+    return results;
+  }
+
   /// Forgets the result of `key`, so that the next `get` computes it. One that is being computed is still
   /// delivered to those who wait, but not kept.
   void erase(const Digest& key) {

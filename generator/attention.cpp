@@ -47,12 +47,22 @@ Plan plan_of(const AttentionState& state, BuiltKernel kernel, const DeviceInfo& 
   return make_plan(state.context, state.spec, std::move(kernel), device.ordinal, std::move(why));
 }
 
-// What the cost model, or the config that was given, makes of `shape`.
+// What the cost model, or the config that was given, makes of `shape`. Where compiling is forbidden and that kernel is
+// not at hand, the one for the largest sizes of the class will do: packs have those.
 Plan untuned_plan(const AttentionState& state, const DeviceInfo& device, const ProblemShape& shape,
                   std::string why) {
-  BuiltKernel kernel = choose_kernel(state.context, state.spec, state.given, shape, device_limits(device),
-                                     native_target(device));
-  return plan_of(state, std::move(kernel), device, std::move(why));
+  const auto plan_for = [&](const ProblemShape& sizes) {
+    BuiltKernel kernel = choose_kernel(state.context, state.spec, state.given, sizes, device_limits(device),
+                                       native_target(device));
+    return plan_of(state, std::move(kernel), device, why);
+  };
+  try {
+    return plan_for(shape);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::offline || state.given) throw;
+  }
+  why += ", of their class";
+  return plan_for(largest_shape(size_class(shape)));
 }
 
 // The plan for sizes that nothing was chosen for; of `shape` it is only asked whether TMA can map the tensors.

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 #include <jit/device.h>
+#include <jit/error.h>
 
 #include "generator/attention_state.h"
 #include "generator/context_state.h"
@@ -30,6 +31,7 @@ ContextState::ContextState(Settings settings_in, Observer observer_in)
             .readonly_layers = settings.disk_cache ? settings.readonly_caches : std::vector<std::string>{},
             .max_bytes = settings.cache_max_bytes,
             .observer = observer}),
+      packs(settings.packs, observer),
       tuning(directory.path, nullptr, observer) {}
 
 ContextState::~ContextState() = default;
@@ -38,6 +40,15 @@ const NvrtcLocation& ContextState::nvrtc_location() {
   const std::lock_guard lock(nvrtc_mutex_);
   if (!nvrtc_) nvrtc_ = find_nvrtc(settings.nvrtc);
   return *nvrtc_;
+}
+
+std::string ContextState::compiler_identity() {
+  try {
+    return nvrtc_location().identity;
+  } catch (const Error&) {
+    if (packs.compiler().empty()) throw;
+    return std::string(packs.compiler());
+  }
 }
 
 void ContextState::tell_of_fallback() {

@@ -19,6 +19,7 @@
 #include "cache/tuning_store.h"
 #include "generator/build/image.h"
 #include "generator/launch/stream_memory.h"
+#include "generator/pack/packs.h"
 #include "generator/program/closure.h"
 #include "runtime/nvrtc_library.h"
 
@@ -34,6 +35,10 @@ struct ContextState : std::enable_shared_from_this<ContextState> {
   /// call until found.
   const NvrtcLocation& nvrtc_location();
 
+  /// The compiler that keys name: the NVRTC that is found; where there is none, the one that a pack was made with,
+  /// so that packs serve machines without NVRTC. Throws Error nvrtc_unavailable.
+  std::string compiler_identity();
+
   /// Tells once that devices are emulated although nobody asked for it.
   void tell_of_fallback();
 
@@ -45,6 +50,7 @@ struct ContextState : std::enable_shared_from_this<ContextState> {
   const ClosureDigests closures{templates};
   const CacheDirectory directory;
   DiskCache disk;
+  const Packs packs;
   TuningStore tuning;
   SingleFlight<KernelImage> images;
   const StreamMemory memory;

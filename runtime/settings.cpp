@@ -81,6 +81,10 @@ const std::vector<Setting>& table() {
        [](std::string_view text, Environment& values) {
          return parse_paths(text, values.settings.readonly_caches);
        }},
+      {{"JIT_ATTENTION_PACK", "",
+        "Packs of kernels to look into, made by `jit-attention warm`, separated by colons."},
+       "absolute paths separated by colons",
+       [](std::string_view text, Environment& values) { return parse_paths(text, values.settings.packs); }},
       {{"JIT_ATTENTION_NO_DISK_CACHE", "0",
         "1 keeps everything in memory: no cache folder is read or written."},
        "0 or 1",
@@ -90,7 +94,8 @@ const std::vector<Setting>& table() {
          values.settings.disk_cache = !no_disk_cache;
          return valid;
        }},
-      {{"JIT_ATTENTION_OFFLINE", "0", "1 forbids compiling: a kernel that no cache holds is an error."},
+      {{"JIT_ATTENTION_OFFLINE", "0",
+        "1 forbids compiling: a kernel that neither a cache nor a pack holds is an error."},
        "0 or 1",
        [](std::string_view text, Environment& values) { return parse_flag(text, values.settings.offline); }},
       {{"JIT_ATTENTION_TUNING", "first_run", "How the config of a kernel is chosen."},

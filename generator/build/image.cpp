@@ -34,13 +34,14 @@ CompileRequest request_for(const ContextState& context, const Program& program, 
 }
 
 // Everything that decides what the compiler produces, and nothing else.
-Key key_for(ContextState& context, const Program& program, const Target& target) {
+Key key_for(const ContextState& context, const Program& program, const Target& target,
+            const std::string& compiler) {
   std::string options;
   for (const std::string& option : base_options(target.arch)) options += option + "\n";
   std::vector<KeyField> fields = {{"library", JIT_ATTENTION_VERSION},
                                   {"arch", to_string(target.arch)},
                                   {"form", target.form == CodeForm::ptx ? "ptx" : "cubin"},
-                                  {"compiler", context.nvrtc_location().identity},
+                                  {"compiler", compiler},
                                   {"options", options},
                                   {"templates", context.closures.of(program).hex()},
                                   {"source", program.source}};
@@ -125,14 +126,28 @@ void compile_and_store(ContextState& context, const Key& key, KernelImage& image
   context.notify(Event::Kind::compile, image.program.name, image.compile_ms * 1e-3);
 }
 
-KernelImage make_image(ContextState& context, const Key& key, KernelImage image) {
+// What is missing, of what, and how to have it.
+std::string offline_message(const ContextState& context, const KernelImage& image,
+                            const std::string& compiler) {
+  std::string made_of;
+  for (const auto& [name, value] : image.program.facts) made_of += fmt::format(", {} {}", name, value);
+  std::string message = fmt::format(
+      "kernel {} for {} (key {}{}) is neither in the cache nor in a pack, and compiling is forbidden "
+      "(JIT_ATTENTION_OFFLINE); make a pack with `jit-attention warm` where compiling is allowed, and name "
+      "it in "
+      "JIT_ATTENTION_PACK",
+      image.program.name, to_string(image.target), image.key, made_of);
+  for (const std::string& sentence : context.packs.shortfalls(image.target, compiler))
+    message += "; " + sentence;
+  return message;
+}
+
+KernelImage make_image(ContextState& context, const Key& key, const std::string& compiler,
+                       KernelImage image) {
   if (take_entry(context.disk.load(key), image)) return image;
-  if (context.settings.offline) {
-    throw Error(ErrorCode::offline, "compile", "cache",
-                fmt::format("kernel {} for {} (key {}) is not in the cache and compiling is forbidden "
-                            "(JIT_ATTENTION_OFFLINE); compile it where that is allowed, and export the cache",
-                            image.program.name, to_string(image.target), image.key));
-  }
+  if (take_entry(context.packs.load(key, image.target, compiler), image)) return image;
+  if (context.settings.offline)
+    throw Error(ErrorCode::offline, "compile", "cache", offline_message(context, image, compiler));
   const FileLock lock = context.disk.lock(key);
   if (take_entry(context.disk.load_again(key), image)) return image;
   compile_and_store(context, key, image);
@@ -150,20 +165,27 @@ Target native_target(const DeviceInfo& device) {
 }
 
 std::shared_ptr<const KernelImage> build_image(ContextState& context, const Program& program, Target target) {
-  const Key key = key_for(context, program, target);
+  const std::string compiler = context.compiler_identity();
+  const Key key = key_for(context, program, target, compiler);
   return context.images.get(key.digest(), [&] {
-    return make_image(context, key, {.program = program, .target = target, .key = key.digest().hex()});
+    return make_image(context, key, compiler,
+                      {.program = program, .target = target, .key = key.digest().hex()});
   });
 }
 
 std::shared_ptr<const KernelImage> rebuild_image(ContextState& context, const KernelImage& image) {
-  const Key key = key_for(context, image.program, image.target);
+  const Key key = key_for(context, image.program, image.target, context.compiler_identity());
   context.images.erase(key.digest());
   return context.images.get(key.digest(), [&] {
     KernelImage rebuilt = image;
     compile_and_store(context, key, rebuilt);
     return rebuilt;
   });
+}
+
+Entry entry_of(ContextState& context, const KernelImage& image) {
+  const Key key = key_for(context, image.program, image.target, context.compiler_identity());
+  return {.key_text = key.text(), .metadata = metadata_of(image), .code = image.code};
 }
 
 std::string build_ptx(ContextState& context, const KernelImage& image) {

@@ -1,4 +1,4 @@
-// A compiled kernel as a value, and how one is made: program → key → memory | disk | NVRTC.
+// A compiled kernel as a value, and how one is made: program → key → memory | disk | pack | NVRTC.
 #pragma once
 
 #include <cstddef>
@@ -10,6 +10,7 @@
 #include <jit/device.h>
 #include <jit/resource_usage.h>
 
+#include "cache/entry.h"
 #include "generator/program/program.h"
 
 namespace jit {
@@ -40,11 +41,11 @@ struct KernelImage {
   std::vector<std::byte> code = {};
   ResourceUsage resources = {};  ///< as the assembler tells; all zero for PTX, which it has not seen
   double compile_ms = 0;         ///< wall time, also when another process compiled it
-  bool cached = false;           ///< came from disk
+  bool cached = false;           ///< came from disk or from a pack
   std::string key = {};          ///< digest, hexadecimal
 };
 
-/// The image of `program` for `target`: from memory, else from disk, else compiled and stored; one compile at
+/// The image of `program` for `target`: from memory, else from disk, else from a pack, else compiled and stored; one compile at
 /// a time for each key, in this process and among processes. Thread safe. Throws Error compile_failed,
 /// nvrtc_unavailable, offline; io_error when the program includes a template that is not there.
 std::shared_ptr<const KernelImage> build_image(ContextState& context, const Program& program, Target target);
@@ -52,6 +53,9 @@ std::shared_ptr<const KernelImage> build_image(ContextState& context, const Prog
 /// Compiles the image's program again, whatever the caches hold, and replaces what they hold: for an image
 /// from disk that the driver refuses.
 std::shared_ptr<const KernelImage> rebuild_image(ContextState& context, const KernelImage& image);
+
+/// The cache entry of an image.
+Entry entry_of(ContextState& context, const KernelImage& image);
 
 /// PTX to read, without line information, compiled anew: what the machine code of the program is made from.
 std::string build_ptx(ContextState& context, const KernelImage& image);

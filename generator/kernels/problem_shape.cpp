@@ -19,4 +19,12 @@ SizeClass size_class(const ProblemShape& shape) {
           .tma = shape.tma};
 }
 
+ProblemShape largest_shape(const SizeClass& sizes) {
+  return {.pass = sizes.pass,
+          .heads_q = std::int64_t{1} << sizes.rows,
+          .seqlen_q = std::int64_t{1} << sizes.seqlen_q,
+          .seqlen_kv = std::int64_t{1} << sizes.seqlen_kv,
+          .tma = sizes.tma};
+}
+
 }  // namespace jit

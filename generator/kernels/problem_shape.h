@@ -35,4 +35,7 @@ struct SizeClass {
 };
 SizeClass size_class(const ProblemShape& shape);
 
+/// The largest shape of a class, of one batch entry.
+ProblemShape largest_shape(const SizeClass& sizes);
+
 }  // namespace jit

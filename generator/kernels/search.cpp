@@ -1,11 +1,13 @@
 #include "generator/kernels/search.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include <fmt/format.h>
 #include <jit/error.h>
 
 #include "generator/kernels/families.h"
+#include "runtime/parallel.h"
 
 namespace jit {
 
@@ -29,6 +31,22 @@ std::vector<KernelConfig> ranked_configs(const AttentionSpec& spec, const Proble
   std::vector<KernelConfig> ranked;
   for (const auto& [cycles, i] : order) ranked.push_back(configs[i]);
   return ranked;
+}
+
+std::vector<KernelConfig> first_configs(const AttentionSpec& spec, std::span<const ProblemShape> shapes,
+                                        const DeviceLimits& limits) {
+  const Case problem{spec, limits};
+  if (shapes.empty()) return {};
+  const std::vector<KernelConfig> configs = config_space(problem, shapes.front());
+  if (configs.empty()) ranked_configs(spec, shapes.front(), limits);  // throws
+  std::vector<KernelConfig> firsts(shapes.size());
+  in_parallel(shapes.size(), [&](std::size_t i) {
+    std::pair<double, std::size_t> first = {HUGE_VAL, 0};
+    for (std::size_t config = 0; config < configs.size(); ++config)
+      first = std::min(first, {estimated_cycles(problem, shapes[i], configs[config]), config});
+    firsts[i] = configs[first.second];
+  });
+  return firsts;
 }
 
 }  // namespace jit

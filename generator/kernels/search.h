@@ -2,6 +2,7 @@
 // device.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include <jit/kernel_config.h>
@@ -20,5 +21,10 @@ ProblemShape typical_shape(const DeviceLimits& limits);
 /// none, with the reasons of those that need least.
 std::vector<KernelConfig> ranked_configs(const AttentionSpec& spec, const ProblemShape& shape,
                                          const DeviceLimits& limits);
+
+/// The first of ranked_configs() for each of many shapes of one pass that suit the same families, without ranking
+/// the others.
+std::vector<KernelConfig> first_configs(const AttentionSpec& spec, std::span<const ProblemShape> shapes,
+                                        const DeviceLimits& limits);
 
 }  // namespace jit

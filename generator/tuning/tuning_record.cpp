@@ -19,7 +19,7 @@ Key tuning_environment(ContextState& context, const AttentionSpec& spec, const D
   const std::vector<std::string> entries = competing_entries({spec, limits}, shape);
   return Key{{"library", JIT_ATTENTION_VERSION},
              {"templates", context.closures.of(entries).hex()},
-             {"compiler", context.nvrtc_location().identity},
+             {"compiler", context.compiler_identity()},
              {"gpu", device.name},
              {"arch", to_string(native_arch(device))},
              {"multiprocessors", std::to_string(device.sm_count)},

@@ -22,6 +22,7 @@ struct Settings {
   std::string cache_dir;  ///< empty: the user's cache folder
   std::uint64_t cache_max_bytes = 1ull << 30;
   std::vector<std::string> readonly_caches;  ///< searched in this order, after cache_dir
+  std::vector<std::string> packs;  ///< files of write_pack(), searched in this order, after the caches
   bool disk_cache = true;
   bool offline = false;  ///< compiling is forbidden
   TuningMode tuning = TuningMode::first_run;

@@ -41,6 +41,7 @@ void add_run(CLI::App& app, Commands& commands);
 void add_tune(CLI::App& app, Commands& commands);
 void add_bench(CLI::App& app, Commands& commands);
 void add_cache(CLI::App& app, Commands& commands);
+void add_warm(CLI::App& app, Commands& commands);
 
 /// Prints to standard output; bytes that are no UTF-8 are replaced.
 void print_json(const nlohmann::ordered_json& json);

@@ -61,6 +61,7 @@ int main_function(int argc, char** argv) {
   add_tune(app, commands);
   add_bench(app, commands);
   add_cache(app, commands);
+  add_warm(app, commands);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& success) {  // --help, --version

@@ -48,6 +48,24 @@ TEST(Search, RanksTheWholeSpaceTheSameWayEveryTime) {
   }
 }
 
+TEST(Search, FirstsAreThoseOfTheRanking) {
+  reference::Random random(reference::test_seed());
+  for (const Arch& arch : {Arch{9, 0, 'a'}, Arch{8, 0}}) {
+    const DeviceLimits limits = device_limits(arch);
+    const AttentionSpec spec = reference::random_spec(random);
+    std::vector<ProblemShape> shapes;
+    for (int i = 0; i < 40; ++i)
+      shapes.push_back({.heads_q = reference::draw(random, 1, 4096),
+                        .seqlen_q = reference::draw(random, 1, 16384),
+                        .seqlen_kv = reference::draw(random, 1, 16384)});
+    const std::vector<KernelConfig> firsts = first_configs(spec, shapes, limits);
+    ASSERT_EQ(firsts.size(), shapes.size());
+    for (std::size_t i = 0; i < shapes.size(); ++i)
+      EXPECT_EQ(firsts[i], ranked_configs(spec, shapes[i], limits)[0]) << to_string(spec);
+  }
+  EXPECT_TRUE(first_configs({}, {}, device_limits(Arch{8, 0})).empty());
+}
+
 TEST(Search, EstimatesAreFiniteForEveryShape) {
   const DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
   for (const std::int64_t seqlen_q : {0ll, 1ll, 100ll, 2147479551ll}) {

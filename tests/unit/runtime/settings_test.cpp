@@ -31,6 +31,7 @@ TEST_F(SettingsTest, DefaultsWithoutVariables) {
   EXPECT_EQ(settings.cache_dir, "");
   EXPECT_EQ(settings.cache_max_bytes, 1073741824u);
   EXPECT_TRUE(settings.readonly_caches.empty());
+  EXPECT_TRUE(settings.packs.empty());
   EXPECT_TRUE(settings.disk_cache);
   EXPECT_FALSE(settings.offline);
   EXPECT_EQ(settings.tuning, TuningMode::first_run);
@@ -51,6 +52,7 @@ TEST_F(SettingsTest, ReadsEveryVariable) {
   set("JIT_ATTENTION_CACHE_DIR", "/var/cache/kernels");
   set("JIT_ATTENTION_CACHE_MAX_BYTES", "4096");
   set("JIT_ATTENTION_READONLY_CACHES", "/opt/a::/opt/b:");
+  set("JIT_ATTENTION_PACK", "/opt/llama.pack:/opt/gemma.pack");
   set("JIT_ATTENTION_NO_DISK_CACHE", "1");
   set("JIT_ATTENTION_OFFLINE", "1");
   set("JIT_ATTENTION_TUNING", "exhaustive");
@@ -63,6 +65,7 @@ TEST_F(SettingsTest, ReadsEveryVariable) {
   EXPECT_EQ(settings.cache_dir, "/var/cache/kernels");
   EXPECT_EQ(settings.cache_max_bytes, 4096u);
   EXPECT_THAT(settings.readonly_caches, testing::ElementsAre("/opt/a", "/opt/b"));
+  EXPECT_THAT(settings.packs, testing::ElementsAre("/opt/llama.pack", "/opt/gemma.pack"));
   EXPECT_FALSE(settings.disk_cache);
   EXPECT_TRUE(settings.offline);
   EXPECT_EQ(settings.tuning, TuningMode::exhaustive);
@@ -86,6 +89,7 @@ TEST_F(SettingsTest, MalformedValuesAreNamed) {
       {"JIT_ATTENTION_CACHE_DIR", {"cache", "./cache", "~/cache"}},
       {"JIT_ATTENTION_CACHE_MAX_BYTES", {"-1", "1G", "1.5", "x", " 1", "99999999999999999999999"}},
       {"JIT_ATTENTION_READONLY_CACHES", {"a", "/a:b", "b:/a"}},
+      {"JIT_ATTENTION_PACK", {"a.pack", "/a.pack:b.pack"}},
       {"JIT_ATTENTION_NO_DISK_CACHE", {"yes", "2", "true", "01"}},
       {"JIT_ATTENTION_OFFLINE", {"no", "on", "-1"}},
       {"JIT_ATTENTION_TUNING", {"on", "Off", "first-run", "first_run "}},

@@ -1,0 +1,226 @@
+// Which kernels a pack has: those that processes will choose, found by choosing them.
+#include <jit/pack.h>
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <filesystem>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include <fmt/format.h>
+#include <jit/error.h>
+
+#include "cache/atomic_file.h"
+#include "generator/access.h"
+#include "generator/context_state.h"
+#include "generator/kernels.h"
+#include "generator/kernels/search.h"
+#include "generator/pack/pack_shapes.h"
+#include "runtime/parallel.h"
+
+namespace jit {
+namespace {
+
+// A spec on a device, and the sizes it is called with.
+struct Problem {
+  const AttentionSpec& spec;
+  DeviceLimits limits;
+  Target target;
+  std::vector<ProblemShape> shapes;
+};
+
+std::vector<Problem> problems_of(std::span<const AttentionSpec> specs, std::span<const PackTarget> targets,
+                                 const PackSizes& sizes) {
+  std::vector<Problem> problems;
+  for (const AttentionSpec& spec : specs) {
+    validate(spec);
+    for (const PackTarget& target : targets) {
+      for (const int multiprocessors : target.multiprocessors) {
+        DeviceLimits limits = device_limits(target.arch);
+        limits.sm_count = multiprocessors;
+        Problem problem{spec, limits, {target.arch, target.emulated ? CodeForm::ptx : CodeForm::cubin}, {}};
+        problem.shapes = pack_shapes(spec, sizes);
+        problem.shapes.push_back(typical_shape(limits));  // attention() itself wants a kernel for these
+        problems.push_back(std::move(problem));
+      }
+    }
+  }
+  return problems;
+}
+
+void extend(PackedKernel& kernel, const ProblemShape& shape) {
+  const std::int64_t rows = shape.batch * shape.heads_q;
+  const auto widen = [&](std::int64_t& least, std::int64_t& most, std::int64_t value) {
+    least = kernel.sizes == 0 ? value : std::min(least, value);
+    most = std::max(most, value);
+  };
+  widen(kernel.least_rows, kernel.most_rows, rows);
+  widen(kernel.least_seqlen_q, kernel.most_seqlen_q, shape.seqlen_q);
+  widen(kernel.least_seqlen_kv, kernel.most_seqlen_kv, shape.seqlen_kv);
+  ++kernel.sizes;
+}
+
+// Chooses for all shapes of all problems, as calls do. What is chosen serves; what is looked at on the way is in
+// the context, too.
+class Choosing {
+ public:
+  Choosing(ContextState& context, std::span<const Problem> problems)
+      : context_(context), problems_(problems) {}
+
+  void run() {
+    std::vector<Step> steps = first_steps();
+    choose(steps);
+    // A first config that is clean is chosen, whatever comes behind it. Elsewhere each size has its own order.
+    std::vector<Step> rest;
+    for (const Step& step : steps) {
+      const KernelImage& image = *step.chosen->image;
+      const bool is_clean = image.target.form == CodeForm::ptx || image.resources.is_clean();
+      if (step.chosen->config == step.first && is_clean) {
+        for (const std::size_t shape : step.shapes) extend(serving_[image.key], shape_of(step, shape));
+        continue;
+      }
+      for (const std::size_t shape : step.shapes) rest.push_back({step.problem, step.first, {shape}, {}});
+    }
+    choose(rest);
+    for (const Step& step : rest) extend(serving_[step.chosen->image->key], shape_of(step, step.shapes[0]));
+  }
+
+  /// The sizes that kernels serve, by key.
+  const std::map<std::string, PackedKernel>& serving() const { return serving_; }
+
+ private:
+  struct Step {
+    const Problem* problem;
+    KernelConfig first;
+    std::vector<std::size_t> shapes;
+    std::optional<BuiltKernel> chosen;
+  };
+
+  static const ProblemShape& shape_of(const Step& step, std::size_t shape) {
+    return step.problem->shapes[shape];
+  }
+
+  // Each first config of each problem with its sizes.
+  std::vector<Step> first_steps() {
+    std::vector<Step> steps;
+    for (const Problem& problem : problems_) {
+      std::vector<Step> own;
+      const std::vector<KernelConfig> firsts = first_configs(problem.spec, problem.shapes, problem.limits);
+      for (std::size_t shape = 0; shape < firsts.size(); ++shape) {
+        auto step = std::find_if(own.begin(), own.end(),
+                                 [&](const Step& known) { return known.first == firsts[shape]; });
+        if (step == own.end()) step = own.insert(own.end(), {&problem, firsts[shape], {}, {}});
+        step->shapes.push_back(shape);
+      }
+      std::move(own.begin(), own.end(), std::back_inserter(steps));
+    }
+    return steps;
+  }
+
+  void choose(std::vector<Step>& steps) {
+    std::mutex mutex;
+    std::exception_ptr failure;
+    std::atomic<int> done = 0;
+    in_parallel(steps.size(), [&](std::size_t i) {
+      Step& step = steps[i];
+      {
+        const std::lock_guard lock(mutex);
+        if (failure) return;
+      }
+      try {
+        step.chosen = choose_kernel(context_, step.problem->spec, {}, shape_of(step, step.shapes[0]),
+                                    step.problem->limits, step.problem->target);
+      } catch (...) {
+        const std::lock_guard lock(mutex);
+        failure = std::current_exception();
+      }
+      context_.notify(Event::Kind::tune, "compiling for the pack", 0, ++done, static_cast<int>(steps.size()));
+    });
+    if (failure) std::rethrow_exception(failure);
+  }
+
+  ContextState& context_;
+  std::span<const Problem> problems_;
+  std::map<std::string, PackedKernel> serving_;
+};
+
+// Passes each warning on once: many sizes have the same trouble.
+Observer without_repetition(Observer observer) {
+  struct Told {
+    std::mutex mutex;
+    std::set<std::string> messages;
+  };
+  return [observer = std::move(observer), told = std::make_shared<Told>()](const Event& event) {
+    if (!observer) return;
+    if (event.kind == Event::Kind::warning) {
+      const std::lock_guard lock(told->mutex);
+      if (!told->messages.insert(event.message).second) return;
+    }
+    observer(event);
+  };
+}
+
+std::string fact_of(const Program& program, std::string_view name) {
+  for (const auto& [known, value] : program.facts) {
+    if (known == name) return value;
+  }
+  return "";
+}
+
+}  // namespace
+
+PackContents write_pack(const std::string& path, std::span<const AttentionSpec> specs,
+                        std::span<const PackTarget> targets, const PackSizes& sizes, const Context& context) {
+  // A context of its own: what it holds in the end is what the pack needs.
+  const Context fresh(context.settings(), without_repetition(Access::state(context)->observer));
+  ContextState& state = *Access::state(fresh);
+  const std::vector<Problem> problems = problems_of(specs, targets, sizes);
+  Choosing choosing(state, problems);
+  choosing.run();
+
+  PackContents contents;
+  std::vector<Entry> entries;
+  for (const std::shared_ptr<const KernelImage>& image : state.images.results()) {
+    const auto serving = choosing.serving().find(image->key);
+    PackedKernel kernel = serving != choosing.serving().end() ? serving->second : PackedKernel{};
+    kernel.spec = fact_of(image->program, "spec");
+    kernel.config = fact_of(image->program, "config");
+    kernel.target = to_string(image->target);
+    kernel.name = image->program.name;
+    kernel.key = image->key;
+    kernel.compile_ms = image->compile_ms;
+    kernel.cached = image->cached;
+    entries.push_back(entry_of(state, *image));
+    kernel.bytes = encode(entries.back()).size();
+    contents.kernels.push_back(std::move(kernel));
+  }
+  std::sort(contents.kernels.begin(), contents.kernels.end(),
+            [](const PackedKernel& a, const PackedKernel& b) {
+              return std::tie(a.spec, a.target, b.sizes, a.key) < std::tie(b.spec, b.target, a.sizes, b.key);
+            });
+
+  std::string made_for;
+  for (const Problem& problem : problems) {
+    const std::string target = to_string(problem.target);
+    if (("\n" + made_for + "\n").find("\n" + target + "\n") == std::string::npos)
+      made_for += (made_for.empty() ? "" : "\n") + target;
+  }
+  const std::vector<KeyField> facts = {{pack_fact::library, JIT_ATTENTION_VERSION},
+                                       {pack_fact::compiler, state.compiler_identity()},
+                                       {pack_fact::targets, made_for}};
+  const std::vector<std::byte> pack = encode_pack(facts, entries);
+  write_named_file(real_file_system(), path, pack);
+  std::error_code unchanged;  // for whoever runs the image; the owner alone may write
+  std::filesystem::permissions(path, std::filesystem::perms(0644), unchanged);
+  contents.bytes = pack.size();
+  return contents;
+}
+
+}  // namespace jit

@@ -1,0 +1,151 @@
+// jit-attention warm, and processes that have its pack: they never compile.
+#include <filesystem>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/cli_testing.h"
+#include "tools/jit_attention/npy.h"
+
+namespace jit::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// A model so small that its kernels compile fast.
+class CliWarm : public ::testing::Test {
+ protected:
+  static constexpr int heads = 2, heads_kv = 1, dim = 16;
+
+  void SetUp() override {
+    write_text(maker_.folder / "config.json",
+               R"({"model_type": "llama", "head_dim": 16, "num_attention_heads": 2,
+      "num_key_value_heads": 1, "torch_dtype": "float16", "max_position_embeddings": 64})");
+  }
+
+  ToolResult warm(const std::string& targets, std::vector<std::string> more = {}) const {
+    std::vector<std::string> arguments = {"warm",  "--model", maker_.folder.path(), "--arch", targets,
+                                          "--out", pack(),    "--max-batch",        "2",      "--json"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return maker_.run(arguments);
+  }
+  std::string pack() const { return maker_.folder / "model.pack"; }
+
+  // A call in a process of its own, with nothing but the pack.
+  ToolResult run(const std::string& device, int queries, int keys, const std::string& mask = "causal",
+                 std::vector<std::string> variables = {"JIT_ATTENTION_OFFLINE=1"}) const {
+    Tool user;
+    user.environment = std::move(variables);
+    user.environment.push_back("JIT_ATTENTION_PACK=" + pack());
+    const auto file = [&](const char* name) { return user.folder / name; };
+    for (const auto& [name, length, count] :
+         {std::tuple("q", queries, heads), {"k", keys, heads_kv}, {"v", keys, heads_kv}})
+      tool::write_npy(file(name), tool::zeros(DType::fp32, {1, length, count, dim}));
+    ToolResult result = user.run({"run", "--q", file("q"), "--k", file("k"), "--v", file("v"), "--out",
+                                  file("o"), "--dtype", "fp16", "--mask", mask, "--device", device});
+    EXPECT_EQ(std::filesystem::exists(file("o")), result.status == 0);
+    return result;
+  }
+
+  Tool maker_;
+};
+
+TEST_F(CliWarm, AProcessWithThePackNeverCompiles) {
+  const ToolResult made = warm("emulated:sm_80,emulated:sm_90a");
+  ASSERT_EQ(made.status, 0) << made.err;
+  const nlohmann::json report = made.json();
+  EXPECT_EQ(report["bytes"], std::filesystem::file_size(pack()));
+  EXPECT_GE(report["kernels"].size(), 4u);
+  for (const nlohmann::json& kernel : report["kernels"]) {
+    EXPECT_EQ(kernel["spec"], "fp16 d16 gqa2 mask=causal");
+    EXPECT_GT(kernel["sizes"], 0) << "of PTX the first config is taken";
+    EXPECT_LE(kernel["seqlen_kv"][1], 2048);
+  }
+  for (const char* device : {"emulated:sm_80", "emulated:sm_90a"}) {
+    for (const auto& [queries, keys] : {std::pair(1, 1), {1, 64}, {7, 50}, {64, 64}, {33, 33}, {5, 5}}) {
+      const ToolResult result = run(device, queries, keys);
+      EXPECT_EQ(result.status, 0) << device << " " << queries << " x " << keys << ": " << result.err;
+    }
+  }
+}
+
+// Without NVRTC the pack's own compiler stands in keys.
+TEST_F(CliWarm, ThePackServesWhereThereIsNoNvrtc) {
+  ASSERT_EQ(warm("emulated:sm_80").status, 0);
+  const std::string nowhere = "JIT_ATTENTION_NVRTC=" + maker_.folder.path();
+  EXPECT_EQ(run("emulated:sm_80", 9, 9, "causal", {"JIT_ATTENTION_OFFLINE=1", nowhere}).status, 0);
+  EXPECT_EQ(run("emulated:sm_80", 9, 9, "causal", {nowhere}).status, 0);
+  const ToolResult other = run("emulated:sm_80", 9, 9, "none", {nowhere});
+  EXPECT_EQ(other.status, 1);
+  EXPECT_THAT(other.err, HasSubstr("NVRTC"));
+}
+
+TEST_F(CliWarm, AMissingKernelIsNamed) {
+  ASSERT_EQ(warm("emulated:sm_80").status, 0);
+  const ToolResult other_mask = run("emulated:sm_80", 9, 9, "none");
+  EXPECT_EQ(other_mask.status, 1);
+  EXPECT_THAT(other_mask.err, HasSubstr("for sm_80 as PTX (key "));
+  EXPECT_THAT(other_mask.err, HasSubstr("spec fp16 d16 gqa2, config family=forward_mma_sync"));
+  EXPECT_THAT(other_mask.err, HasSubstr("make a pack with `jit-attention warm`"));
+  EXPECT_THAT(other_mask.err, Not(HasSubstr("; pack")));
+  const ToolResult other_device = run("emulated:sm_90a", 9, 9);
+  EXPECT_EQ(other_device.status, 1);
+  EXPECT_THAT(other_device.err, HasSubstr("was made for sm_80 as PTX and has nothing for sm_90a as PTX"));
+}
+
+TEST_F(CliWarm, ADamagedPackIsASentenceAndACompile) {
+  ASSERT_EQ(warm("emulated:sm_80").status, 0);
+  const std::string whole = read_text(pack());
+  const auto expect_sentence = [&](const std::string& bytes, const char* sentence) {
+    write_text(pack(), bytes);
+    const ToolResult compiled = run("emulated:sm_80", 9, 9, "causal", {});
+    EXPECT_EQ(compiled.status, 0) << compiled.err;
+    EXPECT_EQ(std::count(compiled.err.begin(), compiled.err.end(), '\n'), 1) << compiled.err;
+    EXPECT_THAT(compiled.err, HasSubstr(sentence));
+    const ToolResult offline = run("emulated:sm_80", 9, 9);
+    EXPECT_EQ(offline.status, 1);
+    EXPECT_THAT(offline.err, HasSubstr(sentence));
+  };
+  expect_sentence(whole.substr(0, whole.size() - 1), "it is cut off");
+  std::string head = whole;
+  head[40] ^= 1;
+  expect_sentence(head, "its head is damaged");
+  std::string entries = whole;  // of the code of every entry one bit, whichever a call takes
+  for (std::size_t at = entries.find("JITATTN"); at != std::string::npos;
+       at = entries.find("JITATTN", at + 1))
+    entries[at] ^= 1;
+  expect_sentence(entries, "is not used: it is damaged");
+}
+
+TEST_F(CliWarm, MachineCodeIsForGpus) {
+  const ToolResult made = warm("sm_80", {"--multiprocessors", "108", "--max-seqlen", "1"});
+  ASSERT_EQ(made.status, 0) << made.err;
+  EXPECT_EQ(made.json()["max_seqlen"], 1);
+  for (const nlohmann::json& kernel : made.json()["kernels"]) EXPECT_EQ(kernel["target"], "sm_80");
+  const ToolResult again = warm("sm_80", {"--multiprocessors", "108", "--max-seqlen", "1"});
+  for (const nlohmann::json& kernel : again.json()["kernels"]) EXPECT_TRUE(kernel["cached"].get<bool>());
+  // What the library itself would compile for this architecture without a GPU is in it.
+  Tool user;
+  user.environment = {"JIT_ATTENTION_OFFLINE=1", "JIT_ATTENTION_PACK=" + pack()};
+  const ToolResult compiled = user.run({"compile", "--arch", "sm_80", "--dtype", "fp16", "--head-dim", "16",
+                                        "--gqa-ratio", "2", "--mask", "causal", "--json"});
+  EXPECT_EQ(compiled.status, 0) << compiled.err;
+  EXPECT_TRUE(compiled.json()["cached"].get<bool>());
+}
+
+TEST_F(CliWarm, TextNamesEachKernelAndHowToUseThem) {
+  Tool& tool = maker_;
+  const ToolResult made = tool.run({"warm", "--model", tool.folder.path(), "--arch", "emulated:sm_80",
+                                    "--out", pack(), "--max-batch", "1", "--max-seqlen", "16", "--mask",
+                                    "causal", "--mask", "none", "--dtype", "bf16"});
+  ASSERT_EQ(made.status, 0) << made.err;
+  EXPECT_THAT(made.out, HasSubstr("sm_80 as PTX  bf16 d16 gqa2 mask=causal  family=forward_mma_sync"));
+  EXPECT_THAT(made.out, HasSubstr("sm_80 as PTX  bf16 d16 gqa2  family=forward_mma_sync"));
+  EXPECT_THAT(made.out, HasSubstr("for up to 16 tokens in batches of up to 1\n"));
+  EXPECT_THAT(made.out, HasSubstr("JIT_ATTENTION_PACK=" + pack() + " JIT_ATTENTION_OFFLINE=1"));
+}
+
+}  // namespace
+}  // namespace jit::testing

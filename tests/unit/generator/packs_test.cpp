@@ -1,0 +1,132 @@
+#include "generator/pack/packs.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <jit/pack.h>
+
+#include "generator/pack/pack_shapes.h"
+#include "tests/support/cache_entries.h"
+#include "tests/support/error_of.h"
+#include "tests/support/fresh_folder.h"
+
+namespace jit {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::entry_of;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using testing::key_of;
+
+constexpr Target on_gpu{{9, 0, 'a'}}, emulated{{9, 0, 'a'}, CodeForm::ptx};
+
+class PacksTest : public ::testing::Test {
+ protected:
+  std::string write(const std::string& name, const std::string& library, const std::string& compiler,
+                    const std::string& targets, const std::string& entry) {
+    const std::vector<KeyField> facts = {
+        {pack_fact::library, library}, {pack_fact::compiler, compiler}, {pack_fact::targets, targets}};
+    const std::vector<Entry> entries = {entry_of(key_of(entry))};
+    const std::vector<std::byte> bytes = encode_pack(facts, entries);
+    testing::write_text(folder_ / name,
+                        std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+    return folder_ / name;
+  }
+  Packs open(const std::vector<std::string>& paths) {
+    return Packs(paths, [this](const Event& event) { told_.push_back(event.message); });
+  }
+
+  testing::FreshFolder folder_;
+  std::vector<std::string> told_;
+};
+
+TEST_F(PacksTest, AreSearchedInOrder) {
+  const Packs packs = open({write("a", JIT_ATTENTION_VERSION, "C", "sm_80\nsm_90a", "one"),
+                            write("b", JIT_ATTENTION_VERSION, "C", "sm_90a", "two")});
+  EXPECT_EQ(packs.load(key_of("one"), on_gpu, "C"), entry_of(key_of("one")));
+  EXPECT_EQ(packs.load(key_of("two"), on_gpu, "C"), entry_of(key_of("two")));
+  EXPECT_FALSE(packs.load(key_of("three"), on_gpu, "C"));
+  EXPECT_THAT(told_, IsEmpty()) << "a kernel that a pack lacks is no trouble";
+  EXPECT_THAT(packs.shortfalls(on_gpu, "C"), IsEmpty());
+}
+
+TEST_F(PacksTest, OfAnotherVersionTellAtOnce) {
+  const Packs packs = open({write("a", "0.0.1", "C", "sm_90a", "one")});
+  ASSERT_EQ(told_.size(), 1u);
+  EXPECT_THAT(told_[0],
+              HasSubstr("version 0.0.1 of the library made it, and this is " JIT_ATTENTION_VERSION));
+  EXPECT_FALSE(packs.load(key_of("one"), on_gpu, "C"));
+  EXPECT_EQ(packs.compiler(), "") << "it says nothing of this library's kernels";
+  EXPECT_THAT(packs.shortfalls(on_gpu, "C"), ElementsAre(told_[0]));
+  EXPECT_EQ(told_.size(), 1u);
+}
+
+TEST_F(PacksTest, OfAnotherCompilerOrTargetTellOnce) {
+  const Packs packs = open({write("a", JIT_ATTENTION_VERSION, "C", "sm_80\nsm_90a", "one")});
+  EXPECT_EQ(packs.compiler(), "C");
+  EXPECT_THAT(packs.shortfalls(on_gpu, "D"),
+              ElementsAre(HasSubstr("made with another NVRTC (C) than this one (D)")));
+  EXPECT_THAT(told_, IsEmpty());
+  for (int i = 0; i < 3; ++i) EXPECT_FALSE(packs.load(key_of("two"), emulated, "C"));
+  EXPECT_THAT(told_, ElementsAre(HasSubstr("was made for sm_80, sm_90a and has nothing for sm_90a as PTX")));
+}
+
+// A second pack that may have it makes the first no trouble.
+TEST_F(PacksTest, OneForTheTargetIsEnough) {
+  const Packs packs = open({write("a", JIT_ATTENTION_VERSION, "C", "sm_80", "one"),
+                            write("b", JIT_ATTENTION_VERSION, "C", "sm_90a", "two")});
+  EXPECT_FALSE(packs.load(key_of("three"), on_gpu, "C"));
+  EXPECT_THAT(told_, IsEmpty());
+}
+
+TEST_F(PacksTest, DamageIsTold) {
+  const std::string path = write("a", JIT_ATTENTION_VERSION, "C", "sm_90a", "one");
+  std::string text = testing::read_text(path);
+  text.back() ^= 1;
+  testing::write_text(path, text);
+  const Packs packs = open({path, folder_ / "none"});
+  EXPECT_THAT(told_, ElementsAre(HasSubstr("there is no such file")));
+  for (int i = 0; i < 2; ++i) EXPECT_FALSE(packs.load(key_of("one"), on_gpu, "C"));
+  EXPECT_THAT(told_, ElementsAre(HasSubstr("no such file"), HasSubstr("is not used: it is damaged")));
+}
+
+// Every class up to the largest has its largest sizes there.
+TEST(PackShapes, HaveEachSizeClass) {
+  const PackSizes sizes{.heads_q = 24, .max_batch = 5, .max_seqlen = 3000};
+  const std::vector<ProblemShape> causal = pack_shapes({.mask = mask::causal()}, sizes);
+  const std::vector<ProblemShape> full = pack_shapes({}, sizes);
+  for (std::int64_t rows = 1; rows <= 24 * 5; rows += 37) {
+    for (std::int64_t q = 1; q <= 3000; q += 331) {
+      for (std::int64_t kv = 1; kv <= 3000; kv += 331) {
+        const ProblemShape shape =
+            largest_shape(size_class({.heads_q = rows, .seqlen_q = q, .seqlen_kv = kv}));
+        ASSERT_THAT(full, ::testing::Contains(shape)) << rows << " " << q << " " << kv;
+        if (q <= kv) {
+          ASSERT_THAT(causal, ::testing::Contains(shape)) << rows << " " << q << " " << kv;
+        }
+      }
+    }
+  }
+  EXPECT_THAT(causal, ::testing::Contains(ProblemShape{.heads_q = 72, .seqlen_q = 1, .seqlen_kv = 768}));
+  EXPECT_LT(causal.size(), full.size());
+}
+
+TEST(PackTarget, IsWhatDevicesAskFor) {
+  const PackTarget hopper = parse_pack_target("sm_90");
+  EXPECT_EQ(to_string(hopper.arch), "sm_90a");
+  EXPECT_FALSE(hopper.emulated);
+  EXPECT_THAT(hopper.multiprocessors, ElementsAre(132, 114, 78));
+  EXPECT_EQ(to_string(parse_pack_target("80").arch), "sm_80");
+  const PackTarget emulated = parse_pack_target("emulated:sm_90a");
+  EXPECT_TRUE(emulated.emulated);
+  EXPECT_THAT(emulated.multiprocessors, ElementsAre(usual_sm_count({9, 0, 'a'})));
+  for (const Arch& arch : known_archs())
+    EXPECT_FALSE(parse_pack_target(to_string(arch)).multiprocessors.empty());
+  const Error error = testing::error_of([] { parse_pack_target("emulated:sm_70"); });
+  EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+  EXPECT_THAT(error.message(), HasSubstr("sm_70"));
+}
+
+}  // namespace
+}  // namespace jit

@@ -1,0 +1,167 @@
+#include "tools/jit_attention/model_config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/support/cli_testing.h"
+#include "tools/jit_attention/command.h"
+
+namespace jit::tool {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+ModelAttention model(const char* json) {
+  return model_attention(nlohmann::ordered_json::parse(json), "config.json");
+}
+
+std::vector<std::string> specs(const ModelAttention& model) {
+  std::vector<std::string> texts;
+  for (const AttentionSpec& spec : model.specs) texts.push_back(to_string(spec));
+  return texts;
+}
+
+std::string refusal(const char* json) {
+  try {
+    model(json);
+  } catch (const BadInput& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(ModelConfig, ReadsLlama) {
+  const ModelAttention llama = model(R"({
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32,
+    "num_key_value_heads": 8, "max_position_embeddings": 131072, "torch_dtype": "bfloat16"})");
+  EXPECT_THAT(specs(llama), ElementsAre("bf16 d128 gqa4 mask=causal"));
+  EXPECT_EQ(llama.heads_q, 32);
+  EXPECT_EQ(llama.max_seqlen, 131072);
+  EXPECT_THAT(llama.remarks, IsEmpty());
+}
+
+TEST(ModelConfig, HasBothMasksWhereNothingSaysWhichLayersAreWindowed) {
+  EXPECT_THAT(specs(model(R"({"model_type": "mistral", "hidden_size": 4096, "head_dim": 128,
+    "num_attention_heads": 32, "num_key_value_heads": 8, "sliding_window": 4096, "dtype": "float16"})")),
+              ElementsAre("fp16 d128 gqa4 mask=causal", "fp16 d128 gqa4 mask=window(4095, 0)"));
+  EXPECT_THAT(specs(model(R"({"model_type": "qwen2", "hidden_size": 3584, "num_attention_heads": 28,
+    "num_key_value_heads": 4, "sliding_window": 131072, "use_sliding_window": false})")),
+              ElementsAre("bf16 d128 gqa7 mask=causal"));
+  EXPECT_THAT(specs(model(R"({"model_type": "mistral", "head_dim": 128, "num_attention_heads": 32,
+    "sliding_window": null})")),
+              ElementsAre("bf16 d128 mask=causal"));
+}
+
+TEST(ModelConfig, ReadsGemma2) {
+  const ModelAttention gemma = model(R"({"model_type": "gemma2", "hidden_size": 3584, "head_dim": 256,
+    "num_attention_heads": 16, "num_key_value_heads": 8, "sliding_window": 4096, "attn_logit_softcapping": 50.0,
+    "query_pre_attn_scalar": 64})");
+  EXPECT_THAT(specs(gemma), ElementsAre("bf16 d256 gqa2 mask=causal score=softcap(50)",
+                                        "bf16 d256 gqa2 mask=window(4095, 0) score=softcap(50)"));
+  EXPECT_FLOAT_EQ(gemma.specs[0].softmax_scale.value(), 0.125f);
+}
+
+TEST(ModelConfig, ReadsTheTextPartOfAModelWithVision) {
+  const ModelAttention gemma = model(R"({"model_type": "gemma3", "dtype": "bfloat16", "vision_config": {},
+    "text_config": {"model_type": "gemma3_text", "hidden_size": 2560, "head_dim": 256, "num_attention_heads": 8,
+      "num_key_value_heads": 4, "sliding_window": 1024, "attn_logit_softcapping": null,
+      "layer_types": ["sliding_attention", "sliding_attention", "full_attention"]}})");
+  EXPECT_THAT(specs(gemma), ElementsAre("bf16 d256 gqa2 mask=window(1023, 0)", "bf16 d256 gqa2 mask=causal"));
+  EXPECT_EQ(gemma.type, "gemma3_text");
+  EXPECT_THAT(gemma.remarks, ElementsAre(HasSubstr("vision_config is not read")));
+}
+
+TEST(ModelConfig, SaysWhatTheKernelsLeaveOut) {
+  const ModelAttention oss = model(R"({"model_type": "gpt_oss", "head_dim": 64, "num_attention_heads": 64,
+    "num_key_value_heads": 8, "sliding_window": 128, "layer_types": ["sliding_attention", "full_attention"]})");
+  EXPECT_THAT(specs(oss), ElementsAre("bf16 d64 gqa8 mask=window(127, 0)", "bf16 d64 gqa8 mask=causal"));
+  EXPECT_THAT(oss.remarks, ElementsAre(HasSubstr("attention sinks are not computed")));
+
+  const ModelAttention hybrid =
+      model(R"({"model_type": "qwen3_next", "head_dim": 256, "num_attention_heads": 16,
+    "num_key_value_heads": 2, "dtype": "float32", "layer_types": ["linear_attention", "full_attention"]})");
+  EXPECT_THAT(specs(hybrid), ElementsAre("bf16 d256 gqa8 mask=causal"));
+  EXPECT_THAT(hybrid.remarks, ElementsAre(HasSubstr("the model is of float32"),
+                                          HasSubstr("layers of type linear_attention are left out")));
+}
+
+TEST(ModelConfig, ReadsEncodersAndModelsOfTwoParts) {
+  EXPECT_THAT(specs(model(R"({"model_type": "bert", "hidden_size": 384, "num_attention_heads": 12})")),
+              ElementsAre("bf16 d32"));
+  EXPECT_THAT(specs(model(R"({"model_type": "modernbert", "hidden_size": 768, "num_attention_heads": 12,
+    "local_attention": 128})")),
+              ElementsAre("bf16 d64", "bf16 d64 mask=window(64, 64)"));
+  EXPECT_THAT(specs(model(R"({"model_type": "t5", "d_model": 512, "d_kv": 64, "num_heads": 8,
+    "is_encoder_decoder": true, "relative_attention_num_buckets": 32})")),
+              ElementsAre("bf16 d64 score=bias(bf16)", "bf16 d64 mask=causal score=bias(bf16)", "bf16 d64"));
+}
+
+TEST(ModelConfig, ReadsOtherNamesForHeads) {
+  EXPECT_THAT(specs(model(R"({"model_type": "gpt2", "n_embd": 768, "n_head": 12})")),
+              ElementsAre("bf16 d64 mask=causal"));
+  EXPECT_THAT(specs(model(R"({"model_type": "falcon", "hidden_size": 4544, "num_attention_heads": 71,
+    "multi_query": true, "alibi": false})")),
+              ElementsAre("bf16 d64 gqa71 mask=causal"));
+  EXPECT_THAT(specs(model(R"({"model_type": "bloom", "hidden_size": 1024, "n_head": 16})")),
+              ElementsAre("bf16 d64 mask=causal score=alibi"));
+  EXPECT_THAT(specs(model(R"({"model_type": "deepseek_v3", "hidden_size": 7168, "num_attention_heads": 128,
+    "num_key_value_heads": 128, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
+    "v_head_dim": 128})")),
+              ElementsAre("bf16 d192/128 mask=causal"));
+}
+
+TEST(ModelConfig, NamesWhatIsWrong) {
+  EXPECT_THAT(refusal("[1]"), HasSubstr("config.json: it is no JSON object"));
+  EXPECT_THAT(refusal(R"({"hidden_size": 64})"), HasSubstr("there is no num_attention_heads"));
+  EXPECT_THAT(refusal(R"({"num_attention_heads": 4})"),
+              HasSubstr("there is neither head_dim nor hidden_size"));
+  EXPECT_THAT(refusal(R"({"num_attention_heads": [4, 8], "head_dim": 64})"),
+              HasSubstr("num_attention_heads is [4,8]; it must be one whole number above 0"));
+  EXPECT_THAT(refusal(R"({"num_attention_heads": 0, "head_dim": 64})"),
+              HasSubstr("num_attention_heads is 0"));
+  EXPECT_THAT(refusal(R"({"num_attention_heads": 3, "hidden_size": 64})"),
+              HasSubstr("64 is no multiple of the 3"));
+  EXPECT_THAT(refusal(R"({"num_attention_heads": 8, "num_key_value_heads": 3, "head_dim": 64})"),
+              HasSubstr("8 query heads are no multiple of 3 heads of keys"));
+  EXPECT_THAT(refusal(R"({"num_attention_heads": 8, "head_dim": 64, "layer_types": ["sliding_attention"]})"),
+              HasSubstr("there is no sliding_window"));
+  EXPECT_THAT(refusal(R"({"num_attention_heads": 8, "head_dim": 64, "layer_types": ["mamba"]})"),
+              HasSubstr("no layer has an attention"));
+  EXPECT_THAT(refusal(R"({"num_attention_heads": 8, "head_dim": 64, "layer_types": 3})"),
+              HasSubstr("is no list"));
+  EXPECT_THAT(refusal(R"({"num_attention_heads": 8, "head_dim": 64, "attn_logit_softcapping": "x"})"),
+              HasSubstr("attn_logit_softcapping is \"x\"; it must be a number above 0"));
+}
+
+TEST(CliWarm, RefusesBadInput) {
+  testing::Tool tool;
+  const auto warm = [&](std::vector<std::string> more) {
+    std::vector<std::string> arguments = {"warm", "--out", tool.folder / "m.pack"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return tool.run(arguments);
+  };
+  const std::string config = tool.folder / "config.json";
+  testing::expect_bad_input(warm({"--model", config, "--arch", "sm_90a"}), "config.json cannot be read");
+  testing::write_text(config, "{");
+  testing::expect_bad_input(warm({"--model", config, "--arch", "sm_90a"}), "config.json is no JSON");
+  testing::write_text(config, "{}");
+  testing::expect_bad_input(warm({"--model", tool.folder.path(), "--arch", "sm_90a"}),
+                            "there is no num_attention_heads");
+  testing::write_text(config, R"({"num_attention_heads": 2, "head_dim": 20})");
+  testing::expect_bad_input(warm({"--model", config, "--arch", "sm_90a"}), "head_dim");
+  testing::write_text(config, R"({"num_attention_heads": 2, "head_dim": 16})");
+  testing::expect_bad_input(warm({"--model", config, "--arch", "sm_70"}), "\"sm_70\" is no architecture");
+  testing::expect_bad_input(warm({"--model", config, "--arch", "sm_80,emulated:sm_70"}), "sm_70");
+  testing::expect_bad_input(warm({"--model", config, "--arch", "sm_80", "--mask", "casual"}), "casual");
+  testing::expect_bad_input(warm({"--model", config, "--arch", "sm_80", "--max-batch", "0"}), "--max-batch");
+  testing::expect_bad_input(warm({"--model", config, "--arch", "sm_80", "--multiprocessors", "0"}),
+                            "--multiprocessors");
+  testing::expect_bad_input(warm({"--model", config}), "--arch is required");
+  EXPECT_FALSE(std::filesystem::exists(tool.folder / "m.pack"));
+}
+
+}  // namespace
+}  // namespace jit::tool

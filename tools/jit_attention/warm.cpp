@@ -1,0 +1,158 @@
+// jit-attention warm: all kernels that a model needs, in a file that images ship.
+#include <filesystem>
+#include <memory>
+
+#include <fmt/format.h>
+#include <jit/pack.h>
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "command.h"
+#include "model_config.h"
+#include "progress.h"
+
+namespace jit::tool {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Options {
+  std::string model;
+  std::vector<std::string> targets;
+  std::string out;
+  std::string dtype;
+  std::vector<std::string> masks;
+  std::vector<int> multiprocessors;
+  int max_batch = PackSizes{}.max_batch;
+  std::int64_t max_seqlen = 0;
+  bool as_json = false;
+};
+
+std::vector<PackTarget> targets_of(const Options& options) {
+  std::vector<PackTarget> targets;
+  for (const std::string& text : options.targets) {
+    PackTarget& target = targets.emplace_back(parse_pack_target(text));
+    if (!options.multiprocessors.empty()) target.multiprocessors = options.multiprocessors;
+  }
+  return targets;
+}
+
+// The specs of the model, as the options want them otherwise.
+void apply_options(const Options& options, ModelAttention& model) {
+  if (!options.dtype.empty()) {
+    for (AttentionSpec& spec : model.specs) spec.dtype = parse_dtype(options.dtype);
+  }
+  if (options.masks.empty()) return;
+  const AttentionSpec first = model.specs.front();
+  model.specs.clear();
+  for (const std::string& text : options.masks) {
+    model.specs.push_back(first);
+    model.specs.back().mask = parse_mask(text);
+  }
+}
+
+std::string span(std::int64_t least, std::int64_t most) {
+  return least == most ? std::to_string(least) : fmt::format("{} to {}", least, most);
+}
+
+std::string served(const PackedKernel& kernel) {
+  if (kernel.sizes == 0) return "looked at and passed over, because it spills or waits";
+  return fmt::format("{} queries, {} keys, {} of batch x heads ({} sizes)",
+                     span(kernel.least_seqlen_q, kernel.most_seqlen_q),
+                     span(kernel.least_seqlen_kv, kernel.most_seqlen_kv),
+                     span(kernel.least_rows, kernel.most_rows), kernel.sizes);
+}
+
+Json describe(const PackedKernel& kernel) {
+  return {{"spec", kernel.spec},
+          {"target", kernel.target},
+          {"config", kernel.config},
+          {"name", kernel.name},
+          {"key", kernel.key},
+          {"bytes", kernel.bytes},
+          {"compile_ms", kernel.compile_ms},
+          {"cached", kernel.cached},
+          {"sizes", kernel.sizes},
+          {"rows", {kernel.least_rows, kernel.most_rows}},
+          {"seqlen_q", {kernel.least_seqlen_q, kernel.most_seqlen_q}},
+          {"seqlen_kv", {kernel.least_seqlen_kv, kernel.most_seqlen_kv}}};
+}
+
+int run_warm(const Options& options) {
+  ModelAttention model = read_model(options.model);
+  apply_options(options, model);
+  const std::vector<PackTarget> targets = targets_of(options);
+  PackSizes sizes{.heads_q = model.heads_q, .max_batch = options.max_batch};
+  if (model.max_seqlen > 0) sizes.max_seqlen = model.max_seqlen;
+  if (options.max_seqlen > 0) sizes.max_seqlen = options.max_seqlen;
+  const std::string out = std::filesystem::absolute(options.out).lexically_normal().string();
+
+  PackContents contents;
+  {
+    ProgressLine progress;
+    contents = write_pack(out, model.specs, targets, sizes,
+                          Context(settings_from_environment(), progress.observer()));
+  }
+  if (options.as_json) {
+    Json kernels = Json::array();
+    for (const PackedKernel& kernel : contents.kernels) kernels.push_back(describe(kernel));
+    print_json({{"pack", out},
+                {"bytes", contents.bytes},
+                {"model_type", model.type},
+                {"max_batch", sizes.max_batch},
+                {"max_seqlen", sizes.max_seqlen},
+                {"remarks", model.remarks},
+                {"kernels", kernels}});
+    return status_ok;
+  }
+  double compile_ms = 0;
+  for (const PackedKernel& kernel : contents.kernels) {
+    fmt::print("{}  {}  {}\n  {}, {}{}\n", kernel.target, kernel.spec, kernel.config, served(kernel),
+               kernel.cached ? "from the cache" : fmt::format("{:.0f} ms", kernel.compile_ms),
+               fmt::format(", {} bytes", kernel.bytes));
+    if (!kernel.cached) compile_ms += kernel.compile_ms;
+  }
+  for (const std::string& remark : model.remarks) fmt::print("note: {}\n", remark);
+  fmt::print("{} kernels, {} bytes, {:.1f} s of compiling, for up to {} tokens in batches of up to {}\n",
+             contents.kernels.size(), contents.bytes, compile_ms / 1000, sizes.max_seqlen, sizes.max_batch);
+  fmt::print("JIT_ATTENTION_PACK={} JIT_ATTENTION_OFFLINE=1 runs the model without compiling\n", out);
+  return status_ok;
+}
+
+}  // namespace
+
+void add_warm(CLI::App& app, Commands& commands) {
+  const auto options = std::make_shared<Options>();
+  CLI::App* command =
+      app.add_subcommand("warm", "Compile all that a model needs into a pack that images ship; needs no GPU");
+  command
+      ->add_option("--model", options->model,
+                   "config.json of a Hugging Face model, or the folder that holds it")
+      ->required();
+  command
+      ->add_option("--arch", options->targets,
+                   "Targets such as sm_90a,sm_80, or emulated:sm_90a for an emulated device")
+      ->delimiter(',')
+      ->required();
+  command->add_option("--out", options->out, "File to write")->check(must_not_be_empty)->required();
+  command->add_option("--dtype", options->dtype, "bf16 or fp16; default: the model's");
+  command
+      ->add_option("--mask", options->masks,
+                   "A mask of the layers, may be repeated; default: those that config.json tells")
+      ->allow_extra_args(false);
+  command
+      ->add_option("--multiprocessors", options->multiprocessors,
+                   "Multiprocessors of the GPUs, such as 132,114; default: those of the GPUs that are known")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 1024));
+  command->add_option("--max-batch", options->max_batch, "Largest batch")
+      ->check(CLI::Range(1, 1 << 12))
+      ->capture_default_str();
+  command
+      ->add_option("--max-seqlen", options->max_seqlen, "Most tokens; default: what the model was made for")
+      ->check(CLI::Range(1, 1 << 24));
+  command->add_flag("--json", options->as_json, "Print JSON");
+  commands.push_back({command, [options] { return run_warm(*options); }});
+}
+
+}  // namespace jit::tool
