@@ -8,30 +8,68 @@
 namespace jit {
 namespace {
 
-// As many as compile and measure well within the default time on 16 cores.
-constexpr std::size_t most_candidates = 24;
-constexpr std::ptrdiff_t most_of_a_family = 18;
+// So many compile at once on 16 cores, beside what the results are checked with.
+constexpr std::ptrdiff_t most_candidates = 8;
+// The cost models of two families know little of each other: where both compete, both are measured.
+constexpr std::ptrdiff_t most_of_a_family = 6;
 
 }  // namespace
 
-std::vector<KernelConfig> first_run_candidates(const AttentionSpec& spec, const ProblemShape& shape,
-                                               const DeviceLimits& limits) {
-  const std::vector<KernelConfig> ranked = ranked_configs(spec, shape, limits);
-  const auto same_family = [](const KernelConfig& a) {
-    return [&a](const KernelConfig& b) { return a.index() == b.index(); };
-  };
-  // The cost models of two families know little of each other.
-  const bool compete = !std::all_of(ranked.begin(), ranked.end(), same_family(ranked.front()));
-  std::vector<KernelConfig> picked;
-  const auto count = [&](auto predicate) { return std::count_if(picked.begin(), picked.end(), predicate); };
-  for (const KernelConfig& config : ranked) {
-    const auto near_copy = [&](const KernelConfig& other) { return are_near_copies(config, other); };
-    if (picked.size() == most_candidates) break;
-    if (count(near_copy) == most_near_copies) continue;
-    if (compete && count(same_family(config)) == most_of_a_family) continue;
-    picked.push_back(config);
+std::vector<Candidate> promising(std::span<const Candidate> ranked) {
+  const auto family_of = [](const Candidate& candidate) { return candidate.config.index(); };
+  const bool compete = std::any_of(ranked.begin(), ranked.end(), [&](const Candidate& candidate) {
+    return family_of(candidate) != family_of(ranked.front());
+  });
+  std::vector<Candidate> picked;
+  for (const Candidate& candidate : ranked) {
+    const auto of_its_family = [&](const Candidate& other) {
+      return family_of(candidate) == family_of(other);
+    };
+    const auto is_copy = [&](const Candidate& other) {
+      return are_near_copies(candidate.config, other.config);
+    };
+    const auto first = std::find_if(ranked.begin(), ranked.end(), of_its_family);
+    if (std::ssize(picked) == most_candidates) break;
+    if (candidate.cycles > model_error * first->cycles) continue;
+    if (std::any_of(picked.begin(), picked.end(), is_copy)) continue;
+    if (compete && std::count_if(picked.begin(), picked.end(), of_its_family) == most_of_a_family) continue;
+    picked.push_back(candidate);
   }
   return picked;
+}
+
+std::vector<Candidate> all_candidates(const AttentionSpec& spec, const ProblemShape& shape,
+                                      const DeviceLimits& limits) {
+  std::vector<Candidate> candidates;
+  for (const KernelConfig& config : ranked_configs(spec, shape, limits))
+    candidates.push_back({config, estimated_cycles({spec, limits}, shape, config)});
+  return candidates;
+}
+
+std::vector<Candidate> first_run_candidates(const AttentionSpec& spec, const ProblemShape& shape,
+                                            const DeviceLimits& limits) {
+  return promising(all_candidates(spec, shape, limits));
+}
+
+Prospects::Prospects(std::span<const Candidate> candidates, double error)
+    : candidates_(candidates), error_(error) {}
+
+void Prospects::add(std::size_t i, double time) {
+  const std::lock_guard lock(mutex_);
+  const std::size_t family = candidates_[i].config.index();
+  const bool is_first = std::none_of(scales_.begin(), scales_.end(),
+                                     [&](const Scale& scale) { return scale.family == family; });
+  if (is_first) scales_.push_back({family, time / candidates_[i].cycles});
+  fastest_ = fastest_ == 0 ? time : std::min(fastest_, time);
+}
+
+bool Prospects::may_win(std::size_t i) const {
+  const std::lock_guard lock(mutex_);
+  for (const Scale& scale : scales_) {
+    if (scale.family == candidates_[i].config.index())
+      return candidates_[i].cycles * scale.time_per_cycle <= error_ * fastest_;
+  }
+  return true;
 }
 
 }  // namespace jit

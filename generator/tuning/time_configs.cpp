@@ -1,8 +1,6 @@
 #include "generator/tuning/time_configs.h"
 
-#include <algorithm>
 #include <atomic>
-#include <thread>
 
 #include <fmt/format.h>
 #include <jit/error.h>
@@ -12,6 +10,7 @@
 #include "generator/kernels.h"
 #include "generator/tuning/tune.h"
 #include "generator/tuning/tuning_buffers.h"
+#include "runtime/parallel.h"
 #include "runtime/timer.h"
 
 namespace jit {
@@ -34,26 +33,19 @@ void for_each_sound(std::span<ConfigTiming> timings, const Step& step) {
 
 void compile_configs(ContextState& context, const AttentionSpec& spec, Target target,
                      std::span<ConfigTiming> timings) {
-  std::atomic<std::size_t> next = 0;
   std::atomic<int> done = 0;
-  const auto take_turns = [&] {
-    for (std::size_t i = next++; i < timings.size(); i = next++) {
-      ConfigTiming& timing = timings[i];
-      try {
-        if (timing.trouble.empty()) {
-          timing.kernel = Access::kernel(context.shared_from_this(), spec, timing.config,
-                                         build_kernel(context, spec, timing.config, target).image, "given");
-        }
-      } catch (const std::exception& error) {
-        timing.trouble = error.what();
+  in_parallel(timings.size(), [&](std::size_t i) {
+    ConfigTiming& timing = timings[i];
+    try {
+      if (timing.trouble.empty()) {
+        timing.kernel = Access::kernel(context.shared_from_this(), spec, timing.config,
+                                       build_kernel(context, spec, timing.config, target).image, "given");
       }
-      context.notify(Event::Kind::tune, "compiling", 0, ++done, static_cast<int>(timings.size()));
+    } catch (const std::exception& error) {
+      timing.trouble = error.what();
     }
-  };
-  const std::size_t cores = std::max(1u, std::thread::hardware_concurrency());
-  std::vector<std::jthread> helpers;
-  for (std::size_t i = 1; i < std::min(cores, timings.size()); ++i) helpers.emplace_back(take_turns);
-  take_turns();
+    context.notify(Event::Kind::tune, "compiling", 0, ++done, static_cast<int>(timings.size()));
+  });
 }
 
 std::vector<ConfigTiming> time_configs(const AttentionSpec& spec, const AttentionArguments& arguments,

@@ -4,8 +4,8 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <limits>
 #include <optional>
-#include <thread>
 
 #include <fmt/format.h>
 #include <jit/device.h>
@@ -14,9 +14,9 @@
 #include "generator/context_state.h"
 #include "generator/kernels.h"
 #include "generator/kernels/families.h"
-#include "generator/kernels/search.h"
 #include "generator/problem/arguments.h"
 #include "generator/tuning/candidates.h"
+#include "generator/tuning/compile_ahead.h"
 #include "generator/tuning/select.h"
 #include "generator/tuning/tuning_buffers.h"
 #include "runtime/driver_api.h"
@@ -29,166 +29,201 @@ using Clock = std::chrono::steady_clock;
 
 // The part of the time that compiling may take; the rest is for measuring.
 constexpr double compile_share = 0.6;
+// Of a candidate that is checked: enough to tell what cannot win.
+constexpr int first_samples = 3;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-struct Candidate {
-  KernelConfig config;
-  std::shared_ptr<const KernelImage> image;
-  std::optional<Plan> plan;
-  std::string trouble;  // why it dropped out
-};
-
-std::vector<KernelConfig> pick_candidates(const TuningProblem& problem, bool exhaustive) {
+std::vector<Candidate> pick_candidates(const TuningProblem& problem, bool exhaustive) {
   const DeviceLimits limits = device_limits(problem.device);
   const ProblemShape shape = shape_of(problem.params);
-  return exhaustive ? ranked_configs(problem.spec, shape, limits)
+  return exhaustive ? all_candidates(problem.spec, shape, limits)
                     : first_run_candidates(problem.spec, shape, limits);
 }
 
-// Compiles all candidates on all cores, in order of promise, until the time is up.
-void compile_candidates(ContextState& context, const TuningProblem& problem,
-                        std::vector<Candidate>& candidates, Clock::time_point start, double seconds) {
-  std::atomic<std::size_t> next = 0;
-  std::atomic<int> done = 0;
-  const Target target = native_target(problem.device);
-  const auto work = [&] {
-    for (std::size_t i = next++; i < candidates.size(); i = next++) {
-      Candidate& candidate = candidates[i];
-      if (i > 0 && seconds_since(start) > seconds) {
-        candidate.trouble = "no time left to compile it";
-        continue;
-      }
-      try {
-        candidate.image = build_kernel(context, problem.spec, candidate.config, target).image;
-      } catch (const std::exception& error) {
-        candidate.trouble = error.what();
-      }
-      context.notify(Event::Kind::tune, "compiling candidates", seconds_since(start), ++done,
-                     static_cast<int>(candidates.size()));
-    }
-  };
-  const std::size_t threads =
-      std::min<std::size_t>(candidates.size(), std::max(1u, std::thread::hardware_concurrency()));
-  std::vector<std::jthread> pool;
-  for (std::size_t i = 1; i < threads; ++i) pool.emplace_back(work);
-  work();
+// What became of a candidate.
+struct Progress {
+  std::shared_ptr<const KernelImage> image = {};
+  std::optional<Plan> plan = {};  // once it was right and was timed
+  std::string trouble = {};       // why it dropped out
+};
+
+// A kernel that the assembler could not keep clean is not what its config was meant to be, where its family says so.
+bool is_unclean(const Candidate& candidate, const Progress& progress) {
+  return progress.image && !may_spill(candidate.config) && !progress.image->resources.is_clean();
 }
 
-// A kernel that the assembler could not keep clean is not what its config was meant to be, where its family
-// says so. One stays in any case.
-void drop_unclean(std::vector<Candidate>& candidates) {
-  const auto is_unclean = [](const Candidate& candidate) {
-    return candidate.image && !may_spill(candidate.config) && !candidate.image->resources.is_clean();
-  };
-  const auto clean = std::find_if_not(candidates.begin(), candidates.end(), [&](const Candidate& candidate) {
-    return !candidate.image || is_unclean(candidate);
-  });
-  if (clean == candidates.end()) return;
-  candidates.erase(candidates.begin(), clean);
-  std::erase_if(candidates, is_unclean);
-}
+// One search. Candidates are compiled ahead, in the order of promise, and checked and timed as they come.
+class Search {
+ public:
+  Search(ContextState& context, const TuningProblem& problem, bool exhaustive)
+      : context_(context),
+        problem_(problem),
+        target_(native_target(problem.device)),
+        seconds_(exhaustive ? std::numeric_limits<double>::infinity() : context.settings.tuning_seconds),
+        candidates_(pick_candidates(problem, exhaustive)),
+        progress_(candidates_.size()),
+        prospects_(candidates_, exhaustive ? std::numeric_limits<double>::infinity() : model_error) {}
+
+  TuningResult run() {
+    const CurrentDevice scope(problem_.device.ordinal);
+    EventTimer timer(problem_.device.ordinal);
+    const std::optional<TuningBuffers> buffers = try_candidates(timer);
+    return choose(*buffers, timer);
+  }
+
+ private:
+  bool is_late(double share = 1) const { return seconds_since(start_) > seconds_ * share; }
+
+  void compile(std::size_t i) {
+    try {
+      progress_[i].image = build_kernel(context_, problem_.spec, candidates_[i].config, target_).image;
+    } catch (const std::exception& error) {
+      progress_[i].trouble = error.what();
+    }
+    context_.notify(Event::Kind::tune, "compiling candidates", seconds_since(start_), ++compiled_,
+                    static_cast<int>(candidates_.size()));
+  }
+
+  // Checks and times all candidates that may win; those that are not clean when no other is left.
+  std::optional<TuningBuffers> try_candidates(EventTimer& timer) {
+    const std::vector<Program> checks = check_programs(problem_.spec);
+    const auto work = [&](std::size_t job) {
+      if (job >= checks.size()) return compile(job - checks.size());
+      try {
+        build_image(context_, checks[job], target_);
+      } catch (const std::exception&) {  // whoever needs it meets it again
+      }
+    };
+    const auto is_wanted = [&](std::size_t job) {
+      const bool is_needed = job <= checks.size();  // the cost model's choice, too
+      return is_needed || (!is_late(compile_share) && prospects_.may_win(job - checks.size()));
+    };
+    CompileAhead ahead(checks.size() + candidates_.size(), work, is_wanted);
+    std::optional<TuningBuffers> buffers;
+    buffers.emplace(context_, problem_, timer.stream());
+    std::vector<std::size_t> unclean;
+    for (std::size_t i = 0; i < candidates_.size(); ++i) {
+      ahead.wait(checks.size() + i);
+      // The cost model's config is what runs when nothing is better; if it does not compile, nothing will.
+      if (i == 0 && !progress_[0].image)
+        build_kernel(context_, problem_.spec, candidates_[0].config, target_);
+      if (is_unclean(candidates_[i], progress_[i])) {
+        unclean.push_back(i);
+      } else {
+        try_candidate(i, *buffers, timer);
+      }
+    }
+    for (const std::size_t i : unclean) {
+      if (!default_ || is_unclean(candidates_[*default_], progress_[*default_]))
+        try_candidate(i, *buffers, timer);
+    }
+    return buffers;
+  }
+
+  // A check is also the warm-up that loads the code.
+  void try_candidate(std::size_t i, const TuningBuffers& buffers, EventTimer& timer) {
+    Progress& progress = progress_[i];
+    if (!progress.trouble.empty()) return;
+    if (default_ && !prospects_.may_win(i)) {
+      progress.trouble = "predicted too far behind to win";
+    } else if (!progress.image || (default_ && is_late())) {
+      progress.trouble = "no time left for it";
+    } else {
+      try {
+        Plan plan = make_plan(context_, problem_.spec, {candidates_[i].config, progress.image},
+                              problem_.device.ordinal, "candidate");
+        progress.trouble = buffers.check(plan, timer.stream());
+        if (progress.trouble.empty()) prospects_.add(i, time(plan, buffers, timer, first_samples));
+        progress.plan = std::move(plan);
+      } catch (const Error& error) {
+        progress.trouble = error.what();
+      }
+    }
+    if (default_ || !progress.image) return;
+    default_ = i;
+    if (progress.trouble.empty()) return;
+    throw Error(
+        ErrorCode::launch_failed, "tune", "config",
+        fmt::format("the default config {} failed: {}", to_string(candidates_[i].config), progress.trouble));
+  }
+
+  double time(const Plan& plan, const TuningBuffers& buffers, EventTimer& timer, int samples) const {
+    const auto work = [&](CUstream stream) {
+      AttentionParams params = buffers.params();
+      run_plan(plan, params, context_.memory, stream);
+    };
+    return timer.measure(work, 0, samples).median_us;
+  }
+
+  TuningResult choose(const TuningBuffers& buffers, EventTimer& timer) {
+    std::vector<std::size_t> running;
+    for (std::size_t i = 0; i < candidates_.size(); ++i) {
+      if (progress_[i].plan && progress_[i].trouble.empty()) running.push_back(i);
+    }
+    int measured = 0;
+    const auto measure = [&](std::size_t i) -> double {
+      try {
+        if (++measured % 16 == 0) {
+          context_.notify(Event::Kind::tune, "measuring candidates", seconds_since(start_),
+                          static_cast<int>(i), static_cast<int>(running.size()));
+        }
+        return time(*progress_[running[i]].plan, buffers, timer, 1);
+      } catch (const Error& error) {
+        progress_[running[i]].trouble = error.what();
+        return -1;
+      }
+    };
+    const Selection selection =
+        select_fastest(running.size(), measure, [&] { return seconds_since(start_); }, {.seconds = seconds_});
+    TuningResult result;
+    result.config = candidates_[running[selection.chosen]].config;
+    result.median_us = selection.timings[selection.chosen].median;
+    result.default_us = selection.timings[0].median;
+    result.candidates = static_cast<int>(running.size());
+    result.out_of_time = selection.out_of_time;
+    result.log = log(running, selection);
+    context_.notify(Event::Kind::tune, fmt::format("chose {}", to_string(result.config)),
+                    seconds_since(start_), result.candidates, result.candidates);
+    return result;
+  }
+
+  std::vector<std::string> log(const std::vector<std::size_t>& running, const Selection& selection) const {
+    std::vector<std::string> lines;
+    for (std::size_t i = 0, r = 0; i < candidates_.size(); ++i) {
+      const Progress& progress = progress_[i];
+      const bool ran = r < running.size() && running[r] == i;
+      std::string outcome = progress.trouble.empty() ? "not clean, and others are" : progress.trouble;
+      if (ran && progress.trouble.empty()) {
+        outcome = fmt::format("{:.2f} us ({} samples){}", selection.timings[r].median,
+                              selection.timings[r].samples, r == selection.chosen ? ", chosen" : "");
+      }
+      if (progress.image && progress.image->resources.spill_bytes() > 0)
+        outcome += fmt::format(", spills {} bytes", progress.image->resources.spill_bytes());
+      lines.push_back(fmt::format("{}: {}", to_string(candidates_[i].config), outcome));
+      if (ran) ++r;
+    }
+    return lines;
+  }
+
+  ContextState& context_;
+  const TuningProblem& problem_;
+  const Target target_;
+  const double seconds_;
+  const Clock::time_point start_ = Clock::now();
+  const std::vector<Candidate> candidates_;
+  std::vector<Progress> progress_;
+  Prospects prospects_;
+  std::atomic<int> compiled_ = 0;
+  std::optional<std::size_t> default_;  // the first that was tried: the one to beat
+};
 
 }  // namespace
 
 TuningResult tune(ContextState& context, const TuningProblem& problem, bool exhaustive) {
-  const Clock::time_point start = Clock::now();
-  const double seconds =
-      exhaustive ? std::numeric_limits<double>::infinity() : context.settings.tuning_seconds;
-  std::vector<Candidate> candidates;
-  for (const KernelConfig& config : pick_candidates(problem, exhaustive))
-    candidates.emplace_back().config = config;
-  compile_candidates(context, problem, candidates, start, seconds * compile_share);
-  // The cost model's config is what runs when nothing is better; if it does not compile, nothing will.
-  if (!candidates[0].image) {
-    build_kernel(context, problem.spec, candidates[0].config, native_target(problem.device));
-  }
-
-  drop_unclean(candidates);
-
-  const CurrentDevice scope(problem.device.ordinal);
-  EventTimer timer(problem.device.ordinal);
-  TuningBuffers buffers(context, problem, timer.stream());
-
-  // A check is also the warm-up that loads the code.
-  for (std::size_t i = 0; i < candidates.size(); ++i) {
-    Candidate& candidate = candidates[i];
-    if (!candidate.image) continue;
-    if (i > 0 && seconds_since(start) > seconds) {
-      candidate.trouble = "no time left to check it";
-      continue;
-    }
-    try {
-      candidate.plan = make_plan(context, problem.spec, {candidate.config, candidate.image},
-                                 problem.device.ordinal, "candidate");
-      candidate.trouble = buffers.check(*candidate.plan, timer.stream());
-    } catch (const Error& error) {
-      candidate.trouble = error.what();
-    }
-  }
-  std::erase_if(candidates,
-                [](const Candidate& candidate) { return !candidate.plan && candidate.trouble.empty(); });
-
-  std::vector<std::size_t> running;
-  for (std::size_t i = 0; i < candidates.size(); ++i) {
-    if (candidates[i].trouble.empty()) running.push_back(i);
-  }
-  TuningResult result;
-  result.config = candidates[0].config;
-  if (!candidates[0].trouble.empty()) {
-    throw Error(ErrorCode::launch_failed, "tune", "config",
-                fmt::format("the default config {} failed: {}", to_string(candidates[0].config),
-                            candidates[0].trouble));
-  }
-
-  int measured = 0;
-  const auto measure = [&](std::size_t i) -> double {
-    const Plan& plan = *candidates[running[i]].plan;
-    try {
-      const Timing timing = timer.measure(
-          [&](CUstream stream) {
-            AttentionParams params = buffers.params();
-            run_plan(plan, params, context.memory, stream);
-          },
-          0, 1);
-      if (++measured % 16 == 0) {
-        context.notify(Event::Kind::tune, "measuring candidates", seconds_since(start), static_cast<int>(i),
-                       static_cast<int>(running.size()));
-      }
-      return timing.median_us;
-    } catch (const Error& error) {
-      candidates[running[i]].trouble = error.what();
-      return -1;
-    }
-  };
-  const Selection selection =
-      select_fastest(running.size(), measure, [&] { return seconds_since(start); }, {.seconds = seconds});
-  const Candidate& chosen = candidates[running[selection.chosen]];
-  result.config = chosen.config;
-  result.median_us = selection.timings[selection.chosen].median;
-  result.default_us = selection.timings[0].median;
-  result.candidates = static_cast<int>(running.size());
-  result.out_of_time = selection.out_of_time;
-  for (std::size_t i = 0, r = 0; i < candidates.size(); ++i) {
-    const Candidate& candidate = candidates[i];
-    const bool ran = r < running.size() && running[r] == i;
-    const std::string outcome =
-        ran && candidate.trouble.empty()
-            ? fmt::format("{:.2f} us ({} samples){}", selection.timings[r].median,
-                          selection.timings[r].samples, r == selection.chosen ? ", chosen" : "")
-            : candidate.trouble;
-    const std::string spills =
-        candidate.image && candidate.image->resources.spill_bytes() > 0
-            ? fmt::format(", spills {} bytes", candidate.image->resources.spill_bytes())
-            : "";
-    result.log.push_back(fmt::format("{}: {}{}", to_string(candidate.config), outcome, spills));
-    if (ran) ++r;
-  }
-  context.notify(Event::Kind::tune, fmt::format("chose {}", to_string(result.config)), seconds_since(start),
-                 static_cast<int>(running.size()), static_cast<int>(running.size()));
-  return result;
+  return Search(context, problem, exhaustive).run();
 }
 
 }  // namespace jit

@@ -33,6 +33,10 @@ std::size_t free_memory() {
 
 }  // namespace
 
+std::vector<Program> check_programs(const AttentionSpec& spec) {
+  return {emit_random_fill(input_dtype(spec)), emit_reference(spec)};
+}
+
 TuningBuffers::TuningBuffers(ContextState& context, const TuningProblem& problem, CUstream stream)
     : memory_(context.memory), spec_(problem.spec), device_(problem.device), params_(problem.params) {
   const std::int64_t heads_kv = params_.heads_q / spec_.gqa_ratio;

@@ -8,9 +8,13 @@
 #include <jit/device_buffer.h>
 
 #include "generator/launch/plan.h"
+#include "generator/program/program.h"
 #include "generator/tuning/tuner.h"
 
 namespace jit {
+
+/// The programs that fill the inputs and compute the reference, for whoever compiles them ahead.
+std::vector<Program> check_programs(const AttentionSpec& spec);
 
 /// q, k, v of the problem's sizes with random contents, an output, and the reference's answer for a sample of
 /// rows. When the tensors would take more than half of the free memory, the batch is cut; when a single

@@ -1,6 +1,7 @@
 #include "generator/tuning/candidates.h"
 
 #include <algorithm>
+#include <limits>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,53 +12,107 @@
 namespace jit {
 namespace {
 
-std::vector<KernelConfig> candidates_of(const AttentionSpec& spec, const Arch& arch, bool tma = true) {
-  return first_run_candidates(spec,
-                              {.batch = 4, .heads_q = 16, .seqlen_q = 4096, .seqlen_kv = 4096, .tma = tma},
-                              device_limits(arch));
-}
-
-template <class Predicate>
-std::ptrdiff_t count(const std::vector<KernelConfig>& configs, Predicate predicate) {
-  return std::count_if(configs.begin(), configs.end(), predicate);
-}
-
 constexpr Arch sm_90a{9, 0, 'a'};
+
+ProblemShape shape_with(bool tma) {
+  return {.batch = 4, .heads_q = 16, .seqlen_q = 4096, .seqlen_kv = 4096, .tma = tma};
+}
+
+std::vector<Candidate> candidates_of(const AttentionSpec& spec, const Arch& arch, bool tma = true) {
+  return first_run_candidates(spec, shape_with(tma), device_limits(arch));
+}
+
+std::ptrdiff_t of_wgmma(const std::vector<Candidate>& candidates) {
+  return std::count_if(candidates.begin(), candidates.end(), [](const Candidate& candidate) {
+    return std::holds_alternative<ForwardWgmma>(candidate.config);
+  });
+}
 
 TEST(Candidates, AreFewAndBeginWithTheDefault) {
   for (const Arch& arch : {sm_90a, Arch{8, 0, 0}}) {
     for (int head_dim = 8; head_dim <= 256; head_dim += 8) {
       for (const int head_dim_v : {head_dim, 64, 128}) {
         const AttentionSpec spec{.head_dim = head_dim, .head_dim_v = head_dim_v, .mask = mask::causal()};
-        const std::vector<KernelConfig> candidates = candidates_of(spec, arch);
-        EXPECT_GE(candidates.size(), 4u) << to_string(spec);
-        EXPECT_LE(candidates.size(), 24u) << to_string(spec);
-        const ProblemShape shape{.batch = 4, .heads_q = 16, .seqlen_q = 4096, .seqlen_kv = 4096, .tma = true};
-        EXPECT_EQ(candidates.at(0), ranked_configs(spec, shape, device_limits(arch)).at(0));
+        const std::vector<Candidate> candidates = candidates_of(spec, arch);
+        ASSERT_FALSE(candidates.empty()) << to_string(spec);
+        EXPECT_LE(candidates.size(), 8u) << to_string(spec);
+        EXPECT_EQ(candidates[0].config, ranked_configs(spec, shape_with(true), device_limits(arch))[0]);
       }
     }
   }
 }
 
 TEST(Candidates, AreOfBothFamiliesWhereBothMayServe) {
-  const auto is_wgmma = [](const KernelConfig& config) {
-    return std::holds_alternative<ForwardWgmma>(config);
-  };
-  const std::vector<KernelConfig> both = candidates_of({.head_dim = 128}, sm_90a);
-  EXPECT_GE(count(both, is_wgmma), 18);
-  EXPECT_GE(count(both, [&](const KernelConfig& config) { return !is_wgmma(config); }), 4);
-  const std::vector<KernelConfig> without_tma = candidates_of({.head_dim = 128}, sm_90a, false);
-  EXPECT_EQ(count(without_tma, is_wgmma), 0);
-  EXPECT_GT(without_tma.size(), 18u);
+  const std::vector<Candidate> both = candidates_of({.head_dim = 128}, sm_90a);
+  EXPECT_GE(of_wgmma(both), 1);
+  EXPECT_LT(of_wgmma(both), std::ssize(both));
+  EXPECT_LE(of_wgmma(both), 6);
+  const std::vector<Candidate> without_tma = candidates_of({.head_dim = 128}, sm_90a, false);
+  EXPECT_EQ(of_wgmma(without_tma), 0);
+  EXPECT_GE(without_tma.size(), 2u);
 }
 
-TEST(Candidates, HoldNoMoreThanTwoNearCopies) {
-  for (const KernelConfig& config : candidates_of({.head_dim = 128}, sm_90a)) {
-    EXPECT_LE(count(candidates_of({.head_dim = 128}, sm_90a),
-                    [&](const KernelConfig& other) { return are_near_copies(config, other); }),
-              most_near_copies)
-        << to_string(config);
+TEST(Candidates, AreNoNearCopiesAndNotFarBehind) {
+  const std::vector<Candidate> candidates = candidates_of({.head_dim = 128}, sm_90a);
+  for (std::size_t i = 0; i < candidates.size(); ++i) {
+    for (std::size_t j = 0; j < i; ++j)
+      EXPECT_FALSE(are_near_copies(candidates[i].config, candidates[j].config));
+    const auto first = std::find_if(candidates.begin(), candidates.end(), [&](const Candidate& other) {
+      return other.config.index() == candidates[i].config.index();
+    });
+    EXPECT_LE(candidates[i].cycles, model_error * first->cycles);
   }
+}
+
+TEST(Candidates, OfAnExhaustiveSearchAreAll) {
+  const std::vector<Candidate> all = all_candidates({}, shape_with(true), device_limits(sm_90a));
+  const std::vector<KernelConfig> ranked = ranked_configs({}, shape_with(true), device_limits(sm_90a));
+  ASSERT_EQ(all.size(), ranked.size());
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    EXPECT_EQ(all[i].config, ranked[i]);
+    EXPECT_EQ(all[i].cycles, estimated_cycles({{}, device_limits(sm_90a)}, shape_with(true), ranked[i]));
+  }
+}
+
+const std::vector<Candidate> four = {{ForwardWgmma{}, 100},
+                                     {ForwardWgmma{.tile_kv = 80}, 104},
+                                     {ForwardMmaSync{}, 150},
+                                     {ForwardWgmma{.tile_kv = 96}, 109}};
+
+TEST(Prospects, AreOpenBeforeAnythingIsTimed) {
+  const Prospects prospects(four, 1.1);
+  for (std::size_t i = 0; i < four.size(); ++i) EXPECT_TRUE(prospects.may_win(i));
+}
+
+// A cycle takes 2: what is predicted within a tenth of the fastest timing may win.
+TEST(Prospects, CloseAsFasterOnesAreTimed) {
+  Prospects prospects(four, 1.1);
+  prospects.add(0, 200);
+  EXPECT_TRUE(prospects.may_win(1)) << "208 of 220";
+  EXPECT_TRUE(prospects.may_win(3)) << "218 of 220";
+  prospects.add(1, 197);
+  EXPECT_TRUE(prospects.may_win(1)) << "208 of 216.7";
+  EXPECT_FALSE(prospects.may_win(3)) << "218 of 216.7";
+  prospects.add(1, 250);
+  EXPECT_FALSE(prospects.may_win(3)) << "a slow one opens nothing";
+}
+
+// What one family takes says nothing of another, whose model counts other cycles.
+TEST(Prospects, OfAFamilyBeginWithItsOwnTiming) {
+  Prospects prospects(four, 1.1);
+  prospects.add(0, 200);
+  EXPECT_TRUE(prospects.may_win(2));
+  prospects.add(2, 170);
+  EXPECT_TRUE(prospects.may_win(2));
+  EXPECT_FALSE(prospects.may_win(0)) << "200 of 187";
+  EXPECT_FALSE(prospects.may_win(1));
+}
+
+TEST(Prospects, NeverCloseInAnExhaustiveSearch) {
+  Prospects prospects(four, std::numeric_limits<double>::infinity());
+  prospects.add(0, 1000);
+  prospects.add(1, 1);
+  EXPECT_TRUE(prospects.may_win(3));
 }
 
 }  // namespace

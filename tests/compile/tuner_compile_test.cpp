@@ -1,0 +1,78 @@
+// The tuner on an emulated device, whose clock is the host's: which config is chosen means nothing, how it is does.
+#include <algorithm>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <jit/device.h>
+#include <jit/tuning.h>
+
+#include "generator/access.h"
+#include "generator/context_state.h"
+#include "generator/problem/arguments.h"
+#include "generator/tuning/candidates.h"
+#include "generator/tuning/tuner.h"
+#include "tests/compile/compile_testing.h"
+
+namespace jit {
+namespace {
+
+using ::testing::Each;
+using ::testing::HasSubstr;
+
+class TunerTest : public ::testing::Test {
+ protected:
+  void SetUp() override { use_device("emulated:sm_80"); }
+
+  TuningResult tune_within(double seconds) {
+    Settings settings = testing::private_settings();
+    settings.tuning_seconds = seconds;
+    const Context context(settings, events_.observer());
+    return tune(*Access::state(context), problem(), /*exhaustive=*/false);
+  }
+  TuningProblem problem() const {
+    TuningProblem problem{.spec = spec_, .device = device_info(0), .params = {}};
+    fill_params(spec_, {}, sized_arguments(spec_, {.heads_q = 2, .seqlen_q = 32, .seqlen_kv = 32}),
+                problem.params);
+    return problem;
+  }
+  std::vector<Candidate> candidates() const {
+    const TuningProblem tuned = problem();
+    return first_run_candidates(spec_, shape_of(tuned.params), device_limits(tuned.device));
+  }
+
+  const AttentionSpec spec_{.head_dim = 16};
+  testing::Events events_;
+};
+
+TEST_F(TunerTest, CompilesChecksAndMeasuresItsCandidates) {
+  const std::vector<Candidate> wanted = candidates();
+  ASSERT_GT(wanted.size(), 1u);
+  const TuningResult result = tune_within(1e6);
+  EXPECT_FALSE(result.out_of_time);
+  EXPECT_GT(result.median_us, 0);
+  EXPECT_GT(result.default_us, 0);
+  EXPECT_GE(result.candidates, 1);
+  EXPECT_LE(static_cast<std::size_t>(result.candidates), wanted.size());
+  EXPECT_EQ(result.log.size(), wanted.size());
+  EXPECT_EQ(std::count_if(result.log.begin(), result.log.end(),
+                          [](const std::string& line) { return line.find(", chosen") != std::string::npos; }),
+            1);
+  EXPECT_THAT(result.log[0], HasSubstr(to_string(wanted[0].config)));
+  EXPECT_THAT(result.log, Each(::testing::AnyOf(HasSubstr(" us ("), HasSubstr("too far behind to win"))));
+  EXPECT_LE(events_.messages(Event::Kind::compile).size(), wanted.size() + 2) << "and what checks them";
+}
+
+// Whatever the time, the cost model's choice is compiled, checked and measured.
+TEST_F(TunerTest, WithoutTimeTheDefaultIsLeft) {
+  const TuningResult result = tune_within(1e-9);
+  EXPECT_TRUE(result.out_of_time);
+  EXPECT_EQ(result.candidates, 1);
+  EXPECT_EQ(result.config, candidates()[0].config);
+  EXPECT_THAT(result.log[0], HasSubstr(", chosen"));
+  EXPECT_THAT(std::vector<std::string>(result.log.begin() + 1, result.log.end()),
+              Each(HasSubstr("no time left for it")));
+  EXPECT_EQ(events_.messages(Event::Kind::compile).size(), 3u);
+}
+
+}  // namespace
+}  // namespace jit

@@ -1,0 +1,78 @@
+#include "generator/tuning/compile_ahead.h"
+
+#include <algorithm>
+#include <atomic>
+#include <numeric>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace jit {
+namespace {
+
+bool always(std::size_t) { return true; }
+
+TEST(CompileAhead, DoesEveryJobOnce) {
+  std::vector<std::atomic<int>> runs(100);
+  CompileAhead ahead(
+      runs.size(), [&](std::size_t i) { ++runs[i]; }, always);
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    ahead.wait(i);
+    EXPECT_EQ(runs[i], 1);
+  }
+}
+
+TEST(CompileAhead, BeginsInOrder) {
+  std::mutex mutex;
+  std::vector<std::size_t> order;
+  {
+    CompileAhead ahead(
+        50, [](std::size_t) {},
+        [&](std::size_t i) {
+          const std::lock_guard lock(mutex);
+          order.push_back(i);
+          return true;
+        });
+    ahead.wait(49);
+  }
+  // Threads that took their jobs at once may write them down in another order.
+  const auto cores = static_cast<std::ptrdiff_t>(std::max(1u, std::thread::hardware_concurrency()));
+  for (std::size_t at = 0; at < order.size(); ++at)
+    EXPECT_LE(std::abs(static_cast<std::ptrdiff_t>(order[at]) - static_cast<std::ptrdiff_t>(at)), 2 * cores);
+}
+
+TEST(CompileAhead, PassesOverWhatIsNotWantedAnyMore) {
+  std::vector<std::atomic<bool>> ran(10);
+  CompileAhead ahead(
+      ran.size(), [&](std::size_t i) { ran[i] = true; }, [](std::size_t i) { return i % 2 == 0; });
+  for (std::size_t i = 0; i < ran.size(); ++i) {
+    ahead.wait(i);
+    EXPECT_EQ(ran[i], i % 2 == 0);
+  }
+}
+
+TEST(CompileAhead, StopsWithItsOwner) {
+  std::atomic<int> begun = 0, ended = 0;
+  const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  {
+    CompileAhead ahead(
+        100000,
+        [&](std::size_t) {
+          ++begun;
+          std::this_thread::sleep_for(std::chrono::milliseconds(1));
+          ++ended;
+        },
+        always);
+    ahead.wait(0);
+  }
+  EXPECT_EQ(begun, ended) << "no thread is left";
+  EXPECT_LT(begun, 100000 / 2) << cores;
+}
+
+TEST(CompileAhead, MayHaveNothingToDo) {
+  const CompileAhead ahead(
+      0, [](std::size_t) {}, always);
+}
+
+}  // namespace
+}  // namespace jit
