@@ -61,7 +61,7 @@ Plan untuned_plan(const AttentionState& state, const DeviceInfo& device, const P
   } catch (const Error& error) {
     if (error.code() != ErrorCode::offline || state.given) throw;
   }
-  why += ", of their class";
+  why += "; the kernel for the largest sizes of the class";
   return plan_for(largest_shape(size_class(shape)));
 }
 

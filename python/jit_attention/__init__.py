@@ -31,6 +31,7 @@ from ._core import (
     trace,
     tune,
     use_device,
+    write_pack,
 )
 from .errors import *  # noqa: F403
 from .errors import Error
@@ -61,6 +62,7 @@ __all__ = [
     "trace",
     "tune",
     "use_device",
+    "write_pack",
     *sorted(kind.__name__ for kind in (Error, *Error.__subclasses__())),
 ]
 

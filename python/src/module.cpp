@@ -6,6 +6,7 @@
 #include "device_binding.h"
 #include "errors.h"
 #include "kernel_binding.h"
+#include "pack_binding.h"
 #include "process.h"
 #include "spec_conversion.h"
 #include "tuning_binding.h"
@@ -24,4 +25,5 @@ NB_MODULE(_core, module) {
   jit::python::bind_tuning(module);
   jit::python::bind_devices(module);
   jit::python::bind_cache(module);
+  jit::python::bind_pack(module);
 }

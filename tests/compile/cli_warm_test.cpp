@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "generator/kernels/search.h"
 #include "tests/support/cli_testing.h"
 #include "tools/jit_attention/npy.h"
 
@@ -39,6 +40,10 @@ class CliWarm : public ::testing::Test {
     Tool user;
     user.environment = std::move(variables);
     user.environment.push_back("JIT_ATTENTION_PACK=" + pack());
+    return run_in(user, device, queries, keys, mask);
+  }
+  static ToolResult run_in(const Tool& user, const std::string& device, int queries, int keys,
+                           const std::string& mask) {
     const auto file = [&](const char* name) { return user.folder / name; };
     for (const auto& [name, length, count] :
          {std::tuple("q", queries, heads), {"k", keys, heads_kv}, {"v", keys, heads_kv}})
@@ -119,13 +124,46 @@ TEST_F(CliWarm, ADamagedPackIsASentenceAndACompile) {
   expect_sentence(entries, "is not used: it is damaged");
 }
 
+// Where compiling is forbidden and the choice for the very sizes of a call is not at hand, that for the largest of their
+// class is.
+TEST_F(CliWarm, OfflineTheKernelOfTheClassWillDo) {
+  const AttentionSpec spec{.dtype = DType::fp16, .head_dim = dim, .gqa_ratio = 2, .mask = mask::causal()};
+  std::vector<ProblemShape> shapes, largest;
+  for (int queries = 1; queries <= 64; ++queries) {
+    for (int keys = queries; keys <= 256; ++keys) {
+      shapes.push_back({.heads_q = heads, .seqlen_q = queries, .seqlen_kv = keys});
+      largest.push_back(largest_shape(size_class(shapes.back())));
+    }
+  }
+  const DeviceLimits limits = device_limits(Arch{8, 0});
+  const std::vector<KernelConfig> own = first_configs(spec, shapes, limits),
+                                  of_class = first_configs(spec, largest, limits);
+  const KernelConfig typical = first_configs(spec, std::vector{typical_shape(limits)}, limits)[0];
+  std::size_t i = 0;
+  while (i < shapes.size() && (own[i] == of_class[i] || own[i] == typical)) ++i;
+  ASSERT_LT(i, shapes.size()) << "no size has a choice of its own";
+
+  const auto call = [&](const ProblemShape& shape) {
+    return run_in(maker_, "emulated:sm_80", static_cast<int>(shape.seqlen_q),
+                  static_cast<int>(shape.seqlen_kv), "causal");
+  };
+  ASSERT_EQ(call(largest[i]).status, 0);
+  maker_.environment = {"JIT_ATTENTION_OFFLINE=1"};
+  const ToolResult result = call(shapes[i]);
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr(to_string(of_class[i])));
+  EXPECT_THAT(result.out, HasSubstr("for the largest sizes of the class"));
+}
+
 TEST_F(CliWarm, MachineCodeIsForGpus) {
   const ToolResult made = warm("sm_80", {"--multiprocessors", "108", "--max-seqlen", "1"});
   ASSERT_EQ(made.status, 0) << made.err;
   EXPECT_EQ(made.json()["max_seqlen"], 1);
-  for (const nlohmann::json& kernel : made.json()["kernels"]) EXPECT_EQ(kernel["target"], "sm_80");
+  const nlohmann::json report = made.json();
+  for (const nlohmann::json& kernel : report["kernels"]) EXPECT_EQ(kernel["target"], "sm_80");
   const ToolResult again = warm("sm_80", {"--multiprocessors", "108", "--max-seqlen", "1"});
-  for (const nlohmann::json& kernel : again.json()["kernels"]) EXPECT_TRUE(kernel["cached"].get<bool>());
+  const nlohmann::json repeated = again.json();
+  for (const nlohmann::json& kernel : repeated["kernels"]) EXPECT_TRUE(kernel["cached"].get<bool>());
   // What the library itself would compile for this architecture without a GPU is in it.
   Tool user;
   user.environment = {"JIT_ATTENTION_OFFLINE=1", "JIT_ATTENTION_PACK=" + pack()};

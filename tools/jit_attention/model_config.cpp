@@ -117,7 +117,8 @@ class Config {
 };
 
 void set_heads(const Config& config, ModelAttention& model, AttentionSpec& spec) {
-  const auto heads = config.whole_number({"num_attention_heads", "n_head", "n_heads", "num_heads"});
+  const auto heads = config.whole_number(
+      {"num_attention_heads", "n_head", "n_heads", "num_heads", "encoder_attention_heads"});
   if (!heads) {
     config.refuse(
         "there is no num_attention_heads (or n_head, n_heads, num_heads): it is no config of a model with "
@@ -128,10 +129,10 @@ void set_heads(const Config& config, ModelAttention& model, AttentionSpec& spec)
     spec.head_dim = static_cast<int>(*config.whole_number({"qk_nope_head_dim"}) +
                                      config.whole_number({"qk_rope_head_dim"}).value_or(0));
     spec.head_dim_v = static_cast<int>(config.whole_number({"v_head_dim"}).value_or(spec.head_dim));
-  } else if (const auto head_dim = config.whole_number({"head_dim", "d_kv"})) {
+  } else if (const auto head_dim = config.whole_number({"head_dim", "d_kv", "kv_channels"})) {
     spec.head_dim = static_cast<int>(*head_dim);
   } else {
-    const auto width = config.whole_number({"hidden_size", "n_embd", "d_model", "dim"});
+    const auto width = config.whole_number({"hidden_size", "n_embd", "n_embed", "d_model", "dim"});
     if (!width) config.refuse("there is neither head_dim nor hidden_size (or n_embd, d_model, dim)");
     if (*width % *heads != 0)
       config.refuse(
@@ -139,9 +140,10 @@ void set_heads(const Config& config, ModelAttention& model, AttentionSpec& spec)
     spec.head_dim = static_cast<int>(*width / *heads);
   }
   const bool is_multi_query = config.truth("multi_query").value_or(false);
-  const std::int64_t heads_kv = is_latent ? *heads
-                                          : config.whole_number({"num_key_value_heads", "num_kv_heads"})
-                                                .value_or(is_multi_query ? 1 : *heads);
+  const std::int64_t heads_kv =
+      is_latent ? *heads
+                : config.whole_number({"num_key_value_heads", "num_kv_heads", "multi_query_group_num"})
+                      .value_or(is_multi_query ? 1 : *heads);
   if (heads_kv > *heads || *heads % heads_kv != 0)
     config.refuse(fmt::format("{} query heads are no multiple of {} heads of keys", *heads, heads_kv));
   model.heads_q = static_cast<int>(*heads);

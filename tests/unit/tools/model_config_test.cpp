@@ -105,7 +105,13 @@ TEST(ModelConfig, ReadsOtherNamesForHeads) {
   EXPECT_THAT(specs(model(R"({"model_type": "falcon", "hidden_size": 4544, "num_attention_heads": 71,
     "multi_query": true, "alibi": false})")),
               ElementsAre("bf16 d64 gqa71 mask=causal"));
-  EXPECT_THAT(specs(model(R"({"model_type": "bloom", "hidden_size": 1024, "n_head": 16})")),
+  EXPECT_THAT(specs(model(R"({"model_type": "whisper", "d_model": 768, "encoder_attention_heads": 12,
+    "is_encoder_decoder": true})")),
+              ElementsAre("bf16 d64", "bf16 d64 mask=causal"));
+  EXPECT_THAT(specs(model(R"({"model_type": "chatglm", "kv_channels": 128, "num_attention_heads": 32,
+    "multi_query_attention": true, "multi_query_group_num": 2})")),
+              ElementsAre("bf16 d128 gqa16 mask=causal"));
+  EXPECT_THAT(specs(model(R"({"model_type": "bloom", "n_embed": 1024, "n_head": 16})")),
               ElementsAre("bf16 d64 mask=causal score=alibi"));
   EXPECT_THAT(specs(model(R"({"model_type": "deepseek_v3", "hidden_size": 7168, "num_attention_heads": 128,
     "num_key_value_heads": 128, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,

@@ -1,0 +1,70 @@
+#include "pack_binding.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <jit/pack.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "process.h"
+#include "spec_conversion.h"
+
+namespace jit::python {
+namespace {
+
+using namespace nb::literals;
+
+nb::dict as_dict(const PackedKernel& kernel) {
+  nb::dict dict;
+  dict["spec"] = kernel.spec;
+  dict["target"] = kernel.target;
+  dict["config"] = kernel.config;
+  dict["name"] = kernel.name;
+  dict["key"] = kernel.key;
+  dict["bytes"] = kernel.bytes;
+  dict["compile_ms"] = kernel.compile_ms;
+  dict["cached"] = kernel.cached;
+  dict["sizes"] = kernel.sizes;
+  return dict;
+}
+
+nb::list write(const std::string& path, nb::iterable spec_objects, const std::vector<std::string>& targets,
+               int heads_q, int max_batch, std::int64_t max_seqlen) {
+  std::vector<AttentionSpec> specs;
+  for (nb::handle object : spec_objects) specs.push_back(spec_of(object));
+  std::vector<PackTarget> parsed;
+  for (const std::string& target : targets) parsed.push_back(parse_pack_target(target));
+  const PackSizes sizes{.heads_q = heads_q, .max_batch = max_batch, .max_seqlen = max_seqlen};
+  const Context& context = context_for({});
+  const PackContents contents = without_lock([&] { return write_pack(path, specs, parsed, sizes, context); });
+  nb::list kernels;
+  for (const PackedKernel& kernel : contents.kernels) kernels.append(as_dict(kernel));
+  return kernels;
+}
+
+constexpr const char* write_doc =
+    R"(Compile all that calls of some specs need into one file, for processes that JIT_ATTENTION_PACK gives it to.
+
+Args:
+    path: the file to write.
+    specs: AttentionSpecs.
+    targets: such as "sm_90a", or "emulated:sm_90a" for an emulated device.
+    heads_q: query heads of the calls to come, at most.
+    max_batch, max_seqlen: the largest batch, and the most tokens.
+
+Needs no GPU. Returns a dict for each kernel: spec, target, config, name, key, bytes, compile_ms, cached, and sizes, how
+many of the sizes that were looked at it serves. Raises what compiling raises, InvalidArgumentError and IoError.
+)";
+
+}  // namespace
+
+void bind_pack(nb::module_& module) {
+  const PackSizes sizes;
+  module.def("write_pack", write, "path"_a, "specs"_a, "targets"_a, nb::kw_only(),
+             "heads_q"_a = sizes.heads_q, "max_batch"_a = sizes.max_batch, "max_seqlen"_a = sizes.max_seqlen,
+             write_doc);
+}
+
+}  // namespace jit::python
