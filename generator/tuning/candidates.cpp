@@ -11,7 +11,7 @@ namespace {
 // So many compile at once on 16 cores, beside what the results are checked with.
 constexpr std::ptrdiff_t most_candidates = 8;
 // The cost models of two families know little of each other: where both compete, both are measured.
-constexpr std::ptrdiff_t most_of_a_family = 6;
+constexpr std::ptrdiff_t most_of_the_first_family = 5, most_of_another = 2;
 
 }  // namespace
 
@@ -32,7 +32,9 @@ std::vector<Candidate> promising(std::span<const Candidate> ranked) {
     if (std::ssize(picked) == most_candidates) break;
     if (candidate.cycles > model_error * first->cycles) continue;
     if (std::any_of(picked.begin(), picked.end(), is_copy)) continue;
-    if (compete && std::count_if(picked.begin(), picked.end(), of_its_family) == most_of_a_family) continue;
+    const std::ptrdiff_t share =
+        family_of(candidate) == family_of(ranked.front()) ? most_of_the_first_family : most_of_another;
+    if (compete && std::count_if(picked.begin(), picked.end(), of_its_family) == share) continue;
     picked.push_back(candidate);
   }
   return picked;
