@@ -1,0 +1,97 @@
+// Packs of machine code, where the choice of a kernel looks at spills: all that it looks at is in the pack.
+#include <filesystem>
+#include <set>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <jit/pack.h>
+
+#include "generator/access.h"
+#include "generator/context_state.h"
+#include "generator/kernels.h"
+#include "generator/kernels/search.h"
+#include "tests/compile/compile_testing.h"
+
+namespace jit {
+namespace {
+
+using testing::private_settings;
+
+class PackTest : public ::testing::Test {
+ protected:
+  PackContents write(std::span<const AttentionSpec> specs, const PackTarget& target) const {
+    return write_pack(path_, specs, std::vector{target}, sizes_, Context(private_settings()));
+  }
+  // A context that has the pack and nothing else.
+  Context user() const {
+    Settings settings = private_settings();
+    settings.packs = {path_};
+    settings.offline = true;
+    return Context(settings);
+  }
+
+  const testing::FreshFolder folder_;
+  const std::string path_ = folder_ / "a.pack";
+  const PackSizes sizes_{.heads_q = 64, .max_batch = 1, .max_seqlen = 1};
+};
+
+// Many heads for few multiprocessors: first choices spill there, so that others are looked at, too.
+TEST_F(PackTest, HasWhatIsChosenForEveryClass) {
+  const PackTarget target{.arch = testing::sm_90a, .multiprocessors = {4}};
+  const std::vector<AttentionSpec> specs = {{.mask = mask::causal()}};
+  const PackContents contents = write(specs, target);
+  EXPECT_EQ(contents.bytes, std::filesystem::file_size(path_));
+  std::set<std::string> keys, serving;
+  for (const PackedKernel& kernel : contents.kernels) {
+    keys.insert(kernel.key);
+    if (kernel.sizes > 0) serving.insert(kernel.key);
+  }
+  EXPECT_EQ(keys.size(), contents.kernels.size());
+
+  const Context context = user();
+  DeviceLimits limits = device_limits(target.arch);
+  limits.sm_count = 4;
+  std::set<std::string> chosen;
+  const auto choose = [&](const ProblemShape& shape) {
+    const BuiltKernel kernel =
+        choose_kernel(*Access::state(context), specs[0], {}, shape, limits, {target.arch});
+    EXPECT_TRUE(kernel.image->cached);
+    chosen.insert(kernel.image->key);
+  };
+  for (std::int64_t rows = 1; rows <= 64; rows *= 2) choose({.heads_q = rows});
+  choose(typical_shape(limits));
+  EXPECT_EQ(chosen, serving);
+}
+
+TEST_F(PackTest, IsReadableByAllAndWritableByItsOwner) {
+  write({}, {.arch = {8, 0}, .multiprocessors = {108}});
+  EXPECT_EQ(std::filesystem::status(path_).permissions(), std::filesystem::perms(0644));
+}
+
+// Kernels come from the cache, and stay there.
+TEST_F(PackTest, SharesTheCache) {
+  const testing::FreshFolder cache;
+  const Context context(private_settings(cache.path()));
+  const std::vector<AttentionSpec> specs = {{.head_dim = 16}};
+  const std::vector<PackTarget> targets = {{.arch = {8, 0}, .emulated = true, .multiprocessors = {108}}};
+  const PackSizes one{.heads_q = 1, .max_batch = 1, .max_seqlen = 1};
+  const PackContents first = write_pack(path_, specs, targets, one, context);
+  const std::string bytes = testing::read_text(path_);
+  const PackContents second = write_pack(path_, specs, targets, one, context);
+  ASSERT_EQ(first.kernels.size(), second.kernels.size());
+  for (std::size_t i = 0; i < first.kernels.size(); ++i) {
+    EXPECT_FALSE(first.kernels[i].cached);
+    EXPECT_TRUE(second.kernels[i].cached);
+  }
+  EXPECT_EQ(testing::read_text(path_), bytes) << "equal kernels give equal packs";
+}
+
+TEST_F(PackTest, NothingIsWrittenWhenASpecIsRefused) {
+  const std::vector<AttentionSpec> specs = {{.head_dim = 16}, {.head_dim = 20}};
+  EXPECT_EQ(testing::error_of([&] { write(specs, parse_pack_target("sm_80")); }).code(),
+            ErrorCode::invalid_spec);
+  EXPECT_FALSE(std::filesystem::exists(path_));
+}
+
+}  // namespace
+}  // namespace jit
