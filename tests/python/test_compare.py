@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib.util
+import itertools
 import json
 import math
 import pathlib
@@ -20,6 +21,7 @@ from comparison.contender import Contender, Runner, Unsupported  # noqa: E402
 from comparison.contenders import COLORS, NAMES, all_contenders  # noqa: E402
 from comparison.inputs import alibi_slopes  # noqa: E402
 from comparison.ours import JitAttention  # noqa: E402
+from comparison.package_peers import FlashAttention3, FlashAttention4  # noqa: E402
 
 needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
 
@@ -159,7 +161,7 @@ def test_geometric_mean():
 
 def test_the_summary_says_what_is_not_in_the_mean():
     text = report.summary(synthetic_run().of("forward"))
-    assert "1.000 over 2 cells, ahead in 1." in text
+    assert "1.000 over 2 cells, ahead in 1; the worst is 0.500 (d64-s1024)." in text
     assert "Without a result of jit-attention, so not in the mean: forward/d64-s2048." in text
     assert "Without any peer: forward/d64-s4096." in text
 
@@ -222,7 +224,36 @@ def test_a_suite_in_several_files_is_taken_from_the_last(tmp_path):
     write(tmp_path / "old.jsonl", old)
     write(tmp_path / "new.jsonl", new)
     done = compare("--from", tmp_path / "old.jsonl", tmp_path / "new.jsonl")
-    assert "3.000 over 1 cell, ahead in 1." in done.stdout and "0.50" not in done.stdout
+    assert "3.000 over 1 cell, ahead in 1;" in done.stdout and "0.50" not in done.stdout
+
+
+def test_both_modes_of_a_suite_stand_beside_each_other(tmp_path):
+    cell, cold = suites.SUITES["forward"][0], synthetic_run()
+    cold.results = measured(cell, ours=100.0, cudnn=300.0)
+    results = measured(suites.in_mode(cell, "sustained"), ours=100.0, cudnn=150.0)
+    sustained = dataclasses.replace(cold, results=results)
+    write(tmp_path / "cold.jsonl", cold)
+    write(tmp_path / "sustained.jsonl", sustained)
+    done = compare("--from", tmp_path / "sustained.jsonl", tmp_path / "cold.jsonl", "--table", tmp_path / "table.md")
+    assert done.returncode == 0, done.stderr
+    lines = (tmp_path / "table.md").read_text().splitlines()
+    assert [line for line in lines if line.startswith("##")] == ["## forward, sustained", "## forward, cold"]
+    assert any("1.500 over 1 cell" in line for line in lines) and any("3.000 over 1 cell" in line for line in lines)
+
+
+def test_a_mode_is_for_all_suites_without_their_own():
+    forward, eager = suites.CELLS["forward/d64-s512"], suites.CELLS["latency/s16-eager"]
+    assert suites.in_mode(forward, "sustained").mode == "sustained" and suites.in_mode(eager, "sustained") is eager
+    assert suites.in_mode(forward, "sustained").speed(7.0) == forward.speed(7.0)
+    assert suites.titled("forward", "cold") == "forward-cold" and suites.titled("latency", "eager") == "latency"
+
+
+def test_who_was_measured_otherwise_is_noted_and_keeps_its_figure():
+    cell = suites.in_mode(suites.SUITES["forward"][0], "sustained")
+    run = records.Run({}, [records.timed(cell, "ours", [10.0], [3.0]),
+                           records.timed(cell, "fa3", [20.0], [90.0], "called from the host: cannot be captured")])
+    assert report.notes(run, "forward") == ["fa3, ok: called from the host: cannot be captured (all cells)"]
+    assert report.rows(run, "forward")[1][-1] == "2.00" and "(" not in "".join(report.rows(run, "forward")[1])
 
 
 def test_latency_tables_show_the_hosts_share():
@@ -251,7 +282,7 @@ def test_charts_are_drawn_again_from_a_file(tmp_path):
     write(tmp_path / "run.jsonl", synthetic_run())
     done = compare("--from", tmp_path / "run.jsonl", "--charts", tmp_path / "images", "--chart", tmp_path / "one.png")
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "images" / "compare-forward.svg").read_text().count("<path") > 10
+    assert (tmp_path / "images" / "compare-forward-cold.svg").read_text().count("<path") > 10
     assert (tmp_path / "one.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -264,6 +295,7 @@ def test_charts_are_drawn_again_from_a_file(tmp_path):
     (["--cells", "no such cell"], "--list"),
     (["--seconds", "-1"], "above 0"),
     (["--tuning", "sometimes"], "sometimes"),
+    (["--mode", "lukewarm"], "lukewarm"),
     (["--frobnicate"], "--frobnicate"),
     (["--from", "/nowhere/at/all.jsonl"], "all.jsonl"),
     (["--from", "x.jsonl", "--out", "y.jsonl"], "--from"),
@@ -279,9 +311,9 @@ def test_wrong_arguments_are_one_sentence_and_exit_2(arguments, words):
 
 
 def test_list_shows_cells_and_contenders():
-    done = compare("--list", "--suite", "decode", "gqa", "--cells", "ratio7")
+    done = compare("--list", "--suite", "decode", "gqa", "--cells", "ratio7", "--mode", "sustained")
     assert done.returncode == 0
-    assert "gqa/ratio7-h28/4" in done.stdout and "decode/" not in done.stdout
+    assert "gqa/ratio7-h28/4" in done.stdout and "sustained" in done.stdout and "decode/" not in done.stdout
     assert all(f"  {name} " in done.stdout for name in NAMES)
 
 
@@ -302,6 +334,92 @@ def test_contenders_have_one_shape():
         reason = one.absent()
         assert reason is None or ("\n" not in reason and reason)
         assert set(one.left_out) <= set(suites.SUITES)
+
+
+class FakeGpu:
+    """A clock that calls and replays move, in the place of torch.cuda and its events."""
+
+    def __init__(self, us):
+        self.us, self.now, self.steps = us, 0.0, []
+
+    def step(self, name, calls):
+        self.now += calls * self.us[name]
+        self.steps.append(name)
+
+    def Event(self, enable_timing):
+        class Event:
+            record = lambda event: setattr(event, "at", self.now)
+            elapsed_time = lambda event, end: (end.at - event.at) * 1e-3
+            synchronize = lambda event: None
+
+        return Event()
+
+    def synchronize(self):
+        self.steps.append("pause")
+
+
+@needs_torch
+def test_sustained_samples_are_bursts_without_a_pause(monkeypatch):
+    import torch
+
+    gpu = FakeGpu(dict(quick=10.0, slow=30_000.0, slower=40_000.0))
+    monkeypatch.setattr(torch, "cuda", gpu)
+    runners = {name: Runner(lambda name=name: gpu.step(name, 1)) for name in gpu.us}
+    graph = Runner(None)
+    graph.replay = lambda: gpu.step("quick", timing.BURST)
+    us, host = timing.sample_sustained(runners, dict(quick=graph))
+    assert us == {name: pytest.approx([value] * timing.SUSTAINED_ROUNDS) for name, value in gpu.us.items()}
+    assert all(len(values) == timing.SUSTAINED_ROUNDS for values in host.values())
+    rounds = [one.split() for one in " ".join(gpu.steps).split("pause")[1 - timing.SUSTAINED_ROUNDS:-1]]
+    bursts = [[(name, len(list(steps))) for name, steps in itertools.groupby(one)] for one in rounds]
+    assert all(sorted(one) == [("quick", 100), ("slow", 1), ("slower", 1)] for one in bursts)
+    assert len(set(map(tuple, bursts))) > 1, "in shuffled order"
+
+
+# Peers that are packages
+
+
+def fake_flash_attention(monkeypatch, module):
+    """A package in the place of FlashAttention's: [(function, number of arrays, arguments by name)] of its calls."""
+    import types
+
+    called = []
+
+    def function(name):
+        def call(*arrays, **options):
+            called.append((name, len(arrays), options))
+            return arrays[0] + 0, "lse"
+
+        return call
+
+    fake = types.ModuleType(module)
+    fake.flash_attn_func, fake.flash_attn_varlen_func = function("func"), function("varlen")
+    monkeypatch.setitem(sys.modules, module, fake)
+    return called
+
+
+@needs_torch
+@pytest.mark.parametrize("peer, module, lse", [
+    (FlashAttention3, "fa3_fwd_interface", "return_attn_probs"),
+    (FlashAttention4, "flash_attn.cute.interface", "return_lse")])
+def test_flash_attention_is_called_as_its_interface_wants(monkeypatch, peer, module, lse):
+    called = fake_flash_attention(monkeypatch, module)
+    monkeypatch.setattr(peer, "module", lambda self: module)
+    cells = [small(mask=mask, score=score) for mask, score in
+             (("none", "none"), ("causal", "softcap"), ("window", "none"), ("causal_document", "none"))]
+    for cell in cells:
+        inputs = measure.make_inputs(cell, "cpu", 0)
+        assert peer().make(cell, inputs).call().shape == inputs.q.shape
+    assert [(name, arrays) for name, arrays, _ in called] == [("func", 3)] * 3 + [("varlen", 3)]
+    options = [one for _, _, one in called]
+    assert options[0] == dict(causal=False) and options[1] == dict(causal=True, softcap=30.0)
+    assert options[2] == dict(causal=False, window_size=(3, 0))
+    assert options[3]["causal"] and options[3]["max_seqlen_k"] == inputs.longest_document
+    assert options[3]["cu_seqlens_q"] is inputs.document_offsets
+    assert peer().with_lse(cells[0], inputs)[1:] == ("lse", {}) and called[-1][2] == {"causal": False, lse: True}
+    for refused in (small(mask="prefix"), small(score="alibi")):
+        with pytest.raises(Unsupported):
+            peer().make(refused, inputs)
 
 
 # The check, on the CPU
@@ -385,7 +503,7 @@ def test_wrong_results_are_refused_and_not_timed(monkeypatch):
 
     def sample(cell, runners, seconds):
         timed.extend(runners)
-        return {name: [10.0] for name in runners}, None, {}
+        return {name: dict(us=[10.0]) for name in runners}, {}
 
     monkeypatch.setattr(measure, "sample", sample)
     outputs = dict(ours=one_row_off, right=fp32_attention, zeros=half_a_tile_missing, nan=not_a_number,
