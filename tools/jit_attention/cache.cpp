@@ -192,7 +192,9 @@ int run_import(const Options& options) {
   if (report.kernels == 0 && !report.damaged.empty()) {
     throw BadInput(fmt::format("{} holds no kernel that `cache export` has written", options.file));
   }
-  for (const std::string& sentence : report.damaged) fmt::print(stderr, "jit-attention: {}\n", sentence);
+  for (const std::string& sentence : report.damaged) {
+    print_to_stderr(fmt::format("jit-attention: {}\n", sentence));
+  }
   report_count(options, "imported", report.kernels);
   return report.damaged.empty() ? status_ok : status_failure;
 }

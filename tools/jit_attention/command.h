@@ -45,6 +45,9 @@ void add_cache(CLI::App& app, Commands& commands);
 /// Prints to standard output; bytes that are no UTF-8 are replaced.
 void print_json(const nlohmann::ordered_json& json);
 
+/// Writes to standard error. When that is closed or full, the text is lost and nothing else changes.
+void print_to_stderr(std::string_view text);
+
 /// Writes a file. Throws Error io_error.
 void write_file(const std::string& path, std::string_view text);
 

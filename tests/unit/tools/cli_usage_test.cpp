@@ -1,4 +1,6 @@
 // The tool without NVRTC and without a GPU: usage, input, info.
+#include <sys/stat.h>
+
 #include <filesystem>
 
 #include <fmt/format.h>
@@ -122,8 +124,35 @@ TEST(CliUsage, NoGpuIsOneSentence) {
 }
 
 TEST(CliUsage, UnwritableStandardOutputIsAFailure) {
-  if (access("/dev/full", W_OK) != 0) GTEST_SKIP() << "there is no /dev/full";
-  EXPECT_EQ(WEXITSTATUS(std::system((tool_path() + " info > /dev/full 2> /dev/null").c_str())), 1);
+  const Tool tool;
+  for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
+           {"info"}, {"--help"}, {"cache", "list", "--help"}, {"--version"}}) {
+    for (const char* redirection : {">/dev/full", ">&-"}) {
+      const ToolResult result = tool.run_redirected(redirection, arguments);
+      EXPECT_EQ(result.status, 1) << arguments[0] << redirection;
+      EXPECT_THAT(result.err, ::testing::StartsWith("jit-attention: ")) << arguments[0] << redirection;
+    }
+  }
+}
+
+// A message that nobody can read changes nothing.
+TEST(CliUsage, UnwritableStandardErrorCostsTheMessageOnly) {
+  Tool tool;
+  for (const char* redirection : {"2>&-", "2>/dev/full", "2>&- <&-"}) {
+    EXPECT_EQ(tool.run_redirected(redirection, {"compile", "--arch", "sm_90a", "--mask", "casual"}).status,
+              2);
+    EXPECT_EQ(tool.run_redirected(redirection, {"nonsense"}).status, 2);
+    EXPECT_EQ(tool.run_redirected(redirection, {"bench", "--device", "cuda:0"}).status, 1);
+  }
+  // A warning: the cache folder is not used.
+  ASSERT_EQ(mkdir(tool.cache().c_str(), 0700), 0);
+  ASSERT_EQ(chmod(tool.cache().c_str(), 0777), 0);
+  ASSERT_THAT(tool.run({"info"}).err, HasSubstr("warning"));
+  for (const char* redirection : {"2>&-", "2>/dev/full"}) {
+    const ToolResult result = tool.run_redirected(redirection, {"info"});
+    EXPECT_EQ(result.status, 0);
+    EXPECT_THAT(result.out, HasSubstr("Settings"));
+  }
 }
 
 TEST(CliInfo, SaysWhatThereIsAndWhyNot) {
