@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 #include <jit/error.h>
+#include <jit/output_file.h>
 
 #include "cache/atomic_file.h"
 #include "cache/disk_cache.h"
@@ -101,6 +102,7 @@ std::size_t DiskCache::prune(std::uint64_t max_bytes) {
 std::size_t DiskCache::clear() { return prune(0); }
 
 std::size_t DiskCache::export_to(const std::string& path) const {
+  const OutputFile output(path, &file_system_);
   std::map<std::string, std::vector<std::byte>> entries;  // sorted, so that equal caches give equal files
   visit([&](const Layer& layer, int directory, const StoredFile& file) {
     if (entries.contains(file.digest)) return;
@@ -108,7 +110,7 @@ std::size_t DiskCache::export_to(const std::string& path) const {
   });
   std::vector<std::byte> archive;
   for (const auto& [name, bytes] : entries) archive.insert(archive.end(), bytes.begin(), bytes.end());
-  write_named_file(file_system_, path, archive);
+  output.write({archive});
   return entries.size();
 }
 

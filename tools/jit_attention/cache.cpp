@@ -222,7 +222,8 @@ void add_cache(CLI::App& app, Commands& commands) {
       ->required();
   add("clear", "Remove every kernel and tuning record", run_clear);
   add("export", "Write all kernels to one file, for another machine", run_export)
-      ->add_option("file", options->file, "File to write")
+      ->add_option("file", options->file, "File to write; a device or pipe is written into")
+      ->check(must_not_be_empty)
       ->required();
   add("import", "Add the kernels of such a file", run_import)
       ->add_option("file", options->file, "File to read")

@@ -5,10 +5,8 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
-#include <fstream>
 
 #include <fmt/format.h>
-#include <jit/error.h>
 #include <nlohmann/json.hpp>
 
 namespace jit::tool {
@@ -20,13 +18,6 @@ void print_json(const nlohmann::ordered_json& json) {
 void print_to_stderr(std::string_view text) {
   std::fwrite(text.data(), 1, text.size(), stderr);
   std::fflush(stderr);
-}
-
-void write_file(const std::string& path, std::string_view text) {
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file << text;
-  file.close();
-  if (!file) throw Error(ErrorCode::io_error, "write", "path", fmt::format("{} cannot be written", path));
 }
 
 std::string must_not_be_empty(const std::string& text) { return text.empty() ? "must not be empty" : ""; }

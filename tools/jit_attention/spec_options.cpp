@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <filesystem>
 
 #include <fmt/format.h>
 #include <jit/compiled_kernel.h>
@@ -117,20 +116,6 @@ std::optional<KernelConfig> build_config(const std::string& config, const Attent
   const auto base = std::find_if(candidates.begin(), candidates.end(),
                                  [&](const KernelConfig& candidate) { return candidate.index() == family; });
   return parse_config(config, base == candidates.end() ? candidates.front() : *base);
-}
-
-void refuse_overwriting(const std::vector<std::string>& outputs, const std::vector<std::string>& inputs) {
-  namespace fs = std::filesystem;
-  for (const std::string& output : outputs) {
-    for (const std::string& input : inputs) {
-      std::error_code different;
-      // By inode where the file exists: a link to an input is that input.
-      if (fs::equivalent(output, input, different) ||
-          fs::weakly_canonical(output, different) == fs::weakly_canonical(input, different)) {
-        throw BadInput(fmt::format("{} would be written over {}; choose another output", output, input));
-      }
-    }
-  }
 }
 
 }  // namespace jit::tool

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/cli_testing.h"
+#include "tests/support/process_limits.h"
 #include "tools/jit_attention/npy.h"
 
 namespace jit::testing {
@@ -92,7 +93,7 @@ TEST(CliUsage, BadProblems) {
                    "/nonexistent");
   write_text(tool.folder / "ids.txt", "// tensor: ids int32\nreturn ids[q] == 0;\n");
   expect_bad_input(tool.run({"bench", "--mask-file", "mine=" + (tool.folder / "ids.txt")}), "--tensor ids=");
-  write_npy(tool.folder / "lengths.npy", zeros(DType::int64, {7}));
+  write_npy(OutputFile(tool.folder / "lengths.npy"), zeros(DType::int64, {7}));
   expect_bad_input(tool.run({"bench", "--batch", "2", "--mask", "prefix_lengths", "--tensor",
                              "prefix_lengths=" + (tool.folder / "lengths.npy")}),
                    "prefix_lengths: has batch = 7; it must be 2");
@@ -213,7 +214,7 @@ class CliRun : public ::testing::Test {
     save("k", zeros(DType::fp32, {1, 8, 1, 64}));
     save("v", zeros(DType::fp16, {1, 8, 1, 32}));
   }
-  void save(const std::string& name, const Array& array) { write_npy(file(name), array); }
+  void save(const std::string& name, const Array& array) { write_npy(OutputFile(file(name)), array); }
   std::string file(const std::string& name) const { return tool_.folder / (name + ".npy"); }
   ToolResult run(std::vector<std::string> more = {}, const std::string& out = "o") const {
     std::vector<std::string> arguments = {"run", "--q",     file("q"), "--k",    file("k"),
@@ -280,10 +281,62 @@ TEST_F(CliRun, NeverWritesOverAnInput) {
   std::filesystem::create_hard_link(file("q"), file("hard"));
   expect_bad_input(run({}, "hard"), "choose another output");
   expect_bad_input(run({"--lse", tool_.folder / "./v.npy"}), "choose another output");
-  expect_bad_input(run({"--lse", file("o")}), "choose another output");
   expect_bad_input(run({"--counts", file("q")}), "choose another output");
-  expect_bad_input(run({"--lse", file("l"), "--listing", file("l")}), "choose another output");
   EXPECT_EQ(read_text(file("q")), before);
+}
+
+TEST_F(CliRun, RefusesTwoOutputsThatAreOneFile) {
+  std::filesystem::create_symlink("o.npy", file("dangling"));
+  std::filesystem::create_directory_symlink(".", tool_.folder / "here");
+  for (const std::string& lse :
+       {file("o"), tool_.folder / "./o.npy", tool_.folder / "here/o.npy", file("dangling")}) {
+    expect_bad_input(run({"--lse", lse}),
+                     fmt::format("--out {} and --lse {} are the same file; choose another "
+                                 "output",
+                                 file("o"), lse));
+  }
+  expect_bad_input(run({"--lse", file("l"), "--listing", file("l")}),
+                   fmt::format("--lse {0} and --listing {0} are the same file", file("l")));
+  expect_bad_input(run({"--counts", file("dangling")}), "--out " + file("o") + " and --counts");
+  write_text(file("o"), "");
+  std::filesystem::create_hard_link(file("o"), file("twin"));
+  expect_bad_input(run({"--lse", file("twin")}), "are the same file");
+  // Standard output is not replaced, but the file that it is would be.
+  const ToolResult listing =
+      tool_.run_redirected(">" + file("o"), {"run", "--q", file("q"), "--k", file("k"), "--v", file("v"),
+                                             "--out", file("o"), "--listing", "/dev/stdout"});
+  EXPECT_THAT(listing.err, HasSubstr("are the same file"));
+  // What is written into may be so twice: here the device is the first thing that is wrong.
+  EXPECT_THAT(run({"--lse", "/dev/null", "--counts", "/dev/null", "--device", "cuda:0"}).err,
+              HasSubstr("CUDA driver"));
+}
+
+TEST_F(CliRun, SaysBeforeItComputesWhatCannotBeWritten) {
+  const auto refusal = [&](const std::string& option, const std::string& path) {
+    std::vector<std::string> arguments = {option, path, "--device", "cuda:0"};
+    const ToolResult result = option == "--out" ? run({"--device", "cuda:0"}, path) : run(arguments);
+    EXPECT_EQ(result.status, 1);
+    EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+    return result.err;
+  };
+  EXPECT_THAT(refusal("--out", "missing/o"), HasSubstr("--out: " + file("missing/o") + " cannot be written"));
+  for (const char* option : {"--lse", "--counts", "--listing"}) {
+    EXPECT_THAT(
+        refusal(option, tool_.folder / "missing/file"),
+        HasSubstr(fmt::format("{}: {} cannot be written: folder ", option, tool_.folder / "missing/file")));
+    EXPECT_THAT(refusal(option, tool_.folder.path()), HasSubstr("it is a folder"));
+  }
+  // The folder and an old output are there, and may not be written.
+  std::filesystem::create_directory(tool_.folder / "locked");
+  write_text(file("locked/old"), "old");
+  ASSERT_EQ(chmod((tool_.folder / "locked").c_str(), 0500), 0);
+  write_text(file("fixed"), "old");
+  ASSERT_EQ(chmod(file("fixed").c_str(), 0400), 0);
+  without_privileges([&] {
+    for (const char* name : {"locked/old", "locked/new", "fixed"})
+      EXPECT_THAT(refusal("--out", name), HasSubstr("Permission denied")) << name;
+  });
+  expect_bad_input(run({"--counts", ""}), "--counts: must not be empty");
 }
 
 }  // namespace
