@@ -18,10 +18,11 @@ class Entry:
         key: 32 hexadecimal digits; `Kernel.key` of the kernel.
         bytes: size of the file.
         last_used: up to ten minutes behind.
-        kernel: what is known of the kernel, such as its spec and config; empty when damaged.
+        kernel: what is known of the kernel, such as its spec and config; empty unless it is whole.
         layer: the folder that holds it: the user's cache, or a prebuilt one.
         path: of the file.
-        damaged: unreadable, or not what its name says.
+        damaged: not what its name says, or not to be trusted.
+        unreadable: why the file could not be read; empty when it was.
     """
 
     key: str
@@ -31,6 +32,7 @@ class Entry:
     layer: str
     path: str
     damaged: bool
+    unreadable: str
 
 
 def directory() -> str:
@@ -44,7 +46,7 @@ def reason() -> str:
 
 
 def entries() -> list[Entry]:
-    """All kernels of all layers. Reads every file."""
+    """All kernels of all layers. Reads every file; one that goes meanwhile is left out."""
     return [_entry(*fields) for fields in _core.cache_entries()]
 
 
@@ -80,6 +82,7 @@ def import_from(file: str | os.PathLike) -> tuple[int, list[str]]:
     return _core.cache_import(os.fspath(file))
 
 
-def _entry(key, size, last_used, metadata, layer, path, damaged):
+def _entry(key, size, last_used, metadata, layer, path, damaged, unreadable):
     used = datetime.datetime.fromtimestamp(last_used, datetime.timezone.utc)
-    return Entry(key, size, used, {} if damaged else json.loads(metadata), layer, path, damaged)
+    whole = not damaged and not unreadable
+    return Entry(key, size, used, json.loads(metadata) if whole else {}, layer, path, damaged, unreadable)

@@ -32,6 +32,7 @@ kernel = ja.compile(spec, "sm_80")
 assert not kernel.cached
 (entry,) = ja.cache.entries()
 assert entry.key == kernel.key and entry.kernel["arch"] == "sm_80" and not entry.damaged
+assert entry.unreadable == ""
 assert pathlib.Path(entry.path).stat().st_size == entry.bytes and entry.layer == str(folder)
 import datetime
 age = datetime.datetime.now(datetime.timezone.utc) - entry.last_used

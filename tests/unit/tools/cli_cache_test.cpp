@@ -98,6 +98,23 @@ TEST_F(CliCache, VerifyFindsTheDamagedOne) {
   EXPECT_THAT(cache({"list"}).out, HasSubstr("damaged"));
 }
 
+TEST_F(CliCache, VerifyTellsTheUnreadableFromTheDamaged) {
+  const std::string path = path_of(tool_.cache(), key_of("two"));
+  ASSERT_EQ(chmod(path.c_str(), 0), 0);
+  without_privileges([&] {
+    const ToolResult text = cache({"verify"});
+    EXPECT_EQ(text.status, 1);
+    EXPECT_EQ(text.out,
+              "unreadable: " + path + " (open: Permission denied)\n3 kernels, 0 damaged, 1 unreadable\n");
+    const nlohmann::json json = cache({"verify", "--json"}).json();
+    EXPECT_EQ(json.value("damaged", nlohmann::json()), nlohmann::json::array());
+    EXPECT_EQ(json.value("unreadable", nlohmann::json()),
+              nlohmann::json::array({{{"path", path}, {"why", "open: Permission denied"}}}));
+    EXPECT_THAT(cache({"list"}).out, HasSubstr("unreadable: open: Permission denied"));
+    EXPECT_EQ(cache({"prune", "--max-bytes", "1000000", "--json"}).json()["removed"], 0);
+  });
+}
+
 TEST_F(CliCache, PrunesAndClears) {
   damage("one");
   const ToolResult pruned = cache({"prune", "--max-bytes", "4096", "--json"});

@@ -206,6 +206,17 @@ TEST(CliInfo, AMissingCompilerIsReported) {
   EXPECT_THAT(compile.err, HasSubstr("/nonexistent"));
 }
 
+TEST(CliInfo, AFolderThatIsNotUsedIsToldOfOnce) {
+  const Tool tool;
+  ASSERT_EQ(mkdir(tool.cache().c_str(), 0700), 0);
+  ASSERT_EQ(chmod(tool.cache().c_str(), 0777), 0);
+  const ToolResult result = tool.run({"info"});
+  EXPECT_EQ(result.status, 0);
+  EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+  EXPECT_THAT(result.err,
+              HasSubstr("nothing is kept on disk: " + tool.cache() + " belongs to another user or"));
+}
+
 class CliRun : public ::testing::Test {
  protected:
   // q, k and v of these shapes in files, and the command line that names them.
