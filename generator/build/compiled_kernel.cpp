@@ -100,7 +100,11 @@ std::string CompiledKernel::report() const {
 }
 
 std::vector<std::string> CompiledKernel::dump(const std::string& folder) const {
-  const std::filesystem::path base = folder.empty() ? "." : folder;
+  if (folder.empty()) {
+    throw Error(ErrorCode::invalid_argument, "dump", "folder",
+                "folder is empty; give the folder to write to, \".\" for the current one");
+  }
+  const std::filesystem::path base = folder;
   const std::span<const std::byte> code = cubin();
   std::vector<std::string> written;
   written.push_back(write_file(base / "kernel.cu", source()));

@@ -8,6 +8,7 @@ import os
 from dataclasses import dataclass
 
 from . import _core
+from .errors import InvalidArgumentError
 
 
 @dataclass(frozen=True)
@@ -58,8 +59,10 @@ def verify() -> list[Entry]:
 def prune(max_bytes: int) -> int:
     """Remove what is damaged, then the least recently used until at most ``max_bytes`` remain. Returns how many went.
 
-    Raises IoError when there is no cache folder.
+    Raises InvalidArgumentError for a negative size, IoError when there is no cache folder.
     """
+    if max_bytes < 0:
+        raise InvalidArgumentError(f"max_bytes: is {max_bytes}; it must be 0 or more", "cache", "max_bytes")
     return _core.cache_prune(max_bytes)
 
 

@@ -34,7 +34,7 @@ std::string must_be_whole(const std::string& text) {
   std::uint64_t number = 0;
   const auto result = std::from_chars(text.data(), text.data() + text.size(), number);
   if (result.ec == std::errc{} && result.ptr == text.data() + text.size()) return "";
-  return fmt::format("is {}; it must be a whole number, 0 or more", text);
+  return fmt::format("is {}; it must be a whole number from 0 to {}", text, ~std::uint64_t{0});
 }
 
 std::string one_line(std::string text) {

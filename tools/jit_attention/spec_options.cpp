@@ -14,9 +14,17 @@
 namespace jit::tool {
 namespace {
 
-std::vector<FunctorText> read_functors(const std::vector<std::string>& arguments) {
+std::vector<FunctorText> read_functors(const char* option, const std::vector<std::string>& arguments) {
   std::vector<FunctorText> functors;
-  for (const std::string& argument : arguments) functors.push_back(read_functor(argument));
+  for (const std::string& argument : arguments) {
+    FunctorText functor = read_functor(argument);
+    const auto has_its_name = [&](const FunctorText& other) { return other.name == functor.name; };
+    if (std::any_of(functors.begin(), functors.end(), has_its_name)) {
+      throw BadInput(
+          fmt::format("{} {} is given twice; give each file a name of its own", option, functor.name));
+    }
+    functors.push_back(std::move(functor));
+  }
   return functors;
 }
 
@@ -64,8 +72,8 @@ void add_functor_options(CLI::App& app, FunctorOptions& options) {
 }
 
 void apply(const FunctorOptions& options, AttentionSpec& spec) {
-  const std::vector<FunctorText> masks = read_functors(options.mask_files);
-  const std::vector<FunctorText> scores = read_functors(options.score_files);
+  const std::vector<FunctorText> masks = read_functors("--mask-file", options.mask_files);
+  const std::vector<FunctorText> scores = read_functors("--score-file", options.score_files);
   spec.mask = parse_mask(options.mask.empty() ? join_texts(masks, " && ") : options.mask, masks);
   spec.score = parse_score(options.score.empty() ? join_texts(scores, ", ") : options.score, scores);
   spec.softmax_scale = options.softmax_scale;

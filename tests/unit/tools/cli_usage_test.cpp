@@ -47,9 +47,10 @@ TEST(CliUsage, BadCommandLines) {
   expect_bad_input(tool.run({"dump", "--arch", "sm_90a", "--out", ""}), "--out: must not be empty");
   expect_bad_input(tool.run({"cache"}), "subcommand");
   expect_bad_input(tool.run({"cache", "nonsense"}), "there is no command 'nonsense'");
-  for (const char* bytes : {"-1", "1e3", "all"}) {
-    expect_bad_input(tool.run({"cache", "prune", "--max-bytes", bytes}),
-                     fmt::format("--max-bytes: is {}; it must be a whole number", bytes));
+  for (const char* bytes : {"-1", "1e3", "all", "18446744073709551616"}) {
+    expect_bad_input(
+        tool.run({"cache", "prune", "--max-bytes", bytes}),
+        fmt::format("--max-bytes: is {}; it must be a whole number from 0 to 18446744073709551615", bytes));
   }
   expect_bad_input(tool.run({"bench", "--samples", "0"}), "--samples");
   expect_bad_input(tool.run({"bench", "--batch", "0"}), "--batch");
@@ -78,6 +79,12 @@ TEST(CliUsage, BadSpecs) {
   expect_bad_input(compile("--score", "softcap(-1)"), "cap");
   expect_bad_input(compile("--mask-file", "mine=/nonexistent"), "/nonexistent");
   expect_bad_input(compile("--mask-file", "mine"), "name=file");
+  write_text(tool.folder / "true.txt", "return true;\n");
+  for (const char* option : {"--mask-file", "--score-file"}) {
+    const std::string mine = "mine=" + (tool.folder / "true.txt");
+    expect_bad_input(tool.run({"compile", "--arch", "sm_90a", option, mine, option, mine}),
+                     fmt::format("{} mine is given twice", option));
+  }
   expect_bad_input(compile("--config", "tile_z=3"), "'tile_z=3'");
   expect_bad_input(compile("--config", "tile_q=wide"), "tile_q");
   expect_bad_input(compile("--config", "tile_q=1"), "tile_q = 1");
@@ -119,8 +126,11 @@ TEST(CliUsage, NoGpuIsOneSentence) {
           << result.err;
     }
   }
-  expect_bad_input(tool.run({"bench", "--device", "tpu:0"}),
-                   "--device must be auto, cuda:N or emulated:ARCH");
+  for (const char* device : {"tpu:0", "cuda:-1", "cuda:", "cuda:1x"}) {
+    expect_bad_input(tool.run({"bench", "--device", device}),
+                     "--device must be auto, cuda:N or emulated:ARCH");
+  }
+  expect_bad_input(tool.run({"info", "--device", "cuda:-1"}), "not 'cuda:-1'");
   expect_bad_input(tool.run({"bench", "--device", "emulated:sm_1"}), "emulated:sm_90a");
 }
 
