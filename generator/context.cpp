@@ -30,7 +30,8 @@ ContextState::ContextState(Settings settings_in, Observer observer_in)
             .readonly_layers = settings.disk_cache ? settings.readonly_caches : std::vector<std::string>{},
             .max_bytes = settings.cache_max_bytes,
             .observer = observer}),
-      tuning(directory.path, nullptr, observer) {}
+      // A folder that cannot be used is told of once.
+      tuning(disk.writable() ? directory.path : std::string(), nullptr, observer) {}
 
 ContextState::~ContextState() = default;
 
