@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
-"""jit-attention beside cuDNN, FlashAttention-2 and -3, FlashInfer and FlexAttention, in one process.
+"""jit-attention beside cuDNN, FlashAttention-2, -3 and -4, FlashInfer and FlexAttention, in one process.
 
 Every result is checked against fp32 attention before it is timed; a wrong one is reported and not timed. Samples are
-interleaved over all contenders in an order shuffled each round, on the same random bf16 inputs, each after the L2
-cache was overwritten; figures are medians. Suite latency goes by the host's clock instead, with warm caches: until
-the GPU has finished a call. What is prepared once for many calls is not in the times: plan(), create_block_mask,
-torch.compile, our compiling and tuning. Compare figures of one run only.
+interleaved over all contenders in an order shuffled each round, on the same random bf16 inputs; figures are medians.
+--mode cold: each sample is one call after the L2 cache was overwritten. --mode sustained: each of five samples is a
+burst of 20 ms of calls back to back, in CUDA graphs so that no host is too slow for it; who cannot be captured is
+called from the host, and a note says so. Suite latency has modes of its own: it goes by the host's clock with warm
+caches, until the GPU has finished a call. What is prepared once for many calls is not in the times: plan(),
+create_block_mask, torch.compile, our compiling and tuning. Compare figures of one run only.
 
     bench/compare.py --suite forward                                    the grid of sizes, no mask
+    bench/compare.py --suite forward causal --mode sustained            as in a busy server or a training step
     bench/compare.py --suite all --results bench/results --charts docs/images      all that the documentation shows
     bench/compare.py --from bench/results/*-compare-*.jsonl --charts docs/images   its charts again, without a GPU
     bench/compare.py --list --suite decode                              what would be measured, and with what
@@ -30,7 +33,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from comparison import chart, environment, records, report  # noqa: E402
 from comparison.contenders import COLORS, NAMES, all_contenders  # noqa: E402
 from comparison.measure import DeviceLost, measure as measure_contenders  # noqa: E402
-from comparison.suites import SUITES  # noqa: E402
+from comparison.suites import RUN_MODES, SUITES, in_mode, titled  # noqa: E402
 
 OURS = report.OURS
 TUNINGS = ("off", "recorded", "first_run", "exhaustive")
@@ -75,17 +78,20 @@ def parse(arguments):
                      help="how ours chooses its configs (first_run)")
     how.add_argument("--tuning-seconds", type=seconds, metavar="S",
                      help="time that tuning one cell may take (JIT_ATTENTION_TUNING_SECONDS, else 10)")
-    how.add_argument("--seconds", type=seconds, default=1.0, metavar="S", help="time for the samples of a cell (1)")
+    how.add_argument("--mode", choices=RUN_MODES, default=RUN_MODES[0],
+                     help="single calls with a cold L2 cache, or bursts of calls back to back (cold)")
+    how.add_argument("--seconds", type=seconds, default=1.0, metavar="S",
+                     help="time for the samples of a cell, unless sustained (1)")
     how.add_argument("--seed", type=int, default=0, help="of the random inputs (0)")
     to = parser.add_argument_group("where to")
     to.add_argument("--out", type=pathlib.Path, metavar="FILE.jsonl", help="all measurements as JSON lines")
     to.add_argument("--table", type=pathlib.Path, metavar="FILE.md", help="all suites as Markdown tables")
     to.add_argument("--chart", type=pathlib.Path, metavar="FILE.svg", help="the chart of the one suite (or .png)")
     to.add_argument("--results", type=pathlib.Path, metavar="DIR",
-                    help="DATE-GPU-compare-SUITE.jsonl and .md in this folder, for each suite")
-    to.add_argument("--charts", type=pathlib.Path, metavar="DIR", help="compare-SUITE.svg in this folder")
+                    help="DATE-GPU-compare-SUITE-MODE.jsonl and .md in this folder, for each suite")
+    to.add_argument("--charts", type=pathlib.Path, metavar="DIR", help="compare-SUITE-MODE.svg in this folder")
     to.add_argument("--from", dest="sources", nargs="+", type=pathlib.Path, metavar="FILE.jsonl",
-                    help="take measurements from these files instead of measuring; of a suite in several the last")
+                    help="take measurements from these files instead of measuring; of a suite and mode the last")
     options = parser.parse_args(arguments)
 
     options.suite = list(dict.fromkeys(name for names in options.suite for name in names))
@@ -99,8 +105,8 @@ def parse(arguments):
         parser.error(f'--chart "{options.chart}" must end in .svg, .png or .pdf')
     if not options.sources:
         options.suite = options.suite or ["forward"]
-        options.selected = {suite: [cell for cell in SUITES[suite] if options.cells in cell.name]
-                            for suite in options.suite}
+        options.selected = {suite: [in_mode(cell, options.mode) for cell in SUITES[suite]
+                                    if options.cells in cell.name] for suite in options.suite}
         options.selected = {suite: cells for suite, cells in options.selected.items() if cells}
         if not options.selected:
             suites = ", ".join(options.suite)
@@ -160,7 +166,8 @@ def measure_cell(cell, present, options):
 def measure(options, chosen):
     """Measures `chosen` contenders in all selected cells, writing lines as they come; returns the Run."""
     command = shlex.join([pathlib.Path(sys.argv[0]).name, *sys.argv[1:]])
-    header = environment.describe(command, chosen, tuning=options.tuning, seconds=options.seconds, seed=options.seed)
+    header = environment.describe(command, chosen, mode=options.mode, tuning=options.tuning, seconds=options.seconds,
+                                  seed=options.seed)
     run = records.Run(header)
     for line in report.absent(run):
         print(f"without {line}", file=sys.stderr)
@@ -169,7 +176,7 @@ def measure(options, chosen):
     everything.write(header)
     number, count = 0, sum(map(len, options.selected.values()))
     for suite, cells in options.selected.items():
-        own = records.Writer(result_path(options, header, suite, ".jsonl"))
+        own = records.Writer(result_path(options, header, titled(suite, cells[0].mode), ".jsonl"))
         own.write(header)
         for cell in cells:
             number, begin = number + 1, time.monotonic()
@@ -189,25 +196,25 @@ def measure(options, chosen):
     return run
 
 
-def result_path(options, header, suite, ending):
+def result_path(options, header, title, ending):
     if options.results is None:
         return None
     gpu = re.sub(r"[^a-z0-9]+", "-", header["gpu"].lower().removeprefix("nvidia")).strip("-")
-    return options.results / f"{header['date']}-{gpu}-compare-{suite}{ending}"
+    return options.results / f"{header['date']}-{gpu}-compare-{title}{ending}"
 
 
 def load(parser, options):
-    """The runs of --from, with only the suites and cells asked for; of a suite in several runs the last one."""
+    """The runs of --from, with only the suites and cells asked for; of a suite and mode in several runs the last."""
     runs = []
     for path in options.sources:
         try:
             runs += records.load(path)
         except (OSError, ValueError) as error:
             parser.error(f"--from: {error}")
-    last = {suite: run for run in runs for suite in run.suites()}
+    last = {(suite, run.mode(suite)): run for run in runs for suite in run.suites()}
     for run in runs:
         run.results = [one for one in run.results
-                       if last[one["suite"]] is run and options.cells in one["cell"]
+                       if last[one["suite"], run.mode(one["suite"])] is run and options.cells in one["cell"]
                        and (not options.suite or one["suite"] in options.suite)
                        and (options.peers is None or one["contender"] in (OURS, *options.peers))]
     runs = [run for run in runs if run.results]
@@ -227,14 +234,15 @@ def write_reports(options, runs):
             print(f"\n{report.text_table(run, suite)}")
             for line in report.notes(run, suite):
                 print(f"  {line}")
-            own = result_path(options, run.header, suite, ".md")
+            title = titled(suite, run.mode(suite))
+            own = result_path(options, run.header, title, ".md")
             if own:
                 alone = records.Run(run.header, [one for one in run.results if one["suite"] == suite])
                 own.write_text(report.markdown([alone]), encoding="utf-8")
             if options.chart:
                 chart.draw(run, suite, options.chart, COLORS)
             if options.charts:
-                chart.draw(run, suite, options.charts / f"compare-{suite}.svg", COLORS)
+                chart.draw(run, suite, options.charts / f"compare-{title}.svg", COLORS)
 
 
 def main(arguments=None):

@@ -5,7 +5,6 @@
 #include <cerrno>
 #include <cstdint>
 #include <ctime>
-#include <filesystem>
 #include <string_view>
 #include <system_error>
 
@@ -17,23 +16,6 @@ namespace {
 
 constexpr std::string_view temporary_prefix = ".tmp-";
 constexpr std::time_t abandoned_after_seconds = 3600;
-
-// Never predictable and never equal in two processes; empty when the system gives no random bytes.
-std::string random_name() {
-  std::uint64_t bits[2];
-  if (::getrandom(bits, sizeof bits, 0) != static_cast<ssize_t>(sizeof bits)) return {};
-  return fmt::format("{}{:016x}{:016x}", temporary_prefix, bits[0], bits[1]);
-}
-
-FileFailure write_all(FileSystem& file_system, int file, std::span<const std::byte> bytes) {
-  while (!bytes.empty()) {
-    const ssize_t written = file_system.write(file, bytes.data(), bytes.size());
-    if (written < 0) return {"write", errno};
-    if (written == 0) return {"write", EIO};
-    bytes = bytes.subspan(static_cast<std::size_t>(written));
-  }
-  return {};
-}
 
 FileFailure write_and_rename(FileSystem& file_system, int directory, OwnedFile file,
                              const std::string& temporary, const std::string& path,
@@ -54,23 +36,45 @@ FileFailure write_and_rename(FileSystem& file_system, int directory, OwnedFile f
 
 std::string FileFailure::message() const { return step + ": " + std::generic_category().message(error); }
 
-void create_folder(FileSystem& file_system, int directory, const std::string& folder) {
-  if (file_system.mkdirat(directory, folder.c_str(), 0700) == 0 || errno != ENOENT) return;
+FileFailure create_folder(FileSystem& file_system, int directory, const std::string& folder) {
+  const auto is_there = [&] {
+    return file_system.mkdirat(directory, folder.c_str(), 0700) == 0 || errno == EEXIST;
+  };
+  if (is_there()) return {};
   const std::size_t slash = folder.rfind('/');
-  if (slash == std::string::npos || slash == 0) return;
-  create_folder(file_system, directory, folder.substr(0, slash));
-  file_system.mkdirat(directory, folder.c_str(), 0700);
+  if (errno != ENOENT || slash == std::string::npos || slash == 0) return {"mkdir", errno};
+  if (FileFailure failure = create_folder(file_system, directory, folder.substr(0, slash))) return failure;
+  if (is_there()) return {};
+  return {"mkdir", errno};
+}
+
+std::string temporary_name() {
+  std::uint64_t bits[2];
+  if (::getrandom(bits, sizeof bits, 0) != static_cast<ssize_t>(sizeof bits)) return {};
+  return fmt::format("{}{:016x}{:016x}", temporary_prefix, bits[0], bits[1]);
+}
+
+bool is_temporary(const std::string& name) { return name.starts_with(temporary_prefix); }
+
+FileFailure write_all(FileSystem& file_system, int file, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = file_system.write(file, bytes.data(), bytes.size());
+    if (written < 0) return {"write", errno};
+    if (written == 0) return {"write", EIO};
+    bytes = bytes.subspan(static_cast<std::size_t>(written));
+  }
+  return {};
 }
 
 FileFailure publish_file(FileSystem& file_system, int directory, const std::string& folder,
                          const std::string& name, std::span<const std::byte> bytes) {
-  const std::string random = random_name();
+  const std::string random = temporary_name();
   if (random.empty()) return {"getrandom", errno};
   const std::string temporary = folder + "/" + random;
   const int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
   int opened = file_system.openat(directory, temporary.c_str(), flags, 0600);
   if (opened < 0 && errno == ENOENT) {
-    create_folder(file_system, directory, folder);
+    if (FileFailure failure = create_folder(file_system, directory, folder)) return failure;
     opened = file_system.openat(directory, temporary.c_str(), flags, 0600);
   }
   if (opened < 0) return {"open", errno};
@@ -79,8 +83,6 @@ FileFailure publish_file(FileSystem& file_system, int directory, const std::stri
   if (failure) file_system.unlinkat(directory, temporary.c_str(), 0);
   return failure;
 }
-
-bool is_temporary(const std::string& name) { return name.starts_with(temporary_prefix); }
 
 void remove_if_abandoned(FileSystem& file_system, int directory, const std::string& path) {
   struct stat status;
@@ -116,19 +118,6 @@ std::vector<std::byte> read_named_file(FileSystem& file_system, const std::strin
     throw_io_error(path, failure.message());
   }
   return bytes;
-}
-
-void write_named_file(FileSystem& file_system, const std::string& path, std::span<const std::byte> bytes) {
-  const std::filesystem::path whole(path);
-  const std::string name = whole.filename().string();
-  if (name.empty()) throw_io_error(path, "not a file name");
-  const std::string folder = whole.has_parent_path() ? whole.parent_path().string() : ".";
-  const int opened = file_system.openat(AT_FDCWD, folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (opened < 0) throw_io_error(folder, FileFailure{"open", errno}.message());
-  const OwnedFile directory(file_system, opened);
-  if (const FileFailure failure = publish_file(file_system, directory.get(), ".", name, bytes)) {
-    throw_io_error(path, failure.message());
-  }
 }
 
 }  // namespace jit

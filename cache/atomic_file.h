@@ -19,9 +19,19 @@ struct FileFailure {
   std::string message() const;  ///< e.g. "fsync: No space left on device"
 };
 
-/// Creates `folder` (relative to `directory`) with mode 0700, and its missing parents. Failures show at the
-/// next use.
-void create_folder(FileSystem& file_system, int directory, const std::string& folder);
+/// Creates `folder` (relative to `directory`) with mode 0700, and its missing parents; no failure when it is
+/// there already.
+FileFailure create_folder(FileSystem& file_system, int directory, const std::string& folder);
+
+/// A name for a file that is being written: never predictable and never equal in two processes. Empty (and errno
+/// set) when the system gives no random bytes.
+std::string temporary_name();
+
+/// Whether a file of this name is one that is being written, or was left behind.
+bool is_temporary(const std::string& name);
+
+/// Writes all bytes to an open file.
+FileFailure write_all(FileSystem& file_system, int file, std::span<const std::byte> bytes);
 
 /// Writes `bytes` to a new file of a random name in `folder` (relative to `directory`; created when missing),
 /// flushes it to the disk and renames it to `folder`/`name`, replacing what was there. After a failure or a
@@ -29,17 +39,13 @@ void create_folder(FileSystem& file_system, int directory, const std::string& fo
 FileFailure publish_file(FileSystem& file_system, int directory, const std::string& folder,
                          const std::string& name, std::span<const std::byte> bytes);
 
-/// Whether a file of this name is one that `publish_file` is writing, or has left behind.
-bool is_temporary(const std::string& name);
-
 /// Removes a temporary file that nobody has written to for an hour. `path` is relative to `directory`.
 void remove_if_abandoned(FileSystem& file_system, int directory, const std::string& path);
 
 /// Reads `size` bytes of an open file. A file that ends earlier gives fewer bytes and no failure.
 FileFailure read_file(FileSystem& file_system, int file, std::size_t size, std::vector<std::byte>& bytes);
 
-/// Reads a whole file that the user named, or replaces one atomically. Throw Error (io_error).
+/// Reads a whole file that the user named. Throws Error (io_error).
 std::vector<std::byte> read_named_file(FileSystem& file_system, const std::string& path);
-void write_named_file(FileSystem& file_system, const std::string& path, std::span<const std::byte> bytes);
 
 }  // namespace jit

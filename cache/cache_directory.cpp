@@ -109,7 +109,8 @@ OpenedDirectory open_trusted_directory(FileSystem& file_system, const std::strin
 OpenedDirectory open_or_create_directory(FileSystem& file_system, const std::string& path) {
   OpenedDirectory opened = open_trusted_directory(file_system, path, Ownership::user);
   if (opened.error != ENOENT) return opened;
-  create_folder(file_system, AT_FDCWD, normal(path));
+  if (const FileFailure failure = create_folder(file_system, AT_FDCWD, normal(path)))
+    return {{}, failure.error, fmt::format("{}: {}", path, failure.message())};
   return open_trusted_directory(file_system, path, Ownership::user);
 }
 

@@ -31,7 +31,7 @@ DiskCache::DiskCache(DiskCacheOptions options)
     if (refusal_.empty()) refusal_ = open_or_create_directory(file_system_, options_.directory).refusal;
     writable_ = refusal_.empty();
     if (writable_) layers_.push_back({options_.directory, Ownership::user});
-    if (!writable_) warn_once("kernels are not kept on disk: " + refusal_);
+    if (!writable_) warn_once("nothing is kept on disk: " + refusal_);
   }
   for (const std::string& path : options_.readonly_layers) {
     std::string refusal = distrusted_location(path);

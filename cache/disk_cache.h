@@ -46,10 +46,11 @@ struct EntryInfo {
   std::string digest;  ///< 32 hexadecimal digits, Digest::hex() of the key
   std::uint64_t bytes = 0;
   std::chrono::system_clock::time_point last_used;  ///< up to ten minutes behind
-  std::string metadata;                             ///< Entry::metadata; empty when damaged
+  std::string metadata;                             ///< Entry::metadata; empty unless the entry is whole
   std::string layer;                                ///< folder of the layer that holds it
   std::string path;                                 ///< absolute path of the file
-  bool damaged = false;                             ///< unreadable, or not what its name says
+  bool damaged = false;                             ///< not what its name says, or not to be trusted
+  std::string unreadable;                           ///< why its file could not be read; empty when it was
 };
 
 /// Thread safe, and safe against any number of other processes using the same folder.
@@ -82,7 +83,7 @@ class DiskCache {
   /// on without it.
   FileLock lock(const Key& key, std::chrono::milliseconds timeout = std::chrono::seconds(30)) const;
 
-  /// All entries of all layers, by digest. Reads every file.
+  /// All entries of all layers, by digest. Reads every file; one that goes meanwhile is left out.
   std::vector<EntryInfo> list() const;
   /// The damaged ones among them.
   std::vector<EntryInfo> verify() const;
@@ -91,8 +92,8 @@ class DiskCache {
   /// digests match.
   std::optional<Entry> load_by_digest(std::string_view hex_prefix) const;
 
-  /// Removes from the writable layer what is damaged, then the least recently used until at most `max_bytes`
-  /// remain. Returns how many entries went.
+  /// Removes from the writable layer what is damaged (not what cannot be read), then the least recently used
+  /// until at most `max_bytes` remain. Returns how many entries went.
   std::size_t prune(std::uint64_t max_bytes);
   /// Removes all entries of the writable layer. Returns how many.
   std::size_t clear();
@@ -113,6 +114,8 @@ class DiskCache {
     std::optional<Entry> entry;
     std::string damage;
     std::string failure;
+
+    bool is_nothing() const { return !entry && damage.empty() && failure.empty(); }
   };
 
   void warn(const std::string& message) const;
@@ -121,7 +124,7 @@ class DiskCache {
   Found find(const Layer& layer, const std::string& digest_hex) const;
   void visit(const std::function<void(const Layer&, int directory, const StoredFile&)>& visitor) const;
   Found read_entry(const Layer& layer, int directory, const std::string& path, bool touch) const;
-  std::optional<Entry> read_whole(const Layer& layer, int directory, const StoredFile& file) const;
+  Found read_named(const Layer& layer, int directory, const StoredFile& file) const;
   std::string try_store(const Digest& digest, std::span<const std::byte> bytes);
   void evict_when_due(int directory, std::uint64_t stored_bytes);
   void scan_and_evict(int directory);

@@ -6,7 +6,9 @@
 
 #include <fmt/format.h>
 #include <jit/error.h>
+#include <jit/output_file.h>
 
+#include "cache/archive.h"
 #include "cache/atomic_file.h"
 #include "cache/disk_cache.h"
 
@@ -40,20 +42,27 @@ void DiskCache::visit(const std::function<void(const Layer&, int, const StoredFi
   }
 }
 
-// The entry in a file if it is whole and the one that the file's name says.
-std::optional<Entry> DiskCache::read_whole(const Layer& layer, int directory, const StoredFile& file) const {
+// The entry in a file if it is the one that the file's name says.
+DiskCache::Found DiskCache::read_named(const Layer& layer, int directory, const StoredFile& file) const {
   Found found = read_entry(layer, directory, file.path, false);
-  if (found.entry && digest(found.entry->key_text).hex() != file.digest) return std::nullopt;
-  return std::move(found.entry);
+  if (found.entry && digest(found.entry->key_text).hex() != file.digest)
+    return {{}, "it is the entry of another key", {}};
+  return found;
 }
 
 std::vector<EntryInfo> DiskCache::list() const {
   std::vector<EntryInfo> infos;
   visit([&](const Layer& layer, int directory, const StoredFile& file) {
-    std::optional<Entry> entry = read_whole(layer, directory, file);
-    infos.push_back({file.digest, file.bytes, to_time_point(file.modified),
-                     entry ? std::move(entry->metadata) : std::string(), layer.path,
-                     layer.path + "/" + file.path, !entry});
+    Found found = read_named(layer, directory, file);
+    if (found.is_nothing()) return;
+    infos.push_back({.digest = file.digest,
+                     .bytes = file.bytes,
+                     .last_used = to_time_point(file.modified),
+                     .metadata = found.entry ? std::move(found.entry->metadata) : std::string(),
+                     .layer = layer.path,
+                     .path = layer.path + "/" + file.path,
+                     .damaged = !found.damage.empty(),
+                     .unreadable = std::move(found.failure)});
   });
   std::stable_sort(infos.begin(), infos.end(),
                    [](const auto& a, const auto& b) { return a.digest < b.digest; });
@@ -91,7 +100,7 @@ std::size_t DiskCache::prune(std::uint64_t max_bytes) {
   if (max_bytes == 0)  // all goes, whole or not: nothing needs to be read
     return evict(file_system_, directory.file.get(), std::move(files), {0, 0});
   const std::size_t removed = std::erase_if(files, [&](const StoredFile& file) {
-    return !read_whole(layer, directory.file.get(), file) &&
+    return !read_named(layer, directory.file.get(), file).damage.empty() &&
            remove_unchanged(file_system_, directory.file.get(), file);
   });
   const Usage target{max_bytes, options_.max_entries};
@@ -101,14 +110,16 @@ std::size_t DiskCache::prune(std::uint64_t max_bytes) {
 std::size_t DiskCache::clear() { return prune(0); }
 
 std::size_t DiskCache::export_to(const std::string& path) const {
+  const OutputFile output(path, &file_system_);
   std::map<std::string, std::vector<std::byte>> entries;  // sorted, so that equal caches give equal files
   visit([&](const Layer& layer, int directory, const StoredFile& file) {
     if (entries.contains(file.digest)) return;
-    if (const auto entry = read_whole(layer, directory, file)) entries.emplace(file.digest, encode(*entry));
+    const Found found = read_named(layer, directory, file);
+    if (found.entry) entries.emplace(file.digest, encode(*found.entry));
   });
   std::vector<std::byte> archive;
   for (const auto& [name, bytes] : entries) archive.insert(archive.end(), bytes.begin(), bytes.end());
-  write_named_file(file_system_, path, archive);
+  output.write({archive});
   return entries.size();
 }
 
@@ -118,26 +129,12 @@ ImportReport DiskCache::import_from(const std::string& path) {
   };
   if (!writable_) fail(refusal_.empty() ? "there is no writable cache folder" : refusal_);
   const std::vector<std::byte> archive = read_named_file(file_system_, path);
-  ImportReport report;
-  std::span<const std::byte> rest = archive;
-  while (!rest.empty()) {
-    const std::size_t size = encoded_size(rest).value_or(0);
-    if (const std::optional<Entry> entry = decode(rest.first(size))) {
-      const std::string failure = try_store(digest(entry->key_text), rest.first(size));
-      if (!failure.empty()) fail(failure);
-      ++report.imported;
-      rest = rest.subspan(size);
-      continue;
-    }
-    // Its length cannot be believed either, so go on where the next entry seems to begin.
-    const auto magic = entry_magic();
-    const auto next = std::search(rest.begin() + 1, rest.end(), magic.begin(), magic.end());
-    const auto skipped = static_cast<std::size_t>(next - rest.begin());
-    report.damaged.push_back(
-        fmt::format("{} bytes at offset {} are no whole entry", skipped, archive.size() - rest.size()));
-    rest = rest.subspan(skipped);
+  ArchiveContents contents = read_archive(archive);
+  for (const ArchiveEntry& entry : contents.entries) {
+    const std::string failure = try_store(entry.key, entry.bytes);
+    if (!failure.empty()) fail(failure);
   }
-  return report;
+  return {contents.entries.size(), std::move(contents.damaged)};
 }
 
 }  // namespace jit

@@ -27,7 +27,7 @@ FileLock acquire_lock(FileSystem& file_system, int directory, const std::string&
   const auto deadline = std::chrono::steady_clock::now() + timeout;
   std::chrono::milliseconds pause(1);
   while (file_system.flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
-    if (errno != EWOULDBLOCK) return {};
+    if (errno != EWOULDBLOCK && errno != EINTR) return {};
     const auto now = std::chrono::steady_clock::now();
     if (now >= deadline) return {};
     std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(pause, deadline - now));

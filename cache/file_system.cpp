@@ -40,9 +40,7 @@ int FileSystem::fstatat(int directory, const char* path, struct stat* result, in
   return ::fstatat(directory, path, result, flags);
 }
 int FileSystem::futimens(int file, const timespec times[2]) { return ::futimens(file, times); }
-int FileSystem::flock(int file, int operation) {
-  return restarted([&] { return ::flock(file, operation); });
-}
+int FileSystem::flock(int file, int operation) { return ::flock(file, operation); }
 int FileSystem::mkdirat(int directory, const char* path, mode_t mode) {
   return ::mkdirat(directory, path, mode);
 }

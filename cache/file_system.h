@@ -25,7 +25,7 @@ class FileSystem {
   virtual int fstat(int file, struct stat* result);
   virtual int fstatat(int directory, const char* path, struct stat* result, int flags);
   virtual int futimens(int file, const timespec times[2]);
-  virtual int flock(int file, int operation);
+  virtual int flock(int file, int operation);  ///< not restarted: who waits for a lock watches the clock
   virtual int mkdirat(int directory, const char* path, mode_t mode);
   virtual int renameat(int from_directory, const char* from, int to_directory, const char* to);
   virtual int unlinkat(int directory, const char* path, int flags);

@@ -28,7 +28,8 @@ std::vector<CachedKernel> as_kernels(std::vector<EntryInfo> entries) {
                        .facts = std::move(entry.metadata),
                        .layer = std::move(entry.layer),
                        .path = std::move(entry.path),
-                       .damaged = entry.damaged});
+                       .damaged = entry.damaged,
+                       .unreadable = std::move(entry.unreadable)});
   }
   return kernels;
 }

@@ -32,7 +32,8 @@ ContextState::ContextState(Settings settings_in, Observer observer_in)
             .max_bytes = settings.cache_max_bytes,
             .observer = observer}),
       packs(settings.packs, observer),
-      tuning(directory.path, nullptr, observer) {}
+      // A folder that cannot be used is told of once.
+      tuning(disk.writable() ? directory.path : std::string(), nullptr, observer) {}
 
 ContextState::~ContextState() = default;
 

@@ -3,7 +3,7 @@ a light and on a dark page."""
 
 from .contender import missing
 from .records import OK
-from .report import contenders, geometric_mean, label, ratio
+from .report import contenders, geometric_mean, heading, label, ratio
 
 FALLBACK = "#8a8f98"
 WORDS = {"µs": "µs per call (less is better)", "GB/s": "GB/s of q, k, v and o", "TFLOP/s": "TFLOP/s of useful work"}
@@ -71,7 +71,7 @@ def draw(run, suite, path, colors):
     axes[0][0].set_ylabel(WORDS[unit])
     mean = geometric_mean(value for value in map(ratio, cells.values()) if value is not None)
     said = "" if mean is None else f"; above the bars: ours over the best peer, geometric mean {mean:.2f}×"
-    figure.suptitle(f"{suite}, bf16, {run.header.get('gpu', 'unknown GPU')}{said}", fontsize=9.5)
+    figure.suptitle(f"{heading(run, suite)}, bf16, {run.header.get('gpu', 'unknown GPU')}{said}", fontsize=9.5)
     if names:
         figure.legend(handles=[Patch(color=colors.get(name, FALLBACK), label=label(run, name)) for name in names],
                       loc="outside lower center", frameon=False,

@@ -45,6 +45,13 @@ class Contender:
         """A Runner for `cell`, with everything done that is no part of a call. Raises Unsupported."""
         raise NotImplementedError
 
+    def with_lse(self, cell, inputs):
+        """(o, lse, detail) of one call: lse fp32 (batch, heads_q, seqlen_q), or None where it does not tell; detail
+        as a Runner's. Raises Unsupported."""
+        runner = self.make(cell, inputs)
+        with runner.context():
+            return runner.call(), None, runner.detail
+
 
 def missing(*modules):
     """The reason why none of `modules` can be imported, or None when one is installed."""

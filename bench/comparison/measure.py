@@ -40,20 +40,25 @@ def prepare(cell, inputs, reference, contender):
 
 
 def sample(cell, runners, seconds):
-    """({name: [µs]}, {name: [host µs]} or None, {name: reason}): samples in the cell's mode, and who has none."""
+    """({name: fields of records.timed}, {name: reason}): samples in the cell's mode, and who has none."""
     if cell.mode == "cold":
-        return timing.sample_cold(runners, seconds), None, {}
+        return {name: dict(us=us) for name, us in timing.sample_cold(runners, seconds).items()}, {}
     if cell.mode == "eager":
         host, wall = timing.sample_eager(runners, seconds)
-        return wall, host, {}
+        return {name: dict(us=wall[name], host_us=host[name]) for name in runners}, {}
     graphs, refused = {}, {}
     for name, runner in runners.items():
         try:
             graphs[name] = timing.capture(runner)
         except Exception as error:  # as above
             refused[name] = f"cannot be captured: {first_line(error)}"
-    host, wall = timing.sample_graphs(graphs, seconds)
-    return wall, host, refused
+    if cell.mode == "graph":
+        host, wall = timing.sample_graphs(graphs, seconds)
+        return {name: dict(us=wall[name], host_us=host[name]) for name in graphs}, refused
+    us, host = timing.sample_sustained(runners, graphs)
+    return {name: dict(us=us[name], host_us=host[name],
+                       reason=f"called from the host: {refused[name]}" if name in refused else None)
+            for name in runners}, {}
 
 
 def measure(cell, contenders, seconds, seed=0, device="cuda"):
@@ -78,11 +83,11 @@ def _measure(cell, contenders, seconds, seed, device):
             runners[contender.name], fields[contender.name] = runner, known
     del reference
     if runners:
-        us, host_us, refused = sample(cell, runners, seconds)
+        times, refused = sample(cell, runners, seconds)
         for name, reason in refused.items():
             results[name] = result(cell, name, FAILED, reason)
-        for name in us:
-            results[name] = timed(cell, name, us[name], host_us and host_us[name], **fields[name])
+        for name, samples in times.items():
+            results[name] = timed(cell, name, **samples, **fields[name])
     return [results[contender.name] for contender in contenders]
 
 

@@ -1,4 +1,4 @@
-"""Peers that are packages of their own: FlashAttention-3 and FlashInfer."""
+"""Peers that are packages of their own: FlashAttention-3 and -4, and FlashInfer."""
 
 import importlib
 import statistics
@@ -6,12 +6,13 @@ import statistics
 from .contender import Contender, Runner, Unsupported, import_failure, missing, package_version
 from .timing import sample_cold
 
-SPLITS = (0, 1, 2, 4, 8, 16, 32)  # of the keys, in decoding; 0: FlashAttention-3's own choice
-
 
 class FlashAttention3(Contender):
     name, label, color = "fa3", "FlashAttention-3", "#2f7fb5"
     modules = ("flash_attn_interface", "fa3_fwd_interface")
+    packages = ("flash_attn_3", "fa3_fwd", "flash-attn-3")
+    splits = (0, 1, 2, 4, 8, 16, 32)  # of the keys, in decoding; 0: its own choice
+    lse = dict(return_attn_probs=True)  # the argument that asks for the LSE
 
     def absent(self):
         return missing(*self.modules) or import_failure(self.module())
@@ -20,29 +21,31 @@ class FlashAttention3(Contender):
         return next(module for module in self.modules if missing(module) is None)
 
     def version(self):
-        return package_version("flash_attn_3", "fa3_fwd", "flash-attn-3")
+        return package_version(*self.packages)
 
-    def make(self, cell, inputs):
+    def options(self, cell):
+        """Arguments that say mask and score."""
         if cell.mask == "prefix":
             raise Unsupported("no prefix mask")
         if cell.score == "alibi":
             raise Unsupported("no alibi")
-        interface = importlib.import_module(self.module())
         options = dict(causal=cell.mask in ("causal", "causal_document"))
         if cell.mask == "window":
             options["window_size"] = (cell.window, 0)
         if cell.score == "softcap":
             options["softcap"] = cell.softcap
+        return options
+
+    def with_lse(self, cell, inputs):
+        interface = importlib.import_module(self.module())
+        o, lse = interface.flash_attn_func(inputs.q, inputs.k, inputs.v, **self.options(cell), **self.lse)[:2]
+        return o, lse, {}
+
+    def make(self, cell, inputs):
+        options = self.options(cell)
+        interface = importlib.import_module(self.module())
         if "document" in cell.mask:
-            q, k, v = inputs.packed()
-            offsets, longest = inputs.document_offsets, inputs.longest_document
-            shape = (cell.batch, cell.seqlen_q, cell.heads_q, cell.head_dim_v)
-
-            def call():
-                out = interface.flash_attn_varlen_func(q, k, v, offsets, offsets, longest, longest, **options)
-                return (out[0] if isinstance(out, tuple) else out).view(shape)
-
-            return Runner(call, detail=dict(call="flash_attn_varlen_func"))
+            return self.packed(interface.flash_attn_varlen_func, cell, inputs, options)
 
         def caller(**more):
             q, k, v, function = inputs.q, inputs.k, inputs.v, interface.flash_attn_func
@@ -53,12 +56,38 @@ class FlashAttention3(Contender):
 
             return call
 
-        if cell.seqlen_q > 1:
+        if cell.seqlen_q > 1 or len(self.splits) == 1:
             return Runner(caller())
-        runners = {splits: Runner(caller(num_splits=splits)) for splits in SPLITS}
+        runners = {splits: Runner(caller(num_splits=splits)) for splits in self.splits}
         times = sample_cold(runners, seconds=0.1)
         best = min(times, key=lambda splits: statistics.median(times[splits]))
         return Runner(runners[best].call, detail=dict(num_splits=best))
+
+    def packed(self, function, cell, inputs, options):
+        """Documents laid end to end."""
+        q, k, v = inputs.packed()
+        offsets, longest = inputs.document_offsets, inputs.longest_document
+        lengths = dict(cu_seqlens_q=offsets, cu_seqlens_k=offsets, max_seqlen_q=longest, max_seqlen_k=longest)
+        shape = (cell.batch, cell.seqlen_q, cell.heads_q, cell.head_dim_v)
+
+        def call():
+            out = function(q, k, v, **lengths, **options)
+            return (out[0] if isinstance(out, tuple) else out).view(shape)
+
+        return Runner(call, detail=dict(call="flash_attn_varlen_func"))
+
+
+class FlashAttention4(FlashAttention3):
+    """FlashAttention's kernels in CuTe DSL; the first call of a kind compiles."""
+
+    name, label, color = "fa4", "FlashAttention-4", "#12a5a0"
+    modules = ("flash_attn.cute",)
+    packages = ("flash-attn-4",)
+    splits = (1,)  # it has no others on Hopper
+    lse = dict(return_lse=True)
+
+    def module(self):
+        return "flash_attn.cute.interface"
 
 
 class FlashInfer(Contender):

@@ -22,12 +22,13 @@ def result(cell, contender, status, reason=None, **fields):
                 **problem, unit=cell.unit, flops=cell.flops(), bytes=cell.bytes(), **fields)
 
 
-def timed(cell, contender, us, host_us=None, **fields):
-    """An "ok" result of samples in microseconds; host_us: the host's share, where it was measured."""
+def timed(cell, contender, us, host_us=None, reason=None, **fields):
+    """An "ok" result of samples in microseconds; host_us: the host's share, where it was measured; reason: what sets
+    it apart from the others."""
     times = spread(us)
     if host_us is not None:
         fields["host_us"] = spread(host_us)
-    return result(cell, contender, OK, us=times, speed=round(cell.speed(times["median"]), 3), **fields)
+    return result(cell, contender, OK, reason, us=times, speed=round(cell.speed(times["median"]), 3), **fields)
 
 
 @dataclasses.dataclass
@@ -44,6 +45,10 @@ class Run:
             if one["suite"] == suite:
                 cells.setdefault(one["cell"], {})[one["contender"]] = one
         return cells
+
+    def mode(self, suite):
+        """How the first result of a suite was measured: one of suites.MODES."""
+        return next(one.get("mode", "cold") for one in self.results if one["suite"] == suite)
 
     def suites(self):
         return list(dict.fromkeys(one["suite"] for one in self.results))

@@ -21,14 +21,13 @@ class Check:
         return self.error <= self.limit and self.row_error <= self.row_limit  # a NaN is neither
 
 
-def attention_rows(cell, inputs, batch_entry, begin, end, dtype):
-    """Attention of queries begin to end of one batch entry, step by step in `dtype`: (heads_q, end - begin,
-    head_dim_v). A query that sees no key gives 0."""
+def masked_scores(cell, inputs, batch_entry, begin, end, dtype):
+    """Scores of queries begin to end of one batch entry, step by step in `dtype`, -inf where the mask drops a key:
+    (heads_q, end - begin, seqlen_kv)."""
     import torch
 
     q = inputs.q[batch_entry, begin:end].to(dtype).transpose(0, 1)
     k = inputs.k[batch_entry].to(dtype).transpose(0, 1)
-    v = inputs.v[batch_entry].to(dtype).transpose(0, 1)
     grouped = q.reshape(cell.heads_kv, -1, cell.head_dim)
     scores = (grouped @ k.transpose(1, 2)).reshape(cell.heads_q, end - begin, cell.seqlen_kv)
     scores *= cell.head_dim ** -0.5
@@ -42,13 +41,19 @@ def attention_rows(cell, inputs, batch_entry, begin, end, dtype):
     if cell.mask != "none":
         ids = inputs.document_ids
         documents = () if ids is None else (ids[batch_entry, begin:end, None], ids[batch_entry, None])
-        dropped = ~cell.keep(queries, keys, *documents)
-        scores.masked_fill_(dropped, float("-inf"))
-        weights = scores.softmax(-1).masked_fill_(dropped.all(-1, keepdim=True), 0)
-    else:
-        weights = scores.softmax(-1)
+        scores.masked_fill_(~cell.keep(queries, keys, *documents), float("-inf"))
+    return scores
+
+
+def weighted_sum(cell, inputs, batch_entry, scores):
+    """What masked scores make of the values of a batch entry: (heads_q, rows, head_dim_v). A query that sees no key
+    gives 0."""
+    weights = scores.softmax(-1)
+    if cell.mask != "none":
+        weights.masked_fill_(scores.isneginf().all(-1, keepdim=True), 0)
+    v = inputs.v[batch_entry].to(scores.dtype).transpose(0, 1)
     output = weights.reshape(cell.heads_kv, -1, cell.seqlen_kv) @ v
-    return output.reshape(cell.heads_q, end - begin, cell.head_dim_v)
+    return output.reshape(cell.heads_q, -1, cell.head_dim_v)
 
 
 class Reference:
@@ -65,7 +70,8 @@ class Reference:
             for begin in range(0, cell.seqlen_q, rows):
                 end = min(begin + rows, cell.seqlen_q)
                 for target, dtype in ((self.output, torch.float32), (plain, torch.bfloat16)):
-                    result = attention_rows(cell, inputs, entry, begin, end, dtype)
+                    scores = masked_scores(cell, inputs, entry, begin, end, dtype)
+                    result = weighted_sum(cell, inputs, entry, scores)
                     target[entry, begin:end] = result.transpose(0, 1).float()
         self.plain_error, self.plain_row_error = self._errors(plain)
 

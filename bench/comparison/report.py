@@ -3,6 +3,7 @@
 import math
 
 from .records import FAILED, OK, UNSUPPORTED, WRONG
+from .suites import RUN_MODES
 
 OURS = "ours"
 SHOWN = {UNSUPPORTED: "–", WRONG: "wrong", FAILED: "failed"}
@@ -38,14 +39,22 @@ def label(run, name):
     return run.header.get("contenders", {}).get(name, {}).get("label", name)
 
 
+def heading(run, suite):
+    """"forward, sustained": a suite and how it was measured, unless its cells say that."""
+    mode = run.mode(suite)
+    return f"{suite}, {mode}" if mode in RUN_MODES else suite
+
+
 def summary(cells):
     """One sentence on a suite's ratios; it names the cells in which there is nothing to compare."""
     ratios = {cell: ratio(row) for cell, row in cells.items()}
     known = [value for value in ratios.values() if value is not None]
     if known:
         ahead = sum(value > 1 for value in known)
+        worst = min((cell for cell in ratios if ratios[cell] is not None), key=ratios.get)
         text = (f"Geometric mean of the ratios to the best peer: {geometric_mean(known):.3f} over {len(known)} "
-                f"cell{'s' * (len(known) != 1)}, ahead in {ahead}.")
+                f"cell{'s' * (len(known) != 1)}, ahead in {ahead}; the worst is {ratios[worst]:.3f} "
+                f"({worst.split('/', 1)[1]}).")
     else:
         text = "No cell with both jit-attention and a peer."
     without_ours = [cell for cell, row in cells.items() if row.get(OURS, {}).get("status") != OK]
@@ -63,7 +72,7 @@ def _value(one):
     if one["status"] != OK:
         return SHOWN[one["status"]]
     text = f"{one['speed']:.1f}"
-    return f"{text} ({one['host_us']['median']:.1f})" if "host_us" in one else text
+    return f"{text} ({one['host_us']['median']:.1f})" if one["unit"] == "µs" and "host_us" in one else text
 
 
 def rows(run, suite):
@@ -84,7 +93,7 @@ def text_table(run, suite):
     """The table of a suite for a terminal."""
     table = rows(run, suite)
     widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
-    lines = [suite]
+    lines = [heading(run, suite)]
     for row in table:
         texts = [text.rjust(width) if column else text.ljust(width)
                  for column, (text, width) in enumerate(zip(row, widths))]
@@ -93,11 +102,12 @@ def text_table(run, suite):
 
 
 def notes(run, suite):
-    """Why contenders are missing in places, one line for each contender and reason, with the cells."""
+    """Why contenders are missing in places, or were measured otherwise than the others: one line for each contender
+    and reason, with the cells."""
     reasons = {}
     for cell, row in run.of(suite).items():
         for name, one in row.items():
-            if one["status"] != OK:
+            if one["status"] != OK or one.get("reason"):
                 key = (label(run, name), one["status"], one.get("reason") or "no reason given")
                 reasons.setdefault(key, []).append(cell.split("/", 1)[1])
     count = len(run.of(suite))
@@ -126,7 +136,8 @@ def markdown(runs):
     for run in runs:
         for suite in run.suites():
             head, *body = rows(run, suite)
-            parts += [f"## {suite}", "", conditions(run), f"Command: `{run.header.get('command', 'unknown')}`.", ""]
+            parts += [f"## {heading(run, suite)}", "", conditions(run)]
+            parts += [f"Command: `{run.header.get('command', 'unknown')}`.", ""]
             parts += ["| " + " | ".join(head) + " |", "| --- |" + " ---: |" * (len(head) - 1)]
             parts += ["| " + " | ".join(text.replace("|", "\\|") for text in row) + " |" for row in body]
             parts += ["", summary(run.of(suite)), ""]

@@ -1,12 +1,14 @@
 """The problems that are measured: cells, each with its mask and its useful work, in named suites."""
 
+import dataclasses
 import functools
 import random
 from dataclasses import dataclass
 
 MASKS = ("none", "causal", "window", "prefix", "document", "causal_document")
 SCORES = ("none", "softcap", "alibi")
-MODES = ("cold", "eager", "graph")
+RUN_MODES = ("cold", "sustained")  # that a whole run can be measured in
+MODES = (*RUN_MODES, "eager", "graph")
 
 
 @dataclass(frozen=True)
@@ -17,7 +19,8 @@ class Cell:
     and `window` keys before it); "prefix" (causal, but the first `prefix` keys are seen by all); "document" (keys of
     the query's own document, of which each batch entry holds `documents`); "causal_document" (both).
     score: "none"; "softcap" (softcap * tanh(score / softcap)); "alibi" (score - slope * distance).
-    mode: "cold" (time on the GPU with a cold L2 cache), "eager" or "graph" (tiny problems: time on the host's clock).
+    mode: "cold" (time on the GPU of single calls with a cold L2 cache), "sustained" (the same in bursts of calls back
+    to back), "eager" or "graph" (tiny problems: time on the host's clock).
     panel, tick: where a chart shows the cell.
     """
 
@@ -59,7 +62,7 @@ class Cell:
     @property
     def unit(self):
         """What the cell's speed is given in: "µs" (less is better), "GB/s" or "TFLOP/s"."""
-        if self.mode != "cold":
+        if self.mode not in RUN_MODES:
             return "µs"
         return "GB/s" if self.seqlen_q == 1 else "TFLOP/s"
 
@@ -126,6 +129,16 @@ def cell(suite, label, batch, seqlen_q, heads_q, head_dim, seqlen_kv=None, heads
     """A Cell: seqlen_kv, heads_kv and head_dim_v are those of the queries unless given."""
     return Cell(suite, label, batch, seqlen_q, seqlen_kv or seqlen_q, heads_q, heads_kv or heads_q, head_dim,
                 head_dim_v or head_dim, **fields)
+
+
+def in_mode(cell, mode):
+    """The cell measured in one of RUN_MODES; suites with modes of their own keep them."""
+    return dataclasses.replace(cell, mode=mode) if cell.mode in RUN_MODES else cell
+
+
+def titled(suite, mode):
+    """"forward-sustained": a suite and one of RUN_MODES, as files are named; any other mode is the suite's own."""
+    return f"{suite}-{mode}" if mode in RUN_MODES else suite
 
 
 def _grid(suite, mask):

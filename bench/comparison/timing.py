@@ -1,9 +1,10 @@
 """Samples of several runners in one process, interleaved: what disturbs one disturbs all.
 
-In each round every runner is measured once (or in one short burst), in an order shuffled anew. Rounds go on until the
-time is used up, but at least MIN_ROUNDS and at most MAX_ROUNDS.
+In each round every runner is measured once (or in one burst), in an order shuffled anew. Rounds go on until the time
+is used up, but at least MIN_ROUNDS and at most MAX_ROUNDS; of sustained bursts there are SUSTAINED_ROUNDS.
 """
 
+import math
 import random
 import time
 
@@ -11,7 +12,9 @@ FLUSH_BYTES = 256 << 20  # overwritten before each cold sample: several times th
 LEAD_CYCLES = 400_000  # GPU cycles of idling before each cold sample, while the host enqueues flush and call
 WARM_UP = 3
 MIN_ROUNDS, MAX_ROUNDS = 10, 100
-BURST = 20  # calls in a row of an eager or graph sample
+BURST = 20  # calls in a row of an eager sample, or in a graph
+SUSTAINED_ROUNDS = 5
+SUSTAINED_US = 20_000  # that a sustained burst takes at least
 
 
 def rounds(names, seconds, seed=0):
@@ -58,6 +61,20 @@ def sample_cold(runners, seconds):
     return times
 
 
+def host_time(runner):
+    """Microseconds by the host's clock until a call has been enqueued, the GPU idle at the beginning."""
+    import torch
+
+    with runner.context():
+        torch.cuda.synchronize()
+        begin = time.perf_counter_ns()
+        for _ in range(BURST):
+            runner.call()
+        us = (time.perf_counter_ns() - begin) / BURST * 1e-3
+        torch.cuda.synchronize()
+    return us
+
+
 def sample_eager(runners, seconds):
     """Microseconds by the host's clock per call, the GPU idle at the beginning: ({name: [µs until a call has been
     enqueued]}, {name: [µs until the GPU has finished one call]})."""
@@ -69,13 +86,8 @@ def sample_eager(runners, seconds):
     for order in rounds(runners, seconds):
         for name in order:
             call = runners[name].call
+            host[name].append(host_time(runners[name]))
             with runners[name].context():
-                torch.cuda.synchronize()
-                begin = time.perf_counter_ns()
-                for _ in range(BURST):
-                    call()
-                host[name].append((time.perf_counter_ns() - begin) / BURST * 1e-3)
-                torch.cuda.synchronize()
                 begin = time.perf_counter_ns()
                 for _ in range(BURST):
                     call()
@@ -117,3 +129,40 @@ def sample_graphs(graphs, seconds):
             torch.cuda.synchronize()
             wall[name].append((time.perf_counter_ns() - begin) / BURST * 1e-3)
     return host, wall
+
+
+def sample_sustained(runners, graphs):
+    """Microseconds on the GPU by CUDA events per call, in bursts of at least SUSTAINED_US without a pause or a flush:
+    ({name: [µs]}, {name: [host µs per call]}). A runner that has a graph of BURST calls in `graphs` is replayed, any
+    other one called from the host, whose time may then show."""
+    import torch
+
+    steps = {name: (graphs[name].replay, BURST) if name in graphs else (runner.call, 1)
+             for name, runner in runners.items()}
+
+    def burst(name, count):
+        """Events around `count` steps."""
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        with runners[name].context():
+            begin.record()
+            for _ in range(count):
+                steps[name][0]()
+            end.record()
+        return begin, end
+
+    times, host, counts = {name: [] for name in runners}, {}, {}
+    for name, runner in runners.items():
+        warm_up(runner)
+        host[name] = [host_time(runner) for _ in range(SUSTAINED_ROUNDS)]
+        burst(name, 1)
+        begin, end = burst(name, WARM_UP)
+        end.synchronize()
+        counts[name] = math.ceil(SUSTAINED_US * WARM_UP / (begin.elapsed_time(end) * 1e3))
+    order, shuffle = list(runners), random.Random(0).shuffle
+    for _ in range(SUSTAINED_ROUNDS):
+        shuffle(order)
+        events = {name: burst(name, counts[name]) for name in order}
+        torch.cuda.synchronize()
+        for name, (begin, end) in events.items():
+            times[name].append(begin.elapsed_time(end) * 1e3 / (counts[name] * steps[name][1]))
+    return times, host

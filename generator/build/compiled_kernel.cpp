@@ -1,11 +1,12 @@
 #include <jit/compiled_kernel.h>
 
 #include <filesystem>
-#include <fstream>
+#include <span>
 #include <utility>
 
 #include <fmt/format.h>
 #include <jit/error.h>
+#include <jit/output_file.h>
 
 #include "generator/access.h"
 #include "generator/build/image.h"
@@ -18,15 +19,11 @@ namespace jit {
 namespace {
 
 std::string write_file(const std::filesystem::path& path, std::string_view text) {
-  std::error_code ignored;
-  std::filesystem::create_directories(path.parent_path(), ignored);
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file.write(text.data(), static_cast<std::streamsize>(text.size()));
-  file.close();
-  if (!file) {
-    throw Error(ErrorCode::io_error, "dump", "folder", fmt::format("cannot write {}", path.string()));
-  }
-  return path.string();
+  std::error_code shows_when_the_file_is_written;
+  std::filesystem::create_directories(path.parent_path(), shows_when_the_file_is_written);
+  const OutputFile file(path.string());
+  file.write({std::as_bytes(std::span(text))});
+  return file.path();
 }
 
 }  // namespace
@@ -103,7 +100,11 @@ std::string CompiledKernel::report() const {
 }
 
 std::vector<std::string> CompiledKernel::dump(const std::string& folder) const {
-  const std::filesystem::path base = folder.empty() ? "." : folder;
+  if (folder.empty()) {
+    throw Error(ErrorCode::invalid_argument, "dump", "folder",
+                "folder is empty; give the folder to write to, \".\" for the current one");
+  }
+  const std::filesystem::path base = folder;
   const std::span<const std::byte> code = cubin();
   std::vector<std::string> written;
   written.push_back(write_file(base / "kernel.cu", source()));

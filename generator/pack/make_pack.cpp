@@ -16,8 +16,8 @@
 
 #include <fmt/format.h>
 #include <jit/error.h>
+#include <jit/output_file.h>
 
-#include "cache/atomic_file.h"
 #include "generator/access.h"
 #include "generator/context_state.h"
 #include "generator/kernels.h"
@@ -178,6 +178,7 @@ std::string fact_of(const Program& program, std::string_view name) {
 
 PackContents write_pack(const std::string& path, std::span<const AttentionSpec> specs,
                         std::span<const PackTarget> targets, const PackSizes& sizes, const Context& context) {
+  const OutputFile output(path);
   // A context of its own: what it holds in the end is what the pack needs.
   const Context fresh(context.settings(), without_repetition(Access::state(context)->observer));
   ContextState& state = *Access::state(fresh);
@@ -216,9 +217,9 @@ PackContents write_pack(const std::string& path, std::span<const AttentionSpec> 
                                        {pack_fact::compiler, state.compiler_identity()},
                                        {pack_fact::targets, made_for}};
   const std::vector<std::byte> pack = encode_pack(facts, entries);
-  write_named_file(real_file_system(), path, pack);
+  output.write({pack});
   std::error_code unchanged;  // for whoever runs the image; the owner alone may write
-  std::filesystem::permissions(path, std::filesystem::perms(0644), unchanged);
+  if (output.replaces()) std::filesystem::permissions(path, std::filesystem::perms(0644), unchanged);
   contents.bytes = pack.size();
   return contents;
 }

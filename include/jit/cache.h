@@ -24,10 +24,11 @@ struct CachedKernel {
   std::string key;                                  ///< 32 hexadecimal digits: CompiledKernel::key()
   std::uint64_t bytes = 0;                          ///< of the file
   std::chrono::system_clock::time_point last_used;  ///< up to ten minutes behind
-  std::string facts;     ///< what is known of the kernel, such as spec and config: JSON; empty when damaged
-  std::string layer;     ///< folder that holds it: the user's cache, or one of Settings::readonly_caches
-  std::string path;      ///< of the file, absolute
-  bool damaged = false;  ///< unreadable, or not what its name says
+  std::string facts;       ///< what is known of it, such as spec and config: JSON; empty unless it is whole
+  std::string layer;       ///< folder that holds it: the user's cache, or one of Settings::readonly_caches
+  std::string path;        ///< of the file, absolute
+  bool damaged = false;    ///< not what its name says, or not to be trusted
+  std::string unreadable;  ///< why the file could not be read; empty when it was
 };
 
 /// All that is kept of one kernel.
@@ -59,7 +60,7 @@ class Cache {
  public:
   explicit Cache(const Context& context = default_context()) : context_(context) {}
 
-  /// All kernels of all layers, by key. Reads every file.
+  /// All kernels of all layers, by key. Reads every file; one that goes meanwhile is left out.
   std::vector<CachedKernel> kernels() const;
   /// The damaged ones among them. They are compiled anew when they are needed.
   std::vector<CachedKernel> damaged_kernels() const;
@@ -70,8 +71,8 @@ class Cache {
   /// none or it is damaged. Throws Error invalid_argument for other text, and when several keys match.
   std::optional<CachedCode> find(std::string_view key_prefix) const;
 
-  /// Removes what is damaged, then the least recently used kernels until at most `max_bytes` remain. Returns
-  /// how many went.
+  /// Removes what is damaged (not what cannot be read), then the least recently used kernels until at most
+  /// `max_bytes` remain. Returns how many went.
   std::size_t prune(std::uint64_t max_bytes) const;
 
   struct Cleared {
@@ -81,8 +82,8 @@ class Cache {
   /// Removes all kernels and tuning results. Returns how many.
   Cleared clear() const;
 
-  /// Writes all whole kernels of all layers to one file, for another machine. Returns how many. Throws Error
-  /// io_error.
+  /// Writes all whole kernels of all layers to one file, an OutputFile, for another machine. Returns how many.
+  /// Throws Error io_error.
   std::size_t export_to(const std::string& path) const;
   /// Adds the kernels of such a file, each checked. Throws Error io_error when it cannot be read or a kernel
   /// cannot be stored.

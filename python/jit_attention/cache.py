@@ -8,6 +8,7 @@ import os
 from dataclasses import dataclass
 
 from . import _core
+from .errors import InvalidArgumentError
 
 
 @dataclass(frozen=True)
@@ -18,10 +19,11 @@ class Entry:
         key: 32 hexadecimal digits; `Kernel.key` of the kernel.
         bytes: size of the file.
         last_used: up to ten minutes behind.
-        kernel: what is known of the kernel, such as its spec and config; empty when damaged.
+        kernel: what is known of the kernel, such as its spec and config; empty unless it is whole.
         layer: the folder that holds it: the user's cache, or a prebuilt one.
         path: of the file.
-        damaged: unreadable, or not what its name says.
+        damaged: not what its name says, or not to be trusted.
+        unreadable: why the file could not be read; empty when it was.
     """
 
     key: str
@@ -31,6 +33,7 @@ class Entry:
     layer: str
     path: str
     damaged: bool
+    unreadable: str
 
 
 def directory() -> str:
@@ -44,7 +47,7 @@ def reason() -> str:
 
 
 def entries() -> list[Entry]:
-    """All kernels of all layers. Reads every file."""
+    """All kernels of all layers. Reads every file; one that goes meanwhile is left out."""
     return [_entry(*fields) for fields in _core.cache_entries()]
 
 
@@ -56,8 +59,10 @@ def verify() -> list[Entry]:
 def prune(max_bytes: int) -> int:
     """Remove what is damaged, then the least recently used until at most ``max_bytes`` remain. Returns how many went.
 
-    Raises IoError when there is no cache folder.
+    Raises InvalidArgumentError for a negative size, IoError when there is no cache folder.
     """
+    if max_bytes < 0:
+        raise InvalidArgumentError(f"max_bytes: is {max_bytes}; it must be 0 or more", "cache", "max_bytes")
     return _core.cache_prune(max_bytes)
 
 
@@ -80,6 +85,7 @@ def import_from(file: str | os.PathLike) -> tuple[int, list[str]]:
     return _core.cache_import(os.fspath(file))
 
 
-def _entry(key, size, last_used, metadata, layer, path, damaged):
+def _entry(key, size, last_used, metadata, layer, path, damaged, unreadable):
     used = datetime.datetime.fromtimestamp(last_used, datetime.timezone.utc)
-    return Entry(key, size, used, {} if damaged else json.loads(metadata), layer, path, damaged)
+    whole = not damaged and not unreadable
+    return Entry(key, size, used, json.loads(metadata) if whole else {}, layer, path, damaged, unreadable)

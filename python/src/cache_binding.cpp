@@ -21,7 +21,7 @@ Cache cache() { return Cache(context_for({})); }
 nb::tuple as_tuple(const CachedKernel& kernel) {
   const double last_used = std::chrono::duration<double>(kernel.last_used.time_since_epoch()).count();
   return nb::make_tuple(kernel.key, kernel.bytes, last_used, kernel.facts, kernel.layer, kernel.path,
-                        kernel.damaged);
+                        kernel.damaged, kernel.unreadable);
 }
 
 nb::list as_list(const std::vector<CachedKernel>& kernels) {

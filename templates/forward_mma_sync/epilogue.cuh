@@ -50,7 +50,7 @@ __device__ __forceinline__ void store_output(const AttentionParams& params,
       const unsigned packed = output.template pack_pair<Element>(r, d);
       asm volatile(
           "st.shared.b32 [%0], %1;" ::"r"(OTile::advance(o_address, Layout::row(0, r / 2, r % 2), d)),
-          "r"(packed)
+          "r"(keep_if_has_keys(packed, inverse[r]))
           : "memory");
     }
   }

@@ -49,18 +49,21 @@ class WarpgroupTurns {
   int consumer_;
 };
 
-/// Leaves O at the shared address `o_tile`, or writes it, too.
+/// Leaves O, of whose rows `inverse` is what they have been multiplied by, at the shared address `o_tile`, or
+/// writes it, too.
 template <class Config>
 __device__ __forceinline__ void write_output(const AttentionParams& params, const WorkTile& work,
                                              int consumer,
                                              const typename KernelTraits<Config>::Output& output,
+                                             const float (&inverse)[KernelTraits<Config>::Output::rows],
                                              unsigned o_tile) {
   using Traits = KernelTraits<Config>;
   using Element = OutputElement<Config>;
   const int lane = lane_id();
   const int warp_row = threadIdx.x % warpgroup_size / warp_size * 16;
   if constexpr (Config::direct_o) {
-    store_output_rows<Config>(params, work, work.q_begin + consumer * rows_per_consumer + warp_row, output);
+    store_output_rows<Config>(params, work, work.q_begin + consumer * rows_per_consumer + warp_row, output,
+                              inverse);
     return;
   }
   // Over Q: these rows are this warp's own, which no other warp multiplies with.
@@ -69,6 +72,10 @@ __device__ __forceinline__ void write_output(const AttentionParams& params, cons
     const unsigned address = Traits::OTile::chunk_address(o_tile, warp_row + lane % 16, 2 * step + lane / 16);
     unsigned o[4];
     output.template pack_step<Element>(o, 0, step);
+    if constexpr (Traits::may_lack_keys) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) o[i] = keep_if_has_keys(o[i], inverse[i % 2]);
+    }
     stmatrix_x4(address, o);
   }
   fence_proxy_async_shared();
@@ -294,13 +301,12 @@ class Consumer {
     q_.hold();
   }
 
-  // Relative to the maxima of earlier tiles, and where that is not enough, once more to those of this one,
-  // too.
+  // Relative to the maxima of earlier tiles; where that is not enough, brought up to those of this one, too, or
+  // computed once more.
   __device__ __forceinline__ bool exponentiate_or_repeat(RowFactors& correction) {
-    bool move = false;
     for (bool repeated = false;; repeated = true) {
       apply_functors();
-      if (repeated) move = update_maximum<Config::rescale>(scores_, state_, scale_log2_, correction);
+      if (repeated) update_maximum<Rescale::always>(scores_, state_, scale_log2_, correction);
       constexpr int rows = Traits::Scores::rows;
       float row_max[rows], sums[rows] = {};
 #pragma unroll
@@ -308,10 +314,18 @@ class Consumer {
         row_max[r] = repeated ? finite_or_zero(state_.row_max[r]) : state_.row_max[r];
       }
       exponentiate<Config::polynomial_exp2>(scores_, row_max, scale_log2_, sums);
-      if (repeated || !is_overflow<typename Config::Element>(sums)) {
+      using Element = typename Config::Element;
+      const auto add = [&] {
 #pragma unroll
         for (int r = 0; r < rows; ++r) state_.row_sum[r] += sums[r];
-        return move;
+      };
+      if (__builtin_expect(repeated || !stands_out<Element>(sums, state_), true)) {
+        add();
+        return repeated;
+      }
+      if (!is_overflow<Element>(sums)) {
+        add();
+        return raise_maximum(scores_, state_, scale_log2_, correction);
       }
       q_.multiply_qk_by_warp(scores_, q_ring().tile(), rings_.k.tile());
     }
@@ -365,7 +379,7 @@ class Consumer {
   __device__ __forceinline__ void finish_work(const WorkTile& work) {
     if constexpr (Config::separate_o) o_ring().wait_empty();
     output_.scale_rows(inverse_);
-    write_output<Config>(params_, work, consumer_, output_, o_ring().tile());
+    write_output<Config>(params_, work, consumer_, output_, inverse_, o_ring().tile());
     if constexpr (Config::direct_o) return;
     o_ring().arrive_full();
     rings_.o.advance();

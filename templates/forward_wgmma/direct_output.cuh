@@ -22,12 +22,14 @@ __device__ __forceinline__ void transpose_quad(unsigned (&words)[4]) {
   exchange(2, 1, 3);
 }
 
-/// Writes the rows of a warp, of which `first_row` of the sequence is the first. Each quad of lanes has
+/// Writes the rows of a warp, of which `first_row` of the sequence is the first, and which have been multiplied by
+/// `inverse`. Each quad of lanes has
 /// pieces of 8 columns of a row in 4 words: transposed, every lane writes whole pieces.
 template <class Config>
-__device__ __forceinline__ void store_output_rows(const AttentionParams& params, const WorkTile& work,
-                                                  int first_row,
-                                                  const typename KernelTraits<Config>::Output& output) {
+__device__ __forceinline__ void store_output_rows(
+    const AttentionParams& params, const WorkTile& work, int first_row,
+    const typename KernelTraits<Config>::Output& output,
+    const float (&inverse)[KernelTraits<Config>::Output::rows]) {
   using Element = OutputElement<Config>;
   using Output = typename KernelTraits<Config>::Output;
   using Layout = typename Output::Layout;
@@ -44,7 +46,7 @@ __device__ __forceinline__ void store_output_rows(const AttentionParams& params,
       unsigned words[4] = {};
 #pragma unroll
       for (int i = 0; i < 4 && d + i < Output::column_blocks; ++i)
-        words[i] = output.template pack_pair<Element>(r, d + i);
+        words[i] = keep_if_has_keys(output.template pack_pair<Element>(r, d + i), inverse[r]);
       transpose_quad(words);
       if (row < seqlen_q && (d + lane % 4) * 8 < Config::head_dim_v) {
         asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(columns + d * 8), "r"(words[0]),

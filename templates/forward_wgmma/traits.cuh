@@ -39,6 +39,9 @@ struct KernelTraits {
   using Scores = Accumulator<MmaLayout, 16, Config::tile_kv>;
   using Output = Accumulator<MmaLayout, 16, padded_head_dim(Config::head_dim_v, mma_k)>;
 
+  /// Whether some queries of a tile may see no key of those that others see.
+  static constexpr bool may_lack_keys = !is_same<typename Config::Mask, NoMask>;
+
   /// The lower half of a tile's keys, in whole steps of P V.
   static constexpr int lower_keys = lower_key_steps(Config::tile_kv, mma_k) * mma_k;
   /// Whether consumers look for tiles of which they see the lower half alone: the last of each under a causal

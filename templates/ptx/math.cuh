@@ -20,6 +20,17 @@ __device__ __forceinline__ float max_nan(float x, float y) {
   return z;
 }
 
+/// The larger one of two that are not negative, whose bits have their order: the assembler makes one instruction of
+/// two such maxima. In one statement, because the compiler would keep x and y as integers all along, and move
+/// them to the registers of a wgmma at a place where it must not.
+__device__ __forceinline__ float max_not_negative(float x, float y) {
+  float z;
+  asm("{.reg .s32 a, b;\nmov.b32 a, %1;\nmov.b32 b, %2;\nmax.s32 a, a, b;\nmov.b32 %0, a;\n}"
+      : "=f"(z)
+      : "f"(x), "f"(y));
+  return z;
+}
+
 /// log2(x); lg2(0) = −inf.
 __device__ __forceinline__ float lg2(float x) {
   float y;

@@ -104,13 +104,18 @@ struct Accumulator<MmaLayout, tile_rows, tile_columns> {
     }
   }
 
-  /// What `f`, which makes one value of two, makes of the lane's row `r`, its values in other lanes included.
+  /// What `f`, which makes one value of two, makes of the lane's values of its row `r`.
   template <class F>
-  __device__ __forceinline__ float reduce_row(int r, F f) const {
+  __device__ __forceinline__ float reduce_lane(int r, F f) const {
     float result = f(at(r, 0, 0), at(r, 0, 1));
 #pragma unroll
     for (int n = 1; n < column_blocks; ++n) result = f(result, f(at(r, n, 0), at(r, n, 1)));
-    return Layout::reduce(result, f);
+    return result;
+  }
+  /// The same with those of the other lanes.
+  template <class F>
+  __device__ __forceinline__ float reduce_row(int r, F f) const {
+    return Layout::reduce(reduce_lane(r, f), f);
   }
 
   /// Multiplies each row by its factor.

@@ -189,6 +189,7 @@ TEST(CompiledKernel, CanBeRead) {
   EXPECT_TRUE(std::filesystem::exists(folder / "out/templates/ptx/mma.cuh"));
   testing::write_text(folder / "file", "");
   EXPECT_EQ(testing::error_of([&] { kernel.dump(folder / "file/below"); }).code(), ErrorCode::io_error);
+  EXPECT_EQ(testing::error_of([&] { kernel.dump(""); }).code(), ErrorCode::invalid_argument);
 }
 
 }  // namespace

@@ -159,10 +159,20 @@ TEST(CliDump, RefusesAndFailsInOneSentence) {
                                            "mine=" + (tool.folder / "kernel.cu")})),
                    "choose another output");
   EXPECT_EQ(read_text(tool.folder / "kernel.cu"), "return true;\n");
+  // A mask where a template will be: one that every kernel includes.
+  const std::string out = tool.folder / "out", mask = out + "/templates/base/params.cuh";
+  std::filesystem::create_directories(out + "/templates/base");
+  write_text(mask, "return true;\n");
+  expect_bad_input(tool.run(small("dump", {"--out", out, "--mask-file", "mine=" + mask})),
+                   "choose another output");
+  std::filesystem::create_hard_link(mask, tool.folder / "twin");
+  expect_bad_input(tool.run(small("dump", {"--out", out, "--mask-file", "mine=" + (tool.folder / "twin")})),
+                   "choose another output");
+  EXPECT_EQ(read_text(mask), "return true;\n");
   write_text(tool.folder / "occupied", "");
   const ToolResult result = tool.run(small("dump", {"--out", tool.folder / "occupied"}));
   EXPECT_EQ(result.status, 1);
-  EXPECT_THAT(result.err, HasSubstr("cannot write"));
+  EXPECT_THAT(result.err, HasSubstr("occupied/kernel.cu cannot be written: "));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/cli_testing.h"
+#include "tests/support/process_limits.h"
 #include "tools/jit_attention/npy.h"
 
 namespace jit::testing {
@@ -27,7 +28,7 @@ class CliEmulated : public ::testing::Test {
       for (std::int64_t i = 0; i < array.elements(); ++i) {
         array.as<float>()[i] = std::round(normal(random) * 16) / 16;  // exact in 16 bits
       }
-      tool::write_npy(file(name), array);
+      tool::write_npy(OutputFile(file(name)), array);
     }
   }
   std::string file(const std::string& name) const { return tool_.folder / (name + ".npy"); }
@@ -106,6 +107,26 @@ TEST_F(CliEmulated, CountsAndListing) {
   EXPECT_TRUE(launches[0]["counts"].is_object());
   EXPECT_THAT(read_text(listing), HasSubstr("mma.sync.aligned.m16n8k16"));
   EXPECT_THAT(read_text(listing), HasSubstr(".cuh"));
+}
+
+TEST_F(CliEmulated, AnOutputIsReplacedWholeOrNotAtAll) {
+  ASSERT_EQ(run({"--device", "emulated:sm_80", "--lse", file("lse")}).status, 0);
+  const std::string o = read_text(file("o")), lse = read_text(file("lse"));
+  write_text(file("o"), "old");
+  {
+    const FileSizeLimit limit(o.size() - 1);
+    const ToolResult result = run({"--device", "emulated:sm_80", "--lse", file("lse")});
+    EXPECT_EQ(result.status, 1);
+    EXPECT_THAT(result.err, HasSubstr(file("o") + " cannot be written: write: File too large"));
+  }
+  EXPECT_EQ(read_text(file("o")), "old");
+  for (const auto& item : std::filesystem::directory_iterator(tool_.folder.path()))
+    EXPECT_FALSE(item.path().filename().string().starts_with(".tmp-")) << item.path();
+  std::filesystem::rename(file("o"), file("elsewhere"));
+  std::filesystem::create_symlink("elsewhere.npy", file("o"));
+  ASSERT_EQ(run({"--device", "emulated:sm_80", "--lse", file("lse")}).status, 0);
+  EXPECT_EQ(read_text(file("elsewhere")), o);
+  EXPECT_EQ(read_text(file("lse")), lse);
 }
 
 TEST_F(CliEmulated, TheCacheKeepsWhatEmulatedDevicesRun) {

@@ -34,7 +34,7 @@ class CliGpu : public ::testing::Test {
     Array array = tool::zeros(DType::fp32, std::move(shape));
     std::normal_distribution<float> normal;
     for (std::int64_t i = 0; i < array.elements(); ++i) array.as<float>()[i] = normal(random_);
-    tool::write_npy(file(name), array);
+    tool::write_npy(OutputFile(file(name)), array);
     return array;
   }
 
@@ -52,8 +52,8 @@ TEST_F(CliGpu, RunMatchesDoublePrecision) {
   Array ids_q = tool::zeros(DType::int64, {1, seqlen_q}), ids_kv = tool::zeros(DType::int64, {1, seqlen_kv});
   for (int i = 0; i < seqlen_q; ++i) ids_q.as<std::int64_t>()[i] = i / 25;
   for (int i = 0; i < seqlen_kv; ++i) ids_kv.as<std::int64_t>()[i] = i / 40;
-  tool::write_npy(file("ids_q"), ids_q);
-  tool::write_npy(file("ids_kv"), ids_kv);
+  tool::write_npy(OutputFile(file("ids_q")), ids_q);
+  tool::write_npy(OutputFile(file("ids_kv")), ids_kv);
   const std::vector<std::string> arguments = {"run",
                                               "--q",
                                               file("q"),

@@ -32,6 +32,7 @@ kernel = ja.compile(spec, "sm_80")
 assert not kernel.cached
 (entry,) = ja.cache.entries()
 assert entry.key == kernel.key and entry.kernel["arch"] == "sm_80" and not entry.damaged
+assert entry.unreadable == ""
 assert pathlib.Path(entry.path).stat().st_size == entry.bytes and entry.layer == str(folder)
 import datetime
 age = datetime.datetime.now(datetime.timezone.utc) - entry.last_used
@@ -69,6 +70,11 @@ def test_prune_and_clear(with_cache):
     with_cache("""
 ja.compile(spec, "sm_80"); ja.compile(spec, "sm_90a")
 assert ja.cache.prune(1 << 30) == 0
+try:
+    ja.cache.prune(-1)
+    raise SystemExit("pruned to less than nothing")
+except ja.InvalidArgumentError as error:
+    assert str(error) == "max_bytes: is -1; it must be 0 or more", error
 assert ja.cache.prune(max(entry.bytes for entry in ja.cache.entries()) + 5000) == 1
 assert ja.cache.clear() == 1 and ja.cache.entries() == []
 """)

@@ -1,9 +1,6 @@
-"""bench/compare.py: suites and useful work, the rule for "correct", ratios that can be below 1, records, tables."""
+"""bench/compare.py: suites and useful work, ratios that can be below 1, records, tables, charts, the command line."""
 
 import dataclasses
-import importlib.util
-import json
-import math
 import pathlib
 import subprocess
 import sys
@@ -15,14 +12,9 @@ import pytest
 BENCH = pathlib.Path(__file__).resolve().parents[2] / "bench"
 sys.path.insert(0, str(BENCH))
 
-from comparison import chart, measure, records, reference, report, suites, timing  # noqa: E402
-from comparison.contender import Contender, Runner, Unsupported  # noqa: E402
+from comparison import chart, records, report, suites  # noqa: E402
 from comparison.contenders import COLORS, NAMES, all_contenders  # noqa: E402
 from comparison.inputs import alibi_slopes  # noqa: E402
-from comparison.ours import JitAttention  # noqa: E402
-
-needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
-
 
 def small(**fields):
     base = dict(seqlen_kv=None, window=3, prefix=4, documents=3)
@@ -159,7 +151,7 @@ def test_geometric_mean():
 
 def test_the_summary_says_what_is_not_in_the_mean():
     text = report.summary(synthetic_run().of("forward"))
-    assert "1.000 over 2 cells, ahead in 1." in text
+    assert "1.000 over 2 cells, ahead in 1; the worst is 0.500 (d64-s1024)." in text
     assert "Without a result of jit-attention, so not in the mean: forward/d64-s2048." in text
     assert "Without any peer: forward/d64-s4096." in text
 
@@ -167,13 +159,6 @@ def test_the_summary_says_what_is_not_in_the_mean():
 def test_spread_of_samples():
     expected = dict(samples=5, median=3.0, min=1.0, p10=1.0, p90=5.0, max=5.0)
     assert records.spread([5.0, 1.0, 3.0, 2.0, 4.0]) == expected
-
-
-def test_rounds_are_shuffled_and_bounded():
-    orders = list(timing.rounds("abc", seconds=1e-9))
-    assert len(orders) == timing.MIN_ROUNDS and all(sorted(order) == list("abc") for order in orders)
-    assert len(set(map(tuple, orders))) > 1
-    assert len(list(timing.rounds("abc", seconds=60))) == timing.MAX_ROUNDS
 
 
 # Records, tables, charts
@@ -222,7 +207,36 @@ def test_a_suite_in_several_files_is_taken_from_the_last(tmp_path):
     write(tmp_path / "old.jsonl", old)
     write(tmp_path / "new.jsonl", new)
     done = compare("--from", tmp_path / "old.jsonl", tmp_path / "new.jsonl")
-    assert "3.000 over 1 cell, ahead in 1." in done.stdout and "0.50" not in done.stdout
+    assert "3.000 over 1 cell, ahead in 1;" in done.stdout and "0.50" not in done.stdout
+
+
+def test_both_modes_of_a_suite_stand_beside_each_other(tmp_path):
+    cell, cold = suites.SUITES["forward"][0], synthetic_run()
+    cold.results = measured(cell, ours=100.0, cudnn=300.0)
+    results = measured(suites.in_mode(cell, "sustained"), ours=100.0, cudnn=150.0)
+    sustained = dataclasses.replace(cold, results=results)
+    write(tmp_path / "cold.jsonl", cold)
+    write(tmp_path / "sustained.jsonl", sustained)
+    done = compare("--from", tmp_path / "sustained.jsonl", tmp_path / "cold.jsonl", "--table", tmp_path / "table.md")
+    assert done.returncode == 0, done.stderr
+    lines = (tmp_path / "table.md").read_text().splitlines()
+    assert [line for line in lines if line.startswith("##")] == ["## forward, sustained", "## forward, cold"]
+    assert any("1.500 over 1 cell" in line for line in lines) and any("3.000 over 1 cell" in line for line in lines)
+
+
+def test_a_mode_is_for_all_suites_without_their_own():
+    forward, eager = suites.CELLS["forward/d64-s512"], suites.CELLS["latency/s16-eager"]
+    assert suites.in_mode(forward, "sustained").mode == "sustained" and suites.in_mode(eager, "sustained") is eager
+    assert suites.in_mode(forward, "sustained").speed(7.0) == forward.speed(7.0)
+    assert suites.titled("forward", "cold") == "forward-cold" and suites.titled("latency", "eager") == "latency"
+
+
+def test_who_was_measured_otherwise_is_noted_and_keeps_its_figure():
+    cell = suites.in_mode(suites.SUITES["forward"][0], "sustained")
+    run = records.Run({}, [records.timed(cell, "ours", [10.0], [3.0]),
+                           records.timed(cell, "fa3", [20.0], [90.0], "called from the host: cannot be captured")])
+    assert report.notes(run, "forward") == ["fa3, ok: called from the host: cannot be captured (all cells)"]
+    assert report.rows(run, "forward")[1][-1] == "2.00" and "(" not in "".join(report.rows(run, "forward")[1])
 
 
 def test_latency_tables_show_the_hosts_share():
@@ -251,7 +265,7 @@ def test_charts_are_drawn_again_from_a_file(tmp_path):
     write(tmp_path / "run.jsonl", synthetic_run())
     done = compare("--from", tmp_path / "run.jsonl", "--charts", tmp_path / "images", "--chart", tmp_path / "one.png")
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "images" / "compare-forward.svg").read_text().count("<path") > 10
+    assert (tmp_path / "images" / "compare-forward-cold.svg").read_text().count("<path") > 10
     assert (tmp_path / "one.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -264,6 +278,7 @@ def test_charts_are_drawn_again_from_a_file(tmp_path):
     (["--cells", "no such cell"], "--list"),
     (["--seconds", "-1"], "above 0"),
     (["--tuning", "sometimes"], "sometimes"),
+    (["--mode", "lukewarm"], "lukewarm"),
     (["--frobnicate"], "--frobnicate"),
     (["--from", "/nowhere/at/all.jsonl"], "all.jsonl"),
     (["--from", "x.jsonl", "--out", "y.jsonl"], "--from"),
@@ -279,9 +294,9 @@ def test_wrong_arguments_are_one_sentence_and_exit_2(arguments, words):
 
 
 def test_list_shows_cells_and_contenders():
-    done = compare("--list", "--suite", "decode", "gqa", "--cells", "ratio7")
+    done = compare("--list", "--suite", "decode", "gqa", "--cells", "ratio7", "--mode", "sustained")
     assert done.returncode == 0
-    assert "gqa/ratio7-h28/4" in done.stdout and "decode/" not in done.stdout
+    assert "gqa/ratio7-h28/4" in done.stdout and "sustained" in done.stdout and "decode/" not in done.stdout
     assert all(f"  {name} " in done.stdout for name in NAMES)
 
 
@@ -302,136 +317,3 @@ def test_contenders_have_one_shape():
         reason = one.absent()
         assert reason is None or ("\n" not in reason and reason)
         assert set(one.left_out) <= set(suites.SUITES)
-
-
-# The check, on the CPU
-
-
-class Given(Contender):
-    """A contender that returns what it is told."""
-
-    def __init__(self, name, output):
-        self.name, self.label, self.output = name, name, output
-
-    def make(self, cell, inputs):
-        return Runner(lambda: self.output(cell, inputs))
-
-
-def fp32_attention(cell, inputs):
-    return reference.Reference(cell, inputs).output.bfloat16()
-
-
-def one_row_off(cell, inputs):
-    output = fp32_attention(cell, inputs)
-    output[-1, -1, -1] *= 1.1
-    return output
-
-
-def half_a_tile_missing(cell, inputs):
-    output = fp32_attention(cell, inputs)
-    output[0, :2] = 0
-    return output
-
-
-def not_a_number(cell, inputs):
-    output = fp32_attention(cell, inputs)
-    output[0, 0, 0, 0] = math.nan
-    return output
-
-
-def refuse(cell, inputs):
-    raise Unsupported("not today")
-
-
-def break_down(cell, inputs):
-    raise RuntimeError("first line\nsecond line")
-
-
-@needs_torch
-@pytest.mark.parametrize("mask, score", [(mask, "none") for mask in suites.MASKS] + [("causal", "softcap"),
-                                                                                      ("causal", "alibi")])
-def test_the_reference_is_attention(mask, score):
-    torch = pytest.importorskip("torch")
-    cell = small(mask=mask, score=score, heads_kv=2, softcap=2.0)
-    inputs = measure.make_inputs(cell, "cpu", 1)
-    expected = torch.empty(cell.batch, cell.seqlen_q, cell.heads_q, cell.head_dim_v, dtype=torch.float64)
-    q, k = torch.arange(cell.seqlen_q)[:, None], torch.arange(cell.seqlen_kv)[None]
-    for b in range(cell.batch):
-        ids = inputs.document_ids
-        for h in range(cell.heads_q):
-            key, value = (t[b, :, h // cell.gqa_ratio].double() for t in (inputs.k, inputs.v))
-            scores = inputs.q[b, :, h].double() @ key.T / math.sqrt(cell.head_dim)
-            if score == "softcap":
-                scores = 2.0 * torch.tanh(scores / 2.0)
-            elif score == "alibi":
-                scores = scores - 2.0 ** (-8 * (h + 1) / cell.heads_q) * (q - k).abs()
-            if mask != "none":
-                keep = cell.keep(q, k, *(() if ids is None else (ids[b, :, None], ids[b, None])))
-                scores = torch.where(keep, scores, -math.inf)
-            expected[b, :, h] = scores.softmax(-1) @ value
-    assert (reference.Reference(cell, inputs).output - expected).abs().max() < 1e-5
-
-
-@needs_torch
-def test_a_query_without_keys_gives_zero():
-    cell = small(mask="causal", seqlen_kv=5)
-    output = reference.Reference(cell, measure.make_inputs(cell, "cpu", 1)).output
-    assert (output[:, :4] == 0).all() and (output[:, 4:] != 0).any()
-
-
-@needs_torch
-def test_wrong_results_are_refused_and_not_timed(monkeypatch):
-    timed = []
-
-    def sample(cell, runners, seconds):
-        timed.extend(runners)
-        return {name: [10.0] for name in runners}, None, {}
-
-    monkeypatch.setattr(measure, "sample", sample)
-    outputs = dict(ours=one_row_off, right=fp32_attention, zeros=half_a_tile_missing, nan=not_a_number,
-                   shape=lambda cell, inputs: inputs.q[:, :1], unable=refuse, broken=break_down)
-    cell = small(mask="causal")
-    results = measure.measure(cell, [Given(*item) for item in outputs.items()], 1.0, device="cpu")
-    status = {one["contender"]: one["status"] for one in results}
-    assert status == dict(ours="wrong", right="ok", zeros="wrong", nan="wrong", shape="failed", unable="unsupported",
-                          broken="failed")
-    assert timed == ["right"]
-    reasons = {one["contender"]: one["reason"] for one in results}
-    assert reasons["unable"] == "not today" and reasons["broken"] == "RuntimeError: first line"
-    json.dumps(results, allow_nan=False)
-
-
-@needs_torch
-def test_cpu_kernels_of_torch_agree_with_the_reference():
-    from comparison.torch_peers import FlashAttention2
-
-    cell = small(mask="causal", heads_kv=2)
-    inputs = measure.make_inputs(cell, "cpu", 3)
-    runner, fields = measure.prepare(cell, inputs, reference.Reference(cell, inputs), FlashAttention2())
-    assert runner is not None, fields["reason"]
-    assert fields["check"]["error"] <= fields["check"]["limit"]
-
-
-@needs_torch
-@pytest.mark.skipif(JitAttention().absent() is not None, reason=f"ours: {JitAttention().absent()}")
-@pytest.mark.parametrize("mask, score", [(mask, "none") for mask in suites.MASKS] + [("causal", "softcap"),
-                                                                                      ("causal", "alibi")])
-def test_ours_passes_the_check(mask, score, emulated):
-    cell = suites.cell("test", "emulated", 1, 40, 4, 32, heads_kv=2, mask=mask, score=score, window=7, prefix=9,
-                       documents=3, softcap=2.0)
-    inputs = measure.make_inputs(cell, "cpu" if emulated else "cuda", 3)
-    runner, fields = measure.prepare(cell, inputs, reference.Reference(cell, inputs), JitAttention("off"))
-    assert runner is not None, fields["reason"]
-    assert fields["detail"]["config"]["tile_q"] > 0
-
-
-def test_every_mode_is_measured_on_a_gpu(emulated):
-    torch = pytest.importorskip("torch")
-    if emulated or not torch.cuda.is_available():
-        pytest.skip("there is no GPU that PyTorch and jit-attention share")
-    everyone = [one for one in all_contenders("off") if one.name in ("ours", "fa2") and one.absent() is None]
-    for mode in suites.MODES:
-        cell = suites.cell("test", mode, 1, 128, 4, 64, mask="causal", mode=mode)
-        for one in measure.measure(cell, everyone, 0.1):
-            assert one["status"] == "ok", one["reason"]
-            assert 0 < one["us"]["min"] <= one["us"]["median"] <= one["us"]["max"] < 1e5

@@ -59,6 +59,17 @@ class Tool {
 
   ToolResult run(std::vector<std::string> arguments) const {
     arguments.insert(arguments.begin(), tool_path());
+    return spawn(arguments);
+  }
+
+  /// The same with what the shell makes of `redirection`, such as "2>&-".
+  ToolResult run_redirected(const std::string& redirection, std::vector<std::string> arguments) const {
+    arguments.insert(arguments.begin(), {"/bin/sh", "-c", "exec \"$0\" \"$@\" " + redirection, tool_path()});
+    return spawn(arguments);
+  }
+
+ private:
+  ToolResult spawn(std::vector<std::string> arguments) const {
     std::vector<std::string> variables = {"JIT_ATTENTION_CACHE_DIR=" + cache()};
     if (hide_gpus) variables.push_back("CUDA_VISIBLE_DEVICES=");
     for (const char* name : {"PATH", "HOME", "CUDA_HOME", "CUDA_PATH", "LD_LIBRARY_PATH"}) {
@@ -77,7 +88,7 @@ class Tool {
                                      O_WRONLY | O_CREAT | O_TRUNC | O_NOCTTY, 0600);
     pid_t child = 0;
     std::vector<char*> argv = pointers(arguments), envp = pointers(variables);
-    const int error = posix_spawn(&child, tool_path().c_str(), &actions, nullptr, argv.data(), envp.data());
+    const int error = posix_spawn(&child, argv[0], &actions, nullptr, argv.data(), envp.data());
     posix_spawn_file_actions_destroy(&actions);
     if (error != 0) throw std::runtime_error("the tool cannot be started");
     ToolResult result;
@@ -92,7 +103,6 @@ class Tool {
     return result;
   }
 
- private:
   static std::vector<char*> pointers(std::vector<std::string>& texts) {
     std::vector<char*> result;
     for (std::string& text : texts) result.push_back(text.data());

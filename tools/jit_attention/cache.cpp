@@ -62,6 +62,7 @@ Json describe_kernel(const CachedKernel& kernel) {
           {"bytes", kernel.bytes},
           {"last_used", utc(kernel.last_used)},
           {"damaged", kernel.damaged},
+          {"unreadable", kernel.unreadable},
           {"layer", kernel.layer},
           {"path", kernel.path},
           {"kernel", parse_or_text(kernel.facts)}};
@@ -75,6 +76,7 @@ std::string fact(const Json& kernel, const char* name) {
 
 std::string kernel_line(const Json& entry) {
   if (entry["damaged"].get<bool>()) return "damaged";
+  if (const auto why = entry["unreadable"].get<std::string>(); !why.empty()) return "unreadable: " + why;
   // A kernel that only fills memory has no spec.
   const std::string spec = fact(entry["kernel"], "spec");
   return fmt::format("{}  {}", fact(entry["kernel"], "arch"),
@@ -142,17 +144,22 @@ int run_show(const Options& options) {
 int run_verify(const Options& options) {
   const OpenCache open;
   const std::vector<CachedKernel> kernels = open.cache.kernels();
-  Json damaged = Json::array();
+  Json damaged = Json::array(), unreadable = Json::array();
   for (const CachedKernel& kernel : kernels) {
     if (kernel.damaged) damaged.push_back(kernel.path);
+    if (!kernel.unreadable.empty()) unreadable.push_back({{"path", kernel.path}, {"why", kernel.unreadable}});
   }
   if (options.as_json) {
-    print_json({{"kernels", kernels.size()}, {"damaged", damaged}});
+    print_json({{"kernels", kernels.size()}, {"damaged", damaged}, {"unreadable", unreadable}});
   } else {
     for (const Json& path : damaged) fmt::print("damaged: {}\n", path.get<std::string>());
-    fmt::print("{}, {} damaged\n", counted(kernels.size(), "kernel"), damaged.size());
+    for (const Json& entry : unreadable) {
+      fmt::print("unreadable: {} ({})\n", entry["path"].get<std::string>(), entry["why"].get<std::string>());
+    }
+    fmt::print("{}, {} damaged, {} unreadable\n", counted(kernels.size(), "kernel"), damaged.size(),
+               unreadable.size());
   }
-  return damaged.empty() ? status_ok : status_failure;
+  return damaged.empty() && unreadable.empty() ? status_ok : status_failure;
 }
 
 int report_count(const Options& options, const char* name, std::size_t count) {
@@ -192,7 +199,9 @@ int run_import(const Options& options) {
   if (report.kernels == 0 && !report.damaged.empty()) {
     throw BadInput(fmt::format("{} holds no kernel that `cache export` has written", options.file));
   }
-  for (const std::string& sentence : report.damaged) fmt::print(stderr, "jit-attention: {}\n", sentence);
+  for (const std::string& sentence : report.damaged) {
+    print_to_stderr(fmt::format("jit-attention: {}\n", sentence));
+  }
   report_count(options, "imported", report.kernels);
   return report.damaged.empty() ? status_ok : status_failure;
 }
@@ -213,14 +222,15 @@ void add_cache(CLI::App& app, Commands& commands) {
   add("show", "All that is known of one kernel, with its source", run_show)
       ->add_option("key", options->prefix, "First digits of its key")
       ->required();
-  add("verify", "Read every kernel; exit status 1 when one is damaged", run_verify);
+  add("verify", "Read every kernel; exit status 1 when one is damaged or cannot be read", run_verify);
   add("prune", "Remove damaged kernels, then the least recently used", run_prune)
       ->add_option("--max-bytes", options->max_bytes, "What may stay")
       ->check(must_be_whole)
       ->required();
   add("clear", "Remove every kernel and tuning record", run_clear);
   add("export", "Write all kernels to one file, for another machine", run_export)
-      ->add_option("file", options->file, "File to write")
+      ->add_option("file", options->file, "File to write; a device or pipe is written into")
+      ->check(must_not_be_empty)
       ->required();
   add("import", "Add the kernels of such a file", run_import)
       ->add_option("file", options->file, "File to read")

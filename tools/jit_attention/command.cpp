@@ -5,10 +5,8 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
-#include <fstream>
 
 #include <fmt/format.h>
-#include <jit/error.h>
 #include <nlohmann/json.hpp>
 
 namespace jit::tool {
@@ -17,11 +15,9 @@ void print_json(const nlohmann::ordered_json& json) {
   fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
 }
 
-void write_file(const std::string& path, std::string_view text) {
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file << text;
-  file.close();
-  if (!file) throw Error(ErrorCode::io_error, "write", "path", fmt::format("{} cannot be written", path));
+void print_to_stderr(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stderr);
+  std::fflush(stderr);
 }
 
 std::string must_not_be_empty(const std::string& text) { return text.empty() ? "must not be empty" : ""; }
@@ -38,7 +34,7 @@ std::string must_be_whole(const std::string& text) {
   std::uint64_t number = 0;
   const auto result = std::from_chars(text.data(), text.data() + text.size(), number);
   if (result.ec == std::errc{} && result.ptr == text.data() + text.size()) return "";
-  return fmt::format("is {}; it must be a whole number, 0 or more", text);
+  return fmt::format("is {}; it must be a whole number from 0 to {}", text, ~std::uint64_t{0});
 }
 
 std::string one_line(std::string text) {

@@ -46,8 +46,8 @@ void add_warm(CLI::App& app, Commands& commands);
 /// Prints to standard output; bytes that are no UTF-8 are replaced.
 void print_json(const nlohmann::ordered_json& json);
 
-/// Writes a file. Throws Error io_error.
-void write_file(const std::string& path, std::string_view text);
+/// Writes to standard error. When that is closed or full, the text is lost and nothing else changes.
+void print_to_stderr(std::string_view text);
 
 /// Checks of options' values, for CLI11: what is wrong with `text`, empty when nothing is.
 std::string must_not_be_empty(const std::string& text);

@@ -96,7 +96,7 @@ int run_compile(const Options& options) {
       std::rethrow_exception(outcomes[i].error);
     } catch (const std::exception& error) {
       kernels.push_back({{"arch", to_string(archs[i])}, {"error", error.what()}});
-      fmt::print(stderr, "jit-attention: {}: {}\n", to_string(archs[i]), one_line(error.what()));
+      print_to_stderr(fmt::format("jit-attention: {}: {}\n", to_string(archs[i]), one_line(error.what())));
     }
   }
   if (options.compile.as_json) print_json(kernels.size() == 1 ? kernels[0] : kernels);

@@ -29,7 +29,7 @@ DeviceInfo choose_device(const std::string& choice) {
   const bool named = choice.starts_with(prefix);
   const auto result = named ? std::from_chars(choice.data() + prefix.size(), end, ordinal)
                             : std::from_chars_result{end, std::errc::invalid_argument};
-  if (result.ec != std::errc{} || result.ptr != end) {
+  if (result.ec != std::errc{} || result.ptr != end || ordinal < 0) {
     throw BadInput(fmt::format("--device must be auto, cuda:N or emulated:ARCH, not '{}'", choice));
   }
   use_device("cuda");

@@ -1,5 +1,6 @@
 // jit-attention dump: a kernel as files to read.
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 
 #include <fmt/format.h>
@@ -8,6 +9,7 @@
 
 #include "command.h"
 #include "compile_options.h"
+#include "output_files.h"
 #include "progress.h"
 
 namespace jit::tool {
@@ -19,15 +21,25 @@ struct Options {
   std::string folder;
 };
 
+// Which templates are written shows only when the kernel is there: so all that lie in their folder already.
+std::vector<std::string> possible_outputs(const std::string& folder) {
+  namespace fs = std::filesystem;
+  std::vector<std::string> outputs;
+  for (const char* name : {"kernel.cu", "kernel.ptx", "kernel.cubin", "kernel.sass", "report.json"}) {
+    outputs.push_back(folder + "/" + name);
+  }
+  std::error_code end;
+  fs::recursive_directory_iterator templates(folder + "/templates",
+                                             fs::directory_options::follow_directory_symlink, end);
+  for (; !end && templates != fs::end(templates); templates.increment(end))
+    outputs.push_back(templates->path().string());
+  return outputs;
+}
+
 int run_dump(const Options& options) {
   const AttentionSpec spec = build_spec(options.compile.spec);
   const Arch arch = target_arch(options.arch);
-  const std::string sass_path = options.folder + "/kernel.sass";
-  std::vector<std::string> outputs = {sass_path};
-  for (const char* name : {"kernel.cu", "kernel.ptx", "kernel.cubin", "report.json"}) {
-    outputs.push_back(options.folder + "/" + name);
-  }
-  refuse_overwriting(outputs, input_files(options.compile.spec.functors));
+  refuse_overwriting(possible_outputs(options.folder), input_files(options.compile.spec.functors));
 
   ProgressLine progress;
   const Context context(settings_from_environment(), progress.observer());

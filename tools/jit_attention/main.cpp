@@ -1,5 +1,10 @@
 // jit-attention: the library from the command line.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <csignal>
 #include <cstdio>
+#include <iostream>
 #include <new>
 
 #include <fmt/format.h>
@@ -23,8 +28,28 @@ int status_of(const Error& error) {
 }
 
 int complain(int status, const std::string& message) {
-  fmt::print(stderr, "jit-attention: {}\n", one_line(message));
+  print_to_stderr(fmt::format("jit-attention: {}\n", one_line(message)));
   return status;
+}
+
+// Keeps the process from ending without a sentence, and its messages from landing in files.
+void prepare_process() {
+  // A file above the limit on its size is then an error of the write (EFBIG).
+  std::signal(SIGXFSZ, SIG_IGN);
+  // A file must not be opened as a standard stream that is closed; writing to this fails, as to a closed one.
+  while (true) {
+    const int file = open("/dev/null", O_RDONLY);
+    if (file > STDERR_FILENO) close(file);
+    if (file < 0 || file > STDERR_FILENO) break;
+  }
+}
+
+// `status`, or failure when what was printed could not be written.
+int flush_output(int status) {
+  std::cout.flush();
+  const bool written = std::fflush(stdout) == 0 && std::cout.good();
+  if (written || status != status_ok) return status;
+  return complain(status_failure, "standard output cannot be written");
 }
 
 int run_command(const Commands& commands) {
@@ -36,7 +61,7 @@ int run_command(const Commands& commands) {
     return complain(status_bad_input, error.what());
   } catch (const Error& error) {
     complain(status_of(error), error.message());
-    if (error.code() == ErrorCode::compile_failed) fmt::print(stderr, "{}\n", error.log());
+    if (error.code() == ErrorCode::compile_failed) print_to_stderr(error.log() + "\n");
     return status_of(error);
   } catch (const std::bad_alloc&) {
     return complain(status_failure, "there is not enough memory for this");
@@ -47,6 +72,7 @@ int run_command(const Commands& commands) {
 }
 
 int main_function(int argc, char** argv) {
+  prepare_process();
   CLI::App app("Attention kernels written, compiled, tuned and kept: a look at each step.", "jit-attention");
   app.set_version_flag("--version", JIT_ATTENTION_VERSION);
   app.require_subcommand(1);
@@ -65,7 +91,7 @@ int main_function(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& success) {  // --help, --version
-    return app.exit(success);
+    return flush_output(app.exit(success));
   } catch (const CLI::RequiredError& error) {
     // A misspelt command is no command: say which word it was.
     const std::vector<std::string> unknown = app.remaining(/*recurse=*/true);
@@ -76,11 +102,7 @@ int main_function(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return complain(status_bad_input, fmt::format("{}; see jit-attention --help", error.what()));
   }
-  const int status = run_command(commands);
-  if (std::fflush(stdout) != 0 && status == status_ok) {
-    return complain(status_failure, "standard output cannot be written");
-  }
-  return status;
+  return flush_output(run_command(commands));
 }
 
 }  // namespace

@@ -241,10 +241,12 @@ ModelAttention model_attention(const Json& json, std::string_view source) {
   return model;
 }
 
-ModelAttention read_model(const std::string& path) {
+std::string model_file(const std::string& path) {
   std::error_code ignored;
-  const bool is_folder = std::filesystem::is_directory(path, ignored);
-  const std::string file = is_folder ? path + "/config.json" : path;
+  return std::filesystem::is_directory(path, ignored) ? path + "/config.json" : path;
+}
+
+ModelAttention read_model(const std::string& file) {
   std::ifstream stream(file, std::ios::binary);
   const Json json = Json::parse(stream, nullptr, /*allow_exceptions=*/false);
   if (!stream.is_open() || stream.bad()) throw BadInput(fmt::format("{} cannot be read", file));

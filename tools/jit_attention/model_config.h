@@ -22,7 +22,10 @@ struct ModelAttention {
 /// Throws BadInput, naming `source`, when `config` describes no attention or one that is not understood.
 ModelAttention model_attention(const nlohmann::ordered_json& config, std::string_view source);
 
-/// The same of a file, or of the config.json in a folder.
-ModelAttention read_model(const std::string& path);
+/// The config that `path` means: a file, or the config.json in a folder.
+std::string model_file(const std::string& path);
+
+/// The same of such a file.
+ModelAttention read_model(const std::string& file);
 
 }  // namespace jit::tool

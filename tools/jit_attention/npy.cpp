@@ -8,12 +8,12 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <span>
 #include <string_view>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <jit/dtype.h>
-#include <jit/error.h>
 
 #include "command.h"
 
@@ -193,7 +193,7 @@ Array read_npy(const std::string& path) {
   return array;
 }
 
-void write_npy(const std::string& path, const Array& array) {
+void write_npy(const OutputFile& file, const Array& array) {
   std::string shape = fmt::format("{}", fmt::join(array.shape, ", "));
   if (array.shape.size() == 1) shape += ",";
   std::string header = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}), }}",
@@ -204,12 +204,8 @@ void write_npy(const std::string& path, const Array& array) {
   std::string start(magic);
   start += {'\x01', '\x00', static_cast<char>(header.size() & 255), static_cast<char>(header.size() >> 8)};
 
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file << start << header;
-  file.write(reinterpret_cast<const char*>(array.bytes.data()),
-             static_cast<std::streamsize>(array.bytes.size()));
-  file.close();
-  if (!file) throw Error(ErrorCode::io_error, "write", "path", fmt::format("{} cannot be written", path));
+  start += header;
+  file.write({std::as_bytes(std::span(start)), array.bytes});
 }
 
 }  // namespace jit::tool

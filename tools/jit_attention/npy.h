@@ -4,6 +4,8 @@
 
 #include <string>
 
+#include <jit/output_file.h>
+
 #include "array.h"
 
 namespace jit::tool {
@@ -13,6 +15,6 @@ namespace jit::tool {
 Array read_npy(const std::string& path);
 
 /// Writes version 1.0. Throws Error io_error. Requires: the dtype is one that read_npy reads.
-void write_npy(const std::string& path, const Array& array);
+void write_npy(const OutputFile& file, const Array& array);
 
 }  // namespace jit::tool

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <string>
 
 #include <fmt/format.h>
@@ -27,8 +26,7 @@ ProgressLine::~ProgressLine() {
 }
 
 void ProgressLine::wipe() {
-  if (drawn_) fmt::print(stderr, "{}", erase_line);
-  std::fflush(stderr);
+  if (drawn_) print_to_stderr(erase_line);
   drawn_ = false;
 }
 
@@ -41,8 +39,7 @@ void ProgressLine::show(std::string_view label, int done, int total) {
     line += fmt::format("[{:#<{}}{:.<{}}] {}/{} ", "", filled, "", bar_width - filled, done, total);
   }
   line += label.substr(0, label_width);
-  fmt::print(stderr, "{}", line);
-  std::fflush(stderr);
+  print_to_stderr(line);
   drawn_ = true;
 }
 
@@ -52,7 +49,7 @@ Observer ProgressLine::observer() {
     if (event.kind != Event::Kind::warning) return;
     const std::lock_guard lock(mutex_);
     wipe();
-    fmt::print(stderr, "jit-attention: warning: {}\n", one_line(event.message));
+    print_to_stderr(fmt::format("jit-attention: warning: {}\n", one_line(event.message)));
   };
 }
 

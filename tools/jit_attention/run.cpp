@@ -15,6 +15,7 @@
 #include "device_choice.h"
 #include "functor_file.h"
 #include "npy.h"
+#include "output_files.h"
 #include "problem.h"
 #include "progress.h"
 #include "trace_files.h"
@@ -86,7 +87,7 @@ AttentionArguments arguments_of(Arrays& arrays, bool with_lse, const Place& plac
 
 // Fills o and lse. Returns the kernel that did it.
 CompiledKernel compute(const Options& options, const AttentionSpec& spec, const DeviceInfo& device,
-                       Arrays& arrays) {
+                       const OutputFiles& outputs, Arrays& arrays) {
   ProgressLine progress;
   Settings settings = settings_from_environment();
   // One call does not repay tuning: `tune` does that, and what it found is used here.
@@ -103,17 +104,17 @@ CompiledKernel compute(const Options& options, const AttentionSpec& spec, const 
     buffer.upload(array.bytes.data(), array.bytes.size());
     return buffers.emplace(&array, std::move(buffer)).first->second.data();
   });
-  if (options.traces.paths().empty()) {
+  if (!options.traces.any()) {
     attention(arguments);
   } else {
     const TraceScope trace;
     try {
       attention(arguments);
     } catch (const Error&) {  // they are wanted most when something was found
-      write_traces(options.traces, trace.launches());
+      write_traces(outputs, trace.launches());
       throw;
     }
-    write_traces(options.traces, trace.launches());
+    write_traces(outputs, trace.launches());
   }
   buffers.at(&arrays.o).download(arrays.o.bytes.data(), arrays.o.bytes.size());
   if (!options.lse.empty()) {
@@ -122,20 +123,21 @@ CompiledKernel compute(const Options& options, const AttentionSpec& spec, const 
   return attention.kernel(arguments);
 }
 
-int run_run(const Options& options) {
+OutputFiles open_outputs(const Options& options) {
+  OutputFiles outputs;
+  outputs.add("--out", options.o);
+  outputs.add("--lse", options.lse);
+  add_outputs(options.traces, outputs);
   std::vector<std::string> inputs = input_files(options.functors);
   inputs.insert(inputs.end(), {options.q, options.k, options.v});
   for (const std::string& tensor : options.tensors)
     inputs.push_back(split_assignment("--tensor", tensor).second);
-  std::vector<std::string> outputs = {options.o};
-  std::vector<std::string> others = options.traces.paths();
-  if (!options.lse.empty()) others.push_back(options.lse);
-  for (const std::string& output : others) {
-    refuse_overwriting({output}, outputs);
-    outputs.push_back(output);
-  }
-  refuse_overwriting(outputs, inputs);
+  refuse_overwriting(outputs.paths(), inputs);
+  return outputs;
+}
 
+int run_run(const Options& options) {
+  const OutputFiles outputs = open_outputs(options);
   Arrays arrays{.q = read_operand(options.q),
                 .k = read_operand(options.k),
                 .v = read_operand(options.v),
@@ -156,18 +158,18 @@ int run_run(const Options& options) {
   check_arguments(spec, arguments_of(arrays, true, [](Array& array) -> void* { return array.bytes.data(); }));
 
   const DeviceInfo device = choose_device(options.device);
-  if (!device.emulated && !options.traces.paths().empty()) {
+  if (!device.emulated && options.traces.any()) {
     throw BadInput(
         fmt::format("--counts and --listing tell what an emulated device did, and {} is none: add --device "
                     "emulated:{}",
                     device.name, to_string(native_arch(device))));
   }
-  const CompiledKernel kernel = compute(options, spec, device, arrays);
+  const CompiledKernel kernel = compute(options, spec, device, outputs, arrays);
   const Array o = convert(std::move(arrays.o), result_dtype, options.o);
-  write_npy(options.o, o);
-  if (!options.lse.empty()) write_npy(options.lse, arrays.lse);
+  write_npy(*outputs.find("--out"), o);
+  if (const OutputFile* lse = outputs.find("--lse")) write_npy(*lse, arrays.lse);
   if (options.as_json) {
-    print_json({{"written", outputs},
+    print_json({{"written", outputs.paths()},
                 {"device", device.name},
                 {"kernel", nlohmann::ordered_json::parse(kernel.report())}});
     return status_ok;

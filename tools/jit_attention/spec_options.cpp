@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <filesystem>
 
 #include <fmt/format.h>
 #include <jit/compiled_kernel.h>
@@ -15,9 +14,17 @@
 namespace jit::tool {
 namespace {
 
-std::vector<FunctorText> read_functors(const std::vector<std::string>& arguments) {
+std::vector<FunctorText> read_functors(const char* option, const std::vector<std::string>& arguments) {
   std::vector<FunctorText> functors;
-  for (const std::string& argument : arguments) functors.push_back(read_functor(argument));
+  for (const std::string& argument : arguments) {
+    FunctorText functor = read_functor(argument);
+    const auto has_its_name = [&](const FunctorText& other) { return other.name == functor.name; };
+    if (std::any_of(functors.begin(), functors.end(), has_its_name)) {
+      throw BadInput(
+          fmt::format("{} {} is given twice; give each file a name of its own", option, functor.name));
+    }
+    functors.push_back(std::move(functor));
+  }
   return functors;
 }
 
@@ -65,8 +72,8 @@ void add_functor_options(CLI::App& app, FunctorOptions& options) {
 }
 
 void apply(const FunctorOptions& options, AttentionSpec& spec) {
-  const std::vector<FunctorText> masks = read_functors(options.mask_files);
-  const std::vector<FunctorText> scores = read_functors(options.score_files);
+  const std::vector<FunctorText> masks = read_functors("--mask-file", options.mask_files);
+  const std::vector<FunctorText> scores = read_functors("--score-file", options.score_files);
   spec.mask = parse_mask(options.mask.empty() ? join_texts(masks, " && ") : options.mask, masks);
   spec.score = parse_score(options.score.empty() ? join_texts(scores, ", ") : options.score, scores);
   spec.softmax_scale = options.softmax_scale;
@@ -117,20 +124,6 @@ std::optional<KernelConfig> build_config(const std::string& config, const Attent
   const auto base = std::find_if(candidates.begin(), candidates.end(),
                                  [&](const KernelConfig& candidate) { return candidate.index() == family; });
   return parse_config(config, base == candidates.end() ? candidates.front() : *base);
-}
-
-void refuse_overwriting(const std::vector<std::string>& outputs, const std::vector<std::string>& inputs) {
-  namespace fs = std::filesystem;
-  for (const std::string& output : outputs) {
-    for (const std::string& input : inputs) {
-      std::error_code different;
-      // By inode where the file exists: a link to an input is that input.
-      if (fs::equivalent(output, input, different) ||
-          fs::weakly_canonical(output, different) == fs::weakly_canonical(input, different)) {
-        throw BadInput(fmt::format("{} would be written over {}; choose another output", output, input));
-      }
-    }
-  }
 }
 
 }  // namespace jit::tool

@@ -47,7 +47,4 @@ void add_config_option(CLI::App& app, std::string& config);
 /// The config that --config gives, over what the cost model chooses for `arch`; nothing when it is empty.
 std::optional<KernelConfig> build_config(const std::string& config, const AttentionSpec& spec, Arch arch);
 
-/// Throws BadInput when one of `outputs` is one of `inputs`, whatever the paths look like.
-void refuse_overwriting(const std::vector<std::string>& outputs, const std::vector<std::string>& inputs);
-
 }  // namespace jit::tool

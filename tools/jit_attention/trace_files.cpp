@@ -1,5 +1,7 @@
 #include "trace_files.h"
 
+#include <span>
+
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
@@ -9,23 +11,33 @@ namespace jit::tool {
 
 using Json = nlohmann::ordered_json;
 
-std::vector<std::string> TraceFiles::paths() const {
-  std::vector<std::string> paths;
-  for (const std::string& path : {counts, listing}) {
-    if (!path.empty()) paths.push_back(path);
-  }
-  return paths;
+namespace {
+
+constexpr const char* counts_option = "--counts";
+constexpr const char* listing_option = "--listing";
+
+void write_text(const OutputFile& file, const std::string& text) {
+  file.write({std::as_bytes(std::span(text))});
 }
+
+}  // namespace
 
 void add_trace_options(CLI::App& app, TraceFiles& files) {
-  app.add_option("--counts", files.counts,
-                 "File for what an emulated device counted and found: JSON, one object for each launch");
-  app.add_option("--listing", files.listing,
-                 "File for the kernel's PTX with the counts of each line, on an emulated device");
+  app.add_option(counts_option, files.counts,
+                 "File for what an emulated device counted and found: JSON, one object for each launch")
+      ->check(must_not_be_empty);
+  app.add_option(listing_option, files.listing,
+                 "File for the kernel's PTX with the counts of each line, on an emulated device")
+      ->check(must_not_be_empty);
 }
 
-void write_traces(const TraceFiles& files, const std::vector<LaunchTrace>& launches) {
-  if (!files.counts.empty()) {
+void add_outputs(const TraceFiles& files, OutputFiles& outputs) {
+  outputs.add(counts_option, files.counts);
+  outputs.add(listing_option, files.listing);
+}
+
+void write_traces(const OutputFiles& outputs, const std::vector<LaunchTrace>& launches) {
+  if (const OutputFile* counts = outputs.find(counts_option)) {
     Json json = Json::array();
     for (const LaunchTrace& launch : launches) {
       json.push_back({{"kernel", launch.kernel()},
@@ -34,12 +46,12 @@ void write_traces(const TraceFiles& files, const std::vector<LaunchTrace>& launc
                       {"seconds", launch.seconds()},
                       {"counts", Json::parse(launch.counts_json())}});
     }
-    write_file(files.counts, json.dump(2) + "\n");
+    write_text(*counts, json.dump(2) + "\n");
   }
-  if (!files.listing.empty()) {
+  if (const OutputFile* listing = outputs.find(listing_option)) {
     std::string text;
     for (const LaunchTrace& launch : launches) text += launch.listing();
-    write_file(files.listing, text);
+    write_text(*listing, text);
   }
 }
 

@@ -6,6 +6,8 @@
 
 #include <jit/emulation.h>
 
+#include "output_files.h"
+
 namespace CLI {
 class App;
 }  // namespace CLI
@@ -15,11 +17,12 @@ namespace jit::tool {
 struct TraceFiles {
   std::string counts, listing;  ///< empty: not wanted
 
-  std::vector<std::string> paths() const;
+  bool any() const { return !counts.empty() || !listing.empty(); }
 };
 void add_trace_options(CLI::App& app, TraceFiles& files);
+void add_outputs(const TraceFiles& files, OutputFiles& outputs);
 
-/// Throws Error io_error.
-void write_traces(const TraceFiles& files, const std::vector<LaunchTrace>& launches);
+/// Writes those that are among `outputs`. Throws Error io_error.
+void write_traces(const OutputFiles& outputs, const std::vector<LaunchTrace>& launches);
 
 }  // namespace jit::tool

@@ -9,6 +9,7 @@
 
 #include "command.h"
 #include "model_config.h"
+#include "output_files.h"
 #include "progress.h"
 
 namespace jit::tool {
@@ -79,7 +80,9 @@ Json describe(const PackedKernel& kernel) {
 }
 
 int run_warm(const Options& options) {
-  ModelAttention model = read_model(options.model);
+  const std::string config = model_file(options.model);
+  refuse_overwriting({options.out}, {config});
+  ModelAttention model = read_model(config);
   apply_options(options, model);
   const std::vector<PackTarget> targets = targets_of(options);
   PackSizes sizes{.heads_q = model.heads_q, .max_batch = options.max_batch};

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <jit/observer.h>
@@ -135,6 +136,20 @@ class ReadOnlyFileSystem : public GatedFileSystem {
 
  private:
   std::atomic<int> changes_ = 0;
+};
+
+/// Does to every entry file, before it is opened, what a test wants.
+class EntryFileSystem : public FileSystem {
+ public:
+  int openat(int directory, const char* path, int flags, mode_t mode) override {
+    const bool is_entry = std::string_view(path).ends_with(".bin");
+    if (is_entry && fails(directory, path)) return -1;
+    return FileSystem::openat(directory, path, flags, mode);
+  }
+
+ protected:
+  /// Whether opening it fails; then errno says why.
+  virtual bool fails(int directory, const char* path) = 0;
 };
 
 /// Moves at most `most` bytes per read and write.

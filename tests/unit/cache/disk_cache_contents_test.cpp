@@ -76,6 +76,41 @@ TEST_F(DiskCacheContentsTest, VerifyNamesTheDamagedAndPruneRemovesThem) {
   EXPECT_EQ(cache.list().size(), 2u);
 }
 
+// As a process does that evicts between the look at the folder and the look at the entry.
+TEST_F(DiskCacheContentsTest, AnEntryThatGoesMeanwhileIsNoDamage) {
+  DiskCache cache = open("cache");
+  fill(cache, "cache", 3);
+  struct : EntryFileSystem {
+    bool fails(int directory, const char* path) override {
+      FileSystem::unlinkat(directory, path, 0);
+      return false;
+    }
+  } evicting;
+  DiskCache beside({.directory = folder_ / "cache", .file_system = &evicting});
+  EXPECT_TRUE(beside.list().empty());
+  EXPECT_TRUE(cache.list().empty());
+}
+
+TEST_F(DiskCacheContentsTest, AnEntryThatCannotBeReadIsNoDamage) {
+  DiskCache cache = open("cache");
+  fill(cache, "cache", 3);
+  struct : EntryFileSystem {
+    bool fails(int, const char*) override { return (errno = EMFILE) != 0; }
+  } busy;
+  DiskCache unable({.directory = folder_ / "cache", .file_system = &busy});
+  const std::vector<EntryInfo> infos = unable.list();
+  ASSERT_EQ(infos.size(), 3u);
+  for (const EntryInfo& info : infos) {
+    EXPECT_FALSE(info.damaged);
+    EXPECT_EQ(info.unreadable, "open: Too many open files");
+    EXPECT_EQ(info.metadata, "");
+  }
+  EXPECT_TRUE(unable.verify().empty());
+  EXPECT_EQ(unable.prune(1 << 30), 0u);
+  EXPECT_EQ(cache.list().size(), 3u);
+  EXPECT_EQ(cache.list()[0].unreadable, "");
+}
+
 TEST_F(DiskCacheContentsTest, PruneRemovesTheLeastRecentlyUsed) {
   DiskCache cache = open("cache");
   const std::vector<Key> keys = fill(cache, "cache", 4);

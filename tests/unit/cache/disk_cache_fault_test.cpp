@@ -103,6 +103,26 @@ TEST(TuningStoreFault, AllCallsFromAnyPointOnMayFail) {
   fail_every_call(true, use_tuning_store, expect_whole_tuning_store);
 }
 
+TEST(DiskCacheFault, AReadOnlyPlaceForTheFolderIsCalledThat) {
+  const FreshFolder folder;
+  ReadOnlyFileSystem read_only;
+  DiskCache cache({.directory = folder / "a/b/cache", .file_system = &read_only});
+  EXPECT_EQ(cache.refusal(), (folder / "a/b/cache") + ": mkdir: Read-only file system");
+}
+
+TEST(DiskCacheFault, ALockIsAskedForAgainAfterASignal) {
+  struct : FileSystem {
+    int interruptions = 3;
+    int flock(int file, int operation) override {
+      if (interruptions-- > 0) return errno = EINTR, -1;
+      return FileSystem::flock(file, operation);
+    }
+  } interrupted;
+  const FreshFolder folder;
+  const DiskCache cache({.directory = folder.path(), .file_system = &interrupted});
+  EXPECT_TRUE(cache.lock(key_of("kernel"), std::chrono::milliseconds(2000)).held());
+}
+
 TEST(DiskCacheFault, ShortReadsAndWritesAreContinued) {
   const FreshFolder folder;
   ShortFileSystem small_steps(7);

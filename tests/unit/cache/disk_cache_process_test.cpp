@@ -1,5 +1,9 @@
 // The disk cache among several processes: killed writers, stopped lock holders, one computation for all.
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <signal.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -118,6 +122,29 @@ TEST(DiskCacheProcess, StoppedLockHolderIsNotWaitedForLongerThanAsked) {
   cache.store(key, entry_of(key));
   EXPECT_EQ(cache.load(key), entry_of(key));
   kill_process(holder);
+}
+
+// From now on every flock of this process is interrupted; false where a process cannot do that to itself.
+bool interrupt_every_lock() {
+  sock_filter filter[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+                          BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_flock, 0, 1),
+                          BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EINTR),
+                          BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+  const sock_fprog program{std::size(filter), filter};
+  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+TEST(DiskCacheProcess, ALockThatIsInterruptedForEverIsNotWaitedForLongerThanAsked) {
+  const FreshFolder folder;
+  const Key key = key_of("kernel");
+  const auto begin = Clock::now();
+  EXPECT_TRUE(ended_well(start_process([&] {
+    if (!interrupt_every_lock()) return true;
+    alarm(10);
+    return !DiskCache({.directory = folder.path()}).lock(key, milliseconds(200)).held();
+  })));
+  EXPECT_LT(Clock::now() - begin, milliseconds(5000));
 }
 
 TEST(DiskCacheProcess, EightProcessesComputeAColdKeyOnce) {

@@ -1,4 +1,8 @@
 // jit-attention cache, on kernels that were put there by hand.
+#include <sys/stat.h>
+
+#include <filesystem>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -6,6 +10,7 @@
 #include "cache/tuning_store.h"
 #include "tests/support/cache_entries.h"
 #include "tests/support/cli_testing.h"
+#include "tests/support/process_limits.h"
 
 namespace jit::testing {
 namespace {
@@ -93,6 +98,23 @@ TEST_F(CliCache, VerifyFindsTheDamagedOne) {
   EXPECT_THAT(cache({"list"}).out, HasSubstr("damaged"));
 }
 
+TEST_F(CliCache, VerifyTellsTheUnreadableFromTheDamaged) {
+  const std::string path = path_of(tool_.cache(), key_of("two"));
+  ASSERT_EQ(chmod(path.c_str(), 0), 0);
+  without_privileges([&] {
+    const ToolResult text = cache({"verify"});
+    EXPECT_EQ(text.status, 1);
+    EXPECT_EQ(text.out,
+              "unreadable: " + path + " (open: Permission denied)\n3 kernels, 0 damaged, 1 unreadable\n");
+    const nlohmann::json json = cache({"verify", "--json"}).json();
+    EXPECT_EQ(json.value("damaged", nlohmann::json()), nlohmann::json::array());
+    EXPECT_EQ(json.value("unreadable", nlohmann::json()),
+              nlohmann::json::array({{{"path", path}, {"why", "open: Permission denied"}}}));
+    EXPECT_THAT(cache({"list"}).out, HasSubstr("unreadable: open: Permission denied"));
+    EXPECT_EQ(cache({"prune", "--max-bytes", "1000000", "--json"}).json()["removed"], 0);
+  });
+}
+
 TEST_F(CliCache, PrunesAndClears) {
   damage("one");
   const ToolResult pruned = cache({"prune", "--max-bytes", "4096", "--json"});
@@ -112,6 +134,43 @@ TEST_F(CliCache, ExportsAndImports) {
   EXPECT_EQ(cache({"import", archive, "--json"}).json()["imported"], 3);
   EXPECT_EQ(kernels(), 3u);
   EXPECT_EQ(cache({"verify"}).status, 0);
+}
+
+TEST_F(CliCache, ExportsIntoPipesAndBehindLinks) {
+  const std::string archive = tool_.folder / "archive", pipe = tool_.folder / "pipe",
+                    link = tool_.folder / "link";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  const int reader = open(pipe.c_str(), O_RDONLY | O_NONBLOCK);
+  const ToolResult result = cache({"export", pipe});
+  ASSERT_EQ(result.status, 0) << result.err;
+  const std::string arrived = read_to_end(reader);
+  close(reader);
+  EXPECT_GT(arrived.size(), 1000u);
+  EXPECT_TRUE(std::filesystem::is_fifo(pipe));
+  std::filesystem::create_symlink("archive", link);
+  for (int i = 0; i < 2; ++i) {  // a link to no file yet, and to one
+    ASSERT_EQ(cache({"export", link}).status, 0);
+    EXPECT_TRUE(std::filesystem::is_symlink(link));
+    EXPECT_EQ(read_text(archive), arrived);
+  }
+}
+
+TEST_F(CliCache, ExportsToStandardOutput) {
+  const std::string archive = tool_.folder / "archive";
+  ASSERT_EQ(cache({"export", archive}).status, 0);
+  const ToolResult result = cache({"export", "/dev/stdout"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_TRUE(result.out.starts_with(read_text(archive)));
+}
+
+TEST_F(CliCache, AFileThatMayNotBeSoLargeIsAnErrorAndLeavesTheOldOne) {
+  const std::string archive = tool_.folder / "archive";
+  write_text(archive, "old");
+  const FileSizeLimit limit(200);
+  const ToolResult result = cache({"export", archive});
+  EXPECT_EQ(result.status, 1);
+  EXPECT_EQ(result.err, "jit-attention: " + archive + " cannot be written: write: File too large\n");
+  EXPECT_EQ(read_text(archive), "old");
 }
 
 TEST_F(CliCache, ImportSkipsWhatIsDamaged) {

@@ -1,4 +1,6 @@
 // The tool without NVRTC and without a GPU: usage, input, info.
+#include <sys/stat.h>
+
 #include <filesystem>
 
 #include <fmt/format.h>
@@ -6,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/cli_testing.h"
+#include "tests/support/process_limits.h"
 #include "tools/jit_attention/npy.h"
 
 namespace jit::testing {
@@ -44,9 +47,10 @@ TEST(CliUsage, BadCommandLines) {
   expect_bad_input(tool.run({"dump", "--arch", "sm_90a", "--out", ""}), "--out: must not be empty");
   expect_bad_input(tool.run({"cache"}), "subcommand");
   expect_bad_input(tool.run({"cache", "nonsense"}), "there is no command 'nonsense'");
-  for (const char* bytes : {"-1", "1e3", "all"}) {
-    expect_bad_input(tool.run({"cache", "prune", "--max-bytes", bytes}),
-                     fmt::format("--max-bytes: is {}; it must be a whole number", bytes));
+  for (const char* bytes : {"-1", "1e3", "all", "18446744073709551616"}) {
+    expect_bad_input(
+        tool.run({"cache", "prune", "--max-bytes", bytes}),
+        fmt::format("--max-bytes: is {}; it must be a whole number from 0 to 18446744073709551615", bytes));
   }
   expect_bad_input(tool.run({"bench", "--samples", "0"}), "--samples");
   expect_bad_input(tool.run({"bench", "--batch", "0"}), "--batch");
@@ -75,6 +79,12 @@ TEST(CliUsage, BadSpecs) {
   expect_bad_input(compile("--score", "softcap(-1)"), "cap");
   expect_bad_input(compile("--mask-file", "mine=/nonexistent"), "/nonexistent");
   expect_bad_input(compile("--mask-file", "mine"), "name=file");
+  write_text(tool.folder / "true.txt", "return true;\n");
+  for (const char* option : {"--mask-file", "--score-file"}) {
+    const std::string mine = "mine=" + (tool.folder / "true.txt");
+    expect_bad_input(tool.run({"compile", "--arch", "sm_90a", option, mine, option, mine}),
+                     fmt::format("{} mine is given twice", option));
+  }
   expect_bad_input(compile("--config", "tile_z=3"), "'tile_z=3'");
   expect_bad_input(compile("--config", "tile_q=wide"), "tile_q");
   expect_bad_input(compile("--config", "tile_q=1"), "tile_q = 1");
@@ -90,7 +100,7 @@ TEST(CliUsage, BadProblems) {
                    "/nonexistent");
   write_text(tool.folder / "ids.txt", "// tensor: ids int32\nreturn ids[q] == 0;\n");
   expect_bad_input(tool.run({"bench", "--mask-file", "mine=" + (tool.folder / "ids.txt")}), "--tensor ids=");
-  write_npy(tool.folder / "lengths.npy", zeros(DType::int64, {7}));
+  write_npy(OutputFile(tool.folder / "lengths.npy"), zeros(DType::int64, {7}));
   expect_bad_input(tool.run({"bench", "--batch", "2", "--mask", "prefix_lengths", "--tensor",
                              "prefix_lengths=" + (tool.folder / "lengths.npy")}),
                    "prefix_lengths: has batch = 7; it must be 2");
@@ -116,14 +126,44 @@ TEST(CliUsage, NoGpuIsOneSentence) {
           << result.err;
     }
   }
-  expect_bad_input(tool.run({"bench", "--device", "tpu:0"}),
-                   "--device must be auto, cuda:N or emulated:ARCH");
+  for (const char* device : {"tpu:0", "cuda:-1", "cuda:", "cuda:1x"}) {
+    expect_bad_input(tool.run({"bench", "--device", device}),
+                     "--device must be auto, cuda:N or emulated:ARCH");
+  }
+  expect_bad_input(tool.run({"info", "--device", "cuda:-1"}), "not 'cuda:-1'");
   expect_bad_input(tool.run({"bench", "--device", "emulated:sm_1"}), "emulated:sm_90a");
 }
 
 TEST(CliUsage, UnwritableStandardOutputIsAFailure) {
-  if (access("/dev/full", W_OK) != 0) GTEST_SKIP() << "there is no /dev/full";
-  EXPECT_EQ(WEXITSTATUS(std::system((tool_path() + " info > /dev/full 2> /dev/null").c_str())), 1);
+  const Tool tool;
+  for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
+           {"info"}, {"--help"}, {"cache", "list", "--help"}, {"--version"}}) {
+    for (const char* redirection : {">/dev/full", ">&-"}) {
+      const ToolResult result = tool.run_redirected(redirection, arguments);
+      EXPECT_EQ(result.status, 1) << arguments[0] << redirection;
+      EXPECT_THAT(result.err, ::testing::StartsWith("jit-attention: ")) << arguments[0] << redirection;
+    }
+  }
+}
+
+// A message that nobody can read changes nothing.
+TEST(CliUsage, UnwritableStandardErrorCostsTheMessageOnly) {
+  Tool tool;
+  for (const char* redirection : {"2>&-", "2>/dev/full", "2>&- <&-"}) {
+    EXPECT_EQ(tool.run_redirected(redirection, {"compile", "--arch", "sm_90a", "--mask", "casual"}).status,
+              2);
+    EXPECT_EQ(tool.run_redirected(redirection, {"nonsense"}).status, 2);
+    EXPECT_EQ(tool.run_redirected(redirection, {"bench", "--device", "cuda:0"}).status, 1);
+  }
+  // A warning: the cache folder is not used.
+  ASSERT_EQ(mkdir(tool.cache().c_str(), 0700), 0);
+  ASSERT_EQ(chmod(tool.cache().c_str(), 0777), 0);
+  ASSERT_THAT(tool.run({"info"}).err, HasSubstr("warning"));
+  for (const char* redirection : {"2>&-", "2>/dev/full"}) {
+    const ToolResult result = tool.run_redirected(redirection, {"info"});
+    EXPECT_EQ(result.status, 0);
+    EXPECT_THAT(result.out, HasSubstr("Settings"));
+  }
 }
 
 TEST(CliInfo, SaysWhatThereIsAndWhyNot) {
@@ -176,6 +216,17 @@ TEST(CliInfo, AMissingCompilerIsReported) {
   EXPECT_THAT(compile.err, HasSubstr("/nonexistent"));
 }
 
+TEST(CliInfo, AFolderThatIsNotUsedIsToldOfOnce) {
+  const Tool tool;
+  ASSERT_EQ(mkdir(tool.cache().c_str(), 0700), 0);
+  ASSERT_EQ(chmod(tool.cache().c_str(), 0777), 0);
+  const ToolResult result = tool.run({"info"});
+  EXPECT_EQ(result.status, 0);
+  EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+  EXPECT_THAT(result.err,
+              HasSubstr("nothing is kept on disk: " + tool.cache() + " belongs to another user or"));
+}
+
 class CliRun : public ::testing::Test {
  protected:
   // q, k and v of these shapes in files, and the command line that names them.
@@ -184,7 +235,7 @@ class CliRun : public ::testing::Test {
     save("k", zeros(DType::fp32, {1, 8, 1, 64}));
     save("v", zeros(DType::fp16, {1, 8, 1, 32}));
   }
-  void save(const std::string& name, const Array& array) { write_npy(file(name), array); }
+  void save(const std::string& name, const Array& array) { write_npy(OutputFile(file(name)), array); }
   std::string file(const std::string& name) const { return tool_.folder / (name + ".npy"); }
   ToolResult run(std::vector<std::string> more = {}, const std::string& out = "o") const {
     std::vector<std::string> arguments = {"run", "--q",     file("q"), "--k",    file("k"),
@@ -251,10 +302,62 @@ TEST_F(CliRun, NeverWritesOverAnInput) {
   std::filesystem::create_hard_link(file("q"), file("hard"));
   expect_bad_input(run({}, "hard"), "choose another output");
   expect_bad_input(run({"--lse", tool_.folder / "./v.npy"}), "choose another output");
-  expect_bad_input(run({"--lse", file("o")}), "choose another output");
   expect_bad_input(run({"--counts", file("q")}), "choose another output");
-  expect_bad_input(run({"--lse", file("l"), "--listing", file("l")}), "choose another output");
   EXPECT_EQ(read_text(file("q")), before);
+}
+
+TEST_F(CliRun, RefusesTwoOutputsThatAreOneFile) {
+  std::filesystem::create_symlink("o.npy", file("dangling"));
+  std::filesystem::create_directory_symlink(".", tool_.folder / "here");
+  for (const std::string& lse :
+       {file("o"), tool_.folder / "./o.npy", tool_.folder / "here/o.npy", file("dangling")}) {
+    expect_bad_input(run({"--lse", lse}),
+                     fmt::format("--out {} and --lse {} are the same file; choose another "
+                                 "output",
+                                 file("o"), lse));
+  }
+  expect_bad_input(run({"--lse", file("l"), "--listing", file("l")}),
+                   fmt::format("--lse {0} and --listing {0} are the same file", file("l")));
+  expect_bad_input(run({"--counts", file("dangling")}), "--out " + file("o") + " and --counts");
+  write_text(file("o"), "");
+  std::filesystem::create_hard_link(file("o"), file("twin"));
+  expect_bad_input(run({"--lse", file("twin")}), "are the same file");
+  // Standard output is not replaced, but the file that it is would be.
+  const ToolResult listing =
+      tool_.run_redirected(">" + file("o"), {"run", "--q", file("q"), "--k", file("k"), "--v", file("v"),
+                                             "--out", file("o"), "--listing", "/dev/stdout"});
+  EXPECT_THAT(listing.err, HasSubstr("are the same file"));
+  // What is written into may be so twice: here the device is the first thing that is wrong.
+  EXPECT_THAT(run({"--lse", "/dev/null", "--counts", "/dev/null", "--device", "cuda:0"}).err,
+              HasSubstr("CUDA driver"));
+}
+
+TEST_F(CliRun, SaysBeforeItComputesWhatCannotBeWritten) {
+  const auto refusal = [&](const std::string& option, const std::string& path) {
+    std::vector<std::string> arguments = {option, path, "--device", "cuda:0"};
+    const ToolResult result = option == "--out" ? run({"--device", "cuda:0"}, path) : run(arguments);
+    EXPECT_EQ(result.status, 1);
+    EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+    return result.err;
+  };
+  EXPECT_THAT(refusal("--out", "missing/o"), HasSubstr("--out: " + file("missing/o") + " cannot be written"));
+  for (const char* option : {"--lse", "--counts", "--listing"}) {
+    EXPECT_THAT(
+        refusal(option, tool_.folder / "missing/file"),
+        HasSubstr(fmt::format("{}: {} cannot be written: folder ", option, tool_.folder / "missing/file")));
+    EXPECT_THAT(refusal(option, tool_.folder.path()), HasSubstr("it is a folder"));
+  }
+  // The folder and an old output are there, and may not be written.
+  std::filesystem::create_directory(tool_.folder / "locked");
+  write_text(file("locked/old"), "old");
+  ASSERT_EQ(chmod((tool_.folder / "locked").c_str(), 0500), 0);
+  write_text(file("fixed"), "old");
+  ASSERT_EQ(chmod(file("fixed").c_str(), 0400), 0);
+  without_privileges([&] {
+    for (const char* name : {"locked/old", "locked/new", "fixed"})
+      EXPECT_THAT(refusal("--out", name), HasSubstr("Permission denied")) << name;
+  });
+  expect_bad_input(run({"--counts", ""}), "--counts: must not be empty");
 }
 
 }  // namespace

@@ -167,6 +167,9 @@ TEST(CliWarm, RefusesBadInput) {
                             "--multiprocessors");
   testing::expect_bad_input(warm({"--model", config}), "--arch is required");
   EXPECT_FALSE(std::filesystem::exists(tool.folder / "m.pack"));
+  testing::expect_bad_input(
+      tool.run({"warm", "--model", tool.folder.path(), "--arch", "sm_80", "--out", config}), "config.json");
+  EXPECT_EQ(testing::read_text(config), R"({"num_attention_heads": 2, "head_dim": 16})");
 }
 
 }  // namespace

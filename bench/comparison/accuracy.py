@@ -1,0 +1,220 @@
+"""How far results are from fp64 attention: problems whose inputs are easy and hard for a softmax that is computed
+tile by tile, the errors of one contender, and tables of all.
+
+    normal    N(0, 1)
+    outlier   N(0, 1) + N(0, 100) * Bernoulli(0.001), as in the FlashAttention-3 paper
+    sink      all queries lean to the first key: 1 is added to q, and the first key is 11 / sqrt(head_dim) throughout
+    peaky     4 q and 2 k: few keys carry a row
+"""
+
+import math
+from dataclasses import dataclass
+
+from . import records, report, suites
+from .contender import Contender, Unsupported, first_line
+from .inputs import Inputs
+from .ours import JitAttention
+from .reference import masked_scores, weighted_sum
+
+SUITE = "accuracy"
+DTYPES = {"bf16": "bfloat16", "fp16": "float16"}
+INPUTS = ("normal", "outlier", "sink", "peaky")
+HEAD_DIMS = (128, 64)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The input's type, the kind of inputs, and the cell that they are for."""
+
+    dtype: str
+    inputs: str
+    cell: suites.Cell
+
+    @property
+    def name(self):
+        return f"{self.dtype}/{self.cell.label}"
+
+
+def problems(batch=2, seqlen=2048, heads=8, head_dims=HEAD_DIMS):
+    """All of them, one table's together."""
+    cells = [(inputs, suites.cell(SUITE, f"d{head_dim} {inputs}{', causal' * (mask == 'causal')}", batch, seqlen,
+                                  heads, head_dim, mask=mask))
+             for head_dim in head_dims for inputs in INPUTS for mask in ("none", "causal")]
+    return [Problem(dtype, inputs, cell) for dtype in DTYPES for inputs, cell in cells]
+
+
+def make_inputs(problem, device, seed):
+    """The Inputs of a problem, the same for the same seed."""
+    import torch
+
+    cell, generator = problem.cell, torch.Generator(device).manual_seed(seed)
+    shape = (cell.batch, cell.seqlen_q, cell.heads_q, cell.head_dim)
+
+    def normal():
+        return torch.randn(shape, device=device, generator=generator)
+
+    q, k, v = normal(), normal(), normal()
+    if problem.inputs == "outlier":
+        q, k, v = (t + 10 * normal() * (torch.rand(shape, device=device, generator=generator) < 1e-3)
+                   for t in (q, k, v))
+    elif problem.inputs == "sink":
+        q += 1
+        k[:, 0] = 11 / math.sqrt(cell.head_dim)
+    elif problem.inputs == "peaky":
+        q, k = 4 * q, 2 * k
+    dtype = getattr(torch, DTYPES[problem.dtype])
+    return Inputs(*(t.to(dtype) for t in (q, k, v)))
+
+
+class Reference:
+    """fp64 attention of a problem: o (batch, seqlen_q, heads_q, head_dim_v) and lse (batch, heads_q, seqlen_q)."""
+
+    def __init__(self, problem, inputs):
+        import torch
+
+        cell = problem.cell
+        scores = [masked_scores(cell, inputs, entry, 0, cell.seqlen_q, torch.float64) for entry in range(cell.batch)]
+        self.lse = torch.stack([one.logsumexp(-1) for one in scores])
+        self.o = torch.stack([weighted_sum(cell, inputs, entry, one).transpose(0, 1)
+                              for entry, one in enumerate(scores)])
+
+    def errors(self, o, lse):
+        """Root mean squares and largest magnitudes of the differences, {name: value}. lse may be None."""
+        found = {}
+        for name, value, expected in (("", o, self.o), ("lse_", lse, self.lse)):
+            if value is not None:
+                difference = value.double().reshape(expected.shape) - expected
+                found[f"{name}rmse"] = difference.square().mean().sqrt().item()
+                found[f"{name}max"] = difference.abs().max().item()
+        return found
+
+
+class Plain(Contender):
+    """Attention step by step in the input's type, every intermediate result rounded to it."""
+
+    name, label, color = "plain", "plain attention", "#777777"
+
+    def absent(self):
+        return None
+
+    def version(self):
+        return "step by step in the input's type"
+
+    def with_lse(self, cell, inputs):
+        import torch
+
+        scores = [masked_scores(cell, inputs, entry, 0, cell.seqlen_q, inputs.q.dtype) for entry in range(cell.batch)]
+        o = [weighted_sum(cell, inputs, entry, one).transpose(0, 1) for entry, one in enumerate(scores)]
+        return torch.stack(o), None, {}
+
+
+class Variant(JitAttention):
+    """The config that the cost model chooses, with some fields changed: "rescale=lazy"; with "family=..." the best of
+    that family by the cost model. No text: as it is."""
+
+    def __init__(self, text=""):
+        super().__init__("off")
+        self.fields = dict(word.split("=", 1) for word in text.split())
+        if text:
+            self.name = self.label = f"{JitAttention.name} {text}"
+
+    def prepared(self, cell, inputs):
+        """An Attention of this config. Raises Unsupported where it is not legal."""
+        import jit_attention as ja
+
+        spec = ja.AttentionSpec(dtype={"torch.bfloat16": "bf16", "torch.float16": "fp16"}[str(inputs.q.dtype)],
+                                head_dim=cell.head_dim, gqa_ratio=cell.gqa_ratio,
+                                mask=ja.mask.causal() if cell.mask == "causal" else None)
+        qkv = inputs.q, inputs.k, inputs.v
+        chosen = ja.prepare(spec, *qkv, tuning="off")
+        if not self.fields:
+            return chosen
+        base = chosen.kernel(*qkv).config
+        family = self.fields.get("family", base["family"])
+        if family != base["family"]:
+            known = ja.candidate_configs(spec, ja.devices()[0].arch)
+            base = next((config for config in known if config["family"] == family), {})
+        config = {name: str(value).lower() for name, value in base.items()} | self.fields
+        try:
+            return ja.prepare(spec, *qkv, config=" ".join(f"{name}={value}" for name, value in config.items()))
+        except (ja.errors.NoValidConfigError, ja.errors.InvalidArgumentError) as error:
+            raise Unsupported(first_line(error)) from None
+
+    def with_lse(self, cell, inputs):
+        qkv, prepared = (inputs.q, inputs.k, inputs.v), self.prepared(cell, inputs)
+        return *prepared(*qkv, return_lse=True), dict(config=dict(prepared.kernel(*qkv).config))
+
+
+def measure(problem, contenders, seed=0, device="cuda"):
+    """One result for each of `contenders`, in the order given."""
+    import torch
+
+    inputs = make_inputs(problem, device, seed)
+    reference = Reference(problem, inputs)
+    results = []
+    for contender in contenders:
+        status, reason, known = records.OK, None, {}
+        try:
+            with torch.no_grad():
+                o, lse, detail = contender.with_lse(problem.cell, inputs)
+            errors = reference.errors(o, lse)
+            if all(map(math.isfinite, errors.values())):
+                known = dict(errors, detail=detail)
+            else:
+                status, reason = records.WRONG, "a result is not finite"
+        except Unsupported as refused:
+            status, reason = records.UNSUPPORTED, str(refused)
+        except Exception as error:  # whatever a peer raises is reported, the other contenders go on
+            status, reason = records.FAILED, f"{type(error).__name__}: {first_line(error)}"
+        results.append(dict(kind="result", suite=SUITE, cell=problem.name, contender=contender.name, status=status,
+                            reason=reason, dtype=problem.dtype, inputs=problem.inputs, mask=problem.cell.mask,
+                            batch=problem.cell.batch, seqlen=problem.cell.seqlen_q, heads=problem.cell.heads_q,
+                            head_dim=problem.cell.head_dim, **known))
+    return results
+
+
+def is_ours(name):
+    return name.split()[0] == report.OURS
+
+
+def ratio(row, name, error):
+    """An error of a contender in a row {contender: result} over the smallest of any peer but plain attention: below
+    1 it is closer to fp64. None where either is missing."""
+    peers = [one[error] for peer, one in row.items() if error in one and not is_ours(peer) and peer != Plain.name]
+    return row[name][error] / min(peers) if peers and min(peers) > 0 and error in row.get(name, {}) else None
+
+
+def table(cells, error, labels):
+    """Rows of an error, the first one the head, the last two geometric mean and largest ratio of each of ours."""
+    names = [name for name in labels if any(error in row.get(name, {}) for row in cells.values())]
+    rows = [["", *(labels[name] for name in names)]]
+    ratios = {name: [] for name in names if is_ours(name)}
+    for cell, row in cells.items():
+        texts = []
+        for name in names:
+            value, relative = row.get(name, {}).get(error), ratio(row, name, error) if is_ours(name) else None
+            texts.append("–" if value is None else f"{value:.2e}" + (f" ({relative:.2f})" if relative else ""))
+            if relative:
+                ratios[name].append(relative)
+        rows.append([cell.split("/", 1)[1], *texts])
+    for what, of in (("geometric mean", report.geometric_mean), ("largest", max)):
+        sums = {name: f"{of(values):.2f}" for name, values in ratios.items() if values}
+        rows.append([f"ratio to the best peer, {what}", *(sums.get(name, "") for name in names)])
+    return rows
+
+
+def markdown(run):
+    """A run's tables of o and LSE by type, with conditions and reasons."""
+    everything = run.of(SUITE)
+    labels = {name: report.label(run, name) for row in everything.values() for name in row}
+    parts = [report.conditions(run), f"Command: `{run.header.get('command', 'unknown')}`.", ""]
+    for dtype in DTYPES:
+        cells = {cell: row for cell, row in everything.items() if cell.startswith(f"{dtype}/")}
+        for error, what in (("rmse", "o"), ("lse_rmse", "LSE")):
+            if not any(error in one for row in cells.values() for one in row.values()):
+                continue
+            head, *body = table(cells, error, labels)
+            parts += [f"## {what}, {dtype}: RMSE against fp64 (ratio to the best peer)", "",
+                      "| " + " | ".join(head) + " |", "| --- |" + " ---: |" * (len(head) - 1)]
+            parts += ["| " + " | ".join(row) + " |" for row in body] + [""]
+    return "\n".join(parts + [f"- {line}" for line in report.notes(run, SUITE) + report.absent(run)]).rstrip() + "\n"

@@ -1,0 +1,169 @@
+#include <jit/output_file.h>
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <jit/error.h>
+
+#include "cache/atomic_file.h"
+
+namespace jit {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int most_links = 40;  // as the system
+
+// The folder of a path, by the one name that it has without links.
+fs::path real_folder(const fs::path& path) {
+  std::error_code missing;
+  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  const fs::path real = fs::canonical(folder, missing);
+  return missing ? folder : real;
+}
+
+// A path, what its last name links to, what that links to, and so on; whether a file is there or not.
+std::vector<fs::path> chain_of_links(const fs::path& path) {
+  std::vector<fs::path> chain = {path};
+  for (int links = 0; links < most_links; ++links) {
+    std::error_code no_link;
+    const fs::path target = fs::read_symlink(chain.back(), no_link);
+    if (no_link) break;
+    chain.push_back(chain.back().parent_path() / target);
+  }
+  return chain;
+}
+
+fs::path real_place(const std::string& path) {
+  const fs::path place = chain_of_links(path).back();
+  return real_folder(place) / place.filename();
+}
+
+// The open file of this process that a path such as /dev/stdout stands for; none: -1.
+int descriptor_of(const std::string& path) {
+  std::error_code missing;
+  const fs::path descriptors = fs::canonical("/proc/self/fd", missing);
+  for (const fs::path& link : chain_of_links(path)) {
+    if (!missing && real_folder(link) == descriptors) return std::atoi(link.filename().c_str());
+  }
+  return -1;
+}
+
+// A file that gets its name when all is in it.
+struct Draft {
+  OwnedFile file;
+  bool has_name = false;
+};
+
+std::string name_of_open_file(int file) { return fmt::format("/proc/self/fd/{}", file); }
+
+// Without a name where the system can do that: then nothing stays of a process that is killed.
+Draft open_draft(FileSystem& file_system, int folder, const std::string& name, mode_t mode) {
+  OwnedFile nameless(file_system, file_system.openat(folder, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, mode));
+  if (nameless && ::access(name_of_open_file(nameless.get()).c_str(), F_OK) == 0)
+    return {std::move(nameless), false};
+  const int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
+  return {OwnedFile(file_system, file_system.openat(folder, name.c_str(), flags, mode)), true};
+}
+
+FileFailure fill(FileSystem& file_system, int file, std::initializer_list<std::span<const std::byte>> parts) {
+  for (const std::span<const std::byte> part : parts) {
+    if (FileFailure failure = write_all(file_system, file, part)) return failure;
+  }
+  return {};
+}
+
+FileFailure publish_draft(FileSystem& file_system, int folder, Draft& draft, const std::string& temporary,
+                          const std::string& name) {
+  if (file_system.fsync(draft.file.get()) != 0) return {"fsync", errno};
+  if (!draft.has_name) {
+    const std::string open_file = name_of_open_file(draft.file.get());
+    if (::linkat(AT_FDCWD, open_file.c_str(), folder, temporary.c_str(), AT_SYMLINK_FOLLOW) != 0)
+      return {"link", errno};
+    draft.has_name = true;
+  }
+  if (draft.file.reset() != 0) return {"close", errno};
+  if (file_system.renameat(folder, temporary.c_str(), folder, name.c_str()) != 0) return {"rename", errno};
+  draft.has_name = false;
+  return {};
+}
+
+[[noreturn]] void refuse(const std::string& path, const std::string& why) {
+  throw Error(ErrorCode::io_error, "write", "path", fmt::format("{} cannot be written: {}", path, why));
+}
+
+void refuse_if(const FileFailure& failure, const std::string& path) {
+  if (failure) refuse(path, failure.message());
+}
+
+OwnedFile open_folder(FileSystem& file_system, const std::string& folder, const std::string& path) {
+  OwnedFile opened(file_system,
+                   file_system.openat(AT_FDCWD, folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!opened) refuse(path, FileFailure{"folder " + folder, errno}.message());
+  return opened;
+}
+
+}  // namespace
+
+OutputFile::OutputFile(std::string path, FileSystem* file_system)
+    : file_system_(file_system == nullptr ? &real_file_system() : file_system), path_(std::move(path)) {
+  if (path_.empty()) refuse("''", "a file name is needed");
+  struct stat status;
+  const bool exists = file_system_->fstatat(AT_FDCWD, path_.c_str(), &status, 0) == 0;
+  if (!exists && errno != ENOENT) refuse_if({"stat", errno}, path_);
+  descriptor_ = descriptor_of(path_);
+  const fs::path place = real_place(path_);
+  if ((exists && S_ISDIR(status.st_mode)) || !place.has_filename()) refuse(path_, "it is a folder");
+  if (exists && ::faccessat(AT_FDCWD, path_.c_str(), W_OK, AT_EACCESS) != 0)
+    refuse_if({"access", errno}, path_);
+  if (descriptor_ >= 0 || (exists && !S_ISREG(status.st_mode))) return;
+  folder_ = place.parent_path().string();
+  name_ = place.filename().string();
+  is_new_ = !exists;
+  if (exists) permissions_ = status.st_mode & 0777;
+
+  const OwnedFile folder = open_folder(*file_system_, folder_, path_);
+  const std::string trial = temporary_name();
+  if (trial.empty()) refuse_if({"getrandom", errno}, path_);
+  const int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
+  const OwnedFile tried(*file_system_, file_system_->openat(folder.get(), trial.c_str(), flags, 0600));
+  if (!tried) refuse_if({"open", errno}, path_);
+  file_system_->unlinkat(folder.get(), trial.c_str(), 0);
+}
+
+void OutputFile::write(std::initializer_list<std::span<const std::byte>> parts) const {
+  if (!replaces()) {
+    // What the process has open goes on where it is, which opening it anew would not.
+    OwnedFile file(*file_system_, descriptor_ >= 0 ? ::fcntl(descriptor_, F_DUPFD_CLOEXEC, 0)
+                                                   : file_system_->openat(AT_FDCWD, path_.c_str(),
+                                                                          O_WRONLY | O_NOCTTY | O_CLOEXEC));
+    if (!file) refuse_if({"open", errno}, path_);
+    refuse_if(fill(*file_system_, file.get(), parts), path_);
+    if (file.reset() != 0) refuse_if({"close", errno}, path_);
+    return;
+  }
+  const OwnedFile folder = open_folder(*file_system_, folder_, path_);
+  const std::string temporary = temporary_name();
+  if (temporary.empty()) refuse_if({"getrandom", errno}, path_);
+  Draft draft = open_draft(*file_system_, folder.get(), temporary, permissions_);
+  if (!draft.file) refuse_if({"open", errno}, path_);
+  FileFailure failure = fill(*file_system_, draft.file.get(), parts);
+  if (!failure && !is_new_ && ::fchmod(draft.file.get(), permissions_) != 0) failure = {"chmod", errno};
+  if (!failure) failure = publish_draft(*file_system_, folder.get(), draft, temporary, name_);
+  if (failure && draft.has_name) file_system_->unlinkat(folder.get(), temporary.c_str(), 0);
+  refuse_if(failure, path_);
+}
+
+bool is_same_file(const std::string& one, const std::string& other) {
+  std::error_code absent;
+  return fs::equivalent(one, other, absent) || real_place(one) == real_place(other);
+}
+
+}  // namespace jit

@@ -1,0 +1,45 @@
+// Files that a caller names to be written: found and tried early, then written whole or not at all.
+#pragma once
+
+#include <cstddef>
+#include <initializer_list>
+#include <span>
+#include <string>
+
+namespace jit {
+
+class FileSystem;
+
+/// A file to write, by a path. Symbolic links are followed, also to where there is no file yet. A regular file
+/// is replaced in one step once all bytes are on the disk: after a failure, a full disk or the death of the
+/// process it is what it was. Its permissions stay. Devices, pipes and what the process has open
+/// (/dev/stdout) are written into.
+class OutputFile {
+ public:
+  /// Finds the place and tries whether a file can be written there; leaves nothing behind. Throws Error
+  /// io_error when not. `file_system` is not owned; null: the real one.
+  explicit OutputFile(std::string path, FileSystem* file_system = nullptr);
+
+  /// As it was given.
+  const std::string& path() const { return path_; }
+
+  /// Whether writing replaces a file or makes a new one, and does not write into what is there.
+  bool replaces() const { return !name_.empty(); }
+
+  /// Writes these bytes, part after part. Throws Error io_error. Thread safe.
+  void write(std::initializer_list<std::span<const std::byte>> parts) const;
+
+ private:
+  FileSystem* file_system_;
+  std::string path_;
+  int descriptor_ = -1;          // of this process that the path stands for
+  std::string folder_;           // of the file behind all links
+  std::string name_;             // in that folder; empty: write into what is there
+  unsigned permissions_ = 0666;  // of the file
+  bool is_new_ = true;           // the umask may take permissions away
+};
+
+/// Whether two paths lead to the same file, or would if it were there.
+bool is_same_file(const std::string& one, const std::string& other);
+
+}  // namespace jit

@@ -1,0 +1,77 @@
+// Rows that see no key, beside rows that see keys whose values are no numbers.
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <jit/attention.h>
+#include <jit/device_buffer.h>
+
+#include "tests/device/gpu_fixture.h"
+#include "tests/support/float16.h"
+#include "tests/support/seed.h"
+
+namespace jit::testing {
+namespace {
+
+class KeylessRowsTest : public GpuTest {};
+
+TEST_F(KeylessRowsTest, AreZeroWhateverValuesHold) {
+  // Causal from the end: queries 0 … 39 see no key, 40 sees the first one.
+  constexpr int seqlen_q = 100, seqlen_kv = 60, head_dim = 64, keyless = seqlen_q - seqlen_kv;
+  std::mt19937_64 random(reference::test_seed());
+  std::normal_distribution<float> normal;
+  const auto upload = [&](int seqlen, bool with_nan) {
+    std::vector<std::uint16_t> bits(std::size_t{head_dim} * seqlen);
+    for (std::uint16_t& x : bits) x = reference::from_float(DType::bf16, normal(random));
+    for (int d = 0; with_nan && d < head_dim; ++d)
+      bits[d] = reference::from_float(DType::bf16, d % 2 == 0 ? std::nanf("") : INFINITY);
+    DeviceBuffer buffer(0, bits.size() * 2);
+    buffer.upload(bits.data(), buffer.size());
+    return buffer;
+  };
+  const DeviceBuffer q = upload(seqlen_q, false), k = upload(seqlen_kv, false), v = upload(seqlen_kv, true);
+  const auto view = [](const DeviceBuffer& buffer, int seqlen) {
+    return TensorView::bshd(buffer.data(), DType::bf16, {.seqlen = seqlen, .head_dim = head_dim});
+  };
+  std::vector<const char*> configs = {"family=forward_mma_sync"};
+  if (native_arch(device_) == Arch{9, 0, 'a'}) {
+    for (const char* text : {"family=forward_wgmma", "family=forward_wgmma stages_q=2 tile_q=64",
+                             "family=forward_wgmma direct_o=true", "family=forward_wgmma overlap=false",
+                             "family=forward_wgmma rescale=on_overflow"})
+      configs.push_back(text);
+  }
+  AttentionSpec spec{.head_dim = head_dim};
+  spec.mask = mask::causal();
+  for (const char* config : configs) {
+    SCOPED_TRACE(config);
+    std::vector<std::uint16_t> o(std::size_t{head_dim} * seqlen_q, 0x7fc0);
+    std::vector<float> lse(seqlen_q, 1);
+    const DeviceBuffer o_memory(0, o.size() * 2), lse_memory(0, lse.size() * 4);
+    o_memory.upload(o.data(), o_memory.size());
+    attention(spec, parse_config(config),
+              context())({.q = view(q, seqlen_q),
+                          .k = view(k, seqlen_kv),
+                          .v = view(v, seqlen_kv),
+                          .o = view(o_memory, seqlen_q),
+                          .lse = TensorView::bhs(lse_memory.data(), 1, 1, seqlen_q)});
+    o_memory.download(o.data(), o_memory.size());
+    lse_memory.download(lse.data(), lse_memory.size());
+    for (int row = 0; row < seqlen_q; ++row) {
+      const float first = reference::to_float(DType::bf16, o[std::size_t{head_dim} * row]);
+      if (row < keyless) {
+        for (int d = 0; d < head_dim; ++d)
+          ASSERT_EQ(o[std::size_t{head_dim} * row + d], 0) << row << ' ' << d;
+        EXPECT_EQ(lse[row], -std::numeric_limits<float>::infinity()) << row;
+      } else {
+        EXPECT_TRUE(std::isnan(first)) << row;  // it sees the key
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace jit::testing

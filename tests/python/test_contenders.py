@@ -1,0 +1,269 @@
+"""Contenders of bench/compare.py: sampling, how peers are called, and the check of their results, on the CPU."""
+
+import importlib.util
+import itertools
+import json
+import math
+import pathlib
+import sys
+import types
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
+
+from comparison import measure, reference, suites, timing  # noqa: E402
+from comparison.contender import Contender, Runner, Unsupported  # noqa: E402
+from comparison.contenders import all_contenders  # noqa: E402
+from comparison.ours import JitAttention  # noqa: E402
+from comparison.package_peers import FlashAttention3, FlashAttention4  # noqa: E402
+
+needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
+
+
+def small(**fields):
+    base = dict(seqlen_kv=None, window=3, prefix=4, documents=3)
+    return suites.cell("test", "small", 2, 9, 4, 8, **{**base, **fields})
+
+
+def test_rounds_are_shuffled_and_bounded():
+    orders = list(timing.rounds("abc", seconds=1e-9))
+    assert len(orders) == timing.MIN_ROUNDS and all(sorted(order) == list("abc") for order in orders)
+    assert len(set(map(tuple, orders))) > 1
+    assert len(list(timing.rounds("abc", seconds=60))) == timing.MAX_ROUNDS
+
+
+class FakeGpu:
+    """A clock that calls and replays move, in the place of torch.cuda and its events."""
+
+    def __init__(self, us):
+        self.us, self.now, self.steps = us, 0.0, []
+
+    def step(self, name, calls):
+        self.now += calls * self.us[name]
+        self.steps.append(name)
+
+    def Event(self, enable_timing):
+        class Event:
+            record = lambda event: setattr(event, "at", self.now)
+            elapsed_time = lambda event, end: (end.at - event.at) * 1e-3
+            synchronize = lambda event: None
+
+        return Event()
+
+    def synchronize(self):
+        self.steps.append("pause")
+
+
+@needs_torch
+def test_sustained_samples_are_bursts_without_a_pause(monkeypatch):
+    import torch
+
+    gpu = FakeGpu(dict(quick=10.0, slow=30_000.0, slower=40_000.0))
+    monkeypatch.setattr(torch, "cuda", gpu)
+    runners = {name: Runner(lambda name=name: gpu.step(name, 1)) for name in gpu.us}
+    graph = Runner(None)
+    graph.replay = lambda: gpu.step("quick", timing.BURST)
+    us, host = timing.sample_sustained(runners, dict(quick=graph))
+    assert us == {name: pytest.approx([value] * timing.SUSTAINED_ROUNDS) for name, value in gpu.us.items()}
+    assert all(len(values) == timing.SUSTAINED_ROUNDS for values in host.values())
+    rounds = [one.split() for one in " ".join(gpu.steps).split("pause")[1 - timing.SUSTAINED_ROUNDS:-1]]
+    bursts = [[(name, len(list(steps))) for name, steps in itertools.groupby(one)] for one in rounds]
+    assert all(sorted(one) == [("quick", 100), ("slow", 1), ("slower", 1)] for one in bursts)
+    assert len(set(map(tuple, bursts))) > 1, "in shuffled order"
+
+
+def test_who_cannot_be_captured_is_called_from_the_host_when_sustained(monkeypatch):
+    def capture(runner):
+        if runner.detail:
+            raise RuntimeError(runner.detail["reason"])
+        return "a graph"
+
+    def sample_sustained(runners, graphs):
+        assert list(runners) == ["quick", "stubborn"] and graphs == dict(quick="a graph")
+        return dict(quick=[3.0], stubborn=[90.0]), dict(quick=[8.0], stubborn=[88.0])
+
+    monkeypatch.setattr(timing, "capture", capture)
+    monkeypatch.setattr(timing, "sample_sustained", sample_sustained)
+    runners = dict(quick=Runner(None), stubborn=Runner(None, detail=dict(reason="not while capturing")))
+    times, refused = measure.sample(small(mode="sustained"), runners, 1.0)
+    assert times["quick"] == dict(us=[3.0], host_us=[8.0], reason=None) and refused == {}
+    reason = "called from the host: cannot be captured: not while capturing"
+    assert times["stubborn"] == dict(us=[90.0], host_us=[88.0], reason=reason)
+
+
+# Peers that are packages
+
+
+def fake_flash_attention(monkeypatch, module):
+    """A package in the place of FlashAttention's: [(function, number of arrays, arguments by name)] of its calls."""
+    called = []
+
+    def function(name):
+        def call(*arrays, **options):
+            called.append((name, len(arrays), options))
+            return arrays[0] + 0, "lse"
+
+        return call
+
+    fake = types.ModuleType(module)
+    fake.flash_attn_func, fake.flash_attn_varlen_func = function("func"), function("varlen")
+    monkeypatch.setitem(sys.modules, module, fake)
+    return called
+
+
+@needs_torch
+@pytest.mark.parametrize("peer, module, lse", [
+    (FlashAttention3, "fa3_fwd_interface", "return_attn_probs"),
+    (FlashAttention4, "flash_attn.cute.interface", "return_lse")])
+def test_flash_attention_is_called_as_its_interface_wants(monkeypatch, peer, module, lse):
+    called = fake_flash_attention(monkeypatch, module)
+    monkeypatch.setattr(peer, "module", lambda self: module)
+    cells = [small(mask=mask, score=score) for mask, score in
+             (("none", "none"), ("causal", "softcap"), ("window", "none"), ("causal_document", "none"))]
+    for cell in cells:
+        inputs = measure.make_inputs(cell, "cpu", 0)
+        assert peer().make(cell, inputs).call().shape == inputs.q.shape
+    assert [(name, arrays) for name, arrays, _ in called] == [("func", 3)] * 3 + [("varlen", 3)]
+    options = [one for _, _, one in called]
+    assert options[0] == dict(causal=False) and options[1] == dict(causal=True, softcap=30.0)
+    assert options[2] == dict(causal=False, window_size=(3, 0))
+    assert options[3]["causal"] and options[3]["max_seqlen_k"] == inputs.longest_document
+    assert options[3]["cu_seqlens_q"] is inputs.document_offsets
+    assert peer().with_lse(cells[0], inputs)[1:] == ("lse", {}) and called[-1][2] == {"causal": False, lse: True}
+    for refused in (small(mask="prefix"), small(score="alibi")):
+        with pytest.raises(Unsupported):
+            peer().make(refused, inputs)
+
+
+# The check, on the CPU
+
+
+class Given(Contender):
+    """A contender that returns what it is told."""
+
+    def __init__(self, name, output):
+        self.name, self.label, self.output = name, name, output
+
+    def make(self, cell, inputs):
+        return Runner(lambda: self.output(cell, inputs))
+
+
+def fp32_attention(cell, inputs):
+    return reference.Reference(cell, inputs).output.bfloat16()
+
+
+def one_row_off(cell, inputs):
+    output = fp32_attention(cell, inputs)
+    output[-1, -1, -1] *= 1.1
+    return output
+
+
+def half_a_tile_missing(cell, inputs):
+    output = fp32_attention(cell, inputs)
+    output[0, :2] = 0
+    return output
+
+
+def not_a_number(cell, inputs):
+    output = fp32_attention(cell, inputs)
+    output[0, 0, 0, 0] = math.nan
+    return output
+
+
+def refuse(cell, inputs):
+    raise Unsupported("not today")
+
+
+def break_down(cell, inputs):
+    raise RuntimeError("first line\nsecond line")
+
+
+@needs_torch
+@pytest.mark.parametrize("mask, score", [(mask, "none") for mask in suites.MASKS] + [("causal", "softcap"),
+                                                                                      ("causal", "alibi")])
+def test_the_reference_is_attention(mask, score):
+    torch = pytest.importorskip("torch")
+    cell = small(mask=mask, score=score, heads_kv=2, softcap=2.0)
+    inputs = measure.make_inputs(cell, "cpu", 1)
+    expected = torch.empty(cell.batch, cell.seqlen_q, cell.heads_q, cell.head_dim_v, dtype=torch.float64)
+    q, k = torch.arange(cell.seqlen_q)[:, None], torch.arange(cell.seqlen_kv)[None]
+    for b in range(cell.batch):
+        ids = inputs.document_ids
+        for h in range(cell.heads_q):
+            key, value = (t[b, :, h // cell.gqa_ratio].double() for t in (inputs.k, inputs.v))
+            scores = inputs.q[b, :, h].double() @ key.T / math.sqrt(cell.head_dim)
+            if score == "softcap":
+                scores = 2.0 * torch.tanh(scores / 2.0)
+            elif score == "alibi":
+                scores = scores - 2.0 ** (-8 * (h + 1) / cell.heads_q) * (q - k).abs()
+            if mask != "none":
+                keep = cell.keep(q, k, *(() if ids is None else (ids[b, :, None], ids[b, None])))
+                scores = torch.where(keep, scores, -math.inf)
+            expected[b, :, h] = scores.softmax(-1) @ value
+    assert (reference.Reference(cell, inputs).output - expected).abs().max() < 1e-5
+
+
+@needs_torch
+def test_a_query_without_keys_gives_zero():
+    cell = small(mask="causal", seqlen_kv=5)
+    output = reference.Reference(cell, measure.make_inputs(cell, "cpu", 1)).output
+    assert (output[:, :4] == 0).all() and (output[:, 4:] != 0).any()
+
+
+@needs_torch
+def test_wrong_results_are_refused_and_not_timed(monkeypatch):
+    timed = []
+
+    def sample(cell, runners, seconds):
+        timed.extend(runners)
+        return {name: dict(us=[10.0]) for name in runners}, {}
+
+    monkeypatch.setattr(measure, "sample", sample)
+    outputs = dict(ours=one_row_off, right=fp32_attention, zeros=half_a_tile_missing, nan=not_a_number,
+                   shape=lambda cell, inputs: inputs.q[:, :1], unable=refuse, broken=break_down)
+    cell = small(mask="causal")
+    results = measure.measure(cell, [Given(*item) for item in outputs.items()], 1.0, device="cpu")
+    status = {one["contender"]: one["status"] for one in results}
+    assert status == dict(ours="wrong", right="ok", zeros="wrong", nan="wrong", shape="failed", unable="unsupported",
+                          broken="failed")
+    assert timed == ["right"]
+    reasons = {one["contender"]: one["reason"] for one in results}
+    assert reasons["unable"] == "not today" and reasons["broken"] == "RuntimeError: first line"
+    json.dumps(results, allow_nan=False)
+
+
+@needs_torch
+def test_cpu_kernels_of_torch_agree_with_the_reference():
+    from comparison.torch_peers import FlashAttention2
+
+    cell = small(mask="causal", heads_kv=2)
+    inputs = measure.make_inputs(cell, "cpu", 3)
+    runner, fields = measure.prepare(cell, inputs, reference.Reference(cell, inputs), FlashAttention2())
+    assert runner is not None, fields["reason"]
+    assert fields["check"]["error"] <= fields["check"]["limit"]
+
+
+@needs_torch
+@pytest.mark.skipif(JitAttention().absent() is not None, reason=f"ours: {JitAttention().absent()}")
+@pytest.mark.parametrize("mask, score", [(mask, "none") for mask in suites.MASKS] + [("causal", "softcap"),
+                                                                                      ("causal", "alibi")])
+def test_ours_passes_the_check(mask, score, emulated):
+    cell = suites.cell("test", "emulated", 1, 40, 4, 32, heads_kv=2, mask=mask, score=score, window=7, prefix=9,
+                       documents=3, softcap=2.0)
+    inputs = measure.make_inputs(cell, "cpu" if emulated else "cuda", 3)
+    runner, fields = measure.prepare(cell, inputs, reference.Reference(cell, inputs), JitAttention("off"))
+    assert runner is not None, fields["reason"]
+    assert fields["detail"]["config"]["tile_q"] > 0
+
+
+def test_every_mode_is_measured_on_a_gpu(emulated):
+    torch = pytest.importorskip("torch")
+    if emulated or not torch.cuda.is_available():
+        pytest.skip("there is no GPU that PyTorch and jit-attention share")
+    everyone = [one for one in all_contenders("off") if one.name in ("ours", "fa2") and one.absent() is None]
+    for mode in suites.MODES:
+        cell = suites.cell("test", mode, 1, 128, 4, 64, mask="causal", mode=mode)
+        for one in measure.measure(cell, everyone, 0.1):
+            assert one["status"] == "ok", one["reason"]
+            assert 0 < one["us"]["min"] <= one["us"]["median"] <= one["us"]["max"] < 1e5
