@@ -47,7 +47,7 @@ class CliWarm : public ::testing::Test {
     const auto file = [&](const char* name) { return user.folder / name; };
     for (const auto& [name, length, count] :
          {std::tuple("q", queries, heads), {"k", keys, heads_kv}, {"v", keys, heads_kv}})
-      tool::write_npy(file(name), tool::zeros(DType::fp32, {1, length, count, dim}));
+      tool::write_npy(OutputFile(file(name)), tool::zeros(DType::fp32, {1, length, count, dim}));
     ToolResult result = user.run({"run", "--q", file("q"), "--k", file("k"), "--v", file("v"), "--out",
                                   file("o"), "--dtype", "fp16", "--mask", mask, "--device", device});
     EXPECT_EQ(std::filesystem::exists(file("o")), result.status == 0);

@@ -110,9 +110,8 @@ int run_warm(const Options& options) {
   }
   double compile_ms = 0;
   for (const PackedKernel& kernel : contents.kernels) {
-    fmt::print("{}  {}  {}\n  {}, {}{}\n", kernel.target, kernel.spec, kernel.config, served(kernel),
-               kernel.cached ? "from the cache" : fmt::format("{:.0f} ms", kernel.compile_ms),
-               fmt::format(", {} bytes", kernel.bytes));
+    fmt::print("{}  {}  {}\n  {}, {}, {} bytes\n", kernel.target, kernel.spec, kernel.config, served(kernel),
+               kernel.cached ? "from the cache" : fmt::format("{:.0f} ms", kernel.compile_ms), kernel.bytes);
     if (!kernel.cached) compile_ms += kernel.compile_ms;
   }
   for (const std::string& remark : model.remarks) fmt::print("note: {}\n", remark);
