@@ -3,6 +3,13 @@
 #include "runtime/driver_api.h"
 
 namespace jit {
+namespace {
+
+/// The first driver that takes the attribute also while a stream is captured. Without it a kernel that waits has
+/// nothing to wait for.
+constexpr int dependent_launch_version = 12030;
+
+}  // namespace
 
 void launch(CUkernel kernel, const LaunchConfig& config, void** params, CUstream stream) {
   CUlaunchConfig launch_config{};
@@ -18,7 +25,7 @@ void launch(CUkernel kernel, const LaunchConfig& config, void** params, CUstream
   dependent.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
   dependent.value.programmaticStreamSerializationAllowed = 1;
   launch_config.attrs = &dependent;
-  launch_config.numAttrs = config.dependent ? 1 : 0;
+  launch_config.numAttrs = config.dependent && driver().version >= dependent_launch_version ? 1 : 0;
   // The driver documents that a CUkernel may stand where a CUfunction is asked for.
   const CUresult result =
       driver().cuLaunchKernelEx(&launch_config, reinterpret_cast<CUfunction>(kernel), params, nullptr);

@@ -10,7 +10,8 @@ struct LaunchConfig {
   unsigned block[3] = {1, 1, 1};
   unsigned smem_bytes = 0;  ///< dynamic shared memory
   /// Whether blocks may start before the kernel in front of this one on the stream has ended ("programmatic
-  /// stream serialization"): for kernels that wait for it themselves (griddepcontrol.wait), from sm_90 on.
+  /// stream serialization"): for kernels that wait for it themselves (griddepcontrol.wait), from sm_90 on. Not
+  /// done with drivers before 12.3.
   bool dependent = false;
 };
 

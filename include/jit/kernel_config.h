@@ -42,7 +42,7 @@ struct ForwardWgmma {
   bool overlap = true;                          ///< softmax runs under the P V of the tile before
   WarpgroupOrder order = WarpgroupOrder::free;  ///< how consumer warpgroups take turns
   bool persistent = true;                       ///< a block computes one tile of queries after another
-  bool dependent_launch = false;                ///< starts while the kernel before it on the stream ends
+  bool dependent_launch = true;                 ///< starts while the kernel before it on the stream ends
   int polynomial_exp2 = 0;          ///< of 8 exponentials, how many are polynomials instead of ex2
   Rescale rescale = Rescale::lazy;  ///< when the output is rescaled to a new row maximum
   int blocks_per_sm = 1;            ///< that must fit on a multiprocessor: caps the registers

@@ -214,7 +214,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params)
 
   typename Traits::Output output = {};
   SoftmaxState<Traits::Scores::rows> state;
-  const float scale_log2 = Score::is_identity ? params.softmax_scale * log2_e : log2_e;
+  const float scale_log2 = exponent_scale<Score>(params.softmax_scale);
 
   for (; tiles.has(0); tiles.advance()) {
     const int stage_k_load = Config::stages_k == 1 ? 0 : (stage_k + Traits::ahead_k) % Config::stages_k;

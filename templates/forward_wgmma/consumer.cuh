@@ -15,6 +15,7 @@
 #include "forward_wgmma/tensor_maps.cuh"
 #include "forward_wgmma/work_ring.cuh"
 #include "problem/functor.cuh"
+#include "problem/scores.cuh"
 #include "problem/sequences.cuh"
 #include "ptx/bulk_tensor.cuh"
 #include "ptx/math.cuh"
@@ -94,7 +95,7 @@ class Consumer {
       : params_(params),
         smem_(smem),
         consumer_(uniform(threadIdx.x / warpgroup_size - 1)),
-        scale_log2_(Score::is_identity ? params.softmax_scale * log2_e : log2_e),
+        scale_log2_(exponent_scale<Score>(params.softmax_scale)),
         work_ring_(params, maps, smem),
         rings_(smem),
         turns_(consumer_),

@@ -69,4 +69,29 @@ struct ThenScore {
   __device__ float apply(float score, int q, int k) const { return b.apply(a.apply(score, q, k), q, k); }
 };
 
+/// How a kernel calls a score: `apply` takes what the score takes times `input`, and `output` times what it returns
+/// is what the score returns. Both factors become part of others that the kernel multiplies by anyway.
+template <class Score>
+struct ScoreFactors {
+  static constexpr float input = 1;
+  static constexpr float output = 1;
+  static __device__ __forceinline__ float apply(const Score& score, float x, int q, int k) {
+    return score.apply(x, q, k);
+  }
+};
+template <class Constants>
+struct ScoreFactors<SoftcapScore<Constants>> {
+  static constexpr float input = 1.0f / Constants::cap;
+  static constexpr float output = Constants::cap;
+  static __device__ __forceinline__ float apply(const SoftcapScore<Constants>&, float x, int, int) {
+    return tanh_approx(x);
+  }
+};
+
+/// What makes an exponent of 2 of the scores that `apply_functors` leaves.
+template <class Score>
+__device__ __forceinline__ float exponent_scale(float softmax_scale) {
+  return Score::is_identity ? softmax_scale * log2_e : ScoreFactors<Score>::output * log2_e;
+}
+
 }  // namespace jit

@@ -5,6 +5,7 @@
 #include "base/prelude.cuh"
 #include "problem/functor.cuh"
 #include "problem/masks.cuh"
+#include "problem/scores.cuh"
 #include "tiles/accumulator.cuh"
 #include "tiles/shared_words.cuh"
 
@@ -133,16 +134,19 @@ __device__ __forceinline__ void drop_masked(Scores& scores, const ScorePlace& pl
 }
 
 /// Leaves the scores, products of queries and keys so far, as the functors want them: what `score` makes of
-/// them times the softmax scale (an identity leaves that to softmax), and −inf where the mask drops them,
+/// them times the softmax scale (an identity leaves that to softmax, as others do their last factor:
+/// `exponent_scale`), and −inf where the mask drops them,
 /// of which there are some if the tile is partial.
 template <MaskQuery query, class Scores, class Score, class Mask>
 __device__ __forceinline__ void apply_functors(Scores& scores, const ScorePlace& place, const Score& score,
                                                const AttentionParams& params, const Mask& mask,
                                                const BlockContext& context, bool is_partial) {
   if constexpr (!Score::is_identity) {
+    using Factors = ScoreFactors<Score>;
+    const float scale = params.softmax_scale * Factors::input;
     scores.for_each(place.q, place.k, [&](float& s, int q, int k) {
-      s = score.apply(s * params.softmax_scale, minimum(q, context.seqlen_q - 1),
-                      minimum(k, context.seqlen_kv - 1));
+      s = Factors::apply(score, s * scale, minimum(q, context.seqlen_q - 1),
+                         minimum(k, context.seqlen_kv - 1));
     });
   }
   if (is_partial) drop_masked<query>(scores, place, mask, context);

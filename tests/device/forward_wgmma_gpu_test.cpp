@@ -42,7 +42,7 @@ class ForwardWgmmaTest : public GpuTest {
     for (const char* text : {"tile_q=64 tile_kv=48 stages_q=2", "tile_q=64 tile_kv=48",
                              "tile_q=64 tile_kv=64 separate_o=true stages_v=2",
                              "tile_q=64 tile_kv=48 direct_o=true polynomial_exp2=3",
-                             "tile_q=64 tile_kv=48 stages_q=2 dependent_launch=true",
+                             "tile_q=64 tile_kv=48 stages_q=2 dependent_launch=false",
                              "tile_q=64 tile_kv=64 overlap=false p_in_registers=false"})
       configs.push_back(std::get<ForwardWgmma>(parse_config(std::string("family=forward_wgmma ") + text)));
     return configs;

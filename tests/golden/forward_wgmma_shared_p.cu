@@ -30,7 +30,7 @@ struct Config : WgmmaProducts {
   static constexpr bool overlap = true;  // softmax runs under the P V of the tile before
   static constexpr WarpgroupOrder order = WarpgroupOrder::free;  // how consumer warpgroups take turns
   static constexpr bool persistent = false;  // a block computes one tile of queries after another
-  static constexpr bool dependent_launch = false;  // starts while the kernel before it on the stream ends, and waits for it
+  static constexpr bool dependent_launch = true;  // starts while the kernel before it on the stream ends, and waits for it
   static constexpr int polynomial_exp2 = 0;  // of 8 exponentials, how many are polynomials instead of ex2
   static constexpr Rescale rescale = Rescale::always;  // when the output is rescaled to a new row maximum
   static constexpr int blocks_per_sm = 1;  // blocks that must fit on a multiprocessor: caps the registers
