@@ -17,9 +17,9 @@ namespace {
 // How many configs to try for one that is clean before settling for the least bad: bounds the first compile.
 constexpr std::size_t clean_attempts = 4;
 
-// What makes one unclean kernel worse than another: serialised multiplications first, then local memory.
+// What makes one unclean kernel worse than another: serialised multiplications first, then spills.
 std::pair<bool, int> cost(const KernelImage& image) {
-  return {image.resources.serializes_wgmma(), image.resources.spill_bytes() + image.resources.stack_bytes};
+  return {image.resources.serializes_wgmma(), image.resources.spill_bytes()};
 }
 
 BuiltKernel build_clean(ContextState& context, const AttentionSpec& spec,

@@ -9,6 +9,7 @@ namespace jit {
 namespace {
 
 Mask make(MaskNode node) {
+  count_leaves(node, "mask");
   Digester digester;
   digester.add(static_cast<std::uint64_t>(node.combination));
   add_leaf(digester, node);

@@ -7,6 +7,7 @@ namespace jit {
 namespace {
 
 Score make(ScoreNode node) {
+  count_leaves(node, "score");
   Digester digester;
   add_leaf(digester, node);
   for (const auto& child : {node.a, node.b}) digester.add(child ? child->hash : 0);

@@ -181,7 +181,8 @@ TEST(CompileSpace, EveryMaskAndScoreCompiles) {
 }
 
 TEST(Spills, AreReportedAndNeverTheDefault) {
-  const Context context(private_settings());
+  testing::Events events;
+  const Context context(private_settings(), events.observer());
   // Q, O and the scores of 128 keys do not fit the 168 registers that a thread of three blocks may have.
   const ForwardMmaSync greedy{.tile_q = 64,
                               .tile_kv = 128,
@@ -195,6 +196,7 @@ TEST(Spills, AreReportedAndNeverTheDefault) {
   EXPECT_GT(spilling.resources().spill_bytes(), 0);
   EXPECT_THAT(spilling.report(),
               ::testing::HasSubstr(fmt::format("\"spill_bytes\": {}", spilling.resources().spill_bytes())));
+  EXPECT_THAT(events.messages(Event::Kind::note), ::testing::Contains(::testing::HasSubstr("spilled")));
   EXPECT_EQ(compile({}, testing::sm_90a, {}, context).resources().spill_bytes(), 0);
 }
 
