@@ -60,7 +60,7 @@ BuiltKernel choose_kernel(ContextState& context, const AttentionSpec& spec,
     throw Error(ErrorCode::unsupported_device, "validate", refusals[0].field,
                 fmt::format("{} cannot run this: {}", to_string(limits.arch), refusals[0].to_string()));
   }
-  if (!given) return build_clean(context, spec, ranked_configs(spec, shape, limits), target);
+  if (!given) return build_clean(context, spec, untuned_order(spec, shape, limits), target);
   if (const std::string reason = config_rejection(spec, *given, limits); !reason.empty())
     throw Error(ErrorCode::no_valid_config, "configure", "config", reason);
   return build_kernel(context, spec, *given, target);

@@ -31,4 +31,14 @@ std::vector<KernelConfig> ranked_configs(const AttentionSpec& spec, const Proble
   return ranked;
 }
 
+std::vector<KernelConfig> untuned_order(const AttentionSpec& spec, const ProblemShape& shape,
+                                        const DeviceLimits& limits) {
+  std::vector<KernelConfig> configs = ranked_configs(spec, shape, limits);
+  std::stable_partition(configs.begin(), configs.end(), [&](const KernelConfig& config) {
+    const Footprint needs = footprint(spec, config);
+    return needs.registers + needs.register_doubt <= needs.register_cap;
+  });
+  return configs;
+}
+
 }  // namespace jit

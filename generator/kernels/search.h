@@ -21,4 +21,9 @@ ProblemShape typical_shape(const DeviceLimits& limits);
 std::vector<KernelConfig> ranked_configs(const AttentionSpec& spec, const ProblemShape& shape,
                                          const DeviceLimits& limits);
 
+/// The same in the order in which they are tried untuned: first those whose registers suffice for sure, so that
+/// the first compile is the only one. The tuner, which sees what it measures, keeps the order above.
+std::vector<KernelConfig> untuned_order(const AttentionSpec& spec, const ProblemShape& shape,
+                                        const DeviceLimits& limits);
+
 }  // namespace jit

@@ -68,6 +68,10 @@ int key_words(const Mask& mask);
 /// Whether scores stay bounded, or as large in one tile of keys as in the next.
 bool are_steady(const Score& score);
 
+/// How many functors are joined in it; 0 for none.
+int functor_count(const Mask& mask);
+int functor_count(const Score& score);
+
 /// Throws Error invalid_spec when a text functor cannot become part of a kernel; `kind` is "mask" or "score".
 void validate_functor_text(const FunctorText& text, std::string_view kind);
 

@@ -77,6 +77,8 @@ bool has_row_range(const Mask& mask) { return has_row_range(node_of(mask)); }
 
 int key_words(const Mask& mask) { return key_words(node_of(mask)); }
 
+int functor_count(const Mask& mask) { return is_none(node_of(mask)) ? 0 : node_of(mask).leaves; }
+
 Mask::Mask() {
   static const Mask none = make({.row = &mask_row("none")});
   node_ = none.node_;

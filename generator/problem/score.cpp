@@ -36,6 +36,8 @@ Score make_score(const ScoreRow& row, FunctorArguments arguments) {
 
 bool are_steady(const Score& score) { return are_steady(node_of(score)); }
 
+int functor_count(const Score& score) { return is_none(node_of(score)) ? 0 : node_of(score).leaves; }
+
 Score::Score() {
   static const Score none = make({.row = &score_row("none")});
   node_ = none.node_;

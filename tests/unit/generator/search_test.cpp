@@ -48,6 +48,26 @@ TEST(Search, RanksTheWholeSpaceTheSameWayEveryTime) {
   }
 }
 
+TEST(Search, UntunedKernelsHaveRegistersToSpare) {
+  reference::Random random(reference::test_seed());
+  for (int i = 0; i < 20; ++i) {
+    const DeviceLimits limits = device_limits(known_archs()[random() % known_archs().size()]);
+    const AttentionSpec spec = reference::random_spec(random);
+    const ProblemShape shape = typical_shape(limits);
+    const std::vector<KernelConfig> ranked = ranked_configs(spec, shape, limits);
+    const std::vector<KernelConfig> order = untuned_order(spec, shape, limits);
+    const auto is_sure = [&](const KernelConfig& config) {
+      const Footprint needs = footprint(spec, config);
+      EXPECT_GT(needs.register_doubt, 0);
+      return needs.registers + needs.register_doubt <= needs.register_cap;
+    };
+    EXPECT_TRUE(std::is_partitioned(order.begin(), order.end(), is_sure)) << to_string(spec);
+    EXPECT_TRUE(std::is_permutation(order.begin(), order.end(), ranked.begin(), ranked.end()));
+    const auto cheapest = std::find_if(ranked.begin(), ranked.end(), is_sure);
+    EXPECT_EQ(order[0], cheapest == ranked.end() ? ranked[0] : *cheapest);
+  }
+}
+
 TEST(Search, EstimatesAreFiniteForEveryShape) {
   const DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
   for (const std::int64_t seqlen_q : {0ll, 1ll, 100ll, 2147479551ll}) {
