@@ -59,6 +59,14 @@ void ContextState::tell_of_fallback() {
                                            reason, to_string(device_info(0).arch)));
 }
 
+void ContextState::warn_once(const std::string& message) {
+  {
+    const std::lock_guard lock(warned_mutex_);
+    if (!warned_.insert(message).second) return;
+  }
+  notify(Event::Kind::warning, message);
+}
+
 void ContextState::notify(Event::Kind kind, std::string message, double seconds, int done, int total) const {
   if (observer)
     observer({.kind = kind, .message = std::move(message), .seconds = seconds, .done = done, .total = total});

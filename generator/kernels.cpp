@@ -17,9 +17,9 @@ namespace {
 // How many configs to try for one that is clean before settling for the least bad: bounds the first compile.
 constexpr std::size_t clean_attempts = 4;
 
-// What makes one unclean kernel worse than another: serialised multiplications first, then local memory.
+// What makes one unclean kernel worse than another: serialised multiplications first, then spills.
 std::pair<bool, int> cost(const KernelImage& image) {
-  return {image.resources.serializes_wgmma(), image.resources.spill_bytes() + image.resources.stack_bytes};
+  return {image.resources.serializes_wgmma(), image.resources.spill_bytes()};
 }
 
 BuiltKernel build_clean(ContextState& context, const AttentionSpec& spec,
@@ -60,7 +60,7 @@ BuiltKernel choose_kernel(ContextState& context, const AttentionSpec& spec,
     throw Error(ErrorCode::unsupported_device, "validate", refusals[0].field,
                 fmt::format("{} cannot run this: {}", to_string(limits.arch), refusals[0].to_string()));
   }
-  if (!given) return build_clean(context, spec, ranked_configs(spec, shape, limits), target);
+  if (!given) return build_clean(context, spec, untuned_order(spec, shape, limits), target);
   if (const std::string reason = config_rejection(spec, *given, limits); !reason.empty())
     throw Error(ErrorCode::no_valid_config, "configure", "config", reason);
   return build_kernel(context, spec, *given, target);

@@ -2,7 +2,6 @@
 
 #include <charconv>
 #include <map>
-#include <vector>
 
 #include <fmt/format.h>
 
@@ -95,6 +94,15 @@ std::string with_plain_locations(std::string_view log, std::string_view folder) 
   std::string result;
   for (std::string_view line : split_lines(log)) result += with_plain_location(without(line, folder)) + '\n';
   return result;
+}
+
+std::vector<std::string> compiler_warnings(std::string_view log, std::string_view folder) {
+  std::vector<std::string> warnings;
+  for (std::string_view line : split_lines(log)) {
+    if (!line.starts_with(' ') && line.find("): warning ") != std::string_view::npos)
+      warnings.push_back(with_plain_location(without(line, folder)));
+  }
+  return warnings;
 }
 
 bool has_assembler_error(std::string_view log) { return log.find(assembler_mark) != std::string_view::npos; }

@@ -4,12 +4,16 @@
 #include <initializer_list>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace jit {
 
 /// The log with `folder` ("/jit-attention/") removed from names, and "mask(3): error" written as "mask:3:
 /// error".
 std::string with_plain_locations(std::string_view log, std::string_view folder);
+
+/// The first lines of the compiler's warnings, "mask:3: warning #177-D: …", with locations as above.
+std::vector<std::string> compiler_warnings(std::string_view log, std::string_view folder);
 
 /// One line "mask:3: error: …" for each error that the assembler reports by line of `ptx`, located by the
 /// nearest .loc above that line. Empty when `log` has no such error or `ptx` no .loc.

@@ -166,12 +166,16 @@ std::string_view folder_of(std::string_view name) {
   return slash == std::string_view::npos ? std::string_view() : name.substr(0, slash + 1);
 }
 
-// The line that a reader looks for first: "mask:3: error: identifier "x" is undefined".
+// The line that a reader looks for first: "mask:3: error: identifier "x" is undefined". Warnings, and the
+// lines of source that follow them, may speak of errors, too.
 std::string_view first_error(std::string_view log) {
-  const std::size_t error = log.find("error");
-  if (error == std::string_view::npos) return {};
-  const std::size_t begin = log.rfind('\n', error) + 1;  // npos + 1 is the start
-  return log.substr(begin, log.find('\n', error) - begin);
+  for (std::size_t begin = 0, end = 0; begin < log.size(); begin = end + 1) {
+    end = std::min(log.find('\n', begin), log.size());
+    const std::string_view line = log.substr(begin, end - begin);
+    const bool is_of_warning = line.starts_with(' ') || line.find(": warning ") != std::string_view::npos;
+    if (!is_of_warning && line.find("error") != std::string_view::npos) return line;
+  }
+  return {};
 }
 
 Error describe_failure(const NvrtcApi& api, const CompileRequest& request, std::vector<std::string> options,
@@ -226,6 +230,7 @@ CompileResult compile_whole(const NvrtcLocation& location, const CompileRequest&
   if (want_cubin) result.resources = parse_resource_usage(outcome.log, request.kernel);
   result.cubin = std::move(outcome.cubin);
   result.ptx = std::move(outcome.ptx);
+  result.warnings = compiler_warnings(outcome.log, folder_of(request.name));
   result.log = std::move(outcome.log);
   result.milliseconds = elapsed.count();
   return result;
@@ -244,6 +249,10 @@ std::vector<std::string> base_options(Arch arch) {
       // The result depends on the request alone: not on the current folder, nor on what NVRTC remembers.
       "--no-source-include",
       "--no-cache",
+      // What C++ leaves undefined and compiles with a warning is an error in a kernel: functions that end
+      // without a value (117, 940), variables that are read before they are set (549), references to variables
+      // that are gone (836). A text that forgets a `return` would compute something else.
+      "--diag-error=117,549,836,940",
       // Otherwise NVRTC raises the stack limit of the whole process for the time of a compile.
       "--modify-stack-limit=false",
       "--ptxas-options=-v",

@@ -25,9 +25,10 @@ struct CompileRequest {
 struct CompileResult {
   std::vector<std::byte> cubin;
   std::string ptx;
-  std::string log;  ///< of the compiler and of the assembler, whole
-  ResourceUsage resources;
-  double milliseconds = 0;  ///< wall time
+  std::string log;                    ///< of the compiler and of the assembler, whole
+  std::vector<std::string> warnings;  ///< of the compiler, located as errors are: "mask:3: warning #177-D: …"
+  ResourceUsage resources;            ///< with the assembler's remarks
+  double milliseconds = 0;            ///< wall time
 };
 
 /// The options that every program is compiled with, in order. Part of cache keys.

@@ -1,5 +1,6 @@
 #include "generator/build/image.h"
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <optional>
@@ -12,6 +13,7 @@
 #include "generator/context_state.h"
 #include "generator/json.h"
 #include "generator/program/closure.h"
+#include "generator/program/functor_source.h"
 #include "runtime/compile_log.h"
 #include "runtime/compiler.h"
 
@@ -109,20 +111,31 @@ std::vector<std::byte> portable_ptx(std::string ptx) {
   return code;
 }
 
+// Whether "mask:3: warning …" is about a text of the user: no template, and no line that was generated.
+bool is_of_user(std::string_view warning, const CompileRequest& request) {
+  const std::string_view file = warning.substr(0, warning.find(':'));
+  const auto is_named = [&](const SourceFile& header) { return header.name == file; };
+  return file != "kernel.cu" && file != generated_lines &&
+         std::none_of(request.headers.begin(), request.headers.end(), is_named);
+}
+
 void compile_and_store(ContextState& context, const Key& key, KernelImage& image) {
   const CompileRequest request = request_for(context, image.program, image.target);
-  if (image.target.form == CodeForm::ptx) {
-    CompileResult result = compile_to_ptx(context.nvrtc_location(), request);
-    image.code = portable_ptx(std::move(result.ptx));
-    image.compile_ms = result.milliseconds;
-  } else {
-    CompileResult result = compile(context.nvrtc_location(), request);
-    image.code = std::move(result.cubin);
-    image.resources = std::move(result.resources);
-    image.compile_ms = result.milliseconds;
-  }
+  const bool to_ptx = image.target.form == CodeForm::ptx;
+  CompileResult result =
+      to_ptx ? compile_to_ptx(context.nvrtc_location(), request) : compile(context.nvrtc_location(), request);
+  image.code = to_ptx ? portable_ptx(std::move(result.ptx)) : std::move(result.cubin);
+  image.resources = std::move(result.resources);
+  image.compile_ms = result.milliseconds;
   image.cached = false;
   context.disk.store(key, {.key_text = {}, .metadata = metadata_of(image), .code = image.code});
+  for (const std::string& warning : result.warnings) {
+    if (is_of_user(warning, request))
+      context.warn_once(warning);
+    else
+      context.notify(Event::Kind::note, warning);
+  }
+  for (const std::string& remark : image.resources.remarks) context.notify(Event::Kind::note, remark);
   context.notify(Event::Kind::compile, image.program.name, image.compile_ms * 1e-3);
 }
 

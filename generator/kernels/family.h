@@ -40,6 +40,7 @@ struct Footprint {
   int register_cap = 0;    ///< that a thread may have
   int blocks_per_sm = 1;   ///< that must fit on a multiprocessor
   int register_slack = 0;  ///< by so many the need may exceed the cap: a few spilled bytes may be fast
+  int register_doubt = 0;  ///< by so many the assembler's figure may exceed `registers`
 };
 
 /// The family of a config struct, all that the pipeline asks of it. To add one is to write such a

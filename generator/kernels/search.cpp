@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 
 #include <fmt/format.h>
 #include <jit/error.h>
@@ -10,6 +11,14 @@
 #include "runtime/parallel.h"
 
 namespace jit {
+namespace {
+
+bool has_sure_registers(const AttentionSpec& spec, const KernelConfig& config) {
+  const Footprint needs = footprint(spec, config);
+  return needs.registers + needs.register_doubt <= needs.register_cap;
+}
+
+}  // namespace
 
 ProblemShape typical_shape(const DeviceLimits& limits) {
   return {.batch = 1, .heads_q = limits.sm_count, .seqlen_q = 2048, .seqlen_kv = 2048};
@@ -33,18 +42,30 @@ std::vector<KernelConfig> ranked_configs(const AttentionSpec& spec, const Proble
   return ranked;
 }
 
-std::vector<KernelConfig> first_configs(const AttentionSpec& spec, std::span<const ProblemShape> shapes,
+std::vector<KernelConfig> untuned_order(const AttentionSpec& spec, const ProblemShape& shape,
+                                        const DeviceLimits& limits) {
+  std::vector<KernelConfig> configs = ranked_configs(spec, shape, limits);
+  std::stable_partition(configs.begin(), configs.end(),
+                        [&](const KernelConfig& config) { return has_sure_registers(spec, config); });
+  return configs;
+}
+
+std::vector<KernelConfig> first_untuned(const AttentionSpec& spec, std::span<const ProblemShape> shapes,
                                         const DeviceLimits& limits) {
   const Case problem{spec, limits};
   if (shapes.empty()) return {};
   const std::vector<KernelConfig> configs = config_space(problem, shapes.front());
   if (configs.empty()) ranked_configs(spec, shapes.front(), limits);  // throws
+  std::vector<char> is_unsure(configs.size());
+  for (std::size_t i = 0; i < configs.size(); ++i) is_unsure[i] = !has_sure_registers(spec, configs[i]);
   std::vector<KernelConfig> firsts(shapes.size());
   in_parallel(shapes.size(), [&](std::size_t i) {
-    std::pair<double, std::size_t> first = {HUGE_VAL, 0};
-    for (std::size_t config = 0; config < configs.size(); ++config)
-      first = std::min(first, {estimated_cycles(problem, shapes[i], configs[config]), config});
-    firsts[i] = configs[first.second];
+    std::tuple<char, double, std::size_t> first = {1, HUGE_VAL, 0};
+    for (std::size_t config = 0; config < configs.size(); ++config) {
+      first =
+          std::min(first, {is_unsure[config], estimated_cycles(problem, shapes[i], configs[config]), config});
+    }
+    firsts[i] = configs[std::get<2>(first)];
   });
   return firsts;
 }

@@ -22,9 +22,14 @@ ProblemShape typical_shape(const DeviceLimits& limits);
 std::vector<KernelConfig> ranked_configs(const AttentionSpec& spec, const ProblemShape& shape,
                                          const DeviceLimits& limits);
 
-/// The first of ranked_configs() for each of many shapes of one pass that suit the same families, without ranking
+/// The same in the order in which they are tried untuned: first those whose registers suffice for sure, so that
+/// the first compile is the only one. The tuner, which sees what it measures, keeps the order above.
+std::vector<KernelConfig> untuned_order(const AttentionSpec& spec, const ProblemShape& shape,
+                                        const DeviceLimits& limits);
+
+/// The first of untuned_order() for each of many shapes of one pass that suit the same families, without ranking
 /// the others.
-std::vector<KernelConfig> first_configs(const AttentionSpec& spec, std::span<const ProblemShape> shapes,
+std::vector<KernelConfig> first_untuned(const AttentionSpec& spec, std::span<const ProblemShape> shapes,
                                         const DeviceLimits& limits);
 
 }  // namespace jit

@@ -112,7 +112,7 @@ class Choosing {
     std::vector<Step> steps;
     for (const Problem& problem : problems_) {
       std::vector<Step> own;
-      const std::vector<KernelConfig> firsts = first_configs(problem.spec, problem.shapes, problem.limits);
+      const std::vector<KernelConfig> firsts = first_untuned(problem.spec, problem.shapes, problem.limits);
       for (std::size_t shape = 0; shape < firsts.size(); ++shape) {
         auto step = std::find_if(own.begin(), own.end(),
                                  [&](const Step& known) { return known.first == firsts[shape]; });

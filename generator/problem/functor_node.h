@@ -25,6 +25,7 @@ struct MaskNode {
   std::shared_ptr<const MaskNode> a = nullptr;
   std::shared_ptr<const MaskNode> b = nullptr;
   std::uint64_t hash = 0;  ///< of all the above
+  int leaves = 1;
 };
 
 /// One of: a row with arguments, a text, first a then b.
@@ -35,7 +36,12 @@ struct ScoreNode {
   std::shared_ptr<const ScoreNode> a = nullptr;
   std::shared_ptr<const ScoreNode> b = nullptr;
   std::uint64_t hash = 0;  ///< of all the above
+  int leaves = 1;
 };
+
+/// Of one tree: each is code in the innermost loop, and the time that NVRTC takes grows with their square.
+/// 64 take it some 10 s.
+inline constexpr int most_leaves = 64;
 
 /// What is private in Mask and Score.
 struct MaskAccess {
@@ -62,11 +68,25 @@ int key_words(const Mask& mask);
 /// Whether scores stay bounded, or as large in one tile of keys as in the next.
 bool are_steady(const Score& score);
 
+/// How many functors are joined in it; 0 for none.
+int functor_count(const Mask& mask);
+int functor_count(const Score& score);
+
 /// Throws Error invalid_spec when a text functor cannot become part of a kernel; `kind` is "mask" or "score".
 void validate_functor_text(const FunctorText& text, std::string_view kind);
 
 /// Adds every field of the text to a digest.
 void add_functor_text(Digester& digester, const FunctorText& text);
+
+/// Throws Error invalid_spec for a tree that is too large; `kind` is "mask" or "score".
+void check_leaves(int leaves, std::string_view kind);
+
+/// Derives the leaves of a node from those of its parts, if it has some; throws as check_leaves does.
+template <class Node>
+void count_leaves(Node& node, std::string_view kind) {
+  if (node.a) node.leaves = node.a->leaves + (node.b ? node.b->leaves : 0);
+  check_leaves(node.leaves, kind);
+}
 
 /// Adds the leaf of a node, of whatever kind it is.
 template <class Node>

@@ -13,8 +13,9 @@
 namespace jit {
 namespace {
 
-// Deeper trees come from mistakes or malice, and would exhaust the stack of whoever walks them.
-constexpr int max_depth = 64;
+// What the largest mask needs as text: a parenthesis and a "!" for each that is joined. More would exhaust
+// the stack.
+constexpr int max_depth = 2 * most_leaves;
 
 class Reader {
  public:
@@ -150,24 +151,18 @@ class MaskReader {
  private:
   Mask disjunction(int depth) {
     Mask mask = conjunction(depth);
-    for (int terms = 0; in_.accept("||"); ++terms) {
-      if (terms + depth >= max_depth) in_.fail("too many terms");
-      mask = mask || conjunction(depth);
-    }
+    while (in_.accept("||")) mask = mask || conjunction(depth);
     return mask;
   }
 
   Mask conjunction(int depth) {
     Mask mask = factor(depth);
-    for (int terms = 0; in_.accept("&&"); ++terms) {
-      if (terms + depth >= max_depth) in_.fail("too many terms");
-      mask = mask && factor(depth);
-    }
+    while (in_.accept("&&")) mask = mask && factor(depth);
     return mask;
   }
 
   Mask factor(int depth) {
-    if (depth >= max_depth) in_.fail("nested too deeply");
+    if (depth >= max_depth) in_.fail(fmt::format("nested more than {} deep", max_depth));
     if (in_.accept("!")) return !factor(depth + 1);
     if (in_.accept("(")) {
       const Mask mask = disjunction(depth + 1);
@@ -200,10 +195,7 @@ Mask parse_mask(std::string_view text, const std::vector<FunctorText>& texts) {
 Score parse_score(std::string_view text, const std::vector<FunctorText>& texts) {
   Reader in("score", text);
   Score score = read_score(in, texts);
-  for (int terms = 1; in.accept(","); ++terms) {
-    if (terms >= max_depth) in.fail("too many terms");
-    score = score.then(read_score(in, texts));
-  }
+  while (in.accept(",")) score = score.then(read_score(in, texts));
   if (!in.at_end()) in.fail("expected ',' or the end");
   return score;
 }

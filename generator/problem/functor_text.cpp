@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <jit/error.h>
 
+#include "generator/problem/functor_names.h"
 #include "generator/problem/functor_node.h"
 
 namespace jit {
@@ -23,37 +24,53 @@ bool is_identifier(std::string_view text) {
                      [](unsigned char c) { return c < 128 && (std::isalnum(c) || c == '_'); });
 }
 
-// Names that generated functor structs use themselves.
-constexpr std::array<std::string_view, 23> reserved_names = {
-    "q",        "k",         "b",       "h",           "score",     "seqlen_q", "seqlen_kv", "keep",
-    "apply",    "heads_q",   "q_begin", "q_end",       "k_begin",   "k_end",    "context",   "jit",
-    "classify", "key_range", "tile",    "is_identity", "key_words", "TextMask", "TextScore"};
-
 // What would make a kernel depend on when, where and with which files it was compiled, and not on its key
 // alone.
 constexpr std::array<std::string_view, 4> forbidden_words = {"__TIME__", "__DATE__", "__TIMESTAMP__",
                                                              "__FILE__"};
 
-// '#' has no meaning in C++ but to the preprocessor, and an #include would read files that no key knows of.
-void check_directives(std::string_view kind, const FunctorText& text, const std::string& body) {
-  constexpr std::string_view unroll = "#pragma unroll";
+/// A body as the compiler reads it: a line that ends with a backslash goes on in the next.
+struct JoinedBody {
+  std::string text;
+  std::vector<int> lines;  // of each character, as the user counts them
+};
+
+JoinedBody join_lines(std::string_view body) {
+  JoinedBody joined;
+  int line = 1;
   for (std::size_t at = 0; at < body.size(); ++at) {
-    if (body[at] != '#' && body.compare(at, 2, "%:") != 0) continue;
-    if (body.compare(at, unroll.size(), unroll) == 0) continue;
-    const auto line = 1 + std::count(body.begin(), body.begin() + static_cast<std::ptrdiff_t>(at), '\n');
+    const std::string_view rest = body.substr(at);
+    if (rest.starts_with("\\\n") || rest.starts_with("\\\r\n")) {
+      at += rest[1] == '\r' ? 2 : 1;
+      ++line;
+      continue;
+    }
+    joined.text += body[at];
+    joined.lines.push_back(line);
+    if (body[at] == '\n') ++line;
+  }
+  return joined;
+}
+
+// '#' has no meaning in C++ but to the preprocessor, and an #include would read files that no key knows of.
+void check_directives(std::string_view kind, const FunctorText& text, const JoinedBody& body) {
+  constexpr std::string_view unroll = "#pragma unroll";
+  for (std::size_t at = 0; at < body.text.size(); ++at) {
+    if (body.text[at] != '#' && body.text.compare(at, 2, "%:") != 0) continue;
+    if (body.text.compare(at, unroll.size(), unroll) == 0) continue;
     refuse(kind,
            fmt::format(
                "text functor '{}' has a preprocessor directive in line {}: only '{}' is allowed; put what "
                "the functor needs into its body, constants or tensors",
-               text.name, line, unroll));
+               text.name, body.lines[at], unroll));
   }
 }
 
 // Reads the brackets of a body, past comments and literals.
 class BracketReader {
  public:
-  BracketReader(std::string_view kind, std::string_view name, std::string_view body)
-      : kind_(kind), name_(name), body_(body) {}
+  BracketReader(std::string_view kind, std::string_view name, const JoinedBody& body)
+      : kind_(kind), name_(name), body_(body.text), lines_(body.lines) {}
 
   /// Throws when the body does not close what it opens: the compiler would then complain of generated lines
   /// that the user never saw.
@@ -67,7 +84,10 @@ class BracketReader {
         if (end == std::string_view::npos) fail(at_, "a comment is not closed");
         at_ = end + 1;
       } else if (c == '"' || (c == '\'' && !is_digit_separator())) {
+        if (c == '"' && at_ > 0 && body_[at_ - 1] == 'R') fail(at_, "a raw string is not allowed");
         skip_literal(c);
+      } else if (const std::string_view digraph = body_.substr(at_, 2); is_bracket_digraph(digraph)) {
+        fail(at_, fmt::format("'{}' is not allowed; write the bracket that it stands for", digraph));
       } else if (c == '(' || c == '[' || c == '{') {
         open_.push_back(at_);
       } else if (c == ')' || c == ']' || c == '}') {
@@ -81,8 +101,12 @@ class BracketReader {
 
  private:
   [[noreturn]] void fail(std::size_t at, const std::string& what) const {
-    const std::string_view before = body_.substr(0, at);
-    refuse(kind_, fmt::format("{}:{}: {}", name_, 1 + std::count(before.begin(), before.end(), '\n'), what));
+    refuse(kind_, fmt::format("{}:{}: {}", name_, lines_[at], what));
+  }
+
+  // "<:" may also be what "x<::y" begins with.
+  bool is_bracket_digraph(std::string_view two) const {
+    return two == "<%" || two == "%>" || two == ":>" || (two == "<:" && body_.substr(at_, 3) != "<::");
   }
 
   static char closer(char opener) { return opener == '(' ? ')' : opener == '[' ? ']' : '}'; }
@@ -108,14 +132,18 @@ class BracketReader {
   std::string_view kind_;
   std::string_view name_;
   std::string_view body_;
+  const std::vector<int>& lines_;
   std::size_t at_ = 0;
   std::vector<std::size_t> open_;  // positions of brackets that wait for their closers
 };
 
-void check_body(std::string_view kind, const FunctorText& text, const std::string& body) {
-  check_directives(kind, text, body);
+// `part` is the name of the body in messages of the compiler.
+void check_body(std::string_view kind, const FunctorText& text, const std::string& part,
+                const std::string& body) {
+  const JoinedBody joined = join_lines(body);
+  check_directives(kind, text, joined);
   for (const std::string_view word : forbidden_words) {
-    if (body.find(word) != std::string::npos) {
+    if (joined.text.find(word) != std::string::npos) {
       refuse(kind,
              fmt::format("text functor '{}' uses {}, which would make the kernel depend on where and when "
                          "it is compiled",
@@ -124,6 +152,12 @@ void check_body(std::string_view kind, const FunctorText& text, const std::strin
   }
   if (body.find('\0') != std::string::npos) {
     refuse(kind, fmt::format("text functor '{}' contains a zero byte", text.name));
+  }
+  BracketReader(kind, part, joined).check();
+  if (joined.text.ends_with('\\') || joined.text.ends_with("\\\r")) {
+    refuse(kind,
+           fmt::format("text functor '{}' ends with a backslash, which would join a generated line to it",
+                       text.name));
   }
 }
 
@@ -146,20 +180,17 @@ void validate_functor_text(const FunctorText& text, std::string_view kind) {
   if (kind == "score" && !text.classify.empty()) {
     refuse(kind, fmt::format("text functor '{}' has a classify body, which only masks may have", text.name));
   }
-  check_body(kind, text, text.body);
-  check_body(kind, text, text.classify);
-  BracketReader(kind, text.name, text.body).check();
-  BracketReader(kind, text.name + ".classify", text.classify).check();
+  check_body(kind, text, text.name, text.body);
+  check_body(kind, text, text.name + ".classify", text.classify);
 
   std::set<std::string_view> names;
   const auto check_name = [&](const std::string& name) {
     if (!is_identifier(name)) {
       refuse(kind, fmt::format("'{}' in text functor '{}' must be a C++ identifier", name, text.name));
     }
-    if (std::find(reserved_names.begin(), reserved_names.end(), name) != reserved_names.end()) {
-      refuse(kind,
-             fmt::format("'{}' in text functor '{}' is a name that functors already have; choose another",
-                         name, text.name));
+    if (const std::string_view taken = taken_as(name); !taken.empty()) {
+      refuse(kind, fmt::format("'{}' in text functor '{}' is {}; choose another name, such as '{}_'", name,
+                               text.name, taken, name));
     }
     if (!names.insert(name).second) {
       refuse(kind, fmt::format("'{}' occurs twice in text functor '{}'", name, text.name));
@@ -167,6 +198,14 @@ void validate_functor_text(const FunctorText& text, std::string_view kind) {
   };
   for (const auto& [name, value] : text.constants) check_name(name);
   for (const FunctorTensorSpec& tensor : text.tensors) check_name(tensor.name);
+}
+
+void check_leaves(int leaves, std::string_view kind) {
+  if (leaves <= most_leaves) return;
+  refuse(kind,
+         fmt::format("a {0} joins at most {1} {0}s, not {2}: each is computed for each score, and compiling "
+                     "many takes minutes; write one text functor instead, which may loop over a tensor",
+                     kind, most_leaves, leaves));
 }
 
 void add_functor_text(Digester& digester, const FunctorText& text) {

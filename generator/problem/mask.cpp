@@ -9,6 +9,7 @@ namespace jit {
 namespace {
 
 Mask make(MaskNode node) {
+  count_leaves(node, "mask");
   Digester digester;
   digester.add(static_cast<std::uint64_t>(node.combination));
   add_leaf(digester, node);
@@ -75,6 +76,8 @@ Mask make_mask(const MaskRow& row, FunctorArguments arguments) {
 bool has_row_range(const Mask& mask) { return has_row_range(node_of(mask)); }
 
 int key_words(const Mask& mask) { return key_words(node_of(mask)); }
+
+int functor_count(const Mask& mask) { return is_none(node_of(mask)) ? 0 : node_of(mask).leaves; }
 
 Mask::Mask() {
   static const Mask none = make({.row = &mask_row("none")});

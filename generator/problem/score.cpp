@@ -7,6 +7,7 @@ namespace jit {
 namespace {
 
 Score make(ScoreNode node) {
+  count_leaves(node, "score");
   Digester digester;
   add_leaf(digester, node);
   for (const auto& child : {node.a, node.b}) digester.add(child ? child->hash : 0);
@@ -34,6 +35,8 @@ Score make_score(const ScoreRow& row, FunctorArguments arguments) {
 }
 
 bool are_steady(const Score& score) { return are_steady(node_of(score)); }
+
+int functor_count(const Score& score) { return is_none(node_of(score)) ? 0 : node_of(score).leaves; }
 
 Score::Score() {
   static const Score none = make({.row = &score_row("none")});

@@ -63,9 +63,13 @@ std::optional<Refusal> refuse_length(const SpecField& field, const AttentionSpec
 }
 
 std::optional<Refusal> refuse_scale(const SpecField& field, const AttentionSpec& spec) {
-  if (!spec.softmax_scale || (std::isfinite(*spec.softmax_scale) && *spec.softmax_scale > 0)) return {};
-  return refuse(field, fmt::format("{}", *spec.softmax_scale), "must be positive and finite",
-                fmt::format("{}", 1 / std::sqrt(static_cast<float>(std::max(1, spec.head_dim)))));
+  if (!spec.softmax_scale || (*spec.softmax_scale > 0 && *spec.softmax_scale <= max_softmax_scale)) return {};
+  return refuse(
+      field, fmt::format("{}", *spec.softmax_scale),
+      fmt::format("must be positive and at most {:.0f}: with more, q and k of magnitude 1 have scores that "
+                  "fp32 does not tell apart; scale q or k instead",
+                  max_softmax_scale),
+      fmt::format("{}", 1 / std::sqrt(static_cast<float>(std::max(1, spec.head_dim)))));
 }
 
 Samples mask_samples() {
@@ -180,7 +184,7 @@ constexpr std::array fields = {
               .samples = score_samples},
     SpecField{.name = "softmax_scale",
               .member = &AttentionSpec::softmax_scale,
-              .doc = "factor of q·k, positive; default: 1/sqrt(head_dim)",
+              .doc = "factor of q·k, positive, at most 100000; default: 1/sqrt(head_dim)",
               .is_baked = false,
               .refusal = refuse_scale,
               .samples =

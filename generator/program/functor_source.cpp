@@ -1,6 +1,7 @@
 #include "generator/program/functor_source.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -15,19 +16,19 @@ namespace jit {
 namespace {
 
 // Hexadecimal, so that the constant in the kernel is the caller's to the last bit.
-std::string float_literal(double value) {
-  if (std::isnan(value)) return "__int_as_float(0x7fffffff)";
-  if (std::isinf(value)) return value > 0 ? "__int_as_float(0x7f800000)" : "__int_as_float(0xff800000)";
-  return fmt::format("{:a}f", value);
+std::string float_literal(float value) {
+  if (std::isfinite(value)) return fmt::format("{:a}f", value);
+  const unsigned bits = std::isnan(value) ? 0x7fffffff : std::bit_cast<unsigned>(value);
+  return fmt::format("__builtin_bit_cast(float, {:#x})", bits);
 }
 
-std::string constant_line(const std::string& name, const FunctorConstant& value) {
-  if (const bool* flag = std::get_if<bool>(&value))
-    return fmt::format("  static constexpr bool {} = {};\n", name, *flag);
+// "int width = 128;"
+std::string declaration(const std::string& name, const FunctorConstant& value) {
+  if (const bool* flag = std::get_if<bool>(&value)) return fmt::format("bool {} = {};", name, *flag);
   if (const std::int64_t* number = std::get_if<std::int64_t>(&value)) {
     const bool fits = *number >= -2147483647 && *number <= 2147483647;
-    return fits ? fmt::format("  static constexpr int {} = {};\n", name, *number)
-                : fmt::format("  static constexpr long long {} = static_cast<long long>({}ull);\n", name,
+    return fits ? fmt::format("int {} = {};", name, *number)
+                : fmt::format("long long {} = static_cast<long long>({}ull);", name,
                               static_cast<std::uint64_t>(*number));
   }
   // Beyond fp32's range a constant is infinite in the kernel, as it would be in any fp32 arithmetic.
@@ -36,8 +37,7 @@ std::string constant_line(const std::string& name, const FunctorConstant& value)
       std::abs(wide) > std::numeric_limits<float>::max()
           ? std::copysign(std::numeric_limits<float>::infinity(), static_cast<float>(wide > 0 ? 1 : -1))
           : static_cast<float>(wide);
-  if (!std::isfinite(real)) return fmt::format("  const float {} = {};\n", name, float_literal(real));
-  return fmt::format("  static constexpr float {} = {};  // {}\n", name, float_literal(real), real);
+  return fmt::format("float {} = {};  // {}", name, float_literal(real), real);
 }
 
 class Writer {
@@ -121,7 +121,8 @@ class Writer {
     definitions_ += fmt::format("struct {} {{\n", name);
     for (std::size_t i = 0; i < arguments.size(); ++i) {
       if (const float* value = std::get_if<float>(&arguments[i]))
-        definitions_ += constant_line(std::string(row.parameters[i].name), double{*value});
+        definitions_ += fmt::format("  static constexpr {}\n",
+                                    declaration(std::string(row.parameters[i].name), double{*value}));
     }
     definitions_ += "};\n\n";
     return name;
@@ -135,22 +136,36 @@ class Writer {
     return fmt::format("{}<{}, {}>", name, a, b);
   }
 
-  // A member function around the user's lines, which are numbered as the user numbers them; afterwards
-  // numbers go on as those of the program.
+  // A member function around the user's lines, which are numbered as the user numbers them, up to the brace
+  // where a `return` is missed; afterwards numbers go on as those of the program.
   static std::string function(const char* signature, const FunctorText& text, const std::string& before,
                               const std::string& body, const char* part) {
+    const auto end = body.begin() + static_cast<std::ptrdiff_t>(body.find_last_not_of(" \t\r\n"));
+    const std::string file = fmt::format("\"/jit-attention/{}{}\"", text.name, part);
     return fmt::format(
-        "  __device__ {} const {{\n{}#line 1 \"/jit-attention/{}{}\"\n{}\n#line 1 "
-        "\"/jit-attention/generated\"\n  }}\n",
-        signature, before, text.name, part, body);
+        "  __device__ {} const {{\n{}{}#line 1 {}\n{}\n#line {} {}\n  }}\n#line 1 "
+        "\"/jit-attention/{}\"\n",
+        signature, before, locals(text), file, body, 1 + std::count(body.begin(), end, '\n'), file,
+        generated_lines);
+  }
+
+  // The constants and tensors of a text: local variables may have names that members could not.
+  static std::string locals(const FunctorText& text) {
+    std::string lines;
+    for (const auto& [name, value] : text.constants)
+      lines += fmt::format("    [[maybe_unused]] constexpr {}\n", declaration(name, value));
+    for (std::size_t i = 0; i < text.tensors.size(); ++i)
+      lines += fmt::format("    [[maybe_unused]] const auto* const {} = this->tensor{};\n",
+                           text.tensors[i].name, i);
+    return lines;
   }
 
   std::string text_mask(const FunctorText& text) {
     std::string functions;
     if (!text.classify.empty()) {
       functions = function("TileClass classify(const ScoreTile& tile)", text,
-                           "    const int q_begin = tile.q_begin, q_end = tile.q_end, k_begin = "
-                           "tile.k_begin, k_end = tile.k_end;\n",
+                           "    [[maybe_unused]] const int q_begin = tile.q_begin, q_end = tile.q_end;\n"
+                           "    [[maybe_unused]] const int k_begin = tile.k_begin, k_end = tile.k_end;\n",
                            text.classify, ".classify");
     }
     functions += function("bool keep(int q, int k)", text, "", text.body, "");
@@ -165,17 +180,17 @@ class Writer {
   std::string text_struct(const FunctorText& text, const char* kind, const char* what,
                           const std::string& functions) {
     const std::string name = fmt::format("User{}{}", kind, structs_++);
-    std::string constants, members, initializers;
-    for (const auto& [constant, value] : text.constants) constants += constant_line(constant, value);
-    for (const FunctorTensorSpec& tensor : text.tensors) {
-      const std::string_view type = facts(tensor.dtype).device_type;
-      members += fmt::format("  const {}* {};\n", type, tensor.name);
-      initializers += fmt::format(", {}(tensor_data<{}>(context, {}))", tensor.name, type, slot(tensor.name));
+    std::string members, initializers;
+    for (std::size_t i = 0; i < text.tensors.size(); ++i) {
+      const std::string_view type = facts(text.tensors[i].dtype).device_type;
+      members += fmt::format("  const {}* tensor{};\n", type, i);
+      initializers +=
+          fmt::format(", tensor{}(tensor_data<{}>(context, {}))", i, type, slot(text.tensors[i].name));
     }
     definitions_ += fmt::format(
-        "/// The user's {} \"{}\".\nstruct {} : Text{} {{\n{}{}  __device__ explicit {}(const BlockContext& "
+        "/// The user's {} \"{}\".\nstruct {} : Text{} {{\n{}  __device__ explicit {}(const BlockContext& "
         "context) : Text{}(context){} {{}}\n{}}};\n\n",
-        what, text.name, name, kind, constants, members, name, kind, initializers, functions);
+        what, text.name, name, kind, members, name, kind, initializers, functions);
     return name;
   }
 

@@ -2,10 +2,14 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include <jit/spec.h>
 
 namespace jit {
+
+/// What diagnostics call the lines of a program behind a text of the user.
+inline constexpr std::string_view generated_lines = "generated";
 
 struct FunctorSource {
   std::string definitions;  ///< structs for user text and constants; may be empty

@@ -28,8 +28,9 @@ using FunctorConstant = std::variant<bool, std::int64_t, double>;
 ///   b, h                        batch entry and query head
 ///   seqlen_q, seqlen_kv, heads_q
 ///   score                       in score functors: softmax_scale · q·k
-///   the names of `constants` and `tensors`
-/// Errors in the text are reported at `name`:line.
+///   the names of `constants` and `tensors`, which are local variables
+/// Errors in the text are reported at `name`:line. A path without `return`, or a variable that is read before
+/// it is set, is an error; other warnings of the compiler go to the observer.
 struct FunctorText {
   std::string name;  ///< of the functor, used in messages and kernel names: letters, digits, '_', '-', '.'
   std::string body;  ///< e.g. "return q >= k && ids[q] == ids[k];"

@@ -38,7 +38,8 @@ class Mask {
   std::shared_ptr<const MaskNode> node_;
 };
 
-/// A key is seen when both masks keep it; when either does; when the mask drops it.
+/// A key is seen when both masks keep it; when either does; when the mask drops it. Throw Error invalid_spec
+/// for more than 64 masks in one: a text does the same faster.
 Mask operator&&(const Mask& a, const Mask& b);
 Mask operator||(const Mask& a, const Mask& b);
 Mask operator!(const Mask& a);
@@ -62,8 +63,9 @@ Mask prefix_lengths();
 /// "document_ids_kv" (batch, seqlen_kv) at launch; for self-attention give the same one twice.
 Mask document();
 /// The user's own: `text.body` returns true for what is kept. Throws Error invalid_spec for names that are no
-/// identifiers, preprocessor lines other than `#pragma unroll`, and what would make the kernel depend on when
-/// and where it was compiled.
+/// identifiers or are taken (keywords, macros, what texts already have), unbalanced brackets, preprocessor
+/// lines other than `#pragma unroll`, and what would make the kernel depend on when and where it was
+/// compiled.
 Mask text(FunctorText text);
 
 }  // namespace mask

@@ -9,8 +9,9 @@ namespace jit {
 /// One thing that happened.
 struct Event {
   enum class Kind {
-    note,     ///< something worth knowing: which cache folder is used and why, which device was chosen
-    warning,  ///< something went wrong and was worked around: a damaged cache entry, an unwritable folder
+    note,     ///< something worth knowing: a remark of the assembler on a kernel that was compiled
+    warning,  ///< something went wrong and was worked around: a damaged cache entry, an unwritable folder; or
+              ///< the compiler warns of the user's text, once in a context: "mine:3: warning #177-D: …"
     compile,  ///< a kernel was compiled; `message` names it, `seconds` is the compile time
     tune,     ///< progress of tuning: `done` of `total` candidates
   };

@@ -21,7 +21,7 @@ class Score {
   /// The score as it is.
   Score();
 
-  /// First this, then `next`.
+  /// First this, then `next`. Throws Error invalid_spec for more than 64 scores in a row.
   Score then(const Score& next) const;
 
   /// Text that `parse_score` reads back (a text functor shows as its name), e.g. "softcap(30), alibi".

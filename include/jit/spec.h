@@ -13,6 +13,10 @@
 
 namespace jit {
 
+/// The largest softmax_scale: with it, q and k of magnitude 1 have scores up to 2.6e7, of the 1e8 within which
+/// the softmax is right (docs/kernels.md).
+inline constexpr float max_softmax_scale = 1e5f;
+
 /// What a kernel is specialised for. Batch, heads, lengths and strides are run-time facts and never cause a
 /// compile.
 struct AttentionSpec {
@@ -25,7 +29,7 @@ struct AttentionSpec {
   int seqlen_kv = 0;   ///< the same for keys
   Mask mask = {};      ///< which keys a query sees
   Score score = {};    ///< what happens to a score before the softmax
-  /// Of q·k; default 1/sqrt(head_dim); positive; a run-time fact too.
+  /// Of q·k; default 1/sqrt(head_dim); positive, at most max_softmax_scale; a run-time fact too.
   std::optional<float> softmax_scale = {};
 
   int value_head_dim() const { return head_dim_v == 0 ? head_dim : head_dim_v; }

@@ -22,7 +22,7 @@ class FunctorText:
 
     Names that the text may use: ``q`` and ``k`` (positions of query and key), ``b`` and ``h`` (batch entry and query
     head), ``seqlen_q``, ``seqlen_kv``, ``heads_q``, in scores ``score`` (softmax_scale · q·k), and the names of
-    ``constants`` and ``tensors``. A compile error in it is reported at its own line.
+    ``constants`` and ``tensors``. A compile error in it is reported at its own line; so is a path without ``return``.
 
     Attributes:
         name: of the functor, in messages and kernel names: letters, digits, ``_``, ``-``, ``.``.

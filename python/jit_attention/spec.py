@@ -29,7 +29,7 @@ class AttentionSpec:
         seqlen_kv: the same for keys.
         mask: which keys a query sees; None: all.
         score: what happens to a score before the softmax; None: nothing.
-        softmax_scale: of q·k, positive; None: 1/sqrt(head_dim). A run-time fact too.
+        softmax_scale: of q·k, positive, at most 1e5; None: 1/sqrt(head_dim). A run-time fact too.
     """
 
     dtype: str = "bf16"
@@ -44,7 +44,8 @@ class AttentionSpec:
     softmax_scale: float | None = None
 
     def __post_init__(self):
-        object.__setattr__(self, "dtype", element_type(self.dtype))
+        if self.dtype is not None:  # else it is refused as what it is
+            object.__setattr__(self, "dtype", element_type(self.dtype))
         _core.validate_spec(self)
 
 

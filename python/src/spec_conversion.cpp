@@ -83,6 +83,17 @@ nb::dict tensors_of(const Value& value) {
   return names;
 }
 
+// The row of a type that is given by any of its names; null: there is none.
+const DTypeFacts* dtype_row(nb::handle dtype) {
+  if (dtype.is_none()) return nullptr;
+  const nb::object name = nb::module_::import_("jit_attention.functor").attr("element_type")(dtype);
+  if (!PyUnicode_Check(name.ptr())) return nullptr;
+  for (const DTypeFacts& row : dtype_table()) {
+    if (row.name == nb::cast<std::string>(name)) return &row;
+  }
+  return nullptr;
+}
+
 // One field of a spec each.
 void set(int& member, nb::handle value, const char* field) {
   if (value.is_none() && member == 0) return;  // what C++ calls 0
@@ -99,8 +110,10 @@ void set(int& member, nb::handle value, const char* field) {
   member = static_cast<int>(number);
 }
 void set(DType& member, nb::handle value, const char* field) {
-  if (value.is_none()) type_error("{} must be \"bf16\" or \"fp16\", not None", field);
-  member = *dtype_of(value, field);
+  const DTypeFacts* row = dtype_row(value);  // which the library may refuse, with its reason
+  if (row == nullptr)
+    refuse(field, fmt::format("is {}; it must be \"bf16\" or \"fp16\"", nb::repr(value).c_str()));
+  member = row->dtype;
 }
 void set(Mask& member, nb::handle value, const char*) { member = mask_of(value); }
 void set(Score& member, nb::handle value, const char*) { member = score_of(value); }
@@ -131,12 +144,7 @@ std::optional<float> scale_of(nb::handle softmax_scale) {
 
 std::optional<DType> dtype_of(nb::handle dtype, const char* argument) {
   if (dtype.is_none()) return {};
-  const nb::object name = nb::module_::import_("jit_attention.functor").attr("element_type")(dtype);
-  if (PyUnicode_Check(name.ptr())) {
-    for (const DTypeFacts& row : dtype_table()) {
-      if (row.is_operand && row.name == nb::cast<std::string>(name)) return row.dtype;
-    }
-  }
+  if (const DTypeFacts* row = dtype_row(dtype); row != nullptr && row->is_operand) return row->dtype;
   refuse(argument, fmt::format("is {}; it must be None, \"bf16\" or \"fp16\"", nb::repr(dtype).c_str()));
 }
 

@@ -136,9 +136,9 @@ TEST_F(CliWarm, OfflineTheKernelOfTheClassWillDo) {
     }
   }
   const DeviceLimits limits = device_limits(Arch{8, 0});
-  const std::vector<KernelConfig> own = first_configs(spec, shapes, limits),
-                                  of_class = first_configs(spec, largest, limits);
-  const KernelConfig typical = first_configs(spec, std::vector{typical_shape(limits)}, limits)[0];
+  const std::vector<KernelConfig> own = first_untuned(spec, shapes, limits),
+                                  of_class = first_untuned(spec, largest, limits);
+  const KernelConfig typical = first_untuned(spec, std::vector{typical_shape(limits)}, limits)[0];
   std::size_t i = 0;
   while (i < shapes.size() && (own[i] == of_class[i] || own[i] == typical)) ++i;
   ASSERT_LT(i, shapes.size()) << "no size has a choice of its own";

@@ -1,8 +1,12 @@
 // What the generator writes compiles: on every architecture, and across specs and configs.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "generator/access.h"
+#include "generator/context_state.h"
+#include "generator/kernels.h"
 #include "generator/kernels/families.h"
 #include "tests/compile/compile_testing.h"
 #include "tests/support/random_spec.h"
@@ -153,6 +157,61 @@ TEST(CompileSpace, DefaultsAreCleanUnderMasksThatAreAskedForEachScore) {
   }
 }
 
+struct FirstUse {
+  Arch arch;
+  int head_dim;
+  const char* mask;
+  const char* score;
+  ProblemShape shape = {.batch = 1, .heads_q = 132, .seqlen_q = 2048, .seqlen_kv = 2048};
+};
+
+// What is compiled in vain doubles the time of a first call. Behind each row: the first choice by cost alone spills.
+TEST(CompileSpace, AnUntunedFirstUseCompilesOneKernel) {
+  const ProblemShape short_one{.batch = 1, .heads_q = 1024, .seqlen_q = 128, .seqlen_kv = 128};
+  const ProblemShape few_heads{.batch = 1, .heads_q = 8, .seqlen_q = 2048, .seqlen_kv = 2048};
+  const ProblemShape decode{.batch = 4, .heads_q = 32, .seqlen_q = 1, .seqlen_kv = 8192};
+  const std::vector<FirstUse> uses = {
+      {testing::sm_90a, 64, "none", "none"},
+      {testing::sm_90a, 64, "causal", "none"},
+      {testing::sm_90a, 128, "causal", "softcap(30)"},
+      {testing::sm_90a, 128, "document", "none"},
+      {testing::sm_90a, 32, "causal && document", "alibi"},          // spills
+      {testing::sm_90a, 160, "none", "none"},                        // spills
+      {testing::sm_90a, 160, "none", "alibi"},                       // spills
+      {testing::sm_90a, 256, "causal && document", "alibi"},         // spills
+      {testing::sm_90a, 160, "window(1024, 0)", "none", short_one},  // spills, of the other family
+      {testing::sm_90a,
+       64,
+       "none",
+       "softcap(30)",
+       {.batch = 1, .heads_q = 132, .seqlen_q = 512, .seqlen_kv = 512}},
+      {testing::sm_90a, 80, "causal && document", "alibi", decode},
+      {testing::sm_80, 64, "causal", "none"},
+      {testing::sm_80, 128, "document", "softcap(30)"},
+      {testing::sm_80, 96, "causal", "alibi", few_heads},              // spills
+      {testing::sm_80, 192, "causal && document", "none", few_heads},  // spills
+      {testing::sm_80, 160, "none", "none"},                           // spills
+      {testing::sm_80, 48, "prefix(64)", "none", few_heads},
+  };
+  std::vector<std::string> failures(uses.size());
+  testing::in_parallel(uses.size(), [&](std::size_t i) {
+    const FirstUse& use = uses[i];
+    testing::Events events;
+    const Context context(private_settings(), events.observer());
+    const AttentionSpec spec{
+        .head_dim = use.head_dim, .mask = parse_mask(use.mask), .score = parse_score(use.score)};
+    const BuiltKernel kernel = choose_kernel(*Access::state(context), spec, {}, use.shape,
+                                             device_limits(use.arch), {.arch = use.arch});
+    const std::vector<std::string> compiled = events.messages(Event::Kind::compile);
+    if (compiled.size() == 1 && kernel.image->resources.is_clean() &&
+        events.messages(Event::Kind::warning).empty())
+      return;
+    failures[i] =
+        fmt::format("{} on {}: {}", to_string(spec), to_string(use.arch), fmt::join(compiled, ", "));
+  });
+  for (const std::string& failure : failures) EXPECT_EQ(failure, "");
+}
+
 TEST(CompileSpace, EveryMaskAndScoreCompiles) {
   const std::vector<FunctorText> masks = reference::mask_texts(), scores = reference::score_texts();
   std::vector<Wish> wishes;
@@ -181,7 +240,8 @@ TEST(CompileSpace, EveryMaskAndScoreCompiles) {
 }
 
 TEST(Spills, AreReportedAndNeverTheDefault) {
-  const Context context(private_settings());
+  testing::Events events;
+  const Context context(private_settings(), events.observer());
   // Q, O and the scores of 128 keys do not fit the 168 registers that a thread of three blocks may have.
   const ForwardMmaSync greedy{.tile_q = 64,
                               .tile_kv = 128,
@@ -195,6 +255,7 @@ TEST(Spills, AreReportedAndNeverTheDefault) {
   EXPECT_GT(spilling.resources().spill_bytes(), 0);
   EXPECT_THAT(spilling.report(),
               ::testing::HasSubstr(fmt::format("\"spill_bytes\": {}", spilling.resources().spill_bytes())));
+  EXPECT_THAT(events.messages(Event::Kind::note), ::testing::Contains(::testing::HasSubstr("spilled")));
   EXPECT_EQ(compile({}, testing::sm_90a, {}, context).resources().spill_bytes(), 0);
 }
 

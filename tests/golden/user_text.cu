@@ -5,67 +5,77 @@ using namespace jit;
 
 /// The user's mask "blocks".
 struct UserMask0 : TextMask {
-  static constexpr int width = 128;
   __device__ explicit UserMask0(const BlockContext& context) : TextMask(context) {}
   __device__ TileClass classify(const ScoreTile& tile) const {
-    const int q_begin = tile.q_begin, q_end = tile.q_end, k_begin = tile.k_begin, k_end = tile.k_end;
+    [[maybe_unused]] const int q_begin = tile.q_begin, q_end = tile.q_end;
+    [[maybe_unused]] const int k_begin = tile.k_begin, k_end = tile.k_end;
+    [[maybe_unused]] constexpr int width = 128;
 #line 1 "/jit-attention/blocks.classify"
 const int q_block = q_begin / width, k_block = k_begin / width;
 if (q_block != (q_end - 1) / width || k_block != (k_end - 1) / width) return TileClass::partial;
 return q_block == k_block ? TileClass::full : TileClass::empty;
-#line 1 "/jit-attention/generated"
+#line 3 "/jit-attention/blocks.classify"
   }
+#line 1 "/jit-attention/generated"
   __device__ bool keep(int q, int k) const {
+    [[maybe_unused]] constexpr int width = 128;
 #line 1 "/jit-attention/blocks"
 return q / width == k / width;
-#line 1 "/jit-attention/generated"
+#line 1 "/jit-attention/blocks"
   }
+#line 1 "/jit-attention/generated"
 };
 
 /// The user's mask "by_head.and_batch".
 struct UserMask1 : TextMask {
-  static constexpr bool inverted = true;
   __device__ explicit UserMask1(const BlockContext& context) : TextMask(context) {}
   __device__ bool keep(int q, int k) const {
+    [[maybe_unused]] constexpr bool inverted = true;
 #line 1 "/jit-attention/by_head.and_batch"
 if (h == heads_q - 1) return inverted;
 return (h + b + k) % 2 == 0 || k == seqlen_kv - 1;
-#line 1 "/jit-attention/generated"
+#line 2 "/jit-attention/by_head.and_batch"
   }
+#line 1 "/jit-attention/generated"
 };
 
 /// The user's mask "allowed-keys".
 struct UserMask2 : TextMask {
-  const unsigned char* allowed;
-  __device__ explicit UserMask2(const BlockContext& context) : TextMask(context), allowed(tensor_data<unsigned char>(context, 0)) {}
+  const unsigned char* tensor0;
+  __device__ explicit UserMask2(const BlockContext& context) : TextMask(context), tensor0(tensor_data<unsigned char>(context, 0)) {}
   __device__ bool keep(int q, int k) const {
+    [[maybe_unused]] const auto* const allowed = this->tensor0;
 #line 1 "/jit-attention/allowed-keys"
 return allowed[k] != 0;
-#line 1 "/jit-attention/generated"
+#line 1 "/jit-attention/allowed-keys"
   }
+#line 1 "/jit-attention/generated"
 };
 
 /// The user's score "distance".
 struct UserScore3 : TextScore {
-  static constexpr float slope = 0x1p-6f;  // 0.015625
   __device__ explicit UserScore3(const BlockContext& context) : TextScore(context) {}
   __device__ float apply(float score, int q, int k) const {
+    [[maybe_unused]] constexpr float slope = 0x1p-6f;  // 0.015625
 #line 1 "/jit-attention/distance"
 const float d = static_cast<float>(q - k);
 return score - slope * (d < 0 ? -d : d);
-#line 1 "/jit-attention/generated"
+#line 2 "/jit-attention/distance"
   }
+#line 1 "/jit-attention/generated"
 };
 
 /// The user's score "offsets".
 struct UserScore4 : TextScore {
-  const bf16* offsets;
-  __device__ explicit UserScore4(const BlockContext& context) : TextScore(context), offsets(tensor_data<bf16>(context, 1)) {}
+  const bf16* tensor0;
+  __device__ explicit UserScore4(const BlockContext& context) : TextScore(context), tensor0(tensor_data<bf16>(context, 1)) {}
   __device__ float apply(float score, int q, int k) const {
+    [[maybe_unused]] const auto* const offsets = this->tensor0;
 #line 1 "/jit-attention/offsets"
 return score + to_float(offsets[k]);
-#line 1 "/jit-attention/generated"
+#line 1 "/jit-attention/offsets"
   }
+#line 1 "/jit-attention/generated"
 };
 
 struct Config {

@@ -103,6 +103,13 @@ int estimated_registers(const AttentionSpec& spec, const ForwardWgmma& config) {
          (has_row_range(spec.mask) ? 0 : functor_registers);
 }
 
+// What was seen to spill of estimates below the cap: one here and there that left 2, P by way of shared memory,
+// and joined masks with a score that depends on places, whose distances are computed ahead.
+int register_doubt(const AttentionSpec& spec, const ForwardWgmma& config) {
+  const bool has_distances = functor_count(spec.mask) > 1 && !are_steady(spec.score);
+  return 4 + (config.p_in_registers ? 0 : 8) + (has_distances ? config.tile_kv / 4 : 0);
+}
+
 }  // namespace
 
 namespace forward_wgmma {
@@ -170,7 +177,8 @@ Footprint Family<ForwardWgmma>::footprint(const AttentionSpec& spec, const Forwa
           .registers = estimated_registers(spec, config),
           .register_cap = shares.consumer == 0 ? max_registers_per_thread : shares.consumer,
           .blocks_per_sm = config.blocks_per_sm,
-          .register_slack = 0};
+          .register_slack = 0,
+          .register_doubt = register_doubt(spec, config)};
 }
 
 std::vector<ForwardWgmma> Family<ForwardWgmma>::space(const Case& problem) {

@@ -8,6 +8,7 @@
 #include <jit/mask.h>
 #include <jit/score.h>
 
+#include "generator/problem/functor_names.h"
 #include "tests/support/error_of.h"
 
 namespace jit {
@@ -85,7 +86,6 @@ TEST(FunctorText, RefusesWhatCannotBePartOfAKernel) {
        }),
        "must be a C++ identifier"},
       {with([](FunctorText& t) { t.constants["q"] = true; }), "already have"},
-      {with([](FunctorText& t) { t.constants["key_words"] = true; }), "already have"},
       {with([](FunctorText& t) {
          t.tensors.push_back({"seqlen_kv", DType::fp32});
        }),
@@ -114,6 +114,55 @@ TEST(FunctorText, BracketsInCommentsAndLiteralsDoNotCount) {
         "return u8'(' > q; // u8 is no number", "return true; //"}) {
     EXPECT_NO_THROW(mask::text(with([&](FunctorText& t) { t.body = body; }))) << body;
   }
+}
+
+TEST(FunctorText, NamesThatAreTakenAreRefusedByName) {
+  for (const auto& [name, reason] : std::vector<std::pair<const char*, const char*>>{
+           {"for", "a keyword"},           {"and", "a keyword"},          {"not_eq", "a keyword"},
+           {"char8_t", "a keyword"},       {"co_await", "a keyword"},     {"true", "a keyword"},
+           {"this", "a keyword"},          {"asm", "a keyword"},          {"NULL", "a macro"},
+           {"assert", "a macro"},          {"CUDART_VERSION", "a macro"}, {"JIT_HOST_DEVICE", "a macro"},
+           {"__CUDA_ARCH__", "compilers"}, {"a__b", "compilers"},         {"_Bool", "compilers"},
+           {"q", "already have"},          {"k", "already have"},         {"b", "already have"},
+           {"h", "already have"},          {"heads_q", "already have"},   {"seqlen_q", "already have"},
+           {"score", "already have"},      {"q_begin", "already have"},   {"k_end", "already have"},
+           {"tile", "already have"},       {"TileClass", "already have"}, {"to_float", "already have"}}) {
+    for (const bool is_tensor : {false, true}) {
+      const Error error = error_of([&, name = name] {
+        mask::text(with([&](FunctorText& t) {
+          if (is_tensor) t.tensors.push_back({name, DType::fp32});
+          if (!is_tensor) t.constants[name] = true;
+        }));
+      });
+      EXPECT_EQ(error.code(), ErrorCode::invalid_spec);
+      EXPECT_THAT(error.message(), HasSubstr("'" + std::string(name) + "'"));
+      EXPECT_THAT(error.message(), HasSubstr(reason)) << name;
+    }
+  }
+  EXPECT_EQ(taken_as("for_"), "");
+  EXPECT_EQ(taken_as("_x"), "");
+}
+
+// The compiler joins lines before it reads anything else, and so do the checks.
+TEST(FunctorText, LinesThatEndWithABackslashGoOn) {
+  for (const auto& [body, message] : std::vector<std::pair<const char*, const char*>>{
+           {"return __TI\\\nME__[0] > 'a';", "__TIME__"},
+           {"return __FI\\\r\nLE__[0] > 'a';", "__FILE__"},
+           {"%\\\n:include <x>\nreturn true;", "line 1"},
+           {"int a; \\\n\n#line 3\nreturn true;", "line 3"},
+           {"/\\\n/ {\n}\nreturn true;", "my-mask.v2:3: '}' closes nothing"},
+           {"return true; \\", "ends with a backslash"},
+           {"return true; // \\\r", "ends with a backslash"},
+           {"return true; %> bool evil() <%", "'%>' is not allowed"},
+           {"int a<:2:> = {}; return a[0];", "'<:' is not allowed"},
+           {"return R\"(\" ( )\"[0] > 3;", "a raw string"}}) {
+    const Error error =
+        error_of([&, body = body] { mask::text(with([&](FunctorText& t) { t.body = body; })); });
+    EXPECT_THAT(error.message(), HasSubstr(message)) << body;
+  }
+  for (const char* body : {"return true; // \\\n }", "asm(\"nop; \\\n } nop;\");\nreturn true;",
+                           "#pragma \\\nunroll\nfor (;;) return true;", "return x<::y> % 3 > 1;"})
+    EXPECT_NO_THROW(mask::text(with([&](FunctorText& t) { t.body = body; }))) << body;
 }
 
 TEST(FunctorText, ScoresDoNotClassify) {

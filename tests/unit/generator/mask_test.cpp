@@ -46,6 +46,24 @@ TEST(Mask, RandomExpressionsSurviveARoundTrip) {
   }
 }
 
+TEST(Mask, JoinsAtMost64) {
+  Mask mask;
+  std::string text = "none";
+  for (int i = 0; i < 64; ++i) {
+    mask = !(mask && mask::sliding_window(i, i));
+    text += " && prefix(1)";
+  }
+  EXPECT_EQ(parse_mask(mask.to_string()), mask);
+  EXPECT_NO_THROW(parse_mask(text));
+  for (const Error& error : {error_of([&] { mask || mask::causal(); }), error_of([&] { mask&& mask; }),
+                             error_of([&] { parse_mask(text + " && causal"); })}) {
+    EXPECT_EQ(error.code(), ErrorCode::invalid_spec);
+    EXPECT_EQ(error.field(), "spec.mask");
+    EXPECT_THAT(error.message(), HasSubstr("a mask joins at most 64 masks"));
+    EXPECT_THAT(error.message(), HasSubstr("text functor"));
+  }
+}
+
 TEST(Mask, ReadsFreely) {
   EXPECT_EQ(parse_mask("  causal&&\n window ( 8 ,0 ) "), mask::causal() && mask::sliding_window(8, 0));
   EXPECT_EQ(parse_mask("sliding_window(8, 0)"), mask::sliding_window(8));

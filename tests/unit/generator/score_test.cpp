@@ -36,6 +36,18 @@ TEST(Score, RandomChainsSurviveARoundTrip) {
   }
 }
 
+TEST(Score, JoinsAtMost64) {
+  Score score;
+  for (int i = 0; i < 64; ++i) score = score.then(score::alibi());
+  EXPECT_EQ(parse_score(score.to_string()), score);
+  for (const Error& error :
+       {error_of([&] { score.then(score::alibi()); }), error_of([&] { score.then(score); }),
+        error_of([&] { parse_score(score.to_string() + ", alibi"); })}) {
+    EXPECT_EQ(error.field(), "spec.score");
+    EXPECT_THAT(error.message(), HasSubstr("a score joins at most 64 scores"));
+  }
+}
+
 TEST(Score, ErrorsPointAtThePlace) {
   const std::vector<std::pair<const char*, int>> bad = {
       {"", 1},         {"sofcap(3)", 1},     {"softcap", 8},

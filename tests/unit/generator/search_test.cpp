@@ -48,7 +48,7 @@ TEST(Search, RanksTheWholeSpaceTheSameWayEveryTime) {
   }
 }
 
-TEST(Search, FirstsAreThoseOfTheRanking) {
+TEST(Search, FirstsAreThoseOfTheUntunedOrder) {
   reference::Random random(reference::test_seed());
   for (const Arch& arch : {Arch{9, 0, 'a'}, Arch{8, 0}}) {
     const DeviceLimits limits = device_limits(arch);
@@ -58,12 +58,32 @@ TEST(Search, FirstsAreThoseOfTheRanking) {
       shapes.push_back({.heads_q = reference::draw(random, 1, 4096),
                         .seqlen_q = reference::draw(random, 1, 16384),
                         .seqlen_kv = reference::draw(random, 1, 16384)});
-    const std::vector<KernelConfig> firsts = first_configs(spec, shapes, limits);
+    const std::vector<KernelConfig> firsts = first_untuned(spec, shapes, limits);
     ASSERT_EQ(firsts.size(), shapes.size());
     for (std::size_t i = 0; i < shapes.size(); ++i)
-      EXPECT_EQ(firsts[i], ranked_configs(spec, shapes[i], limits)[0]) << to_string(spec);
+      EXPECT_EQ(firsts[i], untuned_order(spec, shapes[i], limits)[0]) << to_string(spec);
   }
-  EXPECT_TRUE(first_configs({}, {}, device_limits(Arch{8, 0})).empty());
+  EXPECT_TRUE(first_untuned({}, {}, device_limits(Arch{8, 0})).empty());
+}
+
+TEST(Search, UntunedKernelsHaveRegistersToSpare) {
+  reference::Random random(reference::test_seed());
+  for (int i = 0; i < 20; ++i) {
+    const DeviceLimits limits = device_limits(known_archs()[random() % known_archs().size()]);
+    const AttentionSpec spec = reference::random_spec(random);
+    const ProblemShape shape = typical_shape(limits);
+    const std::vector<KernelConfig> ranked = ranked_configs(spec, shape, limits);
+    const std::vector<KernelConfig> order = untuned_order(spec, shape, limits);
+    const auto is_sure = [&](const KernelConfig& config) {
+      const Footprint needs = footprint(spec, config);
+      EXPECT_GT(needs.register_doubt, 0);
+      return needs.registers + needs.register_doubt <= needs.register_cap;
+    };
+    EXPECT_TRUE(std::is_partitioned(order.begin(), order.end(), is_sure)) << to_string(spec);
+    EXPECT_TRUE(std::is_permutation(order.begin(), order.end(), ranked.begin(), ranked.end()));
+    const auto cheapest = std::find_if(ranked.begin(), ranked.end(), is_sure);
+    EXPECT_EQ(order[0], cheapest == ranked.end() ? ranked[0] : *cheapest);
+  }
 }
 
 TEST(Search, EstimatesAreFiniteForEveryShape) {

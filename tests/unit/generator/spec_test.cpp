@@ -48,14 +48,20 @@ TEST(Supports, NamesFieldValueRuleAndNearest) {
       {{.alignment = 0}, "alignment", "0", "must be 16, 8, 4 or 2 bytes", "2"},
       {{.seqlen_q = -1}, "seqlen_q", "-1", "must be positive, or 0", "0"},
       {{.seqlen_kv = -1}, "seqlen_kv", "-1", "must be positive, or 0", "0"},
-      {{.softmax_scale = 0.0f}, "softmax_scale", "0", "must be positive and finite", "0.088"},
-      {{.softmax_scale = -1.0f}, "softmax_scale", "-1", "must be positive and finite", "0.088"},
+      {{.softmax_scale = 0.0f}, "softmax_scale", "0", "must be positive and at most 100000", "0.088"},
+      {{.softmax_scale = -1.0f}, "softmax_scale", "-1", "must be positive and at most 100000", "0.088"},
       {{.head_dim = 64, .softmax_scale = nan},
        "softmax_scale",
        "nan",
-       "must be positive and finite",
+       "must be positive and at most 100000",
        "0.125"},
       {{.head_dim = 64, .softmax_scale = infinity}, "softmax_scale", "inf", "must be positive", "0.125"},
+      {{.head_dim = 64, .softmax_scale = 3e38f}, "softmax_scale", "3e+38", "scale q or k instead", "0.125"},
+      {{.softmax_scale = std::nextafter(max_softmax_scale, infinity)},
+       "softmax_scale",
+       "100000.01",
+       "at most",
+       ""},
   };
   for (const BadSpec& expected : bad) {
     const std::vector<Refusal> refusals = supports(expected.spec, sm_90a);

@@ -15,6 +15,16 @@ TEST(CompileLog, WritesLocationsPlainly) {
             "at line 7 of ptx/tma.cuh\n");
 }
 
+TEST(CompileLog, FindsWarningsOfTheCompiler) {
+  EXPECT_EQ(
+      compiler_warnings("/jit-attention/mask(3): warning #177-D: variable \"a\" was declared but never "
+                        "referenced\n  int a; // (4): warning 5\n        ^\n\nRemark: The warnings can be "
+                        "suppressed\n/jit-attention/mask(5): error: x\nptxas warning : y\n",
+                        folder),
+      std::vector<std::string>{"mask:3: warning #177-D: variable \"a\" was declared but never referenced"});
+  EXPECT_TRUE(compiler_warnings("", folder).empty());
+}
+
 TEST(CompileLog, NamesFilesPlainly) {
   EXPECT_EQ(with_plain_files("\t.file\t1 \"/home/me/ptx/mma.cuh\"\n\t.file 2 \"/jit-attention/kernel.cu\"\n"
                              "\t.file 3 \"/other/x.cuh\"\n\t.file\n// \"/home/me/y\"\n",

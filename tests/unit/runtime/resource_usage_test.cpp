@@ -82,6 +82,16 @@ TEST(ResourceUsage, KeepsAdviceOfTheAssemblerAndNoneOfTheFrontEnd) {
               testing::ElementsAre(testing::HasSubstr("(C7510)")));
 }
 
+TEST(ResourceUsage, LocalMemoryOfTheProgramIsNoSpill) {
+  ResourceUsage usage;
+  usage.stack_bytes = 32;
+  EXPECT_TRUE(usage.is_clean());
+  usage.spill_load_bytes = 8;
+  EXPECT_FALSE(usage.is_clean());
+  EXPECT_FALSE(parse_resource_usage(spilling_log, "k").is_clean());
+  EXPECT_FALSE(parse_resource_usage(two_entries_log, "k1").is_clean()) << "C7510";
+}
+
 TEST(ResourceUsage, SkipsWhatItDoesNotUnderstand) {
   EXPECT_EQ(parse_resource_usage("", "k"), ResourceUsage());
   EXPECT_EQ(parse_resource_usage("ptxas info : Used many registers\n bytes smem", "k"), ResourceUsage());
