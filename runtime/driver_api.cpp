@@ -56,8 +56,11 @@ Decision& decision() {
 LoadedDriver emulate(std::vector<Arch> archs, std::string fallback_reason) {
   LoadedDriver loaded;
   try {
-    emulated_driver::start(
-        {.devices = std::move(archs), .seed = device_settings_from_environment().emulator_seed}, loaded.api);
+    const DeviceSettings settings = device_settings_from_environment();
+    emulated_driver::start({.devices = std::move(archs),
+                            .seed = settings.emulator_seed,
+                            .step_limit = settings.emulator_step_limit},
+                           loaded.api);
     loaded.api.fallback_reason = std::move(fallback_reason);
   } catch (const std::bad_alloc&) {
     loaded.failure = "there is too little address space for the memory of an emulated device";

@@ -12,8 +12,9 @@ namespace jit {
 struct DeviceSettings {
   std::string device = "auto";      ///< as use_device() takes it
   std::uint64_t emulator_seed = 0;  ///< of the order in which warps run and asynchronous operations complete
+  std::uint64_t emulator_step_limit = std::uint64_t{1} << 40;  ///< warp instructions of one block, or cluster
 };
-/// From JIT_ATTENTION_DEVICE and JIT_ATTENTION_EMULATOR_SEED. Throws as settings_from_environment() does.
+/// From JIT_ATTENTION_DEVICE and JIT_ATTENTION_EMULATOR_…. Throws as settings_from_environment() does.
 DeviceSettings device_settings_from_environment();
 
 /// The value of any environment variable; empty when it is unset, and in a set-uid program.

@@ -128,6 +128,13 @@ const std::vector<Setting>& table() {
        [](std::string_view text, Environment& values) {
          return parse_number(text, values.devices.emulator_seed);
        }},
+      {{"JIT_ATTENTION_EMULATOR_STEP_LIMIT", "1099511627776",
+        "Warp instructions after which an emulated device gives up a block, or a cluster."},
+       "a number above 0, such as 1000000000",
+       [](std::string_view text, Environment& values) {
+         return parse_number(text, values.devices.emulator_step_limit) &&
+                values.devices.emulator_step_limit > 0;
+       }},
   };
   return rows;
 }

@@ -83,15 +83,19 @@ bool Cluster::run_round() {
     }
   }
   std::uint64_t executed = 0;
+  const Warp* last = nullptr;
   for (std::size_t left = order.size(); left > 0; --left) {
     std::swap(order[random.below(static_cast<std::uint32_t>(left))], order[left - 1]);
-    executed += order[left - 1]->run(shortest_slice + random.below(slice_spread));
+    Warp& warp = *order[left - 1];
+    const std::uint64_t count = warp.run(shortest_slice + random.below(slice_spread));
+    if (count != 0) last = &warp;
+    executed += count;
   }
   steps += executed;
-  if (steps > launch.options.step_limit) {
-    launch.stop(FindingKind::step_limit, *blocks.front()->warps.front(), -1,
-                fmt::format("the block has executed {} warp instructions, {} is the limit", steps,
-                            launch.options.step_limit));
+  if (last && steps > launch.options.step_limit) {
+    launch.stop(FindingKind::step_limit, *last, -1,
+                fmt::format("here the {} has executed {} warp instructions, {} is the limit",
+                            blocks.size() > 1 ? "cluster" : "block", steps, launch.options.step_limit));
   }
   return executed > 0;
 }

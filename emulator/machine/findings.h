@@ -9,8 +9,9 @@
 namespace jit::emulator {
 
 enum class FindingKind {
-  data_race,            ///< shared memory, two accesses that nothing orders
-  missing_proxy_fence,  ///< ordered, but a generic write reaches the async proxy without fence.proxy.async
+  data_race,  ///< shared memory, two accesses that nothing orders
+  /// Ordered, but a generic write, or an mbarrier's init, reaches the async proxy without a fence for it.
+  missing_proxy_fence,
   access_in_flight,  ///< shared memory or register that an asynchronous operation is still to write or read
   out_of_bounds,
   misaligned,

@@ -137,10 +137,10 @@ void load_shared(Warp& warp, std::uint32_t mask, const LaneAccess& access, const
                  [&](Block& block, const SharedOffsets& offsets, std::uint32_t lanes) {
                    if (access.ordering.strong) {
                      for_each_lane(lanes, [&](int lane) {
-                       block.shared.sync().read(warp, offsets[index_of(lane)], access.ordering);
+                       block.shared.sync().read(warp, lane, offsets[index_of(lane)], access.ordering);
                      });
                    }
-                   Access by = warp.access(0);
+                   Access by = warp.access_by_each();
                    by.strong = access.ordering.strong;
                    block.shared.load(by, offsets, lanes, access.bytes, to);
                    count_wavefronts(warp, offsets, lanes, access);
@@ -152,12 +152,12 @@ void store_shared(Warp& warp, std::uint32_t mask, const LaneAccess& access, cons
                   const std::byte* from) {
   for_each_block(warp, mask, addresses, access.bytes,
                  [&](Block& block, const SharedOffsets& offsets, std::uint32_t lanes) {
-                   Access by = warp.access(0);
+                   Access by = warp.access_by_each();
                    by.strong = access.ordering.strong;
                    block.shared.store(by, offsets, lanes, access.bytes, from);
                    if (access.ordering.strong) {
                      for_each_lane(lanes, [&](int lane) {
-                       block.shared.sync().write(warp, offsets[index_of(lane)], access.ordering, false);
+                       block.shared.sync().write(warp, lane, offsets[index_of(lane)], access.ordering, false);
                      });
                    }
                    count_wavefronts(warp, offsets, lanes, access);

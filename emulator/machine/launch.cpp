@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <future>
 #include <limits>
 #include <memory>
 #include <stdexcept>
@@ -20,6 +21,7 @@ constexpr std::size_t most_findings = 64;
 // A cluster that has run for so long may be polling for what another one writes: others get their turn.
 constexpr std::uint64_t slice = std::uint64_t{1} << 22;
 constexpr std::size_t resident_clusters = 32;
+constexpr std::chrono::milliseconds time_between_questions(20);
 
 using Size3 = std::array<unsigned, 3>;
 
@@ -154,6 +156,46 @@ class Worker {
   std::exception_ptr failure_;
 };
 
+// The first in this thread, the others in threads of their own.
+void run_all(const std::vector<std::unique_ptr<Worker>>& workers) {
+  std::vector<std::jthread> threads;
+  for (std::size_t i = 1; i < workers.size(); ++i) {
+    try {
+      threads.emplace_back([&worker = *workers[i]] { worker.run(); });
+    } catch (const std::system_error&) {
+      break;  // the others do its part
+    }
+  }
+  workers[0]->run();
+}
+
+// Calls `work`, which ends soon after `stopped` is set. Where there is somebody to ask this thread does
+// nothing but ask, so that a block without end cannot keep it. Returns whether the answer was yes.
+template <class Work>
+bool run_asking(const std::function<bool()>& is_interrupted, std::atomic<bool>& stopped, const Work& work) {
+  if (!is_interrupted) {
+    work();
+    return false;
+  }
+  std::future<void> end;  // waited for in its destructor
+  try {
+    end = std::async(std::launch::async, work);
+  } catch (const std::system_error&) {
+    work();  // without another thread nobody can ask
+    return false;
+  }
+  bool interrupted = false;
+  try {
+    while (end.wait_for(time_between_questions) != std::future_status::ready) {
+      if (!interrupted && is_interrupted()) stopped = interrupted = true;
+    }
+  } catch (...) {
+    stopped = true;
+    throw;
+  }
+  return interrupted;
+}
+
 }  // namespace
 
 LaunchResult launch(const Program& program, const Kernel& kernel, const LaunchShape& asked,
@@ -180,17 +222,7 @@ LaunchResult launch(const Program& program, const Kernel& kernel, const LaunchSh
   const auto count = static_cast<std::size_t>(std::clamp<std::uint64_t>(cores, 1, grid.count()));
   std::vector<std::unique_ptr<Worker>> workers;
   for (std::size_t i = 0; i < count; ++i) workers.push_back(std::make_unique<Worker>(running, grid));
-  {
-    std::vector<std::jthread> threads;
-    for (std::size_t i = 1; i < count; ++i) {
-      try {
-        threads.emplace_back([&worker = *workers[i]] { worker.run(); });
-      } catch (const std::system_error&) {
-        break;  // the others do its part
-      }
-    }
-    workers[0]->run();
-  }
+  const bool interrupted = run_asking(options.is_interrupted, stopped, [&] { run_all(workers); });
 
   LaunchResult result;
   result.counts.resize(kernel.code.size());
@@ -198,6 +230,10 @@ LaunchResult launch(const Program& program, const Kernel& kernel, const LaunchSh
     if (worker->failure()) std::rethrow_exception(worker->failure());
     for (std::size_t i = 0; i < result.counts.size(); ++i) result.counts[i] += worker->counts()[i];
     result.warp_instructions += worker->steps();
+  }
+  if (interrupted) {
+    throw LaunchInterrupted(
+        fmt::format("{} was interrupted after {} warp instructions", kernel.name, result.warp_instructions));
   }
   result.findings = std::move(findings.list);
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -6,9 +6,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <mutex>
 #include <set>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -35,6 +37,8 @@ struct LaunchOptions {
   std::size_t smem_limit = 232448;  ///< bytes of shared memory that a block may have, static and dynamic
   int registers_per_thread = 0;     ///< what the kernel was compiled for; 0: the most that max_threads allows
   bool check_races = true;          ///< false: faster, and shared memory is not watched
+  /// Asked some fifty times a second, in the caller's thread; true ends the launch. None: nobody asks.
+  std::function<bool()> is_interrupted = {};
 };
 
 struct LaunchResult {
@@ -44,11 +48,18 @@ struct LaunchResult {
   double seconds = 0;
 };
 
-/// Runs a kernel of `program` to its end, in the caller's thread and `options.threads` more. `parameters` is
-/// the parameter block, `globals` the address of the program's variables on the device (0 when it has none).
-/// Throws std::invalid_argument with a sentence when the launch is not a legal one: too many threads, too
-/// much shared memory, an empty grid, a cluster that does not divide the grid, too short a parameter block.
-/// What goes wrong while it runs is in the findings. Thread safe.
+/// Ends a launch because LaunchOptions::is_interrupted said so.
+class LaunchInterrupted : public std::runtime_error {
+ public:
+  using runtime_error::runtime_error;
+};
+
+/// Runs a kernel of `program` to its end, in `options.threads` threads, one of them the caller's unless that
+/// has to ask. `parameters` is the parameter block, `globals` the address of the program's variables on the
+/// device (0 when it has none). Throws std::invalid_argument with a sentence when the launch is not a legal
+/// one: too many threads, too much shared memory, an empty grid, a cluster that does not divide the grid, too
+/// short a parameter block; and LaunchInterrupted. What goes wrong while it runs is in the findings. Thread
+/// safe.
 LaunchResult launch(const Program& program, const Kernel& kernel, const LaunchShape& shape,
                     std::span<const std::byte> parameters, GlobalMemory& memory, std::uint64_t globals,
                     const LaunchOptions& options = {});

@@ -135,8 +135,8 @@ void load_generic(Warp& warp, int lane, std::uint64_t address, void* to, std::ui
   const auto from = [&]() -> const std::byte* {
     switch (target.where) {
       case Target::Where::shared:
-        return target.block->shared.read(warp.access(static_cast<std::uint8_t>(lane)),
-                                         static_cast<std::uint32_t>(target.address), bytes);
+        return target.block->shared.read(warp.access(lane), static_cast<std::uint32_t>(target.address),
+                                         bytes);
       case Target::Where::local:
         return local_at(warp, lane, target.address, bytes);
       case Target::Where::param:

@@ -19,10 +19,11 @@ Record record_of(const Access& access) {
   Record record;
   record.agent = access.agent;
   record.time = access.time;
-  record.pc = access.pc & 0xffffffu;
-  record.lane = access.lane;
+  record.lanes = access.lanes;
+  record.pc = access.pc;
   record.warp = static_cast<std::uint16_t>(access.warp->id) & 0x1fu;
   record.rank = access.warp->block.rank & 0xfu;
+  record.together = access.together;
   record.async = access.proxy == Proxy::async;
   record.strong = access.strong;
   return record;
@@ -122,9 +123,15 @@ void SharedMemory::each_lane(const Access& by, const char* verb, Offsets offsets
                              std::uint32_t bytes, F f) {
   Access access = by;
   Record record = record_of(access);
+  const bool alike = by.together || by.warp->knowledge.is_shared();
   for_each_lane(mask, [&](int lane) {
     const std::uint32_t offset = offsets[static_cast<std::size_t>(lane)];
-    if (by.lane != whole_warp) record.lane = access.lane = static_cast<std::uint8_t>(lane);
+    if (!by.together) record.lanes = access.lanes = 1u << lane;
+    if (!alike) {
+      const LaneKnowledge::View& view = by.warp->knowledge.of(lane);
+      access.knowledge = &view.known;
+      access.fenced = view.fenced;
+    }
     check_bounds(access, verb, offset, bytes);
     f(static_cast<std::uint32_t>(lane), offset, access, record);
   });
@@ -277,7 +284,7 @@ void SharedMemory::write_cell(const Doing& doing, std::uint32_t index, Record re
     if (other < 0) {
       report_conflict(doing, index, record.bytes, *conflict);
     } else if (std::memcmp(bytes_.data() + doing.offset, stores->value, doing.bytes) == 0) {
-      record.lane = several_lanes;
+      record.lanes |= with.lanes;
     } else if (is_news(launch_, FindingKind::data_race, access.pc)) {
       report(doing, FindingKind::data_race,
              fmt::format("; lane {} writes another value there with the same instruction, and which one "

@@ -49,8 +49,7 @@ class SharedMemory {
   std::byte* end_write(const Access& completion, std::uint32_t offset, std::uint32_t bytes);
 
   // The same for one instruction of the lanes in `mask`, each at its offset: `bytes` bytes for each, which
-  // lie at `to` or `from` + lane · `bytes`. Each lane acts for itself, or with `access.lane` = whole_warp all
-  // together.
+  // lie at `to` or `from` + lane · `bytes`. Each lane acts for itself, unless `access.together`.
   using Offsets = std::span<const std::uint32_t, 32>;
   void load(const Access& access, Offsets offsets, std::uint32_t mask, std::uint32_t bytes, std::byte* to);
   /// Lanes that write the same bytes are a race unless they write the same.

@@ -15,7 +15,16 @@ std::uint32_t lowest(std::uint32_t index, ByteMask bytes) {
   return index * cell_bytes + static_cast<std::uint32_t>(std::countr_zero(bytes));
 }
 
-int lane_of(const Access& access) { return access.lane < warp_lanes ? access.lane : -1; }
+int lane_of(const Access& access) {
+  return std::has_single_bit(access.lanes) ? std::countr_zero(access.lanes) : -1;
+}
+
+// " lane 5"
+std::string lanes_text(std::uint32_t lanes) {
+  if (lanes == all_lanes) return "";
+  return std::has_single_bit(lanes) ? fmt::format(" lane {}", std::countr_zero(lanes))
+                                    : fmt::format(" lanes {:#010x}", lanes);
+}
 
 std::string range_text(std::uint32_t offset, std::uint32_t bytes) {
   return bytes == 1 ? fmt::format("byte {}", offset)
@@ -41,13 +50,10 @@ std::string SharedMemory::describe(const Record& record, const char* verb) const
   const std::string block = launch_.shape.cluster == std::array{1u, 1u, 1u}
                                 ? ""
                                 : fmt::format("block {} of the cluster ", record.rank);
-  const std::string lane = record.lane == whole_warp      ? ""
-                           : record.lane == several_lanes ? " in several lanes"
-                                                          : fmt::format(" lane {}", +record.lane);
   const Kernel& kernel = launch_.kernel;
   const std::string name = record.pc < kernel.info.size() ? kernel.info[record.pc].name : "an instruction";
-  return fmt::format("{}warp {}{} {} with {} at {}", block, +record.warp, lane, verb, name,
-                     place_of(kernel, record.pc));
+  return fmt::format("{}warp {}{} {} with {} at {}", block, +record.warp, lanes_text(record.lanes), verb,
+                     name, place_of(kernel, record.pc));
 }
 
 bool SharedMemory::is_untouchable(const Doing& doing, std::uint32_t index, ByteMask mask) {

@@ -7,8 +7,8 @@ namespace {
 
 // Whether the two say the same of different bytes.
 bool same_access(const Record& a, const Record& b) {
-  return a.agent == b.agent && a.time == b.time && a.pc == b.pc && a.lane == b.lane && a.async == b.async &&
-         a.strong == b.strong;
+  return a.agent == b.agent && a.time == b.time && a.pc == b.pc && a.lanes == b.lanes &&
+         a.together == b.together && a.async == b.async && a.strong == b.strong;
 }
 
 ByteMask without(ByteMask bytes, ByteMask taken) { return static_cast<ByteMask>(bytes & ~taken); }
@@ -94,27 +94,37 @@ void Shadow::remove(Record& first, std::uint32_t& more, ByteMask bytes) {
   if (list.empty()) give_back(more);
 }
 
-// Adds a record beside those of other agents. What the same agent did to the same bytes merges into it: the
-// later time stands for both, and the lanes add up unless the earlier one is in the past.
-void Shadow::combine(Record& first, std::uint32_t& more, const Access& access, Record record) {
+// Adds a record beside those of other agents. Of what the same agent did to the same bytes it takes the place
+// where that lies in the past, and joins what was done at the same time; of the rest its own lanes go.
+template <class Precedes>
+void Shadow::combine(Record& first, std::uint32_t& more, const Access& access, Record record,
+                     Precedes precedes) {
   std::vector<Record> parts;
   Record* like = nullptr;
   const auto merge = [&](Record& old) {
-    if (old.agent != record.agent || old.strong != record.strong || old.bytes == 0) return;
+    if (old.agent != record.agent || old.strong != record.strong || old.together != record.together ||
+        old.bytes == 0) {
+      return;
+    }
     const auto common = static_cast<ByteMask>(old.bytes & record.bytes);
     if (common == 0) {
       if (same_access(old, record)) like = &old;
       return;
     }
-    Record merged = record;
-    merged.bytes = common;
-    if (!precedes(old, access)) merged.lane = access.lane == whole_warp ? old.lane : several_lanes;
-    record.bytes = without(record.bytes, common);
+    Record left = old;
+    left.lanes = precedes(old, access) ? 0 : old.lanes & ~record.lanes;
+    if (left.lanes == 0 || left.time == record.time) {
+      const std::uint32_t lanes = left.lanes | record.lanes;
+      left = record;
+      left.lanes = lanes;
+      record.bytes = without(record.bytes, common);
+    }
+    left.bytes = common;
     if (old.bytes == common) {
-      old = merged;
+      old = left;
     } else {
       old.bytes = without(old.bytes, common);
-      parts.push_back(merged);
+      parts.push_back(left);
     }
   };
   merge(first);
@@ -128,14 +138,14 @@ void Shadow::combine(Record& first, std::uint32_t& more, const Access& access, R
 }
 
 void Shadow::note_read(Cell& cell, const Access& access, const Record& record) {
-  combine(cell.read, cell.more_reads, access, record);
+  combine(cell.read, cell.more_reads, access, record, read_precedes);
 }
 
 void Shadow::note_write(Cell& cell, const Access& access, const Record& record) {
   cell.written = static_cast<ByteMask>(cell.written | record.bytes);
   if (access.strong) {
     cell.has_strong = 1;
-    combine(cell.write, cell.more_writes, access, record);
+    combine(cell.write, cell.more_writes, access, record, write_precedes);
     return;
   }
   remove(cell.read, cell.more_reads, record.bytes);

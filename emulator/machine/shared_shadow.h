@@ -18,22 +18,20 @@ inline constexpr std::uint32_t cell_bytes = 16;
 using ByteMask = std::uint16_t;
 inline constexpr ByteMask whole_cell = 0xffff;
 
-/// Of a record: two lanes or more did the same and nothing orders them.
-inline constexpr std::uint8_t several_lanes = 0xfe;
-
 /// An access that may still matter to a later one.
 struct Record {
   Agent agent = 0;
   std::uint32_t time = 0;
-  std::uint32_t pc : 24 = 0;
-  std::uint32_t lane : 8 = 0;
+  std::uint32_t lanes = 0;  ///< who did it: of several each, or all together
+  std::uint32_t pc = 0;
   ByteMask bytes = 0;  ///< of the cell, those that it still holds for
   std::uint16_t warp : 5 = 0;
   std::uint16_t rank : 4 = 0;  ///< of the warp's block in the cluster
+  std::uint16_t together : 1 = 0;
   std::uint16_t async : 1 = 0;
   std::uint16_t strong : 1 = 0;
 };
-static_assert(sizeof(Record) == 16);
+static_assert(sizeof(Record) == 20);
 
 /// Sixteen bytes of shared memory. Zero bytes are a cell that nobody has touched.
 struct Cell {
@@ -60,10 +58,33 @@ struct Cell {
   }
 };
 
-/// Whether an earlier access by `record` lies in the past of `access`, proxies aside.
-inline bool precedes(const Record& record, const Access& access) {
-  if (record.agent != access.agent) return access.knowledge->past.at(record.agent) >= record.time;
-  return record.lane == whole_warp || record.lane == access.lane || record.time < access.converged_time;
+/// Of the record's lanes, those that `access` does not know by its own order of instructions.
+inline std::uint32_t others(const Record& record, const Access& access) {
+  return record.agent == access.agent && !access.together ? record.lanes & ~access.lanes : record.lanes;
+}
+
+/// Whether an earlier write by all lanes of the record lies in the past of `access`, proxies aside.
+inline bool write_precedes(const Record& write, const Access& access) {
+  const VectorClock& past = access.knowledge->past;
+  if (past.at(write.agent) >= write.time) return true;
+  const std::uint32_t lanes = others(write, access);
+  return lanes == 0 || (lanes & ~past.lanes_at(write.agent, write.time)) == 0;
+}
+
+/// The same of a read. One of several lanes together is over for all when it is over for one: nobody goes on
+/// from an ldmatrix, or a wait for wgmma, before the matrix has been read.
+inline bool read_precedes(const Record& read, const Access& access) {
+  if (!read.together) return write_precedes(read, access);
+  if (read.agent == access.agent && (access.lanes & ~read.lanes) == 0) return true;
+  return (read.lanes & access.knowledge->past.lanes_at(read.agent, read.time)) != 0;
+}
+
+/// Whether the async proxy sees an earlier write by the generic one.
+inline bool is_fenced(const Record& write, const Access& access) {
+  const VectorClock& past = access.knowledge->async_past;
+  if (past.at(write.agent) >= write.time) return true;
+  const std::uint32_t lanes = access.fenced >= write.time ? others(write, access) : write.lanes;
+  return lanes == 0 || (lanes & ~past.lanes_at(write.agent, write.time)) == 0;
 }
 
 enum class Verdict : std::uint8_t { fine, race, missing_fence };
@@ -71,9 +92,8 @@ enum class Verdict : std::uint8_t { fine, race, missing_fence };
 /// Of an access against a write that was earlier.
 inline Verdict after_write(const Record& write, const Access& access) {
   if (write.strong && access.strong) return Verdict::fine;
-  if (!precedes(write, access)) return Verdict::race;
-  if (access.proxy == Proxy::async && !write.async &&
-      access.knowledge->async_past.at(write.agent) < write.time) {
+  if (!write_precedes(write, access)) return Verdict::race;
+  if (access.proxy == Proxy::async && !write.async && !is_fenced(write, access)) {
     return Verdict::missing_fence;
   }
   return Verdict::fine;
@@ -81,7 +101,7 @@ inline Verdict after_write(const Record& write, const Access& access) {
 
 /// Of a write against a read that was earlier.
 inline Verdict after_read(const Record& read, const Access& access) {
-  return (read.strong && access.strong) || precedes(read, access) ? Verdict::fine : Verdict::race;
+  return (read.strong && access.strong) || read_precedes(read, access) ? Verdict::fine : Verdict::race;
 }
 
 struct Conflict {
@@ -93,7 +113,8 @@ struct Conflict {
 /// The cells of one block.
 ///
 /// A cell has a list of records for writes, and one for reads. Weak writes cover each byte at most once; of
-/// reads and of strong writes there is at most one by each agent for each byte, which stands for its lanes.
+/// reads and of strong writes there are those that nothing orders: at most one by each thread for each byte,
+/// and those of lanes at the same time are one.
 class Shadow {
  public:
   explicit Shadow(std::size_t bytes);
@@ -124,7 +145,8 @@ class Shadow {
   void clear(Record& first, std::uint32_t& more);
   /// Takes bytes out of all records.
   void remove(Record& first, std::uint32_t& more, ByteMask bytes);
-  void combine(Record& first, std::uint32_t& more, const Access& access, Record record);
+  template <class Precedes>
+  void combine(Record& first, std::uint32_t& more, const Access& access, Record record, Precedes precedes);
   void give_back(std::uint32_t& more);
 
   std::unique_ptr<Cell[], Free> cells_;
@@ -143,22 +165,34 @@ inline bool Shadow::try_read(Cell& cell, const Access& access, const Record& rec
       if (conflicts(write)) return false;
     }
   }
-  // A read that repeats one by the same agent, or comes after the only one, takes its place.
+  // A read that repeats one by the same agent, or comes after the only one, takes its place. What other lanes
+  // read at the same time joins it.
+  const auto joins = [&](Record& read) {
+    if (read.agent != record.agent || read.time != record.time || read.bytes != record.bytes ||
+        read.together != record.together || read.strong != record.strong) {
+      return false;
+    }
+    read.lanes |= record.lanes;
+    read.pc = record.pc;
+    return true;
+  };
   Record& first = cell.read;
   if (first.bytes == 0) {
     first = record;
     return true;
   }
+  if (joins(first)) return true;
   if (!access.strong && (first.bytes & ~record.bytes) == 0 &&
       (cell.more_reads == 0 || (first.agent == record.agent && first.bytes == record.bytes)) &&
-      precedes(first, access)) {
+      read_precedes(first, access)) {
     first = record;
     return true;
   }
   if (cell.more_reads != 0) {
     for (Record& read : spilled_[cell.more_reads]) {
+      if (joins(read)) return true;
       if (read.agent == record.agent && read.bytes == record.bytes && read.strong == record.strong &&
-          precedes(read, access)) {
+          read_precedes(read, access)) {
         read = record;
         return true;
       }

@@ -1,15 +1,24 @@
 #include "emulator/machine/shared_sync.h"
 
+#include <utility>
+
 #include "emulator/machine/warp.h"
 
 namespace jit::emulator {
 
-void SharedSync::write(Warp& warp, std::uint32_t offset, const Ordering& ordering, bool update) {
+std::uint64_t SharedSync::thread(const Warp& warp, int lane) {
+  return std::uint64_t{warp.agent} * warp_lanes + static_cast<std::uint64_t>(lane);
+}
+
+void SharedSync::write(Warp& warp, int lane, std::uint32_t offset, const Ordering& ordering, bool update) {
   const Knowledge* released = nullptr;
+  Knowledge own;
   if (ordering.releases) {
-    released = &warp.release();
+    own = warp.knowledge.released(1u << lane);
+    warp.knowledge.tick();
+    released = &own;
   } else {
-    released = warp.block.shared.sync().fenced(warp);
+    released = warp.block.shared.sync().fenced(warp, lane);
   }
   if (!released) {
     // An atomic hands on what it has read: the word stays as it is.
@@ -21,26 +30,29 @@ void SharedSync::write(Warp& warp, std::uint32_t offset, const Ordering& orderin
   }
 }
 
-void SharedSync::read(Warp& warp, std::uint32_t offset, const Ordering& ordering) {
+void SharedSync::read(Warp& warp, int lane, std::uint32_t offset, const Ordering& ordering) {
   const auto word = words_.find(offset);
   if (word == words_.end()) return;
   if (ordering.acquires) {
-    warp.acquire(word->second);
+    warp.knowledge.acquire(1u << lane, word->second);
   } else {
-    warp.block.shared.sync().fenced_[warp.agent].observed.join(word->second);
+    warp.block.shared.sync().fenced_[thread(warp, lane)].observed.join(word->second);
   }
 }
 
-const Knowledge* SharedSync::fenced(const Warp& warp) const {
-  const auto found = fenced_.find(warp.agent);
+const Knowledge* SharedSync::fenced(const Warp& warp, int lane) const {
+  const auto found = fenced_.find(thread(warp, lane));
   return found == fenced_.end() ? nullptr : &found->second.released;
 }
 
 void SharedSync::fence(Warp& warp) {
-  Fenced& fenced = fenced_[warp.agent];
-  warp.acquire(fenced.observed);
-  fenced.observed = {};
-  fenced.released = warp.release();
+  for_each_lane(warp.exec, [&](int lane) {
+    Fenced& fenced = fenced_[thread(warp, lane)];
+    const Knowledge observed = std::exchange(fenced.observed, {});
+    if (!observed.empty()) warp.knowledge.acquire(1u << lane, observed);
+    fenced.released = warp.knowledge.released(1u << lane);
+  });
+  warp.knowledge.tick();
 }
 
 }  // namespace jit::emulator

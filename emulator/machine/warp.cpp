@@ -44,19 +44,23 @@ const Meeting meeting;
 
 constexpr std::uint32_t no_join = 0xffffffffu;
 
+std::uint32_t lanes_of(const LaunchShape& shape, int warp) {
+  const unsigned threads = shape.block[0] * shape.block[1] * shape.block[2];
+  const unsigned rest = threads - static_cast<unsigned>(warp) * warp_lanes;
+  return rest >= warp_lanes ? all_lanes : (1u << rest) - 1;
+}
+
 }  // namespace
 
 Warp::Warp(Block& own_block, int own_id)
     : block(own_block),
       id(own_id),
       agent(own_block.cluster.add_agent()),
+      alive(lanes_of(own_block.cluster.launch.shape, own_id)),
+      knowledge(agent, alive),
       registers_(new_registers(own_block.cluster.launch.kernel.slots),
                  [](std::uint32_t* p) { std::free(p); }),
       predicates_(own_block.cluster.launch.kernel.predicates, 0) {
-  const LaunchShape& shape = launch().shape;
-  const unsigned threads = shape.block[0] * shape.block[1] * shape.block[2];
-  const unsigned rest = threads - static_cast<unsigned>(id) * warp_lanes;
-  alive = rest >= warp_lanes ? all_lanes : (1u << rest) - 1;
   predicates_[1] = all_lanes;  // Symbols::constant_predicate
   paths.push_back({.pc = 0, .lanes = alive});
   fill_presets();

@@ -12,6 +12,7 @@
 #include "emulator/machine/block.h"
 #include "emulator/machine/happens_before.h"
 #include "emulator/machine/kernel.h"
+#include "emulator/machine/lane_knowledge.h"
 #include "emulator/machine/launch.h"
 
 namespace jit::emulator {
@@ -22,7 +23,6 @@ struct WgmmaState;    // operations/wgmma.h
 class WarpBarrier;    // operations/barrier.h
 
 inline constexpr int warp_lanes = 32;
-inline constexpr std::uint32_t all_lanes = 0xffffffffu;
 
 /// Something that a warp can wait for.
 class Waitable {
@@ -82,9 +82,7 @@ struct Warp {
   int register_limit = 0;   ///< per thread, set by setmaxnreg; 0: as launched
   std::uint32_t carry = 0;  ///< CC.CF of each lane (PTX ISA, "Extended-Precision Integer Arithmetic")
 
-  Knowledge knowledge;
-  std::uint32_t time = 1;
-  std::uint32_t converged_time = 0;  ///< `time` after the last instruction that orders all lanes
+  LaneKnowledge knowledge;
 
   std::unique_ptr<CpAsyncState> cp_async;  ///< made at the first use
   std::unique_ptr<BulkState> bulk;
@@ -107,20 +105,20 @@ struct Warp {
   InstructionCounts& count() const { return block.cluster.counts[pc]; }
   bool whole() const { return exec == all_lanes; }
 
-  /// An access to shared memory by this warp, now.
-  Access access(std::uint8_t lane, Proxy proxy = Proxy::generic) {
-    return {this, pc, agent, time, lane, proxy, &knowledge, converged_time};
+  /// Who takes part in a barrier that the lanes `exec` come to: those that have exited do so with the last.
+  std::uint32_t participants() const { return exec == alive ? all_lanes : exec; }
+
+  /// An access to shared memory by a lane, now.
+  Access access(int lane, Proxy proxy = Proxy::generic) {
+    const LaneKnowledge::View& view = knowledge.of(lane);
+    return {this, pc, agent, knowledge.time(), 1u << lane, false, proxy, &view.known, view.fenced};
   }
-  /// What this warp did until now will be in the past of whoever joins the result.
-  const Knowledge& release() {
-    knowledge.past.raise(agent, time);
-    ++time;
-    return knowledge;
+  /// For the functions of SharedMemory that take many lanes: by each for itself.
+  Access access_by_each() { return access(std::countr_zero(exec)); }
+  /// By the lanes `exec` together.
+  Access access_together(Proxy proxy = Proxy::generic) {
+    return {this, pc, agent, knowledge.time(), exec, true, proxy, &knowledge.common(exec)};
   }
-  /// Everything in `other` lies in this warp's past from now on.
-  void acquire(const Knowledge& other) { knowledge.join(other); }
-  /// All lanes are ordered with each other: what any did before lies in the past of each.
-  void converge() { converged_time = ++time; }
 
   /// Leaves the current instruction waiting; what to return from Operation::execute.
   Flow wait_for(const Waitable& on, std::uint64_t token, bool retry) {

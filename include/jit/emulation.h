@@ -1,7 +1,9 @@
-// What launches on an emulated device did: findings, counts, annotated PTX. A real GPU tells nothing.
+// What launches on an emulated device did: findings, counts, annotated PTX; and how to give one up. A real
+// GPU tells nothing and goes on to the end.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -33,7 +35,8 @@ class LaunchTrace {
 };
 
 /// Collects the launches that this thread makes on emulated devices while the scope lasts, also those that
-/// fail. Use on one thread, nest like scopes; launches of an inner scope are collected by the outer one, too.
+/// fail, but not those that were interrupted. Use on one thread, nest like scopes; launches of an inner scope
+/// are collected by the outer one, too.
 class TraceScope {
  public:
   TraceScope();
@@ -48,6 +51,25 @@ class TraceScope {
   friend class TraceScopes;
   TraceScope* const outer_;
   std::vector<LaunchTrace> launches_;
+};
+
+/// Lets the launches that this thread makes on emulated devices be given up while the scope lasts: each asks
+/// `is_interrupted` some fifty times a second, in this thread, and when that returns true fails soon after
+/// with Error launch_failed, which names the kernel. What the launch has written stays, the device stays
+/// usable. `is_interrupted` must neither throw nor use the device, nor wait for a thread that does. Use on
+/// one thread, nest like scopes; launches of an inner scope ask the outer one, too. (Without a scope
+/// JIT_ATTENTION_EMULATOR_STEP_LIMIT alone ends a kernel that goes on for ever.)
+class InterruptScope {
+ public:
+  explicit InterruptScope(std::function<bool()> is_interrupted);
+  ~InterruptScope();
+  InterruptScope(const InterruptScope&) = delete;
+  InterruptScope& operator=(const InterruptScope&) = delete;
+
+ private:
+  friend class InterruptScopes;
+  InterruptScope* const outer_;
+  const std::function<bool()> is_interrupted_;
 };
 
 }  // namespace jit

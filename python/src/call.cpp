@@ -180,6 +180,8 @@ void Call::make_outputs(const AttentionSpec& spec) {
 
 void Call::stage(const AttentionSpec& spec) {
   check_arguments(spec, arguments_);  // of copies the call could not tell which share memory
+  // Copies wait for launches of other threads, which want the lock now and then.
+  const Unlocked unlocked;
   const auto copy = [&](const TensorView& host) {
     return staged_inputs_.emplace_back(device_, host, true).view();
   };

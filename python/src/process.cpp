@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -112,6 +113,22 @@ Unlocked::~Unlocked() {
   }
   PyEval_RestoreThread(state_);
   --shutdown().at_work;
+}
+
+bool SignalWatch::has_raised() {
+  // From here on a thread that wants the lock might never get it.
+  if (shutdown().began) return false;
+  const nb::gil_scoped_acquire locked;
+  if (PyErr_CheckSignals() == 0) return false;
+  raised_.emplace();
+  return true;
+}
+
+void SignalWatch::rethrow() {
+  if (!raised_) return;
+  nb::python_error raised = std::move(*raised_);
+  raised_.reset();
+  throw raised;
 }
 
 void deliver_events() {

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include <jit/context.h>
+#include <jit/emulation.h>
 #include <nanobind/nanobind.h>
 
 namespace jit::python {
@@ -39,18 +40,41 @@ class Unlocked {
 /// locks then, and handlers of loggers may do anything, such as to raise what a signal's handler raises.
 void deliver_events();
 
+/// Lets handlers of signals, such as that of Ctrl-C, run while an emulated launch keeps this thread. What one
+/// raises ends the launch.
+class SignalWatch {
+ public:
+  SignalWatch() : scope_([this] { return has_raised(); }) {}
+  /// Throws what a handler has raised. Needs the interpreter lock.
+  void rethrow();
+
+ private:
+  bool has_raised();
+
+  std::optional<nanobind::python_error> raised_;
+  const InterruptScope scope_;
+};
+
 /// What `work` returns, done without the interpreter lock; then delivers events. `work` touches no Python
 /// object.
 template <class Work>
 auto without_lock(const Work& work) {
   struct Deliver {
     ~Deliver() noexcept(false) {
-      if (std::uncaught_exceptions() == before) deliver_events();
+      if (std::uncaught_exceptions() != before) return;
+      signals.rethrow();
+      deliver_events();
     }
+    SignalWatch signals;
     const int before = std::uncaught_exceptions();
   } deliver;
-  const Unlocked unlocked;
-  return work();
+  try {
+    const Unlocked unlocked;
+    return work();
+  } catch (...) {
+    deliver.signals.rethrow();
+    throw;
+  }
 }
 
 void bind_process(nanobind::module_& module);

@@ -21,6 +21,7 @@ inline constexpr int max_devices = 64;
 struct Options {
   std::vector<Arch> devices;  ///< one of each; not empty, at most max_devices
   std::uint64_t seed = 0;     ///< of the order in which warps run and asynchronous operations complete
+  std::uint64_t step_limit = std::uint64_t{1} << 40;  ///< warp instructions of one block, or cluster
 };
 
 /// Makes the devices, which live as long as the process, and fills the table. Call once in a process.

@@ -8,6 +8,7 @@
 
 #include "emulator/machine/launch.h"
 #include "runtime/emulated_driver/entries.h"
+#include "runtime/emulated_driver/interrupts.h"
 #include "runtime/emulated_driver/limits.h"
 #include "runtime/emulated_driver/machine.h"
 #include "runtime/emulated_driver/trace.h"
@@ -30,6 +31,12 @@ std::string describe(const std::vector<emulator::Finding>& findings) {
   const std::size_t told = std::min(findings.size(), told_findings);
   for (std::size_t i = 0; i < told; ++i) text += (i == 0 ? " " : "; ") + emulator::to_string(findings[i]);
   if (told < findings.size()) text += "; and " + std::to_string(findings.size() - told) + " more";
+  const auto is_limit = [](const emulator::Finding& finding) {
+    return finding.kind == emulator::FindingKind::step_limit;
+  };
+  if (std::any_of(findings.begin(), findings.end(), is_limit)) {
+    text += "; JIT_ATTENTION_EMULATOR_STEP_LIMIT sets the limit";
+  }
   return text;
 }
 
@@ -40,6 +47,8 @@ void run(const LaunchRequest& request) {
   const std::uint64_t variables = entry->library->variables(request.device);
   emulator::LaunchOptions options;
   options.seed = machine().seed;
+  options.step_limit = machine().step_limit;
+  options.is_interrupted = interrupt_check();
   options.smem_limit = static_cast<std::size_t>(request.device.properties.smem_per_block_optin);
   emulator::LaunchResult result;
   try {
@@ -47,6 +56,8 @@ void run(const LaunchRequest& request) {
                               request.device.memory, variables, options);
   } catch (const std::invalid_argument& error) {
     fail(CUDA_ERROR_INVALID_VALUE, error.what());
+  } catch (const emulator::LaunchInterrupted& error) {
+    fail(CUDA_ERROR_LAUNCH_FAILED, error.what());
   }
   const std::string failure = result.findings.empty() ? "" : describe(result.findings);
   trace_launch(code, std::move(result));

@@ -15,7 +15,7 @@ Machine*& instance() {
 
 }  // namespace
 
-Machine::Machine(const Options& options) : seed(options.seed) {
+Machine::Machine(const Options& options) : seed(options.seed), step_limit(options.step_limit) {
   for (const Arch arch : options.devices) {
     const int ordinal = static_cast<int>(devices.size());
     devices.push_back(std::make_unique<Device>(ordinal, arch, default_memory_bytes()));

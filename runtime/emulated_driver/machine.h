@@ -21,7 +21,7 @@ namespace jit::emulated_driver {
 struct Machine {
   explicit Machine(const Options& options);
 
-  std::uint64_t seed;
+  std::uint64_t seed, step_limit;
   std::vector<std::unique_ptr<Device>> devices;            ///< by ordinal
   std::vector<std::shared_ptr<Context>> primary_contexts;  ///< by ordinal
   std::vector<CUcontext> primary_handles;                  ///< by ordinal

@@ -341,6 +341,38 @@ INSTANTIATE_TEST_SUITE_P(
                          "      bar_sync",
                          {"missing proxy fence"},
                          shared_p},
+        TemplateMutation{"ProxyFenceBehindOByOneLane",
+                         consumer,
+                         "  }\n  fence_proxy_async_shared();\n}",
+                         "  }\n  if (lane == 0) fence_proxy_async_shared();\n}",
+                         {"missing proxy fence"},
+                         wgmma},
+        TemplateMutation{"NoWarpBarrierBeforeAnArrival",
+                         "tiles/tile_ring.cuh",
+                         "    if constexpr (!by_lanes) __syncwarp();\n",
+                         "",
+                         {"data race", "missing proxy fence"},
+                         wgmma},
+        TemplateMutation{"WorkTileOfAnotherLaneThanItsArrival",
+                         "forward_wgmma/work_ring.cuh",
+                         "      if (lane_id() == 0) {\n        store_shared(ring_.tile(), tile.batch);\n"
+                         "        store_shared(ring_.tile() + 4, tile.head);\n"
+                         "        store_shared(ring_.tile() + 8, tile.q_begin);\n      }\n"
+                         "      ring_.arrive_full();\n",
+                         "      if (lane_id() == 5) {\n        store_shared(ring_.tile(), tile.batch);\n"
+                         "        store_shared(ring_.tile() + 4, tile.head);\n"
+                         "        store_shared(ring_.tile() + 8, tile.q_begin);\n      }\n"
+                         "      if (lane_id() == 0) mbarrier_arrive(ring_.full());\n",
+                         {"data race"},
+                         many_tiles},
+        TemplateMutation{"KeyWordsArePublishedByOneLane",
+                         rings,
+                         "Traits::KTile::bytes, Traits::has_key_words> k;",
+                         "Traits::KTile::bytes> k;",
+                         {"data race"},
+                         documents},
+        TemplateMutation{
+            "NoFenceBehindInit", rings, "  fence_mbarrier_init();\n", "", {"missing proxy fence"}, wgmma},
         TemplateMutation{"NoBarrierBehindInit",
                          "forward_wgmma/kernel.cuh",
                          "  __syncthreads();\n",

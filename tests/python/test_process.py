@@ -1,4 +1,10 @@
-"""Threads, forks, logging, and the choice of devices."""
+"""Threads, signals, forks, logging, and the choice of devices."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
 
 import jit_attention as ja
 import pytest
@@ -72,6 +78,81 @@ thread.join()
 assert turns > 20, turns
 """,
         JIT_ATTENTION_CACHE_DIR=str(tmp_path),
+    )
+
+
+ENDLESS = """
+import signal, threading
+endless = ja.mask.text("volatile int none = 0; while (none == 0) {} return true;", name="endless")
+"""
+
+
+def test_ctrl_c_ends_a_kernel_that_goes_on_for_ever():
+    script = (
+        SMALL
+        + ENDLESS
+        + """
+right = ja.attention(q, q, q)
+print("begins", flush=True)
+try:
+    ja.attention(q, q, q, mask=endless)
+except KeyboardInterrupt:
+    assert numpy.array_equal(ja.attention(q, q, q), right)  # the device goes on
+    print("interrupted")
+"""
+    )
+    environment = {"JIT_ATTENTION_DEVICE": "emulated:sm_90a", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env=os.environ | environment
+    ) as child:
+        try:
+            assert child.stdout.readline() == "begins\n"
+            time.sleep(4)
+            assert child.poll() is None
+            child.send_signal(signal.SIGINT)
+            told, _ = child.communicate(timeout=60)
+        finally:
+            child.kill()
+    assert (child.returncode, told) == (0, "interrupted\n")
+
+
+def test_what_a_signal_handler_raises_ends_a_launch_beside_others(on_emulated):
+    on_emulated(
+        ENDLESS
+        + """
+class Alarm(Exception): pass
+def ring(*_): raise Alarm
+signal.signal(signal.SIGALRM, ring)
+right = ja.attention(q, q, q)
+same = []
+beside = threading.Thread(target=lambda: same.append(numpy.array_equal(ja.attention(q, q, q), right)))
+signal.alarm(4)
+threading.Timer(2, beside.start).start()
+try:
+    ja.attention(q, q, q, mask=endless)
+    raise SystemExit("went on")
+except Alarm:
+    pass
+beside.join(60)
+assert same == [True], same
+"""
+    )
+
+
+def test_a_limit_of_steps_ends_a_kernel_that_goes_on_for_ever(on_emulated):
+    on_emulated(
+        ENDLESS
+        + """
+try:
+    ja.attention(q, q, q, mask=endless)
+    raise SystemExit("went on")
+except ja.LaunchFailedError as error:
+    text = str(error)
+    for part in ("step limit in attention_forward", "1000000 is the limit", "JIT_ATTENTION_EMULATOR_STEP_LIMIT", "endless"):
+        assert part in text, (part, text)
+ja.attention(q, q, q)
+""",
+        JIT_ATTENTION_EMULATOR_STEP_LIMIT="1000000",
     )
 
 

@@ -39,7 +39,8 @@ std::uint64_t NamedBarrier::arrive(Warp& warp, unsigned id, unsigned expected, s
   }
   gathering_true_ += static_cast<unsigned>(std::popcount(lanes_true & warp.exec));
   gathering_count_ += static_cast<unsigned>(std::popcount(warp.exec));
-  gathering_.join(warp.release());
+  warp.knowledge.release(warp.participants(), gathering_);
+  warp.knowledge.tick();
   const std::uint64_t token = generation_;
   if (arrived_ == threads_) complete();
   return token;
@@ -54,8 +55,8 @@ void NamedBarrier::complete() {
 }
 
 void NamedBarrier::wake(Warp& warp) const {
-  warp.acquire(released_);
-  warp.converge();
+  warp.knowledge.acquire(warp.exec, released_);
+  warp.knowledge.meet(warp.participants());
 }
 
 void NamedBarrier::recheck(const Block& block) {
@@ -85,9 +86,12 @@ void ClusterBarrier::arrive(Warp& warp, bool release) {
               "barrier.cluster.arrive a second time without barrier.cluster.wait between");
   }
   if (release) {
-    gathering_.join(warp.release());
-  } else if (const Knowledge* fenced = warp.block.shared.sync().fenced(warp)) {
-    gathering_.join(*fenced);
+    warp.knowledge.release(warp.participants(), gathering_);
+    warp.knowledge.tick();
+  } else {
+    for_each_lane(warp.exec, [&](int lane) {
+      if (const Knowledge* fenced = warp.block.shared.sync().fenced(warp, lane)) gathering_.join(*fenced);
+    });
   }
   arrived_ += warp_lanes;
   recheck();
@@ -111,16 +115,20 @@ std::uint64_t ClusterBarrier::take_arrival(Warp& warp) {
 }
 
 void ClusterBarrier::wake(Warp& warp) const {
-  warp.acquire(released_);
-  warp.converge();
+  warp.knowledge.acquire(warp.exec, released_);
+  warp.knowledge.meet(warp.participants());
 }
 
 std::string ClusterBarrier::describe(std::uint64_t) const {
   return fmt::format("the barrier of the cluster ({} of {} threads are there)", arrived_, threads());
 }
 
-std::uint64_t WarpBarrier::arrive(std::uint32_t lanes) {
-  arrived_ |= lanes;
+void WarpBarrier::wake(Warp& warp) const { warp.knowledge.acquire(warp.exec, released_); }
+
+std::uint64_t WarpBarrier::arrive(Warp& warp) {
+  arrived_ |= warp.exec;
+  warp.knowledge.release(warp.exec, gathering_);
+  warp.knowledge.tick();
   const std::uint64_t token = generation_;
   recheck(alive_);
   return token;
@@ -131,6 +139,7 @@ void WarpBarrier::recheck(std::uint32_t alive) {
   if (arrived_ == 0 || (members_ & alive_ & ~arrived_) != 0) return;
   arrived_ = 0;
   ++generation_;
+  released_ = std::exchange(gathering_, {});
 }
 
 std::string WarpBarrier::describe(std::uint64_t) const {
@@ -251,7 +260,7 @@ struct WarpSync final : Operation {
                             mask));
     }
     if ((mask & warp.alive & ~warp.exec) == 0) {
-      warp.converge();
+      warp.knowledge.meet(warp.participants());
       return Flow::next;
     }
     auto found = std::find_if(warp.barriers.begin(), warp.barriers.end(),
@@ -260,7 +269,7 @@ struct WarpSync final : Operation {
       found = warp.barriers.insert(found, std::make_unique<WarpBarrier>(mask, warp.alive));
     }
     WarpBarrier& barrier = **found;
-    const std::uint64_t token = barrier.arrive(warp.exec);
+    const std::uint64_t token = barrier.arrive(warp);
     if (!barrier.is_over(token)) return warp.wait_for(barrier, token, false);
     barrier.wake(warp);
     return Flow::next;

@@ -88,11 +88,11 @@ class WarpBarrier final : public Waitable {
 
   std::uint32_t members() const { return members_; }
   bool is_over(std::uint64_t token) const override { return generation_ > token; }
-  void wake(Warp& warp) const override { warp.converge(); }
+  void wake(Warp& warp) const override;
   std::string describe(std::uint64_t token) const override;
 
-  /// Arrival of `lanes`. Returns the generation to wait for.
-  std::uint64_t arrive(std::uint32_t lanes);
+  /// Arrival of the lanes `warp.exec`. Returns the generation to wait for.
+  std::uint64_t arrive(Warp& warp);
   /// Of the warp, only these lanes are left.
   void recheck(std::uint32_t alive);
 
@@ -101,6 +101,7 @@ class WarpBarrier final : public Waitable {
   std::uint32_t alive_;
   std::uint32_t arrived_ = 0;
   std::uint64_t generation_ = 0;
+  Knowledge gathering_, released_;
 };
 
 /// Living threads of a block, each warp counted whole.

@@ -14,13 +14,10 @@ struct Fence final : Operation {
   }
 };
 
-// fence.proxy.async: the async proxy sees all that lies in the warp's past.
+// fence.proxy.async: the async proxy sees all that lies in each thread's past.
 struct AsyncProxyFence final : Operation {
   Flow execute(Warp& warp) const override {
-    Knowledge& knowledge = warp.knowledge;
-    knowledge.async_past.join(knowledge.past);
-    knowledge.async_past.raise(warp.agent, warp.time);
-    ++warp.time;
+    warp.knowledge.fence_proxy(warp.exec);
     return Flow::next;
   }
 };
@@ -29,6 +26,7 @@ struct AsyncProxyFence final : Operation {
 struct MbarrierInitFence final : Operation {
   Flow execute(Warp& warp) const override {
     warp.block.mbarriers->publish_inits(warp);
+    warp.knowledge.tick();
     return Flow::next;
   }
 };

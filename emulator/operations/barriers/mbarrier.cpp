@@ -28,7 +28,8 @@ void Mbarrier::init(std::uint32_t count, const Access& access) {
   count_ = pending_ = count;
   transactions_ = 0;
   gathering_ = released_ = {};
-  init_ = access;
+  init_ = {access.agent, access.lanes, access.time};
+  init_fence_.reset();
   init_published_.reset();
   uses_.clear();
   refusals_.clear();
@@ -103,7 +104,7 @@ std::optional<MbarrierFault> Mbarrier::complete_phase_if_due() {
                     phase_ - first_phase_, name(), -transactions_)};
     transactions_ = 0;
   }
-  gathering_.past.raise(agent_, write_time());
+  gathering_.past.raise(agent_, all_lanes, write_time());
   released_ = gathering_;
   ++phase_;
   pending_ = count_;
@@ -141,31 +142,44 @@ std::string Mbarrier::describe(std::uint64_t token) const {
                      phase & 1, name(), pending_, count_, transactions_);
 }
 
-bool Mbarrier::is_init_visible(Warp& warp, int lane) const {
-  if (init_.agent == warp.agent) {
-    return init_.lane == static_cast<std::uint8_t>(lane) || init_.time < warp.converged_time;
-  }
-  if (warp.knowledge.past.at(init_.agent) >= init_.time) return true;
-  return init_published_ && warp.block.cluster.barrier->phase() > *init_published_;
+bool Mbarrier::is_past(const Use& use, const Warp& warp, int lane) {
+  const std::uint32_t others = use.agent == warp.agent ? use.lanes & ~(1u << lane) : use.lanes;
+  return (others & ~warp.knowledge.of(lane).known.past.lanes_at(use.agent, use.time)) == 0;
 }
 
-void Mbarrier::publish_init(Agent by, std::uint64_t cluster_phase) {
-  if (valid_ && init_.agent == by) init_published_ = cluster_phase;
+bool Mbarrier::is_init_visible(const Warp& warp, int lane) const {
+  return is_past(init_, warp, lane) ||
+         (init_published_ && warp.block.cluster.barrier->phase() > *init_published_);
 }
 
-void Mbarrier::note_use(Agent agent, std::uint32_t time) {
-  for (Use& use : uses_) {
-    if (use.agent != agent) continue;
-    use.time = time;
-    return;
-  }
-  uses_.push_back({agent, time});
+bool Mbarrier::is_init_visible_to_copies(const Warp& warp, int lane) const {
+  const LaneKnowledge::View& view = warp.knowledge.of(lane);
+  const bool is_own = init_.agent == warp.agent && init_.lanes == 1u << lane;
+  if (is_own && view.fenced >= init_.time) return true;
+  if ((init_.lanes & ~view.known.async_past.lanes_at(init_.agent, init_.time)) == 0) return true;
+  return (init_fence_ && is_past(*init_fence_, warp, lane)) ||
+         (init_published_ && warp.block.cluster.barrier->phase() > *init_published_);
 }
 
-bool Mbarrier::is_quiet_for(const Warp& warp) const {
-  return std::all_of(uses_.begin(), uses_.end(), [&](const Use& use) {
-    return use.agent == warp.agent || warp.knowledge.past.at(use.agent) >= use.time;
+void Mbarrier::publish_init(const Warp& by, std::uint64_t cluster_phase) {
+  if (!valid_ || init_.agent != by.agent || (init_.lanes & by.exec) == 0) return;
+  init_fence_ = {init_.agent, init_.lanes, by.knowledge.time()};
+  init_published_ = cluster_phase;
+}
+
+void Mbarrier::note_use(Agent agent, std::uint32_t lanes, std::uint32_t time) {
+  std::uint32_t at_this_time = lanes;
+  std::erase_if(uses_, [&](Use& use) {
+    if (use.agent != agent) return false;
+    if (use.time == time) at_this_time |= use.lanes;
+    use.lanes &= ~lanes;
+    return use.lanes == 0 || use.time == time;
   });
+  uses_.push_back({agent, at_this_time, time});
+}
+
+bool Mbarrier::is_quiet_for(const Warp& warp, int lane) const {
+  return std::all_of(uses_.begin(), uses_.end(), [&](const Use& use) { return is_past(use, warp, lane); });
 }
 
 bool Mbarrier::refuse(Agent warp, int patience) {
@@ -225,7 +239,7 @@ void MbarrierTable::report_missing(const Warp& warp) const {
 
 void MbarrierTable::publish_inits(const Warp& warp) {
   for (const auto& [offset, mbarrier] : all) {
-    mbarrier->publish_init(warp.agent, warp.block.cluster.barrier->phase());
+    mbarrier->publish_init(warp, warp.block.cluster.barrier->phase());
   }
 }
 

@@ -1,6 +1,8 @@
 // mbarrier objects of a block (PTX ISA, "Parallel Synchronization and Communication Instructions: mbarrier").
 #pragma once
 
+#include <array>
+#include <bit>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -73,15 +75,18 @@ class Mbarrier final : public Waitable {
   /// "the mbarrier at byte 16 of shared memory"
   std::string name() const;
 
-  /// Whether the last mbarrier.init lies before what `warp` does now, by lane `lane`.
-  bool is_init_visible(Warp& warp, int lane) const;
-  /// fence.mbarrier_init by the agent that initialised it, before this phase of the cluster's barrier ends.
-  void publish_init(Agent by, std::uint64_t cluster_phase);
+  /// Whether the last mbarrier.init lies before what `lane` of the warp does now.
+  bool is_init_visible(const Warp& warp, int lane) const;
+  /// Whether copies that the lane starts now see it, too: the async proxy does so behind a fence.
+  bool is_init_visible_to_copies(const Warp& warp, int lane) const;
+  /// fence.mbarrier_init by the lanes `exec`, before this phase of the cluster's barrier ends. Of those that
+  /// did not initialise it nothing follows.
+  void publish_init(const Warp& by, std::uint64_t cluster_phase);
 
-  /// The warps that the mbarrier was used by, at what time last.
-  void note_use(Agent agent, std::uint32_t time);
-  /// Whether all uses lie in the past of `warp`.
-  bool is_quiet_for(const Warp& warp) const;
+  /// The lanes that have used the mbarrier, at what time last.
+  void note_use(Agent agent, std::uint32_t lanes, std::uint32_t time);
+  /// Whether all uses lie in the past of the lane.
+  bool is_quiet_for(const Warp& warp, int lane) const;
 
   /// A warp found the phase not complete; `patience` times it is to be told so at once. Returns whether it
   /// has used them up, so that it should rather wait.
@@ -96,8 +101,10 @@ class Mbarrier final : public Waitable {
 
   struct Use {
     Agent agent;
+    std::uint32_t lanes;
     std::uint32_t time;
   };
+  static bool is_past(const Use& use, const Warp& warp, int lane);
   struct Refusal {
     Agent warp;
     std::uint64_t phase;
@@ -112,7 +119,8 @@ class Mbarrier final : public Waitable {
   std::int64_t transactions_ = 0;  // bytes expected and not completed; may be negative for a while
   std::uint64_t phase_ = 0, first_phase_ = 0;
   Knowledge gathering_, released_;
-  Access init_;
+  Use init_ = {};                                // by one lane
+  std::optional<Use> init_fence_;                // fence.mbarrier_init by the same
   std::optional<std::uint64_t> init_published_;  // phase of the cluster's barrier
   std::vector<Use> uses_;
   std::vector<Refusal> refusals_;
@@ -146,6 +154,20 @@ class MbarrierTable final : public Waitable {
 /// stops the launch where there is none, reports one whose init is not ordered before. `verb` is what the
 /// instruction does: "arrives at".
 Mbarrier& use_mbarrier(Warp& warp, int lane, const SharedPlace& place, const char* verb);
+
+/// Calls f(mbarrier, lanes) for each of the mbarriers that the lanes in `mask` name.
+template <class F>
+void for_each_mbarrier(std::uint32_t mask, const std::array<Mbarrier*, warp_lanes>& mbarriers, F f) {
+  while (mask != 0) {
+    Mbarrier* const mbarrier = mbarriers[static_cast<std::size_t>(std::countr_zero(mask))];
+    std::uint32_t lanes = 0;
+    for_each_lane(mask, [&](int lane) {
+      if (mbarriers[static_cast<std::size_t>(lane)] == mbarrier) lanes |= 1u << lane;
+    });
+    mask &= ~lanes;
+    f(*mbarrier, lanes);
+  }
+}
 
 /// Reports what went wrong, if anything did, at the instruction `pc` that the operation was issued by.
 void report_fault(std::uint32_t pc, const Warp& warp, int lane, const std::optional<MbarrierFault>& fault);

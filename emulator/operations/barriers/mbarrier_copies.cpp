@@ -21,7 +21,7 @@ class ArrivalAfterCopies final : public PendingOperation {
         lanes_(lanes),
         block_(block),
         mbarrier_(mbarrier),
-        before_(warp.knowledge),
+        before_(warp.knowledge.common(lanes)),
         copies_(track_copies(warp, lanes)) {}
 
   void complete() override {

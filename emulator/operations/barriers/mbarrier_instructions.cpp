@@ -68,7 +68,7 @@ struct InitMbarrier final : Operation {
                     fmt::format("mbarrier.init of {} again, without mbarrier.inval between", before->name()));
       }
       block.shared.set_mbarrier(place.offset, false);
-      const Access access = warp.access(static_cast<std::uint8_t>(lane));
+      const Access access = warp.access(lane);
       std::memset(block.shared.write(access, place.offset, 8), 0, 8);
       block.shared.set_mbarrier(place.offset, true);
       block.mbarriers->make(block, place.offset).init(arrivals, access);
@@ -94,17 +94,17 @@ struct InvalidateMbarrier final : Operation {
       if (is_waited_for(warp.block, mbarrier)) {
         warp.report(FindingKind::barrier_misuse, lane,
                     fmt::format("mbarrier.inval of {} while a warp waits for it", mbarrier.name()));
-      } else if (warp.launch().options.check_races && !mbarrier.is_quiet_for(warp)) {
+      } else if (warp.launch().options.check_races && !mbarrier.is_quiet_for(warp, lane)) {
         warp.report(
             FindingKind::data_race, lane,
-            fmt::format("mbarrier.inval of {}, which another warp has waited for with nothing to order the "
+            fmt::format("mbarrier.inval of {}, which another thread has waited for with nothing to order the "
                         "two: a barrier is missing before it",
                         mbarrier.name()));
       }
       mbarrier.invalidate();
       SharedMemory& shared = place.block->shared;
       shared.set_mbarrier(place.offset, false);
-      std::memset(shared.write(warp.access(static_cast<std::uint8_t>(lane)), place.offset, 8), 0xff, 8);
+      std::memset(shared.write(warp.access(lane), place.offset, 8), 0xff, 8);
     });
     return Flow::next;
   }
@@ -124,10 +124,34 @@ struct ArriveAtMbarrier final : Operation {
       if (state) require_own_block(warp, lane, place, "an arrival that returns the state");
       mbarriers[static_cast<std::size_t>(lane)] = &use_mbarrier(warp, lane, place, "arrives at");
     });
-    const Knowledge* const knowledge = releases ? &warp.release() : nullptr;
-    const Mbarrier* last = nullptr;
-    for_each_lane(warp.exec, [&](int lane) {
-      Mbarrier& mbarrier = *mbarriers[static_cast<std::size_t>(lane)];
+    for_each_mbarrier(warp.exec, mbarriers, [&](Mbarrier& mbarrier, std::uint32_t lanes) {
+      while (lanes != 0) {
+        const std::uint32_t now = within_phase(warp, mbarrier, lanes);
+        arrive(warp, mbarrier, now);
+        lanes &= ~now;
+      }
+    });
+    if (releases) warp.knowledge.tick();
+    return Flow::next;
+  }
+
+ private:
+  // The first of `lanes`, as many as the phase has room for: what they release is for the same waiters.
+  std::uint32_t within_phase(Warp& warp, const Mbarrier& mbarrier, std::uint32_t lanes) const {
+    std::uint64_t arrivals = 0;
+    std::uint32_t fitting = 0;
+    for_each_lane(lanes, [&](int lane) {
+      arrivals += warp.r32(count)[lane];
+      if (fitting == 0 || arrivals <= mbarrier.pending()) fitting |= 1u << lane;
+    });
+    return fitting;
+  }
+
+  void arrive(Warp& warp, Mbarrier& mbarrier, std::uint32_t lanes) const {
+    Knowledge released;
+    if (releases) warp.knowledge.release(lanes, released);
+    const Knowledge* knowledge = releases ? &released : nullptr;
+    for_each_lane(lanes, [&](int lane) {
       if (state) warp.r64(*state)[lane] = mbarrier.state();
       const std::uint32_t arrivals = warp.r32(count)[lane];
       if (bytes) report_fault(warp.pc, warp, lane, mbarrier.expect_transaction(warp.r32(*bytes)[lane]));
@@ -137,11 +161,8 @@ struct ArriveAtMbarrier final : Operation {
                     fmt::format("an arrival with .noComplete is the last that phase of {} waits for",
                                 mbarrier.name()));
       }
-      // Lanes release the same; one at each mbarrier will do.
-      report_fault(warp.pc, warp, lane, mbarrier.arrive(arrivals, &mbarrier == last ? nullptr : knowledge));
-      last = &mbarrier;
+      report_fault(warp.pc, warp, lane, mbarrier.arrive(arrivals, std::exchange(knowledge, nullptr)));
     });
-    return Flow::next;
   }
 };
 

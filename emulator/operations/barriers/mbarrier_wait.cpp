@@ -46,8 +46,7 @@ bool WaitForMbarrier::is_over(Warp& warp, int lane, const Mbarrier& mbarrier) co
 
 Flow WaitForMbarrier::execute(Warp& warp) const {
   std::uint32_t over = 0;
-  std::array<Mbarrier*, warp_lanes> refused;
-  const Mbarrier* last = nullptr;
+  std::array<Mbarrier*, warp_lanes> mbarriers;
   for_each_lane(warp.exec, [&](int lane) {
     const SharedPlace place = at.place(warp, lane);
     if (place.block != &warp.block) {
@@ -59,27 +58,25 @@ Flow WaitForMbarrier::execute(Warp& warp) const {
               place.block->rank));
     }
     Mbarrier& mbarrier = use_mbarrier(warp, lane, place, "waits for");
-    if (warp.launch().options.check_races) mbarrier.note_use(warp.agent, warp.time);
-    if (is_over(warp, lane, mbarrier)) {
-      over |= 1u << lane;
-      mbarrier.forget_refusal(warp.agent);
-      if (acquires && &mbarrier != last) warp.acquire(mbarrier.knowledge());
-      last = &mbarrier;
-    } else {
-      refused[static_cast<std::size_t>(lane)] = &mbarrier;
+    mbarriers[static_cast<std::size_t>(lane)] = &mbarrier;
+    if (is_over(warp, lane, mbarrier)) over |= 1u << lane;
+  });
+  for_each_mbarrier(warp.exec, mbarriers, [&](Mbarrier& mbarrier, std::uint32_t lanes) {
+    if (warp.launch().options.check_races) {
+      mbarrier.note_use(warp.agent, lanes, warp.knowledge.time());
     }
+    if ((lanes & over) == 0) return;
+    mbarrier.forget_refusal(warp.agent);
+    if (acquires) warp.knowledge.acquire(lanes & over, mbarrier.knowledge());
   });
   warp.set_predicate(result, over);
   // Lanes whose wait is over may have to do something first for those whose wait is not.
   if (over != 0) return Flow::next;
   Mbarrier* first = nullptr;
   bool is_patient = false;
-  for_each_lane(warp.exec, [&](int lane) {
-    Mbarrier* const mbarrier = refused[static_cast<std::size_t>(lane)];
-    if (mbarrier == last) return;
-    last = mbarrier;
-    if (!first) first = mbarrier;
-    is_patient |= !mbarrier->refuse(warp.agent, suspends ? try_wait_patience : test_wait_patience);
+  for_each_mbarrier(warp.exec, mbarriers, [&](Mbarrier& mbarrier, std::uint32_t) {
+    if (!first) first = &mbarrier;
+    is_patient |= !mbarrier.refuse(warp.agent, suspends ? try_wait_patience : test_wait_patience);
   });
   return is_patient ? Flow::next : suspend(warp, *first);
 }

@@ -96,19 +96,18 @@ struct Atomic final : Operation {
 
   void in_shared(Warp& warp, std::uint32_t mask, const LaneAddresses& addresses) const {
     const std::uint32_t bytes = operands.bytes();
-    for_each_block(warp, mask, addresses, bytes,
-                   [&](Block& block, const SharedOffsets& offsets, std::uint32_t lanes) {
-                     for_each_lane(lanes, [&](int lane) {
-                       const std::uint32_t offset = offsets[static_cast<std::size_t>(lane)];
-                       block.shared.sync().read(warp, offset, ordering);
-                       const Access access = warp.access(static_cast<std::uint8_t>(lane));
-                       apply(warp, lane, block.shared.update(access, offset, bytes), operands.in_shared);
-                       block.shared.sync().write(warp, offset, ordering, true);
-                     });
-                     const Wavefronts wavefronts = bank_wavefronts(offsets, lanes, static_cast<int>(bytes));
-                     warp.count().bank_wavefronts += static_cast<std::uint64_t>(wavefronts.actual);
-                     warp.count().ideal_wavefronts += static_cast<std::uint64_t>(wavefronts.ideal);
-                   });
+    for_each_block(
+        warp, mask, addresses, bytes, [&](Block& block, const SharedOffsets& offsets, std::uint32_t lanes) {
+          for_each_lane(lanes, [&](int lane) {
+            const std::uint32_t offset = offsets[static_cast<std::size_t>(lane)];
+            block.shared.sync().read(warp, lane, offset, ordering);
+            apply(warp, lane, block.shared.update(warp.access(lane), offset, bytes), operands.in_shared);
+            block.shared.sync().write(warp, lane, offset, ordering, true);
+          });
+          const Wavefronts wavefronts = bank_wavefronts(offsets, lanes, static_cast<int>(bytes));
+          warp.count().bank_wavefronts += static_cast<std::uint64_t>(wavefronts.actual);
+          warp.count().ideal_wavefronts += static_cast<std::uint64_t>(wavefronts.ideal);
+        });
     const std::uint64_t moved = std::uint64_t{bytes} * static_cast<std::uint64_t>(std::popcount(mask));
     warp.count().shared_write_bytes += moved;
     if (!operands.to.empty()) warp.count().shared_read_bytes += moved;

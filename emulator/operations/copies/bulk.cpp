@@ -33,10 +33,12 @@ Issue::Issue(Warp& issuer, int issuing_lane)
     : warp(issuer),
       pc(issuer.pc),
       lane(issuing_lane),
-      before(std::make_shared<const Knowledge>(issuer.release())) {}
+      before(std::make_shared<const Knowledge>(issuer.knowledge.released(1u << issuing_lane))) {
+  issuer.knowledge.tick();
+}
 
-Access Issue::access(Agent agent, std::uint32_t time) const {
-  return {&warp, pc, agent, time, whole_warp, Proxy::async, before.get()};
+Access Issue::access(Agent agent, std::uint32_t time, std::uint32_t lanes) const {
+  return {&warp, pc, agent, time, lanes, true, Proxy::async, before.get()};
 }
 
 void Issue::report(FindingKind kind, std::string message) const {
@@ -71,8 +73,7 @@ std::string CopyToShared::describe() const {
 void start_load(Warp& warp, int lane, const std::shared_ptr<const BulkRegion>& region, const Issue& issue,
                 const SharedPlace& to, Mbarrier& mbarrier) {
   if (region->bytes != 0) {
-    to.block->shared.begin_write(warp.access(static_cast<std::uint8_t>(lane), Proxy::async), to.offset,
-                                 region->bytes);
+    to.block->shared.begin_write(warp.access(lane, Proxy::async), to.offset, region->bytes);
   }
   warp.count().shared_write_bytes += region->bytes;
   warp.block.cluster.async.push(std::make_unique<Load>(issue, to, mbarrier, region));
@@ -85,7 +86,7 @@ CopyToGlobal::CopyToGlobal(Issue issue, SharedPlace from, BulkRegion region,
 void CopyToGlobal::read(Agent agent, std::uint32_t time) {
   is_read_ = true;
   if (region_.bytes == 0) return;
-  const Access access = issue_.access(agent, time);
+  const Access access = issue_.access(agent, time, 1u << issue_.lane);
   taken_ = unswizzle(region_, from_.offset, [&](std::uint32_t at, std::uint32_t bytes) {
     return from_.block->shared.read(access, from_.offset + at, bytes);
   });
@@ -113,6 +114,17 @@ void CopyToGlobal::write() {
 }
 
 std::vector<BulkTarget::Receiver> BulkTarget::receivers(Warp& warp, int lane) const {
+  const auto completes_on = [&](const SharedPlace& at) {
+    Mbarrier& found = use_mbarrier(warp, lane, at, "lets a copy complete on");
+    if (warp.launch().options.check_races && found.is_init_visible(warp, lane) &&
+        !found.is_init_visible_to_copies(warp, lane)) {
+      warp.report(FindingKind::missing_proxy_fence, lane,
+                  fmt::format("lets a copy complete on {}, whose mbarrier.init the async proxy sees only "
+                              "behind a fence.mbarrier_init by the thread that executed it",
+                              found.name()));
+    }
+    return &found;
+  };
   const SharedPlace place = to.place(warp, lane);
   const SharedPlace signal = mbarrier.place(warp, lane);
   if (own_block && place.block != &warp.block) {
@@ -120,7 +132,6 @@ std::vector<BulkTarget::Receiver> BulkTarget::receivers(Warp& warp, int lane) co
               fmt::format("the destination is in block {} of the cluster; .shared::cta is the own block",
                           place.block->rank));
   }
-  constexpr const char* verb = "lets a copy complete on";
   if (!block_mask) {
     if (signal.block != place.block) {
       warp.stop(
@@ -130,7 +141,7 @@ std::vector<BulkTarget::Receiver> BulkTarget::receivers(Warp& warp, int lane) co
               "in the same",
               place.block->rank, signal.block->rank));
     }
-    return {{place, &use_mbarrier(warp, lane, signal, verb)}};
+    return {{place, completes_on(signal)}};
   }
   const auto& blocks = warp.block.cluster.blocks;
   const std::uint32_t mask = warp.r32(*block_mask)[lane] & 0xffffu;
@@ -145,7 +156,7 @@ std::vector<BulkTarget::Receiver> BulkTarget::receivers(Warp& warp, int lane) co
   std::vector<Receiver> receivers;
   for_each_lane(mask, [&](int rank) {
     Block* const block = blocks[static_cast<std::size_t>(rank)].get();
-    receivers.push_back({{block, place.offset}, &use_mbarrier(warp, lane, {block, signal.offset}, verb)});
+    receivers.push_back({{block, place.offset}, completes_on({block, signal.offset})});
   });
   return receivers;
 }

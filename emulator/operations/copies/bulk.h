@@ -31,8 +31,8 @@ struct Issue {
   int lane;
   std::shared_ptr<const Knowledge> before;
 
-  /// An access to shared memory that the operation makes later, as `agent` at `time`.
-  Access access(Agent agent, std::uint32_t time) const;
+  /// An access to shared memory that the operation makes later, as `lanes` of `agent` at `time`.
+  Access access(Agent agent, std::uint32_t time, std::uint32_t lanes = all_lanes) const;
   void report(FindingKind kind, std::string message) const;
 };
 
@@ -67,7 +67,7 @@ class CopyToGlobal {
   CopyToGlobal(Issue issue, SharedPlace from, BulkRegion region, std::optional<Reduction> reduction);
 
   bool is_read() const { return is_read_; }
-  /// Takes the bytes out of shared memory, as `agent` at `time`. At most once.
+  /// Takes the bytes out of shared memory, as the issuing lane of `agent` at `time`. At most once.
   void read(Agent agent, std::uint32_t time);
   /// Lets them take effect in global memory; after `read`.
   void write();
@@ -105,7 +105,7 @@ struct BulkState {
     std::deque<Group> committed;
   };
   std::array<Lane, warp_lanes> lanes_;
-  const Agent agent_;  // as which shared memory is read
+  const Agent agent_;  // as whose lanes shared memory is read
   std::uint32_t time_ = 1;
 };
 

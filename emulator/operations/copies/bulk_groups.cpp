@@ -51,7 +51,7 @@ void BulkState::wait(Warp& warp, int lane, std::size_t newest, bool only_reads) 
     }
   }
   if (!only_reads) groups.erase(groups.begin(), groups.begin() + static_cast<std::ptrdiff_t>(count));
-  warp.knowledge.past.raise(agent_, time_++);
+  warp.knowledge.acquire(1u << lane, agent_, 1u << lane, time_++);
 }
 
 void BulkState::finish(Warp&) {

@@ -118,8 +118,7 @@ struct CopyBulkInCluster final : Operation {
       warp.count().shared_write_bytes += bytes;
       // Reductions to the same bytes may overlap in time, copies may not.
       if (!reduction && bytes != 0) {
-        receiver.to.block->shared.begin_write(warp.access(static_cast<std::uint8_t>(lane), Proxy::async),
-                                              receiver.to.offset, bytes);
+        receiver.to.block->shared.begin_write(warp.access(lane, Proxy::async), receiver.to.offset, bytes);
       }
       warp.block.cluster.async.push(std::make_unique<CopyInCluster>(Issue(warp, lane), place, receiver.to,
                                                                     *receiver.mbarrier, bytes, reduction));

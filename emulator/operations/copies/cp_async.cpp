@@ -33,8 +33,7 @@ struct Copy {
   SharedOffsets to;
   LaneAddresses from;
 
-  // Reads and writes now. `completion` says what the writes are stamped with; unless its lane is whole_warp,
-  // each carries its own.
+  // Reads and writes now. `completion` says what the writes are stamped with.
   void take_effect(Warp& warp, std::uint32_t which, Access completion) {
     completion.pc = pc;
     std::array<std::byte, warp_lanes * largest_copy> values;
@@ -113,10 +112,13 @@ class Copies final : public CpAsyncState {
       }
       if (lanes != 0) due.push_back({copy.get(), lanes});
     }
-    bool some_tracked = false;
-    for (const auto& [copy, lanes] : due) some_tracked |= (copy->tracked & lanes) != 0;
-    take_effect(warp, due, warp.access(0));
-    if (some_tracked) waited_time_ = warp.time++;
+    std::uint32_t tracked = 0;
+    for (const auto& [copy, lanes] : due) tracked |= copy->tracked & lanes;
+    take_effect(warp, due, warp.access_by_each());
+    if (tracked == 0) return;
+    for_each_lane(tracked,
+                  [&](int lane) { waited_times_[static_cast<std::size_t>(lane)] = warp.knowledge.time(); });
+    warp.knowledge.tick();
   }
 
   void track(std::uint32_t lanes) {
@@ -135,7 +137,10 @@ class Copies final : public CpAsyncState {
     }
     take_effect(warp, due, completion);
     Knowledge released;
-    if (waited_time_ != 0) released.past.raise(warp.agent, waited_time_);
+    for_each_lane(lanes, [&](int lane) {
+      const std::uint32_t waited = waited_times_[static_cast<std::size_t>(lane)];
+      released.past.raise(warp.agent, 1u << lane, waited);
+    });
     return released;
   }
   std::uint64_t next_number() const { return next_number_; }
@@ -173,7 +178,8 @@ class Copies final : public CpAsyncState {
   std::vector<Due> due_;
   std::array<std::uint32_t, warp_lanes> committed_ = {};
   std::uint64_t next_number_ = 0;
-  std::uint32_t waited_time_ = 0;  // of the last wait that completed tracked copies; 0: none did
+  // Of each lane's last wait that completed tracked copies; 0: none did.
+  std::array<std::uint32_t, warp_lanes> waited_times_ = {};
 };
 
 struct AsyncCopy final : Operation {
@@ -244,7 +250,7 @@ struct AsyncCopy final : Operation {
                                  "only write to its own");
                      }
                      copy.to = offsets;
-                     block.shared.begin_store(warp.access(0), offsets, lanes, bytes);
+                     block.shared.begin_store(warp.access_by_each(), offsets, lanes, bytes);
                    });
     const Wavefronts wavefronts = bank_wavefronts(copy.to, copy.lanes, static_cast<int>(bytes));
     count.bank_wavefronts += static_cast<std::uint64_t>(wavefronts.actual);

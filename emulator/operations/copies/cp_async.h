@@ -24,7 +24,7 @@ class TrackedCopies {
   /// Whether none of them is under way any more: they took effect, or there were none.
   bool empty() const;
   /// Lets those under way take effect, written to shared memory by `completion.agent` at `completion.time`
-  /// (the mbarrier's agent() and write_time(), lane whole_warp). Returns what the arrival has to release
+  /// (the mbarrier's agent() and write_time()). Returns what the arrival has to release
   /// besides: the thread's own writes for those copies that one of its waits completed before.
   Knowledge complete(const Access& completion) const;
 

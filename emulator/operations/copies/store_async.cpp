@@ -90,7 +90,7 @@ struct AsyncStore final : Operation {
       std::memcpy(value.data() + i * element_bytes, element, element_bytes);
     }
     if (!update) {
-      place.block->shared.begin_write(warp.access(static_cast<std::uint8_t>(lane)), place.offset, bytes());
+      place.block->shared.begin_write(warp.access(lane), place.offset, bytes());
       warp.block.cluster.async.push(
           std::make_unique<LateStore>(Issue(warp, lane), place, completes_on, std::move(value)));
       return;

@@ -80,7 +80,7 @@ struct LoadMatrix final : Operation {
   Flow execute(Warp& warp) const override {
     std::array<Matrix, 4> matrices;
     rows.each(warp, [&](Block& block, const SharedOffsets& offsets, std::uint32_t lanes) {
-      block.shared.load(warp.access(whole_warp), offsets, lanes, row_bytes,
+      block.shared.load(warp.access_together(), offsets, lanes, row_bytes,
                         reinterpret_cast<std::byte*>(matrices.data()));
     });
     warp.count().shared_read_bytes += rows.bytes();
@@ -134,7 +134,7 @@ struct StoreMatrix final : Operation {
     rows.each(warp, [&](Block& block, const SharedOffsets& offsets, std::uint32_t lanes) {
       const auto* const from = reinterpret_cast<const std::byte*>(matrices.data());
       if (warp.launch().options.check_races) check_rows_differ(warp, offsets, lanes, from);
-      block.shared.store(warp.access(whole_warp), offsets, lanes, row_bytes, from);
+      block.shared.store(warp.access_together(), offsets, lanes, row_bytes, from);
     });
     warp.count().shared_write_bytes += rows.bytes();
     return Flow::next;

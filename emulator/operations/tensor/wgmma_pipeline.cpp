@@ -151,8 +151,8 @@ void WgmmaPipeline::issue(Warp& warp, const WgmmaInstruction& instruction, std::
     written_[slot] = fences_ << shape_bits | instruction.shape();
   }
   for (const Slot slot : instruction.a_registers) ++readers_[slot];
-  pending_.push_back({&instruction, warp.pc, a, b, accumulate, &accumulator, warp.knowledge,
-                      warp.converged_time, commits_, sequence});
+  pending_.push_back({&instruction, warp.pc, a, b, accumulate, &accumulator, warp.knowledge.common(warp.exec),
+                      commits_, sequence});
 }
 
 void WgmmaPipeline::complete_first(Warp& warp) {
@@ -174,10 +174,9 @@ void WgmmaPipeline::multiply(Warp& warp, const InFlight& operation) {
   const auto k = static_cast<std::size_t>(instruction.k);
   const auto columns = static_cast<std::size_t>(instruction.columns);
   const int bytes = element_bytes(instruction.a);
-  Access access = warp.access(whole_warp, Proxy::async);
+  Access access = warp.access_together(Proxy::async);
   access.pc = operation.pc;
   access.knowledge = &operation.knowledge;
-  access.converged_time = operation.converged_time;
 
   std::array<std::uint32_t, fragment_rows * line_words> a_rows;
   if (!instruction.a_registers.empty()) {

@@ -65,10 +65,9 @@ class WgmmaPipeline final : public WgmmaState {
     std::uint64_t a, b;
     bool accumulate;
     Accumulator* accumulator;
-    Knowledge knowledge;           // at the issue
-    std::uint32_t converged_time;  // the same
-    std::uint64_t group;           // number of the commit that closes it
-    std::uint64_t sequence;        // as the warpgroup counts
+    Knowledge knowledge;     // at the issue
+    std::uint64_t group;     // number of the commit that closes it
+    std::uint64_t sequence;  // as the warpgroup counts
   };
 
   void check_fence(Warp& warp, const WgmmaInstruction& instruction);

@@ -37,10 +37,10 @@ inline std::string wait_for(const std::string& address, const std::string& parit
 }
 
 /// Initialises the mbarrier of the .shared variable `name` for `count` arrivals, by thread 0, and lets all of
-/// the block see it.
+/// the block and the async proxy see it.
 inline std::string init_by_first(const std::string& name, int count) {
   return "  setp.eq.u32 %p30, %r60, 0;\n  @%p30 mbarrier.init.shared::cta.b64 [" + name + "], " +
-         std::to_string(count) + ";\n  bar.sync 0;\n";
+         std::to_string(count) + ";\n  fence.mbarrier_init.release.cluster;\n  bar.sync 0;\n";
 }
 
 }  // namespace jit::emulator::testing

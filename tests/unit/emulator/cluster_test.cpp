@@ -42,7 +42,8 @@ Outcome run(const std::string& body, std::uint64_t seed = 0) {
 const std::string cluster_sync = "  barrier.cluster.arrive.aligned;\n  barrier.cluster.wait.aligned;\n";
 
 std::string init(int count) {
-  return "  @%p1 mbarrier.init.shared::cta.b64 [%r2], " + std::to_string(count) + ";\n" + cluster_sync;
+  return "  @%p1 mbarrier.init.shared::cta.b64 [%r2], " + std::to_string(count) +
+         ";\n  fence.mbarrier_init.release.cluster;\n" + cluster_sync;
 }
 
 // Stores %r9 as the thread's word of the block.

@@ -1,5 +1,7 @@
 // Branches, divergence and how a warp comes together again.
 #include <cstdint>
+#include <stdexcept>
+#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -174,6 +176,44 @@ TEST(Control, EndlessLoopMeetsTheStepLimit) {
   const Outcome outcome = run("LOOP: bra LOOP; mov.u32 %r0, 0;", 32, {.step_limit = 100000});
   ASSERT_EQ(outcome.result.findings.size(), 1u);
   EXPECT_EQ(outcome.result.findings[0].kind, FindingKind::step_limit);
+}
+
+TEST(Control, TheStepLimitNamesTheWarpThatGoesOn) {
+  const Outcome outcome =
+      run("mov.u32 %r0, 0; setp.lt.u32 %p0, %r60, 64; @%p0 bra END; LOOP: bra LOOP; END: mov.u32 %r0, 1;", 96,
+          {.step_limit = 100000});
+  ASSERT_EQ(outcome.result.findings.size(), 1u);
+  EXPECT_EQ(outcome.result.findings[0].warp, 2);
+  EXPECT_THAT(outcome.result.findings[0].message, ::testing::HasSubstr("100000 is the limit"));
+}
+
+TEST(Control, AnEndlessLoopCanBeInterrupted) {
+  int questions = 0;
+  LaunchOptions options;
+  const auto caller = std::this_thread::get_id();
+  options.is_interrupted = [&] {
+    EXPECT_EQ(std::this_thread::get_id(), caller);
+    return ++questions == 3;
+  };
+  try {
+    run("LOOP: bra LOOP; mov.u32 %r0, 0;", 32, options);
+    FAIL();
+  } catch (const LaunchInterrupted& interrupted) {
+    EXPECT_THAT(interrupted.what(), ::testing::HasSubstr("test was interrupted"));
+  }
+  EXPECT_EQ(questions, 3);
+}
+
+TEST(Control, WhoIsAskedMayLetALaunchGoOn) {
+  LaunchOptions options;
+  options.is_interrupted = [] { return false; };
+  EXPECT_EQ(run("mov.u32 %r0, 5;", 32, options).values, Words(32, 5));
+}
+
+TEST(Control, WhoIsAskedMayThrow) {
+  LaunchOptions options;
+  options.is_interrupted = []() -> bool { throw std::runtime_error("no"); };
+  EXPECT_THROW(run("LOOP: bra LOOP; mov.u32 %r0, 0;", 32, options), std::runtime_error);
 }
 
 TEST(Control, GridAndBlockIndices) {

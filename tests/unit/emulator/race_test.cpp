@@ -115,6 +115,10 @@ TEST_F(Races, StmatrixWritesForTheWholeWarp) {
   const std::string read = "xor.b32 %r6, %r4, 512;\nld.shared.v4.u32 {%r5, %r7, %r8, %r9}, [%r6];\n";
   EXPECT_TRUE(run(write + read).contains(race)) << all();
   EXPECT_EQ(run(write + "bar.sync 0;\n" + read), Kinds{}) << all();
+  // Each lane writes a part of the rows.
+  const std::string own = "ld.shared.v4.u32 {%r5, %r7, %r8, %r9}, [%r4];\n";
+  EXPECT_EQ(run(write + own), Kinds{race}) << all();
+  EXPECT_EQ(run(write + "bar.warp.sync 0xffffffff;\n" + own), Kinds{}) << all();
   // Two rows at one place.
   EXPECT_EQ(run("and.b32 %r5, %r4, 0xffffff0f;\nstmatrix.sync.aligned.m8n8.x1.shared.b16 [%r5], {%r60};\n"),
             Kinds{race})
@@ -186,6 +190,80 @@ TEST_F(Races, FencesMakeRelaxedAccessesOrder) {
       << "a fence too late" << all();
 }
 
+// Warp 0 writes a word by each lane, then releases at an mbarrier; warp 1 acquires there and reads them.
+std::string through_mbarrier(int count, const std::string& release, const std::string& acquire) {
+  return init_by_first("ready", count) + "  @!%p1 bra TAKE;\n  st.shared.u32 [%r1], %r60;\n" + release +
+         "  bra DONE;\nTAKE:\n" + acquire + "  ld.shared.u32 %r5, [%r2];\nDONE:\n";
+}
+constexpr char ready[] = ".shared .align 8 .b64 ready;\n";
+constexpr char arrive[] = "mbarrier.arrive.shared::cta.b64 _, [ready];\n";
+constexpr char warp_sync[] = "bar.warp.sync 0xffffffff;\n";
+
+TEST_F(Races, ALaneReleasesWhatItKnows) {
+  const std::string by_first = std::string("@%p2 ") + arrive, wait = wait_for("ready", "0", "WAIT");
+  EXPECT_EQ(run(through_mbarrier(1, by_first, wait), ready), Kinds{race})
+      << "of one lane, not of 32" << all();
+  EXPECT_NE(all().find("warp 0 lane 1 wrote"), std::string::npos) << all();
+  EXPECT_EQ(run(through_mbarrier(1, warp_sync + by_first, wait), ready), Kinds{}) << all();
+  EXPECT_EQ(run(through_mbarrier(1, by_first + warp_sync, wait), ready), Kinds{race}) << "too late" << all();
+  EXPECT_EQ(run(through_mbarrier(32, arrive, wait), ready), Kinds{}) << "each for itself" << all();
+  const std::string shuffle = "shfl.sync.idx.b32 %r6, %r60, 0, 31, 0xffffffff;\n";
+  EXPECT_EQ(run(through_mbarrier(1, shuffle + by_first, wait), ready), Kinds{race}) << all();
+  // Of some lanes only: the others' words are not covered.
+  const std::string some = "setp.lt.u32 %p3, %r60, 16;\n@%p3 bar.warp.sync 0xffff;\n";
+  EXPECT_EQ(run(through_mbarrier(1, some + by_first, wait), ready), Kinds{race}) << all();
+  EXPECT_NE(all().find("warp 0 lane 16 wrote"), std::string::npos) << all();
+}
+
+TEST_F(Races, ALaneAcquiresForItself) {
+  const std::string release = std::string(warp_sync) + "@%p2 " + arrive;
+  const std::string by_one =
+      "setp.ne.u32 %p4, %r60, 40;\n@%p4 bra WAITED;\n" + wait_for("ready", "0", "WAIT") + "WAITED:\n";
+  EXPECT_EQ(run(through_mbarrier(1, release, by_one), ready), Kinds{race}) << all();
+  EXPECT_EQ(run(through_mbarrier(1, release, by_one + warp_sync), ready), Kinds{}) << all();
+}
+
+TEST_F(Races, AnOrderMayLeadThroughAnotherWarp) {
+  // Lane 0 of warp 0 reads what its lane 1 wrote, and has learned of that from warp 1 alone.
+  const std::string body = init_by_first("ready", 1) + init_by_first("back", 1) + R"(
+  setp.eq.u32 %p3, %r60, 1;
+  setp.eq.u32 %p4, %r60, 32;
+  @%p3 st.shared.u32 [buffer], 7;
+  @%p3 mbarrier.arrive.shared::cta.b64 _, [ready];
+  @!%p4 bra PASSED;
+)" + wait_for("ready", "0", "WAIT") +
+                           R"(
+  mbarrier.arrive.shared::cta.b64 _, [back];
+PASSED:
+  @!%p2 bra DONE;
+)" + wait_for("back", "0", "WAIT2") +
+                           "  ld.shared.u32 %r5, [buffer];\nDONE:\n";
+  const std::string both = std::string(ready) + ".shared .align 8 .b64 back;\n";
+  EXPECT_EQ(run(body, both), Kinds{}) << all();
+  std::string relaxed = body;
+  const std::string arrival = "mbarrier.arrive.shared::cta.b64 _, [back]";
+  relaxed.replace(relaxed.find(arrival), arrival.size(),
+                  "mbarrier.arrive.relaxed.cta.shared::cta.b64 _, [back]");
+  EXPECT_EQ(run(relaxed, both), Kinds{race}) << all();
+}
+
+TEST_F(Races, AFenceIsItsThreads) {
+  // Lane 1 writes and lane 0 fences and sets the flag: nothing leads from the one to the other.
+  const auto passed = [](const std::string& between) {
+    return message_passing(between + "membar.cta;\nst.volatile.shared.u32 [buffer+64], 1;",
+                           "ld.volatile.shared.u32 %r5, [buffer+64];\nmembar.cta;");
+  };
+  const std::string by_other = "setp.eq.u32 %p5, %r60, 1;\n@%p5 st.shared.u32 [buffer], 8;\n";
+  const auto with_other = [&](const std::string& between) {
+    std::string text = passed("");
+    const std::string flag = "  @!%p2 bra receive;\n  st.shared.u32 [buffer], 7;\n";
+    return text.replace(text.find(flag), flag.size(), by_other + between + "  @!%p2 bra receive;\n");
+  };
+  EXPECT_EQ(run(passed("")), Kinds{}) << all();
+  EXPECT_EQ(run(with_other("")), Kinds{race}) << all();
+  EXPECT_EQ(run(with_other("bar.warp.sync 0xffffffff;\n")), Kinds{}) << all();
+}
+
 TEST_F(Races, GenericAddressesAreWatchedToo) {
   const std::string convert =
       "cvt.u64.u32 %rd2, %r1;\ncvta.shared.u64 %rd2, %rd2;\ncvt.u64.u32 %rd3, %r2;\ncvta.shared.u64 %rd3, "
@@ -252,6 +330,38 @@ TEST_F(Races, TheAsyncProxyNeedsItsFence) {
             Kinds{FindingKind::missing_proxy_fence})
       << all();
   EXPECT_TRUE(run(fill + "fence.proxy.async;\n" + bulk_store + bulk_wait).contains(race)) << all();
+}
+
+TEST_F(Races, AProxyFenceIsItsThreads) {
+  const std::string write =
+      "@%p1 stmatrix.sync.aligned.m8n8.x4.shared.b16 [%r4], {%r60, %r60, %r60, %r60};\n";
+  const std::string store =
+      "@%p2 cp.async.bulk.global.shared::cta.bulk_group [%rd61], [%r0], 512;\n@%p2 "
+      "cp.async.bulk.commit_group;\n" +
+      bulk_wait;
+  const std::string fence = "fence.proxy.async.shared::cta;\n", by_first = "@%p2 " + fence;
+  EXPECT_EQ(run(write + fence + warp_sync + store), Kinds{}) << all();
+  EXPECT_EQ(run(write + warp_sync + by_first + store), Kinds{}) << "it knows what the others wrote" << all();
+  EXPECT_EQ(run(write + by_first + warp_sync + store), Kinds{FindingKind::missing_proxy_fence}) << all();
+  EXPECT_EQ(run(write + fence + store), Kinds{race}) << "lane 0 does not know of the others" << all();
+}
+
+TEST_F(Races, CopiesSeeAnMbarrierBehindItsFence) {
+  const auto load = [](const std::string& fence) {
+    return "@%p2 mbarrier.init.shared::cta.b64 [ready], 1;\n" + fence + R"(
+  bar.sync 0;
+  @!%p2 bra WAIT;
+  mbarrier.arrive.expect_tx.shared::cta.b64 _, [ready], 64;
+  cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [buffer], [%rd60], 64, [ready];
+)" + wait_for("ready", "0", "WAIT");
+  };
+  const Kinds missing{FindingKind::missing_proxy_fence};
+  EXPECT_EQ(run(load("@%p2 fence.mbarrier_init.release.cluster;\n"), ready), Kinds{}) << all();
+  EXPECT_EQ(run(load("@%p2 fence.proxy.async.shared::cta;\n"), ready), Kinds{}) << all();
+  EXPECT_EQ(run(load(""), ready), missing) << all();
+  EXPECT_NE(all().find("fence.mbarrier_init"), std::string::npos) << all();
+  EXPECT_EQ(run(load("@!%p2 fence.mbarrier_init.release.cluster;\n"), ready), missing)
+      << "by the others" << all();
 }
 
 TEST_F(Races, WritesBehindAnAsyncReadWaitForIt) {

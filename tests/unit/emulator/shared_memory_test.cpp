@@ -1,11 +1,12 @@
-// The race detector, access by access, beside one that remembers everything; and bank conflicts.
+// The race detector, access by access, beside one that remembers everything.
 #include "emulator/machine/shared_memory.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstring>
+#include <map>
 #include <memory>
-#include <numeric>
 #include <random>
 #include <set>
 #include <vector>
@@ -38,6 +39,7 @@ class SharedMemoryTest : public ::testing::Test {
   void restart() {
     cluster_.reset();
     cluster_ = std::make_unique<Cluster>(*launch_, std::array{0u, 0u, 0u}, 1, counts_);
+    for (const auto& warp : cluster_->blocks[0]->warps) warp->exec = all_lanes;
     findings_.list.clear();
     findings_.seen.clear();
   }
@@ -55,23 +57,27 @@ class SharedMemoryTest : public ::testing::Test {
     return kinds;
   }
 
-  static void order(Warp& earlier, Warp& later) { later.acquire(earlier.release()); }
+  // An access by all lanes of a warp together.
+  static Access whole(Warp& warp, Proxy proxy = Proxy::generic) { return warp.access_together(proxy); }
+  static void order(Warp& earlier, Warp& later) {
+    later.knowledge.acquire(all_lanes, earlier.knowledge.released(all_lanes));
+    earlier.knowledge.tick();
+  }
   // As bar.sync does for all warps.
   void barrier() {
     Knowledge all;
-    for (const auto& warp : cluster_->blocks[0]->warps) all.join(warp->release());
+    for (const auto& warp : cluster_->blocks[0]->warps) warp->knowledge.release(all_lanes, all);
     for (const auto& warp : cluster_->blocks[0]->warps) {
-      warp->acquire(all);
-      warp->converge();
+      warp->knowledge.acquire(all_lanes, all);
+      warp->knowledge.meet(all_lanes);
     }
   }
-  // As fence.proxy.async.
-  static void fence(Warp& warp) {
-    warp.knowledge.async_past.join(warp.knowledge.past);
-    warp.knowledge.async_past.raise(warp.agent, warp.time++);
-  }
+  // As bar.warp.sync of all lanes.
+  static void converge(Warp& warp) { warp.knowledge.meet(all_lanes); }
+  // As fence.proxy.async by all lanes.
+  static void fence(Warp& warp) { warp.knowledge.fence_proxy(all_lanes); }
   void write_all() {
-    shared().write(warp(0).access(whole_warp), 0, shared_bytes);
+    shared().write(whole(warp(0)), 0, shared_bytes);
     fence(warp(0));
     barrier();
   }
@@ -137,14 +143,21 @@ TEST_F(SharedMemoryTest, LanesOfOneWarpRaceUntilTheyConverge) {
   shared().read(warp(0).access(2), 0, 4);
   EXPECT_EQ(found(), Kinds{FindingKind::data_race});
   shared().write(warp(0).access(1), 8, 4);
-  shared().read(warp(0).access(whole_warp), 0, 16);
+  shared().read(whole(warp(0)), 0, 16);
   EXPECT_EQ(found(), Kinds{FindingKind::data_race}) << "the warp reads what one lane has just written";
-  warp(0).converge();
+  converge(warp(0));
   shared().read(warp(0).access(2), 8, 4);
   EXPECT_EQ(found(), Kinds{});
-  shared().write(warp(0).access(whole_warp), 32, 16);
+  shared().read(whole(warp(0)), 32, 16);
+  shared().write(warp(0).access(2), 36, 4);
+  EXPECT_EQ(found(), Kinds{}) << "what all lanes read together has been read when one goes on";
+  shared().write(whole(warp(0)), 32, 16);
+  EXPECT_EQ(found(), Kinds{FindingKind::data_race});
   shared().read(warp(0).access(2), 36, 4);
-  EXPECT_EQ(found(), Kinds{}) << "what all lanes did together lies before what each does";
+  EXPECT_EQ(found(), Kinds{FindingKind::data_race}) << "what all lanes write together each writes in part";
+  converge(warp(0));
+  shared().read(warp(0).access(2), 36, 4);
+  EXPECT_EQ(found(), Kinds{});
 }
 
 TEST_F(SharedMemoryTest, AtomicsRaceWithPlainAccessesOnly) {
@@ -169,22 +182,22 @@ TEST_F(SharedMemoryTest, TheAsyncProxyNeedsAFence) {
   write_all();
   found();
   shared().write(warp(0).access(0), 0, 16);
-  warp(0).converge();
-  shared().read(warp(0).access(whole_warp, Proxy::async), 0, 16);
+  converge(warp(0));
+  shared().read(whole(warp(0), Proxy::async), 0, 16);
   EXPECT_EQ(found(), Kinds{FindingKind::missing_proxy_fence});
   order(warp(0), warp(1));
-  shared().read(warp(1).access(whole_warp, Proxy::async), 0, 16);
+  shared().read(whole(warp(1), Proxy::async), 0, 16);
   EXPECT_EQ(found(), Kinds{FindingKind::missing_proxy_fence});
-  shared().read(warp(2).access(whole_warp, Proxy::async), 0, 16);
+  shared().read(whole(warp(2), Proxy::async), 0, 16);
   EXPECT_EQ(found(), Kinds{FindingKind::data_race}) << "not even ordered";
   fence(warp(0));
   order(warp(0), warp(2));
-  shared().read(warp(2).access(whole_warp, Proxy::async), 0, 16);
+  shared().read(whole(warp(2), Proxy::async), 0, 16);
   EXPECT_EQ(found(), Kinds{});
   barrier();
   shared().write(warp(0).access(0), 0, 4);
-  warp(0).converge();
-  shared().read(warp(0).access(whole_warp, Proxy::async), 0, 16);
+  converge(warp(0));
+  shared().read(whole(warp(0), Proxy::async), 0, 16);
   EXPECT_EQ(found(), Kinds{FindingKind::missing_proxy_fence}) << "the fence was before the write";
 }
 
@@ -193,19 +206,16 @@ TEST_F(SharedMemoryTest, AnAsyncReadFindsWritesBehindItsIssue) {
   for (const bool same_warp : {true, false}) {
     restart();
     write_all();
-    Access read = warp(0).access(whole_warp, Proxy::async);
-    const Knowledge before = warp(0).knowledge;
-    read.knowledge = &before;
+    const Knowledge before = warp(0).knowledge.common(all_lanes);
 
     Warp& writer = warp(same_warp ? 0 : 1);
     if (!same_warp) order(warp(0), warp(1));
     shared().write(writer.access(7), 36, 4);
-    writer.converge();
+    converge(writer);
     // The write is in the past of the completion, not of the issue.
     order(writer, warp(0));
-    Access completion = warp(0).access(whole_warp, Proxy::async);
+    Access completion = whole(warp(0), Proxy::async);
     completion.knowledge = &before;
-    completion.converged_time = read.converged_time;
     shared().read(completion, 32, 16);
     EXPECT_EQ(found(), Kinds{FindingKind::data_race}) << same_warp;
 
@@ -305,16 +315,16 @@ TEST_F(SharedMemoryTest, LanesThatStoreToOnePlaceMustAgree) {
   shared().read(warp(0).access(3), 12, 4);
   EXPECT_EQ(found(), Kinds{FindingKind::data_race});
   // The same instruction again, as in a loop.
-  warp(0).converge();
+  converge(warp(0));
   shared().store(warp(0).access(0), offsets, ~0u, 4, from);
   EXPECT_EQ(found(), Kinds{});
-  warp(0).converge();
+  converge(warp(0));
   values[21] = 77;
   shared().store(warp(0).access(0), offsets, ~0u, 4, from);
   EXPECT_EQ(found(), Kinds{FindingKind::data_race});
   EXPECT_NE(last_message_.find("lane 5 writes another value"), std::string::npos) << last_message_;
   // Two instructions without anything between them do race, whatever they write.
-  warp(0).converge();
+  converge(warp(0));
   shared().store(warp(0).access(0), offsets, 0xffffu, 4, from);
   std::rotate(offsets.begin(), offsets.begin() + 1, offsets.begin() + 16);
   shared().store(warp(0).access(0), offsets, 0xffffu, 4, from);
@@ -326,9 +336,9 @@ TEST_F(SharedMemoryTest, LoadAndStoreMoveTheBytes) {
   std::array<std::byte, shared_bytes> expected;
   expected.fill(std::byte{0xff});
   write_all();
-  std::memset(shared().write(warp(0).access(whole_warp), 0, shared_bytes), 0xff, shared_bytes);
+  std::memset(shared().write(whole(warp(0)), 0, shared_bytes), 0xff, shared_bytes);
   for (int i = 0; i < 200; ++i) {
-    warp(0).converge();
+    converge(warp(0));
     const std::uint32_t bytes = 1u << random() % 5;
     std::array<std::uint32_t, 32> offsets{};
     std::vector<std::byte> values(32 * bytes);
@@ -340,7 +350,7 @@ TEST_F(SharedMemoryTest, LoadAndStoreMoveTheBytes) {
       const auto index = static_cast<std::size_t>(lane);
       std::memcpy(expected.data() + offsets[index], values.data() + index * bytes, bytes);
     });
-    warp(0).converge();
+    converge(warp(0));
     std::vector<std::byte> back(32 * bytes);
     shared().load(warp(0).access(0), offsets, ~0u, bytes, back.data());
     for (std::size_t lane = 0; lane < 32; ++lane) {
@@ -350,41 +360,97 @@ TEST_F(SharedMemoryTest, LoadAndStoreMoveTheBytes) {
   EXPECT_EQ(found(), Kinds{});
 }
 
-// Remembers all accesses to each byte and asks for each pair of them whether it is a race.
+// Knows of each thread what it has done and what it knows of every other, remembers all accesses to each byte
+// and asks for each pair of them whether it is a race. Of a warp it tells four threads apart from the rest.
 class Memory {
  public:
+  static constexpr std::size_t warps = 3, parts = 5, threads = warps * parts;
+  static constexpr std::uint32_t first_lanes = 0xf;
+
+  Memory() {
+    for (std::size_t thread = 0; thread < threads; ++thread) know(thread, thread, 1);
+  }
+
+  struct Learned {
+    std::array<int, threads> past = {}, async_past = {};
+    void join(const Learned& other) {
+      for (std::size_t i = 0; i < threads; ++i) {
+        past[i] = std::max(past[i], other.past[i]);
+        async_past[i] = std::max(async_past[i], other.async_past[i]);
+      }
+    }
+  };
+  Learned release(std::size_t warp, std::uint32_t lanes) {
+    Learned all;
+    for_each(warp, lanes, [&](std::size_t thread) { all.join(known_[thread]); });
+    // What follows is not part of it.
+    for_each(warp, lanes, [&](std::size_t thread) { ++known_[thread].past[thread]; });
+    return all;
+  }
+  void acquire(std::size_t warp, std::uint32_t lanes, const Learned& learned) {
+    for_each(warp, lanes, [&](std::size_t thread) { known_[thread].join(learned); });
+  }
+  void meet(std::size_t warp, std::uint32_t lanes) { acquire(warp, lanes, release(warp, lanes)); }
+  void fence(std::size_t warp, std::uint32_t lanes) {
+    for_each(warp, lanes, [&](std::size_t thread) {
+      known_[thread].async_past = known_[thread].past;
+      ++known_[thread].past[thread];
+    });
+  }
+
   // What the access conflicts with.
   Kinds check(const Access& access, bool writes, std::uint32_t offset, std::uint32_t bytes) {
+    const auto warp = static_cast<std::size_t>(access.warp->id);
+    std::vector<std::size_t> by;
+    for_each(warp, access.lanes, [&](std::size_t thread) { by.push_back(thread); });
+    Past now{by, {}, access.together, access.proxy == Proxy::async, access.strong, writes};
+    for (const std::size_t thread : by) now.times.push_back(known_[thread].past[thread]);
     Kinds kinds;
     for (std::uint32_t byte = offset; byte < offset + bytes; ++byte) {
       for (const Past& past : past_[byte]) {
         if ((!writes && !past.writes) || (past.strong && access.strong)) continue;
-        const bool same_agent = past.agent == access.agent;
-        const bool ordered = same_agent ? past.lane == whole_warp || past.lane == access.lane ||
-                                              past.time < access.converged_time
-                                        : access.knowledge->past.at(past.agent) >= past.time;
-        if (!ordered) {
+        if (!is_ordered(past, by, &Learned::past)) {
           kinds.insert(FindingKind::data_race);
         } else if (past.writes && !past.async && access.proxy == Proxy::async &&
-                   access.knowledge->async_past.at(past.agent) < past.time) {
+                   !is_ordered(past, by, &Learned::async_past)) {
           kinds.insert(FindingKind::missing_proxy_fence);
         }
       }
     }
-    for (std::uint32_t byte = offset; byte < offset + bytes; ++byte) {
-      past_[byte].push_back(
-          {access.agent, access.time, access.lane, access.proxy == Proxy::async, access.strong, writes});
-    }
+    for (std::uint32_t byte = offset; byte < offset + bytes; ++byte) past_[byte].push_back(now);
     return kinds;
   }
 
  private:
   struct Past {
-    Agent agent;
-    std::uint32_t time;
-    std::uint8_t lane;
-    bool async, strong, writes;
+    std::vector<std::size_t> by;
+    std::vector<int> times;
+    bool together, async, strong, writes;
   };
+
+  void know(std::size_t thread, std::size_t other, int time) { known_[thread].past[other] = time; }
+  template <class F>
+  static void for_each(std::size_t warp, std::uint32_t lanes, F f) {
+    for (std::size_t part = 0; part < parts; ++part) {
+      const std::uint32_t own = part + 1 == parts ? ~first_lanes : 1u << part;
+      if ((lanes & own) != 0) f(warp * parts + part);
+    }
+  }
+  // Of reads by several threads together one that all know of stands for the others.
+  bool is_ordered(const Past& past, const std::vector<std::size_t>& by,
+                  std::array<int, threads> Learned::*what) const {
+    const bool one_is_enough = past.together && !past.writes;
+    if (one_is_enough && std::includes(past.by.begin(), past.by.end(), by.begin(), by.end())) return true;
+    std::size_t known = 0;
+    for (std::size_t i = 0; i < past.by.size(); ++i) {
+      known += std::all_of(by.begin(), by.end(), [&](std::size_t thread) {
+        return (known_[thread].*what)[past.by[i]] >= past.times[i];
+      });
+    }
+    return one_is_enough ? known > 0 : known == past.by.size();
+  }
+
+  std::array<Learned, threads> known_;
   std::array<std::vector<Past>, shared_bytes> past_;
 };
 
@@ -392,32 +458,55 @@ TEST_F(SharedMemoryTest, FindsWhatOneFindsWhoRemembersEverything) {
   std::mt19937 random(7);
   std::map<FindingKind, int> seen;
   int accesses = 0;
+  // A lane, some, or all.
+  const auto some_lanes = [&]() -> std::uint32_t {
+    const unsigned choice = random() % 4;
+    if (choice < 2) return all_lanes;
+    return choice == 2 ? 1u << random() % 4 : random() % 15 + 1;
+  };
   for (int sequence = 0; sequence < 12000; ++sequence) {
     restart();
     Memory memory;
-    write_all();
+    const auto fence_both = [&](std::size_t by, std::uint32_t lanes) {
+      warp(by).knowledge.fence_proxy(lanes);
+      memory.fence(by, lanes);
+    };
+    const auto barrier_both = [&] {
+      Memory::Learned all;
+      for (std::size_t i = 0; i < Memory::warps; ++i) all.join(memory.release(i, all_lanes));
+      for (std::size_t i = 0; i < Memory::warps; ++i) memory.acquire(i, all_lanes, all);
+      barrier();
+    };
+    memory.check(whole(warp(0)), true, 0, shared_bytes);
+    shared().write(whole(warp(0)), 0, shared_bytes);
+    fence_both(0, all_lanes);
+    barrier_both();
     // Few places, so that accesses meet; of all widths, so that cells are split and made whole again. Much is
     // ordered in some sequences, so that they get long.
     const std::uint32_t base = random() % 2 * 8;
     const unsigned share = 1 + random() % 30;
     for (int step = 0; step < 100; ++step) {
-      Warp& by = warp(random() % 3);
+      const std::size_t by = random() % Memory::warps;
       const unsigned choice = random() % 100;
       if (choice < share) {
-        // Converging keeps it simple to say which lanes the order reaches.
-        Warp& later = warp(random() % 3);
-        order(by, later);
-        later.converge();
+        const std::size_t later = random() % Memory::warps;
+        const std::uint32_t from = some_lanes(), to = some_lanes();
+        const Knowledge released = warp(by).knowledge.released(from);
+        warp(by).knowledge.tick();
+        warp(later).knowledge.acquire(to, released);
+        memory.acquire(later, to, memory.release(by, from));
       } else if (choice < 2 * share) {
-        by.converge();
+        const std::uint32_t lanes = some_lanes();
+        warp(by).knowledge.meet(lanes);
+        memory.meet(by, lanes);
       } else if (choice < 2 * share + 6) {
-        fence(by);
+        fence_both(by, some_lanes());
       } else if (choice < 3 * share + 6) {
-        fence(by);
-        barrier();
+        fence_both(by, all_lanes);
+        barrier_both();
       } else {
         ++accesses;
-        Access access = by.access(random() % 3 == 0 ? whole_warp : static_cast<std::uint8_t>(random() % 3));
+        Access access = random() % 3 == 0 ? whole(warp(by)) : warp(by).access(static_cast<int>(random() % 4));
         const std::uint32_t width = 1u << random() % 6;
         const std::uint32_t offset = (base + random() % 24) / width * width;
         const unsigned kind = random() % 16;
@@ -470,64 +559,6 @@ TEST_F(UncheckedTest, LooksAtBoundsOnly) {
   shared().update(warp(2).access(0), 0, 8);
   EXPECT_EQ(found(), Kinds{});
   EXPECT_THROW(shared().read(warp(0).access(0), shared_bytes, 1), LaunchStopped);
-}
-
-// The definition, word by word.
-Wavefronts count_wavefronts(const std::array<std::uint32_t, 32>& offsets, std::uint32_t mask,
-                            std::uint32_t bytes) {
-  Wavefronts sum;
-  const std::uint32_t lanes = 128 / std::max(bytes, 4u);
-  for (std::uint32_t first = 0; first < 32; first += lanes) {
-    std::array<std::set<std::uint32_t>, 32> words;
-    bool any = false;
-    for (std::uint32_t lane = first; lane < first + lanes; ++lane) {
-      if ((mask >> lane & 1) == 0) continue;
-      any = true;
-      for (std::uint32_t byte = offsets[lane]; byte < offsets[lane] + bytes; ++byte) {
-        words[byte / 4 % 32].insert(byte / 4);
-      }
-    }
-    std::size_t most = 0;
-    for (const auto& bank : words) most = std::max(most, bank.size());
-    sum.actual += static_cast<int>(most);
-    sum.ideal += any ? 1 : 0;
-  }
-  return sum;
-}
-
-TEST(BankWavefronts, AgreeWithTheirDefinition) {
-  std::mt19937 random(8);
-  for (int i = 0; i < 4000; ++i) {
-    const std::uint32_t bytes = 1u << random() % 6;
-    const std::uint32_t range = 64u << random() % 8;
-    std::array<std::uint32_t, 32> offsets;
-    for (auto& offset : offsets) offset = random() % range / bytes * bytes;
-    const std::uint32_t mask = random() % 2 == 0 ? ~0u : random();
-    const Wavefronts expected = count_wavefronts(offsets, mask, bytes);
-    const Wavefronts actual = bank_wavefronts(offsets, mask, static_cast<int>(bytes));
-    ASSERT_EQ(actual.actual, expected.actual) << bytes << " bytes in " << range;
-    ASSERT_EQ(actual.ideal, expected.ideal) << bytes << " bytes in " << range;
-  }
-}
-
-TEST(BankWavefronts, KnownPatterns) {
-  std::array<std::uint32_t, 32> offsets;
-  const auto strided = [&](std::uint32_t stride, int bytes) {
-    for (std::uint32_t lane = 0; lane < 32; ++lane) offsets[lane] = lane * stride;
-    return bank_wavefronts(offsets, ~0u, bytes);
-  };
-  EXPECT_EQ(strided(4, 4).actual, 1);
-  EXPECT_EQ(strided(8, 4).actual, 2);
-  EXPECT_EQ(strided(128, 4).actual, 32);
-  EXPECT_EQ(strided(0, 4).actual, 1) << "one word for all";
-  EXPECT_EQ(strided(2, 2).actual, 1);
-  EXPECT_EQ(strided(8, 8).actual, 2);
-  EXPECT_EQ(strided(8, 8).ideal, 2);
-  EXPECT_EQ(strided(16, 16).actual, 4);
-  EXPECT_EQ(strided(128, 16).actual, 32) << "rows of a tile that is not swizzled";
-  EXPECT_EQ(strided(144, 16).actual, 4) << "rows with 16 bytes of padding";
-  EXPECT_EQ(strided(32, 32).ideal, 8);
-  EXPECT_EQ(bank_wavefronts(offsets, 0, 4).ideal, 0);
 }
 
 }  // namespace

@@ -274,6 +274,34 @@ TEST_F(EmulatedLaunches, TracesTellWhatWasDone) {
   EXPECT_EQ(api().cuMemFree(data), CUDA_SUCCESS);
 }
 
+TEST_F(EmulatedLaunches, AScopeInterruptsAKernelWithoutEnd) {
+  const Module module(R"(
+.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry endless() {
+again:
+  bra again;
+}
+)");
+  const CUkernel endless = module.kernel("endless").handle();
+  int outer_questions = 0, inner_questions = 0;
+  const InterruptScope outer([&] { return ++outer_questions == 3; });
+  {
+    const InterruptScope inner([&] { return ++inner_questions == 2; });
+    expect_failure(launch(endless, {}), CUDA_ERROR_LAUNCH_FAILED, "endless was interrupted after");
+    EXPECT_EQ(inner_questions, 2);
+    EXPECT_EQ(outer_questions, 1);
+  }
+  expect_failure(launch(endless, {}), CUDA_ERROR_LAUNCH_FAILED, "endless was interrupted after");
+  EXPECT_EQ(inner_questions, 2);
+  // The device goes on.
+  const Module other(two_kernels());
+  const CUdeviceptr data = allocate(256);
+  EXPECT_EQ(launch(other.kernel("put").handle(), {.grid = 2}, data, 1u), CUDA_SUCCESS);
+  EXPECT_EQ(api().cuMemFree(data), CUDA_SUCCESS);
+}
+
 TEST_F(EmulatedLaunches, ThreadsLaunchAtOnce) {
   constexpr unsigned count = 8;
   const Module module(two_kernels());

@@ -40,6 +40,7 @@ TEST_F(SettingsTest, DefaultsWithoutVariables) {
   EXPECT_EQ(settings.nvrtc, "");
   EXPECT_EQ(device_settings_from_environment().device, "auto");
   EXPECT_EQ(device_settings_from_environment().emulator_seed, 0u);
+  EXPECT_EQ(device_settings_from_environment().emulator_step_limit, 1099511627776u);
 }
 
 TEST_F(SettingsTest, EmptyVariablesMeanDefaults) {
@@ -61,6 +62,7 @@ TEST_F(SettingsTest, ReadsEveryVariable) {
   set("JIT_ATTENTION_NVRTC", "/opt/cuda/lib64");
   set("JIT_ATTENTION_DEVICE", "emulated:sm_90a,sm_80");
   set("JIT_ATTENTION_EMULATOR_SEED", "18446744073709551615");
+  set("JIT_ATTENTION_EMULATOR_STEP_LIMIT", "5000");
   const Settings settings = settings_from_environment();
   EXPECT_EQ(settings.cache_dir, "/var/cache/kernels");
   EXPECT_EQ(settings.cache_max_bytes, 4096u);
@@ -74,6 +76,7 @@ TEST_F(SettingsTest, ReadsEveryVariable) {
   EXPECT_EQ(settings.nvrtc, "/opt/cuda/lib64");
   EXPECT_EQ(device_settings_from_environment().device, "emulated:sm_90a,sm_80");
   EXPECT_EQ(device_settings_from_environment().emulator_seed, 18446744073709551615u);
+  EXPECT_EQ(device_settings_from_environment().emulator_step_limit, 5000u);
 }
 
 TEST_F(SettingsTest, EveryTuningModeHasItsName) {
@@ -98,6 +101,7 @@ TEST_F(SettingsTest, MalformedValuesAreNamed) {
       {"JIT_ATTENTION_NVRTC", {"libnvrtc.so.13"}},
       {"JIT_ATTENTION_DEVICE", {"gpu", "cuda:0", "emulated", "emulated:sm_1", "emulated:sm_80,"}},
       {"JIT_ATTENTION_EMULATOR_SEED", {"-1", "0x10", "seed", "18446744073709551616"}},
+      {"JIT_ATTENTION_EMULATOR_STEP_LIMIT", {"0", "-1", "1e9", "none"}},
   };
   EXPECT_EQ(malformed.size(), setting_docs().size()) << "every variable has values that it refuses";
   for (const auto& [name, values] : malformed) {
