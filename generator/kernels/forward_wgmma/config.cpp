@@ -103,11 +103,12 @@ int estimated_registers(const AttentionSpec& spec, const ForwardWgmma& config) {
          (has_row_range(spec.mask) ? 0 : functor_registers);
 }
 
-// What was seen to spill of estimates below the cap: P by way of shared memory,
-// and joined masks with a score that depends on places, whose distances are computed ahead.
+// What was seen to spill of estimates below the cap: P by way of shared memory, kernels without overlap, and
+// joined masks with a score that depends on places, whose distances are computed ahead.
 int register_doubt(const AttentionSpec& spec, const ForwardWgmma& config) {
   const bool has_distances = functor_count(spec.mask) > 1 && !are_steady(spec.score);
-  return 2 + (config.p_in_registers ? 0 : 8) + (has_distances ? config.tile_kv / 4 : 0);
+  return 2 + (config.p_in_registers ? 0 : 8) + (config.overlap ? 0 : 4) +
+         (has_distances ? config.tile_kv / 4 : 0);
 }
 
 }  // namespace
