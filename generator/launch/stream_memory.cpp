@@ -13,9 +13,9 @@ namespace {
 
 // The id of a stream is never given again, unlike its handle (CUDA driver API, "cuStreamGetId"). `part` tells
 // one kind of a stream's memory from another.
-std::optional<Digest> stream_key(int device, CUstream stream, int part) {
+Digest stream_key(int device, CUstream stream, int part) {
   unsigned long long id = 0;
-  if (driver().cuStreamGetId(stream, &id) != CUDA_SUCCESS) return std::nullopt;
+  check(driver().cuStreamGetId(stream, &id), "cuStreamGetId");
   const std::uint64_t spread = id * 0x9e3779b97f4a7c15u >> 16;
   return Digest{
       .high = id,
@@ -24,34 +24,57 @@ std::optional<Digest> stream_key(int device, CUstream stream, int part) {
 
 constexpr std::size_t smallest_workspace = 4096;
 
+// Counters that may count at the same time lie in sectors of their own.
+constexpr std::size_t graph_counter_bytes = 32, graph_counters_bytes = 128 * graph_counter_bytes;
+
+// Zeros that are there when this returns, though some stream is being captured.
+std::unique_ptr<const DeviceBuffer> make_zeros(int device, std::size_t bytes) {
+  const RelaxedCapture relaxed;
+  auto zeros = std::make_unique<DeviceBuffer>(device, bytes);
+  CUstream stream = nullptr;
+  check(driver().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+  const std::unique_ptr<CUstream_st, CUresult (*)(CUstream)> guard(stream, driver().cuStreamDestroy);
+  zeros->fill(0, stream);
+  check(driver().cuStreamSynchronize(stream), "cuStreamSynchronize");
+  return zeros;
+}
+
 }  // namespace
 
+int* StreamMemory::graph_counter(int device) const {
+  const std::lock_guard lock(mutex_);
+  GraphCounters& counters = graph_counters_[device];
+  if (counters.memory == nullptr || counters.used_bytes == counters.memory->size())
+    counters = {of_graphs_.emplace_back(make_zeros(device, graph_counters_bytes)).get(), 0};
+  int* counter = static_cast<int*>(counters.memory->data()) + counters.used_bytes / sizeof(int);
+  counters.used_bytes += graph_counter_bytes;
+  return counter;
+}
+
 int* StreamMemory::counter(int device, CUstream stream) const {
-  if (is_capturing(stream)) return nullptr;
-  const std::optional<Digest> key = stream_key(device, stream, 0);
-  if (!key) return nullptr;
-  const DeviceBuffer* buffer = counters_.find(*key);
+  if (is_capturing(stream)) return graph_counter(device);
+  const Digest key = stream_key(device, stream, 0);
+  const DeviceBuffer* buffer = counters_.find(key);
   if (buffer == nullptr) {
     const RelaxedCapture relaxed;
     auto fresh = std::make_unique<DeviceBuffer>(device, sizeof(int));
     fresh->fill(0, stream);
-    buffer = counters_.insert(*key, std::move(fresh));
+    buffer = counters_.insert(key, std::move(fresh));
   }
   return static_cast<int*>(buffer->data());
 }
 
 void StreamMemory::reset_counter(int device, CUstream stream) const {
-  const std::optional<Digest> key = stream_key(device, stream, 0);
   const RelaxedCapture relaxed;
-  if (const DeviceBuffer* buffer = key ? counters_.find(*key) : nullptr)
+  if (const DeviceBuffer* buffer = counters_.find(stream_key(device, stream, 0)))
     driver().cuMemsetD32(buffer->address(), 0, 1);
 }
 
 void* StreamMemory::workspace(int device, CUstream stream, std::size_t bytes) const {
   if (bytes == 0) return nullptr;
   const std::size_t size = std::bit_ceil(std::max(bytes, smallest_workspace));
-  const std::optional<Digest> key =
-      is_capturing(stream) ? std::nullopt : stream_key(device, stream, std::countr_zero(size));
+  std::optional<Digest> key;
+  if (!is_capturing(stream)) key = stream_key(device, stream, std::countr_zero(size));
   if (const DeviceBuffer* known = key ? workspaces_.find(*key) : nullptr) return known->data();
   const RelaxedCapture relaxed;
   auto fresh = std::make_unique<const DeviceBuffer>(device, size);

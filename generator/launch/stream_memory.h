@@ -2,11 +2,13 @@
 // a stream: kernels on one stream use it one after another.
 //
 // Under graph capture nothing of a stream's own is given away, because a graph runs whenever it is launched,
-// also beside the stream that it was captured from: there are no counters then, and a workspace is made for
-// each captured launch, which lives as long as the owner.
+// also beside the stream that it was captured from: each captured launch has a counter and a workspace of its
+// own, which live as long as the owner. Runs of one captured launch follow one another, as they write to the same
+// output.
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -24,8 +26,8 @@ class StreamMemory {
  public:
   /// The counter from which the blocks of a persistent grid on `stream` of `device`, the current one, take
   /// their work: allocated and set to 0 at the stream's first launch. Each kernel leaves it at 0; one that may
-  /// start before the other has ended waits for that first (griddepcontrol_wait). Null while the stream is
-  /// being captured, and when the driver cannot tell streams apart.
+  /// start before the other has ended waits for that first (griddepcontrol_wait). While the stream is being
+  /// captured, another one at each call. Throws Error driver_error when the device has no room.
   int* counter(int device, CUstream stream) const;
 
   /// After a launch that failed, on a device that is still usable: an emulated one.
@@ -37,9 +39,18 @@ class StreamMemory {
   void* workspace(int device, CUstream stream, std::size_t bytes) const;
 
  private:
-  mutable DispatchTable<DeviceBuffer> counters_;    ///< by stream
-  mutable DispatchTable<DeviceBuffer> workspaces_;  ///< by stream and size
-  mutable std::mutex mutex_;
+  /// Counters of captured launches, side by side, of which some are given away.
+  struct GraphCounters {
+    const DeviceBuffer* memory = nullptr;
+    std::size_t used_bytes = 0;
+  };
+
+  int* graph_counter(int device) const;
+
+  mutable DispatchTable<DeviceBuffer> counters_;         ///< by stream
+  mutable DispatchTable<DeviceBuffer> workspaces_;       ///< by stream and size
+  mutable std::mutex mutex_;                             ///< of the following
+  mutable std::map<int, GraphCounters> graph_counters_;  ///< by device
   mutable std::vector<std::unique_ptr<const DeviceBuffer>> of_graphs_;
 };
 

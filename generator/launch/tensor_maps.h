@@ -11,8 +11,8 @@
 
 namespace jit {
 
-/// Work tiles of one launch: positions in the list are 32-bit, and run past its end by up to two turns of the
-/// grid.
+/// Work tiles of one launch: positions in the list are 32-bit, and run past its end by up to the number of
+/// blocks.
 inline constexpr std::int64_t max_work_tiles = std::numeric_limits<std::int32_t>::max() / 4;
 
 /// Whether a kernel with TMA can serve the call: rows aligned to 16 bytes, every stride positive and below

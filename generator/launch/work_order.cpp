@@ -22,10 +22,6 @@ WorkOrder work_order(const AttentionSpec& spec, const WorkSize& size) {
   const int rows = ceil_div(size.seqlen_q, size.tile_q);
   WorkOrder order{.rows = rows, .slices = size.slices, .section_slices = 1, .last_rows = 0};
   if (spec.mask == Mask()) return order;
-  if (size.in_turns) {
-    order.section_slices = size.slices;
-    return order;
-  }
   const double slice_bytes = static_cast<double>(size.seqlen_kv) * (spec.head_dim + spec.value_head_dim()) *
                              element_bytes / spec.gqa_ratio;
   const double fitting = static_cast<double>(size.l2_bytes) * l2_share / std::max(1.0, slice_bytes);

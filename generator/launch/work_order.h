@@ -16,14 +16,12 @@ struct WorkSize {
   int slices = 0;  ///< query heads of all its batch entries
   int tile_q = 0;
   std::int64_t l2_bytes = 0;  ///< of the device
-  bool in_turns = false;      ///< blocks take turns, in place of asking for the next tile
 };
 
 /// The order for the slices of one launch; see WorkOrder. Without a mask all tiles are alike: slice after
 /// slice, so that blocks read the same keys at the same time. Under a mask sections are of nearly the same
 /// size, and the last quarter of the rows that are listed goes to the end, unless slices are short: their
-/// keys would be read from memory once more. Blocks that take turns get one section of everything: then each
-/// gets long and short tiles alike.
+/// keys would be read from memory once more.
 WorkOrder work_order(const AttentionSpec& spec, const WorkSize& size);
 
 /// How many batch entries a launch takes at most if the mask has words of keys

@@ -79,8 +79,9 @@ class Attention {
   /// the cost model, as Settings::tuning says. Later calls only launch: no compile, allocation, lock,
   /// environment or synchronisation. While `stream` is being captured nothing is tuned or compiled: the
   /// config chosen before runs, else the one that attention() loaded on this device; Error not_prepared when
-  /// there is neither. Throws Error invalid_argument, naming the argument, before anything is launched;
-  /// launch_failed.
+  /// there is neither. A captured launch may run beside others, but not beside itself: two instances of one
+  /// graph would write to the same output. Throws Error invalid_argument, naming the argument, before
+  /// anything is launched; launch_failed.
   void operator()(const AttentionArguments& arguments, Stream stream = nullptr) const;
 
   /// Does all of the above but the launch: afterwards a call with these sizes only launches, also under

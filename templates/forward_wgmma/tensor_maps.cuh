@@ -12,7 +12,7 @@ struct TensorMaps {
   TensorMap k;      ///< box: a panel of tile_kv rows
   TensorMap v;      ///< box: a panel of tile_kv rows
   TensorMap o;      ///< box: a panel of a consumer's rows
-  int* counter;     ///< of work tiles that were asked for, 0 between launches; null: blocks take turns
+  int* counter;     ///< of work tiles that were asked for, 0 between launches
   WorkOrder order;  ///< of the work tiles
 };
 

@@ -23,9 +23,8 @@ __device__ __forceinline__ WorkTile work_tile(const AttentionParams& params, con
   return work_tile<Config::tile_q>(maps.order, index, params.heads_q, params.batch_begin);
 }
 
-/// Deals the list of work tiles to the blocks. With a counter in global memory a block takes the next tile
-/// when it asks; the counter begins and ends at 0, because the last of all requests sets it back. Without one
-/// blocks take turns, forward and backward, so that each gets long and short tiles alike. A grid that is not
+/// Deals the list of work tiles to the blocks: a block takes the next tile when it asks, from a counter in global
+/// memory, which begins and ends at 0, because the last of all requests sets it back. A grid that is not
 /// persistent has a block for each tile.
 template <class Config>
 class WorkDealer {
@@ -41,19 +40,15 @@ class WorkDealer {
   /// By a whole warp, once for each tile that there was: asks for the next one. `answer` waits for it.
   __device__ __forceinline__ void ask() {
     if constexpr (Config::persistent) {
-      if (maps_.counter != nullptr && lane_id() == 0) taken_ = atomicAdd(maps_.counter, 1);
+      if (lane_id() == 0) taken_ = atomicAdd(maps_.counter, 1);
     }
   }
   __device__ __forceinline__ void answer() {
-    const int blocks = static_cast<int>(gridDim.x);
-    if constexpr (!Config::persistent) {
-      index_ = maps_.order.tiles();
-    } else if (maps_.counter == nullptr) {
-      ++turn_;
-      index_ = turn_ * blocks + static_cast<int>(turn_ % 2 == 1 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
-    } else {
+    if constexpr (Config::persistent) {
       if (lane_id() == 0 && taken_ == maps_.order.tiles() - 1) *maps_.counter = 0;
-      index_ = blocks + uniform(taken_);
+      index_ = static_cast<int>(gridDim.x) + uniform(taken_);
+    } else {
+      index_ = maps_.order.tiles();
     }
   }
 
@@ -61,7 +56,6 @@ class WorkDealer {
   const AttentionParams& params_;
   const TensorMaps& maps_;
   int index_ = static_cast<int>(blockIdx.x);
-  int turn_ = 0;
   int taken_ = 0;
 };
 

@@ -144,7 +144,7 @@ TEST_F(ForwardWgmmaTest, DocumentsOfAnySizeFindTheirKeys) {
   }
 }
 
-// A graph has no counter, since it may run beside the stream that it was captured from: blocks take turns.
+// A graph has a counter of its own, since it may run beside the stream that it was captured from.
 TEST_F(ForwardWgmmaTest, ACapturedLaunchReplays) {
   const CurrentDevice current(0);
   for (const ForwardWgmma& config : persistent_configs()) {

@@ -52,8 +52,7 @@ void Family<ForwardWgmma>::launch(const KernelLaunch& launch, const ForwardWgmma
                                           .seqlen_kv = params.seqlen_kv,
                                           .slices = count * params.heads_q,
                                           .tile_q = config.tile_q,
-                                          .l2_bytes = kernel.l2_bytes,
-                                          .in_turns = config.persistent && maps.counter == nullptr});
+                                          .l2_bytes = kernel.l2_bytes});
     grid.grid[0] = static_cast<unsigned>(config.persistent ? std::min(maps.order.tiles(), resident)
                                                            : maps.order.tiles());
     try {

@@ -106,11 +106,17 @@ TEST_F(StreamMemoryTest, EachDeviceHasItsOwn) {
   EXPECT_EQ(device, 1);
 }
 
-TEST_F(StreamMemoryTest, CapturedLaunchesHaveNone) {
+// A graph may run beside the stream that it was captured from, and beside others.
+TEST_F(StreamMemoryTest, EachCapturedLaunchHasItsOwn) {
   const int* counter = memory_->counter(0, stream_);
+  std::set<const int*> all = {counter, memory_->counter(0, other_)};
+  constexpr std::size_t count = 300;  // more than are made at once
   begin(stream_);
-  EXPECT_EQ(memory_->counter(0, stream_), nullptr);
+  for (std::size_t i = 0; i < count; ++i) all.insert(memory_->counter(0, stream_));
   end(stream_);
+  EXPECT_EQ(all.size(), count + 2);
+  EXPECT_EQ(all.count(nullptr), 0u);
+  for (const int* each : all) EXPECT_EQ(value_of(each), 0u);
   EXPECT_EQ(memory_->counter(0, stream_), counter);
 }
 

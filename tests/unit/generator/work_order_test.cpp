@@ -83,28 +83,6 @@ TEST(WorkOrder, BlocksEndTogether) {
   }
 }
 
-// Where nobody asks, block b gets tiles b, 2B − 1 − b, 2B + b, …
-TEST(WorkOrder, TurnsAreEven) {
-  for (const int seqlen : {1024, 4096, 16384}) {
-    const int slices = 16 * (16384 / seqlen);
-    const WorkOrder order = work_order(causal(128), {.seqlen_q = seqlen,
-                                                     .seqlen_kv = seqlen,
-                                                     .slices = slices,
-                                                     .tile_q = 128,
-                                                     .l2_bytes = h200_l2_bytes,
-                                                     .in_turns = true});
-    std::vector<double> work(h200_blocks);
-    double all = 0;
-    const std::vector<WorkTile> tiles = tiles_in_order(order, 16);
-    for (std::size_t i = 0; i < tiles.size(); ++i) {
-      const std::size_t turn = i / h200_blocks, place = i % h200_blocks;
-      work[turn % 2 == 0 ? place : h200_blocks - 1 - place] += work_of(tiles[i]);
-      all += work_of(tiles[i]);
-    }
-    EXPECT_LT(*std::max_element(work.begin(), work.end()), 1.05 * all / h200_blocks) << seqlen;
-  }
-}
-
 TEST(WorkOrder, SectionsFitTheCacheAndAreOfOneSize) {
   const WorkSize size{
       .seqlen_q = 4096, .seqlen_kv = 4096, .slices = 64, .tile_q = 128, .l2_bytes = h200_l2_bytes};
