@@ -40,7 +40,8 @@ class WorkDealer {
   /// By a whole warp, once for each tile that there was: asks for the next one. `answer` waits for it.
   __device__ __forceinline__ void ask() {
     if constexpr (Config::persistent) {
-      if (lane_id() == 0) taken_ = atomicAdd(maps_.counter, 1);
+      // There always is a counter. The question keeps its address out of the registers of the loader, which has few.
+      if (maps_.counter != nullptr && lane_id() == 0) taken_ = atomicAdd(maps_.counter, 1);
     }
   }
   __device__ __forceinline__ void answer() {
