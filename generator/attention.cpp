@@ -141,10 +141,27 @@ const Plan* plan_for_new_sizes(const AttentionState& state, int device, const At
     return prepared_plan(state, device, params);
   }
   if (const Plan* known = state.defaults.find(device_key(device, shape_of(params)))) return known;
+  if (state.deferred) {
+    const std::lock_guard lock(state.choosing);
+    const RelaxedCapture relaxed;
+    return default_plan(state, device, shape_of(params));
+  }
   throw Error(
       ErrorCode::not_prepared, "launch", "stream",
       "the stream is being captured and no kernel is loaded on this device: call prepare() with these "
       "arguments before the capture begins");
+}
+
+std::unique_ptr<AttentionState> new_state(ContextState& context, const AttentionSpec& spec,
+                                          const std::optional<KernelConfig>& config, bool deferred) {
+  validate(spec);
+  context.tell_of_fallback();
+  return std::make_unique<AttentionState>(context, spec, config, deferred);
+}
+
+// The context owns the state, so a handle keeps the context alive.
+Attention handle(const Context& context, const AttentionState* state) {
+  return Access::attention(std::shared_ptr<const AttentionState>(Access::state(context), state));
 }
 
 CompiledKernel describe(const AttentionState& state, const Plan& plan) {
@@ -206,9 +223,7 @@ Attention attention(const AttentionSpec& spec, std::optional<KernelConfig> confi
   const Digest key = dispatch_key(spec, config);
   const AttentionState* state = shared.attentions.find(key);
   if (state == nullptr) {
-    validate(spec);
-    shared.tell_of_fallback();
-    auto fresh = std::make_unique<AttentionState>(shared, spec, config);
+    std::unique_ptr<AttentionState> fresh = new_state(shared, spec, config, /*deferred=*/false);
     const int device = current_device();
     const CurrentDevice scope(device);
     {
@@ -217,8 +232,16 @@ Attention attention(const AttentionSpec& spec, std::optional<KernelConfig> confi
     }
     state = shared.attentions.insert(key, std::move(fresh));
   }
-  // The context owns the state, so a handle keeps the context alive.
-  return Access::attention(std::shared_ptr<const AttentionState>(Access::state(context), state));
+  return handle(context, state);
+}
+
+Attention attention_when_called(const AttentionSpec& spec, const Context& context) {
+  ContextState& shared = *Access::state(context);
+  Digest key = dispatch_key(spec, {});
+  key.low = ~key.low;  // a state of its own: those of attention() have a kernel loaded
+  const AttentionState* state = shared.attentions.find(key);
+  if (state == nullptr) state = shared.attentions.insert(key, new_state(shared, spec, {}, /*deferred=*/true));
+  return handle(context, state);
 }
 
 }  // namespace jit

@@ -16,12 +16,18 @@ namespace jit {
 struct ContextState;
 
 struct AttentionState {
-  AttentionState(ContextState& owner, AttentionSpec wanted, std::optional<KernelConfig> fixed)
-      : context(owner), spec(std::move(wanted)), given(fixed), tensors(functor_tensor_uses(spec)) {}
+  AttentionState(ContextState& owner, AttentionSpec wanted, std::optional<KernelConfig> fixed,
+                 bool is_deferred = false)
+      : context(owner),
+        spec(std::move(wanted)),
+        given(fixed),
+        deferred(is_deferred),
+        tensors(functor_tensor_uses(spec)) {}
 
   ContextState& context;
   const AttentionSpec spec;
   const std::optional<KernelConfig> given;
+  const bool deferred;  ///< nothing is compiled before the first call
   const std::vector<FunctorTensorUse> tensors;
   mutable DispatchTable<Plan> by_size;   ///< by device, pass and size class
   mutable DispatchTable<Plan> defaults;  ///< by device, for sizes that nothing was chosen for

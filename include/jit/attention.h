@@ -110,4 +110,10 @@ class Attention {
 Attention attention(const AttentionSpec& spec, std::optional<KernelConfig> config = {},
                     const Context& context = default_context());
 
+/// The same for a program that calls at once: compiles nothing yet. The first call, or `prepare`, makes the kernel
+/// for its own sizes, where attention() and a call may make two. The kernel for sizes that nothing was chosen for
+/// is made when it is needed: by `kernel()`, and by a launch that is captured before any other. Throws Error
+/// invalid_spec; what else attention() throws comes from these.
+Attention attention_when_called(const AttentionSpec& spec, const Context& context = default_context());
+
 }  // namespace jit

@@ -76,7 +76,7 @@ nb::object compute(nb::handle q, nb::handle k, nb::handle v, nb::handle mask, nb
              .return_lse = return_lse});
   const AttentionSpec spec = spec_of_arrays(call, mask, score, softmax_scale);
   return run(call, spec, [&](const AttentionArguments& arguments, Stream on) {
-    attention(spec, {}, context)(arguments, on);
+    attention_when_called(spec, context)(arguments, on);
   });
 }
 

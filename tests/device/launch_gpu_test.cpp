@@ -117,6 +117,52 @@ TEST_F(LaunchTest, CaptureOfUnseenSizesTakesTheLoadedKernel) {
   }
 }
 
+// A program that calls at once compiles for the sizes of its call, and for no others: here those choose another
+// config than the sizes that attention() compiles for.
+TEST_F(LaunchTest, WhenCalledOneKernelIsCompiled) {
+  const CurrentDevice current(0);
+  std::mutex mutex;
+  int compiled = 0;
+  Settings settings;
+  settings.disk_cache = false;
+  settings.tuning = TuningMode::off;
+  const Context fresh(settings, [&](const Event& event) {
+    const std::lock_guard lock(mutex);
+    compiled += event.kind == Event::Kind::compile;
+  });
+  AttentionRun run(causal_case(48));
+  const Attention kernel = attention_when_called(causal_case(0).spec, fresh);
+  EXPECT_EQ(compiled, 0);
+  kernel(run.arguments());
+  check(driver().cuCtxSynchronize(), "cuCtxSynchronize");
+  EXPECT_EQ(run.check().failure, "");
+  EXPECT_EQ(compiled, 1);
+  attention_when_called(causal_case(0).spec, fresh)(run.arguments());
+  EXPECT_EQ(compiled, 1);
+  ASSERT_NE(to_string(attention(causal_case(0).spec, {}, fresh).kernel().config()),
+            to_string(kernel.kernel(run.arguments()).config()));
+  EXPECT_EQ(compiled, 2) << "attention() compiles for sizes of its own";
+  AttentionSpec invalid = causal_case(0).spec;
+  invalid.head_dim = 7;
+  EXPECT_EQ(error_of([&] { attention_when_called(invalid, fresh); }).code(), ErrorCode::invalid_spec);
+}
+
+TEST_F(LaunchTest, WhenCalledUnderCaptureFirst) {
+  const CurrentDevice current(0);
+  for (const CUstreamCaptureMode mode : capture_modes) {
+    Settings settings;
+    settings.disk_cache = false;
+    AttentionRun run(causal_case(77));
+    const Attention kernel = attention_when_called(causal_case(0).spec, Context(settings));
+    const TestStream stream;
+    check(driver().cuStreamBeginCapture(stream.get(), mode), "cuStreamBeginCapture");
+    kernel(run.arguments(), stream.get());
+    const Graph graph(end_capture(stream));
+    graph.run(stream);
+    EXPECT_EQ(run.check().failure, "") << "mode " << mode;
+  }
+}
+
 // An error under capture leaves the capture alive: what is launched afterwards is in the graph.
 TEST_F(LaunchTest, ErrorsDoNotBreakACapture) {
   const CurrentDevice current(0);
