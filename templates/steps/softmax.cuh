@@ -218,13 +218,13 @@ __device__ __forceinline__ void online_softmax(Scores& scores, Output& output,
 }
 
 /// In place of 1 / sum for a row without keys. Sums are relative to the maximum or to less, so that all others
-/// are at most 1, but for rounding.
-inline constexpr float inverse_without_keys = 2.0f;
+/// are at most 1, but for rounding: of exponents of 10^8 and more it is a factor of 2^8.
+inline constexpr float inverse_without_keys = 0x1p100f;
 
 /// `packed` values of a row that has been multiplied by `inverse`; 0 for one without keys, which 0 · v is not when
 /// a value that others see is not a number.
 __device__ __forceinline__ unsigned keep_if_has_keys(unsigned packed, float inverse) {
-  return inverse > 0.5f * (1 + inverse_without_keys) ? 0 : packed;
+  return inverse > 0.5f * inverse_without_keys ? 0 : packed;
 }
 
 /// What the output of each row is to be multiplied by, and log(Σ exp(score)) in natural units, −inf for a row

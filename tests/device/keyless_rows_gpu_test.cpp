@@ -17,7 +17,20 @@
 namespace jit::testing {
 namespace {
 
-class KeylessRowsTest : public GpuTest {};
+class KeylessRowsTest : public GpuTest {
+ protected:
+  /// One for each way in which rows are written.
+  std::vector<const char*> configs() const {
+    std::vector<const char*> configs = {"family=forward_mma_sync"};
+    if (native_arch(device_) == Arch{9, 0, 'a'}) {
+      for (const char* text : {"family=forward_wgmma", "family=forward_wgmma stages_q=2 tile_q=64",
+                               "family=forward_wgmma direct_o=true", "family=forward_wgmma overlap=false",
+                               "family=forward_wgmma rescale=on_overflow"})
+        configs.push_back(text);
+    }
+    return configs;
+  }
+};
 
 TEST_F(KeylessRowsTest, AreZeroWhateverValuesHold) {
   // Causal from the end: queries 0 … 39 see no key, 40 sees the first one.
@@ -37,16 +50,9 @@ TEST_F(KeylessRowsTest, AreZeroWhateverValuesHold) {
   const auto view = [](const DeviceBuffer& buffer, int seqlen) {
     return TensorView::bshd(buffer.data(), DType::bf16, {.seqlen = seqlen, .head_dim = head_dim});
   };
-  std::vector<const char*> configs = {"family=forward_mma_sync"};
-  if (native_arch(device_) == Arch{9, 0, 'a'}) {
-    for (const char* text : {"family=forward_wgmma", "family=forward_wgmma stages_q=2 tile_q=64",
-                             "family=forward_wgmma direct_o=true", "family=forward_wgmma overlap=false",
-                             "family=forward_wgmma rescale=on_overflow"})
-      configs.push_back(text);
-  }
   AttentionSpec spec{.head_dim = head_dim};
   spec.mask = mask::causal();
-  for (const char* config : configs) {
+  for (const char* config : configs()) {
     SCOPED_TRACE(config);
     std::vector<std::uint16_t> o(std::size_t{head_dim} * seqlen_q, 0x7fc0);
     std::vector<float> lse(seqlen_q, 1);
@@ -69,6 +75,43 @@ TEST_F(KeylessRowsTest, AreZeroWhateverValuesHold) {
       } else {
         EXPECT_TRUE(std::isnan(first)) << row;  // it sees the key
       }
+    }
+  }
+}
+
+// A row's sum is what rounding leaves of 1, which is far from it where scores are huge.
+TEST_F(KeylessRowsTest, HugeScoresAreNotTakenForMissingKeys) {
+  constexpr int seqlen_q = 70, head_dim = 64;
+  std::mt19937_64 random(reference::test_seed());
+  std::uniform_real_distribution<float> large(2000, 3500), value(1, 2);
+  const auto upload = [&](int seqlen, auto& distribution) {
+    std::vector<std::uint16_t> bits(std::size_t{head_dim} * seqlen);
+    for (std::uint16_t& x : bits) x = reference::from_float(DType::bf16, distribution(random));
+    return bits;
+  };
+  const auto q = upload(seqlen_q, large), k = upload(1, large), v = upload(1, value);
+  std::vector<DeviceBuffer> memory;
+  for (const auto* bits : {&q, &k, &v}) {
+    memory.emplace_back(0, bits->size() * 2);
+    memory.back().upload(bits->data(), memory.back().size());
+  }
+  const auto view = [](const DeviceBuffer& buffer, int seqlen) {
+    return TensorView::bshd(buffer.data(), DType::bf16, {.seqlen = seqlen, .head_dim = head_dim});
+  };
+  AttentionSpec spec{.head_dim = head_dim};
+  spec.mask = mask::sliding_window(1000, 1000);
+  for (const char* config : configs()) {
+    SCOPED_TRACE(config);
+    std::vector<std::uint16_t> o(q.size(), 0x7fc0);
+    const DeviceBuffer o_memory(0, o.size() * 2);
+    attention(spec, parse_config(config), context())({.q = view(memory[0], seqlen_q),
+                                                      .k = view(memory[1], 1),
+                                                      .v = view(memory[2], 1),
+                                                      .o = view(o_memory, seqlen_q)});
+    o_memory.download(o.data(), o_memory.size());
+    for (std::size_t i = 0; i < o.size(); ++i) {
+      const float expected = reference::to_float(DType::bf16, v[i % head_dim]);
+      ASSERT_NEAR(reference::to_float(DType::bf16, o[i]), expected, 0.02 * expected) << i;
     }
   }
 }
