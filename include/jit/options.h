@@ -18,10 +18,10 @@ enum class Swizzle {
 /// When the accumulated output is rescaled to a new row maximum.
 enum class Rescale {
   always,  ///< at every tile
-  /// Once some maximum of the warp has grown by more than 2^8. The result is the same up to rounding, because
-  /// the maximum cancels when the row is normalised.
+  /// Once some maximum of the warp has grown by more than 2^8, or a key may dominate its row, whose rounding would
+  /// show. The result is the same up to rounding, because the maximum cancels when the row is normalised.
   lazy,
-  /// Once a sum of exponentials has grown beyond 2^40 (fp16: 2^14): only then are maxima looked for, and the
+  /// As lazy, but maxima are not looked for before a sum of exponentials stands out; beyond 2^40 (fp16: 2^14) the
   /// tile is computed again.
   on_overflow,
 };
