@@ -115,7 +115,7 @@ Plan choose_plan(const AttentionState& state, int device, const AttentionParams&
   if (settings.tuning == TuningMode::recorded || settings.offline) return untuned(for_sizes);
   try {
     return tuned_plan(state, info, params);
-  } catch (const Error& error) {  // too little memory to tune in, say: no reason not to compute
+  } catch (const std::exception& error) {  // too little memory to tune in, say: no reason not to compute
     state.context.notify(Event::Kind::warning,
                          fmt::format("tuning failed, the cost model decides: {}", error.what()));
     return untuned(for_sizes);

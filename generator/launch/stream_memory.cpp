@@ -65,9 +65,10 @@ int* StreamMemory::counter(int device, CUstream stream) const {
 }
 
 void StreamMemory::reset_counter(int device, CUstream stream) const {
+  if (is_capturing(stream)) return;  // what failed had a counter of its own
   const RelaxedCapture relaxed;
   if (const DeviceBuffer* buffer = counters_.find(stream_key(device, stream, 0)))
-    driver().cuMemsetD32(buffer->address(), 0, 1);
+    driver().cuMemsetD32Async(buffer->address(), 0, 1, stream);
 }
 
 void* StreamMemory::workspace(int device, CUstream stream, std::size_t bytes) const {

@@ -3,8 +3,7 @@
 //
 // Under graph capture nothing of a stream's own is given away, because a graph runs whenever it is launched,
 // also beside the stream that it was captured from: each captured launch has a counter and a workspace of its
-// own, which live as long as the owner. Runs of one captured launch follow one another, as they write to the same
-// output.
+// own, which live as long as the owner. Runs of one captured launch must follow one another.
 #pragma once
 
 #include <cstddef>

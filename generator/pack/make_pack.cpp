@@ -174,10 +174,23 @@ std::string fact_of(const Program& program, std::string_view name) {
   return "";
 }
 
+void check_sizes(const PackSizes& sizes) {
+  constexpr std::int64_t most = std::int64_t{1} << 24;
+  const auto check = [&](const char* field, std::int64_t value) {
+    if (value >= 1 && value <= most) return;
+    throw Error(ErrorCode::invalid_argument, "pack", field,
+                fmt::format("{} is {}; it must be from 1 to {}", field, value, most));
+  };
+  check("heads_q", sizes.heads_q);
+  check("max_batch", sizes.max_batch);
+  check("max_seqlen", sizes.max_seqlen);
+}
+
 }  // namespace
 
 PackContents write_pack(const std::string& path, std::span<const AttentionSpec> specs,
                         std::span<const PackTarget> targets, const PackSizes& sizes, const Context& context) {
+  check_sizes(sizes);
   const OutputFile output(path);
   // A context of its own: what it holds in the end is what the pack needs.
   const Context fresh(context.settings(), without_repetition(Access::state(context)->observer));

@@ -32,9 +32,9 @@ constexpr std::array softcap_parameters = {
                      .kind = ParameterKind::real,
                      .is_legal =
                          [](const FunctorArgument& cap) {
-                           return std::isfinite(std::get<float>(cap)) && std::get<float>(cap) > 0;
+                           return std::get<float>(cap) >= 1e-30f && std::get<float>(cap) <= 1e30f;
                          },
-                     .rule = "must be positive and finite; leave the score out for no cap"}};
+                     .rule = "must be from 1e-30 to 1e30; leave the score out for no cap"}};
 constexpr std::array bias_parameters = {FunctorParameter{.name = "dtype",
                                                          .kind = ParameterKind::dtype,
                                                          .default_value = DType::fp32,

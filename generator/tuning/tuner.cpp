@@ -108,8 +108,10 @@ class Search {
     for (std::size_t i = 0; i < candidates_.size(); ++i) {
       ahead.wait(checks.size() + i);
       // The cost model's config is what runs when nothing is better; if it does not compile, nothing will.
-      if (i == 0 && !progress_[0].image)
-        build_kernel(context_, problem_.spec, candidates_[0].config, target_);
+      if (i == 0 && !progress_[0].image) {
+        progress_[0].image = build_kernel(context_, problem_.spec, candidates_[0].config, target_).image;
+        progress_[0].trouble.clear();
+      }
       if (is_unclean(candidates_[i], progress_[i])) {
         unclean.push_back(i);
       } else {

@@ -25,7 +25,8 @@ struct PackTarget {
 /// is the same as "sm_90a", because that is what its devices ask for. Throws Error invalid_argument.
 PackTarget parse_pack_target(std::string_view text);
 
-/// The calls that a pack is for: those of one token up to `max_seqlen`, in batches up to `max_batch`.
+/// The calls that a pack is for: those of one token up to `max_seqlen`, in batches up to `max_batch`. Each is at most
+/// 2^24.
 struct PackSizes {
   int heads_q = 32;                  ///< query heads; fewer are served, too
   int max_batch = 64;                ///< batch entries

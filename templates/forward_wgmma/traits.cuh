@@ -6,6 +6,7 @@
 #include "forward_wgmma/smem_layout.cuh"
 #include "jit/options.h"
 #include "problem/masks.cuh"
+#include "problem/scores.cuh"
 #include "ptx/warpgroup.cuh"
 #include "steps/softmax.cuh"
 #include "tiles/accumulator.cuh"
@@ -40,7 +41,8 @@ struct KernelTraits {
   using Output = Accumulator<MmaLayout, 16, padded_head_dim(Config::head_dim_v, mma_k)>;
 
   /// Whether some queries of a tile may see no key of those that others see.
-  static constexpr bool may_lack_keys = !is_same<typename Config::Mask, NoMask>;
+  static constexpr bool may_lack_keys =
+      !is_same<typename Config::Mask, NoMask> || may_drop_keys<typename Config::Score>;
 
   /// The lower half of a tile's keys, in whole steps of P V.
   static constexpr int lower_keys = lower_key_steps(Config::tile_kv, mma_k) * mma_k;

@@ -69,6 +69,16 @@ struct ThenScore {
   __device__ float apply(float score, int q, int k) const { return b.apply(a.apply(score, q, k), q, k); }
 };
 
+/// Whether a score can drop a key as a mask does, by making −inf of a number.
+template <class Score>
+inline constexpr bool may_drop_keys = !Score::is_identity;
+template <class Constants>
+inline constexpr bool may_drop_keys<SoftcapScore<Constants>> = false;
+template <int slot>
+inline constexpr bool may_drop_keys<AlibiScore<slot>> = false;
+template <class A, class B>
+inline constexpr bool may_drop_keys<ThenScore<A, B>> = may_drop_keys<A> || may_drop_keys<B>;
+
 /// How a kernel calls a score: `apply` takes what the score takes times `input`, and `output` times what it returns
 /// is what the score returns. Both factors become part of others that the kernel multiplies by anyway.
 template <class Score>

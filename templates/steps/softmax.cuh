@@ -64,10 +64,9 @@ struct SoftmaxState {
 };
 
 /// A row without any key so far has maximum −inf; subtracting 0 instead leaves its probabilities at ex2(−inf)
-/// = 0 and makes no NaN.
-__device__ __forceinline__ float finite_or_zero(float row_max) {
-  return row_max == negative_infinity() ? 0.0f : row_max;
-}
+/// = 0 and makes no NaN. So does a row of which all keys were given the least number of their type: times the
+/// scale it may be −inf.
+__device__ __forceinline__ float finite_or_zero(float row_max) { return row_max < -1e30f ? 0.0f : row_max; }
 
 /// The maximum of a tile's scores in row `r` of those that the thread holds.
 template <class Scores>

@@ -1,5 +1,6 @@
 // Packs of machine code, where the choice of a kernel looks at spills: all that it looks at is in the pack.
 #include <filesystem>
+#include <limits>
 #include <set>
 
 #include <gmock/gmock.h>
@@ -36,6 +37,17 @@ class PackTest : public ::testing::Test {
 };
 
 // Many heads for few multiprocessors: first choices spill there, so that others are looked at, too.
+TEST_F(PackTest, SizesBeyondAllUseAreRefused) {
+  const std::vector<AttentionSpec> specs = {{}};
+  const std::vector<PackTarget> targets = {{.arch = testing::sm_90a, .multiprocessors = {4}}};
+  for (const PackSizes& sizes : {PackSizes{.heads_q = 0}, PackSizes{.max_batch = -1},
+                                 PackSizes{.max_seqlen = std::numeric_limits<std::int64_t>::max()}}) {
+    const Error error = testing::error_of([&] { write_pack(path_, specs, targets, sizes); });
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+    EXPECT_FALSE(std::filesystem::exists(path_));
+  }
+}
+
 TEST_F(PackTest, HasWhatIsChosenForEveryClass) {
   const PackTarget target{.arch = testing::sm_90a, .multiprocessors = {4}};
   const std::vector<AttentionSpec> specs = {{.mask = mask::causal()}};

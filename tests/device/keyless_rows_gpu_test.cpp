@@ -1,4 +1,5 @@
 // Rows that see no key, beside rows that see keys whose values are no numbers.
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -112,6 +113,57 @@ TEST_F(KeylessRowsTest, HugeScoresAreNotTakenForMissingKeys) {
     for (std::size_t i = 0; i < o.size(); ++i) {
       const float expected = reference::to_float(DType::bf16, v[i % head_dim]);
       ASSERT_NEAR(reference::to_float(DType::bf16, o[i]), expected, 0.02 * expected) << i;
+    }
+  }
+}
+
+// A bias that stands for a mask: the least number drops a key as −inf does, also where a row's first tiles have
+// nothing else, and a row of such keys alone is 0 whatever values hold.
+TEST_F(KeylessRowsTest, TheLeastBiasDropsKeys) {
+  constexpr int seqlen_q = 40, seqlen_kv = 330, first = 280, head_dim = 64;
+  constexpr std::uint16_t least = 0xff7f, minus_infinity = 0xff80, one = 0x3f80, nan = 0x7fc0;
+  std::mt19937_64 random(reference::test_seed());
+  std::normal_distribution<float> normal;
+  std::vector<std::uint16_t> q(std::size_t{head_dim} * seqlen_q), k(std::size_t{head_dim} * seqlen_kv);
+  for (auto* bits : {&q, &k}) {
+    for (std::uint16_t& x : *bits) x = reference::from_float(DType::bf16, normal(random));
+  }
+  AttentionSpec spec{.head_dim = head_dim};
+  spec.score = score::bias(DType::bf16);
+  for (const std::uint16_t dropped : {least, minus_infinity}) {
+    for (const bool is_blind : {false, true}) {  // the last row
+      std::vector<std::uint16_t> v(k.size(), one), bias(std::size_t{seqlen_q} * seqlen_kv, 0);
+      if (is_blind) std::fill_n(v.end() - head_dim, head_dim, nan);
+      for (int row = 0; row < seqlen_q; ++row) {
+        const bool drops_all = is_blind && row == seqlen_q - 1;
+        std::fill_n(bias.begin() + std::ptrdiff_t{row} * seqlen_kv, drops_all ? seqlen_kv : first, dropped);
+      }
+      std::vector<DeviceBuffer> memory;
+      for (const auto* bits : {&q, &k, &v, &bias}) {
+        memory.emplace_back(0, bits->size() * 2);
+        memory.back().upload(bits->data(), memory.back().size());
+      }
+      const auto view = [&](const DeviceBuffer& buffer, int seqlen) {
+        return TensorView::bshd(buffer.data(), DType::bf16, {.seqlen = seqlen, .head_dim = head_dim});
+      };
+      for (const char* config : configs()) {
+        SCOPED_TRACE(config);
+        std::vector<std::uint16_t> o(q.size(), nan);
+        const DeviceBuffer o_memory(0, o.size() * 2);
+        attention(spec, parse_config(config), context())(
+            {.q = view(memory[0], seqlen_q),
+             .k = view(memory[1], seqlen_kv),
+             .v = view(memory[2], seqlen_kv),
+             .o = view(o_memory, seqlen_q),
+             .tensors = {
+                 {"bias", TensorView::dense(memory[3].data(), DType::bf16, {1, 1, seqlen_q, seqlen_kv})}}});
+        o_memory.download(o.data(), o_memory.size());
+        if (is_blind) {
+          for (int d = 0; d < head_dim; ++d) ASSERT_EQ(o[o.size() - 1 - d], 0) << dropped;
+        } else {
+          for (const std::uint16_t x : o) ASSERT_EQ(x, one) << dropped;
+        }
+      }
     }
   }
 }

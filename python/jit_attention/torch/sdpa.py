@@ -23,8 +23,9 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
                                  enable_gqa=False):
     """What ``torch.nn.functional.scaled_dot_product_attention`` computes, for inference in bf16 and fp16.
 
-    Unlike torch's, a query that sees no key gives zeros whatever made it blind. Values of a float mask whose
-    product with log2(e) exceeds fp32, such as ``torch.finfo(torch.bfloat16).min``, drop the key as −inf does.
+    Unlike torch's, a query that sees no key gives zeros whatever made it blind. Values of a float mask below −1e30,
+    such as ``torch.finfo(torch.bfloat16).min``, drop the key as −inf does. Others should stay within ±1e8: fp16 with
+    −1e9 gives NaN where a row's first keys, a hundred or more, all have it.
 
     Args:
         query: (..., heads_q, seqlen_q, head_dim), bf16 or fp16, with none or more batch dimensions; fp32 under

@@ -77,6 +77,7 @@ TEST_F(StreamMemoryTest, ResetSetsTheStreamsCounterBack) {
     ASSERT_EQ(api().cuMemcpyHtoD(reinterpret_cast<CUdeviceptr>(each), &left, sizeof(left)), CUDA_SUCCESS);
   }
   memory_->reset_counter(0, stream_);
+  ASSERT_EQ(api().cuStreamSynchronize(stream_), CUDA_SUCCESS);
   EXPECT_EQ(value_of(counter), 0u);
   EXPECT_EQ(value_of(untouched), 5u);
   memory_->reset_counter(0, nullptr);  // had no launch: nothing to do
@@ -89,9 +90,14 @@ TEST_F(StreamMemoryTest, ResetDoesNotSpoilACapture) {
   begin(stream_);
   memory_->reset_counter(0, other_);
   end(stream_);
+  const std::uint32_t counting = 5;  // by a kernel that runs on while the stream is captured
+  int* counter = memory_->counter(0, stream_);
+  ASSERT_EQ(api().cuMemcpyHtoD(reinterpret_cast<CUdeviceptr>(counter), &counting, sizeof(counting)),
+            CUDA_SUCCESS);
   begin(stream_);
   memory_->reset_counter(0, stream_);
   end(stream_);
+  EXPECT_EQ(value_of(counter), 5u);
 }
 
 TEST_F(StreamMemoryTest, EachDeviceHasItsOwn) {
