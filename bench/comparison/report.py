@@ -1,6 +1,7 @@
 """Ratios to the best peer, and tables."""
 
 import math
+import textwrap
 
 from .records import FAILED, OK, UNSUPPORTED, WRONG
 from .suites import RUN_MODES
@@ -126,8 +127,8 @@ def conditions(run):
     header = run.header
     versions = ", ".join(f"{one['label']} {one['version']}" for one in header.get("contenders", {}).values()
                          if one.get("version"))
-    return (f"{header.get('gpu', 'unknown GPU')}, driver {header.get('driver', 'unknown')}, "
-            f"{header.get('date', 'unknown date')}; {versions}.")
+    return textwrap.fill(f"{header.get('gpu', 'unknown GPU')}, driver {header.get('driver', 'unknown')}, "
+                         f"{header.get('date', 'unknown date')}; {versions}.", 120, break_on_hyphens=False)
 
 
 def markdown(runs):
