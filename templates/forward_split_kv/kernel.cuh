@@ -33,12 +33,14 @@ struct Smem {
   __device__ __forceinline__ unsigned char* stage(int step) const {
     return bytes + step % Config::stages * layout.stage_bytes;
   }
-  __device__ __forceinline__ StepNote& note(int step) const {
-    return reinterpret_cast<StepNote*>(bytes + layout.notes)[step % known_steps(Config::stages)];
+  __device__ __forceinline__ PartNote* parts() const {
+    return reinterpret_cast<PartNote*>(bytes + layout.parts);
   }
-  __device__ __forceinline__ RowOffsets* rows(int step) const {
-    return reinterpret_cast<RowOffsets*>(bytes + layout.row_offsets) +
-           step % known_tiles(Config::stages) * Config::tile_kv;
+  __device__ __forceinline__ StepNote& note(int step) const {
+    return reinterpret_cast<StepNote*>(bytes + layout.steps)[place(step)];
+  }
+  __device__ __forceinline__ int* pages(int step) const {
+    return reinterpret_cast<int*>(bytes + layout.pages) + place(step) * Config::tile_kv;
   }
   __device__ __forceinline__ StepList<Config>& steps() const {
     static_assert(sizeof(StepList<Config>) <= step_list_bytes, "a StepList has outgrown its place");
@@ -47,6 +49,9 @@ struct Smem {
   __device__ __forceinline__ unsigned* ticket() const {
     return reinterpret_cast<unsigned*>(bytes + layout.ticket);
   }
+
+ private:
+  static __device__ __forceinline__ int place(int step) { return step % KernelTraits<Config>::known_steps; }
 };
 
 /// Q of one warp as A fragments.
@@ -69,112 +74,158 @@ struct QueryFragments {
   }
 };
 
+/// Where the row of a key, or value, of a step begins; null where there is none.
+template <class Config>
+struct KvRows {
+  using Element = typename Config::Element;
+  const AttentionParams& params;
+  const PartNote& part;
+  int k_begin;
+  const int* pages;  ///< of the tile's rows
+  const Element* data;
+  const TensorStrides& strides;
+
+  __device__ __forceinline__ const Element* operator()(int row) const {
+    const int key = k_begin + row;
+    if (key >= part.seqlen_kv) return nullptr;
+    const int page = KernelTraits<Config>::has_pages ? pages[row] : 0;
+    const long long offset = VariableSequences<Config>(params).kv_offset(strides, part.batch, part.kv_head,
+                                                                         part.kv_begin + key, page);
+    return offset < 0 ? nullptr : data + offset;
+  }
+};
+
+/// The same of the packed rows of queries.
+template <class Config>
+struct QueryRows {
+  using Element = typename Config::Element;
+  const AttentionParams& params;
+  const PartNote& part;
+
+  __device__ __forceinline__ const Element* operator()(int tile_row) const {
+    const int row = part.row_begin + tile_row;
+    if (row >= part.seqlen_q * Config::gqa_ratio) return nullptr;
+    const PackedRow<Config> place(part.kv_head, row);
+    return static_cast<const Element*>(params.q) +
+           VariableSequences<Config>::query_offset(params.q_strides, part.batch, place.head,
+                                                   part.q_begin + place.query);
+  }
+};
+
 /// Starts the loads of a step, and closes their group.
 template <class Config>
 __device__ __forceinline__ void load_step(const AttentionParams& params, const Smem<Config>& smem, int step) {
   using Traits = KernelTraits<Config>;
   using Element = typename Config::Element;
-  const StepNote& note = smem.note(step);
-  const unsigned flags = note.flags, stage = smem_address(smem.stage(step));
-  if (flags & step_has_tile) {
-    const RowOffsets* const rows = smem.rows(step);
-    const auto* const k = static_cast<const Element*>(params.k);
-    const auto* const v = static_cast<const Element*>(params.v);
-    copy_rows<typename Traits::KTile, Config::head_dim, Traits::threads, Config::alignment>(
-        stage + Smem<Config>::layout.k, [&](int row) { return rows[row].k < 0 ? nullptr : k + rows[row].k; });
-    copy_rows<typename Traits::VTile, Config::head_dim_v, Traits::threads, Config::alignment>(
-        stage + Smem<Config>::layout.v, [&](int row) { return rows[row].v < 0 ? nullptr : v + rows[row].v; });
-    if (flags & step_begins) {
-      const int last_row = note.seqlen_q * Config::gqa_ratio;
-      const auto* const q = static_cast<const Element*>(params.q);
+  const StepNote note = smem.note(step);
+  const unsigned stage = smem_address(smem.stage(step));
+  if (note.flags & step_has_tile) {
+    const PartNote& part = smem.parts()[note.part];
+    const auto rows = [&](const void* data, const TensorStrides& strides) -> KvRows<Config> {
+      return {params, part, note.k_begin, smem.pages(step), static_cast<const Element*>(data), strides};
+    };
+    if (note.flags & step_begins) {
       copy_rows<typename Traits::QTile, Config::head_dim, Traits::threads, Config::alignment>(
-          stage, [&](int row) -> const Element* {
-            const PackedRow<Config> place(note.kv_head, note.row_begin + row);
-            if (note.row_begin + row >= last_row) return nullptr;
-            return q + VariableSequences<Config>::query_offset(params.q_strides, note.batch, place.head,
-                                                               note.q_begin + place.query);
-          });
+          stage, QueryRows<Config>{params, part});
     }
+    copy_rows<typename Traits::KTile, Config::head_dim, Traits::threads, Config::alignment>(
+        stage + Traits::layout.k, rows(params.k, params.k_strides));
+    copy_rows<typename Traits::VTile, Config::head_dim_v, Traits::threads, Config::alignment>(
+        stage + Traits::layout.v, rows(params.v, params.v_strides));
   }
   cp_async_commit_group();
 }
+
+/// The pages of a step's rows, a thread for each of some, in two parts: they are on their way between them.
+template <class Config>
+class PageLoader {
+  using Traits = KernelTraits<Config>;
+  static constexpr int rows_per_thread = Traits::has_pages ? (Config::tile_kv + Traits::threads - 1) / Traits::threads : 0;
+
+ public:
+  __device__ __forceinline__ void ask(const AttentionParams& params, const Smem<Config>& smem, int step) {
+    const StepNote note = smem.note(step);
+    const PartNote& part = smem.parts()[note.part];
+#pragma unroll
+    for (int i = 0; i < rows_per_thread; ++i) {
+      const int key = note.k_begin + row(i);
+      pages_[i] = -1;
+      if ((note.flags & step_has_tile) != 0 && row(i) < Config::tile_kv && key < part.seqlen_kv)
+        pages_[i] = VariableSequences<Config>(params).page(part.batch, part.kv_begin + key);
+    }
+  }
+  __device__ __forceinline__ void put(const Smem<Config>& smem, int step) const {
+#pragma unroll
+    for (int i = 0; i < rows_per_thread; ++i) {
+      if (row(i) < Config::tile_kv) smem.pages(step)[row(i)] = pages_[i];
+    }
+  }
+
+ private:
+  static __device__ __forceinline__ int row(int i) { return threadIdx.x + i * Traits::threads; }
+
+  int pages_[rows_per_thread + 1];
+};
 
 template <class Config>
 __device__ __forceinline__ void attention_forward(const AttentionParams& params, const SplitParams& split) {
   using Traits = KernelTraits<Config>;
   using Element = typename Config::Element;
-  constexpr int ahead = Config::stages - 1;
-  constexpr int rows_per_thread = (Config::tile_kv + Traits::threads - 1) / Traits::threads;
+  constexpr int loads_ahead = Config::stages - 1, pages_ahead = Config::stages;
   extern __shared__ __align__(128) unsigned char bytes[];
   const Smem<Config> smem{bytes};
   const int row_warp = warp_id() % Config::row_warps, key_warp = warp_id() / Config::row_warps;
 
   if (warp_id() == 0) {
     StepList<Config> steps{};
-    steps.begin(params);
+    steps.work.begin(params);
     if (lane_id() == 0) smem.steps() = steps;
     __syncwarp();
-#pragma unroll 1
-    for (int step = 0; step <= Config::stages; ++step) advance(smem.steps(), params, smem.note(step));
   }
-  __syncthreads();
-#pragma unroll 4
-  for (int i = threadIdx.x; i < Config::stages * Config::tile_kv; i += Traits::threads) {
-    const int step = i / Config::tile_kv, row = i % Config::tile_kv;
-    smem.rows(step)[row] =
-        row_offsets<Config>(params, smem.note(step), row, ask_for_page<Config>(params, smem.note(step), row));
-  }
-  __syncthreads();
-#pragma unroll 1
-  for (int step = 0; step < ahead; ++step) load_step(params, smem, step);
-
   QueryFragments<Config> q;
   typename Traits::Output output;
   SoftmaxState<Traits::Output::rows> state;
   const float scale_log2 = exponent_scale<typename Config::Score>(params.softmax_scale);
 
+  // Before step 0 the same is done, as far as there is something to do: code that is there once is fetched once.
 #pragma unroll 1
-  for (int step = 0;; ++step) {
-    cp_async_wait_group<ahead - 1>();
+  for (int step = -Traits::steps_ahead;; ++step) {
+    PageLoader<Config> pages;
+    if (step >= 0) cp_async_wait_group<loads_ahead - 1>();
     __syncthreads();
-    const StepNote& note = smem.note(step);
-    const unsigned flags = note.flags;
-    if (flags & step_is_end) break;
-    load_step(params, smem, step + ahead);
-    const StepNote& note_ahead = smem.note(step + Config::stages);
-    int pages[rows_per_thread];
-#pragma unroll
-    for (int i = 0; i < rows_per_thread; ++i)
-      pages[i] = ask_for_page<Config>(params, note_ahead, threadIdx.x + i * Traits::threads);
-    if (warp_id() == 0) advance(smem.steps(), params, smem.note(step + Config::stages + 1));
+    if (step + loads_ahead >= 0 && step > -Traits::steps_ahead) load_step(params, smem, step + loads_ahead);
+    const bool has_pages_ahead = Traits::has_pages && step + pages_ahead >= 0 && step > -Traits::steps_ahead;
+    if (has_pages_ahead) pages.ask(params, smem, step + pages_ahead);
+    if (warp_id() == 0) {
+      next_step(params, smem.steps(), smem.note(step + Traits::steps_ahead), smem.parts());
+    }
 
-    unsigned char* const stage = smem.stage(step);
-    if (flags & step_begins) {
+    StepNote note{};
+    if (step >= 0) note = smem.note(step);
+    const PartNote& part = smem.parts()[note.part];
+    unsigned char* const stage = smem.stage(maximum(step, 0));
+    if (note.flags & step_begins) {
       output.clear();
       state = {};
     }
-    if (flags & step_has_tile) {
-      if (flags & step_begins) q.load(smem_address(stage), row_warp);
+    if (note.flags & step_has_tile) {
+      if (note.flags & step_begins) q.load(smem_address(stage), row_warp);
       const int first_key = key_warp * Traits::warp_keys;
       typename Traits::Scores scores;
       multiply_qk<Element, typename Traits::KTile, LdmatrixWidth::four>(
           scores, q, smem_address(stage) + Traits::layout.k + first_key * Traits::KTile::row_bytes);
-      apply_row_functors<Config>(scores, params, note,
-                                 {.row = note.row_begin + row_warp * rows_per_warp,
+      apply_row_functors<Config>(scores, params, part,
+                                 {.row = part.row_begin + row_warp * rows_per_warp,
                                   .key = note.k_begin + first_key,
-                                  .is_partial = (flags & step_is_partial) != 0});
+                                  .is_partial = (note.flags & step_is_partial) != 0});
       online_softmax<Config::rescale>(scores, output, state, scale_log2);
       multiply_pv<Element, typename Traits::VTile, LdmatrixWidth::four>(
           output, scores, smem_address(stage) + Traits::layout.v + first_key * Traits::VTile::row_bytes);
     }
-    RowOffsets* const rows_ahead = smem.rows(step + Config::stages);
-#pragma unroll
-    for (int i = 0; i < rows_per_thread; ++i) {
-      const int row = threadIdx.x + i * Traits::threads;
-      if (row < Config::tile_kv) rows_ahead[row] = row_offsets<Config>(params, note_ahead, row, pages[i]);
-    }
-    if (flags & step_ends)
-      finish_part<Config>(params, split, note, output, state, scale_log2, stage, smem.ticket());
+    if (has_pages_ahead) pages.put(smem, step + pages_ahead);
+    if (note.flags & step_ends)
+      finish_part<Config>(params, split, part, output, state, scale_log2, stage, smem.ticket());
+    if (note.flags & step_is_end) break;
   }
 }
 

@@ -45,7 +45,7 @@ class RowMask {
 /// Functors are built for each row: its head is its own.
 template <class Config, class Scores>
 __device__ __forceinline__ void apply_row_functors(Scores& scores, const AttentionParams& params,
-                                                   const StepNote& note, const ScoreOrigin& origin) {
+                                                   const PartNote& note, const ScoreOrigin& origin) {
   using Layout = typename Scores::Layout;
   using Mask = typename Config::Mask;
   using Score = typename Config::Score;

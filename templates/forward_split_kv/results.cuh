@@ -81,7 +81,7 @@ class BlockResults {
   static constexpr int floats = partial_floats(Config::row_warps, Config::head_dim_v);
 
  public:
-  __device__ __forceinline__ BlockResults(const SplitParams& split, const StepNote& note)
+  __device__ __forceinline__ BlockResults(const SplitParams& split, const PartNote& note)
       : count(note.parts), partials_(split.partials), first_block_(note.first_block) {}
 
   const int count;
@@ -113,24 +113,83 @@ class BlockResults {
   int first_block_;
 };
 
-/// The results of all keys, of one piece.
-template <class Results>
-__device__ __forceinline__ RowPiece merge(const Results& results, int row, int column) {
+/// Adds `weight` times the values, unless it is 0: 0 · v is not 0 where v is not a number.
+__device__ __forceinline__ void add_weighted(float4& sum, float weight, const float4& values) {
+  if (weight == 0) return;
+  sum.x = __fmaf_rn(weight, values.x, sum.x);
+  sum.y = __fmaf_rn(weight, values.y, sum.y);
+  sum.z = __fmaf_rn(weight, values.z, sum.z);
+  sum.w = __fmaf_rn(weight, values.w, sum.w);
+}
+
+/// How much a result counts beside one whose maximum is `max`.
+__device__ __forceinline__ float weight_of(const RowState& state, float max) {
+  return state.max == negative_infinity() ? 0 : ex2(state.max - max);
+}
+
+/// One piece of what the warps have come to.
+template <class Config>
+__device__ __forceinline__ RowPiece merge(const WarpResults<Config>& results, int row, int column) {
   RowPiece merged{make_float4(0, 0, 0, 0), {negative_infinity(), 0}};
-#pragma unroll 4
+#pragma unroll
   for (int i = 0; i < results.count; ++i) merged.state.max = fmaxf(merged.state.max, results.state(i, row).max);
-  if (merged.state.max == negative_infinity()) return merged;
-#pragma unroll 4
+#pragma unroll
   for (int i = 0; i < results.count; ++i) {
     const RowState state = results.state(i, row);
-    const float4 values = results.values(i, row, column);
-    const float weight = ex2(state.max - merged.state.max);
+    const float weight = weight_of(state, merged.state.max);
     merged.state.sum = __fmaf_rn(weight, state.sum, merged.state.sum);
-    if (state.max == negative_infinity()) continue;  // 0 · v is not 0 where v is not a number
-    merged.values.x = __fmaf_rn(weight, values.x, merged.values.x);
-    merged.values.y = __fmaf_rn(weight, values.y, merged.values.y);
-    merged.values.z = __fmaf_rn(weight, values.z, merged.values.z);
-    merged.values.w = __fmaf_rn(weight, values.w, merged.values.w);
+    add_weighted(merged.values, weight, results.values(i, row, column));
+  }
+  return merged;
+}
+
+/// What the results of several blocks are merged with: the weight of each for each row, and the state of all.
+template <class Config>
+struct PartWeights {
+  using Traits = KernelTraits<Config>;
+  float* memory;  ///< of a stage
+  int parts;
+
+  __device__ __forceinline__ float& weight(int row, int part) const { return memory[row * parts + part]; }
+  __device__ __forceinline__ RowState& state(int row) const {
+    return reinterpret_cast<RowState*>(memory + Traits::layout.stage_bytes / sizeof(float))[row - Traits::tile_rows];
+  }
+
+  /// A warp takes a row, its lanes parts: all that they read is on the way at once.
+  __device__ __forceinline__ void fill(const BlockResults<Config>& results, int rows) const {
+    for (int row = warp_id(); row < rows; row += Traits::warps) {
+      float max = negative_infinity(), sum = 0;
+      for (int i = lane_id(); i < parts; i += warp_size) max = fmaxf(max, results.state(i, row).max);
+#pragma unroll
+      for (int step = warp_size / 2; step > 0; step /= 2) max = fmaxf(max, __shfl_xor_sync(full_warp, max, step));
+      for (int i = lane_id(); i < parts; i += warp_size) {
+        const RowState own = results.state(i, row);
+        weight(row, i) = weight_of(own, max);
+        sum = __fmaf_rn(weight_of(own, max), own.sum, sum);
+      }
+#pragma unroll
+      for (int step = warp_size / 2; step > 0; step /= 2) sum += __shfl_xor_sync(full_warp, sum, step);
+      if (lane_id() == 0) state(row) = {max, sum};
+    }
+  }
+};
+
+/// One piece of what the blocks have come to. Reads of several parts are on the way at once.
+template <class Config>
+__device__ __forceinline__ RowPiece merge(const BlockResults<Config>& results, const PartWeights<Config>& weights,
+                                          int row, int column) {
+  constexpr int reads = 8;
+  RowPiece merged{make_float4(0, 0, 0, 0), weights.state(row)};
+#pragma unroll 1
+  for (int first = 0; first < results.count; first += reads) {
+    float4 values[reads];
+#pragma unroll
+    for (int i = 0; i < reads; ++i)
+      values[i] = results.values(minimum(first + i, results.count - 1), row, column);
+#pragma unroll
+    for (int i = 0; i < reads; ++i) {
+      if (first + i < results.count) add_weighted(merged.values, weights.weight(row, first + i), values[i]);
+    }
   }
   return merged;
 }
@@ -151,7 +210,7 @@ __device__ __forceinline__ void add_sink(RowPiece& piece, const AttentionParams&
 
 /// Normalises a piece and writes it to O; the one with the first column writes LSE.
 template <class Config>
-__device__ __forceinline__ void store_piece(const AttentionParams& params, const StepNote& note, int row,
+__device__ __forceinline__ void store_piece(const AttentionParams& params, const PartNote& note, int row,
                                             int column, RowPiece piece) {
   using Element = OutputElement<Config>;
   using Sequences = VariableSequences<Config>;
@@ -170,37 +229,46 @@ __device__ __forceinline__ void store_piece(const AttentionParams& params, const
   }
 }
 
+/// Rows of a part that exist.
+template <class Config>
+__device__ __forceinline__ int row_count(const PartNote& note) {
+  return minimum(KernelTraits<Config>::tile_rows, note.seqlen_q * Config::gqa_ratio - note.row_begin);
+}
+
 /// Calls f(row, column) for the pieces of all rows that exist, by all threads of the block.
 template <class Config, class F>
-__device__ __forceinline__ void for_each_piece(const StepNote& note, F f) {
-  using Traits = KernelTraits<Config>;
+__device__ __forceinline__ void for_each_piece(const PartNote& note, F f) {
   constexpr int pieces = Config::head_dim_v / piece_columns;
-  const int rows = minimum(Traits::tile_rows, note.seqlen_q * Config::gqa_ratio - note.row_begin);
+  const int end = row_count<Config>(note) * pieces;
 #pragma unroll 1
-  for (int i = threadIdx.x; i < rows * pieces; i += Traits::threads) f(i / pieces, i % pieces * piece_columns);
+  for (int i = threadIdx.x; i < end; i += KernelTraits<Config>::threads)
+    f(i / pieces, i % pieces * piece_columns);
 }
 
 /// Ends a part of a unit: the block merges what its warps have come to; of a unit that several blocks share, the last
 /// one merges all of theirs, always in the order of keys. `stage` is free shared memory, behind a barrier.
 template <class Config>
 __device__ __forceinline__ void finish_part(const AttentionParams& params, const SplitParams& split,
-                                            const StepNote& note,
+                                            const PartNote& note,
                                             const typename KernelTraits<Config>::Output& output,
                                             const SoftmaxState<KernelTraits<Config>::Output::rows>& state,
                                             float scale_log2, unsigned char* stage, unsigned* ticket) {
   const WarpResults<Config> own(stage);
+  const BlockResults<Config> all(split, note);
   __syncthreads();  // the other warps are done with the tiles that lie here
   own.put(output, state, scale_log2);
   __syncthreads();
-  if (note.parts == 1) {
-    for_each_piece<Config>(note, [&](int row, int column) {
-      store_piece<Config>(params, note, row, column, merge(own, row, column));
-    });
-    return;
-  }
-  const BlockResults<Config> all(split, note);
   const int part = static_cast<int>(blockIdx.x) - note.first_block;
-  for_each_piece<Config>(note, [&](int row, int column) { all.put(part, row, column, merge(own, row, column)); });
+  for_each_piece<Config>(note, [&](int row, int column) {
+    const RowPiece piece = merge(own, row, column);
+    if (note.parts == 1) {
+      store_piece<Config>(params, note, row, column, piece);
+    } else {
+      all.put(part, row, column, piece);
+    }
+  });
+  if (note.parts == 1) return;
+
   __threadfence();
   __syncthreads();
   // Wraps at the last part, which leaves 0 for the next kernel.
@@ -208,8 +276,11 @@ __device__ __forceinline__ void finish_part(const AttentionParams& params, const
   __syncthreads();
   if (*ticket != note.parts - 1) return;
   __threadfence();
+  const PartWeights<Config> weights{reinterpret_cast<float*>(stage), note.parts};
+  weights.fill(all, row_count<Config>(note));
+  __syncthreads();
   for_each_piece<Config>(note, [&](int row, int column) {
-    store_piece<Config>(params, note, row, column, merge(all, row, column));
+    store_piece<Config>(params, note, row, column, merge(all, weights, row, column));
   });
 }
 

@@ -27,107 +27,96 @@ __device__ __forceinline__ TileClass classify(const AttentionParams& params, con
   return kind;
 }
 
-/// The block's steps in order, by a whole warp. A plain value, which lies in shared memory between steps: only one warp
-/// needs it, and then only for a moment.
+/// How far the steps of the block's part of a unit have come. Words, because a bool leaves bytes that are never written.
+struct StepPlace {
+  int tile;       ///< of the next step, if the part has one
+  int tile_end;   ///< of the part
+  int part;       ///< place of the part's note
+  int has_steps;  ///< whether there are steps left of the part
+  int begins;     ///< whether the next step is the part's first
+  int is_behind;  ///< whether the block is done with the work's unit
+};
+
+/// The block's steps in order. They lie in shared memory: only one warp needs them, and then only for a moment.
 template <class Config>
 struct StepList {
   WorkList<Config> work;
-  int tile;      ///< of the next step; tile_end when its part has none that is seen
-  int tile_end;  ///< of the part
-  int parts;
-  int first_block;
-  int is_partial;  ///< the next step's tile; not a bool, which leaves bytes that are never written
-  int begins;      ///< whether the next step begins the part
-
-  __device__ __forceinline__ void begin(const AttentionParams& params) {
-    work.begin(params);
-    enter_part(params);
-  }
-
-  /// The next step.
-  __device__ __forceinline__ StepNote next(const AttentionParams& params) {
-    StepNote note{};
-    note.flags = step_is_end;
-    if (!work.has_unit(params)) return note;
-    const Unit& unit = work.unit;
-    note = {.batch = unit.batch,
-            .kv_head = unit.kv_head,
-            .row_begin = unit.row_begin,
-            .q_begin = unit.q.begin,
-            .seqlen_q = unit.q.length,
-            .kv_begin = unit.kv.begin,
-            .seqlen_kv = unit.kv.length,
-            .k_begin = tile * Config::tile_kv,
-            .flags = (tile < tile_end ? step_has_tile : 0u) | (is_partial ? step_is_partial : 0u) |
-                     (begins ? step_begins : 0u),
-            .parts = parts,
-            .first_block = first_block};
-    begins = 0;
-    find_tile(params, tile + 1);
-    if (tile < tile_end) return note;
-    note.flags |= step_ends;
-    work.next(params);
-    enter_part(params);
-    return note;
-  }
-
- private:
-  // Goes to the block's next part of a unit, if there is one.
-  __device__ __forceinline__ void enter_part(const AttentionParams& params) {
-    for (; work.has_unit(params); work.next(params)) {
-      const UnitPart part = work.part();
-      if (!part.is_mine) continue;
-      parts = part.parts;
-      first_block = part.first_block;
-      tile_end = work.tiles.begin + part.tile_end;
-      begins = 1;
-      find_tile(params, work.tiles.begin + part.tile_begin);
-      return;
-    }
-  }
-
-  // Goes to the first tile from `first` on that holds a key that is seen.
-  __device__ __forceinline__ void find_tile(const AttentionParams& params, int first) {
-    ScoreTile scores = queries_of<Config>(work.unit);
-    TileClass kind = TileClass::full;
-    for (tile = first; tile < tile_end; ++tile) {
-      scores.k_begin = tile * Config::tile_kv;
-      scores.k_end = minimum(scores.k_begin + Config::tile_kv, work.unit.kv.length);
-      kind = classify<Config>(params, work.unit, scores);
-      if (kind != TileClass::empty) break;
-    }
-    is_partial = kind != TileClass::full || (tile + 1) * Config::tile_kv > work.unit.kv.length ? 1 : 0;
-  }
+  StepPlace place;
 };
 
-/// Goes on to the next step, and leaves its note.
+/// Goes to the block's next part of a unit, and leaves its note among `parts`; to none when there is none left. By a
+/// whole warp.
 template <class Config>
-__device__ __forceinline__ void advance(StepList<Config>& shared, const AttentionParams& params, StepNote& note) {
-  StepList<Config> steps = shared;
-  const StepNote next = steps.next(params);
+__device__ __forceinline__ void enter_part(const AttentionParams& params, StepList<Config>& list, StepPlace& place,
+                                           PartNote* parts) {
+  WorkList<Config> work = list.work;
+  __syncwarp();
+#pragma unroll 1
+  while (true) {
+    if (place.is_behind != 0) work.next(params);
+    place.is_behind = 1;
+    if (!work.has_unit(params)) {
+      place.is_behind = 0;
+      break;
+    }
+    const UnitPart mine = work.part();
+    if (!mine.is_mine) continue;
+    place.has_steps = place.begins = 1;
+    place.tile = work.tiles.begin + mine.tile_begin;
+    place.tile_end = work.tiles.begin + mine.tile_end;
+    place.part = place.part + 1 == KernelTraits<Config>::known_steps ? 0 : place.part + 1;
+    const Unit& unit = work.unit;
+    if (lane_id() == 0) {
+      parts[place.part] = {.batch = unit.batch,
+                           .kv_head = unit.kv_head,
+                           .row_begin = unit.row_begin,
+                           .q_begin = unit.q.begin,
+                           .seqlen_q = unit.q.length,
+                           .kv_begin = unit.kv.begin,
+                           .seqlen_kv = unit.kv.length,
+                           .parts = mine.parts,
+                           .first_block = mine.first_block};
+    }
+    break;
+  }
+  if (lane_id() == 0) list.work = work;
+  __syncwarp();
+}
+
+/// The next step, whose note is left in `note`. By a whole warp.
+template <class Config>
+__device__ __forceinline__ void next_step(const AttentionParams& params, StepList<Config>& list, StepNote& note,
+                                          PartNote* parts) {
+  StepPlace place = list.place;
+  if (place.has_steps == 0) enter_part(params, list, place, parts);
+  StepNote next{.part = place.part, .k_begin = 0, .flags = step_is_end};
+  if (place.has_steps != 0) {
+    const Unit& unit = list.work.unit;
+    ScoreTile scores = queries_of<Config>(unit);
+    TileClass kind = TileClass::empty;
+#pragma unroll 1
+    for (; place.tile < place.tile_end; ++place.tile) {  // to one that holds a key that is seen
+      scores.k_begin = place.tile * Config::tile_kv;
+      scores.k_end = minimum(scores.k_begin + Config::tile_kv, unit.kv.length);
+      kind = classify<Config>(params, unit, scores);
+      if (kind != TileClass::empty) break;
+    }
+    next.k_begin = scores.k_begin;
+    const bool is_partial = kind != TileClass::full || next.k_begin + Config::tile_kv > unit.kv.length;
+    next.flags = (place.begins != 0 ? step_begins : 0u) | (kind != TileClass::empty ? step_has_tile : 0u) |
+                 (is_partial ? step_is_partial : 0u);
+    place.begins = 0;
+    if (++place.tile >= place.tile_end) {
+      next.flags |= step_ends;
+      place.has_steps = 0;
+    }
+  }
   __syncwarp();
   if (lane_id() == 0) {
-    shared = steps;
+    list.place = place;
     note = next;
   }
   __syncwarp();
-}
-
-/// The place of one row of the tile of a step, in two parts: the page is on its way between them.
-template <class Config>
-__device__ __forceinline__ int ask_for_page(const AttentionParams& params, const StepNote& note, int row) {
-  const int key = note.k_begin + row;
-  if ((note.flags & step_has_tile) == 0 || key >= note.seqlen_kv) return 0;
-  return VariableSequences<Config>(params).page(note.batch, note.kv_begin + key);
-}
-template <class Config>
-__device__ __forceinline__ RowOffsets row_offsets(const AttentionParams& params, const StepNote& note, int row,
-                                                  int page) {
-  const VariableSequences<Config> sequences(params);
-  const int key = note.k_begin + row;
-  if (key >= note.seqlen_kv) return {-1, -1};
-  return {sequences.kv_offset(params.k_strides, note.batch, note.kv_head, note.kv_begin + key, page),
-          sequences.kv_offset(params.v_strides, note.batch, note.kv_head, note.kv_begin + key, page)};
 }
 
 }  // namespace jit::forward_split_kv

@@ -22,6 +22,11 @@ struct KernelTraits {
   static constexpr int warp_keys = Config::tile_kv / Config::key_warps;
   static constexpr int head_dim_steps = padded_head_dim(Config::head_dim, mma_k) / mma_k;
   static constexpr SmemLayout layout = smem_layout<Config>();
+  static constexpr bool has_pages = Config::sequences_kv == SequenceKind::paged;
+  static constexpr int steps_ahead = forward_split_kv::steps_ahead(Config::stages, has_pages);
+  static constexpr int known_steps = steps_ahead + 1;
+  /// Blocks that may share a unit: their weights are merged in the memory of a stage.
+  static constexpr int most_parts = layout.stage_bytes / (tile_rows * (int)sizeof(float)) - 2;
 
   // Of one warp.
   using Scores = Accumulator<MmaLayout, rows_per_warp, warp_keys>;

@@ -56,24 +56,24 @@ __device__ __forceinline__ TileRange tiles_of(const AttentionParams& params, con
   return {keys.begin / Config::tile_kv, (keys.end + Config::tile_kv - 1) / Config::tile_kv};
 }
 
-/// What a batch entry has on the line.
-struct EntryLength {
-  long long total;
+/// What each KV head of a batch entry has on the line.
+struct HeadLength {
+  long long length;
   int most_tiles;  ///< of a unit
 };
 
 template <class Config>
-__device__ __forceinline__ EntryLength entry_length(const AttentionParams& params,
-                                                    const VariableSequences<Config>& sequences, int batch) {
+__device__ __forceinline__ HeadLength head_length(const AttentionParams& params, int batch) {
+  const VariableSequences<Config> sequences(params);
   Unit unit{batch, 0, 0, sequences.q(batch), sequences.kv(batch)};
-  EntryLength length{0, 0};
+  HeadLength head{0, 0};
+#pragma unroll 1
   for (; unit.row_begin < unit.q.length * Config::gqa_ratio; unit.row_begin += KernelTraits<Config>::tile_rows) {
     const int tiles = tiles_of<Config>(params, unit).count();
-    length.total += unit_length(tiles);
-    length.most_tiles = maximum(length.most_tiles, tiles);
+    head.length += unit_length(tiles);
+    head.most_tiles = maximum(head.most_tiles, tiles);
   }
-  length.total *= params.heads_kv;
-  return length;
+  return head;
 }
 
 __device__ __forceinline__ long long warp_sum(long long x) {
@@ -100,25 +100,48 @@ struct WorkList {
   TileRange tiles;  ///< of the unit
   long long unit_begin;
 
-  /// Goes to the first unit of the block's share.
+  /// Goes to the first unit of the block's share. Lanes have a batch entry each: all are looked at to measure the line,
+  /// and those from the first on again to find the place, in one loop: a kernel that begins fetches its instructions
+  /// from memory, and the fewer there are, the sooner it loads keys.
   __device__ __forceinline__ void begin(const AttentionParams& params) {
-    const VariableSequences<Config> sequences(params);
+    const int block = static_cast<int>(blockIdx.x);
     long long total = 0;
     int most_tiles = 0;
-    for (int batch = lane_id(); batch < params.batch; batch += warp_size) {
-      const EntryLength length = entry_length(params, sequences, batch);
-      total += length.total;
-      most_tiles = maximum(most_tiles, length.most_tiles);
+    bool is_measured = false;
+    unit = {.batch = 0};
+    unit_begin = 0;
+#pragma unroll 1
+    while (true) {
+      const int batch = unit.batch + lane_id();
+      const HeadLength own = batch < params.batch ? head_length<Config>(params, batch) : HeadLength{0, 0};
+      if (!is_measured) {
+        total += own.length;
+        most_tiles = maximum(most_tiles, own.most_tiles);
+        unit.batch += warp_size;
+        if (unit.batch < params.batch) continue;
+        is_measured = true;
+        measure(params, total, most_tiles);
+        if (shares.begin(block) >= shares.total) return;
+        unit.batch = 0;
+        if (params.batch > warp_size) continue;
+      }
+      const long long end = unit_begin + sum_up_to_lane(own.length) * params.heads_kv;
+      const unsigned behind = __ballot_sync(full_warp, end > shares.begin(block));
+      if (behind != 0) {
+        const int lane = __ffs(static_cast<int>(behind)) - 1;
+        unit.batch += lane;
+        unit_begin = __shfl_sync(full_warp, end - own.length * params.heads_kv, lane);
+        find_unit(params, shares.begin(block), __shfl_sync(full_warp, own.length, lane));
+        return;
+      }
+      unit_begin = __shfl_sync(full_warp, end, warp_size - 1);
+      unit.batch += warp_size;
     }
-    shares = key_shares(warp_sum(total), static_cast<int>(gridDim.x), __reduce_max_sync(full_warp, most_tiles),
-                        params.sequences.num_splits);
-    unit = {.batch = params.batch};
-    if (static_cast<int>(blockIdx.x) < shares.blocks) find_first(params, blockIdx.x * shares.length);
   }
 
   /// Whether there is a unit, of which the block may have no part.
   __device__ __forceinline__ bool has_unit(const AttentionParams& params) const {
-    return unit.batch < params.batch && unit_begin < (static_cast<long long>(blockIdx.x) + 1) * shares.length;
+    return unit.batch < params.batch && unit_begin < shares.end(static_cast<int>(blockIdx.x));
   }
   __device__ __forceinline__ UnitPart part() const {
     return shares.part(static_cast<int>(blockIdx.x), unit_begin, tiles.count());
@@ -130,49 +153,48 @@ struct WorkList {
     unit.row_begin += KernelTraits<Config>::tile_rows;
     if (unit.row_begin >= unit.q.length * Config::gqa_ratio) {
       unit.row_begin = 0;
-      if (++unit.kv_head == params.heads_kv) enter(params, unit.batch + 1);
+      if (++unit.kv_head == params.heads_kv) {
+        unit.kv_head = 0;
+        ++unit.batch;
+        enter(params);
+      }
     }
     if (unit.batch < params.batch) tiles = tiles_of<Config>(params, unit);
   }
 
  private:
-  // Goes to the first batch entry from this one on that has queries.
-  __device__ __forceinline__ void enter(const AttentionParams& params, int batch) {
+  // Goes on to a batch entry that has queries.
+  __device__ __forceinline__ void enter(const AttentionParams& params) {
     const VariableSequences<Config> sequences(params);
-    unit.kv_head = unit.row_begin = 0;
-    for (unit.batch = batch; unit.batch < params.batch; ++unit.batch) {
+#pragma unroll 1
+    for (; unit.batch < params.batch; ++unit.batch) {
       unit.q = sequences.q(unit.batch);
+      unit.kv = sequences.kv(unit.batch);
       if (unit.q.length > 0) break;
     }
-    if (unit.batch < params.batch) unit.kv = sequences.kv(unit.batch);
   }
 
-  // Goes to the unit that holds this place on the line, or past the last batch entry.
-  __device__ __forceinline__ void find_first(const AttentionParams& params, long long place) {
-    const VariableSequences<Config> sequences(params);
-    unit_begin = 0;
-    int first = 0;
-    for (; first < params.batch; first += warp_size) {
-      const int batch = first + lane_id();
-      const long long own = batch < params.batch ? entry_length(params, sequences, batch).total : 0;
-      const long long end = unit_begin + sum_up_to_lane(own);
-      const unsigned behind = __ballot_sync(full_warp, end > place);
-      if (behind != 0) {
-        const int lane = __ffs(static_cast<int>(behind)) - 1;
-        unit_begin = __shfl_sync(full_warp, end - own, lane);
-        first += lane;
-        break;
-      }
-      unit_begin = __shfl_sync(full_warp, end, warp_size - 1);
-    }
-    enter(params, first);
-    if (unit.batch >= params.batch) return;
-    // The KV heads of an entry are alike.
-    const long long head_length = entry_length(params, sequences, unit.batch).total / params.heads_kv;
-    unit.kv_head = static_cast<int>((place - unit_begin) / head_length);
+  // Lays out the line. `length` and `most_tiles` are those of a head of the lane's batch entries.
+  __device__ __forceinline__ void measure(const AttentionParams& params, long long length, int most_tiles) {
+    const int given = params.sequences.num_splits, most_parts = KernelTraits<Config>::most_parts;
+    shares = key_shares(warp_sum(length) * params.heads_kv, static_cast<int>(gridDim.x),
+                        __reduce_max_sync(full_warp, most_tiles),
+                        given == 0 ? most_parts : minimum(given, most_parts));
+  }
+
+  // Goes to the unit of the batch entry that holds this place on the line. Its KV heads are of the same length.
+  __device__ __forceinline__ void find_unit(const AttentionParams& params, long long place, long long head_length) {
+    enter(params);
+    unit.kv_head = small_quotient(place - unit_begin, head_length);
     unit_begin += unit.kv_head * head_length;
-    tiles = tiles_of<Config>(params, unit);
-    while (unit_begin + unit_length(tiles.count()) <= place) next(params);
+#pragma unroll 1
+    while (true) {
+      tiles = tiles_of<Config>(params, unit);
+      const long long end = unit_begin + unit_length(tiles.count());
+      if (end > place) return;
+      unit_begin = end;
+      unit.row_begin += KernelTraits<Config>::tile_rows;
+    }
   }
 };
 

@@ -17,6 +17,14 @@ inline constexpr int unit_cost = 1;
 /// The length of a unit on the line.
 JIT_HOST_DEVICE constexpr int unit_length(int tiles) { return tile_cost * tiles + unit_cost; }
 
+/// x / y, rounded down, for a quotient below 2^20 and positive y. A division of 64 bits takes hundreds of cycles.
+JIT_HOST_DEVICE constexpr int small_quotient(long long x, long long y) {
+  int quotient = static_cast<int>(static_cast<float>(x) / static_cast<float>(y));
+  if (quotient * y > x) --quotient;
+  if ((quotient + 1) * y <= x) ++quotient;
+  return quotient;
+}
+
 /// The part of a unit that is one block's.
 struct UnitPart {
   int tile_begin;   ///< of the unit's tiles of keys
@@ -28,17 +36,19 @@ struct UnitPart {
 
 struct KeyShares {
   long long length;  ///< of a block's piece of the line
-  int blocks;        ///< that have one
+  long long total;   ///< of the line
   int num_splits;    ///< 1: a unit is all of the block's in whose piece it begins
 
+  JIT_HOST_DEVICE constexpr long long begin(int block) const { return block * length; }
+  JIT_HOST_DEVICE constexpr long long end(int block) const { return begin(block) + length; }
+
   JIT_HOST_DEVICE constexpr UnitPart part(int block, long long unit_begin, int tiles) const {
-    const long long begin = block * length, end = begin + length;
-    const int first_block = static_cast<int>(unit_begin / length);
+    const int first_block = small_quotient(unit_begin, length);
     if (num_splits == 1) return {0, tiles, 1, first_block, first_block == block};
-    const int last_tile = tiles > 0 ? tiles - 1 : 0;
-    const int last_block = static_cast<int>((unit_begin + static_cast<long long>(tile_cost) * last_tile) / length);
-    return {.tile_begin = tiles_before(begin - unit_begin, tiles),
-            .tile_end = tiles_before(end - unit_begin, tiles),
+    const long long last_tile = tiles > 0 ? tiles - 1 : 0;
+    const int last_block = small_quotient(unit_begin + tile_cost * last_tile, length);
+    return {.tile_begin = tiles_before(begin(block) - unit_begin, tiles),
+            .tile_end = tiles_before(end(block) - unit_begin, tiles),
             .parts = last_block - first_block + 1,
             .first_block = first_block,
             .is_mine = block >= first_block && block <= last_block};
@@ -56,13 +66,15 @@ struct KeyShares {
 /// Shares of a line of this length. A unit has at most `most_tiles` tiles, and is shared by at most `num_splits`
 /// blocks; 0: by any number.
 JIT_HOST_DEVICE constexpr KeyShares key_shares(long long total, int blocks, int most_tiles, int num_splits) {
-  long long length = (total + blocks - 1) / blocks;
+  // A little more than the quotient: pieces need not be as short as can be, but equal, and enough.
+  const float share = static_cast<float>(total) / static_cast<float>(blocks);
+  long long length = static_cast<long long>(share * 1.000001f) + 1;
   if (length < tile_cost) length = tile_cost;
   if (num_splits > 1) {
-    const long long least = static_cast<long long>(most_tiles - 1) * tile_cost / (num_splits - 1) + 1;
-    if (length < least) length = least;
+    const float least = static_cast<float>(most_tiles) * tile_cost / static_cast<float>(num_splits - 1);
+    if (length < static_cast<long long>(least * 1.000001f) + 1) length = static_cast<long long>(least * 1.000001f) + 1;
   }
-  return {length, static_cast<int>((total + length - 1) / length), num_splits};
+  return {length, total, num_splits};
 }
 
 }  // namespace jit

@@ -67,7 +67,8 @@ Footprint Family<ForwardSplitKv>::footprint(const AttentionSpec& spec, const For
   const int share = registers_per_sm / (threads * config.blocks_per_sm);
   return {.threads = threads,
           .smem_bytes = forward_split_kv::smem_layout(spec.head_dim, spec.value_head_dim(), config.row_warps,
-                                                      config.key_warps, config.tile_kv, config.stages)
+                                                      config.key_warps, config.tile_kv, config.stages,
+                                                      spec.sequences_kv == SequenceKind::paged)
                             .total,
           .registers = output + scores + q + other_registers + functors * functor_registers,
           .register_cap = std::min(max_registers_per_thread, share / 8 * 8),
