@@ -74,24 +74,37 @@ struct QueryFragments {
   }
 };
 
-/// Where the row of a key, or value, of a step begins; null where there is none.
+/// Where the rows of keys, or values, of a step begin; null where there is none.
 template <class Config>
 struct KvRows {
   using Element = typename Config::Element;
-  const AttentionParams& params;
-  const PartNote& part;
-  int k_begin;
+  const Element* first;  ///< row of the tile; of pages, of the first page of all
+  TensorStrides strides;
+  int count;         ///< rows that there are
+  int place;         ///< of the first in its page, plus whole pages
   const int* pages;  ///< of the tile's rows
-  const Element* data;
-  const TensorStrides& strides;
+  int page_count;    ///< that there are
+
+  __device__ __forceinline__ KvRows(const AttentionParams& params, const PartNote& part, int k_begin,
+                                    const int* tile_pages, const void* data, const TensorStrides& tensor)
+      : strides(tensor),
+        count(part.seqlen_kv - k_begin),
+        place(part.kv_begin + k_begin),
+        pages(tile_pages),
+        page_count(params.sequences.pages) {
+    first = static_cast<const Element*>(data) + part.kv_head * strides.head;
+    if (!KernelTraits<Config>::has_pages) first += part.batch * strides.batch + place * strides.seq;
+  }
 
   __device__ __forceinline__ const Element* operator()(int row) const {
-    const int key = k_begin + row;
-    if (key >= part.seqlen_kv) return nullptr;
-    const int page = KernelTraits<Config>::has_pages ? pages[row] : 0;
-    const long long offset = VariableSequences<Config>(params).kv_offset(strides, part.batch, part.kv_head,
-                                                                         part.kv_begin + key, page);
-    return offset < 0 ? nullptr : data + offset;
+    if constexpr (KernelTraits<Config>::has_pages) {
+      const int page = pages[minimum(row, Config::tile_kv - 1)];
+      const bool exists = row < count && page >= 0 && page < page_count;
+      const Element* start = first + page * strides.batch + (place + row) % Config::page_size * strides.seq;
+      return exists ? start : nullptr;
+    } else {
+      return row < count ? first + row * strides.seq : nullptr;
+    }
   }
 };
 
@@ -99,16 +112,24 @@ struct KvRows {
 template <class Config>
 struct QueryRows {
   using Element = typename Config::Element;
-  const AttentionParams& params;
-  const PartNote& part;
+  const Element* first;  ///< of the sequence, KV head 0
+  TensorStrides strides;
+  int kv_head;
+  int row_begin;
+  int row_end;
 
-  __device__ __forceinline__ const Element* operator()(int tile_row) const {
-    const int row = part.row_begin + tile_row;
-    if (row >= part.seqlen_q * Config::gqa_ratio) return nullptr;
-    const PackedRow<Config> place(part.kv_head, row);
-    return static_cast<const Element*>(params.q) +
-           VariableSequences<Config>::query_offset(params.q_strides, part.batch, place.head,
-                                                   part.q_begin + place.query);
+  __device__ __forceinline__ QueryRows(const AttentionParams& params, const PartNote& part)
+      : strides(params.q_strides),
+        kv_head(part.kv_head),
+        row_begin(part.row_begin),
+        row_end(part.seqlen_q * Config::gqa_ratio) {
+    first = static_cast<const Element*>(params.q) +
+            VariableSequences<Config>::query_offset(strides, part.batch, 0, part.q_begin);
+  }
+
+  __device__ __forceinline__ const Element* operator()(int row) const {
+    const PackedRow<Config> place(kv_head, row_begin + row);
+    return row_begin + row < row_end ? first + place.query * strides.seq + place.head * strides.head : nullptr;
   }
 };
 
@@ -116,22 +137,19 @@ struct QueryRows {
 template <class Config>
 __device__ __forceinline__ void load_step(const AttentionParams& params, const Smem<Config>& smem, int step) {
   using Traits = KernelTraits<Config>;
-  using Element = typename Config::Element;
   const StepNote note = smem.note(step);
   const unsigned stage = smem_address(smem.stage(step));
   if (note.flags & step_has_tile) {
     const PartNote& part = smem.parts()[note.part];
-    const auto rows = [&](const void* data, const TensorStrides& strides) -> KvRows<Config> {
-      return {params, part, note.k_begin, smem.pages(step), static_cast<const Element*>(data), strides};
-    };
+    const int* const pages = smem.pages(step);
     if (note.flags & step_begins) {
       copy_rows<typename Traits::QTile, Config::head_dim, Traits::threads, Config::alignment>(
-          stage, QueryRows<Config>{params, part});
+          stage, QueryRows<Config>(params, part));
     }
     copy_rows<typename Traits::KTile, Config::head_dim, Traits::threads, Config::alignment>(
-        stage + Traits::layout.k, rows(params.k, params.k_strides));
+        stage + Traits::layout.k, KvRows<Config>(params, part, note.k_begin, pages, params.k, params.k_strides));
     copy_rows<typename Traits::VTile, Config::head_dim_v, Traits::threads, Config::alignment>(
-        stage + Traits::layout.v, rows(params.v, params.v_strides));
+        stage + Traits::layout.v, KvRows<Config>(params, part, note.k_begin, pages, params.v, params.v_strides));
   }
   cp_async_commit_group();
 }
@@ -196,9 +214,6 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
     if (step + loads_ahead >= 0 && step > -Traits::steps_ahead) load_step(params, smem, step + loads_ahead);
     const bool has_pages_ahead = Traits::has_pages && step + pages_ahead >= 0 && step > -Traits::steps_ahead;
     if (has_pages_ahead) pages.ask(params, smem, step + pages_ahead);
-    if (warp_id() == 0) {
-      next_step(params, smem.steps(), smem.note(step + Traits::steps_ahead), smem.parts());
-    }
 
     StepNote note{};
     if (step >= 0) note = smem.note(step);
@@ -226,6 +241,9 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
     if (note.flags & step_ends)
       finish_part<Config>(params, split, part, output, state, scale_log2, stage, smem.ticket());
     if (note.flags & step_is_end) break;
+    if (warp_id() == 0) {
+      next_step(params, smem.steps(), smem.note(step + Traits::steps_ahead), smem.parts());
+    }
   }
 }
 

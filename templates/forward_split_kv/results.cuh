@@ -10,6 +10,7 @@
 #include "forward_split_kv/split_params.cuh"
 #include "forward_split_kv/traits.cuh"
 #include "problem/variable_sequences.cuh"
+#include "ptx/atomic.cuh"
 #include "ptx/math.cuh"
 #include "steps/softmax.cuh"
 #include "tiles/tile_copy.cuh"
@@ -86,11 +87,11 @@ class BlockResults {
 
   const int count;
   __device__ __forceinline__ RowState state(int i, int row) const {
-    const float2 state = reinterpret_cast<const float2*>(partial(i) + Traits::tile_rows * Config::head_dim_v)[row];
+    const float2 state = __ldcg(reinterpret_cast<const float2*>(partial(i) + Traits::tile_rows * Config::head_dim_v) + row);
     return {state.x, state.y};
   }
   __device__ __forceinline__ float4 values(int i, int row, int column) const {
-    return *reinterpret_cast<const float4*>(partial(i) + row * Config::head_dim_v + column);
+    return __ldcg(reinterpret_cast<const float4*>(partial(i) + row * Config::head_dim_v + column));
   }
 
   /// Leaves a piece of part `i`; the one with the first column leaves the row's state, too.
@@ -143,52 +144,35 @@ __device__ __forceinline__ RowPiece merge(const WarpResults<Config>& results, in
   return merged;
 }
 
-/// What the results of several blocks are merged with: the weight of each for each row, and the state of all.
+/// One piece of what the blocks have come to, in the order of keys. All that is read of some parts is on the way at
+/// once.
 template <class Config>
-struct PartWeights {
-  using Traits = KernelTraits<Config>;
-  float* memory;  ///< of a stage
-  int parts;
-
-  __device__ __forceinline__ float& weight(int row, int part) const { return memory[row * parts + part]; }
-  __device__ __forceinline__ RowState& state(int row) const {
-    return reinterpret_cast<RowState*>(memory + Traits::layout.stage_bytes / sizeof(float))[row - Traits::tile_rows];
-  }
-
-  /// A warp takes a row, its lanes parts: all that they read is on the way at once.
-  __device__ __forceinline__ void fill(const BlockResults<Config>& results, int rows) const {
-    for (int row = warp_id(); row < rows; row += Traits::warps) {
-      float max = negative_infinity(), sum = 0;
-      for (int i = lane_id(); i < parts; i += warp_size) max = fmaxf(max, results.state(i, row).max);
-#pragma unroll
-      for (int step = warp_size / 2; step > 0; step /= 2) max = fmaxf(max, __shfl_xor_sync(full_warp, max, step));
-      for (int i = lane_id(); i < parts; i += warp_size) {
-        const RowState own = results.state(i, row);
-        weight(row, i) = weight_of(own, max);
-        sum = __fmaf_rn(weight_of(own, max), own.sum, sum);
-      }
-#pragma unroll
-      for (int step = warp_size / 2; step > 0; step /= 2) sum += __shfl_xor_sync(full_warp, sum, step);
-      if (lane_id() == 0) state(row) = {max, sum};
-    }
-  }
-};
-
-/// One piece of what the blocks have come to. Reads of several parts are on the way at once.
-template <class Config>
-__device__ __forceinline__ RowPiece merge(const BlockResults<Config>& results, const PartWeights<Config>& weights,
-                                          int row, int column) {
-  constexpr int reads = 8;
-  RowPiece merged{make_float4(0, 0, 0, 0), weights.state(row)};
+__device__ __forceinline__ RowPiece merge(const BlockResults<Config>& results, int row, int column) {
+  constexpr int reads = 16;
+  RowPiece merged{make_float4(0, 0, 0, 0), {negative_infinity(), 0}};
 #pragma unroll 1
   for (int first = 0; first < results.count; first += reads) {
+    RowState states[reads];
     float4 values[reads];
-#pragma unroll
-    for (int i = 0; i < reads; ++i)
-      values[i] = results.values(minimum(first + i, results.count - 1), row, column);
+    float max = merged.state.max;
 #pragma unroll
     for (int i = 0; i < reads; ++i) {
-      if (first + i < results.count) add_weighted(merged.values, weights.weight(row, first + i), values[i]);
+      const int part = minimum(first + i, results.count - 1);
+      states[i] = results.state(part, row);
+      values[i] = results.values(part, row, column);
+    }
+#pragma unroll
+    for (int i = 0; i < reads; ++i) max = fmaxf(max, states[i].max);
+    const float earlier = weight_of(merged.state, max);
+    merged = {make_float4(earlier * merged.values.x, earlier * merged.values.y, earlier * merged.values.z,
+                          earlier * merged.values.w),
+              {max, earlier * merged.state.sum}};
+#pragma unroll
+    for (int i = 0; i < reads; ++i) {
+      if (first + i >= results.count) break;
+      const float weight = weight_of(states[i], max);
+      merged.state.sum = __fmaf_rn(weight, states[i].sum, merged.state.sum);
+      add_weighted(merged.values, weight, values[i]);
     }
   }
   return merged;
@@ -269,18 +253,14 @@ __device__ __forceinline__ void finish_part(const AttentionParams& params, const
   });
   if (note.parts == 1) return;
 
-  __threadfence();
   __syncthreads();
-  // Wraps at the last part, which leaves 0 for the next kernel.
-  if (threadIdx.x == 0) *ticket = atomicInc(split.counters + note.first_block, note.parts - 1);
+  // Wraps at the last part, which leaves 0 for the next kernel. Release and acquire are the block's: they take in what
+  // lies behind its barriers.
+  if (threadIdx.x == 0) *ticket = atomic_inc_acq_rel(split.counters + note.first_block, note.parts - 1);
   __syncthreads();
   if (*ticket != note.parts - 1) return;
-  __threadfence();
-  const PartWeights<Config> weights{reinterpret_cast<float*>(stage), note.parts};
-  weights.fill(all, row_count<Config>(note));
-  __syncthreads();
   for_each_piece<Config>(note, [&](int row, int column) {
-    store_piece<Config>(params, note, row, column, merge(all, weights, row, column));
+    store_piece<Config>(params, note, row, column, merge(all, row, column));
   });
 }
 

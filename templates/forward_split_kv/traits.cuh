@@ -25,8 +25,6 @@ struct KernelTraits {
   static constexpr bool has_pages = Config::sequences_kv == SequenceKind::paged;
   static constexpr int steps_ahead = forward_split_kv::steps_ahead(Config::stages, has_pages);
   static constexpr int known_steps = steps_ahead + 1;
-  /// Blocks that may share a unit: their weights are merged in the memory of a stage.
-  static constexpr int most_parts = layout.stage_bytes / (tile_rows * (int)sizeof(float)) - 2;
 
   // Of one warp.
   using Scores = Accumulator<MmaLayout, rows_per_warp, warp_keys>;

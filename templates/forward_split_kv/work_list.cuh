@@ -76,12 +76,6 @@ __device__ __forceinline__ HeadLength head_length(const AttentionParams& params,
   return head;
 }
 
-__device__ __forceinline__ long long warp_sum(long long x) {
-#pragma unroll
-  for (int step = warp_size / 2; step > 0; step /= 2) x += __shfl_xor_sync(full_warp, x, step);
-  return x;
-}
-
 /// The sum over this lane and those before it.
 __device__ __forceinline__ long long sum_up_to_lane(long long x) {
 #pragma unroll
@@ -114,8 +108,9 @@ struct WorkList {
     while (true) {
       const int batch = unit.batch + lane_id();
       const HeadLength own = batch < params.batch ? head_length<Config>(params, batch) : HeadLength{0, 0};
+      const long long up_to_lane = sum_up_to_lane(own.length);
       if (!is_measured) {
-        total += own.length;
+        total += __shfl_sync(full_warp, up_to_lane, warp_size - 1);
         most_tiles = maximum(most_tiles, own.most_tiles);
         unit.batch += warp_size;
         if (unit.batch < params.batch) continue;
@@ -125,7 +120,7 @@ struct WorkList {
         unit.batch = 0;
         if (params.batch > warp_size) continue;
       }
-      const long long end = unit_begin + sum_up_to_lane(own.length) * params.heads_kv;
+      const long long end = unit_begin + up_to_lane * params.heads_kv;
       const unsigned behind = __ballot_sync(full_warp, end > shares.begin(block));
       if (behind != 0) {
         const int lane = __ffs(static_cast<int>(behind)) - 1;
@@ -174,12 +169,10 @@ struct WorkList {
     }
   }
 
-  // Lays out the line. `length` and `most_tiles` are those of a head of the lane's batch entries.
+  // Lays out the line, on which each KV head has `length`. `most_tiles` is that of the lane's batch entries.
   __device__ __forceinline__ void measure(const AttentionParams& params, long long length, int most_tiles) {
-    const int given = params.sequences.num_splits, most_parts = KernelTraits<Config>::most_parts;
-    shares = key_shares(warp_sum(length) * params.heads_kv, static_cast<int>(gridDim.x),
-                        __reduce_max_sync(full_warp, most_tiles),
-                        given == 0 ? most_parts : minimum(given, most_parts));
+    shares = key_shares(length * params.heads_kv, static_cast<int>(gridDim.x),
+                        __reduce_max_sync(full_warp, most_tiles), params.sequences.num_splits);
   }
 
   // Goes to the unit of the batch entry that holds this place on the line. Its KV heads are of the same length.

@@ -52,17 +52,6 @@ class VariableSequences {
     return 0;
   }
 
-  /// Elements from the first of k, or v, whose `strides` these are, to that row of a KV head; −1: it does not exist.
-  __device__ __forceinline__ long long kv_offset(const TensorStrides& strides, int batch, int kv_head, int row,
-                                                 int page) const {
-    const long long head = kv_head * strides.head;
-    if constexpr (Config::sequences_kv == SequenceKind::paged) {
-      if (page < 0 || page >= params_.sequences.pages) return -1;
-      return page * strides.batch + row % Config::page_size * strides.seq + head;
-    }
-    return batch * strides.batch + row * strides.seq + head;
-  }
-
   /// Elements from the first of q, o or LSE, whose `strides` these are, to that row of a query head.
   static __device__ __forceinline__ long long query_offset(const TensorStrides& strides, int batch, int head,
                                                            int row) {

@@ -17,9 +17,18 @@ inline constexpr int unit_cost = 1;
 /// The length of a unit on the line.
 JIT_HOST_DEVICE constexpr int unit_length(int tiles) { return tile_cost * tiles + unit_cost; }
 
+/// x / y, to 2^-22 of it.
+JIT_HOST_DEVICE constexpr float rough_quotient(float x, float y) {
+#ifdef __CUDA_ARCH__
+  return __fdividef(x, y);
+#else
+  return x / y;
+#endif
+}
+
 /// x / y, rounded down, for a quotient below 2^20 and positive y. A division of 64 bits takes hundreds of cycles.
 JIT_HOST_DEVICE constexpr int small_quotient(long long x, long long y) {
-  int quotient = static_cast<int>(static_cast<float>(x) / static_cast<float>(y));
+  int quotient = static_cast<int>(rough_quotient(static_cast<float>(x), static_cast<float>(y)));
   if (quotient * y > x) --quotient;
   if ((quotient + 1) * y <= x) ++quotient;
   return quotient;
@@ -67,11 +76,12 @@ struct KeyShares {
 /// blocks; 0: by any number.
 JIT_HOST_DEVICE constexpr KeyShares key_shares(long long total, int blocks, int most_tiles, int num_splits) {
   // A little more than the quotient: pieces need not be as short as can be, but equal, and enough.
-  const float share = static_cast<float>(total) / static_cast<float>(blocks);
+  const float share = rough_quotient(static_cast<float>(total), static_cast<float>(blocks));
   long long length = static_cast<long long>(share * 1.000001f) + 1;
   if (length < tile_cost) length = tile_cost;
   if (num_splits > 1) {
-    const float least = static_cast<float>(most_tiles) * tile_cost / static_cast<float>(num_splits - 1);
+    const float least =
+        rough_quotient(static_cast<float>(most_tiles) * tile_cost, static_cast<float>(num_splits - 1));
     if (length < static_cast<long long>(least * 1.000001f) + 1) length = static_cast<long long>(least * 1.000001f) + 1;
   }
   return {length, total, num_splits};

@@ -104,21 +104,27 @@ class TileLoader {
 
 /// Starts the copy of rows that lie anywhere to the tile at shared address `tile`, by all threads of the block.
 /// `source(row)` is the address of a row's first element; null makes the row zeros, as columns from `columns` on are.
+/// It may be asked for rows behind the tile's last one.
 template <class Tile, int columns, int threads, int alignment, class Source>
 __device__ __forceinline__ void copy_rows(unsigned tile, const Source& source) {
   using Element = Pointee<decltype(source(0))>;
   constexpr int per_chunk = ElementTraits<Element>::per_chunk;
   constexpr int rows_per_pass = threads / Tile::chunks < Tile::rows ? threads / Tile::chunks : Tile::rows;
   static_assert(rows_per_pass > 0, "a block has a thread for each chunk of a row");
+  constexpr int passes = (Tile::rows + rows_per_pass - 1) / rows_per_pass;
   const int first = threadIdx.x / Tile::chunks, chunk = threadIdx.x % Tile::chunks;
   if (rows_per_pass * Tile::chunks != threads && first >= rows_per_pass) return;
+  // All addresses first: what they are made of is not read again behind each copy.
+  const Element* starts[passes];
 #pragma unroll
-  for (int pass = 0; pass < Tile::rows; pass += rows_per_pass) {
-    const int row = first + pass;
-    if (pass + rows_per_pass > Tile::rows && row >= Tile::rows) break;
-    const Element* start = source(row);
-    const bool valid = start != nullptr && (columns == Tile::chunks * per_chunk || chunk < columns / per_chunk);
-    copy_chunk<alignment>(tile + Tile::offset(row, chunk), start + chunk * per_chunk, valid);
+  for (int pass = 0; pass < passes; ++pass) starts[pass] = source(first + pass * rows_per_pass);
+#pragma unroll
+  for (int pass = 0; pass < passes; ++pass) {
+    const int row = first + pass * rows_per_pass;
+    if ((pass + 1) * rows_per_pass > Tile::rows && row >= Tile::rows) break;
+    const bool valid =
+        starts[pass] != nullptr && (columns == Tile::chunks * per_chunk || chunk < columns / per_chunk);
+    copy_chunk<alignment>(tile + Tile::offset(row, chunk), starts[pass] + chunk * per_chunk, valid);
   }
 }
 

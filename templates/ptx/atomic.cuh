@@ -1,0 +1,14 @@
+// Atomic operations on global memory that order what lies around them (PTX ISA, "atom", "Memory Consistency Model").
+#pragma once
+
+namespace jit {
+
+/// Adds 1 to the counter, or sets it to 0 when it is `last`, and returns what it was. What the thread's past holds,
+/// also by way of barriers of its block, is visible to threads that see the new value by such an operation.
+__device__ __forceinline__ unsigned atomic_inc_acq_rel(unsigned* counter, unsigned last) {
+  unsigned old;
+  asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;" : "=r"(old) : "l"(counter), "r"(last) : "memory");
+  return old;
+}
+
+}  // namespace jit
