@@ -272,8 +272,8 @@ def main(arguments=None):
         parser.exit(1, f"{parser.prog}: there is nothing to compare with the peers: {chosen[0][1]}\n")
     run = measure(options, chosen)
     write_reports(options, [run])
-    lost = [one["cell"] for one in run.results
-            if report.is_ours(one["contender"]) and one["status"] in (records.WRONG, records.FAILED)]
+    lost = dict.fromkeys(one["cell"] for one in run.results if report.is_ours(one["contender"])
+                         and one["status"] in (records.WRONG, records.FAILED))
     measured = {one["cell"] for one in run.results}
     missing = sum(cell.name not in measured for cells in options.selected.values() for cell in cells)
     if missing:

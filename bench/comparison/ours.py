@@ -1,6 +1,7 @@
 """jit-attention itself."""
 
-from .contender import Contender, Runner, Unsupported, import_failure, missing
+from .contender import Contender, Runner, import_failure, missing
+from .serving import Requests
 
 
 class JitAttention(Contender):
@@ -78,14 +79,15 @@ class TwoCalls(JitAttention):
     """jit-attention with the prefill of a mixed batch in a call of its own: what one call for all is to be beside."""
 
     name, label, color = "ours_two_calls", "jit-attention, two calls", "#eda08f"
-    make = None
+
+    def preparing(self, problem):
+        """serve() for batches with both prefill and decodes; without both there is one call."""
+        return self.serve if isinstance(problem, Requests) and 0 < problem.prefills < problem.batch else None
 
     def serve(self, requests, inputs):
         import torch
 
         split, end = requests.prefills, requests.batch
-        if not 0 < split < end:
-            raise Unsupported("one call is all there is without both prefill and decodes")
         out = torch.empty(requests.output_shape(), dtype=inputs.q.dtype, device=inputs.q.device)
         row = sum(requests.seqlens_q[:split])
         calls = [self.one_call(requests.part(*part), inputs.part(requests, *part), out=rows)

@@ -316,12 +316,10 @@ def test_ours_is_called_as_the_problem_says(problem, monkeypatch):
     ragged = ["cu_seqlens_q"] if problem.q_sequences == "ragged" else []
     assert made[0] == sorted(ragged + names)
     made.clear()
-    if 0 < problem.prefills < problem.batch:
+    if TwoCalls().preparing(problem):
         check(TwoCalls("off"), problem)
         assert made[:2] == [["cu_seqlens_q", *names], names]
-    else:
-        with pytest.raises(Unsupported):
-            TwoCalls("off").serve(problem, make_request_inputs(problem, "cpu", 1))
+    assert bool(made) == (problem is MIXED)
 
 
 @pytest.mark.parametrize("contender, problem", [
@@ -337,8 +335,7 @@ def test_everyone_takes_part_in_what_it_can_serve():
     dense = {one.name for one in all_contenders() if one.preparing(cell)}
     serving = {one.name for one in all_contenders() if one.preparing(DENSE)}
     assert dense == {"ours", "cudnn", "fa3", "fa4", "fa2", "flashinfer", "flex"}
-    assert serving == {"ours", "ours_two_calls", "cudnn", "fa3", "fa3_vllm", "fa4", "fa2", "flashinfer",
-                       "batch_attention", "pod", "xqa"}
+    assert serving == {"ours", "cudnn", "fa3", "fa3_vllm", "fa4", "fa2", "flashinfer", "batch_attention", "pod", "xqa"}
 
 
 def test_every_problem_is_replayed_on_a_gpu(emulated):
