@@ -14,7 +14,8 @@ namespace {
 
 constexpr std::time_t touch_interval_seconds = 600;
 constexpr std::uint64_t max_entry_bytes = std::uint64_t{256} << 20;
-constexpr std::uint64_t lock_count = 64;
+// A tuner compiles 9 kernels at once. Of so few keys two share a lock in 1 % of all cases, and then wait for each other.
+constexpr std::uint64_t lock_count = 4096;
 
 bool is_stale(const struct stat& status) {
   const std::time_t age = std::time(nullptr) - status.st_mtime;
@@ -153,7 +154,7 @@ FileLock DiskCache::lock(const Key& key, std::chrono::milliseconds timeout) cons
   if (!writable_) return {};
   const OpenedDirectory directory = open_or_create_directory(file_system_, options_.directory);
   if (!directory.refusal.empty()) return {};
-  const std::string name = fmt::format("{:02x}", key.digest().low % lock_count);
+  const std::string name = fmt::format("{:03x}", key.digest().low % lock_count);
   return acquire_lock(file_system_, directory.file.get(), "v1/locks", name, timeout);
 }
 

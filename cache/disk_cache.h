@@ -78,7 +78,7 @@ class DiskCache {
   /// gives a warning, further ones nothing. An entry without code, or larger than the cap, is not stored.
   void store(const Key& key, const Entry& entry);
 
-  /// Keeps other processes and threads from computing the same entry meanwhile. There are 64 locks for all
+  /// Keeps other processes and threads from computing the same entry meanwhile. There are 4,096 locks for all
   /// keys, so now and then a different key waits too; hold one at a time. When it cannot be had in time, go
   /// on without it.
   FileLock lock(const Key& key, std::chrono::milliseconds timeout = std::chrono::seconds(30)) const;

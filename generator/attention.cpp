@@ -28,14 +28,16 @@ Digest spread(std::uint64_t number) { return {.high = number, .low = number * 0x
 
 Digest size_key(int device, const ProblemShape& shape) {
   const SizeClass sizes = size_class(shape);
-  return spread(static_cast<std::uint64_t>(device) << 32 | static_cast<std::uint64_t>(sizes.pass) << 25 |
+  return spread(static_cast<std::uint64_t>(device) << 32 | static_cast<std::uint64_t>(sizes.pass) << 26 |
+                static_cast<std::uint64_t>(sizes.has_device_lengths) << 25 |
                 static_cast<std::uint64_t>(sizes.tma) << 24 | static_cast<std::uint64_t>(sizes.rows) << 16 |
                 static_cast<std::uint64_t>(sizes.seqlen_q) << 8 |
                 static_cast<std::uint64_t>(sizes.seqlen_kv));
 }
 
 Digest device_key(int device, const ProblemShape& shape) {
-  return spread(static_cast<std::uint64_t>(device) << 2 | static_cast<std::uint64_t>(shape.pass) << 1 |
+  return spread(static_cast<std::uint64_t>(device) << 3 | static_cast<std::uint64_t>(shape.pass) << 2 |
+                static_cast<std::uint64_t>(shape.has_device_lengths) << 1 |
                 static_cast<std::uint64_t>(shape.tma));
 }
 
@@ -65,7 +67,7 @@ Plan untuned_plan(const AttentionState& state, const DeviceInfo& device, const P
   return plan_for(largest_shape(size_class(shape)));
 }
 
-// The plan for sizes that nothing was chosen for; of `shape` it is only asked whether TMA can map the tensors.
+// The plan for sizes that nothing was chosen for; of `shape` it is only asked which kernels can read the tensors.
 // Requires: state.choosing is held.
 const Plan* default_plan(const AttentionState& state, int device, const ProblemShape& shape = {}) {
   const Digest key = device_key(device, shape);
@@ -73,6 +75,7 @@ const Plan* default_plan(const AttentionState& state, int device, const ProblemS
   const DeviceInfo info = device_info(device);
   ProblemShape typical = typical_shape(device_limits(info));
   typical.tma = shape.tma;
+  typical.has_device_lengths = shape.has_device_lengths;
   return keep(state.defaults, key,
               untuned_plan(state, info, typical, state.given ? "given" : "cost model, typical sizes"));
 }
@@ -110,6 +113,7 @@ Plan choose_plan(const AttentionState& state, int device, const AttentionParams&
   constexpr const char* for_sizes = "cost model, these sizes";
   // No keys to look at: there is nothing to measure, and no difference to find.
   if (settings.tuning == TuningMode::off || shape.seqlen_kv == 0) return untuned(for_sizes);
+  if (shape.has_device_lengths) return untuned("cost model; lengths that only the device knows are not timed");
   if (info.emulated) return untuned("cost model; an emulated device has no time to measure");
   if (std::optional<Plan> recorded = recorded_plan(state, info, shape)) return *std::move(recorded);
   if (settings.tuning == TuningMode::recorded || settings.offline) return untuned(for_sizes);

@@ -1,6 +1,7 @@
 #include "generator/kernels/families.h"
 
 #include <fmt/format.h>
+#include <jit/spec_table.h>
 #include <jit/tuning.h>
 
 namespace jit {
@@ -16,6 +17,12 @@ bool agree(const KernelConfig& a, const KernelConfig& b, Affects least) {
       a);
 }
 
+// What kernels must be able to read of a call of this shape.
+ProblemShape as_served(const Case& problem, ProblemShape shape) {
+  shape.has_device_lengths |= !is_plain(problem.spec);
+  return shape;
+}
+
 }  // namespace
 
 std::string config_rejection(const Case& problem, const KernelConfig& config) {
@@ -29,8 +36,9 @@ std::string config_rejection(const AttentionSpec& spec, const KernelConfig& conf
 
 std::vector<KernelConfig> config_space(const Case& problem, const ProblemShape& shape) {
   std::vector<KernelConfig> configs;
+  const ProblemShape served = as_served(problem, shape);
   for_each_family([&]<class Config>(const Config&) {
-    if (Family<Config>::pass != shape.pass || !Family<Config>::suits(shape)) return;
+    if (Family<Config>::pass != served.pass || !Family<Config>::suits(served)) return;
     for (const Config& config : legal_space<Config>(problem)) configs.push_back(config);
   });
   return configs;
@@ -47,8 +55,9 @@ std::string smallest_rejection(const Case& problem) {
 
 std::vector<std::string> competing_entries(const Case& problem, const ProblemShape& shape) {
   std::vector<std::string> entries;
+  const ProblemShape served = as_served(problem, shape);
   for_each_family([&]<class Config>(const Config&) {
-    if (Family<Config>::pass == shape.pass && Family<Config>::suits(shape) &&
+    if (Family<Config>::pass == served.pass && Family<Config>::suits(served) &&
         family_rejection(problem, Family<Config>::smallest).empty())
       entries.push_back(fmt::format("{}/kernel.cuh", Family<Config>::name));
   });

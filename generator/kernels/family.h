@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <jit/spec.h>
+#include <jit/spec_table.h>
 
 #include "generator/kernels/config_field.h"
 #include "generator/kernels/device_limits.h"
@@ -53,7 +54,7 @@ struct Family;
 template <class Config>
 concept KernelFamily = requires(const Case& problem, const AttentionSpec& spec, const ProblemShape& shape,
                                 const Config& config, const AttentionParams& params,
-                                const KernelLaunch& launch) {
+                                const KernelLaunch& launch, int sm_count) {
   // Its name, that of its folder of templates; in one phrase its instructions and GPUs.
   { Family<Config>::name } -> std::convertible_to<std::string_view>;
   { Family<Config>::doc } -> std::convertible_to<std::string_view>;
@@ -75,11 +76,19 @@ concept KernelFamily = requires(const Case& problem, const AttentionSpec& spec, 
   // Clock cycles that the cost model expects, relative to other configs of the same problem.
   { Family<Config>::cycles(problem, shape, config) } -> std::convertible_to<double>;
   { Family<Config>::program(spec, config) } -> std::same_as<Program>;
-  // Bytes of device memory that a call needs beside its tensors, for as long as it runs.
-  { Family<Config>::workspace_bytes(spec, config, params) } -> std::same_as<std::size_t>;
+  // Bytes of device memory that a call needs beside its tensors, for as long as it runs, on a device of so many
+  // multiprocessors.
+  { Family<Config>::workspace_bytes(spec, config, params, sm_count) } -> std::same_as<std::size_t>;
   // Puts the kernel on a stream.
   { Family<Config>::launch(launch, config) } -> std::same_as<void>;
 };
+
+/// Why a family of dense sequences of one length cannot serve a spec; empty: it can.
+inline std::string plain_rejection(const AttentionSpec& spec, std::string_view family) {
+  if (is_plain(spec)) return "";
+  return fmt::format("{} reads dense sequences without sinks; sequences_q = {}, sequences_kv = {}, sinks = {}", family,
+                     to_string(spec.sequences_q), to_string(spec.sequences_kv), spec.sinks);
+}
 
 /// Why a config whose fields are in their ranges is not legal for a problem; empty: it is.
 template <class Config>

@@ -16,7 +16,8 @@ SizeClass size_class(const ProblemShape& shape) {
           .rows = log2_ceiling(shape.batch * shape.heads_q),
           .seqlen_q = log2_ceiling(shape.seqlen_q),
           .seqlen_kv = log2_ceiling(shape.seqlen_kv),
-          .tma = shape.tma};
+          .tma = shape.tma,
+          .has_device_lengths = shape.has_device_lengths};
 }
 
 ProblemShape largest_shape(const SizeClass& sizes) {
@@ -24,7 +25,8 @@ ProblemShape largest_shape(const SizeClass& sizes) {
           .heads_q = std::int64_t{1} << sizes.rows,
           .seqlen_q = std::int64_t{1} << sizes.seqlen_q,
           .seqlen_kv = std::int64_t{1} << sizes.seqlen_kv,
-          .tma = sizes.tma};
+          .tma = sizes.tma,
+          .has_device_lengths = sizes.has_device_lengths};
 }
 
 }  // namespace jit

@@ -18,6 +18,8 @@ struct ProblemShape {
   std::int64_t seqlen_q = 1;
   std::int64_t seqlen_kv = 1;
   bool tma = true;  ///< whether TMA can map the tensors (launch/tensor_maps.h)
+  /// Whether only the device knows how long sequences are: lengths are averages or the most that there can be.
+  bool has_device_lengths = false;
 
   bool operator==(const ProblemShape&) const = default;
 };
@@ -30,6 +32,7 @@ struct SizeClass {
   int seqlen_q = 0;   ///< log2, rounded up
   int seqlen_kv = 0;  ///< log2, rounded up
   bool tma = true;    ///< whether kernels with TMA are among the candidates
+  bool has_device_lengths = false;  ///< whether kernels of dense sequences are not
 
   bool operator==(const SizeClass&) const = default;
 };

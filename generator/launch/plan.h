@@ -24,9 +24,10 @@ struct PlanStep {
 /// The step of a family's kernel that was built for `spec` and `config`.
 template <class Config>
 PlanStep plan_step(LoadedKernel kernel, const AttentionSpec& spec, const Config& config) {
+  const int sm_count = kernel.sm_count;
   return {std::move(kernel),
-          [spec, config](const AttentionParams& params) {
-            return Family<Config>::workspace_bytes(spec, config, params);
+          [spec, config, sm_count](const AttentionParams& params) {
+            return Family<Config>::workspace_bytes(spec, config, params, sm_count);
           },
           [config](const KernelLaunch& launch) { Family<Config>::launch(launch, config); }};
 }

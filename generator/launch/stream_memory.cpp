@@ -25,7 +25,8 @@ Digest stream_key(int device, CUstream stream, int part) {
 constexpr std::size_t smallest_workspace = 4096;
 
 // Counters that may count at the same time lie in sectors of their own.
-constexpr std::size_t graph_counter_bytes = 32, graph_counters_bytes = 128 * graph_counter_bytes;
+constexpr std::size_t counter_sector_bytes = 32;
+constexpr std::size_t counters_bytes = StreamMemory::max_counters * sizeof(int);
 
 // Zeros that are there when this returns, though some stream is being captured.
 std::unique_ptr<const DeviceBuffer> make_zeros(int device, std::size_t bytes) {
@@ -41,23 +42,26 @@ std::unique_ptr<const DeviceBuffer> make_zeros(int device, std::size_t bytes) {
 
 }  // namespace
 
-int* StreamMemory::graph_counter(int device) const {
+int* StreamMemory::graph_counters(int device, int count) const {
+  const std::size_t sectors =
+      (static_cast<std::size_t>(count) * sizeof(int) + counter_sector_bytes - 1) / counter_sector_bytes;
+  const std::size_t bytes = sectors * counter_sector_bytes;
   const std::lock_guard lock(mutex_);
   GraphCounters& counters = graph_counters_[device];
-  if (counters.memory == nullptr || counters.used_bytes == counters.memory->size())
-    counters = {of_graphs_.emplace_back(make_zeros(device, graph_counters_bytes)).get(), 0};
-  int* counter = static_cast<int*>(counters.memory->data()) + counters.used_bytes / sizeof(int);
-  counters.used_bytes += graph_counter_bytes;
-  return counter;
+  if (counters.memory == nullptr || counters.used_bytes + bytes > counters.memory->size())
+    counters = {of_graphs_.emplace_back(make_zeros(device, counters_bytes)).get(), 0};
+  int* first = static_cast<int*>(counters.memory->data()) + counters.used_bytes / sizeof(int);
+  counters.used_bytes += bytes;
+  return first;
 }
 
-int* StreamMemory::counter(int device, CUstream stream) const {
-  if (is_capturing(stream)) return graph_counter(device);
+int* StreamMemory::counters(int device, CUstream stream, int count) const {
+  if (is_capturing(stream)) return graph_counters(device, count);
   const Digest key = stream_key(device, stream, 0);
   const DeviceBuffer* buffer = counters_.find(key);
   if (buffer == nullptr) {
     const RelaxedCapture relaxed;
-    auto fresh = std::make_unique<DeviceBuffer>(device, sizeof(int));
+    auto fresh = std::make_unique<DeviceBuffer>(device, counters_bytes);
     fresh->fill(0, stream);
     buffer = counters_.insert(key, std::move(fresh));
   }
@@ -68,7 +72,7 @@ void StreamMemory::reset_counter(int device, CUstream stream) const {
   if (is_capturing(stream)) return;  // what failed had a counter of its own
   const RelaxedCapture relaxed;
   if (const DeviceBuffer* buffer = counters_.find(stream_key(device, stream, 0)))
-    driver().cuMemsetD32Async(buffer->address(), 0, 1, stream);
+    driver().cuMemsetD32Async(buffer->address(), 0, max_counters, stream);
 }
 
 void* StreamMemory::workspace(int device, CUstream stream, std::size_t bytes) const {

@@ -27,7 +27,12 @@ class StreamMemory {
   /// their work: allocated and set to 0 at the stream's first launch. Each kernel leaves it at 0; one that may
   /// start before the other has ended waits for that first (griddepcontrol_wait). While the stream is being
   /// captured, another one at each call. Throws Error driver_error when the device has no room.
-  int* counter(int device, CUstream stream) const;
+  int* counter(int device, CUstream stream) const { return counters(device, stream, 1); }
+
+  /// `count` such counters, of which the first is `counter`'s own: all of them are 0 between kernels. Requires:
+  /// count <= max_counters.
+  int* counters(int device, CUstream stream, int count) const;
+  static constexpr int max_counters = 4096;
 
   /// After a launch that failed, on a device that is still usable: an emulated one.
   void reset_counter(int device, CUstream stream) const;
@@ -44,7 +49,7 @@ class StreamMemory {
     std::size_t used_bytes = 0;
   };
 
-  int* graph_counter(int device) const;
+  int* graph_counters(int device, int count) const;
 
   mutable DispatchTable<DeviceBuffer> counters_;         ///< by stream
   mutable DispatchTable<DeviceBuffer> workspaces_;       ///< by stream and size

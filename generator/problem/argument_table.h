@@ -12,60 +12,168 @@
 
 namespace jit {
 
+/// Whether a call for a spec has a tensor.
+enum class Presence {
+  required,
+  optional,
+  none,  ///< given, it is refused
+};
+
 /// One tensor of AttentionArguments.
 struct ArgumentRow {
   std::string_view name;
   TensorView AttentionArguments::*view;
-  Dims dims;
+  Dims (*dims)(const AttentionSpec&);
   DType (*dtype)(const AttentionSpec&);
-  TensorStrides AttentionParams::*strides;
-  void (*set_data)(AttentionParams&, void*);
-  bool is_output = false;    ///< written: shares no byte with any other tensor
-  bool is_optional = false;  ///< may be left out
+  void (*set)(AttentionParams&, void*, const TensorStrides&);
+  Presence (*presence)(const AttentionSpec&) = [](const AttentionSpec&) { return Presence::required; };
+  /// What a spec has in whose calls the tensor has no place.
+  std::string_view needs = {};
+  bool is_output = false;  ///< written: shares no byte with any other tensor
   /// Rows keep spec.alignment, and the elements of one are dense; else elements keep their own alignment.
   bool has_aligned_rows = true;
+  bool has_dense_last = false;  ///< the last dimension has stride 1; of those without aligned rows
 };
 
-template <auto member>
-void set_data(AttentionParams& params, void* data) {
-  using Pointer = std::remove_reference_t<decltype(params.*member)>;
-  params.*member = static_cast<Pointer>(data);
+/// Sets a pointer of the parameters and the strides beside it.
+template <auto data, auto strides>
+void set(AttentionParams& params, void* address, const TensorStrides& given) {
+  using Pointer = std::remove_reference_t<decltype(params.*data)>;
+  params.*data = static_cast<Pointer>(address);
+  params.*strides = given;
+}
+
+/// Sets a pointer of the sequences' parameters, of an array whose elements are dense.
+template <auto data>
+void set_sequences(AttentionParams& params, void* address, const TensorStrides&) {
+  using Pointer = std::remove_reference_t<decltype(params.sequences.*data)>;
+  params.sequences.*data = static_cast<Pointer>(address);
+}
+
+constexpr bool has_ragged_q(const AttentionSpec& spec) { return spec.sequences_q == SequenceKind::ragged; }
+constexpr bool has_ragged_kv(const AttentionSpec& spec) { return spec.sequences_kv == SequenceKind::ragged; }
+constexpr bool has_pages(const AttentionSpec& spec) { return spec.sequences_kv == SequenceKind::paged; }
+
+constexpr Presence required_if(bool condition) { return condition ? Presence::required : Presence::none; }
+constexpr Presence is_optional(const AttentionSpec&) { return Presence::optional; }
+
+inline DType dtype_int32(const AttentionSpec&) { return DType::int32; }
+inline DType dtype_fp32(const AttentionSpec&) { return DType::fp32; }
+
+inline Dims dims_batch(const AttentionSpec&) { return "batch"; }
+inline Dims dims_boundaries(const AttentionSpec&) { return "batch + 1"; }
+
+/// Of a tensor as q, and as k, with one of the two head dims.
+inline Dims dims_of_queries(const AttentionSpec& spec, bool is_value) {
+  if (has_ragged_q(spec)) return is_value ? Dims("total_q, heads_q, head_dim_v") : Dims("total_q, heads_q, head_dim");
+  return is_value ? Dims("batch, seqlen_q, heads_q, head_dim_v") : Dims("batch, seqlen_q, heads_q, head_dim");
+}
+inline Dims dims_of_keys(const AttentionSpec& spec, bool is_value) {
+  if (has_pages(spec)) {
+    return is_value ? Dims("pages, page_size, heads_kv, head_dim_v")
+                    : Dims("pages, page_size, heads_kv, head_dim");
+  }
+  if (has_ragged_kv(spec))
+    return is_value ? Dims("total_k, heads_kv, head_dim_v") : Dims("total_k, heads_kv, head_dim");
+  return is_value ? Dims("batch, seqlen_kv, heads_kv, head_dim_v") : Dims("batch, seqlen_kv, heads_kv, head_dim");
 }
 
 inline constexpr std::array argument_table = {
     ArgumentRow{.name = "q",
                 .view = &AttentionArguments::q,
-                .dims = "batch, seqlen_q, heads_q, head_dim",
+                .dims = [](const AttentionSpec& spec) { return dims_of_queries(spec, false); },
                 .dtype = input_dtype,
-                .strides = &AttentionParams::q_strides,
-                .set_data = set_data<&AttentionParams::q>},
+                .set = set<&AttentionParams::q, &AttentionParams::q_strides>},
     ArgumentRow{.name = "k",
                 .view = &AttentionArguments::k,
-                .dims = "batch, seqlen_kv, heads_kv, head_dim",
+                .dims = [](const AttentionSpec& spec) { return dims_of_keys(spec, false); },
                 .dtype = input_dtype,
-                .strides = &AttentionParams::k_strides,
-                .set_data = set_data<&AttentionParams::k>},
+                .set = set<&AttentionParams::k, &AttentionParams::k_strides>},
     ArgumentRow{.name = "v",
                 .view = &AttentionArguments::v,
-                .dims = "batch, seqlen_kv, heads_kv, head_dim_v",
+                .dims = [](const AttentionSpec& spec) { return dims_of_keys(spec, true); },
                 .dtype = input_dtype,
-                .strides = &AttentionParams::v_strides,
-                .set_data = set_data<&AttentionParams::v>},
+                .set = set<&AttentionParams::v, &AttentionParams::v_strides>},
+    ArgumentRow{.name = "cu_seqlens_q",
+                .view = &AttentionArguments::cu_seqlens_q,
+                .dims = dims_boundaries,
+                .dtype = dtype_int32,
+                .set = set_sequences<&SequenceParams::cu_seqlens_q>,
+                .presence = [](const AttentionSpec& spec) { return required_if(has_ragged_q(spec)); },
+                .needs = "sequences_q = ragged",
+                .has_aligned_rows = false,
+                .has_dense_last = true},
+    ArgumentRow{.name = "cu_seqlens_k",
+                .view = &AttentionArguments::cu_seqlens_k,
+                .dims = dims_boundaries,
+                .dtype = dtype_int32,
+                .set = set_sequences<&SequenceParams::cu_seqlens_k>,
+                .presence = [](const AttentionSpec& spec) { return required_if(has_ragged_kv(spec)); },
+                .needs = "sequences_kv = ragged",
+                .has_aligned_rows = false,
+                .has_dense_last = true},
+    ArgumentRow{.name = "seqused_q",
+                .view = &AttentionArguments::seqused_q,
+                .dims = dims_batch,
+                .dtype = dtype_int32,
+                .set = set_sequences<&SequenceParams::seqused_q>,
+                .presence = is_optional,
+                .has_aligned_rows = false,
+                .has_dense_last = true},
+    ArgumentRow{.name = "seqused_k",
+                .view = &AttentionArguments::seqused_k,
+                .dims = dims_batch,
+                .dtype = dtype_int32,
+                .set = set_sequences<&SequenceParams::seqused_k>,
+                .presence = is_optional,
+                .has_aligned_rows = false,
+                .has_dense_last = true},
+    ArgumentRow{.name = "cache_leftpad",
+                .view = &AttentionArguments::cache_leftpad,
+                .dims = dims_batch,
+                .dtype = dtype_int32,
+                .set = set_sequences<&SequenceParams::cache_leftpad>,
+                .presence = is_optional,
+                .has_aligned_rows = false,
+                .has_dense_last = true},
+    ArgumentRow{.name = "page_table",
+                .view = &AttentionArguments::page_table,
+                .dims = [](const AttentionSpec&) { return Dims("batch, max_pages"); },
+                .dtype = dtype_int32,
+                .set =
+                    [](AttentionParams& params, void* address, const TensorStrides& strides) {
+                      params.sequences.page_table = static_cast<const int*>(address);
+                      params.sequences.page_table_stride = strides.batch;
+                    },
+                .presence = [](const AttentionSpec& spec) { return required_if(has_pages(spec)); },
+                .needs = "sequences_kv = paged",
+                .has_aligned_rows = false,
+                .has_dense_last = true},
+    ArgumentRow{.name = "sinks",
+                .view = &AttentionArguments::sinks,
+                .dims = [](const AttentionSpec&) { return Dims("heads_q"); },
+                .dtype = dtype_fp32,
+                .set = set_sequences<&SequenceParams::sinks>,
+                .presence = [](const AttentionSpec& spec) { return required_if(spec.sinks); },
+                .needs = "sinks = true",
+                .has_aligned_rows = false,
+                .has_dense_last = true},
     ArgumentRow{.name = "o",
                 .view = &AttentionArguments::o,
-                .dims = "batch, seqlen_q, heads_q, head_dim_v",
+                .dims = [](const AttentionSpec& spec) { return dims_of_queries(spec, true); },
                 .dtype = output_dtype,
-                .strides = &AttentionParams::o_strides,
-                .set_data = set_data<&AttentionParams::o>,
+                .set = set<&AttentionParams::o, &AttentionParams::o_strides>,
                 .is_output = true},
     ArgumentRow{.name = "lse",
                 .view = &AttentionArguments::lse,
-                .dims = "batch, heads_q, seqlen_q",
-                .dtype = [](const AttentionSpec&) { return DType::fp32; },
-                .strides = &AttentionParams::lse_strides,
-                .set_data = set_data<&AttentionParams::lse>,
+                .dims =
+                    [](const AttentionSpec& spec) {
+                      return has_ragged_q(spec) ? Dims("heads_q, total_q") : Dims("batch, heads_q, seqlen_q");
+                    },
+                .dtype = dtype_fp32,
+                .set = set<&AttentionParams::lse, &AttentionParams::lse_strides>,
+                .presence = is_optional,
                 .is_output = true,
-                .is_optional = true,
                 .has_aligned_rows = false}};
 
 }  // namespace jit

@@ -15,6 +15,12 @@
 namespace jit {
 namespace {
 
+bool has_device_lengths(const SequenceParams& sequences) {
+  return sequences.cu_seqlens_q != nullptr || sequences.cu_seqlens_k != nullptr ||
+         sequences.seqused_q != nullptr || sequences.seqused_k != nullptr ||
+         sequences.cache_leftpad != nullptr || sequences.page_table != nullptr;
+}
+
 // Positions are 32-bit in kernels, and run past the end by at most a tile of queries and a tile of keys.
 constexpr std::int64_t max_length = std::numeric_limits<std::int32_t>::max() - 4096;
 constexpr std::int64_t max_count = std::numeric_limits<std::int32_t>::max() - 65535;
@@ -24,10 +30,13 @@ static_assert(NamedTensors::capacity == max_functor_tensors);
 
 // Names every member: arguments with another tensor do not compile here until it has a row.
 auto members_of(const AttentionArguments& arguments) {
-  const auto& [q, k, v, o, lse, tensors] = arguments;
-  return std::tie(q, k, v, o, lse, tensors);
+  const auto& [q, k, v, o, lse, tensors, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, cache_leftpad,
+               page_table, sinks, num_splits] = arguments;
+  return std::tie(q, k, v, o, lse, tensors, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, cache_leftpad,
+                  page_table, sinks, num_splits);
 }
-static_assert(argument_table.size() + 1 == std::tuple_size_v<decltype(members_of(AttentionArguments()))>);
+// All but the functors' tensors and the number of splits.
+static_assert(argument_table.size() + 2 == std::tuple_size_v<decltype(members_of(AttentionArguments()))>);
 
 // A dimension of one element may carry any stride.
 TensorStrides strides_of(const Dims& dims, const TensorView& tensor) {
@@ -44,12 +53,14 @@ void check_argument(const AttentionSpec& spec, const ArgumentRow& row, const Ten
                     const Extents& sizes) {
   const DType dtype = row.dtype(spec);
   check_dtype(row.name, tensor, dtype);
+  const Dims dims = row.dims(spec);
   for (int i = 0; i < tensor.rank; ++i) {
-    const Extent& extent = *row.dims[i].extent;
+    const Extent& extent = *dims[i].extent;
     check_size(row.name, tensor, i, extent.dimension, sizes.*extent.size);
   }
   check_pointer(row.name, tensor, row.has_aligned_rows ? spec.alignment : size_of(dtype));
   if (row.has_aligned_rows) check_rows(row.name, tensor, spec.alignment);
+  if (row.has_dense_last) check_dense_last(row.name, tensor);
 }
 
 FunctorTensor check_functor_tensor(const FunctorTensorUse& use, const TensorView& tensor,
@@ -79,20 +90,50 @@ FunctorTensor check_functor_tensor(const FunctorTensorUse& use, const TensorView
 }
 
 // The sizes of a problem are those of q and k. Requires: check_rank passes for both.
-Extents sizes_of(const AttentionSpec& spec, const TensorView& q, const TensorView& k) {
-  const Extents sizes{.batch = q.shape[0],
-                      .seqlen_q = q.shape[1],
-                      .seqlen_kv = k.shape[1],
-                      .heads_q = q.shape[2],
-                      .heads_kv = k.shape[2],
-                      .head_dim = spec.head_dim,
-                      .head_dim_v = spec.value_head_dim()};
+// The sizes that the tensors themselves do not share. Requires: the ranks are right.
+Extents sizes_of(const AttentionSpec& spec, const AttentionArguments& arguments) {
+  const TensorView &q = arguments.q, &k = arguments.k;
+  Extents sizes{.heads_q = q.shape[q.rank - 2],
+                .heads_kv = k.shape[k.rank - 2],
+                .head_dim = spec.head_dim,
+                .head_dim_v = spec.value_head_dim(),
+                .page_size = spec.page_size};
+  if (has_ragged_q(spec)) {
+    sizes.boundaries = arguments.cu_seqlens_q.shape[0];
+    if (sizes.boundaries < 1) refuse("cu_seqlens_q", "has no element; it must have batch + 1");
+    sizes.batch = sizes.boundaries - 1;
+    sizes.total_q = sizes.seqlen_q = q.shape[0];
+  } else {
+    sizes.batch = q.shape[0];
+    sizes.boundaries = sizes.batch + 1;
+    sizes.seqlen_q = q.shape[1];
+  }
+  switch (spec.sequences_kv) {
+    case SequenceKind::dense:
+      sizes.seqlen_kv = k.shape[1];
+      break;
+    case SequenceKind::ragged:
+      sizes.total_k = sizes.seqlen_kv = k.shape[0];
+      break;
+    case SequenceKind::paged:
+      sizes.pages = k.shape[0];
+      sizes.max_pages = arguments.page_table.shape[1];
+      if (sizes.max_pages > max_length / spec.page_size) {
+        refuse("page_table", fmt::format("has room for {} pages of {} rows in a sequence; at most {} rows fit",
+                                         sizes.max_pages, spec.page_size, max_length));
+      }
+      sizes.seqlen_kv = sizes.max_pages * spec.page_size;
+  }
+  return sizes;
+}
+
+void check_sizes(const AttentionSpec& spec, const AttentionArguments& arguments, const Extents& sizes) {
   if (sizes.heads_q % spec.gqa_ratio != 0 || sizes.heads_q / spec.gqa_ratio != sizes.heads_kv) {
     refuse("k", fmt::format("has {} heads and q has {}; q must have spec.gqa_ratio = {} times as many",
                             sizes.heads_kv, sizes.heads_q, spec.gqa_ratio));
   }
-  if (spec.seqlen_q != 0) check_size("q", q, 1, "seqlen", spec.seqlen_q);
-  if (spec.seqlen_kv != 0) check_size("k", k, 1, "seqlen", spec.seqlen_kv);
+  if (spec.seqlen_q != 0) check_size("q", arguments.q, 1, "seqlen", spec.seqlen_q);
+  if (spec.seqlen_kv != 0) check_size("k", arguments.k, 1, "seqlen", spec.seqlen_kv);
   if (sizes.seqlen_q > max_length)
     refuse("q", fmt::format("has seqlen {}; at most {} fit", sizes.seqlen_q, max_length));
   if (sizes.seqlen_kv > max_length)
@@ -101,26 +142,36 @@ Extents sizes_of(const AttentionSpec& spec, const TensorView& q, const TensorVie
     refuse("q", fmt::format("has batch {}; at most {} fit", sizes.batch, max_count));
   if (sizes.heads_q > max_heads)
     refuse("q", fmt::format("has {} heads; at most {} fit", sizes.heads_q, max_heads));
-  return sizes;
+  if (sizes.pages > max_count)
+    refuse("k", fmt::format("has {} pages; at most {} fit", sizes.pages, max_count));
+  if (arguments.num_splits < 0)
+    refuse("num_splits", fmt::format("is {}; it must be 0, for any number, or more", arguments.num_splits));
 }
 
-// Each tensor by itself, and against the spec and the sizes of q and k. Fills pointers and strides.
+void check_presence(const AttentionSpec& spec, const ArgumentRow& row, const TensorView& tensor) {
+  if (row.presence(spec) == Presence::none && tensor.is_present())
+    refuse(row.name, fmt::format("was given, but the spec has no {}", row.needs));
+}
+
+// Each tensor by itself, and against the spec and the sizes of the others. Fills pointers and strides.
 Extents check_arguments(const AttentionSpec& spec, const AttentionArguments& arguments, bool with_outputs,
                         AttentionParams& params) {
   const auto is_checked = [&](const ArgumentRow& row) {
     if (row.is_output && !with_outputs) return false;
-    return !row.is_optional || (arguments.*row.view).is_present();
+    return row.presence(spec) == Presence::required || (arguments.*row.view).is_present();
   };
   for (const ArgumentRow& row : argument_table) {
-    if (is_checked(row)) check_rank(row.name, arguments.*row.view, row.dims);
+    check_presence(spec, row, arguments.*row.view);
+    if (is_checked(row)) check_rank(row.name, arguments.*row.view, row.dims(spec));
   }
-  const Extents sizes = sizes_of(spec, arguments.q, arguments.k);
+  const Extents sizes = sizes_of(spec, arguments);
+  check_sizes(spec, arguments, sizes);
   for (const ArgumentRow& row : argument_table) {
     const bool is_there = is_checked(row);
     const TensorView& tensor = arguments.*row.view;
     if (is_there) check_argument(spec, row, tensor, sizes);
-    params.*row.strides = is_there ? strides_of(row.dims, tensor) : TensorStrides{};
-    row.set_data(params, is_there ? tensor.data : nullptr);
+    row.set(params, is_there ? tensor.data : nullptr,
+            is_there ? strides_of(row.dims(spec), tensor) : TensorStrides{});
   }
   return sizes;
 }
@@ -192,6 +243,12 @@ bool fill_params(const AttentionSpec& spec, const std::vector<FunctorTensorUse>&
   params.seqlen_q = static_cast<int>(sizes.seqlen_q);
   params.seqlen_kv = static_cast<int>(sizes.seqlen_kv);
   params.softmax_scale = spec.scale();
+  SequenceParams& sequences = params.sequences;
+  sequences.total_q = static_cast<int>(sizes.total_q);
+  sequences.total_k = static_cast<int>(sizes.total_k);
+  sequences.pages = static_cast<int>(sizes.pages);
+  sequences.max_pages = static_cast<int>(sizes.max_pages);
+  sequences.num_splits = arguments.num_splits;
   return sizes.batch > 0 && sizes.heads_q > 0 && sizes.seqlen_q > 0;
 }
 
@@ -200,12 +257,13 @@ AttentionArguments placeholder_arguments(const AttentionSpec& spec, const Extent
   std::uintptr_t slot = 0;
   for (const ArgumentRow& row : argument_table) {
     ++slot;
-    if (row.is_optional) continue;
+    if (row.presence(spec) != Presence::required) continue;
+    const Dims dims = row.dims(spec);
     TensorView view{
-        .data = reinterpret_cast<void*>(slot << 56), .dtype = row.dtype(spec), .rank = row.dims.count()};
+        .data = reinterpret_cast<void*>(slot << 56), .dtype = row.dtype(spec), .rank = dims.count()};
     std::int64_t stride = 1;
     for (int i = view.rank - 1; i >= 0; --i) {
-      view.shape[i] = sizes.*row.dims[i].extent->size;
+      view.shape[i] = sizes.*dims[i].extent->size;
       view.strides[i] = stride;
       stride *= view.shape[i];
     }
@@ -215,21 +273,34 @@ AttentionArguments placeholder_arguments(const AttentionSpec& spec, const Extent
 }
 
 Extents extents_of(const AttentionSpec& spec, const ProblemShape& shape) {
-  return {.batch = shape.batch,
-          .seqlen_q = shape.seqlen_q,
-          .seqlen_kv = shape.seqlen_kv,
-          .heads_q = shape.heads_q,
-          .heads_kv = shape.heads_q / spec.gqa_ratio,
-          .head_dim = spec.head_dim,
-          .head_dim_v = spec.value_head_dim()};
+  Extents sizes{.batch = shape.batch,
+                .seqlen_q = shape.seqlen_q,
+                .seqlen_kv = shape.seqlen_kv,
+                .heads_q = shape.heads_q,
+                .heads_kv = shape.heads_q / spec.gqa_ratio,
+                .head_dim = spec.head_dim,
+                .head_dim_v = spec.value_head_dim(),
+                .boundaries = shape.batch + 1};
+  if (has_ragged_q(spec)) sizes.total_q = sizes.seqlen_q = shape.batch * shape.seqlen_q;
+  if (has_ragged_kv(spec)) sizes.total_k = sizes.seqlen_kv = shape.batch * shape.seqlen_kv;
+  if (has_pages(spec)) {
+    sizes.page_size = spec.page_size;
+    sizes.max_pages = (shape.seqlen_kv + spec.page_size - 1) / spec.page_size;
+    sizes.pages = shape.batch * sizes.max_pages;
+    sizes.seqlen_kv = sizes.max_pages * spec.page_size;
+  }
+  return sizes;
 }
 
 ProblemShape shape_of(const AttentionParams& params) {
+  const SequenceParams& sequences = params.sequences;
+  const auto average = [&](int total) { return (std::int64_t{total} + params.batch - 1) / std::max(1, params.batch); };
   return {.batch = params.batch,
           .heads_q = params.heads_q,
-          .seqlen_q = params.seqlen_q,
-          .seqlen_kv = params.seqlen_kv,
-          .tma = can_map(params)};
+          .seqlen_q = sequences.cu_seqlens_q != nullptr ? average(sequences.total_q) : params.seqlen_q,
+          .seqlen_kv = sequences.cu_seqlens_k != nullptr ? average(sequences.total_k) : params.seqlen_kv,
+          .tma = can_map(params),
+          .has_device_lengths = has_device_lengths(sequences)};
 }
 
 }  // namespace jit

@@ -13,12 +13,18 @@ namespace jit {
 /// The sizes of a problem.
 struct Extents {
   std::int64_t batch = 1;
-  std::int64_t seqlen_q = 1;
-  std::int64_t seqlen_kv = 1;
+  std::int64_t seqlen_q = 1;   ///< where lengths differ, the most that a sequence may have
+  std::int64_t seqlen_kv = 1;  ///< the same
   std::int64_t heads_q = 1;
   std::int64_t heads_kv = 1;
   std::int64_t head_dim = 1;
   std::int64_t head_dim_v = 1;
+  std::int64_t total_q = 1;  ///< rows of ragged q
+  std::int64_t total_k = 1;  ///< rows of ragged k
+  std::int64_t pages = 1;
+  std::int64_t page_size = 1;
+  std::int64_t max_pages = 1;    ///< of one sequence
+  std::int64_t boundaries = 2;  ///< batch + 1, of cu_seqlens
 };
 
 /// One of them by name.
@@ -35,7 +41,13 @@ inline constexpr std::array extent_table = {
     Extent{"heads_q", "heads", &Extents::heads_q, &TensorStrides::head},
     Extent{"heads_kv", "heads", &Extents::heads_kv, &TensorStrides::head},
     Extent{"head_dim", "head_dim", &Extents::head_dim},
-    Extent{"head_dim_v", "head_dim", &Extents::head_dim_v}};
+    Extent{"head_dim_v", "head_dim", &Extents::head_dim_v},
+    Extent{"total_q", "total_q", &Extents::total_q, &TensorStrides::seq},
+    Extent{"total_k", "total_k", &Extents::total_k, &TensorStrides::seq},
+    Extent{"pages", "pages", &Extents::pages, &TensorStrides::batch},
+    Extent{"page_size", "page_size", &Extents::page_size, &TensorStrides::seq},
+    Extent{"max_pages", "max_pages", &Extents::max_pages},
+    Extent{"batch + 1", "batch + 1", &Extents::boundaries}};
 
 /// One dimension of a tensor.
 struct Dim {

@@ -8,11 +8,14 @@
 
 #include <fmt/format.h>
 #include <jit/dtype.h>
+#include <jit/error.h>
 
 namespace jit {
 namespace {
 
 using Samples = std::vector<AttentionSpec>;
+
+constexpr std::array<std::string_view, 3> sequence_kinds = {"dense", "ragged", "paged"};
 
 std::optional<Refusal> refuse(const SpecField& field, std::string value, std::string rule,
                               std::string nearest) {
@@ -57,9 +60,35 @@ std::optional<Refusal> refuse_alignment(const SpecField& field, const AttentionS
 }
 
 std::optional<Refusal> refuse_length(const SpecField& field, const AttentionSpec& spec) {
-  if (int_value(field, spec) >= 0) return {};
-  return refuse(field, std::to_string(int_value(field, spec)),
-                "must be positive, or 0 for a length given at run time", "0");
+  const int value = int_value(field, spec);
+  if (value < 0)
+    return refuse(field, std::to_string(value), "must be positive, or 0 for a length given at run time", "0");
+  if (value > 0 && !is_dense(spec))
+    return refuse(field, std::to_string(value), "must be 0 where sequences differ in length", "0");
+  return {};
+}
+
+std::optional<Refusal> refuse_paged_queries(const SpecField& field, const AttentionSpec& spec) {
+  if (spec.sequences_q == SequenceKind::dense || spec.sequences_q == SequenceKind::ragged) return {};
+  return refuse(field, std::string(to_string(spec.sequences_q)), "must be dense or ragged", "ragged");
+}
+
+std::optional<Refusal> refuse_kind(const SpecField& field, const AttentionSpec& spec) {
+  if (static_cast<std::size_t>(spec.sequences_kv) < sequence_kinds.size()) return {};
+  return refuse(field, std::to_string(static_cast<int>(spec.sequences_kv)), "must be dense, ragged or paged",
+                "paged");
+}
+
+std::optional<Refusal> refuse_page_size(const SpecField& field, const AttentionSpec& spec) {
+  const bool is_paged = spec.sequences_kv == SequenceKind::paged;
+  if (!is_paged && spec.page_size != 0) {
+    return refuse(field, std::to_string(spec.page_size), "must be 0 unless sequences_kv is paged", "0");
+  }
+  if (is_paged && (spec.page_size < 1 || spec.page_size > max_page_size)) {
+    return refuse(field, std::to_string(spec.page_size),
+                  fmt::format("must be from 1 to {} when sequences_kv is paged", max_page_size), "16");
+  }
+  return {};
 }
 
 std::optional<Refusal> refuse_scale(const SpecField& field, const AttentionSpec& spec) {
@@ -168,6 +197,45 @@ constexpr std::array fields = {
               .text_label = " seqlen_kv=",
               .refusal = refuse_length,
               .samples = [] { return Samples{{.seqlen_kv = 128}}; }},
+    SpecField{.name = "sequences_q",
+              .member = &AttentionSpec::sequences_q,
+              .doc = "how queries and outputs lie: dense or ragged",
+              .record_name = "sequences_q",
+              .comment = "how queries lie",
+              .text_label = " q=",
+              .name_label = "_q_",
+              .refusal = refuse_paged_queries,
+              .samples = [] { return Samples{{.sequences_q = SequenceKind::ragged}}; }},
+    SpecField{.name = "sequences_kv",
+              .member = &AttentionSpec::sequences_kv,
+              .doc = "how keys and values lie: dense, ragged or paged",
+              .record_name = "sequences_kv",
+              .comment = "how keys and values lie",
+              .text_label = " kv=",
+              .name_label = "_kv_",
+              .refusal = refuse_kind,
+              .samples = [] { return Samples{{.sequences_kv = SequenceKind::ragged}}; }},
+    SpecField{.name = "page_size",
+              .member = &AttentionSpec::page_size,
+              .doc = "rows of a page, from 1 to 65536; 0 unless sequences_kv is paged",
+              .record_name = "page_size",
+              .comment = "rows of a page; 0: there are none",
+              .text_label = " page",
+              .name_label = "_page",
+              .refusal = refuse_page_size,
+              .samples =
+                  [] {
+                    return Samples{{.sequences_kv = SequenceKind::paged, .page_size = 16},
+                                   {.sequences_kv = SequenceKind::paged, .page_size = 1}};
+                  }},
+    SpecField{.name = "sinks",
+              .member = &AttentionSpec::sinks,
+              .doc = "whether each head has a sink: a score without a value, in the sum of all its rows",
+              .record_name = "sinks",
+              .comment = "whether each head has one",
+              .text_label = " sinks=",
+              .name_label = "_sinks_",
+              .samples = [] { return Samples{{.sinks = true}}; }},
     SpecField{.name = "mask",
               .member = &AttentionSpec::mask,
               .doc = "which keys a query sees",
@@ -195,15 +263,17 @@ constexpr std::array fields = {
 
 // Names every member: a spec with another one does not compile here, nor one without a row.
 auto members_of(const AttentionSpec& spec) {
-  const auto& [dtype, head_dim, head_dim_v, gqa_ratio, alignment, seqlen_q, seqlen_kv, mask, score,
-               softmax_scale] = spec;
-  return std::tie(dtype, head_dim, head_dim_v, gqa_ratio, alignment, seqlen_q, seqlen_kv, mask, score,
-                  softmax_scale);
+  const auto& [dtype, head_dim, head_dim_v, gqa_ratio, alignment, seqlen_q, seqlen_kv, sequences_q,
+               sequences_kv, page_size, sinks, mask, score, softmax_scale] = spec;
+  return std::tie(dtype, head_dim, head_dim_v, gqa_ratio, alignment, seqlen_q, seqlen_kv, sequences_q,
+                  sequences_kv, page_size, sinks, mask, score, softmax_scale);
 }
 static_assert(fields.size() == std::tuple_size_v<decltype(members_of(AttentionSpec()))>);
 
 std::uint64_t word(DType value) { return static_cast<std::uint64_t>(value); }
 std::uint64_t word(int value) { return static_cast<std::uint64_t>(value); }
+std::uint64_t word(bool value) { return value ? 1 : 0; }
+std::uint64_t word(SequenceKind value) { return static_cast<std::uint64_t>(value); }
 std::uint64_t word(const Mask& value) { return value.hash(); }
 std::uint64_t word(const Score& value) { return value.hash(); }
 std::uint64_t word(std::optional<float> value) {
@@ -212,11 +282,31 @@ std::uint64_t word(std::optional<float> value) {
 
 std::string text(DType value) { return std::string(to_string(value)); }
 std::string text(int value) { return std::to_string(value); }
+std::string text(bool value) { return value ? "true" : "false"; }
+std::string text(SequenceKind value) { return std::string(to_string(value)); }
 std::string text(const Mask& value) { return value.to_string(); }
 std::string text(const Score& value) { return value.to_string(); }
 std::string text(std::optional<float> value) { return value ? fmt::format("{}", *value) : "default"; }
 
 }  // namespace
+
+std::string_view to_string(SequenceKind kind) {
+  const auto index = static_cast<std::size_t>(kind);
+  return index < sequence_kinds.size() ? sequence_kinds[index] : "unknown";
+}
+
+SequenceKind parse_sequence_kind(std::string_view text) {
+  const auto found = std::find(sequence_kinds.begin(), sequence_kinds.end(), text);
+  if (found != sequence_kinds.end()) return static_cast<SequenceKind>(found - sequence_kinds.begin());
+  throw Error(ErrorCode::invalid_argument, "parse", "sequences",
+              fmt::format("'{}' is no kind of sequences; it is one of {}", text, fmt::join(sequence_kinds, ", ")));
+}
+
+bool is_dense(const AttentionSpec& spec) {
+  return spec.sequences_q == SequenceKind::dense && spec.sequences_kv == SequenceKind::dense;
+}
+
+bool is_plain(const AttentionSpec& spec) { return is_dense(spec) && !spec.sinks; }
 
 std::span<const SpecField> spec_fields() { return fields; }
 

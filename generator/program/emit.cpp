@@ -61,6 +61,12 @@ class SpecLines {
   std::string operator()(int AttentionSpec::*) const {
     return line("int", field_.name, value_text(field_, spec_), field_.comment);
   }
+  std::string operator()(bool AttentionSpec::*) const {
+    return line("bool", field_.name, value_text(field_, spec_), field_.comment);
+  }
+  std::string operator()(SequenceKind AttentionSpec::*) const {
+    return line("SequenceKind", field_.name, "SequenceKind::" + value_text(field_, spec_), field_.comment);
+  }
   std::string operator()(Mask AttentionSpec::*mask) const {
     return fmt::format("  using Mask = {};  // {}\n", functors_.mask_type, (spec_.*mask).to_string());
   }

@@ -51,14 +51,34 @@ class NamedTensors {
   std::size_t count_ = 0;
 };
 
-/// The tensors of one call. Any strides whose last is 1; rows aligned to spec.alignment bytes.
+/// The tensors of one call. Any strides whose last is 1; rows of q, k, v and o aligned to spec.alignment bytes.
+///
+/// Where sequences are not dense, the rest says where they begin and end. The names and their meaning are those of
+/// flash-attention. These arrays are read on the device alone: their values may change between the call and its
+/// work on the stream, as in a graph that is replayed. Whatever they hold, nothing outside of the tensors is read
+/// or written: boundaries and lengths are cut to what there is room for, and a page that does not exist counts as
+/// zeros. Query i of a sequence stands at key seqlen_k − seqlen_q + i of its own sequence.
+///
+/// What mask and score read has the sizes of the longest sequences that there can be: seqlen_q is total_q where
+/// queries are ragged, seqlen_kv is total_k, or max_pages · page_size.
 struct AttentionArguments {
-  TensorView q;         ///< (batch, seqlen_q, heads_q, head_dim)
-  TensorView k;         ///< (batch, seqlen_kv, heads_q / gqa_ratio, head_dim)
-  TensorView v;         ///< (batch, seqlen_kv, heads_q / gqa_ratio, head_dim_v)
-  TensorView o;         ///< (batch, seqlen_q, heads_q, head_dim_v), written; shares no byte with the inputs
-  TensorView lse = {};  ///< optional: fp32 (batch, heads_q, seqlen_q), written: log Σ exp(score), natural log
+  TensorView q;         ///< (batch, seqlen_q, heads_q, head_dim); ragged: (total_q, heads_q, head_dim)
+  TensorView k;         ///< (batch, seqlen_kv, heads_q / gqa_ratio, head_dim); ragged: (total_k, …);
+                        ///< paged: (pages, page_size, heads_q / gqa_ratio, head_dim)
+  TensorView v;         ///< the same with head_dim_v
+  TensorView o;         ///< as q with head_dim_v, written; shares no byte with the inputs
+  TensorView lse = {};  ///< optional: fp32 (batch, heads_q, seqlen_q), or (heads_q, total_q) where queries are
+                        ///< ragged, written: log Σ exp(score), natural log, sinks included
   NamedTensors tensors = {};  ///< what mask and score read
+
+  TensorView cu_seqlens_q = {};   ///< int32 (batch + 1): where each sequence begins in ragged q and o, and ends
+  TensorView cu_seqlens_k = {};   ///< the same for ragged k and v
+  TensorView seqused_q = {};      ///< optional int32 (batch): queries of each sequence; other rows of o stay as they are
+  TensorView seqused_k = {};      ///< optional int32 (batch): keys of each sequence, those just appended included
+  TensorView cache_leftpad = {};  ///< optional int32 (batch): rows of k and v before the first key
+  TensorView page_table = {};     ///< int32 (batch, max_pages): the pages of each sequence in order
+  TensorView sinks = {};          ///< fp32 (heads_q), natural units, unscaled; if spec.sinks
+  int num_splits = 0;  ///< blocks that may share the keys of some queries, at most; 0: as many as pay
 };
 
 /// Checks what can be wrong with the arguments of a call for `spec`, as the call itself does. Neither needs a

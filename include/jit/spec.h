@@ -8,6 +8,7 @@
 #include <jit/arch.h>
 #include <jit/device.h>
 #include <jit/mask.h>
+#include <jit/options.h>
 #include <jit/score.h>
 #include <jit/tensor.h>
 
@@ -16,6 +17,9 @@ namespace jit {
 /// The largest softmax_scale: with it, q and k of magnitude 1 have scores up to 2.6e7, of the 1e8 within which
 /// the softmax is right (docs/kernels.md).
 inline constexpr float max_softmax_scale = 1e5f;
+
+/// The largest page_size.
+inline constexpr int max_page_size = 65536;
 
 /// What a kernel is specialised for. Batch, heads, lengths and strides are run-time facts and never cause a
 /// compile.
@@ -27,6 +31,10 @@ struct AttentionSpec {
   int alignment = 16;  ///< bytes that every row of q, k, v and o is aligned to: 16, 8, 4 or 2; 16 is fastest
   int seqlen_q = 0;    ///< 0: given at run time; else baked into the kernel
   int seqlen_kv = 0;   ///< the same for keys
+  SequenceKind sequences_q = SequenceKind::dense;   ///< how queries and outputs lie: dense or ragged
+  SequenceKind sequences_kv = SequenceKind::dense;  ///< how keys and values lie: dense, ragged or paged
+  int page_size = 0;   ///< rows of a page, from 1 to 65536; 0 unless sequences_kv is paged
+  bool sinks = false;  ///< whether each head has a sink: a score without a value, in the sum of all its rows
   Mask mask = {};      ///< which keys a query sees
   Score score = {};    ///< what happens to a score before the softmax
   /// Of q·k; default 1/sqrt(head_dim); positive, at most max_softmax_scale; a run-time fact too.

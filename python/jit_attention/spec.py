@@ -27,6 +27,10 @@ class AttentionSpec:
         alignment: bytes that every row of q, k, v and o is aligned to: 16, 8, 4 or 2; 16 is fastest.
         seqlen_q: 0: given at run time; else baked into the kernel.
         seqlen_kv: the same for keys.
+        sequences_q: how queries and outputs lie: "dense" or "ragged".
+        sequences_kv: how keys and values lie: "dense", "ragged" or "paged".
+        page_size: rows of a page, from 1 to 65536; 0 unless sequences_kv is "paged".
+        sinks: whether each head has a sink: a score without a value, in the sum of all its rows.
         mask: which keys a query sees; None: all.
         score: what happens to a score before the softmax; None: nothing.
         softmax_scale: of q·k, positive, at most 1e5; None: 1/sqrt(head_dim). A run-time fact too.
@@ -39,6 +43,10 @@ class AttentionSpec:
     alignment: int = 16
     seqlen_q: int = 0
     seqlen_kv: int = 0
+    sequences_q: str = "dense"
+    sequences_kv: str = "dense"
+    page_size: int = 0
+    sinks: bool = False
     mask: Mask | None = None
     score: Score | None = None
     softmax_scale: float | None = None

@@ -1,5 +1,6 @@
 #include "attention_binding.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -22,16 +23,16 @@ using namespace nb::literals;
 AttentionSpec spec_of_arrays(const Call& call, nb::handle mask, nb::handle score, nb::handle softmax_scale) {
   const TensorView &q = call.q(), &k = call.k(), &v = call.v();
   const auto head_dim = [](const TensorView& view, const char* name) {
-    if (view.shape[3] < 0 || view.shape[3] > 65536)
-      refuse(name, fmt::format("has head_dim {}", view.shape[3]));
-    return static_cast<int>(view.shape[3]);
+    const std::int64_t size = view.shape[view.rank - 1];
+    if (size < 0 || size > 65536) refuse(name, fmt::format("has head_dim {}", size));
+    return static_cast<int>(size);
   };
   AttentionSpec spec;
   spec.dtype = q.dtype;
   spec.head_dim = head_dim(q, "q");
   spec.head_dim_v = head_dim(v, "v");
   if (spec.head_dim_v == 0) refuse("v", "has head_dim 0");
-  const std::int64_t heads_q = q.shape[2], heads_kv = k.shape[2];
+  const std::int64_t heads_q = q.shape[q.rank - 2], heads_kv = k.shape[k.rank - 2];
   if (heads_q < 0 || heads_kv < 0 || (heads_kv == 0) != (heads_q == 0) ||
       (heads_kv != 0 && heads_q % heads_kv != 0))
     refuse("k",
@@ -39,6 +40,16 @@ AttentionSpec spec_of_arrays(const Call& call, nb::handle mask, nb::handle score
                        heads_kv, heads_q, heads_q > 0 ? "1 head, or a divisor of q's" : "none"));
   spec.gqa_ratio = heads_kv == 0 ? 1 : static_cast<int>(std::min<std::int64_t>(heads_q / heads_kv, 1 << 30));
   spec.alignment = call.alignment();
+  const AttentionArguments& arguments = call.arguments();
+  if (arguments.cu_seqlens_q.is_present()) spec.sequences_q = SequenceKind::ragged;
+  if (arguments.cu_seqlens_k.is_present()) spec.sequences_kv = SequenceKind::ragged;
+  if (arguments.page_table.is_present()) {
+    if (arguments.cu_seqlens_k.is_present())
+      refuse("page_table", "was given beside cu_seqlens_k; keys are paged or ragged, not both");
+    spec.sequences_kv = SequenceKind::paged;
+    spec.page_size = static_cast<int>(std::clamp<std::int64_t>(k.shape[1], 0, max_page_size + 1));
+  }
+  spec.sinks = arguments.sinks.is_present();
   spec.mask = mask_of(mask);
   spec.score = score_of(score);
   spec.softmax_scale = scale_of(softmax_scale);
@@ -63,7 +74,9 @@ nb::object run(Call& call, const AttentionSpec& spec, const Launch& launch) {
 
 nb::object compute(nb::handle q, nb::handle k, nb::handle v, nb::handle mask, nb::handle score,
                    nb::handle softmax_scale, bool return_lse, nb::handle out, nb::handle dtype,
-                   nb::handle layout, nb::handle tensors, nb::handle stream, nb::handle tuning) {
+                   nb::handle layout, nb::handle tensors, nb::handle stream, nb::handle tuning,
+                   nb::handle cu_seqlens_q, nb::handle cu_seqlens_k, nb::handle seqused_q, nb::handle seqused_k,
+                   nb::handle page_table, nb::handle cache_leftpad, nb::handle sinks, int num_splits) {
   const Context& context = context_for(parse_tuning(tuning));
   Call call({.q = q,
              .k = k,
@@ -73,7 +86,9 @@ nb::object compute(nb::handle q, nb::handle k, nb::handle v, nb::handle mask, nb
              .stream = stream,
              .layout = parse_layout(layout),
              .dtype = dtype_of(dtype, "dtype"),
-             .return_lse = return_lse});
+             .return_lse = return_lse,
+             .sequences = {{cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, cache_leftpad, sinks},
+                           num_splits}});
   const AttentionSpec spec = spec_of_arrays(call, mask, score, softmax_scale);
   return run(call, spec, [&](const AttentionArguments& arguments, Stream on) {
     attention_when_called(spec, context)(arguments, on);
@@ -87,7 +102,9 @@ struct Prepared {
   int device = 0;
 
   nb::object call(nb::handle q, nb::handle k, nb::handle v, bool return_lse, nb::handle out,
-                  nb::handle layout, nb::handle tensors, nb::handle stream) const {
+                  nb::handle layout, nb::handle tensors, nb::handle stream, nb::handle cu_seqlens_q,
+                  nb::handle cu_seqlens_k, nb::handle seqused_q, nb::handle seqused_k, nb::handle page_table,
+                  nb::handle cache_leftpad, nb::handle sinks, int num_splits) const {
     Call call({.q = q,
                .k = k,
                .v = v,
@@ -97,7 +114,9 @@ struct Prepared {
                .layout = parse_layout(layout),
                .spec_dtype = attention.spec().dtype,
                .device = device,
-               .return_lse = return_lse});
+               .return_lse = return_lse,
+               .sequences = {{cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, cache_leftpad, sinks},
+                             num_splits}});
     return run(call, attention.spec(), attention);
   }
 
@@ -171,13 +190,23 @@ Args:
     mask: a jit_attention.Mask, which keys a query sees; None: all.
     score: a jit_attention.Score, what happens to scores; None: nothing.
     softmax_scale: positive; None: 1/sqrt(head_dim).
-    return_lse: also return log Σ exp(score), fp32 (batch, heads_q, seqlen_q), natural logarithm.
+    return_lse: also return log Σ exp(score), fp32 (batch, heads_q, seqlen_q) or (heads_q, total_q), natural logarithm.
     out: an array to write the result to, which is then returned; it shares no memory with the inputs.
     dtype: "bf16" or "fp16", for arrays of 16-bit integers, which cannot say what they hold.
     layout: "BSHD", or "BHSD": seqlen and heads swapped in q, k, v and the result.
     tensors: names and arrays that mask and score read.
     stream: a number or an object with __cuda_stream__; None: the current stream of q's framework.
     tuning: "off", "recorded", "first_run" or "exhaustive"; None: as JIT_ATTENTION_TUNING says.
+    cu_seqlens_q: int32 (batch + 1), first rows of ragged sequences: q, the result and out are (total_q, heads, head_dim).
+    cu_seqlens_k: the same for k and v.
+    seqused_q: int32 (batch), how many queries each sequence has, where it has room for more.
+    seqused_k: the same for keys, those just appended included.
+    page_table: int32 (batch, max_pages): k and v are pages (pages, page_size, heads_kv, head_dim), any strides.
+    cache_leftpad: int32 (batch), rows of each sequence before its first key.
+    sinks: fp32 (heads_q), a score of each head without a value.
+    num_splits: blocks that may share the keys of some queries, at most; 0: as many as pay.
+
+These arrays are read on the device, never by the host. Query i of a sequence stands at key seqlen_k − seqlen_q + i.
 
 Arrays are PyTorch's, CuPy's, JAX's or others that speak DLPack or the CUDA array interface; all on one GPU. NumPy's and
 other arrays in CPU memory are computed on an emulated device, where the process uses one. The result is of q's framework.
@@ -214,17 +243,24 @@ void bind_attention(nb::module_& module) {
       "attention", compute, "q"_a.none(), "k"_a.none(), "v"_a.none(), nb::kw_only(), "mask"_a = nb::none(),
       "score"_a = nb::none(), "softmax_scale"_a = nb::none(), "return_lse"_a = false, "out"_a = nb::none(),
       "dtype"_a = nb::none(), "layout"_a = "BSHD", "tensors"_a = nb::none(), "stream"_a = nb::none(),
-      "tuning"_a = nb::none(), attention_doc,
+      "tuning"_a = nb::none(), "cu_seqlens_q"_a = nb::none(), "cu_seqlens_k"_a = nb::none(),
+      "seqused_q"_a = nb::none(), "seqused_k"_a = nb::none(), "page_table"_a = nb::none(),
+      "cache_leftpad"_a = nb::none(), "sinks"_a = nb::none(), "num_splits"_a = 0, attention_doc,
       nb::sig("def attention(q: typing.Any, k: typing.Any, v: typing.Any, *, "
               "mask: jit_attention.Mask | None = None, score: jit_attention.Score | None = None, "
               "softmax_scale: float | None = None, return_lse: bool = False, out: typing.Any = None, "
               "dtype: typing.Any = None, layout: str = 'BSHD', tensors: dict[str, typing.Any] | None = None, "
-              "stream: typing.Any = None, tuning: str | None = None) -> typing.Any"));
+              "stream: typing.Any = None, tuning: str | None = None, cu_seqlens_q: typing.Any = None, "
+              "cu_seqlens_k: typing.Any = None, seqused_q: typing.Any = None, seqused_k: typing.Any = None, "
+              "page_table: typing.Any = None, cache_leftpad: typing.Any = None, sinks: typing.Any = None, "
+              "num_splits: int = 0) -> typing.Any"));
   nb::class_<Prepared>(module, "Attention",
                        "A spec's kernel for every size. Cheap to call, thread safe; made by `prepare`.")
       .def("__call__", &Prepared::call, "q"_a.none(), "k"_a.none(), "v"_a.none(), nb::kw_only(),
            "return_lse"_a = false, "out"_a = nb::none(), "layout"_a = "BSHD", "tensors"_a = nb::none(),
-           "stream"_a = nb::none(),
+           "stream"_a = nb::none(), "cu_seqlens_q"_a = nb::none(), "cu_seqlens_k"_a = nb::none(),
+           "seqused_q"_a = nb::none(), "seqused_k"_a = nb::none(), "page_table"_a = nb::none(),
+           "cache_leftpad"_a = nb::none(), "sinks"_a = nb::none(), "num_splits"_a = 0,
            "As `attention`, for arrays of the spec's type, head dims, GQA ratio and alignment.")
       .def("kernel", &Prepared::kernel, "q"_a = nb::none(), "k"_a = nb::none(), "v"_a = nb::none(),
            nb::kw_only(), "layout"_a = "BSHD", "tensors"_a = nb::none(),

@@ -1,6 +1,8 @@
 #include "call.h"
 
+#include <algorithm>
 #include <bit>
+#include <span>
 #include <string>
 
 #include <fmt/format.h>
@@ -97,15 +99,27 @@ Call::Call(const CallInputs& inputs) : inputs_(inputs), tensors_(inputs.tensors)
   }
   complete_ = emulated_ || needs_complete_results(inputs.q);
 
-  arguments_.q = read_operand(inputs.q, "q");
-  arguments_.k = read_operand(inputs.k, "k");
-  arguments_.v = read_operand(inputs.v, "v");
+  const bool ragged_q = inputs.sequences.has(&AttentionArguments::cu_seqlens_q);
+  const bool ragged_kv = inputs.sequences.has(&AttentionArguments::cu_seqlens_k);
+  arguments_.q = read_operand(inputs.q, "q", ragged_q);
+  arguments_.k = read_operand(inputs.k, "k", ragged_kv);
+  arguments_.v = read_operand(inputs.v, "v", ragged_kv);
   if (inputs.dtype && arguments_.q.dtype != *inputs.dtype)
     refuse("dtype",
            fmt::format("is {}, but q holds {}", to_string(*inputs.dtype), to_string(arguments_.q.dtype)));
   for (const NamedArray& given : tensors_)
     arguments_.tensors.add({given.name, read(given.object, given.name, inputs_.dtype)});
+  read_sequences();
   if (!inputs.out.is_none()) read_output();
+}
+
+void Call::read_sequences() {
+  for (std::size_t i = 0; i < sequence_arrays.size(); ++i) {
+    const nb::handle array = inputs_.sequences.arrays[i];
+    if (array.is_valid() && !array.is_none())
+      arguments_.*sequence_arrays[i].view = read(array, sequence_arrays[i].name, std::nullopt);
+  }
+  arguments_.num_splits = inputs_.sequences.num_splits;
 }
 
 void Call::check_place(dlpack::Device device, const char* name) const {
@@ -128,14 +142,15 @@ TensorView Call::read(nb::handle object, const char* name, std::optional<DType> 
   return array.view;
 }
 
-TensorView Call::read_operand(nb::handle object, const char* name) {
+TensorView Call::read_operand(nb::handle object, const char* name, bool is_ragged) {
   const TensorView view = read(object, name, inputs_.dtype ? inputs_.dtype : inputs_.spec_dtype);
   if (!facts(view.dtype).is_operand)
     refuse(name, fmt::format("is {}; attention takes bf16 and fp16", to_string(view.dtype)));
-  if (view.rank != 4) {
-    refuse(name, fmt::format("has {} dimensions; it must have 4: {}", view.rank,
-                             inputs_.layout == Layout::bshd ? "(batch, seqlen, heads, head_dim)"
-                                                            : "(batch, heads, seqlen, head_dim)"));
+  if (view.rank != (is_ragged ? 3 : 4)) {
+    refuse(name, fmt::format("has {} dimensions; it must have {}", view.rank,
+                             is_ragged                        ? "3 beside cu_seqlens: (rows, heads, head_dim)"
+                             : inputs_.layout == Layout::bshd ? "4: (batch, seqlen, heads, head_dim)"
+                                                              : "4: (batch, heads, seqlen, head_dim)"));
   }
   return in_layout(view, inputs_.layout);
 }
@@ -160,19 +175,24 @@ int Call::alignment() const {
 
 void Call::make_outputs(const AttentionSpec& spec) {
   check_inputs(spec, arguments_);
-  const std::int64_t batch = q().shape[0], seqlen = q().shape[1], heads = q().shape[2],
-                     head_dim_v = v().shape[3];
+  const TensorView& queries = q();
+  const bool is_ragged = queries.rank == 3;
   if (!out_.given) {
-    const bool bshd = inputs_.layout == Layout::bshd;
-    const std::int64_t shape[] = {batch, bshd ? seqlen : heads, bshd ? heads : seqlen, head_dim_v};
+    std::int64_t shape[max_rank] = {};
+    std::copy_n(queries.shape, queries.rank, shape);
+    if (inputs_.layout == Layout::bhsd && !is_ragged) std::swap(shape[1], shape[2]);
+    shape[queries.rank - 1] = v().shape[v().rank - 1];
     const DType dtype = output_dtype(spec);
     const bool as_q = dtype == q().dtype;  // then, as q's framework has it
-    out_ = new_output(inputs_.q, where_, stream_, dtype, shape, as_q ? std::optional(q_type_) : std::nullopt);
+    const std::span<const std::int64_t> sizes(shape, static_cast<std::size_t>(queries.rank));
+    out_ = new_output(inputs_.q, where_, stream_, dtype, sizes, as_q ? std::optional(q_type_) : std::nullopt);
     arguments_.o = in_layout(out_.array.view, inputs_.layout);
   }
   if (inputs_.return_lse) {
-    const std::int64_t shape[] = {batch, heads, seqlen};
-    lse_ = new_output(inputs_.q, where_, stream_, DType::fp32, shape);
+    const std::int64_t dense[] = {queries.shape[0], queries.shape[2], queries.shape[1]};
+    const std::int64_t ragged[] = {queries.shape[1], queries.shape[0]};
+    lse_ = new_output(inputs_.q, where_, stream_, DType::fp32,
+                      is_ragged ? std::span<const std::int64_t>(ragged) : std::span<const std::int64_t>(dense));
     arguments_.lse = lse_.array.view;
   }
   if (emulated_) stage(spec);
@@ -191,6 +211,10 @@ void Call::stage(const AttentionSpec& spec) {
   NamedTensors tensors;
   for (const NamedTensor& tensor : arguments_.tensors) tensors.add({tensor.name, copy(tensor.tensor)});
   arguments_.tensors = tensors;
+  for (const SequenceArray& array : sequence_arrays) {
+    TensorView& view = arguments_.*array.view;
+    if (view.is_present()) view = copy(view);
+  }
   staged_out_ = Staged(device_, arguments_.o, out_.given);
   arguments_.o = staged_out_.view();
   if (!inputs_.return_lse) return;

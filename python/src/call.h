@@ -11,6 +11,7 @@
 #include "array.h"
 #include "named_arrays.h"
 #include "output.h"
+#include "sequence_arrays.h"
 #include "staging.h"
 
 namespace jit::python {
@@ -29,6 +30,7 @@ struct CallInputs {
   std::optional<DType> spec_dtype = {};  ///< the same, when a spec says it
   std::optional<int> device = {};  ///< that arrays in CPU memory are computed on; others are where they are
   bool return_lse = false;
+  SequenceInputs sequences = {};
 };
 
 /// One call: read, then `make_outputs`, then `arguments` are launched, `complete`, `result`. All but
@@ -63,7 +65,8 @@ class Call {
 
  private:
   TensorView read(nb::handle array, const char* name, std::optional<DType> dtype);
-  TensorView read_operand(nb::handle array, const char* name);
+  TensorView read_operand(nb::handle array, const char* name, bool is_ragged);
+  void read_sequences();
   void read_output();
   void check_place(dlpack::Device device, const char* name) const;
   void stage(const AttentionSpec& spec);

@@ -109,6 +109,18 @@ void set(int& member, nb::handle value, const char* field) {
   }
   member = static_cast<int>(number);
 }
+void set(bool& member, nb::handle value, const char* field) {
+  if (!PyBool_Check(value.ptr())) type_error("{} must be a bool, not a {}", field, type_of(value));
+  member = value.ptr() == Py_True;
+}
+void set(SequenceKind& member, nb::handle value, const char* field) {
+  if (!PyUnicode_Check(value.ptr())) type_error("{} must be a str, not a {}", field, type_of(value));
+  try {
+    member = parse_sequence_kind(nb::cast<std::string>(value));
+  } catch (const Error& error) {
+    throw Error(error.code(), error.stage(), field, fmt::format("{}: {}", field, error.message()));
+  }
+}
 void set(DType& member, nb::handle value, const char* field) {
   const DTypeFacts* row = dtype_row(value);  // which the library may refuse, with its reason
   if (row == nullptr)

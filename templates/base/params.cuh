@@ -5,7 +5,8 @@
 
 namespace jit {
 
-/// Strides of a (batch, seqlen, heads, head_dim) tensor in elements; the stride of head_dim is 1.
+/// Strides of a (batch, seqlen, heads, head_dim) tensor in elements; the stride of head_dim is 1. Ragged tensors have
+/// no batch, and pages stand in its place.
 struct TensorStrides {
   long long batch;
   long long seq;
@@ -20,12 +21,30 @@ struct FunctorTensor {
 
 inline constexpr int max_functor_tensors = 8;
 
+/// Where sequences begin and end, known to the device alone; names and meaning are flash-attention's. Arrays are
+/// null where a call has none; kernels of dense sequences read none of this.
+struct SequenceParams {
+  const int* cu_seqlens_q;   ///< (batch + 1), first row of each sequence in ragged q and o
+  const int* cu_seqlens_k;   ///< (batch + 1), the same in ragged k and v
+  const int* seqused_q;      ///< (batch), queries of each sequence, where it has room for more
+  const int* seqused_k;      ///< (batch), the same for keys
+  const int* cache_leftpad;  ///< (batch), rows before the first key of each sequence
+  const int* page_table;     ///< (batch, max_pages), pages of each sequence in the order of its keys
+  long long page_table_stride;
+  const float* sinks;  ///< (heads_q), natural units
+  int total_q;         ///< rows of ragged q
+  int total_k;         ///< rows of ragged k
+  int pages;           ///< of paged k and v
+  int max_pages;
+  int num_splits;  ///< blocks that may share the keys of some queries, at most; 0: any number
+};
+
 struct AttentionParams {
-  const void* q;  ///< (batch, seqlen_q, heads_q, head_dim)
-  const void* k;  ///< (batch, seqlen_kv, heads_q / gqa_ratio, head_dim)
-  const void* v;  ///< (batch, seqlen_kv, heads_q / gqa_ratio, head_dim_v)
-  void* o;        ///< (batch, seqlen_q, heads_q, head_dim_v)
-  float* lse;     ///< (batch, heads_q, seqlen_q), natural log; may be null
+  const void* q;  ///< (batch, seqlen_q, heads_q, head_dim); ragged: (total_q, heads_q, head_dim)
+  const void* k;  ///< (batch, seqlen_kv, heads_q / gqa_ratio, head_dim); ragged as q; paged: (pages, page_size, …)
+  const void* v;  ///< as k, with head_dim_v
+  void* o;        ///< as q, with head_dim_v
+  float* lse;     ///< (batch, heads_q, seqlen_q); ragged: (heads_q, total_q); natural log; may be null
   TensorStrides q_strides;
   TensorStrides k_strides;
   TensorStrides v_strides;
@@ -36,10 +55,11 @@ struct AttentionParams {
   int q_tile_begin;  ///< first query tile of this launch, for the same reason
   int heads_q;
   int heads_kv;
-  int seqlen_q;
-  int seqlen_kv;
+  int seqlen_q;   ///< of dense queries; else the most that a sequence may have
+  int seqlen_kv;  ///< the same for keys
   float softmax_scale;
   FunctorTensor tensors[max_functor_tensors];
+  SequenceParams sequences;
 };
 
 }  // namespace jit

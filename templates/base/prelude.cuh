@@ -11,6 +11,18 @@ inline constexpr bool is_same = false;
 template <class A>
 inline constexpr bool is_same<A, A> = true;
 
+namespace detail {
+template <class Pointer>
+struct PointeeOf;
+template <class T>
+struct PointeeOf<const T*> {
+  using type = T;
+};
+}  // namespace detail
+/// T of a const T*.
+template <class Pointer>
+using Pointee = typename detail::PointeeOf<Pointer>::type;
+
 inline constexpr int warp_size = 32;
 inline constexpr unsigned full_warp = 0xffffffffu;
 inline constexpr float log2_e = 1.4426950408889634f;

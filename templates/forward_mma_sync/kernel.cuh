@@ -24,9 +24,9 @@
 #include "ptx/cp_async.cuh"
 #include "ptx/ldmatrix.cuh"
 #include "ptx/math.cuh"
-#include "ptx/mma.cuh"
 #include "scheduling/block_place.cuh"
 #include "steps/apply_functors.cuh"
+#include "steps/mma_sync_products.cuh"
 #include "steps/softmax.cuh"
 #include "tiles/swizzled_tile.cuh"
 #include "tiles/tile_copy.cuh"
@@ -70,70 +70,6 @@ struct QueryFragments {
     }
   }
 };
-
-/// S = Q Kᵀ for the rows of one warp.
-template <class Config>
-__device__ __forceinline__ void multiply_qk(typename KernelTraits<Config>::Scores& scores,
-                                            const QueryFragments<Config>& q, unsigned k_tile) {
-  using Traits = KernelTraits<Config>;
-  using Element = typename Config::Element;
-  const int lane = lane_id();
-  scores.clear();
-  const bool x4 = Config::ldmatrix_matrices == 4;
-  const unsigned address = k_tile + Traits::KTile::offset((x4 ? lane / 16 * 8 : 0) + lane % 8, lane / 8 % 2);
-#pragma unroll
-  for (int step = 0; step < Traits::head_dim_steps; ++step) {
-    unsigned a[Traits::row_blocks][4];
-    q.get(a, step);
-#pragma unroll
-    for (int n = 0; n < Traits::Scores::column_blocks; n += 2) {
-      unsigned b[4];
-      if constexpr (x4) {
-        ldmatrix_x4(b, Traits::KTile::advance(address, 8 * n, 2 * step));
-      } else {
-        ldmatrix_x2(b[0], b[1], Traits::KTile::advance(address, 8 * n, 2 * step));
-        ldmatrix_x2(b[2], b[3], Traits::KTile::advance(address, 8 * n + 8, 2 * step));
-      }
-#pragma unroll
-      for (int m = 0; m < Traits::row_blocks; ++m) {
-        mma_m16n8k16<Element>(scores.registers[m][n], a[m], b[0], b[1]);
-        mma_m16n8k16<Element>(scores.registers[m][n + 1], a[m], b[2], b[3]);
-      }
-    }
-  }
-}
-
-/// O += P V for the rows of one warp; accumulators of S are, packed to 16 bits, A fragments of P.
-template <class Config>
-__device__ __forceinline__ void multiply_pv(typename KernelTraits<Config>::Output& output,
-                                            const typename KernelTraits<Config>::Scores& p, unsigned v_tile) {
-  using Traits = KernelTraits<Config>;
-  using Element = typename Config::Element;
-  const int lane = lane_id();
-  const bool x4 = Config::ldmatrix_matrices == 4;
-  const unsigned address = v_tile + Traits::VTile::offset(lane % 16, x4 ? lane / 16 : 0);
-#pragma unroll
-  for (int step = 0; step < Config::tile_kv / Traits::mma_k; ++step) {
-    unsigned a[Traits::row_blocks][4];
-#pragma unroll
-    for (int m = 0; m < Traits::row_blocks; ++m) p.template pack_step<Element>(a[m], m, step);
-#pragma unroll
-    for (int d = 0; d < Traits::Output::column_blocks; d += 2) {
-      unsigned b[4];
-      if constexpr (x4) {
-        ldmatrix_x4_trans(b, Traits::VTile::advance(address, Traits::mma_k * step, d));
-      } else {
-        ldmatrix_x2_trans(b[0], b[1], Traits::VTile::advance(address, Traits::mma_k * step, d));
-        ldmatrix_x2_trans(b[2], b[3], Traits::VTile::advance(address, Traits::mma_k * step, d + 1));
-      }
-#pragma unroll
-      for (int m = 0; m < Traits::row_blocks; ++m) {
-        mma_m16n8k16<Element>(output.registers[m][d], a[m], b[0], b[1]);
-        mma_m16n8k16<Element>(output.registers[m][d + 1], a[m], b[2], b[3]);
-      }
-    }
-  }
-}
 
 /// Of the thread's scores of the tile whose corner is (q_begin, k_begin).
 template <class Config>
@@ -229,7 +165,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params)
     }
 
     typename Traits::Scores scores;
-    multiply_qk<Config>(scores, q, k_tile(stage_k));
+    multiply_qk<Element, typename Traits::KTile, Traits::ldmatrix_width>(scores, q, k_tile(stage_k));
 
     if constexpr (!Traits::v_first) {
       load_v(Traits::ahead_v, stage_v_load);
@@ -246,7 +182,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params)
     cp_async_wait_group<Traits::pending_v>();
     __syncthreads();
     if constexpr (Config::stages_k == 1) load_k(1, 0);
-    multiply_pv<Config>(output, scores, v_tile(stage_v));
+    multiply_pv<Element, typename Traits::VTile, Traits::ldmatrix_width>(output, scores, v_tile(stage_v));
 
     stage_k = stage_k + 1 == Config::stages_k ? 0 : stage_k + 1;
     stage_v = stage_v + 1 == Config::stages_v ? 0 : stage_v + 1;

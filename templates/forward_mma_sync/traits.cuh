@@ -4,6 +4,7 @@
 #include "base/element.cuh"
 #include "base/prelude.cuh"
 #include "forward_mma_sync/smem_layout.cuh"
+#include "steps/mma_sync_products.cuh"
 #include "tiles/accumulator.cuh"
 #include "tiles/swizzled_tile.cuh"
 
@@ -23,6 +24,7 @@ struct KernelTraits {
                 "ldmatrix loads 2 or 4 matrices");
   static_assert(Config::stages_k >= 1 && Config::stages_v >= 1, "a ring has at least one stage");
 
+  static constexpr LdmatrixWidth ldmatrix_width{Config::ldmatrix_matrices};
   static constexpr int threads = Config::warps * warp_size;
   static constexpr int warp_rows = Config::tile_q / Config::warps;
   static constexpr int row_blocks = warp_rows / 16;

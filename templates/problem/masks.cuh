@@ -40,6 +40,10 @@ inline constexpr int key_words = [] {
 template <class Mask>
 concept has_terms = key_words<Mask> < 2;
 
+/// Whether query heads of one batch entry may see different keys: texts are told the head.
+template <class Mask>
+inline constexpr bool depends_on_head = __is_base_of(TextMask, Mask);
+
 /// The terms of any mask that has some: a row_range makes them, too.
 template <class Mask>
 __device__ __forceinline__ auto query_term(const Mask& mask, int q) {
@@ -322,6 +326,8 @@ struct CombinedMask {
     }
   }
 };
+template <class Op, class A, class B>
+inline constexpr bool depends_on_head<CombinedMask<Op, A, B>> = depends_on_head<A> || depends_on_head<B>;
 template <class A, class B>
 using AndMask = CombinedMask<Both, A, B>;
 template <class A, class B>
@@ -344,5 +350,8 @@ struct NotMask {
     return !jit::keeps(a, query, k, key_word);
   }
 };
+
+template <class A>
+inline constexpr bool depends_on_head<NotMask<A>> = depends_on_head<A>;
 
 }  // namespace jit

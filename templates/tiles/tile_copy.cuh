@@ -102,6 +102,26 @@ class TileLoader {
   bool column_is_valid_;
 };
 
+/// Starts the copy of rows that lie anywhere to the tile at shared address `tile`, by all threads of the block.
+/// `source(row)` is the address of a row's first element; null makes the row zeros, as columns from `columns` on are.
+template <class Tile, int columns, int threads, int alignment, class Source>
+__device__ __forceinline__ void copy_rows(unsigned tile, const Source& source) {
+  using Element = Pointee<decltype(source(0))>;
+  constexpr int per_chunk = ElementTraits<Element>::per_chunk;
+  constexpr int rows_per_pass = threads / Tile::chunks < Tile::rows ? threads / Tile::chunks : Tile::rows;
+  static_assert(rows_per_pass > 0, "a block has a thread for each chunk of a row");
+  const int first = threadIdx.x / Tile::chunks, chunk = threadIdx.x % Tile::chunks;
+  if (rows_per_pass * Tile::chunks != threads && first >= rows_per_pass) return;
+#pragma unroll
+  for (int pass = 0; pass < Tile::rows; pass += rows_per_pass) {
+    const int row = first + pass;
+    if (pass + rows_per_pass > Tile::rows && row >= Tile::rows) break;
+    const Element* start = source(row);
+    const bool valid = start != nullptr && (columns == Tile::chunks * per_chunk || chunk < columns / per_chunk);
+    copy_chunk<alignment>(tile + Tile::offset(row, chunk), start + chunk * per_chunk, valid);
+  }
+}
+
 /// Writes one chunk in pieces of `alignment` bytes.
 template <int alignment, class Element>
 __device__ __forceinline__ void store_chunk(Element* target, const unsigned (&word)[4]) {
@@ -120,6 +140,29 @@ __device__ __forceinline__ void store_chunk(Element* target, const unsigned (&wo
       target[2 * i].bits = static_cast<unsigned short>(word[i]);
       target[2 * i + 1].bits = static_cast<unsigned short>(word[i] >> 16);
     }
+  }
+}
+
+/// Four neighbouring elements.
+struct TwoPairs {
+  unsigned first;
+  unsigned second;
+};
+
+/// Writes them in pieces of `alignment` bytes, 8 at most.
+template <int alignment, class Element>
+__device__ __forceinline__ void store_pairs(Element* target, const TwoPairs& pairs) {
+  if constexpr (alignment >= 8) {
+    *reinterpret_cast<uint2*>(target) = make_uint2(pairs.first, pairs.second);
+  } else if constexpr (alignment == 4) {
+    reinterpret_cast<unsigned*>(target)[0] = pairs.first;
+    reinterpret_cast<unsigned*>(target)[1] = pairs.second;
+  } else {
+    static_assert(ElementTraits<Element>::bytes == 2, "a word is two elements");
+    target[0].bits = static_cast<unsigned short>(pairs.first);
+    target[1].bits = static_cast<unsigned short>(pairs.first >> 16);
+    target[2].bits = static_cast<unsigned short>(pairs.second);
+    target[3].bits = static_cast<unsigned short>(pairs.second >> 16);
   }
 }
 

@@ -57,7 +57,7 @@ Program Family<ForwardPlain>::program(const AttentionSpec& spec, const ForwardPl
 }
 
 std::size_t Family<ForwardPlain>::workspace_bytes(const AttentionSpec& spec, const ForwardPlain&,
-                                                  const AttentionParams& params) {
+                                                  const AttentionParams& params, int /*sm_count*/) {
   const std::size_t rows = static_cast<std::size_t>(params.batch) * static_cast<std::size_t>(params.heads_q) *
                            static_cast<std::size_t>(params.seqlen_q);
   return rows * static_cast<std::size_t>(spec.value_head_dim()) * sizeof(float);

@@ -27,7 +27,7 @@ struct Family<ForwardPlain> {
   static double cycles(const Case& problem, const ProblemShape& shape, const ForwardPlain& config);
   static Program program(const AttentionSpec& spec, const ForwardPlain& config);
   static std::size_t workspace_bytes(const AttentionSpec& spec, const ForwardPlain& config,
-                                     const AttentionParams& params);
+                                     const AttentionParams& params, int sm_count);
   static void launch(const KernelLaunch& launch, const ForwardPlain& config);
 };
 

@@ -94,6 +94,13 @@ void add_spec_options(CLI::App& app, SpecOptions& options) {
     if (field.is_size) continue;  // options of their own, where there are sizes
     if (std::holds_alternative<DType AttentionSpec::*>(field.member)) {
       app.add_option(option_name(field), options.dtype, sentence(field.doc))->capture_default_str();
+    } else if (const auto* kind = std::get_if<SequenceKind AttentionSpec::*>(&field.member)) {
+      app.add_option_function<std::string>(
+          option_name(field),
+          [&options, member = *kind](const std::string& text) { options.spec.*member = parse_sequence_kind(text); },
+          sentence(field.doc));
+    } else if (const auto* truth = std::get_if<bool AttentionSpec::*>(&field.member)) {
+      app.add_flag(option_name(field), options.spec.**truth, sentence(field.doc));
     } else if (const auto* member = std::get_if<int AttentionSpec::*>(&field.member)) {
       CLI::Option* option = app.add_option(option_name(field), options.spec.**member, sentence(field.doc));
       if (options.spec.**member != 0) option->capture_default_str();

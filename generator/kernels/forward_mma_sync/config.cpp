@@ -54,7 +54,8 @@ int register_doubt(const AttentionSpec& spec, const ForwardMmaSync& config) {
 
 std::span<const ConfigField<ForwardMmaSync>> Family<ForwardMmaSync>::fields() { return rows; }
 
-std::string Family<ForwardMmaSync>::rejection(const Case&, const ForwardMmaSync& config) {
+std::string Family<ForwardMmaSync>::rejection(const Case& problem, const ForwardMmaSync& config) {
+  if (std::string reason = plain_rejection(problem.spec, name); !reason.empty()) return reason;
   if (config.rescale == Rescale::on_overflow)
     return fmt::format("rescale = on_overflow is not known to {}; it must be always or lazy", name);
   if (config.tile_q % (rows_per_mma * config.warps) != 0) {

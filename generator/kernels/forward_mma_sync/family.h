@@ -14,13 +14,14 @@ struct Family<ForwardMmaSync> {
   static constexpr ForwardMmaSync smallest = {.tile_q = 64, .tile_kv = 32, .stages_k = 1, .stages_v = 1};
 
   static std::span<const ConfigField<ForwardMmaSync>> fields();
-  static bool suits(const ProblemShape&) { return true; }
+  static bool suits(const ProblemShape& shape) { return !shape.has_device_lengths; }
   static std::string rejection(const Case& problem, const ForwardMmaSync& config);
   static std::vector<ForwardMmaSync> space(const Case& problem);
   static Footprint footprint(const AttentionSpec& spec, const ForwardMmaSync& config);
   static double cycles(const Case& problem, const ProblemShape& shape, const ForwardMmaSync& config);
   static Program program(const AttentionSpec& spec, const ForwardMmaSync& config);
-  static std::size_t workspace_bytes(const AttentionSpec&, const ForwardMmaSync&, const AttentionParams&) {
+  static std::size_t workspace_bytes(const AttentionSpec&, const ForwardMmaSync&, const AttentionParams&,
+                                     int /*sm_count*/) {
     return 0;
   }
   static void launch(const KernelLaunch& launch, const ForwardMmaSync& config);

@@ -137,6 +137,7 @@ RegisterShares register_shares(const AttentionSpec& spec, const ForwardWgmma& co
 std::span<const ConfigField<ForwardWgmma>> Family<ForwardWgmma>::fields() { return rows; }
 
 std::string Family<ForwardWgmma>::rejection(const Case& problem, const ForwardWgmma& config) {
+  if (std::string reason = plain_rejection(problem.spec, name); !reason.empty()) return reason;
   const auto& [spec, limits] = problem;
   if (limits.arch != arch)
     return fmt::format("{} needs {}, this is {}", name, to_string(arch), to_string(limits.arch));

@@ -16,13 +16,14 @@ struct Family<ForwardWgmma> {
   static constexpr ForwardWgmma smallest = {.tile_q = 64, .tile_kv = 16, .stages_k = 1, .direct_o = true};
 
   static std::span<const ConfigField<ForwardWgmma>> fields();
-  static bool suits(const ProblemShape& shape) { return shape.tma; }
+  static bool suits(const ProblemShape& shape) { return shape.tma && !shape.has_device_lengths; }
   static std::string rejection(const Case& problem, const ForwardWgmma& config);
   static std::vector<ForwardWgmma> space(const Case& problem);
   static Footprint footprint(const AttentionSpec& spec, const ForwardWgmma& config);
   static double cycles(const Case& problem, const ProblemShape& shape, const ForwardWgmma& config);
   static Program program(const AttentionSpec& spec, const ForwardWgmma& config);
-  static std::size_t workspace_bytes(const AttentionSpec&, const ForwardWgmma&, const AttentionParams&) {
+  static std::size_t workspace_bytes(const AttentionSpec&, const ForwardWgmma&, const AttentionParams&,
+                                     int /*sm_count*/) {
     return 0;
   }
   static void launch(const KernelLaunch& launch, const ForwardWgmma& config);

@@ -111,15 +111,13 @@ TEST(Search, MoreWorkTakesLonger) {
   EXPECT_GT(cycles(4, 4096), 1.5 * cycles(4, 2048));
 }
 
-TEST(Search, SmallGridsPreferSmallTiles) {
+TEST(Search, FewQueriesHaveTheirKeysSplit) {
   const DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
   const KernelConfig decode =
       ranked_configs({}, {.batch = 1, .heads_q = 8, .seqlen_q = 1, .seqlen_kv = 4096}, limits)[0];
   const KernelConfig prefill = ranked_configs({}, typical_shape(limits), limits)[0];
-  const auto tile_q = [](const KernelConfig& config) {
-    return std::visit([](const auto& own) { return own.tile_q; }, config);
-  };
-  EXPECT_LE(tile_q(decode), tile_q(prefill));
+  EXPECT_EQ(family_name(decode), "forward_split_kv");
+  EXPECT_NE(family_name(prefill), "forward_split_kv");
 }
 
 TEST(Search, SaysWhyNothingFits) {

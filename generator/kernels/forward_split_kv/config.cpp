@@ -1,0 +1,102 @@
+// The fields of forward_split_kv, its rules and its search grid.
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+
+#include "generator/kernels/forward_split_kv/family.h"
+#include "generator/problem/functor_node.h"
+#include "templates/forward_split_kv/smem_layout.cuh"
+
+namespace jit {
+namespace {
+
+using forward_split_kv::rows_per_warp;
+
+// More queries of dense sequences than this are other families' work.
+constexpr std::int64_t few_queries = 64;
+
+// Loop counters, addresses and what the first warp knows of the work ahead; softmax state and fragments; what masks
+// and scores add. Counted on the assembler's reports.
+constexpr int other_registers = 64;
+constexpr int functor_registers = 8;
+constexpr int spill_allowance = 40;
+
+constexpr std::array rows = {
+    field<&ForwardSplitKv::row_warps>("row_warps",
+                                      "warps side by side along rows: a block has 16 rows for each",
+                                      {range(1, 8), Affects::tiling, 2}),
+    field<&ForwardSplitKv::key_warps>("key_warps", "warps that share the keys of a tile",
+                                      {range(1, 8), Affects::tiling, 2}),
+    field<&ForwardSplitKv::tile_kv>("tile_kv", "keys per step", {multiples(16, 256), Affects::tiling, 128}),
+    field<&ForwardSplitKv::stages>("stages", "buffers for tiles of keys and values",
+                                   {range(2, 8), Affects::buffers, 2}),
+    field<&ForwardSplitKv::rescale>("rescale", "when the output is rescaled to a new row maximum",
+                                    {.sample = static_cast<int>(Rescale::always)}),
+    field<&ForwardSplitKv::blocks_per_sm>("blocks_per_sm",
+                                          "blocks that must fit on a multiprocessor: caps the registers",
+                                          {range(1, 8), Affects::registers, 1}),
+};
+static_assert(rows.size() == member_count<ForwardSplitKv>(), "each member has a row");
+
+}  // namespace
+
+std::span<const ConfigField<ForwardSplitKv>> Family<ForwardSplitKv>::fields() { return rows; }
+
+bool Family<ForwardSplitKv>::suits(const ProblemShape& shape) {
+  return shape.has_device_lengths || shape.seqlen_q <= few_queries;
+}
+
+std::string Family<ForwardSplitKv>::rejection(const Case&, const ForwardSplitKv& config) {
+  if (config.rescale == Rescale::on_overflow)
+    return fmt::format("rescale = on_overflow is not known to {}; it must be always or lazy", name);
+  if (config.tile_kv % (16 * config.key_warps) != 0)
+    return fmt::format("tile_kv = {} must be a multiple of 16 · key_warps = {}", config.tile_kv,
+                       16 * config.key_warps);
+  if (config.row_warps * config.key_warps > 16)
+    return fmt::format("row_warps · key_warps = {} must be at most 16", config.row_warps * config.key_warps);
+  return "";
+}
+
+Footprint Family<ForwardSplitKv>::footprint(const AttentionSpec& spec, const ForwardSplitKv& config) {
+  const int threads = config.row_warps * config.key_warps * 32;
+  const int output = padded_head_dim(spec.value_head_dim()) / 8 * 4;
+  const int scores = config.tile_kv / config.key_warps / 8 * 4;
+  const int q = padded_head_dim(spec.head_dim) / 16 * 4;
+  const int functors = functor_count(spec.mask) + functor_count(spec.score);
+  const int share = registers_per_sm / (threads * config.blocks_per_sm);
+  return {.threads = threads,
+          .smem_bytes = forward_split_kv::smem_layout(spec.head_dim, spec.value_head_dim(), config.row_warps,
+                                                      config.key_warps, config.tile_kv, config.stages,
+                                                      spec.sequences_kv == SequenceKind::paged)
+                            .total,
+          .registers = output + scores + q + other_registers + functors * functor_registers,
+          .register_cap = std::min(max_registers_per_thread, share / 8 * 8),
+          .blocks_per_sm = config.blocks_per_sm,
+          .register_slack = spill_allowance,
+          .register_doubt = 8};
+}
+
+std::vector<ForwardSplitKv> Family<ForwardSplitKv>::space(const Case&) {
+  struct Warps {
+    int row, key;
+  };
+  std::vector<ForwardSplitKv> configs;
+  for (const Warps warps : {Warps{1, 4}, {1, 8}, {1, 2}, {2, 2}, {2, 4}, {4, 1}, {4, 2}, {8, 1}}) {
+    for (const int tile_kv : {32, 64, 128}) {
+      for (const int stages : {2, 3, 4, 6}) {
+        for (const int blocks_per_sm : {1, 2, 3, 4}) {
+          const ForwardSplitKv config{.row_warps = warps.row,
+                                      .key_warps = warps.key,
+                                      .tile_kv = tile_kv,
+                                      .stages = stages,
+                                      .blocks_per_sm = blocks_per_sm};
+          if (tile_kv % (16 * warps.key) == 0) configs.push_back(config);
+        }
+      }
+    }
+  }
+  return configs;
+}
+
+}  // namespace jit

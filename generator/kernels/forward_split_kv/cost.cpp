@@ -1,0 +1,54 @@
+// The cost model of forward_split_kv.
+#include <algorithm>
+#include <cmath>
+
+#include "generator/kernels/forward_split_kv/family.h"
+#include "templates/base/element.cuh"
+#include "templates/forward_split_kv/smem_layout.cuh"
+
+namespace jit {
+namespace {
+
+// Of one multiprocessor and clock: what memory brings while all read, and what it brings to one that has few bytes on
+// the way (Little's law with the latency of memory).
+constexpr double memory_bytes_per_clock = 19;
+constexpr double memory_latency_clocks = 1400;
+constexpr double launch_clocks = 4000;
+constexpr double unit_clocks = 1500;  // queries, merge of the warps, stores
+constexpr double part_clocks = 60;    // that the last block of a unit needs for each part
+constexpr double step_clocks = 250;   // barrier, notes, first and last instructions of each phase
+constexpr double flops_per_clock = 2700;
+
+}  // namespace
+
+double Family<ForwardSplitKv>::cycles(const Case& problem, const ProblemShape& shape, const ForwardSplitKv& config) {
+  const auto& [spec, limits] = problem;
+  const double d = padded_head_dim(spec.head_dim), dv = padded_head_dim(spec.value_head_dim());
+  const double tile_rows = config.row_warps * forward_split_kv::rows_per_warp;
+  const double heads_kv = static_cast<double>(shape.heads_q) / spec.gqa_ratio;
+  const double row_tiles = std::ceil(static_cast<double>(shape.seqlen_q) * spec.gqa_ratio / tile_rows);
+  const double units = static_cast<double>(shape.batch) * heads_kv * row_tiles;
+  const double tiles = std::max(1.0, std::ceil(static_cast<double>(shape.seqlen_kv) / config.tile_kv));
+
+  // One tile of keys of one block. Tiles of rows of one KV head find their keys in L2, but for the first.
+  const double tile_bytes = config.tile_kv * (d + dv) * element_bytes;
+  const double blocks = config.blocks_per_sm;
+  const double in_flight = tile_bytes * (config.stages - 1);
+  const double memory = tile_bytes * blocks / std::min(memory_bytes_per_clock * std::min(row_tiles, 3.0),
+                                                       in_flight * blocks / memory_latency_clocks);
+  const double tensor = 2 * tile_rows * config.tile_kv * (d + dv) / flops_per_clock * blocks;
+  const double softmax = tile_rows * config.tile_kv * 12 / 32 / 4 * blocks;
+  const double step = std::max({memory, tensor + softmax, step_clocks + (tensor + softmax) / blocks});
+
+  const double slots = static_cast<double>(limits.sm_count) * blocks;
+  const double own_tiles = std::ceil(units * tiles / slots);
+  const double parts = std::min(tiles, std::ceil(tiles / own_tiles));
+  const double own_units = std::ceil(own_tiles / tiles);
+  double cycles = launch_clocks + own_tiles * step + own_units * unit_clocks + (parts > 1 ? parts * part_clocks : 0);
+  const Footprint needs = footprint(spec, config);
+  const int spare = needs.register_cap - needs.registers;
+  if (spare < 0) cycles *= 1.15 - spare * 0.01;
+  return cycles;
+}
+
+}  // namespace jit

@@ -1,0 +1,29 @@
+// The family of forward kernels whose keys are split over blocks (templates/forward_split_kv).
+#pragma once
+
+#include "generator/kernels/family.h"
+
+namespace jit {
+
+template <>
+struct Family<ForwardSplitKv> {
+  static constexpr std::string_view name = "forward_split_kv";
+  static constexpr std::string_view doc =
+      "cp.async and mma.sync, keys split over blocks: sm_80 and later, any sequences";
+  static constexpr Pass pass = Pass::forward;
+  static constexpr bool may_spill = true;
+  static constexpr ForwardSplitKv smallest = {.key_warps = 1, .tile_kv = 16, .stages = 2, .blocks_per_sm = 1};
+
+  static std::span<const ConfigField<ForwardSplitKv>> fields();
+  static bool suits(const ProblemShape& shape);
+  static std::string rejection(const Case& problem, const ForwardSplitKv& config);
+  static std::vector<ForwardSplitKv> space(const Case& problem);
+  static Footprint footprint(const AttentionSpec& spec, const ForwardSplitKv& config);
+  static double cycles(const Case& problem, const ProblemShape& shape, const ForwardSplitKv& config);
+  static Program program(const AttentionSpec& spec, const ForwardSplitKv& config);
+  static std::size_t workspace_bytes(const AttentionSpec& spec, const ForwardSplitKv& config,
+                                     const AttentionParams& params, int sm_count);
+  static void launch(const KernelLaunch& launch, const ForwardSplitKv& config);
+};
+
+}  // namespace jit

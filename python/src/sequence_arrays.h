@@ -1,0 +1,42 @@
+// The arrays of a call that say where sequences begin and end.
+#pragma once
+
+#include <array>
+
+#include <jit/attention.h>
+#include <nanobind/nanobind.h>
+
+namespace jit::python {
+
+namespace nb = nanobind;
+
+/// One of them as Python's callers name it.
+struct SequenceArray {
+  const char* name;
+  TensorView AttentionArguments::*view;
+};
+inline constexpr std::array sequence_arrays = {
+    SequenceArray{"cu_seqlens_q", &AttentionArguments::cu_seqlens_q},
+    SequenceArray{"cu_seqlens_k", &AttentionArguments::cu_seqlens_k},
+    SequenceArray{"seqused_q", &AttentionArguments::seqused_q},
+    SequenceArray{"seqused_k", &AttentionArguments::seqused_k},
+    SequenceArray{"page_table", &AttentionArguments::page_table},
+    SequenceArray{"cache_leftpad", &AttentionArguments::cache_leftpad},
+    SequenceArray{"sinks", &AttentionArguments::sinks},
+};
+
+/// What a caller gives of them, in their order; null or None: nothing.
+struct SequenceInputs {
+  std::array<nb::handle, sequence_arrays.size()> arrays = {};
+  int num_splits = 0;
+
+  /// Whether the array for this tensor was given.
+  bool has(TensorView AttentionArguments::*view) const {
+    for (std::size_t i = 0; i < arrays.size(); ++i) {
+      if (sequence_arrays[i].view == view) return arrays[i].is_valid() && !arrays[i].is_none();
+    }
+    return false;
+  }
+};
+
+}  // namespace jit::python

@@ -1,0 +1,75 @@
+// What the score functor makes of a tile of scores whose rows are of several query heads, and what the mask drops.
+#pragma once
+
+#include "base/params.cuh"
+#include "base/prelude.cuh"
+#include "forward_split_kv/traits.cuh"
+#include "problem/functor.cuh"
+#include "problem/masks.cuh"
+#include "problem/scores.cuh"
+
+namespace jit::forward_split_kv {
+
+/// Where a warp's scores lie: its first row of those of the unit, its first key, and what is known of the sequence.
+struct ScoreOrigin {
+  int row;
+  int key;
+  bool is_partial;
+};
+
+/// Of one row: whether its query sees a key. Built once for the keys of a tile.
+template <class Mask>
+class RowMask {
+ public:
+  __device__ __forceinline__ RowMask(const BlockContext& context, int query)
+      : mask_(context), query_(query), seqlen_kv_(context.seqlen_kv) {
+    if constexpr (has_row_range<Mask>) range_ = mask_.row_range(query);
+  }
+
+  __device__ __forceinline__ bool keeps(int key) const {
+    if constexpr (has_row_range<Mask>) {
+      return key >= range_.begin && key < range_.end;
+    } else {
+      return key < seqlen_kv_ && mask_.keep(query_, key);
+    }
+  }
+
+ private:
+  Mask mask_;
+  int query_;
+  int seqlen_kv_;
+  KeyRange range_;
+};
+
+/// Leaves the scores, products of queries and keys so far, as the functors want them (steps/apply_functors.cuh).
+/// Functors are built for each row: its head is its own.
+template <class Config, class Scores>
+__device__ __forceinline__ void apply_row_functors(Scores& scores, const AttentionParams& params,
+                                                   const PartNote& note, const ScoreOrigin& origin) {
+  using Layout = typename Scores::Layout;
+  using Mask = typename Config::Mask;
+  using Score = typename Config::Score;
+  using Factors = ScoreFactors<Score>;
+  if (Score::is_identity && !origin.is_partial) return;
+  const int first_key = origin.key + Layout::lane_column(lane_id());
+  Scores::for_each_row(origin.row + Layout::lane_row(lane_id()), [&](int r, int row) {
+    const PackedRow<Config> place(note.kv_head, row);
+    const int query = minimum(place.query, note.seqlen_q - 1);
+    const BlockContext context{note.batch,    place.head,     params.heads_q,
+                               note.seqlen_q, note.seqlen_kv, params.tensors};
+    if constexpr (!Score::is_identity) {
+      const Score score(context);
+      const float scale = params.softmax_scale * Factors::input;
+      scores.for_each_of_row(r, [&](float& s, int column) {
+        s = Factors::apply(score, s * scale, query, minimum(first_key + column, note.seqlen_kv - 1));
+      });
+    }
+    if (!origin.is_partial) return;
+    const RowMask<Mask> mask(context, query);
+    scores.for_each_of_row(r, [&](float& s, int column) {
+      if (!mask.keeps(first_key + column)) s = negative_infinity();
+    });
+  });
+}
+
+}  // namespace jit::forward_split_kv

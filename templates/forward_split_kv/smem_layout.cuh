@@ -1,0 +1,96 @@
+// The map of a block's shared memory. Compiled by the host, which needs the size to launch, and by NVRTC; the
+// generated program asserts that both came to the same size.
+#pragma once
+
+#include "base/element.cuh"
+#include "base/host_device.cuh"
+#include "jit/options.h"
+
+namespace jit::forward_split_kv {
+
+/// What a block knows of its part of a unit.
+struct PartNote {
+  int batch;
+  int kv_head;
+  int row_begin;    ///< first row of the tile of rows
+  int q_begin;      ///< first query of the sequence, as VariableSequences counts
+  int seqlen_q;     ///< of the sequence
+  int kv_begin;     ///< row of its first key, the same
+  int seqlen_kv;    ///< of the sequence
+  int parts;        ///< of the unit
+  int first_block;  ///< whose part is the first
+};
+
+/// What it knows of one step, a tile of keys for the rows of a part.
+struct StepNote {
+  int part;        ///< place of the part's note
+  int k_begin;     ///< first key of the tile
+  unsigned flags;  ///< of StepFlags
+};
+enum StepFlags : unsigned {
+  step_is_end = 1,      ///< there is no step: the block is done
+  step_has_tile = 2,    ///< else the rows see no keys here
+  step_is_partial = 4,  ///< some score of the tile must be dropped
+  step_begins = 8,      ///< the first step of the part
+  step_ends = 16,       ///< the last one
+};
+
+/// Byte offsets from the start of dynamic shared memory.
+///
+///     | stage 0: Q, K, V | stage 1 … | notes of parts | of steps | pages of rows | list of steps | ticket |
+///
+/// A stage holds the queries, too, of a step with which a part begins. While a part ends, its last stage holds what
+/// the warps have come to: `stage_bytes` is enough for both.
+struct SmemLayout {
+  int k;  ///< within a stage
+  int v;  ///< within a stage
+  int stage_bytes;
+  int parts;
+  int steps;
+  int pages;
+  int step_list;
+  int ticket;
+  int total;
+};
+
+inline constexpr int rows_per_warp = 16;
+/// Floats between rows of a warp's results beside those of the row, so that stores meet all banks.
+inline constexpr int result_padding = 8;
+
+/// How many steps a block looks ahead: while one is multiplied, loads run `stages` − 1 ahead; where there are pages,
+/// they must be known a step before that.
+JIT_HOST_DEVICE constexpr int steps_ahead(int stages, bool has_pages) { return has_pages ? stages + 1 : stages; }
+
+/// Room for a StepList (step_list.cuh).
+inline constexpr int step_list_bytes = 128;
+
+/// Bytes of the results of all warps: rows of O, and maximum and sum of each row.
+JIT_HOST_DEVICE constexpr int result_bytes(int warps, int head_dim_v) {
+  return warps * rows_per_warp * (padded_head_dim(head_dim_v) + result_padding + 2) * 4;
+}
+
+JIT_HOST_DEVICE constexpr SmemLayout smem_layout(int head_dim, int head_dim_v, int row_warps, int key_warps,
+                                                 int tile_kv, int stages, bool has_pages) {
+  const int known_steps = steps_ahead(stages, has_pages) + 1;
+  SmemLayout layout{};
+  layout.k = row_warps * rows_per_warp * padded_head_dim(head_dim) * element_bytes;
+  layout.v = layout.k + tile_kv * padded_head_dim(head_dim) * element_bytes;
+  layout.stage_bytes = layout.v + tile_kv * padded_head_dim(head_dim_v) * element_bytes;
+  const int results = result_bytes(row_warps * key_warps, head_dim_v);
+  if (layout.stage_bytes < results) layout.stage_bytes = (results + 127) / 128 * 128;
+  layout.parts = stages * layout.stage_bytes;
+  layout.steps = layout.parts + known_steps * static_cast<int>(sizeof(PartNote));
+  layout.pages = layout.steps + known_steps * static_cast<int>(sizeof(StepNote));
+  layout.step_list = (layout.pages + (has_pages ? known_steps * tile_kv * 4 : 0) + 15) / 16 * 16;
+  layout.ticket = layout.step_list + step_list_bytes;
+  layout.total = layout.ticket + 16;
+  return layout;
+}
+
+template <class Config>
+JIT_HOST_DEVICE constexpr SmemLayout smem_layout() {
+  return smem_layout(Config::head_dim, Config::head_dim_v, Config::row_warps, Config::key_warps, Config::tile_kv,
+                     Config::stages, Config::sequences_kv == SequenceKind::paged);
+}
+
+}  // namespace jit::forward_split_kv

@@ -1,0 +1,122 @@
+// What a block does, step by step: a step is a tile of keys for a tile of rows. One warp looks ahead and leaves notes
+// for all of them.
+#pragma once
+
+#include "base/params.cuh"
+#include "base/prelude.cuh"
+#include "forward_split_kv/traits.cuh"
+#include "forward_split_kv/work_list.cuh"
+#include "problem/masks.cuh"
+#include "problem/variable_sequences.cuh"
+
+namespace jit::forward_split_kv {
+
+/// What the mask leaves of a tile of scores of all heads of a unit. By a whole warp.
+template <class Config>
+__device__ __forceinline__ TileClass classify(const AttentionParams& params, const Unit& unit,
+                                              const ScoreTile& tile) {
+  using Mask = typename Config::Mask;
+  const int first_head = unit.kv_head * Config::gqa_ratio;
+  TileClass kind = Mask(context_of<Config>(params, unit, first_head)).classify(tile);
+  if constexpr (depends_on_head<Mask>) {
+    for (int g = 1; g < Config::gqa_ratio; ++g) {
+      const TileClass other = Mask(context_of<Config>(params, unit, first_head + g)).classify(tile);
+      if (other != kind) return TileClass::partial;
+    }
+  }
+  return kind;
+}
+
+/// How far the steps of the block's part of a unit have come. Words, because a bool leaves bytes that are never written.
+struct StepPlace {
+  int tile;       ///< of the next step, if the part has one
+  int tile_end;   ///< of the part
+  int part;       ///< place of the part's note
+  int has_steps;  ///< whether there are steps left of the part
+  int begins;     ///< whether the next step is the part's first
+  int is_behind;  ///< whether the block is done with the work's unit
+};
+
+/// The block's steps in order. They lie in shared memory: only one warp needs them, and then only for a moment.
+template <class Config>
+struct StepList {
+  WorkList<Config> work;
+  StepPlace place;
+};
+
+/// Goes to the block's next part of a unit, and leaves its note among `parts`; to none when there is none left. By a
+/// whole warp.
+template <class Config>
+__device__ __forceinline__ void enter_part(const AttentionParams& params, StepList<Config>& list, StepPlace& place,
+                                           PartNote* parts) {
+  WorkList<Config> work = list.work;
+  __syncwarp();
+#pragma unroll 1
+  while (true) {
+    if (place.is_behind != 0) work.next(params);
+    place.is_behind = 1;
+    if (!work.has_unit(params)) {
+      place.is_behind = 0;
+      break;
+    }
+    const UnitPart mine = work.part();
+    if (!mine.is_mine) continue;
+    place.has_steps = place.begins = 1;
+    place.tile = work.tiles.begin + mine.tile_begin;
+    place.tile_end = work.tiles.begin + mine.tile_end;
+    place.part = place.part + 1 == KernelTraits<Config>::known_steps ? 0 : place.part + 1;
+    const Unit& unit = work.unit;
+    if (lane_id() == 0) {
+      parts[place.part] = {.batch = unit.batch,
+                           .kv_head = unit.kv_head,
+                           .row_begin = unit.row_begin,
+                           .q_begin = unit.q.begin,
+                           .seqlen_q = unit.q.length,
+                           .kv_begin = unit.kv.begin,
+                           .seqlen_kv = unit.kv.length,
+                           .parts = mine.parts,
+                           .first_block = mine.first_block};
+    }
+    break;
+  }
+  if (lane_id() == 0) list.work = work;
+  __syncwarp();
+}
+
+/// The next step, whose note is left in `note`. By a whole warp.
+template <class Config>
+__device__ __forceinline__ void next_step(const AttentionParams& params, StepList<Config>& list, StepNote& note,
+                                          PartNote* parts) {
+  StepPlace place = list.place;
+  if (place.has_steps == 0) enter_part(params, list, place, parts);
+  StepNote next{.part = place.part, .k_begin = 0, .flags = step_is_end};
+  if (place.has_steps != 0) {
+    const Unit& unit = list.work.unit;
+    ScoreTile scores = queries_of<Config>(unit);
+    TileClass kind = TileClass::empty;
+#pragma unroll 1
+    for (; place.tile < place.tile_end; ++place.tile) {  // to one that holds a key that is seen
+      scores.k_begin = place.tile * Config::tile_kv;
+      scores.k_end = minimum(scores.k_begin + Config::tile_kv, unit.kv.length);
+      kind = classify<Config>(params, unit, scores);
+      if (kind != TileClass::empty) break;
+    }
+    next.k_begin = scores.k_begin;
+    const bool is_partial = kind != TileClass::full || next.k_begin + Config::tile_kv > unit.kv.length;
+    next.flags = (place.begins != 0 ? step_begins : 0u) | (kind != TileClass::empty ? step_has_tile : 0u) |
+                 (is_partial ? step_is_partial : 0u);
+    place.begins = 0;
+    if (++place.tile >= place.tile_end) {
+      next.flags |= step_ends;
+      place.has_steps = 0;
+    }
+  }
+  __syncwarp();
+  if (lane_id() == 0) {
+    list.place = place;
+    note = next;
+  }
+  __syncwarp();
+}
+
+}  // namespace jit::forward_split_kv

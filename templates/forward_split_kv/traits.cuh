@@ -1,0 +1,54 @@
+// What follows from the Config: tile types and counts.
+#pragma once
+
+#include "base/element.cuh"
+#include "base/prelude.cuh"
+#include "forward_split_kv/smem_layout.cuh"
+#include "tiles/accumulator.cuh"
+#include "tiles/swizzled_tile.cuh"
+
+namespace jit::forward_split_kv {
+
+template <class Config>
+struct KernelTraits {
+  static_assert(Config::tile_kv % (16 * Config::key_warps) == 0,
+                "tile_kv must be a multiple of 16 keys for each warp");
+  static_assert(Config::stages >= 2, "a tile is loaded while another one is multiplied");
+
+  static constexpr int mma_k = ElementTraits<typename Config::Element>::mma_k;
+  static constexpr int warps = Config::row_warps * Config::key_warps;
+  static constexpr int threads = warps * warp_size;
+  static constexpr int tile_rows = Config::row_warps * rows_per_warp;
+  static constexpr int warp_keys = Config::tile_kv / Config::key_warps;
+  static constexpr int head_dim_steps = padded_head_dim(Config::head_dim, mma_k) / mma_k;
+  static constexpr SmemLayout layout = smem_layout<Config>();
+  static constexpr bool has_pages = Config::sequences_kv == SequenceKind::paged;
+  static constexpr int steps_ahead = forward_split_kv::steps_ahead(Config::stages, has_pages);
+  static constexpr int known_steps = steps_ahead + 1;
+  /// Blocks that may share a unit: their weights are merged in the memory of a stage.
+  static constexpr int most_parts = layout.stage_bytes / (tile_rows * (int)sizeof(float)) - 2;
+
+  // Of one warp.
+  using Scores = Accumulator<MmaLayout, rows_per_warp, warp_keys>;
+  using Output = Accumulator<MmaLayout, rows_per_warp, padded_head_dim(Config::head_dim_v, mma_k)>;
+
+  static constexpr int per_chunk = ElementTraits<typename Config::Element>::per_chunk;
+  static constexpr int chunks = padded_head_dim(Config::head_dim, mma_k) / per_chunk;
+  static constexpr int chunks_v = padded_head_dim(Config::head_dim_v, mma_k) / per_chunk;
+  using QTile = SmemTile<tile_rows, chunks, Swizzle::xor_chunks>;
+  using KTile = SmemTile<Config::tile_kv, chunks, Swizzle::xor_chunks>;
+  using VTile = SmemTile<Config::tile_kv, chunks_v, Swizzle::xor_chunks>;
+};
+
+/// Rows of a tile of rows: those of all query heads of a KV head, query by query, so that each key is read once for
+/// all of them.
+template <class Config>
+struct PackedRow {
+  int query;
+  int head;  ///< query head
+
+  __device__ __forceinline__ PackedRow(int kv_head, int row)
+      : query(row / Config::gqa_ratio), head(kv_head * Config::gqa_ratio + row % Config::gqa_ratio) {}
+};
+
+}  // namespace jit::forward_split_kv

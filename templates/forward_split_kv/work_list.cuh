@@ -1,0 +1,201 @@
+// The units of all batch entries in their order, and the block's share of them.
+#pragma once
+
+#include "base/params.cuh"
+#include "base/prelude.cuh"
+#include "forward_split_kv/traits.cuh"
+#include "problem/functor.cuh"
+#include "problem/masks.cuh"
+#include "problem/variable_sequences.cuh"
+#include "scheduling/key_shares.cuh"
+
+namespace jit::forward_split_kv {
+
+/// Tiles of keys.
+struct TileRange {
+  int begin;
+  int end;
+
+  __device__ __forceinline__ int count() const { return end - begin; }
+};
+
+/// A tile of rows of one KV head of a batch entry.
+struct Unit {
+  int batch;
+  int kv_head;
+  int row_begin;
+  Sequence q;
+  Sequence kv;
+};
+
+template <class Config>
+__device__ __forceinline__ BlockContext context_of(const AttentionParams& params, const Unit& unit, int head) {
+  return {unit.batch, head, params.heads_q, unit.q.length, unit.kv.length, params.tensors};
+}
+
+/// Queries [begin, end) to which the rows of a unit belong.
+template <class Config>
+__device__ __forceinline__ ScoreTile queries_of(const Unit& unit) {
+  const int rows = unit.q.length * Config::gqa_ratio;
+  const int row_end = minimum(unit.row_begin + KernelTraits<Config>::tile_rows, rows);
+  return {unit.row_begin / Config::gqa_ratio, (row_end - 1) / Config::gqa_ratio + 1, 0, 0};
+}
+
+/// The tiles of keys that a unit's share of the line is measured by: no tile outside of them holds a key that its rows
+/// see. Asked by single lanes: a mask that answers by warps is not asked.
+template <class Config>
+__device__ __forceinline__ TileRange tiles_of(const AttentionParams& params, const Unit& unit) {
+  using Mask = typename Config::Mask;
+  KeyRange keys{0, unit.kv.length};
+  if constexpr (has_row_range<Mask>) {
+    const ScoreTile queries = queries_of<Config>(unit);
+    const Mask mask(context_of<Config>(params, unit, unit.kv_head * Config::gqa_ratio));
+    keys = mask.key_range(queries.q_begin, queries.q_end);
+  }
+  if (keys.begin >= keys.end) return {0, 0};
+  return {keys.begin / Config::tile_kv, (keys.end + Config::tile_kv - 1) / Config::tile_kv};
+}
+
+/// What each KV head of a batch entry has on the line.
+struct HeadLength {
+  long long length;
+  int most_tiles;  ///< of a unit
+};
+
+template <class Config>
+__device__ __forceinline__ HeadLength head_length(const AttentionParams& params, int batch) {
+  const VariableSequences<Config> sequences(params);
+  Unit unit{batch, 0, 0, sequences.q(batch), sequences.kv(batch)};
+  HeadLength head{0, 0};
+#pragma unroll 1
+  for (; unit.row_begin < unit.q.length * Config::gqa_ratio; unit.row_begin += KernelTraits<Config>::tile_rows) {
+    const int tiles = tiles_of<Config>(params, unit).count();
+    head.length += unit_length(tiles);
+    head.most_tiles = maximum(head.most_tiles, tiles);
+  }
+  return head;
+}
+
+__device__ __forceinline__ long long warp_sum(long long x) {
+#pragma unroll
+  for (int step = warp_size / 2; step > 0; step /= 2) x += __shfl_xor_sync(full_warp, x, step);
+  return x;
+}
+
+/// The sum over this lane and those before it.
+__device__ __forceinline__ long long sum_up_to_lane(long long x) {
+#pragma unroll
+  for (int step = 1; step < warp_size; step *= 2) {
+    const long long before = __shfl_up_sync(full_warp, x, step);
+    if (lane_id() >= step) x += before;
+  }
+  return x;
+}
+
+/// Walks through the block's share of the line, by a whole warp whose lanes all get the same answers. A plain value.
+template <class Config>
+struct WorkList {
+  KeyShares shares;
+  Unit unit;
+  TileRange tiles;  ///< of the unit
+  long long unit_begin;
+
+  /// Goes to the first unit of the block's share. Lanes have a batch entry each: all are looked at to measure the line,
+  /// and those from the first on again to find the place, in one loop: a kernel that begins fetches its instructions
+  /// from memory, and the fewer there are, the sooner it loads keys.
+  __device__ __forceinline__ void begin(const AttentionParams& params) {
+    const int block = static_cast<int>(blockIdx.x);
+    long long total = 0;
+    int most_tiles = 0;
+    bool is_measured = false;
+    unit = {.batch = 0};
+    unit_begin = 0;
+#pragma unroll 1
+    while (true) {
+      const int batch = unit.batch + lane_id();
+      const HeadLength own = batch < params.batch ? head_length<Config>(params, batch) : HeadLength{0, 0};
+      if (!is_measured) {
+        total += own.length;
+        most_tiles = maximum(most_tiles, own.most_tiles);
+        unit.batch += warp_size;
+        if (unit.batch < params.batch) continue;
+        is_measured = true;
+        measure(params, total, most_tiles);
+        if (shares.begin(block) >= shares.total) return;
+        unit.batch = 0;
+        if (params.batch > warp_size) continue;
+      }
+      const long long end = unit_begin + sum_up_to_lane(own.length) * params.heads_kv;
+      const unsigned behind = __ballot_sync(full_warp, end > shares.begin(block));
+      if (behind != 0) {
+        const int lane = __ffs(static_cast<int>(behind)) - 1;
+        unit.batch += lane;
+        unit_begin = __shfl_sync(full_warp, end - own.length * params.heads_kv, lane);
+        find_unit(params, shares.begin(block), __shfl_sync(full_warp, own.length, lane));
+        return;
+      }
+      unit_begin = __shfl_sync(full_warp, end, warp_size - 1);
+      unit.batch += warp_size;
+    }
+  }
+
+  /// Whether there is a unit, of which the block may have no part.
+  __device__ __forceinline__ bool has_unit(const AttentionParams& params) const {
+    return unit.batch < params.batch && unit_begin < shares.end(static_cast<int>(blockIdx.x));
+  }
+  __device__ __forceinline__ UnitPart part() const {
+    return shares.part(static_cast<int>(blockIdx.x), unit_begin, tiles.count());
+  }
+
+  /// The next one. Requires: has_unit().
+  __device__ __forceinline__ void next(const AttentionParams& params) {
+    unit_begin += unit_length(tiles.count());
+    unit.row_begin += KernelTraits<Config>::tile_rows;
+    if (unit.row_begin >= unit.q.length * Config::gqa_ratio) {
+      unit.row_begin = 0;
+      if (++unit.kv_head == params.heads_kv) {
+        unit.kv_head = 0;
+        ++unit.batch;
+        enter(params);
+      }
+    }
+    if (unit.batch < params.batch) tiles = tiles_of<Config>(params, unit);
+  }
+
+ private:
+  // Goes on to a batch entry that has queries.
+  __device__ __forceinline__ void enter(const AttentionParams& params) {
+    const VariableSequences<Config> sequences(params);
+#pragma unroll 1
+    for (; unit.batch < params.batch; ++unit.batch) {
+      unit.q = sequences.q(unit.batch);
+      unit.kv = sequences.kv(unit.batch);
+      if (unit.q.length > 0) break;
+    }
+  }
+
+  // Lays out the line. `length` and `most_tiles` are those of a head of the lane's batch entries.
+  __device__ __forceinline__ void measure(const AttentionParams& params, long long length, int most_tiles) {
+    const int given = params.sequences.num_splits, most_parts = KernelTraits<Config>::most_parts;
+    shares = key_shares(warp_sum(length) * params.heads_kv, static_cast<int>(gridDim.x),
+                        __reduce_max_sync(full_warp, most_tiles),
+                        given == 0 ? most_parts : minimum(given, most_parts));
+  }
+
+  // Goes to the unit of the batch entry that holds this place on the line. Its KV heads are of the same length.
+  __device__ __forceinline__ void find_unit(const AttentionParams& params, long long place, long long head_length) {
+    enter(params);
+    unit.kv_head = small_quotient(place - unit_begin, head_length);
+    unit_begin += unit.kv_head * head_length;
+#pragma unroll 1
+    while (true) {
+      tiles = tiles_of<Config>(params, unit);
+      const long long end = unit_begin + unit_length(tiles.count());
+      if (end > place) return;
+      unit_begin = end;
+      unit.row_begin += KernelTraits<Config>::tile_rows;
+    }
+  }
+};
+
+}  // namespace jit::forward_split_kv

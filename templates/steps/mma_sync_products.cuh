@@ -1,0 +1,74 @@
+// The two products of attention by mma.sync, for the rows of one warp, out of tiles in shared memory.
+#pragma once
+
+#include "base/prelude.cuh"
+#include "ptx/ldmatrix.cuh"
+#include "ptx/mma.cuh"
+#include "tiles/accumulator.cuh"
+
+namespace jit {
+
+/// How many 8×8 matrices one ldmatrix loads: 2 or 4.
+enum class LdmatrixWidth : int { two = 2, four = 4 };
+
+/// S = Q Kᵀ over the keys of `k_tile`, the shared address of the first key's row. `q.get(a, step)` gives the A
+/// fragments of the 16 columns from 16 · step on.
+template <class Element, class KTile, LdmatrixWidth width, class Scores, class Queries>
+__device__ __forceinline__ void multiply_qk(Scores& scores, const Queries& q, unsigned k_tile) {
+  constexpr bool x4 = width == LdmatrixWidth::four;
+  const int lane = lane_id();
+  scores.clear();
+  const unsigned address = k_tile + KTile::offset((x4 ? lane / 16 * 8 : 0) + lane % 8, lane / 8 % 2);
+#pragma unroll
+  for (int step = 0; step < KTile::chunks / 2; ++step) {
+    unsigned a[Scores::row_blocks][4];
+    q.get(a, step);
+#pragma unroll
+    for (int n = 0; n < Scores::column_blocks; n += 2) {
+      unsigned b[4];
+      if constexpr (x4) {
+        ldmatrix_x4(b, KTile::advance(address, 8 * n, 2 * step));
+      } else {
+        ldmatrix_x2(b[0], b[1], KTile::advance(address, 8 * n, 2 * step));
+        ldmatrix_x2(b[2], b[3], KTile::advance(address, 8 * n + 8, 2 * step));
+      }
+#pragma unroll
+      for (int m = 0; m < Scores::row_blocks; ++m) {
+        mma_m16n8k16<Element>(scores.registers[m][n], a[m], b[0], b[1]);
+        mma_m16n8k16<Element>(scores.registers[m][n + 1], a[m], b[2], b[3]);
+      }
+    }
+  }
+}
+
+/// O += P V over the keys of `v_tile`; accumulators of S are, packed to 16 bits, A fragments of P.
+template <class Element, class VTile, LdmatrixWidth width, class Output, class Scores>
+__device__ __forceinline__ void multiply_pv(Output& output, const Scores& p, unsigned v_tile) {
+  constexpr bool x4 = width == LdmatrixWidth::four;
+  constexpr int mma_k = ElementTraits<Element>::mma_k;
+  const int lane = lane_id();
+  const unsigned address = v_tile + VTile::offset(lane % 16, x4 ? lane / 16 : 0);
+#pragma unroll
+  for (int step = 0; step < Scores::column_blocks * 8 / mma_k; ++step) {
+    unsigned a[Scores::row_blocks][4];
+#pragma unroll
+    for (int m = 0; m < Scores::row_blocks; ++m) p.template pack_step<Element>(a[m], m, step);
+#pragma unroll
+    for (int d = 0; d < Output::column_blocks; d += 2) {
+      unsigned b[4];
+      if constexpr (x4) {
+        ldmatrix_x4_trans(b, VTile::advance(address, mma_k * step, d));
+      } else {
+        ldmatrix_x2_trans(b[0], b[1], VTile::advance(address, mma_k * step, d));
+        ldmatrix_x2_trans(b[2], b[3], VTile::advance(address, mma_k * step, d + 1));
+      }
+#pragma unroll
+      for (int m = 0; m < Scores::row_blocks; ++m) {
+        mma_m16n8k16<Element>(output.registers[m][d], a[m], b[0], b[1]);
+        mma_m16n8k16<Element>(output.registers[m][d + 1], a[m], b[2], b[3]);
+      }
+    }
+  }
+}
+
+}  // namespace jit
