@@ -1,16 +1,19 @@
 #!/usr/bin/env python3
-"""jit-attention beside cuDNN, FlashAttention-2, -3 and -4, FlashInfer and FlexAttention, in one process.
+"""jit-attention beside cuDNN, FlashAttention-2, -3 and -4, FlashInfer, XQA and FlexAttention, in one process.
 
 Every result is checked against fp32 attention before it is timed; a wrong one is reported and not timed. Samples are
 interleaved over all contenders in an order shuffled each round, on the same random bf16 inputs; figures are medians.
 --mode cold: each sample is one call after the L2 cache was overwritten. --mode sustained: each of five samples is a
 burst of 20 ms of calls back to back, in CUDA graphs so that no host is too slow for it; who cannot be captured is
 called from the host, and a note says so. Suite latency has modes of its own: it goes by the host's clock with warm
-caches, until the GPU has finished a call. What is prepared once for many calls is not in the times: plan(),
-create_block_mask, torch.compile, our compiling and tuning. Compare figures of one run only.
+caches, until the GPU has finished a call. The suites of serving (decode, paged, ragged, mixed) have one mode: single
+replays of a CUDA graph of one call with a cold L2 cache, whose results are what is checked. What is prepared once for
+many calls is not in the times: plan(), FlashAttention-3's schedule over pages, create_block_mask, torch.compile, our
+compiling and tuning. Compare figures of one run only.
 
     bench/compare.py --suite forward                                    the grid of sizes, no mask
     bench/compare.py --suite forward causal --mode sustained            as in a busy server or a training step
+    bench/compare.py --suite decode paged ragged mixed                  serving, in microseconds
     bench/compare.py --suite all --results bench/results --charts docs/images      all that the documentation shows
     bench/compare.py --from bench/results/*-compare-*.jsonl --charts docs/images   its charts again, without a GPU
     bench/compare.py --list --suite decode                              what would be measured, and with what
@@ -33,9 +36,11 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from comparison import chart, environment, records, report  # noqa: E402
 from comparison.contenders import COLORS, NAMES, all_contenders  # noqa: E402
 from comparison.measure import DeviceLost, measure as measure_contenders  # noqa: E402
-from comparison.suites import RUN_MODES, SUITES, in_mode, titled  # noqa: E402
+from comparison.cells import RUN_MODES, in_mode, titled  # noqa: E402
+from comparison.suites import SUITES  # noqa: E402
 
 OURS = report.OURS
+PEERS = tuple(name for name in NAMES if not report.is_ours(name))
 TUNINGS = ("off", "recorded", "first_run", "exhaustive")
 
 
@@ -70,8 +75,8 @@ def parse(arguments):
                       type=lambda text: names_of(text, SUITES, "suite"),
                       help=f"all, or some of {', '.join(SUITES)} (forward; with --from: all that the files hold)")
     what.add_argument("--cells", metavar="SUBSTRING", default="", help="only cells whose name holds this")
-    what.add_argument("--peers", metavar="A,B", type=lambda text: names_of(text, NAMES[1:], "peer"),
-                      help=f"only these of {', '.join(NAMES[1:])} (all, but for what --list shows as left out)")
+    what.add_argument("--peers", metavar="A,B", type=lambda text: names_of(text, PEERS, "peer"),
+                      help=f"only these of {', '.join(PEERS)} (all, but for what --list shows as left out)")
     what.add_argument("--list", action="store_true", help="list cells and contenders, measure nothing")
     how = parser.add_argument_group("how")
     how.add_argument("--tuning", choices=TUNINGS, default="first_run",
@@ -120,7 +125,7 @@ def choose(options):
     """[(contender, reason why it is absent or None)] for this machine and these options."""
     chosen = []
     for one in all_contenders(options.tuning):
-        left = options.peers is not None and one.name not in (OURS, *options.peers)
+        left = options.peers is not None and not report.is_ours(one.name) and one.name not in options.peers
         chosen.append((one, "not asked for" if left else one.absent()))
     return chosen
 
@@ -141,7 +146,7 @@ def show_list(options):
         note = f"absent: {reason}" if reason else one.version()
         if without and not reason:
             note += f"; left out of {', '.join(without)} unless --peers names it: {one.left_out[without[0]]}"
-        print(f"  {one.name:<12} {one.label:<17} {note}")
+        print(f"  {one.name:<15} {one.label:<25} {note}")
 
 
 def progress(number, count, cell, results, elapsed):
@@ -155,7 +160,9 @@ def progress(number, count, cell, results, elapsed):
 
 
 def measure_cell(cell, present, options):
-    """The results of all contenders that are present, those left out of the suite included. Raises DeviceLost."""
+    """The results of all contenders that are present and take part in such problems, those left out of the suite
+    included. Raises DeviceLost."""
+    present = [one for one in present if one.preparing(cell)]
     left = {one.name: reason for one in present if (reason := left_out(one, cell.suite, options))}
     here = [one for one in present if one.name not in left]
     results = measure_contenders(cell, here, options.seconds, options.seed)
@@ -216,7 +223,8 @@ def load(parser, options):
         run.results = [one for one in run.results
                        if last[one["suite"], run.mode(one["suite"])] is run and options.cells in one["cell"]
                        and (not options.suite or one["suite"] in options.suite)
-                       and (options.peers is None or one["contender"] in (OURS, *options.peers))]
+                       and (options.peers is None or report.is_ours(one["contender"])
+                            or one["contender"] in options.peers)]
     runs = [run for run in runs if run.results]
     if not runs:
         parser.error("--from: the files hold no result that was asked for")
@@ -264,8 +272,8 @@ def main(arguments=None):
         parser.exit(1, f"{parser.prog}: there is nothing to compare with the peers: {chosen[0][1]}\n")
     run = measure(options, chosen)
     write_reports(options, [run])
-    lost = [one["cell"] for one in run.results
-            if one["contender"] == OURS and one["status"] in (records.WRONG, records.FAILED)]
+    lost = dict.fromkeys(one["cell"] for one in run.results if report.is_ours(one["contender"])
+                         and one["status"] in (records.WRONG, records.FAILED))
     measured = {one["cell"] for one in run.results}
     missing = sum(cell.name not in measured for cells in options.selected.values() for cell in cells)
     if missing:

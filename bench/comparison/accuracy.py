@@ -10,7 +10,9 @@ tile by tile, the errors of one contender, and tables of all.
 import math
 from dataclasses import dataclass
 
-from . import records, report, suites
+from . import records, report
+from .cells import Cell
+from .cells import cell as dense
 from .contender import Contender, Unsupported, first_line
 from .inputs import Inputs
 from .ours import JitAttention
@@ -28,7 +30,7 @@ class Problem:
 
     dtype: str
     inputs: str
-    cell: suites.Cell
+    cell: Cell
 
     @property
     def name(self):
@@ -37,7 +39,7 @@ class Problem:
 
 def problems(batch=2, seqlen=2048, heads=8, head_dims=HEAD_DIMS):
     """All of them, one table's together."""
-    cells = [(inputs, suites.cell(SUITE, f"d{head_dim} {inputs}{', causal' * (mask == 'causal')}", batch, seqlen,
+    cells = [(inputs, dense(SUITE, f"d{head_dim} {inputs}{', causal' * (mask == 'causal')}", batch, seqlen,
                                   heads, head_dim, mask=mask))
              for head_dim in head_dims for inputs in INPUTS for mask in ("none", "causal")]
     return [Problem(dtype, inputs, cell) for dtype in DTYPES for inputs, cell in cells]
@@ -173,14 +175,11 @@ def measure(problem, contenders, seed=0, device="cuda"):
     return results
 
 
-def is_ours(name):
-    return name.split()[0] == report.OURS
-
-
 def ratio(row, name, error):
     """An error of a contender in a row {contender: result} over the smallest of any peer but plain attention: below
     1 it is closer to fp64. None where either is missing."""
-    peers = [one[error] for peer, one in row.items() if error in one and not is_ours(peer) and peer != Plain.name]
+    peers = [one[error] for peer, one in row.items()
+             if error in one and not report.is_ours(peer) and peer != Plain.name]
     return row[name][error] / min(peers) if peers and min(peers) > 0 and error in row.get(name, {}) else None
 
 
@@ -188,11 +187,11 @@ def table(cells, error, labels):
     """Rows of an error, the first one the head, the last two geometric mean and largest ratio of each of ours."""
     names = [name for name in labels if any(error in row.get(name, {}) for row in cells.values())]
     rows = [["", *(labels[name] for name in names)]]
-    ratios = {name: [] for name in names if is_ours(name)}
+    ratios = {name: [] for name in names if report.is_ours(name)}
     for cell, row in cells.items():
         texts = []
         for name in names:
-            value, relative = row.get(name, {}).get(error), ratio(row, name, error) if is_ours(name) else None
+            value, relative = row.get(name, {}).get(error), ratio(row, name, error) if report.is_ours(name) else None
             texts.append("–" if value is None else f"{value:.2e}" + (f" ({relative:.2f})" if relative else ""))
             if relative:
                 ratios[name].append(relative)

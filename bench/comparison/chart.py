@@ -7,6 +7,7 @@ from .report import contenders, geometric_mean, heading, label, ratio
 
 FALLBACK = "#8a8f98"
 WORDS = {"µs": "µs per call (less is better)", "GB/s": "GB/s of q, k, v and o", "TFLOP/s": "TFLOP/s of useful work"}
+FLOOR_WORDS = "the floor's time over the time, %"
 
 
 def absent():
@@ -14,11 +15,18 @@ def absent():
     return missing("matplotlib")
 
 
+def _height(one):
+    """Of a bar: the speed of an "ok" result, or where there is a floor, percent of what it allows: times of 10 and of
+    1,000 µs then stand beside each other."""
+    return 100 * one["floor_us"] / one["us"]["median"] if "floor_us" in one else one["speed"]
+
+
 def _reach(one):
-    """Speeds at the first and last decile of the times of an "ok" result."""
+    """Heights at the first and last decile of the times of an "ok" result."""
     us = one["us"]
     lower, upper = us["p10"] / us["median"], us["p90"] / us["median"]
-    return [one["speed"] * f for f in ((lower, upper) if one["unit"] == "µs" else (1 / upper, 1 / lower))]
+    by_time = one["unit"] == "µs" and "floor_us" not in one
+    return [_height(one) * f for f in ((lower, upper) if by_time else (1 / upper, 1 / lower))]
 
 
 def _bars(axis, cells, colors, names):
@@ -28,7 +36,7 @@ def _bars(axis, cells, colors, names):
         for place, name in enumerate(names):
             if name in done:
                 x = index - 0.42 + width * (place + 0.5)
-                axis.bar(x, done[name]["speed"], width * 0.94, color=colors.get(name, FALLBACK), zorder=2)
+                axis.bar(x, _height(done[name]), width * 0.94, color=colors.get(name, FALLBACK), zorder=2)
                 axis.plot([x, x], _reach(done[name]), color="#00000090", linewidth=0.8, zorder=3)
         value = ratio(row)
         if value is not None:
@@ -67,15 +75,15 @@ def draw(run, suite, path, colors):
         axis.set_axisbelow(True)
         axis.margins(y=0.1)
         axis.spines[["top", "right"]].set_visible(False)
-    unit = next(iter(next(iter(cells.values())).values()))["unit"]
-    axes[0][0].set_ylabel(WORDS[unit])
+    first = next(iter(next(iter(cells.values())).values()))
+    axes[0][0].set_ylabel(FLOOR_WORDS if "floor_us" in first else WORDS[first["unit"]])
     mean = geometric_mean(value for value in map(ratio, cells.values()) if value is not None)
     said = "" if mean is None else f"; above the bars: ours over the best peer, geometric mean {mean:.2f}×"
     figure.suptitle(f"{heading(run, suite)}, bf16, {run.header.get('gpu', 'unknown GPU')}{said}", fontsize=9.5)
     if names:
         figure.legend(handles=[Patch(color=colors.get(name, FALLBACK), label=label(run, name)) for name in names],
                       loc="outside lower center", frameon=False,
-                      ncols=len(names) if width > 1.6 * len(names) else (len(names) + 1) // 2)
+                      ncols=min(len(names), int(15 * width / (7 + max(len(label(run, name)) for name in names)))))
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=160, metadata={"Date": None} if path.suffix == ".svg" else None)
     pyplot.close(figure)

@@ -1,4 +1,4 @@
-"""What every contender is: a name, whether it is there, and a way to prepare one cell."""
+"""What every contender is: a name, whether it is there, and a way to prepare one problem."""
 
 import contextlib
 import importlib
@@ -7,6 +7,8 @@ import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from .serving import Requests
+
 
 class Unsupported(Exception):
     """A contender does not serve a cell; the text is the reason."""
@@ -14,9 +16,9 @@ class Unsupported(Exception):
 
 @dataclass
 class Runner:
-    """A prepared cell. `call()` computes attention once on the current stream and returns the output as (batch,
-    seqlen_q, heads_q, head_dim_v); `context` is entered around calls, outside of what is timed; `detail` is what
-    the contender chose for the cell."""
+    """A prepared problem. `call()` computes attention once on the current stream and returns the output in the
+    problem's output_shape(), or as a tuple of tensors whose rows follow each other; `context` is entered around calls,
+    outside of what is timed; `detail` is what the contender chose for the problem."""
 
     call: Callable
     context: Callable = contextlib.nullcontext
@@ -28,6 +30,9 @@ class Contender:
 
     name: what --peers takes; label: what tables and charts show; color: of its bars; left_out: suites that it is
     measured in only when --peers names it, with the reason.
+
+    make(cell, inputs) and serve(requests, inputs) prepare dense and serving problems: a Runner, with everything done
+    that is no part of a call. They raise Unsupported. A contender without one of them takes no part in such problems.
     """
 
     name = label = color = ""
@@ -41,9 +46,14 @@ class Contender:
         """Version text, for a contender that is not absent."""
         raise NotImplementedError
 
-    def make(self, cell, inputs):
-        """A Runner for `cell`, with everything done that is no part of a call. Raises Unsupported."""
-        raise NotImplementedError
+    def preparing(self, problem):
+        """Its method that prepares this type of problem, or None where it has none."""
+        return getattr(self, "serve" if isinstance(problem, Requests) else "make", None)
+
+    def serve_densely(self, requests, inputs):
+        """serve() by make(), for sequences of one length that lie dense."""
+        runner = self.make(*inputs.dense(requests))
+        return Runner(lambda: runner.call().flatten(0, 1), runner.context, runner.detail)
 
     def with_lse(self, cell, inputs):
         """(o, lse, detail) of one call: lse fp32 (batch, heads_q, seqlen_q), or None where it does not tell; detail

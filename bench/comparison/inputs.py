@@ -24,6 +24,10 @@ class Inputs:
         """q, k, v as views (batch, heads, seqlen, head_dim), without a copy."""
         return tuple(t.transpose(1, 2) for t in (self.q, self.k, self.v))
 
+    def entries(self, cell):
+        """(cell, inputs, batch entry) of each batch entry."""
+        return ((cell, self, entry) for entry in range(cell.batch))
+
     def packed(self):
         """q, k, v as views (batch * seqlen, heads, head_dim), without a copy."""
         return tuple(t.flatten(0, 1) for t in (self.q, self.k, self.v))

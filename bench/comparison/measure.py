@@ -1,4 +1,4 @@
-"""The way of one cell: inputs, reference, each contender prepared and checked, then all correct ones timed."""
+"""The way of one problem: inputs, reference, each contender prepared and checked, then all correct ones timed."""
 
 import math
 import time
@@ -10,6 +10,8 @@ from .inputs import make_inputs
 from .records import FAILED, UNSUPPORTED, WRONG, result, timed
 from .reference import Reference
 from .report import OURS
+from .serving import Requests
+from .serving_inputs import make_request_inputs
 
 
 class DeviceLost(Exception):
@@ -17,10 +19,13 @@ class DeviceLost(Exception):
 
 
 def prepare(cell, inputs, reference, contender):
-    """(runner, fields): a checked Runner and what is known of it; or (None, a finished result)."""
+    """(runner, fields): a checked Runner and what is known of it; or (None, a finished result). In mode "replay" the
+    Runner replays a graph, and what the replay wrote is checked."""
     begin = time.monotonic()
     try:
-        runner = contender.make(cell, inputs)
+        runner = contender.preparing(cell)(cell, inputs)
+        if cell.mode == "replay":
+            runner = timing.replayed(runner)
         with runner.context():
             output = runner.call()
         check = reference.check(output)
@@ -41,7 +46,7 @@ def prepare(cell, inputs, reference, contender):
 
 def sample(cell, runners, seconds):
     """({name: fields of records.timed}, {name: reason}): samples in the cell's mode, and who has none."""
-    if cell.mode == "cold":
+    if cell.mode in ("cold", "replay"):
         return {name: dict(us=us) for name, us in timing.sample_cold(runners, seconds).items()}, {}
     if cell.mode == "eager":
         host, wall = timing.sample_eager(runners, seconds)
@@ -49,7 +54,7 @@ def sample(cell, runners, seconds):
     graphs, refused = {}, {}
     for name, runner in runners.items():
         try:
-            graphs[name] = timing.capture(runner)
+            graphs[name], _ = timing.capture(runner)
         except Exception as error:  # as above
             refused[name] = f"cannot be captured: {first_line(error)}"
     if cell.mode == "graph":
@@ -71,7 +76,8 @@ def measure(cell, contenders, seconds, seed=0, device="cuda"):
 
 
 def _measure(cell, contenders, seconds, seed, device):
-    inputs = make_inputs(cell, device, seed)
+    make = make_request_inputs if isinstance(cell, Requests) else make_inputs
+    inputs = make(cell, device, seed)
     reference = Reference(cell, inputs)
     runners, fields, results = {}, {}, {}
     for contender in contenders:

@@ -1,6 +1,7 @@
 """jit-attention itself."""
 
 from .contender import Contender, Runner, import_failure, missing
+from .serving import Requests
 
 
 class JitAttention(Contender):
@@ -50,3 +51,52 @@ class JitAttention(Contender):
         detail = dict(config=dict(kernel.config), why=kernel.why, registers=kernel.registers,
                       spill_bytes=kernel.spill_bytes)
         return Runner(call, detail=detail)
+
+    def serve(self, requests, inputs):
+        call = self.one_call(requests, inputs)
+        call()
+        return Runner(lambda: call().view(requests.output_shape()))
+
+    def one_call(self, requests, inputs, out=None):
+        """A function that computes all requests in one call, into `out` where it is given, and returns the output in
+        the shape of q."""
+        import jit_attention as ja
+
+        q, k, v, attention = inputs.shaped_q(requests), inputs.k, inputs.v, ja.attention
+        options = dict(mask=ja.mask.causal() if requests.mask == "causal" else None, tuning=self.tuning)
+        if out is not None:
+            options["out"] = out.view(*q.shape[:-1], requests.head_dim_v)
+        if requests.q_sequences == "ragged":
+            options["cu_seqlens_q"] = inputs.cu_seqlens_q
+        if requests.kv_sequences == "ragged":
+            options["cu_seqlens_k"] = inputs.cu_seqlens_k
+        elif requests.kv_sequences == "paged":
+            options.update(seqused_k=inputs.seqused_k, page_table=inputs.page_table)
+        return lambda: attention(q, k, v, **options)
+
+
+class TwoCalls(JitAttention):
+    """jit-attention with the prefill of a mixed batch in a call of its own: what one call for all is to be beside."""
+
+    name, label, color = "ours_two_calls", "jit-attention, two calls", "#eda08f"
+
+    def preparing(self, problem):
+        """serve() for batches with both prefill and decodes; without both there is one call."""
+        return self.serve if isinstance(problem, Requests) and 0 < problem.prefills < problem.batch else None
+
+    def serve(self, requests, inputs):
+        import torch
+
+        split, end = requests.prefills, requests.batch
+        out = torch.empty(requests.output_shape(), dtype=inputs.q.dtype, device=inputs.q.device)
+        row = sum(requests.seqlens_q[:split])
+        calls = [self.one_call(requests.part(*part), inputs.part(requests, *part), out=rows)
+                 for part, rows in (((0, split), out[:row]), ((split, end), out[row:]))]
+
+        def call():
+            for one in calls:
+                one()
+            return out
+
+        call()
+        return Runner(call)

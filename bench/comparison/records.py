@@ -16,10 +16,12 @@ def spread(samples):
 
 
 def result(cell, contender, status, reason=None, **fields):
-    """One result as a dictionary. status: "ok", "unsupported", "wrong" (the check failed) or "failed" (it raised)."""
+    """One result of a problem as a dictionary. status: "ok", "unsupported", "wrong" (the check failed) or "failed" (it
+    raised)."""
     problem = {name: value for name, value in dataclasses.asdict(cell).items() if name not in ("suite", "label")}
+    floor = {} if cell.floor_us() is None else dict(floor_us=round(cell.floor_us(), 2))
     return dict(kind="result", suite=cell.suite, cell=cell.name, contender=contender, status=status, reason=reason,
-                **problem, unit=cell.unit, flops=cell.flops(), bytes=cell.bytes(), **fields)
+                **problem, unit=cell.unit, flops=cell.flops(), bytes=cell.bytes(), **floor, **fields)
 
 
 def timed(cell, contender, us, host_us=None, reason=None, **fields):

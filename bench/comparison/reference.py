@@ -57,22 +57,24 @@ def weighted_sum(cell, inputs, batch_entry, scores):
 
 
 class Reference:
-    """fp32 attention of one cell, and how far plain bf16 attention is from it."""
+    """fp32 attention of one problem, computed for each batch entry or request by itself, and how far plain bf16
+    attention is from it."""
 
-    def __init__(self, cell, inputs):
+    def __init__(self, problem, inputs):
         import torch
 
-        shape = (cell.batch, cell.seqlen_q, cell.heads_q, cell.head_dim_v)
-        self.output = torch.empty(shape, dtype=torch.float32, device=inputs.q.device)
-        plain = torch.empty_like(self.output)
-        rows = max(1, CHUNK_SCORES // (cell.heads_q * cell.seqlen_kv))
-        for entry in range(cell.batch):
+        self.output = torch.empty(problem.output_shape(), dtype=torch.float32, device=inputs.q.device)
+        plain, first = torch.empty_like(self.output), 0
+        for cell, part, entry in inputs.entries(problem):
+            rows = max(1, CHUNK_SCORES // (cell.heads_q * cell.seqlen_kv))
             for begin in range(0, cell.seqlen_q, rows):
                 end = min(begin + rows, cell.seqlen_q)
                 for target, dtype in ((self.output, torch.float32), (plain, torch.bfloat16)):
-                    scores = masked_scores(cell, inputs, entry, begin, end, dtype)
-                    result = weighted_sum(cell, inputs, entry, scores)
-                    target[entry, begin:end] = result.transpose(0, 1).float()
+                    scores = masked_scores(cell, part, entry, begin, end, dtype)
+                    result = weighted_sum(cell, part, entry, scores)
+                    flat = target.view(-1, *target.shape[-2:])
+                    flat[first + begin:first + end] = result.transpose(0, 1).float()
+            first += cell.seqlen_q
         self.plain_error, self.plain_row_error = self._errors(plain)
 
     def _errors(self, output):
@@ -81,7 +83,10 @@ class Reference:
         return difference.abs().max().item(), row_error.max().item()
 
     def check(self, output):
-        """The Check of `output`, (batch, seqlen_q, heads_q, head_dim_v). Raises ValueError for another shape."""
+        """The Check of `output`, what a Runner's call() returned. Raises ValueError for another shape."""
+        import torch
+
+        output = torch.cat(output) if isinstance(output, tuple) else output
         if output.shape != self.output.shape:
             raise ValueError(f"the result has shape {tuple(output.shape)}, not {tuple(self.output.shape)}")
         error, row_error = self._errors(output)

@@ -1,18 +1,24 @@
 """Ratios to the best peer, and tables."""
 
 import math
+import re
 import textwrap
 
 from .records import FAILED, OK, UNSUPPORTED, WRONG
-from .suites import RUN_MODES
+from .cells import RUN_MODES
 
 OURS = "ours"
 SHOWN = {UNSUPPORTED: "–", WRONG: "wrong", FAILED: "failed"}
 
 
+def is_ours(name):
+    """Whether a contender is jit-attention in some form: "ours", "ours_two_calls", "ours rescale=lazy"."""
+    return re.split("[ _]", name)[0] == OURS
+
+
 def best_peer(row):
-    """The contender other than ours with the smallest median time in a row {contender: result}, or None."""
-    peers = {name: one["us"]["median"] for name, one in row.items() if name != OURS and one["status"] == OK}
+    """The contender that is not jit-attention with the smallest median time in a row {contender: result}, or None."""
+    peers = {name: one["us"]["median"] for name, one in row.items() if not is_ours(name) and one["status"] == OK}
     return min(peers, key=peers.get) if peers else None
 
 
@@ -22,6 +28,18 @@ def ratio(row):
     if peer is None or row.get(OURS, {}).get("status") != OK:
         return None
     return row[peer]["us"]["median"] / row[OURS]["us"]["median"]
+
+
+def floor(row):
+    """Microseconds that no kernel can be below in a row, or None where the problem has no such bound."""
+    return next(iter(row.values())).get("floor_us")
+
+
+def over_floor(row):
+    """Our time over the floor. None where either is missing."""
+    if floor(row) is None or row.get(OURS, {}).get("status") != OK:
+        return None
+    return row[OURS]["us"]["median"] / floor(row)
 
 
 def geometric_mean(values):
@@ -67,6 +85,10 @@ def summary(cells):
     return text
 
 
+def _number(value, digits=2):
+    return "" if value is None else f"{value:.{digits}f}"
+
+
 def _value(one):
     if one is None:
         return ""
@@ -77,16 +99,21 @@ def _value(one):
 
 
 def rows(run, suite):
-    """The table of a suite as lists of strings, the first one the head."""
+    """The table of a suite as lists of strings, the first one the head. Where problems have a floor, it is the first
+    column and our time over it the last."""
     cells = run.of(suite)
     names = contenders(cells)
-    unit = next(iter(next(iter(cells.values())).values()))["unit"]
-    what = "µs per call (of which host)" if unit == "µs" else unit
-    table = [[what, *(label(run, name) for name in names), "best peer", "ratio"]]
+    results = [one for row in cells.values() for one in row.values()]
+    host = " (of which host)" * any("host_us" in one for one in results)
+    what = f"µs per call{host}" if results[0]["unit"] == "µs" else results[0]["unit"]
+    bounded = any(floor(row) is not None for row in cells.values())
+    table = [[what, *["floor"] * bounded, *(label(run, name) for name in names), "best peer", "ratio",
+              *["over floor"] * bounded]]
     for cell, row in cells.items():
-        peer, value = best_peer(row), ratio(row)
-        table.append([cell.split("/", 1)[1], *(_value(row.get(name)) for name in names),
-                      label(run, peer) if peer else "", "" if value is None else f"{value:.2f}"])
+        peer = best_peer(row)
+        table.append([cell.split("/", 1)[1], *[_number(floor(row), 1)] * bounded,
+                      *(_value(row.get(name)) for name in names), label(run, peer) if peer else "",
+                      _number(ratio(row)), *[_number(over_floor(row))] * bounded])
     return table
 
 

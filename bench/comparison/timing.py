@@ -6,12 +6,16 @@ is used up, but at least MIN_ROUNDS and at most MAX_ROUNDS; of sustained bursts 
 
 import math
 import random
+import statistics
 import time
+
+from .contender import Runner, first_line
 
 FLUSH_BYTES = 256 << 20  # overwritten before each cold sample: several times the largest L2 cache
 LEAD_CYCLES = 400_000  # GPU cycles of idling before each cold sample, while the host enqueues flush and call
 WARM_UP = 3
 MIN_ROUNDS, MAX_ROUNDS = 10, 100
+FASTEST_SECONDS = 0.1  # for the variants of one contender
 BURST = 20  # calls in a row of an eager sample, or in a graph
 SUSTAINED_ROUNDS = 5
 SUSTAINED_US = 20_000  # that a sustained burst takes at least
@@ -96,8 +100,9 @@ def sample_eager(runners, seconds):
     return host, wall
 
 
-def capture(runner):
-    """A CUDA graph of BURST calls in a row."""
+def capture(runner, calls=BURST):
+    """(graph, output): a CUDA graph of `calls` calls in a row, and what the last one returned, which each replay
+    writes anew."""
     import torch
 
     stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
@@ -108,9 +113,43 @@ def capture(runner):
                 runner.call()
         torch.cuda.synchronize()
         with torch.cuda.graph(graph):
-            for _ in range(BURST):
+            for _ in range(calls):
+                output = runner.call()
+    return graph, output
+
+
+def replayed(runner):
+    """A Runner of the same problem that replays a CUDA graph of one call and returns what the replay wrote: the output
+    is filled with NaN before."""
+    graph, output = capture(runner, 1)
+    for tensor in output if isinstance(output, tuple) else (output,):
+        tensor.fill_(math.nan)
+
+    def call():
+        graph.replay()
+        return output
+
+    return Runner(call, detail=runner.detail)
+
+
+def fastest(runners):
+    """(name, runner, refused) of the Runner with the smallest median time in a short run of sample_cold; refused: the
+    reasons of those that raised in their first call, {name: text}. Raises what the first one raised when all do."""
+    refused = {}
+    for name, runner in runners.items():
+        try:
+            with runner.context():
                 runner.call()
-    return graph
+        except Exception as error:  # whatever a peer raises
+            refused[name] = error
+    able = {name: runner for name, runner in runners.items() if name not in refused}
+    if not able:
+        raise next(iter(refused.values()))
+    best = next(iter(able))
+    if len(able) > 1:
+        times = sample_cold(able, FASTEST_SECONDS)
+        best = min(times, key=lambda name: statistics.median(times[name]))
+    return best, able[best], {name: first_line(error) for name, error in refused.items()}
 
 
 def sample_graphs(graphs, seconds):

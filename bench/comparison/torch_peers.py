@@ -4,6 +4,7 @@ import functools
 import warnings
 
 from .contender import Contender, Runner, Unsupported, missing
+from .flashinfer_peers import pages_of, planned_decode
 
 
 def torch_version():
@@ -73,6 +74,19 @@ class CuDnn(_ScaledDotProductAttention):
             raise Unsupported("PyTorch aligns its causal mask top-left, this cell's is bottom-right")
         return self.sdpa(cell, inputs)
 
+    def serve(self, requests, inputs):
+        """Pages go by FlashInfer's interface to cuDNN: PyTorch has none."""
+        if requests.kv_sequences != "paged":
+            return self.serve_densely(requests, inputs)
+        if requests.max_seqlen_q > 1:
+            raise Unsupported("over pages measured with one query a request only")
+        reason = missing("flashinfer") or missing("cudnn")
+        if reason:
+            raise Unsupported(f"over pages it is called by FlashInfer: {reason}")
+        pages = pages_of(requests, inputs)
+        return Runner(planned_decode(requests, inputs, pages, table=True, backend="cudnn"),
+                      detail=dict(call="BatchDecodeWithPagedKVCacheWrapper", plan="made beforehand"))
+
 
 class FlashAttention2(_ScaledDotProductAttention):
     name, label, color = "fa2", "FlashAttention-2", "#6c6fc9"
@@ -86,6 +100,19 @@ class FlashAttention2(_ScaledDotProductAttention):
             uneven = cell.mask == "causal" and cell.seqlen_q != cell.seqlen_kv
             return self.sdpa(cell, inputs, causal_lower_right(cell.seqlen_q, cell.seqlen_kv) if uneven else None)
         return self.packed(cell, inputs)
+
+    def serve(self, requests, inputs):
+        if requests.kv_sequences != "ragged":
+            return self.serve_densely(requests, inputs)
+        from torch.nn.attention.varlen import varlen_attn
+
+        window = (-1, 0) if requests.mask == "causal" else (-1, -1)
+
+        def call():
+            return varlen_attn(inputs.q, inputs.k, inputs.v, inputs.cu_seqlens_q, inputs.cu_seqlens_k,
+                               requests.max_seqlen_q, requests.max_seqlen_k, window_size=window)
+
+        return Runner(call, detail=dict(call="torch.nn.attention.varlen"))
 
     def packed(self, cell, inputs):
         """Sequences or documents laid end to end."""

@@ -12,13 +12,14 @@ import pytest
 BENCH = pathlib.Path(__file__).resolve().parents[2] / "bench"
 sys.path.insert(0, str(BENCH))
 
-from comparison import chart, records, report, suites  # noqa: E402
+from comparison import cells, chart, records, report, serving_suites, suites  # noqa: E402
 from comparison.contenders import COLORS, NAMES, all_contenders  # noqa: E402
 from comparison.inputs import alibi_slopes  # noqa: E402
+from comparison.serving import Requests  # noqa: E402
 
 def small(**fields):
     base = dict(seqlen_kv=None, window=3, prefix=4, documents=3)
-    return suites.cell("test", "small", 2, 9, 4, 8, **{**base, **fields})
+    return cells.cell("test", "small", 2, 9, 4, 8, **{**base, **fields})
 
 
 def compare(*arguments):
@@ -31,22 +32,28 @@ def compare(*arguments):
 
 def test_suites_have_the_expected_cells():
     sizes = {name: len(cells) for name, cells in suites.SUITES.items()}
-    assert sizes == {"forward": 18, "causal": 18, "masks": 8, "decode": 6, "gqa": 8, "odd-shapes": 14, "latency": 10}
+    assert sizes == {"forward": 18, "causal": 18, "masks": 8, "gqa": 8, "odd-shapes": 14, "latency": 10,
+                     "decode": 15, "paged": 18, "ragged": 8, "mixed": 6}
 
 
 def test_names_are_unique_and_begin_with_the_suite():
-    cells = [cell for cells in suites.SUITES.values() for cell in cells]
-    assert len({cell.name for cell in cells}) == len(cells) == len(suites.CELLS)
-    assert all(cell.name.startswith(f"{name}/") for name, cells in suites.SUITES.items() for cell in cells)
+    problems = [one for those in suites.SUITES.values() for one in those]
+    assert len({one.name for one in problems}) == len(problems) == len(suites.CELLS)
+    assert all(one.name.startswith(f"{name}/") for name, those in suites.SUITES.items() for one in those)
 
 
-@pytest.mark.parametrize("cell", suites.CELLS.values(), ids=lambda cell: cell.name)
-def test_every_cell_is_a_problem_that_the_library_serves(cell):
-    assert cell.heads_q % cell.heads_kv == 0
-    assert all(dim % 8 == 0 and 8 <= dim <= 256 for dim in (cell.head_dim, cell.head_dim_v))
-    assert cell.mask in suites.MASKS and cell.score in suites.SCORES and cell.mode in suites.MODES
-    assert "document" not in cell.mask or cell.seqlen_q == cell.seqlen_kv
-    assert cell.panel and cell.tick
+@pytest.mark.parametrize("problem", suites.CELLS.values(), ids=lambda problem: problem.name)
+def test_every_cell_is_a_problem_that_the_library_serves(problem):
+    assert problem.heads_q % problem.heads_kv == 0
+    assert all(dim % 8 == 0 and 8 <= dim <= 256 for dim in (problem.head_dim, problem.head_dim_v))
+    assert problem.mask in cells.MASKS and problem.mode in cells.MODES
+    assert problem.panel and problem.tick
+    if isinstance(problem, Requests):
+        assert list(problem.seqlens_q) == sorted(problem.seqlens_q, key=lambda count: count == 1), "prefill first"
+        assert problem.kv_bytes() < 10e9
+    else:
+        assert problem.score in cells.SCORES
+        assert "document" not in problem.mask or problem.seqlen_q == problem.seqlen_kv
 
 
 @pytest.mark.parametrize("suite", ["forward", "causal"])
@@ -81,7 +88,7 @@ def kept_by_brute_force(cell):
 
 
 @pytest.mark.parametrize("seqlen_kv", [9, 14, 5])
-@pytest.mark.parametrize("mask", suites.MASKS)
+@pytest.mark.parametrize("mask", cells.MASKS)
 def test_kept_pairs_are_what_the_mask_keeps(mask, seqlen_kv):
     if "document" in mask and seqlen_kv != 9:
         seqlen_kv = 9
@@ -103,16 +110,74 @@ def test_useful_work_of_known_problems():
     mla = suites.CELLS["odd-shapes/d192-dv128-causal"]
     assert mla.flops() == 4 * 16 * (4096 * 4097 // 2) * 2 * (192 + 128)
     decode = suites.CELLS["decode/b1-h32/8-kv8192"]
-    assert decode.bytes() == 2 * 8 * 8192 * 256 + 2 * 32 * 256
-    assert (full.unit, decode.unit, suites.CELLS["latency/s16-graph"].unit) == ("TFLOP/s", "GB/s", "µs")
-    assert full.speed(1000) == pytest.approx(full.flops() * 1e-9)
-    assert decode.speed(10) == pytest.approx(decode.bytes() * 1e-4)
+    assert decode.kv_bytes() == 2 * 8 * 8192 * 256 and decode.bytes() == decode.kv_bytes() + 2 * 32 * 256
+    assert decode.flops() == 4 * 32 * 8192 * 128
+    assert (full.unit, decode.unit, suites.CELLS["latency/s16-graph"].unit) == ("TFLOP/s", "µs", "µs")
+    assert full.speed(1000) == pytest.approx(full.flops() * 1e-9) and decode.speed(10) == 10
 
 
 def test_alibi_slopes_are_the_papers():
     assert alibi_slopes(8) == [2.0 ** -i for i in range(1, 9)]
     assert len(alibi_slopes(12)) == 12
     assert alibi_slopes(12)[8:] == pytest.approx([2 ** (-i / 2) for i in (1, 3, 5, 7)])
+
+
+# Serving
+
+
+def batch(*groups, **fields):
+    return serving_suites.requests("test", "batch", groups, **{**dict(heads_q=4, heads_kv=2, head_dim=8), **fields})
+
+
+PAGED = dict(q_sequences="ragged", kv_sequences="paged", page_size=16, mask="causal")
+
+
+def test_useful_work_of_a_batch_is_that_of_its_requests():
+    mixed = batch((2, 5, 9), (3, 1, 7), **PAGED)
+    assert (mixed.seqlens_q, mixed.seqlens_k) == ((5, 5, 1, 1, 1), (9, 9, 7, 7, 7))
+    assert (mixed.batch, mixed.total_q, mixed.prefills, mixed.max_pages) == (5, 13, 2, 1)
+    assert mixed.flops() == sum(mixed.cell(request).flops() for request in range(mixed.batch))
+    assert mixed.bytes() == sum(mixed.cell(request).bytes() for request in range(mixed.batch))
+    assert batch((2, 5, 9)).flops() == batch((2, 5, 9)).cell().flops() > batch((2, 5, 9), mask="causal").flops()
+
+
+def test_parts_of_a_batch_are_its_requests():
+    mixed = batch((2, 5, 9), (3, 1, 7), (1, 1, 8), **PAGED)
+    prefill, decodes = mixed.part(0, 2), mixed.part(2, 6)
+    assert prefill.groups == ((2, 5, 9),) and decodes.groups == ((3, 1, 7), (1, 1, 8))
+    assert (prefill.q_sequences, decodes.q_sequences) == ("ragged", "dense")
+    assert prefill.flops() + decodes.flops() == mixed.flops() and prefill.bytes() + decodes.bytes() == mixed.bytes()
+
+
+def test_the_floor_is_what_reading_or_computing_takes():
+    decode, prefill = suites.CELLS["decode/b64-h32/8-kv4096"], suites.CELLS["ragged/prefill-dense"]
+    assert decode.floor_us() == pytest.approx(decode.kv_bytes() / 4.5e6)
+    assert prefill.floor_us() == pytest.approx(prefill.flops() / 989e6) and prefill.flops() / 989e6 > 200
+    assert suites.SUITES["forward"][0].floor_us() is None
+
+
+@pytest.mark.parametrize("groups, fields", [
+    ([(1, 1, 8), (1, 1, 9)], {}), ([(1, 2, 8), (1, 1, 8)], {}), ([(1, 9, 8)], {}),
+    ([(1, 1, 8)], dict(kv_sequences="paged")), ([(1, 1, 8)], dict(page_size=16))])
+def test_a_batch_that_cannot_be_is_refused(groups, fields):
+    with pytest.raises(ValueError, match="test/batch"):
+        batch(*groups, **fields)
+
+
+def test_serving_suites_hold_what_they_are_for():
+    decode, paged, ragged, mixed = (suites.SUITES[name] for name in ("decode", "paged", "ragged", "mixed"))
+    assert all(one.kv_sequences == "dense" and one.max_seqlen_q == 1 for one in decode)
+    assert {64, 128, 256} == {one.head_dim for one in decode} and {1, 32} <= {one.gqa_ratio for one in decode}
+    assert {1, 16, 32, 64, 256} == {one.page_size for one in paged}
+    assert {"NHD", "HND"} == {one.kv_layout for one in paged}
+    assert sum(len(set(one.seqlens_k)) > 1 for one in ragged) >= 4
+    assert any(length % 16 for one in ragged for length in one.seqlens_k)
+    assert sum(0 < one.prefills < one.batch for one in mixed) >= 4
+    work = [one.flops() for one in ragged if one.label.startswith("prefill")]
+    assert len(work) == 3 and max(work) < 1.001 * min(work)
+    everyone = [*decode, *paged, *ragged, *mixed]
+    assert {one.mode for one in everyone} == {"replay"}
+    assert all(cells.in_mode(one, "sustained") is one for one in everyone)
 
 
 # Ratios
@@ -125,10 +190,10 @@ def measured(cell, **us):
 
 def synthetic_run():
     """Ahead of the best peer by 2 in one cell, behind by 2 in another, wrong in a third, alone in a fourth."""
-    cells = suites.SUITES["forward"]
-    results = (measured(cells[0], ours=100.0, cudnn=200.0, fa2=400.0) + measured(cells[1], ours=100.0, cudnn=50.0,
-               fa2=400.0) + measured(cells[2], ours=records.WRONG, cudnn=50.0, fa2=records.UNSUPPORTED)
-               + measured(cells[3], ours=100.0, cudnn=records.FAILED, fa2=records.UNSUPPORTED))
+    grid = suites.SUITES["forward"]
+    results = (measured(grid[0], ours=100.0, cudnn=200.0, fa2=400.0) + measured(grid[1], ours=100.0, cudnn=50.0,
+               fa2=400.0) + measured(grid[2], ours=records.WRONG, cudnn=50.0, fa2=records.UNSUPPORTED)
+               + measured(grid[3], ours=100.0, cudnn=records.FAILED, fa2=records.UNSUPPORTED))
     header = dict(kind="run", date="2026-01-02", gpu="NVIDIA H200", driver="1.2", command="compare.py",
                   contenders=dict(ours=dict(label="jit-attention", version="1", absent=None),
                                   cudnn=dict(label="cuDNN", version="9", absent=None),
@@ -213,7 +278,7 @@ def test_a_suite_in_several_files_is_taken_from_the_last(tmp_path):
 def test_both_modes_of_a_suite_stand_beside_each_other(tmp_path):
     cell, cold = suites.SUITES["forward"][0], synthetic_run()
     cold.results = measured(cell, ours=100.0, cudnn=300.0)
-    results = measured(suites.in_mode(cell, "sustained"), ours=100.0, cudnn=150.0)
+    results = measured(cells.in_mode(cell, "sustained"), ours=100.0, cudnn=150.0)
     sustained = dataclasses.replace(cold, results=results)
     write(tmp_path / "cold.jsonl", cold)
     write(tmp_path / "sustained.jsonl", sustained)
@@ -226,17 +291,28 @@ def test_both_modes_of_a_suite_stand_beside_each_other(tmp_path):
 
 def test_a_mode_is_for_all_suites_without_their_own():
     forward, eager = suites.CELLS["forward/d64-s512"], suites.CELLS["latency/s16-eager"]
-    assert suites.in_mode(forward, "sustained").mode == "sustained" and suites.in_mode(eager, "sustained") is eager
-    assert suites.in_mode(forward, "sustained").speed(7.0) == forward.speed(7.0)
-    assert suites.titled("forward", "cold") == "forward-cold" and suites.titled("latency", "eager") == "latency"
+    assert cells.in_mode(forward, "sustained").mode == "sustained" and cells.in_mode(eager, "sustained") is eager
+    assert cells.in_mode(forward, "sustained").speed(7.0) == forward.speed(7.0)
+    assert cells.titled("forward", "cold") == "forward-cold" and cells.titled("latency", "eager") == "latency"
 
 
 def test_who_was_measured_otherwise_is_noted_and_keeps_its_figure():
-    cell = suites.in_mode(suites.SUITES["forward"][0], "sustained")
+    cell = cells.in_mode(suites.SUITES["forward"][0], "sustained")
     run = records.Run({}, [records.timed(cell, "ours", [10.0], [3.0]),
                            records.timed(cell, "fa3", [20.0], [90.0], "called from the host: cannot be captured")])
     assert report.notes(run, "forward") == ["fa3, ok: called from the host: cannot be captured (all cells)"]
     assert report.rows(run, "forward")[1][-1] == "2.00" and "(" not in "".join(report.rows(run, "forward")[1])
+
+
+def test_serving_tables_show_the_floor_and_rank_no_form_of_ours_as_a_peer():
+    decode = suites.CELLS["decode/b1-h32/8-kv8192"]
+    run = records.Run({}, measured(decode, ours=15.0, ours_two_calls=1.0, cudnn=30.0))
+    assert report.rows(run, "decode") == [
+        ["µs per call", "floor", "ours", "ours_two_calls", "cudnn", "best peer", "ratio", "over floor"],
+        ["b1-h32/8-kv8192", "7.5", "15.0", "1.0", "30.0", "cudnn", "2.00", "2.01"]]
+    assert report.is_ours("ours rescale=lazy") and not report.is_ours("oursother") and not report.is_ours("fa3")
+    run = records.Run({}, measured(decode, ours=records.WRONG, cudnn=30.0))
+    assert report.rows(run, "decode")[1] == ["b1-h32/8-kv8192", "7.5", "wrong", "30.0", "cudnn", "", ""]
 
 
 def test_latency_tables_show_the_hosts_share():
@@ -275,6 +351,7 @@ def test_charts_are_drawn_again_from_a_file(tmp_path):
 @pytest.mark.parametrize("arguments, words", [
     (["--suite", "nothing"], '"nothing"'),
     (["--peers", "cudnn,abc"], '"abc"'),
+    (["--peers", "ours_two_calls"], '"ours_two_calls"'),
     (["--cells", "no such cell"], "--list"),
     (["--seconds", "-1"], "above 0"),
     (["--tuning", "sometimes"], "sometimes"),
@@ -298,6 +375,8 @@ def test_list_shows_cells_and_contenders():
     assert done.returncode == 0
     assert "gqa/ratio7-h28/4" in done.stdout and "sustained" in done.stdout and "decode/" not in done.stdout
     assert all(f"  {name} " in done.stdout for name in NAMES)
+    serving = compare("--list", "--suite", "mixed").stdout
+    assert "2 of 512 × 512, 64 of 1 × 4096, 32/8 heads, head_dim 128, paged of 16, NHD, causal" in serving
 
 
 def test_without_a_gpu_one_sentence_and_exit_1(tmp_path):
@@ -317,3 +396,4 @@ def test_contenders_have_one_shape():
         reason = one.absent()
         assert reason is None or ("\n" not in reason and reason)
         assert set(one.left_out) <= set(suites.SUITES)
+        assert one.preparing(suites.SUITES["forward"][0]) or one.preparing(suites.SUITES["mixed"][0])

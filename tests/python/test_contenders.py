@@ -12,18 +12,18 @@ import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
 
-from comparison import measure, reference, suites, timing  # noqa: E402
+from comparison import cells, measure, reference, timing  # noqa: E402
 from comparison.contender import Contender, Runner, Unsupported  # noqa: E402
 from comparison.contenders import all_contenders  # noqa: E402
 from comparison.ours import JitAttention  # noqa: E402
-from comparison.package_peers import FlashAttention3, FlashAttention4  # noqa: E402
+from comparison.flash_attention_peers import FlashAttention3, FlashAttention4  # noqa: E402
 
 needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
 
 
 def small(**fields):
     base = dict(seqlen_kv=None, window=3, prefix=4, documents=3)
-    return suites.cell("test", "small", 2, 9, 4, 8, **{**base, **fields})
+    return cells.cell("test", "small", 2, 9, 4, 8, **{**base, **fields})
 
 
 def test_rounds_are_shuffled_and_bounded():
@@ -77,7 +77,7 @@ def test_who_cannot_be_captured_is_called_from_the_host_when_sustained(monkeypat
     def capture(runner):
         if runner.detail:
             raise RuntimeError(runner.detail["reason"])
-        return "a graph"
+        return "a graph", None
 
     def sample_sustained(runners, graphs):
         assert list(runners) == ["quick", "stubborn"] and graphs == dict(quick="a graph")
@@ -180,7 +180,7 @@ def break_down(cell, inputs):
 
 
 @needs_torch
-@pytest.mark.parametrize("mask, score", [(mask, "none") for mask in suites.MASKS] + [("causal", "softcap"),
+@pytest.mark.parametrize("mask, score", [(mask, "none") for mask in cells.MASKS] + [("causal", "softcap"),
                                                                                       ("causal", "alibi")])
 def test_the_reference_is_attention(mask, score):
     torch = pytest.importorskip("torch")
@@ -246,10 +246,10 @@ def test_cpu_kernels_of_torch_agree_with_the_reference():
 
 @needs_torch
 @pytest.mark.skipif(JitAttention().absent() is not None, reason=f"ours: {JitAttention().absent()}")
-@pytest.mark.parametrize("mask, score", [(mask, "none") for mask in suites.MASKS] + [("causal", "softcap"),
+@pytest.mark.parametrize("mask, score", [(mask, "none") for mask in cells.MASKS] + [("causal", "softcap"),
                                                                                       ("causal", "alibi")])
 def test_ours_passes_the_check(mask, score, emulated):
-    cell = suites.cell("test", "emulated", 1, 40, 4, 32, heads_kv=2, mask=mask, score=score, window=7, prefix=9,
+    cell = cells.cell("test", "emulated", 1, 40, 4, 32, heads_kv=2, mask=mask, score=score, window=7, prefix=9,
                        documents=3, softcap=2.0)
     inputs = measure.make_inputs(cell, "cpu" if emulated else "cuda", 3)
     runner, fields = measure.prepare(cell, inputs, reference.Reference(cell, inputs), JitAttention("off"))
@@ -262,8 +262,8 @@ def test_every_mode_is_measured_on_a_gpu(emulated):
     if emulated or not torch.cuda.is_available():
         pytest.skip("there is no GPU that PyTorch and jit-attention share")
     everyone = [one for one in all_contenders("off") if one.name in ("ours", "fa2") and one.absent() is None]
-    for mode in suites.MODES:
-        cell = suites.cell("test", mode, 1, 128, 4, 64, mask="causal", mode=mode)
+    for mode in cells.MODES:
+        cell = cells.cell("test", mode, 1, 128, 4, 64, mask="causal", mode=mode)
         for one in measure.measure(cell, everyone, 0.1):
             assert one["status"] == "ok", one["reason"]
             assert 0 < one["us"]["min"] <= one["us"]["median"] <= one["us"]["max"] < 1e5

@@ -1,0 +1,218 @@
+"""FlashAttention-3 and -4, packages of their own, and vLLM's build of FlashAttention-3."""
+
+import functools
+import importlib
+import importlib.util
+import pathlib
+
+from .contender import Contender, Runner, Unsupported, first_line, import_failure, missing, package_version
+from .timing import fastest
+
+
+def splits_of(requests, splits):
+    """Those of `splits` worth a try: for prefill its own choice and none."""
+    return splits if requests.max_seqlen_q == 1 else tuple(one for one in splits if one < 2)
+
+
+def scheduled(get_scheduler_metadata, requests, inputs):
+    """FlashAttention-3's schedule of a call over pages with its own number of splits, which engines make once for all
+    layers of a model."""
+    ragged = requests.q_sequences == "ragged"
+    return get_scheduler_metadata(
+        requests.batch, requests.max_seqlen_q, requests.max_pages * requests.page_size, requests.heads_q,
+        requests.heads_kv, requests.head_dim, inputs.seqused_k, qkv_dtype=inputs.q.dtype, headdim_v=requests.head_dim_v,
+        cu_seqlens_q=inputs.cu_seqlens_q if ragged else None, page_size=requests.page_size,
+        causal=requests.mask == "causal", num_splits=0)
+
+
+def best_splits(variants):
+    """A Runner of the fastest of {number of splits, 0 for its own choice, or "scheduled": call}. Raises Unsupported
+    where the build serves none of them."""
+    try:
+        splits, runner, refused = fastest({name: Runner(call) for name, call in variants.items()})
+    except RuntimeError as error:
+        if "does not support" in str(error):
+            raise Unsupported(first_line(error)) from None
+        raise
+    return Runner(runner.call, detail=dict(num_splits=splits, **(dict(refused=refused) if refused else {})))
+
+
+class FlashAttention3(Contender):
+    name, label, color = "fa3", "FlashAttention-3", "#2f7fb5"
+    modules = ("flash_attn_interface", "fa3_fwd_interface")
+    packages = ("flash_attn_3", "fa3_fwd", "flash-attn-3")
+    splits = (0, 1, 2, 4, 8, 16, 32)  # of the keys, in decoding; 0: its own choice
+    lse = dict(return_attn_probs=True)  # the argument that asks for the LSE
+
+    def absent(self):
+        return missing(*self.modules) or import_failure(self.module())
+
+    def module(self):
+        return next(module for module in self.modules if missing(module) is None)
+
+    def version(self):
+        return package_version(*self.packages)
+
+    def options(self, cell):
+        """Arguments that say mask and score."""
+        if cell.mask == "prefix":
+            raise Unsupported("no prefix mask")
+        if cell.score == "alibi":
+            raise Unsupported("no alibi")
+        options = dict(causal=cell.mask in ("causal", "causal_document"))
+        if cell.mask == "window":
+            options["window_size"] = (cell.window, 0)
+        if cell.score == "softcap":
+            options["softcap"] = cell.softcap
+        return options
+
+    def with_lse(self, cell, inputs):
+        interface = importlib.import_module(self.module())
+        o, lse = interface.flash_attn_func(inputs.q, inputs.k, inputs.v, **self.options(cell), **self.lse)[:2]
+        return o, lse, {}
+
+    def make(self, cell, inputs):
+        options = self.options(cell)
+        interface = importlib.import_module(self.module())
+        if "document" in cell.mask:
+            return self.packed(interface.flash_attn_varlen_func, cell, inputs, options)
+
+        def caller(**more):
+            q, k, v, function = inputs.q, inputs.k, inputs.v, interface.flash_attn_func
+
+            def call():
+                out = function(q, k, v, **options, **more)
+                return out[0] if isinstance(out, tuple) else out
+
+            return call
+
+        if cell.seqlen_q > 1 or len(self.splits) == 1:
+            return Runner(caller())
+        splits, runner, _ = fastest({splits: Runner(caller(num_splits=splits)) for splits in self.splits})
+        return Runner(runner.call, detail=dict(num_splits=splits))
+
+    def serve(self, requests, inputs):
+        interface = importlib.import_module(self.module())
+        if requests.kv_sequences == "ragged":
+            return self.ragged(interface.flash_attn_varlen_func, requests, inputs)
+        q, k, v = inputs.shaped_q(requests), inputs.k, inputs.v
+        options = dict(causal=requests.mask == "causal")
+        if requests.q_sequences == "ragged":
+            options.update(cu_seqlens_q=inputs.cu_seqlens_q, max_seqlen_q=requests.max_seqlen_q)
+        if requests.kv_sequences == "paged":
+            options.update(page_table=inputs.page_table, cache_seqlens=inputs.seqused_k)
+
+        def caller(**more):
+            return lambda: interface.flash_attn_with_kvcache(q, k, v, **options, **more).view(requests.output_shape())
+
+        variants = {splits: caller(num_splits=splits) for splits in splits_of(requests, self.splits)}
+        if requests.kv_sequences == "paged":
+            plan = functools.cache(lambda: scheduled(interface.get_scheduler_metadata, requests, inputs))
+            variants["scheduled"] = lambda: caller(num_splits=0, scheduler_metadata=plan())()
+        return best_splits(variants)
+
+    def ragged(self, function, requests, inputs):
+        """Requests laid end to end."""
+        q, k, v = inputs.q, inputs.k, inputs.v
+        options = dict(causal=requests.mask == "causal", cu_seqlens_q=inputs.cu_seqlens_q,
+                       cu_seqlens_k=inputs.cu_seqlens_k, max_seqlen_q=requests.max_seqlen_q,
+                       max_seqlen_k=requests.max_seqlen_k)
+
+        def call():
+            out = function(q, k, v, **options)
+            return out[0] if isinstance(out, tuple) else out
+
+        return Runner(call, detail=dict(call="flash_attn_varlen_func"))
+
+    def packed(self, function, cell, inputs, options):
+        """Documents laid end to end."""
+        q, k, v = inputs.packed()
+        offsets, longest = inputs.document_offsets, inputs.longest_document
+        lengths = dict(cu_seqlens_q=offsets, cu_seqlens_k=offsets, max_seqlen_q=longest, max_seqlen_k=longest)
+        shape = (cell.batch, cell.seqlen_q, cell.heads_q, cell.head_dim_v)
+
+        def call():
+            out = function(q, k, v, **lengths, **options)
+            return (out[0] if isinstance(out, tuple) else out).view(shape)
+
+        return Runner(call, detail=dict(call="flash_attn_varlen_func"))
+
+
+class FlashAttention4(FlashAttention3):
+    """FlashAttention's kernels in CuTe DSL; the first call of a kind compiles."""
+
+    name, label, color = "fa4", "FlashAttention-4", "#12a5a0"
+    modules = ("flash_attn.cute",)
+    packages = ("flash-attn-4",)
+    splits = (1,)  # it has no others on Hopper
+    lse = dict(return_lse=True)
+    left_out = {suite: "it does not split the keys on Hopper, and compiles for long" for suite in
+                ("decode", "paged", "mixed")}
+
+    def module(self):
+        return "flash_attn.cute.interface"
+
+    def serve(self, requests, inputs):
+        """Without pages: what splits no keys is measured with prefill only."""
+        if requests.kv_sequences == "ragged":
+            interface = importlib.import_module(self.module())
+            return self.ragged(interface.flash_attn_varlen_func, requests, inputs)
+        return self.serve_densely(requests, inputs)
+
+
+class VllmFlashAttention3(Contender):
+    """The library of FlashAttention-3 that the vLLM package ships, by itself: with pages of any size, which some other
+    builds are without. It is called as vLLM calls it, with ragged queries."""
+
+    name, label, color = "fa3_vllm", "FlashAttention-3 (vLLM)", "#7fb4d8"
+    LIBRARY = "vllm_flash_attn/_vllm_fa3_C.abi3.so"
+
+    def library(self):
+        """The path of the library in the package vllm, which is not imported; None where there is none."""
+        spec = importlib.util.find_spec("vllm")
+        places = (pathlib.Path(place) / self.LIBRARY for place in (spec.submodule_search_locations if spec else ()))
+        return next((path for path in places if path.is_file()), None)
+
+    def absent(self):
+        path = self.library()
+        if path is None:
+            return f"no package vllm with {self.LIBRARY} is installed"
+        try:
+            self.operators()
+        except Exception as error:  # a binary for another PyTorch fails in many ways
+            return f"{self.LIBRARY} cannot be loaded: {first_line(error)}"
+        return None
+
+    def operators(self):
+        import torch
+
+        torch.ops.load_library(str(self.library()))
+        return torch.ops._vllm_fa3_C
+
+    def version(self):
+        return package_version("vllm")
+
+    def serve(self, requests, inputs):
+        if requests.kv_sequences != "paged":
+            raise Unsupported("measured over pages only")
+        operators = self.operators()
+        options = dict(
+            k_new=None, v_new=None, q_v=None, out=None, cu_seqlens_q=inputs.cu_seqlens_q, cu_seqlens_k=None,
+            cu_seqlens_k_new=None, seqused_q=None, seqused_k=inputs.seqused_k, max_seqlen_q=requests.max_seqlen_q,
+            max_seqlen_k=requests.max_seqlen_k, page_table=inputs.page_table, kv_batch_idx=None, leftpad_k=None,
+            rotary_cos=None, rotary_sin=None, seqlens_rotary=None, q_descale=None, k_descale=None, v_descale=None,
+            softmax_scale=requests.head_dim ** -0.5, is_causal=requests.mask == "causal", window_size_left=-1,
+            window_size_right=-1, softcap=0.0, is_rotary_interleaved=True, pack_gqa=None, sm_margin=0, s_aux=None,
+            cp_world_size=1, cp_rank=0, cp_tot_seqused_k=None)
+
+        def caller(num_splits, scheduler_metadata=None):
+            return lambda: operators.fwd(inputs.q, inputs.k, inputs.v, num_splits=num_splits,
+                                         scheduler_metadata=scheduler_metadata, **options)[0]
+
+        variants = {splits: caller(splits) for splits in splits_of(requests, FlashAttention3.splits)}
+        plan = functools.cache(lambda: operators.get_scheduler_metadata(
+            requests.batch, requests.max_seqlen_q, requests.max_seqlen_k, requests.heads_q, requests.heads_kv,
+            requests.head_dim, requests.head_dim_v, inputs.q.dtype, inputs.seqused_k, inputs.cu_seqlens_q, None, None,
+            None, None, requests.page_size, 0, requests.mask == "causal", -1, -1, False, 0, None, 0))
+        variants["scheduled"] = lambda: caller(0, plan())()
+        return best_splits(variants)

@@ -1,0 +1,97 @@
+"""Random tensors of a batch of requests."""
+
+from dataclasses import dataclass
+
+from .contender import Unsupported
+from .inputs import Inputs
+
+FREE_PAGES = 7  # of a pool that belong to no request
+
+
+@dataclass
+class RequestInputs:
+    """The tensors of Requests on one device, bf16 and normally distributed.
+
+    q (total_q, heads_q, head_dim), contiguous. k, v: dense (batch, seqlen_k, heads_kv, head_dim[_v]); ragged (total_k,
+    heads_kv, head_dim[_v]); or pages (pages, page_size, heads_kv, head_dim[_v]), whose strides say NHD or HND. Pages
+    and slots that hold no key of a request hold other numbers. int32: cu_seqlens_q, cu_seqlens_k (batch + 1),
+    seqused_k (batch), page_table (batch, max_pages) with 0 behind a request's pages, or None.
+    """
+
+    q: "torch.Tensor"
+    k: "torch.Tensor"
+    v: "torch.Tensor"
+    cu_seqlens_q: "torch.Tensor"
+    cu_seqlens_k: "torch.Tensor"
+    seqused_k: "torch.Tensor"
+    page_table: "torch.Tensor | None" = None
+
+    def shaped_q(self, requests):
+        """q as the problem has it: (batch, seqlen_q, heads_q, head_dim) where queries are dense."""
+        dense = requests.q_sequences == "dense"
+        return self.q.unflatten(0, (requests.batch, requests.max_seqlen_q)) if dense else self.q
+
+    def dense(self, requests):
+        """(cell, inputs): the same as a dense problem, without a copy. Raises Unsupported where lengths differ or keys
+        are in pages."""
+        if requests.q_sequences != "dense" or requests.kv_sequences != "dense":
+            raise Unsupported(f"no {requests.kv_sequences} sequences")
+        return requests.cell(), Inputs(self.shaped_q(requests), self.k, self.v)
+
+    def part(self, requests, begin, end):
+        """The inputs of requests.part(begin, end), where keys are in pages."""
+        rows = slice(sum(requests.seqlens_q[:begin]), sum(requests.seqlens_q[:end]))
+        cu_q, cu_k = (cu[begin:end + 1] - cu[begin] for cu in (self.cu_seqlens_q, self.cu_seqlens_k))
+        return RequestInputs(self.q[rows], self.k, self.v, cu_q, cu_k, self.seqused_k[begin:end],
+                             self.page_table[begin:end])
+
+    def keys_and_values(self, requests, request):
+        """k and v of one request, (seqlen_k, heads_kv, head_dim[_v]); a copy of those in pages."""
+        length = requests.seqlens_k[request]
+        if requests.kv_sequences == "dense":
+            return self.k[request], self.v[request]
+        if requests.kv_sequences == "ragged":
+            begin = sum(requests.seqlens_k[:request])
+            return self.k[begin:begin + length], self.v[begin:begin + length]
+        pages = self.page_table[request, :-(-length // requests.page_size)].long()
+        return tuple(t[pages].flatten(0, 1)[:length] for t in (self.k, self.v))
+
+    def entries(self, requests):
+        """(cell, inputs, batch entry) of each request by itself, in the order of the rows of q."""
+        begin = 0
+        for request, count in enumerate(requests.seqlens_q):
+            q, kv = self.q[begin:begin + count], self.keys_and_values(requests, request)
+            yield requests.cell(request), Inputs(*(t.unsqueeze(0) for t in (q, *kv))), 0
+            begin += count
+
+
+def make_request_inputs(requests, device, seed):
+    """RequestInputs of `requests` on `device`, the same for the same seed."""
+    import torch
+
+    generator = torch.Generator(device).manual_seed(seed)
+
+    def tensor(*shape):
+        return torch.randn(*shape, device=device, dtype=torch.bfloat16, generator=generator)
+
+    def offsets(lengths):
+        return torch.tensor([0, *lengths]).cumsum(0).to(device=device, dtype=torch.int32)
+
+    table, heads = None, requests.heads_kv
+    if requests.kv_sequences == "paged":
+        counts = [-(-length // requests.page_size) for length in requests.seqlens_k]
+        pages, size = sum(counts) + FREE_PAGES, requests.page_size
+        order = torch.randperm(pages, generator=torch.Generator().manual_seed(seed))[:sum(counts)].int()
+        rows = torch.nn.utils.rnn.pad_sequence(order.split(counts), batch_first=True)
+        table = rows.to(device).contiguous()
+        nhd = requests.kv_layout == "NHD"
+        shape = lambda width: (pages, size, heads, width) if nhd else (pages, heads, size, width)
+        place = (lambda t: t) if nhd else (lambda t: t.transpose(1, 2))
+    else:
+        dense = requests.kv_sequences == "dense"
+        lead = (requests.batch, requests.max_seqlen_k) if dense else (sum(requests.seqlens_k),)
+        shape, place = lambda width: (*lead, heads, width), lambda t: t
+    q = tensor(requests.total_q, requests.heads_q, requests.head_dim)
+    k, v = (place(tensor(*shape(width))) for width in (requests.head_dim, requests.head_dim_v))
+    used = torch.tensor(requests.seqlens_k, device=device, dtype=torch.int32)
+    return RequestInputs(q, k, v, offsets(requests.seqlens_q), offsets(requests.seqlens_k), used, table)

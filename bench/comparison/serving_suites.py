@@ -1,0 +1,106 @@
+"""The rows of serving: decode from a dense cache, from pages, of uneven requests, and beside prefill."""
+
+import dataclasses
+import random
+
+from .serving import Requests
+
+# batch, heads_q, heads_kv, keys; head_dim 128
+DECODE = ((1, 32, 8, 1024), (1, 32, 8, 8192), (1, 64, 8, 131072), (16, 32, 8, 8192), (64, 32, 8, 4096),
+          (128, 64, 8, 8192), (8, 64, 4, 2048), (256, 16, 2, 1024))
+# more heads and head dims: (batch, heads_q, heads_kv, keys, head_dim)
+DECODE_MORE = ((1, 8, 1, 8192, 128), (64, 8, 1, 4096, 128), (16, 32, 1, 8192, 128), (8, 32, 32, 4096, 128),
+               (64, 64, 8, 8192, 64), (1, 64, 8, 8192, 64), (16, 16, 8, 8192, 256))
+LAYOUTS = ((1, 32, 8, 8192), (64, 32, 8, 4096))  # cells that are measured in pages of other sizes, too
+PAGE = 16
+OTHER_PAGES = (1, 32, 64, 256)
+# of production: share of the requests by their length
+MIX = ((4096, 0.35), (8192, 0.20), (16384, 0.15), (32768, 0.12), (65536, 0.10), (131072, 0.08))
+
+
+def requests(suite, label, groups, heads_q=32, heads_kv=8, head_dim=128, **fields):
+    """Requests; head_dim is that of the values, too."""
+    return Requests(suite, label, tuple(groups), heads_q, heads_kv, head_dim, head_dim, **fields)
+
+
+def _one_query(suite, batch, heads_q, heads_kv, keys, head_dim=128, label="", **fields):
+    width = "" if head_dim == 128 else f"-d{head_dim}"
+    return requests(suite, f"b{batch}-h{heads_q}/{heads_kv}-kv{keys}{width}{label}", [(batch, 1, keys)], heads_q,
+                    heads_kv, head_dim, **fields)
+
+
+def _tick(one):
+    return f"b {one.batch}\n{one.heads_q}/{one.heads_kv}\n{one.max_seqlen_k}"
+
+
+def _decode():
+    rows = [_one_query("decode", *problem, panel="head_dim 128: batch, heads, keys") for problem in DECODE]
+    for problem in DECODE_MORE:
+        head_dim = problem[-1]
+        rows.append(_one_query("decode", *problem, panel="other heads, head_dim 64 and 256"))
+    return [dataclasses.replace(one, tick=_tick(one) + ("" if one.head_dim == 128 else f"\nd {one.head_dim}"))
+            for one in rows]
+
+
+def _paged():
+    pages = dict(kv_sequences="paged")
+    rows = [_one_query("paged", *problem, label=f"-p{PAGE}", page_size=PAGE, panel=f"pages of {PAGE}, NHD", **pages)
+            for problem in DECODE]
+    for problem in LAYOUTS:
+        batch, heads_q, heads_kv, keys = problem
+        panel = f"batch {batch}, {keys} keys: layouts"
+        rows.append(_one_query("paged", *problem, label=f"-p{PAGE}-hnd", page_size=PAGE, kv_layout="HND", panel=panel,
+                               **pages))
+        rows += [_one_query("paged", *problem, label=f"-p{size}", page_size=size, panel=panel, **pages)
+                 for size in OTHER_PAGES]
+    return [dataclasses.replace(one, tick=_tick(one) if "layouts" not in one.panel else
+                                f"{one.page_size}{' HND' * (one.kv_layout == 'HND')}") for one in rows]
+
+
+def random_lengths(count, longest, seed):
+    """Lengths from 1 to `longest`, the same for the same seed."""
+    draw = random.Random(seed)
+    return [draw.randint(1, longest) for _ in range(count)]
+
+
+def uneven_lengths(count, seqlen, seed):
+    """`count` uneven lengths whose squares sum to count * seqlen², but for rounding: one work under a causal mask."""
+    draw = random.Random(seed)
+    raw = [draw.uniform(0.1, 1.9) for _ in range(count)]
+    scale = seqlen * (count / sum(one * one for one in raw)) ** 0.5
+    return [round(one * scale) for one in raw]
+
+
+def _ragged():
+    decode = dict(q_sequences="dense", kv_sequences="paged", page_size=PAGE, panel=f"decode, pages of {PAGE}")
+    mix = [length for length, share in MIX for _ in range(round(32 * share))]
+    rows = [requests("ragged", "1x128k-31x4k", [(1, 1, 131072), (31, 1, 4096)], tick="1 × 128k\n31 × 4k", **decode),
+            requests("ragged", "1x64k-15x4k", [(1, 1, 65536), (15, 1, 4096)], tick="1 × 64k\n15 × 4k", **decode),
+            requests("ragged", "64x512", [(64, 1, 512)], tick="64 × 512", **decode),
+            requests("ragged", "random64-to8k", [(1, 1, n) for n in random_lengths(64, 8192, 0)],
+                     tick="64 to 8k\nrandom", **decode),
+            requests("ragged", f"mix{len(mix)}-4k-to128k", [(1, 1, n) for n in mix],
+                     tick=f"{len(mix)} of\n4k to 128k", **decode)]
+    count, seqlen = 8, 2048
+    prefill = dict(mask="causal", panel=f"prefill of one work, causal: {count} × {seqlen}")
+    equal, ragged = [(count, seqlen, seqlen)], dict(q_sequences="ragged", kv_sequences="ragged")
+    uneven = [(1, n, n) for n in uneven_lengths(count, seqlen, 1)]
+    return rows + [
+        requests("ragged", "prefill-dense", equal, tick="dense", **prefill),
+        requests("ragged", "prefill-equal", equal, tick="ragged,\nequal", **prefill, **ragged),
+        requests("ragged", "prefill-uneven", uneven, tick="ragged,\nuneven", **prefill, **ragged)]
+
+
+def _mixed():
+    problems = (("2x512-64x4k", [(2, 512, 512), (64, 1, 4096)], "2 × 512\n64 decodes, 4k"),
+                ("1x2k-of8k-32x4k", [(1, 2048, 8192), (32, 1, 4096)], "2k of 8k\n32 decodes, 4k"),
+                ("2x1k-16x2k", [(2, 1024, 1024), (16, 1, 2048)], "2 × 1k\n16 decodes, 2k"),
+                ("1x512-of32k-128x2k", [(1, 512, 32768), (128, 1, 2048)], "512 of 32k\n128 decodes, 2k"),
+                ("4x512-of8k", [(4, 512, 8192)], "4 × 512 of 8k\nno decode"),
+                ("verify-32x4-of4k", [(32, 4, 4096)], "32 × 4 of 4k\nno decode"))
+    return [requests("mixed", label, groups, mask="causal", q_sequences="ragged", kv_sequences="paged", page_size=PAGE,
+                     panel=f"prefill chunks and decodes in one call, pages of {PAGE}", tick=tick)
+            for label, groups, tick in problems]
+
+
+SERVING_SUITES = {"decode": _decode(), "paged": _paged(), "ragged": _ragged(), "mixed": _mixed()}
