@@ -11,48 +11,20 @@
 
 #include "base/params.cuh"
 #include "base/prelude.cuh"
+#include "forward_split_kv/loads.cuh"
 #include "forward_split_kv/masked_rows.cuh"
 #include "forward_split_kv/results.cuh"
+#include "forward_split_kv/rows.cuh"
+#include "forward_split_kv/smem.cuh"
 #include "forward_split_kv/split_params.cuh"
 #include "forward_split_kv/step_list.cuh"
 #include "forward_split_kv/traits.cuh"
-#include "ptx/cp_async.cuh"
 #include "ptx/ldmatrix.cuh"
 #include "steps/mma_sync_products.cuh"
 #include "steps/softmax.cuh"
 #include "tiles/tile_copy.cuh"
 
 namespace jit::forward_split_kv {
-
-/// The block's shared memory.
-template <class Config>
-struct Smem {
-  static constexpr SmemLayout layout = KernelTraits<Config>::layout;
-  unsigned char* bytes;
-
-  __device__ __forceinline__ unsigned char* stage(int step) const {
-    return bytes + step % Config::stages * layout.stage_bytes;
-  }
-  __device__ __forceinline__ PartNote* parts() const {
-    return reinterpret_cast<PartNote*>(bytes + layout.parts);
-  }
-  __device__ __forceinline__ StepNote& note(int step) const {
-    return reinterpret_cast<StepNote*>(bytes + layout.steps)[place(step)];
-  }
-  __device__ __forceinline__ int* pages(int step) const {
-    return reinterpret_cast<int*>(bytes + layout.pages) + place(step) * Config::tile_kv;
-  }
-  __device__ __forceinline__ StepList<Config>& steps() const {
-    static_assert(sizeof(StepList<Config>) <= step_list_bytes, "a StepList has outgrown its place");
-    return *reinterpret_cast<StepList<Config>*>(bytes + layout.step_list);
-  }
-  __device__ __forceinline__ unsigned* ticket() const {
-    return reinterpret_cast<unsigned*>(bytes + layout.ticket);
-  }
-
- private:
-  static __device__ __forceinline__ int place(int step) { return step % KernelTraits<Config>::known_steps; }
-};
 
 /// Q of one warp as A fragments.
 template <class Config>
@@ -74,117 +46,6 @@ struct QueryFragments {
   }
 };
 
-/// Where the rows of keys, or values, of a step begin; null where there is none.
-template <class Config>
-struct KvRows {
-  using Element = typename Config::Element;
-  const Element* first;  ///< row of the tile; of pages, of the first page of all
-  TensorStrides strides;
-  int count;         ///< rows that there are
-  int place;         ///< of the first in its page, plus whole pages
-  const int* pages;  ///< of the tile's rows
-  int page_count;    ///< that there are
-
-  __device__ __forceinline__ KvRows(const AttentionParams& params, const PartNote& part, int k_begin,
-                                    const int* tile_pages, const void* data, const TensorStrides& tensor)
-      : strides(tensor),
-        count(part.seqlen_kv - k_begin),
-        place(part.kv_begin + k_begin),
-        pages(tile_pages),
-        page_count(params.sequences.pages) {
-    first = static_cast<const Element*>(data) + part.kv_head * strides.head;
-    if (!KernelTraits<Config>::has_pages) first += part.batch * strides.batch + place * strides.seq;
-  }
-
-  __device__ __forceinline__ const Element* operator()(int row) const {
-    if constexpr (KernelTraits<Config>::has_pages) {
-      const int page = pages[minimum(row, Config::tile_kv - 1)];
-      const bool exists = row < count && page >= 0 && page < page_count;
-      const Element* start = first + page * strides.batch + (place + row) % Config::page_size * strides.seq;
-      return exists ? start : nullptr;
-    } else {
-      return row < count ? first + row * strides.seq : nullptr;
-    }
-  }
-};
-
-/// The same of the packed rows of queries.
-template <class Config>
-struct QueryRows {
-  using Element = typename Config::Element;
-  const Element* first;  ///< of the sequence, KV head 0
-  TensorStrides strides;
-  int kv_head;
-  int row_begin;
-  int row_end;
-
-  __device__ __forceinline__ QueryRows(const AttentionParams& params, const PartNote& part)
-      : strides(params.q_strides),
-        kv_head(part.kv_head),
-        row_begin(part.row_begin),
-        row_end(part.seqlen_q * Config::gqa_ratio) {
-    first = static_cast<const Element*>(params.q) +
-            VariableSequences<Config>::query_offset(strides, part.batch, 0, part.q_begin);
-  }
-
-  __device__ __forceinline__ const Element* operator()(int row) const {
-    const PackedRow<Config> place(kv_head, row_begin + row);
-    return row_begin + row < row_end ? first + place.query * strides.seq + place.head * strides.head : nullptr;
-  }
-};
-
-/// Starts the loads of a step, and closes their group.
-template <class Config>
-__device__ __forceinline__ void load_step(const AttentionParams& params, const Smem<Config>& smem, int step) {
-  using Traits = KernelTraits<Config>;
-  const StepNote note = smem.note(step);
-  const unsigned stage = smem_address(smem.stage(step));
-  if (note.flags & step_has_tile) {
-    const PartNote& part = smem.parts()[note.part];
-    const int* const pages = smem.pages(step);
-    if (note.flags & step_begins) {
-      copy_rows<typename Traits::QTile, Config::head_dim, Traits::threads, Config::alignment>(
-          stage, QueryRows<Config>(params, part));
-    }
-    copy_rows<typename Traits::KTile, Config::head_dim, Traits::threads, Config::alignment>(
-        stage + Traits::layout.k, KvRows<Config>(params, part, note.k_begin, pages, params.k, params.k_strides));
-    copy_rows<typename Traits::VTile, Config::head_dim_v, Traits::threads, Config::alignment>(
-        stage + Traits::layout.v, KvRows<Config>(params, part, note.k_begin, pages, params.v, params.v_strides));
-  }
-  cp_async_commit_group();
-}
-
-/// The pages of a step's rows, a thread for each of some, in two parts: they are on their way between them.
-template <class Config>
-class PageLoader {
-  using Traits = KernelTraits<Config>;
-  static constexpr int rows_per_thread = Traits::has_pages ? (Config::tile_kv + Traits::threads - 1) / Traits::threads : 0;
-
- public:
-  __device__ __forceinline__ void ask(const AttentionParams& params, const Smem<Config>& smem, int step) {
-    const StepNote note = smem.note(step);
-    const PartNote& part = smem.parts()[note.part];
-#pragma unroll
-    for (int i = 0; i < rows_per_thread; ++i) {
-      const int key = note.k_begin + row(i);
-      pages_[i] = -1;
-      if ((note.flags & step_has_tile) != 0 && row(i) < Config::tile_kv && key < part.seqlen_kv)
-        pages_[i] = VariableSequences<Config>(params).page(part.batch, part.kv_begin + key);
-    }
-  }
-  __device__ __forceinline__ void put(const Smem<Config>& smem, int step) const {
-#pragma unroll
-    for (int i = 0; i < rows_per_thread; ++i) {
-      if (row(i) < Config::tile_kv) smem.pages(step)[row(i)] = pages_[i];
-    }
-  }
-
- private:
-  static __device__ __forceinline__ int row(int i) { return threadIdx.x + i * Traits::threads; }
-
-  int pages_[rows_per_thread + 1];
-};
-
 template <class Config>
 __device__ __forceinline__ void attention_forward(const AttentionParams& params, const SplitParams& split) {
   using Traits = KernelTraits<Config>;
@@ -200,8 +61,9 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
     if (lane_id() == 0) smem.steps() = steps;
     __syncwarp();
   }
+  begin_loads(smem);
   QueryFragments<Config> q;
-  typename Traits::Output output;
+  typename Traits::Output output = {};
   SoftmaxState<Traits::Output::rows> state;
   const float scale_log2 = exponent_scale<typename Config::Score>(params.softmax_scale);
 
@@ -209,20 +71,18 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
 #pragma unroll 1
   for (int step = -Traits::steps_ahead;; ++step) {
     PageLoader<Config> pages;
-    if (step >= 0) cp_async_wait_group<loads_ahead - 1>();
+    if (step >= 0) wait_before_barrier<Config>();
     __syncthreads();
+    StepNote note{};
+    if (step >= 0) note = smem.note(step);
+    if (note.flags & step_is_end) break;
     if (step + loads_ahead >= 0 && step > -Traits::steps_ahead) load_step(params, smem, step + loads_ahead);
     const bool has_pages_ahead = Traits::has_pages && step + pages_ahead >= 0 && step > -Traits::steps_ahead;
     if (has_pages_ahead) pages.ask(params, smem, step + pages_ahead);
 
-    StepNote note{};
-    if (step >= 0) note = smem.note(step);
     const PartNote& part = smem.parts()[note.part];
     unsigned char* const stage = smem.stage(maximum(step, 0));
-    if (note.flags & step_begins) {
-      output.clear();
-      state = {};
-    }
+    if (step >= 0) wait_behind_barrier(smem, step);
     if (note.flags & step_has_tile) {
       if (note.flags & step_begins) q.load(smem_address(stage), row_warp);
       const int first_key = key_warp * Traits::warp_keys;
@@ -238,12 +98,14 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
           output, scores, smem_address(stage) + Traits::layout.v + first_key * Traits::VTile::row_bytes);
     }
     if (has_pages_ahead) pages.put(smem, step + pages_ahead);
-    if (note.flags & step_ends)
+    if (note.flags & step_ends) {
       finish_part<Config>(params, split, part, output, state, scale_log2, stage, smem.ticket());
-    if (note.flags & step_is_end) break;
-    if (warp_id() == 0) {
-      next_step(params, smem.steps(), smem.note(step + Traits::steps_ahead), smem.parts());
+      end_stage_writes<Config>();
+      output.clear();
+      state = {};
     }
+    if (warp_id() == 0)
+      next_step(params, smem.steps(), smem.note(step + Traits::steps_ahead), smem.parts());
   }
 }
 

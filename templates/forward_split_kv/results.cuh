@@ -75,57 +75,56 @@ class WarpResults {
   float* o_;
 };
 
-/// The partial results of the blocks that share a unit.
+/// The partial results of the blocks that share a unit, side by side in the order of keys. Two units that are shared
+/// have no block in common but one: where the first unit ends and the second begins. So the places from
+/// 2 · (first block) + 1 on are the unit's own.
 template <class Config>
 class BlockResults {
   using Traits = KernelTraits<Config>;
   static constexpr int floats = partial_floats(Config::row_warps, Config::head_dim_v);
+  static constexpr int state_begin = Traits::tile_rows * Config::head_dim_v;
 
  public:
   __device__ __forceinline__ BlockResults(const SplitParams& split, const PartNote& note)
-      : count(note.parts), partials_(split.partials), first_block_(note.first_block) {}
+      : count(note.parts), first_(split.partials + (2ll * note.first_block + 1) * floats) {}
 
   const int count;
-  __device__ __forceinline__ RowState state(int i, int row) const {
-    const float2 state = __ldcg(reinterpret_cast<const float2*>(partial(i) + Traits::tile_rows * Config::head_dim_v) + row);
+
+  /// Of part `part` + i.
+  __device__ __forceinline__ RowState state(int part, int i, int row) const {
+    const float2 state = __ldcg(reinterpret_cast<const float2*>(first_ + part * floats + state_begin) + row +
+                                i * (floats / 2));
     return {state.x, state.y};
   }
-  __device__ __forceinline__ float4 values(int i, int row, int column) const {
-    return __ldcg(reinterpret_cast<const float4*>(partial(i) + row * Config::head_dim_v + column));
+  __device__ __forceinline__ float4 values(int part, int i, int row, int column) const {
+    return __ldcg(reinterpret_cast<const float4*>(first_ + part * floats + row * Config::head_dim_v + column) +
+                  i * (floats / 4));
   }
 
-  /// Leaves a piece of part `i`; the one with the first column leaves the row's state, too.
-  __device__ __forceinline__ void put(int i, int row, int column, const RowPiece& piece) const {
-    float* const own = partial(i);
+  /// Leaves a piece of a part; the one with the first column leaves the row's state, too.
+  __device__ __forceinline__ void put(int part, int row, int column, const RowPiece& piece) const {
+    float* const own = first_ + part * floats;
     *reinterpret_cast<float4*>(own + row * Config::head_dim_v + column) = piece.values;
-    if (column == 0) {
-      reinterpret_cast<float2*>(own + Traits::tile_rows * Config::head_dim_v)[row] =
-          make_float2(piece.state.max, piece.state.sum);
-    }
+    if (column == 0)
+      reinterpret_cast<float2*>(own + state_begin)[row] = make_float2(piece.state.max, piece.state.sum);
   }
 
  private:
-  // The first part is what its block leaves in the middle, the others what theirs enter there.
-  __device__ __forceinline__ float* partial(int i) const {
-    return partials_ + (2ll * (first_block_ + i) + (i == 0 ? 1 : 0)) * floats;
-  }
-
-  float* partials_;
-  int first_block_;
+  float* first_;
 };
 
 /// Adds `weight` times the values, unless it is 0: 0 · v is not 0 where v is not a number.
 __device__ __forceinline__ void add_weighted(float4& sum, float weight, const float4& values) {
-  if (weight == 0) return;
-  sum.x = __fmaf_rn(weight, values.x, sum.x);
-  sum.y = __fmaf_rn(weight, values.y, sum.y);
-  sum.z = __fmaf_rn(weight, values.z, sum.z);
-  sum.w = __fmaf_rn(weight, values.w, sum.w);
+  const bool counts = weight != 0;
+  sum.x = counts ? __fmaf_rn(weight, values.x, sum.x) : sum.x;
+  sum.y = counts ? __fmaf_rn(weight, values.y, sum.y) : sum.y;
+  sum.z = counts ? __fmaf_rn(weight, values.z, sum.z) : sum.z;
+  sum.w = counts ? __fmaf_rn(weight, values.w, sum.w) : sum.w;
 }
 
 /// How much a result counts beside one whose maximum is `max`.
 __device__ __forceinline__ float weight_of(const RowState& state, float max) {
-  return state.max == negative_infinity() ? 0 : ex2(state.max - max);
+  return ex2(state.max == negative_infinity() ? state.max : state.max - max);
 }
 
 /// One piece of what the warps have come to.
@@ -157,9 +156,9 @@ __device__ __forceinline__ RowPiece merge(const BlockResults<Config>& results, i
     float max = merged.state.max;
 #pragma unroll
     for (int i = 0; i < reads; ++i) {
-      const int part = minimum(first + i, results.count - 1);
-      states[i] = results.state(part, row);
-      values[i] = results.values(part, row, column);
+      const bool exists = first + i < results.count;
+      states[i] = exists ? results.state(first, i, row) : RowState{negative_infinity(), 0};
+      values[i] = exists ? results.values(first, i, row, column) : make_float4(0, 0, 0, 0);
     }
 #pragma unroll
     for (int i = 0; i < reads; ++i) max = fmaxf(max, states[i].max);
@@ -169,7 +168,6 @@ __device__ __forceinline__ RowPiece merge(const BlockResults<Config>& results, i
               {max, earlier * merged.state.sum}};
 #pragma unroll
     for (int i = 0; i < reads; ++i) {
-      if (first + i >= results.count) break;
       const float weight = weight_of(states[i], max);
       merged.state.sum = __fmaf_rn(weight, states[i].sum, merged.state.sum);
       add_weighted(merged.values, weight, values[i]);
@@ -201,7 +199,7 @@ __device__ __forceinline__ void store_piece(const AttentionParams& params, const
   const PackedRow<Config> place(note.kv_head, note.row_begin + row);
   add_sink<Config>(piece, params, place.head);
   const float sum = piece.state.sum;
-  const float inverse = sum == 0 ? 0 : 1 / sum;
+  const float inverse = sum == 0 ? 0 : rcp(sum);
   const int query = note.q_begin + place.query;
   Element* const o = static_cast<Element*>(params.o) +
                      Sequences::query_offset(params.o_strides, note.batch, place.head, query) + column;

@@ -8,8 +8,8 @@ namespace jit::forward_split_kv {
 
 /// The kernel's second parameter.
 struct SplitParams {
-  /// Two partial results for each block: of the unit that it enters in the middle, and of the one that it leaves
-  /// in the middle. Each has rows of O in fp32, not normalised, then maximum and sum of each row.
+  /// Two partial results for each block: of the unit that it enters in the middle, and of the one that it leaves in
+  /// the middle. Each has rows of O in fp32, not normalised, then maximum and sum of each row.
   float* partials;
   /// A counter for each block, of the parts that are done of the unit that it leaves in the middle: 0 before and
   /// after the kernel.

@@ -1,0 +1,103 @@
+// Where the rows of a step's tiles lie in global memory.
+#pragma once
+
+#include "base/params.cuh"
+#include "base/prelude.cuh"
+#include "forward_split_kv/smem.cuh"
+#include "forward_split_kv/traits.cuh"
+#include "problem/variable_sequences.cuh"
+
+namespace jit::forward_split_kv {
+
+/// Where the rows of keys, or values, of a step begin; null where there is none.
+template <class Config>
+struct KvRows {
+  using Element = typename Config::Element;
+  const Element* first;  ///< row of the tile; of pages, of the first page of all
+  TensorStrides strides;
+  int count;         ///< rows that there are
+  int place;         ///< of the first in its page, plus whole pages
+  const int* pages;  ///< of the tile's rows
+  int page_count;    ///< that there are
+
+  __device__ __forceinline__ KvRows(const AttentionParams& params, const PartNote& part, int k_begin,
+                                    const int* tile_pages, const void* data, const TensorStrides& tensor)
+      : strides(tensor),
+        count(part.seqlen_kv - k_begin),
+        place(part.kv_begin + k_begin),
+        pages(tile_pages),
+        page_count(params.sequences.pages) {
+    first = static_cast<const Element*>(data) + part.kv_head * strides.head;
+    if (!KernelTraits<Config>::has_pages) first += part.batch * strides.batch + place * strides.seq;
+  }
+
+  __device__ __forceinline__ const Element* operator()(int row) const {
+    if constexpr (KernelTraits<Config>::has_pages) {
+      const int page = pages[minimum(row, Config::tile_kv - 1)];
+      const bool exists = row < count && page >= 0 && page < page_count;
+      const Element* start = first + page * strides.batch + (place + row) % Config::page_size * strides.seq;
+      return exists ? start : nullptr;
+    } else {
+      return row < count ? first + row * strides.seq : nullptr;
+    }
+  }
+};
+
+/// The same of the packed rows of queries.
+template <class Config>
+struct QueryRows {
+  using Element = typename Config::Element;
+  const Element* first;  ///< of the sequence, KV head 0
+  TensorStrides strides;
+  int kv_head;
+  int row_begin;
+  int row_end;
+
+  __device__ __forceinline__ QueryRows(const AttentionParams& params, const PartNote& part)
+      : strides(params.q_strides),
+        kv_head(part.kv_head),
+        row_begin(part.row_begin),
+        row_end(part.seqlen_q * Config::gqa_ratio) {
+    first = static_cast<const Element*>(params.q) +
+            VariableSequences<Config>::query_offset(strides, part.batch, 0, part.q_begin);
+  }
+
+  __device__ __forceinline__ const Element* operator()(int row) const {
+    const PackedRow<Config> place(kv_head, row_begin + row);
+    return row_begin + row < row_end ? first + place.query * strides.seq + place.head * strides.head : nullptr;
+  }
+};
+
+/// The pages of a step's rows, a thread for each of some, in two parts: they are on their way between them.
+template <class Config>
+class PageLoader {
+  using Traits = KernelTraits<Config>;
+  static constexpr int rows_per_thread = Traits::has_pages ? (Config::tile_kv + Traits::threads - 1) / Traits::threads : 0;
+
+ public:
+  __device__ __forceinline__ void ask(const AttentionParams& params, const Smem<Config>& smem, int step) {
+    const StepNote note = smem.note(step);
+    const PartNote& part = smem.parts()[note.part];
+    const int keys = (note.flags & step_has_tile) != 0 ? part.seqlen_kv : 0;
+#pragma unroll
+    for (int i = 0; i < rows_per_thread; ++i) {
+      const int key = note.k_begin + row(i);
+      pages_[i] = -1;
+      if (row(i) < Config::tile_kv && key < keys)
+        pages_[i] = VariableSequences<Config>(params).page(part.batch, part.kv_begin + key);
+    }
+  }
+  __device__ __forceinline__ void put(const Smem<Config>& smem, int step) const {
+#pragma unroll
+    for (int i = 0; i < rows_per_thread; ++i) {
+      if (row(i) < Config::tile_kv) smem.pages(step)[row(i)] = pages_[i];
+    }
+  }
+
+ private:
+  static __device__ __forceinline__ int row(int i) { return threadIdx.x + i * Traits::threads; }
+
+  int pages_[rows_per_thread + 1];
+};
+
+}  // namespace jit::forward_split_kv

@@ -1,0 +1,46 @@
+// A block's shared memory by name.
+#pragma once
+
+#include "base/prelude.cuh"
+#include "forward_split_kv/smem_layout.cuh"
+#include "forward_split_kv/step_list.cuh"
+#include "forward_split_kv/traits.cuh"
+#include "tiles/tile_copy.cuh"
+
+namespace jit::forward_split_kv {
+
+/// The block's shared memory.
+template <class Config>
+struct Smem {
+  static constexpr SmemLayout layout = KernelTraits<Config>::layout;
+  unsigned char* bytes;
+
+  __device__ __forceinline__ unsigned char* stage(int step) const {
+    return bytes + step % Config::stages * layout.stage_bytes;
+  }
+  __device__ __forceinline__ PartNote* parts() const {
+    return reinterpret_cast<PartNote*>(bytes + layout.parts);
+  }
+  __device__ __forceinline__ StepNote& note(int step) const {
+    return reinterpret_cast<StepNote*>(bytes + layout.steps)[place(step)];
+  }
+  __device__ __forceinline__ int* pages(int step) const {
+    return reinterpret_cast<int*>(bytes + layout.pages) + place(step) * Config::tile_kv;
+  }
+  __device__ __forceinline__ StepList<Config>& steps() const {
+    static_assert(sizeof(StepList<Config>) <= step_list_bytes, "a StepList has outgrown its place");
+    return *reinterpret_cast<StepList<Config>*>(bytes + layout.step_list);
+  }
+  /// Of the mbarrier whose phases end when the tiles of a step's stage have come.
+  __device__ __forceinline__ unsigned loaded(int step) const {
+    return smem_address(bytes + layout.loaded) + step % Config::stages * 8;
+  }
+  __device__ __forceinline__ unsigned* ticket() const {
+    return reinterpret_cast<unsigned*>(bytes + layout.ticket);
+  }
+
+ private:
+  static __device__ __forceinline__ int place(int step) { return step % KernelTraits<Config>::known_steps; }
+};
+
+}  // namespace jit::forward_split_kv
