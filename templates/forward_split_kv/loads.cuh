@@ -1,8 +1,8 @@
 // The loads of a step's tiles: queries where a part of a unit begins, keys and values.
 //
 // By cp.async all threads copy, and wait for their own copies in front of the block's barrier. Bulk copies are rows,
-// which one warp starts and the tensor memory accelerator makes: many are on the way at no cost for the warps that
-// multiply, who wait at an mbarrier of the stage.
+// which warps start and the tensor memory accelerator makes: many are on the way without holding anybody up. Warps
+// wait for them at an mbarrier of the stage.
 #pragma once
 
 #include "base/params.cuh"
@@ -59,27 +59,37 @@ struct AsyncCopies {
   }
 };
 
-/// Bytes that the rows of a step's tiles have, of those that a lane copies.
+/// Calls f(row) for the lane's rows of a tile. All warps take part: a warp starts one bulk copy after another.
+template <class Config, int rows, class F>
+__device__ __forceinline__ void for_each_own_row(const F& f) {
+  constexpr int share = (rows + KernelTraits<Config>::warps - 1) / KernelTraits<Config>::warps;
+#pragma unroll 1
+  for (int i = lane_id(); i < share; i += warp_size) {
+    if (const int row = warp_id() * share + i; row < rows) f(row);
+  }
+}
+
+/// Bytes of the rows that a lane copies for a step.
+template <class Config>
 struct RowBytes {
   int& bytes;
 
   template <class Tile, int columns, class Rows>
   __device__ __forceinline__ void tile(unsigned, const Rows& rows) const {
-#pragma unroll 1
-    for (int row = lane_id(); row < Tile::rows; row += warp_size) {
+    for_each_own_row<Config, Tile::rows>([&](int row) {
       if (rows(row) != nullptr) bytes += columns * element_bytes;
-    }
+    });
   }
 };
 
-/// Bulk copies of rows by one warp. Rows that do not exist become zeros.
+/// Bulk copies of rows. Those that do not exist become zeros.
+template <class Config>
 struct BulkCopies {
   unsigned loaded;
 
   template <class Tile, int columns, class Rows>
   __device__ __forceinline__ void tile(unsigned address, const Rows& rows) const {
-#pragma unroll 1
-    for (int row = lane_id(); row < Tile::rows; row += warp_size) {
+    for_each_own_row<Config, Tile::rows>([&](int row) {
       const void* const source = rows(row);
       const unsigned target = address + Tile::offset(row, 0);
       if (source != nullptr) {
@@ -89,7 +99,7 @@ struct BulkCopies {
           asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(target + chunk * chunk_bytes), "r"(0) : "memory");
         fence_proxy_async_shared();
       }
-    }
+    });
   }
 };
 
@@ -97,7 +107,7 @@ struct BulkCopies {
 template <class Config>
 __device__ __forceinline__ void begin_loads(const Smem<Config>& smem) {
   if constexpr (Config::bulk_copies) {
-    if (static_cast<int>(threadIdx.x) < Config::stages) mbarrier_init(smem.loaded(threadIdx.x), 1);
+    if (static_cast<int>(threadIdx.x) < Config::stages) mbarrier_init(smem.loaded(threadIdx.x), KernelTraits<Config>::warps);
     fence_mbarrier_init();
   }
 }
@@ -105,21 +115,19 @@ __device__ __forceinline__ void begin_loads(const Smem<Config>& smem) {
 /// Starts the loads of a step, by all threads.
 template <class Config>
 __device__ __forceinline__ void load_step(const AttentionParams& params, const Smem<Config>& smem, int step) {
-  using Traits = KernelTraits<Config>;
   const bool has_tile = (smem.note(step).flags & step_has_tile) != 0;
   if constexpr (Config::bulk_copies) {
-    if (warp_id() != Traits::warps - 1) return;
     if (!has_tile) {
       if (lane_id() == 0) mbarrier_arrive(smem.loaded(step));
       return;
     }
     const StepLoads<Config> loads(params, smem, step);
     int bytes = 0;
-    loads.for_each_tile(RowBytes{bytes});
+    loads.for_each_tile(RowBytes<Config>{bytes});
     bytes = __reduce_add_sync(full_warp, bytes);
     if (lane_id() == 0) mbarrier_arrive_expect_tx(smem.loaded(step), bytes);
     __syncwarp();
-    loads.for_each_tile(BulkCopies{smem.loaded(step)});
+    loads.for_each_tile(BulkCopies<Config>{smem.loaded(step)});
   } else {
     if (has_tile) StepLoads<Config>(params, smem, step).for_each_tile(AsyncCopies<Config>{});
     cp_async_commit_group();
