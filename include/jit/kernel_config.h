@@ -56,7 +56,6 @@ struct ForwardSplitKv {
   int key_warps = 4;                ///< warps that share the keys of a tile
   int tile_kv = 64;                 ///< keys per step
   int stages = 3;                   ///< buffers for tiles of keys and values
-  bool bulk_copies = false;         ///< rows are copied by TMA, else by cp.async; sm_90 and later
   Rescale rescale = Rescale::lazy;  ///< when the output is rescaled to a new row maximum
   int blocks_per_sm = 2;            ///< that must fit on a multiprocessor: caps the registers
 

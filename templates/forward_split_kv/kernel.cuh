@@ -19,6 +19,7 @@
 #include "forward_split_kv/split_params.cuh"
 #include "forward_split_kv/step_list.cuh"
 #include "forward_split_kv/traits.cuh"
+#include "ptx/cp_async.cuh"
 #include "ptx/ldmatrix.cuh"
 #include "steps/mma_sync_products.cuh"
 #include "steps/softmax.cuh"
@@ -53,15 +54,17 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
   constexpr int loads_ahead = Config::stages - 1, pages_ahead = Config::stages;
   extern __shared__ __align__(128) unsigned char bytes[];
   const Smem<Config> smem{bytes};
+  const bool loads_first = warp_id() < (Traits::warps + 1) / 2;
   const int row_warp = warp_id() % Config::row_warps, key_warp = warp_id() / Config::row_warps;
 
   if (warp_id() == 0) {
     StepList<Config> steps{};
     steps.work.begin(params);
+    smem.clear_steps();  // the compiler reads in words of 16 bytes, some of which end behind the list
+    __syncwarp();
     if (lane_id() == 0) smem.steps() = steps;
     __syncwarp();
   }
-  begin_loads(smem);
   QueryFragments<Config> q;
   typename Traits::Output output = {};
   SoftmaxState<Traits::Output::rows> state;
@@ -71,19 +74,25 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
 #pragma unroll 1
   for (int step = -Traits::steps_ahead;; ++step) {
     PageLoader<Config> pages;
-    if (step >= 0) wait_before_barrier<Config>();
+    if (step >= 0) cp_async_wait_group<loads_ahead - 1>();
     __syncthreads();
     StepNote note{};
     if (step >= 0) note = smem.note(step);
     if (note.flags & step_is_end) break;
-    if (step + loads_ahead >= 0 && step > -Traits::steps_ahead) load_step(params, smem, step + loads_ahead);
+    const bool has_load_ahead = step + loads_ahead >= 0 && step > -Traits::steps_ahead;
     const bool has_pages_ahead = Traits::has_pages && step + pages_ahead >= 0 && step > -Traits::steps_ahead;
     if (has_pages_ahead) pages.ask(params, smem, step + pages_ahead);
 
     const PartNote& part = smem.parts()[note.part];
     unsigned char* const stage = smem.stage(maximum(step, 0));
-    if (step >= 0) wait_behind_barrier(smem, step);
-    if (note.flags & step_has_tile) {
+    // Half of the warps load while the others multiply: loads hold up those who start them.
+#pragma unroll 1
+    for (int turn = 0; turn < 2; ++turn) {
+      if ((turn == 0) == loads_first) {
+        if (has_load_ahead) load_step(params, smem, step + loads_ahead);
+        continue;
+      }
+      if ((note.flags & step_has_tile) == 0) continue;
       if (note.flags & step_begins) q.load(smem_address(stage), row_warp);
       const int first_key = key_warp * Traits::warp_keys;
       typename Traits::Scores scores;
@@ -98,12 +107,8 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
           output, scores, smem_address(stage) + Traits::layout.v + first_key * Traits::VTile::row_bytes);
     }
     if (has_pages_ahead) pages.put(smem, step + pages_ahead);
-    if (note.flags & step_ends) {
+    if (note.flags & step_ends)
       finish_part<Config>(params, split, part, output, state, scale_log2, stage, smem.ticket());
-      end_stage_writes<Config>();
-      output.clear();
-      state = {};
-    }
     if (warp_id() == 0)
       next_step(params, smem.steps(), smem.note(step + Traits::steps_ahead), smem.parts());
   }

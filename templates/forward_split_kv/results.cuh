@@ -228,17 +228,20 @@ __device__ __forceinline__ void for_each_piece(const PartNote& note, F f) {
 }
 
 /// Ends a part of a unit: the block merges what its warps have come to; of a unit that several blocks share, the last
-/// one merges all of theirs, always in the order of keys. `stage` is free shared memory, behind a barrier.
+/// one merges all of theirs, always in the order of keys. `stage` is free shared memory, behind a barrier. Leaves output
+/// and state as the next part begins with them.
 template <class Config>
 __device__ __forceinline__ void finish_part(const AttentionParams& params, const SplitParams& split,
                                             const PartNote& note,
-                                            const typename KernelTraits<Config>::Output& output,
-                                            const SoftmaxState<KernelTraits<Config>::Output::rows>& state,
+                                            typename KernelTraits<Config>::Output& output,
+                                            SoftmaxState<KernelTraits<Config>::Output::rows>& state,
                                             float scale_log2, unsigned char* stage, unsigned* ticket) {
   const WarpResults<Config> own(stage);
   const BlockResults<Config> all(split, note);
   __syncthreads();  // the other warps are done with the tiles that lie here
   own.put(output, state, scale_log2);
+  output.clear();
+  state = {};
   __syncthreads();
   const int part = static_cast<int>(blockIdx.x) - note.first_block;
   for_each_piece<Config>(note, [&](int row, int column) {

@@ -3,13 +3,14 @@
 
 #include "base/params.cuh"
 #include "base/prelude.cuh"
+#include "base/rows.cuh"
 #include "forward_split_kv/smem.cuh"
 #include "forward_split_kv/traits.cuh"
 #include "problem/variable_sequences.cuh"
 
 namespace jit::forward_split_kv {
 
-/// Where the rows of keys, or values, of a step begin; null where there is none.
+/// Where the rows of keys, or values, of a step begin; null for one that does not exist.
 template <class Config>
 struct KvRows {
   using Element = typename Config::Element;
@@ -31,16 +32,15 @@ struct KvRows {
     if (!KernelTraits<Config>::has_pages) first += part.batch * strides.batch + place * strides.seq;
   }
 
+  /// Where there are pages.
   __device__ __forceinline__ const Element* operator()(int row) const {
-    if constexpr (KernelTraits<Config>::has_pages) {
-      const int page = pages[minimum(row, Config::tile_kv - 1)];
-      const bool exists = row < count && page >= 0 && page < page_count;
-      const Element* start = first + page * strides.batch + (place + row) % Config::page_size * strides.seq;
-      return exists ? start : nullptr;
-    } else {
-      return row < count ? first + row * strides.seq : nullptr;
-    }
+    const int page = pages[minimum(row, Config::tile_kv - 1)];
+    const bool exists = row < count && page >= 0 && page < page_count;
+    const Element* start = first + page * strides.batch + (place + row) % Config::page_size * strides.seq;
+    return exists ? start : nullptr;
   }
+  /// Where there are none.
+  __device__ __forceinline__ DenseRows<const Element> dense() const { return {first, strides.seq}; }
 };
 
 /// The same of the packed rows of queries.

@@ -31,9 +31,10 @@ struct Smem {
     static_assert(sizeof(StepList<Config>) <= step_list_bytes, "a StepList has outgrown its place");
     return *reinterpret_cast<StepList<Config>*>(bytes + layout.step_list);
   }
-  /// Of the mbarrier whose phases end when the tiles of a step's stage have come.
-  __device__ __forceinline__ unsigned loaded(int step) const {
-    return smem_address(bytes + layout.loaded) + step % Config::stages * 8;
+  /// By a whole warp.
+  __device__ __forceinline__ void clear_steps() const {
+    static_assert(step_list_bytes == warp_size * sizeof(int), "a word for each lane");
+    reinterpret_cast<int*>(bytes + layout.step_list)[lane_id()] = 0;
   }
   __device__ __forceinline__ unsigned* ticket() const {
     return reinterpret_cast<unsigned*>(bytes + layout.ticket);

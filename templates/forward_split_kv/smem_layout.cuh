@@ -37,7 +37,7 @@ enum StepFlags : unsigned {
 
 /// Byte offsets from the start of dynamic shared memory.
 ///
-///     | stage 0: Q, K, V | stage 1 … | notes of parts | of steps | pages of rows | list of steps | mbarriers | ticket |
+///     | stage 0: Q, K, V | stage 1 … | notes of parts | of steps | pages of rows | list of steps | ticket |
 ///
 /// A stage holds the queries, too, of a step with which a part begins. While a part ends, its last stage holds what
 /// the warps have come to: `stage_bytes` is enough for both.
@@ -49,7 +49,6 @@ struct SmemLayout {
   int steps;
   int pages;
   int step_list;
-  int loaded;  ///< mbarriers of the stages, for bulk copies
   int ticket;
   int total;
 };
@@ -71,22 +70,19 @@ JIT_HOST_DEVICE constexpr int result_bytes(int warps, int head_dim_v) {
 }
 
 JIT_HOST_DEVICE constexpr SmemLayout smem_layout(int head_dim, int head_dim_v, int row_warps, int key_warps,
-                                                 int tile_kv, int stages, bool bulk_copies, bool has_pages) {
+                                                 int tile_kv, int stages, bool has_pages) {
   const int known_steps = steps_ahead(stages, has_pages) + 1;
   SmemLayout layout{};
-  const int padding = bulk_copies ? chunk_bytes : 0;
-  layout.k = row_warps * rows_per_warp * (padded_head_dim(head_dim) * element_bytes + padding);
-  layout.v = layout.k + tile_kv * (padded_head_dim(head_dim) * element_bytes + padding);
-  layout.stage_bytes = layout.v + tile_kv * (padded_head_dim(head_dim_v) * element_bytes + padding);
-  layout.stage_bytes = (layout.stage_bytes + 127) / 128 * 128;
+  layout.k = row_warps * rows_per_warp * padded_head_dim(head_dim) * element_bytes;
+  layout.v = layout.k + tile_kv * padded_head_dim(head_dim) * element_bytes;
+  layout.stage_bytes = layout.v + tile_kv * padded_head_dim(head_dim_v) * element_bytes;
   const int results = result_bytes(row_warps * key_warps, head_dim_v);
   if (layout.stage_bytes < results) layout.stage_bytes = (results + 127) / 128 * 128;
   layout.parts = stages * layout.stage_bytes;
   layout.steps = layout.parts + known_steps * static_cast<int>(sizeof(PartNote));
   layout.pages = layout.steps + known_steps * static_cast<int>(sizeof(StepNote));
   layout.step_list = (layout.pages + (has_pages ? known_steps * tile_kv * 4 : 0) + 15) / 16 * 16;
-  layout.loaded = layout.step_list + step_list_bytes;
-  layout.ticket = layout.loaded + stages * 8;
+  layout.ticket = layout.step_list + step_list_bytes;
   layout.total = layout.ticket + 16;
   return layout;
 }
@@ -94,7 +90,7 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(int head_dim, int head_dim_v, i
 template <class Config>
 JIT_HOST_DEVICE constexpr SmemLayout smem_layout() {
   return smem_layout(Config::head_dim, Config::head_dim_v, Config::row_warps, Config::key_warps, Config::tile_kv,
-                     Config::stages, Config::bulk_copies, Config::sequences_kv == SequenceKind::paged);
+                     Config::stages, Config::sequences_kv == SequenceKind::paged);
 }
 
 }  // namespace jit::forward_split_kv

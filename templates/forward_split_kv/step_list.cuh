@@ -49,16 +49,19 @@ struct StepList {
 template <class Config>
 __device__ __forceinline__ void enter_part(const AttentionParams& params, StepList<Config>& list, StepPlace& place,
                                            PartNote* parts) {
-  WorkList<Config> work = list.work;
-  __syncwarp();
 #pragma unroll 1
   while (true) {
-    if (place.is_behind != 0) work.next(params);
-    place.is_behind = 1;
-    if (!work.has_unit(params)) {
-      place.is_behind = 0;
-      break;
+    if (place.is_behind != 0) {
+      WorkList<Config> work = list.work;
+      work.next(params);
+      __syncwarp();
+      if (lane_id() == 0) list.work = work;
+      __syncwarp();
     }
+    const WorkList<Config>& work = list.work;
+    place.is_behind = 0;
+    if (!work.has_unit(params)) return;
+    place.is_behind = 1;
     const UnitPart mine = work.part();
     if (!mine.is_mine) continue;
     place.has_steps = place.begins = 1;
@@ -77,10 +80,8 @@ __device__ __forceinline__ void enter_part(const AttentionParams& params, StepLi
                            .parts = mine.parts,
                            .first_block = mine.first_block};
     }
-    break;
+    return;
   }
-  if (lane_id() == 0) list.work = work;
-  __syncwarp();
 }
 
 /// The next step, whose note is left in `note`. By a whole warp.

@@ -5,16 +5,10 @@
 #include "base/prelude.cuh"
 #include "forward_split_kv/smem_layout.cuh"
 #include "tiles/accumulator.cuh"
-#include "tiles/padded_tile.cuh"
 #include "tiles/swizzled_tile.cuh"
 
 namespace jit::forward_split_kv {
 
-/// Bulk copies write whole rows; others may swizzle chunks.
-template <bool bulk_copies, int rows, int chunks>
-struct TileFor : SmemTile<rows, chunks, Swizzle::xor_chunks> {};
-template <int rows, int chunks>
-struct TileFor<true, rows, chunks> : PaddedTile<rows, chunks> {};
 template <class Config>
 struct KernelTraits {
   static_assert(Config::tile_kv % (16 * Config::key_warps) == 0,
@@ -39,11 +33,9 @@ struct KernelTraits {
   static constexpr int per_chunk = ElementTraits<typename Config::Element>::per_chunk;
   static constexpr int chunks = padded_head_dim(Config::head_dim, mma_k) / per_chunk;
   static constexpr int chunks_v = padded_head_dim(Config::head_dim_v, mma_k) / per_chunk;
-  template <int rows, int row_chunks>
-  using Tile = TileFor<Config::bulk_copies, rows, row_chunks>;
-  using QTile = Tile<tile_rows, chunks>;
-  using KTile = Tile<Config::tile_kv, chunks>;
-  using VTile = Tile<Config::tile_kv, chunks_v>;
+  using QTile = SmemTile<tile_rows, chunks, Swizzle::xor_chunks>;
+  using KTile = SmemTile<Config::tile_kv, chunks, Swizzle::xor_chunks>;
+  using VTile = SmemTile<Config::tile_kv, chunks_v, Swizzle::xor_chunks>;
 };
 
 /// Rows of a tile of rows: those of all query heads of a KV head, query by query, so that each key is read once for

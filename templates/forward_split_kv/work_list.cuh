@@ -58,7 +58,7 @@ __device__ __forceinline__ TileRange tiles_of(const AttentionParams& params, con
 
 /// What each KV head of a batch entry has on the line.
 struct HeadLength {
-  long long length;
+  int length;
   int most_tiles;  ///< of a unit
 };
 
@@ -77,10 +77,10 @@ __device__ __forceinline__ HeadLength head_length(const AttentionParams& params,
 }
 
 /// The sum over this lane and those before it.
-__device__ __forceinline__ long long sum_up_to_lane(long long x) {
+__device__ __forceinline__ int sum_up_to_lane(int x) {
 #pragma unroll
   for (int step = 1; step < warp_size; step *= 2) {
-    const long long before = __shfl_up_sync(full_warp, x, step);
+    const int before = __shfl_up_sync(full_warp, x, step);
     if (lane_id() >= step) x += before;
   }
   return x;
@@ -92,14 +92,14 @@ struct WorkList {
   KeyShares shares;
   Unit unit;
   TileRange tiles;  ///< of the unit
-  long long unit_begin;
+  int unit_begin;
 
   /// Goes to the first unit of the block's share. Lanes have a batch entry each: all are looked at to measure the line,
   /// and those from the first on again to find the place, in one loop: a kernel that begins fetches its instructions
   /// from memory, and the fewer there are, the sooner it loads keys.
   __device__ __forceinline__ void begin(const AttentionParams& params) {
     const int block = static_cast<int>(blockIdx.x);
-    long long total = 0;
+    int total = 0;
     int most_tiles = 0;
     bool is_measured = false;
     unit = {.batch = 0};
@@ -108,7 +108,7 @@ struct WorkList {
     while (true) {
       const int batch = unit.batch + lane_id();
       const HeadLength own = batch < params.batch ? head_length<Config>(params, batch) : HeadLength{0, 0};
-      const long long up_to_lane = sum_up_to_lane(own.length);
+      const int up_to_lane = params.batch > 1 ? sum_up_to_lane(own.length) : __shfl_sync(full_warp, own.length, 0);
       if (!is_measured) {
         total += __shfl_sync(full_warp, up_to_lane, warp_size - 1);
         most_tiles = maximum(most_tiles, own.most_tiles);
@@ -120,7 +120,7 @@ struct WorkList {
         unit.batch = 0;
         if (params.batch > warp_size) continue;
       }
-      const long long end = unit_begin + up_to_lane * params.heads_kv;
+      const int end = unit_begin + up_to_lane * params.heads_kv;
       const unsigned behind = __ballot_sync(full_warp, end > shares.begin(block));
       if (behind != 0) {
         const int lane = __ffs(static_cast<int>(behind)) - 1;
@@ -170,20 +170,20 @@ struct WorkList {
   }
 
   // Lays out the line, on which each KV head has `length`. `most_tiles` is that of the lane's batch entries.
-  __device__ __forceinline__ void measure(const AttentionParams& params, long long length, int most_tiles) {
+  __device__ __forceinline__ void measure(const AttentionParams& params, int length, int most_tiles) {
     shares = key_shares(length * params.heads_kv, static_cast<int>(gridDim.x),
                         __reduce_max_sync(full_warp, most_tiles), params.sequences.num_splits);
   }
 
   // Goes to the unit of the batch entry that holds this place on the line. Its KV heads are of the same length.
-  __device__ __forceinline__ void find_unit(const AttentionParams& params, long long place, long long head_length) {
+  __device__ __forceinline__ void find_unit(const AttentionParams& params, int place, int head_length) {
     enter(params);
     unit.kv_head = small_quotient(place - unit_begin, head_length);
     unit_begin += unit.kv_head * head_length;
 #pragma unroll 1
     while (true) {
       tiles = tiles_of<Config>(params, unit);
-      const long long end = unit_begin + unit_length(tiles.count());
+      const int end = unit_begin + unit_length(tiles.count());
       if (end > place) return;
       unit_begin = end;
       unit.row_begin += KernelTraits<Config>::tile_rows;

@@ -31,8 +31,6 @@ constexpr std::array rows = {
     field<&ForwardSplitKv::tile_kv>("tile_kv", "keys per step", {multiples(16, 256), Affects::tiling, 128}),
     field<&ForwardSplitKv::stages>("stages", "buffers for tiles of keys and values",
                                    {range(2, 8), Affects::buffers, 2}),
-    field<&ForwardSplitKv::bulk_copies>("bulk_copies",
-                                        "rows are copied by TMA, else by cp.async; sm_90 and later", {}),
     field<&ForwardSplitKv::rescale>("rescale", "when the output is rescaled to a new row maximum",
                                     {.sample = static_cast<int>(Rescale::always)}),
     field<&ForwardSplitKv::blocks_per_sm>("blocks_per_sm",
@@ -40,11 +38,6 @@ constexpr std::array rows = {
                                           {range(1, 8), Affects::registers, 1}),
 };
 static_assert(rows.size() == member_count<ForwardSplitKv>(), "each member has a row");
-
-ForwardSplitKv without_bulk_copies(ForwardSplitKv config) {
-  config.bulk_copies = false;
-  return config;
-}
 
 }  // namespace
 
@@ -54,16 +47,7 @@ bool Family<ForwardSplitKv>::suits(const ProblemShape& shape) {
   return shape.has_device_lengths || shape.seqlen_q <= few_queries;
 }
 
-std::string Family<ForwardSplitKv>::rejection(const Case& problem, const ForwardSplitKv& config) {
-  const auto& [spec, limits] = problem;
-  if (config.bulk_copies && limits.arch.major < 9)
-    return fmt::format("bulk_copies = true needs sm_90 or later, not {}", to_string(limits.arch));
-  if (config.bulk_copies && (spec.alignment != 16 || spec.head_dim % 16 != 0 || spec.value_head_dim() % 16 != 0)) {
-    return fmt::format(
-        "bulk_copies = true needs rows aligned to 16 bytes and head dims that are multiples of 16; alignment = {}, "
-        "head_dim = {}, head_dim_v = {}",
-        spec.alignment, spec.head_dim, spec.value_head_dim());
-  }
+std::string Family<ForwardSplitKv>::rejection(const Case&, const ForwardSplitKv& config) {
   if (config.rescale == Rescale::on_overflow)
     return fmt::format("rescale = on_overflow is not known to {}; it must be always or lazy", name);
   if (config.tile_kv % (16 * config.key_warps) != 0)
@@ -83,7 +67,7 @@ Footprint Family<ForwardSplitKv>::footprint(const AttentionSpec& spec, const For
   const int share = registers_per_sm / (threads * config.blocks_per_sm);
   return {.threads = threads,
           .smem_bytes = forward_split_kv::smem_layout(spec.head_dim, spec.value_head_dim(), config.row_warps,
-                                                      config.key_warps, config.tile_kv, config.stages, config.bulk_copies,
+                                                      config.key_warps, config.tile_kv, config.stages,
                                                       spec.sequences_kv == SequenceKind::paged)
                             .total,
           .registers = output + scores + q + other_registers + functors * functor_registers,
@@ -93,7 +77,7 @@ Footprint Family<ForwardSplitKv>::footprint(const AttentionSpec& spec, const For
           .register_doubt = 8};
 }
 
-std::vector<ForwardSplitKv> Family<ForwardSplitKv>::space(const Case& problem) {
+std::vector<ForwardSplitKv> Family<ForwardSplitKv>::space(const Case&) {
   struct Warps {
     int row, key;
   };
@@ -106,11 +90,8 @@ std::vector<ForwardSplitKv> Family<ForwardSplitKv>::space(const Case& problem) {
                                       .key_warps = warps.key,
                                       .tile_kv = tile_kv,
                                       .stages = stages,
-                                      .bulk_copies = problem.limits.arch.major >= 9,
                                       .blocks_per_sm = blocks_per_sm};
-          if (tile_kv % (16 * warps.key) != 0) continue;
-          configs.push_back(config);
-          if (config.bulk_copies) configs.push_back(without_bulk_copies(config));
+          if (tile_kv % (16 * warps.key) == 0) configs.push_back(config);
         }
       }
     }
