@@ -225,8 +225,12 @@ constexpr std::array fields = {
               .refusal = refuse_page_size,
               .samples =
                   [] {
-                    return Samples{{.sequences_kv = SequenceKind::paged, .page_size = 16},
+                    return Samples{{.sequences_kv = SequenceKind::paged, .page_size = 32},
                                    {.sequences_kv = SequenceKind::paged, .page_size = 1}};
+                  },
+              .base =
+                  [] {
+                    return AttentionSpec{.sequences_kv = SequenceKind::paged, .page_size = 16};
                   }},
     SpecField{.name = "sinks",
               .member = &AttentionSpec::sinks,

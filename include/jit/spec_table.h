@@ -44,8 +44,10 @@ struct SpecField {
   int (*effective)(const AttentionSpec&) = nullptr;
   /// The reason why no GPU can serve the value, if there is one.
   std::optional<Refusal> (*refusal)(const SpecField&, const AttentionSpec&) = nullptr;
-  /// Legal specs that differ from the default one in this field alone, and from each other.
+  /// Legal specs that differ from `base` in this field alone, and from each other.
   std::vector<AttentionSpec> (*samples)();
+  /// A legal spec in which the field has a meaning.
+  AttentionSpec (*base)() = [] { return AttentionSpec{}; };
 };
 
 /// One row per member, in their order.

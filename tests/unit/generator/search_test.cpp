@@ -39,7 +39,7 @@ TEST(Search, RanksTheWholeSpaceTheSameWayEveryTime) {
                              .seqlen_kv = reference::draw(random, 1, 16384)};
     const std::vector<KernelConfig> ranked = ranked_configs(spec, shape, limits);
     EXPECT_EQ(ranked, ranked_configs(spec, shape, limits));
-    const std::vector<KernelConfig> space = config_space({spec, limits});
+    const std::vector<KernelConfig> space = config_space({spec, limits}, shape);
     EXPECT_TRUE(std::is_permutation(ranked.begin(), ranked.end(), space.begin(), space.end()));
     for (std::size_t i = 1; i < ranked.size(); ++i) {
       ASSERT_LE(estimated_cycles({spec, limits}, shape, ranked[i - 1]),

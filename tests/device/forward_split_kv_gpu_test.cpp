@@ -1,0 +1,141 @@
+// What is particular to forward_split_kv: rows of several heads in one tile, keys shared by warps and blocks, counters.
+// Ragged and paged sequences: tests/python/test_sequences.py.
+#include <jit/attention.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "generator/access.h"
+#include "generator/context_state.h"
+#include "tests/device/gpu_fixture.h"
+#include "tests/support/seed.h"
+
+namespace jit::testing {
+namespace {
+
+/// One for each way to share rows and keys among warps.
+std::vector<KernelConfig> configs() {
+  std::vector<KernelConfig> configs;
+  for (const char* text : {"row_warps=1 key_warps=4 tile_kv=64 stages=3", "row_warps=2 key_warps=2 tile_kv=32 stages=2",
+                           "row_warps=4 key_warps=1 tile_kv=16 stages=4 rescale=always",
+                           "row_warps=1 key_warps=1 tile_kv=48 stages=2 blocks_per_sm=1"})
+    configs.push_back(parse_config(std::string("family=forward_split_kv ") + text));
+  return configs;
+}
+
+class ForwardSplitKvTest : public GpuTest {
+ protected:
+  /// What launches on `stream`, which are done, have left in its counters.
+  static std::vector<int> counters_of(CUstream stream) {
+    constexpr int count = 64;
+    const int* counters = Access::state(context())->memory.counters(0, stream, count);
+    std::vector<int> values(count, -1);
+    check(driver().cuMemcpyDtoH(values.data(), reinterpret_cast<CUdeviceptr>(counters), count * sizeof(int)),
+          "cuMemcpyDtoH");
+    return values;
+  }
+};
+
+AttentionCase case_of(int ratio, int batch, int seqlen_q, int seqlen_kv, Layout layout = Layout::bshd) {
+  static std::uint64_t seed = reference::test_seed();
+  AttentionCase problem{.batch = batch, .heads_kv = 2, .seqlen_q = seqlen_q, .seqlen_kv = seqlen_kv, .layout = layout};
+  problem.spec.head_dim = 64;
+  problem.spec.gqa_ratio = ratio;
+  problem.seed = seed++;
+  return problem;
+}
+
+TEST_F(ForwardSplitKvTest, LengthsRatiosAndLayouts) {
+  std::vector<KernelCase> cases;
+  for (const KernelConfig& config : configs()) {
+    cases.push_back({case_of(4, 2, 1, 500), config});
+    cases.push_back({case_of(1, 1, 1, 1), config});
+    cases.push_back({case_of(1, 2, 3, 0), config});
+    cases.push_back({case_of(3, 1, 9, 130, Layout::bhsd), config});
+    cases.push_back({case_of(7, 2, 5, 64, Layout::padded), config});
+    cases.push_back({case_of(24, 1, 2, 77, Layout::reversed), config});
+    cases.push_back({case_of(2, 1, 33, 200, Layout::packed_qkv), config});
+  }
+  expect_all_right(cases);
+}
+
+TEST_F(ForwardSplitKvTest, HeadDimsAndAlignments) {
+  std::vector<KernelCase> cases;
+  for (const auto& [d, dv] : {std::pair(8, 8), {40, 72}, {128, 128}, {192, 128}, {256, 256}}) {
+    for (const DType dtype : {DType::bf16, DType::fp16}) {
+      AttentionCase problem = case_of(4, 1, 2, 100);
+      problem.spec.dtype = dtype;
+      problem.spec.head_dim = d;
+      problem.spec.head_dim_v = dv;
+      cases.push_back({problem, parse_config("family=forward_split_kv key_warps=2 tile_kv=32 stages=2 blocks_per_sm=1")});
+    }
+  }
+  for (const int alignment : {2, 4, 8}) {
+    AttentionCase problem = case_of(2, 1, 3, 70, Layout::padded);
+    problem.spec.alignment = alignment;
+    cases.push_back({problem, configs()[0]});
+  }
+  expect_all_right(cases);
+}
+
+TEST_F(ForwardSplitKvTest, MasksAndScores) {
+  const std::vector<FunctorText> masks = reference::mask_texts(), scores = reference::score_texts();
+  std::vector<KernelCase> cases;
+  const auto add = [&](const char* mask, const char* score) {
+    AttentionCase problem = case_of(3, 2, 11, 150);
+    problem.spec.head_dim = 32;
+    problem.spec.mask = parse_mask(mask, masks);
+    problem.spec.score = parse_score(score, scores);
+    cases.push_back({problem, configs()[cases.size() % configs().size()]});
+  };
+  for (const char* mask :
+       {"causal", "causal(top_left)", "window(20, 0)", "window(0, 5, top_left)", "prefix(40)", "prefix_lengths", "document",
+        "text(stripes)", "text(allowed-keys)", "text(blocks)", "text(by_head.and_batch)", "!causal",
+        "window(16, 16) || prefix(8) && causal", "!(causal && text(blocks))", "causal && !causal"})
+    add(mask, "none");
+  for (const char* score : {"softcap(15)", "alibi", "bias", "bias(fp16)", "text(distance)", "text(temperature)",
+                            "text(offsets)", "softcap(30), alibi", "text(temperature), text(distance), alibi"})
+    add("causal", score);
+  expect_all_right(cases);
+}
+
+TEST_F(ForwardSplitKvTest, RepeatedRunsAreBitIdenticalAndLeaveCountersAtZero) {
+  const CurrentDevice current(0);
+  for (const KernelConfig& config : configs()) {
+    SCOPED_TRACE(to_string(config));
+    const AttentionCase problem = case_of(4, 2, 2, sized(5000, 700));
+    AttentionRun run(problem);
+    const Attention kernel = attention(problem.spec, config, context());
+    const TestStream stream;
+    std::vector<unsigned char> first;
+    for (int launch = 0; launch < sized(50, 3); ++launch) {
+      run.poison_outputs();
+      kernel(run.arguments(), stream.get());
+      stream.synchronize();
+      EXPECT_THAT(counters_of(stream.get()), ::testing::Each(0)) << "launch " << launch;
+      if (launch == 0) {
+        first = run.outputs();
+        EXPECT_EQ(run.check().failure, "");
+      }
+      ASSERT_EQ(run.outputs(), first) << "launch " << launch;
+    }
+  }
+}
+
+TEST_F(ForwardSplitKvTest, AnyNumberOfSplitsIsRight) {
+  const CurrentDevice current(0);
+  const AttentionCase problem = case_of(4, 1, 3, 900);
+  AttentionRun run(problem);
+  const Attention kernel = attention(problem.spec, configs()[1], context());
+  for (const int num_splits : {1, 2, 3, 7, 1000}) {
+    AttentionArguments arguments = run.arguments();
+    arguments.num_splits = num_splits;
+    run.poison_outputs();
+    kernel(arguments);
+    check(driver().cuCtxSynchronize(), "cuCtxSynchronize");
+    EXPECT_EQ(run.check().failure, "") << num_splits;
+  }
+}
+
+}  // namespace
+}  // namespace jit::testing

@@ -1,0 +1,279 @@
+"""Ragged and paged sequences, lengths on the device, sinks: against double precision, request by request."""
+
+from dataclasses import dataclass, field
+
+import jit_attention as ja
+import ml_dtypes
+import numpy
+import pytest
+from exact_attention import exact_attention
+
+BF16 = numpy.dtype(ml_dtypes.bfloat16)
+
+
+def int32(values):
+    return numpy.array(values, numpy.int32)
+
+
+def boundaries(lengths):
+    return int32(numpy.concatenate([[0], numpy.cumsum(lengths)]))
+
+
+@dataclass
+class Requests:
+    """Queries, keys and values of some requests, one by one."""
+
+    q: list
+    k: list
+    v: list
+    lengths_q: list = field(init=False)
+    lengths_k: list = field(init=False)
+
+    def __post_init__(self):
+        self.lengths_q = [len(x) for x in self.q]
+        self.lengths_k = [len(x) for x in self.k]
+
+    def check(self, o, lse=None, *, keep=None, score=None):
+        """Of ragged results. `keep` and `score` as exact_attention has them, but with the request as batch entry."""
+        begin = 0
+        for b, (q, k, v) in enumerate(zip(self.q, self.k, self.v)):
+            end = begin + len(q)
+            own_keep = keep and (lambda _, h, i, j, b=b, q=q, k=k: keep(b, h, i, j, len(q), len(k)))
+            own_score = score and (lambda s, _, h, i, j, b=b, q=q, k=k: score(s, b, h, i, j, len(q), len(k)))
+            exact = exact_attention(q[None], k[None], v[None], keep=own_keep, score=own_score)
+            exact.check(o[None, begin:end], None if lse is None else lse[None, :, begin:end])
+            begin = end
+
+
+def requests(rng, lengths_q, lengths_k, *, heads_kv=2, ratio=4, head_dim=64, head_dim_v=None, dtype=BF16):
+    def rows(count, heads, width):
+        return rng.standard_normal((count, heads, width)).astype(dtype)
+
+    return Requests(
+        [rows(n, heads_kv * ratio, head_dim) for n in lengths_q],
+        [rows(n, heads_kv, head_dim) for n in lengths_k],
+        [rows(n, heads_kv, head_dim_v or head_dim) for n in lengths_k],
+    )
+
+
+def paged(rng, batch, page_size, *, spare=3, layout="NHD"):
+    """Pages in any order, NaN wherever no request has a row, and a table whose unused entries are no pages."""
+    most = max(1, max(-(-n // page_size) for n in batch.lengths_k))
+    count = len(batch.k) * most + spare
+    table = int32(rng.permutation(count)[: len(batch.k) * most].reshape(len(batch.k), most))
+    pools = []
+    for rows in (batch.k, batch.v):
+        heads, width = rows[0].shape[1:]
+        if layout == "HND":
+            pool = numpy.full((count, heads, page_size, width), numpy.nan, rows[0].dtype).transpose(0, 2, 1, 3)
+        else:
+            pool = numpy.full((count, page_size, heads, width), numpy.nan, rows[0].dtype)
+        for b, own in enumerate(rows):
+            for i, row in enumerate(own):
+                pool[table[b, i // page_size], i % page_size] = row
+        pools.append(pool)
+    for b, n in enumerate(batch.lengths_k):
+        table[b, -(-n // page_size) :] = [-1, 1 << 30][b % 2]
+    return {"k": pools[0], "v": pools[1], "page_table": table, "seqused_k": int32(batch.lengths_k)}
+
+
+def causal(b, h, i, j, seqlen_q, seqlen_k):
+    return j <= i + seqlen_k - seqlen_q
+
+
+def call(place, q, arrays, **options):
+    arrays = {name: place(array) for name, array in arrays.items()}
+    return ja.attention(place(q), arrays.pop("k"), arrays.pop("v"), **arrays, **options)
+
+
+@pytest.mark.parametrize("page_size", [1, 7, 16, 256])
+def test_pages_of_any_size(rng, place, fetch, page_size):
+    batch = requests(rng, [1, 3, 0, 17], [100, 37, 5, 300])
+    arrays = paged(rng, batch, page_size) | {"cu_seqlens_q": boundaries(batch.lengths_q)}
+    o, lse = call(place, numpy.concatenate(batch.q), arrays, mask=ja.mask.causal(), return_lse=True)
+    batch.check(fetch(o), fetch(lse), keep=causal)
+
+
+@pytest.mark.parametrize("layout", ["NHD", "HND"])
+@pytest.mark.parametrize("ratio, head_dim, head_dim_v", [(1, 64, 64), (12, 128, 128), (3, 80, 128), (2, 256, 256)])
+def test_heads_and_layouts(rng, place, fetch, layout, ratio, head_dim, head_dim_v):
+    batch = requests(rng, [1, 2], [90, 33], ratio=ratio, head_dim=head_dim, head_dim_v=head_dim_v)
+    arrays = paged(rng, batch, 16, layout=layout) | {"cu_seqlens_q": boundaries(batch.lengths_q)}
+    o = call(place, numpy.concatenate(batch.q), arrays)
+    batch.check(fetch(o))
+
+
+def test_keys_and_values_side_by_side(rng, place, fetch):
+    batch = requests(rng, [1, 4], [70, 40])
+    arrays = paged(rng, batch, 16)
+    both = place(numpy.ascontiguousarray(numpy.concatenate([arrays["k"], arrays["v"]], -1)))
+    o = ja.attention(
+        place(numpy.concatenate(batch.q)),
+        both[..., :64],
+        both[..., 64:],
+        cu_seqlens_q=place(boundaries(batch.lengths_q)),
+        page_table=place(arrays["page_table"]),
+        seqused_k=place(arrays["seqused_k"]),
+    )
+    batch.check(fetch(o))
+
+
+def test_ragged_keys(rng, place, fetch):
+    batch = requests(rng, [5, 40, 1], [2, 40, 130])  # more queries than keys, too
+    arrays = {"k": numpy.concatenate(batch.k), "v": numpy.concatenate(batch.v)}
+    arrays |= {"cu_seqlens_q": boundaries(batch.lengths_q), "cu_seqlens_k": boundaries(batch.lengths_k)}
+    o, lse = call(place, numpy.concatenate(batch.q), arrays, mask=ja.mask.causal(), return_lse=True)
+    batch.check(fetch(o), fetch(lse), keep=causal)
+
+
+def test_dense_cache_with_lengths_and_leftpad(rng, place, fetch):
+    pads, lengths = [3, 0, 10], [50, 1, 10]  # the last request has no keys
+    batch = requests(rng, [2, 2, 2], [n - p for n, p in zip(lengths, pads)])
+    k, v = (numpy.full((3, 64, 2, 64), numpy.nan, BF16) for _ in range(2))
+    for b in range(3):
+        k[b, pads[b] : lengths[b]], v[b, pads[b] : lengths[b]] = batch.k[b], batch.v[b]
+    arrays = {"k": k, "v": v, "seqused_k": int32(lengths), "cache_leftpad": int32(pads)}
+    o = call(place, numpy.stack(batch.q), arrays, mask=ja.mask.causal())
+    batch.check(fetch(o).reshape(6, 8, 64), keep=causal)
+
+
+def test_used_queries_alone_are_written(rng, place, fetch):
+    batch = requests(rng, [2, 5], [30, 30])
+    arrays = paged(rng, batch, 16) | {"cu_seqlens_q": int32([0, 4, 12]), "seqused_q": int32([2, 5])}
+    q = numpy.zeros((14, 8, 64), BF16)
+    q[0:2], q[4:9] = batch.q
+    out = place(numpy.full_like(q, 7))
+    o = fetch(call(place, q, arrays, out=out))
+    batch.check(numpy.concatenate([o[0:2], o[4:9]]))
+    assert (numpy.delete(o, [0, 1, *range(4, 9)], axis=0) == 7).all()
+
+
+def test_sinks(rng, place, fetch):
+    batch = requests(rng, [1, 3], [40, 0])
+    sinks = rng.standard_normal(8).astype(numpy.float32)
+    arrays = paged(rng, batch, 16) | {"cu_seqlens_q": boundaries(batch.lengths_q), "sinks": sinks}
+    o, lse = call(place, numpy.concatenate(batch.q), arrays, return_lse=True)
+    o, lse = fetch(o), fetch(lse)
+    plain = exact_attention(batch.q[0][None], batch.k[0][None], batch.v[0][None])
+    total = numpy.logaddexp(plain.lse[0, :, 0], sinks)
+    assert numpy.abs(lse[:, 0] - total).max() < 1e-3
+    assert numpy.abs(o[0] - plain.o[0, 0] * numpy.exp(plain.lse[0, :, 0] - total)[:, None]).max() < 0.01
+    assert (o[1:] == 0).all() and numpy.abs(lse[:, 1:] - sinks[:, None]).max() < 1e-3
+
+
+def window(b, h, i, j, seqlen_q, seqlen_k):
+    place = i + seqlen_k - seqlen_q
+    return (j <= place) & (j >= place - 20)
+
+
+MASKS = [
+    ("window", lambda: ja.mask.sliding_window(20, 0), window),
+    ("inverse", lambda: ~ja.mask.causal(), lambda *at: ~causal(*at)),
+    (
+        "text",
+        lambda: ja.mask.text("return (q + seqlen_kv - seqlen_q - k) % 3 != h % 2;", name="stripes"),
+        lambda b, h, i, j, m, n: numpy.fmod(i + n - m - j, 3) != h % 2,  # C++'s remainder has the sign of the dividend
+    ),
+]
+
+
+@pytest.mark.parametrize("name, mask, keep", MASKS, ids=[name for name, _, _ in MASKS])
+def test_masks_see_positions_of_their_own_request(rng, place, fetch, name, mask, keep):
+    batch = requests(rng, [1, 9, 3], [130, 20, 64])
+    arrays = paged(rng, batch, 16) | {"cu_seqlens_q": boundaries(batch.lengths_q)}
+    o, lse = call(place, numpy.concatenate(batch.q), arrays, mask=mask(), return_lse=True)
+    batch.check(fetch(o), fetch(lse), keep=keep)
+
+
+def test_scores_see_the_head_of_their_row(rng, place, fetch):
+    batch = requests(rng, [1, 5], [77, 30])
+    slopes = (0.5 ** numpy.arange(1, 9)).astype(numpy.float32)
+    arrays = paged(rng, batch, 16) | {"cu_seqlens_q": boundaries(batch.lengths_q)}
+    o = call(
+        place,
+        numpy.concatenate(batch.q),
+        arrays,
+        mask=ja.mask.causal(),
+        score=ja.score.alibi(),
+        tensors={"alibi_slopes": place(slopes)},
+    )
+    batch.check(
+        fetch(o), keep=causal, score=lambda s, b, h, i, j, m, n: s - slopes[h] * numpy.abs(i + n - m - j)
+    )
+
+
+def test_bits_do_not_depend_on_pages(rng, place, fetch):
+    batch = requests(rng, [1, 4], [200, 90])
+    results = []
+    for page_size in (1, 16, 64):
+        arrays = paged(rng, batch, page_size) | {"cu_seqlens_q": boundaries(batch.lengths_q)}
+        results.append(fetch(call(place, numpy.concatenate(batch.q), arrays, mask=ja.mask.causal())))
+    assert all((result == results[0]).all() for result in results)
+
+
+@pytest.mark.parametrize("num_splits", [1, 2, 5])
+def test_splits(rng, place, fetch, num_splits):
+    batch = requests(rng, [1, 2], [900, 60], heads_kv=1)
+    arrays = paged(rng, batch, 16) | {"cu_seqlens_q": boundaries(batch.lengths_q)}
+    o = call(place, numpy.concatenate(batch.q), arrays, num_splits=num_splits)
+    batch.check(fetch(o))
+
+
+def test_wild_values_on_the_device_read_and_write_nothing_else(rng, place, fetch):
+    batch = requests(rng, [4, 4], [32, 32])
+    arrays = paged(rng, batch, 16) | {"cu_seqlens_q": int32([-5, 4, 1 << 30])}
+    arrays["seqused_k"] = int32([1 << 30, -7])
+    out = place(numpy.full((8, 8, 64), 7, BF16))
+    o, lse = call(place, numpy.concatenate(batch.q), arrays, return_lse=True, out=out)
+    o = fetch(o)
+    exact = exact_attention(batch.q[0][None], batch.k[0][None], batch.v[0][None])
+    exact.check(o[None, :4])  # a length beyond the table is the table's
+    assert (o[4:] == 0).all() and numpy.isneginf(fetch(lse)[:, 4:]).all()  # a negative one is 0
+
+
+def test_pages_that_do_not_exist_are_zeros(rng, place, fetch):
+    batch = requests(rng, [1], [40])
+    arrays = paged(rng, batch, 16) | {"cu_seqlens_q": int32([0, 1])}
+    arrays["page_table"][0, 1] = 1 << 30
+    batch.k[0][16:32] = batch.v[0][16:32] = 0
+    batch.check(fetch(call(place, numpy.concatenate(batch.q), arrays)))
+
+
+def test_empty_batches(place, fetch):
+    q, pages = numpy.zeros((0, 4, 64), BF16), numpy.zeros((3, 16, 2, 64), BF16)
+    arrays = {"k": pages, "v": pages, "seqused_k": int32([]), "page_table": numpy.zeros((0, 2), numpy.int32)}
+    assert fetch(call(place, q, arrays | {"cu_seqlens_q": int32([0])})).shape == (0, 4, 64)
+    arrays = {"k": pages, "v": pages, "seqused_k": int32([0]), "page_table": numpy.zeros((1, 0), numpy.int32)}
+    o = call(place, numpy.ones((2, 4, 64), BF16), arrays | {"cu_seqlens_q": int32([0, 2])})
+    assert (fetch(o) == 0).all()
+
+
+def refused(place, argument, text, **changes):
+    arrays = {
+        "k": numpy.zeros((3, 16, 2, 64), BF16),
+        "v": numpy.zeros((3, 16, 2, 64), BF16),
+        "cu_seqlens_q": int32([0, 2]),
+        "seqused_k": int32([5]),
+        "page_table": int32([[0, 1]]),
+    }
+    arrays |= changes
+    options = {name: arrays.pop(name) for name in ("num_splits",) if name in arrays}
+    q = arrays.pop("q", numpy.zeros((2, 4, 64), BF16))
+    arrays = {name: array for name, array in arrays.items() if array is not None}
+    with pytest.raises(ja.errors.InvalidArgumentError, match=text) as caught:
+        call(place, q, arrays, **options)
+    assert caught.value.field == argument
+
+
+def test_refusals_name_the_argument(place):
+    refused(place, "page_table", "is fp32; it must be int32", page_table=numpy.zeros((1, 2), numpy.float32))
+    refused(place, "page_table", "batch = 2; it must be 1", page_table=int32([[0, 1], [0, 1]]))
+    refused(place, "seqused_k", "batch = 2; it must be 1", seqused_k=int32([5, 5]))
+    refused(place, "seqused_k", "1 dimensions|dimensions", seqused_k=int32([[5]]))
+    refused(place, "cu_seqlens_q", "has no element", cu_seqlens_q=int32([]))
+    refused(place, "q", "3 beside cu_seqlens", q=numpy.zeros((1, 2, 4, 64), BF16))
+    refused(place, "v", "page_size = 8; it must be 16", v=numpy.zeros((3, 8, 2, 64), BF16))
+    refused(place, "sinks", "heads = 3; it must be 4", sinks=numpy.zeros(3, numpy.float32))
+    refused(place, "page_table", "not both", cu_seqlens_k=int32([0, 5]), k=numpy.zeros((5, 2, 64), BF16),
+            v=numpy.zeros((5, 2, 64), BF16))
+    refused(place, "num_splits", "is -1", num_splits=-1)

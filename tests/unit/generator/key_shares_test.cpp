@@ -1,0 +1,91 @@
+#include "templates/scheduling/key_shares.cuh"
+
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/support/host_functors.h"
+#include "tests/support/seed.h"
+
+namespace jit {
+namespace {
+
+struct Line {
+  std::vector<int> tiles;  // of each unit
+  int total = 0;
+  int most_tiles = 0;
+};
+
+Line random_line(reference::Random& random, int units, int most) {
+  Line line;
+  for (int i = 0; i < units; ++i) {
+    line.tiles.push_back(reference::draw(random, 0, most));
+    line.total += unit_length(line.tiles.back());
+    line.most_tiles = std::max(line.most_tiles, line.tiles.back());
+  }
+  return line;
+}
+
+// Every tile of every unit is some block's, once; the blocks that have a part stand side by side, and each knows how
+// many there are.
+void expect_partition(const Line& line, int blocks, int num_splits) {
+  const KeyShares shares = key_shares(line.total, blocks, line.most_tiles, num_splits);
+  ASSERT_GE(static_cast<long long>(shares.length) * blocks, line.total);
+  int begin = 0;
+  int last_shared = -1;
+  for (const int tiles : line.tiles) {
+    int next = 0, parts = 0, expected = 0, first = -1;
+    for (int block = 0; block < blocks; ++block) {
+      const UnitPart part = shares.part(block, begin, tiles);
+      if (!part.is_mine) continue;
+      if (first < 0) first = block;
+      EXPECT_EQ(part.first_block, first);
+      EXPECT_EQ(block, first + parts);
+      EXPECT_EQ(part.tile_begin, next);
+      EXPECT_TRUE(part.tile_end > part.tile_begin || tiles == 0);
+      next = part.tile_end;
+      expected = part.parts;
+      ++parts;
+    }
+    EXPECT_EQ(next, tiles);
+    EXPECT_EQ(parts, expected);
+    EXPECT_GE(parts, 1);
+    if (num_splits > 0) {
+      EXPECT_LE(parts, num_splits);
+    }
+    if (parts > 1) {  // places of partial results, counted as results.cuh does, are the unit's own
+      EXPECT_GT(2 * first + 1, last_shared);
+      last_shared = 2 * first + parts;
+      EXPECT_LT(last_shared, 2 * blocks);
+    }
+    begin += unit_length(tiles);
+  }
+}
+
+TEST(KeyShares, PartitionTheLine) {
+  reference::Random random(reference::test_seed());
+  for (int i = 0; i < 300; ++i) {
+    const Line line = random_line(random, reference::draw(random, 1, 40), i % 3 == 0 ? 2 : 200);
+    const int blocks = reference::draw(random, 1, 264);
+    for (const int num_splits : {0, 1, 2, 3, 17}) expect_partition(line, blocks, num_splits);
+    if (::testing::Test::HasFailure()) FAIL() << "case " << i << ", " << blocks << " blocks";
+  }
+}
+
+TEST(KeyShares, LongLinesAreSharedEvenly) {
+  const KeyShares shares = key_shares(longest_line, 132, 1 << 20, 0);
+  EXPECT_LT(shares.length, longest_line / 132 * 1.0001);
+  EXPECT_GE(static_cast<long long>(shares.length) * 132, longest_line);
+}
+
+TEST(KeyShares, QuotientsAreExact) {
+  reference::Random random(reference::test_seed());
+  for (int i = 0; i < 100000; ++i) {
+    const int y = reference::draw(random, 1, 1 << 24);
+    const int x = reference::draw(random, 0, std::min<long long>(longest_line, static_cast<long long>(y) * 1000));
+    ASSERT_EQ(small_quotient(x, y), x / y) << x << " / " << y;
+  }
+}
+
+}  // namespace
+}  // namespace jit
