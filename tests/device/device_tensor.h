@@ -40,6 +40,9 @@ class DeviceTensor {
     for (std::int64_t flat = 0; flat < count(); ++flat) set(index(flat), value(flat));
   }
 
+  /// All of the memory, elements and what lies between them.
+  void poison() { bytes_.assign(bytes_.size(), 0xff); }
+
   void upload() const { memory_.upload(bytes_.data(), bytes_.size()); }
   void download() { memory_.download(bytes_.data(), bytes_.size()); }
   /// All of the memory, elements or not, as the host has it.
