@@ -54,14 +54,19 @@ class _Adapter:
         return array
 
 
+def _dtype(name, like=None):
+    """NumPy's type for results; as the caller holds them where `like` has bits of 16 bits."""
+    import numpy
+
+    if name != "fp32" and like is not None and like.kind in "iu" and like.itemsize == 2:
+        return like
+    return numpy.dtype(_NUMPY_NAMES[name] if name != "bf16" else importlib.import_module("ml_dtypes").bfloat16)
+
+
 def _host_empty(like, shape, dtype):
     import numpy
 
-    if dtype != "fp32" and isinstance(like, numpy.ndarray):
-        return numpy.empty(shape, like.dtype)  # as the caller holds it: ml_dtypes' bf16, or bits
-    if dtype != "bf16":
-        return numpy.empty(shape, _NUMPY_NAMES[dtype])
-    return numpy.empty(shape, numpy.dtype(importlib.import_module("ml_dtypes").bfloat16))
+    return numpy.empty(shape, _dtype(dtype, like.dtype if isinstance(like, numpy.ndarray) else None))
 
 
 class _NumPy(_Adapter):
@@ -100,7 +105,7 @@ class _CuPy(_Adapter):
         import cupy
 
         with like.device:
-            return cupy.empty(shape, "float32" if dtype == "fp32" else like.dtype)
+            return cupy.empty(shape, _dtype(dtype, like.dtype))
 
 
 class _Jax(_Adapter):

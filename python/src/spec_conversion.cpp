@@ -148,6 +148,16 @@ std::optional<DType> dtype_of(nb::handle dtype, const char* argument) {
   refuse(argument, fmt::format("is {}; it must be None, \"bf16\" or \"fp16\"", nb::repr(dtype).c_str()));
 }
 
+std::optional<DType> float_dtype_of(nb::handle dtype, const char* argument) {
+  if (dtype.is_none()) return {};
+  std::string names;
+  if (const DTypeFacts* row = dtype_row(dtype); row != nullptr && row->is_floating()) return row->dtype;
+  for (const DTypeFacts& row : dtype_table()) {
+    if (row.is_floating()) names += fmt::format(", \"{}\"", row.name);
+  }
+  refuse(argument, fmt::format("is {}; it must be None{}", nb::repr(dtype).c_str(), names));
+}
+
 AttentionSpec spec_of(nb::handle spec) {
   AttentionSpec result;
   for (const SpecField& field : spec_fields()) {
