@@ -25,10 +25,11 @@ namespace jit {
 /// What an append kernel is made for. Sizes, strides, where tokens go and whether there are queries are run-time facts.
 struct AppendSpec {
   DType dtype = DType::bf16;              ///< of q, k and v: bf16 or fp16
-  std::optional<DType> cache_dtype = {};  ///< of the caches: bf16 or fp16; default: dtype
+  std::optional<DType> cache_dtype = {};  ///< of the caches: bf16, fp16, fp8_e4m3 or fp8_e5m2; default: dtype
   int head_dim = 128;                     ///< of q and k: a multiple of 8 from 8 to 1024
   int head_dim_v = 0;                     ///< of v, same rule; 0: head_dim
-  /// Bytes that every row of q, k, v, the caches, the table and the norms' weights is aligned to: 16, 8, 4 or 2.
+  /// Bytes that every row of q, k, v, the caches, the table and the norms' weights is aligned to: 16, 8, 4 or 2; rows of
+  /// caches of fp8 to half of it.
   int alignment = 16;
 
   int rotary_dim = 0;  ///< leading elements of a head that are rotated: even, up to head_dim; 0: none
@@ -89,6 +90,11 @@ struct AppendArguments {
   TensorView positions = {};
   TensorView q_norm_weight = {};  ///< with norm and q: (head_dim)
   TensorView k_norm_weight = {};  ///< with norm: (head_dim)
+
+  /// With caches of fp8, optional: fp32 (1), or (heads_kv), what k and v are divided by as they are stored. Quotients are
+  /// rounded to the nearest even, and too large ones to the largest number.
+  TensorView k_scale = {};
+  TensorView v_scale = {};
 };
 
 /// Checks what can be wrong with the arguments of a call for `spec`, as the call itself does. Needs no device. Throws

@@ -11,6 +11,13 @@ import importlib
 #: DLPack's device types of CPU memory: plain, and pinned for CUDA.
 _CPU_KINDS = (1, 3)
 
+#: Types that NumPy and CuPy have from ml_dtypes: how their bits travel, and what they are.
+_BITS = {
+    "bfloat16": ("uint16", "bf16"),
+    "float8_e4m3fn": ("uint8", "fp8_e4m3"),
+    "float8_e5m2": ("uint8", "fp8_e5m2"),
+}
+
 _NUMPY_NAMES = {"fp16": "float16", "fp32": "float32", "bf16": "bfloat16"}
 
 
@@ -79,8 +86,9 @@ class _NumPy(_Adapter):
             raise TypeError(
                 "its bytes are in another order than this machine's: give astype(dtype.newbyteorder('='))"
             )
-        if array.dtype.name == "bfloat16":
-            return array.view(numpy.ndarray).view(numpy.uint16), "bf16"
+        if array.dtype.name in _BITS:
+            bits, name = _BITS[array.dtype.name]
+            return array.view(numpy.ndarray).view(bits), name
         return array, None
 
     def empty(self, like, shape, dtype):
@@ -91,8 +99,9 @@ class _CuPy(_Adapter):
     needs_complete_results = False
 
     def export(self, array):
-        if array.dtype.name == "bfloat16":
-            return array.view("uint16"), "bf16"
+        if array.dtype.name in _BITS:
+            bits, name = _BITS[array.dtype.name]
+            return array.view(bits), name
         return array, None
 
     def stream(self, device):

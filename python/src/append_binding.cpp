@@ -1,11 +1,13 @@
 #include "append_binding.h"
 
+#include <algorithm>
 #include <array>
 #include <string>
 
 #include <fmt/format.h>
 #include <jit/append.h>
 #include <jit/device.h>
+#include <jit/dtype.h>
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/optional.h>
 
@@ -31,8 +33,11 @@ AppendSpec spec_of_arrays(const AppendArguments& a) {
   }
   spec.norm = a.k_norm_weight.is_present();
   if (spec.norm) spec.norm_dtype = a.k_norm_weight.dtype;
-  spec.alignment = common_alignment(
-      {&a.k, &a.v, &a.q, &a.q_out, &a.k_cache, &a.v_cache, &a.cos_sin, &a.q_norm_weight, &a.k_norm_weight});
+  const int of_caches =
+      common_alignment({&a.k_cache, &a.v_cache}) * (facts(a.k_cache.dtype).is_fp8() ? 2 : 1);
+  const int of_others =
+      common_alignment({&a.k, &a.v, &a.q, &a.q_out, &a.cos_sin, &a.q_norm_weight, &a.k_norm_weight});
+  spec.alignment = std::max(2, std::min(of_caches, of_others));
   return spec;
 }
 
@@ -42,7 +47,8 @@ nb::object compute(nb::handle k, nb::handle v, nb::handle k_cache, nb::handle v_
                    nb::handle positions, bool rotary_interleaved,
                    std::optional<std::array<int, 3>> mrope_sections, bool mrope_interleaved,
                    nb::handle q_norm_weight, nb::handle k_norm_weight, float norm_eps, bool norm_adds_one,
-                   nb::handle dtype, nb::handle stream) {
+                   nb::handle k_scale, nb::handle v_scale, nb::handle cache_dtype, nb::handle dtype,
+                   nb::handle stream) {
   OperationCall call(k, "k", stream, dtype_of(dtype, "dtype"));
   AppendArguments arguments;
   const bool in_place = q_out.is_none();
@@ -60,6 +66,16 @@ nb::object compute(nb::handle k, nb::handle v, nb::handle k_cache, nb::handle v_
   call.read(positions, "positions", arguments.positions);
   call.read(q_norm_weight, "q_norm_weight", arguments.q_norm_weight);
   call.read(k_norm_weight, "k_norm_weight", arguments.k_norm_weight);
+  call.read(k_scale, "k_scale", arguments.k_scale);
+  call.read(v_scale, "v_scale", arguments.v_scale);
+  if (const std::optional<DType> meaning = fp8_dtype_of(cache_dtype, "cache_dtype")) {
+    for (TensorView* cache : {&arguments.k_cache, &arguments.v_cache}) {
+      if (cache->dtype == DType::uint8) cache->dtype = *meaning;
+    }
+    if (arguments.k_cache.dtype != *meaning)
+      refuse("cache_dtype", fmt::format("is {}, but k_cache holds {}", to_string(*meaning),
+                                        to_string(arguments.k_cache.dtype)));
+  }
 
   AppendSpec spec = spec_of_arrays(arguments);
   spec.rotary_interleaved = rotary_interleaved;
@@ -106,6 +122,9 @@ Args:
     q_norm_weight, k_norm_weight: (head_dim): RMS norm of every head before the rotation; None: none.
     norm_eps: added to the mean of squares.
     norm_adds_one: weights are 1 + weight, as Gemma has it.
+    k_scale, v_scale: with caches of fp8: fp32 (1) or (heads_kv), what k and v are divided by as they are stored, rounded to
+        the nearest even and saturating; None: 1.
+    cache_dtype: "fp8_e4m3" or "fp8_e5m2", for caches of uint8, which cannot say what they hold.
     dtype: "bf16" or "fp16", for arrays of 16-bit integers, which cannot say what they hold.
     stream: a number or an object with __cuda_stream__; None: the current stream of k's framework.
 
@@ -130,7 +149,8 @@ void bind_append(nb::module_& module) {
       "q"_a = nb::none(), "q_out"_a = nb::none(), "cos_sin"_a = nb::none(), "positions"_a = nb::none(),
       "rotary_interleaved"_a = false, "mrope_sections"_a = nb::none(), "mrope_interleaved"_a = false,
       "q_norm_weight"_a = nb::none(), "k_norm_weight"_a = nb::none(), "norm_eps"_a = 1e-6f,
-      "norm_adds_one"_a = false, "dtype"_a = nb::none(), "stream"_a = nb::none(), append_doc,
+      "norm_adds_one"_a = false, "k_scale"_a = nb::none(), "v_scale"_a = nb::none(),
+      "cache_dtype"_a = nb::none(), "dtype"_a = nb::none(), "stream"_a = nb::none(), append_doc,
       nb::sig(
           "def append(k: typing.Any, v: typing.Any, k_cache: typing.Any, v_cache: typing.Any, *, "
           "slot_mapping: typing.Any = None, seqused_k: typing.Any = None, cu_seqlens_q: typing.Any = None, "
@@ -138,7 +158,9 @@ void bind_append(nb::module_& module) {
           "cos_sin: typing.Any = None, positions: typing.Any = None, rotary_interleaved: bool = False, "
           "mrope_sections: collections.abc.Sequence[int] | None = None, mrope_interleaved: bool = False, "
           "q_norm_weight: typing.Any = None, k_norm_weight: typing.Any = None, norm_eps: float = 1e-6, "
-          "norm_adds_one: bool = False, dtype: typing.Any = None, stream: typing.Any = None) -> typing.Any"));
+          "norm_adds_one: bool = False, k_scale: typing.Any = None, v_scale: typing.Any = None, "
+          "cache_dtype: str | None = None, dtype: typing.Any = None, stream: typing.Any = None) -> "
+          "typing.Any"));
 }
 
 }  // namespace jit::python

@@ -98,6 +98,7 @@ nb::object compute(nb::handle outs, nb::handle lses, nb::handle out, nb::handle 
   spec.alignment = common_alignment({&arguments.o});
   for (const PartialState& part : parts)
     spec.alignment = std::min(spec.alignment, common_alignment({&part.o}));
+  spec.alignment = std::max(2, spec.alignment);
   spec.views = static_cast<int>(std::bit_ceil(std::clamp<std::size_t>(parts.size(), 2, 32)));
   try {
     check_arguments(spec, arguments);

@@ -109,7 +109,7 @@ int common_alignment(std::initializer_list<const TensorView*> views) {
             static_cast<std::uint64_t>(view->strides[i]) * static_cast<std::uint64_t>(size_of(view->dtype));
     }
   }
-  return std::max(2, 1 << std::countr_zero(bits));
+  return 1 << std::countr_zero(bits);
 }
 
 int small_size(const TensorView& view, int dimension, const char* name) {

@@ -4,6 +4,7 @@
 
 #include "append/params.cuh"
 #include "append/rotation.cuh"
+#include "append/stored_rows.cuh"
 #include "append/token_place.cuh"
 #include "base/dependent_launch.cuh"
 #include "base/prelude.cuh"
@@ -51,21 +52,22 @@ class TokenRows {
     const float factor = norm_factor(x);
     if (is_query || is_key) rotate(source, weights, factor, x);
     __syncwarp();  // q may be rotated in place
-    if (is_query) store_row<Config::alignment>(new_row(params_.q_out, params_.q_out_strides, row), x);
-    if (is_key) store_row<cache_alignment>(cache_row(params_.k_cache, params_.k_cache_strides, head), x);
+    if (is_query) store_query(row, x);
+    if (is_key) store_key(head, x);
   }
 
  private:
   __device__ __forceinline__ void copy_value(int head) const {
     const Element* source = new_row(params_.v, params_.v_strides, head);
     CacheElement* target = cache_row(params_.v_cache, params_.v_cache_strides, head);
+    const float scale = stored_scale<CacheElement>(params_.v_scale, params_.v_scale_stride, head);
     constexpr int turns = (copied.pieces + lanes - 1) / lanes;
 #pragma unroll
     for (int turn = 0; turn < turns; ++turn) {
       if (!has_piece(copied, turn)) continue;
       float piece[copied.piece];  // 16 bits of either type come back as they were
       load_piece<Config::alignment>(source + column(copied, turn), piece);
-      store_piece<cache_alignment>(target + column(copied, turn), piece);
+      store_in_cache<cache_alignment>(target + column(copied, turn), piece, scale);
     }
   }
 
@@ -77,12 +79,22 @@ class TokenRows {
     }
   }
 
-  template <int alignment, class Target>
-  __device__ __forceinline__ void store_row(Target* target,
-                                            const float (&x)[rotated.turns][rotated.piece]) const {
+  __device__ __forceinline__ void store_query(int head,
+                                              const float (&x)[rotated.turns][rotated.piece]) const {
+    Element* target = new_row(params_.q_out, params_.q_out_strides, head);
 #pragma unroll
     for (int turn = 0; turn < rotated.turns; ++turn) {
-      if (has_piece(rotated, turn)) store_piece<alignment>(target + column(rotated, turn), x[turn]);
+      if (has_piece(rotated, turn)) store_piece<Config::alignment>(target + column(rotated, turn), x[turn]);
+    }
+  }
+
+  __device__ __forceinline__ void store_key(int head, const float (&x)[rotated.turns][rotated.piece]) const {
+    CacheElement* target = cache_row(params_.k_cache, params_.k_cache_strides, head);
+    const float scale = stored_scale<CacheElement>(params_.k_scale, params_.k_scale_stride, head);
+#pragma unroll
+    for (int turn = 0; turn < rotated.turns; ++turn) {
+      if (has_piece(rotated, turn))
+        store_in_cache<cache_alignment>(target + column(rotated, turn), x[turn], scale);
     }
   }
 

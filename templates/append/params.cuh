@@ -20,6 +20,8 @@ struct AppendParams {
   const void* cos_sin;            ///< (max_pos, rotary_dim)
   const void* q_norm_weight;      ///< (head_dim)
   const void* k_norm_weight;      ///< (head_dim)
+  const float* k_scale;           ///< of all heads, or (heads_kv); null: 1
+  const float* v_scale;
   TensorStrides k_strides;
   TensorStrides v_strides;
   TensorStrides q_strides;
@@ -29,6 +31,8 @@ struct AppendParams {
   long long page_table_stride;
   long long positions_stride;  ///< from axis to axis
   long long cos_sin_stride;
+  int k_scale_stride;  ///< from head to head: 0 or 1
+  int v_scale_stride;
   int tokens;
   int seqlen;  ///< tokens of a batch entry
   int requests;

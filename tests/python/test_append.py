@@ -1,6 +1,9 @@
 """append() against double precision: every element of the caches and of q, and what it refuses."""
 
+import pathlib
+
 import jit_attention as ja
+import ml_dtypes
 import numpy
 import pytest
 from exact_attention import DTYPES
@@ -271,6 +274,76 @@ def test_dense_tokens(rng, place, fetch, way):
     check_cache(fetch, v_cache, tokens, v.reshape(6, 2, 64), kind)
 
 
+FP8 = {"fp8_e4m3": numpy.dtype(ml_dtypes.float8_e4m3fn), "fp8_e5m2": numpy.dtype(ml_dtypes.float8_e5m2)}
+
+
+def exact_fp8(x, scale, kind):
+    """x / scale in fp32, then the nearest element, or the largest."""
+    largest = float(ml_dtypes.finfo(kind).max)
+    return numpy.clip(x.astype(numpy.float32) / scale, -largest, largest).astype(kind)
+
+
+def wide_range(rng, shape, kind):
+    """Of all magnitudes: what is too large for fp8, what is subnormal there, what is 0."""
+    x = rng.standard_normal(shape) * 2.0 ** rng.integers(-24, 16, shape)
+    x.flat[:4] = [0, numpy.inf, -numpy.inf, numpy.nan]
+    return x.astype(kind)
+
+
+def check_stores_fp8(rng, place, bits_of, name, per_head, cache_dtype=None):
+    tokens, kind, fp8 = Tokens(rng), DTYPES["bf16"], FP8[name]
+    k, v = (wide_range(rng, (tokens.count, 2, 64), kind) for _ in "kv")
+    scales = [rng.uniform(0.25, 4, 2 if per_head else 1).astype(numpy.float32) for _ in "kv"]
+    held = fp8 if cache_dtype is None else numpy.uint8
+    caches = [place(poisoned((tokens.pages, tokens.page_size, 2, 64), held)) for _ in "kv"]
+    options = {"k_scale": place(scales[0]), "v_scale": place(scales[1]), "cache_dtype": cache_dtype}
+    ja.append(place(k), place(v), *caches, slot_mapping=place(tokens.slots), **options)
+    for cache, new, scale in zip(caches, (k, v), scales):
+        expected = poisoned((tokens.pages, tokens.page_size, 2, 64), fp8)
+        expected[tokens.page, tokens.offset] = exact_fp8(new, scale[:, None], fp8)
+        actual, expected = bits_of(cache), expected.view(numpy.uint8)
+        expected = numpy.where(numpy.isnan(expected.view(fp8)) & (expected != 0xFF), 0x7F, expected)
+        assert numpy.array_equal(actual, expected)
+
+
+@pytest.mark.parametrize("per_head", [False, True])
+@pytest.mark.parametrize("name", FP8)
+def test_stores_fp8(rng, place, emulated, name, per_head):
+    if not emulated:  # NumPy's fp8 cannot be carried there; its bits can
+        check_stores_fp8(rng, place, lambda cache: cache.cpu().numpy(), name, per_head, cache_dtype=name)
+        return
+    check_stores_fp8(rng, place, lambda cache: cache.view(numpy.uint8), name, per_head)
+    check_stores_fp8(rng, place, lambda cache: cache, name, per_head, cache_dtype=name)
+
+
+def test_stores_fp8_where_there_is_no_instruction(run_python):
+    """sm_80 has none: the kernel rounds by integer arithmetic."""
+    tests = pathlib.Path(__file__)
+    script = f"""
+import sys
+sys.path.insert(0, {str(tests.parent)!r})
+import numpy, test_append
+for name in test_append.FP8:
+    test_append.check_stores_fp8(
+        numpy.random.default_rng(7), lambda x: x, lambda x: x.view(numpy.uint8), name, per_head=True
+    )
+"""
+    run_python(script, JIT_ATTENTION_DEVICE="emulated:sm_80")
+
+
+def test_fp8_of_rotated_keys_without_a_scale(rng, place, emulated):
+    tokens, kind = Tokens(rng), DTYPES["bf16"]
+    k, v = (rng.standard_normal((tokens.count, 1, 64)).astype(kind) for _ in "kv")
+    table = random_table(rng, 64)
+    caches = [place(poisoned((tokens.pages, tokens.page_size, 1, 64), numpy.uint8)) for _ in "kv"]
+    places = places_of(place, tokens, "pages")
+    ja.append(place(k), place(v), *caches, **places, cos_sin=place(table), cache_dtype="fp8_e4m3")
+    cache = caches[0] if emulated else caches[0].cpu().numpy()
+    actual = cache.view(FP8["fp8_e4m3"]).astype(numpy.float64)[tokens.page, tokens.offset]
+    expected = exact_rows(k, angles=angles_at(table, tokens.positions))
+    numpy.testing.assert_allclose(actual, expected, rtol=2**-4, atol=2**-10)
+
+
 def test_tokens_without_a_place_are_skipped(rng, place, fetch):
     tokens, kind = Tokens(rng), DTYPES["bf16"]
     q, k, v = (rng.standard_normal((tokens.count, heads, 64)).astype(kind) for heads in (2, 1, 1))
@@ -369,6 +442,7 @@ REFUSALS = [
     ("q_out", {"q_out": ((4, 2, 16), "bf16")}, "there is no q"),
     ("q_norm_weight", {"q": ((4, 2, 16), "bf16"), "k_norm_weight": ((16,), "bf16")}, "is missing"),
     ("k_norm_weight", {"k_norm_weight": ((15,), "bf16")}, "has head_dim = 15"),
+    ("k_scale", {"k_scale": ((1,), "fp32")}, "the caches are none of fp8"),
 ]
 
 

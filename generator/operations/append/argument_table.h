@@ -22,10 +22,11 @@ struct AppendRow {
 };
 
 constexpr DType new_rows(const AppendSpec& spec) { return spec.dtype; }
+constexpr DType fp32_elements(const AppendSpec&) { return DType::fp32; }
 constexpr DType int32_elements(const AppendSpec&) { return DType::int32; }
 constexpr DType int64_elements(const AppendSpec&) { return DType::int64; }
 
-/// Positions with sections have a row for each axis: positions_by_axis stands in for that row then.
+/// Positions with sections have a row for each axis, scales may be one for all heads: other dimensions than here.
 inline constexpr std::array append_table = {
     AppendRow{"k", &AppendArguments::k, "tokens, heads_kv, head_dim", "batch, seqlen, heads_kv, head_dim",
               new_rows},
@@ -55,8 +56,10 @@ inline constexpr std::array append_table = {
               [](const AppendSpec& spec) { return spec.norm_dtype; }},
     AppendRow{"k_norm_weight", &AppendArguments::k_norm_weight, "head_dim", "head_dim",
               [](const AppendSpec& spec) { return spec.norm_dtype; }},
+    AppendRow{"k_scale", &AppendArguments::k_scale, "heads_kv", "heads_kv", fp32_elements, false},
+    AppendRow{"v_scale", &AppendArguments::v_scale, "heads_kv", "heads_kv", fp32_elements, false},
 };
-inline constexpr AppendRow positions_by_axis = {
-    "positions", &AppendArguments::positions, "3, tokens", "3, batch, seqlen", int64_elements, false};
+inline constexpr DimNames positions_by_axis = "3, tokens", dense_positions_by_axis = "3, batch, seqlen",
+                          scale_of_all_heads = "1";
 
 }  // namespace jit

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include <jit/dtype.h>
+
 #include "generator/operations/append/argument_table.h"
 #include "generator/operations/operands.h"
 #include "generator/problem/tensor_checks.h"
@@ -14,9 +16,9 @@ namespace {
 // Names every member: arguments with another tensor do not compile here until it has a row.
 auto members_of(const AppendArguments& arguments) {
   const auto& [k, v, k_cache, v_cache, slot_mapping, seqused_k, cu_seqlens_q, page_table, q, q_out, cos_sin,
-               positions, q_norm_weight, k_norm_weight] = arguments;
+               positions, q_norm_weight, k_norm_weight, k_scale, v_scale] = arguments;
   return std::tie(k, v, k_cache, v_cache, slot_mapping, seqused_k, cu_seqlens_q, page_table, q, q_out,
-                  cos_sin, positions, q_norm_weight, k_norm_weight);
+                  cos_sin, positions, q_norm_weight, k_norm_weight, k_scale, v_scale);
 }
 static_assert(append_table.size() == std::tuple_size_v<decltype(members_of(AppendArguments()))>);
 
@@ -44,6 +46,9 @@ void check_presence(const AppendSpec& spec, const AppendArguments& a) {
   want(rotates && by_slot, "positions", a.positions,
        "slots do not tell the positions that q and k are rotated by");
   want_none(!rotates, "positions", a.positions, "spec.rotary_dim is 0");
+  const bool is_fp8 = facts(spec.stored_dtype()).is_fp8();
+  want_none(!is_fp8, "k_scale", a.k_scale, "the caches are none of fp8");
+  want_none(!is_fp8, "v_scale", a.v_scale, "the caches are none of fp8");
   want(spec.norm, "k_norm_weight", a.k_norm_weight, "spec.norm is set");
   want(spec.norm && a.q.is_present(), "q_norm_weight", a.q_norm_weight, "spec.norm is set");
   want_none(!spec.norm, "k_norm_weight", a.k_norm_weight, "spec.norm is not set");
@@ -61,6 +66,20 @@ void check_dense_numbers(const char* name, const TensorView& tensor, int first_d
   }
 }
 
+const DimNames& dims_of(const AppendSpec& spec, const AppendRow& row, const TensorView& tensor,
+                        bool is_dense) {
+  if (row.view == &AppendArguments::positions && spec.has_sections())
+    return is_dense ? dense_positions_by_axis : positions_by_axis;
+  const bool is_scale = row.view == &AppendArguments::k_scale || row.view == &AppendArguments::v_scale;
+  if (is_scale && tensor.rank == 1 && tensor.shape[0] == 1) return scale_of_all_heads;
+  return is_dense ? row.dense_dims : row.dims;
+}
+
+// As many elements of 8 bits lie in half of the bytes.
+int row_alignment(const AppendSpec& spec, DType dtype) {
+  return facts(dtype).is_fp8() ? spec.alignment / 2 : spec.alignment;
+}
+
 CallSizes check_tensors(const AppendSpec& spec, const AppendArguments& arguments) {
   const bool is_dense = arguments.k.rank == 4;
   CallSizes sizes;
@@ -68,19 +87,19 @@ CallSizes check_tensors(const AppendSpec& spec, const AppendArguments& arguments
   sizes.know("head_dim_v", spec.value_head_dim());
   sizes.know("rotary_dim", spec.rotary_dim);
   sizes.know("3", 3);
-  for (const AppendRow& plain : append_table) {
-    const TensorView& tensor = arguments.*plain.view;
-    const bool is_required = plain.view == &AppendArguments::k || plain.view == &AppendArguments::v ||
-                             plain.view == &AppendArguments::k_cache ||
-                             plain.view == &AppendArguments::v_cache;
+  sizes.know("1", 1);
+  for (const AppendRow& row : append_table) {
+    const TensorView& tensor = arguments.*row.view;
+    const bool is_required = row.view == &AppendArguments::k || row.view == &AppendArguments::v ||
+                             row.view == &AppendArguments::k_cache || row.view == &AppendArguments::v_cache;
     if (!is_required && !tensor.is_present()) continue;
-    if (plain.view == &AppendArguments::cu_seqlens_q) sizes.know("batch + 1", sizes["batch"] + 1);
-    const bool by_axis = plain.view == &AppendArguments::positions && spec.has_sections();
-    const AppendRow& row = by_axis ? positions_by_axis : plain;
+    if (row.view == &AppendArguments::cu_seqlens_q) sizes.know("batch + 1", sizes["batch"] + 1);
     const DType dtype = row.dtype(spec);
-    const int alignment = row.has_aligned_rows ? spec.alignment : 0;
-    sizes.check({row.name, is_dense ? row.dense_dims : row.dims, dtype, alignment}, tensor);
+    const int alignment = row.has_aligned_rows ? row_alignment(spec, dtype) : 0;
+    sizes.check({row.name, dims_of(spec, row, tensor, is_dense), dtype, alignment}, tensor);
   }
+  check_dense_numbers("k_scale", arguments.k_scale);
+  check_dense_numbers("v_scale", arguments.v_scale);
   check_dense_numbers("slot_mapping", arguments.slot_mapping);
   check_dense_numbers("seqused_k", arguments.seqused_k);
   check_dense_numbers("cu_seqlens_q", arguments.cu_seqlens_q);
@@ -155,6 +174,8 @@ bool fill_params(const AppendSpec& spec, const AppendArguments& arguments, Appen
             .cos_sin = arguments.cos_sin.data,
             .q_norm_weight = arguments.q_norm_weight.data,
             .k_norm_weight = arguments.k_norm_weight.data,
+            .k_scale = array_of<float>(arguments.k_scale),
+            .v_scale = array_of<float>(arguments.v_scale),
             .k_strides = strides_of(arguments.k),
             .v_strides = strides_of(arguments.v),
             .q_strides = strides_of(arguments.q),
@@ -164,6 +185,8 @@ bool fill_params(const AppendSpec& spec, const AppendArguments& arguments, Appen
             .page_table_stride = first_stride(arguments.page_table),
             .positions_stride = spec.has_sections() ? first_stride(arguments.positions) : 0,
             .cos_sin_stride = first_stride(arguments.cos_sin),
+            .k_scale_stride = static_cast<int>(first_stride(arguments.k_scale)),
+            .v_scale_stride = static_cast<int>(first_stride(arguments.v_scale)),
             .tokens = static_cast<int>(tokens),
             .seqlen = static_cast<int>(seqlen),
             .requests = by_slot ? 0 : number("batch"),

@@ -81,7 +81,8 @@ std::string config_lines(const AppendSpec& spec) {
 
 void validate(const AppendSpec& spec) {
   check_choice("dtype", spec.dtype, {DType::bf16, DType::fp16});
-  check_choice("cache_dtype", spec.stored_dtype(), {DType::bf16, DType::fp16});
+  check_choice("cache_dtype", spec.stored_dtype(),
+               {DType::bf16, DType::fp16, DType::fp8_e4m3, DType::fp8_e5m2});
   check_head_dim("head_dim", spec.head_dim);
   if (spec.head_dim_v != 0) check_head_dim("head_dim_v", spec.head_dim_v);
   check_alignment(spec.alignment);
