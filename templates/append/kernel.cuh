@@ -13,7 +13,7 @@
 
 namespace jit {
 
-/// One token's rows, for the lanes that have one of them.
+/// One token's rows, for the lanes that have one of them: numbers from 0 on, of q, then of k, then of v.
 template <class Config>
 class TokenRows {
   using Element = typename Config::Element;
@@ -21,111 +21,120 @@ class TokenRows {
   using WeightElement = typename Config::WeightElement;
   static constexpr RowLanes rotated = rotated_lanes<Config>;
   static constexpr RowLanes copied = row_lanes(Config::head_dim_v, Config::head_dim_v, sizeof(Element));
+  static constexpr int turns = maximum(rotated.turns, copied.turns);
 
  public:
   /// For a row, of any kind.
   static constexpr int lanes = maximum(rotated.lanes, copied.lanes);
 
+  /// A lane's pieces of a row.
+  struct Row {
+    float x[turns][rotated.piece];
+  };
+
   __device__ __forceinline__ TokenRows(const AppendParams& params, int token)
       : params_(params),
         batch_(token / params.seqlen),
         seq_(token % params.seqlen),
-        place_(place_of(params, token)),
-        lane_(threadIdx.x % lanes),
-        rotation_(params, token, place_.position, lane_, lanes) {}
+        lane_(threadIdx.x % lanes) {}
 
-  /// Nothing is done for a token whose position is none of the table's.
-  __device__ __forceinline__ bool is_possible() const { return rotation_.is_possible(); }
+  /// Reads a row as it is; zeros where there is none.
+  __device__ __forceinline__ Row load(int row, bool is_row) const {
+    Row loaded = {};
+    if (!is_row) return loaded;
+    if (is_value(row)) {
+      if constexpr (values_are_alike) load_pieces<copied>(value_row(row), loaded);
+    } else {
+      load_pieces<rotated>(query_or_key_row(row), loaded);
+    }
+    return loaded;
+  }
 
-  /// Moves one of the rows, by all lanes of a warp; those without a row have `is_row` false.
-  __device__ __forceinline__ void move(int row, bool is_row) const {
-    const int head = row - params_.heads_q;  // of k, then of v
-    const bool is_query = is_row && head < 0, is_stored = is_row && head >= 0 && place_.is_stored;
-    const bool is_key = is_stored && head < params_.heads_kv;
-    if (is_stored && !is_key) copy_value(head - params_.heads_kv);
-
-    const Element* source =
-        is_query ? new_row(params_.q, params_.q_strides, row) : new_row(params_.k, params_.k_strides, head);
-    const void* weights = is_query ? params_.q_norm_weight : params_.k_norm_weight;
-    float x[rotated.turns][rotated.piece] = {};
-    if (is_query || is_key) load_row(source, x);
-    const float factor = norm_factor(x);
-    if (is_query || is_key) rotate(source, weights, factor, x);
+  /// Moves a row that was loaded, by all lanes of a warp. Rows of k and v whose token has no place stay out.
+  __device__ __forceinline__ void move(int row, bool is_row, Row& loaded, const TokenPlace& place,
+                                       const Rotation<Config>& rotation) const {
+    const bool is_query = row < params_.heads_q;
+    const bool is_moved = is_row && (is_query || place.is_stored), is_rotated = is_moved && !is_value(row);
+    const float factor = norm_factor(loaded);
+    if (is_rotated) rotate(row, factor, rotation, loaded);
     __syncwarp();  // q may be rotated in place
-    if (is_query) store_query(row, x);
-    if (is_key) store_key(head, x);
+    if (!is_moved) return;
+    if (is_query) {
+      Element* target = new_row(params_.q_out, params_.q_out_strides, row);
+      for_pieces<rotated>(
+          [&](int turn) { store_piece<Config::alignment>(target + column<rotated>(turn), loaded.x[turn]); });
+    } else if (is_rotated) {
+      const int head = row - params_.heads_q;
+      CacheElement* target = cache_row(params_.k_cache, params_.k_cache_strides, place, head);
+      const float scale = stored_scale<CacheElement>(params_.k_scale, params_.k_scale_stride, head);
+      for_pieces<rotated>([&](int turn) {
+        store_in_cache<cache_alignment>(target + column<rotated>(turn), loaded.x[turn], scale);
+      });
+    } else {
+      store_value(row, loaded, place);
+    }
   }
 
  private:
-  __device__ __forceinline__ void copy_value(int head) const {
-    const Element* source = new_row(params_.v, params_.v_strides, head);
-    CacheElement* target = cache_row(params_.v_cache, params_.v_cache_strides, head);
+  /// Whether rows of v are cut as those of q and k are, so that they can be loaded ahead as these are.
+  static constexpr bool values_are_alike = copied.piece == rotated.piece;
+  static constexpr int cache_alignment =
+      Config::alignment * static_cast<int>(sizeof(CacheElement)) / static_cast<int>(sizeof(Element));
+
+  __device__ __forceinline__ bool is_value(int row) const {
+    return row >= params_.heads_q + params_.heads_kv;
+  }
+  __device__ __forceinline__ const Element* query_or_key_row(int row) const {
+    return row < params_.heads_q ? new_row(params_.q, params_.q_strides, row)
+                                 : new_row(params_.k, params_.k_strides, row - params_.heads_q);
+  }
+  __device__ __forceinline__ const Element* value_row(int row) const {
+    return new_row(params_.v, params_.v_strides, row - params_.heads_q - params_.heads_kv);
+  }
+
+  __device__ __forceinline__ void store_value(int row, const Row& loaded, const TokenPlace& place) const {
+    const int head = row - params_.heads_q - params_.heads_kv;
+    CacheElement* target = cache_row(params_.v_cache, params_.v_cache_strides, place, head);
     const float scale = stored_scale<CacheElement>(params_.v_scale, params_.v_scale_stride, head);
-    constexpr int turns = (copied.pieces + lanes - 1) / lanes;
-#pragma unroll
-    for (int turn = 0; turn < turns; ++turn) {
-      if (!has_piece(copied, turn)) continue;
-      float piece[copied.piece];  // 16 bits of either type come back as they were
-      load_piece<Config::alignment>(source + column(copied, turn), piece);
-      store_in_cache<cache_alignment>(target + column(copied, turn), piece, scale);
-    }
+    for_pieces<copied>([&](int turn) {
+      if constexpr (values_are_alike) {
+        store_in_cache<cache_alignment>(target + column<copied>(turn), loaded.x[turn], scale);
+      } else {
+        float piece[copied.piece];
+        load_piece<Config::alignment>(value_row(row) + column<copied>(turn), piece);
+        store_in_cache<cache_alignment>(target + column<copied>(turn), piece, scale);
+      }
+    });
   }
 
-  __device__ __forceinline__ void load_row(const Element* source,
-                                           float (&x)[rotated.turns][rotated.piece]) const {
-#pragma unroll
-    for (int turn = 0; turn < rotated.turns; ++turn) {
-      if (has_piece(rotated, turn)) load_piece<Config::alignment>(source + column(rotated, turn), x[turn]);
-    }
-  }
-
-  __device__ __forceinline__ void store_query(int head,
-                                              const float (&x)[rotated.turns][rotated.piece]) const {
-    Element* target = new_row(params_.q_out, params_.q_out_strides, head);
-#pragma unroll
-    for (int turn = 0; turn < rotated.turns; ++turn) {
-      if (has_piece(rotated, turn)) store_piece<Config::alignment>(target + column(rotated, turn), x[turn]);
-    }
-  }
-
-  __device__ __forceinline__ void store_key(int head, const float (&x)[rotated.turns][rotated.piece]) const {
-    CacheElement* target = cache_row(params_.k_cache, params_.k_cache_strides, head);
-    const float scale = stored_scale<CacheElement>(params_.k_scale, params_.k_scale_stride, head);
-#pragma unroll
-    for (int turn = 0; turn < rotated.turns; ++turn) {
-      if (has_piece(rotated, turn))
-        store_in_cache<cache_alignment>(target + column(rotated, turn), x[turn], scale);
-    }
-  }
-
-  /// Normalises and rotates what was loaded of a row. The pairs' other halves are other lanes', and read once more.
-  __device__ __forceinline__ void rotate(const Element* source, const void* weights, float factor,
-                                         float (&x)[rotated.turns][rotated.piece]) const {
-#pragma unroll
-    for (int turn = 0; turn < rotated.turns; ++turn) {
-      const int begin = column(rotated, turn);
-      if (!has_piece(rotated, turn)) continue;
-      normalise(x[turn], begin, factor, weights);
+  /// Normalises and rotates what was loaded. The pairs' other halves are other lanes', and read once more.
+  __device__ __forceinline__ void rotate(int row, float factor, const Rotation<Config>& rotation,
+                                         Row& loaded) const {
+    const Element* source = query_or_key_row(row);
+    const void* weights = row < params_.heads_q ? params_.q_norm_weight : params_.k_norm_weight;
+    for_pieces<rotated>([&](int turn) {
+      const int begin = column<rotated>(turn);
+      normalise(loaded.x[turn], begin, factor, weights);
       if constexpr (Config::rotary_dim != 0) {
-        if (begin >= Config::rotary_dim) continue;
+        if (begin >= Config::rotary_dim) return;
         float partners[rotated.piece] = {};
         if constexpr (!Config::rotary_interleaved) {
-          load_piece<Config::alignment>(source + rotation_.partner(begin), partners);
-          normalise(partners, rotation_.partner(begin), factor, weights);
+          load_piece<Config::alignment>(source + rotation.partner(begin), partners);
+          normalise(partners, rotation.partner(begin), factor, weights);
         }
-        rotation_.rotate(x[turn], partners, begin, turn);
+        rotation.rotate(loaded.x[turn], partners, begin, turn);
       }
-    }
+    });
   }
 
   /// 1 / sqrt(mean(x²) + eps) of the row.
-  __device__ __forceinline__ float norm_factor(const float (&row)[rotated.turns][rotated.piece]) const {
+  __device__ __forceinline__ float norm_factor(const Row& row) const {
     if constexpr (!Config::norm) return 1.0f;
     float sum = 0;
 #pragma unroll
-    for (int turn = 0; turn < rotated.turns; ++turn) {
+    for (int turn = 0; turn < turns; ++turn) {
 #pragma unroll
-      for (int i = 0; i < rotated.piece; ++i) sum += row[turn][i] * row[turn][i];
+      for (int i = 0; i < rotated.piece; ++i) sum += row.x[turn][i] * row.x[turn][i];
     }
 #pragma unroll
     for (int offset = lanes / 2; offset > 0; offset /= 2) sum += __shfl_xor_sync(full_warp, sum, offset);
@@ -143,45 +152,65 @@ class TokenRows {
     }
   }
 
-  static constexpr int cache_alignment =
-      Config::alignment * static_cast<int>(sizeof(CacheElement)) / static_cast<int>(sizeof(Element));
-
-  __device__ __forceinline__ int column(const RowLanes& share, int turn) const {
+  /// Calls `move` with each turn in which the lane has a piece of a row that is cut like this.
+  template <RowLanes share, class Move>
+  __device__ __forceinline__ void for_pieces(const Move& move) const {
+#pragma unroll
+    for (int turn = 0; turn < (share.pieces + lanes - 1) / lanes; ++turn) {
+      if (turn * lanes + lane_ < share.pieces) move(turn);
+    }
+  }
+  template <RowLanes share>
+  __device__ __forceinline__ int column(int turn) const {
     return (turn * lanes + lane_) * share.piece;
   }
-  __device__ __forceinline__ bool has_piece(const RowLanes& share, int turn) const {
-    return turn * lanes + lane_ < share.pieces;
+  template <RowLanes share>
+  __device__ __forceinline__ void load_pieces(const Element* source, Row& row) const {
+    for_pieces<share>(
+        [&](int turn) { load_piece<Config::alignment>(source + column<share>(turn), row.x[turn]); });
   }
-  template <class Pointer>
-  __device__ __forceinline__ auto new_row(Pointer data, const TensorStrides& strides, int head) const {
-    using Row = decltype(element_pointer(data));
-    return static_cast<Row>(data) + batch_ * strides.batch + seq_ * strides.seq + head * strides.head;
+
+  __device__ __forceinline__ const Element* new_row(const void* data, const TensorStrides& strides,
+                                                    int head) const {
+    return static_cast<const Element*>(data) + offset(strides, head);
   }
-  static __device__ const Element* element_pointer(const void*);
-  static __device__ Element* element_pointer(void*);
-  __device__ __forceinline__ CacheElement* cache_row(void* cache, const TensorStrides& strides,
-                                                     int head) const {
-    return static_cast<CacheElement*>(cache) + place_.page * strides.batch + place_.offset * strides.seq +
+  __device__ __forceinline__ Element* new_row(void* data, const TensorStrides& strides, int head) const {
+    return static_cast<Element*>(data) + offset(strides, head);
+  }
+  __device__ __forceinline__ long long offset(const TensorStrides& strides, int head) const {
+    return batch_ * strides.batch + seq_ * strides.seq + head * strides.head;
+  }
+  static __device__ __forceinline__ CacheElement* cache_row(void* cache, const TensorStrides& strides,
+                                                            const TokenPlace& place, int head) {
+    return static_cast<CacheElement*>(cache) + place.page * strides.batch + place.offset * strides.seq +
            head * strides.head;
   }
 
   const AppendParams& params_;
   int batch_, seq_;
-  TokenPlace place_;
   int lane_;
-  Rotation<Config> rotation_;
 };
 
+/// A row is loaded while the one before is moved, and the first one while the token's place is looked for.
 template <class Config>
 __device__ __forceinline__ void append_rows(const AppendParams& params) {
   wait_for_grids_before();
-  const TokenRows<Config> token(params, static_cast<int>(blockIdx.x));
   constexpr int lanes = TokenRows<Config>::lanes;
+  const int index = static_cast<int>(blockIdx.x), thread = static_cast<int>(threadIdx.x);
   const int begin = static_cast<int>(blockIdx.y) * params.rows_per_block;
   const int end = minimum(begin + params.rows_per_block, params.heads_q + 2 * params.heads_kv);
-  const int rows_at_once = static_cast<int>(blockDim.x) / lanes, own = static_cast<int>(threadIdx.x) / lanes;
-  if (token.is_possible()) {
-    for (int row = begin; row < end; row += rows_at_once) token.move(row + own, row + own < end);
+  const int rows_at_once = static_cast<int>(blockDim.x) / lanes;
+  const TokenRows<Config> token(params, index);
+  int row = begin + thread / lanes;
+  auto loaded = token.load(row, row < end);
+  const TokenPlace place = place_of(params, index);
+  const Rotation<Config> rotation(params, index, place.position, thread % lanes, lanes);
+  // Nothing is done for a token whose position is none of the table's.
+  for (int first = begin; first < end && rotation.is_possible(); first += rows_at_once) {
+    auto next = token.load(row + rows_at_once, row + rows_at_once < end);
+    token.move(row, row < end, loaded, place, rotation);
+    loaded = next;
+    row += rows_at_once;
   }
   let_next_grid_start();
 }
