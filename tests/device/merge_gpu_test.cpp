@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <limits>
+#include <mutex>
 #include <random>
 
 #include <gmock/gmock.h>
@@ -236,6 +237,43 @@ TEST_F(MergeTest, TheResultMayLieOverAState) {
   in_place.lse = in_place.parts[1].lse;
   kernel(in_place);
   EXPECT_EQ(run.part_bytes(1), run.result_bytes());
+}
+
+// Compiled once for a spec, however often and with what sizes it is asked for; another field is another kernel.
+TEST_F(MergeTest, OneKernelForASpec) {
+  const CurrentDevice current(0);
+  std::mutex mutex;
+  int compiled = 0;
+  Settings settings;
+  settings.disk_cache = false;
+  const Context fresh(settings, [&](const Event& event) {
+    const std::lock_guard lock(mutex);
+    compiled += event.kind == Event::Kind::compile;
+  });
+  const MergeSpec spec{.head_dim_v = 16};
+  for (const int tokens : {1, 5, 70}) {
+    MergeRun run({.spec = spec, .tokens = tokens});
+    merge(spec, fresh)(run.arguments());
+    EXPECT_EQ(run.check(), "");
+  }
+  merge(spec, fresh).prepare();
+  EXPECT_EQ(compiled, 1);
+  EXPECT_THAT(merge(spec, fresh).source(), HasSubstr("head_dim_v = 16"));
+  merge({.head_dim_v = 24}, fresh);
+  EXPECT_EQ(compiled, 2);
+}
+
+TEST_F(MergeTest, RefusedArgumentsLaunchNothing) {
+  const CurrentDevice current(0);
+  const MergeSpec spec{.head_dim_v = 16};
+  MergeRun run({.spec = spec});
+  MergeArguments arguments = run.arguments();
+  arguments.lse.dtype = DType::bf16;
+  EXPECT_EQ(error_of([&] { merge(spec, context())(arguments); }).field(), "lse");
+  const std::vector<std::uint8_t> poison(run.result_bytes().size(), 0xff);
+  run.check();
+  EXPECT_EQ(run.result_bytes(), poison);
+  EXPECT_EQ(error_of([] { merge({.head_dim_v = -1}, context()); }).code(), ErrorCode::invalid_spec);
 }
 
 TEST_F(MergeTest, EqualInputsGiveEqualBits) {

@@ -111,7 +111,7 @@ Program append_program(const AppendSpec& spec) {
   program.name = fmt::format("append_{}_d{}{}{}", to_string(spec.dtype), spec.head_dim,
                              spec.rotary_dim != 0 ? fmt::format("_rotary{}", spec.rotary_dim) : "",
                              spec.norm ? "_norm" : "");
-  program.facts = {{"operation", "append " + words_of(spec)}};
+  program.facts = {{"spec", "append " + words_of(spec)}};
   std::string& source = program.source;
   source =
       fmt::format("// Append to a cache: {}. Generated: change the spec, not this file.\n", words_of(spec));

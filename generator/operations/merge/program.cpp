@@ -29,7 +29,7 @@ Program merge_program(const MergeSpec& spec) {
   program.threads = 128;
   program.name = fmt::format("merge_{}_{}_d{}_v{}", to_string(spec.dtype), to_string(spec.out_dtype),
                              spec.head_dim_v, spec.views);
-  program.facts = {{"operation", "merge " + what}};
+  program.facts = {{"spec", "merge " + what}};
   std::string& source = program.source;
   source =
       fmt::format("// Merge of attention states: {}. Generated: change the spec, not this file.\n", what);
