@@ -294,6 +294,7 @@ def check_stores_fp8(rng, place, bits_of, name, per_head, cache_dtype=None):
     tokens, kind, fp8 = Tokens(rng), DTYPES["bf16"], FP8[name]
     k, v = (wide_range(rng, (tokens.count, 2, 64), kind) for _ in "kv")
     scales = [rng.uniform(0.25, 4, 2 if per_head else 1).astype(numpy.float32) for _ in "kv"]
+    scales[0][0] = 0.5  # quotients have as few digits as k: many lie in the middle between two elements
     held = fp8 if cache_dtype is None else numpy.uint8
     caches = [place(poisoned((tokens.pages, tokens.page_size, 2, 64), held)) for _ in "kv"]
     options = {"k_scale": place(scales[0]), "v_scale": place(scales[1]), "cache_dtype": cache_dtype}
@@ -386,11 +387,25 @@ def test_pages_that_do_not_exist_are_skipped(rng, place, fetch):
 
 
 def test_padding_behind_the_last_request_is_skipped(rng, place, fetch):
-    tokens, kind = Tokens(rng), DTYPES["bf16"]
+    tokens, kind = Tokens(rng, lengths=(3, 5), past=(6, 9)), DTYPES["bf16"]  # there is room behind the last token
     k, v = (rng.standard_normal((tokens.count + 4, 2, 16)).astype(kind) for _ in "kv")
     caches = [place(poisoned((tokens.pages, tokens.page_size, 2, 16), kind)) for _ in "kv"]
     ja.append(place(k), place(v), *caches, **places_of(place, tokens, "pages"))
     check_cache(fetch, caches[0], tokens, k[: tokens.count], kind)
+    check_cache(fetch, caches[1], tokens, v[: tokens.count], kind)
+
+
+def test_tokens_beyond_the_page_table_are_skipped(rng, place, fetch):
+    tokens, kind = Tokens(rng, lengths=(3, 9), past=(0, 2)), DTYPES["bf16"]
+    k, v = (rng.standard_normal((tokens.count, 2, 16)).astype(kind) for _ in "kv")
+    caches = [place(poisoned((tokens.pages, tokens.page_size, 2, 16), kind)) for _ in "kv"]
+    places = places_of(place, tokens, "pages")
+    places["page_table"] = places["page_table"][:, :2]  # some columns of a wider one, which has more pages
+    ja.append(place(k), place(v), *caches, **places)
+    stored = tokens.positions < 2 * tokens.page_size
+    assert 0 < stored.sum() < tokens.count
+    check_cache(fetch, caches[0], tokens, k, kind, stored)
+    check_cache(fetch, caches[1], tokens, v, kind, stored)
 
 
 def test_nothing_to_do(place):
