@@ -21,7 +21,9 @@ def exact_rows(x, *, angles=None, interleaved=False, weight=None, eps=1e-6, adds
         return x
     cos, sin = (part[:, None, :] for part in angles)
     pairs = cos.shape[-1]
-    a, b = (slice(0, 2 * pairs, 2), slice(1, 2 * pairs, 2)) if interleaved else (slice(0, pairs), slice(pairs, 2 * pairs))
+    a, b = slice(0, pairs), slice(pairs, 2 * pairs)
+    if interleaved:
+        a, b = slice(0, 2 * pairs, 2), slice(1, 2 * pairs, 2)
     result = x.copy()
     result[..., a] = x[..., a] * cos - x[..., b] * sin
     result[..., b] = x[..., b] * cos + x[..., a] * sin
