@@ -268,7 +268,8 @@ def test_dense_tokens(rng, place, fetch, way):
     elif way == "pages":
         places = {"seqused_k": place(tokens.seqused), "page_table": place(tokens.table)}
     else:
-        places = {"slot_mapping": place(tokens.slots.reshape(2, 3)), "positions": place(tokens.positions.reshape(2, 3))}
+        slots, positions = (numbers.reshape(2, 3) for numbers in (tokens.slots, tokens.positions))
+        places = {"slot_mapping": place(slots), "positions": place(positions)}
     k_cache, v_cache = (place(poisoned((tokens.pages, tokens.page_size, 2, 64), kind)) for _ in "kv")
     ja.append(place(k), place(v), k_cache, v_cache, cos_sin=place(table), **places)
     rotated = exact_rows(k.reshape(6, 2, 64), angles=angles_at(table, tokens.positions))
