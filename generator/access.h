@@ -19,6 +19,11 @@ struct Access {
     return Attention(std::move(state));
   }
 
+  template <class Handle, class Spec, class State>
+  static Handle handle(const Spec& spec, std::shared_ptr<const State> state) {
+    return Handle(spec, std::move(state));
+  }
+
   static CompiledKernel kernel(std::shared_ptr<ContextState> context, AttentionSpec spec, KernelConfig config,
                                std::shared_ptr<const KernelImage> image, std::string why,
                                std::vector<std::string> tuning_log = {}) {

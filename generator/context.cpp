@@ -8,6 +8,7 @@
 
 #include "generator/attention_state.h"
 #include "generator/context_state.h"
+#include "generator/operations/operation.h"
 #include "runtime/environment.h"
 
 namespace jit {

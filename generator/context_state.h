@@ -1,4 +1,5 @@
-// What a Context holds. The only mutable state of the library lives here and in AttentionState.
+// What a Context holds. The only mutable state of the library lives here, in AttentionState and in
+// OperationState.
 #pragma once
 
 #include <atomic>
@@ -27,6 +28,7 @@
 namespace jit {
 
 struct AttentionState;
+struct OperationState;
 
 struct ContextState : std::enable_shared_from_this<ContextState> {
   ContextState(Settings settings, Observer observer);
@@ -59,6 +61,7 @@ struct ContextState : std::enable_shared_from_this<ContextState> {
   SingleFlight<KernelImage> images;
   const StreamMemory memory;
   DispatchTable<AttentionState> attentions;
+  DispatchTable<OperationState> operations;
 
  private:
   std::atomic_flag told_of_fallback_;

@@ -41,6 +41,8 @@ constexpr std::array table = {
     DTypeFacts{DType::int32, "int32", 4, NumberKind::signed_integer, "int", "int32", "<i4"},
     DTypeFacts{DType::int64, "int64", 8, NumberKind::signed_integer, "long long", "int64", "<i8"},
     DTypeFacts{DType::uint8, "uint8", 1, NumberKind::unsigned_integer, "unsigned char", "uint8", "|u1"},
+    DTypeFacts{DType::fp8_e4m3, "fp8_e4m3", 1, NumberKind::float8_e4m3, "fp8_e4m3", "float8_e4m3fn", ""},
+    DTypeFacts{DType::fp8_e5m2, "fp8_e5m2", 1, NumberKind::float8_e5m2, "fp8_e5m2", "float8_e5m2", ""},
 };
 
 constexpr bool is_in_order() {

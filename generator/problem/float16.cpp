@@ -2,10 +2,19 @@
 
 #include <bit>
 #include <cmath>
+#include <limits>
 
 namespace jit {
 
 float float_from_bits(DType dtype, std::uint16_t bits) {
+  if (dtype == DType::fp8_e5m2) return float_from_bits(DType::fp16, static_cast<std::uint16_t>(bits << 8));
+  if (dtype == DType::fp8_e4m3) {
+    const int exponent = bits >> 3 & 0xf, mantissa = bits & 7;
+    const float magnitude = (bits & 0x7f) == 0x7f ? std::numeric_limits<float>::quiet_NaN()
+                            : exponent == 0       ? std::ldexp(static_cast<float>(mantissa), -9)
+                                            : std::ldexp(static_cast<float>(8 + mantissa), exponent - 10);
+    return (bits & 0x80) != 0 ? -magnitude : magnitude;
+  }
   if (dtype == DType::bf16) return std::bit_cast<float>(std::uint32_t{bits} << 16);
   const std::uint32_t sign = (bits & 0x8000u) << 16, exponent = bits >> 10 & 0x1f, mantissa = bits & 0x3ff;
   if (exponent == 31) return std::bit_cast<float>(sign | 0x7f800000u | mantissa << 13);

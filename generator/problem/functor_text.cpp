@@ -1,3 +1,4 @@
+#include <jit/dtype.h>
 #include <jit/functor_text.h>
 
 #include <algorithm>
@@ -197,7 +198,16 @@ void validate_functor_text(const FunctorText& text, std::string_view kind) {
     }
   };
   for (const auto& [name, value] : text.constants) check_name(name);
-  for (const FunctorTensorSpec& tensor : text.tensors) check_name(tensor.name);
+  for (const FunctorTensorSpec& tensor : text.tensors) {
+    check_name(tensor.name);
+    if (facts(tensor.dtype).is_fp8()) {
+      refuse(kind,
+             fmt::format(
+                 "'{}' in text functor '{}' is {}, which texts cannot read; give it as fp16, which holds "
+                 "the same numbers",
+                 tensor.name, text.name, to_string(tensor.dtype)));
+    }
+  }
 }
 
 void check_leaves(int leaves, std::string_view kind) {

@@ -32,6 +32,9 @@ double HostTensor::at(std::initializer_list<std::int64_t> index) const {
       return static_cast<double>(element<std::int64_t>(data, flat));
     case DType::uint8:
       return element<std::uint8_t>(data, flat);
+    case DType::fp8_e4m3:
+    case DType::fp8_e5m2:
+      return float_from_bits(dtype, element<std::uint8_t>(data, flat));
   }
   return 0;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
+#include <utility>
 
 namespace jit {
 namespace {
@@ -35,11 +36,14 @@ bool same_stride_overlap(const TensorView& a, const TensorView& b, std::int64_t 
   }
   if (widest < 0) return distance == 0;
   const std::int64_t stride = std::abs(a.strides[widest]);
-  const std::int64_t reach = std::max(a.shape[widest], b.shape[widest]) - 1;
+  // An index of b less one of a, where strides are positive.
+  std::int64_t least = 1 - a.shape[widest], most = b.shape[widest] - 1;
+  if (a.strides[widest] < 0) least = -std::exchange(most, -least);
   if (stride == 0) return same_stride_overlap(a, b, distance, used | 1u << widest);
   const std::int64_t below = distance >= 0 ? distance / stride : -((-distance + stride - 1) / stride);
   for (const std::int64_t steps : {below, below + 1}) {
-    if (std::abs(steps) <= reach && same_stride_overlap(a, b, distance - steps * stride, used | 1u << widest))
+    if (steps >= least && steps <= most &&
+        same_stride_overlap(a, b, distance - steps * stride, used | 1u << widest))
       return true;
   }
   return false;

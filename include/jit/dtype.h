@@ -15,6 +15,8 @@ enum class NumberKind : std::uint8_t {
   unsigned_integer = 1,
   floating = 2,
   bfloat = 4,
+  float8_e4m3 = 10,
+  float8_e5m2 = 12,
 };
 
 /// What the library knows of one element type. Beside what files and other frameworks call it, there is what
@@ -35,6 +37,8 @@ struct DTypeFacts {
   int tma_type = 0;                ///< the CUtensorMapDataType
   double tolerance = 0;            ///< of a kernel's outputs, relative to their root mean square
 
+  bool is_fp8() const { return kind == NumberKind::float8_e4m3 || kind == NumberKind::float8_e5m2; }
+  /// Whether it is one of 16 bits or more.
   bool is_floating() const { return kind == NumberKind::floating || kind == NumberKind::bfloat; }
 };
 

@@ -9,9 +9,9 @@
 
 namespace jit {
 
-/// Element types. Attention itself takes bf16 and fp16; the others occur in LSE and in tensors that functors
-/// read.
-enum class DType : std::uint8_t { bf16, fp16, fp32, int32, int64, uint8 };
+/// Element types. Attention itself takes bf16 and fp16; the others occur in LSE, in tensors that functors read, and in
+/// caches: fp8 are those of the OCP's "8-bit Floating Point Specification", e4m3 without infinities.
+enum class DType : std::uint8_t { bf16, fp16, fp32, int32, int64, uint8, fp8_e4m3, fp8_e5m2 };
 
 /// "bf16", "fp16", ….
 std::string_view to_string(DType dtype);

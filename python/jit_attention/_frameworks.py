@@ -11,6 +11,13 @@ import importlib
 #: DLPack's device types of CPU memory: plain, and pinned for CUDA.
 _CPU_KINDS = (1, 3)
 
+#: Types that NumPy and CuPy have from ml_dtypes: how their bits travel, and what they are.
+_BITS = {
+    "bfloat16": ("uint16", "bf16"),
+    "float8_e4m3fn": ("uint8", "fp8_e4m3"),
+    "float8_e5m2": ("uint8", "fp8_e5m2"),
+}
+
 _NUMPY_NAMES = {"fp16": "float16", "fp32": "float32", "bf16": "bfloat16"}
 
 
@@ -54,14 +61,19 @@ class _Adapter:
         return array
 
 
+def _dtype(name, like=None):
+    """NumPy's type for results; as the caller holds them where `like` has bits of 16 bits."""
+    import numpy
+
+    if name != "fp32" and like is not None and like.kind in "iu" and like.itemsize == 2:
+        return like
+    return numpy.dtype(_NUMPY_NAMES[name] if name != "bf16" else importlib.import_module("ml_dtypes").bfloat16)
+
+
 def _host_empty(like, shape, dtype):
     import numpy
 
-    if dtype != "fp32" and isinstance(like, numpy.ndarray):
-        return numpy.empty(shape, like.dtype)  # as the caller holds it: ml_dtypes' bf16, or bits
-    if dtype != "bf16":
-        return numpy.empty(shape, _NUMPY_NAMES[dtype])
-    return numpy.empty(shape, numpy.dtype(importlib.import_module("ml_dtypes").bfloat16))
+    return numpy.empty(shape, _dtype(dtype, like.dtype if isinstance(like, numpy.ndarray) else None))
 
 
 class _NumPy(_Adapter):
@@ -74,8 +86,9 @@ class _NumPy(_Adapter):
             raise TypeError(
                 "its bytes are in another order than this machine's: give astype(dtype.newbyteorder('='))"
             )
-        if array.dtype.name == "bfloat16":
-            return array.view(numpy.ndarray).view(numpy.uint16), "bf16"
+        if array.dtype.name in _BITS:
+            bits, name = _BITS[array.dtype.name]
+            return array.view(numpy.ndarray).view(bits), name
         return array, None
 
     def empty(self, like, shape, dtype):
@@ -86,8 +99,9 @@ class _CuPy(_Adapter):
     needs_complete_results = False
 
     def export(self, array):
-        if array.dtype.name == "bfloat16":
-            return array.view("uint16"), "bf16"
+        if array.dtype.name in _BITS:
+            bits, name = _BITS[array.dtype.name]
+            return array.view(bits), name
         return array, None
 
     def stream(self, device):
@@ -100,7 +114,7 @@ class _CuPy(_Adapter):
         import cupy
 
         with like.device:
-            return cupy.empty(shape, "float32" if dtype == "fp32" else like.dtype)
+            return cupy.empty(shape, _dtype(dtype, like.dtype))
 
 
 class _Jax(_Adapter):

@@ -127,7 +127,15 @@ def wanted_whole(name, value, lowest=-(2**31)):
     return number
 
 
-_LONG_NAMES = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16", "float32": "fp32", "bool": "uint8"}
+_LONG_NAMES = {
+    "bfloat16": "bf16",
+    "float16": "fp16",
+    "half": "fp16",
+    "float32": "fp32",
+    "bool": "uint8",
+    "float8_e4m3fn": "fp8_e4m3",
+    "float8_e5m2": "fp8_e5m2",
+}
 
 
 def element_type(kind):

@@ -35,7 +35,7 @@ Array array_of(const dlpack::Tensor& tensor, const char* argument, std::optional
         tensor.dtype.code == dlpack::signed_int || tensor.dtype.code == dlpack::unsigned_int;
     refuse(argument, is_integer && tensor.dtype.bits == 16 && tensor.dtype.lanes == 1
                          ? "holds 16-bit integers; say with dtype=\"bf16\" or \"fp16\" what they stand for"
-                         : "has elements other than bf16, fp16, fp32, int32, int64, uint8 and bool");
+                         : "has elements other than bf16, fp16, fp32, fp8, int32, int64, uint8 and bool");
   }
   Array array;
   array.device = tensor.device;
@@ -254,10 +254,14 @@ Array import_array(nb::handle array, const char* argument, Stream stream, std::o
     const nb::object bits = exported[0];
     const std::optional<DType> meaning =
         exported[1].is_none() ? dtype : parse_dtype(nb::cast<std::string>(exported[1]));
-    if (nb::hasattr(bits, "__dlpack__"))
-      return array_of_capsule(call_dlpack(bits, device_of(array, argument), stream), argument, meaning);
-    return array_of_interface(nb::cast<nb::dict>(bits.attr("__cuda_array_interface__")), argument, stream,
-                              meaning);
+    Array result =
+        nb::hasattr(bits, "__dlpack__")
+            ? array_of_capsule(call_dlpack(bits, device_of(array, argument), stream), argument, meaning)
+            : array_of_interface(nb::cast<nb::dict>(bits.attr("__cuda_array_interface__")), argument, stream,
+                                 meaning);
+    if (!exported[1].is_none() && size_of(*meaning) == size_of(result.view.dtype))
+      result.view.dtype = *meaning;
+    return result;
   });
 }
 
@@ -276,6 +280,28 @@ Stream current_stream(nb::handle array, dlpack::Device device) {
     stream = reinterpret_cast<void*>(nb::cast<std::uintptr_t>(framework.adapter.attr("stream")(device.id)));
   }
   return static_cast<Stream>(stream);
+}
+
+Stream stream_of(nb::handle stream) {
+  const auto wrong = [&] {
+    refuse("stream",
+           fmt::format("is {}; it must be an int from 0 on, an object with __cuda_stream__, or None",
+                       nb::repr(stream).c_str()));
+  };
+  nb::object number = nb::borrow(stream);
+  if (nb::hasattr(stream, "__cuda_stream__")) {
+    const nb::object pair = stream.attr("__cuda_stream__")();
+    if (!PyTuple_Check(pair.ptr()) || nb::len(pair) != 2) wrong();
+    number = pair[1];
+  }
+  if (PyBool_Check(number.ptr()) || !PyIndex_Check(number.ptr())) wrong();
+  const nb::object index = nb::steal(PyNumber_Index(number.ptr()));
+  const std::size_t value = index.is_valid() ? PyLong_AsSize_t(index.ptr()) : 0;
+  if (PyErr_Occurred()) {
+    PyErr_Clear();
+    wrong();
+  }
+  return reinterpret_cast<Stream>(value);
 }
 
 }  // namespace jit::python

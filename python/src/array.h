@@ -42,6 +42,9 @@ Array import_array(nb::handle array, const char* argument, Stream stream, std::o
 /// The framework's current stream on the device; null for CPU arrays and frameworks that have none.
 Stream current_stream(nb::handle array, dlpack::Device device);
 
+/// Of a number, or of an object with __cuda_stream__. Throws Error invalid_argument for anything else.
+Stream stream_of(nb::handle stream);
+
 /// "GPU 1", "CPU memory".
 std::string to_string(dlpack::Device device);
 

@@ -36,28 +36,6 @@ std::uint64_t alignment_bits(const TensorView& view) {
 
 bool is_cpu(dlpack::Device device) { return device.type == dlpack::cpu || device.type == dlpack::cuda_host; }
 
-Stream stream_of(nb::handle stream) {
-  const auto wrong = [&] {
-    refuse("stream",
-           fmt::format("is {}; it must be an int from 0 on, an object with __cuda_stream__, or None",
-                       nb::repr(stream).c_str()));
-  };
-  nb::object number = nb::borrow(stream);
-  if (nb::hasattr(stream, "__cuda_stream__")) {
-    const nb::object pair = stream.attr("__cuda_stream__")();
-    if (!PyTuple_Check(pair.ptr()) || nb::len(pair) != 2) wrong();
-    number = pair[1];
-  }
-  if (PyBool_Check(number.ptr()) || !PyIndex_Check(number.ptr())) wrong();
-  const nb::object index = nb::steal(PyNumber_Index(number.ptr()));
-  const std::size_t value = index.is_valid() ? PyLong_AsSize_t(index.ptr()) : 0;
-  if (PyErr_Occurred()) {
-    PyErr_Clear();
-    wrong();
-  }
-  return reinterpret_cast<Stream>(value);
-}
-
 }  // namespace
 
 Layout parse_layout(nb::handle layout) {

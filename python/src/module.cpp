@@ -1,11 +1,13 @@
 // The extension module jit_attention._core: what the Python package is made of.
 #include <nanobind/nanobind.h>
 
+#include "append_binding.h"
 #include "attention_binding.h"
 #include "cache_binding.h"
 #include "device_binding.h"
 #include "errors.h"
 #include "kernel_binding.h"
+#include "merge_binding.h"
 #include "pack_binding.h"
 #include "process.h"
 #include "spec_conversion.h"
@@ -22,6 +24,8 @@ NB_MODULE(_core, module) {
   jit::python::bind_spec(module);
   jit::python::bind_kernel(module);
   jit::python::bind_attention(module);
+  jit::python::bind_append(module);
+  jit::python::bind_merge(module);
   jit::python::bind_tuning(module);
   jit::python::bind_devices(module);
   jit::python::bind_cache(module);

@@ -154,10 +154,31 @@ std::optional<float> scale_of(nb::handle softmax_scale) {
   return static_cast<float>(number);
 }
 
-std::optional<DType> dtype_of(nb::handle dtype, const char* argument) {
+namespace {
+
+// None, or an element type that is one of `wanted`.
+std::optional<DType> one_of(nb::handle dtype, const char* argument, bool (*is_wanted)(const DTypeFacts&)) {
   if (dtype.is_none()) return {};
-  if (const DTypeFacts* row = dtype_row(dtype); row != nullptr && row->is_operand) return row->dtype;
-  refuse(argument, fmt::format("is {}; it must be None, \"bf16\" or \"fp16\"", nb::repr(dtype).c_str()));
+  if (const DTypeFacts* row = dtype_row(dtype); row != nullptr && is_wanted(*row)) return row->dtype;
+  std::string names;
+  for (const DTypeFacts& row : dtype_table()) {
+    if (is_wanted(row)) names += fmt::format("{}\"{}\"", names.empty() ? "" : " or ", row.name);
+  }
+  refuse(argument, fmt::format("is {}; it must be None, {}", nb::repr(dtype).c_str(), names));
+}
+
+}  // namespace
+
+std::optional<DType> dtype_of(nb::handle dtype, const char* argument) {
+  return one_of(dtype, argument, [](const DTypeFacts& row) { return row.is_operand; });
+}
+
+std::optional<DType> float_dtype_of(nb::handle dtype, const char* argument) {
+  return one_of(dtype, argument, [](const DTypeFacts& row) { return row.is_floating(); });
+}
+
+std::optional<DType> fp8_dtype_of(nb::handle dtype, const char* argument) {
+  return one_of(dtype, argument, [](const DTypeFacts& row) { return row.is_fp8(); });
 }
 
 AttentionSpec spec_of(nb::handle spec) {

@@ -6,13 +6,13 @@ import re
 import jit_attention as ja
 import numpy
 import pytest
-from exact_attention import random_qkv
+from exact_attention import DTYPES, random_qkv
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def snippets():
-    for document in ("README.md", "docs/python.md"):
+    for document in ("README.md", "docs/python.md", "docs/serving.md"):
         text = (ROOT / document).read_text()
         for match in re.finditer(r"```python\n(.*?)```", text, re.DOTALL):
             line = text[: match.start()].count("\n") + 1
@@ -38,5 +38,10 @@ def test_snippet_runs(snippet, place, emulated, rng, tmp_path, monkeypatch):
         "v": v,
         "slopes": place(numpy.full(8, 0.5, numpy.float32)),
         "ids": place(numpy.zeros((1, 32), numpy.int32)),
+        "k_cache": place(numpy.zeros((4, 16, 2, 128), DTYPES["bf16"])),
+        "v_cache": place(numpy.zeros((4, 16, 2, 128), DTYPES["bf16"])),
+        "slots": place(numpy.arange(32)),
+        "cos_sin": place(numpy.ones((64, 128), numpy.float32)),
+        "positions": place(numpy.arange(32)),
     }
     exec(compile(snippet, "snippet", "exec"), names)

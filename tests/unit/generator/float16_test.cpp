@@ -37,6 +37,19 @@ TEST(Float16, Bf16RoundsToNearestEven) {
   expect_nearest_even(DType::bf16, 0x7f7f);
 }
 
+// OCP, "8-bit Floating Point Specification": largest and least numbers, what is no number.
+TEST(Float16, ReadsEightBits) {
+  EXPECT_EQ(float_from_bits(DType::fp8_e4m3, 0x7e), 448);
+  EXPECT_EQ(float_from_bits(DType::fp8_e4m3, 0x88), -0x1p-6f);
+  EXPECT_EQ(float_from_bits(DType::fp8_e4m3, 0x01), 0x1p-9f);
+  EXPECT_EQ(float_from_bits(DType::fp8_e4m3, 0x3c), 1.5f);
+  EXPECT_TRUE(std::isnan(float_from_bits(DType::fp8_e4m3, 0xff)));
+  EXPECT_EQ(float_from_bits(DType::fp8_e5m2, 0x7b), 57344);
+  EXPECT_EQ(float_from_bits(DType::fp8_e5m2, 0x7c), infinity);
+  EXPECT_EQ(float_from_bits(DType::fp8_e5m2, 0x81), -0x1p-16f);
+  EXPECT_TRUE(std::isnan(float_from_bits(DType::fp8_e5m2, 0x7d)));
+}
+
 TEST(Float16, KnownValues) {
   EXPECT_EQ(float_to_bits(DType::fp16, 1.0f), 0x3c00);
   EXPECT_EQ(float_to_bits(DType::fp16, -2.5f), 0xc100);

@@ -82,6 +82,10 @@ TEST(FunctorText, RefusesWhatCannotBePartOfAKernel) {
       {with([](FunctorText& t) { t.constants[""] = true; }), "must be a C++ identifier"},
       {with([](FunctorText& t) { t.constants["a = 1; int b"] = true; }), "must be a C++ identifier"},
       {with([](FunctorText& t) {
+         t.tensors.push_back({"eighth", DType::fp8_e4m3});
+       }),
+       "'eighth' in text functor 'my-mask.v2' is fp8_e4m3, which texts cannot read"},
+      {with([](FunctorText& t) {
          t.tensors.push_back({"x y", DType::fp32});
        }),
        "must be a C++ identifier"},

@@ -1,0 +1,80 @@
+#include <jit/append.h>
+
+#include <algorithm>
+#include <bit>
+
+#include <jit/device.h>
+
+#include "generator/launch/ceil_div.h"
+#include "generator/operations/append/arguments.h"
+#include "generator/operations/append/program.h"
+#include "generator/operations/operation.h"
+
+namespace jit {
+namespace {
+
+// Names every member: a spec with another one does not compile here.
+std::array<std::uint64_t, 16> words_of(const AppendSpec& spec) {
+  const auto& [dtype, cache_dtype, head_dim, head_dim_v, alignment, rotary_dim, rotary_interleaved,
+               cos_sin_dtype, sections, mrope_interleaved, norm, norm_dtype, norm_adds_one, norm_eps] = spec;
+  const auto word = [](auto value) { return static_cast<std::uint64_t>(value); };
+  constexpr std::uint64_t append = 2;  // no other operation's
+  return {append,
+          word(dtype),
+          word(cache_dtype.value_or(dtype)),
+          word(head_dim),
+          word(head_dim_v),
+          word(alignment),
+          word(rotary_dim),
+          word(rotary_interleaved),
+          word(cos_sin_dtype),
+          word(sections[0]),
+          word(sections[1]),
+          word(sections[2]),
+          word(mrope_interleaved),
+          word(norm) | word(norm_adds_one) << 1,
+          word(norm_dtype),
+          word(std::bit_cast<std::uint32_t>(norm_eps))};
+}
+
+// A token's rows are one block's where there are many tokens, so that what is read for all of them, its cosines and
+// sines, is read once; of few tokens they are dealt to as many blocks as keep the device busy.
+int rows_per_block(const AppendParams& params, int rows_at_once, int sm_count) {
+  constexpr int blocks_per_sm = 8;
+  const int rows = params.heads_q + 2 * params.heads_kv;
+  const int steps = ceil_div(rows, rows_at_once);
+  const int wanted = ceil_div(blocks_per_sm * sm_count, params.tokens);
+  return ceil_div(steps, std::clamp(wanted, 1, steps)) * rows_at_once;
+}
+
+}  // namespace
+
+void check_arguments(const AppendSpec& spec, const AppendArguments& arguments) {
+  AppendParams unused;
+  fill_params(spec, arguments, unused);
+}
+
+void Append::operator()(const AppendArguments& arguments, Stream stream) const {
+  AppendParams params;
+  if (!fill_params(spec_, arguments, params)) return;
+  const CurrentDevice scope(current_device());
+  const LoadedKernel& kernel = kernel_for_launch(*state_, stream);
+  params.rows_per_block =
+      rows_per_block(params, static_cast<int>(kernel.threads) / append_lanes(spec_), kernel.sm_count);
+  const int blocks = ceil_div(params.heads_q + 2 * params.heads_kv, params.rows_per_block);
+  launch_operation(kernel, {static_cast<unsigned>(params.tokens), static_cast<unsigned>(blocks)}, &params,
+                   stream);
+}
+
+void Append::prepare() const { prepared_kernel(*state_); }
+
+const std::string& Append::source() const { return state_->program.source; }
+
+Append append(const AppendSpec& spec, const Context& context) {
+  return operation<Append>(context, spec, words_of(spec), [&] {
+    validate(spec);
+    return append_program(spec);
+  });
+}
+
+}  // namespace jit

@@ -1,0 +1,65 @@
+// The tensors of an append: a row is all that the host checks of one by itself.
+#pragma once
+
+#include <array>
+#include <string_view>
+
+#include <jit/append.h>
+
+#include "generator/operations/operands.h"
+
+namespace jit {
+
+/// One tensor of AppendArguments.
+struct AppendRow {
+  std::string_view name;
+  TensorView AppendArguments::*view;
+  DimNames dims;        ///< with ragged tokens
+  DimNames dense_dims;  ///< with (batch, seqlen) tokens
+  DType (*dtype)(const AppendSpec&);
+  bool has_aligned_rows = true;  ///< rows keep the spec's alignment, and the elements of one are dense
+  bool is_output = false;        ///< written: shares no byte with any other tensor
+};
+
+constexpr DType new_rows(const AppendSpec& spec) { return spec.dtype; }
+constexpr DType fp32_elements(const AppendSpec&) { return DType::fp32; }
+constexpr DType int32_elements(const AppendSpec&) { return DType::int32; }
+constexpr DType int64_elements(const AppendSpec&) { return DType::int64; }
+
+/// Positions with sections have a row for each axis, scales may be one for all heads: other dimensions than here.
+inline constexpr std::array append_table = {
+    AppendRow{"k", &AppendArguments::k, "tokens, heads_kv, head_dim", "batch, seqlen, heads_kv, head_dim",
+              new_rows},
+    AppendRow{"v", &AppendArguments::v, "tokens, heads_kv, head_dim_v", "batch, seqlen, heads_kv, head_dim_v",
+              new_rows},
+    AppendRow{"k_cache", &AppendArguments::k_cache, "pages, page_size, heads_kv, head_dim",
+              "pages, page_size, heads_kv, head_dim",
+              [](const AppendSpec& spec) { return spec.stored_dtype(); }, true, true},
+    AppendRow{"v_cache", &AppendArguments::v_cache, "pages, page_size, heads_kv, head_dim_v",
+              "pages, page_size, heads_kv, head_dim_v",
+              [](const AppendSpec& spec) { return spec.stored_dtype(); }, true, true},
+    AppendRow{"slot_mapping", &AppendArguments::slot_mapping, "tokens", "batch, seqlen", int64_elements,
+              false},
+    AppendRow{"seqused_k", &AppendArguments::seqused_k, "batch", "batch", int32_elements, false},
+    AppendRow{"cu_seqlens_q", &AppendArguments::cu_seqlens_q, "batch + 1", "batch + 1", int32_elements,
+              false},
+    AppendRow{"page_table", &AppendArguments::page_table, "batch, max_pages", "batch, max_pages",
+              int32_elements, false},
+    AppendRow{"q", &AppendArguments::q, "tokens, heads_q, head_dim", "batch, seqlen, heads_q, head_dim",
+              new_rows},
+    AppendRow{"q_out", &AppendArguments::q_out, "tokens, heads_q, head_dim",
+              "batch, seqlen, heads_q, head_dim", new_rows, true, true},
+    AppendRow{"cos_sin", &AppendArguments::cos_sin, "max_pos, rotary_dim", "max_pos, rotary_dim",
+              [](const AppendSpec& spec) { return spec.cos_sin_dtype; }},
+    AppendRow{"positions", &AppendArguments::positions, "tokens", "batch, seqlen", int64_elements, false},
+    AppendRow{"q_norm_weight", &AppendArguments::q_norm_weight, "head_dim", "head_dim",
+              [](const AppendSpec& spec) { return spec.norm_dtype; }},
+    AppendRow{"k_norm_weight", &AppendArguments::k_norm_weight, "head_dim", "head_dim",
+              [](const AppendSpec& spec) { return spec.norm_dtype; }},
+    AppendRow{"k_scale", &AppendArguments::k_scale, "heads_kv", "heads_kv", fp32_elements, false},
+    AppendRow{"v_scale", &AppendArguments::v_scale, "heads_kv", "heads_kv", fp32_elements, false},
+};
+inline constexpr DimNames positions_by_axis = "3, tokens", dense_positions_by_axis = "3, batch, seqlen",
+                          scale_of_all_heads = "1";
+
+}  // namespace jit

@@ -1,0 +1,204 @@
+#include "generator/operations/append/arguments.h"
+
+#include <tuple>
+
+#include <fmt/format.h>
+
+#include <jit/dtype.h>
+
+#include "generator/operations/append/argument_table.h"
+#include "generator/operations/operands.h"
+#include "generator/problem/tensor_checks.h"
+
+namespace jit {
+namespace {
+
+// Names every member: arguments with another tensor do not compile here until it has a row.
+auto members_of(const AppendArguments& arguments) {
+  const auto& [k, v, k_cache, v_cache, slot_mapping, seqused_k, cu_seqlens_q, page_table, q, q_out, cos_sin,
+               positions, q_norm_weight, k_norm_weight, k_scale, v_scale] = arguments;
+  return std::tie(k, v, k_cache, v_cache, slot_mapping, seqused_k, cu_seqlens_q, page_table, q, q_out,
+                  cos_sin, positions, q_norm_weight, k_norm_weight, k_scale, v_scale);
+}
+static_assert(append_table.size() == std::tuple_size_v<decltype(members_of(AppendArguments()))>);
+
+void want(bool is_wanted, const char* name, const TensorView& tensor, const char* why) {
+  if (is_wanted && !tensor.is_present()) refuse(name, fmt::format("is missing; {}", why));
+}
+void want_none(bool is_unwanted, const char* name, const TensorView& tensor, const char* why) {
+  if (is_unwanted && tensor.is_present()) refuse(name, fmt::format("was given, but {}", why));
+}
+
+// Which tensors go together.
+void check_presence(const AppendSpec& spec, const AppendArguments& a) {
+  const bool by_slot = a.slot_mapping.is_present(), is_dense = a.k.rank == 4, rotates = spec.rotary_dim != 0;
+  constexpr const char* slots = "slot_mapping says where tokens go; leave out one of them";
+  want_none(by_slot, "seqused_k", a.seqused_k, slots);
+  want_none(by_slot, "cu_seqlens_q", a.cu_seqlens_q, slots);
+  want_none(by_slot, "page_table", a.page_table, slots);
+  want(!by_slot, "seqused_k", a.seqused_k, "give where tokens go: slot_mapping, or seqused_k");
+  want(!by_slot && !is_dense, "cu_seqlens_q", a.cu_seqlens_q,
+       "ragged tokens want to know where requests begin");
+  want_none(is_dense, "cu_seqlens_q", a.cu_seqlens_q, "k is (batch, seqlen, …), and not ragged");
+  want_none(!a.q.is_present(), "q_out", a.q_out, "there is no q");
+  want(rotates, "cos_sin", a.cos_sin, "spec.rotary_dim is not 0");
+  want_none(!rotates, "cos_sin", a.cos_sin, "spec.rotary_dim is 0");
+  want(rotates && by_slot, "positions", a.positions,
+       "slots do not tell the positions that q and k are rotated by");
+  want_none(!rotates, "positions", a.positions, "spec.rotary_dim is 0");
+  const bool is_fp8 = facts(spec.stored_dtype()).is_fp8();
+  want_none(!is_fp8, "k_scale", a.k_scale, "the caches are none of fp8");
+  want_none(!is_fp8, "v_scale", a.v_scale, "the caches are none of fp8");
+  want(spec.norm, "k_norm_weight", a.k_norm_weight, "spec.norm is set");
+  want(spec.norm && a.q.is_present(), "q_norm_weight", a.q_norm_weight, "spec.norm is set");
+  want_none(!spec.norm, "k_norm_weight", a.k_norm_weight, "spec.norm is not set");
+  want_none(!spec.norm || !a.q.is_present(), "q_norm_weight", a.q_norm_weight,
+            spec.norm ? "there is no q" : "spec.norm is not set");
+}
+
+// What of an array of numbers the kernel takes for granted: one after another, but for the first of two dimensions.
+void check_dense_numbers(const char* name, const TensorView& tensor, int first_dimension = 0) {
+  std::int64_t dense = 1;
+  for (int i = tensor.rank - 1; i >= first_dimension; --i) {
+    if (tensor.shape[i] > 1 && tensor.strides[i] != dense)
+      refuse(name, fmt::format("must be dense: {}", tensor.to_string()));
+    dense *= tensor.shape[i];
+  }
+}
+
+const DimNames& dims_of(const AppendSpec& spec, const AppendRow& row, const TensorView& tensor,
+                        bool is_dense) {
+  if (row.view == &AppendArguments::positions && spec.has_sections())
+    return is_dense ? dense_positions_by_axis : positions_by_axis;
+  const bool is_scale = row.view == &AppendArguments::k_scale || row.view == &AppendArguments::v_scale;
+  if (is_scale && tensor.rank == 1 && tensor.shape[0] == 1) return scale_of_all_heads;
+  return is_dense ? row.dense_dims : row.dims;
+}
+
+// As many elements of 8 bits lie in half of the bytes.
+int row_alignment(const AppendSpec& spec, DType dtype) {
+  return facts(dtype).is_fp8() ? spec.alignment / 2 : spec.alignment;
+}
+
+CallSizes check_tensors(const AppendSpec& spec, const AppendArguments& arguments) {
+  const bool is_dense = arguments.k.rank == 4;
+  CallSizes sizes;
+  sizes.know("head_dim", spec.head_dim);
+  sizes.know("head_dim_v", spec.value_head_dim());
+  sizes.know("rotary_dim", spec.rotary_dim);
+  sizes.know("3", 3);
+  sizes.know("1", 1);
+  for (const AppendRow& row : append_table) {
+    const TensorView& tensor = arguments.*row.view;
+    const bool is_required = row.view == &AppendArguments::k || row.view == &AppendArguments::v ||
+                             row.view == &AppendArguments::k_cache || row.view == &AppendArguments::v_cache;
+    if (!is_required && !tensor.is_present()) continue;
+    if (row.view == &AppendArguments::cu_seqlens_q) sizes.know("batch + 1", sizes["batch"] + 1);
+    const DType dtype = row.dtype(spec);
+    const int alignment = row.has_aligned_rows ? row_alignment(spec, dtype) : 0;
+    sizes.check({row.name, dims_of(spec, row, tensor, is_dense), dtype, alignment}, tensor);
+  }
+  check_dense_numbers("k_scale", arguments.k_scale);
+  check_dense_numbers("v_scale", arguments.v_scale);
+  check_dense_numbers("slot_mapping", arguments.slot_mapping);
+  check_dense_numbers("seqused_k", arguments.seqused_k);
+  check_dense_numbers("cu_seqlens_q", arguments.cu_seqlens_q);
+  check_dense_numbers("page_table", arguments.page_table, 1);
+  check_dense_numbers("positions", arguments.positions, spec.has_sections() ? 1 : 0);
+  if (sizes["page_size"] == 0)
+    refuse("k_cache", fmt::format("has pages of no token: {}", arguments.k_cache.to_string()));
+  if (arguments.seqused_k.is_present() && !arguments.page_table.is_present() &&
+      sizes["pages"] != sizes["batch"]) {
+    refuse("k_cache", fmt::format("has {} batch entries and seqused_k {}; give a page_table, or as many",
+                                  sizes["pages"], sizes["batch"]));
+  }
+  return sizes;
+}
+
+// What is written shares no byte with anything else, and no two of its elements one.
+void check_outputs(const AppendArguments& arguments) {
+  const bool in_place = arguments.q.is_present() && !arguments.q_out.is_present();
+  for (const AppendRow& output : append_table) {
+    const TensorView& written = arguments.*output.view;
+    if (!(output.is_output || (in_place && output.view == &AppendArguments::q)) || !written.is_present())
+      continue;
+    check_no_self_overlap(output.name, written);
+    for (const AppendRow& other : append_table) {
+      const TensorView& tensor = arguments.*other.view;
+      if (&other == &output || !tensor.is_present()) continue;
+      const bool is_own_input = output.view == &AppendArguments::q_out && other.view == &AppendArguments::q;
+      if (is_own_input && is_same_view(written, tensor)) continue;
+      check_no_overlap(output.name, written, other.name, tensor);
+    }
+  }
+}
+
+template <class T>
+const T* array_of(const TensorView& tensor) {
+  return tensor.is_present() ? static_cast<const T*>(tensor.data) : nullptr;
+}
+
+}  // namespace
+
+bool fill_params(const AppendSpec& spec, const AppendArguments& arguments, AppendParams& params) {
+  check_presence(spec, arguments);
+  const CallSizes sizes = check_tensors(spec, arguments);
+  check_outputs(arguments);
+
+  const bool is_dense = arguments.k.rank == 4, by_slot = arguments.slot_mapping.is_present();
+  const TensorView& q_out = arguments.q_out.is_present() ? arguments.q_out : arguments.q;
+  const std::int64_t seqlen = sizes[is_dense ? "seqlen" : "tokens"];
+  const std::int64_t tokens = is_dense ? sizes["batch"] * seqlen : seqlen;
+  constexpr std::int64_t most = (std::int64_t{1} << 31) - 65536;
+  if (tokens > most) refuse("k", fmt::format("has {} tokens; at most {} fit", tokens, most));
+  const std::int64_t rows = sizes["heads_q"] + 2 * sizes["heads_kv"];
+  if (rows > most) refuse("k", fmt::format("and q have {} heads; at most {} fit", rows, most));
+  const auto number = [&](const char* name) { return static_cast<int>(sizes[name]); };
+  const auto strides_of = [](const TensorView& tensor) {
+    return tensor.is_present() ? row_strides(tensor) : TensorStrides{};
+  };
+  const auto first_stride = [](const TensorView& tensor) {
+    return tensor.is_present() ? stride_along(tensor, 0) : 0;
+  };
+  params = {.k = arguments.k.data,
+            .v = arguments.v.data,
+            .q = arguments.q.data,
+            .q_out = q_out.data,
+            .k_cache = arguments.k_cache.data,
+            .v_cache = arguments.v_cache.data,
+            .slot_mapping = array_of<long long>(arguments.slot_mapping),
+            .page_table = array_of<int>(arguments.page_table),
+            .seqused_k = array_of<int>(arguments.seqused_k),
+            .cu_seqlens_q = array_of<int>(arguments.cu_seqlens_q),
+            .positions = array_of<long long>(arguments.positions),
+            .cos_sin = arguments.cos_sin.data,
+            .q_norm_weight = arguments.q_norm_weight.data,
+            .k_norm_weight = arguments.k_norm_weight.data,
+            .k_scale = array_of<float>(arguments.k_scale),
+            .v_scale = array_of<float>(arguments.v_scale),
+            .k_strides = strides_of(arguments.k),
+            .v_strides = strides_of(arguments.v),
+            .q_strides = strides_of(arguments.q),
+            .q_out_strides = strides_of(q_out),
+            .k_cache_strides = strides_of(arguments.k_cache),
+            .v_cache_strides = strides_of(arguments.v_cache),
+            .page_table_stride = first_stride(arguments.page_table),
+            .positions_stride = spec.has_sections() ? first_stride(arguments.positions) : 0,
+            .cos_sin_stride = first_stride(arguments.cos_sin),
+            .k_scale_stride = static_cast<int>(first_stride(arguments.k_scale)),
+            .v_scale_stride = static_cast<int>(first_stride(arguments.v_scale)),
+            .tokens = static_cast<int>(tokens),
+            .seqlen = static_cast<int>(seqlen),
+            .requests = by_slot ? 0 : number("batch"),
+            .heads_q = arguments.q.is_present() ? number("heads_q") : 0,
+            .heads_kv = number("heads_kv"),
+            .pages = number("pages"),
+            .page_size = number("page_size"),
+            .max_pages = arguments.page_table.is_present() ? number("max_pages") : 1,
+            .max_pos = number("max_pos"),
+            .rows_per_block = 0,
+            .norm_eps = spec.norm_eps};
+  return tokens > 0 && rows > 0;
+}
+
+}  // namespace jit

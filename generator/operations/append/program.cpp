@@ -1,0 +1,131 @@
+#include "generator/operations/append/program.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "generator/operations/spec_rules.h"
+#include "templates/append/params.cuh"
+#include "templates/base/row_lanes.cuh"
+
+namespace jit {
+namespace {
+
+void check_head_dim(const char* field, int value) {
+  constexpr int step = 8, most = 1024;
+  if (value >= step && value <= most && value % step == 0) return;
+  const int nearest = std::clamp((value + step - 1) / step * step, step, most);
+  refuse_spec(field, std::to_string(value),
+              fmt::format("must be a multiple of {} from {} to {}", step, step, most),
+              std::to_string(nearest));
+}
+
+void check_sections(const AppendSpec& spec) {
+  if (!spec.has_sections()) return;
+  const auto [first, second, third] = spec.mrope_sections;
+  const bool fits = first >= 0 && second >= 0 && third >= 0 &&
+                    std::max({first, second, third}) <= spec.rotary_dim &&
+                    first + second + third == spec.rotary_dim / 2;
+  if (fits) return;
+  refuse_spec("mrope_sections", fmt::format("({}, {}, {})", first, second, third),
+              fmt::format("must be numbers from 0 on, together {}, half of rotary_dim", spec.rotary_dim / 2),
+              fmt::format("({}, 0, 0)", spec.rotary_dim / 2));
+}
+
+std::string words_of(const AppendSpec& spec) {
+  std::string words = fmt::format("{} d{}", to_string(spec.dtype), spec.head_dim);
+  if (spec.value_head_dim() != spec.head_dim) words += fmt::format("/{}", spec.value_head_dim());
+  if (spec.stored_dtype() != spec.dtype) words += fmt::format(" to {}", to_string(spec.stored_dtype()));
+  if (spec.alignment != 16) words += fmt::format(" align{}", spec.alignment);
+  if (spec.rotary_dim != 0) {
+    words += fmt::format(" rotary{}{} {}", spec.rotary_dim, spec.rotary_interleaved ? " interleaved" : "",
+                         to_string(spec.cos_sin_dtype));
+  }
+  if (spec.has_sections()) {
+    words += fmt::format(" sections({}){}", fmt::join(spec.mrope_sections, ", "),
+                         spec.mrope_interleaved ? " in turns" : "");
+  }
+  if (spec.norm)
+    words += fmt::format(" norm {}{}", to_string(spec.norm_dtype), spec.norm_adds_one ? " + 1" : "");
+  return words;
+}
+
+std::string config_lines(const AppendSpec& spec) {
+  const auto number = [](std::string_view name, int value, std::string_view doc) {
+    return constant_line("int", name, std::to_string(value), doc);
+  };
+  const auto truth = [](std::string_view name, bool value, std::string_view doc) {
+    return constant_line("bool", name, value ? "true" : "false", doc);
+  };
+  return type_line("Element", spec.dtype, "of q, k and v") +
+         type_line("CacheElement", spec.stored_dtype(), "of the caches") +
+         type_line("TableElement", spec.cos_sin_dtype, "of cosines and sines") +
+         type_line("WeightElement", spec.norm_dtype, "of the norms' weights") +
+         number("head_dim", spec.head_dim, "of q and k, elements") +
+         number("head_dim_v", spec.value_head_dim(), "of v, elements") +
+         number("alignment", spec.alignment, "of every row in global memory, bytes") +
+         number("rotary_dim", spec.rotary_dim, "leading elements that are rotated") +
+         truth("rotary_interleaved", spec.rotary_interleaved,
+               "neighbours are a pair, else the halves' elements") +
+         truth("has_sections", spec.has_sections(), "pairs have the positions of three axes") +
+         truth("sections_interleaved", spec.mrope_interleaved, "axes in turns, else one after another") +
+         number("section_0", spec.mrope_sections[0], "pairs of axis 0") +
+         number("section_1", spec.mrope_sections[1], "pairs of axis 1") +
+         number("section_2", spec.mrope_sections[2], "pairs of axis 2") +
+         truth("norm", spec.norm, "RMS norm of each head of q and k") +
+         truth("norm_adds_one", spec.norm_adds_one, "to the weights");
+}
+
+}  // namespace
+
+void validate(const AppendSpec& spec) {
+  check_choice("dtype", spec.dtype, {DType::bf16, DType::fp16});
+  check_choice("cache_dtype", spec.stored_dtype(),
+               {DType::bf16, DType::fp16, DType::fp8_e4m3, DType::fp8_e5m2});
+  check_head_dim("head_dim", spec.head_dim);
+  if (spec.head_dim_v != 0) check_head_dim("head_dim_v", spec.head_dim_v);
+  check_alignment(spec.alignment);
+  check_range("rotary_dim", spec.rotary_dim, 0, spec.head_dim);
+  if (spec.rotary_dim % 2 != 0)
+    refuse_spec("rotary_dim", std::to_string(spec.rotary_dim), "must be even",
+                std::to_string(spec.rotary_dim - 1));
+  check_choice("cos_sin_dtype", spec.cos_sin_dtype, {DType::fp32, DType::bf16, DType::fp16});
+  check_sections(spec);
+  check_choice("norm_dtype", spec.norm_dtype, {DType::bf16, DType::fp16, DType::fp32});
+  if (!(spec.norm_eps > 0) || !std::isfinite(spec.norm_eps))
+    refuse_spec("norm_eps", fmt::format("{}", spec.norm_eps), "must be positive and finite", "1e-06");
+}
+
+int append_lanes(const AppendSpec& spec) {
+  const int grain =
+      spec.rotary_dim == 0 ? spec.head_dim : spec.rotary_dim / (spec.rotary_interleaved ? 1 : 2);
+  const int bytes = size_of(spec.dtype);
+  return std::max(row_lanes(spec.head_dim, grain, bytes).lanes,
+                  row_lanes(spec.value_head_dim(), spec.value_head_dim(), bytes).lanes);
+}
+
+Program append_program(const AppendSpec& spec) {
+  Program program;
+  program.threads = 128;
+  program.name = fmt::format("append_{}_d{}{}{}", to_string(spec.dtype), spec.head_dim,
+                             spec.rotary_dim != 0 ? fmt::format("_rotary{}", spec.rotary_dim) : "",
+                             spec.norm ? "_norm" : "");
+  program.facts = {{"spec", "append " + words_of(spec)}};
+  std::string& source = program.source;
+  source =
+      fmt::format("// Append to a cache: {}. Generated: change the spec, not this file.\n", words_of(spec));
+  source += "#include \"append/kernel.cuh\"\n\nusing namespace jit;\n\nstruct Config {\n" +
+            config_lines(spec) + "};\n";
+  source += fmt::format(
+      "static_assert(sizeof(AppendParams) == {}, \"host and device disagree on the kernel's parameters\");\n"
+      "static_assert(TokenRows<Config>::lanes == {}, \"host and device disagree on the lanes of a row\");\n",
+      sizeof(AppendParams), append_lanes(spec));
+  source += fmt::format(
+      "\nextern \"C\" __global__ void __launch_bounds__({})\n"
+      "{}(const __grid_constant__ AppendParams params) {{\n  append_rows<Config>(params);\n}}\n",
+      program.threads, program.name);
+  return program;
+}
+
+}  // namespace jit

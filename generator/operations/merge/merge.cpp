@@ -1,0 +1,47 @@
+#include <jit/merge.h>
+
+#include <jit/device.h>
+
+#include "generator/operations/merge/arguments.h"
+#include "generator/operations/merge/program.h"
+#include "generator/operations/operation.h"
+
+namespace jit {
+namespace {
+
+// Names every member: a spec with another one does not compile here.
+std::array<std::uint64_t, 6> words_of(const MergeSpec& spec) {
+  const auto& [dtype, out_dtype, head_dim_v, alignment, views] = spec;
+  const auto word = [](auto value) { return static_cast<std::uint64_t>(value); };
+  constexpr std::uint64_t merge = 1;  // no other operation's
+  return {merge, word(dtype), word(out_dtype), word(head_dim_v), word(alignment), word(views)};
+}
+
+}  // namespace
+
+void check_arguments(const MergeSpec& spec, const MergeArguments& arguments) {
+  MergeParams<max_merge_views> unused;
+  fill_params(spec, arguments, unused);
+}
+
+void Merge::operator()(const MergeArguments& arguments, Stream stream) const {
+  MergeParams<max_merge_views> params;
+  if (!fill_params(spec_, arguments, params)) return;
+  const CurrentDevice scope(current_device());
+  const LoadedKernel& kernel = kernel_for_launch(*state_, stream);
+  const unsigned rows_per_block = kernel.threads / static_cast<unsigned>(merge_lanes(spec_).lanes);
+  launch_operation(kernel, {(params.rows + rows_per_block - 1) / rows_per_block, 1}, &params, stream);
+}
+
+void Merge::prepare() const { prepared_kernel(*state_); }
+
+const std::string& Merge::source() const { return state_->program.source; }
+
+Merge merge(const MergeSpec& spec, const Context& context) {
+  return operation<Merge>(context, spec, words_of(spec), [&] {
+    validate(spec);
+    return merge_program(spec);
+  });
+}
+
+}  // namespace jit

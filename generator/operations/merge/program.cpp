@@ -1,0 +1,55 @@
+#include "generator/operations/merge/program.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "generator/operations/spec_rules.h"
+#include "templates/merge/params.cuh"
+
+namespace jit {
+
+void validate(const MergeSpec& spec) {
+  check_choice("dtype", spec.dtype, {DType::fp32, DType::bf16, DType::fp16});
+  check_choice("out_dtype", spec.out_dtype, {DType::bf16, DType::fp16, DType::fp32});
+  check_range("head_dim_v", spec.head_dim_v, 1, 1024);
+  check_alignment(spec.alignment);
+  check_range("views", spec.views, 1, max_merge_views);
+}
+
+RowLanes merge_lanes(const MergeSpec& spec) {
+  return row_lanes(spec.head_dim_v, spec.head_dim_v, std::max(size_of(spec.dtype), size_of(spec.out_dtype)));
+}
+
+Program merge_program(const MergeSpec& spec) {
+  const std::string what =
+      fmt::format("{} to {} d{} align{} views{}", to_string(spec.dtype), to_string(spec.out_dtype),
+                  spec.head_dim_v, spec.alignment, spec.views);
+  Program program;
+  program.threads = 128;
+  program.name = fmt::format("merge_{}_{}_d{}_v{}", to_string(spec.dtype), to_string(spec.out_dtype),
+                             spec.head_dim_v, spec.views);
+  program.facts = {{"spec", "merge " + what}};
+  std::string& source = program.source;
+  source =
+      fmt::format("// Merge of attention states: {}. Generated: change the spec, not this file.\n", what);
+  source += "#include \"merge/kernel.cuh\"\n\nusing namespace jit;\n\nstruct Config {\n";
+  source += type_line("Element", spec.dtype, "of o of the partial states");
+  source += type_line("OutputElement", spec.out_dtype, "of o");
+  source += constant_line("int", "head_dim_v", std::to_string(spec.head_dim_v), "of o, elements");
+  source += constant_line("int", "alignment", std::to_string(spec.alignment), "of every row of o, bytes");
+  source +=
+      constant_line("int", "views", std::to_string(spec.views), "that partial states are given in, at most");
+  source += fmt::format(
+      "}};\nstatic_assert(sizeof(MergeParams<Config::views>) == {}, "
+      "\"host and device disagree on the kernel's parameters\");\n",
+      sizeof(MergeParams<1>) + static_cast<std::size_t>(spec.views - 1) * sizeof(MergeView));
+  source += fmt::format(
+      "\nextern \"C\" __global__ void __launch_bounds__({})\n"
+      "{}(const __grid_constant__ MergeParams<Config::views> params) {{\n  "
+      "merge_states<Config>(params);\n}}\n",
+      program.threads, program.name);
+  return program;
+}
+
+}  // namespace jit

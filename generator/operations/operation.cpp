@@ -1,0 +1,75 @@
+#include "generator/operations/operation.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+#include <jit/device.h>
+#include <jit/error.h>
+#include <jit/spec.h>
+
+#include "generator/build/image.h"
+#include "generator/context_state.h"
+#include "runtime/capture.h"
+#include "runtime/launch.h"
+
+namespace jit {
+namespace {
+
+Digest device_key(int device) {
+  return {.high = static_cast<std::uint64_t>(device), .low = static_cast<std::uint64_t>(device)};
+}
+
+}  // namespace
+
+const OperationState* find_operation(const ContextState& context, const Digest& key) {
+  return context.operations.find(key);
+}
+
+const OperationState* new_operation(ContextState& context, const Digest& key, Program program) {
+  context.tell_of_fallback();
+  auto fresh = std::make_unique<const OperationState>(context, std::move(program));
+  prepared_kernel(*fresh);
+  return context.operations.insert(key, std::move(fresh));
+}
+
+const LoadedKernel& prepared_kernel(const OperationState& state) {
+  const int device = current_device();
+  if (const LoadedKernel* known = state.loaded.find(device_key(device))) return *known;
+  const std::lock_guard lock(state.loading);
+  if (const LoadedKernel* known = state.loaded.find(device_key(device))) return *known;
+  const RelaxedCapture relaxed;
+  const DeviceInfo info = device_info(device);
+  // Of a plain problem the architecture alone can be refused.
+  if (const std::vector<Refusal> refusals = supports(AttentionSpec(), info); !refusals.empty()) {
+    throw Error(ErrorCode::unsupported_device, "validate", refusals[0].field,
+                fmt::format("{} cannot run this: {}", to_string(info.arch), refusals[0].to_string()));
+  }
+  auto image = build_image(state.context, state.program, native_target(info));
+  return *state.loaded.insert(device_key(device), std::make_unique<const LoadedKernel>(
+                                                      load_kernel(state.context, std::move(image), device)));
+}
+
+const LoadedKernel& kernel_for_launch(const OperationState& state, Stream stream) {
+  const int device = current_device();
+  if (const LoadedKernel* known = state.loaded.find(device_key(device))) return *known;
+  if (!is_capturing(stream)) return prepared_kernel(state);
+  throw Error(
+      ErrorCode::not_prepared, "launch", "stream",
+      fmt::format("the stream is being captured and {} is not loaded on device {}: call prepare() there "
+                  "before the capture begins",
+                  state.program.name, device));
+}
+
+void launch_operation(const LoadedKernel& kernel, std::array<unsigned, 2> blocks, void* params,
+                      Stream stream) {
+  void* parameters[] = {params};
+  launch(kernel.kernel.handle(),
+         {.grid = {blocks[0], blocks[1], 1},
+          .block = {kernel.threads, 1, 1},
+          .smem_bytes = kernel.smem_bytes,
+          .dependent = kernel.image->target.arch.major >= 9},
+         parameters, stream);
+}
+
+}  // namespace jit

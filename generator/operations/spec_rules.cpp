@@ -1,0 +1,49 @@
+#include "generator/operations/spec_rules.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include <jit/dtype.h>
+#include <jit/error.h>
+#include <jit/spec.h>
+
+namespace jit {
+
+void refuse_spec(std::string_view field, std::string value, std::string rule, std::string nearest) {
+  const std::string name = fmt::format("spec.{}", field);
+  const Refusal refusal{name, std::move(value), std::move(rule), std::move(nearest)};
+  throw Error(ErrorCode::invalid_spec, "validate", name, refusal.to_string());
+}
+
+void check_range(std::string_view field, int value, int low, int high) {
+  if (value >= low && value <= high) return;
+  refuse_spec(field, std::to_string(value), fmt::format("must be from {} to {}", low, high),
+              std::to_string(std::clamp(value, low, high)));
+}
+
+void check_choice(std::string_view field, DType value, std::initializer_list<DType> choices) {
+  if (std::find(choices.begin(), choices.end(), value) != choices.end()) return;
+  std::string legal;
+  for (const DType choice : choices) legal += (legal.empty() ? "" : ", ") + std::string(to_string(choice));
+  refuse_spec(field, std::string(to_string(value)), "must be one of " + legal,
+              std::string(to_string(*choices.begin())));
+}
+
+void check_alignment(int alignment) {
+  if (alignment == 16 || alignment == 8 || alignment == 4 || alignment == 2) return;
+  const int nearest = alignment > 8 ? 16 : alignment > 4 ? 8 : alignment > 2 ? 4 : 2;
+  refuse_spec("alignment", std::to_string(alignment), "must be 16, 8, 4 or 2 bytes", std::to_string(nearest));
+}
+
+std::string type_line(std::string_view name, DType dtype, std::string_view doc) {
+  return fmt::format("  using {} = {};  // {}\n", name, facts(dtype).device_type, doc);
+}
+
+std::string constant_line(std::string_view type, std::string_view name, std::string_view value,
+                          std::string_view doc) {
+  return fmt::format("  static constexpr {} {} = {};  // {}\n", type, name, value, doc);
+}
+
+}  // namespace jit

@@ -1,0 +1,32 @@
+// What specs of operations share: refusals, and lines of their programs.
+#pragma once
+
+#include <initializer_list>
+#include <string>
+#include <string_view>
+
+#include <jit/tensor.h>
+
+namespace jit {
+
+/// Throws Error invalid_spec: "spec.FIELD = VALUE RULE; nearest supported: NEAREST".
+[[noreturn]] void refuse_spec(std::string_view field, std::string value, std::string rule,
+                              std::string nearest);
+
+/// Throws the same unless `low` ≤ `value` ≤ `high`.
+void check_range(std::string_view field, int value, int low, int high);
+
+/// Throws the same unless `value` is one of these.
+void check_choice(std::string_view field, DType value, std::initializer_list<DType> choices);
+
+/// Throws the same unless rows can be aligned so: 16, 8, 4 or 2 bytes.
+void check_alignment(int alignment);
+
+/// "  using NAME = TYPE;  // DOC"
+std::string type_line(std::string_view name, DType dtype, std::string_view doc);
+
+/// "  static constexpr TYPE NAME = VALUE;  // DOC"
+std::string constant_line(std::string_view type, std::string_view name, std::string_view value,
+                          std::string_view doc);
+
+}  // namespace jit

@@ -1,0 +1,166 @@
+#include "append_binding.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include <fmt/format.h>
+#include <jit/append.h>
+#include <jit/device.h>
+#include <jit/dtype.h>
+#include <nanobind/stl/array.h>
+#include <nanobind/stl/optional.h>
+
+#include "operation_call.h"
+#include "process.h"
+#include "spec_conversion.h"
+
+namespace jit::python {
+namespace {
+
+using namespace nb::literals;
+
+// The spec of the arrays themselves.
+AppendSpec spec_of_arrays(const AppendArguments& a) {
+  AppendSpec spec{.dtype = a.k.dtype, .cache_dtype = a.k_cache.dtype};
+  spec.head_dim = small_size(a.k, a.k.rank - 1, "k");
+  spec.head_dim_v = small_size(a.v, a.v.rank - 1, "v");
+  if (a.cos_sin.is_present()) {
+    spec.rotary_dim = small_size(a.cos_sin, 1, "cos_sin");
+    spec.cos_sin_dtype = a.cos_sin.dtype;
+    if (spec.rotary_dim == 0)
+      refuse("cos_sin", "has rows of 0 elements; leave it out, and nothing is rotated");
+  }
+  spec.norm = a.k_norm_weight.is_present();
+  if (spec.norm) spec.norm_dtype = a.k_norm_weight.dtype;
+  const int of_caches =
+      common_alignment({&a.k_cache, &a.v_cache}) * (facts(a.k_cache.dtype).is_fp8() ? 2 : 1);
+  const int of_others =
+      common_alignment({&a.k, &a.v, &a.q, &a.q_out, &a.cos_sin, &a.q_norm_weight, &a.k_norm_weight});
+  spec.alignment = std::max(2, std::min(of_caches, of_others));
+  return spec;
+}
+
+nb::object compute(nb::handle k, nb::handle v, nb::handle k_cache, nb::handle v_cache,
+                   nb::handle slot_mapping, nb::handle seqused_k, nb::handle cu_seqlens_q,
+                   nb::handle page_table, nb::handle q, nb::handle q_out, nb::handle cos_sin,
+                   nb::handle positions, bool rotary_interleaved,
+                   std::optional<std::array<int, 3>> mrope_sections, bool mrope_interleaved,
+                   nb::handle q_norm_weight, nb::handle k_norm_weight, float norm_eps, bool norm_adds_one,
+                   nb::handle k_scale, nb::handle v_scale, nb::handle cache_dtype, nb::handle dtype,
+                   nb::handle stream) {
+  OperationCall call(k, "k", stream, dtype_of(dtype, "dtype"));
+  AppendArguments arguments;
+  const bool in_place = q_out.is_none();
+  call.read(k, "k", arguments.k);
+  call.read(v, "v", arguments.v);
+  call.write(k_cache, "k_cache", arguments.k_cache);
+  call.write(v_cache, "v_cache", arguments.v_cache);
+  call.read(slot_mapping, "slot_mapping", arguments.slot_mapping);
+  call.read(seqused_k, "seqused_k", arguments.seqused_k);
+  call.read(cu_seqlens_q, "cu_seqlens_q", arguments.cu_seqlens_q);
+  call.read(page_table, "page_table", arguments.page_table);
+  in_place ? call.write(q, "q", arguments.q) : call.read(q, "q", arguments.q);
+  call.write(q_out, "q_out", arguments.q_out);
+  call.read(cos_sin, "cos_sin", arguments.cos_sin);
+  call.read(positions, "positions", arguments.positions);
+  call.read(q_norm_weight, "q_norm_weight", arguments.q_norm_weight);
+  call.read(k_norm_weight, "k_norm_weight", arguments.k_norm_weight);
+  call.read(k_scale, "k_scale", arguments.k_scale);
+  call.read(v_scale, "v_scale", arguments.v_scale);
+  if (const std::optional<DType> meaning = fp8_dtype_of(cache_dtype, "cache_dtype")) {
+    for (TensorView* cache : {&arguments.k_cache, &arguments.v_cache}) {
+      if (cache->dtype == DType::uint8) cache->dtype = *meaning;
+    }
+    if (arguments.k_cache.dtype != *meaning)
+      refuse("cache_dtype", fmt::format("is {}, but k_cache holds {}", to_string(*meaning),
+                                        to_string(arguments.k_cache.dtype)));
+  }
+
+  AppendSpec spec = spec_of_arrays(arguments);
+  spec.rotary_interleaved = rotary_interleaved;
+  spec.mrope_sections = mrope_sections.value_or(std::array<int, 3>{});
+  spec.mrope_interleaved = mrope_interleaved;
+  spec.norm_eps = norm_eps;
+  spec.norm_adds_one = norm_adds_one;
+  validate(spec);
+  check_arguments(spec, arguments);
+  call.stage();
+  const Context& context = context_for(std::nullopt);
+  without_lock([&] {
+    const CurrentDevice scope(call.device());
+    append(spec, context)(arguments, call.stream());
+    call.complete();
+  });
+  return nb::borrow(in_place ? q : q_out);
+}
+
+constexpr const char* append_doc =
+    R"(Store the keys and values of new tokens in a cache; normalise and rotate k and q first.
+
+Tokens are ragged, (tokens, heads, head_dim), those of all requests one after another; or all arrays of tokens are
+(batch, seqlen, …) instead. Where they go is said by slot_mapping, or by seqused_k with cu_seqlens_q and page_table.
+
+Args:
+    k: (tokens, heads_kv, head_dim), bf16 or fp16; any strides whose last is 1.
+    v: (tokens, heads_kv, head_dim_v). Head dims are multiples of 8 from 8 to 1024.
+    k_cache: (pages, page_size, heads_kv, head_dim), or (batch, capacity, heads_kv, head_dim), written; any strides whose
+        last is 1, so that heads before tokens, or K beside V in one array, are views.
+    v_cache: the same with head_dim_v.
+    slot_mapping: int64 (tokens): page · page_size + place in the page; −1 skips the token.
+    seqused_k: int32 (batch): keys of each request, the new ones, which are its last, included.
+    cu_seqlens_q: int32 (batch + 1): where the tokens of requests begin; with seqused_k and ragged tokens.
+    page_table: int32 (batch, max_pages): the pages of requests; None: entry b of the cache is request b's.
+    q: (tokens, heads_q, head_dim), normalised and rotated in place, or to q_out; None: there is none.
+    q_out: an array like q to write to.
+    cos_sin: fp32, bf16 or fp16 (max_pos, rotary_dim): of each position the cosines of rotary_dim / 2 pairs, then their
+        sines. The leading rotary_dim elements of a head are rotated; None: nothing is.
+    positions: int64 (tokens), rows of cos_sin; (3, tokens) with mrope_sections. None, with seqused_k: those in the request.
+    rotary_interleaved: pairs are (2j, 2j + 1), as GPT-J has it, else (j, j + rotary_dim / 2), as GPT-NeoX.
+    mrope_sections: how many pairs have the position of each of three axes, together rotary_dim / 2; None: one axis.
+    mrope_interleaved: axes in turns, as Qwen3-VL has it, else one section after another, as Qwen2-VL.
+    q_norm_weight, k_norm_weight: (head_dim): RMS norm of every head before the rotation; None: none.
+    norm_eps: added to the mean of squares.
+    norm_adds_one: weights are 1 + weight, as Gemma has it.
+    k_scale, v_scale: with caches of fp8: fp32 (1) or (heads_kv), what k and v are divided by as they are stored, rounded to
+        the nearest even and saturating; None: 1.
+    cache_dtype: "fp8_e4m3" or "fp8_e5m2", for caches of uint8, which cannot say what they hold.
+    dtype: "bf16" or "fp16", for arrays of 16-bit integers, which cannot say what they hold.
+    stream: a number or an object with __cuda_stream__; None: the current stream of k's framework.
+
+A token without a place (its slot, page or request does not exist) is not stored, one whose position is no row of cos_sin
+is left alone, and nothing else is ever written.
+
+Returns:
+    q_out, or q, or None.
+
+Raises:
+    InvalidArgumentError: an array is wrong; names the argument, before anything is launched.
+    InvalidSpecError: types or sizes are none that can be served, with what would work.
+    Error: of another kind, see jit_attention.errors.
+)";
+
+}  // namespace
+
+void bind_append(nb::module_& module) {
+  module.def(
+      "append", compute, "k"_a, "v"_a, "k_cache"_a, "v_cache"_a, nb::kw_only(), "slot_mapping"_a = nb::none(),
+      "seqused_k"_a = nb::none(), "cu_seqlens_q"_a = nb::none(), "page_table"_a = nb::none(),
+      "q"_a = nb::none(), "q_out"_a = nb::none(), "cos_sin"_a = nb::none(), "positions"_a = nb::none(),
+      "rotary_interleaved"_a = false, "mrope_sections"_a = nb::none(), "mrope_interleaved"_a = false,
+      "q_norm_weight"_a = nb::none(), "k_norm_weight"_a = nb::none(), "norm_eps"_a = 1e-6f,
+      "norm_adds_one"_a = false, "k_scale"_a = nb::none(), "v_scale"_a = nb::none(),
+      "cache_dtype"_a = nb::none(), "dtype"_a = nb::none(), "stream"_a = nb::none(), append_doc,
+      nb::sig(
+          "def append(k: typing.Any, v: typing.Any, k_cache: typing.Any, v_cache: typing.Any, *, "
+          "slot_mapping: typing.Any = None, seqused_k: typing.Any = None, cu_seqlens_q: typing.Any = None, "
+          "page_table: typing.Any = None, q: typing.Any = None, q_out: typing.Any = None, "
+          "cos_sin: typing.Any = None, positions: typing.Any = None, rotary_interleaved: bool = False, "
+          "mrope_sections: collections.abc.Sequence[int] | None = None, mrope_interleaved: bool = False, "
+          "q_norm_weight: typing.Any = None, k_norm_weight: typing.Any = None, norm_eps: float = 1e-6, "
+          "norm_adds_one: bool = False, k_scale: typing.Any = None, v_scale: typing.Any = None, "
+          "cache_dtype: str | None = None, dtype: typing.Any = None, stream: typing.Any = None) -> "
+          "typing.Any"));
+}
+
+}  // namespace jit::python

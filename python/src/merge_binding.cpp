@@ -1,0 +1,155 @@
+#include "merge_binding.h"
+
+#include <algorithm>
+#include <bit>
+#include <deque>
+#include <string>
+
+#include <fmt/format.h>
+#include <jit/device.h>
+#include <jit/merge.h>
+
+#include "operation_call.h"
+#include "process.h"
+#include "spec_conversion.h"
+
+namespace jit::python {
+namespace {
+
+using namespace nb::literals;
+
+bool is_sequence(nb::handle object) { return PyList_Check(object.ptr()) || PyTuple_Check(object.ptr()); }
+
+std::size_t dimensions(nb::handle array) {
+  return nb::hasattr(array, "shape") ? nb::len(nb::object(array.attr("shape"))) : 0;
+}
+
+std::vector<nb::object> items_of(nb::handle list) {
+  std::vector<nb::object> items;
+  for (std::size_t i = 0; i < nb::len(list); ++i) items.push_back(nb::borrow(list)[i]);
+  return items;
+}
+
+// Shapes of o and lse of the result, by those of the first part.
+struct ResultShape {
+  std::vector<std::int64_t> o, lse;
+};
+ResultShape result_shape(const TensorView& o, bool is_stack) {
+  ResultShape shape;
+  shape.o.assign(o.shape + (is_stack ? 1 : 0), o.shape + o.rank);
+  if (shape.o.size() != 3 && shape.o.size() != 4) {
+    refuse(
+        "outs",
+        fmt::format("has {} dimensions; partial outputs are (tokens, heads, head_dim_v) or (batch, seqlen, "
+                    "heads, head_dim_v)",
+                    shape.o.size()));
+  }
+  const std::size_t heads = shape.o.size() - 2;
+  if (heads == 2) shape.lse.push_back(shape.o[0]);
+  shape.lse.push_back(shape.o[heads]);
+  shape.lse.push_back(shape.o[heads - 1]);
+  return shape;
+}
+
+// "parts[1].lse" as the caller knows it: lses[1].
+Error renamed(const Error& error, bool is_list) {
+  if (error.code() != ErrorCode::invalid_argument) return error;
+  const std::string& field = error.field();
+  std::string name = field == "o" ? "out" : field == "lse" ? "out_lse" : field == "parts" ? "outs" : field;
+  if (field.starts_with("parts[")) {
+    const bool is_lse = field.ends_with(".lse");
+    name = is_lse ? "lses" : "outs";
+    if (is_list) name += field.substr(5, field.find(']') - 4);
+  }
+  std::string message = error.message();
+  if (message.starts_with(field + ":")) message = name + message.substr(field.size());
+  return Error(error.code(), error.stage(), name, message);
+}
+
+nb::object compute(nb::handle outs, nb::handle lses, nb::handle out, nb::handle out_lse, nb::handle out_dtype,
+                   nb::handle dtype, nb::handle stream) {
+  // A stack of (batch, seqlen, heads, head_dim_v) has five dimensions, which views do not have: it is its slices.
+  const bool is_list = is_sequence(outs) || dimensions(outs) == 5;
+  const std::vector<nb::object> o_arrays = is_list ? items_of(outs) : std::vector{nb::borrow(outs)},
+                                lse_arrays = is_list ? items_of(lses) : std::vector{nb::borrow(lses)};
+  if (o_arrays.empty()) refuse("outs", "is empty; give one partial output or more");
+  if (o_arrays.size() != lse_arrays.size())
+    refuse("lses", fmt::format("has {} arrays, and outs {}", lse_arrays.size(), o_arrays.size()));
+  OperationCall call(o_arrays[0], "outs", stream, dtype_of(dtype, "dtype"));
+  std::vector<PartialState> parts(o_arrays.size());
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    call.read(o_arrays[i], "outs", parts[i].o);
+    call.read(lse_arrays[i], "lses", parts[i].lse);
+  }
+  MergeArguments arguments{.parts = parts, .o = {}};
+  const ResultShape shape = result_shape(parts[0].o, !is_list && parts[0].o.rank == 4);
+  MergeSpec spec{.dtype = parts[0].o.dtype};
+  const std::optional<DType> wanted = float_dtype_of(out_dtype, "out_dtype");
+  call.write(out, "out", arguments.o);
+  call.write(out_lse, "out_lse", arguments.lse);
+  spec.out_dtype = arguments.o.is_present() ? arguments.o.dtype : wanted.value_or(spec.dtype);
+  if (wanted && spec.out_dtype != *wanted)
+    refuse("out_dtype",
+           fmt::format("is {}, but out holds {}", to_string(*wanted), to_string(spec.out_dtype)));
+  std::optional<std::size_t> new_o, new_lse;
+  if (!arguments.o.is_present()) new_o = call.make(spec.out_dtype, shape.o, arguments.o);
+  if (!arguments.lse.is_present()) new_lse = call.make(DType::fp32, shape.lse, arguments.lse);
+  spec.head_dim_v = small_size(parts[0].o, parts[0].o.rank - 1, "outs");
+  spec.alignment = common_alignment({&arguments.o});
+  for (const PartialState& part : parts)
+    spec.alignment = std::min(spec.alignment, common_alignment({&part.o}));
+  spec.alignment = std::max(2, spec.alignment);
+  spec.views = static_cast<int>(std::bit_ceil(std::clamp<std::size_t>(parts.size(), 2, 32)));
+  try {
+    check_arguments(spec, arguments);
+    call.stage();
+    const Context& context = context_for(std::nullopt);
+    without_lock([&] {
+      const CurrentDevice scope(call.device());
+      merge(spec, context)(arguments, call.stream());
+      call.complete();
+    });
+  } catch (const Error& error) {
+    throw renamed(error, is_list);
+  }
+  return nb::make_tuple(new_o ? call.result(*new_o) : nb::borrow(out),
+                        new_lse ? call.result(*new_lse) : nb::borrow(out_lse));
+}
+
+constexpr const char* merge_doc =
+    R"(Partial attention states merged into one, as if attention had seen the keys of all.
+
+With M = max lse and w = exp(lse − M) of each state: o = Σ w o / Σ w, lse = M + log Σ w, in fp32, in the order given.
+
+Args:
+    outs: partial outputs: a list of arrays (tokens, heads, head_dim_v) or (batch, seqlen, heads, head_dim_v), or one array
+        with a dimension more in front; bf16, fp16 or fp32, any strides whose last is 1.
+    lses: their LSE, fp32, natural logarithm: (heads, tokens) or (batch, heads, seqlen), any strides, listed or stacked as
+        outs are. −inf says that the state has no keys for the row, +inf the same: its output may hold anything there.
+    out: an array to write the output to; it may be one of outs, when types are equal.
+    out_lse: an array to write the LSE to; it may be one of lses.
+    out_dtype: "bf16", "fp16" or "fp32", of the output; None: that of out, or of outs.
+    dtype: "bf16" or "fp16", for arrays of 16-bit integers, which cannot say what they hold.
+    stream: a number or an object with __cuda_stream__; None: the current stream of the framework of outs.
+
+Returns:
+    (o, lse); where no state has keys o = 0 and lse = −inf.
+
+Raises:
+    InvalidArgumentError: an array is wrong; names the argument, before anything is launched.
+    InvalidSpecError: types or head_dim_v are none that can be served, with what would work.
+    Error: of another kind, see jit_attention.errors.
+)";
+
+}  // namespace
+
+void bind_merge(nb::module_& module) {
+  module.def("merge", compute, "outs"_a, "lses"_a, nb::kw_only(), "out"_a = nb::none(),
+             "out_lse"_a = nb::none(), "out_dtype"_a = nb::none(), "dtype"_a = nb::none(),
+             "stream"_a = nb::none(), merge_doc,
+             nb::sig("def merge(outs: typing.Any, lses: typing.Any, *, out: typing.Any = None, "
+                     "out_lse: typing.Any = None, out_dtype: str | None = None, dtype: typing.Any = None, "
+                     "stream: typing.Any = None) -> tuple[typing.Any, typing.Any]"));
+}
+
+}  // namespace jit::python

@@ -1,0 +1,75 @@
+// The arrays of one call of an operation beside attention: read, checked to be in one place, and, on an emulated device,
+// copied into its memory and back.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include <jit/error.h>
+#include <jit/tensor.h>
+#include <nanobind/nanobind.h>
+
+#include "array.h"
+#include "output.h"
+#include "staging.h"
+
+namespace jit::python {
+
+/// One call: arrays are bound to the views that the library takes, then `stage`, the launch, `complete`. All but
+/// `complete` needs the interpreter lock. Every method that reads arrays throws Error invalid_argument, or a Python
+/// TypeError, that names the argument.
+class OperationCall {
+ public:
+  /// The call is where `first` is, an array known as `name`; `stream` is None, a number, or an object with
+  /// __cuda_stream__. `sixteen_bits` is what 16-bit integers stand for.
+  OperationCall(nb::handle first, const char* name, nb::handle stream, std::optional<DType> sixteen_bits);
+
+  int device() const { return device_; }
+  Stream stream() const { return stream_; }
+
+  /// Reads an array into `view`, which must stay where it is; None leaves it empty.
+  void read(nb::handle array, const char* name, TensorView& view);
+  /// The same of an array that is written, too.
+  void write(nb::handle array, const char* name, TensorView& view);
+  /// A new dense array like `first`, to write to. Its number, for `result`.
+  std::size_t make(DType dtype, std::span<const std::int64_t> shape, TensorView& view);
+  /// What the caller gets of a new array.
+  nb::object result(std::size_t number) const { return made_.at(number).result(); }
+
+  /// On an emulated device: gives the views copies of the arrays there. Requires: the arguments are checked, because of
+  /// copies nobody could tell which share memory.
+  void stage();
+  /// After the launch, without the interpreter lock: waits and copies back where results must be complete.
+  void complete() const;
+
+ private:
+  struct Bound {
+    TensorView* view;
+    bool is_written;
+    Staged staged = {};
+  };
+  void take(Array array, nb::handle object, const char* name, TensorView& view, bool is_written);
+
+  nb::handle first_;
+  const char* first_name_;
+  std::optional<DType> sixteen_bits_;
+  bool own_stream_;
+  dlpack::Device where_ = {dlpack::cpu, 0};
+  int device_ = 0;
+  bool emulated_ = false;
+  bool complete_ = false;  // results must be, when they are handed over
+  Stream stream_ = nullptr;
+  std::vector<Bound> bound_;
+  std::vector<std::shared_ptr<void>> owners_;  // of arrays that are not simply the caller's objects
+  std::deque<Output> made_;
+};
+
+/// The largest of 16, 8, 4, 2 and 1 that all rows of these are aligned to; views of nothing do not count.
+int common_alignment(std::initializer_list<const TensorView*> views);
+
+/// A size of an array as a field of a spec.
+int small_size(const TensorView& view, int dimension, const char* name);
+
+}  // namespace jit::python

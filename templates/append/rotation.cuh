@@ -1,0 +1,121 @@
+// Rotary position embedding by a table (Su et al., RoFormer): of a row x, the pair (a, b) number j becomes
+//
+//   (a cosⱼ − b sinⱼ, b cosⱼ + a sinⱼ)
+//
+// with the row of the table that belongs to the token's position: rotary_dim / 2 cosines, then the sines. Pairs are
+// (j, j + rotary_dim / 2), or (2j, 2j + 1) if interleaved; columns from rotary_dim on stay. With sections (M-RoPE, Wang
+// et al., Qwen2-VL) a pair has the position of one of three axes.
+#pragma once
+
+#include "append/params.cuh"
+#include "base/prelude.cuh"
+#include "base/row_lanes.cuh"
+#include "base/row_pieces.cuh"
+
+namespace jit {
+
+/// How lanes share rows of q and k: no piece lies on both sides of a half, or splits a pair.
+template <class Config>
+constexpr RowLanes rotated_lanes = row_lanes(Config::head_dim,
+                                             Config::rotary_dim == 0
+                                                 ? Config::head_dim
+                                                 : Config::rotary_dim / (Config::rotary_interleaved ? 1 : 2),
+                                             sizeof(typename Config::Element));
+
+/// The axis whose position pair j has: sections one after another, or in turns for as long as they last.
+template <class Config>
+__device__ __forceinline__ int axis_of_pair(int j) {
+  if constexpr (Config::sections_interleaved) {
+    const int axis = j % 3;
+    return (axis == 1 && j < 3 * Config::section_1) || (axis == 2 && j < 3 * Config::section_2) ? axis : 0;
+  } else {
+    return (j >= Config::section_0) + (j >= Config::section_0 + Config::section_1);
+  }
+}
+
+/// Cosines and sines of a lane's columns for one token.
+template <class Config>
+class Rotation {
+  using TableElement = typename Config::TableElement;
+  static constexpr RowLanes share = rotated_lanes<Config>;
+  static constexpr int half = Config::rotary_dim / 2;
+  static constexpr int axes = Config::has_sections ? 3 : 1;
+
+ public:
+  /// `position` is the one in the sequence, for callers who give no others.
+  __device__ __forceinline__ Rotation(const AppendParams& params, int token, long long position, int lane,
+                                      int lanes) {
+    if constexpr (Config::rotary_dim != 0) {
+      const TableElement* rows[axes];
+#pragma unroll
+      for (int axis = 0; axis < axes; ++axis) {
+        const long long at =
+            params.positions != nullptr ? params.positions[axis * params.positions_stride + token] : position;
+        is_possible_ = is_possible_ && at >= 0 && at < params.max_pos;
+        rows[axis] = static_cast<const TableElement*>(params.cos_sin) + at * params.cos_sin_stride;
+      }
+      if (!is_possible_) return;
+#pragma unroll
+      for (int turn = 0; turn < share.turns; ++turn) {
+        const int column = (turn * lanes + lane) * share.piece;
+        if (column < Config::rotary_dim) load(rows, column, turn);
+      }
+    }
+  }
+
+  /// Whether the table has a row for the token.
+  __device__ __forceinline__ bool is_possible() const { return is_possible_; }
+
+  /// Where the pairs' other halves are, for a piece at `column`: their first column. Interleaved ones are in the piece.
+  static __device__ __forceinline__ int partner(int column) {
+    return column < half ? column + half : column - half;
+  }
+
+  /// Rotates the piece at `column`, which is below rotary_dim; `partners` are the values from partner(column) on.
+  __device__ __forceinline__ void rotate(float (&x)[share.piece], const float (&partners)[share.piece],
+                                         int column, int turn) const {
+#pragma unroll
+    for (int i = 0; i < share.piece; ++i) {
+      const float cosine = cosines_[turn][i], sine = sines_[turn][i];
+      if constexpr (Config::rotary_interleaved) {
+        if (i % 2 != 0) continue;
+        const float a = x[i], b = x[i + 1];
+        x[i] = a * cosine - b * sine;
+        x[i + 1] = b * cosine + a * sine;
+      } else {
+        x[i] = x[i] * cosine + partners[i] * (column < half ? -sine : sine);
+      }
+    }
+  }
+
+ private:
+  __device__ __forceinline__ void load(const TableElement* const (&rows)[axes], int column, int turn) {
+    if constexpr (Config::has_sections) {
+#pragma unroll
+      for (int i = 0; i < share.piece; ++i) {
+        const int j = Config::rotary_interleaved ? (column + i) / 2 : (column + i) % half;
+        const int axis = axis_of_pair<Config>(j);
+        const TableElement* row = axis == 0 ? rows[0] : axis == 1 ? rows[1] : rows[2];
+        cosines_[turn][i] = to_float(row[j]);
+        sines_[turn][i] = to_float(row[half + j]);
+      }
+    } else if constexpr (Config::rotary_interleaved) {
+      float cosines[share.piece / 2], sines[share.piece / 2];
+      load_piece<Config::alignment>(rows[0] + column / 2, cosines);
+      load_piece<Config::alignment>(rows[0] + half + column / 2, sines);
+#pragma unroll
+      for (int i = 0; i < share.piece; ++i) {
+        cosines_[turn][i] = cosines[i / 2];
+        sines_[turn][i] = sines[i / 2];
+      }
+    } else {
+      load_piece<Config::alignment>(rows[0] + column % half, cosines_[turn]);
+      load_piece<Config::alignment>(rows[0] + half + column % half, sines_[turn]);
+    }
+  }
+
+  bool is_possible_ = true;
+  float cosines_[share.turns][share.piece], sines_[share.turns][share.piece];
+};
+
+}  // namespace jit

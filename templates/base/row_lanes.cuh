@@ -1,0 +1,27 @@
+// How lanes of a warp share rows that each are moved by a few of them. Compiled by the host and by NVRTC.
+#pragma once
+
+#include "base/element.cuh"
+
+namespace jit {
+
+/// A row is cut into pieces, one for each lane; of long rows a lane has several, `lanes` apart.
+struct RowLanes {
+  int piece;   ///< elements, a power of two
+  int pieces;  ///< of a row
+  int lanes;   ///< for a row, a power of two up to 32
+  int turns;   ///< pieces of a lane
+};
+
+/// For rows of `columns` elements, of which the wider ones (those in memory that is read, or written) have
+/// `bytes` bytes. Pieces have at most 16 bytes and do not straddle multiples of `grain` columns.
+JIT_HOST_DEVICE constexpr RowLanes row_lanes(int columns, int grain, int bytes) {
+  int piece = chunk_bytes / bytes;
+  while (columns % piece != 0 || grain % piece != 0) piece /= 2;
+  const int pieces = columns / piece;
+  int lanes = 1;
+  while (lanes < pieces && lanes < 32) lanes *= 2;
+  return {piece, pieces, lanes, (pieces + lanes - 1) / lanes};
+}
+
+}  // namespace jit

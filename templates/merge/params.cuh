@@ -1,0 +1,36 @@
+// What a merge of partial attention states is told at run time. Compiled by the host and by NVRTC.
+#pragma once
+
+#include "base/params.cuh"
+
+namespace jit {
+
+/// The most views of partial states that a kernel takes: its parameters stay below 4 KB.
+inline constexpr int max_merge_views = 32;
+
+/// Partial states at equal distances.
+struct MergeView {
+  const void* o;     ///< (states, batch, seqlen, heads, head_dim_v)
+  const float* lse;  ///< (states, batch, heads, seqlen), natural log
+  long long o_state_stride;
+  long long lse_state_stride;
+  TensorStrides o_strides;
+  TensorStrides lse_strides;
+  long long states;
+};
+
+/// The host fills one for max_merge_views; a kernel reads as much as its own has.
+template <int views>
+struct MergeParams {
+  void* o;     ///< (batch, seqlen, heads, head_dim_v)
+  float* lse;  ///< (batch, heads, seqlen); may be null
+  TensorStrides o_strides;
+  TensorStrides lse_strides;
+  unsigned rows;  ///< batch · seqlen · heads
+  unsigned seqlen;
+  unsigned heads;
+  unsigned states;  ///< of all views
+  MergeView view[views];
+};
+
+}  // namespace jit
