@@ -36,6 +36,11 @@ def test_snippet_runs(snippet, place, emulated, rng, tmp_path, monkeypatch):
         "q": q,
         "k": k,
         "v": v,
+        "key_pages": k.reshape(2, 16, 2, 128),
+        "value_pages": v.reshape(2, 16, 2, 128),
+        "page_table": place(numpy.array([[1, 0]], numpy.int32)),
+        "seqused_k": place(numpy.array([31], numpy.int32)),
+        "cu_seqlens": place(numpy.array([0, 5, 32], numpy.int32)),
         "slopes": place(numpy.full(8, 0.5, numpy.float32)),
         "ids": place(numpy.zeros((1, 32), numpy.int32)),
     }
