@@ -103,6 +103,16 @@ std::optional<Plan> recorded_plan(const AttentionState& state, const DeviceInfo&
   }
 }
 
+// A config that was given is taken at its word, but never computes something else.
+void check_given(const AttentionState& state, const AttentionParams& params) {
+  const std::string_view argument = device_length_argument(params);
+  if (!state.given || argument.empty() || reads_device_lengths(*state.given)) return;
+  throw Error(ErrorCode::invalid_argument, "launch", std::string(argument),
+              fmt::format("{}: is not read by kernels of family={}, whose config was given; give no config, or one "
+                          "with family=forward_split_kv",
+                          argument, family_name(*state.given)));
+}
+
 // A plan for these sizes as the settings want it chosen. Requires: state.choosing is held.
 Plan choose_plan(const AttentionState& state, int device, const AttentionParams& params) {
   const Settings& settings = state.context.settings;
@@ -127,6 +137,7 @@ Plan choose_plan(const AttentionState& state, int device, const AttentionParams&
 }
 
 const Plan* prepared_plan(const AttentionState& state, int device, const AttentionParams& params) {
+  check_given(state, params);
   const Digest key = size_key(device, shape_of(params));
   const std::lock_guard lock(state.choosing);
   if (const Plan* known = state.by_size.find(key)) return known;
@@ -144,6 +155,7 @@ const Plan* plan_for_new_sizes(const AttentionState& state, int device, const At
     check(driver().cuStreamSynchronize(stream), "cuStreamSynchronize");
     return prepared_plan(state, device, params);
   }
+  check_given(state, params);
   if (const Plan* known = state.defaults.find(device_key(device, shape_of(params)))) return known;
   if (state.deferred) {
     const std::lock_guard lock(state.choosing);

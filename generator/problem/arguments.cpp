@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <limits>
 #include <tuple>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -14,12 +15,6 @@
 
 namespace jit {
 namespace {
-
-bool has_device_lengths(const SequenceParams& sequences) {
-  return sequences.cu_seqlens_q != nullptr || sequences.cu_seqlens_k != nullptr ||
-         sequences.seqused_q != nullptr || sequences.seqused_k != nullptr ||
-         sequences.cache_leftpad != nullptr || sequences.page_table != nullptr;
-}
 
 // Positions are 32-bit in kernels, and run past the end by at most a tile of queries and a tile of keys.
 constexpr std::int64_t max_length = std::numeric_limits<std::int32_t>::max() - 4096;
@@ -292,6 +287,19 @@ Extents extents_of(const AttentionSpec& spec, const ProblemShape& shape) {
   return sizes;
 }
 
+std::string_view device_length_argument(const AttentionParams& params) {
+  const SequenceParams& sequences = params.sequences;
+  for (const auto& [name, array] : {std::pair<std::string_view, const int*>{"cu_seqlens_q", sequences.cu_seqlens_q},
+                                    {"cu_seqlens_k", sequences.cu_seqlens_k},
+                                    {"page_table", sequences.page_table},
+                                    {"seqused_q", sequences.seqused_q},
+                                    {"seqused_k", sequences.seqused_k},
+                                    {"cache_leftpad", sequences.cache_leftpad}}) {
+    if (array != nullptr) return name;
+  }
+  return {};
+}
+
 ProblemShape shape_of(const AttentionParams& params) {
   const SequenceParams& sequences = params.sequences;
   const auto average = [&](int total) { return (std::int64_t{total} + params.batch - 1) / std::max(1, params.batch); };
@@ -300,7 +308,7 @@ ProblemShape shape_of(const AttentionParams& params) {
           .seqlen_q = sequences.cu_seqlens_q != nullptr ? average(sequences.total_q) : params.seqlen_q,
           .seqlen_kv = sequences.cu_seqlens_k != nullptr ? average(sequences.total_k) : params.seqlen_kv,
           .tma = can_map(params),
-          .has_device_lengths = has_device_lengths(sequences)};
+          .has_device_lengths = !device_length_argument(params).empty()};
 }
 
 }  // namespace jit

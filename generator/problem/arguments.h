@@ -2,6 +2,7 @@
 // mistake and the GPU.
 #pragma once
 
+#include <string_view>
 #include <vector>
 
 #include <jit/attention.h>
@@ -27,5 +28,8 @@ AttentionArguments placeholder_arguments(const AttentionSpec& spec, const Extent
 Extents extents_of(const AttentionSpec& spec, const ProblemShape& shape);
 
 ProblemShape shape_of(const AttentionParams& params);
+
+/// The first argument of a call that says where sequences begin and end, by name; empty: there is none.
+std::string_view device_length_argument(const AttentionParams& params);
 
 }  // namespace jit

@@ -120,9 +120,12 @@ struct Prepared {
     return run(call, attention.spec(), attention);
   }
 
-  CompiledKernel kernel(nb::handle q, nb::handle k, nb::handle v, nb::handle layout,
-                        nb::handle tensors) const {
-    std::optional<Call> call = sized(q, k, v, layout, tensors, attention.spec(), device);
+  CompiledKernel kernel(nb::handle q, nb::handle k, nb::handle v, nb::handle layout, nb::handle tensors,
+                        nb::handle cu_seqlens_q, nb::handle cu_seqlens_k, nb::handle seqused_q, nb::handle seqused_k,
+                        nb::handle page_table, nb::handle cache_leftpad, nb::handle sinks) const {
+    const SequenceInputs sequences = {
+        {cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, cache_leftpad, sinks}, 0};
+    std::optional<Call> call = sized(q, k, v, layout, tensors, sequences, attention.spec(), device);
     return without_lock([&] {
       const CurrentDevice scope(call ? call->device() : device);
       return call ? attention.kernel(call->arguments()) : attention.kernel();
@@ -131,12 +134,16 @@ struct Prepared {
 
   // A call of which only sizes, and what mask and score read, matter; none without q, k and v.
   static std::optional<Call> sized(nb::handle q, nb::handle k, nb::handle v, nb::handle layout,
-                                   nb::handle tensors, const AttentionSpec& spec, std::optional<int> device) {
+                                   nb::handle tensors, const SequenceInputs& sequences, const AttentionSpec& spec,
+                                   std::optional<int> device) {
     const Layout parsed = parse_layout(layout);
     if (q.is_none() != k.is_none() || q.is_none() != v.is_none())
       throw nb::type_error("q, k and v are given all or none");
     if (q.is_none()) {
       if (!tensors.is_none()) refuse("tensors", "are given without q, k and v");
+      for (const SequenceArray& array : sequence_arrays) {
+        if (sequences.has(array.view)) refuse(array.name, "is given without q, k and v");
+      }
       return {};
     }
     std::optional<Call> call;
@@ -148,19 +155,24 @@ struct Prepared {
                             .stream = nb::none(),
                             .layout = parsed,
                             .spec_dtype = spec.dtype,
-                            .device = device});
+                            .device = device,
+                            .sequences = sequences});
     call->make_outputs(spec);
     return call;
   }
 };
 
 Prepared prepare(nb::handle spec_object, nb::handle q, nb::handle k, nb::handle v, nb::handle tensors,
-                 nb::handle layout, std::optional<int> device, nb::handle config, nb::handle tuning) {
+                 nb::handle layout, std::optional<int> device, nb::handle config, nb::handle tuning,
+                 nb::handle cu_seqlens_q, nb::handle cu_seqlens_k, nb::handle seqused_q, nb::handle seqused_k,
+                 nb::handle page_table, nb::handle cache_leftpad, nb::handle sinks) {
   const AttentionSpec spec = spec_of(spec_object);
   const std::optional<KernelConfig> given = config_of(config);
   const Context& context = context_for(parse_tuning(tuning));
   use_device_here();
-  const std::optional<Call> call = Prepared::sized(q, k, v, layout, tensors, spec, device);
+  const SequenceInputs sequences = {
+      {cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, cache_leftpad, sinks}, 0};
+  const std::optional<Call> call = Prepared::sized(q, k, v, layout, tensors, sequences, spec, device);
   if (call && device && *device != call->device())
     refuse("device", fmt::format("is {}, but q is on device {}", *device, call->device()));
   int ordinal = 0;
@@ -227,6 +239,8 @@ Args:
     spec: an AttentionSpec.
     q, k, v: with them, also choose the config for calls of their sizes, by tuning if need be; contents do not matter.
     tensors: what mask and score read, with q, k and v.
+    cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, cache_leftpad, sinks: as `attention` has them, with q, k
+        and v.
     layout: of q, k and v: "BSHD" or "BHSD".
     device: ordinal; None: that of q, else the current one. Calls on other GPUs compile at their first use there.
     config: use this config for all sizes, and never tune: a dict of fields, or text.
@@ -263,7 +277,9 @@ void bind_attention(nb::module_& module) {
            "cache_leftpad"_a = nb::none(), "sinks"_a = nb::none(), "num_splits"_a = 0,
            "As `attention`, for arrays of the spec's type, head dims, GQA ratio and alignment.")
       .def("kernel", &Prepared::kernel, "q"_a = nb::none(), "k"_a = nb::none(), "v"_a = nb::none(),
-           nb::kw_only(), "layout"_a = "BSHD", "tensors"_a = nb::none(),
+           nb::kw_only(), "layout"_a = "BSHD", "tensors"_a = nb::none(), "cu_seqlens_q"_a = nb::none(), "cu_seqlens_k"_a = nb::none(), "seqused_q"_a = nb::none(),
+           "seqused_k"_a = nb::none(), "page_table"_a = nb::none(), "cache_leftpad"_a = nb::none(),
+           "sinks"_a = nb::none(),
            "The Kernel that a call with these arrays runs, prepared if need be; without arrays, the one for "
            "sizes that nothing was chosen for.")
       .def_ro("spec", &Prepared::spec, "The AttentionSpec that it was prepared for.")
@@ -272,7 +288,9 @@ void bind_attention(nb::module_& module) {
       });
   module.def("prepare", prepare, "spec"_a, "q"_a = nb::none(), "k"_a = nb::none(), "v"_a = nb::none(),
              nb::kw_only(), "tensors"_a = nb::none(), "layout"_a = "BSHD", "device"_a = nb::none(),
-             "config"_a = nb::none(), "tuning"_a = nb::none(), prepare_doc);
+             "config"_a = nb::none(), "tuning"_a = nb::none(), "cu_seqlens_q"_a = nb::none(), "cu_seqlens_k"_a = nb::none(), "seqused_q"_a = nb::none(),
+             "seqused_k"_a = nb::none(), "page_table"_a = nb::none(), "cache_leftpad"_a = nb::none(),
+             "sinks"_a = nb::none(), prepare_doc);
 }
 
 }  // namespace jit::python

@@ -16,6 +16,10 @@ struct Config : WgmmaProducts {
   static constexpr int alignment = 16;  // of every row in global memory, bytes
   static constexpr int seqlen_q = 0;  // 0: a run-time argument
   static constexpr int seqlen_kv = 0;  // 0: a run-time argument
+  static constexpr SequenceKind sequences_q = SequenceKind::dense;  // how queries lie
+  static constexpr SequenceKind sequences_kv = SequenceKind::dense;  // how keys and values lie
+  static constexpr int page_size = 0;  // rows of a page; 0: there are none
+  static constexpr bool sinks = false;  // whether each head has one
   using Mask = NoMask;  // none
   using Score = SoftcapScore<SoftcapScoreConstants0>;  // softcap(30)
   static constexpr int tile_q = 192;  // queries per block
@@ -37,7 +41,7 @@ struct Config : WgmmaProducts {
   static constexpr int loader_registers = 32;  // per thread, once shared out; 0: as launched
   static constexpr int consumer_registers = 160;  // the same for consumers
 };
-static_assert(sizeof(AttentionParams) == 448, "host and device disagree on the kernel's parameters");
+static_assert(sizeof(AttentionParams) == 536, "host and device disagree on the kernel's parameters");
 static_assert(has_row_range<Config::Mask> == true, "host and device disagree on the mask's row_range");
 static_assert(key_words<Config::Mask> == 0, "host and device disagree on the mask's key words");
 static_assert(sizeof(forward_wgmma::TensorMaps) == 576, "host and device disagree on the tensor maps");

@@ -277,3 +277,35 @@ def test_refusals_name_the_argument(place):
     refused(place, "page_table", "not both", cu_seqlens_k=int32([0, 5]), k=numpy.zeros((5, 2, 64), BF16),
             v=numpy.zeros((5, 2, 64), BF16))
     refused(place, "num_splits", "is -1", num_splits=-1)
+
+
+def test_a_given_config_reads_lengths_or_is_refused(rng, place, fetch):
+    batch = requests(rng, [1, 1], [20, 40])
+    k, v = (numpy.full((2, 64, 2, 64), numpy.nan, BF16) for _ in range(2))
+    for b in range(2):
+        k[b, : batch.lengths_k[b]], v[b, : batch.lengths_k[b]] = batch.k[b], batch.v[b]
+    arrays = [place(numpy.stack(batch.q)), place(k), place(v)]
+    used = place(int32(batch.lengths_k))
+    spec = ja.AttentionSpec(head_dim=64, gqa_ratio=4)
+    dense = ja.prepare(spec, config="family=forward_mma_sync tile_q=64 tile_kv=32 warps=4")
+    with pytest.raises(ja.errors.InvalidArgumentError, match="not read by kernels of family=forward_mma_sync") as caught:
+        dense(*arrays, seqused_k=used)
+    assert caught.value.field == "seqused_k"
+    split = ja.prepare(spec, config="family=forward_split_kv")
+    batch.check(fetch(split(*arrays, seqused_k=used)).reshape(2, 8, 64))
+
+
+def test_prepared_calls(rng, place, fetch):
+    batch = requests(rng, [1, 3], [70, 33])
+    arrays = {name: place(array) for name, array in paged(rng, batch, 16).items()}
+    arrays["cu_seqlens_q"] = place(boundaries(batch.lengths_q))
+    spec = ja.AttentionSpec(
+        head_dim=64, gqa_ratio=4, sequences_q="ragged", sequences_kv="paged", page_size=16, mask=ja.mask.causal()
+    )
+    q = place(numpy.concatenate(batch.q))
+    prepared = ja.prepare(spec, q, **arrays)
+    batch.check(fetch(prepared(q, **arrays)), keep=causal)
+    assert prepared.kernel(q, **arrays).config["family"] == "forward_split_kv"
+    with pytest.raises(ja.errors.InvalidArgumentError, match="without q, k and v"):
+        ja.prepare(spec, page_table=arrays["page_table"])
+
