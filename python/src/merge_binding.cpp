@@ -26,7 +26,7 @@ std::size_t dimensions(nb::handle array) {
 
 std::vector<nb::object> items_of(nb::handle list) {
   std::vector<nb::object> items;
-  for (std::size_t i = 0; i < nb::len(list); ++i) items.push_back(nb::borrow(list)[i]);
+  for (std::size_t i = 0; i < nb::len(list); ++i) items.push_back(nb::borrow(list)[nb::int_(i)]);
   return items;
 }
 

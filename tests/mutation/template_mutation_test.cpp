@@ -137,9 +137,17 @@ const Subject overflowing = {
         "family=forward_wgmma tile_q=64 tile_kv=48 stages_q=2 stages_k=1 stages_v=1 rescale=on_overflow",
     .amplitude = 8};
 
+// More units than blocks, of several tiles: blocks go from one to the next, and share some.
+const Subject split_kv = {.config = "family=forward_split_kv tile_kv=64 stages=3 blocks_per_sm=1",
+                          .heads = 70,
+                          .seqlen_q = 5,
+                          .seqlen_kv = 500,
+                          .launches = 2};
+
 TEST(Template, IsRightUnmutated) {
   for (const Subject& subject :
-       {mma_sync, wgmma, in_sequence, shared_p, many_tiles, direct_o, documents, skipping, overflowing})
+       {mma_sync, wgmma, in_sequence, shared_p, many_tiles, direct_o, documents, skipping, overflowing,
+        split_kv})
     EXPECT_EQ(noticed(nullptr, subject), "") << subject.config;
 }
 
@@ -225,9 +233,9 @@ INSTANTIATE_TEST_SUITE_P(
             "NoWarpBarrierInO", "forward_mma_sync/epilogue.cuh", "  __syncwarp();\n", "", {"data race"}},
         TemplateMutation{
             "SwizzleOnTheWritingSideOnly",
-            forward,
-            "k_tile + Traits::KTile::offset((x4 ? lane / 16 * 8 : 0) + lane % 8, lane / 8 % 2)",
-            "k_tile + ((x4 ? lane / 16 * 8 : 0) + lane % 8) * Traits::KTile::row_bytes + lane / 8 % 2 * 16",
+            "steps/mma_sync_products.cuh",
+            "k_tile + KTile::offset((x4 ? lane / 16 * 8 : 0) + lane % 8, lane / 8 % 2)",
+            "k_tile + ((x4 ? lane / 16 * 8 : 0) + lane % 8) * KTile::row_bytes + lane / 8 % 2 * 16",
             {}},
         TemplateMutation{"MaskOffByOne",
                          "problem/masks.cuh",
@@ -257,6 +265,53 @@ constexpr const char* products = "forward_wgmma/products.cuh";
 constexpr const char* direct_output = "forward_wgmma/direct_output.cuh";
 constexpr const char* note_flags = "forward_wgmma/key_note_flags.cuh";
 constexpr const char* rings = "forward_wgmma/rings.cuh";
+
+INSTANTIATE_TEST_SUITE_P(
+    ForwardSplitKv, TemplateMutationTest,
+    ::testing::Values(
+        TemplateMutation{"NoWaitForTiles",
+                         "forward_split_kv/kernel.cuh",
+                         "    if (step >= 0) cp_async_wait_group<loads_ahead - 1>();\n",
+                         "",
+                         {"data race", "access in flight"},
+                         split_kv},
+        TemplateMutation{"NoBarrierBeforeResults",
+                         "forward_split_kv/results.cuh",
+                         "  __syncthreads();  // the other warps are done with the tiles that lie here\n",
+                         "",
+                         {"data race"},
+                         split_kv},
+        TemplateMutation{"NoBarrierBehindResults",
+                         "forward_split_kv/results.cuh",
+                         "  state = {};\n  __syncthreads();\n",
+                         "  state = {};\n",
+                         {"data race"},
+                         split_kv},
+        TemplateMutation{"StateOfThePartBefore",
+                         "forward_split_kv/results.cuh",
+                         "  output.clear();\n  state = {};\n",
+                         "  output.clear();\n",
+                         {},
+                         split_kv},
+        TemplateMutation{"CountersStayWhereTheyAre",
+                         "forward_split_kv/results.cuh",
+                         "atomic_inc_acq_rel(split.counters + note.first_block, note.parts - 1)",
+                         "atomic_inc_acq_rel(split.counters + note.first_block, 0xffffffffu)",
+                         {},
+                         split_kv},
+        TemplateMutation{"PartialResultsOfTwoUnitsInOnePlace",
+                         "forward_split_kv/results.cuh",
+                         "2ll * note.first_block + 1",
+                         "1ll * note.first_block + 1",
+                         {},
+                         split_kv},
+        TemplateMutation{"OneTileOfKeysTwice",
+                         "scheduling/key_shares.cuh",
+                         "const int before = (place + tile_cost - 1) / tile_cost;",
+                         "const int before = place / tile_cost;",
+                         {},
+                         split_kv}),
+    ::testing::PrintToStringParamName());
 
 INSTANTIATE_TEST_SUITE_P(
     ForwardWgmma, TemplateMutationTest,

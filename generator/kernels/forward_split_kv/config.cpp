@@ -14,7 +14,7 @@ namespace {
 using forward_split_kv::rows_per_warp;
 
 // More queries of dense sequences than this are other families' work.
-constexpr std::int64_t few_queries = 16;
+constexpr std::int64_t few_queries = 8;
 
 // Loop counters, addresses and what the first warp knows of the work ahead; softmax state and fragments; what masks
 // and scores add. Counted on the assembler's reports.
