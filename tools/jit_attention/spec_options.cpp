@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 #include <jit/compiled_kernel.h>
+#include <jit/error.h>
 #include <jit/spec_table.h>
 #include <CLI/CLI.hpp>
 
@@ -97,7 +98,13 @@ void add_spec_options(CLI::App& app, SpecOptions& options) {
     } else if (const auto* kind = std::get_if<SequenceKind AttentionSpec::*>(&field.member)) {
       app.add_option_function<std::string>(
           option_name(field),
-          [&options, member = *kind](const std::string& text) { options.spec.*member = parse_sequence_kind(text); },
+          [&options, member = *kind, name = option_name(field)](const std::string& text) {
+            try {
+              options.spec.*member = parse_sequence_kind(text);
+            } catch (const Error& error) {
+              throw CLI::ValidationError(name, error.message());
+            }
+          },
           sentence(field.doc));
     } else if (const auto* truth = std::get_if<bool AttentionSpec::*>(&field.member)) {
       app.add_flag(option_name(field), options.spec.**truth, sentence(field.doc));

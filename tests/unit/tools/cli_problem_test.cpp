@@ -71,6 +71,17 @@ TEST(Problem, MakesUpTensorsOfTheRightShapes) {
   EXPECT_EQ(problem.tensors.at("prefix_lengths").shape, (std::vector<std::int64_t>{2}));
 }
 
+TEST(Problem, DenseTensorsAreAllThatIsMadeUp) {
+  ProblemOptions options;
+  options.spec.spec.sequences_q = SequenceKind::ragged;
+  const auto built = [&] { build_problem(options); };
+  EXPECT_THROW(built(), std::exception);
+  options.spec.spec.sequences_q = SequenceKind::dense;
+  EXPECT_NO_THROW(built());
+  options.spec.spec.sinks = true;
+  EXPECT_THROW(built(), std::exception);
+}
+
 TEST(Problem, BakesLengthsOnRequest) {
   ProblemOptions options;
   EXPECT_EQ(build_problem(options).spec.seqlen_q, 0);
