@@ -107,10 +107,11 @@ std::optional<Plan> recorded_plan(const AttentionState& state, const DeviceInfo&
 void check_given(const AttentionState& state, const AttentionParams& params) {
   const std::string_view argument = device_length_argument(params);
   if (!state.given || argument.empty() || reads_device_lengths(*state.given)) return;
-  throw Error(ErrorCode::invalid_argument, "launch", std::string(argument),
-              fmt::format("{}: is not read by kernels of family={}, whose config was given; give no config, or one "
-                          "with family=forward_split_kv",
-                          argument, family_name(*state.given)));
+  throw Error(
+      ErrorCode::invalid_argument, "launch", std::string(argument),
+      fmt::format("{}: is not read by kernels of family={}, whose config was given; give no config, or one "
+                  "with family=forward_split_kv",
+                  argument, family_name(*state.given)));
 }
 
 // A plan for these sizes as the settings want it chosen. Requires: state.choosing is held.
@@ -123,7 +124,8 @@ Plan choose_plan(const AttentionState& state, int device, const AttentionParams&
   constexpr const char* for_sizes = "cost model, these sizes";
   // No keys to look at: there is nothing to measure, and no difference to find.
   if (settings.tuning == TuningMode::off || shape.seqlen_kv == 0) return untuned(for_sizes);
-  if (shape.has_device_lengths) return untuned("cost model; lengths that only the device knows are not timed");
+  if (shape.has_device_lengths)
+    return untuned("cost model; lengths that only the device knows are not timed");
   if (info.emulated) return untuned("cost model; an emulated device has no time to measure");
   if (std::optional<Plan> recorded = recorded_plan(state, info, shape)) return *std::move(recorded);
   if (settings.tuning == TuningMode::recorded || settings.offline) return untuned(for_sizes);

@@ -71,7 +71,8 @@ Footprint footprint(const AttentionSpec& spec, const KernelConfig& config) {
 
 bool reads_device_lengths(const KernelConfig& config) {
   return std::visit(
-      []<class Config>(const Config&) { return Family<Config>::suits({.has_device_lengths = true}); }, config);
+      []<class Config>(const Config&) { return Family<Config>::suits({.has_device_lengths = true}); },
+      config);
 }
 
 double estimated_cycles(const Case& problem, const ProblemShape& shape, const KernelConfig& config) {

@@ -86,8 +86,9 @@ concept KernelFamily = requires(const Case& problem, const AttentionSpec& spec, 
 /// Why a family of dense sequences of one length cannot serve a spec; empty: it can.
 inline std::string plain_rejection(const AttentionSpec& spec, std::string_view family) {
   if (is_plain(spec)) return "";
-  return fmt::format("{} reads dense sequences without sinks; sequences_q = {}, sequences_kv = {}, sinks = {}", family,
-                     to_string(spec.sequences_q), to_string(spec.sequences_kv), spec.sinks);
+  return fmt::format(
+      "{} reads dense sequences without sinks; sequences_q = {}, sequences_kv = {}, sinks = {}", family,
+      to_string(spec.sequences_q), to_string(spec.sequences_kv), spec.sinks);
 }
 
 /// Why a config whose fields are in their ranges is not legal for a problem; empty: it is.

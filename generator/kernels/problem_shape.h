@@ -28,10 +28,10 @@ struct ProblemShape {
 /// records and look-ups share it.
 struct SizeClass {
   Pass pass = Pass::forward;
-  int rows = 0;       ///< log2 of batch · heads_q, rounded up
-  int seqlen_q = 0;   ///< log2, rounded up
-  int seqlen_kv = 0;  ///< log2, rounded up
-  bool tma = true;    ///< whether kernels with TMA are among the candidates
+  int rows = 0;                     ///< log2 of batch · heads_q, rounded up
+  int seqlen_q = 0;                 ///< log2, rounded up
+  int seqlen_kv = 0;                ///< log2, rounded up
+  bool tma = true;                  ///< whether kernels with TMA are among the candidates
   bool has_device_lengths = false;  ///< whether kernels of dense sequences are not
 
   bool operator==(const SizeClass&) const = default;

@@ -65,7 +65,8 @@ inline Dims dims_boundaries(const AttentionSpec&) { return "batch + 1"; }
 
 /// Of a tensor as q, and as k, with one of the two head dims.
 inline Dims dims_of_queries(const AttentionSpec& spec, bool is_value) {
-  if (has_ragged_q(spec)) return is_value ? Dims("total_q, heads_q, head_dim_v") : Dims("total_q, heads_q, head_dim");
+  if (has_ragged_q(spec))
+    return is_value ? Dims("total_q, heads_q, head_dim_v") : Dims("total_q, heads_q, head_dim");
   return is_value ? Dims("batch, seqlen_q, heads_q, head_dim_v") : Dims("batch, seqlen_q, heads_q, head_dim");
 }
 inline Dims dims_of_keys(const AttentionSpec& spec, bool is_value) {
@@ -75,7 +76,8 @@ inline Dims dims_of_keys(const AttentionSpec& spec, bool is_value) {
   }
   if (has_ragged_kv(spec))
     return is_value ? Dims("total_k, heads_kv, head_dim_v") : Dims("total_k, heads_kv, head_dim");
-  return is_value ? Dims("batch, seqlen_kv, heads_kv, head_dim_v") : Dims("batch, seqlen_kv, heads_kv, head_dim");
+  return is_value ? Dims("batch, seqlen_kv, heads_kv, head_dim_v")
+                  : Dims("batch, seqlen_kv, heads_kv, head_dim");
 }
 
 inline constexpr std::array argument_table = {
@@ -164,16 +166,17 @@ inline constexpr std::array argument_table = {
                 .dtype = output_dtype,
                 .set = set<&AttentionParams::o, &AttentionParams::o_strides>,
                 .is_output = true},
-    ArgumentRow{.name = "lse",
-                .view = &AttentionArguments::lse,
-                .dims =
-                    [](const AttentionSpec& spec) {
-                      return has_ragged_q(spec) ? Dims("heads_q, total_q") : Dims("batch, heads_q, seqlen_q");
-                    },
-                .dtype = dtype_fp32,
-                .set = set<&AttentionParams::lse, &AttentionParams::lse_strides>,
-                .presence = is_optional,
-                .is_output = true,
-                .has_aligned_rows = false}};
+    ArgumentRow{
+        .name = "lse",
+        .view = &AttentionArguments::lse,
+        .dims =
+            [](const AttentionSpec& spec) {
+              return has_ragged_q(spec) ? Dims("heads_q, total_q") : Dims("batch, heads_q, seqlen_q");
+            },
+        .dtype = dtype_fp32,
+        .set = set<&AttentionParams::lse, &AttentionParams::lse_strides>,
+        .presence = is_optional,
+        .is_output = true,
+        .has_aligned_rows = false}};
 
 }  // namespace jit

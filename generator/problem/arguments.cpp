@@ -114,8 +114,9 @@ Extents sizes_of(const AttentionSpec& spec, const AttentionArguments& arguments)
       sizes.pages = k.shape[0];
       sizes.max_pages = arguments.page_table.shape[1];
       if (sizes.max_pages > max_length / spec.page_size) {
-        refuse("page_table", fmt::format("has room for {} pages of {} rows in a sequence; at most {} rows fit",
-                                         sizes.max_pages, spec.page_size, max_length));
+        refuse("page_table",
+               fmt::format("has room for {} pages of {} rows in a sequence; at most {} rows fit",
+                           sizes.max_pages, spec.page_size, max_length));
       }
       sizes.seqlen_kv = sizes.max_pages * spec.page_size;
   }
@@ -289,12 +290,13 @@ Extents extents_of(const AttentionSpec& spec, const ProblemShape& shape) {
 
 std::string_view device_length_argument(const AttentionParams& params) {
   const SequenceParams& sequences = params.sequences;
-  for (const auto& [name, array] : {std::pair<std::string_view, const int*>{"cu_seqlens_q", sequences.cu_seqlens_q},
-                                    {"cu_seqlens_k", sequences.cu_seqlens_k},
-                                    {"page_table", sequences.page_table},
-                                    {"seqused_q", sequences.seqused_q},
-                                    {"seqused_k", sequences.seqused_k},
-                                    {"cache_leftpad", sequences.cache_leftpad}}) {
+  for (const auto& [name, array] :
+       {std::pair<std::string_view, const int*>{"cu_seqlens_q", sequences.cu_seqlens_q},
+        {"cu_seqlens_k", sequences.cu_seqlens_k},
+        {"page_table", sequences.page_table},
+        {"seqused_q", sequences.seqused_q},
+        {"seqused_k", sequences.seqused_k},
+        {"cache_leftpad", sequences.cache_leftpad}}) {
     if (array != nullptr) return name;
   }
   return {};
@@ -302,7 +304,9 @@ std::string_view device_length_argument(const AttentionParams& params) {
 
 ProblemShape shape_of(const AttentionParams& params) {
   const SequenceParams& sequences = params.sequences;
-  const auto average = [&](int total) { return (std::int64_t{total} + params.batch - 1) / std::max(1, params.batch); };
+  const auto average = [&](int total) {
+    return (std::int64_t{total} + params.batch - 1) / std::max(1, params.batch);
+  };
   return {.batch = params.batch,
           .heads_q = params.heads_q,
           .seqlen_q = sequences.cu_seqlens_q != nullptr ? average(sequences.total_q) : params.seqlen_q,

@@ -23,7 +23,7 @@ struct Extents {
   std::int64_t total_k = 1;  ///< rows of ragged k
   std::int64_t pages = 1;
   std::int64_t page_size = 1;
-  std::int64_t max_pages = 1;    ///< of one sequence
+  std::int64_t max_pages = 1;   ///< of one sequence
   std::int64_t boundaries = 2;  ///< batch + 1, of cu_seqlens
 };
 

@@ -228,10 +228,7 @@ constexpr std::array fields = {
                     return Samples{{.sequences_kv = SequenceKind::paged, .page_size = 32},
                                    {.sequences_kv = SequenceKind::paged, .page_size = 1}};
                   },
-              .base =
-                  [] {
-                    return AttentionSpec{.sequences_kv = SequenceKind::paged, .page_size = 16};
-                  }},
+              .base = [] { return AttentionSpec{.sequences_kv = SequenceKind::paged, .page_size = 16}; }},
     SpecField{.name = "sinks",
               .member = &AttentionSpec::sinks,
               .doc = "whether each head has a sink: a score without a value, in the sum of all its rows",
@@ -302,8 +299,9 @@ std::string_view to_string(SequenceKind kind) {
 SequenceKind parse_sequence_kind(std::string_view text) {
   const auto found = std::find(sequence_kinds.begin(), sequence_kinds.end(), text);
   if (found != sequence_kinds.end()) return static_cast<SequenceKind>(found - sequence_kinds.begin());
-  throw Error(ErrorCode::invalid_argument, "parse", "sequences",
-              fmt::format("'{}' is no kind of sequences; it is one of {}", text, fmt::join(sequence_kinds, ", ")));
+  throw Error(
+      ErrorCode::invalid_argument, "parse", "sequences",
+      fmt::format("'{}' is no kind of sequences; it is one of {}", text, fmt::join(sequence_kinds, ", ")));
 }
 
 bool is_dense(const AttentionSpec& spec) {

@@ -62,19 +62,22 @@ class NamedTensors {
 /// What mask and score read has the sizes of the longest sequences that there can be: seqlen_q is total_q where
 /// queries are ragged, seqlen_kv is total_k, or max_pages · page_size.
 struct AttentionArguments {
-  TensorView q;         ///< (batch, seqlen_q, heads_q, head_dim); ragged: (total_q, heads_q, head_dim)
-  TensorView k;         ///< (batch, seqlen_kv, heads_q / gqa_ratio, head_dim); ragged: (total_k, …);
-                        ///< paged: (pages, page_size, heads_q / gqa_ratio, head_dim)
-  TensorView v;         ///< the same with head_dim_v
-  TensorView o;         ///< as q with head_dim_v, written; shares no byte with the inputs
-  TensorView lse = {};  ///< optional: fp32 (batch, heads_q, seqlen_q), or (heads_q, total_q) where queries are
-                        ///< ragged, written: log Σ exp(score), natural log, sinks included
+  TensorView q;  ///< (batch, seqlen_q, heads_q, head_dim); ragged: (total_q, heads_q, head_dim)
+  TensorView k;  ///< (batch, seqlen_kv, heads_q / gqa_ratio, head_dim); ragged: (total_k, …);
+                 ///< paged: (pages, page_size, heads_q / gqa_ratio, head_dim)
+  TensorView v;  ///< the same with head_dim_v
+  TensorView o;  ///< as q with head_dim_v, written; shares no byte with the inputs
+  TensorView lse =
+      {};  ///< optional: fp32 (batch, heads_q, seqlen_q), or (heads_q, total_q) where queries are
+           ///< ragged, written: log Σ exp(score), natural log, sinks included
   NamedTensors tensors = {};  ///< what mask and score read
 
-  TensorView cu_seqlens_q = {};   ///< int32 (batch + 1): where each sequence begins in ragged q and o, and ends
-  TensorView cu_seqlens_k = {};   ///< the same for ragged k and v
-  TensorView seqused_q = {};      ///< optional int32 (batch): queries of each sequence; other rows of o stay as they are
-  TensorView seqused_k = {};      ///< optional int32 (batch): keys of each sequence, those just appended included
+  TensorView cu_seqlens_q =
+      {};  ///< int32 (batch + 1): where each sequence begins in ragged q and o, and ends
+  TensorView cu_seqlens_k = {};  ///< the same for ragged k and v
+  TensorView seqused_q =
+      {};  ///< optional int32 (batch): queries of each sequence; other rows of o stay as they are
+  TensorView seqused_k = {};  ///< optional int32 (batch): keys of each sequence, those just appended included
   TensorView cache_leftpad = {};  ///< optional int32 (batch): rows of k and v before the first key
   TensorView page_table = {};     ///< int32 (batch, max_pages): the pages of each sequence in order
   TensorView sinks = {};          ///< fp32 (heads_q), natural units, unscaled; if spec.sinks

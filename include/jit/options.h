@@ -13,7 +13,7 @@ enum class Alignment {
 enum class SequenceKind {
   dense,   ///< (batch, seqlen, heads, head_dim): each batch entry has room for as many rows
   ragged,  ///< (rows of all sequences, heads, head_dim): one behind another, from cu_seqlens on
-  paged,   ///< (pages, page_size, heads, head_dim): pages anywhere, listed in page_table; keys and values only
+  paged,  ///< (pages, page_size, heads, head_dim): pages anywhere, listed in page_table; keys and values only
 };
 
 /// How tiles lie in shared memory.

@@ -75,20 +75,22 @@ nb::object run(Call& call, const AttentionSpec& spec, const Launch& launch) {
 nb::object compute(nb::handle q, nb::handle k, nb::handle v, nb::handle mask, nb::handle score,
                    nb::handle softmax_scale, bool return_lse, nb::handle out, nb::handle dtype,
                    nb::handle layout, nb::handle tensors, nb::handle stream, nb::handle tuning,
-                   nb::handle cu_seqlens_q, nb::handle cu_seqlens_k, nb::handle seqused_q, nb::handle seqused_k,
-                   nb::handle page_table, nb::handle cache_leftpad, nb::handle sinks, int num_splits) {
+                   nb::handle cu_seqlens_q, nb::handle cu_seqlens_k, nb::handle seqused_q,
+                   nb::handle seqused_k, nb::handle page_table, nb::handle cache_leftpad, nb::handle sinks,
+                   int num_splits) {
   const Context& context = context_for(parse_tuning(tuning));
-  Call call({.q = q,
-             .k = k,
-             .v = v,
-             .tensors = tensors,
-             .out = out,
-             .stream = stream,
-             .layout = parse_layout(layout),
-             .dtype = dtype_of(dtype, "dtype"),
-             .return_lse = return_lse,
-             .sequences = {{cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, cache_leftpad, sinks},
-                           num_splits}});
+  Call call(
+      {.q = q,
+       .k = k,
+       .v = v,
+       .tensors = tensors,
+       .out = out,
+       .stream = stream,
+       .layout = parse_layout(layout),
+       .dtype = dtype_of(dtype, "dtype"),
+       .return_lse = return_lse,
+       .sequences = {{cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, cache_leftpad, sinks},
+                     num_splits}});
   const AttentionSpec spec = spec_of_arrays(call, mask, score, softmax_scale);
   return run(call, spec, [&](const AttentionArguments& arguments, Stream on) {
     attention_when_called(spec, context)(arguments, on);
@@ -105,24 +107,26 @@ struct Prepared {
                   nb::handle layout, nb::handle tensors, nb::handle stream, nb::handle cu_seqlens_q,
                   nb::handle cu_seqlens_k, nb::handle seqused_q, nb::handle seqused_k, nb::handle page_table,
                   nb::handle cache_leftpad, nb::handle sinks, int num_splits) const {
-    Call call({.q = q,
-               .k = k,
-               .v = v,
-               .tensors = tensors,
-               .out = out,
-               .stream = stream,
-               .layout = parse_layout(layout),
-               .spec_dtype = attention.spec().dtype,
-               .device = device,
-               .return_lse = return_lse,
-               .sequences = {{cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, cache_leftpad, sinks},
-                             num_splits}});
+    Call call(
+        {.q = q,
+         .k = k,
+         .v = v,
+         .tensors = tensors,
+         .out = out,
+         .stream = stream,
+         .layout = parse_layout(layout),
+         .spec_dtype = attention.spec().dtype,
+         .device = device,
+         .return_lse = return_lse,
+         .sequences = {{cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, cache_leftpad, sinks},
+                       num_splits}});
     return run(call, attention.spec(), attention);
   }
 
   CompiledKernel kernel(nb::handle q, nb::handle k, nb::handle v, nb::handle layout, nb::handle tensors,
-                        nb::handle cu_seqlens_q, nb::handle cu_seqlens_k, nb::handle seqused_q, nb::handle seqused_k,
-                        nb::handle page_table, nb::handle cache_leftpad, nb::handle sinks) const {
+                        nb::handle cu_seqlens_q, nb::handle cu_seqlens_k, nb::handle seqused_q,
+                        nb::handle seqused_k, nb::handle page_table, nb::handle cache_leftpad,
+                        nb::handle sinks) const {
     const SequenceInputs sequences = {
         {cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, cache_leftpad, sinks}, 0};
     std::optional<Call> call = sized(q, k, v, layout, tensors, sequences, attention.spec(), device);
@@ -134,8 +138,8 @@ struct Prepared {
 
   // A call of which only sizes, and what mask and score read, matter; none without q, k and v.
   static std::optional<Call> sized(nb::handle q, nb::handle k, nb::handle v, nb::handle layout,
-                                   nb::handle tensors, const SequenceInputs& sequences, const AttentionSpec& spec,
-                                   std::optional<int> device) {
+                                   nb::handle tensors, const SequenceInputs& sequences,
+                                   const AttentionSpec& spec, std::optional<int> device) {
     const Layout parsed = parse_layout(layout);
     if (q.is_none() != k.is_none() || q.is_none() != v.is_none())
       throw nb::type_error("q, k and v are given all or none");
@@ -277,9 +281,9 @@ void bind_attention(nb::module_& module) {
            "cache_leftpad"_a = nb::none(), "sinks"_a = nb::none(), "num_splits"_a = 0,
            "As `attention`, for arrays of the spec's type, head dims, GQA ratio and alignment.")
       .def("kernel", &Prepared::kernel, "q"_a = nb::none(), "k"_a = nb::none(), "v"_a = nb::none(),
-           nb::kw_only(), "layout"_a = "BSHD", "tensors"_a = nb::none(), "cu_seqlens_q"_a = nb::none(), "cu_seqlens_k"_a = nb::none(), "seqused_q"_a = nb::none(),
-           "seqused_k"_a = nb::none(), "page_table"_a = nb::none(), "cache_leftpad"_a = nb::none(),
-           "sinks"_a = nb::none(),
+           nb::kw_only(), "layout"_a = "BSHD", "tensors"_a = nb::none(), "cu_seqlens_q"_a = nb::none(),
+           "cu_seqlens_k"_a = nb::none(), "seqused_q"_a = nb::none(), "seqused_k"_a = nb::none(),
+           "page_table"_a = nb::none(), "cache_leftpad"_a = nb::none(), "sinks"_a = nb::none(),
            "The Kernel that a call with these arrays runs, prepared if need be; without arrays, the one for "
            "sizes that nothing was chosen for.")
       .def_ro("spec", &Prepared::spec, "The AttentionSpec that it was prepared for.")
@@ -288,9 +292,10 @@ void bind_attention(nb::module_& module) {
       });
   module.def("prepare", prepare, "spec"_a, "q"_a = nb::none(), "k"_a = nb::none(), "v"_a = nb::none(),
              nb::kw_only(), "tensors"_a = nb::none(), "layout"_a = "BSHD", "device"_a = nb::none(),
-             "config"_a = nb::none(), "tuning"_a = nb::none(), "cu_seqlens_q"_a = nb::none(), "cu_seqlens_k"_a = nb::none(), "seqused_q"_a = nb::none(),
-             "seqused_k"_a = nb::none(), "page_table"_a = nb::none(), "cache_leftpad"_a = nb::none(),
-             "sinks"_a = nb::none(), prepare_doc);
+             "config"_a = nb::none(), "tuning"_a = nb::none(), "cu_seqlens_q"_a = nb::none(),
+             "cu_seqlens_k"_a = nb::none(), "seqused_q"_a = nb::none(), "seqused_k"_a = nb::none(),
+             "page_table"_a = nb::none(), "cache_leftpad"_a = nb::none(), "sinks"_a = nb::none(),
+             prepare_doc);
 }
 
 }  // namespace jit::python

@@ -169,8 +169,9 @@ void Call::make_outputs(const AttentionSpec& spec) {
   if (inputs_.return_lse) {
     const std::int64_t dense[] = {queries.shape[0], queries.shape[2], queries.shape[1]};
     const std::int64_t ragged[] = {queries.shape[1], queries.shape[0]};
-    lse_ = new_output(inputs_.q, where_, stream_, DType::fp32,
-                      is_ragged ? std::span<const std::int64_t>(ragged) : std::span<const std::int64_t>(dense));
+    lse_ =
+        new_output(inputs_.q, where_, stream_, DType::fp32,
+                   is_ragged ? std::span<const std::int64_t>(ragged) : std::span<const std::int64_t>(dense));
     arguments_.lse = lse_.array.view;
   }
   if (emulated_) stage(spec);

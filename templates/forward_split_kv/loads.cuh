@@ -37,9 +37,11 @@ __device__ __forceinline__ void load_step(const AttentionParams& params, const S
           stage, QueryRows<Config>(params, part));
     }
     copy_keys<Config, typename Traits::KTile, Config::head_dim>(
-        stage + Traits::layout.k, KvRows<Config>(params, part, note.k_begin, pages, params.k, params.k_strides));
+        stage + Traits::layout.k,
+        KvRows<Config>(params, part, note.k_begin, pages, params.k, params.k_strides));
     copy_keys<Config, typename Traits::VTile, Config::head_dim_v>(
-        stage + Traits::layout.v, KvRows<Config>(params, part, note.k_begin, pages, params.v, params.v_strides));
+        stage + Traits::layout.v,
+        KvRows<Config>(params, part, note.k_begin, pages, params.v, params.v_strides));
   }
   cp_async_commit_group();
 }

@@ -37,11 +37,13 @@ class WarpResults {
   static constexpr int row_floats = Traits::Output::column_blocks * 8 + result_padding;
 
  public:
-  __device__ __forceinline__ explicit WarpResults(unsigned char* stage) : o_(reinterpret_cast<float*>(stage)) {}
+  __device__ __forceinline__ explicit WarpResults(unsigned char* stage)
+      : o_(reinterpret_cast<float*>(stage)) {}
 
   /// Leaves this warp's own. `scale_log2` makes exponents of 2 of its maxima.
   __device__ __forceinline__ void put(const typename Traits::Output& output,
-                                      const SoftmaxState<Traits::Output::rows>& state, float scale_log2) const {
+                                      const SoftmaxState<Traits::Output::rows>& state,
+                                      float scale_log2) const {
     using Layout = typename Traits::Output::Layout;
     const int lane = lane_id(), first_row = warp_id() * rows_per_warp;
     Traits::Output::for_each_row(first_row + Layout::lane_row(lane), [&](int r, int row) {
@@ -65,9 +67,7 @@ class WarpResults {
 
  private:
   // Warps that share rows lie Config::row_warps apart.
-  static __device__ __forceinline__ int place(int i, int row) {
-    return i * Traits::tile_rows + row;
-  }
+  static __device__ __forceinline__ int place(int i, int row) { return i * Traits::tile_rows + row; }
   __device__ __forceinline__ RowState* states() const {
     return reinterpret_cast<RowState*>(o_ + Traits::warps * rows_per_warp * row_floats);
   }
@@ -97,8 +97,9 @@ class BlockResults {
     return {state.x, state.y};
   }
   __device__ __forceinline__ float4 values(int part, int i, int row, int column) const {
-    return __ldcg(reinterpret_cast<const float4*>(first_ + part * floats + row * Config::head_dim_v + column) +
-                  i * (floats / 4));
+    return __ldcg(
+        reinterpret_cast<const float4*>(first_ + part * floats + row * Config::head_dim_v + column) +
+        i * (floats / 4));
   }
 
   /// Leaves a piece of a part; the one with the first column leaves the row's state, too.
@@ -132,7 +133,8 @@ template <class Config>
 __device__ __forceinline__ RowPiece merge(const WarpResults<Config>& results, int row, int column) {
   RowPiece merged{make_float4(0, 0, 0, 0), {negative_infinity(), 0}};
 #pragma unroll
-  for (int i = 0; i < results.count; ++i) merged.state.max = fmaxf(merged.state.max, results.state(i, row).max);
+  for (int i = 0; i < results.count; ++i)
+    merged.state.max = fmaxf(merged.state.max, results.state(i, row).max);
 #pragma unroll
   for (int i = 0; i < results.count; ++i) {
     const RowState state = results.state(i, row);

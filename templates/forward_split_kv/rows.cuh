@@ -64,7 +64,8 @@ struct QueryRows {
 
   __device__ __forceinline__ const Element* operator()(int row) const {
     const PackedRow<Config> place(kv_head, row_begin + row);
-    return row_begin + row < row_end ? first + place.query * strides.seq + place.head * strides.head : nullptr;
+    return row_begin + row < row_end ? first + place.query * strides.seq + place.head * strides.head
+                                     : nullptr;
   }
 };
 
@@ -72,7 +73,8 @@ struct QueryRows {
 template <class Config>
 class PageLoader {
   using Traits = KernelTraits<Config>;
-  static constexpr int rows_per_thread = Traits::has_pages ? (Config::tile_kv + Traits::threads - 1) / Traits::threads : 0;
+  static constexpr int rows_per_thread =
+      Traits::has_pages ? (Config::tile_kv + Traits::threads - 1) / Traits::threads : 0;
 
  public:
   __device__ __forceinline__ void ask(const AttentionParams& params, const Smem<Config>& smem, int step) {

@@ -59,7 +59,9 @@ inline constexpr int result_padding = 8;
 
 /// How many steps a block looks ahead: while one is multiplied, loads run `stages` − 1 ahead; where there are pages,
 /// they must be known a step before that.
-JIT_HOST_DEVICE constexpr int steps_ahead(int stages, bool has_pages) { return has_pages ? stages + 1 : stages; }
+JIT_HOST_DEVICE constexpr int steps_ahead(int stages, bool has_pages) {
+  return has_pages ? stages + 1 : stages;
+}
 
 /// Room for a StepList (step_list.cuh).
 inline constexpr int step_list_bytes = 128;
@@ -89,8 +91,8 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(int head_dim, int head_dim_v, i
 
 template <class Config>
 JIT_HOST_DEVICE constexpr SmemLayout smem_layout() {
-  return smem_layout(Config::head_dim, Config::head_dim_v, Config::row_warps, Config::key_warps, Config::tile_kv,
-                     Config::stages, Config::sequences_kv == SequenceKind::paged);
+  return smem_layout(Config::head_dim, Config::head_dim_v, Config::row_warps, Config::key_warps,
+                     Config::tile_kv, Config::stages, Config::sequences_kv == SequenceKind::paged);
 }
 
 }  // namespace jit::forward_split_kv

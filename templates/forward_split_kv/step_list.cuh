@@ -47,8 +47,8 @@ struct StepList {
 /// Goes to the block's next part of a unit, and leaves its note among `parts`; to none when there is none left. By a
 /// whole warp.
 template <class Config>
-__device__ __forceinline__ void enter_part(const AttentionParams& params, StepList<Config>& list, StepPlace& place,
-                                           PartNote* parts) {
+__device__ __forceinline__ void enter_part(const AttentionParams& params, StepList<Config>& list,
+                                           StepPlace& place, PartNote* parts) {
 #pragma unroll 1
   while (true) {
     if (place.is_behind != 0) {
@@ -86,8 +86,8 @@ __device__ __forceinline__ void enter_part(const AttentionParams& params, StepLi
 
 /// The next step, whose note is left in `note`. By a whole warp.
 template <class Config>
-__device__ __forceinline__ void next_step(const AttentionParams& params, StepList<Config>& list, StepNote& note,
-                                          PartNote* parts) {
+__device__ __forceinline__ void next_step(const AttentionParams& params, StepList<Config>& list,
+                                          StepNote& note, PartNote* parts) {
   StepPlace place = list.place;
   if (place.has_steps == 0) enter_part(params, list, place, parts);
   StepNote next{.part = place.part, .k_begin = 0, .flags = step_is_end};

@@ -29,7 +29,8 @@ struct Unit {
 };
 
 template <class Config>
-__device__ __forceinline__ BlockContext context_of(const AttentionParams& params, const Unit& unit, int head) {
+__device__ __forceinline__ BlockContext context_of(const AttentionParams& params, const Unit& unit,
+                                                   int head) {
   return {unit.batch, head, params.heads_q, unit.q.length, unit.kv.length, params.tensors};
 }
 
@@ -68,7 +69,8 @@ __device__ __forceinline__ HeadLength head_length(const AttentionParams& params,
   Unit unit{batch, 0, 0, sequences.q(batch), sequences.kv(batch)};
   HeadLength head{0, 0};
 #pragma unroll 1
-  for (; unit.row_begin < unit.q.length * Config::gqa_ratio; unit.row_begin += KernelTraits<Config>::tile_rows) {
+  for (; unit.row_begin < unit.q.length * Config::gqa_ratio;
+       unit.row_begin += KernelTraits<Config>::tile_rows) {
     const int tiles = tiles_of<Config>(params, unit).count();
     head.length += unit_length(tiles);
     head.most_tiles = maximum(head.most_tiles, tiles);
@@ -108,7 +110,8 @@ struct WorkList {
     while (true) {
       const int batch = unit.batch + lane_id();
       const HeadLength own = batch < params.batch ? head_length<Config>(params, batch) : HeadLength{0, 0};
-      const int up_to_lane = params.batch > 1 ? sum_up_to_lane(own.length) : __shfl_sync(full_warp, own.length, 0);
+      const int up_to_lane =
+          params.batch > 1 ? sum_up_to_lane(own.length) : __shfl_sync(full_warp, own.length, 0);
       if (!is_measured) {
         total += __shfl_sync(full_warp, up_to_lane, warp_size - 1);
         most_tiles = maximum(most_tiles, own.most_tiles);

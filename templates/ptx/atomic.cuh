@@ -7,7 +7,10 @@ namespace jit {
 /// also by way of barriers of its block, is visible to threads that see the new value by such an operation.
 __device__ __forceinline__ unsigned atomic_inc_acq_rel(unsigned* counter, unsigned last) {
   unsigned old;
-  asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;" : "=r"(old) : "l"(counter), "r"(last) : "memory");
+  asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;"
+               : "=r"(old)
+               : "l"(counter), "r"(last)
+               : "memory");
   return old;
 }
 

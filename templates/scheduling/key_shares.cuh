@@ -47,9 +47,9 @@ struct UnitPart {
 };
 
 struct KeyShares {
-  int length;  ///< of a block's piece of the line
-  int total;   ///< of the line
-  int num_splits;    ///< 1: a unit is all of the block's in whose piece it begins
+  int length;      ///< of a block's piece of the line
+  int total;       ///< of the line
+  int num_splits;  ///< 1: a unit is all of the block's in whose piece it begins
 
   JIT_HOST_DEVICE constexpr int begin(int block) const { return block * length; }
   JIT_HOST_DEVICE constexpr int end(int block) const { return begin(block) + length; }

@@ -80,8 +80,9 @@ TEST(Key, ChangesWithTheTemplatesOfItsFamilyAlone) {
                                                         {"forward_split_kv/", ForwardSplitKv{}},
                                                         {"forward_wgmma/", ForwardWgmma{}}};
   // What lies beside that which all families share, and is of some alone.
-  const std::set<std::string> of_some = {"base/dependent_launch.cuh", "base/row_lanes.cuh",    "base/row_pieces.cuh",
-                                         "base/tensor_map.cuh",       "problem/kv_tiles.cuh", "problem/variable_sequences.cuh"};
+  const std::set<std::string> of_some = {"base/dependent_launch.cuh", "base/row_lanes.cuh",
+                                         "base/row_pieces.cuh",       "base/tensor_map.cuh",
+                                         "problem/kv_tiles.cuh",      "problem/variable_sequences.cuh"};
   for (const auto& [family, config] : families) {
     const std::string original = key_of({}, config, testing::sm_90a, folder.path());
     EXPECT_EQ(original, key_of({}, config)) << "the same text from a folder is the same kernel";
@@ -98,7 +99,8 @@ TEST(Key, ChangesWithTheTemplatesOfItsFamilyAlone) {
       if (place == "checks/" || (families.contains(place) && place != family)) {
         EXPECT_TRUE(kept.contains(file.name)) << file.name << " is none of " << family;
       } else if (place == family || place == "base/" || place == "problem/") {
-        EXPECT_TRUE(of_some.contains(file.name) || !kept.contains(file.name)) << family << " includes " << file.name;
+        EXPECT_TRUE(of_some.contains(file.name) || !kept.contains(file.name))
+            << family << " includes " << file.name;
       }
     }
   }

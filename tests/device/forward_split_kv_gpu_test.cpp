@@ -16,9 +16,10 @@ namespace {
 /// One for each way to share rows and keys among warps.
 std::vector<KernelConfig> configs() {
   std::vector<KernelConfig> configs;
-  for (const char* text : {"row_warps=1 key_warps=4 tile_kv=64 stages=3", "row_warps=2 key_warps=2 tile_kv=32 stages=2",
-                           "row_warps=4 key_warps=1 tile_kv=16 stages=4 rescale=always",
-                           "row_warps=1 key_warps=1 tile_kv=48 stages=2 blocks_per_sm=1"})
+  for (const char* text :
+       {"row_warps=1 key_warps=4 tile_kv=64 stages=3", "row_warps=2 key_warps=2 tile_kv=32 stages=2",
+        "row_warps=4 key_warps=1 tile_kv=16 stages=4 rescale=always",
+        "row_warps=1 key_warps=1 tile_kv=48 stages=2 blocks_per_sm=1"})
     configs.push_back(parse_config(std::string("family=forward_split_kv ") + text));
   return configs;
 }
@@ -38,7 +39,8 @@ class ForwardSplitKvTest : public GpuTest {
 
 AttentionCase case_of(int ratio, int batch, int seqlen_q, int seqlen_kv, Layout layout = Layout::bshd) {
   static std::uint64_t seed = reference::test_seed();
-  AttentionCase problem{.batch = batch, .heads_kv = 2, .seqlen_q = seqlen_q, .seqlen_kv = seqlen_kv, .layout = layout};
+  AttentionCase problem{
+      .batch = batch, .heads_kv = 2, .seqlen_q = seqlen_q, .seqlen_kv = seqlen_kv, .layout = layout};
   problem.spec.head_dim = 64;
   problem.spec.gqa_ratio = ratio;
   problem.seed = seed++;
@@ -67,7 +69,8 @@ TEST_F(ForwardSplitKvTest, HeadDimsAndAlignments) {
       problem.spec.dtype = dtype;
       problem.spec.head_dim = d;
       problem.spec.head_dim_v = dv;
-      cases.push_back({problem, parse_config("family=forward_split_kv key_warps=2 tile_kv=32 stages=2 blocks_per_sm=1")});
+      cases.push_back(
+          {problem, parse_config("family=forward_split_kv key_warps=2 tile_kv=32 stages=2 blocks_per_sm=1")});
     }
   }
   for (const int alignment : {2, 4, 8}) {
@@ -89,12 +92,14 @@ TEST_F(ForwardSplitKvTest, MasksAndScores) {
     cases.push_back({problem, configs()[cases.size() % configs().size()]});
   };
   for (const char* mask :
-       {"causal", "causal(top_left)", "window(20, 0)", "window(0, 5, top_left)", "prefix(40)", "prefix_lengths", "document",
-        "text(stripes)", "text(allowed-keys)", "text(blocks)", "text(by_head.and_batch)", "!causal",
-        "window(16, 16) || prefix(8) && causal", "!(causal && text(blocks))", "causal && !causal"})
+       {"causal", "causal(top_left)", "window(20, 0)", "window(0, 5, top_left)", "prefix(40)",
+        "prefix_lengths", "document", "text(stripes)", "text(allowed-keys)", "text(blocks)",
+        "text(by_head.and_batch)", "!causal", "window(16, 16) || prefix(8) && causal",
+        "!(causal && text(blocks))", "causal && !causal"})
     add(mask, "none");
-  for (const char* score : {"softcap(15)", "alibi", "bias", "bias(fp16)", "text(distance)", "text(temperature)",
-                            "text(offsets)", "softcap(30), alibi", "text(temperature), text(distance), alibi"})
+  for (const char* score :
+       {"softcap(15)", "alibi", "bias", "bias(fp16)", "text(distance)", "text(temperature)", "text(offsets)",
+        "softcap(30), alibi", "text(temperature), text(distance), alibi"})
     add("causal", score);
   expect_all_right(cases);
 }

@@ -1,105 +1,11 @@
 // Each way of breaking the templates is noticed: by a finding of the emulator, or by the comparison with the
 // reference. What is not noticed here, a GPU might hide as well.
-#include <algorithm>
-#include <filesystem>
-#include <fstream>
-#include <string>
-#include <vector>
-
-#include <fmt/format.h>
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <jit/attention.h>
-#include <jit/device.h>
-
-#include "generator/program/templates.h"
-#include "tests/mutation/mutated_text.h"
-#include "tests/support/attention_run.h"
-#include "tests/support/fresh_folder.h"
-#include "tests/support/shared_cache.h"
+#include "tests/mutation/template_mutation.h"
 
 namespace jit::testing {
 namespace {
 
-/// What the broken kernel is and what it computes.
-struct Subject {
-  const char* config;
-  const char* mask = "causal";
-  int head_dim_v = 64;
-  int batch = 1;
-  int heads = 2;
-  int seqlen_q = 150;
-  int seqlen_kv = 212;  // a key tile ends one key behind the first query's last
-  int launches = 1;
-  float amplitude = 1;
-  std::uint64_t seed = 5;
-};
-
-const Subject mma_sync = {"tile_q=64 tile_kv=32 warps=4 stages_k=2 stages_v=2"};
-
-struct TemplateMutation {
-  const char* name;
-  const char* file;
-  const char* from;
-  const char* to;
-  std::vector<const char*> caught_by = {};  ///< one of these kinds of findings; none: by the numbers
-  Subject subject = mma_sync;
-  /// Whether it may show as wrong numbers as well: which it is depends on how many of the host's cores run blocks.
-  bool or_by_numbers = false;
-};
-std::ostream& operator<<(std::ostream& out, const TemplateMutation& mutation) { return out << mutation.name; }
-
-/// A folder of templates with one text changed; gone at the end of the scope.
-class MutatedTemplates {
- public:
-  MutatedTemplates(const TemplateMutation* mutation) {
-    for (const SourceFile& file : embedded_templates()) {
-      const std::filesystem::path path = std::filesystem::path(folder_.path()) / file.name;
-      std::filesystem::create_directories(path.parent_path());
-      const bool changed = mutation != nullptr && file.name == mutation->file;
-      std::ofstream(path) << (changed ? mutated(file.text, mutation->from, mutation->to) : file.text);
-    }
-  }
-  std::string folder() const { return folder_.path(); }
-
- private:
-  FreshFolder folder_;
-};
-
-AttentionCase case_of(const Subject& subject) {
-  AttentionCase problem;
-  problem.spec.head_dim = 64;
-  problem.spec.head_dim_v = subject.head_dim_v;
-  problem.spec.mask = parse_mask(subject.mask);
-  problem.batch = subject.batch;
-  problem.heads_kv = subject.heads;
-  problem.seqlen_q = subject.seqlen_q;
-  problem.seqlen_kv = subject.seqlen_kv;
-  problem.amplitude = subject.amplitude;
-  problem.seed = subject.seed;
-  return problem;
-}
-
-/// What is noticed of a run: findings as text, or what is wrong with the numbers.
-std::string noticed(const TemplateMutation* mutation, const Subject& subject) {
-  const MutatedTemplates templates(mutation);
-  Settings settings = shared_cache_settings();
-  settings.templates = templates.folder();
-  const Context context(settings);
-  const AttentionCase problem = case_of(subject);
-  AttentionRun run(problem);
-  try {
-    const Attention kernel = attention(problem.spec, parse_config(subject.config), context);
-    for (int launch = 0; launch < subject.launches; ++launch) {
-      run.poison_outputs();
-      kernel(run.arguments());
-    }
-  } catch (const Error& error) {
-    return fmt::format("{}: {}", to_string(error.code()), error.what());
-  }
-  return run.check().failure;
-}
+const Subject mma_sync = {};
 
 const Subject wgmma = {"family=forward_wgmma tile_q=128 tile_kv=48 stages_q=2 stages_v=2 order=ping_pong"};
 const Subject in_sequence = {
@@ -137,17 +43,9 @@ const Subject overflowing = {
         "family=forward_wgmma tile_q=64 tile_kv=48 stages_q=2 stages_k=1 stages_v=1 rescale=on_overflow",
     .amplitude = 8};
 
-// More units than blocks, of several tiles: blocks go from one to the next, and share some.
-const Subject split_kv = {.config = "family=forward_split_kv tile_kv=64 stages=3 blocks_per_sm=1",
-                          .heads = 70,
-                          .seqlen_q = 5,
-                          .seqlen_kv = 500,
-                          .launches = 2};
-
 TEST(Template, IsRightUnmutated) {
   for (const Subject& subject :
-       {mma_sync, wgmma, in_sequence, shared_p, many_tiles, direct_o, documents, skipping, overflowing,
-        split_kv})
+       {mma_sync, wgmma, in_sequence, shared_p, many_tiles, direct_o, documents, skipping, overflowing})
     EXPECT_EQ(noticed(nullptr, subject), "") << subject.config;
 }
 
@@ -164,23 +62,7 @@ TEST(Template, DependentKernelsWaitForTheGridBefore) {
 
 class TemplateMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
 
-TEST_P(TemplateMutationTest, IsCaught) {
-  const TemplateMutation& mutation = GetParam();
-  const std::string text = noticed(&mutation, mutation.subject);
-  ASSERT_NE(text, "") << "not caught";
-  if (mutation.caught_by.empty()) {
-    EXPECT_THAT(text, ::testing::Not(::testing::HasSubstr("launch_failed")))
-        << "caught by a finding, not by numbers";
-    return;
-  }
-  if (mutation.or_by_numbers && text.find("launch_failed") == std::string::npos) return;
-  EXPECT_TRUE(std::any_of(mutation.caught_by.begin(), mutation.caught_by.end(), [&](const char* kind) {
-    return text.find(kind) != std::string::npos;
-  })) << text;
-  // A template, the generated products, or the program.
-  EXPECT_THAT(text, ::testing::AnyOf(::testing::HasSubstr(".cuh:"), ::testing::HasSubstr("kernel.cu:")))
-      << "the finding names no line of the source";
-}
+TEST_P(TemplateMutationTest, IsCaught) { expect_caught(GetParam()); }
 
 constexpr const char* forward = "forward_mma_sync/kernel.cuh";
 
@@ -265,53 +147,6 @@ constexpr const char* products = "forward_wgmma/products.cuh";
 constexpr const char* direct_output = "forward_wgmma/direct_output.cuh";
 constexpr const char* note_flags = "forward_wgmma/key_note_flags.cuh";
 constexpr const char* rings = "forward_wgmma/rings.cuh";
-
-INSTANTIATE_TEST_SUITE_P(
-    ForwardSplitKv, TemplateMutationTest,
-    ::testing::Values(
-        TemplateMutation{"NoWaitForTiles",
-                         "forward_split_kv/kernel.cuh",
-                         "    if (step >= 0) cp_async_wait_group<loads_ahead - 1>();\n",
-                         "",
-                         {"data race", "access in flight"},
-                         split_kv},
-        TemplateMutation{"NoBarrierBeforeResults",
-                         "forward_split_kv/results.cuh",
-                         "  __syncthreads();  // the other warps are done with the tiles that lie here\n",
-                         "",
-                         {"data race"},
-                         split_kv},
-        TemplateMutation{"NoBarrierBehindResults",
-                         "forward_split_kv/results.cuh",
-                         "  state = {};\n  __syncthreads();\n",
-                         "  state = {};\n",
-                         {"data race"},
-                         split_kv},
-        TemplateMutation{"StateOfThePartBefore",
-                         "forward_split_kv/results.cuh",
-                         "  output.clear();\n  state = {};\n",
-                         "  output.clear();\n",
-                         {},
-                         split_kv},
-        TemplateMutation{"CountersStayWhereTheyAre",
-                         "forward_split_kv/results.cuh",
-                         "atomic_inc_acq_rel(split.counters + note.first_block, note.parts - 1)",
-                         "atomic_inc_acq_rel(split.counters + note.first_block, 0xffffffffu)",
-                         {},
-                         split_kv},
-        TemplateMutation{"PartialResultsOfTwoUnitsInOnePlace",
-                         "forward_split_kv/results.cuh",
-                         "2ll * note.first_block + 1",
-                         "1ll * note.first_block + 1",
-                         {},
-                         split_kv},
-        TemplateMutation{"OneTileOfKeysTwice",
-                         "scheduling/key_shares.cuh",
-                         "const int before = (place + tile_cost - 1) / tile_cost;",
-                         "const int before = place / tile_cost;",
-                         {},
-                         split_kv}),
-    ::testing::PrintToStringParamName());
 
 INSTANTIATE_TEST_SUITE_P(
     ForwardWgmma, TemplateMutationTest,

@@ -82,7 +82,8 @@ Problem build_problem(const ProblemOptions& options) {
                   .seqlen_kv = options.seqlen_kv};
   if (!is_plain(problem.spec)) {
     throw BadInput(
-        "--sequences-q, --sequences-kv and --sinks are for compile and dump: this command makes dense tensors, and no "
+        "--sequences-q, --sequences-kv and --sinks are for compile and dump: this command makes dense "
+        "tensors, and no "
         "cu_seqlens, page_table or sinks");
   }
   if (problem.heads % problem.spec.gqa_ratio != 0) {

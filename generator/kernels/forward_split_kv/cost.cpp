@@ -12,9 +12,9 @@ namespace {
 // Of one multiprocessor: what memory brings in a clock while all read. Fitted to decoding at head_dim 128 on an H200
 // (docs/kernels/forward_split_kv.md).
 constexpr double memory_bytes_per_clock = 19;
-constexpr double scarce_bytes = 6144;      // by this over the bytes on the way reading takes longer
-constexpr double crowd_share = 0.02;       // for each warp beyond four, which all meet at each step
-constexpr double step_clocks = 60;         // that no other block covers
+constexpr double scarce_bytes = 6144;       // by this over the bytes on the way reading takes longer
+constexpr double crowd_share = 0.02;        // for each warp beyond four, which all meet at each step
+constexpr double step_clocks = 60;          // that no other block covers
 constexpr double least_step_clocks = 1400;  // of a block, from barrier to barrier, beside what its tile takes
 constexpr double step_bytes_per_clock = 40;
 constexpr double launch_clocks = 6000;
@@ -26,7 +26,8 @@ constexpr double beside_other_families = 0.75;
 
 }  // namespace
 
-double Family<ForwardSplitKv>::cycles(const Case& problem, const ProblemShape& shape, const ForwardSplitKv& config) {
+double Family<ForwardSplitKv>::cycles(const Case& problem, const ProblemShape& shape,
+                                      const ForwardSplitKv& config) {
   const auto& [spec, limits] = problem;
   const double d = padded_head_dim(spec.head_dim), dv = padded_head_dim(spec.value_head_dim());
   const double tile_rows = config.row_warps * forward_split_kv::rows_per_warp;
@@ -41,17 +42,19 @@ double Family<ForwardSplitKv>::cycles(const Case& problem, const ProblemShape& s
   const double in_flight = tile_bytes * (config.stages - 1) * blocks;
   const double warps = config.row_warps * config.key_warps;
   const double share = 1 + scarce_bytes / in_flight + crowd_share * std::max(0.0, warps - 4);
-  const double memory = tile_bytes / (memory_bytes_per_clock * std::min(row_tiles, 3.0)) * share + step_clocks;
+  const double memory =
+      tile_bytes / (memory_bytes_per_clock * std::min(row_tiles, 3.0)) * share + step_clocks;
   const double tensor = 2 * tile_rows * config.tile_kv * (d + dv) / flops_per_clock;
   const double softmax = tile_rows * config.tile_kv * 12 / 32 / 4;
   const double step = std::max({memory * blocks, (tensor + softmax) * blocks,
-                               least_step_clocks + tile_bytes / step_bytes_per_clock + tensor + softmax});
+                                least_step_clocks + tile_bytes / step_bytes_per_clock + tensor + softmax});
 
   const double slots = static_cast<double>(limits.sm_count) * blocks;
   const double own_tiles = std::ceil(units * tiles / slots);
   const double parts = std::min(tiles, std::ceil(tiles / own_tiles));
   const double own_units = std::ceil(own_tiles / tiles);
-  double cycles = launch_clocks + own_tiles * step + own_units * unit_clocks + (parts > 1 ? parts * part_clocks : 0);
+  double cycles =
+      launch_clocks + own_tiles * step + own_units * unit_clocks + (parts > 1 ? parts * part_clocks : 0);
   const Footprint needs = footprint(spec, config);
   const int spare = needs.register_cap - needs.registers;
   if (spare < 0) cycles *= 1.15 - spare * 0.01;

@@ -16,10 +16,12 @@ namespace jit {
 namespace {
 
 // Tiles of rows of all batch entries, each of which may fill one in part.
-std::int64_t row_tiles(const AttentionSpec& spec, const ForwardSplitKv& config, const AttentionParams& params) {
+std::int64_t row_tiles(const AttentionSpec& spec, const ForwardSplitKv& config,
+                       const AttentionParams& params) {
   const std::int64_t tile_rows = config.row_warps * forward_split_kv::rows_per_warp;
-  const std::int64_t queries =
-      spec.sequences_q == SequenceKind::ragged ? params.sequences.total_q : std::int64_t{params.batch} * params.seqlen_q;
+  const std::int64_t queries = spec.sequences_q == SequenceKind::ragged
+                                   ? params.sequences.total_q
+                                   : std::int64_t{params.batch} * params.seqlen_q;
   return std::min<std::int64_t>(queries, params.batch) + queries * spec.gqa_ratio / tile_rows;
 }
 
@@ -27,14 +29,16 @@ std::int64_t row_tiles(const AttentionSpec& spec, const ForwardSplitKv& config, 
 // host cannot know.
 void check_line(const AttentionSpec& spec, const ForwardSplitKv& config, const AttentionParams& params) {
   const double tiles = std::ceil(static_cast<double>(params.seqlen_kv) / config.tile_kv);
-  const double length =
-      static_cast<double>(row_tiles(spec, config, params)) * params.heads_kv * (tile_cost * tiles + unit_cost);
+  const double length = static_cast<double>(row_tiles(spec, config, params)) * params.heads_kv *
+                        (tile_cost * tiles + unit_cost);
   const double rows = static_cast<double>(params.seqlen_q) * spec.gqa_ratio;  // of one sequence, at most
   if (length <= longest_line && rows <= longest_line) return;
-  throw Error(ErrorCode::invalid_argument, "launch", "q",
-              fmt::format("q: so many queries and keys are more work than a launch of {} counts, by {:.1f} times; give "
-                          "fewer sequences at once",
-                          Family<ForwardSplitKv>::name, std::max(length, rows) / longest_line));
+  throw Error(
+      ErrorCode::invalid_argument, "launch", "q",
+      fmt::format(
+          "q: so many queries and keys are more work than a launch of {} counts, by {:.1f} times; give "
+          "fewer sequences at once",
+          Family<ForwardSplitKv>::name, std::max(length, rows) / longest_line));
 }
 
 // As many blocks as stay on the GPU, but no more than there can be tiles of keys.

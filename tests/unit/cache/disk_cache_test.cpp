@@ -261,7 +261,8 @@ TEST_F(DiskCacheTest, KernelsThatAreCompiledAtTheSameTimeHardlyEverShareALock) {
   for (int tuning = 0; tuning < 100; ++tuning) {
     std::vector<FileLock> held;
     for (int kernel = 0; kernel < 9; ++kernel) {
-      held.push_back(cache.lock(key_of(fmt::format("{} of {}", kernel, tuning)), std::chrono::milliseconds(0)));
+      held.push_back(
+          cache.lock(key_of(fmt::format("{} of {}", kernel, tuning)), std::chrono::milliseconds(0)));
       refused += !held.back().held();
     }
   }

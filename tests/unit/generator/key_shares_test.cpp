@@ -82,7 +82,8 @@ TEST(KeyShares, QuotientsAreExact) {
   reference::Random random(reference::test_seed());
   for (int i = 0; i < 100000; ++i) {
     const int y = reference::draw(random, 1, 1 << 24);
-    const int x = reference::draw(random, 0, std::min<long long>(longest_line, static_cast<long long>(y) * 1000));
+    const int x =
+        reference::draw(random, 0, std::min<long long>(longest_line, static_cast<long long>(y) * 1000));
     ASSERT_EQ(small_quotient(x, y), x / y) << x << " / " << y;
   }
 }

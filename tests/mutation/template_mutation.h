@@ -1,0 +1,119 @@
+// One text of a template changed: what the emulator, or the numbers, say of the kernel.
+#pragma once
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <jit/attention.h>
+#include <jit/device.h>
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+#include "generator/program/templates.h"
+#include "tests/mutation/mutated_text.h"
+#include "tests/support/attention_run.h"
+#include "tests/support/fresh_folder.h"
+#include "tests/support/shared_cache.h"
+
+namespace jit::testing {
+
+/// What the broken kernel is and what it computes.
+struct Subject {
+  const char* config = "tile_q=64 tile_kv=32 warps=4 stages_k=2 stages_v=2";  ///< of forward_mma_sync
+  const char* mask = "causal";
+  int head_dim_v = 64;
+  int batch = 1;
+  int heads = 2;
+  int seqlen_q = 150;
+  int seqlen_kv = 212;  // a key tile ends one key behind the first query's last
+  int launches = 1;
+  float amplitude = 1;
+  std::uint64_t seed = 5;
+};
+
+struct TemplateMutation {
+  const char* name;
+  const char* file;
+  const char* from;
+  const char* to;
+  std::vector<const char*> caught_by = {};  ///< one of these kinds of findings; none: by the numbers
+  Subject subject = {};
+  /// Whether it may show as wrong numbers as well: which it is depends on how many of the host's cores run blocks.
+  bool or_by_numbers = false;
+};
+inline std::ostream& operator<<(std::ostream& out, const TemplateMutation& mutation) {
+  return out << mutation.name;
+}
+
+/// A folder of templates with one text changed; gone at the end of the scope.
+class MutatedTemplates {
+ public:
+  MutatedTemplates(const TemplateMutation* mutation) {
+    for (const SourceFile& file : embedded_templates()) {
+      const std::filesystem::path path = std::filesystem::path(folder_.path()) / file.name;
+      std::filesystem::create_directories(path.parent_path());
+      const bool changed = mutation != nullptr && file.name == mutation->file;
+      std::ofstream(path) << (changed ? mutated(file.text, mutation->from, mutation->to) : file.text);
+    }
+  }
+  std::string folder() const { return folder_.path(); }
+
+ private:
+  FreshFolder folder_;
+};
+
+inline AttentionCase case_of(const Subject& subject) {
+  AttentionCase problem;
+  problem.spec.head_dim = 64;
+  problem.spec.head_dim_v = subject.head_dim_v;
+  problem.spec.mask = parse_mask(subject.mask);
+  problem.batch = subject.batch;
+  problem.heads_kv = subject.heads;
+  problem.seqlen_q = subject.seqlen_q;
+  problem.seqlen_kv = subject.seqlen_kv;
+  problem.amplitude = subject.amplitude;
+  problem.seed = subject.seed;
+  return problem;
+}
+
+/// What is noticed of a run: findings as text, or what is wrong with the numbers.
+inline std::string noticed(const TemplateMutation* mutation, const Subject& subject) {
+  const MutatedTemplates templates(mutation);
+  Settings settings = shared_cache_settings();
+  settings.templates = templates.folder();
+  const Context context(settings);
+  const AttentionCase problem = case_of(subject);
+  AttentionRun run(problem);
+  try {
+    const Attention kernel = attention(problem.spec, parse_config(subject.config), context);
+    for (int launch = 0; launch < subject.launches; ++launch) {
+      run.poison_outputs();
+      kernel(run.arguments());
+    }
+  } catch (const Error& error) {
+    return fmt::format("{}: {}", to_string(error.code()), error.what());
+  }
+  return run.check().failure;
+}
+
+/// Expects that the mutation is noticed, as it says.
+inline void expect_caught(const TemplateMutation& mutation) {
+  const std::string text = noticed(&mutation, mutation.subject);
+  ASSERT_NE(text, "") << "not caught";
+  if (mutation.caught_by.empty()) {
+    EXPECT_THAT(text, ::testing::Not(::testing::HasSubstr("launch_failed")))
+        << "caught by a finding, not by numbers";
+    return;
+  }
+  if (mutation.or_by_numbers && text.find("launch_failed") == std::string::npos) return;
+  EXPECT_TRUE(std::any_of(mutation.caught_by.begin(), mutation.caught_by.end(), [&](const char* kind) {
+    return text.find(kind) != std::string::npos;
+  })) << text;
+  // A template, the generated products, or the program.
+  EXPECT_THAT(text, ::testing::AnyOf(::testing::HasSubstr(".cuh:"), ::testing::HasSubstr("kernel.cu:")))
+      << "the finding names no line of the source";
+}
+
+}  // namespace jit::testing
