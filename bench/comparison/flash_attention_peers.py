@@ -167,14 +167,14 @@ class VllmFlashAttention3(Contender):
     name, label, color = "fa3_vllm", "FlashAttention-3 (vLLM)", "#7fb4d8"
     LIBRARY = "vllm_flash_attn/_vllm_fa3_C.abi3.so"
 
-    def library(self):
+    def shared_object(self):
         """The path of the library in the package vllm, which is not imported; None where there is none."""
         spec = importlib.util.find_spec("vllm")
         places = (pathlib.Path(place) / self.LIBRARY for place in (spec.submodule_search_locations if spec else ()))
         return next((path for path in places if path.is_file()), None)
 
     def absent(self):
-        path = self.library()
+        path = self.shared_object()
         if path is None:
             return f"no package vllm with {self.LIBRARY} is installed"
         try:
@@ -186,7 +186,7 @@ class VllmFlashAttention3(Contender):
     def operators(self):
         import torch
 
-        torch.ops.load_library(str(self.library()))
+        torch.ops.load_library(str(self.shared_object()))
         return torch.ops._vllm_fa3_C
 
     def version(self):
