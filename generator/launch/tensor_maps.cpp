@@ -1,5 +1,6 @@
 #include "generator/launch/tensor_maps.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstdint>
@@ -26,15 +27,30 @@ struct Operand {
   const char* name;
   const void* data;
   const TensorStrides& strides;
+  std::int64_t batch;  ///< of dense sequences; pages; 1 of ragged ones
   std::int64_t seqlen;
   std::int64_t heads;
 };
 
 std::array<Operand, 4> operands(const AttentionParams& params) {
-  return {{{"q", params.q, params.q_strides, params.seqlen_q, params.heads_q},
-           {"k", params.k, params.k_strides, params.seqlen_kv, params.heads_kv},
-           {"v", params.v, params.v_strides, params.seqlen_kv, params.heads_kv},
-           {"o", params.o, params.o_strides, params.seqlen_q, params.heads_q}}};
+  const SequenceParams& sequences = params.sequences;
+  std::int64_t batch_q = params.batch, batch_kv = params.batch;
+  std::int64_t rows_q = params.seqlen_q, rows_kv = params.seqlen_kv;
+  if (sequences.cu_seqlens_q != nullptr) {
+    batch_q = 1;
+    rows_q = sequences.total_q;
+  }
+  if (sequences.cu_seqlens_k != nullptr) {
+    batch_kv = 1;
+    rows_kv = sequences.total_k;
+  } else if (sequences.page_table != nullptr) {
+    batch_kv = sequences.pages;
+    rows_kv = params.seqlen_kv / std::max(1, sequences.max_pages);
+  }
+  return {{{"q", params.q, params.q_strides, batch_q, rows_q, params.heads_q},
+           {"k", params.k, params.k_strides, batch_kv, rows_kv, params.heads_kv},
+           {"v", params.v, params.v_strides, batch_kv, rows_kv, params.heads_kv},
+           {"o", params.o, params.o_strides, batch_q, rows_q, params.heads_q}}};
 }
 
 bool is_mappable(std::int64_t size, std::int64_t stride) {
@@ -42,11 +58,11 @@ bool is_mappable(std::int64_t size, std::int64_t stride) {
   return size <= 1 || (bytes > 0 && bytes < max_stride_bytes && bytes % tma_alignment == 0);
 }
 
-bool is_mappable(const Operand& operand, std::int64_t batch) {
-  if (operand.seqlen == 0) return true;  // without keys nothing is read
+bool is_mappable(const Operand& operand) {
+  if (operand.seqlen == 0 || operand.batch == 0) return true;  // without keys nothing is read
   return reinterpret_cast<std::uintptr_t>(operand.data) % tma_alignment == 0 &&
-         is_mappable(batch, operand.strides.batch) && is_mappable(operand.seqlen, operand.strides.seq) &&
-         is_mappable(operand.heads, operand.strides.head);
+         is_mappable(operand.batch, operand.strides.batch) &&
+         is_mappable(operand.seqlen, operand.strides.seq) && is_mappable(operand.heads, operand.strides.head);
 }
 
 bool has_few_tiles(const AttentionParams& params) {
@@ -65,7 +81,7 @@ CUtensorMapSwizzle swizzle_of(int columns) {
   }
 }
 
-TensorMap encode(const Operand& operand, DType dtype, std::int64_t batch, int head_dim, int box_rows) {
+TensorMap encode(const Operand& operand, DType dtype, int head_dim, int box_rows) {
   const int columns = panel_columns(head_dim);
   const auto size = [](std::int64_t count) { return static_cast<cuuint64_t>(count); };
   // The stride of a dimension of one element is never used, but the driver checks it.
@@ -73,9 +89,9 @@ TensorMap encode(const Operand& operand, DType dtype, std::int64_t batch, int he
     return static_cast<cuuint64_t>(count <= 1 ? tma_alignment : stride * element_size);
   };
   const TensorStrides& strides = operand.strides;
-  const cuuint64_t sizes[] = {size(head_dim), size(operand.seqlen), size(operand.heads), size(batch)};
+  const cuuint64_t sizes[] = {size(head_dim), size(operand.seqlen), size(operand.heads), size(operand.batch)};
   const cuuint64_t stride_bytes[] = {bytes(operand.seqlen, strides.seq), bytes(operand.heads, strides.head),
-                                     bytes(batch, strides.batch)};
+                                     bytes(operand.batch, strides.batch)};
   const cuuint32_t box[] = {static_cast<cuuint32_t>(columns), static_cast<cuuint32_t>(box_rows), 1, 1};
   const cuuint32_t steps[] = {1, 1, 1, 1};
   alignas(64) CUtensorMap map;
@@ -90,25 +106,33 @@ TensorMap encode(const Operand& operand, DType dtype, std::int64_t batch, int he
 }  // namespace
 
 bool can_map(const AttentionParams& params) {
+  // A row that is not the first of a page begins no box.
+  if (params.sequences.page_table != nullptr && params.sequences.cache_leftpad != nullptr) return false;
   for (const Operand& operand : operands(params)) {
-    if (!is_mappable(operand, params.batch)) return false;
+    if (!is_mappable(operand)) return false;
   }
   return has_few_tiles(params);
 }
 
+namespace {
+
+void check_mappable(const Operand& operand) {
+  if (is_mappable(operand)) return;
+  throw Error(
+      ErrorCode::invalid_argument, "launch", operand.name,
+      fmt::format(
+          "{}: its kernel reads it by TMA, which needs rows aligned to {} bytes and "
+          "positive strides below 2^40 bytes; it starts at {} and has strides {}, {}, {} along batch, "
+          "seqlen, heads. Give no config, or one with family=forward_mma_sync",
+          operand.name, tma_alignment, operand.data, operand.strides.batch, operand.strides.seq,
+          operand.strides.head));
+}
+
+}  // namespace
+
 MappedTensors map_tensors(const AttentionSpec& spec, const MapBoxes& boxes, const AttentionParams& params) {
   const std::array<Operand, 4> all = operands(params);
-  for (const Operand& operand : all) {
-    if (is_mappable(operand, params.batch)) continue;
-    throw Error(
-        ErrorCode::invalid_argument, "launch", operand.name,
-        fmt::format(
-            "{}: its kernel reads it by TMA, which needs rows aligned to {} bytes and "
-            "positive strides below 2^40 bytes; it starts at {} and has strides {}, {}, {} along batch, "
-            "seqlen, heads. Give no config, or one with family=forward_mma_sync",
-            operand.name, tma_alignment, operand.data, operand.strides.batch, operand.strides.seq,
-            operand.strides.head));
-  }
+  for (const Operand& operand : all) check_mappable(operand);
   if (!has_few_tiles(params)) {
     throw Error(ErrorCode::invalid_argument, "launch", "q",
                 fmt::format("q: {} heads of {} queries are more than the {} tiles that its kernel "
@@ -120,13 +144,33 @@ MappedTensors map_tensors(const AttentionSpec& spec, const MapBoxes& boxes, cons
   const int head_dim_v = spec.value_head_dim();
   const auto encode_one = [&](const Operand& operand, int head_dim, int box_rows) {
     const DType dtype = &operand == &all[3] ? output_dtype(spec) : input_dtype(spec);
-    return encode(operand, dtype, params.batch, head_dim, box_rows);
+    return encode(operand, dtype, head_dim, box_rows);
   };
   const TensorMap map_q = encode_one(q, spec.head_dim, boxes.rows_q);
   return {.q = map_q,
           .k = has_keys ? encode_one(all[1], spec.head_dim, boxes.rows_kv) : map_q,
           .v = has_keys ? encode_one(all[2], head_dim_v, boxes.rows_kv) : map_q,
           .o = encode_one(all[3], head_dim_v, boxes.rows_q)};
+}
+
+MappedKeys map_keys(const AttentionSpec& spec, int box_rows, const AttentionParams& params) {
+  if (params.sequences.page_table != nullptr && params.sequences.cache_leftpad != nullptr) {
+    throw Error(ErrorCode::invalid_argument, "launch", "cache_leftpad",
+                "cache_leftpad: a kernel that reads pages by TMA begins with the first row of a page. Give "
+                "no config, "
+                "or one with family=forward_split_kv");
+  }
+  const std::array<Operand, 4> all = operands(params);
+  const Operand &q = all[0], &k = all[1], &v = all[2];
+  check_mappable(k);
+  check_mappable(v);
+  const DType dtype = input_dtype(spec);
+  if (k.seqlen == 0 || k.batch == 0) {
+    const TensorMap unused = encode(q, dtype, spec.head_dim, 8);
+    return {.k = unused, .v = unused};
+  }
+  return {.k = encode(k, dtype, spec.head_dim, box_rows),
+          .v = encode(v, dtype, spec.value_head_dim(), box_rows)};
 }
 
 }  // namespace jit

@@ -17,7 +17,7 @@ inline constexpr std::int64_t max_work_tiles = std::numeric_limits<std::int32_t>
 
 /// Whether a kernel with TMA can serve the call: rows aligned to 16 bytes, every stride positive and below
 /// 2^40 bytes where a dimension has more than one element, and no more than max_work_tiles heads · tiles of
-/// queries. Otherwise forward_mma_sync computes it.
+/// queries; pages without cache_leftpad. Otherwise forward_mma_sync or forward_split_kv computes it.
 bool can_map(const AttentionParams& params);
 
 /// Rows of the boxes in which tensors are copied.
@@ -33,5 +33,13 @@ struct MappedTensors {
 /// "cuTensorMapEncodeTiled"). Without keys those of k and v are q's: nothing is read by them. Throws Error
 /// invalid_argument, naming the tensor, when can_map(params) is false; driver_error when the driver refuses.
 MappedTensors map_tensors(const AttentionSpec& spec, const MapBoxes& boxes, const AttentionParams& params);
+
+struct MappedKeys {
+  TensorMap k, v;
+};
+
+/// The maps of k and v alone, of any sequences, in boxes of so many rows: (head_dim, seqlen, heads, batch), where pages
+/// are batch entries, and all ragged sequences are one. Errors are those of map_tensors.
+MappedKeys map_keys(const AttentionSpec& spec, int box_rows, const AttentionParams& params);
 
 }  // namespace jit

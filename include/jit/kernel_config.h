@@ -62,8 +62,22 @@ struct ForwardSplitKv {
   bool operator==(const ForwardSplitKv&) const = default;
 };
 
+/// TMA and wgmma, keys split over blocks: sm_90a, any sequences in tensors that TMA can map
+/// (templates/forward_split_wgmma).
+struct ForwardSplitWgmma {
+  int tile_rows = 64;                           ///< rows per block: queries of all heads that share a KV head
+  int tile_kv = 64;                             ///< keys per step
+  int stages_q = 1;                             ///< buffers for tiles of queries
+  int stages = 2;                               ///< buffers for tiles of keys, and as many for values
+  WarpgroupOrder order = WarpgroupOrder::free;  ///< how consumer warpgroups take turns
+  Rescale rescale = Rescale::lazy;              ///< when the output is rescaled to a new row maximum
+  int blocks_per_sm = 1;                        ///< that must fit on a multiprocessor: caps the registers
+
+  bool operator==(const ForwardSplitWgmma&) const = default;
+};
+
 /// The list of kernel families: their order is that in which equal ones are tried.
-using KernelConfig = std::variant<ForwardMmaSync, ForwardWgmma, ForwardSplitKv>;
+using KernelConfig = std::variant<ForwardMmaSync, ForwardWgmma, ForwardSplitKv, ForwardSplitWgmma>;
 
 /// "forward_wgmma": the family that a config is of.
 std::string_view family_name(const KernelConfig& config);

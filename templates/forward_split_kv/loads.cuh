@@ -7,6 +7,7 @@
 #include "forward_split_kv/smem.cuh"
 #include "forward_split_kv/traits.cuh"
 #include "ptx/cp_async.cuh"
+#include "split_keys/packed_rows.cuh"
 #include "tiles/tile_copy.cuh"
 
 namespace jit::forward_split_kv {

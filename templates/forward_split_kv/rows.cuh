@@ -7,6 +7,7 @@
 #include "forward_split_kv/smem.cuh"
 #include "forward_split_kv/traits.cuh"
 #include "problem/variable_sequences.cuh"
+#include "split_keys/part_note.cuh"
 
 namespace jit::forward_split_kv {
 
@@ -41,32 +42,6 @@ struct KvRows {
   }
   /// Where there are none.
   __device__ __forceinline__ DenseRows<const Element> dense() const { return {first, strides.seq}; }
-};
-
-/// The same of the packed rows of queries.
-template <class Config>
-struct QueryRows {
-  using Element = typename Config::Element;
-  const Element* first;  ///< of the sequence, KV head 0
-  TensorStrides strides;
-  int kv_head;
-  int row_begin;
-  int row_end;
-
-  __device__ __forceinline__ QueryRows(const AttentionParams& params, const PartNote& part)
-      : strides(params.q_strides),
-        kv_head(part.kv_head),
-        row_begin(part.row_begin),
-        row_end(part.seqlen_q * Config::gqa_ratio) {
-    first = static_cast<const Element*>(params.q) +
-            VariableSequences<Config>::query_offset(strides, part.batch, 0, part.q_begin);
-  }
-
-  __device__ __forceinline__ const Element* operator()(int row) const {
-    const PackedRow<Config> place(kv_head, row_begin + row);
-    return row_begin + row < row_end ? first + place.query * strides.seq + place.head * strides.head
-                                     : nullptr;
-  }
 };
 
 /// The pages of a step's rows, a thread for each of some, in two parts: they are on their way between them.

@@ -5,23 +5,11 @@
 #include "base/element.cuh"
 #include "base/host_device.cuh"
 #include "jit/options.h"
+#include "split_keys/part_note.cuh"
 
 namespace jit::forward_split_kv {
 
-/// What a block knows of its part of a unit.
-struct PartNote {
-  int batch;
-  int kv_head;
-  int row_begin;    ///< first row of the tile of rows
-  int q_begin;      ///< first query of the sequence, as VariableSequences counts
-  int seqlen_q;     ///< of the sequence
-  int kv_begin;     ///< row of its first key, the same
-  int seqlen_kv;    ///< of the sequence
-  int parts;        ///< of the unit
-  int first_block;  ///< whose part is the first
-};
-
-/// What it knows of one step, a tile of keys for the rows of a part.
+/// What a block knows of one step, a tile of keys for the rows of a part.
 struct StepNote {
   int part;        ///< place of the part's note
   int k_begin;     ///< first key of the tile

@@ -5,27 +5,11 @@
 #include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "forward_split_kv/traits.cuh"
-#include "forward_split_kv/work_list.cuh"
 #include "problem/masks.cuh"
 #include "problem/variable_sequences.cuh"
+#include "split_keys/work_list.cuh"
 
 namespace jit::forward_split_kv {
-
-/// What the mask leaves of a tile of scores of all heads of a unit. By a whole warp.
-template <class Config>
-__device__ __forceinline__ TileClass classify(const AttentionParams& params, const Unit& unit,
-                                              const ScoreTile& tile) {
-  using Mask = typename Config::Mask;
-  const int first_head = unit.kv_head * Config::gqa_ratio;
-  TileClass kind = Mask(context_of<Config>(params, unit, first_head)).classify(tile);
-  if constexpr (depends_on_head<Mask>) {
-    for (int g = 1; g < Config::gqa_ratio; ++g) {
-      const TileClass other = Mask(context_of<Config>(params, unit, first_head + g)).classify(tile);
-      if (other != kind) return TileClass::partial;
-    }
-  }
-  return kind;
-}
 
 /// How far the steps of the block's part of a unit have come. Words, because a bool leaves bytes that are never written.
 struct StepPlace {
@@ -40,7 +24,8 @@ struct StepPlace {
 /// The block's steps in order. They lie in shared memory: only one warp needs them, and then only for a moment.
 template <class Config>
 struct StepList {
-  WorkList<Config> work;
+  using Work = WorkList<Config, KernelTraits<Config>::tile_rows>;
+  Work work;
   StepPlace place;
 };
 
@@ -52,13 +37,13 @@ __device__ __forceinline__ void enter_part(const AttentionParams& params, StepLi
 #pragma unroll 1
   while (true) {
     if (place.is_behind != 0) {
-      WorkList<Config> work = list.work;
+      typename StepList<Config>::Work work = list.work;
       work.next(params);
       __syncwarp();
       if (lane_id() == 0) list.work = work;
       __syncwarp();
     }
-    const WorkList<Config>& work = list.work;
+    const auto& work = list.work;
     place.is_behind = 0;
     if (!work.has_unit(params)) return;
     place.is_behind = 1;

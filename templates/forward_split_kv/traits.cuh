@@ -38,15 +38,4 @@ struct KernelTraits {
   using VTile = SmemTile<Config::tile_kv, chunks_v, Swizzle::xor_chunks>;
 };
 
-/// Rows of a tile of rows: those of all query heads of a KV head, query by query, so that each key is read once for
-/// all of them.
-template <class Config>
-struct PackedRow {
-  int query;
-  int head;  ///< query head
-
-  __device__ __forceinline__ PackedRow(int kv_head, int row)
-      : query(row / Config::gqa_ratio), head(kv_head * Config::gqa_ratio + row % Config::gqa_ratio) {}
-};
-
 }  // namespace jit::forward_split_kv

@@ -10,7 +10,6 @@
 
 #include "base/params.cuh"
 #include "forward_wgmma/direct_output.cuh"
-#include "forward_wgmma/products.cuh"
 #include "forward_wgmma/rings.cuh"
 #include "forward_wgmma/tensor_maps.cuh"
 #include "forward_wgmma/work_ring.cuh"
@@ -24,31 +23,11 @@
 #include "scheduling/work_tiles.cuh"
 #include "steps/apply_functors.cuh"
 #include "steps/softmax.cuh"
+#include "steps/warpgroup_turns.cuh"
+#include "steps/wgmma_products.cuh"
 #include "steps/write_lse.cuh"
 
 namespace jit::forward_wgmma {
-
-/// The turns that consumers take, by named barriers in a circle.
-template <class Config>
-class WarpgroupTurns {
-  using Traits = KernelTraits<Config>;
-
- public:
-  __device__ __forceinline__ explicit WarpgroupTurns(int consumer) : consumer_(consumer) {
-    if (is_used && consumer == Traits::consumers - 1) pass();
-  }
-  __device__ __forceinline__ void wait() const {
-    if constexpr (is_used) bar_sync(Traits::order_barrier + consumer_, 2 * warpgroup_size);
-  }
-  __device__ __forceinline__ void pass() const {
-    const int next = consumer_ == Traits::consumers - 1 ? 0 : consumer_ + 1;
-    if constexpr (is_used) bar_arrive(Traits::order_barrier + next, 2 * warpgroup_size);
-  }
-
- private:
-  static constexpr bool is_used = Config::order != WarpgroupOrder::free && Traits::consumers > 1;
-  int consumer_;
-};
 
 /// Leaves O, of whose rows `inverse` is what they have been multiplied by, at the shared address `o_tile`, or
 /// writes it, too.
@@ -63,7 +42,7 @@ __device__ __forceinline__ void write_output(const AttentionParams& params, cons
   const int lane = lane_id();
   const int warp_row = threadIdx.x % warpgroup_size / warp_size * 16;
   if constexpr (Config::direct_o) {
-    store_output_rows<Config>(params, work, work.q_begin + consumer * rows_per_consumer + warp_row, output,
+    store_output_rows<Config>(params, work, work.q_begin + consumer * rows_per_warpgroup + warp_row, output,
                               inverse);
     return;
   }
@@ -336,8 +315,8 @@ class Consumer {
   __device__ __forceinline__ void apply_functors() {
     if (Score::is_identity && (flags_ & key_note_partial) == 0) return;
     const int thread = reread_thread_index() % warpgroup_size;
-    const int q =
-        work_.q_begin + consumer_ * rows_per_consumer + thread / warp_size * 16 + MmaLayout::lane_row(thread);
+    const int q = work_.q_begin + consumer_ * rows_per_warpgroup + thread / warp_size * 16 +
+                  MmaLayout::lane_row(thread);
     const int k =
         load_key_note_begin(key_note<Config>(smem_, rings_.k.stage())) + MmaLayout::lane_column(thread);
     const unsigned words = key_words_of<Config>(smem_, rings_.k.stage()) + MmaLayout::lane_column(thread) * 4;
@@ -369,7 +348,7 @@ class Consumer {
     // Read again: batch and head would take registers through the loop.
     if (params_.lse != nullptr) {
       const WorkTile work = work_ring_.tile();
-      const int warp_row = consumer_ * rows_per_consumer + threadIdx.x % warpgroup_size / warp_size * 16;
+      const int warp_row = consumer_ * rows_per_warpgroup + threadIdx.x % warpgroup_size / warp_size * 16;
       write_lse<Config, typename Traits::Output>(params_, work.batch, work.head, work.q_begin + warp_row,
                                                  lse);
     }
@@ -392,9 +371,9 @@ class Consumer {
   const float scale_log2_;
   WorkRing<Config> work_ring_;
   Rings<Config> rings_;
-  const WarpgroupTurns<Config> turns_;
-  Queries<Config> q_;
-  Probabilities<Config> p_;
+  const WarpgroupTurns<Traits> turns_;
+  Queries<Traits> q_;
+  Probabilities<Traits> p_;
   WorkTile work_{0, 0, 0};  // whose scores are computed
   Score score_{context()};  // built again for each work tile
   int flags_ = 0;           // of the last tile of keys that was taken

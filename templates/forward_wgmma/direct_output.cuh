@@ -9,19 +9,6 @@
 
 namespace jit::forward_wgmma {
 
-/// Word j of lane i of each quad becomes word i of lane j.
-__device__ __forceinline__ void transpose_quad(unsigned (&words)[4]) {
-  const auto exchange = [&](int lane_bit, int low, int high) {
-    const bool is_upper = (threadIdx.x & lane_bit) != 0;
-    const unsigned received = __shfl_xor_sync(full_warp, is_upper ? words[low] : words[high], lane_bit);
-    (is_upper ? words[low] : words[high]) = received;
-  };
-  exchange(1, 0, 1);
-  exchange(1, 2, 3);
-  exchange(2, 0, 2);
-  exchange(2, 1, 3);
-}
-
 /// Writes the rows of a warp, of which `first_row` of the sequence is the first, and which have been multiplied by
 /// `inverse`. Each quad of lanes has
 /// pieces of 8 columns of a row in 4 words: transposed, every lane writes whole pieces.

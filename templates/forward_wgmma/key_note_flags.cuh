@@ -21,8 +21,8 @@ __device__ __forceinline__ int key_note_flags(const typename Config::Mask& mask,
   const bool may_skip = range_end - tiles.key(1) <= Traits::most_skipped * Config::tile_kv;
 #pragma unroll 1
   for (int consumer = 0; Traits::has_lower_tiles && consumer < Traits::consumers; ++consumer) {
-    const int begin = q_begin + consumer * rows_per_consumer;
-    const int end = minimum(begin + rows_per_consumer, seqlen_q);
+    const int begin = q_begin + consumer * rows_per_warpgroup;
+    const int end = minimum(begin + rows_per_warpgroup, seqlen_q);
     const bool has_rows = begin < end;
     const ScoreTile upper{begin, end, tiles.key(0) + Traits::lower_keys,
                           minimum(tiles.key(0) + Config::tile_kv, seqlen_kv)};

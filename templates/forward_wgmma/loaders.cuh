@@ -57,7 +57,7 @@ __device__ __forceinline__ void load_queries(const AttentionParams& params, cons
       if (lane_id() == 0) {
         load_tile<typename Traits::QTile>(
             own.tile(), maps.q, own.full(),
-            sequences.query_place(batch, head, q_begin + consumer * rows_per_consumer));
+            sequences.query_place(batch, head, q_begin + consumer * rows_per_warpgroup));
       }
     }
     ring.advance();
@@ -168,7 +168,7 @@ __device__ __forceinline__ void store_outputs(const AttentionParams& params, con
       own.wait_full();
       if (lane_id() == 0) {
         store_tile<typename Traits::OTile>(
-            own.tile(), maps.o, sequences.query_place(batch, head, q_begin + consumer * rows_per_consumer));
+            own.tile(), maps.o, sequences.query_place(batch, head, q_begin + consumer * rows_per_warpgroup));
         cp_async_bulk_commit_group();
         cp_async_bulk_wait_group_read<0>();
       }

@@ -55,9 +55,6 @@ inline constexpr int stages_work = 4;
 /// Places in the table of ranges of key words.
 inline constexpr int key_word_range_places = 512;
 
-/// Queries that a warpgroup multiplies.
-inline constexpr int rows_per_consumer = 64;
-
 struct SmemSizes {
   int head_dim;
   int head_dim_v;
@@ -113,7 +110,7 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
       place(sizes.key_words && sizes.persistent ? key_word_range_places * 2 * word_bytes : 0);
   layout.key_notes = place(sizes.stages_k * static_cast<int>(sizeof(KeyNote)));
   layout.work = place(stages_work * static_cast<int>(sizeof(WorkTile)));
-  const int consumers = sizes.tile_q / rows_per_consumer;
+  const int consumers = sizes.tile_q / rows_per_warpgroup;
   layout.q_full = place(consumers * sizes.stages_q * barrier_bytes);
   layout.q_empty = place(consumers * sizes.stages_q * barrier_bytes);
   layout.k_full = place(sizes.stages_k * barrier_bytes);

@@ -14,27 +14,31 @@
 
 namespace jit::forward_wgmma {
 
-template <class Config>
+template <class KernelConfig>
 struct KernelTraits {
+  using Config = KernelConfig;
   using Element = typename Config::Element;
   static constexpr int mma_k = ElementTraits<Element>::mma_k;
   static_assert(Config::head_dim % 8 == 0 && Config::head_dim >= 8 && Config::head_dim <= 256,
                 "head_dim must be a multiple of 8 from 8 to 256");
   static_assert(Config::head_dim_v % 8 == 0 && Config::head_dim_v >= 8 && Config::head_dim_v <= 256,
                 "head_dim_v must be a multiple of 8 from 8 to 256");
-  static_assert(Config::tile_q % rows_per_consumer == 0, "a warpgroup multiplies 64 rows");
+  static_assert(Config::tile_q % rows_per_warpgroup == 0, "a warpgroup multiplies 64 rows");
   static_assert(Config::tile_kv % mma_k == 0 && Config::tile_kv <= 256,
                 "tile_kv must be a multiple of wgmma's k, at most 256");
   static_assert(Config::polynomial_exp2 >= 0 && Config::polynomial_exp2 <= exponential_group,
                 "polynomial_exp2 counts exponentials of a group");
   static_assert(Config::alignment == 16, "TMA wants rows aligned to 16 bytes");
 
-  static constexpr int consumers = Config::tile_q / rows_per_consumer;
+  static constexpr int consumers = Config::tile_q / rows_per_warpgroup;
   static constexpr int consumer_warps = consumers * 4;
   static constexpr int threads = (consumers + 1) * warpgroup_size;
 
   static constexpr int head_dim_steps = padded_head_dim(Config::head_dim, mma_k) / mma_k;
   static constexpr int key_steps = Config::tile_kv / mma_k;
+
+  static constexpr bool q_in_registers = Config::q_in_registers;
+  static constexpr bool p_in_registers = Config::p_in_registers;
 
   // Of one warp of a consumer.
   using Scores = Accumulator<MmaLayout, 16, Config::tile_kv>;
@@ -57,10 +61,10 @@ struct KernelTraits {
       has_lower_tiles && Config::tile_kv < Config::tile_q ? Config::stages_v - 1 : 0;
 
   // Q and O of one consumer.
-  using QTile = PanelTile<Element, rows_per_consumer, Config::head_dim>;
+  using QTile = PanelTile<Element, rows_per_warpgroup, Config::head_dim>;
   using KTile = PanelTile<Element, Config::tile_kv, Config::head_dim>;
   using VTile = PanelTile<Element, Config::tile_kv, Config::head_dim_v>;
-  using OTile = PanelTile<OutputElement<Config>, rows_per_consumer, Config::head_dim_v>;
+  using OTile = PanelTile<OutputElement<Config>, rows_per_warpgroup, Config::head_dim_v>;
   using PTile = PanelTile<Element, Config::tile_q, Config::tile_kv>;
 
   /// Whether the key loader leaves a word of each key of a partial tile.

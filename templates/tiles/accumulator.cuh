@@ -146,4 +146,17 @@ struct Accumulator<MmaLayout, tile_rows, tile_columns> {
   }
 };
 
+/// Word j of lane i of each quad becomes word i of lane j.
+__device__ __forceinline__ void transpose_quad(unsigned (&words)[4]) {
+  const auto exchange = [&](int lane_bit, int low, int high) {
+    const bool is_upper = (threadIdx.x & lane_bit) != 0;
+    const unsigned received = __shfl_xor_sync(full_warp, is_upper ? words[low] : words[high], lane_bit);
+    (is_upper ? words[low] : words[high]) = received;
+  };
+  exchange(1, 0, 1);
+  exchange(1, 2, 3);
+  exchange(2, 0, 2);
+  exchange(2, 1, 3);
+}
+
 }  // namespace jit

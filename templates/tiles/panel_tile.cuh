@@ -13,6 +13,9 @@
 
 namespace jit {
 
+/// Rows of A that a warpgroup multiplies (PTX ISA, "wgmma.mma_async", shapes).
+inline constexpr int rows_per_warpgroup = 64;
+
 /// Width of a panel: that of the swizzle of 128, 64 or 32 bytes, the narrowest that a small head_dim allows.
 JIT_HOST_DEVICE constexpr int panel_columns(int head_dim, int bytes = element_bytes) {
   return (head_dim * bytes > 64 ? 128 : head_dim * bytes > 32 ? 64 : 32) / bytes;

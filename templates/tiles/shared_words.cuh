@@ -21,6 +21,11 @@ __device__ __forceinline__ void load_shared(int (&values)[2], unsigned address) 
                : "memory");
 }
 
+/// Sets 16 bytes to 0.
+__device__ __forceinline__ void clear_shared_chunk(unsigned address) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(address), "r"(0) : "memory");
+}
+
 /// The same value, in a form that shows the compiler that the whole warp has it.
 __device__ __forceinline__ int uniform(int value) { return __shfl_sync(full_warp, value, 0); }
 

@@ -51,7 +51,7 @@ INSTANTIATE_TEST_SUITE_P(
                          {},
                          split_kv},
         TemplateMutation{"PartialResultsOfTwoUnitsInOnePlace",
-                         "forward_split_kv/results.cuh",
+                         "split_keys/block_results.cuh",
                          "2ll * note.first_block + 1",
                          "1ll * note.first_block + 1",
                          {},

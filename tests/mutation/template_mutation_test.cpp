@@ -143,7 +143,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 constexpr const char* consumer = "forward_wgmma/consumer.cuh";
 constexpr const char* loaders = "forward_wgmma/loaders.cuh";
-constexpr const char* products = "forward_wgmma/products.cuh";
+constexpr const char* products = "steps/wgmma_products.cuh";
 constexpr const char* direct_output = "forward_wgmma/direct_output.cuh";
 constexpr const char* note_flags = "forward_wgmma/key_note_flags.cuh";
 constexpr const char* rings = "forward_wgmma/rings.cuh";
@@ -315,7 +315,7 @@ INSTANTIATE_TEST_SUITE_P(
         TemplateMutation{"NoNoteOfPartialTiles", note_flags, "  flags |= key_note_partial;\n", "", {}, wgmma},
         TemplateMutation{"UpperHalfOfTheFirstConsumer",
                          note_flags,
-                         "const int begin = q_begin + consumer * rows_per_consumer;",
+                         "const int begin = q_begin + consumer * rows_per_warpgroup;",
                          "const int begin = q_begin;",
                          {},
                          wgmma},
@@ -409,7 +409,7 @@ INSTANTIATE_TEST_SUITE_P(
         TemplateMutation{
             "LoadsTheQueriesOfOneConsumer",
             loaders,
-            "batch, head, q_begin + consumer * rows_per_consumer));\n      }\n    }\n    ring.advance();",
+            "batch, head, q_begin + consumer * rows_per_warpgroup));\n      }\n    }\n    ring.advance();",
             "batch, head, q_begin));\n      }\n    }\n    ring.advance();",
             {},
             wgmma},

@@ -3,7 +3,7 @@
 #include "generator/kernels/forward_split_kv/family.h"
 #include "generator/program/emit.h"
 #include "generator/program/functor_source.h"
-#include "templates/forward_split_kv/split_params.cuh"
+#include "templates/split_keys/split_params.cuh"
 
 namespace jit {
 
@@ -30,7 +30,7 @@ Program Family<ForwardSplitKv>::program(const AttentionSpec& spec, const Forward
   source += fmt::format(
       "extern \"C\" __global__ void __launch_bounds__({}, Config::blocks_per_sm)\n"
       "{}(const __grid_constant__ AttentionParams params,\n"
-      "    const __grid_constant__ forward_split_kv::SplitParams split) {{\n"
+      "    const __grid_constant__ SplitParams split) {{\n"
       "  forward_split_kv::attention_forward<Config>(params, split);\n}}\n",
       program.threads, program.name);
   return program;

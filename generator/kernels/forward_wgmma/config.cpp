@@ -26,7 +26,7 @@ constexpr int instruction_registers = 30;
 constexpr std::array rows = {
     field<&ForwardWgmma::tile_q>(
         "tile_q", "queries per block",
-        {multiples(rows_per_consumer, rows_per_consumer* max_consumers), Affects::tiling, 64}),
+        {multiples(rows_per_warpgroup, rows_per_warpgroup* max_consumers), Affects::tiling, 64}),
     field<&ForwardWgmma::tile_kv>("tile_kv", "keys per step", {multiples(16, 256), Affects::tiling, 32}),
     field<&ForwardWgmma::stages_q>("stages_q", "buffers for Q tiles", {range(1, 2), Affects::registers, 2}),
     field<&ForwardWgmma::stages_k>("stages_k", "buffers for K tiles", {range(1, 4), Affects::buffers, 1}),
@@ -115,7 +115,7 @@ int register_doubt(const AttentionSpec& spec, const ForwardWgmma& config) {
 
 namespace forward_wgmma {
 
-int consumers_of(const ForwardWgmma& config) { return config.tile_q / rows_per_consumer; }
+int consumers_of(const ForwardWgmma& config) { return config.tile_q / rows_per_warpgroup; }
 
 bool has_key_words(const AttentionSpec& spec) { return key_words(spec.mask) == 1; }
 
@@ -212,7 +212,7 @@ std::vector<ForwardWgmma> Family<ForwardWgmma>::space(const Case& problem) {
           for (const bool persistent : {true, false}) {
             for (const int blocks_per_sm : {1, 2, 3}) {
               // Left out, because never faster: rescaling at every tile, direct_o, polynomial_exp2.
-              ForwardWgmma config{.tile_q = consumers * rows_per_consumer,
+              ForwardWgmma config{.tile_q = consumers * rows_per_warpgroup,
                                   .tile_kv = tile_kv,
                                   .stages_q = stages.q,
                                   .stages_k = stages.k,

@@ -18,7 +18,7 @@ using namespace forward_wgmma;
 
 TensorMaps encode_maps(const AttentionSpec& spec, const ForwardWgmma& config, const AttentionParams& params) {
   const MappedTensors maps =
-      map_tensors(spec, {.rows_q = rows_per_consumer, .rows_kv = config.tile_kv}, params);
+      map_tensors(spec, {.rows_q = rows_per_warpgroup, .rows_kv = config.tile_kv}, params);
   return {.q = maps.q, .k = maps.k, .v = maps.v, .o = maps.o, .counter = nullptr, .order = {}};
 }
 

@@ -2,11 +2,9 @@
 #pragma once
 
 #include "base/host_device.cuh"
-#include "forward_split_kv/smem_layout.cuh"
 
-namespace jit::forward_split_kv {
+namespace jit {
 
-/// The kernel's second parameter.
 struct SplitParams {
   /// Two partial results for each block: of the unit that it enters in the middle, and of the one that it leaves in
   /// the middle. Each has rows of O in fp32, not normalised, then maximum and sum of each row.
@@ -17,8 +15,6 @@ struct SplitParams {
 };
 
 /// Floats of one partial result.
-JIT_HOST_DEVICE constexpr int partial_floats(int row_warps, int head_dim_v) {
-  return row_warps * rows_per_warp * (head_dim_v + 2);
-}
+JIT_HOST_DEVICE constexpr int partial_floats(int rows, int head_dim_v) { return rows * (head_dim_v + 2); }
 
-}  // namespace jit::forward_split_kv
+}  // namespace jit

@@ -3,13 +3,12 @@
 
 #include "base/params.cuh"
 #include "base/prelude.cuh"
-#include "forward_split_kv/traits.cuh"
 #include "problem/functor.cuh"
 #include "problem/masks.cuh"
 #include "problem/variable_sequences.cuh"
 #include "scheduling/key_shares.cuh"
 
-namespace jit::forward_split_kv {
+namespace jit {
 
 /// Tiles of keys.
 struct TileRange {
@@ -19,13 +18,20 @@ struct TileRange {
   __device__ __forceinline__ int count() const { return end - begin; }
 };
 
-/// A tile of rows of one KV head of a batch entry.
+/// A tile of rows of one KV head of a batch entry, and all keys that they see.
 struct Unit {
   int batch;
   int kv_head;
   int row_begin;
+  int row_end;
   Sequence q;
   Sequence kv;
+
+  /// Goes to the tile that begins with this row, of `rows` of the sequence.
+  __device__ __forceinline__ void enter_rows(int begin, int rows, int tile_rows) {
+    row_begin = begin;
+    row_end = minimum(begin + tile_rows, rows);
+  }
 };
 
 template <class Config>
@@ -37,9 +43,7 @@ __device__ __forceinline__ BlockContext context_of(const AttentionParams& params
 /// Queries [begin, end) to which the rows of a unit belong.
 template <class Config>
 __device__ __forceinline__ ScoreTile queries_of(const Unit& unit) {
-  const int rows = unit.q.length * Config::gqa_ratio;
-  const int row_end = minimum(unit.row_begin + KernelTraits<Config>::tile_rows, rows);
-  return {unit.row_begin / Config::gqa_ratio, (row_end - 1) / Config::gqa_ratio + 1, 0, 0};
+  return {unit.row_begin / Config::gqa_ratio, (unit.row_end - 1) / Config::gqa_ratio + 1, 0, 0};
 }
 
 /// The tiles of keys that a unit's share of the line is measured by: no tile outside of them holds a key that its rows
@@ -57,20 +61,37 @@ __device__ __forceinline__ TileRange tiles_of(const AttentionParams& params, con
   return {keys.begin / Config::tile_kv, (keys.end + Config::tile_kv - 1) / Config::tile_kv};
 }
 
+/// What the mask leaves of a tile of scores of all heads of a unit. By a whole warp.
+template <class Config>
+__device__ __forceinline__ TileClass classify(const AttentionParams& params, const Unit& unit,
+                                              const ScoreTile& tile) {
+  using Mask = typename Config::Mask;
+  const int first_head = unit.kv_head * Config::gqa_ratio;
+  TileClass kind = Mask(context_of<Config>(params, unit, first_head)).classify(tile);
+  if constexpr (depends_on_head<Mask>) {
+    for (int g = 1; g < Config::gqa_ratio; ++g) {
+      const TileClass other = Mask(context_of<Config>(params, unit, first_head + g)).classify(tile);
+      if (other != kind) return TileClass::partial;
+    }
+  }
+  return kind;
+}
+
 /// What each KV head of a batch entry has on the line.
 struct HeadLength {
   int length;
   int most_tiles;  ///< of a unit
 };
 
-template <class Config>
+template <class Config, int tile_rows>
 __device__ __forceinline__ HeadLength head_length(const AttentionParams& params, int batch) {
   const VariableSequences<Config> sequences(params);
-  Unit unit{batch, 0, 0, sequences.q(batch), sequences.kv(batch)};
+  Unit unit{.batch = batch, .q = sequences.q(batch), .kv = sequences.kv(batch)};
+  const int rows = unit.q.length * Config::gqa_ratio;
   HeadLength head{0, 0};
 #pragma unroll 1
-  for (; unit.row_begin < unit.q.length * Config::gqa_ratio;
-       unit.row_begin += KernelTraits<Config>::tile_rows) {
+  for (int row = 0; row < rows; row += tile_rows) {
+    unit.enter_rows(row, rows, tile_rows);
     const int tiles = tiles_of<Config>(params, unit).count();
     head.length += unit_length(tiles);
     head.most_tiles = maximum(head.most_tiles, tiles);
@@ -89,7 +110,8 @@ __device__ __forceinline__ int sum_up_to_lane(int x) {
 }
 
 /// Walks through the block's share of the line, by a whole warp whose lanes all get the same answers. A plain value.
-template <class Config>
+/// A unit has `tile_rows` rows, or fewer at the end of a sequence.
+template <class Config, int tile_rows>
 struct WorkList {
   KeyShares shares;
   Unit unit;
@@ -109,7 +131,8 @@ struct WorkList {
 #pragma unroll 1
     while (true) {
       const int batch = unit.batch + lane_id();
-      const HeadLength own = batch < params.batch ? head_length<Config>(params, batch) : HeadLength{0, 0};
+      const HeadLength own =
+          batch < params.batch ? head_length<Config, tile_rows>(params, batch) : HeadLength{0, 0};
       const int up_to_lane =
           params.batch > 1 ? sum_up_to_lane(own.length) : __shfl_sync(full_warp, own.length, 0);
       if (!is_measured) {
@@ -148,19 +171,22 @@ struct WorkList {
   /// The next one. Requires: has_unit().
   __device__ __forceinline__ void next(const AttentionParams& params) {
     unit_begin += unit_length(tiles.count());
-    unit.row_begin += KernelTraits<Config>::tile_rows;
-    if (unit.row_begin >= unit.q.length * Config::gqa_ratio) {
-      unit.row_begin = 0;
+    if (unit.row_end < rows()) {
+      unit.enter_rows(unit.row_end, rows(), tile_rows);
+    } else {
       if (++unit.kv_head == params.heads_kv) {
         unit.kv_head = 0;
         ++unit.batch;
         enter(params);
       }
+      unit.enter_rows(0, rows(), tile_rows);
     }
     if (unit.batch < params.batch) tiles = tiles_of<Config>(params, unit);
   }
 
  private:
+  __device__ __forceinline__ int rows() const { return unit.q.length * Config::gqa_ratio; }
+
   // Goes on to a batch entry that has queries.
   __device__ __forceinline__ void enter(const AttentionParams& params) {
     const VariableSequences<Config> sequences(params);
@@ -183,15 +209,16 @@ struct WorkList {
     enter(params);
     unit.kv_head = small_quotient(place - unit_begin, head_length);
     unit_begin += unit.kv_head * head_length;
+    unit.enter_rows(0, rows(), tile_rows);
 #pragma unroll 1
     while (true) {
       tiles = tiles_of<Config>(params, unit);
       const int end = unit_begin + unit_length(tiles.count());
       if (end > place) return;
       unit_begin = end;
-      unit.row_begin += KernelTraits<Config>::tile_rows;
+      unit.enter_rows(unit.row_end, rows(), tile_rows);
     }
   }
 };
 
-}  // namespace jit::forward_split_kv
+}  // namespace jit

@@ -1,22 +1,22 @@
-// The two products of a consumer of a wgmma kernel: S = Q Kᵀ and O += P V.
+// The two products of a warpgroup that computes by wgmma: S = Q Kᵀ and O += P V. Traits are those of a kernel family.
 #pragma once
 
 #include "base/prelude.cuh"
-#include "forward_wgmma/traits.cuh"
 #include "ptx/bulk_tensor.cuh"
 #include "ptx/ldmatrix.cuh"
 #include "ptx/math.cuh"
 #include "ptx/mma.cuh"
 #include "ptx/stmatrix.cuh"
+#include "ptx/warpgroup.cuh"
 #include "ptx/wgmma.cuh"
 #include "tiles/panel_tile.cuh"
 
-namespace jit::forward_wgmma {
+namespace jit {
 
 /// P of one warpgroup as the A operand of P V: packed accumulators of S, in registers or in shared memory.
-template <class Config>
+template <class Traits>
 class Probabilities {
-  using Traits = KernelTraits<Config>;
+  using Config = typename Traits::Config;
 
  public:
   /// `tile` is the block's P in shared memory.
@@ -28,18 +28,18 @@ class Probabilities {
     for (int step = 0; step < Traits::key_steps; ++step) {
       unsigned a[4];
       scores.template pack_step<Element>(a, 0, step);
-      if constexpr (Config::p_in_registers) {
+      if constexpr (Traits::p_in_registers) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) registers_[step][i] = a[i];
       } else {
         const int lane = lane_id();
         const int row = threadIdx.x % warpgroup_size / warp_size * 16 + lane % 16;
         stmatrix_x4(
-            Traits::PTile::chunk_address(tile_, consumer_ * rows_per_consumer + row, 2 * step + lane / 16),
+            Traits::PTile::chunk_address(tile_, consumer_ * rows_per_warpgroup + row, 2 * step + lane / 16),
             a);
       }
     }
-    if constexpr (!Config::p_in_registers) {
+    if constexpr (!Traits::p_in_registers) {
       fence_proxy_async_shared();
       bar_sync(Traits::probabilities_barrier + consumer_, warpgroup_size);
     }
@@ -50,50 +50,52 @@ class Probabilities {
                                               bool lower) const {
     using P = typename Traits::PTile;
     using V = typename Traits::VTile;
-    const unsigned p = lower_word(P::along_columns(tile_, consumer_ * rows_per_consumer, 0));
+    const unsigned p = lower_word(P::along_columns(tile_, consumer_ * rows_per_warpgroup, 0));
     const unsigned v = lower_word(V::along_rows(v_tile, 0));
     // Fence and commit stand on both sides: the assembler serialises a group that begins before a branch.
-    if (Traits::has_lower_tiles && lower) {
-      wgmma_fence();
-      if constexpr (Config::p_in_registers) {
-        Config::template wgmma_pv_lower<V>(output.registers[0], registers_, v);
-      } else {
-        Config::template wgmma_pv_lower<P, V>(output.registers[0], p, v);
+    if constexpr (Traits::has_lower_tiles) {
+      if (lower) {
+        wgmma_fence();
+        if constexpr (Traits::p_in_registers) {
+          Config::template wgmma_pv_lower<V>(output.registers[0], registers_, v);
+        } else {
+          Config::template wgmma_pv_lower<P, V>(output.registers[0], p, v);
+        }
+        wgmma_commit_group();
+        return;
       }
-      wgmma_commit_group();
-    } else {
-      wgmma_fence();
-      if constexpr (Config::p_in_registers) {
-        Config::template wgmma_pv<V>(output.registers[0], registers_, v);
-      } else {
-        Config::template wgmma_pv<P, V>(output.registers[0], p, v);
-      }
-      wgmma_commit_group();
     }
+    wgmma_fence();
+    if constexpr (Traits::p_in_registers) {
+      Config::template wgmma_pv<V>(output.registers[0], registers_, v);
+    } else {
+      Config::template wgmma_pv<P, V>(output.registers[0], p, v);
+    }
+    wgmma_commit_group();
   }
 
   /// After the wait for `multiply_pv`: until then nobody else may have the registers.
   __device__ __forceinline__ void hold() {
-    if constexpr (Config::p_in_registers) wgmma_hold(registers_);
+    if constexpr (Traits::p_in_registers) wgmma_hold(registers_);
   }
 
  private:
   unsigned tile_;
   int consumer_;
-  unsigned registers_[Config::p_in_registers ? Traits::key_steps : 1][4];
+  unsigned registers_[Traits::p_in_registers ? Traits::key_steps : 1][4];
 };
 
 /// Q of one warpgroup as the A operand of Q Kᵀ: in shared memory, or read from there once.
-template <class Config>
+template <class Traits>
 class Queries {
-  using Traits = KernelTraits<Config>;
+  using Config = typename Traits::Config;
   using Q = typename Traits::QTile;
   using K = typename Traits::KTile;
 
  public:
   /// Takes the Q at the shared address `tile`, which the others are given again: it would take a register.
   __device__ __forceinline__ void take(unsigned tile) {
-    if constexpr (Config::q_in_registers) {
+    if constexpr (Traits::q_in_registers) {
 #pragma unroll
       for (int step = 0; step < Traits::head_dim_steps; ++step) load_step(registers_[step], tile, step);
     }
@@ -104,7 +106,7 @@ class Queries {
                                               unsigned k_tile) const {
     const unsigned k = lower_word(K::along_columns(k_tile, 0, 0));
     wgmma_fence();
-    if constexpr (Config::q_in_registers) {
+    if constexpr (Traits::q_in_registers) {
       Config::template wgmma_qk<K>(scores.registers[0], registers_, k);
     } else {
       Config::template wgmma_qk<Q, K>(scores.registers[0], lower_word(Q::along_columns(q_tile, 0, 0)), k);
@@ -134,7 +136,7 @@ class Queries {
 
   /// After the wait for `multiply_qk`.
   __device__ __forceinline__ void hold() {
-    if constexpr (Config::q_in_registers) wgmma_hold(registers_);
+    if constexpr (Traits::q_in_registers) wgmma_hold(registers_);
   }
 
  private:
@@ -145,7 +147,7 @@ class Queries {
     ldmatrix_x4(q, Q::chunk_address(tile, row, 2 * step + lane / 16));
   }
 
-  unsigned registers_[Config::q_in_registers ? Traits::head_dim_steps : 1][4];
+  unsigned registers_[Traits::q_in_registers ? Traits::head_dim_steps : 1][4];
 };
 
-}  // namespace jit::forward_wgmma
+}  // namespace jit

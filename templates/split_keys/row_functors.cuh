@@ -3,12 +3,13 @@
 
 #include "base/params.cuh"
 #include "base/prelude.cuh"
-#include "forward_split_kv/traits.cuh"
 #include "problem/functor.cuh"
 #include "problem/masks.cuh"
 #include "problem/scores.cuh"
+#include "split_keys/packed_rows.cuh"
+#include "split_keys/part_note.cuh"
 
-namespace jit::forward_split_kv {
+namespace jit {
 
 /// Where a warp's scores lie: its first row of those of the unit, its first key, and what is known of the sequence.
 struct ScoreOrigin {
@@ -72,4 +73,4 @@ __device__ __forceinline__ void apply_row_functors(Scores& scores, const Attenti
   });
 }
 
-}  // namespace jit::forward_split_kv
+}  // namespace jit

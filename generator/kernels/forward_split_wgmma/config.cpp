@@ -1,0 +1,148 @@
+// The fields of forward_split_wgmma, its rules and its search grid.
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+
+#include "generator/kernels/forward_split_wgmma/family.h"
+#include "generator/problem/functor_node.h"
+#include "templates/base/element.cuh"
+#include "templates/forward_split_wgmma/smem_layout.cuh"
+
+namespace jit {
+
+using namespace forward_split_wgmma;
+
+namespace {
+
+constexpr Arch arch{9, 0, 'a'};
+constexpr int max_consumers = 2;
+// More queries of dense sequences than this are other families' work.
+constexpr std::int64_t few_queries = 64;
+// A box of fewer rows takes TMA as long as one of these: loads of forward_split_kv are faster then.
+constexpr int least_box_rows = 8;
+// Loop counters, descriptors, softmax state; what masks and scores add. Counted on the assembler's reports.
+constexpr int other_registers = 34;
+constexpr int functor_registers = 8;
+// Of a warpgroup of loaders beside others that compute: what the list of work needs.
+constexpr int loader_registers = 56;
+
+constexpr std::array rows = {
+    field<&ForwardSplitWgmma::tile_rows>(
+        "tile_rows", "rows per block: queries of all heads that share a KV head",
+        {multiples(rows_per_warpgroup, rows_per_warpgroup* max_consumers), Affects::tiling, 64}),
+    field<&ForwardSplitWgmma::tile_kv>("tile_kv", "keys per step", {multiples(16, 256), Affects::tiling, 32}),
+    field<&ForwardSplitWgmma::stages_q>("stages_q", "buffers for tiles of queries",
+                                        {range(1, 2), Affects::buffers, 2}),
+    field<&ForwardSplitWgmma::stages>("stages", "buffers for tiles of keys, and as many for values",
+                                      {range(1, 8), Affects::buffers, 1}),
+    field<&ForwardSplitWgmma::order>("order", "how consumer warpgroups take turns",
+                                     {.affects = Affects::registers}),
+    field<&ForwardSplitWgmma::rescale>("rescale", "when the output is rescaled to a new row maximum",
+                                       {.sample = static_cast<int>(Rescale::always)}),
+    field<&ForwardSplitWgmma::blocks_per_sm>("blocks_per_sm",
+                                             "blocks that must fit on a multiprocessor: caps the registers",
+                                             {range(1, 4), Affects::registers, 2}),
+};
+static_assert(rows.size() == member_count<ForwardSplitWgmma>(), "each member has a row");
+
+int threads_of(const ForwardSplitWgmma& config) { return (consumers_of(config) + 1) * 128; }
+
+// Registers per thread that launch bounds leave.
+int launched_registers(const ForwardSplitWgmma& config) {
+  return std::min(max_registers_per_thread,
+                  registers_per_sm / (threads_of(config) * config.blocks_per_sm) / 8 * 8);
+}
+
+int box_rows_of(const AttentionSpec& spec, const ForwardSplitWgmma& config) {
+  return box_rows(config.tile_kv, spec.sequences_kv == SequenceKind::paged ? spec.page_size : 0);
+}
+
+}  // namespace
+
+namespace forward_split_wgmma {
+
+int consumers_of(const ForwardSplitWgmma& config) { return config.tile_rows / rows_per_warpgroup; }
+
+RegisterShares register_shares(const ForwardSplitWgmma& config) {
+  const int consumers = consumers_of(config);
+  if (consumers == 1) return {};
+  const int launched = launched_registers(config);
+  return {.loader = loader_registers,
+          .consumer = std::min(240, (launched * (consumers + 1) - loader_registers) / consumers / 8 * 8)};
+}
+
+}  // namespace forward_split_wgmma
+
+std::span<const ConfigField<ForwardSplitWgmma>> Family<ForwardSplitWgmma>::fields() { return rows; }
+
+bool Family<ForwardSplitWgmma>::suits(const ProblemShape& shape) {
+  return shape.tma && (shape.has_device_lengths || shape.seqlen_q <= few_queries);
+}
+
+std::string Family<ForwardSplitWgmma>::rejection(const Case& problem, const ForwardSplitWgmma& config) {
+  const auto& [spec, limits] = problem;
+  if (limits.arch != arch)
+    return fmt::format("{} needs {}, this is {}", name, to_string(arch), to_string(limits.arch));
+  if (spec.alignment != 16)
+    return fmt::format("{} needs rows aligned to 16 bytes; spec.alignment is {}", name, spec.alignment);
+  if (config.rescale == Rescale::on_overflow)
+    return fmt::format("rescale = on_overflow is not known to {}; it must be always or lazy", name);
+  if (config.order == WarpgroupOrder::softmax_lock)
+    return fmt::format("order = softmax_lock is not known to {}; it must be free or ping_pong", name);
+  if (config.order != WarpgroupOrder::free && consumers_of(config) == 1)
+    return "order must be free with tile_rows = 64: one consumer warpgroup has nobody to take turns with";
+  if (const int box = box_rows_of(spec, config); box < std::min(least_box_rows, config.tile_kv)) {
+    return fmt::format(
+        "tile_kv = {} is copied in boxes of {} rows of a page, of {} each: page_size and tile_kv must have a "
+        "common "
+        "divisor of {} or more",
+        config.tile_kv, box, spec.page_size, least_box_rows);
+  }
+  return "";
+}
+
+Footprint Family<ForwardSplitWgmma>::footprint(const AttentionSpec& spec, const ForwardSplitWgmma& config) {
+  const RegisterShares shares = register_shares(config);
+  const int scores = config.tile_kv / 2, p = config.tile_kv / 4;
+  const int output = padded_head_dim(spec.value_head_dim()) / 2;
+  const int functors = functor_count(spec.mask) + functor_count(spec.score);
+  return {.threads = threads_of(config),
+          .smem_bytes = smem_layout({.head_dim = spec.head_dim,
+                                     .head_dim_v = spec.value_head_dim(),
+                                     .tile_rows = config.tile_rows,
+                                     .tile_kv = config.tile_kv,
+                                     .stages_q = config.stages_q,
+                                     .stages = config.stages})
+                            .total,
+          .registers = scores + p + output + other_registers + functors * functor_registers,
+          .register_cap = shares.consumer == 0 ? launched_registers(config) : shares.consumer,
+          .blocks_per_sm = config.blocks_per_sm,
+          .register_slack = 0,
+          .register_doubt = 8};
+}
+
+std::vector<ForwardSplitWgmma> Family<ForwardSplitWgmma>::space(const Case& problem) {
+  std::vector<ForwardSplitWgmma> configs;
+  if (problem.limits.arch != arch) return configs;
+  for (const int consumers : {1, 2}) {
+    for (const int tile_kv : {32, 64, 80, 96, 112, 128, 160, 176}) {
+      for (const int stages_q : {1, 2}) {
+        for (const int stages : {1, 2, 3, 4, 6}) {
+          for (const int blocks_per_sm : {1, 2}) {
+            if (consumers * blocks_per_sm > 2) continue;
+            configs.push_back({.tile_rows = consumers * rows_per_warpgroup,
+                               .tile_kv = tile_kv,
+                               .stages_q = stages_q,
+                               .stages = stages,
+                               .order = consumers == 1 ? WarpgroupOrder::free : WarpgroupOrder::ping_pong,
+                               .blocks_per_sm = blocks_per_sm});
+          }
+        }
+      }
+    }
+  }
+  return configs;
+}
+
+}  // namespace jit

@@ -1,0 +1,42 @@
+// The family of forward kernels with TMA and wgmma whose keys are split over blocks (templates/forward_split_wgmma).
+#pragma once
+
+#include "generator/kernels/family.h"
+
+namespace jit {
+
+template <>
+struct Family<ForwardSplitWgmma> {
+  static constexpr std::string_view name = "forward_split_wgmma";
+  static constexpr std::string_view doc =
+      "TMA and wgmma, keys split over blocks: sm_90a, any sequences in tensors that TMA can map";
+  static constexpr Pass pass = Pass::forward;
+  static constexpr bool may_spill = false;
+  static constexpr ForwardSplitWgmma smallest = {.tile_rows = 64, .tile_kv = 16, .stages = 1};
+
+  static std::span<const ConfigField<ForwardSplitWgmma>> fields();
+  static bool suits(const ProblemShape& shape);
+  static std::string rejection(const Case& problem, const ForwardSplitWgmma& config);
+  static std::vector<ForwardSplitWgmma> space(const Case& problem);
+  static Footprint footprint(const AttentionSpec& spec, const ForwardSplitWgmma& config);
+  static double cycles(const Case& problem, const ProblemShape& shape, const ForwardSplitWgmma& config);
+  static Program program(const AttentionSpec& spec, const ForwardSplitWgmma& config);
+  static std::size_t workspace_bytes(const AttentionSpec& spec, const ForwardSplitWgmma& config,
+                                     const AttentionParams& params, int sm_count);
+  static void launch(const KernelLaunch& launch, const ForwardSplitWgmma& config);
+};
+
+namespace forward_split_wgmma {
+
+/// Warpgroups of a block that compute.
+int consumers_of(const ForwardSplitWgmma& config);
+
+/// Registers per thread that setmaxnreg gives to the warpgroups; both 0: those that the kernel was launched with.
+struct RegisterShares {
+  int loader = 0;
+  int consumer = 0;
+};
+RegisterShares register_shares(const ForwardSplitWgmma& config);
+
+}  // namespace forward_split_wgmma
+}  // namespace jit

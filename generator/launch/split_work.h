@@ -1,0 +1,37 @@
+// How much work a kernel has whose keys are split over blocks (templates/split_keys).
+#pragma once
+
+#include <string_view>
+
+#include <jit/attention.h>
+
+#include "generator/launch/kernel_launch.h"
+#include "templates/split_keys/split_params.cuh"
+
+namespace jit {
+
+/// What a block takes at once, and how many blocks stay on a multiprocessor.
+struct SplitTiles {
+  int tile_rows = 0;
+  int tile_kv = 0;
+  int blocks_per_sm = 1;
+};
+
+/// Blocks of a launch: as many as stay on a GPU of so many multiprocessors, but no more than there can be tiles of keys.
+int split_blocks(const AttentionSpec& spec, const SplitTiles& tiles, const AttentionParams& params,
+                 int sm_count);
+
+/// Bytes of the partial results of these blocks.
+std::size_t split_workspace_bytes(const AttentionSpec& spec, const SplitTiles& tiles,
+                                  const AttentionParams& params, int sm_count);
+
+/// A launch's grid and memory.
+struct SplitLaunch {
+  int blocks = 0;
+  SplitParams params;
+};
+
+/// Throws Error invalid_argument when the line of work is longer than kernels of this family count.
+SplitLaunch split_launch(const KernelLaunch& launch, const SplitTiles& tiles, std::string_view family);
+
+}  // namespace jit

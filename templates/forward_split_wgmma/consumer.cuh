@@ -1,0 +1,169 @@
+// A consumer: a warpgroup that owns 64 rows of each tile of rows.
+//
+//     S(n) = Q K(n)ᵀ ┐
+//     O += P V(n−1)  ┴─ wait for S(n) ─ mask, softmax ─ wait for O ─ rescale O ─ P(n)
+#pragma once
+
+#include "base/params.cuh"
+#include "base/prelude.cuh"
+#include "forward_split_wgmma/finish_part.cuh"
+#include "forward_split_wgmma/rings.cuh"
+#include "forward_split_wgmma/traits.cuh"
+#include "ptx/bulk_tensor.cuh"
+#include "ptx/wgmma.cuh"
+#include "split_keys/row_functors.cuh"
+#include "split_keys/split_params.cuh"
+#include "steps/softmax.cuh"
+#include "steps/warpgroup_turns.cuh"
+#include "steps/wgmma_products.cuh"
+
+namespace jit::forward_split_wgmma {
+
+/// Makes zeros of the rows of a tile of values from row `first` on, which are not the sequence's: 0 times what lies
+/// there may not be 0. By all consumers, of whose threads this is `thread`; they read the tile behind it.
+template <class Config>
+__device__ __forceinline__ void clear_rows(unsigned tile, int first, int thread) {
+  using Traits = KernelTraits<Config>;
+  using Tile = typename Traits::VTile;
+  constexpr int chunks = Tile::panels * Tile::row_bytes / chunk_bytes;
+#pragma unroll 1
+  for (int i = first * chunks + thread; i < Tile::rows * chunks; i += Traits::consumer_threads)
+    clear_shared_chunk(Tile::chunk_address(tile, i / chunks, i % chunks));
+  fence_proxy_async_shared();
+  bar_sync(Traits::consumers_barrier, Traits::consumer_threads);
+}
+
+/// Everything that one consumer warpgroup holds.
+template <class Config>
+class Consumer {
+  using Traits = KernelTraits<Config>;
+  using Score = typename Config::Score;
+  using RowFactors = float[Traits::Scores::rows];
+
+ public:
+  __device__ __forceinline__ Consumer(const AttentionParams& params, const SplitParams& split,
+                                      unsigned char* bytes, unsigned smem)
+      : params_(params),
+        split_(split),
+        bytes_(bytes),
+        smem_(smem),
+        consumer_(uniform(threadIdx.x / warpgroup_size - 1)),
+        scale_log2_(exponent_scale<Score>(params.softmax_scale)),
+        parts_(bytes, smem),
+        rings_(smem),
+        turns_(consumer_),
+        p_(0, consumer_) {}
+
+  __device__ __forceinline__ void run() {
+    while (parts_.take()) {
+      output_.clear();
+      state_ = SoftmaxState<Traits::Scores::rows>();
+      rings_.q.wait_full();
+      take_keys();
+      if ((note_.flags & key_note_none) != 0) {
+        release_k();
+      } else {
+        multiply_keys();
+      }
+      rings_.q.arrive_empty();
+      rings_.q.advance();
+      finish_part<Config>(params_, split_, parts_.note(), {output_, state_, scale_log2_, first_row()},
+                          thread(), reinterpret_cast<unsigned*>(bytes_ + Traits::layout.ticket));
+      parts_.release();
+    }
+  }
+
+ private:
+  // All tiles of keys of a part.
+  __device__ __forceinline__ void multiply_keys() {
+    q_.multiply_qk(scores_, q_tile(), rings_.k.tile());
+    wgmma_wait_group<0>();
+    apply_functors();
+    release_k();
+    begin_maximum(scores_, state_);
+    exponentiate<0>(scores_, state_, scale_log2_);
+    p_.pack_scores(scores_);
+    while ((note_.flags & key_note_last) == 0) {
+      take_keys();
+      start_scores_and_output();
+      apply_functors();
+      release_k();
+      RowFactors correction;
+      const bool move = update_maximum<Config::rescale>(scores_, state_, scale_log2_, correction);
+      exponentiate<0>(scores_, state_, scale_log2_);
+      finish_output();
+      if (move) output_.scale_rows(correction);
+      p_.pack_scores(scores_);
+    }
+    rings_.v.wait_full();
+    const int keys = parts_.note().seqlen_kv - note_.k_begin;
+    if (keys < Config::tile_kv) clear_rows<Config>(rings_.v.tile(), keys, thread());
+    p_.multiply_pv(output_, rings_.v.tile(), false);
+    finish_output();
+  }
+
+  // Issues S of this tile of keys and, behind it, O += P V of the tile before.
+  __device__ __forceinline__ void start_scores_and_output() {
+    turns_.wait();
+    q_.multiply_qk(scores_, q_tile(), rings_.k.tile());
+    rings_.v.wait_full();
+    p_.multiply_pv(output_, rings_.v.tile(), false);
+    turns_.pass();
+    wgmma_wait_group<1>();
+  }
+
+  // Leaves the scores as the mask and score functors want them.
+  __device__ __forceinline__ void apply_functors() {
+    wgmma_hold(scores_.registers[0]);
+    const PartNote& part = parts_.note();
+    apply_row_functors<Config>(scores_, params_, part,
+                               {.row = part.row_begin + first_row(),
+                                .key = note_.k_begin,
+                                .is_partial = (note_.flags & key_note_partial) != 0});
+  }
+
+  // Waits for O and releases V.
+  __device__ __forceinline__ void finish_output() {
+    wgmma_wait_group<0>();
+    wgmma_hold(output_.registers[0]);
+    p_.hold();
+    rings_.v.arrive_empty();
+    rings_.v.advance();
+  }
+
+  // Waits for the next tile of keys.
+  __device__ __forceinline__ void take_keys() {
+    rings_.k.wait_full();
+    note_ = load_key_note(key_note<Config>(smem_, rings_.k.stage()));
+  }
+  __device__ __forceinline__ void release_k() {
+    rings_.k.arrive_empty();
+    rings_.k.advance();
+  }
+
+  // Computed at each use: they would take registers through the loop.
+  __device__ __forceinline__ unsigned q_tile() const {
+    return rings_.q.tile() + consumer_ * Traits::QTile::bytes;
+  }
+  __device__ __forceinline__ int thread() const { return reread_thread_index() - warpgroup_size; }
+  // Of the warp, in the tile of rows.
+  __device__ __forceinline__ int first_row() const { return thread() / warp_size * 16; }
+
+  const AttentionParams& params_;
+  const SplitParams& split_;
+  unsigned char* const bytes_;
+  const unsigned smem_;
+  const int consumer_;
+  const float scale_log2_;
+  PartRing<Config> parts_;
+  Rings<Config> rings_;
+  const WarpgroupTurns<Traits> turns_;
+  Queries<Traits> q_;
+  Probabilities<Traits> p_;
+  KeyNote note_{0, 0};  // of the tile whose scores are computed
+  typename Traits::Scores scores_;
+  typename Traits::Output output_;
+  SoftmaxState<Traits::Scores::rows> state_;
+};
+
+}  // namespace jit::forward_split_wgmma

@@ -1,0 +1,124 @@
+// From the accumulators of the consumers to rows of O and LSE, or to a result that other blocks' are merged with.
+#pragma once
+
+#include "base/params.cuh"
+#include "base/prelude.cuh"
+#include "forward_split_wgmma/traits.cuh"
+#include "problem/variable_sequences.cuh"
+#include "ptx/atomic.cuh"
+#include "ptx/math.cuh"
+#include "ptx/warpgroup.cuh"
+#include "split_keys/block_results.cuh"
+#include "split_keys/packed_rows.cuh"
+#include "split_keys/part_note.cuh"
+#include "split_keys/split_params.cuh"
+#include "steps/softmax.cuh"
+
+namespace jit::forward_split_wgmma {
+
+/// What a consumer warp has come to: its 16 rows from row `first_row` of the tile on.
+template <class Config>
+struct WarpResult {
+  using Traits = KernelTraits<Config>;
+  using Output = typename Traits::Output;
+  using Layout = typename Output::Layout;
+
+  const Output& output;
+  const SoftmaxState<Output::rows>& softmax;
+  float scale_log2;
+  int first_row;
+
+  /// Of the lane's row `r`. By all lanes that share it.
+  __device__ __forceinline__ RowState state(int r) const {
+    const float sum = Layout::reduce(softmax.row_sum[r], [](float x, float y) { return x + y; });
+    return {sum == 0 ? negative_infinity() : finite_or_zero(softmax.row_max[r]) * scale_log2, sum};
+  }
+
+  /// Calls f(r, row) for the lane's rows: `row` counts in the tile.
+  template <class F>
+  __device__ __forceinline__ void for_each_row(F f) const {
+    Output::for_each_row(first_row + Layout::lane_row(lane_id()), f);
+  }
+};
+
+/// Writes the rows of a unit that is the block's alone: each quad of lanes has pieces of 8 columns of a row in 4 words;
+/// transposed, every lane writes whole pieces.
+template <class Config>
+__device__ __forceinline__ void store_rows(const AttentionParams& params, const PartNote& note,
+                                           const WarpResult<Config>& result) {
+  using Element = OutputElement<Config>;
+  using Output = typename KernelTraits<Config>::Output;
+  using Sequences = VariableSequences<Config>;
+  const int rows = note.seqlen_q * Config::gqa_ratio;
+  const int piece = lane_id() % 4;
+  result.for_each_row([&](int r, int tile_row) {
+    const int row = note.row_begin + tile_row;
+    const bool exists = row < rows;
+    const PackedRow<Config> place(note.kv_head, exists ? row : 0);
+    const int query = note.q_begin + place.query;
+    const RowEnd end = row_end<Config>(result.state(r), params, place.head);
+    Element* const columns = static_cast<Element*>(params.o) +
+                             Sequences::query_offset(params.o_strides, note.batch, place.head, query) +
+                             piece * 8;
+#pragma unroll
+    for (int d = 0; d < Output::column_blocks; d += 4) {
+      unsigned words[4] = {};
+#pragma unroll
+      for (int i = 0; i < 4 && d + i < Output::column_blocks; ++i) {
+        const unsigned pair = pack<Element>(result.output.at(r, d + i, 0) * end.factor,
+                                            result.output.at(r, d + i, 1) * end.factor);
+        words[i] = end.factor == 0 ? 0 : pair;  // 0 times what is not a number is not 0
+      }
+      transpose_quad(words);
+      if (exists && (d + piece) * 8 < Config::head_dim_v)
+        *reinterpret_cast<uint4*>(columns + d * 8) = make_uint4(words[0], words[1], words[2], words[3]);
+    }
+    if (exists && piece == 0 && params.lse != nullptr)
+      params.lse[Sequences::query_offset(params.lse_strides, note.batch, place.head, query)] = end.lse;
+  });
+}
+
+/// Leaves the rows of a part of a unit that is shared.
+template <class Config>
+__device__ __forceinline__ void put_rows(const BlockResults<Config, KernelTraits<Config>::tile_rows>& results,
+                                         int part, int rows, const WarpResult<Config>& result) {
+  using Output = typename KernelTraits<Config>::Output;
+  using Layout = typename Output::Layout;
+  const int lane_column = Layout::lane_column(lane_id());
+  result.for_each_row([&](int r, int row) {
+    const RowState state = result.state(r);
+    if (row >= rows) return;
+#pragma unroll
+    for (int n = 0; n < Output::column_blocks; ++n) {
+      const int column = Layout::column(lane_column, n, 0);
+      if (column < Config::head_dim_v)
+        results.put_pair(part, row, column,
+                         make_float2(result.output.at(r, n, 0), result.output.at(r, n, 1)));
+    }
+    if (Layout::speaks_for_rows(lane_id())) results.put_state(part, row, state);
+  });
+}
+
+/// Ends a part of a unit, by all consumers; of a unit that several blocks share, the last one merges what all have come
+/// to, always in the order of keys. `thread` is that of the consumers' threads, `ticket` a word in shared memory.
+template <class Config>
+__device__ __forceinline__ void finish_part(const AttentionParams& params, const SplitParams& split,
+                                            const PartNote& note, const WarpResult<Config>& result,
+                                            int thread, unsigned* ticket) {
+  using Traits = KernelTraits<Config>;
+  if (note.parts == 1) return store_rows(params, note, result);
+  const BlockResults<Config, Traits::tile_rows> all(split, note);
+  const int rows = note.seqlen_q * Config::gqa_ratio - note.row_begin;
+  put_rows<Config>(all, static_cast<int>(blockIdx.x) - note.first_block, rows, result);
+  bar_sync(Traits::consumers_barrier, Traits::consumer_threads);
+  // Wraps at the last part, which leaves 0 for the next kernel. Release and acquire are the consumers': they take in
+  // what lies behind their barriers.
+  if (thread == 0) *ticket = atomic_inc_acq_rel(split.counters + note.first_block, note.parts - 1);
+  bar_sync(Traits::consumers_barrier, Traits::consumer_threads);
+  if (*ticket != note.parts - 1) return;
+  for_each_piece<Config, Traits::tile_rows, Traits::consumer_threads>(note, thread, [&](int row, int column) {
+    store_piece<Config>(params, note, row, column, merge(all, row, column));
+  });
+}
+
+}  // namespace jit::forward_split_wgmma

@@ -1,0 +1,147 @@
+// The warp that loads keys and values by TMA, and finds out what comes next.
+#pragma once
+
+#include "base/params.cuh"
+#include "base/prelude.cuh"
+#include "forward_split_wgmma/rings.cuh"
+#include "forward_split_wgmma/tensor_maps.cuh"
+#include "forward_split_wgmma/traits.cuh"
+#include "problem/kv_tiles.cuh"
+#include "problem/sequences.cuh"
+#include "problem/variable_sequences.cuh"
+#include "ptx/bulk_tensor.cuh"
+#include "split_keys/work_list.cuh"
+
+namespace jit::forward_split_wgmma {
+
+template <class Config>
+using Work = WorkList<Config, KernelTraits<Config>::tile_rows>;
+
+/// What the mask leaves of tiles of the scores of a unit, for KvTiles.
+template <class Config>
+struct UnitMask {
+  const AttentionParams& params;
+  const Unit& unit;
+
+  __device__ __forceinline__ TileClass classify(const ScoreTile& tile) const {
+    return jit::classify<Config>(params, unit, tile);
+  }
+};
+
+/// Where the lane's box of a tile of keys or values begins: each lane copies one. A box lies in one page; without pages
+/// there is one. Of a tile of no keys of the sequence nothing is copied, of one with some all boxes: those without keys
+/// as zeros. What a page table says may be any number: TMA reads zeros, too, where there is no such page.
+template <class Config>
+__device__ __forceinline__ RowPlace box_place(const AttentionParams& params, const Unit& unit, int k_begin) {
+  using Traits = KernelTraits<Config>;
+  if constexpr (Traits::has_pages) {
+    const int key = k_begin + lane_id() * Traits::box_rows, row = unit.kv.begin + key;
+    const bool has_keys = lane_id() < Traits::boxes && key < unit.kv.length;
+    const int page = has_keys ? VariableSequences<Config>(params).page(unit.batch, row) : -1;
+    return {row % Config::page_size, unit.kv_head, page};
+  } else {
+    const bool is_ragged = Config::sequences_kv == SequenceKind::ragged;
+    return {unit.kv.begin + k_begin, unit.kv_head, is_ragged ? 0 : unit.batch};
+  }
+}
+
+/// Starts the copies of a tile, whose bytes count at the barrier `full`. By a whole warp.
+template <class Config, class Tile>
+__device__ __forceinline__ void copy_boxes(unsigned tile, const TensorMap& map, unsigned full,
+                                           const RowPlace& box) {
+  using Traits = KernelTraits<Config>;
+  if (lane_id() == 0) mbarrier_arrive_expect_tx(full, Tile::bytes);
+  __syncwarp();
+  if (lane_id() >= Traits::boxes) return;
+#pragma unroll
+  for (int panel = 0; panel < Tile::panels; ++panel) {
+    const int offset = panel * Tile::panel_bytes + lane_id() * Traits::box_rows * Tile::row_bytes;
+    cp_async_bulk_tensor_load(tile + offset, map, full, panel * Tile::columns, box.seq, box.head, box.batch);
+  }
+}
+
+template <class Config>
+class KeyLoader {
+  using Traits = KernelTraits<Config>;
+
+ public:
+  __device__ __forceinline__ KeyLoader(const AttentionParams& params, const KernelMemory& memory,
+                                       unsigned char* bytes, unsigned smem)
+      : params_(params), memory_(memory), smem_(smem), rings_(smem), parts_(bytes, smem) {}
+
+  /// Walks through the block's share of the work. Each tile of keys is followed by the values of the one before, from
+  /// one part to the next: scores are computed first.
+  __device__ __forceinline__ void run(Work<Config>& work) {
+    for (; work.has_unit(params_); work.next(params_)) {
+      const UnitPart mine = work.part();
+      if (mine.is_mine) load_part(work, mine);
+    }
+    load_values();
+    parts_.put_end();
+  }
+
+ private:
+  __device__ __forceinline__ void load_part(const Work<Config>& work, const UnitPart& mine) {
+    const Unit& unit = work.unit;
+    parts_.put({.batch = unit.batch,
+                .kv_head = unit.kv_head,
+                .row_begin = unit.row_begin,
+                .q_begin = unit.q.begin,
+                .seqlen_q = unit.q.length,
+                .kv_begin = unit.kv.begin,
+                .seqlen_kv = unit.kv.length,
+                .parts = mine.parts,
+                .first_block = mine.first_block});
+    const UnitMask<Config> mask{params_, unit};
+    const KeyRange keys{(work.tiles.begin + mine.tile_begin) * Config::tile_kv,
+                        (work.tiles.begin + mine.tile_end) * Config::tile_kv};
+    KvTiles<UnitMask<Config>, Config::tile_kv, 1> tiles(mask, queries_of<Config>(unit), keys, unit.kv.length);
+    if (!tiles.has(0)) return note_no_keys();
+    RowPlace box = box_place<Config>(params_, unit, tiles.key(0));
+    do {
+      // The next tile's pages are on the way while this one waits for room.
+      const bool has_next = tiles.has(1);
+      const RowPlace next = has_next ? box_place<Config>(params_, unit, tiles.key(1)) : box;
+      load_k(box,
+             {tiles.key(0), (tiles.is_partial() ? key_note_partial : 0) | (has_next ? 0 : key_note_last)});
+      load_values();
+      values_ = box;
+      has_values_ = true;
+      box = next;
+      tiles.advance();
+    } while (tiles.has(0));
+  }
+
+  __device__ __forceinline__ void load_k(const RowPlace& box, const KeyNote& note) {
+    rings_.k.wait_empty();
+    if (lane_id() == 0) store_key_note(key_note<Config>(smem_, rings_.k.stage()), note);
+    copy_boxes<Config, typename Traits::KTile>(rings_.k.tile(), memory_.k, rings_.k.full(), box);
+    rings_.k.advance();
+  }
+
+  // Of the tile before, if there was one.
+  __device__ __forceinline__ void load_values() {
+    if (!has_values_) return;
+    rings_.v.wait_empty();
+    copy_boxes<Config, typename Traits::VTile>(rings_.v.tile(), memory_.v, rings_.v.full(), values_);
+    rings_.v.advance();
+    has_values_ = false;
+  }
+
+  __device__ __forceinline__ void note_no_keys() {
+    rings_.k.wait_empty();
+    if (lane_id() == 0) store_key_note(key_note<Config>(smem_, rings_.k.stage()), {0, key_note_none});
+    rings_.k.arrive_full();
+    rings_.k.advance();
+  }
+
+  const AttentionParams& params_;
+  const KernelMemory& memory_;
+  const unsigned smem_;
+  Rings<Config> rings_;
+  PartRing<Config> parts_;
+  RowPlace values_{0, 0, 0};  // that are still to be loaded
+  bool has_values_ = false;
+};
+
+}  // namespace jit::forward_split_wgmma

@@ -1,0 +1,96 @@
+// The map of a block's shared memory. Compiled by the host, which needs the size to launch, and by NVRTC; the
+// generated program asserts that both came to the same size.
+#pragma once
+
+#include "base/host_device.cuh"
+#include "split_keys/part_note.cuh"
+#include "tiles/panel_tile.cuh"
+
+namespace jit::forward_split_wgmma {
+
+/// What the key loader tells the consumers about a tile of keys.
+struct KeyNote {
+  int k_begin;  ///< first key of the tile
+  int flags;    ///< of KeyNoteFlags
+};
+enum KeyNoteFlags : int {
+  key_note_partial = 1,  ///< some score of the tile must be dropped
+  key_note_last = 2,     ///< the part's last tile
+  key_note_none = 4,     ///< there is no tile: the rows see no key of the part
+};
+
+/// Parts that are kept: the key loader may be ahead of the one that consumers compute.
+inline constexpr int stages_parts = 3;
+
+/// Byte offsets from the start of dynamic shared memory, which is aligned to 1024 bytes.
+///
+///     | Q stage 0 | … | K stage 0 | … | V stage 0 | … | notes of keys | notes of parts | ticket | barriers |
+///
+/// A stage of Q has the rows of each consumer as a tile of its own. Barriers: one for each stage, 8 bytes.
+struct SmemLayout {
+  int q;
+  int k;
+  int v;
+  int key_notes;  ///< KeyNote for each stage of K
+  int parts;      ///< PartNote for each stage of parts
+  int ticket;     ///< how many parts of a shared unit were done
+  int q_full;
+  int q_empty;
+  int k_full;
+  int k_empty;
+  int v_full;
+  int v_empty;
+  int part_full;
+  int part_empty;
+  int total;
+};
+
+struct SmemSizes {
+  int head_dim;
+  int head_dim_v;
+  int tile_rows;
+  int tile_kv;
+  int stages_q;
+  int stages;  ///< of K, and of V
+};
+
+JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
+  constexpr int barrier_bytes = 8, tile_alignment = 1024;
+  int end = 0;
+  const auto place = [&end](int bytes, int alignment = 8) {
+    const int begin = (end + alignment - 1) / alignment * alignment;
+    end = begin + bytes;
+    return begin;
+  };
+  SmemLayout layout{};
+  layout.q = place(sizes.stages_q * panel_tile_bytes(sizes.tile_rows, sizes.head_dim), tile_alignment);
+  layout.k = place(sizes.stages * panel_tile_bytes(sizes.tile_kv, sizes.head_dim), tile_alignment);
+  layout.v = place(sizes.stages * panel_tile_bytes(sizes.tile_kv, sizes.head_dim_v), tile_alignment);
+  layout.key_notes = place(sizes.stages * static_cast<int>(sizeof(KeyNote)));
+  layout.parts = place(stages_parts * static_cast<int>(sizeof(PartNote)));
+  layout.ticket = place(4);
+  layout.q_full = place(sizes.stages_q * barrier_bytes);
+  layout.q_empty = place(sizes.stages_q * barrier_bytes);
+  layout.k_full = place(sizes.stages * barrier_bytes);
+  layout.k_empty = place(sizes.stages * barrier_bytes);
+  layout.v_full = place(sizes.stages * barrier_bytes);
+  layout.v_empty = place(sizes.stages * barrier_bytes);
+  layout.part_full = place(stages_parts * barrier_bytes);
+  layout.part_empty = place(stages_parts * barrier_bytes);
+  layout.total = end;
+  return layout;
+}
+
+/// Rows of the boxes in which TMA copies a tile of keys: all, or those that lie in one page. `page_size` is 0 where
+/// there are no pages.
+JIT_HOST_DEVICE constexpr int box_rows(int tile_kv, int page_size) {
+  int rows = tile_kv;
+  for (int rest = page_size; rest != 0;) {  // the greatest common divisor
+    const int next = rows % rest;
+    rows = rest;
+    rest = next;
+  }
+  return rows;
+}
+
+}  // namespace jit::forward_split_wgmma

@@ -1,0 +1,48 @@
+// Tiles of rows of several query heads.
+#pragma once
+
+#include "base/params.cuh"
+#include "base/prelude.cuh"
+#include "problem/variable_sequences.cuh"
+#include "split_keys/part_note.cuh"
+
+namespace jit {
+
+/// Rows of a tile of rows: those of all query heads of a KV head, query by query, so that each key is read once for
+/// all of them.
+template <class Config>
+struct PackedRow {
+  int query;
+  int head;  ///< query head
+
+  __device__ __forceinline__ PackedRow(int kv_head, int row)
+      : query(row / Config::gqa_ratio), head(kv_head * Config::gqa_ratio + row % Config::gqa_ratio) {}
+};
+
+/// Where packed rows of q begin; null for one that does not exist.
+template <class Config>
+struct QueryRows {
+  using Element = typename Config::Element;
+  const Element* first;  ///< of the sequence, KV head 0
+  TensorStrides strides;
+  int kv_head;
+  int row_begin;
+  int row_end;
+
+  __device__ __forceinline__ QueryRows(const AttentionParams& params, const PartNote& part)
+      : strides(params.q_strides),
+        kv_head(part.kv_head),
+        row_begin(part.row_begin),
+        row_end(part.seqlen_q * Config::gqa_ratio) {
+    first = static_cast<const Element*>(params.q) +
+            VariableSequences<Config>::query_offset(strides, part.batch, 0, part.q_begin);
+  }
+
+  __device__ __forceinline__ const Element* operator()(int row) const {
+    const PackedRow<Config> place(kv_head, row_begin + row);
+    return row_begin + row < row_end ? first + place.query * strides.seq + place.head * strides.head
+                                     : nullptr;
+  }
+};
+
+}  // namespace jit

@@ -1,0 +1,19 @@
+// What a block knows of its part of a unit. Compiled by the host and by NVRTC.
+#pragma once
+
+namespace jit {
+
+/// A part of a unit: a tile of rows of one KV head of a batch entry, and some of the keys that they see.
+struct PartNote {
+  int batch;
+  int kv_head;
+  int row_begin;    ///< first row of the tile of rows
+  int q_begin;      ///< first query of the sequence, as VariableSequences counts
+  int seqlen_q;     ///< of the sequence
+  int kv_begin;     ///< row of its first key, the same
+  int seqlen_kv;    ///< of the sequence
+  int parts;        ///< of the unit
+  int first_block;  ///< whose the part is that is the first
+};
+
+}  // namespace jit

@@ -1,0 +1,30 @@
+// Turns that the warpgroups of a block take.
+#pragma once
+
+#include "base/prelude.cuh"
+#include "jit/options.h"
+#include "ptx/warpgroup.cuh"
+
+namespace jit {
+
+/// The turns that consumers take, by named barriers in a circle.
+template <class Traits>
+class WarpgroupTurns {
+ public:
+  __device__ __forceinline__ explicit WarpgroupTurns(int consumer) : consumer_(consumer) {
+    if (is_used && consumer == Traits::consumers - 1) pass();
+  }
+  __device__ __forceinline__ void wait() const {
+    if constexpr (is_used) bar_sync(Traits::order_barrier + consumer_, 2 * warpgroup_size);
+  }
+  __device__ __forceinline__ void pass() const {
+    const int next = consumer_ == Traits::consumers - 1 ? 0 : consumer_ + 1;
+    if constexpr (is_used) bar_arrive(Traits::order_barrier + next, 2 * warpgroup_size);
+  }
+
+ private:
+  static constexpr bool is_used = Traits::Config::order != WarpgroupOrder::free && Traits::consumers > 1;
+  int consumer_;
+};
+
+}  // namespace jit
