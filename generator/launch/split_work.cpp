@@ -13,6 +13,9 @@
 namespace jit {
 namespace {
 
+constexpr int most_split_blocks = (StreamMemory::max_counters - 1) / (2 * most_pieces(1));
+static_assert(split_counters(most_split_blocks) <= StreamMemory::max_counters);
+
 // Tiles of rows of all batch entries, each of which may fill one in part.
 std::int64_t row_tiles(const AttentionSpec& spec, const SplitTiles& tiles, const AttentionParams& params) {
   const std::int64_t queries = spec.sequences_q == SequenceKind::ragged
@@ -45,14 +48,15 @@ int split_blocks(const AttentionSpec& spec, const SplitTiles& tiles, const Atten
   const std::int64_t tiles_kv = std::max(1, ceil_div(params.seqlen_kv, tiles.tile_kv));
   const std::int64_t resident = std::int64_t{sm_count} * tiles.blocks_per_sm;
   const std::int64_t units = std::min(resident, row_tiles(spec, tiles, params) * params.heads_kv);
-  const std::int64_t most = std::min<std::int64_t>(resident, StreamMemory::max_counters);
+  const std::int64_t most = std::min<std::int64_t>(resident, most_split_blocks);
   return static_cast<int>(std::clamp<std::int64_t>(units * std::min(resident, tiles_kv), 1, most));
 }
 
 std::size_t split_workspace_bytes(const AttentionSpec& spec, const SplitTiles& tiles,
                                   const AttentionParams& params, int sm_count) {
   const auto floats = static_cast<std::size_t>(partial_floats(tiles.tile_rows, spec.value_head_dim()));
-  return 2 * static_cast<std::size_t>(split_blocks(spec, tiles, params, sm_count)) * floats * sizeof(float);
+  const int places = most_partials(split_blocks(spec, tiles, params, sm_count));
+  return static_cast<std::size_t>(places) * floats * sizeof(float);
 }
 
 SplitLaunch split_launch(const KernelLaunch& launch, const SplitTiles& tiles, std::string_view family) {
@@ -61,7 +65,8 @@ SplitLaunch split_launch(const KernelLaunch& launch, const SplitTiles& tiles, st
   const int blocks = split_blocks(launch.spec, tiles, launch.params, launch.kernel.sm_count);
   return {blocks,
           {.partials = static_cast<float*>(launch.workspace),
-           .counters = reinterpret_cast<unsigned*>(launch.memory.counters(device, launch.stream, blocks))}};
+           .counters = reinterpret_cast<unsigned*>(
+               launch.memory.counters(device, launch.stream, split_counters(blocks)))}};
 }
 
 }  // namespace jit

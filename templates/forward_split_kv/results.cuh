@@ -4,9 +4,9 @@
 #include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "forward_split_kv/traits.cuh"
-#include "ptx/atomic.cuh"
 #include "ptx/math.cuh"
 #include "split_keys/block_results.cuh"
+#include "split_keys/merge_parts.cuh"
 #include "split_keys/part_note.cuh"
 #include "split_keys/split_params.cuh"
 #include "steps/softmax.cuh"
@@ -75,45 +75,41 @@ __device__ __forceinline__ RowPiece merge(const WarpResults<Config>& results, in
   return merged;
 }
 
-/// Ends a part of a unit: the block merges what its warps have come to; of a unit that several blocks share, the last
-/// one merges all of theirs, always in the order of keys. `stage` is free shared memory, behind a barrier. Leaves output
-/// and state as the next part begins with them.
+/// All threads of the block.
+template <class Config>
+struct BlockTeam {
+  static constexpr int threads = KernelTraits<Config>::threads;
+  int thread = static_cast<int>(threadIdx.x);
+
+  __device__ __forceinline__ void sync() const { __syncthreads(); }
+};
+
+/// Ends a part of a unit: the block merges what its warps have come to, and what all blocks have of a unit that several
+/// share (split_keys/merge_parts.cuh). `stage` is free shared memory, behind a barrier. Leaves output and state as the
+/// next part begins with them.
 template <class Config>
 __device__ __forceinline__ void finish_part(const AttentionParams& params, const SplitParams& split,
                                             const PartNote& note,
                                             typename KernelTraits<Config>::Output& output,
                                             SoftmaxState<KernelTraits<Config>::Output::rows>& state,
                                             float scale_log2, unsigned char* stage, unsigned* ticket) {
-  const WarpResults<Config> own(stage);
   using Traits = KernelTraits<Config>;
-  const BlockResults<Config, Traits::tile_rows> all(split, note);
-  const auto for_each_own_piece = [&](auto f) {
-    for_each_piece<Config, Traits::tile_rows, Traits::threads>(note, threadIdx.x, f);
-  };
+  const WarpResults<Config> own(stage);
+  const BlockTeam<Config> team;
   __syncthreads();  // the other warps are done with the tiles that lie here
   own.put(output, state, scale_log2);
   output.clear();
   state = {};
   __syncthreads();
-  const int part = static_cast<int>(blockIdx.x) - note.first_block;
-  for_each_own_piece([&](int row, int column) {
+  for_each_piece<Config, Traits::tile_rows, Traits::threads>(note, team.thread, [&](int row, int column) {
     const RowPiece piece = merge(own, row, column);
     if (note.parts == 1) {
       store_piece<Config>(params, note, row, column, piece);
     } else {
-      all.put(part, row, column, piece);
+      BlockResults<Config, Traits::tile_rows>(split, note).put(note.part, row, column, piece);
     }
   });
-  if (note.parts == 1) return;
-
-  __syncthreads();
-  // Wraps at the last part, which leaves 0 for the next kernel. Release and acquire are the block's: they take in what
-  // lies behind its barriers.
-  if (threadIdx.x == 0) *ticket = atomic_inc_acq_rel(split.counters + note.first_block, note.parts - 1);
-  __syncthreads();
-  if (*ticket != note.parts - 1) return;
-  for_each_own_piece(
-      [&](int row, int column) { store_piece<Config>(params, note, row, column, merge(all, row, column)); });
+  if (note.parts > 1) merge_parts<Config, Traits::tile_rows>(params, split, note, team, ticket);
 }
 
 }  // namespace jit::forward_split_kv

@@ -68,7 +68,7 @@ class Consumer {
       rings_.q.arrive_empty();
       rings_.q.advance();
       finish_part<Config>(params_, split_, parts_.note(), {output_, state_, scale_log2_, first_row()},
-                          thread(), reinterpret_cast<unsigned*>(bytes_ + Traits::layout.ticket));
+                          {thread()}, reinterpret_cast<unsigned*>(bytes_ + Traits::layout.ticket));
       parts_.release();
     }
   }

@@ -5,10 +5,10 @@
 #include "base/prelude.cuh"
 #include "forward_split_wgmma/traits.cuh"
 #include "problem/variable_sequences.cuh"
-#include "ptx/atomic.cuh"
 #include "ptx/math.cuh"
 #include "ptx/warpgroup.cuh"
 #include "split_keys/block_results.cuh"
+#include "split_keys/merge_parts.cuh"
 #include "split_keys/packed_rows.cuh"
 #include "split_keys/part_note.cuh"
 #include "split_keys/split_params.cuh"
@@ -99,26 +99,25 @@ __device__ __forceinline__ void put_rows(const BlockResults<Config, KernelTraits
   });
 }
 
-/// Ends a part of a unit, by all consumers; of a unit that several blocks share, the last one merges what all have come
-/// to, always in the order of keys. `thread` is that of the consumers' threads, `ticket` a word in shared memory.
+/// The threads of all consumers.
+template <class Config>
+struct ConsumerTeam {
+  static constexpr int threads = KernelTraits<Config>::consumer_threads;
+  int thread;
+
+  __device__ __forceinline__ void sync() const { bar_sync(KernelTraits<Config>::consumers_barrier, threads); }
+};
+
+/// Ends a part of a unit, by all consumers. `ticket` is a word in shared memory.
 template <class Config>
 __device__ __forceinline__ void finish_part(const AttentionParams& params, const SplitParams& split,
                                             const PartNote& note, const WarpResult<Config>& result,
-                                            int thread, unsigned* ticket) {
-  using Traits = KernelTraits<Config>;
+                                            const ConsumerTeam<Config>& team, unsigned* ticket) {
+  constexpr int tile_rows = KernelTraits<Config>::tile_rows;
   if (note.parts == 1) return store_rows(params, note, result);
-  const BlockResults<Config, Traits::tile_rows> all(split, note);
   const int rows = note.seqlen_q * Config::gqa_ratio - note.row_begin;
-  put_rows<Config>(all, static_cast<int>(blockIdx.x) - note.first_block, rows, result);
-  bar_sync(Traits::consumers_barrier, Traits::consumer_threads);
-  // Wraps at the last part, which leaves 0 for the next kernel. Release and acquire are the consumers': they take in
-  // what lies behind their barriers.
-  if (thread == 0) *ticket = atomic_inc_acq_rel(split.counters + note.first_block, note.parts - 1);
-  bar_sync(Traits::consumers_barrier, Traits::consumer_threads);
-  if (*ticket != note.parts - 1) return;
-  for_each_piece<Config, Traits::tile_rows, Traits::consumer_threads>(note, thread, [&](int row, int column) {
-    store_piece<Config>(params, note, row, column, merge(all, row, column));
-  });
+  put_rows<Config>(BlockResults<Config, tile_rows>(split, note), note.part, rows, result);
+  merge_parts<Config, tile_rows>(params, split, note, team, ticket);
 }
 
 }  // namespace jit::forward_split_wgmma

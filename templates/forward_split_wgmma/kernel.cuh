@@ -32,6 +32,8 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
     init_rings<Config>(smem);
     prefetch_tensor_map(memory.k);
     prefetch_tensor_map(memory.v);
+  } else if (threadIdx.x >= warpgroup_size) {
+    clear_queries<Config>(smem, static_cast<int>(threadIdx.x) - warpgroup_size);
   }
   __syncthreads();
   if (threadIdx.x < warpgroup_size) {

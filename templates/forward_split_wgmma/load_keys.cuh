@@ -41,22 +41,25 @@ __device__ __forceinline__ RowPlace box_place(const AttentionParams& params, con
     return {row % Config::page_size, unit.kv_head, page};
   } else {
     const bool is_ragged = Config::sequences_kv == SequenceKind::ragged;
-    return {unit.kv.begin + k_begin, unit.kv_head, is_ragged ? 0 : unit.batch};
+    return {unit.kv.begin + k_begin + lane_id() * Traits::box_rows, unit.kv_head, is_ragged ? 0 : unit.batch};
   }
 }
 
-/// Starts the copies of a tile, whose bytes count at the barrier `full`. By a whole warp.
+/// Starts the copies of a tile, whose bytes count at the barrier `full`. By a whole warp. All panels of a box are copied
+/// side by side, because their rows lie side by side in memory.
 template <class Config, class Tile>
 __device__ __forceinline__ void copy_boxes(unsigned tile, const TensorMap& map, unsigned full,
                                            const RowPlace& box) {
   using Traits = KernelTraits<Config>;
   if (lane_id() == 0) mbarrier_arrive_expect_tx(full, Tile::bytes);
   __syncwarp();
-  if (lane_id() >= Traits::boxes) return;
 #pragma unroll
-  for (int panel = 0; panel < Tile::panels; ++panel) {
-    const int offset = panel * Tile::panel_bytes + lane_id() * Traits::box_rows * Tile::row_bytes;
-    cp_async_bulk_tensor_load(tile + offset, map, full, panel * Tile::columns, box.seq, box.head, box.batch);
+  for (int first = 0; first < Traits::boxes * Tile::panels; first += warp_size) {
+    const int index = (first + lane_id()) / Tile::panels, panel = (first + lane_id()) % Tile::panels;
+    const int seq = __shfl_sync(full_warp, box.seq, index), batch = __shfl_sync(full_warp, box.batch, index);
+    if (index >= Traits::boxes) break;
+    cp_async_bulk_tensor_load(tile + panel * Tile::panel_bytes + index * Traits::box_rows * Tile::row_bytes,
+                              map, full, panel * Tile::columns, seq, box.head, batch);
   }
 }
 
@@ -69,32 +72,27 @@ class KeyLoader {
                                        unsigned char* bytes, unsigned smem)
       : params_(params), memory_(memory), smem_(smem), rings_(smem), parts_(bytes, smem) {}
 
-  /// Walks through the block's share of the work. Each tile of keys is followed by the values of the one before, from
+  /// Walks through the block's pieces of the work. Each tile of keys is followed by the values of the one before, from
   /// one part to the next: scores are computed first.
   __device__ __forceinline__ void run(Work<Config>& work) {
-    for (; work.has_unit(params_); work.next(params_)) {
-      const UnitPart mine = work.part();
-      if (mine.is_mine) load_part(work, mine);
+    while (work.has_piece()) {
+      for (; work.has_unit(params_); work.next(params_)) {
+        const UnitPart part = work.part();
+        if (part.exists) load_part(work, part);
+      }
+      work.next_piece(params_, memory_.split);
     }
     load_values();
     parts_.put_end();
   }
 
  private:
-  __device__ __forceinline__ void load_part(const Work<Config>& work, const UnitPart& mine) {
+  __device__ __forceinline__ void load_part(const Work<Config>& work, const UnitPart& part) {
     const Unit& unit = work.unit;
-    parts_.put({.batch = unit.batch,
-                .kv_head = unit.kv_head,
-                .row_begin = unit.row_begin,
-                .q_begin = unit.q.begin,
-                .seqlen_q = unit.q.length,
-                .kv_begin = unit.kv.begin,
-                .seqlen_kv = unit.kv.length,
-                .parts = mine.parts,
-                .first_block = mine.first_block});
+    parts_.put(work.note(part));
     const UnitMask<Config> mask{params_, unit};
-    const KeyRange keys{(work.tiles.begin + mine.tile_begin) * Config::tile_kv,
-                        (work.tiles.begin + mine.tile_end) * Config::tile_kv};
+    const KeyRange keys{(work.tiles.begin + part.tile_begin) * Config::tile_kv,
+                        (work.tiles.begin + part.tile_end) * Config::tile_kv};
     KvTiles<UnitMask<Config>, Config::tile_kv, 1> tiles(mask, queries_of<Config>(unit), keys, unit.kv.length);
     if (!tiles.has(0)) return note_no_keys();
     RowPlace box = box_place<Config>(params_, unit, tiles.key(0));

@@ -8,40 +8,76 @@
 #include "ptx/bulk_tensor.cuh"
 #include "ptx/cp_async.cuh"
 #include "split_keys/packed_rows.cuh"
+#include "tiles/shared_words.cuh"
 
 namespace jit::forward_split_wgmma {
 
-/// Copies the rows of a part's queries to the tiles of all consumers from the shared address `tiles` on; zeros where
-/// there are none. By the query loaders, of which this is thread `thread`.
+/// The tiles of queries of all consumers in one stage.
 template <class Config>
-__device__ __forceinline__ void copy_queries(unsigned tiles, const QueryRows<Config>& rows, int thread) {
+class QueryTiles {
   using Traits = KernelTraits<Config>;
   using Tile = typename Traits::QTile;
-  constexpr int per_chunk = ElementTraits<typename Config::Element>::per_chunk;
-  constexpr int chunks = Tile::panels * Tile::row_bytes / chunk_bytes;
-  constexpr int count = Traits::tile_rows * chunks;
-#pragma unroll 4
-  for (int i = thread; i < count; i += Traits::query_threads) {
-    const int row = i / chunks, chunk = i % chunks;
-    const typename Config::Element* start = rows(row);
-    const unsigned tile = tiles + row / rows_per_warpgroup * Tile::bytes;
-    cp_async_zfill<chunk_bytes>(Tile::chunk_address(tile, row % rows_per_warpgroup, chunk),
-                                start + chunk * per_chunk,
-                                start != nullptr && chunk < Config::head_dim / per_chunk);
+  static constexpr int per_chunk = ElementTraits<typename Config::Element>::per_chunk;
+  static constexpr int chunks = Tile::panels * Tile::row_bytes / chunk_bytes;
+
+ public:
+  /// From the shared address `tiles` on.
+  __device__ __forceinline__ explicit QueryTiles(unsigned tiles) : tiles_(tiles) {}
+
+  /// Makes zeros of rows [begin, end). By `threads` threads, of which this is `thread`.
+  __device__ __forceinline__ void clear(int begin, int end, int thread, int threads) const {
+#pragma unroll 1
+    for (int i = begin * chunks + thread; i < end * chunks; i += threads)
+      clear_shared_chunk(chunk_address(i / chunks, i % chunks));
   }
+
+  /// Copies the first `count` rows. By the query loaders.
+  __device__ __forceinline__ void copy(const QueryRows<Config>& rows, int count, int thread) const {
+    constexpr int head_dim_chunks = Config::head_dim / per_chunk;
+#pragma unroll 2
+    for (int i = thread; i < count * head_dim_chunks; i += Traits::query_threads) {
+      const int row = i / head_dim_chunks, chunk = i % head_dim_chunks;
+      cp_async<chunk_bytes>(chunk_address(row, chunk), rows(row) + chunk * per_chunk);
+    }
+  }
+
+ private:
+  __device__ __forceinline__ unsigned chunk_address(int row, int chunk) const {
+    return Tile::chunk_address(tiles_ + row / rows_per_warpgroup * Tile::bytes, row % rows_per_warpgroup,
+                               chunk);
+  }
+
+  unsigned tiles_;
+};
+
+/// Makes zeros of all stages, by the consumers, before anything is loaded: few rows are copied where there are few, and
+/// the others need not be looked at again.
+template <class Config>
+__device__ __forceinline__ void clear_queries(unsigned smem, int thread) {
+  using Traits = KernelTraits<Config>;
+  const QueryTiles<Config> all(smem + Traits::layout.q);
+  all.clear(0, Config::stages_q * Traits::tile_rows, thread, Traits::consumer_threads);
+  fence_proxy_async_shared();
 }
 
 template <class Config>
 __device__ __forceinline__ void load_queries(const AttentionParams& params, unsigned char* bytes,
                                              unsigned smem) {
+  using Traits = KernelTraits<Config>;
+  const int thread = static_cast<int>(threadIdx.x) - warp_size;
   PartRing<Config> parts(bytes, smem);
   auto ring = Rings<Config>(smem).q;
+  int most_rows = 0;  // that a stage may hold, of earlier parts
   while (parts.take()) {
     const QueryRows<Config> rows(params, parts.note());
     parts.release();
+    const QueryTiles<Config> tiles(ring.tile());
+    const int count = minimum(Traits::tile_rows, rows.row_end - rows.row_begin);
     ring.wait_empty();
-    copy_queries<Config>(ring.tile(), rows, threadIdx.x - warp_size);
+    tiles.copy(rows, count, thread);
     cp_async_commit_group();
+    tiles.clear(count, most_rows, thread, Traits::query_threads);
+    most_rows = maximum(most_rows, count);
     cp_async_wait_group<0>();
     fence_proxy_async_shared();
     ring.arrive_full();

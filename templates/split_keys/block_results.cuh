@@ -29,9 +29,9 @@ struct RowPiece {
 };
 inline constexpr int piece_columns = 4;
 
-/// The partial results of the blocks that share a unit, side by side in the order of keys. Two units that are shared
-/// have no block in common but one: where the first unit ends and the second begins. So the places from
-/// 2 · (first block) + 1 on are the unit's own.
+/// The partial results of a unit that several blocks share, side by side in the order of keys. Two units that are shared
+/// have no piece of the line in common but one: where the first unit ends and the second begins. So the places from
+/// 2 · (first piece) + 1 to 2 · (last piece) are the unit's own: one for each part, and behind these enough for groups.
 template <class Config, int tile_rows>
 class BlockResults {
   static constexpr int floats = partial_floats(tile_rows, Config::head_dim_v);
@@ -39,34 +39,31 @@ class BlockResults {
 
  public:
   __device__ __forceinline__ BlockResults(const SplitParams& split, const PartNote& note)
-      : count(note.parts), first_(split.partials + (2ll * note.first_block + 1) * floats) {}
+      : first_(split.partials + (2ll * note.first_piece + 1) * floats) {}
 
-  const int count;
-
-  /// Of part `part` + i.
-  __device__ __forceinline__ RowState state(int part, int i, int row) const {
-    const float2 state = __ldcg(reinterpret_cast<const float2*>(first_ + part * floats + state_begin) + row +
+  /// Of the result at place `place` + i.
+  __device__ __forceinline__ RowState state(int place, int i, int row) const {
+    const float2 state = __ldcg(reinterpret_cast<const float2*>(first_ + place * floats + state_begin) + row +
                                 i * (floats / 2));
     return {state.x, state.y};
   }
-  __device__ __forceinline__ float4 values(int part, int i, int row, int column) const {
+  __device__ __forceinline__ float4 values(int place, int i, int row, int column) const {
     return __ldcg(
-        reinterpret_cast<const float4*>(first_ + part * floats + row * Config::head_dim_v + column) +
+        reinterpret_cast<const float4*>(first_ + place * floats + row * Config::head_dim_v + column) +
         i * (floats / 4));
   }
 
-  /// Leaves two neighbouring values of a row of a part.
-  __device__ __forceinline__ void put_pair(int part, int row, int column, const float2& values) const {
-    *reinterpret_cast<float2*>(first_ + part * floats + row * Config::head_dim_v + column) = values;
+  /// Leaves two neighbouring values of a row.
+  __device__ __forceinline__ void put_pair(int place, int row, int column, const float2& values) const {
+    *reinterpret_cast<float2*>(first_ + place * floats + row * Config::head_dim_v + column) = values;
   }
-  __device__ __forceinline__ void put_state(int part, int row, const RowState& state) const {
-    reinterpret_cast<float2*>(first_ + part * floats + state_begin)[row] = make_float2(state.max, state.sum);
+  __device__ __forceinline__ void put_state(int place, int row, const RowState& state) const {
+    reinterpret_cast<float2*>(first_ + place * floats + state_begin)[row] = make_float2(state.max, state.sum);
   }
-  /// Leaves a piece of a part; the one with the first column leaves the row's state, too.
-  __device__ __forceinline__ void put(int part, int row, int column, const RowPiece& piece) const {
-    float* const own = first_ + part * floats;
-    *reinterpret_cast<float4*>(own + row * Config::head_dim_v + column) = piece.values;
-    if (column == 0) put_state(part, row, piece.state);
+  /// Leaves a piece; the one with the first column leaves the row's state, too.
+  __device__ __forceinline__ void put(int place, int row, int column, const RowPiece& piece) const {
+    *reinterpret_cast<float4*>(first_ + place * floats + row * Config::head_dim_v + column) = piece.values;
+    if (column == 0) put_state(place, row, piece.state);
   }
 
  private:
@@ -87,23 +84,23 @@ __device__ __forceinline__ float weight_of(const RowState& state, float max) {
   return ex2(state.max == negative_infinity() ? state.max : state.max - max);
 }
 
-/// One piece of what the blocks have come to, in the order of keys. All that is read of some parts is on the way at
-/// once.
+/// One piece of `count` results from place `place` on, merged in their order. All that is read of some of them is on the
+/// way at once.
 template <class Config, int tile_rows>
-__device__ __forceinline__ RowPiece merge(const BlockResults<Config, tile_rows>& results, int row,
-                                          int column) {
+__device__ __forceinline__ RowPiece merge(const BlockResults<Config, tile_rows>& results, int place,
+                                          int count, int row, int column) {
   constexpr int reads = 16;
   RowPiece merged{make_float4(0, 0, 0, 0), {negative_infinity(), 0}};
 #pragma unroll 1
-  for (int first = 0; first < results.count; first += reads) {
+  for (int first = 0; first < count; first += reads) {
     RowState states[reads];
     float4 values[reads];
     float max = merged.state.max;
 #pragma unroll
     for (int i = 0; i < reads; ++i) {
-      const bool exists = first + i < results.count;
-      states[i] = exists ? results.state(first, i, row) : RowState{negative_infinity(), 0};
-      values[i] = exists ? results.values(first, i, row, column) : make_float4(0, 0, 0, 0);
+      const bool exists = first + i < count;
+      states[i] = exists ? results.state(place + first, i, row) : RowState{negative_infinity(), 0};
+      values[i] = exists ? results.values(place + first, i, row, column) : make_float4(0, 0, 0, 0);
     }
 #pragma unroll
     for (int i = 0; i < reads; ++i) max = fmaxf(max, states[i].max);

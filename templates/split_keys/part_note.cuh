@@ -12,8 +12,9 @@ struct PartNote {
   int seqlen_q;     ///< of the sequence
   int kv_begin;     ///< row of its first key, the same
   int seqlen_kv;    ///< of the sequence
-  int parts;        ///< of the unit
-  int first_block;  ///< whose the part is that is the first
+  int part;         ///< which of the unit's parts, in the order of keys
+  int parts;        ///< that the unit has
+  int first_piece;  ///< of the line, where the first part lies
 };
 
 }  // namespace jit
