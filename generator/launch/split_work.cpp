@@ -13,7 +13,7 @@
 namespace jit {
 namespace {
 
-constexpr int most_split_blocks = (StreamMemory::max_counters - 1) / (2 * most_pieces(1));
+constexpr int most_split_blocks = StreamMemory::max_counters / split_counters(1);
 static_assert(split_counters(most_split_blocks) <= StreamMemory::max_counters);
 
 // Tiles of rows of all batch entries, each of which may fill one in part.

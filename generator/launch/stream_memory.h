@@ -32,7 +32,7 @@ class StreamMemory {
   /// `count` such counters, of which the first is `counter`'s own: all of them are 0 between kernels. Requires:
   /// count <= max_counters.
   int* counters(int device, CUstream stream, int count) const;
-  static constexpr int max_counters = 8192;
+  static constexpr int max_counters = 4096;
 
   /// After a launch that failed, on a device that is still usable: an emulated one.
   void reset_counter(int device, CUstream stream) const;

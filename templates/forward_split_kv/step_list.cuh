@@ -32,43 +32,38 @@ struct StepList {
 /// Goes to the block's next part of a unit, and leaves its note among `parts`; to none when there is none left. By a
 /// whole warp.
 template <class Config>
-__device__ __forceinline__ void enter_part(const AttentionParams& params, const SplitParams& split,
-                                           StepList<Config>& list, StepPlace& place, PartNote* parts) {
+__device__ __forceinline__ void enter_part(const AttentionParams& params, StepList<Config>& list,
+                                           StepPlace& place, PartNote* parts) {
 #pragma unroll 1
-  while (list.work.has_piece()) {
-    const bool has_unit = list.work.has_unit(params);
-    if (place.is_behind != 0 || !has_unit) {
+  while (true) {
+    if (place.is_behind != 0) {
       typename StepList<Config>::Work work = list.work;
-      if (has_unit) {
-        work.next(params);
-      } else {
-        work.next_piece(params, split);
-      }
+      work.next(params);
       __syncwarp();
       if (lane_id() == 0) list.work = work;
       __syncwarp();
-      place.is_behind = 0;
-      continue;
     }
     const auto& work = list.work;
+    place.is_behind = 0;
+    if (!work.has_unit(params)) return;
     place.is_behind = 1;
-    const UnitPart part = work.part();
-    if (!part.exists) continue;
+    const UnitPart mine = work.part();
+    if (!mine.is_mine) continue;
     place.has_steps = place.begins = 1;
-    place.tile = work.tiles.begin + part.tile_begin;
-    place.tile_end = work.tiles.begin + part.tile_end;
+    place.tile = work.tiles.begin + mine.tile_begin;
+    place.tile_end = work.tiles.begin + mine.tile_end;
     place.part = place.part + 1 == KernelTraits<Config>::known_steps ? 0 : place.part + 1;
-    if (lane_id() == 0) parts[place.part] = work.note(part);
+    if (lane_id() == 0) parts[place.part] = work.note(mine);
     return;
   }
 }
 
 /// The next step, whose note is left in `note`. By a whole warp.
 template <class Config>
-__device__ __forceinline__ void next_step(const AttentionParams& params, const SplitParams& split,
-                                          StepList<Config>& list, StepNote& note, PartNote* parts) {
+__device__ __forceinline__ void next_step(const AttentionParams& params, StepList<Config>& list,
+                                          StepNote& note, PartNote* parts) {
   StepPlace place = list.place;
-  if (place.has_steps == 0) enter_part(params, split, list, place, parts);
+  if (place.has_steps == 0) enter_part(params, list, place, parts);
   StepNote next{.part = place.part, .k_begin = 0, .flags = step_is_end};
   if (place.has_steps != 0) {
     const Unit& unit = list.work.unit;

@@ -72,27 +72,24 @@ class KeyLoader {
                                        unsigned char* bytes, unsigned smem)
       : params_(params), memory_(memory), smem_(smem), rings_(smem), parts_(bytes, smem) {}
 
-  /// Walks through the block's pieces of the work. Each tile of keys is followed by the values of the one before, from
+  /// Walks through the block's share of the work. Each tile of keys is followed by the values of the one before, from
   /// one part to the next: scores are computed first.
   __device__ __forceinline__ void run(Work<Config>& work) {
-    while (work.has_piece()) {
-      for (; work.has_unit(params_); work.next(params_)) {
-        const UnitPart part = work.part();
-        if (part.exists) load_part(work, part);
-      }
-      work.next_piece(params_, memory_.split);
+    for (; work.has_unit(params_); work.next(params_)) {
+      const UnitPart mine = work.part();
+      if (mine.is_mine) load_part(work, mine);
     }
     load_values();
     parts_.put_end();
   }
 
  private:
-  __device__ __forceinline__ void load_part(const Work<Config>& work, const UnitPart& part) {
+  __device__ __forceinline__ void load_part(const Work<Config>& work, const UnitPart& mine) {
     const Unit& unit = work.unit;
-    parts_.put(work.note(part));
+    parts_.put(work.note(mine));
     const UnitMask<Config> mask{params_, unit};
-    const KeyRange keys{(work.tiles.begin + part.tile_begin) * Config::tile_kv,
-                        (work.tiles.begin + part.tile_end) * Config::tile_kv};
+    const KeyRange keys{(work.tiles.begin + mine.tile_begin) * Config::tile_kv,
+                        (work.tiles.begin + mine.tile_end) * Config::tile_kv};
     KvTiles<UnitMask<Config>, Config::tile_kv, 1> tiles(mask, queries_of<Config>(unit), keys, unit.kv.length);
     if (!tiles.has(0)) return note_no_keys();
     RowPlace box = box_place<Config>(params_, unit, tiles.key(0));

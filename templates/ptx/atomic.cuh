@@ -14,14 +14,4 @@ __device__ __forceinline__ unsigned atomic_inc_acq_rel(unsigned* counter, unsign
   return old;
 }
 
-/// The same without any order: for numbers that are dealt.
-__device__ __forceinline__ unsigned atomic_inc(unsigned* counter, unsigned last) {
-  unsigned old;
-  asm volatile("atom.relaxed.gpu.global.inc.u32 %0, [%1], %2;"
-               : "=r"(old)
-               : "l"(counter), "r"(last)
-               : "memory");
-  return old;
-}
-
 }  // namespace jit

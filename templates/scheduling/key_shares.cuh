@@ -1,10 +1,10 @@
 // How the keys of all queries are shared out among blocks. Compiled by the host and by NVRTC.
 //
 // Work comes in units: a tile of rows with the tiles of keys that it sees. Laid end to end in a fixed order, the units
-// are one line, which is cut into pieces ("Stream-K", Osama et al.; "Lean Attention", Sanovar et al.). Each block begins
-// with a piece of its own, all of one length. What is left of a long line, its tail, is cut into short pieces, which
-// blocks take when they are done: multiprocessors that memory serves faster take more of them. A unit is cut where
-// pieces begin, whoever computes them.
+// are one line, which is cut into pieces of equal length, a piece for each block ("Stream-K", Osama et al.; "Lean
+// Attention", Sanovar et al.). So all blocks end at about the same time, whatever the lengths of sequences, and a
+// block has at most two units that it shares with others: the first and the last. Where all units are of one length,
+// pieces are such that each is cut at the same places, or not at all, if that leaves few blocks without work.
 #pragma once
 
 #include "base/host_device.cuh"
@@ -21,16 +21,8 @@ inline constexpr int unit_cost = 1;
 /// The length of a unit on the line.
 JIT_HOST_DEVICE constexpr int unit_length(int tiles) { return tile_cost * tiles + unit_cost; }
 
-/// A tail is worth its pieces where a block's share of the line is at least so long.
-inline constexpr int least_share_with_tail = 12 * tile_cost;
-/// Of the line. An H200 serves a fifth of its multiprocessors faster by a quarter than the others.
-inline constexpr float tail_share = 0.125f;
-/// Pieces of the tail for each block: about so many, and at most.
-inline constexpr float tail_pieces_per_block = 2.5f;
-inline constexpr int most_tail_pieces_per_block = 3;
-
-/// All pieces that there can be for so many blocks.
-JIT_HOST_DEVICE constexpr int most_pieces(int blocks) { return (1 + most_tail_pieces_per_block) * blocks; }
+/// Blocks that must have work where units are cut alike, of all: memory is as busy with a few less.
+inline constexpr float busy_share = 0.9f;
 
 /// x / y, to 2^-22 of it.
 JIT_HOST_DEVICE constexpr float rough_quotient(float x, float y) {
@@ -49,50 +41,47 @@ JIT_HOST_DEVICE constexpr int small_quotient(int x, int y) {
   return quotient;
 }
 
-/// The part of a unit that lies in one piece.
+/// What is known of all units together.
+struct LineSize {
+  int total;        ///< sum of their lengths
+  int least_tiles;  ///< that a unit has
+  int most_tiles;
+};
+
+/// The part of a unit that is one block's.
 struct UnitPart {
   int tile_begin;   ///< of the unit's tiles of keys
   int tile_end;     ///< equal to tile_begin for a unit without any
   int parts;        ///< that the unit has
-  int first_piece;  ///< where the first part lies; the others lie in the pieces behind it
-  bool exists;      ///< else the piece has no part
+  int first_block;  ///< whose the first part is; the others are those of the blocks behind it
+  bool is_mine;     ///< else the block has no part
 };
 
 struct KeyShares {
-  int total;        ///< length of the line
-  int blocks;       ///< pieces with which blocks begin
-  int length;       ///< of each of these
-  int tail_length;  ///< of each of the others
-  int num_splits;   ///< 1: a unit is all in the piece in which it begins
+  int total;         ///< length of the line
+  int length;        ///< of a block's piece of it
+  int num_splits;    ///< 1: a unit is all of the block's in whose piece it begins
+  int plain_length;  ///< of a unit, where all are alike and cut alike; else 0
+  int cut_length;    ///< that it has then on the line, a multiple or a fraction of a piece
 
-  JIT_HOST_DEVICE constexpr int tail_begin() const { return blocks * length; }
-  JIT_HOST_DEVICE constexpr bool has_tail() const { return tail_begin() < total; }
-  /// Pieces of the tail.
-  JIT_HOST_DEVICE constexpr int tail_pieces() const {
-    return has_tail() ? small_quotient(total - tail_begin() - 1, tail_length) + 1 : 0;
+  JIT_HOST_DEVICE constexpr int begin(int block) const { return block * length; }
+  JIT_HOST_DEVICE constexpr int end(int block) const { return begin(block) + length; }
+
+  /// What units take on the line, whose lengths come to `plain`.
+  JIT_HOST_DEVICE constexpr int on_line(int plain) const {
+    return cut_length == plain_length ? plain : small_quotient(plain, plain_length) * cut_length;
   }
 
-  JIT_HOST_DEVICE constexpr int begin(int piece) const {
-    return piece <= blocks ? piece * length : tail_begin() + (piece - blocks) * tail_length;
-  }
-  JIT_HOST_DEVICE constexpr int end(int piece) const { return begin(piece + 1); }
-  /// The piece of a place on the line.
-  JIT_HOST_DEVICE constexpr int piece_at(int place) const {
-    const bool in_tail = place >= tail_begin();
-    return (in_tail ? blocks : 0) +
-           small_quotient(place - (in_tail ? tail_begin() : 0), in_tail ? tail_length : length);
-  }
-
-  JIT_HOST_DEVICE constexpr UnitPart part(int piece, int unit_begin, int tiles) const {
-    const int first_piece = piece_at(unit_begin);
-    if (num_splits == 1) return {0, tiles, 1, first_piece, first_piece == piece};
+  JIT_HOST_DEVICE constexpr UnitPart part(int block, int unit_begin, int tiles) const {
+    const int first_block = small_quotient(unit_begin, length);
+    if (num_splits == 1) return {0, tiles, 1, first_block, first_block == block};
     const int last_tile = tiles > 0 ? tiles - 1 : 0;
-    const int last_piece = piece_at(unit_begin + tile_cost * last_tile);
-    return {.tile_begin = tiles_before(begin(piece) - unit_begin, tiles),
-            .tile_end = tiles_before(end(piece) - unit_begin, tiles),
-            .parts = last_piece - first_piece + 1,
-            .first_piece = first_piece,
-            .exists = piece >= first_piece && piece <= last_piece};
+    const int last_block = small_quotient(unit_begin + tile_cost * last_tile, length);
+    return {.tile_begin = tiles_before(begin(block) - unit_begin, tiles),
+            .tile_end = tiles_before(end(block) - unit_begin, tiles),
+            .parts = last_block - first_block + 1,
+            .first_block = first_block,
+            .is_mine = block >= first_block && block <= last_block};
   }
 
  private:
@@ -104,32 +93,43 @@ struct KeyShares {
   }
 };
 
-/// Shares of a line of this length. A unit has at most `most_tiles` tiles, and lies in at most `num_splits` pieces; 0: in
-/// any number.
-JIT_HOST_DEVICE constexpr KeyShares key_shares(int total, int blocks, int most_tiles, int num_splits) {
-  // A little more than each quotient: pieces need not be as short as can be, but enough.
-  constexpr float more = 1.000001f;
-  const float share = rough_quotient(static_cast<float>(total), static_cast<float>(blocks));
-  int least = tile_cost;
+/// A little more than x / y: pieces need not be as short as can be, but equal, and enough.
+JIT_HOST_DEVICE constexpr int more_than_quotient(int x, int y) {
+  return static_cast<int>(rough_quotient(static_cast<float>(x), static_cast<float>(y)) * 1.000001f) + 1;
+}
+
+/// Shares of a line for so many blocks. A unit is shared by at most `num_splits` of them; 0: by any number.
+JIT_HOST_DEVICE constexpr KeyShares key_shares(const LineSize& line, int blocks, int num_splits) {
+  const int unit = unit_length(line.most_tiles);
+  const bool is_countable = line.total > 0 && line.total >> 20 < unit;  // by small_quotient
+  if (line.least_tiles == line.most_tiles && is_countable) {
+    const int units = small_quotient(line.total, unit);
+    const float busy = busy_share * static_cast<float>(blocks);
+    if (units >= blocks || num_splits == 1) {  // whole units, as many for each block
+      const int per_block = small_quotient(units - 1, blocks) + 1;
+      const int used = small_quotient(units - 1, per_block) + 1;
+      if (static_cast<float>(used) >= busy || num_splits == 1)
+        return {line.total, unit * per_block, num_splits, unit, unit};
+    } else {  // each of them cut into as many parts as there are blocks for it
+      int parts = small_quotient(blocks, units);
+      if (num_splits > 0 && parts > num_splits) parts = num_splits;
+      if (parts > line.most_tiles) parts = line.most_tiles > 0 ? line.most_tiles : 1;
+      if (static_cast<float>(parts * units) >= busy || parts == num_splits || parts >= line.most_tiles) {
+        const int tiles = line.most_tiles > 0 ? small_quotient(line.most_tiles - 1, parts) + 1 : 1;
+        const int length = tile_cost * tiles;
+        const int pieces =
+            small_quotient(tile_cost * (line.most_tiles > 0 ? line.most_tiles : 1) - 1, length) + 1;
+        return {units * pieces * length, length, num_splits, unit, pieces * length};
+      }
+    }
+  }
+  int length = more_than_quotient(line.total, blocks);
+  if (length < tile_cost) length = tile_cost;
   if (num_splits > 1) {
-    const float splits = static_cast<float>(num_splits - 1);
-    least = static_cast<int>(rough_quotient(static_cast<float>(most_tiles) * tile_cost, splits) * more) + 1;
-  }
-  int length = static_cast<int>(share * (1 - tail_share));
-  const int rest = total - blocks * length;
-  int tail_length = static_cast<int>(share * (tail_share / tail_pieces_per_block)) + 1;
-  const int shortest =
-      static_cast<int>(
-          rough_quotient(static_cast<float>(rest), static_cast<float>(most_tail_pieces_per_block * blocks)) *
-          more) +
-      1;
-  if (tail_length < shortest) tail_length = shortest;
-  if (share < least_share_with_tail || tail_length < least) {  // one piece for each block
-    length = static_cast<int>(share * more) + 1;
+    const int least = more_than_quotient(line.most_tiles * tile_cost, num_splits - 1);
     if (length < least) length = least;
-    tail_length = length;
   }
-  return {total, blocks, length, tail_length, num_splits};
+  return {line.total, length, num_splits, 0, 0};
 }
 
 }  // namespace jit

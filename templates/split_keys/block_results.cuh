@@ -30,8 +30,8 @@ struct RowPiece {
 inline constexpr int piece_columns = 4;
 
 /// The partial results of a unit that several blocks share, side by side in the order of keys. Two units that are shared
-/// have no piece of the line in common but one: where the first unit ends and the second begins. So the places from
-/// 2 · (first piece) + 1 to 2 · (last piece) are the unit's own: one for each part, and behind these enough for groups.
+/// have no block in common but one: where the first unit ends and the second begins. So the places from
+/// 2 · (first block) + 1 to 2 · (last block) are the unit's own: one for each part, and behind these enough for groups.
 template <class Config, int tile_rows>
 class BlockResults {
   static constexpr int floats = partial_floats(tile_rows, Config::head_dim_v);
@@ -39,7 +39,7 @@ class BlockResults {
 
  public:
   __device__ __forceinline__ BlockResults(const SplitParams& split, const PartNote& note)
-      : first_(split.partials + (2ll * note.first_piece + 1) * floats) {}
+      : first_(split.partials + (2ll * note.first_block + 1) * floats) {}
 
   /// Of the result at place `place` + i.
   __device__ __forceinline__ RowState state(int place, int i, int row) const {

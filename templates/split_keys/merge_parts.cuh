@@ -39,13 +39,13 @@ __device__ __forceinline__ void merge_parts(const AttentionParams& params, const
     const int members = minimum(parts_of_group, note.parts - first);
     place = note.parts;
     count = (note.parts + parts_of_group - 1) / parts_of_group;
-    unsigned* const counter = split.group_counter(note.first_piece + maximum(first, 1));
+    unsigned* const counter = split.group_counter(note.first_block + maximum(first, 1));
     if (!is_last_of(counter, members, team, ticket)) return;
     for_each_piece<Config, tile_rows, Team::threads>(note, team.thread, [&](int row, int column) {
       results.put(place + group, row, column, merge(results, first, members, row, column));
     });
   }
-  if (!is_last_of(split.unit_counter(note.first_piece), count, team, ticket)) return;
+  if (!is_last_of(split.unit_counter(note.first_block), count, team, ticket)) return;
   for_each_piece<Config, tile_rows, Team::threads>(note, team.thread, [&](int row, int column) {
     store_piece<Config>(params, note, row, column, merge(results, place, count, row, column));
   });

@@ -14,7 +14,7 @@ struct PartNote {
   int seqlen_kv;    ///< of the sequence
   int part;         ///< which of the unit's parts, in the order of keys
   int parts;        ///< that the unit has
-  int first_piece;  ///< of the line, where the first part lies
+  int first_block;  ///< whose the first part is
 };
 
 }  // namespace jit

@@ -1,4 +1,4 @@
-// The units of all batch entries in their order, and the pieces of them that are a block's.
+// The units of all batch entries in their order, and the block's share of them.
 #pragma once
 
 #include "base/params.cuh"
@@ -6,10 +6,8 @@
 #include "problem/functor.cuh"
 #include "problem/masks.cuh"
 #include "problem/variable_sequences.cuh"
-#include "ptx/atomic.cuh"
 #include "scheduling/key_shares.cuh"
 #include "split_keys/part_note.cuh"
-#include "split_keys/split_params.cuh"
 
 namespace jit {
 
@@ -83,7 +81,8 @@ __device__ __forceinline__ TileClass classify(const AttentionParams& params, con
 /// What each KV head of a batch entry has on the line.
 struct HeadLength {
   int length;
-  int most_tiles;  ///< of a unit
+  int least_tiles;  ///< of a unit
+  int most_tiles;
 };
 
 template <class Config, int tile_rows>
@@ -91,12 +90,13 @@ __device__ __forceinline__ HeadLength head_length(const AttentionParams& params,
   const VariableSequences<Config> sequences(params);
   Unit unit{.batch = batch, .q = sequences.q(batch), .kv = sequences.kv(batch)};
   const int rows = unit.q.length * Config::gqa_ratio;
-  HeadLength head{0, 0};
+  HeadLength head{0, longest_line, 0};
 #pragma unroll 1
   for (int row = 0; row < rows; row += tile_rows) {
     unit.enter_rows(row, rows, tile_rows);
     const int tiles = tiles_of<Config>(params, unit).count();
     head.length += unit_length(tiles);
+    head.least_tiles = minimum(head.least_tiles, tiles);
     head.most_tiles = maximum(head.most_tiles, tiles);
   }
   return head;
@@ -112,56 +112,66 @@ __device__ __forceinline__ int sum_up_to_lane(int x) {
   return x;
 }
 
-/// Walks through the pieces of the line that are the block's, by a whole warp whose lanes all get the same answers. A
-/// plain value.
-///
-///     work.begin(params);
-///     while (work.has_piece()) {
-///       for (; work.has_unit(params); work.next(params)) use(work.part());
-///       work.next_piece(params, split);
-///     }
-///
+/// Walks through the block's share of the line, by a whole warp whose lanes all get the same answers. A plain value.
 /// A unit has `tile_rows` rows, or fewer at the end of a sequence.
 template <class Config, int tile_rows>
 struct WorkList {
   KeyShares shares;
-  int piece;  ///< negative behind the last one
   Unit unit;
   TileRange tiles;  ///< of the unit
   int unit_begin;
 
-  /// Measures the line, and goes to the block's first piece.
+  /// Goes to the first unit of the block's share. Lanes have a batch entry each: all are looked at to measure the line,
+  /// and those from the first on again to find the place, in one loop: a kernel that begins fetches its instructions
+  /// from memory, and the fewer there are, the sooner it loads keys.
   __device__ __forceinline__ void begin(const AttentionParams& params) {
-    int total = 0, most_tiles = 0;
-#pragma unroll 1
-    for (int first = 0; first < params.batch; first += warp_size) {
-      const HeadLength own = lane_head_length(params, first);
-      total += static_cast<int>(__reduce_add_sync(full_warp, static_cast<unsigned>(own.length)));
-      most_tiles = maximum(most_tiles, own.most_tiles);
-    }
-    shares = key_shares(total * params.heads_kv, static_cast<int>(gridDim.x),
-                        __reduce_max_sync(full_warp, most_tiles), params.sequences.num_splits);
-    piece = static_cast<int>(blockIdx.x);
+    const int block = static_cast<int>(blockIdx.x);
+    LineSize line{0, longest_line, 0};
+    bool is_measured = false;
     unit = {.batch = 0};
     unit_begin = 0;
-    entry_begin = 0;
-    if (shares.begin(piece) < shares.total) {
-      seek(params, shares.begin(piece));
-    } else {
-      piece = -1;
+#pragma unroll 1
+    while (true) {
+      const int batch = unit.batch + lane_id();
+      const HeadLength own = batch < params.batch ? head_length<Config, tile_rows>(params, batch)
+                                                  : HeadLength{0, longest_line, 0};
+      if (!is_measured) {
+        line.total += __reduce_add_sync(full_warp, own.length);
+        line.least_tiles = minimum(line.least_tiles, own.least_tiles);
+        line.most_tiles = maximum(line.most_tiles, own.most_tiles);
+        unit.batch += warp_size;
+        if (unit.batch < params.batch) continue;
+        is_measured = true;
+        measure(params, line);
+        if (shares.begin(block) >= shares.total) return;
+        unit.batch = 0;
+        if (params.batch > warp_size) continue;
+      }
+      const int length = shares.on_line(own.length);
+      const int up_to_lane = params.batch > 1 ? sum_up_to_lane(length) : __shfl_sync(full_warp, length, 0);
+      const int end = unit_begin + up_to_lane * params.heads_kv;
+      const unsigned behind = __ballot_sync(full_warp, end > shares.begin(block));
+      if (behind != 0) {
+        const int lane = __ffs(static_cast<int>(behind)) - 1;
+        unit.batch += lane;
+        unit_begin = __shfl_sync(full_warp, end - length * params.heads_kv, lane);
+        find_unit(params, shares.begin(block), __shfl_sync(full_warp, length, lane));
+        return;
+      }
+      unit_begin = __shfl_sync(full_warp, end, warp_size - 1);
+      unit.batch += warp_size;
     }
   }
 
-  __device__ __forceinline__ bool has_piece() const { return piece >= 0; }
-
-  /// Whether there is a unit that begins before the end of the piece, in which it may have no part.
+  /// Whether there is a unit, of which the block may have no part.
   __device__ __forceinline__ bool has_unit(const AttentionParams& params) const {
-    return unit.batch < params.batch && unit_begin < shares.end(piece);
+    return unit.batch < params.batch && unit_begin < shares.end(static_cast<int>(blockIdx.x));
   }
-  /// The part of the unit that lies in the piece.
-  __device__ __forceinline__ UnitPart part() const { return shares.part(piece, unit_begin, tiles.count()); }
-
-  /// What a block notes of it.
+  /// The block's part of it.
+  __device__ __forceinline__ UnitPart part() const {
+    return shares.part(static_cast<int>(blockIdx.x), unit_begin, tiles.count());
+  }
+  /// What a block notes of that.
   __device__ __forceinline__ PartNote note(const UnitPart& part) const {
     return {.batch = unit.batch,
             .kv_head = unit.kv_head,
@@ -170,21 +180,20 @@ struct WorkList {
             .seqlen_q = unit.q.length,
             .kv_begin = unit.kv.begin,
             .seqlen_kv = unit.kv.length,
-            .part = piece - part.first_piece,
+            .part = static_cast<int>(blockIdx.x) - part.first_block,
             .parts = part.parts,
-            .first_piece = part.first_piece};
+            .first_block = part.first_block};
   }
 
-  /// Goes to the next unit. Requires: has_unit().
+  /// The next one. Requires: has_unit().
   __device__ __forceinline__ void next(const AttentionParams& params) {
-    unit_begin += unit_length(tiles.count());
+    unit_begin += shares.on_line(unit_length(tiles.count()));
     if (unit.row_end < rows()) {
       unit.enter_rows(unit.row_end, rows(), tile_rows);
     } else {
       if (++unit.kv_head == params.heads_kv) {
         unit.kv_head = 0;
         ++unit.batch;
-        entry_begin = unit_begin;
         enter(params);
       }
       unit.enter_rows(0, rows(), tile_rows);
@@ -192,34 +201,8 @@ struct WorkList {
     if (unit.batch < params.batch) tiles = tiles_of<Config>(params, unit);
   }
 
-  /// Goes to the next piece that is the block's: of the tail, whichever is the next that nobody has taken. The counter
-  /// is 0 again when all blocks have asked in vain.
-  __device__ __forceinline__ void next_piece(const AttentionParams& params, const SplitParams& split) {
-    const int pieces = shares.tail_pieces();
-    if (pieces == 0) {
-      piece = -1;
-      return;
-    }
-    int taken = 0;
-    if (lane_id() == 0) {
-      const int last = pieces + shares.blocks - 1;
-      taken = static_cast<int>(atomic_inc(split.tail_counter(), static_cast<unsigned>(last)));
-    }
-    taken = __shfl_sync(full_warp, taken, 0);
-    piece = taken < pieces ? shares.blocks + taken : -1;
-    if (piece >= 0) seek(params, shares.begin(piece));
-  }
-
  private:
-  int entry_begin;  // where the units of unit.batch begin
-
   __device__ __forceinline__ int rows() const { return unit.q.length * Config::gqa_ratio; }
-
-  // Of the lane's batch entry: those from `first` on have a lane each.
-  static __device__ __forceinline__ HeadLength lane_head_length(const AttentionParams& params, int first) {
-    const int batch = first + lane_id();
-    return batch < params.batch ? head_length<Config, tile_rows>(params, batch) : HeadLength{0, 0};
-  }
 
   // Goes on to a batch entry that has queries.
   __device__ __forceinline__ void enter(const AttentionParams& params) {
@@ -232,38 +215,23 @@ struct WorkList {
     }
   }
 
-  // Goes to the unit that holds this place on the line, which lies on it.
-  __device__ __forceinline__ void seek(const AttentionParams& params, int place) {
-    if (place < entry_begin) unit.batch = entry_begin = 0;
-#pragma unroll 1
-    while (true) {
-      const HeadLength own = lane_head_length(params, unit.batch);
-      const int up_to_lane =
-          params.batch > 1 ? sum_up_to_lane(own.length) : __shfl_sync(full_warp, own.length, 0);
-      const int end = entry_begin + up_to_lane * params.heads_kv;
-      const unsigned behind = __ballot_sync(full_warp, end > place);
-      if (behind != 0) {
-        const int lane = __ffs(static_cast<int>(behind)) - 1;
-        unit.batch += lane;
-        entry_begin = __shfl_sync(full_warp, end - own.length * params.heads_kv, lane);
-        find_unit(params, place, __shfl_sync(full_warp, own.length, lane));
-        return;
-      }
-      entry_begin = __shfl_sync(full_warp, end, warp_size - 1);
-      unit.batch += warp_size;
-    }
+  // Lays out the line. `line` has the sum of all heads that are different, and least and most of the lane's entries.
+  __device__ __forceinline__ void measure(const AttentionParams& params, const LineSize& line) {
+    shares = key_shares({line.total * params.heads_kv, __reduce_min_sync(full_warp, line.least_tiles),
+                         __reduce_max_sync(full_warp, line.most_tiles)},
+                        static_cast<int>(gridDim.x), params.sequences.num_splits);
   }
 
   // Goes to the unit of the batch entry that holds this place on the line. Its KV heads are of the same length.
   __device__ __forceinline__ void find_unit(const AttentionParams& params, int place, int head_length) {
     enter(params);
-    unit.kv_head = small_quotient(place - entry_begin, head_length);
-    unit_begin = entry_begin + unit.kv_head * head_length;
+    unit.kv_head = small_quotient(place - unit_begin, head_length);
+    unit_begin += unit.kv_head * head_length;
     unit.enter_rows(0, rows(), tile_rows);
 #pragma unroll 1
     while (true) {
       tiles = tiles_of<Config>(params, unit);
-      const int end = unit_begin + unit_length(tiles.count());
+      const int end = unit_begin + shares.on_line(unit_length(tiles.count()));
       if (end > place) return;
       unit_begin = end;
       unit.enter_rows(unit.row_end, rows(), tile_rows);

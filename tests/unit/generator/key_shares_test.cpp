@@ -12,16 +12,16 @@ namespace {
 
 struct Line {
   std::vector<int> tiles;  // of each unit
-  int total = 0;
-  int most_tiles = 0;
+  LineSize size{0, longest_line, 0};
 };
 
-Line random_line(reference::Random& random, int units, int most) {
+Line random_line(reference::Random& random, int units, int least, int most) {
   Line line;
   for (int i = 0; i < units; ++i) {
-    line.tiles.push_back(reference::draw(random, 0, most));
-    line.total += unit_length(line.tiles.back());
-    line.most_tiles = std::max(line.most_tiles, line.tiles.back());
+    line.tiles.push_back(reference::draw(random, least, most));
+    line.size.total += unit_length(line.tiles.back());
+    line.size.least_tiles = std::min(line.size.least_tiles, line.tiles.back());
+    line.size.most_tiles = std::max(line.size.most_tiles, line.tiles.back());
   }
   return line;
 }
@@ -29,8 +29,9 @@ Line random_line(reference::Random& random, int units, int most) {
 // Every tile of every unit is some block's, once; the blocks that have a part stand side by side, and each knows how
 // many there are.
 void expect_partition(const Line& line, int blocks, int num_splits) {
-  const KeyShares shares = key_shares(line.total, blocks, line.most_tiles, num_splits);
-  ASSERT_GE(static_cast<long long>(shares.length) * blocks, line.total);
+  const KeyShares shares = key_shares(line.size, blocks, num_splits);
+  ASSERT_GE(static_cast<long long>(shares.length) * blocks, shares.total);
+  ASSERT_EQ(shares.on_line(line.size.total), shares.total);
   int begin = 0;
   int last_shared = -1;
   for (const int tiles : line.tiles) {
@@ -58,14 +59,15 @@ void expect_partition(const Line& line, int blocks, int num_splits) {
       last_shared = 2 * first + parts;
       EXPECT_LT(last_shared, 2 * blocks);
     }
-    begin += unit_length(tiles);
+    begin += shares.on_line(unit_length(tiles));
   }
 }
 
 TEST(KeyShares, PartitionTheLine) {
   reference::Random random(reference::test_seed());
   for (int i = 0; i < 300; ++i) {
-    const Line line = random_line(random, reference::draw(random, 1, 40), i % 3 == 0 ? 2 : 200);
+    const int most = i % 3 == 0 ? 2 : 200, least = i % 4 == 0 ? most : 0;
+    const Line line = random_line(random, reference::draw(random, 1, i % 8 == 0 ? 700 : 40), least, most);
     const int blocks = reference::draw(random, 1, 264);
     for (const int num_splits : {0, 1, 2, 3, 17}) expect_partition(line, blocks, num_splits);
     if (::testing::Test::HasFailure()) FAIL() << "case " << i << ", " << blocks << " blocks";
@@ -73,9 +75,30 @@ TEST(KeyShares, PartitionTheLine) {
 }
 
 TEST(KeyShares, LongLinesAreSharedEvenly) {
-  const KeyShares shares = key_shares(longest_line, 132, 1 << 20, 0);
+  const KeyShares shares = key_shares({longest_line, 1, 1 << 20}, 132, 0);
   EXPECT_LT(shares.length, longest_line / 132 * 1.0001);
   EXPECT_GE(static_cast<long long>(shares.length) * 132, longest_line);
+}
+
+// Units that are alike have as many parts each, and no block has parts of two; or they are not cut.
+TEST(KeyShares, UnitsThatAreAlikeAreCutAlike) {
+  constexpr int blocks = 132;
+  struct Case {
+    int units, tiles, parts, per_block;
+  };
+  for (const Case& c :
+       {Case{8, 16, 16, 0}, {8, 1024, 16, 0}, {128, 64, 1, 1}, {512, 32, 1, 4}, {16, 100, 8, 0}}) {
+    const KeyShares shares = key_shares({c.units * unit_length(c.tiles), c.tiles, c.tiles}, blocks, 0);
+    for (int unit = 0; unit < c.units; ++unit) {
+      const int begin = unit * shares.on_line(unit_length(c.tiles));
+      const int first = c.parts > 1 ? unit * c.parts : unit / c.per_block;
+      const UnitPart part = shares.part(first, begin, c.tiles);
+      EXPECT_TRUE(part.is_mine);
+      EXPECT_EQ(part.first_block, first);
+      EXPECT_NEAR(part.parts, c.parts, 1);
+      EXPECT_LE(part.parts, c.parts);
+    }
+  }
 }
 
 TEST(KeyShares, QuotientsAreExact) {
