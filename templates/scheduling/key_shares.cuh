@@ -4,7 +4,9 @@
 // are one line, which is cut into pieces of equal length, a piece for each block ("Stream-K", Osama et al.; "Lean
 // Attention", Sanovar et al.). So all blocks end at about the same time, whatever the lengths of sequences, and a
 // block has at most two units that it shares with others: the first and the last. Where all units are of one length,
-// pieces are such that each is cut at the same places, or not at all, if that leaves few blocks without work.
+// pieces are such that each is cut at the same places, or not at all, if that leaves few blocks without work. Where
+// there are many units beside the longest one, and several of them see the same keys, they are dealt whole: blocks then
+// read the same keys at about the same time, and find them in the L2 cache.
 #pragma once
 
 #include "base/host_device.cuh"
@@ -43,8 +45,9 @@ JIT_HOST_DEVICE constexpr int small_quotient(int x, int y) {
 
 /// What is known of all units together.
 struct LineSize {
-  int total;        ///< sum of their lengths
-  int least_tiles;  ///< that a unit has
+  int total;         ///< sum of their lengths
+  bool shares_keys;  ///< whether some units see the same keys
+  int least_tiles;   ///< that a unit has
   int most_tiles;
 };
 
@@ -63,6 +66,7 @@ struct KeyShares {
   int num_splits;    ///< 1: a unit is all of the block's in whose piece it begins
   int plain_length;  ///< of a unit, where all are alike and cut alike; else 0
   int cut_length;    ///< that it has then on the line, a multiple or a fraction of a piece
+  bool is_dealt;  ///< whether units are dealt whole, in turns: unit i is that of block i modulo their number
 
   JIT_HOST_DEVICE constexpr int begin(int block) const { return block * length; }
   JIT_HOST_DEVICE constexpr int end(int block) const { return begin(block) + length; }
@@ -73,6 +77,7 @@ struct KeyShares {
   }
 
   JIT_HOST_DEVICE constexpr UnitPart part(int block, int unit_begin, int tiles) const {
+    if (is_dealt) return {0, tiles, 1, block, true};
     const int first_block = small_quotient(unit_begin, length);
     if (num_splits == 1) return {0, tiles, 1, first_block, first_block == block};
     const int last_tile = tiles > 0 ? tiles - 1 : 0;
@@ -93,6 +98,9 @@ struct KeyShares {
   }
 };
 
+/// Units are dealt where the longest one is at most this part of a block's share.
+inline constexpr int dealt_units = 6;
+
 /// A little more than x / y: pieces need not be as short as can be, but equal, and enough.
 JIT_HOST_DEVICE constexpr int more_than_quotient(int x, int y) {
   return static_cast<int>(rough_quotient(static_cast<float>(x), static_cast<float>(y)) * 1.000001f) + 1;
@@ -100,7 +108,9 @@ JIT_HOST_DEVICE constexpr int more_than_quotient(int x, int y) {
 
 /// Shares of a line for so many blocks. A unit is shared by at most `num_splits` of them; 0: by any number.
 JIT_HOST_DEVICE constexpr KeyShares key_shares(const LineSize& line, int blocks, int num_splits) {
+  int length = more_than_quotient(line.total, blocks);
   const int unit = unit_length(line.most_tiles);
+  if (line.shares_keys && length / dealt_units >= unit) return {line.total, length, num_splits, 0, 0, true};
   const bool is_countable = line.total > 0 && line.total >> 20 < unit;  // by small_quotient
   if (line.least_tiles == line.most_tiles && is_countable) {
     const int units = small_quotient(line.total, unit);
@@ -109,27 +119,25 @@ JIT_HOST_DEVICE constexpr KeyShares key_shares(const LineSize& line, int blocks,
       const int per_block = small_quotient(units - 1, blocks) + 1;
       const int used = small_quotient(units - 1, per_block) + 1;
       if (static_cast<float>(used) >= busy || num_splits == 1)
-        return {line.total, unit * per_block, num_splits, unit, unit};
+        return {line.total, unit * per_block, num_splits, unit, unit, false};
     } else {  // each of them cut into as many parts as there are blocks for it
+      const int most_parts = line.most_tiles > 0 ? line.most_tiles : 1;
       int parts = small_quotient(blocks, units);
       if (num_splits > 0 && parts > num_splits) parts = num_splits;
-      if (parts > line.most_tiles) parts = line.most_tiles > 0 ? line.most_tiles : 1;
-      if (static_cast<float>(parts * units) >= busy || parts == num_splits || parts >= line.most_tiles) {
-        const int tiles = line.most_tiles > 0 ? small_quotient(line.most_tiles - 1, parts) + 1 : 1;
-        const int length = tile_cost * tiles;
-        const int pieces =
-            small_quotient(tile_cost * (line.most_tiles > 0 ? line.most_tiles : 1) - 1, length) + 1;
-        return {units * pieces * length, length, num_splits, unit, pieces * length};
+      if (parts > most_parts) parts = most_parts;
+      if (static_cast<float>(parts * units) >= busy || parts == num_splits || parts == most_parts) {
+        const int piece = tile_cost * (small_quotient(most_parts - 1, parts) + 1);
+        const int pieces = small_quotient(tile_cost * most_parts - 1, piece) + 1;
+        return {units * pieces * piece, piece, num_splits, unit, pieces * piece, false};
       }
     }
   }
-  int length = more_than_quotient(line.total, blocks);
   if (length < tile_cost) length = tile_cost;
   if (num_splits > 1) {
     const int least = more_than_quotient(line.most_tiles * tile_cost, num_splits - 1);
     if (length < least) length = least;
   }
-  return {line.total, length, num_splits, 0, 0};
+  return {line.total, length, num_splits, 0, 0, false};
 }
 
 }  // namespace jit

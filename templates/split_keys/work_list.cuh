@@ -81,6 +81,7 @@ __device__ __forceinline__ TileClass classify(const AttentionParams& params, con
 /// What each KV head of a batch entry has on the line.
 struct HeadLength {
   int length;
+  int row_tiles;
   int least_tiles;  ///< of a unit
   int most_tiles;
 };
@@ -90,7 +91,7 @@ __device__ __forceinline__ HeadLength head_length(const AttentionParams& params,
   const VariableSequences<Config> sequences(params);
   Unit unit{.batch = batch, .q = sequences.q(batch), .kv = sequences.kv(batch)};
   const int rows = unit.q.length * Config::gqa_ratio;
-  HeadLength head{0, longest_line, 0};
+  HeadLength head{0, (rows + tile_rows - 1) / tile_rows, longest_line, 0};
 #pragma unroll 1
   for (int row = 0; row < rows; row += tile_rows) {
     unit.enter_rows(row, rows, tile_rows);
@@ -126,7 +127,7 @@ struct WorkList {
   /// from memory, and the fewer there are, the sooner it loads keys.
   __device__ __forceinline__ void begin(const AttentionParams& params) {
     const int block = static_cast<int>(blockIdx.x);
-    LineSize line{0, longest_line, 0};
+    LineSize line{0, false, longest_line, 0};
     bool is_measured = false;
     unit = {.batch = 0};
     unit_begin = 0;
@@ -134,15 +135,17 @@ struct WorkList {
     while (true) {
       const int batch = unit.batch + lane_id();
       const HeadLength own = batch < params.batch ? head_length<Config, tile_rows>(params, batch)
-                                                  : HeadLength{0, longest_line, 0};
+                                                  : HeadLength{0, 0, longest_line, 0};
       if (!is_measured) {
         line.total += __reduce_add_sync(full_warp, own.length);
+        line.shares_keys |= own.row_tiles > 1;
         line.least_tiles = minimum(line.least_tiles, own.least_tiles);
         line.most_tiles = maximum(line.most_tiles, own.most_tiles);
         unit.batch += warp_size;
         if (unit.batch < params.batch) continue;
         is_measured = true;
         measure(params, line);
+        if (shares.is_dealt) return deal_first(params);
         if (shares.begin(block) >= shares.total) return;
         unit.batch = 0;
         if (params.batch > warp_size) continue;
@@ -165,7 +168,8 @@ struct WorkList {
 
   /// Whether there is a unit, of which the block may have no part.
   __device__ __forceinline__ bool has_unit(const AttentionParams& params) const {
-    return unit.batch < params.batch && unit_begin < shares.end(static_cast<int>(blockIdx.x));
+    return unit.batch < params.batch &&
+           (shares.is_dealt || unit_begin < shares.end(static_cast<int>(blockIdx.x)));
   }
   /// The block's part of it.
   __device__ __forceinline__ UnitPart part() const {
@@ -187,6 +191,7 @@ struct WorkList {
 
   /// The next one. Requires: has_unit().
   __device__ __forceinline__ void next(const AttentionParams& params) {
+    if (shares.is_dealt) return skip(params, static_cast<int>(gridDim.x));
     unit_begin += shares.on_line(unit_length(tiles.count()));
     if (unit.row_end < rows()) {
       unit.enter_rows(unit.row_end, rows(), tile_rows);
@@ -204,6 +209,33 @@ struct WorkList {
  private:
   __device__ __forceinline__ int rows() const { return unit.q.length * Config::gqa_ratio; }
 
+  // Goes to the block's first unit where they are dealt.
+  __device__ __forceinline__ void deal_first(const AttentionParams& params) {
+    unit = {.batch = 0};
+    enter(params);
+    unit.row_begin = (row_tiles() - 1) * tile_rows;
+    skip(params, static_cast<int>(blockIdx.x));
+  }
+
+  // Goes on by so many units. Those of a head are dealt from the last rows on: these see most keys under most masks, and
+  // short units come last.
+  __device__ __forceinline__ void skip(const AttentionParams& params, int count) {
+    int place = unit.kv_head * row_tiles() + row_tiles() - 1 - unit.row_begin / tile_rows + count;
+#pragma unroll 1
+    while (unit.batch < params.batch && place >= row_tiles() * params.heads_kv) {
+      place -= row_tiles() * params.heads_kv;
+      ++unit.batch;
+      enter(params);
+    }
+    if (unit.batch >= params.batch) return;
+    unit.kv_head = small_quotient(place, row_tiles());
+    const int row_tile = row_tiles() - 1 - (place - unit.kv_head * row_tiles());
+    unit.enter_rows(row_tile * tile_rows, rows(), tile_rows);
+    tiles = tiles_of<Config>(params, unit);
+  }
+
+  __device__ __forceinline__ int row_tiles() const { return (rows() + tile_rows - 1) / tile_rows; }
+
   // Goes on to a batch entry that has queries.
   __device__ __forceinline__ void enter(const AttentionParams& params) {
     const VariableSequences<Config> sequences(params);
@@ -217,9 +249,10 @@ struct WorkList {
 
   // Lays out the line. `line` has the sum of all heads that are different, and least and most of the lane's entries.
   __device__ __forceinline__ void measure(const AttentionParams& params, const LineSize& line) {
-    shares = key_shares({line.total * params.heads_kv, __reduce_min_sync(full_warp, line.least_tiles),
-                         __reduce_max_sync(full_warp, line.most_tiles)},
-                        static_cast<int>(gridDim.x), params.sequences.num_splits);
+    shares = key_shares(
+        {line.total * params.heads_kv, __any_sync(full_warp, line.shares_keys) != 0,
+         __reduce_min_sync(full_warp, line.least_tiles), __reduce_max_sync(full_warp, line.most_tiles)},
+        static_cast<int>(gridDim.x), params.sequences.num_splits);
   }
 
   // Goes to the unit of the batch entry that holds this place on the line. Its KV heads are of the same length.

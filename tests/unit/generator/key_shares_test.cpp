@@ -12,7 +12,7 @@ namespace {
 
 struct Line {
   std::vector<int> tiles;  // of each unit
-  LineSize size{0, longest_line, 0};
+  LineSize size{0, false, longest_line, 0};
 };
 
 Line random_line(reference::Random& random, int units, int least, int most) {
@@ -75,7 +75,7 @@ TEST(KeyShares, PartitionTheLine) {
 }
 
 TEST(KeyShares, LongLinesAreSharedEvenly) {
-  const KeyShares shares = key_shares({longest_line, 1, 1 << 20}, 132, 0);
+  const KeyShares shares = key_shares({longest_line, false, 1, 1 << 20}, 132, 0);
   EXPECT_LT(shares.length, longest_line / 132 * 1.0001);
   EXPECT_GE(static_cast<long long>(shares.length) * 132, longest_line);
 }
@@ -88,7 +88,7 @@ TEST(KeyShares, UnitsThatAreAlikeAreCutAlike) {
   };
   for (const Case& c :
        {Case{8, 16, 16, 0}, {8, 1024, 16, 0}, {128, 64, 1, 1}, {512, 32, 1, 4}, {16, 100, 8, 0}}) {
-    const KeyShares shares = key_shares({c.units * unit_length(c.tiles), c.tiles, c.tiles}, blocks, 0);
+    const KeyShares shares = key_shares({c.units * unit_length(c.tiles), false, c.tiles, c.tiles}, blocks, 0);
     for (int unit = 0; unit < c.units; ++unit) {
       const int begin = unit * shares.on_line(unit_length(c.tiles));
       const int first = c.parts > 1 ? unit * c.parts : unit / c.per_block;
@@ -99,6 +99,15 @@ TEST(KeyShares, UnitsThatAreAlikeAreCutAlike) {
       EXPECT_LE(part.parts, c.parts);
     }
   }
+}
+
+TEST(KeyShares, ManyUnitsOfTheSameKeysAreDealtWhole) {
+  const LineSize many{1000 * unit_length(20), true, 1, 20};
+  EXPECT_TRUE(key_shares(many, 100, 0).is_dealt);
+  EXPECT_FALSE(key_shares({many.total, false, 1, 20}, 100, 0).is_dealt);
+  EXPECT_FALSE(key_shares({many.total, true, 1, 40}, 100, 0).is_dealt) << "one would make a block late";
+  const UnitPart part = key_shares(many, 100, 0).part(7, 123, 20);
+  EXPECT_TRUE(part.is_mine && part.parts == 1 && part.tile_begin == 0 && part.tile_end == 20);
 }
 
 TEST(KeyShares, QuotientsAreExact) {
