@@ -86,25 +86,28 @@ class KeyLoader {
  private:
   __device__ __forceinline__ void load_part(const Work<Config>& work, const UnitPart& mine) {
     const Unit& unit = work.unit;
-    parts_.put(work.note(mine));
     const UnitMask<Config> mask{params_, unit};
     const KeyRange keys{(work.tiles.begin + mine.tile_begin) * Config::tile_kv,
                         (work.tiles.begin + mine.tile_end) * Config::tile_kv};
     KvTiles<UnitMask<Config>, Config::tile_kv, 1> tiles(mask, queries_of<Config>(unit), keys, unit.kv.length);
-    if (!tiles.has(0)) return note_no_keys();
+    if (!tiles.has(0)) {
+      parts_.put(work.note(mine));
+      return note_no_keys();
+    }
     RowPlace box = box_place<Config>(params_, unit, tiles.key(0));
-    do {
-      // The next tile's pages are on the way while this one waits for room.
+    for (bool is_first = true; tiles.has(0); is_first = false) {
       const bool has_next = tiles.has(1);
-      const RowPlace next = has_next ? box_place<Config>(params_, unit, tiles.key(1)) : box;
       load_k(box,
              {tiles.key(0), (tiles.is_partial() ? key_note_partial : 0) | (has_next ? 0 : key_note_last)});
+      if (is_first) parts_.put(work.note(mine));  // keys are on their way before anything else
+      // The next tile's pages are on the way while values wait for room.
+      const RowPlace next = has_next ? box_place<Config>(params_, unit, tiles.key(1)) : box;
       load_values();
       values_ = box;
       has_values_ = true;
       box = next;
       tiles.advance();
-    } while (tiles.has(0));
+    }
   }
 
   __device__ __forceinline__ void load_k(const RowPlace& box, const KeyNote& note) {

@@ -23,8 +23,9 @@ inline constexpr int unit_cost = 1;
 /// The length of a unit on the line.
 JIT_HOST_DEVICE constexpr int unit_length(int tiles) { return tile_cost * tiles + unit_cost; }
 
-/// Blocks that must have work where units are cut alike, of all: memory is as busy with a few less.
-inline constexpr float busy_share = 0.9f;
+/// Units that are alike are cut alike where that makes the longest piece of a block no longer than this beyond its share:
+/// about what another part costs.
+inline constexpr int spare_for_alike = 4 * tile_cost;
 
 /// x / y, to 2^-22 of it.
 JIT_HOST_DEVICE constexpr float rough_quotient(float x, float y) {
@@ -65,15 +66,19 @@ struct KeyShares {
   int length;        ///< of a block's piece of it
   int num_splits;    ///< 1: a unit is all of the block's in whose piece it begins
   int plain_length;  ///< of a unit, where all are alike and cut alike; else 0
-  int cut_length;    ///< that it has then on the line, a multiple or a fraction of a piece
+  int cut_length;    ///< that it takes on the line then: so many whole pieces, or a whole part of one
   bool is_dealt;  ///< whether units are dealt whole, in turns: unit i is that of block i modulo their number
 
   JIT_HOST_DEVICE constexpr int begin(int block) const { return block * length; }
   JIT_HOST_DEVICE constexpr int end(int block) const { return begin(block) + length; }
 
-  /// What units take on the line, whose lengths come to `plain`.
-  JIT_HOST_DEVICE constexpr int on_line(int plain) const {
-    return cut_length == plain_length ? plain : small_quotient(plain, plain_length) * cut_length;
+  /// What a unit takes on the line.
+  JIT_HOST_DEVICE constexpr int on_line(int tiles) const {
+    return plain_length != 0 ? cut_length : unit_length(tiles);
+  }
+  /// What units take on the line whose lengths come to `sum`.
+  JIT_HOST_DEVICE constexpr int all_on_line(int sum) const {
+    return cut_length == plain_length ? sum : small_quotient(sum, plain_length) * cut_length;
   }
 
   JIT_HOST_DEVICE constexpr UnitPart part(int block, int unit_begin, int tiles) const {
@@ -114,22 +119,16 @@ JIT_HOST_DEVICE constexpr KeyShares key_shares(const LineSize& line, int blocks,
   const bool is_countable = line.total > 0 && line.total >> 20 < unit;  // by small_quotient
   if (line.least_tiles == line.most_tiles && is_countable) {
     const int units = small_quotient(line.total, unit);
-    const float busy = busy_share * static_cast<float>(blocks);
-    if (units >= blocks || num_splits == 1) {  // whole units, as many for each block
-      const int per_block = small_quotient(units - 1, blocks) + 1;
-      const int used = small_quotient(units - 1, per_block) + 1;
-      if (static_cast<float>(used) >= busy || num_splits == 1)
-        return {line.total, unit * per_block, num_splits, unit, unit, false};
+    if (units >= blocks) {  // whole units, as many for each block
+      const int piece = unit * (small_quotient(units - 1, blocks) + 1);
+      if (piece - length <= spare_for_alike) return {line.total, piece, num_splits, unit, unit, false};
     } else {  // each of them cut into as many parts as there are blocks for it
-      const int most_parts = line.most_tiles > 0 ? line.most_tiles : 1;
       int parts = small_quotient(blocks, units);
       if (num_splits > 0 && parts > num_splits) parts = num_splits;
-      if (parts > most_parts) parts = most_parts;
-      if (static_cast<float>(parts * units) >= busy || parts == num_splits || parts == most_parts) {
-        const int piece = tile_cost * (small_quotient(most_parts - 1, parts) + 1);
-        const int pieces = small_quotient(tile_cost * most_parts - 1, piece) + 1;
-        return {units * pieces * piece, piece, num_splits, unit, pieces * piece, false};
-      }
+      const int piece =
+          tile_cost * (small_quotient(line.most_tiles + parts - 1, parts) + (line.most_tiles == 0));
+      if (piece - length <= spare_for_alike || parts == num_splits)
+        return {units * parts * piece, piece, num_splits, unit, parts * piece, false};
     }
   }
   if (length < tile_cost) length = tile_cost;

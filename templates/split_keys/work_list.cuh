@@ -150,7 +150,7 @@ struct WorkList {
         unit.batch = 0;
         if (params.batch > warp_size) continue;
       }
-      const int length = shares.on_line(own.length);
+      const int length = shares.all_on_line(own.length);
       const int up_to_lane = params.batch > 1 ? sum_up_to_lane(length) : __shfl_sync(full_warp, length, 0);
       const int end = unit_begin + up_to_lane * params.heads_kv;
       const unsigned behind = __ballot_sync(full_warp, end > shares.begin(block));
@@ -192,7 +192,7 @@ struct WorkList {
   /// The next one. Requires: has_unit().
   __device__ __forceinline__ void next(const AttentionParams& params) {
     if (shares.is_dealt) return skip(params, static_cast<int>(gridDim.x));
-    unit_begin += shares.on_line(unit_length(tiles.count()));
+    unit_begin += shares.on_line(tiles.count());
     if (unit.row_end < rows()) {
       unit.enter_rows(unit.row_end, rows(), tile_rows);
     } else {
@@ -264,7 +264,7 @@ struct WorkList {
 #pragma unroll 1
     while (true) {
       tiles = tiles_of<Config>(params, unit);
-      const int end = unit_begin + shares.on_line(unit_length(tiles.count()));
+      const int end = unit_begin + shares.on_line(tiles.count());
       if (end > place) return;
       unit_begin = end;
       unit.enter_rows(unit.row_end, rows(), tile_rows);
