@@ -1,7 +1,8 @@
-// What is particular to forward_split_kv: rows of several heads in one tile, keys shared by warps and blocks, counters.
-// Ragged and paged sequences: tests/python/test_sequences.py.
+// What is particular to families whose keys are split over blocks: rows of several heads in one tile, keys shared by
+// blocks, counters. Ragged and paged sequences: tests/python/test_sequences.py.
 #include <jit/attention.h>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -13,19 +14,56 @@
 namespace jit::testing {
 namespace {
 
-/// One for each way to share rows and keys among warps.
-std::vector<KernelConfig> configs() {
-  std::vector<KernelConfig> configs;
-  for (const char* text :
-       {"row_warps=1 key_warps=4 tile_kv=64 stages=3", "row_warps=2 key_warps=2 tile_kv=32 stages=2",
-        "row_warps=4 key_warps=1 tile_kv=16 stages=4 rescale=always",
-        "row_warps=1 key_warps=1 tile_kv=48 stages=2 blocks_per_sm=1"})
-    configs.push_back(parse_config(std::string("family=forward_split_kv ") + text));
-  return configs;
+struct TestedFamily {
+  const char* name;
+  Arch least;                        ///< that it runs on
+  bool on_one_arch;                  ///< and on no later one
+  std::vector<const char*> configs;  ///< one for each way to share rows and keys among warps
+  const char* small;                 ///< for large head dims
+};
+std::ostream& operator<<(std::ostream& out, const TestedFamily& family) { return out << family.name; }
+
+const std::vector<TestedFamily>& families() {
+  static const std::vector<TestedFamily> families = {
+      {.name = "forward_split_kv",
+       .least = {8, 0},
+       .on_one_arch = false,
+       .configs = {"row_warps=1 key_warps=4 tile_kv=64 stages=3",
+                   "row_warps=2 key_warps=2 tile_kv=32 stages=2",
+                   "row_warps=4 key_warps=1 tile_kv=16 stages=4 rescale=always",
+                   "row_warps=1 key_warps=1 tile_kv=48 stages=2 blocks_per_sm=1"},
+       .small = "key_warps=2 tile_kv=32 stages=2 blocks_per_sm=1"},
+      {.name = "forward_split_wgmma",
+       .least = {9, 0, 'a'},
+       .on_one_arch = true,
+       .configs = {"tile_rows=64 tile_kv=64 stages=2", "tile_rows=128 tile_kv=32 stages=2 order=ping_pong",
+                   "tile_rows=64 tile_kv=16 stages=4 stages_q=2 rescale=always",
+                   "tile_rows=128 tile_kv=48 stages=1 order=free stages_q=2"},
+       .small = "tile_rows=64 tile_kv=32 stages=1"}};
+  return families;
 }
 
-class ForwardSplitKvTest : public GpuTest {
+class SplitKeysTest : public GpuTest, public ::testing::WithParamInterface<TestedFamily> {
  protected:
+  void SetUp() override {
+    GpuTest::SetUp();
+    if (IsSkipped()) return;
+    const Arch arch = native_arch(device_), least = GetParam().least;
+    const bool runs = GetParam().on_one_arch
+                          ? arch == least
+                          : std::pair(arch.major, arch.minor) >= std::pair(least.major, least.minor);
+    if (!runs) GTEST_SKIP() << GetParam().name << " does not run on " << to_string(arch);
+  }
+
+  static KernelConfig config_of(const char* text) {
+    return parse_config(fmt::format("family={} {}", GetParam().name, text));
+  }
+  static std::vector<KernelConfig> configs() {
+    std::vector<KernelConfig> configs;
+    for (const char* text : GetParam().configs) configs.push_back(config_of(text));
+    return configs;
+  }
+
   /// What launches on `stream`, which are done, have left in its counters.
   static std::vector<int> counters_of(CUstream stream) {
     constexpr int count = 64;
@@ -47,7 +85,7 @@ AttentionCase case_of(int ratio, int batch, int seqlen_q, int seqlen_kv, Layout 
   return problem;
 }
 
-TEST_F(ForwardSplitKvTest, LengthsRatiosAndLayouts) {
+TEST_P(SplitKeysTest, LengthsRatiosAndLayouts) {
   std::vector<KernelCase> cases;
   for (const KernelConfig& config : configs()) {
     cases.push_back({case_of(4, 2, 1, 500), config});
@@ -55,13 +93,14 @@ TEST_F(ForwardSplitKvTest, LengthsRatiosAndLayouts) {
     cases.push_back({case_of(1, 2, 3, 0), config});
     cases.push_back({case_of(3, 1, 9, 130, Layout::bhsd), config});
     cases.push_back({case_of(7, 2, 5, 64, Layout::padded), config});
-    cases.push_back({case_of(24, 1, 2, 77, Layout::reversed), config});
+    if (!GetParam().on_one_arch) cases.push_back({case_of(24, 1, 2, 77, Layout::reversed), config});
+    cases.push_back({case_of(24, 1, 2, 77), config});
     cases.push_back({case_of(2, 1, 33, 200, Layout::packed_qkv), config});
   }
   expect_all_right(cases);
 }
 
-TEST_F(ForwardSplitKvTest, HeadDimsAndAlignments) {
+TEST_P(SplitKeysTest, HeadDimsAndAlignments) {
   std::vector<KernelCase> cases;
   for (const auto& [d, dv] : {std::pair(8, 8), {40, 72}, {128, 128}, {192, 128}, {256, 256}}) {
     for (const DType dtype : {DType::bf16, DType::fp16}) {
@@ -69,11 +108,11 @@ TEST_F(ForwardSplitKvTest, HeadDimsAndAlignments) {
       problem.spec.dtype = dtype;
       problem.spec.head_dim = d;
       problem.spec.head_dim_v = dv;
-      cases.push_back(
-          {problem, parse_config("family=forward_split_kv key_warps=2 tile_kv=32 stages=2 blocks_per_sm=1")});
+      cases.push_back({problem, config_of(GetParam().small)});
     }
   }
   for (const int alignment : {2, 4, 8}) {
+    if (GetParam().on_one_arch) break;  // TMA wants rows aligned to 16 bytes
     AttentionCase problem = case_of(2, 1, 3, 70, Layout::padded);
     problem.spec.alignment = alignment;
     cases.push_back({problem, configs()[0]});
@@ -81,7 +120,7 @@ TEST_F(ForwardSplitKvTest, HeadDimsAndAlignments) {
   expect_all_right(cases);
 }
 
-TEST_F(ForwardSplitKvTest, MasksAndScores) {
+TEST_P(SplitKeysTest, MasksAndScores) {
   const std::vector<FunctorText> masks = reference::mask_texts(), scores = reference::score_texts();
   std::vector<KernelCase> cases;
   const auto add = [&](const char* mask, const char* score) {
@@ -104,7 +143,7 @@ TEST_F(ForwardSplitKvTest, MasksAndScores) {
   expect_all_right(cases);
 }
 
-TEST_F(ForwardSplitKvTest, RepeatedRunsAreBitIdenticalAndLeaveCountersAtZero) {
+TEST_P(SplitKeysTest, RepeatedRunsAreBitIdenticalAndLeaveCountersAtZero) {
   const CurrentDevice current(0);
   for (const KernelConfig& config : configs()) {
     SCOPED_TRACE(to_string(config));
@@ -127,7 +166,7 @@ TEST_F(ForwardSplitKvTest, RepeatedRunsAreBitIdenticalAndLeaveCountersAtZero) {
   }
 }
 
-TEST_F(ForwardSplitKvTest, AnyNumberOfSplitsIsRight) {
+TEST_P(SplitKeysTest, AnyNumberOfSplitsIsRight) {
   const CurrentDevice current(0);
   const AttentionCase problem = case_of(4, 1, 3, 900);
   AttentionRun run(problem);
@@ -141,6 +180,26 @@ TEST_F(ForwardSplitKvTest, AnyNumberOfSplitsIsRight) {
     EXPECT_EQ(run.check().failure, "") << num_splits;
   }
 }
+
+// Many parts of one unit: they are merged in groups.
+TEST_P(SplitKeysTest, ManyPartsAreMergedInGroups) {
+  const CurrentDevice current(0);
+  const AttentionCase problem{.spec = {.head_dim = 64, .gqa_ratio = 4},
+                              .batch = 1,
+                              .heads_kv = 1,
+                              .seqlen_q = 2,
+                              .seqlen_kv = sized(20000, 3000)};
+  for (const KernelConfig& config : configs()) {
+    AttentionRun run(problem);
+    run.poison_outputs();
+    attention(problem.spec, config, context())(run.arguments());
+    check(driver().cuCtxSynchronize(), "cuCtxSynchronize");
+    EXPECT_EQ(run.check().failure, "") << to_string(config);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, SplitKeysTest, ::testing::ValuesIn(families()),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
 }  // namespace jit::testing
