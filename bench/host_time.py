@@ -51,6 +51,7 @@ class IdleArrays:
     name = "stand-in with DLPack's C table"
 
     def __init__(self, folder):
+        self.driver = ctypes.CDLL(str(folder / "libcuda.so.1"))  # found by its name from here on
         sys.path.insert(0, str(folder))
         import idle_arrays
 
@@ -152,8 +153,7 @@ def main(arguments=None):
     options = parser.parse_args(arguments)
     os.environ.setdefault("JIT_ATTENTION_TUNING", "off")
     if options.idle:
-        ctypes.CDLL(str(options.idle / "libcuda.so.1"))  # found by its name from here on
-        arrays = IdleArrays(options.idle)
+        arrays = IdleArrays(options.idle.resolve())
     else:
         from comparison import environment
 

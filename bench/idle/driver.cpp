@@ -1,9 +1,13 @@
 // A driver whose GPU computes nothing and takes no time: libcuda.so.1 for measuring what a call costs the host where
 // there is no GPU. It answers what the library asks of a device as an H200 does, and hands out handles and addresses
-// that nobody may read. What it is not asked for by name succeeds and does nothing.
+// that nobody may read. What it is not asked for by name succeeds and does nothing. What a call must not do beside its
+// launch is counted: to allocate, to copy, to wait.
+#include <array>
 #include <cstdint>
 #include <cstring>
+#include <numeric>
 #include <string_view>
+#include <utility>
 
 #include <cuda.h>
 
@@ -21,6 +25,19 @@ std::uintptr_t next_number = 16;
 CUdeviceptr next_address = CUdeviceptr{1} << 44;
 
 CUresult succeed() { return CUDA_SUCCESS; }
+
+constexpr std::array<std::string_view, 18> counted = {
+    "cuLaunchKernelEx",   "cuMemAlloc",        "cuMemFree",         "cuMemcpyHtoD",        "cuMemcpyDtoH",
+    "cuMemcpyDtoD",       "cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync", "cuMemcpyDtoDAsync",   "cuMemsetD8",
+    "cuMemsetD32",        "cuMemsetD8Async",   "cuMemsetD32Async",  "cuStreamSynchronize", "cuCtxSynchronize",
+    "cuEventSynchronize", "cuEventRecord",     "cuStreamWaitEvent"};
+std::array<unsigned long long, counted.size()> counts = {};
+
+template <std::size_t number>
+CUresult count() {
+  ++counts[number];
+  return CUDA_SUCCESS;
+}
 
 CUresult get_version(int* value) {
   *value = version;
@@ -113,6 +130,8 @@ CUresult get_occupancy(int* blocks, CUfunction, int, std::size_t) {
 }
 
 CUresult allocate(CUdeviceptr* address, std::size_t bytes) {
+  count<1>();
+  static_assert(counted[1] == "cuMemAlloc");
   *address = next_address;
   next_address += (bytes + 511) / 512 * 512;
   return CUDA_SUCCESS;
@@ -168,9 +187,17 @@ const Entry entries[] = {
     {"cuEventCreate", address_of(make<CUevent>)},
 };
 
+template <std::size_t... numbers>
+void* counting_function(std::string_view name, std::index_sequence<numbers...>) {
+  void* function = nullptr;
+  ((counted[numbers] == name ? function = address_of(count<numbers>) : nullptr), ...);
+  return function;
+}
+
 CUresult get_proc_address(const char* name, void** function, int, cuuint64_t,
                           CUdriverProcAddressQueryResult*) {
-  *function = address_of(succeed);
+  *function = counting_function(name, std::make_index_sequence<counted.size()>());
+  if (*function == nullptr) *function = address_of(succeed);
   for (const Entry& entry : entries) {
     if (entry.name == name) *function = entry.function;
   }
@@ -182,6 +209,12 @@ CUresult get_proc_address(const char* name, void** function, int, cuuint64_t,
 // What is looked up by its symbol. cuda.h gives the names their versions.
 extern "C" {
 CUresult cuInit(unsigned) { return CUDA_SUCCESS; }
+/// How many calls of the counted functions there were until now: the launches, or all others together.
+unsigned long long idle_driver_launches() { return counts[0]; }
+unsigned long long idle_driver_other_work() {
+  return std::accumulate(counts.begin() + 1, counts.end(), 0ull);
+}
+
 CUresult cuDriverGetVersion(int* value) { return get_version(value); }
 CUresult cuGetProcAddress(const char* name, void** function, int since, cuuint64_t flags,
                           CUdriverProcAddressQueryResult* result) {
