@@ -99,8 +99,12 @@ TEST_F(GraphTest, GraphsOfOneAttentionRunAtOnce) {
         std::vector<std::jthread> threads;
         for (std::size_t i = 0; i < graphs.size(); ++i) {
           threads.emplace_back([&, i] {
-            const CurrentDevice here(0);
-            graphs[i]->run(streams[i]);
+            try {
+              const CurrentDevice here(0);
+              graphs[i]->run(streams[i]);
+            } catch (const Error& error) {
+              ADD_FAILURE() << error.what();
+            }
           });
         }
         kernel(runs[2].arguments(), captured_from.get());
