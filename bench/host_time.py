@@ -5,8 +5,8 @@ Calls are made in batches that the stream has room for; the GPU's time is not in
 figure is the median of the batches, with the fastest one beside it. "attention" is jit_attention.attention, "prepared" an
 Attention of jit_attention.prepare, "new output" either without out=.
 
-    bench/host_time.py                                  PyTorch's tensors on a GPU
-    bench/host_time.py --idle build/default/bench/idle  no GPU: a driver that does nothing, and stand-ins for tensors
+    bench/host_time.py                                        PyTorch's tensors on a GPU
+    bench/host_time.py --idle build/default/tests/bench/idle  no GPU: a driver that does nothing, stand-ins for tensors
 
 With --idle figures are those of this library and of Python alone, without a driver's launch and without PyTorch, and mean
 something beside other figures of the same machine only. "capsules" are arrays that speak __dlpack__ and nothing faster.

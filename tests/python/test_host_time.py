@@ -8,7 +8,7 @@ import jit_attention as ja
 import pytest
 
 BENCH = pathlib.Path(__file__).resolve().parents[2] / "bench"
-IDLE = pathlib.Path(ja.__file__).parents[2] / "bench" / "idle"
+IDLE = pathlib.Path(ja.__file__).parents[2] / "tests" / "bench" / "idle"
 
 
 @pytest.fixture
