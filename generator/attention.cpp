@@ -182,6 +182,10 @@ Attention handle(const Context& context, const AttentionState* state) {
   return Access::attention(std::shared_ptr<const AttentionState>(Access::state(context), state));
 }
 
+bool fill(const AttentionState& state, const AttentionArguments& arguments, AttentionParams& params) {
+  return fill_params(state.spec, state.rules, state.tensors, arguments, params);
+}
+
 CompiledKernel describe(const AttentionState& state, const Plan& plan) {
   return Access::kernel(state.context.shared_from_this(), plan.spec, plan.config,
                         plan.steps.front().kernel.image, plan.why, plan.tuning_log);
@@ -209,23 +213,22 @@ void check_arguments(const AttentionSpec& spec, const AttentionArguments& argume
 void Attention::operator()(const AttentionArguments& arguments, Stream stream) const {
   const AttentionState& state = *state_;
   AttentionParams params;
-  if (!fill_params(state.spec, state.tensors, arguments, params)) return;
-  const int device = current_device();
-  const Plan* plan = state.by_size.find(size_key(device, shape_of(params)));
-  const CurrentDevice scope(device);
-  if (plan == nullptr) plan = plan_for_new_sizes(state, device, params, stream);
+  if (!fill(state, arguments, params)) return;
+  const CurrentDevice device;
+  const Plan* plan = state.by_size.find(size_key(device.ordinal(), shape_of(params)));
+  if (plan == nullptr) plan = plan_for_new_sizes(state, device.ordinal(), params, stream);
   run_plan(*plan, params, state.context.memory, stream);
 }
 
 void Attention::prepare(const AttentionArguments& arguments) const {
   AttentionParams params;
-  if (!fill_params(state_->spec, state_->tensors, arguments, params)) return;
+  if (!fill(*state_, arguments, params)) return;
   prepared_plan(*state_, current_device(), params);
 }
 
 CompiledKernel Attention::kernel(const AttentionArguments& arguments) const {
   AttentionParams params;
-  if (!fill_params(state_->spec, state_->tensors, arguments, params)) return kernel();
+  if (!fill(*state_, arguments, params)) return kernel();
   return describe(*state_, *prepared_plan(*state_, current_device(), params));
 }
 

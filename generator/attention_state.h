@@ -9,6 +9,7 @@
 
 #include "cache/dispatch_table.h"
 #include "generator/launch/plan.h"
+#include "generator/problem/argument_table.h"
 #include "generator/problem/functor_tensors.h"
 
 namespace jit {
@@ -22,12 +23,14 @@ struct AttentionState {
         spec(std::move(wanted)),
         given(fixed),
         deferred(is_deferred),
+        rules(spec),
         tensors(functor_tensor_uses(spec)) {}
 
   ContextState& context;
   const AttentionSpec spec;
   const std::optional<KernelConfig> given;
   const bool deferred;  ///< nothing is compiled before the first call
+  const ArgumentRules rules;
   const std::vector<FunctorTensorUse> tensors;
   mutable DispatchTable<Plan> by_size;   ///< by device, pass and size class
   mutable DispatchTable<Plan> defaults;  ///< by device, for sizes that nothing was chosen for

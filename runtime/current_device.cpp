@@ -41,9 +41,18 @@ int current_device() {
   return device < 0 ? 0 : device;
 }
 
-CurrentDevice::CurrentDevice(int ordinal) {
-  if (device_of_current_context() == ordinal) return;
-  check(driver().cuCtxPushCurrent(primary_context(ordinal)), "cuCtxPushCurrent");
+CurrentDevice::CurrentDevice() : ordinal_(device_of_current_context()) {
+  if (ordinal_ >= 0) return;
+  ordinal_ = 0;
+  push();
+}
+
+CurrentDevice::CurrentDevice(int ordinal) : ordinal_(ordinal) {
+  if (device_of_current_context() != ordinal) push();
+}
+
+void CurrentDevice::push() {
+  check(driver().cuCtxPushCurrent(primary_context(ordinal_)), "cuCtxPushCurrent");
   pushed_ = true;
 }
 

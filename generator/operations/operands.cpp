@@ -57,6 +57,11 @@ std::int64_t CallSizes::operator[](std::string_view dimension) const {
 }
 
 const CallSizes::Known* CallSizes::find(std::string_view dimension) const {
+  // Names are literals: nearly always the very same ones.
+  for (std::size_t i = 0; i < count_; ++i) {
+    if (known_[i].dimension.data() == dimension.data() && known_[i].dimension.size() == dimension.size())
+      return &known_[i];
+  }
   for (std::size_t i = 0; i < count_; ++i) {
     if (known_[i].dimension == dimension) return &known_[i];
   }

@@ -50,8 +50,7 @@ const LoadedKernel& prepared_kernel(const OperationState& state) {
                                                       load_kernel(state.context, std::move(image), device)));
 }
 
-const LoadedKernel& kernel_for_launch(const OperationState& state, Stream stream) {
-  const int device = current_device();
+const LoadedKernel& kernel_for_launch(const OperationState& state, int device, Stream stream) {
   if (const LoadedKernel* known = state.loaded.find(device_key(device))) return *known;
   if (!is_capturing(stream)) return prepared_kernel(state);
   throw Error(

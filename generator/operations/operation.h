@@ -51,8 +51,9 @@ Handle operation(const Context& context, const Spec& spec, const std::array<std:
 /// The kernel on the current device, loaded if need be. Throws what compiling and loading throw.
 const LoadedKernel& prepared_kernel(const OperationState& state);
 
-/// The same for a launch on `stream`: Error not_prepared when the stream is being captured and the kernel is not loaded.
-const LoadedKernel& kernel_for_launch(const OperationState& state, Stream stream);
+/// The same for a launch on `stream` of `device`, the current one: Error not_prepared when the stream is being captured
+/// and the kernel is not loaded.
+const LoadedKernel& kernel_for_launch(const OperationState& state, int device, Stream stream);
 
 /// Puts a grid of the kernel's blocks on `stream`; `params` is its only parameter. It may start before the grid in front
 /// of it has ended, where there is such a thing: the kernel waits. Throws Error launch_failed.

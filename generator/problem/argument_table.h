@@ -3,6 +3,7 @@
 
 #include <array>
 #include <string_view>
+#include <utility>
 
 #include <jit/attention.h>
 #include <jit/spec_table.h>
@@ -178,5 +179,37 @@ inline constexpr std::array argument_table = {
         .presence = is_optional,
         .is_output = true,
         .has_aligned_rows = false}};
+
+/// A row with what it asks of one spec answered.
+struct ArgumentRule {
+  const ArgumentRow* row;
+  Presence presence;
+  DType dtype;
+  int alignment;  ///< of the first element, in bytes
+  Dims dims;
+};
+
+/// The table for one spec: worked out once, so that a call asks the spec nothing.
+class ArgumentRules {
+ public:
+  explicit ArgumentRules(const AttentionSpec& spec)
+      : ArgumentRules(spec, std::make_index_sequence<argument_table.size()>()) {}
+
+  const ArgumentRule* begin() const { return rules_.data(); }
+  const ArgumentRule* end() const { return rules_.data() + rules_.size(); }
+
+ private:
+  template <std::size_t... rows>
+  ArgumentRules(const AttentionSpec& spec, std::index_sequence<rows...>)
+      : rules_{rule(argument_table[rows], spec)...} {}
+
+  static ArgumentRule rule(const ArgumentRow& row, const AttentionSpec& spec) {
+    const DType dtype = row.dtype(spec);
+    return {&row, row.presence(spec), dtype, row.has_aligned_rows ? spec.alignment : size_of(dtype),
+            row.dims(spec)};
+  }
+
+  std::array<ArgumentRule, argument_table.size()> rules_;
+};
 
 }  // namespace jit

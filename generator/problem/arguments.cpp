@@ -44,17 +44,15 @@ TensorStrides strides_of(const Dims& dims, const TensorView& tensor) {
 }
 
 // Requires: check_rank passes.
-void check_argument(const AttentionSpec& spec, const ArgumentRow& row, const TensorView& tensor,
-                    const Extents& sizes) {
-  const DType dtype = row.dtype(spec);
-  check_dtype(row.name, tensor, dtype);
-  const Dims dims = row.dims(spec);
+void check_argument(const ArgumentRule& rule, const TensorView& tensor, const Extents& sizes) {
+  const ArgumentRow& row = *rule.row;
+  check_dtype(row.name, tensor, rule.dtype);
   for (int i = 0; i < tensor.rank; ++i) {
-    const Extent& extent = *dims[i].extent;
+    const Extent& extent = *rule.dims[i].extent;
     check_size(row.name, tensor, i, extent.dimension, sizes.*extent.size);
   }
-  check_pointer(row.name, tensor, row.has_aligned_rows ? spec.alignment : size_of(dtype));
-  if (row.has_aligned_rows) check_rows(row.name, tensor, spec.alignment);
+  check_pointer(row.name, tensor, rule.alignment);
+  if (row.has_aligned_rows) check_rows(row.name, tensor, rule.alignment);
   if (row.has_dense_last) check_dense_last(row.name, tensor);
 }
 
@@ -84,8 +82,7 @@ FunctorTensor check_functor_tensor(const FunctorTensorUse& use, const TensorView
   return result;
 }
 
-// The sizes of a problem are those of q and k. Requires: check_rank passes for both.
-// The sizes that the tensors themselves do not share. Requires: the ranks are right.
+// The sizes of a problem, which q and k have, and what says where sequences lie. Requires: the ranks are right.
 Extents sizes_of(const AttentionSpec& spec, const AttentionArguments& arguments) {
   const TensorView &q = arguments.q, &k = arguments.k;
   Extents sizes{.heads_q = q.shape[q.rank - 2],
@@ -144,30 +141,24 @@ void check_sizes(const AttentionSpec& spec, const AttentionArguments& arguments,
     refuse("num_splits", fmt::format("is {}; it must be 0, for any number, or more", arguments.num_splits));
 }
 
-void check_presence(const AttentionSpec& spec, const ArgumentRow& row, const TensorView& tensor) {
-  if (row.presence(spec) == Presence::none && tensor.is_present())
-    refuse(row.name, fmt::format("was given, but the spec has no {}", row.needs));
-}
-
 // Each tensor by itself, and against the spec and the sizes of the others. Fills pointers and strides.
-Extents check_arguments(const AttentionSpec& spec, const AttentionArguments& arguments, bool with_outputs,
-                        AttentionParams& params) {
-  const auto is_checked = [&](const ArgumentRow& row) {
-    if (row.is_output && !with_outputs) return false;
-    return row.presence(spec) == Presence::required || (arguments.*row.view).is_present();
-  };
-  for (const ArgumentRow& row : argument_table) {
-    check_presence(spec, row, arguments.*row.view);
-    if (is_checked(row)) check_rank(row.name, arguments.*row.view, row.dims(spec));
+Extents check_tensors(const AttentionSpec& spec, const ArgumentRules& rules,
+                      const AttentionArguments& arguments, bool with_outputs, AttentionParams& params) {
+  for (const ArgumentRule& rule : rules) {
+    if (rule.row->is_output && !with_outputs) continue;
+    const TensorView& tensor = arguments.*rule.row->view;
+    if (tensor.is_present() && rule.presence == Presence::none)
+      refuse(rule.row->name, fmt::format("was given, but the spec has no {}", rule.row->needs));
+    if (tensor.is_present() || rule.presence == Presence::required)
+      check_rank(rule.row->name, tensor, rule.dims);
   }
   const Extents sizes = sizes_of(spec, arguments);
   check_sizes(spec, arguments, sizes);
-  for (const ArgumentRow& row : argument_table) {
-    const bool is_there = is_checked(row);
-    const TensorView& tensor = arguments.*row.view;
-    if (is_there) check_argument(spec, row, tensor, sizes);
-    row.set(params, is_there ? tensor.data : nullptr,
-            is_there ? strides_of(row.dims(spec), tensor) : TensorStrides{});
+  for (const ArgumentRule& rule : rules) {
+    const TensorView& tensor = arguments.*rule.row->view;
+    if (!tensor.is_present() || (rule.row->is_output && !with_outputs)) continue;
+    check_argument(rule, tensor, sizes);
+    rule.row->set(params, tensor.data, strides_of(rule.dims, tensor));
   }
   return sizes;
 }
@@ -178,10 +169,12 @@ void check_outputs(const AttentionArguments& arguments) {
     const TensorView& written = arguments.*output.view;
     if (!output.is_output || !written.is_present()) continue;
     check_no_self_overlap(output.name, written);
+    const ByteRange range = byte_range(written);
     // Every other one that stands before: of two outputs, the second one is named.
     for (const ArgumentRow& other : argument_table) {
       if (&other == &output) break;
-      check_no_overlap(output.name, written, other.name, arguments.*other.view);
+      const TensorView& tensor = arguments.*other.view;
+      if (range.meets(byte_range(tensor))) check_no_overlap(output.name, written, other.name, tensor);
     }
   }
 }
@@ -221,19 +214,25 @@ void check_for_strangers(const std::vector<FunctorTensorUse>& uses, const NamedT
 
 void check_inputs(const AttentionSpec& spec, const AttentionArguments& arguments) {
   AttentionParams ignored;
-  check_arguments(spec, arguments, false, ignored);
+  check_tensors(spec, ArgumentRules(spec), arguments, false, ignored);
 }
 
 bool fill_params(const AttentionSpec& spec, const std::vector<FunctorTensorUse>& tensors,
                  const AttentionArguments& arguments, AttentionParams& params) {
-  const Extents sizes = check_arguments(spec, arguments, true, params);
+  return fill_params(spec, ArgumentRules(spec), tensors, arguments, params);
+}
+
+bool fill_params(const AttentionSpec& spec, const ArgumentRules& rules,
+                 const std::vector<FunctorTensorUse>& tensors, const AttentionArguments& arguments,
+                 AttentionParams& params) {
+  params = {};
+  const Extents sizes = check_tensors(spec, rules, arguments, true, params);
   check_outputs(arguments);
   for (std::size_t slot = 0; slot < tensors.size(); ++slot)
     params.tensors[slot] = read_functor_tensor(tensors[slot], arguments, sizes);
   check_for_strangers(tensors, arguments.tensors);
 
   params.batch = static_cast<int>(sizes.batch);
-  params.batch_begin = params.q_tile_begin = 0;
   params.heads_q = static_cast<int>(sizes.heads_q);
   params.heads_kv = static_cast<int>(sizes.heads_kv);
   params.seqlen_q = static_cast<int>(sizes.seqlen_q);

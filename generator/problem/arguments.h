@@ -8,6 +8,7 @@
 #include <jit/attention.h>
 
 #include "generator/kernels/problem_shape.h"
+#include "generator/problem/argument_table.h"
 #include "generator/problem/dims.h"
 #include "generator/problem/functor_tensors.h"
 #include "templates/base/params.cuh"
@@ -19,6 +20,11 @@ namespace jit {
 /// Error invalid_argument, whose field is the argument's name.
 bool fill_params(const AttentionSpec& spec, const std::vector<FunctorTensorUse>& tensors,
                  const AttentionArguments& arguments, AttentionParams& params);
+
+/// The same with ArgumentRules(spec) at hand: the way of a call, which works out nothing anew.
+bool fill_params(const AttentionSpec& spec, const ArgumentRules& rules,
+                 const std::vector<FunctorTensorUse>& tensors, const AttentionArguments& arguments,
+                 AttentionParams& params);
 
 /// Dense q, k, v and o of these sizes at aligned, disjoint addresses without memory behind them: enough to
 /// check and to choose a config, not to launch.

@@ -8,21 +8,6 @@
 namespace jit {
 namespace {
 
-struct ByteRange {
-  std::intptr_t begin, end;
-};
-
-ByteRange byte_range(const TensorView& tensor) {
-  std::intptr_t low = 0, high = 0;
-  for (int i = 0; i < tensor.rank; ++i) {
-    const std::int64_t reach = (tensor.shape[i] - 1) * tensor.strides[i];
-    (reach < 0 ? low : high) += reach;
-  }
-  const auto base = reinterpret_cast<std::intptr_t>(tensor.data);
-  const int bytes = size_of(tensor.dtype);
-  return {base + low * bytes, base + (high + 1) * bytes};
-}
-
 // Whether two views with the same strides over one buffer, as slices of a packed tensor are, share an
 // element: whether their distance is a difference of two indices. Each dimension takes the whole number of
 // strides just below or above what is left.
@@ -51,13 +36,6 @@ bool same_stride_overlap(const TensorView& a, const TensorView& b, std::int64_t 
 
 }  // namespace
 
-bool has_elements(const TensorView& tensor) {
-  for (int i = 0; i < tensor.rank; ++i) {
-    if (tensor.shape[i] == 0) return false;
-  }
-  return tensor.rank != 0;
-}
-
 bool overlaps_itself(const TensorView& tensor) {
   if (!has_elements(tensor)) return false;
   struct Dimension {
@@ -82,9 +60,7 @@ bool overlaps_itself(const TensorView& tensor) {
 }
 
 bool overlap(const TensorView& a, const TensorView& b) {
-  if (!has_elements(a) || !has_elements(b)) return false;
-  const ByteRange x = byte_range(a), y = byte_range(b);
-  if (x.end <= y.begin || y.end <= x.begin) return false;
+  if (!byte_range(a).meets(byte_range(b))) return false;
   if (a.rank != b.rank || a.dtype != b.dtype) return true;
   for (int i = 0; i < a.rank; ++i) {
     if (a.strides[i] != b.strides[i]) return true;

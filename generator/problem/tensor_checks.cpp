@@ -5,83 +5,62 @@
 #include <fmt/format.h>
 #include <jit/error.h>
 
-#include "generator/problem/overlap.h"
-
 namespace jit {
-namespace {
-
-// Elements from first to last along one dimension: far beyond any memory, and no sum of such overflows.
-constexpr std::int64_t max_reach = std::int64_t{1} << 48;
-
-// Of powers of two; a division takes longer than all else that is checked of a stride.
-bool is_multiple(std::int64_t bytes, int alignment) { return (bytes & (alignment - 1)) == 0; }
-
-}  // namespace
 
 void refuse(std::string_view argument, const std::string& message) {
   throw Error(ErrorCode::invalid_argument, "launch", std::string(argument),
               fmt::format("{}: {}", argument, message));
 }
 
-void check_sizes_and_strides(std::string_view name, const TensorView& tensor) {
+void refuse_reach(std::string_view name, const TensorView& tensor) {
   for (int i = 0; i < tensor.rank; ++i) {
     if (tensor.shape[i] < 0) refuse(name, fmt::format("has a negative size: {}", tensor.to_string()));
-    std::int64_t reach = 0;
-    if (tensor.shape[i] > 1 && (__builtin_mul_overflow(tensor.shape[i] - 1, tensor.strides[i], &reach) ||
-                                reach > max_reach || reach < -max_reach))
-      refuse(name, fmt::format("reaches further than any memory: {}", tensor.to_string()));
   }
+  refuse(name, fmt::format("reaches further than any memory: {}", tensor.to_string()));
 }
 
-void check_rank(std::string_view name, const TensorView& tensor, const Dims& dims) {
-  if (tensor.rank < dims.fewest() || tensor.rank > dims.count()) {
-    refuse(name, tensor.rank == 0
-                     ? fmt::format("is missing; give a tensor {}", dims.to_string())
-                     : fmt::format("has {} dimensions; it must be {}", tensor.rank, dims.to_string()));
-  }
-  check_sizes_and_strides(name, tensor);
+void refuse_rank(std::string_view name, const TensorView& tensor, const Dims& dims) {
+  refuse(name, tensor.rank == 0
+                   ? fmt::format("is missing; give a tensor {}", dims.to_string())
+                   : fmt::format("has {} dimensions; it must be {}", tensor.rank, dims.to_string()));
 }
 
-void check_dtype(std::string_view name, const TensorView& tensor, DType dtype) {
-  if (tensor.dtype != dtype) {
-    refuse(name, fmt::format("is {}; it must be {}", to_string(tensor.dtype), to_string(dtype)));
-  }
+void refuse_dtype(std::string_view name, const TensorView& tensor, DType dtype) {
+  refuse(name, fmt::format("is {}; it must be {}", to_string(tensor.dtype), to_string(dtype)));
 }
 
-void check_size(std::string_view name, const TensorView& tensor, int dimension, std::string_view meaning,
-                std::int64_t expected) {
-  if (tensor.shape[dimension] != expected) {
-    refuse(name, fmt::format("has {} = {}; it must be {}: {}", meaning, tensor.shape[dimension], expected,
-                             tensor.to_string()));
-  }
+void refuse_size(std::string_view name, const TensorView& tensor, int dimension, std::string_view meaning,
+                 std::int64_t expected) {
+  refuse(name, fmt::format("has {} = {}; it must be {}: {}", meaning, tensor.shape[dimension], expected,
+                           tensor.to_string()));
 }
 
-void check_pointer(std::string_view name, const TensorView& tensor, int alignment) {
-  if (!has_elements(tensor)) return;
+void refuse_pointer(std::string_view name, const TensorView& tensor, int alignment) {
   if (tensor.data == nullptr) refuse(name, "is a null pointer");
-  if (!is_multiple(reinterpret_cast<std::intptr_t>(tensor.data), alignment)) {
-    refuse(name,
-           fmt::format(
-               "starts at {}, which is not aligned to {} bytes; set spec.alignment to what the tensors keep",
-               tensor.data, alignment));
-  }
+  refuse(name,
+         fmt::format(
+             "starts at {}, which is not aligned to {} bytes; set spec.alignment to what the tensors keep",
+             tensor.data, alignment));
 }
 
-void check_rows(std::string_view name, const TensorView& tensor, int alignment) {
+void refuse_rows(std::string_view name, const TensorView& tensor, int alignment) {
   const int last = tensor.rank - 1;
   if (tensor.strides[last] != 1) {
     refuse(name, fmt::format("has stride {} along head_dim; it must be 1: {}", tensor.strides[last],
                              tensor.to_string()));
   }
-  const int bytes = size_of(tensor.dtype);
-  for (int i = 0; i < last; ++i) {
-    if (tensor.shape[i] > 1 && !is_multiple(tensor.strides[i] * bytes, alignment)) {
-      refuse(name,
-             fmt::format("has stride {} in dimension {}, which does not keep rows aligned to {} bytes; set "
-                         "spec.alignment to what the tensors keep",
-                         tensor.strides[i], i, alignment));
-    }
-  }
+  int dimension = 0;
+  const auto keeps_rows = [&](int i) {
+    return tensor.shape[i] <= 1 || tensor.strides[i] * size_of(tensor.dtype) % alignment == 0;
+  };
+  while (dimension < last - 1 && keeps_rows(dimension)) ++dimension;
+  refuse(name, fmt::format("has stride {} in dimension {}, which does not keep rows aligned to {} bytes; set "
+                           "spec.alignment to what the tensors keep",
+                           tensor.strides[dimension], dimension, alignment));
+}
+
+void refuse_sparse_last(std::string_view name, const TensorView& tensor) {
+  refuse(name, fmt::format("must have stride 1 in its last dimension: {}", tensor.to_string()));
 }
 
 void check_no_self_overlap(std::string_view name, const TensorView& tensor) {
@@ -98,13 +77,6 @@ void check_no_overlap(std::string_view output_name, const TensorView& output, st
       output_name,
       fmt::format("shares memory with {}, which other blocks still read while it is written; give it its own",
                   input_name));
-}
-
-void check_dense_last(std::string_view name, const TensorView& tensor) {
-  const int last = tensor.rank - 1;
-  if (tensor.shape[last] > 1 && tensor.strides[last] != 1) {
-    refuse(name, fmt::format("must have stride 1 in its last dimension: {}", tensor.to_string()));
-  }
 }
 
 void check_dense(std::string_view name, const TensorView& tensor) {

@@ -1,38 +1,88 @@
 // What can be wrong with a tensor of a call. Every check throws Error invalid_argument whose field is the
-// tensor's name, and allocates nothing when there is nothing to say.
+// tensor's name, and allocates nothing when there is nothing to say. What a launch asks of each of its tensors is a few
+// comparisons here; the sentences are in tensor_checks.cpp.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
 #include <jit/tensor.h>
 
 #include "generator/problem/dims.h"
+#include "generator/problem/overlap.h"
 
 namespace jit {
 
 [[noreturn]] void refuse(std::string_view argument, const std::string& message);
 
+/// The refusals of the checks below.
+[[noreturn]] void refuse_reach(std::string_view name, const TensorView& tensor);
+[[noreturn]] void refuse_rank(std::string_view name, const TensorView& tensor, const Dims& dims);
+[[noreturn]] void refuse_dtype(std::string_view name, const TensorView& tensor, DType dtype);
+[[noreturn]] void refuse_size(std::string_view name, const TensorView& tensor, int dimension,
+                              std::string_view meaning, std::int64_t expected);
+[[noreturn]] void refuse_pointer(std::string_view name, const TensorView& tensor, int alignment);
+[[noreturn]] void refuse_rows(std::string_view name, const TensorView& tensor, int alignment);
+[[noreturn]] void refuse_sparse_last(std::string_view name, const TensorView& tensor);
+
 /// No size is negative, and no element further from the first than memory can be.
-void check_sizes_and_strides(std::string_view name, const TensorView& tensor);
+inline void check_sizes_and_strides(std::string_view name, const TensorView& tensor) {
+  // Elements from first to last along one dimension: far beyond any memory, and no sum of such overflows.
+  constexpr std::int64_t max_reach = std::int64_t{1} << 48;
+  for (int i = 0; i < tensor.rank; ++i) {
+    std::int64_t reach = 0;
+    const bool is_beyond =
+        tensor.shape[i] > 1 && (__builtin_mul_overflow(tensor.shape[i] - 1, tensor.strides[i], &reach) ||
+                                reach > max_reach || reach < -max_reach);
+    if (tensor.shape[i] < 0 || is_beyond) [[unlikely]]
+      refuse_reach(name, tensor);
+  }
+}
 
 /// It is there and has as many dimensions as these; also checks sizes and strides.
-void check_rank(std::string_view name, const TensorView& tensor, const Dims& dims);
+inline void check_rank(std::string_view name, const TensorView& tensor, const Dims& dims) {
+  if (tensor.rank < dims.fewest() || tensor.rank > dims.count()) [[unlikely]]
+    refuse_rank(name, tensor, dims);
+  check_sizes_and_strides(name, tensor);
+}
 
-void check_dtype(std::string_view name, const TensorView& tensor, DType dtype);
+inline void check_dtype(std::string_view name, const TensorView& tensor, DType dtype) {
+  if (tensor.dtype != dtype) [[unlikely]]
+    refuse_dtype(name, tensor, dtype);
+}
 
 /// `meaning` is the dimension's name.
-void check_size(std::string_view name, const TensorView& tensor, int dimension, std::string_view meaning,
-                std::int64_t expected);
+inline void check_size(std::string_view name, const TensorView& tensor, int dimension,
+                       std::string_view meaning, std::int64_t expected) {
+  if (tensor.shape[dimension] != expected) [[unlikely]]
+    refuse_size(name, tensor, dimension, meaning, expected);
+}
 
 /// Bytes that the first element is aligned to, a power of two. Anything goes when there are no elements.
-void check_pointer(std::string_view name, const TensorView& tensor, int alignment);
+inline void check_pointer(std::string_view name, const TensorView& tensor, int alignment) {
+  const auto address = reinterpret_cast<std::uintptr_t>(tensor.data);
+  const bool is_fine = address != 0 && (address & (static_cast<std::uintptr_t>(alignment) - 1)) == 0;
+  if (!is_fine && has_elements(tensor)) [[unlikely]]
+    refuse_pointer(name, tensor, alignment);
+}
 
 /// The elements of each row are dense, and rows lie at multiples of `alignment` bytes, a power of two.
-void check_rows(std::string_view name, const TensorView& tensor, int alignment);
+inline void check_rows(std::string_view name, const TensorView& tensor, int alignment) {
+  const int last = tensor.rank - 1, bytes = size_of(tensor.dtype);
+  bool is_fine = tensor.strides[last] == 1;
+  for (int i = 0; i < last; ++i)
+    is_fine &= tensor.shape[i] <= 1 || (tensor.strides[i] * bytes & (alignment - 1)) == 0;
+  if (!is_fine) [[unlikely]]
+    refuse_rows(name, tensor, alignment);
+}
 
 /// The stride of the last dimension is 1.
-void check_dense_last(std::string_view name, const TensorView& tensor);
+inline void check_dense_last(std::string_view name, const TensorView& tensor) {
+  const int last = tensor.rank - 1;
+  if (tensor.shape[last] > 1 && tensor.strides[last] != 1) [[unlikely]]
+    refuse_sparse_last(name, tensor);
+}
 
 /// For texts of the user, which get a pointer and nothing that tells of strides.
 void check_dense(std::string_view name, const TensorView& tensor);

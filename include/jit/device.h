@@ -62,13 +62,20 @@ int current_device();
 /// use. The library never creates or resets a context. Use on one thread, nest like scopes.
 class CurrentDevice {
  public:
+  /// The device that is current already; where none is, device 0.
+  CurrentDevice();
   /// Throws Error driver_unavailable, or driver_error when there is no such device.
   explicit CurrentDevice(int ordinal);
   ~CurrentDevice();
   CurrentDevice(const CurrentDevice&) = delete;
   CurrentDevice& operator=(const CurrentDevice&) = delete;
 
+  int ordinal() const { return ordinal_; }
+
  private:
+  void push();
+
+  int ordinal_ = 0;
   bool pushed_ = false;
 };
 

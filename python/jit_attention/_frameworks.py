@@ -41,9 +41,9 @@ class _Adapter:
     #: Whether results may be written to arrays that the caller gives.
     writable = True
 
-    def export(self, array):
-        """An object that speaks one of the protocols, and the name of its element type where it cannot say it."""
-        return array, None
+    #: None where arrays speak for themselves; else a method that takes an array and returns an object that speaks one of
+    #: the protocols, and the name of its element type where it cannot say it.
+    export = None
 
     def stream(self, device):
         """Number of the stream that the framework's work goes to; 0 is the default stream."""

@@ -83,9 +83,10 @@ nb::object compute(nb::handle k, nb::handle v, nb::handle k_cache, nb::handle v_
   spec.mrope_interleaved = mrope_interleaved;
   spec.norm_eps = norm_eps;
   spec.norm_adds_one = norm_adds_one;
-  validate(spec);
-  check_arguments(spec, arguments);
-  call.stage();
+  call.stage([&] {
+    validate(spec);
+    check_arguments(spec, arguments);
+  });
   const Context& context = context_for(std::nullopt);
   without_lock([&] {
     const CurrentDevice scope(call.device());

@@ -89,19 +89,33 @@ Array array_of_capsule(nb::handle capsule, const char* argument, std::optional<D
   refuse(argument, "has a __dlpack__ that returns no DLPack capsule");
 }
 
+// The protocol's number of a stream, None where there are none.
+nb::object stream_number(dlpack::Device device, Stream stream) {
+  if (device.type != dlpack::cuda && device.type != dlpack::cuda_managed) return nb::none();
+  const auto number = reinterpret_cast<std::uintptr_t>(stream);
+  return nb::int_(number == 0 ? 1 : number);  // 1: the default stream
+}
+
+// What is handed to Python at each call, made once. Never destroyed: Python may be gone before static objects are.
+struct DlpackWords {
+  PyObject* name = PyUnicode_InternFromString("__dlpack__");
+  PyObject* both = nb::make_tuple(nb::str("stream"), nb::str("max_version")).release().ptr();
+  PyObject* stream_alone = nb::make_tuple(nb::str("stream")).release().ptr();
+  PyObject* version = nb::make_tuple(1, 3).release().ptr();
+};
+
 nb::object call_dlpack(nb::handle array, dlpack::Device device, Stream stream) {
-  nb::object stream_number = nb::none();
-  if (device.type == dlpack::cuda || device.type == dlpack::cuda_managed) {
-    const auto number = reinterpret_cast<std::uintptr_t>(stream);
-    stream_number = nb::int_(number == 0 ? 1 : number);  // the protocol's number of the default stream
+  static const DlpackWords& words = *new DlpackWords;
+  const nb::object number = stream_number(device, stream);
+  PyObject* arguments[] = {array.ptr(), number.ptr(), words.version};
+  const std::size_t self_alone = 1 | PY_VECTORCALL_ARGUMENTS_OFFSET;
+  nb::object capsule = nb::steal(PyObject_VectorcallMethod(words.name, arguments, self_alone, words.both));
+  if (!capsule.is_valid() && PyErr_ExceptionMatches(PyExc_TypeError)) {
+    PyErr_Clear();  // only producers from before DLPack 1 know no max_version
+    capsule = nb::steal(PyObject_VectorcallMethod(words.name, arguments, self_alone, words.stream_alone));
   }
-  try {
-    return array.attr("__dlpack__")(nb::arg("stream") = stream_number,
-                                    nb::arg("max_version") = nb::make_tuple(1, 3));
-  } catch (nb::python_error& error) {
-    if (!error.matches(PyExc_TypeError)) throw;  // only producers from before DLPack 1 know no max_version
-  }
-  return array.attr("__dlpack__")(nb::arg("stream") = stream_number);
+  if (!capsule.is_valid()) throw nb::python_error();
+  return capsule;
 }
 
 dlpack::DataType type_of_typestr(const std::string& typestr) {
@@ -154,6 +168,7 @@ Array array_of_interface(nb::dict interface, const char* argument, Stream stream
   array.read_only = nb::cast<bool>(data[1]);
   if (interface.contains("stream") && !interface["stream"].is_none()) {
     const auto number = nb::cast<std::uintptr_t>(interface["stream"]);  // 1: the default stream
+    const CurrentDevice scope(tensor.device.id);
     wait_for(stream, reinterpret_cast<Stream>(number == 1 ? 0 : number));
   }
   return array;
@@ -221,16 +236,16 @@ int device_of_address(const char* argument, std::uintptr_t address) {
   return *ordinal;
 }
 
-dlpack::Device device_of(nb::handle array, const char* argument) {
-  const Framework& framework = framework_of(array, argument);
+dlpack::Device device_of(const GivenArray& given) {
+  const auto& [array, argument, framework] = given;
   return reading(argument, [&]() -> dlpack::Device {
     if (framework.exchange != nullptr) {
       dlpack::Tensor tensor{};
       if (framework.exchange->borrow(array.ptr(), &tensor) != 0) throw nb::python_error();
       return tensor.device;
     }
-    framework.adapter.attr("export")(array);  // refuses what cannot be read at all
-    if (nb::hasattr(array, "__dlpack_device__")) {
+    if (framework.exporter.is_valid()) framework.exporter(array);  // refuses what cannot be read at all
+    if (framework.speaks_dlpack || nb::hasattr(array, "__dlpack_device__")) {
       const nb::object pair = array.attr("__dlpack_device__")();
       return {static_cast<dlpack::DeviceType>(nb::cast<int>(pair[0])), nb::cast<std::int32_t>(pair[1])};
     }
@@ -240,8 +255,9 @@ dlpack::Device device_of(nb::handle array, const char* argument) {
   });
 }
 
-Array import_array(nb::handle array, const char* argument, Stream stream, std::optional<DType> dtype) {
-  const Framework& framework = framework_of(array, argument);
+Array import_array(const GivenArray& given, dlpack::Device device, Stream stream,
+                   std::optional<DType> dtype) {
+  const auto& [array, argument, framework] = given;
   return reading(argument, [&]() -> Array {
     if (framework.exchange != nullptr) {
       require_plain(array, argument);
@@ -249,28 +265,27 @@ Array import_array(nb::handle array, const char* argument, Stream stream, std::o
       if (framework.exchange->borrow(array.ptr(), &tensor) != 0) throw nb::python_error();
       return array_of(tensor, argument, dtype);
     }
+    if (!framework.exporter.is_valid() && framework.speaks_dlpack)
+      return array_of_capsule(call_dlpack(array, device, stream), argument, dtype);
     // NumPy has no bf16: its adapter gives the bits, and their name.
-    const nb::tuple exported = nb::cast<nb::tuple>(framework.adapter.attr("export")(array));
-    const nb::object bits = exported[0];
-    const std::optional<DType> meaning =
-        exported[1].is_none() ? dtype : parse_dtype(nb::cast<std::string>(exported[1]));
-    Array result =
-        nb::hasattr(bits, "__dlpack__")
-            ? array_of_capsule(call_dlpack(bits, device_of(array, argument), stream), argument, meaning)
-            : array_of_interface(nb::cast<nb::dict>(bits.attr("__cuda_array_interface__")), argument, stream,
-                                 meaning);
-    if (!exported[1].is_none() && size_of(*meaning) == size_of(result.view.dtype))
-      result.view.dtype = *meaning;
+    nb::object bits = nb::borrow(array);
+    std::optional<DType> meaning;
+    if (framework.exporter.is_valid()) {
+      const nb::tuple exported = nb::cast<nb::tuple>(framework.exporter(array));
+      bits = exported[0];
+      if (!exported[1].is_none()) meaning = parse_dtype(nb::cast<std::string>(exported[1]));
+    }
+    const std::optional<DType> sixteen_bits = meaning ? meaning : dtype;
+    Array result = nb::hasattr(bits, "__dlpack__")
+                       ? array_of_capsule(call_dlpack(bits, device, stream), argument, sixteen_bits)
+                       : array_of_interface(nb::cast<nb::dict>(bits.attr("__cuda_array_interface__")),
+                                            argument, stream, sixteen_bits);
+    if (meaning && size_of(*meaning) == size_of(result.view.dtype)) result.view.dtype = *meaning;
     return result;
   });
 }
 
-bool orders_work_by_stream(nb::handle array, const char* argument) {
-  return framework_of(array, argument).exchange != nullptr;
-}
-
-Stream current_stream(nb::handle array, dlpack::Device device) {
-  const Framework& framework = framework_of(array, "q");
+Stream current_stream(const Framework& framework, dlpack::Device device) {
   if (device.type != dlpack::cuda && device.type != dlpack::cuda_managed) return nullptr;
   void* stream = nullptr;
   if (framework.exchange != nullptr) {

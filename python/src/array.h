@@ -23,8 +23,8 @@ struct Array {
   bool on_gpu() const { return device.type == dlpack::cuda || device.type == dlpack::cuda_managed; }
 };
 
-/// Where `array` lies. Copies nothing and waits for nothing.
-dlpack::Device device_of(nb::handle array, const char* argument);
+/// Where an array lies. Copies nothing and waits for nothing.
+dlpack::Device device_of(const GivenArray& given);
 
 /// Ordinal of the device that holds the address; 0 for null. Throws Error invalid_argument for memory of no
 /// device.
@@ -32,15 +32,16 @@ int device_of_address(const char* argument, std::uintptr_t address);
 
 /// Whether the framework leaves it to others to put their work on its current stream, rather than to make
 /// their stream wait when an array is exchanged.
-bool orders_work_by_stream(nb::handle array, const char* argument);
+inline bool orders_work_by_stream(const GivenArray& given) { return given.framework.exchange != nullptr; }
 
-/// `array` as seen by work on `stream` of its device: where the framework has streams of its own, `stream` is
-/// made to wait for them. `dtype` is what 16-bit integers stand for. Throws Error invalid_argument that names
-/// `argument`.
-Array import_array(nb::handle array, const char* argument, Stream stream, std::optional<DType> dtype = {});
+/// An array that lies on `device`, as seen by work on `stream` of it: where the framework has streams of its own, `stream`
+/// is made to wait for them. `dtype` is what 16-bit integers stand for. Throws Error invalid_argument that names the
+/// argument, and whatever an array that lies elsewhere throws.
+Array import_array(const GivenArray& given, dlpack::Device device, Stream stream,
+                   std::optional<DType> dtype = {});
 
 /// The framework's current stream on the device; null for CPU arrays and frameworks that have none.
-Stream current_stream(nb::handle array, dlpack::Device device);
+Stream current_stream(const Framework& framework, dlpack::Device device);
 
 /// Of a number, or of an object with __cuda_stream__. Throws Error invalid_argument for anything else.
 Stream stream_of(nb::handle stream);

@@ -72,29 +72,28 @@ nb::object run(Call& call, const AttentionSpec& spec, const Launch& launch) {
   return call.result();
 }
 
-nb::object compute(nb::handle q, nb::handle k, nb::handle v, nb::handle mask, nb::handle score,
-                   nb::handle softmax_scale, bool return_lse, nb::handle out, nb::handle dtype,
-                   nb::handle layout, nb::handle tensors, nb::handle stream, nb::handle tuning,
-                   nb::handle cu_seqlens_q, nb::handle cu_seqlens_k, nb::handle seqused_q,
-                   nb::handle seqused_k, nb::handle page_table, nb::handle cache_leftpad, nb::handle sinks,
-                   int num_splits) {
-  const Context& context = context_for(parse_tuning(tuning));
-  Call call(
-      {.q = q,
-       .k = k,
-       .v = v,
-       .tensors = tensors,
-       .out = out,
-       .stream = stream,
-       .layout = parse_layout(layout),
-       .dtype = dtype_of(dtype, "dtype"),
-       .return_lse = return_lse,
-       .sequences = {{cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, cache_leftpad, sinks},
-                     num_splits}});
+nb::object compute(const CallInputs& inputs, nb::handle mask, nb::handle score, nb::handle softmax_scale,
+                   const Context& context) {
+  Call call(inputs);
   const AttentionSpec spec = spec_of_arrays(call, mask, score, softmax_scale);
   return run(call, spec, [&](const AttentionArguments& arguments, Stream on) {
     attention_when_called(spec, context)(arguments, on);
   });
+}
+
+// A call of which only sizes, and what mask and score read, matter: `inputs` without a result, a stream or LSE.
+void read_sizes(const CallInputs& inputs, const AttentionSpec& spec, std::optional<Call>& call) {
+  if (inputs.q.is_none() != inputs.k.is_none() || inputs.q.is_none() != inputs.v.is_none())
+    throw nb::type_error("q, k and v are given all or none");
+  if (inputs.q.is_none()) {
+    if (!inputs.tensors.is_none()) refuse("tensors", "are given without q, k and v");
+    for (const SequenceArray& array : sequence_arrays) {
+      if (inputs.sequences.has(array.view)) refuse(array.name, "is given without q, k and v");
+    }
+    return;
+  }
+  call.emplace(inputs);
+  call->make_outputs(spec);
 }
 
 // A spec's kernels on one device.
@@ -103,80 +102,34 @@ struct Prepared {
   nb::object spec;  ///< as the caller gave it
   int device = 0;
 
-  nb::object call(nb::handle q, nb::handle k, nb::handle v, bool return_lse, nb::handle out,
-                  nb::handle layout, nb::handle tensors, nb::handle stream, nb::handle cu_seqlens_q,
-                  nb::handle cu_seqlens_k, nb::handle seqused_q, nb::handle seqused_k, nb::handle page_table,
-                  nb::handle cache_leftpad, nb::handle sinks, int num_splits) const {
-    Call call(
-        {.q = q,
-         .k = k,
-         .v = v,
-         .tensors = tensors,
-         .out = out,
-         .stream = stream,
-         .layout = parse_layout(layout),
-         .spec_dtype = attention.spec().dtype,
-         .device = device,
-         .return_lse = return_lse,
-         .sequences = {{cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, cache_leftpad, sinks},
-                       num_splits}});
+  nb::object call(CallInputs inputs) const {
+    inputs.spec_dtype = attention.spec().dtype;
+    inputs.device = device;
+    Call call(inputs);
     return run(call, attention.spec(), attention);
   }
 
-  CompiledKernel kernel(nb::handle q, nb::handle k, nb::handle v, nb::handle layout, nb::handle tensors,
-                        nb::handle cu_seqlens_q, nb::handle cu_seqlens_k, nb::handle seqused_q,
-                        nb::handle seqused_k, nb::handle page_table, nb::handle cache_leftpad,
-                        nb::handle sinks) const {
-    const SequenceInputs sequences = {
-        {cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, cache_leftpad, sinks}, 0};
-    std::optional<Call> call = sized(q, k, v, layout, tensors, sequences, attention.spec(), device);
+  CompiledKernel kernel(CallInputs inputs) const {
+    inputs.spec_dtype = attention.spec().dtype;
+    inputs.device = device;
+    std::optional<Call> call;
+    read_sizes(inputs, attention.spec(), call);
     return without_lock([&] {
       const CurrentDevice scope(call ? call->device() : device);
       return call ? attention.kernel(call->arguments()) : attention.kernel();
     });
   }
-
-  // A call of which only sizes, and what mask and score read, matter; none without q, k and v.
-  static std::optional<Call> sized(nb::handle q, nb::handle k, nb::handle v, nb::handle layout,
-                                   nb::handle tensors, const SequenceInputs& sequences,
-                                   const AttentionSpec& spec, std::optional<int> device) {
-    const Layout parsed = parse_layout(layout);
-    if (q.is_none() != k.is_none() || q.is_none() != v.is_none())
-      throw nb::type_error("q, k and v are given all or none");
-    if (q.is_none()) {
-      if (!tensors.is_none()) refuse("tensors", "are given without q, k and v");
-      for (const SequenceArray& array : sequence_arrays) {
-        if (sequences.has(array.view)) refuse(array.name, "is given without q, k and v");
-      }
-      return {};
-    }
-    std::optional<Call> call;
-    call.emplace(CallInputs{.q = q,
-                            .k = k,
-                            .v = v,
-                            .tensors = tensors,
-                            .out = nb::none(),
-                            .stream = nb::none(),
-                            .layout = parsed,
-                            .spec_dtype = spec.dtype,
-                            .device = device,
-                            .sequences = sequences});
-    call->make_outputs(spec);
-    return call;
-  }
 };
 
-Prepared prepare(nb::handle spec_object, nb::handle q, nb::handle k, nb::handle v, nb::handle tensors,
-                 nb::handle layout, std::optional<int> device, nb::handle config, nb::handle tuning,
-                 nb::handle cu_seqlens_q, nb::handle cu_seqlens_k, nb::handle seqused_q, nb::handle seqused_k,
-                 nb::handle page_table, nb::handle cache_leftpad, nb::handle sinks) {
+Prepared prepare(nb::handle spec_object, CallInputs inputs, nb::handle config, nb::handle tuning) {
   const AttentionSpec spec = spec_of(spec_object);
   const std::optional<KernelConfig> given = config_of(config);
   const Context& context = context_for(parse_tuning(tuning));
   use_device_here();
-  const SequenceInputs sequences = {
-      {cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, cache_leftpad, sinks}, 0};
-  const std::optional<Call> call = Prepared::sized(q, k, v, layout, tensors, sequences, spec, device);
+  inputs.spec_dtype = spec.dtype;
+  const std::optional<int> device = inputs.device;
+  std::optional<Call> call;
+  read_sizes(inputs, spec, call);
   if (call && device && *device != call->device())
     refuse("device", fmt::format("is {}, but q is on device {}", *device, call->device()));
   int ordinal = 0;
@@ -256,14 +209,38 @@ CompileFailedError, NvrtcUnavailableError, OfflineError and others of jit_attent
 
 }  // namespace
 
-void bind_attention(nb::module_& module) {
+namespace {
+
+// The array of sequence_arrays with this number in a list of parameters.
+template <std::size_t>
+using SequenceHandle = nb::handle;
+
+// Keywords for sequences are rows of sequence_arrays, in every function that takes them.
+template <std::size_t... rows>
+void bind_calls(nb::module_& module, std::index_sequence<rows...>) {
   module.def(
-      "attention", compute, "q"_a.none(), "k"_a.none(), "v"_a.none(), nb::kw_only(), "mask"_a = nb::none(),
-      "score"_a = nb::none(), "softmax_scale"_a = nb::none(), "return_lse"_a = false, "out"_a = nb::none(),
-      "dtype"_a = nb::none(), "layout"_a = "BSHD", "tensors"_a = nb::none(), "stream"_a = nb::none(),
-      "tuning"_a = nb::none(), "cu_seqlens_q"_a = nb::none(), "cu_seqlens_k"_a = nb::none(),
-      "seqused_q"_a = nb::none(), "seqused_k"_a = nb::none(), "page_table"_a = nb::none(),
-      "cache_leftpad"_a = nb::none(), "sinks"_a = nb::none(), "num_splits"_a = 0, attention_doc,
+      "attention",
+      [](nb::handle q, nb::handle k, nb::handle v, nb::handle mask, nb::handle score,
+         nb::handle softmax_scale, bool return_lse, nb::handle out, nb::handle dtype, nb::handle layout,
+         nb::handle tensors, nb::handle stream, nb::handle tuning, SequenceHandle<rows>... arrays,
+         int num_splits) {
+        const Context& context = context_for(parse_tuning(tuning));
+        return compute({.q = q,
+                        .k = k,
+                        .v = v,
+                        .tensors = tensors,
+                        .out = out,
+                        .stream = stream,
+                        .layout = parse_layout(layout),
+                        .dtype = dtype_of(dtype, "dtype"),
+                        .return_lse = return_lse,
+                        .sequences = {{arrays...}, num_splits}},
+                       mask, score, softmax_scale, context);
+      },
+      "q"_a.none(), "k"_a.none(), "v"_a.none(), nb::kw_only(), "mask"_a = nb::none(), "score"_a = nb::none(),
+      "softmax_scale"_a = nb::none(), "return_lse"_a = false, "out"_a = nb::none(), "dtype"_a = nb::none(),
+      "layout"_a = "BSHD", "tensors"_a = nb::none(), "stream"_a = nb::none(), "tuning"_a = nb::none(),
+      (nb::arg(sequence_arrays[rows].name) = nb::none())..., "num_splits"_a = 0, attention_doc,
       nb::sig("def attention(q: typing.Any, k: typing.Any, v: typing.Any, *, "
               "mask: jit_attention.Mask | None = None, score: jit_attention.Score | None = None, "
               "softmax_scale: float | None = None, return_lse: bool = False, out: typing.Any = None, "
@@ -274,28 +251,67 @@ void bind_attention(nb::module_& module) {
               "num_splits: int = 0) -> typing.Any"));
   nb::class_<Prepared>(module, "Attention",
                        "A spec's kernel for every size. Cheap to call, thread safe; made by `prepare`.")
-      .def("__call__", &Prepared::call, "q"_a.none(), "k"_a.none(), "v"_a.none(), nb::kw_only(),
-           "return_lse"_a = false, "out"_a = nb::none(), "layout"_a = "BSHD", "tensors"_a = nb::none(),
-           "stream"_a = nb::none(), "cu_seqlens_q"_a = nb::none(), "cu_seqlens_k"_a = nb::none(),
-           "seqused_q"_a = nb::none(), "seqused_k"_a = nb::none(), "page_table"_a = nb::none(),
-           "cache_leftpad"_a = nb::none(), "sinks"_a = nb::none(), "num_splits"_a = 0,
-           "As `attention`, for arrays of the spec's type, head dims, GQA ratio and alignment.")
-      .def("kernel", &Prepared::kernel, "q"_a = nb::none(), "k"_a = nb::none(), "v"_a = nb::none(),
-           nb::kw_only(), "layout"_a = "BSHD", "tensors"_a = nb::none(), "cu_seqlens_q"_a = nb::none(),
-           "cu_seqlens_k"_a = nb::none(), "seqused_q"_a = nb::none(), "seqused_k"_a = nb::none(),
-           "page_table"_a = nb::none(), "cache_leftpad"_a = nb::none(), "sinks"_a = nb::none(),
-           "The Kernel that a call with these arrays runs, prepared if need be; without arrays, the one for "
-           "sizes that nothing was chosen for.")
+      .def(
+          "__call__",
+          [](const Prepared& self, nb::handle q, nb::handle k, nb::handle v, bool return_lse, nb::handle out,
+             nb::handle layout, nb::handle tensors, nb::handle stream, SequenceHandle<rows>... arrays,
+             int num_splits) {
+            return self.call({.q = q,
+                              .k = k,
+                              .v = v,
+                              .tensors = tensors,
+                              .out = out,
+                              .stream = stream,
+                              .layout = parse_layout(layout),
+                              .return_lse = return_lse,
+                              .sequences = {{arrays...}, num_splits}});
+          },
+          "q"_a.none(), "k"_a.none(), "v"_a.none(), nb::kw_only(), "return_lse"_a = false,
+          "out"_a = nb::none(), "layout"_a = "BSHD", "tensors"_a = nb::none(), "stream"_a = nb::none(),
+          (nb::arg(sequence_arrays[rows].name) = nb::none())..., "num_splits"_a = 0,
+          "As `attention`, for arrays of the spec's type, head dims, GQA ratio and alignment.")
+      .def(
+          "kernel",
+          [](const Prepared& self, nb::handle q, nb::handle k, nb::handle v, nb::handle layout,
+             nb::handle tensors, SequenceHandle<rows>... arrays) {
+            return self.kernel({.q = q,
+                                .k = k,
+                                .v = v,
+                                .tensors = tensors,
+                                .layout = parse_layout(layout),
+                                .sequences = {{arrays...}, 0}});
+          },
+          "q"_a = nb::none(), "k"_a = nb::none(), "v"_a = nb::none(), nb::kw_only(), "layout"_a = "BSHD",
+          "tensors"_a = nb::none(), (nb::arg(sequence_arrays[rows].name) = nb::none())...,
+          "The Kernel that a call with these arrays runs, prepared if need be; without arrays, the one for "
+          "sizes that nothing was chosen for.")
       .def_ro("spec", &Prepared::spec, "The AttentionSpec that it was prepared for.")
       .def("__repr__", [](const Prepared& self) {
         return fmt::format("<jit_attention.Attention {}>", to_string(self.attention.spec()));
       });
-  module.def("prepare", prepare, "spec"_a, "q"_a = nb::none(), "k"_a = nb::none(), "v"_a = nb::none(),
-             nb::kw_only(), "tensors"_a = nb::none(), "layout"_a = "BSHD", "device"_a = nb::none(),
-             "config"_a = nb::none(), "tuning"_a = nb::none(), "cu_seqlens_q"_a = nb::none(),
-             "cu_seqlens_k"_a = nb::none(), "seqused_q"_a = nb::none(), "seqused_k"_a = nb::none(),
-             "page_table"_a = nb::none(), "cache_leftpad"_a = nb::none(), "sinks"_a = nb::none(),
-             prepare_doc);
+  module.def(
+      "prepare",
+      [](nb::handle spec, nb::handle q, nb::handle k, nb::handle v, nb::handle tensors, nb::handle layout,
+         std::optional<int> device, nb::handle config, nb::handle tuning, SequenceHandle<rows>... arrays) {
+        return prepare(spec,
+                       {.q = q,
+                        .k = k,
+                        .v = v,
+                        .tensors = tensors,
+                        .layout = parse_layout(layout),
+                        .device = device,
+                        .sequences = {{arrays...}, 0}},
+                       config, tuning);
+      },
+      "spec"_a, "q"_a = nb::none(), "k"_a = nb::none(), "v"_a = nb::none(), nb::kw_only(),
+      "tensors"_a = nb::none(), "layout"_a = "BSHD", "device"_a = nb::none(), "config"_a = nb::none(),
+      "tuning"_a = nb::none(), (nb::arg(sequence_arrays[rows].name) = nb::none())..., prepare_doc);
+}
+
+}  // namespace
+
+void bind_attention(nb::module_& module) {
+  bind_calls(module, std::make_index_sequence<sequence_arrays.size()>());
 }
 
 }  // namespace jit::python

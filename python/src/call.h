@@ -2,15 +2,14 @@
 // memory.
 #pragma once
 
-#include <array>
+#include <optional>
 #include <vector>
 
 #include <jit/attention.h>
 #include <nanobind/nanobind.h>
 
-#include "array.h"
+#include "call_arrays.h"
 #include "named_arrays.h"
-#include "output.h"
 #include "sequence_arrays.h"
 #include "staging.h"
 
@@ -22,9 +21,9 @@ Layout parse_layout(nb::handle layout);
 /// What a caller of attention gives beside the spec.
 struct CallInputs {
   nb::handle q, k, v;
-  nb::handle tensors;  ///< None, or a dict
-  nb::handle out;      ///< None, or an array
-  nb::handle stream;   ///< None, a number, or an object with __cuda_stream__
+  nb::handle tensors;              ///< None, or a dict
+  nb::handle out = nb::none();     ///< None, or an array
+  nb::handle stream = nb::none();  ///< None, a number, or an object with __cuda_stream__
   Layout layout = Layout::bshd;
   std::optional<DType> dtype = {};       ///< that q must hold; what 16-bit integers stand for
   std::optional<DType> spec_dtype = {};  ///< the same, when a spec says it
@@ -43,14 +42,14 @@ class Call {
   const TensorView& q() const { return arguments_.q; }
   const TensorView& k() const { return arguments_.k; }
   const TensorView& v() const { return arguments_.v; }
-  int device() const { return device_; }
-  Stream stream() const { return stream_; }
+  int device() const { return arrays_.device(); }
+  Stream stream() const { return arrays_.stream(); }
 
   /// The largest of 16, 8, 4 and 2 that all rows of q, k, v and a given output are aligned to.
   int alignment() const;
 
   /// Makes room for the results and, on an emulated device, copies the inputs there. Throws Error
-  /// invalid_argument when q, k and v are not what `spec` wants.
+  /// invalid_argument when there is room to be made and q, k and v are not what `spec` wants.
   void make_outputs(const AttentionSpec& spec);
   /// With `make_outputs` done: what attention takes.
   const AttentionArguments& arguments() const { return arguments_; }
@@ -64,22 +63,14 @@ class Call {
   Error renamed(const Error& error) const;
 
  private:
-  TensorView read(nb::handle array, const char* name, std::optional<DType> dtype);
   TensorView read_operand(nb::handle array, const char* name, bool is_ragged);
   void read_sequences();
-  void read_output();
-  void check_place(dlpack::Device device, const char* name) const;
   void stage(const AttentionSpec& spec);
 
   CallInputs inputs_;
-  int device_ = 0;
-  bool emulated_ = false;
-  bool complete_ = false;  // results must be, when they are handed over
-  Stream stream_ = nullptr;
-  dlpack::Device where_ = {dlpack::cpu, 0};
+  CallArrays arrays_;
   dlpack::DataType q_type_ = {};
   AttentionArguments arguments_;
-  std::vector<std::shared_ptr<void>> owners_;  // of arrays that are not simply the caller's objects
   NamedArrays tensors_;
   Output out_, lse_;
   std::vector<Staged> staged_inputs_;

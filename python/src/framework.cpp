@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <unordered_map>
+#include <utility>
 
 namespace jit::python {
 namespace {
@@ -18,8 +19,14 @@ const dlpack::ExchangeApi* exchange_api(nb::handle type) {
 Framework examine(nb::handle type) {
   Framework framework;
   framework.exchange = exchange_api(type);
-  if (framework.exchange == nullptr)
-    framework.adapter = nb::module_::import_("jit_attention._frameworks").attr("adapter_of")(type);
+  if (framework.exchange != nullptr) return framework;
+  framework.adapter = nb::module_::import_("jit_attention._frameworks").attr("adapter_of")(type);
+  if (framework.adapter.is_none()) return framework;
+  const nb::object exporter = framework.adapter.attr("export");
+  if (!exporter.is_none()) framework.exporter = exporter;
+  framework.speaks_dlpack = nb::hasattr(type, "__dlpack__") && nb::hasattr(type, "__dlpack_device__");
+  framework.writable = nb::cast<bool>(framework.adapter.attr("writable"));
+  framework.needs_complete_results = nb::cast<bool>(framework.adapter.attr("needs_complete_results"));
   return framework;
 }
 
@@ -29,8 +36,13 @@ const Framework& framework_of(nb::handle array, const char* argument) {
   // Guarded by the interpreter lock. Never destroyed: Python may be gone before static objects are. The types
   // are kept alive, so that none is mistaken for another one at its address.
   static auto& known = *new std::unordered_map<PyObject*, std::unique_ptr<Framework>>;
+  static std::pair<PyObject*, const Framework*> latest = {};  // arrays of a call are mostly of one type
   const nb::handle type = array.type();
-  if (const auto found = known.find(type.ptr()); found != known.end()) return *found->second;
+  if (latest.first == type.ptr()) return *latest.second;
+  if (const auto found = known.find(type.ptr()); found != known.end()) {
+    latest = {type.ptr(), found->second.get()};
+    return *latest.second;
+  }
   auto framework = std::make_unique<Framework>(examine(type));
   if (framework->exchange == nullptr && framework->adapter.is_none()) {
     const std::string name = nb::cast<std::string>(nb::getattr(type, "__name__"));

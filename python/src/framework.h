@@ -14,11 +14,26 @@ namespace nb = nanobind;
 struct Framework {
   /// The type's C functions; null: `adapter` does it in Python.
   const dlpack::ExchangeApi* exchange = nullptr;
-  /// An object of jit_attention._frameworks.
+  /// An object of jit_attention._frameworks, and what it says of all its arrays.
   nb::object adapter;
+  nb::object exporter;                  ///< its `export`; empty: arrays speak for themselves
+  bool speaks_dlpack = false;           ///< the type has __dlpack__ and __dlpack_device__
+  bool writable = true;                 ///< results may be written to arrays that the caller gives
+  bool needs_complete_results = false;  ///< there is no stream that later work is ordered by
 };
 
 /// Throws a Python TypeError that names the argument when `array` is none.
 const Framework& framework_of(nb::handle array, const char* argument);
+
+/// An array as a caller gives it, borrowed, and the name that the caller knows it by.
+struct GivenArray {
+  /// Throws a Python TypeError that names the argument when `object` is no array.
+  GivenArray(nb::handle object, const char* argument)
+      : object(object), argument(argument), framework(framework_of(object, argument)) {}
+
+  nb::handle object;
+  const char* argument;
+  const Framework& framework;
+};
 
 }  // namespace jit::python

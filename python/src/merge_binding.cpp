@@ -101,8 +101,7 @@ nb::object compute(nb::handle outs, nb::handle lses, nb::handle out, nb::handle 
   spec.alignment = std::max(2, spec.alignment);
   spec.views = static_cast<int>(std::bit_ceil(std::clamp<std::size_t>(parts.size(), 2, 32)));
   try {
-    check_arguments(spec, arguments);
-    call.stage();
+    call.stage([&] { check_arguments(spec, arguments); });
     const Context& context = context_for(std::nullopt);
     without_lock([&] {
       const CurrentDevice scope(call.device());

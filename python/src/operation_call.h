@@ -2,17 +2,15 @@
 // copied into its memory and back.
 #pragma once
 
-#include <deque>
-#include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include <jit/error.h>
 #include <jit/tensor.h>
 #include <nanobind/nanobind.h>
 
-#include "array.h"
-#include "output.h"
+#include "call_arrays.h"
 #include "staging.h"
 
 namespace jit::python {
@@ -24,10 +22,11 @@ class OperationCall {
  public:
   /// The call is where `first` is, an array known as `name`; `stream` is None, a number, or an object with
   /// __cuda_stream__. `sixteen_bits` is what 16-bit integers stand for.
-  OperationCall(nb::handle first, const char* name, nb::handle stream, std::optional<DType> sixteen_bits);
+  OperationCall(nb::handle first, const char* name, nb::handle stream, std::optional<DType> sixteen_bits)
+      : arrays_(first, name, stream), sixteen_bits_(sixteen_bits) {}
 
-  int device() const { return device_; }
-  Stream stream() const { return stream_; }
+  int device() const { return arrays_.device(); }
+  Stream stream() const { return arrays_.stream(); }
 
   /// Reads an array into `view`, which must stay where it is; None leaves it empty.
   void read(nb::handle array, const char* name, TensorView& view);
@@ -38,9 +37,14 @@ class OperationCall {
   /// What the caller gets of a new array.
   nb::object result(std::size_t number) const { return made_.at(number).result(); }
 
-  /// On an emulated device: gives the views copies of the arrays there. Requires: the arguments are checked, because of
-  /// copies nobody could tell which share memory.
-  void stage();
+  /// On an emulated device: calls `check`, then gives the views copies of the arrays there. Of copies nobody could tell
+  /// which share memory, so that the arguments are checked first; elsewhere the launch does.
+  template <class Check>
+  void stage(const Check& check) {
+    if (!arrays_.emulated()) return;
+    check();
+    stage_all();
+  }
   /// After the launch, without the interpreter lock: waits and copies back where results must be complete.
   void complete() const;
 
@@ -50,20 +54,13 @@ class OperationCall {
     bool is_written;
     Staged staged = {};
   };
-  void take(Array array, nb::handle object, const char* name, TensorView& view, bool is_written);
+  void stage_all();
+  void bind(TensorView& view, const Array& array, bool is_written);
 
-  nb::handle first_;
-  const char* first_name_;
+  CallArrays arrays_;
   std::optional<DType> sixteen_bits_;
-  bool own_stream_;
-  dlpack::Device where_ = {dlpack::cpu, 0};
-  int device_ = 0;
-  bool emulated_ = false;
-  bool complete_ = false;  // results must be, when they are handed over
-  Stream stream_ = nullptr;
-  std::vector<Bound> bound_;
-  std::vector<std::shared_ptr<void>> owners_;  // of arrays that are not simply the caller's objects
-  std::deque<Output> made_;
+  std::vector<Bound> bound_;  // on an emulated device
+  std::vector<Output> made_;
 };
 
 /// The largest of 16, 8, 4, 2 and 1 that all rows of these are aligned to; views of nothing do not count.

@@ -1,5 +1,6 @@
 #include "output.h"
 
+#include <algorithm>
 #include <vector>
 
 #include <jit/device_buffer.h>
@@ -25,12 +26,13 @@ void set_python_error(void*, const char* kind, const char* message) {
 
 Output allocate(const dlpack::ExchangeApi& api, dlpack::Device device, DType dtype, dlpack::DataType type,
                 std::span<const std::int64_t> shape) {
-  std::vector<std::int64_t> sizes(shape.begin(), shape.end());
+  std::int64_t sizes[max_rank] = {};
+  std::ranges::copy(shape, sizes);
   dlpack::Tensor prototype{.data = nullptr,
                            .device = device,
-                           .ndim = static_cast<std::int32_t>(sizes.size()),
+                           .ndim = static_cast<std::int32_t>(shape.size()),
                            .dtype = type,
-                           .shape = sizes.data(),
+                           .shape = sizes,
                            .strides = nullptr,
                            .byte_offset = 0};
   dlpack::ManagedTensorVersioned* managed = nullptr;
@@ -55,29 +57,29 @@ Output allocate(const dlpack::ExchangeApi& api, dlpack::Device device, DType dty
 
 }  // namespace
 
-Output new_output(nb::handle like, dlpack::Device device, Stream stream, DType dtype,
+Output new_output(const GivenArray& like, dlpack::Device device, Stream stream, DType dtype,
                   std::span<const std::int64_t> shape, std::optional<dlpack::DataType> type) {
-  const Framework& framework = framework_of(like, "q");
+  const Framework& framework = like.framework;
   if (framework.exchange != nullptr)
     return allocate(*framework.exchange, device, dtype, type.value_or(type_of(dtype)), shape);
   nb::list sizes;
   for (const std::int64_t size : shape) sizes.append(size);
   Output output;
   const std::string name(to_string(dtype));
-  output.object = framework.adapter.attr("empty")(like, nb::tuple(sizes), name);
-  output.array = import_array(output.object, "out", stream, dtype);
+  output.object = framework.adapter.attr("empty")(like.object, nb::tuple(sizes), name);
+  output.array = import_array(GivenArray(output.object, "out"), device, stream, dtype);
   output.finish = framework.adapter.attr("finish");
   return output;
 }
 
-Output given_output(nb::handle array, const char* argument, Stream stream, std::optional<DType> dtype) {
-  const Framework& framework = framework_of(array, argument);
-  if (framework.exchange == nullptr && !nb::cast<bool>(framework.adapter.attr("writable")))
-    refuse(argument, "is an array that cannot be written; take the returned one");
+Output given_output(const GivenArray& given, dlpack::Device device, Stream stream,
+                    std::optional<DType> dtype) {
+  if (!given.framework.writable)
+    refuse(given.argument, "is an array that cannot be written; take the returned one");
   Output output;
-  output.array = import_array(array, argument, stream, dtype);
-  if (output.array.read_only) refuse(argument, "is read-only");
-  output.object = nb::borrow(array);
+  output.array = import_array(given, device, stream, dtype);
+  if (output.array.read_only) refuse(given.argument, "is read-only");
+  output.object = nb::borrow(given.object);
   output.given = true;
   return output;
 }
@@ -100,11 +102,6 @@ nb::object device_array(int device, nb::tuple shape, const std::string& dtype_na
 
 nb::object device_array_beside(std::uintptr_t address, nb::tuple shape, const std::string& dtype) {
   return device_array(device_of_address("q", address), shape, dtype);
-}
-
-bool needs_complete_results(nb::handle like) {
-  const Framework& framework = framework_of(like, "q");
-  return framework.exchange == nullptr && nb::cast<bool>(framework.adapter.attr("needs_complete_results"));
 }
 
 }  // namespace jit::python

@@ -19,19 +19,16 @@ struct Output {
 
 /// A new dense array of `like`'s framework, on its device. Its contents are arbitrary. `type` is how the
 /// framework has elements of `dtype`, where that is not plain.
-Output new_output(nb::handle like, dlpack::Device device, Stream stream, DType dtype,
+Output new_output(const GivenArray& like, dlpack::Device device, Stream stream, DType dtype,
                   std::span<const std::int64_t> shape, std::optional<dlpack::DataType> type = {});
 
-/// The caller's own. Throws Error invalid_argument when it may not be written.
-Output given_output(nb::handle array, const char* argument, Stream stream, std::optional<DType> dtype);
+/// The caller's own, as import_array reads it. Throws Error invalid_argument when it may not be written.
+Output given_output(const GivenArray& given, dlpack::Device device, Stream stream,
+                    std::optional<DType> dtype);
 
 /// Memory of a device for frameworks whose arrays cannot be written: an object that speaks DLPack.
 nb::object device_array(int device, nb::tuple shape, const std::string& dtype);
 /// The same, on the device that holds an address.
 nb::object device_array_beside(std::uintptr_t address, nb::tuple shape, const std::string& dtype);
-
-/// Whether the framework has no stream that its later work is ordered by: results must be complete before it
-/// sees them.
-bool needs_complete_results(nb::handle like);
 
 }  // namespace jit::python

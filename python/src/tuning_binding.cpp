@@ -31,12 +31,13 @@ nb::dict tune_sizes(nb::handle spec_object, std::int64_t batch, std::int64_t hea
 
   const NamedArrays arrays(tensors);
   std::vector<Array> read;  // keeps what was exported
-  for (const NamedArray& given : arrays) {
-    Array array = import_array(given.object, given.name,
-                               current_stream(given.object, device_of(given.object, given.name)));
+  for (const NamedArray& named : arrays) {
+    const GivenArray given(named.object, named.name);
+    const dlpack::Device place = device_of(given);
+    Array array = import_array(given, place, current_stream(given.framework, place));
     if (!array.on_gpu() || array.device.id != device)
-      refuse(given.name, fmt::format("is in {}; it must be on GPU {}", to_string(array.device), device));
-    arguments.tensors.add({given.name, array.view});
+      refuse(named.name, fmt::format("is in {}; it must be on GPU {}", to_string(array.device), device));
+    arguments.tensors.add({named.name, array.view});
     read.push_back(std::move(array));
   }
   const TuningResult result = without_lock([&] {

@@ -76,6 +76,21 @@ TEST_F(RuntimeTest, RunsAKernelOnAThreadWithoutContext) {
   });
 }
 
+TEST_F(RuntimeTest, TheDeviceThatIsCurrentStaysSo) {
+  CUcontext context = nullptr;
+  std::jthread([&] {
+    const CurrentDevice none;
+    EXPECT_EQ(none.ordinal(), 0) << "device 0 where none is current";
+    EXPECT_EQ(driver().cuCtxGetCurrent(&context), CUDA_SUCCESS);
+    EXPECT_NE(context, nullptr);
+  }).join();
+  const int last = static_cast<int>(devices().size()) - 1;
+  const CurrentDevice current(last);
+  const CurrentDevice same;
+  EXPECT_EQ(same.ordinal(), last);
+  EXPECT_EQ(current_device(), last);
+}
+
 TEST_F(RuntimeTest, LeavesNoContextCurrent) {
   std::jthread([] {
     { const CurrentDevice context(0); }

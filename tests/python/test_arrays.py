@@ -412,6 +412,26 @@ def test_arrays_that_cannot_be_written_are_no_outputs(rng, on_cpu):
         jax.jit(lambda q, k, v: ja.attention(q, k, v))(*arrays)
 
 
+def test_an_array_that_lies_elsewhere_is_refused_for_where_it_lies(rng, on_cpu):
+    class OnAGpu(Capsules):
+        def __dlpack_device__(self):
+            return 2, 0
+
+        def __dlpack__(self, **arguments):
+            raise BufferError("not without a stream")
+
+    q, k, v = (Capsules(array, True) for array in random_qkv(rng))
+    with pytest.raises(ja.InvalidArgumentError, match="v: is in GPU 0, but q is in CPU memory"):
+        ja.attention(q, k, OnAGpu(v, True))
+
+    class Broken(Capsules):
+        def __dlpack__(self, **arguments):
+            raise BufferError("nothing to hand over")
+
+    with pytest.raises(ja.InvalidArgumentError, match="k: cannot be read: BufferError: nothing to hand over"):
+        ja.attention(q, Broken(k, True), v)
+
+
 def test_views_that_negate_are_refused(rng, place):
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     q, k, v = (torch.as_tensor(place(array)) for array in random_qkv(rng))

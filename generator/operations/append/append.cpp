@@ -57,8 +57,8 @@ void check_arguments(const AppendSpec& spec, const AppendArguments& arguments) {
 void Append::operator()(const AppendArguments& arguments, Stream stream) const {
   AppendParams params;
   if (!fill_params(spec_, arguments, params)) return;
-  const CurrentDevice scope(current_device());
-  const LoadedKernel& kernel = kernel_for_launch(*state_, stream);
+  const CurrentDevice device;
+  const LoadedKernel& kernel = kernel_for_launch(*state_, device.ordinal(), stream);
   params.rows_per_block =
       rows_per_block(params, static_cast<int>(kernel.threads) / append_lanes(spec_), kernel.sm_count);
   const int blocks = ceil_div(params.heads_q + 2 * params.heads_kv, params.rows_per_block);

@@ -1,5 +1,6 @@
 #include "generator/operations/append/arguments.h"
 
+#include <array>
 #include <tuple>
 
 #include <fmt/format.h>
@@ -118,14 +119,18 @@ CallSizes check_tensors(const AppendSpec& spec, const AppendArguments& arguments
 // What is written shares no byte with anything else, and no two of its elements one.
 void check_outputs(const AppendArguments& arguments) {
   const bool in_place = arguments.q.is_present() && !arguments.q_out.is_present();
-  for (const AppendRow& output : append_table) {
+  std::array<ByteRange, append_table.size()> ranges;
+  for (std::size_t i = 0; i < ranges.size(); ++i) ranges[i] = byte_range(arguments.*append_table[i].view);
+  for (std::size_t i = 0; i < ranges.size(); ++i) {
+    const AppendRow& output = append_table[i];
     const TensorView& written = arguments.*output.view;
     if (!(output.is_output || (in_place && output.view == &AppendArguments::q)) || !written.is_present())
       continue;
     check_no_self_overlap(output.name, written);
-    for (const AppendRow& other : append_table) {
+    for (std::size_t j = 0; j < ranges.size(); ++j) {
+      if (i == j || !ranges[i].meets(ranges[j])) continue;
+      const AppendRow& other = append_table[j];
       const TensorView& tensor = arguments.*other.view;
-      if (&other == &output || !tensor.is_present()) continue;
       const bool is_own_input = output.view == &AppendArguments::q_out && other.view == &AppendArguments::q;
       if (is_own_input && is_same_view(written, tensor)) continue;
       check_no_overlap(output.name, written, other.name, tensor);

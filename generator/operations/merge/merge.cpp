@@ -27,8 +27,8 @@ void check_arguments(const MergeSpec& spec, const MergeArguments& arguments) {
 void Merge::operator()(const MergeArguments& arguments, Stream stream) const {
   MergeParams<max_merge_views> params;
   if (!fill_params(spec_, arguments, params)) return;
-  const CurrentDevice scope(current_device());
-  const LoadedKernel& kernel = kernel_for_launch(*state_, stream);
+  const CurrentDevice device;
+  const LoadedKernel& kernel = kernel_for_launch(*state_, device.ordinal(), stream);
   const unsigned rows_per_block = kernel.threads / static_cast<unsigned>(merge_lanes(spec_).lanes);
   launch_operation(kernel, {(params.rows + rows_per_block - 1) / rows_per_block, 1}, &params, stream);
 }

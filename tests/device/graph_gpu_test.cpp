@@ -1,0 +1,177 @@
+// Counters and workspaces where launches are captured, run at once, or are given up on the way.
+#include "tests/device/graph.h"
+
+#include <array>
+#include <functional>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <jit/emulation.h>
+
+#include "generator/access.h"
+#include "generator/context_state.h"
+#include "tests/support/error_of.h"
+#include "tests/support/seed.h"
+
+namespace jit::testing {
+namespace {
+
+class GraphTest : public GpuTest {
+ protected:
+  /// A problem, and a config whose kernel counts on it.
+  struct Counting {
+    AttentionCase problem;
+    KernelConfig config;
+  };
+
+  /// One for each family that counts and runs here: keys shared by blocks, with a workspace, and tiles of queries that
+  /// persistent blocks take, more of them than there are blocks.
+  std::vector<Counting> counting() const {
+    const AttentionCase shared_keys{.batch = 2, .heads_kv = 2, .seqlen_q = 2, .seqlen_kv = sized(5000, 900)};
+    const AttentionCase many_tiles{
+        .batch = 2, .heads_kv = device_.sm_count / 4 + 3, .seqlen_q = 130, .seqlen_kv = 75};
+    std::vector<Counting> cases = {
+        {shared_keys, parse_config("family=forward_split_kv row_warps=1 key_warps=4 tile_kv=64 stages=3")}};
+    if (native_arch(device_) == Arch{9, 0, 'a'}) {
+      cases.push_back(
+          {shared_keys, parse_config("family=forward_split_wgmma tile_rows=64 tile_kv=64 stages=2")});
+      cases.push_back({many_tiles, parse_config("family=forward_wgmma tile_q=64 tile_kv=48 stages_q=2")});
+    }
+    for (Counting& one : cases) {
+      one.problem.spec.head_dim = 64;
+      one.problem.spec.gqa_ratio = one.problem.seqlen_q == 2 ? 4 : 1;
+      one.problem.spec.mask = mask::causal();
+      one.problem.seed = reference::test_seed();
+    }
+    return cases;
+  }
+
+  /// What launches on `stream`, which are done, have left in its counters.
+  static std::vector<int> counters_of(CUstream stream) {
+    std::vector<int> values(64, -1);
+    const int* counters =
+        Access::state(context())->memory.counters(0, stream, static_cast<int>(values.size()));
+    check(driver().cuMemcpyDtoH(values.data(), reinterpret_cast<CUdeviceptr>(counters),
+                                values.size() * sizeof(int)),
+          "cuMemcpyDtoH");
+    return values;
+  }
+
+  /// Gives `work` up at the `questions`-th time that a launch asks. Whether it was given up.
+  static bool interrupted(int questions, const std::function<void()>& work) {
+    const InterruptScope scope([left = questions]() mutable { return --left <= 0; });
+    try {
+      work();
+      return false;
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), ::testing::HasSubstr("was interrupted"));
+      return true;
+    }
+  }
+};
+
+TEST_F(GraphTest, GraphsOfOneAttentionRunAtOnce) {
+  const CurrentDevice current(0);
+  for (const auto& [problem, config] : counting()) {
+    SCOPED_TRACE(to_string(config));
+    const Attention kernel = attention(problem.spec, config, context());
+    std::vector<AttentionRun> runs;
+    std::vector<std::vector<unsigned char>> expected;
+    const TestStream captured_from;
+    for (std::uint64_t salt = 0; salt < 3; ++salt) {
+      AttentionCase own = problem;
+      own.seed += salt;
+      runs.emplace_back(own);
+      kernel(runs.back().arguments(), captured_from.get());
+      captured_from.synchronize();
+      EXPECT_EQ(runs.back().check().failure, "");
+      expected.push_back(runs.back().outputs());
+    }
+    // Two graphs of one stream, and the stream itself.
+    const auto capture = [&](int i) {
+      return std::make_unique<CapturedGraph>(captured_from,
+                                             [&] { kernel(runs[i].arguments(), captured_from.get()); });
+    };
+    const std::array graphs = {capture(0), capture(1)};
+    const std::array<TestStream, 2> streams;
+    for (int round = 0; round < sized(50, 2); ++round) {
+      for (AttentionRun& run : runs) run.poison_outputs();
+      {
+        std::vector<std::jthread> threads;
+        for (std::size_t i = 0; i < graphs.size(); ++i) {
+          threads.emplace_back([&, i] {
+            try {
+              const CurrentDevice here(0);
+              graphs[i]->run(streams[i]);
+            } catch (const Error& error) {
+              ADD_FAILURE() << error.what();
+            }
+          });
+        }
+        kernel(runs[2].arguments(), captured_from.get());
+        captured_from.synchronize();
+      }
+      for (std::size_t i = 0; i < runs.size(); ++i)
+        ASSERT_EQ(runs[i].outputs(), expected[i]) << "run " << i << ", round " << round;
+    }
+  }
+}
+
+// On a GPU what is given up takes the process's context with it. On an emulated device it is interrupted, at any point.
+TEST_F(GraphTest, AfterAnInterruptedLaunchTheNextFindsCountersAtZero) {
+  if (!device_.emulated) GTEST_SKIP() << "launches of a GPU cannot be interrupted";
+  const CurrentDevice current(0);
+  for (const auto& [problem, config] : counting()) {
+    SCOPED_TRACE(to_string(config));
+    const Attention kernel = attention(problem.spec, config, context());
+    AttentionRun run(problem);
+    kernel.prepare(run.arguments());
+    const TestStream stream;
+    const auto launch = [&] { kernel(run.arguments(), stream.get()); };
+    int given_up = 0;
+    for (int questions = 1; questions < 40 && interrupted(questions, launch);
+         questions += 1 + questions / 4) {
+      ++given_up;
+      EXPECT_THAT(counters_of(stream.get()), ::testing::Each(0)) << "question " << questions;
+    }
+    EXPECT_GE(given_up, 2) << "so short a launch says little";
+    run.poison_outputs();
+    launch();
+    stream.synchronize();
+    EXPECT_EQ(run.check().failure, "");
+  }
+}
+
+// The counters of a captured launch are its graph's alone. A replay that was given up leaves them as they are, so that the
+// graph is of no use any more, and nothing else is touched.
+TEST_F(GraphTest, AnInterruptedGraphIsCapturedAnew) {
+  if (!device_.emulated) GTEST_SKIP() << "launches of a GPU cannot be interrupted";
+  const CurrentDevice current(0);
+  for (const auto& [problem, config] : counting()) {
+    SCOPED_TRACE(to_string(config));
+    const Attention kernel = attention(problem.spec, config, context());
+    AttentionRun run(problem);
+    kernel.prepare(run.arguments());
+    const TestStream stream;
+    const auto launch = [&] { kernel(run.arguments(), stream.get()); };
+    {
+      const CapturedGraph graph(stream, launch);
+      EXPECT_TRUE(interrupted(2, [&] { graph.run(stream); }));
+    }
+    EXPECT_THAT(counters_of(stream.get()), ::testing::Each(0));
+    const CapturedGraph anew(stream, launch);
+    for (int replay = 0; replay < 2; ++replay) {
+      run.poison_outputs();
+      anew.run(stream);
+      EXPECT_EQ(run.check().failure, "");
+    }
+    run.poison_outputs();
+    launch();
+    stream.synchronize();
+    EXPECT_EQ(run.check().failure, "");
+  }
+}
+
+}  // namespace
+}  // namespace jit::testing
