@@ -2,8 +2,6 @@
 //
 //     S(n) = Q K(n)ᵀ ┐
 //     O += P V(n−1)  ┴─ wait for S(n) ─ mask, softmax ─ wait for O ─ rescale O ─ P(n)
-//
-// Parts follow one another in the same way, where there is a second buffer of Q.
 #pragma once
 
 #include "base/params.cuh"
@@ -41,7 +39,6 @@ class Consumer {
   using Traits = KernelTraits<Config>;
   using Score = typename Config::Score;
   using RowFactors = float[Traits::Scores::rows];
-  using State = SoftmaxState<Traits::Scores::rows>;
 
  public:
   __device__ __forceinline__ Consumer(const AttentionParams& params, const SplitParams& split,
@@ -58,105 +55,51 @@ class Consumer {
         p_(0, consumer_) {}
 
   __device__ __forceinline__ void run() {
-    bool has_part = take_part();
-    while (has_part) {
+    while (parts_.take()) {
       output_.clear();
-      state_ = State();
+      state_ = SoftmaxState<Traits::Scores::rows>();
+      rings_.q.wait_full();
+      take_keys();
       if ((note_.flags & key_note_none) != 0) {
         release_k();
-        PartRing<Config> done = parts_;
-        has_part = next_part();
-        finish(done, state_);
       } else {
-        has_part = multiply_parts();
+        multiply_keys();
       }
+      rings_.q.arrive_empty();
+      rings_.q.advance();
+      finish_part<Config>(params_, split_, parts_.note(), {output_, state_, scale_log2_, first_row()},
+                          {thread()}, reinterpret_cast<unsigned*>(bytes_ + Traits::layout.ticket));
+      parts_.release();
     }
   }
 
  private:
-  // Computes parts until there is none left, or one without keys comes. Returns whether one came.
-  __device__ __forceinline__ bool multiply_parts() {
+  // All tiles of keys of a part.
+  __device__ __forceinline__ void multiply_keys() {
     q_.multiply_qk(scores_, q_tile(), rings_.k.tile());
     wgmma_wait_group<0>();
-    finish_first_scores();
-    p_.pack_scores(scores_);
-    while (true) {
-      while ((note_.flags & key_note_last) == 0) {
-        take_keys();
-        start_scores_and_output();
-        RowFactors correction;
-        const bool move = finish_scores(correction);
-        finish_output();
-        if (move) output_.scale_rows(correction);
-        p_.pack_scores(scores_);
-      }
-      clear_rows_behind_sequence();
-      PartRing<Config> done = parts_;
-      const State done_state = state_;
-      const bool has_part = next_part();
-      if (runs_on && has_part && (note_.flags & key_note_none) == 0) {
-        // The first scores of the next part are computed under the last output of this one.
-        start_scores_and_output();
-        state_ = State();
-        finish_first_scores();
-        finish_output();
-        p_.pack_scores(scores_);
-        finish(done, done_state);
-        output_.clear();
-        continue;
-      }
-      rings_.v.wait_full();
-      p_.multiply_pv(output_, rings_.v.tile(), false);
-      finish_output();
-      finish(done, done_state);
-      return has_part;
-    }
-  }
-
-  // Waits for a part, its queries and its first keys; false when there is none left.
-  __device__ __forceinline__ bool take_part() {
-    if (!parts_.take()) return false;
-    rings_.q.wait_full();
-    take_keys();
-    return true;
-  }
-  // Goes on to the next one. All scores of the last one have been computed.
-  __device__ __forceinline__ bool next_part() {
-    rings_.q.arrive_empty();
-    rings_.q.advance();
-    parts_.advance();
-    return take_part();
-  }
-
-  // Ends a part, whose output is computed, and releases its note.
-  __device__ __forceinline__ void finish(PartRing<Config>& part, const State& state) {
-    finish_part<Config>(params_, split_, part.note(), {output_, state, scale_log2_, first_row()}, {thread()},
-                        reinterpret_cast<unsigned*>(bytes_ + Traits::layout.ticket));
-    part.arrive_empty();
-  }
-
-  // After the wait for the first S of a part: scores become exponentials, and K is released.
-  __device__ __forceinline__ void finish_first_scores() {
     apply_functors();
     release_k();
     begin_maximum(scores_, state_);
     exponentiate<0>(scores_, state_, scale_log2_);
-  }
-  // The same for later ones. Returns whether the output must be rescaled by `correction`.
-  __device__ __forceinline__ bool finish_scores(RowFactors& correction) {
-    apply_functors();
-    release_k();
-    const bool move = update_maximum<Config::rescale>(scores_, state_, scale_log2_, correction);
-    exponentiate<0>(scores_, state_, scale_log2_);
-    return move;
-  }
-
-  // Of the part's last tile of values.
-  __device__ __forceinline__ void clear_rows_behind_sequence() {
-    const int keys = parts_.note().seqlen_kv - note_.k_begin;
-    if (keys >= Config::tile_kv) return;
+    p_.pack_scores(scores_);
+    while ((note_.flags & key_note_last) == 0) {
+      take_keys();
+      start_scores_and_output();
+      apply_functors();
+      release_k();
+      RowFactors correction;
+      const bool move = update_maximum<Config::rescale>(scores_, state_, scale_log2_, correction);
+      exponentiate<0>(scores_, state_, scale_log2_);
+      finish_output();
+      if (move) output_.scale_rows(correction);
+      p_.pack_scores(scores_);
+    }
     rings_.v.wait_full();
-    clear_rows<Config>(rings_.v.tile(), keys, thread());
+    const int keys = parts_.note().seqlen_kv - note_.k_begin;
+    if (keys < Config::tile_kv) clear_rows<Config>(rings_.v.tile(), keys, thread());
+    p_.multiply_pv(output_, rings_.v.tile(), false);
+    finish_output();
   }
 
   // Issues S of this tile of keys and, behind it, O += P V of the tile before.
@@ -198,9 +141,6 @@ class Consumer {
     rings_.k.advance();
   }
 
-  // Whether the next part's queries can be there before this part's are done with.
-  static constexpr bool runs_on = Config::stages_q > 1;
-
   // Computed at each use: they would take registers through the loop.
   __device__ __forceinline__ unsigned q_tile() const {
     return rings_.q.tile() + consumer_ * Traits::QTile::bytes;
@@ -223,7 +163,7 @@ class Consumer {
   KeyNote note_{0, 0};  // of the tile whose scores are computed
   typename Traits::Scores scores_;
   typename Traits::Output output_;
-  State state_;
+  SoftmaxState<Traits::Scores::rows> state_;
 };
 
 }  // namespace jit::forward_split_wgmma

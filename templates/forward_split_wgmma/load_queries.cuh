@@ -70,8 +70,7 @@ __device__ __forceinline__ void load_queries(const AttentionParams& params, unsi
   int most_rows = 0;  // that a stage may hold, of earlier parts
   while (parts.take()) {
     const QueryRows<Config> rows(params, parts.note());
-    parts.arrive_empty();
-    parts.advance();
+    parts.release();
     const QueryTiles<Config> tiles(ring.tile());
     const int count = minimum(Traits::tile_rows, rows.row_end - rows.row_begin);
     ring.wait_empty();

@@ -49,10 +49,12 @@ class PartRing {
     ring_.wait_full();
     return note().batch >= 0;
   }
-  /// The one that was taken, until this warp has said that it is done with it.
+  /// The one that was taken, until it is released.
   __device__ __forceinline__ const PartNote& note() const { return notes_[ring_.stage()]; }
-  __device__ __forceinline__ void arrive_empty() const { ring_.arrive_empty(); }
-  __device__ __forceinline__ void advance() { ring_.advance(); }
+  __device__ __forceinline__ void release() {
+    ring_.arrive_empty();
+    ring_.advance();
+  }
 
   /// The key loader's side.
   __device__ __forceinline__ void put(const PartNote& note) {
