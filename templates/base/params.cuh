@@ -17,6 +17,7 @@ struct TensorStrides {
 struct FunctorTensor {
   const void* data;
   long long strides[3];
+  long long last_size;  ///< elements along the last dimension
 };
 
 inline constexpr int max_functor_tensors = 8;

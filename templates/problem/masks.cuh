@@ -16,6 +16,7 @@
 #pragma once
 
 #include "base/prelude.cuh"
+#include "problem/draft_tree_mask.cuh"
 #include "problem/functor.cuh"
 
 namespace jit {
@@ -110,6 +111,24 @@ struct CausalMask {
   }
   __device__ bool keep(int q, int k) const { return k <= q + shift; }
   __device__ KeyRange row_range(int q) const { return {0, minimum(seqlen_kv, q + shift + 1)}; }
+};
+
+/// The same where int32 tensor (batch) in slot `slot` is not 0; else a query sees all keys of its batch entry.
+template <int slot>
+struct CausalPerRequestMask {
+  CausalMask<Alignment::bottom_right> causal;
+  NoMask none;
+  bool is_causal;
+  __device__ explicit CausalPerRequestMask(const BlockContext& context)
+      : causal(context), none(context), is_causal(tensor_data<int>(context, slot)[context.batch] != 0) {}
+  __device__ KeyRange key_range(int q_begin, int q_end) const {
+    return is_causal ? causal.key_range(q_begin, q_end) : none.key_range(q_begin, q_end);
+  }
+  __device__ TileClass classify(const ScoreTile& tile) const {
+    return is_causal ? causal.classify(tile) : TileClass::full;
+  }
+  __device__ bool keep(int q, int k) const { return !is_causal || causal.keep(q, k); }
+  __device__ KeyRange row_range(int q) const { return is_causal ? causal.row_range(q) : none.row_range(q); }
 };
 
 /// A query sees `left` keys before its own position and `right` after it; −1 leaves that side open.

@@ -38,7 +38,7 @@ struct Unit {
 template <class Config>
 __device__ __forceinline__ BlockContext context_of(const AttentionParams& params, const Unit& unit,
                                                    int head) {
-  return {unit.batch, head, params.heads_q, unit.q.length, unit.kv.length, params.tensors};
+  return {unit.batch, head, params.heads_q, unit.q.length, unit.kv.length, unit.q.begin, params.tensors};
 }
 
 /// Queries [begin, end) to which the rows of a unit belong.
