@@ -26,12 +26,12 @@ static_assert(NamedTensors::capacity == max_functor_tensors);
 // Names every member: arguments with another tensor do not compile here until it has a row.
 auto members_of(const AttentionArguments& arguments) {
   const auto& [q, k, v, o, lse, tensors, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, cache_leftpad,
-               page_table, sinks, num_splits] = arguments;
+               page_table, sinks, num_splits, zero_padding] = arguments;
   return std::tie(q, k, v, o, lse, tensors, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, cache_leftpad,
-                  page_table, sinks, num_splits);
+                  page_table, sinks, num_splits, zero_padding);
 }
-// All but the functors' tensors and the number of splits.
-static_assert(argument_table.size() + 2 == std::tuple_size_v<decltype(members_of(AttentionArguments()))>);
+// All but the functors' tensors, the number of splits and the padding's zeros.
+static_assert(argument_table.size() + 3 == std::tuple_size_v<decltype(members_of(AttentionArguments()))>);
 
 // A dimension of one element may carry any stride.
 TensorStrides strides_of(const Dims& dims, const TensorView& tensor) {
@@ -254,7 +254,10 @@ bool fill_params(const AttentionSpec& spec, const ArgumentRules& rules,
   sequences.pages = static_cast<int>(sizes.pages);
   sequences.max_pages = static_cast<int>(sizes.max_pages);
   sequences.num_splits = arguments.num_splits;
-  return sizes.batch > 0 && sizes.heads_q > 0 && sizes.seqlen_q > 0;
+  sequences.zero_padding = arguments.zero_padding ? 1 : 0;
+  // Without a sequence, all rows of ragged queries are padding.
+  const bool has_rows = sizes.batch > 0 || (arguments.zero_padding && has_ragged_q(spec));
+  return has_rows && sizes.heads_q > 0 && sizes.seqlen_q > 0;
 }
 
 AttentionArguments placeholder_arguments(const AttentionSpec& spec, const Extents& sizes) {

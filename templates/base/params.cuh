@@ -37,7 +37,8 @@ struct SequenceParams {
   int total_k;         ///< rows of ragged k
   int pages;           ///< of paged k and v
   int max_pages;
-  int num_splits;  ///< blocks that may share the keys of some queries, at most; 0: any number
+  int num_splits;    ///< blocks that may share the keys of some queries, at most; 0: any number
+  int zero_padding;  ///< whether rows of o and LSE that are no query's are written, too
 };
 
 struct AttentionParams {

@@ -10,7 +10,7 @@ namespace jit {
 /// A query sees all keys before the draft, and of the last seqlen_q keys, which are the draft's own, those whose bits
 /// are set: bit j % 32 of word j / 32 is key j of the draft's. int32 tensor ([batch,] seqlen_q, words) in slot `slot`;
 /// where q is ragged (total_q, words), a row for each row of q. A draft of more queries than a row has bits is causal:
-/// such are chunks of prefill beside drafts. By whole warps, but for `keep`.
+/// such are chunks of prefill beside drafts. `key_range` and `classify` are asked by whole warps.
 template <int slot>
 struct DraftTreeMask {
   static constexpr int word_bits = 32;
@@ -36,6 +36,11 @@ struct DraftTreeMask {
   static __device__ unsigned bits_between(int i, int begin, int end) {
     const int low = maximum(0, begin - i * word_bits), high = minimum(word_bits, end - i * word_bits);
     return ~0u << low & ~0u >> (word_bits - high);
+  }
+
+  /// To the last key that one of the queries may see.
+  __device__ KeyRange lane_key_range(int seqlen_kv, int, int q_end) const {
+    return {0, is_causal ? maximum(0, first_own + q_end) : seqlen_kv};
   }
 
   /// To the last key that one of the queries sees.

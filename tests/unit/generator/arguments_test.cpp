@@ -453,6 +453,26 @@ TEST(FillParams, TakesTheBitsOfDrafts) {
     expect_refused(spec, with(bits, ragged), "draft_tree", message);
 }
 
+// Without a sequence, rows of ragged queries are padding: there is something to write only where zeros are wanted.
+TEST(FillParams, PaddingIsWorkWhereZerosAreWanted) {
+  AttentionSpec spec = spec_of();
+  spec.sequences_q = SequenceKind::ragged;
+  AttentionArguments arguments = good_arguments();
+  arguments.q = TensorView::dense(at(base), spec.dtype, {7, heads_q, spec.head_dim});
+  arguments.o = TensorView::dense(at(base + 0x3000000), spec.dtype, {7, heads_q, spec.value_head_dim()});
+  arguments.k.shape[0] = arguments.v.shape[0] = 0;
+  arguments.lse = {};
+  arguments.cu_seqlens_q = ints({1});
+  AttentionParams params{};
+  EXPECT_FALSE(fill(spec, arguments, params));
+  EXPECT_EQ(params.sequences.zero_padding, 0);
+  arguments.zero_padding = true;
+  EXPECT_TRUE(fill(spec, arguments, params));
+  EXPECT_EQ(params.sequences.zero_padding, 1);
+  arguments.q.shape[0] = arguments.o.shape[0] = 0;
+  EXPECT_FALSE(fill(spec, arguments, params));
+}
+
 TEST(FillParams, RefusesTensorsThatNobodyReads) {
   AttentionArguments arguments = good_arguments();
   arguments.tensors.add({"bias", floats({1, 1, 1, seqlen_kv})});
