@@ -67,6 +67,38 @@ def test_drafts_of_different_sizes_and_a_prompt(rng, place, fetch, sequences_kv)
     batch.check(fetch(o), fetch(lse), keep=keep_draft(drafts))
 
 
+@pytest.mark.parametrize("family", ["forward_split_kv", "forward_split_wgmma"])
+@pytest.mark.parametrize("mask", [ja.mask.draft_tree(), ja.mask.causal_per_request()], ids=str)
+def test_every_family_of_split_keys(rng, place, fetch, family, mask):
+    if family == "forward_split_wgmma" and ja.devices()[0].arch != "sm_90a":
+        pytest.skip("forward_split_wgmma runs on sm_90a")
+    batch, drafts, bits = draft_batch(rng, [5, 1, 70, 0, 40], [200, 64, 90, 30, 44], prompts=[2])
+    flags = int32([0, 1, 1, 0, 0])
+    arrays = {name: place(array) for name, array in paged(rng, batch, 16).items()}
+    arrays["cu_seqlens_q"] = place(boundaries(batch.lengths_q))
+    spec = ja.AttentionSpec(
+        head_dim=64, gqa_ratio=4, sequences_q="ragged", sequences_kv="paged", page_size=16, mask=mask
+    )
+    # Nine more rows are padding.
+    q = numpy.concatenate([*batch.q, numpy.full((9, 8, 64), numpy.nan, BF16)])
+    bits = numpy.concatenate([bits, bits[:9]])
+    tensors = {"draft_tree": bits} if "draft_tree" in mask.tensors else {"is_causal": flags}
+    out = place(numpy.full_like(q, 7))
+    o, lse = ja.prepare(spec, config=f"family={family}")(
+        place(q),
+        **arrays,
+        tensors={name: place(array) for name, array in tensors.items()},
+        out=out,
+        return_lse=True,
+        zero_padding=True,
+    )
+    o, lse = fetch(o), fetch(lse)
+    assert (o[116:] == 0).all() and numpy.isneginf(lse[:, 116:]).all()
+    in_tree = keep_draft(drafts)
+    keep = in_tree if "draft_tree" in tensors else lambda b, *at: causal(b, *at) if flags[b] else True
+    batch.check(o[:116], lse[:, :116], keep=keep)
+
+
 def test_drafts_are_the_last_keys_in_use(rng, place, fetch):
     """Rows of bits count as those of q do, with gaps between the requests, and strides."""
     batch, drafts, bits = draft_batch(rng, [3, 8], [50, 20])
