@@ -26,12 +26,12 @@ static_assert(NamedTensors::capacity == max_functor_tensors);
 // Names every member: arguments with another tensor do not compile here until it has a row.
 auto members_of(const AttentionArguments& arguments) {
   const auto& [q, k, v, o, lse, tensors, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, cache_leftpad,
-               page_table, sinks, num_splits] = arguments;
+               page_table, sinks, num_splits, zero_padding] = arguments;
   return std::tie(q, k, v, o, lse, tensors, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, cache_leftpad,
-                  page_table, sinks, num_splits);
+                  page_table, sinks, num_splits, zero_padding);
 }
-// All but the functors' tensors and the number of splits.
-static_assert(argument_table.size() + 2 == std::tuple_size_v<decltype(members_of(AttentionArguments()))>);
+// All but the functors' tensors, the number of splits and the padding's zeros.
+static_assert(argument_table.size() + 3 == std::tuple_size_v<decltype(members_of(AttentionArguments()))>);
 
 // A dimension of one element may carry any stride.
 TensorStrides strides_of(const Dims& dims, const TensorView& tensor) {
@@ -56,22 +56,31 @@ void check_argument(const ArgumentRule& rule, const TensorView& tensor, const Ex
   if (row.has_dense_last) check_dense_last(row.name, tensor);
 }
 
-FunctorTensor check_functor_tensor(const FunctorTensorUse& use, const TensorView& tensor,
-                                   const Extents& sizes) {
+// The size of a functor's tensor in one dimension.
+void check_functor_size(std::string_view name, const TensorView& tensor, int at, const Dim& dim,
+                        const Extents& sizes) {
+  const auto check = dim.may_be_more ? check_size_at_least : check_size;
+  check(name, tensor, at, dim.extent->name, sizes.*dim.extent->size);
+}
+
+FunctorTensor check_functor_tensor(const AttentionSpec& spec, const FunctorTensorUse& use,
+                                   const TensorView& tensor, const Extents& sizes) {
   const std::string& name = use.tensor.name;
   if (tensor.rank < 1 || tensor.rank > max_rank)
     refuse(name, fmt::format("has {} dimensions; it must have 1 to {}", tensor.rank, max_rank));
   check_dtype(name, tensor, use.tensor.dtype);
-  FunctorTensor result{.data = tensor.data, .strides = {0, 0, 0}};
+  FunctorTensor result{.data = tensor.data, .strides = {0, 0, 0}, .last_size = tensor.shape[tensor.rank - 1]};
   if (use.row != nullptr) {
-    const Dims& dims = use.row->dims;
+    const bool is_ragged = has_ragged_q(spec) && use.row->ragged_dims;
+    const Dims& dims = is_ragged ? *use.row->ragged_dims : use.row->dims;
     check_rank(name, tensor, dims);
     const int missing = dims.count() - tensor.rank;
+    const int first = use.row->dims.count() - dims.count();
     for (int i = missing; i < dims.count(); ++i) {
       const int at = i - missing;
       if (dims[i].may_broadcast && tensor.shape[at] == 1) continue;
-      check_size(name, tensor, at, dims[i].extent->name, sizes.*dims[i].extent->size);
-      if (i + 1 < dims.count()) result.strides[i] = tensor.strides[at];
+      check_functor_size(name, tensor, at, dims[i], sizes);
+      if (i + 1 < dims.count()) result.strides[first + i] = tensor.strides[at];
     }
     check_dense_last(name, tensor);
   } else {
@@ -99,6 +108,7 @@ Extents sizes_of(const AttentionSpec& spec, const AttentionArguments& arguments)
     sizes.batch = q.shape[0];
     sizes.boundaries = sizes.batch + 1;
     sizes.seqlen_q = q.shape[1];
+    sizes.words = words_of(sizes.seqlen_q);
   }
   switch (spec.sequences_kv) {
     case SequenceKind::dense:
@@ -179,8 +189,8 @@ void check_outputs(const AttentionArguments& arguments) {
   }
 }
 
-FunctorTensor read_functor_tensor(const FunctorTensorUse& use, const AttentionArguments& arguments,
-                                  const Extents& sizes) {
+FunctorTensor read_functor_tensor(const AttentionSpec& spec, const FunctorTensorUse& use,
+                                  const AttentionArguments& arguments, const Extents& sizes) {
   const NamedTensor* given = nullptr;
   for (const NamedTensor& tensor : arguments.tensors) {
     if (tensor.name == use.tensor.name) given = &tensor;
@@ -190,7 +200,7 @@ FunctorTensor read_functor_tensor(const FunctorTensorUse& use, const AttentionAr
            fmt::format("is read by the mask or score but was not given; add it to `tensors` as {}",
                        to_string(use.tensor.dtype)));
   }
-  const FunctorTensor result = check_functor_tensor(use, given->tensor, sizes);
+  const FunctorTensor result = check_functor_tensor(spec, use, given->tensor, sizes);
   for (const ArgumentRow& output : argument_table) {
     const TensorView& written = arguments.*output.view;
     if (output.is_output && written.is_present())
@@ -229,7 +239,7 @@ bool fill_params(const AttentionSpec& spec, const ArgumentRules& rules,
   const Extents sizes = check_tensors(spec, rules, arguments, true, params);
   check_outputs(arguments);
   for (std::size_t slot = 0; slot < tensors.size(); ++slot)
-    params.tensors[slot] = read_functor_tensor(tensors[slot], arguments, sizes);
+    params.tensors[slot] = read_functor_tensor(spec, tensors[slot], arguments, sizes);
   check_for_strangers(tensors, arguments.tensors);
 
   params.batch = static_cast<int>(sizes.batch);
@@ -244,7 +254,10 @@ bool fill_params(const AttentionSpec& spec, const ArgumentRules& rules,
   sequences.pages = static_cast<int>(sizes.pages);
   sequences.max_pages = static_cast<int>(sizes.max_pages);
   sequences.num_splits = arguments.num_splits;
-  return sizes.batch > 0 && sizes.heads_q > 0 && sizes.seqlen_q > 0;
+  sequences.zero_padding = arguments.zero_padding ? 1 : 0;
+  // Without a sequence, all rows of ragged queries are padding.
+  const bool has_rows = sizes.batch > 0 || (arguments.zero_padding && has_ragged_q(spec));
+  return has_rows && sizes.heads_q > 0 && sizes.seqlen_q > 0;
 }
 
 AttentionArguments placeholder_arguments(const AttentionSpec& spec, const Extents& sizes) {
@@ -275,7 +288,8 @@ Extents extents_of(const AttentionSpec& spec, const ProblemShape& shape) {
                 .heads_kv = shape.heads_q / spec.gqa_ratio,
                 .head_dim = spec.head_dim,
                 .head_dim_v = spec.value_head_dim(),
-                .boundaries = shape.batch + 1};
+                .boundaries = shape.batch + 1,
+                .words = words_of(shape.seqlen_q)};
   if (has_ragged_q(spec)) sizes.total_q = sizes.seqlen_q = shape.batch * shape.seqlen_q;
   if (has_ragged_kv(spec)) sizes.total_k = sizes.seqlen_kv = shape.batch * shape.seqlen_kv;
   if (has_pages(spec)) {

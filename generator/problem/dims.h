@@ -25,7 +25,11 @@ struct Extents {
   std::int64_t page_size = 1;
   std::int64_t max_pages = 1;   ///< of one sequence
   std::int64_t boundaries = 2;  ///< batch + 1, of cu_seqlens
+  std::int64_t words = 1;       ///< of 32 bits, a bit for each query; where lengths differ, at least 1
 };
+
+/// Words of 32 bits.
+constexpr std::int64_t words_of(std::int64_t bits) { return (bits + 31) / 32; }
 
 /// One of them by name.
 struct Extent {
@@ -47,17 +51,19 @@ inline constexpr std::array extent_table = {
     Extent{"pages", "pages", &Extents::pages, &TensorStrides::batch},
     Extent{"page_size", "page_size", &Extents::page_size, &TensorStrides::seq},
     Extent{"max_pages", "max_pages", &Extents::max_pages},
-    Extent{"batch + 1", "batch + 1", &Extents::boundaries}};
+    Extent{"batch + 1", "batch + 1", &Extents::boundaries},
+    Extent{"words", "words", &Extents::words}};
 
 /// One dimension of a tensor.
 struct Dim {
   const Extent* extent = nullptr;
   bool may_broadcast = false;  ///< a size of 1 stands for all
   bool may_be_missing = false;
+  bool may_be_more = false;  ///< the size is the least that there must be
 };
 
-/// The dimensions of a tensor, written as "batch?, seqlen_q". "?" follows what may be 1; a first dimension
-/// in brackets may be missing: "[batch?], heads_q".
+/// The dimensions of a tensor, written as "batch?, seqlen_q". "?" follows what may be 1, "+" what may be more; a
+/// first dimension in brackets may be missing: "[batch?], heads_q".
 class Dims {
  public:
   consteval Dims(const char* text) : Dims(std::string_view(text)) {}
@@ -87,6 +93,9 @@ class Dims {
     }
     if (item.ends_with('?')) {
       dim.may_broadcast = true;
+      item.remove_suffix(1);
+    } else if (item.ends_with('+')) {
+      dim.may_be_more = true;
       item.remove_suffix(1);
     }
     for (const Extent& extent : extent_table) {

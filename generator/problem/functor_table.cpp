@@ -46,6 +46,26 @@ constexpr std::array bias_parameters = {FunctorParameter{.name = "dtype",
                                                              },
                                                          .rule = "must be fp32, bf16 or fp16"}};
 
+// Every request is causal, as most are.
+constexpr std::array per_request_tensors = {
+    FunctorTensorRow{"is_causal", DType::int32, "batch", [](const Extents&, std::int64_t) { return 1.0; }}};
+
+// A query sees every other token of the draft.
+constexpr std::array draft_tree_tensors = {
+    FunctorTensorRow{.name = "draft_tree",
+                     .dtype = DType::int32,
+                     .dims = "[batch?], seqlen_q, words+",
+                     .typical = [](const Extents&, std::int64_t) { return double{0x55555555}; },
+                     .ragged_dims = Dims("total_q, words+")}};
+
+bool keeps_draft(const HostFunctor& f, const Place& at) {
+  const std::int64_t own = at.k - (f.sizes.seqlen_kv - f.sizes.seqlen_q);
+  if (own < 0) return true;
+  if (words_of(f.sizes.seqlen_q) > f.tensors[0].shape.back()) return own <= at.q;
+  const auto word = static_cast<std::int64_t>(f.tensors[0].at({at.b, at.q, own / 32}));
+  return (word >> own % 32 & 1) != 0;
+}
+
 // Half of the keys.
 constexpr std::array prefix_tensors = {FunctorTensorRow{
     "prefix_lengths", DType::int32, "batch",
@@ -87,6 +107,21 @@ constexpr std::array masks = {
             .has_row_range = true,
             .key_words = 0,
             .keep = [](const HostFunctor& f, const Place& at) { return at.k <= f.position(at.q, 0); }},
+    MaskRow{.functor = {.name = "causal_per_request",
+                        .device_type = "CausalPerRequestMask<is_causal>",
+                        .doc = "the same for each batch entry that a flag says it of",
+                        .tensors = per_request_tensors},
+            .has_row_range = true,
+            .key_words = 0,
+            .keep =
+                [](const HostFunctor& f, const Place& at) {
+                  return f.tensors[0].at({at.b}) == 0 || at.k <= at.q + f.sizes.seqlen_kv - f.sizes.seqlen_q;
+                }},
+    MaskRow{.functor = {.name = "draft_tree",
+                        .device_type = "DraftTreeMask<draft_tree>",
+                        .doc = "a query of a draft sees what its bits say of the draft, and all before it",
+                        .tensors = draft_tree_tensors},
+            .keep = keeps_draft},
     MaskRow{.functor = {.name = "window",
                         .other_name = "sliding_window",
                         .device_type = "SlidingWindowMask<window_size_left, window_size_right, alignment>",

@@ -42,6 +42,8 @@ struct FunctorTensorRow {
   /// Of a typical problem: the element with this index along the last dimension.
   double (*typical)(const Extents&, std::int64_t index);
   int dtype_parameter = -1;  ///< the parameter that gives the dtype instead
+  /// Where q is ragged, if they are others: they stand for as many of the last of `dims`.
+  std::optional<Dims> ragged_dims = {};
 };
 
 /// What masks and scores have in common.

@@ -113,6 +113,10 @@ Mask none() { return Mask(); }
 
 Mask causal(Alignment alignment) { return make_mask(mask_row("causal"), {alignment}); }
 
+Mask causal_per_request() { return make_mask(mask_row("causal_per_request")); }
+
+Mask draft_tree() { return make_mask(mask_row("draft_tree")); }
+
 Mask sliding_window(int window_size_left, int window_size_right, Alignment alignment) {
   return make_mask(mask_row("window"), {window_size_left, window_size_right, alignment});
 }

@@ -109,6 +109,8 @@ Samples mask_samples() {
   tensor.tensors = {{"c", DType::fp32}};
   return {{.mask = mask::causal()},
           {.mask = mask::causal(Alignment::top_left)},
+          {.mask = mask::causal_per_request()},
+          {.mask = mask::draft_tree()},
           {.mask = mask::sliding_window(1, 2)},
           {.mask = mask::sliding_window(2, 1)},
           {.mask = mask::prefix(1)},

@@ -35,6 +35,14 @@ void refuse_size(std::string_view name, const TensorView& tensor, int dimension,
                            tensor.to_string()));
 }
 
+void check_size_at_least(std::string_view name, const TensorView& tensor, int dimension,
+                         std::string_view meaning, std::int64_t least) {
+  if (tensor.shape[dimension] < least) {
+    refuse(name, fmt::format("has {} = {}; it must be at least {}: {}", meaning, tensor.shape[dimension],
+                             least, tensor.to_string()));
+  }
+}
+
 void refuse_pointer(std::string_view name, const TensorView& tensor, int alignment) {
   if (tensor.data == nullptr) refuse(name, "is a null pointer");
   refuse(name,

@@ -59,6 +59,9 @@ inline void check_size(std::string_view name, const TensorView& tensor, int dime
     refuse_size(name, tensor, dimension, meaning, expected);
 }
 
+void check_size_at_least(std::string_view name, const TensorView& tensor, int dimension,
+                         std::string_view meaning, std::int64_t least);
+
 /// Bytes that the first element is aligned to, a power of two. Anything goes when there are no elements.
 inline void check_pointer(std::string_view name, const TensorView& tensor, int alignment) {
   const auto address = reinterpret_cast<std::uintptr_t>(tensor.data);

@@ -60,7 +60,11 @@ class NamedTensors {
 /// zeros. Query i of a sequence stands at key seqlen_k − seqlen_q + i of its own sequence.
 ///
 /// What mask and score read has the sizes of the longest sequences that there can be: seqlen_q is total_q where
-/// queries are ragged, seqlen_kv is total_k, or max_pages · page_size.
+/// queries are ragged, seqlen_kv is total_k, or max_pages · page_size. The bits of mask::draft_tree() are (total_q,
+/// words) there.
+///
+/// Rows of o and lse that are no query's are those behind seqused_q, and of ragged ones those before, between and
+/// behind the sequences of cu_seqlens_q. They stay as they are, or become 0 and −inf with zero_padding.
 struct AttentionArguments {
   TensorView q;  ///< (batch, seqlen_q, heads_q, head_dim); ragged: (total_q, heads_q, head_dim)
   TensorView k;  ///< (batch, seqlen_kv, heads_q / gqa_ratio, head_dim); ragged: (total_k, …);
@@ -76,12 +80,13 @@ struct AttentionArguments {
       {};  ///< int32 (batch + 1): where each sequence begins in ragged q and o, and ends
   TensorView cu_seqlens_k = {};  ///< the same for ragged k and v
   TensorView seqused_q =
-      {};  ///< optional int32 (batch): queries of each sequence; other rows of o stay as they are
+      {};  ///< optional int32 (batch): queries of each sequence, where it has room for more
   TensorView seqused_k = {};  ///< optional int32 (batch): keys of each sequence, those just appended included
   TensorView cache_leftpad = {};  ///< optional int32 (batch): rows of k and v before the first key
   TensorView page_table = {};     ///< int32 (batch, max_pages): the pages of each sequence in order
   TensorView sinks = {};          ///< fp32 (heads_q), natural units, unscaled; if spec.sinks
-  int num_splits = 0;  ///< blocks that may share the keys of some queries, at most; 0: as many as pay
+  int num_splits = 0;         ///< blocks that may share the keys of some queries, at most; 0: as many as pay
+  bool zero_padding = false;  ///< o = 0 and lse = −inf in rows that are no query's
 };
 
 /// Checks what can be wrong with the arguments of a call for `spec`, as the call itself does. Neither needs a

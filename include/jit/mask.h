@@ -50,6 +50,16 @@ namespace mask {
 Mask none();
 /// A query sees the keys up to its own position.
 Mask causal(Alignment alignment = Alignment::bottom_right);
+/// The same for some requests of a batch, while queries of others see all keys of theirs, as prompts that are encoded
+/// do: int32 tensor "is_causal" (batch) at launch, not 0 for those that are causal.
+Mask causal_per_request();
+/// The queries of a request are a draft, tokens that are verified in one call (Leviathan et al., "Fast Inference from
+/// Transformers via Speculative Decoding"; Miao et al., "SpecInfer", for trees). Its last seqlen_q keys are the
+/// draft's own. A query sees all keys before them, and of them those whose bits are set in its row: bit j % 32 of word
+/// j / 32 is that of key j of the draft. int32 tensor "draft_tree" at launch: (batch, seqlen_q, words) or (seqlen_q,
+/// words) for all, words at least seqlen_q / 32, rounded up; where queries are ragged (total_q, words), words at
+/// least 1. A request there that has more queries than a row has bits is causal: chunks of prefill beside drafts.
+Mask draft_tree();
 /// A query sees `left` keys before its own position and `right` after it; −1 leaves that side open. These are
 /// flash-attention's window_size_left and window_size_right. Throws Error invalid_spec below −1.
 Mask sliding_window(int window_size_left, int window_size_right = 0,
@@ -71,7 +81,7 @@ Mask text(FunctorText text);
 }  // namespace mask
 
 /// Reads a mask: names with arguments, `&&`, `||`, `!`, parentheses. Names: none, causal, causal(top_left),
-/// window(left, right[, top_left]), prefix(length), prefix_lengths, document, and text(name) for each of
+/// causal_per_request, draft_tree, window(left, right[, top_left]), prefix(length), prefix_lengths, document, and text(name) for each of
 /// `texts`. Throws Error invalid_argument that points at the place and lists the known names.
 Mask parse_mask(std::string_view text, const std::vector<FunctorText>& texts = {});
 

@@ -55,6 +55,26 @@ def causal(alignment: str = "bottom_right") -> Mask:
     return Mask(f"causal({_arguments(alignment)})" if alignment != "bottom_right" else "causal")
 
 
+def causal_per_request() -> Mask:
+    """The same for some requests of a batch; queries of others see all keys of theirs.
+
+    int32 array "is_causal" (batch) in each call, not 0 for requests that are causal.
+    """
+    return Mask("causal_per_request")
+
+
+def draft_tree() -> Mask:
+    """The queries of a request are a draft, tokens that are verified in one call, often a tree of them.
+
+    The last seqlen_q keys of a request are the draft's own. A query sees all keys before them, and of them those whose
+    bits are set in its row: bit j % 32 of word j // 32 is that of key j of the draft. int32 array "draft_tree" in each
+    call: (batch, seqlen_q, words), or (seqlen_q, words) for all, with at least seqlen_q / 32 words, rounded up; with
+    ``cu_seqlens_q`` (total_q, words), with at least 1 word. A request there that has more queries than a row has bits
+    is causal: chunks of prefill beside drafts.
+    """
+    return Mask("draft_tree")
+
+
 def sliding_window(window_size_left: int, window_size_right: int = 0, alignment: str = "bottom_right") -> Mask:
     """A query sees ``window_size_left`` keys before its own position and ``window_size_right`` after it.
 

@@ -174,6 +174,8 @@ Args:
     cache_leftpad: int32 (batch), rows of each sequence before its first key.
     sinks: fp32 (heads_q), a score of each head without a value.
     num_splits: blocks that may share the keys of some queries, at most; 0: as many as pay.
+    zero_padding: write o = 0 and lse = −inf to rows that are no query's: behind those in use (seqused_q), before,
+        between and behind ragged sequences. Otherwise such rows stay as they are in out, and hold anything elsewhere.
 
 These arrays are read on the device, never by the host. Query i of a sequence stands at key seqlen_k − seqlen_q + i.
 
@@ -223,7 +225,7 @@ void bind_calls(nb::module_& module, std::index_sequence<rows...>) {
       [](nb::handle q, nb::handle k, nb::handle v, nb::handle mask, nb::handle score,
          nb::handle softmax_scale, bool return_lse, nb::handle out, nb::handle dtype, nb::handle layout,
          nb::handle tensors, nb::handle stream, nb::handle tuning, SequenceHandle<rows>... arrays,
-         int num_splits) {
+         int num_splits, bool zero_padding) {
         const Context& context = context_for(parse_tuning(tuning));
         return compute({.q = q,
                         .k = k,
@@ -234,13 +236,14 @@ void bind_calls(nb::module_& module, std::index_sequence<rows...>) {
                         .layout = parse_layout(layout),
                         .dtype = dtype_of(dtype, "dtype"),
                         .return_lse = return_lse,
-                        .sequences = {{arrays...}, num_splits}},
+                        .sequences = {{arrays...}, num_splits, zero_padding}},
                        mask, score, softmax_scale, context);
       },
       "q"_a.none(), "k"_a.none(), "v"_a.none(), nb::kw_only(), "mask"_a = nb::none(), "score"_a = nb::none(),
       "softmax_scale"_a = nb::none(), "return_lse"_a = false, "out"_a = nb::none(), "dtype"_a = nb::none(),
       "layout"_a = "BSHD", "tensors"_a = nb::none(), "stream"_a = nb::none(), "tuning"_a = nb::none(),
-      (nb::arg(sequence_arrays[rows].name) = nb::none())..., "num_splits"_a = 0, attention_doc,
+      (nb::arg(sequence_arrays[rows].name) = nb::none())..., "num_splits"_a = 0, "zero_padding"_a = false,
+      attention_doc,
       nb::sig("def attention(q: typing.Any, k: typing.Any, v: typing.Any, *, "
               "mask: jit_attention.Mask | None = None, score: jit_attention.Score | None = None, "
               "softmax_scale: float | None = None, return_lse: bool = False, out: typing.Any = None, "
@@ -248,14 +251,14 @@ void bind_calls(nb::module_& module, std::index_sequence<rows...>) {
               "stream: typing.Any = None, tuning: str | None = None, cu_seqlens_q: typing.Any = None, "
               "cu_seqlens_k: typing.Any = None, seqused_q: typing.Any = None, seqused_k: typing.Any = None, "
               "page_table: typing.Any = None, cache_leftpad: typing.Any = None, sinks: typing.Any = None, "
-              "num_splits: int = 0) -> typing.Any"));
+              "num_splits: int = 0, zero_padding: bool = False) -> typing.Any"));
   nb::class_<Prepared>(module, "Attention",
                        "A spec's kernel for every size. Cheap to call, thread safe; made by `prepare`.")
       .def(
           "__call__",
           [](const Prepared& self, nb::handle q, nb::handle k, nb::handle v, bool return_lse, nb::handle out,
              nb::handle layout, nb::handle tensors, nb::handle stream, SequenceHandle<rows>... arrays,
-             int num_splits) {
+             int num_splits, bool zero_padding) {
             return self.call({.q = q,
                               .k = k,
                               .v = v,
@@ -264,11 +267,11 @@ void bind_calls(nb::module_& module, std::index_sequence<rows...>) {
                               .stream = stream,
                               .layout = parse_layout(layout),
                               .return_lse = return_lse,
-                              .sequences = {{arrays...}, num_splits}});
+                              .sequences = {{arrays...}, num_splits, zero_padding}});
           },
           "q"_a.none(), "k"_a.none(), "v"_a.none(), nb::kw_only(), "return_lse"_a = false,
           "out"_a = nb::none(), "layout"_a = "BSHD", "tensors"_a = nb::none(), "stream"_a = nb::none(),
-          (nb::arg(sequence_arrays[rows].name) = nb::none())..., "num_splits"_a = 0,
+          (nb::arg(sequence_arrays[rows].name) = nb::none())..., "num_splits"_a = 0, "zero_padding"_a = false,
           "As `attention`, for arrays of the spec's type, head dims, GQA ratio and alignment.")
       .def(
           "kernel",

@@ -72,6 +72,7 @@ void Call::read_sequences() {
       arguments_.*sequence_arrays[i].view = arrays_.read(array, sequence_arrays[i].name, std::nullopt).view;
   }
   arguments_.num_splits = inputs_.sequences.num_splits;
+  arguments_.zero_padding = inputs_.sequences.zero_padding;
 }
 
 TensorView Call::read_operand(nb::handle object, const char* name, bool is_ragged) {

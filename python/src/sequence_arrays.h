@@ -29,6 +29,7 @@ inline constexpr std::array sequence_arrays = {
 struct SequenceInputs {
   std::array<nb::handle, sequence_arrays.size()> arrays = {};
   int num_splits = 0;
+  bool zero_padding = false;
 
   /// Whether the array for this tensor was given.
   bool has(TensorView AttentionArguments::*view) const {

@@ -17,6 +17,7 @@ struct TensorStrides {
 struct FunctorTensor {
   const void* data;
   long long strides[3];
+  long long last_size;  ///< elements along the last dimension
 };
 
 inline constexpr int max_functor_tensors = 8;
@@ -36,7 +37,8 @@ struct SequenceParams {
   int total_k;         ///< rows of ragged k
   int pages;           ///< of paged k and v
   int max_pages;
-  int num_splits;  ///< blocks that may share the keys of some queries, at most; 0: any number
+  int num_splits;    ///< blocks that may share the keys of some queries, at most; 0: any number
+  int zero_padding;  ///< whether rows of o and LSE that are no query's are written, too
 };
 
 struct AttentionParams {

@@ -17,6 +17,7 @@
 #include "forward_split_kv/smem.cuh"
 #include "forward_split_kv/step_list.cuh"
 #include "forward_split_kv/traits.cuh"
+#include "problem/zero_padding.cuh"
 #include "ptx/cp_async.cuh"
 #include "ptx/ldmatrix.cuh"
 #include "split_keys/row_functors.cuh"
@@ -111,6 +112,8 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
       finish_part<Config>(params, split, part, output, state, scale_log2, stage, smem.ticket());
     if (warp_id() == 0) next_step(params, smem.steps(), smem.note(step + Traits::steps_ahead), smem.parts());
   }
+  zero_padding<Config>(params, static_cast<int>(blockIdx.x) * Traits::warps + warp_id(),
+                       static_cast<int>(gridDim.x) * Traits::warps);
 }
 
 }  // namespace jit::forward_split_kv

@@ -14,6 +14,7 @@
 #include "forward_split_wgmma/load_queries.cuh"
 #include "forward_split_wgmma/rings.cuh"
 #include "forward_split_wgmma/tensor_maps.cuh"
+#include "problem/zero_padding.cuh"
 #include "ptx/griddepcontrol.cuh"
 #include "tiles/tile_copy.cuh"
 
@@ -47,6 +48,9 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
   } else {
     if constexpr (Config::consumer_registers != 0) setmaxnreg_inc<Config::consumer_registers>();
     Consumer<Config>(params, memory.split, bytes, smem).run();
+    constexpr int warps = KernelTraits<Config>::consumer_warps;
+    zero_padding<Config>(params, static_cast<int>(blockIdx.x) * warps + warp - warpgroup_size / warp_size,
+                         static_cast<int>(gridDim.x) * warps);
   }
 }
 

@@ -57,7 +57,7 @@ class KeyWordRanges {
     for (int i = warp_id(); i < count; i += Traits::threads / warp_size) {
       const int batch = params_.batch_begin + i / pieces_of_entry, piece = i % pieces_of_entry;
       const typename Config::Mask mask(BlockContext{
-          batch, 0, params_.heads_q, Sequences<Config>::longest_q(params_), seqlen_kv, params_.tensors});
+          batch, 0, params_.heads_q, Sequences<Config>::longest_q(params_), seqlen_kv, 0, params_.tensors});
       const int begin = piece * keys_of_piece();
       const WordRange range = word_range(begin, minimum(begin + keys_of_piece(), seqlen_kv),
                                          [&](int k) { return mask.key_word(k); });

@@ -7,6 +7,8 @@
 // Only `keep` decides the result: key_range and classify may be as coarse as they like, but never wrong.
 // A mask of which every query sees keys without a gap may say so, which makes partial tiles cheap:
 //   KeyRange row_range(int q)                    exactly the keys that query q sees, within the sequence
+// Another one whose key_range is answered by a warp together may say what a single lane can tell:
+//   KeyRange lane_key_range(int seqlen_kv, int q_begin, int q_end)
 // A mask with terms splits `keep` in two, which makes them cheap, too: it is asked once for each query and,
 // by the key loader, once for each key, whose word is left in shared memory.
 //   static constexpr int key_words = 1
@@ -16,6 +18,7 @@
 #pragma once
 
 #include "base/prelude.cuh"
+#include "problem/draft_tree_mask.cuh"
 #include "problem/functor.cuh"
 
 namespace jit {
@@ -36,6 +39,18 @@ inline constexpr int key_words = [] {
     return 2;
   }
 }();
+
+/// The key_range of any mask as far as a single lane can tell it.
+template <class Mask>
+__device__ __forceinline__ KeyRange lane_key_range(const Mask& mask, int seqlen_kv, int q_begin, int q_end) {
+  if constexpr (has_row_range<Mask>) {
+    return mask.key_range(q_begin, q_end);
+  } else if constexpr (requires { mask.lane_key_range(seqlen_kv, q_begin, q_end); }) {
+    return mask.lane_key_range(seqlen_kv, q_begin, q_end);
+  } else {
+    return {0, seqlen_kv};
+  }
+}
 
 template <class Mask>
 concept has_terms = key_words<Mask> < 2;
@@ -110,6 +125,24 @@ struct CausalMask {
   }
   __device__ bool keep(int q, int k) const { return k <= q + shift; }
   __device__ KeyRange row_range(int q) const { return {0, minimum(seqlen_kv, q + shift + 1)}; }
+};
+
+/// The same where int32 tensor (batch) in slot `slot` is not 0; else a query sees all keys of its batch entry.
+template <int slot>
+struct CausalPerRequestMask {
+  CausalMask<Alignment::bottom_right> causal;
+  NoMask none;
+  bool is_causal;
+  __device__ explicit CausalPerRequestMask(const BlockContext& context)
+      : causal(context), none(context), is_causal(tensor_data<int>(context, slot)[context.batch] != 0) {}
+  __device__ KeyRange key_range(int q_begin, int q_end) const {
+    return is_causal ? causal.key_range(q_begin, q_end) : none.key_range(q_begin, q_end);
+  }
+  __device__ TileClass classify(const ScoreTile& tile) const {
+    return is_causal ? causal.classify(tile) : TileClass::full;
+  }
+  __device__ bool keep(int q, int k) const { return !is_causal || causal.keep(q, k); }
+  __device__ KeyRange row_range(int q) const { return is_causal ? causal.row_range(q) : none.row_range(q); }
 };
 
 /// A query sees `left` keys before its own position and `right` after it; −1 leaves that side open.
@@ -309,6 +342,10 @@ struct CombinedMask {
   }
   __device__ bool keep(int q, int k) const {
     return Op::one_is_enough ? a.keep(q, k) || b.keep(q, k) : a.keep(q, k) && b.keep(q, k);
+  }
+  __device__ KeyRange lane_key_range(int seqlen_kv, int q_begin, int q_end) const {
+    return Op::of_ranges(jit::lane_key_range(a, seqlen_kv, q_begin, q_end),
+                         jit::lane_key_range(b, seqlen_kv, q_begin, q_end));
   }
   static constexpr bool has_ranges = Op::ranges_stay_ranges && has_row_range<A> && has_row_range<B>;
   __device__ KeyRange row_range(int q) const requires has_ranges {

@@ -46,7 +46,8 @@ class DenseSequences {
 
   /// What the functors see of a query head of a batch entry.
   __device__ __forceinline__ BlockContext context(int batch, int head) const {
-    return {batch, head, params_.heads_q, q(batch).length, kv(batch).length, params_.tensors};
+    const Sequence queries = q(batch);
+    return {batch, head, params_.heads_q, queries.length, kv(batch).length, queries.begin, params_.tensors};
   }
 
   /// Row r is that of query, or key, r of the sequence.

@@ -56,8 +56,8 @@ __device__ __forceinline__ void apply_row_functors(Scores& scores, const Attenti
   Scores::for_each_row(origin.row + Layout::lane_row(lane_id()), [&](int r, int row) {
     const PackedRow<Config> place(note.kv_head, row);
     const int query = minimum(place.query, note.seqlen_q - 1);
-    const BlockContext context{note.batch,    place.head,     params.heads_q,
-                               note.seqlen_q, note.seqlen_kv, params.tensors};
+    const BlockContext context{note.batch,     place.head,   params.heads_q, note.seqlen_q,
+                               note.seqlen_kv, note.q_begin, params.tensors};
     if constexpr (!Score::is_identity) {
       const Score score(context);
       const float scale = params.softmax_scale * Factors::input;

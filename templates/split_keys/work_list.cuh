@@ -38,7 +38,7 @@ struct Unit {
 template <class Config>
 __device__ __forceinline__ BlockContext context_of(const AttentionParams& params, const Unit& unit,
                                                    int head) {
-  return {unit.batch, head, params.heads_q, unit.q.length, unit.kv.length, params.tensors};
+  return {unit.batch, head, params.heads_q, unit.q.length, unit.kv.length, unit.q.begin, params.tensors};
 }
 
 /// Queries [begin, end) to which the rows of a unit belong.
@@ -48,16 +48,12 @@ __device__ __forceinline__ ScoreTile queries_of(const Unit& unit) {
 }
 
 /// The tiles of keys that a unit's share of the line is measured by: no tile outside of them holds a key that its rows
-/// see. Asked by single lanes: a mask that answers by warps is not asked.
+/// see. Asked by single lanes.
 template <class Config>
 __device__ __forceinline__ TileRange tiles_of(const AttentionParams& params, const Unit& unit) {
-  using Mask = typename Config::Mask;
-  KeyRange keys{0, unit.kv.length};
-  if constexpr (has_row_range<Mask>) {
-    const ScoreTile queries = queries_of<Config>(unit);
-    const Mask mask(context_of<Config>(params, unit, unit.kv_head * Config::gqa_ratio));
-    keys = mask.key_range(queries.q_begin, queries.q_end);
-  }
+  const ScoreTile queries = queries_of<Config>(unit);
+  const typename Config::Mask mask(context_of<Config>(params, unit, unit.kv_head * Config::gqa_ratio));
+  const KeyRange keys = lane_key_range(mask, unit.kv.length, queries.q_begin, queries.q_end);
   if (keys.begin >= keys.end) return {0, 0};
   return {keys.begin / Config::tile_kv, (keys.end + Config::tile_kv - 1) / Config::tile_kv};
 }

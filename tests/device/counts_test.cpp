@@ -98,6 +98,46 @@ TEST(Counts, CausalSkipsWhatItNeverSees) {
   EXPECT_EQ(flops(), full * 20 / 32);
 }
 
+// Tiles of 64 queries of one head and 32 keys.
+std::uint64_t tiles_with_kept_keys(const AttentionCase& problem) {
+  const AttentionRun run(problem);
+  const reference::Keep& keep = run.problem().keep;
+  std::uint64_t tiles = 0;
+  for (int b = 0; b < problem.batch; ++b) {
+    for (int q = 0; q < problem.seqlen_q; q += 64) {
+      for (int k = 0; k < problem.seqlen_kv; k += 32) {
+        bool is_kept = false;
+        for (int i = 0; i < 64 * 32 && !is_kept; ++i) is_kept = keep(b, 0, q + i / 32, k + i % 32);
+        tiles += is_kept ? 1 : 0;
+      }
+    }
+  }
+  return tiles;
+}
+
+TEST(Counts, MasksOfRequestsSkipTilesOfWhichTheyKeepNothing) {
+  AttentionCase problem = dense_case(64);
+  problem.heads_kv = 1;
+  problem.batch = 3;
+  problem.seqlen_q = 256;
+  problem.seqlen_kv = 320;
+  const std::uint64_t all = 3 * 4 * 10;
+  for (const char* config :
+       {"family=forward_mma_sync tile_q=64 tile_kv=32 warps=4", "family=forward_wgmma tile_q=64 tile_kv=32",
+        "family=forward_split_kv row_warps=4 key_warps=1 tile_kv=32 stages=2"}) {
+    const auto flops = [&](const char* mask) {
+      problem.spec.mask = parse_mask(mask);
+      return number(counts_of(problem, parse_config(config)).at("total"), "tensor_flops");
+    };
+    const std::uint64_t full = flops("none");
+    for (const char* mask : {"draft_tree", "causal_per_request"}) {
+      const std::uint64_t masked = flops(mask), kept = tiles_with_kept_keys(problem);
+      EXPECT_LT(kept, all) << mask;
+      EXPECT_EQ(masked, full / all * kept) << mask << ", " << config;
+    }
+  }
+}
+
 TEST(Counts, ListingNamesTemplateLines) {
   const LaunchTrace trace = trace_of(dense_case(64), config_with(Swizzle::xor_chunks));
   EXPECT_EQ(trace.findings(), std::vector<std::string>());

@@ -130,11 +130,26 @@ TEST_P(SplitKeysTest, MasksAndScores) {
     problem.spec.score = parse_score(score, scores);
     cases.push_back({problem, configs()[cases.size() % configs().size()]});
   };
-  for (const char* mask :
-       {"causal", "causal(top_left)", "window(20, 0)", "window(0, 5, top_left)", "prefix(40)",
-        "prefix_lengths", "document", "text(stripes)", "text(allowed-keys)", "text(blocks)",
-        "text(by_head.and_batch)", "!causal", "window(16, 16) || prefix(8) && causal",
-        "!(causal && text(blocks))", "causal && !causal"})
+  for (const char* mask : {"causal",
+                           "causal(top_left)",
+                           "window(20, 0)",
+                           "window(0, 5, top_left)",
+                           "prefix(40)",
+                           "prefix_lengths",
+                           "document",
+                           "causal_per_request",
+                           "draft_tree",
+                           "!draft_tree",
+                           "draft_tree && window(9, 5)",
+                           "causal_per_request || document",
+                           "text(stripes)",
+                           "text(allowed-keys)",
+                           "text(blocks)",
+                           "text(by_head.and_batch)",
+                           "!causal",
+                           "window(16, 16) || prefix(8) && causal",
+                           "!(causal && text(blocks))",
+                           "causal && !causal"})
     add(mask, "none");
   for (const char* score :
        {"softcap(15)", "alibi", "bias", "bias(fp16)", "text(distance)", "text(temperature)", "text(offsets)",

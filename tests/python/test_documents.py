@@ -41,6 +41,7 @@ def test_snippet_runs(snippet, place, emulated, rng, tmp_path, monkeypatch):
         "page_table": place(numpy.array([[1, 0]], numpy.int32)),
         "seqused_k": place(numpy.array([31], numpy.int32)),
         "cu_seqlens": place(numpy.array([0, 5, 32], numpy.int32)),
+        "draft_tree": place(rng.integers(-(2**31), 2**31, (32, 1), numpy.int32)),
         "slopes": place(numpy.full(8, 0.5, numpy.float32)),
         "ids": place(numpy.zeros((1, 32), numpy.int32)),
         "k_cache": place(numpy.zeros((4, 16, 2, 128), DTYPES["bf16"])),

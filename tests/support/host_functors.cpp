@@ -34,7 +34,8 @@ std::vector<std::int64_t> random_shape(const Dims& dims, const Extents& sizes, R
   for (const Dim& dim : dims) {
     if (dim.may_be_missing && draw(random, 0, 1) == 0) continue;
     const bool broadcasts = dim.may_broadcast && draw(random, 0, 2) == 0;
-    shape.push_back(broadcasts ? 1 : sizes.*dim.extent->size);
+    const std::int64_t size = sizes.*dim.extent->size + (dim.may_be_more ? draw(random, 0, 1) : 0);
+    shape.push_back(broadcasts ? 1 : size);
   }
   return shape;
 }
@@ -43,6 +44,21 @@ template <class T>
 void append(std::vector<std::byte>& bytes, T value) {
   const auto* from = reinterpret_cast<const std::byte*>(&value);
   bytes.insert(bytes.end(), from, from + sizeof(value));
+}
+
+// Of rows of so many words, the i-th: none, all, few or many bits, in blocks that are wide enough for whole tiles.
+std::uint32_t random_bits(std::int64_t i, std::int64_t words, Random& random) {
+  const auto bits = static_cast<std::uint32_t>(random());
+  switch ((i / words / 80 + i % words / 3) % 4) {
+    case 0:
+      return ~0u;
+    case 1:
+      return bits;
+    case 2:
+      return 0;
+    default:
+      return bits & static_cast<std::uint32_t>(random()) & static_cast<std::uint32_t>(random());
+  }
 }
 
 FunctorData random_data(const FunctorTensorUse& use, const FunctorProblem& problem, Random& random) {
@@ -70,6 +86,10 @@ FunctorData random_data(const FunctorTensorUse& use, const FunctorProblem& probl
                                   : append(data.bytes, from_float(tensor.dtype, dropped));
     } else if (name == "prefix_lengths") {
       append<std::int32_t>(data.bytes, draw(random, -1, problem.seqlen_kv + 1));
+    } else if (name == "is_causal") {
+      append<std::int32_t>(data.bytes, draw(random, 0, 1) * draw(random, -3, 3));
+    } else if (name == "draft_tree") {
+      append(data.bytes, random_bits(i, data.shape.back(), random));
     } else if (name.starts_with("document_ids")) {
       if (draw(random, 0, 60) == 0) ++document;
       append<std::int32_t>(data.bytes, draw(random, 0, 200) == 0 ? 2 : document);
@@ -91,7 +111,11 @@ FunctorData random_data(const FunctorTensorUse& use, const FunctorProblem& probl
 }  // namespace
 
 Extents FunctorProblem::extents() const {
-  return {.batch = batch, .seqlen_q = seqlen_q, .seqlen_kv = seqlen_kv, .heads_q = heads_q};
+  return {.batch = batch,
+          .seqlen_q = seqlen_q,
+          .seqlen_kv = seqlen_kv,
+          .heads_q = heads_q,
+          .words = words_of(seqlen_q)};
 }
 
 const std::vector<TextMask>& text_masks() {
@@ -211,7 +235,7 @@ Mask random_mask(Random& random, int depth) {
     }
   }
   const Alignment alignment = draw(random, 0, 2) == 0 ? Alignment::top_left : Alignment::bottom_right;
-  switch (draw(random, 0, 7)) {
+  switch (draw(random, 0, 9)) {
     case 0:
       return mask::none();
     case 1:
@@ -225,6 +249,10 @@ Mask random_mask(Random& random, int depth) {
       return mask::prefix_lengths();
     case 6:
       return mask::document();
+    case 7:
+      return mask::draft_tree();
+    case 8:
+      return mask::causal_per_request();
     default:
       return mask::text(text_masks()[random() % text_masks().size()].text);
   }

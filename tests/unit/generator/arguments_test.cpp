@@ -413,6 +413,66 @@ TEST(FillParams, NamesTheFunctorTensorThatIsWrong) {
   }
 }
 
+// The bits of drafts: as many words as there are queries for, or more; rows count as those of ragged queries do.
+TEST(FillParams, TakesTheBitsOfDrafts) {
+  const auto with = [](const TensorView& bits, AttentionArguments arguments) {
+    arguments.tensors.add({"draft_tree", bits});
+    return arguments;
+  };
+  AttentionSpec spec = spec_of();
+  spec.mask = mask::draft_tree();
+  AttentionParams params{};
+  fill(spec, with(ints({batch, seqlen_q, 5}), good_arguments()), params);
+  EXPECT_EQ(params.tensors[0].strides[0], 5 * seqlen_q);
+  EXPECT_EQ(params.tensors[0].strides[1], 5);
+  EXPECT_EQ(params.tensors[0].last_size, 5);
+  fill(spec, with(ints({seqlen_q, 4}), good_arguments()), params);
+  EXPECT_EQ(params.tensors[0].strides[0], 0);
+  EXPECT_EQ(params.tensors[0].strides[1], 4);
+  for (const auto& [bits, message] :
+       {std::pair(ints({batch, seqlen_q, 3}), "has words = 3; it must be at least 4"),
+        {ints({seqlen_q, 3}), "has words = 3"},
+        {ints({seqlen_kv, 4}), "has seqlen_q = 96"},
+        {ints({4}), "it must be (seqlen_q, words) or (batch, seqlen_q, words)"}})
+    expect_refused(spec, with(bits, good_arguments()), "draft_tree", message);
+
+  spec.sequences_q = SequenceKind::ragged;
+  AttentionArguments ragged = good_arguments();
+  const std::int64_t total_q = 300;
+  ragged.q = TensorView::dense(at(base), spec.dtype, {total_q, heads_q, spec.head_dim});
+  ragged.o = TensorView::dense(at(base + 0x3000000), spec.dtype, {total_q, heads_q, spec.value_head_dim()});
+  ragged.lse = {};
+  ragged.cu_seqlens_q = ints({batch + 1});
+  fill(spec, with(ints({total_q, 1}), ragged), params);
+  EXPECT_EQ(params.tensors[0].strides[0], 0);
+  EXPECT_EQ(params.tensors[0].strides[1], 1);
+  EXPECT_EQ(params.tensors[0].last_size, 1);
+  for (const auto& [bits, message] : {std::pair(ints({total_q, 0}), "has words = 0; it must be at least 1"),
+                                      {ints({seqlen_q, 1}), "has total_q = 128; it must be 300"},
+                                      {ints({batch, total_q, 1}), "it must be (total_q, words)"}})
+    expect_refused(spec, with(bits, ragged), "draft_tree", message);
+}
+
+// Without a sequence, rows of ragged queries are padding: there is something to write only where zeros are wanted.
+TEST(FillParams, PaddingIsWorkWhereZerosAreWanted) {
+  AttentionSpec spec = spec_of();
+  spec.sequences_q = SequenceKind::ragged;
+  AttentionArguments arguments = good_arguments();
+  arguments.q = TensorView::dense(at(base), spec.dtype, {7, heads_q, spec.head_dim});
+  arguments.o = TensorView::dense(at(base + 0x3000000), spec.dtype, {7, heads_q, spec.value_head_dim()});
+  arguments.k.shape[0] = arguments.v.shape[0] = 0;
+  arguments.lse = {};
+  arguments.cu_seqlens_q = ints({1});
+  AttentionParams params{};
+  EXPECT_FALSE(fill(spec, arguments, params));
+  EXPECT_EQ(params.sequences.zero_padding, 0);
+  arguments.zero_padding = true;
+  EXPECT_TRUE(fill(spec, arguments, params));
+  EXPECT_EQ(params.sequences.zero_padding, 1);
+  arguments.q.shape[0] = arguments.o.shape[0] = 0;
+  EXPECT_FALSE(fill(spec, arguments, params));
+}
+
 TEST(FillParams, RefusesTensorsThatNobodyReads) {
   AttentionArguments arguments = good_arguments();
   arguments.tensors.add({"bias", floats({1, 1, 1, seqlen_kv})});

@@ -167,6 +167,34 @@ TEST(FunctorTable, UsagesShowWhatMayBeLeftOut) {
   EXPECT_EQ(usages(score_table(), true), "none, softcap(cap), alibi, bias([dtype])");
 }
 
+TEST(FunctorTable, ADraftSeesItsBitsAndWhatLiesBefore) {
+  const auto kept_by = [](const std::vector<std::int32_t>& words, std::vector<std::int64_t> shape,
+                          int seqlen_q, int seqlen_kv) {
+    HostProblem problem{.sizes = {.seqlen_q = seqlen_q, .seqlen_kv = seqlen_kv}};
+    problem.tensors["draft_tree"] = {
+        .dtype = DType::int32, .shape = shape, .data = std::as_bytes(std::span(words)).data()};
+    const HostKeep keep = host_keep(mask::draft_tree(), problem);
+    std::string kept;
+    for (std::int64_t q = 0; q < seqlen_q; ++q) {
+      for (std::int64_t k = 0; k < seqlen_kv; ++k) kept += keep({.b = 0, .h = 0, .q = q, .k = k}) ? 'x' : '.';
+      kept += ' ';
+    }
+    return kept;
+  };
+  EXPECT_EQ(kept_by({1, 3, 5}, {3, 1}, 3, 5), "xxx.. xxxx. xxx.x ");
+  EXPECT_EQ(kept_by({1, 3, 5}, {1, 3, 1}, 3, 2), ".. x. .x ");  // the draft's first key does not exist
+  // The sign bit is a bit as others are; the second word is that of key 32.
+  std::vector<std::int32_t> words(66);
+  words[0] = std::numeric_limits<std::int32_t>::min();
+  words[3] = 1;
+  EXPECT_EQ(kept_by(words, {33, 2}, 33, 33).substr(0, 68),
+            std::string(31, '.') + "x. " + std::string(32, '.') + "x ");
+  // More queries than a row has bits.
+  std::string causal;
+  for (std::size_t q = 0; q < 33; ++q) causal += std::string(q + 1, 'x') + std::string(32 - q, '.') + ' ';
+  EXPECT_EQ(kept_by(std::vector<std::int32_t>(33), {33, 1}, 33, 33), causal);
+}
+
 // The host's view of a mask's device struct, for every way in which masks combine.
 TEST(FunctorTable, TraitsOfCombinedMasksFollowFromTheirParts) {
   const auto traits = [](const char* text) {
@@ -178,6 +206,8 @@ TEST(FunctorTable, TraitsOfCombinedMasksFollowFromTheirParts) {
   EXPECT_EQ(traits("causal || prefix(3)"), std::pair(false, 0));
   EXPECT_EQ(traits("!window(1, 2)"), std::pair(false, 0));
   EXPECT_EQ(traits("causal && document"), std::pair(false, 1));
+  EXPECT_EQ(traits("causal_per_request && prefix(3)"), std::pair(true, 0));
+  EXPECT_EQ(traits("draft_tree && window(8, 0)"), std::pair(false, 2));
   EXPECT_EQ(traits("document || !document"), std::pair(false, 2));
   EXPECT_EQ(traits("text(t)"), std::pair(false, 2));
 }

@@ -24,12 +24,27 @@ std::vector<std::string> names(const std::vector<FunctorTensorSpec>& tensors) {
 }
 
 TEST(Mask, PrintsWhatItReads) {
-  for (const char* text :
-       {"none", "causal", "causal(top_left)", "window(1024, 0)", "window(-1, 5, top_left)", "prefix(64)",
-        "prefix_lengths", "document", "!causal", "causal && window(8, 0)", "causal || prefix(3)",
-        "(causal || prefix(3)) && document", "causal || prefix(3) && document", "!(causal && document)",
-        "!causal && document", "causal && document && prefix(1)", "causal && (document && prefix(1))",
-        "causal || (document || prefix(1))"}) {
+  for (const char* text : {"none",
+                           "causal",
+                           "causal(top_left)",
+                           "window(1024, 0)",
+                           "window(-1, 5, top_left)",
+                           "prefix(64)",
+                           "prefix_lengths",
+                           "document",
+                           "causal_per_request",
+                           "draft_tree",
+                           "draft_tree && window(8, 0)",
+                           "!causal",
+                           "causal && window(8, 0)",
+                           "causal || prefix(3)",
+                           "(causal || prefix(3)) && document",
+                           "causal || prefix(3) && document",
+                           "!(causal && document)",
+                           "!causal && document",
+                           "causal && document && prefix(1)",
+                           "causal && (document && prefix(1))",
+                           "causal || (document || prefix(1))"}) {
     EXPECT_EQ(parse_mask(text).to_string(), text);
   }
 }
@@ -94,7 +109,7 @@ TEST(Mask, ErrorsPointAtThePlace) {
     EXPECT_THAT(error.message(), HasSubstr("character " + std::to_string(place) + ":")) << text;
   }
   EXPECT_THAT(error_of([] { parse_mask("casual"); }).message(),
-              HasSubstr("known are none, causal([alignment]), window(window_size_left, "));
+              HasSubstr("known are none, causal([alignment]), causal_per_request, draft_tree, window("));
   EXPECT_THAT(error_of([] { parse_mask("text(x)", reference::mask_texts()); }).message(),
               HasSubstr("given are stripes"));
 }
@@ -147,6 +162,8 @@ TEST(Mask, EveryParameterIsInTheHash) {
                                    prefix(4),
                                    prefix(0),
                                    prefix_lengths(),
+                                   causal_per_request(),
+                                   draft_tree(),
                                    b,
                                    mask::text(text),
                                    mask::text(renamed),
@@ -179,6 +196,8 @@ TEST(Mask, ListsEachTensorOnce) {
   EXPECT_THAT(mask::causal().tensors(), IsEmpty());
   EXPECT_THAT(names(mask::prefix_lengths().tensors()), ElementsAre("prefix_lengths"));
   EXPECT_THAT(names(mask::document().tensors()), ElementsAre("document_ids_q", "document_ids_kv"));
+  EXPECT_THAT(names(mask::causal_per_request().tensors()), ElementsAre("is_causal"));
+  EXPECT_THAT(names(mask::draft_tree().tensors()), ElementsAre("draft_tree"));
   const Mask twice = (mask::document() || mask::prefix_lengths()) && !mask::document();
   EXPECT_THAT(names(twice.tensors()), ElementsAre("document_ids_q", "document_ids_kv", "prefix_lengths"));
   EXPECT_EQ(mask::document().tensors()[0].dtype, DType::int32);

@@ -34,6 +34,8 @@ TEST(UsefulWork, CountsPairsThatBuiltInMasksKeep) {
   EXPECT_EQ(share_of("causal && window(0, 5)"), 1.0 / 64);
   EXPECT_EQ(share_of("document"), 1.0 / 8);        // eight equal documents
   EXPECT_EQ(share_of("prefix_lengths"), 1.0 / 2);  // half of the keys
+  EXPECT_EQ(share_of("causal_per_request"), share_of("causal"));
+  EXPECT_EQ(share_of("draft_tree", 64, 128), 3.0 / 4);  // half of the draft's keys, and those before
 }
 
 TEST(UsefulWork, SamplesLongProblemsEvenly) {
@@ -69,6 +71,8 @@ TEST(Problem, MakesUpTensorsOfTheRightShapes) {
   const Problem problem = problem_of("document && prefix_lengths");
   EXPECT_EQ(problem.tensors.at("document_ids_q").shape, (std::vector<std::int64_t>{1, 64}));
   EXPECT_EQ(problem.tensors.at("prefix_lengths").shape, (std::vector<std::int64_t>{2}));
+  EXPECT_EQ(problem_of("draft_tree", 70).tensors.at("draft_tree").shape, (std::vector<std::int64_t>{70, 3}));
+  EXPECT_EQ(problem_of("causal_per_request").tensors.at("is_causal").shape, (std::vector<std::int64_t>{2}));
 }
 
 TEST(Problem, DenseTensorsAreAllThatIsMadeUp) {

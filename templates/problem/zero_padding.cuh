@@ -1,0 +1,88 @@
+// Rows of o and LSE that are no query's, of sequences whose lengths only the device knows: behind the queries in use,
+// before and between ragged sequences and behind the last. A call may want them to be as those of a query that sees no
+// key, so that nothing in a batch that is filled up to a size, as for a captured graph, is left over from before.
+#pragma once
+
+#include "base/params.cuh"
+#include "base/prelude.cuh"
+#include "base/row_pieces.cuh"
+#include "problem/sequences.cuh"
+#include "problem/variable_sequences.cuh"
+
+namespace jit {
+
+/// Runs of rows without a query, some of them empty: one behind each sequence, and where queries are ragged one before
+/// the first.
+template <class Config>
+class PaddedRows {
+  static constexpr bool is_ragged = Config::sequences_q == SequenceKind::ragged;
+
+ public:
+  __device__ __forceinline__ explicit PaddedRows(const AttentionParams& params)
+      : params_(params), sequences_(params) {}
+
+  __device__ __forceinline__ int count() const { return params_.batch + (is_ragged ? 1 : 0); }
+  /// Of run `i`; none when there is no such run.
+  __device__ __forceinline__ Sequence rows(int i) const {
+    if (i >= count()) return {0, 0};
+    const int before = is_ragged ? i - 1 : i;  // sequence
+    int begin = 0, end = Config::seqlen_q != 0 ? Config::seqlen_q : params_.seqlen_q;
+    if (before >= 0) {
+      const Sequence used = sequences_.q(before);
+      begin = used.begin + used.length;
+    }
+    if constexpr (is_ragged) end = i < params_.batch ? sequences_.q(i).begin : params_.sequences.total_q;
+    return {begin, maximum(0, end - begin)};
+  }
+  /// The batch entry that the rows of run `i` lie in.
+  static __device__ __forceinline__ int batch(int i) { return is_ragged ? 0 : i; }
+
+ private:
+  const AttentionParams& params_;
+  VariableSequences<Config> sequences_;
+};
+
+/// One row of all heads. By a whole warp.
+template <class Config>
+__device__ __forceinline__ void write_zero_row(const AttentionParams& params, int batch, int row) {
+  using Element = OutputElement<Config>;
+  constexpr int bytes = Config::alignment, piece = bytes / static_cast<int>(sizeof(Element));
+  constexpr int pieces = Config::head_dim_v / piece;
+  constexpr unsigned zeros[(bytes + 3) / 4] = {};
+  const long long count = static_cast<long long>(params.heads_q) * pieces;
+  for (long long i = lane_id(); i < count; i += warp_size) {
+    const long long first =
+        VariableSequences<Config>::query_offset(params.o_strides, batch, static_cast<int>(i / pieces), row);
+    store_words<bytes, bytes>(static_cast<Element*>(params.o) + first + i % pieces * piece, zeros);
+  }
+  if (params.lse == nullptr) return;
+  for (int head = lane_id(); head < params.heads_q; head += warp_size)
+    params.lse[VariableSequences<Config>::query_offset(params.lse_strides, batch, head, row)] =
+        negative_infinity();
+}
+
+/// Writes o = 0 and LSE = −inf where there is no query, if the call wants it: the part of warp `warp` of the `warps` of
+/// all blocks that do so together. By whole warps, at any time: nobody else writes these rows.
+template <class Config>
+__device__ __forceinline__ void zero_padding(const AttentionParams& params, int warp, int warps) {
+  if (params.sequences.zero_padding == 0) return;
+  const PaddedRows<Config> padded(params);
+#pragma unroll 1
+  for (int first = 0; first < padded.count(); first += warp_size) {
+    const Sequence own = padded.rows(first + lane_id());
+    unsigned left = __ballot_sync(full_warp, own.length > 0);
+#pragma unroll 1
+    while (left != 0) {
+      const int lane = __ffs(static_cast<int>(left)) - 1;
+      left &= left - 1;
+      const Sequence rows{__shfl_sync(full_warp, own.begin, lane), __shfl_sync(full_warp, own.length, lane)};
+      // Short runs begin with different warps.
+#pragma unroll 1
+      for (long long row = (warp + first + lane) % warps; row < rows.length; row += warps)
+        write_zero_row<Config>(params, PaddedRows<Config>::batch(first + lane),
+                               rows.begin + static_cast<int>(row));
+    }
+  }
+}
+
+}  // namespace jit

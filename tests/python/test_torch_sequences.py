@@ -1,0 +1,102 @@
+"""jit_attention.torch.attention over ragged and paged sequences: eager, compiled, with fake tensors."""
+
+import jit_attention as ja
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs PyTorch")
+
+import jit_attention.torch as jt  # noqa: E402
+from torch import library  # noqa: E402
+
+OPERATOR = torch.ops.jit_attention.attention.default
+
+
+def int32(values, like):
+    return torch.tensor(values, dtype=torch.int32, device=like.device)
+
+
+def decoding(make, lengths_q=(1, 4, 2), lengths_k=(40, 9, 70)):
+    """Ragged queries, and pages of 16 rows."""
+    q, pages = make(sum(lengths_q), 4, 32), [make(17, 16, 2, 32) for _ in "kv"]
+    table = torch.randperm(17, device=q.device)[:15].reshape(3, 5).to(torch.int32)
+    begins = [sum(lengths_q[:i]) for i in range(4)]
+    return (q, *pages), dict(cu_seqlens_q=int32(begins, q), seqused_k=int32(lengths_k, q), page_table=table)
+
+
+def prompts(make, lengths=(7, 30, 1)):
+    """Ragged queries and keys."""
+    q, k, v = make(sum(lengths), 4, 32), make(sum(lengths), 2, 32), make(sum(lengths), 2, 24)
+    begins = int32([sum(lengths[:i]) for i in range(4)], q)
+    return (q, k, v), dict(cu_seqlens_q=begins, cu_seqlens_k=begins)
+
+
+def dense(make):
+    """A cache with lengths, left padding and sinks; some queries are padding."""
+    q, k, v = make(3, 5, 4, 32), make(3, 40, 2, 32), make(3, 40, 2, 32)
+    lengths = dict(seqused_q=int32([5, 0, 2], q), seqused_k=int32([40, 7, 33], q), cache_leftpad=int32([0, 3, 9], q))
+    return (q, k, v), lengths | dict(sinks=torch.rand(4, device=q.device), zero_padding=True, num_splits=2)
+
+
+CALLS = {"decoding": decoding, "prompts": prompts, "dense": dense}
+
+
+def assert_same(ours, other):
+    for a, b in zip(ours, other, strict=True):
+        assert (a.shape, a.stride(), a.dtype, a.device) == (b.shape, b.stride(), b.dtype, b.device)
+        if not isinstance(b, torch._subclasses.FakeTensor):
+            assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("case", CALLS)
+def test_compiled_equals_eager_bit_for_bit(make, case):
+    arrays, sequences = CALLS[case](make)
+
+    def compute(arrays, sequences):
+        return jt.attention(*arrays, mask=ja.mask.causal(), return_lse=True, **sequences)
+
+    eager = compute(arrays, sequences)
+    assert_same(eager, ja.attention(*arrays, mask=ja.mask.causal(), return_lse=True, **sequences))
+    assert_same(torch.compile(compute, fullgraph=True)(arrays, sequences), eager)
+
+
+@pytest.mark.parametrize("case", CALLS)
+@pytest.mark.parametrize("return_lse", [False, True])
+def test_fake_results_are_as_real_ones(make, case, return_lse):
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    arrays, sequences = CALLS[case](make)
+    real = jt.attention(*arrays, return_lse=return_lse, **sequences)
+    with FakeTensorMode() as mode:
+        faked = {name: mode.from_tensor(x) if torch.is_tensor(x) else x for name, x in sequences.items()}
+        fake = jt.attention(*map(mode.from_tensor, arrays), return_lse=return_lse, **faked)
+    assert_same(real if return_lse else [real], fake if return_lse else [fake])
+
+
+@pytest.mark.parametrize("case", CALLS)
+def test_opcheck(make, case):
+    arrays, sequences = CALLS[case](make)
+    plain = repr((None, None, ()))
+    library.opcheck(OPERATOR, (*arrays, [], plain, None, True, "BSHD", None), sequences)
+
+
+def test_other_lengths_compile_nothing_anew(make):
+    from torch._dynamo.testing import CompileCounterWithBackend
+
+    counter = CompileCounterWithBackend("inductor")
+    mask = ja.mask.draft_tree()
+
+    def compute(arrays, sequences, bits):
+        return jt.attention(*arrays, mask=mask, return_lse=True, tensors={"draft_tree": bits}, **sequences)
+
+    compiled = torch.compile(compute, fullgraph=True, dynamic=True, backend=counter)
+    for lengths_q, lengths_k in [((1, 4, 2), (40, 9, 70)), ((3, 3, 3), (6, 80, 1)), ((8, 1, 2), (30, 30, 30))]:
+        arrays, sequences = decoding(make, lengths_q, lengths_k)
+        bits = torch.randint(-(2**31), 2**31, (len(arrays[0]), 1), device=arrays[0].device).to(torch.int32)
+        assert_same(compiled(arrays, sequences, bits), compute(arrays, sequences, bits))
+    assert counter.frame_count == 1
+
+
+def test_errors_name_the_argument(make):
+    arrays, sequences = decoding(make)
+    with pytest.raises(ja.InvalidArgumentError, match="page_table: .*must be int32"):
+        jt.attention(*arrays, **sequences | dict(page_table=sequences["page_table"].float()))
