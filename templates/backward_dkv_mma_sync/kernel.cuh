@@ -128,7 +128,7 @@ __device__ __forceinline__ void sum_gradients(const AttentionParams& params, con
     cp_async_commit_group();
   };
 
-  // K and V are part of the first group.
+  // K and V are a group of their own: older than all that is waited for.
   TileLoader<typename Traits::KTile, Config::head_dim, Traits::threads, Config::alignment, Element>(
       sequences.key_rows(batch, kv_head), seqlen_kv)
       .load(smem_base + layout.k, k_begin);
@@ -137,6 +137,7 @@ __device__ __forceinline__ void sum_gradients(const AttentionParams& params, con
         sequences.value_rows(batch, kv_head), seqlen_kv)
         .load(smem_base + layout.v, k_begin);
   }
+  cp_async_commit_group();
 #pragma unroll
   for (int i = 0; i < ahead; ++i) load(i, i);
 

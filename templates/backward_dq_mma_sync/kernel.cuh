@@ -158,9 +158,10 @@ __device__ __forceinline__ void attention_backward_dq(const AttentionParams& par
     cp_async_commit_group();
   };
 
-  // Q and dO are part of the first group.
+  // Q and dO are a group of their own: older than all that is waited for.
   q_loader.load(smem_base + layout.q, q_begin);
   do_loader.load(smem_base + layout.d_o, q_begin);
+  cp_async_commit_group();
 #pragma unroll
   for (int i = 0; i < ahead; ++i) load(i, i);
 

@@ -132,7 +132,8 @@ std::string BackwardRun::check() {
   const reference::GradientResult plain = reference::attention_gradients_plain(problem_, dtype);
   const auto compare = [&](const char* name, const DeviceTensor& tensor, DeviceTensor untouched,
                            const std::vector<double>& right, const std::vector<double>& unfused) -> std::string {
-    const double limit = reference::error_limit(dtype, unfused, right);
+    // dP − delta, where it is 0, is a difference of sums of fp32.
+    const double limit = reference::error_limit(dtype, unfused, right) + 1e-5;
     for (std::int64_t flat = 0; flat < tensor.count(); ++flat) {
       const std::vector<std::int64_t> at = tensor.index(flat);
       const double got = tensor.get(at), expected = right[static_cast<std::size_t>(flat)];
