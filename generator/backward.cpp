@@ -27,8 +27,9 @@ ProblemShape backward_shape(const AttentionParams& params) {
 
 BackwardPlan choose_plan(const AttentionState& state, int device, ProblemShape shape) {
   const DeviceInfo info = device_info(device);
-  BackwardPlan result{.plan = {.spec = state.spec, .config = {}, .steps = {}, .why = "cost model, these sizes"},
-                      .configs = {}};
+  BackwardPlan result{
+      .plan = {.spec = state.spec, .config = {}, .steps = {}, .why = "cost model, these sizes"},
+      .configs = {}};
   // In this order: the second kernel reads what the first one leaves of each query.
   for (const Pass pass : {Pass::backward_dq, Pass::backward_dkv}) {
     shape.pass = pass;
@@ -59,7 +60,8 @@ const BackwardPlan& plan_for_launch(const AttentionState& state, int device, con
     return *known;
   if (!is_capturing(stream)) return prepared_plan(state, device, params);
   throw Error(ErrorCode::not_prepared, "launch", "stream",
-              "the stream is being captured and no kernels of backward are loaded for these sizes: call prepare_backward() with "
+              "the stream is being captured and no kernels of backward are loaded for these sizes: call "
+              "prepare_backward() with "
               "these arguments before the capture begins");
 }
 

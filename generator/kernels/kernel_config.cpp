@@ -76,7 +76,8 @@ bool has_field(const KernelConfig& config, std::string_view name) {
 }
 
 // The family that the text asks for, by name or by a field that no other of the base's pass has, as its default config.
-std::optional<KernelConfig> asked_family(const std::vector<Assignment>& assignments, const KernelConfig& base) {
+std::optional<KernelConfig> asked_family(const std::vector<Assignment>& assignments,
+                                         const KernelConfig& base) {
   const std::vector<KernelConfig> families = all_defaults();
   for (const Assignment& given : assignments) {
     if (given.name != family_field) continue;

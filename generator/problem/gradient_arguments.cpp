@@ -52,7 +52,8 @@ constexpr std::array gradient_table = {
 
 void check_spec(const AttentionSpec& spec) {
   if (is_plain(spec)) return;
-  const bool ragged_q = spec.sequences_q != SequenceKind::dense, ragged_kv = spec.sequences_kv != SequenceKind::dense;
+  const bool ragged_q = spec.sequences_q != SequenceKind::dense,
+             ragged_kv = spec.sequences_kv != SequenceKind::dense;
   const std::string_view field = ragged_q ? "sequences_q" : ragged_kv ? "sequences_kv" : "sinks";
   const std::string value(ragged_q    ? to_string(spec.sequences_q)
                           : ragged_kv ? to_string(spec.sequences_kv)

@@ -139,8 +139,8 @@ class Writer {
 
   // A member function around the user's lines, which are numbered as the user numbers them, up to the brace
   // where a `return` is missed; afterwards numbers go on as those of the program.
-  static std::string function(const std::string& signature, const FunctorText& text, const std::string& before,
-                              const std::string& body, const char* part) {
+  static std::string function(const std::string& signature, const FunctorText& text,
+                              const std::string& before, const std::string& body, const char* part) {
     const auto end = body.begin() + static_cast<std::ptrdiff_t>(body.find_last_not_of(" \t\r\n"));
     const std::string file = fmt::format("\"/jit-attention/{}{}\"", text.name, part);
     return fmt::format(

@@ -62,8 +62,7 @@ std::optional<KernelConfig> read_record(const std::string& text, const Attention
   if (!fields) return std::nullopt;
   try {
     const KernelConfig config = parse_config(*fields);
-    if (pass_of(config) != Pass::forward ||
-        !config_rejection(spec, config, device_limits(device)).empty())
+    if (pass_of(config) != Pass::forward || !config_rejection(spec, config, device_limits(device)).empty())
       return std::nullopt;
     return config;
   } catch (const Error&) {

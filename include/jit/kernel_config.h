@@ -110,11 +110,11 @@ std::string_view family_name(const KernelConfig& config);
 /// "family=forward_mma_sync tile_q=128 tile_kv=64 …", every field in order.
 std::string to_string(const KernelConfig& config);
 
-/// Reads what to_string writes; fields that are left out keep the values of `base`. A field of one family
-/// alone, of those that compute what `base` does, asks for that family, unless the text names another; a config of another family than `base` begins
-/// with that family's defaults. Throws Error invalid_argument for an unknown field (listing the known ones),
-/// a value that it cannot have, a field of another family, or one that is given twice. Whether the config is
-/// legal for a spec is `config_rejection`'s matter.
+/// Reads what to_string writes; fields that are left out keep the values of `base`. A field of one family alone, of
+/// those that compute what `base` does, asks for that family, unless the text names another; a config of another family
+/// than `base` begins with that family's defaults. Throws Error invalid_argument for an unknown field (listing the
+/// known ones), a value that it cannot have, a field of another family, or one that is given twice. Whether the config
+/// is legal for a spec is `config_rejection`'s matter.
 KernelConfig parse_config(std::string_view text, const KernelConfig& base = {});
 
 /// One field of a config as text, for reports.

@@ -34,12 +34,14 @@ void check_operand(const TensorView& view, const char* name) {
   if (!facts(view.dtype).is_operand)
     refuse(name, fmt::format("is {}; attention takes bf16 and fp16", to_string(view.dtype)));
   if (view.rank != 4)
-    refuse(name, fmt::format("has {} dimensions; it must have 4: gradients are of dense sequences", view.rank));
+    refuse(name,
+           fmt::format("has {} dimensions; it must have 4: gradients are of dense sequences", view.rank));
 }
 
 nb::object compute(nb::handle d_o, nb::handle q, nb::handle k, nb::handle v, nb::handle o, nb::handle lse,
                    nb::handle mask, nb::handle score, nb::handle softmax_scale, nb::handle dq, nb::handle dk,
-                   nb::handle dv, nb::handle dtype, nb::handle layout_name, nb::handle tensors, nb::handle stream) {
+                   nb::handle dv, nb::handle dtype, nb::handle layout_name, nb::handle tensors,
+                   nb::handle stream) {
   const Layout layout = parse_layout(layout_name);
   const std::optional<DType> sixteen_bits = dtype_of(dtype, "dtype");
   OperationCall call(q, "q", stream, sixteen_bits);
@@ -54,7 +56,8 @@ nb::object compute(nb::handle d_o, nb::handle q, nb::handle k, nb::handle v, nb:
     check_operand(*view, name);
   }
   if (sixteen_bits && arguments.q.dtype != *sixteen_bits)
-    refuse("dtype", fmt::format("is {}, but q holds {}", to_string(*sixteen_bits), to_string(arguments.q.dtype)));
+    refuse("dtype",
+           fmt::format("is {}, but q holds {}", to_string(*sixteen_bits), to_string(arguments.q.dtype)));
   call.read(lse, "lse", arguments.lse);
 
   // Results that were not given are new, of the shape and type of what they are gradients of.
@@ -89,8 +92,8 @@ nb::object compute(nb::handle d_o, nb::handle q, nb::handle k, nb::handle v, nb:
   };
   name_tensors();
 
-  for (TensorView* view : {&arguments.d_o, &arguments.q, &arguments.k, &arguments.v, &arguments.o, &arguments.dq,
-                           &arguments.dk, &arguments.dv})
+  for (TensorView* view : {&arguments.d_o, &arguments.q, &arguments.k, &arguments.v, &arguments.o,
+                           &arguments.dq, &arguments.dk, &arguments.dv})
     apply_layout(*view, layout);
   AttentionSpec spec;
   spec.dtype = arguments.q.dtype;
@@ -149,8 +152,8 @@ Raises:
 }  // namespace
 
 void bind_backward(nb::module_& module) {
-  module.def("attention_backward", compute, "do"_a.none(), "q"_a.none(), "k"_a.none(), "v"_a.none(), "o"_a.none(),
-             "lse"_a.none(), nb::kw_only(), "mask"_a = nb::none(), "score"_a = nb::none(),
+  module.def("attention_backward", compute, "do"_a.none(), "q"_a.none(), "k"_a.none(), "v"_a.none(),
+             "o"_a.none(), "lse"_a.none(), nb::kw_only(), "mask"_a = nb::none(), "score"_a = nb::none(),
              "softmax_scale"_a = nb::none(), "dq"_a = nb::none(), "dk"_a = nb::none(), "dv"_a = nb::none(),
              "dtype"_a = nb::none(), "layout"_a = "BSHD", "tensors"_a = nb::none(), "stream"_a = nb::none(),
              backward_doc,

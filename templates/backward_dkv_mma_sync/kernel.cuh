@@ -73,7 +73,8 @@ struct KeyBlock {
   int k_begin;
 };
 template <class Config>
-__device__ __forceinline__ KeyBlock key_block(const AttentionParams& params, const GradientParams& gradients) {
+__device__ __forceinline__ KeyBlock key_block(const AttentionParams& params,
+                                              const GradientParams& gradients) {
   return {.batch = params.batch_begin + static_cast<int>(blockIdx.z),
           .kv_head = static_cast<int>(blockIdx.x) % params.heads_kv,
           .k_begin = (gradients.k_tile_begin + static_cast<int>(blockIdx.y)) * Config::tile_kv};
@@ -81,7 +82,8 @@ __device__ __forceinline__ KeyBlock key_block(const AttentionParams& params, con
 
 /// Starts the copy of the numbers of the tile's queries to shared address `tile`, zeros behind the last one.
 template <class Config>
-__device__ __forceinline__ void load_statistics(unsigned tile, const float* numbers, int first, int seqlen_q) {
+__device__ __forceinline__ void load_statistics(unsigned tile, const float* numbers, int first,
+                                                int seqlen_q) {
   constexpr int chunk = chunk_bytes / static_cast<int>(sizeof(float));
   for (int i = threadIdx.x * chunk; i < Config::tile_q; i += KernelTraits<Config>::threads * chunk)
     cp_async_zfill<chunk_bytes>(tile + i * static_cast<unsigned>(sizeof(float)), numbers + first + i,
@@ -89,7 +91,8 @@ __device__ __forceinline__ void load_statistics(unsigned tile, const float* numb
 }
 
 template <class Config, Part part>
-__device__ __forceinline__ void sum_gradients(const AttentionParams& params, const GradientParams& gradient_params) {
+__device__ __forceinline__ void sum_gradients(const AttentionParams& params,
+                                              const GradientParams& gradient_params) {
   using Traits = KernelTraits<Config>;
   using Element = typename Config::Element;
   using Score = typename Config::Score;
@@ -170,8 +173,8 @@ __device__ __forceinline__ void sum_gradients(const AttentionParams& params, con
     if constexpr (has_dk) {
       begin_at_minus(d_scores, ColumnNumbers{delta_tile(stage) + lane_statistic});
       add_qk<Element, typename Traits::DoTile, width>(d_scores, v, do_tile(stage));
-      differentiate_score<KeysByQueries>(scores, d_scores, first_key, first_query, score, params.softmax_scale,
-                                         context);
+      differentiate_score<KeysByQueries>(scores, d_scores, first_key, first_query, score,
+                                         params.softmax_scale, context);
     } else {
       apply_score<KeysByQueries>(scores, first_key, first_query, score, params.softmax_scale, context);
     }
@@ -197,7 +200,8 @@ __device__ __forceinline__ void sum_gradients(const AttentionParams& params, con
   }
   if constexpr (has_dv) {
     store_product<typename Traits::VTile, Config::head_dim_v, Config::alignment>(
-        dv, 1.0f, gradients.dv_rows(batch, kv_head), k_begin + warp_row, seqlen_kv, smem_base + layout.v, warp_row);
+        dv, 1.0f, gradients.dv_rows(batch, kv_head), k_begin + warp_row, seqlen_kv, smem_base + layout.v,
+        warp_row);
   }
 }
 

@@ -71,8 +71,9 @@ struct QueryStatistics {
 /// Works it out for the warp's queries, the first of which is `first_query`, and leaves it to the kernel of dK and dV.
 /// A query that does not exist is one without keys.
 template <class Config>
-__device__ __forceinline__ auto query_statistics(const AttentionParams& params, const GradientParams& gradient_params,
-                                                 int batch, int head, int first_query) {
+__device__ __forceinline__ auto query_statistics(const AttentionParams& params,
+                                                 const GradientParams& gradient_params, int batch, int head,
+                                                 int first_query) {
   using Product = typename KernelTraits<Config>::Scores;
   using Layout = typename Product::Layout;
   constexpr int piece = KernelTraits<Config>::per_chunk;
@@ -133,14 +134,14 @@ __device__ __forceinline__ void attention_backward_dq(const AttentionParams& par
   const BlockContext context = sequences.context(batch, head);
   const int seqlen_q = context.seqlen_q, seqlen_kv = context.seqlen_kv;
   const int kv_head = sequences.kv_head(head);
-  const TileLoader<typename Traits::QTile, Config::head_dim, Traits::threads, Config::alignment, Element> q_loader(
-      sequences.query_rows(batch, head), seqlen_q);
-  const TileLoader<typename Traits::DoTile, Config::head_dim_v, Traits::threads, Config::alignment, Element> do_loader(
-      gradients.do_rows(batch, head), seqlen_q);
-  const TileLoader<typename Traits::KTile, Config::head_dim, Traits::threads, Config::alignment, Element> k_loader(
-      sequences.key_rows(batch, kv_head), seqlen_kv);
-  const TileLoader<typename Traits::VTile, Config::head_dim_v, Traits::threads, Config::alignment, Element> v_loader(
-      sequences.value_rows(batch, kv_head), seqlen_kv);
+  const TileLoader<typename Traits::QTile, Config::head_dim, Traits::threads, Config::alignment, Element>
+      q_loader(sequences.query_rows(batch, head), seqlen_q);
+  const TileLoader<typename Traits::DoTile, Config::head_dim_v, Traits::threads, Config::alignment, Element>
+      do_loader(gradients.do_rows(batch, head), seqlen_q);
+  const TileLoader<typename Traits::KTile, Config::head_dim, Traits::threads, Config::alignment, Element>
+      k_loader(sequences.key_rows(batch, kv_head), seqlen_kv);
+  const TileLoader<typename Traits::VTile, Config::head_dim_v, Traits::threads, Config::alignment, Element>
+      v_loader(sequences.value_rows(batch, kv_head), seqlen_kv);
 
   const Mask mask(context);
   const Score score(context);
@@ -166,8 +167,7 @@ __device__ __forceinline__ void attention_backward_dq(const AttentionParams& par
   for (int i = 0; i < ahead; ++i) load(i, i);
 
   const int warp_row = warp_id() * Traits::warp_rows;
-  const auto statistics =
-      query_statistics<Config>(params, gradient_params, batch, head, q_begin + warp_row);
+  const auto statistics = query_statistics<Config>(params, gradient_params, batch, head, q_begin + warp_row);
   const TileFragments<typename Traits::QTile, Traits::row_blocks> q(smem_base + layout.q, warp_row);
   const TileFragments<typename Traits::DoTile, Traits::row_blocks> d_o(smem_base + layout.d_o, warp_row);
   const int first_query = q_begin + warp_row + MmaLayout::lane_row(lane_id());
@@ -203,8 +203,8 @@ __device__ __forceinline__ void attention_backward_dq(const AttentionParams& par
   cp_async_wait_group<0>();
   __syncthreads();
   store_product<typename Traits::QTile, Config::head_dim, Config::alignment>(
-      dq, params.softmax_scale, gradients.dq_rows(batch, head), q_begin + warp_row, seqlen_q, smem_base + layout.q,
-      warp_row);
+      dq, params.softmax_scale, gradients.dq_rows(batch, head), q_begin + warp_row, seqlen_q,
+      smem_base + layout.q, warp_row);
 }
 
 }  // namespace jit::backward_dq_mma_sync

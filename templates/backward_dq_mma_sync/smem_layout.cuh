@@ -23,7 +23,8 @@ struct SmemLayout {
 
 JIT_HOST_DEVICE constexpr SmemLayout smem_layout(int head_dim, int head_dim_v, int tile_q, int tile_kv,
                                                  int stages) {
-  const int row = padded_head_dim(head_dim) * element_bytes, row_v = padded_head_dim(head_dim_v) * element_bytes;
+  const int row = padded_head_dim(head_dim) * element_bytes,
+            row_v = padded_head_dim(head_dim_v) * element_bytes;
   SmemLayout layout{};
   layout.q = 0;
   layout.d_o = tile_q * row;

@@ -29,9 +29,13 @@ struct Dual {
     return {x.value * y.value, x.derivative * y.value + x.value * y.derivative};
   }
   // Of factors that do not depend on the score, so that an infinite value has a derivative.
-  friend __device__ __forceinline__ Dual operator*(Dual x, float y) { return {x.value * y, x.derivative * y}; }
+  friend __device__ __forceinline__ Dual operator*(Dual x, float y) {
+    return {x.value * y, x.derivative * y};
+  }
   friend __device__ __forceinline__ Dual operator*(float x, Dual y) { return y * x; }
-  friend __device__ __forceinline__ Dual operator/(Dual x, float y) { return {x.value / y, x.derivative / y}; }
+  friend __device__ __forceinline__ Dual operator/(Dual x, float y) {
+    return {x.value / y, x.derivative / y};
+  }
   friend __device__ __forceinline__ Dual operator/(Dual x, Dual y) {
     const float quotient = x.value / y.value;
     return {quotient, (x.derivative - quotient * y.derivative) / y.value};

@@ -89,12 +89,13 @@ __device__ __forceinline__ void for_each_place(int row, int column, F f) {
 
 /// Leaves f(s) of products s / scale, in place of them; an identity is left to `exponentiate_scores`.
 template <class Axes, class Product, class Score>
-__device__ __forceinline__ void apply_score(Product& scores, int row, int column, const Score& score, float scale,
-                                            const BlockContext& context) {
+__device__ __forceinline__ void apply_score(Product& scores, int row, int column, const Score& score,
+                                            float scale, const BlockContext& context) {
   if constexpr (!Score::is_identity) {
     for_each_place<Axes, Product>(row, column, [&](int r, int n, int i, int q, int k) {
       float& s = scores.at(r, n, i);
-      s = score.apply(Dual(s * scale), minimum(q, context.seqlen_q - 1), minimum(k, context.seqlen_kv - 1)).value;
+      s = score.apply(Dual(s * scale), minimum(q, context.seqlen_q - 1), minimum(k, context.seqlen_kv - 1))
+              .value;
     });
   }
 }

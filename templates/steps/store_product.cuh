@@ -30,8 +30,8 @@ __device__ __forceinline__ void store_product(const Product& product, float fact
     }
   }
   __syncwarp();
-  store_tile_rows<Tile, columns, Product::row_blocks * Layout::block_rows, alignment>(target, row, row_end, tile,
-                                                                                     tile_row);
+  store_tile_rows<Tile, columns, Product::row_blocks * Layout::block_rows, alignment>(target, row, row_end,
+                                                                                      tile, tile_row);
 }
 
 }  // namespace jit

@@ -82,14 +82,16 @@ TEST_F(BackwardTest, EmptySequences) {
 }
 
 TEST_F(BackwardTest, BakedLengths) {
-  expect_right(case_of({.head_dim = 32, .seqlen_q = 40, .seqlen_kv = 77, .mask = mask::causal()}, 2, 1, 40, 77));
+  expect_right(
+      case_of({.head_dim = 32, .seqlen_q = 40, .seqlen_kv = 77, .mask = mask::causal()}, 2, 1, 40, 77));
 }
 
 TEST_F(BackwardTest, RowsApartAndAlignments) {
   for (const int head_dim : {40, 64}) {
     for (const int alignment : {16, 8, 4, 2}) {
       BackwardCase problem =
-          case_of({.head_dim = head_dim, .gqa_ratio = 2, .alignment = alignment, .mask = mask::causal()}, 2, 2, 33, 47);
+          case_of({.head_dim = head_dim, .gqa_ratio = 2, .alignment = alignment, .mask = mask::causal()}, 2,
+                  2, 33, 47);
       problem.has_gaps = true;
       expect_right(problem);
     }
@@ -122,10 +124,11 @@ TEST_F(BackwardTest, QueriesWithoutKeys) {
 TEST_F(BackwardTest, BuiltInScores) {
   for (const DType dtype : {DType::bf16, DType::fp16}) {
     for (const Score& score :
-         {score::softcap(3), score::alibi(), score::bias(DType::fp32), score::bias(dtype).then(score::softcap(5)),
-          score::softcap(2).then(score::alibi())}) {
-      expect_right(case_of({.dtype = dtype, .head_dim = 32, .gqa_ratio = 2, .mask = mask::causal(), .score = score},
-                           2, 1, 45, 60));
+         {score::softcap(3), score::alibi(), score::bias(DType::fp32),
+          score::bias(dtype).then(score::softcap(5)), score::softcap(2).then(score::alibi())}) {
+      expect_right(
+          case_of({.dtype = dtype, .head_dim = 32, .gqa_ratio = 2, .mask = mask::causal(), .score = score}, 2,
+                  1, 45, 60));
     }
   }
   for (const reference::TextScore& text : reference::text_scores())
@@ -149,14 +152,15 @@ TEST_F(BackwardTest, TextsDifferentiateThemselves) {
        [](double s) {
          return std::log1p(std::exp2(s)) + std::sqrt(s * s + 1) * std::sin(s) - std::cos(s) * std::erf(s);
        }},
-      {"return logf(score * score + 2) + log2f(powf(fabsf(score) + 1, 1.5f)) + rsqrtf(fmaf(score, score, 1));",
+      {"return logf(score * score + 2) + log2f(powf(fabsf(score) + 1, 1.5f)) + rsqrtf(fmaf(score, score, "
+       "1));",
        [](double s) {
          return std::log(s * s + 2) + std::log2(std::pow(std::fabs(s) + 1, 1.5)) + 1 / std::sqrt(s * s + 1);
        }},
   };
   for (const Text& text : texts) {
-    BackwardCase problem = case_of({.head_dim = 16, .score = score::text({.name = "text", .body = text.body})}, 1, 1,
-                                   20, 24);
+    BackwardCase problem =
+        case_of({.head_dim = 16, .score = score::text({.name = "text", .body = text.body})}, 1, 1, 20, 24);
     problem.score = [&](double s, int, int, int, int) { return text.meaning(s); };
     expect_right(problem);
   }
@@ -164,13 +168,12 @@ TEST_F(BackwardTest, TextsDifferentiateThemselves) {
 
 // What depends on the score cannot become a float, which would lose its derivative: an error, not a wrong gradient.
 TEST_F(BackwardTest, ATextThatLosesTheDerivativeIsRefused) {
-  const AttentionSpec spec{.head_dim = 16,
-                           .score = score::text({.name = "lossy", .body = "float x = score * 2;\nreturn x;"})};
+  const AttentionSpec spec{
+      .head_dim = 16, .score = score::text({.name = "lossy", .body = "float x = score * 2;\nreturn x;"})};
   BackwardCase problem = case_of(spec, 1, 1, 4, 4);
   problem.score = [](double s, int, int, int, int) { return 2 * s; };
   const BackwardRun run(problem);
-  const Error error =
-      error_of([&] { attention_when_called(spec, context()).backward(run.arguments()); });
+  const Error error = error_of([&] { attention_when_called(spec, context()).backward(run.arguments()); });
   EXPECT_EQ(error.code(), ErrorCode::compile_failed);
   EXPECT_THAT(error.log(), ::testing::HasSubstr("lossy"));
   EXPECT_THAT(error.log(), ::testing::HasSubstr("Dual"));
@@ -187,9 +190,12 @@ TEST_F(BackwardTest, Configs) {
     return plan_step(load_kernel(state, kernel.image, 0), spec, config);
   };
   const std::vector<std::pair<BackwardDqMmaSync, BackwardDkvMmaSync>> configs = {
-      {{.tile_q = 16, .tile_kv = 16, .warps = 1, .stages = 1}, {.tile_q = 16, .tile_kv = 16, .warps = 1, .stages = 1}},
-      {{.tile_q = 32, .tile_kv = 48, .warps = 1, .stages = 3}, {.tile_q = 48, .tile_kv = 32, .warps = 1, .stages = 3}},
-      {{.tile_q = 96, .tile_kv = 32, .warps = 3, .stages = 2}, {.tile_q = 32, .tile_kv = 96, .warps = 3, .stages = 2}},
+      {{.tile_q = 16, .tile_kv = 16, .warps = 1, .stages = 1},
+       {.tile_q = 16, .tile_kv = 16, .warps = 1, .stages = 1}},
+      {{.tile_q = 32, .tile_kv = 48, .warps = 1, .stages = 3},
+       {.tile_q = 48, .tile_kv = 32, .warps = 1, .stages = 3}},
+      {{.tile_q = 96, .tile_kv = 32, .warps = 3, .stages = 2},
+       {.tile_q = 32, .tile_kv = 96, .warps = 3, .stages = 2}},
       {{.tile_q = 128, .tile_kv = 128, .warps = 8, .stages = 1},
        {.tile_q = 128, .tile_kv = 128, .warps = 8, .stages = 1}},
       {{.tile_q = 64, .tile_kv = 16, .warps = 4, .stages = 4},
@@ -213,7 +219,8 @@ TEST_F(BackwardTest, Configs) {
 }
 
 TEST_F(BackwardTest, RepeatedRunsAreBitIdentical) {
-  const AttentionSpec spec{.head_dim = 64, .gqa_ratio = 4, .mask = mask::causal(), .score = score::softcap(10)};
+  const AttentionSpec spec{
+      .head_dim = 64, .gqa_ratio = 4, .mask = mask::causal(), .score = score::softcap(10)};
   BackwardRun run(case_of(spec, 2, 1, 130, 150));
   const Attention attention = attention_when_called(spec, context());
   std::vector<std::uint8_t> first;
@@ -269,7 +276,8 @@ TEST_F(BackwardTest, ConfigsOfBackwardAreNotForForward) {
   const AttentionSpec spec{.head_dim = 64};
   const Error error = error_of([&] { attention(spec, BackwardDqMmaSync{}, context()); });
   EXPECT_EQ(error.code(), ErrorCode::no_valid_config);
-  EXPECT_THAT(error.message(), ::testing::HasSubstr("kernels of family=backward_dq_mma_sync compute backward_dq"));
+  EXPECT_THAT(error.message(),
+              ::testing::HasSubstr("kernels of family=backward_dq_mma_sync compute backward_dq"));
 }
 
 }  // namespace

@@ -28,16 +28,17 @@ void fill(DeviceTensor& tensor, const std::vector<double>& values) {
 
 std::string to_string(const BackwardCase& problem) {
   return fmt::format("{}, batch {}, heads_kv {}, seqlen_q {}, seqlen_kv {}, gaps {}, seed {}",
-                     to_string(problem.spec), problem.batch, problem.heads_kv, problem.seqlen_q, problem.seqlen_kv,
-                     problem.has_gaps, problem.seed);
+                     to_string(problem.spec), problem.batch, problem.heads_kv, problem.seqlen_q,
+                     problem.seqlen_kv, problem.has_gaps, problem.seed);
 }
 
 DeviceTensor BackwardRun::operand(int seqlen, int heads, int columns) const {
   const std::vector<std::int64_t> shape = {case_.batch, seqlen, heads, columns};
   if (!case_.has_gaps) return DeviceTensor(case_.spec.dtype, shape);
   const int gap = case_.spec.alignment / 2;
-  return DeviceTensor(case_.spec.dtype, shape,
-                      {.order = {0, 2, 1, 3}, .row_elements = (columns + gap - 1) / gap * gap + gap, .first = gap});
+  return DeviceTensor(
+      case_.spec.dtype, shape,
+      {.order = {0, 2, 1, 3}, .row_elements = (columns + gap - 1) / gap * gap + gap, .first = gap});
 }
 
 BackwardRun::BackwardRun(const BackwardCase& wanted)
@@ -47,8 +48,9 @@ BackwardRun::BackwardRun(const BackwardCase& wanted)
       v_(operand(wanted.seqlen_kv, wanted.heads_kv, wanted.spec.value_head_dim())),
       d_o_(operand(wanted.seqlen_q, wanted.heads_kv * wanted.spec.gqa_ratio, wanted.spec.value_head_dim())),
       o_(operand(wanted.seqlen_q, wanted.heads_kv * wanted.spec.gqa_ratio, wanted.spec.value_head_dim())),
-      lse_(DType::fp32, {wanted.batch, wanted.heads_kv * wanted.spec.gqa_ratio, wanted.seqlen_q},
-           wanted.has_gaps ? TensorLayout{.order = {0, 2, 1}, .row_elements = 0, .first = 1} : TensorLayout{}),
+      lse_(
+          DType::fp32, {wanted.batch, wanted.heads_kv * wanted.spec.gqa_ratio, wanted.seqlen_q},
+          wanted.has_gaps ? TensorLayout{.order = {0, 2, 1}, .row_elements = 0, .first = 1} : TensorLayout{}),
       dq_(operand(wanted.seqlen_q, wanted.heads_kv * wanted.spec.gqa_ratio, wanted.spec.head_dim)),
       dk_(operand(wanted.seqlen_kv, wanted.heads_kv, wanted.spec.head_dim)),
       dv_(operand(wanted.seqlen_kv, wanted.heads_kv, wanted.spec.value_head_dim())) {
@@ -82,9 +84,11 @@ BackwardRun::BackwardRun(const BackwardCase& wanted)
 
   for (const FunctorTensorSpec& wanted_tensor : functor_tensors(spec)) {
     const reference::FunctorData& data = functors->tensors.at(wanted_tensor.name);
-    FunctorTensor tensor{.name = wanted_tensor.name, .memory = DeviceBuffer(0, data.bytes.size() + 16), .view = {}};
+    FunctorTensor tensor{
+        .name = wanted_tensor.name, .memory = DeviceBuffer(0, data.bytes.size() + 16), .view = {}};
     tensor.memory.upload(data.bytes.data(), data.bytes.size());
-    tensor.view = {.data = tensor.memory.data(), .dtype = data.dtype, .rank = static_cast<int>(data.shape.size())};
+    tensor.view = {
+        .data = tensor.memory.data(), .dtype = data.dtype, .rank = static_cast<int>(data.shape.size())};
     std::int64_t stride = 1;
     for (int i = tensor.view.rank - 1; i >= 0; --i) {
       tensor.view.shape[i] = data.shape[static_cast<std::size_t>(i)];
@@ -131,14 +135,16 @@ std::string BackwardRun::check() {
   const reference::GradientResult exact = reference::attention_gradients(problem_);
   const reference::GradientResult plain = reference::attention_gradients_plain(problem_, dtype);
   const auto compare = [&](const char* name, const DeviceTensor& tensor, DeviceTensor untouched,
-                           const std::vector<double>& right, const std::vector<double>& unfused) -> std::string {
+                           const std::vector<double>& right,
+                           const std::vector<double>& unfused) -> std::string {
     // dP − delta, where it is 0, is a difference of sums of fp32.
     const double limit = reference::error_limit(dtype, unfused, right) + 1e-5;
     for (std::int64_t flat = 0; flat < tensor.count(); ++flat) {
       const std::vector<std::int64_t> at = tensor.index(flat);
       const double got = tensor.get(at), expected = right[static_cast<std::size_t>(flat)];
       if (!(std::abs(got - expected) <= limit))
-        return fmt::format("{}[{}] is {}, should be {} within {}", name, fmt::join(at, ", "), got, expected, limit);
+        return fmt::format("{}[{}] is {}, should be {} within {}", name, fmt::join(at, ", "), got, expected,
+                           limit);
       untouched.set(at, got);
     }
     return untouched.bytes() == tensor.bytes() ? "" : fmt::format("bytes around {} were written", name);

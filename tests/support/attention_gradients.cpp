@@ -14,7 +14,8 @@ constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr double difference = 1e-6;
 
 std::size_t place(int b, int position, int h, int seqlen, int heads, int columns) {
-  return ((static_cast<std::size_t>(b) * static_cast<std::size_t>(seqlen) + static_cast<std::size_t>(position)) *
+  return ((static_cast<std::size_t>(b) * static_cast<std::size_t>(seqlen) +
+           static_cast<std::size_t>(position)) *
               static_cast<std::size_t>(heads) +
           static_cast<std::size_t>(h)) *
          static_cast<std::size_t>(columns);
@@ -57,7 +58,8 @@ class Row {
   double slope(int key) const {
     if (!problem_.score) return 1;
     const double s = raw(key), step = difference * std::max(1.0, std::abs(s));
-    return (problem_.score(s + step, b_, h_, q_, key) - problem_.score(s - step, b_, h_, q_, key)) / (2 * step);
+    return (problem_.score(s + step, b_, h_, q_, key) - problem_.score(s - step, b_, h_, q_, key)) /
+           (2 * step);
   }
 
   const double* query() const { return &problem_.q[query_place(problem_.head_dim)]; }
@@ -119,7 +121,8 @@ GradientResult gradients(const GradientProblem& problem, const Round& round) {
     for (int key = 0; key < problem.seqlen_kv; ++key) {
       const double p = row.probability(key);
       if (p == 0) continue;
-      const std::size_t at_k = row.key_place(key, problem.head_dim), at_v = row.key_place(key, problem.head_dim_v);
+      const std::size_t at_k = row.key_place(key, problem.head_dim),
+                        at_v = row.key_place(key, problem.head_dim_v);
       const double dp = dot(&problem.d_o[at], &problem.v[at_v], problem.head_dim_v);
       const double ds = round(p * (dp - delta) * row.slope(key));
       add(&sums.dv[at_v], &problem.d_o[at], round(p), problem.head_dim_v);

@@ -21,13 +21,16 @@ constexpr int spill_allowance = 40;
 constexpr int register_doubt = 16;
 
 constexpr std::array rows = {
-    field<&BackwardDkvMmaSync::tile_q>("tile_q", "queries per step", {multiples(16, 256), Affects::tiling, 32}),
-    field<&BackwardDkvMmaSync::tile_kv>("tile_kv", "keys per block", {multiples(16, 256), Affects::tiling, 128}),
+    field<&BackwardDkvMmaSync::tile_q>("tile_q", "queries per step",
+                                       {multiples(16, 256), Affects::tiling, 32}),
+    field<&BackwardDkvMmaSync::tile_kv>("tile_kv", "keys per block",
+                                        {multiples(16, 256), Affects::tiling, 128}),
     field<&BackwardDkvMmaSync::warps>("warps", "warps per block; each owns tile_kv / warps keys",
                                       {range(1, 16), Affects::tiling, 2}),
     field<&BackwardDkvMmaSync::stages>("stages", "buffers for tiles of queries",
                                        {range(1, 4), Affects::buffers, 1}),
-    field<&BackwardDkvMmaSync::separate>("separate", "dK and dV are sums of different blocks, else of the same", {}),
+    field<&BackwardDkvMmaSync::separate>("separate",
+                                         "dK and dV are sums of different blocks, else of the same", {}),
     field<&BackwardDkvMmaSync::blocks_per_sm>("blocks_per_sm",
                                               "blocks that must fit on a multiprocessor: caps the registers",
                                               {range(1, 8), Affects::registers, 2}),
@@ -54,8 +57,8 @@ Footprint Family<BackwardDkvMmaSync>::footprint(const AttentionSpec& spec, const
   const int threads = config.warps * 32;
   const int share = registers_per_sm / (threads * config.blocks_per_sm);
   return {.threads = threads,
-          .smem_bytes = backward_dkv_mma_sync::smem_layout(spec.head_dim, spec.value_head_dim(), config.tile_q,
-                                                           config.tile_kv, config.stages)
+          .smem_bytes = backward_dkv_mma_sync::smem_layout(spec.head_dim, spec.value_head_dim(),
+                                                           config.tile_q, config.tile_kv, config.stages)
                             .total,
           .registers = gradients + scores + other_registers + row_blocks * row_block_registers +
                        functors * functor_registers,

@@ -10,7 +10,8 @@ namespace jit {
 
 double Family<BackwardDkvMmaSync>::cycles(const Case& problem, const ProblemShape& shape,
                                           const BackwardDkvMmaSync& config) {
-  const double d = padded_head_dim(problem.spec.head_dim), dv = padded_head_dim(problem.spec.value_head_dim());
+  const double d = padded_head_dim(problem.spec.head_dim),
+               dv = padded_head_dim(problem.spec.value_head_dim());
   const double q = config.tile_q, kv = config.tile_kv;
   // Sᵀ = K Qᵀ, dPᵀ = V dOᵀ, dV += Pᵀ dO, dK += dSᵀ Q. Of separate blocks one has 2 d + dv columns of products to
   // do and the other d + dv: their mean.
@@ -29,7 +30,8 @@ double Family<BackwardDkvMmaSync>::cycles(const Case& problem, const ProblemShap
                        .stages = config.stages};
   const Footprint needs = footprint(problem.spec, config);
   const int excess = std::max(0, needs.registers - needs.register_cap);
-  return grid_cycles(problem.limits, step, grid) * (excess > 0 ? 1.15 + excess * 0.01 : 1.0);  // a likely spill
+  return grid_cycles(problem.limits, step, grid) *
+         (excess > 0 ? 1.15 + excess * 0.01 : 1.0);  // a likely spill
 }
 
 }  // namespace jit

@@ -27,7 +27,8 @@ void Family<BackwardDkvMmaSync>::launch(const KernelLaunch& launch, const Backwa
   void* arguments[] = {&params, &gradients};
   for (params.batch_begin = 0; params.batch_begin < params.batch; params.batch_begin += max_grid_yz) {
     grid.grid[2] = static_cast<unsigned>(std::min(params.batch - params.batch_begin, max_grid_yz));
-    for (gradients.k_tile_begin = 0; gradients.k_tile_begin < tiles_kv; gradients.k_tile_begin += max_grid_yz) {
+    for (gradients.k_tile_begin = 0; gradients.k_tile_begin < tiles_kv;
+         gradients.k_tile_begin += max_grid_yz) {
       grid.grid[1] = static_cast<unsigned>(std::min(tiles_kv - gradients.k_tile_begin, max_grid_yz));
       jit::launch(kernel.kernel.handle(), grid, arguments, launch.stream);
     }

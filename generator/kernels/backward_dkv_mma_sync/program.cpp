@@ -12,8 +12,8 @@ Program Family<BackwardDkvMmaSync>::program(const AttentionSpec& spec, const Bac
   const Footprint needs = footprint(spec, config);
   program.threads = needs.threads;
   program.smem_bytes = needs.smem_bytes;
-  program.name = fmt::format("attention_backward_dkv_mma_sync_{}_q{}kv{}w{}s{}", problem_name(spec), config.tile_q,
-                             config.tile_kv, config.warps, config.stages);
+  program.name = fmt::format("attention_backward_dkv_mma_sync_{}_q{}kv{}w{}s{}", problem_name(spec),
+                             config.tile_q, config.tile_kv, config.warps, config.stages);
 
   std::string& source = program.source;
   source = fmt::format("// Attention backward, dK and dV: {}. Generated: change the spec, not this file.\n",
@@ -28,7 +28,8 @@ Program Family<BackwardDkvMmaSync>::program(const AttentionSpec& spec, const Bac
       program.smem_bytes);
   source += fmt::format(
       "extern \"C\" __global__ void __launch_bounds__(Config::warps * warp_size, Config::blocks_per_sm)\n"
-      "{}(const __grid_constant__ AttentionParams params, const __grid_constant__ GradientParams gradients) {{\n  "
+      "{}(const __grid_constant__ AttentionParams params, const __grid_constant__ GradientParams gradients) "
+      "{{\n  "
       "backward_dkv_mma_sync::attention_backward_dkv<Config>(params, gradients);\n}}\n",
       program.name);
   return program;

@@ -21,7 +21,8 @@ constexpr int spill_allowance = 40;
 constexpr int register_doubt = 16;
 
 constexpr std::array rows = {
-    field<&BackwardDqMmaSync::tile_q>("tile_q", "queries per block", {multiples(16, 256), Affects::tiling, 128}),
+    field<&BackwardDqMmaSync::tile_q>("tile_q", "queries per block",
+                                      {multiples(16, 256), Affects::tiling, 128}),
     field<&BackwardDqMmaSync::tile_kv>("tile_kv", "keys per step", {multiples(16, 256), Affects::tiling, 32}),
     field<&BackwardDqMmaSync::warps>("warps", "warps per block; each owns tile_q / warps queries",
                                      {range(1, 16), Affects::tiling, 2}),

@@ -10,7 +10,8 @@ namespace jit {
 
 double Family<BackwardDqMmaSync>::cycles(const Case& problem, const ProblemShape& shape,
                                          const BackwardDqMmaSync& config) {
-  const double d = padded_head_dim(problem.spec.head_dim), dv = padded_head_dim(problem.spec.value_head_dim());
+  const double d = padded_head_dim(problem.spec.head_dim),
+               dv = padded_head_dim(problem.spec.value_head_dim());
   const double q = config.tile_q, kv = config.tile_kv;
   // S = Q Kᵀ, dP = dO Vᵀ, dQ += dS K: each warp reads all of K twice and V once, and its rows of Q and dO.
   const StepWork step{.flops = 2 * q * kv * (2 * d + dv),
@@ -25,7 +26,8 @@ double Family<BackwardDqMmaSync>::cycles(const Case& problem, const ProblemShape
                        .stages = config.stages};
   const Footprint needs = footprint(problem.spec, config);
   const int excess = std::max(0, needs.registers - needs.register_cap);
-  return grid_cycles(problem.limits, step, grid) * (excess > 0 ? 1.15 + excess * 0.01 : 1.0);  // a likely spill
+  return grid_cycles(problem.limits, step, grid) *
+         (excess > 0 ? 1.15 + excess * 0.01 : 1.0);  // a likely spill
 }
 
 }  // namespace jit

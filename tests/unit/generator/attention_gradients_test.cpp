@@ -41,7 +41,8 @@ double loss(const GradientProblem& problem) {
 
 void expect_differences(GradientProblem& problem) {
   const GradientResult result = attention_gradients(problem);
-  const auto expect = [&](std::vector<double>& values, const std::vector<double>& gradient, const char* name) {
+  const auto expect = [&](std::vector<double>& values, const std::vector<double>& gradient,
+                          const char* name) {
     ASSERT_EQ(values.size(), gradient.size());
     for (std::size_t i = 0; i < values.size(); ++i) {
       constexpr double step = 1e-5;
@@ -64,7 +65,9 @@ TEST(AttentionGradients, AreThoseOfTheLoss) {
   for (const int gqa_ratio : {1, 3}) {
     GradientProblem problem = random_problem(random, gqa_ratio);
     expect_differences(problem);
-    problem.keep = [](int, int h, int q, int k) { return q != 2 && (k <= q + 2 || k == h); };  // query 2 sees none
+    problem.keep = [](int, int h, int q, int k) {
+      return q != 2 && (k <= q + 2 || k == h);
+    };  // query 2 sees none
     expect_differences(problem);
     problem.score = [](double score, int, int h, int q, int k) {
       return 2 * std::tanh(score / 2) - 0.1 * (h + 1) * std::abs(q - k);
