@@ -7,6 +7,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "generator/access.h"
+#include "generator/context_state.h"
+#include "generator/kernels.h"
+#include "generator/kernels/families.h"
+#include "generator/problem/gradient_arguments.h"
 #include "tests/support/host_functors.h"
 
 namespace jit::testing {
@@ -118,6 +123,23 @@ void BackwardRun::poison_gradients() {
     tensor->poison();
     tensor->upload();
   }
+}
+
+void BackwardRun::compute(const Context& context, const BackwardDqMmaSync& dq,
+                          const BackwardDkvMmaSync& dkv) const {
+  ContextState& state = *Access::state(context);
+  const DeviceInfo device = device_info(0);
+  const AttentionSpec& spec = case_.spec;
+  Plan plan{.spec = spec, .config = dkv, .steps = {}, .why = "test"};
+  for (const KernelConfig& config : {KernelConfig(dq), KernelConfig(dkv)}) {
+    BuiltKernel kernel = choose_kernel(state, spec, config, {.pass = pass_of(config)}, device_limits(device),
+                                       native_target(device));
+    plan.steps.push_back(plan_step(load_kernel(state, kernel.image, 0), spec, config));
+  }
+  AttentionParams params;
+  GradientParams gradients;
+  if (fill_params(spec, functor_tensor_uses(spec), arguments(), params, gradients))
+    run_plan(plan, params, state.memory, nullptr, &gradients);
 }
 
 std::vector<std::uint8_t> BackwardRun::gradients() {

@@ -36,6 +36,9 @@ class BackwardRun {
   /// Views of the device's tensors; valid as long as this object.
   BackwardArguments arguments() const;
   void poison_gradients();
+  /// Computes the gradients by kernels of these configs, on the current device. Throws Error, for a config that is not
+  /// legal, too.
+  void compute(const Context& context, const BackwardDqMmaSync& dq, const BackwardDkvMmaSync& dkv) const;
   /// All bytes of dq, dk and dv and of what lies between their rows, from the device.
   std::vector<std::uint8_t> gradients();
   /// What is wrong with the gradients on the device, or nothing.
