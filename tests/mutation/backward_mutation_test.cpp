@@ -1,6 +1,6 @@
 // Mutations of the backward kernels: each must be noticed.
-#include "tests/device/backward_run.h"
 #include "tests/mutation/template_mutation.h"
+#include "tests/support/backward_run.h"
 
 namespace jit::testing {
 namespace {

@@ -1,4 +1,4 @@
-#include "tests/device/backward_run.h"
+#include "tests/support/backward_run.h"
 
 #include <cmath>
 #include <memory>

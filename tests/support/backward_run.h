@@ -8,8 +8,8 @@
 #include <jit/attention.h>
 #include <jit/device_buffer.h>
 
-#include "tests/device/device_tensor.h"
 #include "tests/support/attention_gradients.h"
+#include "tests/support/device_tensor.h"
 
 namespace jit::testing {
 
