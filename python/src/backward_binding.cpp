@@ -46,13 +46,15 @@ nb::object compute(nb::handle d_o, nb::handle q, nb::handle k, nb::handle v, nb:
   const std::optional<DType> sixteen_bits = dtype_of(dtype, "dtype");
   OperationCall call(q, "q", stream, sixteen_bits);
   BackwardArguments arguments;
+  std::optional<dlpack::DataType> q_type;  // as q's framework has its elements
   for (const auto& [array, name, view] : {std::tuple{q, "q", &arguments.q},
                                           {k, "k", &arguments.k},
                                           {v, "v", &arguments.v},
                                           {o, "o", &arguments.o},
                                           {d_o, "do", &arguments.d_o}}) {
     if (array.is_none()) refuse(name, "is None; it must be an array");
-    call.read(array, name, *view);
+    const std::optional<dlpack::DataType> type = call.read(array, name, *view);
+    if (view == &arguments.q) q_type = type;
     check_operand(*view, name);
   }
   if (sixteen_bits && arguments.q.dtype != *sixteen_bits)
@@ -75,7 +77,8 @@ nb::object compute(nb::handle d_o, nb::handle q, nb::handle k, nb::handle v, nb:
     TensorView& view = arguments.*result.gradient;
     const TensorView& of = arguments.*result.of;
     if (result.given.is_none()) {
-      result.made = call.make(of.dtype, {of.shape, 4}, view, /*as_first=*/of.dtype == arguments.q.dtype);
+      const bool as_q = of.dtype == arguments.q.dtype;
+      result.made = call.make(of.dtype, {of.shape, 4}, view, as_q ? q_type : std::nullopt);
     } else {
       call.write(result.given, result.name, view);
       check_operand(view, result.name);
@@ -106,9 +109,10 @@ nb::object compute(nb::handle d_o, nb::handle q, nb::handle k, nb::handle v, nb:
   spec.mask = mask_of(mask);
   spec.score = score_of(score);
   spec.softmax_scale = scale_of(softmax_scale);
-  validate(spec);
-  check_backward_arguments(spec, arguments);
-  call.stage();
+  call.stage([&] {
+    validate(spec);
+    check_backward_arguments(spec, arguments);
+  });
   name_tensors();
   const Context& context = context_for(std::nullopt);
   without_lock([&] {
