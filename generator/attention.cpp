@@ -14,6 +14,7 @@
 #include "generator/kernels/search.h"
 #include "generator/problem/arguments.h"
 #include "generator/problem/dispatch_key.h"
+#include "generator/size_key.h"
 #include "generator/tuning/tune.h"
 #include "generator/tuning/tuning_record.h"
 #include "runtime/capture.h"
@@ -22,18 +23,6 @@
 namespace jit {
 
 namespace {
-
-// DispatchTable takes its slot from the low half: multiply so that neighbouring classes fall apart.
-Digest spread(std::uint64_t number) { return {.high = number, .low = number * 0x9e3779b97f4a7c15u >> 16}; }
-
-Digest size_key(int device, const ProblemShape& shape) {
-  const SizeClass sizes = size_class(shape);
-  return spread(static_cast<std::uint64_t>(device) << 32 | static_cast<std::uint64_t>(sizes.pass) << 26 |
-                static_cast<std::uint64_t>(sizes.has_device_lengths) << 25 |
-                static_cast<std::uint64_t>(sizes.tma) << 24 | static_cast<std::uint64_t>(sizes.rows) << 16 |
-                static_cast<std::uint64_t>(sizes.seqlen_q) << 8 |
-                static_cast<std::uint64_t>(sizes.seqlen_kv));
-}
 
 Digest device_key(int device, const ProblemShape& shape) {
   return spread(static_cast<std::uint64_t>(device) << 3 | static_cast<std::uint64_t>(shape.pass) << 2 |

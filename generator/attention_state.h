@@ -16,6 +16,12 @@ namespace jit {
 
 struct ContextState;
 
+/// What a backward call of one size runs.
+struct BackwardPlan {
+  Plan plan;
+  std::vector<KernelConfig> configs;  ///< of its steps
+};
+
 struct AttentionState {
   AttentionState(ContextState& owner, AttentionSpec wanted, std::optional<KernelConfig> fixed,
                  bool is_deferred = false)
@@ -32,9 +38,10 @@ struct AttentionState {
   const bool deferred;  ///< nothing is compiled before the first call
   const ArgumentRules rules;
   const std::vector<FunctorTensorUse> tensors;
-  mutable DispatchTable<Plan> by_size;   ///< by device, pass and size class
-  mutable DispatchTable<Plan> defaults;  ///< by device, for sizes that nothing was chosen for
-  mutable std::mutex choosing;           ///< held while a kernel is compiled or tuned, never by a launch
+  mutable DispatchTable<Plan> by_size;                   ///< by device, pass and size class
+  mutable DispatchTable<Plan> defaults;                  ///< by device, for sizes that nothing was chosen for
+  mutable DispatchTable<BackwardPlan> backward_by_size;  ///< by device and size class
+  mutable std::mutex choosing;  ///< held while a kernel is compiled or tuned, never by a launch
 };
 
 }  // namespace jit

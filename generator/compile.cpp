@@ -15,8 +15,9 @@ CompiledKernel compile(const AttentionSpec& spec, Arch arch, std::optional<Kerne
                        const Context& context) {
   validate(spec);
   const DeviceLimits limits = device_limits(arch);
-  BuiltKernel kernel =
-      choose_kernel(*Access::state(context), spec, config, typical_shape(limits), limits, {.arch = arch});
+  ProblemShape shape = typical_shape(limits);
+  if (config) shape.pass = pass_of(*config);
+  BuiltKernel kernel = choose_kernel(*Access::state(context), spec, config, shape, limits, {.arch = arch});
   return Access::kernel(Access::state(context), spec, kernel.config, std::move(kernel.image),
                         config ? "given" : "cost model, typical sizes");
 }

@@ -61,6 +61,13 @@ BuiltKernel choose_kernel(ContextState& context, const AttentionSpec& spec,
                 fmt::format("{} cannot run this: {}", to_string(limits.arch), refusals[0].to_string()));
   }
   if (!given) return build_clean(context, spec, untuned_order(spec, shape, limits), target);
+  if (pass_of(*given) != shape.pass) {
+    throw Error(
+        ErrorCode::no_valid_config, "configure", "config",
+        fmt::format("kernels of family={} compute {}, and {} is wanted; give a config of a family for that, "
+                    "or none",
+                    family_name(*given), to_string(pass_of(*given)), to_string(shape.pass)));
+  }
   if (const std::string reason = config_rejection(spec, *given, limits); !reason.empty())
     throw Error(ErrorCode::no_valid_config, "configure", "config", reason);
   return build_kernel(context, spec, *given, target);

@@ -25,6 +25,10 @@ ProblemShape as_served(const Case& problem, ProblemShape shape) {
 
 }  // namespace
 
+Pass pass_of(const KernelConfig& config) {
+  return std::visit([]<class Config>(const Config&) { return Family<Config>::pass; }, config);
+}
+
 std::string config_rejection(const Case& problem, const KernelConfig& config) {
   return std::visit([&](const auto& own) { return family_rejection(problem, own); }, config);
 }
@@ -44,9 +48,10 @@ std::vector<KernelConfig> config_space(const Case& problem, const ProblemShape& 
   return configs;
 }
 
-std::string smallest_rejection(const Case& problem) {
+std::string smallest_rejection(const Case& problem, Pass pass) {
   std::string reasons;
   for_each_family([&]<class Config>(const Config&) {
+    if (Family<Config>::pass != pass) return;
     reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", Family<Config>::name,
                            family_rejection(problem, Family<Config>::smallest));
   });

@@ -5,6 +5,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "generator/kernels/backward_dkv_mma_sync/family.h"
+#include "generator/kernels/backward_dq_mma_sync/family.h"
 #include "generator/kernels/family.h"
 #include "generator/kernels/forward_mma_sync/family.h"
 #include "generator/kernels/forward_split_kv/family.h"
@@ -28,6 +30,9 @@ void for_each_family(Visitor visitor) {
   }
 }
 
+/// What kernels of this config compute.
+Pass pass_of(const KernelConfig& config);
+
 /// Why `config` cannot serve a problem: one sentence with field, value, rule. Empty: it can.
 std::string config_rejection(const Case& problem, const KernelConfig& config);
 std::string config_rejection(const AttentionSpec& spec, const KernelConfig& config,
@@ -37,8 +42,8 @@ std::string config_rejection(const AttentionSpec& spec, const KernelConfig& conf
 /// shape, in a fixed order.
 std::vector<KernelConfig> config_space(const Case& problem, const ProblemShape& shape = {});
 
-/// Why the config that needs least is rejected, for each family.
-std::string smallest_rejection(const Case& problem);
+/// Why the config that needs least is rejected, for each family of a pass.
+std::string smallest_rejection(const Case& problem, Pass pass);
 
 /// The templates with which the kernels of all families begin that have a config for a problem of this shape.
 std::vector<std::string> competing_entries(const Case& problem, const ProblemShape& shape);

@@ -75,8 +75,9 @@ bool has_field(const KernelConfig& config, std::string_view name) {
       config);
 }
 
-// The family that the text asks for, by name or by a field that no other has, as its default config.
-std::optional<KernelConfig> asked_family(const std::vector<Assignment>& assignments) {
+// The family that the text asks for, by name or by a field that no other of the base's pass has, as its default config.
+std::optional<KernelConfig> asked_family(const std::vector<Assignment>& assignments,
+                                         const KernelConfig& base) {
   const std::vector<KernelConfig> families = all_defaults();
   for (const Assignment& given : assignments) {
     if (given.name != family_field) continue;
@@ -89,7 +90,9 @@ std::optional<KernelConfig> asked_family(const std::vector<Assignment>& assignme
                 fmt::format("config field family cannot be '{}'; it is one of {}", given.value, names));
   }
   for (const Assignment& given : assignments) {
-    const auto has = [&](const KernelConfig& family) { return has_field(family, given.name); };
+    const auto has = [&](const KernelConfig& family) {
+      return pass_of(family) == pass_of(base) && has_field(family, given.name);
+    };
     if (std::count_if(families.begin(), families.end(), has) == 1)
       return *std::find_if(families.begin(), families.end(), has);
   }
@@ -116,11 +119,18 @@ void assign(Config& config, const Assignment& given) {
   for (const ConfigField<Config>& field : Family<Config>::fields()) {
     if (field.name == given.name) return field.set(config, parse_value(field, given.value));
   }
-  std::string owners;
-  for (const KernelConfig& family : all_defaults()) {
-    if (has_field(family, given.name))
-      owners += fmt::format("{}{}", owners.empty() ? "" : ", ", family_name(family));
-  }
+  // Those that compute the same, if there are any.
+  const auto owners_of = [&](bool same_pass) {
+    std::string owners;
+    for (const KernelConfig& family : all_defaults()) {
+      if (same_pass && pass_of(family) != Family<Config>::pass) continue;
+      if (has_field(family, given.name))
+        owners += fmt::format("{}{}", owners.empty() ? "" : ", ", family_name(family));
+    }
+    return owners;
+  };
+  std::string owners = owners_of(true);
+  if (owners.empty()) owners = owners_of(false);
   throw Error(ErrorCode::invalid_argument, "parse", "config." + std::string(given.name),
               fmt::format("config field {} belongs to family={}; this config has family={}", given.name,
                           owners, Family<Config>::name));
@@ -147,7 +157,7 @@ std::string to_string(const KernelConfig& config) {
 
 KernelConfig parse_config(std::string_view text, const KernelConfig& base) {
   const std::vector<Assignment> assignments = split(text);
-  const std::optional<KernelConfig> asked = asked_family(assignments);
+  const std::optional<KernelConfig> asked = asked_family(assignments, base);
   KernelConfig config = asked && asked->index() != base.index() ? *asked : base;
   std::visit(
       [&](auto& own) {

@@ -5,11 +5,26 @@
 
 namespace jit {
 
-/// What a call computes. A kernel family serves one pass, and sizes, records and plans are kept for each.
-enum class Pass { forward };
+/// What a kernel computes. A kernel family serves one pass, and sizes, records and plans are kept for each. A backward
+/// call runs a kernel of each of its two passes.
+enum class Pass {
+  forward,
+  backward_dq,   ///< the gradient of the queries
+  backward_dkv,  ///< those of keys and values
+};
 
 /// "forward"
-constexpr const char* to_string(Pass) { return "forward"; }
+constexpr const char* to_string(Pass pass) {
+  switch (pass) {
+    case Pass::forward:
+      return "forward";
+    case Pass::backward_dq:
+      return "backward_dq";
+    case Pass::backward_dkv:
+      break;
+  }
+  return "backward_dkv";
+}
 
 struct ProblemShape {
   Pass pass = Pass::forward;

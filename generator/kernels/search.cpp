@@ -31,7 +31,7 @@ std::vector<KernelConfig> ranked_configs(const AttentionSpec& spec, const Proble
   if (configs.empty()) {
     throw Error(ErrorCode::no_valid_config, "configure", "spec",
                 fmt::format("no config fits {} on {}: {}", to_string(spec), to_string(limits.arch),
-                            smallest_rejection(problem)));
+                            smallest_rejection(problem, shape.pass)));
   }
   std::vector<std::pair<double, std::size_t>> order;
   for (std::size_t i = 0; i < configs.size(); ++i)

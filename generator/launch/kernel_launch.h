@@ -5,6 +5,7 @@
 
 #include "generator/launch/loaded_kernel.h"
 #include "generator/launch/stream_memory.h"
+#include "templates/base/gradient_params.cuh"
 #include "templates/base/params.cuh"
 
 namespace jit {
@@ -16,7 +17,8 @@ struct KernelLaunch {
       params;  ///< of fill_params, with something to compute; batch_begin and q_tile_begin are free
   Stream stream;
   const StreamMemory& memory;
-  void* workspace;  ///< as large as the family asked for, null for nothing
+  void* workspace;                      ///< as large as the family asked for, null for nothing
+  GradientParams* gradients = nullptr;  ///< of a backward pass; what kernels leave for one another is free
 };
 
 }  // namespace jit

@@ -10,7 +10,8 @@ PlanStep plan_step(LoadedKernel kernel, const AttentionSpec& spec, const KernelC
   return std::visit([&](const auto& own) { return plan_step(std::move(kernel), spec, own); }, config);
 }
 
-void run_plan(const Plan& plan, AttentionParams& params, const StreamMemory& memory, Stream stream) {
+void run_plan(const Plan& plan, AttentionParams& params, const StreamMemory& memory, Stream stream,
+              GradientParams* gradients) {
   std::size_t bytes = 0;
   for (const PlanStep& step : plan.steps) bytes = std::max(bytes, step.workspace_bytes(params));
   void* const workspace = memory.workspace(plan.steps.front().kernel.device, stream, bytes);
@@ -20,7 +21,8 @@ void run_plan(const Plan& plan, AttentionParams& params, const StreamMemory& mem
                  .params = params,
                  .stream = stream,
                  .memory = memory,
-                 .workspace = workspace});
+                 .workspace = workspace,
+                 .gradients = gradients});
   }
 }
 

@@ -43,7 +43,8 @@ struct Plan {
 
 /// Runs a plan on `stream`. `params` come from fill_params and compute something; their batch_begin and
 /// q_tile_begin are overwritten. Throws Error launch_failed; invalid_argument when a kernel reads by TMA and a
-/// tensor's strides are not for TMA.
-void run_plan(const Plan& plan, AttentionParams& params, const StreamMemory& memory, Stream stream);
+/// tensor's strides are not for TMA. `gradients` are those of a backward pass.
+void run_plan(const Plan& plan, AttentionParams& params, const StreamMemory& memory, Stream stream,
+              GradientParams* gradients = nullptr);
 
 }  // namespace jit

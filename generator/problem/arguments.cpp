@@ -33,16 +33,6 @@ auto members_of(const AttentionArguments& arguments) {
 // All but the functors' tensors, the number of splits and the padding's zeros.
 static_assert(argument_table.size() + 3 == std::tuple_size_v<decltype(members_of(AttentionArguments()))>);
 
-// A dimension of one element may carry any stride.
-TensorStrides strides_of(const Dims& dims, const TensorView& tensor) {
-  TensorStrides strides{};
-  for (int i = 0; i < tensor.rank; ++i) {
-    const auto along = dims[i].extent->stride;
-    if (along != nullptr) strides.*along = tensor.shape[i] > 1 ? tensor.strides[i] : 0;
-  }
-  return strides;
-}
-
 // Requires: check_rank passes.
 void check_argument(const ArgumentRule& rule, const TensorView& tensor, const Extents& sizes) {
   const ArgumentRow& row = *rule.row;
@@ -221,6 +211,16 @@ void check_for_strangers(const std::vector<FunctorTensorUse>& uses, const NamedT
 }
 
 }  // namespace
+
+// A dimension of one element may carry any stride.
+TensorStrides strides_of(const Dims& dims, const TensorView& tensor) {
+  TensorStrides strides{};
+  for (int i = 0; i < tensor.rank; ++i) {
+    const auto along = dims[i].extent->stride;
+    if (along != nullptr) strides.*along = tensor.shape[i] > 1 ? tensor.strides[i] : 0;
+  }
+  return strides;
+}
 
 void check_inputs(const AttentionSpec& spec, const AttentionArguments& arguments) {
   AttentionParams ignored;

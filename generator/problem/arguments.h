@@ -26,6 +26,9 @@ bool fill_params(const AttentionSpec& spec, const ArgumentRules& rules,
                  const std::vector<FunctorTensorUse>& tensors, const AttentionArguments& arguments,
                  AttentionParams& params);
 
+/// The strides of a tensor of these dimensions, for kernels.
+TensorStrides strides_of(const Dims& dims, const TensorView& tensor);
+
 /// Dense q, k, v and o of these sizes at aligned, disjoint addresses without memory behind them: enough to
 /// check and to choose a config, not to launch.
 AttentionArguments placeholder_arguments(const AttentionSpec& spec, const Extents& sizes);

@@ -7,6 +7,7 @@
 #include <jit/spec_table.h>
 
 #include "generator/program/functor_source.h"
+#include "templates/base/gradient_params.cuh"
 #include "templates/base/params.cuh"
 
 namespace jit {
@@ -96,6 +97,13 @@ std::string params_assertion() {
       "static_assert(sizeof(AttentionParams) == {}, "
       "\"host and device disagree on the kernel's parameters\");\n",
       sizeof(AttentionParams));
+}
+
+std::string gradient_params_assertion() {
+  return fmt::format(
+      "static_assert(sizeof(GradientParams) == {}, "
+      "\"host and device disagree on the kernel's parameters\");\n",
+      sizeof(GradientParams));
 }
 
 Program emit_reference(const AttentionSpec& spec) {

@@ -42,7 +42,8 @@ std::string declaration(const std::string& name, const FunctorConstant& value) {
 
 class Writer {
  public:
-  explicit Writer(const AttentionSpec& spec) : tensors_(functor_tensors(spec)) {}
+  Writer(const AttentionSpec& spec, ScoreNumbers numbers)
+      : tensors_(functor_tensors(spec)), number_(numbers == ScoreNumbers::duals ? "Dual" : "float") {}
 
   FunctorSource write(const AttentionSpec& spec) {
     FunctorSource source;
@@ -138,8 +139,8 @@ class Writer {
 
   // A member function around the user's lines, which are numbered as the user numbers them, up to the brace
   // where a `return` is missed; afterwards numbers go on as those of the program.
-  static std::string function(const char* signature, const FunctorText& text, const std::string& before,
-                              const std::string& body, const char* part) {
+  static std::string function(const std::string& signature, const FunctorText& text,
+                              const std::string& before, const std::string& body, const char* part) {
     const auto end = body.begin() + static_cast<std::ptrdiff_t>(body.find_last_not_of(" \t\r\n"));
     const std::string file = fmt::format("\"/jit-attention/{}{}\"", text.name, part);
     return fmt::format(
@@ -173,8 +174,8 @@ class Writer {
   }
 
   std::string text_score(const FunctorText& text) {
-    return text_struct(text, "Score", "score",
-                       function("float apply(float score, int q, int k)", text, "", text.body, ""));
+    const std::string signature = fmt::format("{0} apply({0} score, int q, int k)", number_);
+    return text_struct(text, "Score", "score", function(signature, text, "", text.body, ""));
   }
 
   std::string text_struct(const FunctorText& text, const char* kind, const char* what,
@@ -195,12 +196,15 @@ class Writer {
   }
 
   std::vector<FunctorTensorSpec> tensors_;
+  std::string_view number_;  // the type of scores
   std::string definitions_;
   int structs_ = 0;
 };
 
 }  // namespace
 
-FunctorSource functor_source(const AttentionSpec& spec) { return Writer(spec).write(spec); }
+FunctorSource functor_source(const AttentionSpec& spec, ScoreNumbers numbers) {
+  return Writer(spec, numbers).write(spec);
+}
 
 }  // namespace jit

@@ -18,6 +18,12 @@ struct FunctorSource {
   std::string assertions;   ///< behind Config: what the host derived of the mask is what the device has
 };
 
-FunctorSource functor_source(const AttentionSpec& spec);
+/// What texts make of a score.
+enum class ScoreNumbers {
+  floats,
+  duals,  ///< with its derivative, for gradients (templates/problem/dual.cuh)
+};
+
+FunctorSource functor_source(const AttentionSpec& spec, ScoreNumbers numbers = ScoreNumbers::floats);
 
 }  // namespace jit

@@ -8,6 +8,7 @@
 #include "generator/access.h"
 #include "generator/context_state.h"
 #include "generator/kernels.h"
+#include "generator/kernels/families.h"
 #include "generator/tuning/tune.h"
 #include "generator/tuning/tuning_buffers.h"
 #include "runtime/parallel.h"
@@ -62,8 +63,12 @@ std::vector<ConfigTiming> time_configs(const AttentionSpec& spec, const Attentio
                             problem.params.batch, buffers.params().batch));
   }
   std::vector<ConfigTiming> timings;
-  for (const KernelConfig& config : configs)
-    timings.push_back({.config = config, .trouble = config_rejection(spec, config, problem.device)});
+  for (const KernelConfig& config : configs) {
+    ConfigTiming& timing = timings.emplace_back(ConfigTiming{.config = config});
+    timing.trouble = pass_of(config) == Pass::forward
+                         ? config_rejection(spec, config, problem.device)
+                         : fmt::format("kernels of family={} compute gradients", family_name(config));
+  }
   compile_configs(state, spec, native_target(problem.device), timings);
 
   std::vector<std::optional<Plan>> plans(timings.size());

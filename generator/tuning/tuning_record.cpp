@@ -62,7 +62,8 @@ std::optional<KernelConfig> read_record(const std::string& text, const Attention
   if (!fields) return std::nullopt;
   try {
     const KernelConfig config = parse_config(*fields);
-    if (!config_rejection(spec, config, device_limits(device)).empty()) return std::nullopt;
+    if (pass_of(config) != Pass::forward || !config_rejection(spec, config, device_limits(device)).empty())
+      return std::nullopt;
     return config;
   } catch (const Error&) {
     return std::nullopt;

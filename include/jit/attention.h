@@ -16,6 +16,7 @@
 #include <memory>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include <jit/compiled_kernel.h>
 #include <jit/context.h>
@@ -97,6 +98,24 @@ void check_arguments(const AttentionSpec& spec, const AttentionArguments& argume
 /// Throws the same. Allocates nothing unless it throws.
 void check_inputs(const AttentionSpec& spec, const AttentionArguments& arguments);
 
+/// The tensors of one backward call: the gradients of q, k and v by that of o, given what forward read and wrote.
+/// Strides and alignment as forward's; dq, dk and dv share no byte with any other tensor.
+struct BackwardArguments {
+  TensorView d_o;  ///< "do" in errors: the gradient of o, (batch, seqlen_q, heads_q, head_dim_v)
+  TensorView q;    ///< as forward had it, as are k and v
+  TensorView k;
+  TensorView v;
+  TensorView o;               ///< what forward wrote
+  TensorView lse;             ///< the same, fp32 (batch, heads_q, seqlen_q); −inf for a query without keys
+  TensorView dq;              ///< as q, written
+  TensorView dk;              ///< as k, written: summed over the query heads that share a KV head
+  TensorView dv;              ///< as v, written: the same
+  NamedTensors tensors = {};  ///< what mask and score read; they get no gradients
+};
+
+/// Checks what can be wrong with the arguments of a backward call for `spec`, as the call itself does. Throws the same.
+void check_backward_arguments(const AttentionSpec& spec, const BackwardArguments& arguments);
+
 struct AttentionState;
 
 /// A problem's kernel on every GPU and for every size. Cheap to copy; thread safe.
@@ -115,6 +134,26 @@ class Attention {
   /// Does all of the above but the launch: afterwards a call with these sizes only launches, also under
   /// capture. What mask and score read must be there: tuning reads it.
   void prepare(const AttentionArguments& arguments) const;
+
+  /// Computes dq, dk and dv on `stream`, by two kernels: that of dq, which also leaves do · o of each query to the
+  /// other, and that of dk and dv. With P = exp(score − lse) and f the score functor,
+  ///
+  ///     dS = P ∘ (do vᵀ − rowsum(do ∘ o)) ∘ f′      dq = softmax_scale · dS k    dk = softmax_scale · dSᵀ q    dv = Pᵀ do
+  ///
+  /// ("FlashAttention-2", Dao). Every sum has a fixed order: equal inputs give bit-identical gradients. A query without
+  /// keys gets dq = 0 and adds nothing to dk and dv. Built-in scores and texts are differentiated by the library; a
+  /// text computes with `auto` what depends on `score`. Configs are the cost models', whatever was given or tuned for
+  /// forward. The first call for a size class on a GPU compiles; later calls only launch. Throws Error invalid_spec
+  /// where sequences are not dense or there are sinks; invalid_argument, naming the argument, before anything is
+  /// launched; not_prepared while the stream is being captured and nothing was prepared; launch_failed.
+  void backward(const BackwardArguments& arguments, Stream stream = nullptr) const;
+
+  /// Does all of the above but the launch.
+  void prepare_backward(const BackwardArguments& arguments) const;
+
+  /// The kernels that a backward call with these arguments runs on the current device, in their order, prepared if
+  /// need be.
+  std::vector<CompiledKernel> backward_kernels(const BackwardArguments& arguments) const;
 
   /// The kernel that a call with these arguments runs on the current device, prepared if need be.
   CompiledKernel kernel(const AttentionArguments& arguments) const;

@@ -76,8 +76,33 @@ struct ForwardSplitWgmma {
   bool operator==(const ForwardSplitWgmma&) const = default;
 };
 
+/// Gradient of the queries with cp.async and mma.sync: sm_80 and later, any tensor (templates/backward_dq_mma_sync).
+struct BackwardDqMmaSync {
+  int tile_q = 64;        ///< queries per block
+  int tile_kv = 64;       ///< keys per step
+  int warps = 4;          ///< per block; each owns tile_q / warps queries
+  int stages = 2;         ///< buffers for tiles of keys and values
+  int blocks_per_sm = 1;  ///< that must fit on a multiprocessor: caps the registers
+
+  bool operator==(const BackwardDqMmaSync&) const = default;
+};
+
+/// Gradients of keys and values with cp.async and mma.sync: sm_80 and later, any tensor
+/// (templates/backward_dkv_mma_sync).
+struct BackwardDkvMmaSync {
+  int tile_q = 64;        ///< queries per step
+  int tile_kv = 64;       ///< keys per block
+  int warps = 4;          ///< per block; each owns tile_kv / warps keys
+  int stages = 2;         ///< buffers for tiles of queries
+  bool separate = false;  ///< dK and dV are sums of different blocks, else of the same
+  int blocks_per_sm = 1;  ///< that must fit on a multiprocessor: caps the registers
+
+  bool operator==(const BackwardDkvMmaSync&) const = default;
+};
+
 /// The list of kernel families: their order is that in which equal ones are tried.
-using KernelConfig = std::variant<ForwardMmaSync, ForwardWgmma, ForwardSplitKv, ForwardSplitWgmma>;
+using KernelConfig = std::variant<ForwardMmaSync, ForwardWgmma, ForwardSplitKv, ForwardSplitWgmma,
+                                  BackwardDqMmaSync, BackwardDkvMmaSync>;
 
 /// "forward_wgmma": the family that a config is of.
 std::string_view family_name(const KernelConfig& config);
@@ -85,11 +110,11 @@ std::string_view family_name(const KernelConfig& config);
 /// "family=forward_mma_sync tile_q=128 tile_kv=64 …", every field in order.
 std::string to_string(const KernelConfig& config);
 
-/// Reads what to_string writes; fields that are left out keep the values of `base`. A field of one family
-/// alone asks for that family, unless the text names another; a config of another family than `base` begins
-/// with that family's defaults. Throws Error invalid_argument for an unknown field (listing the known ones),
-/// a value that it cannot have, a field of another family, or one that is given twice. Whether the config is
-/// legal for a spec is `config_rejection`'s matter.
+/// Reads what to_string writes; fields that are left out keep the values of `base`. A field of one family alone, of
+/// those that compute what `base` does, asks for that family, unless the text names another; a config of another family
+/// than `base` begins with that family's defaults. Throws Error invalid_argument for an unknown field (listing the
+/// known ones), a value that it cannot have, a field of another family, or one that is given twice. Whether the config
+/// is legal for a spec is `config_rejection`'s matter.
 KernelConfig parse_config(std::string_view text, const KernelConfig& base = {});
 
 /// One field of a config as text, for reports.

@@ -60,7 +60,11 @@ nb::object compute(nb::handle k, nb::handle v, nb::handle k_cache, nb::handle v_
   call.read(seqused_k, "seqused_k", arguments.seqused_k);
   call.read(cu_seqlens_q, "cu_seqlens_q", arguments.cu_seqlens_q);
   call.read(page_table, "page_table", arguments.page_table);
-  in_place ? call.write(q, "q", arguments.q) : call.read(q, "q", arguments.q);
+  if (in_place) {
+    call.write(q, "q", arguments.q);
+  } else {
+    call.read(q, "q", arguments.q);
+  }
   call.write(q_out, "q_out", arguments.q_out);
   call.read(cos_sin, "cos_sin", arguments.cos_sin);
   call.read(positions, "positions", arguments.positions);

@@ -32,13 +32,7 @@ AttentionSpec spec_of_arrays(const Call& call, nb::handle mask, nb::handle score
   spec.head_dim = head_dim(q, "q");
   spec.head_dim_v = head_dim(v, "v");
   if (spec.head_dim_v == 0) refuse("v", "has head_dim 0");
-  const std::int64_t heads_q = q.shape[q.rank - 2], heads_kv = k.shape[k.rank - 2];
-  if (heads_q < 0 || heads_kv < 0 || (heads_kv == 0) != (heads_q == 0) ||
-      (heads_kv != 0 && heads_q % heads_kv != 0))
-    refuse("k",
-           fmt::format("has {} heads and q has {}; the number of q's must be a multiple of k's: give k {}",
-                       heads_kv, heads_q, heads_q > 0 ? "1 head, or a divisor of q's" : "none"));
-  spec.gqa_ratio = heads_kv == 0 ? 1 : static_cast<int>(std::min<std::int64_t>(heads_q / heads_kv, 1 << 30));
+  spec.gqa_ratio = gqa_ratio(q, k);
   spec.alignment = call.alignment();
   const AttentionArguments& arguments = call.arguments();
   if (arguments.cu_seqlens_q.is_present()) spec.sequences_q = SequenceKind::ragged;
@@ -210,6 +204,16 @@ CompileFailedError, NvrtcUnavailableError, OfflineError and others of jit_attent
 )";
 
 }  // namespace
+
+int gqa_ratio(const TensorView& q, const TensorView& k) {
+  const std::int64_t heads_q = q.shape[q.rank - 2], heads_kv = k.shape[k.rank - 2];
+  if (heads_q < 0 || heads_kv < 0 || (heads_kv == 0) != (heads_q == 0) ||
+      (heads_kv != 0 && heads_q % heads_kv != 0))
+    refuse("k",
+           fmt::format("has {} heads and q has {}; the number of q's must be a multiple of k's: give k {}",
+                       heads_kv, heads_q, heads_q > 0 ? "1 head, or a divisor of q's" : "none"));
+  return heads_kv == 0 ? 1 : static_cast<int>(std::min<std::int64_t>(heads_q / heads_kv, 1 << 30));
+}
 
 namespace {
 

@@ -1,9 +1,14 @@
 // attention(), prepare() and what prepare() returns.
 #pragma once
 
+#include <jit/tensor.h>
 #include <nanobind/nanobind.h>
 
 namespace jit::python {
+
+/// Query heads for each KV head of q and k with heads as their last dimension but one. Throws Error invalid_argument
+/// when that is no whole number.
+int gqa_ratio(const TensorView& q, const TensorView& k);
 
 /// attention, prepare and the class Attention.
 void bind_attention(nanobind::module_& module);

@@ -3,6 +3,7 @@
 
 #include "append_binding.h"
 #include "attention_binding.h"
+#include "backward_binding.h"
 #include "cache_binding.h"
 #include "device_binding.h"
 #include "errors.h"
@@ -24,6 +25,7 @@ NB_MODULE(_core, module) {
   jit::python::bind_spec(module);
   jit::python::bind_kernel(module);
   jit::python::bind_attention(module);
+  jit::python::bind_backward(module);
   jit::python::bind_append(module);
   jit::python::bind_merge(module);
   jit::python::bind_tuning(module);

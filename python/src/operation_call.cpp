@@ -13,16 +13,20 @@ void OperationCall::bind(TensorView& view, const Array& array, bool is_written) 
   if (arrays_.emulated()) bound_.push_back({&view, is_written});
 }
 
-void OperationCall::read(nb::handle array, const char* name, TensorView& view) {
-  if (!array.is_none()) bind(view, arrays_.read(array, name, sixteen_bits_), false);
+std::optional<dlpack::DataType> OperationCall::read(nb::handle array, const char* name, TensorView& view) {
+  if (array.is_none()) return {};
+  const Array read = arrays_.read(array, name, sixteen_bits_);
+  bind(view, read, false);
+  return read.type;
 }
 
 void OperationCall::write(nb::handle array, const char* name, TensorView& view) {
   if (!array.is_none()) bind(view, arrays_.write(array, name, sixteen_bits_).array, true);
 }
 
-std::size_t OperationCall::make(DType dtype, std::span<const std::int64_t> shape, TensorView& view) {
-  made_.push_back(arrays_.make(dtype, shape));
+std::size_t OperationCall::make(DType dtype, std::span<const std::int64_t> shape, TensorView& view,
+                                std::optional<dlpack::DataType> type) {
+  made_.push_back(arrays_.make(dtype, shape, type));
   bind(view, made_.back().array, true);
   return made_.size() - 1;
 }

@@ -28,12 +28,15 @@ class OperationCall {
   int device() const { return arrays_.device(); }
   Stream stream() const { return arrays_.stream(); }
 
-  /// Reads an array into `view`, which must stay where it is; None leaves it empty.
-  void read(nb::handle array, const char* name, TensorView& view);
+  /// Reads an array into `view`, which must stay where it is, and returns how its framework has the elements; None leaves
+  /// the view empty.
+  std::optional<dlpack::DataType> read(nb::handle array, const char* name, TensorView& view);
   /// The same of an array that is written, too.
   void write(nb::handle array, const char* name, TensorView& view);
-  /// A new dense array like `first`, to write to. Its number, for `result`.
-  std::size_t make(DType dtype, std::span<const std::int64_t> shape, TensorView& view);
+  /// A new dense array like `first`, to write to; `type` is how its framework has elements of `dtype`, where that is not
+  /// plain. Its number, for `result`.
+  std::size_t make(DType dtype, std::span<const std::int64_t> shape, TensorView& view,
+                   std::optional<dlpack::DataType> type = {});
   /// What the caller gets of a new array.
   nb::object result(std::size_t number) const { return made_.at(number).result(); }
 

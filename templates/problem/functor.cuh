@@ -68,7 +68,7 @@ struct TextMask : TextFunctor {
   __device__ TileClass classify(const ScoreTile&) const { return TileClass::partial; }
 };
 
-/// Base of a score that is written as text, which adds `apply`.
+/// Base of a score that is written as text, which adds `apply`, of floats or of numbers with a derivative.
 struct TextScore : TextFunctor {
   static constexpr bool is_identity = false;
   __device__ explicit TextScore(const BlockContext& context) : TextFunctor(context) {}

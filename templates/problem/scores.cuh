@@ -1,8 +1,9 @@
 // Built-in score functors and how they chain. A score is softmax_scale · q·k, in natural units; a functor is
 // a struct with
 //   explicit Score(const BlockContext&)
-//   float apply(float score, int q, int k)
-// and `is_identity` tells the kernel to fold the scale into the exponent instead.
+//   Number apply(Number score, int q, int k)
+// of floats and, in backward, of numbers that carry their derivative along (problem/dual.cuh); `is_identity` tells the
+// kernel to fold the scale into the exponent instead.
 #pragma once
 
 #include "base/prelude.cuh"
@@ -15,7 +16,10 @@ namespace jit {
 struct NoScore {
   static constexpr bool is_identity = true;
   __device__ explicit NoScore(const BlockContext&) {}
-  __device__ float apply(float score, int, int) const { return score; }
+  template <class Number>
+  __device__ Number apply(Number score, int, int) const {
+    return score;
+  }
 };
 
 /// cap · tanh(score / cap). Constants::cap is the cap.
@@ -23,7 +27,8 @@ template <class Constants>
 struct SoftcapScore {
   static constexpr bool is_identity = false;
   __device__ explicit SoftcapScore(const BlockContext&) {}
-  __device__ float apply(float score, int, int) const {
+  template <class Number>
+  __device__ Number apply(Number score, int, int) const {
     return Constants::cap * tanh_approx(score * (1.0f / Constants::cap));
   }
 };
@@ -39,7 +44,8 @@ struct AlibiScore {
       : slope(tensor_data<float>(context,
                                  slot)[context.batch * context.tensors[slot].strides[0] + context.head]),
         shift(query_shift<Alignment::bottom_right>(context)) {}
-  __device__ float apply(float score, int q, int k) const {
+  template <class Number>
+  __device__ Number apply(Number score, int q, int k) const {
     return score - slope * fabsf(static_cast<float>(q + shift - k));
   }
 };
@@ -54,7 +60,8 @@ struct BiasScore {
       : rows(tensor_data<T>(context, slot) + context.batch * context.tensors[slot].strides[0] +
              context.head * context.tensors[slot].strides[1]),
         row_stride(context.tensors[slot].strides[2]) {}
-  __device__ float apply(float score, int q, int k) const {
+  template <class Number>
+  __device__ Number apply(Number score, int q, int k) const {
     return score + to_float(rows[q * row_stride + k]);
   }
 };
@@ -66,7 +73,10 @@ struct ThenScore {
   A a;
   B b;
   __device__ explicit ThenScore(const BlockContext& context) : a(context), b(context) {}
-  __device__ float apply(float score, int q, int k) const { return b.apply(a.apply(score, q, k), q, k); }
+  template <class Number>
+  __device__ Number apply(Number score, int q, int k) const {
+    return b.apply(a.apply(score, q, k), q, k);
+  }
 };
 
 /// Whether a score can drop a key as a mask does, by making −inf of a number.

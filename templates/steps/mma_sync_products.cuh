@@ -11,13 +11,12 @@ namespace jit {
 /// How many 8×8 matrices one ldmatrix loads: 2 or 4.
 enum class LdmatrixWidth : int { two = 2, four = 4 };
 
-/// S = Q Kᵀ over the keys of `k_tile`, the shared address of the first key's row. `q.get(a, step)` gives the A
+/// S += Q Kᵀ over the keys of `k_tile`, the shared address of the first key's row. `q.get(a, step)` gives the A
 /// fragments of the 16 columns from 16 · step on.
 template <class Element, class KTile, LdmatrixWidth width, class Scores, class Queries>
-__device__ __forceinline__ void multiply_qk(Scores& scores, const Queries& q, unsigned k_tile) {
+__device__ __forceinline__ void add_qk(Scores& scores, const Queries& q, unsigned k_tile) {
   constexpr bool x4 = width == LdmatrixWidth::four;
   const int lane = lane_id();
-  scores.clear();
   const unsigned address = k_tile + KTile::offset((x4 ? lane / 16 * 8 : 0) + lane % 8, lane / 8 % 2);
 #pragma unroll
   for (int step = 0; step < KTile::chunks / 2; ++step) {
@@ -39,6 +38,13 @@ __device__ __forceinline__ void multiply_qk(Scores& scores, const Queries& q, un
       }
     }
   }
+}
+
+/// S = Q Kᵀ.
+template <class Element, class KTile, LdmatrixWidth width, class Scores, class Queries>
+__device__ __forceinline__ void multiply_qk(Scores& scores, const Queries& q, unsigned k_tile) {
+  scores.clear();
+  add_qk<Element, KTile, width>(scores, q, k_tile);
 }
 
 /// O += P V over the keys of `v_tile`; accumulators of S are, packed to 16 bits, A fragments of P.

@@ -7,7 +7,7 @@
 
 #include <jit/append.h>
 
-#include "tests/device/device_tensor.h"
+#include "tests/support/device_tensor.h"
 
 namespace jit::testing {
 

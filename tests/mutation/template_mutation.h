@@ -98,9 +98,8 @@ inline std::string noticed(const TemplateMutation* mutation, const Subject& subj
   return run.check().failure;
 }
 
-/// Expects that the mutation is noticed, as it says.
-inline void expect_caught(const TemplateMutation& mutation) {
-  const std::string text = noticed(&mutation, mutation.subject);
+/// Expects that `text`, what is noticed of the mutation, is what it says.
+inline void expect_caught(const TemplateMutation& mutation, const std::string& text) {
   ASSERT_NE(text, "") << "not caught";
   if (mutation.caught_by.empty()) {
     EXPECT_THAT(text, ::testing::Not(::testing::HasSubstr("launch_failed")))
@@ -114,6 +113,9 @@ inline void expect_caught(const TemplateMutation& mutation) {
   // A template, the generated products, or the program.
   EXPECT_THAT(text, ::testing::AnyOf(::testing::HasSubstr(".cuh:"), ::testing::HasSubstr("kernel.cu:")))
       << "the finding names no line of the source";
+}
+inline void expect_caught(const TemplateMutation& mutation) {
+  expect_caught(mutation, noticed(&mutation, mutation.subject));
 }
 
 }  // namespace jit::testing

@@ -36,6 +36,7 @@ def test_snippet_runs(snippet, place, emulated, rng, tmp_path, monkeypatch):
         "q": q,
         "k": k,
         "v": v,
+        "do": place(rng.standard_normal((1, 32, 8, 128)).astype(DTYPES["bf16"])),
         "key_pages": k.reshape(2, 16, 2, 128),
         "value_pages": v.reshape(2, 16, 2, 128),
         "page_table": place(numpy.array([[1, 0]], numpy.int32)),

@@ -1,4 +1,4 @@
-"""jit_attention.torch.attention: eager and compiled, masks as text, refused gradients, CUDA graphs."""
+"""jit_attention.torch.attention: eager and compiled, masks as text, gradients, CUDA graphs."""
 
 import copy
 import pickle
@@ -158,25 +158,84 @@ def parameter(tensor):
     return torch.nn.Parameter(tensor)
 
 
-def test_gradients_are_refused(make):
+def exact_gradients(do, q, k, v, keep, score, softmax_scale):
+    """Autograd's own in double precision, of (batch, seqlen, heads, head_dim) on the CPU."""
+    q, k, v = (x.detach().cpu().double().requires_grad_() for x in (q, k, v))
+    ks, vs = (x.repeat_interleave(q.shape[2] // k.shape[2], 2) for x in (k, v))
+    scores = score(torch.einsum("bihd,bjhd->bhij", q, ks) * softmax_scale)
+    if keep is not None:
+        scores = scores.masked_fill(~keep, -torch.inf)
+    o = torch.einsum("bhij,bjhd->bihd", scores.softmax(-1), vs)
+    return torch.autograd.grad(o, (q, k, v), do.detach().cpu().double())
+
+
+def assert_near(gradients, exact):
+    for name, ours, right in zip("qkv", gradients, exact, strict=True):
+        assert ours.shape == right.shape
+        assert (ours.cpu().double() - right).abs().max() <= 0.02 * right.abs().max(), name
+
+
+DIFFERENCE = torch.arange(45)[None, :] - torch.arange(19)[:, None]  # of key and query
+GRADIENTS = {
+    "nothing": (None, None, None, lambda s: s),
+    "causal": (ja.mask.causal(), None, DIFFERENCE <= 45 - 19, lambda s: s),
+    "softcap": (None, ja.score.softcap(1.5), None, lambda s: 1.5 * torch.tanh(s / 1.5)),
+    "text": (None, SLOPE, None, lambda s: s - 0.5 * DIFFERENCE.abs()),
+}
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("case", GRADIENTS)
+def test_gradients(make, case, compiled):
+    mask, score, keep, exact_score = GRADIENTS[case]
+    q, k, v = map(parameter, random_qkv(make))
+
+    def compute(q, k, v):
+        return jt.attention(q, k, v, mask=mask, score=score, softmax_scale=0.3)
+
+    o = (torch.compile(compute, fullgraph=True) if compiled else compute)(q, k, v)
+    do = make(*o.shape)
+    gradients = torch.autograd.grad(o, (q, k, v), do)
+    assert [x.dtype for x in gradients] == [torch.bfloat16] * 3
+    assert_near(gradients, exact_gradients(do, q, k, v, keep, exact_score, 0.3))
+    # Summing gives gradients that are broadcast, and only k wants one.
+    q, v = q.detach(), v.detach()
+    (dk,) = torch.autograd.grad(compute(q, k, v).sum(), k)
+    assert torch.equal(dk, torch.autograd.grad(compute(q, k, v), k, torch.ones_like(do))[0])
+
+
+def test_gradients_in_the_other_layout(make):
+    q, k, v = random_qkv(make)
+    heads_first = [parameter(x.transpose(1, 2)) for x in (q, k, v)]
+    q, k, v = map(parameter, (q, k, v))
+    do = make(2, 19, 4, 24)
+    expected = torch.autograd.grad(jt.attention(q, k, v), (q, k, v), do)
+    gradients = torch.autograd.grad(jt.attention(*heads_first, layout="BHSD"), heads_first, do.transpose(1, 2))
+    assert all(torch.equal(a.transpose(1, 2), b) for a, b in zip(gradients, expected, strict=True))
+
+
+def test_opcheck_of_gradients(make):
+    q, k, v = random_qkv(make)
+    o, lse = jt.attention(q, k, v, mask=ja.mask.causal(), return_lse=True)
+    problem = repr((("causal", ()), None, ()))
+    arguments = (make(*o.shape), q, k, v, o, lse, [], problem, None, "BSHD")
+    library.opcheck(torch.ops.jit_attention.attention_backward.default, arguments)
+
+
+def test_what_has_no_gradient_is_refused(make):
     q, k, v = random_qkv(make)
     bias = {"bias": parameter(make(1, 1, 1, 45))}
+    biased = dict(score=ja.score.bias("bf16"), tensors=bias)
     calls = [
-        lambda: jt.attention(parameter(q), k, v),
-        lambda: jt.attention(q, k, parameter(v) * 2),
-        lambda: jt.attention(q, k, v, score=ja.score.bias("bf16"), tensors=bias),
-        lambda: OPERATOR(parameter(q), k, v, [], repr((None, None, ())), None, False, "BSHD", None),
-        torch.compile(lambda: jt.attention(parameter(q) * 1, k, v)),
+        (lambda: jt.attention(q, k, v, **biased), "requires grad.*no_grad.*detach"),
+        (lambda: jt.attention(parameter(q), k, v, **biased), "requires grad.*no_grad.*detach"),
+        (lambda: torch.compile(lambda: jt.attention(parameter(q) * 1, k, v, **biased))(), "requires grad.*no_grad.*detach"),
+        (lambda: OPERATOR(parameter(q), k, v, [], repr((None, None, ())), None, False, "BSHD", None), "return_lse"),
+        (lambda: jt.attention(parameter(q), k, v, return_lse=True)[1].sum().backward(), "lse.*no gradient.*detach"),
     ]
-    for call in calls:
-        with pytest.raises(Exception, match="no backward.*no_grad.*detach"):
+    for call, message in calls:
+        with pytest.raises(Exception, match=message):
             call()
-
-
-def test_compiled_gradients_are_refused_without_graph_breaks(make):
-    q, k, v = random_qkv(make)
-    with pytest.raises(Exception, match="no backward"):
-        torch.compile(lambda q, k, v: jt.attention(q * 2, k, v), fullgraph=True)(q.requires_grad_(), k, v)
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])

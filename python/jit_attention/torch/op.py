@@ -1,7 +1,8 @@
-"""Attention as one PyTorch operator, `torch.ops.jit_attention.attention`.
+"""Attention as one PyTorch operator, `torch.ops.jit_attention.attention`, and its gradient as another.
 
-Eager calls go straight to `jit_attention.attention`; the operator is what `torch.compile` and `torch.export` see.
-The arguments of an operator are tensors, numbers and strings, so it carries masks and scores as text.
+Eager calls without gradients go straight to `jit_attention.attention`; the operator is what `torch.compile`,
+`torch.export` and autograd see. The arguments of an operator are tensors, numbers and strings, so it carries masks and
+scores as text.
 """
 
 import ast
@@ -12,25 +13,25 @@ import torch
 from torch import library
 
 from .. import attention as _attention
+from .. import attention_backward as _attention_backward
 from .. import functor as _functor
 from .. import mask as _mask
 from .. import score as _score
 from ..errors import InvalidArgumentError
 from ..functor import FunctorText
 
-NO_BACKWARD = ("jit_attention has no backward yet: an input requires grad; compute under torch.no_grad() or "
-               "torch.inference_mode(), or give detach()")
-
 
 def attention(q, k, v, *, mask=None, score=None, softmax_scale=None, return_lse=False, layout="BSHD", tensors=None,
               tuning=None, cu_seqlens_q=None, cu_seqlens_k=None, seqused_q=None, seqused_k=None, page_table=None,
               cache_leftpad=None, sinks=None, num_splits=0, zero_padding=False):
-    """`jit_attention.attention` of PyTorch tensors, eager or compiled.
+    """`jit_attention.attention` of PyTorch tensors, eager or compiled, with gradients for q, k and v.
 
     Under ``torch.compile`` the call is one operator without a graph break, whatever the sizes: ``fullgraph=True`` and
     ``dynamic=True`` work, with masks and scores built outside or inside of the compiled function (``~mask`` outside
     only: the compiler does not know that operator). A CUDA graph may capture it once a call with the same sizes has
     run before, which is when its kernel is compiled and tuned.
+
+    Gradients are those of `jit_attention.attention_backward`: bit-identical for equal inputs.
 
     Args:
         q, k, v: tensors of one dtype, bf16 or fp16.
@@ -44,14 +45,15 @@ def attention(q, k, v, *, mask=None, score=None, softmax_scale=None, return_lse=
         o, contiguous, of q's dtype, or (o, lse), as `jit_attention.attention` does.
 
     Raises:
-        InvalidArgumentError: a tensor requires grad while grad mode is on (there is no backward yet).
+        InvalidArgumentError: one of `tensors` requires grad while grad mode is on, or a gradient of lse is wanted: there
+            are none. Compute under torch.no_grad(), or give detach().
         Error: what `jit_attention.attention` raises. Compiled without graph breaks, the compiler wraps all of these in
             an error of its own.
     """
     sequences = dict(cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, seqused_q=seqused_q, seqused_k=seqused_k,
                      page_table=page_table, cache_leftpad=cache_leftpad, sinks=sinks, num_splits=num_splits,
                      zero_padding=zero_padding)
-    if torch.compiler.is_compiling() or type(q) is not torch.Tensor:
+    if torch.compiler.is_compiling() or type(q) is not torch.Tensor or _wants_gradient(q, k, v):
         return _through_operator(q, k, v, mask, score, softmax_scale, return_lse, layout, tensors, tuning, sequences)
     return _attention(q, k, v, mask=mask, score=score, softmax_scale=softmax_scale, return_lse=return_lse,
                       layout=layout, tensors=tensors, tuning=tuning, **sequences)
@@ -60,9 +62,14 @@ def attention(q, k, v, *, mask=None, score=None, softmax_scale=None, return_lse=
 def _through_operator(q, k, v, mask, score, softmax_scale, return_lse, layout, tensors, tuning, sequences):
     tensors = tensors or {}
     problem = repr((_plain(mask), _plain(score), tuple(tensors)))
-    o, lse = _operator(q, k, v, list(tensors.values()), problem, softmax_scale, return_lse, layout, tuning,
+    with_lse = return_lse or _wants_gradient(q, k, v)
+    o, lse = _operator(q, k, v, list(tensors.values()), problem, softmax_scale, with_lse, layout, tuning,
                        **sequences)
     return (o, lse) if return_lse else o
+
+
+def _wants_gradient(*tensors):
+    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
 
 
 def _plain(functor):
@@ -114,11 +121,51 @@ def _empty_lse(q):
     return q.new_empty(0, dtype=torch.float32)
 
 
-def _refuse_backward(*arguments, **keywords):
-    raise InvalidArgumentError(NO_BACKWARD)
+@library.custom_op("jit_attention::attention_backward", mutates_args=())
+def _backward_operator(do: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, o: torch.Tensor,
+                       lse: torch.Tensor, tensors: Sequence[torch.Tensor], problem: str,
+                       softmax_scale: Optional[float],
+                       layout: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    mask, score, names = _problem(problem)
+    named = dict(zip(names, tensors, strict=True))
+    do = do if do.stride(-1) == 1 else do.contiguous()
+    return _attention_backward(do, q, k, v, o, lse, mask=mask, score=score, softmax_scale=softmax_scale, layout=layout,
+                               tensors=named)
 
 
-_operator.register_autograd(_refuse_backward, setup_context=_refuse_backward)
+@_backward_operator.register_fake
+def _(do, q, k, v, o, lse, tensors, problem, softmax_scale, layout):
+    return tuple(tensor.new_empty(tensor.shape) for tensor in (q, k, v))
+
+
+def _save_for_backward(ctx, inputs, output):
+    q, k, v, tensors, problem, softmax_scale, return_lse, layout, _, *sequences = inputs
+    if any(isinstance(given, torch.Tensor) for given in sequences):
+        raise InvalidArgumentError("q: requires grad, and there are no gradients of ragged or paged sequences, of lengths "
+                                   "on the device or with sinks: compute under torch.no_grad(), or give detach()")
+    if any(tensor.requires_grad for tensor in tensors):
+        raise InvalidArgumentError("tensors: one that a mask or score reads requires grad, and these get no gradient: "
+                                   "compute under torch.no_grad(), or give detach()")
+    if not return_lse:
+        raise InvalidArgumentError("return_lse: is False, and gradients need lse: call jit_attention.torch.attention, "
+                                   "which asks for it, compute under torch.no_grad(), or give detach()")
+    ctx.save_for_backward(q, k, v, *output, *tensors)
+    ctx.set_materialize_grads(False)
+    ctx.facts = problem, softmax_scale, layout
+    ctx.sequences = len(sequences)
+
+
+def _gradients(ctx, do, dlse):
+    if dlse is not None:
+        raise InvalidArgumentError("lse: has no gradient; give lse.detach() to what makes a loss of it")
+    q, k, v, o, lse, *tensors = ctx.saved_tensors
+    of_others = ([None] * len(tensors), None, None, None, None, None, *[None] * ctx.sequences)
+    if do is None:
+        return None, None, None, *of_others
+    return *_backward_operator(do, q, k, v, o, lse, tensors, *ctx.facts), *of_others
+
+
+_operator.register_autograd(_gradients, setup_context=_save_for_backward)
 
 
 _functor.being_traced = torch.compiler.is_compiling

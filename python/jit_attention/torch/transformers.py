@@ -32,7 +32,7 @@ def register_with_transformers(name="jit_attention"):
         with torch.inference_mode():
             model(**inputs)
 
-    For inference of models in bf16 or fp16, or in fp32 under ``torch.autocast``: encoders, decoders and caches of
+    For models in bf16 or fp16, or in fp32 under ``torch.autocast``: encoders, decoders and caches of
     keys and values, with padding at any side, sliding windows, softcap, position biases and fewer KV heads than query
     heads. Causal masks, windows and padding are computed in the kernel, which skips what they leave empty; other
     masks are tensors, as for "sdpa". Rows of padding that see no token are zero.
@@ -43,8 +43,8 @@ def register_with_transformers(name="jit_attention"):
     Raises:
         ImportError: there is no Transformers, or one older than the mask functions of version 5.
 
-    The attention function raises InvalidArgumentError, when the model runs, for dropout, gradients, fp32, attention
-    weights as results, attention sinks, head masks and packed sequences by cumulative lengths.
+    The attention function raises InvalidArgumentError, when the model runs, for dropout, gradients of position biases,
+    fp32, attention weights as results, attention sinks, head masks and packed sequences by cumulative lengths.
     """
     try:
         from transformers import AttentionInterface
@@ -136,7 +136,7 @@ def attention_function(module: torch.nn.Module, query: torch.Tensor, key: torch.
 
 def _check(dropout, kwargs):
     if dropout:
-        _refuse("dropout", f"is {dropout}; there is no dropout and no backward yet: call model.eval()")
+        _refuse("dropout", f"is {dropout}; there is no dropout: call model.eval(), or set it to 0 in the model's config")
     if kwargs.get("output_attentions"):
         _refuse("output_attentions", "is set, but no weights are formed here; use attn_implementation='eager'")
     for name, meaning in _UNSERVED.items():

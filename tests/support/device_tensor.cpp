@@ -1,4 +1,4 @@
-#include "tests/device/device_tensor.h"
+#include "tests/support/device_tensor.h"
 
 #include <cstring>
 #include <numeric>

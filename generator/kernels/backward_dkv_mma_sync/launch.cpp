@@ -1,0 +1,38 @@
+#include <algorithm>
+
+#include "generator/kernels/backward_dkv_mma_sync/family.h"
+#include "generator/launch/ceil_div.h"
+#include "generator/launch/kernel_launch.h"
+#include "runtime/launch.h"
+
+namespace jit {
+namespace {
+
+// Blocks along y and z of a grid (CUDA programming guide, "Technical Specifications per Compute Capability").
+constexpr int max_grid_yz = 65535;
+
+}  // namespace
+
+// A block for each tile of keys: (KV heads, tiles, batch), twice as many heads where dK and dV are sums of different
+// blocks; several grids where one does not hold them all.
+void Family<BackwardDkvMmaSync>::launch(const KernelLaunch& launch, const BackwardDkvMmaSync& config) {
+  const LoadedKernel& kernel = launch.kernel;
+  AttentionParams& params = launch.params;
+  GradientParams& gradients = *launch.gradients;
+  place_statistics(params, launch.workspace, gradients);
+  const int tiles_kv = ceil_div(params.seqlen_kv, config.tile_kv);
+  LaunchConfig grid{.grid = {static_cast<unsigned>(params.heads_kv) * (config.separate ? 2 : 1), 1, 1},
+                    .block = {kernel.threads, 1, 1},
+                    .smem_bytes = kernel.smem_bytes};
+  void* arguments[] = {&params, &gradients};
+  for (params.batch_begin = 0; params.batch_begin < params.batch; params.batch_begin += max_grid_yz) {
+    grid.grid[2] = static_cast<unsigned>(std::min(params.batch - params.batch_begin, max_grid_yz));
+    for (gradients.k_tile_begin = 0; gradients.k_tile_begin < tiles_kv;
+         gradients.k_tile_begin += max_grid_yz) {
+      grid.grid[1] = static_cast<unsigned>(std::min(tiles_kv - gradients.k_tile_begin, max_grid_yz));
+      jit::launch(kernel.kernel.handle(), grid, arguments, launch.stream);
+    }
+  }
+}
+
+}  // namespace jit

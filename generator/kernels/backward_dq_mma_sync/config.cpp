@@ -1,0 +1,87 @@
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "generator/kernels/backward_dq_mma_sync/family.h"
+#include "generator/problem/functor_node.h"
+#include "templates/backward_dq_mma_sync/smem_layout.cuh"
+#include "templates/base/element.cuh"
+
+namespace jit {
+namespace {
+
+constexpr int rows_per_mma = 16;
+// Loop counters and addresses; statistics and fragments of each 16 rows; what each mask and score adds.
+constexpr int other_registers = 40;
+constexpr int row_block_registers = 8;
+constexpr int functor_registers = 8;
+// Estimates further above the cap than this are hopeless; up to it a config may be fast in spite of a few
+// spilled bytes.
+constexpr int spill_allowance = 40;
+constexpr int register_doubt = 16;
+
+constexpr std::array rows = {
+    field<&BackwardDqMmaSync::tile_q>("tile_q", "queries per block",
+                                      {multiples(16, 256), Affects::tiling, 128}),
+    field<&BackwardDqMmaSync::tile_kv>("tile_kv", "keys per step", {multiples(16, 256), Affects::tiling, 32}),
+    field<&BackwardDqMmaSync::warps>("warps", "warps per block; each owns tile_q / warps queries",
+                                     {range(1, 16), Affects::tiling, 2}),
+    field<&BackwardDqMmaSync::stages>("stages", "buffers for tiles of keys and values",
+                                      {range(1, 4), Affects::buffers, 1}),
+    field<&BackwardDqMmaSync::blocks_per_sm>("blocks_per_sm",
+                                             "blocks that must fit on a multiprocessor: caps the registers",
+                                             {range(1, 8), Affects::registers, 2}),
+};
+static_assert(rows.size() == member_count<BackwardDqMmaSync>(), "each member has a row");
+
+}  // namespace
+
+std::span<const ConfigField<BackwardDqMmaSync>> Family<BackwardDqMmaSync>::fields() { return rows; }
+
+std::string Family<BackwardDqMmaSync>::rejection(const Case& problem, const BackwardDqMmaSync& config) {
+  if (std::string reason = plain_rejection(problem.spec, name); !reason.empty()) return reason;
+  if (config.tile_q % (rows_per_mma * config.warps) == 0) return "";
+  return fmt::format("tile_q = {} must be a multiple of 16 · warps = {}", config.tile_q,
+                     rows_per_mma * config.warps);
+}
+
+Footprint Family<BackwardDqMmaSync>::footprint(const AttentionSpec& spec, const BackwardDqMmaSync& config) {
+  const int row_blocks = config.tile_q / config.warps / rows_per_mma;
+  const int gradient = row_blocks * padded_head_dim(spec.head_dim) / 8 * 4;
+  const int scores = 2 * row_blocks * config.tile_kv / 8 * 4;  // of S and of dP
+  const int functors = functor_count(spec.mask) + functor_count(spec.score);
+  const int threads = config.warps * 32;
+  const int share = registers_per_sm / (threads * config.blocks_per_sm);
+  return {.threads = threads,
+          .smem_bytes = backward_dq_mma_sync::smem_layout(spec.head_dim, spec.value_head_dim(), config.tile_q,
+                                                          config.tile_kv, config.stages)
+                            .total,
+          .registers = gradient + scores + other_registers + row_blocks * row_block_registers +
+                       functors * functor_registers,
+          .register_cap = std::min(max_registers_per_thread, share / 8 * 8),
+          .blocks_per_sm = config.blocks_per_sm,
+          .register_slack = spill_allowance,
+          .register_doubt = register_doubt};
+}
+
+std::vector<BackwardDqMmaSync> Family<BackwardDqMmaSync>::space(const Case&) {
+  std::vector<BackwardDqMmaSync> configs;
+  for (const int warps : {4, 8}) {
+    for (const int warp_rows : {16, 32}) {
+      for (const int tile_kv : {16, 32, 64, 128}) {
+        for (const int stages : {1, 2, 3}) {
+          for (const int blocks_per_sm : {1, 2, 3}) {
+            configs.push_back({.tile_q = warps * warp_rows,
+                               .tile_kv = tile_kv,
+                               .warps = warps,
+                               .stages = stages,
+                               .blocks_per_sm = blocks_per_sm});
+          }
+        }
+      }
+    }
+  }
+  return configs;
+}
+
+}  // namespace jit

@@ -1,0 +1,34 @@
+// The family of kernels of the queries' gradient with cp.async, ldmatrix and mma.sync
+// (templates/backward_dq_mma_sync).
+#pragma once
+
+#include "generator/kernels/family.h"
+#include "generator/launch/query_statistics.h"
+
+namespace jit {
+
+template <>
+struct Family<BackwardDqMmaSync> {
+  static constexpr std::string_view name = "backward_dq_mma_sync";
+  static constexpr std::string_view doc =
+      "gradient of the queries with cp.async, ldmatrix and mma.sync: sm_80 and later, any dense tensor";
+  static constexpr Pass pass = Pass::backward_dq;
+  static constexpr bool may_spill = true;
+  static constexpr BackwardDqMmaSync smallest = {.tile_q = 16, .tile_kv = 16, .warps = 1, .stages = 1};
+
+  static std::span<const ConfigField<BackwardDqMmaSync>> fields();
+  static bool suits(const ProblemShape& shape) { return !shape.has_device_lengths; }
+  static std::string rejection(const Case& problem, const BackwardDqMmaSync& config);
+  static std::vector<BackwardDqMmaSync> space(const Case& problem);
+  static Footprint footprint(const AttentionSpec& spec, const BackwardDqMmaSync& config);
+  static double cycles(const Case& problem, const ProblemShape& shape, const BackwardDqMmaSync& config);
+  static Program program(const AttentionSpec& spec, const BackwardDqMmaSync& config);
+  static std::size_t workspace_bytes(const AttentionSpec&, const BackwardDqMmaSync&,
+                                     const AttentionParams& params, int /*sm_count*/) {
+    return statistics_bytes(params);
+  }
+  /// Requires: launch.gradients is there.
+  static void launch(const KernelLaunch& launch, const BackwardDqMmaSync& config);
+};
+
+}  // namespace jit

@@ -1,0 +1,20 @@
+#include "generator/launch/query_statistics.h"
+
+namespace jit {
+namespace {
+
+std::size_t numbers(const AttentionParams& params) {
+  return static_cast<std::size_t>(params.batch) * static_cast<std::size_t>(params.heads_q) *
+         static_cast<std::size_t>(statistic_rows(params.seqlen_q));
+}
+
+}  // namespace
+
+std::size_t statistics_bytes(const AttentionParams& params) { return 2 * numbers(params) * sizeof(float); }
+
+void place_statistics(const AttentionParams& params, void* workspace, GradientParams& gradients) {
+  gradients.lse_log2 = static_cast<float*>(workspace);
+  gradients.delta = gradients.lse_log2 + numbers(params);
+}
+
+}  // namespace jit

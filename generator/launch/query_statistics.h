@@ -1,0 +1,17 @@
+// What the kernel of dq leaves of each query to that of dk and dv, in the workspace that the two share.
+#pragma once
+
+#include <cstddef>
+
+#include "templates/base/gradient_params.cuh"
+#include "templates/base/params.cuh"
+
+namespace jit {
+
+/// Bytes of the workspace.
+std::size_t statistics_bytes(const AttentionParams& params);
+
+/// Where in the workspace kernels find the numbers.
+void place_statistics(const AttentionParams& params, void* workspace, GradientParams& gradients);
+
+}  // namespace jit

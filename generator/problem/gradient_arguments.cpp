@@ -1,0 +1,133 @@
+#include "generator/problem/gradient_arguments.h"
+
+#include <array>
+#include <string_view>
+
+#include <fmt/format.h>
+#include <jit/error.h>
+#include <jit/spec_table.h>
+
+#include "generator/problem/argument_table.h"
+#include "generator/problem/arguments.h"
+#include "generator/problem/dims.h"
+#include "generator/problem/tensor_checks.h"
+
+namespace jit {
+namespace {
+
+/// One tensor of BackwardArguments that forward does not have.
+struct GradientRow {
+  std::string_view name;
+  TensorView BackwardArguments::*view;
+  Dims (*dims)(const AttentionSpec&);
+  void (*set)(GradientParams&, void*, const TensorStrides&);
+  bool is_output = true;
+};
+
+template <auto data, auto strides>
+void set(GradientParams& params, void* address, const TensorStrides& given) {
+  params.*data = address;
+  params.*strides = given;
+}
+
+constexpr std::array gradient_table = {
+    GradientRow{.name = "do",
+                .view = &BackwardArguments::d_o,
+                .dims = [](const AttentionSpec& spec) { return dims_of_queries(spec, true); },
+                .set = set<&GradientParams::d_o, &GradientParams::do_strides>,
+                .is_output = false},
+    GradientRow{.name = "dq",
+                .view = &BackwardArguments::dq,
+                .dims = [](const AttentionSpec& spec) { return dims_of_queries(spec, false); },
+                .set = set<&GradientParams::dq, &GradientParams::dq_strides>},
+    GradientRow{.name = "dk",
+                .view = &BackwardArguments::dk,
+                .dims = [](const AttentionSpec& spec) { return dims_of_keys(spec, false); },
+                .set = set<&GradientParams::dk, &GradientParams::dk_strides>},
+    GradientRow{.name = "dv",
+                .view = &BackwardArguments::dv,
+                .dims = [](const AttentionSpec& spec) { return dims_of_keys(spec, true); },
+                .set = set<&GradientParams::dv, &GradientParams::dv_strides>},
+};
+
+void check_spec(const AttentionSpec& spec) {
+  if (is_plain(spec)) return;
+  const bool ragged_q = spec.sequences_q != SequenceKind::dense,
+             ragged_kv = spec.sequences_kv != SequenceKind::dense;
+  const std::string_view field = ragged_q ? "sequences_q" : ragged_kv ? "sequences_kv" : "sinks";
+  const std::string value(ragged_q    ? to_string(spec.sequences_q)
+                          : ragged_kv ? to_string(spec.sequences_kv)
+                                      : "true");
+  const std::string name = fmt::format("spec.{}", field);
+  const Refusal refusal{name, value, "has no backward so far: sequences must be dense, and without sinks",
+                        field == "sinks" ? "false" : "dense"};
+  throw Error(ErrorCode::invalid_spec, "validate", name, refusal.to_string());
+}
+
+void check_gradient(const AttentionSpec& spec, const GradientRow& row, const TensorView& tensor,
+                    const Extents& sizes) {
+  const Dims dims = row.dims(spec);
+  check_rank(row.name, tensor, dims);
+  check_dtype(row.name, tensor, input_dtype(spec));
+  for (int i = 0; i < tensor.rank; ++i)
+    check_size(row.name, tensor, i, dims[i].extent->dimension, sizes.*dims[i].extent->size);
+  check_pointer(row.name, tensor, spec.alignment);
+  check_rows(row.name, tensor, spec.alignment);
+}
+
+// A gradient that is written shares no byte with what is read, nor with those before it.
+void check_output(const BackwardArguments& arguments, const GradientRow& output) {
+  const TensorView& written = arguments.*output.view;
+  check_no_self_overlap(output.name, written);
+  for (const auto& [name, view] : {std::pair{"q", &arguments.q},
+                                   {"k", &arguments.k},
+                                   {"v", &arguments.v},
+                                   {"o", &arguments.o},
+                                   {"lse", &arguments.lse}})
+    check_no_overlap(output.name, written, name, *view);
+  for (const NamedTensor& tensor : arguments.tensors)
+    check_no_overlap(output.name, written, tensor.name, tensor.tensor);
+  for (const GradientRow& other : gradient_table) {
+    if (&other == &output) break;
+    check_no_overlap(output.name, written, other.name, arguments.*other.view);
+  }
+}
+
+}  // namespace
+
+void check_backward_arguments(const AttentionSpec& spec, const BackwardArguments& arguments) {
+  AttentionParams params;
+  GradientParams gradients;
+  fill_params(spec, functor_tensor_uses(spec), arguments, params, gradients);
+}
+
+bool fill_params(const AttentionSpec& spec, const std::vector<FunctorTensorUse>& tensors,
+                 const BackwardArguments& arguments, AttentionParams& params, GradientParams& gradients) {
+  check_spec(spec);
+  if (!arguments.lse.is_present()) refuse("lse", "is missing; give the LSE that forward wrote");
+  fill_params(spec, tensors,
+              {.q = arguments.q,
+               .k = arguments.k,
+               .v = arguments.v,
+               .o = arguments.o,
+               .lse = arguments.lse,
+               .tensors = arguments.tensors},
+              params);
+  const Extents sizes{.batch = params.batch,
+                      .seqlen_q = params.seqlen_q,
+                      .seqlen_kv = params.seqlen_kv,
+                      .heads_q = params.heads_q,
+                      .heads_kv = params.heads_kv,
+                      .head_dim = spec.head_dim,
+                      .head_dim_v = spec.value_head_dim()};
+  gradients = {};
+  for (const GradientRow& row : gradient_table) {
+    const TensorView& tensor = arguments.*row.view;
+    check_gradient(spec, row, tensor, sizes);
+    if (row.is_output) check_output(arguments, row);
+    row.set(gradients, tensor.data, strides_of(row.dims(spec), tensor));
+  }
+  return params.batch > 0 && params.heads_q > 0 && (params.seqlen_q > 0 || params.seqlen_kv > 0);
+}
+
+}  // namespace jit

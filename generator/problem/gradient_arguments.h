@@ -1,0 +1,20 @@
+// From the tensors of a backward call to the parameters of its kernels.
+#pragma once
+
+#include <vector>
+
+#include <jit/attention.h>
+
+#include "generator/problem/functor_tensors.h"
+#include "templates/base/gradient_params.cuh"
+#include "templates/base/params.cuh"
+
+namespace jit {
+
+/// Checks `arguments` against `spec` and fills `params` and `gradients`. Returns false when there is nothing to write.
+/// `tensors` is functor_tensor_uses(spec). Allocates nothing unless it throws Error invalid_argument, whose field is
+/// the argument's name, or invalid_spec for a spec that has no gradients so far.
+bool fill_params(const AttentionSpec& spec, const std::vector<FunctorTensorUse>& tensors,
+                 const BackwardArguments& arguments, AttentionParams& params, GradientParams& gradients);
+
+}  // namespace jit

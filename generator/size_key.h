@@ -1,0 +1,26 @@
+// Under which keys plans are kept.
+#pragma once
+
+#include <cstdint>
+
+#include "cache/digest.h"
+#include "generator/kernels/problem_shape.h"
+
+namespace jit {
+
+// DispatchTable takes its slot from the low half: multiply so that neighbouring classes fall apart.
+inline Digest spread(std::uint64_t number) {
+  return {.high = number, .low = number * 0x9e3779b97f4a7c15u >> 16};
+}
+
+/// Of a device and the size class of a shape.
+inline Digest size_key(int device, const ProblemShape& shape) {
+  const SizeClass sizes = size_class(shape);
+  return spread(static_cast<std::uint64_t>(device) << 32 | static_cast<std::uint64_t>(sizes.pass) << 26 |
+                static_cast<std::uint64_t>(sizes.has_device_lengths) << 25 |
+                static_cast<std::uint64_t>(sizes.tma) << 24 | static_cast<std::uint64_t>(sizes.rows) << 16 |
+                static_cast<std::uint64_t>(sizes.seqlen_q) << 8 |
+                static_cast<std::uint64_t>(sizes.seqlen_kv));
+}
+
+}  // namespace jit

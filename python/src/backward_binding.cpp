@@ -1,0 +1,173 @@
+#include "backward_binding.h"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <jit/attention.h>
+#include <jit/device.h>
+#include <jit/dtype.h>
+
+#include "attention_binding.h"
+#include "call.h"
+#include "named_arrays.h"
+#include "operation_call.h"
+#include "process.h"
+#include "spec_conversion.h"
+
+namespace jit::python {
+namespace {
+
+using namespace nb::literals;
+
+// (batch, heads, seqlen, head_dim) as (batch, seqlen, heads, head_dim).
+void apply_layout(TensorView& view, Layout layout) {
+  if (layout != Layout::bhsd) return;
+  std::swap(view.shape[1], view.shape[2]);
+  std::swap(view.strides[1], view.strides[2]);
+}
+
+void check_operand(const TensorView& view, const char* name) {
+  if (!facts(view.dtype).is_operand)
+    refuse(name, fmt::format("is {}; attention takes bf16 and fp16", to_string(view.dtype)));
+  if (view.rank != 4)
+    refuse(name,
+           fmt::format("has {} dimensions; it must have 4: gradients are of dense sequences", view.rank));
+}
+
+nb::object compute(nb::handle d_o, nb::handle q, nb::handle k, nb::handle v, nb::handle o, nb::handle lse,
+                   nb::handle mask, nb::handle score, nb::handle softmax_scale, nb::handle dq, nb::handle dk,
+                   nb::handle dv, nb::handle dtype, nb::handle layout_name, nb::handle tensors,
+                   nb::handle stream) {
+  const Layout layout = parse_layout(layout_name);
+  const std::optional<DType> sixteen_bits = dtype_of(dtype, "dtype");
+  OperationCall call(q, "q", stream, sixteen_bits);
+  BackwardArguments arguments;
+  std::optional<dlpack::DataType> q_type;  // as q's framework has its elements
+  for (const auto& [array, name, view] : {std::tuple{q, "q", &arguments.q},
+                                          {k, "k", &arguments.k},
+                                          {v, "v", &arguments.v},
+                                          {o, "o", &arguments.o},
+                                          {d_o, "do", &arguments.d_o}}) {
+    if (array.is_none()) refuse(name, "is None; it must be an array");
+    const std::optional<dlpack::DataType> type = call.read(array, name, *view);
+    if (view == &arguments.q) q_type = type;
+    check_operand(*view, name);
+  }
+  if (sixteen_bits && arguments.q.dtype != *sixteen_bits)
+    refuse("dtype",
+           fmt::format("is {}, but q holds {}", to_string(*sixteen_bits), to_string(arguments.q.dtype)));
+  call.read(lse, "lse", arguments.lse);
+
+  // Results that were not given are new, of the shape and type of what they are gradients of.
+  struct Result {
+    nb::handle given;
+    const char* name;
+    TensorView BackwardArguments::*of;
+    TensorView BackwardArguments::*gradient;
+    std::optional<std::size_t> made = {};
+  };
+  Result results[] = {{dq, "dq", &BackwardArguments::q, &BackwardArguments::dq},
+                      {dk, "dk", &BackwardArguments::k, &BackwardArguments::dk},
+                      {dv, "dv", &BackwardArguments::v, &BackwardArguments::dv}};
+  for (Result& result : results) {
+    TensorView& view = arguments.*result.gradient;
+    const TensorView& of = arguments.*result.of;
+    if (result.given.is_none()) {
+      const bool as_q = of.dtype == arguments.q.dtype;
+      result.made = call.make(of.dtype, {of.shape, 4}, view, as_q ? q_type : std::nullopt);
+    } else {
+      call.write(result.given, result.name, view);
+      check_operand(view, result.name);
+    }
+  }
+  const NamedArrays named(tensors);
+  std::vector<TensorView> functor_views(named.size());
+  std::size_t at = 0;
+  for (const NamedArray& array : named) call.read(array.object, array.name, functor_views[at++]);
+  const auto name_tensors = [&] {
+    arguments.tensors = {};
+    at = 0;
+    for (const NamedArray& array : named) arguments.tensors.add({array.name, functor_views[at++]});
+  };
+  name_tensors();
+
+  for (TensorView* view : {&arguments.d_o, &arguments.q, &arguments.k, &arguments.v, &arguments.o,
+                           &arguments.dq, &arguments.dk, &arguments.dv})
+    apply_layout(*view, layout);
+  AttentionSpec spec;
+  spec.dtype = arguments.q.dtype;
+  spec.head_dim = small_size(arguments.q, 3, "q");
+  spec.head_dim_v = small_size(arguments.v, 3, "v");
+  if (spec.head_dim_v == 0) refuse("v", "has head_dim 0");
+  spec.gqa_ratio = gqa_ratio(arguments.q, arguments.k);
+  spec.alignment = std::max(2, common_alignment({&arguments.d_o, &arguments.q, &arguments.k, &arguments.v,
+                                                 &arguments.o, &arguments.dq, &arguments.dk, &arguments.dv}));
+  spec.mask = mask_of(mask);
+  spec.score = score_of(score);
+  spec.softmax_scale = scale_of(softmax_scale);
+  call.stage([&] {
+    validate(spec);
+    check_backward_arguments(spec, arguments);
+  });
+  name_tensors();
+  const Context& context = context_for(std::nullopt);
+  without_lock([&] {
+    const CurrentDevice scope(call.device());
+    attention_when_called(spec, context).backward(arguments, call.stream());
+    call.complete();
+  });
+  const auto returned = [&](const Result& result) {
+    return result.made ? call.result(*result.made) : nb::borrow(result.given);
+  };
+  return nb::make_tuple(returned(results[0]), returned(results[1]), returned(results[2]));
+}
+
+constexpr const char* backward_doc =
+    R"(Gradients of attention with respect to q, k and v.
+
+Two kernels, compiled for this problem at their first use. All sums have a fixed order: equal inputs give equal bits.
+
+Args:
+    do: the gradient of o, of o's shape; bf16 or fp16 as all arrays but lse, any strides whose last is 1.
+    q, k, v, mask, score, softmax_scale, tensors: as `attention` had them. What mask and score read gets no gradients.
+        Texts of scores are differentiated by the library: they are compiled with a number type that carries its
+        derivative, so that variables that depend on `score` are declared with `auto`.
+    o, lse: what `attention` returned with return_lse.
+    dq, dk, dv: arrays to write to, which are then returned; they share no memory with each other or the inputs.
+    dtype: "bf16" or "fp16", for arrays of 16-bit integers, which cannot say what they hold.
+    layout: "BSHD", or "BHSD": seqlen and heads swapped in all arrays but lse.
+    stream: a number or an object with __cuda_stream__; None: the current stream of q's framework.
+
+Returns:
+    (dq, dk, dv), of the shapes and types of q, k and v; dk and dv are sums over the query heads that share a KV head.
+    A query that sees no key gets dq = 0 and adds nothing to dk and dv.
+
+Raises:
+    InvalidArgumentError: an array is wrong; names the argument, before anything is launched.
+    InvalidSpecError: the problem is none that can be served, with what would work.
+    CompileFailedError: the text of a score turns what depends on `score` into a float, or calls what has no derivative.
+    Error: of another kind, see jit_attention.errors.
+)";
+
+}  // namespace
+
+void bind_backward(nb::module_& module) {
+  module.def("attention_backward", compute, "do"_a.none(), "q"_a.none(), "k"_a.none(), "v"_a.none(),
+             "o"_a.none(), "lse"_a.none(), nb::kw_only(), "mask"_a = nb::none(), "score"_a = nb::none(),
+             "softmax_scale"_a = nb::none(), "dq"_a = nb::none(), "dk"_a = nb::none(), "dv"_a = nb::none(),
+             "dtype"_a = nb::none(), "layout"_a = "BSHD", "tensors"_a = nb::none(), "stream"_a = nb::none(),
+             backward_doc,
+             nb::sig("def attention_backward(do: typing.Any, q: typing.Any, k: typing.Any, v: typing.Any, "
+                     "o: typing.Any, lse: typing.Any, *, mask: jit_attention.Mask | None = None, "
+                     "score: jit_attention.Score | None = None, softmax_scale: float | None = None, "
+                     "dq: typing.Any = None, dk: typing.Any = None, dv: typing.Any = None, "
+                     "dtype: typing.Any = None, layout: str = 'BSHD', "
+                     "tensors: dict[str, typing.Any] | None = None, stream: typing.Any = None) "
+                     "-> tuple[typing.Any, typing.Any, typing.Any]"));
+}
+
+}  // namespace jit::python

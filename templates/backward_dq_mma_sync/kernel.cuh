@@ -1,0 +1,210 @@
+// The gradient of the queries with cp.async, ldmatrix and mma.sync: runs on every GPU from sm_80 on.
+//
+// A block owns tile_q queries of one head; each warp owns tile_q / warps of them. Keys and values come by in tiles of
+// tile_kv through a ring of `stages` buffers:
+//
+//     wait for K(n), V(n) ─ barrier ─ load K, V(n + ahead) ─ S = Q Kᵀ ─ dP = dO Vᵀ ─ P, dS ─ dQ += dS K
+//
+// The barrier also says that every warp is done with the tile before, whose buffers the load overwrites; a single
+// buffer is loaded behind a barrier of its own. In the beginning the block works out delta = do · o of its queries and
+// leaves it, beside their LSE, to the kernel of dK and dV.
+#pragma once
+
+#include "backward_dq_mma_sync/smem_layout.cuh"
+#include "base/gradient_params.cuh"
+#include "base/params.cuh"
+#include "base/prelude.cuh"
+#include "base/row_pieces.cuh"
+#include "problem/functor.cuh"
+#include "problem/gradients.cuh"
+#include "problem/kv_tiles.cuh"
+#include "problem/masks.cuh"
+#include "problem/scores.cuh"
+#include "problem/sequences.cuh"
+#include "ptx/cp_async.cuh"
+#include "scheduling/block_place.cuh"
+#include "steps/mma_sync_products.cuh"
+#include "steps/score_gradients.cuh"
+#include "steps/store_product.cuh"
+#include "steps/tile_fragments.cuh"
+#include "tiles/accumulator.cuh"
+#include "tiles/swizzled_tile.cuh"
+#include "tiles/tile_copy.cuh"
+
+namespace jit::backward_dq_mma_sync {
+
+template <class Config>
+struct KernelTraits {
+  static_assert(Config::head_dim % 8 == 0 && Config::head_dim >= 8 && Config::head_dim <= 256,
+                "head_dim must be a multiple of 8 from 8 to 256");
+  static_assert(Config::head_dim_v % 8 == 0 && Config::head_dim_v >= 8 && Config::head_dim_v <= 256,
+                "head_dim_v must be a multiple of 8 from 8 to 256");
+  static_assert(Config::tile_q % (16 * Config::warps) == 0,
+                "tile_q must be a multiple of 16 rows for each warp");
+  static_assert(Config::tile_kv % 16 == 0, "tile_kv must be a multiple of mma's k");
+
+  static constexpr int threads = Config::warps * warp_size;
+  static constexpr int warp_rows = Config::tile_q / Config::warps;
+  static constexpr int row_blocks = warp_rows / 16;
+  static constexpr int padded = padded_head_dim(Config::head_dim);
+  static constexpr int padded_v = padded_head_dim(Config::head_dim_v);
+  static constexpr int per_chunk = ElementTraits<typename Config::Element>::per_chunk;
+  static constexpr int ahead = Config::stages - 1;  ///< tiles that the loads are ahead
+
+  // Of one warp.
+  using Scores = Accumulator<MmaLayout, warp_rows, Config::tile_kv>;
+  using Gradient = Accumulator<MmaLayout, warp_rows, padded>;
+
+  using QTile = SmemTile<Config::tile_q, padded / per_chunk, Swizzle::xor_chunks>;
+  using DoTile = SmemTile<Config::tile_q, padded_v / per_chunk, Swizzle::xor_chunks>;
+  using KTile = SmemTile<Config::tile_kv, padded / per_chunk, Swizzle::xor_chunks>;
+  using VTile = SmemTile<Config::tile_kv, padded_v / per_chunk, Swizzle::xor_chunks>;
+};
+
+/// What is known of the queries of which a lane holds scores.
+template <int rows>
+struct QueryStatistics {
+  RowNumbers<rows> lse_log2;
+  RowNumbers<rows> delta;
+};
+
+/// Works it out for the warp's queries, the first of which is `first_query`, and leaves it to the kernel of dK and dV.
+/// A query that does not exist is one without keys.
+template <class Config>
+__device__ __forceinline__ auto query_statistics(const AttentionParams& params,
+                                                 const GradientParams& gradient_params, int batch, int head,
+                                                 int first_query) {
+  using Product = typename KernelTraits<Config>::Scores;
+  using Layout = typename Product::Layout;
+  constexpr int piece = KernelTraits<Config>::per_chunk;
+  const Sequences<Config> sequences(params);
+  const Gradients<Config> gradients(params, gradient_params);
+  const int seqlen_q = sequences.q(batch).length;
+  const auto do_rows = gradients.do_rows(batch, head);
+  const auto o_rows = sequences.output_rows(batch, head);
+  const auto lse_rows = sequences.lse_rows(batch, head);
+  float* const lse_log2 = gradients.lse_log2(batch, head);
+  float* const delta = gradients.delta(batch, head);
+  const int lane = lane_id();
+
+  QueryStatistics<Product::rows> statistics;
+  Product::for_each_row(first_query + Layout::lane_row(lane), [&](int r, int query) {
+    float sum = 0, lse = negative_infinity();
+    if (query < seqlen_q) {
+      lse = *lse_rows.at(query);
+      // The four lanes that share a row take its pieces in turns.
+      for (int d = lane % 4 * piece; d < Config::head_dim_v; d += 4 * piece) {
+        float x[piece], y[piece];
+        load_piece<Config::alignment>(do_rows.at(query) + d, x);
+        load_piece<Config::alignment>(o_rows.at(query) + d, y);
+#pragma unroll
+        for (int i = 0; i < piece; ++i) sum = __fmaf_rn(x[i], y[i], sum);
+      }
+    }
+    sum = Layout::reduce(sum, [](float x, float y) { return x + y; });
+    lse = lse == negative_infinity() ? -negative_infinity() : lse * log2_e;
+    statistics.lse_log2.numbers[r] = lse;
+    statistics.delta.numbers[r] = sum;
+    if (Layout::speaks_for_rows(lane) && query < statistic_rows(seqlen_q)) {
+      lse_log2[query] = lse;
+      delta[query] = sum;
+    }
+  });
+  return statistics;
+}
+
+template <class Config>
+__device__ __forceinline__ void attention_backward_dq(const AttentionParams& params,
+                                                      const GradientParams& gradient_params) {
+  using Traits = KernelTraits<Config>;
+  using Element = typename Config::Element;
+  using Mask = typename Config::Mask;
+  using Score = typename Config::Score;
+  using Scores = typename Traits::Scores;
+  constexpr SmemLayout layout = smem_layout<Config>();
+  constexpr LdmatrixWidth width = LdmatrixWidth::four;
+  constexpr int ahead = Traits::ahead;
+  extern __shared__ __align__(128) unsigned char smem[];
+  const unsigned smem_base = smem_address(smem);
+
+  const Sequences<Config> sequences(params);
+  const Gradients<Config> gradients(params, gradient_params);
+  const auto [batch, head, q_begin] =
+      block_tile<Config::tile_q>(params, Sequences<Config>::longest_q(params));
+  const BlockContext context = sequences.context(batch, head);
+  const int seqlen_q = context.seqlen_q, seqlen_kv = context.seqlen_kv;
+  const int kv_head = sequences.kv_head(head);
+  const TileLoader<typename Traits::QTile, Config::head_dim, Traits::threads, Config::alignment, Element>
+      q_loader(sequences.query_rows(batch, head), seqlen_q);
+  const TileLoader<typename Traits::DoTile, Config::head_dim_v, Traits::threads, Config::alignment, Element>
+      do_loader(gradients.do_rows(batch, head), seqlen_q);
+  const TileLoader<typename Traits::KTile, Config::head_dim, Traits::threads, Config::alignment, Element>
+      k_loader(sequences.key_rows(batch, kv_head), seqlen_kv);
+  const TileLoader<typename Traits::VTile, Config::head_dim_v, Traits::threads, Config::alignment, Element>
+      v_loader(sequences.value_rows(batch, kv_head), seqlen_kv);
+
+  const Mask mask(context);
+  const Score score(context);
+  const ScoreTile queries{q_begin, minimum(q_begin + Config::tile_q, seqlen_q), 0, 0};
+  KvTiles<Mask, Config::tile_kv, ahead> tiles(mask, queries, mask.key_range(queries.q_begin, queries.q_end),
+                                              seqlen_kv);
+  const auto k_tile = [&](int stage) { return smem_base + layout.k + stage * layout.stage_bytes; };
+  const auto v_tile = [&](int stage) { return smem_base + layout.v + stage * layout.stage_bytes; };
+  // Each load closes its group even when no tile is left: waits count groups.
+  const auto load = [&](int tile_ahead, int stage) {
+    if (tiles.has(tile_ahead)) {
+      k_loader.load(k_tile(stage), tiles.key(tile_ahead));
+      v_loader.load(v_tile(stage), tiles.key(tile_ahead));
+    }
+    cp_async_commit_group();
+  };
+
+  // Q and dO are a group of their own: older than all that is waited for.
+  q_loader.load(smem_base + layout.q, q_begin);
+  do_loader.load(smem_base + layout.d_o, q_begin);
+  cp_async_commit_group();
+#pragma unroll
+  for (int i = 0; i < ahead; ++i) load(i, i);
+
+  const int warp_row = warp_id() * Traits::warp_rows;
+  const auto statistics = query_statistics<Config>(params, gradient_params, batch, head, q_begin + warp_row);
+  const TileFragments<typename Traits::QTile, Traits::row_blocks> q(smem_base + layout.q, warp_row);
+  const TileFragments<typename Traits::DoTile, Traits::row_blocks> d_o(smem_base + layout.d_o, warp_row);
+  const int first_query = q_begin + warp_row + MmaLayout::lane_row(lane_id());
+  const float exponent = score_exponent<Score>(params.softmax_scale);
+
+  typename Traits::Gradient dq = {};
+  for (int stage = 0; tiles.has(0); tiles.advance(), stage = stage + 1 == Config::stages ? 0 : stage + 1) {
+    if constexpr (ahead == 0) {
+      __syncthreads();
+      load(0, 0);
+      cp_async_wait_group<0>();
+    } else {
+      cp_async_wait_group<ahead - 1>();
+    }
+    __syncthreads();
+    if constexpr (ahead > 0) load(ahead, (stage + ahead) % Config::stages);
+
+    Scores scores, d_scores;
+    multiply_qk<Element, typename Traits::KTile, width>(scores, q, k_tile(stage));
+    begin_at_minus(d_scores, statistics.delta);
+    add_qk<Element, typename Traits::VTile, width>(d_scores, d_o, v_tile(stage));
+
+    const int first_key = tiles.key(0) + MmaLayout::lane_column(lane_id());
+    differentiate_score<QueriesByKeys>(scores, d_scores, first_query, first_key, score, params.softmax_scale,
+                                       context);
+    if (tiles.is_partial()) drop_masked_scores<QueriesByKeys>(scores, first_query, first_key, mask, context);
+    exponentiate_scores(scores, exponent, statistics.lse_log2);
+    multiply_by_probabilities<Score>(d_scores, scores);
+    multiply_pv<Element, typename Traits::KTile, width>(dq, d_scores, k_tile(stage));
+  }
+
+  // Copies may still be in flight and other warps still multiplying with what lies here.
+  cp_async_wait_group<0>();
+  __syncthreads();
+  store_product<typename Traits::QTile, Config::head_dim, Config::alignment>(
+      dq, params.softmax_scale, gradients.dq_rows(batch, head), q_begin + warp_row, seqlen_q,
+      smem_base + layout.q, warp_row);
+}
+
+}  // namespace jit::backward_dq_mma_sync

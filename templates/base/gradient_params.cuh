@@ -1,0 +1,31 @@
+// The second parameter of backward kernels: the gradients of a call, and what its kernels leave for one another. The
+// first is AttentionParams, whose o and lse they read. Compiled by the host and by NVRTC.
+#pragma once
+
+#include "base/host_device.cuh"
+#include "base/params.cuh"
+
+namespace jit {
+
+/// How many queries of a head there is room for in GradientParams: whole chunks of 16 bytes.
+JIT_HOST_DEVICE constexpr long long statistic_rows(int seqlen_q) {
+  return (static_cast<long long>(seqlen_q) + 3) / 4 * 4;
+}
+
+struct GradientParams {
+  const void* d_o;  ///< the gradient of o: (batch, seqlen_q, heads_q, head_dim_v)
+  void* dq;         ///< as q, written
+  void* dk;         ///< as k, written
+  void* dv;         ///< as v, written
+  TensorStrides do_strides;
+  TensorStrides dq_strides;
+  TensorStrides dk_strides;
+  TensorStrides dv_strides;
+  /// Of each query, (batch, heads_q, statistic_rows(seqlen_q)): log2 Σ exp(score), +inf for one without keys, and
+  /// do · o. Written by the kernel of dq, read by that of dk and dv.
+  float* lse_log2;
+  float* delta;
+  int k_tile_begin;  ///< first tile of keys of this launch: a launch has room for so many
+};
+
+}  // namespace jit

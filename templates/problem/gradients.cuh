@@ -1,0 +1,57 @@
+// Where the rows of gradients lie, and what is known of each query.
+#pragma once
+
+#include "base/gradient_params.cuh"
+#include "base/params.cuh"
+#include "base/prelude.cuh"
+#include "base/rows.cuh"
+#include "problem/sequences.cuh"
+
+namespace jit {
+
+/// Rows of one head of one batch entry, as Sequences gives those of q, k, v and o.
+template <class Config>
+class Gradients {
+  using Element = typename Config::Element;
+
+ public:
+  __device__ __forceinline__ Gradients(const AttentionParams& params, const GradientParams& gradients)
+      : params_(params), gradients_(gradients) {}
+
+  __device__ __forceinline__ auto do_rows(int batch, int head) const {
+    return rows(static_cast<const Element*>(gradients_.d_o), gradients_.do_strides, batch, head);
+  }
+  __device__ __forceinline__ auto dq_rows(int batch, int head) const {
+    return rows(static_cast<Element*>(gradients_.dq), gradients_.dq_strides, batch, head);
+  }
+  __device__ __forceinline__ auto dk_rows(int batch, int kv_head) const {
+    return rows(static_cast<Element*>(gradients_.dk), gradients_.dk_strides, batch, kv_head);
+  }
+  __device__ __forceinline__ auto dv_rows(int batch, int kv_head) const {
+    return rows(static_cast<Element*>(gradients_.dv), gradients_.dv_strides, batch, kv_head);
+  }
+
+  /// The number of each query of a head, of which there are `statistic_rows`.
+  __device__ __forceinline__ float* lse_log2(int batch, int head) const {
+    return gradients_.lse_log2 + first_statistic(batch, head);
+  }
+  __device__ __forceinline__ float* delta(int batch, int head) const {
+    return gradients_.delta + first_statistic(batch, head);
+  }
+
+ private:
+  template <class T>
+  static __device__ __forceinline__ DenseRows<T> rows(T* data, const TensorStrides& strides, int batch,
+                                                      int head) {
+    return {data + batch * strides.batch + head * strides.head, strides.seq};
+  }
+  __device__ __forceinline__ long long first_statistic(int batch, int head) const {
+    return (static_cast<long long>(batch) * params_.heads_q + head) *
+           statistic_rows(Sequences<Config>::longest_q(params_));
+  }
+
+  const AttentionParams& params_;
+  const GradientParams& gradients_;
+};
+
+}  // namespace jit

@@ -1,0 +1,167 @@
+// From products to probabilities and gradients of scores, in registers: with s the raw score, f the score functor and
+// LSE that of the forward pass,
+//
+//     P = exp(f(s) − LSE)      dS = P ∘ (dP − delta) ∘ f′(s)
+//
+// The accumulators of dP begin at −delta, so that the difference costs nothing ("FlashAttention-2", Dao, has the
+// formulas; ThunderKittens begins sums so).
+#pragma once
+
+#include "base/params.cuh"
+#include "base/prelude.cuh"
+#include "problem/dual.cuh"
+#include "problem/functor.cuh"
+#include "problem/masks.cuh"
+#include "problem/scores.cuh"
+#include "ptx/math.cuh"
+
+namespace jit {
+
+/// Products whose rows are queries and whose columns are keys.
+struct QueriesByKeys {
+  static __device__ __forceinline__ int query(int row, int /*column*/) { return row; }
+  static __device__ __forceinline__ int key(int /*row*/, int column) { return column; }
+};
+/// The other way round.
+struct KeysByQueries {
+  static __device__ __forceinline__ int query(int /*row*/, int column) { return column; }
+  static __device__ __forceinline__ int key(int row, int /*column*/) { return row; }
+};
+
+/// A number of each row of a product of which a lane holds values.
+template <int rows>
+struct RowNumbers {
+  float numbers[rows];
+
+  /// For column block `n`; `of(r, i)` is the number for value `i` of the lane's row `r` there.
+  __device__ __forceinline__ const RowNumbers& at(int /*n*/) const { return *this; }
+  __device__ __forceinline__ float of(int r, int /*i*/) const { return numbers[r]; }
+};
+
+/// The same of each column, in shared memory from `address` on, where the number of the lane's first column lies.
+struct ColumnNumbers {
+  unsigned address;
+
+  struct Pair {
+    float numbers[2];
+    __device__ __forceinline__ float of(int /*r*/, int i) const { return numbers[i]; }
+  };
+  __device__ __forceinline__ Pair at(int n) const {
+    Pair pair;
+    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
+                 : "=f"(pair.numbers[0]), "=f"(pair.numbers[1])
+                 : "r"(address + n * 8 * static_cast<unsigned>(sizeof(float)))
+                 : "memory");
+    return pair;
+  }
+};
+
+/// The accumulators of dP before their product is added: −delta.
+template <class Product, class Numbers>
+__device__ __forceinline__ void begin_at_minus(Product& product, const Numbers& numbers) {
+#pragma unroll
+  for (int n = 0; n < Product::column_blocks; ++n) {
+    const auto& block = numbers.at(n);
+#pragma unroll
+    for (int r = 0; r < Product::rows; ++r) {
+#pragma unroll
+      for (int i = 0; i < Product::pair; ++i) product.at(r, n, i) = -block.of(r, i);
+    }
+  }
+}
+
+/// Calls f(r, n, i, query, key) for each value of a lane, the first of which lies at `row` and `column`.
+template <class Axes, class Product, class F>
+__device__ __forceinline__ void for_each_place(int row, int column, F f) {
+  using Layout = typename Product::Layout;
+#pragma unroll
+  for (int r = 0; r < Product::rows; ++r) {
+#pragma unroll
+    for (int n = 0; n < Product::column_blocks; ++n) {
+#pragma unroll
+      for (int i = 0; i < Product::pair; ++i) {
+        const int at_row = Layout::row(row, r / 2, r % 2), at_column = Layout::column(column, n, i);
+        f(r, n, i, Axes::query(at_row, at_column), Axes::key(at_row, at_column));
+      }
+    }
+  }
+}
+
+/// Leaves f(s) of products s / scale, in place of them; an identity is left to `exponentiate_scores`.
+template <class Axes, class Product, class Score>
+__device__ __forceinline__ void apply_score(Product& scores, int row, int column, const Score& score,
+                                            float scale, const BlockContext& context) {
+  if constexpr (!Score::is_identity) {
+    for_each_place<Axes, Product>(row, column, [&](int r, int n, int i, int q, int k) {
+      float& s = scores.at(r, n, i);
+      s = score.apply(Dual(s * scale), minimum(q, context.seqlen_q - 1), minimum(k, context.seqlen_kv - 1))
+              .value;
+    });
+  }
+}
+
+/// The same, and multiplies `d_scores` by f′(s).
+template <class Axes, class Product, class Score>
+__device__ __forceinline__ void differentiate_score(Product& scores, Product& d_scores, int row, int column,
+                                                    const Score& score, float scale,
+                                                    const BlockContext& context) {
+  if constexpr (!Score::is_identity) {
+    for_each_place<Axes, Product>(row, column, [&](int r, int n, int i, int q, int k) {
+      float& s = scores.at(r, n, i);
+      const Dual applied = score.apply(Dual(s * scale, 1.0f), minimum(q, context.seqlen_q - 1),
+                                       minimum(k, context.seqlen_kv - 1));
+      s = applied.value;
+      d_scores.at(r, n, i) *= applied.derivative;
+    });
+  }
+}
+
+/// Sets scores to −inf that the mask drops, or whose query or key does not exist.
+template <class Axes, class Product, class Mask>
+__device__ __forceinline__ void drop_masked_scores(Product& scores, int row, int column, const Mask& mask,
+                                                   const BlockContext& context) {
+  for_each_place<Axes, Product>(row, column, [&](int r, int n, int i, int q, int k) {
+    if (q >= context.seqlen_q || k >= context.seqlen_kv || !mask.keep(q, k))
+      scores.at(r, n, i) = negative_infinity();
+  });
+}
+
+/// What makes exponents of 2 of the scores that `apply_score` leaves.
+template <class Score>
+__device__ __forceinline__ float score_exponent(float softmax_scale) {
+  return Score::is_identity ? softmax_scale * log2_e : log2_e;
+}
+
+/// Scores become probabilities: 2 to the power of score · factor − lse_log2.
+template <class Product, class Numbers>
+__device__ __forceinline__ void exponentiate_scores(Product& scores, float factor, const Numbers& lse_log2) {
+#pragma unroll
+  for (int n = 0; n < Product::column_blocks; ++n) {
+    const auto& lse = lse_log2.at(n);
+#pragma unroll
+    for (int r = 0; r < Product::rows; ++r) {
+#pragma unroll
+      for (int i = 0; i < Product::pair; ++i)
+        scores.at(r, n, i) = ex2(__fmaf_rn(scores.at(r, n, i), factor, -lse.of(r, i)));
+    }
+  }
+}
+
+/// (dP − delta) ∘ f′ becomes dS. A key that is not seen has none, whatever a functor's derivative is there.
+template <class Score, class Product>
+__device__ __forceinline__ void multiply_by_probabilities(Product& d_scores, const Product& probabilities) {
+#pragma unroll
+  for (int n = 0; n < Product::column_blocks; ++n) {
+#pragma unroll
+    for (int r = 0; r < Product::rows; ++r) {
+#pragma unroll
+      for (int i = 0; i < Product::pair; ++i) {
+        const float p = probabilities.at(r, n, i);
+        float& ds = d_scores.at(r, n, i);
+        ds = Score::is_identity || p > 0 ? p * ds : 0;
+      }
+    }
+  }
+}
+
+}  // namespace jit

@@ -1,0 +1,26 @@
+// Rows of a tile in shared memory as the left operand of mma.sync.
+#pragma once
+
+#include "base/prelude.cuh"
+#include "ptx/ldmatrix.cuh"
+
+namespace jit {
+
+/// The 16 · row_blocks rows of `Tile` from `first_row` on, fetched step by step.
+template <class Tile, int row_blocks>
+class TileFragments {
+ public:
+  __device__ __forceinline__ TileFragments(unsigned tile, int first_row)
+      : lane_address_(tile + Tile::offset(first_row + lane_id() % 16, lane_id() / 16)) {}
+
+  /// The A fragments of the 16 columns from 16 · step on.
+  __device__ __forceinline__ void get(unsigned (&a)[row_blocks][4], int step) const {
+#pragma unroll
+    for (int m = 0; m < row_blocks; ++m) ldmatrix_x4(a[m], Tile::advance(lane_address_, m * 16, 2 * step));
+  }
+
+ private:
+  unsigned lane_address_;  // of the row and chunk that this lane gives to ldmatrix, first step
+};
+
+}  // namespace jit

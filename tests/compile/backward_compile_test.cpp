@@ -1,0 +1,57 @@
+// Kernels of backward compile, and those that the cost models choose without spills.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "generator/access.h"
+#include "generator/kernels.h"
+#include "generator/kernels/families.h"
+#include "generator/kernels/search.h"
+#include "tests/compile/compile_testing.h"
+
+namespace jit {
+namespace {
+
+struct Wish {
+  AttentionSpec spec;
+  Arch arch;
+  Pass pass;
+};
+
+TEST(BackwardCompile, TheDefaultsCompileWithoutSpills) {
+  std::vector<Wish> wishes;
+  for (const Pass pass : {Pass::backward_dq, Pass::backward_dkv}) {
+    for (const Arch& arch : {Arch{9, 0, 0}, Arch{10, 0, 0}, Arch{12, 0, 0}})
+      wishes.push_back({{.head_dim = 64, .mask = mask::causal()}, arch, pass});
+    for (const Arch& arch : {Arch{8, 0, 0}, Arch{8, 9, 0}, testing::sm_90a}) {
+      wishes.push_back({{.mask = mask::causal(), .score = score::softcap(30)}, arch, pass});
+      wishes.push_back({{.dtype = DType::fp16, .gqa_ratio = 4}, arch, pass});
+      wishes.push_back({{.head_dim = 192, .head_dim_v = 128, .mask = mask::document()}, arch, pass});
+      wishes.push_back({{.head_dim = 256}, arch, pass});
+      wishes.push_back({{.head_dim = 40, .head_dim_v = 24, .alignment = 2}, arch, pass});
+    }
+  }
+  const Context context(testing::private_settings());
+  std::vector<std::string> failures(wishes.size());
+  testing::in_parallel(wishes.size(), [&](std::size_t i) {
+    const auto& [spec, arch, pass] = wishes[i];
+    const DeviceLimits limits = device_limits(arch);
+    ProblemShape shape = typical_shape(limits);
+    shape.pass = pass;
+    const KernelConfig config = untuned_order(spec, shape, limits).front();
+    try {
+      const CompiledKernel kernel = compile(spec, arch, config, context);
+      const ResourceUsage& resources = kernel.resources();
+      if (resources.spill_bytes() != 0 || resources.stack_bytes != 0)
+        failures[i] = fmt::format("{} on {}, {}: {} bytes are spilled", to_string(spec), to_string(arch),
+                                  to_string(config), resources.spill_bytes());
+    } catch (const Error& error) {
+      failures[i] = fmt::format("{} on {}, {}: {}\n{}", to_string(spec), to_string(arch), to_string(config),
+                                error.what(), error.log());
+    }
+  });
+  for (const std::string& failure : failures) EXPECT_EQ(failure, "");
+}
+
+}  // namespace
+}  // namespace jit

@@ -1,0 +1,267 @@
+// Gradients on a device against fp64 on the CPU: head dims, heads, lengths, layouts, masks, scores, configs.
+#include <jit/attention.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/device/gpu_fixture.h"
+#include "tests/device/graph.h"
+#include "tests/support/backward_run.h"
+#include "tests/support/error_of.h"
+#include "tests/support/host_functors.h"
+#include "tests/support/seed.h"
+#include "tests/support/shared_cache.h"
+
+namespace jit::testing {
+namespace {
+
+BackwardCase case_of(const AttentionSpec& spec, int batch, int heads_kv, int seqlen_q, int seqlen_kv) {
+  static std::uint64_t seed = reference::test_seed();
+  return {.spec = spec,
+          .batch = batch,
+          .heads_kv = heads_kv,
+          .seqlen_q = seqlen_q,
+          .seqlen_kv = seqlen_kv,
+          .seed = seed++};
+}
+
+class BackwardTest : public GpuTest {
+ protected:
+  static void expect_right(const BackwardCase& problem) {
+    try {
+      BackwardRun run(problem);
+      attention_when_called(problem.spec, context()).backward(run.arguments());
+      EXPECT_EQ(run.check(), "") << to_string(problem);
+    } catch (const Error& error) {
+      ADD_FAILURE() << to_string(problem) << ": " << error.what() << "\n" << error.log();
+    }
+  }
+};
+
+TEST_F(BackwardTest, HeadDims) {
+  for (const DType dtype : {DType::bf16, DType::fp16}) {
+    for (const int head_dim : {8, 24, 64, 72, 128, 200, 256})
+      expect_right(case_of({.dtype = dtype, .head_dim = head_dim}, 1, 1, 35, 41));
+  }
+  for (const auto& [d, dv] : {std::pair(192, 128), {64, 256}, {256, 8}, {40, 72}})
+    expect_right(case_of({.head_dim = d, .head_dim_v = dv}, 1, 2, 35, 41));
+}
+
+TEST_F(BackwardTest, QueryHeadsShareKvHeads) {
+  for (const int ratio : {2, 3, 8}) {
+    for (const bool causal : {false, true}) {
+      AttentionSpec spec{.head_dim = 64, .gqa_ratio = ratio};
+      if (causal) spec.mask = mask::causal();
+      expect_right(case_of(spec, 2, ratio == 8 ? 1 : 2, 37, 50));
+    }
+  }
+}
+
+TEST_F(BackwardTest, Lengths) {
+  for (const Mask& mask : {mask::none(), mask::causal(), mask::causal(Alignment::top_left)}) {
+    const AttentionSpec spec{.head_dim = 32, .mask = mask};
+    for (const auto& [seqlen_q, seqlen_kv] :
+         {std::pair(1, 1), {1, 70}, {70, 1}, {15, 17}, {64, 64}, {65, 129}, {129, 65}, {200, 40}})
+      expect_right(case_of(spec, 1, 2, seqlen_q, seqlen_kv));
+  }
+}
+
+// Gradients of what nobody sees, or of nothing, are zeros.
+TEST_F(BackwardTest, EmptySequences) {
+  const AttentionSpec spec{.head_dim = 32};
+  for (const auto& [batch, seqlen_q, seqlen_kv] : {std::tuple(1, 0, 20), {1, 20, 0}, {1, 0, 0}, {0, 5, 5}})
+    expect_right(case_of(spec, batch, 1, seqlen_q, seqlen_kv));
+}
+
+TEST_F(BackwardTest, BakedLengths) {
+  expect_right(
+      case_of({.head_dim = 32, .seqlen_q = 40, .seqlen_kv = 77, .mask = mask::causal()}, 2, 1, 40, 77));
+}
+
+TEST_F(BackwardTest, RowsApartAndAlignments) {
+  for (const int head_dim : {40, 64}) {
+    for (const int alignment : {16, 8, 4, 2}) {
+      BackwardCase problem =
+          case_of({.head_dim = head_dim, .gqa_ratio = 2, .alignment = alignment, .mask = mask::causal()}, 2,
+                  2, 33, 47);
+      problem.has_gaps = true;
+      expect_right(problem);
+    }
+  }
+}
+
+TEST_F(BackwardTest, Masks) {
+  std::vector<Mask> masks = {
+      mask::sliding_window(20, 0),
+      mask::sliding_window(9, 30, Alignment::top_left),
+      mask::prefix(30) || mask::causal(),
+      mask::prefix_lengths(),
+      mask::document(),
+      mask::document() && mask::causal(),
+      !mask::causal(),
+      mask::sliding_window(10, -1) && !mask::prefix(5),
+  };
+  for (const reference::TextMask& text : reference::text_masks()) masks.push_back(mask::text(text.text));
+  for (const Mask& mask : masks)
+    expect_right(case_of({.head_dim = 32, .gqa_ratio = 2, .mask = mask}, 2, 1, 70, 75));
+}
+
+TEST_F(BackwardTest, QueriesWithoutKeys) {
+  // The first queries of longer sequences see nothing, and the last keys of others are seen by nobody.
+  expect_right(case_of({.head_dim = 64, .mask = mask::causal()}, 1, 2, 100, 30));
+  expect_right(case_of({.head_dim = 64, .mask = mask::causal(Alignment::top_left)}, 1, 2, 30, 100));
+  expect_right(case_of({.head_dim = 64, .mask = mask::prefix(0)}, 1, 2, 40, 40));
+}
+
+TEST_F(BackwardTest, BuiltInScores) {
+  for (const DType dtype : {DType::bf16, DType::fp16}) {
+    for (const Score& score :
+         {score::softcap(3), score::alibi(), score::bias(dtype).then(score::softcap(5))}) {
+      expect_right(
+          case_of({.dtype = dtype, .head_dim = 32, .gqa_ratio = 2, .mask = mask::causal(), .score = score}, 2,
+                  1, 45, 60));
+    }
+  }
+  for (const reference::TextScore& text : reference::text_scores())
+    expect_right(case_of({.head_dim = 32, .score = score::text(text.text)}, 1, 2, 45, 60));
+}
+
+// Texts that are not linear in the score: all operators, and functions of which the derivative is known.
+TEST_F(BackwardTest, TextsDifferentiateThemselves) {
+  struct Text {
+    const char* body;
+    double (*meaning)(double);
+  };
+  const std::vector<Text> texts = {
+      {"return 2 * tanhf(score / 2) - 0.125f * score * score;",
+       [](double s) { return 2 * std::tanh(s / 2) - 0.125 * s * s; }},
+      {"auto x = score; x *= 0.5f; x += 1; x -= -0.25f; x /= 3;\nreturn -x + score / (2.0f + fabsf(score));",
+       [](double s) { return -(s * 0.5 + 1.25) / 3 + s / (2 + std::fabs(s)); }},
+      {"return score > 0.3f ? expf(0.5f * score) : fminf(score, -1.0f) + fmaxf(-2.0f, 1.5f * score);",
+       [](double s) { return s > 0.3 ? std::exp(0.5 * s) : std::min(s, -1.0) + std::max(-2.0, 1.5 * s); }},
+      {"return log1pf(exp2f(score)) + sqrtf(score * score + 1) * sinf(score) - cosf(score) * erff(score);",
+       [](double s) {
+         return std::log1p(std::exp2(s)) + std::sqrt(s * s + 1) * std::sin(s) - std::cos(s) * std::erf(s);
+       }},
+      {"return logf(score * score + 2) + log2f(powf(fabsf(score) + 1, 1.5f)) + rsqrtf(fmaf(score, score, "
+       "1));",
+       [](double s) {
+         return std::log(s * s + 2) + std::log2(std::pow(std::fabs(s) + 1, 1.5)) + 1 / std::sqrt(s * s + 1);
+       }},
+  };
+  for (const Text& text : texts) {
+    BackwardCase problem =
+        case_of({.head_dim = 16, .score = score::text({.name = "text", .body = text.body})}, 1, 1, 20, 24);
+    problem.score = [&](double s, int, int, int, int) { return text.meaning(s); };
+    expect_right(problem);
+  }
+}
+
+// What depends on the score cannot become a float, which would lose its derivative: an error, not a wrong gradient.
+TEST_F(BackwardTest, ATextThatLosesTheDerivativeIsRefused) {
+  const AttentionSpec spec{
+      .head_dim = 16, .score = score::text({.name = "lossy", .body = "float x = score * 2;\nreturn x;"})};
+  BackwardCase problem = case_of(spec, 1, 1, 4, 4);
+  problem.score = [](double s, int, int, int, int) { return 2 * s; };
+  const BackwardRun run(problem);
+  const Error error = error_of([&] { attention_when_called(spec, context()).backward(run.arguments()); });
+  EXPECT_EQ(error.code(), ErrorCode::compile_failed);
+  EXPECT_THAT(error.log(), ::testing::HasSubstr("lossy"));
+  EXPECT_THAT(error.log(), ::testing::HasSubstr("Dual"));
+}
+
+// Every config of the two families is right, not only those that the cost models prefer.
+TEST_F(BackwardTest, Configs) {
+  const CurrentDevice scope(0);
+  const AttentionSpec spec{.head_dim = 48, .head_dim_v = 64, .gqa_ratio = 2, .mask = mask::causal()};
+  BackwardRun run(case_of(spec, 1, 1, 75, 83));
+  const std::vector<std::pair<BackwardDqMmaSync, BackwardDkvMmaSync>> configs = {
+      {{.tile_q = 16, .tile_kv = 16, .warps = 1, .stages = 1},
+       {.tile_q = 16, .tile_kv = 16, .warps = 1, .stages = 1}},
+      {{.tile_q = 32, .tile_kv = 48, .warps = 1, .stages = 3},
+       {.tile_q = 48, .tile_kv = 32, .warps = 1, .stages = 3}},
+      {{.tile_q = 96, .tile_kv = 32, .warps = 3, .stages = 2},
+       {.tile_q = 32, .tile_kv = 96, .warps = 3, .stages = 2}},
+      {{.tile_q = 128, .tile_kv = 128, .warps = 8, .stages = 1},
+       {.tile_q = 128, .tile_kv = 128, .warps = 8, .stages = 1}},
+      {{.tile_q = 64, .tile_kv = 16, .warps = 4, .stages = 4},
+       {.tile_q = 16, .tile_kv = 64, .warps = 2, .stages = 4, .separate = true}},
+      {{.tile_q = 64, .tile_kv = 64, .warps = 2, .stages = 1},
+       {.tile_q = 64, .tile_kv = 64, .warps = 4, .stages = 1, .separate = true}},
+  };
+  for (const auto& [dq, dkv] : configs) {
+    run.poison_gradients();
+    run.compute(context(), dq, dkv);
+    EXPECT_EQ(run.check(), "") << to_string(KernelConfig(dq)) << ", " << to_string(KernelConfig(dkv));
+  }
+}
+
+TEST_F(BackwardTest, RepeatedRunsAreBitIdentical) {
+  const AttentionSpec spec{
+      .head_dim = 64, .gqa_ratio = 4, .mask = mask::causal(), .score = score::softcap(10)};
+  BackwardRun run(case_of(spec, 2, 1, 130, 150));
+  const Attention attention = attention_when_called(spec, context());
+  std::vector<std::uint8_t> first;
+  for (int i = 0; i < sized(20, 3); ++i) {
+    run.poison_gradients();
+    attention.backward(run.arguments());
+    if (i == 0) first = run.gradients();
+    EXPECT_EQ(run.gradients(), first);
+  }
+}
+
+// Tiles of one axis, and batch entries, that a grid has no room for.
+TEST_F(BackwardTest, BeyondOneGrid) {
+  if (device_.emulated) GTEST_SKIP() << "takes minutes on an emulated device";
+  expect_right(case_of({.head_dim = 8}, 70000, 1, 2, 3));
+}
+
+TEST_F(BackwardTest, KernelsCanBeRead) {
+  const AttentionSpec spec{.head_dim = 64};
+  const BackwardRun run(case_of(spec, 1, 1, 20, 20));
+  const Attention attention = attention_when_called(spec, context());
+  const std::vector<CompiledKernel> kernels = attention.backward_kernels(run.arguments());
+  ASSERT_EQ(kernels.size(), 2u);
+  EXPECT_EQ(family_name(kernels[0].config()), "backward_dq_mma_sync");
+  EXPECT_EQ(family_name(kernels[1].config()), "backward_dkv_mma_sync");
+  for (const CompiledKernel& kernel : kernels) {
+    EXPECT_THAT(kernel.source(), ::testing::HasSubstr("Attention backward"));
+    EXPECT_THAT(kernel.why(), ::testing::HasSubstr("cost model"));
+  }
+}
+
+TEST_F(BackwardTest, CapturedOnceItIsPrepared) {
+  const CurrentDevice scope(0);
+  const AttentionSpec spec{.head_dim = 72};
+  BackwardRun run(case_of(spec, 1, 1, 40, 40));
+  const Context fresh(shared_cache_settings());  // in which no other test has prepared anything
+  const Attention attention = attention_when_called(spec, fresh);
+  const TestStream stream;
+  const CapturedGraph nothing(stream, [&] {
+    const Error error = error_of([&] { attention.backward(run.arguments(), stream.get()); });
+    EXPECT_EQ(error.code(), ErrorCode::not_prepared);
+    EXPECT_THAT(error.message(), ::testing::HasSubstr("prepare_backward()"));
+  });
+  attention.prepare_backward(run.arguments());
+  const CapturedGraph graph(stream, [&] { attention.backward(run.arguments(), stream.get()); });
+  for (int i = 0; i < 2; ++i) {
+    run.poison_gradients();
+    graph.run(stream);
+    EXPECT_EQ(run.check(), "");
+  }
+}
+
+TEST_F(BackwardTest, ConfigsOfBackwardAreNotForForward) {
+  const AttentionSpec spec{.head_dim = 64};
+  const Error error = error_of([&] { attention(spec, BackwardDqMmaSync{}, context()); });
+  EXPECT_EQ(error.code(), ErrorCode::no_valid_config);
+  EXPECT_THAT(error.message(),
+              ::testing::HasSubstr("kernels of family=backward_dq_mma_sync compute backward_dq"));
+}
+
+}  // namespace
+}  // namespace jit::testing

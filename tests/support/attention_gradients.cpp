@@ -1,0 +1,155 @@
+#include "tests/support/attention_gradients.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+
+#include "tests/support/float16.h"
+
+namespace jit::reference {
+namespace {
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+constexpr double difference = 1e-6;
+
+std::size_t place(int b, int position, int h, int seqlen, int heads, int columns) {
+  return ((static_cast<std::size_t>(b) * static_cast<std::size_t>(seqlen) +
+           static_cast<std::size_t>(position)) *
+              static_cast<std::size_t>(heads) +
+          static_cast<std::size_t>(h)) *
+         static_cast<std::size_t>(columns);
+}
+
+double dot(const double* x, const double* y, int count) {
+  double sum = 0;
+  for (int i = 0; i < count; ++i) sum += x[i] * y[i];
+  return sum;
+}
+
+void add(double* sum, const double* x, double factor, int count) {
+  for (int i = 0; i < count; ++i) sum[i] += factor * x[i];
+}
+
+// One query of one head, and what its keys have to do with it.
+template <class Round>
+class Row {
+ public:
+  Row(const GradientProblem& problem, int b, int h, int q, const Round& round)
+      : problem_(problem), b_(b), h_(h), q_(q), round_(round) {
+    scores_.assign(static_cast<std::size_t>(problem.seqlen_kv), -infinity);
+    double largest = -infinity;
+    for (int key = 0; key < problem.seqlen_kv; ++key) {
+      if (problem.keep && !problem.keep(b, h, q, key)) continue;
+      double& score = scores_[static_cast<std::size_t>(key)];
+      score = raw(key);
+      if (problem.score) score = round(problem.score(score, b, h, q, key));
+      largest = std::max(largest, score);
+    }
+    if (largest == -infinity) return;
+    double sum = 0;
+    for (const double score : scores_) sum += std::exp(score - largest);
+    lse = largest + std::log(sum);
+  }
+
+  double probability(int key) const {
+    return lse == -infinity ? 0 : std::exp(scores_[static_cast<std::size_t>(key)] - lse);
+  }
+  double slope(int key) const {
+    if (!problem_.score) return 1;
+    const double s = raw(key), step = difference * std::max(1.0, std::abs(s));
+    return (problem_.score(s + step, b_, h_, q_, key) - problem_.score(s - step, b_, h_, q_, key)) /
+           (2 * step);
+  }
+
+  const double* query() const { return &problem_.q[query_place(problem_.head_dim)]; }
+  std::size_t query_place(int columns) const {
+    return place(b_, q_, h_, problem_.seqlen_q, problem_.heads_q(), columns);
+  }
+  std::size_t key_place(int key, int columns) const {
+    return place(b_, key, h_ / problem_.gqa_ratio, problem_.seqlen_kv, problem_.heads_kv, columns);
+  }
+
+  double lse = -infinity;
+
+ private:
+  double raw(int key) const {
+    const double s = problem_.softmax_scale *
+                     dot(query(), &problem_.k[key_place(key, problem_.head_dim)], problem_.head_dim);
+    return problem_.score ? round_(s) : s;
+  }
+
+  const GradientProblem& problem_;
+  int b_, h_, q_;
+  const Round& round_;
+  std::vector<double> scores_;
+};
+
+// Calls f(row) for every query of every head.
+template <class Round, class F>
+void for_each_row(const GradientProblem& problem, const Round& round, const F& f) {
+  for (int b = 0; b < problem.batch; ++b) {
+    for (int h = 0; h < problem.heads_q(); ++h) {
+      for (int q = 0; q < problem.seqlen_q; ++q) f(Row<Round>(problem, b, h, q, round));
+    }
+  }
+}
+
+template <class Round>
+ForwardResult forward(const GradientProblem& problem, const Round& round) {
+  ForwardResult result{.o = std::vector<double>(problem.d_o.size(), 0), .lse = {}};
+  for_each_row(problem, round, [&](const Row<Round>& row) {
+    double* o = &result.o[row.query_place(problem.head_dim_v)];
+    for (int key = 0; key < problem.seqlen_kv; ++key) {
+      const double p = row.probability(key);
+      if (p != 0) add(o, &problem.v[row.key_place(key, problem.head_dim_v)], p, problem.head_dim_v);
+    }
+    for (int d = 0; d < problem.head_dim_v; ++d) o[d] = round(o[d]);
+    result.lse.push_back(row.lse);
+  });
+  return result;
+}
+
+template <class Round>
+GradientResult gradients(const GradientProblem& problem, const Round& round) {
+  const ForwardResult result = forward(problem, round);
+  GradientResult sums{std::vector<double>(problem.q.size(), 0), std::vector<double>(problem.k.size(), 0),
+                      std::vector<double>(problem.v.size(), 0)};
+  for_each_row(problem, round, [&](const Row<Round>& row) {
+    const std::size_t at = row.query_place(problem.head_dim_v);
+    const double delta = dot(&problem.d_o[at], &result.o[at], problem.head_dim_v);
+    for (int key = 0; key < problem.seqlen_kv; ++key) {
+      const double p = row.probability(key);
+      if (p == 0) continue;
+      const std::size_t at_k = row.key_place(key, problem.head_dim),
+                        at_v = row.key_place(key, problem.head_dim_v);
+      const double dp = dot(&problem.d_o[at], &problem.v[at_v], problem.head_dim_v);
+      const double ds = round(p * (dp - delta) * row.slope(key));
+      add(&sums.dv[at_v], &problem.d_o[at], round(p), problem.head_dim_v);
+      add(&sums.dq[row.query_place(problem.head_dim)], &problem.k[at_k], ds * problem.softmax_scale,
+          problem.head_dim);
+      add(&sums.dk[at_k], row.query(), ds * problem.softmax_scale, problem.head_dim);
+    }
+  });
+  for (std::vector<double>* all : {&sums.dq, &sums.dk, &sums.dv}) {
+    for (double& value : *all) value = round(value);
+  }
+  return sums;
+}
+
+}  // namespace
+
+ForwardResult attention_forward(const GradientProblem& problem) {
+  return forward(problem, [](double value) { return value; });
+}
+
+GradientResult attention_gradients(const GradientProblem& problem) {
+  return gradients(problem, [](double value) { return value; });
+}
+
+GradientResult attention_gradients_plain(const GradientProblem& problem, DType dtype) {
+  return gradients(problem,
+                   [dtype](double value) { return double{rounded(dtype, static_cast<float>(value))}; });
+}
+
+}  // namespace jit::reference

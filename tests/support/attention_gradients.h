@@ -1,0 +1,50 @@
+// Gradients of attention in fp64: what backward kernels are measured against.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include <jit/tensor.h>
+
+#include "tests/support/attention_problem.h"
+
+namespace jit::reference {
+
+/// An attention problem in doubles, and the gradient of its output. Tensors are dense, as the kernels' are.
+struct GradientProblem {
+  int batch = 1;
+  int heads_kv = 1;
+  int gqa_ratio = 1;
+  int seqlen_q = 1;
+  int seqlen_kv = 1;
+  int head_dim = 8;
+  int head_dim_v = 8;
+  std::vector<double> q = {};    ///< (batch, seqlen_q, heads_q, head_dim)
+  std::vector<double> k = {};    ///< (batch, seqlen_kv, heads_kv, head_dim)
+  std::vector<double> v = {};    ///< (batch, seqlen_kv, heads_kv, head_dim_v)
+  std::vector<double> d_o = {};  ///< (batch, seqlen_q, heads_q, head_dim_v)
+  double softmax_scale = 1;
+  Keep keep = nullptr;            ///< empty: every key
+  ScoreFunction score = nullptr;  ///< empty: the score as it is
+
+  int heads_q() const { return heads_kv * gqa_ratio; }
+};
+
+struct ForwardResult {
+  std::vector<double> o;    ///< as d_o
+  std::vector<double> lse;  ///< (batch, heads_q, seqlen_q)
+};
+ForwardResult attention_forward(const GradientProblem& problem);
+
+struct GradientResult {
+  std::vector<double> dq, dk, dv;  ///< as q, k, v
+};
+
+/// Derivatives of the score function are difference quotients.
+GradientResult attention_gradients(const GradientProblem& problem);
+
+/// The same as an unfused framework has it whose tensors are of a 16-bit type: o, probabilities, gradients of scores and
+/// results are rounded, and what the score function takes and makes. Its error is the yardstick for the kernels'.
+GradientResult attention_gradients_plain(const GradientProblem& problem, DType dtype);
+
+}  // namespace jit::reference

@@ -1,0 +1,183 @@
+#include "tests/support/backward_run.h"
+
+#include <cmath>
+#include <memory>
+#include <random>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "generator/access.h"
+#include "generator/context_state.h"
+#include "generator/kernels.h"
+#include "generator/kernels/families.h"
+#include "generator/problem/gradient_arguments.h"
+#include "tests/support/host_functors.h"
+
+namespace jit::testing {
+namespace {
+
+// Elements in the order of their indices.
+std::vector<double> numbers(const DeviceTensor& tensor) {
+  std::vector<double> values;
+  for (std::int64_t flat = 0; flat < tensor.count(); ++flat) values.push_back(tensor.get(tensor.index(flat)));
+  return values;
+}
+
+void fill(DeviceTensor& tensor, const std::vector<double>& values) {
+  tensor.fill([&](std::int64_t flat) { return values[static_cast<std::size_t>(flat)]; });
+  tensor.upload();
+}
+
+}  // namespace
+
+std::string to_string(const BackwardCase& problem) {
+  return fmt::format("{}, batch {}, heads_kv {}, seqlen_q {}, seqlen_kv {}, gaps {}, seed {}",
+                     to_string(problem.spec), problem.batch, problem.heads_kv, problem.seqlen_q,
+                     problem.seqlen_kv, problem.has_gaps, problem.seed);
+}
+
+DeviceTensor BackwardRun::operand(int seqlen, int heads, int columns) const {
+  const std::vector<std::int64_t> shape = {case_.batch, seqlen, heads, columns};
+  if (!case_.has_gaps) return DeviceTensor(case_.spec.dtype, shape);
+  const int gap = case_.spec.alignment / 2;
+  return DeviceTensor(
+      case_.spec.dtype, shape,
+      {.order = {0, 2, 1, 3}, .row_elements = (columns + gap - 1) / gap * gap + gap, .first = gap});
+}
+
+BackwardRun::BackwardRun(const BackwardCase& wanted)
+    : case_(wanted),
+      q_(operand(wanted.seqlen_q, wanted.heads_kv * wanted.spec.gqa_ratio, wanted.spec.head_dim)),
+      k_(operand(wanted.seqlen_kv, wanted.heads_kv, wanted.spec.head_dim)),
+      v_(operand(wanted.seqlen_kv, wanted.heads_kv, wanted.spec.value_head_dim())),
+      d_o_(operand(wanted.seqlen_q, wanted.heads_kv * wanted.spec.gqa_ratio, wanted.spec.value_head_dim())),
+      o_(operand(wanted.seqlen_q, wanted.heads_kv * wanted.spec.gqa_ratio, wanted.spec.value_head_dim())),
+      lse_(
+          DType::fp32, {wanted.batch, wanted.heads_kv * wanted.spec.gqa_ratio, wanted.seqlen_q},
+          wanted.has_gaps ? TensorLayout{.order = {0, 2, 1}, .row_elements = 0, .first = 1} : TensorLayout{}),
+      dq_(operand(wanted.seqlen_q, wanted.heads_kv * wanted.spec.gqa_ratio, wanted.spec.head_dim)),
+      dk_(operand(wanted.seqlen_kv, wanted.heads_kv, wanted.spec.head_dim)),
+      dv_(operand(wanted.seqlen_kv, wanted.heads_kv, wanted.spec.value_head_dim())) {
+  const AttentionSpec& spec = case_.spec;
+  std::mt19937_64 random(case_.seed);
+  std::normal_distribution<float> normal(0, case_.amplitude);
+  for (DeviceTensor* tensor : {&q_, &k_, &v_, &d_o_}) {
+    tensor->fill([&](std::int64_t) { return normal(random); });
+    tensor->upload();
+  }
+  const auto functors = std::make_shared<const reference::FunctorProblem>(reference::random_functor_problem(
+      spec, case_.batch, case_.heads_kv * spec.gqa_ratio, case_.seqlen_q, case_.seqlen_kv, random));
+  problem_ = {.batch = case_.batch,
+              .heads_kv = case_.heads_kv,
+              .gqa_ratio = spec.gqa_ratio,
+              .seqlen_q = case_.seqlen_q,
+              .seqlen_kv = case_.seqlen_kv,
+              .head_dim = spec.head_dim,
+              .head_dim_v = spec.value_head_dim(),
+              .q = numbers(q_),
+              .k = numbers(k_),
+              .v = numbers(v_),
+              .d_o = numbers(d_o_),
+              .softmax_scale = spec.scale(),
+              .keep = reference::host_mask(spec.mask, functors),
+              .score = case_.score ? case_.score : reference::host_score(spec.score, functors)};
+  const reference::ForwardResult forward = reference::attention_forward(problem_);
+  fill(o_, forward.o);
+  fill(lse_, forward.lse);
+  poison_gradients();
+
+  for (const FunctorTensorSpec& wanted_tensor : functor_tensors(spec)) {
+    const reference::FunctorData& data = functors->tensors.at(wanted_tensor.name);
+    FunctorTensor tensor{
+        .name = wanted_tensor.name, .memory = DeviceBuffer(0, data.bytes.size() + 16), .view = {}};
+    tensor.memory.upload(data.bytes.data(), data.bytes.size());
+    tensor.view = {
+        .data = tensor.memory.data(), .dtype = data.dtype, .rank = static_cast<int>(data.shape.size())};
+    std::int64_t stride = 1;
+    for (int i = tensor.view.rank - 1; i >= 0; --i) {
+      tensor.view.shape[i] = data.shape[static_cast<std::size_t>(i)];
+      tensor.view.strides[i] = stride;
+      stride *= tensor.view.shape[i];
+    }
+    tensors_.push_back(std::move(tensor));
+  }
+}
+
+BackwardArguments BackwardRun::arguments() const {
+  BackwardArguments arguments{.d_o = d_o_.view(),
+                              .q = q_.view(),
+                              .k = k_.view(),
+                              .v = v_.view(),
+                              .o = o_.view(),
+                              .lse = lse_.view(),
+                              .dq = dq_.view(),
+                              .dk = dk_.view(),
+                              .dv = dv_.view()};
+  for (const FunctorTensor& tensor : tensors_) arguments.tensors.add({tensor.name, tensor.view});
+  return arguments;
+}
+
+void BackwardRun::poison_gradients() {
+  for (DeviceTensor* tensor : {&dq_, &dk_, &dv_}) {
+    tensor->poison();
+    tensor->upload();
+  }
+}
+
+void BackwardRun::compute(const Context& context, const BackwardDqMmaSync& dq,
+                          const BackwardDkvMmaSync& dkv) const {
+  ContextState& state = *Access::state(context);
+  const DeviceInfo device = device_info(0);
+  const AttentionSpec& spec = case_.spec;
+  Plan plan{.spec = spec, .config = dkv, .steps = {}, .why = "test"};
+  for (const KernelConfig& config : {KernelConfig(dq), KernelConfig(dkv)}) {
+    BuiltKernel kernel = choose_kernel(state, spec, config, {.pass = pass_of(config)}, device_limits(device),
+                                       native_target(device));
+    plan.steps.push_back(plan_step(load_kernel(state, kernel.image, 0), spec, config));
+  }
+  AttentionParams params;
+  GradientParams gradients;
+  if (fill_params(spec, functor_tensor_uses(spec), arguments(), params, gradients))
+    run_plan(plan, params, state.memory, nullptr, &gradients);
+}
+
+std::vector<std::uint8_t> BackwardRun::gradients() {
+  std::vector<std::uint8_t> bytes;
+  for (DeviceTensor* tensor : {&dq_, &dk_, &dv_}) {
+    tensor->download();
+    bytes.insert(bytes.end(), tensor->bytes().begin(), tensor->bytes().end());
+  }
+  return bytes;
+}
+
+std::string BackwardRun::check() {
+  gradients();
+  const DType dtype = case_.spec.dtype;
+  const reference::GradientResult exact = reference::attention_gradients(problem_);
+  const reference::GradientResult plain = reference::attention_gradients_plain(problem_, dtype);
+  const auto compare = [&](const char* name, const DeviceTensor& tensor, DeviceTensor untouched,
+                           const std::vector<double>& right,
+                           const std::vector<double>& unfused) -> std::string {
+    // dP − delta, where it is 0, is a difference of sums of fp32.
+    const double limit = reference::error_limit(dtype, unfused, right) + 1e-5;
+    for (std::int64_t flat = 0; flat < tensor.count(); ++flat) {
+      const std::vector<std::int64_t> at = tensor.index(flat);
+      const double got = tensor.get(at), expected = right[static_cast<std::size_t>(flat)];
+      if (!(std::abs(got - expected) <= limit))
+        return fmt::format("{}[{}] is {}, should be {} within {}", name, fmt::join(at, ", "), got, expected,
+                           limit);
+      untouched.set(at, got);
+    }
+    return untouched.bytes() == tensor.bytes() ? "" : fmt::format("bytes around {} were written", name);
+  };
+  const int heads_q = problem_.heads_q(), seqlen_q = case_.seqlen_q, seqlen_kv = case_.seqlen_kv;
+  std::string trouble = compare("dq", dq_, operand(seqlen_q, heads_q, problem_.head_dim), exact.dq, plain.dq);
+  if (trouble.empty())
+    trouble = compare("dk", dk_, operand(seqlen_kv, case_.heads_kv, problem_.head_dim), exact.dk, plain.dk);
+  if (trouble.empty())
+    trouble = compare("dv", dv_, operand(seqlen_kv, case_.heads_kv, problem_.head_dim_v), exact.dv, plain.dv);
+  return trouble;
+}
+
+}  // namespace jit::testing

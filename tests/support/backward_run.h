@@ -1,0 +1,62 @@
+// One backward problem on a device, beside what fp64 on the CPU makes of it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <jit/attention.h>
+#include <jit/device_buffer.h>
+
+#include "tests/support/attention_gradients.h"
+#include "tests/support/device_tensor.h"
+
+namespace jit::testing {
+
+struct BackwardCase {
+  AttentionSpec spec = {};
+  int batch = 1;
+  int heads_kv = 1;
+  int seqlen_q = 1;
+  int seqlen_kv = 1;
+  /// Heads before positions, and gaps between rows that keep spec.alignment and no more.
+  bool has_gaps = false;
+  float amplitude = 1;  ///< standard deviation of q, k, v and do
+  std::uint64_t seed = 0;
+  reference::ScoreFunction score = nullptr;  ///< the meaning of spec.score, of a text that tests do not know
+};
+std::string to_string(const BackwardCase& problem);
+
+/// Inputs are random; o and lse are those of fp64, rounded; what a mask or score reads is random, too. Memory between
+/// rows, and of the gradients, is poison.
+class BackwardRun {
+ public:
+  explicit BackwardRun(const BackwardCase& wanted);
+
+  /// Views of the device's tensors; valid as long as this object.
+  BackwardArguments arguments() const;
+  void poison_gradients();
+  /// Computes the gradients by kernels of these configs, on the current device. Throws Error, for a config that is not
+  /// legal, too.
+  void compute(const Context& context, const BackwardDqMmaSync& dq, const BackwardDkvMmaSync& dkv) const;
+  /// All bytes of dq, dk and dv and of what lies between their rows, from the device.
+  std::vector<std::uint8_t> gradients();
+  /// What is wrong with the gradients on the device, or nothing.
+  std::string check();
+
+ private:
+  DeviceTensor operand(int seqlen, int heads, int columns) const;
+
+  BackwardCase case_;
+  reference::GradientProblem problem_;
+  DeviceTensor q_, k_, v_, d_o_, o_, lse_, dq_, dk_, dv_;
+
+  struct FunctorTensor {
+    std::string name;
+    DeviceBuffer memory;
+    TensorView view;
+  };
+  std::vector<FunctorTensor> tensors_;
+};
+
+}  // namespace jit::testing

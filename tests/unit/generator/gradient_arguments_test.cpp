@@ -1,0 +1,112 @@
+// What backward refuses of its arguments, without a device.
+#include <jit/attention.h>
+
+#include <functional>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/error_of.h"
+
+namespace jit {
+namespace {
+
+using testing::error_of;
+using ::testing::HasSubstr;
+
+// Dense, at an address where nothing else is.
+TensorView view(std::uintptr_t slot, DType dtype, std::initializer_list<std::int64_t> shape) {
+  TensorView tensor{.data = reinterpret_cast<void*>(slot << 40), .dtype = dtype};
+  for (const std::int64_t size : shape) tensor.shape[tensor.rank++] = size;
+  std::int64_t stride = 1;
+  for (int i = tensor.rank - 1; i >= 0; --i) {
+    tensor.strides[i] = stride;
+    stride *= tensor.shape[i];
+  }
+  return tensor;
+}
+
+const AttentionSpec spec{.head_dim = 64, .head_dim_v = 32, .gqa_ratio = 2};
+
+BackwardArguments good() {
+  const DType bf16 = DType::bf16;
+  return {.d_o = view(1, bf16, {2, 10, 4, 32}),
+          .q = view(2, bf16, {2, 10, 4, 64}),
+          .k = view(3, bf16, {2, 20, 2, 64}),
+          .v = view(4, bf16, {2, 20, 2, 32}),
+          .o = view(5, bf16, {2, 10, 4, 32}),
+          .lse = view(6, DType::fp32, {2, 4, 10}),
+          .dq = view(7, bf16, {2, 10, 4, 64}),
+          .dk = view(8, bf16, {2, 20, 2, 64}),
+          .dv = view(9, bf16, {2, 20, 2, 32})};
+}
+
+TEST(BackwardArguments, WhatIsRightPasses) {
+  EXPECT_NO_THROW(check_backward_arguments(spec, good()));
+  BackwardArguments broadcast = good();
+  broadcast.d_o.strides[0] = broadcast.d_o.strides[1] = 0;  // as the gradient of a sum is
+  EXPECT_NO_THROW(check_backward_arguments(spec, broadcast));
+}
+
+TEST(BackwardArguments, ErrorsNameTheArgument) {
+  struct Case {
+    const char* argument;
+    std::function<void(BackwardArguments&)> spoil;
+    const char* message;
+  };
+  const std::vector<Case> cases = {
+      {"do", [](auto& a) { a.d_o = {}; }, "do"},
+      {"do", [](auto& a) { a.d_o.dtype = DType::fp16; }, "fp16"},
+      {"do", [](auto& a) { a.d_o.shape[1] = 9; }, "seqlen"},
+      {"do", [](auto& a) { a.d_o.shape[3] = 64; }, "head_dim"},
+      {"lse", [](auto& a) { a.lse = {}; }, "is missing"},
+      {"lse", [](auto& a) { a.lse.dtype = DType::bf16; }, "bf16"},
+      {"o", [](auto& a) { a.o.rank = 3; }, "dimensions"},
+      {"k", [](auto& a) { a.k.shape[2] = 4; }, "heads"},
+      {"dq", [](auto& a) { a.dq = {}; }, "dq"},
+      {"dq", [](auto& a) { a.dq.data = a.q.data; }, "q"},
+      {"dq", [](auto& a) { a.dq.strides[1] = 0; }, "dq"},
+      {"dk", [](auto& a) { a.dk.shape[2] = 4; }, "heads"},
+      {"dk", [](auto& a) { a.dk.strides[3] = 2; }, "dk"},
+      {"dv", [](auto& a) { a.dv.data = static_cast<char*>(a.dv.data) + 2; }, "16"},
+      {"dv", [](auto& a) { a.dv.data = a.dk.data; }, "dk"},
+      {"dv", [](auto& a) { a.dv.data = a.d_o.data; }, "do"},
+  };
+  for (const Case& wrong : cases) {
+    BackwardArguments arguments = good();
+    wrong.spoil(arguments);
+    const Error error = error_of([&] { check_backward_arguments(spec, arguments); });
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument) << wrong.argument;
+    EXPECT_EQ(error.field(), wrong.argument) << error.message();
+    EXPECT_THAT(error.message(), HasSubstr(wrong.message)) << wrong.argument;
+  }
+}
+
+TEST(BackwardArguments, TensorsOfFunctorsAreReadAndNotWritten) {
+  AttentionSpec biased = spec;
+  biased.score = score::bias(DType::fp32);
+  BackwardArguments arguments = good();
+  EXPECT_EQ(error_of([&] { check_backward_arguments(biased, arguments); }).field(), "bias");
+  const TensorView bias = view(10, DType::fp32, {2, 4, 10, 20});
+  arguments.tensors.add({"bias", bias});
+  EXPECT_NO_THROW(check_backward_arguments(biased, arguments));
+  arguments.dk.data = bias.data;
+  const Error error = error_of([&] { check_backward_arguments(biased, arguments); });
+  EXPECT_EQ(error.field(), "dk");
+  EXPECT_THAT(error.message(), HasSubstr("bias"));
+}
+
+TEST(BackwardArguments, SpecsWithoutBackwardAreRefused) {
+  for (const auto& [wrong, field] :
+       {std::pair(AttentionSpec{.sequences_q = SequenceKind::ragged}, "spec.sequences_q"),
+        {AttentionSpec{.sequences_kv = SequenceKind::ragged}, "spec.sequences_kv"},
+        {AttentionSpec{.sinks = true}, "spec.sinks"}}) {
+    const Error error = error_of([&] { check_backward_arguments(wrong, good()); });
+    EXPECT_EQ(error.code(), ErrorCode::invalid_spec);
+    EXPECT_EQ(error.field(), field);
+    EXPECT_THAT(error.message(), HasSubstr("has no backward so far"));
+  }
+}
+
+}  // namespace
+}  // namespace jit
