@@ -45,8 +45,8 @@ def attention(q, k, v, *, mask=None, score=None, softmax_scale=None, return_lse=
         o, contiguous, of q's dtype, or (o, lse), as `jit_attention.attention` does.
 
     Raises:
-        InvalidArgumentError: one of `tensors` requires grad while grad mode is on, or a gradient of lse is wanted: there
-            are none. Compute under torch.no_grad(), or give detach().
+        InvalidArgumentError: one of `tensors` requires grad while grad mode is on, or a gradient of lse or of a call
+            with sequences is wanted: there are none. Compute under torch.no_grad(), or give detach().
         Error: what `jit_attention.attention` raises. Compiled without graph breaks, the compiler wraps all of these in
             an error of its own.
     """
@@ -141,8 +141,9 @@ def _(do, q, k, v, o, lse, tensors, problem, softmax_scale, layout):
 def _save_for_backward(ctx, inputs, output):
     q, k, v, tensors, problem, softmax_scale, return_lse, layout, _, *sequences = inputs
     if any(isinstance(given, torch.Tensor) for given in sequences):
-        raise InvalidArgumentError("q: requires grad, and there are no gradients of ragged or paged sequences, of lengths "
-                                   "on the device or with sinks: compute under torch.no_grad(), or give detach()")
+        raise InvalidArgumentError("q: requires grad, and there are no gradients of ragged or paged sequences, of "
+                                   "lengths on the device or with sinks: compute under torch.no_grad(), or give "
+                                   "detach()")
     if any(tensor.requires_grad for tensor in tensors):
         raise InvalidArgumentError("tensors: one that a mask or score reads requires grad, and these get no gradient: "
                                    "compute under torch.no_grad(), or give detach()")

@@ -116,8 +116,12 @@ TEST(Search, FewQueriesHaveTheirKeysSplit) {
   const KernelConfig decode =
       ranked_configs({}, {.batch = 1, .heads_q = 8, .seqlen_q = 1, .seqlen_kv = 4096}, limits)[0];
   const KernelConfig prefill = ranked_configs({}, typical_shape(limits), limits)[0];
-  EXPECT_EQ(family_name(decode), "forward_split_kv");
-  EXPECT_NE(family_name(prefill), "forward_split_kv");
+  EXPECT_EQ(family_name(decode), "forward_split_wgmma");
+  EXPECT_EQ(family_name(prefill), "forward_wgmma");
+  const DeviceLimits ampere = device_limits(Arch{8, 0});
+  const KernelConfig earlier =
+      ranked_configs({}, {.batch = 1, .heads_q = 8, .seqlen_q = 1, .seqlen_kv = 4096}, ampere)[0];
+  EXPECT_EQ(family_name(earlier), "forward_split_kv");
 }
 
 TEST(Search, SaysWhyNothingFits) {
