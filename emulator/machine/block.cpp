@@ -37,8 +37,10 @@ Block::Block(Cluster& own_cluster, unsigned own_rank, std::array<unsigned, 3> ow
 
 Block::~Block() = default;
 
-Cluster::Cluster(Launch& own_launch, std::array<unsigned, 3> first, std::uint64_t seed, Counts& own_counts)
+Cluster::Cluster(Launch& own_launch, std::uint64_t own_number, std::array<unsigned, 3> first,
+                 std::uint64_t seed, Counts& own_counts)
     : launch(own_launch),
+      number(static_cast<std::uint32_t>(own_number)),
       counts(own_counts),
       random(seed),
       barrier(std::make_unique<ClusterBarrier>(*this)),

@@ -40,13 +40,15 @@ struct Block {
 
 /// The blocks that run together; a block alone where the launch has no clusters.
 struct Cluster {
-  Cluster(Launch& launch, std::array<unsigned, 3> first_block, std::uint64_t seed, Counts& counts);
+  Cluster(Launch& launch, std::uint64_t number, std::array<unsigned, 3> first_block, std::uint64_t seed,
+          Counts& counts);
   ~Cluster();
   Cluster(const Cluster&) = delete;
   Cluster& operator=(const Cluster&) = delete;
 
   Launch& launch;
-  Counts& counts;  ///< of the host thread that runs the cluster
+  const std::uint32_t number;  ///< in the grid
+  Counts& counts;              ///< of the host thread that runs the cluster
   Random random;
   AsyncQueue async;
   std::unique_ptr<ClusterBarrier> barrier;
@@ -54,6 +56,11 @@ struct Cluster {
   std::array<unsigned, 3> shape;               ///< blocks of the cluster, by dimension
   std::array<unsigned, 3> first_block;         ///< ctaid of rank 0
   std::uint64_t steps = 0;                     ///< warp instructions executed
+
+  /// Indices in GlobalShadow of accesses to come.
+  struct {
+    std::uint32_t first = 0, count = 0;
+  } spare_accesses = {};
 
   /// Runs for about `budget` warp instructions. Returns whether all warps have ended. Throws LaunchStopped.
   bool run(std::uint64_t budget);

@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include "emulator/machine/block.h"
+#include "emulator/machine/global_races.h"
 #include "emulator/machine/warp.h"
 
 namespace jit::emulator {
@@ -134,7 +135,8 @@ class Worker {
       const std::uint64_t number = grid_.take();
       if (number < grid_.count()) {
         const std::uint64_t seed = launch_.options.seed * 0x9e3779b97f4a7c15u + number;
-        resident_.push_back(std::make_unique<Cluster>(launch_, grid_.first_block(number), seed, counts_));
+        resident_.push_back(
+            std::make_unique<Cluster>(launch_, number, grid_.first_block(number), seed, counts_));
       } else {
         all_taken_ = true;
       }
@@ -215,6 +217,9 @@ LaunchResult launch(const Program& program, const Kernel& kernel, const LaunchSh
   Launch::Findings findings;
   std::atomic<bool> stopped = false;
   Launch running{program, kernel, shape, parameters, memory, globals, options, findings, stopped};
+  std::unique_ptr<GlobalRaces> races;
+  if (options.check_races) races = std::make_unique<GlobalRaces>(running);
+  running.races = races.get();
   Grid grid(shape);
 
   const unsigned cores =

@@ -1,6 +1,7 @@
 // A warp while it runs.
 #pragma once
 
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -84,6 +85,13 @@ struct Warp {
 
   LaneKnowledge knowledge;
 
+  /// What GlobalShadow calls accesses of this warp, so that one that is made again at the same time has one name.
+  struct RecentAccess {
+    std::uint32_t pc = 0, time = 0;
+    std::uint32_t index = 0;
+  };
+  std::array<RecentAccess, 8> recent_accesses = {};
+
   std::unique_ptr<CpAsyncState> cp_async;  ///< made at the first use
   std::unique_ptr<BulkState> bulk;
   std::unique_ptr<WgmmaState> wgmma;
@@ -108,7 +116,7 @@ struct Warp {
   /// Who takes part in a barrier that the lanes `exec` come to: those that have exited do so with the last.
   std::uint32_t participants() const { return exec == alive ? all_lanes : exec; }
 
-  /// An access to shared memory by a lane, now.
+  /// An access to memory by a lane, now.
   Access access(int lane, Proxy proxy = Proxy::generic) {
     const LaneKnowledge::View& view = knowledge.of(lane);
     return {this, pc, agent, knowledge.time(), 1u << lane, false, proxy, &view.known, view.fenced};

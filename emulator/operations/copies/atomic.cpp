@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "emulator/machine/global_races.h"
 #include "emulator/machine/memory_access.h"
 #include "emulator/operations/copies/memory.h"
 
@@ -87,7 +88,13 @@ struct Atomic final : Operation {
     for_each_lane(mask, [&](int lane) {
       const std::uint64_t place = addresses[static_cast<std::size_t>(lane)];
       read_global(warp, lane, place, bytes, bytes);
-      apply(warp, lane, write_global(warp, lane, place, bytes, bytes), operands.in_global);
+      std::byte* const word = write_global(warp, lane, place, bytes, bytes);
+      const auto update = [&] { apply(warp, lane, word, operands.in_global); };
+      if (GlobalRaces* const races = warp.launch().races) {
+        races->strong(warp, lane, place, bytes, GlobalRaces::Kind::update, ordering, update);
+      } else {
+        update();
+      }
     });
     const std::uint64_t moved = std::uint64_t{bytes} * static_cast<std::uint64_t>(std::popcount(mask));
     warp.count().global_write_bytes += moved;
@@ -183,7 +190,8 @@ std::unique_ptr<const Operation> decode_atomic(Decoder& decoder) {
   const std::string_view semantics = decoder.take_any_of({"relaxed", "acquire", "release", "acq_rel"});
   atomic->ordering = {true, semantics == "acquire" || semantics == "acq_rel",
                       semantics == "release" || semantics == "acq_rel"};
-  decoder.take_any_of({"cta", "cluster", "gpu", "sys"});
+  const std::string_view scope = decoder.take_any_of({"cta", "cluster", "gpu", "sys"});
+  atomic->ordering.scope = scope == "cta" ? Scope::cta : scope == "cluster" ? Scope::cluster : Scope::gpu;
   atomic->space = take_space(decoder);
   if (atomic->space == AddressSpace::param || atomic->space == AddressSpace::local) {
     decoder.fail("works in global and shared memory only");
