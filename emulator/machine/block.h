@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "emulator/machine/async_queue.h"
@@ -62,8 +63,13 @@ struct Cluster {
     std::uint32_t first = 0, count = 0;
   } spare_accesses = {};
 
-  /// Runs for about `budget` warp instructions. Returns whether all warps have ended. Throws LaunchStopped.
+  /// Runs for about `budget` warp instructions, less when all that can go on polls global memory. Returns whether all
+  /// warps have ended. Throws LaunchStopped.
   bool run(std::uint64_t budget);
+  /// Whether nothing but polling is left to do, for long enough to say that it leads nowhere.
+  bool is_polling_in_vain() const;
+  /// What it polls: "; block (1, 0, 0) warp 0 …"
+  std::string describe_polling() const;
 
   /// A new agent, for an mbarrier.
   Agent add_agent() { return agents++; }
@@ -71,6 +77,7 @@ struct Cluster {
 
  private:
   bool run_round();
+  bool is_polling_ = false;  ///< in the last round every warp that could go on was
   [[noreturn]] void report_deadlock();
 };
 

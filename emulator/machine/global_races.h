@@ -6,7 +6,9 @@
 // takes in the other's block; what they release and acquire orders the blocks (PTX ISA, "Memory Consistency Model").
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -54,6 +56,9 @@ class GlobalRaces {
     std::unordered_map<std::uint64_t, GlobalWord> words;
   };
 
+  static int lane_of(const Access& access) {
+    return access.lanes == all_lanes ? 0 : std::countr_zero(access.lanes);
+  }
   std::uint32_t name(const Access& access, Scope scope = Scope::gpu);
   std::uint32_t name_once(Warp& warp);
 
@@ -98,5 +103,23 @@ struct GlobalRaces::Doing {
   bool writes;
   Scope scope = Scope::gpu;
 };
+
+// Calls f(page, word in the page, word, which of its bytes).
+template <class F>
+void GlobalRaces::for_each_word(std::uint64_t address, std::uint32_t bytes, F f) {
+  std::uint64_t offset = address - begin_;
+  while (bytes > 0) {
+    Page& page = shadow_.page(offset);
+    const std::uint64_t end =
+        std::min(offset + bytes, (offset / GlobalShadow::page_bytes + 1) * GlobalShadow::page_bytes);
+    bytes -= static_cast<std::uint32_t>(end - offset);
+    while (offset < end) {
+      const std::uint64_t next = std::min((offset / 4 + 1) * 4, end);
+      const std::uint32_t count = static_cast<std::uint32_t>(next - offset);
+      f(page, offset / 4 % GlobalShadow::page_words, offset / 4, ((1u << count) - 1) << offset % 4);
+      offset = next;
+    }
+  }
+}
 
 }  // namespace jit::emulator

@@ -9,6 +9,7 @@
 #include "emulator/machine/address_space.h"
 #include "emulator/machine/global_races.h"
 #include "emulator/machine/memory_access.h"
+#include "emulator/machine/residency.h"
 
 namespace jit::emulator {
 namespace {
@@ -98,6 +99,19 @@ void access_strong(Warp& warp, std::uint32_t mask, const LaneAccess& access, con
   });
 }
 
+// FNV-1a over what the lanes have read.
+void note_poll(Warp& warp, std::uint32_t mask, const LaneAccess& access, const LaneAddresses& addresses,
+               const std::byte* values) {
+  std::uint64_t hash = 0xcbf29ce484222325u;
+  for_each_lane(mask, [&](int lane) {
+    const std::byte* const value = values + index_of(lane) * access.bytes;
+    for (std::uint32_t i = 0; i < access.bytes; ++i) {
+      hash = (hash ^ static_cast<std::uint64_t>(value[i])) * 0x100000001b3u;
+    }
+  });
+  warp.note_poll(addresses[index_of(std::countr_zero(mask))], hash);
+}
+
 void load_global(Warp& warp, std::uint32_t mask, const LaneAccess& access, const LaneAddresses& addresses,
                  std::byte* to) {
   const GlobalMemory& memory = warp.launch().memory;
@@ -118,10 +132,11 @@ void load_global(Warp& warp, std::uint32_t mask, const LaneAccess& access, const
       if (!access.ordering.strong) copy(to + index_of(lane) * access.bytes, place, access.bytes);
     });
     if (access.ordering.strong) {
-      return access_strong(warp, mask, access, addresses, GlobalRaces::Kind::load, [&](int lane) {
+      access_strong(warp, mask, access, addresses, GlobalRaces::Kind::load, [&](int lane) {
         copy_strong(true, to + index_of(lane) * access.bytes, from[index_of(lane)], access.bytes,
                     access.element_bytes);
       });
+      return note_poll(warp, mask, access, addresses, to);
     }
   }
   if (GlobalRaces* const races = warp.launch().races) races->read(warp, mask, addresses, access.bytes);
@@ -145,10 +160,11 @@ void store_global(Warp& warp, std::uint32_t mask, const LaneAccess& access, cons
     to[index_of(lane)] = write_global(warp, lane, addresses[index_of(lane)], access.bytes, access.bytes);
   });
   if (access.ordering.strong) {
-    return access_strong(warp, mask, access, addresses, GlobalRaces::Kind::store, [&](int lane) {
+    access_strong(warp, mask, access, addresses, GlobalRaces::Kind::store, [&](int lane) {
       copy_strong(false, to[index_of(lane)], from + index_of(lane) * access.bytes, access.bytes,
                   access.element_bytes);
     });
+    return warp.launch().residency->note_change();
   }
   if (races) races->write(warp, mask, addresses, access.bytes, from);
   for_each_lane(

@@ -123,15 +123,6 @@ void GridClock::learn(std::uint32_t cluster, VectorClock past) {
   join(one);
 }
 
-GridClock GridClock::without(std::uint32_t cluster) const {
-  if (!of(cluster)) return *this;
-  Entries rest = *entries_;
-  std::erase_if(rest, [&](const Entry& entry) { return entry.cluster == cluster; });
-  GridClock clock;
-  clock.set(std::move(rest));
-  return clock;
-}
-
 GridClock GridClock::meet(const GridClock& a, const GridClock& b) {
   if (a.entries_ == b.entries_ || !a.entries_) return a;
   Entries both;

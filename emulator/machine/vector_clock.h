@@ -48,16 +48,16 @@ class VectorClock {
   std::vector<Ahead> ahead_;
 };
 
-/// What is known of the agents of other clusters, by the cluster's number in the grid. Copies share what they
-/// hold.
+/// What is known of the agents of other clusters, by the cluster's number in the grid; of the own cluster it may
+/// know less than others do. Copies share what they hold.
 class GridClock {
  public:
   /// Null where nothing is known.
   const VectorClock* of(std::uint32_t cluster) const;
   void join(const GridClock& other);
   void learn(std::uint32_t cluster, VectorClock past);
-  /// Without what it says of one cluster.
-  GridClock without(std::uint32_t cluster) const;
+  /// Whether the two share what they hold: a quick way to see that there is nothing to join.
+  bool is_shared_with(const GridClock& other) const { return entries_ == other.entries_; }
   bool empty() const { return !entries_; }
 
   static GridClock meet(const GridClock& a, const GridClock& b);

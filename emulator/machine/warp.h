@@ -92,6 +92,21 @@ struct Warp {
   };
   std::array<RecentAccess, 8> recent_accesses = {};
 
+  /// Strong reads of global memory that find again what they found before, as in a loop that waits for another block.
+  struct Polling {
+    struct Read {
+      std::uint32_t pc = 0;
+      std::uint64_t address = 0, value = 0;
+    };
+    std::array<Read, 4> reads = {};
+    std::uint64_t in_a_row = 0, count = 0;
+    std::uint64_t steps_since = 0;  ///< warp instructions since the last one
+  };
+  Polling polling;
+  /// A strong read of the lanes `exec` found `value` (of all of them), the first at `address`.
+  void note_poll(std::uint64_t address, std::uint64_t value);
+  bool is_polling() const;
+
   std::unique_ptr<CpAsyncState> cp_async;  ///< made at the first use
   std::unique_ptr<BulkState> bulk;
   std::unique_ptr<WgmmaState> wgmma;
