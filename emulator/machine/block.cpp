@@ -17,6 +17,10 @@ namespace {
 // Slices of a warp's turn: short, so that warps interleave, and of random length, so that seeds differ.
 constexpr std::uint32_t shortest_slice = 16;
 constexpr std::uint32_t slice_spread = 240;
+// A cluster that only polls lets others have their turn after so many rounds, and polls in vain when a warp has found
+// the same so often.
+constexpr int rounds_to_poll = 4;
+constexpr std::uint64_t reads_in_vain = 10000;
 
 }  // namespace
 
@@ -37,8 +41,10 @@ Block::Block(Cluster& own_cluster, unsigned own_rank, std::array<unsigned, 3> ow
 
 Block::~Block() = default;
 
-Cluster::Cluster(Launch& own_launch, std::array<unsigned, 3> first, std::uint64_t seed, Counts& own_counts)
+Cluster::Cluster(Launch& own_launch, std::uint64_t own_number, std::array<unsigned, 3> first,
+                 std::uint64_t seed, Counts& own_counts)
     : launch(own_launch),
+      number(static_cast<std::uint32_t>(own_number)),
       counts(own_counts),
       random(seed),
       barrier(std::make_unique<ClusterBarrier>(*this)),
@@ -59,9 +65,17 @@ Cluster::~Cluster() = default;
 
 bool Cluster::run(std::uint64_t budget) {
   const std::uint64_t end = steps + budget;
+  int polling_rounds = 0;
   while (steps < end) {
     if (launch.stopped) throw LaunchStopped();
-    if (run_round()) continue;
+    if (run_round()) {
+      polling_rounds = is_polling_ ? polling_rounds + 1 : 0;
+      if (polling_rounds < rounds_to_poll) continue;
+      // Copies are not held up by a warp that polls for something else.
+      if (!async.complete_one(random)) return false;
+      polling_rounds = 0;
+      continue;
+    }
     const bool all_ended = std::all_of(blocks.begin(), blocks.end(), [](const auto& block) {
       return std::all_of(block->warps.begin(), block->warps.end(),
                          [](const auto& warp) { return warp->alive == 0; });
@@ -84,11 +98,17 @@ bool Cluster::run_round() {
   }
   std::uint64_t executed = 0;
   const Warp* last = nullptr;
+  is_polling_ = true;
   for (std::size_t left = order.size(); left > 0; --left) {
     std::swap(order[random.below(static_cast<std::uint32_t>(left))], order[left - 1]);
     Warp& warp = *order[left - 1];
+    const std::uint64_t polls = warp.polling.count;
     const std::uint64_t count = warp.run(shortest_slice + random.below(slice_spread));
-    if (count != 0) last = &warp;
+    if (count != 0) {
+      last = &warp;
+      warp.polling.steps_since = warp.polling.count == polls ? warp.polling.steps_since + count : 0;
+      is_polling_ = is_polling_ && warp.is_polling();
+    }
     executed += count;
   }
   steps += executed;
@@ -98,6 +118,35 @@ bool Cluster::run_round() {
                             blocks.size() > 1 ? "cluster" : "block", steps, launch.options.step_limit));
   }
   return executed > 0;
+}
+
+bool Cluster::is_polling_in_vain() const {
+  if (!is_polling_) return false;
+  bool is_in_vain = false;
+  for (const auto& block : blocks) {
+    for (const auto& warp : block->warps) {
+      if (warp->alive == 0 || !warp->is_polling()) continue;
+      if (warp->polling.in_a_row < reads_in_vain) return false;
+      is_in_vain = true;
+    }
+  }
+  return is_in_vain;
+}
+
+std::string Cluster::describe_polling() const {
+  for (const auto& block : blocks) {
+    for (const auto& warp : block->warps) {
+      if (warp->alive == 0 || !warp->is_polling()) continue;
+      const Warp::Polling::Read& read =
+          *std::max_element(warp->polling.reads.begin(), warp->polling.reads.end(),
+                            [](const auto& a, const auto& b) { return a.address < b.address; });
+      return fmt::format("; block ({}, {}, {}) warp {} polls global memory at {} (PTX line {}): {}",
+                         block->index[0], block->index[1], block->index[2], warp->id,
+                         place_of(launch.kernel, read.pc), launch.kernel.info[read.pc].ptx_line,
+                         launch.memory.describe(read.address));
+    }
+  }
+  return {};
 }
 
 void Cluster::report_deadlock() {

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "emulator/machine/async_queue.h"
@@ -40,13 +41,15 @@ struct Block {
 
 /// The blocks that run together; a block alone where the launch has no clusters.
 struct Cluster {
-  Cluster(Launch& launch, std::array<unsigned, 3> first_block, std::uint64_t seed, Counts& counts);
+  Cluster(Launch& launch, std::uint64_t number, std::array<unsigned, 3> first_block, std::uint64_t seed,
+          Counts& counts);
   ~Cluster();
   Cluster(const Cluster&) = delete;
   Cluster& operator=(const Cluster&) = delete;
 
   Launch& launch;
-  Counts& counts;  ///< of the host thread that runs the cluster
+  const std::uint32_t number;  ///< in the grid
+  Counts& counts;              ///< of the host thread that runs the cluster
   Random random;
   AsyncQueue async;
   std::unique_ptr<ClusterBarrier> barrier;
@@ -55,8 +58,18 @@ struct Cluster {
   std::array<unsigned, 3> first_block;         ///< ctaid of rank 0
   std::uint64_t steps = 0;                     ///< warp instructions executed
 
-  /// Runs for about `budget` warp instructions. Returns whether all warps have ended. Throws LaunchStopped.
+  /// Indices in GlobalShadow of accesses to come.
+  struct {
+    std::uint32_t first = 0, count = 0;
+  } spare_accesses = {};
+
+  /// Runs for about `budget` warp instructions, less when all that can go on polls global memory. Returns whether all
+  /// warps have ended. Throws LaunchStopped.
   bool run(std::uint64_t budget);
+  /// Whether nothing but polling is left to do, for long enough to say that it leads nowhere.
+  bool is_polling_in_vain() const;
+  /// What it polls: "; block (1, 0, 0) warp 0 …"
+  std::string describe_polling() const;
 
   /// A new agent, for an mbarrier.
   Agent add_agent() { return agents++; }
@@ -64,6 +77,7 @@ struct Cluster {
 
  private:
   bool run_round();
+  bool is_polling_ = false;  ///< in the last round every warp that could go on was
   [[noreturn]] void report_deadlock();
 };
 

@@ -9,7 +9,7 @@
 namespace jit::emulator {
 
 enum class FindingKind {
-  data_race,  ///< shared memory, two accesses that nothing orders
+  data_race,  ///< two accesses to shared or global memory that nothing orders
   /// Ordered, but a generic write, or an mbarrier's init, reaches the async proxy without a fence for it.
   missing_proxy_fence,
   access_in_flight,  ///< shared memory or register that an asynchronous operation is still to write or read

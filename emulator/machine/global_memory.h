@@ -33,6 +33,7 @@ class GlobalMemory {
     std::size_t bytes = 0;
   };
   Range allocation_of(std::uint64_t address) const;
+  std::uint64_t begin() const { return begin_; }  ///< of the address space
   std::size_t capacity() const { return capacity_; }
   std::size_t allocated() const;
   /// Where an address lies: "byte 12 of the 4096 bytes at 0x…", or relative to the nearest allocation below.

@@ -39,6 +39,7 @@ const Knowledge& LaneKnowledge::common(std::uint32_t lanes) {
     } else {
       common_.past = VectorClock::meet(common_.past, known.past);
       common_.async_past = VectorClock::meet(common_.async_past, known.async_past);
+      common_.other_clusters = GridClock::meet(common_.other_clusters, known.other_clusters);
     }
     is_first = false;
   }

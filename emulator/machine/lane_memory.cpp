@@ -7,7 +7,9 @@
 #include <fmt/format.h>
 
 #include "emulator/machine/address_space.h"
+#include "emulator/machine/global_races.h"
 #include "emulator/machine/memory_access.h"
+#include "emulator/machine/residency.h"
 
 namespace jit::emulator {
 namespace {
@@ -85,50 +87,88 @@ bool is_one_piece(std::uint32_t mask, const LaneAccess& access, const LaneAddres
   return difference == 0;
 }
 
+// Watched, one lane after the other; `move` copies the bytes.
+template <class F>
+void access_strong(Warp& warp, std::uint32_t mask, const LaneAccess& access, const LaneAddresses& addresses,
+                   GlobalRaces::Kind kind, F move) {
+  GlobalRaces* const races = warp.launch().races;
+  for_each_lane(mask, [&](int lane) {
+    if (races == nullptr) return move(lane);
+    races->strong(warp, lane, addresses[index_of(lane)], access.bytes, kind, access.ordering,
+                  [&] { move(lane); });
+  });
+}
+
+// FNV-1a over what the lanes have read.
+void note_poll(Warp& warp, std::uint32_t mask, const LaneAccess& access, const LaneAddresses& addresses,
+               const std::byte* values) {
+  std::uint64_t hash = 0xcbf29ce484222325u;
+  for_each_lane(mask, [&](int lane) {
+    const std::byte* const value = values + index_of(lane) * access.bytes;
+    for (std::uint32_t i = 0; i < access.bytes; ++i) {
+      hash = (hash ^ static_cast<std::uint64_t>(value[i])) * 0x100000001b3u;
+    }
+  });
+  warp.note_poll(addresses[index_of(std::countr_zero(mask))], hash);
+}
+
 void load_global(Warp& warp, std::uint32_t mask, const LaneAccess& access, const LaneAddresses& addresses,
                  std::byte* to) {
   const GlobalMemory& memory = warp.launch().memory;
   warp.count().global_read_bytes += total(mask, access);
-  if (is_one_piece(mask, access, addresses)) {
-    if (const std::byte* const from = memory.written_at(addresses[0], warp_lanes * access.bytes)) {
-      std::memcpy(to, from, warp_lanes * access.bytes);
-      return;
+  const std::byte* const piece = is_one_piece(mask, access, addresses)
+                                     ? memory.written_at(addresses[0], warp_lanes * access.bytes)
+                                     : nullptr;
+  if (piece) {
+    std::memcpy(to, piece, warp_lanes * access.bytes);
+  } else {
+    std::array<const std::byte*, warp_lanes> from;
+    for_each_lane(mask, [&](int lane) {
+      const std::uint64_t address = addresses[index_of(lane)];
+      const std::byte* place =
+          is_aligned(address, access.bytes) ? memory.written_at(address, access.bytes) : nullptr;
+      if (!place) place = read_global(warp, lane, address, access.bytes, access.bytes);
+      from[index_of(lane)] = place;
+      if (!access.ordering.strong) copy(to + index_of(lane) * access.bytes, place, access.bytes);
+    });
+    if (access.ordering.strong) {
+      access_strong(warp, mask, access, addresses, GlobalRaces::Kind::load, [&](int lane) {
+        copy_strong(true, to + index_of(lane) * access.bytes, from[index_of(lane)], access.bytes,
+                    access.element_bytes);
+      });
+      return note_poll(warp, mask, access, addresses, to);
     }
   }
-  for_each_lane(mask, [&](int lane) {
-    const std::uint64_t address = addresses[index_of(lane)];
-    const std::byte* from =
-        is_aligned(address, access.bytes) ? memory.written_at(address, access.bytes) : nullptr;
-    if (!from) from = read_global(warp, lane, address, access.bytes, access.bytes);
-    std::byte* const place = to + index_of(lane) * access.bytes;
-    if (access.ordering.strong) {
-      copy_strong(true, place, from, access.bytes, access.element_bytes);
-    } else {
-      copy(place, from, access.bytes);
-    }
-  });
+  if (GlobalRaces* const races = warp.launch().races) races->read(warp, mask, addresses, access.bytes);
 }
 
 void store_global(Warp& warp, std::uint32_t mask, const LaneAccess& access, const LaneAddresses& addresses,
                   const std::byte* from) {
   GlobalMemory& memory = warp.launch().memory;
+  GlobalRaces* const races = warp.launch().races;
   warp.count().global_write_bytes += total(mask, access);
   if (is_one_piece(mask, access, addresses)) {
     if (std::byte* const to = memory.at(addresses[0], warp_lanes * access.bytes)) {
+      if (races) races->write(warp, mask, addresses, access.bytes, from);
       std::memcpy(to, from, warp_lanes * access.bytes);
       memory.mark_written(addresses[0], warp_lanes * access.bytes);
       return;
     }
   }
+  std::array<std::byte*, warp_lanes> to;
   for_each_lane(mask, [&](int lane) {
-    std::byte* const to = write_global(warp, lane, addresses[index_of(lane)], access.bytes, access.bytes);
-    const std::byte* const place = from + index_of(lane) * access.bytes;
-    if (access.ordering.strong) {
-      copy_strong(false, to, place, access.bytes, access.element_bytes);
-    } else {
-      copy(to, place, access.bytes);
-    }
+    to[index_of(lane)] = write_global(warp, lane, addresses[index_of(lane)], access.bytes, access.bytes);
   });
+  if (access.ordering.strong) {
+    access_strong(warp, mask, access, addresses, GlobalRaces::Kind::store, [&](int lane) {
+      copy_strong(false, to[index_of(lane)], from + index_of(lane) * access.bytes, access.bytes,
+                  access.element_bytes);
+    });
+    return warp.launch().residency->note_change();
+  }
+  if (races) races->write(warp, mask, addresses, access.bytes, from);
+  for_each_lane(
+      mask, [&](int lane) { copy(to[index_of(lane)], from + index_of(lane) * access.bytes, access.bytes); });
 }
 
 void load_shared(Warp& warp, std::uint32_t mask, const LaneAccess& access, const LaneAddresses& addresses,

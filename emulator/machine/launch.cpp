@@ -12,6 +12,8 @@
 #include <fmt/format.h>
 
 #include "emulator/machine/block.h"
+#include "emulator/machine/global_races.h"
+#include "emulator/machine/residency.h"
 #include "emulator/machine/warp.h"
 
 namespace jit::emulator {
@@ -20,7 +22,6 @@ namespace {
 constexpr std::size_t most_findings = 64;
 // A cluster that has run for so long may be polling for what another one writes: others get their turn.
 constexpr std::uint64_t slice = std::uint64_t{1} << 22;
-constexpr std::size_t resident_clusters = 32;
 constexpr std::chrono::milliseconds time_between_questions(20);
 
 using Size3 = std::array<unsigned, 3>;
@@ -89,6 +90,8 @@ class Grid {
   }
   std::uint64_t count() const { return count_; }
   std::uint64_t take() { return next_.fetch_add(1); }
+  /// Of those that were not taken.
+  std::uint64_t next() const { return next_; }
   /// ctaid of the first block of a cluster.
   Size3 first_block(std::uint64_t number) const {
     const std::uint64_t x = number % clusters_[0], y = number / clusters_[0] % clusters_[1],
@@ -106,7 +109,8 @@ class Grid {
 /// One host thread's share of the work.
 class Worker {
  public:
-  Worker(Launch& launch, Grid& grid) : launch_(launch), grid_(grid), counts_(launch.kernel.code.size()) {}
+  Worker(Launch& launch, Grid& grid, std::size_t index)
+      : launch_(launch), grid_(grid), index_(index), counts_(launch.kernel.code.size()) {}
 
   // Ends when the grid has ended or the launch was stopped. Never throws.
   void run() noexcept {
@@ -119,6 +123,7 @@ class Worker {
       launch_.stopped = true;
       failure_ = std::current_exception();
     }
+    launch_.residency->note_end(index_);
     for (const auto& cluster : resident_) steps_ += cluster->steps;
     // Blocks hold state that refers to each other: they go here, within the launch.
     resident_.clear();
@@ -130,25 +135,66 @@ class Worker {
 
  private:
   bool step() {
-    if (resident_.size() < resident_clusters && !all_taken_) {
-      const std::uint64_t number = grid_.take();
-      if (number < grid_.count()) {
-        const std::uint64_t seed = launch_.options.seed * 0x9e3779b97f4a7c15u + number;
-        resident_.push_back(std::make_unique<Cluster>(launch_, grid_.first_block(number), seed, counts_));
-      } else {
-        all_taken_ = true;
-      }
-    }
+    if (launch_.stopped) throw LaunchStopped();
+    const std::uint64_t changes = launch_.residency->changes();
+    const bool has_begun = begin_cluster();
+    bool only_poll = !has_begun;
     for (std::size_t i = resident_.size(); i-- > 0;) {
-      if (!resident_[i]->run(slice)) continue;
+      if (!resident_[i]->run(slice)) {
+        only_poll = only_poll && resident_[i]->is_polling_in_vain();
+        continue;
+      }
+      only_poll = false;
       steps_ += resident_[i]->steps;
       resident_.erase(resident_.begin() + static_cast<std::ptrdiff_t>(i));
+      launch_.residency->leave();
     }
-    return !all_taken_ || !resident_.empty();
+    if (all_taken_ && resident_.empty()) return false;
+    if (only_poll) look_for_deadlock(changes);
+    return true;
+  }
+
+  // False where there is none left, or no room for it.
+  bool begin_cluster() {
+    if (all_taken_ || !launch_.residency->enter()) return false;
+    const std::uint64_t number = grid_.take();
+    if (number >= grid_.count()) {
+      all_taken_ = true;
+      launch_.residency->leave();
+      return false;
+    }
+    const std::uint64_t seed = launch_.options.seed * 0x9e3779b97f4a7c15u + number;
+    resident_.push_back(std::make_unique<Cluster>(launch_, number, grid_.first_block(number), seed, counts_));
+    return true;
+  }
+
+  void look_for_deadlock(std::uint64_t changes) {
+    constexpr std::size_t told = 2;
+    std::string waits;
+    for (std::size_t i = 0; i < std::min(told, resident_.size()); ++i)
+      waits += resident_[i]->describe_polling();
+    const auto all = launch_.residency->note_polling(index_, changes, std::move(waits));
+    if (!all || resident_.empty()) return std::this_thread::yield();
+    std::string text = "no block can go on" + *all;
+    const std::uint64_t next = grid_.next();
+    if (next < grid_.count()) {
+      text += fmt::format(
+          "; block {} has not begun, because the device runs {} blocks of this kernel at once: blocks may "
+          "wait only for "
+          "blocks of a grid that fits the device",
+          to_text(grid_.first_block(next)), launch_.residency->most() * product(launch_.shape.cluster));
+    }
+    const Cluster& cluster = *resident_.front();
+    for (const auto& block : cluster.blocks) {
+      for (const auto& warp : block->warps) {
+        if (warp->is_polling()) launch_.stop(FindingKind::deadlock, *warp, -1, std::move(text));
+      }
+    }
   }
 
   Launch& launch_;
   Grid& grid_;
+  const std::size_t index_;
   Counts counts_;
   std::vector<std::unique_ptr<Cluster>> resident_;
   bool all_taken_ = false;
@@ -157,13 +203,14 @@ class Worker {
 };
 
 // The first in this thread, the others in threads of their own.
-void run_all(const std::vector<std::unique_ptr<Worker>>& workers) {
+void run_all(const std::vector<std::unique_ptr<Worker>>& workers, Residency& residency) {
   std::vector<std::jthread> threads;
   for (std::size_t i = 1; i < workers.size(); ++i) {
     try {
       threads.emplace_back([&worker = *workers[i]] { worker.run(); });
     } catch (const std::system_error&) {
-      break;  // the others do its part
+      // The others do their part.
+      for (; i < workers.size(); ++i) residency.note_end(i);
     }
   }
   workers[0]->run();
@@ -215,14 +262,19 @@ LaunchResult launch(const Program& program, const Kernel& kernel, const LaunchSh
   Launch::Findings findings;
   std::atomic<bool> stopped = false;
   Launch running{program, kernel, shape, parameters, memory, globals, options, findings, stopped};
+  std::unique_ptr<GlobalRaces> races;
+  if (options.check_races) races = std::make_unique<GlobalRaces>(running);
+  running.races = races.get();
   Grid grid(shape);
-
   const unsigned cores =
       options.threads > 0 ? static_cast<unsigned>(options.threads) : std::thread::hardware_concurrency();
   const auto count = static_cast<std::size_t>(std::clamp<std::uint64_t>(cores, 1, grid.count()));
+  const std::uint64_t places = options.resident_blocks / product(shape.cluster);
+  Residency residency(options.resident_blocks == 0 ? 0 : std::max<std::uint64_t>(places, 1), count);
+  running.residency = &residency;
   std::vector<std::unique_ptr<Worker>> workers;
-  for (std::size_t i = 0; i < count; ++i) workers.push_back(std::make_unique<Worker>(running, grid));
-  const bool interrupted = run_asking(options.is_interrupted, stopped, [&] { run_all(workers); });
+  for (std::size_t i = 0; i < count; ++i) workers.push_back(std::make_unique<Worker>(running, grid, i));
+  const bool interrupted = run_asking(options.is_interrupted, stopped, [&] { run_all(workers, residency); });
 
   LaunchResult result;
   result.counts.resize(kernel.code.size());

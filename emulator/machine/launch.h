@@ -34,9 +34,10 @@ struct LaunchOptions {
   std::uint64_t seed = 0;  ///< of the order in which warps run and asynchronous operations complete
   int threads = 0;         ///< of the host; 0: all cores
   std::uint64_t step_limit = std::uint64_t{1} << 40;  ///< warp instructions of one cluster
-  std::size_t smem_limit = 232448;  ///< bytes of shared memory that a block may have, static and dynamic
-  int registers_per_thread = 0;     ///< what the kernel was compiled for; 0: the most that max_threads allows
-  bool check_races = true;          ///< false: faster, and shared memory is not watched
+  std::uint64_t resident_blocks = 0;  ///< how many the device runs at once; 0: all of the grid
+  std::size_t smem_limit = 232448;    ///< bytes of shared memory that a block may have, static and dynamic
+  int registers_per_thread = 0;  ///< what the kernel was compiled for; 0: the most that max_threads allows
+  bool check_races = true;       ///< false: faster, and memory is not watched
   /// Asked some fifty times a second, in the caller's thread; true ends the launch. None: nobody asks.
   std::function<bool()> is_interrupted = {};
 };
@@ -67,6 +68,8 @@ LaunchResult launch(const Program& program, const Kernel& kernel, const LaunchSh
 /// Unwinds a launch that cannot go on, after the finding was reported.
 class LaunchStopped : public std::exception {};
 
+class GlobalRaces;
+class Residency;
 struct Warp;
 
 /// A launch that is running: what all of its blocks share. Thread safe.
@@ -92,7 +95,9 @@ struct Launch {
     std::set<std::pair<FindingKind, std::uint32_t>> seen;
   };
   Findings& findings;
-  std::atomic<bool>& stopped;  ///< blocks that have not begun are left out
+  std::atomic<bool>& stopped;      ///< blocks that have not begun are left out
+  GlobalRaces* races = nullptr;    ///< null where global memory is not watched
+  Residency* residency = nullptr;  ///< null where clusters are not run by `launch`
 };
 
 }  // namespace jit::emulator

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "emulator/machine/address_space.h"
+#include "emulator/machine/global_races.h"
 
 namespace jit::emulator {
 namespace {
@@ -144,7 +145,9 @@ void load_generic(Warp& warp, int lane, std::uint64_t address, void* to, std::ui
       case Target::Where::global:
         break;
     }
-    return read_global(warp, lane, target.address, bytes, 1);
+    const std::byte* const place = read_global(warp, lane, target.address, bytes, 1);
+    if (GlobalRaces* const races = warp.launch().races) races->read(warp.access(lane), target.address, bytes);
+    return place;
   };
   std::memcpy(to, from(), bytes);
 }

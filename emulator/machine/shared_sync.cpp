@@ -11,12 +11,10 @@ std::uint64_t SharedSync::thread(const Warp& warp, int lane) {
 }
 
 void SharedSync::write(Warp& warp, int lane, std::uint32_t offset, const Ordering& ordering, bool update) {
-  const Knowledge* released = nullptr;
-  Knowledge own;
+  std::shared_ptr<const Knowledge> released;
   if (ordering.releases) {
-    own = warp.knowledge.released(1u << lane);
+    released = std::make_shared<const Knowledge>(warp.knowledge.released(1u << lane));
     warp.knowledge.tick();
-    released = &own;
   } else {
     released = warp.block.shared.sync().fenced(warp, lane);
   }
@@ -36,21 +34,28 @@ void SharedSync::read(Warp& warp, int lane, std::uint32_t offset, const Ordering
   if (ordering.acquires) {
     warp.knowledge.acquire(1u << lane, word->second);
   } else {
-    warp.block.shared.sync().fenced_[thread(warp, lane)].observed.join(word->second);
+    warp.block.shared.sync().observe(warp, lane, Scope::cta, word->second);
   }
 }
 
-const Knowledge* SharedSync::fenced(const Warp& warp, int lane) const {
-  const auto found = fenced_.find(thread(warp, lane));
-  return found == fenced_.end() ? nullptr : &found->second.released;
+void SharedSync::observe(const Warp& warp, int lane, Scope scope, const Knowledge& released) {
+  fenced_[thread(warp, lane)].observed[static_cast<std::size_t>(scope)].join(released);
 }
 
-void SharedSync::fence(Warp& warp) {
+std::shared_ptr<const Knowledge> SharedSync::fenced(const Warp& warp, int lane, Scope scope) const {
+  const auto found = fenced_.find(thread(warp, lane));
+  return found == fenced_.end() ? nullptr : found->second.released[static_cast<std::size_t>(scope)];
+}
+
+void SharedSync::fence(Warp& warp, Scope scope) {
   for_each_lane(warp.exec, [&](int lane) {
     Fenced& fenced = fenced_[thread(warp, lane)];
-    const Knowledge observed = std::exchange(fenced.observed, {});
-    if (!observed.empty()) warp.knowledge.acquire(1u << lane, observed);
-    fenced.released = warp.knowledge.released(1u << lane);
+    for (std::size_t i = 0; i <= static_cast<std::size_t>(scope); ++i) {
+      const Knowledge observed = std::exchange(fenced.observed[i], {});
+      if (!observed.empty()) warp.knowledge.acquire(1u << lane, observed);
+    }
+    const auto released = std::make_shared<const Knowledge>(warp.knowledge.released(1u << lane));
+    for (std::size_t i = 0; i <= static_cast<std::size_t>(scope); ++i) fenced.released[i] = released;
   });
   warp.knowledge.tick();
 }

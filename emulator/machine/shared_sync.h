@@ -2,12 +2,19 @@
 // Patterns"): a release that a strong read observes puts what was before it in the past of the acquirer.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <unordered_map>
 
 #include "emulator/machine/happens_before.h"
 
 namespace jit::emulator {
+
+/// Whose threads an operation is ordered for. Nothing beside the grid looks at its memory, so that .sys is .gpu.
+enum class Scope : std::uint8_t { cta, cluster, gpu };
+inline constexpr std::size_t scopes = 3;
 
 /// How an access takes part in synchronisation: `.weak`, or strong with the semantics of its name.
 /// `.volatile` is relaxed.
@@ -15,10 +22,11 @@ struct Ordering {
   bool strong = false;
   bool acquires = false;
   bool releases = false;
+  Scope scope = Scope::gpu;
 };
 
-/// Words of one block's shared memory that strong accesses have written, and fences of its threads. Scopes are
-/// not told apart.
+/// Words of one block's shared memory that strong accesses have written, and fences of its threads. Scopes of
+/// accesses to shared memory are not told apart.
 class SharedSync {
  public:
   /// A strong write at `offset` by a lane of any block of the cluster. An `update` (atomic) passes on what it
@@ -28,14 +36,16 @@ class SharedSync {
   void read(Warp& warp, int lane, std::uint32_t offset, const Ordering& ordering);
   /// fence.acq_rel or .sc, by the lanes `exec` of a warp of this block: earlier relaxed reads acquire, later
   /// relaxed writes release.
-  void fence(Warp& warp);
-  /// What the lane's last fence has released; null without one.
-  const Knowledge* fenced(const Warp& warp, int lane) const;
+  void fence(Warp& warp, Scope scope);
+  /// What the lane's last fence of this scope, or a wider one, has released; null without one.
+  std::shared_ptr<const Knowledge> fenced(const Warp& warp, int lane, Scope scope = Scope::cta) const;
+  /// A relaxed read has met a release, which a fence of this scope, or a wider one, makes an acquire of.
+  void observe(const Warp& warp, int lane, Scope scope, const Knowledge& released);
 
  private:
   struct Fenced {
-    Knowledge released;  // by the last fence
-    Knowledge observed;  // by relaxed reads since
+    std::array<std::shared_ptr<const Knowledge>, scopes> released;  // by the last fence, by scope
+    std::array<Knowledge, scopes> observed;                         // by relaxed reads since, by scope
   };
   static std::uint64_t thread(const Warp& warp, int lane);
 

@@ -68,6 +68,22 @@ Warp::Warp(Block& own_block, int own_id)
 
 Warp::~Warp() = default;
 
+void Warp::note_poll(std::uint64_t address, std::uint64_t value) {
+  Polling::Read& last = polling.reads[pc % polling.reads.size()];
+  if (last.pc == pc && last.address == address && last.value == value) {
+    ++polling.in_a_row;
+    ++polling.count;
+    return;
+  }
+  last = {pc, address, value};
+  polling.in_a_row = 0;
+}
+
+bool Warp::is_polling() const {
+  constexpr std::uint64_t reads_of_a_wait = 64, longest_loop = 4096;
+  return polling.in_a_row >= reads_of_a_wait && polling.steps_since < longest_loop;
+}
+
 void Warp::fill_presets() {
   using What = PresetSlot::What;
   const LaunchShape& shape = launch().shape;

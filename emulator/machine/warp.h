@@ -1,6 +1,7 @@
 // A warp while it runs.
 #pragma once
 
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -84,6 +85,28 @@ struct Warp {
 
   LaneKnowledge knowledge;
 
+  /// What GlobalShadow calls accesses of this warp, so that one that is made again at the same time has one name.
+  struct RecentAccess {
+    std::uint32_t pc = 0, time = 0;
+    std::uint32_t index = 0;
+  };
+  std::array<RecentAccess, 8> recent_accesses = {};
+
+  /// Strong reads of global memory that find again what they found before, as in a loop that waits for another block.
+  struct Polling {
+    struct Read {
+      std::uint32_t pc = 0;
+      std::uint64_t address = 0, value = 0;
+    };
+    std::array<Read, 4> reads = {};
+    std::uint64_t in_a_row = 0, count = 0;
+    std::uint64_t steps_since = 0;  ///< warp instructions since the last one
+  };
+  Polling polling;
+  /// A strong read of the lanes `exec` found `value` (of all of them), the first at `address`.
+  void note_poll(std::uint64_t address, std::uint64_t value);
+  bool is_polling() const;
+
   std::unique_ptr<CpAsyncState> cp_async;  ///< made at the first use
   std::unique_ptr<BulkState> bulk;
   std::unique_ptr<WgmmaState> wgmma;
@@ -108,7 +131,7 @@ struct Warp {
   /// Who takes part in a barrier that the lanes `exec` come to: those that have exited do so with the last.
   std::uint32_t participants() const { return exec == alive ? all_lanes : exec; }
 
-  /// An access to shared memory by a lane, now.
+  /// An access to memory by a lane, now.
   Access access(int lane, Proxy proxy = Proxy::generic) {
     const LaneKnowledge::View& view = knowledge.of(lane);
     return {this, pc, agent, knowledge.time(), 1u << lane, false, proxy, &view.known, view.fenced};

@@ -40,6 +40,32 @@ std::string describe(const std::vector<emulator::Finding>& findings) {
   return text;
 }
 
+// Registers are given out by warp, in units of 8 for each of its threads.
+int blocks_by_registers(const emulator::Kernel& kernel, int warps, const DeviceProperties& properties) {
+  const int registers = std::max(kernel.register_estimate, 1);
+  const int of_block = (registers + 7) / 8 * 8 * 32 * warps;
+  return properties.registers_per_sm / of_block;
+}
+
+// How many blocks share a multiprocessor.
+int blocks_per_sm(const emulator::Kernel& kernel, int block_threads, std::size_t dynamic_smem,
+                  const DeviceProperties& properties) {
+  const int warps = (block_threads + 31) / 32;
+  const std::size_t smem = kernel.static_smem_bytes + dynamic_smem;
+  const int by_smem = properties.smem_per_sm / (static_cast<int>(smem) + reserved_smem_bytes);
+  return std::min({properties.blocks_per_sm, properties.threads_per_sm / (warps * 32), by_smem,
+                   blocks_by_registers(kernel, warps, properties)});
+}
+
+// How many blocks of a launch the device runs at once: one of each multiprocessor at least.
+std::uint64_t resident_blocks(const emulator::Kernel& kernel, const emulator::LaunchShape& shape,
+                              const DeviceProperties& properties) {
+  const unsigned threads = shape.block[0] * shape.block[1] * shape.block[2];
+  if (threads == 0 || threads > static_cast<unsigned>(max_block_threads)) return 0;  // it will be refused
+  const int each = blocks_per_sm(kernel, static_cast<int>(threads), shape.dynamic_smem_bytes, properties);
+  return static_cast<std::uint64_t>(properties.sm_count) * static_cast<std::uint64_t>(std::max(each, 1));
+}
+
 void run(const LaunchRequest& request) {
   // Again, because a graph may run it after its library was unloaded.
   const std::shared_ptr<LoadedEntry> entry = find_entry(request.function);
@@ -49,6 +75,7 @@ void run(const LaunchRequest& request) {
   options.seed = machine().seed;
   options.step_limit = machine().step_limit;
   options.is_interrupted = interrupt_check();
+  options.resident_blocks = resident_blocks(code.kernel, request.shape, request.device.properties);
   options.smem_limit = static_cast<std::size_t>(request.device.properties.smem_per_block_optin);
   emulator::LaunchResult result;
   try {
@@ -116,13 +143,6 @@ std::vector<std::byte> parameters_of(const emulator::Kernel& kernel, void* const
   return block;
 }
 
-// Registers are given out by warp, in units of 8 for each of its threads.
-int blocks_by_registers(const emulator::Kernel& kernel, int warps, const DeviceProperties& properties) {
-  const int registers = std::max(kernel.register_estimate, 1);
-  const int of_block = (registers + 7) / 8 * 8 * 32 * warps;
-  return properties.registers_per_sm / of_block;
-}
-
 }  // namespace
 
 CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void** arguments, void** extra) {
@@ -154,10 +174,7 @@ CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction fun
       *blocks = 0;
       return;
     }
-    const int warps = (block_threads + 31) / 32;
-    const int by_smem = properties.smem_per_sm / (static_cast<int>(smem) + reserved_smem_bytes);
-    *blocks = std::min({properties.blocks_per_sm, properties.threads_per_sm / (warps * 32), by_smem,
-                        blocks_by_registers(kernel, warps, properties)});
+    *blocks = blocks_per_sm(kernel, block_threads, dynamic_smem, properties);
   });
 }
 

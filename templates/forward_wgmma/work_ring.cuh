@@ -6,6 +6,7 @@
 #include "forward_wgmma/rings.cuh"
 #include "forward_wgmma/tensor_maps.cuh"
 #include "forward_wgmma/traits.cuh"
+#include "ptx/atomic.cuh"
 #include "scheduling/work_tiles.cuh"
 #include "tiles/shared_words.cuh"
 #include "tiles/tile_ring.cuh"
@@ -46,7 +47,7 @@ class WorkDealer {
   }
   __device__ __forceinline__ void answer() {
     if constexpr (Config::persistent) {
-      if (lane_id() == 0 && taken_ == maps_.order.tiles() - 1) *maps_.counter = 0;
+      if (lane_id() == 0 && taken_ == maps_.order.tiles() - 1) store_relaxed(maps_.counter, 0);
       index_ = static_cast<int>(gridDim.x) + uniform(taken_);
     } else {
       index_ = maps_.order.tiles();

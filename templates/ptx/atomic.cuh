@@ -1,4 +1,4 @@
-// Atomic operations on global memory that order what lies around them (PTX ISA, "atom", "Memory Consistency Model").
+// Counters in global memory, and how they order what lies around them (PTX ISA, "atom", "Memory Consistency Model").
 #pragma once
 
 namespace jit {
@@ -12,6 +12,12 @@ __device__ __forceinline__ unsigned atomic_inc_acq_rel(unsigned* counter, unsign
                : "l"(counter), "r"(last)
                : "memory");
   return old;
+}
+
+/// Sets a counter that other threads add to by atomic operations, and orders nothing. A plain store would race with
+/// these.
+__device__ __forceinline__ void store_relaxed(int* counter, int value) {
+  asm volatile("st.relaxed.gpu.global.s32 [%0], %1;" ::"l"(counter), "r"(value) : "memory");
 }
 
 }  // namespace jit

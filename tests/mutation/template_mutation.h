@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <jit/attention.h>
 #include <jit/device.h>
+#include <jit/device_buffer.h>
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -28,6 +29,7 @@ struct Subject {
   int heads = 2;
   int seqlen_q = 150;
   int seqlen_kv = 212;  // a key tile ends one key behind the first query's last
+  int rows_behind = 0;  ///< of k and v, behind the keys of the only sequence and head, which hold no numbers
   int launches = 1;
   float amplitude = 1;
   std::uint64_t seed = 5;
@@ -78,6 +80,18 @@ inline AttentionCase case_of(const Subject& subject) {
   return problem;
 }
 
+/// Arguments by which k and v have room for more rows than the sequence has keys. Behind tensors lies poison, which two
+/// rows of 64 elements may take. `length` is for the number of keys.
+inline AttentionArguments with_rows_behind(AttentionArguments arguments, int rows,
+                                           const DeviceBuffer& length) {
+  const int keys = static_cast<int>(arguments.k.shape[1]);
+  length.upload(&keys, sizeof(keys));
+  arguments.k.shape[1] += rows;
+  arguments.v.shape[1] += rows;
+  arguments.seqused_k = TensorView::dense(length.data(), DType::int32, {1});
+  return arguments;
+}
+
 /// What is noticed of a run: findings as text, or what is wrong with the numbers.
 inline std::string noticed(const TemplateMutation* mutation, const Subject& subject) {
   const MutatedTemplates templates(mutation);
@@ -86,11 +100,15 @@ inline std::string noticed(const TemplateMutation* mutation, const Subject& subj
   const Context context(settings);
   const AttentionCase problem = case_of(subject);
   AttentionRun run(problem);
+  const DeviceBuffer length(0, sizeof(int));
+  const AttentionArguments arguments = subject.rows_behind == 0
+                                           ? run.arguments()
+                                           : with_rows_behind(run.arguments(), subject.rows_behind, length);
   try {
     const Attention kernel = attention(problem.spec, parse_config(subject.config), context);
     for (int launch = 0; launch < subject.launches; ++launch) {
       run.poison_outputs();
-      kernel(run.arguments());
+      kernel(arguments);
     }
   } catch (const Error& error) {
     return fmt::format("{}: {}", to_string(error.code()), error.what());

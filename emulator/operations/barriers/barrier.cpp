@@ -90,7 +90,7 @@ void ClusterBarrier::arrive(Warp& warp, bool release) {
     warp.knowledge.tick();
   } else {
     for_each_lane(warp.exec, [&](int lane) {
-      if (const Knowledge* fenced = warp.block.shared.sync().fenced(warp, lane)) gathering_.join(*fenced);
+      if (const auto fenced = warp.block.shared.sync().fenced(warp, lane)) gathering_.join(*fenced);
     });
   }
   arrived_ += warp_lanes;

@@ -2,14 +2,18 @@
 #include "emulator/machine/decoder.h"
 #include "emulator/machine/warp.h"
 #include "emulator/operations/barriers/mbarrier.h"
+#include "emulator/operations/copies/memory.h"
 
 namespace jit::emulator {
 namespace {
 
 // Of the generic proxy: makes a release of the relaxed writes behind it, an acquire of the reads before it.
 struct Fence final : Operation {
+  Scope scope;
+  explicit Fence(Scope s) : scope(s) {}
+
   Flow execute(Warp& warp) const override {
-    warp.block.shared.sync().fence(warp);
+    warp.block.shared.sync().fence(warp, scope);
     return Flow::next;
   }
 };
@@ -35,10 +39,6 @@ struct MbarrierInitFence final : Operation {
 struct OtherFence final : Operation {
   Flow execute(Warp&) const override { return Flow::next; }
 };
-
-std::string_view take_scope(Decoder& decoder) {
-  return decoder.take_one_of({"cta", "cluster", "gpu", "sys"});
-}
 
 std::unique_ptr<const Operation> decode_proxy(Decoder& decoder) {
   const std::string_view proxy =
@@ -73,8 +73,8 @@ std::unique_ptr<const Operation> decode_fence(Decoder& decoder) {
   if (decoder.take("proxy")) return decode_proxy(decoder);
   decoder.expect_count(0);
   if (decoder.opcode() == "membar") {
-    decoder.take_one_of({"cta", "gl", "sys"});
-    return std::make_unique<Fence>();
+    const bool is_narrow = decoder.take_one_of({"cta", "gl", "sys"}) == "cta";
+    return std::make_unique<Fence>(is_narrow ? Scope::cta : Scope::gpu);
   }
   if (decoder.take("mbarrier_init")) {
     decoder.take_one_of({"release"});
@@ -83,8 +83,7 @@ std::unique_ptr<const Operation> decode_fence(Decoder& decoder) {
   }
   decoder.take_any_of({"sc", "acq_rel", "acquire", "release"});
   decoder.take_any_of({"sync_restrict::shared::cluster", "sync_restrict::shared::cta"});
-  take_scope(decoder);
-  return std::make_unique<Fence>();
+  return std::make_unique<Fence>(take_scope(decoder));
 }
 
 }  // namespace jit::emulator

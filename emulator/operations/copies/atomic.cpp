@@ -1,17 +1,22 @@
 // atom and red (PTX ISA, "Parallel Synchronization and Communication Instructions").
 #include "emulator/operations/copies/atomic.h"
 
+#include <array>
 #include <bit>
 #include <cstring>
 #include <memory>
 
 #include <fmt/format.h>
 
+#include "emulator/machine/global_races.h"
 #include "emulator/machine/memory_access.h"
+#include "emulator/machine/residency.h"
 #include "emulator/operations/copies/memory.h"
 
 namespace jit::emulator {
 namespace {
+
+constexpr std::size_t largest_atomic = 16;  // .v8 of half elements, .v4 of f32
 
 std::uint64_t read_register(Warp& warp, Slot slot, Type type, int lane) {
   return bits(type) == 64 ? warp.r64(slot)[lane] : warp.r32(slot)[lane];
@@ -84,11 +89,28 @@ struct Atomic final : Operation {
 
   void in_global(Warp& warp, std::uint32_t mask, const LaneAddresses& addresses) const {
     const std::uint32_t bytes = operands.bytes();
+    bool changes = false;
     for_each_lane(mask, [&](int lane) {
       const std::uint64_t place = addresses[static_cast<std::size_t>(lane)];
       read_global(warp, lane, place, bytes, bytes);
-      apply(warp, lane, write_global(warp, lane, place, bytes, bytes), operands.in_global);
+      std::byte* const word = write_global(warp, lane, place, bytes, bytes);
+      const auto update = [&] {
+        std::array<std::byte, largest_atomic> before;
+        std::memcpy(before.data(), word, bytes);
+        apply(warp, lane, word, operands.in_global);
+        changes = changes || std::memcmp(before.data(), word, bytes) != 0;
+      };
+      if (GlobalRaces* const races = warp.launch().races) {
+        races->strong(warp, lane, place, bytes, GlobalRaces::Kind::update, ordering, update);
+      } else {
+        update();
+      }
     });
+    if (changes) {
+      warp.launch().residency->note_change();
+    } else {
+      warp.note_poll(addresses[static_cast<std::size_t>(std::countr_zero(mask))], 0);
+    }
     const std::uint64_t moved = std::uint64_t{bytes} * static_cast<std::uint64_t>(std::popcount(mask));
     warp.count().global_write_bytes += moved;
     if (!operands.to.empty()) warp.count().global_read_bytes += moved;
@@ -183,7 +205,8 @@ std::unique_ptr<const Operation> decode_atomic(Decoder& decoder) {
   const std::string_view semantics = decoder.take_any_of({"relaxed", "acquire", "release", "acq_rel"});
   atomic->ordering = {true, semantics == "acquire" || semantics == "acq_rel",
                       semantics == "release" || semantics == "acq_rel"};
-  decoder.take_any_of({"cta", "cluster", "gpu", "sys"});
+  const std::string_view scope = decoder.take_any_of({"cta", "cluster", "gpu", "sys"});
+  atomic->ordering.scope = scope == "cta" ? Scope::cta : scope == "cluster" ? Scope::cluster : Scope::gpu;
   atomic->space = take_space(decoder);
   if (atomic->space == AddressSpace::param || atomic->space == AddressSpace::local) {
     decoder.fail("works in global and shared memory only");

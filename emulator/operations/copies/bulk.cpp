@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "emulator/machine/global_races.h"
 #include "emulator/operations/barriers/mbarrier_wait.h"
 
 namespace jit::emulator {
@@ -21,7 +22,11 @@ class Load final : public CopyToShared {
  private:
   void move(const Access& access) override {
     std::byte* const image = to().block->shared.end_write(access, to().offset, bytes());
-    gather(*region_, issue().warp.launch().memory, to().offset, image);
+    const Launch& launch = issue().warp.launch();
+    if (launch.races) {
+      for (const BulkRun& run : region_->runs) launch.races->read(access, run.address, run.bytes);
+    }
+    gather(*region_, launch.memory, to().offset, image);
   }
 
   const std::shared_ptr<const BulkRegion> region_;
@@ -92,11 +97,15 @@ void CopyToGlobal::read(Agent agent, std::uint32_t time) {
   });
 }
 
-void CopyToGlobal::write() {
+void CopyToGlobal::write(Agent agent, std::uint32_t time) {
   GlobalMemory& memory = issue_.warp.launch().memory;
+  GlobalRaces* const races = issue_.warp.launch().races;
   const std::byte* from = taken_.data();
+  const Access access = issue_.access(agent, time, 1u << issue_.lane);
   for (const BulkRun& run : region_.runs) {
     std::byte* const to = memory.at(run.address, run.bytes);
+    if (races && reduction_) races->update(access, run.address, run.bytes);
+    if (races && !reduction_) races->write(access, run.address, run.bytes);
     if (!reduction_) {
       std::memcpy(to, from, run.bytes);
     } else {

@@ -69,8 +69,8 @@ class CopyToGlobal {
   bool is_read() const { return is_read_; }
   /// Takes the bytes out of shared memory, as the issuing lane of `agent` at `time`. At most once.
   void read(Agent agent, std::uint32_t time);
-  /// Lets them take effect in global memory; after `read`.
-  void write();
+  /// Lets them take effect in global memory, as the issuing lane of `agent` at `time`; after `read`.
+  void write(Agent agent, std::uint32_t time);
   const Issue& issue() const { return issue_; }
   std::uint32_t bytes() const { return region_.bytes; }
 

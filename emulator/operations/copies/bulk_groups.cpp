@@ -1,4 +1,5 @@
 // Bulk groups (PTX ISA, "cp.async.bulk.commit_group", "cp.async.bulk.wait_group").
+#include <limits>
 #include <utility>
 
 #include <fmt/format.h>
@@ -47,7 +48,7 @@ void BulkState::wait(Warp& warp, int lane, std::size_t newest, bool only_reads) 
   for (std::size_t i = 0; i < count; ++i) {
     for (const auto& copy : groups[i]) {
       if (!copy->is_read()) copy->read(agent_, time_);
-      if (!only_reads) copy->write();
+      if (!only_reads) copy->write(agent_, time_);
     }
   }
   if (!only_reads) groups.erase(groups.begin(), groups.begin() + static_cast<std::ptrdiff_t>(count));
@@ -67,8 +68,8 @@ void BulkState::finish(Warp&) {
                           copy->bytes()));
           copy->read(agent_, time_);
         }
-        // The grid's end waits for it.
-        copy->write();
+        // The grid's end waits for it, and nobody else.
+        copy->write(agent_, std::numeric_limits<std::uint32_t>::max());
       }
     }
     lane = {};

@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 
 #include "emulator/machine/decoder.h"
+#include "emulator/machine/global_races.h"
 #include "emulator/machine/lane_memory.h"
 #include "emulator/machine/memory_access.h"
 
@@ -228,6 +229,22 @@ struct AsyncCopy final : Operation {
     return sizes;
   }
 
+  // For what may race with it, a copy reads when it is issued.
+  void note_reads(Warp& warp, const Copy& copy) const {
+    GlobalRaces* const races = warp.launch().races;
+    if (races == nullptr) return;
+    std::uint32_t whole = 0;
+    for_each_lane(copy.lanes, [&](int lane) {
+      const auto index = static_cast<std::size_t>(lane);
+      if (copy.source_bytes[index] == bytes) {
+        whole |= 1u << lane;
+      } else {
+        races->read(warp.access(lane), copy.from[index], copy.source_bytes[index]);
+      }
+    });
+    if (whole != 0) races->read(warp, whole, copy.from, bytes);
+  }
+
   void issue(Warp& warp, Copy& copy) const {
     copy.pc = warp.pc;
     copy.bytes = bytes;
@@ -242,6 +259,7 @@ struct AsyncCopy final : Operation {
       if (size == 0 || memory.at(copy.from[index], size)) return;
       check_global(warp, lane, copy.from[index], size, 1);
     });
+    note_reads(warp, copy);
     for_each_block(warp, copy.lanes, lane_addresses(warp, to), bytes,
                    [&](Block& block, const SharedOffsets& offsets, std::uint32_t lanes) {
                      if (&block != &warp.block) {

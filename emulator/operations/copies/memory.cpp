@@ -257,6 +257,11 @@ std::unique_ptr<const Operation> decode_store(Decoder& decoder) {
 
 }  // namespace
 
+Scope take_scope(Decoder& decoder) {
+  const std::string_view scope = decoder.take_one_of({"cta", "cluster", "gpu", "sys"});
+  return scope == "cta" ? Scope::cta : scope == "cluster" ? Scope::cluster : Scope::gpu;
+}
+
 Ordering take_ordering(Decoder& decoder, std::string_view synchronising) {
   Ordering ordering;
   const bool is_mapped = decoder.take("mmio");
@@ -265,7 +270,7 @@ Ordering take_ordering(Decoder& decoder, std::string_view synchronising) {
   if (kind == synchronising) (synchronising == "acquire" ? ordering.acquires : ordering.releases) = true;
   if (is_mapped && kind != "relaxed") decoder.fail("lacks .relaxed");
   if (is_mapped && (decoder.has("v2") || decoder.has("v4"))) decoder.fail(".mmio has no form for vectors");
-  if (kind == "relaxed" || kind == synchronising) decoder.take_one_of({"cta", "cluster", "gpu", "sys"});
+  if (kind == "relaxed" || kind == synchronising) ordering.scope = take_scope(decoder);
   return ordering;
 }
 

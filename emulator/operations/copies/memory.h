@@ -10,6 +10,8 @@
 
 namespace jit::emulator {
 
+/// Takes .cta, .cluster, .gpu or .sys, which must be there.
+Scope take_scope(Decoder& decoder);
 /// Takes the modifiers that say how an access is ordered, and its scope. `synchronising` is "acquire" or
 /// "release".
 Ordering take_ordering(Decoder& decoder, std::string_view synchronising);

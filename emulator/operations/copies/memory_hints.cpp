@@ -1,6 +1,7 @@
 // Instructions about caches: no effect here, except for discard, which ends the value of what it names.
 #include <fmt/format.h>
 
+#include "emulator/machine/global_races.h"
 #include "emulator/machine/memory_access.h"
 #include "emulator/operations/copies/memory.h"
 
@@ -23,6 +24,7 @@ struct Discard final : Operation {
       const std::uint64_t line = addresses[static_cast<std::size_t>(lane)];
       check_global(warp, lane, line, line_bytes, line_bytes);
       warp.launch().memory.forget(line, line_bytes);
+      if (GlobalRaces* const races = warp.launch().races) races->write(warp.access(lane), line, line_bytes);
     });
     return Flow::next;
   }

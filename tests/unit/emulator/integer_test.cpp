@@ -107,9 +107,10 @@ TEST(Integer, DivisionByZeroIsReported) {
     TestDevice device;
     LaunchShape shape;
     shape.block = {32, 1, 1};
-    const auto result = device.run(kernel_of("  ld.global.u32 %r1, [%rd60];\n  div.u32 %r2, %r60, %r1;\n"
-                                             "  st.global.u32 [%rd61], %r2;\n"),
-                                   shape, {}, device.upload<U32>({divisor}), device.room<U32>(1));
+    const auto result =
+        device.run(kernel_of("  ld.global.u32 %r1, [%rd60];\n  div.u32 %r2, %r60, %r1;\n"
+                             "  mad.wide.u32 %rd1, %r60, 4, %rd61;\n  st.global.u32 [%rd1], %r2;\n"),
+                   shape, {}, device.upload<U32>({divisor}), device.room<U32>(32));
     ASSERT_EQ(result.findings.size(), divisor == 0 ? 1u : 0u);
     if (divisor == 0) {
       EXPECT_EQ(result.findings[0].kind, FindingKind::illegal_instruction);

@@ -333,7 +333,7 @@ TEST_F(BadAccesses, UninitialisedReadsGoOn) {
 TEST_F(BadAccesses, DiscardEndsAValue) {
   expect(FindingKind::uninitialized_read, "never written",
          "setp.eq.u32 %p0, %r60, 0;\n@%p0 discard.global.L2 [%rd60], 128;\n"
-         "ld.global.u32 %r0, [%rd0];\n");
+         "bar.warp.sync 0xffffffff;\nld.global.u32 %r0, [%rd0];\n");
   expect(FindingKind::misaligned, "128", "discard.global.L2 [%rd60+4], 128;\n");
 }
 

@@ -38,7 +38,7 @@ class SharedMemoryTest : public ::testing::Test {
 
   void restart() {
     cluster_.reset();
-    cluster_ = std::make_unique<Cluster>(*launch_, std::array{0u, 0u, 0u}, 1, counts_);
+    cluster_ = std::make_unique<Cluster>(*launch_, 0, std::array{0u, 0u, 0u}, 1, counts_);
     for (const auto& warp : cluster_->blocks[0]->warps) warp->exec = all_lanes;
     findings_.list.clear();
     findings_.seen.clear();

@@ -1,0 +1,125 @@
+// The race detector over global memory: accesses by threads of one grid, of one block or of several.
+//
+// Of each word of 4 bytes it is remembered who wrote it last; of each quad of words one of those who have read whole words
+// of it since, usually the first one. Two accesses, at least one a write, are a race unless one lies in the past of the other.
+// Strong accesses (atomic, volatile, relaxed, acquire, release) do not race with each other where the scope of each
+// takes in the other's block; what they release and acquire orders the blocks (PTX ISA, "Memory Consistency Model").
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <span>
+#include <string>
+#include <unordered_map>
+
+#include "emulator/machine/global_shadow.h"
+#include "emulator/machine/happens_before.h"
+
+namespace jit::emulator {
+
+struct Launch;
+
+/// Thread safe. All memory that is accessed must be allocated.
+class GlobalRaces {
+ public:
+  explicit GlobalRaces(const Launch& launch);
+
+  // Weak accesses by the lanes `mask` of a warp, now: `bytes` bytes at the address of each.
+  using Addresses = std::span<const std::uint64_t, 32>;
+  void read(Warp& warp, std::uint32_t mask, Addresses addresses, std::uint32_t bytes);
+  /// Lanes that write the same place are a race unless they write the same of `values`, which lie at lane · bytes.
+  void write(Warp& warp, std::uint32_t mask, Addresses addresses, std::uint32_t bytes,
+             const std::byte* values);
+
+  // Weak accesses as `access` says.
+  void read(const Access& access, std::uint64_t address, std::uint32_t bytes);
+  void write(const Access& access, std::uint64_t address, std::uint32_t bytes);
+  /// A relaxed update of each word.
+  void update(Access access, std::uint64_t address, std::uint32_t bytes);
+
+  enum class Kind : std::uint8_t { load, store, update };
+  /// A strong access by a lane, now, to at most 32 bytes at a multiple of their number. `change` makes it, while no other
+  /// strong one can.
+  void strong(Warp& warp, int lane, std::uint64_t address, std::uint32_t bytes, Kind kind,
+              const Ordering& ordering, const std::function<void()>& change);
+
+ private:
+  using Page = GlobalShadow::Page;
+  struct Doing;
+  struct Shard {
+    std::mutex mutex;
+    std::unordered_map<std::uint64_t, GlobalWord> words;
+  };
+
+  static int lane_of(const Access& access) {
+    return access.lanes == all_lanes ? 0 : std::countr_zero(access.lanes);
+  }
+  std::uint32_t name(const Access& access, Scope scope = Scope::gpu);
+  std::uint32_t name_once(Warp& warp);
+
+  template <class F>
+  void for_each_word(std::uint64_t address, std::uint32_t bytes, F f);
+  bool is_written(std::uint64_t address, std::uint32_t bytes);
+  void set_written(std::uint64_t address, std::uint32_t bytes);
+
+  void note_read(std::uint64_t address, std::uint32_t bytes, std::uint32_t index, int lane);
+  void check_writes(const Doing& doing);
+  template <class Same>
+  void note_write(const Doing& doing, Same writes_the_same);
+  void check_reads(const Doing& doing);
+
+  // With the shard of the word locked.
+  Shard& shard_of(std::uint64_t word) { return shards_[word / 8 % shards_.size()]; }
+  GlobalWord& move(Shard& shard, std::uint64_t word);
+  void use(const Doing& doing, GlobalWord& global, std::uint64_t word, std::uint32_t bytes);
+  void acquire(Warp& warp, int lane, const GlobalWord& word, const Ordering& ordering);
+  void release(Warp& warp, int lane, GlobalWord& word, const Ordering& ordering, Kind kind);
+
+  bool is_ordered(const Doing& doing, Touch earlier);
+  bool may_be_together(const Doing& doing, Touch earlier);
+  // In global_report.cpp.
+  void report(const Doing& doing, Touch earlier, bool with_read, std::uint64_t word);
+  std::string describe(Touch touch, const char* verb);
+
+  const Launch& launch_;
+  const std::uint64_t begin_;
+  GlobalShadow shadow_;
+  std::array<Shard, 64> shards_;
+};
+
+/// An access and what the shadow calls it.
+struct GlobalRaces::Doing {
+  const Access& access;
+  std::uint32_t cluster;
+  std::uint32_t index;  ///< of its GlobalAccess; 0: there were too many to remember this one
+  int lane;
+  std::uint64_t address;
+  std::uint32_t bytes;
+  bool writes;
+  Scope scope = Scope::gpu;
+};
+
+// Calls f(page, word in the page, word, which of its bytes).
+template <class F>
+void GlobalRaces::for_each_word(std::uint64_t address, std::uint32_t bytes, F f) {
+  std::uint64_t offset = address - begin_;
+  while (bytes > 0) {
+    Page& page = shadow_.page(offset);
+    const std::uint64_t end =
+        std::min(offset + bytes, (offset / GlobalShadow::page_bytes + 1) * GlobalShadow::page_bytes);
+    bytes -= static_cast<std::uint32_t>(end - offset);
+    while (offset < end) {
+      const std::uint64_t next = std::min((offset / 4 + 1) * 4, end);
+      const std::uint32_t count = static_cast<std::uint32_t>(next - offset);
+      f(page, offset / 4 % GlobalShadow::page_words, offset / 4, ((1u << count) - 1) << offset % 4);
+      offset = next;
+    }
+  }
+}
+
+}  // namespace jit::emulator

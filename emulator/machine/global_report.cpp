@@ -1,0 +1,74 @@
+// What GlobalRaces says about a race.
+#include <bit>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "emulator/machine/global_races.h"
+#include "emulator/machine/launch.h"
+#include "emulator/machine/memory_access.h"
+#include "emulator/machine/warp.h"
+
+namespace jit::emulator {
+namespace {
+
+// ctaid of a block.
+std::array<std::uint64_t, 3> index_of(const LaunchShape& shape, std::uint32_t cluster, unsigned rank) {
+  std::array<std::uint64_t, 3> index;
+  std::uint64_t left = cluster, rank_left = rank;
+  for (std::size_t d = 0; d < 3; ++d) {
+    const std::uint64_t clusters = shape.grid[d] / shape.cluster[d];
+    index[d] = left % clusters * shape.cluster[d] + rank_left % shape.cluster[d];
+    left /= clusters;
+    rank_left /= shape.cluster[d];
+  }
+  return index;
+}
+
+// ", to which the kernel's parameter forward_param_0 points at byte 24"; nothing where none does.
+std::string pointer_text(const Launch& launch, std::uint64_t address) {
+  const GlobalMemory::Range range = launch.memory.allocation_of(address);
+  std::uint64_t nearest = 0;
+  std::string text;
+  for (const Parameter& parameter : launch.kernel.parameters) {
+    for (std::size_t at = 0; at + 8 <= parameter.bytes; at += 8) {
+      std::uint64_t value = 0;
+      std::memcpy(&value, launch.parameters.data() + parameter.offset + at, sizeof(value));
+      if (value < range.begin || value > address || value < nearest || value - range.begin >= range.bytes)
+        continue;
+      nearest = value + 1;
+      text = fmt::format(", to which parameter {}{} points", parameter.name,
+                         parameter.bytes == 8 ? "" : fmt::format(" at byte {}", at));
+    }
+  }
+  return text;
+}
+
+}  // namespace
+
+// "block (3, 0, 0) warp 2 lane 5 wrote … with st.global.v4.f32 at results.cuh:120"
+std::string GlobalRaces::describe(Touch touch, const char* verb) {
+  const GlobalAccess& access = shadow_.access(touch.access());
+  const Kernel& kernel = launch_.kernel;
+  const auto block = index_of(launch_.shape, access.cluster, access.rank);
+  const std::string name = access.pc < kernel.info.size() ? kernel.info[access.pc].name : "an instruction";
+  return fmt::format("block ({}, {}, {}) warp {} lane {} {} it with {} at {}", block[0], block[1], block[2],
+                     access.warp, touch.lane(), verb, name, place_of(kernel, access.pc));
+}
+
+void GlobalRaces::report(const Doing& doing, Touch earlier, bool with_read, std::uint64_t word) {
+  const Access& access = doing.access;
+  if (!is_news(launch_, FindingKind::data_race, access.pc)) return;
+  const std::uint64_t address =
+      word * 4 + begin_ + static_cast<std::uint32_t>(std::countr_zero(earlier.bytes()));
+  const bool both_strong = access.strong && shadow_.access(earlier.access()).strong;
+  launch_.report_at(
+      access.pc, FindingKind::data_race, *access.warp, doing.lane,
+      fmt::format("{} {} bytes of global memory: {}{}; {}, {}", doing.writes ? "writes" : "reads",
+                  doing.bytes, launch_.memory.describe(address), pointer_text(launch_, address),
+                  describe(earlier, with_read ? "read" : "wrote"),
+                  both_strong ? "and the scope of one does not take in the block of the other"
+                              : "and nothing orders the two"));
+}
+
+}  // namespace jit::emulator

@@ -1,0 +1,121 @@
+// What is remembered of global memory while a grid runs: of each word of 4 bytes who wrote it last, of each four words
+// one who has read of them since.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "emulator/machine/shared_sync.h"
+#include "emulator/machine/vector_clock.h"
+
+namespace jit::emulator {
+
+/// An instruction that a warp executed, or an asynchronous operation, at one time of its agent.
+struct GlobalAccess {
+  std::uint32_t cluster = 0;  ///< number in the grid
+  Agent agent = 0;
+  std::uint32_t time = 0;
+  std::uint32_t pc = 0;
+  std::uint8_t rank = 0;  ///< of the block in the cluster
+  std::uint8_t warp = 0;
+  bool strong = false;
+  Scope scope = Scope::gpu;  ///< of a strong one
+};
+
+/// What one lane of a GlobalAccess did to some of the 4 bytes of a word, or of the 4 words of a quad; nothing by
+/// default.
+class Touch {
+ public:
+  static constexpr std::uint32_t most_accesses = (1u << 23) - 1;
+  static constexpr std::uint32_t all = 0xf;
+
+  Touch() = default;
+  Touch(std::uint32_t access, int lane, std::uint32_t bytes)
+      : bits_(access << 9 | static_cast<std::uint32_t>(lane) << 4 | bytes) {}
+  static Touch from(std::uint32_t bits) {
+    Touch touch;
+    touch.bits_ = bits;
+    return touch;
+  }
+  /// In place of one that has moved to a GlobalWord.
+  static Touch moved() { return from(~0u); }
+
+  bool is_none() const { return bits_ == 0; }
+  bool is_moved() const { return bits_ == ~0u; }
+  std::uint32_t bits() const { return bits_; }
+  std::uint32_t access() const { return bits_ >> 9; }
+  int lane() const { return static_cast<int>(bits_ >> 4 & 31); }
+  std::uint32_t bytes() const { return bits_ & all; }
+  Touch of_bytes(std::uint32_t bytes) const { return from((bits_ & ~all) | bytes); }
+  bool is_same_thread_and_access(Touch other) const { return (bits_ ^ other.bits_) >> 4 == 0; }
+
+ private:
+  std::uint32_t bits_ = 0;
+};
+
+/// A word that strong accesses have touched, or that several threads have written parts of.
+struct GlobalWord {
+  std::vector<Touch> writes, reads;
+
+  /// What strong writes have released, and to whom.
+  struct Release {
+    Scope scope;
+    std::uint32_t cluster;
+    unsigned rank;
+    bool by_many;  ///< blocks have added to it one after the other
+    GridClock past;
+  };
+  std::vector<Release> releases;
+};
+
+/// Thread safe. Costs memory where it is touched.
+class GlobalShadow {
+ public:
+  static constexpr std::size_t page_bytes = 65536;
+  static constexpr std::size_t page_words = page_bytes / 4;
+  static constexpr std::size_t page_quads = page_words / 4;
+
+  /// 64 kB of memory. Zeros say that nobody was there.
+  struct Page {
+    std::array<std::atomic<std::uint32_t>, page_words> writes;
+    std::array<std::atomic<std::uint32_t>, page_quads> reads;
+    std::atomic<std::uint64_t> written;  ///< a bit for each 1024 bytes, set before the first write
+  };
+
+  /// Of `bytes` bytes of memory.
+  explicit GlobalShadow(std::size_t bytes);
+  ~GlobalShadow();
+  GlobalShadow(const GlobalShadow&) = delete;
+  GlobalShadow& operator=(const GlobalShadow&) = delete;
+
+  Page& page(std::uint64_t offset) {
+    std::atomic<Page*>& place = pages_[offset / page_bytes];
+    Page* const page = place.load(std::memory_order_acquire);
+    return page ? *page : add_page(place);
+  }
+
+  /// Indices of `count` accesses to come, from 1 on; 0 when there are no more.
+  std::uint32_t take_accesses(std::uint32_t count);
+  GlobalAccess& access(std::uint32_t index) {
+    return chunks_[index / chunk_accesses].load(std::memory_order_acquire)[index % chunk_accesses];
+  }
+
+ private:
+  static constexpr std::uint32_t chunk_accesses = 4096;
+
+  Page& add_page(std::atomic<Page*>& place);
+
+  std::size_t page_count_;
+  std::atomic<Page*>* pages_;
+  std::vector<Page*> used_;
+  std::array<std::atomic<GlobalAccess*>, (Touch::most_accesses + 1) / chunk_accesses> chunks_ = {};
+  std::atomic<std::uint32_t> next_access_ = 1;
+  std::mutex mutex_;
+};
+
+}  // namespace jit::emulator

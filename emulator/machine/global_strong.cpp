@@ -1,0 +1,148 @@
+// Words that strong accesses touch, or several threads in part: who did, and what has been released there.
+#include <algorithm>
+
+#include "emulator/machine/global_races.h"
+#include "emulator/machine/launch.h"
+#include "emulator/machine/warp.h"
+
+namespace jit::emulator {
+namespace {
+
+constexpr std::size_t most_touches = 1024;  // of one GlobalWord
+
+// The narrowest scope that takes in a block of a cluster, for another one's.
+Scope scope_between(const Block& block, std::uint32_t cluster, unsigned rank) {
+  if (block.cluster.number != cluster) return Scope::gpu;
+  return block.rank == rank ? Scope::cta : Scope::cluster;
+}
+
+}  // namespace
+
+void GlobalRaces::update(Access access, std::uint64_t address, std::uint32_t bytes) {
+  if (bytes == 0) return;
+  access.strong = true;
+  const Doing doing{access, access.warp->block.cluster.number, name(access), lane_of(access), address, bytes,
+                    true};
+  set_written(address, bytes);
+  for_each_word(address, bytes, [&](Page&, std::size_t, std::uint64_t word, std::uint32_t which) {
+    Shard& shard = shard_of(word);
+    const std::lock_guard lock(shard.mutex);
+    use(doing, move(shard, word), word, which);
+  });
+}
+
+GlobalWord& GlobalRaces::move(Shard& shard, std::uint64_t word) {
+  Page& page = shadow_.page(word * 4);
+  const std::size_t i = word % GlobalShadow::page_words;
+  GlobalWord& global = shard.words[word];
+  const Touch write = Touch::from(page.writes[i].exchange(Touch::moved().bits()));
+  if (write.is_moved()) return global;
+  if (!write.is_none()) global.writes.push_back(write);
+  const Touch read = Touch::from(page.reads[i / 4].load(std::memory_order_acquire));
+  if ((read.bytes() >> i % 4 & 1) != 0) global.reads.push_back(read.of_bytes(Touch::all));
+  return global;
+}
+
+void GlobalRaces::use(const Doing& doing, GlobalWord& global, std::uint64_t word, std::uint32_t bytes) {
+  const auto check = [&](const std::vector<Touch>& touches, bool are_reads) {
+    for (const Touch touch : touches) {
+      if ((touch.bytes() & bytes) == 0 || is_ordered(doing, touch) || may_be_together(doing, touch)) continue;
+      report(doing, touch, are_reads, word);
+    }
+  };
+  check(global.writes, false);
+  if (doing.writes) check(global.reads, true);
+  if (doing.index == 0) return;
+  // Who is ordered behind this access is ordered behind what it replaces. Strong ones are not ordered with each other,
+  // and replace what only strong ones need be ordered with.
+  const auto replace = [&](std::vector<Touch>& touches) {
+    for (Touch& touch : touches) {
+      const GlobalAccess& other = shadow_.access(touch.access());
+      const bool is_alike = !doing.access.strong || (other.strong && other.scope == doing.scope);
+      if (is_alike && is_ordered(doing, touch)) touch = touch.of_bytes(touch.bytes() & ~bytes);
+    }
+    std::erase_if(touches, [](Touch touch) { return touch.bytes() == 0; });
+  };
+  if (doing.writes) replace(global.writes);
+  replace(global.reads);
+  std::vector<Touch>& touches = doing.writes ? global.writes : global.reads;
+  if (touches.size() < most_touches) touches.push_back(Touch(doing.index, doing.lane, bytes));
+}
+
+void GlobalRaces::acquire(Warp& warp, int lane, const GlobalWord& word, const Ordering& ordering) {
+  const std::uint32_t own = warp.block.cluster.number;
+  for (const GlobalWord::Release& release : word.releases) {
+    const Scope needed =
+        release.by_many ? Scope::gpu : scope_between(warp.block, release.cluster, release.rank);
+    if (release.scope < needed || ordering.scope < needed) continue;
+    const Knowledge& known = warp.knowledge.of(lane).known;
+    if (known.other_clusters.is_shared_with(release.past)) continue;
+    Knowledge released;
+    if (const VectorClock* const past = release.past.of(own)) released.past = *past;
+    released.other_clusters = release.past;
+    if (ordering.acquires) {
+      warp.knowledge.acquire(1u << lane, released);
+    } else {
+      warp.block.shared.sync().observe(warp, lane, needed, released);
+    }
+  }
+}
+
+void GlobalRaces::release(Warp& warp, int lane, GlobalWord& word, const Ordering& ordering, Kind kind) {
+  if (kind == Kind::store) word.releases.clear();
+  const std::uint32_t own = warp.block.cluster.number;
+  const auto add = [&](Scope scope, const Knowledge& released) {
+    GridClock past = released.other_clusters;
+    past.learn(own, released.past);
+    for (GlobalWord::Release& other : word.releases) {
+      const bool is_own = other.cluster == own && other.rank == warp.block.rank && !other.by_many;
+      if (other.scope != scope || (!is_own && scope != Scope::gpu)) continue;
+      other.past.join(past);
+      other.by_many = !is_own;
+      return;
+    }
+    word.releases.push_back({scope, own, warp.block.rank, false, std::move(past)});
+  };
+  if (ordering.releases) {
+    add(ordering.scope, warp.knowledge.released(1u << lane));
+    warp.knowledge.tick();
+    return;
+  }
+  std::shared_ptr<const Knowledge> wider;
+  for (int scope = static_cast<int>(ordering.scope); scope >= 0; --scope) {
+    const auto fenced = warp.block.shared.sync().fenced(warp, lane, static_cast<Scope>(scope));
+    if (fenced && fenced != wider) add(static_cast<Scope>(scope), *fenced);
+    wider = fenced;
+  }
+}
+
+void GlobalRaces::strong(Warp& warp, int lane, std::uint64_t address, std::uint32_t bytes, Kind kind,
+                         const Ordering& ordering, const std::function<void()>& change) {
+  Shard& shard = shard_of((address - begin_) / 4);
+  const std::lock_guard lock(shard.mutex);
+  set_written(address, bytes);
+  for_each_word(address, bytes, [&](Page&, std::size_t, std::uint64_t word, std::uint32_t) {
+    GlobalWord& global = move(shard, word);
+    if (kind != Kind::store) acquire(warp, lane, global, ordering);
+  });
+  Access access = warp.access(lane);
+  access.strong = true;
+  const Doing doing{access,
+                    warp.block.cluster.number,
+                    name(access, ordering.scope),
+                    lane,
+                    address,
+                    bytes,
+                    kind != Kind::load,
+                    ordering.scope};
+  for_each_word(address, bytes, [&](Page&, std::size_t, std::uint64_t word, std::uint32_t which) {
+    use(doing, shard.words[word], word, which);
+  });
+  change();
+  if (kind == Kind::load) return;
+  for_each_word(address, bytes, [&](Page&, std::size_t, std::uint64_t word, std::uint32_t) {
+    release(warp, lane, shard.words[word], ordering, kind);
+  });
+}
+
+}  // namespace jit::emulator

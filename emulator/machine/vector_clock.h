@@ -1,0 +1,78 @@
+// Times of agents: those of a cluster, and those of the other clusters of the grid.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace jit::emulator {
+
+using Agent = std::uint32_t;
+
+inline constexpr std::uint32_t all_lanes = 0xffffffffu;
+
+/// The last time of each agent's lanes that is known to lie in the past; 0 of those that nothing is known of.
+/// Of an mbarrier all lanes do the same.
+class VectorClock {
+ public:
+  /// Of all lanes of an agent.
+  std::uint32_t at(Agent agent) const { return agent < times_.size() ? times_[agent] : 0; }
+  /// The lanes of an agent whose `time` lies in the past.
+  std::uint32_t lanes_at(Agent agent, std::uint32_t time) const {
+    if (at(agent) >= time) return all_lanes;
+    std::uint32_t lanes = 0;
+    for (const Ahead& ahead : ahead_) {
+      if (ahead.agent == agent && ahead.time >= time) lanes |= ahead.lanes;
+    }
+    return lanes;
+  }
+  void raise(Agent agent, std::uint32_t lanes, std::uint32_t time);
+  void join(const VectorClock& other);
+  bool empty() const { return times_.empty() && ahead_.empty(); }
+  /// Whether all that `other` knows is known here, too.
+  bool covers(const VectorClock& other) const;
+
+  /// What lies in the past of both.
+  static VectorClock meet(const VectorClock& a, const VectorClock& b);
+
+ private:
+  // Lanes of which more is known than of all. Each lane is in one at most.
+  struct Ahead {
+    Agent agent;
+    std::uint32_t lanes;
+    std::uint32_t time;
+  };
+  void raise_all(Agent agent, std::uint32_t time);
+
+  std::vector<std::uint32_t> times_;
+  std::vector<Ahead> ahead_;
+};
+
+/// What is known of the agents of other clusters, by the cluster's number in the grid; of the own cluster it may
+/// know less than others do. Copies share what they hold.
+class GridClock {
+ public:
+  /// Null where nothing is known.
+  const VectorClock* of(std::uint32_t cluster) const;
+  void join(const GridClock& other);
+  void learn(std::uint32_t cluster, VectorClock past);
+  /// Whether the two share what they hold: a quick way to see that there is nothing to join.
+  bool is_shared_with(const GridClock& other) const { return entries_ == other.entries_; }
+  bool empty() const { return !entries_; }
+
+  static GridClock meet(const GridClock& a, const GridClock& b);
+
+ private:
+  struct Entry {
+    std::uint32_t cluster;
+    std::shared_ptr<const VectorClock> past;
+  };
+  using Entries = std::vector<Entry>;  // by cluster, never empty
+
+  static bool covers(const Entries& all, const Entries& some);
+  void set(Entries entries);
+
+  std::shared_ptr<const Entries> entries_;
+};
+
+}  // namespace jit::emulator
