@@ -186,9 +186,10 @@ void require_plain(nb::handle array, const char* argument) {
   static PyObject* const is_neg = PyUnicode_InternFromString("is_neg");
   if (is_true(nb::steal(PyObject_GetAttr(array.ptr(), requires_grad))) &&
       nb::cast<bool>(nb::module_::import_("torch").attr("is_grad_enabled")())) {
-    refuse(argument,
-           "requires grad: jit_attention.torch.attention has gradients, of q, k and v alone; else compute under "
-           "torch.no_grad(), or give detach()");
+    refuse(
+        argument,
+        "requires grad: jit_attention.torch.attention has gradients, of q, k and v alone; else compute under "
+        "torch.no_grad(), or give detach()");
   }
   if (is_true(nb::steal(PyObject_CallMethodNoArgs(array.ptr(), is_neg))))
     refuse(argument, "is a view that negates its elements; give resolve_neg()");

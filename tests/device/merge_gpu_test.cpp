@@ -9,8 +9,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/support/device_tensor.h"
 #include "tests/device/graph.h"
+#include "tests/support/device_tensor.h"
 #include "tests/support/error_of.h"
 #include "tests/support/seed.h"
 
