@@ -65,7 +65,7 @@ struct ForwardSplitKv {
 /// TMA and wgmma, keys split over blocks: sm_90a, any sequences in tensors that TMA can map
 /// (templates/forward_split_wgmma).
 struct ForwardSplitWgmma {
-  int tile_rows = 64;                           ///< rows per block: queries of all heads that share a KV head
+  int tile_rows = 128;                          ///< rows per block: queries of all heads that share a KV head
   int tile_kv = 64;                             ///< keys per step
   int stages_q = 1;                             ///< buffers for tiles of queries
   int stages = 2;                               ///< buffers for tiles of keys, and as many for values

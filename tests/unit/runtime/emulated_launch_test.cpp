@@ -20,7 +20,7 @@ class EmulatedLaunches : public EmulatedDriverTest {};
 
 // `dynamic(p, n)` stores n to word n of its dynamic shared memory, reads it back and stores it to p;
 // `count(p)` adds one to a variable of the module and stores the sum; `blocks(p)` stores the number of blocks
-// of its cluster.
+// of a cluster.
 std::string other_kernels(const std::string& target) {
   return ".version 8.0\n.target " + target + R"(
 .address_size 64
@@ -55,11 +55,14 @@ std::string other_kernels(const std::string& target) {
 }
 )" + (target != "sm_90a" ? "" : R"(
 .visible .entry blocks(.param .u64 p) {
-  .reg .b32 %r<2>;
+  .reg .pred %q;
+  .reg .b32 %r<3>;
   .reg .b64 %rd<2>;
   ld.param.u64 %rd1, [p];
   mov.u32 %r1, %cluster_nctaid.x;
-  st.global.u32 [%rd1], %r1;
+  mov.u32 %r2, %ctaid.x;
+  setp.eq.u32 %q, %r2, 0;
+  @%q st.global.u32 [%rd1], %r1;
   ret;
 }
 )");
