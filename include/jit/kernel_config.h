@@ -66,7 +66,7 @@ struct ForwardSplitKv {
 /// (templates/forward_split_wgmma).
 struct ForwardSplitWgmma {
   int tile_rows = 128;                          ///< rows per block: queries of all heads that share a KV head
-  int tile_kv = 64;                             ///< keys per step
+  int tile_kv = 32;                             ///< keys per step
   int stages_q = 1;                             ///< buffers for tiles of queries
   int stages = 2;                               ///< buffers for tiles of keys, and as many for values
   WarpgroupOrder order = WarpgroupOrder::free;  ///< how consumer warpgroups take turns

@@ -31,7 +31,7 @@ constexpr std::array rows = {
     field<&ForwardSplitWgmma::tile_rows>(
         "tile_rows", "rows per block: queries of all heads that share a KV head",
         {multiples(rows_per_warpgroup, rows_per_warpgroup* max_consumers), Affects::tiling, 64}),
-    field<&ForwardSplitWgmma::tile_kv>("tile_kv", "keys per step", {multiples(16, 256), Affects::tiling, 32}),
+    field<&ForwardSplitWgmma::tile_kv>("tile_kv", "keys per step", {multiples(16, 256), Affects::tiling, 64}),
     field<&ForwardSplitWgmma::stages_q>("stages_q", "buffers for tiles of queries",
                                         {range(1, 2), Affects::buffers, 2}),
     field<&ForwardSplitWgmma::stages>("stages", "buffers for tiles of keys, and as many for values",
