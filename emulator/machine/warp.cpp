@@ -69,7 +69,8 @@ Warp::Warp(Block& own_block, int own_id)
 Warp::~Warp() = default;
 
 void Warp::note_poll(std::uint64_t address, std::uint64_t value) {
-  Polling::Read& last = polling.reads[pc % polling.reads.size()];
+  polling.reads.resize(Polling::places);
+  Polling::Read& last = polling.reads[pc % Polling::places];
   if (last.pc == pc && last.address == address && last.value == value) {
     ++polling.in_a_row;
     ++polling.count;

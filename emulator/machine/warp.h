@@ -98,7 +98,8 @@ struct Warp {
       std::uint32_t pc = 0;
       std::uint64_t address = 0, value = 0;
     };
-    std::array<Read, 4> reads = {};
+    static constexpr std::size_t places = 512;  ///< of a loop: reads of one place in it are told from others
+    std::vector<Read> reads;                    ///< by place; none before the first
     std::uint64_t in_a_row = 0, count = 0;
     std::uint64_t steps_since = 0;  ///< warp instructions since the last one
   };

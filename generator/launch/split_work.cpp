@@ -13,8 +13,7 @@
 namespace jit {
 namespace {
 
-constexpr int most_split_blocks = StreamMemory::max_counters / split_counters(1);
-static_assert(split_counters(most_split_blocks) <= StreamMemory::max_counters);
+constexpr int most_split_blocks = 4096;
 
 // Tiles of rows of all batch entries, each of which may fill one in part.
 std::int64_t row_tiles(const AttentionSpec& spec, const SplitTiles& tiles, const AttentionParams& params) {
@@ -41,6 +40,40 @@ void check_line(const AttentionSpec& spec, const SplitTiles& tiles, const Attent
           family, std::max(length, rows) / longest_line));
 }
 
+// Rows of a partial result: no more than a sequence can have. An even number aligns results.
+int partial_rows(const AttentionSpec& spec, const SplitTiles& tiles, const AttentionParams& params) {
+  const std::int64_t rows = std::int64_t{params.seqlen_q} * spec.gqa_ratio;
+  return static_cast<int>(std::min<std::int64_t>(tiles.tile_rows, (rows + 1) / 2 * 2));
+}
+
+// Whether each query sees all keys of its batch entry, and all entries are as long as their tensors.
+bool all_are_alike(const AttentionSpec& spec, const AttentionParams& params) {
+  const SequenceParams& given = params.sequences;
+  return spec.sequences_q == SequenceKind::dense && spec.sequences_kv == SequenceKind::dense &&
+         given.seqused_q == nullptr && given.seqused_k == nullptr && given.cache_leftpad == nullptr &&
+         (spec.mask == mask::none() || (params.seqlen_q == 1 && spec.mask == mask::causal()));
+}
+
+KnownLine known_line(const AttentionSpec& spec, const SplitTiles& tiles, const AttentionParams& params,
+                     int blocks) {
+  constexpr int most_units = 1 << 20;  // of small_quotient
+  const std::int64_t row_tiles =
+      ceil_div(std::int64_t{params.seqlen_q} * spec.gqa_ratio, std::int64_t{tiles.tile_rows});
+  const std::int64_t units = row_tiles * params.heads_kv;
+  KnownLine line{.shares = {}, .tiles = -1, .units = 0, .row_tiles = 0};
+  if (!all_are_alike(spec, params) || units * params.batch >= most_units) return line;
+  line = {.shares = {},
+          .tiles = ceil_div(params.seqlen_kv, tiles.tile_kv),
+          .units = static_cast<int>(units),
+          .row_tiles = static_cast<int>(row_tiles)};
+  line.shares = key_shares({.total = static_cast<int>(units * params.batch * unit_length(line.tiles)),
+                            .shares_keys = row_tiles > 1,
+                            .least_tiles = line.tiles,
+                            .most_tiles = line.tiles},
+                           blocks, params.sequences.num_splits);
+  return line;
+}
+
 }  // namespace
 
 int split_blocks(const AttentionSpec& spec, const SplitTiles& tiles, const AttentionParams& params,
@@ -52,21 +85,16 @@ int split_blocks(const AttentionSpec& spec, const SplitTiles& tiles, const Atten
   return static_cast<int>(std::clamp<std::int64_t>(units * std::min(resident, tiles_kv), 1, most));
 }
 
-std::size_t split_workspace_bytes(const AttentionSpec& spec, const SplitTiles& tiles,
-                                  const AttentionParams& params, int sm_count) {
-  const auto floats = static_cast<std::size_t>(partial_floats(tiles.tile_rows, spec.value_head_dim()));
-  const int places = most_partials(split_blocks(spec, tiles, params, sm_count));
-  return static_cast<std::size_t>(places) * floats * sizeof(float);
-}
-
 SplitLaunch split_launch(const KernelLaunch& launch, const SplitTiles& tiles, std::string_view family) {
   check_line(launch.spec, tiles, launch.params, family);
-  const int device = launch.kernel.device;
   const int blocks = split_blocks(launch.spec, tiles, launch.params, launch.kernel.sm_count);
+  const int rows = partial_rows(launch.spec, tiles, launch.params);
+  const auto floats = static_cast<std::size_t>(partial_floats(rows, launch.spec.value_head_dim()));
+  const std::size_t bytes = static_cast<std::size_t>(most_partials(blocks)) * floats * sizeof(float);
   return {blocks,
-          {.partials = static_cast<float*>(launch.workspace),
-           .counters = reinterpret_cast<unsigned*>(
-               launch.memory.counters(device, launch.stream, split_counters(blocks)))}};
+          {.partials = static_cast<float*>(launch.memory.mailbox(launch.kernel.device, launch.stream, bytes)),
+           .partial_rows = rows,
+           .known = known_line(launch.spec, tiles, launch.params, blocks)}};
 }
 
 }  // namespace jit

@@ -21,10 +21,6 @@ struct SplitTiles {
 int split_blocks(const AttentionSpec& spec, const SplitTiles& tiles, const AttentionParams& params,
                  int sm_count);
 
-/// Bytes of the partial results of these blocks.
-std::size_t split_workspace_bytes(const AttentionSpec& spec, const SplitTiles& tiles,
-                                  const AttentionParams& params, int sm_count);
-
 /// A launch's grid and memory.
 struct SplitLaunch {
   int blocks = 0;

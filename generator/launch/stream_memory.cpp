@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <bit>
-#include <optional>
+#include <limits>
 #include <utility>
 
 #include "runtime/capture.h"
@@ -23,21 +23,24 @@ Digest stream_key(int device, CUstream stream, int part) {
 }
 
 constexpr std::size_t smallest_workspace = 4096;
+constexpr unsigned char mailbox_byte = 0xff;
 
 // Counters that may count at the same time lie in sectors of their own.
 constexpr std::size_t counter_sector_bytes = 32;
 constexpr std::size_t counters_bytes = StreamMemory::max_counters * sizeof(int);
 
-// Zeros that are there when this returns, though some stream is being captured.
-std::unique_ptr<const DeviceBuffer> make_zeros(int device, std::size_t bytes) {
+std::size_t rounded_up(std::size_t bytes) { return std::bit_ceil(std::max(bytes, smallest_workspace)); }
+
+// Bytes that are `value` when this returns, though some stream is being captured.
+std::unique_ptr<const DeviceBuffer> make_filled(int device, std::size_t bytes, unsigned char value) {
   const RelaxedCapture relaxed;
-  auto zeros = std::make_unique<DeviceBuffer>(device, bytes);
+  auto memory = std::make_unique<DeviceBuffer>(device, bytes);
   CUstream stream = nullptr;
   check(driver().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
   const std::unique_ptr<CUstream_st, CUresult (*)(CUstream)> guard(stream, driver().cuStreamDestroy);
-  zeros->fill(0, stream);
+  memory->fill(value, stream);
   check(driver().cuStreamSynchronize(stream), "cuStreamSynchronize");
-  return zeros;
+  return memory;
 }
 
 }  // namespace
@@ -49,7 +52,7 @@ int* StreamMemory::graph_counters(int device, int count) const {
   const std::lock_guard lock(mutex_);
   GraphCounters& counters = graph_counters_[device];
   if (counters.memory == nullptr || counters.used_bytes + bytes > counters.memory->size())
-    counters = {of_graphs_.emplace_back(make_zeros(device, counters_bytes)).get(), 0};
+    counters = {of_graphs_.emplace_back(make_filled(device, counters_bytes, 0)).get(), 0};
   int* first = static_cast<int*>(counters.memory->data()) + counters.used_bytes / sizeof(int);
   counters.used_bytes += bytes;
   return first;
@@ -68,24 +71,46 @@ int* StreamMemory::counters(int device, CUstream stream, int count) const {
   return static_cast<int*>(buffer->data());
 }
 
-void StreamMemory::reset_counter(int device, CUstream stream) const {
-  if (is_capturing(stream)) return;  // what failed had a counter of its own
+void StreamMemory::reset(int device, CUstream stream) const {
+  if (is_capturing(stream)) return;  // what failed had memory of its own
   const RelaxedCapture relaxed;
-  if (const DeviceBuffer* buffer = counters_.find(stream_key(device, stream, 0)))
-    driver().cuMemsetD32Async(buffer->address(), 0, max_counters, stream);
+  const auto refill = [stream](const DeviceBuffer* buffer, int byte) {
+    if (buffer != nullptr)
+      driver().cuMemsetD8Async(buffer->address(), static_cast<unsigned char>(byte), buffer->size(), stream);
+  };
+  refill(counters_.find(stream_key(device, stream, 0)), 0);
+  for (int size = 0; size < std::numeric_limits<std::size_t>::digits; ++size)
+    refill(mailboxes_.find(stream_key(device, stream, size)), mailbox_byte);
+}
+
+void* StreamMemory::of_graph(std::unique_ptr<const DeviceBuffer> memory) const {
+  const std::lock_guard lock(mutex_);
+  return of_graphs_.emplace_back(std::move(memory))->data();
 }
 
 void* StreamMemory::workspace(int device, CUstream stream, std::size_t bytes) const {
   if (bytes == 0) return nullptr;
-  const std::size_t size = std::bit_ceil(std::max(bytes, smallest_workspace));
-  std::optional<Digest> key;
-  if (!is_capturing(stream)) key = stream_key(device, stream, std::countr_zero(size));
-  if (const DeviceBuffer* known = key ? workspaces_.find(*key) : nullptr) return known->data();
+  const std::size_t size = rounded_up(bytes);
+  if (is_capturing(stream)) {
+    const RelaxedCapture relaxed;
+    return of_graph(std::make_unique<const DeviceBuffer>(device, size));
+  }
+  const Digest key = stream_key(device, stream, std::countr_zero(size));
+  if (const DeviceBuffer* known = workspaces_.find(key)) return known->data();
   const RelaxedCapture relaxed;
-  auto fresh = std::make_unique<const DeviceBuffer>(device, size);
-  if (key) return workspaces_.insert(*key, std::move(fresh))->data();
-  const std::lock_guard lock(mutex_);
-  return of_graphs_.emplace_back(std::move(fresh))->data();
+  return workspaces_.insert(key, std::make_unique<const DeviceBuffer>(device, size))->data();
+}
+
+void* StreamMemory::mailbox(int device, CUstream stream, std::size_t bytes) const {
+  if (bytes == 0) return nullptr;
+  const std::size_t size = rounded_up(bytes);
+  if (is_capturing(stream)) return of_graph(make_filled(device, size, mailbox_byte));
+  const Digest key = stream_key(device, stream, std::countr_zero(size));
+  if (const DeviceBuffer* known = mailboxes_.find(key)) return known->data();
+  const RelaxedCapture relaxed;
+  auto fresh = std::make_unique<DeviceBuffer>(device, size);
+  fresh->fill(mailbox_byte, stream);
+  return mailboxes_.insert(key, std::move(fresh))->data();
 }
 
 }  // namespace jit

@@ -34,13 +34,17 @@ class StreamMemory {
   int* counters(int device, CUstream stream, int count) const;
   static constexpr int max_counters = 4096;
 
-  /// After a launch that failed, on a device that is still usable: an emulated one.
-  void reset_counter(int device, CUstream stream) const;
+  /// Sets counters and mailboxes of the stream back after a launch that failed, on a device that is still usable: an
+  /// emulated one.
+  void reset(int device, CUstream stream) const;
 
   /// At least `bytes` of memory, aligned to 256, with any contents, for what is put on `stream` next; null for
   /// 0 bytes. Sizes are rounded up to powers of two, and each is allocated once for a stream. Throws Error
   /// driver_error when the device has no room.
   void* workspace(int device, CUstream stream, std::size_t bytes) const;
+
+  /// The same, but all bits of it are 1 between kernels: each leaves it so, as the counter at 0.
+  void* mailbox(int device, CUstream stream, std::size_t bytes) const;
 
  private:
   /// Counters of captured launches, side by side, of which some are given away.
@@ -50,9 +54,11 @@ class StreamMemory {
   };
 
   int* graph_counters(int device, int count) const;
+  void* of_graph(std::unique_ptr<const DeviceBuffer> memory) const;
 
   mutable DispatchTable<DeviceBuffer> counters_;         ///< by stream
   mutable DispatchTable<DeviceBuffer> workspaces_;       ///< by stream and size
+  mutable DispatchTable<DeviceBuffer> mailboxes_;        ///< the same
   mutable std::mutex mutex_;                             ///< of the following
   mutable std::map<int, GraphCounters> graph_counters_;  ///< by device
   mutable std::vector<std::unique_ptr<const DeviceBuffer>> of_graphs_;

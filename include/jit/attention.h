@@ -127,8 +127,8 @@ class Attention {
   /// environment or synchronisation. While `stream` is being captured nothing is tuned or compiled: the
   /// config chosen before runs, else the one that attention() loaded on this device; Error not_prepared when
   /// there is neither. A captured launch may run beside others, but not beside itself, in two instances of one
-  /// graph say; its counters and its workspace, where its kernel has one, stay as long as the context lives. Throws
-  /// Error invalid_argument, naming the argument, before anything is launched; launch_failed.
+  /// graph say; its counters, mailbox and workspace, where its kernel has them, stay as long as the context
+  /// lives. Throws Error invalid_argument, naming the argument, before anything is launched; launch_failed.
   void operator()(const AttentionArguments& arguments, Stream stream = nullptr) const;
 
   /// Does all of the above but the launch: afterwards a call with these sizes only launches, also under

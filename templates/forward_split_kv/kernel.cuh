@@ -60,7 +60,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
 
   if (warp_id() == 0) {
     StepList<Config> steps{};
-    steps.work.begin(params);
+    steps.work.begin(params, split.known);
     smem.clear_steps();  // the compiler reads in words of 16 bytes, some of which end behind the list
     __syncwarp();
     if (lane_id() == 0) smem.steps() = steps;
@@ -109,7 +109,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
     }
     if (has_pages_ahead) pages.put(smem, step + pages_ahead);
     if (note.flags & step_ends)
-      finish_part<Config>(params, split, part, output, state, scale_log2, stage, smem.ticket());
+      finish_part<Config>(params, split, part, output, state, scale_log2, stage);
     if (warp_id() == 0) next_step(params, smem.steps(), smem.note(step + Traits::steps_ahead), smem.parts());
   }
   zero_padding<Config>(params, static_cast<int>(blockIdx.x) * Traits::warps + warp_id(),

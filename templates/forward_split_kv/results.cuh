@@ -92,7 +92,7 @@ __device__ __forceinline__ void finish_part(const AttentionParams& params, const
                                             const PartNote& note,
                                             typename KernelTraits<Config>::Output& output,
                                             SoftmaxState<KernelTraits<Config>::Output::rows>& state,
-                                            float scale_log2, unsigned char* stage, unsigned* ticket) {
+                                            float scale_log2, unsigned char* stage) {
   using Traits = KernelTraits<Config>;
   const WarpResults<Config> own(stage);
   const BlockTeam<Config> team;
@@ -101,15 +101,18 @@ __device__ __forceinline__ void finish_part(const AttentionParams& params, const
   output.clear();
   state = {};
   __syncthreads();
-  for_each_piece<Config, Traits::tile_rows, Traits::threads>(note, team.thread, [&](int row, int column) {
-    const RowPiece piece = merge(own, row, column);
+  const int pieces = rows_of<Config, Traits::tile_rows>(note) * PiecePlace<Config>::of_row;
+#pragma unroll 1
+  for (int i = team.thread; i < pieces; i += Traits::threads) {
+    const PiecePlace<Config> at(i);
+    const RowPiece piece = merge(own, at.row, at.column);
     if (note.parts == 1) {
-      store_piece<Config>(params, note, row, column, piece);
+      store_piece<Config>(params, note, at.row, at.column, piece);
     } else {
-      BlockResults<Config, Traits::tile_rows>(split, note).put(note.part, row, column, piece);
+      BlockResults<Config>(split, note).put(note.part, at.row, at.column, piece);
     }
-  });
-  if (note.parts > 1) merge_parts<Config, Traits::tile_rows>(params, split, note, team, ticket);
+  }
+  if (note.parts > 1) merge_parts<Config, Traits::tile_rows>(params, split, note, team);
 }
 
 }  // namespace jit::forward_split_kv

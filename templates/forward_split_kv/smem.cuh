@@ -36,9 +36,6 @@ struct Smem {
     static_assert(step_list_bytes == warp_size * sizeof(int), "a word for each lane");
     reinterpret_cast<int*>(bytes + layout.step_list)[lane_id()] = 0;
   }
-  __device__ __forceinline__ unsigned* ticket() const {
-    return reinterpret_cast<unsigned*>(bytes + layout.ticket);
-  }
 
  private:
   static __device__ __forceinline__ int place(int step) { return step % KernelTraits<Config>::known_steps; }

@@ -25,7 +25,7 @@ enum StepFlags : unsigned {
 
 /// Byte offsets from the start of dynamic shared memory.
 ///
-///     | stage 0: Q, K, V | stage 1 … | notes of parts | of steps | pages of rows | list of steps | ticket |
+///     | stage 0: Q, K, V | stage 1 … | notes of parts | of steps | pages of rows | list of steps |
 ///
 /// A stage holds the queries, too, of a step with which a part begins. While a part ends, its last stage holds what
 /// the warps have come to: `stage_bytes` is enough for both.
@@ -37,7 +37,6 @@ struct SmemLayout {
   int steps;
   int pages;
   int step_list;
-  int ticket;
   int total;
 };
 
@@ -72,8 +71,7 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(int head_dim, int head_dim_v, i
   layout.steps = layout.parts + known_steps * static_cast<int>(sizeof(PartNote));
   layout.pages = layout.steps + known_steps * static_cast<int>(sizeof(StepNote));
   layout.step_list = (layout.pages + (has_pages ? known_steps * tile_kv * 4 : 0) + 15) / 16 * 16;
-  layout.ticket = layout.step_list + step_list_bytes;
-  layout.total = layout.ticket + 16;
+  layout.total = layout.step_list + step_list_bytes;
   return layout;
 }
 

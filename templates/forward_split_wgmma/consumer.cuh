@@ -45,7 +45,6 @@ class Consumer {
                                       unsigned char* bytes, unsigned smem)
       : params_(params),
         split_(split),
-        bytes_(bytes),
         smem_(smem),
         consumer_(uniform(threadIdx.x / warpgroup_size - 1)),
         scale_log2_(exponent_scale<Score>(params.softmax_scale)),
@@ -68,7 +67,7 @@ class Consumer {
       rings_.q.arrive_empty();
       rings_.q.advance();
       finish_part<Config>(params_, split_, parts_.note(), {output_, state_, scale_log2_, first_row()},
-                          {thread()}, reinterpret_cast<unsigned*>(bytes_ + Traits::layout.ticket));
+                          {thread()});
       parts_.release();
     }
   }
@@ -151,7 +150,6 @@ class Consumer {
 
   const AttentionParams& params_;
   const SplitParams& split_;
-  unsigned char* const bytes_;
   const unsigned smem_;
   const int consumer_;
   const float scale_log2_;

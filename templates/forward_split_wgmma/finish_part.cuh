@@ -80,20 +80,20 @@ __device__ __forceinline__ void store_rows(const AttentionParams& params, const 
 
 /// Leaves the rows of a part of a unit that is shared.
 template <class Config>
-__device__ __forceinline__ void put_rows(const BlockResults<Config, KernelTraits<Config>::tile_rows>& results,
-                                         int part, int rows, const WarpResult<Config>& result) {
+__device__ __forceinline__ void put_rows(const BlockResults<Config>& results, int part, int rows,
+                                         const WarpResult<Config>& result) {
   using Output = typename KernelTraits<Config>::Output;
   using Layout = typename Output::Layout;
   const int lane_column = Layout::lane_column(lane_id());
   result.for_each_row([&](int r, int row) {
     const RowState state = result.state(r);
     if (row >= rows) return;
+    float2* const pairs = reinterpret_cast<float2*>(results.values(part, row, lane_column));
 #pragma unroll
     for (int n = 0; n < Output::column_blocks; ++n) {
-      const int column = Layout::column(lane_column, n, 0);
-      if (column < Config::head_dim_v)
-        results.put_pair(part, row, column,
-                         make_float2(result.output.at(r, n, 0), result.output.at(r, n, 1)));
+      const int column = Layout::column(0, n, 0);
+      if (column + lane_column < Config::head_dim_v)
+        store_relaxed(pairs + column / 2, make_float2(result.output.at(r, n, 0), result.output.at(r, n, 1)));
     }
     if (Layout::speaks_for_rows(lane_id())) results.put_state(part, row, state);
   });
@@ -108,16 +108,16 @@ struct ConsumerTeam {
   __device__ __forceinline__ void sync() const { bar_sync(KernelTraits<Config>::consumers_barrier, threads); }
 };
 
-/// Ends a part of a unit, by all consumers. `ticket` is a word in shared memory.
+/// Ends a part of a unit, by all consumers.
 template <class Config>
 __device__ __forceinline__ void finish_part(const AttentionParams& params, const SplitParams& split,
                                             const PartNote& note, const WarpResult<Config>& result,
-                                            const ConsumerTeam<Config>& team, unsigned* ticket) {
+                                            const ConsumerTeam<Config>& team) {
   constexpr int tile_rows = KernelTraits<Config>::tile_rows;
   if (note.parts == 1) return store_rows(params, note, result);
   const int rows = note.seqlen_q * Config::gqa_ratio - note.row_begin;
-  put_rows<Config>(BlockResults<Config, tile_rows>(split, note), note.part, rows, result);
-  merge_parts<Config, tile_rows>(params, split, note, team, ticket);
+  put_rows<Config>(BlockResults<Config>(split, note), note.part, rows, result);
+  merge_parts<Config, tile_rows>(params, split, note, team);
 }
 
 }  // namespace jit::forward_split_wgmma

@@ -4,7 +4,7 @@
 // A block is one warpgroup of loaders, with a warp for keys and values and three for queries, and one or two warpgroups
 // of consumers, which compute. A tile of rows holds the queries of all heads that share a KV head. Blocks stay, and take
 // pieces of equal length of one line of work (scheduling/key_shares.cuh); what blocks have come to for a tile of rows
-// that they share is merged by the last of them.
+// that they share is merged by the one that has the first keys.
 #pragma once
 
 #include "base/params.cuh"
@@ -28,7 +28,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
   Work<Config> work;
   griddepcontrol_wait();
   if (warp == 0) {
-    work.begin(params);
+    work.begin(params, memory.split.known);
   } else if (threadIdx.x == warp_size) {
     init_rings<Config>(smem);
     prefetch_tensor_map(memory.k);

@@ -90,16 +90,13 @@ class KeyLoader {
     const KeyRange keys{(work.tiles.begin + mine.tile_begin) * Config::tile_kv,
                         (work.tiles.begin + mine.tile_end) * Config::tile_kv};
     KvTiles<UnitMask<Config>, Config::tile_kv, 1> tiles(mask, queries_of<Config>(unit), keys, unit.kv.length);
-    if (!tiles.has(0)) {
-      parts_.put(work.note(mine));
-      return note_no_keys();
-    }
+    parts_.put(work.note(mine));  // queries are longer on their way than keys
+    if (!tiles.has(0)) return note_no_keys();
     RowPlace box = box_place<Config>(params_, unit, tiles.key(0));
-    for (bool is_first = true; tiles.has(0); is_first = false) {
+    while (tiles.has(0)) {
       const bool has_next = tiles.has(1);
       load_k(box,
              {tiles.key(0), (tiles.is_partial() ? key_note_partial : 0) | (has_next ? 0 : key_note_last)});
-      if (is_first) parts_.put(work.note(mine));  // keys are on their way before anything else
       // The next tile's pages are on the way while values wait for room.
       const RowPlace next = has_next ? box_place<Config>(params_, unit, tiles.key(1)) : box;
       load_values();

@@ -24,7 +24,7 @@ inline constexpr int stages_parts = 3;
 
 /// Byte offsets from the start of dynamic shared memory, which is aligned to 1024 bytes.
 ///
-///     | Q stage 0 | … | K stage 0 | … | V stage 0 | … | notes of keys | notes of parts | ticket | barriers |
+///     | Q stage 0 | … | K stage 0 | … | V stage 0 | … | notes of keys | notes of parts | barriers |
 ///
 /// A stage of Q has the rows of each consumer as a tile of its own. Barriers: one for each stage, 8 bytes.
 struct SmemLayout {
@@ -33,7 +33,6 @@ struct SmemLayout {
   int v;
   int key_notes;  ///< KeyNote for each stage of K
   int parts;      ///< PartNote for each stage of parts
-  int ticket;     ///< how many parts of a shared unit were done
   int q_full;
   int q_empty;
   int k_full;
@@ -68,7 +67,6 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   layout.v = place(sizes.stages * panel_tile_bytes(sizes.tile_kv, sizes.head_dim_v), tile_alignment);
   layout.key_notes = place(sizes.stages * static_cast<int>(sizeof(KeyNote)));
   layout.parts = place(stages_parts * static_cast<int>(sizeof(PartNote)));
-  layout.ticket = place(4);
   layout.q_full = place(sizes.stages_q * barrier_bytes);
   layout.q_empty = place(sizes.stages_q * barrier_bytes);
   layout.k_full = place(sizes.stages * barrier_bytes);

@@ -9,6 +9,7 @@
 #include "base/prelude.cuh"
 #include "problem/variable_sequences.cuh"
 #include "ptx/math.cuh"
+#include "ptx/relaxed.cuh"
 #include "split_keys/packed_rows.cuh"
 #include "split_keys/part_note.cuh"
 #include "split_keys/split_params.cuh"
@@ -29,46 +30,59 @@ struct RowPiece {
 };
 inline constexpr int piece_columns = 4;
 
+/// Where a piece lies in a tile of rows: pieces count along rows.
+template <class Config>
+struct PiecePlace {
+  static constexpr int of_row = Config::head_dim_v / piece_columns;
+  int row;
+  int column;
+
+  __device__ __forceinline__ explicit PiecePlace(int index)
+      : row(index / of_row), column(index % of_row * piece_columns) {}
+};
+
 /// The partial results of a unit that several blocks share, side by side in the order of keys. Two units that are shared
 /// have no block in common but one: where the first unit ends and the second begins. So the places from
 /// 2 · (first block) + 1 to 2 · (last block) are the unit's own: one for each part, and behind these enough for groups.
-template <class Config, int tile_rows>
+template <class Config>
 class BlockResults {
-  static constexpr int floats = partial_floats(tile_rows, Config::head_dim_v);
-  static constexpr int state_begin = tile_rows * Config::head_dim_v;
-
  public:
   __device__ __forceinline__ BlockResults(const SplitParams& split, const PartNote& note)
-      : first_(split.partials + (2ll * note.first_block + 1) * floats) {}
+      : rows_(split.partial_rows), first_(split.partials + (2ll * note.first_block + 1) * floats()) {}
 
-  /// Of the result at place `place` + i.
-  __device__ __forceinline__ RowState state(int place, int i, int row) const {
-    const float2 state = __ldcg(reinterpret_cast<const float2*>(first_ + place * floats + state_begin) + row +
-                                i * (floats / 2));
-    return {state.x, state.y};
+  /// Where a place has a row's values from a column on, and its state. Those of the next place lie floats() behind.
+  __device__ __forceinline__ float* values(int place, int row, int column) const {
+    return first_ + place * floats() + row * Config::head_dim_v + column;
   }
-  __device__ __forceinline__ float4 values(int place, int i, int row, int column) const {
-    return __ldcg(
-        reinterpret_cast<const float4*>(first_ + place * floats + row * Config::head_dim_v + column) +
-        i * (floats / 4));
+  __device__ __forceinline__ float* state(int place, int row) const {
+    return first_ + place * floats() + rows_ * Config::head_dim_v + 2 * row;
   }
+  __device__ __forceinline__ int floats() const { return partial_floats(rows_, Config::head_dim_v); }
 
-  /// Leaves two neighbouring values of a row.
-  __device__ __forceinline__ void put_pair(int place, int row, int column, const float2& values) const {
-    *reinterpret_cast<float2*>(first_ + place * floats + row * Config::head_dim_v + column) = values;
-  }
-  __device__ __forceinline__ void put_state(int place, int row, const RowState& state) const {
-    reinterpret_cast<float2*>(first_ + place * floats + state_begin)[row] = make_float2(state.max, state.sum);
-  }
   /// Leaves a piece; the one with the first column leaves the row's state, too.
   __device__ __forceinline__ void put(int place, int row, int column, const RowPiece& piece) const {
-    *reinterpret_cast<float4*>(first_ + place * floats + row * Config::head_dim_v + column) = piece.values;
+    store_relaxed(reinterpret_cast<float4*>(values(place, row, column)), piece.values);
     if (column == 0) put_state(place, row, piece.state);
+  }
+  __device__ __forceinline__ void put_state(int place, int row, const RowState& value) const {
+    store_relaxed(reinterpret_cast<float2*>(state(place, row)), make_float2(value.max, value.sum));
   }
 
  private:
+  int rows_;
   float* first_;
 };
+
+/// Whether a word of it is empty.
+__device__ __forceinline__ bool is_missing(const RowPiece& piece) {
+  const unsigned words[] = {__float_as_uint(piece.values.x),  __float_as_uint(piece.values.y),
+                            __float_as_uint(piece.values.z),  __float_as_uint(piece.values.w),
+                            __float_as_uint(piece.state.max), __float_as_uint(piece.state.sum)};
+  unsigned most = 0;
+#pragma unroll
+  for (const unsigned word : words) most = maximum(most, word);
+  return most == empty_word;
+}
 
 /// Adds `weight` times the values, unless it is 0: 0 · v is not 0 where v is not a number.
 __device__ __forceinline__ void add_weighted(float4& sum, float weight, const float4& values) {
@@ -84,38 +98,83 @@ __device__ __forceinline__ float weight_of(const RowState& state, float max) {
   return ex2(state.max == negative_infinity() ? state.max : state.max - max);
 }
 
-/// One piece of `count` results from place `place` on, merged in their order. All that is read of some of them is on the
-/// way at once.
-template <class Config, int tile_rows>
-__device__ __forceinline__ RowPiece merge(const BlockResults<Config, tile_rows>& results, int place,
-                                          int count, int row, int column) {
-  constexpr int reads = 16;
-  RowPiece merged{make_float4(0, 0, 0, 0), {negative_infinity(), 0}};
+/// Merges `count` results from place `place` on, in their order, for `pieces` pieces from index `first_piece` on, `step`
+/// apart, and calls f(row, column, piece) for those of rows below `rows`. Waits for the results, and leaves the values
+/// empty. All that is read of `reads` results is on the way at once.
+template <int pieces, int reads, class Config, class F>
+__device__ __forceinline__ void merge(const BlockResults<Config>& results, int place, int count, int rows,
+                                      int first_piece, int step, F f) {
+  const float none = __uint_as_float(empty_word);
+  const int floats = results.floats();
+  const int all = rows * PiecePlace<Config>::of_row;
+  // Behind the last piece, and behind the last result, one is read again: fewer instructions than for none.
+  const auto place_of = [&](int p) {
+    const int index = first_piece + p * step;
+    return PiecePlace<Config>(index < all ? index : first_piece);
+  };
+  RowPiece merged[pieces];
+#pragma unroll
+  for (RowPiece& piece : merged) piece = {make_float4(0, 0, 0, 0), {negative_infinity(), 0}};
 #pragma unroll 1
   for (int first = 0; first < count; first += reads) {
-    RowState states[reads];
-    float4 values[reads];
-    float max = merged.state.max;
+    RowPiece read[pieces][reads];
+    bool is_waiting = true;
+#pragma unroll 1
+    while (is_waiting) {
+      is_waiting = false;
+      int distance = floats;
+      asm volatile("" : "+r"(distance));  // else all addresses would be kept through the loop
 #pragma unroll
-    for (int i = 0; i < reads; ++i) {
-      const bool exists = first + i < count;
-      states[i] = exists ? results.state(place + first, i, row) : RowState{negative_infinity(), 0};
-      values[i] = exists ? results.values(place + first, i, row, column) : make_float4(0, 0, 0, 0);
+      for (int p = 0; p < pieces; ++p) {
+        const PiecePlace<Config> at = place_of(p);
+        const float* values = results.values(place + first, at.row, at.column);
+        const float* state = results.state(place + first, at.row);
+#pragma unroll
+        for (int i = 0; i < reads; ++i) {
+          const float2 pair = load_relaxed(reinterpret_cast<const float2*>(state));
+          read[p][i] = {load_relaxed(reinterpret_cast<const float4*>(values)), {pair.x, pair.y}};
+          const int next = first + i + 1 < count ? distance : 0;
+          values += next;
+          state += next;
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < pieces * reads; ++i) is_waiting |= is_missing(read[i / reads][i % reads]);
     }
 #pragma unroll
-    for (int i = 0; i < reads; ++i) max = fmaxf(max, states[i].max);
-    const float earlier = weight_of(merged.state, max);
-    merged = {make_float4(earlier * merged.values.x, earlier * merged.values.y, earlier * merged.values.z,
-                          earlier * merged.values.w),
-              {max, earlier * merged.state.sum}};
+    for (int p = 0; p < pieces; ++p) {
+      const PiecePlace<Config> at = place_of(p);
+      float* values = results.values(place + first, at.row, at.column);
+      float max = merged[p].state.max;
 #pragma unroll
-    for (int i = 0; i < reads; ++i) {
-      const float weight = weight_of(states[i], max);
-      merged.state.sum = __fmaf_rn(weight, states[i].sum, merged.state.sum);
-      add_weighted(merged.values, weight, values[i]);
+      for (int i = 0; i < reads; ++i) {
+        max = fmaxf(max, read[p][i].state.max);
+        if (first + i < count)
+          store_relaxed(reinterpret_cast<float4*>(values), make_float4(none, none, none, none));
+        values += floats;
+      }
+      RowPiece& sum = merged[p];
+      const float earlier = weight_of(sum.state, max);
+      sum = {make_float4(earlier * sum.values.x, earlier * sum.values.y, earlier * sum.values.z,
+                         earlier * sum.values.w),
+             {max, earlier * sum.state.sum}};
+#pragma unroll
+      for (int i = 0; i < reads; ++i) {
+        const float weight = first + i < count ? weight_of(read[p][i].state, max) : 0;
+        sum.state.sum = __fmaf_rn(weight, read[p][i].state.sum, sum.state.sum);
+        add_weighted(sum.values, weight, read[p][i].values);
+      }
     }
   }
-  return merged;
+#pragma unroll 1
+  for (int p = 0; p < pieces; ++p) {  // one copy of f
+    const PiecePlace<Config> at(first_piece + p * step);
+    if (at.row >= rows) break;
+    RowPiece piece = merged[0];
+#pragma unroll
+    for (int i = 1; i < pieces; ++i) piece = p == i ? merged[i] : piece;
+    f(at.row, at.column, piece);
+  }
 }
 
 /// What a row comes to in the end.
@@ -158,14 +217,10 @@ __device__ __forceinline__ void store_piece(const AttentionParams& params, const
     params.lse[Sequences::query_offset(params.lse_strides, note.batch, place.head, query)] = end.lse;
 }
 
-/// Calls f(row, column) for the pieces of the rows of a part that exist, of `tile_rows` in a tile, by `threads` threads of
-/// which this is `thread`.
-template <class Config, int tile_rows, int threads, class F>
-__device__ __forceinline__ void for_each_piece(const PartNote& note, int thread, F f) {
-  constexpr int pieces = Config::head_dim_v / piece_columns;
-  const int rows = minimum(tile_rows, note.seqlen_q * Config::gqa_ratio - note.row_begin);
-#pragma unroll 1
-  for (int i = thread; i < rows * pieces; i += threads) f(i / pieces, i % pieces * piece_columns);
+/// Rows of a tile of rows of a part that exist.
+template <class Config, int tile_rows>
+__device__ __forceinline__ int rows_of(const PartNote& note) {
+  return minimum(tile_rows, note.seqlen_q * Config::gqa_ratio - note.row_begin);
 }
 
 }  // namespace jit

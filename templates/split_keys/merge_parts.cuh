@@ -1,9 +1,12 @@
-// How the parts of a unit come together: the block that is done last merges what all have come to.
+// How the parts of a unit come together: the block that has the first of them waits for the others, and merges all.
+//
+// What a block leaves are its own words, none of which is empty, so no counter and no fence stand between those who write
+// and the one who reads (the idea of NCCL's LL protocol). The first part of a unit is the last that its block computes,
+// while other blocks begin with theirs: it waits for what is nearly always there.
 #pragma once
 
 #include "base/params.cuh"
 #include "base/prelude.cuh"
-#include "ptx/atomic.cuh"
 #include "split_keys/block_results.cuh"
 #include "split_keys/part_note.cuh"
 #include "split_keys/split_params.cuh"
@@ -14,41 +17,58 @@ namespace jit {
 inline constexpr int parts_of_group = 16;
 inline constexpr int most_parts_without_groups = 2 * parts_of_group;
 
-/// Counts one more of `count`, by all threads of a team, whose writes before are there for the team that counts last.
-/// Returns whether this is that one. Wraps at the last, which leaves 0 for the next kernel. `ticket` is a word in shared
-/// memory that the team's threads have read.
-template <class Team>
-__device__ __forceinline__ bool is_last_of(unsigned* counter, int count, const Team& team, unsigned* ticket) {
-  const unsigned last = static_cast<unsigned>(count) - 1;
-  // Release and acquire are the team's: they take in what lies behind its barriers.
-  team.sync();
-  if (team.thread == 0) *ticket = atomic_inc_acq_rel(counter, last);
-  team.sync();
-  return *ticket == last;
+/// Pieces that a thread reads at once.
+inline constexpr int pieces_on_the_way = 16;
+
+/// Merges `count` results from place `place` on, always in the order of keys, and calls f(row, column, piece) for the
+/// rows. Leaves the places empty. By a team whose threads have left their own results.
+template <class Config, int tile_rows, class Team, class F>
+__device__ __forceinline__ void merge_results(const BlockResults<Config>& results, const PartNote& note,
+                                              const Team& team, int place, int count, F f) {
+  const int rows = rows_of<Config, tile_rows>(note);
+  const int all = rows * PiecePlace<Config>::of_row;
+  const auto merge_all = [&]<int pieces>() {
+#pragma unroll 1
+    for (int i = team.thread; i < all; i += pieces * Team::threads)
+      merge<pieces, pieces_on_the_way / pieces>(results, place, count, rows, i, Team::threads, f);
+  };
+  if (count <= pieces_on_the_way / 2) {
+    merge_all.template operator()<2>();
+  } else {
+    merge_all.template operator()<1>();
+  }
+  team.sync();  // all have read the states
+#pragma unroll 1
+  for (int i = team.thread; i < rows * count; i += Team::threads) {
+    const float none = __uint_as_float(empty_word);
+    results.put_state(place + i / rows, i % rows, {none, none});
+  }
 }
 
-/// Counts a part of a unit, whose result the team has left in its place. The last one merges the parts, always in the
-/// order of keys, and stores the rows. A Team has a `thread`, a number of `threads`, and `sync()`.
+/// Merges a unit's parts, of which the team has left one in its place, if that is the first one of all or of a group, and
+/// stores the rows. A Team has a `thread`, a number of `threads`, and `sync()`.
 template <class Config, int tile_rows, class Team>
 __device__ __forceinline__ void merge_parts(const AttentionParams& params, const SplitParams& split,
-                                            const PartNote& note, const Team& team, unsigned* ticket) {
-  const BlockResults<Config, tile_rows> results(split, note);
-  int place = 0, count = note.parts;  // of the results that are merged in the end
-  if (count > most_parts_without_groups) {
-    const int group = note.part / parts_of_group, first = group * parts_of_group;
-    const int members = minimum(parts_of_group, note.parts - first);
+                                            const PartNote& note, const Team& team) {
+  const BlockResults<Config> results(split, note);
+  bool is_group = note.parts > most_parts_without_groups;
+  if (is_group ? note.part % parts_of_group != 0 : note.part != 0) return;
+  int place = note.part, count = minimum(is_group ? parts_of_group : note.parts, note.parts - note.part);
+#pragma unroll 1
+  while (true) {
+    merge_results<Config, tile_rows>(
+        results, note, team, place, count, [&](int row, int column, const RowPiece& piece) {
+          if (is_group) {
+            results.put(note.parts + note.part / parts_of_group, row, column, piece);
+          } else {
+            store_piece<Config>(params, note, row, column, piece);
+          }
+        });
+    if (!is_group || note.part != 0) return;
+    is_group = false;  // what groups have come to
     place = note.parts;
     count = (note.parts + parts_of_group - 1) / parts_of_group;
-    unsigned* const counter = split.group_counter(note.first_block + maximum(first, 1));
-    if (!is_last_of(counter, members, team, ticket)) return;
-    for_each_piece<Config, tile_rows, Team::threads>(note, team.thread, [&](int row, int column) {
-      results.put(place + group, row, column, merge(results, first, members, row, column));
-    });
   }
-  if (!is_last_of(split.unit_counter(note.first_block), count, team, ticket)) return;
-  for_each_piece<Config, tile_rows, Team::threads>(note, team.thread, [&](int row, int column) {
-    store_piece<Config>(params, note, row, column, merge(results, place, count, row, column));
-  });
 }
 
 }  // namespace jit

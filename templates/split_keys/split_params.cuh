@@ -1,24 +1,33 @@
-// What blocks that share a unit leave for one another. Compiled by the host and by NVRTC.
+// What blocks that share a unit leave for one another, and what the host knows of their work. Compiled by the host and
+// by NVRTC.
 #pragma once
 
 #include "base/host_device.cuh"
+#include "scheduling/key_shares.cuh"
 
 namespace jit {
 
-struct SplitParams {
-  /// Two partial results for each block: of the unit that it enters in the middle, and of the one that it leaves in
-  /// the middle. Each has rows of O in fp32, not normalised, then maximum and sum of each row.
-  float* partials;
-  /// split_counters(blocks) of them, 0 before and after the kernel.
-  unsigned* counters;
+/// A word of a place where no partial result lies. Arithmetic gives no other NaN than 0x7fffffff (CUDA C++ programming
+/// guide, "Floating-Point Standard"), so a result has no such word.
+inline constexpr unsigned empty_word = 0xffffffff;
 
-  /// Of what is done of the unit that a block leaves in the middle.
-  JIT_HOST_DEVICE unsigned* unit_counter(int block) const { return counters + 2 * block; }
-  /// Of the parts that are done of a group of those of the unit that a block enters in the middle.
-  JIT_HOST_DEVICE unsigned* group_counter(int block) const { return counters + 2 * block + 1; }
+/// The line of work where the host knows it: all units see equally many tiles of keys, from the first key on.
+struct KnownLine {
+  KeyShares shares;
+  int tiles;      ///< of each unit; negative: only the device knows the line
+  int units;      ///< of a batch entry
+  int row_tiles;  ///< of a KV head
 };
 
-JIT_HOST_DEVICE constexpr int split_counters(int blocks) { return 2 * blocks; }
+struct SplitParams {
+  /// Two partial results for each block: of the unit that it enters in the middle, and of the one that it leaves in
+  /// the middle. Each has rows of O in fp32, not normalised, then maximum and sum of each row. All words are empty
+  /// before and after the kernel: who waits for a result reads until none of its words is empty, and leaves the place as
+  /// it was.
+  float* partials;
+  int partial_rows;  ///< for which there is room in each
+  KnownLine known;
+};
 
 /// Floats of one partial result.
 JIT_HOST_DEVICE constexpr int partial_floats(int rows, int head_dim_v) { return rows * (head_dim_v + 2); }

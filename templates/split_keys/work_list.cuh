@@ -8,6 +8,7 @@
 #include "problem/variable_sequences.cuh"
 #include "scheduling/key_shares.cuh"
 #include "split_keys/part_note.cuh"
+#include "split_keys/split_params.cuh"
 
 namespace jit {
 
@@ -109,6 +110,10 @@ __device__ __forceinline__ int sum_up_to_lane(int x) {
   return x;
 }
 
+/// The block's place among those that share the line. A block waits for blocks behind it on the line alone (merge_parts.cuh),
+/// and these begin before it: the GPU begins blocks in the order of their indices.
+__device__ __forceinline__ int line_block() { return static_cast<int>(gridDim.x - 1 - blockIdx.x); }
+
 /// Walks through the block's share of the line, by a whole warp whose lanes all get the same answers. A plain value.
 /// A unit has `tile_rows` rows, or fewer at the end of a sequence.
 template <class Config, int tile_rows>
@@ -121,8 +126,9 @@ struct WorkList {
   /// Goes to the first unit of the block's share. Lanes have a batch entry each: all are looked at to measure the line,
   /// and those from the first on again to find the place, in one loop: a kernel that begins fetches its instructions
   /// from memory, and the fewer there are, the sooner it loads keys.
-  __device__ __forceinline__ void begin(const AttentionParams& params) {
-    const int block = static_cast<int>(blockIdx.x);
+  __device__ __forceinline__ void begin(const AttentionParams& params, const KnownLine& known) {
+    if (known.tiles >= 0) return begin_known(params, known);
+    const int block = line_block();
     LineSize line{0, false, longest_line, 0};
     bool is_measured = false;
     unit = {.batch = 0};
@@ -164,12 +170,11 @@ struct WorkList {
 
   /// Whether there is a unit, of which the block may have no part.
   __device__ __forceinline__ bool has_unit(const AttentionParams& params) const {
-    return unit.batch < params.batch &&
-           (shares.is_dealt || unit_begin < shares.end(static_cast<int>(blockIdx.x)));
+    return unit.batch < params.batch && (shares.is_dealt || unit_begin < shares.end(line_block()));
   }
   /// The block's part of it.
   __device__ __forceinline__ UnitPart part() const {
-    return shares.part(static_cast<int>(blockIdx.x), unit_begin, tiles.count());
+    return shares.part(line_block(), unit_begin, tiles.count());
   }
   /// What a block notes of that.
   __device__ __forceinline__ PartNote note(const UnitPart& part) const {
@@ -180,7 +185,7 @@ struct WorkList {
             .seqlen_q = unit.q.length,
             .kv_begin = unit.kv.begin,
             .seqlen_kv = unit.kv.length,
-            .part = static_cast<int>(blockIdx.x) - part.first_block,
+            .part = line_block() - part.first_block,
             .parts = part.parts,
             .first_block = part.first_block};
   }
@@ -205,12 +210,30 @@ struct WorkList {
  private:
   __device__ __forceinline__ int rows() const { return unit.q.length * Config::gqa_ratio; }
 
+  // The same where all units are alike.
+  __device__ __forceinline__ void begin_known(const AttentionParams& params, const KnownLine& known) {
+    shares = known.shares;
+    unit = {.batch = params.batch};
+    if (shares.is_dealt) return deal_first(params);
+    const int place = shares.begin(line_block());
+    if (place >= shares.total) return;
+    const int length = shares.on_line(known.tiles);
+    const int index = small_quotient(place, length);
+    unit.batch = small_quotient(index, known.units);
+    unit_begin = index * length;
+    enter(params);
+    const int of_entry = index - unit.batch * known.units;
+    unit.kv_head = known.row_tiles == 1 ? of_entry : small_quotient(of_entry, known.row_tiles);
+    unit.enter_rows((of_entry - unit.kv_head * known.row_tiles) * tile_rows, rows(), tile_rows);
+    tiles = {0, known.tiles};
+  }
+
   // Goes to the block's first unit where they are dealt.
   __device__ __forceinline__ void deal_first(const AttentionParams& params) {
     unit = {.batch = 0};
     enter(params);
     unit.row_begin = (row_tiles() - 1) * tile_rows;
-    skip(params, static_cast<int>(blockIdx.x));
+    skip(params, line_block());
   }
 
   // Goes on by so many units. Those of a head are dealt from the last rows on: these see most keys under most masks, and

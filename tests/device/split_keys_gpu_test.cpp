@@ -6,9 +6,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "generator/access.h"
-#include "generator/context_state.h"
 #include "tests/device/gpu_fixture.h"
+#include "tests/device/stream_memory_words.h"
 #include "tests/support/seed.h"
 
 namespace jit::testing {
@@ -62,16 +61,6 @@ class SplitKeysTest : public GpuTest, public ::testing::WithParamInterface<Teste
     std::vector<KernelConfig> configs;
     for (const char* text : GetParam().configs) configs.push_back(config_of(text));
     return configs;
-  }
-
-  /// What launches on `stream`, which are done, have left in its counters.
-  static std::vector<int> counters_of(CUstream stream) {
-    constexpr int count = 64;
-    const int* counters = Access::state(context())->memory.counters(0, stream, count);
-    std::vector<int> values(count, -1);
-    check(driver().cuMemcpyDtoH(values.data(), reinterpret_cast<CUdeviceptr>(counters), count * sizeof(int)),
-          "cuMemcpyDtoH");
-    return values;
   }
 };
 
@@ -158,7 +147,7 @@ TEST_P(SplitKeysTest, MasksAndScores) {
   expect_all_right(cases);
 }
 
-TEST_P(SplitKeysTest, RepeatedRunsAreBitIdenticalAndLeaveCountersAtZero) {
+TEST_P(SplitKeysTest, RepeatedRunsAreBitIdenticalAndLeaveMailboxesEmpty) {
   const CurrentDevice current(0);
   for (const KernelConfig& config : configs()) {
     SCOPED_TRACE(to_string(config));
@@ -171,7 +160,7 @@ TEST_P(SplitKeysTest, RepeatedRunsAreBitIdenticalAndLeaveCountersAtZero) {
       run.poison_outputs();
       kernel(run.arguments(), stream.get());
       stream.synchronize();
-      EXPECT_THAT(counters_of(stream.get()), ::testing::Each(0)) << "launch " << launch;
+      EXPECT_EQ(disorder(context(), stream.get()), "") << "launch " << launch;
       if (launch == 0) {
         first = run.outputs();
         EXPECT_EQ(run.check().failure, "");

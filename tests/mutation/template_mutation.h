@@ -30,7 +30,7 @@ struct Subject {
   int seqlen_q = 150;
   int seqlen_kv = 212;  // a key tile ends one key behind the first query's last
   int rows_behind = 0;  ///< of k and v, behind the keys of the only sequence and head, which hold no numbers
-  int launches = 1;
+  int launches = 1;     ///< one after another: of other numbers, but for the last
   float amplitude = 1;
   std::uint64_t seed = 5;
 };
@@ -106,10 +106,13 @@ inline std::string noticed(const TemplateMutation* mutation, const Subject& subj
                                            : with_rows_behind(run.arguments(), subject.rows_behind, length);
   try {
     const Attention kernel = attention(problem.spec, parse_config(subject.config), context);
-    for (int launch = 0; launch < subject.launches; ++launch) {
-      run.poison_outputs();
-      kernel(arguments);
+    for (int launch = 1; launch < subject.launches; ++launch) {
+      AttentionCase earlier = problem;
+      earlier.seed += static_cast<std::uint64_t>(launch);
+      kernel(AttentionRun(earlier).arguments());
     }
+    run.poison_outputs();
+    kernel(arguments);
   } catch (const Error& error) {
     return fmt::format("{}: {}", to_string(error.code()), error.what());
   }

@@ -17,11 +17,6 @@ SplitTiles tiles_of(const ForwardSplitKv& config) {
 
 }  // namespace
 
-std::size_t Family<ForwardSplitKv>::workspace_bytes(const AttentionSpec& spec, const ForwardSplitKv& config,
-                                                    const AttentionParams& params, int sm_count) {
-  return split_workspace_bytes(spec, tiles_of(config), params, sm_count);
-}
-
 void Family<ForwardSplitKv>::launch(const KernelLaunch& launch, const ForwardSplitKv& config) {
   const LoadedKernel& kernel = launch.kernel;
   SplitLaunch split = split_launch(launch, tiles_of(config), name);
@@ -33,7 +28,7 @@ void Family<ForwardSplitKv>::launch(const KernelLaunch& launch, const ForwardSpl
                  .smem_bytes = kernel.smem_bytes},
                 arguments, launch.stream);
   } catch (const Error&) {
-    launch.memory.reset_counter(kernel.device, launch.stream);
+    launch.memory.reset(kernel.device, launch.stream);
     throw;
   }
 }

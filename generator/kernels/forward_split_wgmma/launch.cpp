@@ -20,12 +20,6 @@ SplitTiles tiles_of(const ForwardSplitWgmma& config) {
 
 }  // namespace
 
-std::size_t Family<ForwardSplitWgmma>::workspace_bytes(const AttentionSpec& spec,
-                                                       const ForwardSplitWgmma& config,
-                                                       const AttentionParams& params, int sm_count) {
-  return split_workspace_bytes(spec, tiles_of(config), params, sm_count);
-}
-
 void Family<ForwardSplitWgmma>::launch(const KernelLaunch& launch, const ForwardSplitWgmma& config) {
   const LoadedKernel& kernel = launch.kernel;
   const int page_size = launch.spec.sequences_kv == SequenceKind::paged ? launch.spec.page_size : 0;
@@ -41,7 +35,7 @@ void Family<ForwardSplitWgmma>::launch(const KernelLaunch& launch, const Forward
                  .dependent = true},
                 arguments, launch.stream);
   } catch (const Error&) {
-    launch.memory.reset_counter(kernel.device, launch.stream);
+    launch.memory.reset(kernel.device, launch.stream);
     throw;
   }
 }

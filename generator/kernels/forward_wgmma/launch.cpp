@@ -58,7 +58,7 @@ void Family<ForwardWgmma>::launch(const KernelLaunch& launch, const ForwardWgmma
     try {
       jit::launch(kernel.kernel.handle(), grid, arguments, launch.stream);
     } catch (const Error&) {
-      if (maps.counter != nullptr) launch.memory.reset_counter(kernel.device, launch.stream);
+      if (maps.counter != nullptr) launch.memory.reset(kernel.device, launch.stream);
       throw;
     }
   }

@@ -1,4 +1,4 @@
-// Counters and workspaces on the emulated driver; tests/device/forward_wgmma_gpu_test.cpp has work counted.
+// Counters, mailboxes and workspaces on the emulated driver; tests/device/forward_wgmma_gpu_test.cpp has work counted.
 #include "generator/launch/stream_memory.h"
 
 #include <memory>
@@ -76,11 +76,11 @@ TEST_F(StreamMemoryTest, ResetSetsTheStreamsCounterBack) {
   for (int* each : {counter, untouched}) {
     ASSERT_EQ(api().cuMemcpyHtoD(reinterpret_cast<CUdeviceptr>(each), &left, sizeof(left)), CUDA_SUCCESS);
   }
-  memory_->reset_counter(0, stream_);
+  memory_->reset(0, stream_);
   ASSERT_EQ(api().cuStreamSynchronize(stream_), CUDA_SUCCESS);
   EXPECT_EQ(value_of(counter), 0u);
   EXPECT_EQ(value_of(untouched), 5u);
-  memory_->reset_counter(0, nullptr);  // had no launch: nothing to do
+  memory_->reset(0, nullptr);  // had no launch: nothing to do
 }
 
 // Of a failed launch of forward_wgmma beside a capture, or in one.
@@ -88,14 +88,14 @@ TEST_F(StreamMemoryTest, ResetDoesNotSpoilACapture) {
   memory_->counter(0, stream_);
   memory_->counter(0, other_);
   begin(stream_);
-  memory_->reset_counter(0, other_);
+  memory_->reset(0, other_);
   end(stream_);
   const std::uint32_t counting = 5;  // by a kernel that runs on while the stream is captured
   int* counter = memory_->counter(0, stream_);
   ASSERT_EQ(api().cuMemcpyHtoD(reinterpret_cast<CUdeviceptr>(counter), &counting, sizeof(counting)),
             CUDA_SUCCESS);
   begin(stream_);
-  memory_->reset_counter(0, stream_);
+  memory_->reset(0, stream_);
   end(stream_);
   EXPECT_EQ(value_of(counter), 5u);
 }
@@ -186,6 +186,34 @@ TEST_F(StreamMemoryTest, EachCapturedLaunchHasAWorkspaceOfItsOwn) {
   end(stream_);
   EXPECT_EQ((std::set<void*>{own, first, second, nullptr}).size(), 4u);
   EXPECT_EQ(memory_->workspace(0, stream_, 100), own);
+}
+
+// All bits are 1 once; kernels leave it so.
+TEST_F(StreamMemoryTest, AMailboxIsEmptyAtFirstAndAfterAReset) {
+  EXPECT_EQ(memory_->mailbox(0, stream_, 0), nullptr);
+  void* mailbox = memory_->mailbox(0, stream_, 5000);
+  const auto address = reinterpret_cast<CUdeviceptr>(mailbox);
+  EXPECT_EQ(download(address, 2048), std::vector<std::uint32_t>(2048, 0xffffffffu));
+  EXPECT_EQ(memory_->mailbox(0, stream_, 8192), mailbox) << "sizes are rounded up";
+  EXPECT_NE(memory_->mailbox(0, stream_, 100), mailbox);
+  EXPECT_NE(memory_->mailbox(0, other_, 5000), mailbox);
+  const std::uint32_t left = 5;
+  ASSERT_EQ(api().cuMemcpyHtoD(address + 4000, &left, sizeof(left)), CUDA_SUCCESS);
+  EXPECT_EQ(memory_->mailbox(0, stream_, 5000), mailbox);
+  EXPECT_EQ(download(address + 4000, 1)[0], 5u) << "kernels may be running";
+  memory_->reset(0, stream_);
+  ASSERT_EQ(api().cuStreamSynchronize(stream_), CUDA_SUCCESS);
+  EXPECT_EQ(download(address + 4000, 1)[0], 0xffffffffu);
+}
+
+TEST_F(StreamMemoryTest, EachCapturedLaunchHasAMailboxOfItsOwn) {
+  void* own = memory_->mailbox(0, stream_, 100);
+  begin(stream_);
+  void* first = memory_->mailbox(0, stream_, 100);
+  void* second = memory_->mailbox(0, stream_, 100);
+  end(stream_);
+  EXPECT_EQ((std::set<void*>{own, first, second, nullptr}).size(), 4u);
+  EXPECT_EQ(download(reinterpret_cast<CUdeviceptr>(second), 1)[0], 0xffffffffu);
 }
 
 }  // namespace

@@ -1,0 +1,30 @@
+// Words of global memory that blocks leave for one another: reads and writes that do not race, and order nothing (PTX ISA,
+// "ld", "st", "Memory Consistency Model"). Of a vector each word is written at once, but not all of them together.
+#pragma once
+
+namespace jit {
+
+__device__ __forceinline__ float2 load_relaxed(const float2* from) {
+  float2 x;
+  asm volatile("ld.relaxed.gpu.global.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "l"(from) : "memory");
+  return x;
+}
+__device__ __forceinline__ float4 load_relaxed(const float4* from) {
+  float4 x;
+  asm volatile("ld.relaxed.gpu.global.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
+               : "l"(from)
+               : "memory");
+  return x;
+}
+
+__device__ __forceinline__ void store_relaxed(float2* to, const float2& x) {
+  asm volatile("st.relaxed.gpu.global.v2.f32 [%0], {%1, %2};" ::"l"(to), "f"(x.x), "f"(x.y) : "memory");
+}
+__device__ __forceinline__ void store_relaxed(float4* to, const float4& x) {
+  asm volatile("st.relaxed.gpu.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(x.x), "f"(x.y), "f"(x.z),
+               "f"(x.w)
+               : "memory");
+}
+
+}  // namespace jit
