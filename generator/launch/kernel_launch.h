@@ -16,7 +16,7 @@ struct KernelLaunch {
   AttentionParams&
       params;  ///< of fill_params, with something to compute; batch_begin and q_tile_begin are free
   Stream stream;
-  const StreamMemory& memory;
+  MemoryOfStream& memory;
   void* workspace;                      ///< as large as the family asked for, null for nothing
   GradientParams* gradients = nullptr;  ///< of a backward pass; what kernels leave for one another is free
 };

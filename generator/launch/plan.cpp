@@ -14,13 +14,14 @@ void run_plan(const Plan& plan, AttentionParams& params, const StreamMemory& mem
               GradientParams* gradients) {
   std::size_t bytes = 0;
   for (const PlanStep& step : plan.steps) bytes = std::max(bytes, step.workspace_bytes(params));
-  void* const workspace = memory.workspace(plan.steps.front().kernel.device, stream, bytes);
+  MemoryOfStream of_stream = memory.of(plan.steps.front().kernel.device, stream);
+  void* const workspace = of_stream.workspace(bytes);
   for (const PlanStep& step : plan.steps) {
     step.launch({.kernel = step.kernel,
                  .spec = plan.spec,
                  .params = params,
                  .stream = stream,
-                 .memory = memory,
+                 .memory = of_stream,
                  .workspace = workspace,
                  .gradients = gradients});
   }

@@ -61,12 +61,10 @@ std::size_t split_workspace_bytes(const AttentionSpec& spec, const SplitTiles& t
 
 SplitLaunch split_launch(const KernelLaunch& launch, const SplitTiles& tiles, std::string_view family) {
   check_line(launch.spec, tiles, launch.params, family);
-  const int device = launch.kernel.device;
   const int blocks = split_blocks(launch.spec, tiles, launch.params, launch.kernel.sm_count);
   return {blocks,
           {.partials = static_cast<float*>(launch.workspace),
-           .counters = reinterpret_cast<unsigned*>(
-               launch.memory.counters(device, launch.stream, split_counters(blocks)))}};
+           .counters = reinterpret_cast<unsigned*>(launch.memory.counters(split_counters(blocks)))}};
 }
 
 }  // namespace jit

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <optional>
 #include <utility>
 
 #include "runtime/capture.h"
@@ -11,11 +10,8 @@
 namespace jit {
 namespace {
 
-// The id of a stream is never given again, unlike its handle (CUDA driver API, "cuStreamGetId"). `part` tells
-// one kind of a stream's memory from another.
-Digest stream_key(int device, CUstream stream, int part) {
-  unsigned long long id = 0;
-  check(driver().cuStreamGetId(stream, &id), "cuStreamGetId");
+// `part` tells one kind of a stream's memory from another.
+Digest stream_key(int device, unsigned long long id, int part) {
   const std::uint64_t spread = id * 0x9e3779b97f4a7c15u >> 16;
   return Digest{
       .high = id,
@@ -55,37 +51,45 @@ int* StreamMemory::graph_counters(int device, int count) const {
   return first;
 }
 
-int* StreamMemory::counters(int device, CUstream stream, int count) const {
-  if (is_capturing(stream)) return graph_counters(device, count);
-  const Digest key = stream_key(device, stream, 0);
-  const DeviceBuffer* buffer = counters_.find(key);
+// The id of a stream is never given again, unlike its handle (CUDA driver API, "cuStreamGetId").
+const MemoryOfStream::Identity& MemoryOfStream::identity() {
+  if (identity_) return *identity_;
+  Identity found{.is_capturing = is_capturing(stream_)};
+  if (!found.is_capturing) check(driver().cuStreamGetId(stream_, &found.id), "cuStreamGetId");
+  return identity_.emplace(found);
+}
+
+int* MemoryOfStream::counters(int count) {
+  if (identity().is_capturing) return memory_.graph_counters(device_, count);
+  const Digest key = stream_key(device_, identity().id, 0);
+  const DeviceBuffer* buffer = memory_.counters_.find(key);
   if (buffer == nullptr) {
     const RelaxedCapture relaxed;
-    auto fresh = std::make_unique<DeviceBuffer>(device, counters_bytes);
-    fresh->fill(0, stream);
-    buffer = counters_.insert(key, std::move(fresh));
+    auto fresh = std::make_unique<DeviceBuffer>(device_, counters_bytes);
+    fresh->fill(0, stream_);
+    buffer = memory_.counters_.insert(key, std::move(fresh));
   }
   return static_cast<int*>(buffer->data());
 }
 
-void StreamMemory::reset_counter(int device, CUstream stream) const {
-  if (is_capturing(stream)) return;  // what failed had a counter of its own
+void MemoryOfStream::reset_counter() {
+  if (identity().is_capturing) return;  // what failed had a counter of its own
   const RelaxedCapture relaxed;
-  if (const DeviceBuffer* buffer = counters_.find(stream_key(device, stream, 0)))
-    driver().cuMemsetD32Async(buffer->address(), 0, max_counters, stream);
+  if (const DeviceBuffer* buffer = memory_.counters_.find(stream_key(device_, identity().id, 0)))
+    driver().cuMemsetD32Async(buffer->address(), 0, StreamMemory::max_counters, stream_);
 }
 
-void* StreamMemory::workspace(int device, CUstream stream, std::size_t bytes) const {
+void* MemoryOfStream::workspace(std::size_t bytes) {
   if (bytes == 0) return nullptr;
   const std::size_t size = std::bit_ceil(std::max(bytes, smallest_workspace));
-  std::optional<Digest> key;
-  if (!is_capturing(stream)) key = stream_key(device, stream, std::countr_zero(size));
-  if (const DeviceBuffer* known = key ? workspaces_.find(*key) : nullptr) return known->data();
+  const bool is_own = !identity().is_capturing;
+  const Digest key = stream_key(device_, identity().id, std::countr_zero(size));
+  if (const DeviceBuffer* known = is_own ? memory_.workspaces_.find(key) : nullptr) return known->data();
   const RelaxedCapture relaxed;
-  auto fresh = std::make_unique<const DeviceBuffer>(device, size);
-  if (key) return workspaces_.insert(*key, std::move(fresh))->data();
-  const std::lock_guard lock(mutex_);
-  return of_graphs_.emplace_back(std::move(fresh))->data();
+  auto fresh = std::make_unique<const DeviceBuffer>(device_, size);
+  if (is_own) return memory_.workspaces_.insert(key, std::move(fresh))->data();
+  const std::lock_guard lock(memory_.mutex_);
+  return memory_.of_graphs_.emplace_back(std::move(fresh))->data();
 }
 
 }  // namespace jit

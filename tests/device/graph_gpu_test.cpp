@@ -51,7 +51,7 @@ class GraphTest : public GpuTest {
   static std::vector<int> counters_of(CUstream stream) {
     std::vector<int> values(64, -1);
     const int* counters =
-        Access::state(context())->memory.counters(0, stream, static_cast<int>(values.size()));
+        Access::state(context())->memory.of(0, stream).counters(static_cast<int>(values.size()));
     check(driver().cuMemcpyDtoH(values.data(), reinterpret_cast<CUdeviceptr>(counters),
                                 values.size() * sizeof(int)),
           "cuMemcpyDtoH");
@@ -69,6 +69,36 @@ class GraphTest : public GpuTest {
       return true;
     }
   }
+};
+
+/// A call on a stream of its own, for which all is prepared.
+class PreparedCall {
+ public:
+  PreparedCall(const AttentionCase& problem, const KernelConfig& config, const Context& context)
+      : kernel_(attention(problem.spec, config, context)), run_(problem) {
+    kernel_.prepare(run_.arguments());
+  }
+
+  const TestStream& stream() const { return stream_; }
+  void launch() const { kernel_(run_.arguments(), stream_.get()); }
+
+  /// Lets `work`, which waits for what it launches, write the outputs.
+  void expect_right_after(const std::function<void()>& work) {
+    run_.poison_outputs();
+    work();
+    EXPECT_EQ(run_.check().failure, "");
+  }
+  void expect_right() {
+    expect_right_after([this] {
+      launch();
+      stream_.synchronize();
+    });
+  }
+
+ private:
+  Attention kernel_;
+  AttentionRun run_;
+  TestStream stream_;
 };
 
 TEST_F(GraphTest, GraphsOfOneAttentionRunAtOnce) {
@@ -124,22 +154,16 @@ TEST_F(GraphTest, AfterAnInterruptedLaunchTheNextFindsCountersAtZero) {
   const CurrentDevice current(0);
   for (const auto& [problem, config] : counting()) {
     SCOPED_TRACE(to_string(config));
-    const Attention kernel = attention(problem.spec, config, context());
-    AttentionRun run(problem);
-    kernel.prepare(run.arguments());
-    const TestStream stream;
-    const auto launch = [&] { kernel(run.arguments(), stream.get()); };
+    PreparedCall call(problem, config, context());
+    const auto launch = [&] { call.launch(); };
     int given_up = 0;
     for (int questions = 1; questions < 40 && interrupted(questions, launch);
          questions += 1 + questions / 4) {
       ++given_up;
-      EXPECT_THAT(counters_of(stream.get()), ::testing::Each(0)) << "question " << questions;
+      EXPECT_THAT(counters_of(call.stream().get()), ::testing::Each(0)) << "question " << questions;
     }
     EXPECT_GE(given_up, 2) << "so short a launch says little";
-    run.poison_outputs();
-    launch();
-    stream.synchronize();
-    EXPECT_EQ(run.check().failure, "");
+    call.expect_right();
   }
 }
 
@@ -150,26 +174,17 @@ TEST_F(GraphTest, AnInterruptedGraphIsCapturedAnew) {
   const CurrentDevice current(0);
   for (const auto& [problem, config] : counting()) {
     SCOPED_TRACE(to_string(config));
-    const Attention kernel = attention(problem.spec, config, context());
-    AttentionRun run(problem);
-    kernel.prepare(run.arguments());
-    const TestStream stream;
-    const auto launch = [&] { kernel(run.arguments(), stream.get()); };
+    PreparedCall call(problem, config, context());
+    const TestStream& stream = call.stream();
+    const auto launch = [&] { call.launch(); };
     {
       const CapturedGraph graph(stream, launch);
       EXPECT_TRUE(interrupted(2, [&] { graph.run(stream); }));
     }
     EXPECT_THAT(counters_of(stream.get()), ::testing::Each(0));
     const CapturedGraph anew(stream, launch);
-    for (int replay = 0; replay < 2; ++replay) {
-      run.poison_outputs();
-      anew.run(stream);
-      EXPECT_EQ(run.check().failure, "");
-    }
-    run.poison_outputs();
-    launch();
-    stream.synchronize();
-    EXPECT_EQ(run.check().failure, "");
+    for (int replay = 0; replay < 2; ++replay) call.expect_right_after([&] { anew.run(stream); });
+    call.expect_right();
   }
 }
 

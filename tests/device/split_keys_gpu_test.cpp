@@ -67,7 +67,7 @@ class SplitKeysTest : public GpuTest, public ::testing::WithParamInterface<Teste
   /// What launches on `stream`, which are done, have left in its counters.
   static std::vector<int> counters_of(CUstream stream) {
     constexpr int count = 64;
-    const int* counters = Access::state(context())->memory.counters(0, stream, count);
+    const int* counters = Access::state(context())->memory.of(0, stream).counters(count);
     std::vector<int> values(count, -1);
     check(driver().cuMemcpyDtoH(values.data(), reinterpret_cast<CUdeviceptr>(counters), count * sizeof(int)),
           "cuMemcpyDtoH");

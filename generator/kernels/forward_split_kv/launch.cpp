@@ -33,7 +33,7 @@ void Family<ForwardSplitKv>::launch(const KernelLaunch& launch, const ForwardSpl
                  .smem_bytes = kernel.smem_bytes},
                 arguments, launch.stream);
   } catch (const Error&) {
-    launch.memory.reset_counter(kernel.device, launch.stream);
+    launch.memory.reset_counter();
     throw;
   }
 }

@@ -41,7 +41,7 @@ void Family<ForwardSplitWgmma>::launch(const KernelLaunch& launch, const Forward
                  .dependent = true},
                 arguments, launch.stream);
   } catch (const Error&) {
-    launch.memory.reset_counter(kernel.device, launch.stream);
+    launch.memory.reset_counter();
     throw;
   }
 }

@@ -42,7 +42,7 @@ void Family<ForwardWgmma>::launch(const KernelLaunch& launch, const ForwardWgmma
   const int resident = kernel.sm_count * config.blocks_per_sm;
   const int entries = entries_of_launch(launch, config, resident);
   TensorMaps maps = encode_maps(launch.spec, config, params);
-  if (config.persistent) maps.counter = launch.memory.counter(kernel.device, launch.stream);
+  if (config.persistent) maps.counter = launch.memory.counter();
   LaunchConfig grid{
       .block = {kernel.threads, 1, 1}, .smem_bytes = kernel.smem_bytes, .dependent = config.dependent_launch};
   void* arguments[] = {&params, &maps};
@@ -58,7 +58,7 @@ void Family<ForwardWgmma>::launch(const KernelLaunch& launch, const ForwardWgmma
     try {
       jit::launch(kernel.kernel.handle(), grid, arguments, launch.stream);
     } catch (const Error&) {
-      if (maps.counter != nullptr) launch.memory.reset_counter(kernel.device, launch.stream);
+      if (maps.counter != nullptr) launch.memory.reset_counter();
       throw;
     }
   }

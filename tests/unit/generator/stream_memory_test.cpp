@@ -49,61 +49,61 @@ class StreamMemoryTest : public EmulatedDriverTest {
 TEST_F(StreamMemoryTest, EachStreamHasItsOwn) {
   std::set<const int*> all;
   for (const CUstream stream : {static_cast<CUstream>(nullptr), CU_STREAM_PER_THREAD, stream_, other_}) {
-    const int* counter = memory_->counter(0, stream);
+    const int* counter = memory_->of(0, stream).counter();
     ASSERT_NE(counter, nullptr);
     EXPECT_EQ(value_of(counter), 0u);
-    EXPECT_EQ(memory_->counter(0, stream), counter);
+    EXPECT_EQ(memory_->of(0, stream).counter(), counter);
     all.insert(counter);
   }
   EXPECT_EQ(all.size(), 4u);
-  EXPECT_EQ(memory_->counter(0, CU_STREAM_LEGACY), memory_->counter(0, nullptr));
+  EXPECT_EQ(memory_->of(0, CU_STREAM_LEGACY).counter(), memory_->of(0, nullptr).counter());
 }
 
 // A counter is set to 0 once: kernels leave it so, and one may be running.
 TEST_F(StreamMemoryTest, LaterLaunchesFindWhatEarlierOnesLeft) {
-  int* counter = memory_->counter(0, stream_);
+  int* counter = memory_->of(0, stream_).counter();
   const std::uint32_t left = 5;
   ASSERT_EQ(api().cuMemcpyHtoD(reinterpret_cast<CUdeviceptr>(counter), &left, sizeof(left)), CUDA_SUCCESS);
-  EXPECT_EQ(memory_->counter(0, stream_), counter);
+  EXPECT_EQ(memory_->of(0, stream_).counter(), counter);
   EXPECT_EQ(value_of(counter), 5u);
 }
 
 // After a launch that failed, which left some of its work untaken.
 TEST_F(StreamMemoryTest, ResetSetsTheStreamsCounterBack) {
   const std::uint32_t left = 5;
-  int* counter = memory_->counter(0, stream_);
-  int* untouched = memory_->counter(0, other_);
+  int* counter = memory_->of(0, stream_).counter();
+  int* untouched = memory_->of(0, other_).counter();
   for (int* each : {counter, untouched}) {
     ASSERT_EQ(api().cuMemcpyHtoD(reinterpret_cast<CUdeviceptr>(each), &left, sizeof(left)), CUDA_SUCCESS);
   }
-  memory_->reset_counter(0, stream_);
+  memory_->of(0, stream_).reset_counter();
   ASSERT_EQ(api().cuStreamSynchronize(stream_), CUDA_SUCCESS);
   EXPECT_EQ(value_of(counter), 0u);
   EXPECT_EQ(value_of(untouched), 5u);
-  memory_->reset_counter(0, nullptr);  // had no launch: nothing to do
+  memory_->of(0, nullptr).reset_counter();  // had no launch: nothing to do
 }
 
 // Of a failed launch of forward_wgmma beside a capture, or in one.
 TEST_F(StreamMemoryTest, ResetDoesNotSpoilACapture) {
-  memory_->counter(0, stream_);
-  memory_->counter(0, other_);
+  memory_->of(0, stream_).counter();
+  memory_->of(0, other_).counter();
   begin(stream_);
-  memory_->reset_counter(0, other_);
+  memory_->of(0, other_).reset_counter();
   end(stream_);
   const std::uint32_t counting = 5;  // by a kernel that runs on while the stream is captured
-  int* counter = memory_->counter(0, stream_);
+  int* counter = memory_->of(0, stream_).counter();
   ASSERT_EQ(api().cuMemcpyHtoD(reinterpret_cast<CUdeviceptr>(counter), &counting, sizeof(counting)),
             CUDA_SUCCESS);
   begin(stream_);
-  memory_->reset_counter(0, stream_);
+  memory_->of(0, stream_).reset_counter();
   end(stream_);
   EXPECT_EQ(value_of(counter), 5u);
 }
 
 TEST_F(StreamMemoryTest, EachDeviceHasItsOwn) {
-  const int* first = memory_->counter(0, nullptr);
+  const int* first = memory_->of(0, nullptr).counter();
   push(1);
-  const int* second = memory_->counter(1, nullptr);
+  const int* second = memory_->of(1, nullptr).counter();
   EXPECT_NE(first, second);
   int device = -1;
   ASSERT_EQ(api().cuPointerGetAttribute(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
@@ -114,21 +114,21 @@ TEST_F(StreamMemoryTest, EachDeviceHasItsOwn) {
 
 // A graph may run beside the stream that it was captured from, and beside others.
 TEST_F(StreamMemoryTest, EachCapturedLaunchHasItsOwn) {
-  const int* counter = memory_->counter(0, stream_);
-  std::set<const int*> all = {counter, memory_->counter(0, other_)};
+  const int* counter = memory_->of(0, stream_).counter();
+  std::set<const int*> all = {counter, memory_->of(0, other_).counter()};
   constexpr std::size_t count = 300;  // more than are made at once
   begin(stream_);
-  for (std::size_t i = 0; i < count; ++i) all.insert(memory_->counter(0, stream_));
+  for (std::size_t i = 0; i < count; ++i) all.insert(memory_->of(0, stream_).counter());
   end(stream_);
   EXPECT_EQ(all.size(), count + 2);
   EXPECT_EQ(all.count(nullptr), 0u);
   for (const int* each : all) EXPECT_EQ(value_of(each), 0u);
-  EXPECT_EQ(memory_->counter(0, stream_), counter);
+  EXPECT_EQ(memory_->of(0, stream_).counter(), counter);
 }
 
 TEST_F(StreamMemoryTest, AFirstLaunchBesideACaptureDoesNotSpoilIt) {
   begin(stream_);
-  const int* counter = memory_->counter(0, other_);
+  const int* counter = memory_->of(0, other_).counter();
   EXPECT_NE(counter, nullptr);
   end(stream_);
   EXPECT_EQ(value_of(counter), 0u);
@@ -140,7 +140,7 @@ TEST_F(StreamMemoryTest, StreamsAreToldApartByMoreThanTheirHandles) {
   constexpr int count = 100;  // more than the table begins with
   for (int i = 0; i < count; ++i) {
     const CUstream stream = create();
-    all.insert(memory_->counter(0, stream));
+    all.insert(memory_->of(0, stream).counter());
     EXPECT_EQ(api().cuStreamDestroy(stream), CUDA_SUCCESS);
   }
   EXPECT_EQ(all.size(), static_cast<std::size_t>(count));
@@ -154,7 +154,7 @@ TEST_F(StreamMemoryTest, ThreadsThatAskAtOnceGetTheSame) {
     for (int*& counter : seen) {
       threads.emplace_back([&] {
         push(0);
-        counter = memory_->counter(0, stream_);
+        counter = memory_->of(0, stream_).counter();
       });
     }
   }
@@ -164,14 +164,14 @@ TEST_F(StreamMemoryTest, ThreadsThatAskAtOnceGetTheSame) {
 }
 
 TEST_F(StreamMemoryTest, AWorkspaceIsTheStreamsOwn) {
-  EXPECT_EQ(memory_->workspace(0, stream_, 0), nullptr);
-  void* small = memory_->workspace(0, stream_, 100);
-  void* large = memory_->workspace(0, stream_, 1 << 20);
+  EXPECT_EQ(memory_->of(0, stream_).workspace(0), nullptr);
+  void* small = memory_->of(0, stream_).workspace(100);
+  void* large = memory_->of(0, stream_).workspace(1 << 20);
   ASSERT_NE(small, nullptr);
   EXPECT_NE(small, large);
-  EXPECT_EQ(memory_->workspace(0, stream_, 4096), small) << "sizes are rounded up";
-  EXPECT_EQ(memory_->workspace(0, stream_, (1 << 20) - 5), large);
-  EXPECT_NE(memory_->workspace(0, other_, 100), small);
+  EXPECT_EQ(memory_->of(0, stream_).workspace(4096), small) << "sizes are rounded up";
+  EXPECT_EQ(memory_->of(0, stream_).workspace((1 << 20) - 5), large);
+  EXPECT_NE(memory_->of(0, other_).workspace(100), small);
   EXPECT_EQ(reinterpret_cast<std::uintptr_t>(large) % 256, 0u);
   const std::vector<std::uint32_t> words(1 << 18, 7);
   EXPECT_EQ(api().cuMemcpyHtoD(reinterpret_cast<CUdeviceptr>(large), words.data(), 1 << 20), CUDA_SUCCESS);
@@ -179,13 +179,13 @@ TEST_F(StreamMemoryTest, AWorkspaceIsTheStreamsOwn) {
 
 // A graph may run beside the stream that it was captured from, and beside other graphs.
 TEST_F(StreamMemoryTest, EachCapturedLaunchHasAWorkspaceOfItsOwn) {
-  void* own = memory_->workspace(0, stream_, 100);
+  void* own = memory_->of(0, stream_).workspace(100);
   begin(stream_);
-  void* first = memory_->workspace(0, stream_, 100);
-  void* second = memory_->workspace(0, stream_, 100);
+  void* first = memory_->of(0, stream_).workspace(100);
+  void* second = memory_->of(0, stream_).workspace(100);
   end(stream_);
   EXPECT_EQ((std::set<void*>{own, first, second, nullptr}).size(), 4u);
-  EXPECT_EQ(memory_->workspace(0, stream_, 100), own);
+  EXPECT_EQ(memory_->of(0, stream_).workspace(100), own);
 }
 
 }  // namespace
