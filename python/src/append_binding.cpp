@@ -11,6 +11,7 @@
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/optional.h>
 
+#include "array.h"
 #include "operation_call.h"
 #include "process.h"
 #include "spec_conversion.h"

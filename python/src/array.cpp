@@ -1,6 +1,7 @@
 #include "array.h"
 
 #include <algorithm>
+#include <bit>
 #include <string>
 
 #include <fmt/format.h>
@@ -318,6 +319,20 @@ Stream stream_of(nb::handle stream) {
     wrong();
   }
   return reinterpret_cast<Stream>(value);
+}
+
+int common_alignment(std::initializer_list<const TensorView*> views) {
+  std::uint64_t bits = 16;
+  for (const TensorView* view : views) {
+    if (!view->is_present()) continue;
+    bits |= reinterpret_cast<std::uintptr_t>(view->data);
+    for (int i = 0; i + 1 < view->rank; ++i) {
+      if (view->shape[i] > 1)
+        bits |=
+            static_cast<std::uint64_t>(view->strides[i]) * static_cast<std::uint64_t>(size_of(view->dtype));
+    }
+  }
+  return 1 << std::countr_zero(bits);
 }
 
 }  // namespace jit::python

@@ -1,6 +1,7 @@
 // Arrays of any framework as views, without a copy.
 #pragma once
 
+#include <initializer_list>
 #include <memory>
 #include <optional>
 
@@ -48,6 +49,9 @@ Stream stream_of(nb::handle stream);
 
 /// "GPU 1", "CPU memory".
 std::string to_string(dlpack::Device device);
+
+/// The largest of 16, 8, 4, 2 and 1 that all rows of these are aligned to; views of nothing do not count.
+int common_alignment(std::initializer_list<const TensorView*> views);
 
 [[noreturn]] void refuse(const char* argument, const std::string& message);
 

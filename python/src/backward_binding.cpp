@@ -11,6 +11,7 @@
 #include <jit/device.h>
 #include <jit/dtype.h>
 
+#include "array.h"
 #include "attention_binding.h"
 #include "call.h"
 #include "named_arrays.h"

@@ -1,7 +1,6 @@
 #include "call.h"
 
 #include <algorithm>
-#include <bit>
 #include <span>
 #include <string>
 
@@ -11,6 +10,7 @@
 #include <jit/spec_table.h>
 #include <nanobind/stl/string.h>
 
+#include "array.h"
 #include "process.h"
 
 namespace jit::python {
@@ -23,15 +23,6 @@ TensorView in_layout(TensorView view, Layout layout) {
     std::swap(view.strides[1], view.strides[2]);
   }
   return view;
-}
-
-std::uint64_t alignment_bits(const TensorView& view) {
-  std::uint64_t bits = reinterpret_cast<std::uintptr_t>(view.data);
-  for (int i = 0; i + 1 < view.rank; ++i) {
-    if (view.shape[i] > 1)
-      bits |= static_cast<std::uint64_t>(view.strides[i]) * static_cast<std::uint64_t>(size_of(view.dtype));
-  }
-  return bits;
 }
 
 }  // namespace
@@ -96,10 +87,7 @@ int Call::alignment() const {
     if (reinterpret_cast<std::uintptr_t>(view->data) % 2 != 0)
       refuse(name, "starts at an odd address; elements of 16 bits must lie at even ones");
   }
-  std::uint64_t bits = 16 | alignment_bits(q()) | alignment_bits(k()) | alignment_bits(v());
-  if (out_.given) bits |= alignment_bits(arguments_.o);
-  const int alignment = 1 << std::countr_zero(bits);
-  return alignment < 2 ? 2 : alignment;
+  return std::max(2, common_alignment({&q(), &k(), &v(), &arguments_.o}));
 }
 
 void Call::make_outputs(const AttentionSpec& spec) {

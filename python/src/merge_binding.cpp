@@ -9,6 +9,7 @@
 #include <jit/device.h>
 #include <jit/merge.h>
 
+#include "array.h"
 #include "operation_call.h"
 #include "process.h"
 #include "spec_conversion.h"

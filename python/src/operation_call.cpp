@@ -1,7 +1,5 @@
 #include "operation_call.h"
 
-#include <bit>
-
 #include <fmt/format.h>
 
 #include "process.h"
@@ -45,20 +43,6 @@ void OperationCall::complete() const {
   for (const Bound& bound : bound_) {
     if (bound.is_written) bound.staged.download();
   }
-}
-
-int common_alignment(std::initializer_list<const TensorView*> views) {
-  std::uint64_t bits = 16;
-  for (const TensorView* view : views) {
-    if (!view->is_present()) continue;
-    bits |= reinterpret_cast<std::uintptr_t>(view->data);
-    for (int i = 0; i + 1 < view->rank; ++i) {
-      if (view->shape[i] > 1)
-        bits |=
-            static_cast<std::uint64_t>(view->strides[i]) * static_cast<std::uint64_t>(size_of(view->dtype));
-    }
-  }
-  return 1 << std::countr_zero(bits);
 }
 
 int small_size(const TensorView& view, int dimension, const char* name) {

@@ -66,9 +66,6 @@ class OperationCall {
   std::vector<Output> made_;
 };
 
-/// The largest of 16, 8, 4, 2 and 1 that all rows of these are aligned to; views of nothing do not count.
-int common_alignment(std::initializer_list<const TensorView*> views);
-
 /// A size of an array as a field of a spec.
 int small_size(const TensorView& view, int dimension, const char* name);
 

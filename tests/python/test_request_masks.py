@@ -46,16 +46,21 @@ def draft_batch(rng, lengths_q, lengths_k, prompts=(), **options):
     return batch, drafts, numpy.concatenate(rows)
 
 
-@pytest.mark.parametrize("sequences_kv", ["ragged", "paged"])
-def test_drafts_of_different_sizes_and_a_prompt(rng, place, fetch, sequences_kv):
-    batch, drafts, bits = draft_batch(rng, [5, 1, 70, 0, 40], [100, 64, 90, 30, 44], prompts=[2])
-    assert bits.shape[1] == 2  # the draft of 40 takes two words, and the prompt has more queries than these have bits
+def ragged_queries(rng, batch, sequences_kv):
+    """All arrays of a call but q, whose rows lie one behind another."""
     if sequences_kv == "paged":
         arrays = paged(rng, batch, 16)
     else:
         arrays = {"k": numpy.concatenate(batch.k), "v": numpy.concatenate(batch.v)}
         arrays["cu_seqlens_k"] = boundaries(batch.lengths_k)
-    arrays["cu_seqlens_q"] = boundaries(batch.lengths_q)
+    return arrays | {"cu_seqlens_q": boundaries(batch.lengths_q)}
+
+
+@pytest.mark.parametrize("sequences_kv", ["ragged", "paged"])
+def test_drafts_of_different_sizes_and_a_prompt(rng, place, fetch, sequences_kv):
+    batch, drafts, bits = draft_batch(rng, [5, 1, 70, 0, 40], [100, 64, 90, 30, 44], prompts=[2])
+    assert bits.shape[1] == 2  # the draft of 40 takes two words, and the prompt has more queries than these have bits
+    arrays = ragged_queries(rng, batch, sequences_kv)
     o, lse = call(
         place,
         numpy.concatenate(batch.q),
@@ -154,12 +159,7 @@ def test_drafts_in_a_window(rng, place, fetch):
 def test_requests_that_are_causal_and_others(rng, place, fetch, sequences_kv):
     batch = requests(rng, [30, 30, 1, 7, 0], [30, 45, 20, 5, 9])
     flags = int32([1, 0, -2, 1, 0])
-    if sequences_kv == "paged":
-        arrays = paged(rng, batch, 16)
-    else:
-        arrays = {"k": numpy.concatenate(batch.k), "v": numpy.concatenate(batch.v)}
-        arrays["cu_seqlens_k"] = boundaries(batch.lengths_k)
-    arrays["cu_seqlens_q"] = boundaries(batch.lengths_q)
+    arrays = ragged_queries(rng, batch, sequences_kv)
     o, lse = call(
         place,
         numpy.concatenate(batch.q),

@@ -45,6 +45,7 @@ std::vector<fs::path> sources(const std::string& folder) {
 
 /// Lines of the sources below the folders, comments and literals' contents taken out.
 std::vector<SourceLine> code_lines(const std::vector<std::string>& folders) {
+  static const std::regex literal(R"("([^"\\]|\\.)*")");
   std::vector<SourceLine> lines;
   for (const std::string& folder : folders) {
     for (const fs::path& path : sources(folder)) {
@@ -52,8 +53,8 @@ std::vector<SourceLine> code_lines(const std::vector<std::string>& folders) {
       SourceLine line{.file = fs::relative(path, root).generic_string()};
       while (std::getline(text, line.text)) {
         ++line.number;
-        if (line.text.find("#") == std::string::npos)
-          line.text = std::regex_replace(line.text, std::regex(R"("([^"\\]|\\.)*")"), "\"\"");
+        if (line.text.find('"') != std::string::npos && line.text.find('#') == std::string::npos)
+          line.text = std::regex_replace(line.text, literal, "\"\"");
         line.text = line.text.substr(0, line.text.find("//"));
         lines.push_back(line);
       }
@@ -74,6 +75,7 @@ std::vector<Include> includes(const std::string& folder) {
   std::vector<Include> found;
   for (const SourceLine& line : code_lines({folder})) {
     std::smatch match;
+    if (line.text.find('#') == std::string::npos) continue;
     if (std::regex_search(line.text, match, pattern)) found.push_back({line, match[2], match[1] == "\""});
   }
   return found;

@@ -2,92 +2,61 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <optional>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <jit/attention.h>
 #include <jit/device.h>
 #include <jit/emulation.h>
-#include <jit/spec_table.h>
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "command.h"
 #include "device_choice.h"
-#include "functor_file.h"
 #include "npy.h"
 #include "output_files.h"
-#include "problem.h"
 #include "progress.h"
+#include "run_arrays.h"
 #include "trace_files.h"
 
 namespace jit::tool {
 namespace {
 
 struct Options {
-  FunctorOptions functors;
-  std::string dtype = "bf16";
+  RunOptions inputs;
   std::string config;
-  std::string q, k, v, o, lse;
-  std::vector<std::string> tensors;  ///< "name=path"
+  std::string o, lse, dq, dk, dv;
   std::string device = "auto";
   TraceFiles traces;
   bool as_json = false;
 };
 
-struct Arrays {
-  Array q, k, v, o, lse;
-  NamedArrays tensors;
+// Copies of arrays in device memory, made when they are asked for.
+class DeviceArrays {
+ public:
+  explicit DeviceArrays(int device) : device_(device) {}
+
+  void* place(const Array& array) {
+    const auto known = buffers_.find(&array);
+    if (known != buffers_.end()) return known->second.data();
+    DeviceBuffer buffer(device_, std::max<std::size_t>(16, array.bytes.size()));
+    buffer.upload(array.bytes.data(), array.bytes.size());
+    return buffers_.emplace(&array, std::move(buffer)).first->second.data();
+  }
+
+  void fetch(Array& array) const { buffers_.at(&array).download(array.bytes.data(), array.bytes.size()); }
+
+ private:
+  int device_;
+  std::map<const Array*, DeviceBuffer> buffers_;
 };
 
-Array read_operand(const std::string& path) {
-  Array array = read_npy(path);
-  if (array.dtype != DType::fp32 && array.dtype != DType::fp16) {
-    throw BadInput(fmt::format("{} is {}; it must be float32 or float16", path, describe(array)));
-  }
-  if (array.shape.size() != 4) {
-    throw BadInput(
-        fmt::format("{} is {}; its shape must be (batch, seqlen, heads, head_dim)", path, describe(array)));
-  }
-  return array;
-}
-
-int head_dim_of(const Array& array, const std::string& path) {
-  constexpr std::int64_t absurd = 1 << 20;  // the exact rule is validate()'s
-  if (array.shape[3] > absurd) throw BadInput(fmt::format("{} has head_dim {}", path, array.shape[3]));
-  return static_cast<int>(array.shape[3]);
-}
-
-AttentionSpec derive_spec(const Options& options, const Arrays& arrays) {
-  AttentionSpec spec;
-  spec.dtype = parse_dtype(options.dtype);
-  spec.head_dim = head_dim_of(arrays.q, options.q);
-  spec.head_dim_v = head_dim_of(arrays.v, options.v);
-  const std::int64_t heads_q = arrays.q.shape[2], heads_kv = arrays.k.shape[2];
-  if (heads_q == 0 || heads_kv == 0 || heads_q % heads_kv != 0 || heads_q / heads_kv > 1 << 20) {
-    throw BadInput(fmt::format("{} has {} heads and {} has {}; the first must be a multiple of the second",
-                               options.q, heads_q, options.k, heads_kv));
-  }
-  spec.gqa_ratio = static_cast<int>(heads_q / heads_kv);
-  apply(options.functors, spec);
-  validate(spec);
-  return spec;
-}
-
-// The arguments with every array where `place` puts it; an lse without path is left out.
-template <class Place>
-AttentionArguments arguments_of(Arrays& arrays, bool with_lse, const Place& place) {
-  AttentionArguments arguments{.q = view(arrays.q, place(arrays.q)),
-                               .k = view(arrays.k, place(arrays.k)),
-                               .v = view(arrays.v, place(arrays.v)),
-                               .o = view(arrays.o, place(arrays.o))};
-  if (with_lse) arguments.lse = view(arrays.lse, place(arrays.lse));
-  for (auto& [name, array] : arrays.tensors) arguments.tensors.add({name, view(array, place(array))});
-  return arguments;
-}
-
-// Fills o and lse. Returns the kernel that did it.
-CompiledKernel compute(const Options& options, const AttentionSpec& spec, const DeviceInfo& device,
-                       const OutputFiles& outputs, Arrays& arrays) {
+// Fills what is written. Returns the kernels that did it.
+std::vector<CompiledKernel> compute(const Options& options, const DeviceInfo& device,
+                                    const OutputFiles& outputs, RunProblem& problem) {
   ProgressLine progress;
   Settings settings = settings_from_environment();
   // One call does not repay tuning: `tune` does that, and what it found is used here.
@@ -95,67 +64,59 @@ CompiledKernel compute(const Options& options, const AttentionSpec& spec, const 
   const Context context(settings, progress.observer());
   const CurrentDevice scope(device.ordinal);
   progress.show("compiling", 0, 0);
+  const AttentionSpec& spec = problem.spec;
   const Attention attention =
       jit::attention(spec, build_config(options.config, spec, native_arch(device)), context);
   progress.show("computing", 0, 0);
-  std::map<const Array*, DeviceBuffer> buffers;
-  const AttentionArguments arguments = arguments_of(arrays, !options.lse.empty(), [&](const Array& array) {
-    DeviceBuffer buffer(device.ordinal, std::max<std::size_t>(16, array.bytes.size()));
-    buffer.upload(array.bytes.data(), array.bytes.size());
-    return buffers.emplace(&array, std::move(buffer)).first->second.data();
-  });
+  DeviceArrays memory(device.ordinal);
+  const Place place = [&](Array& array) { return memory.place(array); };
+  const bool with_lse = !options.lse.empty() || problem.backward;
+  const AttentionArguments forward = forward_arguments(problem, with_lse, place);
+  std::optional<BackwardArguments> backward;
+  if (problem.backward) backward = backward_arguments(problem, place);
+  const auto launch = [&] {
+    attention(forward);
+    if (backward) attention.backward(*backward);
+  };
   if (!options.traces.any()) {
-    attention(arguments);
+    launch();
   } else {
     const TraceScope trace;
     try {
-      attention(arguments);
+      launch();
     } catch (const Error&) {  // they are wanted most when something was found
       write_traces(outputs, trace.launches());
       throw;
     }
     write_traces(outputs, trace.launches());
   }
-  buffers.at(&arrays.o).download(arrays.o.bytes.data(), arrays.o.bytes.size());
-  if (!options.lse.empty()) {
-    buffers.at(&arrays.lse).download(arrays.lse.bytes.data(), arrays.lse.bytes.size());
-  }
-  return attention.kernel(arguments);
+  RunArrays& arrays = problem.arrays;
+  memory.fetch(arrays.o);
+  if (with_lse) memory.fetch(arrays.lse);
+  std::vector<CompiledKernel> kernels = {attention.kernel(forward)};
+  if (!backward) return kernels;
+  for (Array* gradient : {&arrays.dq, &arrays.dk, &arrays.dv}) memory.fetch(*gradient);
+  for (CompiledKernel& kernel : attention.backward_kernels(*backward)) kernels.push_back(std::move(kernel));
+  return kernels;
 }
 
 OutputFiles open_outputs(const Options& options) {
   OutputFiles outputs;
-  outputs.add("--out", options.o);
-  outputs.add("--lse", options.lse);
+  for (const auto& [option, path] : {std::pair{"--out", &options.o},
+                                     {"--lse", &options.lse},
+                                     {"--dq", &options.dq},
+                                     {"--dk", &options.dk},
+                                     {"--dv", &options.dv}})
+    outputs.add(option, *path);
   add_outputs(options.traces, outputs);
-  std::vector<std::string> inputs = input_files(options.functors);
-  inputs.insert(inputs.end(), {options.q, options.k, options.v});
-  for (const std::string& tensor : options.tensors)
-    inputs.push_back(split_assignment("--tensor", tensor).second);
-  refuse_overwriting(outputs.paths(), inputs);
+  refuse_overwriting(outputs.paths(), input_files(options.inputs));
   return outputs;
 }
 
 int run_run(const Options& options) {
   const OutputFiles outputs = open_outputs(options);
-  Arrays arrays{.q = read_operand(options.q),
-                .k = read_operand(options.k),
-                .v = read_operand(options.v),
-                .o = {},
-                .lse = {},
-                .tensors = {}};
-  const DType result_dtype = arrays.q.dtype;
-  const AttentionSpec spec = derive_spec(options, arrays);
-  arrays.q = convert(std::move(arrays.q), spec.dtype, options.q);
-  arrays.k = convert(std::move(arrays.k), spec.dtype, options.k);
-  arrays.v = convert(std::move(arrays.v), spec.dtype, options.v);
-  const std::vector<std::int64_t>& shape = arrays.q.shape;
-  arrays.o = zeros(output_dtype(spec), {shape[0], shape[1], shape[2], spec.value_head_dim()});
-  arrays.lse = zeros(DType::fp32, {shape[0], shape[2], shape[1]});
-  arrays.tensors = read_tensors(options.tensors, spec);
-
-  // All that can be wrong with the input is found before a device is looked for.
-  check_arguments(spec, arguments_of(arrays, true, [](Array& array) -> void* { return array.bytes.data(); }));
+  RunProblem problem = read_problem(options.inputs);
+  check(problem);  // all that can be wrong with the input is found before a device is looked for
 
   const DeviceInfo device = choose_device(options.device);
   if (!device.emulated && options.traces.any()) {
@@ -164,20 +125,33 @@ int run_run(const Options& options) {
                     "emulated:{}",
                     device.name, to_string(native_arch(device))));
   }
-  const CompiledKernel kernel = compute(options, spec, device, outputs, arrays);
-  const Array o = convert(std::move(arrays.o), result_dtype, options.o);
-  write_npy(*outputs.find("--out"), o);
-  if (const OutputFile* lse = outputs.find("--lse")) write_npy(*lse, arrays.lse);
+  const std::vector<CompiledKernel> kernels = compute(options, device, outputs, problem);
+  RunArrays& arrays = problem.arrays;
+  std::string written;
+  for (const auto& [option, path, array] : {std::tuple{"--out", &options.o, &arrays.o},
+                                            {"--lse", &options.lse, &arrays.lse},
+                                            {"--dq", &options.dq, &arrays.dq},
+                                            {"--dk", &options.dk, &arrays.dk},
+                                            {"--dv", &options.dv, &arrays.dv}}) {
+    const OutputFile* file = outputs.find(option);
+    if (file == nullptr) continue;
+    if (array != &arrays.lse) *array = convert(std::move(*array), problem.result_dtype, *path);
+    write_npy(*file, *array);
+    written += fmt::format("{}: {}\n", *path, describe(*array));
+  }
   if (options.as_json) {
-    print_json({{"written", outputs.paths()},
-                {"device", device.name},
-                {"kernel", nlohmann::ordered_json::parse(kernel.report())}});
+    nlohmann::ordered_json report = {{"written", outputs.paths()},
+                                     {"device", device.name},
+                                     {"kernel", nlohmann::ordered_json::parse(kernels[0].report())}};
+    for (std::size_t i = 1; i < kernels.size(); ++i)
+      report["backward_kernels"].push_back(nlohmann::ordered_json::parse(kernels[i].report()));
+    print_json(report);
     return status_ok;
   }
-  fmt::print("{}: {}\n", options.o, describe(o));
-  if (!options.lse.empty()) fmt::print("{}: {}\n", options.lse, describe(arrays.lse));
-  fmt::print("computed as {} on {} with {} ({})\n", to_string(spec), device.name, to_string(kernel.config()),
-             kernel.why());
+  fmt::print("{}computed as {} on {} with {} ({})\n", written, to_string(problem.spec), device.name,
+             to_string(kernels[0].config()), kernels[0].why());
+  for (std::size_t i = 1; i < kernels.size(); ++i)
+    fmt::print("backward with {} ({})\n", to_string(kernels[i].config()), kernels[i].why());
   return status_ok;
 }
 
@@ -185,20 +159,27 @@ int run_run(const Options& options) {
 
 void add_run(CLI::App& app, Commands& commands) {
   const auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand(
-      "run", "Compute attention over .npy arrays (batch, seqlen, heads, head_dim) of float32 or float16");
-  command->add_option("--q", options->q, "Queries")->required();
-  command->add_option("--k", options->k, "Keys; their heads may be fewer by a whole factor")->required();
-  command->add_option("--v", options->v, "Values")->required();
+  CLI::App* command = app.add_subcommand("run",
+                                         "Compute attention over .npy arrays of float32 or float16: (batch, "
+                                         "seqlen, heads, head_dim), or (rows of "
+                                         "all sequences, heads, head_dim), or a paged cache");
+  add_run_input_options(*command, options->inputs);
   command->add_option("--out", options->o, "File for the output, of the type of --q")
       ->check(must_not_be_empty)
       ->required();
-  command->add_option("--lse", options->lse, "File for the log-sum-exp, float32 (batch, heads, seqlen)")
+  command
+      ->add_option(
+          "--lse", options->lse,
+          "File for the log-sum-exp, float32 (batch, heads, seqlen) or (heads, rows of all sequences)")
       ->check(must_not_be_empty);
-  command->add_option("--dtype", options->dtype, "What to compute in: bf16 or fp16")->capture_default_str();
-  command->add_option("--tensor", options->tensors, "name=file.npy: a tensor that mask or score reads")
-      ->allow_extra_args(false);
-  add_functor_options(*command, options->functors);
+  CLI::Option* backward = command->get_option("--backward");
+  for (const auto& [name, path, text] : {std::tuple{"--dq", &options->dq, "File for the gradient of --q"},
+                                         {"--dk", &options->dk, "File for the gradient of --k"},
+                                         {"--dv", &options->dv, "File for the gradient of --v"}}) {
+    CLI::Option* option = command->add_option(name, *path, text)->check(must_not_be_empty);
+    option->needs(backward);
+    backward->needs(option);
+  }
   add_config_option(*command, options->config);
   add_device_option(*command, options->device);
   add_trace_options(*command, options->traces);

@@ -1,0 +1,253 @@
+// jit-attention run on an emulated device: ragged and paged sequences, and gradients, against double precision.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <random>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/attention_gradients.h"
+#include "tests/support/cli_testing.h"
+#include "tests/support/seed.h"
+#include "tools/jit_attention/npy.h"
+
+namespace jit::testing {
+namespace {
+
+using tool::Array;
+using Lengths = std::vector<int>;
+
+constexpr int heads_kv = 2, ratio = 2, heads = heads_kv * ratio, dim = 16;
+
+int sum(const Lengths& lengths) { return std::accumulate(lengths.begin(), lengths.end(), 0); }
+std::string text(const Lengths& lengths) { return fmt::format("{}", fmt::join(lengths, ",")); }
+
+/// Rows [begin, begin + count) of an array (rows, …), as doubles.
+std::vector<double> rows(const Array& array, std::int64_t begin, std::int64_t count) {
+  const std::int64_t width = array.elements() / array.shape[0];
+  const float* const first = array.as<float>() + begin * width;
+  return {first, first + count * width};
+}
+
+class CliRun : public ::testing::Test {
+ protected:
+  std::string file(const std::string& name) const { return tool_.folder / (name + ".npy"); }
+
+  Array write(const std::string& name, Array array) const {
+    tool::write_npy(OutputFile(file(name)), array);
+    return array;
+  }
+  Array random_file(const std::string& name, std::vector<std::int64_t> shape) {
+    std::normal_distribution<float> normal;
+    Array array = tool::zeros(DType::fp32, std::move(shape));
+    for (std::int64_t i = 0; i < array.elements(); ++i)
+      array.as<float>()[i] = std::round(normal(random_) * 16) / 16;  // exact in 16 bits
+    return write(name, std::move(array));
+  }
+
+  ToolResult run(std::vector<std::string> more) const {
+    std::vector<std::string> arguments = {"run",  "--q",     file("q"),   "--k",      file("k"),
+                                          "--v",  file("v"), "--out",     file("o"),  "--dtype",
+                                          "fp16", "--lse",   file("lse"), "--device", "emulated:sm_80"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return tool_.run(arguments);
+  }
+
+  /// A request's own problem, causal.
+  static reference::GradientProblem request(const Array& q, int begin, int queries, std::vector<double> k,
+                                            std::vector<double> v) {
+    reference::GradientProblem problem{
+        .heads_kv = heads_kv,
+        .gqa_ratio = ratio,
+        .seqlen_q = queries,
+        .seqlen_kv = static_cast<int>(k.size()) / (heads_kv * dim),
+        .head_dim = dim,
+        .head_dim_v = dim,
+        .q = rows(q, begin, queries),
+        .k = std::move(k),
+        .v = std::move(v),
+        .d_o = std::vector<double>(static_cast<std::size_t>(queries * heads * dim)),
+        .softmax_scale = 1 / std::sqrt(double{dim})};
+    problem.keep = [shift = problem.seqlen_kv - queries](int, int, int i, int j) { return j <= i + shift; };
+    return problem;
+  }
+
+  /// Rows of o and lse from `begin` on are those of a request, each head with a sink: −inf is none.
+  static void expect_request(const reference::GradientProblem& problem, const Array& o, const Array& lse,
+                             int begin, const std::vector<double>& sinks) {
+    const reference::ForwardResult exact = reference::attention_forward(problem);
+    const std::int64_t total = o.shape[0];
+    for (int i = 0; i < problem.seqlen_q; ++i) {
+      for (int h = 0; h < heads; ++h) {
+        const double own = exact.lse[static_cast<std::size_t>(h * problem.seqlen_q + i)];
+        const double sink = sinks[static_cast<std::size_t>(h)];
+        const double all = std::log(std::exp(own) + std::exp(sink));
+        const float found = lse.as<float>()[h * total + begin + i];
+        if (std::isinf(all)) {
+          EXPECT_EQ(found, all);
+        } else {
+          EXPECT_NEAR(found, all, 2e-3);
+        }
+        const double share = std::isinf(all) ? 0 : std::exp(own - all);
+        for (int d = 0; d < dim; ++d) {
+          const double expected = exact.o[static_cast<std::size_t>((i * heads + h) * dim + d)];
+          ASSERT_NEAR(o.as<float>()[((begin + i) * heads + h) * dim + d], share * expected, 5e-3)
+              << "query " << i << " of those from " << begin << " on, head " << h << ", column " << d;
+        }
+      }
+    }
+  }
+
+  std::mt19937 random_{static_cast<std::mt19937::result_type>(reference::test_seed())};
+  Tool tool_;
+};
+
+const std::vector<double> no_sinks(heads, -HUGE_VAL);
+
+TEST_F(CliRun, RaggedSequences) {
+  const Lengths queries = {5, 1, 33, 0, 4}, keys = {70, 9, 33, 4, 0};
+  const int spare = 3;
+  const Array q = random_file("q", {sum(queries) + spare, heads, dim});
+  const Array k = random_file("k", {sum(keys), heads_kv, dim}),
+              v = random_file("v", {sum(keys), heads_kv, dim});
+  const ToolResult result = run(
+      {"--seqlens-q", text(queries), "--seqlens-kv", text(keys), "--mask", "causal", "--num-splits", "3"});
+  ASSERT_EQ(result.status, 0) << result.err;
+  const Array o = tool::read_npy(file("o")), lse = tool::read_npy(file("lse"));
+  ASSERT_EQ(o.shape, q.shape);
+  ASSERT_EQ(lse.shape, (std::vector<std::int64_t>{heads, q.shape[0]}));
+  int begin_q = 0, begin_k = 0;
+  for (std::size_t b = 0; b < queries.size(); ++b) {
+    expect_request(request(q, begin_q, queries[b], rows(k, begin_k, keys[b]), rows(v, begin_k, keys[b])), o,
+                   lse, begin_q, no_sinks);
+    begin_q += queries[b];
+    begin_k += keys[b];
+  }
+  for (const double padding : rows(o, begin_q, spare)) EXPECT_EQ(padding, 0);
+}
+
+TEST_F(CliRun, PagesAndSinks) {
+  constexpr int page_size = 8, max_pages = 5, pages = 16;
+  const Lengths queries = {1, 6, 2}, keys = {40, 19, 7};
+  const Array q = random_file("q", {sum(queries), heads, dim});
+  const Array k = random_file("k", {pages, page_size, heads_kv, dim}),
+              v = random_file("v", {pages, page_size, heads_kv, dim});
+  Lengths order(pages);
+  std::iota(order.begin(), order.end(), 0);
+  std::shuffle(order.begin(), order.end(), random_);
+  Array table = tool::zeros(DType::int64, {3, max_pages});
+  for (int i = 0; i < 3 * max_pages; ++i) table.as<std::int64_t>()[i] = order[static_cast<std::size_t>(i)];
+  write("table", table);
+  const Array sinks = random_file("sinks", {heads});
+  const ToolResult result = run({"--seqlens-q", text(queries), "--seqlens-kv", text(keys), "--mask", "causal",
+                                 "--page-table", file("table"), "--sinks", file("sinks")});
+  ASSERT_EQ(result.status, 0) << result.err;
+  const Array o = tool::read_npy(file("o")), lse = tool::read_npy(file("lse"));
+  int begin = 0;
+  for (std::size_t b = 0; b < queries.size(); ++b) {
+    std::vector<double> own_k, own_v;
+    for (int row = 0; row < keys[b]; ++row) {
+      const std::int64_t page = order[b * max_pages + static_cast<std::size_t>(row / page_size)];
+      for (const auto& [own, pool] : {std::pair{&own_k, &k}, {&own_v, &v}}) {
+        const std::int64_t width = heads_kv * dim;
+        const float* const first = pool->as<float>() + (page * page_size + row % page_size) * width;
+        own->insert(own->end(), first, first + width);
+      }
+    }
+    expect_request(request(q, begin, queries[b], own_k, own_v), o, lse, begin, rows(sinks, 0, heads));
+    begin += queries[b];
+  }
+}
+
+TEST_F(CliRun, LengthsOfDenseSequences) {
+  const Lengths queries = {7, 12}, keys = {30, 3};
+  const Array q = random_file("q", {2, 12, heads, dim});
+  const Array k = random_file("k", {2, 30, heads_kv, dim}), v = random_file("v", {2, 30, heads_kv, dim});
+  const ToolResult result =
+      run({"--seqlens-q", text(queries), "--seqlens-kv", text(keys), "--mask", "causal"});
+  ASSERT_EQ(result.status, 0) << result.err;
+  // As rows of all sequences, one behind another.
+  const auto flat = [](Array array) {
+    array.shape = {array.shape[0] * array.shape[1], array.shape[2], array.shape[3]};
+    return array;
+  };
+  const Array o = flat(tool::read_npy(file("o"))), lse = tool::read_npy(file("lse"));
+  Array flat_lse = tool::zeros(DType::fp32, {heads, 24});
+  for (int b = 0; b < 2; ++b) {
+    for (int h = 0; h < heads; ++h) {
+      for (int i = 0; i < 12; ++i)
+        flat_lse.as<float>()[h * 24 + b * 12 + i] = lse.as<float>()[(b * heads + h) * 12 + i];
+    }
+    expect_request(request(flat(q), 12 * b, queries[static_cast<std::size_t>(b)],
+                           rows(flat(k), 30 * b, keys[static_cast<std::size_t>(b)]),
+                           rows(flat(v), 30 * b, keys[static_cast<std::size_t>(b)])),
+                   o, flat_lse, 12 * b, no_sinks);
+  }
+}
+
+TEST_F(CliRun, Gradients) {
+  constexpr int queries = 21, keys = 37;
+  const Array q = random_file("q", {1, queries, heads, dim}),
+              d_o = random_file("do", {1, queries, heads, dim});
+  const Array k = random_file("k", {1, keys, heads_kv, dim}), v = random_file("v", {1, keys, heads_kv, dim});
+  const ToolResult result = run({"--backward", "--do", file("do"), "--dq", file("dq"), "--dk", file("dk"),
+                                 "--dv", file("dv"), "--mask", "causal", "--json"});
+  ASSERT_EQ(result.status, 0) << result.err;
+  EXPECT_EQ(result.json()["backward_kernels"].size(), 2u);
+  EXPECT_EQ(result.json()["written"].size(), 5u);
+  const auto all = [](const Array& array) { return rows(array, 0, array.shape[0]); };
+  const auto flat = [](Array array) {
+    array.shape.erase(array.shape.begin());
+    return array;
+  };
+  reference::GradientProblem problem = request(flat(q), 0, queries, all(k), all(v));
+  problem.d_o = all(d_o);
+  const reference::GradientResult exact = reference::attention_gradients(problem);
+  for (const auto& [name, like, expected] :
+       {std::tuple{"dq", &q, &exact.dq}, {"dk", &k, &exact.dk}, {"dv", &v, &exact.dv}}) {
+    const Array found = tool::read_npy(file(name));
+    ASSERT_EQ(found.shape, like->shape);
+    for (std::size_t i = 0; i < expected->size(); ++i)
+      ASSERT_NEAR(found.as<float>()[i], (*expected)[i], 1e-2) << name << " " << i;
+  }
+}
+
+TEST_F(CliRun, WhatDoesNotFitIsRefused) {
+  random_file("q", {9, heads, dim});
+  random_file("k", {20, heads_kv, dim});
+  random_file("v", {20, heads_kv, dim});
+  expect_bad_input(run({"--seqlens-kv", "20"}), "--seqlens-q must say how many each has, 9 at most together");
+  expect_bad_input(run({"--seqlens-q", "5,5", "--seqlens-kv", "20"}), "these are 10");
+  expect_bad_input(run({"--seqlens-q", "5,4"}), "--seqlens-kv must say how many each has");
+  expect_bad_input(run({"--seqlens-q", "5,4", "--seqlens-kv", "20"}), "cu_seqlens_k");
+  expect_bad_input(run({"--seqlens-q", "-5,4", "--seqlens-kv", "10,10"}), "--seqlens-q");
+  expect_bad_input(run({"--seqlens-q", "5;4", "--seqlens-kv", "10,10"}), "--seqlens-q");
+  const std::vector<std::string> lengths = {"--seqlens-q", "5,4", "--seqlens-kv", "10,10"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.end(), lengths.begin(), lengths.end());
+    return run(more);
+  };
+  expect_bad_input(with({"--num-splits", "-1"}), "--num-splits");
+  expect_bad_input(with({"--page-table", file("q")}),
+                   "its shape must be (pages, page_size, heads, head_dim)");
+  expect_bad_input(with({"--sinks", file("q")}), "its shape must be (heads)");
+  expect_bad_input(with({"--cache-leftpad", "1"}), "cache_leftpad");
+  expect_bad_input(with({"--dq", file("dq")}), "--backward");
+  expect_bad_input(with({"--backward", "--do", file("q")}), "--d");
+  expect_bad_input(
+      with({"--backward", "--do", file("q"), "--dq", file("dq"), "--dk", file("dk"), "--dv", file("dv")}),
+      "dense");
+  random_file("k", {4, 8, heads_kv, dim});
+  random_file("v", {4, 8, heads_kv, dim});
+  write("table", tool::zeros(DType::int32, {2, 2}));
+  expect_bad_input(run({"--seqlens-q", "5,4", "--page-table", file("table")}),
+                   "--page-table needs --seqlens-kv");
+  expect_bad_input(run({"--seqlens-q", "5,4", "--page-table", file("table"), "--seqlens-kv", "10,17"}),
+                   "a sequence of 17 is longer than");
+}
+
+}  // namespace
+}  // namespace jit::testing

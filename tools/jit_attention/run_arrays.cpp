@@ -1,0 +1,275 @@
+#include "run_arrays.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <limits>
+#include <numeric>
+
+#include <fmt/format.h>
+#include <jit/spec_table.h>
+#include <CLI/CLI.hpp>
+
+#include "command.h"
+#include "functor_file.h"
+#include "npy.h"
+
+namespace jit::tool {
+namespace {
+
+struct SequenceArray {
+  Array RunArrays::*array;
+  TensorView AttentionArguments::*view;
+};
+constexpr std::array sequence_arrays = {
+    SequenceArray{&RunArrays::cu_seqlens_q, &AttentionArguments::cu_seqlens_q},
+    SequenceArray{&RunArrays::cu_seqlens_k, &AttentionArguments::cu_seqlens_k},
+    SequenceArray{&RunArrays::seqused_q, &AttentionArguments::seqused_q},
+    SequenceArray{&RunArrays::seqused_k, &AttentionArguments::seqused_k},
+    SequenceArray{&RunArrays::cache_leftpad, &AttentionArguments::cache_leftpad},
+    SequenceArray{&RunArrays::page_table, &AttentionArguments::page_table},
+    SequenceArray{&RunArrays::sinks, &AttentionArguments::sinks},
+};
+
+// q, k, v or do.
+Array read_operand(const std::string& path) {
+  Array array = read_npy(path);
+  if (array.dtype != DType::fp32 && array.dtype != DType::fp16)
+    throw BadInput(fmt::format("{} is {}; it must be float32 or float16", path, describe(array)));
+  if (array.shape.size() != 3 && array.shape.size() != 4) {
+    throw BadInput(
+        fmt::format("{} is {}; its shape must be (batch, seqlen, heads, head_dim), (rows of all sequences, "
+                    "heads, head_dim) or (pages, page_size, heads, head_dim)",
+                    path, describe(array)));
+  }
+  return array;
+}
+
+Array read_as(const std::string& path, DType dtype, std::size_t rank, const char* wanted) {
+  Array array = convert(read_npy(path), dtype, path);
+  if (array.shape.size() != rank)
+    throw BadInput(fmt::format("{} is {}; its shape must be {}", path, describe(array), wanted));
+  return array;
+}
+
+constexpr std::int64_t largest_size = std::numeric_limits<std::int32_t>::max();
+
+bool is_ragged(const Array& array) { return array.shape.size() == 3; }
+
+// Sizes that no problem has are cut to one that validate() refuses.
+int small(std::int64_t size) { return static_cast<int>(std::min<std::int64_t>(size, 1 << 20)); }
+
+Array int32_array(const std::vector<std::int32_t>& values) {
+  Array array = zeros(DType::int32, {static_cast<std::int64_t>(values.size())});
+  std::memcpy(array.bytes.data(), values.data(), array.bytes.size());
+  return array;
+}
+
+// 0, then where each sequence ends.
+Array boundaries(const std::vector<std::int32_t>& lengths) {
+  std::vector<std::int32_t> ends(lengths.size() + 1);
+  std::partial_sum(lengths.begin(), lengths.end(), ends.begin() + 1);
+  return int32_array(ends);
+}
+
+void check_lengths(const char* option, const std::vector<std::int32_t>& lengths, std::int64_t room,
+                   const std::string& rows) {
+  for (const std::int32_t length : lengths) {
+    if (length > room)
+      throw BadInput(fmt::format("{}: a sequence of {} is longer than {}, {}", option, length, rows, room));
+  }
+}
+
+void check_sum(const char* option, const std::vector<std::int32_t>& lengths, const Array& array,
+               const std::string& path) {
+  const std::int64_t sum = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
+  const std::int64_t most = std::min(array.shape[0], largest_size);
+  if (lengths.empty() || sum > most) {
+    throw BadInput(fmt::format(
+        "{} is {}, rows of sequences one behind another: {} must say how many each has, "
+        "{} at most together{}",
+        path, describe(array), option, most, lengths.empty() ? "" : fmt::format("; these are {}", sum)));
+  }
+}
+
+void fill_queries(const RunOptions& options, RunProblem& problem) {
+  const Array& q = problem.arrays.q;
+  if (is_ragged(q)) {
+    check_sum("--seqlens-q", options.seqlens_q, q, options.q);
+    problem.spec.sequences_q = SequenceKind::ragged;
+    problem.arrays.cu_seqlens_q = boundaries(options.seqlens_q);
+  } else if (!options.seqlens_q.empty()) {
+    check_lengths("--seqlens-q", options.seqlens_q, q.shape[1], options.q + " has room for");
+    problem.arrays.seqused_q = int32_array(options.seqlens_q);
+  }
+}
+
+void fill_keys(const RunOptions& options, RunProblem& problem) {
+  const Array& k = problem.arrays.k;
+  if (!options.page_table.empty()) {
+    if (is_ragged(k)) {
+      throw BadInput(
+          fmt::format("{} is {}; with --page-table its shape must be (pages, page_size, heads, head_dim)",
+                      options.k, describe(k)));
+    }
+    if (options.seqlens_kv.empty())
+      throw BadInput("--page-table needs --seqlens-kv, the keys of each sequence");
+    problem.spec.sequences_kv = SequenceKind::paged;
+    problem.spec.page_size = small(k.shape[1]);
+    Array& table = problem.arrays.page_table =
+        read_as(options.page_table, DType::int32, 2, "(batch, max_pages)");
+    check_lengths("--seqlens-kv", options.seqlens_kv,
+                  std::min(table.shape[1], largest_size) * problem.spec.page_size,
+                  options.page_table + " has pages for");
+    problem.arrays.seqused_k = int32_array(options.seqlens_kv);
+  } else if (is_ragged(k)) {
+    check_sum("--seqlens-kv", options.seqlens_kv, k, options.k);
+    problem.spec.sequences_kv = SequenceKind::ragged;
+    problem.arrays.cu_seqlens_k = boundaries(options.seqlens_kv);
+  } else if (!options.seqlens_kv.empty()) {
+    check_lengths("--seqlens-kv", options.seqlens_kv, k.shape[1], options.k + " has room for");
+    problem.arrays.seqused_k = int32_array(options.seqlens_kv);
+  }
+  if (!options.leftpad.empty()) problem.arrays.cache_leftpad = int32_array(options.leftpad);
+}
+
+void fill_outputs(RunProblem& problem) {
+  RunArrays& arrays = problem.arrays;
+  std::vector<std::int64_t> shape = arrays.q.shape;
+  shape.back() = problem.spec.value_head_dim();
+  arrays.o = zeros(output_dtype(problem.spec), shape);
+  arrays.lse =
+      zeros(DType::fp32, is_ragged(arrays.q) ? std::vector<std::int64_t>{shape[1], shape[0]}
+                                             : std::vector<std::int64_t>{shape[0], shape[2], shape[1]});
+  if (!problem.backward) return;
+  arrays.dq = zeros(arrays.q.dtype, arrays.q.shape);
+  arrays.dk = zeros(arrays.k.dtype, arrays.k.shape);
+  arrays.dv = zeros(arrays.v.dtype, arrays.v.shape);
+}
+
+}  // namespace
+
+void add_run_input_options(CLI::App& app, RunOptions& options) {
+  app.add_option("--q", options.q, "Queries")->required();
+  app.add_option("--k", options.k, "Keys; their heads may be fewer by a whole factor")->required();
+  app.add_option("--v", options.v, "Values")->required();
+  app.add_option("--dtype", options.dtype, "What to compute in: bf16 or fp16")->capture_default_str();
+  app.add_option("--tensor", options.tensors, "name=file.npy: a tensor that mask or score reads")
+      ->allow_extra_args(false);
+  const CLI::Range lengths(0, static_cast<std::int32_t>(largest_size));
+  const auto add_lengths = [&](const char* name, std::vector<std::int32_t>& values, const char* text) {
+    app.add_option(name, values, text)->delimiter(',')->allow_extra_args(false)->check(lengths);
+  };
+  add_lengths(
+      "--seqlens-q", options.seqlens_q,
+      "Queries of each sequence, such as 5,1,900; wanted where --q is (rows of all, heads, head_dim)");
+  add_lengths("--seqlens-kv", options.seqlens_kv,
+              "Keys of each sequence, padding in front of them included; wanted where --k is (rows of all, "
+              "heads, head_dim) or pages");
+  add_lengths("--cache-leftpad", options.leftpad, "Rows before the first key of each sequence");
+  app.add_option("--page-table", options.page_table,
+                 "File of whole numbers (batch, max_pages): the pages of each sequence; --k and --v are then "
+                 "(pages, page_size, heads, head_dim)")
+      ->check(must_not_be_empty);
+  app.add_option("--sinks", options.sinks, "File of a score without a value for each query head (heads)")
+      ->check(must_not_be_empty);
+  app.add_option("--num-splits", options.num_splits,
+                 "Blocks that may share the keys of some queries, at most; 0: as many as pay")
+      ->check(lengths)
+      ->capture_default_str();
+  CLI::Option* backward =
+      app.add_flag("--backward", options.backward, "Compute the gradients of --q, --k and --v, too");
+  CLI::Option* d_o =
+      app.add_option("--do", options.d_o, "Gradient of the output, of its shape")->check(must_not_be_empty);
+  backward->needs(d_o);
+  d_o->needs(backward);
+  add_functor_options(app, options.functors);
+}
+
+std::vector<std::string> input_files(const RunOptions& options) {
+  std::vector<std::string> inputs = input_files(options.functors);
+  inputs.insert(inputs.end(), {options.q, options.k, options.v});
+  for (const std::string* path : {&options.page_table, &options.sinks, &options.d_o})
+    if (!path->empty()) inputs.push_back(*path);
+  for (const std::string& tensor : options.tensors)
+    inputs.push_back(split_assignment("--tensor", tensor).second);
+  return inputs;
+}
+
+RunProblem read_problem(const RunOptions& options) {
+  RunProblem problem;
+  problem.num_splits = options.num_splits;
+  problem.backward = options.backward;
+  RunArrays& arrays = problem.arrays;
+  AttentionSpec& spec = problem.spec;
+  arrays.q = read_operand(options.q);
+  arrays.k = read_operand(options.k);
+  arrays.v = read_operand(options.v);
+  if (options.backward) arrays.d_o = read_operand(options.d_o);
+  if (!options.sinks.empty()) arrays.sinks = read_as(options.sinks, DType::fp32, 1, "(heads)");
+  problem.result_dtype = arrays.q.dtype;
+
+  spec.dtype = parse_dtype(options.dtype);
+  spec.head_dim = small(arrays.q.shape.back());
+  spec.head_dim_v = small(arrays.v.shape.back());
+  spec.sinks = !options.sinks.empty();
+  const std::int64_t heads_q = arrays.q.shape.end()[-2], heads_kv = arrays.k.shape.end()[-2];
+  if (heads_q == 0 || heads_kv == 0 || heads_q % heads_kv != 0 || heads_q / heads_kv > 1 << 20) {
+    throw BadInput(fmt::format("{} has {} heads and {} has {}; the first must be a multiple of the second",
+                               options.q, heads_q, options.k, heads_kv));
+  }
+  spec.gqa_ratio = static_cast<int>(heads_q / heads_kv);
+  fill_queries(options, problem);
+  fill_keys(options, problem);
+  apply(options.functors, spec);
+  validate(spec);
+
+  for (const auto& [array, path] : {std::pair{&arrays.q, &options.q},
+                                    {&arrays.k, &options.k},
+                                    {&arrays.v, &options.v},
+                                    {&arrays.d_o, &options.d_o}}) {
+    if (!array->shape.empty()) *array = convert(std::move(*array), spec.dtype, *path);
+  }
+  arrays.tensors = read_tensors(options.tensors, spec);
+  fill_outputs(problem);
+  return problem;
+}
+
+AttentionArguments forward_arguments(RunProblem& problem, bool with_lse, const Place& place) {
+  RunArrays& arrays = problem.arrays;
+  AttentionArguments arguments{.q = view(arrays.q, place(arrays.q)),
+                               .k = view(arrays.k, place(arrays.k)),
+                               .v = view(arrays.v, place(arrays.v)),
+                               .o = view(arrays.o, place(arrays.o)),
+                               .num_splits = problem.num_splits};
+  if (with_lse) arguments.lse = view(arrays.lse, place(arrays.lse));
+  for (auto& [name, array] : arrays.tensors) arguments.tensors.add({name, view(array, place(array))});
+  for (const SequenceArray& sequence : sequence_arrays) {
+    Array& array = arrays.*sequence.array;
+    if (!array.shape.empty()) arguments.*sequence.view = view(array, place(array));
+  }
+  return arguments;
+}
+
+BackwardArguments backward_arguments(RunProblem& problem, const Place& place) {
+  RunArrays& arrays = problem.arrays;
+  BackwardArguments arguments{.d_o = view(arrays.d_o, place(arrays.d_o)),
+                              .q = view(arrays.q, place(arrays.q)),
+                              .k = view(arrays.k, place(arrays.k)),
+                              .v = view(arrays.v, place(arrays.v)),
+                              .o = view(arrays.o, place(arrays.o)),
+                              .lse = view(arrays.lse, place(arrays.lse)),
+                              .dq = view(arrays.dq, place(arrays.dq)),
+                              .dk = view(arrays.dk, place(arrays.dk)),
+                              .dv = view(arrays.dv, place(arrays.dv))};
+  for (auto& [name, array] : arrays.tensors) arguments.tensors.add({name, view(array, place(array))});
+  return arguments;
+}
+
+void check(RunProblem& problem) {
+  const Place on_host = [](Array& array) -> void* { return array.bytes.data(); };
+  check_arguments(problem.spec, forward_arguments(problem, true, on_host));
+  if (problem.backward) check_backward_arguments(problem.spec, backward_arguments(problem, on_host));
+}
+
+}  // namespace jit::tool

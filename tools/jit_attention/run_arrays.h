@@ -1,0 +1,65 @@
+// The arrays that `run` reads and writes, and what their shapes say about the problem.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <jit/attention.h>
+
+#include "problem.h"
+
+namespace CLI {
+class App;
+}  // namespace CLI
+
+namespace jit::tool {
+
+struct RunOptions {
+  FunctorOptions functors;
+  std::string dtype = "bf16";
+  std::string q, k, v;
+  std::vector<std::string> tensors;                          ///< "name=path"
+  std::vector<std::int32_t> seqlens_q, seqlens_kv, leftpad;  ///< one for each sequence; empty: not given
+  std::string page_table, sinks;                             ///< paths; empty: not given
+  int num_splits = 0;
+  bool backward = false;
+  std::string d_o;  ///< path; given with `backward`
+};
+void add_run_input_options(CLI::App& app, RunOptions& options);
+
+/// The paths of all files that are read.
+std::vector<std::string> input_files(const RunOptions& options);
+
+/// In host memory; an array without dimensions is not part of the call.
+struct RunArrays {
+  Array q, k, v, o, lse;
+  NamedArrays tensors;
+  Array cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, cache_leftpad, page_table, sinks;
+  Array d_o, dq, dk, dv;
+};
+
+struct RunProblem {
+  AttentionSpec spec;
+  DType result_dtype = DType::fp32;  ///< that of --q as it was given, and of all results but lse
+  int num_splits = 0;
+  bool backward = false;
+  RunArrays arrays;  ///< inputs in the types that the kernels take; outputs are zeros
+};
+
+/// Reads all inputs. Three dimensions are ragged sequences, four dense ones, or pages where there is a page table.
+/// Throws BadInput, and Error for what the library refuses.
+RunProblem read_problem(const RunOptions& options);
+
+/// Where an array lies on the device, or wherever its bytes shall be looked for.
+using Place = std::function<void*(Array&)>;
+
+/// The arguments over arrays at their places.
+AttentionArguments forward_arguments(RunProblem& problem, bool with_lse, const Place& place);
+BackwardArguments backward_arguments(RunProblem& problem, const Place& place);
+
+/// As the library checks a call. Throws Error invalid_argument.
+void check(RunProblem& problem);
+
+}  // namespace jit::tool
