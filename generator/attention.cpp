@@ -16,6 +16,7 @@
 #include "generator/problem/dispatch_key.h"
 #include "generator/size_key.h"
 #include "generator/tuning/tune.h"
+#include "generator/tuning/tuning_buffers.h"
 #include "generator/tuning/tuning_record.h"
 #include "runtime/capture.h"
 #include "runtime/driver_api.h"
@@ -113,8 +114,9 @@ Plan choose_plan(const AttentionState& state, int device, const AttentionParams&
   constexpr const char* for_sizes = "cost model, these sizes";
   // No keys to look at: there is nothing to measure, and no difference to find.
   if (settings.tuning == TuningMode::off || shape.seqlen_kv == 0) return untuned(for_sizes);
-  if (shape.has_device_lengths)
-    return untuned("cost model; lengths that only the device knows are not timed");
+  if (state.spec.split_keys != 0) return untuned("cost model; with split_keys one config serves all calls");
+  if (!can_time(state.spec))
+    return untuned("cost model; with tensors of rows of ragged queries nothing is timed");
   if (info.emulated) return untuned("cost model; an emulated device has no time to measure");
   if (std::optional<Plan> recorded = recorded_plan(state, info, shape)) return *std::move(recorded);
   if (settings.tuning == TuningMode::recorded || settings.offline) return untuned(for_sizes);
@@ -175,6 +177,17 @@ bool fill(const AttentionState& state, const AttentionArguments& arguments, Atte
   return fill_params(state.spec, state.rules, state.tensors, arguments, params);
 }
 
+// What checked kernels have found. Of a spec that does not ask for it, on an emulated device, it is told and no more:
+// results are defined all the same.
+void report_faults(const AttentionState& state, int device, Stream stream) {
+  const std::optional<ArrayFault> fault = state.context.memory.take_fault(device, stream);
+  if (!fault) return;
+  const FaultText found = fault_text(*fault);
+  if (state.spec.checked)
+    throw Error(ErrorCode::invalid_argument, "launch", std::string(found.array), found.text);
+  state.context.notify(Event::Kind::warning, found.text);
+}
+
 CompiledKernel describe(const AttentionState& state, const Plan& plan) {
   return Access::kernel(state.context.shared_from_this(), plan.spec, plan.config,
                         plan.steps.front().kernel.image, plan.why, plan.tuning_log);
@@ -207,6 +220,8 @@ void Attention::operator()(const AttentionArguments& arguments, Stream stream) c
   const Plan* plan = state.by_size.find(size_key(device.ordinal(), shape_of(params)));
   if (plan == nullptr) plan = plan_for_new_sizes(state, device.ordinal(), params, stream);
   run_plan(*plan, params, state.context.memory, stream);
+  if (plan->is_checked && !device_length_argument(params).empty())
+    report_faults(state, device.ordinal(), stream);
 }
 
 void Attention::prepare(const AttentionArguments& arguments) const {

@@ -46,9 +46,15 @@ BuiltKernel build_clean(ContextState& context, const AttentionSpec& spec,
 
 }  // namespace
 
+bool is_checked(const AttentionSpec& spec, const KernelConfig& config, Target target) {
+  return reads_device_lengths(config) && (spec.checked || target.form == CodeForm::ptx);
+}
+
 BuiltKernel build_kernel(ContextState& context, const AttentionSpec& spec, const KernelConfig& config,
                          Target target) {
-  Program program = write_program(spec, config);
+  AttentionSpec written = spec;
+  written.checked |= is_checked(spec, config, target);
+  Program program = write_program(written, config);
   program.facts = {{"spec", to_string(spec)}, {"config", to_string(config)}};
   return {config, build_image(context, program, target)};
 }
@@ -75,7 +81,11 @@ BuiltKernel choose_kernel(ContextState& context, const AttentionSpec& spec,
 
 Plan make_plan(ContextState& context, const AttentionSpec& spec, BuiltKernel kernel, int device,
                std::string why) {
-  Plan plan{.spec = spec, .config = kernel.config, .steps = {}, .why = std::move(why)};
+  Plan plan{.spec = spec,
+            .config = kernel.config,
+            .steps = {},
+            .why = std::move(why),
+            .is_checked = is_checked(spec, kernel.config, kernel.image->target)};
   plan.steps.push_back(plan_step(load_kernel(context, std::move(kernel.image), device), spec, kernel.config));
   return plan;
 }

@@ -26,6 +26,9 @@ struct BuiltKernel {
   std::shared_ptr<const KernelImage> image;
 };
 
+/// Whether a kernel looks at what arrays on the device hold: where the spec wants it, and on emulated devices always.
+bool is_checked(const AttentionSpec& spec, const KernelConfig& config, Target target);
+
 /// The kernel of a config: from memory, else from disk, else compiled. Requires: the config is legal. Throws
 /// Error compile_failed, nvrtc_unavailable, offline. Thread safe.
 BuiltKernel build_kernel(ContextState& context, const AttentionSpec& spec, const KernelConfig& config,

@@ -24,9 +24,20 @@ ProblemShape typical_shape(const DeviceLimits& limits) {
   return {.batch = 1, .heads_q = limits.sm_count, .seqlen_q = 2048, .seqlen_kv = 2048};
 }
 
-std::vector<KernelConfig> ranked_configs(const AttentionSpec& spec, const ProblemShape& shape,
+ProblemShape deciding_shape(const AttentionSpec& spec, const ProblemShape& shape) {
+  if (spec.split_keys == 0 || shape.pass != Pass::forward) return shape;
+  constexpr std::int64_t heads_kv = 8;  // a batch that decodes: what most calls of an engine are
+  return {.batch = 64,
+          .heads_q = heads_kv * spec.gqa_ratio,
+          .seqlen_q = 1,
+          .seqlen_kv = 4096,
+          .has_device_lengths = true};
+}
+
+std::vector<KernelConfig> ranked_configs(const AttentionSpec& spec, const ProblemShape& given,
                                          const DeviceLimits& limits) {
   const Case problem{spec, limits};
+  const ProblemShape shape = deciding_shape(spec, given);
   std::vector<KernelConfig> configs = config_space(problem, shape);
   if (configs.empty()) {
     throw Error(ErrorCode::no_valid_config, "configure", "spec",
@@ -54,16 +65,16 @@ std::vector<KernelConfig> first_untuned(const AttentionSpec& spec, std::span<con
                                         const DeviceLimits& limits) {
   const Case problem{spec, limits};
   if (shapes.empty()) return {};
-  const std::vector<KernelConfig> configs = config_space(problem, shapes.front());
+  const std::vector<KernelConfig> configs = config_space(problem, deciding_shape(spec, shapes.front()));
   if (configs.empty()) ranked_configs(spec, shapes.front(), limits);  // throws
   std::vector<char> is_unsure(configs.size());
   for (std::size_t i = 0; i < configs.size(); ++i) is_unsure[i] = !has_sure_registers(spec, configs[i]);
   std::vector<KernelConfig> firsts(shapes.size());
   in_parallel(shapes.size(), [&](std::size_t i) {
+    const ProblemShape shape = deciding_shape(spec, shapes[i]);
     std::tuple<char, double, std::size_t> first = {1, HUGE_VAL, 0};
     for (std::size_t config = 0; config < configs.size(); ++config) {
-      first =
-          std::min(first, {is_unsure[config], estimated_cycles(problem, shapes[i], configs[config]), config});
+      first = std::min(first, {is_unsure[config], estimated_cycles(problem, shape, configs[config]), config});
     }
     firsts[i] = configs[std::get<2>(first)];
   });

@@ -16,8 +16,12 @@ namespace jit {
 /// The shape that is assumed when a kernel is wanted before any call: enough work for every multiprocessor.
 ProblemShape typical_shape(const DeviceLimits& limits);
 
+/// The shape that decides which config serves calls of `shape`: with spec.split_keys one for all of them, so that no
+/// size, stride or tensor of a call changes a request's bits.
+ProblemShape deciding_shape(const AttentionSpec& spec, const ProblemShape& shape);
+
 /// The legal configs of the search grids of all families that serve the shape's pass and can read its tensors,
-/// the most promising first; equal estimates keep the grids' order. Throws Error no_valid_config when there is
+/// the most promising first for its deciding_shape(); equal estimates keep the grids' order. Throws Error no_valid_config when there is
 /// none, with the reasons of those that need least.
 std::vector<KernelConfig> ranked_configs(const AttentionSpec& spec, const ProblemShape& shape,
                                          const DeviceLimits& limits);

@@ -1,6 +1,9 @@
 #include "generator/launch/plan.h"
 
 #include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
 
 #include "generator/kernels/families.h"
 
@@ -10,8 +13,24 @@ PlanStep plan_step(LoadedKernel kernel, const AttentionSpec& spec, const KernelC
   return std::visit([&](const auto& own) { return plan_step(std::move(kernel), spec, own); }, config);
 }
 
+FaultText fault_text(const ArrayFault& fault) {
+  constexpr std::array<std::string_view, 7> names = {
+      "", "cu_seqlens_q", "cu_seqlens_k", "seqused_q", "seqused_k", "cache_leftpad", "page_table"};
+  const auto id = static_cast<std::size_t>(fault.array);
+  const std::string_view name = id < names.size() ? names[id] : names[0];
+  const std::string place = fault.array == SequenceArrayId::page_table
+                                ? fmt::format("[{}, {}]", fault.request, fault.index)
+                                : fmt::format("[{}]", fault.index);
+  const std::string rule = fault.most < fault.least
+                               ? "there is nothing that it may be"
+                               : fmt::format("it must be from {} to {}", fault.least, fault.most);
+  return {name, fmt::format("{}: element {}, of request {}, is {}; {}", name, place, fault.request,
+                            fault.value, rule)};
+}
+
 void run_plan(const Plan& plan, AttentionParams& params, const StreamMemory& memory, Stream stream,
               GradientParams* gradients) {
+  params.sequences.fault = plan.is_checked ? memory.fault(plan.steps.front().kernel.device) : nullptr;
   std::size_t bytes = 0;
   for (const PlanStep& step : plan.steps) bytes = std::max(bytes, step.workspace_bytes(params));
   void* const workspace = memory.workspace(plan.steps.front().kernel.device, stream, bytes);

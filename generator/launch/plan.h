@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -38,8 +39,17 @@ struct Plan {
   KernelConfig config;          ///< of the pass's main kernel
   std::vector<PlanStep> steps;  ///< in the order in which they run
   std::string why;              ///< this config
+  /// Whether kernels look at arrays on the device: of specs that ask for it, and on emulated devices.
+  bool is_checked = false;
   std::vector<std::string> tuning_log = {};
 };
+
+/// What is wrong with an array on the device, in a sentence, and its name.
+struct FaultText {
+  std::string_view array;
+  std::string text;
+};
+FaultText fault_text(const ArrayFault& fault);
 
 /// Runs a plan on `stream`. `params` come from fill_params and compute something; their batch_begin and
 /// q_tile_begin are overwritten. Throws Error launch_failed; invalid_argument when a kernel reads by TMA and a

@@ -9,11 +9,22 @@
 
 #include "generator/launch/ceil_div.h"
 #include "templates/scheduling/key_shares.cuh"
+#include "templates/scheduling/key_spans.cuh"
+#include "templates/split_keys/span_tree.cuh"
 
 namespace jit {
 namespace {
 
-constexpr int most_split_blocks = 4096;
+constexpr int most_split_blocks = StreamMemory::max_counters;
+
+// What one block computes for itself at least: a tile, or a span.
+std::int64_t most_pieces(const AttentionSpec& spec, const SplitTiles& tiles, const AttentionParams& params) {
+  return std::max(1, ceil_div(params.seqlen_kv, std::max(tiles.tile_kv, spec.split_keys)));
+}
+
+int levels_of(const AttentionSpec& spec, const SplitTiles& tiles, const AttentionParams& params) {
+  return span_levels(static_cast<int>(most_pieces(spec, tiles, params)));
+}
 
 // Tiles of rows of all batch entries, each of which may fill one in part.
 std::int64_t row_tiles(const AttentionSpec& spec, const SplitTiles& tiles, const AttentionParams& params) {
@@ -66,11 +77,13 @@ KnownLine known_line(const AttentionSpec& spec, const SplitTiles& tiles, const A
           .tiles = ceil_div(params.seqlen_kv, tiles.tile_kv),
           .units = static_cast<int>(units),
           .row_tiles = static_cast<int>(row_tiles)};
-  line.shares = key_shares({.total = static_cast<int>(units * params.batch * unit_length(line.tiles)),
-                            .shares_keys = row_tiles > 1,
-                            .least_tiles = line.tiles,
-                            .most_tiles = line.tiles},
-                           blocks, params.sequences.num_splits);
+  const LineSize size = {.total = static_cast<int>(units * params.batch * unit_length(line.tiles)),
+                         .shares_keys = row_tiles > 1,
+                         .least_tiles = line.tiles,
+                         .most_tiles = line.tiles};
+  const int num_splits = params.sequences.num_splits;
+  line.shares = spec.split_keys != 0 ? span_shares(size, blocks, num_splits, spec.split_keys / tiles.tile_kv)
+                                     : key_shares(size, blocks, num_splits);
   return line;
 }
 
@@ -78,11 +91,11 @@ KnownLine known_line(const AttentionSpec& spec, const SplitTiles& tiles, const A
 
 int split_blocks(const AttentionSpec& spec, const SplitTiles& tiles, const AttentionParams& params,
                  int sm_count) {
-  const std::int64_t tiles_kv = std::max(1, ceil_div(params.seqlen_kv, tiles.tile_kv));
+  const std::int64_t pieces = most_pieces(spec, tiles, params);
   const std::int64_t resident = std::int64_t{sm_count} * tiles.blocks_per_sm;
   const std::int64_t units = std::min(resident, row_tiles(spec, tiles, params) * params.heads_kv);
   const std::int64_t most = std::min<std::int64_t>(resident, most_split_blocks);
-  return static_cast<int>(std::clamp<std::int64_t>(units * std::min(resident, tiles_kv), 1, most));
+  return static_cast<int>(std::clamp<std::int64_t>(units * std::min(resident, pieces), 1, most));
 }
 
 SplitLaunch split_launch(const KernelLaunch& launch, const SplitTiles& tiles, std::string_view family) {
@@ -90,11 +103,22 @@ SplitLaunch split_launch(const KernelLaunch& launch, const SplitTiles& tiles, st
   const int blocks = split_blocks(launch.spec, tiles, launch.params, launch.kernel.sm_count);
   const int rows = partial_rows(launch.spec, tiles, launch.params);
   const auto floats = static_cast<std::size_t>(partial_floats(rows, launch.spec.value_head_dim()));
-  const std::size_t bytes = static_cast<std::size_t>(most_partials(blocks)) * floats * sizeof(float);
+  const bool has_spans = launch.spec.split_keys != 0;
+  const int levels = has_spans ? levels_of(launch.spec, tiles, launch.params) : 0;
+  const int places = has_spans ? split_nodes(levels) * blocks : most_partials(blocks);
+  const std::size_t bytes = static_cast<std::size_t>(places) * floats * sizeof(float);
+  const StreamMemory& memory = launch.memory;
+  const int device = launch.kernel.device;
+  auto* const partials = static_cast<float*>(has_spans ? memory.workspace(device, launch.stream, bytes)
+                                                       : memory.mailbox(device, launch.stream, bytes));
+  auto* const counters =
+      has_spans ? reinterpret_cast<unsigned*>(memory.counters(device, launch.stream, blocks)) : nullptr;
   return {blocks,
-          {.partials = static_cast<float*>(launch.memory.mailbox(launch.kernel.device, launch.stream, bytes)),
+          {.partials = partials,
            .partial_rows = rows,
-           .known = known_line(launch.spec, tiles, launch.params, blocks)}};
+           .known = known_line(launch.spec, tiles, launch.params, blocks),
+           .counters = counters,
+           .levels = levels}};
 }
 
 }  // namespace jit

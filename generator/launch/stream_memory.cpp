@@ -88,6 +88,24 @@ void* StreamMemory::of_graph(std::unique_ptr<const DeviceBuffer> memory) const {
   return of_graphs_.emplace_back(std::move(memory))->data();
 }
 
+ArrayFault* StreamMemory::fault(int device) const {
+  const std::lock_guard lock(mutex_);
+  std::unique_ptr<const DeviceBuffer>& buffer = faults_[device];
+  if (buffer == nullptr) buffer = make_filled(device, sizeof(ArrayFault), 0);
+  return static_cast<ArrayFault*>(buffer->data());
+}
+
+std::optional<ArrayFault> StreamMemory::take_fault(int device, CUstream stream) const {
+  if (is_capturing(stream)) return std::nullopt;
+  ArrayFault noted{};
+  const auto address = reinterpret_cast<CUdeviceptr>(fault(device));
+  check(driver().cuMemcpyDtoHAsync(&noted, address, sizeof(noted), stream), "cuMemcpyDtoHAsync");
+  check(driver().cuStreamSynchronize(stream), "cuStreamSynchronize");
+  if (noted.array == SequenceArrayId::none) return std::nullopt;
+  check(driver().cuMemsetD32Async(address, 0, sizeof(noted) / sizeof(int), stream), "cuMemsetD32Async");
+  return noted;
+}
+
 void* StreamMemory::workspace(int device, CUstream stream, std::size_t bytes) const {
   if (bytes == 0) return nullptr;
   const std::size_t size = rounded_up(bytes);

@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include <cuda.h>
@@ -17,6 +18,7 @@
 #include <jit/device_buffer.h>
 
 #include "cache/dispatch_table.h"
+#include "templates/base/array_fault.cuh"
 
 namespace jit {
 
@@ -37,6 +39,14 @@ class StreamMemory {
   /// Sets counters and mailboxes of the stream back after a launch that failed, on a device that is still usable: an
   /// emulated one.
   void reset(int device, CUstream stream) const;
+
+  /// Where checked kernels on `device` note what is wrong: all 0 at first. One for all streams and graphs. Throws Error
+  /// driver_error when the device has no room.
+  ArrayFault* fault(int device) const;
+
+  /// Waits for `stream`, and returns what checked kernels have noted on `device` since the last time; nothing while the
+  /// stream is being captured.
+  std::optional<ArrayFault> take_fault(int device, CUstream stream) const;
 
   /// At least `bytes` of memory, aligned to 256, with any contents, for what is put on `stream` next; null for
   /// 0 bytes. Sizes are rounded up to powers of two, and each is allocated once for a stream. Throws Error
@@ -62,6 +72,7 @@ class StreamMemory {
   mutable std::mutex mutex_;                             ///< of the following
   mutable std::map<int, GraphCounters> graph_counters_;  ///< by device
   mutable std::vector<std::unique_ptr<const DeviceBuffer>> of_graphs_;
+  mutable std::map<int, std::unique_ptr<const DeviceBuffer>> faults_;  ///< by device
 };
 
 }  // namespace jit

@@ -54,13 +54,20 @@ void check_spec(const AttentionSpec& spec) {
   if (is_plain(spec)) return;
   const bool ragged_q = spec.sequences_q != SequenceKind::dense,
              ragged_kv = spec.sequences_kv != SequenceKind::dense;
-  const std::string_view field = ragged_q ? "sequences_q" : ragged_kv ? "sequences_kv" : "sinks";
-  const std::string value(ragged_q    ? to_string(spec.sequences_q)
-                          : ragged_kv ? to_string(spec.sequences_kv)
-                                      : "true");
+  const std::string_view field = ragged_q     ? "sequences_q"
+                                 : ragged_kv  ? "sequences_kv"
+                                 : spec.sinks ? "sinks"
+                                              : "split_keys";
+  const std::string value(ragged_q     ? to_string(spec.sequences_q)
+                          : ragged_kv  ? to_string(spec.sequences_kv)
+                          : spec.sinks ? "true"
+                                       : std::to_string(spec.split_keys));
   const std::string name = fmt::format("spec.{}", field);
-  const Refusal refusal{name, value, "has no backward so far: sequences must be dense, and without sinks",
-                        field == "sinks" ? "false" : "dense"};
+  const Refusal refusal{name, value,
+                        "has no backward so far: sequences must be dense, and without sinks or split_keys",
+                        ragged_q || ragged_kv ? "dense"
+                        : spec.sinks          ? "false"
+                                              : "0"};
   throw Error(ErrorCode::invalid_spec, "validate", name, refusal.to_string());
 }
 

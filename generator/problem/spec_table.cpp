@@ -91,6 +91,17 @@ std::optional<Refusal> refuse_page_size(const SpecField& field, const AttentionS
   return {};
 }
 
+std::optional<Refusal> refuse_split_keys(const SpecField& field, const AttentionSpec& spec) {
+  constexpr int most = 1 << 20;
+  const int value = spec.split_keys;
+  if (value >= 0 && value <= most && value % split_keys_step == 0) return {};
+  const int rounded = std::clamp((value + split_keys_step - 1) / split_keys_step * split_keys_step, 0, most);
+  return refuse(field, std::to_string(value),
+                fmt::format("must be a multiple of {} up to {}, or 0 for sums that depend on the batch",
+                            split_keys_step, most),
+                std::to_string(rounded));
+}
+
 std::optional<Refusal> refuse_scale(const SpecField& field, const AttentionSpec& spec) {
   if (!spec.softmax_scale || (*spec.softmax_scale > 0 && *spec.softmax_scale <= max_softmax_scale)) return {};
   return refuse(
@@ -239,6 +250,28 @@ constexpr std::array fields = {
               .text_label = " sinks=",
               .name_label = "_sinks_",
               .samples = [] { return Samples{{.sinks = true}}; }},
+    SpecField{.name = "split_keys",
+              .member = &AttentionSpec::split_keys,
+              .doc = "keys are summed in spans of so many, and a request's bits depend on the request "
+                     "alone: a multiple of 64; 0: they depend on the batch, too",
+              .record_name = "split_keys",
+              .comment = "keys of a span that is summed for itself; 0: there are none",
+              .text_label = " split_keys=",
+              .name_label = "_split",
+              .refusal = refuse_split_keys,
+              .samples =
+                  [] {
+                    return Samples{{.split_keys = 512}, {.split_keys = 1024}};
+                  }},
+    SpecField{.name = "checked",
+              .member = &AttentionSpec::checked,
+              .doc = "whether calls look at what lengths and page tables hold on the device, wait for it, "
+                     "and refuse what is out of range: slow",
+              .record_name = "checked",
+              .comment = "whether arrays on the device are looked at",
+              .text_label = " checked=",
+              .name_label = "_checked_",
+              .samples = [] { return Samples{{.checked = true}}; }},
     SpecField{.name = "mask",
               .member = &AttentionSpec::mask,
               .doc = "which keys a query sees",
@@ -267,9 +300,9 @@ constexpr std::array fields = {
 // Names every member: a spec with another one does not compile here, nor one without a row.
 auto members_of(const AttentionSpec& spec) {
   const auto& [dtype, head_dim, head_dim_v, gqa_ratio, alignment, seqlen_q, seqlen_kv, sequences_q,
-               sequences_kv, page_size, sinks, mask, score, softmax_scale] = spec;
+               sequences_kv, page_size, sinks, split_keys, checked, mask, score, softmax_scale] = spec;
   return std::tie(dtype, head_dim, head_dim_v, gqa_ratio, alignment, seqlen_q, seqlen_kv, sequences_q,
-                  sequences_kv, page_size, sinks, mask, score, softmax_scale);
+                  sequences_kv, page_size, sinks, split_keys, checked, mask, score, softmax_scale);
 }
 static_assert(fields.size() == std::tuple_size_v<decltype(members_of(AttentionSpec()))>);
 
@@ -310,7 +343,7 @@ bool is_dense(const AttentionSpec& spec) {
   return spec.sequences_q == SequenceKind::dense && spec.sequences_kv == SequenceKind::dense;
 }
 
-bool is_plain(const AttentionSpec& spec) { return is_dense(spec) && !spec.sinks; }
+bool is_plain(const AttentionSpec& spec) { return is_dense(spec) && !spec.sinks && spec.split_keys == 0; }
 
 std::span<const SpecField> spec_fields() { return fields; }
 

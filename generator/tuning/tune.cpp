@@ -8,6 +8,7 @@
 #include "generator/context_state.h"
 #include "generator/kernels/search.h"
 #include "generator/problem/arguments.h"
+#include "generator/tuning/tuning_buffers.h"
 #include "generator/tuning/tuning_record.h"
 
 namespace jit {
@@ -46,6 +47,17 @@ TuningProblem tuning_problem(const AttentionSpec& spec, const AttentionArguments
   validate(spec);
   const AttentionParams params = params_of(spec, arguments);
   const DeviceInfo device = device_info(current_device());
+  if (spec.split_keys != 0) {
+    throw Error(ErrorCode::invalid_argument, "tune", "split_keys",
+                "split_keys: with it one config serves all calls of a spec, whatever is fast for some; "
+                "nothing is tuned");
+  }
+  if (!can_time(spec)) {
+    throw Error(
+        ErrorCode::invalid_argument, "tune", "tensors",
+        "tensors: what mask or score reads has a row for each row of ragged queries, and tuning measures on "
+        "queries of its own; give dense ones");
+  }
   if (device.emulated) {
     throw Error(ErrorCode::unsupported_device, "tune", "device",
                 fmt::format("{} is emulated and has no time to measure; it needs a GPU", device.name));

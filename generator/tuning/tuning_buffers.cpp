@@ -12,6 +12,9 @@
 #include <jit/spec_table.h>
 
 #include "generator/context_state.h"
+#include "generator/problem/argument_table.h"
+#include "generator/problem/arguments.h"
+#include "generator/problem/functor_tensors.h"
 #include "generator/program/emit.h"
 #include "runtime/driver_api.h"
 #include "runtime/launch.h"
@@ -33,16 +36,36 @@ std::size_t free_memory() {
 
 }  // namespace
 
+namespace {
+
+// The spec of the same memory as dense sequences.
+AttentionSpec dense_spec(AttentionSpec spec) {
+  spec.sequences_q = spec.sequences_kv = SequenceKind::dense;
+  spec.page_size = spec.split_keys = 0;
+  spec.sinks = spec.checked = false;
+  return spec;
+}
+
+}  // namespace
+
+bool can_time(const AttentionSpec& spec) {
+  const std::vector<FunctorTensorUse> uses = functor_tensor_uses(spec);
+  return !has_ragged_q(spec) || std::none_of(uses.begin(), uses.end(), [](const FunctorTensorUse& use) {
+    return use.row != nullptr && use.row->ragged_dims;
+  });
+}
+
 std::vector<Program> check_programs(const AttentionSpec& spec) {
-  return {emit_random_fill(input_dtype(spec)), emit_reference(spec)};
+  return {emit_random_fill(input_dtype(spec)), emit_reference(dense_spec(spec))};
 }
 
 TuningBuffers::TuningBuffers(ContextState& context, const TuningProblem& problem, CUstream stream)
     : memory_(context.memory), spec_(problem.spec), device_(problem.device), params_(problem.params) {
   const std::int64_t heads_kv = params_.heads_q / spec_.gqa_ratio;
   const std::int64_t d = spec_.head_dim, dv = spec_.value_head_dim();
-  const std::int64_t q_entry = std::int64_t{params_.seqlen_q} * params_.heads_q;
-  const std::int64_t kv_entry = std::int64_t{params_.seqlen_kv} * heads_kv;
+  const ProblemShape shape = shape_of(params_);
+  const std::int64_t q_entry = shape.seqlen_q * params_.heads_q;
+  const std::int64_t kv_entry = shape.seqlen_kv * heads_kv;
   const int in = size_of(input_dtype(spec_)), out = size_of(output_dtype(spec_)), fp32 = size_of(DType::fp32);
   const std::int64_t entry_bytes = (q_entry * d + kv_entry * (d + dv)) * in + q_entry * (dv * out + fp32);
   const std::int64_t affordable =
@@ -73,14 +96,66 @@ TuningBuffers::TuningBuffers(ContextState& context, const TuningProblem& problem
   params_.v = v_.data();
   params_.o = o_.data();
   params_.lse = static_cast<float*>(lse_.data());
-  params_.q_strides = strides(params_.seqlen_q, params_.heads_q, d);
-  params_.k_strides = strides(params_.seqlen_kv, heads_kv, d);
-  params_.v_strides = strides(params_.seqlen_kv, heads_kv, dv);
-  params_.o_strides = strides(params_.seqlen_q, params_.heads_q, dv);
-  params_.lse_strides = {.batch = q_entry, .seq = 1, .head = params_.seqlen_q};
+  params_.q_strides = strides(shape.seqlen_q, params_.heads_q, d);
+  params_.k_strides = strides(shape.seqlen_kv, heads_kv, d);
+  params_.v_strides = strides(shape.seqlen_kv, heads_kv, dv);
+  params_.o_strides = strides(shape.seqlen_q, params_.heads_q, dv);
+  params_.lse_strides = {.batch = q_entry, .seq = 1, .head = shape.seqlen_q};
+  dense_ = params_;
+  dense_.seqlen_q = static_cast<int>(shape.seqlen_q);
+  dense_.seqlen_kv = static_cast<int>(shape.seqlen_kv);
+  dense_.sequences = {};
+  describe_sequences();
 
   fill_inputs(context, stream);
   run_reference(context, stream);
+}
+
+// An array of the call's own, on the device.
+const void* TuningBuffers::array_of(const void* host, std::size_t bytes) {
+  const DeviceBuffer& buffer =
+      sequence_arrays_.emplace_back(device_.ordinal, std::max<std::size_t>(4, bytes));
+  if (bytes > 0) buffer.upload(host, bytes);
+  return buffer.data();
+}
+
+// Makes params_ those of ragged and paged sequences, with arrays of their own for those that the call has.
+void TuningBuffers::describe_sequences() {
+  SequenceParams& sequences = params_.sequences;
+  const int batch = params_.batch;
+  const auto filled = [&](const int*& given, std::size_t count, auto value_of) {
+    if (given == nullptr) return;
+    std::vector<int> values(count);
+    for (std::size_t i = 0; i < count; ++i) values[i] = value_of(static_cast<int>(i));
+    given = static_cast<const int*>(array_of(values.data(), count * sizeof(int)));
+  };
+  const auto entries = static_cast<std::size_t>(batch);
+  filled(sequences.cu_seqlens_q, entries + 1, [&](int i) { return i * dense_.seqlen_q; });
+  filled(sequences.cu_seqlens_k, entries + 1, [&](int i) { return i * dense_.seqlen_kv; });
+  filled(sequences.seqused_q, entries, [&](int) { return dense_.seqlen_q; });
+  filled(sequences.seqused_k, entries, [&](int) { return dense_.seqlen_kv; });
+  filled(sequences.cache_leftpad, entries, [](int) { return 0; });
+  filled(sequences.page_table, entries * static_cast<std::size_t>(sequences.max_pages),
+         [](int i) { return i; });
+  if (sequences.sinks != nullptr) {
+    const std::vector<float> sinks(static_cast<std::size_t>(params_.heads_q), -HUGE_VALF);
+    sequences.sinks = static_cast<const float*>(array_of(sinks.data(), sinks.size() * sizeof(float)));
+  }
+  if (sequences.cu_seqlens_q != nullptr) {
+    params_.seqlen_q = sequences.total_q = batch * dense_.seqlen_q;
+    params_.q_strides.batch = params_.o_strides.batch = 0;
+    params_.lse_strides = {.batch = 0, .seq = 1, .head = sequences.total_q};
+  }
+  if (sequences.cu_seqlens_k != nullptr) {
+    params_.seqlen_kv = sequences.total_k = batch * dense_.seqlen_kv;
+    params_.k_strides.batch = params_.v_strides.batch = 0;
+  }
+  if (sequences.page_table != nullptr) {
+    sequences.pages = batch * sequences.max_pages;
+    sequences.page_table_stride = sequences.max_pages;
+    params_.k_strides.batch = spec_.page_size * params_.k_strides.seq;
+    params_.v_strides.batch = spec_.page_size * params_.v_strides.seq;
+  }
 }
 
 void TuningBuffers::fill_inputs(ContextState& context, CUstream stream) {
@@ -102,7 +177,7 @@ void TuningBuffers::fill_inputs(ContextState& context, CUstream stream) {
 }
 
 void TuningBuffers::run_reference(ContextState& context, CUstream stream) {
-  const std::int64_t total = std::int64_t{params_.batch} * params_.heads_q * params_.seqlen_q;
+  const std::int64_t total = std::int64_t{dense_.batch} * dense_.heads_q * dense_.seqlen_q;
   const std::int64_t count = std::min(max_sampled_rows, total);
   const DeviceBuffer o(device_.ordinal,
                        static_cast<std::size_t>(count * spec_.value_head_dim()) * sizeof(float));
@@ -112,10 +187,10 @@ void TuningBuffers::run_reference(ContextState& context, CUstream stream) {
                      .o = static_cast<float*>(o.data()),
                      .lse = static_cast<float*>(lse.data())};
 
-  const Program program = emit_reference(spec_);
+  const Program program = emit_reference(dense_spec(spec_));
   auto image = build_image(context, program, native_target(device_));
   const Kernel kernel = load_module(context, image).kernel(program.name);
-  void* arguments[] = {&params_, &rows};
+  void* arguments[] = {&dense_, &rows};
   const unsigned warps = static_cast<unsigned>(program.threads) / 32;
   launch(kernel.handle(),
          {.grid = {static_cast<unsigned>((count + warps - 1) / warps), 1, 1},
@@ -129,7 +204,7 @@ void TuningBuffers::run_reference(ContextState& context, CUstream stream) {
 }
 
 std::string TuningBuffers::check(const Plan& plan, CUstream stream) const {
-  const std::int64_t total = std::int64_t{params_.batch} * params_.heads_q * params_.seqlen_q;
+  const std::int64_t total = std::int64_t{dense_.batch} * dense_.heads_q * dense_.seqlen_q;
   const int dv = spec_.value_head_dim();
   constexpr unsigned char poison = 0xff;  // NaN in both types
   o_.fill(poison, stream);
@@ -142,13 +217,17 @@ std::string TuningBuffers::check(const Plan& plan, CUstream stream) const {
   std::vector<std::uint16_t> row(static_cast<std::size_t>(dv));
   for (std::size_t r = 0; r < reference_lse_.size(); ++r) {
     const std::int64_t flat = static_cast<std::int64_t>(r) * row_step % total;
-    const std::int64_t query = flat % params_.seqlen_q, slice = flat / params_.seqlen_q;
-    const std::int64_t head = slice % params_.heads_q, batch = slice / params_.heads_q;
+    const std::int64_t query = flat % dense_.seqlen_q, slice = flat / dense_.seqlen_q;
+    const std::int64_t head = slice % dense_.heads_q, batch = slice / dense_.heads_q;
     const std::int64_t at =
-        batch * params_.o_strides.batch + head * params_.o_strides.head + query * params_.o_strides.seq;
+        batch * dense_.o_strides.batch + head * dense_.o_strides.head + query * dense_.o_strides.seq;
+    // Of ragged queries a batch entry begins with the row that its boundary says.
+    const std::int64_t row_begin = params_.lse_strides.batch == 0 ? batch * dense_.seqlen_q : 0;
+    const std::int64_t lse_at =
+        batch * params_.lse_strides.batch + head * params_.lse_strides.head + row_begin + query;
     o_.download(row.data(), row.size() * sizeof row[0], static_cast<std::size_t>(at) * sizeof row[0], stream);
     float lse = 0;
-    lse_.download(&lse, sizeof lse, static_cast<std::size_t>(flat) * sizeof lse, stream);
+    lse_.download(&lse, sizeof lse, static_cast<std::size_t>(lse_at) * sizeof lse, stream);
     const float expected_lse = reference_lse_[r];
     const bool lse_matches =
         std::isinf(expected_lse) ? lse == expected_lse : std::abs(lse - expected_lse) <= lse_tolerance;

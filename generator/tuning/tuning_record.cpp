@@ -37,6 +37,7 @@ Key tuning_operation(const AttentionSpec& spec, const SizeClass& sizes) {
   fields.push_back({"seqlen_q", fmt::format("2^{}", sizes.seqlen_q)});
   fields.push_back({"seqlen_kv", fmt::format("2^{}", sizes.seqlen_kv)});
   fields.push_back({"tma", sizes.tma ? "yes" : "no"});
+  if (sizes.has_device_lengths) fields.push_back({"lengths", "on the device"});
   return Key(fields);
 }
 

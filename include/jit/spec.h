@@ -21,6 +21,9 @@ inline constexpr float max_softmax_scale = 1e5f;
 /// The largest page_size.
 inline constexpr int max_page_size = 65536;
 
+/// split_keys is a multiple of this.
+inline constexpr int split_keys_step = 64;
+
 /// What a kernel is specialised for. Batch, heads, lengths and strides are run-time facts and never cause a
 /// compile.
 struct AttentionSpec {
@@ -35,8 +38,15 @@ struct AttentionSpec {
   SequenceKind sequences_kv = SequenceKind::dense;  ///< how keys and values lie: dense, ragged or paged
   int page_size = 0;   ///< rows of a page, from 1 to 65536; 0 unless sequences_kv is paged
   bool sinks = false;  ///< whether each head has a sink: a score without a value, in the sum of all its rows
-  Mask mask = {};      ///< which keys a query sees
-  Score score = {};    ///< what happens to a score before the softmax
+  /// 0: how sums over keys are cut is left to each call. Else the bits of a request depend on nothing but the request
+  /// (docs/serving.md#batch-invariance): its keys are summed in spans of so many, counted from its key 0. A multiple of
+  /// 64; 512 to 2048 cost least.
+  int split_keys = 0;
+  /// Whether calls look at what lengths and page tables hold on the device, wait for it, and throw where it is out of range
+  /// (docs/serving.md#checked-calls). For finding errors: slow.
+  bool checked = false;
+  Mask mask = {};    ///< which keys a query sees
+  Score score = {};  ///< what happens to a score before the softmax
   /// Of q·k; default 1/sqrt(head_dim); positive, at most max_softmax_scale; a run-time fact too.
   std::optional<float> softmax_scale = {};
 

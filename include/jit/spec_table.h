@@ -65,7 +65,8 @@ std::uint64_t value_word(const SpecField& field, const AttentionSpec& spec);
 /// Whether kernels are made for the same value when the member is left as it is by default.
 bool is_default(const SpecField& field, const AttentionSpec& spec);
 
-/// Whether kernels of dense sequences of one length can serve a spec: it has no ragged or paged ones and no sinks.
+/// Whether kernels of dense sequences of one length can serve a spec: it has no ragged or paged ones,
+/// no sinks and no split_keys.
 bool is_plain(const AttentionSpec& spec);
 
 /// Whether all sequences have their rows at places of their own: (batch, seqlen, heads, head_dim) throughout.

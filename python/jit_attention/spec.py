@@ -31,6 +31,10 @@ class AttentionSpec:
         sequences_kv: how keys and values lie: "dense", "ragged" or "paged".
         page_size: rows of a page, from 1 to 65536; 0 unless sequences_kv is "paged".
         sinks: whether each head has a sink: a score without a value, in the sum of all its rows.
+        split_keys: 0: how sums over keys are cut is left to each call. Else a request's bits depend on the request alone:
+            its keys are summed in spans of so many, a multiple of 64.
+        checked: whether calls look at what lengths and page tables hold on the device, wait for it, and raise where it is
+            out of range. For finding errors: slow.
         mask: which keys a query sees; None: all.
         score: what happens to a score before the softmax; None: nothing.
         softmax_scale: of q·k, positive, at most 1e5; None: 1/sqrt(head_dim). A run-time fact too.
@@ -47,6 +51,8 @@ class AttentionSpec:
     sequences_kv: str = "dense"
     page_size: int = 0
     sinks: bool = False
+    split_keys: int = 0
+    checked: bool = False
     mask: Mask | None = None
     score: Score | None = None
     softmax_scale: float | None = None

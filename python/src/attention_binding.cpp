@@ -20,7 +20,8 @@ namespace {
 using namespace nb::literals;
 
 // The spec of the arrays themselves.
-AttentionSpec spec_of_arrays(const Call& call, nb::handle mask, nb::handle score, nb::handle softmax_scale) {
+AttentionSpec spec_of_arrays(const Call& call, nb::handle mask, nb::handle score, nb::handle softmax_scale,
+                             int split_keys) {
   const TensorView &q = call.q(), &k = call.k(), &v = call.v();
   const auto head_dim = [](const TensorView& view, const char* name) {
     const std::int64_t size = view.shape[view.rank - 1];
@@ -44,6 +45,7 @@ AttentionSpec spec_of_arrays(const Call& call, nb::handle mask, nb::handle score
     spec.page_size = static_cast<int>(std::clamp<std::int64_t>(k.shape[1], 0, max_page_size + 1));
   }
   spec.sinks = arguments.sinks.is_present();
+  spec.split_keys = split_keys;
   spec.mask = mask_of(mask);
   spec.score = score_of(score);
   spec.softmax_scale = scale_of(softmax_scale);
@@ -67,9 +69,9 @@ nb::object run(Call& call, const AttentionSpec& spec, const Launch& launch) {
 }
 
 nb::object compute(const CallInputs& inputs, nb::handle mask, nb::handle score, nb::handle softmax_scale,
-                   const Context& context) {
+                   int split_keys, const Context& context) {
   Call call(inputs);
-  const AttentionSpec spec = spec_of_arrays(call, mask, score, softmax_scale);
+  const AttentionSpec spec = spec_of_arrays(call, mask, score, softmax_scale, split_keys);
   return run(call, spec, [&](const AttentionArguments& arguments, Stream on) {
     attention_when_called(spec, context)(arguments, on);
   });
@@ -170,6 +172,8 @@ Args:
     num_splits: blocks that may share the keys of some queries, at most; 0: as many as pay.
     zero_padding: write o = 0 and lse = −inf to rows that are no query's: behind those in use (seqused_q), before,
         between and behind ragged sequences. Otherwise such rows stay as they are in out, and hold anything elsewhere.
+    split_keys: a multiple of 64: keys are summed in spans of so many, and the bits that a request comes out with depend
+        on the request alone, not on the batch around it. 0: they depend on it.
 
 These arrays are read on the device, never by the host. Query i of a sequence stands at key seqlen_k − seqlen_q + i.
 
@@ -229,7 +233,7 @@ void bind_calls(nb::module_& module, std::index_sequence<rows...>) {
       [](nb::handle q, nb::handle k, nb::handle v, nb::handle mask, nb::handle score,
          nb::handle softmax_scale, bool return_lse, nb::handle out, nb::handle dtype, nb::handle layout,
          nb::handle tensors, nb::handle stream, nb::handle tuning, SequenceHandle<rows>... arrays,
-         int num_splits, bool zero_padding) {
+         int num_splits, bool zero_padding, int split_keys) {
         const Context& context = context_for(parse_tuning(tuning));
         return compute({.q = q,
                         .k = k,
@@ -241,13 +245,13 @@ void bind_calls(nb::module_& module, std::index_sequence<rows...>) {
                         .dtype = dtype_of(dtype, "dtype"),
                         .return_lse = return_lse,
                         .sequences = {{arrays...}, num_splits, zero_padding}},
-                       mask, score, softmax_scale, context);
+                       mask, score, softmax_scale, split_keys, context);
       },
       "q"_a.none(), "k"_a.none(), "v"_a.none(), nb::kw_only(), "mask"_a = nb::none(), "score"_a = nb::none(),
       "softmax_scale"_a = nb::none(), "return_lse"_a = false, "out"_a = nb::none(), "dtype"_a = nb::none(),
       "layout"_a = "BSHD", "tensors"_a = nb::none(), "stream"_a = nb::none(), "tuning"_a = nb::none(),
       (nb::arg(sequence_arrays[rows].name) = nb::none())..., "num_splits"_a = 0, "zero_padding"_a = false,
-      attention_doc,
+      "split_keys"_a = 0, attention_doc,
       nb::sig("def attention(q: typing.Any, k: typing.Any, v: typing.Any, *, "
               "mask: jit_attention.Mask | None = None, score: jit_attention.Score | None = None, "
               "softmax_scale: float | None = None, return_lse: bool = False, out: typing.Any = None, "
@@ -255,7 +259,7 @@ void bind_calls(nb::module_& module, std::index_sequence<rows...>) {
               "stream: typing.Any = None, tuning: str | None = None, cu_seqlens_q: typing.Any = None, "
               "cu_seqlens_k: typing.Any = None, seqused_q: typing.Any = None, seqused_k: typing.Any = None, "
               "page_table: typing.Any = None, cache_leftpad: typing.Any = None, sinks: typing.Any = None, "
-              "num_splits: int = 0, zero_padding: bool = False) -> typing.Any"));
+              "num_splits: int = 0, zero_padding: bool = False, split_keys: int = 0) -> typing.Any"));
   nb::class_<Prepared>(module, "Attention",
                        "A spec's kernel for every size. Cheap to call, thread safe; made by `prepare`.")
       .def(

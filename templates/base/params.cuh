@@ -3,6 +3,8 @@
 // kernel was written is in Config instead.
 #pragma once
 
+#include "base/array_fault.cuh"
+
 namespace jit {
 
 /// Strides of a (batch, seqlen, heads, head_dim) tensor in elements; the stride of head_dim is 1. Ragged tensors have
@@ -37,8 +39,9 @@ struct SequenceParams {
   int total_k;         ///< rows of ragged k
   int pages;           ///< of paged k and v
   int max_pages;
-  int num_splits;    ///< blocks that may share the keys of some queries, at most; 0: any number
-  int zero_padding;  ///< whether rows of o and LSE that are no query's are written, too
+  int num_splits;     ///< blocks that may share the keys of some queries, at most; 0: any number
+  int zero_padding;   ///< whether rows of o and LSE that are no query's are written, too
+  ArrayFault* fault;  ///< where checked kernels note what is wrong with these arrays; else null
 };
 
 struct AttentionParams {

@@ -84,7 +84,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
     const bool has_pages_ahead = Traits::has_pages && step + pages_ahead >= 0 && step > -Traits::steps_ahead;
     if (has_pages_ahead) pages.ask(params, smem, step + pages_ahead);
 
-    const PartNote& part = smem.parts()[note.part];
+    const Note<Config>& part = smem.parts()[note.part];
     unsigned char* const stage = smem.stage(maximum(step, 0));
     // Half of the warps load while the others multiply: loads hold up those who start them.
 #pragma unroll 1

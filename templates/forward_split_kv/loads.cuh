@@ -30,7 +30,7 @@ __device__ __forceinline__ void load_step(const AttentionParams& params, const S
   using Traits = KernelTraits<Config>;
   const StepNote note = smem.note(step);
   if (note.flags & step_has_tile) {
-    const PartNote& part = smem.parts()[note.part];
+    const Note<Config>& part = smem.parts()[note.part];
     const unsigned stage = smem_address(smem.stage(step));
     const int* const pages = smem.pages(step);
     if (note.flags & step_begins) {

@@ -8,6 +8,7 @@
 #include "split_keys/block_results.cuh"
 #include "split_keys/merge_parts.cuh"
 #include "split_keys/part_note.cuh"
+#include "split_keys/span_results.cuh"
 #include "split_keys/split_params.cuh"
 #include "steps/softmax.cuh"
 
@@ -89,7 +90,7 @@ struct BlockTeam {
 /// next part begins with them.
 template <class Config>
 __device__ __forceinline__ void finish_part(const AttentionParams& params, const SplitParams& split,
-                                            const PartNote& note,
+                                            const Note<Config>& note,
                                             typename KernelTraits<Config>::Output& output,
                                             SoftmaxState<KernelTraits<Config>::Output::rows>& state,
                                             float scale_log2, unsigned char* stage) {
@@ -105,8 +106,14 @@ __device__ __forceinline__ void finish_part(const AttentionParams& params, const
 #pragma unroll 1
   for (int i = team.thread; i < pieces; i += Traits::threads) {
     const PiecePlace<Config> at(i);
-    const RowPiece piece = merge(own, at.row, at.column);
-    if (note.parts == 1) {
+    RowPiece piece = merge(own, at.row, at.column);
+    if constexpr (Config::split_keys != 0) {
+      const SpanNodes<Config> nodes = own_nodes<Config>(split, note);
+      const bool is_done = settle_span(
+          note, [&](const SpanNode& left) { piece = join(nodes.piece(left, at.row, at.column), piece); },
+          [&](const SpanNode& node) { nodes.put(node, at.row, at.column, piece); });
+      if (is_done) store_piece<Config>(params, note, at.row, at.column, piece);
+    } else if (note.parts == 1) {
       store_piece<Config>(params, note, at.row, at.column, piece);
     } else {
       BlockResults<Config>(split, note).put(note.part, at.row, at.column, piece);

@@ -8,6 +8,7 @@
 #include "forward_split_kv/traits.cuh"
 #include "problem/variable_sequences.cuh"
 #include "split_keys/part_note.cuh"
+#include "split_keys/work_list.cuh"
 
 namespace jit::forward_split_kv {
 
@@ -54,14 +55,15 @@ class PageLoader {
  public:
   __device__ __forceinline__ void ask(const AttentionParams& params, const Smem<Config>& smem, int step) {
     const StepNote note = smem.note(step);
-    const PartNote& part = smem.parts()[note.part];
+    const Note<Config>& part = smem.parts()[note.part];
     const int keys = (note.flags & step_has_tile) != 0 ? part.seqlen_kv : 0;
 #pragma unroll
     for (int i = 0; i < rows_per_thread; ++i) {
       const int key = note.k_begin + row(i);
       pages_[i] = -1;
-      if (row(i) < Config::tile_kv && key < keys)
-        pages_[i] = VariableSequences<Config>(params).page(part.batch, part.kv_begin + key);
+      if (row(i) >= Config::tile_kv || key >= keys) continue;
+      pages_[i] = VariableSequences<Config>(params).page(part.batch, part.kv_begin + key);
+      expect_page<Config>(params, unit_of<Config>(part, Traits::tile_rows), key, 1, pages_[i]);
     }
   }
   __device__ __forceinline__ void put(const Smem<Config>& smem, int step) const {

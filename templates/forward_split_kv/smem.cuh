@@ -18,8 +18,8 @@ struct Smem {
   __device__ __forceinline__ unsigned char* stage(int step) const {
     return bytes + step % Config::stages * layout.stage_bytes;
   }
-  __device__ __forceinline__ PartNote* parts() const {
-    return reinterpret_cast<PartNote*>(bytes + layout.parts);
+  __device__ __forceinline__ Note<Config>* parts() const {
+    return reinterpret_cast<Note<Config>*>(bytes + layout.parts);
   }
   __device__ __forceinline__ StepNote& note(int step) const {
     return reinterpret_cast<StepNote*>(bytes + layout.steps)[place(step)];

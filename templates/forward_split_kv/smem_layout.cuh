@@ -5,7 +5,7 @@
 #include "base/element.cuh"
 #include "base/host_device.cuh"
 #include "jit/options.h"
-#include "split_keys/part_note.cuh"
+#include "split_keys/span_note.cuh"
 
 namespace jit::forward_split_kv {
 
@@ -59,7 +59,7 @@ JIT_HOST_DEVICE constexpr int result_bytes(int warps, int head_dim_v) {
 }
 
 JIT_HOST_DEVICE constexpr SmemLayout smem_layout(int head_dim, int head_dim_v, int row_warps, int key_warps,
-                                                 int tile_kv, int stages, bool has_pages) {
+                                                 int tile_kv, int stages, bool has_pages, bool has_spans) {
   const int known_steps = steps_ahead(stages, has_pages) + 1;
   SmemLayout layout{};
   layout.k = row_warps * rows_per_warp * padded_head_dim(head_dim) * element_bytes;
@@ -68,7 +68,7 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(int head_dim, int head_dim_v, i
   const int results = result_bytes(row_warps * key_warps, head_dim_v);
   if (layout.stage_bytes < results) layout.stage_bytes = (results + 127) / 128 * 128;
   layout.parts = stages * layout.stage_bytes;
-  layout.steps = layout.parts + known_steps * static_cast<int>(sizeof(PartNote));
+  layout.steps = layout.parts + known_steps * note_bytes(has_spans);
   layout.pages = layout.steps + known_steps * static_cast<int>(sizeof(StepNote));
   layout.step_list = (layout.pages + (has_pages ? known_steps * tile_kv * 4 : 0) + 15) / 16 * 16;
   layout.total = layout.step_list + step_list_bytes;
@@ -78,7 +78,8 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(int head_dim, int head_dim_v, i
 template <class Config>
 JIT_HOST_DEVICE constexpr SmemLayout smem_layout() {
   return smem_layout(Config::head_dim, Config::head_dim_v, Config::row_warps, Config::key_warps,
-                     Config::tile_kv, Config::stages, Config::sequences_kv == SequenceKind::paged);
+                     Config::tile_kv, Config::stages, Config::sequences_kv == SequenceKind::paged,
+                     Config::split_keys != 0);
 }
 
 }  // namespace jit::forward_split_kv

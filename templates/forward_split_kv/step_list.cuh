@@ -14,7 +14,8 @@ namespace jit::forward_split_kv {
 /// How far the steps of the block's part of a unit have come. Words, because a bool leaves bytes that are never written.
 struct StepPlace {
   int tile;       ///< of the next step, if the part has one
-  int tile_end;   ///< of the part
+  int tile_end;   ///< of the part, or of the span of it
+  int part_end;   ///< of the part, where it has spans
   int part;       ///< place of the part's note
   int has_steps;  ///< whether there are steps left of the part
   int begins;     ///< whether the next step is the part's first
@@ -29,11 +30,32 @@ struct StepList {
   StepPlace place;
 };
 
-/// Goes to the block's next part of a unit, and leaves its note among `parts`; to none when there is none left. By a
-/// whole warp.
+/// Goes to the steps of the block's part of the work's unit, or of the span of it, that begin with tile `tile`, and leaves
+/// a note of it.
+template <class Config>
+__device__ __forceinline__ void enter_steps(const StepList<Config>& list, const UnitPart& mine,
+                                            StepPlace& place, int tile, Note<Config>* parts) {
+  place.has_steps = 1;
+  place.tile = tile;
+  place.part = place.part + 1 == KernelTraits<Config>::known_steps ? 0 : place.part + 1;
+  if constexpr (Config::split_keys != 0) {
+    place.tile_end = minimum(place.part_end, (tile / span_tiles<Config> + 1) * span_tiles<Config>);
+    if (lane_id() == 0) parts[place.part] = list.work.span_note(mine, tile);
+  } else {
+    place.tile_end = place.part_end;
+    if (lane_id() == 0) parts[place.part] = list.work.note(mine);
+  }
+}
+
+/// Goes to the block's next part of a unit, or to the next span of its part, and leaves a note of it among `parts`; to
+/// none when there is none left. By a whole warp.
 template <class Config>
 __device__ __forceinline__ void enter_part(const AttentionParams& params, StepList<Config>& list,
-                                           StepPlace& place, PartNote* parts) {
+                                           StepPlace& place, Note<Config>* parts) {
+  if constexpr (Config::split_keys != 0) {
+    if (place.tile_end < place.part_end)
+      return enter_steps(list, list.work.part(), place, place.tile_end, parts);
+  }
 #pragma unroll 1
   while (true) {
     if (place.is_behind != 0) {
@@ -49,19 +71,16 @@ __device__ __forceinline__ void enter_part(const AttentionParams& params, StepLi
     place.is_behind = 1;
     const UnitPart mine = work.part();
     if (!mine.is_mine) continue;
-    place.has_steps = place.begins = 1;
-    place.tile = work.tiles.begin + mine.tile_begin;
-    place.tile_end = work.tiles.begin + mine.tile_end;
-    place.part = place.part + 1 == KernelTraits<Config>::known_steps ? 0 : place.part + 1;
-    if (lane_id() == 0) parts[place.part] = work.note(mine);
-    return;
+    place.begins = 1;
+    place.part_end = work.tiles.begin + mine.tile_end;
+    return enter_steps(list, mine, place, work.tiles.begin + mine.tile_begin, parts);
   }
 }
 
 /// The next step, whose note is left in `note`. By a whole warp.
 template <class Config>
 __device__ __forceinline__ void next_step(const AttentionParams& params, StepList<Config>& list,
-                                          StepNote& note, PartNote* parts) {
+                                          StepNote& note, Note<Config>* parts) {
   StepPlace place = list.place;
   if (place.has_steps == 0) enter_part(params, list, place, parts);
   StepNote next{.part = place.part, .k_begin = 0, .flags = step_is_end};
@@ -80,7 +99,7 @@ __device__ __forceinline__ void next_step(const AttentionParams& params, StepLis
     const bool is_partial = kind != TileClass::full || next.k_begin + Config::tile_kv > unit.kv.length;
     next.flags = (place.begins != 0 ? step_begins : 0u) | (kind != TileClass::empty ? step_has_tile : 0u) |
                  (is_partial ? step_is_partial : 0u);
-    place.begins = 0;
+    if (kind != TileClass::empty) place.begins = 0;
     if (++place.tile >= place.tile_end) {
       next.flags |= step_ends;
       place.has_steps = 0;

@@ -57,15 +57,17 @@ class Consumer {
     while (parts_.take()) {
       output_.clear();
       state_ = SoftmaxState<Traits::Scores::rows>();
-      rings_.q.wait_full();
+      if (brings_queries<Config>(parts_.note())) rings_.q.wait_full();
       take_keys();
       if ((note_.flags & key_note_none) != 0) {
         release_k();
       } else {
         multiply_keys();
       }
-      rings_.q.arrive_empty();
-      rings_.q.advance();
+      if (takes_queries<Config>(parts_.note())) {
+        rings_.q.arrive_empty();
+        rings_.q.advance();
+      }
       finish_part<Config>(params_, split_, parts_.note(), {output_, state_, scale_log2_, first_row()},
                           {thread()});
       parts_.release();

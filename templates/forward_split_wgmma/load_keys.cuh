@@ -38,6 +38,7 @@ __device__ __forceinline__ RowPlace box_place(const AttentionParams& params, con
     const int key = k_begin + lane_id() * Traits::box_rows, row = unit.kv.begin + key;
     const bool has_keys = lane_id() < Traits::boxes && key < unit.kv.length;
     const int page = has_keys ? VariableSequences<Config>(params).page(unit.batch, row) : -1;
+    if (has_keys) expect_page<Config>(params, unit, key, Traits::box_rows, page);
     return {row % Config::page_size, unit.kv_head, page};
   } else {
     const bool is_ragged = Config::sequences_kv == SequenceKind::ragged;
@@ -77,20 +78,38 @@ class KeyLoader {
   __device__ __forceinline__ void run(Work<Config>& work) {
     for (; work.has_unit(params_); work.next(params_)) {
       const UnitPart mine = work.part();
-      if (mine.is_mine) load_part(work, mine);
+      if (!mine.is_mine) continue;
+      if constexpr (Config::split_keys != 0) {
+        load_spans(work, mine);
+      } else {
+        load_tiles(work, work.note(mine), mine.tile_begin, mine.tile_end);
+      }
     }
     load_values();
     parts_.put_end();
   }
 
  private:
-  __device__ __forceinline__ void load_part(const Work<Config>& work, const UnitPart& mine) {
+  // A part, one span after another; a unit without keys has one.
+  __device__ __forceinline__ void load_spans(const Work<Config>& work, const UnitPart& mine) {
+    int tile = mine.tile_begin;
+    do {
+      const int span_end = ((work.tiles.begin + tile) / span_tiles<Config> + 1) * span_tiles<Config>;
+      const int end = minimum(mine.tile_end, span_end - work.tiles.begin);
+      load_tiles(work, work.span_note(mine, work.tiles.begin + tile), tile, end);
+      tile = end;
+    } while (tile < mine.tile_end);
+  }
+
+  // Tiles [begin, end) of the unit's.
+  __device__ __forceinline__ void load_tiles(const Work<Config>& work, const Note<Config>& note, int begin,
+                                             int end) {
     const Unit& unit = work.unit;
     const UnitMask<Config> mask{params_, unit};
-    const KeyRange keys{(work.tiles.begin + mine.tile_begin) * Config::tile_kv,
-                        (work.tiles.begin + mine.tile_end) * Config::tile_kv};
+    const KeyRange keys{(work.tiles.begin + begin) * Config::tile_kv,
+                        (work.tiles.begin + end) * Config::tile_kv};
     KvTiles<UnitMask<Config>, Config::tile_kv, 1> tiles(mask, queries_of<Config>(unit), keys, unit.kv.length);
-    parts_.put(work.note(mine));  // queries are longer on their way than keys
+    parts_.put(note);  // queries are longer on their way than keys
     if (!tiles.has(0)) return note_no_keys();
     RowPlace box = box_place<Config>(params_, unit, tiles.key(0));
     while (tiles.has(0)) {

@@ -69,6 +69,10 @@ __device__ __forceinline__ void load_queries(const AttentionParams& params, unsi
   auto ring = Rings<Config>(smem).q;
   int most_rows = 0;  // that a stage may hold, of earlier parts
   while (parts.take()) {
+    if (!brings_queries<Config>(parts.note())) {
+      parts.release();
+      continue;
+    }
     const QueryRows<Config> rows(params, parts.note());
     parts.release();
     const QueryTiles<Config> tiles(ring.tile());

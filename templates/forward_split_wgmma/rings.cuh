@@ -9,7 +9,7 @@
 #include "forward_split_wgmma/traits.cuh"
 #include "ptx/bulk_tensor.cuh"
 #include "ptx/mbarrier.cuh"
-#include "split_keys/part_note.cuh"
+#include "split_keys/span_note.cuh"
 #include "tiles/shared_words.cuh"
 #include "tiles/tile_ring.cuh"
 
@@ -35,13 +35,13 @@ template <class Config>
 class PartRing {
   using Layout = SmemLayout;
   static constexpr SmemLayout layout = KernelTraits<Config>::layout;
-  using Ring = TileRing<stages_parts, sizeof(PartNote), /*by_lanes=*/true>;
+  using Ring = TileRing<stages_parts, sizeof(Note<Config>), /*by_lanes=*/true>;
 
  public:
   static constexpr int warp_arrivals = Ring::warp_arrivals;
 
   __device__ __forceinline__ PartRing(unsigned char* memory, unsigned smem)
-      : notes_(reinterpret_cast<PartNote*>(memory + layout.parts)),
+      : notes_(reinterpret_cast<Note<Config>*>(memory + layout.parts)),
         ring_(smem + layout.parts, smem + layout.part_full, smem + layout.part_empty) {}
 
   /// Waits for the next part; false when there is none left.
@@ -50,24 +50,28 @@ class PartRing {
     return note().batch >= 0;
   }
   /// The one that was taken, until it is released.
-  __device__ __forceinline__ const PartNote& note() const { return notes_[ring_.stage()]; }
+  __device__ __forceinline__ const Note<Config>& note() const { return notes_[ring_.stage()]; }
   __device__ __forceinline__ void release() {
     ring_.arrive_empty();
     ring_.advance();
   }
 
   /// The key loader's side.
-  __device__ __forceinline__ void put(const PartNote& note) {
+  __device__ __forceinline__ void put(const Note<Config>& note) {
     ring_.wait_empty();
     if (lane_id() == 0) notes_[ring_.stage()] = note;
     ring_.arrive_full();
     ring_.advance();
   }
   /// After the last one.
-  __device__ __forceinline__ void put_end() { put({.batch = -1}); }
+  __device__ __forceinline__ void put_end() {
+    Note<Config> end{};
+    end.batch = -1;
+    put(end);
+  }
 
  private:
-  PartNote* notes_;
+  Note<Config>* notes_;
   Ring ring_;
 };
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "base/host_device.cuh"
-#include "split_keys/part_note.cuh"
+#include "split_keys/span_note.cuh"
 #include "tiles/panel_tile.cuh"
 
 namespace jit::forward_split_wgmma {
@@ -32,7 +32,7 @@ struct SmemLayout {
   int k;
   int v;
   int key_notes;  ///< KeyNote for each stage of K
-  int parts;      ///< PartNote for each stage of parts
+  int parts;      ///< note for each stage of parts
   int q_full;
   int q_empty;
   int k_full;
@@ -51,6 +51,7 @@ struct SmemSizes {
   int tile_kv;
   int stages_q;
   int stages;  ///< of K, and of V
+  bool has_spans;
 };
 
 JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
@@ -66,7 +67,7 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   layout.k = place(sizes.stages * panel_tile_bytes(sizes.tile_kv, sizes.head_dim), tile_alignment);
   layout.v = place(sizes.stages * panel_tile_bytes(sizes.tile_kv, sizes.head_dim_v), tile_alignment);
   layout.key_notes = place(sizes.stages * static_cast<int>(sizeof(KeyNote)));
-  layout.parts = place(stages_parts * static_cast<int>(sizeof(PartNote)));
+  layout.parts = place(stages_parts * note_bytes(sizes.has_spans));
   layout.q_full = place(sizes.stages_q * barrier_bytes);
   layout.q_empty = place(sizes.stages_q * barrier_bytes);
   layout.k_full = place(sizes.stages * barrier_bytes);

@@ -59,7 +59,8 @@ struct KernelTraits {
                                       .tile_rows = tile_rows,
                                       .tile_kv = Config::tile_kv,
                                       .stages_q = Config::stages_q,
-                                      .stages = Config::stages};
+                                      .stages = Config::stages,
+                                      .has_spans = Config::split_keys != 0};
   static constexpr SmemLayout layout = smem_layout(sizes);
 
   // Named barriers; 0 is __syncthreads'.

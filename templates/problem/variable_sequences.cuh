@@ -5,6 +5,7 @@
 #include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "jit/options.h"
+#include "problem/array_checks.cuh"
 #include "problem/sequences.cuh"
 
 namespace jit {
@@ -23,8 +24,9 @@ class VariableSequences {
     const SequenceParams& given = params_.sequences;
     Sequence rows{0, Config::seqlen_q != 0 ? Config::seqlen_q : params_.seqlen_q};
     if constexpr (Config::sequences_q == SequenceKind::ragged)
-      rows = between(given.cu_seqlens_q + batch, given.total_q);
-    if (given.seqused_q != nullptr) rows.length = within(given.seqused_q[batch], rows.length);
+      rows = between({SequenceArrayId::cu_seqlens_q, given.cu_seqlens_q}, batch, given.total_q);
+    if (given.seqused_q != nullptr)
+      rows.length = within({SequenceArrayId::seqused_q, given.seqused_q}, batch, rows.length);
     return rows;
   }
 
@@ -33,10 +35,11 @@ class VariableSequences {
     const SequenceParams& given = params_.sequences;
     Sequence rows{0, Config::seqlen_kv != 0 ? Config::seqlen_kv : params_.seqlen_kv};
     if constexpr (Config::sequences_kv == SequenceKind::ragged)
-      rows = between(given.cu_seqlens_k + batch, given.total_k);
-    if (given.seqused_k != nullptr) rows.length = within(given.seqused_k[batch], rows.length);
+      rows = between({SequenceArrayId::cu_seqlens_k, given.cu_seqlens_k}, batch, given.total_k);
+    if (given.seqused_k != nullptr)
+      rows.length = within({SequenceArrayId::seqused_k, given.seqused_k}, batch, rows.length);
     if (given.cache_leftpad != nullptr) {
-      const int pad = within(given.cache_leftpad[batch], rows.length);
+      const int pad = within({SequenceArrayId::cache_leftpad, given.cache_leftpad}, batch, rows.length);
       rows.begin += pad;
       rows.length -= pad;
     }
@@ -52,6 +55,12 @@ class VariableSequences {
     return 0;
   }
 
+  /// Looks whether there is such a page, where arrays are checked. For rows whose key some query sees.
+  __device__ __forceinline__ void expect_page(int batch, int row, int page) const {
+    expect_in_range<Config>(params_, {SequenceArrayId::page_table, batch, row / maximum(1, Config::page_size),
+                                      page, 0, params_.sequences.pages - 1});
+  }
+
   /// Elements from the first of q, o or LSE, whose `strides` these are, to that row of a query head.
   static __device__ __forceinline__ long long query_offset(const TensorStrides& strides, int batch, int head,
                                                            int row) {
@@ -59,11 +68,24 @@ class VariableSequences {
   }
 
  private:
-  static __device__ __forceinline__ int within(int value, int most) {
+  struct Array {
+    SequenceArrayId id;
+    const int* data;
+  };
+
+  // An element, which should be from `least` to `most`, cut to what is from 0 to `most`.
+  __device__ __forceinline__ int element(const Array& array, int batch, int index, int least,
+                                         int most) const {
+    const int value = array.data[index];
+    expect_in_range<Config>(params_, {array.id, batch, index, value, least, most});
     return maximum(0, minimum(value, most));
   }
-  static __device__ __forceinline__ Sequence between(const int* boundaries, int total) {
-    const int begin = within(boundaries[0], total), end = within(boundaries[1], total);
+  __device__ __forceinline__ int within(const Array& array, int batch, int most) const {
+    return element(array, batch, batch, 0, most);
+  }
+  __device__ __forceinline__ Sequence between(const Array& array, int batch, int total) const {
+    const int begin = element(array, batch, batch, 0, total);
+    const int end = element(array, batch, batch + 1, begin, total);
     return {begin, maximum(0, end - begin)};
   }
 

@@ -14,6 +14,16 @@ __device__ __forceinline__ unsigned atomic_inc_acq_rel(unsigned* counter, unsign
   return old;
 }
 
+/// Sets a word to `value` if it is `expected`, returns what it was, and orders nothing.
+__device__ __forceinline__ int atomic_cas_relaxed(int* word, int expected, int value) {
+  int old;
+  asm volatile("atom.relaxed.gpu.global.cas.b32 %0, [%1], %2, %3;"
+               : "=r"(old)
+               : "l"(word), "r"(expected), "r"(value)
+               : "memory");
+  return old;
+}
+
 /// Sets a counter that other threads add to by atomic operations, and orders nothing. A plain store would race with
 /// these.
 __device__ __forceinline__ void store_relaxed(int* counter, int value) {

@@ -23,14 +23,22 @@ struct SplitParams {
   /// Two partial results for each block: of the unit that it enters in the middle, and of the one that it leaves in
   /// the middle. Each has rows of O in fp32, not normalised, then maximum and sum of each row. All words are empty
   /// before and after the kernel: who waits for a result reads until none of its words is empty, and leaves the place as
-  /// it was.
+  /// it was. Where keys are summed in spans, split_nodes(levels) results for each block, of any contents
+  /// (split_keys/span_results.cuh).
   float* partials;
   int partial_rows;  ///< for which there is room in each
   KnownLine known;
+  unsigned*
+      counters;  ///< one for each block, 0 before and after the kernel; where keys are summed in spans, as
+  int levels;    ///< of the tree of the spans of the longest sequence
 };
 
 /// Floats of one partial result.
 JIT_HOST_DEVICE constexpr int partial_floats(int rows, int head_dim_v) { return rows * (head_dim_v + 2); }
+
+/// Nodes of a tree of spans for which each block has room: left and right ones of each level of a part that begins within a
+/// unit, and left ones of one that begins where its unit does.
+JIT_HOST_DEVICE constexpr int split_nodes(int levels) { return 3 * levels; }
 
 /// Partial results for which there is room.
 JIT_HOST_DEVICE constexpr int most_partials(int blocks) { return 2 * blocks; }

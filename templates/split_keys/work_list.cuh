@@ -7,7 +7,9 @@
 #include "problem/masks.cuh"
 #include "problem/variable_sequences.cuh"
 #include "scheduling/key_shares.cuh"
+#include "scheduling/key_spans.cuh"
 #include "split_keys/part_note.cuh"
+#include "split_keys/span_note.cuh"
 #include "split_keys/split_params.cuh"
 
 namespace jit {
@@ -36,6 +38,17 @@ struct Unit {
   }
 };
 
+/// The unit that a part is of.
+template <class Config>
+__device__ __forceinline__ Unit unit_of(const PartNote& part, int tile_rows) {
+  Unit unit{.batch = part.batch,
+            .kv_head = part.kv_head,
+            .q = {part.q_begin, part.seqlen_q},
+            .kv = {part.kv_begin, part.seqlen_kv}};
+  unit.enter_rows(part.row_begin, part.seqlen_q * Config::gqa_ratio, tile_rows);
+  return unit;
+}
+
 template <class Config>
 __device__ __forceinline__ BlockContext context_of(const AttentionParams& params, const Unit& unit,
                                                    int head) {
@@ -48,15 +61,33 @@ __device__ __forceinline__ ScoreTile queries_of(const Unit& unit) {
   return {unit.row_begin / Config::gqa_ratio, (unit.row_end - 1) / Config::gqa_ratio + 1, 0, 0};
 }
 
+/// Keys outside of which the rows of a unit see none, as far as a single lane can tell.
+template <class Config>
+__device__ __forceinline__ KeyRange keys_of(const AttentionParams& params, const Unit& unit) {
+  const ScoreTile queries = queries_of<Config>(unit);
+  const typename Config::Mask mask(context_of<Config>(params, unit, unit.kv_head * Config::gqa_ratio));
+  return lane_key_range(mask, unit.kv.length, queries.q_begin, queries.q_end);
+}
+
 /// The tiles of keys that a unit's share of the line is measured by: no tile outside of them holds a key that its rows
 /// see. Asked by single lanes.
 template <class Config>
 __device__ __forceinline__ TileRange tiles_of(const AttentionParams& params, const Unit& unit) {
-  const ScoreTile queries = queries_of<Config>(unit);
-  const typename Config::Mask mask(context_of<Config>(params, unit, unit.kv_head * Config::gqa_ratio));
-  const KeyRange keys = lane_key_range(mask, unit.kv.length, queries.q_begin, queries.q_end);
+  const KeyRange keys = keys_of<Config>(params, unit);
   if (keys.begin >= keys.end) return {0, 0};
   return {keys.begin / Config::tile_kv, (keys.end + Config::tile_kv - 1) / Config::tile_kv};
+}
+
+/// Looks at the page of keys [key, key + count) of a unit, which lie in one, where arrays are checked and some row may see
+/// one of them.
+template <class Config>
+__device__ __forceinline__ void expect_page(const AttentionParams& params, const Unit& unit, int key,
+                                            int count, int page) {
+  if constexpr (Config::checked) {
+    const KeyRange keys = keys_of<Config>(params, unit);
+    if (key + count > keys.begin && key < minimum(keys.end, unit.kv.length))
+      VariableSequences<Config>(params).expect_page(unit.batch, unit.kv.begin + key, page);
+  }
 }
 
 /// What the mask leaves of a tile of scores of all heads of a unit. By a whole warp.
@@ -174,7 +205,11 @@ struct WorkList {
   }
   /// The block's part of it.
   __device__ __forceinline__ UnitPart part() const {
-    return shares.part(line_block(), unit_begin, tiles.count());
+    if constexpr (Config::split_keys != 0) {
+      return span_part(shares, cuts(), line_block(), span_tiles<Config>);
+    } else {
+      return shares.part(line_block(), unit_begin, tiles.count());
+    }
   }
   /// What a block notes of that.
   __device__ __forceinline__ PartNote note(const UnitPart& part) const {
@@ -188,6 +223,17 @@ struct WorkList {
             .part = line_block() - part.first_block,
             .parts = part.parts,
             .first_block = part.first_block};
+  }
+
+  /// The same of a span, which begins with tile `tile` of the sequence.
+  __device__ __forceinline__ SpanNote span_note(const UnitPart& part, int tile) const {
+    const int begin = tiles.begin + part.tile_begin, end = tiles.begin + part.tile_end;
+    return {note(part),
+            cuts(),
+            tile / span_tiles<Config>,
+            begin / span_tiles<Config>,
+            rounded_up_quotient(end, span_tiles<Config>),
+            0};
   }
 
   /// The next one. Requires: has_unit().
@@ -208,6 +254,9 @@ struct WorkList {
   }
 
  private:
+  __device__ __forceinline__ UnitCuts cuts() const {
+    return {unit_begin, shares.length, tiles.begin, tiles.end};
+  }
   __device__ __forceinline__ int rows() const { return unit.q.length * Config::gqa_ratio; }
 
   // The same where all units are alike.
@@ -268,10 +317,15 @@ struct WorkList {
 
   // Lays out the line. `line` has the sum of all heads that are different, and least and most of the lane's entries.
   __device__ __forceinline__ void measure(const AttentionParams& params, const LineSize& line) {
-    shares = key_shares(
-        {line.total * params.heads_kv, __any_sync(full_warp, line.shares_keys) != 0,
-         __reduce_min_sync(full_warp, line.least_tiles), __reduce_max_sync(full_warp, line.most_tiles)},
-        static_cast<int>(gridDim.x), params.sequences.num_splits);
+    const LineSize all = {line.total * params.heads_kv, __any_sync(full_warp, line.shares_keys) != 0,
+                          __reduce_min_sync(full_warp, line.least_tiles),
+                          __reduce_max_sync(full_warp, line.most_tiles)};
+    const int blocks = static_cast<int>(gridDim.x), num_splits = params.sequences.num_splits;
+    if constexpr (Config::split_keys != 0) {
+      shares = span_shares(all, blocks, num_splits, span_tiles<Config>);
+    } else {
+      shares = key_shares(all, blocks, num_splits);
+    }
   }
 
   // Goes to the unit of the batch entry that holds this place on the line. Its KV heads are of the same length.

@@ -26,6 +26,10 @@ struct MmaLayout {
   }
   /// Of those that share rows one speaks for them.
   static __device__ __forceinline__ bool speaks_for_rows(int lane) { return lane % 4 == 0; }
+  /// That one's value.
+  static __device__ __forceinline__ float from_speaker(float x) {
+    return __shfl_sync(full_warp, x, lane_id() / 4 * 4);
+  }
 
   /// Where the others lie if the first one lies in row, or column, `first`: in block `m` a row in the upper
   /// `half` and one in the lower, in block `n` two columns.

@@ -11,6 +11,7 @@
 #include "generator/problem/arguments.h"
 #include "generator/tuning/candidates.h"
 #include "generator/tuning/tuner.h"
+#include "generator/tuning/tuning_buffers.h"
 #include "tests/compile/compile_testing.h"
 
 namespace jit {
@@ -60,6 +61,40 @@ TEST_F(TunerTest, CompilesChecksAndMeasuresItsCandidates) {
   EXPECT_THAT(result.log[0], HasSubstr(to_string(wanted[0].config)));
   EXPECT_THAT(result.log, Each(::testing::AnyOf(HasSubstr(" us ("), HasSubstr("too far behind to win"))));
   EXPECT_LE(events_.messages(Event::Kind::compile).size(), wanted.size() + 2) << "and what checks them";
+}
+
+// Ragged and paged sequences, lengths on the device, sinks: measured on sequences of one length, and checked.
+TEST_F(TunerTest, MeasuresSequencesWhoseLengthsAreOnTheDevice) {
+  std::vector<AttentionSpec> specs(4, AttentionSpec{.head_dim = 64, .gqa_ratio = 2, .mask = mask::causal()});
+  specs[0].sequences_q = SequenceKind::ragged;
+  specs[0].sequences_kv = SequenceKind::paged;
+  specs[0].page_size = 16;
+  specs[1].sequences_q = specs[1].sequences_kv = SequenceKind::ragged;
+  specs[2].sequences_kv = SequenceKind::paged;
+  specs[2].page_size = 8;
+  specs[2].sinks = true;
+  specs[3].sequences_kv = SequenceKind::ragged;
+  for (const AttentionSpec& spec : specs) {
+    SCOPED_TRACE(to_string(spec));
+    TuningProblem problem{.spec = spec, .device = device_info(0), .params = {}};
+    const ProblemShape shape{.batch = 2, .heads_q = 4, .seqlen_q = 3, .seqlen_kv = 70};
+    ASSERT_TRUE(fill_params(spec, {}, placeholder_arguments(spec, extents_of(spec, shape)), problem.params));
+    const Context context(testing::private_settings(), events_.observer());
+    const TuningResult result = tune(*Access::state(context), problem, /*exhaustive=*/false);
+    EXPECT_THAT(to_string(result.config), HasSubstr("forward_split_"));
+    EXPECT_GE(result.candidates, 1);
+    EXPECT_THAT(result.log, Each(::testing::Not(HasSubstr("wrong"))));
+    EXPECT_THAT(result.log, Each(::testing::AnyOf(HasSubstr(" us ("), HasSubstr("too far behind to win"),
+                                                  HasSubstr("no time left"))));
+  }
+}
+
+TEST_F(TunerTest, WhatCannotBeMeasuredIsRefused) {
+  EXPECT_TRUE(can_time(spec_));
+  AttentionSpec tree{.head_dim = 64, .mask = mask::draft_tree()};
+  EXPECT_TRUE(can_time(tree));
+  tree.sequences_q = SequenceKind::ragged;
+  EXPECT_FALSE(can_time(tree));
 }
 
 // Whatever the time, the cost model's choice is compiled, checked and measured.

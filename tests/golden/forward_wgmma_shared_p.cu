@@ -20,6 +20,8 @@ struct Config : WgmmaProducts {
   static constexpr SequenceKind sequences_kv = SequenceKind::dense;  // how keys and values lie
   static constexpr int page_size = 0;  // rows of a page; 0: there are none
   static constexpr bool sinks = false;  // whether each head has one
+  static constexpr int split_keys = 0;  // keys of a span that is summed for itself; 0: there are none
+  static constexpr bool checked = false;  // whether arrays on the device are looked at
   using Mask = NoMask;  // none
   using Score = SoftcapScore<SoftcapScoreConstants0>;  // softcap(30)
   static constexpr int tile_q = 192;  // queries per block
@@ -41,7 +43,7 @@ struct Config : WgmmaProducts {
   static constexpr int loader_registers = 32;  // per thread, once shared out; 0: as launched
   static constexpr int consumer_registers = 160;  // the same for consumers
 };
-static_assert(sizeof(AttentionParams) == 600, "host and device disagree on the kernel's parameters");
+static_assert(sizeof(AttentionParams) == 608, "host and device disagree on the kernel's parameters");
 static_assert(has_row_range<Config::Mask> == true, "host and device disagree on the mask's row_range");
 static_assert(key_words<Config::Mask> == 0, "host and device disagree on the mask's key words");
 static_assert(sizeof(forward_wgmma::TensorMaps) == 576, "host and device disagree on the tensor maps");

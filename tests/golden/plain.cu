@@ -15,6 +15,8 @@ struct Config {
   static constexpr SequenceKind sequences_kv = SequenceKind::dense;  // how keys and values lie
   static constexpr int page_size = 0;  // rows of a page; 0: there are none
   static constexpr bool sinks = false;  // whether each head has one
+  static constexpr int split_keys = 0;  // keys of a span that is summed for itself; 0: there are none
+  static constexpr bool checked = false;  // whether arrays on the device are looked at
   using Mask = NoMask;  // none
   using Score = NoScore;  // none
   static constexpr int tile_q = 128;  // queries per block
@@ -28,7 +30,7 @@ struct Config {
   static constexpr Rescale rescale = Rescale::lazy;  // when the output is rescaled to a new row maximum
   static constexpr int blocks_per_sm = 1;  // blocks that must fit on a multiprocessor: caps the registers
 };
-static_assert(sizeof(AttentionParams) == 600, "host and device disagree on the kernel's parameters");
+static_assert(sizeof(AttentionParams) == 608, "host and device disagree on the kernel's parameters");
 static_assert(has_row_range<Config::Mask> == true, "host and device disagree on the mask's row_range");
 static_assert(key_words<Config::Mask> == 0, "host and device disagree on the mask's key words");
 static_assert(forward_mma_sync::smem_layout<Config>().total == 81920, "host and device disagree on shared memory");

@@ -230,3 +230,43 @@ def test_prepared_calls(rng, place, fetch):
     with pytest.raises(ja.errors.InvalidArgumentError, match="without q, k and v"):
         ja.prepare(spec, page_table=arrays["page_table"])
 
+
+
+def test_checked_calls_name_the_element(rng, place, fetch):
+    batch = requests(rng, [1, 3], [70, 33])
+    spec = ja.AttentionSpec(
+        head_dim=64, gqa_ratio=4, sequences_q="ragged", sequences_kv="paged", page_size=16, mask=ja.mask.causal(),
+        checked=True,
+    )
+    attention = ja.prepare(spec)
+    arrays = paged(rng, batch, 16) | {"cu_seqlens_q": boundaries(batch.lengths_q)}
+    pages = len(arrays["k"])
+
+    def compute(**changes):
+        return attention(
+            place(numpy.concatenate(batch.q)), **{n: place(array) for n, array in (arrays | changes).items()}
+        )
+
+    batch.check(fetch(compute()), keep=causal)  # pages that no key needs hold anything
+    wild = arrays["page_table"].copy()
+    wild[1, 2] = pages
+    text = rf"element \[1, 2\], of request 1, is {pages}; it must be from 0 to {pages - 1}"
+    for changes, field, text in (
+        ({"page_table": wild}, "page_table", text),
+        ({"seqused_k": int32([70, 10**6])}, "seqused_k", r"element \[1\], of request 1, is 1000000"),
+        ({"cu_seqlens_q": int32([0, 3, 1])}, "cu_seqlens_q", r"element \[2\], of request 1, is 1; it must be from 3 to 4"),
+    ):
+        with pytest.raises(ja.errors.InvalidArgumentError, match=text) as caught:
+            compute(**changes)
+        assert caught.value.field == field
+    batch.check(fetch(compute()), keep=causal)
+
+
+def test_emulated_devices_tell_of_pages_that_do_not_exist(rng, place, emulated, caplog):
+    if not emulated:
+        pytest.skip("a GPU looks where it is asked to")
+    batch = requests(rng, [1], [40])
+    arrays = paged(rng, batch, 16) | {"cu_seqlens_q": int32([0, 1])}
+    arrays["page_table"][0, 1] = 1 << 30
+    call(place, numpy.concatenate(batch.q), arrays)
+    assert "page_table: element [0, 1], of request 0, is 1073741824" in caplog.text

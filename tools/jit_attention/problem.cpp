@@ -80,7 +80,7 @@ Problem build_problem(const ProblemOptions& options) {
                   .heads = options.heads,
                   .seqlen_q = options.seqlen_q,
                   .seqlen_kv = options.seqlen_kv};
-  if (!is_plain(problem.spec)) {
+  if (!is_dense(problem.spec) || problem.spec.sinks) {
     throw BadInput(
         "--sequences-q, --sequences-kv and --sinks are for compile and dump: this command makes dense "
         "tensors, and no "

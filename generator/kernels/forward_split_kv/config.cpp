@@ -47,7 +47,7 @@ bool Family<ForwardSplitKv>::suits(const ProblemShape& shape) {
   return shape.has_device_lengths || shape.seqlen_q <= few_queries;
 }
 
-std::string Family<ForwardSplitKv>::rejection(const Case&, const ForwardSplitKv& config) {
+std::string Family<ForwardSplitKv>::rejection(const Case& problem, const ForwardSplitKv& config) {
   if (config.rescale == Rescale::on_overflow)
     return fmt::format("rescale = on_overflow is not known to {}; it must be always or lazy", name);
   if (config.tile_kv % (16 * config.key_warps) != 0)
@@ -55,7 +55,7 @@ std::string Family<ForwardSplitKv>::rejection(const Case&, const ForwardSplitKv&
                        16 * config.key_warps);
   if (config.row_warps * config.key_warps > 16)
     return fmt::format("row_warps · key_warps = {} must be at most 16", config.row_warps * config.key_warps);
-  return "";
+  return span_rejection(problem.spec, config.tile_kv, config.rescale);
 }
 
 Footprint Family<ForwardSplitKv>::footprint(const AttentionSpec& spec, const ForwardSplitKv& config) {
@@ -66,10 +66,11 @@ Footprint Family<ForwardSplitKv>::footprint(const AttentionSpec& spec, const For
   const int functors = functor_count(spec.mask) + functor_count(spec.score);
   const int share = registers_per_sm / (threads * config.blocks_per_sm);
   return {.threads = threads,
-          .smem_bytes = forward_split_kv::smem_layout(spec.head_dim, spec.value_head_dim(), config.row_warps,
-                                                      config.key_warps, config.tile_kv, config.stages,
-                                                      spec.sequences_kv == SequenceKind::paged)
-                            .total,
+          .smem_bytes =
+              forward_split_kv::smem_layout(spec.head_dim, spec.value_head_dim(), config.row_warps,
+                                            config.key_warps, config.tile_kv, config.stages,
+                                            spec.sequences_kv == SequenceKind::paged, spec.split_keys != 0)
+                  .total,
           .registers = output + scores + q + other_registers + functors * functor_registers,
           .register_cap = std::min(max_registers_per_thread, share / 8 * 8),
           .blocks_per_sm = config.blocks_per_sm,
@@ -77,7 +78,7 @@ Footprint Family<ForwardSplitKv>::footprint(const AttentionSpec& spec, const For
           .register_doubt = 8};
 }
 
-std::vector<ForwardSplitKv> Family<ForwardSplitKv>::space(const Case&) {
+std::vector<ForwardSplitKv> Family<ForwardSplitKv>::space(const Case& problem) {
   struct Warps {
     int row, key;
   };
@@ -90,6 +91,7 @@ std::vector<ForwardSplitKv> Family<ForwardSplitKv>::space(const Case&) {
                                       .key_warps = warps.key,
                                       .tile_kv = tile_kv,
                                       .stages = stages,
+                                      .rescale = searched_rescale(problem.spec),
                                       .blocks_per_sm = blocks_per_sm};
           if (tile_kv % (16 * warps.key) == 0) configs.push_back(config);
         }

@@ -100,7 +100,7 @@ std::string Family<ForwardSplitWgmma>::rejection(const Case& problem, const Forw
         "divisor of {} or more",
         config.tile_kv, box, spec.page_size, least_box_rows);
   }
-  return "";
+  return span_rejection(spec, config.tile_kv, config.rescale);
 }
 
 Footprint Family<ForwardSplitWgmma>::footprint(const AttentionSpec& spec, const ForwardSplitWgmma& config) {
@@ -114,7 +114,8 @@ Footprint Family<ForwardSplitWgmma>::footprint(const AttentionSpec& spec, const 
                                      .tile_rows = config.tile_rows,
                                      .tile_kv = config.tile_kv,
                                      .stages_q = config.stages_q,
-                                     .stages = config.stages})
+                                     .stages = config.stages,
+                                     .has_spans = spec.split_keys != 0})
                             .total,
           .registers = scores + p + output + other_registers + functors * functor_registers,
           .register_cap = shares.consumer == 0 ? launched_registers(config) : shares.consumer,
@@ -137,6 +138,7 @@ std::vector<ForwardSplitWgmma> Family<ForwardSplitWgmma>::space(const Case& prob
                                .stages_q = stages_q,
                                .stages = stages,
                                .order = consumers == 1 ? WarpgroupOrder::free : WarpgroupOrder::ping_pong,
+                               .rescale = searched_rescale(problem.spec),
                                .blocks_per_sm = blocks_per_sm});
           }
         }

@@ -12,7 +12,8 @@ struct Family<ForwardSplitWgmma> {
       "TMA and wgmma, keys split over blocks: sm_90a, any sequences in tensors that TMA can map";
   static constexpr Pass pass = Pass::forward;
   static constexpr bool may_spill = false;
-  static constexpr ForwardSplitWgmma smallest = {.tile_rows = 64, .tile_kv = 16, .stages = 1};
+  static constexpr ForwardSplitWgmma smallest = {
+      .tile_rows = 64, .tile_kv = 16, .stages = 1, .rescale = Rescale::always};
 
   static std::span<const ConfigField<ForwardSplitWgmma>> fields();
   static bool suits(const ProblemShape& shape);

@@ -23,7 +23,7 @@ from ..functor import FunctorText
 
 def attention(q, k, v, *, mask=None, score=None, softmax_scale=None, return_lse=False, layout="BSHD", tensors=None,
               tuning=None, cu_seqlens_q=None, cu_seqlens_k=None, seqused_q=None, seqused_k=None, page_table=None,
-              cache_leftpad=None, sinks=None, num_splits=0, zero_padding=False):
+              cache_leftpad=None, sinks=None, num_splits=0, zero_padding=False, split_keys=0):
     """`jit_attention.attention` of PyTorch tensors, eager or compiled, with gradients for q, k and v.
 
     Under ``torch.compile`` the call is one operator without a graph break, whatever the sizes: ``fullgraph=True`` and
@@ -36,7 +36,7 @@ def attention(q, k, v, *, mask=None, score=None, softmax_scale=None, return_lse=
     Args:
         q, k, v: tensors of one dtype, bf16 or fp16.
         mask, score, softmax_scale, return_lse, layout, tensors, tuning, cu_seqlens_q, cu_seqlens_k, seqused_q,
-            seqused_k, page_table, cache_leftpad, sinks, num_splits, zero_padding: as those of
+            seqused_k, page_table, cache_leftpad, sinks, num_splits, zero_padding, split_keys: as those of
             `jit_attention.attention`. What it has beside them (out, dtype, stream) an operator has not: its result is
             new, on torch's current stream. With ``seqused_q``, rows of the result that are no query's hold anything
             unless ``zero_padding`` is set.
@@ -52,7 +52,7 @@ def attention(q, k, v, *, mask=None, score=None, softmax_scale=None, return_lse=
     """
     sequences = dict(cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, seqused_q=seqused_q, seqused_k=seqused_k,
                      page_table=page_table, cache_leftpad=cache_leftpad, sinks=sinks, num_splits=num_splits,
-                     zero_padding=zero_padding)
+                     zero_padding=zero_padding, split_keys=split_keys)
     if torch.compiler.is_compiling() or type(q) is not torch.Tensor or _wants_gradient(q, k, v):
         return _through_operator(q, k, v, mask, score, softmax_scale, return_lse, layout, tensors, tuning, sequences)
     return _attention(q, k, v, mask=mask, score=score, softmax_scale=softmax_scale, return_lse=return_lse,
@@ -95,13 +95,14 @@ def _operator(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, tensors: Sequen
               seqused_q: Optional[torch.Tensor] = None, seqused_k: Optional[torch.Tensor] = None,
               page_table: Optional[torch.Tensor] = None, cache_leftpad: Optional[torch.Tensor] = None,
               sinks: Optional[torch.Tensor] = None, num_splits: int = 0,
-              zero_padding: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+              zero_padding: bool = False, split_keys: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
     mask, score, names = _problem(problem)
     named = dict(zip(names, tensors, strict=True))
     result = _attention(q, k, v, mask=mask, score=score, softmax_scale=softmax_scale, return_lse=return_lse,
                         layout=layout, tensors=named, tuning=tuning, cu_seqlens_q=cu_seqlens_q,
                         cu_seqlens_k=cu_seqlens_k, seqused_q=seqused_q, seqused_k=seqused_k, page_table=page_table,
-                        cache_leftpad=cache_leftpad, sinks=sinks, num_splits=num_splits, zero_padding=zero_padding)
+                        cache_leftpad=cache_leftpad, sinks=sinks, num_splits=num_splits, zero_padding=zero_padding,
+                        split_keys=split_keys)
     return result if return_lse else (result, _empty_lse(q))
 
 

@@ -1,0 +1,170 @@
+// From the results of spans of keys to that of all keys: nodes of a tree (split_keys/span_tree.cuh) that wait in the
+// workspace.
+#pragma once
+
+#include "base/params.cuh"
+#include "base/prelude.cuh"
+#include "ptx/atomic.cuh"
+#include "ptx/math.cuh"
+#include "split_keys/block_results.cuh"
+#include "split_keys/merge_parts.cuh"
+#include "split_keys/span_note.cuh"
+#include "split_keys/span_tree.cuh"
+#include "split_keys/split_params.cuh"
+#include "split_keys/unit_nodes.cuh"
+
+namespace jit {
+
+/// How much two results count, of which one stands behind the other.
+struct JoinWeights {
+  float left;
+  float right;
+
+  /// The sum of two values; exactly one of them where the other one's result has no keys.
+  __device__ __forceinline__ float sum(float x, float y) const {
+    if (right == 0) return x;
+    return left == 0 ? y : __fmaf_rn(right, y, __fmul_rn(left, x));
+  }
+};
+
+/// Of a result and one behind it: their weights; `state` becomes that of both.
+__device__ __forceinline__ JoinWeights join_states(const RowState& left, RowState& state) {
+  const float max = fmaxf(left.max, state.max);
+  const JoinWeights weights{weight_of(left, max), weight_of(state, max)};
+  state = {max, weights.sum(left.sum, state.sum)};
+  return weights;
+}
+
+__device__ __forceinline__ RowPiece join(const RowPiece& left, const RowPiece& right) {
+  RowPiece both = right;
+  const JoinWeights weights = join_states(left.state, both.state);
+  both.values.x = weights.sum(left.values.x, right.values.x);
+  both.values.y = weights.sum(left.values.y, right.values.y);
+  both.values.z = weights.sum(left.values.z, right.values.z);
+  both.values.w = weights.sum(left.values.w, right.values.w);
+  return both;
+}
+
+/// The nodes that a part of a unit keeps. A block has room for those of a part that begins within a unit, and for those of
+/// one that begins where its unit does, as all units do that are the block's alone, one after another.
+template <class Config>
+class SpanNodes {
+ public:
+  __device__ __forceinline__ SpanNodes(const SplitParams& split, int block, bool begins_unit)
+      : rows_(split.partial_rows), levels_(split.levels) {
+    const long long node =
+        static_cast<long long>(split_nodes(levels_)) * block + (begins_unit ? 2 * levels_ : 0);
+    first_ = split.partials + node * floats();
+  }
+
+  __device__ __forceinline__ RowState state(const SpanNode& node, int row) const {
+    const float2 state = __ldcg(reinterpret_cast<const float2*>(states(node)) + row);
+    return {state.x, state.y};
+  }
+  __device__ __forceinline__ float2 pair(const SpanNode& node, int row, int column) const {
+    return __ldcg(reinterpret_cast<const float2*>(values(node, row, column)));
+  }
+  __device__ __forceinline__ RowPiece piece(const SpanNode& node, int row, int column) const {
+    return {__ldcg(reinterpret_cast<const float4*>(values(node, row, column))), state(node, row)};
+  }
+
+  __device__ __forceinline__ void put_state(const SpanNode& node, int row, const RowState& state) const {
+    reinterpret_cast<float2*>(states(node))[row] = make_float2(state.max, state.sum);
+  }
+  __device__ __forceinline__ void put_pair(const SpanNode& node, int row, int column,
+                                           const float2& pair) const {
+    *reinterpret_cast<float2*>(values(node, row, column)) = pair;
+  }
+  /// The piece with the first column leaves the row's state, too.
+  __device__ __forceinline__ void put(const SpanNode& node, int row, int column,
+                                      const RowPiece& piece) const {
+    *reinterpret_cast<float4*>(values(node, row, column)) = piece.values;
+    if (column == 0) put_state(node, row, piece.state);
+  }
+
+ private:
+  __device__ __forceinline__ int floats() const { return partial_floats(rows_, Config::head_dim_v); }
+  __device__ __forceinline__ float* place(const SpanNode& node) const {
+    return first_ + static_cast<long long>(node.level + (node.is_right() ? levels_ : 0)) * floats();
+  }
+  __device__ __forceinline__ float* values(const SpanNode& node, int row, int column) const {
+    return place(node) + row * Config::head_dim_v + column;
+  }
+  __device__ __forceinline__ float* states(const SpanNode& node) const {
+    return place(node) + rows_ * Config::head_dim_v;
+  }
+
+  float* first_;
+  int rows_;
+  int levels_;
+};
+
+/// The nodes of the block's own part.
+template <class Config>
+__device__ __forceinline__ SpanNodes<Config> own_nodes(const SplitParams& split, const SpanNote& note) {
+  return {split, note.first_block + note.part, note.part == 0};
+}
+
+/// Takes the result of a span to those of earlier spans of the part: merge(left) and keep(node) as `settle` has them.
+/// Returns whether it is now the unit's.
+template <class Merge, class Keep>
+__device__ __forceinline__ bool settle_span(const SpanNote& note, Merge merge, Keep keep) {
+  const bool is_last = note.parts == 1 && note.span + 1 >= note.part_end;
+  return settle({note.part_begin, note.part == 0}, {note.span, 0}, is_last, merge, keep);
+}
+
+/// One piece of what all parts of a unit have come to.
+template <class Config>
+__device__ __forceinline__ RowPiece merged_unit(const SplitParams& split, const SpanNote& note, int row,
+                                                int column) {
+  constexpr int reads = 8;  // all that is read of some nodes is on the way at once
+  UnitNodes walk(note, span_tiles<Config>);
+  RowPiece waiting[most_span_levels];  // of left siblings
+  RowPiece merged;
+#pragma unroll 1
+  while (true) {
+    SpanNode nodes[reads];
+    RowPiece pieces[reads];
+    int count = 0;
+#pragma unroll
+    for (int i = 0; i < reads; ++i) {
+      if (!walk.has_node()) continue;
+      nodes[i] = walk.node();
+      const SpanNodes<Config> kept(split, note.first_block + walk.part(), walk.part() == 0);
+      pieces[i] = kept.piece(nodes[i], row, column);
+      count = i + 1;
+      walk.advance();
+    }
+#pragma unroll 1
+    for (int i = 0; i < count; ++i) {
+      merged = pieces[i];
+      const bool is_last = i + 1 == count && !walk.has_node();
+      const bool is_done = settle(
+          walk.spans(), nodes[i], is_last,
+          [&](const SpanNode& left) { merged = join(waiting[left.level], merged); },
+          [&](const SpanNode& node) { waiting[node.level] = merged; });
+      if (is_done) return merged;
+    }
+  }
+}
+
+/// Counts a part of a unit, when the team has kept the nodes of its last span. The last one merges those of all parts and
+/// stores the rows, in an order that does not depend on where parts begin. By a team whose threads share `note`.
+template <class Config, int tile_rows, class Team>
+__device__ __forceinline__ void merge_parts(const AttentionParams& params, const SplitParams& split,
+                                            const SpanNote& note, const Team& team) {
+  if (note.span + 1 < note.part_end) return;
+  const unsigned last = static_cast<unsigned>(note.parts) - 1;
+  team.sync();  // release and acquire are the team's: they take in what lies behind its barriers
+  if (team.thread == 0) note.ticket = atomic_inc_acq_rel(split.counters + note.first_block, last);
+  team.sync();
+  if (note.ticket != last) return;
+  const int pieces = rows_of<Config, tile_rows>(note) * PiecePlace<Config>::of_row;
+#pragma unroll 1
+  for (int i = team.thread; i < pieces; i += Team::threads) {
+    const PiecePlace<Config> at(i);
+    store_piece<Config>(params, note, at.row, at.column, merged_unit<Config>(split, note, at.row, at.column));
+  }
+}
+
+}  // namespace jit

@@ -1,0 +1,83 @@
+// In which order the results of spans of keys are merged. Compiled by the host and by NVRTC.
+//
+// Spans are the leaves of a binary tree, counted from key 0 of a sequence: node i of level l is that of spans [i · 2^l,
+// (i + 1) · 2^l), and its result is that of its left child merged with that of its right child. A node that holds no key
+// changes nothing. So the root depends on the keys alone, not on which block computed which spans; of spans
+// side by side a block keeps a left and a right node of each level at most.
+#pragma once
+
+#include "base/host_device.cuh"
+
+namespace jit {
+
+/// So many levels of nodes there are at most: keys are counted in 31 bits, and a span has 64 of them or more.
+inline constexpr int most_span_levels = 26;
+
+/// Levels of the tree of so many spans.
+JIT_HOST_DEVICE constexpr int span_levels(int spans) {
+  int levels = 1;
+  for (; spans > 1; spans -= spans / 2) ++levels;
+  return levels;
+}
+
+struct SpanNode {
+  int first;  ///< of its spans
+  int level;
+
+  JIT_HOST_DEVICE constexpr int index() const { return first >> level; }
+  JIT_HOST_DEVICE constexpr int end() const { return first + (1 << level); }
+  JIT_HOST_DEVICE constexpr bool is_right() const { return (index() & 1) != 0; }
+  JIT_HOST_DEVICE constexpr SpanNode left_sibling() const { return {first - (1 << level), level}; }
+  JIT_HOST_DEVICE constexpr SpanNode parent() const { return {index() >> 1 << (level + 1), level + 1}; }
+};
+
+/// What becomes of a node's result.
+enum class SpanStep {
+  keep,   ///< it waits for its sibling's, or for what stands before that
+  merge,  ///< merged with that of its left sibling it is its parent's
+  rise,   ///< it is its parent's: its sibling has no key
+  done,   ///< it is that of all keys
+};
+
+/// Of spans side by side, whose results come in their order.
+struct SpanRange {
+  int begin;
+  bool is_first;  ///< whether no span before `begin` has a key
+
+  /// `is_last`: whether no span behind the node has a key.
+  JIT_HOST_DEVICE constexpr SpanStep step(const SpanNode& node, bool is_last) const {
+    if (!node.is_right()) {
+      if (!is_last) return SpanStep::keep;
+      return node.first == 0 ? SpanStep::done : SpanStep::rise;
+    }
+    if (is_first) return node.first > begin ? SpanStep::merge : SpanStep::rise;
+    return node.left_sibling().first >= begin ? SpanStep::merge : SpanStep::keep;
+  }
+};
+
+/// The first of the nodes that are kept in the end of spans [begin, end): the largest one that begins there. Requires:
+/// begin < end.
+JIT_HOST_DEVICE constexpr SpanNode first_node(int begin, int end) {
+  SpanNode node{begin, 0};
+  while (!node.is_right() && node.parent().end() <= end) node = node.parent();
+  return node;
+}
+
+/// Goes up from a node: merge(left) takes the result of a left sibling in front of the one at hand, keep(node) puts that
+/// away. Returns whether it is that of all keys.
+template <class Merge, class Keep>
+JIT_HOST_DEVICE constexpr bool settle(const SpanRange& range, SpanNode node, bool is_last, Merge merge,
+                                      Keep keep) {
+  while (true) {
+    const SpanStep step = range.step(node, is_last);
+    if (step == SpanStep::done) return true;
+    if (step == SpanStep::keep) {
+      keep(node);
+      return false;
+    }
+    if (step == SpanStep::merge) merge(node.left_sibling());
+    node = node.parent();
+  }
+}
+
+}  // namespace jit

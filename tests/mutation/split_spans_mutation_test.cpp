@@ -1,0 +1,99 @@
+// Mutations that make bits depend on how a request's queries are cut into calls, though most numbers stay right.
+#include "tests/mutation/template_mutation.h"
+#include "tests/support/cut_arguments.h"
+
+namespace jit::testing {
+namespace {
+
+constexpr const char* split_kv =
+    "family=forward_split_kv key_warps=1 tile_kv=16 stages=3 blocks_per_sm=1 rescale=always";
+constexpr const char* split_wgmma =
+    "family=forward_split_wgmma tile_rows=64 tile_kv=32 stages=2 stages_q=1 rescale=always";
+
+// What is wrong with a call, or with the same in chunks of queries. Empty: nothing. With `num_splits` = 1 no two blocks
+// share keys.
+std::string noticed_in_chunks(const TemplateMutation* mutation, const char* config, int num_splits) {
+  const MutatedTemplates templates(mutation);
+  Settings settings = shared_cache_settings();
+  settings.templates = templates.folder();
+  const Context context(settings);
+  AttentionCase problem{
+      .spec = {.head_dim = 64, .gqa_ratio = 2, .split_keys = 64, .mask = parse_mask("window(300, 0)")},
+      .seqlen_q = 100,
+      .seqlen_kv = 900,
+      .seed = 11};
+  AttentionRun run(problem);
+  AttentionArguments all = run.arguments();
+  all.num_splits = num_splits;
+  try {
+    const Attention kernel = attention(problem.spec, parse_config(config), context);
+    run.poison_outputs();
+    kernel(all);
+    if (std::string failure = run.check().failure; !failure.empty()) return failure;
+    const auto whole = run.outputs();
+    run.poison_outputs();
+    for (int begin = 0; begin < problem.seqlen_q; begin += 9)
+      kernel(of_queries(all, begin, std::min(begin + 9, problem.seqlen_q)));
+    return run.outputs() == whole ? "" : "other bits";
+  } catch (const Error& error) {
+    return fmt::format("{}: {}", to_string(error.code()), error.what());
+  }
+}
+
+TEST(SplitSpans, AreInvariantUnmutated) {
+  for (const char* config : {split_kv, split_wgmma}) {
+    for (const int num_splits : {0, 1})
+      EXPECT_EQ(noticed_in_chunks(nullptr, config, num_splits), "") << config;
+  }
+}
+
+class SplitSpansMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
+
+TEST_P(SplitSpansMutationTest, IsCaught) {
+  const std::string text = noticed_in_chunks(&GetParam(), GetParam().subject.config, 1);
+  EXPECT_THAT(text,
+              ::testing::AllOf(::testing::Ne(""), ::testing::Not(::testing::HasSubstr("launch_failed"))));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    SplitSpans, SplitSpansMutationTest,
+    ::testing::Values(TemplateMutation{"SpansFromTheWindowOn",
+                                       "forward_split_kv/step_list.cuh",
+                                       "(tile / span_tiles<Config> + 1) * span_tiles<Config>",
+                                       "tile + span_tiles<Config>",
+                                       {},
+                                       {.config = split_kv}},
+                      TemplateMutation{
+                          "SpansFromTheWindowOnByWgmma",
+                          "forward_split_wgmma/load_keys.cuh",
+                          "((work.tiles.begin + tile) / span_tiles<Config> + 1) * span_tiles<Config>",
+                          "work.tiles.begin + tile + span_tiles<Config>",
+                          {},
+                          {.config = split_wgmma}},
+                      TemplateMutation{"RescaledWhereOthersNeedIt",
+                                       "forward_split_kv/kernel.cuh",
+                                       "online_softmax<Config::rescale>",
+                                       "online_softmax<Rescale::lazy>",
+                                       {},
+                                       {.config = split_kv}},
+                      TemplateMutation{"TheTreeOfWhatTheRowsSee",
+                                       "split_keys/span_results.cuh",
+                                       "{note.part_begin, note.part == 0}, {note.span, 0}",
+                                       "{0, note.part == 0}, {note.span - note.part_begin, 0}",
+                                       {},
+                                       {.config = split_kv}}),
+    ::testing::PrintToStringParamName());
+
+// Keys shared by blocks, whose nodes are read before they are there.
+TEST(SplitSpans, MergedTooEarlyAreARace) {
+  const TemplateMutation mutation{"MergedTooEarly", "split_keys/span_results.cuh",
+                                  "  if (note.ticket != last) return;\n", ""};
+  for (const char* config : {split_kv, split_wgmma}) {
+    EXPECT_THAT(noticed_in_chunks(&mutation, config, 0),
+                ::testing::AnyOf(::testing::HasSubstr("data race"), ::testing::HasSubstr("uninitialized")))
+        << config;
+  }
+}
+
+}  // namespace
+}  // namespace jit::testing
