@@ -95,7 +95,7 @@ std::optional<Plan> recorded_plan(const AttentionState& state, const DeviceInfo&
 // A config that was given is taken at its word, but never computes something else.
 void check_given(const AttentionState& state, const AttentionParams& params) {
   const std::string_view argument = device_length_argument(params);
-  if (!state.given || argument.empty() || reads_device_lengths(*state.given)) return;
+  if (!state.given || argument.empty() || reads_device_lengths(state.spec, *state.given)) return;
   throw Error(
       ErrorCode::invalid_argument, "launch", std::string(argument),
       fmt::format("{}: is not read by kernels of family={}, whose config was given; give no config, or one "

@@ -1,0 +1,108 @@
+// The warp of a wgmma kernel that loads keys and values by TMA, as far ahead of the multiplications as the rings have
+// room. It is the one who finds out what comes next.
+#pragma once
+
+#include "base/params.cuh"
+#include "forward_wgmma/key_note_flags.cuh"
+#include "forward_wgmma/mask_memory.cuh"
+#include "forward_wgmma/rings.cuh"
+#include "forward_wgmma/tensor_maps.cuh"
+#include "forward_wgmma/tile_boxes.cuh"
+#include "forward_wgmma/work.cuh"
+#include "forward_wgmma/work_ring.cuh"
+#include "problem/functor.cuh"
+#include "problem/kv_tiles.cuh"
+#include "problem/sequences.cuh"
+#include "ptx/griddepcontrol.cuh"
+
+namespace jit::forward_wgmma {
+
+/// The next work tile is asked for when so many tiles of keys are left: early enough for its queries to be
+/// there in time, and late, because what a block has taken no other can take.
+inline constexpr int asked_ahead = 5;
+
+/// Each tile of keys is followed by the values of the one before, from one work tile to the next: scores are
+/// computed first, or at once after.
+template <class Config>
+__device__ __forceinline__ void load_keys(const AttentionParams& params, const TensorMaps& maps,
+                                          unsigned smem) {
+  using Traits = KernelTraits<Config>;
+  using Mask = typename Config::Mask;
+  using Box = decltype(key_box<Config>(params, Work<Config>(), Sequence(), 0));
+  const bool elected = lane_id() == 0;
+  WorkRing<Config> work(params, maps, smem);
+  Rings<Config> rings(smem);
+  Box values{};  // that are still to be loaded
+  bool has_values = false;
+  const KeyWordRanges<Config> word_ranges(params, maps, smem);
+  MaskMemory<Mask> memory;
+
+  const auto load_k = [&](const Mask& mask, const Box& keys, int k_begin, int seqlen_kv, int flags) {
+    rings.k.wait_empty();
+    if constexpr (Traits::has_key_words) {
+      const unsigned words = key_words_of<Config>(smem, rings.k.stage());
+      for (int i = lane_id(); (flags & key_note_partial) != 0 && i < Config::tile_kv; i += warp_size)
+        store_shared(words + i * 4, mask.key_word(minimum(k_begin + i, seqlen_kv - 1)));
+    }
+    rings.k.arrive_full_beside_copies();
+    if (elected) store_key_note(key_note<Config>(smem, rings.k.stage()), k_begin, flags);
+    load_key_tile<Config, typename Traits::KTile>(rings.k.tile(), maps.k, rings.k.full(), keys);
+    rings.k.advance();
+  };
+  const auto load_v = [&] {
+    if (!has_values) return;
+    rings.v.wait_empty();
+    load_key_tile<Config, typename Traits::VTile>(rings.v.tile(), maps.v, rings.v.full(), values);
+    rings.v.advance();
+    has_values = false;
+  };
+  const auto note_no_keys = [&] {
+    rings.k.wait_empty();
+    if (elected) store_key_note(key_note<Config>(smem, rings.k.stage()), 0, key_note_none);
+    rings.k.arrive_full();
+    rings.k.advance();
+  };
+
+  WorkDealer<Config> dealer(params, maps);
+  Work<Config> next = dealer.tile();
+  work.put(next);
+  while (is_work(next)) {
+    const Work<Config> own = next;
+    const int seqlen_q = query_count<Config>(params, own);
+    const Sequence sequence = keys_of<Config>(params, own);
+    const int seqlen_kv = sequence.length;
+    const Mask mask(context_of<Config>(params, own));
+    const RememberedMask<Mask, KeyWordRanges<Config>> remembered{mask, memory, word_ranges, own.batch};
+    const ScoreTile queries{own.q_begin, minimum(own.q_begin + Config::tile_q, seqlen_q), 0, 0};
+    const KeyRange range = remembered.key_range(queries.q_begin, queries.q_end);
+    KvTiles<decltype(remembered), Config::tile_kv, 1> tiles(remembered, queries, range, seqlen_kv);
+    bool has_next = false;
+    do {
+      const int k_begin = tiles.key(0);
+      const Box keys = key_box<Config>(params, own, sequence, k_begin);
+      const bool has_keys = tiles.has(0);
+      if (has_keys) {
+        load_k(mask, keys, k_begin, seqlen_kv,
+               key_note_flags<Config>(mask, tiles, own.q_begin, seqlen_q, range.end, seqlen_kv));
+      } else {
+        note_no_keys();
+      }
+      const bool asks = !has_next && (!tiles.has(1) || range.end - k_begin <= asked_ahead * Config::tile_kv);
+      if (asks) dealer.ask();
+      load_v();  // the answer comes while values wait for room
+      if (asks) {
+        dealer.answer();
+        next = dealer.tile();
+        work.put(next);
+        has_next = true;
+      }
+      values = keys;
+      has_values = has_keys;
+      tiles.advance();
+    } while (tiles.has(0));
+  }
+  load_v();
+  if constexpr (Config::dependent_launch) griddepcontrol_launch_dependents();
+}
+
+}  // namespace jit::forward_wgmma
