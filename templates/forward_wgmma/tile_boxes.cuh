@@ -13,44 +13,40 @@
 
 namespace jit::forward_wgmma {
 
-/// Starts the copies of all panels of a tile whose first row is `first`. By one thread.
-template <class Tile>
-__device__ __forceinline__ void load_tile(unsigned tile, const TensorMap& map, unsigned full,
-                                          const RowPlace& first) {
-  mbarrier_arrive_expect_tx(full, Tile::bytes);
-#pragma unroll
-  for (int panel = 0; panel < Tile::panels; ++panel) {
-    cp_async_bulk_tensor_load(tile + panel * Tile::panel_bytes, map, full, panel * Tile::columns, first.seq,
-                              first.head, first.batch);
-  }
+/// Starts the copy of a panel of a tile, whose first row is `first`, or which lies in a box. By one thread.
+__device__ __forceinline__ void load_panel(unsigned panel, const TensorMap& map, unsigned full, int column,
+                                           const RowPlace& first) {
+  cp_async_bulk_tensor_load(panel, map, full, column, first.seq, first.head, first.batch);
 }
-template <class Tile>
-__device__ __forceinline__ void load_tile(unsigned tile, const TensorMap& map, unsigned full,
-                                          const BoundedBox& box) {
-  mbarrier_arrive_expect_tx(full, Tile::bytes);
-#pragma unroll
-  for (int panel = 0; panel < Tile::panels; ++panel) {
-    cp_async_bulk_tensor_load(tile + panel * Tile::panel_bytes, map, full, panel * Tile::columns, box.missing,
-                              box.head, box.row, box.batch);
-  }
+__device__ __forceinline__ void load_panel(unsigned panel, const TensorMap& map, unsigned full, int column,
+                                           const BoundedBox& box) {
+  cp_async_bulk_tensor_load(panel, map, full, column, box.missing, box.head, box.row, box.batch);
 }
 
-/// Starts the copies of all panels of a tile to where its first row is `first`. By one thread.
-template <class Tile>
-__device__ __forceinline__ void store_tile(unsigned tile, const TensorMap& map, const RowPlace& first) {
-#pragma unroll
-  for (int panel = 0; panel < Tile::panels; ++panel) {
-    cp_async_bulk_tensor_store(map, tile + panel * Tile::panel_bytes, panel * Tile::columns, first.seq,
-                               first.head, first.batch);
-  }
+/// The same to the tensor.
+__device__ __forceinline__ void store_panel(unsigned panel, const TensorMap& map, int column,
+                                            const RowPlace& first) {
+  cp_async_bulk_tensor_store(map, panel, column, first.seq, first.head, first.batch);
 }
-template <class Tile>
-__device__ __forceinline__ void store_tile(unsigned tile, const TensorMap& map, const BoundedBox& box) {
+__device__ __forceinline__ void store_panel(unsigned panel, const TensorMap& map, int column,
+                                            const BoundedBox& box) {
+  cp_async_bulk_tensor_store(map, panel, column, box.missing, box.head, box.row, box.batch);
+}
+
+/// Starts the copies of all panels of a tile. By one thread.
+template <class Tile, class Place>
+__device__ __forceinline__ void load_tile(unsigned tile, const TensorMap& map, unsigned full,
+                                          const Place& place) {
+  mbarrier_arrive_expect_tx(full, Tile::bytes);
 #pragma unroll
-  for (int panel = 0; panel < Tile::panels; ++panel) {
-    cp_async_bulk_tensor_store(map, tile + panel * Tile::panel_bytes, panel * Tile::columns, box.missing,
-                               box.head, box.row, box.batch);
-  }
+  for (int panel = 0; panel < Tile::panels; ++panel)
+    load_panel(tile + panel * Tile::panel_bytes, map, full, panel * Tile::columns, place);
+}
+template <class Tile, class Place>
+__device__ __forceinline__ void store_tile(unsigned tile, const TensorMap& map, const Place& place) {
+#pragma unroll
+  for (int panel = 0; panel < Tile::panels; ++panel)
+    store_panel(tile + panel * Tile::panel_bytes, map, panel * Tile::columns, place);
 }
 
 /// Where a tile of keys or values lies that begins with key `k_begin` of its sequence. In bounded boxes it is where the
@@ -77,7 +73,7 @@ __device__ __forceinline__ BoundedBox key_box(const AttentionParams& params, con
   }
 }
 
-/// Starts the copies of a tile of keys or values. By a whole warp.
+/// Starts the copies of a tile of keys or values, whose bytes count at the barrier `full`. By a whole warp.
 template <class Config, class Tile>
 __device__ __forceinline__ void load_key_tile(unsigned tile, const TensorMap& map, unsigned full,
                                               const RowPlace& first) {
@@ -90,18 +86,20 @@ __device__ __forceinline__ void load_key_tile(unsigned tile, const TensorMap& ma
   using Traits = KernelTraits<Config>;
   if constexpr (Traits::boxes == 1) {
     if (lane_id() == 0) load_tile<Tile>(tile, map, full, box);
-  } else {
-    if (lane_id() == 0) mbarrier_arrive_expect_tx(full, Tile::bytes);
-    __syncwarp();
+    return;
+  }
+  if (lane_id() == 0) mbarrier_arrive_expect_tx(full, Tile::bytes);
+  __syncwarp();
 #pragma unroll
-    for (int first = 0; first < Traits::boxes * Tile::panels; first += warp_size) {
-      const int index = (first + lane_id()) / Tile::panels, panel = (first + lane_id()) % Tile::panels;
-      const int missing = __shfl_sync(full_warp, box.missing, index);
-      const int row = __shfl_sync(full_warp, box.row, index), page = __shfl_sync(full_warp, box.batch, index);
-      if (index >= Traits::boxes) break;
-      cp_async_bulk_tensor_load(tile + panel * Tile::panel_bytes + index * Traits::box_rows * Tile::row_bytes,
-                                map, full, panel * Tile::columns, missing, box.head, row, page);
-    }
+  for (int first = 0; first < Traits::boxes * Tile::panels; first += warp_size) {
+    const int index = (first + lane_id()) / Tile::panels, panel = (first + lane_id()) % Tile::panels;
+    const BoundedBox own{.missing = __shfl_sync(full_warp, box.missing, index),
+                         .head = box.head,
+                         .row = __shfl_sync(full_warp, box.row, index),
+                         .batch = __shfl_sync(full_warp, box.batch, index)};
+    if (index >= Traits::boxes) break;
+    load_panel(tile + panel * Tile::panel_bytes + index * Traits::box_rows * Tile::row_bytes, map, full,
+               panel * Tile::columns, own);
   }
 }
 

@@ -29,7 +29,7 @@ std::vector<Region> regions_of(const SmemSizes& sizes) {
       {"k", layout.k, sizes.stages_k * panel_tile_bytes(sizes.tile_kv, sizes.head_dim), tile},
       {"v", layout.v, sizes.stages_v * panel_tile_bytes(sizes.tile_kv, sizes.head_dim_v), tile},
       {"key_notes", layout.key_notes, sizes.stages_k * 8, 8},
-      {"work", layout.work, stages_work * 12, 4},
+      {"work", layout.work, stages_work * (sizes.has_lengths ? 24 : 12), 4},
       {"q_full", layout.q_full, consumers * sizes.stages_q * 8, barrier},
       {"q_empty", layout.q_empty, consumers * sizes.stages_q * 8, barrier},
       {"k_full", layout.k_full, sizes.stages_k * 8, barrier},
@@ -47,7 +47,7 @@ std::vector<Region> regions_of(const SmemSizes& sizes) {
   if (sizes.key_words) {
     regions.push_back({"key_words", layout.key_words, sizes.stages_k * sizes.tile_kv * 4, 8});
   }
-  if (sizes.key_words && sizes.persistent)
+  if (has_key_word_ranges(sizes))
     regions.push_back({"key_word_ranges", layout.key_word_ranges, key_word_range_places * 8, 8});
   return regions;
 }
@@ -57,7 +57,8 @@ std::string to_string(const SmemSizes& s) {
                                << s.tile_q << " x " << s.tile_kv << ", stages " << s.stages_q << " "
                                << s.stages_k << " " << s.stages_v << ", separate_o " << s.separate_o
                                << ", direct_o " << s.direct_o << ", p_in_registers " << s.p_in_registers
-                               << ", key_words " << s.key_words << ", persistent " << s.persistent)
+                               << ", key_words " << s.key_words << ", persistent " << s.persistent
+                               << ", has_lengths " << s.has_lengths)
       .GetString();
 }
 
@@ -89,6 +90,7 @@ void for_sizes(F f) {
                  {std::pair(false, false), {true, false}, {false, true}}) {
               for (const bool p_in_registers : {false, true}) {
                 const bool key_words = (tile_q + head_dim) % 3 == 0, persistent = q + k + v > 3;
+                const bool has_lengths = persistent && tile_kv == 48;
                 f(SmemSizes{.head_dim = head_dim,
                             .head_dim_v = head_dim_v,
                             .tile_q = tile_q,
@@ -100,7 +102,8 @@ void for_sizes(F f) {
                             .direct_o = direct_o,
                             .p_in_registers = p_in_registers,
                             .key_words = key_words,
-                            .persistent = persistent});
+                            .persistent = persistent,
+                            .has_lengths = has_lengths});
               }
             }
           }
@@ -152,7 +155,8 @@ TEST(SmemLayout, KnownSizes) {
                         .direct_o = false,
                         .p_in_registers = true,
                         .key_words = false,
-                        .persistent = true};
+                        .persistent = true,
+                        .has_lengths = false};
   constexpr int kib = 1024;
   const SmemLayout layout = smem_layout(sizes);
   EXPECT_EQ(layout.q, 0);
@@ -165,6 +169,10 @@ TEST(SmemLayout, KnownSizes) {
   SmemSizes with_words = sizes;
   with_words.key_words = true;  // 4 bytes for each key of two stages, and the table
   EXPECT_EQ(smem_layout(with_words).total, layout.total + 2 * 128 * 4 + key_word_range_places * 8);
+
+  SmemSizes with_lengths = with_words;
+  with_lengths.has_lengths = true;  // no table, and three more numbers for each work tile
+  EXPECT_EQ(smem_layout(with_lengths).total, layout.total + 2 * 128 * 4 + stages_work * 12);
 }
 
 struct Config {
@@ -174,10 +182,10 @@ struct Config {
 };
 
 TEST(SmemLayout, TakesSizesFromAConfig) {
-  constexpr SmemSizes sizes = smem_sizes<Config>(true);
+  constexpr SmemSizes sizes = smem_sizes<Config>(true, false);
   EXPECT_EQ(to_string(sizes),
             "head_dim 40, head_dim_v 72, tile 192 x 80, stages 2 3 4, separate_o true, direct_o false, "
-            "p_in_registers false, key_words true, persistent true");
+            "p_in_registers false, key_words true, persistent true, has_lengths false");
 }
 
 }  // namespace
