@@ -191,13 +191,7 @@ class Consumer {
   }
 
   // Lengths are read again where they differ: they would take registers through the loop.
-  __device__ __forceinline__ BlockContext context() const {
-    if constexpr (Traits::has_lengths) {
-      return context_of<Config>(params_, work_ring_.tile());
-    } else {
-      return context_of<Config>(params_, work_);
-    }
-  }
+  __device__ __forceinline__ BlockContext context() const { return work_ring_.context(work_); }
 
   // Goes on to the next one. All scores of the last one have been computed.
   __device__ __forceinline__ bool next_work() {

@@ -37,6 +37,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
         if constexpr (!Config::direct_o) store_outputs<Config>(params, maps, smem);
         return;
       case 3:
+        if constexpr (KernelTraits<Config>::has_value_loader) load_values<Config>(params, maps, smem);
         if constexpr (KernelTraits<Config>::has_lengths)
           zero_padding<Config>(params, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x));
         return;

@@ -1,15 +1,15 @@
 // The warp of a wgmma kernel that loads keys and values by TMA, as far ahead of the multiplications as the rings have
-// room. It is the one who finds out what comes next.
+// room.
 #pragma once
 
 #include "base/params.cuh"
 #include "forward_wgmma/key_note_flags.cuh"
 #include "forward_wgmma/mask_memory.cuh"
+#include "forward_wgmma/next_work.cuh"
 #include "forward_wgmma/rings.cuh"
 #include "forward_wgmma/tensor_maps.cuh"
 #include "forward_wgmma/tile_boxes.cuh"
 #include "forward_wgmma/work.cuh"
-#include "forward_wgmma/work_ring.cuh"
 #include "problem/functor.cuh"
 #include "problem/kv_tiles.cuh"
 #include "problem/sequences.cuh"
@@ -30,7 +30,6 @@ __device__ __forceinline__ void load_keys(const AttentionParams& params, const T
   using Mask = typename Config::Mask;
   using Box = decltype(key_box<Config>(params, Work<Config>(), Sequence(), 0));
   const bool elected = lane_id() == 0;
-  WorkRing<Config> work(params, maps, smem);
   Rings<Config> rings(smem);
   Box values{};  // that are still to be loaded
   bool has_values = false;
@@ -63,11 +62,8 @@ __device__ __forceinline__ void load_keys(const AttentionParams& params, const T
     rings.k.advance();
   };
 
-  WorkDealer<Config> dealer(params, maps);
-  Work<Config> next = dealer.tile();
-  work.put(next);
-  while (is_work(next)) {
-    const Work<Config> own = next;
+  NextWork<Config> work(params, maps, smem);
+  for (Work<Config> own = work.take(); is_work(own); own = work.take()) {
     const int seqlen_q = query_count<Config>(params, own);
     const Sequence sequence = keys_of<Config>(params, own);
     const int seqlen_kv = sequence.length;
@@ -88,21 +84,43 @@ __device__ __forceinline__ void load_keys(const AttentionParams& params, const T
         note_no_keys();
       }
       const bool asks = !has_next && (!tiles.has(1) || range.end - k_begin <= asked_ahead * Config::tile_kv);
-      if (asks) dealer.ask();
+      if (asks) work.ask();
       load_v();  // the answer comes while values wait for room
-      if (asks) {
-        dealer.answer();
-        next = dealer.tile();
-        work.put(next);
-        has_next = true;
-      }
+      if (asks) work.answer();
+      has_next |= asks;
       values = keys;
-      has_values = has_keys;
+      has_values = has_keys && !Traits::has_value_loader;
       tiles.advance();
     } while (tiles.has(0));
   }
   load_v();
   if constexpr (Config::dependent_launch) griddepcontrol_launch_dependents();
+}
+
+/// Loads values, each tile once its keys have come, where that is another warp's work.
+template <class Config>
+__device__ __forceinline__ void load_values(const AttentionParams& params, const TensorMaps& maps,
+                                            unsigned smem) {
+  using Traits = KernelTraits<Config>;
+  WorkRing<Config> work(params, maps, smem);
+  Rings<Config> rings(smem);
+  for (Work<Config> own = work.take(); is_work(own); own = work.take()) {
+    work.release();
+    int flags = 0;
+    while ((flags & (key_note_end | key_note_none)) == 0) {
+      rings.k.wait_full();
+      const unsigned note = key_note<Config>(smem, rings.k.stage());
+      const int k_begin = load_key_note_begin(note);
+      flags = load_key_note_flags(note);
+      rings.k.arrive_empty();
+      rings.k.advance();
+      if ((flags & key_note_none) != 0) break;
+      const auto values = key_box<Config>(params, own, keys_of<Config>(params, own), k_begin);
+      rings.v.wait_empty();
+      load_key_tile<Config, typename Traits::VTile>(rings.v.tile(), maps.v, rings.v.full(), values);
+      rings.v.advance();
+    }
+  }
 }
 
 }  // namespace jit::forward_wgmma

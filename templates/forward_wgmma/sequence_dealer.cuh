@@ -16,7 +16,8 @@
 
 namespace jit::forward_wgmma {
 
-/// Deals the list to the blocks as WorkDealer does. By a whole warp, whose lanes all get the same answers.
+/// Deals the list to the blocks as WorkDealer does, by the same counter. By a whole warp, whose lanes all get the same
+/// answers.
 template <class Config>
 class SequenceDealer {
  public:
@@ -37,14 +38,11 @@ class SequenceDealer {
   /// The block's tile; no work when none is left.
   __device__ __forceinline__ const SequenceTile& tile() const { return tile_; }
 
-  /// Once for each tile that there was: asks for the next one. `answer` waits for it.
-  __device__ __forceinline__ void ask() {
-    if (maps_.counter != nullptr && lane_id() == 0) taken_ = atomicAdd(maps_.counter, 1);
-  }
-  __device__ __forceinline__ void answer() {
-    const int taken = uniform(taken_);
+  /// Goes on to the next one. Requires: there was one.
+  __device__ __forceinline__ void next() {
+    const int taken = uniform(lane_id() == 0 ? atomicAdd(maps_.counter, 1) : 0);
     find(static_cast<int>(gridDim.x) + taken);
-    // There are as many questions as tiles.
+    // Each tile's block asks once.
     if (!is_work(tile_) && lane_id() == 0 && taken == begin_ - 1) store_relaxed(maps_.counter, 0);
   }
 
@@ -53,7 +51,7 @@ class SequenceDealer {
   // of all tiles.
   __device__ __forceinline__ void find(int place) {
 #pragma unroll 1
-    while (part_ < parts) {
+    while (place >= sequence_end_ && part_ < parts) {
       const SequenceTile own = sequence(first_ + lane_id());
       const WorkOrder order = order_of(own);
       const int count = part_ == 0 ? order.long_tiles() : order.tiles() - order.long_tiles();
@@ -61,11 +59,11 @@ class SequenceDealer {
       const unsigned behind = __ballot_sync(full_warp, end > place);
       if (behind != 0) {
         const int lane = __ffs(static_cast<int>(behind)) - 1;
-        const int in_part = place - __shfl_sync(full_warp, end - count, lane);
-        enter(__shfl_sync(full_warp, own.batch, lane), __shfl_sync(full_warp, own.first_row, lane),
-              __shfl_sync(full_warp, own.seqlen_q, lane), __shfl_sync(full_warp, own.seqlen_kv, lane),
-              in_part);
-        return;
+        tile_ = sequence(first_ + lane);
+        order_ = order_of(tile_);
+        sequence_begin_ = __shfl_sync(full_warp, end - count, lane);
+        sequence_end_ = __shfl_sync(full_warp, end, lane);
+        break;
       }
       begin_ = __shfl_sync(full_warp, end, warp_size - 1);
       first_ += warp_size;
@@ -73,25 +71,23 @@ class SequenceDealer {
       first_ = 0;
       ++part_;
     }
-    tile_.q_begin = -1;
-  }
-
-  // Goes to a place in the sequence's share of this part of the list.
-  __device__ __forceinline__ void enter(int batch, int first_row, int seqlen_q, int seqlen_kv, int place) {
-    tile_ = {{batch, 0, 0}, first_row, seqlen_q, seqlen_kv};
-    const WorkOrder order = order_of(tile_);
-    const WorkTile at = work_tile<Config::tile_q>(order, place + (part_ == 0 ? 0 : order.long_tiles()),
-                                                  params_.heads_q, batch);
+    if (part_ == parts) {
+      tile_.q_begin = -1;
+      return;
+    }
+    const int before = part_ == 0 ? 0 : order_.long_tiles();
+    const WorkTile at =
+        work_tile<Config::tile_q>(order_, place - sequence_begin_ + before, params_.heads_q, tile_.batch);
     tile_.head = at.head;
     tile_.q_begin = at.q_begin;
   }
 
   // Without queries behind the last one.
   __device__ __forceinline__ SequenceTile sequence(int batch) const {
-    if (batch >= params_.batch) return {{batch, 0, 0}, 0, 0, 0};
+    if (batch >= params_.batch) return {{batch, 0, 0}, 0, 0, 0, 0};
     const VariableSequences<Config> sequences(params_);
-    const Sequence q = sequences.q(batch);
-    return {{batch, 0, 0}, q.begin, q.length, sequences.kv(batch).length};
+    const Sequence q = sequences.q(batch), kv = sequences.kv(batch);
+    return {{batch, 0, 0}, q.begin, kv.begin, q.length, kv.length};
   }
 
   // The order of all tiles of one sequence. Under any mask tiles are taken to see what they see under a causal one.
@@ -122,8 +118,10 @@ class SequenceDealer {
   int part_ = 0;   // of the list
   int first_ = 0;  // sequence of the 32 that are looked at
   int begin_ = 0;  // place in the list of the first tile of these
-  int taken_ = 0;
   SequenceTile tile_;
+  WorkOrder order_{};       // of the sequence that it is of
+  int sequence_begin_ = 0;  // its first place in this part of the list
+  int sequence_end_ = 0;
 };
 
 }  // namespace jit::forward_wgmma

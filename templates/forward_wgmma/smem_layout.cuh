@@ -46,6 +46,7 @@ struct SmemLayout {
   int o_empty;
   int work_full;
   int work_empty;
+  int work_wanted;  ///< one barrier, where sequences may differ in length
   int total;
 };
 
@@ -127,6 +128,7 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   layout.o_empty = place(consumers * stages_o * barrier_bytes);
   layout.work_full = place(stages_work * barrier_bytes);
   layout.work_empty = place(stages_work * barrier_bytes);
+  layout.work_wanted = place(sizes.has_lengths ? barrier_bytes : 0);
   layout.total = end;
   return layout;
 }

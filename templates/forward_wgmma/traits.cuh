@@ -113,8 +113,15 @@ struct KernelTraits {
   static constexpr bool runs_on =
       Config::overlap && Config::persistent && (!o_over_q || Config::stages_q > 1);
 
-  /// Warps that read the ring of work: the loader of queries, the storer if there is one, all consumers.
-  static constexpr int work_readers = (Config::direct_o ? 1 : 2) + consumer_warps;
+  /// Whether values have a loader of their own: a tile in many boxes takes long to start.
+  static constexpr bool has_value_loader = boxes > 1;
+
+  /// Warps that read the ring of work: one of the loaders of keys and queries, the other of which tells, that of values
+  /// and the storer if there are such, all consumers.
+  static constexpr int work_readers =
+      1 + (has_value_loader ? 1 : 0) + (Config::direct_o ? 0 : 1) + consumer_warps;
+  /// Warps that read what the key loader leaves.
+  static constexpr int key_readers = (has_value_loader ? 1 : 0) + consumer_warps;
 
   // Named barriers; 0 is __syncthreads'.
   static constexpr int order_barrier = 1;                      ///< and one for each further consumer

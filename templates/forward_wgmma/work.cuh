@@ -46,8 +46,8 @@ __device__ __forceinline__ Sequence keys_of(const AttentionParams& params, const
   return Sequences<Config>(params).kv(work.batch);
 }
 template <class Config>
-__device__ __forceinline__ Sequence keys_of(const AttentionParams& params, const SequenceTile& work) {
-  return VariableSequences<Config>(params).kv(work.batch);
+__device__ __forceinline__ Sequence keys_of(const AttentionParams&, const SequenceTile& work) {
+  return {work.first_key, work.seqlen_kv};
 }
 
 /// Where the rows of q and o of a consumer lie, of which `query` is the first.
@@ -95,8 +95,9 @@ __device__ __forceinline__ void store_work(unsigned place, const WorkTile& work)
 __device__ __forceinline__ void store_work(unsigned place, const SequenceTile& work) {
   store_work(place, static_cast<const WorkTile&>(work));
   store_shared(place + 12, work.first_row);
-  store_shared(place + 16, work.seqlen_q);
-  store_shared(place + 20, work.seqlen_kv);
+  store_shared(place + 16, work.first_key);
+  store_shared(place + 20, work.seqlen_q);
+  store_shared(place + 24, work.seqlen_kv);
 }
 
 /// Reads what `store_work` left. By a whole warp.
@@ -108,8 +109,22 @@ __device__ __forceinline__ void load_work(unsigned place, WorkTile& work) {
 __device__ __forceinline__ void load_work(unsigned place, SequenceTile& work) {
   load_work(place, static_cast<WorkTile&>(work));
   work.first_row = load_shared_by_warp(place + 12);
-  work.seqlen_q = load_shared_by_warp(place + 16);
-  work.seqlen_kv = load_shared_by_warp(place + 20);
+  work.first_key = load_shared_by_warp(place + 16);
+  work.seqlen_q = load_shared_by_warp(place + 20);
+  work.seqlen_kv = load_shared_by_warp(place + 24);
+}
+
+/// What the functors see of a work tile that has been read, whose lengths are read once more.
+template <class Config>
+__device__ __forceinline__ BlockContext context_at(unsigned place, const AttentionParams& params,
+                                                   const WorkTile& work) {
+  return {work.batch,
+          work.head,
+          params.heads_q,
+          load_shared_by_warp(place + 20),
+          load_shared_by_warp(place + 24),
+          load_shared_by_warp(place + 12),
+          params.tensors};
 }
 
 }  // namespace jit::forward_wgmma

@@ -4,7 +4,6 @@
 #include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "forward_wgmma/rings.cuh"
-#include "forward_wgmma/sequence_dealer.cuh"
 #include "forward_wgmma/tensor_maps.cuh"
 #include "forward_wgmma/traits.cuh"
 #include "forward_wgmma/work.cuh"
@@ -28,9 +27,9 @@ __device__ __forceinline__ WorkTile work_tile(const AttentionParams& params, con
 /// memory, which begins and ends at 0, because the last of all requests sets it back. A grid that is not
 /// persistent has a block for each tile.
 template <class Config>
-class DenseDealer {
+class WorkDealer {
  public:
-  __device__ __forceinline__ DenseDealer(const AttentionParams& params, const TensorMaps& maps)
+  __device__ __forceinline__ WorkDealer(const AttentionParams& params, const TensorMaps& maps)
       : params_(params), maps_(maps) {}
 
   /// The block's tile; no_work when none is left.
@@ -61,11 +60,8 @@ class DenseDealer {
   int taken_ = 0;
 };
 
-template <class Config>
-using WorkDealer =
-    typename ChosenType<KernelTraits<Config>::has_lengths, SequenceDealer<Config>, DenseDealer<Config>>::type;
-
-/// One warp's place in the ring by which the key loader tells the others what comes next. A block that is not
+/// One warp's place in the ring by which the others learn what comes next: from the key loader, or from the query loader
+/// where sequences may differ in length. A block that is not
 /// persistent has one work tile, and no ring.
 template <class Config>
 class WorkRing {
@@ -99,6 +95,15 @@ class WorkRing {
     }
   }
 
+  /// What the functors see of `work`, which is the one that was taken.
+  __device__ __forceinline__ BlockContext context(const WorkTile& work) const {
+    if constexpr (Traits::has_lengths) {
+      return context_at<Config>(ring_.tile(), params_, work);
+    } else {
+      return context_of<Config>(params_, work);
+    }
+  }
+
   __device__ __forceinline__ void release() {
     is_taken_ = true;
     if constexpr (Config::persistent) {
@@ -107,7 +112,7 @@ class WorkRing {
     }
   }
 
-  /// The key loader's side.
+  /// The side of the one who tells.
   __device__ __forceinline__ void put(const Work<Config>& tile) {
     if constexpr (Config::persistent) {
       ring_.wait_empty();

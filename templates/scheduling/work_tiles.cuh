@@ -15,6 +15,7 @@ struct WorkTile {
 /// The same where sequences differ in length.
 struct SequenceTile : WorkTile {
   int first_row;  ///< of the sequence's queries, among those of q
+  int first_key;  ///< the same of its keys
   int seqlen_q;
   int seqlen_kv;
 };
