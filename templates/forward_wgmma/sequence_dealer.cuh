@@ -27,11 +27,12 @@ class SequenceDealer {
     int most = 0;
 #pragma unroll 1
     for (int batch = lane_id(); batch < params.batch; batch += warp_size) {
-      const VariableSequences<Config> sequences(params);
-      if (sequences.q(batch).length > 0) most = maximum(most, sequences.kv(batch).length);
+      own_ = sequence(batch);
+      if (own_.seqlen_q > 0) most = maximum(most, own_.seqlen_kv);
     }
     most = __reduce_max_sync(full_warp, most);
     few_keys_ = most <= few_tokens ? 0 : most / 4;
+    if (params.batch > warp_size) look_at(0);
     find(static_cast<int>(blockIdx.x));
   }
 
@@ -52,24 +53,18 @@ class SequenceDealer {
   __device__ __forceinline__ void find(int place) {
 #pragma unroll 1
     while (place >= sequence_end_ && part_ < parts) {
-      const SequenceTile own = sequence(first_ + lane_id());
-      const WorkOrder order = order_of(own);
+      const WorkOrder order = order_of(own_);
       const int count = part_ == 0 ? order.long_tiles() : order.tiles() - order.long_tiles();
       const int end = begin_ + sum_up_to_lane(count);
       const unsigned behind = __ballot_sync(full_warp, end > place);
       if (behind != 0) {
-        const int lane = __ffs(static_cast<int>(behind)) - 1;
-        tile_ = sequence(first_ + lane);
-        order_ = order_of(tile_);
-        sequence_begin_ = __shfl_sync(full_warp, end - count, lane);
-        sequence_end_ = __shfl_sync(full_warp, end, lane);
+        enter(__ffs(static_cast<int>(behind)) - 1, end - count, end);
         break;
       }
       begin_ = __shfl_sync(full_warp, end, warp_size - 1);
-      first_ += warp_size;
-      if (first_ < params_.batch) continue;
-      first_ = 0;
-      ++part_;
+      const bool is_last = first_ + warp_size >= params_.batch;
+      if (is_last) ++part_;
+      if (params_.batch > warp_size) look_at(is_last ? 0 : first_ + warp_size);
     }
     if (part_ == parts) {
       tile_.q_begin = -1;
@@ -82,12 +77,35 @@ class SequenceDealer {
     tile_.q_begin = at.q_begin;
   }
 
+  // Goes to the sequence of a lane, which has these places in this part of the list.
+  __device__ __forceinline__ void enter(int lane, int begin, int end) {
+    tile_.batch = first_ + lane;
+    tile_.first_row = __shfl_sync(full_warp, own_.first_row, lane);
+    tile_.first_key = __shfl_sync(full_warp, own_.first_key, lane);
+    tile_.seqlen_q = __shfl_sync(full_warp, own_.seqlen_q, lane);
+    tile_.seqlen_kv = __shfl_sync(full_warp, own_.seqlen_kv, lane);
+    order_ = order_of(tile_);
+    sequence_begin_ = __shfl_sync(full_warp, begin, lane);
+    sequence_end_ = __shfl_sync(full_warp, end, lane);
+  }
+
+  // Goes to 32 sequences, one for each lane.
+  __device__ __forceinline__ void look_at(int first) {
+    first_ = first;
+    own_ = sequence(first + lane_id());
+  }
+
   // Without queries behind the last one.
   __device__ __forceinline__ SequenceTile sequence(int batch) const {
-    if (batch >= params_.batch) return {{batch, 0, 0}, 0, 0, 0, 0};
+    SequenceTile found{};
+    if (batch >= params_.batch) return found;
     const VariableSequences<Config> sequences(params_);
     const Sequence q = sequences.q(batch), kv = sequences.kv(batch);
-    return {{batch, 0, 0}, q.begin, kv.begin, q.length, kv.length};
+    found.first_row = q.begin;
+    found.first_key = kv.begin;
+    found.seqlen_q = q.length;
+    found.seqlen_kv = kv.length;
+    return found;
   }
 
   // The order of all tiles of one sequence. Under any mask tiles are taken to see what they see under a causal one.
@@ -114,11 +132,12 @@ class SequenceDealer {
 
   const AttentionParams& params_;
   const TensorMaps& maps_;
-  int few_keys_;   // tiles that see no more belong to the second part
-  int part_ = 0;   // of the list
-  int first_ = 0;  // sequence of the 32 that are looked at
-  int begin_ = 0;  // place in the list of the first tile of these
-  SequenceTile tile_;
+  SequenceTile own_{};  // the lane's sequence of the 32 that are looked at
+  int few_keys_;        // tiles that see no more belong to the second part
+  int part_ = 0;        // of the list
+  int first_ = 0;       // of the 32
+  int begin_ = 0;       // place in the list of the first tile of these
+  SequenceTile tile_{};
   WorkOrder order_{};       // of the sequence that it is of
   int sequence_begin_ = 0;  // its first place in this part of the list
   int sequence_end_ = 0;
