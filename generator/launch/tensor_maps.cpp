@@ -194,19 +194,26 @@ MappedTensors map_tensors(const AttentionSpec& spec, const MapBoxes& boxes, cons
           .o = encode_one(all[3], head_dim_v, boxes.rows_q)};
 }
 
-MappedTensors map_bounded_tensors(const AttentionSpec& spec, const MapBoxes& boxes,
-                                  const AttentionParams& params) {
+BoundedTensors map_bounded_tensors(const AttentionSpec& spec, const MapBoxes& boxes,
+                                   const AttentionParams& params) {
   check_pages_without_pad(params);
   const std::array<Operand, 4> all = operands(params);
   for (const Operand& operand : all) check_mappable(operand);
   const auto& [q, k, v, o] = all;
-  const int head_dim_v = spec.value_head_dim();
-  const TensorMap map_q = encode_bounded(q, input_dtype(spec), spec.head_dim, boxes.rows_q);
   const bool has_keys = k.seqlen > 0 && k.batch > 0;
-  return {.q = map_q,
-          .k = has_keys ? encode_bounded(k, input_dtype(spec), spec.head_dim, boxes.rows_kv) : map_q,
-          .v = has_keys ? encode_bounded(v, input_dtype(spec), head_dim_v, boxes.rows_kv) : map_q,
-          .o = encode_bounded(o, output_dtype(spec), head_dim_v, boxes.rows_q)};
+  const auto maps_by = [&](const auto& encode_one) {
+    const int head_dim_v = spec.value_head_dim();
+    const TensorMap map_q = encode_one(q, input_dtype(spec), spec.head_dim, boxes.rows_q);
+    return MappedTensors{
+        .q = map_q,
+        .k = has_keys ? encode_one(k, input_dtype(spec), spec.head_dim, boxes.rows_kv) : map_q,
+        .v = has_keys ? encode_one(v, input_dtype(spec), head_dim_v, boxes.rows_kv) : map_q,
+        .o = encode_one(o, output_dtype(spec), head_dim_v, boxes.rows_q)};
+  };
+  return {.whole = maps_by([](const Operand& operand, DType dtype, int head_dim, int rows) {
+            return encode(operand, dtype, head_dim, rows);
+          }),
+          .part = maps_by(encode_bounded)};
 }
 
 MappedKeys map_keys(const AttentionSpec& spec, int box_rows, const AttentionParams& params) {

@@ -45,13 +45,14 @@ __device__ __forceinline__ void load_keys(const AttentionParams& params, const T
     }
     rings.k.arrive_full_beside_copies();
     if (elected) store_key_note(key_note<Config>(smem, rings.k.stage()), k_begin, flags);
-    load_key_tile<Config, typename Traits::KTile>(rings.k.tile(), maps.k, rings.k.full(), keys);
+    load_key_tile<Config, typename Traits::KTile>(rings.k.tile(), k_map<Config>(maps), rings.k.full(), keys);
     rings.k.advance();
   };
   const auto load_v = [&] {
     if (!has_values) return;
     rings.v.wait_empty();
-    load_key_tile<Config, typename Traits::VTile>(rings.v.tile(), maps.v, rings.v.full(), values);
+    load_key_tile<Config, typename Traits::VTile>(rings.v.tile(), v_map<Config>(maps), rings.v.full(),
+                                                  values);
     rings.v.advance();
     has_values = false;
   };
@@ -117,7 +118,8 @@ __device__ __forceinline__ void load_values(const AttentionParams& params, const
       if ((flags & key_note_none) != 0) break;
       const auto values = key_box<Config>(params, own, keys_of<Config>(params, own), k_begin);
       rings.v.wait_empty();
-      load_key_tile<Config, typename Traits::VTile>(rings.v.tile(), maps.v, rings.v.full(), values);
+      load_key_tile<Config, typename Traits::VTile>(rings.v.tile(), v_map<Config>(maps), rings.v.full(),
+                                                    values);
       rings.v.advance();
     }
   }

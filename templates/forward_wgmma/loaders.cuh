@@ -25,7 +25,7 @@ __device__ __forceinline__ void load_queries_of(const AttentionParams& params, c
     own.wait_empty();
     if (lane_id() == 0) {
       load_tile<typename Traits::QTile>(
-          own.tile(), maps.q, own.full(),
+          own.tile(), q_map<Config>(maps), own.full(),
           query_box<Config>(params, work, work.q_begin + consumer * rows_per_warpgroup));
     }
   }
@@ -70,7 +70,7 @@ __device__ __forceinline__ void store_outputs(const AttentionParams& params, con
       own.wait_full();
       if (lane_id() == 0) {
         store_tile<typename Traits::OTile>(
-            own.tile(), maps.o,
+            own.tile(), o_map<Config>(maps),
             query_box<Config>(params, tile, tile.q_begin + consumer * rows_per_warpgroup));
         cp_async_bulk_commit_group();
         cp_async_bulk_wait_group_read<0>();

@@ -17,4 +17,12 @@ struct TensorMaps {
   int section_keys;  ///< that fit the L2 cache, those of a slice counted once; read where sequences differ in length
 };
 
+/// The same where sequences may differ in length.
+struct SequenceMaps : TensorMaps {
+  TensorMap bounded_q;  ///< as q, for boxes that are there in part (tiles/bounded_box.cuh)
+  TensorMap bounded_k;
+  TensorMap bounded_v;
+  TensorMap bounded_o;
+};
+
 }  // namespace jit::forward_wgmma

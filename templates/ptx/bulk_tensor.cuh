@@ -33,7 +33,7 @@ __device__ __forceinline__ void cp_async_bulk_tensor_store(const TensorMap& map,
       : "memory");
 }
 
-/// The same of maps whose rows are counted twice (tiles/bounded_box.cuh): the box at (head_dim, missing, head, row, batch).
+/// The same of maps that count rows twice (tiles/bounded_box.cuh): the box at (head_dim, missing, head, row, batch).
 __device__ __forceinline__ void cp_async_bulk_tensor_load(unsigned tile, const TensorMap& map,
                                                           unsigned mbarrier, int head_dim, int missing,
                                                           int head, int row, int batch) {

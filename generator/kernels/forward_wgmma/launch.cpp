@@ -47,7 +47,8 @@ std::int64_t most_tiles(const AttentionSpec& spec, const ForwardWgmma& config,
   return rows * params.heads_q;
 }
 
-void launch_grid(const KernelLaunch& launch, const ForwardWgmma& config, TensorMaps& maps, int blocks) {
+template <class Maps>
+void launch_grid(const KernelLaunch& launch, const ForwardWgmma& config, Maps& maps, int blocks) {
   const LoadedKernel& kernel = launch.kernel;
   const LaunchConfig grid{.grid = {static_cast<unsigned>(blocks), 1, 1},
                           .block = {kernel.threads, 1, 1},
@@ -74,16 +75,20 @@ void launch_lengths(const KernelLaunch& launch, const ForwardWgmma& config) {
                     launch.params.heads_q, max_work_tiles));
   }
   const int page_size = launch.spec.sequences_kv == SequenceKind::paged ? launch.spec.page_size : 0;
-  const MappedTensors tensors = map_bounded_tensors(
+  const auto [whole, part] = map_bounded_tensors(
       launch.spec, {.rows_q = rows_per_warpgroup, .rows_kv = box_rows(config.tile_kv, page_size)},
       launch.params);
-  TensorMaps maps{.q = tensors.q,
-                  .k = tensors.k,
-                  .v = tensors.v,
-                  .o = tensors.o,
-                  .counter = launch.memory.counter(kernel.device, launch.stream),
-                  .order = {},
-                  .section_keys = section_keys(launch.spec, kernel.l2_bytes)};
+  SequenceMaps maps{{.q = whole.q,
+                     .k = whole.k,
+                     .v = whole.v,
+                     .o = whole.o,
+                     .counter = launch.memory.counter(kernel.device, launch.stream),
+                     .order = {},
+                     .section_keys = section_keys(launch.spec, kernel.l2_bytes)},
+                    part.q,
+                    part.k,
+                    part.v,
+                    part.o};
   const std::int64_t resident = std::int64_t{kernel.sm_count} * config.blocks_per_sm;
   launch_grid(launch, config, maps, static_cast<int>(std::clamp<std::int64_t>(tiles, 1, resident)));
 }
