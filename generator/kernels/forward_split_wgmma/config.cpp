@@ -18,8 +18,6 @@ namespace {
 
 constexpr Arch arch{9, 0, 'a'};
 constexpr int max_consumers = 2;
-// More queries of dense sequences than this are other families' work.
-constexpr std::int64_t few_queries = 64;
 // Loop counters, descriptors, softmax state; what masks and scores add. Counted on the assembler's reports.
 constexpr int other_registers = 34;
 constexpr int functor_registers = 8;

@@ -128,6 +128,32 @@ TEST(Search, FewQueriesHaveTheirKeysSplit) {
   EXPECT_EQ(family_name(earlier), "forward_split_kv");
 }
 
+// As timings on an H200 want it.
+TEST(Search, RequestsOfManyQueriesHaveTheirKeysInOneBlock) {
+  const DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
+  AttentionSpec spec{.gqa_ratio = 4, .sequences_q = SequenceKind::ragged};
+  const auto family = [&](std::int64_t batch, std::int64_t seqlen_q, std::int64_t seqlen_kv) {
+    const ProblemShape shape{.batch = batch,
+                             .heads_q = 32,
+                             .seqlen_q = seqlen_q,
+                             .seqlen_kv = seqlen_kv,
+                             .has_device_lengths = true};
+    return family_name(ranked_configs(spec, shape, limits)[0]);
+  };
+  for (const int page_size : {0, 16, 64}) {
+    spec.sequences_kv = page_size == 0 ? SequenceKind::ragged : SequenceKind::paged;
+    spec.page_size = page_size;
+    for (const Mask& mask : {Mask(), mask::causal()}) {
+      spec.mask = mask;
+      for (const auto& [batch, tokens] : {std::pair(4, 2048), {8, 4096}, {32, 512}})
+        EXPECT_EQ(family(batch, tokens, tokens), "forward_wgmma") << to_string(spec) << " " << tokens;
+      for (const int queries : {1, 4, 16})
+        EXPECT_EQ(family(64, queries, 4096), "forward_split_wgmma") << to_string(spec) << " " << queries;
+      EXPECT_EQ(family(1, 128, 4096), "forward_split_wgmma") << "a few tiles for all multiprocessors";
+    }
+  }
+}
+
 TEST(Search, SaysWhyNothingFits) {
   DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
   limits.smem_per_block = 1000;
