@@ -62,7 +62,7 @@ const Plan* default_plan(const AttentionState& state, int device, const ProblemS
   const Digest key = device_key(device, shape);
   if (const Plan* known = state.defaults.find(key)) return known;
   const DeviceInfo info = device_info(device);
-  ProblemShape typical = typical_shape(device_limits(info));
+  ProblemShape typical = typical_shape(device_limits(info), state.spec);
   typical.tma = shape.tma;
   typical.has_device_lengths = shape.has_device_lengths;
   return keep(state.defaults, key,

@@ -13,8 +13,9 @@
 
 namespace jit {
 
-/// The shape that is assumed when a kernel is wanted before any call: enough work for every multiprocessor.
-ProblemShape typical_shape(const DeviceLimits& limits);
+/// The shape that is assumed when a kernel is wanted before any call: enough work for every multiprocessor. Sequences
+/// whose lengths only the device knows are taken to have few queries: kernels for these are not slow for many.
+ProblemShape typical_shape(const DeviceLimits& limits, const AttentionSpec& spec = {});
 
 /// The legal configs of the search grids of all families that serve the shape's pass and can read its tensors,
 /// the most promising first; equal estimates keep the grids' order. Throws Error no_valid_config when there is

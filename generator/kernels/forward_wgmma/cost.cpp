@@ -42,6 +42,9 @@ constexpr double seeking_maxima = 1.06;  // for every tile of keys
 constexpr double box_clocks = 110;
 // Where sequences differ in length: tiles of queries for each block, below which blocks end as unevenly as they may.
 constexpr double few_waves = 8;
+// There, with few queries of each: a tile of queries of one head is nearly empty, and reads all keys.
+constexpr double few_queries = 64;
+constexpr double nearly_empty = 4;
 
 // Things that go on at once take longer than the longest.
 double overlapped(std::initializer_list<double> times) {
@@ -123,7 +126,10 @@ double Family<ForwardWgmma>::cycles(const Case& problem, const ProblemShape& sha
   const double elements =
       rows * (static_cast<double>(shape.seqlen_q) + static_cast<double>(shape.seqlen_kv) / spec.gqa_ratio) *
       (spec.head_dim + spec.value_head_dim());
-  return overlapped({computing, elements * element_bytes / (memory_bytes_per_clock * limits.sm_count)});
+  const double cycles =
+      overlapped({computing, elements * element_bytes / (memory_bytes_per_clock * limits.sm_count)});
+  return !is_plain(spec) && static_cast<double>(shape.seqlen_q) <= few_queries ? nearly_empty * cycles
+                                                                               : cycles;
 }
 
 }  // namespace jit

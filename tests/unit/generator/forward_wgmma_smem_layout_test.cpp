@@ -29,7 +29,7 @@ std::vector<Region> regions_of(const SmemSizes& sizes) {
       {"k", layout.k, sizes.stages_k * panel_tile_bytes(sizes.tile_kv, sizes.head_dim), tile},
       {"v", layout.v, sizes.stages_v * panel_tile_bytes(sizes.tile_kv, sizes.head_dim_v), tile},
       {"key_notes", layout.key_notes, sizes.stages_k * 8, 8},
-      {"work", layout.work, stages_work * (sizes.has_lengths ? 24 : 12), 4},
+      {"work", layout.work, stages_work * (sizes.has_lengths ? 28 : 12), 4},
       {"q_full", layout.q_full, consumers * sizes.stages_q * 8, barrier},
       {"q_empty", layout.q_empty, consumers * sizes.stages_q * 8, barrier},
       {"k_full", layout.k_full, sizes.stages_k * 8, barrier},
@@ -47,6 +47,7 @@ std::vector<Region> regions_of(const SmemSizes& sizes) {
   if (sizes.key_words) {
     regions.push_back({"key_words", layout.key_words, sizes.stages_k * sizes.tile_kv * 4, 8});
   }
+  if (sizes.has_lengths) regions.push_back({"work_wanted", layout.work_wanted, 8, barrier});
   if (has_key_word_ranges(sizes))
     regions.push_back({"key_word_ranges", layout.key_word_ranges, key_word_range_places * 8, 8});
   return regions;
@@ -65,8 +66,9 @@ std::string to_string(const SmemSizes& s) {
 void expect_disjoint(const SmemSizes& sizes) {
   SCOPED_TRACE(to_string(sizes));
   std::vector<Region> regions = regions_of(sizes);
-  std::sort(regions.begin(), regions.end(),
-            [](const Region& a, const Region& b) { return a.begin < b.begin; });
+  std::sort(regions.begin(), regions.end(), [](const Region& a, const Region& b) {
+    return std::pair(a.begin, a.bytes) < std::pair(b.begin, b.bytes);
+  });
   int end = 0, bytes = 0;
   for (const Region& region : regions) {
     EXPECT_GE(region.begin, end) << region.name << " lies over what is before it";
@@ -171,8 +173,8 @@ TEST(SmemLayout, KnownSizes) {
   EXPECT_EQ(smem_layout(with_words).total, layout.total + 2 * 128 * 4 + key_word_range_places * 8);
 
   SmemSizes with_lengths = with_words;
-  with_lengths.has_lengths = true;  // no table, and three more numbers for each work tile
-  EXPECT_EQ(smem_layout(with_lengths).total, layout.total + 2 * 128 * 4 + stages_work * 12);
+  with_lengths.has_lengths = true;  // no table, four more numbers for each work tile, and a barrier
+  EXPECT_EQ(smem_layout(with_lengths).total, layout.total + 2 * 128 * 4 + stages_work * 16 + 8);
 }
 
 struct Config {
