@@ -63,7 +63,7 @@ const Plan* default_plan(const AttentionState& state, int device, const ProblemS
   const Digest key = device_key(device, shape);
   if (const Plan* known = state.defaults.find(key)) return known;
   const DeviceInfo info = device_info(device);
-  ProblemShape typical = typical_shape(device_limits(info));
+  ProblemShape typical = typical_shape(device_limits(info), state.spec);
   typical.tma = shape.tma;
   typical.has_device_lengths = shape.has_device_lengths;
   return keep(state.defaults, key,
@@ -96,7 +96,7 @@ std::optional<Plan> recorded_plan(const AttentionState& state, const DeviceInfo&
 // A config that was given is taken at its word, but never computes something else.
 void check_given(const AttentionState& state, const AttentionParams& params) {
   const std::string_view argument = device_length_argument(params);
-  if (!state.given || argument.empty() || reads_device_lengths(*state.given)) return;
+  if (!state.given || argument.empty() || reads_device_lengths(state.spec, *state.given)) return;
   throw Error(
       ErrorCode::invalid_argument, "launch", std::string(argument),
       fmt::format("{}: is not read by kernels of family={}, whose config was given; give no config, or one "

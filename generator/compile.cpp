@@ -15,7 +15,7 @@ CompiledKernel compile(const AttentionSpec& spec, Arch arch, std::optional<Kerne
                        const Context& context) {
   validate(spec);
   const DeviceLimits limits = device_limits(arch);
-  ProblemShape shape = typical_shape(limits);
+  ProblemShape shape = typical_shape(limits, spec);
   if (config) shape.pass = pass_of(*config);
   BuiltKernel kernel = choose_kernel(*Access::state(context), spec, config, shape, limits, {.arch = arch});
   return Access::kernel(Access::state(context), spec, kernel.config, std::move(kernel.image),
@@ -25,7 +25,7 @@ CompiledKernel compile(const AttentionSpec& spec, Arch arch, std::optional<Kerne
 std::vector<KernelConfig> candidate_configs(const AttentionSpec& spec, Arch arch) {
   validate(spec);
   const DeviceLimits limits = device_limits(arch);
-  return ranked_configs(spec, typical_shape(limits), limits);
+  return ranked_configs(spec, typical_shape(limits, spec), limits);
 }
 
 std::string config_rejection(const AttentionSpec& spec, const KernelConfig& config, Arch arch) {

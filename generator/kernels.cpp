@@ -47,7 +47,7 @@ BuiltKernel build_clean(ContextState& context, const AttentionSpec& spec,
 }  // namespace
 
 bool is_checked(const AttentionSpec& spec, const KernelConfig& config, Target target) {
-  return reads_device_lengths(config) && (spec.checked || target.form == CodeForm::ptx);
+  return reads_device_lengths(spec, config) && (spec.checked || target.form == CodeForm::ptx);
 }
 
 BuiltKernel build_kernel(ContextState& context, const AttentionSpec& spec, const KernelConfig& config,

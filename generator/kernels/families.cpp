@@ -18,8 +18,9 @@ bool agree(const KernelConfig& a, const KernelConfig& b, Affects least) {
 }
 
 // What kernels must be able to read of a call of this shape.
-ProblemShape as_served(const Case& problem, ProblemShape shape) {
-  shape.has_device_lengths |= !is_plain(problem.spec);
+ProblemShape as_served(const AttentionSpec& spec, ProblemShape shape) {
+  shape.is_plain = is_plain(spec);
+  shape.has_device_lengths |= !shape.is_plain;
   return shape;
 }
 
@@ -40,7 +41,7 @@ std::string config_rejection(const AttentionSpec& spec, const KernelConfig& conf
 
 std::vector<KernelConfig> config_space(const Case& problem, const ProblemShape& shape) {
   std::vector<KernelConfig> configs;
-  const ProblemShape served = as_served(problem, shape);
+  const ProblemShape served = as_served(problem.spec, shape);
   for_each_family([&]<class Config>(const Config&) {
     if (Family<Config>::pass != served.pass || !Family<Config>::suits(served)) return;
     for (const Config& config : legal_space<Config>(problem)) configs.push_back(config);
@@ -60,7 +61,7 @@ std::string smallest_rejection(const Case& problem, Pass pass) {
 
 std::vector<std::string> competing_entries(const Case& problem, const ProblemShape& shape) {
   std::vector<std::string> entries;
-  const ProblemShape served = as_served(problem, shape);
+  const ProblemShape served = as_served(problem.spec, shape);
   for_each_family([&]<class Config>(const Config&) {
     if (Family<Config>::pass == served.pass && Family<Config>::suits(served) &&
         family_rejection(problem, Family<Config>::smallest).empty())
@@ -74,10 +75,9 @@ Footprint footprint(const AttentionSpec& spec, const KernelConfig& config) {
                     config);
 }
 
-bool reads_device_lengths(const KernelConfig& config) {
-  return std::visit(
-      []<class Config>(const Config&) { return Family<Config>::suits({.has_device_lengths = true}); },
-      config);
+bool reads_device_lengths(const AttentionSpec& spec, const KernelConfig& config) {
+  const ProblemShape shape = as_served(spec, {.has_device_lengths = true});
+  return std::visit([&]<class Config>(const Config&) { return Family<Config>::suits(shape); }, config);
 }
 
 double estimated_cycles(const Case& problem, const ProblemShape& shape, const KernelConfig& config) {

@@ -51,8 +51,8 @@ std::vector<std::string> competing_entries(const Case& problem, const ProblemSha
 /// Requires: the config is legal.
 Footprint footprint(const AttentionSpec& spec, const KernelConfig& config);
 
-/// Whether kernels of this config read where sequences begin and end, which only the device knows.
-bool reads_device_lengths(const KernelConfig& config);
+/// Whether kernels of this spec and config read where sequences begin and end, which only the device knows.
+bool reads_device_lengths(const AttentionSpec& spec, const KernelConfig& config);
 
 /// Clock cycles that the cost model expects, relative to other configs of the same problem.
 double estimated_cycles(const Case& problem, const ProblemShape& shape, const KernelConfig& config);

@@ -35,6 +35,8 @@ struct ProblemShape {
   bool tma = true;  ///< whether TMA can map the tensors (launch/tensor_maps.h)
   /// Whether only the device knows how long sequences are: lengths are averages or the most that there can be.
   bool has_device_lengths = false;
+  /// What is_plain says of the spec, where a family is asked whether it suits: kernels of other specs read lengths.
+  bool is_plain = true;
 
   bool operator==(const ProblemShape&) const = default;
 };

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 #include <jit/error.h>
+#include <jit/spec_table.h>
 
 #include "generator/kernels/families.h"
 #include "runtime/parallel.h"
@@ -20,8 +21,8 @@ bool has_sure_registers(const AttentionSpec& spec, const KernelConfig& config) {
 
 }  // namespace
 
-ProblemShape typical_shape(const DeviceLimits& limits) {
-  return {.batch = 1, .heads_q = limits.sm_count, .seqlen_q = 2048, .seqlen_kv = 2048};
+ProblemShape typical_shape(const DeviceLimits& limits, const AttentionSpec& spec) {
+  return {.batch = 1, .heads_q = limits.sm_count, .seqlen_q = is_plain(spec) ? 2048 : 64, .seqlen_kv = 2048};
 }
 
 ProblemShape deciding_shape(const AttentionSpec& spec, const ProblemShape& shape) {

@@ -13,8 +13,9 @@
 
 namespace jit {
 
-/// The shape that is assumed when a kernel is wanted before any call: enough work for every multiprocessor.
-ProblemShape typical_shape(const DeviceLimits& limits);
+/// The shape that is assumed when a kernel is wanted before any call: enough work for every multiprocessor. Sequences
+/// whose lengths only the device knows are taken to have few queries: kernels for these are not slow for many.
+ProblemShape typical_shape(const DeviceLimits& limits, const AttentionSpec& spec = {});
 
 /// The shape that decides which config serves calls of `shape`: with spec.split_keys one for all of them, so that no
 /// size, stride or tensor of a call changes a request's bits.

@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <cstdint>
+#include <vector>
 
 #include <fmt/format.h>
 #include <jit/dtype.h>
@@ -81,27 +82,59 @@ CUtensorMapSwizzle swizzle_of(int columns) {
   }
 }
 
+// What the driver is told beside the tensor's address.
+struct Dimensions {
+  std::vector<cuuint64_t> sizes;
+  std::vector<cuuint64_t> stride_bytes;  // of all but the first
+  std::vector<cuuint32_t> box;
+};
+
+cuuint64_t size_of(std::int64_t count) { return static_cast<cuuint64_t>(count); }
+
+// The stride of a dimension of one element is never used, but the driver checks it.
+cuuint64_t stride_bytes(std::int64_t count, std::int64_t stride) {
+  return static_cast<cuuint64_t>(count <= 1 ? tma_alignment : stride * element_size);
+}
+
+TensorMap encode(const void* data, const Dimensions& dimensions, DType dtype, int columns,
+                 CUtensorMapL2promotion promotion) {
+  const std::vector<cuuint32_t> steps(dimensions.sizes.size(), 1);
+  alignas(64) CUtensorMap map;
+  check(driver().cuTensorMapEncodeTiled(
+            &map, static_cast<CUtensorMapDataType>(facts(dtype).tma_type),
+            static_cast<cuuint32_t>(dimensions.sizes.size()), const_cast<void*>(data),
+            dimensions.sizes.data(), dimensions.stride_bytes.data(), dimensions.box.data(), steps.data(),
+            CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle_of(columns), promotion, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
+        "cuTensorMapEncodeTiled");
+  return std::bit_cast<TensorMap>(map);
+}
+
 TensorMap encode(const Operand& operand, DType dtype, int head_dim, int box_rows,
                  CUtensorMapL2promotion promotion = CU_TENSOR_MAP_L2_PROMOTION_L2_256B) {
   const int columns = panel_columns(head_dim);
-  const auto size = [](std::int64_t count) { return static_cast<cuuint64_t>(count); };
-  // The stride of a dimension of one element is never used, but the driver checks it.
-  const auto bytes = [](std::int64_t count, std::int64_t stride) {
-    return static_cast<cuuint64_t>(count <= 1 ? tma_alignment : stride * element_size);
-  };
   const TensorStrides& strides = operand.strides;
-  const cuuint64_t sizes[] = {size(head_dim), size(operand.seqlen), size(operand.heads), size(operand.batch)};
-  const cuuint64_t stride_bytes[] = {bytes(operand.seqlen, strides.seq), bytes(operand.heads, strides.head),
-                                     bytes(operand.batch, strides.batch)};
-  const cuuint32_t box[] = {static_cast<cuuint32_t>(columns), static_cast<cuuint32_t>(box_rows), 1, 1};
-  const cuuint32_t steps[] = {1, 1, 1, 1};
-  alignas(64) CUtensorMap map;
-  check(driver().cuTensorMapEncodeTiled(&map, static_cast<CUtensorMapDataType>(facts(dtype).tma_type), 4,
-                                        const_cast<void*>(operand.data), sizes, stride_bytes, box, steps,
-                                        CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle_of(columns), promotion,
-                                        CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
-        "cuTensorMapEncodeTiled");
-  return std::bit_cast<TensorMap>(map);
+  return encode(
+      operand.data,
+      {.sizes = {size_of(head_dim), size_of(operand.seqlen), size_of(operand.heads), size_of(operand.batch)},
+       .stride_bytes = {stride_bytes(operand.seqlen, strides.seq), stride_bytes(operand.heads, strides.head),
+                        stride_bytes(operand.batch, strides.batch)},
+       .box = {static_cast<cuuint32_t>(columns), static_cast<cuuint32_t>(box_rows), 1, 1}},
+      dtype, columns, promotion);
+}
+
+// See templates/tiles/bounded_box.cuh.
+TensorMap encode_bounded(const Operand& operand, DType dtype, int head_dim, int box_rows) {
+  const int columns = panel_columns(head_dim);
+  const TensorStrides& strides = operand.strides;
+  const cuuint64_t row = stride_bytes(operand.seqlen, strides.seq);
+  const std::uintptr_t address = reinterpret_cast<std::uintptr_t>(operand.data) - row * size_of(box_rows);
+  return encode(reinterpret_cast<const void*>(address),
+                {.sizes = {size_of(head_dim), size_of(box_rows), size_of(operand.heads),
+                           size_of(operand.seqlen + 1), size_of(operand.batch)},
+                 .stride_bytes = {row, stride_bytes(operand.heads, strides.head), row,
+                                  stride_bytes(operand.batch, strides.batch)},
+                 .box = {static_cast<cuuint32_t>(columns), static_cast<cuuint32_t>(box_rows), 1, 1, 1}},
+                dtype, columns, CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
 }
 
 }  // namespace
@@ -130,6 +163,13 @@ void check_mappable(const Operand& operand) {
           operand.strides.head));
 }
 
+void check_pages_without_pad(const AttentionParams& params) {
+  if (params.sequences.page_table == nullptr || params.sequences.cache_leftpad == nullptr) return;
+  throw Error(ErrorCode::invalid_argument, "launch", "cache_leftpad",
+              "cache_leftpad: a kernel that reads pages by TMA begins with the first row of a page. Give "
+              "no config, or one with family=forward_split_kv");
+}
+
 }  // namespace
 
 MappedTensors map_tensors(const AttentionSpec& spec, const MapBoxes& boxes, const AttentionParams& params) {
@@ -155,13 +195,30 @@ MappedTensors map_tensors(const AttentionSpec& spec, const MapBoxes& boxes, cons
           .o = encode_one(all[3], head_dim_v, boxes.rows_q)};
 }
 
+BoundedTensors map_bounded_tensors(const AttentionSpec& spec, const MapBoxes& boxes,
+                                   const AttentionParams& params) {
+  check_pages_without_pad(params);
+  const std::array<Operand, 4> all = operands(params);
+  for (const Operand& operand : all) check_mappable(operand);
+  const auto& [q, k, v, o] = all;
+  const bool has_keys = k.seqlen > 0 && k.batch > 0;
+  const auto maps_by = [&](const auto& encode_one) {
+    const int head_dim_v = spec.value_head_dim();
+    const TensorMap map_q = encode_one(q, input_dtype(spec), spec.head_dim, boxes.rows_q);
+    return MappedTensors{
+        .q = map_q,
+        .k = has_keys ? encode_one(k, input_dtype(spec), spec.head_dim, boxes.rows_kv) : map_q,
+        .v = has_keys ? encode_one(v, input_dtype(spec), head_dim_v, boxes.rows_kv) : map_q,
+        .o = encode_one(o, output_dtype(spec), head_dim_v, boxes.rows_q)};
+  };
+  return {.whole = maps_by([](const Operand& operand, DType dtype, int head_dim, int rows) {
+            return encode(operand, dtype, head_dim, rows);
+          }),
+          .part = maps_by(encode_bounded)};
+}
+
 MappedKeys map_keys(const AttentionSpec& spec, int box_rows, const AttentionParams& params) {
-  if (params.sequences.page_table != nullptr && params.sequences.cache_leftpad != nullptr) {
-    throw Error(ErrorCode::invalid_argument, "launch", "cache_leftpad",
-                "cache_leftpad: a kernel that reads pages by TMA begins with the first row of a page. Give "
-                "no config, "
-                "or one with family=forward_split_kv");
-  }
+  check_pages_without_pad(params);
   const std::array<Operand, 4> all = operands(params);
   const Operand &q = all[0], &k = all[1], &v = all[2];
   check_mappable(k);

@@ -9,12 +9,9 @@
 namespace jit {
 namespace {
 
-// The part of the L2 cache that keys and values of a section may fill, and the most and fewest slices: the
-// fastest of those measured on an H200 (docs/notebook.md).
+// The part of the L2 cache that keys and values of a section may fill: the fastest of those measured on an H200
+// (docs/notebook.md).
 constexpr double l2_share = 0.3;
-constexpr double fewest_slices = 8, most_slices = 32;
-// The work of such short slices evens out by itself.
-constexpr int few_queries = 1024;
 
 }  // namespace
 
@@ -22,13 +19,16 @@ WorkOrder work_order(const AttentionSpec& spec, const WorkSize& size) {
   const int rows = ceil_div(size.seqlen_q, size.tile_q);
   WorkOrder order{.rows = rows, .slices = size.slices, .section_slices = 1, .last_rows = 0};
   if (spec.mask == Mask()) return order;
-  const double slice_bytes = static_cast<double>(size.seqlen_kv) * (spec.head_dim + spec.value_head_dim()) *
-                             element_bytes / spec.gqa_ratio;
-  const double fitting = static_cast<double>(size.l2_bytes) * l2_share / std::max(1.0, slice_bytes);
-  const int most = static_cast<int>(std::clamp(fitting, fewest_slices, most_slices));
-  order.section_slices = ceil_div(size.slices, ceil_div(size.slices, most));
-  order.last_rows = size.seqlen_q <= few_queries ? 0 : ceil_div(rows, 4);
+  order.section_slices =
+      section_slices(size.slices, section_keys(spec, size.l2_bytes) / std::max(1, size.seqlen_kv));
+  order.last_rows = size.seqlen_q <= few_tokens ? 0 : ceil_div(rows, 4);
   return order;
+}
+
+int section_keys(const AttentionSpec& spec, std::int64_t l2_bytes) {
+  const double key_bytes =
+      static_cast<double>(spec.head_dim + spec.value_head_dim()) * element_bytes / spec.gqa_ratio;
+  return static_cast<int>(std::min(static_cast<double>(l2_bytes) * l2_share / key_bytes, 1e9));
 }
 
 int entries_with_key_words(int tiles_kv, std::int64_t tiles_per_entry, int blocks) {

@@ -24,6 +24,10 @@ struct WorkSize {
 /// keys would be read from memory once more.
 WorkOrder work_order(const AttentionSpec& spec, const WorkSize& size);
 
+/// Keys of as many slices as a section may have: their number times that of the keys of each, which heads that share keys
+/// count once.
+int section_keys(const AttentionSpec& spec, std::int64_t l2_bytes);
+
 /// How many batch entries a launch takes at most if the mask has words of keys
 /// (templates/forward_wgmma/key_word_ranges.cuh): as many as a block's table has a range for each of their
 /// `tiles_kv` tiles of keys, but enough to give `blocks` blocks several tiles of queries each, of which an

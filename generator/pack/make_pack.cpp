@@ -47,7 +47,7 @@ std::vector<Problem> problems_of(std::span<const AttentionSpec> specs, std::span
         limits.sm_count = multiprocessors;
         Problem problem{spec, limits, {target.arch, target.emulated ? CodeForm::ptx : CodeForm::cubin}, {}};
         problem.shapes = pack_shapes(spec, sizes);
-        problem.shapes.push_back(typical_shape(limits));  // attention() itself wants a kernel for these
+        problem.shapes.push_back(typical_shape(limits, spec));  // attention() itself wants a kernel for these
         problems.push_back(std::move(problem));
       }
     }

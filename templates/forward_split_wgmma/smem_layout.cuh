@@ -4,6 +4,7 @@
 
 #include "base/host_device.cuh"
 #include "split_keys/span_note.cuh"
+#include "tiles/bounded_box.cuh"
 #include "tiles/panel_tile.cuh"
 
 namespace jit::forward_split_wgmma {
@@ -78,18 +79,6 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   layout.part_empty = place(stages_parts * barrier_bytes);
   layout.total = end;
   return layout;
-}
-
-/// Rows of the boxes in which TMA copies a tile of keys: all, or those that lie in one page. `page_size` is 0 where
-/// there are no pages.
-JIT_HOST_DEVICE constexpr int box_rows(int tile_kv, int page_size) {
-  int rows = tile_kv;
-  for (int rest = page_size; rest != 0;) {  // the greatest common divisor
-    const int next = rows % rest;
-    rows = rest;
-    rest = next;
-  }
-  return rows;
 }
 
 }  // namespace jit::forward_split_wgmma

@@ -49,8 +49,7 @@ struct KernelTraits {
   using PTile = PanelTile<Element, tile_rows, Config::tile_kv>;
 
   static constexpr bool has_pages = Config::sequences_kv == SequenceKind::paged;
-  static constexpr int box_rows =
-      forward_split_wgmma::box_rows(Config::tile_kv, has_pages ? Config::page_size : 0);
+  static constexpr int box_rows = jit::box_rows(Config::tile_kv, has_pages ? Config::page_size : 0);
   static constexpr int boxes = Config::tile_kv / box_rows;
   static_assert(boxes <= warp_size, "each box of a tile has a lane that copies it");
 

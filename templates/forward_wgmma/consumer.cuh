@@ -12,15 +12,14 @@
 #include "forward_wgmma/direct_output.cuh"
 #include "forward_wgmma/rings.cuh"
 #include "forward_wgmma/tensor_maps.cuh"
+#include "forward_wgmma/work.cuh"
 #include "forward_wgmma/work_ring.cuh"
 #include "problem/functor.cuh"
 #include "problem/scores.cuh"
-#include "problem/sequences.cuh"
 #include "ptx/bulk_tensor.cuh"
 #include "ptx/math.cuh"
 #include "ptx/stmatrix.cuh"
 #include "ptx/wgmma.cuh"
-#include "scheduling/work_tiles.cuh"
 #include "steps/apply_functors.cuh"
 #include "steps/softmax.cuh"
 #include "steps/warpgroup_turns.cuh"
@@ -32,7 +31,8 @@ namespace jit::forward_wgmma {
 /// Leaves O, of whose rows `inverse` is what they have been multiplied by, at the shared address `o_tile`, or
 /// writes it, too.
 template <class Config>
-__device__ __forceinline__ void write_output(const AttentionParams& params, const WorkTile& work,
+__device__ __forceinline__ void write_output(const AttentionParams& params,
+                                             const typename KernelTraits<Config>::KeptWork& work,
                                              int consumer,
                                              const typename KernelTraits<Config>::Output& output,
                                              const float (&inverse)[KernelTraits<Config>::Output::rows],
@@ -68,6 +68,7 @@ class Consumer {
   using Mask = typename Config::Mask;
   using Score = typename Config::Score;
   using RowFactors = float[Traits::Scores::rows];
+  using KeptWork = typename Traits::KeptWork;
 
  public:
   __device__ __forceinline__ Consumer(const AttentionParams& params, const TensorMaps& maps, unsigned smem)
@@ -104,7 +105,7 @@ class Consumer {
   // Where a run over work tiles ends: its last one, which is to be written, and whether there is a next one,
   // if it has asked.
   struct Outcome {
-    WorkTile done;
+    KeptWork done;
     bool has_asked;
     bool has_work;
   };
@@ -128,7 +129,7 @@ class Consumer {
       const bool lower = is_lower();
       skip_keys();
       finish_rows_of_work();
-      const WorkTile done = work_;
+      const KeptWork done = work_;
       bool has_work = false;
       if constexpr (Traits::runs_on) {
         // The first scores of the next work tile are computed under the last output of this one.
@@ -179,19 +180,18 @@ class Consumer {
 
   // Waits for a work tile, its queries and its first keys; false when there is none left.
   __device__ __forceinline__ bool take_work() {
-    const WorkTile work = work_ring_.take();
+    const Work<Config> work = work_ring_.take();
     if (!is_work(work)) return false;
     work_ = work;
-    score_ = Score(context());
+    score_ = Score(context_of<Config>(params_, work));
     q_ring().wait_full();
     q_.take(q_ring().tile());
     take_keys();
     return true;
   }
 
-  __device__ __forceinline__ BlockContext context() const {
-    return Sequences<Config>(params_).context(work_.batch, work_.head);
-  }
+  // Lengths are read again where they differ: they would take registers through the loop.
+  __device__ __forceinline__ BlockContext context() const { return work_ring_.context(work_); }
 
   // Goes on to the next one. All scores of the last one have been computed.
   __device__ __forceinline__ bool next_work() {
@@ -321,7 +321,8 @@ class Consumer {
         load_key_note_begin(key_note<Config>(smem_, rings_.k.stage())) + MmaLayout::lane_column(thread);
     const unsigned words = key_words_of<Config>(smem_, rings_.k.stage()) + MmaLayout::lane_column(thread) * 4;
     const ScorePlace place{q, k, words};
-    jit::apply_functors<MaskQuery::shortest>(scores_, place, score_, params_, Mask(context()), context(),
+    const BlockContext here = context();
+    jit::apply_functors<MaskQuery::shortest>(scores_, place, score_, params_, Mask(here), here,
                                              (flags_ & key_note_partial) != 0);
   }
 
@@ -345,18 +346,21 @@ class Consumer {
   __device__ __forceinline__ void finish_rows_of_work() {
     RowFactors lse;
     finish_rows<MmaLayout>(state_, scale_log2_, inverse_, lse);
+    if constexpr (Config::sinks) add_sink(params_.sequences.sinks[work_.head], inverse_, lse);
     // Read again: batch and head would take registers through the loop.
     if (params_.lse != nullptr) {
-      const WorkTile work = work_ring_.tile();
+      const Work<Config> work = work_ring_.tile();
       const int warp_row = consumer_ * rows_per_warpgroup + threadIdx.x % warpgroup_size / warp_size * 16;
-      write_lse<Config, typename Traits::Output>(params_, work.batch, work.head, work.q_begin + warp_row,
-                                                 lse);
+      const auto find_rows = [&]() -> LseRows {
+        return {lse_rows<Config>(params_, work), query_count<Config>(params_, work)};
+      };
+      write_lse<typename Traits::Output>(find_rows, work.q_begin + warp_row, lse);
     }
     work_ring_.release();
   }
 
   // Writes the output, or hands it over to the storer.
-  __device__ __forceinline__ void finish_work(const WorkTile& work) {
+  __device__ __forceinline__ void finish_work(const KeptWork& work) {
     if constexpr (Config::separate_o) o_ring().wait_empty();
     output_.scale_rows(inverse_);
     write_output<Config>(params_, work, consumer_, output_, inverse_, o_ring().tile());
@@ -374,10 +378,11 @@ class Consumer {
   const WarpgroupTurns<Traits> turns_;
   Queries<Traits> q_;
   Probabilities<Traits> p_;
-  WorkTile work_{0, 0, 0};  // whose scores are computed
-  Score score_{context()};  // built again for each work tile
-  int flags_ = 0;           // of the last tile of keys that was taken
-  int skipped_ = 0;         // tiles of values that are to be released
+  KeptWork work_{};  // whose scores are computed
+  Score score_{
+      BlockContext{0, 0, params_.heads_q, 0, 0, 0, params_.tensors}};  // built again for each work tile
+  int flags_ = 0;    // of the last tile of keys that was taken
+  int skipped_ = 0;  // tiles of values that are to be released
   typename Traits::Scores scores_;
   typename Traits::Output output_;
   SoftmaxState<Traits::Scores::rows> state_;

@@ -4,26 +4,23 @@
 #include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "forward_wgmma/traits.cuh"
-#include "problem/sequences.cuh"
-#include "scheduling/work_tiles.cuh"
+#include "forward_wgmma/work.cuh"
 
 namespace jit::forward_wgmma {
 
 /// Writes the rows of a warp, of which `first_row` of the sequence is the first, and which have been multiplied by
-/// `inverse`. Each quad of lanes has
-/// pieces of 8 columns of a row in 4 words: transposed, every lane writes whole pieces.
+/// `inverse`. Each quad of lanes has pieces of 8 columns of a row in 4 words: transposed, every lane writes whole pieces.
 template <class Config>
 __device__ __forceinline__ void store_output_rows(
-    const AttentionParams& params, const WorkTile& work, int first_row,
+    const AttentionParams& params, const Work<Config>& work, int first_row,
     const typename KernelTraits<Config>::Output& output,
     const float (&inverse)[KernelTraits<Config>::Output::rows]) {
   using Element = OutputElement<Config>;
   using Output = typename KernelTraits<Config>::Output;
   using Layout = typename Output::Layout;
   const int lane = lane_id();
-  const Sequences<Config> sequences(params);
-  const int seqlen_q = sequences.q(work.batch).length;
-  const auto rows = sequences.output_rows(work.batch, work.head);
+  const int seqlen_q = query_count<Config>(params, work);
+  const auto rows = output_rows<Config>(params, work);
 #pragma unroll
   for (int r = 0; r < Output::rows; ++r) {
     const int row = Layout::row(first_row + Layout::lane_row(lane), 0, r);

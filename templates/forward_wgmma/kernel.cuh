@@ -1,15 +1,18 @@
 // Attention forward with TMA and wgmma, for sm_90a. A block is one warpgroup of loaders, with a warp for keys
-// and values, one for queries and one for outputs, and one to three warpgroups of consumers, which compute.
+// and values, one for queries and one for outputs, and one to three warpgroups of consumers, which compute. Sequences are
+// of one length, or of lengths that only the device knows.
 #pragma once
 
 #include "base/params.cuh"
 #include "forward_wgmma/consumer.cuh"
 #include "forward_wgmma/key_word_ranges.cuh"
+#include "forward_wgmma/load_keys.cuh"
 #include "forward_wgmma/loaders.cuh"
 #include "forward_wgmma/rings.cuh"
 #include "forward_wgmma/work_ring.cuh"
 #include "problem/masks.cuh"
 #include "problem/scores.cuh"
+#include "problem/zero_padding.cuh"
 #include "ptx/griddepcontrol.cuh"
 #include "tiles/tile_copy.cuh"
 
@@ -32,6 +35,11 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
         return load_queries<Config>(params, maps, smem);
       case 2:
         if constexpr (!Config::direct_o) store_outputs<Config>(params, maps, smem);
+        return;
+      case 3:
+        if constexpr (KernelTraits<Config>::has_value_loader) load_values<Config>(params, maps, smem);
+        if constexpr (KernelTraits<Config>::has_lengths)
+          zero_padding<Config>(params, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x));
         return;
     }
   } else {

@@ -17,13 +17,13 @@ namespace jit::forward_wgmma {
 /// A table in shared memory: for each batch entry of the launch, one range for each piece of keys. A piece is
 /// a tile of keys, or 2, 4, 8 … of them where the table would not hold all: work_order.cpp chooses how
 /// many batch entries a launch has, at most as many as there are places. Blocks that compute one work tile
-/// have no table, for which it would be too much to read.
+/// have no table, for which it would be too much to read, and neither have sequences that differ in length.
 template <class Config>
 class KeyWordRanges {
   using Traits = KernelTraits<Config>;
 
  public:
-  static constexpr bool is_used = Traits::has_key_words && Config::persistent;
+  static constexpr bool is_used = has_key_word_ranges(Traits::sizes);
 
   __device__ __forceinline__ KeyWordRanges(const AttentionParams& params, const TensorMaps& maps,
                                            unsigned smem)

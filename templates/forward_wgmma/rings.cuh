@@ -56,13 +56,14 @@ __device__ __forceinline__ void init_rings(unsigned smem) {
   init(Traits::layout.q_empty, Traits::consumers * Config::stages_q, Traits::o_over_q ? 1 : warps);
   constexpr int key_arrivals = decltype(Rings<Config>::k)::warp_arrivals;
   init(Traits::layout.k_full, Config::stages_k, key_arrivals);
-  init(Traits::layout.k_empty, Config::stages_k, Traits::consumer_warps * key_arrivals);
+  init(Traits::layout.k_empty, Config::stages_k, Traits::key_readers * key_arrivals);
   init(Traits::layout.v_full, Config::stages_v, 1);
   init(Traits::layout.v_empty, Config::stages_v, Traits::consumer_warps);
   init(Traits::layout.o_full, Traits::consumers * Traits::stages_o, warps);
   init(Traits::layout.o_empty, Traits::consumers * Traits::stages_o, 1);
   init(Traits::layout.work_full, stages_work, 1);
   init(Traits::layout.work_empty, stages_work, Traits::work_readers);
+  init(Traits::layout.work_wanted, Traits::has_lengths ? 1 : 0, 1);
   fence_mbarrier_init();
 }
 

@@ -35,7 +35,7 @@ struct SmemLayout {
   int key_words;        ///< int for each key of each stage, if the mask asks for words
   int key_word_ranges;  ///< the table of their ranges: two ints each
   int key_notes;        ///< KeyNote for each stage of K
-  int work;             ///< WorkTile for each stage of work
+  int work;             ///< WorkTile, or SequenceTile, for each stage of work
   int q_full;
   int q_empty;
   int k_full;
@@ -46,6 +46,7 @@ struct SmemLayout {
   int o_empty;
   int work_full;
   int work_empty;
+  int work_wanted;  ///< one barrier, where sequences may differ in length
   int total;
 };
 
@@ -68,7 +69,13 @@ struct SmemSizes {
   bool p_in_registers;
   bool key_words;
   bool persistent;
+  bool has_lengths;  ///< whether sequences may differ in length
 };
+
+/// Whether there is a table of the ranges of key words.
+JIT_HOST_DEVICE constexpr bool has_key_word_ranges(const SmemSizes& sizes) {
+  return sizes.key_words && sizes.persistent && !sizes.has_lengths;
+}
 
 JIT_HOST_DEVICE constexpr bool o_lies_over_q(const SmemSizes& sizes) {
   return !sizes.separate_o && !sizes.direct_o;
@@ -106,10 +113,10 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   layout.p = sizes.p_in_registers ? 0 : place(panel_tile_bytes(sizes.tile_q, sizes.tile_kv), tile_alignment);
   constexpr int word_bytes = 4;
   layout.key_words = place(sizes.key_words ? sizes.stages_k * sizes.tile_kv * word_bytes : 0);
-  layout.key_word_ranges =
-      place(sizes.key_words && sizes.persistent ? key_word_range_places * 2 * word_bytes : 0);
+  layout.key_word_ranges = place(has_key_word_ranges(sizes) ? key_word_range_places * 2 * word_bytes : 0);
   layout.key_notes = place(sizes.stages_k * static_cast<int>(sizeof(KeyNote)));
-  layout.work = place(stages_work * static_cast<int>(sizeof(WorkTile)));
+  layout.work =
+      place(stages_work * static_cast<int>(sizes.has_lengths ? sizeof(SequenceTile) : sizeof(WorkTile)));
   const int consumers = sizes.tile_q / rows_per_warpgroup;
   layout.q_full = place(consumers * sizes.stages_q * barrier_bytes);
   layout.q_empty = place(consumers * sizes.stages_q * barrier_bytes);
@@ -121,13 +128,14 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   layout.o_empty = place(consumers * stages_o * barrier_bytes);
   layout.work_full = place(stages_work * barrier_bytes);
   layout.work_empty = place(stages_work * barrier_bytes);
+  layout.work_wanted = place(sizes.has_lengths ? barrier_bytes : 0);
   layout.total = end;
   return layout;
 }
 
 /// `key_words`: whether the mask has words of keys.
 template <class Config>
-JIT_HOST_DEVICE constexpr SmemSizes smem_sizes(bool key_words) {
+JIT_HOST_DEVICE constexpr SmemSizes smem_sizes(bool key_words, bool has_lengths) {
   return {.head_dim = Config::head_dim,
           .head_dim_v = Config::head_dim_v,
           .tile_q = Config::tile_q,
@@ -139,7 +147,8 @@ JIT_HOST_DEVICE constexpr SmemSizes smem_sizes(bool key_words) {
           .direct_o = Config::direct_o,
           .p_in_registers = Config::p_in_registers,
           .key_words = key_words,
-          .persistent = Config::persistent};
+          .persistent = Config::persistent,
+          .has_lengths = has_lengths};
 }
 
 }  // namespace jit::forward_wgmma

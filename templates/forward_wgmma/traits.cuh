@@ -8,11 +8,22 @@
 #include "problem/masks.cuh"
 #include "problem/scores.cuh"
 #include "ptx/warpgroup.cuh"
+#include "scheduling/work_tiles.cuh"
 #include "steps/softmax.cuh"
 #include "tiles/accumulator.cuh"
+#include "tiles/bounded_box.cuh"
 #include "tiles/panel_tile.cuh"
 
 namespace jit::forward_wgmma {
+
+template <bool condition, class A, class B>
+struct ChosenType {
+  using type = A;
+};
+template <class A, class B>
+struct ChosenType<false, A, B> {
+  using type = B;
+};
 
 template <class KernelConfig>
 struct KernelTraits {
@@ -29,6 +40,21 @@ struct KernelTraits {
   static_assert(Config::polynomial_exp2 >= 0 && Config::polynomial_exp2 <= exponential_group,
                 "polynomial_exp2 counts exponentials of a group");
   static_assert(Config::alignment == 16, "TMA wants rows aligned to 16 bytes");
+
+  /// Whether sequences may differ in length, which is then read on the device.
+  static constexpr bool has_lengths = Config::sequences_q != SequenceKind::dense ||
+                                      Config::sequences_kv != SequenceKind::dense || Config::sinks;
+  static_assert(Config::persistent || !has_lengths,
+                "a block looks for its work tiles in the order of the list");
+  using Work = typename ChosenType<has_lengths, SequenceTile, WorkTile>::type;
+  /// What of it a consumer keeps in registers through its loop: all only if it writes O itself.
+  using KeptWork = typename ChosenType<Config::direct_o, Work, WorkTile>::type;
+
+  /// Boxes in which a tile of keys is copied: each lies in one page.
+  static constexpr bool has_pages = Config::sequences_kv == SequenceKind::paged;
+  static constexpr int box_rows = jit::box_rows(Config::tile_kv, has_pages ? Config::page_size : 0);
+  static constexpr int boxes = Config::tile_kv / box_rows;
+  static_assert(boxes <= warp_size, "each box of a tile has a lane that finds its page");
 
   static constexpr int consumers = Config::tile_q / rows_per_warpgroup;
   static constexpr int consumer_warps = consumers * 4;
@@ -70,7 +96,7 @@ struct KernelTraits {
   /// Whether the key loader leaves a word of each key of a partial tile.
   static constexpr bool has_key_words = key_words<typename Config::Mask> == 1;
 
-  static constexpr SmemSizes sizes = smem_sizes<Config>(has_key_words);
+  static constexpr SmemSizes sizes = smem_sizes<Config>(has_key_words, has_lengths);
   static constexpr SmemLayout layout = smem_layout(sizes);
   static constexpr int q_stage_bytes = q_stage_size(sizes);
   /// Whether O waits in the shared memory of the Q that it was computed from until it is stored.
@@ -87,8 +113,15 @@ struct KernelTraits {
   static constexpr bool runs_on =
       Config::overlap && Config::persistent && (!o_over_q || Config::stages_q > 1);
 
-  /// Warps that read the ring of work: the loader of queries, the storer if there is one, all consumers.
-  static constexpr int work_readers = (Config::direct_o ? 1 : 2) + consumer_warps;
+  /// Whether values have a loader of their own: a tile in many boxes takes long to start.
+  static constexpr bool has_value_loader = boxes > 1;
+
+  /// Warps that read the ring of work: one of the loaders of keys and queries, the other of which tells, that of values
+  /// and the storer if there are such, all consumers.
+  static constexpr int work_readers =
+      1 + (has_value_loader ? 1 : 0) + (Config::direct_o ? 0 : 1) + consumer_warps;
+  /// Warps that read what the key loader leaves.
+  static constexpr int key_readers = (has_value_loader ? 1 : 0) + consumer_warps;
 
   // Named barriers; 0 is __syncthreads'.
   static constexpr int order_barrier = 1;                      ///< and one for each further consumer

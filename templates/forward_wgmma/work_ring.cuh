@@ -6,6 +6,7 @@
 #include "forward_wgmma/rings.cuh"
 #include "forward_wgmma/tensor_maps.cuh"
 #include "forward_wgmma/traits.cuh"
+#include "forward_wgmma/work.cuh"
 #include "ptx/atomic.cuh"
 #include "scheduling/work_tiles.cuh"
 #include "tiles/shared_words.cuh"
@@ -15,8 +16,6 @@ namespace jit::forward_wgmma {
 
 /// In place of a tile when none is left.
 inline constexpr WorkTile no_work{-1, -1, -1};
-
-__device__ __forceinline__ bool is_work(const WorkTile& tile) { return tile.q_begin >= 0; }
 
 template <class Config>
 __device__ __forceinline__ WorkTile work_tile(const AttentionParams& params, const TensorMaps& maps,
@@ -61,7 +60,8 @@ class WorkDealer {
   int taken_ = 0;
 };
 
-/// One warp's place in the ring by which the key loader tells the others what comes next. A block that is not
+/// One warp's place in the ring by which the others learn what comes next: from the key loader, or from the query loader
+/// where sequences may differ in length. A block that is not
 /// persistent has one work tile, and no ring.
 template <class Config>
 class WorkRing {
@@ -75,7 +75,7 @@ class WorkRing {
   }
 
   /// Waits for the next work tile, or no_work.
-  __device__ __forceinline__ WorkTile take() {
+  __device__ __forceinline__ Work<Config> take() {
     if constexpr (Config::persistent) {
       ring_.wait_full();
       return tile();
@@ -85,12 +85,22 @@ class WorkRing {
   }
 
   /// The one that was taken, until it is released.
-  __device__ __forceinline__ WorkTile tile() const {
+  __device__ __forceinline__ Work<Config> tile() const {
     if constexpr (Config::persistent) {
-      return {load_shared_by_warp(ring_.tile()), load_shared_by_warp(ring_.tile() + 4),
-              load_shared_by_warp(ring_.tile() + 8)};
+      Work<Config> work;
+      load_work(ring_.tile(), work);
+      return work;
     } else {
       return work_tile<Config>(params_, maps_, static_cast<int>(blockIdx.x));
+    }
+  }
+
+  /// What the functors see of `work`, which is the one that was taken.
+  __device__ __forceinline__ BlockContext context(const WorkTile& work) const {
+    if constexpr (Traits::has_lengths) {
+      return context_at<Config>(ring_.tile(), params_, work);
+    } else {
+      return context_of<Config>(params_, work);
     }
   }
 
@@ -102,15 +112,11 @@ class WorkRing {
     }
   }
 
-  /// The key loader's side.
-  __device__ __forceinline__ void put(const WorkTile& tile) {
+  /// The side of the one who tells.
+  __device__ __forceinline__ void put(const Work<Config>& tile) {
     if constexpr (Config::persistent) {
       ring_.wait_empty();
-      if (lane_id() == 0) {
-        store_shared(ring_.tile(), tile.batch);
-        store_shared(ring_.tile() + 4, tile.head);
-        store_shared(ring_.tile() + 8, tile.q_begin);
-      }
+      if (lane_id() == 0) store_work(ring_.tile(), tile);
       ring_.arrive_full();
       ring_.advance();
     }
@@ -119,7 +125,7 @@ class WorkRing {
  private:
   const AttentionParams& params_;
   const TensorMaps& maps_;
-  TileRing<stages_work, sizeof(WorkTile)> ring_;
+  TileRing<stages_work, sizeof(Work<Config>)> ring_;
   bool is_taken_ = false;
 };
 

@@ -33,6 +33,25 @@ __device__ __forceinline__ void cp_async_bulk_tensor_store(const TensorMap& map,
       : "memory");
 }
 
+/// The same of maps that count rows twice (tiles/bounded_box.cuh): the box at (head_dim, missing, head, row, batch).
+__device__ __forceinline__ void cp_async_bulk_tensor_load(unsigned tile, const TensorMap& map,
+                                                          unsigned mbarrier, int head_dim, int missing,
+                                                          int head, int row, int batch) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, "
+      "%4, %5, %6}], [%7];" ::"r"(tile),
+      "l"(&map), "r"(head_dim), "r"(missing), "r"(head), "r"(row), "r"(batch), "r"(mbarrier)
+      : "memory");
+}
+__device__ __forceinline__ void cp_async_bulk_tensor_store(const TensorMap& map, unsigned tile, int head_dim,
+                                                           int missing, int head, int row, int batch) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.global.shared::cta.tile.bulk_group [%0, {%1, %2, %3, %4, %5}], [%6];" ::"l"(
+          &map),
+      "r"(head_dim), "r"(missing), "r"(head), "r"(row), "r"(batch), "r"(tile)
+      : "memory");
+}
+
 __device__ __forceinline__ void cp_async_bulk_commit_group() {
   asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }

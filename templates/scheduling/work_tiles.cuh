@@ -12,6 +12,14 @@ struct WorkTile {
   int q_begin;  ///< first query
 };
 
+/// The same where sequences differ in length.
+struct SequenceTile : WorkTile {
+  int first_row;  ///< of the sequence's queries, among those of q
+  int first_key;  ///< the same of its keys
+  int seqlen_q;
+  int seqlen_kv;
+};
+
 /// In which order the work tiles of a launch are dealt. The list has two parts. First come sections of
 /// slices, few enough to share the L2 cache; within a section the last row of tiles comes first, because its
 /// queries see most keys under most masks. Then come the first `last_rows` rows of all slices, which are the
@@ -23,7 +31,20 @@ struct WorkOrder {
   int last_rows;       ///< at most `rows`
 
   JIT_HOST_DEVICE constexpr int tiles() const { return rows * slices; }
+  /// Of the first part of the list.
+  JIT_HOST_DEVICE constexpr int long_tiles() const { return (rows - last_rows) * slices; }
 };
+
+/// The width of sections of `slices` slices, of which `fitting` fit the cache: nearly the same of all sections.
+JIT_HOST_DEVICE constexpr int section_slices(int slices, int fitting) {
+  constexpr int fewest = 8, most = 32;  // the fastest of those measured on an H200 (docs/notebook.md)
+  const int width = fitting < fewest ? fewest : fitting > most ? most : fitting;
+  const int sections = (slices + width - 1) / width;
+  return (slices + sections - 1) / sections;
+}
+
+/// The work of such short sequences evens out by itself.
+inline constexpr int few_tokens = 1024;
 
 /// The tile at place `index` of the list, in [0, order.tiles()). Slice 0 is the first head of batch entry
 /// `batch_begin`.

@@ -3,6 +3,7 @@
 
 #include "base/params.cuh"
 #include "base/prelude.cuh"
+#include "base/warp_sum.cuh"
 #include "problem/functor.cuh"
 #include "problem/masks.cuh"
 #include "problem/variable_sequences.cuh"
@@ -129,16 +130,6 @@ __device__ __forceinline__ HeadLength head_length(const AttentionParams& params,
     head.most_tiles = maximum(head.most_tiles, tiles);
   }
   return head;
-}
-
-/// The sum over this lane and those before it.
-__device__ __forceinline__ int sum_up_to_lane(int x) {
-#pragma unroll
-  for (int step = 1; step < warp_size; step *= 2) {
-    const int before = __shfl_up_sync(full_warp, x, step);
-    if (lane_id() >= step) x += before;
-  }
-  return x;
 }
 
 /// The block's place among those that share the line. A block waits for blocks behind it on the line alone (merge_parts.cuh),

@@ -241,4 +241,20 @@ __device__ __forceinline__ void finish_rows(const SoftmaxState<rows>& state, flo
   }
 }
 
+/// Takes one more key without a value, of score `sink` in natural units, into what `finish_rows` came to.
+template <int rows>
+__device__ __forceinline__ void add_sink(float sink, float (&inverse)[rows], float (&lse)[rows]) {
+#pragma unroll
+  for (int r = 0; r < rows; ++r) {
+    if (lse[r] == negative_infinity()) {  // O of a row without keys is 0
+      lse[r] = sink;
+      continue;
+    }
+    const float keys = lse[r] * log2_e, other = sink * log2_e, max = fmaxf(keys, other);
+    const float sum = ex2(keys - max) + ex2(other - max);
+    inverse[r] *= ex2(keys - max) * rcp(sum);
+    lse[r] = (max + lg2(sum)) * ln_2;
+  }
+}
+
 }  // namespace jit

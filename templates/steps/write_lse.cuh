@@ -3,25 +3,42 @@
 
 #include "base/params.cuh"
 #include "base/prelude.cuh"
+#include "base/rows.cuh"
 #include "problem/sequences.cuh"
 #include "tiles/accumulator.cuh"
 
 namespace jit {
 
-/// Writes the `lse` of the rows of a product of which a lane holds values. The product's first row is that of
-/// query `first_row`.
-template <class Config, class Product>
-__device__ __forceinline__ void write_lse(const AttentionParams& params, int batch, int head, int first_row,
+/// Where the LSE of a sequence and head lie, a row for each of its queries.
+struct LseRows {
+  DenseRows<float> rows;
+  int seqlen_q;
+};
+
+/// Writes the `lse` of the rows of a product of which a lane holds values, to what `find_rows` finds, a function without
+/// arguments: LseRows. The product's first row is that of query `first_row`.
+template <class Product, class FindRows>
+__device__ __forceinline__ void write_lse(FindRows find_rows, int first_row,
                                           const float (&lse)[Product::rows]) {
   using Layout = typename Product::Layout;
   const int lane = lane_id();
   if (!Layout::speaks_for_rows(lane)) return;
-  const auto lse_rows = Sequences<Config>(params).lse_rows(batch, head);
-  const int seqlen_q = Sequences<Config>(params).q(batch).length;
+  const LseRows found = find_rows();
   Product::for_each_row(first_row, [&](int r, int upper_row) {
     const int row = upper_row + Layout::lane_row(lane);
-    if (row < seqlen_q) *lse_rows.at(row) = lse[r];
+    if (row < found.seqlen_q) *found.rows.at(row) = lse[r];
   });
+}
+
+/// The same where all sequences are of one length.
+template <class Config, class Product>
+__device__ __forceinline__ void write_lse(const AttentionParams& params, int batch, int head, int first_row,
+                                          const float (&lse)[Product::rows]) {
+  const auto find_rows = [&]() -> LseRows {
+    const Sequences<Config> sequences(params);
+    return {sequences.lse_rows(batch, head), sequences.q(batch).length};
+  };
+  write_lse<Product>(find_rows, first_row, lse);
 }
 
 }  // namespace jit

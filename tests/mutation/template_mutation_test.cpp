@@ -143,6 +143,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 constexpr const char* consumer = "forward_wgmma/consumer.cuh";
 constexpr const char* loaders = "forward_wgmma/loaders.cuh";
+constexpr const char* load_keys = "forward_wgmma/load_keys.cuh";
 constexpr const char* products = "steps/wgmma_products.cuh";
 constexpr const char* direct_output = "forward_wgmma/direct_output.cuh";
 constexpr const char* note_flags = "forward_wgmma/key_note_flags.cuh";
@@ -244,13 +245,9 @@ INSTANTIATE_TEST_SUITE_P(
                          wgmma},
         TemplateMutation{"WorkTileOfAnotherLaneThanItsArrival",
                          "forward_wgmma/work_ring.cuh",
-                         "      if (lane_id() == 0) {\n        store_shared(ring_.tile(), tile.batch);\n"
-                         "        store_shared(ring_.tile() + 4, tile.head);\n"
-                         "        store_shared(ring_.tile() + 8, tile.q_begin);\n      }\n"
+                         "      if (lane_id() == 0) store_work(ring_.tile(), tile);\n"
                          "      ring_.arrive_full();\n",
-                         "      if (lane_id() == 5) {\n        store_shared(ring_.tile(), tile.batch);\n"
-                         "        store_shared(ring_.tile() + 4, tile.head);\n"
-                         "        store_shared(ring_.tile() + 8, tile.q_begin);\n      }\n"
+                         "      if (lane_id() == 5) store_work(ring_.tile(), tile);\n"
                          "      if (lane_id() == 0) mbarrier_arrive(ring_.full());\n",
                          {"data race"},
                          many_tiles},
@@ -274,14 +271,15 @@ INSTANTIATE_TEST_SUITE_P(
                          "",
                          {"unfinished copy", "access in flight"},
                          wgmma},
-        TemplateMutation{"AnnouncesTooFewBytes",
-                         loaders,
-                         "mbarrier_arrive_expect_tx(full, Tile::bytes)",
-                         "mbarrier_arrive_expect_tx(full, Tile::bytes - 16)",
-                         {"wrong transaction count", "barrier misuse", "access in flight"},
-                         wgmma},
+        TemplateMutation{
+            "AnnouncesTooFewBytes",
+            "forward_wgmma/tile_boxes.cuh",
+            "  mbarrier_arrive_expect_tx(full, Tile::bytes);\n#pragma unroll\n  for (int panel",
+            "  mbarrier_arrive_expect_tx(full, Tile::bytes - 16);\n#pragma unroll\n  for (int panel",
+            {"wrong transaction count", "barrier misuse", "access in flight"},
+            wgmma},
         TemplateMutation{"ForgetsTheLastValues",
-                         loaders,
+                         load_keys,
                          "  load_v();\n  if constexpr (Config::dependent_launch)",
                          "  if constexpr (Config::dependent_launch)",
                          {"deadlock"},

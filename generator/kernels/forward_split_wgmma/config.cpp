@@ -8,6 +8,7 @@
 #include "generator/problem/functor_node.h"
 #include "templates/base/element.cuh"
 #include "templates/forward_split_wgmma/smem_layout.cuh"
+#include "templates/tiles/bounded_box.cuh"
 
 namespace jit {
 
@@ -17,10 +18,6 @@ namespace {
 
 constexpr Arch arch{9, 0, 'a'};
 constexpr int max_consumers = 2;
-// More queries of dense sequences than this are other families' work.
-constexpr std::int64_t few_queries = 64;
-// A box of fewer rows takes TMA as long as one of these: loads of forward_split_kv are faster then.
-constexpr int least_box_rows = 8;
 // Loop counters, descriptors, softmax state; what masks and scores add. Counted on the assembler's reports.
 constexpr int other_registers = 34;
 constexpr int functor_registers = 8;

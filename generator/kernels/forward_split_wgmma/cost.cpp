@@ -4,6 +4,7 @@
 
 #include "generator/kernels/forward_split_wgmma/family.h"
 #include "templates/base/element.cuh"
+#include "templates/tiles/bounded_box.cuh"
 
 namespace jit {
 
@@ -21,6 +22,9 @@ constexpr double page_clocks = 40;       // for each tile whose pages are looked
 constexpr double step_clocks = 700;      // of a consumer alone, beside products and exponentials
 constexpr double softmax_per_key = 5.8;  // of a consumer, for each key of a tile
 constexpr double tensor_share = 0.9;     // of their rate, that the tensor cores reach at best
+constexpr double prefill_share = 0.66;   // and with many queries
+constexpr double masked_clocks = 1500;   // of a unit of many queries, for its partial tiles
+constexpr double box_clocks = 110;       // to start the copy of a panel of a box
 constexpr double launch_clocks = 6000;
 constexpr double unit_clocks = 2500;
 constexpr double waiting_for_queries = 800;  // where they have one buffer
@@ -28,6 +32,25 @@ constexpr double part_clocks = 60;           // that the last block of a unit ne
 constexpr double single_stage = 1.25;
 // The models of other families do not know what memory can bring, so that theirs come out lower for few queries.
 constexpr double beside_other_families = 0.7;
+// That of forward_wgmma comes out higher for many queries under a mask.
+constexpr double beside_forward_wgmma = 1.2;
+
+// Tiles of keys that a tile of rows sees, of so many. Every mask is taken for a causal one, for want of a better guess.
+double seen_tiles(const AttentionSpec& spec, const ProblemShape& shape, double tiles) {
+  if (spec.mask == Mask() || shape.seqlen_kv == 0) return tiles;
+  const double queries = static_cast<double>(shape.seqlen_q), keys = static_cast<double>(shape.seqlen_kv);
+  const double share = queries <= keys ? 1 - queries / (2 * keys) : keys / (2 * queries);
+  return std::min(tiles, tiles * share + 0.5);
+}
+
+// Clocks for a tile of keys, beside what memory takes, where many queries are the work.
+double prefill_step(const AttentionSpec& spec, const ForwardSplitWgmma& config, double products) {
+  const int page_size = spec.sequences_kv == SequenceKind::paged ? spec.page_size : 0;
+  const double boxes = config.tile_kv / box_rows(config.tile_kv, page_size);
+  const double panels = std::ceil(spec.head_dim / 64.0) + std::ceil(spec.value_head_dim() / 64.0);
+  return std::max(products * consumers_of(config) * config.blocks_per_sm / prefill_share,
+                  boxes * panels * box_clocks);
+}
 
 }  // namespace
 
@@ -52,15 +75,20 @@ double Family<ForwardSplitWgmma>::cycles(const Case& problem, const ProblemShape
   const double consumers = consumers_of(config) * blocks;
   const double alone = products + softmax_per_key * config.tile_kv + step_clocks;
   double step = std::max({memory * blocks, products * consumers / tensor_share, alone});
+  const bool is_prefill = shape.seqlen_q > few_queries;
+  if (is_prefill) step = std::max(step, prefill_step(spec, config, products));
   if (config.stages == 1) step *= single_stage;
 
   const double slots = static_cast<double>(limits.sm_count) * blocks;
-  const double own_tiles = std::ceil(units * tiles / slots);
-  const double parts = std::min(tiles, std::ceil(tiles / own_tiles));
-  const double own_units = std::ceil(own_tiles / tiles);
-  const double unit = config.stages_q > 1 ? unit_clocks : unit_clocks + waiting_for_queries;
+  const double seen = is_prefill ? seen_tiles(spec, shape, tiles) : tiles;
+  const double own_tiles = std::ceil(units * seen / slots);
+  const double parts = std::min(seen, std::ceil(seen / own_tiles));
+  const double own_units = std::ceil(own_tiles / seen);
+  const double unit = unit_clocks + (config.stages_q > 1 ? 0 : waiting_for_queries) +
+                      (is_prefill && spec.mask != Mask() ? masked_clocks : 0);
+  const double beside = !is_prefill ? beside_other_families : spec.mask != Mask() ? beside_forward_wgmma : 1;
   return (launch_clocks + own_tiles * step + own_units * unit + (parts > 1 ? parts * part_clocks : 0)) *
-         beside_other_families;
+         beside;
 }
 
 }  // namespace jit

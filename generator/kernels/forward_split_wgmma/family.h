@@ -31,6 +31,9 @@ struct Family<ForwardSplitWgmma> {
 
 namespace forward_split_wgmma {
 
+/// More queries of a sequence than this are rather forward_wgmma's work; of dense ones always.
+inline constexpr std::int64_t few_queries = 64;
+
 /// Warpgroups of a block that compute.
 int consumers_of(const ForwardSplitWgmma& config);
 

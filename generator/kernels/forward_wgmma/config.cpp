@@ -6,6 +6,7 @@
 #include "generator/problem/functor_node.h"
 #include "templates/base/element.cuh"
 #include "templates/forward_wgmma/smem_layout.cuh"
+#include "templates/tiles/bounded_box.cuh"
 
 namespace jit {
 
@@ -77,6 +78,10 @@ bool fits_o_over_q(const AttentionSpec& spec) {
   return panel_columns(spec.head_dim) == panel_columns(spec.value_head_dim());
 }
 
+int box_rows_of(const AttentionSpec& spec, const ForwardWgmma& config) {
+  return box_rows(config.tile_kv, spec.sequences_kv == SequenceKind::paged ? spec.page_size : 0);
+}
+
 int smem_bytes(const AttentionSpec& spec, const ForwardWgmma& config) {
   return smem_layout({.head_dim = spec.head_dim,
                       .head_dim_v = spec.value_head_dim(),
@@ -89,7 +94,8 @@ int smem_bytes(const AttentionSpec& spec, const ForwardWgmma& config) {
                       .direct_o = config.direct_o,
                       .p_in_registers = config.p_in_registers,
                       .key_words = has_key_words(spec),
-                      .persistent = config.persistent})
+                      .persistent = config.persistent,
+                      .has_lengths = !is_plain(spec)})
       .total;
 }
 
@@ -127,7 +133,8 @@ RegisterShares register_shares(const AttentionSpec& spec, const ForwardWgmma& co
   // The loaders find out which tiles the mask leaves: little work for masks that are arithmetic. Three
   // consumers of 160 registers leave 32.
   const bool reads = !spec.mask.tensors().empty();
-  const int loader = consumers == 3 ? (reads ? 56 : 32) : reads ? 56 : spec.mask == Mask() ? 24 : 40;
+  const bool is_simple = spec.mask == Mask() && is_plain(spec);
+  const int loader = consumers == 3 ? (reads ? 56 : 32) : reads ? 56 : is_simple ? 24 : 40;
   const int consumer = (launched * (consumers + 1) - loader) / consumers / 8 * 8;
   return {.loader = loader, .consumer = std::min(most, consumer)};
 }
@@ -137,12 +144,21 @@ RegisterShares register_shares(const AttentionSpec& spec, const ForwardWgmma& co
 std::span<const ConfigField<ForwardWgmma>> Family<ForwardWgmma>::fields() { return rows; }
 
 std::string Family<ForwardWgmma>::rejection(const Case& problem, const ForwardWgmma& config) {
-  if (std::string reason = plain_rejection(problem.spec, name); !reason.empty()) return reason;
   const auto& [spec, limits] = problem;
   if (limits.arch != arch)
     return fmt::format("{} needs {}, this is {}", name, to_string(arch), to_string(limits.arch));
   if (spec.alignment != 16)
     return fmt::format("{} needs rows aligned to 16 bytes; spec.alignment is {}", name, spec.alignment);
+  if (spec.split_keys != 0)
+    return fmt::format("{} sums keys without a break, not in spans of split_keys = {}", name, spec.split_keys);
+  if (!is_plain(spec) && !config.persistent)
+    return "persistent must be true where sequences differ in length: blocks look for their work themselves";
+  if (const int box = box_rows_of(spec, config); box < std::min(least_box_rows, config.tile_kv)) {
+    return fmt::format(
+        "tile_kv = {} is copied in boxes of {} rows of a page, of {} each: page_size and tile_kv must have a "
+        "common divisor of {} or more",
+        config.tile_kv, box, spec.page_size, least_box_rows);
+  }
   if (config.polynomial_exp2 > 0 && config.rescale == Rescale::on_overflow) {
     return "polynomial_exp2 must be 0 with rescale = on_overflow: a polynomial does not become infinite";
   }

@@ -5,6 +5,7 @@
 
 #include "generator/kernels/forward_wgmma/family.h"
 #include "templates/base/element.cuh"
+#include "templates/tiles/bounded_box.cuh"
 
 namespace jit {
 
@@ -37,6 +38,13 @@ constexpr double two_stages = 1.003;
 constexpr double shared_p = 1.25;
 constexpr double always_rescaled = 1.03;
 constexpr double seeking_maxima = 1.06;  // for every tile of keys
+// To start the copy of a panel of a box: of pages of 16 on an H200.
+constexpr double box_clocks = 110;
+// Where sequences differ in length: tiles of queries for each block, below which blocks end as unevenly as they may.
+constexpr double few_waves = 8;
+// There, with few queries of each: a tile of queries of one head is nearly empty, and reads all keys.
+constexpr double few_queries = 64;
+constexpr double nearly_empty = 4;
 
 // Things that go on at once take longer than the longest.
 double overlapped(std::initializer_list<double> times) {
@@ -63,6 +71,19 @@ double steps_per_tile(const AttentionSpec& spec, const ForwardWgmma& config, con
   return sum / static_cast<double>(std::max<std::int64_t>(1, samples));
 }
 
+// Of the warp that starts more copies than others for a tile of keys, where there are pages.
+double starting_clocks(const AttentionSpec& spec, const ForwardWgmma& config) {
+  if (spec.sequences_kv != SequenceKind::paged) return 0;
+  const int boxes = config.tile_kv / box_rows(config.tile_kv, spec.page_size);
+  return box_clocks * boxes * std::ceil(std::max(spec.head_dim, spec.value_head_dim()) / 64.0);
+}
+
+// Work tiles for each block that lives as long as any.
+double waves_of(const AttentionSpec& spec, const ProblemShape& shape, double waves) {
+  const bool are_alike = spec.mask == Mask() || shape.seqlen_kv >= 2 * shape.seqlen_q;
+  return !is_plain(spec) && are_alike && waves < few_waves ? std::ceil(waves) : std::max(1.0, waves);
+}
+
 double step_clocks(const AttentionSpec& spec, const ForwardWgmma& config) {
   const double d = padded_head_dim(spec.head_dim), dv = padded_head_dim(spec.value_head_dim());
   // Q Kᵀ reads both operands from shared memory, which a narrow tile has no time for.
@@ -72,7 +93,8 @@ double step_clocks(const AttentionSpec& spec, const ForwardWgmma& config) {
   double alone = own + softmax_per_key * config.tile_kv + softmax_clocks;
   if (!config.overlap) alone *= in_sequence;
   const double exponentials = groups * 64 * config.tile_kv / exponentials_per_clock;
-  double step = overlapped({own * groups / tensor_share, alone, exponentials * softmax_share});
+  double step = overlapped({own * groups / tensor_share, alone, exponentials * softmax_share,
+                            starting_clocks(spec, config) * config.blocks_per_sm});
   if (config.order == WarpgroupOrder::softmax_lock) step *= locked;
   if (config.order == WarpgroupOrder::free && consumers_of(config) > 1) step *= out_of_turn;
   if (config.stages_k == 1 || config.stages_v == 1) step *= single_stage;
@@ -97,14 +119,17 @@ double Family<ForwardWgmma>::cycles(const Case& problem, const ProblemShape& sha
                           (runs_on ? next_work_clocks : new_work_clocks) +
                           (is_masked ? masked_per_row * (config.tile_q + config.tile_kv) : 0);
   const double slots = static_cast<double>(limits.sm_count) * config.blocks_per_sm;
-  double computing = std::max(1.0, tiles / slots) * per_tile;
+  double computing = waves_of(spec, shape, tiles / slots) * per_tile;
   if (config.blocks_per_sm > 1) computing *= neighbours;
   if (is_masked && consumers_of(config) == 3) computing *= three_masked;
 
   const double elements =
       rows * (static_cast<double>(shape.seqlen_q) + static_cast<double>(shape.seqlen_kv) / spec.gqa_ratio) *
       (spec.head_dim + spec.value_head_dim());
-  return overlapped({computing, elements * element_bytes / (memory_bytes_per_clock * limits.sm_count)});
+  const double cycles =
+      overlapped({computing, elements * element_bytes / (memory_bytes_per_clock * limits.sm_count)});
+  return !is_plain(spec) && static_cast<double>(shape.seqlen_q) <= few_queries ? nearly_empty * cycles
+                                                                               : cycles;
 }
 
 }  // namespace jit

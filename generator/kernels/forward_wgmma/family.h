@@ -16,7 +16,9 @@ struct Family<ForwardWgmma> {
   static constexpr ForwardWgmma smallest = {.tile_q = 64, .tile_kv = 16, .stages_k = 1, .direct_o = true};
 
   static std::span<const ConfigField<ForwardWgmma>> fields();
-  static bool suits(const ProblemShape& shape) { return shape.tma && !shape.has_device_lengths; }
+  static bool suits(const ProblemShape& shape) {
+    return shape.tma && (!shape.has_device_lengths || !shape.is_plain);
+  }
   static std::string rejection(const Case& problem, const ForwardWgmma& config);
   static std::vector<ForwardWgmma> space(const Case& problem);
   static Footprint footprint(const AttentionSpec& spec, const ForwardWgmma& config);

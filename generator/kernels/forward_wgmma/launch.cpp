@@ -1,6 +1,9 @@
 #include <algorithm>
+#include <cstdint>
 
+#include <fmt/format.h>
 #include <jit/error.h>
+#include <jit/spec_table.h>
 
 #include "generator/kernels/forward_wgmma/family.h"
 #include "generator/launch/ceil_div.h"
@@ -10,6 +13,7 @@
 #include "runtime/launch.h"
 #include "templates/forward_wgmma/smem_layout.cuh"
 #include "templates/forward_wgmma/tensor_maps.cuh"
+#include "templates/tiles/bounded_box.cuh"
 
 namespace jit {
 namespace {
@@ -19,7 +23,8 @@ using namespace forward_wgmma;
 TensorMaps encode_maps(const AttentionSpec& spec, const ForwardWgmma& config, const AttentionParams& params) {
   const MappedTensors maps =
       map_tensors(spec, {.rows_q = rows_per_warpgroup, .rows_kv = config.tile_kv}, params);
-  return {.q = maps.q, .k = maps.k, .v = maps.v, .o = maps.o, .counter = nullptr, .order = {}};
+  return {
+      .q = maps.q, .k = maps.k, .v = maps.v, .o = maps.o, .counter = nullptr, .order = {}, .section_keys = 0};
 }
 
 // Batch entries that one launch takes.
@@ -32,20 +37,74 @@ int entries_of_launch(const KernelLaunch& launch, const ForwardWgmma& config, in
                   entries_with_key_words(ceil_div(params.seqlen_kv, config.tile_kv), tiles, resident));
 }
 
+// Work tiles of sequences whose lengths only the device knows, at most.
+std::int64_t most_tiles(const AttentionSpec& spec, const ForwardWgmma& config,
+                        const AttentionParams& params) {
+  const std::int64_t total = params.sequences.total_q;
+  const std::int64_t rows = spec.sequences_q == SequenceKind::ragged
+                                ? total / config.tile_q + std::min<std::int64_t>(total, params.batch)
+                                : std::int64_t{params.batch} * ceil_div(params.seqlen_q, config.tile_q);
+  return rows * params.heads_q;
+}
+
+template <class Maps>
+void launch_grid(const KernelLaunch& launch, const ForwardWgmma& config, Maps& maps, int blocks) {
+  const LoadedKernel& kernel = launch.kernel;
+  const LaunchConfig grid{.grid = {static_cast<unsigned>(blocks), 1, 1},
+                          .block = {kernel.threads, 1, 1},
+                          .smem_bytes = kernel.smem_bytes,
+                          .dependent = config.dependent_launch};
+  void* arguments[] = {&launch.params, &maps};
+  try {
+    jit::launch(kernel.kernel.handle(), grid, arguments, launch.stream);
+  } catch (const Error&) {
+    if (maps.counter != nullptr) launch.memory.reset(kernel.device, launch.stream);
+    throw;
+  }
+}
+
+// Blocks find the list of work tiles on the device.
+void launch_lengths(const KernelLaunch& launch, const ForwardWgmma& config) {
+  const LoadedKernel& kernel = launch.kernel;
+  const std::int64_t tiles = most_tiles(launch.spec, config, launch.params);
+  if (tiles > max_work_tiles) {
+    throw Error(
+        ErrorCode::invalid_argument, "launch", "q",
+        fmt::format("q: {} heads of so many queries and sequences are more than the {} tiles that its "
+                    "kernel counts. Give no config, or one with family=forward_split_kv",
+                    launch.params.heads_q, max_work_tiles));
+  }
+  const int page_size = launch.spec.sequences_kv == SequenceKind::paged ? launch.spec.page_size : 0;
+  const auto [whole, part] = map_bounded_tensors(
+      launch.spec, {.rows_q = rows_per_warpgroup, .rows_kv = box_rows(config.tile_kv, page_size)},
+      launch.params);
+  SequenceMaps maps{{.q = whole.q,
+                     .k = whole.k,
+                     .v = whole.v,
+                     .o = whole.o,
+                     .counter = launch.memory.counter(kernel.device, launch.stream),
+                     .order = {},
+                     .section_keys = section_keys(launch.spec, kernel.l2_bytes)},
+                    part.q,
+                    part.k,
+                    part.v,
+                    part.o};
+  const std::int64_t resident = std::int64_t{kernel.sm_count} * config.blocks_per_sm;
+  launch_grid(launch, config, maps, static_cast<int>(std::clamp<std::int64_t>(tiles, 1, resident)));
+}
+
 }  // namespace
 
 // A grid of one dimension over the list of work tiles: a block for each, or as many as fit the GPU, which
 // share them out among themselves.
 void Family<ForwardWgmma>::launch(const KernelLaunch& launch, const ForwardWgmma& config) {
+  if (!is_plain(launch.spec)) return launch_lengths(launch, config);
   const LoadedKernel& kernel = launch.kernel;
   AttentionParams& params = launch.params;
   const int resident = kernel.sm_count * config.blocks_per_sm;
   const int entries = entries_of_launch(launch, config, resident);
   TensorMaps maps = encode_maps(launch.spec, config, params);
   if (config.persistent) maps.counter = launch.memory.counter(kernel.device, launch.stream);
-  LaunchConfig grid{
-      .block = {kernel.threads, 1, 1}, .smem_bytes = kernel.smem_bytes, .dependent = config.dependent_launch};
-  void* arguments[] = {&params, &maps};
   for (params.batch_begin = 0; params.batch_begin < params.batch; params.batch_begin += entries) {
     const int count = std::min(params.batch - params.batch_begin, entries);
     maps.order = work_order(launch.spec, {.seqlen_q = params.seqlen_q,
@@ -53,14 +112,8 @@ void Family<ForwardWgmma>::launch(const KernelLaunch& launch, const ForwardWgmma
                                           .slices = count * params.heads_q,
                                           .tile_q = config.tile_q,
                                           .l2_bytes = kernel.l2_bytes});
-    grid.grid[0] = static_cast<unsigned>(config.persistent ? std::min(maps.order.tiles(), resident)
-                                                           : maps.order.tiles());
-    try {
-      jit::launch(kernel.kernel.handle(), grid, arguments, launch.stream);
-    } catch (const Error&) {
-      if (maps.counter != nullptr) launch.memory.reset(kernel.device, launch.stream);
-      throw;
-    }
+    launch_grid(launch, config, maps,
+                config.persistent ? std::min(maps.order.tiles(), resident) : maps.order.tiles());
   }
 }
 

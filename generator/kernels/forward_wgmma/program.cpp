@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 #include <jit/dtype.h>
+#include <jit/spec_table.h>
 
 #include "generator/kernels/forward_wgmma/family.h"
 #include "generator/program/emit.h"
@@ -58,19 +59,23 @@ Program Family<ForwardWgmma>::program(const AttentionSpec& spec, const ForwardWg
   source += number_line("consumer_registers", shares.consumer, "the same for consumers");
   source += "};\n";
   source += params_assertion() + functors.assertions;
+  const bool plain = is_plain(spec);
+  const std::string_view maps = plain ? "forward_wgmma::TensorMaps" : "forward_wgmma::SequenceMaps";
+  const std::size_t maps_bytes =
+      plain ? sizeof(forward_wgmma::TensorMaps) : sizeof(forward_wgmma::SequenceMaps);
   source += fmt::format(
-      "static_assert(sizeof(forward_wgmma::TensorMaps) == {}, "
+      "static_assert(sizeof({}) == {}, "
       "\"host and device disagree on the tensor maps\");\n"
       "static_assert(forward_wgmma::KernelTraits<Config>::layout.total == {}, "
       "\"host and device disagree on shared memory\");\n\n",
-      sizeof(forward_wgmma::TensorMaps), program.smem_bytes);
+      maps, maps_bytes, program.smem_bytes);
   source += fmt::format(
       "extern \"C\" __global__ void __launch_bounds__(forward_wgmma::KernelTraits<Config>::threads, "
       "Config::blocks_per_sm)\n"
       "{}(const __grid_constant__ AttentionParams params, "
-      "const __grid_constant__ forward_wgmma::TensorMaps maps) {{\n"
+      "const __grid_constant__ {} maps) {{\n"
       "  forward_wgmma::attention_forward<Config>(params, maps);\n}}\n",
-      program.name);
+      program.name, maps);
   return program;
 }
 

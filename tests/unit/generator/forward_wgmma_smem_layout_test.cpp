@@ -29,7 +29,7 @@ std::vector<Region> regions_of(const SmemSizes& sizes) {
       {"k", layout.k, sizes.stages_k * panel_tile_bytes(sizes.tile_kv, sizes.head_dim), tile},
       {"v", layout.v, sizes.stages_v * panel_tile_bytes(sizes.tile_kv, sizes.head_dim_v), tile},
       {"key_notes", layout.key_notes, sizes.stages_k * 8, 8},
-      {"work", layout.work, stages_work * 12, 4},
+      {"work", layout.work, stages_work * (sizes.has_lengths ? 28 : 12), 4},
       {"q_full", layout.q_full, consumers * sizes.stages_q * 8, barrier},
       {"q_empty", layout.q_empty, consumers * sizes.stages_q * 8, barrier},
       {"k_full", layout.k_full, sizes.stages_k * 8, barrier},
@@ -47,7 +47,8 @@ std::vector<Region> regions_of(const SmemSizes& sizes) {
   if (sizes.key_words) {
     regions.push_back({"key_words", layout.key_words, sizes.stages_k * sizes.tile_kv * 4, 8});
   }
-  if (sizes.key_words && sizes.persistent)
+  if (sizes.has_lengths) regions.push_back({"work_wanted", layout.work_wanted, 8, barrier});
+  if (has_key_word_ranges(sizes))
     regions.push_back({"key_word_ranges", layout.key_word_ranges, key_word_range_places * 8, 8});
   return regions;
 }
@@ -57,15 +58,17 @@ std::string to_string(const SmemSizes& s) {
                                << s.tile_q << " x " << s.tile_kv << ", stages " << s.stages_q << " "
                                << s.stages_k << " " << s.stages_v << ", separate_o " << s.separate_o
                                << ", direct_o " << s.direct_o << ", p_in_registers " << s.p_in_registers
-                               << ", key_words " << s.key_words << ", persistent " << s.persistent)
+                               << ", key_words " << s.key_words << ", persistent " << s.persistent
+                               << ", has_lengths " << s.has_lengths)
       .GetString();
 }
 
 void expect_disjoint(const SmemSizes& sizes) {
   SCOPED_TRACE(to_string(sizes));
   std::vector<Region> regions = regions_of(sizes);
-  std::sort(regions.begin(), regions.end(),
-            [](const Region& a, const Region& b) { return a.begin < b.begin; });
+  std::sort(regions.begin(), regions.end(), [](const Region& a, const Region& b) {
+    return std::pair(a.begin, a.bytes) < std::pair(b.begin, b.bytes);
+  });
   int end = 0, bytes = 0;
   for (const Region& region : regions) {
     EXPECT_GE(region.begin, end) << region.name << " lies over what is before it";
@@ -89,6 +92,7 @@ void for_sizes(F f) {
                  {std::pair(false, false), {true, false}, {false, true}}) {
               for (const bool p_in_registers : {false, true}) {
                 const bool key_words = (tile_q + head_dim) % 3 == 0, persistent = q + k + v > 3;
+                const bool has_lengths = persistent && tile_kv == 48;
                 f(SmemSizes{.head_dim = head_dim,
                             .head_dim_v = head_dim_v,
                             .tile_q = tile_q,
@@ -100,7 +104,8 @@ void for_sizes(F f) {
                             .direct_o = direct_o,
                             .p_in_registers = p_in_registers,
                             .key_words = key_words,
-                            .persistent = persistent});
+                            .persistent = persistent,
+                            .has_lengths = has_lengths});
               }
             }
           }
@@ -152,7 +157,8 @@ TEST(SmemLayout, KnownSizes) {
                         .direct_o = false,
                         .p_in_registers = true,
                         .key_words = false,
-                        .persistent = true};
+                        .persistent = true,
+                        .has_lengths = false};
   constexpr int kib = 1024;
   const SmemLayout layout = smem_layout(sizes);
   EXPECT_EQ(layout.q, 0);
@@ -165,6 +171,10 @@ TEST(SmemLayout, KnownSizes) {
   SmemSizes with_words = sizes;
   with_words.key_words = true;  // 4 bytes for each key of two stages, and the table
   EXPECT_EQ(smem_layout(with_words).total, layout.total + 2 * 128 * 4 + key_word_range_places * 8);
+
+  SmemSizes with_lengths = with_words;
+  with_lengths.has_lengths = true;  // no table, four more numbers for each work tile, and a barrier
+  EXPECT_EQ(smem_layout(with_lengths).total, layout.total + 2 * 128 * 4 + stages_work * 16 + 8);
 }
 
 struct Config {
@@ -174,10 +184,10 @@ struct Config {
 };
 
 TEST(SmemLayout, TakesSizesFromAConfig) {
-  constexpr SmemSizes sizes = smem_sizes<Config>(true);
+  constexpr SmemSizes sizes = smem_sizes<Config>(true, false);
   EXPECT_EQ(to_string(sizes),
             "head_dim 40, head_dim_v 72, tile 192 x 80, stages 2 3 4, separate_o true, direct_o false, "
-            "p_in_registers false, key_words true, persistent true");
+            "p_in_registers false, key_words true, persistent true, has_lengths false");
 }
 
 }  // namespace

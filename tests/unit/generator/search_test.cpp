@@ -60,7 +60,7 @@ TEST(Search, FirstsAreThoseOfTheUntunedOrder) {
     std::vector<ProblemShape> shapes;
     for (int i = 0; i < 40; ++i)
       shapes.push_back({.heads_q = reference::draw(random, 1, 4096),
-                        .seqlen_q = reference::draw(random, 1, 16384),
+                        .seqlen_q = reference::draw(random, 65, 16384),  // fewer suit more families
                         .seqlen_kv = reference::draw(random, 1, 16384)});
     const std::vector<KernelConfig> firsts = first_untuned(spec, shapes, limits);
     ASSERT_EQ(firsts.size(), shapes.size());
@@ -126,6 +126,32 @@ TEST(Search, FewQueriesHaveTheirKeysSplit) {
   const KernelConfig earlier =
       ranked_configs({}, {.batch = 1, .heads_q = 8, .seqlen_q = 1, .seqlen_kv = 4096}, ampere)[0];
   EXPECT_EQ(family_name(earlier), "forward_split_kv");
+}
+
+// As timings on an H200 want it.
+TEST(Search, RequestsOfManyQueriesHaveTheirKeysInOneBlock) {
+  const DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
+  AttentionSpec spec{.gqa_ratio = 4, .sequences_q = SequenceKind::ragged};
+  const auto family = [&](std::int64_t batch, std::int64_t seqlen_q, std::int64_t seqlen_kv) {
+    const ProblemShape shape{.batch = batch,
+                             .heads_q = 32,
+                             .seqlen_q = seqlen_q,
+                             .seqlen_kv = seqlen_kv,
+                             .has_device_lengths = true};
+    return family_name(ranked_configs(spec, shape, limits)[0]);
+  };
+  for (const int page_size : {0, 16, 64}) {
+    spec.sequences_kv = page_size == 0 ? SequenceKind::ragged : SequenceKind::paged;
+    spec.page_size = page_size;
+    for (const Mask& mask : {Mask(), mask::causal()}) {
+      spec.mask = mask;
+      for (const auto& [batch, tokens] : {std::pair(4, 2048), {8, 4096}, {32, 512}})
+        EXPECT_EQ(family(batch, tokens, tokens), "forward_wgmma") << to_string(spec) << " " << tokens;
+      for (const int queries : {1, 4, 16})
+        EXPECT_EQ(family(64, queries, 4096), "forward_split_wgmma") << to_string(spec) << " " << queries;
+      EXPECT_EQ(family(1, 128, 4096), "forward_split_wgmma") << "a few tiles for all multiprocessors";
+    }
+  }
 }
 
 TEST(Search, SaysWhyNothingFits) {

@@ -1,0 +1,18 @@
+// Sums over lanes.
+#pragma once
+
+#include "base/prelude.cuh"
+
+namespace jit {
+
+/// The sum over this lane and those before it.
+__device__ __forceinline__ int sum_up_to_lane(int x) {
+#pragma unroll
+  for (int step = 1; step < warp_size; step *= 2) {
+    const int before = __shfl_up_sync(full_warp, x, step);
+    if (lane_id() >= step) x += before;
+  }
+  return x;
+}
+
+}  // namespace jit

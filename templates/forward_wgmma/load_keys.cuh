@@ -1,0 +1,128 @@
+// The warp of a wgmma kernel that loads keys and values by TMA, as far ahead of the multiplications as the rings have
+// room.
+#pragma once
+
+#include "base/params.cuh"
+#include "forward_wgmma/key_note_flags.cuh"
+#include "forward_wgmma/mask_memory.cuh"
+#include "forward_wgmma/next_work.cuh"
+#include "forward_wgmma/rings.cuh"
+#include "forward_wgmma/tensor_maps.cuh"
+#include "forward_wgmma/tile_boxes.cuh"
+#include "forward_wgmma/work.cuh"
+#include "problem/functor.cuh"
+#include "problem/kv_tiles.cuh"
+#include "problem/sequences.cuh"
+#include "ptx/griddepcontrol.cuh"
+
+namespace jit::forward_wgmma {
+
+/// The next work tile is asked for when so many tiles of keys are left: early enough for its queries to be
+/// there in time, and late, because what a block has taken no other can take.
+inline constexpr int asked_ahead = 5;
+
+/// Each tile of keys is followed by the values of the one before, from one work tile to the next: scores are
+/// computed first, or at once after.
+template <class Config>
+__device__ __forceinline__ void load_keys(const AttentionParams& params, const TensorMaps& maps,
+                                          unsigned smem) {
+  using Traits = KernelTraits<Config>;
+  using Mask = typename Config::Mask;
+  using Box = decltype(key_box<Config>(params, Work<Config>(), Sequence(), 0));
+  const bool elected = lane_id() == 0;
+  Rings<Config> rings(smem);
+  Box values{};  // that are still to be loaded
+  bool has_values = false;
+  const KeyWordRanges<Config> word_ranges(params, maps, smem);
+  MaskMemory<Mask> memory;
+
+  const auto load_k = [&](const Mask& mask, const Box& keys, int k_begin, int seqlen_kv, int flags) {
+    rings.k.wait_empty();
+    if constexpr (Traits::has_key_words) {
+      const unsigned words = key_words_of<Config>(smem, rings.k.stage());
+      for (int i = lane_id(); (flags & key_note_partial) != 0 && i < Config::tile_kv; i += warp_size)
+        store_shared(words + i * 4, mask.key_word(minimum(k_begin + i, seqlen_kv - 1)));
+    }
+    rings.k.arrive_full_beside_copies();
+    if (elected) store_key_note(key_note<Config>(smem, rings.k.stage()), k_begin, flags);
+    load_key_tile<Config, typename Traits::KTile>(rings.k.tile(), k_map<Config>(maps), rings.k.full(), keys);
+    rings.k.advance();
+  };
+  const auto load_v = [&] {
+    if (!has_values) return;
+    rings.v.wait_empty();
+    load_key_tile<Config, typename Traits::VTile>(rings.v.tile(), v_map<Config>(maps), rings.v.full(),
+                                                  values);
+    rings.v.advance();
+    has_values = false;
+  };
+  const auto note_no_keys = [&] {
+    rings.k.wait_empty();
+    if (elected) store_key_note(key_note<Config>(smem, rings.k.stage()), 0, key_note_none);
+    rings.k.arrive_full();
+    rings.k.advance();
+  };
+
+  NextWork<Config> work(params, maps, smem);
+  for (Work<Config> own = work.take(); is_work(own); own = work.take()) {
+    const int seqlen_q = query_count<Config>(params, own);
+    const Sequence sequence = keys_of<Config>(params, own);
+    const int seqlen_kv = sequence.length;
+    const Mask mask(context_of<Config>(params, own));
+    const RememberedMask<Mask, KeyWordRanges<Config>> remembered{mask, memory, word_ranges, own.batch};
+    const ScoreTile queries{own.q_begin, minimum(own.q_begin + Config::tile_q, seqlen_q), 0, 0};
+    const KeyRange range = remembered.key_range(queries.q_begin, queries.q_end);
+    KvTiles<decltype(remembered), Config::tile_kv, 1> tiles(remembered, queries, range, seqlen_kv);
+    bool has_next = false;
+    do {
+      const int k_begin = tiles.key(0);
+      const Box keys = key_box<Config>(params, own, sequence, k_begin);
+      const bool has_keys = tiles.has(0);
+      if (has_keys) {
+        load_k(mask, keys, k_begin, seqlen_kv,
+               key_note_flags<Config>(mask, tiles, own.q_begin, seqlen_q, range.end, seqlen_kv));
+      } else {
+        note_no_keys();
+      }
+      const bool asks = !has_next && (!tiles.has(1) || range.end - k_begin <= asked_ahead * Config::tile_kv);
+      if (asks) work.ask();
+      load_v();  // the answer comes while values wait for room
+      if (asks) work.answer();
+      has_next |= asks;
+      values = keys;
+      has_values = has_keys && !Traits::has_value_loader;
+      tiles.advance();
+    } while (tiles.has(0));
+  }
+  load_v();
+  if constexpr (Config::dependent_launch) griddepcontrol_launch_dependents();
+}
+
+/// Loads values, each tile once its keys have come, where that is another warp's work.
+template <class Config>
+__device__ __forceinline__ void load_values(const AttentionParams& params, const TensorMaps& maps,
+                                            unsigned smem) {
+  using Traits = KernelTraits<Config>;
+  WorkRing<Config> work(params, maps, smem);
+  Rings<Config> rings(smem);
+  for (Work<Config> own = work.take(); is_work(own); own = work.take()) {
+    work.release();
+    int flags = 0;
+    while ((flags & (key_note_end | key_note_none)) == 0) {
+      rings.k.wait_full();
+      const unsigned note = key_note<Config>(smem, rings.k.stage());
+      const int k_begin = load_key_note_begin(note);
+      flags = load_key_note_flags(note);
+      rings.k.arrive_empty();
+      rings.k.advance();
+      if ((flags & key_note_none) != 0) break;
+      const auto values = key_box<Config>(params, own, keys_of<Config>(params, own), k_begin);
+      rings.v.wait_empty();
+      load_key_tile<Config, typename Traits::VTile>(rings.v.tile(), v_map<Config>(maps), rings.v.full(),
+                                                    values);
+      rings.v.advance();
+    }
+  }
+}
+
+}  // namespace jit::forward_wgmma

@@ -1,0 +1,207 @@
+// Mutations of forward_wgmma where lengths are read on the device: each must be noticed.
+#include <optional>
+#include <vector>
+
+#include "tests/mutation/template_mutation.h"
+
+namespace jit::testing {
+namespace {
+
+/// Requests of one length, which the kernel does not know: ragged queries over ragged keys or over pages.
+struct Requests {
+  Subject subject;
+  int page_size = 0;  ///< 0: keys are ragged, too
+};
+
+// More work tiles than an H100 has multiprocessors: blocks look for several. Tiles reach over several requests.
+const Requests ragged = {{.config = "family=forward_wgmma tile_q=64 tile_kv=32 stages_q=2 stages_v=2",
+                          .batch = 40,
+                          .heads = 4,
+                          .seqlen_q = 20,
+                          .seqlen_kv = 40,
+                          .launches = 2}};
+// The first queries see no key: their tiles are of the second part of the list.
+const Requests keyless = {{.config = "family=forward_wgmma tile_q=64 tile_kv=32 stages_q=2 stages_v=2",
+                           .batch = 2,
+                           .heads = 2,
+                           .seqlen_q = 200,
+                           .seqlen_kv = 60}};
+// Behind the last key of the only request lie two rows of poison, in a page that is its own.
+const Requests pages = {{.config = "family=forward_wgmma tile_q=64 tile_kv=64 stages_q=2 stages_v=2",
+                         .mask = "none",
+                         .heads = 1,
+                         .seqlen_q = 70,
+                         .seqlen_kv = 110,
+                         .rows_behind = 2},
+                        16};
+
+/// The call of a run by lengths, which lie in `numbers`.
+class LengthArguments {
+ public:
+  LengthArguments(const Requests& requests, const AttentionArguments& dense) : arguments(dense) {
+    const Subject& subject = requests.subject;
+    for (int i = 0; i <= subject.batch; ++i) numbers_.push_back(i * subject.seqlen_q);
+    for (int i = 0; i <= subject.batch; ++i) numbers_.push_back(i * subject.seqlen_kv);
+    for (int i = 0; i < subject.batch; ++i) numbers_.push_back(subject.seqlen_kv);
+    const int room = subject.seqlen_kv + subject.rows_behind;
+    const int pages = requests.page_size == 0 ? 0 : room / requests.page_size;
+    for (int i = 0; i < subject.batch * pages; ++i) numbers_.push_back(i);
+    memory_.emplace(0, numbers_.size() * sizeof(int));
+    memory_->upload(numbers_.data(), numbers_.size() * sizeof(int));
+
+    arguments.cu_seqlens_q = take(subject.batch + 1);
+    make_ragged(arguments.q);
+    make_ragged(arguments.o);
+    const TensorView boundaries = take(subject.batch + 1), lengths = take(subject.batch);
+    if (pages == 0) {
+      arguments.cu_seqlens_k = boundaries;
+      make_ragged(arguments.k);
+      make_ragged(arguments.v);
+    } else {
+      arguments.seqused_k = lengths;
+      arguments.page_table =
+          TensorView::dense(take(subject.batch * pages).data, DType::int32, {subject.batch, pages});
+      for (TensorView* view : {&arguments.k, &arguments.v}) {
+        view->shape[0] = subject.batch * pages;
+        view->shape[1] = requests.page_size;
+        view->strides[0] = requests.page_size * view->strides[1];
+      }
+    }
+  }
+
+  AttentionArguments arguments;
+
+ private:
+  TensorView take(int count) {
+    int* const first = static_cast<int*>(memory_->data()) + taken_;
+    taken_ += count;
+    return TensorView::dense(first, DType::int32, {count});
+  }
+
+  // (batch, seqlen, heads, head_dim) without gaps to (batch · seqlen, heads, head_dim).
+  static void make_ragged(TensorView& view) {
+    view.shape[1] *= view.shape[0];
+    for (int i = 0; i + 1 < view.rank; ++i) {
+      view.shape[i] = view.shape[i + 1];
+      view.strides[i] = view.strides[i + 1];
+    }
+    --view.rank;
+  }
+
+  std::vector<int> numbers_;
+  std::optional<DeviceBuffer> memory_;
+  int taken_ = 0;
+};
+
+std::string noticed(const TemplateMutation* mutation, const Requests& requests) {
+  const MutatedTemplates templates(mutation);
+  Settings settings = shared_cache_settings();
+  settings.templates = templates.folder();
+  const Context context(settings);
+  AttentionCase problem = case_of(requests.subject);
+  problem.with_lse = false;
+  AttentionRun run(problem);
+  AttentionSpec spec = problem.spec;
+  spec.sequences_q = SequenceKind::ragged;
+  spec.sequences_kv = requests.page_size == 0 ? SequenceKind::ragged : SequenceKind::paged;
+  spec.page_size = requests.page_size;
+  const LengthArguments lengths(requests, run.arguments());
+  try {
+    const Attention kernel = attention(spec, parse_config(requests.subject.config), context);
+    for (int launch = 0; launch < requests.subject.launches; ++launch) {
+      run.poison_outputs();
+      kernel(lengths.arguments);
+    }
+  } catch (const Error& error) {
+    return fmt::format("{}: {}", to_string(error.code()), error.what());
+  }
+  return run.check().failure;
+}
+
+TEST(Prefill, IsRightUnmutated) {
+  for (const Requests& requests : {ragged, keyless, pages})
+    EXPECT_EQ(noticed(nullptr, requests), "") << requests.subject.config;
+}
+
+struct PrefillMutation {
+  TemplateMutation mutation;
+  Requests requests;
+};
+std::ostream& operator<<(std::ostream& out, const PrefillMutation& mutation) {
+  return out << mutation.mutation;
+}
+
+class PrefillMutationTest : public ::testing::TestWithParam<PrefillMutation> {};
+
+TEST_P(PrefillMutationTest, IsCaught) {
+  const TemplateMutation& mutation = GetParam().mutation;
+  expect_caught(mutation, noticed(&mutation, GetParam().requests));
+}
+
+constexpr const char* work = "forward_wgmma/work.cuh";
+constexpr const char* boxes = "forward_wgmma/tile_boxes.cuh";
+constexpr const char* dealer = "forward_wgmma/sequence_dealer.cuh";
+
+INSTANTIATE_TEST_SUITE_P(
+    Prefill, PrefillMutationTest,
+    ::testing::Values(
+        PrefillMutation{{"BoxesOfQueriesDoNotEnd",
+                         work,
+                         "work.first_row + query, work.seqlen_q - query, work.head",
+                         "work.first_row + query, rows_per_warpgroup, work.head",
+                         {"data race"},
+                         {},
+                         true},
+                        ragged},
+        PrefillMutation{{"BoxesOfKeysDoNotEnd",
+                         boxes,
+                         "is_page ? keys.length - key : 0, kv_head,",
+                         "is_page ? Traits::box_rows : 0, kv_head,",
+                         {"uninitialized", "not a number"},
+                         {},
+                         true},
+                        pages},
+        PrefillMutation{
+            {"EachBoxFromTheFirstPage", boxes, "const int key = k_begin + lane_id() * Traits::box_rows, row",
+             "const int key = k_begin, row"},
+            pages},
+        PrefillMutation{{"BoxesBesideTheirPlaces", boxes, "index * Traits::box_rows * Tile::row_bytes",
+                         "(index ^ 1) * Traits::box_rows * Tile::row_bytes"},
+                        pages},
+        PrefillMutation{{"OneSequenceOf32Less", dealer, "look_at(is_last ? 0 : first_ + warp_size)",
+                         "look_at(is_last ? 0 : first_ + warp_size + 1)"},
+                        ragged},
+        PrefillMutation{
+            {"NoSecondPart", dealer, "static constexpr int parts = 2;", "static constexpr int parts = 1;"},
+            keyless},
+        PrefillMutation{{"SecondPartFromTheBeginning",
+                         dealer,
+                         "place - sequence_begin_ + before",
+                         "place",
+                         {"data race"},
+                         {},
+                         true},
+                        keyless},
+        PrefillMutation{{"CounterIsNotSetBack", dealer,
+                         "    if (!is_work(tile_) && lane_id() == 0 && taken == begin_ - 1) "
+                         "store_relaxed(maps_.counter, 0);\n",
+                         ""},
+                        ragged},
+        PrefillMutation{{"CounterIsSetBackTooEarly",
+                         dealer,
+                         "taken == begin_ - 1",
+                         "taken == begin_ - 2",
+                         {"data race"},
+                         {},
+                         true},
+                        ragged},
+        PrefillMutation{{"LengthsAreNotPassedOn",
+                         work,
+                         "  store_shared(place + 24, work.seqlen_kv);\n",
+                         "",
+                         {"uninitialized"}},
+                        ragged}),
+    ::testing::PrintToStringParamName());
+
+}  // namespace
+}  // namespace jit::testing
