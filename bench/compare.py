@@ -6,14 +6,17 @@ interleaved over all contenders in an order shuffled each round, on the same ran
 --mode cold: each sample is one call after the L2 cache was overwritten. --mode sustained: each of five samples is a
 burst of 20 ms of calls back to back, in CUDA graphs so that no host is too slow for it; who cannot be captured is
 called from the host, and a note says so. Suite latency has modes of its own: it goes by the host's clock with warm
-caches, until the GPU has finished a call. The suites of serving (decode, paged, ragged, mixed) have one mode: single
-replays of a CUDA graph of one call with a cold L2 cache, whose results are what is checked. What is prepared once for
-many calls is not in the times: plan(), FlashAttention-3's schedule over pages, create_block_mask, torch.compile, our
-compiling and tuning. Compare figures of one run only.
+caches, until the GPU has finished a call. The suites of serving (decode, paged, ragged, mixed, append, merge) have one
+mode: single replays of a CUDA graph of one call with a cold L2 cache, whose results are what is checked, before they
+are timed and after. What is prepared once for many calls is not in the times: plan(), FlashAttention-3's schedule over
+pages, create_block_mask, torch.compile, our compiling and tuning. Compare figures of one run only.
+
+Cells are measured in a process of its own. A contender that loses the GPU there fails in that cell; one that gives no
+answer for --limit seconds, in all cells of the suite that are left; another process goes on with the others.
 
     bench/compare.py --suite forward                                    the grid of sizes, no mask
     bench/compare.py --suite forward causal --mode sustained            as in a busy server or a training step
-    bench/compare.py --suite decode paged ragged mixed                  serving, in microseconds
+    bench/compare.py --suite decode paged ragged mixed append merge     serving, in microseconds
     bench/compare.py --suite all --results bench/results --charts docs/images      all that the documentation shows
     bench/compare.py --from bench/results/*-compare-*.jsonl --charts docs/images   its charts again, without a GPU
     bench/compare.py --list --suite decode                              what would be measured, and with what
@@ -22,6 +25,7 @@ Exit status 1 when ours is wrong or fails in any cell, or nothing can be measure
 """
 
 import argparse
+import functools
 import math
 import os
 import pathlib
@@ -29,14 +33,13 @@ import re
 import shlex
 import sys
 import time
-import traceback
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 from comparison import chart, environment, records, report  # noqa: E402
 from comparison.contenders import COLORS, NAMES, all_contenders  # noqa: E402
-from comparison.measure import DeviceLost, measure as measure_contenders  # noqa: E402
 from comparison.cells import RUN_MODES, in_mode, titled  # noqa: E402
+from comparison.isolation import Lost, MeasuringProcess  # noqa: E402
 from comparison.suites import SUITES  # noqa: E402
 
 OURS = report.OURS
@@ -87,6 +90,8 @@ def parse(arguments):
                      help="single calls with a cold L2 cache, or bursts of calls back to back (cold)")
     how.add_argument("--seconds", type=seconds, default=1.0, metavar="S",
                      help="time for the samples of a cell, unless sustained (1)")
+    how.add_argument("--limit", type=seconds, default=150.0, metavar="S",
+                     help="time to prepare one contender for one cell, its compiling included, or to sample all (150)")
     how.add_argument("--seed", type=int, default=0, help="of the random inputs (0)")
     to = parser.add_argument_group("where to")
     to.add_argument("--out", type=pathlib.Path, metavar="FILE.jsonl", help="all measurements as JSON lines")
@@ -159,15 +164,41 @@ def progress(number, count, cell, results, elapsed):
           file=sys.stderr, flush=True)
 
 
-def measure_cell(cell, present, options):
+def lost_alone(cell, names, options, process):
+    """{name: Lost} of those of `names` with which the process is lost when each is measured by itself."""
+    lost = {}
+    for name in names:
+        try:
+            process.measure(cell, [name], options.seconds, options.seed)
+        except Lost as reason:
+            lost[name] = reason
+    return lost
+
+
+def measure_cell(cell, present, options, process, silent):
     """The results of all contenders that are present and take part in such problems, those left out of the suite
-    included. Raises DeviceLost."""
+    included. silent: {name: reason} of those that gave no answer in the suite so far, to which it adds. Raises Lost
+    when the process is lost and nobody's fault, and RuntimeError."""
     present = [one for one in present if one.preparing(cell)]
     left = {one.name: reason for one in present if (reason := left_out(one, cell.suite, options))}
-    here = [one for one in present if one.name not in left]
-    results = measure_contenders(cell, here, options.seconds, options.seed)
-    return results + [records.result(cell, name, records.UNSUPPORTED, f"left out of this suite: {reason}")
-                      for name, reason in left.items()]
+    lost = {one.name: silent[one.name] for one in present if one.name in silent}
+    while True:
+        here = [one.name for one in present if one.name not in left and one.name not in lost]
+        try:
+            results = process.measure(cell, here, options.seconds, options.seed)
+            break
+        except Lost as reason:
+            found = {reason.contender: reason} if reason.contender else lost_alone(cell, here, options, process)
+            if not found:
+                raise
+            for name, why in found.items():
+                lost[name] = str(why)
+                if why.silent:
+                    silent[name] = f"{why} in {cell.name}, and left out since"
+                print(f"compare.py: {cell.name}: {name}: {why}", file=sys.stderr, flush=True)
+    return results + [records.result(cell, name, records.FAILED, reason) for name, reason in lost.items()] + [
+        records.result(cell, name, records.UNSUPPORTED, f"left out of this suite: {reason}")
+        for name, reason in left.items()]
 
 
 def measure(options, chosen):
@@ -181,25 +212,25 @@ def measure(options, chosen):
     present = [one for one, reason in chosen if reason is None]
     everything = records.Writer(options.out)
     everything.write(header)
+    process = MeasuringProcess(functools.partial(all_contenders, options.tuning), options.limit)
     number, count = 0, sum(map(len, options.selected.values()))
     for suite, cells in options.selected.items():
+        silent = {}
         own = records.Writer(result_path(options, header, titled(suite, cells[0].mode), ".jsonl"))
         own.write(header)
         for cell in cells:
             number, begin = number + 1, time.monotonic()
             try:
-                results = measure_cell(cell, present, options)
-            except DeviceLost as lost:
-                print(f"compare.py: {cell.name}: {lost}", file=sys.stderr)
-                return run
-            except Exception:  # the other cells may do better; this one shows as not measured
-                print(f"compare.py: {cell.name} was not measured:\n{traceback.format_exc()}", file=sys.stderr)
+                results = measure_cell(cell, present, options, process, silent)
+            except (Lost, RuntimeError) as error:  # the other cells may do better; this one shows as not measured
+                print(f"compare.py: {cell.name} was not measured: {error}", file=sys.stderr, flush=True)
                 continue
             for one in results:
                 run.results.append(one)
                 everything.write(one)
                 own.write(one)
             progress(number, count, cell, results, time.monotonic() - begin)
+    process.end()
     return run
 
 

@@ -33,7 +33,7 @@ def compare(*arguments):
 def test_suites_have_the_expected_cells():
     sizes = {name: len(cells) for name, cells in suites.SUITES.items()}
     assert sizes == {"forward": 18, "causal": 18, "masks": 8, "gqa": 8, "odd-shapes": 14, "latency": 10,
-                     "decode": 15, "paged": 18, "ragged": 8, "mixed": 6}
+                     "decode": 15, "paged": 18, "ragged": 8, "mixed": 6, "append": 7, "merge": 9}
 
 
 def test_names_are_unique_and_begin_with_the_suite():
@@ -42,7 +42,11 @@ def test_names_are_unique_and_begin_with_the_suite():
     assert all(one.name.startswith(f"{name}/") for name, those in suites.SUITES.items() for one in those)
 
 
-@pytest.mark.parametrize("problem", suites.CELLS.values(), ids=lambda problem: problem.name)
+OPERATIONS = [*suites.SUITES["append"], *suites.SUITES["merge"]]
+
+
+@pytest.mark.parametrize("problem", [one for one in suites.CELLS.values() if one not in OPERATIONS],
+                         ids=lambda problem: problem.name)
 def test_every_cell_is_a_problem_that_the_library_serves(problem):
     assert problem.heads_q % problem.heads_kv == 0
     assert all(dim % 8 == 0 and 8 <= dim <= 256 for dim in (problem.head_dim, problem.head_dim_v))
