@@ -19,6 +19,7 @@ answer for --limit seconds, in all cells of the suite that are left; another pro
     bench/compare.py --suite decode paged ragged mixed append merge     serving, in microseconds
     bench/compare.py --suite all --results bench/results --charts docs/images      all that the documentation shows
     bench/compare.py --from bench/results/*-compare-*.jsonl --charts docs/images   its charts again, without a GPU
+    bench/compare.py --from … --suite paged mixed --charts docs/images --into docs/performance.md   and its tables
     bench/compare.py --list --suite decode                              what would be measured, and with what
 
 Exit status 1 when ours is wrong or fails in any cell, or nothing can be measured; 2 for wrong arguments.
@@ -36,10 +37,10 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
-from comparison import chart, environment, records, report  # noqa: E402
+from comparison import chart, document, environment, records, report  # noqa: E402
 from comparison.contenders import COLORS, NAMES, all_contenders  # noqa: E402
 from comparison.cells import RUN_MODES, in_mode, titled  # noqa: E402
-from comparison.isolation import Lost, MeasuringProcess  # noqa: E402
+from comparison.isolation import Lost, MeasuringProcess, measure_all  # noqa: E402
 from comparison.suites import SUITES  # noqa: E402
 
 OURS = report.OURS
@@ -100,13 +101,17 @@ def parse(arguments):
     to.add_argument("--results", type=pathlib.Path, metavar="DIR",
                     help="DATE-GPU-compare-SUITE-MODE.jsonl and .md in this folder, for each suite")
     to.add_argument("--charts", type=pathlib.Path, metavar="DIR", help="compare-SUITE-MODE.svg in this folder")
+    to.add_argument("--into", type=pathlib.Path, metavar="FILE.md",
+                    help="tables, with the charts of --charts, where the file has places for the suites")
     to.add_argument("--from", dest="sources", nargs="+", type=pathlib.Path, metavar="FILE.jsonl",
                     help="take measurements from these files instead of measuring; of a suite and mode the last")
     options = parser.parse_args(arguments)
 
     options.suite = list(dict.fromkeys(name for names in options.suite for name in names))
     if options.sources and (options.out or options.results or options.list):
-        parser.error("--from measures nothing, so it goes with --table, --chart and --charts only")
+        parser.error("--from measures nothing, so it goes with --table, --into, --chart and --charts only")
+    if options.into and not options.into.is_file():
+        parser.error(f'--into "{options.into}" must be a file, with a place for each suite')
     if options.chart or options.charts:
         reason = chart.absent()
         if reason:
@@ -164,41 +169,15 @@ def progress(number, count, cell, results, elapsed):
           file=sys.stderr, flush=True)
 
 
-def lost_alone(cell, names, options, process):
-    """{name: Lost} of those of `names` with which the process is lost when each is measured by itself."""
-    lost = {}
-    for name in names:
-        try:
-            process.measure(cell, [name], options.seconds, options.seed)
-        except Lost as reason:
-            lost[name] = reason
-    return lost
-
-
 def measure_cell(cell, present, options, process, silent):
     """The results of all contenders that are present and take part in such problems, those left out of the suite
-    included. silent: {name: reason} of those that gave no answer in the suite so far, to which it adds. Raises Lost
-    when the process is lost and nobody's fault, and RuntimeError."""
+    included. silent: as measure_all's. Raises Lost and RuntimeError as that does."""
     present = [one for one in present if one.preparing(cell)]
     left = {one.name: reason for one in present if (reason := left_out(one, cell.suite, options))}
-    lost = {one.name: silent[one.name] for one in present if one.name in silent}
-    while True:
-        here = [one.name for one in present if one.name not in left and one.name not in lost]
-        try:
-            results = process.measure(cell, here, options.seconds, options.seed)
-            break
-        except Lost as reason:
-            found = {reason.contender: reason} if reason.contender else lost_alone(cell, here, options, process)
-            if not found:
-                raise
-            for name, why in found.items():
-                lost[name] = str(why)
-                if why.silent:
-                    silent[name] = f"{why} in {cell.name}, and left out since"
-                print(f"compare.py: {cell.name}: {name}: {why}", file=sys.stderr, flush=True)
-    return results + [records.result(cell, name, records.FAILED, reason) for name, reason in lost.items()] + [
-        records.result(cell, name, records.UNSUPPORTED, f"left out of this suite: {reason}")
-        for name, reason in left.items()]
+    here = [one.name for one in present if one.name not in left]
+    results = measure_all(process, cell, here, options.seconds, options.seed, silent)
+    return results + [records.result(cell, name, records.UNSUPPORTED, f"left out of this suite: {reason}")
+                      for name, reason in left.items()]
 
 
 def measure(options, chosen):
@@ -265,6 +244,8 @@ def load(parser, options):
 
 
 def write_reports(options, runs):
+    if options.into:
+        write_into(options.into, runs, options.charts)
     if options.table:
         options.table.parent.mkdir(parents=True, exist_ok=True)
         options.table.write_text(report.markdown(runs), encoding="utf-8")
@@ -282,6 +263,13 @@ def write_reports(options, runs):
                 chart.draw(run, suite, options.chart, COLORS)
             if options.charts:
                 chart.draw(run, suite, options.charts / f"compare-{title}.svg", COLORS)
+
+
+def write_into(path, runs, charts):
+    text, without = document.filled(path.read_text(encoding="utf-8"), runs, charts, path.parent)
+    path.write_text(text, encoding="utf-8")
+    for title in without:
+        print(f"{path} has no place for {title}: no line <!-- compare.py: {title} -->", file=sys.stderr)
 
 
 def main(arguments=None):

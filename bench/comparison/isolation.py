@@ -2,9 +2,11 @@
 not the run."""
 
 import multiprocessing
+import sys
 import traceback
 
 from .measure import DeviceLost, ask_device, measure
+from .records import FAILED, result
 
 START_SECONDS, STOP_SECONDS = 120, 10
 READY, BEGINS, RESULTS, ERROR, LOST = range(5)  # what a message of the process says
@@ -77,6 +79,38 @@ class MeasuringProcess:
             self.process.join(STOP_SECONDS)
             self.connection.close()
         self.process = self.connection = None
+
+
+def measure_all(process, cell, names, seconds, seed, silent):
+    """The results of the contenders `names`, "failed" for those with which the process is lost. silent: {name: reason} of
+    those that gave no answer so far; they are not tried again, and others are added. Raises Lost when the process is lost
+    and nobody's fault, and RuntimeError."""
+    lost = {name: silent[name] for name in names if name in silent}
+    while True:
+        here = [name for name in names if name not in lost]
+        try:
+            results = process.measure(cell, here, seconds, seed)
+            return results + [result(cell, name, FAILED, reason) for name, reason in lost.items()]
+        except Lost as reason:
+            found = {reason.contender: reason} if reason.contender else _lost_alone(process, cell, here, seconds, seed)
+            if not found:
+                raise
+            for name, why in found.items():
+                lost[name] = str(why)
+                if why.silent:
+                    silent[name] = f"{why} in {cell.name}, and left out since"
+                print(f"compare.py: {cell.name}: {name}: {why}", file=sys.stderr, flush=True)
+
+
+def _lost_alone(process, cell, names, seconds, seed):
+    """{name: Lost} of those with which the process is lost when each is measured by itself."""
+    lost = {}
+    for name in names:
+        try:
+            process.measure(cell, [name], seconds, seed)
+        except Lost as reason:
+            lost[name] = reason
+    return lost
 
 
 def _serve(connection, make_contenders, device):
