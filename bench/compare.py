@@ -245,7 +245,8 @@ def load(parser, options):
 
 def write_reports(options, runs):
     if options.into:
-        write_into(options.into, runs, options.charts)
+        for title in document.fill(options.into, runs, options.charts):
+            print(f"{options.into} has no place for {title}: no line <!-- compare.py: {title} -->", file=sys.stderr)
     if options.table:
         options.table.parent.mkdir(parents=True, exist_ok=True)
         options.table.write_text(report.markdown(runs), encoding="utf-8")
@@ -263,13 +264,6 @@ def write_reports(options, runs):
                 chart.draw(run, suite, options.chart, COLORS)
             if options.charts:
                 chart.draw(run, suite, options.charts / f"compare-{title}.svg", COLORS)
-
-
-def write_into(path, runs, charts):
-    text, without = document.filled(path.read_text(encoding="utf-8"), runs, charts, path.parent)
-    path.write_text(text, encoding="utf-8")
-    for title in without:
-        print(f"{path} has no place for {title}: no line <!-- compare.py: {title} -->", file=sys.stderr)
 
 
 def main(arguments=None):

@@ -26,19 +26,20 @@ def section(run, suite, chart=None):
     return "\n".join([*picture, *table, "", words, "", conditions(run), ""])
 
 
-def filled(text, runs, charts=None, folder="."):
-    """`text` with the places of all suites in `runs` filled, and the titles of those that it has no place for. charts:
-    the folder of pictures, or None; `folder` is that of the document. Titles are a suite's, as files of --results have
-    them."""
+def fill(path, runs, charts=None):
+    """Fills the places of all suites in `runs` in the file `path`; returns the titles, which files of --results have in
+    their names, of those that it has no place for. charts: the folder of their pictures, or None."""
     sections = {}
     for run in runs:
         for suite in run.suites():
             title = titled(suite, run.mode(suite))
-            picture = None if charts is None else os.path.relpath(charts / f"compare-{title}.svg", folder)
+            picture = None if charts is None else os.path.relpath(charts / f"compare-{title}.svg", path.parent)
             sections[title] = section(run, suite, picture)
+    text = path.read_text(encoding="utf-8")
     places = {match["title"] for match in PLACE.finditer(text)}
 
-    def fill(match):
+    def filled(match):
         return match["begin"] + sections[match["title"]] + match["end"] if match["title"] in sections else match[0]
 
-    return PLACE.sub(fill, text), [title for title in sections if title not in places]
+    path.write_text(PLACE.sub(filled, text), encoding="utf-8")
+    return [title for title in sections if title not in places]

@@ -16,13 +16,13 @@ import isolation_contenders  # noqa: E402
 from comparison import cells  # noqa: E402
 from comparison.isolation import Lost, MeasuringProcess  # noqa: E402
 
-LIMIT = 3.0  # seconds
+LIMIT = 5.0  # seconds
 CELL = cells.cell("test", "small", 2, 9, 4, 8)
 OPTIONS = argparse.Namespace(seconds=0.1, seed=1, peers=None)
 EVERYONE = ["right", "sleeps", "also_right", "dies", "lost", "hangs"]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def process():
     made = MeasuringProcess(isolation_contenders.maker(*EVERYONE), LIMIT, device="cpu")
     yield made
