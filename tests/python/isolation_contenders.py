@@ -4,7 +4,7 @@ import functools
 import os
 import time
 
-from comparison import timing
+from comparison import measure, timing
 from comparison.contender import Contender, Runner
 from comparison.measure import DeviceLost
 from comparison.reference import Reference
@@ -23,7 +23,12 @@ class Given(Contender):
 
 
 def lose_the_device():
-    raise DeviceLost("no GPU any more")
+    """An error after which the GPU does not answer."""
+    def ask_device(device):
+        raise DeviceLost("no GPU any more")
+
+    measure.ask_device = ask_device
+    raise RuntimeError("an illegal address")
 
 
 def sample_cold(runners, seconds):

@@ -43,10 +43,12 @@ def test_cells_are_measured_one_after_another_in_one_process(process):
 
 @pytest.mark.parametrize("who, words", [("dies", "ended with status 3"), ("lost", "no GPU any more")])
 def test_who_ends_the_process_fails_in_that_cell_alone(process, who, words):
-    silent = {}
+    results(process, ["right"])
+    first, silent = process.process.pid, {}
     found = results(process, ["right", who, "also_right"], silent)
     assert found["right"] == found["also_right"] == ("ok", None)
     assert found[who][0] == "failed" and words in found[who][1] and silent == {}
+    assert process.process.pid != first
 
 
 def test_who_gives_no_answer_is_left_out_from_then_on(process):
