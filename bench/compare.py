@@ -6,22 +6,27 @@ interleaved over all contenders in an order shuffled each round, on the same ran
 --mode cold: each sample is one call after the L2 cache was overwritten. --mode sustained: each of five samples is a
 burst of 20 ms of calls back to back, in CUDA graphs so that no host is too slow for it; who cannot be captured is
 called from the host, and a note says so. Suite latency has modes of its own: it goes by the host's clock with warm
-caches, until the GPU has finished a call. The suites of serving (decode, paged, ragged, mixed) have one mode: single
-replays of a CUDA graph of one call with a cold L2 cache, whose results are what is checked. What is prepared once for
-many calls is not in the times: plan(), FlashAttention-3's schedule over pages, create_block_mask, torch.compile, our
-compiling and tuning. Compare figures of one run only.
+caches, until the GPU has finished a call. The suites of serving (decode, paged, ragged, mixed, append, merge) have one
+mode: single replays of a CUDA graph of one call with a cold L2 cache, whose results are what is checked, before they
+are timed and after. What is prepared once for many calls is not in the times: plan(), FlashAttention-3's schedule over
+pages, create_block_mask, torch.compile, our compiling and tuning. Compare figures of one run only.
+
+Cells are measured in a process of its own. A contender that loses the GPU there fails in that cell; one that gives no
+answer for --limit seconds, in all cells of the suite that are left; another process goes on with the others.
 
     bench/compare.py --suite forward                                    the grid of sizes, no mask
     bench/compare.py --suite forward causal --mode sustained            as in a busy server or a training step
-    bench/compare.py --suite decode paged ragged mixed                  serving, in microseconds
+    bench/compare.py --suite decode paged ragged mixed append merge     serving, in microseconds
     bench/compare.py --suite all --results bench/results --charts docs/images      all that the documentation shows
     bench/compare.py --from bench/results/*-compare-*.jsonl --charts docs/images   its charts again, without a GPU
+    bench/compare.py --from … --suite paged mixed --charts docs/images --into docs/performance.md   and its tables
     bench/compare.py --list --suite decode                              what would be measured, and with what
 
 Exit status 1 when ours is wrong or fails in any cell, or nothing can be measured; 2 for wrong arguments.
 """
 
 import argparse
+import functools
 import math
 import os
 import pathlib
@@ -29,14 +34,13 @@ import re
 import shlex
 import sys
 import time
-import traceback
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
-from comparison import chart, environment, records, report  # noqa: E402
+from comparison import chart, document, environment, records, report  # noqa: E402
 from comparison.contenders import COLORS, NAMES, all_contenders  # noqa: E402
-from comparison.measure import DeviceLost, measure as measure_contenders  # noqa: E402
 from comparison.cells import RUN_MODES, in_mode, titled  # noqa: E402
+from comparison.isolation import Lost, MeasuringProcess, measure_all  # noqa: E402
 from comparison.suites import SUITES  # noqa: E402
 
 OURS = report.OURS
@@ -87,6 +91,8 @@ def parse(arguments):
                      help="single calls with a cold L2 cache, or bursts of calls back to back (cold)")
     how.add_argument("--seconds", type=seconds, default=1.0, metavar="S",
                      help="time for the samples of a cell, unless sustained (1)")
+    how.add_argument("--limit", type=seconds, default=150.0, metavar="S",
+                     help="time to prepare one contender for one cell, its compiling included, or to sample all (150)")
     how.add_argument("--seed", type=int, default=0, help="of the random inputs (0)")
     to = parser.add_argument_group("where to")
     to.add_argument("--out", type=pathlib.Path, metavar="FILE.jsonl", help="all measurements as JSON lines")
@@ -95,13 +101,17 @@ def parse(arguments):
     to.add_argument("--results", type=pathlib.Path, metavar="DIR",
                     help="DATE-GPU-compare-SUITE-MODE.jsonl and .md in this folder, for each suite")
     to.add_argument("--charts", type=pathlib.Path, metavar="DIR", help="compare-SUITE-MODE.svg in this folder")
+    to.add_argument("--into", type=pathlib.Path, metavar="FILE.md",
+                    help="tables, with the charts of --charts, where the file has places for the suites")
     to.add_argument("--from", dest="sources", nargs="+", type=pathlib.Path, metavar="FILE.jsonl",
                     help="take measurements from these files instead of measuring; of a suite and mode the last")
     options = parser.parse_args(arguments)
 
     options.suite = list(dict.fromkeys(name for names in options.suite for name in names))
     if options.sources and (options.out or options.results or options.list):
-        parser.error("--from measures nothing, so it goes with --table, --chart and --charts only")
+        parser.error("--from measures nothing, so it goes with --table, --into, --chart and --charts only")
+    if options.into and not options.into.is_file():
+        parser.error(f'--into "{options.into}" must be a file, with a place for each suite')
     if options.chart or options.charts:
         reason = chart.absent()
         if reason:
@@ -159,13 +169,13 @@ def progress(number, count, cell, results, elapsed):
           file=sys.stderr, flush=True)
 
 
-def measure_cell(cell, present, options):
+def measure_cell(cell, present, options, process, silent):
     """The results of all contenders that are present and take part in such problems, those left out of the suite
-    included. Raises DeviceLost."""
+    included. silent: as measure_all's. Raises Lost and RuntimeError as that does."""
     present = [one for one in present if one.preparing(cell)]
     left = {one.name: reason for one in present if (reason := left_out(one, cell.suite, options))}
-    here = [one for one in present if one.name not in left]
-    results = measure_contenders(cell, here, options.seconds, options.seed)
+    here = [one.name for one in present if one.name not in left]
+    results = measure_all(process, cell, here, options.seconds, options.seed, silent)
     return results + [records.result(cell, name, records.UNSUPPORTED, f"left out of this suite: {reason}")
                       for name, reason in left.items()]
 
@@ -181,25 +191,25 @@ def measure(options, chosen):
     present = [one for one, reason in chosen if reason is None]
     everything = records.Writer(options.out)
     everything.write(header)
+    process = MeasuringProcess(functools.partial(all_contenders, options.tuning), options.limit)
     number, count = 0, sum(map(len, options.selected.values()))
     for suite, cells in options.selected.items():
+        silent = {}
         own = records.Writer(result_path(options, header, titled(suite, cells[0].mode), ".jsonl"))
         own.write(header)
         for cell in cells:
             number, begin = number + 1, time.monotonic()
             try:
-                results = measure_cell(cell, present, options)
-            except DeviceLost as lost:
-                print(f"compare.py: {cell.name}: {lost}", file=sys.stderr)
-                return run
-            except Exception:  # the other cells may do better; this one shows as not measured
-                print(f"compare.py: {cell.name} was not measured:\n{traceback.format_exc()}", file=sys.stderr)
+                results = measure_cell(cell, present, options, process, silent)
+            except (Lost, RuntimeError) as error:  # the other cells may do better; this one shows as not measured
+                print(f"compare.py: {cell.name} was not measured: {error}", file=sys.stderr, flush=True)
                 continue
             for one in results:
                 run.results.append(one)
                 everything.write(one)
                 own.write(one)
             progress(number, count, cell, results, time.monotonic() - begin)
+    process.end()
     return run
 
 
@@ -234,6 +244,9 @@ def load(parser, options):
 
 
 def write_reports(options, runs):
+    if options.into:
+        for title in document.fill(options.into, runs, options.charts):
+            print(f"{options.into} has no place for {title}: no line <!-- compare.py: {title} -->", file=sys.stderr)
     if options.table:
         options.table.parent.mkdir(parents=True, exist_ok=True)
         options.table.write_text(report.markdown(runs), encoding="utf-8")

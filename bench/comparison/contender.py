@@ -7,7 +7,11 @@ import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from .cells import Cell
+from .operations import Append, Merge
 from .serving import Requests
+
+PREPARING = {Cell: "make", Requests: "serve", Append: "append", Merge: "merge"}  # methods of a Contender
 
 
 class Unsupported(Exception):
@@ -16,13 +20,16 @@ class Unsupported(Exception):
 
 @dataclass
 class Runner:
-    """A prepared problem. `call()` computes attention once on the current stream and returns the output in the
-    problem's output_shape(), or as a tuple of tensors whose rows follow each other; `context` is entered around calls,
-    outside of what is timed; `detail` is what the contender chose for the problem."""
+    """A prepared problem. `call()` computes it once on the current stream and returns the output: for attention in the
+    problem's output_shape(), or as a tuple of tensors whose rows follow each other; for an Append (q, k_cache, v_cache),
+    for a Merge o; `context` is entered around calls,
+    outside of what is timed; `detail` is what the contender chose for the problem; `keeps` is held for as long as the
+    Runner is."""
 
     call: Callable
     context: Callable = contextlib.nullcontext
     detail: dict = field(default_factory=dict)
+    keeps: object = None
 
 
 class Contender:
@@ -31,8 +38,9 @@ class Contender:
     name: what --peers takes; label: what tables and charts show; color: of its bars; left_out: suites that it is
     measured in only when --peers names it, with the reason.
 
-    make(cell, inputs) and serve(requests, inputs) prepare dense and serving problems: a Runner, with everything done
-    that is no part of a call. They raise Unsupported. A contender without one of them takes no part in such problems.
+    make(cell, inputs), serve(requests, inputs), append(problem, inputs) and merge(problem, inputs) prepare dense
+    problems, those of serving, and those of operations beside attention: a Runner, with everything done that is no part
+    of a call. They raise Unsupported. A contender without one of them takes no part in such problems.
     """
 
     name = label = color = ""
@@ -48,7 +56,7 @@ class Contender:
 
     def preparing(self, problem):
         """Its method that prepares this type of problem, or None where it has none."""
-        return getattr(self, "serve" if isinstance(problem, Requests) else "make", None)
+        return getattr(self, PREPARING[type(problem)], None)
 
     def serve_densely(self, requests, inputs):
         """serve() by make(), for sequences of one length that lie dense."""

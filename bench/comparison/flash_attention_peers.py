@@ -111,6 +111,17 @@ class FlashAttention3(Contender):
             variants["scheduled"] = lambda: caller(num_splits=0, scheduler_metadata=plan())()
         return best_splits(variants)
 
+    def merge(self, problem, inputs):
+        import torch
+
+        interface = importlib.import_module(self.module())
+        if problem.dtype != "fp32" or not hasattr(interface, "flash_attn_combine"):
+            raise Unsupported("it combines fp32 states only")
+        o, lse = (t.unsqueeze(1) for t in (inputs.o, inputs.lse))  # a batch of one
+        call = lambda: interface.flash_attn_combine(o, lse, out_dtype=torch.bfloat16)[0].squeeze(0)
+        call()
+        return Runner(call, detail=dict(call="flash_attn_combine"))
+
     def ragged(self, function, requests, inputs):
         """Requests laid end to end."""
         q, k, v = inputs.q, inputs.k, inputs.v

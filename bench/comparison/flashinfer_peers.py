@@ -4,6 +4,7 @@ for all layers of a model, is called beforehand and is not timed."""
 from dataclasses import dataclass
 
 from .contender import Contender, Runner, Unsupported, import_failure, missing, package_version
+from .flashinfer_operations import FlashInferOperations
 from .timing import fastest
 
 WORKSPACE_BYTES = 512 << 20
@@ -83,8 +84,8 @@ class _OfFlashInfer(Contender):
             raise Unsupported("measured over pages only")
 
 
-class FlashInfer(_OfFlashInfer):
-    """FlashInfer's wrappers for decode and prefill, ragged and over pages."""
+class FlashInfer(FlashInferOperations, _OfFlashInfer):
+    """FlashInfer's wrappers for decode and prefill, ragged and over pages, and its operations."""
 
     name, label, color = "flashinfer", "FlashInfer", "#a05a9c"
     HEAD_DIMS = (*_OfFlashInfer.HEAD_DIMS, (192, 128))

@@ -8,6 +8,7 @@ from . import timing
 from .contender import Unsupported, first_line
 from .inputs import make_inputs
 from .records import FAILED, UNSUPPORTED, WRONG, result, timed
+from .operation_inputs import MAKE_INPUTS, REFERENCES
 from .reference import Reference
 from .report import OURS
 from .serving import Requests
@@ -15,7 +16,23 @@ from .serving_inputs import make_request_inputs
 
 
 class DeviceLost(Exception):
-    """The GPU does not answer after an error of a contender: nothing can be measured in this process any more."""
+    """The GPU does not answer after an error: nothing can be measured in this process any more."""
+
+
+def checked(cell, runner, reference):
+    """The Check of one call; in mode "replay" of what one replay wrote."""
+    with runner.context():
+        output = runner.call()
+        if cell.mode == "replay":
+            timing.poison(output)
+            output = runner.call()
+        return reference.check(output)
+
+
+def words(check):
+    """A Check for people."""
+    return (f"error {check.error:.2g} (at most {check.limit:.2g}), "
+            f"of a row {check.row_error:.2g} (at most {check.row_limit:.2g})")
 
 
 def prepare(cell, inputs, reference, contender):
@@ -26,9 +43,7 @@ def prepare(cell, inputs, reference, contender):
         runner = contender.preparing(cell)(cell, inputs)
         if cell.mode == "replay":
             runner = timing.replayed(runner)
-        with runner.context():
-            output = runner.call()
-        check = reference.check(output)
+        check = checked(cell, runner, reference)
     except Unsupported as reason:
         return None, result(cell, contender.name, UNSUPPORTED, str(reason))
     except Exception as error:  # whatever a peer raises is reported, the other contenders go on
@@ -38,9 +53,7 @@ def prepare(cell, inputs, reference, contender):
     errors = {name: value if math.isfinite(value) else str(value) for name, value in vars(check).items()}
     fields = dict(prepare_s=round(time.monotonic() - begin, 2), check=errors, detail=runner.detail)
     if not check.correct:
-        reason = (f"error {check.error:.2g} (at most {check.limit:.2g}), "
-                  f"of a row {check.row_error:.2g} (at most {check.row_limit:.2g})")
-        return None, result(cell, contender.name, WRONG, reason, **fields)
+        return None, result(cell, contender.name, WRONG, words(check), **fields)
     return runner, fields
 
 
@@ -66,44 +79,47 @@ def sample(cell, runners, seconds):
             for name in runners}, {}
 
 
-def measure(cell, contenders, seconds, seed=0, device="cuda"):
-    """The results of `contenders` in `cell`, sampled for about `seconds`, in the order given. Raises DeviceLost."""
+def measure(cell, contenders, seconds, seed=0, device="cuda", begins=lambda contender: None):
+    """The results of `contenders` in `cell`, sampled for about `seconds`, in the order given. begins: called with the
+    name of each one before it is prepared, and with None before all are sampled. Raises DeviceLost."""
     import torch
 
     torch.set_float32_matmul_precision("highest")
     with torch.no_grad():
-        return _measure(cell, contenders, seconds, seed, device)
+        return _measure(cell, contenders, seconds, seed, device, begins)
 
 
-def _measure(cell, contenders, seconds, seed, device):
-    make = make_request_inputs if isinstance(cell, Requests) else make_inputs
+def _measure(cell, contenders, seconds, seed, device, begins):
+    make = make_request_inputs if isinstance(cell, Requests) else MAKE_INPUTS.get(type(cell), make_inputs)
     inputs = make(cell, device, seed)
-    reference = Reference(cell, inputs)
+    reference = REFERENCES.get(type(cell), Reference)(cell, inputs)
     runners, fields, results = {}, {}, {}
     for contender in contenders:
+        begins(contender.name)
         runner, known = prepare(cell, inputs, reference, contender)
         if runner is None:
             results[contender.name] = known
-            _ask_device(device, contender)
+            ask_device(device)
         else:
             runners[contender.name], fields[contender.name] = runner, known
-    del reference
+    begins(None)
     if runners:
         times, refused = sample(cell, runners, seconds)
         for name, reason in refused.items():
             results[name] = result(cell, name, FAILED, reason)
         for name, samples in times.items():
-            results[name] = timed(cell, name, **samples, **fields[name])
+            check = checked(cell, runners[name], reference)
+            results[name] = (timed(cell, name, **samples, **fields[name]) if check.correct else
+                             result(cell, name, WRONG, f"{words(check)}, after it was timed", **fields[name]))
     return [results[contender.name] for contender in contenders]
 
 
-def _ask_device(device, contender):
-    """Raises DeviceLost when the GPU does not answer after a failure of `contender`."""
+def ask_device(device):
+    """Raises DeviceLost when the GPU does not answer after a failure."""
     import torch
 
     if device == "cuda":
         try:
             torch.cuda.synchronize()
         except Exception as error:
-            raise DeviceLost(f"the GPU does not answer after an error in {contender.label}: "
-                             f"{first_line(error)}") from None
+            raise DeviceLost(f"the GPU does not answer: {first_line(error)}") from None

@@ -57,6 +57,33 @@ class JitAttention(Contender):
         call()
         return Runner(lambda: call().view(requests.output_shape()))
 
+    def append(self, problem, inputs):
+        import jit_attention as ja
+        import torch
+
+        rotated, append = torch.empty_like(inputs.q, memory_format=torch.contiguous_format), ja.append
+        arrays = dict(slot_mapping=inputs.slots, q=inputs.q, q_out=rotated, cos_sin=inputs.cos_sin,
+                      positions=inputs.positions)
+
+        def call():
+            append(inputs.k, inputs.v, inputs.k_cache, inputs.v_cache, **arrays)
+            return rotated, inputs.k_cache, inputs.v_cache
+
+        call()
+        return Runner(call)
+
+    def merge(self, problem, inputs):
+        import jit_attention as ja
+        import torch
+
+        shape = problem.tokens, problem.heads, problem.head_dim
+        out = torch.empty(shape, dtype=torch.bfloat16, device=inputs.o.device)
+        out_lse = torch.empty(shape[1::-1], dtype=torch.float32, device=inputs.o.device)
+        lse, merge = inputs.lse.transpose(1, 2), ja.merge
+        call = lambda: merge(inputs.o, lse, out=out, out_lse=out_lse)[0]
+        call()
+        return Runner(call)
+
     def one_call(self, requests, inputs, out=None):
         """A function that computes all requests in one call, into `out` where it is given, and returns the output in
         the shape of q."""

@@ -56,25 +56,11 @@ def weighted_sum(cell, inputs, batch_entry, scores):
     return output.reshape(cell.heads_q, -1, cell.head_dim_v)
 
 
-class Reference:
-    """fp32 attention of one problem, computed for each batch entry or request by itself, and how far plain bf16
-    attention is from it."""
+class Expected:
+    """What is right for a problem, `output`, computed in fp32, and how far the same, step by step in bf16, is from it."""
 
-    def __init__(self, problem, inputs):
-        import torch
-
-        self.output = torch.empty(problem.output_shape(), dtype=torch.float32, device=inputs.q.device)
-        plain, first = torch.empty_like(self.output), 0
-        for cell, part, entry in inputs.entries(problem):
-            rows = max(1, CHUNK_SCORES // (cell.heads_q * cell.seqlen_kv))
-            for begin in range(0, cell.seqlen_q, rows):
-                end = min(begin + rows, cell.seqlen_q)
-                for target, dtype in ((self.output, torch.float32), (plain, torch.bfloat16)):
-                    scores = masked_scores(cell, part, entry, begin, end, dtype)
-                    result = weighted_sum(cell, part, entry, scores)
-                    flat = target.view(-1, *target.shape[-2:])
-                    flat[first + begin:first + end] = result.transpose(0, 1).float()
-            first += cell.seqlen_q
+    def __init__(self, output, plain):
+        self.output = output
         self.plain_error, self.plain_row_error = self._errors(plain)
 
     def _errors(self, output):
@@ -82,12 +68,37 @@ class Reference:
         row_error = difference.norm(dim=-1) / self.output.norm(dim=-1).clamp_min(ABSOLUTE)
         return difference.abs().max().item(), row_error.max().item()
 
-    def check(self, output):
-        """The Check of `output`, what a Runner's call() returned. Raises ValueError for another shape."""
+    def rows(self, output):
+        """What a Runner's call() returned, in the shape of `output`."""
         import torch
 
-        output = torch.cat(output) if isinstance(output, tuple) else output
+        return torch.cat(output) if isinstance(output, tuple) else output
+
+    def check(self, output):
+        """The Check of what a Runner's call() returned. Raises ValueError for another shape."""
+        output = self.rows(output)
         if output.shape != self.output.shape:
             raise ValueError(f"the result has shape {tuple(output.shape)}, not {tuple(self.output.shape)}")
         error, row_error = self._errors(output)
         return Check(error, 2 * self.plain_error + ABSOLUTE, row_error, 2 * self.plain_row_error + ABSOLUTE)
+
+
+class Reference(Expected):
+    """Attention of one problem, computed for each batch entry or request by itself."""
+
+    def __init__(self, problem, inputs):
+        import torch
+
+        exact = torch.empty(problem.output_shape(), dtype=torch.float32, device=inputs.q.device)
+        plain, first = torch.empty_like(exact), 0
+        for cell, part, entry in inputs.entries(problem):
+            rows = max(1, CHUNK_SCORES // (cell.heads_q * cell.seqlen_kv))
+            for begin in range(0, cell.seqlen_q, rows):
+                end = min(begin + rows, cell.seqlen_q)
+                for target, dtype in ((exact, torch.float32), (plain, torch.bfloat16)):
+                    scores = masked_scores(cell, part, entry, begin, end, dtype)
+                    result = weighted_sum(cell, part, entry, scores)
+                    flat = target.view(-1, *target.shape[-2:])
+                    flat[first + begin:first + end] = result.transpose(0, 1).float()
+            first += cell.seqlen_q
+        super().__init__(exact, plain)

@@ -65,6 +65,17 @@ class RequestInputs:
             begin += count
 
 
+def permuted_pages(lengths, page_size, device, seed):
+    """(table, pages): int32 (batch, max_pages), which pages hold so many keys of each request, in an order of their own,
+    0 behind them; and how many pages there are, FREE_PAGES of them no request's."""
+    import torch
+
+    counts = [-(-length // page_size) for length in lengths]
+    pages = sum(counts) + FREE_PAGES
+    order = torch.randperm(pages, generator=torch.Generator().manual_seed(seed))[:sum(counts)].int()
+    return torch.nn.utils.rnn.pad_sequence(order.split(counts), batch_first=True).to(device).contiguous(), pages
+
+
 def make_request_inputs(requests, device, seed):
     """RequestInputs of `requests` on `device`, the same for the same seed."""
     import torch
@@ -79,11 +90,8 @@ def make_request_inputs(requests, device, seed):
 
     table, heads = None, requests.heads_kv
     if requests.kv_sequences == "paged":
-        counts = [-(-length // requests.page_size) for length in requests.seqlens_k]
-        pages, size = sum(counts) + FREE_PAGES, requests.page_size
-        order = torch.randperm(pages, generator=torch.Generator().manual_seed(seed))[:sum(counts)].int()
-        rows = torch.nn.utils.rnn.pad_sequence(order.split(counts), batch_first=True)
-        table = rows.to(device).contiguous()
+        size = requests.page_size
+        table, pages = permuted_pages(requests.seqlens_k, size, device, seed)
         nhd = requests.kv_layout == "NHD"
         shape = lambda width: (pages, size, heads, width) if nhd else (pages, heads, size, width)
         place = (lambda t: t) if nhd else (lambda t: t.transpose(1, 2))

@@ -1,6 +1,7 @@
 """The problems that are measured, in named suites."""
 
 from .cells import cell
+from .operations import OPERATION_SUITES
 from .serving_suites import SERVING_SUITES
 
 
@@ -59,5 +60,6 @@ SUITES = {
     "odd-shapes": _odd_shapes(),
     "latency": _latency(),
     **SERVING_SUITES,
+    **OPERATION_SUITES,
 }
 CELLS = {one.name: one for cells in SUITES.values() for one in cells}

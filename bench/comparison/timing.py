@@ -119,17 +119,21 @@ def capture(runner, calls=BURST):
 
 
 def replayed(runner):
-    """A Runner of the same problem that replays a CUDA graph of one call and returns what the replay wrote: the output
-    is filled with NaN before."""
+    """A Runner of the same problem that replays a CUDA graph of one call and returns what the replay wrote. It keeps
+    `runner`, since a graph holds the addresses of what a call reads, not the memory."""
     graph, output = capture(runner, 1)
-    for tensor in output if isinstance(output, tuple) else (output,):
-        tensor.fill_(math.nan)
 
     def call():
         graph.replay()
         return output
 
-    return Runner(call, detail=runner.detail)
+    return Runner(call, detail=runner.detail, keeps=runner)
+
+
+def poison(output):
+    """Fills what a call returned with NaN, so that what the next replay leaves out shows."""
+    for tensor in output if isinstance(output, tuple) else (output,):
+        tensor.fill_(math.nan)
 
 
 def fastest(runners):

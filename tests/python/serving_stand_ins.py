@@ -36,6 +36,13 @@ def parts(tensor, offsets):
     return [tensor[int(begin):int(end)] for begin, end in zip(offsets, offsets[1:])]
 
 
+def rotate(x, cos_sin):
+    """x (tokens, heads, head_dim) with pairs (j, j + head_dim / 2) rotated, by complex numbers."""
+    a, b, cos, sin = (half.double() for t in (x, cos_sin) for half in t.chunk(2, -1))
+    turned = torch.complex(a, b) * torch.complex(cos, sin)
+    return torch.cat([turned.real, turned.imag], -1).to(x.dtype)
+
+
 class FakeFlashInfer:
     """FlashInfer's wrappers over pages, as a module's functions."""
 
@@ -105,4 +112,24 @@ class FakeFlashInfer:
             lengths = seq_lens.view(torch.int32).flatten()
             output.copy_(serve(q, k, v, False, seqused_k=lengths, page_table=page_table))
 
-        self.functions = dict(xqa=xqa, **{one.__name__: one for one in Wrapper.__subclasses__()})
+        def apply_rope_with_cos_sin_cache(positions, query, key, head_size, cos_sin_cache):
+            cos_sin = cos_sin_cache[positions.long()][:, None]
+            return tuple(rotate(t.unflatten(1, (-1, head_size)), cos_sin).flatten(1) for t in (query, key))
+
+        def append_paged_kv_cache(key, value, batch_indices, positions, caches, indices, indptr, last_page_len):
+            lengths = (indptr[1:] - indptr[:-1] - 1) * caches[0].shape[1] + last_page_len
+            for row, (request, position) in enumerate(zip(batch_indices.tolist(), positions.tolist())):
+                assert position < lengths[request]
+                place = indices[indptr[request] + position // caches[0].shape[1]], position % caches[0].shape[1]
+                caches[0][place], caches[1][place] = key[row], value[row]
+
+        def merge_states(o, lse2):
+            weights = torch.exp2(lse2.double() - lse2.double().amax(1, keepdim=True)).nan_to_num(0)[..., None]
+            out = (weights * o.double()).sum(1) / weights.sum(1)
+            return out.nan_to_num(0).to(o.dtype), "lse"
+
+        def merge_state(o_a, lse_a, o_b, lse_b):
+            return merge_states(torch.stack([o_a, o_b], 1), torch.stack([lse_a, lse_b], 1))
+
+        operations = (apply_rope_with_cos_sin_cache, append_paged_kv_cache, merge_state, merge_states)
+        self.functions = dict(xqa=xqa, **{one.__name__: one for one in operations}, **{one.__name__: one for one in Wrapper.__subclasses__()})

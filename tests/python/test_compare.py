@@ -12,7 +12,7 @@ import pytest
 BENCH = pathlib.Path(__file__).resolve().parents[2] / "bench"
 sys.path.insert(0, str(BENCH))
 
-from comparison import cells, chart, records, report, serving_suites, suites  # noqa: E402
+from comparison import cells, chart, document, records, report, serving_suites, suites  # noqa: E402
 from comparison.contenders import COLORS, NAMES, all_contenders  # noqa: E402
 from comparison.inputs import alibi_slopes  # noqa: E402
 from comparison.serving import Requests  # noqa: E402
@@ -33,7 +33,7 @@ def compare(*arguments):
 def test_suites_have_the_expected_cells():
     sizes = {name: len(cells) for name, cells in suites.SUITES.items()}
     assert sizes == {"forward": 18, "causal": 18, "masks": 8, "gqa": 8, "odd-shapes": 14, "latency": 10,
-                     "decode": 15, "paged": 18, "ragged": 8, "mixed": 6}
+                     "decode": 15, "paged": 18, "ragged": 8, "mixed": 6, "append": 7, "merge": 9}
 
 
 def test_names_are_unique_and_begin_with_the_suite():
@@ -42,7 +42,11 @@ def test_names_are_unique_and_begin_with_the_suite():
     assert all(one.name.startswith(f"{name}/") for name, those in suites.SUITES.items() for one in those)
 
 
-@pytest.mark.parametrize("problem", suites.CELLS.values(), ids=lambda problem: problem.name)
+OPERATIONS = [*suites.SUITES["append"], *suites.SUITES["merge"]]
+
+
+@pytest.mark.parametrize("problem", [one for one in suites.CELLS.values() if one not in OPERATIONS],
+                         ids=lambda problem: problem.name)
 def test_every_cell_is_a_problem_that_the_library_serves(problem):
     assert problem.heads_q % problem.heads_kv == 0
     assert all(dim % 8 == 0 and 8 <= dim <= 256 for dim in (problem.head_dim, problem.head_dim_v))
@@ -345,6 +349,25 @@ def test_charts_are_drawn_again_from_a_file(tmp_path):
     assert (tmp_path / "one.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_tables_are_put_where_a_document_has_a_place_for_them(tmp_path):
+    run = synthetic_run()
+    run.results += measured(suites.SUITES["mixed"][0], ours=10.0, cudnn=20.0)
+    write(tmp_path / "run.jsonl", run)
+    page = tmp_path / "docs" / "page.md"
+    page.parent.mkdir()
+    places = {title: f"<!-- compare.py: {title} -->\nold {title}\n<!-- compare.py: end -->\n"
+              for title in ("mixed", "paged")}
+    page.write_text("Before.\n" + places["mixed"] + "Between.\n" + places["paged"] + "Behind.\n")
+    done = compare("--from", tmp_path / "run.jsonl", "--into", page)
+    assert done.returncode == 0 and "no place for forward-cold" in done.stderr and "mixed" not in done.stderr
+    text = page.read_text()
+    assert "old mixed" not in text and "old paged" in text and "| 2x512-64x4k |" in text and "2.000 over 1 cell" in text
+    assert all(f"{word}.\n" in text for word in ("Before", "Between", "Behind")) and text.count("<!--") == 4
+    assert compare("--from", tmp_path / "run.jsonl", "--into", page).returncode == 0 and page.read_text() == text
+    assert document.fill(page, [run], page.parent / "images") == ["forward-cold"]
+    assert "(images/compare-mixed.svg)" in page.read_text()
+
+
 # Command line
 
 
@@ -359,6 +382,7 @@ def test_charts_are_drawn_again_from_a_file(tmp_path):
     (["--frobnicate"], "--frobnicate"),
     (["--from", "/nowhere/at/all.jsonl"], "all.jsonl"),
     (["--from", "x.jsonl", "--out", "y.jsonl"], "--from"),
+    (["--into", "/nowhere/page.md"], "page.md"),
     (["--chart", "picture.bmp"], ".svg"),
     (["--suite", "all", "--chart", "picture.svg"], "--charts"),
 ])

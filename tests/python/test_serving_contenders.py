@@ -8,6 +8,7 @@ import importlib.machinery
 import pathlib
 import sys
 import types
+import weakref
 
 import pytest
 
@@ -113,6 +114,34 @@ def test_what_a_replay_writes_is_what_is_checked(monkeypatch, written, status):
     inputs = make_request_inputs(problem, "cpu", 1)
     runner, fields = measure.prepare(problem, inputs, reference.Reference(problem, inputs), Given())
     assert (runner is None) == (status is not None) and fields.get("status") == status
+
+
+def test_a_replay_keeps_what_its_graph_reads(monkeypatch):
+    """Memory that the captured call alone knew of would else be given to whoever asks next."""
+    monkeypatch.setattr(timing, "capture", lambda runner, calls: (None, None))
+    lengths = torch.zeros(3)
+    seen = weakref.ref(lengths)
+    runner = Runner(lambda lengths=lengths: lengths.sum())
+    replay = timing.replayed(runner)
+    del runner, lengths
+    assert seen() is not None
+    del replay
+    assert seen() is None
+
+
+def test_a_result_that_goes_wrong_while_it_is_timed_is_refused(monkeypatch):
+    right, spoilt = [], []
+
+    class Worsens(Given):
+        name = label = "worsens"
+
+        def serve(self, requests, inputs):
+            right.append(reference.Reference(requests, inputs).output.bfloat16())
+            return Runner(lambda: 2 * right[0] if spoilt else right[0])
+
+    monkeypatch.setattr(timing, "sample_cold", lambda runners, seconds: spoilt.append(1) or dict.fromkeys(runners, [1.0]))
+    good, bad = measure.measure(DENSE, [Given(), Worsens()], 0.1, device="cpu")
+    assert good["status"] == "ok" and bad["status"] == "wrong" and bad["reason"].endswith("after it was timed")
 
 
 def test_who_cannot_be_captured_is_not_replayed(monkeypatch):

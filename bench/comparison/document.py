@@ -1,0 +1,45 @@
+"""Tables of suites inside a Markdown document, between lines that name them:
+
+    <!-- compare.py: mixed -->
+    what compare.py --into writes
+    <!-- compare.py: end -->
+"""
+
+import os
+import re
+import textwrap
+
+from .cells import titled
+from .report import conditions, rows, summary
+
+PLACE = re.compile(r"(?P<begin>^<!-- compare\.py: (?P<title>(?!end)[\w-]+) -->\n).*?(?P<end>^<!-- compare\.py: end -->$)",
+                   re.MULTILINE | re.DOTALL)
+
+
+def section(run, suite, chart=None):
+    """The chart, where there is one, the table and the sentences of a suite, as Markdown."""
+    head, *body = rows(run, suite)
+    picture = [f"![{suite}, {run.header.get('gpu', 'unknown GPU')}]({chart})", ""] if chart else []
+    table = ["| " + " | ".join(head) + " |", "| --- |" + " ---: |" * (len(head) - 1),
+             *("| " + " | ".join(row) + " |" for row in body)]
+    words = textwrap.fill(summary(run.of(suite)), 120, break_on_hyphens=False)
+    return "\n".join([*picture, *table, "", words, "", conditions(run), ""])
+
+
+def fill(path, runs, charts=None):
+    """Fills the places of all suites in `runs` in the file `path`; returns the titles, which files of --results have in
+    their names, of those that it has no place for. charts: the folder of their pictures, or None."""
+    sections = {}
+    for run in runs:
+        for suite in run.suites():
+            title = titled(suite, run.mode(suite))
+            picture = None if charts is None else os.path.relpath(charts / f"compare-{title}.svg", path.parent)
+            sections[title] = section(run, suite, picture)
+    text = path.read_text(encoding="utf-8")
+    places = {match["title"] for match in PLACE.finditer(text)}
+
+    def filled(match):
+        return match["begin"] + sections[match["title"]] + match["end"] if match["title"] in sections else match[0]
+
+    path.write_text(PLACE.sub(filled, text), encoding="utf-8")
+    return [title for title in sections if title not in places]

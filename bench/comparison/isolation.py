@@ -1,0 +1,138 @@
+"""Measuring in a process of its own: a contender that hangs, loses the GPU or ends the process costs its own results,
+not the run."""
+
+import multiprocessing
+import sys
+import traceback
+
+from .measure import DeviceLost, ask_device, measure
+from .records import FAILED, result
+
+START_SECONDS, STOP_SECONDS = 120, 10
+READY, BEGINS, RESULTS, ERROR, LOST = range(5)  # what a message of the process says
+
+
+class Lost(Exception):
+    """The process had to be ended, and another one begins with the next call. `contender`: the name of the one that it
+    was preparing, None while all of them were sampled; `silent`: whether it gave no answer for too long."""
+
+    def __init__(self, contender, reason, silent=False):
+        super().__init__(reason)
+        self.contender, self.silent = contender, silent
+
+
+class MeasuringProcess:
+    """A process that measures cells one after another, begun when it is first needed. Not thread safe.
+
+    make_contenders: a function that can be pickled and makes the contenders there. limit: seconds that the process may
+    be silent: to prepare one contender, or to sample all.
+    """
+
+    def __init__(self, make_contenders, limit, device="cuda"):
+        self.make_contenders, self.limit, self.device = make_contenders, limit, device
+        self.process = self.connection = None
+
+    def measure(self, cell, names, seconds, seed):
+        """What measure.measure gives for the contenders `names`. Raises Lost; RuntimeError for an error that is none of
+        a contender's, with its traceback."""
+        busy = None
+        try:
+            if self.process is None:
+                self.begin()
+                self.answer(START_SECONDS, busy)
+            self.connection.send((cell, names, seconds, seed))
+            while True:
+                kind, value = self.answer(self.limit, busy)
+                if kind == RESULTS:
+                    return value
+                if kind == ERROR:
+                    raise RuntimeError(value)
+                if kind == LOST:
+                    raise Lost(busy, value)
+                busy = value
+        except Lost:
+            self.end()
+            raise
+        except (EOFError, OSError):
+            self.process.join(STOP_SECONDS)
+            status = self.process.exitcode
+            self.end()
+            raise Lost(busy, f"its process ended with status {status}") from None
+
+    def answer(self, limit, busy):
+        """The next message. Raises Lost when there is none for `limit` seconds, with `busy` as the contender."""
+        if not self.connection.poll(limit):
+            raise Lost(busy, f"no answer for {limit:g} s", silent=True)
+        return self.connection.recv()
+
+    def begin(self):
+        context = multiprocessing.get_context("spawn")
+        self.connection, other = context.Pipe()
+        self.process = context.Process(target=_serve, args=(other, self.make_contenders, self.device), daemon=True)
+        self.process.start()
+        other.close()
+
+    def end(self):
+        """Ends the process, whatever it does."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.join(STOP_SECONDS)
+            self.connection.close()
+        self.process = self.connection = None
+
+
+def measure_all(process, cell, names, seconds, seed, silent):
+    """The results of the contenders `names`, "failed" for those with which the process is lost. silent: {name: reason} of
+    those that gave no answer so far; they are not tried again, and others are added. Raises Lost when the process is lost
+    and nobody's fault, and RuntimeError."""
+    lost = {name: silent[name] for name in names if name in silent}
+    while True:
+        here = [name for name in names if name not in lost]
+        try:
+            results = process.measure(cell, here, seconds, seed)
+            return results + [result(cell, name, FAILED, reason) for name, reason in lost.items()]
+        except Lost as reason:
+            found = {reason.contender: reason} if reason.contender else _lost_alone(process, cell, here, seconds, seed)
+            if not found:
+                raise
+            for name, why in found.items():
+                lost[name] = str(why)
+                if why.silent:
+                    silent[name] = f"{why} in {cell.name}, and left out since"
+                print(f"compare.py: {cell.name}: {name}: {why}", file=sys.stderr, flush=True)
+
+
+def _lost_alone(process, cell, names, seconds, seed):
+    """{name: Lost} of those with which the process is lost when each is measured by itself."""
+    lost = {}
+    for name in names:
+        try:
+            process.measure(cell, [name], seconds, seed)
+        except Lost as reason:
+            lost[name] = reason
+    return lost
+
+
+def _serve(connection, make_contenders, device):
+    import torch  # noqa: F401: which takes longer than the first answer may
+
+    everyone = {one.name: one for one in make_contenders()}
+    connection.send((READY, None))
+    while True:
+        try:
+            cell, names, seconds, seed = connection.recv()
+        except EOFError:
+            return
+        try:
+            contenders = [everyone[name] for name in names]
+            results = measure(cell, contenders, seconds, seed, device, lambda name: connection.send((BEGINS, name)))
+            connection.send((RESULTS, results))
+        except DeviceLost as lost:
+            connection.send((LOST, str(lost)))
+        except Exception:
+            text = traceback.format_exc()
+            try:
+                ask_device(device)
+                connection.send((ERROR, text))
+            except DeviceLost as lost:
+                connection.send((LOST, str(lost)))
