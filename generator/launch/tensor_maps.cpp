@@ -117,6 +117,10 @@ bool can_map(const AttentionParams& params) {
 
 namespace {
 
+Operand operand_do(const AttentionParams& params, const GradientParams& gradients) {
+  return {"do", gradients.d_o, gradients.do_strides, params.batch, params.seqlen_q, params.heads_q};
+}
+
 void check_mappable(const Operand& operand) {
   if (is_mappable(operand)) return;
   throw Error(
@@ -152,6 +156,21 @@ MappedTensors map_tensors(const AttentionSpec& spec, const MapBoxes& boxes, cons
           .k = has_keys ? encode_one(all[1], spec.head_dim, boxes.rows_kv) : map_q,
           .v = has_keys ? encode_one(all[2], head_dim_v, boxes.rows_kv) : map_q,
           .o = encode_one(all[3], head_dim_v, boxes.rows_q)};
+}
+
+bool can_map(const AttentionParams& params, const GradientParams& gradients) {
+  return can_map(params) && is_mappable(operand_do(params, gradients));
+}
+
+MappedGradients map_gradients(const AttentionSpec& spec, const MapBoxes& boxes, const AttentionParams& params,
+                              const GradientParams& gradients) {
+  const Operand d_o = operand_do(params, gradients);
+  check_mappable(d_o);
+  const MappedTensors maps = map_tensors(spec, boxes, params);
+  return {.q = maps.q,
+          .k = maps.k,
+          .v = maps.v,
+          .d_o = encode(d_o, input_dtype(spec), spec.value_head_dim(), boxes.rows_q)};
 }
 
 MappedKeys map_keys(const AttentionSpec& spec, int box_rows, const AttentionParams& params) {

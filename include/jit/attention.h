@@ -111,6 +111,8 @@ struct BackwardArguments {
   TensorView dk;              ///< as k, written: summed over the query heads that share a KV head
   TensorView dv;              ///< as v, written: the same
   NamedTensors tensors = {};  ///< what mask and score read; they get no gradients
+  /// Whether equal inputs must give bit-identical gradients. Otherwise sums over blocks may be made in any order.
+  bool deterministic = false;
 };
 
 /// Checks what can be wrong with the arguments of a backward call for `spec`, as the call itself does. Throws the same.

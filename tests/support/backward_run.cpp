@@ -127,19 +127,18 @@ void BackwardRun::poison_gradients() {
 
 void BackwardRun::compute(const Context& context, const BackwardDqMmaSync& dq,
                           const BackwardDkvMmaSync& dkv) const {
-  ContextState& state = *Access::state(context);
-  const DeviceInfo device = device_info(0);
-  const AttentionSpec& spec = case_.spec;
-  Plan plan{.spec = spec, .config = dkv, .steps = {}, .why = "test"};
-  for (const KernelConfig& config : {KernelConfig(dq), KernelConfig(dkv)}) {
-    BuiltKernel kernel = choose_kernel(state, spec, config, {.pass = pass_of(config)}, device_limits(device),
-                                       native_target(device));
-    plan.steps.push_back(plan_step(load_kernel(state, kernel.image, 0), spec, config));
-  }
+  run(context, two_pass_plan(*Access::state(context), case_.spec, {}, dq, dkv, 0));
+}
+
+void BackwardRun::compute(const Context& context, const BackwardWgmma& config) const {
+  run(context, one_pass_plan(*Access::state(context), case_.spec, config, 0));
+}
+
+void BackwardRun::run(const Context& context, const BackwardPlan& plan) const {
   AttentionParams params;
   GradientParams gradients;
-  if (fill_params(spec, functor_tensor_uses(spec), arguments(), params, gradients))
-    run_plan(plan, params, state.memory, nullptr, &gradients);
+  if (fill_params(case_.spec, functor_tensor_uses(case_.spec), arguments(), params, gradients))
+    run_plan(plan.plan, params, Access::state(context)->memory, nullptr, &gradients);
 }
 
 std::vector<std::uint8_t> BackwardRun::gradients() {

@@ -1,0 +1,272 @@
+// A consumer of a one-pass kernel: a warpgroup that owns 64 keys of the block and a half of the columns of dQ.
+//
+//     Sᵀ = K Qᵀ ─ P = exp(f(S) − LSE), W = P ∘ f′ ┐
+//     dPᵀ = V dOᵀ − delta ────────────────────────┴─ dS = W ∘ dP ─ to the other consumer ─┐
+//     dV += Pᵀ dO        dK += dSᵀ Q                                dQ = dS K ────────────┴─ to the adder
+//
+// Products of step n, and how they are queued; what stands in line with "wait" goes on meanwhile:
+//
+//     tensor cores   │ dQ(n−1) │ dP(n)  dV(n)          │ dK(n)   S(n+1)  dQ(n) …
+//     consumer       │ P, W(n) │ wait dP ─ dS(n)       │ wait dV, wait S ─ …
+//
+// Keys are rows, so that accumulators of S and dP are, packed, the A operands of dV and dK as they lie. dS goes through
+// shared memory for dQ alone, which is a sum over the keys of both consumers.
+#pragma once
+
+#include "backward_wgmma/dq_sums.cuh"
+#include "backward_wgmma/loader.cuh"
+#include "backward_wgmma/rings.cuh"
+#include "problem/gradients.cuh"
+#include "problem/sequences.cuh"
+#include "ptx/stmatrix.cuh"
+#include "ptx/wgmma.cuh"
+#include "steps/score_gradients.cuh"
+#include "steps/store_rows.cuh"
+
+namespace jit::backward_wgmma {
+
+/// Everything that one consumer warpgroup holds.
+template <class Config>
+class Consumer {
+  using Traits = KernelTraits<Config>;
+  using Element = typename Config::Element;
+  using Mask = typename Config::Mask;
+  using Score = typename Config::Score;
+  using Scores = typename Traits::Scores;
+  using KTile = typename Traits::KTile;
+  using VTile = typename Traits::VTile;
+  using QTile = typename Traits::QTile;
+  using DoTile = typename Traits::DoTile;
+  using DsTile = typename Traits::DsTile;
+
+ public:
+  __device__ __forceinline__ Consumer(const AttentionParams& params, const KeyTile& keys, unsigned smem)
+      : params_(params),
+        keys_(keys),
+        consumer_(uniform(threadIdx.x / warpgroup_size - 1)),
+        exponent_(score_exponent<Score>(params.softmax_scale)),
+        rings_(smem) {}
+
+  __device__ __forceinline__ void run(const GradientParams& gradient_params) {
+    dk_.clear();
+    dv_.clear();
+    rings_.q.wait_full(0);
+    note_ = load_query_note(rings_.note(0));
+    mbarrier_wait_parity(rings_.keys_full(), 0);
+    if ((note_.flags & query_note_none) == 0) sum_gradients();
+    end_dq();
+    const Sequences<Config> sequences(params_);
+    const Gradients<Config> gradients(params_, gradient_params);
+    const int first_key =
+        keys_.k_begin + consumer_ * rows_per_warpgroup + threadIdx.x % warpgroup_size / warp_size * 16;
+    const int seqlen_kv = sequences.kv(keys_.batch).length;
+    store_rows<Config::head_dim>(dk_, params_.softmax_scale, gradients.dk_rows(keys_.batch, keys_.kv_head),
+                                 first_key, seqlen_kv);
+    store_rows<Config::head_dim_v>(dv_, 1.0f, gradients.dv_rows(keys_.batch, keys_.kv_head), first_key,
+                                   seqlen_kv);
+  }
+
+ private:
+  __device__ __forceinline__ void sum_gradients() {
+    start_scores(0);
+    wgmma_wait_group<0>();
+    bool is_last = false;
+    for (unsigned step = 0; !is_last; ++step) {
+      wgmma_hold(scores_.registers[0]);
+      weigh_scores(step);
+      if (step > 0) finish_dq(step - 1);
+      start_d_scores(step);
+      start_dv(step);
+      wgmma_wait_group<1>();
+      wgmma_hold(d_scores_.registers[0]);
+      write_ds(step);
+      start_dk(step);
+      wgmma_wait_group<1>();
+      wgmma_hold(p_);
+      rings_.d_o.arrive_empty(step);
+      is_last = (note_.flags & query_note_end) != 0;
+      dq_tile_ = note_.head * query_tiles<Config>(params_) + note_.query / Config::tile_q;
+      if (!is_last) {
+        rings_.q.wait_full(step + 1);
+        note_ = load_query_note(rings_.note(step + 1));
+        start_scores(step + 1);
+      } else {
+        wgmma_commit_group();
+      }
+      start_dq(step);
+      wgmma_wait_group<1>();
+      wgmma_hold(ds_);
+      rings_.q.arrive_empty(step);
+      if (is_last) finish_dq(step);
+    }
+    wgmma_hold(dk_.registers[0]);
+    wgmma_hold(dv_.registers[0]);
+  }
+
+  // Each product is a group of its own.
+  __device__ __forceinline__ void start_scores(unsigned step) {
+    wgmma_fence();
+    Config::template wgmma_scores<KTile, QTile>(scores_.registers[0], own_rows<KTile>(Traits::layout.k),
+                                                columns_of<QTile>(rings_.q.tile(step)));
+    wgmma_commit_group();
+  }
+  __device__ __forceinline__ void start_d_scores(unsigned step) {
+    rings_.d_o.wait_full(step);
+    begin_at_minus(d_scores_, ColumnNumbers{rings_.delta(step) + lane_statistic()});
+    wgmma_fence();
+    Config::template wgmma_d_scores<VTile, DoTile>(d_scores_.registers[0], own_rows<VTile>(Traits::layout.v),
+                                                   columns_of<DoTile>(rings_.d_o.tile(step)));
+    wgmma_commit_group();
+  }
+  __device__ __forceinline__ void start_dv(unsigned step) {
+    wgmma_fence();
+    Config::template wgmma_dv<DoTile>(dv_.registers[0], p_, rows_of<DoTile>(rings_.d_o.tile(step)));
+    wgmma_commit_group();
+  }
+  __device__ __forceinline__ void start_dk(unsigned step) {
+    wgmma_fence();
+    Config::template wgmma_dk<QTile>(dk_.registers[0], ds_, rows_of<QTile>(rings_.q.tile(step)));
+    wgmma_commit_group();
+  }
+  // When the other consumer's dS is there, too.
+  __device__ __forceinline__ void start_dq(unsigned step) {
+    constexpr int columns = Traits::dq_columns;
+    constexpr int own_bytes = KTile::panels > 1 ? columns / KTile::columns * KTile::panel_bytes
+                                                : columns * static_cast<int>(sizeof(Element));
+    rings_.ds.wait_full(step);
+    wgmma_fence();
+    Config::template wgmma_dq<DsTile, KTile>(
+        dq_.registers[0], columns_of<DsTile>(rings_.ds.tile(step)),
+        rows_of<KTile>(rings_.smem + Traits::layout.k + consumer_ * own_bytes));
+    wgmma_commit_group();
+  }
+
+  // Waits for dQ of `step` and leaves it to the adder.
+  __device__ __forceinline__ void finish_dq(unsigned step) {
+    wgmma_wait_group<0>();
+    wgmma_hold(dq_.registers[0]);
+    rings_.ds.arrive_empty(step);
+    const auto ring = rings_.dq(consumer_);
+    ring.wait_empty(step);
+    const int thread = threadIdx.x % warpgroup_size;
+#pragma unroll
+    for (int n = 0; n < Traits::QueryGradient::column_blocks; ++n)
+      store_shared(ring.tile(0) + (n * warpgroup_size + thread) * 16, dq_.registers[0][n]);
+    fence_proxy_async_shared();
+    if (thread == 0) store_shared(rings_.dq_tile(consumer_), dq_tile_);
+    ring.arrive_full(step);
+    dq_end_ = step + 1;
+  }
+  // Tells the adder that there is no more.
+  __device__ __forceinline__ void end_dq() {
+    const auto ring = rings_.dq(consumer_);
+    ring.wait_empty(dq_end_);
+    if (threadIdx.x % warpgroup_size == 0) store_shared(rings_.dq_tile(consumer_), no_dq_tile);
+    ring.arrive_full(dq_end_);
+  }
+
+  // Of S: P, rounded, and P ∘ f′ in its place.
+  __device__ __forceinline__ void weigh_scores(unsigned step) {
+    if ((note_.flags & query_note_partial) != 0) {
+      weigh_tile<true>(step);
+    } else {
+      weigh_tile<false>(step);
+    }
+  }
+  template <bool is_partial>
+  __device__ __forceinline__ void weigh_tile(unsigned step) {
+    using Part = Accumulator<MmaLayout, 16, Traits::mma_k>;  // the queries of a step of dV
+    const unsigned lse_log2 = rings_.lse_log2(step) + lane_statistic();
+#pragma unroll
+    for (int i = 0; i < Traits::query_steps; ++i) {
+      Part scores, weights;
+#pragma unroll
+      for (int n = 0; n < Part::column_blocks; ++n) {
+#pragma unroll
+        for (int j = 0; j < MmaLayout::block_values; ++j) {
+          scores.registers[0][n][j] = scores_.registers[0][i * Part::column_blocks + n][j];
+          weights.registers[0][n][j] = 1;
+        }
+      }
+      if constexpr (is_partial || !Score::is_identity) {
+        const int thread = threadIdx.x % warpgroup_size;
+        const int key = keys_.k_begin + consumer_ * rows_per_warpgroup + thread / warp_size * 16 +
+                        MmaLayout::lane_row(thread);
+        const int query = note_.query + i * Traits::mma_k + MmaLayout::lane_column(thread);
+        const BlockContext context = Sequences<Config>(params_).context(keys_.batch, note_.head);
+        differentiate_score<KeysByQueries>(scores, weights, key, query, Score(context), params_.softmax_scale,
+                                           context);
+        if constexpr (is_partial)
+          drop_masked_scores<KeysByQueries>(scores, key, query, Mask(context), context);
+      }
+      exponentiate_scores(scores, exponent_,
+                          ColumnNumbers{lse_log2 + i * Traits::mma_k * static_cast<unsigned>(sizeof(float))});
+      scores.template pack_step<Element>(p_[i], 0, 0);
+      multiply_by_probabilities<Score>(weights, scores);
+#pragma unroll
+      for (int n = 0; n < Part::column_blocks; ++n) {
+#pragma unroll
+        for (int j = 0; j < MmaLayout::block_values; ++j)
+          scores_.registers[0][i * Part::column_blocks + n][j] = weights.registers[0][n][j];
+      }
+    }
+  }
+
+  // dS, rounded, in registers for dK and in shared memory for dQ.
+  __device__ __forceinline__ void write_ds(unsigned step) {
+    const int lane = lane_id();
+    const int chunk =
+        consumer_ * (rows_per_warpgroup / 8) + threadIdx.x % warpgroup_size / warp_size * 2 + lane / 8 % 2;
+    const int row = lane / 16 * 8 + lane % 8;
+    rings_.ds.wait_empty(step);
+#pragma unroll
+    for (int i = 0; i < Traits::query_steps; ++i) {
+#pragma unroll
+      for (int n = 2 * i; n < 2 * i + 2; ++n) {
+#pragma unroll
+        for (int j = 0; j < MmaLayout::block_values; ++j)
+          scores_.registers[0][n][j] *= d_scores_.registers[0][n][j];
+      }
+      scores_.template pack_step<Element>(ds_[i], 0, i);
+      stmatrix_x4_trans(DsTile::chunk_address(rings_.ds.tile(step), i * Traits::mma_k + row, chunk), ds_[i]);
+    }
+    fence_proxy_async_shared();
+    rings_.ds.arrive_full(step);
+  }
+
+  // Lower words of descriptors: the consumer's rows of a tile at an offset, with the sum along its columns; all rows of
+  // a tile; a tile with the sum along its rows.
+  template <class Tile>
+  __device__ __forceinline__ unsigned own_rows(int offset) const {
+    return lower_word(Tile::along_columns(rings_.smem + offset, consumer_ * rows_per_warpgroup, 0));
+  }
+  template <class Tile>
+  __device__ __forceinline__ unsigned columns_of(unsigned tile) const {
+    return lower_word(Tile::along_columns(tile, 0, 0));
+  }
+  template <class Tile>
+  __device__ __forceinline__ unsigned rows_of(unsigned tile) const {
+    return lower_word(Tile::along_rows(tile, 0));
+  }
+  static __device__ __forceinline__ unsigned lane_statistic() {
+    return static_cast<unsigned>(MmaLayout::lane_column(threadIdx.x)) * static_cast<unsigned>(sizeof(float));
+  }
+
+  const AttentionParams& params_;
+  const KeyTile keys_;
+  const int consumer_;
+  const float exponent_;
+  const Rings<Config> rings_;
+  QueryNote note_;       // of the tile whose scores are there
+  int dq_tile_ = 0;      // to which dQ belongs, among those of the batch entry
+  unsigned dq_end_ = 0;  // steps of dQ that were left to the adder
+  Scores scores_;        // S, then W, then dS
+  Scores d_scores_;      // dP − delta
+  unsigned p_[Traits::query_steps][4];
+  unsigned ds_[Traits::query_steps][4];
+  typename Traits::QueryGradient dq_;
+  typename Traits::KeyGradient dk_;
+  typename Traits::ValueGradient dv_;
+};
+
+}  // namespace jit::backward_wgmma

@@ -1,0 +1,106 @@
+// The warps of a one-pass kernel that only start copies: one loads a block's keys and values and the tiles of queries
+// that see them, and one for each consumer adds its part of dQ to that of other blocks.
+#pragma once
+
+#include "backward_wgmma/dq_sums.cuh"
+#include "backward_wgmma/rings.cuh"
+#include "backward_wgmma/tensor_maps.cuh"
+#include "problem/query_tiles.cuh"
+#include "problem/sequences.cuh"
+#include "ptx/bulk_copy.cuh"
+#include "ptx/bulk_tensor.cuh"
+
+namespace jit::backward_wgmma {
+
+/// The keys of a block.
+struct KeyTile {
+  int batch;
+  int kv_head;
+  int k_begin;
+};
+
+/// Starts the copies of all panels of a tile whose first row is `first`. By one thread.
+template <class Tile>
+__device__ __forceinline__ void load_tile(unsigned tile, const TensorMap& map, unsigned full,
+                                          const RowPlace& first) {
+#pragma unroll
+  for (int panel = 0; panel < Tile::panels; ++panel) {
+    cp_async_bulk_tensor_load(tile + panel * Tile::panel_bytes, map, full, panel * Tile::columns, first.seq,
+                              first.head, first.batch);
+  }
+}
+
+template <class Config>
+__device__ __forceinline__ void load_tiles(const AttentionParams& params, const GradientParams& gradients,
+                                           const TensorMaps& maps, const KeyTile& keys, unsigned smem) {
+  using Traits = KernelTraits<Config>;
+  constexpr int statistic_bytes = Rings<Config>::statistic_bytes;
+  const Rings<Config> rings(smem);
+  const Sequences<Config> sequences(params);
+  const bool elected = lane_id() == 0;
+  const int k_end = minimum(keys.k_begin + Config::tile_kv, sequences.kv(keys.batch).length);
+  if (elected) {
+    const RowPlace first = sequences.key_place(keys.batch, keys.kv_head, keys.k_begin);
+    mbarrier_arrive_expect_tx(rings.keys_full(), Traits::KTile::bytes + Traits::VTile::bytes);
+    load_tile<typename Traits::KTile>(smem + Traits::layout.k, maps.k, rings.keys_full(), first);
+    load_tile<typename Traits::VTile>(smem + Traits::layout.v, maps.v, rings.keys_full(), first);
+  }
+  QueryTiles<Config, 1> tiles(sequences, keys.batch, keys.kv_head, {0, 0, keys.k_begin, k_end});
+  if (!tiles.has(0)) {
+    if (elected) store_query_note(rings.note(0), 0, 0, query_note_none);
+    rings.q.arrive_full(0);
+    return;
+  }
+  // Keys behind the last one are zeros, whose probabilities may be infinite.
+  const bool has_end_of_keys = k_end < keys.k_begin + Config::tile_kv;
+  bool is_last = false;
+  for (unsigned step = 0; !is_last; ++step, tiles.advance()) {
+    is_last = !tiles.has(1);
+    const int head = tiles.head(0), query = tiles.query(0);
+    const int flags = (tiles.is_partial() || has_end_of_keys ? query_note_partial : 0) |
+                      (is_last ? query_note_end : 0);
+    const RowPlace first = sequences.query_place(keys.batch, head, query);
+    const long long statistic =
+        first_query_tile<Config>(params, keys.batch, head) * Config::tile_q + query;
+    rings.q.wait_empty(step);
+    if (elected) {
+      const unsigned full = rings.q.full_at(step);
+      store_query_note(rings.note(step), head, query, flags);
+      mbarrier_arrive_expect_tx(full, Traits::QTile::bytes + statistic_bytes);
+      load_tile<typename Traits::QTile>(rings.q.tile(step), maps.q, full, first);
+      cp_async_bulk_load(rings.lse_log2(step), gradients.lse_log2 + statistic, statistic_bytes, full);
+    }
+    rings.d_o.wait_empty(step);
+    if (elected) {
+      const unsigned full = rings.d_o.full_at(step);
+      mbarrier_arrive_expect_tx(full, Traits::DoTile::bytes + statistic_bytes);
+      load_tile<typename Traits::DoTile>(rings.d_o.tile(step), maps.d_o, full, first);
+      cp_async_bulk_load(rings.delta(step), gradients.delta + statistic, statistic_bytes, full);
+    }
+  }
+}
+
+/// Adds what `consumer` leaves of dQ to the sums of all blocks.
+template <class Config>
+__device__ __forceinline__ void add_dq(const AttentionParams& params, const GradientParams& gradients,
+                                       const KeyTile& keys, int consumer, unsigned smem) {
+  using Traits = KernelTraits<Config>;
+  constexpr int part_bytes = Traits::dq_part_floats * static_cast<int>(sizeof(float));
+  const Rings<Config> rings(smem);
+  const auto ring = rings.dq(consumer);
+  const long long first_tile = first_query_tile<Config>(params, keys.batch, 0);
+  for (unsigned step = 0;; ++step) {
+    ring.wait_full(step);
+    const int tile = load_shared_by_warp(rings.dq_tile(consumer));
+    if (tile == no_dq_tile) return;
+    if (lane_id() == 0) {
+      float* const sums = dq_sums<Config>(gradients, first_tile + tile) + consumer * Traits::dq_part_floats;
+      cp_reduce_async_bulk_add(sums, ring.tile(0), part_bytes);
+      cp_async_bulk_commit_group();
+      cp_async_bulk_wait_group_read<0>();
+    }
+    ring.arrive_empty(step);
+  }
+}
+
+}  // namespace jit::backward_wgmma
