@@ -68,37 +68,35 @@ class Consumer {
 
  private:
   __device__ __forceinline__ void sum_gradients() {
-    start_scores(0);
+    unsigned step = 0;
+    start_scores(step);
     wgmma_wait_group<0>();
-    bool is_last = false;
-    for (unsigned step = 0; !is_last; ++step) {
-      wgmma_hold(scores_.registers[0]);
-      weigh_scores(step);
-      if (step > 0) finish_dq(step - 1);
+    weigh_scores(step);
+    while (true) {
       start_d_scores(step);
       start_dv(step);
       wgmma_wait_group<1>();
-      wgmma_hold(d_scores_.registers[0]);
       write_ds(step);
       start_dk(step);
       wgmma_wait_group<1>();
       wgmma_hold(p_);
       rings_.d_o.arrive_empty(step);
-      is_last = (note_.flags & query_note_end) != 0;
       dq_tile_ = note_.head * query_tiles<Config>(params_) + note_.query / Config::tile_q;
-      if (!is_last) {
-        rings_.q.wait_full(step + 1);
-        note_ = load_query_note(rings_.note(step + 1));
-        start_scores(step + 1);
-      } else {
-        wgmma_commit_group();
-      }
+      if ((note_.flags & query_note_end) != 0) break;
+      rings_.q.wait_full(step + 1);
+      note_ = load_query_note(rings_.note(step + 1));
+      start_scores(step + 1);
       start_dq(step);
       wgmma_wait_group<1>();
       wgmma_hold(ds_);
       rings_.q.arrive_empty(step);
-      if (is_last) finish_dq(step);
+      ++step;
+      weigh_scores(step);
+      finish_dq(step - 1);
     }
+    start_dq(step);
+    finish_dq(step);
+    wgmma_hold(ds_);
     wgmma_hold(dk_.registers[0]);
     wgmma_hold(dv_.registers[0]);
   }
@@ -113,6 +111,7 @@ class Consumer {
   __device__ __forceinline__ void start_d_scores(unsigned step) {
     rings_.d_o.wait_full(step);
     begin_at_minus(d_scores_, ColumnNumbers{rings_.delta(step) + lane_statistic()});
+    wgmma_hold(d_scores_.registers[0]);  // rows have equal numbers, of which each needs a copy in front of the fence
     wgmma_fence();
     Config::template wgmma_d_scores<VTile, DoTile>(d_scores_.registers[0], own_rows<VTile>(Traits::layout.v),
                                                    columns_of<DoTile>(rings_.d_o.tile(step)));
@@ -167,6 +166,7 @@ class Consumer {
 
   // Of S: P, rounded, and P ∘ f′ in its place.
   __device__ __forceinline__ void weigh_scores(unsigned step) {
+    wgmma_hold(scores_.registers[0]);
     if ((note_.flags & query_note_partial) != 0) {
       weigh_tile<true>(step);
     } else {
@@ -214,6 +214,7 @@ class Consumer {
 
   // dS, rounded, in registers for dK and in shared memory for dQ.
   __device__ __forceinline__ void write_ds(unsigned step) {
+    wgmma_hold(d_scores_.registers[0]);
     const int lane = lane_id();
     const int chunk =
         consumer_ * (rows_per_warpgroup / 8) + threadIdx.x % warpgroup_size / warp_size * 2 + lane / 8 % 2;

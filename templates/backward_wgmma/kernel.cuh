@@ -10,6 +10,7 @@
 #include "base/params.cuh"
 #include "problem/masks.cuh"
 #include "problem/scores.cuh"
+#include "tiles/tile_copy.cuh"
 
 namespace jit::backward_wgmma {
 
