@@ -25,6 +25,24 @@
 
 namespace jit::backward_wgmma {
 
+/// The numbers of the lane's queries in step `i` of 16 of a tile, whose numbers lie at shared address `tile` in the order
+/// of `statistic_place`.
+class StepNumbers {
+ public:
+  __device__ __forceinline__ StepNumbers(unsigned tile, int i) {
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(pairs_[0].numbers[0]), "=f"(pairs_[0].numbers[1]), "=f"(pairs_[1].numbers[0]),
+                   "=f"(pairs_[1].numbers[1])
+                 : "r"(tile + i * 64 + threadIdx.x % 4 * 16)
+                 : "memory");
+  }
+  /// As ColumnNumbers.
+  __device__ __forceinline__ const ColumnNumbers::Pair& at(int n) const { return pairs_[n]; }
+
+ private:
+  ColumnNumbers::Pair pairs_[2];
+};
+
 /// Everything that one consumer warpgroup holds.
 template <class Config>
 class Consumer {
@@ -50,11 +68,13 @@ class Consumer {
   __device__ __forceinline__ void run(const GradientParams& gradient_params) {
     dk_.clear();
     dv_.clear();
-    rings_.q.wait_full(0);
-    note_ = load_query_note(rings_.note(0));
+    take_queries(0);
     mbarrier_wait_parity(rings_.keys_full(), 0);
-    if ((note_.flags & query_note_none) == 0) sum_gradients();
-    end_dq();
+    if ((flags_ & query_note_none) == 0) {
+      sum_gradients();
+    } else {
+      rings_.dq(consumer_).arrive_full(0);
+    }
     const Sequences<Config> sequences(params_);
     const Gradients<Config> gradients(params_, gradient_params);
     const int first_key =
@@ -67,38 +87,68 @@ class Consumer {
   }
 
  private:
+  // Scores come first in the queue wherever they can, because everything waits for them. Waits count the groups that
+  // they leave running.
   __device__ __forceinline__ void sum_gradients() {
+    constexpr bool early = Traits::early_d_scores;
     unsigned step = 0;
     start_scores(step);
     wgmma_wait_group<0>();
-    weigh_scores(step);
+    if constexpr (early) start_d_scores(step);
+    exponentiate(step);
+    pack_probabilities(step);
     while (true) {
-      start_d_scores(step);
+      if constexpr (!early) start_d_scores(step);
       start_dv(step);
       wgmma_wait_group<1>();
       write_ds(step);
-      start_dk(step);
-      wgmma_wait_group<1>();
+      if ((flags_ & query_note_end) != 0) break;
+      if constexpr (early) {
+        take_queries(step + 1);
+        start_scores(step + 1);
+        start_dk(step);
+        if (step > 0) finish_dq(step - 1);
+        wgmma_wait_group<2>();
+      } else {
+        start_dk(step);
+        wgmma_wait_group<1>();
+      }
       wgmma_hold(p_);
       rings_.d_o.arrive_empty(step);
-      dq_tile_ = note_.head * query_tiles<Config>(params_) + note_.query / Config::tile_q;
-      if ((note_.flags & query_note_end) != 0) break;
-      rings_.q.wait_full(step + 1);
-      note_ = load_query_note(rings_.note(step + 1));
-      start_scores(step + 1);
+      if constexpr (!early) {
+        take_queries(step + 1);
+        start_scores(step + 1);
+      }
       start_dq(step);
-      wgmma_wait_group<1>();
+      if constexpr (early) start_d_scores(step + 1);
+      wgmma_wait_group<early ? 3 : 1>();  // dK, dQ, dP of the next step
+      exponentiate(step + 1);
+      if constexpr (early) wgmma_wait_group<2>();
       wgmma_hold(ds_);
       rings_.q.arrive_empty(step);
+      pack_probabilities(step + 1);
+      if constexpr (!early) {
+        wgmma_wait_group<0>();
+        finish_dq(step);
+      }
       ++step;
-      weigh_scores(step);
-      finish_dq(step - 1);
+    }
+    start_dk(step);
+    if constexpr (early) {
+      if (step > 0) finish_dq(step - 1);
     }
     start_dq(step);
+    wgmma_wait_group<0>();
     finish_dq(step);
+    wgmma_hold(p_);
     wgmma_hold(ds_);
     wgmma_hold(dk_.registers[0]);
     wgmma_hold(dv_.registers[0]);
+  }
+
+  __device__ __forceinline__ void take_queries(unsigned step) {
+    rings_.q.wait_full(step);
+    flags_ = load_query_note_flags(rings_.note(step));
   }
 
   // Each product is a group of its own.
@@ -110,8 +160,6 @@ class Consumer {
   }
   __device__ __forceinline__ void start_d_scores(unsigned step) {
     rings_.d_o.wait_full(step);
-    begin_at_minus(d_scores_, ColumnNumbers{rings_.delta(step) + lane_statistic()});
-    wgmma_hold(d_scores_.registers[0]);  // rows have equal numbers, of which each needs a copy in front of the fence
     wgmma_fence();
     Config::template wgmma_d_scores<VTile, DoTile>(d_scores_.registers[0], own_rows<VTile>(Traits::layout.v),
                                                    columns_of<DoTile>(rings_.d_o.tile(step)));
@@ -140,34 +188,36 @@ class Consumer {
     wgmma_commit_group();
   }
 
-  // Waits for dQ of `step` and leaves it to the adder.
+  // After the wait for dQ: leaves it to the adder.
   __device__ __forceinline__ void finish_dq(unsigned step) {
-    wgmma_wait_group<0>();
     wgmma_hold(dq_.registers[0]);
     rings_.ds.arrive_empty(step);
     const auto ring = rings_.dq(consumer_);
     ring.wait_empty(step);
-    const int thread = threadIdx.x % warpgroup_size;
+    const unsigned own = ring.tile(0) + reread_thread_index() % warpgroup_size * 16;
 #pragma unroll
     for (int n = 0; n < Traits::QueryGradient::column_blocks; ++n)
-      store_shared(ring.tile(0) + (n * warpgroup_size + thread) * 16, dq_.registers[0][n]);
+      store_shared(own + n * warpgroup_size * 16, dq_.registers[0][n]);
     fence_proxy_async_shared();
-    if (thread == 0) store_shared(rings_.dq_tile(consumer_), dq_tile_);
     ring.arrive_full(step);
-    dq_end_ = step + 1;
-  }
-  // Tells the adder that there is no more.
-  __device__ __forceinline__ void end_dq() {
-    const auto ring = rings_.dq(consumer_);
-    ring.wait_empty(dq_end_);
-    if (threadIdx.x % warpgroup_size == 0) store_shared(rings_.dq_tile(consumer_), no_dq_tile);
-    ring.arrive_full(dq_end_);
   }
 
-  // Of S: P, rounded, and P ∘ f′ in its place.
-  __device__ __forceinline__ void weigh_scores(unsigned step) {
+  // Of S: P ∘ f′ in its place, and P, rounded. An identity's P is both, and its S takes no other registers until P has
+  // room.
+  __device__ __forceinline__ void exponentiate(unsigned step) {
     wgmma_hold(scores_.registers[0]);
-    if ((note_.flags & query_note_partial) != 0) {
+    if constexpr (Score::is_identity) weigh_scores(step);
+  }
+  __device__ __forceinline__ void pack_probabilities(unsigned step) {
+    if constexpr (Score::is_identity) {
+#pragma unroll
+      for (int i = 0; i < Traits::query_steps; ++i) scores_.template pack_step<Element>(p_[i], 0, i);
+    } else {
+      weigh_scores(step);
+    }
+  }
+  __device__ __forceinline__ void weigh_scores(unsigned step) {
+    if ((flags_ & query_note_partial) != 0) {
       weigh_tile<true>(step);
     } else {
       weigh_tile<false>(step);
@@ -176,57 +226,63 @@ class Consumer {
   template <bool is_partial>
   __device__ __forceinline__ void weigh_tile(unsigned step) {
     using Part = Accumulator<MmaLayout, 16, Traits::mma_k>;  // the queries of a step of dV
-    const unsigned lse_log2 = rings_.lse_log2(step) + lane_statistic();
+    constexpr bool has_places = is_partial || !Score::is_identity;
+    const unsigned note = rings_.note(step);
+    const int first_query = has_places ? load_query_note_query(note) : 0;
+    const int head = has_places ? load_query_note_head(note) : 0;
 #pragma unroll
     for (int i = 0; i < Traits::query_steps; ++i) {
       Part scores, weights;
-#pragma unroll
-      for (int n = 0; n < Part::column_blocks; ++n) {
-#pragma unroll
-        for (int j = 0; j < MmaLayout::block_values; ++j) {
-          scores.registers[0][n][j] = scores_.registers[0][i * Part::column_blocks + n][j];
-          weights.registers[0][n][j] = 1;
-        }
-      }
-      if constexpr (is_partial || !Score::is_identity) {
-        const int thread = threadIdx.x % warpgroup_size;
+      for_each_value<Part>([&](int n, int j) {
+        scores.registers[0][n][j] = scores_.registers[0][i * Part::column_blocks + n][j];
+        weights.registers[0][n][j] = 1;
+      });
+      if constexpr (has_places) {
+        const int thread = reread_thread_index() % warpgroup_size;
         const int key = keys_.k_begin + consumer_ * rows_per_warpgroup + thread / warp_size * 16 +
                         MmaLayout::lane_row(thread);
-        const int query = note_.query + i * Traits::mma_k + MmaLayout::lane_column(thread);
-        const BlockContext context = Sequences<Config>(params_).context(keys_.batch, note_.head);
+        const int query = first_query + i * Traits::mma_k + MmaLayout::lane_column(thread);
+        const BlockContext context = Sequences<Config>(params_).context(keys_.batch, head);
         differentiate_score<KeysByQueries>(scores, weights, key, query, Score(context), params_.softmax_scale,
                                            context);
         if constexpr (is_partial)
           drop_masked_scores<KeysByQueries>(scores, key, query, Mask(context), context);
       }
-      exponentiate_scores(scores, exponent_,
-                          ColumnNumbers{lse_log2 + i * Traits::mma_k * static_cast<unsigned>(sizeof(float))});
-      scores.template pack_step<Element>(p_[i], 0, 0);
+      exponentiate_scores(scores, exponent_, StepNumbers(rings_.lse_log2(step), i));
+      if constexpr (!Score::is_identity) scores.template pack_step<Element>(p_[i], 0, 0);
       multiply_by_probabilities<Score>(weights, scores);
+      for_each_value<Part>([&](int n, int j) {
+        scores_.registers[0][i * Part::column_blocks + n][j] = weights.registers[0][n][j];
+      });
+    }
+  }
+
+  // Calls f(n, j) for each value of a lane.
+  template <class Product, class F>
+  static __device__ __forceinline__ void for_each_value(F f) {
 #pragma unroll
-      for (int n = 0; n < Part::column_blocks; ++n) {
+    for (int n = 0; n < Product::column_blocks; ++n) {
 #pragma unroll
-        for (int j = 0; j < MmaLayout::block_values; ++j)
-          scores_.registers[0][i * Part::column_blocks + n][j] = weights.registers[0][n][j];
-      }
+      for (int j = 0; j < MmaLayout::block_values; ++j) f(n, j);
     }
   }
 
   // dS, rounded, in registers for dK and in shared memory for dQ.
   __device__ __forceinline__ void write_ds(unsigned step) {
     wgmma_hold(d_scores_.registers[0]);
-    const int lane = lane_id();
-    const int chunk =
-        consumer_ * (rows_per_warpgroup / 8) + threadIdx.x % warpgroup_size / warp_size * 2 + lane / 8 % 2;
+    const int thread = reread_thread_index() % warpgroup_size, lane = thread % warp_size;
+    const int chunk = consumer_ * (rows_per_warpgroup / 8) + thread / warp_size * 2 + lane / 8 % 2;
     const int row = lane / 16 * 8 + lane % 8;
     rings_.ds.wait_empty(step);
 #pragma unroll
     for (int i = 0; i < Traits::query_steps; ++i) {
+      const StepNumbers minus_delta(rings_.delta(step), i);
 #pragma unroll
-      for (int n = 2 * i; n < 2 * i + 2; ++n) {
+      for (int n = 0; n < 2; ++n) {
 #pragma unroll
         for (int j = 0; j < MmaLayout::block_values; ++j)
-          scores_.registers[0][n][j] *= d_scores_.registers[0][n][j];
+          scores_.registers[0][2 * i + n][j] *=
+              d_scores_.registers[0][2 * i + n][j] + minus_delta.at(n).of(0, j % 2);
       }
       scores_.template pack_step<Element>(ds_[i], 0, i);
       stmatrix_x4_trans(DsTile::chunk_address(rings_.ds.tile(step), i * Traits::mma_k + row, chunk), ds_[i]);
@@ -249,18 +305,12 @@ class Consumer {
   __device__ __forceinline__ unsigned rows_of(unsigned tile) const {
     return lower_word(Tile::along_rows(tile, 0));
   }
-  static __device__ __forceinline__ unsigned lane_statistic() {
-    return static_cast<unsigned>(MmaLayout::lane_column(threadIdx.x)) * static_cast<unsigned>(sizeof(float));
-  }
-
   const AttentionParams& params_;
   const KeyTile keys_;
   const int consumer_;
   const float exponent_;
   const Rings<Config> rings_;
-  QueryNote note_;       // of the tile whose scores are there
-  int dq_tile_ = 0;      // to which dQ belongs, among those of the batch entry
-  unsigned dq_end_ = 0;  // steps of dQ that were left to the adder
+  int flags_ = 0;        // of the last tile of queries that was taken
   Scores scores_;        // S, then W, then dS
   Scores d_scores_;      // dP − delta
   unsigned p_[Traits::query_steps][4];

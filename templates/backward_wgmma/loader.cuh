@@ -12,6 +12,11 @@
 
 namespace jit::backward_wgmma {
 
+/// What is noted of dQ of a step: the index of its tile among those of the batch entry, and whether it is the last one,
+/// or there is none.
+inline constexpr int last_dq_tile = 1 << 30;
+inline constexpr int no_dq_tile = -1;
+
 /// The keys of a block.
 struct KeyTile {
   int batch;
@@ -47,7 +52,10 @@ __device__ __forceinline__ void load_tiles(const AttentionParams& params, const 
   }
   QueryTiles<Config, 1> tiles(sequences, keys.batch, keys.kv_head, {0, 0, keys.k_begin, k_end});
   if (!tiles.has(0)) {
-    if (elected) store_query_note(rings.note(0), 0, 0, query_note_none);
+    if (elected) {
+      store_shared(rings.dq_note(0), no_dq_tile);
+      store_query_note(rings.note(0), {0, 0, query_note_none});
+    }
     rings.q.arrive_full(0);
     return;
   }
@@ -65,7 +73,9 @@ __device__ __forceinline__ void load_tiles(const AttentionParams& params, const 
     rings.q.wait_empty(step);
     if (elected) {
       const unsigned full = rings.q.full_at(step);
-      store_query_note(rings.note(step), head, query, flags);
+      store_query_note(rings.note(step), {head, query, flags});
+      const int tile = head * query_tiles<Config>(params) + query / Config::tile_q;
+      store_shared(rings.dq_note(step), is_last ? last_dq_tile | tile : tile);
       mbarrier_arrive_expect_tx(full, Traits::QTile::bytes + statistic_bytes);
       load_tile<typename Traits::QTile>(rings.q.tile(step), maps.q, full, first);
       cp_async_bulk_load(rings.lse_log2(step), gradients.lse_log2 + statistic, statistic_bytes, full);
@@ -88,14 +98,16 @@ __device__ __forceinline__ void add_dq(const AttentionParams& params, const Grad
   constexpr int part_bytes = Traits::dq_part_floats * static_cast<int>(sizeof(float));
   const Rings<Config> rings(smem);
   const auto ring = rings.dq(consumer);
-  const long long first_tile = first_query_tile<Config>(params, keys.batch, 0);
-  for (unsigned step = 0;; ++step) {
+  float* const first_sums = dq_sums<Config>(gradients, first_query_tile<Config>(params, keys.batch, 0)) +
+                            consumer * Traits::dq_part_floats;
+  int note = 0;
+  for (unsigned step = 0; (note & last_dq_tile) == 0; ++step) {
     ring.wait_full(step);
-    const int tile = load_shared_by_warp(rings.dq_tile(consumer));
-    if (tile == no_dq_tile) return;
+    note = load_shared_by_warp(rings.dq_note(step));
+    if (note == no_dq_tile) return;
     if (lane_id() == 0) {
-      float* const sums = dq_sums<Config>(gradients, first_tile + tile) + consumer * Traits::dq_part_floats;
-      cp_reduce_async_bulk_add(sums, ring.tile(0), part_bytes);
+      const long long tile = note & ~last_dq_tile;
+      cp_reduce_async_bulk_add(first_sums + tile * Traits::dq_tile_floats, ring.tile(0), part_bytes);
       cp_async_bulk_commit_group();
       cp_async_bulk_wait_group_read<0>();
     }

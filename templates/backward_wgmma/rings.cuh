@@ -69,9 +69,9 @@ struct Rings {
     return Ring{smem + Traits::layout.dq + consumer * Traits::dq_part_floats * static_cast<int>(sizeof(float)),
                 smem + Traits::layout.dq_full + consumer * 8, smem + Traits::layout.dq_empty + consumer * 8};
   }
-  /// Where the index of the tile is noted that a consumer's part of dQ belongs to.
-  __device__ __forceinline__ unsigned dq_tile(int consumer) const {
-    return smem + Traits::layout.dq_tiles + consumer * 4;
+  /// Where it is noted which tile dQ of a step belongs to.
+  __device__ __forceinline__ unsigned dq_note(unsigned step) const {
+    return smem + Traits::layout.dq_notes + step % stages_dq_notes * 4;
   }
 
   __device__ __forceinline__ unsigned lse_log2(unsigned step) const {
@@ -110,16 +110,14 @@ inline constexpr int query_note_partial = 1;  ///< some score of the tile must b
 inline constexpr int query_note_end = 2;      ///< the last tile of queries for these keys
 inline constexpr int query_note_none = 4;     ///< there is no tile: no query sees these keys
 
-inline constexpr int no_dq_tile = -1;  ///< in place of an index: no more tiles follow
-
-__device__ __forceinline__ void store_query_note(unsigned note, int head, int query, int flags) {
-  store_shared(note, head);
-  store_shared(note + 4, query);
-  store_shared(note + 8, flags);
+__device__ __forceinline__ void store_query_note(unsigned note, const QueryNote& value) {
+  store_shared(note, value.head);
+  store_shared(note + 4, value.query);
+  store_shared(note + 8, value.flags);
 }
-/// By a whole warp.
-__device__ __forceinline__ QueryNote load_query_note(unsigned note) {
-  return {load_shared_by_warp(note), load_shared_by_warp(note + 4), load_shared_by_warp(note + 8), 0};
-}
+/// By whole warps.
+__device__ __forceinline__ int load_query_note_head(unsigned note) { return load_shared_by_warp(note); }
+__device__ __forceinline__ int load_query_note_query(unsigned note) { return load_shared_by_warp(note + 4); }
+__device__ __forceinline__ int load_query_note_flags(unsigned note) { return load_shared_by_warp(note + 8); }
 
 }  // namespace jit::backward_wgmma

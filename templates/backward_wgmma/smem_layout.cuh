@@ -12,7 +12,6 @@ struct QueryNote {
   int head;   ///< query head
   int query;  ///< first query
   int flags;
-  int unused;  ///< notes have 16 bytes
 };
 
 struct SmemSizes {
@@ -46,7 +45,7 @@ struct SmemLayout {
   int lse_log2;  ///< of the queries of each stage
   int delta;     ///< the same
   int notes;     ///< QueryNote for each stage
-  int dq_tiles;  ///< int for each consumer: which tile its part of dQ belongs to
+  int dq_notes;  ///< int for each of the last steps: which tile its dQ belongs to
   int keys_full;
   int q_full;
   int q_empty;
@@ -61,6 +60,10 @@ struct SmemLayout {
 
 /// Tiles of dS that are kept: the one that is written, and the one that is multiplied.
 inline constexpr int stages_ds = 2;
+
+/// Steps whose notes of dQ are kept: the loader is ahead of consumers by its stages, at most four, and these of the
+/// adders by three.
+inline constexpr int stages_dq_notes = 8;
 
 JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   constexpr int barrier_bytes = 8, tile_alignment = 1024;
@@ -81,8 +84,8 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   layout.dq = place(sizes.tile_q * dq_columns(sizes.head_dim) * static_cast<int>(sizeof(float)), 128);
   layout.lse_log2 = place(sizes.stages * sizes.tile_q * static_cast<int>(sizeof(float)), 128);
   layout.delta = place(sizes.stages * sizes.tile_q * static_cast<int>(sizeof(float)), 128);
-  layout.notes = place(sizes.stages * static_cast<int>(sizeof(QueryNote)), 16);
-  layout.dq_tiles = place(consumers * static_cast<int>(sizeof(int)), 8);
+  layout.notes = place(sizes.stages * static_cast<int>(sizeof(QueryNote)), 8);
+  layout.dq_notes = place(stages_dq_notes * static_cast<int>(sizeof(int)), 8);
   layout.keys_full = barriers(1);
   layout.q_full = barriers(sizes.stages);
   layout.q_empty = barriers(sizes.stages);

@@ -45,6 +45,9 @@ struct KernelTraits {
   using ValueGradient = Accumulator<MmaLayout, 16, padded_head_dim(Config::head_dim_v, mma_k)>;
   using QueryGradient = Accumulator<MmaLayout, 16, dq_columns>;
 
+  /// Whether dP of the next step is multiplied under the exponentials: where there are registers for it beside dQ.
+  static constexpr bool early_d_scores = Config::head_dim <= 64 && Config::head_dim_v <= 64;
+
   static constexpr SmemLayout layout = smem_layout<Config>();
 };
 

@@ -104,7 +104,7 @@ BackwardRun::BackwardRun(const BackwardCase& wanted)
   }
 }
 
-BackwardArguments BackwardRun::arguments() const {
+BackwardArguments BackwardRun::arguments(bool deterministic) const {
   BackwardArguments arguments{.d_o = d_o_.view(),
                               .q = q_.view(),
                               .k = k_.view(),
@@ -114,6 +114,7 @@ BackwardArguments BackwardRun::arguments() const {
                               .dq = dq_.view(),
                               .dk = dk_.view(),
                               .dv = dv_.view()};
+  arguments.deterministic = deterministic;
   for (const FunctorTensor& tensor : tensors_) arguments.tensors.add({tensor.name, tensor.view});
   return arguments;
 }

@@ -35,7 +35,7 @@ class BackwardRun {
   explicit BackwardRun(const BackwardCase& wanted);
 
   /// Views of the device's tensors; valid as long as this object.
-  BackwardArguments arguments() const;
+  BackwardArguments arguments(bool deterministic = false) const;
   void poison_gradients();
   /// Computes the gradients by kernels of these configs, on the current device. Throws Error, for a config that is not
   /// legal, too.

@@ -23,7 +23,7 @@ constexpr std::array rows = {
     field<&BackwardWgmma::tile_q>("tile_q", "queries per step", {multiples(64, 128), Affects::tiling, 128}),
     field<&BackwardWgmma::tile_kv>("tile_kv", "keys per block", {multiples(64, 128), Affects::tiling, 64}),
     field<&BackwardWgmma::stages>("stages", "buffers for tiles of queries",
-                                  {multiples(1, 2), Affects::buffers, 1}),
+                                  {multiples(2, 4), Affects::buffers, 4}),
 };
 static_assert(rows.size() == member_count<BackwardWgmma>(), "each member has a row");
 
@@ -75,7 +75,7 @@ Footprint Family<BackwardWgmma>::footprint(const AttentionSpec& spec, const Back
 
 std::vector<BackwardWgmma> Family<BackwardWgmma>::space(const Case& problem) {
   if (problem.limits.arch != arch) return {};
-  return {{.stages = 2}, {.stages = 1}};
+  return {{.stages = 4}, {.stages = 2}};
 }
 
 }  // namespace jit

@@ -12,7 +12,7 @@ struct Family<BackwardWgmma> {
       "all gradients in one pass with TMA and wgmma: sm_90a, rows aligned to 16 bytes, head dims up to 128";
   static constexpr Pass pass = Pass::backward;
   static constexpr bool may_spill = false;
-  static constexpr BackwardWgmma smallest = {.stages = 1};
+  static constexpr BackwardWgmma smallest = {};
 
   static std::span<const ConfigField<BackwardWgmma>> fields();
   static bool suits(const ProblemShape& shape) { return shape.tma && !shape.has_device_lengths; }

@@ -21,8 +21,8 @@ SourceFile wgmma_products(const AttentionSpec& spec, const BackwardWgmma& config
       "#pragma once\n\nstruct WgmmaProducts {\n";
   text += wgmma_function("wgmma_scores", "D = A B: 64 rows of K, tile_q rows of Q.",
                          {.dtype = spec.dtype, .n = config.tile_q, .steps = d / mma_k});
-  text += wgmma_function("wgmma_d_scores", "D += A B: 64 rows of V, tile_q rows of dO.",
-                         {.dtype = spec.dtype, .n = config.tile_q, .steps = dv / mma_k, .accumulate = true});
+  text += wgmma_function("wgmma_d_scores", "D = A B: 64 rows of V, tile_q rows of dO.",
+                         {.dtype = spec.dtype, .n = config.tile_q, .steps = dv / mma_k});
   WgmmaProduct sum{.dtype = spec.dtype,
                    .n = dv,
                    .steps = config.tile_q / mma_k,
