@@ -92,6 +92,8 @@ class Consumer {
   __device__ __forceinline__ void sum_gradients() {
     constexpr bool early = Traits::early_d_scores;
     unsigned step = 0;
+    clear_ds();
+    if (consumer_ == 1) pass_turn();
     start_scores(step);
     wgmma_wait_group<0>();
     if constexpr (early) start_d_scores(step);
@@ -101,6 +103,7 @@ class Consumer {
       if constexpr (!early) start_d_scores(step);
       start_dv(step);
       wgmma_wait_group<1>();
+      if (early && step > 0) release_ds(step - 1);
       write_ds(step);
       if ((flags_ & query_note_end) != 0) break;
       if constexpr (early) {
@@ -129,6 +132,7 @@ class Consumer {
       pack_probabilities(step + 1);
       if constexpr (!early) {
         wgmma_wait_group<0>();
+        release_ds(step);
         finish_dq(step);
       }
       ++step;
@@ -139,7 +143,14 @@ class Consumer {
     }
     start_dq(step);
     wgmma_wait_group<0>();
+    wgmma_hold(dq_.registers[0]);
     finish_dq(step);
+    if (consumer_ == 0) {
+      start_dq(step + 1);
+      wgmma_wait_group<0>();
+      wgmma_hold(dq_.registers[0]);
+      finish_dq(step + 1);
+    }
     wgmma_hold(p_);
     wgmma_hold(ds_);
     wgmma_hold(dk_.registers[0]);
@@ -175,23 +186,25 @@ class Consumer {
     Config::template wgmma_dk<QTile>(dk_.registers[0], ds_, rows_of<QTile>(rings_.q.tile(step)));
     wgmma_commit_group();
   }
-  // When the other consumer's dS is there, too.
+  // When the other consumer's dS is there, too. Consumer 0 multiplies that of the step before.
   __device__ __forceinline__ void start_dq(unsigned step) {
     constexpr int columns = Traits::dq_columns;
     constexpr int own_bytes = KTile::panels > 1 ? columns / KTile::columns * KTile::panel_bytes
                                                 : columns * static_cast<int>(sizeof(Element));
-    rings_.ds.wait_full(step);
+    rings_.ds.wait_full(step + consumer_);
     wgmma_fence();
     Config::template wgmma_dq<DsTile, KTile>(
-        dq_.registers[0], columns_of<DsTile>(rings_.ds.tile(step)),
+        dq_.registers[0], columns_of<DsTile>(rings_.ds.tile(step + consumer_)),
         rows_of<KTile>(rings_.smem + Traits::layout.k + consumer_ * own_bytes));
     wgmma_commit_group();
   }
 
-  // After the wait for dQ: leaves it to the adder.
-  __device__ __forceinline__ void finish_dq(unsigned step) {
+  // After the wait for dQ: dS is free, and dQ can be left to the adder.
+  __device__ __forceinline__ void release_ds(unsigned step) {
     wgmma_hold(dq_.registers[0]);
-    rings_.ds.arrive_empty(step);
+    rings_.ds.arrive_empty(step + consumer_);
+  }
+  __device__ __forceinline__ void finish_dq(unsigned step) {
     const auto ring = rings_.dq(consumer_);
     ring.wait_empty(step);
     const unsigned own = ring.tile(0) + reread_thread_index() % warpgroup_size * 16;
@@ -206,7 +219,12 @@ class Consumer {
   // room.
   __device__ __forceinline__ void exponentiate(unsigned step) {
     wgmma_hold(scores_.registers[0]);
+    bar_sync(Traits::turn_barrier + consumer_, 2 * warpgroup_size);
     if constexpr (Score::is_identity) weigh_scores(step);
+    pass_turn();
+  }
+  __device__ __forceinline__ void pass_turn() {
+    bar_arrive(Traits::turn_barrier + 1 - consumer_, 2 * warpgroup_size);
   }
   __device__ __forceinline__ void pack_probabilities(unsigned step) {
     if constexpr (Score::is_identity) {
@@ -270,10 +288,6 @@ class Consumer {
   // dS, rounded, in registers for dK and in shared memory for dQ.
   __device__ __forceinline__ void write_ds(unsigned step) {
     wgmma_hold(d_scores_.registers[0]);
-    const int thread = reread_thread_index() % warpgroup_size, lane = thread % warp_size;
-    const int chunk = consumer_ * (rows_per_warpgroup / 8) + thread / warp_size * 2 + lane / 8 % 2;
-    const int row = lane / 16 * 8 + lane % 8;
-    rings_.ds.wait_empty(step);
 #pragma unroll
     for (int i = 0; i < Traits::query_steps; ++i) {
       const StepNumbers minus_delta(rings_.delta(step), i);
@@ -285,10 +299,28 @@ class Consumer {
               d_scores_.registers[0][2 * i + n][j] + minus_delta.at(n).of(0, j % 2);
       }
       scores_.template pack_step<Element>(ds_[i], 0, i);
-      stmatrix_x4_trans(DsTile::chunk_address(rings_.ds.tile(step), i * Traits::mma_k + row, chunk), ds_[i]);
     }
+    rings_.ds.wait_empty(step + 1);
+    const unsigned thread = threadIdx.x % warpgroup_size;
+    const unsigned row = thread % warp_size / 16 * 8 + thread % 8;
+    const unsigned chunk = (thread / warp_size * 2 + thread / 8 % 2) ^ thread % 8;
+    const unsigned own = rings_.ds.tile(step + 1) + consumer_ * DsTile::panel_bytes + row * DsTile::row_bytes +
+                         chunk * chunk_bytes;
+#pragma unroll
+    for (int i = 0; i < Traits::query_steps; ++i)
+      stmatrix_x4_trans(own + i * Traits::mma_k * DsTile::row_bytes, ds_[i]);
     fence_proxy_async_shared();
-    rings_.ds.arrive_full(step);
+    rings_.ds.arrive_full(step + 1);
+  }
+  // The one before the first: zeros, with which consumer 0 begins to multiply.
+  __device__ __forceinline__ void clear_ds() {
+    const unsigned own = rings_.ds.tile(0) + consumer_ * DsTile::panel_bytes;
+    for (int at = threadIdx.x % warpgroup_size * chunk_bytes; at < DsTile::panel_bytes;
+         at += warpgroup_size * chunk_bytes)
+      clear_shared_chunk(own + at);
+    fence_proxy_async_shared();
+    rings_.ds.arrive_full(0);
+    if (consumer_ == 1) rings_.ds.arrive_empty(0);
   }
 
   // Lower words of descriptors: the consumer's rows of a tile at an offset, with the sum along its columns; all rows of

@@ -103,9 +103,11 @@ __device__ __forceinline__ void add_dq(const AttentionParams& params, const Grad
   int note = 0;
   for (unsigned step = 0; (note & last_dq_tile) == 0; ++step) {
     ring.wait_full(step);
-    note = load_shared_by_warp(rings.dq_note(step));
+    const bool is_late = consumer == 0 && step == 0;  // nothing has come yet
+    note = load_shared_by_warp(rings.dq_note(is_late ? 0 : step - (consumer == 0)));
     if (note == no_dq_tile) return;
-    if (lane_id() == 0) {
+    if (is_late) note = 0;
+    if (lane_id() == 0 && !is_late) {
       const long long tile = note & ~last_dq_tile;
       cp_reduce_async_bulk_add(first_sums + tile * Traits::dq_tile_floats, ring.tile(0), part_bytes);
       cp_async_bulk_commit_group();

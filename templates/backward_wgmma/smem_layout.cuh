@@ -62,8 +62,8 @@ struct SmemLayout {
 inline constexpr int stages_ds = 2;
 
 /// Steps whose notes of dQ are kept: the loader is ahead of consumers by its stages, at most four, and these of the
-/// adders by three.
-inline constexpr int stages_dq_notes = 8;
+/// adders by four.
+inline constexpr int stages_dq_notes = 16;
 
 JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   constexpr int barrier_bytes = 8, tile_alignment = 1024;

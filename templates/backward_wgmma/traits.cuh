@@ -48,6 +48,10 @@ struct KernelTraits {
   /// Whether dP of the next step is multiplied under the exponentials: where there are registers for it beside dQ.
   static constexpr bool early_d_scores = Config::head_dim <= 64 && Config::head_dim_v <= 64;
 
+  static_assert(DsTile::row_bytes == 128 && DsTile::panels == consumers, "a consumer writes a panel of dS");
+
+  static constexpr int turn_barrier = 1;  ///< named barrier, and one for the other consumer; 0 is __syncthreads'
+
   static constexpr SmemLayout layout = smem_layout<Config>();
 };
 
