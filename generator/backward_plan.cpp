@@ -7,6 +7,7 @@
 #include "generator/context_state.h"
 #include "generator/kernels.h"
 #include "generator/kernels/families.h"
+#include "generator/kernels/search.h"
 
 namespace jit {
 namespace {
@@ -65,12 +66,10 @@ BackwardPlan choose_backward_plan(ContextState& context, const AttentionSpec& sp
   ProblemShape own = shape;
   own.pass = Pass::backward;
   const DeviceLimits limits = device_limits(device_info(device));
-  if (deterministic || config_space({spec, limits}, own).empty())
-    return two_pass_plan(context, spec, shape, {}, {}, device);
-  const KernelConfig config = choose_kernel(context, spec, {}, own, limits,
-                                            native_target(device_info(device)))
-                                  .config;
-  return one_pass_plan(context, spec, std::get<BackwardWgmma>(config), device);
+  if (config_space({spec, limits}, own).empty()) return two_pass_plan(context, spec, shape, {}, {}, device);
+  BackwardWgmma config = std::get<BackwardWgmma>(untuned_order(spec, own, limits).front());
+  config.deterministic = deterministic;
+  return one_pass_plan(context, spec, config, device);
 }
 
 }  // namespace jit

@@ -31,7 +31,7 @@ BackwardPlan two_pass_plan(ContextState& context, const AttentionSpec& spec, con
                            const std::optional<BackwardDqMmaSync>& dq,
                            const std::optional<BackwardDkvMmaSync>& dkv, int device);
 
-/// One pass where a family can serve the shape, unless the order of all sums must be fixed; else two.
+/// One pass where a family can serve the shape, else two, whose sums always have a fixed order.
 BackwardPlan choose_backward_plan(ContextState& context, const AttentionSpec& spec, const ProblemShape& shape,
                                   bool deterministic, int device);
 

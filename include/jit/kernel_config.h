@@ -103,9 +103,10 @@ struct BackwardDkvMmaSync {
 /// All gradients in one pass with TMA and wgmma: sm_90a, rows aligned to 16 bytes, head dims up to 128
 /// (templates/backward_wgmma).
 struct BackwardWgmma {
-  int tile_q = 64;    ///< queries per step
-  int tile_kv = 128;  ///< keys per block: 64 for each consumer warpgroup
-  int stages = 2;     ///< buffers for tiles of queries
+  int tile_q = 64;             ///< queries per step
+  int tile_kv = 128;           ///< keys per block: 64 for each consumer warpgroup
+  int stages = 2;              ///< buffers for tiles of queries
+  bool deterministic = false;  ///< blocks take turns when they add to dQ
 
   bool operator==(const BackwardWgmma&) const = default;
 };

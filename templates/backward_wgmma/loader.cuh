@@ -5,6 +5,7 @@
 #include "backward_wgmma/dq_sums.cuh"
 #include "backward_wgmma/rings.cuh"
 #include "backward_wgmma/tensor_maps.cuh"
+#include "backward_wgmma/turns.cuh"
 #include "problem/query_tiles.cuh"
 #include "problem/sequences.cuh"
 #include "ptx/bulk_copy.cuh"
@@ -50,7 +51,10 @@ __device__ __forceinline__ void load_tiles(const AttentionParams& params, const 
     load_tile<typename Traits::KTile>(smem + Traits::layout.k, maps.k, rings.keys_full(), first);
     load_tile<typename Traits::VTile>(smem + Traits::layout.v, maps.v, rings.keys_full(), first);
   }
-  QueryTiles<Config, 1> tiles(sequences, keys.batch, keys.kv_head, {0, 0, keys.k_begin, k_end});
+  const int first_tile = Config::deterministic ? first_of_round(keys.k_begin / Config::tile_kv,
+                                                                query_tiles<Config>(params), maps.window)
+                                               : 0;
+  QueryTiles<Config, 1> tiles(sequences, keys.batch, keys.kv_head, {0, 0, keys.k_begin, k_end}, first_tile);
   if (!tiles.has(0)) {
     if (elected) {
       store_shared(rings.dq_note(0), no_dq_tile);
@@ -93,7 +97,8 @@ __device__ __forceinline__ void load_tiles(const AttentionParams& params, const 
 /// Adds what `consumer` leaves of dQ to the sums of all blocks.
 template <class Config>
 __device__ __forceinline__ void add_dq(const AttentionParams& params, const GradientParams& gradients,
-                                       const KeyTile& keys, int consumer, unsigned smem) {
+                                       const TensorMaps& maps, const KeyTile& keys, int consumer,
+                                       unsigned smem) {
   using Traits = KernelTraits<Config>;
   constexpr int part_bytes = Traits::dq_part_floats * static_cast<int>(sizeof(float));
   const Rings<Config> rings(smem);
@@ -107,13 +112,28 @@ __device__ __forceinline__ void add_dq(const AttentionParams& params, const Grad
     note = load_shared_by_warp(rings.dq_note(is_late ? 0 : step - (consumer == 0)));
     if (note == no_dq_tile) return;
     if (is_late) note = 0;
+    const int tile = note & ~last_dq_tile;
+    int* turns = nullptr;
+    int turn = 0;
+    if constexpr (Config::deterministic) {
+      const int tiles = query_tiles<Config>(params);
+      const Sequences<Config> sequences(params);
+      turns = maps.turns +
+              (first_query_tile<Config>(params, keys.batch, 0) + tile) * Traits::consumers + consumer;
+      turn = turn_of<Config>(sequences.context(keys.batch, tile / tiles), tile % tiles,
+                             keys.k_begin / Config::tile_kv, maps.window);
+    }
     if (lane_id() == 0 && !is_late) {
-      const long long tile = note & ~last_dq_tile;
-      cp_reduce_async_bulk_add(first_sums + tile * Traits::dq_tile_floats, ring.tile(0), part_bytes);
+      if constexpr (Config::deterministic) wait_for_turn(turns, turn);
+      cp_reduce_async_bulk_add(first_sums + static_cast<long long>(tile) * Traits::dq_tile_floats, ring.tile(0), part_bytes);
       cp_async_bulk_commit_group();
       cp_async_bulk_wait_group_read<0>();
     }
     ring.arrive_empty(step);
+    if (Config::deterministic && lane_id() == 0 && !is_late) {
+      cp_async_bulk_wait_group<0>();
+      add_one_release(turns);
+    }
   }
 }
 

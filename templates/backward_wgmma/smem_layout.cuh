@@ -46,6 +46,7 @@ struct SmemLayout {
   int delta;     ///< the same
   int notes;     ///< QueryNote for each stage
   int dq_notes;  ///< int for each of the last steps: which tile its dQ belongs to
+  int block;     ///< int: which of the blocks this is
   int keys_full;
   int q_full;
   int q_empty;
@@ -86,6 +87,7 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   layout.delta = place(sizes.stages * sizes.tile_q * static_cast<int>(sizeof(float)), 128);
   layout.notes = place(sizes.stages * static_cast<int>(sizeof(QueryNote)), 8);
   layout.dq_notes = place(stages_dq_notes * static_cast<int>(sizeof(int)), 8);
+  layout.block = place(static_cast<int>(sizeof(int)), 8);
   layout.keys_full = barriers(1);
   layout.q_full = barriers(sizes.stages);
   layout.q_empty = barriers(sizes.stages);

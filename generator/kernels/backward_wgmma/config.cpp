@@ -24,6 +24,8 @@ constexpr std::array rows = {
     field<&BackwardWgmma::tile_kv>("tile_kv", "keys per block", {multiples(64, 128), Affects::tiling, 64}),
     field<&BackwardWgmma::stages>("stages", "buffers for tiles of queries",
                                   {multiples(2, 4), Affects::buffers, 4}),
+    field<&BackwardWgmma::deterministic>("deterministic", "blocks take turns when they add to dQ",
+                                         {.affects = Affects::buffers}),
 };
 static_assert(rows.size() == member_count<BackwardWgmma>(), "each member has a row");
 

@@ -28,11 +28,23 @@ std::size_t statistics_bytes(const BackwardWgmma& config, const AttentionParams&
   return (bytes + sums_alignment - 1) / sums_alignment * sums_alignment;
 }
 
+std::size_t sum_floats(const AttentionSpec& spec, const BackwardWgmma& config, const AttentionParams& params) {
+  return padded_queries(config, params) * static_cast<std::size_t>(dq_columns(spec.head_dim));
+}
+
+std::size_t turns(const BackwardWgmma& config, const AttentionParams& params) {
+  if (!config.deterministic) return 0;
+  return padded_queries(config, params) / static_cast<std::size_t>(config.tile_q) *
+         static_cast<std::size_t>(consumer_count(config.tile_kv));
+}
+
 void place_workspace(const KernelLaunch& launch, const BackwardWgmma& config) {
   GradientParams& gradients = *launch.gradients;
   gradients.lse_log2 = static_cast<float*>(launch.workspace);
   gradients.delta = gradients.lse_log2 + padded_queries(config, launch.params);
   gradients.dq_sums = gradients.lse_log2 + statistics_bytes(config, launch.params) / sizeof(float);
+  gradients.dq_turns =
+      reinterpret_cast<int*>(gradients.dq_sums + sum_floats(launch.spec, config, launch.params));
 }
 
 // Launches a grid of one dimension for as many batch entries at a time as it has room for, each of which has
@@ -72,9 +84,8 @@ void launch_convert(const KernelLaunch& launch, const BackwardWgmma& config) {
 
 std::size_t Family<BackwardWgmma>::workspace_bytes(const AttentionSpec& spec, const BackwardWgmma& config,
                                                    const AttentionParams& params, int /*sm_count*/) {
-  return statistics_bytes(config, params) + padded_queries(config, params) *
-                                                static_cast<std::size_t>(dq_columns(spec.head_dim)) *
-                                                sizeof(float);
+  return statistics_bytes(config, params) + sum_floats(spec, config, params) * sizeof(float) +
+         turns(config, params) * sizeof(int);
 }
 
 // A block for each tile of keys of each KV head.
@@ -83,9 +94,18 @@ void Family<BackwardWgmma>::launch(const KernelLaunch& launch, const BackwardWgm
   const MappedGradients mapped =
       map_gradients(launch.spec, {.rows_q = config.tile_q, .rows_kv = config.tile_kv}, launch.params,
                     *launch.gradients);
-  TensorMaps maps{.q = mapped.q, .k = mapped.k, .v = mapped.v, .d_o = mapped.d_o};
+  const int tiles_kv = ceil_div(launch.params.seqlen_kv, config.tile_kv);
+  TensorMaps maps{.q = mapped.q,
+                  .k = mapped.k,
+                  .v = mapped.v,
+                  .d_o = mapped.d_o,
+                  .begun = nullptr,
+                  .turns = launch.gradients->dq_turns,
+                  .window = std::max(1, std::min(tiles_kv, launch.kernel.sm_count))};
+  if (config.deterministic)
+    maps.begun = reinterpret_cast<unsigned*>(launch.memory.counter(launch.kernel.device, launch.stream));
   void* arguments[] = {&launch.params, launch.gradients, &maps};
-  launch_entries(launch, launch.params.heads_kv, ceil_div(launch.params.seqlen_kv, config.tile_kv), arguments);
+  launch_entries(launch, launch.params.heads_kv, tiles_kv, arguments);
 }
 
 }  // namespace jit
