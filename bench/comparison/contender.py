@@ -7,6 +7,7 @@ import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from .cells import BackwardCell
 from .serving import Requests
 
 
@@ -31,8 +32,8 @@ class Contender:
     name: what --peers takes; label: what tables and charts show; color: of its bars; left_out: suites that it is
     measured in only when --peers names it, with the reason.
 
-    make(cell, inputs) and serve(requests, inputs) prepare dense and serving problems: a Runner, with everything done
-    that is no part of a call. They raise Unsupported. A contender without one of them takes no part in such problems.
+    make(cell, inputs), differentiate(cell, inputs) and serve(requests, inputs) prepare dense problems, their gradients
+    and serving problems: a Runner, with everything done that is no part of a call. They raise Unsupported. A contender without one of them takes no part in such problems.
     """
 
     name = label = color = ""
@@ -48,7 +49,18 @@ class Contender:
 
     def preparing(self, problem):
         """Its method that prepares this type of problem, or None where it has none."""
-        return getattr(self, "serve" if isinstance(problem, Requests) else "make", None)
+        kinds = ((Requests, "serve"), (BackwardCell, "differentiate"))
+        return getattr(self, next((method for kind, method in kinds if isinstance(problem, kind)), "make"), None)
+
+    @staticmethod
+    def by_autograd(forward, inputs):
+        """A Runner of the gradients that torch's autograd finds for forward(q, k, v) -> o, which runs once."""
+        import torch
+
+        leaves = inputs.with_gradients()
+        with torch.enable_grad():
+            output = forward(*leaves)
+        return Runner(lambda: torch.autograd.grad(output, leaves, inputs.d_o, retain_graph=True))
 
     def serve_densely(self, requests, inputs):
         """serve() by make(), for sequences of one length that lie dense."""

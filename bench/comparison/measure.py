@@ -5,6 +5,8 @@ import time
 import traceback
 
 from . import timing
+from .backward import BackwardReference, make_backward_inputs
+from .cells import BackwardCell
 from .contender import Unsupported, first_line
 from .inputs import make_inputs
 from .records import FAILED, UNSUPPORTED, WRONG, result, timed
@@ -76,9 +78,10 @@ def measure(cell, contenders, seconds, seed=0, device="cuda"):
 
 
 def _measure(cell, contenders, seconds, seed, device):
-    make = make_request_inputs if isinstance(cell, Requests) else make_inputs
+    kinds = ((Requests, make_request_inputs, Reference), (BackwardCell, make_backward_inputs, BackwardReference))
+    make, refer = next((rest for kind, *rest in kinds if isinstance(cell, kind)), (make_inputs, Reference))
     inputs = make(cell, device, seed)
-    reference = Reference(cell, inputs)
+    reference = refer(cell, inputs)
     runners, fields, results = {}, {}, {}
     for contender in contenders:
         runner, known = prepare(cell, inputs, reference, contender)

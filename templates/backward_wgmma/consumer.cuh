@@ -92,8 +92,10 @@ class Consumer {
   __device__ __forceinline__ void sum_gradients() {
     constexpr bool early = Traits::early_d_scores;
     unsigned step = 0;
-    clear_ds();
-    if (consumer_ == 1) pass_turn();
+    if constexpr (Config::out_of_phase) {
+      clear_ds();
+      if (consumer_ == 1) pass_turn();
+    }
     start_scores(step);
     wgmma_wait_group<0>();
     if constexpr (early) start_d_scores(step);
@@ -117,7 +119,6 @@ class Consumer {
         wgmma_wait_group<1>();
       }
       wgmma_hold(p_);
-      rings_.d_o.arrive_empty(step);
       if constexpr (!early) {
         take_queries(step + 1);
         start_scores(step + 1);
@@ -145,7 +146,7 @@ class Consumer {
     wgmma_wait_group<0>();
     wgmma_hold(dq_.registers[0]);
     finish_dq(step);
-    if (consumer_ == 0) {
+    if (Config::out_of_phase && consumer_ == 0) {
       start_dq(step + 1);
       wgmma_wait_group<0>();
       wgmma_hold(dq_.registers[0]);
@@ -186,15 +187,15 @@ class Consumer {
     Config::template wgmma_dk<QTile>(dk_.registers[0], ds_, rows_of<QTile>(rings_.q.tile(step)));
     wgmma_commit_group();
   }
-  // When the other consumer's dS is there, too. Consumer 0 multiplies that of the step before.
+  // When the other consumer's dS is there, too.
   __device__ __forceinline__ void start_dq(unsigned step) {
     constexpr int columns = Traits::dq_columns;
     constexpr int own_bytes = KTile::panels > 1 ? columns / KTile::columns * KTile::panel_bytes
                                                 : columns * static_cast<int>(sizeof(Element));
-    rings_.ds.wait_full(step + consumer_);
+    rings_.ds.wait_full(multiplied_ds(step));
     wgmma_fence();
     Config::template wgmma_dq<DsTile, KTile>(
-        dq_.registers[0], columns_of<DsTile>(rings_.ds.tile(step + consumer_)),
+        dq_.registers[0], columns_of<DsTile>(rings_.ds.tile(multiplied_ds(step))),
         rows_of<KTile>(rings_.smem + Traits::layout.k + consumer_ * own_bytes));
     wgmma_commit_group();
   }
@@ -202,7 +203,7 @@ class Consumer {
   // After the wait for dQ: dS is free, and dQ can be left to the adder.
   __device__ __forceinline__ void release_ds(unsigned step) {
     wgmma_hold(dq_.registers[0]);
-    rings_.ds.arrive_empty(step + consumer_);
+    rings_.ds.arrive_empty(multiplied_ds(step));
   }
   __device__ __forceinline__ void finish_dq(unsigned step) {
     const auto ring = rings_.dq(consumer_);
@@ -219,11 +220,11 @@ class Consumer {
   // room.
   __device__ __forceinline__ void exponentiate(unsigned step) {
     wgmma_hold(scores_.registers[0]);
-    bar_sync(Traits::turn_barrier + consumer_, 2 * warpgroup_size);
+    if constexpr (Config::out_of_phase) bar_sync(Traits::turn_barrier + consumer_, 2 * warpgroup_size);
     if constexpr (Score::is_identity) weigh_scores(step);
-    pass_turn();
+    if constexpr (Config::out_of_phase) pass_turn();
   }
-  __device__ __forceinline__ void pass_turn() {
+  __device__ __forceinline__ void pass_turn() const {
     bar_arrive(Traits::turn_barrier + 1 - consumer_, 2 * warpgroup_size);
   }
   __device__ __forceinline__ void pack_probabilities(unsigned step) {
@@ -300,17 +301,18 @@ class Consumer {
       }
       scores_.template pack_step<Element>(ds_[i], 0, i);
     }
-    rings_.ds.wait_empty(step + 1);
+    const unsigned place = written_ds(step);
+    rings_.ds.wait_empty(place);
     const unsigned thread = threadIdx.x % warpgroup_size;
     const unsigned row = thread % warp_size / 16 * 8 + thread % 8;
     const unsigned chunk = (thread / warp_size * 2 + thread / 8 % 2) ^ thread % 8;
-    const unsigned own = rings_.ds.tile(step + 1) + consumer_ * DsTile::panel_bytes + row * DsTile::row_bytes +
+    const unsigned own = rings_.ds.tile(place) + consumer_ * DsTile::panel_bytes + row * DsTile::row_bytes +
                          chunk * chunk_bytes;
 #pragma unroll
     for (int i = 0; i < Traits::query_steps; ++i)
       stmatrix_x4_trans(own + i * Traits::mma_k * DsTile::row_bytes, ds_[i]);
     fence_proxy_async_shared();
-    rings_.ds.arrive_full(step + 1);
+    rings_.ds.arrive_full(place);
   }
   // The one before the first: zeros, with which consumer 0 begins to multiply.
   __device__ __forceinline__ void clear_ds() {
@@ -321,6 +323,13 @@ class Consumer {
     fence_proxy_async_shared();
     rings_.ds.arrive_full(0);
     if (consumer_ == 1) rings_.ds.arrive_empty(0);
+  }
+
+  // The place in the ring of the dS that is written in a step, and of that which is multiplied to dQ: out of phase
+  // consumer 0 is a step behind with dQ, and the ring begins with the zeros of a step that there is not.
+  static __device__ __forceinline__ unsigned written_ds(unsigned step) { return step + Config::out_of_phase; }
+  __device__ __forceinline__ unsigned multiplied_ds(unsigned step) const {
+    return step + (Config::out_of_phase ? consumer_ : 0);
   }
 
   // Lower words of descriptors: the consumer's rows of a tile at an offset, with the sum along its columns; all rows of

@@ -75,22 +75,17 @@ __device__ __forceinline__ void load_tiles(const AttentionParams& params, const 
     const long long statistic =
         first_query_tile<Config>(params, keys.batch, head) * Config::tile_q + query;
     rings.q.wait_empty(step);
-    if (elected) {
-      const unsigned full = rings.q.full_at(step);
-      store_query_note(rings.note(step), {head, query, flags});
-      const int tile = head * query_tiles<Config>(params) + query / Config::tile_q;
-      store_shared(rings.dq_note(step), is_last ? last_dq_tile | tile : tile);
-      mbarrier_arrive_expect_tx(full, Traits::QTile::bytes + statistic_bytes);
-      load_tile<typename Traits::QTile>(rings.q.tile(step), maps.q, full, first);
-      cp_async_bulk_load(rings.lse_log2(step), gradients.lse_log2 + statistic, statistic_bytes, full);
-    }
-    rings.d_o.wait_empty(step);
-    if (elected) {
-      const unsigned full = rings.d_o.full_at(step);
-      mbarrier_arrive_expect_tx(full, Traits::DoTile::bytes + statistic_bytes);
-      load_tile<typename Traits::DoTile>(rings.d_o.tile(step), maps.d_o, full, first);
-      cp_async_bulk_load(rings.delta(step), gradients.delta + statistic, statistic_bytes, full);
-    }
+    if (!elected) continue;
+    store_query_note(rings.note(step), {head, query, flags});
+    const int tile = head * query_tiles<Config>(params) + query / Config::tile_q;
+    store_shared(rings.dq_note(step), is_last ? last_dq_tile | tile : tile);
+    const unsigned q_full = rings.q.full_at(step), do_full = rings.d_o.full_at(step);
+    mbarrier_arrive_expect_tx(q_full, Traits::QTile::bytes + statistic_bytes);
+    load_tile<typename Traits::QTile>(rings.q.tile(step), maps.q, q_full, first);
+    cp_async_bulk_load(rings.lse_log2(step), gradients.lse_log2 + statistic, statistic_bytes, q_full);
+    mbarrier_arrive_expect_tx(do_full, Traits::DoTile::bytes + statistic_bytes);
+    load_tile<typename Traits::DoTile>(rings.d_o.tile(step), maps.d_o, do_full, first);
+    cp_async_bulk_load(rings.delta(step), gradients.delta + statistic, statistic_bytes, do_full);
   }
 }
 
@@ -108,8 +103,9 @@ __device__ __forceinline__ void add_dq(const AttentionParams& params, const Grad
   int note = 0;
   for (unsigned step = 0; (note & last_dq_tile) == 0; ++step) {
     ring.wait_full(step);
-    const bool is_late = consumer == 0 && step == 0;  // nothing has come yet
-    note = load_shared_by_warp(rings.dq_note(is_late ? 0 : step - (consumer == 0)));
+    const bool lags = Config::out_of_phase && consumer == 0;
+    const bool is_late = lags && step == 0;  // nothing has come yet
+    note = load_shared_by_warp(rings.dq_note(is_late ? 0 : step - lags));
     if (note == no_dq_tile) return;
     if (is_late) note = 0;
     const int tile = note & ~last_dq_tile;

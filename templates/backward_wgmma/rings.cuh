@@ -2,7 +2,7 @@
 //
 //                  filled by                    read by          empty when
 //     Q and LSE    the loader, by TMA           consumers        each consumer warp says so
-//     dO, delta    the loader, by TMA           consumers        each consumer warp says so
+//     dO, delta    the loader, by TMA           consumers        Q is: it is read last
 //     dS           each consumer warp           both consumers   each consumer warp says so
 //     dQ           the warps of one consumer    its adder        TMA has read it
 //
@@ -59,7 +59,7 @@ struct Rings {
   /// `address` is that of the block's shared memory.
   __device__ __forceinline__ explicit Rings(unsigned address)
       : q{address + Traits::layout.q, address + Traits::layout.q_full, address + Traits::layout.q_empty},
-        d_o{address + Traits::layout.d_o, address + Traits::layout.do_full, address + Traits::layout.do_empty},
+        d_o{address + Traits::layout.d_o, address + Traits::layout.do_full, 0},
         ds{address + Traits::layout.ds, address + Traits::layout.ds_full, address + Traits::layout.ds_empty},
         smem(address) {}
 
@@ -98,7 +98,6 @@ __device__ __forceinline__ void init_rings(unsigned smem) {
   init(Traits::layout.q_full, Config::stages, 1);
   init(Traits::layout.q_empty, Config::stages, Traits::consumer_warps);
   init(Traits::layout.do_full, Config::stages, 1);
-  init(Traits::layout.do_empty, Config::stages, Traits::consumer_warps);
   init(Traits::layout.ds_full, stages_ds, Traits::consumer_warps);
   init(Traits::layout.ds_empty, stages_ds, Traits::consumer_warps);
   init(Traits::layout.dq_full, Traits::consumers, warps);

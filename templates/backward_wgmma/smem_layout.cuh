@@ -51,7 +51,6 @@ struct SmemLayout {
   int q_full;
   int q_empty;
   int do_full;
-  int do_empty;
   int ds_full;
   int ds_empty;
   int dq_full;   ///< for each consumer
@@ -92,7 +91,6 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   layout.q_full = barriers(sizes.stages);
   layout.q_empty = barriers(sizes.stages);
   layout.do_full = barriers(sizes.stages);
-  layout.do_empty = barriers(sizes.stages);
   layout.ds_full = barriers(stages_ds);
   layout.ds_empty = barriers(stages_ds);
   layout.dq_full = barriers(consumers);

@@ -24,16 +24,30 @@ constexpr std::array rows = {
     field<&BackwardWgmma::tile_kv>("tile_kv", "keys per block", {multiples(64, 128), Affects::tiling, 64}),
     field<&BackwardWgmma::stages>("stages", "buffers for tiles of queries",
                                   {multiples(2, 4), Affects::buffers, 4}),
+    field<&BackwardWgmma::out_of_phase>(
+        "out_of_phase",
+        "consumers take turns at exponentials, and one of them multiplies dQ a step later", {}),
     field<&BackwardWgmma::deterministic>("deterministic", "blocks take turns when they add to dQ",
                                          {.affects = Affects::buffers}),
 };
 static_assert(rows.size() == member_count<BackwardWgmma>(), "each member has a row");
 
+// Accumulators of dK and dV.
+int gradient_registers(const AttentionSpec& spec) {
+  return (padded_head_dim(spec.head_dim) + padded_head_dim(spec.value_head_dim())) / 2;
+}
+
 }  // namespace
 
 namespace backward_wgmma {
 
-RegisterShares register_shares(const AttentionSpec&) { return {.loader = 24, .consumer = 240}; }
+// What 168 registers of each of three warpgroups come to. Small head dims leave consumers enough of fewer, and the
+// loaders, which ask the mask, more.
+RegisterShares register_shares(const AttentionSpec& spec) {
+  constexpr int small = 96;
+  if (gradient_registers(spec) <= small) return {.loader = 56, .consumer = 224};
+  return {.loader = 24, .consumer = 240};
+}
 
 }  // namespace backward_wgmma
 
@@ -59,7 +73,6 @@ std::string Family<BackwardWgmma>::rejection(const Case& problem, const Backward
 }
 
 Footprint Family<BackwardWgmma>::footprint(const AttentionSpec& spec, const BackwardWgmma& config) {
-  const int gradients = (padded_head_dim(spec.head_dim) + padded_head_dim(spec.value_head_dim())) / 2;
   const int scores = config.tile_q + config.tile_q / 2;  // S, dP; P and dS, rounded
   return {.threads = (consumer_count(config.tile_kv) + 1) * warpgroup_threads,
           .smem_bytes = smem_layout({.head_dim = spec.head_dim,
@@ -68,7 +81,7 @@ Footprint Family<BackwardWgmma>::footprint(const AttentionSpec& spec, const Back
                                      .tile_kv = config.tile_kv,
                                      .stages = config.stages})
                             .total,
-          .registers = gradients + scores + other_registers,
+          .registers = gradient_registers(spec) + scores + other_registers,
           .register_cap = register_shares(spec).consumer,
           .blocks_per_sm = 1,
           .register_slack = 0,
@@ -77,6 +90,7 @@ Footprint Family<BackwardWgmma>::footprint(const AttentionSpec& spec, const Back
 
 std::vector<BackwardWgmma> Family<BackwardWgmma>::space(const Case& problem) {
   if (problem.limits.arch != arch) return {};
+  // Four buffers where they fit: the loads are further ahead.
   return {{.stages = 4}, {.stages = 2}};
 }
 
