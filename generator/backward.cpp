@@ -47,8 +47,8 @@ const BackwardPlan& prepared_plan(const AttentionState& state, int device, const
   const RelaxedCapture relaxed;
   const CurrentDevice scope(device);
   return *state.backward_by_size.insert(
-      key, std::make_unique<const BackwardPlan>(choose_backward_plan(state.context, state.spec, call.shape,
-                                                                     call.deterministic, device)));
+      key, std::make_unique<const BackwardPlan>(
+               choose_backward_plan(state.context, state.spec, call.shape, call.deterministic, device)));
 }
 
 const BackwardPlan& plan_for_launch(const AttentionState& state, int device, const BackwardCall& call,

@@ -44,13 +44,12 @@ BackwardPlan two_pass_plan(ContextState& context, const AttentionSpec& spec, con
                            const std::optional<BackwardDqMmaSync>& dq,
                            const std::optional<BackwardDkvMmaSync>& dkv, int device) {
   const DeviceInfo info = device_info(device);
-  BackwardPlan result{
-      .plan = {.spec = spec, .config = {}, .steps = {}, .why = "cost model, these sizes"}, .configs = {}};
+  BackwardPlan result{.plan = {.spec = spec, .config = {}, .steps = {}, .why = "cost model, these sizes"},
+                      .configs = {}};
   const auto add = [&](Pass pass, const std::optional<KernelConfig>& given) {
     ProblemShape own = shape;
     own.pass = pass;
-    BuiltKernel kernel =
-        choose_kernel(context, spec, given, own, device_limits(info), native_target(info));
+    BuiltKernel kernel = choose_kernel(context, spec, given, own, device_limits(info), native_target(info));
     result.plan.steps.push_back(
         plan_step(load_kernel(context, std::move(kernel.image), device), spec, kernel.config));
     result.configs.push_back(kernel.config);

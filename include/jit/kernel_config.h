@@ -103,10 +103,11 @@ struct BackwardDkvMmaSync {
 /// All gradients in one pass with TMA and wgmma: sm_90a, rows aligned to 16 bytes, head dims up to 128
 /// (templates/backward_wgmma).
 struct BackwardWgmma {
-  int tile_q = 64;             ///< queries per step
-  int tile_kv = 128;           ///< keys per block: 64 for each consumer warpgroup
-  int stages = 2;              ///< buffers for tiles of queries
-  bool out_of_phase = false;   ///< consumers take turns at exponentials, and one of them multiplies dQ a step later
+  int tile_q = 64;    ///< queries per step
+  int tile_kv = 128;  ///< keys per block: 64 for each consumer warpgroup
+  int stages = 2;     ///< buffers for tiles of queries
+  bool out_of_phase =
+      false;  ///< consumers take turns at exponentials, and one of them multiplies dQ a step later
   bool deterministic = false;  ///< blocks take turns when they add to dQ
 
   bool operator==(const BackwardWgmma&) const = default;

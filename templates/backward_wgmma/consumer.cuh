@@ -351,9 +351,9 @@ class Consumer {
   const int consumer_;
   const float exponent_;
   const Rings<Config> rings_;
-  int flags_ = 0;        // of the last tile of queries that was taken
-  Scores scores_;        // S, then W, then dS
-  Scores d_scores_;      // dP − delta
+  int flags_ = 0;    // of the last tile of queries that was taken
+  Scores scores_;    // S, then W, then dS
+  Scores d_scores_;  // dP − delta
   unsigned p_[Traits::query_steps][4];
   unsigned ds_[Traits::query_steps][4];
   typename Traits::QueryGradient dq_;

@@ -69,11 +69,10 @@ __device__ __forceinline__ void load_tiles(const AttentionParams& params, const 
   for (unsigned step = 0; !is_last; ++step, tiles.advance()) {
     is_last = !tiles.has(1);
     const int head = tiles.head(0), query = tiles.query(0);
-    const int flags = (tiles.is_partial() || has_end_of_keys ? query_note_partial : 0) |
-                      (is_last ? query_note_end : 0);
+    const int flags =
+        (tiles.is_partial() || has_end_of_keys ? query_note_partial : 0) | (is_last ? query_note_end : 0);
     const RowPlace first = sequences.query_place(keys.batch, head, query);
-    const long long statistic =
-        first_query_tile<Config>(params, keys.batch, head) * Config::tile_q + query;
+    const long long statistic = first_query_tile<Config>(params, keys.batch, head) * Config::tile_q + query;
     rings.q.wait_empty(step);
     if (!elected) continue;
     store_query_note(rings.note(step), {head, query, flags});
@@ -114,14 +113,15 @@ __device__ __forceinline__ void add_dq(const AttentionParams& params, const Grad
     if constexpr (Config::deterministic) {
       const int tiles = query_tiles<Config>(params);
       const Sequences<Config> sequences(params);
-      turns = maps.turns +
-              (first_query_tile<Config>(params, keys.batch, 0) + tile) * Traits::consumers + consumer;
+      turns = maps.turns + (first_query_tile<Config>(params, keys.batch, 0) + tile) * Traits::consumers +
+              consumer;
       turn = turn_of<Config>(sequences.context(keys.batch, tile / tiles), tile % tiles,
                              keys.k_begin / Config::tile_kv, maps.window);
     }
     if (lane_id() == 0 && !is_late) {
       if constexpr (Config::deterministic) wait_for_turn(turns, turn);
-      cp_reduce_async_bulk_add(first_sums + static_cast<long long>(tile) * Traits::dq_tile_floats, ring.tile(0), part_bytes);
+      cp_reduce_async_bulk_add(first_sums + static_cast<long long>(tile) * Traits::dq_tile_floats,
+                               ring.tile(0), part_bytes);
       cp_async_bulk_commit_group();
       cp_async_bulk_wait_group_read<0>();
     }

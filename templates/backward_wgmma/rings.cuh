@@ -66,8 +66,9 @@ struct Rings {
   /// Of a consumer.
   __device__ __forceinline__ auto dq(int consumer) const {
     using Ring = StepRing<1, 0>;
-    return Ring{smem + Traits::layout.dq + consumer * Traits::dq_part_floats * static_cast<int>(sizeof(float)),
-                smem + Traits::layout.dq_full + consumer * 8, smem + Traits::layout.dq_empty + consumer * 8};
+    return Ring{
+        smem + Traits::layout.dq + consumer * Traits::dq_part_floats * static_cast<int>(sizeof(float)),
+        smem + Traits::layout.dq_full + consumer * 8, smem + Traits::layout.dq_empty + consumer * 8};
   }
   /// Where it is noted which tile dQ of a step belongs to.
   __device__ __forceinline__ unsigned dq_note(unsigned step) const {

@@ -50,7 +50,8 @@ struct KernelTraits {
 
   static_assert(DsTile::row_bytes == 128 && DsTile::panels == consumers, "a consumer writes a panel of dS");
 
-  static constexpr int turn_barrier = 1;  ///< named barrier, and one for the other consumer; 0 is __syncthreads'
+  static constexpr int turn_barrier =
+      1;  ///< named barrier, and one for the other consumer; 0 is __syncthreads'
 
   static constexpr SmemLayout layout = smem_layout<Config>();
 };

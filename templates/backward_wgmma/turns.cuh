@@ -22,7 +22,8 @@ __device__ __forceinline__ int first_of_round(int key_tile, int query_tiles, int
 
 /// How many tiles of keys add to tile `query_tile` of a query head before `key_tile` does. By a whole warp.
 template <class Config>
-__device__ __forceinline__ int turn_of(const BlockContext& context, int query_tile, int key_tile, int window) {
+__device__ __forceinline__ int turn_of(const BlockContext& context, int query_tile, int key_tile,
+                                       int window) {
   const typename Config::Mask mask(context);
   const int query_tiles = (context.seqlen_q + Config::tile_q - 1) / Config::tile_q;
   const int key_tiles = (context.seqlen_kv + Config::tile_kv - 1) / Config::tile_kv;
@@ -45,8 +46,9 @@ __device__ __forceinline__ int turn_of(const BlockContext& context, int query_ti
       tile.k_begin = other * Config::tile_kv;
       tile.k_end = minimum(tile.k_begin + Config::tile_kv, context.seqlen_kv);
       const int steps = steps_to(other);
-      is_before = (other / window < own_window || steps < own_steps || (steps == own_steps && other < key_tile)) &&
-                  mask.classify(tile) != TileClass::empty;
+      is_before =
+          (other / window < own_window || steps < own_steps || (steps == own_steps && other < key_tile)) &&
+          mask.classify(tile) != TileClass::empty;
     }
     turn += __popc(__ballot_sync(full_warp, is_before));
   }

@@ -32,7 +32,10 @@ std::string noticed_of_backward(const TemplateMutation* mutation) {
 // In one pass: sums over several blocks, of several tiles each; and scores far below 0, beside which those of keys that
 // there are not are large.
 const BackwardCase one_pass_problems[] = {
-    {.spec = {.head_dim = 64, .gqa_ratio = 2, .mask = mask::causal()}, .seqlen_q = 330, .seqlen_kv = 300, .seed = 5},
+    {.spec = {.head_dim = 64, .gqa_ratio = 2, .mask = mask::causal()},
+     .seqlen_q = 330,
+     .seqlen_kv = 300,
+     .seed = 5},
     {.spec = {.head_dim = 64}, .seqlen_q = 70, .seqlen_kv = 2, .amplitude = 8, .seed = 5},
 };
 
@@ -85,15 +88,21 @@ INSTANTIATE_TEST_SUITE_P(
                          "    rings_.q.wait_full(step);\n",
                          "",
                          {"data race", "access in flight", "uninitialized read"}},
-        TemplateMutation{
-            "NoWaitForDo", consumer, "    rings_.d_o.wait_full(step);\n", "", {"data race", "access in flight"}},
+        TemplateMutation{"NoWaitForDo",
+                         consumer,
+                         "    rings_.d_o.wait_full(step);\n",
+                         "",
+                         {"data race", "access in flight"}},
         TemplateMutation{"NoWaitForTheOthersDs",
                          consumer,
                          "    rings_.ds.wait_full(multiplied_ds(step));\n",
                          "",
                          {"data race", "access in flight", "uninitialized read"}},
-        TemplateMutation{
-            "NoWaitForThePlaceOfDs", consumer, "    rings_.ds.wait_empty(place);\n", "", {"data race", "access in flight"}},
+        TemplateMutation{"NoWaitForThePlaceOfDs",
+                         consumer,
+                         "    rings_.ds.wait_empty(place);\n",
+                         "",
+                         {"data race", "access in flight"}},
         TemplateMutation{"NoFenceBehindDs",
                          consumer,
                          "    fence_proxy_async_shared();\n    rings_.ds.arrive_full(place);",
@@ -134,14 +143,20 @@ INSTANTIATE_TEST_SUITE_P(
                          "    start_dq(step);\n    wgmma_wait_group<0>();",
                          "    start_dq(step);\n    wgmma_wait_group<1>();",
                          {"access in flight"}},
-        TemplateMutation{"NothingIsZeroed", prepare, "    sums[i] = make_uint4(0, 0, 0, 0);\n", ";", {"uninitialized read"}},
-        TemplateMutation{"DeltaLeftOut", prepare, "sum = __fmaf_rn(x[i], y[i], sum);", "sum = 0 * x[i] * y[i];"},
-        TemplateMutation{"QueriesOfAnotherOrder", "backward_wgmma/dq_sums.cuh", "in_step % 8 / 2 * 4 + in_step / 8 * 2",
-                         "in_step % 8 / 2 * 2 + in_step / 8 * 8"},
-        TemplateMutation{"TheEndOfKeysIsNotMasked", loader, "tiles.is_partial() || has_end_of_keys", "tiles.is_partial()"},
+        TemplateMutation{"NothingIsZeroed",
+                         prepare,
+                         "    sums[i] = make_uint4(0, 0, 0, 0);\n",
+                         ";",
+                         {"uninitialized read"}},
+        TemplateMutation{"DeltaLeftOut", prepare, "sum = __fmaf_rn(x[i], y[i], sum);",
+                         "sum = 0 * x[i] * y[i];"},
+        TemplateMutation{"QueriesOfAnotherOrder", "backward_wgmma/dq_sums.cuh",
+                         "in_step % 8 / 2 * 4 + in_step / 8 * 2", "in_step % 8 / 2 * 2 + in_step / 8 * 8"},
+        TemplateMutation{"TheEndOfKeysIsNotMasked", loader, "tiles.is_partial() || has_end_of_keys",
+                         "tiles.is_partial()"},
         TemplateMutation{"PartialTilesTakenForFull", consumer, "(flags_ & query_note_partial) != 0", "false"},
-        TemplateMutation{"DqUnscaled", "backward_wgmma/convert_dq.cuh", "(dq, params.softmax_scale, rows, first_row",
-                         "(dq, 1.0f, rows, first_row"}),
+        TemplateMutation{"DqUnscaled", "backward_wgmma/convert_dq.cuh",
+                         "(dq, params.softmax_scale, rows, first_row", "(dq, 1.0f, rows, first_row"}),
     ::testing::PrintToStringParamName());
 
 TEST(Backward, IsRightUnmutated) { EXPECT_EQ(noticed_of_backward(nullptr), ""); }

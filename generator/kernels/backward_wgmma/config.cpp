@@ -25,8 +25,8 @@ constexpr std::array rows = {
     field<&BackwardWgmma::stages>("stages", "buffers for tiles of queries",
                                   {multiples(2, 4), Affects::buffers, 4}),
     field<&BackwardWgmma::out_of_phase>(
-        "out_of_phase",
-        "consumers take turns at exponentials, and one of them multiplies dQ a step later", {}),
+        "out_of_phase", "consumers take turns at exponentials, and one of them multiplies dQ a step later",
+        {}),
     field<&BackwardWgmma::deterministic>("deterministic", "blocks take turns when they add to dQ",
                                          {.affects = Affects::buffers}),
 };
@@ -61,13 +61,14 @@ std::string Family<BackwardWgmma>::rejection(const Case& problem, const Backward
   if (spec.alignment != 16)
     return fmt::format("{} needs rows aligned to 16 bytes; spec.alignment is {}", name, spec.alignment);
   if (std::max(spec.head_dim, spec.value_head_dim()) > max_head_dim) {
-    return fmt::format("{} has room for head dims up to {}; head_dim is {}, head_dim_v {}", name, max_head_dim,
-                       spec.head_dim, spec.value_head_dim());
+    return fmt::format("{} has room for head dims up to {}; head_dim is {}, head_dim_v {}", name,
+                       max_head_dim, spec.head_dim, spec.value_head_dim());
   }
   if (config.tile_q != rows_per_warpgroup || config.tile_kv != 2 * rows_per_warpgroup) {
-    return fmt::format("tile_q = {} must be 64 and tile_kv = {} must be 128: dQ of a step has the rows of one wgmma, "
-                       "and two consumers share its columns",
-                       config.tile_q, config.tile_kv);
+    return fmt::format(
+        "tile_q = {} must be 64 and tile_kv = {} must be 128: dQ of a step has the rows of one wgmma, "
+        "and two consumers share its columns",
+        config.tile_q, config.tile_kv);
   }
   return "";
 }

@@ -28,7 +28,8 @@ std::size_t statistics_bytes(const BackwardWgmma& config, const AttentionParams&
   return (bytes + sums_alignment - 1) / sums_alignment * sums_alignment;
 }
 
-std::size_t sum_floats(const AttentionSpec& spec, const BackwardWgmma& config, const AttentionParams& params) {
+std::size_t sum_floats(const AttentionSpec& spec, const BackwardWgmma& config,
+                       const AttentionParams& params) {
   return padded_queries(config, params) * static_cast<std::size_t>(dq_columns(spec.head_dim));
 }
 
@@ -91,9 +92,8 @@ std::size_t Family<BackwardWgmma>::workspace_bytes(const AttentionSpec& spec, co
 // A block for each tile of keys of each KV head.
 void Family<BackwardWgmma>::launch(const KernelLaunch& launch, const BackwardWgmma& config) {
   place_workspace(launch, config);
-  const MappedGradients mapped =
-      map_gradients(launch.spec, {.rows_q = config.tile_q, .rows_kv = config.tile_kv}, launch.params,
-                    *launch.gradients);
+  const MappedGradients mapped = map_gradients(
+      launch.spec, {.rows_q = config.tile_q, .rows_kv = config.tile_kv}, launch.params, *launch.gradients);
   const int tiles_kv = ceil_div(launch.params.seqlen_kv, config.tile_kv);
   TensorMaps maps{.q = mapped.q,
                   .k = mapped.k,

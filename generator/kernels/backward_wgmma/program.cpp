@@ -104,8 +104,7 @@ Program Family<BackwardWgmma>::program(const AttentionSpec& spec, const Backward
   source +=
       "#include \"backward_wgmma/kernel.cuh\"\n#include \"wgmma_products.cuh\"\n\nusing namespace jit;\n\n";
   source += functors.definitions;
-  source +=
-      "struct Config : WgmmaProducts {\n" + spec_lines(spec, functors) + config_lines(fields(), config);
+  source += "struct Config : WgmmaProducts {\n" + spec_lines(spec, functors) + config_lines(fields(), config);
   source += number_line("loader_registers", shares.loader, "per thread, once shared out");
   source += number_line("consumer_registers", shares.consumer, "the same for consumers");
   source += "};\n";
