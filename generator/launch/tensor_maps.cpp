@@ -166,6 +166,10 @@ MappedGradients map_gradients(const AttentionSpec& spec, const MapBoxes& boxes, 
                               const GradientParams& gradients) {
   const Operand d_o = operand_do(params, gradients);
   check_mappable(d_o);
+  if (params.seqlen_q == 0) {
+    const MappedKeys keys = map_keys(spec, boxes.rows_kv, params);
+    return {.q = keys.k, .k = keys.k, .v = keys.v, .d_o = keys.k};
+  }
   const MappedTensors maps = map_tensors(spec, boxes, params);
   return {.q = maps.q,
           .k = maps.k,

@@ -42,7 +42,8 @@ struct MappedGradients {
   TensorMap q, k, v, d_o;
 };
 
-/// The maps of what a backward kernel reads; do has the boxes of q. As `map_tensors`.
+/// The maps of what a backward kernel reads; do has the boxes of q. As `map_tensors`, and without queries the maps of q
+/// and do are k's. Requires: there are keys or queries.
 MappedGradients map_gradients(const AttentionSpec& spec, const MapBoxes& boxes, const AttentionParams& params,
                               const GradientParams& gradients);
 

@@ -106,8 +106,8 @@ struct BackwardWgmma {
   int tile_q = 64;    ///< queries per step
   int tile_kv = 128;  ///< keys per block: 64 for each consumer warpgroup
   int stages = 2;     ///< buffers for tiles of queries
-  bool out_of_phase =
-      false;  ///< consumers take turns at exponentials, and one of them multiplies dQ a step later
+  /// Consumers take turns at exponentials, and one of them multiplies dQ a step later.
+  bool out_of_phase = false;
   bool deterministic = false;  ///< blocks take turns when they add to dQ
 
   bool operator==(const BackwardWgmma&) const = default;

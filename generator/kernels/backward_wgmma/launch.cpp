@@ -91,10 +91,11 @@ std::size_t Family<BackwardWgmma>::workspace_bytes(const AttentionSpec& spec, co
 
 // A block for each tile of keys of each KV head.
 void Family<BackwardWgmma>::launch(const KernelLaunch& launch, const BackwardWgmma& config) {
+  const int tiles_kv = ceil_div(launch.params.seqlen_kv, config.tile_kv);
+  if (tiles_kv == 0) return;
   place_workspace(launch, config);
   const MappedGradients mapped = map_gradients(
       launch.spec, {.rows_q = config.tile_q, .rows_kv = config.tile_kv}, launch.params, *launch.gradients);
-  const int tiles_kv = ceil_div(launch.params.seqlen_kv, config.tile_kv);
   TensorMaps maps{.q = mapped.q,
                   .k = mapped.k,
                   .v = mapped.v,
