@@ -8,6 +8,7 @@
 #include <jit/spec.h>
 
 #include "cache/dispatch_table.h"
+#include "generator/backward_plan.h"
 #include "generator/launch/plan.h"
 #include "generator/problem/argument_table.h"
 #include "generator/problem/functor_tensors.h"
@@ -15,12 +16,6 @@
 namespace jit {
 
 struct ContextState;
-
-/// What a backward call of one size runs.
-struct BackwardPlan {
-  Plan plan;
-  std::vector<KernelConfig> configs;  ///< of its steps
-};
 
 struct AttentionState {
   AttentionState(ContextState& owner, AttentionSpec wanted, std::optional<KernelConfig> fixed,

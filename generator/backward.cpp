@@ -1,4 +1,4 @@
-// Backward calls: arguments → parameters → the plan of two kernels for their sizes → launch.
+// Backward calls: arguments → parameters → the plan of the kernels for their sizes → launch.
 #include <jit/attention.h>
 #include <jit/device.h>
 
@@ -9,8 +9,9 @@
 
 #include "generator/access.h"
 #include "generator/attention_state.h"
+#include "generator/backward_plan.h"
 #include "generator/context_state.h"
-#include "generator/kernels.h"
+#include "generator/launch/tensor_maps.h"
 #include "generator/problem/arguments.h"
 #include "generator/problem/gradient_arguments.h"
 #include "generator/size_key.h"
@@ -19,46 +20,41 @@
 namespace jit {
 namespace {
 
-ProblemShape backward_shape(const AttentionParams& params) {
+/// A backward call as its plan sees it.
+struct BackwardCall {
+  ProblemShape shape;
+  bool deterministic;
+};
+
+BackwardCall call_of(const AttentionParams& params, const GradientParams& gradients,
+                     const BackwardArguments& arguments) {
   ProblemShape shape = shape_of(params);
-  shape.tma = false;  // no kernel asks
-  return shape;
+  shape.pass = Pass::backward;
+  shape.tma = can_map(params, gradients);
+  return {shape, arguments.deterministic};
 }
 
-BackwardPlan choose_plan(const AttentionState& state, int device, ProblemShape shape) {
-  const DeviceInfo info = device_info(device);
-  BackwardPlan result{
-      .plan = {.spec = state.spec, .config = {}, .steps = {}, .why = "cost model, these sizes"},
-      .configs = {}};
-  // In this order: the second kernel reads what the first one leaves of each query.
-  for (const Pass pass : {Pass::backward_dq, Pass::backward_dkv}) {
-    shape.pass = pass;
-    BuiltKernel kernel =
-        choose_kernel(state.context, state.spec, {}, shape, device_limits(info), native_target(info));
-    result.plan.steps.push_back(
-        plan_step(load_kernel(state.context, std::move(kernel.image), device), state.spec, kernel.config));
-    result.configs.push_back(kernel.config);
-  }
-  result.plan.config = result.configs.back();
-  return result;
+Digest plan_key(int device, const BackwardCall& call) {
+  Digest key = size_key(device, call.shape);
+  key.high ^= std::uint64_t{call.deterministic} << 63;
+  return key;
 }
 
-const BackwardPlan& prepared_plan(const AttentionState& state, int device, const AttentionParams& params) {
-  const ProblemShape shape = backward_shape(params);
-  const Digest key = size_key(device, shape);
+const BackwardPlan& prepared_plan(const AttentionState& state, int device, const BackwardCall& call) {
+  const Digest key = plan_key(device, call);
   const std::lock_guard lock(state.choosing);
   if (const BackwardPlan* known = state.backward_by_size.find(key)) return *known;
   const RelaxedCapture relaxed;
   const CurrentDevice scope(device);
   return *state.backward_by_size.insert(
-      key, std::make_unique<const BackwardPlan>(choose_plan(state, device, shape)));
+      key, std::make_unique<const BackwardPlan>(
+               choose_backward_plan(state.context, state.spec, call.shape, call.deterministic, device)));
 }
 
-const BackwardPlan& plan_for_launch(const AttentionState& state, int device, const AttentionParams& params,
+const BackwardPlan& plan_for_launch(const AttentionState& state, int device, const BackwardCall& call,
                                     Stream stream) {
-  if (const BackwardPlan* known = state.backward_by_size.find(size_key(device, backward_shape(params))))
-    return *known;
-  if (!is_capturing(stream)) return prepared_plan(state, device, params);
+  if (const BackwardPlan* known = state.backward_by_size.find(plan_key(device, call))) return *known;
+  if (!is_capturing(stream)) return prepared_plan(state, device, call);
   throw Error(ErrorCode::not_prepared, "launch", "stream",
               "the stream is being captured and no kernels of backward are loaded for these sizes: call "
               "prepare_backward() with "
@@ -74,7 +70,7 @@ void Attention::backward(const BackwardArguments& arguments, Stream stream) cons
   if (!fill_params(state.spec, state.tensors, arguments, params, gradients)) return;
   const int device = current_device();
   const CurrentDevice scope(device);
-  const BackwardPlan& plan = plan_for_launch(state, device, params, stream);
+  const BackwardPlan& plan = plan_for_launch(state, device, call_of(params, gradients, arguments), stream);
   run_plan(plan.plan, params, state.context.memory, stream, &gradients);
 }
 
@@ -82,14 +78,14 @@ void Attention::prepare_backward(const BackwardArguments& arguments) const {
   AttentionParams params;
   GradientParams gradients;
   if (!fill_params(state_->spec, state_->tensors, arguments, params, gradients)) return;
-  prepared_plan(*state_, current_device(), params);
+  prepared_plan(*state_, current_device(), call_of(params, gradients, arguments));
 }
 
 std::vector<CompiledKernel> Attention::backward_kernels(const BackwardArguments& arguments) const {
   AttentionParams params;
   GradientParams gradients;
   fill_params(state_->spec, state_->tensors, arguments, params, gradients);
-  const BackwardPlan& plan = prepared_plan(*state_, current_device(), params);
+  const BackwardPlan& plan = prepared_plan(*state_, current_device(), call_of(params, gradients, arguments));
   std::vector<CompiledKernel> kernels;
   for (std::size_t i = 0; i < plan.configs.size(); ++i)
     kernels.push_back(Access::kernel(state_->context.shared_from_this(), state_->spec, plan.configs[i],

@@ -130,6 +130,25 @@ class Cell:
         return 2 * (queries + keys) * (self.head_dim + self.head_dim_v)
 
 
+@dataclass(frozen=True)
+class BackwardCell(Cell):
+    """The same problem's gradients of q, k and v, given what forward read and wrote and the gradient of its output."""
+
+    def flops(self):
+        """Of the five products that gradients take, kept pairs only."""
+        return 2 * self.kept_pairs() * self.heads_q * (3 * self.head_dim + 2 * self.head_dim_v)
+
+    def bytes(self):
+        """Of q, k, v, o and do, read, and of dq, dk and dv, written."""
+        queries, keys = self.batch * self.seqlen_q * self.heads_q, self.batch * self.seqlen_kv * self.heads_kv
+        return 2 * (queries * (2 * self.head_dim + 2 * self.head_dim_v) + keys * 2 * (self.head_dim + self.head_dim_v))
+
+
+def backward_of(cell, suite):
+    """The BackwardCell of a Cell, in another suite."""
+    return BackwardCell(**{**vars(cell), "suite": suite})
+
+
 def cell(suite, label, batch, seqlen_q, heads_q, head_dim, seqlen_kv=None, heads_kv=None, head_dim_v=None, **fields):
     """A Cell: seqlen_kv, heads_kv and head_dim_v are those of the queries unless given."""
     return Cell(suite, label, batch, seqlen_q, seqlen_kv or seqlen_q, heads_q, heads_kv or heads_q, head_dim,

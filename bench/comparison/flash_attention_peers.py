@@ -163,6 +163,15 @@ class FlashAttention4(FlashAttention3):
     def module(self):
         return "flash_attn.cute.interface"
 
+    def differentiate(self, cell, inputs):
+        options, interface = self.options(cell), importlib.import_module(self.module())
+
+        def forward(q, k, v):
+            out = interface.flash_attn_func(q, k, v, **options)
+            return out[0] if isinstance(out, tuple) else out
+
+        return self.by_autograd(forward, inputs)
+
     def serve(self, requests, inputs):
         """Without pages: what splits no keys is measured with prefill only."""
         if requests.kv_sequences == "ragged":

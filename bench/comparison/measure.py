@@ -5,6 +5,8 @@ import time
 import traceback
 
 from . import timing
+from .backward import BackwardReference, make_backward_inputs
+from .cells import BackwardCell
 from .contender import Unsupported, first_line
 from .inputs import make_inputs
 from .records import FAILED, UNSUPPORTED, WRONG, result, timed
@@ -13,6 +15,10 @@ from .reference import Reference
 from .report import OURS
 from .serving import Requests
 from .serving_inputs import make_request_inputs
+
+# By the type of a problem; those of dense ones without gradients go without saying.
+KINDS_OF_INPUTS = {Requests: make_request_inputs, BackwardCell: make_backward_inputs, **MAKE_INPUTS}
+KINDS_OF_REFERENCES = {BackwardCell: BackwardReference, **REFERENCES}
 
 
 class DeviceLost(Exception):
@@ -90,9 +96,9 @@ def measure(cell, contenders, seconds, seed=0, device="cuda", begins=lambda cont
 
 
 def _measure(cell, contenders, seconds, seed, device, begins):
-    make = make_request_inputs if isinstance(cell, Requests) else MAKE_INPUTS.get(type(cell), make_inputs)
+    make = KINDS_OF_INPUTS.get(type(cell), make_inputs)
     inputs = make(cell, device, seed)
-    reference = REFERENCES.get(type(cell), Reference)(cell, inputs)
+    reference = KINDS_OF_REFERENCES.get(type(cell), Reference)(cell, inputs)
     runners, fields, results = {}, {}, {}
     for contender in contenders:
         begins(contender.name)

@@ -21,7 +21,19 @@ class JitAttention(Contender):
 
         return jit_attention.__version__
 
-    def make(self, cell, inputs):
+    def differentiate(self, cell, inputs):
+        import torch
+
+        import jit_attention as ja
+
+        mask, _, _ = self.functors(cell, inputs)
+        q, k, v, d_o = inputs.q, inputs.k, inputs.v, inputs.d_o
+        o, lse = ja.attention(q, k, v, mask=mask, return_lse=True, tuning=self.tuning)
+        results = dict(zip(("dq", "dk", "dv"), map(torch.empty_like, (q, k, v))))
+        return Runner(lambda: ja.attention_backward(d_o, q, k, v, o, lse, mask=mask, **results))
+
+    def functors(self, cell, inputs):
+        """(mask, score, tensors) of a cell."""
         import jit_attention as ja
 
         mask = {
@@ -38,7 +50,12 @@ class JitAttention(Contender):
             tensors.update(document_ids_q=inputs.document_ids, document_ids_kv=inputs.document_ids)
         if inputs.alibi_slopes is not None:
             tensors.update(alibi_slopes=inputs.alibi_slopes)
-        tensors = tensors or None
+        return mask, score, tensors or None
+
+    def make(self, cell, inputs):
+        import jit_attention as ja
+
+        mask, score, tensors = self.functors(cell, inputs)
         q, k, v, attention, tuning = inputs.q, inputs.k, inputs.v, ja.attention, self.tuning
 
         def call():

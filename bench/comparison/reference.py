@@ -50,7 +50,7 @@ def weighted_sum(cell, inputs, batch_entry, scores):
     gives 0."""
     weights = scores.softmax(-1)
     if cell.mask != "none":
-        weights.masked_fill_(scores.isneginf().all(-1, keepdim=True), 0)
+        weights = weights.masked_fill(scores.isneginf().all(-1, keepdim=True), 0)
     v = inputs.v[batch_entry].to(scores.dtype).transpose(0, 1)
     output = weights.reshape(cell.heads_kv, -1, cell.seqlen_kv) @ v
     return output.reshape(cell.heads_q, -1, cell.head_dim_v)

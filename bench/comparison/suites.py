@@ -1,6 +1,6 @@
 """The problems that are measured, in named suites."""
 
-from .cells import cell
+from .cells import backward_of, cell
 from .operations import OPERATION_SUITES
 from .serving_suites import SERVING_SUITES
 
@@ -52,9 +52,15 @@ def _latency():
             for mode in ("eager", "graph") for seqlen in (16, 64, 128, 256, 512)]
 
 
+def _backward(suite, mask):
+    return [backward_of(one, suite) for one in _grid(suite, mask) if one.seqlen_q in (512, 2048, 8192)]
+
+
 SUITES = {
     "forward": _grid("forward", "none"),
     "causal": _grid("causal", "causal"),
+    "backward": _backward("backward", "none"),
+    "backward-causal": _backward("backward-causal", "causal"),
     "masks": _masks(),
     "gqa": _gqa(),
     "odd-shapes": _odd_shapes(),

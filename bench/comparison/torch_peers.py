@@ -74,6 +74,20 @@ class CuDnn(_ScaledDotProductAttention):
             raise Unsupported("PyTorch aligns its causal mask top-left, this cell's is bottom-right")
         return self.sdpa(cell, inputs)
 
+    def differentiate(self, cell, inputs):
+        import torch.nn.functional as F
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+
+        self.refuse(cell, ("none", "causal"))
+
+        def forward(q, k, v):
+            with sdpa_kernel(getattr(SDPBackend, self.backend)):
+                return F.scaled_dot_product_attention(
+                    *(t.transpose(1, 2) for t in (q, k, v)), is_causal=cell.mask == "causal",
+                    enable_gqa=cell.gqa_ratio > 1).transpose(1, 2)
+
+        return self.by_autograd(forward, inputs)
+
     def serve(self, requests, inputs):
         """Pages go by FlashInfer's interface to cuDNN: PyTorch has none."""
         if requests.kv_sequences != "paged":

@@ -7,6 +7,7 @@
 
 #include "generator/kernels/backward_dkv_mma_sync/family.h"
 #include "generator/kernels/backward_dq_mma_sync/family.h"
+#include "generator/kernels/backward_wgmma/family.h"
 #include "generator/kernels/family.h"
 #include "generator/kernels/forward_mma_sync/family.h"
 #include "generator/kernels/forward_split_kv/family.h"

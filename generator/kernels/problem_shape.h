@@ -6,9 +6,10 @@
 namespace jit {
 
 /// What a kernel computes. A kernel family serves one pass, and sizes, records and plans are kept for each. A backward
-/// call runs a kernel of each of its two passes.
+/// call runs a kernel that computes all gradients, with what it needs around it, or one of each of its two passes.
 enum class Pass {
   forward,
+  backward,      ///< all gradients
   backward_dq,   ///< the gradient of the queries
   backward_dkv,  ///< those of keys and values
 };
@@ -18,6 +19,8 @@ constexpr const char* to_string(Pass pass) {
   switch (pass) {
     case Pass::forward:
       return "forward";
+    case Pass::backward:
+      return "backward";
     case Pass::backward_dq:
       return "backward_dq";
     case Pass::backward_dkv:

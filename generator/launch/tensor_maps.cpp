@@ -150,6 +150,10 @@ bool can_map(const AttentionParams& params) {
 
 namespace {
 
+Operand operand_do(const AttentionParams& params, const GradientParams& gradients) {
+  return {"do", gradients.d_o, gradients.do_strides, params.batch, params.seqlen_q, params.heads_q};
+}
+
 void check_mappable(const Operand& operand) {
   if (is_mappable(operand)) return;
   throw Error(
@@ -215,6 +219,25 @@ BoundedTensors map_bounded_tensors(const AttentionSpec& spec, const MapBoxes& bo
             return encode(operand, dtype, head_dim, rows);
           }),
           .part = maps_by(encode_bounded)};
+}
+
+bool can_map(const AttentionParams& params, const GradientParams& gradients) {
+  return can_map(params) && is_mappable(operand_do(params, gradients));
+}
+
+MappedGradients map_gradients(const AttentionSpec& spec, const MapBoxes& boxes, const AttentionParams& params,
+                              const GradientParams& gradients) {
+  const Operand d_o = operand_do(params, gradients);
+  check_mappable(d_o);
+  if (params.seqlen_q == 0) {
+    const MappedKeys keys = map_keys(spec, boxes.rows_kv, params);
+    return {.q = keys.k, .k = keys.k, .v = keys.v, .d_o = keys.k};
+  }
+  const MappedTensors maps = map_tensors(spec, boxes, params);
+  return {.q = maps.q,
+          .k = maps.k,
+          .v = maps.v,
+          .d_o = encode(d_o, input_dtype(spec), spec.value_head_dim(), boxes.rows_q)};
 }
 
 MappedKeys map_keys(const AttentionSpec& spec, int box_rows, const AttentionParams& params) {

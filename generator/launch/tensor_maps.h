@@ -6,6 +6,7 @@
 
 #include <jit/spec.h>
 
+#include "templates/base/gradient_params.cuh"
 #include "templates/base/params.cuh"
 #include "templates/base/tensor_map.cuh"
 
@@ -20,6 +21,9 @@ inline constexpr std::int64_t max_work_tiles = std::numeric_limits<std::int32_t>
 /// queries; pages without cache_leftpad. Otherwise forward_mma_sync or forward_split_kv computes it.
 bool can_map(const AttentionParams& params);
 
+/// The same for a backward kernel, which reads do, too.
+bool can_map(const AttentionParams& params, const GradientParams& gradients);
+
 /// Rows of the boxes in which tensors are copied.
 struct MapBoxes {
   int rows_q = 0;   ///< of q and o
@@ -33,6 +37,15 @@ struct MappedTensors {
 /// "cuTensorMapEncodeTiled"). Without keys those of k and v are q's: nothing is read by them. Throws Error
 /// invalid_argument, naming the tensor, when can_map(params) is false; driver_error when the driver refuses.
 MappedTensors map_tensors(const AttentionSpec& spec, const MapBoxes& boxes, const AttentionParams& params);
+
+struct MappedGradients {
+  TensorMap q, k, v, d_o;
+};
+
+/// The maps of what a backward kernel reads; do has the boxes of q. As `map_tensors`, and without queries the maps of q
+/// and do are k's. Requires: there are keys or queries.
+MappedGradients map_gradients(const AttentionSpec& spec, const MapBoxes& boxes, const AttentionParams& params,
+                              const GradientParams& gradients);
 
 struct MappedKeys {
   TensorMap k, v;

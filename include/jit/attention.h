@@ -111,6 +111,8 @@ struct BackwardArguments {
   TensorView dk;              ///< as k, written: summed over the query heads that share a KV head
   TensorView dv;              ///< as v, written: the same
   NamedTensors tensors = {};  ///< what mask and score read; they get no gradients
+  /// Whether equal inputs must give bit-identical gradients. Otherwise sums over blocks may be made in any order.
+  bool deterministic = false;
 };
 
 /// Checks what can be wrong with the arguments of a backward call for `spec`, as the call itself does. Throws the same.
@@ -135,12 +137,14 @@ class Attention {
   /// capture. What mask and score read must be there: tuning reads it.
   void prepare(const AttentionArguments& arguments) const;
 
-  /// Computes dq, dk and dv on `stream`, by two kernels: that of dq, which also leaves do · o of each query to the
-  /// other, and that of dk and dv. With P = exp(score − lse) and f the score functor,
+  /// Computes dq, dk and dv on `stream`: on sm_90a, where a kernel can serve the call that computes all of them, by that
+  /// one between two that prepare and round; else by a kernel of dq and one of dk and dv. With P = exp(score − lse) and
+  /// f the score functor,
   ///
   ///     dS = P ∘ (do vᵀ − rowsum(do ∘ o)) ∘ f′      dq = softmax_scale · dS k    dk = softmax_scale · dSᵀ q    dv = Pᵀ do
   ///
-  /// ("FlashAttention-2", Dao). Every sum has a fixed order: equal inputs give bit-identical gradients. A query without
+  /// ("FlashAttention-2", Dao). With `deterministic` equal inputs give bit-identical gradients; without, dk and dv are,
+  /// and dq is where two kernels compute, but one kernel adds dq up in any order. A query without
   /// keys gets dq = 0 and adds nothing to dk and dv. Built-in scores and texts are differentiated by the library; a
   /// text computes with `auto` what depends on `score`. Configs are the cost models', whatever was given or tuned for
   /// forward. The first call for a size class on a GPU compiles; later calls only launch. Throws Error invalid_spec

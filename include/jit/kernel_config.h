@@ -100,9 +100,22 @@ struct BackwardDkvMmaSync {
   bool operator==(const BackwardDkvMmaSync&) const = default;
 };
 
+/// All gradients in one pass with TMA and wgmma: sm_90a, rows aligned to 16 bytes, head dims up to 128
+/// (templates/backward_wgmma).
+struct BackwardWgmma {
+  int tile_q = 64;    ///< queries per step
+  int tile_kv = 128;  ///< keys per block: 64 for each consumer warpgroup
+  int stages = 2;     ///< buffers for tiles of queries
+  /// Consumers take turns at exponentials, and one of them multiplies dQ a step later.
+  bool out_of_phase = false;
+  bool deterministic = false;  ///< blocks take turns when they add to dQ
+
+  bool operator==(const BackwardWgmma&) const = default;
+};
+
 /// The list of kernel families: their order is that in which equal ones are tried.
 using KernelConfig = std::variant<ForwardMmaSync, ForwardWgmma, ForwardSplitKv, ForwardSplitWgmma,
-                                  BackwardDqMmaSync, BackwardDkvMmaSync>;
+                                  BackwardDqMmaSync, BackwardDkvMmaSync, BackwardWgmma>;
 
 /// "forward_wgmma": the family that a config is of.
 std::string_view family_name(const KernelConfig& config);

@@ -42,11 +42,12 @@ void check_operand(const TensorView& view, const char* name) {
 nb::object compute(nb::handle d_o, nb::handle q, nb::handle k, nb::handle v, nb::handle o, nb::handle lse,
                    nb::handle mask, nb::handle score, nb::handle softmax_scale, nb::handle dq, nb::handle dk,
                    nb::handle dv, nb::handle dtype, nb::handle layout_name, nb::handle tensors,
-                   nb::handle stream) {
+                   nb::handle stream, bool deterministic) {
   const Layout layout = parse_layout(layout_name);
   const std::optional<DType> sixteen_bits = dtype_of(dtype, "dtype");
   OperationCall call(q, "q", stream, sixteen_bits);
   BackwardArguments arguments;
+  arguments.deterministic = deterministic;
   std::optional<dlpack::DataType> q_type;  // as q's framework has its elements
   for (const auto& [array, name, view] : {std::tuple{q, "q", &arguments.q},
                                           {k, "k", &arguments.k},
@@ -130,7 +131,7 @@ nb::object compute(nb::handle d_o, nb::handle q, nb::handle k, nb::handle v, nb:
 constexpr const char* backward_doc =
     R"(Gradients of attention with respect to q, k and v.
 
-Two kernels, compiled for this problem at their first use. All sums have a fixed order: equal inputs give equal bits.
+Two or three kernels, compiled for this problem at their first use.
 
 Args:
     do: the gradient of o, of o's shape; bf16 or fp16 as all arrays but lse, any strides whose last is 1.
@@ -142,6 +143,8 @@ Args:
     dtype: "bf16" or "fp16", for arrays of 16-bit integers, which cannot say what they hold.
     layout: "BSHD", or "BHSD": seqlen and heads swapped in all arrays but lse.
     stream: a number or an object with __cuda_stream__; None: the current stream of q's framework.
+    deterministic: whether equal inputs must give equal bits. Otherwise dq may be a sum in any order, which is faster
+        on some GPUs.
 
 Returns:
     (dq, dk, dv), of the shapes and types of q, k and v; dk and dv are sums over the query heads that share a KV head.
@@ -161,14 +164,14 @@ void bind_backward(nb::module_& module) {
              "o"_a.none(), "lse"_a.none(), nb::kw_only(), "mask"_a = nb::none(), "score"_a = nb::none(),
              "softmax_scale"_a = nb::none(), "dq"_a = nb::none(), "dk"_a = nb::none(), "dv"_a = nb::none(),
              "dtype"_a = nb::none(), "layout"_a = "BSHD", "tensors"_a = nb::none(), "stream"_a = nb::none(),
-             backward_doc,
+             "deterministic"_a = false, backward_doc,
              nb::sig("def attention_backward(do: typing.Any, q: typing.Any, k: typing.Any, v: typing.Any, "
                      "o: typing.Any, lse: typing.Any, *, mask: jit_attention.Mask | None = None, "
                      "score: jit_attention.Score | None = None, softmax_scale: float | None = None, "
                      "dq: typing.Any = None, dk: typing.Any = None, dv: typing.Any = None, "
                      "dtype: typing.Any = None, layout: str = 'BSHD', "
-                     "tensors: dict[str, typing.Any] | None = None, stream: typing.Any = None) "
-                     "-> tuple[typing.Any, typing.Any, typing.Any]"));
+                     "tensors: dict[str, typing.Any] | None = None, stream: typing.Any = None, "
+                     "deterministic: bool = False) -> tuple[typing.Any, typing.Any, typing.Any]"));
 }
 
 }  // namespace jit::python

@@ -25,6 +25,9 @@ struct GradientParams {
   /// do · o. Written by the kernel of dq, read by that of dk and dv.
   float* lse_log2;
   float* delta;
+  float*
+      dq_sums;  ///< of a one-pass kernel: dQ in fp32 (backward_wgmma/dq_sums.cuh); it pads LSE and delta further
+  int* dq_turns;     ///< of a deterministic one: zeros for each consumer and tile of queries
   int k_tile_begin;  ///< first tile of keys of this launch: a launch has room for so many
 };
 

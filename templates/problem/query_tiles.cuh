@@ -1,5 +1,5 @@
 // The query tiles that one block of keys visits: those of all query heads that share the keys, head after head and in
-// ascending order, but none that the mask drops, with a look-ahead for the loads.
+// ascending order from any one round, but none that the mask drops, with a look-ahead for the loads.
 #pragma once
 
 #include "base/params.cuh"
@@ -15,10 +15,14 @@ class QueryTiles {
   static constexpr int tile_q = Config::tile_q;
 
  public:
-  /// `keys` gives the keys of the block; its queries are ignored.
+  /// `keys` gives the keys of the block; its queries are ignored. Of each head tile `first` comes first.
   __device__ __forceinline__ QueryTiles(const Sequences<Config>& sequences, int batch, int kv_head,
-                                        const ScoreTile& keys)
-      : sequences_(sequences), keys_(keys), batch_(batch), first_head_(kv_head * Config::gqa_ratio) {
+                                        const ScoreTile& keys, int first = 0)
+      : sequences_(sequences),
+        keys_(keys),
+        batch_(batch),
+        first_head_(kv_head * Config::gqa_ratio),
+        first_tile_(first) {
     seqlen_q_ = sequences.q(batch).length;
     tiles_ = (seqlen_q_ + tile_q - 1) / tile_q;
     Place next{0, 0};
@@ -32,7 +36,7 @@ class QueryTiles {
   __device__ __forceinline__ bool has(int ahead) const { return places_[ahead].head < Config::gqa_ratio; }
   /// Query head, and first query, of the tile `ahead` steps in front; meaningless unless `has(ahead)`.
   __device__ __forceinline__ int head(int ahead) const { return first_head_ + places_[ahead].head; }
-  __device__ __forceinline__ int query(int ahead) const { return places_[ahead].tile * tile_q; }
+  __device__ __forceinline__ int query(int ahead) const { return query_of(places_[ahead].tile); }
   /// Whether some score of the tile must be dropped, by the mask or because the queries end.
   __device__ __forceinline__ bool is_partial() const { return places_[0].partial; }
 
@@ -46,9 +50,14 @@ class QueryTiles {
  private:
   struct Place {
     int head;  ///< of those that share the keys
-    int tile;
+    int tile;  ///< counted from the first one that is visited
     bool partial = false;
   };
+
+  __device__ __forceinline__ int query_of(int tile) const {
+    const int from_first = tile + first_tile_;
+    return (from_first < tiles_ ? from_first : from_first - tiles_) * tile_q;
+  }
 
   // Puts the first tile from `next` on that is not empty at place `ahead`.
   __device__ __forceinline__ void find(int ahead, Place next) {
@@ -56,7 +65,7 @@ class QueryTiles {
       const typename Config::Mask mask(sequences_.context(batch_, first_head_ + next.head));
       for (; next.tile < tiles_; ++next.tile) {
         ScoreTile tile = keys_;
-        tile.q_begin = next.tile * tile_q;
+        tile.q_begin = query_of(next.tile);
         tile.q_end = minimum(tile.q_begin + tile_q, seqlen_q_);
         const TileClass kind = mask.classify(tile);
         if (kind == TileClass::empty) continue;
@@ -72,6 +81,7 @@ class QueryTiles {
   ScoreTile keys_;
   int batch_;
   int first_head_;
+  int first_tile_;
   int seqlen_q_;
   int tiles_;
   Place places_[depth + 1];

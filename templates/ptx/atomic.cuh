@@ -24,6 +24,18 @@ __device__ __forceinline__ int atomic_cas_relaxed(int* word, int expected, int v
   return old;
 }
 
+/// What a counter is; what lies behind the release that brought it there is visible afterwards.
+__device__ __forceinline__ int load_acquire(const int* counter) {
+  int value;
+  asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(value) : "l"(counter) : "memory");
+  return value;
+}
+
+/// Adds 1 to a counter; what the thread's past holds is visible to threads that acquire the new value.
+__device__ __forceinline__ void add_one_release(int* counter) {
+  asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(counter) : "memory");
+}
+
 /// Sets a counter that other threads add to by atomic operations, and orders nothing. A plain store would race with
 /// these.
 __device__ __forceinline__ void store_relaxed(int* counter, int value) {

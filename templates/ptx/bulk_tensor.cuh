@@ -62,6 +62,9 @@ __device__ __forceinline__ void cp_async_bulk_wait_group_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(pending) : "memory");
 }
 
+/// What this thread sees of global memory, too, becomes visible to copies that it starts.
+__device__ __forceinline__ void fence_proxy_async() { asm volatile("fence.proxy.async;" ::: "memory"); }
+
 /// What this thread wrote to shared memory becomes visible to TMA and wgmma (PTX ISA, "Async proxy").
 __device__ __forceinline__ void fence_proxy_async_shared() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");

@@ -25,13 +25,16 @@ __device__ __forceinline__ void wgmma_wait_group() {
 template <int blocks>
 __device__ __forceinline__ void wgmma_hold(float (&registers)[blocks][4]) {
   // In pairs: few statements of many operands compile faster.
-  static_assert(blocks % 2 == 0);
 #pragma unroll
-  for (int j = 0; j < blocks; j += 2) {
+  for (int j = 0; j + 1 < blocks; j += 2) {
     float(&left)[4] = registers[j], (&right)[4] = registers[j + 1];
     asm volatile(""
                  : "+f"(left[0]), "+f"(left[1]), "+f"(left[2]), "+f"(left[3]), "+f"(right[0]), "+f"(right[1]),
                    "+f"(right[2]), "+f"(right[3])::"memory");
+  }
+  if constexpr (blocks % 2 != 0) {
+    float(&last)[4] = registers[blocks - 1];
+    asm volatile("" : "+f"(last[0]), "+f"(last[1]), "+f"(last[2]), "+f"(last[3])::"memory");
   }
 }
 template <int blocks>

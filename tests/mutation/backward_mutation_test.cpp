@@ -29,6 +29,136 @@ std::string noticed_of_backward(const TemplateMutation* mutation) {
   return run.check();
 }
 
+// In one pass: sums over several blocks, of several tiles each; and scores far below 0, beside which those of keys that
+// there are not are large.
+const BackwardCase one_pass_problems[] = {
+    {.spec = {.head_dim = 64, .gqa_ratio = 2, .mask = mask::causal()},
+     .seqlen_q = 330,
+     .seqlen_kv = 300,
+     .seed = 5},
+    {.spec = {.head_dim = 64}, .seqlen_q = 70, .seqlen_kv = 2, .amplitude = 8, .seed = 5},
+};
+
+std::string noticed_of_one_pass(const TemplateMutation* mutation, const BackwardWgmma& config) {
+  const MutatedTemplates templates(mutation);
+  Settings settings = shared_cache_settings();
+  settings.templates = templates.folder();
+  const Context context(settings);
+  const CurrentDevice scope(0);
+  for (const BackwardCase& one : one_pass_problems) {
+    BackwardRun run(one);
+    try {
+      run.compute(context, config);
+    } catch (const Error& error) {
+      return fmt::format("{}: {}", to_string(error.code()), error.what());
+    }
+    if (std::string trouble = run.check(); !trouble.empty()) return trouble;
+  }
+  return "";
+}
+
+constexpr BackwardWgmma in_phase = {.stages = 2};
+constexpr BackwardWgmma out_of_phase = {.stages = 2, .out_of_phase = true};
+
+TEST(BackwardOnePass, IsRightUnmutated) {
+  for (const BackwardWgmma& config : {in_phase, out_of_phase, BackwardWgmma{.deterministic = true}})
+    EXPECT_EQ(noticed_of_one_pass(nullptr, config), "") << to_string(KernelConfig(config));
+}
+
+class OnePassMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
+
+TEST_P(OnePassMutationTest, IsCaught) {
+  expect_caught(GetParam(), noticed_of_one_pass(&GetParam(), out_of_phase));
+}
+
+constexpr const char* consumer = "backward_wgmma/consumer.cuh";
+constexpr const char* loader = "backward_wgmma/loader.cuh";
+constexpr const char* prepare = "backward_wgmma/prepare.cuh";
+
+INSTANTIATE_TEST_SUITE_P(
+    BackwardWgmma, OnePassMutationTest,
+    ::testing::Values(
+        TemplateMutation{"NoWaitForKeys",
+                         consumer,
+                         "    mbarrier_wait_parity(rings_.keys_full(), 0);\n",
+                         "",
+                         {"data race", "access in flight"}},
+        TemplateMutation{"NoWaitForQueries",
+                         consumer,
+                         "    rings_.q.wait_full(step);\n",
+                         "",
+                         {"data race", "access in flight", "uninitialized read"}},
+        TemplateMutation{"NoWaitForDo",
+                         consumer,
+                         "    rings_.d_o.wait_full(step);\n",
+                         "",
+                         {"data race", "access in flight"}},
+        TemplateMutation{"NoWaitForTheOthersDs",
+                         consumer,
+                         "    rings_.ds.wait_full(multiplied_ds(step));\n",
+                         "",
+                         {"data race", "access in flight", "uninitialized read"}},
+        TemplateMutation{"NoWaitForThePlaceOfDs",
+                         consumer,
+                         "    rings_.ds.wait_empty(place);\n",
+                         "",
+                         {"data race", "access in flight"}},
+        TemplateMutation{"NoFenceBehindDs",
+                         consumer,
+                         "    fence_proxy_async_shared();\n    rings_.ds.arrive_full(place);",
+                         "    rings_.ds.arrive_full(place);",
+                         {"missing proxy fence"}},
+        TemplateMutation{"NoFenceBehindDq",
+                         consumer,
+                         "    fence_proxy_async_shared();\n    ring.arrive_full(step);",
+                         "    ring.arrive_full(step);",
+                         {"missing proxy fence"}},
+        TemplateMutation{"NoWaitForTheAdder",
+                         consumer,
+                         "    ring.wait_empty(step);\n    const unsigned own",
+                         "    const unsigned own",
+                         {"data race", "access in flight"}},
+        TemplateMutation{"TheAdderDoesNotWait",
+                         loader,
+                         "    ring.wait_full(step);\n    const bool lags",
+                         "    const bool lags",
+                         {"data race", "access in flight", "uninitialized read"}},
+        TemplateMutation{"TheAdderLetsGoTooEarly",
+                         loader,
+                         "      cp_async_bulk_wait_group_read<0>();\n    }\n    ring.arrive_empty(step);",
+                         "    }\n    ring.arrive_empty(step);",
+                         {"data race", "access in flight", "unfinished copy"}},
+        TemplateMutation{"QueriesAreOverwritten",
+                         loader,
+                         "    rings.q.wait_empty(step);\n",
+                         "",
+                         {"data race", "access in flight"}},
+        TemplateMutation{"ScoresAreNotWaitedFor",
+                         consumer,
+                         "      wgmma_wait_group<early ? 3 : 1>();",
+                         "      wgmma_wait_group<early ? 4 : 2>();",
+                         {"access in flight"}},
+        TemplateMutation{"DqIsNotWaitedFor",
+                         consumer,
+                         "    start_dq(step);\n    wgmma_wait_group<0>();",
+                         "    start_dq(step);\n    wgmma_wait_group<1>();",
+                         {"access in flight"}},
+        TemplateMutation{"NothingIsZeroed",
+                         prepare,
+                         "    sums[i] = make_uint4(0, 0, 0, 0);\n",
+                         ";",
+                         {"uninitialized read"}},
+        TemplateMutation{"DeltaLeftOut", prepare, "sum = __fmaf_rn(x[i], y[i], sum);",
+                         "sum = 0 * x[i] * y[i];"},
+        TemplateMutation{"QueriesOfAnotherOrder", "backward_wgmma/dq_sums.cuh",
+                         "in_step % 8 / 2 * 4 + in_step / 8 * 2", "in_step % 8 / 2 * 2 + in_step / 8 * 8"},
+        TemplateMutation{"TheEndOfKeysIsNotMasked", loader, "tiles.is_partial() || has_end_of_keys",
+                         "tiles.is_partial()"},
+        TemplateMutation{"PartialTilesTakenForFull", consumer, "(flags_ & query_note_partial) != 0", "false"},
+        TemplateMutation{"DqUnscaled", "backward_wgmma/convert_dq.cuh",
+                         "(dq, params.softmax_scale, rows, first_row", "(dq, 1.0f, rows, first_row"}),
+    ::testing::PrintToStringParamName());
+
 TEST(Backward, IsRightUnmutated) { EXPECT_EQ(noticed_of_backward(nullptr), ""); }
 
 class BackwardMutationTest : public ::testing::TestWithParam<TemplateMutation> {};

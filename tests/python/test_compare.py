@@ -32,8 +32,9 @@ def compare(*arguments):
 
 def test_suites_have_the_expected_cells():
     sizes = {name: len(cells) for name, cells in suites.SUITES.items()}
-    assert sizes == {"forward": 18, "causal": 18, "masks": 8, "gqa": 8, "odd-shapes": 14, "latency": 10,
-                     "decode": 15, "paged": 18, "ragged": 8, "mixed": 6, "append": 7, "merge": 9}
+    assert sizes == {"forward": 18, "causal": 18, "backward": 9, "backward-causal": 9, "masks": 8, "gqa": 8,
+                     "odd-shapes": 14, "latency": 10, "decode": 15, "paged": 18, "ragged": 8, "mixed": 6, "append": 7,
+                     "merge": 9}
 
 
 def test_names_are_unique_and_begin_with_the_suite():
@@ -116,6 +117,8 @@ def test_useful_work_of_known_problems():
     decode = suites.CELLS["decode/b1-h32/8-kv8192"]
     assert decode.kv_bytes() == 2 * 8 * 8192 * 256 and decode.bytes() == decode.kv_bytes() + 2 * 32 * 256
     assert decode.flops() == 4 * 32 * 8192 * 128
+    gradients = suites.CELLS["backward-causal/d128-s8192"]
+    assert gradients.flops() == 10 * 2 * 16 * (8192 * 8193 // 2) * 128
     assert (full.unit, decode.unit, suites.CELLS["latency/s16-graph"].unit) == ("TFLOP/s", "µs", "µs")
     assert full.speed(1000) == pytest.approx(full.flops() * 1e-9) and decode.speed(10) == 10
 

@@ -12,7 +12,7 @@ import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
 
-from comparison import cells, measure, reference, timing  # noqa: E402
+from comparison import backward, cells, measure, reference, timing  # noqa: E402
 from comparison.contender import Contender, Runner, Unsupported  # noqa: E402
 from comparison.contenders import all_contenders  # noqa: E402
 from comparison.ours import JitAttention  # noqa: E402
@@ -267,3 +267,41 @@ def test_every_mode_is_measured_on_a_gpu(emulated):
         for one in measure.measure(cell, everyone, 0.1):
             assert one["status"] == "ok", one["reason"]
             assert 0 < one["us"]["min"] <= one["us"]["median"] <= one["us"]["max"] < 1e5
+
+
+class Autograd(Contender):
+    """Gradients by torch's own autograd, times `factor`."""
+
+    name = label = "autograd"
+
+    def __init__(self, factor=1.0):
+        self.factor = factor
+
+    def differentiate(self, cell, inputs):
+        import torch.nn.functional as F
+
+        def forward(q, k, v):
+            o = F.scaled_dot_product_attention(*(t.transpose(1, 2) for t in (q, k, v)), enable_gqa=True,
+                                               is_causal=cell.mask == "causal")
+            return self.factor * o.transpose(1, 2)
+
+        return self.by_autograd(forward, inputs)
+
+
+@needs_torch
+@pytest.mark.parametrize("mask", ["none", "causal"])
+def test_gradients_are_checked(mask):
+    import torch
+
+    cell = cells.backward_of(small(heads_kv=2, mask=mask), "test")
+    assert Autograd().preparing(cell) and FlashAttention3().preparing(cell) is None
+    inputs = backward.make_backward_inputs(cell, "cpu", seed=3)
+    with torch.no_grad():
+        right = backward.BackwardReference(cell, inputs)
+        for factor, correct in ((1.0, True), (1.1, False)):
+            runner = Autograd(factor).differentiate(cell, inputs)
+            assert right.check(runner.call()).correct == correct
+            assert right.check(runner.call()).correct == correct, "a second call"
+        gradients = list(runner.call())
+        gradients[1] = gradients[1] * float("nan")
+        assert not right.check(gradients).correct

@@ -104,7 +104,7 @@ BackwardRun::BackwardRun(const BackwardCase& wanted)
   }
 }
 
-BackwardArguments BackwardRun::arguments() const {
+BackwardArguments BackwardRun::arguments(bool deterministic) const {
   BackwardArguments arguments{.d_o = d_o_.view(),
                               .q = q_.view(),
                               .k = k_.view(),
@@ -114,6 +114,7 @@ BackwardArguments BackwardRun::arguments() const {
                               .dq = dq_.view(),
                               .dk = dk_.view(),
                               .dv = dv_.view()};
+  arguments.deterministic = deterministic;
   for (const FunctorTensor& tensor : tensors_) arguments.tensors.add({tensor.name, tensor.view});
   return arguments;
 }
@@ -127,19 +128,18 @@ void BackwardRun::poison_gradients() {
 
 void BackwardRun::compute(const Context& context, const BackwardDqMmaSync& dq,
                           const BackwardDkvMmaSync& dkv) const {
-  ContextState& state = *Access::state(context);
-  const DeviceInfo device = device_info(0);
-  const AttentionSpec& spec = case_.spec;
-  Plan plan{.spec = spec, .config = dkv, .steps = {}, .why = "test"};
-  for (const KernelConfig& config : {KernelConfig(dq), KernelConfig(dkv)}) {
-    BuiltKernel kernel = choose_kernel(state, spec, config, {.pass = pass_of(config)}, device_limits(device),
-                                       native_target(device));
-    plan.steps.push_back(plan_step(load_kernel(state, kernel.image, 0), spec, config));
-  }
+  run(context, two_pass_plan(*Access::state(context), case_.spec, {}, dq, dkv, 0));
+}
+
+void BackwardRun::compute(const Context& context, const BackwardWgmma& config) const {
+  run(context, one_pass_plan(*Access::state(context), case_.spec, config, 0));
+}
+
+void BackwardRun::run(const Context& context, const BackwardPlan& plan) const {
   AttentionParams params;
   GradientParams gradients;
-  if (fill_params(spec, functor_tensor_uses(spec), arguments(), params, gradients))
-    run_plan(plan, params, state.memory, nullptr, &gradients);
+  if (fill_params(case_.spec, functor_tensor_uses(case_.spec), arguments(), params, gradients))
+    run_plan(plan.plan, params, Access::state(context)->memory, nullptr, &gradients);
 }
 
 std::vector<std::uint8_t> BackwardRun::gradients() {

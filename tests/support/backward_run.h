@@ -8,6 +8,7 @@
 #include <jit/attention.h>
 #include <jit/device_buffer.h>
 
+#include "generator/backward_plan.h"
 #include "tests/support/attention_gradients.h"
 #include "tests/support/device_tensor.h"
 
@@ -34,17 +35,20 @@ class BackwardRun {
   explicit BackwardRun(const BackwardCase& wanted);
 
   /// Views of the device's tensors; valid as long as this object.
-  BackwardArguments arguments() const;
+  BackwardArguments arguments(bool deterministic = false) const;
   void poison_gradients();
   /// Computes the gradients by kernels of these configs, on the current device. Throws Error, for a config that is not
   /// legal, too.
   void compute(const Context& context, const BackwardDqMmaSync& dq, const BackwardDkvMmaSync& dkv) const;
+  /// The same in one pass.
+  void compute(const Context& context, const BackwardWgmma& config) const;
   /// All bytes of dq, dk and dv and of what lies between their rows, from the device.
   std::vector<std::uint8_t> gradients();
   /// What is wrong with the gradients on the device, or nothing.
   std::string check();
 
  private:
+  void run(const Context& context, const BackwardPlan& plan) const;
   DeviceTensor operand(int seqlen, int heads, int columns) const;
 
   BackwardCase case_;

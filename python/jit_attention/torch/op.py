@@ -31,7 +31,8 @@ def attention(q, k, v, *, mask=None, score=None, softmax_scale=None, return_lse=
     only: the compiler does not know that operator). A CUDA graph may capture it once a call with the same sizes has
     run before, which is when its kernel is compiled and tuned.
 
-    Gradients are those of `jit_attention.attention_backward`: bit-identical for equal inputs.
+    Gradients are those of `jit_attention.attention_backward`: bit-identical for equal inputs under
+    `torch.use_deterministic_algorithms`.
 
     Args:
         q, k, v: tensors of one dtype, bf16 or fp16.
@@ -131,7 +132,7 @@ def _backward_operator(do: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: to
     named = dict(zip(names, tensors, strict=True))
     do = do if do.stride(-1) == 1 else do.contiguous()
     return _attention_backward(do, q, k, v, o, lse, mask=mask, score=score, softmax_scale=softmax_scale, layout=layout,
-                               tensors=named)
+                               tensors=named, deterministic=torch.are_deterministic_algorithms_enabled())
 
 
 @_backward_operator.register_fake

@@ -1,0 +1,91 @@
+"""Gradients: inputs of a backward cell, and fp32 gradients beside which results are checked."""
+
+from dataclasses import dataclass
+
+from .inputs import Inputs, make_inputs
+from .reference import ABSOLUTE, Check, masked_scores, weighted_sum
+
+
+@dataclass
+class BackwardInputs(Inputs):
+    """Inputs with d_o, the gradient of the output, of its shape."""
+
+    d_o: "torch.Tensor | None" = None
+
+    def with_gradients(self):
+        """q, k and v as leaves that torch differentiates by: the same memory."""
+        return tuple(t.detach().requires_grad_() for t in (self.q, self.k, self.v))
+
+
+def make_backward_inputs(cell, device, seed):
+    """Inputs of `cell` on `device`, the same for the same seed."""
+    import torch
+
+    inputs = make_inputs(cell, device, seed)
+    d_o = torch.randn(cell.output_shape(), device=device, dtype=torch.bfloat16,
+                      generator=torch.Generator(device).manual_seed(seed + 1))
+    return BackwardInputs(**vars(inputs), d_o=d_o)
+
+
+def _of_heads(cell, inputs, kv_head):
+    """The problem of one KV head and those that share it."""
+    import dataclasses
+
+    heads = slice(kv_head * cell.gqa_ratio, (kv_head + 1) * cell.gqa_ratio)
+    part = dataclasses.replace(inputs, q=inputs.q[:, :, heads], k=inputs.k[:, :, kv_head:kv_head + 1],
+                               v=inputs.v[:, :, kv_head:kv_head + 1], d_o=inputs.d_o[:, :, heads])
+    if inputs.alibi_slopes is not None:
+        part.alibi_slopes = inputs.alibi_slopes[heads]
+    return dataclasses.replace(cell, heads_q=cell.gqa_ratio, heads_kv=1), part, heads
+
+
+class BackwardReference:
+    """Gradients of one problem by torch's autograd in fp32, head by head, and how far those of plain bf16 attention
+    are from them."""
+
+    def __init__(self, cell, inputs):
+        import torch
+
+        self.gradients = [torch.empty(t.shape, dtype=torch.float32, device=t.device)
+                          for t in (inputs.q, inputs.k, inputs.v)]
+        plain = [torch.empty_like(t) for t in self.gradients]
+        for kv_head in range(cell.heads_kv):
+            one, part, heads = _of_heads(cell, inputs, kv_head)
+            for entry in range(cell.batch):
+                for targets, dtype in ((self.gradients, torch.float32), (plain, torch.bfloat16)):
+                    found = self._differentiate(one, part, entry, dtype)
+                    for target, gradient, of in zip(targets, found, (heads, kv_head, kv_head)):
+                        target[entry, :, of] = gradient.reshape(target[entry, :, of].shape)
+        self.plain_errors = self._errors(plain)
+
+    @staticmethod
+    def _differentiate(cell, inputs, entry, dtype):
+        import dataclasses
+
+        import torch
+
+        with torch.enable_grad():
+            leaves = [t[entry:entry + 1].to(dtype).detach().requires_grad_() for t in (inputs.q, inputs.k, inputs.v)]
+            own = dataclasses.replace(inputs, q=leaves[0], k=leaves[1], v=leaves[2])
+            scores = masked_scores(cell, own, 0, 0, cell.seqlen_q, dtype)
+            output = weighted_sum(cell, own, 0, scores).transpose(0, 1)
+            return torch.autograd.grad(output, leaves, inputs.d_o[entry].to(dtype))
+
+    def _errors(self, gradients):
+        """Of all three: the largest difference, and the largest of |difference| / |row|."""
+        error = row_error = 0.0
+        for gradient, right in zip(gradients, self.gradients):
+            difference = gradient.float() - right
+            rows = difference.norm(dim=-1) / right.norm(dim=-1).clamp_min(right.norm(dim=-1).mean())
+            error, row_error = max(error, difference.abs().max().item()), max(row_error, rows.max().item())
+            if not difference.isfinite().all():
+                return float("nan"), float("nan")
+        return error, row_error
+
+    def check(self, gradients):
+        """The Check of (dq, dk, dv), what a Runner's call() returned. Raises ValueError for other shapes."""
+        for gradient, right in zip(gradients, self.gradients, strict=True):
+            if gradient.shape != right.shape:
+                raise ValueError(f"a gradient has shape {tuple(gradient.shape)}, not {tuple(right.shape)}")
+        error, row_error = self._errors(gradients)
+        return Check(error, 2 * self.plain_errors[0] + ABSOLUTE, row_error, 2 * self.plain_errors[1] + ABSOLUTE)

@@ -1,0 +1,98 @@
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "generator/kernels/backward_wgmma/family.h"
+#include "generator/problem/functor_node.h"
+#include "templates/backward_wgmma/smem_layout.cuh"
+#include "templates/base/element.cuh"
+
+namespace jit {
+
+using namespace backward_wgmma;
+
+namespace {
+
+constexpr Arch arch{9, 0, 'a'};
+constexpr int max_head_dim = 128;
+constexpr int warpgroup_threads = 128;
+// Addresses, steps and the note of a tile: calibrated on the assembler's reports.
+constexpr int other_registers = 16;
+
+constexpr std::array rows = {
+    field<&BackwardWgmma::tile_q>("tile_q", "queries per step", {multiples(64, 128), Affects::tiling, 128}),
+    field<&BackwardWgmma::tile_kv>("tile_kv", "keys per block", {multiples(64, 128), Affects::tiling, 64}),
+    field<&BackwardWgmma::stages>("stages", "buffers for tiles of queries",
+                                  {multiples(2, 4), Affects::buffers, 4}),
+    field<&BackwardWgmma::out_of_phase>(
+        "out_of_phase", "consumers take turns at exponentials, and one of them multiplies dQ a step later",
+        {}),
+    field<&BackwardWgmma::deterministic>("deterministic", "blocks take turns when they add to dQ",
+                                         {.affects = Affects::buffers}),
+};
+static_assert(rows.size() == member_count<BackwardWgmma>(), "each member has a row");
+
+// Accumulators of dK and dV.
+int gradient_registers(const AttentionSpec& spec) {
+  return (padded_head_dim(spec.head_dim) + padded_head_dim(spec.value_head_dim())) / 2;
+}
+
+}  // namespace
+
+namespace backward_wgmma {
+
+// What 168 registers of each of three warpgroups come to. Small head dims leave consumers enough of fewer, and the
+// loaders, which ask the mask, more.
+RegisterShares register_shares(const AttentionSpec& spec) {
+  constexpr int small = 96;
+  if (gradient_registers(spec) <= small) return {.loader = 56, .consumer = 224};
+  return {.loader = 24, .consumer = 240};
+}
+
+}  // namespace backward_wgmma
+
+std::span<const ConfigField<BackwardWgmma>> Family<BackwardWgmma>::fields() { return rows; }
+
+std::string Family<BackwardWgmma>::rejection(const Case& problem, const BackwardWgmma& config) {
+  if (std::string reason = plain_rejection(problem.spec, name); !reason.empty()) return reason;
+  const auto& [spec, limits] = problem;
+  if (limits.arch != arch)
+    return fmt::format("{} needs {}, this is {}", name, to_string(arch), to_string(limits.arch));
+  if (spec.alignment != 16)
+    return fmt::format("{} needs rows aligned to 16 bytes; spec.alignment is {}", name, spec.alignment);
+  if (std::max(spec.head_dim, spec.value_head_dim()) > max_head_dim) {
+    return fmt::format("{} has room for head dims up to {}; head_dim is {}, head_dim_v {}", name,
+                       max_head_dim, spec.head_dim, spec.value_head_dim());
+  }
+  if (config.tile_q != rows_per_warpgroup || config.tile_kv != 2 * rows_per_warpgroup) {
+    return fmt::format(
+        "tile_q = {} must be 64 and tile_kv = {} must be 128: dQ of a step has the rows of one wgmma, "
+        "and two consumers share its columns",
+        config.tile_q, config.tile_kv);
+  }
+  return "";
+}
+
+Footprint Family<BackwardWgmma>::footprint(const AttentionSpec& spec, const BackwardWgmma& config) {
+  const int scores = config.tile_q + config.tile_q / 2;  // S, dP; P and dS, rounded
+  return {.threads = (consumer_count(config.tile_kv) + 1) * warpgroup_threads,
+          .smem_bytes = smem_layout({.head_dim = spec.head_dim,
+                                     .head_dim_v = spec.value_head_dim(),
+                                     .tile_q = config.tile_q,
+                                     .tile_kv = config.tile_kv,
+                                     .stages = config.stages})
+                            .total,
+          .registers = gradient_registers(spec) + scores + other_registers,
+          .register_cap = register_shares(spec).consumer,
+          .blocks_per_sm = 1,
+          .register_slack = 0,
+          .register_doubt = 0};
+}
+
+std::vector<BackwardWgmma> Family<BackwardWgmma>::space(const Case& problem) {
+  if (problem.limits.arch != arch) return {};
+  // Four buffers where they fit: the loads are further ahead.
+  return {{.stages = 4}, {.stages = 2}};
+}
+
+}  // namespace jit

@@ -1,0 +1,28 @@
+// The cost model of backward_wgmma.
+#include <cmath>
+
+#include "generator/kernels/backward_wgmma/family.h"
+#include "templates/base/element.cuh"
+
+namespace jit {
+namespace {
+
+// Of a multiprocessor (NVIDIA, "H100 Tensor Core GPU Architecture"): dense 16-bit products.
+constexpr double flops_per_clock = 4096;
+constexpr double block_clocks = 6000;  // keys that come, gradients that leave
+
+}  // namespace
+
+double Family<BackwardWgmma>::cycles(const Case& problem, const ProblemShape& shape,
+                                     const BackwardWgmma& config) {
+  const double d = padded_head_dim(problem.spec.head_dim),
+               dv = padded_head_dim(problem.spec.value_head_dim());
+  const double q = config.tile_q, kv = config.tile_kv;
+  const double step = 2 * q * kv * (3 * d + 2 * dv) / flops_per_clock;
+  const double steps = std::ceil(static_cast<double>(shape.seqlen_q) / q) * problem.spec.gqa_ratio;
+  const double blocks = std::ceil(static_cast<double>(shape.seqlen_kv) / kv) *
+                        static_cast<double>(shape.batch * shape.heads_q) / problem.spec.gqa_ratio;
+  return std::ceil(blocks / problem.limits.sm_count) * (steps * step + block_clocks);
+}
+
+}  // namespace jit

@@ -1,0 +1,52 @@
+// The family of one-pass kernels of all gradients with TMA and wgmma (templates/backward_wgmma).
+#pragma once
+
+#include "generator/kernels/family.h"
+
+namespace jit {
+
+template <>
+struct Family<BackwardWgmma> {
+  static constexpr std::string_view name = "backward_wgmma";
+  static constexpr std::string_view doc =
+      "all gradients in one pass with TMA and wgmma: sm_90a, rows aligned to 16 bytes, head dims up to 128";
+  static constexpr Pass pass = Pass::backward;
+  static constexpr bool may_spill = false;
+  static constexpr BackwardWgmma smallest = {};
+
+  static std::span<const ConfigField<BackwardWgmma>> fields();
+  static bool suits(const ProblemShape& shape) { return shape.tma && !shape.has_device_lengths; }
+  static std::string rejection(const Case& problem, const BackwardWgmma& config);
+  static std::vector<BackwardWgmma> space(const Case& problem);
+  static Footprint footprint(const AttentionSpec& spec, const BackwardWgmma& config);
+  static double cycles(const Case& problem, const ProblemShape& shape, const BackwardWgmma& config);
+  static Program program(const AttentionSpec& spec, const BackwardWgmma& config);
+  /// LSE and delta of each query, and dQ in fp32.
+  static std::size_t workspace_bytes(const AttentionSpec& spec, const BackwardWgmma& config,
+                                     const AttentionParams& params, int sm_count);
+  /// Requires: launch.gradients is there, and the kernel of `prepare_program` ran before.
+  static void launch(const KernelLaunch& launch, const BackwardWgmma& config);
+};
+
+namespace backward_wgmma {
+
+/// Registers per thread that setmaxnreg gives to the warpgroups.
+struct RegisterShares {
+  int loader = 0;
+  int consumer = 0;
+};
+RegisterShares register_shares(const AttentionSpec& spec);
+
+/// The members of the Config that all three programs share.
+std::string config_text(const AttentionSpec& spec, const BackwardWgmma& config);
+
+/// The kernel that runs before: LSE and delta of each query, and zeros where dQ is summed.
+Program prepare_program(const AttentionSpec& spec, const BackwardWgmma& config);
+void launch_prepare(const KernelLaunch& launch, const BackwardWgmma& config);
+
+/// The kernel that runs behind: rounds the sums of dQ.
+Program convert_program(const AttentionSpec& spec, const BackwardWgmma& config);
+void launch_convert(const KernelLaunch& launch, const BackwardWgmma& config);
+
+}  // namespace backward_wgmma
+}  // namespace jit

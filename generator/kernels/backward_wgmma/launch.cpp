@@ -1,0 +1,119 @@
+#include <algorithm>
+
+#include <jit/error.h>
+
+#include "generator/kernels/backward_wgmma/family.h"
+#include "generator/launch/ceil_div.h"
+#include "generator/launch/kernel_launch.h"
+#include "generator/launch/tensor_maps.h"
+#include "runtime/launch.h"
+#include "templates/backward_wgmma/smem_layout.cuh"
+#include "templates/backward_wgmma/tensor_maps.cuh"
+
+namespace jit {
+
+using namespace backward_wgmma;
+
+namespace {
+
+constexpr std::size_t sums_alignment = 256;
+
+// Queries that LSE, delta and sums have room for: whole tiles of each head.
+std::size_t padded_queries(const BackwardWgmma& config, const AttentionParams& params) {
+  return static_cast<std::size_t>(params.batch) * static_cast<std::size_t>(params.heads_q) *
+         static_cast<std::size_t>(ceil_div(params.seqlen_q, config.tile_q)) *
+         static_cast<std::size_t>(config.tile_q);
+}
+
+std::size_t statistics_bytes(const BackwardWgmma& config, const AttentionParams& params) {
+  const std::size_t bytes = 2 * padded_queries(config, params) * sizeof(float);
+  return (bytes + sums_alignment - 1) / sums_alignment * sums_alignment;
+}
+
+std::size_t sum_floats(const AttentionSpec& spec, const BackwardWgmma& config,
+                       const AttentionParams& params) {
+  return padded_queries(config, params) * static_cast<std::size_t>(dq_columns(spec.head_dim));
+}
+
+std::size_t turns(const BackwardWgmma& config, const AttentionParams& params) {
+  if (!config.deterministic) return 0;
+  return padded_queries(config, params) / static_cast<std::size_t>(config.tile_q) *
+         static_cast<std::size_t>(consumer_count(config.tile_kv));
+}
+
+void place_workspace(const KernelLaunch& launch, const BackwardWgmma& config) {
+  GradientParams& gradients = *launch.gradients;
+  gradients.lse_log2 = static_cast<float*>(launch.workspace);
+  gradients.delta = gradients.lse_log2 + padded_queries(config, launch.params);
+  gradients.dq_sums = gradients.lse_log2 + statistics_bytes(config, launch.params) / sizeof(float);
+  gradients.dq_turns =
+      reinterpret_cast<int*>(gradients.dq_sums + sum_floats(launch.spec, config, launch.params));
+}
+
+// Launches a grid of one dimension for as many batch entries at a time as it has room for, each of which has
+// `heads` · `tiles` blocks.
+void launch_entries(const KernelLaunch& launch, int heads, int tiles, void** arguments) {
+  AttentionParams& params = launch.params;
+  if (tiles == 0) return;
+  const std::int64_t blocks_per_entry = std::int64_t{heads} * tiles;
+  const int entries =
+      static_cast<int>(std::clamp<std::int64_t>(max_work_tiles / blocks_per_entry, 1, params.batch));
+  LaunchConfig grid{.block = {launch.kernel.threads, 1, 1}, .smem_bytes = launch.kernel.smem_bytes};
+  for (params.batch_begin = 0; params.batch_begin < params.batch; params.batch_begin += entries) {
+    const int count = std::min(params.batch - params.batch_begin, entries);
+    grid.grid[0] = static_cast<unsigned>(count * blocks_per_entry);
+    jit::launch(launch.kernel.kernel.handle(), grid, arguments, launch.stream);
+  }
+}
+
+void launch_queries(const KernelLaunch& launch, const BackwardWgmma& config) {
+  place_workspace(launch, config);
+  void* arguments[] = {&launch.params, launch.gradients};
+  launch_entries(launch, launch.params.heads_q, ceil_div(launch.params.seqlen_q, config.tile_q), arguments);
+}
+
+}  // namespace
+
+namespace backward_wgmma {
+
+void launch_prepare(const KernelLaunch& launch, const BackwardWgmma& config) {
+  launch_queries(launch, config);
+}
+void launch_convert(const KernelLaunch& launch, const BackwardWgmma& config) {
+  launch_queries(launch, config);
+}
+
+}  // namespace backward_wgmma
+
+std::size_t Family<BackwardWgmma>::workspace_bytes(const AttentionSpec& spec, const BackwardWgmma& config,
+                                                   const AttentionParams& params, int /*sm_count*/) {
+  return statistics_bytes(config, params) + sum_floats(spec, config, params) * sizeof(float) +
+         turns(config, params) * sizeof(int);
+}
+
+// A block for each tile of keys of each KV head.
+void Family<BackwardWgmma>::launch(const KernelLaunch& launch, const BackwardWgmma& config) {
+  const int tiles_kv = ceil_div(launch.params.seqlen_kv, config.tile_kv);
+  if (tiles_kv == 0) return;
+  place_workspace(launch, config);
+  const MappedGradients mapped = map_gradients(
+      launch.spec, {.rows_q = config.tile_q, .rows_kv = config.tile_kv}, launch.params, *launch.gradients);
+  TensorMaps maps{.q = mapped.q,
+                  .k = mapped.k,
+                  .v = mapped.v,
+                  .d_o = mapped.d_o,
+                  .begun = nullptr,
+                  .turns = launch.gradients->dq_turns,
+                  .window = std::max(1, std::min(tiles_kv, launch.kernel.sm_count))};
+  if (config.deterministic)
+    maps.begun = reinterpret_cast<unsigned*>(launch.memory.counter(launch.kernel.device, launch.stream));
+  void* arguments[] = {&launch.params, launch.gradients, &maps};
+  try {
+    launch_entries(launch, launch.params.heads_kv, tiles_kv, arguments);
+  } catch (const Error&) {
+    if (config.deterministic) launch.memory.reset_counter(launch.kernel.device, launch.stream);
+    throw;
+  }
+}
+
+}  // namespace jit

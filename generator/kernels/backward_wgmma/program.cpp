@@ -1,0 +1,127 @@
+#include <fmt/format.h>
+#include <jit/dtype.h>
+
+#include "generator/kernels/backward_wgmma/family.h"
+#include "generator/program/emit.h"
+#include "generator/program/functor_source.h"
+#include "generator/program/wgmma_source.h"
+#include "templates/backward_wgmma/smem_layout.cuh"
+#include "templates/backward_wgmma/tensor_maps.cuh"
+#include "templates/base/element.cuh"
+
+namespace jit {
+namespace {
+
+// The products of tiles that the kernel consists of, as what its Config inherits.
+SourceFile wgmma_products(const AttentionSpec& spec, const BackwardWgmma& config) {
+  const int mma_k = facts(spec.dtype).mma_k;
+  const int d = padded_head_dim(spec.head_dim), dv = padded_head_dim(spec.value_head_dim());
+  std::string text =
+      "// Products of tiles by wgmma, for one kernel. Generated: change the spec, not this file.\n"
+      "#pragma once\n\nstruct WgmmaProducts {\n";
+  text += wgmma_function("wgmma_scores", "D = A B: 64 rows of K, tile_q rows of Q.",
+                         {.dtype = spec.dtype, .n = config.tile_q, .steps = d / mma_k});
+  text += wgmma_function("wgmma_d_scores", "D = A B: 64 rows of V, tile_q rows of dO.",
+                         {.dtype = spec.dtype, .n = config.tile_q, .steps = dv / mma_k});
+  WgmmaProduct sum{.dtype = spec.dtype,
+                   .n = dv,
+                   .steps = config.tile_q / mma_k,
+                   .accumulate = true,
+                   .a_in_registers = true,
+                   .b_along_rows = true};
+  text += wgmma_function("wgmma_dv", "D += A B: tile_q columns of P, tile_q rows of dO.", sum);
+  sum.n = d;
+  text += wgmma_function("wgmma_dk", "D += A B: tile_q columns of dS, tile_q rows of Q.", sum);
+  text += wgmma_function(
+      "wgmma_dq", "D = A B: tile_kv columns of dS, tile_kv rows of K, some of its columns.",
+      {.dtype = spec.dtype,
+       .n = backward_wgmma::dq_columns(spec.head_dim) / backward_wgmma::consumer_count(config.tile_kv),
+       .steps = config.tile_kv / mma_k,
+       .b_along_rows = true});
+  return {"wgmma_products.cuh", text + "};\n"};
+}
+
+std::string config_name(const AttentionSpec& spec, const BackwardWgmma& config) {
+  return fmt::format("{}_q{}kv{}s{}", problem_name(spec), config.tile_q, config.tile_kv, config.stages);
+}
+
+// A program of one of the kernels around: `call` is its template.
+Program side_program(const AttentionSpec& spec, const BackwardWgmma& config, std::string_view what,
+                     std::string_view call, int threads) {
+  const FunctorSource functors = functor_source(spec);
+  Program program;
+  program.threads = threads;
+  program.name = fmt::format("{}_{}", call, config_name(spec, config));
+  program.facts = {{"spec", to_string(spec)}, {"config", to_string(KernelConfig(config))}};
+  std::string& source = program.source;
+  source = fmt::format("// Attention backward, {}: {}. Generated: change the spec, not this file.\n", what,
+                       to_string(spec));
+  source += fmt::format("#include \"backward_wgmma/{}.cuh\"\n\nusing namespace jit;\n\n",
+                        call == "convert_dq" ? "convert_dq" : "prepare");
+  source += functors.definitions;
+  source += "struct Config {\n" + backward_wgmma::config_text(spec, config) + "};\n";
+  source += params_assertion() + gradient_params_assertion() + functors.assertions;
+  source += fmt::format(
+      "\nextern \"C\" __global__ void __launch_bounds__({})\n"
+      "{}(const __grid_constant__ AttentionParams params, const __grid_constant__ GradientParams gradients) "
+      "{{\n  backward_wgmma::{}<Config>(params, gradients);\n}}\n",
+      threads, program.name, call);
+  return program;
+}
+
+}  // namespace
+
+namespace backward_wgmma {
+
+std::string config_text(const AttentionSpec& spec, const BackwardWgmma& config) {
+  return spec_lines(spec, functor_source(spec)) + config_lines(Family<BackwardWgmma>::fields(), config);
+}
+
+Program prepare_program(const AttentionSpec& spec, const BackwardWgmma& config) {
+  constexpr int threads = 256;  // prepare_threads
+  return side_program(spec, config, "what is known of queries", "prepare_backward", threads);
+}
+
+Program convert_program(const AttentionSpec& spec, const BackwardWgmma& config) {
+  return side_program(spec, config, "dQ in 16 bits", "convert_dq", consumer_count(config.tile_kv) * 128);
+}
+
+}  // namespace backward_wgmma
+
+Program Family<BackwardWgmma>::program(const AttentionSpec& spec, const BackwardWgmma& config) {
+  const FunctorSource functors = functor_source(spec, ScoreNumbers::duals);
+  const backward_wgmma::RegisterShares shares = backward_wgmma::register_shares(spec);
+  Program program;
+  program.headers = {wgmma_products(spec, config)};
+  const Footprint needs = footprint(spec, config);
+  program.threads = needs.threads;
+  program.smem_bytes = needs.smem_bytes;
+  program.name = fmt::format("attention_backward_wgmma_{}", config_name(spec, config));
+
+  std::string& source = program.source;
+  source =
+      fmt::format("// Attention backward: {}. Generated: change the spec, not this file.\n", to_string(spec));
+  source +=
+      "#include \"backward_wgmma/kernel.cuh\"\n#include \"wgmma_products.cuh\"\n\nusing namespace jit;\n\n";
+  source += functors.definitions;
+  source += "struct Config : WgmmaProducts {\n" + spec_lines(spec, functors) + config_lines(fields(), config);
+  source += number_line("loader_registers", shares.loader, "per thread, once shared out");
+  source += number_line("consumer_registers", shares.consumer, "the same for consumers");
+  source += "};\n";
+  source += params_assertion() + gradient_params_assertion() + functors.assertions;
+  source += fmt::format(
+      "static_assert(sizeof(backward_wgmma::TensorMaps) == {}, "
+      "\"host and device disagree on the tensor maps\");\n"
+      "static_assert(backward_wgmma::smem_layout<Config>().total == {}, "
+      "\"host and device disagree on shared memory\");\n\n",
+      sizeof(backward_wgmma::TensorMaps), program.smem_bytes);
+  source += fmt::format(
+      "extern \"C\" __global__ void __launch_bounds__(backward_wgmma::KernelTraits<Config>::threads, 1)\n"
+      "{}(const __grid_constant__ AttentionParams params, const __grid_constant__ GradientParams gradients, "
+      "const __grid_constant__ backward_wgmma::TensorMaps maps) {{\n"
+      "  backward_wgmma::attention_backward<Config>(params, gradients, maps);\n}}\n",
+      program.name);
+  return program;
+}
+
+}  // namespace jit

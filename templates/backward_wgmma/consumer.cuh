@@ -1,0 +1,364 @@
+// A consumer of a one-pass kernel: a warpgroup that owns 64 keys of the block and a half of the columns of dQ.
+//
+//     Sᵀ = K Qᵀ ─ P = exp(f(S) − LSE), W = P ∘ f′ ┐
+//     dPᵀ = V dOᵀ − delta ────────────────────────┴─ dS = W ∘ dP ─ to the other consumer ─┐
+//     dV += Pᵀ dO        dK += dSᵀ Q                                dQ = dS K ────────────┴─ to the adder
+//
+// Products of step n, and how they are queued; what stands in line with "wait" goes on meanwhile:
+//
+//     tensor cores   │ dQ(n−1) │ dP(n)  dV(n)          │ dK(n)   S(n+1)  dQ(n) …
+//     consumer       │ P, W(n) │ wait dP ─ dS(n)       │ wait dV, wait S ─ …
+//
+// Keys are rows, so that accumulators of S and dP are, packed, the A operands of dV and dK as they lie. dS goes through
+// shared memory for dQ alone, which is a sum over the keys of both consumers.
+#pragma once
+
+#include "backward_wgmma/dq_sums.cuh"
+#include "backward_wgmma/loader.cuh"
+#include "backward_wgmma/rings.cuh"
+#include "problem/gradients.cuh"
+#include "problem/sequences.cuh"
+#include "ptx/stmatrix.cuh"
+#include "ptx/wgmma.cuh"
+#include "steps/score_gradients.cuh"
+#include "steps/store_rows.cuh"
+
+namespace jit::backward_wgmma {
+
+/// The numbers of the lane's queries in step `i` of 16 of a tile, whose numbers lie at shared address `tile` in the order
+/// of `statistic_place`.
+class StepNumbers {
+ public:
+  __device__ __forceinline__ StepNumbers(unsigned tile, int i) {
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(pairs_[0].numbers[0]), "=f"(pairs_[0].numbers[1]), "=f"(pairs_[1].numbers[0]),
+                   "=f"(pairs_[1].numbers[1])
+                 : "r"(tile + i * 64 + threadIdx.x % 4 * 16)
+                 : "memory");
+  }
+  /// As ColumnNumbers.
+  __device__ __forceinline__ const ColumnNumbers::Pair& at(int n) const { return pairs_[n]; }
+
+ private:
+  ColumnNumbers::Pair pairs_[2];
+};
+
+/// Everything that one consumer warpgroup holds.
+template <class Config>
+class Consumer {
+  using Traits = KernelTraits<Config>;
+  using Element = typename Config::Element;
+  using Mask = typename Config::Mask;
+  using Score = typename Config::Score;
+  using Scores = typename Traits::Scores;
+  using KTile = typename Traits::KTile;
+  using VTile = typename Traits::VTile;
+  using QTile = typename Traits::QTile;
+  using DoTile = typename Traits::DoTile;
+  using DsTile = typename Traits::DsTile;
+
+ public:
+  __device__ __forceinline__ Consumer(const AttentionParams& params, const KeyTile& keys, unsigned smem)
+      : params_(params),
+        keys_(keys),
+        consumer_(uniform(threadIdx.x / warpgroup_size - 1)),
+        exponent_(score_exponent<Score>(params.softmax_scale)),
+        rings_(smem) {}
+
+  __device__ __forceinline__ void run(const GradientParams& gradient_params) {
+    dk_.clear();
+    dv_.clear();
+    take_queries(0);
+    mbarrier_wait_parity(rings_.keys_full(), 0);
+    if ((flags_ & query_note_none) == 0) {
+      sum_gradients();
+    } else {
+      rings_.dq(consumer_).arrive_full(0);
+    }
+    const Sequences<Config> sequences(params_);
+    const Gradients<Config> gradients(params_, gradient_params);
+    const int first_key =
+        keys_.k_begin + consumer_ * rows_per_warpgroup + threadIdx.x % warpgroup_size / warp_size * 16;
+    const int seqlen_kv = sequences.kv(keys_.batch).length;
+    store_rows<Config::head_dim>(dk_, params_.softmax_scale, gradients.dk_rows(keys_.batch, keys_.kv_head),
+                                 first_key, seqlen_kv);
+    store_rows<Config::head_dim_v>(dv_, 1.0f, gradients.dv_rows(keys_.batch, keys_.kv_head), first_key,
+                                   seqlen_kv);
+  }
+
+ private:
+  // Scores come first in the queue wherever they can, because everything waits for them. Waits count the groups that
+  // they leave running.
+  __device__ __forceinline__ void sum_gradients() {
+    constexpr bool early = Traits::early_d_scores;
+    unsigned step = 0;
+    if constexpr (Config::out_of_phase) {
+      clear_ds();
+      if (consumer_ == 1) pass_turn();
+    }
+    start_scores(step);
+    wgmma_wait_group<0>();
+    if constexpr (early) start_d_scores(step);
+    exponentiate(step);
+    pack_probabilities(step);
+    while (true) {
+      if constexpr (!early) start_d_scores(step);
+      start_dv(step);
+      wgmma_wait_group<1>();
+      if (early && step > 0) release_ds(step - 1);
+      write_ds(step);
+      if ((flags_ & query_note_end) != 0) break;
+      if constexpr (early) {
+        take_queries(step + 1);
+        start_scores(step + 1);
+        start_dk(step);
+        if (step > 0) finish_dq(step - 1);
+        wgmma_wait_group<2>();
+      } else {
+        start_dk(step);
+        wgmma_wait_group<1>();
+      }
+      wgmma_hold(p_);
+      if constexpr (!early) {
+        take_queries(step + 1);
+        start_scores(step + 1);
+      }
+      start_dq(step);
+      if constexpr (early) start_d_scores(step + 1);
+      wgmma_wait_group<early ? 3 : 1>();  // dK, dQ, dP of the next step
+      exponentiate(step + 1);
+      if constexpr (early) wgmma_wait_group<2>();
+      wgmma_hold(ds_);
+      rings_.q.arrive_empty(step);
+      pack_probabilities(step + 1);
+      if constexpr (!early) {
+        wgmma_wait_group<0>();
+        release_ds(step);
+        finish_dq(step);
+      }
+      ++step;
+    }
+    start_dk(step);
+    if constexpr (early) {
+      if (step > 0) finish_dq(step - 1);
+    }
+    start_dq(step);
+    wgmma_wait_group<0>();
+    wgmma_hold(dq_.registers[0]);
+    finish_dq(step);
+    if (Config::out_of_phase && consumer_ == 0) {
+      start_dq(step + 1);
+      wgmma_wait_group<0>();
+      wgmma_hold(dq_.registers[0]);
+      finish_dq(step + 1);
+    }
+    wgmma_hold(p_);
+    wgmma_hold(ds_);
+    wgmma_hold(dk_.registers[0]);
+    wgmma_hold(dv_.registers[0]);
+  }
+
+  __device__ __forceinline__ void take_queries(unsigned step) {
+    rings_.q.wait_full(step);
+    flags_ = load_query_note_flags(rings_.note(step));
+  }
+
+  // Each product is a group of its own.
+  __device__ __forceinline__ void start_scores(unsigned step) {
+    wgmma_fence();
+    Config::template wgmma_scores<KTile, QTile>(scores_.registers[0], own_rows<KTile>(Traits::layout.k),
+                                                columns_of<QTile>(rings_.q.tile(step)));
+    wgmma_commit_group();
+  }
+  __device__ __forceinline__ void start_d_scores(unsigned step) {
+    rings_.d_o.wait_full(step);
+    wgmma_fence();
+    Config::template wgmma_d_scores<VTile, DoTile>(d_scores_.registers[0], own_rows<VTile>(Traits::layout.v),
+                                                   columns_of<DoTile>(rings_.d_o.tile(step)));
+    wgmma_commit_group();
+  }
+  __device__ __forceinline__ void start_dv(unsigned step) {
+    wgmma_fence();
+    Config::template wgmma_dv<DoTile>(dv_.registers[0], p_, rows_of<DoTile>(rings_.d_o.tile(step)));
+    wgmma_commit_group();
+  }
+  __device__ __forceinline__ void start_dk(unsigned step) {
+    wgmma_fence();
+    Config::template wgmma_dk<QTile>(dk_.registers[0], ds_, rows_of<QTile>(rings_.q.tile(step)));
+    wgmma_commit_group();
+  }
+  // When the other consumer's dS is there, too.
+  __device__ __forceinline__ void start_dq(unsigned step) {
+    constexpr int columns = Traits::dq_columns;
+    constexpr int own_bytes = KTile::panels > 1 ? columns / KTile::columns * KTile::panel_bytes
+                                                : columns * static_cast<int>(sizeof(Element));
+    rings_.ds.wait_full(multiplied_ds(step));
+    wgmma_fence();
+    Config::template wgmma_dq<DsTile, KTile>(
+        dq_.registers[0], columns_of<DsTile>(rings_.ds.tile(multiplied_ds(step))),
+        rows_of<KTile>(rings_.smem + Traits::layout.k + consumer_ * own_bytes));
+    wgmma_commit_group();
+  }
+
+  // After the wait for dQ: dS is free, and dQ can be left to the adder.
+  __device__ __forceinline__ void release_ds(unsigned step) {
+    wgmma_hold(dq_.registers[0]);
+    rings_.ds.arrive_empty(multiplied_ds(step));
+  }
+  __device__ __forceinline__ void finish_dq(unsigned step) {
+    const auto ring = rings_.dq(consumer_);
+    ring.wait_empty(step);
+    const unsigned own = ring.tile(0) + reread_thread_index() % warpgroup_size * 16;
+#pragma unroll
+    for (int n = 0; n < Traits::QueryGradient::column_blocks; ++n)
+      store_shared(own + n * warpgroup_size * 16, dq_.registers[0][n]);
+    fence_proxy_async_shared();
+    ring.arrive_full(step);
+  }
+
+  // Of S: P ∘ f′ in its place, and P, rounded. An identity's P is both, and its S takes no other registers until P has
+  // room.
+  __device__ __forceinline__ void exponentiate(unsigned step) {
+    wgmma_hold(scores_.registers[0]);
+    if constexpr (Config::out_of_phase) bar_sync(Traits::turn_barrier + consumer_, 2 * warpgroup_size);
+    if constexpr (Score::is_identity) weigh_scores(step);
+    if constexpr (Config::out_of_phase) pass_turn();
+  }
+  __device__ __forceinline__ void pass_turn() const {
+    bar_arrive(Traits::turn_barrier + 1 - consumer_, 2 * warpgroup_size);
+  }
+  __device__ __forceinline__ void pack_probabilities(unsigned step) {
+    if constexpr (Score::is_identity) {
+#pragma unroll
+      for (int i = 0; i < Traits::query_steps; ++i) scores_.template pack_step<Element>(p_[i], 0, i);
+    } else {
+      weigh_scores(step);
+    }
+  }
+  __device__ __forceinline__ void weigh_scores(unsigned step) {
+    if ((flags_ & query_note_partial) != 0) {
+      weigh_tile<true>(step);
+    } else {
+      weigh_tile<false>(step);
+    }
+  }
+  template <bool is_partial>
+  __device__ __forceinline__ void weigh_tile(unsigned step) {
+    using Part = Accumulator<MmaLayout, 16, Traits::mma_k>;  // the queries of a step of dV
+    constexpr bool has_places = is_partial || !Score::is_identity;
+    const unsigned note = rings_.note(step);
+    const int first_query = has_places ? load_query_note_query(note) : 0;
+    const int head = has_places ? load_query_note_head(note) : 0;
+#pragma unroll
+    for (int i = 0; i < Traits::query_steps; ++i) {
+      Part scores, weights;
+      for_each_value<Part>([&](int n, int j) {
+        scores.registers[0][n][j] = scores_.registers[0][i * Part::column_blocks + n][j];
+        weights.registers[0][n][j] = 1;
+      });
+      if constexpr (has_places) {
+        const int thread = reread_thread_index() % warpgroup_size;
+        const int key = keys_.k_begin + consumer_ * rows_per_warpgroup + thread / warp_size * 16 +
+                        MmaLayout::lane_row(thread);
+        const int query = first_query + i * Traits::mma_k + MmaLayout::lane_column(thread);
+        const BlockContext context = Sequences<Config>(params_).context(keys_.batch, head);
+        differentiate_score<KeysByQueries>(scores, weights, key, query, Score(context), params_.softmax_scale,
+                                           context);
+        if constexpr (is_partial)
+          drop_masked_scores<KeysByQueries>(scores, key, query, Mask(context), context);
+      }
+      exponentiate_scores(scores, exponent_, StepNumbers(rings_.lse_log2(step), i));
+      if constexpr (!Score::is_identity) scores.template pack_step<Element>(p_[i], 0, 0);
+      multiply_by_probabilities<Score>(weights, scores);
+      for_each_value<Part>([&](int n, int j) {
+        scores_.registers[0][i * Part::column_blocks + n][j] = weights.registers[0][n][j];
+      });
+    }
+  }
+
+  // Calls f(n, j) for each value of a lane.
+  template <class Product, class F>
+  static __device__ __forceinline__ void for_each_value(F f) {
+#pragma unroll
+    for (int n = 0; n < Product::column_blocks; ++n) {
+#pragma unroll
+      for (int j = 0; j < MmaLayout::block_values; ++j) f(n, j);
+    }
+  }
+
+  // dS, rounded, in registers for dK and in shared memory for dQ.
+  __device__ __forceinline__ void write_ds(unsigned step) {
+    wgmma_hold(d_scores_.registers[0]);
+#pragma unroll
+    for (int i = 0; i < Traits::query_steps; ++i) {
+      const StepNumbers minus_delta(rings_.delta(step), i);
+#pragma unroll
+      for (int n = 0; n < 2; ++n) {
+#pragma unroll
+        for (int j = 0; j < MmaLayout::block_values; ++j)
+          scores_.registers[0][2 * i + n][j] *=
+              d_scores_.registers[0][2 * i + n][j] + minus_delta.at(n).of(0, j % 2);
+      }
+      scores_.template pack_step<Element>(ds_[i], 0, i);
+    }
+    const unsigned place = written_ds(step);
+    rings_.ds.wait_empty(place);
+    const unsigned thread = threadIdx.x % warpgroup_size;
+    const unsigned row = thread % warp_size / 16 * 8 + thread % 8;
+    const unsigned chunk = (thread / warp_size * 2 + thread / 8 % 2) ^ thread % 8;
+    const unsigned own = rings_.ds.tile(place) + consumer_ * DsTile::panel_bytes + row * DsTile::row_bytes +
+                         chunk * chunk_bytes;
+#pragma unroll
+    for (int i = 0; i < Traits::query_steps; ++i)
+      stmatrix_x4_trans(own + i * Traits::mma_k * DsTile::row_bytes, ds_[i]);
+    fence_proxy_async_shared();
+    rings_.ds.arrive_full(place);
+  }
+  // The one before the first: zeros, with which consumer 0 begins to multiply.
+  __device__ __forceinline__ void clear_ds() {
+    const unsigned own = rings_.ds.tile(0) + consumer_ * DsTile::panel_bytes;
+    for (int at = threadIdx.x % warpgroup_size * chunk_bytes; at < DsTile::panel_bytes;
+         at += warpgroup_size * chunk_bytes)
+      clear_shared_chunk(own + at);
+    fence_proxy_async_shared();
+    rings_.ds.arrive_full(0);
+    if (consumer_ == 1) rings_.ds.arrive_empty(0);
+  }
+
+  // The place in the ring of the dS that is written in a step, and of that which is multiplied to dQ: out of phase
+  // consumer 0 is a step behind with dQ, and the ring begins with the zeros of a step that there is not.
+  static __device__ __forceinline__ unsigned written_ds(unsigned step) { return step + Config::out_of_phase; }
+  __device__ __forceinline__ unsigned multiplied_ds(unsigned step) const {
+    return step + (Config::out_of_phase ? consumer_ : 0);
+  }
+
+  // Lower words of descriptors: the consumer's rows of a tile at an offset, with the sum along its columns; all rows of
+  // a tile; a tile with the sum along its rows.
+  template <class Tile>
+  __device__ __forceinline__ unsigned own_rows(int offset) const {
+    return lower_word(Tile::along_columns(rings_.smem + offset, consumer_ * rows_per_warpgroup, 0));
+  }
+  template <class Tile>
+  __device__ __forceinline__ unsigned columns_of(unsigned tile) const {
+    return lower_word(Tile::along_columns(tile, 0, 0));
+  }
+  template <class Tile>
+  __device__ __forceinline__ unsigned rows_of(unsigned tile) const {
+    return lower_word(Tile::along_rows(tile, 0));
+  }
+  const AttentionParams& params_;
+  const KeyTile keys_;
+  const int consumer_;
+  const float exponent_;
+  const Rings<Config> rings_;
+  int flags_ = 0;    // of the last tile of queries that was taken
+  Scores scores_;    // S, then W, then dS
+  Scores d_scores_;  // dP − delta
+  unsigned p_[Traits::query_steps][4];
+  unsigned ds_[Traits::query_steps][4];
+  typename Traits::QueryGradient dq_;
+  typename Traits::KeyGradient dk_;
+  typename Traits::ValueGradient dv_;
+};
+
+}  // namespace jit::backward_wgmma

@@ -1,0 +1,48 @@
+// What runs behind the one-pass kernel: the sums of dQ, scaled and rounded, become its rows. A block has a tile of
+// queries, and a warpgroup of it what a consumer has added.
+#pragma once
+
+#include "backward_wgmma/dq_sums.cuh"
+#include "problem/gradients.cuh"
+#include "problem/masks.cuh"
+#include "problem/scores.cuh"
+#include "problem/sequences.cuh"
+#include "steps/store_rows.cuh"
+
+namespace jit::backward_wgmma {
+
+template <class Config>
+__device__ __forceinline__ void convert_dq(const AttentionParams& params,
+                                           const GradientParams& gradient_params) {
+  using Traits = KernelTraits<Config>;
+  const int tiles = query_tiles<Config>(params);
+  const int slice = static_cast<int>(blockIdx.x) / tiles;
+  const int batch = params.batch_begin + slice / params.heads_q, head = slice % params.heads_q;
+  const int tile = static_cast<int>(blockIdx.x) - slice * tiles;
+  const int part = threadIdx.x / warpgroup_size, thread = threadIdx.x % warpgroup_size;
+  const float* const sums =
+      dq_sums<Config>(gradient_params, first_query_tile<Config>(params, batch, head) + tile) +
+      part * Traits::dq_part_floats;
+  typename Traits::QueryGradient dq;
+#pragma unroll
+  for (int n = 0; n < Traits::QueryGradient::column_blocks; ++n) {
+    const float4 four = *reinterpret_cast<const float4*>(sums + (n * warpgroup_size + thread) * 4);
+    dq.registers[0][n][0] = four.x;
+    dq.registers[0][n][1] = four.y;
+    dq.registers[0][n][2] = four.z;
+    dq.registers[0][n][3] = four.w;
+  }
+  const auto rows = Gradients<Config>(params, gradient_params).dq_rows(batch, head);
+  const int first_column = part * Traits::dq_columns;
+  constexpr int columns = Traits::dq_columns;
+  const int first_row = tile * Config::tile_q + thread / warp_size * 16;
+  const int row_end = Sequences<Config>(params).q(batch).length;
+  if (part == 0) {
+    store_rows<minimum(columns, Config::head_dim)>(dq, params.softmax_scale, rows, first_row, row_end);
+  } else if constexpr (columns < Config::head_dim) {
+    store_rows<Config::head_dim - columns>(dq, params.softmax_scale, rows.from(0, first_column), first_row,
+                                           row_end);
+  }
+}
+
+}  // namespace jit::backward_wgmma

@@ -1,0 +1,58 @@
+// Attention backward in one pass with TMA and wgmma, for sm_90a. A block owns a tile of keys and walks through the tiles
+// of queries that see them, those of all heads that share the keys: dK and dV are sums in registers, and dQ of each
+// step is added to sums in global memory, which convert_dq.cuh rounds in the end. prepare.cuh is what runs before.
+#pragma once
+
+#include "backward_wgmma/consumer.cuh"
+#include "backward_wgmma/loader.cuh"
+#include "backward_wgmma/rings.cuh"
+#include "base/gradient_params.cuh"
+#include "base/params.cuh"
+#include "problem/masks.cuh"
+#include "problem/scores.cuh"
+#include "tiles/tile_copy.cuh"
+
+namespace jit::backward_wgmma {
+
+/// The keys of a block: tiles of a head follow one another, so that blocks of a time share queries.
+template <class Config>
+__device__ __forceinline__ KeyTile key_tile(const AttentionParams& params, int block) {
+  const int tiles = (Sequences<Config>::longest_kv(params) + Config::tile_kv - 1) / Config::tile_kv;
+  const int slice = block / tiles;
+  return {.batch = params.batch_begin + slice / params.heads_kv,
+          .kv_head = slice % params.heads_kv,
+          .k_begin = (block - slice * tiles) * Config::tile_kv};
+}
+
+template <class Config>
+__device__ __forceinline__ void attention_backward(const AttentionParams& params,
+                                                   const GradientParams& gradients, const TensorMaps& maps) {
+  extern __shared__ __align__(1024) unsigned char memory[];
+  const unsigned smem = smem_address(memory);
+  if (threadIdx.x == 0) {
+    init_rings<Config>(smem);
+    // Blocks that wait for one another are numbered in the order in which they begin, whatever that is.
+    if constexpr (Config::deterministic) {
+      store_shared(smem + KernelTraits<Config>::layout.block,
+                   static_cast<int>(atomic_inc_acq_rel(maps.begun, gridDim.x - 1)));
+    }
+  }
+  __syncthreads();
+  const int block = Config::deterministic ? uniform(load_shared(smem + KernelTraits<Config>::layout.block))
+                                          : static_cast<int>(blockIdx.x);
+  const KeyTile keys = key_tile<Config>(params, block);
+  if (threadIdx.x < warpgroup_size) {
+    setmaxnreg_dec<Config::loader_registers>();
+    const int warp = uniform(threadIdx.x / warp_size);
+    if (warp == 0) {
+      load_tiles<Config>(params, gradients, maps, keys, smem);
+    } else if (warp <= KernelTraits<Config>::consumers) {
+      add_dq<Config>(params, gradients, maps, keys, warp - 1, smem);
+    }
+  } else {
+    setmaxnreg_inc<Config::consumer_registers>();
+    Consumer<Config>(params, keys, smem).run(gradients);
+  }
+}
+
+}  // namespace jit::backward_wgmma

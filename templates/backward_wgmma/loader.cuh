@@ -1,0 +1,136 @@
+// The warps of a one-pass kernel that only start copies: one loads a block's keys and values and the tiles of queries
+// that see them, and one for each consumer adds its part of dQ to that of other blocks.
+#pragma once
+
+#include "backward_wgmma/dq_sums.cuh"
+#include "backward_wgmma/rings.cuh"
+#include "backward_wgmma/tensor_maps.cuh"
+#include "backward_wgmma/turns.cuh"
+#include "problem/query_tiles.cuh"
+#include "problem/sequences.cuh"
+#include "ptx/bulk_copy.cuh"
+#include "ptx/bulk_tensor.cuh"
+
+namespace jit::backward_wgmma {
+
+/// What is noted of dQ of a step: the index of its tile among those of the batch entry, and whether it is the last one,
+/// or there is none.
+inline constexpr int last_dq_tile = 1 << 30;
+inline constexpr int no_dq_tile = -1;
+
+/// The keys of a block.
+struct KeyTile {
+  int batch;
+  int kv_head;
+  int k_begin;
+};
+
+/// Starts the copies of all panels of a tile whose first row is `first`. By one thread.
+template <class Tile>
+__device__ __forceinline__ void load_tile(unsigned tile, const TensorMap& map, unsigned full,
+                                          const RowPlace& first) {
+#pragma unroll
+  for (int panel = 0; panel < Tile::panels; ++panel) {
+    cp_async_bulk_tensor_load(tile + panel * Tile::panel_bytes, map, full, panel * Tile::columns, first.seq,
+                              first.head, first.batch);
+  }
+}
+
+template <class Config>
+__device__ __forceinline__ void load_tiles(const AttentionParams& params, const GradientParams& gradients,
+                                           const TensorMaps& maps, const KeyTile& keys, unsigned smem) {
+  using Traits = KernelTraits<Config>;
+  constexpr int statistic_bytes = Rings<Config>::statistic_bytes;
+  const Rings<Config> rings(smem);
+  const Sequences<Config> sequences(params);
+  const bool elected = lane_id() == 0;
+  const int k_end = minimum(keys.k_begin + Config::tile_kv, sequences.kv(keys.batch).length);
+  if (elected) {
+    const RowPlace first = sequences.key_place(keys.batch, keys.kv_head, keys.k_begin);
+    mbarrier_arrive_expect_tx(rings.keys_full(), Traits::KTile::bytes + Traits::VTile::bytes);
+    load_tile<typename Traits::KTile>(smem + Traits::layout.k, maps.k, rings.keys_full(), first);
+    load_tile<typename Traits::VTile>(smem + Traits::layout.v, maps.v, rings.keys_full(), first);
+  }
+  const int first_tile = Config::deterministic ? first_of_round(keys.k_begin / Config::tile_kv,
+                                                                query_tiles<Config>(params), maps.window)
+                                               : 0;
+  QueryTiles<Config, 1> tiles(sequences, keys.batch, keys.kv_head, {0, 0, keys.k_begin, k_end}, first_tile);
+  if (!tiles.has(0)) {
+    if (elected) {
+      store_shared(rings.dq_note(0), no_dq_tile);
+      store_query_note(rings.note(0), {0, 0, query_note_none});
+    }
+    rings.q.arrive_full(0);
+    return;
+  }
+  // Keys behind the last one are zeros, whose probabilities may be infinite.
+  const bool has_end_of_keys = k_end < keys.k_begin + Config::tile_kv;
+  bool is_last = false;
+  for (unsigned step = 0; !is_last; ++step, tiles.advance()) {
+    is_last = !tiles.has(1);
+    const int head = tiles.head(0), query = tiles.query(0);
+    const int flags =
+        (tiles.is_partial() || has_end_of_keys ? query_note_partial : 0) | (is_last ? query_note_end : 0);
+    const RowPlace first = sequences.query_place(keys.batch, head, query);
+    const long long statistic = first_query_tile<Config>(params, keys.batch, head) * Config::tile_q + query;
+    rings.q.wait_empty(step);
+    if (!elected) continue;
+    store_query_note(rings.note(step), {head, query, flags});
+    const int tile = head * query_tiles<Config>(params) + query / Config::tile_q;
+    store_shared(rings.dq_note(step), is_last ? last_dq_tile | tile : tile);
+    const unsigned q_full = rings.q.full_at(step), do_full = rings.d_o.full_at(step);
+    mbarrier_arrive_expect_tx(q_full, Traits::QTile::bytes + statistic_bytes);
+    load_tile<typename Traits::QTile>(rings.q.tile(step), maps.q, q_full, first);
+    cp_async_bulk_load(rings.lse_log2(step), gradients.lse_log2 + statistic, statistic_bytes, q_full);
+    mbarrier_arrive_expect_tx(do_full, Traits::DoTile::bytes + statistic_bytes);
+    load_tile<typename Traits::DoTile>(rings.d_o.tile(step), maps.d_o, do_full, first);
+    cp_async_bulk_load(rings.delta(step), gradients.delta + statistic, statistic_bytes, do_full);
+  }
+}
+
+/// Adds what `consumer` leaves of dQ to the sums of all blocks.
+template <class Config>
+__device__ __forceinline__ void add_dq(const AttentionParams& params, const GradientParams& gradients,
+                                       const TensorMaps& maps, const KeyTile& keys, int consumer,
+                                       unsigned smem) {
+  using Traits = KernelTraits<Config>;
+  constexpr int part_bytes = Traits::dq_part_floats * static_cast<int>(sizeof(float));
+  const Rings<Config> rings(smem);
+  const auto ring = rings.dq(consumer);
+  float* const first_sums = dq_sums<Config>(gradients, first_query_tile<Config>(params, keys.batch, 0)) +
+                            consumer * Traits::dq_part_floats;
+  int note = 0;
+  for (unsigned step = 0; (note & last_dq_tile) == 0; ++step) {
+    ring.wait_full(step);
+    const bool lags = Config::out_of_phase && consumer == 0;
+    const bool is_late = lags && step == 0;  // nothing has come yet
+    note = load_shared_by_warp(rings.dq_note(is_late ? 0 : step - lags));
+    if (note == no_dq_tile) return;
+    if (is_late) note = 0;
+    const int tile = note & ~last_dq_tile;
+    int* turns = nullptr;
+    int turn = 0;
+    if constexpr (Config::deterministic) {
+      const int tiles = query_tiles<Config>(params);
+      const Sequences<Config> sequences(params);
+      turns = maps.turns + (first_query_tile<Config>(params, keys.batch, 0) + tile) * Traits::consumers +
+              consumer;
+      turn = turn_of<Config>(sequences.context(keys.batch, tile / tiles), tile % tiles,
+                             keys.k_begin / Config::tile_kv, maps.window);
+    }
+    if (lane_id() == 0 && !is_late) {
+      if constexpr (Config::deterministic) wait_for_turn(turns, turn);
+      cp_reduce_async_bulk_add(first_sums + static_cast<long long>(tile) * Traits::dq_tile_floats,
+                               ring.tile(0), part_bytes);
+      cp_async_bulk_commit_group();
+      cp_async_bulk_wait_group_read<0>();
+    }
+    ring.arrive_empty(step);
+    if (Config::deterministic && lane_id() == 0 && !is_late) {
+      cp_async_bulk_wait_group<0>();
+      add_one_release(turns);
+    }
+  }
+}
+
+}  // namespace jit::backward_wgmma

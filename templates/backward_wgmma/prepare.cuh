@@ -1,0 +1,67 @@
+// What runs before the one-pass kernel: −delta, with delta = rowsum(dO ∘ O), and log2 Σ exp(score) of each query, and
+// zeros where dQ is summed. A block has a tile of queries.
+#pragma once
+
+#include "backward_wgmma/dq_sums.cuh"
+#include "base/row_pieces.cuh"
+#include "problem/gradients.cuh"
+#include "problem/masks.cuh"
+#include "problem/scores.cuh"
+#include "problem/sequences.cuh"
+
+namespace jit::backward_wgmma {
+
+inline constexpr int prepare_threads = 256;
+
+template <class Config>
+__device__ __forceinline__ void prepare_backward(const AttentionParams& params,
+                                                 const GradientParams& gradient_params) {
+  using Traits = KernelTraits<Config>;
+  constexpr int lanes = 8;  // that share a row
+  constexpr int piece = 8;  // elements that a lane reads at once
+  const int tiles = query_tiles<Config>(params);
+  const int slice = static_cast<int>(blockIdx.x) / tiles;
+  const int batch = params.batch_begin + slice / params.heads_q, head = slice % params.heads_q;
+  const int first_query = (static_cast<int>(blockIdx.x) - slice * tiles) * Config::tile_q;
+  const Sequences<Config> sequences(params);
+  const Gradients<Config> gradients(params, gradient_params);
+  const int seqlen_q = sequences.q(batch).length;
+  const auto do_rows = gradients.do_rows(batch, head);
+  const auto o_rows = sequences.output_rows(batch, head);
+  const auto lse_rows = sequences.lse_rows(batch, head);
+  const long long tile = first_query_tile<Config>(params, batch, head) + first_query / Config::tile_q;
+
+  uint4* const sums = reinterpret_cast<uint4*>(dq_sums<Config>(gradient_params, tile));
+#pragma unroll
+  for (int i = threadIdx.x; i < Traits::dq_tile_floats / 4; i += prepare_threads)
+    sums[i] = make_uint4(0, 0, 0, 0);
+  if (Config::deterministic && threadIdx.x < Traits::consumers)
+    gradient_params.dq_turns[tile * Traits::consumers + threadIdx.x] = 0;
+
+  const int lane = threadIdx.x % lanes;
+#pragma unroll
+  for (int row = threadIdx.x / lanes; row < Config::tile_q; row += prepare_threads / lanes) {
+    const int query = first_query + row;
+    float sum = 0, lse = negative_infinity();
+    if (query < seqlen_q) {
+      lse = *lse_rows.at(query);
+#pragma unroll
+      for (int d = lane * piece; d < Config::head_dim_v; d += lanes * piece) {
+        float x[piece], y[piece];
+        load_piece<Config::alignment>(do_rows.at(query) + d, x);
+        load_piece<Config::alignment>(o_rows.at(query) + d, y);
+#pragma unroll
+        for (int i = 0; i < piece; ++i) sum = __fmaf_rn(x[i], y[i], sum);
+      }
+    }
+#pragma unroll
+    for (int other = 1; other < lanes; other *= 2) sum += __shfl_xor_sync(full_warp, sum, other);
+    if (lane == 0) {
+      const long long at = tile * Config::tile_q + statistic_place(row);
+      gradient_params.lse_log2[at] = lse == negative_infinity() ? -negative_infinity() : lse * log2_e;
+      gradient_params.delta[at] = -sum;
+    }
+  }
+}
+
+}  // namespace jit::backward_wgmma

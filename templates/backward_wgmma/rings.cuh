@@ -1,0 +1,123 @@
+// The rings of a one-pass kernel, and the notes that go with tiles of queries.
+//
+//                  filled by                    read by          empty when
+//     Q and LSE    the loader, by TMA           consumers        each consumer warp says so
+//     dO, delta    the loader, by TMA           consumers        Q is: it is read last
+//     dS           each consumer warp           both consumers   each consumer warp says so
+//     dQ           the warps of one consumer    its adder        TMA has read it
+//
+// All of them go on by a stage with each tile of queries, so that one count of steps tells all places.
+#pragma once
+
+#include "backward_wgmma/traits.cuh"
+#include "ptx/bulk_tensor.cuh"
+#include "ptx/mbarrier.cuh"
+#include "tiles/shared_words.cuh"
+
+namespace jit::backward_wgmma {
+
+/// `stages`, a power of two, tiles and their mbarriers at shared addresses: `full` ends a phase when the tile has come,
+/// `empty` when every reader is done with it.
+template <int stages, int stage_bytes>
+struct StepRing {
+  static_assert((stages & (stages - 1)) == 0, "steps count stages");
+  unsigned tiles;
+  unsigned full;
+  unsigned empty;
+
+  static __device__ __forceinline__ unsigned stage(unsigned step) { return step % stages; }
+  static __device__ __forceinline__ unsigned round(unsigned step) { return step / stages % 2; }
+
+  __device__ __forceinline__ unsigned tile(unsigned step) const { return tiles + stage(step) * stage_bytes; }
+  __device__ __forceinline__ unsigned full_at(unsigned step) const { return full + stage(step) * 8; }
+  __device__ __forceinline__ void wait_full(unsigned step) const {
+    mbarrier_wait_parity(full_at(step), round(step));
+  }
+  __device__ __forceinline__ void wait_empty(unsigned step) const {
+    mbarrier_wait_parity(empty + stage(step) * 8, round(step) ^ 1);
+  }
+  /// This warp has filled, or read, its part.
+  __device__ __forceinline__ void arrive_full(unsigned step) const { arrive(full_at(step)); }
+  __device__ __forceinline__ void arrive_empty(unsigned step) const { arrive(empty + stage(step) * 8); }
+
+ private:
+  static __device__ __forceinline__ void arrive(unsigned barrier) {
+    __syncwarp();
+    if (lane_id() == 0) mbarrier_arrive(barrier);
+  }
+};
+
+template <class Config>
+struct Rings {
+  using Traits = KernelTraits<Config>;
+  static constexpr int statistic_bytes = Config::tile_q * static_cast<int>(sizeof(float));
+  StepRing<Config::stages, Traits::QTile::bytes> q;
+  StepRing<Config::stages, Traits::DoTile::bytes> d_o;
+  StepRing<stages_ds, Traits::DsTile::bytes> ds;
+  unsigned smem;
+
+  /// `address` is that of the block's shared memory.
+  __device__ __forceinline__ explicit Rings(unsigned address)
+      : q{address + Traits::layout.q, address + Traits::layout.q_full, address + Traits::layout.q_empty},
+        d_o{address + Traits::layout.d_o, address + Traits::layout.do_full, 0},
+        ds{address + Traits::layout.ds, address + Traits::layout.ds_full, address + Traits::layout.ds_empty},
+        smem(address) {}
+
+  /// Of a consumer.
+  __device__ __forceinline__ auto dq(int consumer) const {
+    using Ring = StepRing<1, 0>;
+    return Ring{
+        smem + Traits::layout.dq + consumer * Traits::dq_part_floats * static_cast<int>(sizeof(float)),
+        smem + Traits::layout.dq_full + consumer * 8, smem + Traits::layout.dq_empty + consumer * 8};
+  }
+  /// Where it is noted which tile dQ of a step belongs to.
+  __device__ __forceinline__ unsigned dq_note(unsigned step) const {
+    return smem + Traits::layout.dq_notes + step % stages_dq_notes * 4;
+  }
+
+  __device__ __forceinline__ unsigned lse_log2(unsigned step) const {
+    return smem + Traits::layout.lse_log2 + q.stage(step) * statistic_bytes;
+  }
+  __device__ __forceinline__ unsigned delta(unsigned step) const {
+    return smem + Traits::layout.delta + d_o.stage(step) * statistic_bytes;
+  }
+  __device__ __forceinline__ unsigned note(unsigned step) const {
+    return smem + Traits::layout.notes + q.stage(step) * static_cast<int>(sizeof(QueryNote));
+  }
+  __device__ __forceinline__ unsigned keys_full() const { return smem + Traits::layout.keys_full; }
+};
+
+/// By one thread, before any other use; then a __syncthreads.
+template <class Config>
+__device__ __forceinline__ void init_rings(unsigned smem) {
+  using Traits = KernelTraits<Config>;
+  const auto init = [&](int barriers, int stages, int arrivals) {
+    for (int stage = 0; stage < stages; ++stage) mbarrier_init(smem + barriers + stage * 8, arrivals);
+  };
+  constexpr int warps = warpgroup_size / warp_size;
+  init(Traits::layout.keys_full, 1, 1);
+  init(Traits::layout.q_full, Config::stages, 1);
+  init(Traits::layout.q_empty, Config::stages, Traits::consumer_warps);
+  init(Traits::layout.do_full, Config::stages, 1);
+  init(Traits::layout.ds_full, stages_ds, Traits::consumer_warps);
+  init(Traits::layout.ds_empty, stages_ds, Traits::consumer_warps);
+  init(Traits::layout.dq_full, Traits::consumers, warps);
+  init(Traits::layout.dq_empty, Traits::consumers, 1);
+  fence_mbarrier_init();
+}
+
+inline constexpr int query_note_partial = 1;  ///< some score of the tile must be dropped
+inline constexpr int query_note_end = 2;      ///< the last tile of queries for these keys
+inline constexpr int query_note_none = 4;     ///< there is no tile: no query sees these keys
+
+__device__ __forceinline__ void store_query_note(unsigned note, const QueryNote& value) {
+  store_shared(note, value.head);
+  store_shared(note + 4, value.query);
+  store_shared(note + 8, value.flags);
+}
+/// By whole warps.
+__device__ __forceinline__ int load_query_note_head(unsigned note) { return load_shared_by_warp(note); }
+__device__ __forceinline__ int load_query_note_query(unsigned note) { return load_shared_by_warp(note + 4); }
+__device__ __forceinline__ int load_query_note_flags(unsigned note) { return load_shared_by_warp(note + 8); }
+
+}  // namespace jit::backward_wgmma

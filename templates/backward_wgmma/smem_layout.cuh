@@ -1,0 +1,111 @@
+// The map of a block's shared memory. Compiled by the host, which needs the size to launch, and by NVRTC; the generated
+// program asserts that both came to the same size.
+#pragma once
+
+#include "base/host_device.cuh"
+#include "tiles/panel_tile.cuh"
+
+namespace jit::backward_wgmma {
+
+/// What the loader tells about a tile of queries.
+struct QueryNote {
+  int head;   ///< query head
+  int query;  ///< first query
+  int flags;
+};
+
+struct SmemSizes {
+  int head_dim;
+  int head_dim_v;
+  int tile_q;
+  int tile_kv;
+  int stages;
+};
+
+/// Consumers of a block: each owns the rows of one wgmma.
+JIT_HOST_DEVICE constexpr int consumer_count(int tile_kv) { return tile_kv / rows_per_warpgroup; }
+
+/// Columns of dQ in fp32: those of whole panels of K.
+JIT_HOST_DEVICE constexpr int dq_columns(int head_dim) {
+  return panel_count(head_dim) * panel_columns(head_dim);
+}
+
+/// Byte offsets from the start of dynamic shared memory, which is aligned to 1024 bytes.
+///
+///     | K | V | Q stage 0 | … | dO stage 0 | … | dS stage 0 | … | dQ | LSE | delta | notes | barriers |
+///
+/// dQ is what has been summed and waits to be added to global memory, a part of each consumer. Barriers have 8 bytes.
+struct SmemLayout {
+  int k;
+  int v;
+  int q;
+  int d_o;
+  int ds;
+  int dq;
+  int lse_log2;  ///< of the queries of each stage
+  int delta;     ///< the same
+  int notes;     ///< QueryNote for each stage
+  int dq_notes;  ///< int for each of the last steps: which tile its dQ belongs to
+  int block;     ///< int: which of the blocks this is
+  int keys_full;
+  int q_full;
+  int q_empty;
+  int do_full;
+  int ds_full;
+  int ds_empty;
+  int dq_full;   ///< for each consumer
+  int dq_empty;  ///< for each consumer
+  int total;
+};
+
+/// Tiles of dS that are kept: the one that is written, and the one that is multiplied.
+inline constexpr int stages_ds = 2;
+
+/// Steps whose notes of dQ are kept: the loader is ahead of consumers by its stages, at most four, and these of the
+/// adders by four.
+inline constexpr int stages_dq_notes = 16;
+
+JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
+  constexpr int barrier_bytes = 8, tile_alignment = 1024;
+  int end = 0;
+  const auto place = [&end](int bytes, int alignment) {
+    const int begin = (end + alignment - 1) / alignment * alignment;
+    end = begin + bytes;
+    return begin;
+  };
+  const auto barriers = [&](int count) { return place(count * barrier_bytes, barrier_bytes); };
+  const int consumers = consumer_count(sizes.tile_kv);
+  SmemLayout layout{};
+  layout.k = place(panel_tile_bytes(sizes.tile_kv, sizes.head_dim), tile_alignment);
+  layout.v = place(panel_tile_bytes(sizes.tile_kv, sizes.head_dim_v), tile_alignment);
+  layout.q = place(sizes.stages * panel_tile_bytes(sizes.tile_q, sizes.head_dim), tile_alignment);
+  layout.d_o = place(sizes.stages * panel_tile_bytes(sizes.tile_q, sizes.head_dim_v), tile_alignment);
+  layout.ds = place(stages_ds * panel_tile_bytes(sizes.tile_q, sizes.tile_kv), tile_alignment);
+  layout.dq = place(sizes.tile_q * dq_columns(sizes.head_dim) * static_cast<int>(sizeof(float)), 128);
+  layout.lse_log2 = place(sizes.stages * sizes.tile_q * static_cast<int>(sizeof(float)), 128);
+  layout.delta = place(sizes.stages * sizes.tile_q * static_cast<int>(sizeof(float)), 128);
+  layout.notes = place(sizes.stages * static_cast<int>(sizeof(QueryNote)), 8);
+  layout.dq_notes = place(stages_dq_notes * static_cast<int>(sizeof(int)), 8);
+  layout.block = place(static_cast<int>(sizeof(int)), 8);
+  layout.keys_full = barriers(1);
+  layout.q_full = barriers(sizes.stages);
+  layout.q_empty = barriers(sizes.stages);
+  layout.do_full = barriers(sizes.stages);
+  layout.ds_full = barriers(stages_ds);
+  layout.ds_empty = barriers(stages_ds);
+  layout.dq_full = barriers(consumers);
+  layout.dq_empty = barriers(consumers);
+  layout.total = end;
+  return layout;
+}
+
+template <class Config>
+JIT_HOST_DEVICE constexpr SmemLayout smem_layout() {
+  return smem_layout(SmemSizes{.head_dim = Config::head_dim,
+                               .head_dim_v = Config::head_dim_v,
+                               .tile_q = Config::tile_q,
+                               .tile_kv = Config::tile_kv,
+                               .stages = Config::stages});
+}
+
+}  // namespace jit::backward_wgmma

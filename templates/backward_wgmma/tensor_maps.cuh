@@ -1,0 +1,20 @@
+// What a kernel with TMA is given beside AttentionParams and GradientParams. Compiled by the host and by NVRTC.
+#pragma once
+
+#include "base/tensor_map.cuh"
+
+namespace jit::backward_wgmma {
+
+/// The third parameter: where the operands lie, in boxes of a panel of a tile's rows, and in a deterministic kernel how
+/// blocks take turns (turns.cuh).
+struct TensorMaps {
+  TensorMap q;
+  TensorMap k;
+  TensorMap v;
+  TensorMap d_o;
+  unsigned* begun;  ///< blocks of this launch, 0 between launches
+  int* turns;       ///< additions to each consumer's part of each tile of dQ, zeros before the kernel
+  int window;       ///< tiles of keys whose blocks are there at the same time
+};
+
+}  // namespace jit::backward_wgmma

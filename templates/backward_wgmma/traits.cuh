@@ -1,0 +1,59 @@
+// What follows from the Config of a one-pass kernel: tiles, shared memory, fragment counts.
+#pragma once
+
+#include "backward_wgmma/smem_layout.cuh"
+#include "base/element.cuh"
+#include "base/prelude.cuh"
+#include "ptx/warpgroup.cuh"
+#include "tiles/accumulator.cuh"
+#include "tiles/panel_tile.cuh"
+
+namespace jit::backward_wgmma {
+
+template <class KernelConfig>
+struct KernelTraits {
+  using Config = KernelConfig;
+  using Element = typename Config::Element;
+  static constexpr int mma_k = ElementTraits<Element>::mma_k;
+  static_assert(Config::head_dim % 8 == 0 && Config::head_dim >= 8 && Config::head_dim <= 128,
+                "head_dim must be a multiple of 8 from 8 to 128");
+  static_assert(Config::head_dim_v % 8 == 0 && Config::head_dim_v >= 8 && Config::head_dim_v <= 128,
+                "head_dim_v must be a multiple of 8 from 8 to 128");
+  static_assert(Config::tile_q == rows_per_warpgroup, "dQ has the rows of one wgmma");
+  static_assert(Config::tile_kv == 2 * rows_per_warpgroup, "two consumers share the columns of dQ");
+  static_assert(Config::alignment == 16, "TMA wants rows aligned to 16 bytes");
+
+  static constexpr int consumers = consumer_count(Config::tile_kv);
+  static constexpr int consumer_warps = consumers * 4;
+  static constexpr int threads = (consumers + 1) * warpgroup_size;
+  static constexpr int query_steps = Config::tile_q / mma_k;  ///< of dV and dK
+
+  using KTile = PanelTile<Element, Config::tile_kv, Config::head_dim>;
+  using VTile = PanelTile<Element, Config::tile_kv, Config::head_dim_v>;
+  using QTile = PanelTile<Element, Config::tile_q, Config::head_dim>;
+  using DoTile = PanelTile<Element, Config::tile_q, Config::head_dim_v>;
+  using DsTile = PanelTile<Element, Config::tile_q, Config::tile_kv>;  ///< queries are rows
+
+  /// Columns of dQ that one consumer sums. Whole panels, or a part of the only one.
+  static constexpr int dq_columns = backward_wgmma::dq_columns(Config::head_dim) / consumers;
+  static constexpr int dq_part_floats = Config::tile_q * dq_columns;
+  static constexpr int dq_tile_floats = dq_part_floats * consumers;
+
+  // Of one warp of a consumer.
+  using Scores = Accumulator<MmaLayout, 16, Config::tile_q>;
+  using KeyGradient = Accumulator<MmaLayout, 16, padded_head_dim(Config::head_dim, mma_k)>;
+  using ValueGradient = Accumulator<MmaLayout, 16, padded_head_dim(Config::head_dim_v, mma_k)>;
+  using QueryGradient = Accumulator<MmaLayout, 16, dq_columns>;
+
+  /// Whether dP of the next step is multiplied under the exponentials: where there are registers for it beside dQ.
+  static constexpr bool early_d_scores = Config::head_dim <= 64 && Config::head_dim_v <= 64;
+
+  static_assert(DsTile::row_bytes == 128 && DsTile::panels == consumers, "a consumer writes a panel of dS");
+
+  static constexpr int turn_barrier =
+      1;  ///< named barrier, and one for the other consumer; 0 is __syncthreads'
+
+  static constexpr SmemLayout layout = smem_layout<Config>();
+};
+
+}  // namespace jit::backward_wgmma

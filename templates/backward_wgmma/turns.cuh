@@ -1,0 +1,65 @@
+// In which order blocks add to dQ where equal inputs must give equal bits: sums of floats depend on it.
+//
+// The tiles of keys of a head come in windows, whose blocks are all there at the same time: they begin in this order,
+// and there are no more of them than multiprocessors. Blocks of a window begin at different tiles of queries, evenly
+// spread, and go round. Whoever comes to a tile after fewer steps is first there, and windows follow one another. So a
+// block waits for blocks alone that are at an earlier step, or in an earlier window, and when all are as fast as each
+// other nobody waits (Dash, "Deterministic Attention Scheduling for High-throughput Reproducible LLM Training", calls
+// this a shift schedule).
+#pragma once
+
+#include "backward_wgmma/dq_sums.cuh"
+#include "backward_wgmma/tensor_maps.cuh"
+#include "problem/functor.cuh"
+#include "ptx/atomic.cuh"
+
+namespace jit::backward_wgmma {
+
+/// The tile of queries that tile of keys `key_tile` begins with, of `query_tiles`.
+__device__ __forceinline__ int first_of_round(int key_tile, int query_tiles, int window) {
+  return static_cast<int>(static_cast<long long>(key_tile % window) * query_tiles / window);
+}
+
+/// How many tiles of keys add to tile `query_tile` of a query head before `key_tile` does. By a whole warp.
+template <class Config>
+__device__ __forceinline__ int turn_of(const BlockContext& context, int query_tile, int key_tile,
+                                       int window) {
+  const typename Config::Mask mask(context);
+  const int query_tiles = (context.seqlen_q + Config::tile_q - 1) / Config::tile_q;
+  const int key_tiles = (context.seqlen_kv + Config::tile_kv - 1) / Config::tile_kv;
+  ScoreTile tile{.q_begin = query_tile * Config::tile_q,
+                 .q_end = minimum((query_tile + 1) * Config::tile_q, context.seqlen_q),
+                 .k_begin = 0,
+                 .k_end = 0};
+  const auto steps_to = [&](int other) {
+    const int steps = query_tile - first_of_round(other, query_tiles, window);
+    return steps < 0 ? steps + query_tiles : steps;
+  };
+  const int own_window = key_tile / window, own_steps = steps_to(key_tile);
+  const int end = minimum((own_window + 1) * window, key_tiles);
+  int turn = 0;
+#pragma unroll 1
+  for (int first = 0; first < end; first += warp_size) {
+    const int other = first + lane_id();
+    bool is_before = false;
+    if (other < end) {
+      tile.k_begin = other * Config::tile_kv;
+      tile.k_end = minimum(tile.k_begin + Config::tile_kv, context.seqlen_kv);
+      const int steps = steps_to(other);
+      is_before =
+          (other / window < own_window || steps < own_steps || (steps == own_steps && other < key_tile)) &&
+          mask.classify(tile) != TileClass::empty;
+    }
+    turn += __popc(__ballot_sync(full_warp, is_before));
+  }
+  return turn;
+}
+
+/// Waits until it is the turn of a block. By one thread.
+__device__ __forceinline__ void wait_for_turn(const int* turns, int turn) {
+  while (load_acquire(turns) != turn) {
+  }
+  fence_proxy_async();
+}
+
+}  // namespace jit::backward_wgmma
