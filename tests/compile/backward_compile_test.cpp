@@ -1,5 +1,6 @@
 // Kernels of backward compile, and those that the cost models choose without spills.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -31,6 +32,12 @@ TEST(BackwardCompile, TheDefaultsCompileWithoutSpills) {
       wishes.push_back({{.head_dim = 40, .head_dim_v = 24, .alignment = 2}, arch, pass});
     }
   }
+  for (const AttentionSpec& spec :
+       std::vector<AttentionSpec>{{.head_dim = 64, .mask = mask::causal()},
+                                  {.mask = mask::causal(), .score = score::softcap(30)},
+                                  {.dtype = DType::fp16, .gqa_ratio = 4},
+                                  {.head_dim = 96, .head_dim_v = 40, .mask = mask::sliding_window(100, 0)}})
+    wishes.push_back({spec, testing::sm_90a, Pass::backward});
   const Context context(testing::private_settings());
   std::vector<std::string> failures(wishes.size());
   testing::in_parallel(wishes.size(), [&](std::size_t i) {
@@ -42,9 +49,10 @@ TEST(BackwardCompile, TheDefaultsCompileWithoutSpills) {
     try {
       const CompiledKernel kernel = compile(spec, arch, config, context);
       const ResourceUsage& resources = kernel.resources();
-      if (resources.spill_bytes() != 0 || resources.stack_bytes != 0)
-        failures[i] = fmt::format("{} on {}, {}: {} bytes are spilled", to_string(spec), to_string(arch),
-                                  to_string(config), resources.spill_bytes());
+      if (!resources.is_clean() || resources.stack_bytes != 0)
+        failures[i] =
+            fmt::format("{} on {}, {}: {} bytes are spilled; {}", to_string(spec), to_string(arch),
+                        to_string(config), resources.spill_bytes(), fmt::join(resources.remarks, " "));
     } catch (const Error& error) {
       failures[i] = fmt::format("{} on {}, {}: {}\n{}", to_string(spec), to_string(arch), to_string(config),
                                 error.what(), error.log());

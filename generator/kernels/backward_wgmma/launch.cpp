@@ -1,5 +1,7 @@
 #include <algorithm>
 
+#include <jit/error.h>
+
 #include "generator/kernels/backward_wgmma/family.h"
 #include "generator/launch/ceil_div.h"
 #include "generator/launch/kernel_launch.h"
@@ -106,7 +108,12 @@ void Family<BackwardWgmma>::launch(const KernelLaunch& launch, const BackwardWgm
   if (config.deterministic)
     maps.begun = reinterpret_cast<unsigned*>(launch.memory.counter(launch.kernel.device, launch.stream));
   void* arguments[] = {&launch.params, launch.gradients, &maps};
-  launch_entries(launch, launch.params.heads_kv, tiles_kv, arguments);
+  try {
+    launch_entries(launch, launch.params.heads_kv, tiles_kv, arguments);
+  } catch (const Error&) {
+    if (config.deterministic) launch.memory.reset(launch.kernel.device, launch.stream);
+    throw;
+  }
 }
 
 }  // namespace jit
