@@ -111,7 +111,7 @@ void Family<BackwardWgmma>::launch(const KernelLaunch& launch, const BackwardWgm
   try {
     launch_entries(launch, launch.params.heads_kv, tiles_kv, arguments);
   } catch (const Error&) {
-    if (config.deterministic) launch.memory.reset_counter(launch.kernel.device, launch.stream);
+    if (config.deterministic) launch.memory.reset(launch.kernel.device, launch.stream);
     throw;
   }
 }
