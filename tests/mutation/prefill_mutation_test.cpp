@@ -177,7 +177,7 @@ INSTANTIATE_TEST_SUITE_P(
         PrefillMutation{{"SecondPartFromTheBeginning",
                          dealer,
                          "place - sequence_begin_ + before",
-                         "place",
+                         "place - sequence_begin_",
                          {"data race"},
                          {},
                          true},
