@@ -17,8 +17,8 @@ namespace jit {
 inline constexpr int parts_of_group = 16;
 inline constexpr int most_parts_without_groups = 2 * parts_of_group;
 
-/// Pieces that a thread reads at once.
-inline constexpr int pieces_on_the_way = 16;
+/// Results that a thread reads at once, of one piece, and where there are few of them, of two.
+inline constexpr int most_reads = 16, reads_of_few = 4;
 
 /// Merges `count` results from place `place` on, always in the order of keys, and calls f(row, column, piece) for the
 /// rows. Leaves the places empty. By a team whose threads have left their own results.
@@ -27,15 +27,15 @@ __device__ __forceinline__ void merge_results(const BlockResults<Config>& result
                                               const Team& team, int place, int count, F f) {
   const int rows = rows_of<Config, tile_rows>(note);
   const int all = rows * PiecePlace<Config>::of_row;
-  const auto merge_all = [&]<int pieces>() {
+  const auto merge_all = [&]<int pieces, int reads>() {
 #pragma unroll 1
     for (int i = team.thread; i < all; i += pieces * Team::threads)
-      merge<pieces, pieces_on_the_way / pieces>(results, place, count, rows, i, Team::threads, f);
+      merge<pieces, reads>(results, place, count, rows, i, Team::threads, f);
   };
-  if (count <= pieces_on_the_way / 2) {
-    merge_all.template operator()<2>();
+  if (count <= reads_of_few) {
+    merge_all.template operator()<2, reads_of_few>();
   } else {
-    merge_all.template operator()<1>();
+    merge_all.template operator()<1, most_reads>();
   }
   team.sync();  // all have read the states
 #pragma unroll 1
