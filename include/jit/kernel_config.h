@@ -103,9 +103,11 @@ struct BackwardDkvMmaSync {
 /// All gradients in one pass with TMA and wgmma: sm_90a, rows aligned to 16 bytes, head dims up to 128
 /// (templates/backward_wgmma).
 struct BackwardWgmma {
-  int tile_q = 64;    ///< queries per step
-  int tile_kv = 128;  ///< keys per block: 64 for each consumer warpgroup
-  int stages = 2;     ///< buffers for tiles of queries
+  /// Queries per step: dQ of one has the rows of one wgmma.
+  static constexpr int tile_q = 64;
+  /// Keys per block: 64 for each of two consumer warpgroups.
+  static constexpr int tile_kv = 128;
+  int stages = 2;  ///< buffers for tiles of queries
   /// Consumers take turns at exponentials, and one of them multiplies dQ a step later.
   bool out_of_phase = false;
   bool deterministic = false;  ///< blocks take turns when they add to dQ

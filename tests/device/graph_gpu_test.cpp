@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 #include <jit/emulation.h>
 
-#include "tests/device/stream_memory_words.h"
+#include "tests/support/stream_memory_words.h"
 #include "tests/support/error_of.h"
 #include "tests/support/seed.h"
 

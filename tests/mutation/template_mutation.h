@@ -17,6 +17,7 @@
 #include "tests/support/attention_run.h"
 #include "tests/support/fresh_folder.h"
 #include "tests/support/shared_cache.h"
+#include "tests/support/stream_memory_words.h"
 
 namespace jit::testing {
 
@@ -92,7 +93,7 @@ inline AttentionArguments with_rows_behind(AttentionArguments arguments, int row
   return arguments;
 }
 
-/// What is noticed of a run: findings as text, or what is wrong with the numbers.
+/// What is noticed of a run: findings as text, or what is wrong with the numbers, or with what launches leave behind.
 inline std::string noticed(const TemplateMutation* mutation, const Subject& subject) {
   const MutatedTemplates templates(mutation);
   Settings settings = shared_cache_settings();
@@ -116,7 +117,8 @@ inline std::string noticed(const TemplateMutation* mutation, const Subject& subj
   } catch (const Error& error) {
     return fmt::format("{}: {}", to_string(error.code()), error.what());
   }
-  return run.check().failure;
+  const std::string failure = run.check().failure;
+  return failure.empty() ? disorder(context, nullptr) : failure;
 }
 
 /// Expects that `text`, what is noticed of the mutation, is what it says.

@@ -213,14 +213,14 @@ RunProblem read_problem(const RunOptions& options) {
   spec.head_dim = small(arrays.q.shape.back());
   spec.head_dim_v = small(arrays.v.shape.back());
   spec.sinks = !options.sinks.empty();
+  fill_queries(options, problem);
+  fill_keys(options, problem);
   const std::int64_t heads_q = arrays.q.shape.end()[-2], heads_kv = arrays.k.shape.end()[-2];
   if (heads_q == 0 || heads_kv == 0 || heads_q % heads_kv != 0 || heads_q / heads_kv > 1 << 20) {
     throw BadInput(fmt::format("{} has {} heads and {} has {}; the first must be a multiple of the second",
                                options.q, heads_q, options.k, heads_kv));
   }
   spec.gqa_ratio = static_cast<int>(heads_q / heads_kv);
-  fill_queries(options, problem);
-  fill_keys(options, problem);
   apply(options.functors, spec);
   validate(spec);
 

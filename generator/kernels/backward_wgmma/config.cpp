@@ -20,8 +20,6 @@ constexpr int warpgroup_threads = 128;
 constexpr int other_registers = 16;
 
 constexpr std::array rows = {
-    field<&BackwardWgmma::tile_q>("tile_q", "queries per step", {multiples(64, 128), Affects::tiling, 128}),
-    field<&BackwardWgmma::tile_kv>("tile_kv", "keys per block", {multiples(64, 128), Affects::tiling, 64}),
     field<&BackwardWgmma::stages>("stages", "buffers for tiles of queries",
                                   {multiples(2, 4), Affects::buffers, 4}),
     field<&BackwardWgmma::out_of_phase>(
@@ -53,7 +51,7 @@ RegisterShares register_shares(const AttentionSpec& spec) {
 
 std::span<const ConfigField<BackwardWgmma>> Family<BackwardWgmma>::fields() { return rows; }
 
-std::string Family<BackwardWgmma>::rejection(const Case& problem, const BackwardWgmma& config) {
+std::string Family<BackwardWgmma>::rejection(const Case& problem, const BackwardWgmma&) {
   if (std::string reason = plain_rejection(problem.spec, name); !reason.empty()) return reason;
   const auto& [spec, limits] = problem;
   if (limits.arch != arch)
@@ -64,22 +62,16 @@ std::string Family<BackwardWgmma>::rejection(const Case& problem, const Backward
     return fmt::format("{} has room for head dims up to {}; head_dim is {}, head_dim_v {}", name,
                        max_head_dim, spec.head_dim, spec.value_head_dim());
   }
-  if (config.tile_q != rows_per_warpgroup || config.tile_kv != 2 * rows_per_warpgroup) {
-    return fmt::format(
-        "tile_q = {} must be 64 and tile_kv = {} must be 128: dQ of a step has the rows of one wgmma, "
-        "and two consumers share its columns",
-        config.tile_q, config.tile_kv);
-  }
   return "";
 }
 
 Footprint Family<BackwardWgmma>::footprint(const AttentionSpec& spec, const BackwardWgmma& config) {
-  const int scores = config.tile_q + config.tile_q / 2;  // S, dP; P and dS, rounded
-  return {.threads = (consumer_count(config.tile_kv) + 1) * warpgroup_threads,
+  const int scores = BackwardWgmma::tile_q + BackwardWgmma::tile_q / 2;  // S, dP; P and dS, rounded
+  return {.threads = (consumer_count(BackwardWgmma::tile_kv) + 1) * warpgroup_threads,
           .smem_bytes = smem_layout({.head_dim = spec.head_dim,
                                      .head_dim_v = spec.value_head_dim(),
-                                     .tile_q = config.tile_q,
-                                     .tile_kv = config.tile_kv,
+                                     .tile_q = BackwardWgmma::tile_q,
+                                     .tile_kv = BackwardWgmma::tile_kv,
                                      .stages = config.stages})
                             .total,
           .registers = gradient_registers(spec) + scores + other_registers,

@@ -19,35 +19,33 @@ namespace {
 constexpr std::size_t sums_alignment = 256;
 
 // Queries that LSE, delta and sums have room for: whole tiles of each head.
-std::size_t padded_queries(const BackwardWgmma& config, const AttentionParams& params) {
+std::size_t padded_queries(const AttentionParams& params) {
   return static_cast<std::size_t>(params.batch) * static_cast<std::size_t>(params.heads_q) *
-         static_cast<std::size_t>(ceil_div(params.seqlen_q, config.tile_q)) *
-         static_cast<std::size_t>(config.tile_q);
+         static_cast<std::size_t>(ceil_div(params.seqlen_q, BackwardWgmma::tile_q)) *
+         static_cast<std::size_t>(BackwardWgmma::tile_q);
 }
 
-std::size_t statistics_bytes(const BackwardWgmma& config, const AttentionParams& params) {
-  const std::size_t bytes = 2 * padded_queries(config, params) * sizeof(float);
+std::size_t statistics_bytes(const AttentionParams& params) {
+  const std::size_t bytes = 2 * padded_queries(params) * sizeof(float);
   return (bytes + sums_alignment - 1) / sums_alignment * sums_alignment;
 }
 
-std::size_t sum_floats(const AttentionSpec& spec, const BackwardWgmma& config,
-                       const AttentionParams& params) {
-  return padded_queries(config, params) * static_cast<std::size_t>(dq_columns(spec.head_dim));
+std::size_t sum_floats(const AttentionSpec& spec, const AttentionParams& params) {
+  return padded_queries(params) * static_cast<std::size_t>(dq_columns(spec.head_dim));
 }
 
 std::size_t turns(const BackwardWgmma& config, const AttentionParams& params) {
   if (!config.deterministic) return 0;
-  return padded_queries(config, params) / static_cast<std::size_t>(config.tile_q) *
-         static_cast<std::size_t>(consumer_count(config.tile_kv));
+  return padded_queries(params) / static_cast<std::size_t>(BackwardWgmma::tile_q) *
+         static_cast<std::size_t>(consumer_count(BackwardWgmma::tile_kv));
 }
 
-void place_workspace(const KernelLaunch& launch, const BackwardWgmma& config) {
+void place_workspace(const KernelLaunch& launch) {
   GradientParams& gradients = *launch.gradients;
   gradients.lse_log2 = static_cast<float*>(launch.workspace);
-  gradients.delta = gradients.lse_log2 + padded_queries(config, launch.params);
-  gradients.dq_sums = gradients.lse_log2 + statistics_bytes(config, launch.params) / sizeof(float);
-  gradients.dq_turns =
-      reinterpret_cast<int*>(gradients.dq_sums + sum_floats(launch.spec, config, launch.params));
+  gradients.delta = gradients.lse_log2 + padded_queries(launch.params);
+  gradients.dq_sums = gradients.lse_log2 + statistics_bytes(launch.params) / sizeof(float);
+  gradients.dq_turns = reinterpret_cast<int*>(gradients.dq_sums + sum_floats(launch.spec, launch.params));
 }
 
 // Launches a grid of one dimension for as many batch entries at a time as it has room for, each of which has
@@ -66,38 +64,36 @@ void launch_entries(const KernelLaunch& launch, int heads, int tiles, void** arg
   }
 }
 
-void launch_queries(const KernelLaunch& launch, const BackwardWgmma& config) {
-  place_workspace(launch, config);
+void launch_queries(const KernelLaunch& launch) {
+  place_workspace(launch);
   void* arguments[] = {&launch.params, launch.gradients};
-  launch_entries(launch, launch.params.heads_q, ceil_div(launch.params.seqlen_q, config.tile_q), arguments);
+  launch_entries(launch, launch.params.heads_q, ceil_div(launch.params.seqlen_q, BackwardWgmma::tile_q),
+                 arguments);
 }
 
 }  // namespace
 
 namespace backward_wgmma {
 
-void launch_prepare(const KernelLaunch& launch, const BackwardWgmma& config) {
-  launch_queries(launch, config);
-}
-void launch_convert(const KernelLaunch& launch, const BackwardWgmma& config) {
-  launch_queries(launch, config);
-}
+void launch_prepare(const KernelLaunch& launch, const BackwardWgmma&) { launch_queries(launch); }
+void launch_convert(const KernelLaunch& launch, const BackwardWgmma&) { launch_queries(launch); }
 
 }  // namespace backward_wgmma
 
 std::size_t Family<BackwardWgmma>::workspace_bytes(const AttentionSpec& spec, const BackwardWgmma& config,
                                                    const AttentionParams& params, int /*sm_count*/) {
-  return statistics_bytes(config, params) + sum_floats(spec, config, params) * sizeof(float) +
+  return statistics_bytes(params) + sum_floats(spec, params) * sizeof(float) +
          turns(config, params) * sizeof(int);
 }
 
 // A block for each tile of keys of each KV head.
 void Family<BackwardWgmma>::launch(const KernelLaunch& launch, const BackwardWgmma& config) {
-  const int tiles_kv = ceil_div(launch.params.seqlen_kv, config.tile_kv);
+  const int tiles_kv = ceil_div(launch.params.seqlen_kv, BackwardWgmma::tile_kv);
   if (tiles_kv == 0) return;
-  place_workspace(launch, config);
-  const MappedGradients mapped = map_gradients(
-      launch.spec, {.rows_q = config.tile_q, .rows_kv = config.tile_kv}, launch.params, *launch.gradients);
+  place_workspace(launch);
+  const MappedGradients mapped =
+      map_gradients(launch.spec, {.rows_q = BackwardWgmma::tile_q, .rows_kv = BackwardWgmma::tile_kv},
+                    launch.params, *launch.gradients);
   TensorMaps maps{.q = mapped.q,
                   .k = mapped.k,
                   .v = mapped.v,

@@ -13,36 +13,38 @@ namespace jit {
 namespace {
 
 // The products of tiles that the kernel consists of, as what its Config inherits.
-SourceFile wgmma_products(const AttentionSpec& spec, const BackwardWgmma& config) {
+SourceFile wgmma_products(const AttentionSpec& spec) {
   const int mma_k = facts(spec.dtype).mma_k;
   const int d = padded_head_dim(spec.head_dim), dv = padded_head_dim(spec.value_head_dim());
   std::string text =
       "// Products of tiles by wgmma, for one kernel. Generated: change the spec, not this file.\n"
       "#pragma once\n\nstruct WgmmaProducts {\n";
   text += wgmma_function("wgmma_scores", "D = A B: 64 rows of K, tile_q rows of Q.",
-                         {.dtype = spec.dtype, .n = config.tile_q, .steps = d / mma_k});
+                         {.dtype = spec.dtype, .n = BackwardWgmma::tile_q, .steps = d / mma_k});
   text += wgmma_function("wgmma_d_scores", "D = A B: 64 rows of V, tile_q rows of dO.",
-                         {.dtype = spec.dtype, .n = config.tile_q, .steps = dv / mma_k});
+                         {.dtype = spec.dtype, .n = BackwardWgmma::tile_q, .steps = dv / mma_k});
   WgmmaProduct sum{.dtype = spec.dtype,
                    .n = dv,
-                   .steps = config.tile_q / mma_k,
+                   .steps = BackwardWgmma::tile_q / mma_k,
                    .accumulate = true,
                    .a_in_registers = true,
                    .b_along_rows = true};
   text += wgmma_function("wgmma_dv", "D += A B: tile_q columns of P, tile_q rows of dO.", sum);
   sum.n = d;
   text += wgmma_function("wgmma_dk", "D += A B: tile_q columns of dS, tile_q rows of Q.", sum);
-  text += wgmma_function(
-      "wgmma_dq", "D = A B: tile_kv columns of dS, tile_kv rows of K, some of its columns.",
-      {.dtype = spec.dtype,
-       .n = backward_wgmma::dq_columns(spec.head_dim) / backward_wgmma::consumer_count(config.tile_kv),
-       .steps = config.tile_kv / mma_k,
-       .b_along_rows = true});
+  text +=
+      wgmma_function("wgmma_dq", "D = A B: tile_kv columns of dS, tile_kv rows of K, some of its columns.",
+                     {.dtype = spec.dtype,
+                      .n = backward_wgmma::dq_columns(spec.head_dim) /
+                           backward_wgmma::consumer_count(BackwardWgmma::tile_kv),
+                      .steps = BackwardWgmma::tile_kv / mma_k,
+                      .b_along_rows = true});
   return {"wgmma_products.cuh", text + "};\n"};
 }
 
 std::string config_name(const AttentionSpec& spec, const BackwardWgmma& config) {
-  return fmt::format("{}_q{}kv{}s{}", problem_name(spec), config.tile_q, config.tile_kv, config.stages);
+  return fmt::format("{}_q{}kv{}s{}", problem_name(spec), BackwardWgmma::tile_q, BackwardWgmma::tile_kv,
+                     config.stages);
 }
 
 // A program of one of the kernels around: `call` is its template.
@@ -69,12 +71,19 @@ Program side_program(const AttentionSpec& spec, const BackwardWgmma& config, std
   return program;
 }
 
+// The config, and the sizes that all its kernels have.
+std::string own_lines(const BackwardWgmma& config) {
+  return number_line("tile_q", BackwardWgmma::tile_q, "queries per step") +
+         number_line("tile_kv", BackwardWgmma::tile_kv, "keys per block") +
+         config_lines(Family<BackwardWgmma>::fields(), config);
+}
+
 }  // namespace
 
 namespace backward_wgmma {
 
 std::string config_text(const AttentionSpec& spec, const BackwardWgmma& config) {
-  return spec_lines(spec, functor_source(spec)) + config_lines(Family<BackwardWgmma>::fields(), config);
+  return spec_lines(spec, functor_source(spec)) + own_lines(config);
 }
 
 Program prepare_program(const AttentionSpec& spec, const BackwardWgmma& config) {
@@ -83,7 +92,8 @@ Program prepare_program(const AttentionSpec& spec, const BackwardWgmma& config) 
 }
 
 Program convert_program(const AttentionSpec& spec, const BackwardWgmma& config) {
-  return side_program(spec, config, "dQ in 16 bits", "convert_dq", consumer_count(config.tile_kv) * 128);
+  return side_program(spec, config, "dQ in 16 bits", "convert_dq",
+                      consumer_count(BackwardWgmma::tile_kv) * 128);
 }
 
 }  // namespace backward_wgmma
@@ -92,7 +102,7 @@ Program Family<BackwardWgmma>::program(const AttentionSpec& spec, const Backward
   const FunctorSource functors = functor_source(spec, ScoreNumbers::duals);
   const backward_wgmma::RegisterShares shares = backward_wgmma::register_shares(spec);
   Program program;
-  program.headers = {wgmma_products(spec, config)};
+  program.headers = {wgmma_products(spec)};
   const Footprint needs = footprint(spec, config);
   program.threads = needs.threads;
   program.smem_bytes = needs.smem_bytes;
@@ -104,7 +114,7 @@ Program Family<BackwardWgmma>::program(const AttentionSpec& spec, const Backward
   source +=
       "#include \"backward_wgmma/kernel.cuh\"\n#include \"wgmma_products.cuh\"\n\nusing namespace jit;\n\n";
   source += functors.definitions;
-  source += "struct Config : WgmmaProducts {\n" + spec_lines(spec, functors) + config_lines(fields(), config);
+  source += "struct Config : WgmmaProducts {\n" + spec_lines(spec, functors) + own_lines(config);
   source += number_line("loader_registers", shares.loader, "per thread, once shared out");
   source += number_line("consumer_registers", shares.consumer, "the same for consumers");
   source += "};\n";

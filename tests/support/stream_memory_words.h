@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
+
+#include <jit/context.h>
 
 #include "generator/access.h"
 #include "generator/context_state.h"
 #include "runtime/driver_api.h"
-#include "tests/device/gpu_fixture.h"
 
 namespace jit::testing {
 
