@@ -32,7 +32,10 @@ __device__ __forceinline__ void merge_results(const BlockResults<Config>& result
     for (int i = team.thread; i < all; i += pieces * Team::threads)
       merge<pieces, reads>(results, place, count, rows, i, Team::threads, f);
   };
-  if (count <= reads_of_few) {
+  // Tiles of many keys leave few registers, and few parts.
+  if constexpr (Config::tile_kv > 64) {
+    merge_all.template operator()<1, reads_of_few>();
+  } else if (count <= reads_of_few) {
     merge_all.template operator()<2, reads_of_few>();
   } else {
     merge_all.template operator()<1, most_reads>();

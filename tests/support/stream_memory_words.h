@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <jit/context.h>
+#include <jit/device.h>
 
 #include "generator/access.h"
 #include "generator/context_state.h"
@@ -38,6 +39,7 @@ inline std::vector<std::uint32_t> mailboxes_of(const Context& context, CUstream 
 
 /// What of that is not as launches find it.
 inline std::string disorder(const Context& context, CUstream stream) {
+  const CurrentDevice current(0);
   for (const std::uint32_t word : counters_of(context, stream))
     if (word != 0) return "a counter is not 0";
   for (const std::uint32_t word : mailboxes_of(context, stream))
