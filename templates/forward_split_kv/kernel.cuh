@@ -108,8 +108,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
           output, scores, smem_address(stage) + Traits::layout.v + first_key * Traits::VTile::row_bytes);
     }
     if (has_pages_ahead) pages.put(smem, step + pages_ahead);
-    if (note.flags & step_ends)
-      finish_part<Config>(params, split, part, output, state, scale_log2, stage);
+    if (note.flags & step_ends) finish_part<Config>(params, split, part, output, state, scale_log2, stage);
     if (warp_id() == 0) next_step(params, smem.steps(), smem.note(step + Traits::steps_ahead), smem.parts());
   }
   zero_padding<Config>(params, static_cast<int>(blockIdx.x) * Traits::warps + warp_id(),

@@ -209,11 +209,11 @@ TEST_F(BackwardTest, ConfigsOfOnePass) {
                                   {.head_dim = 64, .score = score::softcap(3)},
                                   {.head_dim = 96, .head_dim_v = 40, .mask = mask::sliding_window(70, 10)}}) {
     BackwardRun run(case_of(spec, 1, 2, 150, 290));
-    for (const BackwardWgmma& config : std::vector<BackwardWgmma>{
-             {.stages = spec.head_dim == 64 ? 4 : 2},
-             {.out_of_phase = true},
-             {.deterministic = true},
-             {.out_of_phase = true, .deterministic = true}}) {
+    for (const BackwardWgmma& config :
+         std::vector<BackwardWgmma>{{.stages = spec.head_dim == 64 ? 4 : 2},
+                                    {.out_of_phase = true},
+                                    {.deterministic = true},
+                                    {.out_of_phase = true, .deterministic = true}}) {
       run.poison_gradients();
       run.compute(context(), config);
       EXPECT_EQ(run.check(), "") << to_string(spec) << ", " << to_string(KernelConfig(config));

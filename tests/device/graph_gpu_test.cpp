@@ -9,9 +9,9 @@
 #include <gtest/gtest.h>
 #include <jit/emulation.h>
 
-#include "tests/support/stream_memory_words.h"
 #include "tests/support/error_of.h"
 #include "tests/support/seed.h"
+#include "tests/support/stream_memory_words.h"
 
 namespace jit::testing {
 namespace {
