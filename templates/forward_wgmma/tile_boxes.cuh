@@ -70,6 +70,7 @@ __device__ __forceinline__ void store_panel(unsigned panel, const TensorMap& map
 }
 __device__ __forceinline__ void store_panel(unsigned panel, const BoundedMap& map, int column,
                                             const BoundedBox& box) {
+  if (!is_there(box)) return;
   if (box.missing == 0) {
     cp_async_bulk_tensor_store(map.whole, panel, column, box.first, box.head, box.batch);
   } else {

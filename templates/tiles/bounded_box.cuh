@@ -9,7 +9,8 @@
 //     dimensions    (head_dim, missing, heads, row, batch)
 //     sizes         (head_dim, n, heads, rows + 1, batch), where pages are batch entries, and ragged sequences are one
 //
-// Boxes of which nothing is there must not be copied by this map, but by the other: its address is no tensor's.
+// Boxes of which nothing is there must not be read by this map, but by the other: its address is no tensor's. They must
+// not be written at all: a store of a box that lies wholly before a tensor is an illegal instruction on an H200.
 //
 // Triton's ragged descriptors (tools/ragged_tma.py) end boxes so, by dimensions of 2^30 rows and 64-bit addresses that
 // wrap around; the shifted address needs a dimension less, which is that of pages here.
@@ -27,12 +28,17 @@ struct BoundedBox {
   int batch;
 };
 
-/// The box of `box_rows` rows from `first` on, of which `rows` are there: any number. Where none is, it lies before the
-/// first row of the tensor.
+/// Where a box lies of which nothing is there: behind the last row of any tensor.
+inline constexpr int no_row = 0x7fffff00;
+
+/// The box of `box_rows` rows from `first` on, of which `rows` are there: any number.
 JIT_HOST_DEVICE constexpr BoundedBox bounded_box(int box_rows, int first, int rows, int head, int batch) {
-  if (rows <= 0) return {.first = -box_rows, .missing = 0, .head = head, .batch = batch};
+  if (rows <= 0) return {.first = no_row, .missing = 0, .head = head, .batch = batch};
   return {.first = first, .missing = rows < box_rows ? box_rows - rows : 0, .head = head, .batch = batch};
 }
+
+/// Whether any of its rows is there.
+JIT_HOST_DEVICE constexpr bool is_there(const BoundedBox& box) { return box.first != no_row; }
 
 /// Rows of the boxes in which TMA copies a tile of keys: all, or those that lie in one page. `page_size` is 0 where
 /// there are no pages.

@@ -33,6 +33,23 @@ struct TensorOperand {
   Decoder::Address map;
   std::vector<Slot> coordinates;
 
+  std::array<std::int32_t, 5> at(Warp& warp, int lane) const {
+    std::array<std::int32_t, 5> at = {};
+    for (std::size_t i = 0; i < coordinates.size(); ++i) {
+      at[i] = static_cast<std::int32_t>(warp.r32(coordinates[i])[lane]);
+    }
+    return at;
+  }
+
+  /// Whether the box ends before the tensor begins, in any dimension.
+  bool lies_before(Warp& warp, int lane, const TensorMap& tensor) const {
+    const std::array<std::int32_t, 5> first = at(warp, lane);
+    for (std::size_t i = 0; i < coordinates.size(); ++i) {
+      if (std::int64_t{first[i]} + tensor.box[i] <= 0) return true;
+    }
+    return false;
+  }
+
   /// The box that it names, which must fit a shared memory of `room` bytes.
   BulkRegion region(Warp& warp, int lane, const TensorMap& tensor, std::size_t room) const {
     if (tensor.rank != coordinates.size()) {
@@ -53,11 +70,7 @@ struct TensorOperand {
                             row, swizzle_span(tensor.swizzle),
                             swizzle_span(tensor.swizzle) / element_bytes(tensor.element)));
     }
-    std::array<std::int32_t, 5> at = {};
-    for (std::size_t i = 0; i < coordinates.size(); ++i) {
-      at[i] = static_cast<std::int32_t>(warp.r32(coordinates[i])[lane]);
-    }
-    return tensor_region(tensor, std::span(at).first(coordinates.size()));
+    return tensor_region(tensor, std::span(at(warp, lane)).first(coordinates.size()));
   }
 };
 
@@ -122,6 +135,10 @@ struct StoreTensor final : Operation {
         }
       }
       BulkRegion region = to.region(warp, lane, map, warp.block.shared.size());
+      if (to.lies_before(warp, lane, map)) {
+        warp.stop(FindingKind::out_of_bounds, lane,
+                  "a store of a box that lies wholly before its tensor: an illegal instruction on an H200");
+      }
       check_global(warp, lane, region);
       warp.count().shared_read_bytes += region.bytes;
       warp.count().global_write_bytes += region.global_bytes();

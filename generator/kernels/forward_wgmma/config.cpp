@@ -204,9 +204,6 @@ std::vector<ForwardWgmma> Family<ForwardWgmma>::space(const Case& problem) {
   const AttentionSpec& spec = problem.spec;
   std::vector<ForwardWgmma> configs;
   if (problem.limits.arch != arch) return configs;
-  // Of sequences that differ in length a config must be given: on an H200 an earlier form of these kernels read where it
-  // must not, and the present one has not run there yet.
-  if (!is_plain(spec)) return configs;
   struct Schedule {
     bool overlap;
     bool p_in_registers;

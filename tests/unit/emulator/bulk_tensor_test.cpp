@@ -183,6 +183,24 @@ TEST(BulkTensor, StoresDoNotReadWhatLiesOutside) {
   }
 }
 
+// As an H200 does: an illegal instruction, though a load from there is zeros, and a store behind the end is nothing.
+TEST(BulkTensor, StoresWhollyBeforeTheTensorAreReported) {
+  for (const std::string store : {"cp.async.bulk.tensor.2d.global.shared::cta.bulk_group",
+                                  "cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.bulk_group"}) {
+    TestDevice device;
+    const TensorMap map = matrix(device, TensorMap::Element::f32, 8, 6, std::vector<float>(48, 2));
+    const std::uint64_t out = device.upload(std::vector<float>(32, 3));
+    for (const std::array<std::int32_t, 5> at : {std::array<std::int32_t, 5>{0, -4}, {-8, 0}, {0, -64}}) {
+      const LaunchResult result = run(device, store_kernel(2, 128, store), map, out, at);
+      EXPECT_TRUE(has_finding(result, FindingKind::out_of_bounds)) << findings_of(result);
+    }
+    for (const std::array<std::int32_t, 5> at : {std::array<std::int32_t, 5>{0, 6}, {8, 0}, {0, 0x7fffff00}})
+      EXPECT_EQ(findings_of(run(device, store_kernel(2, 128, store), map, out, at)), "");
+    EXPECT_EQ(device.download<float>(map.address, 48), std::vector<float>(48, 2)) << "nothing was written";
+    EXPECT_EQ(findings_of(run(device, load_kernel(2, 128), map, out, {0, -4})), "");
+  }
+}
+
 TEST(BulkTensor, ReductionMustFitTheElements) {
   TestDevice device;
   const TensorMap map = matrix(device, TensorMap::Element::f32, 8, 6, std::vector<float>(48, 1));
