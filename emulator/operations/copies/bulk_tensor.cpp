@@ -70,7 +70,8 @@ struct TensorOperand {
                             row, swizzle_span(tensor.swizzle),
                             swizzle_span(tensor.swizzle) / element_bytes(tensor.element)));
     }
-    return tensor_region(tensor, std::span(at(warp, lane)).first(coordinates.size()));
+    const std::array<std::int32_t, 5> first = at(warp, lane);
+    return tensor_region(tensor, std::span(first).first(coordinates.size()));
   }
 };
 
