@@ -179,13 +179,13 @@ def test_dense_requests_that_are_causal_and_others(rng, place, fetch):
 
 
 def test_keys_that_no_draft_sees_are_not_read(rng, place, fetch):
-    """Whole tiles of keys that the bits drop may hold anything."""
-    drafts = [numpy.zeros((300, 300), bool)]
-    drafts[0][:, 0] = drafts[0][:, 299] = True
-    batch = requests(rng, [300], [310], heads_kv=1, ratio=1)
+    """Whole tiles of keys that the bits drop may hold anything: whatever tile_kv is, up to 224."""
+    drafts = [numpy.zeros((480, 480), bool)]
+    drafts[0][:, 0] = drafts[0][:, 479] = True
+    batch = requests(rng, [480], [490], heads_kv=1, ratio=1)
     exact = [x.copy() for x in (batch.k[0], batch.v[0])]
-    batch.k[0][128:256] = batch.v[0][128:256] = numpy.nan
-    arrays = paged(rng, batch, 16) | {"cu_seqlens_q": int32([0, 300])}
+    batch.k[0][224:256] = batch.v[0][224:256] = numpy.nan
+    arrays = paged(rng, batch, 16) | {"cu_seqlens_q": int32([0, 480])}
     tensors = {"draft_tree": place(packed(drafts[0]))}
     o = call(place, batch.q[0], arrays, mask=ja.mask.draft_tree(), tensors=tensors)
     batch.k[0], batch.v[0] = exact
