@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include <fmt/format.h>
 #include <jit/dtype.h>
@@ -11,6 +12,7 @@
 
 #include "generator/problem/functor_node.h"
 #include "generator/program/emit.h"
+#include "generator/text/interval_source.h"
 
 namespace jit {
 namespace {
@@ -170,17 +172,28 @@ class Writer {
                            text.classify, ".classify");
     }
     functions += function("bool keep(int q, int k)", text, "", text.body, "");
-    return text_struct(text, "Mask", "mask", functions);
+    const std::variant<TextMeaning, NotFollowed> meaning = mask_meaning(text);
+    if (!text.classify.empty() || std::holds_alternative<NotFollowed>(meaning))
+      return text_struct(text, "Mask", "mask", false, functions);
+    functions += fmt::format(
+        "  __device__ Interval<bool> kept_of(const Interval<int>& q, const Interval<int>& k) "
+        "const {{\n{}  }}\n",
+        interval_source(std::get<TextMeaning>(meaning), "    "));
+    return text_struct(text, "Mask", "mask", true, functions);
   }
 
   std::string text_score(const FunctorText& text) {
     const std::string signature = fmt::format("{0} apply({0} score, int q, int k)", number_);
-    return text_struct(text, "Score", "score", function(signature, text, "", text.body, ""));
+    return text_struct(text, "Score", "score", false, function(signature, text, "", text.body, ""));
   }
 
-  std::string text_struct(const FunctorText& text, const char* kind, const char* what,
+  std::string text_struct(const FunctorText& text, const char* kind, const char* what, bool has_intervals,
                           const std::string& functions) {
     const std::string name = fmt::format("User{}{}", kind, structs_++);
+    const std::string base =
+        has_intervals ? fmt::format("IntervalMask<{}>", name) : fmt::format("Text{}", kind);
+    if (has_intervals && !std::exchange(includes_intervals_, true))
+      definitions_.insert(0, "#include \"problem/interval_mask.cuh\"\n\n");
     std::string members, initializers;
     for (std::size_t i = 0; i < text.tensors.size(); ++i) {
       const std::string_view type = facts(text.tensors[i].dtype).device_type;
@@ -189,9 +202,9 @@ class Writer {
           fmt::format(", tensor{}(tensor_data<{}>(context, {}))", i, type, slot(text.tensors[i].name));
     }
     definitions_ += fmt::format(
-        "/// The user's {} \"{}\".\nstruct {} : Text{} {{\n{}  __device__ explicit {}(const BlockContext& "
-        "context) : Text{}(context){} {{}}\n{}}};\n\n",
-        what, text.name, name, kind, members, name, kind, initializers, functions);
+        "/// The user's {} \"{}\".\nstruct {} : {} {{\n{}  __device__ explicit {}(const BlockContext& "
+        "context) : {}(context){} {{}}\n{}}};\n\n",
+        what, text.name, name, base, members, name, base, initializers, functions);
     return name;
   }
 
@@ -199,6 +212,7 @@ class Writer {
   std::string_view number_;  // the type of scores
   std::string definitions_;
   int structs_ = 0;
+  bool includes_intervals_ = false;
 };
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <jit/emulation.h>
 
 #include "tests/support/attention_run.h"
+#include "tests/support/host_functors.h"
 #include "tests/support/shared_cache.h"
 
 namespace jit::testing {
@@ -115,7 +116,8 @@ std::uint64_t tiles_with_kept_keys(const AttentionCase& problem) {
   return tiles;
 }
 
-TEST(Counts, MasksOfRequestsSkipTilesOfWhichTheyKeepNothing) {
+// Texts do, too, without a word from the user.
+TEST(Counts, MasksSkipTilesOfWhichTheyKeepNothing) {
   AttentionCase problem = dense_case(64);
   problem.heads_kv = 1;
   problem.batch = 3;
@@ -126,11 +128,12 @@ TEST(Counts, MasksOfRequestsSkipTilesOfWhichTheyKeepNothing) {
        {"family=forward_mma_sync tile_q=64 tile_kv=32 warps=4", "family=forward_wgmma tile_q=64 tile_kv=32",
         "family=forward_split_kv row_warps=4 key_warps=1 tile_kv=32 stages=2"}) {
     const auto flops = [&](const char* mask) {
-      problem.spec.mask = parse_mask(mask);
+      problem.spec.mask = parse_mask(mask, reference::mask_texts());
       return number(counts_of(problem, parse_config(config)).at("total"), "tensor_flops");
     };
     const std::uint64_t full = flops("none");
-    for (const char* mask : {"draft_tree", "causal_per_request"}) {
+    for (const char* mask :
+         {"draft_tree", "causal_per_request", "text(recent)", "text(recent) || prefix(40)"}) {
       const std::uint64_t masked = flops(mask), kept = tiles_with_kept_keys(problem);
       EXPECT_LT(kept, all) << mask;
       EXPECT_EQ(masked, full / all * kept) << mask << ", " << config;

@@ -3,6 +3,8 @@
 
 using namespace jit;
 
+#include "problem/interval_mask.cuh"
+
 /// The user's mask "blocks".
 struct UserMask0 : TextMask {
   __device__ explicit UserMask0(const BlockContext& context) : TextMask(context) {}
@@ -27,8 +29,8 @@ return q / width == k / width;
 };
 
 /// The user's mask "by_head.and_batch".
-struct UserMask1 : TextMask {
-  __device__ explicit UserMask1(const BlockContext& context) : TextMask(context) {}
+struct UserMask1 : IntervalMask<UserMask1> {
+  __device__ explicit UserMask1(const BlockContext& context) : IntervalMask<UserMask1>(context) {}
   __device__ bool keep(int q, int k) const {
     [[maybe_unused]] constexpr bool inverted = true;
 #line 1 "/jit-attention/by_head.and_batch"
@@ -37,12 +39,15 @@ return (h + b + k) % 2 == 0 || k == seqlen_kv - 1;
 #line 2 "/jit-attention/by_head.and_batch"
   }
 #line 1 "/jit-attention/generated"
+  __device__ Interval<bool> kept_of(const Interval<int>& q, const Interval<int>& k) const {
+    return (Interval<int>(h) == (Interval<int>(heads_q) - Interval<int>(1))) || (((((Interval<int>(h) + Interval<int>(b)) + k) % Interval<int>(2)) == Interval<int>(0)) || (k == (Interval<int>(seqlen_kv) - Interval<int>(1))));
+  }
 };
 
 /// The user's mask "allowed-keys".
-struct UserMask2 : TextMask {
+struct UserMask2 : IntervalMask<UserMask2> {
   const unsigned char* tensor0;
-  __device__ explicit UserMask2(const BlockContext& context) : TextMask(context), tensor0(tensor_data<unsigned char>(context, 0)) {}
+  __device__ explicit UserMask2(const BlockContext& context) : IntervalMask<UserMask2>(context), tensor0(tensor_data<unsigned char>(context, 0)) {}
   __device__ bool keep(int q, int k) const {
     [[maybe_unused]] const auto* const allowed = this->tensor0;
 #line 1 "/jit-attention/allowed-keys"
@@ -50,6 +55,9 @@ return allowed[k] != 0;
 #line 1 "/jit-attention/allowed-keys"
   }
 #line 1 "/jit-attention/generated"
+  __device__ Interval<bool> kept_of(const Interval<int>& q, const Interval<int>& k) const {
+    return element<int>(Interval<bool>(true), convert<long long>(k), tensor0) != Interval<int>(0);
+  }
 };
 
 /// The user's score "distance".

@@ -142,6 +142,15 @@ const std::vector<TextMask>& text_masks() {
        [](const FunctorProblem& problem, int b, int h, int, int k) {
          return h == problem.heads_q - 1 || (h + b + k) % 2 == 0 || k == problem.seqlen_kv - 1;
        }},
+      {{.name = "recent",
+        .body = "const int position = q + seqlen_kv - seqlen_q;\n"
+                "if (k > position) return false;\n"
+                "return k < first || position - k < width;",
+        .constants = {{"first", std::int64_t{4}}, {"width", std::int64_t{40}}}},
+       [](const FunctorProblem& problem, int, int, int q, int k) {
+         const int position = q + problem.seqlen_kv - problem.seqlen_q;
+         return k <= position && (k < 4 || position - k < 40);
+       }},
   };
   return masks;
 }

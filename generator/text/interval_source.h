@@ -1,0 +1,13 @@
+// The meaning of a text as code of a kernel.
+#pragma once
+
+#include <string>
+
+#include "generator/text/text_meaning.h"
+
+namespace jit {
+
+/// The body of IntervalMask's kept_of: lines of C++ that begin with `indent`. Tensors of the text are members tensor0, tensor1, …
+std::string interval_source(const TextMeaning& meaning, const std::string& indent);
+
+}  // namespace jit

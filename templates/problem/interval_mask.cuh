@@ -1,0 +1,90 @@
+// Masks that are written as text and whose text can be followed with bounds of q and k in place of numbers: what is
+// known of whole tiles, without a word from the user.
+#pragma once
+
+#include "base/element.cuh"
+#include "base/prelude.cuh"
+#include "problem/functor.cuh"
+#include "problem/interval.cuh"
+
+namespace jit {
+
+/// An element of a tensor, where it is known which one it is and that the text reads it.
+template <class T, class Element>
+__device__ __forceinline__ Interval<T> element(const Interval<bool>& reads, const Interval<long long>& index,
+                                               const Element* tensor) {
+  if (!reads.low || !index.is_exact()) return any<T>();
+  if constexpr (is_same<T, float>) {
+    return exactly(to_float(tensor[index.low]));
+  } else {
+    return exactly(static_cast<T>(tensor[index.low]));
+  }
+}
+
+/// Base of `Mask`, which adds `keep`, and what that says of bounds:
+///   Interval<bool> kept(Interval<int> q, Interval<int> k)
+template <class Mask>
+struct IntervalMask : TextMask {
+  __device__ explicit IntervalMask(const BlockContext& context) : TextMask(context) {}
+
+  __device__ __forceinline__ Interval<bool> kept(int q_begin, int q_end, int k_begin, int k_end) const {
+    return static_cast<const Mask*>(this)->kept_of({q_begin, q_end - 1}, {k_begin, k_end - 1});
+  }
+
+  __device__ TileClass classify(const ScoreTile& tile) const {
+    const Interval<bool> known = kept(tile.q_begin, tile.q_end, tile.k_begin, tile.k_end);
+    return known.low ? TileClass::full : known.high ? TileClass::partial : TileClass::empty;
+  }
+
+  /// By a whole warp. Each lane asks for a piece of the keys, then for a piece of the first one that is seen, then of
+  /// the last one.
+  __device__ KeyRange key_range(int q_begin, int q_end) const {
+    if (q_begin >= q_end) return {0, 0};
+    KeyRange seen = {0, seqlen_kv}, searched = seen;
+    int last = 0;
+#pragma unroll 1
+    for (int round = 0; round < 3; ++round) {
+      const int keys = (searched.end - searched.begin + warp_size - 1) / warp_size;
+      const int begin = searched.begin + lane_id() * keys, end = minimum(begin + keys, searched.end);
+      const unsigned pieces = __ballot_sync(full_warp, begin < end && kept(q_begin, q_end, begin, end).high);
+      const int first = searched.begin + (__ffs(pieces) - 1) * keys;
+      const int behind = minimum(searched.begin + (warp_size - __clz(pieces)) * keys, searched.end);
+      if (round == 0) {
+        if (pieces == 0) return {0, 0};
+        seen = {first, behind};
+        last = searched.begin + (warp_size - 1 - __clz(pieces)) * keys;
+        searched = {first, minimum(first + keys, seen.end)};
+      } else if (round == 1) {
+        if (pieces != 0) seen.begin = first;
+        searched = {last, seen.end};
+      } else if (pieces != 0) {
+        seen.end = behind;
+      }
+    }
+    return seen;
+  }
+
+  /// By one lane: keys are taken from both ends, half as many each time.
+  __device__ KeyRange lane_key_range(int, int q_begin, int q_end) const {
+    constexpr int fewest = 32;
+    if (q_begin >= q_end) return {0, 0};
+    KeyRange seen = {0, seqlen_kv};
+#pragma unroll 1
+    for (int keys = 0x40000000; keys >= fewest; keys /= 2) {
+#pragma unroll 1
+      for (int side = 0; side < 2; ++side) {
+        if (keys > seen.end - seen.begin) break;
+        const int begin = side == 0 ? seen.begin : seen.end - keys;
+        if (kept(q_begin, q_end, begin, begin + keys).high) continue;
+        if (side == 0) {
+          seen.begin += keys;
+        } else {
+          seen.end -= keys;
+        }
+      }
+    }
+    return seen;
+  }
+};
+
+}  // namespace jit

@@ -1,0 +1,290 @@
+#include "tests/support/random_mask_text.h"
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include <fmt/format.h>
+
+namespace jit::testing {
+namespace {
+
+/// Thrown where C++ leaves open what happens.
+struct Undefined {};
+
+/// What an expression is asked at: the place, and the text's own variables.
+struct Scene {
+  TextPlace place;
+  std::vector<std::int32_t> variables;
+};
+
+/// An expression of a type, as text and as meaning. `level` tells how loosely it binds, as in C++: 0 is a name.
+template <class T>
+struct Expression {
+  std::string text;
+  int level;
+  std::function<T(const Scene&)> value;
+};
+using Whole = Expression<std::int32_t>;
+using Natural = Expression<std::uint32_t>;
+using Real = Expression<float>;
+using Truth = Expression<bool>;
+
+std::int32_t checked(std::int64_t exact) {
+  if (exact < std::numeric_limits<std::int32_t>::min() || exact > std::numeric_limits<std::int32_t>::max())
+    throw Undefined();
+  return static_cast<std::int32_t>(exact);
+}
+
+template <class T>
+std::string in(const Expression<T>& x, int level) {
+  return x.level <= level ? x.text : "(" + x.text + ")";
+}
+
+class Author {
+ public:
+  explicit Author(std::mt19937_64& random) : random_(random) {}
+
+  RandomMaskText write() {
+    RandomMaskText text;
+    std::function<bool(const Scene&)> meaning;
+    const int variables = below(3);
+    std::vector<std::function<void(Scene&)>> steps;
+    for (int i = 0; i < variables; ++i) {
+      const Whole first = whole(2);
+      text.body += fmt::format("{} v{} = {};\n", below(2) ? "int" : "auto", i, first.text);
+      steps.push_back([first](Scene& s) { s.variables.push_back(first.value(s)); });
+      ++variables_;
+      if (below(2)) {
+        const Truth condition = truth(1);
+        const Whole then = whole(1), otherwise = whole(1);
+        const auto at = static_cast<std::size_t>(below(variables_));
+        const bool has_else = below(2);
+        text.body += fmt::format("if ({}) {{ v{} = {}; }}{}\n", condition.text, at, then.text,
+                                 has_else ? fmt::format(" else v{} += {};", at, otherwise.text) : "");
+        steps.push_back([=](Scene& s) {
+          if (condition.value(s)) {
+            s.variables[at] = then.value(s);
+          } else if (has_else) {
+            s.variables[at] = checked(std::int64_t{s.variables[at]} + otherwise.value(s));
+          }
+        });
+      }
+    }
+    const bool returns_early = below(2);
+    const Truth early = truth(1), first = truth(1), last = truth(3);
+    if (returns_early) text.body += fmt::format("if ({}) return {};  // early\n", early.text, first.text);
+    text.body += fmt::format("return {};", last.text);
+    text.keep = [=](const TextPlace& place) -> std::optional<bool> {
+      Scene scene{place, {}};
+      try {
+        for (const auto& step : steps) step(scene);
+        if (returns_early && early.value(scene)) return first.value(scene);
+        return last.value(scene);
+      } catch (const Undefined&) {
+        return {};
+      }
+    };
+    return text;
+  }
+
+ private:
+  int below(int bound) { return static_cast<int>(random_() % static_cast<std::uint64_t>(bound)); }
+
+  template <class T, class A, class B, class F>
+  static Expression<T> two(const std::string& sign, int level, const A& a, const B& b, F f) {
+    // What stands on the right binds tighter: a - (b - c).
+    return {fmt::format("{} {} {}", in(a, level), sign, in(b, level - 1)), level,
+            [a, b, f](const Scene& s) { return static_cast<T>(f(a.value(s), b.value(s))); }};
+  }
+
+  Whole leaf() {
+    static constexpr std::array<const char*, 7> names = {"q",       "k",        "b",        "h",
+                                                         "heads_q", "seqlen_q", "seqlen_kv"};
+    if (below(4) == 0) {
+      const std::int32_t number = below(3) ? below(40) : below(100000);
+      return {below(6) ? std::to_string(number) : fmt::format("{:#x}", number), 0,
+              [number](const Scene&) { return number; }};
+    }
+    if (variables_ > 0 && below(3) == 0) {
+      const auto at = static_cast<std::size_t>(below(variables_));
+      return {fmt::format("v{}", at), 0, [at](const Scene& s) { return s.variables[at]; }};
+    }
+    const auto input = static_cast<std::size_t>(below(3) ? below(2) : below(7));
+    return {names[input], 0, [input](const Scene& s) { return s.place[input]; }};
+  }
+
+  Whole whole(int depth) {
+    if (depth == 0) return leaf();
+    switch (below(13)) {
+      case 0:
+        return two<std::int32_t>("+", 4, whole(depth - 1), whole(depth - 1),
+                                 [](std::int64_t x, std::int64_t y) { return checked(x + y); });
+      case 1:
+      case 2:
+        return two<std::int32_t>("-", 4, whole(depth - 1), whole(depth - 1),
+                                 [](std::int64_t x, std::int64_t y) { return checked(x - y); });
+      case 3:
+        return two<std::int32_t>("*", 3, whole(depth - 1), whole(depth - 1),
+                                 [](std::int64_t x, std::int64_t y) { return checked(x * y); });
+      case 4:
+        return two<std::int32_t>(
+            "/", 3, whole(depth - 1), whole(depth - 1),
+            [](std::int64_t x, std::int64_t y) { return y == 0 ? throw Undefined() : checked(x / y); });
+      case 5:
+        return two<std::int32_t>("%", 3, whole(depth - 1), whole(depth - 1),
+                                 [](std::int64_t x, std::int64_t y) {
+                                   return y == 0 ? throw Undefined() : checked(x / y), x % y;
+                                 });
+      case 6: {
+        const int bits = below(5);
+        const Whole x = whole(depth - 1);
+        const bool is_left = below(2);
+        return {fmt::format("{} {} {}", in(x, 5), is_left ? "<<" : ">>", bits), 5, [=](const Scene& s) {
+                  const std::int64_t value = x.value(s);
+                  return is_left ? checked(value * (1 << bits)) : static_cast<std::int32_t>(value >> bits);
+                }};
+      }
+      case 7: {
+        const int kind = below(3);
+        return two<std::int32_t>(kind == 0   ? "&"
+                                 : kind == 1 ? "^"
+                                             : "|",
+                                 8 + kind, whole(depth - 1), whole(depth - 1),
+                                 [kind](std::int32_t x, std::int32_t y) {
+                                   return kind == 0 ? x & y : kind == 1 ? x ^ y : x | y;
+                                 });
+      }
+      case 8: {
+        const Whole x = whole(depth - 1);
+        if (below(2)) return {"~" + in(x, 2), 2, [x](const Scene& s) { return ~x.value(s); }};
+        return {"- " + in(x, 2), 2, [x](const Scene& s) { return checked(-std::int64_t{x.value(s)}); }};
+      }
+      case 9: {
+        const Whole x = whole(depth - 1), y = whole(depth - 1);
+        const bool is_least = below(2);
+        return {fmt::format("{}({}, {})", is_least ? "min" : "max", x.text, y.text), 1, [=](const Scene& s) {
+                  const std::int32_t a = x.value(s), b = y.value(s);
+                  return is_least ? std::min(a, b) : std::max(a, b);
+                }};
+      }
+      case 10: {
+        const Whole x = whole(depth - 1);
+        return {fmt::format("abs({})", x.text), 1,
+                [x](const Scene& s) { return checked(std::abs(std::int64_t{x.value(s)})); }};
+      }
+      case 11: {
+        const Truth condition = truth(depth - 1);
+        const Whole x = whole(depth - 1), y = whole(depth - 1);
+        return {fmt::format("{} ? {} : {}", in(condition, 12), in(x, 15), in(y, 15)), 15,
+                [=](const Scene& s) { return condition.value(s) ? x.value(s) : y.value(s); }};
+      }
+      default: {
+        const Whole x = whole(depth - 1);
+        return {fmt::format("ids[{}]", x.text), 1, [x](const Scene& s) {
+                  const std::int32_t at = x.value(s);
+                  return at < 0 || at > 1000 ? throw Undefined() : random_text_id(at);
+                }};
+      }
+    }
+  }
+
+  Natural natural(int depth) {
+    const Whole x = whole(depth);
+    const Natural converted{fmt::format("static_cast<unsigned>({})", x.text), 1,
+                            [x](const Scene& s) { return static_cast<std::uint32_t>(x.value(s)); }};
+    if (depth == 0 || below(2)) return converted;
+    const std::uint32_t number = static_cast<std::uint32_t>(below(50));
+    const Natural literal{fmt::format("{}u", number), 0, [number](const Scene&) { return number; }};
+    switch (below(3)) {
+      case 0:
+        return two<std::uint32_t>("+", 4, converted, literal, std::plus<std::uint32_t>());
+      case 1:
+        return two<std::uint32_t>("-", 4, converted, literal, std::minus<std::uint32_t>());
+      default:
+        return two<std::uint32_t>("*", 3, converted, literal, std::multiplies<std::uint32_t>());
+    }
+  }
+
+  Real real(int depth) {
+    if (depth == 0 || below(3) == 0) {
+      if (below(3) == 0) {
+        const float number = static_cast<float>(below(4000)) * 0.0625f - 60;
+        const std::string text =
+            fmt::format("{}f", std::abs(number) < 1e-9f ? "0.0" : fmt::format("{:#.6g}", std::abs(number)));
+        const Real magnitude{text, 0, [number](const Scene&) { return std::abs(number); }};
+        return magnitude;
+      }
+      const Whole x = whole(depth > 0 ? depth - 1 : 0);
+      return {fmt::format("static_cast<float>({})", x.text), 1,
+              [x](const Scene& s) { return static_cast<float>(x.value(s)); }};
+    }
+    switch (below(5)) {
+      case 0:
+        return two<float>("+", 4, real(depth - 1), real(depth - 1), std::plus<float>());
+      case 1:
+        return two<float>("-", 4, real(depth - 1), real(depth - 1), std::minus<float>());
+      case 2:
+        return two<float>("*", 3, real(depth - 1), real(depth - 1), std::multiplies<float>());
+      case 3:
+        return two<float>("/", 3, real(depth - 1), real(depth - 1), [](float x, float y) { return x / y; });
+      default: {
+        const Real x = real(depth - 1);
+        return {fmt::format("fabsf({})", x.text), 1, [x](const Scene& s) { return std::abs(x.value(s)); }};
+      }
+    }
+  }
+
+  template <class T>
+  Truth comparison(const Expression<T>& x, const Expression<T>& y) {
+    switch (below(6)) {
+      case 0:
+        return two<bool>("<", 6, x, y, std::less<T>());
+      case 1:
+        return two<bool>("<=", 6, x, y, std::less_equal<T>());
+      case 2:
+        return two<bool>(">", 6, x, y, std::greater<T>());
+      case 3:
+        return two<bool>(">=", 6, x, y, std::greater_equal<T>());
+      case 4:
+        return two<bool>("==", 7, x, y, std::equal_to<T>());
+      default:
+        return two<bool>("!=", 7, x, y, std::not_equal_to<T>());
+    }
+  }
+
+  Truth truth(int depth) {
+    const int kind = depth == 0 ? 0 : below(8);
+    if (kind <= 2) {
+      const int operands = std::min(depth, 2);
+      const int type = below(6);
+      if (type == 0) return comparison(natural(operands), natural(operands));
+      if (type == 1) return comparison(real(operands), real(operands));
+      return comparison(whole(operands), whole(operands));
+    }
+    if (kind == 3) {
+      const Truth x = truth(depth - 1);
+      return {"!" + in(x, 2), 2, [x](const Scene& s) { return !x.value(s); }};
+    }
+    if (kind == 4) {
+      const Truth condition = truth(depth - 1), x = truth(depth - 1), y = truth(depth - 1);
+      return {fmt::format("{} ? {} : {}", in(condition, 12), in(x, 15), in(y, 15)), 15,
+              [=](const Scene& s) { return condition.value(s) ? x.value(s) : y.value(s); }};
+    }
+    const Truth x = truth(depth - 1), y = truth(depth - 1);
+    const bool is_and = kind < 7;
+    const int level = is_and ? 11 : 12;
+    return {
+        fmt::format("{} {} {}", in(x, level), is_and ? (below(5) ? "&&" : "and") : "||", in(y, level - 1)),
+        level, [=](const Scene& s) { return is_and ? x.value(s) && y.value(s) : x.value(s) || y.value(s); }};
+  }
+
+  std::mt19937_64& random_;
+  int variables_ = 0;
+};
+
+}  // namespace
+
+RandomMaskText random_mask_text(std::mt19937_64& random) { return Author(random).write(); }
+
+}  // namespace jit::testing

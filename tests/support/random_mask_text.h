@@ -1,0 +1,27 @@
+// Masks as random text, each with what it means beside it: computed as C++ computes it, by no code that reads texts.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <random>
+#include <string>
+
+namespace jit::testing {
+
+/// What a text is asked at: q, k, b, h, heads_q, seqlen_q, seqlen_kv.
+using TextPlace = std::array<std::int32_t, 7>;
+
+struct RandomMaskText {
+  std::string body;
+  /// Nothing where C++ does not define what the text does there.
+  std::function<std::optional<bool>(const TextPlace&)> keep;
+};
+
+/// Reads int32 tensor "ids", of which element i is i * i % 7 - 2, at places from 0 to 1000 alone.
+RandomMaskText random_mask_text(std::mt19937_64& random);
+
+inline std::int32_t random_text_id(std::int64_t i) { return static_cast<std::int32_t>(i * i % 7 - 2); }
+
+}  // namespace jit::testing
