@@ -60,12 +60,12 @@ void ContextState::tell_of_fallback() {
                                            reason, to_string(device_info(0).arch)));
 }
 
-void ContextState::warn_once(const std::string& message) {
+void ContextState::tell_once(Event::Kind kind, const std::string& message) {
   {
-    const std::lock_guard lock(warned_mutex_);
-    if (!warned_.insert(message).second) return;
+    const std::lock_guard lock(told_mutex_);
+    if (!told_.insert(message).second) return;
   }
-  notify(Event::Kind::warning, message);
+  notify(kind, message);
 }
 
 void ContextState::notify(Event::Kind kind, std::string message, double seconds, int done, int total) const {

@@ -45,8 +45,8 @@ struct ContextState : std::enable_shared_from_this<ContextState> {
   /// Tells once that devices are emulated although nobody asked for it.
   void tell_of_fallback();
 
-  /// A warning that many compiles may repeat, such as that a user's text has an unused variable.
-  void warn_once(const std::string& message);
+  /// What many compiles may repeat, such as that a user's text has an unused variable.
+  void tell_once(Event::Kind kind, const std::string& message);
 
   void notify(Event::Kind kind, std::string message, double seconds = 0, int done = 0, int total = 0) const;
 
@@ -65,8 +65,8 @@ struct ContextState : std::enable_shared_from_this<ContextState> {
 
  private:
   std::atomic_flag told_of_fallback_;
-  std::mutex warned_mutex_;
-  std::set<std::string> warned_;
+  std::mutex told_mutex_;
+  std::set<std::string> told_;
   std::mutex nvrtc_mutex_;
   std::optional<NvrtcLocation> nvrtc_;
 };

@@ -10,6 +10,7 @@
 #include "generator/kernels/families.h"
 #include "generator/kernels/search.h"
 #include "generator/launch/loaded_kernel.h"
+#include "generator/text/unfollowed.h"
 
 namespace jit {
 namespace {
@@ -62,6 +63,8 @@ BuiltKernel build_kernel(ContextState& context, const AttentionSpec& spec, const
 BuiltKernel choose_kernel(ContextState& context, const AttentionSpec& spec,
                           const std::optional<KernelConfig>& given, const ProblemShape& shape,
                           const DeviceLimits& limits, Target target) {
+  for (const std::string& sentence : unfollowed_texts(spec.mask))
+    context.tell_once(Event::Kind::note, sentence);
   if (const std::vector<Refusal> refusals = supports(spec, limits.arch); !refusals.empty()) {
     throw Error(ErrorCode::unsupported_device, "validate", refusals[0].field,
                 fmt::format("{} cannot run this: {}", to_string(limits.arch), refusals[0].to_string()));

@@ -131,7 +131,7 @@ void compile_and_store(ContextState& context, const Key& key, KernelImage& image
   context.disk.store(key, {.key_text = {}, .metadata = metadata_of(image), .code = image.code});
   for (const std::string& warning : result.warnings) {
     if (is_of_user(warning, request))
-      context.warn_once(warning);
+      context.tell_once(Event::Kind::warning, warning);
     else
       context.notify(Event::Kind::note, warning);
   }

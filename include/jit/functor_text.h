@@ -36,7 +36,8 @@ struct FunctorText {
   std::string body;  ///< e.g. "return q >= k && ids[q] == ids[k];"
   /// Optional, masks only: the body of a function of q_begin, q_end, k_begin, k_end (half-open ranges of a
   /// tile) returning TileClass::empty, TileClass::full or TileClass::partial, the same in every thread.
-  /// Without it every tile is computed with the mask: correct, but slower.
+  /// Without it tiles have the classes that follow from the body by bounds of q and k (docs/masks.md). Where it
+  /// is not followed, every tile is computed with the mask, correct but slower, and an Event says why.
   std::string classify = {};
   std::map<std::string, FunctorConstant> constants = {};
   std::vector<FunctorTensorSpec> tensors = {};

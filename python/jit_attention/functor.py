@@ -28,8 +28,8 @@ class FunctorText:
         name: of the functor, in messages and kernel names: letters, digits, ``_``, ``-``, ``.``.
         body: such as ``"return q >= k;"``.
         classify: masks only, may be empty: the body of a function of q_begin, q_end, k_begin, k_end (half-open ranges
-            of a tile) that returns TileClass::empty, TileClass::full or TileClass::partial. Without it every tile is
-            computed with the mask.
+            of a tile) that returns TileClass::empty, TileClass::full or TileClass::partial. Without it tiles are
+            skipped as far as bounds of q and k tell from the body (docs/masks.md).
         constants: names and values (bool, int or float) baked into the kernel.
         tensors: names and element types ("bf16", "fp16", "fp32", "int32", "int64", "uint8") of arrays that are given
             to each call, dense; in the text, pointers to their elements.

@@ -131,6 +131,24 @@ TEST(UserText, OtherWarningsReachTheObserverOnce) {
   EXPECT_THAT(failure_of(spec).message(), HasSubstr("mine:2: error"));
 }
 
+TEST(UserText, ThatIsNotFollowedIsToldOnce) {
+  testing::Events events;
+  Settings settings = private_settings();
+  const Context context(settings, events.observer());
+  AttentionSpec spec = testing::small_spec();
+  const std::string loop = "int n = 0;\nfor (int i = 0; i < 3; ++i) n += i * q;\nreturn n > k;";
+  spec.mask = mask::causal() && mask::text({.name = "mine", .body = loop}) &&
+              mask::text({.name = "plain", .body = "return q > k;"});
+  compile(spec, testing::sm_80, testing::small_config(), context);
+  compile(spec, testing::sm_90a, testing::small_config(), context);
+  EXPECT_THAT(events.messages(Event::Kind::note),
+              ElementsAre(AllOf(HasSubstr("mask 'mine' is asked score by score"),
+                                HasSubstr("line 2: loops are not followed"))));
+  spec.mask = mask::text({.name = "classified", .body = loop, .classify = "return TileClass::partial;"});
+  compile(spec, testing::sm_80, testing::small_config(), context);
+  EXPECT_THAT(events.messages(Event::Kind::note), SizeIs(1));
+}
+
 // An array whose elements a thread finds by index lies in local memory, in every config.
 TEST(UserText, MayHaveAnArray) {
   testing::Events events;

@@ -181,10 +181,8 @@ class Author {
       }
       default: {
         const Whole x = whole(depth - 1);
-        return {fmt::format("ids[{}]", x.text), 1, [x](const Scene& s) {
-                  const std::int32_t at = x.value(s);
-                  return at < 0 || at > 1000 ? throw Undefined() : random_text_id(at);
-                }};
+        return {fmt::format("ids[{} & 1023]", in(x, 8)), 1,
+                [x](const Scene& s) { return random_text_id(x.value(s) & 1023); }};
       }
     }
   }

@@ -19,7 +19,7 @@ struct RandomMaskText {
   std::function<std::optional<bool>(const TextPlace&)> keep;
 };
 
-/// Reads int32 tensor "ids", of which element i is i * i % 7 - 2, at places from 0 to 1000 alone.
+/// May read the 1,024 elements of int32 tensor "ids", which are random_text_id(i).
 RandomMaskText random_mask_text(std::mt19937_64& random);
 
 inline std::int32_t random_text_id(std::int64_t i) { return static_cast<std::int32_t>(i * i % 7 - 2); }

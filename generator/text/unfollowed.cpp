@@ -1,0 +1,32 @@
+#include "generator/text/unfollowed.h"
+
+#include <fmt/format.h>
+
+#include "generator/problem/functor_node.h"
+#include "generator/text/text_meaning.h"
+
+namespace jit {
+namespace {
+
+void add(const MaskNode& node, std::vector<std::string>& sentences) {
+  if (node.a) add(*node.a, sentences);
+  if (node.b) add(*node.b, sentences);
+  if (!node.text || !node.text->classify.empty()) return;
+  const std::variant<TextMeaning, NotFollowed> meaning = mask_meaning(*node.text);
+  if (const NotFollowed* why = std::get_if<NotFollowed>(&meaning))
+    sentences.push_back(
+        fmt::format("mask '{}' is asked score by score and skips no tiles: line {}: {}; a `classify` body "
+                    "could tell which tiles "
+                    "are empty and which are full",
+                    node.text->name, why->line, why->reason));
+}
+
+}  // namespace
+
+std::vector<std::string> unfollowed_texts(const Mask& mask) {
+  std::vector<std::string> sentences;
+  add(node_of(mask), sentences);
+  return sentences;
+}
+
+}  // namespace jit

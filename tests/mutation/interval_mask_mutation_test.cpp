@@ -1,0 +1,172 @@
+// Masks as random text, compiled and asked of tiles on the emulator: never wrong as they stand, and each way of breaking
+// a rule of bounds is noticed.
+#include <array>
+#include <cstdint>
+#include <cstdlib>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <jit/spec.h>
+
+#include "generator/problem/functor_node.h"
+#include "generator/program/closure.h"
+#include "generator/program/functor_source.h"
+#include "generator/program/program.h"
+#include "runtime/compiler.h"
+#include "templates/base/params.cuh"
+#include "tests/mutation/mutated_text.h"
+#include "tests/support/ptx_run.h"
+#include "tests/support/random_mask_text.h"
+
+namespace jit::testing {
+namespace {
+
+constexpr int texts = 24, tiles = 640;
+
+struct Tile {
+  int q_begin, q_end, k_begin, k_end, b, h, seqlen_q, seqlen_kv;
+};
+
+std::vector<Tile> random_tiles(std::mt19937_64& random) {
+  const auto below = [&](int bound) {
+    return static_cast<int>(random() % static_cast<std::uint64_t>(bound));
+  };
+  std::vector<Tile> made;
+  for (int i = 0; i < tiles; ++i) {
+    const int seqlen_q = 1 + below(300), seqlen_kv = 1 + below(300), q = below(seqlen_q),
+              k = below(seqlen_kv);
+    made.push_back({q, std::min(seqlen_q, q + 1 + below(12)), k, std::min(seqlen_kv, k + 1 + below(12)),
+                    below(4), below(8), seqlen_q, seqlen_kv});
+  }
+  return made;
+}
+
+/// Some of which it is known what they depend on, and random ones, the same in every run: which mutations show depends
+/// on them.
+std::vector<RandomMaskText> texts_of_the_test() {
+  std::mt19937_64 random(20);
+  std::vector<RandomMaskText> made = {
+      {"return (q - 100) * (k - 100) > 50;",
+       [](const TextPlace& at) { return (at[0] - 100) * (at[1] - 100) > 50; }},
+      {"return (q - k) % 5 > 1;", [](const TextPlace& at) { return (at[0] - at[1]) % 5 > 1; }},
+      {"return abs(q - k) < 4;", [](const TextPlace& at) { return std::abs(at[0] - at[1]) < 4; }}};
+  while (made.size() < texts) made.push_back(random_mask_text(random));
+  return made;
+}
+
+// A thread for each tile; of each mask what is certain, and twice what is possible.
+std::string program_source(const std::vector<RandomMaskText>& masks) {
+  AttentionSpec spec;
+  for (std::size_t i = 0; i < masks.size(); ++i)
+    spec.mask = spec.mask && mask::text({.name = fmt::format("m{}", i),
+                                         .body = masks[i].body,
+                                         .tensors = {{"ids", DType::int32}}});
+  std::string source =
+      "#include \"problem/masks.cuh\"\n\nusing namespace jit;\n\n" + functor_source(spec).definitions;
+  source +=
+      "struct Tile { int q_begin, q_end, k_begin, k_end, b, h, seqlen_q, seqlen_kv; };\n"
+      "extern \"C\" __global__ void ask(const Tile* tiles, unsigned char* answers, FunctorTensor ids) {\n"
+      "  const int i = blockIdx.x * blockDim.x + threadIdx.x;\n"
+      "  const Tile tile = tiles[i];\n"
+      "  const BlockContext context{tile.b, tile.h, 8, tile.seqlen_q, tile.seqlen_kv, 0, &ids};\n"
+      "  const auto answer = [&](int mask, Interval<bool> kept) {\n"
+      "    answers[mask * gridDim.x * blockDim.x + i] = kept.low + 2 * kept.high;\n"
+      "  };\n";
+  for (std::size_t i = 0; i < masks.size(); ++i)
+    source += fmt::format(
+        "  answer({0}, UserMask{0}(context).kept(tile.q_begin, tile.q_end, tile.k_begin, tile.k_end));\n", i);
+  return source + "}\n";
+}
+
+// Which tile of which text is judged wrongly; empty: none is.
+std::string misjudged(const std::string& from = "", const std::string& to = "") {
+  const std::vector<RandomMaskText> masks = texts_of_the_test();
+  Program program;
+  program.source = program_source(masks);
+  Templates templates = load_templates("");
+  std::vector<SourceFile> headers = closure(program, templates);
+  for (SourceFile& file : headers)
+    if (!from.empty() && file.name == "problem/interval.cuh") file.text = mutated(file.text, from, to);
+  const std::string ptx = compile_to_ptx(find_nvrtc(""), {.name = "/jit-attention/kernel.cu",
+                                                          .source = program.source,
+                                                          .headers = headers,
+                                                          .arch = parse_arch("sm_90a"),
+                                                          .options = {},
+                                                          .kernel = "ask"})
+                              .ptx;
+  std::mt19937_64 random(21);
+  const std::vector<Tile> asked = random_tiles(random);
+  std::vector<std::int32_t> ids(1024);
+  for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = random_text_id(static_cast<std::int64_t>(i));
+  emulator::testing::TestDevice device;
+  const std::uint64_t answers = device.room<std::uint8_t>(texts * tiles);
+  const FunctorTensor tensor{reinterpret_cast<const void*>(device.upload(ids)), {1, 0, 0}, 1024};
+  const emulator::LaunchResult result = device.run(ptx, {.grid = {tiles / 32, 1, 1}, .block = {32, 1, 1}}, {},
+                                                   device.upload(asked), answers, tensor);
+  for (const emulator::Finding& finding : result.findings) return to_string(finding);
+  const std::vector<std::uint8_t> known = device.download<std::uint8_t>(answers, texts * tiles);
+  int certain = 0;
+  for (std::size_t m = 0; m < texts; ++m) {
+    for (std::size_t i = 0; i < tiles; ++i) {
+      const Tile& tile = asked[i];
+      const bool is_certain = known[m * tiles + i] % 2, is_possible = known[m * tiles + i] / 2;
+      certain += is_certain == is_possible;
+      for (int q = tile.q_begin; q < tile.q_end; ++q) {
+        for (int k = tile.k_begin; k < tile.k_end; ++k) {
+          const std::optional<bool> keeps =
+              masks[m].keep({q, k, tile.b, tile.h, 8, tile.seqlen_q, tile.seqlen_kv});
+          if (keeps && ((*keeps && !is_possible) || (!*keeps && is_certain)))
+            return fmt::format("q {}, k {} of tile [{}, {}) [{}, {})\n{}", q, k, tile.q_begin, tile.q_end,
+                               tile.k_begin, tile.k_end, masks[m].body);
+        }
+      }
+    }
+  }
+  return certain > texts * tiles / 4 ? ""
+                                     : fmt::format("only {} tiles of {} are known", certain, texts * tiles);
+}
+
+TEST(IntervalMask, IsRightUnmutated) { EXPECT_EQ(misjudged(), ""); }
+
+struct Mutation {
+  const char* name;
+  const char* from;
+  const char* to;
+};
+
+class IntervalMaskMutation : public ::testing::TestWithParam<Mutation> {};
+
+TEST_P(IntervalMaskMutation, IsCaught) { EXPECT_NE(misjudged(GetParam().from, GetParam().to), ""); }
+
+INSTANTIATE_TEST_SUITE_P(
+    Rules, IntervalMaskMutation,
+    ::testing::Values(
+        Mutation{"SubtractsTheSameEnds", "interval::within<T>(a.low - b.high, a.high - b.low)",
+                 "interval::within<T>(a.low - b.low, a.high - b.high)"},
+        Mutation{"LessMeansPossibly", "return {x.high < y.low, x.low < y.high};",
+                 "return {x.low < y.high, x.low < y.high};"},
+        Mutation{
+            "EqualBounds",
+            "return {x.is_exact() && y.is_exact() && x.low == y.low, x.low <= y.high && y.low <= x.high};",
+            "return {x.low == y.low, x.low == y.low};"},
+        Mutation{"NotKeepsItsEnds", "return {!x.high, !x.low};", "return {!x.low, !x.high};"},
+        Mutation{"OpenConditionsChooseTheFirst", "if (condition.low) return x;",
+                 "if (condition.high) return x;"},
+        Mutation{"ProductsOfTheLowEnds",
+                 "return {lesser(lesser(a, b), lesser(c, d)), greater(greater(a, b), greater(c, d))};",
+                 "return {a, d};"},
+        Mutation{"RemaindersOfSeveralQuotients", "if (y.is_exact() && x.low / y.low == x.high / y.low)",
+                 "if (y.is_exact())"},
+        Mutation{"MagnitudesOfTheEnds", "return {0, interval::greater(-x.low, x.high)};",
+                 "return {interval::lesser(-x.low, x.high), interval::greater(-x.low, x.high)};"},
+        Mutation{"OverflowWraps",
+                 "return fits ? Interval<T>(static_cast<T>(low), static_cast<T>(high)) : any<T>();",
+                 "return Interval<T>(static_cast<T>(low), static_cast<T>(high));"}),
+    [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace jit::testing
