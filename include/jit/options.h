@@ -16,6 +16,13 @@ enum class SequenceKind {
   paged,  ///< (pages, page_size, heads, head_dim): pages anywhere, listed in page_table; keys and values only
 };
 
+/// What a mask leaves of a tile of scores.
+enum class TileClass {
+  empty,    ///< nothing: the tile is skipped
+  partial,  ///< some, or it is not known
+  full,     ///< all: no mask code runs
+};
+
 /// How tiles lie in shared memory.
 enum class Swizzle {
   none,        ///< row-major: ldmatrix meets bank conflicts

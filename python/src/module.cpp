@@ -12,6 +12,7 @@
 #include "pack_binding.h"
 #include "process.h"
 #include "spec_conversion.h"
+#include "tile_map_binding.h"
 #include "tuning_binding.h"
 
 NB_MODULE(_core, module) {
@@ -29,6 +30,7 @@ NB_MODULE(_core, module) {
   jit::python::bind_append(module);
   jit::python::bind_merge(module);
   jit::python::bind_tuning(module);
+  jit::python::bind_tile_map(module);
   jit::python::bind_devices(module);
   jit::python::bind_cache(module);
   jit::python::bind_pack(module);

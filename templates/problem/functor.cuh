@@ -27,9 +27,6 @@ struct ScoreTile {
   int k_end;
 };
 
-/// What a mask leaves of a tile: nothing (the tile is skipped), all (no mask code runs), or some.
-enum class TileClass { empty, partial, full };
-
 /// Half-open range of keys.
 struct KeyRange {
   int begin;

@@ -86,6 +86,7 @@ int main_function(int argc, char** argv) {
   add_run(app, commands);
   add_tune(app, commands);
   add_bench(app, commands);
+  add_show(app, commands);
   add_cache(app, commands);
   add_warm(app, commands);
   try {

@@ -4,11 +4,15 @@
 
 namespace jit::tool {
 
-std::optional<double> kept_share(const Problem& problem) {
+std::map<std::string, HostTensor, std::less<>> host_tensors(const Problem& problem) {
   std::map<std::string, HostTensor, std::less<>> tensors;
   for (const auto& [name, array] : problem.tensors)
     tensors[name] = {.dtype = array.dtype, .shape = array.shape, .data = array.bytes.data()};
-  return jit::kept_share(problem.spec, shape_of(problem), tensors);
+  return tensors;
+}
+
+std::optional<double> kept_share(const Problem& problem) {
+  return jit::kept_share(problem.spec, shape_of(problem), host_tensors(problem));
 }
 
 double useful_flops(const Problem& problem, double share) {

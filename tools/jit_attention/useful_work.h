@@ -1,11 +1,18 @@
 // How much of a problem's work the mask leaves: what throughput is counted in.
 #pragma once
 
+#include <map>
 #include <optional>
+#include <string>
+
+#include <jit/host_tensor.h>
 
 #include "problem.h"
 
 namespace jit::tool {
+
+/// The problem's tensors, whose memory stays the problem's.
+std::map<std::string, HostTensor, std::less<>> host_tensors(const Problem& problem);
 
 /// The share of (query, key) pairs that the mask keeps, from evenly spaced sampled queries; exact when all
 /// queries fit the sample. Nothing when the mask contains text, which only a GPU can evaluate.

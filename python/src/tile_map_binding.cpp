@@ -1,0 +1,128 @@
+#include "tile_map_binding.h"
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <jit/tile_map.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "array.h"
+#include "named_arrays.h"
+#include "process.h"
+#include "spec_conversion.h"
+
+namespace jit::python {
+namespace {
+
+using namespace nb::literals;
+
+constexpr const char* class_names[] = {"empty", "partial", "full"};
+
+/// A map with the mask's text, for pictures.
+struct TitledMap {
+  TileMap map;
+  std::string title;
+};
+
+bool is_dense(const TensorView& view) {
+  std::int64_t stride = 1;
+  for (int i = view.rank; i-- > 0; stride *= view.shape[i])
+    if (view.shape[i] != 1 && view.strides[i] != stride) return false;
+  return true;
+}
+
+TitledMap tile_map_of(nb::handle mask, std::int64_t seqlen_q, std::int64_t seqlen_kv, std::int64_t batch,
+                      std::int64_t heads_q, const TilePlace& place, nb::handle tensors) {
+  AttentionSpec spec;
+  spec.mask = mask_of(mask);
+  const NamedArrays arrays(tensors);
+  std::vector<Array> read;  // keeps what was exported
+  std::map<std::string, HostTensor, std::less<>> on_host;
+  for (const NamedArray& named : arrays) {
+    const GivenArray given(named.object, named.name);
+    read.push_back(import_array(given, device_of(given), nullptr));
+    if (read.back().on_gpu())
+      refuse(named.name, fmt::format("is in {}; tiles are looked at on the host, in CPU memory",
+                                     to_string(read.back().device)));
+    if (!is_dense(read.back().view)) refuse(named.name, "must be dense, the last dimension contiguous");
+  }
+  std::size_t next = 0;
+  for (const NamedArray& named : arrays) {
+    const TensorView& view = read[next++].view;
+    on_host[named.name] = {.dtype = view.dtype,
+                           .shape = {view.shape, static_cast<std::size_t>(view.rank)},
+                           .data = static_cast<const std::byte*>(view.data)};
+  }
+  const AttentionShape shape{
+      .batch = batch, .heads_q = heads_q, .seqlen_q = seqlen_q, .seqlen_kv = seqlen_kv};
+  return {without_lock([&] { return tile_map(spec, shape, place, on_host); }), spec.mask.to_string()};
+}
+
+nb::list rows_of(const TitledMap& self) {
+  nb::list rows;
+  for (std::int64_t row = 0; row < self.map.rows; ++row) {
+    nb::list classes;
+    for (std::int64_t column = 0; column < self.map.columns; ++column)
+      classes.append(nb::str(class_names[static_cast<int>(self.map.at(row, column))]));
+    rows.append(classes);
+  }
+  return rows;
+}
+
+nb::dict counts_of(const TitledMap& self) {
+  nb::dict counts;
+  for (const TileClass kind : {TileClass::full, TileClass::partial, TileClass::empty})
+    counts[class_names[static_cast<int>(kind)]] = self.map.count(kind);
+  return counts;
+}
+
+constexpr const char* show_doc =
+    R"(The tiles of scores that a mask leaves, as kernels see them: numbers, and in notebooks a picture.
+
+Args:
+    mask: a Mask.
+    seqlen_q, seqlen_kv: queries and keys.
+    batch, heads_q: batch entries and query heads, which texts may ask for.
+    entry, head: the batch entry and the query head whose tiles are shown.
+    tile_q, tile_kv: queries and keys of a tile.
+    tensors: arrays that the mask reads, in CPU memory, dense.
+
+Returns a TileMap. Tiles of texts that are not followed, or that have a `classify` body, are partial. Raises
+InvalidArgumentError.
+)";
+
+}  // namespace
+
+void bind_tile_map(nb::module_& module) {
+  nb::class_<TitledMap>(module, "TileMap",
+                        "Which tiles of scores a mask leaves. Notebooks show it as a picture.")
+      .def_prop_ro("classes", rows_of, "For each tile of queries the classes of its tiles of keys.")
+      .def_prop_ro("counts", counts_of, "How many tiles are \"full\", \"partial\" and \"empty\".")
+      .def_prop_ro(
+          "computed_share", [](const TitledMap& self) { return self.map.computed_share(); },
+          "The share of tiles that are not empty, from 0 to 1.")
+      .def_prop_ro(
+          "notes", [](const TitledMap& self) { return self.map.notes; },
+          "Texts that are asked score by score, each with the reason.")
+      .def("_repr_svg_", [](const TitledMap& self) { return to_svg(self.map, self.title); })
+      .def("__repr__", [](const TitledMap& self) {
+        return fmt::format("TileMap({}: {} full, {} partial, {} empty)", self.title,
+                           self.map.count(TileClass::full), self.map.count(TileClass::partial),
+                           self.map.count(TileClass::empty));
+      });
+  module.def(
+      "tile_map",
+      [](nb::handle mask, std::int64_t seqlen_q, std::int64_t seqlen_kv, std::int64_t batch,
+         std::int64_t heads_q, std::int64_t entry, std::int64_t head, int tile_q, int tile_kv,
+         nb::handle tensors) {
+        return tile_map_of(mask, seqlen_q, seqlen_kv, batch, heads_q,
+                           {.batch = entry, .head = head, .tile_q = tile_q, .tile_kv = tile_kv}, tensors);
+      },
+      "mask"_a, nb::kw_only(), "seqlen_q"_a, "seqlen_kv"_a, "batch"_a = 1, "heads_q"_a = 1, "entry"_a = 0,
+      "head"_a = 0, "tile_q"_a = 128, "tile_kv"_a = 128, "tensors"_a = nb::none(), show_doc);
+}
+
+}  // namespace jit::python
