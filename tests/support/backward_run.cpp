@@ -11,7 +11,9 @@
 #include "generator/context_state.h"
 #include "generator/kernels.h"
 #include "generator/kernels/families.h"
+#include "generator/problem/dropout_arguments.h"
 #include "generator/problem/gradient_arguments.h"
+#include "tests/support/host_dropout.h"
 #include "tests/support/host_functors.h"
 
 namespace jit::testing {
@@ -58,7 +60,8 @@ BackwardRun::BackwardRun(const BackwardCase& wanted)
           wanted.has_gaps ? TensorLayout{.order = {0, 2, 1}, .row_elements = 0, .first = 1} : TensorLayout{}),
       dq_(operand(wanted.seqlen_q, wanted.heads_kv * wanted.spec.gqa_ratio, wanted.spec.head_dim)),
       dk_(operand(wanted.seqlen_kv, wanted.heads_kv, wanted.spec.head_dim)),
-      dv_(operand(wanted.seqlen_kv, wanted.heads_kv, wanted.spec.value_head_dim())) {
+      dv_(operand(wanted.seqlen_kv, wanted.heads_kv, wanted.spec.value_head_dim())),
+      rng_state_(0, 2 * sizeof(std::uint64_t)) {
   const AttentionSpec& spec = case_.spec;
   std::mt19937_64 random(case_.seed);
   std::normal_distribution<float> normal(0, case_.amplitude);
@@ -82,6 +85,14 @@ BackwardRun::BackwardRun(const BackwardCase& wanted)
               .softmax_scale = spec.scale(),
               .keep = reference::host_mask(spec.mask, functors),
               .score = case_.score ? case_.score : reference::host_score(spec.score, functors)};
+  if (spec.dropout) {
+    const reference::Dropout dropout{.rate = case_.dropout_p, .seed = random(), .offset = random()};
+    const std::uint64_t rng_state[] = {dropout.seed, dropout.offset};
+    upload_rng_state(rng_state);
+    problem_.weight = [dropout, heads = problem_.heads_q()](int b, int h, int q, int k) {
+      return dropout.keeps(heads, b, h, q, k) ? 1 / (1 - dropout.rate) : 0;
+    };
+  }
   const reference::ForwardResult forward = reference::attention_forward(problem_);
   fill(o_, forward.o);
   fill(lse_, forward.lse);
@@ -115,6 +126,10 @@ BackwardArguments BackwardRun::arguments(bool deterministic) const {
                               .dk = dk_.view(),
                               .dv = dv_.view()};
   arguments.deterministic = deterministic;
+  if (case_.spec.dropout) {
+    arguments.dropout_p = case_.dropout_p;
+    arguments.rng_state = TensorView::dense(rng_state_.data(), DType::int64, {2});
+  }
   for (const FunctorTensor& tensor : tensors_) arguments.tensors.add({tensor.name, tensor.view});
   return arguments;
 }
@@ -124,6 +139,10 @@ void BackwardRun::poison_gradients() {
     tensor->poison();
     tensor->upload();
   }
+}
+
+void BackwardRun::upload_rng_state(std::span<const std::uint64_t, 2> seed_and_offset) const {
+  rng_state_.upload(seed_and_offset.data(), seed_and_offset.size_bytes());
 }
 
 void BackwardRun::compute(const Context& context, const BackwardDqMmaSync& dq,
@@ -138,8 +157,10 @@ void BackwardRun::compute(const Context& context, const BackwardWgmma& config) c
 void BackwardRun::run(const Context& context, const BackwardPlan& plan) const {
   AttentionParams params;
   GradientParams gradients;
-  if (fill_params(case_.spec, functor_tensor_uses(case_.spec), arguments(), params, gradients))
-    run_plan(plan.plan, params, Access::state(context)->memory, nullptr, &gradients);
+  const BackwardArguments given = arguments();
+  if (fill_params(case_.spec, functor_tensor_uses(case_.spec), given, params, gradients))
+    run_plan(plan.plan, params, Access::state(context)->memory, nullptr, &gradients,
+             dropout_params(given.dropout_p, given.rng_state));
 }
 
 std::vector<std::uint8_t> BackwardRun::gradients() {

@@ -54,6 +54,7 @@ std::span<const ConfigField<BackwardWgmma>> Family<BackwardWgmma>::fields() { re
 std::string Family<BackwardWgmma>::rejection(const Case& problem, const BackwardWgmma&) {
   if (std::string reason = plain_rejection(problem.spec, name); !reason.empty()) return reason;
   const auto& [spec, limits] = problem;
+  if (std::string reason = dropout_rejection(spec, name); !reason.empty()) return reason;
   if (limits.arch != arch)
     return fmt::format("{} needs {}, this is {}", name, to_string(arch), to_string(limits.arch));
   if (spec.alignment != 16)
