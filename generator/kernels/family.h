@@ -106,7 +106,7 @@ inline std::string dropout_tile_rejection(const AttentionSpec& spec, int tile_kv
 
 /// What dropout adds to the registers of a thread: random numbers, and the bits of the scores of which it has so many.
 inline int dropout_registers(const AttentionSpec& spec, int scores) {
-  return spec.dropout ? 16 + scores / 16 : 0;
+  return spec.dropout ? 24 + scores / 16 : 0;
 }
 
 /// Why a family whose keys are split cannot sum keys in spans of spec.split_keys; empty: it can.

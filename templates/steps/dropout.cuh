@@ -92,6 +92,7 @@ class KeptScores<QueriesByKeys, Product> {
   static_assert(Product::column_blocks % blocks == 0, "tiles of keys must be multiples of 32 with dropout");
 
  public:
+  KeptScores() = default;
   /// Of the product whose first row is that of query `q`, a multiple of 16, and whose first column is that of key
   /// `k`, a multiple of 32.
   __device__ __forceinline__ KeptScores(const DropoutHead& head, int q, int k) {
@@ -125,6 +126,7 @@ class KeptScores<KeysByQueries, Product> {
   static constexpr int shared_by = Product::row_blocks % 2 == 0 ? 2 : 1;
 
  public:
+  KeptScores() = default;
   /// Of the product whose first row is that of key `k`, a multiple of 16 and of the rows, and whose first column is that
   /// of query `q`, a multiple of 16.
   __device__ __forceinline__ KeptScores(const DropoutHead& head, int q, int k) {
@@ -164,6 +166,11 @@ template <class Axes, class Product>
 __device__ __forceinline__ NoDropout kept_scores(NoDropout, int /*q*/, int /*k*/) {
   return {};
 }
+
+/// What kept_scores makes in a kernel: NoDropout where it has none.
+template <class Config, class Axes, class Product>
+using KeptScoresOf =
+    decltype(kept_scores<Axes, Product>(dropout_head<Config>(DropoutParams{}, 0, 0, 0), 0, 0));
 
 /// The factor of a sum over scores that were kept: what is left stands for all.
 template <class Config>
