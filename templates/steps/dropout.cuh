@@ -68,7 +68,9 @@ struct DropoutHead {
 };
 
 /// In place of what follows in kernels without dropout.
-struct NoDropout {};
+struct NoDropout {
+  __device__ __forceinline__ NoDropout of_columns(int /*first_block*/) const { return {}; }
+};
 
 /// Of a head of a batch entry.
 template <class Config>
@@ -83,6 +85,15 @@ __device__ __forceinline__ auto dropout_head(const DropoutParams& params, int he
 /// Which of a warp's scores are kept, a bit each. `Axes` says what rows and columns of the product are.
 template <class Axes, class Product>
 class KeptScores;
+
+/// The same of a product that has some of its blocks of columns.
+template <class Kept>
+struct KeptColumns {
+  const Kept& kept;
+  int first_block;
+
+  __device__ __forceinline__ bool has(int r, int n, int i) const { return kept.has(r, first_block + n, i); }
+};
 
 /// Rows are queries: a lane's bits are those of its own scores.
 template <class Product>
@@ -151,6 +162,9 @@ class KeptScores<KeysByQueries, Product> {
     const int m = r / 2, g = n / blocks;
     const int bit = 16 * (n % blocks) + g % 2 * 4 + 2 * (m % shared_by) + r % 2;
     return (words_[m / shared_by][g / 2][i] >> bit & 1) != 0;
+  }
+  __device__ __forceinline__ KeptColumns<KeptScores> of_columns(int first_block) const {
+    return {*this, first_block};
   }
 
  private:

@@ -54,7 +54,6 @@ std::span<const ConfigField<BackwardWgmma>> Family<BackwardWgmma>::fields() { re
 std::string Family<BackwardWgmma>::rejection(const Case& problem, const BackwardWgmma&) {
   if (std::string reason = plain_rejection(problem.spec, name); !reason.empty()) return reason;
   const auto& [spec, limits] = problem;
-  if (std::string reason = dropout_rejection(spec, name); !reason.empty()) return reason;
   if (limits.arch != arch)
     return fmt::format("{} needs {}, this is {}", name, to_string(arch), to_string(limits.arch));
   if (spec.alignment != 16)
@@ -75,7 +74,8 @@ Footprint Family<BackwardWgmma>::footprint(const AttentionSpec& spec, const Back
                                      .tile_kv = BackwardWgmma::tile_kv,
                                      .stages = config.stages})
                             .total,
-          .registers = gradient_registers(spec) + scores + other_registers,
+          .registers = gradient_registers(spec) + scores + other_registers +
+                       dropout_registers(spec, BackwardWgmma::tile_q / 2),
           .register_cap = register_shares(spec).consumer,
           .blocks_per_sm = 1,
           .register_slack = 0,
