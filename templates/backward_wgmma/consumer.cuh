@@ -57,7 +57,6 @@ class Consumer {
   using QTile = typename Traits::QTile;
   using DoTile = typename Traits::DoTile;
   using DsTile = typename Traits::DsTile;
-  using Part = Accumulator<MmaLayout, 16, Traits::mma_k>;  // the queries of a step of dV
 
  public:
   __device__ __forceinline__ Consumer(const AttentionParams& params, const DropoutParams& dropout,
@@ -169,13 +168,14 @@ class Consumer {
 
   // Each product is a group of its own.
   __device__ __forceinline__ void start_scores(unsigned step) {
+    if constexpr (!Traits::early_d_scores) draw_kept_scores(step);
     wgmma_fence();
     Config::template wgmma_scores<KTile, QTile>(scores_.registers[0], own_rows<KTile>(Traits::layout.k),
                                                 columns_of<QTile>(rings_.q.tile(step)));
     wgmma_commit_group();
-    draw_kept_scores(step);
+    if constexpr (Traits::early_d_scores) draw_kept_scores(step);
   }
-  // Which of them dropout keeps, while they are multiplied.
+  // Which of them dropout keeps, while they are multiplied, or dK, where all registers are wanted later.
   __device__ __forceinline__ void draw_kept_scores(unsigned step) {
     if constexpr (has_dropout<Config>) {
       const unsigned note = rings_.note(step);
@@ -245,19 +245,13 @@ class Consumer {
   __device__ __forceinline__ void pack_probabilities(unsigned step) {
     if constexpr (Score::is_identity) {
 #pragma unroll
-      for (int i = 0; i < Traits::query_steps; ++i) pack_kept(scores_, i, i);
+      for (int i = 0; i < Traits::query_steps; ++i) {
+        scores_.template pack_step<Element>(p_[i], 0, i);
+        drop_packed(p_[i], kept_, 0, i);
+      }
     } else {
       weigh_scores(step);
     }
-  }
-  // P of step `i` of dV, rounded, which is step `at` of the product `p`: 0 where dropout drops it.
-  template <class Product>
-  __device__ __forceinline__ void pack_kept(const Product& p, int at, int i) {
-    Part part;
-    for_each_value<Part>(
-        [&](int n, int j) { part.registers[0][n][j] = p.registers[0][at * Part::column_blocks + n][j]; });
-    drop(part, kept_.of_columns(i * Part::column_blocks));
-    part.template pack_step<Element>(p_[i], 0, 0);
   }
   __device__ __forceinline__ void weigh_scores(unsigned step) {
     if ((flags_ & query_note_partial) != 0) {
@@ -268,6 +262,7 @@ class Consumer {
   }
   template <bool is_partial>
   __device__ __forceinline__ void weigh_tile(unsigned step) {
+    using Part = Accumulator<MmaLayout, 16, Traits::mma_k>;  // the queries of a step of dV
     constexpr bool has_places = is_partial || !Score::is_identity;
     const unsigned note = rings_.note(step);
     const int first_query = has_places ? load_query_note_query(note) : 0;
@@ -291,7 +286,10 @@ class Consumer {
           drop_masked_scores<KeysByQueries>(scores, key, query, Mask(context), context);
       }
       exponentiate_scores(scores, exponent_, StepNumbers(rings_.lse_log2(step), i));
-      if constexpr (!Score::is_identity) pack_kept(scores, 0, i);
+      if constexpr (!Score::is_identity) {
+        scores.template pack_step<Element>(p_[i], 0, 0);
+        drop_packed(p_[i], kept_, 0, i);
+      }
       multiply_by_probabilities<Score>(weights, scores);
       for_each_value<Part>([&](int n, int j) {
         scores_.registers[0][i * Part::column_blocks + n][j] = weights.registers[0][n][j];

@@ -14,6 +14,7 @@
 #include "base/dropout_params.cuh"
 #include "base/philox.cuh"
 #include "base/prelude.cuh"
+#include "ptx/math.cuh"
 #include "steps/product_axes.cuh"
 #include "tiles/accumulator.cuh"
 
@@ -68,9 +69,7 @@ struct DropoutHead {
 };
 
 /// In place of what follows in kernels without dropout.
-struct NoDropout {
-  __device__ __forceinline__ NoDropout of_columns(int /*first_block*/) const { return {}; }
-};
+struct NoDropout {};
 
 /// Of a head of a batch entry.
 template <class Config>
@@ -85,15 +84,6 @@ __device__ __forceinline__ auto dropout_head(const DropoutParams& params, int he
 /// Which of a warp's scores are kept, a bit each. `Axes` says what rows and columns of the product are.
 template <class Axes, class Product>
 class KeptScores;
-
-/// The same of a product that has some of its blocks of columns.
-template <class Kept>
-struct KeptColumns {
-  const Kept& kept;
-  int first_block;
-
-  __device__ __forceinline__ bool has(int r, int n, int i) const { return kept.has(r, first_block + n, i); }
-};
 
 /// Rows are queries: a lane's bits are those of its own scores.
 template <class Product>
@@ -145,30 +135,36 @@ class KeptScores<KeysByQueries, Product> {
 #pragma unroll
     for (int m = 0; m < Product::row_blocks; m += shared_by) {
       const int key = k + m * MmaLayout::block_rows;
-      // The lane's first key among the four of its byte, and its bytes among those of its source.
-      const int shift = (shared_by == 1 ? key % dropout_group_keys / 8 : 0) + row % 2 * 8;
+      const int shift = shared_by == 1 ? key % dropout_group_keys / 8 : 0;  // first key of four in a byte
 #pragma unroll
       for (int g = 0; g < groups; g += 2) {
         unsigned bits = head.kept(q + g * dropout_group_queries, key, lane);
         if (g + 1 < groups) bits |= head.kept(q + (g + 1) * dropout_group_queries, key, lane) << 4;
-#pragma unroll
-        for (int i = 0; i < Product::pair; ++i)
-          words_[m / shared_by][g / 2][i] = __shfl_sync(full_warp, bits, (column + i) * 4 + row / 2) >> shift;
+        const unsigned first = __shfl_sync(full_warp, bits, column * 4 + row / 2);
+        const unsigned second = __shfl_sync(full_warp, bits, column * 4 + 4 + row / 2);
+        // Every other byte is of another key than the lane's.
+        words_[m / shared_by][g / 2] = pick_bytes(first, second, row % 2 == 0 ? 0x6420 : 0x7531) >> shift;
       }
     }
   }
 
   __device__ __forceinline__ bool has(int r, int n, int i) const {
-    const int m = r / 2, g = n / blocks;
-    const int bit = 16 * (n % blocks) + g % 2 * 4 + 2 * (m % shared_by) + r % 2;
-    return (words_[m / shared_by][g / 2][i] >> bit & 1) != 0;
+    return (word(r, n) >> (16 * i + bit(r, n)) & 1) != 0;
   }
-  __device__ __forceinline__ KeptColumns<KeptScores> of_columns(int first_block) const {
-    return {*this, first_block};
+  /// Of the lane's pair in column block `n` of its row `r`: all bits of the 16 of a value that is kept.
+  __device__ __forceinline__ unsigned pair_mask(int r, int n) const {
+    return (word(r, n) >> bit(r, n) & 0x00010001u) * 0xffffu;
   }
 
  private:
-  unsigned words_[Product::row_blocks / shared_by][(groups + 1) / 2][Product::pair];
+  __device__ __forceinline__ unsigned word(int r, int n) const {
+    return words_[r / 2 / shared_by][n / blocks / 2];
+  }
+  static __device__ __forceinline__ int bit(int r, int n) {
+    return n % blocks * 8 + n / blocks % 2 * 4 + r / 2 % shared_by * 2 + r % 2;
+  }
+
+  unsigned words_[Product::row_blocks / shared_by][(groups + 1) / 2];  // a half for each of a pair
 };
 
 /// Those of a product, whose place is as their constructors have it.
@@ -208,6 +204,14 @@ __device__ __forceinline__ void drop(Product& product, const Kept& kept) {
 
 template <class Product>
 __device__ __forceinline__ void drop(Product& /*product*/, NoDropout) {}
+
+/// The same of a step of a product that is packed (Accumulator::pack_step).
+template <class Kept>
+__device__ __forceinline__ void drop_packed(unsigned (&a)[4], const Kept& kept, int m, int step) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) a[i] &= kept.pair_mask(2 * m + i % 2, 2 * step + i / 2);
+}
+__device__ __forceinline__ void drop_packed(unsigned (&/*a*/)[4], NoDropout, int /*m*/, int /*step*/) {}
 
 /// Sets to −delta what is not kept of dP − delta.
 template <class Kept, class Product, class Numbers>

@@ -74,8 +74,7 @@ Footprint Family<BackwardWgmma>::footprint(const AttentionSpec& spec, const Back
                                      .tile_kv = BackwardWgmma::tile_kv,
                                      .stages = config.stages})
                             .total,
-          .registers = gradient_registers(spec) + scores + other_registers +
-                       dropout_registers(spec, BackwardWgmma::tile_q / 2),
+          .registers = gradient_registers(spec) + scores + other_registers,
           .register_cap = register_shares(spec).consumer,
           .blocks_per_sm = 1,
           .register_slack = 0,
