@@ -55,14 +55,32 @@ TEST_F(DropoutTest, EveryConfigDropsTheSame) {
   BackwardRun run(problem);
   const std::vector<std::pair<BackwardDqMmaSync, BackwardDkvMmaSync>> configs = {
       {{.tile_q = 16, .tile_kv = 32, .warps = 1, .stages = 1}, {.tile_q = 16, .tile_kv = 16, .warps = 1}},
-      {{.tile_q = 32, .tile_kv = 96, .warps = 1, .stages = 2}, {.tile_q = 48, .tile_kv = 32, .warps = 1}},
-      {{.tile_q = 64, .tile_kv = 64, .warps = 4, .stages = 2},
+      {{.tile_q = 32, .tile_kv = 64, .warps = 1, .stages = 2}, {.tile_q = 48, .tile_kv = 32, .warps = 1}},
+      {{.tile_q = 64, .tile_kv = 96, .warps = 4, .stages = 2},
        {.tile_q = 32, .tile_kv = 96, .warps = 2, .separate = true}},
   };
   for (const auto& [dq, dkv] : configs) {
     run.poison_gradients();
     run.compute(context(), dq, dkv);
     EXPECT_EQ(run.check(), "") << to_string(KernelConfig(dq)) << ", " << to_string(KernelConfig(dkv));
+  }
+}
+
+// dP of the next step early and late, P weighed apart from W and not, two heads that share keys, partial tiles.
+TEST_F(DropoutTest, InOnePass) {
+  if (native_arch(device_) != Arch{9, 0, 'a'}) GTEST_SKIP() << "kernels of backward_wgmma are for sm_90a";
+  const CurrentDevice scope(0);
+  for (const AttentionSpec& spec : std::vector<AttentionSpec>{
+           {.head_dim = 64, .gqa_ratio = 2, .mask = mask::causal(), .score = score::softcap(3)},
+           {.head_dim = 128}}) {
+    BackwardRun run(case_of(spec, 0.2f, 1, 1, 70, 150));
+    for (const BackwardWgmma& config :
+         {BackwardWgmma{.stages = 2},
+          BackwardWgmma{.stages = 2, .out_of_phase = true, .deterministic = true}}) {
+      run.poison_gradients();
+      run.compute(context(), config);
+      EXPECT_EQ(run.check(), "") << to_string(spec) << ", " << to_string(KernelConfig(config));
+    }
   }
 }
 

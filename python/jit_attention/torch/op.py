@@ -24,7 +24,7 @@ from ..functor import FunctorText
 def attention(q, k, v, *, mask=None, score=None, softmax_scale=None, return_lse=False, layout="BSHD", tensors=None,
               tuning=None, cu_seqlens_q=None, cu_seqlens_k=None, seqused_q=None, seqused_k=None, page_table=None,
               cache_leftpad=None, sinks=None, num_splits=0, zero_padding=False, split_keys=0,
-              dropout_p=0.0, rng_state=None):
+              dropout_p=0, rng_state=None):
     """`jit_attention.attention` of PyTorch tensors, eager or compiled, with gradients for q, k and v.
 
     Under ``torch.compile`` the call is one operator without a graph break, whatever the sizes: ``fullgraph=True`` and
@@ -44,7 +44,8 @@ def attention(q, k, v, *, mask=None, score=None, softmax_scale=None, return_lse=
             unless ``zero_padding`` is set.
         dropout_p: the rate of dropout, as that of `jit_attention.attention`.
         rng_state: int64 (2), seed and offset of its random numbers; None: drawn from torch's default generator of q's
-            device. So a CUDA graph drops others at each replay, and a checkpoint that is computed again the same ones.
+            device. So a CUDA graph drops other probabilities at each replay, and what a checkpoint computes again drops
+            the same ones.
 
     Returns:
         o, contiguous, of q's dtype, or (o, lse), as `jit_attention.attention` does.
@@ -55,11 +56,13 @@ def attention(q, k, v, *, mask=None, score=None, softmax_scale=None, return_lse=
         Error: what `jit_attention.attention` raises. Compiled without graph breaks, the compiler wraps all of these in
             an error of its own.
     """
-    if dropout_p != 0 and rng_state is None:
-        rng_state = torch.randint(2**63 - 1, (2,), dtype=torch.int64, device=q.device)
     sequences = dict(cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, seqused_q=seqused_q, seqused_k=seqused_k,
                      page_table=page_table, cache_leftpad=cache_leftpad, sinks=sinks, num_splits=num_splits,
-                     zero_padding=zero_padding, split_keys=split_keys, dropout_p=dropout_p, rng_state=rng_state)
+                     zero_padding=zero_padding, split_keys=split_keys)
+    if dropout_p != 0:  # only then is a rate part of what is compiled
+        if rng_state is None:
+            rng_state = torch.randint(2**63 - 1, (2,), dtype=torch.int64, device=q.device)
+        sequences.update(dropout_p=dropout_p, rng_state=rng_state)
     if torch.compiler.is_compiling() or type(q) is not torch.Tensor or _wants_gradient(q, k, v):
         return _through_operator(q, k, v, mask, score, softmax_scale, return_lse, layout, tensors, tuning, sequences)
     return _attention(q, k, v, mask=mask, score=score, softmax_scale=softmax_scale, return_lse=return_lse,
