@@ -189,8 +189,8 @@ __device__ __forceinline__ void sum_gradients(const AttentionParams& params,
       drop_masked_scores<KeysByQueries>(scores, first_key, first_query, mask, context);
     }
     exponentiate_scores(scores, exponent, ColumnNumbers{lse_tile(stage) + lane_statistic});
-    constexpr bool has_early_ds =
-        has_dk && has_dropout<Config>;  // dS is of all probabilities, dV of those kept
+    // dS is of all probabilities, dV of those that are kept.
+    constexpr bool has_early_ds = has_dk && has_dropout<Config>;
     if constexpr (has_early_ds) multiply_by_probabilities<Score>(d_scores, scores);
     drop(scores, kept);
     if constexpr (has_dv) multiply_pv<Element, typename Traits::DoTile, width>(dv, scores, do_tile(stage));

@@ -66,6 +66,26 @@ TEST_F(DropoutTest, EveryConfigDropsTheSame) {
   }
 }
 
+// Tiles of one group of keys and of three, one group of queries for a warp and two.
+TEST_F(DropoutTest, ForwardIsThatOfFp64) {
+  const BackwardRun run(case_of({.head_dim = 16, .head_dim_v = 24, .gqa_ratio = 2, .mask = mask::causal()},
+                                0.3f, 2, 1, 75, 110));
+  for (const ForwardMmaSync& config : {ForwardMmaSync{.tile_q = 32, .tile_kv = 32, .warps = 2},
+                                       ForwardMmaSync{.tile_q = 128, .tile_kv = 96, .warps = 4}})
+    EXPECT_EQ(run.check_forward(context(), config), "") << to_string(KernelConfig(config));
+}
+
+TEST_F(DropoutTest, ForwardByWgmma) {
+  if (native_arch(device_) != Arch{9, 0, 'a'}) GTEST_SKIP() << "kernels of forward_wgmma are for sm_90a";
+  const BackwardRun run(case_of({.head_dim = 64, .mask = mask::causal()}, 0.3f, 1, 3, 150, 200));
+  // With the next work tile begun early, in sequence, and with maxima on overflow alone.
+  for (const ForwardWgmma& config :
+       {ForwardWgmma{.tile_q = 128, .tile_kv = 64, .order = WarpgroupOrder::ping_pong, .persistent = true},
+        ForwardWgmma{.tile_q = 64, .tile_kv = 96, .overlap = false},
+        ForwardWgmma{.tile_q = 64, .tile_kv = 32, .rescale = Rescale::on_overflow}})
+    EXPECT_EQ(run.check_forward(context(), config), "") << to_string(KernelConfig(config));
+}
+
 // dP of the next step early and late, P weighed apart from W and not, two heads that share keys, partial tiles.
 TEST_F(DropoutTest, InOnePass) {
   if (native_arch(device_) != Arch{9, 0, 'a'}) GTEST_SKIP() << "kernels of backward_wgmma are for sm_90a";

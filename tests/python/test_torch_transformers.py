@@ -244,7 +244,7 @@ def test_dropout_is_that_of_the_operator(device):
     o, _ = integration.attention_function(types.SimpleNamespace(is_causal=True), q, q, q, None, dropout=0.3)
     torch.manual_seed(4)
     heads_last = q.transpose(1, 2)
-    assert torch.equal(o, jt.attention(heads_last, heads_last, heads_last, mask=ja.mask.causal(), dropout_p=0.3))
+    assert torch.equal(o, integration.attention(heads_last, heads_last, heads_last, mask=ja.mask.causal(), dropout_p=0.3))
 
 
 def attend(q, kv, attention_mask, **keywords):

@@ -1,5 +1,6 @@
 #include "tests/support/backward_run.h"
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <random>
@@ -199,6 +200,42 @@ std::string BackwardRun::check() {
   if (trouble.empty())
     trouble = compare("dv", dv_, operand(seqlen_kv, case_.heads_kv, problem_.head_dim_v), exact.dv, plain.dv);
   return trouble;
+}
+
+std::string BackwardRun::check_forward(const Context& context,
+                                       const std::optional<KernelConfig>& config) const {
+  const int heads = problem_.heads_q();
+  DeviceTensor o = operand(case_.seqlen_q, heads, problem_.head_dim_v);
+  DeviceTensor lse(DType::fp32, {case_.batch, heads, case_.seqlen_q});
+  for (DeviceTensor* tensor : {&o, &lse}) {
+    tensor->poison();
+    tensor->upload();
+  }
+  const BackwardArguments given = arguments();
+  attention(case_.spec, config, context)({.q = given.q,
+                                          .k = given.k,
+                                          .v = given.v,
+                                          .o = o.view(),
+                                          .lse = lse.view(),
+                                          .tensors = given.tensors,
+                                          .dropout_p = given.dropout_p,
+                                          .rng_state = given.rng_state});
+  o.download();
+  lse.download();
+  const reference::ForwardResult exact = reference::attention_forward(problem_);
+  const auto compare = [](const char* name, const DeviceTensor& tensor, const std::vector<double>& right,
+                          double limit) -> std::string {
+    const std::vector<double> got = numbers(tensor);
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      if (got[i] != right[i] && !(std::abs(got[i] - right[i]) <= limit))
+        return fmt::format("{}[{}] is {}, should be {} within {}", name, i, got[i], right[i], limit);
+    }
+    return "";
+  };
+  double largest = 0;
+  for (const double value : exact.o) largest = std::max(largest, std::abs(value));
+  const std::string trouble = compare("o", o, exact.o, largest / 64);  // some roundings to 8 bits
+  return trouble.empty() ? compare("lse", lse, exact.lse, 1e-3) : trouble;
 }
 
 }  // namespace jit::testing

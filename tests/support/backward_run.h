@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -50,6 +51,8 @@ class BackwardRun {
   std::vector<std::uint8_t> gradients();
   /// What is wrong with the gradients on the device, or nothing.
   std::string check();
+  /// What is wrong with o and lse as forward computes them, by a kernel of this config if there is one.
+  std::string check_forward(const Context& context, const std::optional<KernelConfig>& config) const;
 
  private:
   void run(const Context& context, const BackwardPlan& plan) const;
