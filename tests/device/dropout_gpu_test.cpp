@@ -1,13 +1,15 @@
-// Dropout on a device: gradients against fp64 with the host's own random numbers, and what calls refuse. Python's tests
-// have the forward pass, against random numbers of NumPy.
+// Dropout on a device against fp64 with the host's own random numbers. Python's tests have numbers of NumPy beside it.
 #include <jit/attention.h>
-
-#include <cmath>
-#include <limits>
+#include <jit/tuning.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "generator/access.h"
+#include "generator/context_state.h"
+#include "generator/kernels.h"
+#include "generator/problem/arguments.h"
+#include "generator/tuning/tuning_buffers.h"
 #include "tests/device/gpu_fixture.h"
 #include "tests/device/graph.h"
 #include "tests/support/backward_run.h"
@@ -121,6 +123,26 @@ TEST_F(DropoutTest, AGraphReadsTheSeedAnew) {
   run.upload_rng_state(other);
   graph.run(stream);
   EXPECT_NE(run.check(), "");
+}
+
+// A rate and a seed of the tuner's own.
+TEST_F(DropoutTest, TheTunersReferenceDropsTheSame) {
+  const CurrentDevice scope(0);
+  const AttentionSpec spec{.head_dim = 16, .dropout = true};
+  AttentionParams params;
+  ASSERT_TRUE(
+      fill_params(spec, {}, sized_arguments(spec, {.heads_q = 2, .seqlen_q = 40, .seqlen_kv = 70}), params));
+  const TestStream stream;
+  ContextState& state = *Access::state(context());
+  const TuningBuffers buffers(state, {.spec = spec, .device = device_, .params = params}, stream.get());
+  const auto check = [&](const AttentionSpec& of) {
+    const KernelConfig config = ForwardMmaSync{.tile_q = 64, .tile_kv = 32};
+    return buffers.check(
+        make_plan(state, of, build_kernel(state, of, config, native_target(device_)), 0, "test"),
+        stream.get());
+  };
+  EXPECT_EQ(check(spec), "");
+  EXPECT_THAT(check({.head_dim = 16}), ::testing::StartsWith("wrong: relative error"));
 }
 
 TEST_F(DropoutTest, WhatHasNoDropoutSaysSo) {
