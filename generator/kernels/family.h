@@ -94,7 +94,8 @@ inline std::string plain_rejection(const AttentionSpec& spec, std::string_view f
 
 /// Why a family without dropout cannot serve a spec; empty: it can.
 inline std::string dropout_rejection(const AttentionSpec& spec, std::string_view family) {
-  return spec.dropout ? fmt::format("{} has no dropout; families by mma.sync have", family) : "";
+  return spec.dropout ? fmt::format("{} has no dropout; forward_mma_sync and forward_wgmma have", family)
+                      : "";
 }
 
 /// Why a family whose products have queries as rows cannot drop scores in tiles of so many keys; empty: it can.
