@@ -13,6 +13,7 @@
 #include "generator/context_state.h"
 #include "generator/launch/tensor_maps.h"
 #include "generator/problem/arguments.h"
+#include "generator/problem/dropout_arguments.h"
 #include "generator/problem/gradient_arguments.h"
 #include "generator/size_key.h"
 #include "runtime/capture.h"
@@ -71,7 +72,8 @@ void Attention::backward(const BackwardArguments& arguments, Stream stream) cons
   const int device = current_device();
   const CurrentDevice scope(device);
   const BackwardPlan& plan = plan_for_launch(state, device, call_of(params, gradients, arguments), stream);
-  run_plan(plan.plan, params, state.context.memory, stream, &gradients);
+  run_plan(plan.plan, params, state.context.memory, stream, &gradients,
+           dropout_params(arguments.dropout_p, arguments.rng_state));
 }
 
 void Attention::prepare_backward(const BackwardArguments& arguments) const {

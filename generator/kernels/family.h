@@ -92,6 +92,24 @@ inline std::string plain_rejection(const AttentionSpec& spec, std::string_view f
       family, to_string(spec.sequences_q), to_string(spec.sequences_kv), spec.sinks, spec.split_keys);
 }
 
+/// Why a family without dropout cannot serve a spec; empty: it can.
+inline std::string dropout_rejection(const AttentionSpec& spec, std::string_view family) {
+  return spec.dropout ? fmt::format("{} has no dropout; forward_mma_sync and forward_wgmma have", family)
+                      : "";
+}
+
+/// Why a family whose products have queries as rows cannot drop scores in tiles of so many keys; empty: it can.
+inline std::string dropout_tile_rejection(const AttentionSpec& spec, int tile_kv) {
+  constexpr int group = 32;  // keys that share random numbers (templates/steps/dropout.cuh)
+  if (!spec.dropout || tile_kv % group == 0) return "";
+  return fmt::format("tile_kv = {} must be a multiple of {} with dropout", tile_kv, group);
+}
+
+/// What dropout adds to the registers of a thread: random numbers, and the bits of the scores of which it has so many.
+inline int dropout_registers(const AttentionSpec& spec, int scores) {
+  return spec.dropout ? 24 + scores / 16 : 0;
+}
+
 /// Why a family whose keys are split cannot sum keys in spans of spec.split_keys; empty: it can.
 inline std::string span_rejection(const AttentionSpec& spec, int tile_kv, Rescale rescale) {
   if (spec.split_keys == 0) return "";

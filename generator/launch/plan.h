@@ -53,8 +53,8 @@ FaultText fault_text(const ArrayFault& fault);
 
 /// Runs a plan on `stream`. `params` come from fill_params and compute something; their batch_begin and
 /// q_tile_begin are overwritten. Throws Error launch_failed; invalid_argument when a kernel reads by TMA and a
-/// tensor's strides are not for TMA. `gradients` are those of a backward pass.
+/// tensor's strides are not for TMA. `gradients` are those of a backward pass, `dropout` those of a spec with dropout.
 void run_plan(const Plan& plan, AttentionParams& params, const StreamMemory& memory, Stream stream,
-              GradientParams* gradients = nullptr);
+              GradientParams* gradients = nullptr, const DropoutParams& dropout = {});
 
 }  // namespace jit

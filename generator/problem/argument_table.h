@@ -59,6 +59,7 @@ constexpr Presence required_if(bool condition) { return condition ? Presence::re
 constexpr Presence is_optional(const AttentionSpec&) { return Presence::optional; }
 
 inline DType dtype_int32(const AttentionSpec&) { return DType::int32; }
+inline DType dtype_int64(const AttentionSpec&) { return DType::int64; }
 inline DType dtype_fp32(const AttentionSpec&) { return DType::fp32; }
 
 inline Dims dims_batch(const AttentionSpec&) { return "batch"; }
@@ -159,6 +160,15 @@ inline constexpr std::array argument_table = {
                 .set = set_sequences<&SequenceParams::sinks>,
                 .presence = [](const AttentionSpec& spec) { return required_if(spec.sinks); },
                 .needs = "sinks = true",
+                .has_aligned_rows = false,
+                .has_dense_last = true},
+    ArgumentRow{.name = "rng_state",
+                .view = &AttentionArguments::rng_state,
+                .dims = [](const AttentionSpec&) { return Dims("2"); },
+                .dtype = dtype_int64,
+                .set = [](AttentionParams&, void*, const TensorStrides&) {},  // a parameter of its own
+                .presence = [](const AttentionSpec& spec) { return required_if(spec.dropout); },
+                .needs = "dropout = true",
                 .has_aligned_rows = false,
                 .has_dense_last = true},
     ArgumentRow{.name = "o",

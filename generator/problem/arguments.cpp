@@ -11,6 +11,7 @@
 #include "generator/launch/tensor_maps.h"
 #include "generator/problem/argument_table.h"
 #include "generator/problem/dims.h"
+#include "generator/problem/dropout_arguments.h"
 #include "generator/problem/tensor_checks.h"
 
 namespace jit {
@@ -26,12 +27,12 @@ static_assert(NamedTensors::capacity == max_functor_tensors);
 // Names every member: arguments with another tensor do not compile here until it has a row.
 auto members_of(const AttentionArguments& arguments) {
   const auto& [q, k, v, o, lse, tensors, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, cache_leftpad,
-               page_table, sinks, num_splits, zero_padding] = arguments;
+               page_table, sinks, dropout_p, rng_state, num_splits, zero_padding] = arguments;
   return std::tie(q, k, v, o, lse, tensors, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, cache_leftpad,
-                  page_table, sinks, num_splits, zero_padding);
+                  page_table, sinks, dropout_p, rng_state, num_splits, zero_padding);
 }
-// All but the functors' tensors, the number of splits and the padding's zeros.
-static_assert(argument_table.size() + 3 == std::tuple_size_v<decltype(members_of(AttentionArguments()))>);
+// All but the functors' tensors, the rate of dropout, the number of splits and the padding's zeros.
+static_assert(argument_table.size() + 4 == std::tuple_size_v<decltype(members_of(AttentionArguments()))>);
 
 // Requires: check_rank passes.
 void check_argument(const ArgumentRule& rule, const TensorView& tensor, const Extents& sizes) {
@@ -139,6 +140,7 @@ void check_sizes(const AttentionSpec& spec, const AttentionArguments& arguments,
     refuse("k", fmt::format("has {} pages; at most {} fit", sizes.pages, max_count));
   if (arguments.num_splits < 0)
     refuse("num_splits", fmt::format("is {}; it must be 0, for any number, or more", arguments.num_splits));
+  check_dropout_rate(spec, arguments.dropout_p);
 }
 
 // Each tensor by itself, and against the spec and the sizes of the others. Fills pointers and strides.
@@ -255,6 +257,8 @@ bool fill_params(const AttentionSpec& spec, const ArgumentRules& rules,
   sequences.max_pages = static_cast<int>(sizes.max_pages);
   sequences.num_splits = arguments.num_splits;
   sequences.zero_padding = arguments.zero_padding ? 1 : 0;
+  if (const std::string_view given = device_length_argument(params); spec.dropout && !given.empty())
+    refuse(given, "was given, but with dropout all sequences have one length");
   // Without a sequence, all rows of ragged queries are padding.
   const bool has_rows = sizes.batch > 0 || (arguments.zero_padding && has_ragged_q(spec));
   return has_rows && sizes.heads_q > 0 && sizes.seqlen_q > 0;

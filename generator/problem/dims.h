@@ -25,6 +25,7 @@ struct Extents {
   std::int64_t page_size = 1;
   std::int64_t max_pages = 1;   ///< of one sequence
   std::int64_t boundaries = 2;  ///< batch + 1, of cu_seqlens
+  std::int64_t rng_words = 2;   ///< seed and offset
   std::int64_t words = 1;       ///< of 32 bits, a bit for each query; where lengths differ, at least 1
 };
 
@@ -52,6 +53,7 @@ inline constexpr std::array extent_table = {
     Extent{"page_size", "page_size", &Extents::page_size, &TensorStrides::seq},
     Extent{"max_pages", "max_pages", &Extents::max_pages},
     Extent{"batch + 1", "batch + 1", &Extents::boundaries},
+    Extent{"2", "size", &Extents::rng_words},
     Extent{"words", "words", &Extents::words}};
 
 /// One dimension of a tensor.

@@ -90,8 +90,9 @@ void check_output(const BackwardArguments& arguments, const GradientRow& output)
                                    {"k", &arguments.k},
                                    {"v", &arguments.v},
                                    {"o", &arguments.o},
-                                   {"lse", &arguments.lse}})
-    check_no_overlap(output.name, written, name, *view);
+                                   {"lse", &arguments.lse},
+                                   {"rng_state", &arguments.rng_state}})
+    if (view->is_present()) check_no_overlap(output.name, written, name, *view);
   for (const NamedTensor& tensor : arguments.tensors)
     check_no_overlap(output.name, written, tensor.name, tensor.tensor);
   for (const GradientRow& other : gradient_table) {
@@ -118,7 +119,9 @@ bool fill_params(const AttentionSpec& spec, const std::vector<FunctorTensorUse>&
                .v = arguments.v,
                .o = arguments.o,
                .lse = arguments.lse,
-               .tensors = arguments.tensors},
+               .tensors = arguments.tensors,
+               .dropout_p = arguments.dropout_p,
+               .rng_state = arguments.rng_state},
               params);
   const Extents sizes{.batch = params.batch,
                       .seqlen_q = params.seqlen_q,

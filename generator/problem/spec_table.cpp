@@ -102,6 +102,13 @@ std::optional<Refusal> refuse_split_keys(const SpecField& field, const Attention
                 std::to_string(rounded));
 }
 
+std::optional<Refusal> refuse_dropout(const SpecField& field, const AttentionSpec& spec) {
+  if (!spec.dropout || is_plain(spec)) return {};
+  return refuse(field, "true",
+                "must be false where sequences are ragged or paged, or there are sinks or split_keys",
+                "false");
+}
+
 std::optional<Refusal> refuse_scale(const SpecField& field, const AttentionSpec& spec) {
   if (!spec.softmax_scale || (*spec.softmax_scale > 0 && *spec.softmax_scale <= max_softmax_scale)) return {};
   return refuse(
@@ -250,6 +257,16 @@ constexpr std::array fields = {
               .text_label = " sinks=",
               .name_label = "_sinks_",
               .samples = [] { return Samples{{.sinks = true}}; }},
+    SpecField{.name = "dropout",
+              .member = &AttentionSpec::dropout,
+              .doc = "whether probabilities are dropped at random; rate and seed are the call's",
+              .record_name = "dropout",
+              .comment = "whether probabilities are dropped at random",
+              .text_label = " dropout=",
+              .name_label = "_dropout_",
+              .is_line_if_set = true,
+              .refusal = refuse_dropout,
+              .samples = [] { return Samples{{.dropout = true}}; }},
     SpecField{.name = "split_keys",
               .member = &AttentionSpec::split_keys,
               .doc = "keys are summed in spans of so many, and a request's bits depend on the request "
@@ -300,9 +317,10 @@ constexpr std::array fields = {
 // Names every member: a spec with another one does not compile here, nor one without a row.
 auto members_of(const AttentionSpec& spec) {
   const auto& [dtype, head_dim, head_dim_v, gqa_ratio, alignment, seqlen_q, seqlen_kv, sequences_q,
-               sequences_kv, page_size, sinks, split_keys, checked, mask, score, softmax_scale] = spec;
+               sequences_kv, page_size, sinks, dropout, split_keys, checked, mask, score, softmax_scale] =
+      spec;
   return std::tie(dtype, head_dim, head_dim_v, gqa_ratio, alignment, seqlen_q, seqlen_kv, sequences_q,
-                  sequences_kv, page_size, sinks, split_keys, checked, mask, score, softmax_scale);
+                  sequences_kv, page_size, sinks, dropout, split_keys, checked, mask, score, softmax_scale);
 }
 static_assert(fields.size() == std::tuple_size_v<decltype(members_of(AttentionSpec()))>);
 

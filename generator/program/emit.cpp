@@ -7,6 +7,7 @@
 #include <jit/spec_table.h>
 
 #include "generator/program/functor_source.h"
+#include "templates/base/dropout_params.cuh"
 #include "templates/base/gradient_params.cuh"
 #include "templates/base/params.cuh"
 
@@ -87,6 +88,7 @@ class SpecLines {
 std::string spec_lines(const AttentionSpec& spec, const FunctorSource& functors) {
   std::string text;
   for (const SpecField& field : spec_fields()) {
+    if (field.is_line_if_set && is_default(field, spec)) continue;
     if (field.is_baked) text += std::visit(SpecLines(field, spec, functors), field.member);
   }
   return text;
@@ -106,6 +108,15 @@ std::string gradient_params_assertion() {
       sizeof(GradientParams));
 }
 
+DropoutText dropout_text(const AttentionSpec& spec) {
+  if (!spec.dropout) return {};
+  return {.assertion = fmt::format("static_assert(sizeof(DropoutParams) == {}, "
+                                   "\"host and device disagree on the kernel's parameters\");\n",
+                                   sizeof(DropoutParams)),
+          .parameter = ", const __grid_constant__ DropoutParams dropout",
+          .argument = ", dropout"};
+}
+
 Program emit_reference(const AttentionSpec& spec) {
   const FunctorSource functors = functor_source(spec);
   Program program;
@@ -118,12 +129,13 @@ Program emit_reference(const AttentionSpec& spec) {
   source += "#include \"checks/reference_forward.cuh\"\n\nusing namespace jit;\n\n";
   source += functors.definitions;
   source += "struct Config {\n" + spec_lines(spec, functors) + "};\n";
-  source += params_assertion() + functors.assertions;
+  const DropoutText dropout = dropout_text(spec);
+  source += params_assertion() + dropout.assertion + functors.assertions;
   source += fmt::format(
       "\nextern \"C\" __global__ void __launch_bounds__({})\n"
-      "{}(const __grid_constant__ AttentionParams params, const __grid_constant__ ReferenceRows rows) {{\n"
-      "  attention_reference<Config>(params, rows);\n}}\n",
-      program.threads, program.name);
+      "{}(const __grid_constant__ AttentionParams params, const __grid_constant__ ReferenceRows rows{}) {{\n"
+      "  attention_reference<Config>(params, rows{});\n}}\n",
+      program.threads, program.name, dropout.parameter, dropout.argument);
   return program;
 }
 

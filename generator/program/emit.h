@@ -25,6 +25,14 @@ std::string params_assertion();
 /// The same of GradientParams, for programs that have them.
 std::string gradient_params_assertion();
 
+/// What programs of a spec with dropout have beside those; empty for others.
+struct DropoutText {
+  std::string assertion;  ///< as params_assertion
+  std::string parameter;  ///< the kernel's last one
+  std::string argument;   ///< that passes it on
+};
+DropoutText dropout_text(const AttentionSpec& spec);
+
 /// The reference kernel: one warp per query, every key in turn, fp32 throughout, the same mask and score.
 /// Slow, and without tiles, tensor cores or any config: what candidates of the tuner are checked against.
 Program emit_reference(const AttentionSpec& spec);

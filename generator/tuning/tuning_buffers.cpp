@@ -1,6 +1,7 @@
 #include "generator/tuning/tuning_buffers.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 
@@ -14,6 +15,7 @@
 #include "generator/context_state.h"
 #include "generator/problem/argument_table.h"
 #include "generator/problem/arguments.h"
+#include "generator/problem/dropout_arguments.h"
 #include "generator/problem/functor_tensors.h"
 #include "generator/program/emit.h"
 #include "runtime/driver_api.h"
@@ -27,6 +29,7 @@ constexpr std::int64_t max_sampled_rows = 512;
 // A prime: rows of the sample fall on every position within a tile, and on many heads and batch entries.
 constexpr std::int64_t row_step = 7919;
 constexpr double lse_tolerance = 0.01;
+constexpr float typical_dropout = 0.1f;  // no kernel is faster for another one
 
 std::size_t free_memory() {
   std::size_t free = 0, total = 0;
@@ -106,6 +109,11 @@ TuningBuffers::TuningBuffers(ContextState& context, const TuningProblem& problem
   dense_.seqlen_kv = static_cast<int>(shape.seqlen_kv);
   dense_.sequences = {};
   describe_sequences();
+  if (spec_.dropout) {
+    constexpr std::array<std::int64_t, 2> rng_state = {1, 2};
+    dropout_ = dropout_params(typical_dropout, {});
+    dropout_.rng_state = static_cast<const unsigned long long*>(array_of(rng_state.data(), sizeof rng_state));
+  }
 
   fill_inputs(context, stream);
   run_reference(context, stream);
@@ -190,7 +198,7 @@ void TuningBuffers::run_reference(ContextState& context, CUstream stream) {
   const Program program = emit_reference(dense_spec(spec_));
   auto image = build_image(context, program, native_target(device_));
   const Kernel kernel = load_module(context, image).kernel(program.name);
-  void* arguments[] = {&dense_, &rows};
+  void* arguments[] = {&dense_, &rows, &dropout_};
   const unsigned warps = static_cast<unsigned>(program.threads) / 32;
   launch(kernel.handle(),
          {.grid = {static_cast<unsigned>((count + warps - 1) / warps), 1, 1},
@@ -210,7 +218,7 @@ std::string TuningBuffers::check(const Plan& plan, CUstream stream) const {
   o_.fill(poison, stream);
   lse_.fill(poison, stream);
   AttentionParams params = params_;
-  run_plan(plan, params, memory_, stream);
+  run_plan(plan, params, memory_, stream, nullptr, dropout_);
   jit::check(driver().cuStreamSynchronize(stream), "cuStreamSynchronize");
 
   double error = 0, scale = 0;

@@ -30,6 +30,8 @@ class TuningBuffers {
   TuningBuffers(ContextState& context, const TuningProblem& problem, CUstream stream);
 
   const AttentionParams& params() const { return params_; }
+  /// Of a spec with dropout: a rate and a seed of its own.
+  const DropoutParams& dropout() const { return dropout_; }
 
   /// Runs the plan on a poisoned output and compares the sampled rows. Returns what is wrong, empty when
   /// nothing is.
@@ -46,6 +48,7 @@ class TuningBuffers {
   DeviceInfo device_;
   AttentionParams params_;
   AttentionParams dense_;  // the same memory as dense sequences, for the reference
+  DropoutParams dropout_ = {};
   DeviceBuffer q_, k_, v_, o_, lse_;
   std::vector<DeviceBuffer> sequence_arrays_;
   std::vector<float> reference_o_;    // (rows, head_dim_v)

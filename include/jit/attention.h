@@ -86,6 +86,10 @@ struct AttentionArguments {
   TensorView cache_leftpad = {};  ///< optional int32 (batch): rows of k and v before the first key
   TensorView page_table = {};     ///< int32 (batch, max_pages): the pages of each sequence in order
   TensorView sinks = {};          ///< fp32 (heads_q), natural units, unscaled; if spec.sinks
+  float dropout_p = 0;            ///< the rate of dropout, at least 0 and less than 1; 0 unless spec.dropout
+  /// int64 (2), if spec.dropout: seed and offset of the random numbers, read on the device alone. Equal ones drop equal
+  /// probabilities (docs/kernels.md#dropout).
+  TensorView rng_state = {};
   int num_splits = 0;         ///< blocks that may share the keys of some queries, at most; 0: as many as pay
   bool zero_padding = false;  ///< o = 0 and lse = −inf in rows that are no query's
 };
@@ -111,6 +115,8 @@ struct BackwardArguments {
   TensorView dk;              ///< as k, written: summed over the query heads that share a KV head
   TensorView dv;              ///< as v, written: the same
   NamedTensors tensors = {};  ///< what mask and score read; they get no gradients
+  float dropout_p = 0;        ///< as forward had it, as is rng_state
+  TensorView rng_state = {};
   /// Whether equal inputs must give bit-identical gradients. Otherwise sums over blocks may be made in any order.
   bool deterministic = false;
 };

@@ -40,6 +40,8 @@ struct SpecField {
   std::optional<std::string_view> text_label = {};
   std::optional<std::string_view> name_label = {};
   bool is_always_shown = false;  ///< by both, also when it is the default
+  /// Whether programs have a line of it only where it is not the default.
+  bool is_line_if_set = false;
   /// Of an int: the value that kernels are made for, where it is not the member's own.
   int (*effective)(const AttentionSpec&) = nullptr;
   /// The reason why no GPU can serve the value, if there is one.

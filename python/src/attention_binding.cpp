@@ -45,6 +45,7 @@ AttentionSpec spec_of_arrays(const Call& call, nb::handle mask, nb::handle score
     spec.page_size = static_cast<int>(std::clamp<std::int64_t>(k.shape[1], 0, max_page_size + 1));
   }
   spec.sinks = arguments.sinks.is_present();
+  spec.dropout = arguments.dropout_p != 0 || arguments.rng_state.is_present();
   spec.split_keys = split_keys;
   spec.mask = mask_of(mask);
   spec.score = score_of(score);
@@ -172,6 +173,10 @@ Args:
     num_splits: blocks that may share the keys of some queries, at most; 0: as many as pay.
     zero_padding: write o = 0 and lse = −inf to rows that are no query's: behind those in use (seqused_q), before,
         between and behind ragged sequences. Otherwise such rows stay as they are in out, and hold anything elsewhere.
+    dropout_p: the rate at which probabilities are dropped at random, at least 0 and less than 1; the others are divided
+        by what is kept. lse is that of all keys. For sequences of one length alone.
+    rng_state: int64 (2), with dropout: seed and offset of the random numbers, those of flash-attention. Equal ones drop
+        equal probabilities; the backward wants the same.
     split_keys: a multiple of 64: keys are summed in spans of so many, and the bits that a request comes out with depend
         on the request alone, not on the batch around it. 0: they depend on it.
 
@@ -196,8 +201,8 @@ Args:
     spec: an AttentionSpec.
     q, k, v: with them, also choose the config for calls of their sizes, by tuning if need be; contents do not matter.
     tensors: what mask and score read, with q, k and v.
-    cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, cache_leftpad, sinks: as `attention` has them, with q, k
-        and v.
+    cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, cache_leftpad, sinks, rng_state: as `attention` has
+        them, with q, k and v.
     layout: of q, k and v: "BSHD" or "BHSD".
     device: ordinal; None: that of q, else the current one. Calls on other GPUs compile at their first use there.
     config: use this config for all sizes, and never tune: a dict of fields, or text.
@@ -233,7 +238,7 @@ void bind_calls(nb::module_& module, std::index_sequence<rows...>) {
       [](nb::handle q, nb::handle k, nb::handle v, nb::handle mask, nb::handle score,
          nb::handle softmax_scale, bool return_lse, nb::handle out, nb::handle dtype, nb::handle layout,
          nb::handle tensors, nb::handle stream, nb::handle tuning, SequenceHandle<rows>... arrays,
-         int num_splits, bool zero_padding, int split_keys) {
+         int num_splits, bool zero_padding, int split_keys, double dropout_p) {
         const Context& context = context_for(parse_tuning(tuning));
         return compute({.q = q,
                         .k = k,
@@ -244,14 +249,14 @@ void bind_calls(nb::module_& module, std::index_sequence<rows...>) {
                         .layout = parse_layout(layout),
                         .dtype = dtype_of(dtype, "dtype"),
                         .return_lse = return_lse,
-                        .sequences = {{arrays...}, num_splits, zero_padding}},
+                        .sequences = {{arrays...}, num_splits, zero_padding, dropout_p}},
                        mask, score, softmax_scale, split_keys, context);
       },
       "q"_a.none(), "k"_a.none(), "v"_a.none(), nb::kw_only(), "mask"_a = nb::none(), "score"_a = nb::none(),
       "softmax_scale"_a = nb::none(), "return_lse"_a = false, "out"_a = nb::none(), "dtype"_a = nb::none(),
       "layout"_a = "BSHD", "tensors"_a = nb::none(), "stream"_a = nb::none(), "tuning"_a = nb::none(),
       (nb::arg(sequence_arrays[rows].name) = nb::none())..., "num_splits"_a = 0, "zero_padding"_a = false,
-      "split_keys"_a = 0, attention_doc,
+      "split_keys"_a = 0, "dropout_p"_a = 0.0, attention_doc,
       nb::sig("def attention(q: typing.Any, k: typing.Any, v: typing.Any, *, "
               "mask: jit_attention.Mask | None = None, score: jit_attention.Score | None = None, "
               "softmax_scale: float | None = None, return_lse: bool = False, out: typing.Any = None, "
@@ -259,14 +264,15 @@ void bind_calls(nb::module_& module, std::index_sequence<rows...>) {
               "stream: typing.Any = None, tuning: str | None = None, cu_seqlens_q: typing.Any = None, "
               "cu_seqlens_k: typing.Any = None, seqused_q: typing.Any = None, seqused_k: typing.Any = None, "
               "page_table: typing.Any = None, cache_leftpad: typing.Any = None, sinks: typing.Any = None, "
-              "num_splits: int = 0, zero_padding: bool = False, split_keys: int = 0) -> typing.Any"));
+              "rng_state: typing.Any = None, num_splits: int = 0, zero_padding: bool = False, "
+              "split_keys: int = 0, dropout_p: float = 0.0) -> typing.Any"));
   nb::class_<Prepared>(module, "Attention",
                        "A spec's kernel for every size. Cheap to call, thread safe; made by `prepare`.")
       .def(
           "__call__",
           [](const Prepared& self, nb::handle q, nb::handle k, nb::handle v, bool return_lse, nb::handle out,
              nb::handle layout, nb::handle tensors, nb::handle stream, SequenceHandle<rows>... arrays,
-             int num_splits, bool zero_padding) {
+             int num_splits, bool zero_padding, double dropout_p) {
             return self.call({.q = q,
                               .k = k,
                               .v = v,
@@ -275,11 +281,12 @@ void bind_calls(nb::module_& module, std::index_sequence<rows...>) {
                               .stream = stream,
                               .layout = parse_layout(layout),
                               .return_lse = return_lse,
-                              .sequences = {{arrays...}, num_splits, zero_padding}});
+                              .sequences = {{arrays...}, num_splits, zero_padding, dropout_p}});
           },
           "q"_a.none(), "k"_a.none(), "v"_a.none(), nb::kw_only(), "return_lse"_a = false,
           "out"_a = nb::none(), "layout"_a = "BSHD", "tensors"_a = nb::none(), "stream"_a = nb::none(),
           (nb::arg(sequence_arrays[rows].name) = nb::none())..., "num_splits"_a = 0, "zero_padding"_a = false,
+          "dropout_p"_a = 0.0,
           "As `attention`, for arrays of the spec's type, head dims, GQA ratio and alignment.")
       .def(
           "kernel",

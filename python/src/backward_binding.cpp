@@ -42,7 +42,7 @@ void check_operand(const TensorView& view, const char* name) {
 nb::object compute(nb::handle d_o, nb::handle q, nb::handle k, nb::handle v, nb::handle o, nb::handle lse,
                    nb::handle mask, nb::handle score, nb::handle softmax_scale, nb::handle dq, nb::handle dk,
                    nb::handle dv, nb::handle dtype, nb::handle layout_name, nb::handle tensors,
-                   nb::handle stream, bool deterministic) {
+                   nb::handle stream, bool deterministic, double dropout_p, nb::handle rng_state) {
   const Layout layout = parse_layout(layout_name);
   const std::optional<DType> sixteen_bits = dtype_of(dtype, "dtype");
   OperationCall call(q, "q", stream, sixteen_bits);
@@ -63,6 +63,8 @@ nb::object compute(nb::handle d_o, nb::handle q, nb::handle k, nb::handle v, nb:
     refuse("dtype",
            fmt::format("is {}, but q holds {}", to_string(*sixteen_bits), to_string(arguments.q.dtype)));
   call.read(lse, "lse", arguments.lse);
+  arguments.dropout_p = static_cast<float>(dropout_p);
+  if (!rng_state.is_none()) call.read(rng_state, "rng_state", arguments.rng_state);
 
   // Results that were not given are new, of the shape and type of what they are gradients of.
   struct Result {
@@ -108,6 +110,7 @@ nb::object compute(nb::handle d_o, nb::handle q, nb::handle k, nb::handle v, nb:
   spec.gqa_ratio = gqa_ratio(arguments.q, arguments.k);
   spec.alignment = std::max(2, common_alignment({&arguments.d_o, &arguments.q, &arguments.k, &arguments.v,
                                                  &arguments.o, &arguments.dq, &arguments.dk, &arguments.dv}));
+  spec.dropout = dropout_p != 0 || arguments.rng_state.is_present();
   spec.mask = mask_of(mask);
   spec.score = score_of(score);
   spec.softmax_scale = scale_of(softmax_scale);
@@ -143,6 +146,7 @@ Args:
     dtype: "bf16" or "fp16", for arrays of 16-bit integers, which cannot say what they hold.
     layout: "BSHD", or "BHSD": seqlen and heads swapped in all arrays but lse.
     stream: a number or an object with __cuda_stream__; None: the current stream of q's framework.
+    dropout_p, rng_state: as `attention` had them.
     deterministic: whether equal inputs must give equal bits. Otherwise dq may be a sum in any order, which is faster
         on some GPUs.
 
@@ -164,14 +168,15 @@ void bind_backward(nb::module_& module) {
              "o"_a.none(), "lse"_a.none(), nb::kw_only(), "mask"_a = nb::none(), "score"_a = nb::none(),
              "softmax_scale"_a = nb::none(), "dq"_a = nb::none(), "dk"_a = nb::none(), "dv"_a = nb::none(),
              "dtype"_a = nb::none(), "layout"_a = "BSHD", "tensors"_a = nb::none(), "stream"_a = nb::none(),
-             "deterministic"_a = false, backward_doc,
+             "deterministic"_a = false, "dropout_p"_a = 0.0, "rng_state"_a = nb::none(), backward_doc,
              nb::sig("def attention_backward(do: typing.Any, q: typing.Any, k: typing.Any, v: typing.Any, "
                      "o: typing.Any, lse: typing.Any, *, mask: jit_attention.Mask | None = None, "
                      "score: jit_attention.Score | None = None, softmax_scale: float | None = None, "
                      "dq: typing.Any = None, dk: typing.Any = None, dv: typing.Any = None, "
                      "dtype: typing.Any = None, layout: str = 'BSHD', "
                      "tensors: dict[str, typing.Any] | None = None, stream: typing.Any = None, "
-                     "deterministic: bool = False) -> tuple[typing.Any, typing.Any, typing.Any]"));
+                     "deterministic: bool = False, dropout_p: float = 0.0, rng_state: typing.Any = None) -> "
+                     "tuple[typing.Any, typing.Any, typing.Any]"));
 }
 
 }  // namespace jit::python

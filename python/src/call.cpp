@@ -64,6 +64,7 @@ void Call::read_sequences() {
   }
   arguments_.num_splits = inputs_.sequences.num_splits;
   arguments_.zero_padding = inputs_.sequences.zero_padding;
+  arguments_.dropout_p = static_cast<float>(inputs_.sequences.dropout_p);
 }
 
 TensorView Call::read_operand(nb::handle object, const char* name, bool is_ragged) {

@@ -1,4 +1,4 @@
-// The arrays of a call that say where sequences begin and end.
+// The arrays of a call that say where sequences begin and end, and what else is read on the device alone.
 #pragma once
 
 #include <array>
@@ -23,6 +23,7 @@ inline constexpr std::array sequence_arrays = {
     SequenceArray{"page_table", &AttentionArguments::page_table},
     SequenceArray{"cache_leftpad", &AttentionArguments::cache_leftpad},
     SequenceArray{"sinks", &AttentionArguments::sinks},
+    SequenceArray{"rng_state", &AttentionArguments::rng_state},
 };
 
 /// What a caller gives of them, in their order; null or None: nothing.
@@ -30,6 +31,7 @@ struct SequenceInputs {
   std::array<nb::handle, sequence_arrays.size()> arrays = {};
   int num_splits = 0;
   bool zero_padding = false;
+  double dropout_p = 0;
 
   /// Whether the array for this tensor was given.
   bool has(TensorView AttentionArguments::*view) const {

@@ -13,6 +13,7 @@
 #pragma once
 
 #include "backward_dkv_mma_sync/smem_layout.cuh"
+#include "base/dropout_params.cuh"
 #include "base/gradient_params.cuh"
 #include "base/params.cuh"
 #include "base/prelude.cuh"
@@ -23,6 +24,7 @@
 #include "problem/scores.cuh"
 #include "problem/sequences.cuh"
 #include "ptx/cp_async.cuh"
+#include "steps/dropout.cuh"
 #include "steps/mma_sync_products.cuh"
 #include "steps/score_gradients.cuh"
 #include "steps/store_product.cuh"
@@ -92,7 +94,8 @@ __device__ __forceinline__ void load_statistics(unsigned tile, const float* numb
 
 template <class Config, Part part>
 __device__ __forceinline__ void sum_gradients(const AttentionParams& params,
-                                              const GradientParams& gradient_params) {
+                                              const GradientParams& gradient_params,
+                                              const DropoutParams& dropout_params) {
   using Traits = KernelTraits<Config>;
   using Element = typename Config::Element;
   using Score = typename Config::Score;
@@ -166,6 +169,8 @@ __device__ __forceinline__ void sum_gradients(const AttentionParams& params,
     if constexpr (ahead > 0) load(ahead, (stage + ahead) % Config::stages);
 
     const BlockContext context = sequences.context(batch, tiles.head(0));
+    const auto dropout = dropout_head<Config>(dropout_params, params.heads_q, batch, context.head);
+    const auto kept = kept_scores<KeysByQueries, Scores>(dropout, tiles.query(0), k_begin + warp_row);
     const Score score(context);
     const int first_query = tiles.query(0) + lane_query;
     Scores scores, d_scores;
@@ -173,6 +178,7 @@ __device__ __forceinline__ void sum_gradients(const AttentionParams& params,
     if constexpr (has_dk) {
       begin_at_minus(d_scores, ColumnNumbers{delta_tile(stage) + lane_statistic});
       add_qk<Element, typename Traits::DoTile, width>(d_scores, v, do_tile(stage));
+      drop_to_minus(d_scores, kept, ColumnNumbers{delta_tile(stage) + lane_statistic});
       differentiate_score<KeysByQueries>(scores, d_scores, first_key, first_query, score,
                                          params.softmax_scale, context);
     } else {
@@ -183,9 +189,13 @@ __device__ __forceinline__ void sum_gradients(const AttentionParams& params,
       drop_masked_scores<KeysByQueries>(scores, first_key, first_query, mask, context);
     }
     exponentiate_scores(scores, exponent, ColumnNumbers{lse_tile(stage) + lane_statistic});
+    // dS is of all probabilities, dV of those that are kept.
+    constexpr bool has_early_ds = has_dk && has_dropout<Config>;
+    if constexpr (has_early_ds) multiply_by_probabilities<Score>(d_scores, scores);
+    drop(scores, kept);
     if constexpr (has_dv) multiply_pv<Element, typename Traits::DoTile, width>(dv, scores, do_tile(stage));
     if constexpr (has_dk) {
-      multiply_by_probabilities<Score>(d_scores, scores);
+      if constexpr (!has_early_ds) multiply_by_probabilities<Score>(d_scores, scores);
       multiply_pv<Element, typename Traits::QTile, width>(dk, d_scores, q_tile(stage));
     }
   }
@@ -195,25 +205,26 @@ __device__ __forceinline__ void sum_gradients(const AttentionParams& params,
   __syncthreads();
   if constexpr (has_dk) {
     store_product<typename Traits::KTile, Config::head_dim, Config::alignment>(
-        dk, params.softmax_scale, gradients.dk_rows(batch, kv_head), k_begin + warp_row, seqlen_kv,
-        smem_base + layout.k, warp_row);
+        dk, over_kept_share<Config>(params.softmax_scale, dropout_params), gradients.dk_rows(batch, kv_head),
+        k_begin + warp_row, seqlen_kv, smem_base + layout.k, warp_row);
   }
   if constexpr (has_dv) {
     store_product<typename Traits::VTile, Config::head_dim_v, Config::alignment>(
-        dv, 1.0f, gradients.dv_rows(batch, kv_head), k_begin + warp_row, seqlen_kv, smem_base + layout.v,
-        warp_row);
+        dv, over_kept_share<Config>(1.0f, dropout_params), gradients.dv_rows(batch, kv_head),
+        k_begin + warp_row, seqlen_kv, smem_base + layout.v, warp_row);
   }
 }
 
 template <class Config>
 __device__ __forceinline__ void attention_backward_dkv(const AttentionParams& params,
-                                                       const GradientParams& gradients) {
+                                                       const GradientParams& gradients,
+                                                       const DropoutParams& dropout = {}) {
   if constexpr (!Config::separate) {
-    sum_gradients<Config, Part::both>(params, gradients);
+    sum_gradients<Config, Part::both>(params, gradients, dropout);
   } else if (static_cast<int>(blockIdx.x) < params.heads_kv) {
-    sum_gradients<Config, Part::dk>(params, gradients);
+    sum_gradients<Config, Part::dk>(params, gradients, dropout);
   } else {
-    sum_gradients<Config, Part::dv>(params, gradients);
+    sum_gradients<Config, Part::dv>(params, gradients, dropout);
   }
 }
 

@@ -11,6 +11,7 @@
 #pragma once
 
 #include "backward_dq_mma_sync/smem_layout.cuh"
+#include "base/dropout_params.cuh"
 #include "base/gradient_params.cuh"
 #include "base/params.cuh"
 #include "base/prelude.cuh"
@@ -23,6 +24,7 @@
 #include "problem/sequences.cuh"
 #include "ptx/cp_async.cuh"
 #include "scheduling/block_place.cuh"
+#include "steps/dropout.cuh"
 #include "steps/mma_sync_products.cuh"
 #include "steps/score_gradients.cuh"
 #include "steps/store_product.cuh"
@@ -69,10 +71,12 @@ struct QueryStatistics {
 };
 
 /// Works it out for the warp's queries, the first of which is `first_query`, and leaves it to the kernel of dK and dV.
-/// A query that does not exist is one without keys.
+/// A query that does not exist is one without keys. With dropout, gradients of scores are computed times the share that
+/// is kept, and so is delta.
 template <class Config>
 __device__ __forceinline__ auto query_statistics(const AttentionParams& params,
-                                                 const GradientParams& gradient_params, int batch, int head,
+                                                 const GradientParams& gradient_params,
+                                                 const DropoutParams& dropout_params, int batch, int head,
                                                  int first_query) {
   using Product = typename KernelTraits<Config>::Scores;
   using Layout = typename Product::Layout;
@@ -102,6 +106,7 @@ __device__ __forceinline__ auto query_statistics(const AttentionParams& params,
       }
     }
     sum = Layout::reduce(sum, [](float x, float y) { return x + y; });
+    if constexpr (has_dropout<Config>) sum *= dropout_params.kept_share;
     lse = lse == negative_infinity() ? -negative_infinity() : lse * log2_e;
     statistics.lse_log2.numbers[r] = lse;
     statistics.delta.numbers[r] = sum;
@@ -115,7 +120,8 @@ __device__ __forceinline__ auto query_statistics(const AttentionParams& params,
 
 template <class Config>
 __device__ __forceinline__ void attention_backward_dq(const AttentionParams& params,
-                                                      const GradientParams& gradient_params) {
+                                                      const GradientParams& gradient_params,
+                                                      const DropoutParams& dropout_params = {}) {
   using Traits = KernelTraits<Config>;
   using Element = typename Config::Element;
   using Mask = typename Config::Mask;
@@ -167,11 +173,13 @@ __device__ __forceinline__ void attention_backward_dq(const AttentionParams& par
   for (int i = 0; i < ahead; ++i) load(i, i);
 
   const int warp_row = warp_id() * Traits::warp_rows;
-  const auto statistics = query_statistics<Config>(params, gradient_params, batch, head, q_begin + warp_row);
+  const auto statistics =
+      query_statistics<Config>(params, gradient_params, dropout_params, batch, head, q_begin + warp_row);
   const TileFragments<typename Traits::QTile, Traits::row_blocks> q(smem_base + layout.q, warp_row);
   const TileFragments<typename Traits::DoTile, Traits::row_blocks> d_o(smem_base + layout.d_o, warp_row);
   const int first_query = q_begin + warp_row + MmaLayout::lane_row(lane_id());
   const float exponent = score_exponent<Score>(params.softmax_scale);
+  const auto dropout = dropout_head<Config>(dropout_params, params.heads_q, batch, head);
 
   typename Traits::Gradient dq = {};
   for (int stage = 0; tiles.has(0); tiles.advance(), stage = stage + 1 == Config::stages ? 0 : stage + 1) {
@@ -189,6 +197,8 @@ __device__ __forceinline__ void attention_backward_dq(const AttentionParams& par
     multiply_qk<Element, typename Traits::KTile, width>(scores, q, k_tile(stage));
     begin_at_minus(d_scores, statistics.delta);
     add_qk<Element, typename Traits::VTile, width>(d_scores, d_o, v_tile(stage));
+    drop_to_minus(d_scores, kept_scores<QueriesByKeys, Scores>(dropout, q_begin + warp_row, tiles.key(0)),
+                  statistics.delta);
 
     const int first_key = tiles.key(0) + MmaLayout::lane_column(lane_id());
     differentiate_score<QueriesByKeys>(scores, d_scores, first_query, first_key, score, params.softmax_scale,
@@ -203,8 +213,8 @@ __device__ __forceinline__ void attention_backward_dq(const AttentionParams& par
   cp_async_wait_group<0>();
   __syncthreads();
   store_product<typename Traits::QTile, Config::head_dim, Config::alignment>(
-      dq, params.softmax_scale, gradients.dq_rows(batch, head), q_begin + warp_row, seqlen_q,
-      smem_base + layout.q, warp_row);
+      dq, over_kept_share<Config>(params.softmax_scale, dropout_params), gradients.dq_rows(batch, head),
+      q_begin + warp_row, seqlen_q, smem_base + layout.q, warp_row);
 }
 
 }  // namespace jit::backward_dq_mma_sync

@@ -20,6 +20,7 @@
 #include "problem/sequences.cuh"
 #include "ptx/stmatrix.cuh"
 #include "ptx/wgmma.cuh"
+#include "steps/dropout.cuh"
 #include "steps/score_gradients.cuh"
 #include "steps/store_rows.cuh"
 
@@ -58,8 +59,10 @@ class Consumer {
   using DsTile = typename Traits::DsTile;
 
  public:
-  __device__ __forceinline__ Consumer(const AttentionParams& params, const KeyTile& keys, unsigned smem)
+  __device__ __forceinline__ Consumer(const AttentionParams& params, const DropoutParams& dropout,
+                                      const KeyTile& keys, unsigned smem)
       : params_(params),
+        dropout_(dropout),
         keys_(keys),
         consumer_(uniform(threadIdx.x / warpgroup_size - 1)),
         exponent_(score_exponent<Score>(params.softmax_scale)),
@@ -80,10 +83,10 @@ class Consumer {
     const int first_key =
         keys_.k_begin + consumer_ * rows_per_warpgroup + threadIdx.x % warpgroup_size / warp_size * 16;
     const int seqlen_kv = sequences.kv(keys_.batch).length;
-    store_rows<Config::head_dim>(dk_, params_.softmax_scale, gradients.dk_rows(keys_.batch, keys_.kv_head),
-                                 first_key, seqlen_kv);
-    store_rows<Config::head_dim_v>(dv_, 1.0f, gradients.dv_rows(keys_.batch, keys_.kv_head), first_key,
-                                   seqlen_kv);
+    store_rows<Config::head_dim>(dk_, over_kept_share<Config>(params_.softmax_scale, dropout_),
+                                 gradients.dk_rows(keys_.batch, keys_.kv_head), first_key, seqlen_kv);
+    store_rows<Config::head_dim_v>(dv_, over_kept_share<Config>(1.0f, dropout_),
+                                   gradients.dv_rows(keys_.batch, keys_.kv_head), first_key, seqlen_kv);
   }
 
  private:
@@ -165,10 +168,22 @@ class Consumer {
 
   // Each product is a group of its own.
   __device__ __forceinline__ void start_scores(unsigned step) {
+    if constexpr (!Traits::early_d_scores) draw_kept_scores(step);
     wgmma_fence();
     Config::template wgmma_scores<KTile, QTile>(scores_.registers[0], own_rows<KTile>(Traits::layout.k),
                                                 columns_of<QTile>(rings_.q.tile(step)));
     wgmma_commit_group();
+    if constexpr (Traits::early_d_scores) draw_kept_scores(step);
+  }
+  // Which of them dropout keeps, while they are multiplied, or dK, where all registers are wanted later.
+  __device__ __forceinline__ void draw_kept_scores(unsigned step) {
+    if constexpr (has_dropout<Config>) {
+      const unsigned note = rings_.note(step);
+      const int warp_row = consumer_ * rows_per_warpgroup + threadIdx.x % warpgroup_size / warp_size * 16;
+      kept_ = kept_scores<KeysByQueries, Scores>(
+          dropout_head<Config>(dropout_, params_.heads_q, keys_.batch, load_query_note_head(note)),
+          load_query_note_query(note), keys_.k_begin + warp_row);
+    }
   }
   __device__ __forceinline__ void start_d_scores(unsigned step) {
     rings_.d_o.wait_full(step);
@@ -230,7 +245,10 @@ class Consumer {
   __device__ __forceinline__ void pack_probabilities(unsigned step) {
     if constexpr (Score::is_identity) {
 #pragma unroll
-      for (int i = 0; i < Traits::query_steps; ++i) scores_.template pack_step<Element>(p_[i], 0, i);
+      for (int i = 0; i < Traits::query_steps; ++i) {
+        scores_.template pack_step<Element>(p_[i], 0, i);
+        drop_packed(p_[i], kept_, 0, i);
+      }
     } else {
       weigh_scores(step);
     }
@@ -268,7 +286,10 @@ class Consumer {
           drop_masked_scores<KeysByQueries>(scores, key, query, Mask(context), context);
       }
       exponentiate_scores(scores, exponent_, StepNumbers(rings_.lse_log2(step), i));
-      if constexpr (!Score::is_identity) scores.template pack_step<Element>(p_[i], 0, 0);
+      if constexpr (!Score::is_identity) {
+        scores.template pack_step<Element>(p_[i], 0, 0);
+        drop_packed(p_[i], kept_, 0, i);
+      }
       multiply_by_probabilities<Score>(weights, scores);
       for_each_value<Part>([&](int n, int j) {
         scores_.registers[0][i * Part::column_blocks + n][j] = weights.registers[0][n][j];
@@ -289,6 +310,7 @@ class Consumer {
   // dS, rounded, in registers for dK and in shared memory for dQ.
   __device__ __forceinline__ void write_ds(unsigned step) {
     wgmma_hold(d_scores_.registers[0]);
+    drop(d_scores_, kept_);
 #pragma unroll
     for (int i = 0; i < Traits::query_steps; ++i) {
       const StepNumbers minus_delta(rings_.delta(step), i);
@@ -347,13 +369,15 @@ class Consumer {
     return lower_word(Tile::along_rows(tile, 0));
   }
   const AttentionParams& params_;
+  const DropoutParams& dropout_;
   const KeyTile keys_;
   const int consumer_;
   const float exponent_;
   const Rings<Config> rings_;
   int flags_ = 0;    // of the last tile of queries that was taken
   Scores scores_;    // S, then W, then dS
-  Scores d_scores_;  // dP − delta
+  Scores d_scores_;  // dP
+  KeptScoresOf<Config, KeysByQueries, Scores> kept_;
   unsigned p_[Traits::query_steps][4];
   unsigned ds_[Traits::query_steps][4];
   typename Traits::QueryGradient dq_;

@@ -7,13 +7,15 @@
 #include "problem/masks.cuh"
 #include "problem/scores.cuh"
 #include "problem/sequences.cuh"
+#include "steps/dropout.cuh"
 #include "steps/store_rows.cuh"
 
 namespace jit::backward_wgmma {
 
 template <class Config>
 __device__ __forceinline__ void convert_dq(const AttentionParams& params,
-                                           const GradientParams& gradient_params) {
+                                           const GradientParams& gradient_params,
+                                           const DropoutParams& dropout = {}) {
   using Traits = KernelTraits<Config>;
   const int tiles = query_tiles<Config>(params);
   const int slice = static_cast<int>(blockIdx.x) / tiles;
@@ -37,11 +39,11 @@ __device__ __forceinline__ void convert_dq(const AttentionParams& params,
   constexpr int columns = Traits::dq_columns;
   const int first_row = tile * Config::tile_q + thread / warp_size * 16;
   const int row_end = Sequences<Config>(params).q(batch).length;
+  const float scale = over_kept_share<Config>(params.softmax_scale, dropout);
   if (part == 0) {
-    store_rows<minimum(columns, Config::head_dim)>(dq, params.softmax_scale, rows, first_row, row_end);
+    store_rows<minimum(columns, Config::head_dim)>(dq, scale, rows, first_row, row_end);
   } else if constexpr (columns < Config::head_dim) {
-    store_rows<Config::head_dim - columns>(dq, params.softmax_scale, rows.from(0, first_column), first_row,
-                                           row_end);
+    store_rows<Config::head_dim - columns>(dq, scale, rows.from(0, first_column), first_row, row_end);
   }
 }
 

@@ -6,6 +6,7 @@
 #include "backward_wgmma/consumer.cuh"
 #include "backward_wgmma/loader.cuh"
 #include "backward_wgmma/rings.cuh"
+#include "base/dropout_params.cuh"
 #include "base/gradient_params.cuh"
 #include "base/params.cuh"
 #include "problem/masks.cuh"
@@ -26,7 +27,8 @@ __device__ __forceinline__ KeyTile key_tile(const AttentionParams& params, int b
 
 template <class Config>
 __device__ __forceinline__ void attention_backward(const AttentionParams& params,
-                                                   const GradientParams& gradients, const TensorMaps& maps) {
+                                                   const GradientParams& gradients, const TensorMaps& maps,
+                                                   const DropoutParams& dropout = {}) {
   extern __shared__ __align__(1024) unsigned char memory[];
   const unsigned smem = smem_address(memory);
   if (threadIdx.x == 0) {
@@ -51,7 +53,7 @@ __device__ __forceinline__ void attention_backward(const AttentionParams& params
     }
   } else {
     setmaxnreg_inc<Config::consumer_registers>();
-    Consumer<Config>(params, keys, smem).run(gradients);
+    Consumer<Config>(params, dropout, keys, smem).run(gradients);
   }
 }
 

@@ -1,13 +1,16 @@
 // What runs before the one-pass kernel: −delta, with delta = rowsum(dO ∘ O), and log2 Σ exp(score) of each query, and
-// zeros where dQ is summed. A block has a tile of queries.
+// zeros where dQ is summed. A block has a tile of queries. With dropout, gradients of scores are computed times the share
+// that is kept, and so is delta.
 #pragma once
 
 #include "backward_wgmma/dq_sums.cuh"
+#include "base/dropout_params.cuh"
 #include "base/row_pieces.cuh"
 #include "problem/gradients.cuh"
 #include "problem/masks.cuh"
 #include "problem/scores.cuh"
 #include "problem/sequences.cuh"
+#include "steps/dropout.cuh"
 
 namespace jit::backward_wgmma {
 
@@ -15,7 +18,8 @@ inline constexpr int prepare_threads = 256;
 
 template <class Config>
 __device__ __forceinline__ void prepare_backward(const AttentionParams& params,
-                                                 const GradientParams& gradient_params) {
+                                                 const GradientParams& gradient_params,
+                                                 const DropoutParams& dropout = {}) {
   using Traits = KernelTraits<Config>;
   constexpr int lanes = 8;  // that share a row
   constexpr int piece = 8;  // elements that a lane reads at once
@@ -56,6 +60,7 @@ __device__ __forceinline__ void prepare_backward(const AttentionParams& params,
     }
 #pragma unroll
     for (int other = 1; other < lanes; other *= 2) sum += __shfl_xor_sync(full_warp, sum, other);
+    if constexpr (has_dropout<Config>) sum *= dropout.kept_share;
     if (lane == 0) {
       const long long at = tile * Config::tile_q + statistic_place(row);
       gradient_params.lse_log2[at] = lse == negative_infinity() ? -negative_infinity() : lse * log2_e;

@@ -3,6 +3,7 @@
 // nothing else: no tiles, no tile classes, no key ranges, no tensor cores.
 #pragma once
 
+#include "base/dropout_params.cuh"
 #include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "checks/reference_rows.cuh"
@@ -10,11 +11,13 @@
 #include "problem/masks.cuh"
 #include "problem/scores.cuh"
 #include "problem/sequences.cuh"
+#include "steps/dropout.cuh"
 
 namespace jit {
 
 template <class Config>
-__device__ void attention_reference(const AttentionParams& params, const ReferenceRows& rows) {
+__device__ void attention_reference(const AttentionParams& params, const ReferenceRows& rows,
+                                    const DropoutParams& dropout_params = {}) {
   using Element = typename Config::Element;
   constexpr int values_per_lane = (Config::head_dim_v + warp_size - 1) / warp_size;
   const long long row = blockIdx.x * static_cast<long long>(blockDim.x / warp_size) + warp_id();
@@ -31,6 +34,7 @@ __device__ void attention_reference(const AttentionParams& params, const Referen
   const BlockContext context = sequences.context(batch, head);
   const typename Config::Mask mask(context);
   const typename Config::Score score(context);
+  const auto dropout = dropout_head<Config>(dropout_params, params.heads_q, batch, head);
   const int kv_head = sequences.kv_head(head);
   const auto keys = sequences.key_rows(batch, kv_head), values = sequences.value_rows(batch, kv_head);
   const Element* q = sequences.query_rows(batch, head).at(query);
@@ -53,9 +57,10 @@ __device__ void attention_reference(const AttentionParams& params, const Referen
     if (tile_max == negative_infinity()) continue;
     const float new_max = fmaxf(row_max, tile_max);
     const float correction = expf(row_max - new_max);
-    const float p = expf(s - new_max);
+    float p = expf(s - new_max);
     row_max = new_max;
     row_sum = row_sum * correction + p;
+    if constexpr (has_dropout<Config>) p = dropout.keeps(query, key) ? p * dropout_params.scale : 0;
     for (int i = 0; i < values_per_lane; ++i) output[i] *= correction;
     const int keys = minimum(warp_size, context.seqlen_kv - k_begin);
     for (int j = 0; j < keys; ++j) {

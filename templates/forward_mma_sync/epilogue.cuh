@@ -1,12 +1,14 @@
 // The end of a forward kernel: normalise, convert, write O and LSE.
 #pragma once
 
+#include "base/dropout_params.cuh"
 #include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "forward_mma_sync/traits.cuh"
 #include "problem/sequences.cuh"
 #include "ptx/cp_async.cuh"
 #include "scheduling/block_place.cuh"
+#include "steps/dropout.cuh"
 #include "steps/softmax.cuh"
 #include "steps/write_lse.cuh"
 #include "tiles/tile_copy.cuh"
@@ -16,7 +18,7 @@ namespace jit::forward_mma_sync {
 /// Writes this block's rows. O goes through shared memory at `o_tile`, so that whole rows are written at
 /// once; it lies over Q, K and V.
 template <class Config>
-__device__ __forceinline__ void store_output(const AttentionParams& params,
+__device__ __forceinline__ void store_output(const AttentionParams& params, const DropoutParams& dropout,
                                              typename KernelTraits<Config>::Output& output,
                                              const SoftmaxState<KernelTraits<Config>::Output::rows>& state,
                                              float scale_log2, unsigned o_tile) {
@@ -26,6 +28,8 @@ __device__ __forceinline__ void store_output(const AttentionParams& params,
   using Layout = typename Traits::Output::Layout;
   float inverse[Traits::Output::rows], lse[Traits::Output::rows];
   finish_rows<Layout>(state, scale_log2, inverse, lse);
+#pragma unroll
+  for (int r = 0; r < Traits::Output::rows; ++r) inverse[r] = over_kept_share<Config>(inverse[r], dropout);
   output.scale_rows(inverse);
 
   const Sequences<Config> sequences(params);

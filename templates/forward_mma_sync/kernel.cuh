@@ -11,6 +11,7 @@
 // what each load overwrites was last read before the barrier in front of it.
 #pragma once
 
+#include "base/dropout_params.cuh"
 #include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "forward_mma_sync/epilogue.cuh"
@@ -26,6 +27,7 @@
 #include "ptx/math.cuh"
 #include "scheduling/block_place.cuh"
 #include "steps/apply_functors.cuh"
+#include "steps/dropout.cuh"
 #include "steps/mma_sync_products.cuh"
 #include "steps/softmax.cuh"
 #include "tiles/swizzled_tile.cuh"
@@ -87,7 +89,8 @@ __device__ __forceinline__ auto tile_loader(const Rows& rows, int row_end) {
 }
 
 template <class Config>
-__device__ __forceinline__ void attention_forward(const AttentionParams& params) {
+__device__ __forceinline__ void attention_forward(const AttentionParams& params,
+                                                  const DropoutParams& dropout_params = {}) {
   using Traits = KernelTraits<Config>;
   using Element = typename Config::Element;
   using Mask = typename Config::Mask;
@@ -151,6 +154,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params)
   typename Traits::Output output = {};
   SoftmaxState<Traits::Scores::rows> state;
   const float scale_log2 = exponent_scale<Score>(params.softmax_scale);
+  const auto dropout = dropout_head<Config>(dropout_params, params.heads_q, batch, head);
 
   for (; tiles.has(0); tiles.advance()) {
     const int stage_k_load = Config::stages_k == 1 ? 0 : (stage_k + Traits::ahead_k) % Config::stages_k;
@@ -178,6 +182,9 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params)
                                             mask, context, tiles.is_partial());
     }
     online_softmax<Config::rescale>(scores, output, state, scale_log2);
+    // Behind the sums, which are those of all keys.
+    drop(scores, kept_scores<QueriesByKeys, typename Traits::Scores>(
+                     dropout, q_begin + warp_id() * Traits::warp_rows, tiles.key(0)));
 
     cp_async_wait_group<Traits::pending_v>();
     __syncthreads();
@@ -188,7 +195,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params)
     stage_v = stage_v + 1 == Config::stages_v ? 0 : stage_v + 1;
   }
 
-  store_output<Config>(params, output, state, scale_log2, smem_base + layout.o);
+  store_output<Config>(params, dropout_params, output, state, scale_log2, smem_base + layout.o);
 }
 
 }  // namespace jit::forward_mma_sync

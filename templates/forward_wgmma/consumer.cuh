@@ -8,6 +8,7 @@
 // turn out to need it.
 #pragma once
 
+#include "base/dropout_params.cuh"
 #include "base/params.cuh"
 #include "forward_wgmma/direct_output.cuh"
 #include "forward_wgmma/rings.cuh"
@@ -21,6 +22,7 @@
 #include "ptx/stmatrix.cuh"
 #include "ptx/wgmma.cuh"
 #include "steps/apply_functors.cuh"
+#include "steps/dropout.cuh"
 #include "steps/softmax.cuh"
 #include "steps/warpgroup_turns.cuh"
 #include "steps/wgmma_products.cuh"
@@ -71,8 +73,10 @@ class Consumer {
   using KeptWork = typename Traits::KeptWork;
 
  public:
-  __device__ __forceinline__ Consumer(const AttentionParams& params, const TensorMaps& maps, unsigned smem)
+  __device__ __forceinline__ Consumer(const AttentionParams& params, const DropoutParams& dropout,
+                                      const TensorMaps& maps, unsigned smem)
       : params_(params),
+        dropout_(dropout),
         smem_(smem),
         consumer_(uniform(threadIdx.x / warpgroup_size - 1)),
         scale_log2_(exponent_scale<Score>(params.softmax_scale)),
@@ -113,9 +117,10 @@ class Consumer {
   // Computes work tiles until there is none left, or one without keys comes.
   __device__ __forceinline__ Outcome run_overlapped() {
     q_.multiply_qk(scores_, q_ring().tile(), rings_.k.tile());
+    draw_kept_scores();
     wgmma_wait_group<0>();
     finish_first_scores();
-    p_.pack_scores(scores_);
+    pack_scores();
     while (true) {
       while (!is_last()) {
         take_keys();
@@ -124,7 +129,7 @@ class Consumer {
         const bool move = finish_scores(correction);
         finish_output();
         if (move) output_.scale_rows(correction);
-        p_.pack_scores(scores_);
+        pack_scores();
       }
       const bool lower = is_lower();
       skip_keys();
@@ -139,7 +144,7 @@ class Consumer {
           finish_first_scores();
           finish_output();
           skip_values();
-          p_.pack_scores(scores_);
+          pack_scores();
           finish_work(done);
           output_.clear();
           continue;
@@ -156,6 +161,7 @@ class Consumer {
   __device__ __forceinline__ void run_in_sequence() {
     for (bool is_first = true;; is_first = false) {
       q_.multiply_qk(scores_, q_ring().tile(), rings_.k.tile());
+      draw_kept_scores();
       wgmma_wait_group<0>();
       RowFactors correction;
       if (Config::rescale == Rescale::on_overflow && is_first) {
@@ -163,7 +169,7 @@ class Consumer {
       } else if (finish_scores(correction)) {
         output_.scale_rows(correction);
       }
-      p_.pack_scores(scores_);
+      pack_scores();
       rings_.v.wait_full();
       p_.multiply_pv(output_, rings_.v.tile(), is_lower());
       finish_output();
@@ -172,6 +178,22 @@ class Consumer {
     }
     skip_keys();
     skip_values();
+  }
+
+  // Which scores of the tile of keys are kept, while they are multiplied.
+  __device__ __forceinline__ void draw_kept_scores() {
+    if constexpr (has_dropout<Config>) {
+      const int warp_row = consumer_ * rows_per_warpgroup + threadIdx.x % warpgroup_size / warp_size * 16;
+      kept_ = kept_scores<QueriesByKeys, typename Traits::Scores>(
+          dropout_head<Config>(dropout_, params_.heads_q, work_.batch, work_.head), work_.q_begin + warp_row,
+          load_key_note_begin(key_note<Config>(smem_, rings_.k.stage())));
+    }
+  }
+
+  // Exponentials become the P that is multiplied: their sums are those of all keys.
+  __device__ __forceinline__ void pack_scores() {
+    drop(scores_, kept_);
+    p_.pack_scores(scores_);
   }
 
   // Moved at each use: addresses of their own would take registers through the loop.
@@ -248,6 +270,7 @@ class Consumer {
     rings_.v.wait_full();
     p_.multiply_pv(output_, rings_.v.tile(), lower);
     if constexpr (in_turn) turns_.pass();
+    draw_kept_scores();
     wgmma_wait_group<1>();
   }
 
@@ -346,6 +369,9 @@ class Consumer {
   __device__ __forceinline__ void finish_rows_of_work() {
     RowFactors lse;
     finish_rows<MmaLayout>(state_, scale_log2_, inverse_, lse);
+#pragma unroll
+    for (int r = 0; r < Traits::Scores::rows; ++r)
+      inverse_[r] = over_kept_share<Config>(inverse_[r], dropout_);
     if constexpr (Config::sinks) add_sink(params_.sequences.sinks[work_.head], inverse_, lse);
     // Read again: batch and head would take registers through the loop.
     if (params_.lse != nullptr) {
@@ -370,6 +396,7 @@ class Consumer {
   }
 
   const AttentionParams& params_;
+  const DropoutParams& dropout_;
   const unsigned smem_;
   const int consumer_;
   const float scale_log2_;
@@ -384,6 +411,7 @@ class Consumer {
   int flags_ = 0;    // of the last tile of keys that was taken
   int skipped_ = 0;  // tiles of values that are to be released
   typename Traits::Scores scores_;
+  KeptScoresOf<Config, QueriesByKeys, typename Traits::Scores> kept_;  // of them
   typename Traits::Output output_;
   SoftmaxState<Traits::Scores::rows> state_;
   RowFactors inverse_;

@@ -3,6 +3,7 @@
 // of one length, or of lengths that only the device knows.
 #pragma once
 
+#include "base/dropout_params.cuh"
 #include "base/params.cuh"
 #include "forward_wgmma/consumer.cuh"
 #include "forward_wgmma/key_word_ranges.cuh"
@@ -19,7 +20,8 @@
 namespace jit::forward_wgmma {
 
 template <class Config>
-__device__ __forceinline__ void attention_forward(const AttentionParams& params, const TensorMaps& maps) {
+__device__ __forceinline__ void attention_forward(const AttentionParams& params, const TensorMaps& maps,
+                                                  const DropoutParams& dropout = {}) {
   extern __shared__ __align__(1024) unsigned char memory[];
   const unsigned smem = smem_address(memory);
   if (threadIdx.x == 0) init_rings<Config>(smem);
@@ -44,7 +46,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
     }
   } else {
     if constexpr (Config::consumer_registers != 0) setmaxnreg_inc<Config::consumer_registers>();
-    Consumer<Config>(params, maps, smem).run();
+    Consumer<Config>(params, dropout, maps, smem).run();
   }
 }
 

@@ -52,6 +52,13 @@ __device__ __forceinline__ float tanh_approx(float x) {
   return y;
 }
 
+/// The bytes of `low` and `high`, of which there are 0 to 7, that the four digits of `selector` name, the last one first.
+__device__ __forceinline__ unsigned pick_bytes(unsigned low, unsigned high, unsigned selector) {
+  unsigned picked;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(picked) : "r"(low), "r"(high), "r"(selector));
+  return picked;
+}
+
 /// Rounds two floats to 16 bits and packs them, `low` in the low half.
 template <class Element>
 __device__ __forceinline__ unsigned pack(float low, float high) {

@@ -14,19 +14,9 @@
 #include "problem/masks.cuh"
 #include "problem/scores.cuh"
 #include "ptx/math.cuh"
+#include "steps/product_axes.cuh"
 
 namespace jit {
-
-/// Products whose rows are queries and whose columns are keys.
-struct QueriesByKeys {
-  static __device__ __forceinline__ int query(int row, int /*column*/) { return row; }
-  static __device__ __forceinline__ int key(int /*row*/, int column) { return column; }
-};
-/// The other way round.
-struct KeysByQueries {
-  static __device__ __forceinline__ int query(int /*row*/, int column) { return column; }
-  static __device__ __forceinline__ int key(int row, int /*column*/) { return row; }
-};
 
 /// A number of each row of a product of which a lane holds values.
 template <int rows>

@@ -29,6 +29,7 @@ TEST(BackwardCompile, TheDefaultsCompileWithoutSpills) {
       wishes.push_back({{.dtype = DType::fp16, .gqa_ratio = 4}, arch, pass});
       wishes.push_back({{.head_dim = 192, .head_dim_v = 128, .mask = mask::document()}, arch, pass});
       wishes.push_back({{.head_dim = 256}, arch, pass});
+      wishes.push_back({{.dropout = true}, arch, pass});
       wishes.push_back({{.head_dim = 40, .head_dim_v = 24, .alignment = 2}, arch, pass});
     }
   }
@@ -36,6 +37,8 @@ TEST(BackwardCompile, TheDefaultsCompileWithoutSpills) {
        std::vector<AttentionSpec>{{.head_dim = 64, .mask = mask::causal()},
                                   {.mask = mask::causal(), .score = score::softcap(30)},
                                   {.dtype = DType::fp16, .gqa_ratio = 4},
+                                  {.dropout = true},
+                                  {.head_dim = 64, .dropout = true, .mask = mask::causal()},
                                   {.head_dim = 96, .head_dim_v = 40, .mask = mask::sliding_window(100, 0)}})
     wishes.push_back({spec, testing::sm_90a, Pass::backward});
   const Context context(testing::private_settings());

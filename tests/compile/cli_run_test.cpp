@@ -11,6 +11,7 @@
 
 #include "tests/support/attention_gradients.h"
 #include "tests/support/cli_testing.h"
+#include "tests/support/host_dropout.h"
 #include "tests/support/seed.h"
 #include "tools/jit_attention/npy.h"
 
@@ -213,6 +214,37 @@ TEST_F(CliRun, Gradients) {
     for (std::size_t i = 0; i < expected->size(); ++i)
       ASSERT_NEAR(found.as<float>()[i], (*expected)[i], 1e-2) << name << " " << i;
   }
+}
+
+TEST_F(CliRun, Dropout) {
+  constexpr int queries = 21, keys = 37;
+  const Array q = random_file("q", {1, queries, heads, dim}),
+              d_o = random_file("do", {1, queries, heads, dim});
+  const Array k = random_file("k", {1, keys, heads_kv, dim}), v = random_file("v", {1, keys, heads_kv, dim});
+  const ToolResult result =
+      run({"--dropout-p", "0.5", "--rng-state", "42,18446744073709551615", "--backward", "--do", file("do"),
+           "--dq", file("dq"), "--dk", file("dk"), "--dv", file("dv")});
+  ASSERT_EQ(result.status, 0) << result.err;
+  const auto all = [](const Array& array) { return rows(array, 0, array.shape[0]); };
+  const auto flat = [](Array array) {
+    array.shape.erase(array.shape.begin());
+    return array;
+  };
+  reference::GradientProblem problem = request(flat(q), 0, queries, all(k), all(v));
+  problem.d_o = all(d_o);
+  problem.keep = nullptr;
+  problem.weight = [dropout = reference::Dropout{.rate = 0.5, .seed = 42, .offset = ~std::uint64_t{0}}](
+                       int b, int h, int i, int key) { return dropout.keeps(heads, b, h, i, key) ? 2 : 0; };
+  const reference::ForwardResult forward = reference::attention_forward(problem);
+  const reference::GradientResult exact = reference::attention_gradients(problem);
+  for (const auto& [name, expected] : {std::pair{"o", &forward.o}, {"dq", &exact.dq}, {"dv", &exact.dv}}) {
+    const Array found = tool::read_npy(file(name));
+    for (std::size_t i = 0; i < expected->size(); ++i)
+      ASSERT_NEAR(found.as<float>()[i], (*expected)[i], 2e-2) << name << " " << i;
+  }
+  expect_bad_input(run({"--dropout-p", "1", "--rng-state", "1,2"}), "less than 1");
+  expect_bad_input(run({"--dropout-p", "0.5"}), "--rng-state");
+  expect_bad_input(run({"--dropout-p", "0.5", "--rng-state", "1"}), "--rng-state");
 }
 
 TEST_F(CliRun, WhatDoesNotFitIsRefused) {

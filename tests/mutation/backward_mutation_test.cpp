@@ -156,7 +156,7 @@ INSTANTIATE_TEST_SUITE_P(
                          "tiles.is_partial()"},
         TemplateMutation{"PartialTilesTakenForFull", consumer, "(flags_ & query_note_partial) != 0", "false"},
         TemplateMutation{"DqUnscaled", "backward_wgmma/convert_dq.cuh",
-                         "(dq, params.softmax_scale, rows, first_row", "(dq, 1.0f, rows, first_row"}),
+                         "(dq, scale, rows, first_row", "(dq, 1.0f, rows, first_row"}),
     ::testing::PrintToStringParamName());
 
 TEST(Backward, IsRightUnmutated) { EXPECT_EQ(noticed_of_backward(nullptr), ""); }
@@ -212,7 +212,7 @@ INSTANTIATE_TEST_SUITE_P(
         TemplateMutation{"WrongDerivativeOfTanh", "problem/dual.cuh",
                          "  const float y = tanh_approx(x.value);\n  return chain(x, y, 1 - y * y);",
                          "  const float y = tanh_approx(x.value);\n  return chain(x, y, 1 - y);"},
-        TemplateMutation{"DqUnscaled", dq, "      dq, params.softmax_scale,", "      dq, 1.0f,"},
+        TemplateMutation{"DqUnscaled", dq, "(params.softmax_scale, dropout_params)", "(1.0f, dropout_params)"},
         TemplateMutation{"DvFromGradientsOfScores", dkv, "(dv, scores, do_tile(stage))",
                          "(dv, d_scores, do_tile(stage))"}),
     ::testing::PrintToStringParamName());

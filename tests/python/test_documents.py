@@ -48,6 +48,7 @@ def test_snippet_runs(snippet, place, emulated, rng, tmp_path, monkeypatch):
         "cu_seqlens": place(numpy.array([0, 5, 32], numpy.int32)),
         "draft_tree": place(rng.integers(-(2**31), 2**31, (32, 1), numpy.int32)),
         "slopes": place(numpy.full(8, 0.5, numpy.float32)),
+        "rng_state": place(numpy.array([42, 0])),
         "ids": place(numpy.zeros((1, 32), numpy.int32)),
         "k_cache": place(numpy.zeros((4, 16, 2, 128), DTYPES["bf16"])),
         "v_cache": place(numpy.zeros((4, 16, 2, 128), DTYPES["bf16"])),

@@ -147,7 +147,6 @@ def test_empty(make):
 
 
 REFUSALS = {
-    "dropout": (dict(dropout_p=0.1), "dropout_p.*0.0"),
     "mask and causal": (dict(is_causal=True, attn_mask="keep"), "attn_mask.*is_causal"),
     "fp32": (dict(dtype=torch.float32), "bfloat16.*autocast"),
     "grouped heads": (dict(heads_kv=2), "enable_gqa=True"),

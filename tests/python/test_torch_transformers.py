@@ -223,7 +223,6 @@ def test_gradients_err_at_most_twice_as_much_as_those_of_eager(device):
 
 
 REFUSED = {
-    "dropout": (dict(dropout=0.1), "dropout.*eval"),
     "sinks": (dict(s_aux=torch.zeros(4)), "s_aux.*sinks"),
     "head mask": (dict(head_mask=torch.ones(4)), "head_mask"),
     "weights": (dict(output_attentions=True), "output_attentions.*eager"),
@@ -237,6 +236,15 @@ def test_what_is_not_served_is_refused(case, device):
     q = torch.randn(1, 2, 8, 16, device=device).bfloat16()
     with pytest.raises(ja.InvalidArgumentError, match=message):
         integration.attention_function(types.SimpleNamespace(is_causal=True), q, q, q, None, **keywords)
+
+
+def test_dropout_is_that_of_the_operator(device):
+    q = torch.randn(1, 2, 8, 16, device=device).bfloat16()
+    torch.manual_seed(4)
+    o, _ = integration.attention_function(types.SimpleNamespace(is_causal=True), q, q, q, None, dropout=0.3)
+    torch.manual_seed(4)
+    heads_last = q.transpose(1, 2)
+    assert torch.equal(o, integration.attention(heads_last, heads_last, heads_last, mask=ja.mask.causal(), dropout_p=0.3))
 
 
 def attend(q, kv, attention_mask, **keywords):

@@ -55,6 +55,7 @@ class Row {
   double probability(int key) const {
     return lse == -infinity ? 0 : std::exp(scores_[static_cast<std::size_t>(key)] - lse);
   }
+  double weight(int key) const { return problem_.weight ? problem_.weight(b_, h_, q_, key) : 1; }
   double slope(int key) const {
     if (!problem_.score) return 1;
     const double s = raw(key), step = difference * std::max(1.0, std::abs(s));
@@ -102,7 +103,8 @@ ForwardResult forward(const GradientProblem& problem, const Round& round) {
     double* o = &result.o[row.query_place(problem.head_dim_v)];
     for (int key = 0; key < problem.seqlen_kv; ++key) {
       const double p = row.probability(key);
-      if (p != 0) add(o, &problem.v[row.key_place(key, problem.head_dim_v)], p, problem.head_dim_v);
+      if (p != 0)
+        add(o, &problem.v[row.key_place(key, problem.head_dim_v)], p * row.weight(key), problem.head_dim_v);
     }
     for (int d = 0; d < problem.head_dim_v; ++d) o[d] = round(o[d]);
     result.lse.push_back(row.lse);
@@ -123,9 +125,10 @@ GradientResult gradients(const GradientProblem& problem, const Round& round) {
       if (p == 0) continue;
       const std::size_t at_k = row.key_place(key, problem.head_dim),
                         at_v = row.key_place(key, problem.head_dim_v);
-      const double dp = dot(&problem.d_o[at], &problem.v[at_v], problem.head_dim_v);
+      const double weight = row.weight(key);
+      const double dp = weight * dot(&problem.d_o[at], &problem.v[at_v], problem.head_dim_v);
       const double ds = round(p * (dp - delta) * row.slope(key));
-      add(&sums.dv[at_v], &problem.d_o[at], round(p), problem.head_dim_v);
+      add(&sums.dv[at_v], &problem.d_o[at], round(p * weight), problem.head_dim_v);
       add(&sums.dq[row.query_place(problem.head_dim)], &problem.k[at_k], ds * problem.softmax_scale,
           problem.head_dim);
       add(&sums.dk[at_k], row.query(), ds * problem.softmax_scale, problem.head_dim);

@@ -26,6 +26,8 @@ struct GradientProblem {
   double softmax_scale = 1;
   Keep keep = nullptr;            ///< empty: every key
   ScoreFunction score = nullptr;  ///< empty: the score as it is
+  /// What a probability is multiplied by behind the softmax: dropout's 0 or 1 / (1 − rate). Empty: 1.
+  std::function<double(int b, int h, int q, int k)> weight = nullptr;
 
   int heads_q() const { return heads_kv * gqa_ratio; }
 };

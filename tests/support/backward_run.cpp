@@ -1,5 +1,6 @@
 #include "tests/support/backward_run.h"
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <random>
@@ -11,7 +12,9 @@
 #include "generator/context_state.h"
 #include "generator/kernels.h"
 #include "generator/kernels/families.h"
+#include "generator/problem/dropout_arguments.h"
 #include "generator/problem/gradient_arguments.h"
+#include "tests/support/host_dropout.h"
 #include "tests/support/host_functors.h"
 
 namespace jit::testing {
@@ -58,7 +61,8 @@ BackwardRun::BackwardRun(const BackwardCase& wanted)
           wanted.has_gaps ? TensorLayout{.order = {0, 2, 1}, .row_elements = 0, .first = 1} : TensorLayout{}),
       dq_(operand(wanted.seqlen_q, wanted.heads_kv * wanted.spec.gqa_ratio, wanted.spec.head_dim)),
       dk_(operand(wanted.seqlen_kv, wanted.heads_kv, wanted.spec.head_dim)),
-      dv_(operand(wanted.seqlen_kv, wanted.heads_kv, wanted.spec.value_head_dim())) {
+      dv_(operand(wanted.seqlen_kv, wanted.heads_kv, wanted.spec.value_head_dim())),
+      rng_state_(0, 2 * sizeof(std::uint64_t)) {
   const AttentionSpec& spec = case_.spec;
   std::mt19937_64 random(case_.seed);
   std::normal_distribution<float> normal(0, case_.amplitude);
@@ -82,6 +86,14 @@ BackwardRun::BackwardRun(const BackwardCase& wanted)
               .softmax_scale = spec.scale(),
               .keep = reference::host_mask(spec.mask, functors),
               .score = case_.score ? case_.score : reference::host_score(spec.score, functors)};
+  if (spec.dropout) {
+    const reference::Dropout dropout{.rate = case_.dropout_p, .seed = random(), .offset = random()};
+    const std::uint64_t rng_state[] = {dropout.seed, dropout.offset};
+    upload_rng_state(rng_state);
+    problem_.weight = [dropout, heads = problem_.heads_q()](int b, int h, int q, int k) {
+      return dropout.keeps(heads, b, h, q, k) ? 1 / (1 - dropout.rate) : 0;
+    };
+  }
   const reference::ForwardResult forward = reference::attention_forward(problem_);
   fill(o_, forward.o);
   fill(lse_, forward.lse);
@@ -115,6 +127,10 @@ BackwardArguments BackwardRun::arguments(bool deterministic) const {
                               .dk = dk_.view(),
                               .dv = dv_.view()};
   arguments.deterministic = deterministic;
+  if (case_.spec.dropout) {
+    arguments.dropout_p = case_.dropout_p;
+    arguments.rng_state = TensorView::dense(rng_state_.data(), DType::int64, {2});
+  }
   for (const FunctorTensor& tensor : tensors_) arguments.tensors.add({tensor.name, tensor.view});
   return arguments;
 }
@@ -124,6 +140,10 @@ void BackwardRun::poison_gradients() {
     tensor->poison();
     tensor->upload();
   }
+}
+
+void BackwardRun::upload_rng_state(std::span<const std::uint64_t, 2> seed_and_offset) const {
+  rng_state_.upload(seed_and_offset.data(), seed_and_offset.size_bytes());
 }
 
 void BackwardRun::compute(const Context& context, const BackwardDqMmaSync& dq,
@@ -138,8 +158,10 @@ void BackwardRun::compute(const Context& context, const BackwardWgmma& config) c
 void BackwardRun::run(const Context& context, const BackwardPlan& plan) const {
   AttentionParams params;
   GradientParams gradients;
-  if (fill_params(case_.spec, functor_tensor_uses(case_.spec), arguments(), params, gradients))
-    run_plan(plan.plan, params, Access::state(context)->memory, nullptr, &gradients);
+  const BackwardArguments given = arguments();
+  if (fill_params(case_.spec, functor_tensor_uses(case_.spec), given, params, gradients))
+    run_plan(plan.plan, params, Access::state(context)->memory, nullptr, &gradients,
+             dropout_params(given.dropout_p, given.rng_state));
 }
 
 std::vector<std::uint8_t> BackwardRun::gradients() {
@@ -178,6 +200,42 @@ std::string BackwardRun::check() {
   if (trouble.empty())
     trouble = compare("dv", dv_, operand(seqlen_kv, case_.heads_kv, problem_.head_dim_v), exact.dv, plain.dv);
   return trouble;
+}
+
+std::string BackwardRun::check_forward(const Context& context,
+                                       const std::optional<KernelConfig>& config) const {
+  const int heads = problem_.heads_q();
+  DeviceTensor o = operand(case_.seqlen_q, heads, problem_.head_dim_v);
+  DeviceTensor lse(DType::fp32, {case_.batch, heads, case_.seqlen_q});
+  for (DeviceTensor* tensor : {&o, &lse}) {
+    tensor->poison();
+    tensor->upload();
+  }
+  const BackwardArguments given = arguments();
+  attention(case_.spec, config, context)({.q = given.q,
+                                          .k = given.k,
+                                          .v = given.v,
+                                          .o = o.view(),
+                                          .lse = lse.view(),
+                                          .tensors = given.tensors,
+                                          .dropout_p = given.dropout_p,
+                                          .rng_state = given.rng_state});
+  o.download();
+  lse.download();
+  const reference::ForwardResult exact = reference::attention_forward(problem_);
+  const auto compare = [](const char* name, const DeviceTensor& tensor, const std::vector<double>& right,
+                          double limit) -> std::string {
+    const std::vector<double> got = numbers(tensor);
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      if (got[i] != right[i] && !(std::abs(got[i] - right[i]) <= limit))
+        return fmt::format("{}[{}] is {}, should be {} within {}", name, i, got[i], right[i], limit);
+    }
+    return "";
+  };
+  double largest = 0;
+  for (const double value : exact.o) largest = std::max(largest, std::abs(value));
+  const std::string trouble = compare("o", o, exact.o, largest / 64);  // some roundings to 8 bits
+  return trouble.empty() ? compare("lse", lse, exact.lse, 1e-3) : trouble;
 }
 
 }  // namespace jit::testing

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -24,6 +26,7 @@ struct BackwardCase {
   bool has_gaps = false;
   float amplitude = 1;  ///< standard deviation of q, k, v and do
   std::uint64_t seed = 0;
+  float dropout_p = 0;                       ///< if spec.dropout
   reference::ScoreFunction score = nullptr;  ///< the meaning of spec.score, of a text that tests do not know
 };
 std::string to_string(const BackwardCase& problem);
@@ -37,6 +40,8 @@ class BackwardRun {
   /// Views of the device's tensors; valid as long as this object.
   BackwardArguments arguments(bool deterministic = false) const;
   void poison_gradients();
+  /// Gives the device other random numbers than those that `check` knows.
+  void upload_rng_state(std::span<const std::uint64_t, 2> seed_and_offset) const;
   /// Computes the gradients by kernels of these configs, on the current device. Throws Error, for a config that is not
   /// legal, too.
   void compute(const Context& context, const BackwardDqMmaSync& dq, const BackwardDkvMmaSync& dkv) const;
@@ -46,6 +51,8 @@ class BackwardRun {
   std::vector<std::uint8_t> gradients();
   /// What is wrong with the gradients on the device, or nothing.
   std::string check();
+  /// What is wrong with o and lse as forward computes them, by a kernel of this config if there is one.
+  std::string check_forward(const Context& context, const std::optional<KernelConfig>& config) const;
 
  private:
   void run(const Context& context, const BackwardPlan& plan) const;
@@ -54,6 +61,7 @@ class BackwardRun {
   BackwardCase case_;
   reference::GradientProblem problem_;
   DeviceTensor q_, k_, v_, d_o_, o_, lse_, dq_, dk_, dv_;
+  DeviceBuffer rng_state_;
 
   struct FunctorTensor {
     std::string name;

@@ -29,6 +29,7 @@ constexpr std::array sequence_arrays = {
     SequenceArray{&RunArrays::cache_leftpad, &AttentionArguments::cache_leftpad},
     SequenceArray{&RunArrays::page_table, &AttentionArguments::page_table},
     SequenceArray{&RunArrays::sinks, &AttentionArguments::sinks},
+    SequenceArray{&RunArrays::rng_state, &AttentionArguments::rng_state},
 };
 
 // q, k, v or do.
@@ -177,6 +178,15 @@ void add_run_input_options(CLI::App& app, RunOptions& options) {
                  "Blocks that may share the keys of some queries, at most; 0: as many as pay")
       ->check(lengths)
       ->capture_default_str();
+  CLI::Option* rate = app.add_option("--dropout-p", options.dropout_p,
+                                     "Rate at which probabilities are dropped at random, from 0 to below 1");
+  CLI::Option* state =
+      app.add_option("--rng-state", options.rng_state, "Seed and offset of its random numbers, such as 42,0")
+          ->delimiter(',')
+          ->allow_extra_args(false)
+          ->expected(2);
+  rate->needs(state);
+  state->needs(rate);
   CLI::Option* backward =
       app.add_flag("--backward", options.backward, "Compute the gradients of --q, --k and --v, too");
   CLI::Option* d_o =
@@ -199,6 +209,7 @@ std::vector<std::string> input_files(const RunOptions& options) {
 RunProblem read_problem(const RunOptions& options) {
   RunProblem problem;
   problem.num_splits = options.num_splits;
+  problem.dropout_p = options.dropout_p;
   problem.backward = options.backward;
   RunArrays& arrays = problem.arrays;
   AttentionSpec& spec = problem.spec;
@@ -207,12 +218,17 @@ RunProblem read_problem(const RunOptions& options) {
   arrays.v = read_operand(options.v);
   if (options.backward) arrays.d_o = read_operand(options.d_o);
   if (!options.sinks.empty()) arrays.sinks = read_as(options.sinks, DType::fp32, 1, "(heads)");
+  if (!options.rng_state.empty()) {
+    arrays.rng_state = zeros(DType::int64, {2});
+    std::memcpy(arrays.rng_state.bytes.data(), options.rng_state.data(), arrays.rng_state.bytes.size());
+  }
   problem.result_dtype = arrays.q.dtype;
 
   spec.dtype = parse_dtype(options.dtype);
   spec.head_dim = small(arrays.q.shape.back());
   spec.head_dim_v = small(arrays.v.shape.back());
   spec.sinks = !options.sinks.empty();
+  spec.dropout = !options.rng_state.empty();
   fill_queries(options, problem);
   fill_keys(options, problem);
   const std::int64_t heads_q = arrays.q.shape.end()[-2], heads_kv = arrays.k.shape.end()[-2];
@@ -241,6 +257,7 @@ AttentionArguments forward_arguments(RunProblem& problem, bool with_lse, const P
                                .k = view(arrays.k, place(arrays.k)),
                                .v = view(arrays.v, place(arrays.v)),
                                .o = view(arrays.o, place(arrays.o)),
+                               .dropout_p = problem.dropout_p,
                                .num_splits = problem.num_splits};
   if (with_lse) arguments.lse = view(arrays.lse, place(arrays.lse));
   for (auto& [name, array] : arrays.tensors) arguments.tensors.add({name, view(array, place(array))});
@@ -261,7 +278,9 @@ BackwardArguments backward_arguments(RunProblem& problem, const Place& place) {
                               .lse = view(arrays.lse, place(arrays.lse)),
                               .dq = view(arrays.dq, place(arrays.dq)),
                               .dk = view(arrays.dk, place(arrays.dk)),
-                              .dv = view(arrays.dv, place(arrays.dv))};
+                              .dv = view(arrays.dv, place(arrays.dv)),
+                              .dropout_p = problem.dropout_p};
+  if (problem.spec.dropout) arguments.rng_state = view(arrays.rng_state, place(arrays.rng_state));
   for (auto& [name, array] : arrays.tensors) arguments.tensors.add({name, view(array, place(array))});
   return arguments;
 }

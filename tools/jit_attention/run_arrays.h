@@ -24,6 +24,8 @@ struct RunOptions {
   std::vector<std::int32_t> seqlens_q, seqlens_kv, leftpad;  ///< one for each sequence; empty: not given
   std::string page_table, sinks;                             ///< paths; empty: not given
   int num_splits = 0;
+  float dropout_p = 0;
+  std::vector<std::uint64_t> rng_state;  ///< seed and offset; empty: not given
   bool backward = false;
   std::string d_o;  ///< path; given with `backward`
 };
@@ -36,7 +38,7 @@ std::vector<std::string> input_files(const RunOptions& options);
 struct RunArrays {
   Array q, k, v, o, lse;
   NamedArrays tensors;
-  Array cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, cache_leftpad, page_table, sinks;
+  Array cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, cache_leftpad, page_table, sinks, rng_state;
   Array d_o, dq, dk, dv;
 };
 
@@ -44,6 +46,7 @@ struct RunProblem {
   AttentionSpec spec;
   DType result_dtype = DType::fp32;  ///< that of --q as it was given, and of all results but lse
   int num_splits = 0;
+  float dropout_p = 0;
   bool backward = false;
   RunArrays arrays;  ///< inputs in the types that the kernels take; outputs are zeros
 };

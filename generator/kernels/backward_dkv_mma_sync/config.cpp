@@ -61,7 +61,7 @@ Footprint Family<BackwardDkvMmaSync>::footprint(const AttentionSpec& spec, const
                                                            config.tile_q, config.tile_kv, config.stages)
                             .total,
           .registers = gradients + scores + other_registers + row_blocks * row_block_registers +
-                       functors * functor_registers,
+                       functors * functor_registers + dropout_registers(spec, scores / 2),
           .register_cap = std::min(max_registers_per_thread, share / 8 * 8),
           .blocks_per_sm = config.blocks_per_sm,
           .register_slack = spill_allowance,

@@ -21,17 +21,19 @@ Program Family<BackwardDkvMmaSync>::program(const AttentionSpec& spec, const Bac
   source += "#include \"backward_dkv_mma_sync/kernel.cuh\"\n\nusing namespace jit;\n\n";
   source += functors.definitions;
   source += "struct Config {\n" + spec_lines(spec, functors) + config_lines(fields(), config) + "};\n";
-  source += params_assertion() + gradient_params_assertion() + functors.assertions;
+  const DropoutText dropout = dropout_text(spec);
+  source += params_assertion() + gradient_params_assertion() + dropout.assertion + functors.assertions;
   source += fmt::format(
       "static_assert(backward_dkv_mma_sync::smem_layout<Config>().total == {}, "
       "\"host and device disagree on shared memory\");\n\n",
       program.smem_bytes);
   source += fmt::format(
       "extern \"C\" __global__ void __launch_bounds__(Config::warps * warp_size, Config::blocks_per_sm)\n"
-      "{}(const __grid_constant__ AttentionParams params, const __grid_constant__ GradientParams gradients) "
+      "{}(const __grid_constant__ AttentionParams params, const __grid_constant__ GradientParams "
+      "gradients{}) "
       "{{\n  "
-      "backward_dkv_mma_sync::attention_backward_dkv<Config>(params, gradients);\n}}\n",
-      program.name);
+      "backward_dkv_mma_sync::attention_backward_dkv<Config>(params, gradients{});\n}}\n",
+      program.name, dropout.parameter, dropout.argument);
   return program;
 }
 

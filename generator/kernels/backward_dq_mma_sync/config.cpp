@@ -40,9 +40,11 @@ std::span<const ConfigField<BackwardDqMmaSync>> Family<BackwardDqMmaSync>::field
 
 std::string Family<BackwardDqMmaSync>::rejection(const Case& problem, const BackwardDqMmaSync& config) {
   if (std::string reason = plain_rejection(problem.spec, name); !reason.empty()) return reason;
-  if (config.tile_q % (rows_per_mma * config.warps) == 0) return "";
-  return fmt::format("tile_q = {} must be a multiple of 16 · warps = {}", config.tile_q,
-                     rows_per_mma * config.warps);
+  if (config.tile_q % (rows_per_mma * config.warps) != 0) {
+    return fmt::format("tile_q = {} must be a multiple of 16 · warps = {}", config.tile_q,
+                       rows_per_mma * config.warps);
+  }
+  return dropout_tile_rejection(problem.spec, config.tile_kv);
 }
 
 Footprint Family<BackwardDqMmaSync>::footprint(const AttentionSpec& spec, const BackwardDqMmaSync& config) {
@@ -57,7 +59,7 @@ Footprint Family<BackwardDqMmaSync>::footprint(const AttentionSpec& spec, const 
                                                           config.tile_kv, config.stages)
                             .total,
           .registers = gradient + scores + other_registers + row_blocks * row_block_registers +
-                       functors * functor_registers,
+                       functors * functor_registers + dropout_registers(spec, scores / 2),
           .register_cap = std::min(max_registers_per_thread, share / 8 * 8),
           .blocks_per_sm = config.blocks_per_sm,
           .register_slack = spill_allowance,

@@ -66,7 +66,8 @@ void launch_entries(const KernelLaunch& launch, int heads, int tiles, void** arg
 
 void launch_queries(const KernelLaunch& launch) {
   place_workspace(launch);
-  void* arguments[] = {&launch.params, launch.gradients};
+  DropoutParams dropout = launch.dropout;  // kernels without dropout do not look at it
+  void* arguments[] = {&launch.params, launch.gradients, &dropout};
   launch_entries(launch, launch.params.heads_q, ceil_div(launch.params.seqlen_q, BackwardWgmma::tile_q),
                  arguments);
 }
@@ -103,7 +104,8 @@ void Family<BackwardWgmma>::launch(const KernelLaunch& launch, const BackwardWgm
                   .window = std::max(1, std::min(tiles_kv, launch.kernel.sm_count))};
   if (config.deterministic)
     maps.begun = reinterpret_cast<unsigned*>(launch.memory.counter(launch.kernel.device, launch.stream));
-  void* arguments[] = {&launch.params, launch.gradients, &maps};
+  DropoutParams dropout = launch.dropout;
+  void* arguments[] = {&launch.params, launch.gradients, &maps, &dropout};
   try {
     launch_entries(launch, launch.params.heads_kv, tiles_kv, arguments);
   } catch (const Error&) {

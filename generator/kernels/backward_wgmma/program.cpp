@@ -62,12 +62,14 @@ Program side_program(const AttentionSpec& spec, const BackwardWgmma& config, std
                         call == "convert_dq" ? "convert_dq" : "prepare");
   source += functors.definitions;
   source += "struct Config {\n" + backward_wgmma::config_text(spec, config) + "};\n";
-  source += params_assertion() + gradient_params_assertion() + functors.assertions;
+  const DropoutText dropout = dropout_text(spec);
+  source += params_assertion() + gradient_params_assertion() + dropout.assertion + functors.assertions;
   source += fmt::format(
       "\nextern \"C\" __global__ void __launch_bounds__({})\n"
-      "{}(const __grid_constant__ AttentionParams params, const __grid_constant__ GradientParams gradients) "
-      "{{\n  backward_wgmma::{}<Config>(params, gradients);\n}}\n",
-      threads, program.name, call);
+      "{}(const __grid_constant__ AttentionParams params, const __grid_constant__ GradientParams "
+      "gradients{}) "
+      "{{\n  backward_wgmma::{}<Config>(params, gradients{});\n}}\n",
+      threads, program.name, dropout.parameter, call, dropout.argument);
   return program;
 }
 
@@ -118,7 +120,8 @@ Program Family<BackwardWgmma>::program(const AttentionSpec& spec, const Backward
   source += number_line("loader_registers", shares.loader, "per thread, once shared out");
   source += number_line("consumer_registers", shares.consumer, "the same for consumers");
   source += "};\n";
-  source += params_assertion() + gradient_params_assertion() + functors.assertions;
+  const DropoutText dropout = dropout_text(spec);
+  source += params_assertion() + gradient_params_assertion() + dropout.assertion + functors.assertions;
   source += fmt::format(
       "static_assert(sizeof(backward_wgmma::TensorMaps) == {}, "
       "\"host and device disagree on the tensor maps\");\n"
@@ -128,9 +131,9 @@ Program Family<BackwardWgmma>::program(const AttentionSpec& spec, const Backward
   source += fmt::format(
       "extern \"C\" __global__ void __launch_bounds__(backward_wgmma::KernelTraits<Config>::threads, 1)\n"
       "{}(const __grid_constant__ AttentionParams params, const __grid_constant__ GradientParams gradients, "
-      "const __grid_constant__ backward_wgmma::TensorMaps maps) {{\n"
-      "  backward_wgmma::attention_backward<Config>(params, gradients, maps);\n}}\n",
-      program.name);
+      "const __grid_constant__ backward_wgmma::TensorMaps maps{}) {{\n"
+      "  backward_wgmma::attention_backward<Config>(params, gradients, maps{});\n}}\n",
+      program.name, dropout.parameter, dropout.argument);
   return program;
 }
 

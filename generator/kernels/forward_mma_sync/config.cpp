@@ -62,7 +62,7 @@ std::string Family<ForwardMmaSync>::rejection(const Case& problem, const Forward
     return fmt::format("tile_q = {} must be a multiple of 16 · warps = {}", config.tile_q,
                        rows_per_mma * config.warps);
   }
-  return "";
+  return dropout_tile_rejection(problem.spec, config.tile_kv);
 }
 
 Footprint Family<ForwardMmaSync>::footprint(const AttentionSpec& spec, const ForwardMmaSync& config) {
@@ -79,7 +79,7 @@ Footprint Family<ForwardMmaSync>::footprint(const AttentionSpec& spec, const For
                                                       config.q_in_registers)
                             .total,
           .registers = output + scores + q + other_registers + row_blocks * row_block_registers +
-                       (has_functors ? functor_registers : 0),
+                       (has_functors ? functor_registers : 0) + dropout_registers(spec, scores),
           .register_cap = std::min(max_registers_per_thread, share / 8 * 8),
           .blocks_per_sm = config.blocks_per_sm,
           .register_slack = spill_allowance,

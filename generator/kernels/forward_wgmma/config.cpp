@@ -106,7 +106,7 @@ int estimated_registers(const AttentionSpec& spec, const ForwardWgmma& config) {
   const int p = config.overlap && config.p_in_registers ? config.tile_kv / 4 : 0;
   const int q = config.q_in_registers ? padded_head_dim(spec.head_dim) / 4 : 0;
   return scores + output + p + q + other_registers + (spec.score != Score() ? functor_registers : 0) +
-         (has_row_range(spec.mask) ? 0 : functor_registers);
+         (has_row_range(spec.mask) ? 0 : functor_registers) + dropout_registers(spec, scores);
 }
 
 // What was seen to spill of estimates below the cap: P by way of shared memory, kernels without overlap, and
@@ -145,6 +145,7 @@ std::span<const ConfigField<ForwardWgmma>> Family<ForwardWgmma>::fields() { retu
 
 std::string Family<ForwardWgmma>::rejection(const Case& problem, const ForwardWgmma& config) {
   const auto& [spec, limits] = problem;
+  if (std::string reason = dropout_tile_rejection(spec, config.tile_kv); !reason.empty()) return reason;
   if (limits.arch != arch)
     return fmt::format("{} needs {}, this is {}", name, to_string(arch), to_string(limits.arch));
   if (spec.alignment != 16)

@@ -54,7 +54,8 @@ void launch_grid(const KernelLaunch& launch, const ForwardWgmma& config, Maps& m
                           .block = {kernel.threads, 1, 1},
                           .smem_bytes = kernel.smem_bytes,
                           .dependent = config.dependent_launch};
-  void* arguments[] = {&launch.params, &maps};
+  DropoutParams dropout = launch.dropout;  // kernels without dropout do not look at it
+  void* arguments[] = {&launch.params, &maps, &dropout};
   try {
     jit::launch(kernel.kernel.handle(), grid, arguments, launch.stream);
   } catch (const Error&) {

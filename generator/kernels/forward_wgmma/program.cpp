@@ -58,7 +58,8 @@ Program Family<ForwardWgmma>::program(const AttentionSpec& spec, const ForwardWg
   source += number_line("loader_registers", shares.loader, "per thread, once shared out; 0: as launched");
   source += number_line("consumer_registers", shares.consumer, "the same for consumers");
   source += "};\n";
-  source += params_assertion() + functors.assertions;
+  const DropoutText dropout = dropout_text(spec);
+  source += params_assertion() + dropout.assertion + functors.assertions;
   const bool plain = is_plain(spec);
   const std::string_view maps = plain ? "forward_wgmma::TensorMaps" : "forward_wgmma::SequenceMaps";
   const std::size_t maps_bytes =
@@ -73,9 +74,9 @@ Program Family<ForwardWgmma>::program(const AttentionSpec& spec, const ForwardWg
       "extern \"C\" __global__ void __launch_bounds__(forward_wgmma::KernelTraits<Config>::threads, "
       "Config::blocks_per_sm)\n"
       "{}(const __grid_constant__ AttentionParams params, "
-      "const __grid_constant__ {} maps) {{\n"
-      "  forward_wgmma::attention_forward<Config>(params, maps);\n}}\n",
-      program.name, maps);
+      "const __grid_constant__ {} maps{}) {{\n"
+      "  forward_wgmma::attention_forward<Config>(params, maps{});\n}}\n",
+      program.name, maps, dropout.parameter, dropout.argument);
   return program;
 }
 

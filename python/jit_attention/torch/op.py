@@ -23,7 +23,8 @@ from ..functor import FunctorText
 
 def attention(q, k, v, *, mask=None, score=None, softmax_scale=None, return_lse=False, layout="BSHD", tensors=None,
               tuning=None, cu_seqlens_q=None, cu_seqlens_k=None, seqused_q=None, seqused_k=None, page_table=None,
-              cache_leftpad=None, sinks=None, num_splits=0, zero_padding=False, split_keys=0):
+              cache_leftpad=None, sinks=None, num_splits=0, zero_padding=False, split_keys=0,
+              dropout_p=0, rng_state=None):
     """`jit_attention.attention` of PyTorch tensors, eager or compiled, with gradients for q, k and v.
 
     Under ``torch.compile`` the call is one operator without a graph break, whatever the sizes: ``fullgraph=True`` and
@@ -41,6 +42,10 @@ def attention(q, k, v, *, mask=None, score=None, softmax_scale=None, return_lse=
             `jit_attention.attention`. What it has beside them (out, dtype, stream) an operator has not: its result is
             new, on torch's current stream. With ``seqused_q``, rows of the result that are no query's hold anything
             unless ``zero_padding`` is set.
+        dropout_p: the rate of dropout, as that of `jit_attention.attention`.
+        rng_state: int64 (2), seed and offset of its random numbers; None: drawn from torch's default generator of q's
+            device. So a CUDA graph drops other probabilities at each replay, and what a checkpoint computes again drops
+            the same ones.
 
     Returns:
         o, contiguous, of q's dtype, or (o, lse), as `jit_attention.attention` does.
@@ -54,6 +59,10 @@ def attention(q, k, v, *, mask=None, score=None, softmax_scale=None, return_lse=
     sequences = dict(cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, seqused_q=seqused_q, seqused_k=seqused_k,
                      page_table=page_table, cache_leftpad=cache_leftpad, sinks=sinks, num_splits=num_splits,
                      zero_padding=zero_padding, split_keys=split_keys)
+    if dropout_p != 0:  # only then is a rate part of what is compiled
+        if rng_state is None:
+            rng_state = torch.randint(2**63 - 1, (2,), dtype=torch.int64, device=q.device)
+        sequences.update(dropout_p=dropout_p, rng_state=rng_state)
     if torch.compiler.is_compiling() or type(q) is not torch.Tensor or _wants_gradient(q, k, v):
         return _through_operator(q, k, v, mask, score, softmax_scale, return_lse, layout, tensors, tuning, sequences)
     return _attention(q, k, v, mask=mask, score=score, softmax_scale=softmax_scale, return_lse=return_lse,
@@ -96,14 +105,15 @@ def _operator(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, tensors: Sequen
               seqused_q: Optional[torch.Tensor] = None, seqused_k: Optional[torch.Tensor] = None,
               page_table: Optional[torch.Tensor] = None, cache_leftpad: Optional[torch.Tensor] = None,
               sinks: Optional[torch.Tensor] = None, num_splits: int = 0,
-              zero_padding: bool = False, split_keys: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+              zero_padding: bool = False, split_keys: int = 0, dropout_p: float = 0.0,
+              rng_state: Optional[torch.Tensor] = None) -> tuple[torch.Tensor, torch.Tensor]:
     mask, score, names = _problem(problem)
     named = dict(zip(names, tensors, strict=True))
     result = _attention(q, k, v, mask=mask, score=score, softmax_scale=softmax_scale, return_lse=return_lse,
                         layout=layout, tensors=named, tuning=tuning, cu_seqlens_q=cu_seqlens_q,
                         cu_seqlens_k=cu_seqlens_k, seqused_q=seqused_q, seqused_k=seqused_k, page_table=page_table,
                         cache_leftpad=cache_leftpad, sinks=sinks, num_splits=num_splits, zero_padding=zero_padding,
-                        split_keys=split_keys)
+                        split_keys=split_keys, dropout_p=dropout_p, rng_state=rng_state)
     return result if return_lse else (result, _empty_lse(q))
 
 
@@ -127,21 +137,23 @@ def _empty_lse(q):
 def _backward_operator(do: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, o: torch.Tensor,
                        lse: torch.Tensor, tensors: Sequence[torch.Tensor], problem: str,
                        softmax_scale: Optional[float],
-                       layout: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+                       layout: str, dropout_p: float = 0.0,
+                       rng_state: Optional[torch.Tensor] = None) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     mask, score, names = _problem(problem)
     named = dict(zip(names, tensors, strict=True))
     do = do if do.stride(-1) == 1 else do.contiguous()
     return _attention_backward(do, q, k, v, o, lse, mask=mask, score=score, softmax_scale=softmax_scale, layout=layout,
-                               tensors=named, deterministic=torch.are_deterministic_algorithms_enabled())
+                               tensors=named, deterministic=torch.are_deterministic_algorithms_enabled(),
+                               dropout_p=dropout_p, rng_state=rng_state)
 
 
 @_backward_operator.register_fake
-def _(do, q, k, v, o, lse, tensors, problem, softmax_scale, layout):
+def _(do, q, k, v, o, lse, tensors, problem, softmax_scale, layout, dropout_p=0.0, rng_state=None):
     return tuple(tensor.new_empty(tensor.shape) for tensor in (q, k, v))
 
 
 def _save_for_backward(ctx, inputs, output):
-    q, k, v, tensors, problem, softmax_scale, return_lse, layout, _, *sequences = inputs
+    q, k, v, tensors, problem, softmax_scale, return_lse, layout, _, *sequences, dropout_p, rng_state = inputs
     if any(isinstance(given, torch.Tensor) for given in sequences):
         raise InvalidArgumentError("q: requires grad, and there are no gradients of ragged or paged sequences, of "
                                    "lengths on the device or with sinks: compute under torch.no_grad(), or give "
@@ -152,20 +164,20 @@ def _save_for_backward(ctx, inputs, output):
     if not return_lse:
         raise InvalidArgumentError("return_lse: is False, and gradients need lse: call jit_attention.torch.attention, "
                                    "which asks for it, compute under torch.no_grad(), or give detach()")
-    ctx.save_for_backward(q, k, v, *output, *tensors)
+    ctx.save_for_backward(q, k, v, *output, rng_state, *tensors)
     ctx.set_materialize_grads(False)
-    ctx.facts = problem, softmax_scale, layout
-    ctx.sequences = len(sequences)
+    ctx.facts = problem, softmax_scale, layout, dropout_p
+    ctx.others = len(inputs) - 4  # those behind the tensors
 
 
 def _gradients(ctx, do, dlse):
     if dlse is not None:
         raise InvalidArgumentError("lse: has no gradient; give lse.detach() to what makes a loss of it")
-    q, k, v, o, lse, *tensors = ctx.saved_tensors
-    of_others = ([None] * len(tensors), None, None, None, None, None, *[None] * ctx.sequences)
+    q, k, v, o, lse, rng_state, *tensors = ctx.saved_tensors
+    of_others = [None] * len(tensors), *[None] * ctx.others
     if do is None:
         return None, None, None, *of_others
-    return *_backward_operator(do, q, k, v, o, lse, tensors, *ctx.facts), *of_others
+    return *_backward_operator(do, q, k, v, o, lse, tensors, *ctx.facts, rng_state), *of_others
 
 
 _operator.register_autograd(_gradients, setup_context=_save_for_backward)

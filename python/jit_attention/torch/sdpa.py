@@ -36,7 +36,8 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
         value: (..., heads_kv, seqlen_kv, head_dim_v), of query's dtype.
         attn_mask: broadcasts to (..., heads_q, seqlen_q, seqlen_kv). bool: True is kept; fp32 or query's dtype: added
             to the scores. Dimensions of size 1 stay that small in memory, the last one excepted.
-        dropout_p: 0.
+        dropout_p: the rate at which probabilities are dropped at random, at least 0 and less than 1, with random numbers
+            from torch's default generator; other ones than torch's own function drops after the same seed.
         is_causal: query i sees the keys up to i, aligned at the top left whatever the lengths. Not with attn_mask.
         scale: of query · key, positive; None: 1/sqrt(head_dim).
         enable_gqa: heads_q may be a multiple of heads_kv; else they are equal, or heads_kv is 1.
@@ -45,12 +46,10 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
         (..., heads_q, seqlen_q, head_dim_v), dense in the order of dimensions that query has in memory.
 
     Raises:
-        InvalidArgumentError: dropout, a gradient of attn_mask or fp32 is wanted, which are not there, or an argument
-            breaks a rule above; names the argument.
+        InvalidArgumentError: a gradient of attn_mask or fp32 is wanted, which are not there, or an argument breaks a
+            rule above; names the argument.
         InvalidSpecError: a head dim or scale that cannot be served, with what would work.
     """
-    if dropout_p != 0.0:
-        _refuse("dropout_p", f"is {dropout_p}; there is no dropout: pass 0.0, as models in eval mode do")
     if attn_mask is not None and is_causal:
         _refuse("attn_mask", "is given together with is_causal=True; put the causal part into attn_mask, or pass one")
     if query.dtype not in _BIAS or query.dtype == torch.float32 or not query.dtype == key.dtype == value.dtype:
@@ -71,9 +70,10 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
     mask = _CAUSAL if is_causal else None
     if query.stride(1) < query.stride(2):
         o = attention(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), mask=mask, score=score,
-                      softmax_scale=scale, tensors=tensors).transpose(1, 2)
+                      softmax_scale=scale, tensors=tensors, dropout_p=dropout_p).transpose(1, 2)
     else:
-        o = attention(query, key, value, mask=mask, score=score, softmax_scale=scale, layout="BHSD", tensors=tensors)
+        o = attention(query, key, value, mask=mask, score=score, softmax_scale=scale, layout="BHSD", tensors=tensors,
+                      dropout_p=dropout_p)
     return o if shape is None else o.reshape(shape)
 
 

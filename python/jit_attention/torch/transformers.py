@@ -43,8 +43,8 @@ def register_with_transformers(name="jit_attention"):
     Raises:
         ImportError: there is no Transformers, or one older than the mask functions of version 5.
 
-    The attention function raises InvalidArgumentError, when the model runs, for dropout, gradients of position biases,
-    fp32, attention weights as results, attention sinks, head masks and packed sequences by cumulative lengths.
+    The attention function raises InvalidArgumentError, when the model runs, for gradients of position biases, fp32,
+    attention weights as results, attention sinks, head masks and packed sequences by cumulative lengths.
     """
     try:
         from transformers import AttentionInterface
@@ -93,7 +93,7 @@ def attention_function(module: torch.nn.Module, query: torch.Tensor, key: torch.
         attention_mask: an AttentionMask or a tensor (batch|1, heads_q|1, seqlen_q|1, seqlen_kv), bool (True is kept)
             or additive; both are all of the mask. None: `is_causal`, bottom-right, and `sliding_window` are.
         scaling: of query · key; None: 1/sqrt(head_dim).
-        dropout: 0.
+        dropout: the rate at which probabilities are dropped at random, which models set in training alone.
         sliding_window: number of keys that a causal query sees, its own included; without is_causal as many after it.
         softcap: of the scores, before masks and biases.
         position_bias: (batch|1, heads_q|1, seqlen_q|1, seqlen_kv), added to the scores.
@@ -103,7 +103,7 @@ def attention_function(module: torch.nn.Module, query: torch.Tensor, key: torch.
 
     Raises InvalidArgumentError for what it does not serve; see `register_with_transformers`.
     """
-    _check(dropout, kwargs)
+    _check(kwargs)
     if query.dtype not in (torch.bfloat16, torch.float16) or not query.dtype == key.dtype == value.dtype:
         query, key, value = _autocast(query, key, value)
 
@@ -130,13 +130,11 @@ def attention_function(module: torch.nn.Module, query: torch.Tensor, key: torch.
         score = _BIAS[bias.dtype] if score is None else score.then(_BIAS[bias.dtype])
 
     o = attention(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), mask=mask, score=score,
-                  softmax_scale=scaling, tensors=tensors)
+                  softmax_scale=scaling, tensors=tensors, dropout_p=dropout)
     return o, None
 
 
-def _check(dropout, kwargs):
-    if dropout:
-        _refuse("dropout", f"is {dropout}; there is no dropout: call model.eval(), or set it to 0 in the model's config")
+def _check(kwargs):
     if kwargs.get("output_attentions"):
         _refuse("output_attentions", "is set, but no weights are formed here; use attn_implementation='eager'")
     for name, meaning in _UNSERVED.items():

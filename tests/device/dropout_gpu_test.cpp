@@ -1,0 +1,160 @@
+// Dropout on a device against fp64 with the host's own random numbers. Python's tests have numbers of NumPy beside it.
+#include <jit/attention.h>
+#include <jit/tuning.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "generator/access.h"
+#include "generator/context_state.h"
+#include "generator/kernels.h"
+#include "generator/problem/arguments.h"
+#include "generator/tuning/tuning_buffers.h"
+#include "tests/device/gpu_fixture.h"
+#include "tests/device/graph.h"
+#include "tests/support/backward_run.h"
+#include "tests/support/error_of.h"
+#include "tests/support/seed.h"
+#include "tests/support/shared_cache.h"
+
+namespace jit::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+class DropoutTest : public GpuTest {
+ protected:
+  static BackwardCase case_of(AttentionSpec spec, float rate, int batch, int heads_kv, int seqlen_q,
+                              int seqlen_kv) {
+    spec.dropout = true;
+    return {.spec = spec,
+            .batch = batch,
+            .heads_kv = heads_kv,
+            .seqlen_q = seqlen_q,
+            .seqlen_kv = seqlen_kv,
+            .seed = reference::test_seed(),
+            .dropout_p = rate};
+  }
+};
+
+TEST_F(DropoutTest, GradientsAreThoseOfFp64) {
+  for (const BackwardCase& problem :
+       {case_of({.head_dim = 64, .gqa_ratio = 2, .mask = mask::causal(), .score = score::softcap(3)}, 0.1f, 2,
+                2, 45, 70),
+        case_of({.dtype = DType::fp16, .head_dim = 24, .head_dim_v = 40, .alignment = 2}, 0.5f, 1, 1, 19, 33),
+        case_of({.head_dim = 32}, 0.9f, 1, 2, 50, 40)}) {
+    BackwardRun run(problem);
+    attention_when_called(problem.spec, context()).backward(run.arguments());
+    EXPECT_EQ(run.check(), "") << to_string(problem) << ", rate " << problem.dropout_p;
+  }
+}
+
+// Whose rows are groups of 32 keys, halves of them, and neither; tiles of one group of queries, of two and of three.
+TEST_F(DropoutTest, EveryConfigDropsTheSame) {
+  const CurrentDevice scope(0);
+  const BackwardCase problem =
+      case_of({.head_dim = 16, .gqa_ratio = 2, .mask = mask::causal()}, 0.3f, 1, 1, 75, 83);
+  BackwardRun run(problem);
+  const std::vector<std::pair<BackwardDqMmaSync, BackwardDkvMmaSync>> configs = {
+      {{.tile_q = 16, .tile_kv = 32, .warps = 1, .stages = 1}, {.tile_q = 16, .tile_kv = 16, .warps = 1}},
+      {{.tile_q = 32, .tile_kv = 64, .warps = 1, .stages = 2}, {.tile_q = 48, .tile_kv = 32, .warps = 1}},
+      {{.tile_q = 64, .tile_kv = 96, .warps = 4, .stages = 2},
+       {.tile_q = 32, .tile_kv = 96, .warps = 2, .separate = true}},
+  };
+  for (const auto& [dq, dkv] : configs) {
+    run.poison_gradients();
+    run.compute(context(), dq, dkv);
+    EXPECT_EQ(run.check(), "") << to_string(KernelConfig(dq)) << ", " << to_string(KernelConfig(dkv));
+  }
+}
+
+// Tiles of one group of keys and of three, one group of queries for a warp and two.
+TEST_F(DropoutTest, ForwardIsThatOfFp64) {
+  const BackwardRun run(case_of({.head_dim = 16, .head_dim_v = 24, .gqa_ratio = 2, .mask = mask::causal()},
+                                0.3f, 2, 1, 75, 110));
+  for (const ForwardMmaSync& config : {ForwardMmaSync{.tile_q = 32, .tile_kv = 32, .warps = 2},
+                                       ForwardMmaSync{.tile_q = 128, .tile_kv = 96, .warps = 4}})
+    EXPECT_EQ(run.check_forward(context(), config), "") << to_string(KernelConfig(config));
+}
+
+TEST_F(DropoutTest, ForwardByWgmma) {
+  if (native_arch(device_) != Arch{9, 0, 'a'}) GTEST_SKIP() << "kernels of forward_wgmma are for sm_90a";
+  const BackwardRun run(case_of({.head_dim = 64, .mask = mask::causal()}, 0.3f, 1, 3, 150, 200));
+  // With the next work tile begun early, in sequence, and with maxima on overflow alone.
+  for (const ForwardWgmma& config :
+       {ForwardWgmma{.tile_q = 128, .tile_kv = 64, .order = WarpgroupOrder::ping_pong, .persistent = true},
+        ForwardWgmma{.tile_q = 64, .tile_kv = 96, .overlap = false},
+        ForwardWgmma{.tile_q = 64, .tile_kv = 32, .rescale = Rescale::on_overflow}})
+    EXPECT_EQ(run.check_forward(context(), config), "") << to_string(KernelConfig(config));
+}
+
+// dP of the next step early and late, P weighed apart from W and not, two heads that share keys, partial tiles.
+TEST_F(DropoutTest, InOnePass) {
+  if (native_arch(device_) != Arch{9, 0, 'a'}) GTEST_SKIP() << "kernels of backward_wgmma are for sm_90a";
+  const CurrentDevice scope(0);
+  for (const AttentionSpec& spec : std::vector<AttentionSpec>{
+           {.head_dim = 64, .gqa_ratio = 2, .mask = mask::causal(), .score = score::softcap(3)},
+           {.head_dim = 128}}) {
+    BackwardRun run(case_of(spec, 0.2f, 1, 1, 70, 150));
+    for (const BackwardWgmma& config :
+         {BackwardWgmma{.stages = 2},
+          BackwardWgmma{.stages = 2, .out_of_phase = true, .deterministic = true}}) {
+      run.poison_gradients();
+      run.compute(context(), config);
+      EXPECT_EQ(run.check(), "") << to_string(spec) << ", " << to_string(KernelConfig(config));
+    }
+  }
+}
+
+// Seed and offset are read when the graph runs.
+TEST_F(DropoutTest, AGraphReadsTheSeedAnew) {
+  const CurrentDevice scope(0);
+  const BackwardCase problem = case_of({.head_dim = 16}, 0.5f, 1, 1, 20, 32);
+  BackwardRun run(problem);
+  const Attention attention = attention_when_called(problem.spec, context());
+  const BackwardArguments arguments = run.arguments();
+  attention.prepare_backward(arguments);
+  const TestStream stream;
+  const CapturedGraph graph(stream, [&] { attention.backward(arguments, stream.get()); });
+  graph.run(stream);
+  EXPECT_EQ(run.check(), "");
+  run.poison_gradients();
+  const std::uint64_t other[] = {1, 2};
+  run.upload_rng_state(other);
+  graph.run(stream);
+  EXPECT_NE(run.check(), "");
+}
+
+// A rate and a seed of the tuner's own.
+TEST_F(DropoutTest, TheTunersReferenceDropsTheSame) {
+  const CurrentDevice scope(0);
+  const AttentionSpec spec{.head_dim = 16, .dropout = true};
+  AttentionParams params;
+  ASSERT_TRUE(
+      fill_params(spec, {}, sized_arguments(spec, {.heads_q = 2, .seqlen_q = 40, .seqlen_kv = 70}), params));
+  const TestStream stream;
+  ContextState& state = *Access::state(context());
+  const TuningBuffers buffers(state, {.spec = spec, .device = device_, .params = params}, stream.get());
+  const auto check = [&](const AttentionSpec& of) {
+    const KernelConfig config = ForwardMmaSync{.tile_q = 64, .tile_kv = 32};
+    return buffers.check(
+        make_plan(state, of, build_kernel(state, of, config, native_target(device_)), 0, "test"),
+        stream.get());
+  };
+  EXPECT_EQ(check(spec), "");
+  EXPECT_THAT(check({.head_dim = 16}), ::testing::StartsWith("wrong: relative error"));
+}
+
+TEST_F(DropoutTest, WhatHasNoDropoutSaysSo) {
+  const CurrentDevice scope(0);
+  const AttentionSpec spec{.head_dim = 64, .dropout = true};
+  for (const KernelConfig& config :
+       std::vector<KernelConfig>{ForwardSplitKv{}, ForwardMmaSync{.tile_kv = 48}}) {
+    const Error error = error_of([&] { attention(spec, config, context()); });
+    EXPECT_EQ(error.code(), ErrorCode::no_valid_config);
+    EXPECT_THAT(error.message(), HasSubstr("dropout"));
+  }
+}
+
+}  // namespace
+}  // namespace jit::testing

@@ -1,0 +1,59 @@
+// Mutations of dropout: each must be noticed.
+#include "tests/mutation/template_mutation.h"
+#include "tests/support/backward_run.h"
+
+namespace jit::testing {
+namespace {
+
+// Two heads that share keys, several groups on both sides, halves of them, partial tiles.
+const BackwardCase problem = {
+    .spec = {.head_dim = 16, .gqa_ratio = 2, .dropout = true, .mask = mask::causal()},
+    .seqlen_q = 70,
+    .seqlen_kv = 83,
+    .seed = 5,
+    .dropout_p = 0.25f};
+
+std::string noticed_of_dropout(const TemplateMutation* mutation) {
+  const MutatedTemplates templates(mutation);
+  Settings settings = shared_cache_settings();
+  settings.templates = templates.folder();
+  const Context context(settings);
+  const CurrentDevice scope(0);
+  BackwardRun run(problem);
+  if (std::string trouble =
+          run.check_forward(context, ForwardMmaSync{.tile_q = 32, .tile_kv = 64, .warps = 2});
+      !trouble.empty())
+    return trouble;
+  run.compute(context, {.tile_q = 32, .tile_kv = 32, .warps = 2}, {.tile_q = 32, .tile_kv = 32, .warps = 2});
+  return run.check();
+}
+
+TEST(Dropout, IsRightUnmutated) { EXPECT_EQ(noticed_of_dropout(nullptr), ""); }
+
+class DropoutMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
+
+TEST_P(DropoutMutationTest, IsCaught) { expect_caught(GetParam(), noticed_of_dropout(&GetParam())); }
+
+constexpr const char* dropout = "steps/dropout.cuh";
+constexpr const char* dkv = "backward_dkv_mma_sync/kernel.cuh";
+
+INSTANTIATE_TEST_SUITE_P(
+    Dropout, DropoutMutationTest,
+    ::testing::Values(
+        TemplateMutation{"FewerRounds", dropout, "philox<7>", "philox<6>"},
+        TemplateMutation{"AllHeadsAlike", dropout, "* heads_q + head) *", "* heads_q) *"},
+        TemplateMutation{"TheThresholdItselfIsDropped", dropout, "- (x & ~upper_bits)",
+                         "- (x & ~upper_bits) - 0x01010101u"},
+        TemplateMutation{"RowsAndColumnsExchanged", dropout, "8 * (2 * (r % 2) + i)", "8 * (r % 2 + 2 * i)"},
+        TemplateMutation{"BitsOfAnotherKey", dropout, "row % 2 == 0 ? 0x6420 : 0x7531", "0x6420"},
+        TemplateMutation{"TheLowerHalfOfEachGroup", dropout, "key % dropout_group_keys / 8", "0"},
+        TemplateMutation{"WhatIsKeptStandsForItself", dropout, "factor * params.scale", "factor"},
+        TemplateMutation{"DsOfWhatIsDroppedIsZero", dropout, "product.at(r, n, i) : -block.of(r, i)",
+                         "product.at(r, n, i) : 0"},
+        TemplateMutation{"DeltaUnscaled", "backward_dq_mma_sync/kernel.cuh",
+                         "sum *= dropout_params.kept_share", "sum *= 1"},
+        TemplateMutation{"DvOfAllProbabilities", dkv, "    drop(scores, kept);\n", ""}),
+    ::testing::PrintToStringParamName());
+
+}  // namespace
+}  // namespace jit::testing
