@@ -98,8 +98,9 @@ void check_arguments(const AttentionSpec& spec, const AttentionArguments& argume
 /// Throws the same. Allocates nothing unless it throws.
 void check_inputs(const AttentionSpec& spec, const AttentionArguments& arguments);
 
-/// The tensors of one backward call: the gradients of q, k and v by that of o, given what forward read and wrote.
-/// Strides and alignment as forward's; dq, dk and dv share no byte with any other tensor.
+/// The tensors of one backward call: the gradients of q, k and v, and of more if asked, by those of o and lse, given
+/// what forward read and wrote. Strides and alignment as forward's; gradients that are written share no byte with any
+/// other tensor.
 struct BackwardArguments {
   TensorView d_o;  ///< "do" in errors: the gradient of o, (batch, seqlen_q, heads_q, head_dim_v)
   TensorView q;    ///< as forward had it, as are k and v
@@ -110,9 +111,17 @@ struct BackwardArguments {
   TensorView dq;              ///< as q, written
   TensorView dk;              ///< as k, written: summed over the query heads that share a KV head
   TensorView dv;              ///< as v, written: the same
-  NamedTensors tensors = {};  ///< what mask and score read; they get no gradients
-  /// Whether equal inputs must give bit-identical gradients. Otherwise sums over blocks may be made in any order.
+  NamedTensors tensors = {};  ///< what mask and score read
+  /// Whether equal inputs must give bit-identical gradients. Otherwise sums over blocks of dq may be made in any order.
   bool deterministic = false;
+
+  TensorView d_lse = {};    ///< "dlse" in errors, optional: the gradient of lse, of its type and shape
+  TensorView sinks = {};    ///< as forward had it; if spec.sinks
+  TensorView d_sinks = {};  ///< optional: the gradient of the sinks, fp32 (heads_q), written
+  /// Gradients that are written of some of `tensors`, of fp32, bf16 or fp16 each and read by the score: under the same
+  /// name, of the same type and shape, with any strides. Where the tensor has stride 0 each element counts by itself.
+  /// Equal inputs always give bit-identical ones. Takes 8 bytes of device memory for each element.
+  NamedTensors d_tensors = {};
 };
 
 /// Checks what can be wrong with the arguments of a backward call for `spec`, as the call itself does. Throws the same.

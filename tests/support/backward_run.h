@@ -2,6 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -11,6 +14,7 @@
 #include "generator/backward_plan.h"
 #include "tests/support/attention_gradients.h"
 #include "tests/support/device_tensor.h"
+#include "tests/support/host_functors.h"
 
 namespace jit::testing {
 
@@ -25,6 +29,13 @@ struct BackwardCase {
   float amplitude = 1;  ///< standard deviation of q, k, v and do
   std::uint64_t seed = 0;
   reference::ScoreFunction score = nullptr;  ///< the meaning of spec.score, of a text that tests do not know
+  /// The same of one that reads tensors.
+  std::function<double(const reference::FunctorProblem&, double score, int b, int h, int q, int k)>
+      text_score = nullptr;
+  /// Shapes of tensors that texts read, where they are not (seqlen_kv).
+  std::map<std::string, std::vector<std::int64_t>> shapes = {};
+  std::vector<std::string> d_tensors = {};  ///< of what the score reads, the gradients that are wanted
+  bool with_d_lse = false;
 };
 std::string to_string(const BackwardCase& problem);
 
@@ -37,12 +48,16 @@ class BackwardRun {
   /// Views of the device's tensors; valid as long as this object.
   BackwardArguments arguments(bool deterministic = false) const;
   void poison_gradients();
+  /// Multiplies what do was at first.
+  void scale_do(double factor);
+  /// The elements of one of d_tensors, from the device.
+  std::vector<double> numbers_of(const std::string& name);
   /// Computes the gradients by kernels of these configs, on the current device. Throws Error, for a config that is not
   /// legal, too.
   void compute(const Context& context, const BackwardDqMmaSync& dq, const BackwardDkvMmaSync& dkv) const;
   /// The same in one pass.
   void compute(const Context& context, const BackwardWgmma& config) const;
-  /// All bytes of dq, dk and dv and of what lies between their rows, from the device.
+  /// All bytes of the gradients and of what lies between their rows, from the device.
   std::vector<std::uint8_t> gradients();
   /// What is wrong with the gradients on the device, or nothing.
   std::string check();
@@ -50,10 +65,21 @@ class BackwardRun {
  private:
   void run(const Context& context, const BackwardPlan& plan) const;
   DeviceTensor operand(int seqlen, int heads, int columns) const;
+  std::vector<DeviceTensor*> written();
+  /// A score that counts, and the gradient of what the score function makes of it.
+  struct SeenScore {
+    int b, h, q, k;
+    double raw, gradient;
+  };
+  /// By difference quotients of the score.
+  std::vector<double> tensor_gradient(const std::string& name, const std::vector<SeenScore>& scores) const;
 
   BackwardCase case_;
   reference::GradientProblem problem_;
+  std::shared_ptr<const reference::FunctorProblem> functors_;
   DeviceTensor q_, k_, v_, d_o_, o_, lse_, dq_, dk_, dv_;
+  DeviceTensor d_lse_, sinks_, d_sinks_;
+  std::vector<DeviceTensor> d_tensors_;  // as those of the case
 
   struct FunctorTensor {
     std::string name;

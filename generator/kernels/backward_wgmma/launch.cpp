@@ -75,6 +75,11 @@ void launch_queries(const KernelLaunch& launch) {
 
 namespace backward_wgmma {
 
+backward_sinks::Statistics statistics(int seqlen_q) {
+  return {.rows = std::int64_t{ceil_div(seqlen_q, BackwardWgmma::tile_q)} * BackwardWgmma::tile_q,
+          .sign = -1};
+}
+
 void launch_prepare(const KernelLaunch& launch, const BackwardWgmma&) { launch_queries(launch); }
 void launch_convert(const KernelLaunch& launch, const BackwardWgmma&) { launch_queries(launch); }
 
