@@ -72,7 +72,11 @@ class BackwardRun {
     double raw, gradient;
   };
   /// By difference quotients of the score.
-  std::vector<double> tensor_gradient(const std::string& name, const std::vector<SeenScore>& scores) const;
+  struct Sums {
+    std::vector<double> values;
+    double largest_magnitude = 0;  ///< of Σ |addend|, which tells how much may cancel
+  };
+  Sums tensor_gradient(const std::string& name, const std::vector<SeenScore>& scores) const;
 
   BackwardCase case_;
   reference::GradientProblem problem_;
