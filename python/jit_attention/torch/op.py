@@ -130,7 +130,7 @@ def _empty_lse(q):
 def _backward_operator(do: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, o: torch.Tensor,
                        lse: torch.Tensor, tensors: Sequence[torch.Tensor], problem: str,
                        softmax_scale: Optional[float], layout: str, dlse: Optional[torch.Tensor] = None,
-                       sinks: Optional[torch.Tensor] = None, wanted: Sequence[int] = (),
+                       sinks: Optional[torch.Tensor] = None, wanted: Optional[Sequence[int]] = None,
                        want_sinks: bool = False) -> list[torch.Tensor]:
     """dq, dk and dv, then the gradients of `tensors` whose numbers are `wanted`, then that of the sinks if wanted."""
     mask, score, names = _problem(problem)
@@ -138,16 +138,16 @@ def _backward_operator(do: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: to
     do = do if do.stride(-1) == 1 else do.contiguous()
     gradients = _attention_backward(do, q, k, v, o, lse, mask=mask, score=score, softmax_scale=softmax_scale,
                                     layout=layout, tensors=named, dlse=dlse, sinks=sinks, d_sinks=want_sinks,
-                                    d_tensors=[names[i] for i in wanted],
+                                    d_tensors=[names[i] for i in wanted or ()],
                                     deterministic=torch.are_deterministic_algorithms_enabled())
     dq, dk, dv, by_name, *of_sinks = gradients
     return [dq, dk, dv, *by_name.values(), *of_sinks]
 
 
 @_backward_operator.register_fake
-def _(do, q, k, v, o, lse, tensors, problem, softmax_scale, layout, dlse=None, sinks=None, wanted=(),
+def _(do, q, k, v, o, lse, tensors, problem, softmax_scale, layout, dlse=None, sinks=None, wanted=None,
       want_sinks=False):
-    of = [q, k, v, *(tensors[i] for i in wanted), *([sinks] if want_sinks else [])]
+    of = [q, k, v, *(tensors[i] for i in wanted or ()), *([sinks] if want_sinks else [])]
     return [tensor.new_empty(tensor.shape) for tensor in of]
 
 
