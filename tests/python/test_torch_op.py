@@ -220,6 +220,12 @@ def test_opcheck_of_gradients(make):
     problem = repr((("causal", ()), None, ()))
     arguments = (make(*o.shape), q, k, v, o, lse, [], problem, None, "BSHD")
     library.opcheck(torch.ops.jit_attention.attention_backward.default, arguments)
+    bias, sinks, score = make(1, 4, 1, 45), make(4).float(), ja.score.bias("bf16")
+    o, lse = jt.attention(q, k, v, score=score, tensors={"bias": bias}, sinks=sinks, return_lse=True)
+    problem = repr((None, (score.text, ()), ("bias",)))
+    more = dict(dlse=make(*lse.shape).float(), sinks=sinks, wanted=[0], want_sinks=True)
+    arguments = (make(*o.shape), q, k, v, o, lse, [bias], problem, None, "BSHD")
+    library.opcheck(torch.ops.jit_attention.attention_backward.default, arguments, more)
 
 
 RELATIVE = ja.score.text("return score * temperatures[h] + to_float(table[min(max(q - k, -3), 3) + 3]);", name="relative",
