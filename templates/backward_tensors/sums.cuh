@@ -5,7 +5,7 @@
 // The unit comes from a first run of the kernel, which sums nothing: each of its T threads adds up the magnitudes of what
 // it would add, and the largest of these numbers, M < 2^e, is left in `bounds`. No sum exceeds T · M, of one element or
 // of all together. In units of 2^(e + log2 T − 61) that is 2^61, and the other half is for roundings. A contribution is
-// rounded to half a unit: for 2^20 threads that is 2^-42 of M.
+// rounded to half a unit: for a million threads that is at most 2^-40 of M.
 #pragma once
 
 #include "base/params.cuh"
