@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/device/gpu_fixture.h"
+#include "tests/device/graph.h"
 #include "tests/support/backward_run.h"
 #include "tests/support/error_of.h"
 #include "tests/support/seed.h"
@@ -166,6 +167,23 @@ TEST_F(BackwardTensorsTest, RepeatedRunsAreBitIdentical) {
     attention.backward(arguments);
     if (i == 0) first = run.gradients();
     EXPECT_EQ(run.gradients(), first);
+  }
+}
+
+// What clears the sums is part of the graph.
+TEST_F(BackwardTensorsTest, CapturedOnceTheyArePrepared) {
+  const CurrentDevice scope(0);
+  BackwardCase problem = case_of({.head_dim = 72, .sinks = true, .score = score::alibi()});
+  problem.d_tensors = {"alibi_slopes"};
+  BackwardRun run(problem);
+  const Attention attention = attention_when_called(problem.spec, context());
+  const TestStream stream;
+  attention.prepare_backward(run.arguments());
+  const CapturedGraph graph(stream, [&] { attention.backward(run.arguments(), stream.get()); });
+  for (int i = 0; i < 2; ++i) {
+    run.poison_gradients();
+    graph.run(stream);
+    EXPECT_EQ(run.check(), "");
   }
 }
 
