@@ -1,5 +1,5 @@
-// What runs before the one-pass kernel: −delta, with delta = rowsum(dO ∘ O) − dLSE, and log2 Σ exp(score) of each query, and
-// zeros where dQ is summed. A block has a tile of queries.
+// What runs before the one-pass kernel: −delta, with delta = rowsum(dO ∘ O) − dLSE, and log2 Σ exp(score) of each
+// query, and zeros where dQ is summed. A block has a tile of queries.
 #pragma once
 
 #include "backward_wgmma/dq_sums.cuh"
