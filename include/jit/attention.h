@@ -146,23 +146,23 @@ class Attention {
   /// capture. What mask and score read must be there: tuning reads it.
   void prepare(const AttentionArguments& arguments) const;
 
-  /// Computes dq, dk and dv on `stream`: on sm_90a, where a kernel can serve the call that computes all of them, by that
-  /// one between two that prepare and round; else by a kernel of dq and one of dk and dv. With P = exp(score − lse) and
-  /// f the score functor,
+  /// Computes dq, dk and dv on `stream`: on sm_90a, where a kernel can serve the call that computes all of them, by
+  /// that one between two that prepare and round; else by a kernel of dq and one of dk and dv. With P = exp(score −
+  /// lse) and f the score functor,
   ///
   ///     delta = rowsum(do ∘ o) − dlse    dS = P ∘ (do vᵀ − delta)        dq = softmax_scale · (dS ∘ f′) k
   ///     dv = Pᵀ do                       dk = softmax_scale · (dS ∘ f′)ᵀ q
   ///     dsink = −Σ exp(sink − lse) · delta    dT = Σ dS ∘ ∂f/∂T, for a tensor T that the score reads
   ///
-  /// ("FlashAttention-2", Dao, has those of the operands). The last two are computed by kernels of their own, and only
-  /// when they are asked for. With `deterministic` equal inputs give bit-identical gradients; without, all are but dq
-  /// where one kernel adds it up in any order. A query without keys gets dq = 0 and adds nothing to the others, its dlse
-  /// is not looked at. Built-in scores and texts are differentiated by the library; a text computes with `auto` what
-  /// depends on `score`, or on a tensor whose gradient is wanted, or gives its derivative. Configs are the cost
-  /// models', whatever was given or tuned for forward. The first call for a size class on a GPU compiles; later calls
-  /// only launch. Throws Error invalid_spec where sequences are not dense; invalid_argument, naming the argument, before
-  /// anything is launched; compile_failed where a text loses a derivative; not_prepared while the stream is being
-  /// captured and nothing was prepared; launch_failed.
+  /// ("FlashAttention-2", Dao, has those of the operands). The last two are computed by kernels of their own, and
+  /// only when they are asked for. With `deterministic` equal inputs give bit-identical gradients; without, all are
+  /// but dq where one kernel adds it up in any order. A query without keys gets dq = 0 and adds nothing to the
+  /// others, its dlse is not looked at. Built-in scores and texts are differentiated by the library; a text computes
+  /// with `auto` what depends on `score`, or on a tensor whose gradient is wanted, or gives its derivative. Configs
+  /// are the cost models', whatever was given or tuned for forward. The first call for a size class on a GPU
+  /// compiles; later calls only launch. Throws Error invalid_spec where sequences are not dense; invalid_argument,
+  /// naming the argument, before anything is launched; compile_failed where a text loses a derivative; not_prepared
+  /// while the stream is being captured and nothing was prepared; launch_failed.
   void backward(const BackwardArguments& arguments, Stream stream = nullptr) const;
 
   /// Does all of the above but the launch.

@@ -6,8 +6,8 @@
 //     wait for K(n), V(n) ─ barrier ─ load K, V(n + ahead) ─ S = Q Kᵀ ─ dP = dO Vᵀ ─ P, dS ─ dQ += dS K
 //
 // The barrier also says that every warp is done with the tile before, whose buffers the load overwrites; a single
-// buffer is loaded behind a barrier of its own. In the beginning the block works out delta = do · o − dlse of its queries
-// and leaves it, beside their LSE, to the kernel of dK and dV.
+// buffer is loaded behind a barrier of its own. In the beginning the block works out delta = do · o − dlse of its
+// queries and leaves it, beside their LSE, to the kernel of dK and dV.
 #pragma once
 
 #include "backward_dq_mma_sync/smem_layout.cuh"

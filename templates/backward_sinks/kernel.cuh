@@ -1,5 +1,5 @@
-// The gradients of sinks. A sink is a key without a value, whose probability is exp(sink − LSE): of softmax's derivative
-// only −delta is left,
+// The gradients of sinks. A sink is a key without a value, whose probability is exp(sink − LSE): of softmax's
+// derivative only −delta is left,
 //
 //     dsink = −Σ exp(sink − LSE) · delta      over the queries of its head
 //

@@ -2,8 +2,8 @@
 // 2^62 of. Integers add up to the same whatever the order, so that any thread may add anywhere at any time, and equal
 // inputs still give equal bits. Compiled by the host and by NVRTC.
 //
-// The unit comes from a first run of the kernel, which sums nothing: each of its T threads adds up the magnitudes of what
-// it would add, and the largest of these numbers, M < 2^e, is left in `bounds`. No sum exceeds T · M, of one element or
+// The unit comes from a first run of the kernel, which sums nothing: each of its T threads adds up the magnitudes of
+// what it would add, and the largest of these numbers, M < 2^e, is left in `bounds`. No sum exceeds T · M, of one element or
 // of all together. In units of 2^(e + log2 T − 61) that is 2^61, and the other half is for roundings. A contribution is
 // rounded to half a unit: for a million threads that is at most 2^-40 of M.
 #pragma once

@@ -12,8 +12,8 @@ JIT_HOST_DEVICE constexpr long long statistic_rows(int seqlen_q) {
   return (static_cast<long long>(seqlen_q) + 3) / 4 * 4;
 }
 
-/// The gradient of a tensor that scores read, of the same type. Sizes and strides are those of its dimensions, sizes of 1
-/// in front where it has fewer than four.
+/// The gradient of a tensor that scores read, of the same type. Sizes and strides are those of its dimensions, sizes of
+/// 1 in front where it has fewer than four.
 struct TensorGradient {
   void* data;  ///< written; null: nobody asked
   long long sizes[4];

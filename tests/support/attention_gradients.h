@@ -43,7 +43,8 @@ struct GradientResult {
   std::vector<double> d_sinks = {};  ///< as sinks
 };
 
-/// Called for each score that counts: its place, the raw score, and the gradient of what the score function makes of it.
+/// Called for each score that counts: its place, the raw score, and the gradient of what the score function makes of
+/// it.
 using SeeScore = std::function<void(int b, int h, int q, int k, double raw, double gradient)>;
 
 /// Derivatives of the score function are difference quotients.
