@@ -47,7 +47,8 @@ Error with_remedy(const Error& error) {
        .stage = error.stage(),
        .message = error.message() +
                   "; in gradients, what depends on `score`, or on a tensor whose gradient is wanted, carries "
-                  "its derivative: the text of a score declares it with `auto`, or gives its `derivative`",
+                  "its derivative: the text of a score declares it with `auto` or `decltype(score)`, or "
+                  "gives its `derivative`",
        .field = error.field(),
        .native_code = error.native_code(),
        .log = error.log(),

@@ -120,7 +120,7 @@ struct BackwardArguments {
   TensorView d_sinks = {};  ///< optional: the gradient of the sinks, fp32 (heads_q), written
   /// Gradients that are written of some of `tensors`, of fp32, bf16 or fp16 each and read by the score: under the same
   /// name, of the same type and shape, with any strides. Where the tensor has stride 0 each element counts by itself.
-  /// Equal inputs always give bit-identical ones. Takes 8 bytes of device memory for each element.
+  /// Equal inputs always give bit-identical ones. Takes 8 bytes of workspace for each element.
   NamedTensors d_tensors = {};
 };
 

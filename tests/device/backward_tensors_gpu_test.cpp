@@ -110,8 +110,9 @@ TEST_F(BackwardTensorsTest, TablesOfTexts) {
                            "auto row = table + 16 * h;\n"
                            "auto x = score + to_float(row[d]) * scales[h];\n"
                            "if (score > 0) x += 0.5f * to_float((row - d)[15]);\n"
-                           "for (int i = 0; i < k % 3; ++i) x += to_float(row[i]) * to_float(row[i]);\n"
-                           "return x;",
+                           "decltype(score) sum = 0;\n"
+                           "for (int i = 0; i < k % 3; ++i) sum += to_float(row[i]) * to_float(row[i]);\n"
+                           "return x + sum;",
                    .tensors = {{"table", DType::fp16}, {"scales", DType::fp32}}});
   relative.text_score = [](const FunctorProblem& problem, double s, int, int h, int q, int k) {
     const auto table = [&](int i) { return problem.tensors.at("table").at({h, i}); };
@@ -168,6 +169,20 @@ TEST_F(BackwardTensorsTest, RepeatedRunsAreBitIdentical) {
     if (i == 0) first = run.gradients();
     EXPECT_EQ(run.gradients(), first);
   }
+}
+
+TEST_F(BackwardTensorsTest, KernelsCanBeRead) {
+  BackwardCase problem = case_of({.head_dim = 32, .sinks = true, .score = score::alibi()});
+  problem.d_tensors = {"alibi_slopes"};
+  const BackwardRun run(problem);
+  const std::vector<CompiledKernel> kernels =
+      attention_when_called(problem.spec, context()).backward_kernels(run.arguments());
+  ASSERT_GE(kernels.size(), 5u);
+  const std::size_t first = kernels.size() - 3;
+  for (const auto& [i, words] : {std::pair(0, "gradients of sinks"),
+                                 {1, "gradients of tensors: "},
+                                 {2, "gradients of tensors in their types"}})
+    EXPECT_THAT(kernels[first + static_cast<std::size_t>(i)].source(), HasSubstr(words));
 }
 
 // What clears the sums is part of the graph.
