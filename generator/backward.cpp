@@ -3,6 +3,7 @@
 #include <jit/device.h>
 
 #include <memory>
+#include <string>
 #include <utility>
 
 #include <fmt/format.h>
@@ -14,6 +15,7 @@
 #include "generator/launch/tensor_maps.h"
 #include "generator/problem/arguments.h"
 #include "generator/problem/dropout_arguments.h"
+#include "generator/problem/functor_gradients.h"
 #include "generator/problem/gradient_arguments.h"
 #include "generator/size_key.h"
 #include "runtime/capture.h"
@@ -21,24 +23,50 @@
 namespace jit {
 namespace {
 
-/// A backward call as its plan sees it.
-struct BackwardCall {
-  ProblemShape shape;
-  bool deterministic;
-};
-
 BackwardCall call_of(const AttentionParams& params, const GradientParams& gradients,
                      const BackwardArguments& arguments) {
   ProblemShape shape = shape_of(params);
   shape.pass = Pass::backward;
   shape.tma = can_map(params, gradients);
-  return {shape, arguments.deterministic};
+  return {.shape = shape,
+          .deterministic = arguments.deterministic,
+          .has_sinks = gradients.d_sinks != nullptr,
+          .tensor_slots = gradient_slots(gradients)};
 }
 
 Digest plan_key(int device, const BackwardCall& call) {
   Digest key = size_key(device, call.shape);
-  key.high ^= std::uint64_t{call.deterministic} << 63;
+  key.high ^= std::uint64_t{call.deterministic} << 63 ^ std::uint64_t{call.has_sinks} << 62 ^
+              std::uint64_t{call.tensor_slots} << 54;
   return key;
+}
+
+// What to do about a text that does not compile with numbers that carry their derivatives.
+Error with_remedy(const Error& error) {
+  return Error(
+      {.code = error.code(),
+       .stage = error.stage(),
+       .message = error.message() +
+                  "; in gradients, what depends on `score`, or on a tensor whose gradient is wanted, carries "
+                  "its derivative: the text of a score declares it with `auto` or `decltype(score)`, or "
+                  "gives its `derivative`",
+       .field = error.field(),
+       .native_code = error.native_code(),
+       .log = error.log(),
+       .source = error.source()});
+}
+
+std::unique_ptr<const BackwardPlan> make_backward_plan(const AttentionState& state, int device,
+                                                       const BackwardCall& call) {
+  try {
+    return std::make_unique<const BackwardPlan>(
+        choose_backward_plan(state.context, state.spec, call, device));
+  } catch (const Error& error) {
+    const bool is_of_derivatives =
+        error.code() == ErrorCode::compile_failed && error.log().find("Dual") != std::string::npos;
+    if (!is_of_derivatives) throw;
+    throw with_remedy(error);
+  }
 }
 
 const BackwardPlan& prepared_plan(const AttentionState& state, int device, const BackwardCall& call) {
@@ -47,9 +75,7 @@ const BackwardPlan& prepared_plan(const AttentionState& state, int device, const
   if (const BackwardPlan* known = state.backward_by_size.find(key)) return *known;
   const RelaxedCapture relaxed;
   const CurrentDevice scope(device);
-  return *state.backward_by_size.insert(
-      key, std::make_unique<const BackwardPlan>(
-               choose_backward_plan(state.context, state.spec, call.shape, call.deterministic, device)));
+  return *state.backward_by_size.insert(key, make_backward_plan(state, device, call));
 }
 
 const BackwardPlan& plan_for_launch(const AttentionState& state, int device, const BackwardCall& call,

@@ -6,6 +6,8 @@
 
 #include "generator/context_state.h"
 #include "generator/kernels.h"
+#include "generator/kernels/backward_sinks/steps.h"
+#include "generator/kernels/backward_tensors/steps.h"
 #include "generator/kernels/families.h"
 #include "generator/kernels/search.h"
 
@@ -17,8 +19,48 @@ PlanStep side_step(ContextState& context, const Program& program, int device,
                    std::function<void(const KernelLaunch&)> launch) {
   const Target target = native_target(device_info(device));
   return {.kernel = load_kernel(context, build_image(context, program, target), device),
-          .workspace_bytes = [](const AttentionParams&) { return std::size_t{0}; },
+          .workspace_bytes = [](const AttentionParams&, const GradientParams*) { return std::size_t{0}; },
           .launch = std::move(launch)};
+}
+
+void add_step(BackwardPlan& plan, PlanStep step) {
+  plan.plan.steps.push_back(std::move(step));
+  plan.configs.push_back(plan.plan.config);
+}
+
+// Reads what the steps of dQ leave of each query, and therefore comes next.
+void add_sink_step(ContextState& context, BackwardPlan& plan, int device) {
+  const bool is_one_pass = std::holds_alternative<BackwardWgmma>(plan.plan.config);
+  add_step(
+      plan, side_step(context, backward_sinks::program(), device, [is_one_pass](const KernelLaunch& launch) {
+        const int seqlen_q = launch.params.seqlen_q;
+        backward_sinks::launch(launch, is_one_pass ? backward_wgmma::statistics(seqlen_q)
+                                                   : backward_sinks::Statistics{statistic_rows(seqlen_q), 1});
+      }));
+}
+
+// Overwrite the workspace, and therefore come last.
+void add_tensor_steps(ContextState& context, BackwardPlan& plan, const AttentionSpec& spec, unsigned slots,
+                      int device) {
+  PlanStep sum =
+      side_step(context, backward_tensors::sum_program(spec, slots), device, backward_tensors::launch_sum);
+  sum.workspace_bytes = [](const AttentionParams&, const GradientParams* gradients) {
+    return backward_tensors::workspace_bytes(*gradients);
+  };
+  add_step(plan, std::move(sum));
+  add_step(plan, side_step(context, backward_tensors::convert_program(spec, slots), device,
+                           backward_tensors::launch_convert));
+}
+
+BackwardPlan operand_plan(ContextState& context, const AttentionSpec& spec, const BackwardCall& call,
+                          int device) {
+  ProblemShape shape = call.shape;
+  shape.pass = Pass::backward;
+  const DeviceLimits limits = device_limits(device_info(device));
+  if (config_space({spec, limits}, shape).empty()) return two_pass_plan(context, spec, shape, {}, {}, device);
+  BackwardWgmma config = std::get<BackwardWgmma>(untuned_order(spec, shape, limits).front());
+  config.deterministic = call.deterministic;
+  return one_pass_plan(context, spec, config, device);
 }
 
 }  // namespace
@@ -60,15 +102,14 @@ BackwardPlan two_pass_plan(ContextState& context, const AttentionSpec& spec, con
   return result;
 }
 
-BackwardPlan choose_backward_plan(ContextState& context, const AttentionSpec& spec, const ProblemShape& shape,
-                                  bool deterministic, int device) {
-  ProblemShape own = shape;
-  own.pass = Pass::backward;
-  const DeviceLimits limits = device_limits(device_info(device));
-  if (config_space({spec, limits}, own).empty()) return two_pass_plan(context, spec, shape, {}, {}, device);
-  BackwardWgmma config = std::get<BackwardWgmma>(untuned_order(spec, own, limits).front());
-  config.deterministic = deterministic;
-  return one_pass_plan(context, spec, config, device);
+BackwardPlan choose_backward_plan(ContextState& context, const AttentionSpec& spec, const BackwardCall& call,
+                                  int device) {
+  AttentionSpec own = spec;
+  own.sinks = false;  // LSE has them, and probabilities come from it
+  BackwardPlan plan = operand_plan(context, own, call, device);
+  if (call.has_sinks) add_sink_step(context, plan, device);
+  if (call.tensor_slots != 0) add_tensor_steps(context, plan, own, call.tensor_slots, device);
+  return plan;
 }
 
 }  // namespace jit

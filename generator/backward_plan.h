@@ -31,8 +31,17 @@ BackwardPlan two_pass_plan(ContextState& context, const AttentionSpec& spec, con
                            const std::optional<BackwardDqMmaSync>& dq,
                            const std::optional<BackwardDkvMmaSync>& dkv, int device);
 
-/// One pass where a family can serve the shape, else two, whose sums always have a fixed order.
-BackwardPlan choose_backward_plan(ContextState& context, const AttentionSpec& spec, const ProblemShape& shape,
-                                  bool deterministic, int device);
+/// A backward call as its plan sees it.
+struct BackwardCall {
+  ProblemShape shape;
+  bool deterministic = false;
+  bool has_sinks = false;     ///< whether the gradients of sinks are wanted
+  unsigned tensor_slots = 0;  ///< those of what the score reads, a bit for each (gradient_slots)
+};
+
+/// One pass where a family can serve the shape, else two, whose sums always have a fixed order; behind them the kernels
+/// of the sinks' and the tensors' gradients.
+BackwardPlan choose_backward_plan(ContextState& context, const AttentionSpec& spec, const BackwardCall& call,
+                                  int device);
 
 }  // namespace jit

@@ -32,7 +32,7 @@ void run_plan(const Plan& plan, AttentionParams& params, const StreamMemory& mem
               GradientParams* gradients, const DropoutParams& dropout) {
   params.sequences.fault = plan.is_checked ? memory.fault(plan.steps.front().kernel.device) : nullptr;
   std::size_t bytes = 0;
-  for (const PlanStep& step : plan.steps) bytes = std::max(bytes, step.workspace_bytes(params));
+  for (const PlanStep& step : plan.steps) bytes = std::max(bytes, step.workspace_bytes(params, gradients));
   void* const workspace = memory.workspace(plan.steps.front().kernel.device, stream, bytes);
   for (const PlanStep& step : plan.steps) {
     step.launch({.kernel = step.kernel,

@@ -18,7 +18,8 @@ namespace jit {
 /// A kernel with its family's ways: what it needs for a call, and how it is launched.
 struct PlanStep {
   LoadedKernel kernel;
-  std::function<std::size_t(const AttentionParams&)> workspace_bytes;
+  /// Of a call, with the gradients of a backward pass.
+  std::function<std::size_t(const AttentionParams&, const GradientParams*)> workspace_bytes;
   std::function<void(const KernelLaunch&)> launch;
 };
 
@@ -27,7 +28,7 @@ template <class Config>
 PlanStep plan_step(LoadedKernel kernel, const AttentionSpec& spec, const Config& config) {
   const int sm_count = kernel.sm_count;
   return {std::move(kernel),
-          [spec, config, sm_count](const AttentionParams& params) {
+          [spec, config, sm_count](const AttentionParams& params, const GradientParams*) {
             return Family<Config>::workspace_bytes(spec, config, params, sm_count);
           },
           [config](const KernelLaunch& launch) { Family<Config>::launch(launch, config); }};

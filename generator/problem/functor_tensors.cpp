@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <type_traits>
 
 #include <fmt/format.h>
 #include <jit/error.h>
@@ -26,22 +27,26 @@ void add(std::vector<FunctorTensorUse>& uses, const FunctorTensorUse& use) {
   }
   if (known->row == nullptr) known->row = use.row;
   known->is_dense |= use.is_dense;
+  known->has_gradient |= use.has_gradient;
+  if (known->own_derivative.empty()) known->own_derivative = use.own_derivative;
 }
 
 template <class Node>
 void collect(std::vector<FunctorTensorUse>& uses, const Node& node) {
+  constexpr bool is_score = std::is_same_v<Node, ScoreNode>;
   if (node.row != nullptr) {
     for (const FunctorTensorRow& row : node.row->functor.tensors) {
       const DType dtype =
           row.dtype_parameter < 0
               ? row.dtype
               : std::get<DType>(node.arguments[static_cast<std::size_t>(row.dtype_parameter)]);
-      add(uses, {.tensor = {std::string(row.name), dtype}, .row = &row});
+      add(uses, {.tensor = {std::string(row.name), dtype}, .row = &row, .has_gradient = is_score});
     }
   }
   if (node.text) {
+    const std::string own = node.text->derivative.empty() ? std::string() : node.text->name;
     for (const FunctorTensorSpec& tensor : node.text->tensors)
-      add(uses, {.tensor = tensor, .is_dense = true});
+      add(uses, {.tensor = tensor, .is_dense = true, .has_gradient = is_score, .own_derivative = own});
   }
   for (const auto& child : {node.a, node.b}) {
     if (child) collect(uses, *child);

@@ -1,6 +1,7 @@
 // The tensors that the masks and scores of a spec read.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include <jit/spec.h>
@@ -14,6 +15,9 @@ struct FunctorTensorUse {
   FunctorTensorSpec tensor;
   const FunctorTensorRow* row = nullptr;  ///< what a built-in functor wants of it; null: any shape
   bool is_dense = false;                  ///< a text reads it, through a pointer that tells of no strides
+  bool has_gradient = false;              ///< a score reads it, and can be differentiated with respect to it
+  std::string own_derivative =
+      {};  ///< the text that reads it and gives its derivative with respect to the score alone
 };
 
 /// Each name once, in the order of the kernel's parameters. Throw Error invalid_spec when two of one name

@@ -181,8 +181,12 @@ void validate_functor_text(const FunctorText& text, std::string_view kind) {
   if (kind == "score" && !text.classify.empty()) {
     refuse(kind, fmt::format("text functor '{}' has a classify body, which only masks may have", text.name));
   }
+  if (kind == "mask" && !text.derivative.empty()) {
+    refuse(kind, fmt::format("text functor '{}' has a derivative, which only scores may have", text.name));
+  }
   check_body(kind, text, text.name, text.body);
   check_body(kind, text, text.name + ".classify", text.classify);
+  check_body(kind, text, text.name + ".derivative", text.derivative);
 
   std::set<std::string_view> names;
   const auto check_name = [&](const std::string& name) {
@@ -219,7 +223,7 @@ void check_leaves(int leaves, std::string_view kind) {
 }
 
 void add_functor_text(Digester& digester, const FunctorText& text) {
-  digester.add(text.name).add(text.body).add(text.classify);
+  digester.add(text.name).add(text.body).add(text.classify).add(text.derivative);
   digester.add(std::uint64_t{text.constants.size()});
   for (const auto& [name, value] : text.constants) {
     digester.add(name).add(std::uint64_t{value.index()});

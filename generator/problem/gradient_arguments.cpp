@@ -10,6 +10,7 @@
 #include "generator/problem/argument_table.h"
 #include "generator/problem/arguments.h"
 #include "generator/problem/dims.h"
+#include "generator/problem/functor_gradients.h"
 #include "generator/problem/tensor_checks.h"
 
 namespace jit {
@@ -51,23 +52,17 @@ constexpr std::array gradient_table = {
 };
 
 void check_spec(const AttentionSpec& spec) {
-  if (is_plain(spec)) return;
   const bool ragged_q = spec.sequences_q != SequenceKind::dense,
              ragged_kv = spec.sequences_kv != SequenceKind::dense;
-  const std::string_view field = ragged_q     ? "sequences_q"
-                                 : ragged_kv  ? "sequences_kv"
-                                 : spec.sinks ? "sinks"
-                                              : "split_keys";
-  const std::string value(ragged_q     ? to_string(spec.sequences_q)
-                          : ragged_kv  ? to_string(spec.sequences_kv)
-                          : spec.sinks ? "true"
-                                       : std::to_string(spec.split_keys));
+  if (!ragged_q && !ragged_kv && spec.split_keys == 0) return;
+  const std::string_view field = ragged_q ? "sequences_q" : ragged_kv ? "sequences_kv" : "split_keys";
+  const std::string value(ragged_q    ? to_string(spec.sequences_q)
+                          : ragged_kv ? to_string(spec.sequences_kv)
+                                      : std::to_string(spec.split_keys));
   const std::string name = fmt::format("spec.{}", field);
   const Refusal refusal{name, value,
-                        "has no backward so far: sequences must be dense, and without sinks or split_keys",
-                        ragged_q || ragged_kv ? "dense"
-                        : spec.sinks          ? "false"
-                                              : "0"};
+                        "has no backward so far: sequences must be dense, and without split_keys",
+                        ragged_q || ragged_kv ? "dense" : "0"};
   throw Error(ErrorCode::invalid_spec, "validate", name, refusal.to_string());
 }
 
@@ -120,6 +115,7 @@ bool fill_params(const AttentionSpec& spec, const std::vector<FunctorTensorUse>&
                .o = arguments.o,
                .lse = arguments.lse,
                .tensors = arguments.tensors,
+               .sinks = arguments.sinks,
                .dropout_p = arguments.dropout_p,
                .rng_state = arguments.rng_state},
               params);
@@ -137,7 +133,11 @@ bool fill_params(const AttentionSpec& spec, const std::vector<FunctorTensorUse>&
     if (row.is_output) check_output(arguments, row);
     row.set(gradients, tensor.data, strides_of(row.dims(spec), tensor));
   }
-  return params.batch > 0 && params.heads_q > 0 && (params.seqlen_q > 0 || params.seqlen_kv > 0);
+  fill_functor_gradients(spec, tensors, arguments, sizes, gradients);
+  // Gradients of what all queries share are zeros where there are none.
+  const bool has_shared = gradients.d_sinks != nullptr || gradient_slots(gradients) != 0;
+  return has_shared ||
+         (params.batch > 0 && params.heads_q > 0 && (params.seqlen_q > 0 || params.seqlen_kv > 0));
 }
 
 }  // namespace jit

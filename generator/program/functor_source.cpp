@@ -44,8 +44,10 @@ std::string declaration(const std::string& name, const FunctorConstant& value) {
 
 class Writer {
  public:
-  Writer(const AttentionSpec& spec, ScoreNumbers numbers)
-      : tensors_(functor_tensors(spec)), number_(numbers == ScoreNumbers::duals ? "Dual" : "float") {}
+  Writer(const AttentionSpec& spec, ScoreNumbers numbers, unsigned gradient_slots)
+      : tensors_(functor_tensors(spec)),
+        has_derivatives_(numbers == ScoreNumbers::duals),
+        gradient_slots_(gradient_slots) {}
 
   FunctorSource write(const AttentionSpec& spec) {
     FunctorSource source;
@@ -142,24 +144,32 @@ class Writer {
   // A member function around the user's lines, which are numbered as the user numbers them, up to the brace
   // where a `return` is missed; afterwards numbers go on as those of the program.
   static std::string function(const std::string& signature, const FunctorText& text,
-                              const std::string& before, const std::string& body, const char* part) {
+                              const std::string& before, const std::string& body, const char* part,
+                              const std::string& locals) {
     const auto end = body.begin() + static_cast<std::ptrdiff_t>(body.find_last_not_of(" \t\r\n"));
     const std::string file = fmt::format("\"/jit-attention/{}{}\"", text.name, part);
     return fmt::format(
         "  __device__ {} const {{\n{}{}#line 1 {}\n{}\n#line {} {}\n  }}\n#line 1 "
         "\"/jit-attention/{}\"\n",
-        signature, before, locals(text), file, body, 1 + std::count(body.begin(), end, '\n'), file,
+        signature, before, locals, file, body, 1 + std::count(body.begin(), end, '\n'), file,
         generated_lines);
   }
 
-  // The constants and tensors of a text: local variables may have names that members could not.
-  static std::string locals(const FunctorText& text) {
+  // The constants and tensors of a text: local variables may have names that members could not. `slots` are those of
+  // tensors that tell of their reads.
+  std::string locals(const FunctorText& text, unsigned slots = 0) const {
     std::string lines;
     for (const auto& [name, value] : text.constants)
       lines += fmt::format("    [[maybe_unused]] constexpr {}\n", declaration(name, value));
-    for (std::size_t i = 0; i < text.tensors.size(); ++i)
-      lines += fmt::format("    [[maybe_unused]] const auto* const {} = this->tensor{};\n",
-                           text.tensors[i].name, i);
+    for (std::size_t i = 0; i < text.tensors.size(); ++i) {
+      const std::string& name = text.tensors[i].name;
+      lines += (slots >> slot(name) & 1) != 0
+                   ? fmt::format(
+                         "    [[maybe_unused]] const auto {} = tensor_reader<{}>(this->tensor{}, "
+                         "reads__);\n",
+                         name, slot(name), i)
+                   : fmt::format("    [[maybe_unused]] const auto* const {} = this->tensor{};\n", name, i);
+    }
     return lines;
   }
 
@@ -169,9 +179,9 @@ class Writer {
       functions = function("TileClass classify(const ScoreTile& tile)", text,
                            "    [[maybe_unused]] const int q_begin = tile.q_begin, q_end = tile.q_end;\n"
                            "    [[maybe_unused]] const int k_begin = tile.k_begin, k_end = tile.k_end;\n",
-                           text.classify, ".classify");
+                           text.classify, ".classify", locals(text));
     }
-    functions += function("bool keep(int q, int k)", text, "", text.body, "");
+    functions += function("bool keep(int q, int k)", text, "", text.body, "", locals(text));
     const std::variant<TextMeaning, NotFollowed> meaning = mask_meaning(text);
     if (!text.classify.empty() || std::holds_alternative<NotFollowed>(meaning))
       return text_struct(text, "Mask", "mask", false, functions);
@@ -183,8 +193,28 @@ class Writer {
   }
 
   std::string text_score(const FunctorText& text) {
-    const std::string signature = fmt::format("{0} apply({0} score, int q, int k)", number_);
-    return text_struct(text, "Score", "score", false, function(signature, text, "", text.body, ""));
+    const auto of_score = [&](const char* number, const char* name, const std::string& body,
+                              const char* part) {
+      return function(fmt::format("{0} {1}({0} score, int q, int k)", number, name), text, "", body, part,
+                      locals(text));
+    };
+    std::string functions;
+    if (!has_derivatives_) {
+      functions = of_score("float", "apply", text.body, "");
+    } else if (!text.derivative.empty()) {
+      functions = of_score("float", "value", text.body, "") +
+                  of_score("float", "derivative", text.derivative, ".derivative") +
+                  "  template <class... Reads>\n"
+                  "  __device__ Dual apply(Dual score, int q, int k, Reads&...) const {\n"
+                  "    return chain(score, value(score.value, q, k), derivative(score.value, q, k));\n  }\n";
+    } else if (gradient_slots_ == 0) {
+      functions = of_score("Dual", "apply", text.body, "");
+    } else {
+      // The name is none that a user could have chosen.
+      functions = function("Dual apply(Dual score, int q, int k, [[maybe_unused]] auto& reads__)", text, "",
+                           text.body, "", locals(text, gradient_slots_));
+    }
+    return text_struct(text, "Score", "score", false, functions);
   }
 
   std::string text_struct(const FunctorText& text, const char* kind, const char* what, bool has_intervals,
@@ -209,7 +239,8 @@ class Writer {
   }
 
   std::vector<FunctorTensorSpec> tensors_;
-  std::string_view number_;  // the type of scores
+  bool has_derivatives_;  // of scores
+  unsigned gradient_slots_;
   std::string definitions_;
   int structs_ = 0;
   bool includes_intervals_ = false;
@@ -217,8 +248,8 @@ class Writer {
 
 }  // namespace
 
-FunctorSource functor_source(const AttentionSpec& spec, ScoreNumbers numbers) {
-  return Writer(spec, numbers).write(spec);
+FunctorSource functor_source(const AttentionSpec& spec, ScoreNumbers numbers, unsigned gradient_slots) {
+  return Writer(spec, numbers, gradient_slots).write(spec);
 }
 
 }  // namespace jit

@@ -24,6 +24,9 @@ enum class ScoreNumbers {
   duals,  ///< with its derivative, for gradients (templates/problem/dual.cuh)
 };
 
-FunctorSource functor_source(const AttentionSpec& spec, ScoreNumbers numbers = ScoreNumbers::floats);
+/// `gradient_slots` has a bit for each tensor, in the order of functor_tensors(spec), whose reads scores tell of
+/// (templates/problem/tensor_reads.cuh).
+FunctorSource functor_source(const AttentionSpec& spec, ScoreNumbers numbers = ScoreNumbers::floats,
+                             unsigned gradient_slots = 0);
 
 }  // namespace jit

@@ -102,8 +102,9 @@ void check_arguments(const AttentionSpec& spec, const AttentionArguments& argume
 /// Throws the same. Allocates nothing unless it throws.
 void check_inputs(const AttentionSpec& spec, const AttentionArguments& arguments);
 
-/// The tensors of one backward call: the gradients of q, k and v by that of o, given what forward read and wrote.
-/// Strides and alignment as forward's; dq, dk and dv share no byte with any other tensor.
+/// The tensors of one backward call: the gradients of q, k and v, and of more if asked, by those of o and lse, given
+/// what forward read and wrote. Strides and alignment as forward's; gradients that are written share no byte with any
+/// other tensor.
 struct BackwardArguments {
   TensorView d_o;  ///< "do" in errors: the gradient of o, (batch, seqlen_q, heads_q, head_dim_v)
   TensorView q;    ///< as forward had it, as are k and v
@@ -114,11 +115,19 @@ struct BackwardArguments {
   TensorView dq;              ///< as q, written
   TensorView dk;              ///< as k, written: summed over the query heads that share a KV head
   TensorView dv;              ///< as v, written: the same
-  NamedTensors tensors = {};  ///< what mask and score read; they get no gradients
+  NamedTensors tensors = {};  ///< what mask and score read
   float dropout_p = 0;        ///< as forward had it, as is rng_state
   TensorView rng_state = {};
-  /// Whether equal inputs must give bit-identical gradients. Otherwise sums over blocks may be made in any order.
+  /// Whether equal inputs must give bit-identical gradients. Otherwise sums over blocks of dq may be made in any order.
   bool deterministic = false;
+
+  TensorView d_lse = {};    ///< "dlse" in errors, optional: the gradient of lse, of its type and shape
+  TensorView sinks = {};    ///< as forward had it; if spec.sinks
+  TensorView d_sinks = {};  ///< optional: the gradient of the sinks, fp32 (heads_q), written
+  /// Gradients that are written of some of `tensors`, of fp32, bf16 or fp16 each and read by the score: under the same
+  /// name, of the same type and shape, with any strides. Where the tensor has stride 0 each element counts by itself.
+  /// Equal inputs always give bit-identical ones. Takes 8 bytes of workspace for each element.
+  NamedTensors d_tensors = {};
 };
 
 /// Checks what can be wrong with the arguments of a backward call for `spec`, as the call itself does. Throws the same.
@@ -143,19 +152,23 @@ class Attention {
   /// capture. What mask and score read must be there: tuning reads it.
   void prepare(const AttentionArguments& arguments) const;
 
-  /// Computes dq, dk and dv on `stream`: on sm_90a, where a kernel can serve the call that computes all of them, by that
-  /// one between two that prepare and round; else by a kernel of dq and one of dk and dv. With P = exp(score − lse) and
-  /// f the score functor,
+  /// Computes dq, dk and dv on `stream`: on sm_90a, where a kernel can serve the call that computes all of them, by
+  /// that one between two that prepare and round; else by a kernel of dq and one of dk and dv. With P = exp(score −
+  /// lse) and f the score functor,
   ///
-  ///     dS = P ∘ (do vᵀ − rowsum(do ∘ o)) ∘ f′      dq = softmax_scale · dS k    dk = softmax_scale · dSᵀ q    dv = Pᵀ do
+  ///     delta = rowsum(do ∘ o) − dlse    dS = P ∘ (do vᵀ − delta)        dq = softmax_scale · (dS ∘ f′) k
+  ///     dv = Pᵀ do                       dk = softmax_scale · (dS ∘ f′)ᵀ q
+  ///     dsink = −Σ exp(sink − lse) · delta    dT = Σ dS ∘ ∂f/∂T, for a tensor T that the score reads
   ///
-  /// ("FlashAttention-2", Dao). With `deterministic` equal inputs give bit-identical gradients; without, dk and dv are,
-  /// and dq is where two kernels compute, but one kernel adds dq up in any order. A query without
-  /// keys gets dq = 0 and adds nothing to dk and dv. Built-in scores and texts are differentiated by the library; a
-  /// text computes with `auto` what depends on `score`. Configs are the cost models', whatever was given or tuned for
-  /// forward. The first call for a size class on a GPU compiles; later calls only launch. Throws Error invalid_spec
-  /// where sequences are not dense or there are sinks; invalid_argument, naming the argument, before anything is
-  /// launched; not_prepared while the stream is being captured and nothing was prepared; launch_failed.
+  /// ("FlashAttention-2", Dao, has those of the operands). The last two are computed by kernels of their own, and
+  /// only when they are asked for. With `deterministic` equal inputs give bit-identical gradients; without, all are
+  /// but dq where one kernel adds it up in any order. A query without keys gets dq = 0 and adds nothing to the
+  /// others, its dlse is not looked at. Built-in scores and texts are differentiated by the library; a text computes
+  /// with `auto` what depends on `score`, or on a tensor whose gradient is wanted, or gives its derivative. Configs
+  /// are the cost models', whatever was given or tuned for forward. The first call for a size class on a GPU
+  /// compiles; later calls only launch. Throws Error invalid_spec where sequences are not dense; invalid_argument,
+  /// naming the argument, before anything is launched; compile_failed where a text loses a derivative; not_prepared
+  /// while the stream is being captured and nothing was prepared; launch_failed.
   void backward(const BackwardArguments& arguments, Stream stream = nullptr) const;
 
   /// Does all of the above but the launch.

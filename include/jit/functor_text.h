@@ -39,6 +39,12 @@ struct FunctorText {
   /// Without it tiles have the classes that follow from the body by bounds of q and k (docs/masks.md). Where it
   /// is not followed, every tile is computed with the mask, correct but slower, and an Event says why.
   std::string classify = {};
+  /// Optional, scores only: the body of a function with the same names that returns the derivative of what `body`
+  /// returns with respect to `score`. Gradients then take it for granted, and `body` may compute with floats or call
+  /// what the library cannot differentiate; tensors that it reads get no gradients. Without it the body is
+  /// differentiated by being compiled with another number type: it declares with `auto` what depends on `score`, and
+  /// on tensors whose gradients are wanted.
+  std::string derivative = {};
   std::map<std::string, FunctorConstant> constants = {};
   std::vector<FunctorTensorSpec> tensors = {};
 

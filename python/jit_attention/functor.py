@@ -30,6 +30,10 @@ class FunctorText:
         classify: masks only, may be empty: the body of a function of q_begin, q_end, k_begin, k_end (half-open ranges
             of a tile) that returns TileClass::empty, TileClass::full or TileClass::partial. Without it tiles are
             skipped as far as bounds of q and k tell from the body (docs/masks.md).
+        derivative: scores only, may be empty: the body of a function that returns the derivative of what ``body``
+            returns with respect to ``score``. Gradients then take it for granted, and tensors that the text reads get
+            none. Without it ``body`` is differentiated, and declares with ``auto`` what depends on ``score`` and on
+            tensors whose gradients are wanted.
         constants: names and values (bool, int or float) baked into the kernel.
         tensors: names and element types ("bf16", "fp16", "fp32", "int32", "int64", "uint8") of arrays that are given
             to each call, dense; in the text, pointers to their elements.
@@ -40,9 +44,10 @@ class FunctorText:
     classify: str = ""
     constants: Mapping[str, bool | int | float] = field(default_factory=dict)
     tensors: Mapping[str, str] = field(default_factory=dict)
+    derivative: str = ""
 
     def __post_init__(self):
-        for name in ("name", "body", "classify"):
+        for name in ("name", "body", "classify", "derivative"):
             wanted_text(name, getattr(self, name))
         for name in (*self.constants, *self.tensors):
             wanted_text("a name of constants and tensors", name)
@@ -50,6 +55,7 @@ class FunctorText:
             "name": self.name,
             "body": self.body,
             "classify": self.classify,
+            "derivative": self.derivative,
             "constants": dict(self.constants),
             "tensors": {name: element_type(kind) for name, kind in self.tensors.items()},
         }
@@ -59,7 +65,7 @@ class FunctorText:
 
     def _identity(self):
         constants = tuple((name, type(value), value) for name, value in self.constants.items())
-        return self.name, self.body, self.classify, constants, tuple(self.tensors.items())
+        return self.name, self.body, self.classify, self.derivative, constants, tuple(self.tensors.items())
 
     def __eq__(self, other):
         if not isinstance(other, FunctorText):
@@ -70,7 +76,8 @@ class FunctorText:
         return hash(self._identity())
 
     def __reduce__(self):  # a mapping proxy cannot be pickled
-        return FunctorText, (self.name, self.body, self.classify, dict(self.constants), dict(self.tensors))
+        fields = self.name, self.body, self.classify, dict(self.constants), dict(self.tensors), self.derivative
+        return FunctorText, fields
 
 
 @dataclass(frozen=True)

@@ -71,6 +71,7 @@ def text(
     name: str,
     constants: Mapping[str, bool | int | float] | None = None,
     tensors: Mapping[str, str] | None = None,
+    derivative: str = "",
 ) -> Score:
     """A score of your own: the body of a C++ function that returns the new score.
 
@@ -78,7 +79,7 @@ def text(
 
     `FunctorText` says what the text may use. Raises InvalidSpecError for what cannot become part of a kernel.
     """
-    return Score(f"text({name})", (FunctorText(name, body, "", constants or {}, tensors or {}),))
+    return Score(f"text({name})", (FunctorText(name, body, "", constants or {}, tensors or {}, derivative),))
 
 
 def parse(text: str, texts: Iterable[FunctorText] = ()) -> Score:

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -39,10 +40,45 @@ void check_operand(const TensorView& view, const char* name) {
            fmt::format("has {} dimensions; it must have 4: gradients are of dense sequences", view.rank));
 }
 
+/// A gradient that is written: to the caller's array, or to a new one of the shape and type of what it is of.
+struct Result {
+  nb::handle given;
+  std::string name;
+  const TensorView* of;
+  std::optional<dlpack::DataType> type;  ///< as the framework has the elements of `of`
+  TensorView* view;
+  std::optional<std::size_t> made = {};
+
+  void bind(OperationCall& call) {
+    if (given.is_none()) {
+      made = call.make(of->dtype, {of->shape, static_cast<std::size_t>(of->rank)}, *view, type);
+    } else {
+      call.write(given, name.c_str(), *view);
+    }
+  }
+  nb::object returned(const OperationCall& call) const {
+    return made ? call.result(*made) : nb::borrow(given);
+  }
+};
+
+/// What the caller says of gradients of tensors, by name: a dict of arrays, None for new ones, or names.
+nb::object wanted_gradients(nb::handle d_tensors) {
+  if (d_tensors.is_none() || PyDict_Check(d_tensors.ptr())) return nb::borrow(d_tensors);
+  nb::dict wanted;
+  if (PyUnicode_Check(d_tensors.ptr()) || !PySequence_Check(d_tensors.ptr()))
+    throw nb::type_error("d_tensors must be a list of names, or a dict of names and arrays or None");
+  for (const nb::handle name : nb::list(nb::borrow(d_tensors))) wanted[name] = nb::none();
+  return wanted;
+}
+
+/// None where the gradient of sinks is not wanted, True for a new array, or an array.
+bool is_wanted(nb::handle d_sinks) { return !d_sinks.is_none() && d_sinks.ptr() != Py_False; }
+
 nb::object compute(nb::handle d_o, nb::handle q, nb::handle k, nb::handle v, nb::handle o, nb::handle lse,
                    nb::handle mask, nb::handle score, nb::handle softmax_scale, nb::handle dq, nb::handle dk,
                    nb::handle dv, nb::handle dtype, nb::handle layout_name, nb::handle tensors,
-                   nb::handle stream, bool deterministic, double dropout_p, nb::handle rng_state) {
+                   nb::handle stream, bool deterministic, double dropout_p, nb::handle rng_state, nb::handle dlse,
+                   nb::handle sinks, nb::handle d_sinks, nb::handle d_tensors) {
   const Layout layout = parse_layout(layout_name);
   const std::optional<DType> sixteen_bits = dtype_of(dtype, "dtype");
   OperationCall call(q, "q", stream, sixteen_bits);
@@ -66,36 +102,55 @@ nb::object compute(nb::handle d_o, nb::handle q, nb::handle k, nb::handle v, nb:
   arguments.dropout_p = static_cast<float>(dropout_p);
   if (!rng_state.is_none()) call.read(rng_state, "rng_state", arguments.rng_state);
 
-  // Results that were not given are new, of the shape and type of what they are gradients of.
-  struct Result {
-    nb::handle given;
-    const char* name;
-    TensorView BackwardArguments::*of;
-    TensorView BackwardArguments::*gradient;
-    std::optional<std::size_t> made = {};
+  call.read(dlse, "dlse", arguments.d_lse);
+  call.read(sinks, "sinks", arguments.sinks);
+
+  const auto type_of = [&](const TensorView& of) {
+    return of.dtype == arguments.q.dtype ? q_type : std::nullopt;
   };
-  Result results[] = {{dq, "dq", &BackwardArguments::q, &BackwardArguments::dq},
-                      {dk, "dk", &BackwardArguments::k, &BackwardArguments::dk},
-                      {dv, "dv", &BackwardArguments::v, &BackwardArguments::dv}};
+  std::vector<Result> results = {{dq, "dq", &arguments.q, type_of(arguments.q), &arguments.dq},
+                                 {dk, "dk", &arguments.k, type_of(arguments.k), &arguments.dk},
+                                 {dv, "dv", &arguments.v, type_of(arguments.v), &arguments.dv}};
   for (Result& result : results) {
-    TensorView& view = arguments.*result.gradient;
-    const TensorView& of = arguments.*result.of;
-    if (result.given.is_none()) {
-      const bool as_q = of.dtype == arguments.q.dtype;
-      result.made = call.make(of.dtype, {of.shape, 4}, view, as_q ? q_type : std::nullopt);
-    } else {
-      call.write(result.given, result.name, view);
-      check_operand(view, result.name);
-    }
+    result.bind(call);
+    check_operand(*result.view, result.name.c_str());
   }
   const NamedArrays named(tensors);
   std::vector<TensorView> functor_views(named.size());
+  std::vector<std::optional<dlpack::DataType>> functor_types(named.size());
   std::size_t at = 0;
-  for (const NamedArray& array : named) call.read(array.object, array.name, functor_views[at++]);
+  for (const NamedArray& array : named) {
+    functor_types[at] = call.read(array.object, array.name, functor_views[at]);
+    ++at;
+  }
+  const NamedArrays wanted(wanted_gradients(d_tensors));
+  std::vector<TensorView> gradient_views(wanted.size());
+  at = 0;
+  for (const NamedArray& array : wanted) {
+    std::size_t of = 0;
+    for (const NamedArray& tensor : named) {
+      if (std::string_view(tensor.name) == array.name) break;
+      ++of;
+    }
+    const std::string name = fmt::format("d_tensors.{}", array.name);
+    if (of == named.size()) refuse(name.c_str(), "there is no gradient: `tensors` has no array of that name");
+    results.push_back({array.object, name, &functor_views[of], functor_types[of], &gradient_views[at++]});
+    results.back().bind(call);
+  }
+  if (is_wanted(d_sinks)) {
+    if (!arguments.sinks.is_present()) refuse("d_sinks", "is wanted, but there are no sinks");
+    const bool is_new = d_sinks.ptr() == Py_True;
+    results.push_back(
+        {is_new ? nb::none() : d_sinks, "d_sinks", &arguments.sinks, std::nullopt, &arguments.d_sinks});
+    results.back().bind(call);
+  }
   const auto name_tensors = [&] {
     arguments.tensors = {};
+    arguments.d_tensors = {};
     at = 0;
     for (const NamedArray& array : named) arguments.tensors.add({array.name, functor_views[at++]});
+    at = 0;
+    for (const NamedArray& array : wanted) arguments.d_tensors.add({array.name, gradient_views[at++]});
   };
   name_tensors();
 
@@ -111,6 +166,7 @@ nb::object compute(nb::handle d_o, nb::handle q, nb::handle k, nb::handle v, nb:
   spec.alignment = std::max(2, common_alignment({&arguments.d_o, &arguments.q, &arguments.k, &arguments.v,
                                                  &arguments.o, &arguments.dq, &arguments.dk, &arguments.dv}));
   spec.dropout = dropout_p != 0 || arguments.rng_state.is_present();
+  spec.sinks = arguments.sinks.is_present();
   spec.mask = mask_of(mask);
   spec.score = score_of(score);
   spec.softmax_scale = scale_of(softmax_scale);
@@ -125,22 +181,28 @@ nb::object compute(nb::handle d_o, nb::handle q, nb::handle k, nb::handle v, nb:
     attention_when_called(spec, context).backward(arguments, call.stream());
     call.complete();
   });
-  const auto returned = [&](const Result& result) {
-    return result.made ? call.result(*result.made) : nb::borrow(result.given);
-  };
-  return nb::make_tuple(returned(results[0]), returned(results[1]), returned(results[2]));
+  nb::list returned;
+  for (std::size_t i = 0; i < 3; ++i) returned.append(results[i].returned(call));
+  if (!d_tensors.is_none()) {
+    nb::dict by_name;
+    at = 3;
+    for (const NamedArray& array : wanted) by_name[array.key] = results[at++].returned(call);
+    returned.append(by_name);
+  }
+  if (is_wanted(d_sinks)) returned.append(results.back().returned(call));
+  return nb::tuple(returned);
 }
 
 constexpr const char* backward_doc =
-    R"(Gradients of attention with respect to q, k and v.
+    R"(Gradients of attention with respect to q, k and v, and to what scores read.
 
-Two or three kernels, compiled for this problem at their first use.
+Two kernels or more, compiled for this problem at their first use.
 
 Args:
     do: the gradient of o, of o's shape; bf16 or fp16 as all arrays but lse, any strides whose last is 1.
-    q, k, v, mask, score, softmax_scale, tensors: as `attention` had them. What mask and score read gets no gradients.
-        Texts of scores are differentiated by the library: they are compiled with a number type that carries its
-        derivative, so that variables that depend on `score` are declared with `auto`.
+    q, k, v, mask, score, softmax_scale, tensors: as `attention` had them. Texts of scores are differentiated by the
+        library, unless they give their derivative: they are compiled with a number type that carries its derivative,
+        so that variables that depend on `score`, or on tensors in `d_tensors`, are declared with `auto`.
     o, lse: what `attention` returned with return_lse.
     dq, dk, dv: arrays to write to, which are then returned; they share no memory with each other or the inputs.
     dtype: "bf16" or "fp16", for arrays of 16-bit integers, which cannot say what they hold.
@@ -149,10 +211,16 @@ Args:
     dropout_p, rng_state: as `attention` had them.
     deterministic: whether equal inputs must give equal bits. Otherwise dq may be a sum in any order, which is faster
         on some GPUs.
+    dlse: the gradient of lse, if the loss depends on it: fp32, of lse's shape.
+    sinks: as `attention` had them.
+    d_sinks: True to get the gradient of the sinks, or an array to write it to.
+    d_tensors: names of arrays in `tensors` that the score reads, to get their gradients, which always have equal bits
+        for equal inputs; or a dict of these names with arrays to write to, None for new ones. fp32, bf16 and fp16.
 
 Returns:
     (dq, dk, dv), of the shapes and types of q, k and v; dk and dv are sums over the query heads that share a KV head.
-    A query that sees no key gets dq = 0 and adds nothing to dk and dv.
+    A query that sees no key gets dq = 0 and adds nothing to dk and dv. With `d_tensors` a dict of names and arrays
+    comes next, with `d_sinks` another array.
 
 Raises:
     InvalidArgumentError: an array is wrong; names the argument, before anything is launched.
@@ -168,15 +236,17 @@ void bind_backward(nb::module_& module) {
              "o"_a.none(), "lse"_a.none(), nb::kw_only(), "mask"_a = nb::none(), "score"_a = nb::none(),
              "softmax_scale"_a = nb::none(), "dq"_a = nb::none(), "dk"_a = nb::none(), "dv"_a = nb::none(),
              "dtype"_a = nb::none(), "layout"_a = "BSHD", "tensors"_a = nb::none(), "stream"_a = nb::none(),
-             "deterministic"_a = false, "dropout_p"_a = 0.0, "rng_state"_a = nb::none(), backward_doc,
+             "deterministic"_a = false, "dropout_p"_a = 0.0, "rng_state"_a = nb::none(), "dlse"_a = nb::none(),
+             "sinks"_a = nb::none(), "d_sinks"_a = nb::none(), "d_tensors"_a = nb::none(), backward_doc,
              nb::sig("def attention_backward(do: typing.Any, q: typing.Any, k: typing.Any, v: typing.Any, "
                      "o: typing.Any, lse: typing.Any, *, mask: jit_attention.Mask | None = None, "
                      "score: jit_attention.Score | None = None, softmax_scale: float | None = None, "
                      "dq: typing.Any = None, dk: typing.Any = None, dv: typing.Any = None, "
                      "dtype: typing.Any = None, layout: str = 'BSHD', "
                      "tensors: dict[str, typing.Any] | None = None, stream: typing.Any = None, "
-                     "deterministic: bool = False, dropout_p: float = 0.0, rng_state: typing.Any = None) -> "
-                     "tuple[typing.Any, typing.Any, typing.Any]"));
+                     "deterministic: bool = False, dropout_p: float = 0.0, rng_state: typing.Any = None, "
+                     "dlse: typing.Any = None, sinks: typing.Any = None, d_sinks: typing.Any = None, "
+                     "d_tensors: typing.Any = None) -> tuple[typing.Any, ...]"));
 }
 
 }  // namespace jit::python

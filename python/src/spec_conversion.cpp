@@ -59,7 +59,8 @@ FunctorConstant constant_of(nb::handle value, const std::string& name) {
 FunctorText functor_text_of(nb::handle text) {
   FunctorText result{.name = nb::cast<std::string>(text.attr("name")),
                      .body = nb::cast<std::string>(text.attr("body")),
-                     .classify = nb::cast<std::string>(text.attr("classify"))};
+                     .classify = nb::cast<std::string>(text.attr("classify")),
+                     .derivative = nb::cast<std::string>(text.attr("derivative"))};
   for (const nb::handle item : nb::list(text.attr("constants").attr("items")())) {
     const auto name = nb::cast<std::string>(item[0]);
     result.constants.emplace(name, constant_of(item[1], name));

@@ -6,8 +6,8 @@
 //     wait for K(n), V(n) ─ barrier ─ load K, V(n + ahead) ─ S = Q Kᵀ ─ dP = dO Vᵀ ─ P, dS ─ dQ += dS K
 //
 // The barrier also says that every warp is done with the tile before, whose buffers the load overwrites; a single
-// buffer is loaded behind a barrier of its own. In the beginning the block works out delta = do · o of its queries and
-// leaves it, beside their LSE, to the kernel of dK and dV.
+// buffer is loaded behind a barrier of its own. In the beginning the block works out delta = do · o − dlse of its
+// queries and leaves it, beside their LSE, to the kernel of dK and dV.
 #pragma once
 
 #include "backward_dq_mma_sync/smem_layout.cuh"
@@ -106,6 +106,7 @@ __device__ __forceinline__ auto query_statistics(const AttentionParams& params,
       }
     }
     sum = Layout::reduce(sum, [](float x, float y) { return x + y; });
+    if (lse != negative_infinity()) sum -= gradients.d_lse(batch, head, query);
     if constexpr (has_dropout<Config>) sum *= dropout_params.kept_share;
     lse = lse == negative_infinity() ? -negative_infinity() : lse * log2_e;
     statistics.lse_log2.numbers[r] = lse;

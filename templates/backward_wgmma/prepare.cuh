@@ -1,6 +1,6 @@
-// What runs before the one-pass kernel: −delta, with delta = rowsum(dO ∘ O), and log2 Σ exp(score) of each query, and
-// zeros where dQ is summed. A block has a tile of queries. With dropout, gradients of scores are computed times the share
-// that is kept, and so is delta.
+// What runs before the one-pass kernel: −delta, with delta = rowsum(dO ∘ O) − dLSE, and log2 Σ exp(score) of each
+// query, and zeros where dQ is summed. A block has a tile of queries. With dropout, gradients of scores are computed times
+// the share that is kept, and so is delta.
 #pragma once
 
 #include "backward_wgmma/dq_sums.cuh"
@@ -60,8 +60,9 @@ __device__ __forceinline__ void prepare_backward(const AttentionParams& params,
     }
 #pragma unroll
     for (int other = 1; other < lanes; other *= 2) sum += __shfl_xor_sync(full_warp, sum, other);
-    if constexpr (has_dropout<Config>) sum *= dropout.kept_share;
     if (lane == 0) {
+      if (lse != negative_infinity()) sum -= gradients.d_lse(batch, head, query);
+      if constexpr (has_dropout<Config>) sum *= dropout.kept_share;
       const long long at = tile * Config::tile_q + statistic_place(row);
       gradient_params.lse_log2[at] = lse == negative_infinity() ? -negative_infinity() : lse * log2_e;
       gradient_params.delta[at] = -sum;

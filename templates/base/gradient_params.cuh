@@ -12,6 +12,16 @@ JIT_HOST_DEVICE constexpr long long statistic_rows(int seqlen_q) {
   return (static_cast<long long>(seqlen_q) + 3) / 4 * 4;
 }
 
+/// The gradient of a tensor that scores read, of the same type. Sizes and strides are those of its dimensions, sizes of
+/// 1 in front where it has fewer than four.
+struct TensorGradient {
+  void* data;  ///< written; null: nobody asked
+  long long sizes[4];
+  long long strides[4];
+  /// From element to element where FunctorTensor::strides say it of the tensor, as if it were dense; 0: broadcast.
+  long long element_strides[3];
+};
+
 struct GradientParams {
   const void* d_o;  ///< the gradient of o: (batch, seqlen_q, heads_q, head_dim_v)
   void* dq;         ///< as q, written
@@ -22,13 +32,17 @@ struct GradientParams {
   TensorStrides dk_strides;
   TensorStrides dv_strides;
   /// Of each query, (batch, heads_q, statistic_rows(seqlen_q)): log2 Σ exp(score), +inf for one without keys, and
-  /// do · o. Written by the kernel of dq, read by that of dk and dv.
+  /// do · o − dlse. Written by the kernel of dq, read by that of dk and dv.
   float* lse_log2;
   float* delta;
   float*
       dq_sums;  ///< of a one-pass kernel: dQ in fp32 (backward_wgmma/dq_sums.cuh); it pads LSE and delta further
-  int* dq_turns;     ///< of a deterministic one: zeros for each consumer and tile of queries
-  int k_tile_begin;  ///< first tile of keys of this launch: a launch has room for so many
+  int* dq_turns;       ///< of a deterministic one: zeros for each consumer and tile of queries
+  int k_tile_begin;    ///< first tile of keys of this launch: a launch has room for so many
+  const float* d_lse;  ///< the gradient of lse, as lse; null: 0
+  TensorStrides d_lse_strides;
+  float* d_sinks;                               ///< (heads_q), written; null: nobody asked
+  TensorGradient tensors[max_functor_tensors];  ///< in the order of AttentionParams::tensors
 };
 
 }  // namespace jit

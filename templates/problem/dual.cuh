@@ -53,6 +53,9 @@ struct Dual {
   friend __device__ __forceinline__ bool operator>=(Dual x, Dual y) { return x.value >= y.value; }
 };
 
+/// What texts call to read elements of 16 bits.
+__device__ __forceinline__ Dual to_float(Dual x) { return x; }
+
 /// f(x), of which `value` and `slope` are known at x.value.
 __device__ __forceinline__ Dual chain(Dual x, float value, float slope) {
   return {value, slope * x.derivative};

@@ -43,6 +43,19 @@ __device__ __forceinline__ const T* tensor_data(const BlockContext& context, int
   return static_cast<const T*>(context.tensors[slot].data);
 }
 
+/// An element by its indices along the dimensions that FunctorTensor::strides are for, and along the last one.
+struct TensorPlace {
+  long long leading[3];
+  long long last;
+};
+
+/// What a built-in score has read at a place of the tensor in `slot`, as a number to compute with. Scores hand on what
+/// else `apply` was given, which makes other numbers of it (problem/tensor_reads.cuh).
+template <int slot>
+__device__ __forceinline__ float tensor_number(float value, const TensorPlace&) {
+  return value;
+}
+
 /// What the text of a functor may name beside its own constants and tensors.
 struct TextFunctor {
   int b;  ///< batch entry

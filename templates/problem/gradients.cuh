@@ -31,6 +31,13 @@ class Gradients {
     return rows(static_cast<Element*>(gradients_.dv), gradients_.dv_strides, batch, kv_head);
   }
 
+  /// The gradient of the LSE of a query that has keys.
+  __device__ __forceinline__ float d_lse(int batch, int head, int query) const {
+    if (gradients_.d_lse == nullptr) return 0;
+    const TensorStrides& strides = gradients_.d_lse_strides;
+    return gradients_.d_lse[batch * strides.batch + head * strides.head + query * strides.seq];
+  }
+
   /// The number of each query of a head, of which there are `statistic_rows`.
   __device__ __forceinline__ float* lse_log2(int batch, int head) const {
     return gradients_.lse_log2 + first_statistic(batch, head);

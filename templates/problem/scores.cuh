@@ -3,7 +3,8 @@
 //   explicit Score(const BlockContext&)
 //   Number apply(Number score, int q, int k)
 // of floats and, in backward, of numbers that carry their derivative along (problem/dual.cuh); `is_identity` tells the
-// kernel to fold the scale into the exponent instead.
+// kernel to fold the scale into the exponent instead. Kernels of the gradients of tensors give `apply` a fourth
+// argument, through which a score says what it reads (problem/tensor_reads.cuh).
 #pragma once
 
 #include "base/prelude.cuh"
@@ -16,8 +17,8 @@ namespace jit {
 struct NoScore {
   static constexpr bool is_identity = true;
   __device__ explicit NoScore(const BlockContext&) {}
-  template <class Number>
-  __device__ Number apply(Number score, int, int) const {
+  template <class Number, class... Reads>
+  __device__ Number apply(Number score, int, int, Reads&...) const {
     return score;
   }
 };
@@ -27,8 +28,8 @@ template <class Constants>
 struct SoftcapScore {
   static constexpr bool is_identity = false;
   __device__ explicit SoftcapScore(const BlockContext&) {}
-  template <class Number>
-  __device__ Number apply(Number score, int, int) const {
+  template <class Number, class... Reads>
+  __device__ Number apply(Number score, int, int, Reads&...) const {
     return Constants::cap * tanh_approx(score * (1.0f / Constants::cap));
   }
 };
@@ -40,13 +41,18 @@ struct AlibiScore {
   static constexpr bool is_identity = false;
   float slope;
   int shift;
+  int batch;
+  int head;
   __device__ explicit AlibiScore(const BlockContext& context)
       : slope(tensor_data<float>(context,
                                  slot)[context.batch * context.tensors[slot].strides[0] + context.head]),
-        shift(query_shift<Alignment::bottom_right>(context)) {}
-  template <class Number>
-  __device__ Number apply(Number score, int q, int k) const {
-    return score - slope * fabsf(static_cast<float>(q + shift - k));
+        shift(query_shift<Alignment::bottom_right>(context)),
+        batch(context.batch),
+        head(context.head) {}
+  template <class Number, class... Reads>
+  __device__ Number apply(Number score, int q, int k, Reads&... reads) const {
+    return score -
+           tensor_number<slot>(slope, {{batch}, head}, reads...) * fabsf(static_cast<float>(q + shift - k));
   }
 };
 
@@ -56,13 +62,17 @@ struct BiasScore {
   static constexpr bool is_identity = false;
   const T* rows;
   long long row_stride;
+  int batch;
+  int head;
   __device__ explicit BiasScore(const BlockContext& context)
       : rows(tensor_data<T>(context, slot) + context.batch * context.tensors[slot].strides[0] +
              context.head * context.tensors[slot].strides[1]),
-        row_stride(context.tensors[slot].strides[2]) {}
-  template <class Number>
-  __device__ Number apply(Number score, int q, int k) const {
-    return score + to_float(rows[q * row_stride + k]);
+        row_stride(context.tensors[slot].strides[2]),
+        batch(context.batch),
+        head(context.head) {}
+  template <class Number, class... Reads>
+  __device__ Number apply(Number score, int q, int k, Reads&... reads) const {
+    return score + tensor_number<slot>(to_float(rows[q * row_stride + k]), {{batch, head, q}, k}, reads...);
   }
 };
 
@@ -73,9 +83,9 @@ struct ThenScore {
   A a;
   B b;
   __device__ explicit ThenScore(const BlockContext& context) : a(context), b(context) {}
-  template <class Number>
-  __device__ Number apply(Number score, int q, int k) const {
-    return b.apply(a.apply(score, q, k), q, k);
+  template <class Number, class... Reads>
+  __device__ Number apply(Number score, int q, int k, Reads&... reads) const {
+    return b.apply(a.apply(score, q, k, reads...), q, k, reads...);
   }
 };
 

@@ -36,6 +36,16 @@ __device__ __forceinline__ void add_one_release(int* counter) {
   asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(counter) : "memory");
 }
 
+/// Adds to a number, modulo 2^64, and orders nothing.
+__device__ __forceinline__ void atomic_add_relaxed(long long* number, long long x) {
+  asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(number), "l"(x) : "memory");
+}
+
+/// Sets a number to `x` if that is larger, and orders nothing.
+__device__ __forceinline__ void atomic_max_relaxed(unsigned* number, unsigned x) {
+  asm volatile("red.relaxed.gpu.global.max.u32 [%0], %1;" ::"l"(number), "r"(x) : "memory");
+}
+
 /// Sets a counter that other threads add to by atomic operations, and orders nothing. A plain store would race with
 /// these.
 __device__ __forceinline__ void store_relaxed(int* counter, int value) {

@@ -5,7 +5,11 @@
 #include <gtest/gtest.h>
 
 #include "generator/access.h"
+#include "generator/build/image.h"
+#include "generator/context_state.h"
 #include "generator/kernels.h"
+#include "generator/kernels/backward_sinks/steps.h"
+#include "generator/kernels/backward_tensors/steps.h"
 #include "generator/kernels/families.h"
 #include "generator/kernels/search.h"
 #include "tests/compile/compile_testing.h"
@@ -59,6 +63,46 @@ TEST(BackwardCompile, TheDefaultsCompileWithoutSpills) {
     } catch (const Error& error) {
       failures[i] = fmt::format("{} on {}, {}: {}\n{}", to_string(spec), to_string(arch), to_string(config),
                                 error.what(), error.log());
+    }
+  });
+  for (const std::string& failure : failures) EXPECT_EQ(failure, "");
+}
+
+TEST(BackwardCompile, GradientsOfTensorsCompileWithoutSpills) {
+  const Score table = score::text({.name = "relative",
+                                   .body = "return score + table[min(max(q - k, 0), 63)] * scales[h];",
+                                   .tensors = {{"table", DType::fp32}, {"scales", DType::fp32}}});
+  struct Program {
+    std::string what;
+    jit::Program program;
+    Arch arch;
+  };
+  std::vector<Program> programs;
+  for (const Arch& arch : {Arch{8, 0, 0}, testing::sm_90a, Arch{12, 0, 0}}) {
+    for (const AttentionSpec& spec :
+         std::vector<AttentionSpec>{{.mask = mask::causal(), .score = score::bias(DType::bf16)},
+                                    {.head_dim = 256, .score = score::alibi().then(score::softcap(30))},
+                                    {.head_dim = 64, .mask = mask::document(), .score = table}}) {
+      // Of the tensors that the score reads, which come behind the mask's.
+      const unsigned all = (1u << functor_tensors(spec).size()) - 1;
+      const unsigned of_mask = (1u << spec.mask.tensors().size()) - 1;
+      programs.push_back({to_string(spec), backward_tensors::sum_program(spec, all ^ of_mask), arch});
+      programs.push_back({to_string(spec), backward_tensors::convert_program(spec, all ^ of_mask), arch});
+    }
+    programs.push_back({"sinks", backward_sinks::program(), arch});
+  }
+  const Context context(testing::private_settings());
+  std::vector<std::string> failures(programs.size());
+  testing::in_parallel(programs.size(), [&](std::size_t i) {
+    const auto& [what, program, arch] = programs[i];
+    try {
+      const ResourceUsage& resources =
+          build_image(*Access::state(context), program, {.arch = arch})->resources;
+      if (!resources.is_clean() || resources.stack_bytes != 0)
+        failures[i] = fmt::format("{} on {}: {} bytes are spilled, {} of stack", what, to_string(arch),
+                                  resources.spill_bytes(), resources.stack_bytes);
+    } catch (const Error& error) {
+      failures[i] = fmt::format("{} on {}: {}\n{}", what, to_string(arch), error.what(), error.log());
     }
   });
   for (const std::string& failure : failures) EXPECT_EQ(failure, "");

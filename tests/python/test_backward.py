@@ -79,6 +79,55 @@ def test_texts_differentiate_themselves(rng, place, fetch):
                                            slope=lambda s, b, h, i, j: 1 + 0.5 * numpy.cos(s) * weights[h]))
 
 
+def test_gradients_of_tensors_sinks_and_lse(rng, place, fetch):
+    problem = random_problem(rng, "bf16", batch=1, seqlen_q=9, seqlen_kv=12, heads_q=2, heads_kv=1, head_dim=16)
+    do, q, k, v = map(place, problem)
+    bias, sinks = rng.standard_normal((1, 2, 1, 12)).astype(numpy.float32), rng.standard_normal(2).astype(numpy.float32)
+    dlse = rng.standard_normal((1, 2, 9)).astype(numpy.float32)
+    given = dict(score=ja.score.bias(), tensors={"bias": place(bias)}, sinks=place(sinks))
+    o, lse = ja.attention(q, k, v, return_lse=True, **given)
+
+    def loss(q, k, v, bias, sinks):
+        scores = 0.25 * q @ numpy.repeat(k, 2, 1).transpose(0, 1, 3, 2) + bias
+        weights = numpy.exp(scores)
+        total = weights.sum(-1) + numpy.exp(sinks)[:, None]
+        o = weights @ numpy.repeat(v, 2, 1) / total[..., None]
+        return (o * problem[0].astype(numpy.float64).transpose(0, 2, 1, 3)).sum() + (dlse * numpy.log(total)).sum()
+
+    exact = [x.astype(numpy.float64).transpose(0, 2, 1, 3) for x in problem[1:]] + [bias * 1.0, sinks * 1.0]
+
+    def difference(number):
+        gradient = numpy.zeros(exact[number].shape)
+        for at in numpy.ndindex(gradient.shape):
+            sides = [[x.astype(numpy.float64).copy() for x in exact] for _ in range(2)]
+            sides[0][number][at] += 1e-5
+            sides[1][number][at] -= 1e-5
+            gradient[at] = (loss(*sides[0]) - loss(*sides[1])) / 2e-5
+        return gradient
+
+    mine = place(numpy.full(bias.shape, numpy.nan, numpy.float32))
+    *got, by_name, d_sinks = ja.attention_backward(do, q, k, v, o, lse, dlse=place(dlse), d_sinks=True,
+                                                   d_tensors={"bias": mine}, **given)
+    assert by_name["bias"] is mine and list(by_name) == ["bias"]
+    check([fetch(x) for x in got], [difference(i).transpose(0, 2, 1, 3) for i in range(3)])
+    for result, number in ((mine, 3), (d_sinks, 4)):
+        expected = difference(number)
+        assert fetch(result).shape == expected.shape
+        assert numpy.abs(fetch(result) - expected).max() <= 0.01 * numpy.abs(expected).max()
+    *_, by_name = ja.attention_backward(do, q, k, v, o, lse, dlse=place(dlse), d_tensors=["bias"], **given)
+    assert numpy.array_equal(fetch(by_name["bias"]), fetch(mine))
+
+
+def test_texts_may_give_their_derivative(rng, place, fetch):
+    problem = random_problem(rng, "bf16", batch=1, seqlen_q=9, seqlen_kv=12, heads_q=1, heads_kv=1, head_dim=16)
+    score = ja.score.text("float x = 2 * score; return x * x;", name="square", derivative="return 8 * score;")
+    assert score == ja.score.parse(str(score), score.texts) and score.texts[0].derivative == "return 8 * score;"
+    do, q, k, v = map(place, problem)
+    o, lse = ja.attention(q, k, v, score=score, return_lse=True)
+    got = ja.attention_backward(do, q, k, v, o, lse, score=score)
+    check(map(fetch, got), exact_gradients(*problem, score=lambda s, *_: 4 * s * s, slope=lambda s, *_: 8 * s))
+
+
 def test_layout_and_given_arrays(rng, place, fetch):
     problem = random_problem(rng, "fp16", batch=2, seqlen_q=20, seqlen_kv=20, heads_q=2, heads_kv=1, head_dim=32)
     exact = exact_gradients(*problem)
@@ -123,3 +172,17 @@ def test_errors_name_the_argument(rng, place):
         ja.attention_backward(**good, dk=(same := place(problem[2].copy())), dv=same)
     with pytest.raises(ja.InvalidArgumentError, match="alibi_slopes"):
         ja.attention_backward(**good, score=ja.score.alibi())
+    slopes = place(rng.standard_normal(2).astype(numpy.float32))
+    biased = dict(good, score=ja.score.alibi(), tensors={"alibi_slopes": slopes})
+    for wrong, name, words in [
+        (dict(d_tensors=["bias"]), "d_tensors.bias", "no array of that name"),
+        (dict(d_tensors={"alibi_slopes": slopes}), "d_tensors.alibi_slopes", "shares memory with alibi_slopes"),
+        (dict(d_tensors={"alibi_slopes": place(numpy.zeros(3, numpy.float32))}), "d_tensors.alibi_slopes", "shape"),
+        (dict(d_sinks=True), "d_sinks", "no sinks"),
+        (dict(dlse=place(numpy.zeros((1, 2, 7), numpy.float32))), "dlse", "seqlen"),
+    ]:
+        with pytest.raises(ja.InvalidArgumentError) as info:
+            ja.attention_backward(**biased, **wrong)
+        assert name in str(info.value) and words in str(info.value), str(info.value)
+    with pytest.raises(TypeError, match="d_tensors"):
+        ja.attention_backward(**biased, d_tensors="alibi_slopes")

@@ -220,18 +220,75 @@ def test_opcheck_of_gradients(make):
     problem = repr((("causal", ()), None, ()))
     arguments = (make(*o.shape), q, k, v, o, lse, [], problem, None, "BSHD")
     library.opcheck(torch.ops.jit_attention.attention_backward.default, arguments)
+    bias, sinks, score = make(1, 4, 1, 45), make(4).float(), ja.score.bias("bf16")
+    o, lse = jt.attention(q, k, v, score=score, tensors={"bias": bias}, sinks=sinks, return_lse=True)
+    problem = repr((None, (score.text, ()), ("bias",)))
+    more = dict(dlse=make(*lse.shape).float(), sinks=sinks, wanted=[0], want_sinks=True)
+    arguments = (make(*o.shape), q, k, v, o, lse, [bias], problem, None, "BSHD")
+    library.opcheck(torch.ops.jit_attention.attention_backward.default, arguments, more)
+
+
+RELATIVE = ja.score.text("return score * temperatures[h] + to_float(table[min(max(q - k, -3), 3) + 3]);",
+                         name="relative", tensors={"table": "bf16", "temperatures": "fp32"})
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_gradients_of_all_that_is_read(make, compiled):
+    """Of tensors that scores read, of sinks, and of a loss that depends on lse, too."""
+    q, k, v = map(parameter, random_qkv(make))
+    bias, table = parameter(make(1, 4, 1, 45)), parameter(make(7))
+    temperatures, sinks = parameter(make(4).float().abs() + 0.5), parameter(make(4).float())
+    inputs = q, k, v, bias, table, temperatures, sinks
+    score = ja.score.bias("bf16").then(RELATIVE)
+
+    def compute(q, k, v, bias, table, temperatures, sinks):
+        tensors = {"bias": bias, "table": table, "temperatures": temperatures}
+        return jt.attention(q, k, v, score=score, tensors=tensors, sinks=sinks, return_lse=True)
+
+    def exact(q, k, v, bias, table, temperatures, sinks):
+        ks, vs = (x.repeat_interleave(2, 2) for x in (k, v))
+        scores = torch.einsum("bihd,bjhd->bhij", q, ks) * q.shape[-1] ** -0.5 + bias
+        scores = scores * temperatures[:, None, None] + table[(-DIFFERENCE).clamp(-3, 3) + 3]
+        sink = sinks[:, None, None].expand(*scores.shape[:3], 1)
+        p = torch.cat([scores, sink], -1).softmax(-1)[..., :-1]
+        return torch.einsum("bhij,bjhd->bihd", p, vs), torch.cat([scores, sink], -1).logsumexp(-1)
+
+    o, lse = (torch.compile(compute, fullgraph=True) if compiled else compute)(*inputs)
+    do, dlse = make(*o.shape), make(*lse.shape).float()
+    gradients = torch.autograd.grad((o, lse), inputs, (do, dlse))
+    assert [x.dtype for x in gradients] == [x.dtype for x in inputs]
+    doubles = [x.detach().cpu().double().requires_grad_() for x in inputs]
+    right = torch.autograd.grad(exact(*doubles), doubles, (do.cpu().double(), dlse.cpu().double()))
+    for i, (ours, expected) in enumerate(zip(gradients, right, strict=True)):
+        assert ours.shape == expected.shape
+        # Sums over all queries cancel, and o is rounded.
+        assert (ours.cpu().double() - expected).abs().max() <= (0.02 if i < 3 else 0.06) * expected.abs().max(), i
+    if compiled:
+        return
+    # Only a bias wants one, and only lse is used.
+    (of_bias,) = torch.autograd.grad(compute(*(x.detach() for x in (q, k, v)), bias, table.detach(),
+                                             temperatures.detach(), sinks.detach())[1], bias, dlse)
+    doubles = [x.detach().cpu().double().requires_grad_(x is bias) for x in inputs]
+    (right,) = torch.autograd.grad(exact(*doubles)[1], doubles[3], dlse.cpu().double())
+    assert (of_bias.cpu().double() - right).abs().max() <= 0.06 * right.abs().max()
 
 
 def test_what_has_no_gradient_is_refused(make):
     q, k, v = random_qkv(make)
-    bias = {"bias": parameter(make(1, 1, 1, 45))}
-    biased = dict(score=ja.score.bias("bf16"), tensors=bias)
+    weights = {"weights": parameter(make(45).float())}
+    some = ja.mask.text("return weights[k] > 0;", name="some", tensors={"weights": "fp32"})
+    masked = dict(mask=some, tensors=weights)
+
+    def second():
+        given = parameter(q)
+        (dq,) = torch.autograd.grad(jt.attention(given, k, v).sum(), given, create_graph=True)
+        dq.sum().backward()
+
     calls = [
-        (lambda: jt.attention(q, k, v, **biased), "requires grad.*no_grad.*detach"),
-        (lambda: jt.attention(parameter(q), k, v, **biased), "requires grad.*no_grad.*detach"),
-        (lambda: torch.compile(lambda: jt.attention(parameter(q) * 1, k, v, **biased))(), "requires grad.*no_grad.*detach"),
+        (lambda: jt.attention(q, k, v, **masked), "'weights' requires grad.*no_grad.*detach"),
+        (torch.compile(lambda: jt.attention(parameter(q) * 1, k, v, **masked)), "requires grad.*no_grad.*detach"),
         (lambda: OPERATOR(parameter(q), k, v, [], repr((None, None, ())), None, False, "BSHD", None), "return_lse"),
-        (lambda: jt.attention(parameter(q), k, v, return_lse=True)[1].sum().backward(), "lse.*no gradient.*detach"),
+        (second, "gradients of attention have no gradients.*create_graph"),
     ]
     for call, message in calls:
         with pytest.raises(Exception, match=message):

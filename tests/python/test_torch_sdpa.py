@@ -172,6 +172,11 @@ def test_refusals_say_what_would_work(make, case):
         scaled_dot_product_attention(q, k, v, **keywords)
 
 
+def assert_gradients_are_near(ours, exact):
+    for gradient, right in zip(ours, exact, strict=True):
+        assert (gradient.cpu().double() - right).abs().max() <= 0.02 * right.abs().max()
+
+
 @pytest.mark.parametrize("is_causal", [False, True])
 def test_gradients_are_near_those_of_torch(make, is_causal):
     inputs = [tensor.requires_grad_() for tensor in random_qkv(make, heads_kv=2)]
@@ -180,13 +185,15 @@ def test_gradients_are_near_those_of_torch(make, is_causal):
     keywords = dict(is_causal=is_causal, enable_gqa=True, scale=0.4)
     ours = torch.autograd.grad(scaled_dot_product_attention(*inputs, **keywords), inputs, do)
     exact = torch.autograd.grad(torch_sdpa(*wide, **keywords), wide, do.cpu().double())
-    for gradient, right in zip(ours, exact, strict=True):
-        assert (gradient.cpu().double() - right).abs().max() <= 0.02 * right.abs().max()
+    assert_gradients_are_near(ours, exact)
 
 
-def test_gradients_of_masks_are_refused(make):
-    q, k, v = random_qkv(make)
-    with pytest.raises(ja.InvalidArgumentError, match="requires grad.*no_grad"):
-        scaled_dot_product_attention(q, k, v, make(33, 47).requires_grad_())
-    with torch.no_grad():
-        scaled_dot_product_attention(q, k, v)
+@pytest.mark.parametrize("shape", [(33, 47), (4, 1, 47), (2, 1, 1, 47)])
+def test_masks_have_gradients(make, shape):
+    inputs = [tensor.requires_grad_() for tensor in (*random_qkv(make), make(*shape))]
+    wide = [tensor.detach().cpu().double().requires_grad_() for tensor in inputs]
+    do = make(2, 4, 33, 16)
+    ours = torch.autograd.grad(scaled_dot_product_attention(*inputs), inputs, do)
+    exact = torch.autograd.grad(torch_sdpa(*wide), wide, do.cpu().double())
+    assert_gradients_are_near(ours, exact)
+    assert ours[3].shape == shape

@@ -208,14 +208,16 @@ def test_fp32_models_under_autocast(device):
             ours(tokens, attention_mask=kept)
 
 
-def test_gradients_err_at_most_twice_as_much_as_those_of_eager(device):
+@pytest.mark.parametrize("architecture", ["llama", "t5"])  # the latter learns a bias of positions
+def test_gradients_err_at_most_twice_as_much_as_those_of_eager(device, architecture):
     tokens, kept = batch(device, "left")
+    more = {"decoder_input_ids": tokens} if architecture == "t5" else {}
     models = built(
-        "llama", device, exact=("eager", torch.float32), eager=("eager", torch.bfloat16),
+        architecture, device, exact=("eager", torch.float32), eager=("eager", torch.bfloat16),
         ours=("jit_attention", torch.bfloat16)
     )  # fmt: skip
     for model in models:
-        model(tokens, attention_mask=kept).logits[kept.bool()].float().square().mean().backward()
+        model(tokens, attention_mask=kept, **more).logits[kept.bool()].float().square().mean().backward()
     exact, eager, ours = ({name: x.grad.float() for name, x in model.named_parameters()} for model in models)
     for name, gradient in exact.items():
         allowed = 2 * (eager[name] - gradient).norm() + 1e-3 * gradient.norm()

@@ -38,7 +38,8 @@ class Row {
   Row(const GradientProblem& problem, int b, int h, int q, const Round& round)
       : problem_(problem), b_(b), h_(h), q_(q), round_(round) {
     scores_.assign(static_cast<std::size_t>(problem.seqlen_kv), -infinity);
-    double largest = -infinity;
+    if (!problem.sinks.empty()) sink_ = problem.sinks[static_cast<std::size_t>(h)];
+    double largest = sink_;
     for (int key = 0; key < problem.seqlen_kv; ++key) {
       if (problem.keep && !problem.keep(b, h, q, key)) continue;
       double& score = scores_[static_cast<std::size_t>(key)];
@@ -47,7 +48,7 @@ class Row {
       largest = std::max(largest, score);
     }
     if (largest == -infinity) return;
-    double sum = 0;
+    double sum = std::exp(sink_ - largest);
     for (const double score : scores_) sum += std::exp(score - largest);
     lse = largest + std::log(sum);
   }
@@ -56,6 +57,7 @@ class Row {
     return lse == -infinity ? 0 : std::exp(scores_[static_cast<std::size_t>(key)] - lse);
   }
   double weight(int key) const { return problem_.weight ? problem_.weight(b_, h_, q_, key) : 1; }
+  double sink_probability() const { return lse == -infinity ? 0 : std::exp(sink_ - lse); }
   double slope(int key) const {
     if (!problem_.score) return 1;
     const double s = raw(key), step = difference * std::max(1.0, std::abs(s));
@@ -73,17 +75,22 @@ class Row {
 
   double lse = -infinity;
 
- private:
   double raw(int key) const {
     const double s = problem_.softmax_scale *
                      dot(query(), &problem_.k[key_place(key, problem_.head_dim)], problem_.head_dim);
     return problem_.score ? round_(s) : s;
   }
 
+  int b() const { return b_; }
+  int h() const { return h_; }
+  int q() const { return q_; }
+
+ private:
   const GradientProblem& problem_;
   int b_, h_, q_;
   const Round& round_;
   std::vector<double> scores_;
+  double sink_ = -infinity;
 };
 
 // Calls f(row) for every query of every head.
@@ -113,13 +120,18 @@ ForwardResult forward(const GradientProblem& problem, const Round& round) {
 }
 
 template <class Round>
-GradientResult gradients(const GradientProblem& problem, const Round& round) {
+GradientResult gradients(const GradientProblem& problem, const Round& round, const SeeScore& see) {
   const ForwardResult result = forward(problem, round);
   GradientResult sums{std::vector<double>(problem.q.size(), 0), std::vector<double>(problem.k.size(), 0),
-                      std::vector<double>(problem.v.size(), 0)};
+                      std::vector<double>(problem.v.size(), 0), std::vector<double>(problem.sinks.size(), 0)};
+  std::size_t rows = 0;
   for_each_row(problem, round, [&](const Row<Round>& row) {
     const std::size_t at = row.query_place(problem.head_dim_v);
-    const double delta = dot(&problem.d_o[at], &result.o[at], problem.head_dim_v);
+    double delta = dot(&problem.d_o[at], &result.o[at], problem.head_dim_v);
+    if (!problem.d_lse.empty() && row.lse != -infinity) delta -= problem.d_lse[rows];
+    ++rows;
+    if (!problem.sinks.empty())
+      sums.d_sinks[static_cast<std::size_t>(row.h())] -= row.sink_probability() * delta;
     for (int key = 0; key < problem.seqlen_kv; ++key) {
       const double p = row.probability(key);
       if (p == 0) continue;
@@ -127,6 +139,7 @@ GradientResult gradients(const GradientProblem& problem, const Round& round) {
                         at_v = row.key_place(key, problem.head_dim_v);
       const double weight = row.weight(key);
       const double dp = weight * dot(&problem.d_o[at], &problem.v[at_v], problem.head_dim_v);
+      if (see) see(row.b(), row.h(), row.q(), key, row.raw(key), p * (dp - delta));
       const double ds = round(p * (dp - delta) * row.slope(key));
       add(&sums.dv[at_v], &problem.d_o[at], round(p * weight), problem.head_dim_v);
       add(&sums.dq[row.query_place(problem.head_dim)], &problem.k[at_k], ds * problem.softmax_scale,
@@ -146,13 +159,14 @@ ForwardResult attention_forward(const GradientProblem& problem) {
   return forward(problem, [](double value) { return value; });
 }
 
-GradientResult attention_gradients(const GradientProblem& problem) {
-  return gradients(problem, [](double value) { return value; });
+GradientResult attention_gradients(const GradientProblem& problem, const SeeScore& see) {
+  return gradients(
+      problem, [](double value) { return value; }, see);
 }
 
-GradientResult attention_gradients_plain(const GradientProblem& problem, DType dtype) {
-  return gradients(problem,
-                   [dtype](double value) { return double{rounded(dtype, static_cast<float>(value))}; });
+GradientResult attention_gradients_plain(const GradientProblem& problem, DType dtype, const SeeScore& see) {
+  return gradients(
+      problem, [dtype](double value) { return double{rounded(dtype, static_cast<float>(value))}; }, see);
 }
 
 }  // namespace jit::reference

@@ -19,10 +19,12 @@ struct GradientProblem {
   int seqlen_kv = 1;
   int head_dim = 8;
   int head_dim_v = 8;
-  std::vector<double> q = {};    ///< (batch, seqlen_q, heads_q, head_dim)
-  std::vector<double> k = {};    ///< (batch, seqlen_kv, heads_kv, head_dim)
-  std::vector<double> v = {};    ///< (batch, seqlen_kv, heads_kv, head_dim_v)
-  std::vector<double> d_o = {};  ///< (batch, seqlen_q, heads_q, head_dim_v)
+  std::vector<double> q = {};      ///< (batch, seqlen_q, heads_q, head_dim)
+  std::vector<double> k = {};      ///< (batch, seqlen_kv, heads_kv, head_dim)
+  std::vector<double> v = {};      ///< (batch, seqlen_kv, heads_kv, head_dim_v)
+  std::vector<double> d_o = {};    ///< (batch, seqlen_q, heads_q, head_dim_v)
+  std::vector<double> d_lse = {};  ///< (batch, heads_q, seqlen_q); empty: zeros
+  std::vector<double> sinks = {};  ///< (heads_q); empty: none
   double softmax_scale = 1;
   Keep keep = nullptr;            ///< empty: every key
   ScoreFunction score = nullptr;  ///< empty: the score as it is
@@ -39,14 +41,20 @@ struct ForwardResult {
 ForwardResult attention_forward(const GradientProblem& problem);
 
 struct GradientResult {
-  std::vector<double> dq, dk, dv;  ///< as q, k, v
+  std::vector<double> dq, dk, dv;    ///< as q, k, v
+  std::vector<double> d_sinks = {};  ///< as sinks
 };
 
+/// Called for each score that counts: its place, the raw score, and the gradient of what the score function makes of
+/// it.
+using SeeScore = std::function<void(int b, int h, int q, int k, double raw, double gradient)>;
+
 /// Derivatives of the score function are difference quotients.
-GradientResult attention_gradients(const GradientProblem& problem);
+GradientResult attention_gradients(const GradientProblem& problem, const SeeScore& see = nullptr);
 
 /// The same as an unfused framework has it whose tensors are of a 16-bit type: o, probabilities, gradients of scores and
 /// results are rounded, and what the score function takes and makes. Its error is the yardstick for the kernels'.
-GradientResult attention_gradients_plain(const GradientProblem& problem, DType dtype);
+GradientResult attention_gradients_plain(const GradientProblem& problem, DType dtype,
+                                         const SeeScore& see = nullptr);
 
 }  // namespace jit::reference

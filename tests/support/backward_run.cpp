@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <memory>
 #include <random>
+#include <span>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -14,6 +16,7 @@
 #include "generator/kernels/families.h"
 #include "generator/problem/dropout_arguments.h"
 #include "generator/problem/gradient_arguments.h"
+#include "tests/support/float16.h"
 #include "tests/support/host_dropout.h"
 #include "tests/support/host_functors.h"
 
@@ -30,6 +33,37 @@ std::vector<double> numbers(const DeviceTensor& tensor) {
 void fill(DeviceTensor& tensor, const std::vector<double>& values) {
   tensor.fill([&](std::int64_t flat) { return values[static_cast<std::size_t>(flat)]; });
   tensor.upload();
+}
+
+reference::ScoreFunction meaning(const BackwardCase& problem,
+                                 const std::shared_ptr<const reference::FunctorProblem>& functors) {
+  if (!problem.text_score) return reference::host_score(problem.spec.score, functors);
+  return [text = problem.text_score, functors](double score, int b, int h, int q, int k) {
+    return text(*functors, score, b, h, q, k);
+  };
+}
+
+// The tensors of a problem, one of them in fp32, and there one element moved.
+std::shared_ptr<reference::FunctorProblem> moved(const reference::FunctorProblem& problem,
+                                                 const std::string& name, std::size_t element,
+                                                 float distance) {
+  auto copy = std::make_shared<reference::FunctorProblem>(problem);
+  reference::FunctorData& data = copy->tensors.at(name);
+  std::vector<float> values(data.bytes.size() / static_cast<std::size_t>(size_of(data.dtype)));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    std::uint16_t half = 0;
+    if (data.dtype == DType::fp32) {
+      std::memcpy(&values[i], &data.bytes[4 * i], 4);
+    } else {
+      std::memcpy(&half, &data.bytes[2 * i], 2);
+      values[i] = reference::to_float(data.dtype, half);
+    }
+  }
+  values[element] += distance;
+  data.dtype = DType::fp32;
+  const auto bytes = std::as_bytes(std::span(values));
+  data.bytes.assign(bytes.begin(), bytes.end());
+  return copy;
 }
 
 }  // namespace
@@ -62,7 +96,11 @@ BackwardRun::BackwardRun(const BackwardCase& wanted)
       dq_(operand(wanted.seqlen_q, wanted.heads_kv * wanted.spec.gqa_ratio, wanted.spec.head_dim)),
       dk_(operand(wanted.seqlen_kv, wanted.heads_kv, wanted.spec.head_dim)),
       dv_(operand(wanted.seqlen_kv, wanted.heads_kv, wanted.spec.value_head_dim())),
-      rng_state_(0, 2 * sizeof(std::uint64_t)) {
+      rng_state_(0, 2 * sizeof(std::uint64_t)),
+      d_lse_(DType::fp32, {wanted.batch, wanted.heads_kv * wanted.spec.gqa_ratio, wanted.seqlen_q},
+             {.order = {0, 2, 1}, .row_elements = 0, .first = 3}),
+      sinks_(DType::fp32, {wanted.heads_kv * wanted.spec.gqa_ratio}),
+      d_sinks_(DType::fp32, {wanted.heads_kv * wanted.spec.gqa_ratio}) {
   const AttentionSpec& spec = case_.spec;
   std::mt19937_64 random(case_.seed);
   std::normal_distribution<float> normal(0, case_.amplitude);
@@ -70,8 +108,9 @@ BackwardRun::BackwardRun(const BackwardCase& wanted)
     tensor->fill([&](std::int64_t) { return normal(random); });
     tensor->upload();
   }
-  const auto functors = std::make_shared<const reference::FunctorProblem>(reference::random_functor_problem(
-      spec, case_.batch, case_.heads_kv * spec.gqa_ratio, case_.seqlen_q, case_.seqlen_kv, random));
+  functors_ = std::make_shared<const reference::FunctorProblem>(
+      reference::random_functor_problem(spec, case_.batch, case_.heads_kv * spec.gqa_ratio, case_.seqlen_q,
+                                        case_.seqlen_kv, random, case_.shapes));
   problem_ = {.batch = case_.batch,
               .heads_kv = case_.heads_kv,
               .gqa_ratio = spec.gqa_ratio,
@@ -84,8 +123,8 @@ BackwardRun::BackwardRun(const BackwardCase& wanted)
               .v = numbers(v_),
               .d_o = numbers(d_o_),
               .softmax_scale = spec.scale(),
-              .keep = reference::host_mask(spec.mask, functors),
-              .score = case_.score ? case_.score : reference::host_score(spec.score, functors)};
+              .keep = reference::host_mask(spec.mask, functors_),
+              .score = case_.score ? case_.score : meaning(case_, functors_)};
   if (spec.dropout) {
     const reference::Dropout dropout{.rate = case_.dropout_p, .seed = random(), .offset = random()};
     const std::uint64_t rng_state[] = {dropout.seed, dropout.offset};
@@ -94,13 +133,18 @@ BackwardRun::BackwardRun(const BackwardCase& wanted)
       return dropout.keeps(heads, b, h, q, k) ? 1 / (1 - dropout.rate) : 0;
     };
   }
+  for (DeviceTensor* tensor : {&d_lse_, &sinks_}) {
+    tensor->fill([&](std::int64_t) { return normal(random); });
+    tensor->upload();
+  }
+  if (case_.with_d_lse) problem_.d_lse = numbers(d_lse_);
+  if (spec.sinks) problem_.sinks = numbers(sinks_);
   const reference::ForwardResult forward = reference::attention_forward(problem_);
   fill(o_, forward.o);
   fill(lse_, forward.lse);
-  poison_gradients();
 
   for (const FunctorTensorSpec& wanted_tensor : functor_tensors(spec)) {
-    const reference::FunctorData& data = functors->tensors.at(wanted_tensor.name);
+    const reference::FunctorData& data = functors_->tensors.at(wanted_tensor.name);
     FunctorTensor tensor{
         .name = wanted_tensor.name, .memory = DeviceBuffer(0, data.bytes.size() + 16), .view = {}};
     tensor.memory.upload(data.bytes.data(), data.bytes.size());
@@ -114,6 +158,15 @@ BackwardRun::BackwardRun(const BackwardCase& wanted)
     }
     tensors_.push_back(std::move(tensor));
   }
+  for (const std::string& name : case_.d_tensors) {
+    const reference::FunctorData& data = functors_->tensors.at(name);
+    // The last dimension outermost, and memory in front.
+    TensorLayout layout{.order = {}, .row_elements = 0, .first = 5};
+    for (int i = 0; i < static_cast<int>(data.shape.size()); ++i)
+      layout.order.insert(layout.order.begin(), i);
+    d_tensors_.emplace_back(data.dtype, data.shape, layout);
+  }
+  poison_gradients();
 }
 
 BackwardArguments BackwardRun::arguments(bool deterministic) const {
@@ -131,12 +184,37 @@ BackwardArguments BackwardRun::arguments(bool deterministic) const {
     arguments.dropout_p = case_.dropout_p;
     arguments.rng_state = TensorView::dense(rng_state_.data(), DType::int64, {2});
   }
+  if (case_.with_d_lse) arguments.d_lse = d_lse_.view();
+  if (case_.spec.sinks) {
+    arguments.sinks = sinks_.view();
+    arguments.d_sinks = d_sinks_.view();
+  }
+  for (std::size_t i = 0; i < d_tensors_.size(); ++i)
+    arguments.d_tensors.add({case_.d_tensors[i], d_tensors_[i].view()});
   for (const FunctorTensor& tensor : tensors_) arguments.tensors.add({tensor.name, tensor.view});
   return arguments;
 }
 
+std::vector<DeviceTensor*> BackwardRun::written() {
+  std::vector<DeviceTensor*> tensors = {&dq_, &dk_, &dv_, &d_sinks_};
+  for (DeviceTensor& tensor : d_tensors_) tensors.push_back(&tensor);
+  return tensors;
+}
+
+void BackwardRun::scale_do(double factor) {
+  d_o_.fill([&](std::int64_t flat) { return problem_.d_o[static_cast<std::size_t>(flat)] * factor; });
+  d_o_.upload();
+}
+
+std::vector<double> BackwardRun::numbers_of(const std::string& name) {
+  const auto found = std::find(case_.d_tensors.begin(), case_.d_tensors.end(), name);
+  DeviceTensor& tensor = d_tensors_.at(static_cast<std::size_t>(found - case_.d_tensors.begin()));
+  tensor.download();
+  return numbers(tensor);
+}
+
 void BackwardRun::poison_gradients() {
-  for (DeviceTensor* tensor : {&dq_, &dk_, &dv_}) {
+  for (DeviceTensor* tensor : written()) {
     tensor->poison();
     tensor->upload();
   }
@@ -166,39 +244,75 @@ void BackwardRun::run(const Context& context, const BackwardPlan& plan) const {
 
 std::vector<std::uint8_t> BackwardRun::gradients() {
   std::vector<std::uint8_t> bytes;
-  for (DeviceTensor* tensor : {&dq_, &dk_, &dv_}) {
+  for (DeviceTensor* tensor : written()) {
     tensor->download();
     bytes.insert(bytes.end(), tensor->bytes().begin(), tensor->bytes().end());
   }
   return bytes;
 }
 
+BackwardRun::Sums BackwardRun::tensor_gradient(const std::string& name,
+                                               const std::vector<SeenScore>& scores) const {
+  const reference::FunctorData& data = functors_->tensors.at(name);
+  Sums sums{.values =
+                std::vector<double>(data.bytes.size() / static_cast<std::size_t>(size_of(data.dtype)), 0)};
+  for (std::size_t element = 0; element < sums.values.size(); ++element) {
+    constexpr float step = 0x1p-8f;
+    const reference::ScoreFunction above = meaning(case_, moved(*functors_, name, element, step));
+    const reference::ScoreFunction below = meaning(case_, moved(*functors_, name, element, -step));
+    double magnitude = 0;
+    for (const auto& [b, h, q, k, raw, gradient] : scores) {
+      const double addend = gradient * (above(raw, b, h, q, k) - below(raw, b, h, q, k)) / (2 * step);
+      sums.values[element] += addend;
+      magnitude += std::abs(addend);
+    }
+    sums.largest_magnitude = std::max(sums.largest_magnitude, magnitude);
+  }
+  return sums;
+}
+
 std::string BackwardRun::check() {
   gradients();
   const DType dtype = case_.spec.dtype;
-  const reference::GradientResult exact = reference::attention_gradients(problem_);
-  const reference::GradientResult plain = reference::attention_gradients_plain(problem_, dtype);
-  const auto compare = [&](const char* name, const DeviceTensor& tensor, DeviceTensor untouched,
-                           const std::vector<double>& right,
-                           const std::vector<double>& unfused) -> std::string {
+  std::vector<SeenScore> scores, plain_scores;
+  const auto see = [this](std::vector<SeenScore>& all) -> reference::SeeScore {
+    if (case_.d_tensors.empty()) return nullptr;
+    return [&all](int b, int h, int q, int k, double raw, double gradient) {
+      all.push_back({b, h, q, k, raw, gradient});
+    };
+  };
+  const reference::GradientResult exact = reference::attention_gradients(problem_, see(scores));
+  const reference::GradientResult plain =
+      reference::attention_gradients_plain(problem_, dtype, see(plain_scores));
+  const auto compare = [&](const std::string& name, DeviceTensor& tensor, const std::vector<double>& right,
+                           const std::vector<double>& unfused, double least = 0) -> std::string {
     // dP − delta, where it is 0, is a difference of sums of fp32.
-    const double limit = reference::error_limit(dtype, unfused, right) + 1e-5;
+    const double limit = std::max(least, reference::error_limit(dtype, unfused, right)) + 1e-5;
     for (std::int64_t flat = 0; flat < tensor.count(); ++flat) {
       const std::vector<std::int64_t> at = tensor.index(flat);
       const double got = tensor.get(at), expected = right[static_cast<std::size_t>(flat)];
       if (!(std::abs(got - expected) <= limit))
         return fmt::format("{}[{}] is {}, should be {} within {}", name, fmt::join(at, ", "), got, expected,
                            limit);
-      untouched.set(at, got);
     }
-    return untouched.bytes() == tensor.bytes() ? "" : fmt::format("bytes around {} were written", name);
+    const std::vector<double> got = numbers(tensor);
+    const std::vector<std::uint8_t> bytes = tensor.bytes();
+    tensor.poison();
+    tensor.fill([&](std::int64_t flat) { return got[static_cast<std::size_t>(flat)]; });
+    return bytes == tensor.bytes() ? "" : fmt::format("bytes around {} were written", name);
   };
-  const int heads_q = problem_.heads_q(), seqlen_q = case_.seqlen_q, seqlen_kv = case_.seqlen_kv;
-  std::string trouble = compare("dq", dq_, operand(seqlen_q, heads_q, problem_.head_dim), exact.dq, plain.dq);
-  if (trouble.empty())
-    trouble = compare("dk", dk_, operand(seqlen_kv, case_.heads_kv, problem_.head_dim), exact.dk, plain.dk);
-  if (trouble.empty())
-    trouble = compare("dv", dv_, operand(seqlen_kv, case_.heads_kv, problem_.head_dim_v), exact.dv, plain.dv);
+  std::string trouble = compare("dq", dq_, exact.dq, plain.dq);
+  if (trouble.empty()) trouble = compare("dk", dk_, exact.dk, plain.dk);
+  if (trouble.empty()) trouble = compare("dv", dv_, exact.dv, plain.dv);
+  if (trouble.empty() && case_.spec.sinks)
+    trouble = compare("d_sinks", d_sinks_, exact.d_sinks, plain.d_sinks);
+  for (std::size_t i = 0; trouble.empty() && i < d_tensors_.size(); ++i) {
+    const std::string& name = case_.d_tensors[i];
+    const Sums right = tensor_gradient(name, scores), unfused = tensor_gradient(name, plain_scores);
+    // Of few elements, the unfused one may be right by chance: delta is of an o that was rounded.
+    trouble = compare("d_" + name, d_tensors_[i], right.values, unfused.values,
+                      reference::unit_roundoff(dtype) * right.largest_magnitude);
+  }
   return trouble;
 }
 

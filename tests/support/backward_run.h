@@ -2,6 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -13,6 +16,7 @@
 #include "generator/backward_plan.h"
 #include "tests/support/attention_gradients.h"
 #include "tests/support/device_tensor.h"
+#include "tests/support/host_functors.h"
 
 namespace jit::testing {
 
@@ -28,6 +32,13 @@ struct BackwardCase {
   std::uint64_t seed = 0;
   float dropout_p = 0;                       ///< if spec.dropout
   reference::ScoreFunction score = nullptr;  ///< the meaning of spec.score, of a text that tests do not know
+  /// The same of one that reads tensors.
+  std::function<double(const reference::FunctorProblem&, double score, int b, int h, int q, int k)>
+      text_score = nullptr;
+  /// Shapes of tensors that texts read, where they are not (seqlen_kv).
+  std::map<std::string, std::vector<std::int64_t>> shapes = {};
+  std::vector<std::string> d_tensors = {};  ///< of what the score reads, the gradients that are wanted
+  bool with_d_lse = false;
 };
 std::string to_string(const BackwardCase& problem);
 
@@ -42,12 +53,16 @@ class BackwardRun {
   void poison_gradients();
   /// Gives the device other random numbers than those that `check` knows.
   void upload_rng_state(std::span<const std::uint64_t, 2> seed_and_offset) const;
+  /// Multiplies what do was at first.
+  void scale_do(double factor);
+  /// The elements of one of d_tensors, from the device.
+  std::vector<double> numbers_of(const std::string& name);
   /// Computes the gradients by kernels of these configs, on the current device. Throws Error, for a config that is not
   /// legal, too.
   void compute(const Context& context, const BackwardDqMmaSync& dq, const BackwardDkvMmaSync& dkv) const;
   /// The same in one pass.
   void compute(const Context& context, const BackwardWgmma& config) const;
-  /// All bytes of dq, dk and dv and of what lies between their rows, from the device.
+  /// All bytes of the gradients and of what lies between their rows, from the device.
   std::vector<std::uint8_t> gradients();
   /// What is wrong with the gradients on the device, or nothing.
   std::string check();
@@ -57,11 +72,26 @@ class BackwardRun {
  private:
   void run(const Context& context, const BackwardPlan& plan) const;
   DeviceTensor operand(int seqlen, int heads, int columns) const;
+  std::vector<DeviceTensor*> written();
+  /// A score that counts, and the gradient of what the score function makes of it.
+  struct SeenScore {
+    int b, h, q, k;
+    double raw, gradient;
+  };
+  /// By difference quotients of the score.
+  struct Sums {
+    std::vector<double> values;
+    double largest_magnitude = 0;  ///< of Σ |addend|, which tells how much may cancel
+  };
+  Sums tensor_gradient(const std::string& name, const std::vector<SeenScore>& scores) const;
 
   BackwardCase case_;
   reference::GradientProblem problem_;
+  std::shared_ptr<const reference::FunctorProblem> functors_;
   DeviceTensor q_, k_, v_, d_o_, o_, lse_, dq_, dk_, dv_;
   DeviceBuffer rng_state_;
+  DeviceTensor d_lse_, sinks_, d_sinks_;
+  std::vector<DeviceTensor> d_tensors_;  // as those of the case
 
   struct FunctorTensor {
     std::string name;

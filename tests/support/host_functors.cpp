@@ -61,11 +61,14 @@ std::uint32_t random_bits(std::int64_t i, std::int64_t words, Random& random) {
   }
 }
 
-FunctorData random_data(const FunctorTensorUse& use, const FunctorProblem& problem, Random& random) {
+FunctorData random_data(const FunctorTensorUse& use, const FunctorProblem& problem, Random& random,
+                        const std::map<std::string, std::vector<std::int64_t>>& shapes) {
   const FunctorTensorSpec& tensor = use.tensor;
   const std::string& name = tensor.name;
   FunctorData data{.dtype = tensor.dtype, .shape = {}, .bytes = {}};
-  if (use.row != nullptr) {
+  if (const auto given = shapes.find(name); given != shapes.end()) {
+    data.shape = given->second;
+  } else if (use.row != nullptr) {
     data.shape = random_shape(use.row->dims, problem.extents(), random);
   } else {
     data.shape = {name == "temperatures" ? problem.heads_q : problem.seqlen_kv};
@@ -224,10 +227,11 @@ int draw(Random& random, int low, int high) {
 }
 
 FunctorProblem random_functor_problem(const AttentionSpec& spec, int batch, int heads_q, int seqlen_q,
-                                      int seqlen_kv, Random& random) {
+                                      int seqlen_kv, Random& random,
+                                      const std::map<std::string, std::vector<std::int64_t>>& shapes) {
   FunctorProblem problem{.batch = batch, .heads_q = heads_q, .seqlen_q = seqlen_q, .seqlen_kv = seqlen_kv};
   for (const FunctorTensorUse& use : functor_tensor_uses(spec))
-    problem.tensors[use.tensor.name] = random_data(use, problem, random);
+    problem.tensors[use.tensor.name] = random_data(use, problem, random, shapes);
   return problem;
 }
 

@@ -63,9 +63,11 @@ using Random = std::mt19937_64;
 /// A whole number from `low` to `high`.
 int draw(Random& random, int low, int high);
 
-/// Random contents for every tensor that `spec` reads, among them broadcast shapes.
+/// Random contents for every tensor that `spec` reads, among them broadcast shapes. Those that texts read have the
+/// shape that `shapes` gives them, or (seqlen_kv).
 FunctorProblem random_functor_problem(const AttentionSpec& spec, int batch, int heads_q, int seqlen_q,
-                                      int seqlen_kv, Random& random);
+                                      int seqlen_kv, Random& random,
+                                      const std::map<std::string, std::vector<std::int64_t>>& shapes = {});
 
 /// A random expression over all kinds of masks, or scores, none included.
 Mask random_mask(Random& random, int depth = 2);

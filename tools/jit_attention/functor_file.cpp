@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -79,7 +80,9 @@ const char* const functor_file_help =
     "What follows a line\n"
     "  // classify:\n"
     "is the body of a function of q_begin, q_end, k_begin, k_end that returns TileClass::empty, "
-    "TileClass::full or TileClass::partial; it lets the kernel skip tiles.";
+    "TileClass::full or TileClass::partial; it lets the kernel skip tiles. In a score, what follows a line\n"
+    "  // derivative:\n"
+    "returns the derivative with respect to `score`, which --backward then takes for granted.";
 
 FunctorText parse_functor(const std::string& name, std::string_view text) {
   FunctorText functor{.name = name, .body = {}};
@@ -90,8 +93,10 @@ FunctorText parse_functor(const std::string& name, std::string_view text) {
     const std::string_view line = text.substr(at, end - at);
     const std::string where = fmt::format("functor '{}', line {}", name, ++line_number);
     at = std::min(end + 1, text.size());
-    if (declaration(line, "classify")) {
-      functor.classify = std::string(line_number, '\n') + std::string(text.substr(at));
+    for (const auto& [part, body] :
+         {std::pair{"classify", &FunctorText::classify}, {"derivative", &FunctorText::derivative}}) {
+      if (declaration(line, part) != "") continue;
+      functor.*body = std::string(line_number, '\n') + std::string(text.substr(at));
       return functor;
     }
     declaring = declaring && (trim(line).empty() || trim(line).starts_with("//"));

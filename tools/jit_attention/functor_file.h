@@ -5,6 +5,8 @@
 //   return q - k < window && ids[q] == ids[k];
 //   // classify:
 //   return q_end <= k_begin ? TileClass::empty : TileClass::partial;
+//
+// A score may have its derivative there, behind "// derivative:".
 #pragma once
 
 #include <string>

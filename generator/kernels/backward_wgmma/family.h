@@ -1,6 +1,7 @@
 // The family of one-pass kernels of all gradients with TMA and wgmma (templates/backward_wgmma).
 #pragma once
 
+#include "generator/kernels/backward_sinks/steps.h"
 #include "generator/kernels/family.h"
 
 namespace jit {
@@ -42,6 +43,8 @@ std::string config_text(const AttentionSpec& spec, const BackwardWgmma& config);
 
 /// The kernel that runs before: LSE and delta of each query, and zeros where dQ is summed.
 Program prepare_program(const AttentionSpec& spec, const BackwardWgmma& config);
+/// How it leaves these.
+backward_sinks::Statistics statistics(int seqlen_q);
 void launch_prepare(const KernelLaunch& launch, const BackwardWgmma& config);
 
 /// The kernel that runs behind: rounds the sums of dQ.

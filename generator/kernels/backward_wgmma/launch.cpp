@@ -76,6 +76,11 @@ void launch_queries(const KernelLaunch& launch) {
 
 namespace backward_wgmma {
 
+backward_sinks::Statistics statistics(int seqlen_q) {
+  return {.rows = std::int64_t{ceil_div(seqlen_q, BackwardWgmma::tile_q)} * BackwardWgmma::tile_q,
+          .sign = -1};
+}
+
 void launch_prepare(const KernelLaunch& launch, const BackwardWgmma&) { launch_queries(launch); }
 void launch_convert(const KernelLaunch& launch, const BackwardWgmma&) { launch_queries(launch); }
 
@@ -90,7 +95,7 @@ std::size_t Family<BackwardWgmma>::workspace_bytes(const AttentionSpec& spec, co
 // A block for each tile of keys of each KV head.
 void Family<BackwardWgmma>::launch(const KernelLaunch& launch, const BackwardWgmma& config) {
   const int tiles_kv = ceil_div(launch.params.seqlen_kv, BackwardWgmma::tile_kv);
-  if (tiles_kv == 0) return;
+  if (tiles_kv == 0 || launch.params.batch == 0) return;
   place_workspace(launch);
   const MappedGradients mapped =
       map_gradients(launch.spec, {.rows_q = BackwardWgmma::tile_q, .rows_kv = BackwardWgmma::tile_kv},

@@ -25,7 +25,8 @@ def attention(q, k, v, *, mask=None, score=None, softmax_scale=None, return_lse=
               tuning=None, cu_seqlens_q=None, cu_seqlens_k=None, seqused_q=None, seqused_k=None, page_table=None,
               cache_leftpad=None, sinks=None, num_splits=0, zero_padding=False, split_keys=0,
               dropout_p=0, rng_state=None):
-    """`jit_attention.attention` of PyTorch tensors, eager or compiled, with gradients for q, k and v.
+    """`jit_attention.attention` of PyTorch tensors, eager or compiled, with gradients for q, k and v, for sinks, and
+    for what scores read.
 
     Under ``torch.compile`` the call is one operator without a graph break, whatever the sizes: ``fullgraph=True`` and
     ``dynamic=True`` work, with masks and scores built outside or inside of the compiled function (``~mask`` outside
@@ -51,8 +52,8 @@ def attention(q, k, v, *, mask=None, score=None, softmax_scale=None, return_lse=
         o, contiguous, of q's dtype, or (o, lse), as `jit_attention.attention` does.
 
     Raises:
-        InvalidArgumentError: one of `tensors` requires grad while grad mode is on, or a gradient of lse or of a call
-            with sequences is wanted: there are none. Compute under torch.no_grad(), or give detach().
+        InvalidArgumentError: a gradient is wanted that there is none of: of a call with sequences, of one of `tensors`
+            that only the mask reads, of a gradient. Compute under torch.no_grad(), or give detach().
         Error: what `jit_attention.attention` raises. Compiled without graph breaks, the compiler wraps all of these in
             an error of its own.
     """
@@ -63,7 +64,8 @@ def attention(q, k, v, *, mask=None, score=None, softmax_scale=None, return_lse=
         if rng_state is None:
             rng_state = torch.randint(2**63 - 1, (2,), dtype=torch.int64, device=q.device)
         sequences.update(dropout_p=dropout_p, rng_state=rng_state)
-    if torch.compiler.is_compiling() or type(q) is not torch.Tensor or _wants_gradient(q, k, v):
+    read = tuple((tensors or {}).values())
+    if torch.compiler.is_compiling() or type(q) is not torch.Tensor or _wants_gradient(q, k, v, sinks, *read):
         return _through_operator(q, k, v, mask, score, softmax_scale, return_lse, layout, tensors, tuning, sequences)
     return _attention(q, k, v, mask=mask, score=score, softmax_scale=softmax_scale, return_lse=return_lse,
                       layout=layout, tensors=tensors, tuning=tuning, **sequences)
@@ -72,14 +74,15 @@ def attention(q, k, v, *, mask=None, score=None, softmax_scale=None, return_lse=
 def _through_operator(q, k, v, mask, score, softmax_scale, return_lse, layout, tensors, tuning, sequences):
     tensors = tensors or {}
     problem = repr((_plain(mask), _plain(score), tuple(tensors)))
-    with_lse = return_lse or _wants_gradient(q, k, v)
+    with_lse = return_lse or _wants_gradient(q, k, v, sequences["sinks"], *tensors.values())
     o, lse = _operator(q, k, v, list(tensors.values()), problem, softmax_scale, with_lse, layout, tuning,
                        **sequences)
     return (o, lse) if return_lse else o
 
 
 def _wants_gradient(*tensors):
-    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+    return torch.is_grad_enabled() and any(
+        isinstance(tensor, torch.Tensor) and tensor.requires_grad for tensor in tensors)
 
 
 def _plain(functor):
@@ -136,50 +139,79 @@ def _empty_lse(q):
 @library.custom_op("jit_attention::attention_backward", mutates_args=())
 def _backward_operator(do: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, o: torch.Tensor,
                        lse: torch.Tensor, tensors: Sequence[torch.Tensor], problem: str,
-                       softmax_scale: Optional[float],
-                       layout: str, dropout_p: float = 0.0,
-                       rng_state: Optional[torch.Tensor] = None) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+                       softmax_scale: Optional[float], layout: str, dlse: Optional[torch.Tensor] = None,
+                       sinks: Optional[torch.Tensor] = None, wanted: Optional[Sequence[int]] = None,
+                       want_sinks: bool = False, dropout_p: float = 0.0,
+                       rng_state: Optional[torch.Tensor] = None) -> list[torch.Tensor]:
+    """dq, dk and dv, then the gradients of `tensors` whose numbers are `wanted`, then that of the sinks if wanted."""
     mask, score, names = _problem(problem)
     named = dict(zip(names, tensors, strict=True))
     do = do if do.stride(-1) == 1 else do.contiguous()
-    return _attention_backward(do, q, k, v, o, lse, mask=mask, score=score, softmax_scale=softmax_scale, layout=layout,
-                               tensors=named, deterministic=torch.are_deterministic_algorithms_enabled(),
-                               dropout_p=dropout_p, rng_state=rng_state)
+    gradients = _attention_backward(do, q, k, v, o, lse, mask=mask, score=score, softmax_scale=softmax_scale,
+                                    layout=layout, tensors=named, dlse=dlse, sinks=sinks, d_sinks=want_sinks,
+                                    d_tensors=[names[i] for i in wanted or ()], dropout_p=dropout_p,
+                                    rng_state=rng_state,
+                                    deterministic=torch.are_deterministic_algorithms_enabled())
+    dq, dk, dv, by_name, *of_sinks = gradients
+    return [dq, dk, dv, *by_name.values(), *of_sinks]
 
 
 @_backward_operator.register_fake
-def _(do, q, k, v, o, lse, tensors, problem, softmax_scale, layout, dropout_p=0.0, rng_state=None):
-    return tuple(tensor.new_empty(tensor.shape) for tensor in (q, k, v))
+def _(do, q, k, v, o, lse, tensors, problem, softmax_scale, layout, dlse=None, sinks=None, wanted=None,
+      want_sinks=False, dropout_p=0.0, rng_state=None):
+    of = [q, k, v, *(tensors[i] for i in wanted or ()), *([sinks] if want_sinks else [])]
+    return [tensor.new_empty(tensor.shape) for tensor in of]
+
+
+_SINKS = 6  # among the operator's arguments behind `tuning`
 
 
 def _save_for_backward(ctx, inputs, output):
     q, k, v, tensors, problem, softmax_scale, return_lse, layout, _, *sequences, dropout_p, rng_state = inputs
-    if any(isinstance(given, torch.Tensor) for given in sequences):
-        raise InvalidArgumentError("q: requires grad, and there are no gradients of ragged or paged sequences, of "
-                                   "lengths on the device or with sinks: compute under torch.no_grad(), or give "
-                                   "detach()")
-    if any(tensor.requires_grad for tensor in tensors):
-        raise InvalidArgumentError("tensors: one that a mask or score reads requires grad, and these get no gradient: "
-                                   "compute under torch.no_grad(), or give detach()")
+    sinks = sequences[_SINKS]
+    if any(isinstance(given, torch.Tensor) and given is not sinks for given in sequences):
+        raise InvalidArgumentError("q: requires grad, and there are no gradients of ragged or paged sequences or of "
+                                   "lengths on the device: compute under torch.no_grad(), or give detach()")
+    _, score, names = _problem(problem)
+    differentiable = score.tensors if score is not None else {}
+    for name, tensor in zip(names, tensors, strict=True):
+        if tensor.requires_grad and name not in differentiable:
+            raise InvalidArgumentError(f"tensors: {name!r} requires grad, and no score reads it, only the mask, of "
+                                       "which there is no gradient: compute under torch.no_grad(), or give detach()")
     if not return_lse:
         raise InvalidArgumentError("return_lse: is False, and gradients need lse: call jit_attention.torch.attention, "
                                    "which asks for it, compute under torch.no_grad(), or give detach()")
-    ctx.save_for_backward(q, k, v, *output, rng_state, *tensors)
+    ctx.save_for_backward(q, k, v, sinks, rng_state, *output, *tensors)
     ctx.set_materialize_grads(False)
-    ctx.facts = problem, softmax_scale, layout, dropout_p
-    ctx.others = len(inputs) - 4  # those behind the tensors
+    ctx.facts = problem, softmax_scale, layout
+    ctx.wanted = [i for i, tensor in enumerate(tensors) if tensor.requires_grad]
+    ctx.wants_sinks = sinks is not None and sinks.requires_grad
+    ctx.dropout_p = dropout_p
+    ctx.others = len(inputs) - 9  # those behind `tuning`
 
 
 def _gradients(ctx, do, dlse):
-    if dlse is not None:
-        raise InvalidArgumentError("lse: has no gradient; give lse.detach() to what makes a loss of it")
-    q, k, v, o, lse, rng_state, *tensors = ctx.saved_tensors
-    of_others = [None] * len(tensors), *[None] * ctx.others
-    if do is None:
-        return None, None, None, *of_others
-    return *_backward_operator(do, q, k, v, o, lse, tensors, *ctx.facts, rng_state), *of_others
+    q, k, v, sinks, rng_state, o, lse, *tensors = ctx.saved_tensors
+    of_others = [None] * ctx.others
+    of_tensors = [None] * len(tensors)
+    if do is None and dlse is None:
+        return None, None, None, of_tensors, None, None, None, None, None, *of_others
+    do = torch.zeros_like(o) if do is None else do
+    dq, dk, dv, *of_read = _backward_operator(do, q, k, v, o, lse, tensors, *ctx.facts, dlse, sinks, ctx.wanted,
+                                              ctx.wants_sinks, ctx.dropout_p, rng_state)
+    for i, gradient in zip(ctx.wanted, of_read):
+        of_tensors[i] = gradient
+    if ctx.wants_sinks:
+        of_others[_SINKS] = of_read[-1]
+    return dq, dk, dv, of_tensors, None, None, None, None, None, *of_others
 
 
+def _refuse_second_gradients(ctx, *_):
+    raise InvalidArgumentError("do: requires grad, and the gradients of attention have no gradients themselves: leave "
+                               "out create_graph, or compute attention that is differentiated twice in another way")
+
+
+_backward_operator.register_autograd(_refuse_second_gradients, setup_context=lambda ctx, inputs, output: None)
 _operator.register_autograd(_gradients, setup_context=_save_for_backward)
 
 

@@ -23,7 +23,7 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
                                  enable_gqa=False):
     """What ``torch.nn.functional.scaled_dot_product_attention`` computes, in bf16 and fp16.
 
-    With gradients for query, key and value, but none for attn_mask.
+    With gradients for query, key and value, and for a float attn_mask.
 
     Unlike torch's, a query that sees no key gives zeros whatever made it blind. Values of a float mask below −1e30,
     such as ``torch.finfo(torch.bfloat16).min``, drop the key as −inf does. Others should stay within ±1e8: fp16 with
@@ -46,8 +46,7 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
         (..., heads_q, seqlen_q, head_dim_v), dense in the order of dimensions that query has in memory.
 
     Raises:
-        InvalidArgumentError: a gradient of attn_mask or fp32 is wanted, which are not there, or an argument breaks a
-            rule above; names the argument.
+        InvalidArgumentError: fp32 is wanted, which is not there, or an argument breaks a rule above; names the argument.
         InvalidSpecError: a head dim or scale that cannot be served, with what would work.
     """
     if attn_mask is not None and is_causal:

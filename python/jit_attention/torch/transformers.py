@@ -43,8 +43,8 @@ def register_with_transformers(name="jit_attention"):
     Raises:
         ImportError: there is no Transformers, or one older than the mask functions of version 5.
 
-    The attention function raises InvalidArgumentError, when the model runs, for gradients of position biases, fp32,
-    attention weights as results, attention sinks, head masks and packed sequences by cumulative lengths.
+    The attention function raises InvalidArgumentError, when the model runs, for fp32, attention weights as results,
+    attention sinks, head masks and packed sequences by cumulative lengths.
     """
     try:
         from transformers import AttentionInterface

@@ -33,10 +33,13 @@ GradientProblem random_problem(std::mt19937_64& random, int gqa_ratio) {
   return problem;
 }
 
-// do is the gradient of this loss with respect to o.
+// do is the gradient of this loss with respect to o, and dlse that with respect to lse.
 double loss(const GradientProblem& problem) {
   const ForwardResult result = attention_forward(problem);
-  return std::inner_product(result.o.begin(), result.o.end(), problem.d_o.begin(), 0.0);
+  double sum = std::inner_product(result.o.begin(), result.o.end(), problem.d_o.begin(), 0.0);
+  for (std::size_t i = 0; i < problem.d_lse.size(); ++i)
+    sum += std::isinf(result.lse[i]) ? 0 : problem.d_lse[i] * result.lse[i];
+  return sum;
 }
 
 void expect_differences(GradientProblem& problem) {
@@ -58,6 +61,7 @@ void expect_differences(GradientProblem& problem) {
   expect(problem.q, result.dq, "dq");
   expect(problem.k, result.dk, "dk");
   expect(problem.v, result.dv, "dv");
+  expect(problem.sinks, result.d_sinks, "d_sinks");
 }
 
 TEST(AttentionGradients, AreThoseOfTheLoss) {
@@ -73,6 +77,35 @@ TEST(AttentionGradients, AreThoseOfTheLoss) {
       return 2 * std::tanh(score / 2) - 0.1 * (h + 1) * std::abs(q - k);
     };
     expect_differences(problem);
+    std::normal_distribution<double> normal;
+    for (int i = 0; i < problem.batch * problem.heads_q() * problem.seqlen_q; ++i)
+      problem.d_lse.push_back(normal(random));
+    expect_differences(problem);
+    for (int h = 0; h < problem.heads_q(); ++h) problem.sinks.push_back(normal(random));
+    expect_differences(problem);  // query 2 sees the sink alone
+  }
+}
+
+TEST(AttentionGradients, OfScoresMakeThoseOfWhatTheyRead) {
+  std::mt19937_64 random(test_seed());
+  GradientProblem problem = random_problem(random, 2);
+  std::vector<double> bias = {0.3, -0.7, 0.2, 1.1};
+  problem.score = [&](double score, int, int h, int, int k) {
+    return std::tanh(score + bias[static_cast<std::size_t>((h + k) % 4)]);
+  };
+  std::vector<double> gradient(bias.size(), 0);
+  attention_gradients(problem, [&](int, int h, int, int k, double raw, double of_score) {
+    const auto at = static_cast<std::size_t>((h + k) % 4);
+    const double y = std::tanh(raw + bias[at]);
+    gradient[at] += of_score * (1 - y * y);
+  });
+  for (std::size_t i = 0; i < bias.size(); ++i) {
+    constexpr double step = 1e-5;
+    bias[i] += step;
+    const double above = loss(problem);
+    bias[i] -= 2 * step;
+    EXPECT_NEAR(gradient[i], (above - loss(problem)) / (2 * step), 1e-7) << i;
+    bias[i] += step;
   }
 }
 

@@ -175,5 +175,16 @@ TEST(FunctorText, ScoresDoNotClassify) {
   EXPECT_THAT(error.message(), HasSubstr("only masks"));
 }
 
+TEST(FunctorText, OnlyScoresHaveADerivative) {
+  FunctorText text{.name = "t", .body = "return score;", .derivative = "return 1;"};
+  EXPECT_NO_THROW(score::text(text));
+  EXPECT_THAT(error_of([&] { mask::text(text); }).message(), HasSubstr("only scores"));
+  FunctorText other = text;
+  other.derivative = "return 1.0f;";
+  EXPECT_NE(score::text(text).hash(), score::text(other).hash());
+  text.derivative = "return (1;";
+  EXPECT_THAT(error_of([&] { score::text(text); }).message(), HasSubstr("t.derivative:1: '(' is not closed"));
+}
+
 }  // namespace
 }  // namespace jit

@@ -96,11 +96,96 @@ TEST(BackwardArguments, TensorsOfFunctorsAreReadAndNotWritten) {
   EXPECT_THAT(error.message(), HasSubstr("bias"));
 }
 
+TEST(BackwardArguments, GradientsOfWhatIsReadAreChecked) {
+  AttentionSpec read = spec;
+  read.sinks = true;
+  read.mask =
+      mask::document() &&
+      mask::text({.name = "some", .body = "return weights[k] > 0;", .tensors = {{"weights", DType::fp32}}});
+  read.score = score::bias(DType::bf16)
+                   .then(score::text({.name = "counts",
+                                      .body = "return score + counts[k];",
+                                      .tensors = {{"counts", DType::int32}}}));
+  const auto all = [&] {
+    BackwardArguments arguments = good();
+    arguments.tensors = {{"document_ids_q", view(10, DType::int32, {1, 10})},
+                         {"document_ids_kv", view(11, DType::int32, {1, 20})},
+                         {"weights", view(12, DType::fp32, {20})},
+                         {"bias", view(13, DType::bf16, {1, 4, 1, 20})},
+                         {"counts", view(14, DType::int32, {20})}};
+    arguments.d_lse = view(15, DType::fp32, {2, 4, 10});
+    arguments.sinks = view(16, DType::fp32, {4});
+    arguments.d_sinks = view(17, DType::fp32, {4});
+    arguments.d_tensors = {{"bias", view(18, DType::bf16, {1, 4, 1, 20})}};
+    return arguments;
+  };
+  EXPECT_NO_THROW(check_backward_arguments(read, all()));
+  struct Case {
+    const char* argument;
+    std::function<void(BackwardArguments&)> spoil;
+    const char* message;
+  };
+  const std::vector<Case> cases = {
+      {"dlse", [](auto& a) { a.d_lse.shape[2] = 9; }, "seqlen"},
+      {"dlse", [](auto& a) { a.d_lse.dtype = DType::bf16; }, "fp32"},
+      {"dq", [](auto& a) { a.d_lse.data = a.dq.data; }, "dlse"},
+      {"sinks", [](auto& a) { a.sinks = {}; }, "is missing"},
+      {"d_sinks", [](auto& a) { a.d_sinks.shape[0] = 2; }, "heads"},
+      {"d_sinks", [](auto& a) { a.d_sinks.data = a.sinks.data; }, "sinks"},
+      {"d_tensors.bias",
+       [](auto& a) {
+         a.d_tensors = {{"bias", view(18, DType::bf16, {2, 4, 1, 20})}};
+       },
+       "shape"},
+      {"d_tensors.bias",
+       [](auto& a) {
+         a.d_tensors = {{"bias", view(18, DType::fp32, {1, 4, 1, 20})}};
+       },
+       "bf16"},
+      {"d_tensors.bias",
+       [](auto& a) {
+         a.d_tensors = {{"bias", view(13, DType::bf16, {1, 4, 1, 20})}};
+       },
+       "memory"},
+      {"d_tensors.bias",
+       [](auto& a) {
+         a.d_tensors.add({"bias", view(19, DType::bf16, {1, 4, 1, 20})});
+       },
+       "twice"},
+      {"d_tensors.biases",
+       [](auto& a) {
+         a.d_tensors = {{"biases", a.q}};
+       },
+       "it reads bias, counts"},
+      {"d_tensors.counts",
+       [](auto& a) {
+         a.d_tensors = {{"counts", a.q}};
+       },
+       "is int32; it must be fp32, bf16 or fp16"},
+      {"d_tensors.weights",
+       [](auto& a) {
+         a.d_tensors = {{"weights", a.q}};
+       },
+       "only the mask reads"},
+  };
+  for (const Case& wrong : cases) {
+    BackwardArguments arguments = all();
+    wrong.spoil(arguments);
+    const Error error = error_of([&] { check_backward_arguments(read, arguments); });
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument) << wrong.argument;
+    EXPECT_EQ(error.field(), wrong.argument) << error.message();
+    EXPECT_THAT(error.message(), HasSubstr(wrong.message)) << wrong.argument;
+  }
+  BackwardArguments arguments = good();
+  arguments.d_sinks = view(17, DType::fp32, {4});
+  EXPECT_EQ(error_of([&] { check_backward_arguments(spec, arguments); }).field(), "d_sinks");
+}
+
 TEST(BackwardArguments, SpecsWithoutBackwardAreRefused) {
   for (const auto& [wrong, field] :
        {std::pair(AttentionSpec{.sequences_q = SequenceKind::ragged}, "spec.sequences_q"),
         {AttentionSpec{.sequences_kv = SequenceKind::ragged}, "spec.sequences_kv"},
-        {AttentionSpec{.sinks = true}, "spec.sinks"}}) {
+        {AttentionSpec{.split_keys = 64}, "spec.split_keys"}}) {
     const Error error = error_of([&] { check_backward_arguments(wrong, good()); });
     EXPECT_EQ(error.code(), ErrorCode::invalid_spec);
     EXPECT_EQ(error.field(), field);

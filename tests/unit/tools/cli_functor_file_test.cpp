@@ -53,6 +53,13 @@ TEST(FunctorFile, KeepsLineNumbers) {
   EXPECT_EQ(functor.classify, "\n\n\n\nreturn TileClass::full;");
 }
 
+TEST(FunctorFile, ReadsTheDerivativeOfAScore) {
+  const FunctorText functor = parse_functor(
+      "mine", "// derivative: that of a square\nreturn score * score;\n// derivative:\nreturn 2 * score;");
+  EXPECT_EQ(functor.body, "// derivative: that of a square\nreturn score * score;\n");
+  EXPECT_EQ(functor.derivative, "\n\n\nreturn 2 * score;");
+}
+
 TEST(FunctorFile, DeclarationsEndWhereCodeBegins) {
   const FunctorText functor = parse_functor("mine", "return true;\n// constant: late = 1\n");
   EXPECT_TRUE(functor.constants.empty());

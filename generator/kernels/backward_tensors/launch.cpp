@@ -1,0 +1,93 @@
+#include <algorithm>
+#include <bit>
+
+#include "generator/kernels/backward_tensors/steps.h"
+#include "generator/launch/ceil_div.h"
+#include "runtime/driver_api.h"
+#include "runtime/launch.h"
+#include "templates/backward_tensors/smem_layout.cuh"
+#include "templates/backward_tensors/sums.cuh"
+
+namespace jit::backward_tensors {
+namespace {
+
+// Blocks along y and z of a grid (CUDA programming guide, "Technical Specifications per Compute Capability").
+constexpr int max_grid_yz = 65535;
+constexpr std::size_t convert_blocks = 1024;
+
+// In front of the sums: as many of these as there may be tensors, which keeps sums aligned.
+constexpr std::size_t bounds_bytes = max_functor_tensors * sizeof(unsigned);
+
+std::size_t elements(const TensorGradient& tensor) {
+  if (tensor.data == nullptr) return 0;
+  std::size_t count = 1;
+  for (const long long size : tensor.sizes) count *= static_cast<std::size_t>(size);
+  return count;
+}
+
+int tiles_q(const AttentionParams& params) { return ceil_div(params.seqlen_q, tile_q); }
+
+TensorSums sums_in(const KernelLaunch& launch) {
+  const AttentionParams& params = launch.params;
+  const std::uint64_t threads = static_cast<std::uint64_t>(params.batch) *
+                                static_cast<std::uint64_t>(params.heads_q) *
+                                static_cast<std::uint64_t>(tiles_q(params)) * 32 * warps;
+  TensorSums sums{.bounds = static_cast<unsigned*>(launch.workspace),
+                  .sums = {},
+                  .log2_threads = static_cast<int>(std::bit_width(threads)),
+                  .measures = 0};
+  auto* next = reinterpret_cast<long long*>(static_cast<std::byte*>(launch.workspace) + bounds_bytes);
+  for (int slot = 0; slot < max_functor_tensors; ++slot) {
+    const TensorGradient& tensor = launch.gradients->tensors[slot];
+    if (tensor.data == nullptr) continue;
+    sums.sums[slot] = next;
+    next += elements(tensor);
+  }
+  return sums;
+}
+
+}  // namespace
+
+std::size_t workspace_bytes(const GradientParams& gradients) {
+  std::size_t bytes = bounds_bytes;
+  for (const TensorGradient& tensor : gradients.tensors) bytes += elements(tensor) * sizeof(long long);
+  return bytes;
+}
+
+void launch_sum(const KernelLaunch& launch) {
+  AttentionParams& params = launch.params;
+  TensorSums sums = sums_in(launch);
+  check(driver().cuMemsetD8Async(reinterpret_cast<CUdeviceptr>(launch.workspace), 0,
+                                 workspace_bytes(*launch.gradients), launch.stream),
+        "cuMemsetD8Async");
+  const int tiles = tiles_q(params);
+  LaunchConfig grid{.grid = {static_cast<unsigned>(params.heads_q), 1, 1},
+                    .block = {launch.kernel.threads, 1, 1},
+                    .smem_bytes = launch.kernel.smem_bytes};
+  DropoutParams dropout = launch.dropout;  // kernels without dropout do not look at it
+  void* arguments[] = {&params, launch.gradients, &sums, &dropout};
+  for (sums.measures = 1; sums.measures >= 0; --sums.measures) {
+    for (params.batch_begin = 0; params.batch_begin < params.batch; params.batch_begin += max_grid_yz) {
+      grid.grid[2] = static_cast<unsigned>(std::min(params.batch - params.batch_begin, max_grid_yz));
+      for (params.q_tile_begin = 0; params.q_tile_begin < tiles; params.q_tile_begin += max_grid_yz) {
+        grid.grid[1] = static_cast<unsigned>(std::min(tiles - params.q_tile_begin, max_grid_yz));
+        jit::launch(launch.kernel.kernel.handle(), grid, arguments, launch.stream);
+      }
+    }
+  }
+}
+
+void launch_convert(const KernelLaunch& launch) {
+  TensorSums sums = sums_in(launch);
+  std::size_t most = 0;
+  for (const TensorGradient& tensor : launch.gradients->tensors) most = std::max(most, elements(tensor));
+  if (most == 0) return;
+  const std::size_t blocks = (most + launch.kernel.threads - 1) / launch.kernel.threads;
+  void* arguments[] = {launch.gradients, &sums};
+  jit::launch(launch.kernel.kernel.handle(),
+              {.grid = {static_cast<unsigned>(std::min(blocks, convert_blocks)), 1, 1},
+               .block = {launch.kernel.threads, 1, 1}},
+              arguments, launch.stream);
+}
+
+}  // namespace jit::backward_tensors

@@ -1,0 +1,185 @@
+// The gradients of tensors that scores read, with cp.async, ldmatrix and mma.sync: runs on every GPU from sm_80 on.
+//
+// A block owns tile_q queries of one head, and computes S and dP of one tile of keys after another as the kernel of dQ
+// does. Each score is then computed again for each of its reads, with a derivative with respect to that one
+// (problem/tensor_reads.cuh), and of the element that was read
+//
+//     dT += P ∘ (dP − delta) ∘ ∂f/∂T
+//
+// Which elements those are only the score knows: any thread may add to any. Sums are integers, so that their order does
+// not matter (sums.cuh), and convert.cuh rounds them in the end. The kernel runs twice, first to find their unit.
+#pragma once
+
+#include "backward_tensors/collector.cuh"
+#include "backward_tensors/smem_layout.cuh"
+#include "base/dropout_params.cuh"
+#include "base/gradient_params.cuh"
+#include "base/params.cuh"
+#include "base/prelude.cuh"
+#include "base/row_pieces.cuh"
+#include "problem/functor.cuh"
+#include "problem/gradients.cuh"
+#include "problem/kv_tiles.cuh"
+#include "problem/masks.cuh"
+#include "problem/scores.cuh"
+#include "problem/sequences.cuh"
+#include "problem/tensor_reads.cuh"
+#include "ptx/cp_async.cuh"
+#include "scheduling/block_place.cuh"
+#include "steps/dropout.cuh"
+#include "steps/mma_sync_products.cuh"
+#include "steps/score_gradients.cuh"
+#include "steps/tile_fragments.cuh"
+#include "tiles/accumulator.cuh"
+#include "tiles/swizzled_tile.cuh"
+#include "tiles/tile_copy.cuh"
+
+namespace jit::backward_tensors {
+
+template <class Config>
+struct KernelTraits {
+  static constexpr int threads = warps * warp_size;
+  static constexpr int padded = padded_head_dim(Config::head_dim);
+  static constexpr int padded_v = padded_head_dim(Config::head_dim_v);
+  static constexpr int per_chunk = ElementTraits<typename Config::Element>::per_chunk;
+
+  using Scores = Accumulator<MmaLayout, tile_q / warps, tile_kv>;  // of one warp
+
+  using QTile = SmemTile<tile_q, padded / per_chunk, Swizzle::xor_chunks>;
+  using DoTile = SmemTile<tile_q, padded_v / per_chunk, Swizzle::xor_chunks>;
+  using KTile = SmemTile<tile_kv, padded / per_chunk, Swizzle::xor_chunks>;
+  using VTile = SmemTile<tile_kv, padded_v / per_chunk, Swizzle::xor_chunks>;
+};
+
+/// What is known of the queries of which a lane holds scores; one that does not exist is one without keys. With dropout,
+/// gradients of scores are computed times the share that is kept, and so is delta.
+template <int rows>
+struct QueryStatistics {
+  float lse_log2[rows];
+  RowNumbers<rows> delta;
+};
+
+template <class Config>
+__device__ __forceinline__ auto query_statistics(const Sequences<Config>& sequences,
+                                                 const Gradients<Config>& gradients,
+                                                 const DropoutParams& dropout, int batch, int head,
+                                                 int first_query) {
+  using Product = typename KernelTraits<Config>::Scores;
+  constexpr int piece = KernelTraits<Config>::per_chunk;
+  const int seqlen_q = sequences.q(batch).length, lane = lane_id();
+  const auto do_rows = gradients.do_rows(batch, head);
+  const auto o_rows = sequences.output_rows(batch, head);
+  const auto lse_rows = sequences.lse_rows(batch, head);
+  QueryStatistics<Product::rows> statistics;
+  Product::for_each_row(first_query + MmaLayout::lane_row(lane), [&](int r, int query) {
+    float sum = 0, lse = negative_infinity();
+    if (query < seqlen_q) {
+      lse = *lse_rows.at(query);
+      // The four lanes that share a row take its pieces in turns.
+      for (int d = lane % 4 * piece; d < Config::head_dim_v; d += 4 * piece) {
+        float x[piece], y[piece];
+        load_piece<Config::alignment>(do_rows.at(query) + d, x);
+        load_piece<Config::alignment>(o_rows.at(query) + d, y);
+#pragma unroll
+        for (int i = 0; i < piece; ++i) sum = __fmaf_rn(x[i], y[i], sum);
+      }
+    }
+    sum = MmaLayout::reduce(sum, [](float x, float y) { return x + y; });
+    const bool has_keys = lse != negative_infinity();
+    statistics.lse_log2[r] = has_keys ? lse * log2_e : -negative_infinity();
+    if (has_keys) sum -= gradients.d_lse(batch, head, query);
+    statistics.delta.numbers[r] = has_dropout<Config> ? sum * dropout.kept_share : sum;
+  });
+  return statistics;
+}
+
+/// Of tensors with a bit in Config::gradient_slots.
+template <class Config>
+__device__ __forceinline__ void collect_tensor_gradients(const AttentionParams& params,
+                                                         const GradientParams& gradient_params,
+                                                         const TensorSums& sums,
+                                                         const DropoutParams& dropout_params = {}) {
+  using Traits = KernelTraits<Config>;
+  using Element = typename Config::Element;
+  using Mask = typename Config::Mask;
+  using Score = typename Config::Score;
+  constexpr SmemLayout layout = smem_layout(Config::head_dim, Config::head_dim_v);
+  constexpr LdmatrixWidth width = LdmatrixWidth::four;
+  extern __shared__ __align__(128) unsigned char smem[];
+  const unsigned smem_base = smem_address(smem);
+
+  const Sequences<Config> sequences(params);
+  const Gradients<Config> gradients(params, gradient_params);
+  const auto [batch, head, q_begin] = block_tile<tile_q>(params, Sequences<Config>::longest_q(params));
+  const BlockContext context = sequences.context(batch, head);
+  const int seqlen_q = context.seqlen_q, seqlen_kv = context.seqlen_kv;
+  const int kv_head = sequences.kv_head(head);
+  TileLoader<typename Traits::QTile, Config::head_dim, Traits::threads, Config::alignment, Element>(
+      sequences.query_rows(batch, head), seqlen_q)
+      .load(smem_base + layout.q, q_begin);
+  TileLoader<typename Traits::DoTile, Config::head_dim_v, Traits::threads, Config::alignment, Element>(
+      gradients.do_rows(batch, head), seqlen_q)
+      .load(smem_base + layout.d_o, q_begin);
+  const TileLoader<typename Traits::KTile, Config::head_dim, Traits::threads, Config::alignment, Element>
+      k_loader(sequences.key_rows(batch, kv_head), seqlen_kv);
+  const TileLoader<typename Traits::VTile, Config::head_dim_v, Traits::threads, Config::alignment, Element>
+      v_loader(sequences.value_rows(batch, kv_head), seqlen_kv);
+
+  const Mask mask(context);
+  const Score score(context);
+  const ScoreTile queries{q_begin, minimum(q_begin + tile_q, seqlen_q), 0, 0};
+  KvTiles<Mask, tile_kv, 0> tiles(mask, queries, mask.key_range(queries.q_begin, queries.q_end), seqlen_kv);
+  const int warp_row = warp_id() * (tile_q / warps);
+  const auto statistics =
+      query_statistics<Config>(sequences, gradients, dropout_params, batch, head, q_begin + warp_row);
+  const TileFragments<typename Traits::QTile, 1> q(smem_base + layout.q, warp_row);
+  const TileFragments<typename Traits::DoTile, 1> d_o(smem_base + layout.d_o, warp_row);
+  const int first_query = q_begin + warp_row + MmaLayout::lane_row(lane_id());
+
+  const auto dropout = dropout_head<Config>(dropout_params, params.heads_q, batch, head);
+  const float scale = over_kept_share<Config>(1, dropout_params);
+  Collector<Config::gradient_slots> collector(sums);
+  for (; tiles.has(0); tiles.advance()) {
+    __syncthreads();
+    k_loader.load(smem_base + layout.k, tiles.key(0));
+    v_loader.load(smem_base + layout.v, tiles.key(0));
+    cp_async_commit_group();
+    cp_async_wait_group<0>();
+    __syncthreads();
+
+    typename Traits::Scores scores, d_scores;
+    multiply_qk<Element, typename Traits::KTile, width>(scores, q, smem_base + layout.k);
+    begin_at_minus(d_scores, statistics.delta);
+    add_qk<Element, typename Traits::VTile, width>(d_scores, d_o, smem_base + layout.v);
+    drop_to_minus(
+        d_scores,
+        kept_scores<QueriesByKeys, typename Traits::Scores>(dropout, q_begin + warp_row, tiles.key(0)),
+        statistics.delta);
+    const int first_key = tiles.key(0) + MmaLayout::lane_column(lane_id());
+    const bool is_partial = tiles.is_partial();
+    for_each_place<QueriesByKeys, typename Traits::Scores>(
+        first_query, first_key, [&](int r, int n, int i, int query, int key) {
+          if (query >= seqlen_q || key >= seqlen_kv || (is_partial && !mask.keep(query, key))) return;
+          const Dual s = scores.at(r, n, i) * params.softmax_scale;
+          TensorReads<Config::gradient_slots> reads(gradient_params.tensors);
+          Dual applied = score.apply(s, query, key, reads);
+          const float p = ex2(__fmaf_rn(applied.value, log2_e, -statistics.lse_log2[r]));
+          if (p == 0) return;  // also of scores of −inf, whose derivative may be anything
+          const float ds = p * scale * d_scores.at(r, n, i);
+          const int count = reads.count();
+          for (int read = 0; read < count;) {
+            collector.with(reads.slot(), [&](ElementCollector& own) {
+              const float x = ds * applied.derivative;
+              sums.measures != 0 ? own.measure(x) : own.add(x, reads.element());
+            });
+            if (++read == count) break;
+            reads.begin(read);
+            applied = score.apply(s, query, key, reads);
+          }
+        });
+  }
+  collector.for_each(
+      [&](ElementCollector& own) { sums.measures != 0 ? own.finish_measuring() : own.finish_adding(); });
+}
+
+}  // namespace jit::backward_tensors

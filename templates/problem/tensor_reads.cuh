@@ -1,0 +1,85 @@
+// How scores read tensors: as plain numbers, and in kernels of the tensors' gradients as numbers that know where they
+// come from. There a score is computed once for each of its reads, with 1 as the derivative of that one: what it
+// returns then has its derivative with respect to the element, wherever a text finds the element and however often.
+#pragma once
+
+#include "base/gradient_params.cuh"
+#include "base/prelude.cuh"
+#include "problem/dual.cuh"
+#include "problem/functor.cuh"
+#include "ptx/math.cuh"
+
+namespace jit {
+
+/// The reads of one computation of a score. `slots` has a bit for each tensor whose gradient is wanted.
+template <unsigned slots>
+class TensorReads {
+ public:
+  __device__ __forceinline__ explicit TensorReads(const TensorGradient* tensors) : tensors_(tensors) {}
+
+  /// Begins a computation, of the derivative with respect to read number `index`.
+  __device__ __forceinline__ void begin(int index) {
+    wanted_ = index;
+    count_ = 0;
+  }
+  /// How many reads there were since.
+  __device__ __forceinline__ int count() const { return count_; }
+  /// The tensor and the element of the read whose derivative is computed, counted as if the tensor were dense.
+  __device__ __forceinline__ int slot() const { return slot_; }
+  __device__ __forceinline__ long long element() const { return element_; }
+
+  template <int slot>
+  __device__ __forceinline__ Dual read(float value, long long element) {
+    if ((slots >> slot & 1) == 0) return value;
+    if (count_++ != wanted_) return value;
+    slot_ = slot;
+    element_ = element;
+    return {value, 1.0f};
+  }
+  template <int slot>
+  __device__ __forceinline__ Dual read(float value, const TensorPlace& at) {
+    const long long* const strides = tensors_[slot].element_strides;
+    return read<slot>(value, at.leading[0] * strides[0] + at.leading[1] * strides[1] +
+                                 at.leading[2] * strides[2] + at.last);
+  }
+
+ private:
+  const TensorGradient* tensors_;
+  int wanted_ = 0;
+  int count_ = 0;
+  int slot_ = 0;
+  long long element_ = 0;
+};
+
+/// As problem/functor.cuh has it, for those who want to know of reads.
+template <int slot, class Reads>
+__device__ __forceinline__ Dual tensor_number(float value, const TensorPlace& at, Reads& reads) {
+  return reads.template read<slot>(value, at);
+}
+
+/// A dense tensor as a text sees it, in place of a pointer to its elements.
+template <int slot, class T, class Reads>
+class TensorReader {
+ public:
+  __device__ __forceinline__ TensorReader(const T* data, Reads& reads, long long first = 0)
+      : data_(data), reads_(reads), first_(first) {}
+
+  __device__ __forceinline__ Dual operator[](long long i) const {
+    return reads_.template read<slot>(to_float(data_[first_ + i]), first_ + i);
+  }
+  __device__ __forceinline__ Dual operator*() const { return (*this)[0]; }
+  __device__ __forceinline__ TensorReader operator+(long long i) const { return {data_, reads_, first_ + i}; }
+  __device__ __forceinline__ TensorReader operator-(long long i) const { return {data_, reads_, first_ - i}; }
+
+ private:
+  const T* data_;
+  Reads& reads_;
+  long long first_;
+};
+
+template <int slot, class T, class Reads>
+__device__ __forceinline__ TensorReader<slot, T, Reads> tensor_reader(const T* data, Reads& reads) {
+  return {data, reads};
+}
+
+}  // namespace jit
