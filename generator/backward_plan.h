@@ -31,7 +31,8 @@ BackwardPlan two_pass_plan(ContextState& context, const AttentionSpec& spec, con
                            const std::optional<BackwardDqMmaSync>& dq,
                            const std::optional<BackwardDkvMmaSync>& dkv, int device);
 
-/// One pass where a family can serve the shape, else two, whose sums always have a fixed order.
+/// One pass where a family can serve the shape, else two, whose sums always have a fixed order: deterministic calls of
+/// ragged sequences take these.
 BackwardPlan choose_backward_plan(ContextState& context, const AttentionSpec& spec, const ProblemShape& shape,
                                   bool deterministic, int device);
 

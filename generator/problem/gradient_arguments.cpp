@@ -51,24 +51,39 @@ constexpr std::array gradient_table = {
 };
 
 void check_spec(const AttentionSpec& spec) {
-  if (is_plain(spec)) return;
-  const bool ragged_q = spec.sequences_q != SequenceKind::dense,
-             ragged_kv = spec.sequences_kv != SequenceKind::dense;
-  const std::string_view field = ragged_q     ? "sequences_q"
-                                 : ragged_kv  ? "sequences_kv"
-                                 : spec.sinks ? "sinks"
-                                              : "split_keys";
-  const std::string value(ragged_q     ? to_string(spec.sequences_q)
-                          : ragged_kv  ? to_string(spec.sequences_kv)
+  const bool paged = has_pages(spec);
+  if (!paged && !spec.sinks && spec.split_keys == 0) return;
+  const std::string name = fmt::format("spec.{}", paged        ? "sequences_kv"
+                                                  : spec.sinks ? "sinks"
+                                                               : "split_keys");
+  const std::string value(paged        ? to_string(spec.sequences_kv)
                           : spec.sinks ? "true"
                                        : std::to_string(spec.split_keys));
-  const std::string name = fmt::format("spec.{}", field);
   const Refusal refusal{name, value,
-                        "has no backward so far: sequences must be dense, and without sinks or split_keys",
-                        ragged_q || ragged_kv ? "dense"
-                        : spec.sinks          ? "false"
-                                              : "0"};
+                        "has no backward so far: keys must be dense or ragged, without sinks or split_keys",
+                        paged        ? "ragged"
+                        : spec.sinks ? "false"
+                                     : "0"};
   throw Error(ErrorCode::invalid_spec, "validate", name, refusal.to_string());
+}
+
+// Lengths are read by kernels of ragged sequences; places of their tiles are numbered by an int.
+void check_sequences(const AttentionSpec& spec, const BackwardArguments& arguments) {
+  constexpr std::int64_t most = 1 << 30;
+  for (const auto& [name, array] :
+       {std::pair{"seqused_q", &arguments.seqused_q}, {"seqused_k", &arguments.seqused_k}}) {
+    if (array->is_present() && is_plain(spec)) {
+      refuse(name,
+             "was given, and there are no gradients of dense sequences that have room for more: make them "
+             "ragged, each "
+             "beginning at a multiple of the length, or leave out by a mask what is not in use");
+    }
+  }
+  for (const auto& [name, array] :
+       {std::pair{"cu_seqlens_q", &arguments.cu_seqlens_q}, {"cu_seqlens_k", &arguments.cu_seqlens_k}}) {
+    if (array->is_present() && array->shape[0] > most)
+      refuse(name, fmt::format("has {} elements; at most {} fit", array->shape[0], most));
+  }
 }
 
 void check_gradient(const AttentionSpec& spec, const GradientRow& row, const TensorView& tensor,
@@ -91,6 +106,10 @@ void check_output(const BackwardArguments& arguments, const GradientRow& output)
                                    {"v", &arguments.v},
                                    {"o", &arguments.o},
                                    {"lse", &arguments.lse},
+                                   {"cu_seqlens_q", &arguments.cu_seqlens_q},
+                                   {"cu_seqlens_k", &arguments.cu_seqlens_k},
+                                   {"seqused_q", &arguments.seqused_q},
+                                   {"seqused_k", &arguments.seqused_k},
                                    {"rng_state", &arguments.rng_state}})
     if (view->is_present()) check_no_overlap(output.name, written, name, *view);
   for (const NamedTensor& tensor : arguments.tensors)
@@ -120,16 +139,23 @@ bool fill_params(const AttentionSpec& spec, const std::vector<FunctorTensorUse>&
                .o = arguments.o,
                .lse = arguments.lse,
                .tensors = arguments.tensors,
+               .cu_seqlens_q = arguments.cu_seqlens_q,
+               .cu_seqlens_k = arguments.cu_seqlens_k,
+               .seqused_q = arguments.seqused_q,
+               .seqused_k = arguments.seqused_k,
                .dropout_p = arguments.dropout_p,
                .rng_state = arguments.rng_state},
               params);
+  check_sequences(spec, arguments);
   const Extents sizes{.batch = params.batch,
                       .seqlen_q = params.seqlen_q,
                       .seqlen_kv = params.seqlen_kv,
                       .heads_q = params.heads_q,
                       .heads_kv = params.heads_kv,
                       .head_dim = spec.head_dim,
-                      .head_dim_v = spec.value_head_dim()};
+                      .head_dim_v = spec.value_head_dim(),
+                      .total_q = params.sequences.total_q,
+                      .total_k = params.sequences.total_k};
   gradients = {};
   for (const GradientRow& row : gradient_table) {
     const TensorView& tensor = arguments.*row.view;

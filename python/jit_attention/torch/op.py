@@ -33,7 +33,7 @@ def attention(q, k, v, *, mask=None, score=None, softmax_scale=None, return_lse=
     run before, which is when its kernel is compiled and tuned.
 
     Gradients are those of `jit_attention.attention_backward`: bit-identical for equal inputs under
-    `torch.use_deterministic_algorithms`.
+    `torch.use_deterministic_algorithms`, and 0 in rows of ragged tensors that are no query's or no key's.
 
     Args:
         q, k, v: tensors of one dtype, bf16 or fp16.
@@ -51,8 +51,9 @@ def attention(q, k, v, *, mask=None, score=None, softmax_scale=None, return_lse=
         o, contiguous, of q's dtype, or (o, lse), as `jit_attention.attention` does.
 
     Raises:
-        InvalidArgumentError: one of `tensors` requires grad while grad mode is on, or a gradient of lse or of a call
-            with sequences is wanted: there are none. Compute under torch.no_grad(), or give detach().
+        InvalidArgumentError: one of `tensors` requires grad while grad mode is on, or a gradient is wanted of lse, of
+            paged keys, with cache_leftpad or sinks, or with seqused_q or seqused_k of dense sequences: there are none.
+            Compute under torch.no_grad(), or give detach().
         Error: what `jit_attention.attention` raises. Compiled without graph breaks, the compiler wraps all of these in
             an error of its own.
     """
@@ -136,35 +137,56 @@ def _empty_lse(q):
 @library.custom_op("jit_attention::attention_backward", mutates_args=())
 def _backward_operator(do: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, o: torch.Tensor,
                        lse: torch.Tensor, tensors: Sequence[torch.Tensor], problem: str,
-                       softmax_scale: Optional[float],
-                       layout: str, dropout_p: float = 0.0,
+                       softmax_scale: Optional[float], layout: str, cu_seqlens_q: Optional[torch.Tensor] = None,
+                       cu_seqlens_k: Optional[torch.Tensor] = None, seqused_q: Optional[torch.Tensor] = None,
+                       seqused_k: Optional[torch.Tensor] = None, dropout_p: float = 0.0,
                        rng_state: Optional[torch.Tensor] = None) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     mask, score, names = _problem(problem)
     named = dict(zip(names, tensors, strict=True))
     do = do if do.stride(-1) == 1 else do.contiguous()
+    (dq,) = _zeros_if(cu_seqlens_q, seqused_q, q)
+    dk, dv = _zeros_if(cu_seqlens_k, seqused_k, k, v)
     return _attention_backward(do, q, k, v, o, lse, mask=mask, score=score, softmax_scale=softmax_scale, layout=layout,
-                               tensors=named, deterministic=torch.are_deterministic_algorithms_enabled(),
-                               dropout_p=dropout_p, rng_state=rng_state)
+                               tensors=named, deterministic=torch.are_deterministic_algorithms_enabled(), dq=dq, dk=dk,
+                               dv=dv, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, seqused_q=seqused_q,
+                               seqused_k=seqused_k, dropout_p=dropout_p, rng_state=rng_state)
+
+
+def _zeros_if(cu_seqlens, seqused, *tensors):
+    """What gradients of these tensors are written over; None for each where all rows will be."""
+    if cu_seqlens is None and seqused is None:
+        return [None] * len(tensors)
+    return [torch.zeros_like(tensor, memory_format=torch.contiguous_format) for tensor in tensors]
 
 
 @_backward_operator.register_fake
-def _(do, q, k, v, o, lse, tensors, problem, softmax_scale, layout, dropout_p=0.0, rng_state=None):
+def _(do, q, k, v, o, lse, tensors, problem, softmax_scale, layout, *others):
     return tuple(tensor.new_empty(tensor.shape) for tensor in (q, k, v))
+
+
+def _refuse_gradients(cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, cache_leftpad, sinks):
+    """Raises where one of these stands in the way of gradients."""
+    refused = dict(page_table=page_table, cache_leftpad=cache_leftpad, sinks=sinks)
+    if cu_seqlens_q is None and cu_seqlens_k is None:
+        refused |= dict(seqused_q=seqused_q, seqused_k=seqused_k)
+    for name, given in refused.items():
+        if given is not None:
+            instead = "give cu_seqlens_q or cu_seqlens_k, " if name.startswith("seqused") else ""
+            raise InvalidArgumentError(f"{name}: was given with a q, k or v that requires grad, and there are no "
+                                       f"gradients with it: {instead}compute under torch.no_grad(), or give detach()")
 
 
 def _save_for_backward(ctx, inputs, output):
     q, k, v, tensors, problem, softmax_scale, return_lse, layout, _, *sequences, dropout_p, rng_state = inputs
-    if any(isinstance(given, torch.Tensor) for given in sequences):
-        raise InvalidArgumentError("q: requires grad, and there are no gradients of ragged or paged sequences, of "
-                                   "lengths on the device or with sinks: compute under torch.no_grad(), or give "
-                                   "detach()")
+    ragged, without_gradient = sequences[:4], sequences[4:7]
+    _refuse_gradients(*ragged, *without_gradient)
     if any(tensor.requires_grad for tensor in tensors):
         raise InvalidArgumentError("tensors: one that a mask or score reads requires grad, and these get no gradient: "
                                    "compute under torch.no_grad(), or give detach()")
     if not return_lse:
         raise InvalidArgumentError("return_lse: is False, and gradients need lse: call jit_attention.torch.attention, "
                                    "which asks for it, compute under torch.no_grad(), or give detach()")
-    ctx.save_for_backward(q, k, v, *output, rng_state, *tensors)
+    ctx.save_for_backward(q, k, v, *output, *ragged, rng_state, *tensors)
     ctx.set_materialize_grads(False)
     ctx.facts = problem, softmax_scale, layout, dropout_p
     ctx.others = len(inputs) - 4  # those behind the tensors
@@ -173,11 +195,15 @@ def _save_for_backward(ctx, inputs, output):
 def _gradients(ctx, do, dlse):
     if dlse is not None:
         raise InvalidArgumentError("lse: has no gradient; give lse.detach() to what makes a loss of it")
-    q, k, v, o, lse, rng_state, *tensors = ctx.saved_tensors
+    q, k, v, o, lse, *others = ctx.saved_tensors
+    ragged, rng_state, tensors = others[:4], others[4], others[5:]
     of_others = [None] * len(tensors), *[None] * ctx.others
     if do is None:
         return None, None, None, *of_others
-    return *_backward_operator(do, q, k, v, o, lse, tensors, *ctx.facts, rng_state), *of_others
+    problem, softmax_scale, layout, dropout_p = ctx.facts
+    gradients = _backward_operator(do, q, k, v, o, lse, tensors, problem, softmax_scale, layout, *ragged, dropout_p,
+                                   rng_state)
+    return *gradients, *of_others
 
 
 _operator.register_autograd(_gradients, setup_context=_save_for_backward)
