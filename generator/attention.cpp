@@ -178,8 +178,13 @@ bool fill(const AttentionState& state, const AttentionArguments& arguments, Atte
   return fill_params(state.spec, state.rules, state.tensors, arguments, params);
 }
 
-// What checked kernels have found. Of a spec that does not ask for it, on an emulated device, it is told and no more:
-// results are defined all the same.
+CompiledKernel describe(const AttentionState& state, const Plan& plan) {
+  return Access::kernel(state.context.shared_from_this(), plan.spec, plan.config,
+                        plan.steps.front().kernel.image, plan.why, plan.tuning_log);
+}
+
+}  // namespace
+
 void report_faults(const AttentionState& state, int device, Stream stream) {
   const std::optional<ArrayFault> fault = state.context.memory.take_fault(device, stream);
   if (!fault) return;
@@ -188,13 +193,6 @@ void report_faults(const AttentionState& state, int device, Stream stream) {
     throw Error(ErrorCode::invalid_argument, "launch", std::string(found.array), found.text);
   state.context.notify(Event::Kind::warning, found.text);
 }
-
-CompiledKernel describe(const AttentionState& state, const Plan& plan) {
-  return Access::kernel(state.context.shared_from_this(), plan.spec, plan.config,
-                        plan.steps.front().kernel.image, plan.why, plan.tuning_log);
-}
-
-}  // namespace
 
 NamedTensors::NamedTensors(std::initializer_list<NamedTensor> tensors) {
   for (const NamedTensor& tensor : tensors) add(tensor);

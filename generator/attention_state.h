@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <jit/spec.h>
+#include <jit/stream.h>
 
 #include "cache/dispatch_table.h"
 #include "generator/backward_plan.h"
@@ -38,5 +39,9 @@ struct AttentionState {
   mutable DispatchTable<BackwardPlan> backward_by_size;  ///< by device and size class
   mutable std::mutex choosing;  ///< held while a kernel is compiled or tuned, never by a launch
 };
+
+/// What checked kernels have found in a call. Of a spec that does not ask for it, on an emulated device, it is told to
+/// the observer and no more: results are defined all the same. Throws Error invalid_argument, naming the array.
+void report_faults(const AttentionState& state, int device, Stream stream);
 
 }  // namespace jit

@@ -100,6 +100,7 @@ void Attention::backward(const BackwardArguments& arguments, Stream stream) cons
   const BackwardPlan& plan = plan_for_launch(state, device, call_of(params, gradients, arguments), stream);
   run_plan(plan.plan, params, state.context.memory, stream, &gradients,
            dropout_params(arguments.dropout_p, arguments.rng_state));
+  if (plan.plan.is_checked) report_faults(state, device, stream);
 }
 
 void Attention::prepare_backward(const BackwardArguments& arguments) const {

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include <jit/device.h>
+#include <jit/spec_table.h>
 
 #include "generator/context_state.h"
 #include "generator/kernels.h"
@@ -57,9 +58,11 @@ BackwardPlan operand_plan(ContextState& context, const AttentionSpec& spec, cons
   ProblemShape shape = call.shape;
   shape.pass = Pass::backward;
   const DeviceLimits limits = device_limits(device_info(device));
-  if (config_space({spec, limits}, shape).empty()) return two_pass_plan(context, spec, shape, {}, {}, device);
+  const bool takes_turns = call.deterministic && is_plain(spec);
+  if (config_space({spec, limits}, shape).empty() || call.deterministic != takes_turns)
+    return two_pass_plan(context, spec, shape, {}, {}, device);
   BackwardWgmma config = std::get<BackwardWgmma>(untuned_order(spec, shape, limits).front());
-  config.deterministic = call.deterministic;
+  config.deterministic = takes_turns;
   return one_pass_plan(context, spec, config, device);
 }
 
@@ -70,7 +73,11 @@ BackwardPlan one_pass_plan(ContextState& context, const AttentionSpec& spec, con
   const DeviceInfo info = device_info(device);
   BuiltKernel kernel = choose_kernel(context, spec, config, {.pass = Pass::backward}, device_limits(info),
                                      native_target(info));
-  Plan plan{.spec = spec, .config = config, .steps = {}, .why = "cost model, these sizes"};
+  Plan plan{.spec = spec,
+            .config = config,
+            .steps = {},
+            .why = "cost model, these sizes",
+            .is_checked = is_checked(spec, config, kernel.image->target)};
   plan.steps.push_back(
       side_step(context, backward_wgmma::prepare_program(spec, config), device,
                 [config](const KernelLaunch& launch) { backward_wgmma::launch_prepare(launch, config); }));
@@ -92,6 +99,7 @@ BackwardPlan two_pass_plan(ContextState& context, const AttentionSpec& spec, con
     ProblemShape own = shape;
     own.pass = pass;
     BuiltKernel kernel = choose_kernel(context, spec, given, own, device_limits(info), native_target(info));
+    result.plan.is_checked |= is_checked(spec, kernel.config, kernel.image->target);
     result.plan.steps.push_back(
         plan_step(load_kernel(context, std::move(kernel.image), device), spec, kernel.config));
     result.configs.push_back(kernel.config);

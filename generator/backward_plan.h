@@ -39,8 +39,8 @@ struct BackwardCall {
   unsigned tensor_slots = 0;  ///< those of what the score reads, a bit for each (gradient_slots)
 };
 
-/// One pass where a family can serve the shape, else two, whose sums always have a fixed order; behind them the kernels
-/// of the sinks' and the tensors' gradients.
+/// One pass where a family can serve the shape, else two, whose sums always have a fixed order: deterministic calls of
+/// ragged sequences take these. Behind them the kernels of the sinks' and the tensors' gradients.
 BackwardPlan choose_backward_plan(ContextState& context, const AttentionSpec& spec, const BackwardCall& call,
                                   int device);
 

@@ -110,6 +110,15 @@ inline int dropout_registers(const AttentionSpec& spec, int scores) {
   return spec.dropout ? 24 + scores / 16 : 0;
 }
 
+/// Why a family of gradients whose sequences may be ragged cannot serve a spec; empty: it can.
+inline std::string gradient_rejection(const AttentionSpec& spec, std::string_view family) {
+  if (spec.sequences_kv != SequenceKind::paged && !spec.sinks && spec.split_keys == 0) return "";
+  return fmt::format(
+      "{} reads dense or ragged sequences without sinks or split_keys; sequences_kv = {}, sinks = {}, "
+      "split_keys = {}",
+      family, to_string(spec.sequences_kv), spec.sinks, spec.split_keys);
+}
+
 /// Why a family whose keys are split cannot sum keys in spans of spec.split_keys; empty: it can.
 inline std::string span_rejection(const AttentionSpec& spec, int tile_kv, Rescale rescale) {
   if (spec.split_keys == 0) return "";

@@ -12,6 +12,7 @@
 #include <jit/spec_table.h>
 
 #include "runtime/driver_api.h"
+#include "templates/base/ragged_tiles.cuh"
 #include "templates/tiles/panel_tile.cuh"
 
 namespace jit {
@@ -151,7 +152,19 @@ bool can_map(const AttentionParams& params) {
 namespace {
 
 Operand operand_do(const AttentionParams& params, const GradientParams& gradients) {
-  return {"do", gradients.d_o, gradients.do_strides, params.batch, params.seqlen_q, params.heads_q};
+  const Operand q = operands(params)[0];
+  return {"do", gradients.d_o, gradients.do_strides, q.batch, q.seqlen, q.heads};
+}
+
+// Places of tiles of ragged sequences are numbered as tiles are.
+bool has_few_places(const AttentionParams& params) {
+  const SequenceParams& sequences = params.sequences;
+  const auto places = [&](const int* boundaries, int total) {
+    return boundaries == nullptr ? 0 : ragged_tiles(params.batch, total, fewest_rows);
+  };
+  const long long most = std::max(places(sequences.cu_seqlens_q, sequences.total_q),
+                                  places(sequences.cu_seqlens_k, sequences.total_k));
+  return params.heads_q == 0 || most <= max_work_tiles / params.heads_q;
 }
 
 void check_mappable(const Operand& operand) {
@@ -222,7 +235,7 @@ BoundedTensors map_bounded_tensors(const AttentionSpec& spec, const MapBoxes& bo
 }
 
 bool can_map(const AttentionParams& params, const GradientParams& gradients) {
-  return can_map(params) && is_mappable(operand_do(params, gradients));
+  return can_map(params) && is_mappable(operand_do(params, gradients)) && has_few_places(params);
 }
 
 MappedGradients map_gradients(const AttentionSpec& spec, const MapBoxes& boxes, const AttentionParams& params,
@@ -238,6 +251,23 @@ MappedGradients map_gradients(const AttentionSpec& spec, const MapBoxes& boxes, 
           .k = maps.k,
           .v = maps.v,
           .d_o = encode(d_o, input_dtype(spec), spec.value_head_dim(), boxes.rows_q)};
+}
+
+MappedGradients map_bounded_gradients(const AttentionSpec& spec, const MapBoxes& boxes,
+                                      const AttentionParams& params, const GradientParams& gradients) {
+  const auto& [q, k, v, o] = operands(params);
+  const DType dtype = input_dtype(spec);
+  const auto encode_one = [&](const Operand& operand, int head_dim, int rows) {
+    check_mappable(operand);
+    return encode_bounded(operand, dtype, head_dim, rows);
+  };
+  const TensorMap keys = encode_one(k, spec.head_dim, boxes.rows_kv);
+  const bool has_queries = params.seqlen_q > 0;
+  return {.q = has_queries ? encode_one(q, spec.head_dim, boxes.rows_q) : keys,
+          .k = keys,
+          .v = encode_one(v, spec.value_head_dim(), boxes.rows_kv),
+          .d_o = has_queries ? encode_one(operand_do(params, gradients), spec.value_head_dim(), boxes.rows_q)
+                             : keys};
 }
 
 MappedKeys map_keys(const AttentionSpec& spec, int box_rows, const AttentionParams& params) {

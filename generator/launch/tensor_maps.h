@@ -21,7 +21,7 @@ inline constexpr std::int64_t max_work_tiles = std::numeric_limits<std::int32_t>
 /// queries; pages without cache_leftpad. Otherwise forward_mma_sync or forward_split_kv computes it.
 bool can_map(const AttentionParams& params);
 
-/// The same for a backward kernel, which reads do, too.
+/// The same for a backward kernel, which reads do, too, and numbers the places of ragged tiles of 64 rows.
 bool can_map(const AttentionParams& params, const GradientParams& gradients);
 
 /// Rows of the boxes in which tensors are copied.
@@ -46,6 +46,10 @@ struct MappedGradients {
 /// and do are k's. Requires: there are keys or queries.
 MappedGradients map_gradients(const AttentionSpec& spec, const MapBoxes& boxes, const AttentionParams& params,
                               const GradientParams& gradients);
+
+/// The same for boxes that end with their sequence (templates/tiles/bounded_box.cuh). Requires: there are keys.
+MappedGradients map_bounded_gradients(const AttentionSpec& spec, const MapBoxes& boxes,
+                                      const AttentionParams& params, const GradientParams& gradients);
 
 struct MappedKeys {
   TensorMap k, v;

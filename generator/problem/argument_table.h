@@ -71,6 +71,9 @@ inline Dims dims_of_queries(const AttentionSpec& spec, bool is_value) {
     return is_value ? Dims("total_q, heads_q, head_dim_v") : Dims("total_q, heads_q, head_dim");
   return is_value ? Dims("batch, seqlen_q, heads_q, head_dim_v") : Dims("batch, seqlen_q, heads_q, head_dim");
 }
+inline Dims dims_of_lse(const AttentionSpec& spec) {
+  return has_ragged_q(spec) ? Dims("heads_q, total_q") : Dims("batch, heads_q, seqlen_q");
+}
 inline Dims dims_of_keys(const AttentionSpec& spec, bool is_value) {
   if (has_pages(spec)) {
     return is_value ? Dims("pages, page_size, heads_kv, head_dim_v")
@@ -177,18 +180,14 @@ inline constexpr std::array argument_table = {
                 .dtype = output_dtype,
                 .set = set<&AttentionParams::o, &AttentionParams::o_strides>,
                 .is_output = true},
-    ArgumentRow{
-        .name = "lse",
-        .view = &AttentionArguments::lse,
-        .dims =
-            [](const AttentionSpec& spec) {
-              return has_ragged_q(spec) ? Dims("heads_q, total_q") : Dims("batch, heads_q, seqlen_q");
-            },
-        .dtype = dtype_fp32,
-        .set = set<&AttentionParams::lse, &AttentionParams::lse_strides>,
-        .presence = is_optional,
-        .is_output = true,
-        .has_aligned_rows = false}};
+    ArgumentRow{.name = "lse",
+                .view = &AttentionArguments::lse,
+                .dims = dims_of_lse,
+                .dtype = dtype_fp32,
+                .set = set<&AttentionParams::lse, &AttentionParams::lse_strides>,
+                .presence = is_optional,
+                .is_output = true,
+                .has_aligned_rows = false}};
 
 /// A row with what it asks of one spec answered.
 struct ArgumentRule {

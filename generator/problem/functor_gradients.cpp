@@ -17,10 +17,14 @@
 namespace jit {
 namespace {
 
-constexpr Dims lse_dims = "batch, heads_q, seqlen_q";
 constexpr Dims sink_dims = "heads_q";
 
 std::string field_of(std::string_view name) { return fmt::format("d_tensors.{}", name); }
+
+void refuse_ragged(const AttentionSpec& spec, std::string_view name) {
+  if (!is_dense(spec))
+    refuse(name, "was given, and gradients of what sequences share are those of dense sequences so far");
+}
 
 void check_fp32(std::string_view name, const TensorView& tensor, const Dims& dims, const Extents& sizes) {
   check_rank(name, tensor, dims);
@@ -118,9 +122,10 @@ void fill_functor_gradients(const AttentionSpec& spec, const std::vector<Functor
                             const BackwardArguments& arguments, const Extents& sizes,
                             GradientParams& gradients) {
   if (arguments.d_lse.is_present()) {
-    check_fp32("dlse", arguments.d_lse, lse_dims, sizes);
+    const Dims dims = dims_of_lse(spec);
+    check_fp32("dlse", arguments.d_lse, dims, sizes);
     gradients.d_lse = static_cast<const float*>(arguments.d_lse.data);
-    gradients.d_lse_strides = strides_of(lse_dims, arguments.d_lse);
+    gradients.d_lse_strides = strides_of(dims, arguments.d_lse);
   }
   for (const auto& [name, view] :
        {std::pair{"dq", &arguments.dq}, {"dk", &arguments.dk}, {"dv", &arguments.dv}}) {
@@ -129,6 +134,7 @@ void fill_functor_gradients(const AttentionSpec& spec, const std::vector<Functor
   }
   if (arguments.d_sinks.is_present()) {
     if (!spec.sinks) refuse("d_sinks", "was given, but the spec has no sinks = true");
+    refuse_ragged(spec, "d_sinks");
     check_fp32("d_sinks", arguments.d_sinks, sink_dims, sizes);
     check_dense_last("d_sinks", arguments.d_sinks);
     check_written(arguments, "d_sinks", arguments.d_sinks);
@@ -136,6 +142,7 @@ void fill_functor_gradients(const AttentionSpec& spec, const std::vector<Functor
   }
   for (const NamedTensor& wanted : arguments.d_tensors) {
     const std::string name = field_of(wanted.name);
+    refuse_ragged(spec, name);
     const std::size_t slot = slot_of(tensors, name, wanted.name);
     gradients.tensors[slot] =
         tensor_gradient(name, tensors[slot], tensor_of(arguments, wanted.name), wanted.tensor);

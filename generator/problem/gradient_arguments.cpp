@@ -52,18 +52,34 @@ constexpr std::array gradient_table = {
 };
 
 void check_spec(const AttentionSpec& spec) {
-  const bool ragged_q = spec.sequences_q != SequenceKind::dense,
-             ragged_kv = spec.sequences_kv != SequenceKind::dense;
-  if (!ragged_q && !ragged_kv && spec.split_keys == 0) return;
-  const std::string_view field = ragged_q ? "sequences_q" : ragged_kv ? "sequences_kv" : "split_keys";
-  const std::string value(ragged_q    ? to_string(spec.sequences_q)
-                          : ragged_kv ? to_string(spec.sequences_kv)
-                                      : std::to_string(spec.split_keys));
-  const std::string name = fmt::format("spec.{}", field);
+  const bool paged = has_pages(spec);
+  if (!paged && spec.split_keys == 0) return;
+  const std::string name = paged ? "spec.sequences_kv" : "spec.split_keys";
+  const std::string value =
+      paged ? std::string(to_string(spec.sequences_kv)) : std::to_string(spec.split_keys);
   const Refusal refusal{name, value,
-                        "has no backward so far: sequences must be dense, and without split_keys",
-                        ragged_q || ragged_kv ? "dense" : "0"};
+                        "has no backward so far: keys must be dense or ragged, without split_keys",
+                        paged ? "ragged" : "0"};
   throw Error(ErrorCode::invalid_spec, "validate", name, refusal.to_string());
+}
+
+// Lengths are read by kernels of ragged sequences; places of their tiles are numbered by an int.
+void check_sequences(const AttentionSpec& spec, const BackwardArguments& arguments) {
+  constexpr std::int64_t most = 1 << 30;
+  for (const auto& [name, array] :
+       {std::pair{"seqused_q", &arguments.seqused_q}, {"seqused_k", &arguments.seqused_k}}) {
+    if (array->is_present() && is_dense(spec)) {
+      refuse(name,
+             "was given, and there are no gradients of dense sequences that have room for more: make them "
+             "ragged, each "
+             "beginning at a multiple of the length, or leave out by a mask what is not in use");
+    }
+  }
+  for (const auto& [name, array] :
+       {std::pair{"cu_seqlens_q", &arguments.cu_seqlens_q}, {"cu_seqlens_k", &arguments.cu_seqlens_k}}) {
+    if (array->is_present() && array->shape[0] > most)
+      refuse(name, fmt::format("has {} elements; at most {} fit", array->shape[0], most));
+  }
 }
 
 void check_gradient(const AttentionSpec& spec, const GradientRow& row, const TensorView& tensor,
@@ -86,6 +102,10 @@ void check_output(const BackwardArguments& arguments, const GradientRow& output)
                                    {"v", &arguments.v},
                                    {"o", &arguments.o},
                                    {"lse", &arguments.lse},
+                                   {"cu_seqlens_q", &arguments.cu_seqlens_q},
+                                   {"cu_seqlens_k", &arguments.cu_seqlens_k},
+                                   {"seqused_q", &arguments.seqused_q},
+                                   {"seqused_k", &arguments.seqused_k},
                                    {"rng_state", &arguments.rng_state}})
     if (view->is_present()) check_no_overlap(output.name, written, name, *view);
   for (const NamedTensor& tensor : arguments.tensors)
@@ -115,17 +135,24 @@ bool fill_params(const AttentionSpec& spec, const std::vector<FunctorTensorUse>&
                .o = arguments.o,
                .lse = arguments.lse,
                .tensors = arguments.tensors,
+               .cu_seqlens_q = arguments.cu_seqlens_q,
+               .cu_seqlens_k = arguments.cu_seqlens_k,
+               .seqused_q = arguments.seqused_q,
+               .seqused_k = arguments.seqused_k,
                .sinks = arguments.sinks,
                .dropout_p = arguments.dropout_p,
                .rng_state = arguments.rng_state},
               params);
+  check_sequences(spec, arguments);
   const Extents sizes{.batch = params.batch,
                       .seqlen_q = params.seqlen_q,
                       .seqlen_kv = params.seqlen_kv,
                       .heads_q = params.heads_q,
                       .heads_kv = params.heads_kv,
                       .head_dim = spec.head_dim,
-                      .head_dim_v = spec.value_head_dim()};
+                      .head_dim_v = spec.value_head_dim(),
+                      .total_q = params.sequences.total_q,
+                      .total_k = params.sequences.total_k};
   gradients = {};
   for (const GradientRow& row : gradient_table) {
     const TensorView& tensor = arguments.*row.view;

@@ -105,18 +105,25 @@ void check_inputs(const AttentionSpec& spec, const AttentionArguments& arguments
 /// The tensors of one backward call: the gradients of q, k and v, and of more if asked, by those of o and lse, given
 /// what forward read and wrote. Strides and alignment as forward's; gradients that are written share no byte with any
 /// other tensor.
+///
+/// Sequences may be ragged; then their arrays are as forward's, read on the device alone and cut to what there is room
+/// for. Rows of dq, dk and dv that are no query's or no key's stay as they are.
 struct BackwardArguments {
-  TensorView d_o;  ///< "do" in errors: the gradient of o, (batch, seqlen_q, heads_q, head_dim_v)
+  TensorView d_o;  ///< "do" in errors: the gradient of o, as o
   TensorView q;    ///< as forward had it, as are k and v
   TensorView k;
   TensorView v;
-  TensorView o;               ///< what forward wrote
-  TensorView lse;             ///< the same, fp32 (batch, heads_q, seqlen_q); −inf for a query without keys
-  TensorView dq;              ///< as q, written
-  TensorView dk;              ///< as k, written: summed over the query heads that share a KV head
-  TensorView dv;              ///< as v, written: the same
-  NamedTensors tensors = {};  ///< what mask and score read
-  float dropout_p = 0;        ///< as forward had it, as is rng_state
+  TensorView o;                  ///< what forward wrote
+  TensorView lse;                ///< the same, fp32, as forward had it; −inf for a query without keys
+  TensorView dq;                 ///< as q, written
+  TensorView dk;                 ///< as k, written: summed over the query heads that share a KV head
+  TensorView dv;                 ///< as v, written: the same
+  NamedTensors tensors = {};     ///< what mask and score read
+  TensorView cu_seqlens_q = {};  ///< as forward had it, as are the other three
+  TensorView cu_seqlens_k = {};
+  TensorView seqused_q = {};  ///< of ragged specs alone
+  TensorView seqused_k = {};
+  float dropout_p = 0;  ///< as forward had it, as is rng_state
   TensorView rng_state = {};
   /// Whether equal inputs must give bit-identical gradients. Otherwise sums over blocks of dq may be made in any order.
   bool deterministic = false;
@@ -161,14 +168,15 @@ class Attention {
   ///     dsink = −Σ exp(sink − lse) · delta    dT = Σ dS ∘ ∂f/∂T, for a tensor T that the score reads
   ///
   /// ("FlashAttention-2", Dao, has those of the operands). The last two are computed by kernels of their own, and
-  /// only when they are asked for. With `deterministic` equal inputs give bit-identical gradients; without, all are
-  /// but dq where one kernel adds it up in any order. A query without keys gets dq = 0 and adds nothing to the
-  /// others, its dlse is not looked at. Built-in scores and texts are differentiated by the library; a text computes
-  /// with `auto` what depends on `score`, or on a tensor whose gradient is wanted, or gives its derivative. Configs
-  /// are the cost models', whatever was given or tuned for forward. The first call for a size class on a GPU
-  /// compiles; later calls only launch. Throws Error invalid_spec where sequences are not dense; invalid_argument,
-  /// naming the argument, before anything is launched; compile_failed where a text loses a derivative; not_prepared
-  /// while the stream is being captured and nothing was prepared; launch_failed.
+  /// only when they are asked for, of dense sequences. With `deterministic` equal inputs give bit-identical gradients;
+  /// without, all are but dq where one kernel adds it up in any order. Deterministic gradients of ragged sequences are
+  /// always two kernels'. A query without keys gets dq = 0 and adds nothing to the others, its dlse is not looked at.
+  /// Built-in scores and texts are differentiated by the library; a text computes with `auto` what depends on `score`,
+  /// or on a tensor whose gradient is wanted, or gives its derivative. Configs are the cost models', whatever was given
+  /// or tuned for forward. The first call for a size class on a GPU compiles; later calls only launch. Throws Error
+  /// invalid_spec where keys are paged or there are split_keys; invalid_argument, naming the argument, before anything
+  /// is launched; compile_failed where a text loses a derivative; not_prepared while the stream is being captured and
+  /// nothing was prepared; launch_failed.
   void backward(const BackwardArguments& arguments, Stream stream = nullptr) const;
 
   /// Does all of the above but the launch.

@@ -25,19 +25,39 @@ namespace {
 
 using namespace nb::literals;
 
-// (batch, heads, seqlen, head_dim) as (batch, seqlen, heads, head_dim).
+// (batch, heads, seqlen, head_dim) as (batch, seqlen, heads, head_dim); ragged tensors have one layout.
 void apply_layout(TensorView& view, Layout layout) {
-  if (layout != Layout::bhsd) return;
+  if (layout != Layout::bhsd || view.rank != 4) return;
   std::swap(view.shape[1], view.shape[2]);
   std::swap(view.strides[1], view.strides[2]);
 }
 
-void check_operand(const TensorView& view, const char* name) {
+void check_operand(const TensorView& view, const char* name, bool is_ragged) {
   if (!facts(view.dtype).is_operand)
     refuse(name, fmt::format("is {}; attention takes bf16 and fp16", to_string(view.dtype)));
-  if (view.rank != 4)
-    refuse(name,
-           fmt::format("has {} dimensions; it must have 4: gradients are of dense sequences", view.rank));
+  if (view.rank != (is_ragged ? 3 : 4)) {
+    refuse(name, fmt::format("has {} dimensions; it must have {}", view.rank,
+                             is_ragged ? "3 beside cu_seqlens: (rows, heads, head_dim)" : "4"));
+  }
+}
+
+/// What a caller gives of the arrays that say where sequences lie. Gradients know the first four.
+struct SequenceHandles {
+  nb::handle cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, cache_leftpad;
+};
+
+void read_sequences(OperationCall& call, const SequenceHandles& given, BackwardArguments& arguments) {
+  for (const auto& [array, name] :
+       {std::pair{given.page_table, "page_table"}, {given.cache_leftpad, "cache_leftpad"}}) {
+    if (!array.is_none())
+      refuse(name, "was given, and there are no gradients of caches: give keys and values dense or ragged");
+  }
+  for (const auto& [array, name, view] :
+       {std::tuple{given.cu_seqlens_q, "cu_seqlens_q", &arguments.cu_seqlens_q},
+        {given.cu_seqlens_k, "cu_seqlens_k", &arguments.cu_seqlens_k},
+        {given.seqused_q, "seqused_q", &arguments.seqused_q},
+        {given.seqused_k, "seqused_k", &arguments.seqused_k}})
+    call.read(array, name, *view);
 }
 
 /// A gradient that is written: to the caller's array, or to a new one of the shape and type of what it is of.
@@ -77,13 +97,15 @@ bool is_wanted(nb::handle d_sinks) { return !d_sinks.is_none() && d_sinks.ptr() 
 nb::object compute(nb::handle d_o, nb::handle q, nb::handle k, nb::handle v, nb::handle o, nb::handle lse,
                    nb::handle mask, nb::handle score, nb::handle softmax_scale, nb::handle dq, nb::handle dk,
                    nb::handle dv, nb::handle dtype, nb::handle layout_name, nb::handle tensors,
-                   nb::handle stream, bool deterministic, double dropout_p, nb::handle rng_state, nb::handle dlse,
-                   nb::handle sinks, nb::handle d_sinks, nb::handle d_tensors) {
+                   nb::handle stream, bool deterministic, double dropout_p, nb::handle rng_state,
+                   const SequenceHandles& sequences, nb::handle dlse, nb::handle sinks, nb::handle d_sinks,
+                   nb::handle d_tensors) {
   const Layout layout = parse_layout(layout_name);
   const std::optional<DType> sixteen_bits = dtype_of(dtype, "dtype");
   OperationCall call(q, "q", stream, sixteen_bits);
   BackwardArguments arguments;
   arguments.deterministic = deterministic;
+  const bool ragged_q = !sequences.cu_seqlens_q.is_none(), ragged_kv = !sequences.cu_seqlens_k.is_none();
   std::optional<dlpack::DataType> q_type;  // as q's framework has its elements
   for (const auto& [array, name, view] : {std::tuple{q, "q", &arguments.q},
                                           {k, "k", &arguments.k},
@@ -93,7 +115,7 @@ nb::object compute(nb::handle d_o, nb::handle q, nb::handle k, nb::handle v, nb:
     if (array.is_none()) refuse(name, "is None; it must be an array");
     const std::optional<dlpack::DataType> type = call.read(array, name, *view);
     if (view == &arguments.q) q_type = type;
-    check_operand(*view, name);
+    check_operand(*view, name, view == &arguments.k || view == &arguments.v ? ragged_kv : ragged_q);
   }
   if (sixteen_bits && arguments.q.dtype != *sixteen_bits)
     refuse("dtype",
@@ -101,6 +123,7 @@ nb::object compute(nb::handle d_o, nb::handle q, nb::handle k, nb::handle v, nb:
   call.read(lse, "lse", arguments.lse);
   arguments.dropout_p = static_cast<float>(dropout_p);
   if (!rng_state.is_none()) call.read(rng_state, "rng_state", arguments.rng_state);
+  read_sequences(call, sequences, arguments);
 
   call.read(dlse, "dlse", arguments.d_lse);
   call.read(sinks, "sinks", arguments.sinks);
@@ -113,7 +136,7 @@ nb::object compute(nb::handle d_o, nb::handle q, nb::handle k, nb::handle v, nb:
                                  {dv, "dv", &arguments.v, type_of(arguments.v), &arguments.dv}};
   for (Result& result : results) {
     result.bind(call);
-    check_operand(*result.view, result.name.c_str());
+    check_operand(*result.view, result.name.c_str(), result.of->rank == 3);
   }
   const NamedArrays named(tensors);
   std::vector<TensorView> functor_views(named.size());
@@ -159,14 +182,16 @@ nb::object compute(nb::handle d_o, nb::handle q, nb::handle k, nb::handle v, nb:
     apply_layout(*view, layout);
   AttentionSpec spec;
   spec.dtype = arguments.q.dtype;
-  spec.head_dim = small_size(arguments.q, 3, "q");
-  spec.head_dim_v = small_size(arguments.v, 3, "v");
+  spec.head_dim = small_size(arguments.q, arguments.q.rank - 1, "q");
+  spec.head_dim_v = small_size(arguments.v, arguments.v.rank - 1, "v");
   if (spec.head_dim_v == 0) refuse("v", "has head_dim 0");
   spec.gqa_ratio = gqa_ratio(arguments.q, arguments.k);
   spec.alignment = std::max(2, common_alignment({&arguments.d_o, &arguments.q, &arguments.k, &arguments.v,
                                                  &arguments.o, &arguments.dq, &arguments.dk, &arguments.dv}));
   spec.dropout = dropout_p != 0 || arguments.rng_state.is_present();
   spec.sinks = arguments.sinks.is_present();
+  if (ragged_q) spec.sequences_q = SequenceKind::ragged;
+  if (ragged_kv) spec.sequences_kv = SequenceKind::ragged;
   spec.mask = mask_of(mask);
   spec.score = score_of(score);
   spec.softmax_scale = scale_of(softmax_scale);
@@ -206,11 +231,14 @@ Args:
     o, lse: what `attention` returned with return_lse.
     dq, dk, dv: arrays to write to, which are then returned; they share no memory with each other or the inputs.
     dtype: "bf16" or "fp16", for arrays of 16-bit integers, which cannot say what they hold.
-    layout: "BSHD", or "BHSD": seqlen and heads swapped in all arrays but lse.
+    layout: "BSHD", or "BHSD": seqlen and heads swapped in all arrays but lse and ragged ones.
     stream: a number or an object with __cuda_stream__; None: the current stream of q's framework.
     dropout_p, rng_state: as `attention` had them.
     deterministic: whether equal inputs must give equal bits. Otherwise dq may be a sum in any order, which is faster
         on some GPUs.
+    cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k: as `attention` had them, read on the device; the latter two beside
+        one of the former.
+    page_table, cache_leftpad: None; there are no gradients of caches.
     dlse: the gradient of lse, if the loss depends on it: fp32, of lse's shape.
     sinks: as `attention` had them.
     d_sinks: True to get the gradient of the sinks, or an array to write it to.
@@ -219,8 +247,9 @@ Args:
 
 Returns:
     (dq, dk, dv), of the shapes and types of q, k and v; dk and dv are sums over the query heads that share a KV head.
-    A query that sees no key gets dq = 0 and adds nothing to dk and dv. With `d_tensors` a dict of names and arrays
-    comes next, with `d_sinks` another array.
+    A query that sees no key gets dq = 0 and adds nothing to dk and dv. Rows that are no query's or no key's are not
+    written: they stay as they are in given arrays, and hold anything elsewhere. With `d_tensors` a dict of names and
+    arrays comes next, with `d_sinks` another array.
 
 Raises:
     InvalidArgumentError: an array is wrong; names the argument, before anything is launched.
@@ -232,21 +261,39 @@ Raises:
 }  // namespace
 
 void bind_backward(nb::module_& module) {
-  module.def("attention_backward", compute, "do"_a.none(), "q"_a.none(), "k"_a.none(), "v"_a.none(),
-             "o"_a.none(), "lse"_a.none(), nb::kw_only(), "mask"_a = nb::none(), "score"_a = nb::none(),
-             "softmax_scale"_a = nb::none(), "dq"_a = nb::none(), "dk"_a = nb::none(), "dv"_a = nb::none(),
-             "dtype"_a = nb::none(), "layout"_a = "BSHD", "tensors"_a = nb::none(), "stream"_a = nb::none(),
-             "deterministic"_a = false, "dropout_p"_a = 0.0, "rng_state"_a = nb::none(), "dlse"_a = nb::none(),
-             "sinks"_a = nb::none(), "d_sinks"_a = nb::none(), "d_tensors"_a = nb::none(), backward_doc,
-             nb::sig("def attention_backward(do: typing.Any, q: typing.Any, k: typing.Any, v: typing.Any, "
-                     "o: typing.Any, lse: typing.Any, *, mask: jit_attention.Mask | None = None, "
-                     "score: jit_attention.Score | None = None, softmax_scale: float | None = None, "
-                     "dq: typing.Any = None, dk: typing.Any = None, dv: typing.Any = None, "
-                     "dtype: typing.Any = None, layout: str = 'BSHD', "
-                     "tensors: dict[str, typing.Any] | None = None, stream: typing.Any = None, "
-                     "deterministic: bool = False, dropout_p: float = 0.0, rng_state: typing.Any = None, "
-                     "dlse: typing.Any = None, sinks: typing.Any = None, d_sinks: typing.Any = None, "
-                     "d_tensors: typing.Any = None) -> tuple[typing.Any, ...]"));
+  const auto call = [](nb::handle d_o, nb::handle q, nb::handle k, nb::handle v, nb::handle o, nb::handle lse,
+                       nb::handle mask, nb::handle score, nb::handle softmax_scale, nb::handle dq,
+                       nb::handle dk, nb::handle dv, nb::handle dtype, nb::handle layout, nb::handle tensors,
+                       nb::handle stream, bool deterministic, double dropout_p, nb::handle rng_state,
+                       nb::handle cu_seqlens_q, nb::handle cu_seqlens_k, nb::handle seqused_q,
+                       nb::handle seqused_k, nb::handle page_table, nb::handle cache_leftpad, nb::handle dlse,
+                       nb::handle sinks, nb::handle d_sinks, nb::handle d_tensors) {
+    return compute(d_o, q, k, v, o, lse, mask, score, softmax_scale, dq, dk, dv, dtype, layout, tensors,
+                   stream, deterministic, dropout_p, rng_state,
+                   {cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, cache_leftpad}, dlse, sinks,
+                   d_sinks, d_tensors);
+  };
+  module.def(
+      "attention_backward", call, "do"_a.none(), "q"_a.none(), "k"_a.none(), "v"_a.none(), "o"_a.none(),
+      "lse"_a.none(), nb::kw_only(), "mask"_a = nb::none(), "score"_a = nb::none(),
+      "softmax_scale"_a = nb::none(), "dq"_a = nb::none(), "dk"_a = nb::none(), "dv"_a = nb::none(),
+      "dtype"_a = nb::none(), "layout"_a = "BSHD", "tensors"_a = nb::none(), "stream"_a = nb::none(),
+      "deterministic"_a = false, "dropout_p"_a = 0.0, "rng_state"_a = nb::none(),
+      "cu_seqlens_q"_a = nb::none(), "cu_seqlens_k"_a = nb::none(), "seqused_q"_a = nb::none(),
+      "seqused_k"_a = nb::none(), "page_table"_a = nb::none(), "cache_leftpad"_a = nb::none(),
+      "dlse"_a = nb::none(), "sinks"_a = nb::none(), "d_sinks"_a = nb::none(), "d_tensors"_a = nb::none(),
+      backward_doc,
+      nb::sig("def attention_backward(do: typing.Any, q: typing.Any, k: typing.Any, v: typing.Any, "
+              "o: typing.Any, lse: typing.Any, *, mask: jit_attention.Mask | None = None, "
+              "score: jit_attention.Score | None = None, softmax_scale: float | None = None, "
+              "dq: typing.Any = None, dk: typing.Any = None, dv: typing.Any = None, "
+              "dtype: typing.Any = None, layout: str = 'BSHD', "
+              "tensors: dict[str, typing.Any] | None = None, stream: typing.Any = None, "
+              "deterministic: bool = False, dropout_p: float = 0.0, rng_state: typing.Any = None, "
+              "cu_seqlens_q: typing.Any = None, cu_seqlens_k: typing.Any = None, "
+              "seqused_q: typing.Any = None, seqused_k: typing.Any = None, page_table: typing.Any = None, "
+              "cache_leftpad: typing.Any = None, dlse: typing.Any = None, sinks: typing.Any = None, "
+              "d_sinks: typing.Any = None, d_tensors: typing.Any = None) -> tuple[typing.Any, ...]"));
 }
 
 }  // namespace jit::python

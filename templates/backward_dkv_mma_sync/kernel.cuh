@@ -17,13 +17,15 @@
 #include "base/gradient_params.cuh"
 #include "base/params.cuh"
 #include "base/prelude.cuh"
+#include "problem/entry_sequences.cuh"
 #include "problem/functor.cuh"
 #include "problem/gradients.cuh"
 #include "problem/masks.cuh"
 #include "problem/query_tiles.cuh"
 #include "problem/scores.cuh"
-#include "problem/sequences.cuh"
+#include "problem/variable_sequences.cuh"
 #include "ptx/cp_async.cuh"
+#include "scheduling/ragged_place.cuh"
 #include "steps/dropout.cuh"
 #include "steps/mma_sync_products.cuh"
 #include "steps/score_gradients.cuh"
@@ -68,7 +70,7 @@ struct KernelTraits {
 enum class Part { both, dk, dv };
 
 /// The tile of this block in a grid of (heads, key tiles, batch), the heads of dK in front of those of dV where blocks
-/// sum only one of them.
+/// sum only one of them. Of ragged keys, in one of (heads, places of tiles), perhaps nobody's.
 struct KeyBlock {
   int batch;
   int kv_head;
@@ -77,9 +79,18 @@ struct KeyBlock {
 template <class Config>
 __device__ __forceinline__ KeyBlock key_block(const AttentionParams& params,
                                               const GradientParams& gradients) {
-  return {.batch = params.batch_begin + static_cast<int>(blockIdx.z),
-          .kv_head = static_cast<int>(blockIdx.x) % params.heads_kv,
-          .k_begin = (gradients.k_tile_begin + static_cast<int>(blockIdx.y)) * Config::tile_kv};
+  const int kv_head = static_cast<int>(blockIdx.x) % params.heads_kv;
+  const int tile = gradients.k_tile_begin + static_cast<int>(blockIdx.y);
+  if constexpr (Config::sequences_kv == SequenceKind::ragged) {
+    const VariableSequences<Config> sequences(params);
+    const auto [batch, first_key] = ragged_place<Config::tile_kv>(
+        tile, params.batch, [&](int entry) { return sequences.kv(entry).begin; });
+    return {.batch = batch, .kv_head = kv_head, .k_begin = first_key};
+  } else {
+    return {.batch = params.batch_begin + static_cast<int>(blockIdx.z),
+            .kv_head = kv_head,
+            .k_begin = tile * Config::tile_kv};
+  }
 }
 
 /// Starts the copy of the numbers of the tile's queries to shared address `tile`, zeros behind the last one.
@@ -107,10 +118,11 @@ __device__ __forceinline__ void sum_gradients(const AttentionParams& params,
   extern __shared__ __align__(128) unsigned char smem[];
   const unsigned smem_base = smem_address(smem);
 
-  const Sequences<Config> sequences(params);
-  const Gradients<Config> gradients(params, gradient_params);
   const auto [batch, kv_head, k_begin] = key_block<Config>(params, gradient_params);
+  const SequencesOf<Config> sequences(params, batch);
+  const Gradients<Config> gradients(params, gradient_params, sequences);
   const int seqlen_q = sequences.q(batch).length, seqlen_kv = sequences.kv(batch).length;
+  if (has_entry_lengths<Config> && (k_begin < 0 || k_begin >= seqlen_kv)) return;
   QueryTiles<Config, ahead> tiles(sequences, batch, kv_head,
                                   {0, 0, k_begin, minimum(k_begin + Config::tile_kv, seqlen_kv)});
 

@@ -16,14 +16,16 @@
 #include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "base/row_pieces.cuh"
+#include "problem/entry_sequences.cuh"
 #include "problem/functor.cuh"
 #include "problem/gradients.cuh"
 #include "problem/kv_tiles.cuh"
 #include "problem/masks.cuh"
 #include "problem/scores.cuh"
-#include "problem/sequences.cuh"
+#include "problem/variable_sequences.cuh"
 #include "ptx/cp_async.cuh"
 #include "scheduling/block_place.cuh"
+#include "scheduling/ragged_place.cuh"
 #include "steps/dropout.cuh"
 #include "steps/mma_sync_products.cuh"
 #include "steps/score_gradients.cuh"
@@ -74,15 +76,13 @@ struct QueryStatistics {
 /// A query that does not exist is one without keys. With dropout, gradients of scores are computed times the share that
 /// is kept, and so is delta.
 template <class Config>
-__device__ __forceinline__ auto query_statistics(const AttentionParams& params,
-                                                 const GradientParams& gradient_params,
+__device__ __forceinline__ auto query_statistics(const SequencesOf<Config>& sequences,
+                                                 const Gradients<Config>& gradients,
                                                  const DropoutParams& dropout_params, int batch, int head,
                                                  int first_query) {
   using Product = typename KernelTraits<Config>::Scores;
   using Layout = typename Product::Layout;
   constexpr int piece = KernelTraits<Config>::per_chunk;
-  const Sequences<Config> sequences(params);
-  const Gradients<Config> gradients(params, gradient_params);
   const int seqlen_q = sequences.q(batch).length;
   const auto do_rows = gradients.do_rows(batch, head);
   const auto o_rows = sequences.output_rows(batch, head);
@@ -119,6 +119,22 @@ __device__ __forceinline__ auto query_statistics(const AttentionParams& params,
   return statistics;
 }
 
+/// The tile of this block: of ragged queries, in a grid of (heads, places of tiles), perhaps nobody's.
+template <class Config>
+__device__ __forceinline__ WorkTile query_block(const AttentionParams& params) {
+  if constexpr (Config::sequences_q == SequenceKind::ragged) {
+    const VariableSequences<Config> sequences(params);
+    const int places =
+        static_cast<int>(ragged_tiles(params.batch, params.sequences.total_q, Config::tile_q));
+    const auto [batch, first_query] =
+        ragged_place<Config::tile_q>(places - 1 - params.q_tile_begin - static_cast<int>(blockIdx.y),
+                                     params.batch, [&](int entry) { return sequences.q(entry).begin; });
+    return {.batch = batch, .head = static_cast<int>(blockIdx.x), .q_begin = first_query};
+  } else {
+    return block_tile<Config::tile_q>(params, DenseSequences<Config>::longest_q(params));
+  }
+}
+
 template <class Config>
 __device__ __forceinline__ void attention_backward_dq(const AttentionParams& params,
                                                       const GradientParams& gradient_params,
@@ -134,12 +150,12 @@ __device__ __forceinline__ void attention_backward_dq(const AttentionParams& par
   extern __shared__ __align__(128) unsigned char smem[];
   const unsigned smem_base = smem_address(smem);
 
-  const Sequences<Config> sequences(params);
-  const Gradients<Config> gradients(params, gradient_params);
-  const auto [batch, head, q_begin] =
-      block_tile<Config::tile_q>(params, Sequences<Config>::longest_q(params));
+  const auto [batch, head, q_begin] = query_block<Config>(params);
+  const SequencesOf<Config> sequences(params, batch);
+  const Gradients<Config> gradients(params, gradient_params, sequences);
   const BlockContext context = sequences.context(batch, head);
   const int seqlen_q = context.seqlen_q, seqlen_kv = context.seqlen_kv;
+  if (has_entry_lengths<Config> && (q_begin < 0 || q_begin >= seqlen_q)) return;
   const int kv_head = sequences.kv_head(head);
   const TileLoader<typename Traits::QTile, Config::head_dim, Traits::threads, Config::alignment, Element>
       q_loader(sequences.query_rows(batch, head), seqlen_q);
@@ -175,7 +191,7 @@ __device__ __forceinline__ void attention_backward_dq(const AttentionParams& par
 
   const int warp_row = warp_id() * Traits::warp_rows;
   const auto statistics =
-      query_statistics<Config>(params, gradient_params, dropout_params, batch, head, q_begin + warp_row);
+      query_statistics<Config>(sequences, gradients, dropout_params, batch, head, q_begin + warp_row);
   const TileFragments<typename Traits::QTile, Traits::row_blocks> q(smem_base + layout.q, warp_row);
   const TileFragments<typename Traits::DoTile, Traits::row_blocks> d_o(smem_base + layout.d_o, warp_row);
   const int first_query = q_begin + warp_row + MmaLayout::lane_row(lane_id());

@@ -17,12 +17,12 @@
 #include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "base/row_pieces.cuh"
+#include "problem/entry_sequences.cuh"
 #include "problem/functor.cuh"
 #include "problem/gradients.cuh"
 #include "problem/kv_tiles.cuh"
 #include "problem/masks.cuh"
 #include "problem/scores.cuh"
-#include "problem/sequences.cuh"
 #include "problem/tensor_reads.cuh"
 #include "ptx/cp_async.cuh"
 #include "scheduling/block_place.cuh"
@@ -60,7 +60,7 @@ struct QueryStatistics {
 };
 
 template <class Config>
-__device__ __forceinline__ auto query_statistics(const Sequences<Config>& sequences,
+__device__ __forceinline__ auto query_statistics(const SequencesOf<Config>& sequences,
                                                  const Gradients<Config>& gradients,
                                                  const DropoutParams& dropout, int batch, int head,
                                                  int first_query) {
@@ -108,9 +108,9 @@ __device__ __forceinline__ void collect_tensor_gradients(const AttentionParams& 
   extern __shared__ __align__(128) unsigned char smem[];
   const unsigned smem_base = smem_address(smem);
 
-  const Sequences<Config> sequences(params);
-  const Gradients<Config> gradients(params, gradient_params);
-  const auto [batch, head, q_begin] = block_tile<tile_q>(params, Sequences<Config>::longest_q(params));
+  const auto [batch, head, q_begin] = block_tile<tile_q>(params, DenseSequences<Config>::longest_q(params));
+  const SequencesOf<Config> sequences(params, batch);
+  const Gradients<Config> gradients(params, gradient_params, sequences);
   const BlockContext context = sequences.context(batch, head);
   const int seqlen_q = context.seqlen_q, seqlen_kv = context.seqlen_kv;
   const int kv_head = sequences.kv_head(head);

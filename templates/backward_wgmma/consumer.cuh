@@ -17,7 +17,6 @@
 #include "backward_wgmma/loader.cuh"
 #include "backward_wgmma/rings.cuh"
 #include "problem/gradients.cuh"
-#include "problem/sequences.cuh"
 #include "ptx/stmatrix.cuh"
 #include "ptx/wgmma.cuh"
 #include "steps/dropout.cuh"
@@ -60,7 +59,7 @@ class Consumer {
 
  public:
   __device__ __forceinline__ Consumer(const AttentionParams& params, const DropoutParams& dropout,
-                                      const KeyTile& keys, unsigned smem)
+                                      const KeyTile<Config>& keys, unsigned smem)
       : params_(params),
         dropout_(dropout),
         keys_(keys),
@@ -78,8 +77,8 @@ class Consumer {
     } else {
       rings_.dq(consumer_).arrive_full(0);
     }
-    const Sequences<Config> sequences(params_);
-    const Gradients<Config> gradients(params_, gradient_params);
+    const SequencesOf<Config> sequences = keys_.sequences(params_);
+    const Gradients<Config> gradients(params_, gradient_params, sequences);
     const int first_key =
         keys_.k_begin + consumer_ * rows_per_warpgroup + threadIdx.x % warpgroup_size / warp_size * 16;
     const int seqlen_kv = sequences.kv(keys_.batch).length;
@@ -279,7 +278,7 @@ class Consumer {
         const int key = keys_.k_begin + consumer_ * rows_per_warpgroup + thread / warp_size * 16 +
                         MmaLayout::lane_row(thread);
         const int query = first_query + i * Traits::mma_k + MmaLayout::lane_column(thread);
-        const BlockContext context = Sequences<Config>(params_).context(keys_.batch, head);
+        const BlockContext context = keys_.sequences(params_).context(keys_.batch, head);
         differentiate_score<KeysByQueries>(scores, weights, key, query, Score(context), params_.softmax_scale,
                                            context);
         if constexpr (is_partial)
@@ -370,7 +369,7 @@ class Consumer {
   }
   const AttentionParams& params_;
   const DropoutParams& dropout_;
-  const KeyTile keys_;
+  const KeyTile<Config> keys_;
   const int consumer_;
   const float exponent_;
   const Rings<Config> rings_;

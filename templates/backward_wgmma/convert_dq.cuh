@@ -6,7 +6,6 @@
 #include "problem/gradients.cuh"
 #include "problem/masks.cuh"
 #include "problem/scores.cuh"
-#include "problem/sequences.cuh"
 #include "steps/dropout.cuh"
 #include "steps/store_rows.cuh"
 
@@ -17,13 +16,14 @@ __device__ __forceinline__ void convert_dq(const AttentionParams& params,
                                            const GradientParams& gradient_params,
                                            const DropoutParams& dropout = {}) {
   using Traits = KernelTraits<Config>;
-  const int tiles = query_tiles<Config>(params);
-  const int slice = static_cast<int>(blockIdx.x) / tiles;
-  const int batch = params.batch_begin + slice / params.heads_q, head = slice % params.heads_q;
-  const int tile = static_cast<int>(blockIdx.x) - slice * tiles;
+  const auto [batch, head, first_query] = query_tile<Config>(params);
+  const SequencesOf<Config> sequences(params, batch);
+  const int row_end = sequences.q(batch).length;
+  if (has_entry_lengths<Config> && (first_query < 0 || first_query >= row_end)) return;
+  const int tile = first_query / Config::tile_q;
   const int part = threadIdx.x / warpgroup_size, thread = threadIdx.x % warpgroup_size;
   const float* const sums =
-      dq_sums<Config>(gradient_params, first_query_tile<Config>(params, batch, head) + tile) +
+      dq_sums<Config>(gradient_params, first_query_tile<Config>(params, sequences, batch, head) + tile) +
       part * Traits::dq_part_floats;
   typename Traits::QueryGradient dq;
 #pragma unroll
@@ -34,11 +34,10 @@ __device__ __forceinline__ void convert_dq(const AttentionParams& params,
     dq.registers[0][n][2] = four.z;
     dq.registers[0][n][3] = four.w;
   }
-  const auto rows = Gradients<Config>(params, gradient_params).dq_rows(batch, head);
+  const auto rows = Gradients<Config>(params, gradient_params, sequences).dq_rows(batch, head);
   const int first_column = part * Traits::dq_columns;
   constexpr int columns = Traits::dq_columns;
-  const int first_row = tile * Config::tile_q + thread / warp_size * 16;
-  const int row_end = Sequences<Config>(params).q(batch).length;
+  const int first_row = first_query + thread / warp_size * 16;
   const float scale = over_kept_share<Config>(params.softmax_scale, dropout);
   if (part == 0) {
     store_rows<minimum(columns, Config::head_dim)>(dq, scale, rows, first_row, row_end);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "backward_wgmma/consumer.cuh"
+#include "backward_wgmma/key_tile.cuh"
 #include "backward_wgmma/loader.cuh"
 #include "backward_wgmma/rings.cuh"
 #include "base/dropout_params.cuh"
@@ -15,19 +16,10 @@
 
 namespace jit::backward_wgmma {
 
-/// The keys of a block: tiles of a head follow one another, so that blocks of a time share queries.
-template <class Config>
-__device__ __forceinline__ KeyTile key_tile(const AttentionParams& params, int block) {
-  const int tiles = (Sequences<Config>::longest_kv(params) + Config::tile_kv - 1) / Config::tile_kv;
-  const int slice = block / tiles;
-  return {.batch = params.batch_begin + slice / params.heads_kv,
-          .kv_head = slice % params.heads_kv,
-          .k_begin = (block - slice * tiles) * Config::tile_kv};
-}
-
-template <class Config>
+/// `Maps` are TensorMaps or SequenceMaps.
+template <class Config, class Maps>
 __device__ __forceinline__ void attention_backward(const AttentionParams& params,
-                                                   const GradientParams& gradients, const TensorMaps& maps,
+                                                   const GradientParams& gradients, const Maps& maps,
                                                    const DropoutParams& dropout = {}) {
   extern __shared__ __align__(1024) unsigned char memory[];
   const unsigned smem = smem_address(memory);
@@ -42,7 +34,8 @@ __device__ __forceinline__ void attention_backward(const AttentionParams& params
   __syncthreads();
   const int block = Config::deterministic ? uniform(load_shared(smem + KernelTraits<Config>::layout.block))
                                           : static_cast<int>(blockIdx.x);
-  const KeyTile keys = key_tile<Config>(params, block);
+  const KeyTile<Config> keys = key_tile<Config>(params, block);
+  if (!keys.is_there()) return;
   if (threadIdx.x < warpgroup_size) {
     setmaxnreg_dec<Config::loader_registers>();
     const int warp = uniform(threadIdx.x / warp_size);

@@ -3,13 +3,15 @@
 #pragma once
 
 #include "backward_wgmma/dq_sums.cuh"
+#include "backward_wgmma/key_tile.cuh"
 #include "backward_wgmma/rings.cuh"
 #include "backward_wgmma/tensor_maps.cuh"
 #include "backward_wgmma/turns.cuh"
 #include "problem/query_tiles.cuh"
-#include "problem/sequences.cuh"
 #include "ptx/bulk_copy.cuh"
 #include "ptx/bulk_tensor.cuh"
+#include "tiles/bounded_box.cuh"
+#include "tiles/bounded_copy.cuh"
 
 namespace jit::backward_wgmma {
 
@@ -18,38 +20,70 @@ namespace jit::backward_wgmma {
 inline constexpr int last_dq_tile = 1 << 30;
 inline constexpr int no_dq_tile = -1;
 
-/// The keys of a block.
-struct KeyTile {
-  int batch;
-  int kv_head;
-  int k_begin;
-};
+/// Starts the copy of a panel of a tile whose first row is `first`. By one thread.
+__device__ __forceinline__ void load_panel(unsigned panel, const TensorMap& map, unsigned full, int column,
+                                           const RowPlace& first) {
+  cp_async_bulk_tensor_load(panel, map, full, column, first.seq, first.head, first.batch);
+}
 
-/// Starts the copies of all panels of a tile whose first row is `first`. By one thread.
-template <class Tile>
-__device__ __forceinline__ void load_tile(unsigned tile, const TensorMap& map, unsigned full,
-                                          const RowPlace& first) {
+/// The same of all panels of a tile, whose rows begin somewhere, or lie in a box that ends with their sequence.
+template <class Tile, class Map, class Place>
+__device__ __forceinline__ void load_tile(unsigned tile, const Map& map, unsigned full, const Place& place) {
 #pragma unroll
-  for (int panel = 0; panel < Tile::panels; ++panel) {
-    cp_async_bulk_tensor_load(tile + panel * Tile::panel_bytes, map, full, panel * Tile::columns, first.seq,
-                              first.head, first.batch);
+  for (int panel = 0; panel < Tile::panels; ++panel)
+    load_panel(tile + panel * Tile::panel_bytes, map, full, panel * Tile::columns, place);
+}
+
+/// Where the maps are of what is loaded in tiles of `rows`.
+__device__ __forceinline__ const TensorMap& map_of(const TensorMaps& maps, TensorMap TensorMaps::*whole,
+                                                   TensorMap SequenceMaps::*, int) {
+  return maps.*whole;
+}
+__device__ __forceinline__ BoundedMap map_of(const SequenceMaps& maps, TensorMap TensorMaps::*whole,
+                                             TensorMap SequenceMaps::*part, int rows) {
+  return {maps.*whole, maps.*part, rows};
+}
+
+/// The place of the tile of queries from `query` on, and of that of keys from `key` on.
+template <class Config>
+__device__ __forceinline__ auto query_box(const SequencesOf<Config>& sequences, int batch, int head, int query) {
+  if constexpr (has_entry_lengths<Config>) {
+    const Sequence own = sequences.q(batch);
+    return bounded_box(Config::tile_q, own.begin + query, own.length - query, head,
+                       Config::sequences_q == SequenceKind::ragged ? 0 : batch);
+  } else {
+    return sequences.query_place(batch, head, query);
+  }
+}
+template <class Config>
+__device__ __forceinline__ auto key_box(const SequencesOf<Config>& sequences, int batch, int kv_head, int key) {
+  if constexpr (has_entry_lengths<Config>) {
+    const Sequence own = sequences.kv(batch);
+    return bounded_box(Config::tile_kv, own.begin + key, own.length - key, kv_head,
+                       Config::sequences_kv == SequenceKind::ragged ? 0 : batch);
+  } else {
+    return sequences.key_place(batch, kv_head, key);
   }
 }
 
-template <class Config>
+template <class Config, class Maps>
 __device__ __forceinline__ void load_tiles(const AttentionParams& params, const GradientParams& gradients,
-                                           const TensorMaps& maps, const KeyTile& keys, unsigned smem) {
+                                           const Maps& maps, const KeyTile<Config>& keys, unsigned smem) {
   using Traits = KernelTraits<Config>;
   constexpr int statistic_bytes = Rings<Config>::statistic_bytes;
   const Rings<Config> rings(smem);
-  const Sequences<Config> sequences(params);
+  const SequencesOf<Config> sequences = keys.sequences(params);
   const bool elected = lane_id() == 0;
   const int k_end = minimum(keys.k_begin + Config::tile_kv, sequences.kv(keys.batch).length);
   if (elected) {
-    const RowPlace first = sequences.key_place(keys.batch, keys.kv_head, keys.k_begin);
+    const auto box = key_box<Config>(sequences, keys.batch, keys.kv_head, keys.k_begin);
     mbarrier_arrive_expect_tx(rings.keys_full(), Traits::KTile::bytes + Traits::VTile::bytes);
-    load_tile<typename Traits::KTile>(smem + Traits::layout.k, maps.k, rings.keys_full(), first);
-    load_tile<typename Traits::VTile>(smem + Traits::layout.v, maps.v, rings.keys_full(), first);
+    load_tile<typename Traits::KTile>(
+        smem + Traits::layout.k, map_of(maps, &TensorMaps::k, &SequenceMaps::bounded_k, Config::tile_kv),
+        rings.keys_full(), box);
+    load_tile<typename Traits::VTile>(
+        smem + Traits::layout.v, map_of(maps, &TensorMaps::v, &SequenceMaps::bounded_v, Config::tile_kv),
+        rings.keys_full(), box);
   }
   const int first_tile = Config::deterministic ? first_of_round(keys.k_begin / Config::tile_kv,
                                                                 query_tiles<Config>(params), maps.window)
@@ -71,8 +105,9 @@ __device__ __forceinline__ void load_tiles(const AttentionParams& params, const 
     const int head = tiles.head(0), query = tiles.query(0);
     const int flags =
         (tiles.is_partial() || has_end_of_keys ? query_note_partial : 0) | (is_last ? query_note_end : 0);
-    const RowPlace first = sequences.query_place(keys.batch, head, query);
-    const long long statistic = first_query_tile<Config>(params, keys.batch, head) * Config::tile_q + query;
+    const auto box = query_box<Config>(sequences, keys.batch, head, query);
+    const long long statistic =
+        first_query_tile<Config>(params, sequences, keys.batch, head) * Config::tile_q + query;
     rings.q.wait_empty(step);
     if (!elected) continue;
     store_query_note(rings.note(step), {head, query, flags});
@@ -80,10 +115,13 @@ __device__ __forceinline__ void load_tiles(const AttentionParams& params, const 
     store_shared(rings.dq_note(step), is_last ? last_dq_tile | tile : tile);
     const unsigned q_full = rings.q.full_at(step), do_full = rings.d_o.full_at(step);
     mbarrier_arrive_expect_tx(q_full, Traits::QTile::bytes + statistic_bytes);
-    load_tile<typename Traits::QTile>(rings.q.tile(step), maps.q, q_full, first);
+    load_tile<typename Traits::QTile>(
+        rings.q.tile(step), map_of(maps, &TensorMaps::q, &SequenceMaps::bounded_q, Config::tile_q), q_full, box);
     cp_async_bulk_load(rings.lse_log2(step), gradients.lse_log2 + statistic, statistic_bytes, q_full);
     mbarrier_arrive_expect_tx(do_full, Traits::DoTile::bytes + statistic_bytes);
-    load_tile<typename Traits::DoTile>(rings.d_o.tile(step), maps.d_o, do_full, first);
+    load_tile<typename Traits::DoTile>(
+        rings.d_o.tile(step), map_of(maps, &TensorMaps::d_o, &SequenceMaps::bounded_do, Config::tile_q), do_full,
+        box);
     cp_async_bulk_load(rings.delta(step), gradients.delta + statistic, statistic_bytes, do_full);
   }
 }
@@ -91,14 +129,15 @@ __device__ __forceinline__ void load_tiles(const AttentionParams& params, const 
 /// Adds what `consumer` leaves of dQ to the sums of all blocks.
 template <class Config>
 __device__ __forceinline__ void add_dq(const AttentionParams& params, const GradientParams& gradients,
-                                       const TensorMaps& maps, const KeyTile& keys, int consumer,
+                                       const TensorMaps& maps, const KeyTile<Config>& keys, int consumer,
                                        unsigned smem) {
   using Traits = KernelTraits<Config>;
   constexpr int part_bytes = Traits::dq_part_floats * static_cast<int>(sizeof(float));
   const Rings<Config> rings(smem);
   const auto ring = rings.dq(consumer);
-  float* const first_sums = dq_sums<Config>(gradients, first_query_tile<Config>(params, keys.batch, 0)) +
-                            consumer * Traits::dq_part_floats;
+  const long long first_tile =
+      first_query_tile<Config>(params, keys.sequences(params), keys.batch, 0);
+  float* const first_sums = dq_sums<Config>(gradients, first_tile) + consumer * Traits::dq_part_floats;
   int note = 0;
   for (unsigned step = 0; (note & last_dq_tile) == 0; ++step) {
     ring.wait_full(step);
@@ -112,10 +151,8 @@ __device__ __forceinline__ void add_dq(const AttentionParams& params, const Grad
     int turn = 0;
     if constexpr (Config::deterministic) {
       const int tiles = query_tiles<Config>(params);
-      const Sequences<Config> sequences(params);
-      turns = maps.turns + (first_query_tile<Config>(params, keys.batch, 0) + tile) * Traits::consumers +
-              consumer;
-      turn = turn_of<Config>(sequences.context(keys.batch, tile / tiles), tile % tiles,
+      turns = maps.turns + (first_tile + tile) * Traits::consumers + consumer;
+      turn = turn_of<Config>(keys.sequences(params).context(keys.batch, tile / tiles), tile % tiles,
                              keys.k_begin / Config::tile_kv, maps.window);
     }
     if (lane_id() == 0 && !is_late) {

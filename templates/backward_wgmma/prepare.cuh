@@ -9,7 +9,6 @@
 #include "problem/gradients.cuh"
 #include "problem/masks.cuh"
 #include "problem/scores.cuh"
-#include "problem/sequences.cuh"
 #include "steps/dropout.cuh"
 
 namespace jit::backward_wgmma {
@@ -23,17 +22,15 @@ __device__ __forceinline__ void prepare_backward(const AttentionParams& params,
   using Traits = KernelTraits<Config>;
   constexpr int lanes = 8;  // that share a row
   constexpr int piece = 8;  // elements that a lane reads at once
-  const int tiles = query_tiles<Config>(params);
-  const int slice = static_cast<int>(blockIdx.x) / tiles;
-  const int batch = params.batch_begin + slice / params.heads_q, head = slice % params.heads_q;
-  const int first_query = (static_cast<int>(blockIdx.x) - slice * tiles) * Config::tile_q;
-  const Sequences<Config> sequences(params);
-  const Gradients<Config> gradients(params, gradient_params);
+  const auto [batch, head, first_query] = query_tile<Config>(params);
+  const SequencesOf<Config> sequences(params, batch);
+  const Gradients<Config> gradients(params, gradient_params, sequences);
   const int seqlen_q = sequences.q(batch).length;
+  if (has_entry_lengths<Config> && (first_query < 0 || first_query >= seqlen_q)) return;
   const auto do_rows = gradients.do_rows(batch, head);
   const auto o_rows = sequences.output_rows(batch, head);
   const auto lse_rows = sequences.lse_rows(batch, head);
-  const long long tile = first_query_tile<Config>(params, batch, head) + first_query / Config::tile_q;
+  const long long tile = first_query_tile<Config>(params, sequences, batch, head) + first_query / Config::tile_q;
 
   uint4* const sums = reinterpret_cast<uint4*>(dq_sums<Config>(gradient_params, tile));
 #pragma unroll

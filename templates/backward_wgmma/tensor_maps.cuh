@@ -17,4 +17,12 @@ struct TensorMaps {
   int window;       ///< tiles of keys whose blocks are there at the same time
 };
 
+/// The same where only the device knows how long sequences are.
+struct SequenceMaps : TensorMaps {
+  TensorMap bounded_q;  ///< as q, for boxes that are there in part (tiles/bounded_box.cuh)
+  TensorMap bounded_k;
+  TensorMap bounded_v;
+  TensorMap bounded_do;
+};
+
 }  // namespace jit::backward_wgmma

@@ -4,6 +4,7 @@
 #include "backward_wgmma/smem_layout.cuh"
 #include "base/element.cuh"
 #include "base/prelude.cuh"
+#include "problem/entry_sequences.cuh"
 #include "ptx/warpgroup.cuh"
 #include "tiles/accumulator.cuh"
 #include "tiles/panel_tile.cuh"
@@ -22,6 +23,8 @@ struct KernelTraits {
   static_assert(Config::tile_q == rows_per_warpgroup, "dQ has the rows of one wgmma");
   static_assert(Config::tile_kv == 2 * rows_per_warpgroup, "two consumers share the columns of dQ");
   static_assert(Config::alignment == 16, "TMA wants rows aligned to 16 bytes");
+  static_assert(!Config::deterministic || !has_entry_lengths<Config>,
+                "blocks would wait for tiles that boundaries which do not ascend leave to nobody");
 
   static constexpr int consumers = consumer_count(Config::tile_kv);
   static constexpr int consumer_warps = consumers * 4;

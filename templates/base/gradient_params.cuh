@@ -4,12 +4,24 @@
 
 #include "base/host_device.cuh"
 #include "base/params.cuh"
+#include "base/ragged_tiles.cuh"
 
 namespace jit {
 
-/// How many queries of a head there is room for in GradientParams: whole chunks of 16 bytes.
+/// Numbers of queries lie in whole chunks of 16 bytes.
+inline constexpr int statistic_chunk = 4;
+
+/// How many queries of a head there is room for in GradientParams.
 JIT_HOST_DEVICE constexpr long long statistic_rows(int seqlen_q) {
-  return (static_cast<long long>(seqlen_q) + 3) / 4 * 4;
+  return (static_cast<long long>(seqlen_q) + statistic_chunk - 1) / statistic_chunk * statistic_chunk;
+}
+
+/// The same of all ragged sequences together, and where among them those of one begin.
+JIT_HOST_DEVICE constexpr long long ragged_statistic_rows(int batch, int total_q) {
+  return ragged_tiles(batch, total_q, statistic_chunk) * statistic_chunk;
+}
+JIT_HOST_DEVICE constexpr long long first_ragged_statistic(int batch, int begin) {
+  return first_ragged_tile(batch, begin, statistic_chunk) * statistic_chunk;
 }
 
 /// The gradient of a tensor that scores read, of the same type. Sizes and strides are those of its dimensions, sizes of
@@ -31,8 +43,8 @@ struct GradientParams {
   TensorStrides dq_strides;
   TensorStrides dk_strides;
   TensorStrides dv_strides;
-  /// Of each query, (batch, heads_q, statistic_rows(seqlen_q)): log2 Σ exp(score), +inf for one without keys, and
-  /// do · o − dlse. Written by the kernel of dq, read by that of dk and dv.
+  /// Of each query, (batch, heads_q, statistic_rows), or (heads_q, ragged_statistic_rows): log2 Σ exp(score), +inf for
+  /// one without keys, and do · o − dlse. Written by the kernel of dq, read by that of dk and dv.
   float* lse_log2;
   float* delta;
   float*

@@ -11,15 +11,9 @@
 #include "ptx/bulk_tensor.cuh"
 #include "ptx/mbarrier.cuh"
 #include "tiles/bounded_box.cuh"
+#include "tiles/bounded_copy.cuh"
 
 namespace jit::forward_wgmma {
-
-/// The two maps of a tensor that is copied in bounded boxes of so many rows.
-struct BoundedMap {
-  const TensorMap& whole;  ///< for boxes that are there, or not at all
-  const TensorMap& part;   ///< for others
-  int rows;
-};
 
 /// The maps of q, k, v and o.
 template <class Config>
@@ -48,35 +42,16 @@ __device__ __forceinline__ decltype(auto) o_map(const TensorMaps& maps) {
   return map_of<Config>(maps, maps.o, &SequenceMaps::bounded_o, rows_per_warpgroup);
 }
 
-/// Starts the copy of a panel of a tile, whose first row is `first`, or which lies in a box. By one thread.
+/// Starts the copy of a panel of a tile whose first row is `first`. By one thread.
 __device__ __forceinline__ void load_panel(unsigned panel, const TensorMap& map, unsigned full, int column,
                                            const RowPlace& first) {
   cp_async_bulk_tensor_load(panel, map, full, column, first.seq, first.head, first.batch);
-}
-__device__ __forceinline__ void load_panel(unsigned panel, const BoundedMap& map, unsigned full, int column,
-                                           const BoundedBox& box) {
-  if (box.missing == 0) {
-    cp_async_bulk_tensor_load(panel, map.whole, full, column, box.first, box.head, box.batch);
-  } else {
-    cp_async_bulk_tensor_load(panel, map.part, full, column, box.missing, box.head,
-                              box.first + map.rows - box.missing, box.batch);
-  }
 }
 
 /// The same to the tensor.
 __device__ __forceinline__ void store_panel(unsigned panel, const TensorMap& map, int column,
                                             const RowPlace& first) {
   cp_async_bulk_tensor_store(map, panel, column, first.seq, first.head, first.batch);
-}
-__device__ __forceinline__ void store_panel(unsigned panel, const BoundedMap& map, int column,
-                                            const BoundedBox& box) {
-  if (!is_there(box)) return;
-  if (box.missing == 0) {
-    cp_async_bulk_tensor_store(map.whole, panel, column, box.first, box.head, box.batch);
-  } else {
-    cp_async_bulk_tensor_store(map.part, panel, column, box.missing, box.head,
-                               box.first + map.rows - box.missing, box.batch);
-  }
 }
 
 /// Starts the copies of all panels of a tile. By one thread.

@@ -5,37 +5,43 @@
 #include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "base/rows.cuh"
-#include "problem/sequences.cuh"
+#include "problem/entry_sequences.cuh"
 
 namespace jit {
 
-/// Rows of one head of one batch entry, as Sequences gives those of q, k, v and o.
+/// Rows of one head of one batch entry, as its sequences give those of q, k, v and o.
 template <class Config>
 class Gradients {
   using Element = typename Config::Element;
 
  public:
-  __device__ __forceinline__ Gradients(const AttentionParams& params, const GradientParams& gradients)
-      : params_(params), gradients_(gradients) {}
+  __device__ __forceinline__ Gradients(const AttentionParams& params, const GradientParams& gradients,
+                                       const SequencesOf<Config>& sequences)
+      : params_(params), gradients_(gradients), sequences_(sequences) {}
 
   __device__ __forceinline__ auto do_rows(int batch, int head) const {
-    return rows(static_cast<const Element*>(gradients_.d_o), gradients_.do_strides, batch, head);
+    return rows(static_cast<const Element*>(gradients_.d_o), gradients_.do_strides, batch, head)
+        .from(sequences_.q(batch).begin);
   }
   __device__ __forceinline__ auto dq_rows(int batch, int head) const {
-    return rows(static_cast<Element*>(gradients_.dq), gradients_.dq_strides, batch, head);
+    return rows(static_cast<Element*>(gradients_.dq), gradients_.dq_strides, batch, head)
+        .from(sequences_.q(batch).begin);
   }
   __device__ __forceinline__ auto dk_rows(int batch, int kv_head) const {
-    return rows(static_cast<Element*>(gradients_.dk), gradients_.dk_strides, batch, kv_head);
+    return rows(static_cast<Element*>(gradients_.dk), gradients_.dk_strides, batch, kv_head)
+        .from(sequences_.kv(batch).begin);
   }
   __device__ __forceinline__ auto dv_rows(int batch, int kv_head) const {
-    return rows(static_cast<Element*>(gradients_.dv), gradients_.dv_strides, batch, kv_head);
+    return rows(static_cast<Element*>(gradients_.dv), gradients_.dv_strides, batch, kv_head)
+        .from(sequences_.kv(batch).begin);
   }
 
   /// The gradient of the LSE of a query that has keys.
   __device__ __forceinline__ float d_lse(int batch, int head, int query) const {
     if (gradients_.d_lse == nullptr) return 0;
-    const TensorStrides& strides = gradients_.d_lse_strides;
-    return gradients_.d_lse[batch * strides.batch + head * strides.head + query * strides.seq];
+    return *rows(gradients_.d_lse, gradients_.d_lse_strides, batch, head)
+                .from(sequences_.q(batch).begin)
+                .at(query);
   }
 
   /// The number of each query of a head, of which there are `statistic_rows`.
@@ -53,12 +59,18 @@ class Gradients {
     return {data + batch * strides.batch + head * strides.head, strides.seq};
   }
   __device__ __forceinline__ long long first_statistic(int batch, int head) const {
-    return (static_cast<long long>(batch) * params_.heads_q + head) *
-           statistic_rows(Sequences<Config>::longest_q(params_));
+    if constexpr (Config::sequences_q == SequenceKind::ragged) {
+      return head * ragged_statistic_rows(params_.batch, params_.sequences.total_q) +
+             first_ragged_statistic(batch, sequences_.q(batch).begin);
+    } else {
+      return (static_cast<long long>(batch) * params_.heads_q + head) *
+             statistic_rows(DenseSequences<Config>::longest_q(params_));
+    }
   }
 
   const AttentionParams& params_;
   const GradientParams& gradients_;
+  const SequencesOf<Config>& sequences_;
 };
 
 }  // namespace jit

@@ -5,7 +5,7 @@
 #include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "problem/functor.cuh"
-#include "problem/sequences.cuh"
+#include "problem/entry_sequences.cuh"
 
 namespace jit {
 
@@ -16,7 +16,7 @@ class QueryTiles {
 
  public:
   /// `keys` gives the keys of the block; its queries are ignored. Of each head tile `first` comes first.
-  __device__ __forceinline__ QueryTiles(const Sequences<Config>& sequences, int batch, int kv_head,
+  __device__ __forceinline__ QueryTiles(const SequencesOf<Config>& sequences, int batch, int kv_head,
                                         const ScoreTile& keys, int first = 0)
       : sequences_(sequences),
         keys_(keys),
@@ -77,7 +77,7 @@ class QueryTiles {
     places_[ahead] = next;
   }
 
-  const Sequences<Config>& sequences_;
+  const SequencesOf<Config>& sequences_;
   ScoreTile keys_;
   int batch_;
   int first_head_;

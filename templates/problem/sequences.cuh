@@ -30,6 +30,9 @@ class DenseSequences {
  public:
   __device__ __forceinline__ explicit DenseSequences(const AttentionParams& params)
       : params_(params), seqlen_q_(longest_q(params)), seqlen_kv_(longest_kv(params)) {}
+  /// For one batch entry, which has the length of all.
+  __device__ __forceinline__ DenseSequences(const AttentionParams& params, int /*batch*/)
+      : DenseSequences(params) {}
 
   __device__ __forceinline__ Sequence q(int /*batch*/) const { return {0, seqlen_q_}; }
   __device__ __forceinline__ Sequence kv(int /*batch*/) const { return {0, seqlen_kv_}; }

@@ -45,6 +45,18 @@ TEST(BackwardCompile, TheDefaultsCompileWithoutSpills) {
                                   {.head_dim = 64, .dropout = true, .mask = mask::causal()},
                                   {.head_dim = 96, .head_dim_v = 40, .mask = mask::sliding_window(100, 0)}})
     wishes.push_back({spec, testing::sm_90a, Pass::backward});
+  const auto ragged = [](AttentionSpec spec) {
+    spec.sequences_q = spec.sequences_kv = SequenceKind::ragged;
+    return spec;
+  };
+  for (const AttentionSpec& spec :
+       std::vector<AttentionSpec>{{.head_dim = 64, .mask = mask::causal()},
+                                  {.gqa_ratio = 4, .mask = mask::causal()},
+                                  {.mask = mask::causal(), .score = score::softcap(30)}}) {
+    wishes.push_back({ragged(spec), testing::sm_90a, Pass::backward});
+    for (const Pass pass : {Pass::backward_dq, Pass::backward_dkv})
+      wishes.push_back({ragged(spec), Arch{8, 0, 0}, pass});
+  }
   const Context context(testing::private_settings());
   std::vector<std::string> failures(wishes.size());
   testing::in_parallel(wishes.size(), [&](std::size_t i) {

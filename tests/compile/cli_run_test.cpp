@@ -247,6 +247,33 @@ TEST_F(CliRun, Dropout) {
   expect_bad_input(run({"--dropout-p", "0.5", "--rng-state", "1"}), "--rng-state");
 }
 
+TEST_F(CliRun, GradientsOfRaggedSequences) {
+  const std::vector<int> queries = {5, 14}, keys = {9, 3};
+  const Array q = random_file("q", {19, heads, dim}), d_o = random_file("do", {19, heads, dim});
+  const Array k = random_file("k", {12, heads_kv, dim}), v = random_file("v", {12, heads_kv, dim});
+  const ToolResult result =
+      run({"--backward", "--do", file("do"), "--dq", file("dq"), "--dk", file("dk"), "--dv", file("dv"),
+           "--seqlens-q", "5,14", "--seqlens-kv", "9,3", "--mask", "causal"});
+  ASSERT_EQ(result.status, 0) << result.err;
+  int begin_q = 0, begin_kv = 0;
+  for (const std::size_t b : {0u, 1u}) {
+    reference::GradientProblem problem =
+        request(q, begin_q, queries[b], rows(k, begin_kv, keys[b]), rows(v, begin_kv, keys[b]));
+    problem.d_o = rows(d_o, begin_q, queries[b]);
+    const reference::GradientResult exact = reference::attention_gradients(problem);
+    for (const auto& [name, begin, count, expected] : {std::tuple{"dq", begin_q, queries[b], &exact.dq},
+                                                       {"dk", begin_kv, keys[b], &exact.dk},
+                                                       {"dv", begin_kv, keys[b], &exact.dv}}) {
+      const std::vector<double> found = rows(tool::read_npy(file(name)), begin, count);
+      ASSERT_EQ(found.size(), expected->size());
+      for (std::size_t i = 0; i < found.size(); ++i)
+        ASSERT_NEAR(found[i], (*expected)[i], 1e-2) << name << " of request " << b << " " << i;
+    }
+    begin_q += queries[b];
+    begin_kv += keys[b];
+  }
+}
+
 TEST_F(CliRun, WhatDoesNotFitIsRefused) {
   random_file("q", {9, heads, dim});
   random_file("k", {20, heads_kv, dim});
@@ -269,9 +296,13 @@ TEST_F(CliRun, WhatDoesNotFitIsRefused) {
   expect_bad_input(with({"--cache-leftpad", "1"}), "cache_leftpad");
   expect_bad_input(with({"--dq", file("dq")}), "--backward");
   expect_bad_input(with({"--backward", "--do", file("q")}), "--d");
-  expect_bad_input(
-      with({"--backward", "--do", file("q"), "--dq", file("dq"), "--dk", file("dk"), "--dv", file("dv")}),
-      "dense");
+  const std::vector<std::string> gradients = {"--backward", "--do",     file("q"), "--dq",    file("dq"),
+                                              "--dk",       file("dk"), "--dv",    file("dv")};
+  const auto with_gradients = [&](std::vector<std::string> more) {
+    more.insert(more.end(), gradients.begin(), gradients.end());
+    return with(more);
+  };
+  expect_bad_input(with_gradients({"--cache-leftpad", "1,1"}), "--cache-leftpad");
   random_file("k", {4, 8, heads_kv, dim});
   random_file("v", {4, 8, heads_kv, dim});
   write("table", tool::zeros(DType::int32, {2, 2}));

@@ -505,7 +505,7 @@ def test_gradients_are_not_lost_in_silence(rng, place):
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     q, k, v = (torch.as_tensor(place(array)) for array in random_qkv(rng))
     expected = ja.attention(q, k, v)
-    with pytest.raises(ja.InvalidArgumentError, match="k: requires grad, and there is no backward pass"):
+    with pytest.raises(ja.InvalidArgumentError, match="k: requires grad: jit_attention.torch.attention"):
         ja.attention(q, k.requires_grad_(), v)
     with torch.no_grad():
         assert torch.equal(ja.attention(q, k, v), expected)

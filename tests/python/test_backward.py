@@ -5,6 +5,7 @@ import ml_dtypes
 import numpy
 import pytest
 from exact_attention import DTYPES, random_qkv
+from request_batches import BF16, boundaries, int32, requests
 
 
 def exact_gradients(do, q, k, v, *, keep=None, score=None, slope=None):
@@ -29,7 +30,7 @@ def exact_gradients(do, q, k, v, *, keep=None, score=None, slope=None):
         ds = ds * slope(raw, *indices)
 
     def per_kv_head(x):
-        return x.reshape(x.shape[0], -1, ratio, *x.shape[2:]).sum(2)
+        return x.reshape(x.shape[0], x.shape[1] // ratio, ratio, *x.shape[2:]).sum(2)
 
     gradients = (scale * ds @ ks, per_kv_head(scale * ds.transpose(0, 1, 3, 2) @ q),
                  per_kv_head(p.transpose(0, 1, 3, 2) @ do))
@@ -186,3 +187,146 @@ def test_errors_name_the_argument(rng, place):
         assert name in str(info.value) and words in str(info.value), str(info.value)
     with pytest.raises(TypeError, match="d_tensors"):
         ja.attention_backward(**biased, d_tensors="alibi_slopes")
+
+
+def ragged(rng, lengths_q, lengths_k, **sizes):
+    """Requests, the gradient of each one's output, and the arrays of a call: poison where no request has a row."""
+    batch = requests(rng, lengths_q, lengths_k, **sizes)
+    do = [rng.standard_normal((*q.shape[:2], v.shape[2])).astype(q.dtype) for q, v in zip(batch.q, batch.v)]
+    return batch, do
+
+
+def packed(place, rows, spare=0):
+    """The rows of all requests, one behind another, each with room for more."""
+    end = numpy.full((spare, *rows[0].shape[1:]), numpy.nan, rows[0].dtype)
+    return place(numpy.concatenate([part for own in rows for part in (own, end)]))
+
+
+def check_requests(got, batch, do, spare=0, **exact):
+    """`exact` has functions of the lengths of a request that make what exact_gradients takes."""
+    begins = {"q": 0, "k": 0}
+    for own_do, q, k, v in zip(do, batch.q, batch.k, batch.v):
+        rows = [slice(begins[side], begins[side] + len(x)) for side, x in (("q", q), ("k", k), ("k", v))]
+        own = {name: make(len(q), len(k)) for name, make in exact.items()}
+        expected = exact_gradients(own_do[None], q[None], k[None], v[None], **own)
+        check([x[None, at] for x, at in zip(got, rows)], expected)
+        begins["q"] += len(q) + spare
+        begins["k"] += len(k) + spare
+
+
+def bottom_right(seqlen_q, seqlen_k):
+    return lambda b, h, i, j: j <= i + seqlen_k - seqlen_q
+
+
+@pytest.mark.parametrize("spare", [0, 5])
+def test_ragged_sequences(rng, place, fetch, spare):
+    lengths_q, lengths_k = [33, 0, 1, 70], [40, 9, 0, 65]
+    batch, do = ragged(rng, lengths_q, lengths_k, heads_kv=2, ratio=2, head_dim=32, head_dim_v=24)
+    q, k, v, gradient = (packed(place, rows, spare) for rows in (batch.q, batch.k, batch.v, do))
+    arrays = {"cu_seqlens_q": boundaries([n + spare for n in lengths_q]),
+              "cu_seqlens_k": boundaries([n + spare for n in lengths_k])}
+    if spare:
+        arrays |= {"seqused_q": int32(lengths_q), "seqused_k": int32(lengths_k)}
+    options = {name: place(array) for name, array in arrays.items()}
+    options |= dict(mask=ja.mask.causal(), score=ja.score.softcap(2.0))
+    o, lse = ja.attention(q, k, v, return_lse=True, **options)
+    given = [place(numpy.full(x.shape, 7, BF16)) for x in (q, k, v)]
+    got = ja.attention_backward(gradient, q, k, v, o, lse, dq=given[0], dk=given[1], dv=given[2], **options)
+    assert all(a is b for a, b in zip(got, given))
+    got = [fetch(x) for x in got]
+    check_requests(got, batch, do, spare, keep=bottom_right, score=lambda *_: lambda s, *_: 2 * numpy.tanh(s / 2),
+                   slope=lambda *_: lambda s, *_: 1 - numpy.tanh(s / 2) ** 2)
+    for x, lengths in zip(got, (lengths_q, lengths_k, lengths_k)):
+        if spare:  # rows of nobody
+            ends = numpy.cumsum([n + spare for n in lengths])
+            assert all((x[end - spare : end] == 7).all() for end in ends)
+
+
+def test_ragged_sequences_with_sinks_and_a_gradient_of_lse(rng, place, fetch):
+    """As each request alone."""
+    lengths_q, lengths_k = [21, 2], [30, 9]
+    batch, do = ragged(rng, lengths_q, lengths_k, heads_kv=1, ratio=2, head_dim=32)
+    q, k, v, gradient = (packed(place, rows) for rows in (batch.q, batch.k, batch.v, do))
+    dlse, sinks = rng.standard_normal((2, 23)).astype(numpy.float32), rng.standard_normal(2).astype(numpy.float32)
+    options = dict(mask=ja.mask.causal(), sinks=place(sinks))
+    ends = dict(cu_seqlens_q=place(boundaries(lengths_q)), cu_seqlens_k=place(boundaries(lengths_k)))
+    o, lse = ja.attention(q, k, v, return_lse=True, **options, **ends)
+    got = [fetch(x) for x in ja.attention_backward(gradient, q, k, v, o, lse, dlse=place(dlse), **options, **ends)]
+    begin_q = begin_k = 0
+    for i, (end_q, end_k) in enumerate(zip(numpy.cumsum(lengths_q), numpy.cumsum(lengths_k))):
+        own = [place(x[None]) for x in (do[i], batch.q[i], batch.k[i], batch.v[i])]
+        own_o, own_lse = ja.attention(*own[1:], return_lse=True, **options)
+        own_dlse = place(numpy.ascontiguousarray(dlse[None, :, begin_q:end_q]))
+        exact = ja.attention_backward(*own, own_o, own_lse, dlse=own_dlse, **options)
+        rows = [slice(begin_q, end_q), slice(begin_k, end_k), slice(begin_k, end_k)]
+        check([x[None, at] for x, at in zip(got, rows)], [fetch(x) for x in exact])
+        begin_q, begin_k = end_q, end_k
+    with pytest.raises(ja.InvalidArgumentError, match="dense sequences so far") as info:
+        ja.attention_backward(gradient, q, k, v, o, lse, d_sinks=True, **options, **ends)
+    assert info.value.field == "d_sinks"
+    slopes = dict(score=ja.score.alibi(), tensors={"alibi_slopes": place(sinks)}, d_tensors=["alibi_slopes"])
+    with pytest.raises(ja.InvalidArgumentError, match="dense sequences so far"):
+        ja.attention_backward(gradient, q, k, v, o, lse, **slopes, **ends)
+
+
+def test_ragged_tensors_of_functors(rng, place, fetch):
+    lengths = [20, 3, 17]
+    batch, do = ragged(rng, lengths, lengths, heads_kv=1, ratio=2, head_dim=16)
+    q, k, v, gradient = (packed(place, rows) for rows in (batch.q, batch.k, batch.v, do))
+    slopes, causal = rng.random(2).astype(numpy.float32), numpy.array([True, False, True])
+    ends = place(boundaries(lengths))
+    options = dict(cu_seqlens_q=ends, cu_seqlens_k=ends, mask=ja.mask.causal_per_request(), score=ja.score.alibi(),
+                   tensors={"alibi_slopes": place(slopes), "is_causal": place(int32(causal))})
+    o, lse = ja.attention(q, k, v, return_lse=True, **options)
+    got = [fetch(x) for x in ja.attention_backward(gradient, q, k, v, o, lse, **options)]
+    flags = iter(causal)
+    check_requests(got, batch, do, score=lambda *_: lambda s, b, h, i, j: s - slopes[h] * numpy.abs(i - j),
+                   keep=lambda *_: (lambda flag: lambda b, h, i, j: (j <= i) | ~flag)(next(flags)))
+
+
+def test_wild_values_on_the_device_read_and_write_nothing_else(rng, place, fetch):
+    batch, do = ragged(rng, [4, 4], [32, 32], heads_kv=1, ratio=1, head_dim=16)
+    q, k, v, gradient = (packed(place, rows) for rows in (batch.q, batch.k, batch.v, do))
+    good = {"cu_seqlens_q": int32([0, 4, 8]), "cu_seqlens_k": int32([0, 32, 64])}
+    o, lse = ja.attention(q, k, v, return_lse=True, **{name: place(array) for name, array in good.items()})
+    for wild in (
+        {"cu_seqlens_q": int32([-5, 4, 1 << 30])},  # cut to what is right
+        {"cu_seqlens_k": int32([-(1 << 30), 32, 2000000000])},
+        {"seqused_q": int32([1 << 30, 4]), "seqused_k": int32([32, 2000000000])},
+    ):
+        arrays = {name: place(array) for name, array in (good | wild).items()}
+        got = ja.attention_backward(gradient, q, k, v, o, lse, **arrays)
+        check_requests([fetch(x) for x in got], batch, do)
+    for wild in (
+        {"cu_seqlens_q": int32([8, 2, 8]), "seqused_q": int32([-3, 7])},
+        {"cu_seqlens_k": int32([64, -9, 1 << 30])},
+        {"cu_seqlens_q": int32([1 << 30, 8, -7]), "cu_seqlens_k": int32([60, 70, 3])},
+    ):
+        arrays = {name: place(array) for name, array in (good | wild).items()}
+        ja.attention_backward(gradient, q, k, v, o, lse, **arrays)  # an emulated device finds what is outside
+
+
+def test_ragged_refusals_name_the_argument(rng, place):
+    batch, do = ragged(rng, [4], [6], heads_kv=1, ratio=1, head_dim=16)
+    q, k, v, gradient = (packed(place, rows) for rows in (batch.q, batch.k, batch.v, do))
+    good = dict(cu_seqlens_q=place(int32([0, 4])), cu_seqlens_k=place(int32([0, 6])))
+    o, lse = ja.attention(q, k, v, return_lse=True, **good)
+    good |= dict(do=gradient, q=q, k=k, v=v, o=o, lse=lse)
+    one = place(int32([1]))
+    for name, changes, words in [
+        ("page_table", dict(page_table=one), "no gradients of caches"),
+        ("cache_leftpad", dict(cache_leftpad=one), "no gradients of caches"),
+        ("cu_seqlens_k", dict(cu_seqlens_k=place(int32([0, 3, 6]))), r"batch \+ 1 = 3; it must be 2"),
+        ("cu_seqlens_q", dict(cu_seqlens_q=place(numpy.zeros(2, numpy.float32))), "must be int32"),
+        ("seqused_q", dict(seqused_q=place(int32([1, 1]))), "batch = 2"),
+        ("q", dict(q=place(numpy.zeros((1, 4, 1, 16), BF16))), "3 beside cu_seqlens"),
+        ("k", dict(cu_seqlens_k=None), "must have 4"),
+    ]:
+        with pytest.raises(ja.InvalidArgumentError, match=words) as info:
+            ja.attention_backward(**good | changes)
+        assert info.value.field == name
+    dense = random_problem(rng, "bf16", batch=1, seqlen_q=4, seqlen_kv=6, heads_q=1, heads_kv=1, head_dim=16)
+    do, q, k, v = map(place, dense)
+    o, lse = ja.attention(q, k, v, return_lse=True)
+    with pytest.raises(ja.InvalidArgumentError, match="seqused_k.*make them ragged"):
+        ja.attention_backward(do, q, k, v, o, lse, seqused_k=one)

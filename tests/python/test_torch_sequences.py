@@ -79,6 +79,81 @@ def test_opcheck(make, case):
     library.opcheck(OPERATOR, (*arrays, [], plain, None, True, "BSHD", None), sequences)
 
 
+LENGTHS_Q, LENGTHS_K = (7, 30, 0, 1), (9, 21, 4, 0)
+
+
+def training(make, spare):
+    """Ragged queries and keys that want gradients, each request with room for more rows, which hold NaN."""
+    arrays, sequences = [], {}
+    for name, lengths, shapes in (("q", LENGTHS_Q, [(4, 32)]), ("k", LENGTHS_K, [(2, 32), (2, 24)])):
+        for shape in shapes:
+            rows = [part for n in lengths for part in (make(n, *shape), make(spare, *shape) * torch.nan)]
+            arrays.append(torch.cat(rows).requires_grad_())
+        like = arrays[0]
+        begins = [sum(lengths[:i]) + i * spare for i in range(len(lengths) + 1)]
+        sequences["cu_seqlens_" + name] = int32(begins, like)
+        if spare:
+            sequences["seqused_" + name] = int32(lengths, like)
+    return arrays, sequences
+
+
+def exact_gradients(do, arrays, spare):
+    """Autograd's own in double precision, request by request; 0 in rows of nobody."""
+    gradients = [torch.zeros(x.shape, dtype=torch.double) for x in arrays]
+    begin_q = begin_k = 0
+    for n, m in zip(LENGTHS_Q, LENGTHS_K):
+        places = slice(begin_q, begin_q + n), slice(begin_k, begin_k + m), slice(begin_k, begin_k + m)
+        begin_q, begin_k = begin_q + n + spare, begin_k + m + spare
+        own = [x.detach().cpu()[at].double().requires_grad_() for x, at in zip(arrays, places)]
+        ks, vs = (x.repeat_interleave(2, 1) for x in own[1:])
+        scores = torch.einsum("ihd,jhd->hij", own[0], ks) * 32**-0.5
+        keep = torch.arange(m)[None, :] <= torch.arange(n)[:, None] + m - n
+        seen = keep.any(-1, keepdim=True)
+        p = scores.masked_fill(~(keep | ~seen), -torch.inf).softmax(-1) * seen
+        o = torch.einsum("hij,jhd->ihd", p, vs)
+        parts = torch.autograd.grad(o, own, do.cpu()[places[0]].double())
+        for whole, part, at in zip(gradients, parts, places):
+            whole[at] = part
+    return gradients
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("spare", [0, 3])
+def test_gradients(make, spare, compiled):
+    arrays, sequences = training(make, spare)
+
+    def compute(arrays, sequences):
+        return jt.attention(*arrays, mask=ja.mask.causal(), **sequences)
+
+    o = (torch.compile(compute, fullgraph=True) if compiled else compute)(arrays, sequences)
+    do = make(*o.shape)
+    gradients = torch.autograd.grad(o, arrays, do)
+    for name, ours, right in zip("qkv", gradients, exact_gradients(do, arrays, spare), strict=True):
+        assert ours.shape == right.shape and ours.dtype == torch.bfloat16
+        assert (ours.cpu().double() - right).abs().max() <= 0.02 * right.abs().max(), name
+
+
+def test_opcheck_of_gradients(make):
+    arrays, sequences = training(make, 2)
+    arrays = [x.detach() for x in arrays]
+    o, lse = jt.attention(*arrays, return_lse=True, **sequences)
+    problem = repr((None, None, ()))
+    library.opcheck(torch.ops.jit_attention.attention_backward.default,
+                    (make(*o.shape), *arrays, o, lse, [], problem, None, "BSHD"), sequences)
+
+
+def test_sequences_without_gradients_are_refused(make):
+    q, *others = decoding(make)[0]
+    q.requires_grad_()
+    with pytest.raises(ja.InvalidArgumentError, match="page_table: .*no gradients.*no_grad.*detach"):
+        jt.attention(q, *others, **decoding(make)[1])
+    (q, *others), sequences = dense(make)
+    q.requires_grad_()
+    for name in ("seqused_q", "seqused_k", "cache_leftpad", "sinks"):
+        with pytest.raises(ja.InvalidArgumentError, match=f"{name}: .*no gradients"):
+            jt.attention(q, *others, **{name: sequences[name]})
+
+
 def test_other_lengths_compile_nothing_anew(make):
     from torch._dynamo.testing import CompileCounterWithBackend
 

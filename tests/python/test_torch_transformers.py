@@ -224,11 +224,57 @@ def test_gradients_err_at_most_twice_as_much_as_those_of_eager(device, architect
         assert (ours[name] - gradient).norm() <= allowed, name
 
 
+LENGTHS = (9, 1, 14)  # of packed sequences
+
+
+def packed(device, by):
+    """Sequences in one batch entry as DataCollatorWithFlattening makes them, and each by itself."""
+    tokens = torch.randint(5, 90, (1, sum(LENGTHS)), device=device)
+    positions = torch.cat([torch.arange(n, device=device) for n in LENGTHS])[None]
+    inputs = dict(input_ids=tokens, position_ids=positions, use_cache=False)
+    if by == "lengths":
+        ends = torch.tensor([0, *torch.tensor(LENGTHS).cumsum(0)], dtype=torch.int32, device=device)
+        inputs |= dict(cu_seq_lens_q=ends, cu_seq_lens_k=ends, max_length_q=max(LENGTHS), max_length_k=max(LENGTHS))
+    return inputs, tokens.split(LENGTHS, 1)
+
+
+@pytest.mark.parametrize("by", ["lengths", "positions"])
+@pytest.mark.parametrize("name", ["llama", "mistral", "gemma2"])
+def test_packed_sequences_are_as_those_by_themselves(name, by, device, calls):
+    inputs, parts = packed(device, by)
+    exact, eager, ours = built(
+        name, device, exact=("eager", torch.float32), eager=("eager", torch.bfloat16),
+        ours=("jit_attention", torch.bfloat16)
+    )  # fmt: skip
+    results = [torch.cat([model(part, use_cache=False).logits for part in parts], 1) for model in (exact, eager)]
+    results.append(ours(**inputs).logits)
+    for model, result in zip((exact, eager, ours), results):
+        result.float().square().mean().backward()
+        model.gradients = {name: x.grad.float() for name, x in model.named_parameters()}
+    expected, theirs, o = (result.float().detach() for result in results)
+    assert (o - expected).abs().max() <= 2 * (theirs - expected).abs().max() + 1e-3
+    for parameter, gradient in exact.gradients.items():
+        allowed = 2 * (eager.gradients[parameter] - gradient).norm() + 1e-3 * gradient.norm()
+        assert (ours.gradients[parameter] - gradient).norm() <= allowed, parameter
+    masks = {mask for mask, _ in calls}
+    assert all(mask.startswith("document && ") == (by == "positions") for mask in masks), masks
+
+
+def test_a_mask_beside_lengths_of_packed_sequences_is_refused(device):
+    inputs, _ = packed(device, "lengths")
+    (model,) = built("llama", device, ours=("jit_attention", torch.bfloat16))
+    inputs |= dict(attention_mask=torch.ones_like(inputs["input_ids"]).index_fill_(1, torch.tensor([2]), 0))
+    with pytest.raises(ja.InvalidArgumentError, match="attention_mask: .*cu_seq_lens_q"):
+        model(**inputs)
+
+
+ENDS = torch.tensor([0, 3, 8])
 REFUSED = {
     "sinks": (dict(s_aux=torch.zeros(4)), "s_aux.*sinks"),
     "head mask": (dict(head_mask=torch.ones(4)), "head_mask"),
     "weights": (dict(output_attentions=True), "output_attentions.*eager"),
-    "packed": (dict(cu_seq_lens_q=torch.zeros(2)), "cu_seq_lens_q.*packed"),
+    "packed by half": (dict(cu_seq_lens_q=torch.zeros(2)), "cu_seq_lens_k.*give both"),
+    "packed with a bias": (dict(cu_seq_lens_q=ENDS, cu_seq_lens_k=ENDS, position_bias=ENDS), "position_bias.*packed"),
 }
 
 

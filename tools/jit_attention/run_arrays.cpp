@@ -131,7 +131,10 @@ void fill_keys(const RunOptions& options, RunProblem& problem) {
     check_lengths("--seqlens-kv", options.seqlens_kv, k.shape[1], options.k + " has room for");
     problem.arrays.seqused_k = int32_array(options.seqlens_kv);
   }
-  if (!options.leftpad.empty()) problem.arrays.cache_leftpad = int32_array(options.leftpad);
+  if (options.leftpad.empty()) return;
+  if (options.backward)
+    throw BadInput("--backward has no gradients of keys behind --cache-leftpad; leave it out");
+  problem.arrays.cache_leftpad = int32_array(options.leftpad);
 }
 
 void fill_outputs(RunProblem& problem) {
@@ -282,6 +285,12 @@ BackwardArguments backward_arguments(RunProblem& problem, const Place& place) {
                               .dropout_p = problem.dropout_p};
   if (problem.spec.dropout) arguments.rng_state = view(arrays.rng_state, place(arrays.rng_state));
   for (auto& [name, array] : arrays.tensors) arguments.tensors.add({name, view(array, place(array))});
+  for (const auto& [array, view_of] : {std::pair{&arrays.cu_seqlens_q, &arguments.cu_seqlens_q},
+                                       {&arrays.cu_seqlens_k, &arguments.cu_seqlens_k},
+                                       {&arrays.seqused_q, &arguments.seqused_q},
+                                       {&arrays.seqused_k, &arguments.seqused_k}}) {
+    if (!array->shape.empty()) *view_of = view(*array, place(*array));
+  }
   return arguments;
 }
 

@@ -18,7 +18,7 @@ struct Family<BackwardDkvMmaSync> {
       .tile_q = 16, .tile_kv = 16, .warps = 1, .stages = 1, .separate = true};
 
   static std::span<const ConfigField<BackwardDkvMmaSync>> fields();
-  static bool suits(const ProblemShape& shape) { return !shape.has_device_lengths; }
+  static bool suits(const ProblemShape& shape) { return !shape.has_device_lengths || !shape.is_plain; }
   static std::string rejection(const Case& problem, const BackwardDkvMmaSync& config);
   static std::vector<BackwardDkvMmaSync> space(const Case& problem);
   static Footprint footprint(const AttentionSpec& spec, const BackwardDkvMmaSync& config);

@@ -1,8 +1,8 @@
 #include <algorithm>
 
 #include "generator/kernels/backward_dkv_mma_sync/family.h"
-#include "generator/launch/ceil_div.h"
 #include "generator/launch/kernel_launch.h"
+#include "generator/launch/sequence_grid.h"
 #include "runtime/launch.h"
 
 namespace jit {
@@ -13,24 +13,24 @@ constexpr int max_grid_yz = 65535;
 
 }  // namespace
 
-// A block for each tile of keys: (KV heads, tiles, batch), twice as many heads where dK and dV are sums of different
-// blocks; several grids where one does not hold them all.
+// A block for each tile of keys: (KV heads, tiles, batch), or (KV heads, places of tiles) of ragged ones, twice as many
+// heads where dK and dV are sums of different blocks; several grids where one does not hold them all.
 void Family<BackwardDkvMmaSync>::launch(const KernelLaunch& launch, const BackwardDkvMmaSync& config) {
   const LoadedKernel& kernel = launch.kernel;
   AttentionParams& params = launch.params;
   GradientParams& gradients = *launch.gradients;
   place_statistics(params, launch.workspace, gradients);
-  const int tiles_kv = ceil_div(params.seqlen_kv, config.tile_kv);
+  const SequenceGrid blocks = key_grid(launch.spec, params, config.tile_kv);
   LaunchConfig grid{.grid = {static_cast<unsigned>(params.heads_kv) * (config.separate ? 2 : 1), 1, 1},
                     .block = {kernel.threads, 1, 1},
                     .smem_bytes = kernel.smem_bytes};
   DropoutParams dropout = launch.dropout;  // kernels without dropout do not look at it
   void* arguments[] = {&params, &gradients, &dropout};
-  for (params.batch_begin = 0; params.batch_begin < params.batch; params.batch_begin += max_grid_yz) {
-    grid.grid[2] = static_cast<unsigned>(std::min(params.batch - params.batch_begin, max_grid_yz));
-    for (gradients.k_tile_begin = 0; gradients.k_tile_begin < tiles_kv;
+  for (params.batch_begin = 0; params.batch_begin < blocks.entries; params.batch_begin += max_grid_yz) {
+    grid.grid[2] = static_cast<unsigned>(std::min(blocks.entries - params.batch_begin, max_grid_yz));
+    for (gradients.k_tile_begin = 0; gradients.k_tile_begin < blocks.tiles;
          gradients.k_tile_begin += max_grid_yz) {
-      grid.grid[1] = static_cast<unsigned>(std::min(tiles_kv - gradients.k_tile_begin, max_grid_yz));
+      grid.grid[1] = static_cast<unsigned>(std::min(blocks.tiles - gradients.k_tile_begin, max_grid_yz));
       jit::launch(kernel.kernel.handle(), grid, arguments, launch.stream);
     }
   }

@@ -17,7 +17,7 @@ struct Family<BackwardDqMmaSync> {
   static constexpr BackwardDqMmaSync smallest = {.tile_q = 16, .tile_kv = 16, .warps = 1, .stages = 1};
 
   static std::span<const ConfigField<BackwardDqMmaSync>> fields();
-  static bool suits(const ProblemShape& shape) { return !shape.has_device_lengths; }
+  static bool suits(const ProblemShape& shape) { return !shape.has_device_lengths || !shape.is_plain; }
   static std::string rejection(const Case& problem, const BackwardDqMmaSync& config);
   static std::vector<BackwardDqMmaSync> space(const Case& problem);
   static Footprint footprint(const AttentionSpec& spec, const BackwardDqMmaSync& config);

@@ -1,8 +1,8 @@
 #include <algorithm>
 
 #include "generator/kernels/backward_dq_mma_sync/family.h"
-#include "generator/launch/ceil_div.h"
 #include "generator/launch/kernel_launch.h"
+#include "generator/launch/sequence_grid.h"
 #include "runtime/launch.h"
 
 namespace jit {
@@ -13,21 +13,22 @@ constexpr int max_grid_yz = 65535;
 
 }  // namespace
 
-// A block for each tile of queries: (heads, tiles, batch); several grids where one does not hold them all.
+// A block for each tile of queries: (heads, tiles, batch), or (heads, places of tiles) of ragged ones; several grids
+// where one does not hold them all.
 void Family<BackwardDqMmaSync>::launch(const KernelLaunch& launch, const BackwardDqMmaSync& config) {
   const LoadedKernel& kernel = launch.kernel;
   AttentionParams& params = launch.params;
   place_statistics(params, launch.workspace, *launch.gradients);
-  const int tiles_q = ceil_div(params.seqlen_q, config.tile_q);
+  const SequenceGrid blocks = query_grid(launch.spec, params, config.tile_q);
   LaunchConfig grid{.grid = {static_cast<unsigned>(params.heads_q), 1, 1},
                     .block = {kernel.threads, 1, 1},
                     .smem_bytes = kernel.smem_bytes};
   DropoutParams dropout = launch.dropout;  // kernels without dropout do not look at it
   void* arguments[] = {&params, launch.gradients, &dropout};
-  for (params.batch_begin = 0; params.batch_begin < params.batch; params.batch_begin += max_grid_yz) {
-    grid.grid[2] = static_cast<unsigned>(std::min(params.batch - params.batch_begin, max_grid_yz));
-    for (params.q_tile_begin = 0; params.q_tile_begin < tiles_q; params.q_tile_begin += max_grid_yz) {
-      grid.grid[1] = static_cast<unsigned>(std::min(tiles_q - params.q_tile_begin, max_grid_yz));
+  for (params.batch_begin = 0; params.batch_begin < blocks.entries; params.batch_begin += max_grid_yz) {
+    grid.grid[2] = static_cast<unsigned>(std::min(blocks.entries - params.batch_begin, max_grid_yz));
+    for (params.q_tile_begin = 0; params.q_tile_begin < blocks.tiles; params.q_tile_begin += max_grid_yz) {
+      grid.grid[1] = static_cast<unsigned>(std::min(blocks.tiles - params.q_tile_begin, max_grid_yz));
       jit::launch(kernel.kernel.handle(), grid, arguments, launch.stream);
     }
   }

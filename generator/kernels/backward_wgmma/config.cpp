@@ -51,9 +51,16 @@ RegisterShares register_shares(const AttentionSpec& spec) {
 
 std::span<const ConfigField<BackwardWgmma>> Family<BackwardWgmma>::fields() { return rows; }
 
-std::string Family<BackwardWgmma>::rejection(const Case& problem, const BackwardWgmma&) {
-  if (std::string reason = plain_rejection(problem.spec, name); !reason.empty()) return reason;
+std::string Family<BackwardWgmma>::rejection(const Case& problem, const BackwardWgmma& config) {
+  if (std::string reason = gradient_rejection(problem.spec, name); !reason.empty()) return reason;
   const auto& [spec, limits] = problem;
+  if (config.deterministic && !is_plain(spec)) {
+    return fmt::format(
+        "{} takes turns among blocks of dense sequences alone: of ragged ones, arrays on the device may give "
+        "a tile to "
+        "nobody, for whom others would wait; deterministic must be false, or the kernels those of two passes",
+        name);
+  }
   if (limits.arch != arch)
     return fmt::format("{} needs {}, this is {}", name, to_string(arch), to_string(limits.arch));
   if (spec.alignment != 16)

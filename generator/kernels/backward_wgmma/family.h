@@ -16,7 +16,9 @@ struct Family<BackwardWgmma> {
   static constexpr BackwardWgmma smallest = {};
 
   static std::span<const ConfigField<BackwardWgmma>> fields();
-  static bool suits(const ProblemShape& shape) { return shape.tma && !shape.has_device_lengths; }
+  static bool suits(const ProblemShape& shape) {
+    return shape.tma && (!shape.has_device_lengths || !shape.is_plain);
+  }
   static std::string rejection(const Case& problem, const BackwardWgmma& config);
   static std::vector<BackwardWgmma> space(const Case& problem);
   static Footprint footprint(const AttentionSpec& spec, const BackwardWgmma& config);

@@ -5,6 +5,7 @@
 #include "generator/kernels/backward_wgmma/family.h"
 #include "generator/launch/ceil_div.h"
 #include "generator/launch/kernel_launch.h"
+#include "generator/launch/sequence_grid.h"
 #include "generator/launch/tensor_maps.h"
 #include "runtime/launch.h"
 #include "templates/backward_wgmma/smem_layout.cuh"
@@ -19,46 +20,46 @@ namespace {
 constexpr std::size_t sums_alignment = 256;
 
 // Queries that LSE, delta and sums have room for: whole tiles of each head.
-std::size_t padded_queries(const AttentionParams& params) {
-  return static_cast<std::size_t>(params.batch) * static_cast<std::size_t>(params.heads_q) *
-         static_cast<std::size_t>(ceil_div(params.seqlen_q, BackwardWgmma::tile_q)) *
-         static_cast<std::size_t>(BackwardWgmma::tile_q);
+std::size_t padded_queries(const AttentionSpec& spec, const AttentionParams& params) {
+  const SequenceGrid blocks = query_grid(spec, params, BackwardWgmma::tile_q);
+  return static_cast<std::size_t>(blocks.entries) * static_cast<std::size_t>(params.heads_q) *
+         static_cast<std::size_t>(blocks.tiles) * static_cast<std::size_t>(BackwardWgmma::tile_q);
 }
 
-std::size_t statistics_bytes(const AttentionParams& params) {
-  const std::size_t bytes = 2 * padded_queries(params) * sizeof(float);
+std::size_t statistics_bytes(const AttentionSpec& spec, const AttentionParams& params) {
+  const std::size_t bytes = 2 * padded_queries(spec, params) * sizeof(float);
   return (bytes + sums_alignment - 1) / sums_alignment * sums_alignment;
 }
 
 std::size_t sum_floats(const AttentionSpec& spec, const AttentionParams& params) {
-  return padded_queries(params) * static_cast<std::size_t>(dq_columns(spec.head_dim));
+  return padded_queries(spec, params) * static_cast<std::size_t>(dq_columns(spec.head_dim));
 }
 
-std::size_t turns(const BackwardWgmma& config, const AttentionParams& params) {
+std::size_t turns(const AttentionSpec& spec, const BackwardWgmma& config, const AttentionParams& params) {
   if (!config.deterministic) return 0;
-  return padded_queries(params) / static_cast<std::size_t>(BackwardWgmma::tile_q) *
+  return padded_queries(spec, params) / static_cast<std::size_t>(BackwardWgmma::tile_q) *
          static_cast<std::size_t>(consumer_count(BackwardWgmma::tile_kv));
 }
 
 void place_workspace(const KernelLaunch& launch) {
   GradientParams& gradients = *launch.gradients;
   gradients.lse_log2 = static_cast<float*>(launch.workspace);
-  gradients.delta = gradients.lse_log2 + padded_queries(launch.params);
-  gradients.dq_sums = gradients.lse_log2 + statistics_bytes(launch.params) / sizeof(float);
+  gradients.delta = gradients.lse_log2 + padded_queries(launch.spec, launch.params);
+  gradients.dq_sums = gradients.lse_log2 + statistics_bytes(launch.spec, launch.params) / sizeof(float);
   gradients.dq_turns = reinterpret_cast<int*>(gradients.dq_sums + sum_floats(launch.spec, launch.params));
 }
 
 // Launches a grid of one dimension for as many batch entries at a time as it has room for, each of which has
-// `heads` · `tiles` blocks.
-void launch_entries(const KernelLaunch& launch, int heads, int tiles, void** arguments) {
+// `heads` blocks for each tile; ragged sequences are one entry.
+void launch_entries(const KernelLaunch& launch, int heads, const SequenceGrid& blocks, void** arguments) {
   AttentionParams& params = launch.params;
-  if (tiles == 0) return;
-  const std::int64_t blocks_per_entry = std::int64_t{heads} * tiles;
+  if (blocks.tiles == 0) return;
+  const std::int64_t blocks_per_entry = std::int64_t{heads} * blocks.tiles;
   const int entries =
-      static_cast<int>(std::clamp<std::int64_t>(max_work_tiles / blocks_per_entry, 1, params.batch));
+      static_cast<int>(std::clamp<std::int64_t>(max_work_tiles / blocks_per_entry, 1, blocks.entries));
   LaunchConfig grid{.block = {launch.kernel.threads, 1, 1}, .smem_bytes = launch.kernel.smem_bytes};
-  for (params.batch_begin = 0; params.batch_begin < params.batch; params.batch_begin += entries) {
-    const int count = std::min(params.batch - params.batch_begin, entries);
+  for (params.batch_begin = 0; params.batch_begin < blocks.entries; params.batch_begin += entries) {
+    const int count = std::min(blocks.entries - params.batch_begin, entries);
     grid.grid[0] = static_cast<unsigned>(count * blocks_per_entry);
     jit::launch(launch.kernel.kernel.handle(), grid, arguments, launch.stream);
   }
@@ -68,7 +69,7 @@ void launch_queries(const KernelLaunch& launch) {
   place_workspace(launch);
   DropoutParams dropout = launch.dropout;  // kernels without dropout do not look at it
   void* arguments[] = {&launch.params, launch.gradients, &dropout};
-  launch_entries(launch, launch.params.heads_q, ceil_div(launch.params.seqlen_q, BackwardWgmma::tile_q),
+  launch_entries(launch, launch.params.heads_q, query_grid(launch.spec, launch.params, BackwardWgmma::tile_q),
                  arguments);
 }
 
@@ -88,31 +89,38 @@ void launch_convert(const KernelLaunch& launch, const BackwardWgmma&) { launch_q
 
 std::size_t Family<BackwardWgmma>::workspace_bytes(const AttentionSpec& spec, const BackwardWgmma& config,
                                                    const AttentionParams& params, int /*sm_count*/) {
-  return statistics_bytes(params) + sum_floats(spec, params) * sizeof(float) +
-         turns(config, params) * sizeof(int);
+  return statistics_bytes(spec, params) + sum_floats(spec, params) * sizeof(float) +
+         turns(spec, config, params) * sizeof(int);
 }
 
-// A block for each tile of keys of each KV head.
+// A block for each tile of keys of each KV head. Kernels of dense sequences have TensorMaps, the beginning of
+// SequenceMaps, for a parameter.
 void Family<BackwardWgmma>::launch(const KernelLaunch& launch, const BackwardWgmma& config) {
-  const int tiles_kv = ceil_div(launch.params.seqlen_kv, BackwardWgmma::tile_kv);
-  if (tiles_kv == 0 || launch.params.batch == 0) return;
+  if (launch.params.seqlen_kv == 0 || launch.params.batch == 0) return;
   place_workspace(launch);
-  const MappedGradients mapped =
-      map_gradients(launch.spec, {.rows_q = BackwardWgmma::tile_q, .rows_kv = BackwardWgmma::tile_kv},
-                    launch.params, *launch.gradients);
-  TensorMaps maps{.q = mapped.q,
-                  .k = mapped.k,
-                  .v = mapped.v,
-                  .d_o = mapped.d_o,
-                  .begun = nullptr,
-                  .turns = launch.gradients->dq_turns,
-                  .window = std::max(1, std::min(tiles_kv, launch.kernel.sm_count))};
+  const SequenceGrid blocks = key_grid(launch.spec, launch.params, BackwardWgmma::tile_kv);
+  const MapBoxes boxes{.rows_q = BackwardWgmma::tile_q, .rows_kv = BackwardWgmma::tile_kv};
+  const MappedGradients mapped = map_gradients(launch.spec, boxes, launch.params, *launch.gradients);
+  SequenceMaps maps = {};
+  maps.q = mapped.q;
+  maps.k = mapped.k;
+  maps.v = mapped.v;
+  maps.d_o = mapped.d_o;
+  maps.turns = launch.gradients->dq_turns;
+  maps.window = std::min(blocks.tiles, launch.kernel.sm_count);
+  if (!is_plain(launch.spec)) {
+    const MappedGradients part = map_bounded_gradients(launch.spec, boxes, launch.params, *launch.gradients);
+    maps.bounded_q = part.q;
+    maps.bounded_k = part.k;
+    maps.bounded_v = part.v;
+    maps.bounded_do = part.d_o;
+  }
   if (config.deterministic)
     maps.begun = reinterpret_cast<unsigned*>(launch.memory.counter(launch.kernel.device, launch.stream));
   DropoutParams dropout = launch.dropout;
   void* arguments[] = {&launch.params, launch.gradients, &maps, &dropout};
   try {
-    launch_entries(launch, launch.params.heads_kv, tiles_kv, arguments);
+    launch_entries(launch, launch.params.heads_kv, blocks, arguments);
   } catch (const Error&) {
     if (config.deterministic) launch.memory.reset(launch.kernel.device, launch.stream);
     throw;

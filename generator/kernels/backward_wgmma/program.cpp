@@ -122,18 +122,21 @@ Program Family<BackwardWgmma>::program(const AttentionSpec& spec, const Backward
   source += "};\n";
   const DropoutText dropout = dropout_text(spec);
   source += params_assertion() + gradient_params_assertion() + dropout.assertion + functors.assertions;
+  const bool plain = is_plain(spec);
+  const std::string_view maps = plain ? "TensorMaps" : "SequenceMaps";
   source += fmt::format(
-      "static_assert(sizeof(backward_wgmma::TensorMaps) == {}, "
+      "static_assert(sizeof(backward_wgmma::{}) == {}, "
       "\"host and device disagree on the tensor maps\");\n"
       "static_assert(backward_wgmma::smem_layout<Config>().total == {}, "
       "\"host and device disagree on shared memory\");\n\n",
-      sizeof(backward_wgmma::TensorMaps), program.smem_bytes);
+      maps, plain ? sizeof(backward_wgmma::TensorMaps) : sizeof(backward_wgmma::SequenceMaps),
+      program.smem_bytes);
   source += fmt::format(
       "extern \"C\" __global__ void __launch_bounds__(backward_wgmma::KernelTraits<Config>::threads, 1)\n"
       "{}(const __grid_constant__ AttentionParams params, const __grid_constant__ GradientParams gradients, "
-      "const __grid_constant__ backward_wgmma::TensorMaps maps{}) {{\n"
+      "const __grid_constant__ backward_wgmma::{} maps{}) {{\n"
       "  backward_wgmma::attention_backward<Config>(params, gradients, maps{});\n}}\n",
-      program.name, dropout.parameter, dropout.argument);
+      program.name, maps, dropout.parameter, dropout.argument);
   return program;
 }
 

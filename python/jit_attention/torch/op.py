@@ -34,7 +34,7 @@ def attention(q, k, v, *, mask=None, score=None, softmax_scale=None, return_lse=
     run before, which is when its kernel is compiled and tuned.
 
     Gradients are those of `jit_attention.attention_backward`: bit-identical for equal inputs under
-    `torch.use_deterministic_algorithms`.
+    `torch.use_deterministic_algorithms`, and 0 in rows of ragged tensors that are no query's or no key's.
 
     Args:
         q, k, v: tensors of one dtype, bf16 or fp16.
@@ -52,8 +52,9 @@ def attention(q, k, v, *, mask=None, score=None, softmax_scale=None, return_lse=
         o, contiguous, of q's dtype, or (o, lse), as `jit_attention.attention` does.
 
     Raises:
-        InvalidArgumentError: a gradient is wanted that there is none of: of a call with sequences, of one of `tensors`
-            that only the mask reads, of a gradient. Compute under torch.no_grad(), or give detach().
+        InvalidArgumentError: a gradient is wanted that there is none of: with paged keys or cache_leftpad, with seqused_q
+            or seqused_k of dense sequences, of sinks or `tensors` where sequences are ragged, of one of `tensors` that
+            only the mask reads, of a gradient. Compute under torch.no_grad(), or give detach().
         Error: what `jit_attention.attention` raises. Compiled without graph breaks, the compiler wraps all of these in
             an error of its own.
     """
@@ -139,7 +140,9 @@ def _empty_lse(q):
 @library.custom_op("jit_attention::attention_backward", mutates_args=())
 def _backward_operator(do: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, o: torch.Tensor,
                        lse: torch.Tensor, tensors: Sequence[torch.Tensor], problem: str,
-                       softmax_scale: Optional[float], layout: str, dlse: Optional[torch.Tensor] = None,
+                       softmax_scale: Optional[float], layout: str, cu_seqlens_q: Optional[torch.Tensor] = None,
+                       cu_seqlens_k: Optional[torch.Tensor] = None, seqused_q: Optional[torch.Tensor] = None,
+                       seqused_k: Optional[torch.Tensor] = None, dlse: Optional[torch.Tensor] = None,
                        sinks: Optional[torch.Tensor] = None, wanted: Optional[Sequence[int]] = None,
                        want_sinks: bool = False, dropout_p: float = 0.0,
                        rng_state: Optional[torch.Tensor] = None) -> list[torch.Tensor]:
@@ -147,18 +150,28 @@ def _backward_operator(do: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: to
     mask, score, names = _problem(problem)
     named = dict(zip(names, tensors, strict=True))
     do = do if do.stride(-1) == 1 else do.contiguous()
+    (dq,) = _zeros_if(cu_seqlens_q, seqused_q, q)
+    dk, dv = _zeros_if(cu_seqlens_k, seqused_k, k, v)
     gradients = _attention_backward(do, q, k, v, o, lse, mask=mask, score=score, softmax_scale=softmax_scale,
-                                    layout=layout, tensors=named, dlse=dlse, sinks=sinks, d_sinks=want_sinks,
-                                    d_tensors=[names[i] for i in wanted or ()], dropout_p=dropout_p,
-                                    rng_state=rng_state,
+                                    layout=layout, tensors=named, dq=dq, dk=dk, dv=dv, cu_seqlens_q=cu_seqlens_q,
+                                    cu_seqlens_k=cu_seqlens_k, seqused_q=seqused_q, seqused_k=seqused_k, dlse=dlse,
+                                    sinks=sinks, d_sinks=want_sinks, d_tensors=[names[i] for i in wanted or ()],
+                                    dropout_p=dropout_p, rng_state=rng_state,
                                     deterministic=torch.are_deterministic_algorithms_enabled())
     dq, dk, dv, by_name, *of_sinks = gradients
     return [dq, dk, dv, *by_name.values(), *of_sinks]
 
 
+def _zeros_if(cu_seqlens, seqused, *tensors):
+    """What gradients of these tensors are written over; None for each where all rows will be."""
+    if cu_seqlens is None and seqused is None:
+        return [None] * len(tensors)
+    return [torch.zeros_like(tensor, memory_format=torch.contiguous_format) for tensor in tensors]
+
+
 @_backward_operator.register_fake
-def _(do, q, k, v, o, lse, tensors, problem, softmax_scale, layout, dlse=None, sinks=None, wanted=None,
-      want_sinks=False, dropout_p=0.0, rng_state=None):
+def _(do, q, k, v, o, lse, tensors, problem, softmax_scale, layout, cu_seqlens_q=None, cu_seqlens_k=None,
+      seqused_q=None, seqused_k=None, dlse=None, sinks=None, wanted=None, want_sinks=False, *dropout):
     of = [q, k, v, *(tensors[i] for i in wanted or ()), *([sinks] if want_sinks else [])]
     return [tensor.new_empty(tensor.shape) for tensor in of]
 
@@ -166,12 +179,22 @@ def _(do, q, k, v, o, lse, tensors, problem, softmax_scale, layout, dlse=None, s
 _SINKS = 6  # among the operator's arguments behind `tuning`
 
 
+def _refuse_gradients(cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, cache_leftpad):
+    """Raises where one of these stands in the way of gradients."""
+    refused = dict(page_table=page_table, cache_leftpad=cache_leftpad)
+    if cu_seqlens_q is None and cu_seqlens_k is None:
+        refused |= dict(seqused_q=seqused_q, seqused_k=seqused_k)
+    for name, given in refused.items():
+        if given is not None:
+            instead = "give cu_seqlens_q or cu_seqlens_k, " if name.startswith("seqused") else ""
+            raise InvalidArgumentError(f"{name}: was given with a q, k or v that requires grad, and there are no "
+                                       f"gradients with it: {instead}compute under torch.no_grad(), or give detach()")
+
+
 def _save_for_backward(ctx, inputs, output):
     q, k, v, tensors, problem, softmax_scale, return_lse, layout, _, *sequences, dropout_p, rng_state = inputs
-    sinks = sequences[_SINKS]
-    if any(isinstance(given, torch.Tensor) and given is not sinks for given in sequences):
-        raise InvalidArgumentError("q: requires grad, and there are no gradients of ragged or paged sequences or of "
-                                   "lengths on the device: compute under torch.no_grad(), or give detach()")
+    ragged, (page_table, cache_leftpad, sinks) = sequences[:4], sequences[4:7]
+    _refuse_gradients(*ragged, page_table, cache_leftpad)
     _, score, names = _problem(problem)
     differentiable = score.tensors if score is not None else {}
     for name, tensor in zip(names, tensors, strict=True):
@@ -181,7 +204,7 @@ def _save_for_backward(ctx, inputs, output):
     if not return_lse:
         raise InvalidArgumentError("return_lse: is False, and gradients need lse: call jit_attention.torch.attention, "
                                    "which asks for it, compute under torch.no_grad(), or give detach()")
-    ctx.save_for_backward(q, k, v, sinks, rng_state, *output, *tensors)
+    ctx.save_for_backward(q, k, v, sinks, rng_state, *output, *ragged, *tensors)
     ctx.set_materialize_grads(False)
     ctx.facts = problem, softmax_scale, layout
     ctx.wanted = [i for i, tensor in enumerate(tensors) if tensor.requires_grad]
@@ -191,14 +214,15 @@ def _save_for_backward(ctx, inputs, output):
 
 
 def _gradients(ctx, do, dlse):
-    q, k, v, sinks, rng_state, o, lse, *tensors = ctx.saved_tensors
+    q, k, v, sinks, rng_state, o, lse, *others = ctx.saved_tensors
+    ragged, tensors = others[:4], others[4:]
     of_others = [None] * ctx.others
     of_tensors = [None] * len(tensors)
     if do is None and dlse is None:
         return None, None, None, of_tensors, None, None, None, None, None, *of_others
     do = torch.zeros_like(o) if do is None else do
-    dq, dk, dv, *of_read = _backward_operator(do, q, k, v, o, lse, tensors, *ctx.facts, dlse, sinks, ctx.wanted,
-                                              ctx.wants_sinks, ctx.dropout_p, rng_state)
+    dq, dk, dv, *of_read = _backward_operator(do, q, k, v, o, lse, tensors, *ctx.facts, *ragged, dlse, sinks,
+                                              ctx.wanted, ctx.wants_sinks, ctx.dropout_p, rng_state)
     for i, gradient in zip(ctx.wanted, of_read):
         of_tensors[i] = gradient
     if ctx.wants_sinks:

@@ -19,8 +19,6 @@ _UNSERVED = {
     "s_aux": "attention sinks",
     "head_mask": "factors of heads",
     "block_indices": "blocks of keys by index",
-    "cu_seq_lens_q": "packed sequences by cumulative lengths",
-    "cu_seq_lens_k": "packed sequences by cumulative lengths",
 }
 
 
@@ -35,7 +33,9 @@ def register_with_transformers(name="jit_attention"):
     For models in bf16 or fp16, or in fp32 under ``torch.autocast``: encoders, decoders and caches of
     keys and values, with padding at any side, sliding windows, softcap, position biases and fewer KV heads than query
     heads. Causal masks, windows and padding are computed in the kernel, which skips what they leave empty; other
-    masks are tensors, as for "sdpa". Rows of padding that see no token are zero.
+    masks are tensors, as for "sdpa". Rows of padding that see no token are zero. Packed sequences, one behind another
+    in a single batch entry, are known by positions that begin anew or by `cu_seq_lens_q` and `cu_seq_lens_k`, as
+    `DataCollatorWithFlattening` makes them.
 
     Args:
         name: under which the implementation is registered; again under the same name changes nothing.
@@ -44,7 +44,7 @@ def register_with_transformers(name="jit_attention"):
         ImportError: there is no Transformers, or one older than the mask functions of version 5.
 
     The attention function raises InvalidArgumentError, when the model runs, for fp32, attention weights as results,
-    attention sinks, head masks and packed sequences by cumulative lengths.
+    attention sinks, head masks, and other masks beside cumulative lengths.
     """
     try:
         from transformers import AttentionInterface
@@ -67,23 +67,31 @@ class AttentionMask:
         mask: a jit_attention.Mask that says all about which keys a query sees.
         tensors: what the mask reads, by name.
         shape: (batch, 1, seqlen_q, seqlen_kv), of the tensor that it stands for.
+        of_each: where `mask` says that sequences are packed, the mask of each by itself; else None.
     """
 
     mask: _mask.Mask
     tensors: dict
     shape: tuple
+    of_each: Optional[_mask.Mask] = None
     ndim = 4
 
     def to(self, device, **keywords):
         """The mask on another device, for layers there."""
         tensors = {name: tensor.to(device, **keywords) for name, tensor in self.tensors.items()}
-        return AttentionMask(self.mask, tensors, self.shape)
+        return dataclasses.replace(self, tensors=tensors)
+
+    def contiguous(self):
+        """The mask as it is: `generate` asks this of what it prepares for a cache of fixed size."""
+        return self
 
 
 def attention_function(module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
                        attention_mask, scaling: Optional[float] = None, dropout: float = 0.0,
                        sliding_window: Optional[int] = None, softcap: Optional[float] = None,
-                       is_causal: Optional[bool] = None, position_bias: Optional[torch.Tensor] = None, **kwargs):
+                       is_causal: Optional[bool] = None, position_bias: Optional[torch.Tensor] = None,
+                       cu_seq_lens_q: Optional[torch.Tensor] = None, cu_seq_lens_k: Optional[torch.Tensor] = None,
+                       **kwargs):
     """The attention of one layer, as `transformers.AttentionInterface` calls it.
 
     Args:
@@ -97,6 +105,8 @@ def attention_function(module: torch.nn.Module, query: torch.Tensor, key: torch.
         sliding_window: number of keys that a causal query sees, its own included; without is_causal as many after it.
         softcap: of the scores, before masks and biases.
         position_bias: (batch|1, heads_q|1, seqlen_q|1, seqlen_kv), added to the scores.
+        cu_seq_lens_q, cu_seq_lens_k: (sequences + 1), where each of the packed sequences begins and ends, both or none.
+            attention_mask is None then, or says by positions that sequences are packed.
 
     Returns:
         (batch, seqlen_q, heads_q, head_dim_v), contiguous, and None for the weights.
@@ -104,11 +114,14 @@ def attention_function(module: torch.nn.Module, query: torch.Tensor, key: torch.
     Raises InvalidArgumentError for what it does not serve; see `register_with_transformers`.
     """
     _check(kwargs)
+    packed = _packed(query, attention_mask, position_bias, cu_seq_lens_q, cu_seq_lens_k)
     if query.dtype not in (torch.bfloat16, torch.float16) or not query.dtype == key.dtype == value.dtype:
         query, key, value = _autocast(query, key, value)
 
     tensors = {}
-    if isinstance(attention_mask, AttentionMask):
+    if isinstance(attention_mask, AttentionMask) and packed:
+        mask = attention_mask.of_each
+    elif isinstance(attention_mask, AttentionMask):
         mask, tensors = attention_mask.mask, dict(attention_mask.tensors)
     elif attention_mask is None:
         if is_causal is None:
@@ -129,9 +142,28 @@ def attention_function(module: torch.nn.Module, query: torch.Tensor, key: torch.
         tensors["bias"] = bias
         score = _BIAS[bias.dtype] if score is None else score.then(_BIAS[bias.dtype])
 
-    o = attention(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), mask=mask, score=score,
-                  softmax_scale=scaling, tensors=tensors, dropout_p=dropout)
-    return o, None
+    rows = [x.transpose(1, 2) for x in (query, key, value)]
+    if packed:
+        rows = [x.squeeze(0) for x in rows]
+    o = attention(*rows, mask=mask, score=score, softmax_scale=scaling, tensors=tensors, dropout_p=dropout, **packed)
+    return o.unsqueeze(0) if packed else o, None
+
+
+def _packed(query, attention_mask, position_bias, cu_seq_lens_q, cu_seq_lens_k):
+    """What `attention` is told of packed sequences; nothing where there are none."""
+    if cu_seq_lens_q is None and cu_seq_lens_k is None:
+        return {}
+    if cu_seq_lens_q is None or cu_seq_lens_k is None:
+        missing = "cu_seq_lens_q" if cu_seq_lens_q is None else "cu_seq_lens_k"
+        _refuse(missing, "is None, and the lengths of the other side are given; give both")
+    if query.shape[0] != 1:
+        _refuse("cu_seq_lens_q", f"is given, and the batch is {query.shape[0]}; packed sequences are one batch entry")
+    if attention_mask is not None and getattr(attention_mask, "of_each", None) is None:
+        _refuse("attention_mask", "is given beside cu_seq_lens_q; packed sequences have no padding and no masks of "
+                "their own: give one of the two")
+    if position_bias is not None:
+        _refuse("position_bias", "is given beside cu_seq_lens_q; packed sequences have none")
+    return dict(cu_seqlens_q=cu_seq_lens_q.to(torch.int32), cu_seqlens_k=cu_seq_lens_k.to(torch.int32))
 
 
 def _check(kwargs):

@@ -42,11 +42,16 @@ def attention_mask_function(batch_size, q_length, kv_length, q_offset=0, kv_offs
         allow_is_causal_skip, allow_is_bidirectional_skip: whether the model can do without a tensor.
 
     Returns:
-        None for a causal or full mask without padding; an AttentionMask for these with padding and for sliding
-        windows; else what "sdpa" gets, a bool tensor (batch, 1, q_length, kv_length).
+        None for a causal or full mask without padding; an AttentionMask for these with padding, for sliding windows and
+        for all of these over packed sequences; else what "sdpa" gets, a bool tensor (batch, 1, q_length, kv_length).
     """
     if isinstance(attention_mask, AttentionMask):
         return attention_mask
+    shape = (batch_size, 1, q_length, kv_length)
+    if attention_mask is None and (packed := _packed(mask_function)) is not None:
+        pattern, ids = packed
+        mask = _mask.document() if pattern is _ALL else _mask.document() & pattern
+        return AttentionMask(mask, {"document_ids_q": ids, "document_ids_kv": ids}, shape, pattern)
     pattern = None
     if allow_is_causal_skip or allow_is_bidirectional_skip:
         aligned = not isinstance(q_offset, torch.Tensor) and q_offset + q_length == kv_offset + kv_length
@@ -56,7 +61,6 @@ def attention_mask_function(batch_size, q_length, kv_length, q_offset=0, kv_offs
             batch_size=batch_size, q_length=q_length, kv_length=kv_length, q_offset=q_offset, kv_offset=kv_offset,
             mask_function=mask_function, attention_mask=attention_mask, allow_is_causal_skip=False, **kwargs)
 
-    shape = (batch_size, 1, q_length, kv_length)
     if attention_mask is not None:
         padding = masking_utils.prepare_padding_mask(attention_mask, kv_length, kv_offset)
         is_token = padding[:, kv_offset:kv_offset + kv_length]
@@ -86,6 +90,18 @@ def _pattern(mask_function, aligned):
     return None
 
 
+def _packed(mask_function):
+    """The Mask of each of packed sequences, and to which of them a token belongs, int32 (batch, tokens); or None."""
+    if torch.compiler.is_compiling():
+        return None
+    which, *of_each = _captured(mask_function).get("mask_functions", (None,))
+    if len(of_each) != 1 or not _is_made_by(masking_utils.packed_sequence_mask_function, which) or not _is_made_by(
+            masking_utils.remap_positions_for_packed_sequence, of_each[0], None):
+        return None
+    pattern = _pattern(_captured(of_each[0])["mask_function"], aligned=True)
+    return None if pattern is None else (pattern, _captured(which)["packed_sequence_mask"].to(torch.int32))
+
+
 def _captured(function):
     """Names and values of the variables that a function closes over."""
     if not isinstance(function, types.FunctionType):
@@ -93,8 +109,8 @@ def _captured(function):
     return dict(zip(function.__code__.co_freevars, (cell.cell_contents for cell in function.__closure__ or ())))
 
 
-def _is_made_by(factory, function):
-    return getattr(function, "__code__", None) is factory(1).__code__
+def _is_made_by(factory, function, *others):
+    return getattr(function, "__code__", None) is factory(1, *others).__code__
 
 
 def _must_not_wait():

@@ -82,6 +82,68 @@ TEST(BackwardArguments, ErrorsNameTheArgument) {
   }
 }
 
+AttentionSpec ragged_spec() {
+  AttentionSpec ragged = spec;
+  ragged.sequences_q = ragged.sequences_kv = SequenceKind::ragged;
+  return ragged;
+}
+
+BackwardArguments good_ragged() {
+  const DType bf16 = DType::bf16;
+  BackwardArguments arguments{.d_o = view(1, bf16, {10, 4, 32}),
+                              .q = view(2, bf16, {10, 4, 64}),
+                              .k = view(3, bf16, {20, 2, 64}),
+                              .v = view(4, bf16, {20, 2, 32}),
+                              .o = view(5, bf16, {10, 4, 32}),
+                              .lse = view(6, DType::fp32, {4, 10}),
+                              .dq = view(7, bf16, {10, 4, 64}),
+                              .dk = view(8, bf16, {20, 2, 64}),
+                              .dv = view(9, bf16, {20, 2, 32})};
+  arguments.cu_seqlens_q = view(11, DType::int32, {4});
+  arguments.cu_seqlens_k = view(12, DType::int32, {4});
+  arguments.seqused_k = view(13, DType::int32, {3});
+  return arguments;
+}
+
+TEST(BackwardArguments, RaggedErrorsNameTheArgument) {
+  EXPECT_NO_THROW(check_backward_arguments(ragged_spec(), good_ragged()));
+  struct Case {
+    const char* argument;
+    std::function<void(BackwardArguments&)> spoil;
+    const char* message;
+  };
+  const std::vector<Case> cases = {
+      {"cu_seqlens_q", [](auto& a) { a.cu_seqlens_q = {}; }, "cu_seqlens_q"},
+      {"cu_seqlens_k", [](auto& a) { a.cu_seqlens_k.shape[0] = 3; }, "batch + 1"},
+      {"seqused_k", [](auto& a) { a.seqused_k.dtype = DType::fp32; }, "int32"},
+      {"do", [](auto& a) { a.d_o.shape[0] = 9; }, "total_q"},
+      {"lse", [](auto& a) { a.lse.shape[1] = 9; }, "total_q"},
+      {"dk", [](auto& a) { a.dk.shape[0] = 19; }, "total_k"},
+      {"dv", [](auto& a) { a.dv.rank = 4; }, "dimensions"},
+      {"dq", [](auto& a) { a.dq.data = a.cu_seqlens_q.data; }, "cu_seqlens_q"},
+      {"dk", [](auto& a) { a.dk.data = a.seqused_k.data; }, "seqused_k"},
+      {"cu_seqlens_q",
+       [](auto& a) {
+         a.cu_seqlens_q.shape[0] = a.cu_seqlens_k.shape[0] = (1 << 30) + 1;
+         a.seqused_k = {};
+       },
+       "at most"},
+  };
+  for (const Case& wrong : cases) {
+    BackwardArguments arguments = good_ragged();
+    wrong.spoil(arguments);
+    const Error error = error_of([&] { check_backward_arguments(ragged_spec(), arguments); });
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument) << wrong.argument;
+    EXPECT_EQ(error.field(), wrong.argument) << error.message();
+    EXPECT_THAT(error.message(), HasSubstr(wrong.message)) << wrong.argument;
+  }
+  BackwardArguments dense = good();
+  dense.seqused_q = view(13, DType::int32, {2});
+  const Error error = error_of([&] { check_backward_arguments(spec, dense); });
+  EXPECT_EQ(error.field(), "seqused_q");
+  EXPECT_THAT(error.message(), HasSubstr("make them ragged"));
+}
+
 TEST(BackwardArguments, TensorsOfFunctorsAreReadAndNotWritten) {
   AttentionSpec biased = spec;
   biased.score = score::bias(DType::fp32);
@@ -183,8 +245,7 @@ TEST(BackwardArguments, GradientsOfWhatIsReadAreChecked) {
 
 TEST(BackwardArguments, SpecsWithoutBackwardAreRefused) {
   for (const auto& [wrong, field] :
-       {std::pair(AttentionSpec{.sequences_q = SequenceKind::ragged}, "spec.sequences_q"),
-        {AttentionSpec{.sequences_kv = SequenceKind::ragged}, "spec.sequences_kv"},
+       {std::pair(AttentionSpec{.sequences_kv = SequenceKind::paged, .page_size = 16}, "spec.sequences_kv"),
         {AttentionSpec{.split_keys = 64}, "spec.split_keys"}}) {
     const Error error = error_of([&] { check_backward_arguments(wrong, good()); });
     EXPECT_EQ(error.code(), ErrorCode::invalid_spec);

@@ -1,0 +1,21 @@
+// The grids of kernels whose blocks own tiles of sequences, some of them without a tile where only the device knows
+// lengths.
+#pragma once
+
+#include <jit/spec.h>
+
+#include "templates/base/params.cuh"
+
+namespace jit {
+
+/// Blocks along y of a grid, and along z.
+struct SequenceGrid {
+  int tiles;  ///< of a batch entry; of ragged sequences the places of all tiles (templates/base/ragged_tiles.cuh)
+  int entries;  ///< batch entries; 1 of ragged sequences
+};
+
+/// Of tiles of `rows` queries, and keys.
+SequenceGrid query_grid(const AttentionSpec& spec, const AttentionParams& params, int rows);
+SequenceGrid key_grid(const AttentionSpec& spec, const AttentionParams& params, int rows);
+
+}  // namespace jit

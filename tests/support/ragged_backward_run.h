@@ -1,0 +1,80 @@
+// One backward problem of ragged sequences on a device, beside what fp64 on the CPU makes of each request.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <jit/attention.h>
+#include <jit/device_buffer.h>
+
+#include "generator/backward_plan.h"
+#include "tests/support/attention_gradients.h"
+#include "tests/support/device_tensor.h"
+
+namespace jit::testing {
+
+/// The queries, or the keys, of all requests.
+struct RaggedSide {
+  std::vector<int> lengths;
+  /// Rows behind those of each request that it has room for; empty: none, and no seqused array.
+  std::vector<int> spare = {};
+  int around = 0;  ///< rows before the first request and behind the last one, of ragged sequences
+
+  int room(std::size_t request) const { return lengths[request] + (spare.empty() ? 0 : spare[request]); }
+};
+
+struct RaggedBackwardCase {
+  AttentionSpec spec = {};  ///< mask and score read no tensors
+  int heads_kv = 1;
+  RaggedSide q, kv;
+  bool has_gaps = false;  ///< between rows, which keep spec.alignment and no more; heads before positions
+  std::uint64_t seed = 0;
+};
+std::string to_string(const RaggedBackwardCase& problem);
+
+/// Inputs are random; o and lse are those of fp64, rounded. Rows of nobody, memory between rows, and the gradients are
+/// poison.
+class RaggedBackwardRun {
+ public:
+  explicit RaggedBackwardRun(const RaggedBackwardCase& wanted);
+
+  /// Views of the device's tensors; valid as long as this object.
+  BackwardArguments arguments(bool deterministic = false) const;
+  void poison_gradients();
+  /// Computes the gradients by kernels of these configs, on the current device. Throws Error, for a config that is not
+  /// legal, too.
+  void compute(const Context& context, const BackwardDqMmaSync& dq, const BackwardDkvMmaSync& dkv) const;
+  /// The same in one pass.
+  void compute(const Context& context, const BackwardWgmma& config) const;
+  /// All bytes of dq, dk and dv and of what lies between their rows, from the device.
+  std::vector<std::uint8_t> gradients();
+  /// What is wrong with the gradients on the device, or nothing: rows of nobody, and what lies between rows, must be
+  /// poison still.
+  std::string check();
+
+ private:
+  // One side's place in the tensors.
+  struct Rows {
+    bool ragged = false;
+    std::vector<std::int64_t> begins;  // of ragged sequences; one more than there are requests
+    std::int64_t count = 0;            // rows of all ragged sequences, or of each dense one
+    DeviceTensor boundaries, used;
+    bool has_used = false;
+  };
+  static Rows rows_of(const RaggedSide& side, bool ragged);
+  DeviceTensor operand(const Rows& rows, int heads, int columns) const;
+  static std::vector<std::int64_t> index(const Rows& rows, std::size_t request, std::int64_t row,
+                                         std::int64_t head, std::int64_t column);
+  template <class F>
+  void for_each(const Rows& rows, const RaggedSide& side, int heads, int columns, std::size_t request,
+                const F& visit) const;
+  void run(const Context& context, const BackwardPlan& plan) const;
+
+  RaggedBackwardCase case_;
+  Rows q_rows_, kv_rows_;
+  DeviceTensor q_, k_, v_, d_o_, o_, lse_, dq_, dk_, dv_;
+  std::vector<reference::GradientProblem> requests_;
+};
+
+}  // namespace jit::testing
