@@ -20,6 +20,12 @@ const Requests ragged = {{.config = "family=forward_wgmma tile_q=64 tile_kv=32 s
                           .seqlen_q = 20,
                           .seqlen_kv = 40,
                           .launches = 2}};
+// What shows only when blocks meet shows in one of many launches.
+const Requests ragged_often = [] {
+  Requests requests = ragged;
+  requests.subject.launches = 12;
+  return requests;
+}();
 // The first queries see no key: their tiles are of the second part of the list.
 const Requests keyless = {{.config = "family=forward_wgmma tile_q=64 tile_kv=32 stages_q=2 stages_v=2",
                            .batch = 2,
@@ -194,7 +200,7 @@ INSTANTIATE_TEST_SUITE_P(
                          {"data race"},
                          {},
                          true},
-                        ragged},
+                        ragged_often},
         PrefillMutation{{"LengthsAreNotPassedOn",
                          work,
                          "  store_shared(place + 24, work.seqlen_kv);\n",
