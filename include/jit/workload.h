@@ -27,8 +27,9 @@ std::optional<TypicalTensor> typical_tensor(const AttentionSpec& spec, const Att
                                             std::string_view name);
 
 /// The share of (query, key) pairs that the mask of `spec` keeps, from evenly spaced queries; exact when they
-/// are few enough to ask for all. `tensors` has what the mask reads. Nothing when the mask contains text, which
-/// only a kernel can evaluate. Takes a fraction of a second at most. Throws Error invalid_argument when a tensor
+/// are few enough to ask for all. Of texts it comes from bounds of keys that are halved (docs/masks.md), of a few batch
+/// entries, heads and queries; nothing when a text is not followed, has a `classify` body, or bounds do not tell soon
+/// enough. `tensors` has what the mask reads. Takes about a second at most. Throws Error invalid_argument when a tensor
 /// is missing.
 std::optional<double> kept_share(const AttentionSpec& spec, const AttentionShape& shape,
                                  const std::map<std::string, HostTensor, std::less<>>& tensors);

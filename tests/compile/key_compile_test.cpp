@@ -83,12 +83,26 @@ TEST(Key, ChangesWithTheTemplatesOfItsFamilyAlone) {
                                                         {"forward_split_wgmma/", ForwardSplitWgmma{}},
                                                         {"forward_wgmma/", ForwardWgmma{}}};
   // What lies beside that which all families share, and is of some alone.
-  const std::set<std::string> of_some = {
-      "problem/array_checks.cuh", "base/dependent_launch.cuh", "base/gradient_params.cuh",
-      "base/row_lanes.cuh",       "base/row_pieces.cuh",       "base/tensor_map.cuh",
-      "base/warp_sum.cuh",        "problem/dual.cuh",          "problem/gradients.cuh",
-      "problem/kv_tiles.cuh",     "problem/query_tiles.cuh",   "problem/variable_sequences.cuh",
-      "problem/zero_padding.cuh"};
+  const std::set<std::string> of_some = {"base/dependent_launch.cuh",
+                                         "base/dropout_params.cuh",
+                                         "base/gradient_params.cuh",
+                                         "base/philox.cuh",
+                                         "base/ragged_tiles.cuh",
+                                         "base/row_lanes.cuh",
+                                         "base/row_pieces.cuh",
+                                         "base/tensor_map.cuh",
+                                         "base/warp_sum.cuh",
+                                         "problem/array_checks.cuh",
+                                         "problem/dual.cuh",
+                                         "problem/entry_sequences.cuh",
+                                         "problem/gradients.cuh",
+                                         "problem/interval.cuh",
+                                         "problem/interval_mask.cuh",
+                                         "problem/kv_tiles.cuh",
+                                         "problem/query_tiles.cuh",
+                                         "problem/tensor_reads.cuh",
+                                         "problem/variable_sequences.cuh",
+                                         "problem/zero_padding.cuh"};
   for (const auto& [family, config] : families) {
     const std::string original = key_of({}, config, testing::sm_90a, folder.path());
     EXPECT_EQ(original, key_of({}, config)) << "the same text from a folder is the same kernel";

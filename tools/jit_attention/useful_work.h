@@ -15,7 +15,7 @@ namespace jit::tool {
 std::map<std::string, HostTensor, std::less<>> host_tensors(const Problem& problem);
 
 /// The share of (query, key) pairs that the mask keeps, from evenly spaced sampled queries; exact when all
-/// queries fit the sample. Nothing when the mask contains text, which only a GPU can evaluate.
+/// queries fit the sample. Nothing when the mask contains text that the host cannot follow.
 std::optional<double> kept_share(const Problem& problem);
 
 /// Floating-point operations of the two matrix products over `share` of the pairs.

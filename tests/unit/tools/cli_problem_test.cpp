@@ -42,10 +42,18 @@ TEST(UsefulWork, SamplesLongProblemsEvenly) {
   EXPECT_NEAR(share_of("causal", 1 << 17, 1 << 20), 15.0 / 16, 1e-4);
 }
 
-TEST(UsefulWork, TextMasksCannotBeCounted) {
-  Problem problem = problem_of("causal");
-  problem.spec.mask = problem.spec.mask && mask::text({.name = "mine", .body = "return q != k;"});
-  EXPECT_FALSE(kept_share(problem));
+TEST(UsefulWork, TextsCountWhereTheyAreFollowed) {
+  const auto share_of_text = [](const std::string& body, const char* with = "none") {
+    Problem problem = problem_of(with);
+    problem.spec.mask = problem.spec.mask && mask::text({.name = "mine", .body = body});
+    return kept_share(problem).value_or(-1);
+  };
+  EXPECT_EQ(share_of_text("return q != k;"), 63.0 / 64);
+  EXPECT_EQ(share_of_text("return q != k;", "causal"), 63.0 / 128);
+  EXPECT_EQ(share_of_text("return (q + 2 * k) % 4 == 1;"), 1.0 / 4);
+  EXPECT_EQ(share_of_text("return h % 2 == 0 && b == 1;"), 1.0 / 4);
+  EXPECT_EQ(share_of_text("for (int i = 0; i < 3; ++i) if (q == i) return true; return false;"), -1);
+  EXPECT_EQ(share_of_text("return k < 0.3f * q;"), -1) << "known to a rounding";
 }
 
 TEST(UsefulWork, AMissingTensorIsAnError) {

@@ -1,0 +1,115 @@
+#include "generator/text/tile_classes.h"
+
+#include <algorithm>
+#include <limits>
+#include <memory>
+#include <vector>
+
+#include <fmt/format.h>
+#include <jit/error.h>
+
+#include "generator/problem/functor_node.h"
+#include "generator/text/interval_meaning.h"
+
+namespace jit {
+namespace {
+
+/// What all parts of a mask are asked about.
+struct Scene {
+  const HostProblem& problem;
+  std::int64_t batch;
+  std::int64_t head;
+};
+
+TileClass class_of(bool is_certain, bool is_possible) {
+  return is_certain ? TileClass::full : is_possible ? TileClass::partial : TileClass::empty;
+}
+
+// Of a mask whose meaning the host knows: score by score, until both are found.
+ClassOfTile exact_classes(HostKeep keep, const Scene& scene) {
+  return [keep = std::move(keep), b = scene.batch, h = scene.head](const TileBounds& tile) {
+    bool all = true, some = false;
+    for (std::int64_t q = tile.q_begin; q < tile.q_end; ++q) {
+      for (std::int64_t k = tile.k_begin; k < tile.k_end; ++k) {
+        const bool kept = keep({.b = b, .h = h, .q = q, .k = k});
+        all &= kept, some |= kept;
+        if (some && !all) return TileClass::partial;
+      }
+    }
+    return class_of(all, some);
+  };
+}
+
+// Element `index` of a tensor as a text sees it, behind a pointer; nothing is known of what lies outside.
+double element(const HostTensor& tensor, std::int64_t index) {
+  std::int64_t count = 1;
+  for (const std::int64_t size : tensor.shape) count *= size;
+  if (index < 0 || index >= count) return std::numeric_limits<double>::quiet_NaN();
+  return HostTensor{.dtype = tensor.dtype, .shape = {&count, 1}, .data = tensor.data}.at({index});
+}
+
+ClassOfTile text_classes(const FunctorText& text, const Scene& scene) {
+  const auto meaning = mask_meaning(text);
+  if (!text.classify.empty() || std::holds_alternative<NotFollowed>(meaning))
+    return [](const TileBounds&) { return TileClass::partial; };
+  std::vector<HostTensor> tensors;
+  for (const FunctorTensorSpec& tensor : text.tensors) {
+    const auto given = scene.problem.tensors.find(tensor.name);
+    if (given == scene.problem.tensors.end())
+      throw Error(ErrorCode::invalid_argument, "validate", tensor.name,
+                  fmt::format("tensor {} is not given, and the mask '{}' reads it", tensor.name, text.name));
+    tensors.push_back(given->second);
+  }
+  const auto exact = [](std::int64_t number) { return Interval<int>(static_cast<int>(number)); };
+  const auto between = [](std::int64_t begin, std::int64_t end) {
+    return Interval<int>(static_cast<int>(begin), static_cast<int>(end - 1));
+  };
+  const Extents& sizes = scene.problem.sizes;
+  const TextInputs inputs = {exact(0),
+                             exact(0),
+                             exact(scene.batch),
+                             exact(scene.head),
+                             exact(sizes.heads_q),
+                             exact(sizes.seqlen_q),
+                             exact(sizes.seqlen_kv)};
+  return [meaning = std::get<TextMeaning>(meaning), tensors = std::move(tensors), inputs,
+          between](const TileBounds& tile) {
+    TextInputs bounds = inputs;
+    bounds[static_cast<std::size_t>(TextInput::q)] = between(tile.q_begin, tile.q_end);
+    bounds[static_cast<std::size_t>(TextInput::k)] = between(tile.k_begin, tile.k_end);
+    const Interval<bool> known = kept(meaning, bounds, [&](int tensor, std::int64_t index) {
+      return element(tensors[static_cast<std::size_t>(tensor)], index);
+    });
+    return class_of(known.low, known.high);
+  };
+}
+
+ClassOfTile classes_of(const MaskNode& node, const Scene& scene) {
+  if (node.text) return text_classes(*node.text, scene);
+  if (node.row) {
+    const Mask mask = MaskAccess::make(std::make_shared<const MaskNode>(node));
+    return exact_classes(host_keep(mask, scene.problem), scene);
+  }
+  ClassOfTile a = classes_of(*node.a, scene);
+  if (node.combination == MaskOperator::negation) {
+    return [a = std::move(a)](const TileBounds& tile) {
+      const TileClass kind = a(tile);
+      return class_of(kind == TileClass::empty, kind != TileClass::full);
+    };
+  }
+  const bool is_and = node.combination == MaskOperator::conjunction;
+  return [a = std::move(a), b = classes_of(*node.b, scene), is_and](const TileBounds& tile) {
+    // The enumerators are in the order of what is left.
+    const TileClass x = a(tile), y = b(tile);
+    return is_and ? std::min(x, y) : std::max(x, y);
+  };
+}
+
+}  // namespace
+
+ClassOfTile class_of_tiles(const Mask& mask, const HostProblem& problem, std::int64_t batch,
+                           std::int64_t head) {
+  return classes_of(node_of(mask), {problem, batch, head});
+}
+
+}  // namespace jit
