@@ -12,6 +12,6 @@ inline std::uint16_t from_float(DType dtype, float value) { return float_to_bits
 inline float rounded(DType dtype, float value) { return to_float(dtype, from_float(dtype, value)); }
 
 /// Half the distance between 1 and the next number: the largest relative error of one rounding.
-inline double unit_roundoff(DType dtype) { return dtype == DType::bf16 ? 0x1p-9 : 0x1p-12; }
+inline double unit_roundoff(DType dtype) { return dtype == DType::bf16 ? 0x1p-8 : 0x1p-11; }
 
 }  // namespace jit::reference
