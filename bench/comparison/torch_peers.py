@@ -175,8 +175,8 @@ class FlashAttention2(_ScaledDotProductAttention):
 
 
 class Flex(ByAutograd, Contender):
-    """FlexAttention under torch.compile. The block mask is made by create_block_mask beforehand and is not in the times;
-    `detail` has its own."""
+    """FlexAttention under torch.compile. The block mask is made by create_block_mask beforehand and is not in the
+    times; `detail` has its own."""
 
     name, label, color = "flex", "FlexAttention", "#d09a2d"
     left_out = {suite: "compiling it takes longer than measuring the suite" for suite in

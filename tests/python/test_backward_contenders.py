@@ -1,8 +1,10 @@
 """Contenders of the suites of training in bench/compare.py: how gradients are asked of each, and the check of them, on
 the CPU with stand-ins for what needs a GPU."""
 
+import contextlib
 import pathlib
 import sys
+import types
 
 import pytest
 
@@ -12,7 +14,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
 
 import backward_stand_ins as stand_ins  # noqa: E402
 from comparison import backward, cells, measure, records  # noqa: E402
-from comparison.by_autograd import ByAutograd, Forward, deterministic_torch  # noqa: E402
+from comparison.by_autograd import ByAutograd, Forward, deterministic_torch, own_stream  # noqa: E402
 from comparison.contender import Contender, Unsupported  # noqa: E402
 from comparison.flash_attention_peers import FlashAttention4  # noqa: E402
 from comparison.ours import JitAttention  # noqa: E402
@@ -74,7 +76,7 @@ def test_fa4_is_asked_for_equal_bits_and_torch_as_well(fa4):
     for deterministic in (False, True):
         runner, fields = prepared(contender, small(mask="causal", deterministic=deterministic))
         assert runner is not None, fields["reason"]
-        assert calls[-1] == dict(causal=True, **dict(deterministic=True) * deterministic)
+        assert calls[-1] == dict(causal=True, **(dict(deterministic=True) if deterministic else {}))
         assert fields["check"].get("repeated", False) is deterministic
         with runner.context():
             assert torch.are_deterministic_algorithms_enabled() == deterministic
@@ -118,6 +120,30 @@ def test_fa2_takes_packed_sequences(monkeypatch):
     for mask in ("window", "document", "causal_document"):
         runner, fields = prepared(FlashAttention2(), small(mask=mask))
         assert runner is not None, fields["reason"]
+
+
+def test_gradients_keep_to_the_order_of_the_current_stream(monkeypatch):
+    steps = []
+
+    class Stream:
+        def __init__(self, name):
+            self.name = name
+
+        def wait_stream(self, other):
+            steps.append(f"{self.name} waits for {other.name}")
+
+    @contextlib.contextmanager
+    def entered(stream):
+        steps.append(f"on {stream.name}")
+        yield
+        steps.append(f"off {stream.name}")
+
+    fake = types.SimpleNamespace(Stream=lambda device: Stream("own"), current_stream=lambda device: Stream("current"),
+                                 stream=entered)
+    monkeypatch.setattr(torch, "cuda", fake)
+    ordered = own_stream(torch.device("cuda"))
+    assert ordered(lambda: steps.append("call") or 7) == 7
+    assert steps == ["own waits for current", "on own", "call", "off own", "current waits for own"]
 
 
 class Own(ByAutograd, Contender):

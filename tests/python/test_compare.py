@@ -34,7 +34,8 @@ def compare(*arguments):
 def test_suites_have_the_expected_cells():
     sizes = {name: len(cells) for name, cells in suites.SUITES.items()}
     assert sizes == {"forward": 18, "causal": 18, "backward": 18, "backward-causal": 18, "training-step": 18,
-                     "deterministic": 18, "backward-masks": 9, "backward-gqa": 12, "backward-varlen": 9, "masks": 8, "gqa": 8,
+                     "deterministic": 18, "backward-masks": 9, "backward-gqa": 12, "backward-varlen": 9,
+                     "masks": 8, "gqa": 8,
                      "odd-shapes": 14, "latency": 10, "decode": 15, "paged": 18, "ragged": 8, "mixed": 6, "append": 7,
                      "merge": 9}
 
@@ -132,6 +133,7 @@ def test_what_equal_bits_cost_is_noted():
     run = records.Run({}, measured(free, ours=90.0, fa4=50.0) + measured(equal, ours=100.0, fa4=records.UNSUPPORTED)
                       + measured(other_free, ours=80.0, fa4=50.0) + measured(other_equal, ours=100.0, fa4=100.0))
     assert report.notes(run, "deterministic")[-1].endswith("ours 0.85 (at least 0.80), fa4 0.50 (at least 0.50)")
+    assert "fa4 0.50 (at least 0.50)." in document.section(run, "deterministic")
     assert report.deterministic_cost(synthetic_run(), "forward") == []
 
 
