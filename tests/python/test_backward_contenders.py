@@ -229,3 +229,13 @@ def test_ours_takes_steps_of_training(fields, emulated):
     cell = small(cells.TrainingCell, head_dim=16, **fields)
     runner, known = prepared(OURS, cell, device="cpu" if emulated else "cuda")
     assert runner is not None, known["reason"]
+
+
+@needs_ours
+@pytest.mark.parametrize("kind", [cells.BackwardCell, cells.TrainingCell])
+def test_training_is_timed_on_a_gpu_and_graphs_hold_it(kind, emulated):
+    if emulated or not torch.cuda.is_available():
+        pytest.skip("there is no GPU that PyTorch and jit-attention share")
+    cell = cells.backward_of(cells.cell("test", "gpu", 2, 256, 4, 64, mask="causal", mode="sustained"), "test", kind)
+    for one in measure.measure(cell, [OURS, FlashAttention2()], 0.1):
+        assert one["status"] == "ok" and one["reason"] is None, one["reason"]
