@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""jit-attention beside cuDNN, FlashAttention-2, -3 and -4, FlashInfer, XQA and FlexAttention, in one process.
+r"""jit-attention beside cuDNN, FlashAttention-2, -3 and -4, FlashInfer, XQA and FlexAttention, in one process.
 
 Every result is checked against fp32 attention before it is timed; a wrong one is reported and not timed. Samples are
 interleaved over all contenders in an order shuffled each round, on the same random bf16 inputs; figures are medians.
@@ -8,14 +8,18 @@ burst of 20 ms of calls back to back, in CUDA graphs so that no host is too slow
 called from the host, and a note says so. Suite latency has modes of its own: it goes by the host's clock with warm
 caches, until the GPU has finished a call. The suites of serving (decode, paged, ragged, mixed, append, merge) have one
 mode: single replays of a CUDA graph of one call with a cold L2 cache, whose results are what is checked, before they
-are timed and after. What is prepared once for many calls is not in the times: plan(), FlashAttention-3's schedule over
-pages, create_block_mask, torch.compile, our compiling and tuning. Compare figures of one run only.
+are timed and after. In those of training (backward and others) gradients of q, k and v are checked against fp32
+autograd; forward is in the times of training-step alone. What is prepared once for many calls is not in the times:
+plan(), FlashAttention-3's schedule over pages, create_block_mask, torch.compile, our compiling and tuning. Compare
+figures of one run only.
 
 Cells are measured in a process of its own. A contender that loses the GPU there fails in that cell; one that gives no
 answer for --limit seconds, in all cells of the suite that are left; another process goes on with the others.
 
     bench/compare.py --suite forward                                    the grid of sizes, no mask
     bench/compare.py --suite forward causal --mode sustained            as in a busy server or a training step
+    bench/compare.py --suite backward backward-causal training-step deterministic backward-masks backward-gqa \
+        backward-varlen --mode sustained --peers cudnn,fa2,fa4,flex     training
     bench/compare.py --suite decode paged ragged mixed append merge     serving, in microseconds
     bench/compare.py --suite all --results bench/results --charts docs/images      all that the documentation shows
     bench/compare.py --from bench/results/*-compare-*.jsonl --charts docs/images   its charts again, without a GPU
@@ -149,7 +153,7 @@ def show_list(options):
     for suite, cells in options.selected.items():
         print(f"{suite}: {len(cells)} cells")
         for cell in cells:
-            print(f"  {cell.name:<32} {cell}")
+            print(f"  {cell.name:<38} {cell}")
     print("contenders:")
     for one, reason in choose(options):
         without = [suite for suite in options.selected if left_out(one, suite, options)]

@@ -5,7 +5,8 @@
     inputs      random tensors;  serving_inputs: of those  timing      samples of several kernels, interleaved
     contenders  what is compared, all of one shape         measure     the way of one problem: prepare, check, time
     records     JSON lines and statistics                  report      ratios and tables;  chart: pictures
-    accuracy    errors against fp64
+    accuracy    errors against fp64                        backward    inputs of gradients, and their reference
+    grid, backward_suites: rows of training                by_autograd gradients of what torch differentiates
 
 Each contender is a `contender.Contender`: ours, torch_peers, flash_attention_peers, flashinfer_peers. PyTorch is
 imported when it is called for, so that lists, tables and charts do without it. A problem is a `Cell` or `Requests`;

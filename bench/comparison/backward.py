@@ -36,6 +36,8 @@ def _of_heads(cell, inputs, kv_head):
                                v=inputs.v[:, :, kv_head:kv_head + 1], d_o=inputs.d_o[:, :, heads])
     if inputs.alibi_slopes is not None:
         part.alibi_slopes = inputs.alibi_slopes[heads]
+    if inputs.bias is not None:
+        part.bias = inputs.bias[heads]
     return dataclasses.replace(cell, heads_q=cell.gqa_ratio, heads_kv=1), part, heads
 
 
@@ -66,7 +68,8 @@ class BackwardReference:
 
         with torch.enable_grad():
             leaves = [t[entry:entry + 1].to(dtype).detach().requires_grad_() for t in (inputs.q, inputs.k, inputs.v)]
-            own = dataclasses.replace(inputs, q=leaves[0], k=leaves[1], v=leaves[2])
+            ids = None if inputs.document_ids is None else inputs.document_ids[entry:entry + 1]
+            own = dataclasses.replace(inputs, q=leaves[0], k=leaves[1], v=leaves[2], document_ids=ids)
             scores = masked_scores(cell, own, 0, 0, cell.seqlen_q, dtype)
             output = weighted_sum(cell, own, 0, scores).transpose(0, 1)
             return torch.autograd.grad(output, leaves, inputs.d_o[entry].to(dtype))

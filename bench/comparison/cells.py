@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass
 
 MASKS = ("none", "causal", "window", "prefix", "document", "causal_document")
-SCORES = ("none", "softcap", "alibi")
+SCORES = ("none", "softcap", "alibi", "bias")
 RUN_MODES = ("cold", "sustained")  # that a whole run can be measured in
 MODES = (*RUN_MODES, "eager", "graph", "replay")
 
@@ -18,7 +18,8 @@ class Cell:
     mask: "none"; "causal" (bottom-right aligned, as all positions here); "window" (a query sees its own position
     and `window` keys before it); "prefix" (causal, but the first `prefix` keys are seen by all); "document" (keys of
     the query's own document, of which each batch entry holds `documents`); "causal_document" (both).
-    score: "none"; "softcap" (softcap * tanh(score / softcap)); "alibi" (score - slope * distance).
+    score: "none"; "softcap" (softcap * tanh(score / softcap)); "alibi" (score - slope * distance); "bias"
+    (score + bias, of each head, query and key, equal for all batch entries).
     mode: "cold" (time on the GPU of single calls with a cold L2 cache), "sustained" (the same in bursts of calls back
     to back), "replay" (as "cold", of single replays of the captured call), "eager" or "graph" (tiny problems: time on
     the host's clock).
@@ -132,7 +133,22 @@ class Cell:
 
 @dataclass(frozen=True)
 class BackwardCell(Cell):
-    """The same problem's gradients of q, k and v, given what forward read and wrote and the gradient of its output."""
+    """The same problem's gradients of q, k and v, given what forward read and wrote and the gradient of its output.
+
+    deterministic: two calls must give equal bits. packed: documents are sequences laid end to end, and whoever can take
+    their lengths is given these instead of a mask.
+    """
+
+    deterministic: bool = False
+    packed: bool = False
+
+    def __post_init__(self):
+        if self.packed and "document" not in self.mask:
+            raise ValueError(f"{self.name}: packed sequences are documents, and the mask is {self.mask}")
+
+    def __str__(self):
+        words = [word for word in ("deterministic", "packed") if getattr(self, word)]
+        return ", ".join([super().__str__(), *words])
 
     def flops(self):
         """Of the five products that gradients take, kept pairs only."""
@@ -144,9 +160,22 @@ class BackwardCell(Cell):
         return 2 * (queries * (2 * self.head_dim + 2 * self.head_dim_v) + keys * 2 * (self.head_dim + self.head_dim_v))
 
 
-def backward_of(cell, suite):
-    """The BackwardCell of a Cell, in another suite."""
-    return BackwardCell(**{**vars(cell), "suite": suite})
+@dataclass(frozen=True)
+class TrainingCell(BackwardCell):
+    """Forward and the gradients, one after the other: what a layer does in a step of training."""
+
+    def flops(self):
+        """Of all seven products, kept pairs only."""
+        return Cell.flops(self) + super().flops()
+
+    def bytes(self):
+        """What forward and what the gradients read or write at least once, o and the inputs in both."""
+        return Cell.bytes(self) + super().bytes()
+
+
+def backward_of(cell, suite, kind=BackwardCell, **fields):
+    """The BackwardCell of a Cell, or one of another `kind`, in another suite and with other fields."""
+    return kind(**{**vars(cell), "suite": suite, **fields})
 
 
 def cell(suite, label, batch, seqlen_q, heads_q, head_dim, seqlen_kv=None, heads_kv=None, head_dim_v=None, **fields):

@@ -7,12 +7,13 @@ import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from .cells import BackwardCell, Cell
+from .cells import BackwardCell, Cell, TrainingCell
 from .operations import Append, Merge
 from .serving import Requests
 
 # Methods of a Contender by the type of a problem.
-PREPARING = {Cell: "make", BackwardCell: "differentiate", Requests: "serve", Append: "append", Merge: "merge"}
+PREPARING = {Cell: "make", BackwardCell: "differentiate", TrainingCell: "train", Requests: "serve", Append: "append",
+             Merge: "merge"}
 
 
 class Unsupported(Exception):
@@ -22,10 +23,10 @@ class Unsupported(Exception):
 @dataclass
 class Runner:
     """A prepared problem. `call()` computes it once on the current stream and returns the output: for attention in the
-    problem's output_shape(), or as a tuple of tensors whose rows follow each other; for an Append (q, k_cache, v_cache),
-    for a Merge o; `context` is entered around calls,
-    outside of what is timed; `detail` is what the contender chose for the problem; `keeps` is held for as long as the
-    Runner is."""
+    problem's output_shape(), or as a tuple of tensors whose rows follow each other; for an Append
+    (q, k_cache, v_cache), for a Merge o, for gradients and steps of training (dq, dk, dv); `context` is entered around
+    calls, outside of what is timed; `detail` is what the contender chose for the problem; `keeps` is held for as long
+    as the Runner is."""
 
     call: Callable
     context: Callable = contextlib.nullcontext
@@ -39,10 +40,10 @@ class Contender:
     name: what --peers takes; label: what tables and charts show; color: of its bars; left_out: suites that it is
     measured in only when --peers names it, with the reason.
 
-    make(cell, inputs), differentiate(cell, inputs), serve(requests, inputs), append(problem, inputs) and
-    merge(problem, inputs) prepare dense problems, their gradients, those of serving, and those of operations beside
-    attention: a Runner, with everything done that is no part of a call. They raise Unsupported. A contender without one
-    of them takes no part in such problems.
+    make(cell, inputs), differentiate(cell, inputs), train(cell, inputs), serve(requests, inputs),
+    append(problem, inputs) and merge(problem, inputs) prepare dense problems, their gradients, forward and gradients in
+    one call, problems of serving, and those of operations beside attention: a Runner, with everything done that is no
+    part of a call. They raise Unsupported. A contender without one of them takes no part in such problems.
     """
 
     name = label = color = ""
@@ -59,16 +60,6 @@ class Contender:
     def preparing(self, problem):
         """Its method that prepares this type of problem, or None where it has none."""
         return getattr(self, PREPARING[type(problem)], None)
-
-    @staticmethod
-    def by_autograd(forward, inputs):
-        """A Runner of the gradients that torch's autograd finds for forward(q, k, v) -> o, which runs once."""
-        import torch
-
-        leaves = inputs.with_gradients()
-        with torch.enable_grad():
-            output = forward(*leaves)
-        return Runner(lambda: torch.autograd.grad(output, leaves, inputs.d_o, retain_graph=True))
 
     def serve_densely(self, requests, inputs):
         """serve() by make(), for sequences of one length that lie dense."""

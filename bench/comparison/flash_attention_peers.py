@@ -5,6 +5,7 @@ import importlib
 import importlib.util
 import pathlib
 
+from .by_autograd import ByAutograd, Forward
 from .contender import Contender, Runner, Unsupported, first_line, import_failure, missing, package_version
 from .timing import fastest
 
@@ -57,8 +58,8 @@ class FlashAttention3(Contender):
         """Arguments that say mask and score."""
         if cell.mask == "prefix":
             raise Unsupported("no prefix mask")
-        if cell.score == "alibi":
-            raise Unsupported("no alibi")
+        if cell.score in ("alibi", "bias"):
+            raise Unsupported(f"no {cell.score}")
         options = dict(causal=cell.mask in ("causal", "causal_document"))
         if cell.mask == "window":
             options["window_size"] = (cell.window, 0)
@@ -137,19 +138,24 @@ class FlashAttention3(Contender):
 
     def packed(self, function, cell, inputs, options):
         """Documents laid end to end."""
-        q, k, v = inputs.packed()
+        attend, (q, k, v) = self.attend_packed(function, cell, inputs, options), inputs.packed()
+        return Runner(lambda: attend(q, k, v), detail=dict(call="flash_attn_varlen_func"))
+
+    @staticmethod
+    def attend_packed(function, cell, inputs, options):
+        """A function of q, k and v (batch * seqlen, heads, head_dim), o as the cell's."""
         offsets, longest = inputs.document_offsets, inputs.longest_document
         lengths = dict(cu_seqlens_q=offsets, cu_seqlens_k=offsets, max_seqlen_q=longest, max_seqlen_k=longest)
         shape = (cell.batch, cell.seqlen_q, cell.heads_q, cell.head_dim_v)
 
-        def call():
+        def attend(q, k, v):
             out = function(q, k, v, **lengths, **options)
             return (out[0] if isinstance(out, tuple) else out).view(shape)
 
-        return Runner(call, detail=dict(call="flash_attn_varlen_func"))
+        return attend
 
 
-class FlashAttention4(FlashAttention3):
+class FlashAttention4(ByAutograd, FlashAttention3):
     """FlashAttention's kernels in CuTe DSL; the first call of a kind compiles."""
 
     name, label, color = "fa4", "FlashAttention-4", "#12a5a0"
@@ -163,14 +169,20 @@ class FlashAttention4(FlashAttention3):
     def module(self):
         return "flash_attn.cute.interface"
 
-    def differentiate(self, cell, inputs):
+    def forward_of(self, cell, inputs):
         options, interface = self.options(cell), importlib.import_module(self.module())
+        if cell.deterministic:
+            options["deterministic"] = True
+        if "document" in cell.mask:
+            attend = self.attend_packed(interface.flash_attn_varlen_func, cell, inputs, options)
+            return Forward(lambda q, k, v: attend(*(t.flatten(0, 1) for t in (q, k, v))),
+                           detail=dict(call="flash_attn_varlen_func"))
 
-        def forward(q, k, v):
+        def call(q, k, v):
             out = interface.flash_attn_func(q, k, v, **options)
             return out[0] if isinstance(out, tuple) else out
 
-        return self.by_autograd(forward, inputs)
+        return Forward(call)
 
     def serve(self, requests, inputs):
         """Without pages: what splits no keys is measured with prefill only."""

@@ -8,14 +8,16 @@ class Inputs:
     """The tensors of a cell on one device.
 
     q (batch, seqlen_q, heads_q, head_dim), k and v (batch, seqlen_kv, heads_kv, head_dim[_v]): bf16, contiguous,
-    normally distributed. alibi_slopes fp32 (heads_q). document_ids int32 (batch, seqlen), document_offsets int32
-    (documents + 1): where each document begins when the batch is laid end to end. None where the cell needs none.
+    normally distributed. alibi_slopes fp32 (heads_q). bias bf16 (heads_q, seqlen_q, seqlen_kv). document_ids int32
+    (batch, seqlen), document_offsets int32 (documents + 1): where each document begins when the batch is laid end to
+    end. None where the cell needs none.
     """
 
     q: "torch.Tensor"
     k: "torch.Tensor"
     v: "torch.Tensor"
     alibi_slopes: "torch.Tensor | None" = None
+    bias: "torch.Tensor | None" = None
     document_ids: "torch.Tensor | None" = None
     document_offsets: "torch.Tensor | None" = None
     longest_document: int = 0
@@ -55,6 +57,9 @@ def make_inputs(cell, device, seed):
                     tensor(cell.seqlen_kv, cell.heads_kv, cell.head_dim_v))
     if cell.score == "alibi":
         inputs.alibi_slopes = torch.tensor(alibi_slopes(cell.heads_q), device=device, dtype=torch.float32)
+    if cell.score == "bias":
+        inputs.bias = torch.randn(cell.heads_q, cell.seqlen_q, cell.seqlen_kv, device=device, dtype=torch.bfloat16,
+                                  generator=generator)
     if "document" in cell.mask:
         lengths = [cell.document_lengths(entry) for entry in range(cell.batch)]
         ids = [torch.arange(len(row)).repeat_interleave(torch.tensor(row)) for row in lengths]

@@ -1,12 +1,13 @@
 """The way of one problem: inputs, reference, each contender prepared and checked, then all correct ones timed."""
 
+import dataclasses
 import math
 import time
 import traceback
 
 from . import timing
 from .backward import BackwardReference, make_backward_inputs
-from .cells import BackwardCell
+from .cells import BackwardCell, TrainingCell
 from .contender import Unsupported, first_line
 from .inputs import make_inputs
 from .records import FAILED, UNSUPPORTED, WRONG, result, timed
@@ -17,8 +18,9 @@ from .serving import Requests
 from .serving_inputs import make_request_inputs
 
 # By the type of a problem; those of dense ones without gradients go without saying.
-KINDS_OF_INPUTS = {Requests: make_request_inputs, BackwardCell: make_backward_inputs, **MAKE_INPUTS}
-KINDS_OF_REFERENCES = {BackwardCell: BackwardReference, **REFERENCES}
+KINDS_OF_INPUTS = {Requests: make_request_inputs, **dict.fromkeys((BackwardCell, TrainingCell), make_backward_inputs),
+                   **MAKE_INPUTS}
+KINDS_OF_REFERENCES = {**dict.fromkeys((BackwardCell, TrainingCell), BackwardReference), **REFERENCES}
 
 
 class DeviceLost(Exception):
@@ -26,19 +28,26 @@ class DeviceLost(Exception):
 
 
 def checked(cell, runner, reference):
-    """The Check of one call; in mode "replay" of what one replay wrote."""
+    """The Check of one call; in mode "replay" of what one replay wrote. A deterministic cell is called twice."""
+    import torch
+
     with runner.context():
         output = runner.call()
         if cell.mode == "replay":
             timing.poison(output)
             output = runner.call()
-        return reference.check(output)
+        check = reference.check(output)
+        if getattr(cell, "deterministic", False):
+            first = [one.clone() for one in output]
+            check = dataclasses.replace(check, repeated=all(map(torch.equal, first, runner.call())))
+        return check
 
 
 def words(check):
     """A Check for people."""
     return (f"error {check.error:.2g} (at most {check.limit:.2g}), "
-            f"of a row {check.row_error:.2g} (at most {check.row_limit:.2g})")
+            f"of a row {check.row_error:.2g} (at most {check.row_limit:.2g})"
+            f"{', other bits in a second call' * (check.repeated is False)}")
 
 
 def prepare(cell, inputs, reference, contender):
@@ -56,7 +65,8 @@ def prepare(cell, inputs, reference, contender):
         if contender.name == OURS:
             traceback.print_exc()
         return None, result(cell, contender.name, FAILED, f"{type(error).__name__}: {first_line(error)}")
-    errors = {name: value if math.isfinite(value) else str(value) for name, value in vars(check).items()}
+    errors = {name: value if math.isfinite(value) else str(value) for name, value in vars(check).items()
+              if value is not None}
     fields = dict(prepare_s=round(time.monotonic() - begin, 2), check=errors, detail=runner.detail)
     if not check.correct:
         return None, result(cell, contender.name, WRONG, words(check), **fields)

@@ -1,10 +1,11 @@
 """jit-attention itself."""
 
+from .by_autograd import ByAutograd, Forward
 from .contender import Contender, Runner, import_failure, missing
 from .serving import Requests
 
 
-class JitAttention(Contender):
+class JitAttention(ByAutograd, Contender):
     name, label, color = "ours", "jit-attention", "#d6402b"
 
     def __init__(self, tuning="first_run"):
@@ -26,11 +27,40 @@ class JitAttention(Contender):
 
         import jit_attention as ja
 
-        mask, _, _ = self.functors(cell, inputs)
-        q, k, v, d_o = inputs.q, inputs.k, inputs.v, inputs.d_o
-        o, lse = ja.attention(q, k, v, mask=mask, return_lse=True, tuning=self.tuning)
-        results = dict(zip(("dq", "dk", "dv"), map(torch.empty_like, (q, k, v))))
-        return Runner(lambda: ja.attention_backward(d_o, q, k, v, o, lse, mask=mask, **results))
+        problem = self.problem(cell, inputs)
+        qkvd, qkv_shapes = [inputs.q, inputs.k, inputs.v, inputs.d_o], [t.shape for t in (inputs.q, inputs.k, inputs.v)]
+        q, k, v, d_o = (t.flatten(0, 1) for t in qkvd) if cell.packed else qkvd
+        o, lse = ja.attention(q, k, v, return_lse=True, tuning=self.tuning, **problem)
+        results = {name: torch.full_like(t, torch.nan) for name, t in zip(("dq", "dk", "dv"), (q, k, v))}
+        gradients = tuple(t.view(shape) for t, shape in zip(results.values(), qkv_shapes))
+
+        def call():
+            ja.attention_backward(d_o, q, k, v, o, lse, deterministic=cell.deterministic, **problem, **results)
+            return gradients
+
+        return Runner(call)
+
+    def forward_of(self, cell, inputs):
+        """For steps of training, as PyTorch's autograd differentiates its operator."""
+        import jit_attention.torch as ja
+
+        problem = self.problem(cell, inputs)
+
+        def call(q, k, v):
+            if cell.packed:
+                q, k, v = (t.flatten(0, 1) for t in (q, k, v))
+            return ja.attention(q, k, v, tuning=self.tuning, **problem).view(cell.output_shape())
+
+        return Forward(call)
+
+    def problem(self, cell, inputs):
+        """Arguments by name for a BackwardCell: mask, score and tensors, or packed sequences with their lengths."""
+        import jit_attention as ja
+
+        if cell.packed:
+            return dict(mask=ja.mask.causal() if cell.mask == "causal_document" else None,
+                        cu_seqlens_q=inputs.document_offsets, cu_seqlens_k=inputs.document_offsets)
+        return dict(zip(("mask", "score", "tensors"), self.functors(cell, inputs)))
 
     def functors(self, cell, inputs):
         """(mask, score, tensors) of a cell."""
@@ -44,12 +74,15 @@ class JitAttention(Contender):
             "document": ja.mask.document(),
             "causal_document": ja.mask.causal() & ja.mask.document(),
         }[cell.mask]
-        score = {"none": None, "softcap": ja.score.softcap(cell.softcap), "alibi": ja.score.alibi()}[cell.score]
+        score = {"none": None, "softcap": ja.score.softcap(cell.softcap), "alibi": ja.score.alibi(),
+                 "bias": ja.score.bias("bf16")}[cell.score]
         tensors = {}
         if inputs.document_ids is not None:
             tensors.update(document_ids_q=inputs.document_ids, document_ids_kv=inputs.document_ids)
         if inputs.alibi_slopes is not None:
             tensors.update(alibi_slopes=inputs.alibi_slopes)
+        if inputs.bias is not None:
+            tensors.update(bias=inputs.bias[None])
         return mask, score, tensors or None
 
     def make(self, cell, inputs):

@@ -9,16 +9,19 @@ ABSOLUTE = 1e-4
 @dataclass(frozen=True)
 class Check:
     """How far a result is from fp32 attention. `error` is the largest difference of any element, `row_error` the
-    largest |difference| / |row| of any output row; each may be twice that of plain bf16 attention plus ABSOLUTE."""
+    largest |difference| / |row| of any output row; each may be twice that of plain bf16 attention plus ABSOLUTE.
+    `repeated`: whether another call gave the same bits; None where that is not asked for."""
 
     error: float
     limit: float
     row_error: float
     row_limit: float
+    repeated: bool | None = None
 
     @property
     def correct(self):
-        return self.error <= self.limit and self.row_error <= self.row_limit  # a NaN is neither
+        within = self.error <= self.limit and self.row_error <= self.row_limit  # a NaN is neither
+        return within and self.repeated is not False
 
 
 def masked_scores(cell, inputs, batch_entry, begin, end, dtype):
@@ -34,10 +37,12 @@ def masked_scores(cell, inputs, batch_entry, begin, end, dtype):
     queries = torch.arange(begin, end, device=q.device)[:, None]
     keys = torch.arange(cell.seqlen_kv, device=q.device)[None]
     if cell.score == "softcap":
-        scores.div_(cell.softcap).tanh_().mul_(cell.softcap)
+        scores = scores.div_(cell.softcap).tanh_() * cell.softcap  # autograd reads what tanh_ left
     elif cell.score == "alibi":
         distance = (queries + (cell.seqlen_kv - cell.seqlen_q) - keys).abs()
         scores -= (inputs.alibi_slopes[:, None, None] * distance).to(dtype)
+    elif cell.score == "bias":
+        scores += inputs.bias[:, begin:end].to(dtype)
     if cell.mask != "none":
         ids = inputs.document_ids
         documents = () if ids is None else (ids[batch_entry, begin:end, None], ids[batch_entry, None])

@@ -5,6 +5,7 @@ import re
 import textwrap
 
 from .records import FAILED, OK, UNSUPPORTED, WRONG
+from .backward_suites import DETERMINISTIC
 from .cells import RUN_MODES
 
 OURS = "ours"
@@ -140,7 +141,22 @@ def notes(run, suite):
                 reasons.setdefault(key, []).append(cell.split("/", 1)[1])
     count = len(run.of(suite))
     return [f"{name}, {status}: {reason} ({'all cells' if len(cells) == count else ', '.join(cells)})"
-            for (name, status, reason), cells in reasons.items()]
+            for (name, status, reason), cells in reasons.items()] + deterministic_cost(run, suite)
+
+
+def deterministic_cost(run, suite):
+    """What is left of each contender's speed where it gives equal bits: one line, of the problems that a suite has both
+    ways. Empty where it has none."""
+    cells = run.of(suite)
+    time = lambda row, name: row[name]["us"]["median"] if row.get(name, {}).get("status") == OK else None
+    texts = []
+    for name in contenders(cells):
+        pairs = [(time(cells[cell.removesuffix(DETERMINISTIC)], name), time(row, name)) for cell, row in cells.items()
+                 if cell.endswith(DETERMINISTIC) and cell.removesuffix(DETERMINISTIC) in cells]
+        shares = [free / equal for free, equal in pairs if free and equal]
+        if shares:
+            texts.append(f"{label(run, name)} {geometric_mean(shares):.2f} (at least {min(shares):.2f})")
+    return [f"Speed with equal bits over that in any order, geometric means: {', '.join(texts)}"] if texts else []
 
 
 def absent(run):

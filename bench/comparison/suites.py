@@ -1,15 +1,10 @@
 """The problems that are measured, in named suites."""
 
-from .cells import backward_of, cell
+from .backward_suites import BACKWARD_SUITES
+from .cells import cell
+from .grid import grid
 from .operations import OPERATION_SUITES
 from .serving_suites import SERVING_SUITES
-
-
-def _grid(suite, mask):
-    tokens, width = 16384, 2048
-    return [cell(suite, f"d{head_dim}-s{seqlen}", tokens // seqlen, seqlen, width // head_dim, head_dim, mask=mask,
-                 panel=f"head_dim {head_dim}, by seqlen", tick=str(seqlen))
-            for head_dim in (64, 128, 256) for seqlen in (512, 1024, 2048, 4096, 8192, 16384)]
 
 
 def _masks():
@@ -52,19 +47,14 @@ def _latency():
             for mode in ("eager", "graph") for seqlen in (16, 64, 128, 256, 512)]
 
 
-def _backward(suite, mask):
-    return [backward_of(one, suite) for one in _grid(suite, mask) if one.seqlen_q in (512, 2048, 8192)]
-
-
 SUITES = {
-    "forward": _grid("forward", "none"),
-    "causal": _grid("causal", "causal"),
-    "backward": _backward("backward", "none"),
-    "backward-causal": _backward("backward-causal", "causal"),
+    "forward": grid("forward", "none"),
+    "causal": grid("causal", "causal"),
     "masks": _masks(),
     "gqa": _gqa(),
     "odd-shapes": _odd_shapes(),
     "latency": _latency(),
+    **BACKWARD_SUITES,
     **SERVING_SUITES,
     **OPERATION_SUITES,
 }

@@ -1,8 +1,11 @@
 """Peers that come with PyTorch: cuDNN and FlashAttention-2 (scaled_dot_product_attention), FlexAttention."""
 
+import contextlib
 import functools
+import time
 import warnings
 
+from .by_autograd import ByAutograd, Forward
 from .contender import Contender, Runner, Unsupported, missing
 from .flashinfer_peers import pages_of, planned_decode
 
@@ -13,7 +16,7 @@ def torch_version():
     return f"torch {torch.__version__}"
 
 
-class _ScaledDotProductAttention(Contender):
+class _ScaledDotProductAttention(ByAutograd, Contender):
     backend = ""  # of torch.nn.attention.SDPBackend
     words = ""  # how PyTorch's warnings name it
 
@@ -25,24 +28,47 @@ class _ScaledDotProductAttention(Contender):
 
     def sdpa(self, cell, inputs, mask=None):
         """A Runner of scaled_dot_product_attention with this backend alone; Unsupported with PyTorch's own reason."""
-        import torch.nn.functional as F
-        from torch.nn.attention import SDPBackend, sdpa_kernel
+        attend, (q, k, v) = self.attend(cell, mask), inputs.bhsd()
+        call = lambda: attend(q, k, v)
+        with self.alone():
+            with self.reasons():
+                call()
+        return Runner(call, self.alone)
 
-        q, k, v = inputs.bhsd()
+    def attend(self, cell, mask=None):
+        """scaled_dot_product_attention of q, k and v (batch, heads, seqlen, head_dim), o as the cell's."""
+        import torch.nn.functional as F
+
         options = dict(enable_gqa=cell.gqa_ratio > 1)
         if mask is not None:
             options["attn_mask"] = mask
         elif cell.mask == "causal":
             options["is_causal"] = True
+        return lambda q, k, v: F.scaled_dot_product_attention(q, k, v, **options).transpose(1, 2)
 
-        def call():
-            return F.scaled_dot_product_attention(q, k, v, **options).transpose(1, 2)
+    def with_gradients(self, cell, mask=None):
+        """The Forward of scaled_dot_product_attention with this backend alone."""
+        attend = self.attend(cell, mask)
 
-        context = functools.partial(sdpa_kernel, getattr(SDPBackend, self.backend))
-        with warnings.catch_warnings(record=True) as caught, context():
+        def call(q, k, v):
+            with self.reasons():
+                return attend(*(t.transpose(1, 2) for t in (q, k, v)))
+
+        return Forward(call, self.alone)
+
+    def alone(self):
+        """A context with no backend but this one."""
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+
+        return sdpa_kernel(getattr(SDPBackend, self.backend))
+
+    @contextlib.contextmanager
+    def reasons(self):
+        """A context in which what no backend serves is Unsupported, with PyTorch's own reason."""
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             try:
-                call()
+                yield
             except RuntimeError as error:
                 if not any(text in str(error) for text in ("No available kernel", "No viable backend")):
                     raise
@@ -50,7 +76,6 @@ class _ScaledDotProductAttention(Contender):
                 why = next((text for text in said if self.words in text.lower() and "not used because" not in text),
                            "no kernel for this problem")
                 raise Unsupported(why.split("(Triggered")[0].strip()) from None
-        return Runner(call, context)
 
     def refuse(self, cell, masks, scores=("none",)):
         if cell.mask not in masks:
@@ -74,19 +99,10 @@ class CuDnn(_ScaledDotProductAttention):
             raise Unsupported("PyTorch aligns its causal mask top-left, this cell's is bottom-right")
         return self.sdpa(cell, inputs)
 
-    def differentiate(self, cell, inputs):
-        import torch.nn.functional as F
-        from torch.nn.attention import SDPBackend, sdpa_kernel
-
-        self.refuse(cell, ("none", "causal"))
-
-        def forward(q, k, v):
-            with sdpa_kernel(getattr(SDPBackend, self.backend)):
-                return F.scaled_dot_product_attention(
-                    *(t.transpose(1, 2) for t in (q, k, v)), is_causal=cell.mask == "causal",
-                    enable_gqa=cell.gqa_ratio > 1).transpose(1, 2)
-
-        return self.by_autograd(forward, inputs)
+    def forward_of(self, cell, inputs):
+        """As make(), and with a bias, which PyTorch gives it as a mask."""
+        self.refuse(cell, ("none", "causal") if cell.score == "none" else ("none",), ("none", "bias"))
+        return self.with_gradients(cell, None if inputs.bias is None else inputs.bias[None])
 
     def serve(self, requests, inputs):
         """Pages go by FlashInfer's interface to cuDNN: PyTorch has none."""
@@ -115,6 +131,14 @@ class FlashAttention2(_ScaledDotProductAttention):
             return self.sdpa(cell, inputs, causal_lower_right(cell.seqlen_q, cell.seqlen_kv) if uneven else None)
         return self.packed(cell, inputs)
 
+    def forward_of(self, cell, inputs):
+        self.refuse(cell, ("none", "causal", "window", "document", "causal_document"))
+        if cell.mask in ("none", "causal"):
+            return self.with_gradients(cell)
+        attend = self.attend_packed(cell, inputs)
+        return Forward(lambda q, k, v: attend(*(t.flatten(0, 1) for t in (q, k, v))), self.alone,
+                       dict(call="torch.nn.attention.varlen"))
+
     def serve(self, requests, inputs):
         if requests.kv_sequences != "ragged":
             return self.serve_densely(requests, inputs)
@@ -130,30 +154,33 @@ class FlashAttention2(_ScaledDotProductAttention):
 
     def packed(self, cell, inputs):
         """Sequences or documents laid end to end."""
+        attend, (q, k, v) = self.attend_packed(cell, inputs), inputs.packed()
+        return Runner(lambda: attend(q, k, v), detail=dict(call="torch.nn.attention.varlen"))
+
+    @staticmethod
+    def attend_packed(cell, inputs):
+        """A function of q, k and v (batch * seqlen, heads, head_dim), o as the cell's."""
         import torch
         from torch.nn.attention.varlen import varlen_attn
 
-        q, k, v = inputs.packed()
         if cell.mask == "window":
-            offsets = torch.arange(cell.batch + 1, device=q.device, dtype=torch.int32) * cell.seqlen_q
+            offsets = torch.arange(cell.batch + 1, device=inputs.q.device, dtype=torch.int32) * cell.seqlen_q
             longest, window = cell.seqlen_q, (cell.window, 0)
         else:
             offsets, longest = inputs.document_offsets, inputs.longest_document
             window = (-1, 0) if cell.mask == "causal_document" else (-1, -1)
         shape = (cell.batch, cell.seqlen_q, cell.heads_q, cell.head_dim_v)
 
-        def call():
-            return varlen_attn(q, k, v, offsets, offsets, longest, longest, window_size=window).view(shape)
-
-        return Runner(call, detail=dict(call="torch.nn.attention.varlen"))
+        return lambda q, k, v: varlen_attn(q, k, v, offsets, offsets, longest, longest, window_size=window).view(shape)
 
 
-class Flex(Contender):
-    """FlexAttention under torch.compile. The block mask is made by create_block_mask beforehand and is not timed."""
+class Flex(ByAutograd, Contender):
+    """FlexAttention under torch.compile. The block mask is made by create_block_mask beforehand and is not in the
+    times; `detail` has its own."""
 
     name, label, color = "flex", "FlexAttention", "#d09a2d"
     left_out = {suite: "compiling it takes longer than measuring the suite" for suite in
-                ("forward", "causal", "latency")}
+                ("forward", "causal", "latency", "backward", "backward-causal", "training-step", "deterministic")}
 
     def absent(self):
         return missing("torch") or missing("triton")
@@ -162,12 +189,62 @@ class Flex(Contender):
         return torch_version()
 
     def make(self, cell, inputs):
-        import torch
-        from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+        attend, detail = self.compiled(cell, inputs)
+        q, k, v = inputs.bhsd()
+        call = lambda: attend(q, k, v)
+        call()
+        return Runner(call, detail=detail)
 
-        block_mask = score_mod = None
-        ids, slopes, softcap = inputs.document_ids, inputs.alibi_slopes, cell.softcap
+    def forward_of(self, cell, inputs):
+        from torch._functorch import config
+
+        attend, detail = self.compiled(cell, inputs)
+        # Buffers that a compiled backward gives away are gone when it runs again.
+        keep = functools.partial(config.patch, donated_buffer=False)
+        return Forward(lambda q, k, v: attend(*(t.transpose(1, 2) for t in (q, k, v))), keep, detail)
+
+    def compiled(self, cell, inputs):
+        """(a function of q, k and v (batch, heads, seqlen, head_dim), o as the cell's; a Runner's detail)."""
+        import torch
+        from torch.nn.attention.flex_attention import flex_attention
+
+        score_mod = self.score_mod(cell, inputs)
+        block_mask, detail = self.block_mask(cell, inputs) if cell.mask != "none" else (None, {})
+        torch._dynamo.reset()  # each cell is a program of its own: not one of the few recompiles that are allowed
+        compiled = torch.compile(flex_attention, dynamic=False)
+
+        def attend(q, k, v):
+            return compiled(q, k, v, score_mod=score_mod, block_mask=block_mask,
+                            enable_gqa=cell.gqa_ratio > 1).transpose(1, 2)
+
+        return attend, detail
+
+    @staticmethod
+    def score_mod(cell, inputs):
+        """What it takes for the cell's score, or None."""
+        import torch
+
+        slopes, bias, softcap = inputs.alibi_slopes, inputs.bias, cell.softcap
         shift = cell.seqlen_kv - cell.seqlen_q
+
+        def capped(score, b, h, q, k):
+            return softcap * torch.tanh(score / softcap)
+
+        def alibi(score, b, h, q, k):
+            return score - slopes[h] * (q + shift - k).abs()
+
+        def biased(score, b, h, q, k):
+            return score + bias[h, q, k]
+
+        return dict(none=None, softcap=capped, alibi=alibi, bias=biased)[cell.score]
+
+    @staticmethod
+    def block_mask(cell, inputs):
+        """(its block mask, a Runner's detail with the milliseconds that making it takes when nothing is new to it)."""
+        import torch
+        from torch.nn.attention.flex_attention import create_block_mask
+
+        ids, device = inputs.document_ids, inputs.q.device
         if ids is not None:
             def mask_mod(b, h, q, k):
                 return cell.keep(q, k, ids[b, q], ids[b, k])
@@ -175,23 +252,14 @@ class Flex(Contender):
             def mask_mod(b, h, q, k):
                 return cell.keep(q, k)
 
-        if cell.mask != "none":
-            block_mask = create_block_mask(mask_mod, None if ids is None else cell.batch, None, cell.seqlen_q,
-                                           cell.seqlen_kv, device=inputs.q.device)
-        if cell.score == "softcap":
-            def score_mod(score, b, h, q, k):
-                return softcap * torch.tanh(score / softcap)
-        elif cell.score == "alibi":
-            def score_mod(score, b, h, q, k):
-                return score - slopes[h] * (q + shift - k).abs()
+        def make():
+            begin = time.perf_counter()
+            made = create_block_mask(mask_mod, None if ids is None else cell.batch, None, cell.seqlen_q, cell.seqlen_kv,
+                                     device=device)
+            if device.type == "cuda":
+                torch.cuda.synchronize()
+            return made, (time.perf_counter() - begin) * 1e3
 
-        torch._dynamo.reset()  # each cell is a program of its own: not one of the few recompiles that are allowed
-        compiled = torch.compile(flex_attention, dynamic=False)
-        q, k, v = inputs.bhsd()
-
-        def call():
-            return compiled(q, k, v, score_mod=score_mod, block_mask=block_mask,
-                            enable_gqa=cell.gqa_ratio > 1).transpose(1, 2)
-
-        call()
-        return Runner(call, detail=dict(block_mask="made beforehand") if block_mask is not None else {})
+        make()
+        made, ms = make()
+        return made, dict(block_mask="made beforehand", block_mask_ms=round(ms, 3))

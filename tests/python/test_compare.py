@@ -13,6 +13,7 @@ BENCH = pathlib.Path(__file__).resolve().parents[2] / "bench"
 sys.path.insert(0, str(BENCH))
 
 from comparison import cells, chart, document, records, report, serving_suites, suites  # noqa: E402
+from comparison.backward_suites import BACKWARD_SUITES  # noqa: E402
 from comparison.contenders import COLORS, NAMES, all_contenders  # noqa: E402
 from comparison.inputs import alibi_slopes  # noqa: E402
 from comparison.serving import Requests  # noqa: E402
@@ -32,7 +33,9 @@ def compare(*arguments):
 
 def test_suites_have_the_expected_cells():
     sizes = {name: len(cells) for name, cells in suites.SUITES.items()}
-    assert sizes == {"forward": 18, "causal": 18, "backward": 9, "backward-causal": 9, "masks": 8, "gqa": 8,
+    assert sizes == {"forward": 18, "causal": 18, "backward": 18, "backward-causal": 18, "training-step": 18,
+                     "deterministic": 18, "backward-masks": 9, "backward-gqa": 12, "backward-varlen": 9,
+                     "masks": 8, "gqa": 8,
                      "odd-shapes": 14, "latency": 10, "decode": 15, "paged": 18, "ragged": 8, "mixed": 6, "append": 7,
                      "merge": 9}
 
@@ -61,7 +64,7 @@ def test_every_cell_is_a_problem_that_the_library_serves(problem):
         assert "document" not in problem.mask or problem.seqlen_q == problem.seqlen_kv
 
 
-@pytest.mark.parametrize("suite", ["forward", "causal"])
+@pytest.mark.parametrize("suite", ["forward", "causal", "backward", "backward-causal"])
 def test_the_grid_keeps_tokens_and_width(suite):
     cells = suites.SUITES[suite]
     assert {cell.batch * cell.seqlen_q for cell in cells} == {16384}
@@ -99,6 +102,39 @@ def test_kept_pairs_are_what_the_mask_keeps(mask, seqlen_kv):
         seqlen_kv = 9
     cell = small(mask=mask, seqlen_kv=seqlen_kv)
     assert cell.kept_pairs() == kept_by_brute_force(cell) > 0
+
+
+def test_gradients_are_two_and_a_half_times_forward_and_a_step_is_both():
+    forward, causal = suites.CELLS["forward/d128-s2048"], suites.CELLS["causal/d128-s2048"]
+    backward, step = suites.CELLS["backward/d128-s2048"], suites.CELLS["training-step/d128-s2048"]
+    assert backward.flops() == 2.5 * forward.flops() == 10 * 16384 * 2048 * 2048
+    assert step.flops() == 3.5 * forward.flops() and step.bytes() == forward.bytes() + backward.bytes()
+    assert suites.CELLS["backward-causal/d128-s2048"].flops() == 2.5 * causal.flops() < 0.51 * backward.flops()
+
+
+def test_suites_of_training_hold_what_they_are_for():
+    training = {name: suites.SUITES[name] for name in BACKWARD_SUITES}
+    everyone = [one for those in training.values() for one in those]
+    assert {(one.batch * one.seqlen_q, one.heads_q * one.head_dim) for one in everyone} == {(16384, 2048)}
+    assert {4, 8} == {one.gqa_ratio for one in training["backward-gqa"]}
+    assert {one.deterministic for one in training["deterministic"]} == {False, True}
+    masks = training["backward-masks"]
+    assert {one.mask for one in masks} == set(cells.MASKS) and {one.score for one in masks} == set(cells.SCORES)
+    for one in training["backward-varlen"]:
+        lengths = one.document_lengths(0)
+        assert one.packed and one.batch == 1 and max(lengths) > 2 * min(lengths)
+    assert "packed" in str(one) and "deterministic" in str(training["deterministic"][1])
+    with pytest.raises(ValueError, match="packed"):
+        cells.backward_of(small(), "test", packed=True)
+
+
+def test_what_equal_bits_cost_is_noted():
+    free, equal, other_free, other_equal = suites.SUITES["deterministic"][:4]
+    run = records.Run({}, measured(free, ours=90.0, fa4=50.0) + measured(equal, ours=100.0, fa4=records.UNSUPPORTED)
+                      + measured(other_free, ours=80.0, fa4=50.0) + measured(other_equal, ours=100.0, fa4=100.0))
+    assert report.notes(run, "deterministic")[-1].endswith("ours 0.85 (at least 0.80), fa4 0.50 (at least 0.50)")
+    assert "fa4 0.50 (at least 0.50)." in document.section(run, "deterministic")
+    assert report.deterministic_cost(synthetic_run(), "forward") == []
 
 
 def test_documents_fill_the_sequence_and_differ_by_batch_entry():

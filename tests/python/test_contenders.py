@@ -13,6 +13,7 @@ import pytest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
 
 from comparison import backward, cells, measure, reference, timing  # noqa: E402
+from comparison.by_autograd import ByAutograd, Forward  # noqa: E402
 from comparison.contender import Contender, Runner, Unsupported  # noqa: E402
 from comparison.contenders import all_contenders  # noqa: E402
 from comparison.ours import JitAttention  # noqa: E402
@@ -269,7 +270,7 @@ def test_every_mode_is_measured_on_a_gpu(emulated):
             assert 0 < one["us"]["min"] <= one["us"]["median"] <= one["us"]["max"] < 1e5
 
 
-class Autograd(Contender):
+class Autograd(ByAutograd, Contender):
     """Gradients by torch's own autograd, times `factor`."""
 
     name = label = "autograd"
@@ -277,7 +278,7 @@ class Autograd(Contender):
     def __init__(self, factor=1.0):
         self.factor = factor
 
-    def differentiate(self, cell, inputs):
+    def forward_of(self, cell, inputs):
         import torch.nn.functional as F
 
         def forward(q, k, v):
@@ -285,7 +286,7 @@ class Autograd(Contender):
                                                is_causal=cell.mask == "causal")
             return self.factor * o.transpose(1, 2)
 
-        return self.by_autograd(forward, inputs)
+        return Forward(forward)
 
 
 @needs_torch
