@@ -147,15 +147,14 @@ def test_masks_that_the_caller_made(kind, device, calls):
 @pytest.mark.parametrize("cache", ["dynamic", "static"])
 @pytest.mark.parametrize("padding", ["none", "left"])
 @pytest.mark.parametrize("name", ["llama", "mistral", "gemma2"])
-def test_generation_with_a_cache_gives_the_tokens_of_sdpa(name, padding, cache, device):
+def test_generation_with_a_cache_gives_the_tokens_of_the_stock_model(name, padding, cache, device):
     tokens, kept = batch(device, padding)
-    sdpa, ours = built(name, device, sdpa=("sdpa", torch.bfloat16), ours=("jit_attention", torch.bfloat16))
-    sdpa.generation_config.cache_implementation = ours.generation_config.cache_implementation = cache
-    if name == "gemma2":  # sdpa has no softcap
-        sdpa.set_attn_implementation("eager")
+    implementation = "eager" if name == "gemma2" else "sdpa"  # which has no softcap
+    stock, ours = built(name, device, stock=(implementation, torch.bfloat16), ours=("jit_attention", torch.bfloat16))
+    stock.generation_config.cache_implementation = ours.generation_config.cache_implementation = cache
     expected, generated = (
         model.generate(tokens, attention_mask=kept, max_new_tokens=6, do_sample=False, disable_compile=True)
-        for model in (sdpa, ours)
+        for model in (stock, ours)
     )
     assert expected.shape[1] > 24 and torch.equal(generated, expected)
 
