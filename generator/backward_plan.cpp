@@ -30,14 +30,12 @@ void add_step(BackwardPlan& plan, PlanStep step) {
 }
 
 // Reads what the steps of dQ leave of each query, and therefore comes next.
-void add_sink_step(ContextState& context, BackwardPlan& plan, int device) {
+void add_sink_step(ContextState& context, BackwardPlan& plan, const AttentionSpec& spec, int device) {
+  constexpr QueryStatisticsLayout of_two_passes = {.tile = statistic_chunk, .sign = 1};
   const bool is_one_pass = std::holds_alternative<BackwardWgmma>(plan.plan.config);
-  add_step(
-      plan, side_step(context, backward_sinks::program(), device, [is_one_pass](const KernelLaunch& launch) {
-        const int seqlen_q = launch.params.seqlen_q;
-        backward_sinks::launch(launch, is_one_pass ? backward_wgmma::statistics(seqlen_q)
-                                                   : backward_sinks::Statistics{statistic_rows(seqlen_q), 1});
-      }));
+  const QueryStatisticsLayout layout = is_one_pass ? backward_wgmma::statistics : of_two_passes;
+  add_step(plan, side_step(context, backward_sinks::program(spec), device,
+                           [layout](const KernelLaunch& launch) { backward_sinks::launch(launch, layout); }));
 }
 
 // Overwrite the workspace, and therefore come last.
@@ -115,7 +113,7 @@ BackwardPlan choose_backward_plan(ContextState& context, const AttentionSpec& sp
   AttentionSpec own = spec;
   own.sinks = false;  // LSE has them, and probabilities come from it
   BackwardPlan plan = operand_plan(context, own, call, device);
-  if (call.has_sinks) add_sink_step(context, plan, device);
+  if (call.has_sinks) add_sink_step(context, plan, own, device);
   if (call.tensor_slots != 0) add_tensor_steps(context, plan, own, call.tensor_slots, device);
   return plan;
 }

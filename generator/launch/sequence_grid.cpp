@@ -1,21 +1,35 @@
 #include "generator/launch/sequence_grid.h"
 
+#include <algorithm>
+
 #include "generator/launch/ceil_div.h"
 #include "generator/problem/argument_table.h"
 #include "templates/base/ragged_tiles.cuh"
 
 namespace jit {
 
+namespace {
+
+// None where no block has anything to do.
+int entries_of(const AttentionParams& params, bool is_ragged) {
+  if (params.heads_q == 0) return 0;
+  return is_ragged ? std::min(params.batch, 1) : params.batch;
+}
+
+}  // namespace
+
 SequenceGrid query_grid(const AttentionSpec& spec, const AttentionParams& params, int rows) {
-  if (has_ragged_q(spec))
-    return {static_cast<int>(ragged_tiles(params.batch, params.sequences.total_q, rows)), 1};
-  return {ceil_div(params.seqlen_q, rows), params.batch};
+  const bool is_ragged = has_ragged_q(spec);
+  const int tiles = is_ragged ? static_cast<int>(ragged_tiles(params.batch, params.sequences.total_q, rows))
+                              : ceil_div(params.seqlen_q, rows);
+  return {tiles, entries_of(params, is_ragged)};
 }
 
 SequenceGrid key_grid(const AttentionSpec& spec, const AttentionParams& params, int rows) {
-  if (has_ragged_kv(spec))
-    return {static_cast<int>(ragged_tiles(params.batch, params.sequences.total_k, rows)), 1};
-  return {ceil_div(params.seqlen_kv, rows), params.batch};
+  const bool is_ragged = has_ragged_kv(spec);
+  const int tiles = is_ragged ? static_cast<int>(ragged_tiles(params.batch, params.sequences.total_k, rows))
+                              : ceil_div(params.seqlen_kv, rows);
+  return {tiles, entries_of(params, is_ragged)};
 }
 
 }  // namespace jit

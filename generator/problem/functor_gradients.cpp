@@ -21,11 +21,6 @@ constexpr Dims sink_dims = "heads_q";
 
 std::string field_of(std::string_view name) { return fmt::format("d_tensors.{}", name); }
 
-void refuse_ragged(const AttentionSpec& spec, std::string_view name) {
-  if (!is_dense(spec))
-    refuse(name, "was given, and gradients of what sequences share are those of dense sequences so far");
-}
-
 void check_fp32(std::string_view name, const TensorView& tensor, const Dims& dims, const Extents& sizes) {
   check_rank(name, tensor, dims);
   check_dtype(name, tensor, DType::fp32);
@@ -134,7 +129,6 @@ void fill_functor_gradients(const AttentionSpec& spec, const std::vector<Functor
   }
   if (arguments.d_sinks.is_present()) {
     if (!spec.sinks) refuse("d_sinks", "was given, but the spec has no sinks = true");
-    refuse_ragged(spec, "d_sinks");
     check_fp32("d_sinks", arguments.d_sinks, sink_dims, sizes);
     check_dense_last("d_sinks", arguments.d_sinks);
     check_written(arguments, "d_sinks", arguments.d_sinks);
@@ -142,7 +136,6 @@ void fill_functor_gradients(const AttentionSpec& spec, const std::vector<Functor
   }
   for (const NamedTensor& wanted : arguments.d_tensors) {
     const std::string name = field_of(wanted.name);
-    refuse_ragged(spec, name);
     const std::size_t slot = slot_of(tensors, name, wanted.name);
     gradients.tensors[slot] =
         tensor_gradient(name, tensors[slot], tensor_of(arguments, wanted.name), wanted.tensor);

@@ -168,7 +168,7 @@ class Attention {
   ///     dsink = −Σ exp(sink − lse) · delta    dT = Σ dS ∘ ∂f/∂T, for a tensor T that the score reads
   ///
   /// ("FlashAttention-2", Dao, has those of the operands). The last two are computed by kernels of their own, and
-  /// only when they are asked for, of dense sequences. With `deterministic` equal inputs give bit-identical gradients;
+  /// only when they are asked for. With `deterministic` equal inputs give bit-identical gradients;
   /// without, all are but dq where one kernel adds it up in any order. Deterministic gradients of ragged sequences are
   /// always two kernels'. A query without keys gets dq = 0 and adds nothing to the others, its dlse is not looked at.
   /// Built-in scores and texts are differentiated by the library; a text computes with `auto` what depends on `score`,

@@ -22,10 +22,8 @@
 #include "problem/kv_tiles.cuh"
 #include "problem/masks.cuh"
 #include "problem/scores.cuh"
-#include "problem/variable_sequences.cuh"
 #include "ptx/cp_async.cuh"
-#include "scheduling/block_place.cuh"
-#include "scheduling/ragged_place.cuh"
+#include "scheduling/query_block.cuh"
 #include "steps/dropout.cuh"
 #include "steps/mma_sync_products.cuh"
 #include "steps/score_gradients.cuh"
@@ -119,22 +117,6 @@ __device__ __forceinline__ auto query_statistics(const SequencesOf<Config>& sequ
   return statistics;
 }
 
-/// The tile of this block: of ragged queries, in a grid of (heads, places of tiles), perhaps nobody's.
-template <class Config>
-__device__ __forceinline__ WorkTile query_block(const AttentionParams& params) {
-  if constexpr (Config::sequences_q == SequenceKind::ragged) {
-    const VariableSequences<Config> sequences(params);
-    const int places =
-        static_cast<int>(ragged_tiles(params.batch, params.sequences.total_q, Config::tile_q));
-    const auto [batch, first_query] =
-        ragged_place<Config::tile_q>(places - 1 - params.q_tile_begin - static_cast<int>(blockIdx.y),
-                                     params.batch, [&](int entry) { return sequences.q(entry).begin; });
-    return {.batch = batch, .head = static_cast<int>(blockIdx.x), .q_begin = first_query};
-  } else {
-    return block_tile<Config::tile_q>(params, DenseSequences<Config>::longest_q(params));
-  }
-}
-
 template <class Config>
 __device__ __forceinline__ void attention_backward_dq(const AttentionParams& params,
                                                       const GradientParams& gradient_params,
@@ -150,7 +132,7 @@ __device__ __forceinline__ void attention_backward_dq(const AttentionParams& par
   extern __shared__ __align__(128) unsigned char smem[];
   const unsigned smem_base = smem_address(smem);
 
-  const auto [batch, head, q_begin] = query_block<Config>(params);
+  const auto [batch, head, q_begin] = query_block<Config, Config::tile_q>(params);
   const SequencesOf<Config> sequences(params, batch);
   const Gradients<Config> gradients(params, gradient_params, sequences);
   const BlockContext context = sequences.context(batch, head);

@@ -7,21 +7,43 @@
 #pragma once
 
 #include "backward_sinks/params.cuh"
+#include "base/gradient_params.cuh"
+#include "base/params.cuh"
 #include "base/prelude.cuh"
+#include "base/ragged_tiles.cuh"
+#include "problem/variable_sequences.cuh"
 #include "ptx/math.cuh"
 
 namespace jit::backward_sinks {
 
-template <int threads>
-__device__ __forceinline__ void sum_sink_gradients(const SinkGradientParams& params) {
+/// Where in the statistics those of a sequence's queries begin.
+template <class Config>
+__device__ __forceinline__ long long first_statistic(const AttentionParams& params, int tile, int batch,
+                                                     int head, int begin) {
+  if constexpr (Config::sequences_q == SequenceKind::ragged) {
+    const long long tiles = ragged_tiles(params.batch, params.sequences.total_q, tile);
+    return (head * tiles + first_ragged_tile(batch, begin, tile)) * tile;
+  } else {
+    const long long tiles = (params.seqlen_q + tile - 1) / tile;
+    return (static_cast<long long>(batch) * params.heads_q + head) * tiles * tile;
+  }
+}
+
+template <class Config, int threads>
+__device__ __forceinline__ void sum_sink_gradients(const AttentionParams& params,
+                                                   const GradientParams& gradients,
+                                                   const QueryStatisticsLayout& layout) {
   __shared__ float sums[threads];
   const int head = blockIdx.x, thread = threadIdx.x;
-  const float sink_log2 = params.sinks[head] * log2_e;
+  const float sink_log2 = params.sequences.sinks[head] * log2_e;
+  const VariableSequences<Config> sequences(params);
   float sum = 0;
   for (int batch = 0; batch < params.batch; ++batch) {
-    const long long first = (static_cast<long long>(batch) * params.heads + head) * params.rows;
-    for (long long row = thread; row < params.rows; row += threads)
-      sum = __fmaf_rn(ex2(sink_log2 - params.lse_log2[first + row]), params.delta[first + row], sum);
+    const Sequence queries = sequences.q(batch);
+    const long long first = first_statistic<Config>(params, layout.tile, batch, head, queries.begin);
+    const int rows = (queries.length + layout.tile - 1) / layout.tile * layout.tile;
+    for (int row = thread; row < rows; row += threads)
+      sum = __fmaf_rn(ex2(sink_log2 - gradients.lse_log2[first + row]), gradients.delta[first + row], sum);
   }
   sums[thread] = sum;
 #pragma unroll
@@ -29,7 +51,7 @@ __device__ __forceinline__ void sum_sink_gradients(const SinkGradientParams& par
     __syncthreads();
     if (thread < half) sums[thread] += sums[thread + half];
   }
-  if (thread == 0) params.d_sinks[head] = -params.sign * sums[0];
+  if (thread == 0) gradients.d_sinks[head] = -layout.sign * sums[0];
 }
 
 }  // namespace jit::backward_sinks

@@ -1,21 +1,15 @@
-// The parameter of the kernel of the sinks' gradients. Compiled by the host and by NVRTC.
+// The third parameter of the kernel of the sinks' gradients, beside AttentionParams and GradientParams. Compiled by the
+// host and by NVRTC.
 #pragma once
-
-#include "base/host_device.cuh"
 
 namespace jit {
 
-struct SinkGradientParams {
-  const float* sinks;  ///< (heads), natural units
-  float* d_sinks;      ///< (heads), written
-  /// What other kernels left of each query, (batch, heads, rows), in any order within a head: log2 Σ exp(score), sink
-  /// included, and do · o − dlse times `sign`.
-  const float* lse_log2;
-  const float* delta;
-  float sign;
-  int batch;
-  int heads;
-  long long rows;
+/// How other kernels left what is known of each query (GradientParams::lse_log2, delta): whole tiles of queries, in any
+/// order within a tile, and of ragged sequences where base/ragged_tiles.cuh has them. What a tile has beside its
+/// queries is as queries without keys are; tiles without queries hold anything.
+struct QueryStatisticsLayout {
+  int tile;    ///< queries
+  float sign;  ///< of delta: 1 or −1
 };
 
 }  // namespace jit

@@ -25,7 +25,7 @@
 #include "problem/scores.cuh"
 #include "problem/tensor_reads.cuh"
 #include "ptx/cp_async.cuh"
-#include "scheduling/block_place.cuh"
+#include "scheduling/query_block.cuh"
 #include "steps/dropout.cuh"
 #include "steps/mma_sync_products.cuh"
 #include "steps/score_gradients.cuh"
@@ -108,11 +108,18 @@ __device__ __forceinline__ void collect_tensor_gradients(const AttentionParams& 
   extern __shared__ __align__(128) unsigned char smem[];
   const unsigned smem_base = smem_address(smem);
 
-  const auto [batch, head, q_begin] = block_tile<tile_q>(params, DenseSequences<Config>::longest_q(params));
+  const auto [batch, head, q_begin] = query_block<Config, tile_q>(params);
   const SequencesOf<Config> sequences(params, batch);
   const Gradients<Config> gradients(params, gradient_params, sequences);
   const BlockContext context = sequences.context(batch, head);
   const int seqlen_q = context.seqlen_q, seqlen_kv = context.seqlen_kv;
+  if (has_entry_lengths<Config> && (q_begin < 0 || q_begin >= seqlen_q)) return;
+  const Mask mask(context);
+  const Score score(context);
+  const ScoreTile queries{q_begin, minimum(q_begin + tile_q, seqlen_q), 0, 0};
+  KvTiles<Mask, tile_kv, 0> tiles(mask, queries, mask.key_range(queries.q_begin, queries.q_end), seqlen_kv);
+  if (!tiles.has(0)) return;  // nothing is read
+
   const int kv_head = sequences.kv_head(head);
   TileLoader<typename Traits::QTile, Config::head_dim, Traits::threads, Config::alignment, Element>(
       sequences.query_rows(batch, head), seqlen_q)
@@ -125,10 +132,6 @@ __device__ __forceinline__ void collect_tensor_gradients(const AttentionParams& 
   const TileLoader<typename Traits::VTile, Config::head_dim_v, Traits::threads, Config::alignment, Element>
       v_loader(sequences.value_rows(batch, kv_head), seqlen_kv);
 
-  const Mask mask(context);
-  const Score score(context);
-  const ScoreTile queries{q_begin, minimum(q_begin + tile_q, seqlen_q), 0, 0};
-  KvTiles<Mask, tile_kv, 0> tiles(mask, queries, mask.key_range(queries.q_begin, queries.q_end), seqlen_kv);
   const int warp_row = warp_id() * (tile_q / warps);
   const auto statistics =
       query_statistics<Config>(sequences, gradients, dropout_params, batch, head, q_begin + warp_row);

@@ -94,14 +94,21 @@ TEST(BackwardCompile, GradientsOfTensorsCompileWithoutSpills) {
     for (const AttentionSpec& spec :
          std::vector<AttentionSpec>{{.mask = mask::causal(), .score = score::bias(DType::bf16)},
                                     {.head_dim = 256, .score = score::alibi().then(score::softcap(30))},
-                                    {.head_dim = 64, .mask = mask::document(), .score = table}}) {
+                                    {.head_dim = 64, .mask = mask::document(), .score = table},
+                                    {.sequences_q = SequenceKind::ragged,
+                                    .sequences_kv = SequenceKind::ragged,
+                                    .mask = mask::causal(),
+                                    .score = score::alibi()}}) {
       // Of the tensors that the score reads, which come behind the mask's.
       const unsigned all = (1u << functor_tensors(spec).size()) - 1;
       const unsigned of_mask = (1u << spec.mask.tensors().size()) - 1;
       programs.push_back({to_string(spec), backward_tensors::sum_program(spec, all ^ of_mask), arch});
       programs.push_back({to_string(spec), backward_tensors::convert_program(spec, all ^ of_mask), arch});
     }
-    programs.push_back({"sinks", backward_sinks::program(), arch});
+    for (const SequenceKind q : {SequenceKind::dense, SequenceKind::ragged}) {
+      for (const SequenceKind kv : {SequenceKind::dense, SequenceKind::ragged})
+        programs.push_back({"sinks", backward_sinks::program({.sequences_q = q, .sequences_kv = kv}), arch});
+    }
   }
   const Context context(testing::private_settings());
   std::vector<std::string> failures(programs.size());

@@ -242,31 +242,84 @@ def test_ragged_sequences(rng, place, fetch, spare):
             assert all((x[end - spare : end] == 7).all() for end in ends)
 
 
-def test_ragged_sequences_with_sinks_and_a_gradient_of_lse(rng, place, fetch):
-    """As each request alone."""
-    lengths_q, lengths_k = [21, 2], [30, 9]
+@pytest.mark.parametrize("deterministic", [False, True])  # one pass where there is one, or two
+def test_ragged_sequences_with_sinks_tensors_and_a_gradient_of_lse(rng, place, fetch, deterministic):
+    """As each request alone, and what requests share as the sum of their gradients."""
+    lengths_q, lengths_k, spare = [21, 0, 2, 70, 5], [30, 9, 9, 65, 0], 6
+    ends = dict(cu_seqlens_q=place(boundaries([n + spare for n in lengths_q])),
+                cu_seqlens_k=place(boundaries([n + spare for n in lengths_k])))
     batch, do = ragged(rng, lengths_q, lengths_k, heads_kv=1, ratio=2, head_dim=32)
-    q, k, v, gradient = (packed(place, rows) for rows in (batch.q, batch.k, batch.v, do))
-    dlse, sinks = rng.standard_normal((2, 23)).astype(numpy.float32), rng.standard_normal(2).astype(numpy.float32)
-    options = dict(mask=ja.mask.causal(), sinks=place(sinks))
-    ends = dict(cu_seqlens_q=place(boundaries(lengths_q)), cu_seqlens_k=place(boundaries(lengths_k)))
-    o, lse = ja.attention(q, k, v, return_lse=True, **options, **ends)
-    got = [fetch(x) for x in ja.attention_backward(gradient, q, k, v, o, lse, dlse=place(dlse), **options, **ends)]
+    q, k, v, gradient = (packed(place, rows, spare) for rows in (batch.q, batch.k, batch.v, do))
+    dlse = rng.standard_normal((2, q.shape[0])).astype(numpy.float32)
+    sinks, table = (rng.standard_normal(n).astype(numpy.float32) for n in (2, 7))
+    warmth = 1 + rng.random((5, 2)).astype(numpy.float32)  # of a request's head
+    score = ja.score.text("return score * warmth[b * heads_q + h] + table[k % 7] * table[q % 7];", name="shared",
+                          tensors={"warmth": "fp32", "table": "fp32"})
+    common = dict(mask=ja.mask.causal(), score=score, sinks=place(sinks))
+    wanted = dict(d_sinks=True, d_tensors=["table", "warmth"], deterministic=deterministic)
+    options = dict(common, tensors={"warmth": place(warmth), "table": place(table)}, **ends)
+    # Rows of nobody count for nothing, whatever they hold: here what they left as queries.
+    whole = [place(rng.standard_normal(x.shape).astype(BF16)) for x in (gradient, q, k, v)]
+    ja.attention_backward(*whole, *ja.attention(*whole[1:], return_lse=True, **options), **options, **wanted)
+    options |= dict(seqused_q=place(int32(lengths_q)), seqused_k=place(int32(lengths_k)))
+    o, lse = ja.attention(q, k, v, return_lse=True, **options)
+    first, again = (ja.attention_backward(gradient, q, k, v, o, lse, dlse=place(dlse), **options, **wanted)
+                    for _ in range(2))
+    got, shared = [fetch(x) for x in first[:3]], [*map(fetch, first[3].values()), fetch(first[4])]
+    for x, y in zip(shared, [*again[3].values(), again[4]]):
+        assert numpy.array_equal(x, fetch(y))
+    exact_shared = [numpy.zeros(7), numpy.zeros((5, 2)), numpy.zeros(2)]
     begin_q = begin_k = 0
-    for i, (end_q, end_k) in enumerate(zip(numpy.cumsum(lengths_q), numpy.cumsum(lengths_k))):
+    for i, (count_q, count_k) in enumerate(zip(lengths_q, lengths_k)):
         own = [place(x[None]) for x in (do[i], batch.q[i], batch.k[i], batch.v[i])]
-        own_o, own_lse = ja.attention(*own[1:], return_lse=True, **options)
-        own_dlse = place(numpy.ascontiguousarray(dlse[None, :, begin_q:end_q]))
-        exact = ja.attention_backward(*own, own_o, own_lse, dlse=own_dlse, **options)
-        rows = [slice(begin_q, end_q), slice(begin_k, end_k), slice(begin_k, end_k)]
+        own_options = dict(common, tensors={"warmth": place(warmth[i : i + 1]), "table": place(table)})
+        rows = [slice(begin, begin + n) for begin, n in ((begin_q, count_q), (begin_k, count_k), (begin_k, count_k))]
+        own_o = place(fetch(o)[None, rows[0]].astype(BF16))
+        own_lse, own_dlse = (place(x[None, :, rows[0]].astype(numpy.float32)) for x in (fetch(lse), dlse))
+        *exact, by_name, d_sinks = ja.attention_backward(*own, own_o, own_lse, dlse=own_dlse, **own_options, **wanted)
         check([x[None, at] for x, at in zip(got, rows)], [fetch(x) for x in exact])
-        begin_q, begin_k = end_q, end_k
-    with pytest.raises(ja.InvalidArgumentError, match="dense sequences so far") as info:
-        ja.attention_backward(gradient, q, k, v, o, lse, d_sinks=True, **options, **ends)
-    assert info.value.field == "d_sinks"
-    slopes = dict(score=ja.score.alibi(), tensors={"alibi_slopes": place(sinks)}, d_tensors=["alibi_slopes"])
-    with pytest.raises(ja.InvalidArgumentError, match="dense sequences so far"):
-        ja.attention_backward(gradient, q, k, v, o, lse, **slopes, **ends)
+        exact_shared[0] += fetch(by_name["table"])
+        exact_shared[1][i] = fetch(by_name["warmth"])[0]
+        exact_shared[2] += fetch(d_sinks)
+        begin_q, begin_k = begin_q + count_q + spare, begin_k + count_k + spare
+    for x, exact in zip(shared, exact_shared):
+        assert numpy.abs(x - exact).max() <= 1e-4 * numpy.abs(exact).max()
+    assert (exact_shared[1] != 0).any(1).tolist() == [True, False, True, True, False]
+
+
+def test_ragged_queries_or_keys_alone_with_sinks(rng, place, fetch):
+    """Dense queries whose requests use some rows, and ragged queries of dense keys: as when both are ragged."""
+    batch, do = ragged(rng, [7, 7], [20, 20], heads_kv=1, ratio=2, head_dim=16)
+    sinks, slopes = (rng.standard_normal(2).astype(numpy.float32) for _ in range(2))
+    options = dict(mask=ja.mask.causal(), score=ja.score.alibi(), sinks=place(sinks),
+                   tensors={"alibi_slopes": place(slopes)}, seqused_q=place(int32([7, 3])))
+    ends = [{"cu_seqlens_q": place(boundaries([7, 7]))}, {"cu_seqlens_k": place(boundaries([20, 20]))}]
+
+    def shared(rows_of_q, rows_of_k, sequences):
+        q, gradient = (place(rows_of_q(x)) for x in (batch.q, do))
+        k, v = (place(rows_of_k(x)) for x in (batch.k, batch.v))
+        o, lse = ja.attention(q, k, v, return_lse=True, **options, **sequences)
+        *_, by_name, d_sinks = ja.attention_backward(gradient, q, k, v, o, lse, d_sinks=True,
+                                                     d_tensors=["alibi_slopes"], **options, **sequences)
+        return fetch(by_name["alibi_slopes"]), fetch(d_sinks)
+
+    exact = shared(numpy.concatenate, numpy.concatenate, ends[0] | ends[1])
+    for got in (shared(numpy.concatenate, numpy.stack, ends[0]), shared(numpy.stack, numpy.concatenate, ends[1])):
+        for x, y in zip(got, exact):
+            assert numpy.abs(x - y).max() <= 1e-4 * numpy.abs(y).max() > 0
+
+
+@pytest.mark.parametrize("sequences, rows, heads", [(0, 0, 2), (0, 5, 2), (2, 0, 2), (2, 5, 0)])
+def test_what_nothing_shares_has_gradients_of_zero(place, fetch, sequences, rows, heads):
+    q, o = (place(numpy.zeros((rows, heads, 16), BF16)) for _ in "qo")
+    ends = place(int32([0] * (sequences + 1)))
+    options = dict(cu_seqlens_q=ends, cu_seqlens_k=ends, score=ja.score.alibi(),
+                   sinks=place(numpy.zeros(heads, numpy.float32)),
+                   tensors={"alibi_slopes": place(numpy.zeros(heads, numpy.float32))})
+    lse = place(numpy.zeros((heads, rows), numpy.float32))
+    given = {"alibi_slopes": place(numpy.full(heads, numpy.nan, numpy.float32))}
+    *_, d_sinks = ja.attention_backward(q, q, q, q, o, lse, d_sinks=True, d_tensors=given, **options)
+    assert not fetch(d_sinks).any() and not fetch(given["alibi_slopes"]).any()
 
 
 def test_ragged_tensors_of_functors(rng, place, fetch):

@@ -97,23 +97,30 @@ def training(make, spare):
     return arrays, sequences
 
 
-def exact_gradients(do, arrays, spare):
-    """Autograd's own in double precision, request by request; 0 in rows of nobody."""
-    gradients = [torch.zeros(x.shape, dtype=torch.double) for x in arrays]
+def exact_gradients(do, arrays, spare, *shared):
+    """Autograd's own in double precision, request by request; 0 in rows of nobody. Shared by all are temperatures and
+    sinks of heads."""
+    gradients = [torch.zeros(x.shape, dtype=torch.double) for x in (*arrays, *shared)]
     begin_q = begin_k = 0
     for n, m in zip(LENGTHS_Q, LENGTHS_K):
         places = slice(begin_q, begin_q + n), slice(begin_k, begin_k + m), slice(begin_k, begin_k + m)
         begin_q, begin_k = begin_q + n + spare, begin_k + m + spare
         own = [x.detach().cpu()[at].double().requires_grad_() for x, at in zip(arrays, places)]
         ks, vs = (x.repeat_interleave(2, 1) for x in own[1:])
+        own += [x.detach().cpu().double().requires_grad_() for x in shared]
         scores = torch.einsum("ihd,jhd->hij", own[0], ks) * 32**-0.5
+        if shared:
+            scores = scores * own[3][:, None, None]
         keep = torch.arange(m)[None, :] <= torch.arange(n)[:, None] + m - n
         seen = keep.any(-1, keepdim=True)
-        p = scores.masked_fill(~(keep | ~seen), -torch.inf).softmax(-1) * seen
+        scores = scores.masked_fill(~(keep | ~seen), -torch.inf)
+        if shared:
+            scores = torch.cat([scores, own[4][:, None, None].expand(-1, n, 1)], -1)
+        p = scores.softmax(-1)[..., :m] * seen
         o = torch.einsum("hij,jhd->ihd", p, vs)
         parts = torch.autograd.grad(o, own, do.cpu()[places[0]].double())
-        for whole, part, at in zip(gradients, parts, places):
-            whole[at] = part
+        for whole, part, at in zip(gradients, parts, (*places, *(... for _ in shared))):
+            whole[at] += part
     return gradients
 
 
@@ -130,6 +137,25 @@ def test_gradients(make, spare, compiled):
     gradients = torch.autograd.grad(o, arrays, do)
     for name, ours, right in zip("qkv", gradients, exact_gradients(do, arrays, spare), strict=True):
         assert ours.shape == right.shape and ours.dtype == torch.bfloat16
+        assert (ours.cpu().double() - right).abs().max() <= 0.02 * right.abs().max(), name
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_gradients_of_what_requests_share(make, compiled):
+    arrays, sequences = training(make, 3)
+    temperatures, sinks = ((make(4).float().abs() + 0.5).requires_grad_() for _ in range(2))
+    score = ja.score.text("return score * temperatures[h];", name="temperature", tensors={"temperatures": "fp32"})
+
+    def compute(arrays, sequences, temperatures, sinks):
+        return jt.attention(*arrays, mask=ja.mask.causal(), score=score, tensors={"temperatures": temperatures},
+                            sinks=sinks, **sequences)
+
+    compute = torch.compile(compute, fullgraph=True) if compiled else compute
+    o = compute(arrays, sequences, temperatures, sinks)
+    do = make(*o.shape)
+    gradients = torch.autograd.grad(o, (*arrays, temperatures, sinks), do)
+    exact = exact_gradients(do, arrays, 3, temperatures, sinks)
+    for name, ours, right in zip(["q", "k", "v", "temperatures", "sinks"], gradients, exact, strict=True):
         assert (ours.cpu().double() - right).abs().max() <= 0.02 * right.abs().max(), name
 
 

@@ -1,21 +1,18 @@
 // The kernel of the sinks' gradients (templates/backward_sinks): one of the steps of a backward call.
 #pragma once
 
+#include <jit/spec.h>
+
 #include "generator/launch/kernel_launch.h"
 #include "generator/program/program.h"
+#include "templates/backward_sinks/params.cuh"
 
 namespace jit::backward_sinks {
 
-/// How another step left what is known of each query (GradientParams::lse_log2, delta).
-struct Statistics {
-  long long rows;  ///< of each head
-  float sign;      ///< of delta: 1 or −1
-};
+/// The same program for all specs with these kinds of sequences.
+Program program(const AttentionSpec& spec);
 
-/// The same program for every spec.
-Program program();
-
-/// Requires: the workspace is as the step before left it.
-void launch(const KernelLaunch& launch, const Statistics& statistics);
+/// Requires: the workspace is as the step before left it, laid out so.
+void launch(const KernelLaunch& launch, QueryStatisticsLayout layout);
 
 }  // namespace jit::backward_sinks

@@ -2,7 +2,7 @@
 #include <bit>
 
 #include "generator/kernels/backward_tensors/steps.h"
-#include "generator/launch/ceil_div.h"
+#include "generator/launch/sequence_grid.h"
 #include "runtime/driver_api.h"
 #include "runtime/launch.h"
 #include "templates/backward_tensors/smem_layout.cuh"
@@ -25,13 +25,11 @@ std::size_t elements(const TensorGradient& tensor) {
   return count;
 }
 
-int tiles_q(const AttentionParams& params) { return ceil_div(params.seqlen_q, tile_q); }
-
 TensorSums sums_in(const KernelLaunch& launch) {
-  const AttentionParams& params = launch.params;
-  const std::uint64_t threads = static_cast<std::uint64_t>(params.batch) *
-                                static_cast<std::uint64_t>(params.heads_q) *
-                                static_cast<std::uint64_t>(tiles_q(params)) * 32 * warps;
+  const SequenceGrid blocks = query_grid(launch.spec, launch.params, tile_q);
+  const std::uint64_t threads = static_cast<std::uint64_t>(blocks.entries) *
+                                static_cast<std::uint64_t>(launch.params.heads_q) *
+                                static_cast<std::uint64_t>(blocks.tiles) * 32 * warps;
   TensorSums sums{.bounds = static_cast<unsigned*>(launch.workspace),
                   .sums = {},
                   .log2_threads = static_cast<int>(std::bit_width(threads)),
@@ -60,17 +58,17 @@ void launch_sum(const KernelLaunch& launch) {
   check(driver().cuMemsetD8Async(reinterpret_cast<CUdeviceptr>(launch.workspace), 0,
                                  workspace_bytes(*launch.gradients), launch.stream),
         "cuMemsetD8Async");
-  const int tiles = tiles_q(params);
+  const SequenceGrid blocks = query_grid(launch.spec, params, tile_q);
   LaunchConfig grid{.grid = {static_cast<unsigned>(params.heads_q), 1, 1},
                     .block = {launch.kernel.threads, 1, 1},
                     .smem_bytes = launch.kernel.smem_bytes};
   DropoutParams dropout = launch.dropout;  // kernels without dropout do not look at it
   void* arguments[] = {&params, launch.gradients, &sums, &dropout};
   for (sums.measures = 1; sums.measures >= 0; --sums.measures) {
-    for (params.batch_begin = 0; params.batch_begin < params.batch; params.batch_begin += max_grid_yz) {
-      grid.grid[2] = static_cast<unsigned>(std::min(params.batch - params.batch_begin, max_grid_yz));
-      for (params.q_tile_begin = 0; params.q_tile_begin < tiles; params.q_tile_begin += max_grid_yz) {
-        grid.grid[1] = static_cast<unsigned>(std::min(tiles - params.q_tile_begin, max_grid_yz));
+    for (params.batch_begin = 0; params.batch_begin < blocks.entries; params.batch_begin += max_grid_yz) {
+      grid.grid[2] = static_cast<unsigned>(std::min(blocks.entries - params.batch_begin, max_grid_yz));
+      for (params.q_tile_begin = 0; params.q_tile_begin < blocks.tiles; params.q_tile_begin += max_grid_yz) {
+        grid.grid[1] = static_cast<unsigned>(std::min(blocks.tiles - params.q_tile_begin, max_grid_yz));
         jit::launch(launch.kernel.kernel.handle(), grid, arguments, launch.stream);
       }
     }

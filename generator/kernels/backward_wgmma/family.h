@@ -1,8 +1,8 @@
 // The family of one-pass kernels of all gradients with TMA and wgmma (templates/backward_wgmma).
 #pragma once
 
-#include "generator/kernels/backward_sinks/steps.h"
 #include "generator/kernels/family.h"
+#include "templates/backward_sinks/params.cuh"
 
 namespace jit {
 
@@ -46,7 +46,7 @@ std::string config_text(const AttentionSpec& spec, const BackwardWgmma& config);
 /// The kernel that runs before: LSE and delta of each query, and zeros where dQ is summed.
 Program prepare_program(const AttentionSpec& spec, const BackwardWgmma& config);
 /// How it leaves these.
-backward_sinks::Statistics statistics(int seqlen_q);
+inline constexpr QueryStatisticsLayout statistics = {.tile = BackwardWgmma::tile_q, .sign = -1};
 void launch_prepare(const KernelLaunch& launch, const BackwardWgmma& config);
 
 /// The kernel that runs behind: rounds the sums of dQ.

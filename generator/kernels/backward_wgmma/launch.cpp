@@ -3,7 +3,6 @@
 #include <jit/error.h>
 
 #include "generator/kernels/backward_wgmma/family.h"
-#include "generator/launch/ceil_div.h"
 #include "generator/launch/kernel_launch.h"
 #include "generator/launch/sequence_grid.h"
 #include "generator/launch/tensor_maps.h"
@@ -53,8 +52,8 @@ void place_workspace(const KernelLaunch& launch) {
 // `heads` blocks for each tile; ragged sequences are one entry.
 void launch_entries(const KernelLaunch& launch, int heads, const SequenceGrid& blocks, void** arguments) {
   AttentionParams& params = launch.params;
-  if (blocks.tiles == 0) return;
   const std::int64_t blocks_per_entry = std::int64_t{heads} * blocks.tiles;
+  if (blocks_per_entry == 0 || blocks.entries == 0) return;
   const int entries =
       static_cast<int>(std::clamp<std::int64_t>(max_work_tiles / blocks_per_entry, 1, blocks.entries));
   LaunchConfig grid{.block = {launch.kernel.threads, 1, 1}, .smem_bytes = launch.kernel.smem_bytes};
@@ -76,11 +75,6 @@ void launch_queries(const KernelLaunch& launch) {
 }  // namespace
 
 namespace backward_wgmma {
-
-backward_sinks::Statistics statistics(int seqlen_q) {
-  return {.rows = std::int64_t{ceil_div(seqlen_q, BackwardWgmma::tile_q)} * BackwardWgmma::tile_q,
-          .sign = -1};
-}
 
 void launch_prepare(const KernelLaunch& launch, const BackwardWgmma&) { launch_queries(launch); }
 void launch_convert(const KernelLaunch& launch, const BackwardWgmma&) { launch_queries(launch); }

@@ -52,9 +52,9 @@ def attention(q, k, v, *, mask=None, score=None, softmax_scale=None, return_lse=
         o, contiguous, of q's dtype, or (o, lse), as `jit_attention.attention` does.
 
     Raises:
-        InvalidArgumentError: a gradient is wanted that there is none of: with paged keys or cache_leftpad, with seqused_q
-            or seqused_k of dense sequences, of sinks or `tensors` where sequences are ragged, of one of `tensors` that
-            only the mask reads, of a gradient. Compute under torch.no_grad(), or give detach().
+        InvalidArgumentError: a gradient is wanted that there is none of: with paged keys or cache_leftpad, with
+            seqused_q or seqused_k of dense sequences, of one of `tensors` that only the mask reads, of a gradient.
+            Compute under torch.no_grad(), or give detach().
         Error: what `jit_attention.attention` raises. Compiled without graph breaks, the compiler wraps all of these in
             an error of its own.
     """
