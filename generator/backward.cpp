@@ -56,11 +56,22 @@ Error with_remedy(const Error& error) {
        .source = error.source()});
 }
 
+// As forward, where compiling is forbidden and kernels for the very sizes are not at hand, those for the largest ones of
+// the class will do: packs have those.
+BackwardPlan plan_for(const AttentionState& state, int device, BackwardCall call) {
+  try {
+    return choose_backward_plan(state.context, state.spec, call, device);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::offline) throw;
+  }
+  call.shape = largest_shape(size_class(call.shape));
+  return choose_backward_plan(state.context, state.spec, call, device);
+}
+
 std::unique_ptr<const BackwardPlan> make_backward_plan(const AttentionState& state, int device,
                                                        const BackwardCall& call) {
   try {
-    return std::make_unique<const BackwardPlan>(
-        choose_backward_plan(state.context, state.spec, call, device));
+    return std::make_unique<const BackwardPlan>(plan_for(state, device, call));
   } catch (const Error& error) {
     const bool is_of_derivatives =
         error.code() == ErrorCode::compile_failed && error.log().find("Dual") != std::string::npos;

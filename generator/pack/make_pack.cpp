@@ -23,18 +23,28 @@
 #include "generator/kernels.h"
 #include "generator/kernels/search.h"
 #include "generator/pack/pack_shapes.h"
+#include "generator/pack/training_kernels.h"
 #include "runtime/parallel.h"
 
 namespace jit {
 namespace {
 
-// A spec on a device, and the sizes it is called with.
+// A pass of a spec on a device, and the sizes it is called with.
 struct Problem {
-  const AttentionSpec& spec;
+  AttentionSpec spec;
   DeviceLimits limits;
   Target target;
-  std::vector<ProblemShape> shapes;
+  std::vector<ProblemShape> shapes;  // of one pass
+  Pass pass = Pass::forward;
 };
+
+// The same of a pass of backward, whose kernels know nothing of sinks.
+Problem of_pass(Problem problem, Pass pass) {
+  problem.spec.sinks = false;
+  problem.pass = pass;
+  for (ProblemShape& shape : problem.shapes) shape.pass = pass;
+  return problem;
+}
 
 std::vector<Problem> problems_of(std::span<const AttentionSpec> specs, std::span<const PackTarget> targets,
                                  const PackSizes& sizes) {
@@ -48,11 +58,28 @@ std::vector<Problem> problems_of(std::span<const AttentionSpec> specs, std::span
         Problem problem{spec, limits, {target.arch, target.emulated ? CodeForm::ptx : CodeForm::cubin}, {}};
         problem.shapes = pack_shapes(spec, sizes);
         problem.shapes.push_back(typical_shape(limits, spec));  // attention() itself wants a kernel for these
+        if (sizes.training) {
+          for (const Pass pass : training_passes(spec, limits)) problems.push_back(of_pass(problem, pass));
+        }
         problems.push_back(std::move(problem));
       }
     }
   }
   return problems;
+}
+
+// For all specs on all targets: these kernels are the same for all sizes.
+std::vector<KernelBuild> shared_gradients_of(std::span<const AttentionSpec> specs,
+                                             std::span<const PackTarget> targets) {
+  std::vector<KernelBuild> builds;
+  for (const AttentionSpec& spec : specs) {
+    for (const PackTarget& target : targets) {
+      const auto own =
+          of_shared_gradients(spec, {target.arch, target.emulated ? CodeForm::ptx : CodeForm::cubin});
+      builds.insert(builds.end(), own.begin(), own.end());
+    }
+  }
+  return builds;
 }
 
 void extend(PackedKernel& kernel, const ProblemShape& shape) {
@@ -90,6 +117,22 @@ class Choosing {
     }
     choose(rest);
     for (const Step& step : rest) extend(serving_[step.chosen->image->key], shape_of(step, step.shapes[0]));
+    std::vector<KernelBuild> builds;
+    for (const Step& step : steps) {
+      if (step.problem->pass != Pass::backward) continue;
+      const auto& config = std::get<BackwardWgmma>(step.first);
+      const auto own =
+          around_one_pass(step.problem->spec, config, step.problem->limits, step.problem->target);
+      builds.insert(builds.end(), own.begin(), own.end());
+    }
+    build(builds);
+  }
+
+  /// Has kernels in the context that serve whatever the sizes are.
+  void build(std::span<const KernelBuild> builds) {
+    std::vector<std::string> keys(builds.size());
+    for_each_in_parallel(builds.size(), [&](std::size_t i) { keys[i] = builds[i](context_)->key; });
+    for (const std::string& key : keys) serving_[key].all_sizes = true;
   }
 
   /// The sizes that kernels serve, by key.
@@ -125,23 +168,31 @@ class Choosing {
   }
 
   void choose(std::vector<Step>& steps) {
+    for_each_in_parallel(steps.size(), [&](std::size_t i) {
+      Step& step = steps[i];
+      step.chosen = choose_kernel(context_, step.problem->spec, {}, shape_of(step, step.shapes[0]),
+                                  step.problem->limits, step.problem->target);
+    });
+  }
+
+  // Calls f for each number below `count`; an exception of any of them is thrown in the end.
+  template <class F>
+  void for_each_in_parallel(std::size_t count, const F& f) {
     std::mutex mutex;
     std::exception_ptr failure;
     std::atomic<int> done = 0;
-    in_parallel(steps.size(), [&](std::size_t i) {
-      Step& step = steps[i];
+    in_parallel(count, [&](std::size_t i) {
       {
         const std::lock_guard lock(mutex);
         if (failure) return;
       }
       try {
-        step.chosen = choose_kernel(context_, step.problem->spec, {}, shape_of(step, step.shapes[0]),
-                                    step.problem->limits, step.problem->target);
+        f(i);
       } catch (...) {
         const std::lock_guard lock(mutex);
         failure = std::current_exception();
       }
-      context_.notify(Event::Kind::tune, "compiling for the pack", 0, ++done, static_cast<int>(steps.size()));
+      context_.notify(Event::Kind::tune, "compiling for the pack", 0, ++done, static_cast<int>(count));
     });
     if (failure) std::rethrow_exception(failure);
   }
@@ -198,6 +249,7 @@ PackContents write_pack(const std::string& path, std::span<const AttentionSpec> 
   const std::vector<Problem> problems = problems_of(specs, targets, sizes);
   Choosing choosing(state, problems);
   choosing.run();
+  if (sizes.training) choosing.build(shared_gradients_of(specs, targets));
 
   PackContents contents;
   std::vector<Entry> entries;

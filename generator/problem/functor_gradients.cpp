@@ -57,6 +57,11 @@ const TensorView& tensor_of(const BackwardArguments& arguments, std::string_view
   throw std::logic_error("the tensors of the call were not checked");
 }
 
+bool has_gradient_type(const FunctorTensorUse& use) {
+  const DType dtype = use.tensor.dtype;
+  return dtype == DType::fp32 || dtype == DType::bf16 || dtype == DType::fp16;
+}
+
 // The slot of a tensor that can have a gradient; `field` is what errors call that.
 std::size_t slot_of(const std::vector<FunctorTensorUse>& tensors, std::string_view field,
                     std::string_view name) {
@@ -65,13 +70,12 @@ std::size_t slot_of(const std::vector<FunctorTensorUse>& tensors, std::string_vi
     const FunctorTensorUse& use = tensors[slot];
     if (use.has_gradient) others += (others.empty() ? "it reads " : ", ") + use.tensor.name;
     if (use.tensor.name != name) continue;
-    const DType dtype = use.tensor.dtype;
     if (!use.has_gradient) {
       refuse(field, "there is no gradient: only the mask reads the tensor, which keeps keys or drops them");
     }
-    if (dtype != DType::fp32 && dtype != DType::bf16 && dtype != DType::fp16) {
+    if (!has_gradient_type(use)) {
       refuse(field, fmt::format("there is no gradient: the tensor is {}; it must be fp32, bf16 or fp16",
-                                to_string(dtype)));
+                                to_string(use.tensor.dtype)));
     }
     if (!use.own_derivative.empty()) {
       refuse(field, fmt::format("there is no gradient: text '{}' reads the tensor and gives its derivative "
@@ -145,6 +149,15 @@ void fill_functor_gradients(const AttentionSpec& spec, const std::vector<Functor
       check_no_overlap(name, wanted.tensor, field_of(other->name), other->tensor);
     }
   }
+}
+
+unsigned slots_with_gradient(const std::vector<FunctorTensorUse>& tensors) {
+  unsigned slots = 0;
+  for (std::size_t slot = 0; slot < tensors.size(); ++slot) {
+    const FunctorTensorUse& use = tensors[slot];
+    slots |= use.has_gradient && has_gradient_type(use) && use.own_derivative.empty() ? 1u << slot : 0;
+  }
+  return slots;
 }
 
 unsigned gradient_slots(const GradientParams& gradients) {

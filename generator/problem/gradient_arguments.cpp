@@ -51,18 +51,6 @@ constexpr std::array gradient_table = {
                 .set = set<&GradientParams::dv, &GradientParams::dv_strides>},
 };
 
-void check_spec(const AttentionSpec& spec) {
-  const bool paged = has_pages(spec);
-  if (!paged && spec.split_keys == 0) return;
-  const std::string name = paged ? "spec.sequences_kv" : "spec.split_keys";
-  const std::string value =
-      paged ? std::string(to_string(spec.sequences_kv)) : std::to_string(spec.split_keys);
-  const Refusal refusal{name, value,
-                        "has no backward so far: keys must be dense or ragged, without split_keys",
-                        paged ? "ragged" : "0"};
-  throw Error(ErrorCode::invalid_spec, "validate", name, refusal.to_string());
-}
-
 // Lengths are read by kernels of ragged sequences; places of their tiles are numbered by an int.
 void check_sequences(const AttentionSpec& spec, const BackwardArguments& arguments) {
   constexpr std::int64_t most = 1 << 30;
@@ -118,6 +106,18 @@ void check_output(const BackwardArguments& arguments, const GradientRow& output)
 
 }  // namespace
 
+void check_has_backward(const AttentionSpec& spec) {
+  const bool paged = has_pages(spec);
+  if (!paged && spec.split_keys == 0) return;
+  const std::string name = paged ? "spec.sequences_kv" : "spec.split_keys";
+  const std::string value =
+      paged ? std::string(to_string(spec.sequences_kv)) : std::to_string(spec.split_keys);
+  const Refusal refusal{name, value,
+                        "has no backward so far: keys must be dense or ragged, without split_keys",
+                        paged ? "ragged" : "0"};
+  throw Error(ErrorCode::invalid_spec, "validate", name, refusal.to_string());
+}
+
 void check_backward_arguments(const AttentionSpec& spec, const BackwardArguments& arguments) {
   AttentionParams params;
   GradientParams gradients;
@@ -126,7 +126,7 @@ void check_backward_arguments(const AttentionSpec& spec, const BackwardArguments
 
 bool fill_params(const AttentionSpec& spec, const std::vector<FunctorTensorUse>& tensors,
                  const BackwardArguments& arguments, AttentionParams& params, GradientParams& gradients) {
-  check_spec(spec);
+  check_has_backward(spec);
   if (!arguments.lse.is_present()) refuse("lse", "is missing; give the LSE that forward wrote");
   fill_params(spec, tensors,
               {.q = arguments.q,

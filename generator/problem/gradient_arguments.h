@@ -11,6 +11,9 @@
 
 namespace jit {
 
+/// Throws Error invalid_spec where calls of the spec have no gradients so far.
+void check_has_backward(const AttentionSpec& spec);
+
 /// Checks `arguments` against `spec` and fills `params` and `gradients`. Returns false when there is nothing to write.
 /// `tensors` is functor_tensor_uses(spec). Allocates nothing unless it throws Error invalid_argument, whose field is
 /// the argument's name, or invalid_spec for a spec that has no gradients so far.

@@ -31,6 +31,9 @@ struct PackSizes {
   int heads_q = 32;                  ///< query heads; fewer are served, too
   int max_batch = 64;                ///< batch entries
   std::int64_t max_seqlen = 131072;  ///< tokens
+  /// Whether gradients are computed, too: deterministic ones or not, those of sinks, and of all that a score reads
+  /// together.
+  bool training = false;
 };
 
 /// A kernel in a pack.
@@ -46,6 +49,7 @@ struct PackedKernel {
   /// How many of the sizes that were looked at it serves, and among which they lie; none: it is only looked at
   /// on the way to another, because it spills or waits between its multiplications.
   int sizes = 0;
+  bool all_sizes = false;                      ///< it runs beside others, whatever the sizes are
   std::int64_t least_rows = 0, most_rows = 0;  ///< batch · heads
   std::int64_t least_seqlen_q = 0, most_seqlen_q = 0;
   std::int64_t least_seqlen_kv = 0, most_seqlen_kv = 0;

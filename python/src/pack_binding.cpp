@@ -27,16 +27,18 @@ nb::dict as_dict(const PackedKernel& kernel) {
   dict["compile_ms"] = kernel.compile_ms;
   dict["cached"] = kernel.cached;
   dict["sizes"] = kernel.sizes;
+  dict["all_sizes"] = kernel.all_sizes;
   return dict;
 }
 
 nb::list write(const std::string& path, nb::iterable spec_objects, const std::vector<std::string>& targets,
-               int heads_q, int max_batch, std::int64_t max_seqlen) {
+               int heads_q, int max_batch, std::int64_t max_seqlen, bool training) {
   std::vector<AttentionSpec> specs;
   for (nb::handle object : spec_objects) specs.push_back(spec_of(object));
   std::vector<PackTarget> parsed;
   for (const std::string& target : targets) parsed.push_back(parse_pack_target(target));
-  const PackSizes sizes{.heads_q = heads_q, .max_batch = max_batch, .max_seqlen = max_seqlen};
+  const PackSizes sizes{
+      .heads_q = heads_q, .max_batch = max_batch, .max_seqlen = max_seqlen, .training = training};
   const Context& context = context_for({});
   const PackContents contents = without_lock([&] { return write_pack(path, specs, parsed, sizes, context); });
   nb::list kernels;
@@ -53,9 +55,10 @@ Args:
     targets: such as "sm_90a", or "emulated:sm_90a" for an emulated device.
     heads_q: query heads of the calls to come, at most.
     max_batch, max_seqlen: the largest batch, and the most tokens.
+    training: whether gradients are computed, too.
 
-Needs no GPU. Returns a dict for each kernel: spec, target, config, name, key, bytes, compile_ms, cached, and sizes, how
-many of the sizes that were looked at it serves. Raises what compiling raises, InvalidArgumentError and IoError.
+Needs no GPU. Returns a dict for each kernel: spec, target, config, name, key, bytes, compile_ms, cached, sizes, how many of
+the sizes that were looked at it serves, and all_sizes, whether it runs beside others whatever the sizes are. Raises what compiling raises, InvalidArgumentError and IoError.
 )";
 
 }  // namespace
@@ -64,7 +67,7 @@ void bind_pack(nb::module_& module) {
   const PackSizes sizes;
   module.def("write_pack", write, "path"_a, "specs"_a, "targets"_a, nb::kw_only(),
              "heads_q"_a = sizes.heads_q, "max_batch"_a = sizes.max_batch, "max_seqlen"_a = sizes.max_seqlen,
-             write_doc);
+             "training"_a = sizes.training, write_doc);
 }
 
 }  // namespace jit::python

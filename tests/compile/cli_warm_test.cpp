@@ -42,14 +42,26 @@ class CliWarm : public ::testing::Test {
     user.environment.push_back("JIT_ATTENTION_PACK=" + pack());
     return run_in(user, device, queries, keys, mask);
   }
+  // The same with gradients.
+  ToolResult train(const std::string& device, int queries, int keys) const {
+    Tool user;
+    user.environment = {"JIT_ATTENTION_OFFLINE=1", "JIT_ATTENTION_PACK=" + pack()};
+    tool::write_npy(OutputFile(user.folder / "do"), tool::zeros(DType::fp32, {1, queries, heads, dim}));
+    return run_in(user, device, queries, keys, "causal",
+                  {"--backward", "--do", user.folder / "do", "--dq", user.folder / "dq", "--dk",
+                   user.folder / "dk", "--dv", user.folder / "dv"});
+  }
   static ToolResult run_in(const Tool& user, const std::string& device, int queries, int keys,
-                           const std::string& mask) {
+                           const std::string& mask, const std::vector<std::string>& more = {}) {
     const auto file = [&](const char* name) { return user.folder / name; };
     for (const auto& [name, length, count] :
          {std::tuple("q", queries, heads), {"k", keys, heads_kv}, {"v", keys, heads_kv}})
       tool::write_npy(OutputFile(file(name)), tool::zeros(DType::fp32, {1, length, count, dim}));
-    ToolResult result = user.run({"run", "--q", file("q"), "--k", file("k"), "--v", file("v"), "--out",
-                                  file("o"), "--dtype", "fp16", "--mask", mask, "--device", device});
+    std::vector<std::string> arguments = {"run",  "--q",     file("q"), "--k",      file("k"),
+                                          "--v",  file("v"), "--out",   file("o"),  "--dtype",
+                                          "fp16", "--mask",  mask,      "--device", device};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    ToolResult result = user.run(arguments);
     EXPECT_EQ(std::filesystem::exists(file("o")), result.status == 0);
     return result;
   }
@@ -74,6 +86,22 @@ TEST_F(CliWarm, AProcessWithThePackNeverCompiles) {
       EXPECT_EQ(result.status, 0) << device << " " << queries << " x " << keys << ": " << result.err;
     }
   }
+}
+
+TEST_F(CliWarm, APackForTrainingHasGradients) {
+  constexpr const char* devices = "emulated:sm_80,emulated:sm_90a";
+  ASSERT_EQ(warm(devices, {"--training"}).status, 0);
+  for (const char* device : {"emulated:sm_80", "emulated:sm_90a"}) {
+    for (const auto& [queries, keys] : {std::pair(1, 64), {64, 64}, {33, 40}}) {
+      const ToolResult result = train(device, queries, keys);
+      EXPECT_EQ(result.status, 0) << device << " " << queries << " x " << keys << ": " << result.err;
+    }
+  }
+  ASSERT_EQ(warm(devices).status, 0);
+  const ToolResult refused = train("emulated:sm_90a", 33, 40);
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_THAT(refused.err, HasSubstr("backward"));
+  EXPECT_THAT(refused.err, HasSubstr("with --training where gradients are computed"));
 }
 
 // Without NVRTC the pack's own compiler stands in keys.

@@ -114,7 +114,7 @@ def test_gradients_of_tensors_sinks_and_lse(rng, place, fetch):
     for result, number in ((mine, 3), (d_sinks, 4)):
         expected = difference(number)
         assert fetch(result).shape == expected.shape
-        assert numpy.abs(fetch(result) - expected).max() <= 0.01 * numpy.abs(expected).max()
+        assert numpy.abs(fetch(result) - expected).max() <= 0.01 * max(1, numpy.abs(expected).max())  # sums cancel
     *_, by_name = ja.attention_backward(do, q, k, v, o, lse, dlse=place(dlse), d_tensors=["bias"], **given)
     assert numpy.array_equal(fetch(by_name["bias"]), fetch(mine))
 

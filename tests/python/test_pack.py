@@ -38,6 +38,51 @@ def test_a_process_with_the_pack_never_compiles(offline, tmp_path):
         offline("None", pack)
 
 
+TRAINING_STEP = """
+import numpy, jit_attention as ja
+ja.use_device("emulated:{arch}")
+rng = numpy.random.default_rng(1)
+draw = lambda *shape: rng.standard_normal(shape).astype(numpy.float16)
+sinks, slopes = numpy.ones(2, numpy.float32), numpy.ones(2, numpy.float32)
+given = dict(mask=ja.mask.causal(), score=ja.score.alibi(), tensors=dict(alibi_slopes=slopes), sinks=sinks)
+for length in (40, 7):
+    do, q, k, v = (draw(1, length, heads, 64) for heads in (2, 2, 1, 1))
+    o, lse = ja.attention(q, k, v, return_lse=True, **given)
+    for deterministic in (False, True):
+        gradients = ja.attention_backward(do, q, k, v, o, lse, d_sinks=True, d_tensors=["alibi_slopes"],
+                                          deterministic=deterministic, **given)
+        assert all(numpy.abs(x).max() > 0 for x in (*gradients[:3], *gradients[3].values(), gradients[4]))
+"""
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+def test_a_pack_for_training_has_the_kernels_of_gradients(run_python, tmp_path, arch):
+    spec = ja.AttentionSpec(dtype="fp16", head_dim=64, gqa_ratio=2, sinks=True, mask=ja.mask.causal(),
+                            score=ja.score.alibi())
+
+    def train(pack):
+        return run_python(TRAINING_STEP.format(arch=arch), JIT_ATTENTION_CACHE_DIR=str(tmp_path / "empty"),
+                          JIT_ATTENTION_PACK=str(pack), JIT_ATTENTION_OFFLINE="1")
+
+    packs = tmp_path / "forward.pack", tmp_path / "training.pack"
+    kernels = [ja.write_pack(str(pack), [spec], [f"emulated:{arch}"], training=pack is packs[1], **SIZES)
+               for pack in packs]
+    more = {kernel["name"]: kernel for kernel in kernels[1]}.keys() - {kernel["name"] for kernel in kernels[0]}
+    assert more and not any(name.startswith("attention_forward") for name in more)
+    assert any(kernel["all_sizes"] for kernel in kernels[1]) and not any(kernel["all_sizes"] for kernel in kernels[0])
+    train(packs[1])
+    with pytest.raises(Exception, match="attention_backward.* is neither in the cache nor in a pack.*--training"):
+        train(packs[0])
+
+
+def test_what_has_no_gradients_is_not_packed_for_training(tmp_path):
+    pack = tmp_path / "a.pack"
+    for wrong in (dict(split_keys=64), dict(sequences_kv="paged", page_size=16)):
+        with pytest.raises(ja.InvalidSpecError, match="has no backward so far"):
+            ja.write_pack(str(pack), [ja.AttentionSpec(**wrong)], ["sm_80"], training=True)
+    assert not pack.exists()
+
+
 def test_what_cannot_be_packed_is_named(tmp_path):
     pack = tmp_path / "a.pack"
     with pytest.raises(ja.InvalidArgumentError, match="sm_70"):

@@ -26,6 +26,7 @@ struct Options {
   std::vector<int> multiprocessors;
   int max_batch = PackSizes{}.max_batch;
   std::int64_t max_seqlen = 0;
+  bool training = false;
   bool as_json = false;
 };
 
@@ -57,6 +58,7 @@ std::string span(std::int64_t least, std::int64_t most) {
 }
 
 std::string served(const PackedKernel& kernel) {
+  if (kernel.sizes == 0 && kernel.all_sizes) return "beside other kernels, for all sizes";
   if (kernel.sizes == 0) return "looked at and passed over, because it spills or waits";
   return fmt::format("{} queries, {} keys, {} of batch x heads ({} sizes)",
                      span(kernel.least_seqlen_q, kernel.most_seqlen_q),
@@ -74,6 +76,7 @@ Json describe(const PackedKernel& kernel) {
           {"compile_ms", kernel.compile_ms},
           {"cached", kernel.cached},
           {"sizes", kernel.sizes},
+          {"all_sizes", kernel.all_sizes},
           {"rows", {kernel.least_rows, kernel.most_rows}},
           {"seqlen_q", {kernel.least_seqlen_q, kernel.most_seqlen_q}},
           {"seqlen_kv", {kernel.least_seqlen_kv, kernel.most_seqlen_kv}}};
@@ -85,7 +88,7 @@ int run_warm(const Options& options) {
   ModelAttention model = read_model(config);
   apply_options(options, model);
   const std::vector<PackTarget> targets = targets_of(options);
-  PackSizes sizes{.heads_q = model.heads_q, .max_batch = options.max_batch};
+  PackSizes sizes{.heads_q = model.heads_q, .max_batch = options.max_batch, .training = options.training};
   if (model.max_seqlen > 0) sizes.max_seqlen = model.max_seqlen;
   if (options.max_seqlen > 0) sizes.max_seqlen = options.max_seqlen;
   const std::string out = std::filesystem::absolute(options.out).lexically_normal().string();
@@ -153,6 +156,7 @@ void add_warm(CLI::App& app, Commands& commands) {
   command
       ->add_option("--max-seqlen", options->max_seqlen, "Most tokens; default: what the model was made for")
       ->check(CLI::Range(1, 1 << 24));
+  command->add_flag("--training", options->training, "Kernels of gradients, too");
   command->add_flag("--json", options->as_json, "Print JSON");
   commands.push_back({command, [options] { return run_warm(*options); }});
 }
