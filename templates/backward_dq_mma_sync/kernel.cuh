@@ -15,7 +15,6 @@
 #include "base/gradient_params.cuh"
 #include "base/params.cuh"
 #include "base/prelude.cuh"
-#include "base/row_pieces.cuh"
 #include "problem/entry_sequences.cuh"
 #include "problem/functor.cuh"
 #include "problem/gradients.cuh"
@@ -26,6 +25,7 @@
 #include "scheduling/query_block.cuh"
 #include "steps/dropout.cuh"
 #include "steps/mma_sync_products.cuh"
+#include "steps/query_statistics.cuh"
 #include "steps/score_gradients.cuh"
 #include "steps/store_product.cuh"
 #include "steps/tile_fragments.cuh"
@@ -63,58 +63,22 @@ struct KernelTraits {
   using VTile = SmemTile<Config::tile_kv, padded_v / per_chunk, Swizzle::xor_chunks>;
 };
 
-/// What is known of the queries of which a lane holds scores.
-template <int rows>
-struct QueryStatistics {
-  RowNumbers<rows> lse_log2;
-  RowNumbers<rows> delta;
-};
-
-/// Works it out for the warp's queries, the first of which is `first_query`, and leaves it to the kernel of dK and dV.
-/// A query that does not exist is one without keys. With dropout, gradients of scores are computed times the share that
-/// is kept, and so is delta.
+/// Of the warp's queries, left to the kernel of dK and dV, too.
 template <class Config>
-__device__ __forceinline__ auto query_statistics(const SequencesOf<Config>& sequences,
-                                                 const Gradients<Config>& gradients,
-                                                 const DropoutParams& dropout_params, int batch, int head,
-                                                 int first_query) {
-  using Product = typename KernelTraits<Config>::Scores;
-  using Layout = typename Product::Layout;
-  constexpr int piece = KernelTraits<Config>::per_chunk;
-  const int seqlen_q = sequences.q(batch).length;
-  const auto do_rows = gradients.do_rows(batch, head);
-  const auto o_rows = sequences.output_rows(batch, head);
-  const auto lse_rows = sequences.lse_rows(batch, head);
+__device__ __forceinline__ auto leave_query_statistics(const SequencesOf<Config>& sequences,
+                                                       const Gradients<Config>& gradients,
+                                                       const DropoutParams& dropout, int batch, int head,
+                                                       int first_query) {
+  const long long places = statistic_rows(sequences.q(batch).length);
   float* const lse_log2 = gradients.lse_log2(batch, head);
   float* const delta = gradients.delta(batch, head);
-  const int lane = lane_id();
-
-  QueryStatistics<Product::rows> statistics;
-  Product::for_each_row(first_query + Layout::lane_row(lane), [&](int r, int query) {
-    float sum = 0, lse = negative_infinity();
-    if (query < seqlen_q) {
-      lse = *lse_rows.at(query);
-      // The four lanes that share a row take its pieces in turns.
-      for (int d = lane % 4 * piece; d < Config::head_dim_v; d += 4 * piece) {
-        float x[piece], y[piece];
-        load_piece<Config::alignment>(do_rows.at(query) + d, x);
-        load_piece<Config::alignment>(o_rows.at(query) + d, y);
-#pragma unroll
-        for (int i = 0; i < piece; ++i) sum = __fmaf_rn(x[i], y[i], sum);
-      }
-    }
-    sum = Layout::reduce(sum, [](float x, float y) { return x + y; });
-    if (lse != negative_infinity()) sum -= gradients.d_lse(batch, head, query);
-    if constexpr (has_dropout<Config>) sum *= dropout_params.kept_share;
-    lse = lse == negative_infinity() ? -negative_infinity() : lse * log2_e;
-    statistics.lse_log2.numbers[r] = lse;
-    statistics.delta.numbers[r] = sum;
-    if (Layout::speaks_for_rows(lane) && query < statistic_rows(seqlen_q)) {
-      lse_log2[query] = lse;
-      delta[query] = sum;
-    }
-  });
-  return statistics;
+  return query_statistics<Config, typename KernelTraits<Config>::Scores>(
+      sequences, gradients, dropout, batch, head, first_query,
+      [&](int query, float own_lse, float own_delta) {
+        if (query >= places) return;
+        lse_log2[query] = own_lse;
+        delta[query] = own_delta;
+      });
 }
 
 template <class Config>
@@ -173,7 +137,7 @@ __device__ __forceinline__ void attention_backward_dq(const AttentionParams& par
 
   const int warp_row = warp_id() * Traits::warp_rows;
   const auto statistics =
-      query_statistics<Config>(sequences, gradients, dropout_params, batch, head, q_begin + warp_row);
+      leave_query_statistics<Config>(sequences, gradients, dropout_params, batch, head, q_begin + warp_row);
   const TileFragments<typename Traits::QTile, Traits::row_blocks> q(smem_base + layout.q, warp_row);
   const TileFragments<typename Traits::DoTile, Traits::row_blocks> d_o(smem_base + layout.d_o, warp_row);
   const int first_query = q_begin + warp_row + MmaLayout::lane_row(lane_id());

@@ -16,7 +16,6 @@
 #include "base/gradient_params.cuh"
 #include "base/params.cuh"
 #include "base/prelude.cuh"
-#include "base/row_pieces.cuh"
 #include "problem/entry_sequences.cuh"
 #include "problem/functor.cuh"
 #include "problem/gradients.cuh"
@@ -28,6 +27,7 @@
 #include "scheduling/query_block.cuh"
 #include "steps/dropout.cuh"
 #include "steps/mma_sync_products.cuh"
+#include "steps/query_statistics.cuh"
 #include "steps/score_gradients.cuh"
 #include "steps/tile_fragments.cuh"
 #include "tiles/accumulator.cuh"
@@ -50,48 +50,6 @@ struct KernelTraits {
   using KTile = SmemTile<tile_kv, padded / per_chunk, Swizzle::xor_chunks>;
   using VTile = SmemTile<tile_kv, padded_v / per_chunk, Swizzle::xor_chunks>;
 };
-
-/// What is known of the queries of which a lane holds scores; one that does not exist is one without keys. With dropout,
-/// gradients of scores are computed times the share that is kept, and so is delta.
-template <int rows>
-struct QueryStatistics {
-  float lse_log2[rows];
-  RowNumbers<rows> delta;
-};
-
-template <class Config>
-__device__ __forceinline__ auto query_statistics(const SequencesOf<Config>& sequences,
-                                                 const Gradients<Config>& gradients,
-                                                 const DropoutParams& dropout, int batch, int head,
-                                                 int first_query) {
-  using Product = typename KernelTraits<Config>::Scores;
-  constexpr int piece = KernelTraits<Config>::per_chunk;
-  const int seqlen_q = sequences.q(batch).length, lane = lane_id();
-  const auto do_rows = gradients.do_rows(batch, head);
-  const auto o_rows = sequences.output_rows(batch, head);
-  const auto lse_rows = sequences.lse_rows(batch, head);
-  QueryStatistics<Product::rows> statistics;
-  Product::for_each_row(first_query + MmaLayout::lane_row(lane), [&](int r, int query) {
-    float sum = 0, lse = negative_infinity();
-    if (query < seqlen_q) {
-      lse = *lse_rows.at(query);
-      // The four lanes that share a row take its pieces in turns.
-      for (int d = lane % 4 * piece; d < Config::head_dim_v; d += 4 * piece) {
-        float x[piece], y[piece];
-        load_piece<Config::alignment>(do_rows.at(query) + d, x);
-        load_piece<Config::alignment>(o_rows.at(query) + d, y);
-#pragma unroll
-        for (int i = 0; i < piece; ++i) sum = __fmaf_rn(x[i], y[i], sum);
-      }
-    }
-    sum = MmaLayout::reduce(sum, [](float x, float y) { return x + y; });
-    const bool has_keys = lse != negative_infinity();
-    statistics.lse_log2[r] = has_keys ? lse * log2_e : -negative_infinity();
-    if (has_keys) sum -= gradients.d_lse(batch, head, query);
-    statistics.delta.numbers[r] = has_dropout<Config> ? sum * dropout.kept_share : sum;
-  });
-  return statistics;
-}
 
 /// Of tensors with a bit in Config::gradient_slots.
 template <class Config>
@@ -133,8 +91,8 @@ __device__ __forceinline__ void collect_tensor_gradients(const AttentionParams& 
       v_loader(sequences.value_rows(batch, kv_head), seqlen_kv);
 
   const int warp_row = warp_id() * (tile_q / warps);
-  const auto statistics =
-      query_statistics<Config>(sequences, gradients, dropout_params, batch, head, q_begin + warp_row);
+  const auto statistics = query_statistics<Config, typename Traits::Scores>(
+      sequences, gradients, dropout_params, batch, head, q_begin + warp_row, [](int, float, float) {});
   const TileFragments<typename Traits::QTile, 1> q(smem_base + layout.q, warp_row);
   const TileFragments<typename Traits::DoTile, 1> d_o(smem_base + layout.d_o, warp_row);
   const int first_query = q_begin + warp_row + MmaLayout::lane_row(lane_id());
@@ -166,7 +124,7 @@ __device__ __forceinline__ void collect_tensor_gradients(const AttentionParams& 
           const Dual s = scores.at(r, n, i) * params.softmax_scale;
           TensorReads<Config::gradient_slots> reads(gradient_params.tensors);
           Dual applied = score.apply(s, query, key, reads);
-          const float p = ex2(__fmaf_rn(applied.value, log2_e, -statistics.lse_log2[r]));
+          const float p = ex2(__fmaf_rn(applied.value, log2_e, -statistics.lse_log2.numbers[r]));
           if (p == 0) return;  // also of scores of −inf, whose derivative may be anything
           const float ds = p * scale * d_scores.at(r, n, i);
           const int count = reads.count();

@@ -297,7 +297,8 @@ INSTANTIATE_TEST_SUITE_P(
                          "  cp_async_wait_group<0>();\n  __syncthreads();\n  store",
                          "  cp_async_wait_group<0>();\n  store",
                          {"data race", "access in flight"}},
-        TemplateMutation{"DeltaLeftOut", dq, "sum = __fmaf_rn(x[i], y[i], sum);", "sum = 0 * x[i] * y[i];"},
+        TemplateMutation{"DeltaLeftOut", "steps/query_statistics.cuh", "sum = __fmaf_rn(x[i], y[i], sum);",
+                         "sum = 0 * x[i] * y[i];"},
         TemplateMutation{"StatisticsOfTheFirstHead", dkv, "gradients.lse_log2(batch, head), query",
                          "gradients.lse_log2(batch, 0), query"},
         TemplateMutation{

@@ -80,8 +80,6 @@ INSTANTIATE_TEST_SUITE_P(
                          "    cp_async_wait_group<0>();\n",
                          {"data race", "access in flight"}},
         TemplateMutation{"NoMask", kernel, " || (is_partial && !mask.keep(query, key))", ""},
-        TemplateMutation{"NoGradientOfLse", kernel,
-                         "    if (has_keys) sum -= gradients.d_lse(batch, head, query);\n", ""},
         TemplateMutation{"OnlyOneRead", kernel, "if (++read == count) break;", "if (++read == 1) break;"},
         TemplateMutation{"TheSameReadAgain", kernel, "reads.begin(read);", "reads.begin(0);"},
         TemplateMutation{"AddedByAllLanes", collector, "      if (lane_id() != 0) return;\n", ""},
@@ -100,7 +98,7 @@ INSTANTIATE_TEST_SUITE_P(
                          "    __syncthreads();\n    if (thread < half)",
                          "    if (thread < half)",
                          {"data race"}},
-        TemplateMutation{"NoGradientOfLseInDq", "backward_dq_mma_sync/kernel.cuh",
+        TemplateMutation{"NoGradientOfLse", "steps/query_statistics.cuh",
                          "    if (lse != negative_infinity()) sum -= gradients.d_lse(batch, head, query);\n",
                          ""},
         TemplateMutation{

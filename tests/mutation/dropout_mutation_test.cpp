@@ -50,8 +50,8 @@ INSTANTIATE_TEST_SUITE_P(
         TemplateMutation{"WhatIsKeptStandsForItself", dropout, "factor * params.scale", "factor"},
         TemplateMutation{"DsOfWhatIsDroppedIsZero", dropout, "product.at(r, n, i) : -block.of(r, i)",
                          "product.at(r, n, i) : 0"},
-        TemplateMutation{"DeltaUnscaled", "backward_dq_mma_sync/kernel.cuh",
-                         "sum *= dropout_params.kept_share", "sum *= 1"},
+        TemplateMutation{"DeltaUnscaled", "steps/query_statistics.cuh", "sum *= dropout.kept_share",
+                         "sum *= 1"},
         TemplateMutation{"DvOfAllProbabilities", dkv, "    drop(scores, kept);\n", ""}),
     ::testing::PrintToStringParamName());
 

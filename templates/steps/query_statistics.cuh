@@ -1,0 +1,63 @@
+// What backward must know of each query beside its scores, worked out by a warp whose rows are the queries.
+#pragma once
+
+#include "base/dropout_params.cuh"
+#include "base/element.cuh"
+#include "base/prelude.cuh"
+#include "base/row_pieces.cuh"
+#include "problem/entry_sequences.cuh"
+#include "problem/gradients.cuh"
+#include "steps/dropout.cuh"
+#include "steps/score_gradients.cuh"
+
+namespace jit {
+
+/// Of the queries of which a lane holds scores.
+template <int rows>
+struct QueryStatistics {
+  RowNumbers<rows>
+      lse_log2;  ///< log2 Σ exp(score); +inf for a query without keys, or one that does not exist
+  /// do · o − dlse. With dropout, gradients of scores are computed times the share that is kept, and so is this.
+  RowNumbers<rows> delta;
+};
+
+/// Of the rows of `Product`, the first of which is `first_query`. One lane calls `leave(query, lse_log2, delta)` for each
+/// row.
+template <class Config, class Product, class Leave>
+__device__ __forceinline__ auto query_statistics(const SequencesOf<Config>& sequences,
+                                                 const Gradients<Config>& gradients,
+                                                 const DropoutParams& dropout, int batch, int head,
+                                                 int first_query, const Leave& leave) {
+  using Layout = typename Product::Layout;
+  constexpr int piece = ElementTraits<typename Config::Element>::per_chunk;
+  const int seqlen_q = sequences.q(batch).length, lane = lane_id();
+  const auto do_rows = gradients.do_rows(batch, head);
+  const auto o_rows = sequences.output_rows(batch, head);
+  const auto lse_rows = sequences.lse_rows(batch, head);
+
+  QueryStatistics<Product::rows> statistics;
+  Product::for_each_row(first_query + Layout::lane_row(lane), [&](int r, int query) {
+    float sum = 0, lse = negative_infinity();
+    if (query < seqlen_q) {
+      lse = *lse_rows.at(query);
+      // The four lanes that share a row take its pieces in turns.
+      for (int d = lane % 4 * piece; d < Config::head_dim_v; d += 4 * piece) {
+        float x[piece], y[piece];
+        load_piece<Config::alignment>(do_rows.at(query) + d, x);
+        load_piece<Config::alignment>(o_rows.at(query) + d, y);
+#pragma unroll
+        for (int i = 0; i < piece; ++i) sum = __fmaf_rn(x[i], y[i], sum);
+      }
+    }
+    sum = Layout::reduce(sum, [](float x, float y) { return x + y; });
+    if (lse != negative_infinity()) sum -= gradients.d_lse(batch, head, query);
+    if constexpr (has_dropout<Config>) sum *= dropout.kept_share;
+    lse = lse == negative_infinity() ? -negative_infinity() : lse * log2_e;
+    statistics.lse_log2.numbers[r] = lse;
+    statistics.delta.numbers[r] = sum;
+    if (Layout::speaks_for_rows(lane)) leave(query, lse, sum);
+  });
+  return statistics;
+}
+
+}  // namespace jit
