@@ -185,10 +185,12 @@ class Writer {
     const std::variant<TextMeaning, NotFollowed> meaning = mask_meaning(text);
     if (!text.classify.empty() || std::holds_alternative<NotFollowed>(meaning))
       return text_struct(text, "Mask", "mask", false, functions);
+    const TextMeaning& followed = std::get<TextMeaning>(meaning);
     functions += fmt::format(
+        "  static constexpr bool reads_head = {};\n"
         "  __device__ Interval<bool> kept_of(const Interval<int>& q, const Interval<int>& k) "
         "const {{\n{}  }}\n",
-        interval_source(std::get<TextMeaning>(meaning), "    "));
+        reads(followed, TextInput::h), interval_source(followed, "    "));
     return text_struct(text, "Mask", "mask", true, functions);
   }
 

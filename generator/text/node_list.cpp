@@ -25,6 +25,12 @@ const std::array<std::string_view, 7>& text_inputs() {
   return names;
 }
 
+bool reads(const TextMeaning& meaning, TextInput input) {
+  return std::any_of(meaning.nodes.begin(), meaning.nodes.end(), [&](const TextNode& node) {
+    return node.op == TextOperator::input && node.which == static_cast<int>(input);
+  });
+}
+
 int NodeList::add(TextNode node) {
   nodes_.push_back(node);
   return static_cast<int>(nodes_.size()) - 1;

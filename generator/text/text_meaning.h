@@ -69,6 +69,9 @@ struct TextMeaning {
   std::vector<TextNode> nodes;
 };
 
+/// Whether the result depends on it.
+bool reads(const TextMeaning& meaning, TextInput input);
+
 /// Why a text cannot be followed: it runs as it is, but nothing is known of it beforehand.
 struct NotFollowed {
   int line = 0;        ///< of the body, counted from 1

@@ -21,8 +21,9 @@ __device__ __forceinline__ Interval<T> element(const Interval<bool>& reads, cons
   }
 }
 
-/// Base of `Mask`, which adds `keep`, and what that says of bounds:
-///   Interval<bool> kept(Interval<int> q, Interval<int> k)
+/// Base of `Mask`, which adds `keep`, what that says of bounds, and whether it depends on the head:
+///   Interval<bool> kept_of(const Interval<int>& q, const Interval<int>& k)
+///   static constexpr bool reads_head
 template <class Mask>
 struct IntervalMask : TextMask {
   __device__ explicit IntervalMask(const BlockContext& context) : TextMask(context) {}

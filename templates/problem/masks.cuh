@@ -55,9 +55,16 @@ __device__ __forceinline__ KeyRange lane_key_range(const Mask& mask, int seqlen_
 template <class Mask>
 concept has_terms = key_words<Mask> < 2;
 
-/// Whether query heads of one batch entry may see different keys: texts are told the head.
+/// Whether query heads of one batch entry may see different keys: texts are told the head, and some say that they do not
+/// look at it.
 template <class Mask>
-inline constexpr bool depends_on_head = __is_base_of(TextMask, Mask);
+inline constexpr bool depends_on_head = [] {
+  if constexpr (requires { Mask::reads_head; }) {
+    return Mask::reads_head;
+  } else {
+    return __is_base_of(TextMask, Mask);
+  }
+}();
 
 /// The terms of any mask that has some: a row_range makes them, too.
 template <class Mask>

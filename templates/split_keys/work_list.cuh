@@ -62,12 +62,19 @@ __device__ __forceinline__ ScoreTile queries_of(const Unit& unit) {
   return {unit.row_begin / Config::gqa_ratio, (unit.row_end - 1) / Config::gqa_ratio + 1, 0, 0};
 }
 
-/// Keys outside of which the rows of a unit see none, as far as a single lane can tell.
+/// Keys outside of which the rows of a unit, of whatever head, see none, as far as a single lane can tell.
 template <class Config>
 __device__ __forceinline__ KeyRange keys_of(const AttentionParams& params, const Unit& unit) {
+  using Mask = typename Config::Mask;
   const ScoreTile queries = queries_of<Config>(unit);
-  const typename Config::Mask mask(context_of<Config>(params, unit, unit.kv_head * Config::gqa_ratio));
-  return lane_key_range(mask, unit.kv.length, queries.q_begin, queries.q_end);
+  const auto keys_of_head = [&](int g) {
+    const Mask mask(context_of<Config>(params, unit, unit.kv_head * Config::gqa_ratio + g));
+    return lane_key_range(mask, unit.kv.length, queries.q_begin, queries.q_end);
+  };
+  KeyRange keys = keys_of_head(0);
+  if constexpr (depends_on_head<Mask>)
+    for (int g = 1; g < Config::gqa_ratio; ++g) keys = Either::of_ranges(keys, keys_of_head(g));
+  return keys;
 }
 
 /// The tiles of keys that a unit's share of the line is measured by: no tile outside of them holds a key that its rows

@@ -178,6 +178,8 @@ TEST_F(AttentionTest, MasksAndScores) {
                            "text(allowed-keys)",
                            "text(blocks)",
                            "text(by_head.and_batch)",
+                           "text(ends_by_head)",
+                           "text(recent)",
                            "!causal",
                            "causal && window(40, 0)",
                            "causal || prefix(64)",

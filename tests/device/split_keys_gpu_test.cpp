@@ -145,6 +145,8 @@ TEST_P(SplitKeysTest, MasksAndScores) {
                            "text(allowed-keys)",
                            "text(blocks)",
                            "text(by_head.and_batch)",
+                           "text(ends_by_head)",
+                           "text(recent)",
                            "!causal",
                            "window(16, 16) || prefix(8) && causal",
                            "!(causal && text(blocks))",

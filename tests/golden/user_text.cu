@@ -39,6 +39,7 @@ return (h + b + k) % 2 == 0 || k == seqlen_kv - 1;
 #line 2 "/jit-attention/by_head.and_batch"
   }
 #line 1 "/jit-attention/generated"
+  static constexpr bool reads_head = true;
   __device__ Interval<bool> kept_of(const Interval<int>& q, const Interval<int>& k) const {
     return (Interval<int>(h) == (Interval<int>(heads_q) - Interval<int>(1))) || (((((Interval<int>(h) + Interval<int>(b)) + k) % Interval<int>(2)) == Interval<int>(0)) || (k == (Interval<int>(seqlen_kv) - Interval<int>(1))));
   }
@@ -55,6 +56,7 @@ return allowed[k] != 0;
 #line 1 "/jit-attention/allowed-keys"
   }
 #line 1 "/jit-attention/generated"
+  static constexpr bool reads_head = false;
   __device__ Interval<bool> kept_of(const Interval<int>& q, const Interval<int>& k) const {
     return element<int>(Interval<bool>(true), convert<long long>(k), tensor0) != Interval<int>(0);
   }

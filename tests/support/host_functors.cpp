@@ -145,6 +145,10 @@ const std::vector<TextMask>& text_masks() {
        [](const FunctorProblem& problem, int b, int h, int, int k) {
          return h == problem.heads_q - 1 || (h + b + k) % 2 == 0 || k == problem.seqlen_kv - 1;
        }},
+      {{.name = "ends_by_head", .body = "return h % 2 == 0 ? k < 40 : k >= seqlen_kv - 40;"},
+       [](const FunctorProblem& problem, int, int h, int, int k) {
+         return h % 2 == 0 ? k < 40 : k >= problem.seqlen_kv - 40;
+       }},
       {{.name = "recent",
         .body = "const int position = q + seqlen_kv - seqlen_q;\n"
                 "if (k > position) return false;\n"
