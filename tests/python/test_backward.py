@@ -121,12 +121,14 @@ def test_gradients_of_tensors_sinks_and_lse(rng, place, fetch):
 
 def test_texts_may_give_their_derivative(rng, place, fetch):
     problem = random_problem(rng, "bf16", batch=1, seqlen_q=9, seqlen_kv=12, heads_q=1, heads_kv=1, head_dim=16)
-    score = ja.score.text("float x = score; return x * x / 2;", name="square", derivative="return score;")
-    assert score == ja.score.parse(str(score), score.texts) and score.texts[0].derivative == "return score;"
+    derivative = "const float t = tanhf(score / 2); return 1 - t * t;"
+    score = ja.score.text("float x = score / 2; return 2 * tanhf(x);", name="bent", derivative=derivative)
+    assert score == ja.score.parse(str(score), score.texts) and score.texts[0].derivative == derivative
     do, q, k, v = map(place, problem)
     o, lse = ja.attention(q, k, v, score=score, return_lse=True)
     got = ja.attention_backward(do, q, k, v, o, lse, score=score)
-    check(map(fetch, got), exact_gradients(*problem, score=lambda s, *_: s * s / 2, slope=lambda s, *_: s))
+    check(map(fetch, got), exact_gradients(*problem, score=lambda s, *_: 2 * numpy.tanh(s / 2),
+                                           slope=lambda s, *_: 1 - numpy.tanh(s / 2) ** 2))
 
 
 def test_layout_and_given_arrays(rng, place, fetch):
