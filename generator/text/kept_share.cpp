@@ -61,9 +61,11 @@ class Halving {
 // Of a mask with text: of a few batch entries, heads and queries.
 std::optional<double> followed_share(const AttentionSpec& spec, const AttentionShape& shape,
                                      const HostProblem& problem) {
-  const std::int64_t batches = std::min(shape.batch, max_text_places),
-                     heads = std::min(shape.heads_q, max_text_places),
-                     queries = std::min(shape.seqlen_q, max_text_queries);
+  const std::int64_t batches = std::min(shape.batch, max_text_places);
+  const std::int64_t heads = std::min(shape.heads_q, max_text_places);
+  const std::int64_t queries =
+      std::min({shape.seqlen_q, max_text_queries,
+                std::max(min_queries, max_pairs / (batches * heads * shape.seqlen_kv))});
   Halving halving;
   std::int64_t kept = 0;
   for (std::int64_t b = 0; b < batches; ++b) {

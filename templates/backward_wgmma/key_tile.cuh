@@ -47,9 +47,8 @@ __device__ __forceinline__ KeyTile<Config> key_tile(const AttentionParams& param
         static_cast<int>(ragged_tiles(params.batch, params.sequences.total_k, Config::tile_kv));
     const int kv_head = block / places;
     const VariableSequences<Config> sequences(params);
-    const auto [batch, first_key] =
-        ragged_place<Config::tile_kv>(block - kv_head * places, params.batch,
-                                      [&](int entry) { return sequences.kv(entry).begin; });
+    const auto [batch, first_key] = ragged_place<Config::tile_kv>(
+        block - kv_head * places, params.batch, [&](int entry) { return sequences.kv(entry).begin; });
     return {params, {.batch = uniform(batch), .kv_head = kv_head, .k_begin = uniform(first_key)}};
   } else {
     const int tiles = (DenseSequences<Config>::longest_kv(params) + Config::tile_kv - 1) / Config::tile_kv;

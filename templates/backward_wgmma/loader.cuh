@@ -46,7 +46,8 @@ __device__ __forceinline__ BoundedMap map_of(const SequenceMaps& maps, TensorMap
 
 /// The place of the tile of queries from `query` on, and of that of keys from `key` on.
 template <class Config>
-__device__ __forceinline__ auto query_box(const SequencesOf<Config>& sequences, int batch, int head, int query) {
+__device__ __forceinline__ auto query_box(const SequencesOf<Config>& sequences, int batch, int head,
+                                          int query) {
   if constexpr (has_entry_lengths<Config>) {
     const Sequence own = sequences.q(batch);
     return bounded_box(Config::tile_q, own.begin + query, own.length - query, head,
@@ -56,7 +57,8 @@ __device__ __forceinline__ auto query_box(const SequencesOf<Config>& sequences, 
   }
 }
 template <class Config>
-__device__ __forceinline__ auto key_box(const SequencesOf<Config>& sequences, int batch, int kv_head, int key) {
+__device__ __forceinline__ auto key_box(const SequencesOf<Config>& sequences, int batch, int kv_head,
+                                        int key) {
   if constexpr (has_entry_lengths<Config>) {
     const Sequence own = sequences.kv(batch);
     return bounded_box(Config::tile_kv, own.begin + key, own.length - key, kv_head,
@@ -78,12 +80,12 @@ __device__ __forceinline__ void load_tiles(const AttentionParams& params, const 
   if (elected) {
     const auto box = key_box<Config>(sequences, keys.batch, keys.kv_head, keys.k_begin);
     mbarrier_arrive_expect_tx(rings.keys_full(), Traits::KTile::bytes + Traits::VTile::bytes);
-    load_tile<typename Traits::KTile>(
-        smem + Traits::layout.k, map_of(maps, &TensorMaps::k, &SequenceMaps::bounded_k, Config::tile_kv),
-        rings.keys_full(), box);
-    load_tile<typename Traits::VTile>(
-        smem + Traits::layout.v, map_of(maps, &TensorMaps::v, &SequenceMaps::bounded_v, Config::tile_kv),
-        rings.keys_full(), box);
+    load_tile<typename Traits::KTile>(smem + Traits::layout.k,
+                                      map_of(maps, &TensorMaps::k, &SequenceMaps::bounded_k, Config::tile_kv),
+                                      rings.keys_full(), box);
+    load_tile<typename Traits::VTile>(smem + Traits::layout.v,
+                                      map_of(maps, &TensorMaps::v, &SequenceMaps::bounded_v, Config::tile_kv),
+                                      rings.keys_full(), box);
   }
   const int first_tile = Config::deterministic ? first_of_round(keys.k_begin / Config::tile_kv,
                                                                 query_tiles<Config>(params), maps.window)
@@ -115,13 +117,14 @@ __device__ __forceinline__ void load_tiles(const AttentionParams& params, const 
     store_shared(rings.dq_note(step), is_last ? last_dq_tile | tile : tile);
     const unsigned q_full = rings.q.full_at(step), do_full = rings.d_o.full_at(step);
     mbarrier_arrive_expect_tx(q_full, Traits::QTile::bytes + statistic_bytes);
-    load_tile<typename Traits::QTile>(
-        rings.q.tile(step), map_of(maps, &TensorMaps::q, &SequenceMaps::bounded_q, Config::tile_q), q_full, box);
+    load_tile<typename Traits::QTile>(rings.q.tile(step),
+                                      map_of(maps, &TensorMaps::q, &SequenceMaps::bounded_q, Config::tile_q),
+                                      q_full, box);
     cp_async_bulk_load(rings.lse_log2(step), gradients.lse_log2 + statistic, statistic_bytes, q_full);
     mbarrier_arrive_expect_tx(do_full, Traits::DoTile::bytes + statistic_bytes);
     load_tile<typename Traits::DoTile>(
-        rings.d_o.tile(step), map_of(maps, &TensorMaps::d_o, &SequenceMaps::bounded_do, Config::tile_q), do_full,
-        box);
+        rings.d_o.tile(step), map_of(maps, &TensorMaps::d_o, &SequenceMaps::bounded_do, Config::tile_q),
+        do_full, box);
     cp_async_bulk_load(rings.delta(step), gradients.delta + statistic, statistic_bytes, do_full);
   }
 }
@@ -135,8 +138,7 @@ __device__ __forceinline__ void add_dq(const AttentionParams& params, const Grad
   constexpr int part_bytes = Traits::dq_part_floats * static_cast<int>(sizeof(float));
   const Rings<Config> rings(smem);
   const auto ring = rings.dq(consumer);
-  const long long first_tile =
-      first_query_tile<Config>(params, keys.sequences(params), keys.batch, 0);
+  const long long first_tile = first_query_tile<Config>(params, keys.sequences(params), keys.batch, 0);
   float* const first_sums = dq_sums<Config>(gradients, first_tile) + consumer * Traits::dq_part_floats;
   int note = 0;
   for (unsigned step = 0; (note & last_dq_tile) == 0; ++step) {

@@ -30,7 +30,8 @@ __device__ __forceinline__ void prepare_backward(const AttentionParams& params,
   const auto do_rows = gradients.do_rows(batch, head);
   const auto o_rows = sequences.output_rows(batch, head);
   const auto lse_rows = sequences.lse_rows(batch, head);
-  const long long tile = first_query_tile<Config>(params, sequences, batch, head) + first_query / Config::tile_q;
+  const long long tile =
+      first_query_tile<Config>(params, sequences, batch, head) + first_query / Config::tile_q;
 
   uint4* const sums = reinterpret_cast<uint4*>(dq_sums<Config>(gradient_params, tile));
 #pragma unroll

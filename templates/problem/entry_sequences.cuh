@@ -48,7 +48,8 @@ class EntrySequences {
     return rows(static_cast<const Element*>(params_.v), params_.v_strides, batch, kv_head).from(kv_.begin);
   }
   __device__ __forceinline__ auto output_rows(int batch, int head) const {
-    return rows(static_cast<OutputElement<Config>*>(params_.o), params_.o_strides, batch, head).from(q_.begin);
+    return rows(static_cast<OutputElement<Config>*>(params_.o), params_.o_strides, batch, head)
+        .from(q_.begin);
   }
   __device__ __forceinline__ auto lse_rows(int batch, int head) const {
     return rows(params_.lse, params_.lse_strides, batch, head).from(q_.begin);

@@ -4,8 +4,8 @@
 
 #include "base/params.cuh"
 #include "base/prelude.cuh"
-#include "problem/functor.cuh"
 #include "problem/entry_sequences.cuh"
+#include "problem/functor.cuh"
 
 namespace jit {
 
