@@ -54,23 +54,42 @@ void check_functor_size(std::string_view name, const TensorView& tensor, int at,
   check(name, tensor, at, dim.extent->name, sizes.*dim.extent->size);
 }
 
+const Dims& dims_of(const FunctorTensorRow& row, const AttentionSpec& spec) {
+  if (has_ragged_q(spec) && row.ragged_dims) return *row.ragged_dims;
+  return !is_dense(spec) && row.varied_dims ? *row.varied_dims : row.dims;
+}
+
+// Those that a built-in functor's tensor must have.
+Extents sizes_of(const FunctorTensorUse& use, const AttentionSpec& spec, Extents sizes) {
+  if (use.row->sizes == nullptr) return sizes;
+  if (!is_dense(spec) && use.row->varied_dims) sizes.seqlen_q = sizes.seqlen_kv = 1;
+  return use.row->sizes(sizes, use.arguments);
+}
+
 FunctorTensor check_functor_tensor(const AttentionSpec& spec, const FunctorTensorUse& use,
                                    const TensorView& tensor, const Extents& sizes) {
   const std::string& name = use.tensor.name;
   if (tensor.rank < 1 || tensor.rank > max_rank)
     refuse(name, fmt::format("has {} dimensions; it must have 1 to {}", tensor.rank, max_rank));
   check_dtype(name, tensor, use.tensor.dtype);
-  FunctorTensor result{.data = tensor.data, .strides = {0, 0, 0}, .last_size = tensor.shape[tensor.rank - 1]};
+  const auto size_of_dimension = [&](int i) {
+    constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
+    return i < 0 ? 1 : static_cast<int>(std::clamp<std::int64_t>(tensor.shape[i], 0, most));
+  };
+  FunctorTensor result{.data = tensor.data,
+                       .strides = {0, 0, 0},
+                       .last_size = size_of_dimension(tensor.rank - 1),
+                       .rows = size_of_dimension(tensor.rank - 2)};
   if (use.row != nullptr) {
-    const bool is_ragged = has_ragged_q(spec) && use.row->ragged_dims;
-    const Dims& dims = is_ragged ? *use.row->ragged_dims : use.row->dims;
+    const Dims& dims = dims_of(*use.row, spec);
+    const Extents own = sizes_of(use, spec, sizes);
     check_rank(name, tensor, dims);
     const int missing = dims.count() - tensor.rank;
     const int first = use.row->dims.count() - dims.count();
     for (int i = missing; i < dims.count(); ++i) {
       const int at = i - missing;
       if (dims[i].may_broadcast && tensor.shape[at] == 1) continue;
-      check_functor_size(name, tensor, at, dims[i], sizes);
+      check_functor_size(name, tensor, at, dims[i], own);
       if (i + 1 < dims.count()) result.strides[first + i] = tensor.strides[at];
     }
     check_dense_last(name, tensor);

@@ -23,10 +23,12 @@ struct Extents {
   std::int64_t total_k = 1;  ///< rows of ragged k
   std::int64_t pages = 1;
   std::int64_t page_size = 1;
-  std::int64_t max_pages = 1;   ///< of one sequence
-  std::int64_t boundaries = 2;  ///< batch + 1, of cu_seqlens
-  std::int64_t rng_words = 2;   ///< seed and offset
-  std::int64_t words = 1;       ///< of 32 bits, a bit for each query; where lengths differ, at least 1
+  std::int64_t max_pages = 1;    ///< of one sequence
+  std::int64_t boundaries = 2;   ///< batch + 1, of cu_seqlens
+  std::int64_t rng_words = 2;    ///< seed and offset
+  std::int64_t words = 1;        ///< of 32 bits, a bit for each query; where lengths differ, at least 1
+  std::int64_t block_rows = 1;   ///< of a block mask: blocks of queries
+  std::int64_t block_words = 2;  ///< of its rows: two for 32 blocks of keys
 };
 
 /// Words of 32 bits.
@@ -54,7 +56,9 @@ inline constexpr std::array extent_table = {
     Extent{"max_pages", "max_pages", &Extents::max_pages},
     Extent{"batch + 1", "batch + 1", &Extents::boundaries},
     Extent{"2", "size", &Extents::rng_words},
-    Extent{"words", "words", &Extents::words}};
+    Extent{"words", "words", &Extents::words},
+    Extent{"block_rows", "block_rows", &Extents::block_rows},
+    Extent{"block_words", "block_words", &Extents::block_words}};
 
 /// One dimension of a tensor.
 struct Dim {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string_view>
 
 #include <jit/mask.h>
@@ -16,7 +17,8 @@ namespace jit {
 
 enum class MaskOperator { none, conjunction, disjunction, negation };
 
-/// One of: a row with arguments, a text, an operator over a, or over a and b.
+/// One of: a row with arguments (and the mask a within it, where the row has one), a text, an operator over a, or over a
+/// and b.
 struct MaskNode {
   const MaskRow* row = nullptr;
   FunctorArguments arguments = {};
@@ -57,7 +59,7 @@ inline const ScoreNode& node_of(const Score& score) { return *ScoreAccess::node(
 
 /// A row with these arguments; those that have defaults may be left out at the end. The row must live as long
 /// as the mask. Throws Error invalid_spec for an illegal argument.
-Mask make_mask(const MaskRow& row, FunctorArguments arguments = {});
+Mask make_mask(const MaskRow& row, FunctorArguments arguments = {}, const Mask& within = Mask());
 Score make_score(const ScoreRow& row, FunctorArguments arguments = {});
 
 /// What the device struct of the whole mask has, derived from those of its leaves as
@@ -67,6 +69,12 @@ int key_words(const Mask& mask);
 
 /// Whether scores stay bounded, or as large in one tile of keys as in the next.
 bool are_steady(const Score& score);
+
+/// The sides of blocks that a tile of scores must lie in to be seen at all, if there are such.
+struct BlockSides {
+  int q, kv;
+};
+std::optional<BlockSides> block_sides(const Mask& mask);
 
 /// How many functors are joined in it; 0 for none.
 int functor_count(const Mask& mask);
@@ -84,7 +92,7 @@ void check_leaves(int leaves, std::string_view kind);
 /// Derives the leaves of a node from those of its parts, if it has some; throws as check_leaves does.
 template <class Node>
 void count_leaves(Node& node, std::string_view kind) {
-  if (node.a) node.leaves = node.a->leaves + (node.b ? node.b->leaves : 0);
+  if (node.a) node.leaves = (node.row ? 1 : 0) + node.a->leaves + (node.b ? node.b->leaves : 0);
   check_leaves(node.leaves, kind);
 }
 

@@ -54,6 +54,13 @@ class Reader {
 
   /// The arguments of a row, in parentheses; the last ones may be left out as the row says.
   FunctorArguments arguments(const FunctorRow& row) {
+    FunctorArguments given = open_arguments(row);
+    if (!given.empty()) expect(")");
+    return given;
+  }
+
+  /// The same up to the parenthesis behind them, if there are any.
+  FunctorArguments open_arguments(const FunctorRow& row) {
     FunctorArguments given;
     for (const FunctorParameter& parameter : row.parameters) {
       const std::string_view before = given.empty() ? "(" : ",";
@@ -64,7 +71,6 @@ class Reader {
       }
       given.push_back(argument(parameter.kind));
     }
-    if (!given.empty()) expect(")");
     return given;
   }
 
@@ -169,12 +175,17 @@ class MaskReader {
       in_.expect(")");
       return mask;
     }
-    return named();
+    return named(depth);
   }
 
-  Mask named() {
+  Mask named(int depth) {
     const MaskRow* row = in_.row(mask_table());
-    return row == nullptr ? mask::text(in_.find_text(texts_)) : make_mask(*row, in_.arguments(row->functor));
+    if (row == nullptr) return mask::text(in_.find_text(texts_));
+    if (!row->functor.has_within) return make_mask(*row, in_.arguments(row->functor));
+    FunctorArguments arguments = in_.open_arguments(row->functor);
+    const Mask within = in_.accept(",") ? disjunction(depth + 1) : Mask();
+    in_.expect(")");
+    return make_mask(*row, std::move(arguments), within);
   }
 
   Reader in_;

@@ -82,6 +82,41 @@ constexpr std::array document_tensors = {
         "document_ids_kv", DType::int32, "batch?, seqlen_kv",
         [](const Extents& sizes, std::int64_t k) { return equal_document(k, sizes.seqlen_kv); }}};
 
+constexpr FunctorParameter block_side(std::string_view name) {
+  return {.name = name,
+          .kind = ParameterKind::whole,
+          .is_legal =
+              [](const FunctorArgument& side) {
+                const int size = std::get<int>(side);
+                return size >= block_step && size <= most_in_block && size % block_step == 0;
+              },
+          .rule = "must be a multiple of 16 from 16 to 4096"};
+}
+constexpr std::array block_parameters = {block_side("block_q"), block_side("block_kv")};
+
+Extents sizes_in_blocks(Extents sizes, const FunctorArguments& arguments) {
+  const auto blocks = [&](std::int64_t length, std::size_t i) {
+    const std::int64_t side = std::get<int>(arguments[i]);
+    return (length + side - 1) / side;
+  };
+  sizes.block_rows = blocks(sizes.seqlen_q, 0);
+  sizes.block_words = 2 * words_of(blocks(sizes.seqlen_kv, 1));
+  return sizes;
+}
+
+// Every other block, of which none is full.
+constexpr std::array block_tensors = {FunctorTensorRow{
+    .name = "block_mask",
+    .dtype = DType::int32,
+    .dims = "batch?, heads_q?, block_rows, block_words",
+    .typical = [](const Extents&, std::int64_t i) { return i % 2 == 0 ? double{0x55555555} : 0.0; },
+    .sizes = sizes_in_blocks,
+    .varied_dims = Dims("batch?, heads_q?, block_rows+, block_words+")}};
+
+bool keeps_block(const HostFunctor& f, const Place& at) {
+  return block_bit(f.tensors[0], {.b = at.b, .h = at.h, .q = at.q / f.whole(0), .k = at.k / f.whole(1)}, 0);
+}
+
 // The slopes of the paper.
 constexpr std::array alibi_tensors = {FunctorTensorRow{
     "alibi_slopes", DType::fp32, "[batch?], heads_q", [](const Extents& sizes, std::int64_t h) {
@@ -163,6 +198,15 @@ constexpr std::array masks = {
                 [](const HostFunctor& f, const Place& at) {
                   return f.tensors[0].at({at.b, at.q}) == f.tensors[1].at({at.b, at.k});
                 }},
+    MaskRow{
+        .functor = {.name = "block_mask",
+                    .device_type = "BlockMask<within, block_mask, block_q, block_kv>",
+                    .device_file = "problem/block_mask.cuh",
+                    .has_within = true,
+                    .doc = "a query sees the keys of its blocks that a table has, if another mask keeps them",
+                    .parameters = block_parameters,
+                    .tensors = block_tensors},
+        .keep = keeps_block},
 };
 
 constexpr std::array scores = {
@@ -216,6 +260,14 @@ const Row& find(std::span<const Row> table, std::string_view name) {
 
 }  // namespace
 
+bool block_bit(const HostTensor& table, const Place& block, int word) {
+  const std::size_t rank = table.shape.size();
+  const std::int64_t i = 2 * (block.k / 32) + word;
+  if (block.q >= table.shape[rank - 2] || i >= table.shape[rank - 1]) return false;
+  const auto bits = static_cast<std::int64_t>(table.at({block.b, block.h, block.q, i}));
+  return (bits >> block.k % 32 & 1) != 0;
+}
+
 std::string_view to_string(Alignment alignment) {
   return alignment == Alignment::top_left ? "top_left" : "bottom_right";
 }
@@ -253,6 +305,7 @@ std::string usage(const FunctorRow& row, bool optional) {
     const std::string item = (text.empty() ? "" : ", ") + std::string(parameter.name);
     text += parameter.default_value ? "[" + item + "]" : item;
   }
+  if (row.has_within && optional) text += "[, mask]";
   return std::string(row.name) + (text.empty() ? "" : "(" + text + ")");
 }
 

@@ -20,6 +20,9 @@
 
 namespace jit {
 
+/// Sides of blocks are multiples of the one, and at most the other.
+inline constexpr int block_step = 16, most_in_block = 4096;
+
 /// The value of a parameter. A parameter's kind is the index of its type.
 using FunctorArgument = std::variant<int, float, Alignment, DType>;
 using FunctorArguments = std::vector<FunctorArgument>;
@@ -44,16 +47,22 @@ struct FunctorTensorRow {
   int dtype_parameter = -1;  ///< the parameter that gives the dtype instead
   /// Where q is ragged, if they are others: they stand for as many of the last of `dims`.
   std::optional<Dims> ragged_dims = {};
+  /// The sizes that follow from the row's arguments.
+  Extents (*sizes)(Extents, const FunctorArguments&) = nullptr;
+  /// Where sequences may differ in length, if they are others: of a problem of one query and key.
+  std::optional<Dims> varied_dims = {};
 };
 
 /// What masks and scores have in common.
 struct FunctorRow {
   std::string_view name;             ///< in texts: "window"
   std::string_view other_name = {};  ///< that is read as well
-  /// The device struct. Its template arguments are names of parameters, of tensors (the tensor's slot), and
-  /// "constants" (a struct with the real parameters, of which C++ takes none).
+  /// The device struct. Its template arguments are names of parameters, of tensors (the tensor's slot),
+  /// "constants" (a struct with the real parameters, of which C++ takes none), and "within".
   std::string_view device_type = {};
-  std::string_view doc = {};  ///< one phrase
+  std::string_view device_file = {};  ///< where that is, unless all programs include it
+  bool has_within = false;            ///< whether another mask may follow the parameters; only masks
+  std::string_view doc = {};          ///< one phrase
   std::span<const FunctorParameter> parameters = {};
   std::span<const FunctorTensorRow> tensors = {};
 };
@@ -93,6 +102,10 @@ struct ScoreRow {
   bool is_steady = false;
   double (*apply)(const HostFunctor&, double score, const Place&);
 };
+
+/// Whether a block mask says of a block, whose row and column are the place's q and k, that something of it is kept
+/// (word 0), or all (1). Of one beyond the table nothing is.
+bool block_bit(const HostTensor& table, const Place& block, int word);
 
 /// All of them; "none" is the first.
 std::span<const MaskRow> mask_table();

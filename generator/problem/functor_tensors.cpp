@@ -25,7 +25,7 @@ void add(std::vector<FunctorTensorUse>& uses, const FunctorTensorUse& use) {
                 fmt::format("tensor '{}' is wanted as {} and as {}; give the two functors different names",
                             use.tensor.name, to_string(known->tensor.dtype), to_string(use.tensor.dtype)));
   }
-  if (known->row == nullptr) known->row = use.row;
+  if (known->row == nullptr) known->row = use.row, known->arguments = use.arguments;
   known->is_dense |= use.is_dense;
   known->has_gradient |= use.has_gradient;
   if (known->own_derivative.empty()) known->own_derivative = use.own_derivative;
@@ -40,7 +40,10 @@ void collect(std::vector<FunctorTensorUse>& uses, const Node& node) {
           row.dtype_parameter < 0
               ? row.dtype
               : std::get<DType>(node.arguments[static_cast<std::size_t>(row.dtype_parameter)]);
-      add(uses, {.tensor = {std::string(row.name), dtype}, .row = &row, .has_gradient = is_score});
+      add(uses, {.tensor = {std::string(row.name), dtype},
+                 .row = &row,
+                 .arguments = node.arguments,
+                 .has_gradient = is_score});
     }
   }
   if (node.text) {

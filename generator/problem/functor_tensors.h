@@ -14,6 +14,7 @@ namespace jit {
 struct FunctorTensorUse {
   FunctorTensorSpec tensor;
   const FunctorTensorRow* row = nullptr;  ///< what a built-in functor wants of it; null: any shape
+  FunctorArguments arguments = {};        ///< of that functor
   bool is_dense = false;                  ///< a text reads it, through a pointer that tells of no strides
   bool has_gradient = false;              ///< a score reads it, and can be differentiated with respect to it
   std::string own_derivative =

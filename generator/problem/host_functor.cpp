@@ -26,8 +26,12 @@ HostFunctor functor_of(const Node& node, const HostProblem& problem) {
 HostKeep keep_of(const MaskNode& node, const HostProblem& problem, const TextKeep& of_text) {
   if (node.text) return of_text(*node.text);
   if (node.row) {
-    return [functor = functor_of(node, problem), keep = node.row->keep](const Place& at) {
+    HostKeep of_row = [functor = functor_of(node, problem), keep = node.row->keep](const Place& at) {
       return keep(functor, at);
+    };
+    if (!node.a) return of_row;
+    return [of_row, within = keep_of(*node.a, problem, of_text)](const Place& at) {
+      return of_row(at) && within(at);
     };
   }
   HostKeep a = keep_of(*node.a, problem, of_text);

@@ -41,7 +41,10 @@ std::string print(const MaskNode& node) {
     case MaskOperator::none:
       break;
   }
-  return node.text ? "text(" + node.text->name + ")" : print(node.row->functor, node.arguments);
+  if (node.text) return "text(" + node.text->name + ")";
+  std::string text = print(node.row->functor, node.arguments);
+  if (node.a) text.replace(text.size() - 1, 1, ", " + print(*node.a) + ")");
+  return text;
 }
 
 bool is_none(const MaskNode& node) { return node.row == &mask_row("none"); }
@@ -49,6 +52,14 @@ bool is_none(const MaskNode& node) { return node.row == &mask_row("none"); }
 bool has_row_range(const MaskNode& node) {
   if (node.combination == MaskOperator::conjunction) return has_row_range(*node.a) && has_row_range(*node.b);
   return node.row != nullptr && node.row->has_row_range;
+}
+
+std::optional<BlockSides> block_sides(const MaskNode& node) {
+  if (node.row == &mask_row("block_mask"))
+    return BlockSides{std::get<int>(node.arguments[0]), std::get<int>(node.arguments[1])};
+  if (node.combination != MaskOperator::conjunction) return {};
+  const std::optional<BlockSides> a = block_sides(*node.a);
+  return a ? a : block_sides(*node.b);
 }
 
 int key_words(const MaskNode& node) {
@@ -62,16 +73,21 @@ int key_words(const MaskNode& node) {
     case MaskOperator::none:
       break;
   }
+  if (node.row != nullptr && node.row->functor.has_within) return node.a ? key_words(*node.a) : 0;
   return node.row != nullptr ? node.row->key_words : 2;  // a text is asked for each score
 }
 
 }  // namespace
 
-Mask make_mask(const MaskRow& row, FunctorArguments arguments) {
+Mask make_mask(const MaskRow& row, FunctorArguments arguments, const Mask& within) {
   arguments = complete_arguments(row.functor, "mask", std::move(arguments));
   if (row.is_none != nullptr && row.is_none(arguments)) return Mask();
-  return make({.row = &row, .arguments = std::move(arguments)});
+  return make({.row = &row,
+               .arguments = std::move(arguments),
+               .a = is_none(node_of(within)) ? nullptr : MaskAccess::node(within)});
 }
+
+std::optional<BlockSides> block_sides(const Mask& mask) { return block_sides(node_of(mask)); }
 
 bool has_row_range(const Mask& mask) { return has_row_range(node_of(mask)); }
 
@@ -126,6 +142,10 @@ Mask prefix(int length) { return make_mask(mask_row("prefix"), {length}); }
 Mask prefix_lengths() { return make_mask(mask_row("prefix_lengths")); }
 
 Mask document() { return make_mask(mask_row("document")); }
+
+Mask block_mask(int block_q, int block_kv, const Mask& within) {
+  return make_mask(mask_row("block_mask"), {block_q, block_kv}, within);
+}
 
 Mask text(FunctorText text) {
   validate_functor_text(text, "mask");

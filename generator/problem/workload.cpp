@@ -13,7 +13,9 @@ Extents extents_of(const AttentionSpec& spec, const AttentionShape& shape) {
                                        .seqlen_kv = shape.seqlen_kv});
 }
 
-TypicalTensor typical_of(const FunctorTensorRow& row, const Extents& sizes) {
+TypicalTensor typical_of(const FunctorTensorUse& use, Extents sizes) {
+  const FunctorTensorRow& row = *use.row;
+  if (row.sizes != nullptr) sizes = row.sizes(sizes, use.arguments);
   TypicalTensor tensor;
   std::int64_t count = 1;
   for (const Dim& dim : row.dims) {
@@ -31,7 +33,7 @@ TypicalTensor typical_of(const FunctorTensorRow& row, const Extents& sizes) {
 std::optional<TypicalTensor> typical_tensor(const AttentionSpec& spec, const AttentionShape& shape,
                                             std::string_view name) {
   for (const FunctorTensorUse& use : functor_tensor_uses(spec)) {
-    if (use.tensor.name == name && use.row != nullptr) return typical_of(*use.row, extents_of(spec, shape));
+    if (use.tensor.name == name && use.row != nullptr) return typical_of(use, extents_of(spec, shape));
   }
   return {};
 }

@@ -53,7 +53,8 @@ class Writer {
     FunctorSource source;
     source.mask_type = mask(node_of(spec.mask));
     source.score_type = score(node_of(spec.score));
-    source.definitions = definitions_;
+    for (const std::string_view file : files_) source.definitions += fmt::format("#include \"{}\"\n", file);
+    source.definitions += (files_.empty() ? "" : "\n") + definitions_;
     source.assertions = fmt::format(
         "static_assert(has_row_range<Config::Mask> == {}, "
         "\"host and device disagree on the mask's row_range\");\n"
@@ -81,7 +82,9 @@ class Writer {
       case MaskOperator::none:
         break;
     }
-    return node.text ? text_mask(*node.text) : row_type(node.row->functor, node.arguments);
+    if (node.text) return text_mask(*node.text);
+    const std::string within = node.a ? mask(*node.a) : "NoMask";
+    return row_type(node.row->functor, node.arguments, within);
   }
 
   std::string score(const ScoreNode& node) {
@@ -91,7 +94,9 @@ class Writer {
   }
 
   // The row's device struct with values in place of the names of its template arguments.
-  std::string row_type(const FunctorRow& row, const FunctorArguments& arguments) {
+  std::string row_type(const FunctorRow& row, const FunctorArguments& arguments,
+                       const std::string& within = {}) {
+    if (!row.device_file.empty()) include(row.device_file);
     const std::size_t open = row.device_type.find('<');
     std::string type(row.device_type.substr(0, open));
     if (open == std::string_view::npos) return type;
@@ -100,7 +105,9 @@ class Writer {
     for (char before = '<'; !names.empty(); before = ',') {
       const std::size_t end = std::min(names.find(", "), names.size());
       type += fmt::format("{}{}{}", before, before == ',' ? " " : "",
-                          template_argument(row, arguments, names.substr(0, end)));
+                          names.substr(0, end) == "within"
+                              ? within
+                              : template_argument(row, arguments, names.substr(0, end)));
       names.remove_prefix(std::min(end + 2, names.size()));
     }
     return type + ">";
@@ -131,6 +138,10 @@ class Writer {
     }
     definitions_ += "};\n\n";
     return name;
+  }
+
+  void include(std::string_view file) {
+    if (std::find(files_.begin(), files_.end(), file) == files_.end()) files_.push_back(file);
   }
 
   // Compilers differ in the order in which they evaluate arguments, and structs are numbered as they come.
@@ -224,8 +235,7 @@ class Writer {
     const std::string name = fmt::format("User{}{}", kind, structs_++);
     const std::string base =
         has_intervals ? fmt::format("IntervalMask<{}>", name) : fmt::format("Text{}", kind);
-    if (has_intervals && !std::exchange(includes_intervals_, true))
-      definitions_.insert(0, "#include \"problem/interval_mask.cuh\"\n\n");
+    if (has_intervals) include("problem/interval_mask.cuh");
     std::string members, initializers;
     for (std::size_t i = 0; i < text.tensors.size(); ++i) {
       const std::string_view type = facts(text.tensors[i].dtype).device_type;
@@ -245,7 +255,7 @@ class Writer {
   unsigned gradient_slots_;
   std::string definitions_;
   int structs_ = 0;
-  bool includes_intervals_ = false;
+  std::vector<std::string_view> files_;  ///< what definitions need
 };
 
 }  // namespace

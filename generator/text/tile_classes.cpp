@@ -84,8 +84,37 @@ ClassOfTile text_classes(const FunctorText& text, const Scene& scene) {
   };
 }
 
+ClassOfTile classes_of(const MaskNode& node, const Scene& scene);
+
+ClassOfTile block_classes(const MaskNode& node, const Scene& scene) {
+  const auto given = scene.problem.tensors.find("block_mask");
+  if (given == scene.problem.tensors.end())
+    throw Error(ErrorCode::invalid_argument, "validate", "block_mask",
+                "tensor block_mask is not given, and the mask reads it");
+  const ClassOfTile within =
+      node.a ? classes_of(*node.a, scene) : [](const TileBounds&) { return TileClass::full; };
+  return
+      [=, table = given->second, b = scene.batch, h = scene.head, block_q = std::get<int>(node.arguments[0]),
+       block_kv = std::get<int>(node.arguments[1])](const TileBounds& tile) {
+        bool is_seen = false, is_covered = true, is_full = true;
+        for (std::int64_t q = tile.q_begin / block_q; q <= (tile.q_end - 1) / block_q; ++q) {
+          for (std::int64_t k = tile.k_begin / block_kv; k <= (tile.k_end - 1) / block_kv; ++k) {
+            const bool seen = block_bit(table, {b, h, q, k}, 0);
+            is_seen |= seen;
+            is_covered &= seen;
+            is_full &= seen && block_bit(table, {b, h, q, k}, 1);
+          }
+        }
+        if (!is_seen) return TileClass::empty;
+        if (is_full) return TileClass::full;
+        const TileClass kind = within(tile);
+        return kind == TileClass::full && !is_covered ? TileClass::partial : kind;
+      };
+}
+
 ClassOfTile classes_of(const MaskNode& node, const Scene& scene) {
   if (node.text) return text_classes(*node.text, scene);
+  if (node.row && node.row->functor.has_within) return block_classes(node, scene);
   if (node.row) {
     const Mask mask = MaskAccess::make(std::make_shared<const MaskNode>(node));
     return exact_classes(host_keep(mask, scene.problem), scene);

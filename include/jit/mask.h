@@ -72,6 +72,11 @@ Mask prefix_lengths();
 /// A query sees the keys with its own document id: int32 tensors "document_ids_q" (batch, seqlen_q) and
 /// "document_ids_kv" (batch, seqlen_kv) at launch; for self-attention give the same one twice.
 Mask document();
+/// A query sees of the keys that `within` keeps those whose blocks, of block_q queries and block_kv keys each, a table
+/// has: int32 tensor "block_mask" at launch, which jit::block_mask makes (jit/block_mask.h). Kernels skip all other
+/// blocks without asking `within`, and do not ask it about blocks that the table says are full. Throws Error
+/// invalid_spec unless both sides are multiples of 16 from 16 to 4096.
+Mask block_mask(int block_q, int block_kv, const Mask& within = none());
 /// The user's own: `text.body` returns true for what is kept. Throws Error invalid_spec for names that are no
 /// identifiers or are taken (keywords, macros, what texts already have), unbalanced brackets, preprocessor
 /// lines other than `#pragma unroll`, and what would make the kernel depend on when and where it was
@@ -81,7 +86,7 @@ Mask text(FunctorText text);
 }  // namespace mask
 
 /// Reads a mask: names with arguments, `&&`, `||`, `!`, parentheses. Names: none, causal, causal(top_left),
-/// causal_per_request, draft_tree, window(left, right[, top_left]), prefix(length), prefix_lengths, document, and text(name) for each of
+/// causal_per_request, draft_tree, window(left, right[, top_left]), prefix(length), prefix_lengths, document, block_mask(block_q, block_kv[, mask]), and text(name) for each of
 /// `texts`. Throws Error invalid_argument that points at the place and lists the known names.
 Mask parse_mask(std::string_view text, const std::vector<FunctorText>& texts = {});
 

@@ -104,6 +104,21 @@ def document() -> Mask:
     return Mask("document")
 
 
+def block_mask(block_q: int, block_kv: int, within: Mask | None = None) -> Mask:
+    """A query sees of the keys that ``within`` keeps those whose blocks, of block_q by block_kv, a table has.
+
+    int32 array "block_mask" in each call, which `jit_attention.block_mask` makes; giving its result as
+    ``attention(..., block_mask=...)`` does all of this. Blocks that the table has not are skipped without asking
+    ``within``. Raises InvalidSpecError unless both sides are multiples of 16 from 16 to 4096.
+    """
+    sides = f"{functor.wanted_whole('block_q', block_q)}, {functor.wanted_whole('block_kv', block_kv)}"
+    if within is None:
+        return Mask(f"block_mask({sides})")
+    if not isinstance(within, Mask):
+        raise TypeError(f"within must be a jit_attention.Mask or None, not a {type(within).__name__}")
+    return Mask(f"block_mask({sides}, {within.text})", within.texts)
+
+
 def text(
     body: str,
     *,

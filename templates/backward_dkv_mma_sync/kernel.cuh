@@ -197,7 +197,7 @@ __device__ __forceinline__ void sum_gradients(const AttentionParams& params,
       apply_score<KeysByQueries>(scores, first_key, first_query, score, params.softmax_scale, context);
     }
     if (tiles.is_partial()) {
-      const typename Config::Mask mask(context);
+      const TileMask<Config> mask(context);
       drop_masked_scores<KeysByQueries>(scores, first_key, first_query, mask, context);
     }
     exponentiate_scores(scores, exponent, ColumnNumbers{lse_tile(stage) + lane_statistic});

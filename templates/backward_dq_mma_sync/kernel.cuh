@@ -113,6 +113,7 @@ __device__ __forceinline__ void attention_backward_dq(const AttentionParams& par
       v_loader(sequences.value_rows(batch, kv_head), seqlen_kv);
 
   const Mask mask(context);
+  const TileMask<Config> tile_mask(context);
   const Score score(context);
   const ScoreTile queries{q_begin, minimum(q_begin + Config::tile_q, seqlen_q), 0, 0};
   KvTiles<Mask, Config::tile_kv, ahead> tiles(mask, queries, mask.key_range(queries.q_begin, queries.q_end),
@@ -166,7 +167,8 @@ __device__ __forceinline__ void attention_backward_dq(const AttentionParams& par
     const int first_key = tiles.key(0) + MmaLayout::lane_column(lane_id());
     differentiate_score<QueriesByKeys>(scores, d_scores, first_query, first_key, score, params.softmax_scale,
                                        context);
-    if (tiles.is_partial()) drop_masked_scores<QueriesByKeys>(scores, first_query, first_key, mask, context);
+    if (tiles.is_partial())
+      drop_masked_scores<QueriesByKeys>(scores, first_query, first_key, tile_mask, context);
     exponentiate_scores(scores, exponent, statistics.lse_log2);
     multiply_by_probabilities<Score>(d_scores, scores);
     multiply_pv<Element, typename Traits::KTile, width>(dq, d_scores, k_tile(stage));

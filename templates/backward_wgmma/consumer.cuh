@@ -48,7 +48,7 @@ template <class Config>
 class Consumer {
   using Traits = KernelTraits<Config>;
   using Element = typename Config::Element;
-  using Mask = typename Config::Mask;
+  using Mask = TileMask<Config>;
   using Score = typename Config::Score;
   using Scores = typename Traits::Scores;
   using KTile = typename Traits::KTile;

@@ -11,6 +11,7 @@
 #include "backward_wgmma/dq_sums.cuh"
 #include "backward_wgmma/tensor_maps.cuh"
 #include "problem/functor.cuh"
+#include "problem/masks.cuh"
 #include "ptx/atomic.cuh"
 
 namespace jit::backward_wgmma {
@@ -37,20 +38,24 @@ __device__ __forceinline__ int turn_of(const BlockContext& context, int query_ti
   };
   const int own_window = key_tile / window, own_steps = steps_to(key_tile);
   const int end = minimum((own_window + 1) * window, key_tiles);
+  const auto is_before = [&](int other) {
+    const int steps = steps_to(other);
+    if (other / window >= own_window && (steps > own_steps || (steps == own_steps && other >= key_tile)))
+      return false;
+    tile.k_begin = other * Config::tile_kv;
+    tile.k_end = minimum(tile.k_begin + Config::tile_kv, context.seqlen_kv);
+    return mask.classify(tile) != TileClass::empty;
+  };
   int turn = 0;
+  if constexpr (needs_warp<typename Config::Mask>) {
 #pragma unroll 1
-  for (int first = 0; first < end; first += warp_size) {
-    const int other = first + lane_id();
-    bool is_before = false;
-    if (other < end) {
-      tile.k_begin = other * Config::tile_kv;
-      tile.k_end = minimum(tile.k_begin + Config::tile_kv, context.seqlen_kv);
-      const int steps = steps_to(other);
-      is_before =
-          (other / window < own_window || steps < own_steps || (steps == own_steps && other < key_tile)) &&
-          mask.classify(tile) != TileClass::empty;
+    for (int other = 0; other < end; ++other) turn += is_before(other) ? 1 : 0;
+  } else {
+#pragma unroll 1
+    for (int first = 0; first < end; first += warp_size) {
+      const int other = first + lane_id();
+      turn += __popc(__ballot_sync(full_warp, other < end && is_before(other)));
     }
-    turn += __popc(__ballot_sync(full_warp, is_before));
   }
   return turn;
 }

@@ -7,3 +7,10 @@
 #else
 #  define JIT_HOST_DEVICE
 #endif
+
+namespace jit {
+
+/// Of numbers whose sum fits an int.
+JIT_HOST_DEVICE constexpr int rounded_up_quotient(int x, int y) { return (x + y - 1) / y; }
+
+}  // namespace jit

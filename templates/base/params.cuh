@@ -19,7 +19,8 @@ struct TensorStrides {
 struct FunctorTensor {
   const void* data;
   long long strides[3];
-  long long last_size;  ///< elements along the last dimension
+  int last_size;  ///< elements along the last dimension; at most 2^31 − 1, as `rows`
+  int rows;       ///< along the one before it, else 1
 };
 
 inline constexpr int max_functor_tensors = 8;

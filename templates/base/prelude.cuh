@@ -11,6 +11,15 @@ inline constexpr bool is_same = false;
 template <class A>
 inline constexpr bool is_same<A, A> = true;
 
+template <bool condition, class A, class B>
+struct ChosenType {
+  using type = A;
+};
+template <class A, class B>
+struct ChosenType<false, A, B> {
+  using type = B;
+};
+
 namespace detail {
 template <class Pointer>
 struct PointeeOf;

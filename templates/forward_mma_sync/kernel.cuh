@@ -114,6 +114,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
       sequences.value_rows(batch, kv_head), seqlen_kv);
 
   const Mask mask(context);
+  const TileMask<Config> tile_mask(context);
   const Score score(context);
   const ScoreTile queries{q_begin, minimum(q_begin + Config::tile_q, seqlen_q), 0, 0};
   KvTiles<Mask, Config::tile_kv, Traits::ahead> tiles(
@@ -179,7 +180,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
 
     if (!Score::is_identity || tiles.is_partial()) {
       apply_functors<MaskQuery::each_score>(scores, score_place<Config>(q_begin, tiles.key(0)), score, params,
-                                            mask, context, tiles.is_partial());
+                                            tile_mask, context, tiles.is_partial());
     }
     online_softmax<Config::rescale>(scores, output, state, scale_log2);
     // Behind the sums, which are those of all keys.

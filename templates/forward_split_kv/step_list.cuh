@@ -90,6 +90,11 @@ __device__ __forceinline__ void next_step(const AttentionParams& params, StepLis
     TileClass kind = TileClass::empty;
 #pragma unroll 1
     for (; place.tile < place.tile_end; ++place.tile) {  // to one that holds a key that is seen
+      if constexpr (has_next<typename Config::Mask>) {   // a step without keys ends what has no more tiles
+        const int next_tile =
+            jit::next_key<Config>(params, unit, scores, place.tile * Config::tile_kv) / Config::tile_kv;
+        place.tile = minimum(next_tile, place.tile_end - 1);
+      }
       scores.k_begin = place.tile * Config::tile_kv;
       scores.k_end = minimum(scores.k_begin + Config::tile_kv, unit.kv.length);
       kind = classify<Config>(params, unit, scores);

@@ -26,6 +26,10 @@ struct UnitMask {
   __device__ __forceinline__ TileClass classify(const ScoreTile& tile) const {
     return jit::classify<Config>(params, unit, tile);
   }
+  __device__ __forceinline__ int next_key(int q_begin, int q_end,
+                                          int k) const requires has_next<typename Config::Mask> {
+    return jit::next_key<Config>(params, unit, {q_begin, q_end, 0, 0}, k);
+  }
 };
 
 /// Where the lane's box of a tile of keys or values begins: each lane copies one. A box lies in one page; without pages

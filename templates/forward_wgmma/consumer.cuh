@@ -67,7 +67,7 @@ __device__ __forceinline__ void write_output(const AttentionParams& params,
 template <class Config>
 class Consumer {
   using Traits = KernelTraits<Config>;
-  using Mask = typename Config::Mask;
+  using Mask = TileMask<Config>;
   using Score = typename Config::Score;
   using RowFactors = float[Traits::Scores::rows];
   using KeptWork = typename Traits::KeptWork;

@@ -111,6 +111,9 @@ struct RememberedMask {
   __device__ __forceinline__ TileClass classify(const ScoreTile& tile) const {
     return memory.classify(mask, ranges, batch, tile);
   }
+  __device__ __forceinline__ int next_key(int q_begin, int q_end, int k) const requires has_next<Mask> {
+    return mask.next_key(q_begin, q_end, k);
+  }
 };
 
 }  // namespace jit::forward_wgmma

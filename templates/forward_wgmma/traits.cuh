@@ -16,15 +16,6 @@
 
 namespace jit::forward_wgmma {
 
-template <bool condition, class A, class B>
-struct ChosenType {
-  using type = A;
-};
-template <class A, class B>
-struct ChosenType<false, A, B> {
-  using type = B;
-};
-
 template <class KernelConfig>
 struct KernelTraits {
   using Config = KernelConfig;
@@ -79,7 +70,7 @@ struct KernelTraits {
   /// Whether consumers look for tiles of which they see the lower half alone: the last of each under a causal
   /// mask.
   static constexpr bool has_lower_tiles =
-      has_row_range<typename Config::Mask> && !is_same<typename Config::Mask, NoMask>;
+      has_row_range<TileMask<Config>> && !is_same<TileMask<Config>, NoMask>;
 
   /// So many of the last tiles a consumer can leave to the others: it still holds the values before them, and
   /// the loader needs a stage to go on.

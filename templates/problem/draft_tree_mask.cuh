@@ -1,6 +1,7 @@
 // The mask of speculative decoding: queries are tokens of a draft, of which each sees some of the others.
 #pragma once
 
+#include "base/bit_words.cuh"
 #include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "problem/functor.cuh"
@@ -13,8 +14,6 @@ namespace jit {
 /// such are chunks of prefill beside drafts. `key_range` and `classify` are asked by whole warps.
 template <int slot>
 struct DraftTreeMask {
-  static constexpr int word_bits = 32;
-
   const int* rows;  ///< of the first query
   long long row_stride;
   int first_own;  ///< key of the draft's first
@@ -27,16 +26,10 @@ struct DraftTreeMask {
     row_stride = tensor.strides[1];
     rows = static_cast<const int*>(tensor.data) + context.batch * tensor.strides[0] +
            context.q_begin * row_stride;
-    is_causal = seqlen_q > word_bits * tensor.last_size;
+    is_causal = seqlen_q > static_cast<long long>(bits_of_word) * tensor.last_size;
   }
 
   __device__ unsigned word(int q, int i) const { return __ldg(rows + q * row_stride + i); }
-
-  /// The bits of word i that are of keys [begin, end) of the draft's, of which it has some.
-  static __device__ unsigned bits_between(int i, int begin, int end) {
-    const int low = maximum(0, begin - i * word_bits), high = minimum(word_bits, end - i * word_bits);
-    return ~0u << low & ~0u >> (word_bits - high);
-  }
 
   /// To the last key that one of the queries may see.
   __device__ KeyRange lane_key_range(int seqlen_kv, int, int q_end) const {
@@ -48,12 +41,13 @@ struct DraftTreeMask {
     if (q_begin >= q_end) return {0, 0};
     if (is_causal) return {0, maximum(0, first_own + q_end)};
 #pragma unroll 1
-    for (int i = (seqlen_q - 1) / word_bits; i >= 0; --i) {
+    for (int i = (seqlen_q - 1) / bits_of_word; i >= 0; --i) {
       unsigned seen = 0;
 #pragma unroll 1
       for (int q = q_begin + lane_id(); q < q_end; q += warp_size) seen |= word(q, i);
       seen = __reduce_or_sync(full_warp, seen & bits_between(i, 0, seqlen_q));
-      if (seen != 0) return {0, maximum(0, first_own + (i + 1) * word_bits - __clz(static_cast<int>(seen)))};
+      if (seen != 0)
+        return {0, maximum(0, first_own + (i + 1) * bits_of_word - __clz(static_cast<int>(seen)))};
     }
     return {0, maximum(0, first_own)};
   }
@@ -68,7 +62,7 @@ struct DraftTreeMask {
     }
     unsigned seen = 0, unseen = 0;
 #pragma unroll 1
-    for (int i = begin / word_bits; i * word_bits < end; ++i) {
+    for (int i = begin / bits_of_word; i * bits_of_word < end; ++i) {
       const unsigned asked = bits_between(i, begin, end);
 #pragma unroll 1
       for (int q = tile.q_begin + lane_id(); q < tile.q_end; q += warp_size) {
@@ -81,10 +75,12 @@ struct DraftTreeMask {
     return __reduce_or_sync(full_warp, seen) == 0 && !has_others ? TileClass::empty : TileClass::partial;
   }
 
+  static constexpr bool needs_warp = true;
+
   __device__ bool keep(int q, int k) const {
     const int own = k - first_own;
     if (own < 0) return true;
-    return is_causal ? own <= q : (word(q, own / word_bits) >> own % word_bits & 1) != 0;
+    return is_causal ? own <= q : (word(q, own / bits_of_word) >> own % bits_of_word & 1) != 0;
   }
 };
 

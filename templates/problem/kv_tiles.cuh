@@ -4,6 +4,7 @@
 
 #include "base/prelude.cuh"
 #include "problem/functor.cuh"
+#include "problem/masks.cuh"
 
 namespace jit {
 
@@ -48,6 +49,10 @@ class KvTiles {
     TileClass kind = TileClass::empty;
     for (; index < end_; ++index) {
       ScoreTile tile = queries_;
+      if constexpr (has_next<Mask>) {
+        index = next_key(mask_, tile.q_begin, tile.q_end, index * tile_kv) / tile_kv;
+        if (index >= end_) break;
+      }
       tile.k_begin = index * tile_kv;
       tile.k_end = minimum(tile.k_begin + tile_kv, seqlen_kv_);
       kind = mask_.classify(tile);

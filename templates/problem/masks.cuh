@@ -9,6 +9,9 @@
 //   KeyRange row_range(int q)                    exactly the keys that query q sees, within the sequence
 // Another one whose key_range is answered by a warp together may say what a single lane can tell:
 //   KeyRange lane_key_range(int seqlen_kv, int q_begin, int q_end)
+// One whose tiles lie far apart may say where the next one is, by a whole warp:
+//   int next_key(int q_begin, int q_end, int k)      no query sees a key from k on to there
+//   int next_query(int k_begin, int k_end, int q)    no query from q on to there sees a key
 // A mask with terms splits `keep` in two, which makes them cheap, too: it is asked once for each query and,
 // by the key loader, once for each key, whose word is left in shared memory.
 //   static constexpr int key_words = 1
@@ -65,6 +68,58 @@ inline constexpr bool depends_on_head = [] {
     return __is_base_of(TextMask, Mask);
   }
 }();
+
+/// Whether the lanes of a warp must ask `classify` about the same tile, which they look at together.
+template <class Mask>
+inline constexpr bool needs_warp = [] {
+  if constexpr (requires { Mask::needs_warp; }) {
+    return Mask::needs_warp;
+  } else {
+    return false;
+  }
+}();
+
+/// Whether query heads of one batch entry do see different keys: not all that may depend on the head do.
+template <class Mask>
+__device__ __forceinline__ bool heads_differ(const Mask& mask) {
+  if constexpr (requires { mask.differs_by_head(); }) {
+    return mask.differs_by_head();
+  } else {
+    return depends_on_head<Mask>;
+  }
+}
+
+template <class Mask>
+concept has_next = requires(const Mask& mask) {
+  mask.next_key(0, 0, 0);
+};
+
+/// The mask's next_key and next_query; one that has none goes nowhere.
+template <class Mask>
+__device__ __forceinline__ int next_key(const Mask& mask, int q_begin, int q_end, int k) {
+  if constexpr (has_next<Mask>) {
+    return mask.next_key(q_begin, q_end, k);
+  } else {
+    return k;
+  }
+}
+template <class Mask>
+__device__ __forceinline__ int next_query(const Mask& mask, int k_begin, int k_end, int q) {
+  if constexpr (has_next<Mask>) {
+    return mask.next_query(k_begin, k_end, q);
+  } else {
+    return q;
+  }
+}
+
+/// What a kernel may ask about the scores of a tile that is not empty in place of the mask.
+template <class Mask, int tile_q, int tile_kv>
+struct MaskOfTile {
+  using type = Mask;
+};
+
+template <class Config>
+using TileMask = typename MaskOfTile<typename Config::Mask, Config::tile_q, Config::tile_kv>::type;
 
 /// The terms of any mask that has some: a row_range makes them, too.
 template <class Mask>
@@ -294,6 +349,7 @@ struct DocumentMask {
     if (q.low == q.high && k.low == k.high) return TileClass::full;
     return TileClass::partial;
   }
+  static constexpr bool needs_warp = true;
   __device__ bool keep(int q, int k) const { return __ldg(ids_q + q) == __ldg(ids_kv + k); }
   static constexpr int key_words = 1;
   __device__ int key_word(int k) const { return __ldg(ids_kv + k); }
@@ -310,6 +366,7 @@ struct Both {
     if (x == TileClass::empty || y == TileClass::empty) return TileClass::empty;
     return x == TileClass::full && y == TileClass::full ? TileClass::full : TileClass::partial;
   }
+  static __device__ __forceinline__ int of_places(int x, int y) { return maximum(x, y); }
   static constexpr bool one_is_enough = false;
   static constexpr bool ranges_stay_ranges = true;  ///< of_ranges of two exact ranges is exact
 };
@@ -326,6 +383,7 @@ struct Either {
     if (x == TileClass::full || y == TileClass::full) return TileClass::full;
     return x == TileClass::empty && y == TileClass::empty ? TileClass::empty : TileClass::partial;
   }
+  static __device__ __forceinline__ int of_places(int x, int y) { return minimum(x, y); }
   static constexpr bool one_is_enough = true;
   static constexpr bool ranges_stay_ranges = false;
 };
@@ -354,6 +412,14 @@ struct CombinedMask {
     return Op::of_ranges(jit::lane_key_range(a, seqlen_kv, q_begin, q_end),
                          jit::lane_key_range(b, seqlen_kv, q_begin, q_end));
   }
+  __device__ int next_key(int q_begin, int q_end, int k) const requires(has_next<A> || has_next<B>) {
+    return Op::of_places(jit::next_key(a, q_begin, q_end, k), jit::next_key(b, q_begin, q_end, k));
+  }
+  __device__ int next_query(int k_begin, int k_end, int q) const requires(has_next<A> || has_next<B>) {
+    return Op::of_places(jit::next_query(a, k_begin, k_end, q), jit::next_query(b, k_begin, k_end, q));
+  }
+  __device__ bool differs_by_head() const { return heads_differ(a) || heads_differ(b); }
+  static constexpr bool needs_warp = jit::needs_warp<A> || jit::needs_warp<B>;
   static constexpr bool has_ranges = Op::ranges_stay_ranges && has_row_range<A> && has_row_range<B>;
   __device__ KeyRange row_range(int q) const requires has_ranges {
     return Op::of_ranges(a.row_range(q), b.row_range(q));
@@ -370,6 +436,14 @@ struct CombinedMask {
     }
   }
 };
+
+/// Where a tile is not empty, it is so for neither of two masks that both must keep.
+template <class A, class B, int tile_q, int tile_kv>
+struct MaskOfTile<CombinedMask<Both, A, B>, tile_q, tile_kv> {
+  using type = CombinedMask<Both, typename MaskOfTile<A, tile_q, tile_kv>::type,
+                            typename MaskOfTile<B, tile_q, tile_kv>::type>;
+};
+
 template <class Op, class A, class B>
 inline constexpr bool depends_on_head<CombinedMask<Op, A, B>> = depends_on_head<A> || depends_on_head<B>;
 template <class A, class B>
@@ -386,6 +460,8 @@ struct NotMask {
   __device__ KeyRange key_range(int, int) const { return {0, seqlen_kv}; }
   __device__ TileClass classify(const ScoreTile& tile) const { return class_of_inverse(a.classify(tile)); }
   __device__ bool keep(int q, int k) const { return !a.keep(q, k); }
+  __device__ bool differs_by_head() const { return heads_differ(a); }
+  static constexpr bool needs_warp = jit::needs_warp<A>;
   static constexpr int key_words = jit::key_words<A>;
   __device__ int key_word(int k) const { return a.key_word(k); }
   __device__ auto query_term(int q) const { return jit::query_term(a, q); }

@@ -6,6 +6,7 @@
 #include "base/prelude.cuh"
 #include "problem/entry_sequences.cuh"
 #include "problem/functor.cuh"
+#include "problem/masks.cuh"
 
 namespace jit {
 
@@ -65,6 +66,13 @@ class QueryTiles {
       const typename Config::Mask mask(sequences_.context(batch_, first_head_ + next.head));
       for (; next.tile < tiles_; ++next.tile) {
         ScoreTile tile = keys_;
+        if constexpr (has_next<typename Config::Mask>) {
+          // To the last tile of all at most: in a round the first ones come behind it.
+          const int query = query_of(next.tile);
+          next.tile +=
+              minimum(next_query(mask, keys_.k_begin, keys_.k_end, query) / tile_q, tiles_) - query / tile_q;
+          if (next.tile >= tiles_) break;
+        }
         tile.q_begin = query_of(next.tile);
         tile.q_end = minimum(tile.q_begin + tile_q, seqlen_q_);
         const TileClass kind = mask.classify(tile);

@@ -10,8 +10,6 @@
 
 namespace jit {
 
-JIT_HOST_DEVICE constexpr int rounded_up_quotient(int x, int y) { return (x + y - 1) / y; }
-
 /// Shares of a line for so many blocks, pieces of which are never shorter than a span. Requires a line of units whose
 /// tiles are counted; `num_splits` as key_shares has it.
 JIT_HOST_DEVICE constexpr KeyShares span_shares(const LineSize& line, int blocks, int num_splits,

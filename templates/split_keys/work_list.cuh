@@ -62,18 +62,28 @@ __device__ __forceinline__ ScoreTile queries_of(const Unit& unit) {
   return {unit.row_begin / Config::gqa_ratio, (unit.row_end - 1) / Config::gqa_ratio + 1, 0, 0};
 }
 
-/// Keys outside of which the rows of a unit, of whatever head, see none, as far as a single lane can tell.
+/// Of how many of so many heads the mask must be asked to know what it leaves of all.
+template <class Config>
+__device__ __forceinline__ int heads_to_ask(const AttentionParams& params, const Unit& unit, int heads) {
+  using Mask = typename Config::Mask;
+  if constexpr (!depends_on_head<Mask>) return 1;
+  return heads_differ(Mask(context_of<Config>(params, unit, 0))) ? heads : 1;
+}
+
+/// Keys outside of which the rows of a unit see none, as far as a single lane can tell. The same of all KV heads: where
+/// heads see different keys, it is around those of all of them.
 template <class Config>
 __device__ __forceinline__ KeyRange keys_of(const AttentionParams& params, const Unit& unit) {
   using Mask = typename Config::Mask;
   const ScoreTile queries = queries_of<Config>(unit);
-  const auto keys_of_head = [&](int g) {
-    const Mask mask(context_of<Config>(params, unit, unit.kv_head * Config::gqa_ratio + g));
+  const auto keys_of_head = [&](int head) {
+    const Mask mask(context_of<Config>(params, unit, head));
     return lane_key_range(mask, unit.kv.length, queries.q_begin, queries.q_end);
   };
   KeyRange keys = keys_of_head(0);
-  if constexpr (depends_on_head<Mask>)
-    for (int g = 1; g < Config::gqa_ratio; ++g) keys = Either::of_ranges(keys, keys_of_head(g));
+  const int heads = heads_to_ask<Config>(params, unit, params.heads_q);
+#pragma unroll 1
+  for (int head = 1; head < heads; ++head) keys = Either::of_ranges(keys, keys_of_head(head));
   return keys;
 }
 
@@ -105,13 +115,28 @@ __device__ __forceinline__ TileClass classify(const AttentionParams& params, con
   using Mask = typename Config::Mask;
   const int first_head = unit.kv_head * Config::gqa_ratio;
   TileClass kind = Mask(context_of<Config>(params, unit, first_head)).classify(tile);
-  if constexpr (depends_on_head<Mask>) {
-    for (int g = 1; g < Config::gqa_ratio; ++g) {
-      const TileClass other = Mask(context_of<Config>(params, unit, first_head + g)).classify(tile);
-      if (other != kind) return TileClass::partial;
-    }
+  const int heads = heads_to_ask<Config>(params, unit, Config::gqa_ratio);
+  for (int g = 1; g < heads; ++g) {
+    const TileClass other = Mask(context_of<Config>(params, unit, first_head + g)).classify(tile);
+    if (other != kind) return TileClass::partial;
   }
   return kind;
+}
+
+/// From key k on the first that a query of the unit's, of whatever head, may see. By a whole warp.
+template <class Config>
+__device__ __forceinline__ int next_key(const AttentionParams& params, const Unit& unit,
+                                        const ScoreTile& queries, int k) {
+  using Mask = typename Config::Mask;
+  const int first_head = unit.kv_head * Config::gqa_ratio;
+  const auto next_of_head = [&](int g) {
+    return next_key(Mask(context_of<Config>(params, unit, first_head + g)), queries.q_begin, queries.q_end,
+                    k);
+  };
+  int next = next_of_head(0);
+  const int heads = heads_to_ask<Config>(params, unit, Config::gqa_ratio);
+  for (int g = 1; g < heads; ++g) next = minimum(next, next_of_head(g));
+  return next;
 }
 
 /// What each KV head of a batch entry has on the line.

@@ -190,6 +190,11 @@ TEST_F(AttentionTest, MasksAndScores) {
                            "draft_tree && window(70, 0)",
                            "causal_per_request && draft_tree || document",
                            "!(causal && text(blocks))",
+                           "block_mask(16, 32)",
+                           "block_mask(64, 64, causal)",
+                           "block_mask(128, 256, document && window(70, 0))",
+                           "causal && block_mask(192, 128)",
+                           "!block_mask(32, 16, text(recent)) || prefix(9)",
                            "prefix(30) || text(allowed-keys)",
                            "window(16, 16) || prefix(8) && causal",
                            "causal && !causal"}) {

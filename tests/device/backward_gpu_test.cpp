@@ -103,6 +103,8 @@ TEST_F(BackwardTest, Masks) {
       mask::prefix_lengths(),
       mask::document(),
       mask::document() && mask::causal(),
+      mask::block_mask(16, 32),
+      mask::block_mask(64, 128, mask::causal()),
       !mask::causal(),
       mask::sliding_window(10, -1) && !mask::prefix(5),
   };
@@ -204,10 +206,13 @@ TEST_F(BackwardTest, Configs) {
 TEST_F(BackwardTest, ConfigsOfOnePass) {
   if (native_arch(device_) != Arch{9, 0, 'a'}) GTEST_SKIP() << "kernels of backward_wgmma are for sm_90a";
   const CurrentDevice scope(0);
-  for (const AttentionSpec& spec :
-       std::vector<AttentionSpec>{{.head_dim = 128, .gqa_ratio = 2, .mask = mask::causal()},
-                                  {.head_dim = 64, .score = score::softcap(3)},
-                                  {.head_dim = 96, .head_dim_v = 40, .mask = mask::sliding_window(70, 10)}}) {
+  for (const AttentionSpec& spec : std::vector<AttentionSpec>{
+           {.head_dim = 128, .gqa_ratio = 2, .mask = mask::causal()},
+           {.head_dim = 64, .score = score::softcap(3)},
+           {.head_dim = 96, .head_dim_v = 40, .mask = mask::sliding_window(70, 10)},
+           // Lanes of a warp look together at tiles of the first, apart at those of the second.
+           {.head_dim = 32, .mask = mask::document()},
+           {.head_dim = 32, .mask = mask::block_mask(64, 32)}}) {
     BackwardRun run(case_of(spec, 1, 2, 150, 290));
     for (const BackwardWgmma& config :
          std::vector<BackwardWgmma>{{.stages = spec.head_dim == 64 ? 4 : 2},

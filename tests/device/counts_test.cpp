@@ -132,8 +132,8 @@ TEST(Counts, MasksSkipTilesOfWhichTheyKeepNothing) {
       return number(counts_of(problem, parse_config(config)).at("total"), "tensor_flops");
     };
     const std::uint64_t full = flops("none");
-    for (const char* mask :
-         {"draft_tree", "causal_per_request", "text(recent)", "text(recent) || prefix(40)"}) {
+    for (const char* mask : {"draft_tree", "causal_per_request", "text(recent)", "text(recent) || prefix(40)",
+                             "block_mask(64, 32)", "block_mask(128, 96)"}) {
       const std::uint64_t masked = flops(mask), kept = tiles_with_kept_keys(problem);
       EXPECT_LT(kept, all) << mask;
       EXPECT_EQ(masked, full / all * kept) << mask << ", " << config;

@@ -148,6 +148,9 @@ TEST_P(SplitKeysTest, MasksAndScores) {
                            "text(ends_by_head)",
                            "text(recent)",
                            "!causal",
+                           "block_mask(16, 64)",
+                           "block_mask(16, 32, causal)",
+                           "!block_mask(16, 16) && window(90, 0)",
                            "window(16, 16) || prefix(8) && causal",
                            "!(causal && text(blocks))",
                            "causal && !causal"})

@@ -104,7 +104,7 @@ std::string misjudged(const std::string& from = "", const std::string& to = "") 
   for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = random_text_id(static_cast<std::int64_t>(i));
   emulator::testing::TestDevice device;
   const std::uint64_t answers = device.room<std::uint8_t>(texts * tiles);
-  const FunctorTensor tensor{reinterpret_cast<const void*>(device.upload(ids)), {1, 0, 0}, 1024};
+  const FunctorTensor tensor{reinterpret_cast<const void*>(device.upload(ids)), {1, 0, 0}, 1024, 1};
   const emulator::LaunchResult result = device.run(ptx, {.grid = {tiles / 32, 1, 1}, .block = {32, 1, 1}}, {},
                                                    device.upload(asked), answers, tensor);
   for (const emulator::Finding& finding : result.findings) return to_string(finding);

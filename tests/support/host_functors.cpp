@@ -69,7 +69,9 @@ FunctorData random_data(const FunctorTensorUse& use, const FunctorProblem& probl
   if (const auto given = shapes.find(name); given != shapes.end()) {
     data.shape = given->second;
   } else if (use.row != nullptr) {
-    data.shape = random_shape(use.row->dims, problem.extents(), random);
+    const Extents sizes = problem.extents();
+    data.shape =
+        random_shape(use.row->dims, use.row->sizes ? use.row->sizes(sizes, use.arguments) : sizes, random);
   } else {
     data.shape = {name == "temperatures" ? problem.heads_q : problem.seqlen_kv};
   }
@@ -93,6 +95,9 @@ FunctorData random_data(const FunctorTensorUse& use, const FunctorProblem& probl
       append<std::int32_t>(data.bytes, draw(random, 0, 1) * draw(random, -3, 3));
     } else if (name == "draft_tree") {
       append(data.bytes, random_bits(i, data.shape.back(), random));
+    } else if (name ==
+               "block_mask") {  // of which nothing is known to be full; bits of blocks without keys are any
+      append(data.bytes, i % 2 == 1 ? 0u : static_cast<std::uint32_t>(random() & random()));
     } else if (name.starts_with("document_ids")) {
       if (draw(random, 0, 60) == 0) ++document;
       append<std::int32_t>(data.bytes, draw(random, 0, 200) == 0 ? 2 : document);

@@ -1,0 +1,155 @@
+// A mask within blocks: a table says of each block of queries and keys what is left of it.
+#pragma once
+
+#include "base/bit_words.cuh"
+#include "base/params.cuh"
+#include "base/prelude.cuh"
+#include "problem/masks.cuh"
+
+namespace jit {
+
+/// What mask `Within` keeps of the blocks, of block_q queries and block_kv keys each, that the table says are not empty.
+/// The table is int32 tensor (batch, heads, block_rows, block_words) in slot `slot`. A row of it is of block_q queries. Bit
+/// j of its words 2 i and 2 i + 1 is of block 32 i + j of block_kv keys: in the first, whether some score of the block is
+/// kept, in the second, whether all are, so that `Within` need not be asked. Blocks that it has no room for are empty.
+template <class Within, int slot, int block_q, int block_kv>
+struct BlockMask {
+  Within within;
+  const unsigned* table;  ///< of the batch entry and head
+  long long row_stride;
+  int block_rows;
+  int key_blocks;  ///< of a row of the table, at most as many as there are keys for
+  int seqlen_kv;
+  bool has_heads;
+
+  __device__ explicit BlockMask(const BlockContext& context) : within(context), seqlen_kv(context.seqlen_kv) {
+    const FunctorTensor& tensor = context.tensors[slot];
+    table = static_cast<const unsigned*>(tensor.data) + context.batch * tensor.strides[0] +
+            context.head * tensor.strides[1];
+    row_stride = tensor.strides[2];
+    block_rows = minimum(rounded_up_quotient(context.seqlen_q, block_q), tensor.rows);
+    key_blocks = minimum(rounded_up_quotient(seqlen_kv, block_kv), tensor.last_size / 2 * bits_of_word);
+    has_heads = tensor.strides[1] != 0;
+  }
+
+  static constexpr bool reads_head = true;
+  static constexpr bool needs_warp = jit::needs_warp<Within>;
+  __device__ bool differs_by_head() const { return has_heads || heads_differ(within); }
+
+  __device__ __forceinline__ unsigned seen(int row, int i) const {
+    return __ldg(table + row * row_stride + 2 * i);
+  }
+  __device__ __forceinline__ unsigned full(int row, int i) const {
+    return __ldg(table + row * row_stride + 2 * i + 1);
+  }
+
+  /// From the first to the last block that holds a key for one of the queries.
+  __device__ KeyRange key_range(int q_begin, int q_end) const {
+    if (q_begin >= q_end || key_blocks == 0) return {0, 0};
+    int first = key_blocks, last = -1;
+    const int end = minimum(rounded_up_quotient(q_end, block_q), block_rows);
+#pragma unroll 1
+    for (int row = q_begin / block_q; row < end; ++row) {
+#pragma unroll 1
+      for (int i = 0; i * bits_of_word < first; ++i) {
+        const unsigned word = seen(row, i) & bits_between(i, 0, first);
+        if (word != 0) first = i * bits_of_word + __ffs(static_cast<int>(word)) - 1;
+      }
+#pragma unroll 1
+      for (int i = (key_blocks - 1) / bits_of_word; (i + 1) * bits_of_word > last + 1; --i) {
+        const unsigned word = seen(row, i) & bits_between(i, last + 1, key_blocks);
+        if (word != 0) last = (i + 1) * bits_of_word - 1 - __clz(static_cast<int>(word));
+      }
+    }
+    if (first > last) return {0, 0};
+    return {first * block_kv, last + 1 == key_blocks ? end_of_blocks() : (last + 1) * block_kv};
+  }
+  __device__ KeyRange lane_key_range(int, int q_begin, int q_end) const { return key_range(q_begin, q_end); }
+
+  __device__ TileClass classify(const ScoreTile& tile) const {
+    const int first = tile.k_begin / block_kv, end = rounded_up_quotient(tile.k_end, block_kv);
+    const int row_end = rounded_up_quotient(tile.q_end, block_q);
+    bool is_seen = false, is_covered = end <= key_blocks && row_end <= block_rows, is_full = is_covered;
+#pragma unroll 1
+    for (int row = tile.q_begin / block_q; row < minimum(row_end, block_rows); ++row) {
+#pragma unroll 1
+      for (int i = first / bits_of_word; i * bits_of_word < minimum(end, key_blocks); ++i) {
+        const unsigned asked = bits_between(i, first, minimum(end, key_blocks));
+        const unsigned seen_blocks = seen(row, i) & asked;
+        is_seen |= seen_blocks != 0;
+        is_covered &= seen_blocks == asked;
+        is_full &= (full(row, i) & seen_blocks) == asked;
+      }
+    }
+    if (!is_seen) return TileClass::empty;
+    if (is_full) return TileClass::full;
+    const TileClass kind = within.classify(tile);
+    return kind == TileClass::full && !is_covered ? TileClass::partial : kind;
+  }
+
+  /// From key k on the first that one of the queries may see; seqlen_kv: none.
+  __device__ int next_key(int q_begin, int q_end, int k) const {
+    const int first = k / block_kv, end = minimum(rounded_up_quotient(q_end, block_q), block_rows);
+#pragma unroll 1
+    for (int i = first / bits_of_word; i * bits_of_word < key_blocks; ++i) {
+      unsigned word = 0;
+#pragma unroll 1
+      for (int row = q_begin / block_q; row < end; ++row) word |= seen(row, i);
+      word &= bits_between(i, first, key_blocks);
+      if (word != 0) return maximum(k, (i * bits_of_word + __ffs(static_cast<int>(word)) - 1) * block_kv);
+    }
+    return seqlen_kv;
+  }
+
+  /// From query q on the first that may see one of the keys, or a number above all queries'. By a whole warp, whose lanes
+  /// look at a row of blocks each.
+  __device__ int next_query(int k_begin, int k_end, int q) const {
+    const int first = k_begin / block_kv, end = minimum(rounded_up_quotient(k_end, block_kv), key_blocks);
+#pragma unroll 1
+    for (int begin = q / block_q; begin < block_rows; begin += warp_size) {
+      const int row = begin + lane_id();
+      unsigned word = 0;
+#pragma unroll 1
+      for (int i = first / bits_of_word; i * bits_of_word < end; ++i)
+        if (row < block_rows) word |= seen(row, i) & bits_between(i, first, end);
+      const unsigned rows = __ballot_sync(full_warp, word != 0);
+      if (rows != 0) return maximum(q, (begin + __ffs(static_cast<int>(rows)) - 1) * block_q);
+    }
+    return 0x7fffffff;
+  }
+
+  __device__ bool keep(int q, int k) const { return has_key(row_of(q), k) && within.keep(q, k); }
+
+  static constexpr int key_words = jit::key_words<Within>;
+  __device__ int key_word(int k) const { return within.key_word(k); }
+  __device__ auto query_term(int q) const { return term_pair(row_of(q), jit::query_term(within, q)); }
+  template <class QueryTerm>
+  __device__ bool keeps(const QueryTerm& query, int k, int key_word) const {
+    return has_key(query.a, k) & jit::keeps(within, query.b, k, key_word);
+  }
+
+ private:
+  __device__ int end_of_blocks() const {
+    return key_blocks < rounded_up_quotient(seqlen_kv, block_kv) ? key_blocks * block_kv : seqlen_kv;
+  }
+  // The row of the table that a query is of, or null.
+  __device__ const unsigned* row_of(int q) const {
+    const int row = q / block_q;
+    return row < block_rows ? table + row * row_stride : nullptr;
+  }
+  __device__ bool has_key(const unsigned* row, int k) const {
+    const int block = k / block_kv;
+    if (row == nullptr || block >= key_blocks) return false;
+    return (__ldg(row + 2 * (block / bits_of_word)) >> block % bits_of_word & 1) != 0;
+  }
+};
+
+/// A tile of scores that lies within one block, and is not empty, is what `Within` keeps.
+template <class Within, int slot, int block_q, int block_kv, int tile_q, int tile_kv>
+struct MaskOfTile<BlockMask<Within, slot, block_q, block_kv>, tile_q, tile_kv> {
+  static constexpr bool is_in_block = block_q % tile_q == 0 && block_kv % tile_kv == 0;
+  using type = typename ChosenType<is_in_block, typename MaskOfTile<Within, tile_q, tile_kv>::type,
+                                   BlockMask<Within, slot, block_q, block_kv>>::type;
+};
+
+}  // namespace jit
