@@ -200,10 +200,9 @@ void check_outputs(const AttentionArguments& arguments) {
   }
 }
 
-FunctorTensor read_functor_tensor(const AttentionSpec& spec, const FunctorTensorUse& use,
-                                  const AttentionArguments& arguments, const Extents& sizes) {
+const TensorView& given_tensor(const FunctorTensorUse& use, const NamedTensors& tensors) {
   const NamedTensor* given = nullptr;
-  for (const NamedTensor& tensor : arguments.tensors) {
+  for (const NamedTensor& tensor : tensors) {
     if (tensor.name == use.tensor.name) given = &tensor;
   }
   if (given == nullptr) {
@@ -211,11 +210,17 @@ FunctorTensor read_functor_tensor(const AttentionSpec& spec, const FunctorTensor
            fmt::format("is read by the mask or score but was not given; add it to `tensors` as {}",
                        to_string(use.tensor.dtype)));
   }
-  const FunctorTensor result = check_functor_tensor(spec, use, given->tensor, sizes);
+  return given->tensor;
+}
+
+FunctorTensor read_functor_tensor(const AttentionSpec& spec, const FunctorTensorUse& use,
+                                  const AttentionArguments& arguments, const Extents& sizes) {
+  const TensorView& given = given_tensor(use, arguments.tensors);
+  const FunctorTensor result = check_functor_tensor(spec, use, given, sizes);
   for (const ArgumentRow& output : argument_table) {
     const TensorView& written = arguments.*output.view;
     if (output.is_output && written.is_present())
-      check_no_overlap(output.name, written, use.tensor.name, given->tensor);
+      check_no_overlap(output.name, written, use.tensor.name, given);
   }
   return result;
 }
@@ -246,6 +251,14 @@ TensorStrides strides_of(const Dims& dims, const TensorView& tensor) {
 void check_inputs(const AttentionSpec& spec, const AttentionArguments& arguments) {
   AttentionParams ignored;
   check_tensors(spec, ArgumentRules(spec), arguments, false, ignored);
+}
+
+void fill_functor_tensors(const AttentionSpec& spec, const std::vector<FunctorTensorUse>& uses,
+                          const NamedTensors& tensors, const Extents& sizes,
+                          FunctorTensor (&slots)[max_functor_tensors]) {
+  for (std::size_t slot = 0; slot < uses.size(); ++slot)
+    slots[slot] = check_functor_tensor(spec, uses[slot], given_tensor(uses[slot], tensors), sizes);
+  check_for_strangers(uses, tensors);
 }
 
 bool fill_params(const AttentionSpec& spec, const std::vector<FunctorTensorUse>& tensors,

@@ -1,0 +1,168 @@
+#include "generator/operations/block_mask/arguments.h"
+
+#include <limits>
+
+#include <fmt/format.h>
+
+#include "generator/operations/block_mask/program.h"
+#include "generator/problem/arguments.h"
+#include "generator/problem/tensor_checks.h"
+
+namespace jit {
+namespace {
+
+constexpr std::int64_t most_tokens = std::numeric_limits<std::int32_t>::max() - 4096;
+
+void check_length(std::string_view name, std::int64_t value) {
+  if (value < 0 || value > most_tokens)
+    refuse(name, fmt::format("is {}; it must be from 0 to {}", value, most_tokens));
+}
+
+// Of one of the caller's tensors: its type and shape, where 1 stands for all of the first two. Strides in `strides`.
+template <std::size_t count>
+void read(std::string_view name, const TensorView& tensor, DType dtype,
+          const std::array<std::pair<std::string_view, std::int64_t>, count>& dims,
+          long long (&strides)[count]) {
+  if (tensor.rank != static_cast<int>(count))
+    refuse(name, fmt::format("has {} dimensions; it must have {}", tensor.rank, count));
+  check_dtype(name, tensor, dtype);
+  check_sizes_and_strides(name, tensor);
+  for (std::size_t i = 0; i < count; ++i) {
+    const int at = static_cast<int>(i);
+    const bool is_for_all = i < 2 && tensor.shape[at] == 1;
+    if (!is_for_all && dims[i].second >= 0) check_size(name, tensor, at, dims[i].first, dims[i].second);
+    strides[i] = tensor.shape[at] > 1 ? tensor.strides[at] : 0;
+  }
+  check_pointer(name, tensor, size_of(dtype));
+}
+
+// A list of lengths or boundaries; null where there is none.
+const int* read_array(std::string_view name, const TensorView& tensor, std::int64_t size) {
+  if (!tensor.is_present()) return nullptr;
+  long long strides[1];
+  read<1>(name, tensor, DType::int32, {{{"size", size}}}, strides);
+  check_dense_last(name, tensor);
+  return static_cast<const int*>(tensor.data);
+}
+
+struct Sizes {
+  std::int64_t batch, heads, rows, columns;
+};
+
+BlockLists read_lists(std::string_view name, const BlockListViews& lists, const Sizes& sizes) {
+  BlockLists result{};
+  const std::string counts = fmt::format("{}.counts", name), indices = fmt::format("{}.indices", name);
+  if (!lists.counts.is_present() && !lists.indices.is_present()) return result;
+  if (!lists.counts.is_present()) refuse(counts, "is missing, and indices are given");
+  if (!lists.indices.is_present()) refuse(indices, "is missing, and counts are given");
+  read<3>(counts, lists.counts, DType::int32,
+          {{{"batch", sizes.batch}, {"heads", sizes.heads}, {"rows", sizes.rows}}}, result.count_strides);
+  long long strides[4];
+  read<4>(indices, lists.indices, DType::int32,
+          {{{"batch", sizes.batch}, {"heads", sizes.heads}, {"rows", sizes.rows}, {"capacity", -1}}},
+          strides);
+  check_dense_last(indices, lists.indices);
+  std::copy_n(strides, 3, result.index_strides);
+  result.counts = static_cast<const int*>(lists.counts.data);
+  result.indices = static_cast<const int*>(lists.indices.data);
+  result.capacity =
+      static_cast<int>(std::min<std::int64_t>(lists.indices.shape[3], std::numeric_limits<int>::max()));
+  return result;
+}
+
+// What is written shares no byte with what is read.
+void check_apart(const BlockMaskArguments& arguments) {
+  check_no_self_overlap("block_mask", arguments.block_mask);
+  for (const auto& [name, tensor] : {std::pair<std::string_view, const TensorView&>{"map", arguments.map},
+                                     {"partial.counts", arguments.partial.counts},
+                                     {"partial.indices", arguments.partial.indices},
+                                     {"full.counts", arguments.full.counts},
+                                     {"full.indices", arguments.full.indices}}) {
+    if (tensor.is_present()) check_no_overlap("block_mask", arguments.block_mask, name, tensor);
+  }
+  for (const NamedTensor& tensor : arguments.tensors)
+    check_no_overlap("block_mask", arguments.block_mask, tensor.name, tensor.tensor);
+}
+
+}  // namespace
+
+std::array<std::int64_t, 4> block_mask_shape(const BlockMaskSpec& spec, std::int64_t batch,
+                                             std::int64_t heads, std::int64_t seqlen_q,
+                                             std::int64_t seqlen_kv) {
+  const auto blocks = [](std::int64_t length, int side) { return (length + side - 1) / side; };
+  return {batch, heads, blocks(seqlen_q, spec.block_q), 2 * words_of(blocks(seqlen_kv, spec.block_kv))};
+}
+
+unsigned fill_params(const BlockMaskSpec& spec, const BlockMaskArguments& arguments,
+                     BlockMaskParams& params) {
+  params = {};
+  check_length("seqlen_q", arguments.seqlen_q);
+  check_length("seqlen_kv", arguments.seqlen_kv);
+  check_length("total_q", arguments.total_q);
+  check_length("total_k", arguments.total_k);
+  const TensorView& table = arguments.block_mask;
+  const std::int64_t batch = table.rank == 4 ? table.shape[0] : 0,
+                     heads = table.rank == 4 ? table.shape[1] : 0;
+  const auto shape = block_mask_shape(spec, batch, heads, arguments.seqlen_q, arguments.seqlen_kv);
+  const Sizes sizes{batch, heads, shape[2], (arguments.seqlen_kv + spec.block_kv - 1) / spec.block_kv};
+  long long strides[4];
+  read<4>("block_mask", table, DType::int32,
+          {{{"batch", batch}, {"heads", heads}, {"block_rows", shape[2]}, {"block_words", shape[3]}}},
+          strides);
+  check_dense_last("block_mask", table);
+  const std::int64_t heads_q = arguments.heads_q == 0 ? heads : arguments.heads_q;
+  if (heads != 1 && heads != heads_q)
+    refuse("block_mask", fmt::format("has {} heads; it must have 1, or heads_q = {}", heads, heads_q));
+  params.words = static_cast<unsigned*>(table.data);
+  params.batch_stride = strides[0], params.head_stride = strides[1], params.row_stride = strides[2];
+  params.heads = static_cast<int>(heads);
+  params.heads_q = static_cast<int>(heads_q);
+  params.block_rows = static_cast<int>(shape[2]);
+  params.block_words = static_cast<int>(shape[3]);
+  params.seqlen_q = static_cast<int>(arguments.seqlen_q);
+  params.seqlen_kv = static_cast<int>(arguments.seqlen_kv);
+
+  SequenceParams& sequences = params.sequences;
+  if (spec.ragged_q != arguments.cu_seqlens_q.is_present())
+    refuse("cu_seqlens_q",
+           spec.ragged_q ? "is missing; spec.ragged_q is true" : "was given; spec.ragged_q is false");
+  if (spec.ragged_kv != arguments.cu_seqlens_k.is_present())
+    refuse("cu_seqlens_k",
+           spec.ragged_kv ? "is missing; spec.ragged_kv is true" : "was given; spec.ragged_kv is false");
+  sequences.cu_seqlens_q = read_array("cu_seqlens_q", arguments.cu_seqlens_q, batch + 1);
+  sequences.cu_seqlens_k = read_array("cu_seqlens_k", arguments.cu_seqlens_k, batch + 1);
+  sequences.seqused_q = read_array("seqused_q", arguments.seqused_q, batch);
+  sequences.seqused_k = read_array("seqused_k", arguments.seqused_k, batch);
+  sequences.cache_leftpad = read_array("cache_leftpad", arguments.cache_leftpad, batch);
+  sequences.total_q = static_cast<int>(arguments.total_q);
+  sequences.total_k = static_cast<int>(arguments.total_k);
+
+  const AttentionSpec attention = attention_of(spec);
+  Extents extents{.batch = batch,
+                  .seqlen_q = spec.ragged_q ? arguments.total_q : arguments.seqlen_q,
+                  .seqlen_kv = spec.ragged_kv ? arguments.total_k : arguments.seqlen_kv,
+                  .heads_q = heads_q,
+                  .total_q = arguments.total_q,
+                  .total_k = arguments.total_k};
+  if (!spec.ragged_q) extents.words = words_of(extents.seqlen_q);
+  fill_functor_tensors(attention, functor_tensor_uses(attention), arguments.tensors, extents, params.tensors);
+  if (arguments.map.is_present()) {
+    if (arguments.partial.counts.is_present() || arguments.full.counts.is_present())
+      refuse("map", "was given beside lists; blocks are named by one of them");
+    read<4>("map", arguments.map, DType::uint8,
+            {{{"batch", batch}, {"heads", heads}, {"rows", sizes.rows}, {"columns", sizes.columns}}},
+            params.map_strides);
+    params.map = static_cast<const unsigned char*>(arguments.map.data);
+  }
+  params.partial = read_lists("partial", arguments.partial, sizes);
+  params.full = read_lists("full", arguments.full, sizes);
+  check_apart(arguments);
+
+  const std::int64_t pairs = shape[3] / 2, rows = batch * heads * shape[2];
+  constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
+  if (pairs > 0 && rows > most / pairs)
+    refuse("block_mask", fmt::format("has {} rows of {} words; make it of larger blocks", rows, shape[3]));
+  return static_cast<unsigned>(rows * pairs);
+}
+
+}  // namespace jit

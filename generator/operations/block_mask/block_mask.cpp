@@ -1,0 +1,46 @@
+#include <jit/block_mask.h>
+
+#include <jit/device.h>
+
+#include "generator/operations/block_mask/arguments.h"
+#include "generator/operations/block_mask/program.h"
+#include "generator/operations/operation.h"
+
+namespace jit {
+namespace {
+
+// Names every member: a spec with another one does not compile here.
+std::array<std::uint64_t, 6> words_of(const BlockMaskSpec& spec) {
+  const auto& [mask, block_q, block_kv, ragged_q, ragged_kv] = spec;
+  const auto word = [](auto value) { return static_cast<std::uint64_t>(value); };
+  constexpr std::uint64_t block_mask = 3;  // no other operation's
+  return {block_mask, mask.hash(), word(block_q), word(block_kv), word(ragged_q), word(ragged_kv)};
+}
+
+}  // namespace
+
+void check_arguments(const BlockMaskSpec& spec, const BlockMaskArguments& arguments) {
+  BlockMaskParams unused;
+  fill_params(spec, arguments, unused);
+}
+
+void BlockMask::operator()(const BlockMaskArguments& arguments, Stream stream) const {
+  BlockMaskParams params;
+  const unsigned blocks = fill_params(spec_, arguments, params);
+  if (blocks == 0) return;
+  const CurrentDevice device;
+  launch_operation(kernel_for_launch(*state_, device.ordinal(), stream), {blocks, 1}, &params, stream);
+}
+
+void BlockMask::prepare() const { prepared_kernel(*state_); }
+
+const std::string& BlockMask::source() const { return state_->program.source; }
+
+BlockMask block_mask(const BlockMaskSpec& spec, const Context& context) {
+  return operation<BlockMask>(context, spec, words_of(spec), [&] {
+    validate(spec);
+    return block_mask_program(spec);
+  });
+}
+
+}  // namespace jit

@@ -1,0 +1,16 @@
+// The program that makes block masks.
+#pragma once
+
+#include <jit/block_mask.h>
+
+#include "generator/program/program.h"
+
+namespace jit {
+
+/// The spec of an attention whose sequences are as those of the blocks.
+AttentionSpec attention_of(const BlockMaskSpec& spec);
+
+/// Requires: validate(spec) passes.
+Program block_mask_program(const BlockMaskSpec& spec);
+
+}  // namespace jit

@@ -1,0 +1,111 @@
+// Block masks: which blocks of scores a mask leaves, worked out on the device once and used by any number of calls.
+//
+//   jit::BlockMaskSpec spec{.mask = jit::mask::text(...), .block_q = 128, .block_kv = 128};
+//   jit::block_mask(spec)({.block_mask = table, .seqlen_q = 8192, .seqlen_kv = 8192}, stream);
+//   jit::AttentionSpec attention_spec{.mask = jit::mask::block_mask(128, 128, spec.mask)};
+//   jit::attention(attention_spec)({.q = q, …, .tensors = {{"block_mask", table}}}, stream);
+//
+// For what bounds of q and k cannot tell (docs/masks.md), and for blocks that the caller chooses. A table has two bits for
+// a block, whatever it holds: 32 KB for 65,536 queries and keys in blocks of 128, for each batch entry and head.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include <jit/attention.h>
+#include <jit/context.h>
+#include <jit/mask.h>
+#include <jit/stream.h>
+#include <jit/tensor.h>
+
+namespace jit {
+
+/// What a kernel that makes tables is made for.
+struct BlockMaskSpec {
+  Mask mask;               ///< that of the attention; none: blocks are those that the caller names
+  int block_q = 128;       ///< queries of a block: a multiple of 16 from 16 to 4096
+  int block_kv = 128;      ///< keys of a block: the same
+  bool ragged_q = false;   ///< whether calls have cu_seqlens_q
+  bool ragged_kv = false;  ///< whether calls have cu_seqlens_k
+
+  bool operator==(const BlockMaskSpec&) const = default;
+};
+
+/// Throws Error invalid_spec with the first reason why `spec` cannot be served.
+void validate(const BlockMaskSpec& spec);
+
+/// (batch, heads, block_rows, block_words) of a table. Fastest are blocks of which tiles are parts.
+std::array<std::int64_t, 4> block_mask_shape(const BlockMaskSpec& spec, std::int64_t batch,
+                                             std::int64_t heads, std::int64_t seqlen_q,
+                                             std::int64_t seqlen_kv);
+
+/// Blocks in lists, as FlexAttention's BlockMask has them: for each row of blocks how many, and which columns. In any
+/// order; those that are named twice count once, and those outside of the table not at all. Any strides whose last is 1.
+struct BlockListViews {
+  TensorView counts = {};   ///< int32 (batch, heads, rows), the first two of them 1 where one is for all
+  TensorView indices = {};  ///< int32 (batch, heads, rows, capacity), the same
+};
+
+/// The tensors and sizes of one call.
+struct BlockMaskArguments {
+  /// int32, written: block_mask_shape() of the sizes below. Batch 1 is for all batch entries, and heads 1 for all heads:
+  /// the mask must not depend on what one stands for all of.
+  TensorView block_mask;
+  std::int64_t seqlen_q = 0;   ///< the most that a sequence has
+  std::int64_t seqlen_kv = 0;  ///< the same
+  std::int64_t heads_q = 0;    ///< query heads of the attention; 0: those of the table
+  std::int64_t total_q = 0;    ///< rows of ragged q
+  std::int64_t total_k = 0;    ///< rows of ragged k
+  NamedTensors tensors = {};   ///< what the mask reads
+  /// Optional: 0 for blocks of which nothing is seen, whatever the mask says: uint8 (batch, heads, rows, columns), the
+  /// first two 1 where one is for all.
+  TensorView map = {};
+  /// Optional, in place of the map: blocks of which the mask is asked, and blocks of which all is seen. Others are empty.
+  BlockListViews partial = {};
+  BlockListViews full = {};
+  TensorView cu_seqlens_q = {};  ///< as attention has them, as are the other four; read on the device alone
+  TensorView cu_seqlens_k = {};
+  TensorView seqused_q = {};
+  TensorView seqused_k = {};
+  TensorView cache_leftpad = {};
+};
+
+/// Checks what can be wrong with the arguments of a call, as the call itself does. Needs no device. Throws Error
+/// invalid_argument whose field is the argument's name.
+void check_arguments(const BlockMaskSpec& spec, const BlockMaskArguments& arguments);
+
+struct OperationState;
+
+/// A spec's kernel on every GPU. Cheap to copy; thread safe.
+class BlockMask {
+ public:
+  /// Writes a table on `stream`, on the device of the current context. A block is full, partial or empty by what the mask
+  /// keeps of its scores: by `classify` where that tells, else by all of its scores. The first call on a device loads the
+  /// kernel there, or `prepare`; later calls only launch, also under capture. Throws Error invalid_argument, naming the
+  /// argument, before anything is launched; not_prepared under capture when the kernel is not loaded; launch_failed.
+  void operator()(const BlockMaskArguments& arguments, Stream stream = nullptr) const;
+
+  /// Loads the kernel on the current device. Throws what block_mask() throws.
+  void prepare() const;
+
+  const BlockMaskSpec& spec() const { return spec_; }
+  /// The generated program.
+  const std::string& source() const;
+
+ private:
+  friend struct Access;
+  BlockMask(const BlockMaskSpec& spec, std::shared_ptr<const OperationState> state)
+      : spec_(spec), state_(std::move(state)) {}
+
+  BlockMaskSpec spec_;
+  std::shared_ptr<const OperationState> state_;
+};
+
+/// The kernel for `spec`, compiled or taken from the cache, and loaded on the current device. Asking again for the same
+/// spec is a look-up without locks. Throws Error invalid_spec before anything else; unsupported_device, compile_failed,
+/// nvrtc_unavailable, driver_unavailable, load_failed, offline.
+BlockMask block_mask(const BlockMaskSpec& spec, const Context& context = default_context());
+
+}  // namespace jit
