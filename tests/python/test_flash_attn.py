@@ -147,7 +147,7 @@ def test_ragged_packed(rng, place, fetch):
 
 
 def paged(rng, k, v, page_size=8):
-    """Keys of the sequences as pages in any order, which are NaN where nobody's keys are, and their table."""
+    """Keys of the sequences as pages in any order, and their table."""
     columns = -(-max(LENGTHS_K) // page_size)
     table = rng.permutation(4 * columns).reshape(4, columns).astype(numpy.int32)
     begins = boundaries(LENGTHS_K)
