@@ -3,6 +3,7 @@
 import functools
 import operator
 
+from .. import functor
 from .. import mask as _mask
 from .. import score as _score
 from .refusals import refuse
@@ -23,8 +24,8 @@ def problem(*, softmax_scale, causal, window_size, softcap, alibi_slopes=None, a
         sinks = sinks.float() if hasattr(sinks, "float") else sinks.astype("float32")
     return dict(
         softmax_scale=softmax_scale,
-        mask=_mask_of(bool(causal), left, right, chunk),
-        score=_score_of(softcap, alibi_slopes is not None),
+        mask=(_mask_of if functor.being_traced() else _known_mask_of)(bool(causal), left, right, chunk),
+        score=(_score_of if functor.being_traced() else _known_score_of)(softcap, alibi_slopes is not None),
         tensors=None if alibi_slopes is None else {"alibi_slopes": alibi_slopes},
         sinks=sinks,
     )
@@ -43,7 +44,6 @@ def _whole(name, value, lowest):
     return number
 
 
-@functools.lru_cache(maxsize=1024)
 def _mask_of(causal, left, right, chunk):
     right = 0 if causal else right
     mask = None
@@ -62,8 +62,11 @@ def _same_chunk(chunk):
     return _mask.text(body, name="attention_chunk", constants={"chunk": chunk})
 
 
-@functools.lru_cache(maxsize=1024)
 def _score_of(softcap, has_slopes):
     scores = [_score.softcap(softcap)] if softcap else []
     scores += [_score.alibi()] if has_slopes else []
     return functools.reduce(_score.Score.then, scores) if scores else None
+
+
+# Each is built once. A compiler that follows this code keeps what it found by itself, and warns of caches.
+_known_mask_of, _known_score_of = (functools.lru_cache(maxsize=1024)(build) for build in (_mask_of, _score_of))

@@ -192,7 +192,8 @@ def _refuse_gradients(cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_tab
         if given is not None:
             instead = "give cu_seqlens_q or cu_seqlens_k, " if name.startswith("seqused") else ""
             raise InvalidArgumentError(f"{name}: was given with a q, k or v that requires grad, and there are no "
-                                       f"gradients with it: {instead}compute under torch.no_grad(), or give detach()")
+                                       f"gradients with it: {instead}compute under torch.no_grad(), or give detach()",
+                                       "arguments", name)
 
 
 def _save_for_backward(ctx, inputs, output):
