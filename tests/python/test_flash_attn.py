@@ -1,5 +1,9 @@
 """jit_attention.flash_attn over dense and ragged sequences, against double precision."""
 
+import inspect
+import pathlib
+import re
+
 import numpy
 import pytest
 from exact_attention import DTYPES, random_qkv
@@ -233,3 +237,13 @@ def test_shapes_and_tables_are_refused_by_name(place):
     with pytest.raises(ja.InvalidArgumentError, match="^block_table: ") as refusal:
         fa.flash_attn_varlen_func(q, zeros(1, 4, 1, 16), zeros(1, 4, 1, 16), begins, begins, 4, 4, block_table=table)
     assert refusal.value.field == "block_table"
+
+
+def test_the_document_has_every_function_and_argument():
+    text = (pathlib.Path(__file__).resolve().parents[2] / "docs/flash_attention.md").read_text()
+    functions, arguments = (set(re.findall(r"`(\w+)`", part)) for part in text.split("## What differs")[0].split("\n## ")[1:])
+    public = [getattr(module, name) for module in (fa, v3, v4) for name in module.__all__]
+    assert functions == {function.__name__ for function in public}
+    known = {name for function in public for name in inspect.signature(function).parameters}
+    known -= {"args", "kwargs", "out_partial", "lse_partial", "out", "out_dtype", "num_heads_q"}
+    assert known <= arguments, known - arguments

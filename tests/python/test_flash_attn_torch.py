@@ -1,5 +1,8 @@
 """jit_attention.flash_attn with PyTorch: gradients against autograd in double precision, compiled, dropout, head dims."""
 
+import pathlib
+import re
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="needs PyTorch")
@@ -174,3 +177,11 @@ def test_gradients_of_pages_are_refused_by_name(make):
     table = torch.zeros((1, 1), dtype=torch.int32, device=q.device)
     with pytest.raises(ja.InvalidArgumentError, match="^block_table: was given with a q, k or v that requires grad"):
         fa.flash_attn_varlen_func(q, pages, pages, at, at, 4, 4, block_table=table)
+
+
+def test_the_document_runs(emulated):
+    text = (pathlib.Path(__file__).resolve().parents[2] / "docs/flash_attention.md").read_text()
+    (snippet,) = (code for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "backward" in code)
+    names = {}
+    exec(snippet.replace("cuda", "cpu") if emulated else snippet, names)
+    assert names["q"].grad.shape == (1, 300, 8, 64)
