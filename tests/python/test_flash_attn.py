@@ -76,8 +76,10 @@ def test_sinks_of_version_4(rng, place, fetch, dtype):
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_chunks_of_version_3(rng, place, fetch, causal):
-    arrays, _ = drawn(rng, {"seqlen_q": 50, "seqlen_kv": 60})
+@pytest.mark.parametrize("seqlen_q", [50, 90])
+def test_chunks_of_version_3(rng, place, fetch, seqlen_q, causal):
+    """Queries that stand before the first key are of no chunk."""
+    arrays, _ = drawn(rng, {"seqlen_q": seqlen_q, "seqlen_kv": 60})
     o, lse = v3.flash_attn_func(*map(place, arrays), causal=causal, attention_chunk=24, return_attn_probs=True)
     flash_exact(*arrays, causal=causal, chunk=24).check(fetch(o), fetch(lse))
 
