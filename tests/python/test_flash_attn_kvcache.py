@@ -214,6 +214,16 @@ REFUSALS = [
         "has rotary_dim / 2 = 4; it must be 8",
     ),
     ("cache_batch_idx", {"cache_batch_idx": LENGTHS_0, "block_table": zeros(2, 1, dtype=numpy.int32)}, "leave it out"),
+    ("cache_batch_idx", {"cache_batch_idx": zeros(3, dtype=numpy.int32)}, r"has shape \(3,\); it must be \(2,\)"),
+    ("cache_batch_idx", {"cache_batch_idx": zeros(2, dtype=numpy.int64)}, "int32"),
+    (
+        "cache_batch_idx",
+        {
+            "cache_batch_idx": zeros(2, dtype=numpy.int64), "cache_seqlens": LENGTHS_0, "k": zeros(2, 1, 1, 16),
+            "v": zeros(2, 1, 1, 16),
+        },
+        "int32",
+    ),
     ("k_cache", {"k_cache": zeros(1, 8, 1, 16)}, "has 1 entries, and q 2"),
     ("k_cache", {"k_cache": zeros(2, 8, 1, 24)}, "24"),
     ("block_table", {"block_table": zeros(2, 1, dtype=numpy.int64)}, "int32"),

@@ -1,4 +1,4 @@
-"""jit_attention.flash_attn with PyTorch: gradients against autograd in double precision, compiled, dropout, head dims."""
+"""jit_attention.flash_attn with PyTorch: gradients beside autograd in double precision, compiled, dropout, head dims."""
 
 import pathlib
 import re
@@ -115,7 +115,12 @@ def test_deterministic_is_asked_for(make, monkeypatch):
 
     asked = []
     backward = op._attention_backward
-    monkeypatch.setattr(op, "_attention_backward", lambda *a, **k: asked.append(k["deterministic"]) or backward(*a, **k))
+
+    def noted(*arrays, **options):
+        asked.append(options["deterministic"])
+        return backward(*arrays, **options)
+
+    monkeypatch.setattr(op, "_attention_backward", noted)
     q, k, v = leaves(*(make(1, 16, 1, 16) for _ in "qkv"))
     for deterministic in (False, True):
         fa.flash_attn_func(q, k, v, deterministic=deterministic).sum().backward()
@@ -185,3 +190,18 @@ def test_the_document_runs(emulated):
     names = {}
     exec(snippet.replace("cuda", "cpu") if emulated else snippet, names)
     assert names["q"].grad.shape == (1, 300, 8, 64)
+
+
+def test_the_cache_in_a_compiled_function(make):
+    """It breaks the graph, and computes the same."""
+    q, k, v = (make(2, 1, 2, 32) for _ in "qkv")
+    caches = make(2, 16, 2, 32), make(2, 16, 2, 32)
+    again = [cache.clone() for cache in caches]
+    lengths = torch.tensor([3, 9], dtype=torch.int32, device=q.device)
+
+    def decode(q, k, v, k_cache, v_cache, lengths):
+        return fa.flash_attn_with_kvcache(q * 2, k_cache, v_cache, k, v, cache_seqlens=lengths, causal=True) + 1
+
+    eager = decode(q, k, v, *caches, lengths)
+    assert torch.equal(torch.compile(decode)(q, k, v, *again, lengths), eager)
+    assert all(torch.equal(a, b) for a, b in zip(again, caches))

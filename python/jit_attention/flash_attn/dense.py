@@ -54,8 +54,8 @@ def flash_attn_qkvpacked_func(qkv, dropout_p=0.0, softmax_scale=None, causal=Fal
 
 def check_probabilities(return_attn_probs, dropout_p):
     if return_attn_probs and dropout_p != 0:
-        refuse("return_attn_probs", f"is True with dropout_p = {dropout_p}, and which probabilities were dropped is not "
-                                    "kept: set one of them to 0, or call jit_attention.torch.attention for lse")
+        refuse("return_attn_probs", f"is True with dropout_p = {dropout_p}, and which probabilities were dropped is "
+                                    "not kept: set one of them to 0, or call jit_attention.torch.attention for lse")
 
 
 def shaped(array, name, dimensions, parts):

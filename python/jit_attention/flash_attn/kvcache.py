@@ -25,9 +25,9 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None
             any strides whose last is 1. Written where k is given.
         v_cache: the same with head_dim_v.
         k, v: (batch, seqlen_new, heads_kv, head_dim or head_dim_v): stored from row cache_seqlens on.
-        rotary_cos, rotary_sin: (positions, rotary_dim / 2), of fp32 or of a type of 16 bits; with k only. New keys stand
-            at positions cache_seqlens, cache_seqlens + 1, … So do queries where causal or window_size is given; else all
-            of them stand at cache_seqlens.
+        rotary_cos, rotary_sin: (positions, rotary_dim / 2), of fp32 or of a type of 16 bits; with k only. New keys
+            stand at positions cache_seqlens, cache_seqlens + 1, … So do queries where causal or window_size is given;
+            else all of them stand at cache_seqlens.
         cache_seqlens: keys in the cache before the new ones: int32 (batch), or a number for all; None: capacity.
         cache_batch_idx: int32 (batch): the entries of the cache; None: 0, 1, …
         cache_leftpad: int32 (batch): rows before the first key, which cache_seqlens counts, too.
@@ -54,7 +54,7 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None
 def attend_to_cache(q, k_cache, v_cache, k, v, rotary_cos, rotary_sin, cache_seqlens, cache_batch_idx, cache_leftpad, *,
                     page_table, num_splits, return_lse, rotary_interleaved, cu_seqlens_q=None, cu_seqlens_k_new=None,
                     rotary_seqlens=None, **problem_arguments):
-    """What flash-attention 2 and 3 have together. Queries and new keys are ragged with cu_seqlens_q, cu_seqlens_k_new."""
+    """What flash-attention 2 and 3 have together. With cu_seqlens_q queries are ragged, with cu_seqlens_k_new k and v."""
     arrays = q, k_cache, v_cache, k, v, rotary_cos, rotary_sin, problem_arguments["alibi_slopes"]
     q, k_cache, v_cache, k, v, rotary_cos, rotary_sin, problem_arguments["alibi_slopes"] = map(_detached, arrays)
     given = problem(**problem_arguments)
@@ -62,13 +62,15 @@ def attend_to_cache(q, k_cache, v_cache, k, v, rotary_cos, rotary_sin, cache_seq
     batch = q.shape[0] if cu_seqlens_q is None else cu_seqlens_q.shape[0] - 1
     k_cache, v_cache, page_table = _entries(k_cache, v_cache, page_table, cache_batch_idx, batch)
     seqused_k = cache_seqlens = _lengths(cache_seqlens, q, batch)
+    table = {} if cache_batch_idx is None else {"page_table": "cache_batch_idx"}
     if k is not None:
         new = k.shape[1] if cu_seqlens_k_new is None else cu_seqlens_k_new[1:] - cu_seqlens_k_new[:-1]
         seqused_k = cache_seqlens + new
         all_at_begin = given["mask"] is None
-        q = _store(q, k, v, k_cache, v_cache, page_table, seqused_k, rotary_cos, rotary_sin, rotary_interleaved,
-                   cache_seqlens, rotary_seqlens, cu_seqlens_q, cu_seqlens_k_new, all_at_begin)
-    with known_as(k="k_cache", v="v_cache", seqused_k="cache_seqlens"):
+        with known_as(**table):
+            q = _store(q, k, v, k_cache, v_cache, page_table, seqused_k, rotary_cos, rotary_sin, rotary_interleaved,
+                       cache_seqlens, rotary_seqlens, cu_seqlens_q, cu_seqlens_k_new, all_at_begin)
+    with known_as(k="k_cache", v="v_cache", seqused_k="cache_seqlens", **table):
         return attend(q, k_cache, v_cache, page_table=page_table, seqused_k=seqused_k, cache_leftpad=cache_leftpad,
                       cu_seqlens_q=cu_seqlens_q, num_splits=num_splits, return_lse=return_lse, **given)
 
@@ -124,6 +126,9 @@ def _entries(k_cache, v_cache, page_table, cache_batch_idx, batch):
         if entries < batch:
             refuse("k_cache", f"has {entries} entries, and q {batch}; give as many, or cache_batch_idx")
         return k_cache[:batch], v_cache[:batch], None
+    if tuple(cache_batch_idx.shape) != (batch,):
+        refuse("cache_batch_idx", f"has shape {tuple(cache_batch_idx.shape)}; it must be ({batch},), the entry of each "
+                                  "request")
     if capacity > _LARGEST_PAGE:
         refuse("cache_batch_idx", f"is given for entries of {capacity} rows; up to {_LARGEST_PAGE} are served: give "
                                   "smaller pages and their table")

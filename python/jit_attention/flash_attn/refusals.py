@@ -17,9 +17,10 @@ _INSTEAD = {
     "mask_mod": "functions of CuTe are not read: write it as jit_attention.mask.text, and call "
     "jit_attention.torch.attention",
     "aux_tensors": "only score_mod and mask_mod read them: name them in jit_attention.score.text or mask.text",
-    "aux_scalars": "only score_mod and mask_mod read them: make them constants of jit_attention.score.text or mask.text",
-    "block_sparse_tensors": "which tiles are skipped follows from the mask: write it as jit_attention.mask.text, and call "
-    "jit_attention.torch.attention",
+    "aux_scalars": "only score_mod and mask_mod read them: make them constants of jit_attention.score.text or "
+    "mask.text",
+    "block_sparse_tensors": "which tiles are skipped follows from the mask: write it as jit_attention.mask.text, and "
+    "call jit_attention.torch.attention",
     "block_sparse_tensors_bwd": "which tiles are skipped follows from the mask: leave it out",
     "seqlen_k_per_split": "for bits that do not depend on the batch call jit_attention.torch.attention with split_keys",
     "virtual_batch_idx": "states are merged in the order they have: leave it out",

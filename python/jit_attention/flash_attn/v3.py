@@ -1,8 +1,8 @@
 """The functions of FlashAttention-3: ``from jit_attention.flash_attn.v3 import flash_attn_func``.
 
-They differ from those of flash-attention 2 in the order of arguments, and in what they return beside the output. Arguments
-say the same where names are the same. `pack_gqa`, `sm_margin`, `scheduler_metadata`, `max_seqlen_q` and `max_seqlen_k` are
-hints of which results do not depend, and are not looked at.
+They differ from those of flash-attention 2 in the order of arguments, and in what they return beside the output.
+Arguments say the same where names are the same. `pack_gqa`, `sm_margin`, `scheduler_metadata`, `max_seqlen_q` and
+`max_seqlen_k` are hints on which results do not depend, and are not looked at.
 """
 
 from .arrays import attend, beside, unpacked
@@ -91,8 +91,8 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, qv=None, rotary
 
     Args:
         cu_seqlens_q: int32 (batch + 1): q is ragged, (total_q, heads_q, head_dim), and so are the results.
-        cu_seqlens_k_new: int32 (batch + 1): k and v are ragged. Give the array of cu_seqlens_q itself where new keys are
-            those of the queries: then q is rotated in the kernel that stores k and v.
+        cu_seqlens_k_new: int32 (batch + 1): k and v are ragged. Give the array of cu_seqlens_q itself where new keys
+            are those of the queries: then q is rotated in the kernel that stores k and v.
         rotary_seqlens: int32 (batch): positions that queries and new keys begin at; None: cache_seqlens.
         attention_chunk, qv, q_descale, k_descale, v_descale: as those of `flash_attn_func`.
 

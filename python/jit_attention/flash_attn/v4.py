@@ -1,8 +1,8 @@
 """The functions of FlashAttention-4: ``from jit_attention.flash_attn.v4 import flash_attn_func``.
 
-They differ from those of flash-attention 2 in the order of arguments, and return (o, lse) always, with None for an lse that
-was not asked for. `pack_gqa`, `scheduler_metadata`, `disable_scheduler_metadata`, `max_seqlen_q`, `max_seqlen_k` and
-`min_seqlen_k` are hints of which results do not depend, and are not looked at.
+They differ from those of flash-attention 2 in the order of arguments, and return (o, lse) always, with None for an lse
+that was not asked for. `pack_gqa`, `scheduler_metadata`, `disable_scheduler_metadata`, `max_seqlen_q`, `max_seqlen_k` and
+`min_seqlen_k` are hints on which results do not depend, and are not looked at.
 """
 
 from .arrays import attend
@@ -46,8 +46,8 @@ def flash_attn_varlen_func(q, k, v, qv=None, cu_seqlens_q=None, cu_seqlens_k=Non
     """`jit_attention.flash_attn.flash_attn_varlen_func` in FlashAttention-4's order. Returns (o, lse or None).
 
     Args:
-        q, k, v: ragged with cu_seqlens_q and cu_seqlens_k, else (batch, seqlen, heads, head_dim); k and v are pages with
-            page_table.
+        q, k, v: ragged with cu_seqlens_q and cu_seqlens_k, else (batch, seqlen, heads, head_dim); k and v are pages
+            with page_table.
         seqused_q, seqused_k: int32 (batch): queries and keys of each sequence, where it has room for more.
         page_table: int32 (batch, max_pages): the pages of each sequence.
         qv, gather_kv_indices, score_mod, score_mod_bwd, mask_mod, block_sparse_tensors, aux_tensors, aux_scalars,

@@ -19,8 +19,8 @@ def register_with_torch():
         jit_attention.torch.register_with_torch()
         torch.nn.attention.activate_flash_attention_impl("jit_attention")
 
-    From then on, ``torch.nn.functional.scaled_dot_product_attention`` computes here what its flash backend serves: bf16 and
-    fp16 on a GPU without attn_mask, with gradients and dropout, also inside of modules of PyTorch that call it.
+    From then on, ``torch.nn.functional.scaled_dot_product_attention`` computes here what its flash backend serves: bf16
+    and fp16 on a GPU without attn_mask, with gradients and dropout, also inside of modules of PyTorch that call it.
     ``torch.nn.attention.restore_flash_attention_impl()`` takes it back. Ragged calls of PyTorch stay its own.
 
     Raises:
@@ -28,8 +28,8 @@ def register_with_torch():
     """
     register = getattr(torch.nn.attention, "register_flash_attention_impl", None)
     if register is None:
-        raise RuntimeError(f"PyTorch {torch.__version__} has no register_flash_attention_impl: take a newer one, or call "
-                           "jit_attention.torch.scaled_dot_product_attention")
+        raise RuntimeError(f"PyTorch {torch.__version__} has no register_flash_attention_impl: take a newer one, or "
+                           "call jit_attention.torch.scaled_dot_product_attention")
     register(_NAME, register_fn=Activation)
 
 
@@ -48,8 +48,8 @@ class Activation:
 
 def _forward(query, key, value, dropout_p=0.0, is_causal=False, return_debug_mask=False, *, scale=None):
     if return_debug_mask:
-        raise InvalidArgumentError("return_debug_mask: is True, and which probabilities were dropped is not kept: leave it "
-                                   "out", "arguments", "return_debug_mask")
+        raise InvalidArgumentError("return_debug_mask: is True, and which probabilities were dropped is not kept: leave "
+                                   "it out", "arguments", "return_debug_mask")
     rng_state = torch.zeros(2, dtype=torch.int64, device=query.device)
     dropout = {}
     if dropout_p != 0:

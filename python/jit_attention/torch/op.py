@@ -33,8 +33,8 @@ def attention(q, k, v, *, mask=None, score=None, softmax_scale=None, return_lse=
     only: the compiler does not know that operator). A CUDA graph may capture it once a call with the same sizes has
     run before, which is when its kernel is compiled and tuned.
 
-    Gradients are those of `jit_attention.attention_backward`: bit-identical for equal inputs with `deterministic` or under
-    `torch.use_deterministic_algorithms`, and 0 in rows of ragged tensors that are no query's or no key's.
+    Gradients are those of `jit_attention.attention_backward`: bit-identical for equal inputs with `deterministic` or
+    under `torch.use_deterministic_algorithms`, and 0 in rows of ragged tensors that are no query's or no key's.
 
     Args:
         q, k, v: tensors of one dtype, bf16 or fp16.
@@ -197,7 +197,8 @@ def _refuse_gradients(cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_tab
 
 
 def _save_for_backward(ctx, inputs, output):
-    q, k, v, tensors, problem, softmax_scale, return_lse, layout, _, *sequences, dropout_p, rng_state, deterministic = inputs
+    q, k, v, tensors, problem, softmax_scale, return_lse, layout, _, *sequences = inputs
+    *sequences, dropout_p, rng_state, deterministic = sequences
     ragged, (page_table, cache_leftpad, sinks) = sequences[:4], sequences[4:7]
     _refuse_gradients(*ragged, page_table, cache_leftpad)
     _, score, names = _problem(problem)
