@@ -83,10 +83,11 @@ struct AppendArguments {
   TensorView q = {};      ///< optional: (tokens, heads_q, head_dim), normalised and rotated in place …
   TensorView q_out = {};  ///< … or to here. Neither shares a byte with k or v.
 
-  TensorView cos_sin =
-      {};  ///< with rotary_dim: (max_pos, rotary_dim), rotary_dim / 2 cosines, then the sines; or
-  TensorView cos = {};  ///< (max_pos, rotary_dim / 2) and …
-  TensorView sin = {};  ///< … (max_pos, rotary_dim / 2)
+  /// With rotary_dim: (max_pos, rotary_dim), rotary_dim / 2 cosines, then the sines …
+  TensorView cos_sin = {};
+  /// … or cosines and sines in two tensors of (max_pos, rotary_dim / 2), of one type.
+  TensorView cos = {};
+  TensorView sin = {};
   /// int64 (tokens), with sections (3, tokens): rows of the table. May be left out with seqused_k: then a token's position
   /// is that in its request.
   TensorView positions = {};

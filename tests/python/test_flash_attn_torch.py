@@ -205,3 +205,31 @@ def test_the_cache_in_a_compiled_function(make):
     eager = decode(q, k, v, *caches, lengths)
     assert torch.equal(torch.compile(decode)(q, k, v, *again, lengths), eager)
     assert all(torch.equal(a, b) for a, b in zip(again, caches))
+
+
+@pytest.mark.parametrize("ragged", [False, True])
+def test_queries_that_are_rotated_alone_as_numpy_has_them(make, emulated, ragged):
+    """Positions are worked out by each framework's own functions."""
+    if not emulated:
+        pytest.skip("arrays of NumPy are for emulated devices")
+    tokens = (7,) if ragged else (2, 3)
+    q, k, v = (make(*tokens, 2, 32, dtype=torch.float16) for _ in "qkv")
+    caches = [make(2, 16, 2, 32, dtype=torch.float16) for _ in "kv"]
+    int32 = lambda *values: torch.tensor(values, dtype=torch.int32)
+    arguments = dict(cache_seqlens=int32(4, 9), rotary_cos=make(16, 8, dtype=torch.float16),
+                     rotary_sin=make(16, 8, dtype=torch.float16), cache_leftpad=int32(0, 3))
+    if ragged:
+        arguments |= dict(cu_seqlens_q=int32(0, 5, 7), cu_seqlens_k_new=int32(0, 5, 7), rotary_seqlens=int32(1, 2))
+    as_numpy = [x.clone().numpy() for x in (q, *caches, k, v)]
+    theirs = v3.flash_attn_with_kvcache(*as_numpy, **{name: x.numpy() for name, x in arguments.items()})
+    ours = v3.flash_attn_with_kvcache(q, *caches, k, v, **arguments)
+    assert torch.equal(ours, torch.from_numpy(theirs))
+    assert all(torch.equal(a, torch.from_numpy(b)) for a, b in zip(caches, as_numpy[1:3]))
+
+
+def test_types_that_are_not_served_are_refused(make):
+    q = make(1, 4, 1, 16)
+    with pytest.raises(ja.Error, match="fp32"):
+        fa.flash_attn_func(q.float(), q.float(), q.float())
+    with pytest.raises(ja.InvalidArgumentError, match="^k: "):
+        fa.flash_attn_func(q, q.half(), q)
