@@ -35,7 +35,7 @@ struct AppendSpec {
   int rotary_dim = 0;  ///< leading elements of a head that are rotated: even, up to head_dim; 0: none
   /// Which elements are a pair: (2j, 2j + 1), as GPT-J has it, or (j, j + rotary_dim / 2), as GPT-NeoX.
   bool rotary_interleaved = false;
-  DType cos_sin_dtype = DType::fp32;  ///< of the table: fp32, bf16 or fp16
+  DType cos_sin_dtype = DType::fp32;  ///< of cosines and sines: fp32, bf16 or fp16
   /// M-RoPE: how many pairs have the position of each of three axes; together rotary_dim / 2. All 0: one axis.
   std::array<int, 3> mrope_sections = {};
   /// Axes of pairs in turns, 0 1 2 0 1 2 …, for as long as the sections of 1 and 2 last, then 0, as Qwen3-VL has it;
@@ -83,9 +83,12 @@ struct AppendArguments {
   TensorView q = {};      ///< optional: (tokens, heads_q, head_dim), normalised and rotated in place …
   TensorView q_out = {};  ///< … or to here. Neither shares a byte with k or v.
 
-  TensorView cos_sin =
-      {};  ///< with rotary_dim: (max_pos, rotary_dim), rotary_dim / 2 cosines, then the sines
-  /// int64 (tokens), with sections (3, tokens): rows of cos_sin. May be left out with seqused_k: then a token's position
+  /// With rotary_dim: (max_pos, rotary_dim), rotary_dim / 2 cosines, then the sines …
+  TensorView cos_sin = {};
+  /// … or cosines and sines in two tensors of (max_pos, rotary_dim / 2), of one type.
+  TensorView cos = {};
+  TensorView sin = {};
+  /// int64 (tokens), with sections (3, tokens): rows of the table. May be left out with seqused_k: then a token's position
   /// is that in its request.
   TensorView positions = {};
   TensorView q_norm_weight = {};  ///< with norm and q: (head_dim)

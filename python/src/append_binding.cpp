@@ -26,26 +26,28 @@ AppendSpec spec_of_arrays(const AppendArguments& a) {
   AppendSpec spec{.dtype = a.k.dtype, .cache_dtype = a.k_cache.dtype};
   spec.head_dim = small_size(a.k, a.k.rank - 1, "k");
   spec.head_dim_v = small_size(a.v, a.v.rank - 1, "v");
-  if (a.cos_sin.is_present()) {
-    spec.rotary_dim = small_size(a.cos_sin, 1, "cos_sin");
-    spec.cos_sin_dtype = a.cos_sin.dtype;
-    if (spec.rotary_dim == 0)
-      refuse("cos_sin", "has rows of 0 elements; leave it out, and nothing is rotated");
+  if (a.cos_sin.is_present() || a.cos.is_present() || a.sin.is_present()) {
+    const bool in_two = !a.cos_sin.is_present();
+    const char* name = !in_two ? "cos_sin" : a.cos.is_present() ? "cos" : "sin";
+    const TensorView& table = !in_two ? a.cos_sin : a.cos.is_present() ? a.cos : a.sin;
+    spec.rotary_dim = small_size(table, 1, name) * (in_two ? 2 : 1);
+    spec.cos_sin_dtype = table.dtype;
+    if (spec.rotary_dim == 0) refuse(name, "has rows of 0 elements; leave it out, and nothing is rotated");
   }
   spec.norm = a.k_norm_weight.is_present();
   if (spec.norm) spec.norm_dtype = a.k_norm_weight.dtype;
   const int of_caches =
       common_alignment({&a.k_cache, &a.v_cache}) * (facts(a.k_cache.dtype).is_fp8() ? 2 : 1);
-  const int of_others =
-      common_alignment({&a.k, &a.v, &a.q, &a.q_out, &a.cos_sin, &a.q_norm_weight, &a.k_norm_weight});
+  const int of_others = common_alignment(
+      {&a.k, &a.v, &a.q, &a.q_out, &a.cos_sin, &a.cos, &a.sin, &a.q_norm_weight, &a.k_norm_weight});
   spec.alignment = std::max(2, std::min(of_caches, of_others));
   return spec;
 }
 
 nb::object compute(nb::handle k, nb::handle v, nb::handle k_cache, nb::handle v_cache,
                    nb::handle slot_mapping, nb::handle seqused_k, nb::handle cu_seqlens_q,
-                   nb::handle page_table, nb::handle q, nb::handle q_out, nb::handle cos_sin,
-                   nb::handle positions, bool rotary_interleaved,
+                   nb::handle page_table, nb::handle q, nb::handle q_out, nb::handle cos_sin, nb::handle cos,
+                   nb::handle sin, nb::handle positions, bool rotary_interleaved,
                    std::optional<std::array<int, 3>> mrope_sections, bool mrope_interleaved,
                    nb::handle q_norm_weight, nb::handle k_norm_weight, float norm_eps, bool norm_adds_one,
                    nb::handle k_scale, nb::handle v_scale, nb::handle cache_dtype, nb::handle dtype,
@@ -68,6 +70,8 @@ nb::object compute(nb::handle k, nb::handle v, nb::handle k_cache, nb::handle v_
   }
   call.write(q_out, "q_out", arguments.q_out);
   call.read(cos_sin, "cos_sin", arguments.cos_sin);
+  call.read(cos, "cos", arguments.cos);
+  call.read(sin, "sin", arguments.sin);
   call.read(positions, "positions", arguments.positions);
   call.read(q_norm_weight, "q_norm_weight", arguments.q_norm_weight);
   call.read(k_norm_weight, "k_norm_weight", arguments.k_norm_weight);
@@ -121,6 +125,7 @@ Args:
     q_out: an array like q to write to.
     cos_sin: fp32, bf16 or fp16 (max_pos, rotary_dim): of each position the cosines of rotary_dim / 2 pairs, then their
         sines. The leading rotary_dim elements of a head are rotated; None: nothing is.
+    cos, sin: instead of cos_sin, the same in two arrays of (max_pos, rotary_dim / 2).
     positions: int64 (tokens), rows of cos_sin; (3, tokens) with mrope_sections. None, with seqused_k: those in the request.
     rotary_interleaved: pairs are (2j, 2j + 1), as GPT-J has it, else (j, j + rotary_dim / 2), as GPT-NeoX.
     mrope_sections: how many pairs have the position of each of three axes, together rotary_dim / 2; None: one axis.
@@ -152,16 +157,18 @@ void bind_append(nb::module_& module) {
   module.def(
       "append", compute, "k"_a, "v"_a, "k_cache"_a, "v_cache"_a, nb::kw_only(), "slot_mapping"_a = nb::none(),
       "seqused_k"_a = nb::none(), "cu_seqlens_q"_a = nb::none(), "page_table"_a = nb::none(),
-      "q"_a = nb::none(), "q_out"_a = nb::none(), "cos_sin"_a = nb::none(), "positions"_a = nb::none(),
-      "rotary_interleaved"_a = false, "mrope_sections"_a = nb::none(), "mrope_interleaved"_a = false,
-      "q_norm_weight"_a = nb::none(), "k_norm_weight"_a = nb::none(), "norm_eps"_a = 1e-6f,
-      "norm_adds_one"_a = false, "k_scale"_a = nb::none(), "v_scale"_a = nb::none(),
-      "cache_dtype"_a = nb::none(), "dtype"_a = nb::none(), "stream"_a = nb::none(), append_doc,
+      "q"_a = nb::none(), "q_out"_a = nb::none(), "cos_sin"_a = nb::none(), "cos"_a = nb::none(),
+      "sin"_a = nb::none(), "positions"_a = nb::none(), "rotary_interleaved"_a = false,
+      "mrope_sections"_a = nb::none(), "mrope_interleaved"_a = false, "q_norm_weight"_a = nb::none(),
+      "k_norm_weight"_a = nb::none(), "norm_eps"_a = 1e-6f, "norm_adds_one"_a = false,
+      "k_scale"_a = nb::none(), "v_scale"_a = nb::none(), "cache_dtype"_a = nb::none(),
+      "dtype"_a = nb::none(), "stream"_a = nb::none(), append_doc,
       nb::sig(
           "def append(k: typing.Any, v: typing.Any, k_cache: typing.Any, v_cache: typing.Any, *, "
           "slot_mapping: typing.Any = None, seqused_k: typing.Any = None, cu_seqlens_q: typing.Any = None, "
           "page_table: typing.Any = None, q: typing.Any = None, q_out: typing.Any = None, "
-          "cos_sin: typing.Any = None, positions: typing.Any = None, rotary_interleaved: bool = False, "
+          "cos_sin: typing.Any = None, cos: typing.Any = None, sin: typing.Any = None, positions: typing.Any "
+          "= None, rotary_interleaved: bool = False, "
           "mrope_sections: collections.abc.Sequence[int] | None = None, mrope_interleaved: bool = False, "
           "q_norm_weight: typing.Any = None, k_norm_weight: typing.Any = None, norm_eps: float = 1e-6, "
           "norm_adds_one: bool = False, k_scale: typing.Any = None, v_scale: typing.Any = None, "

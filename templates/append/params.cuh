@@ -17,7 +17,8 @@ struct AppendParams {
   const int* seqused_k;           ///< (requests)
   const int* cu_seqlens_q;        ///< (requests + 1); null: requests have `seqlen` tokens each
   const long long* positions;     ///< (tokens) or (3, tokens); null: those in the request
-  const void* cos_sin;            ///< (max_pos, rotary_dim)
+  const void* cos;                ///< (max_pos, rotary_dim / 2)
+  const void* sin;                ///< the same, and a tensor's own or the right half of one with cos
   const void* q_norm_weight;      ///< (head_dim)
   const void* k_norm_weight;      ///< (head_dim)
   const float* k_scale;           ///< of all heads, or (heads_kv); null: 1
@@ -30,7 +31,8 @@ struct AppendParams {
   TensorStrides v_cache_strides;
   long long page_table_stride;
   long long positions_stride;  ///< from axis to axis
-  long long cos_sin_stride;
+  long long cos_stride;
+  long long sin_stride;
   int k_scale_stride;  ///< from head to head: 0 or 1
   int v_scale_stride;
   int tokens;

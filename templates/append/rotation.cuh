@@ -2,7 +2,7 @@
 //
 //   (a cosⱼ − b sinⱼ, b cosⱼ + a sinⱼ)
 //
-// with the row of the table that belongs to the token's position: rotary_dim / 2 cosines, then the sines. Pairs are
+// with the rows of cosines and of sines, rotary_dim / 2 each, that belong to the token's position. Pairs are
 // (j, j + rotary_dim / 2), or (2j, 2j + 1) if interleaved; columns from rotary_dim on stay. With sections (M-RoPE, Wang
 // et al., Qwen2-VL) a pair has the position of one of three axes.
 #pragma once
@@ -46,13 +46,14 @@ class Rotation {
   __device__ __forceinline__ Rotation(const AppendParams& params, int token, long long position, int lane,
                                       int lanes) {
     if constexpr (Config::rotary_dim != 0) {
-      const TableElement* rows[axes];
+      Rows rows;
 #pragma unroll
       for (int axis = 0; axis < axes; ++axis) {
         const long long at =
             params.positions != nullptr ? params.positions[axis * params.positions_stride + token] : position;
         is_possible_ = is_possible_ && at >= 0 && at < params.max_pos;
-        rows[axis] = static_cast<const TableElement*>(params.cos_sin) + at * params.cos_sin_stride;
+        rows.cosines[axis] = static_cast<const TableElement*>(params.cos) + at * params.cos_stride;
+        rows.sines[axis] = static_cast<const TableElement*>(params.sin) + at * params.sin_stride;
       }
       if (!is_possible_) return;
 #pragma unroll
@@ -89,29 +90,39 @@ class Rotation {
   }
 
  private:
-  __device__ __forceinline__ void load(const TableElement* const (&rows)[axes], int column, int turn) {
+  /// Of the token's position on each axis.
+  struct Rows {
+    const TableElement* cosines[axes];
+    const TableElement* sines[axes];
+  };
+
+  __device__ __forceinline__ void load(const Rows& rows, int column, int turn) {
     if constexpr (Config::has_sections) {
 #pragma unroll
       for (int i = 0; i < share.piece; ++i) {
         const int j = Config::rotary_interleaved ? (column + i) / 2 : (column + i) % half;
         const int axis = axis_of_pair<Config>(j);
-        const TableElement* row = axis == 0 ? rows[0] : axis == 1 ? rows[1] : rows[2];
-        cosines_[turn][i] = to_float(row[j]);
-        sines_[turn][i] = to_float(row[half + j]);
+        cosines_[turn][i] = to_float(of_axis(rows.cosines, axis)[j]);
+        sines_[turn][i] = to_float(of_axis(rows.sines, axis)[j]);
       }
     } else if constexpr (Config::rotary_interleaved) {
       float cosines[share.piece / 2], sines[share.piece / 2];
-      load_piece<Config::alignment>(rows[0] + column / 2, cosines);
-      load_piece<Config::alignment>(rows[0] + half + column / 2, sines);
+      load_piece<Config::alignment>(rows.cosines[0] + column / 2, cosines);
+      load_piece<Config::alignment>(rows.sines[0] + column / 2, sines);
 #pragma unroll
       for (int i = 0; i < share.piece; ++i) {
         cosines_[turn][i] = cosines[i / 2];
         sines_[turn][i] = sines[i / 2];
       }
     } else {
-      load_piece<Config::alignment>(rows[0] + column % half, cosines_[turn]);
-      load_piece<Config::alignment>(rows[0] + half + column % half, sines_[turn]);
+      load_piece<Config::alignment>(rows.cosines[0] + column % half, cosines_[turn]);
+      load_piece<Config::alignment>(rows.sines[0] + column % half, sines_[turn]);
     }
+  }
+
+  static __device__ __forceinline__ const TableElement* of_axis(const TableElement* const (&rows)[axes],
+                                                                int axis) {
+    return axis == 0 ? rows[0] : axis == 1 ? rows[1] : rows[2];
   }
 
   bool is_possible_ = true;

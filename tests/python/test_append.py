@@ -143,15 +143,21 @@ def test_cache_layouts(rng, place, fetch, layout, way):
 
 
 @pytest.mark.parametrize("interleaved", [False, True])
+@pytest.mark.parametrize("in_two", [False, True])
 @pytest.mark.parametrize("head_dim, rotary_dim", [(64, 64), (128, 32), (80, 24), (40, 20), (8, 2)])
-def test_rotates(rng, place, fetch, interleaved, head_dim, rotary_dim):
+def test_rotates(rng, place, fetch, interleaved, head_dim, rotary_dim, in_two):
     tokens, kind = Tokens(rng), DTYPES["bf16"]
     q, k, v = (rng.standard_normal((tokens.count, heads, head_dim)).astype(kind) for heads in (5, 2, 2))
     table = random_table(rng, rotary_dim)
     positions = rng.integers(0, MAX_POS, tokens.count)
     k_cache, v_cache = (place(poisoned((tokens.pages, tokens.page_size, 2, head_dim), kind)) for _ in "kv")
     q_here = place(q.copy())
-    options = {"cos_sin": place(table), "positions": place(positions), "rotary_interleaved": interleaved}
+    options = {"positions": place(positions), "rotary_interleaved": interleaved}
+    if in_two:  # arrays that do not lie beside one another
+        cos, sin = (place(part.copy()) for part in numpy.split(table, 2, -1))
+        options |= {"cos": cos, "sin": sin}
+    else:
+        options |= {"cos_sin": place(table)}
     result = ja.append(
         place(k), place(v), k_cache, v_cache, slot_mapping=place(tokens.slots), q=q_here, **options
     )
@@ -454,6 +460,23 @@ REFUSALS = [
     ),
     ("cos_sin", {"positions": ((4,), "int64"), "cos_sin": ((9, 16, 1), "fp32")}, "has 3 dimensions"),
     ("positions", {"cos_sin": ((9, 16), "fp32")}, "is missing; slots do not tell"),
+    ("sin", {"positions": ((4,), "int64"), "cos": ((9, 8), "fp32")}, "is missing; cos was given"),
+    ("cos", {"positions": ((4,), "int64"), "sin": ((9, 8), "fp32")}, "is missing; sin was given"),
+    (
+        "sin",
+        {"positions": ((4,), "int64"), "cos": ((9, 8), "fp32"), "sin": ((8, 8), "fp32")},
+        "has max_pos = 8; it must be 9",
+    ),
+    (
+        "sin",
+        {"positions": ((4,), "int64"), "cos": ((9, 8), "fp32"), "sin": ((9, 4), "fp32")},
+        "has rotary_dim / 2 = 4; it must be 8",
+    ),
+    (
+        "cos_sin",
+        {"positions": ((4,), "int64"), "cos_sin": ((9, 16), "fp32"), "cos": ((9, 8), "fp32"), "sin": ((9, 8), "fp32")},
+        "so were cos and sin",
+    ),
     ("positions", {"positions": ((4,), "int64")}, "spec.rotary_dim is 0"),
     ("q", {"q": ((4, 2, 24), "bf16")}, "has head_dim = 24"),
     ("q", {"q": ((4, 2, 16), "fp16")}, "is fp16; it must be bf16"),

@@ -17,9 +17,9 @@ namespace {
 // Names every member: arguments with another tensor do not compile here until it has a row.
 auto members_of(const AppendArguments& arguments) {
   const auto& [k, v, k_cache, v_cache, slot_mapping, seqused_k, cu_seqlens_q, page_table, q, q_out, cos_sin,
-               positions, q_norm_weight, k_norm_weight, k_scale, v_scale] = arguments;
+               cos, sin, positions, q_norm_weight, k_norm_weight, k_scale, v_scale] = arguments;
   return std::tie(k, v, k_cache, v_cache, slot_mapping, seqused_k, cu_seqlens_q, page_table, q, q_out,
-                  cos_sin, positions, q_norm_weight, k_norm_weight, k_scale, v_scale);
+                  cos_sin, cos, sin, positions, q_norm_weight, k_norm_weight, k_scale, v_scale);
 }
 static_assert(append_table.size() == std::tuple_size_v<decltype(members_of(AppendArguments()))>);
 
@@ -42,7 +42,13 @@ void check_presence(const AppendSpec& spec, const AppendArguments& a) {
        "ragged tokens want to know where requests begin");
   want_none(is_dense, "cu_seqlens_q", a.cu_seqlens_q, "k is (batch, seqlen, …), and not ragged");
   want_none(!a.q.is_present(), "q_out", a.q_out, "there is no q");
-  want(rotates, "cos_sin", a.cos_sin, "spec.rotary_dim is not 0");
+  const bool in_two = a.cos.is_present() || a.sin.is_present();
+  want(rotates && !in_two, "cos_sin", a.cos_sin, "spec.rotary_dim is not 0");
+  want(rotates && in_two, "cos", a.cos, "sin was given");
+  want(rotates && in_two, "sin", a.sin, "cos was given");
+  want_none(in_two, "cos_sin", a.cos_sin, "so were cos and sin; leave out one of them");
+  want_none(!rotates, "cos", a.cos, "spec.rotary_dim is 0");
+  want_none(!rotates, "sin", a.sin, "spec.rotary_dim is 0");
   want_none(!rotates, "cos_sin", a.cos_sin, "spec.rotary_dim is 0");
   want(rotates && by_slot, "positions", a.positions,
        "slots do not tell the positions that q and k are rotated by");
@@ -87,6 +93,7 @@ CallSizes check_tensors(const AppendSpec& spec, const AppendArguments& arguments
   sizes.know("head_dim", spec.head_dim);
   sizes.know("head_dim_v", spec.value_head_dim());
   sizes.know("rotary_dim", spec.rotary_dim);
+  sizes.know("rotary_dim / 2", spec.rotary_dim / 2);
   sizes.know("3", 3);
   sizes.know("1", 1);
   for (const AppendRow& row : append_table) {
@@ -138,6 +145,12 @@ void check_outputs(const AppendArguments& arguments) {
   }
 }
 
+// Of a table whose rows are cosines, then sines.
+const void* right_half(const AppendSpec& spec, const TensorView& cos_sin) {
+  if (!cos_sin.is_present()) return nullptr;
+  return static_cast<const std::byte*>(cos_sin.data) + spec.rotary_dim / 2 * size_of(spec.cos_sin_dtype);
+}
+
 template <class T>
 const T* array_of(const TensorView& tensor) {
   return tensor.is_present() ? static_cast<const T*>(tensor.data) : nullptr;
@@ -165,6 +178,9 @@ bool fill_params(const AppendSpec& spec, const AppendArguments& arguments, Appen
   const auto first_stride = [](const TensorView& tensor) {
     return tensor.is_present() ? stride_along(tensor, 0) : 0;
   };
+  const bool in_two = arguments.cos.is_present();
+  const TensorView& cosines = in_two ? arguments.cos : arguments.cos_sin;
+  const void* const sines = in_two ? arguments.sin.data : right_half(spec, arguments.cos_sin);
   params = {.k = arguments.k.data,
             .v = arguments.v.data,
             .q = arguments.q.data,
@@ -176,7 +192,8 @@ bool fill_params(const AppendSpec& spec, const AppendArguments& arguments, Appen
             .seqused_k = array_of<int>(arguments.seqused_k),
             .cu_seqlens_q = array_of<int>(arguments.cu_seqlens_q),
             .positions = array_of<long long>(arguments.positions),
-            .cos_sin = arguments.cos_sin.data,
+            .cos = cosines.data,
+            .sin = sines,
             .q_norm_weight = arguments.q_norm_weight.data,
             .k_norm_weight = arguments.k_norm_weight.data,
             .k_scale = array_of<float>(arguments.k_scale),
@@ -189,7 +206,8 @@ bool fill_params(const AppendSpec& spec, const AppendArguments& arguments, Appen
             .v_cache_strides = strides_of(arguments.v_cache),
             .page_table_stride = first_stride(arguments.page_table),
             .positions_stride = spec.has_sections() ? first_stride(arguments.positions) : 0,
-            .cos_sin_stride = first_stride(arguments.cos_sin),
+            .cos_stride = first_stride(cosines),
+            .sin_stride = first_stride(in_two ? arguments.sin : cosines),
             .k_scale_stride = static_cast<int>(first_stride(arguments.k_scale)),
             .v_scale_stride = static_cast<int>(first_stride(arguments.v_scale)),
             .tokens = static_cast<int>(tokens),

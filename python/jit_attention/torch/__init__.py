@@ -5,8 +5,9 @@ try:
 except ImportError as error:
     raise ImportError("jit_attention.torch needs PyTorch: pip install torch") from error
 
+from .flash_impl import register_with_torch
 from .op import attention
 from .sdpa import scaled_dot_product_attention
 from .transformers import register_with_transformers
 
-__all__ = ["attention", "register_with_transformers", "scaled_dot_product_attention"]
+__all__ = ["attention", "register_with_torch", "register_with_transformers", "scaled_dot_product_attention"]

@@ -24,7 +24,7 @@ from ..functor import FunctorText
 def attention(q, k, v, *, mask=None, score=None, softmax_scale=None, return_lse=False, layout="BSHD", tensors=None,
               tuning=None, cu_seqlens_q=None, cu_seqlens_k=None, seqused_q=None, seqused_k=None, page_table=None,
               cache_leftpad=None, sinks=None, num_splits=0, zero_padding=False, split_keys=0,
-              dropout_p=0, rng_state=None):
+              dropout_p=0, rng_state=None, deterministic=False):
     """`jit_attention.attention` of PyTorch tensors, eager or compiled, with gradients for q, k and v, for sinks, and
     for what scores read.
 
@@ -33,8 +33,8 @@ def attention(q, k, v, *, mask=None, score=None, softmax_scale=None, return_lse=
     only: the compiler does not know that operator). A CUDA graph may capture it once a call with the same sizes has
     run before, which is when its kernel is compiled and tuned.
 
-    Gradients are those of `jit_attention.attention_backward`: bit-identical for equal inputs under
-    `torch.use_deterministic_algorithms`, and 0 in rows of ragged tensors that are no query's or no key's.
+    Gradients are those of `jit_attention.attention_backward`: bit-identical for equal inputs with `deterministic` or
+    under `torch.use_deterministic_algorithms`, and 0 in rows of ragged tensors that are no query's or no key's.
 
     Args:
         q, k, v: tensors of one dtype, bf16 or fp16.
@@ -47,6 +47,7 @@ def attention(q, k, v, *, mask=None, score=None, softmax_scale=None, return_lse=
         rng_state: int64 (2), seed and offset of its random numbers; None: drawn from torch's default generator of q's
             device. So a CUDA graph drops other probabilities at each replay, and what a checkpoint computes again drops
             the same ones.
+        deterministic: whether equal inputs give bit-identical gradients; the result does always.
 
     Returns:
         o, contiguous, of q's dtype, or (o, lse), as `jit_attention.attention` does.
@@ -67,17 +68,19 @@ def attention(q, k, v, *, mask=None, score=None, softmax_scale=None, return_lse=
         sequences.update(dropout_p=dropout_p, rng_state=rng_state)
     read = tuple((tensors or {}).values())
     if torch.compiler.is_compiling() or type(q) is not torch.Tensor or _wants_gradient(q, k, v, sinks, *read):
-        return _through_operator(q, k, v, mask, score, softmax_scale, return_lse, layout, tensors, tuning, sequences)
+        return _through_operator(q, k, v, mask, score, softmax_scale, return_lse, layout, tensors, tuning, sequences,
+                                 deterministic)
     return _attention(q, k, v, mask=mask, score=score, softmax_scale=softmax_scale, return_lse=return_lse,
                       layout=layout, tensors=tensors, tuning=tuning, **sequences)
 
 
-def _through_operator(q, k, v, mask, score, softmax_scale, return_lse, layout, tensors, tuning, sequences):
+def _through_operator(q, k, v, mask, score, softmax_scale, return_lse, layout, tensors, tuning, sequences,
+                      deterministic):
     tensors = tensors or {}
     problem = repr((_plain(mask), _plain(score), tuple(tensors)))
     with_lse = return_lse or _wants_gradient(q, k, v, sequences["sinks"], *tensors.values())
     o, lse = _operator(q, k, v, list(tensors.values()), problem, softmax_scale, with_lse, layout, tuning,
-                       **sequences)
+                       deterministic=bool(deterministic), **sequences)
     return (o, lse) if return_lse else o
 
 
@@ -110,7 +113,8 @@ def _operator(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, tensors: Sequen
               page_table: Optional[torch.Tensor] = None, cache_leftpad: Optional[torch.Tensor] = None,
               sinks: Optional[torch.Tensor] = None, num_splits: int = 0,
               zero_padding: bool = False, split_keys: int = 0, dropout_p: float = 0.0,
-              rng_state: Optional[torch.Tensor] = None) -> tuple[torch.Tensor, torch.Tensor]:
+              rng_state: Optional[torch.Tensor] = None,
+              deterministic: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
     mask, score, names = _problem(problem)
     named = dict(zip(names, tensors, strict=True))
     result = _attention(q, k, v, mask=mask, score=score, softmax_scale=softmax_scale, return_lse=return_lse,
@@ -145,7 +149,7 @@ def _backward_operator(do: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: to
                        seqused_k: Optional[torch.Tensor] = None, dlse: Optional[torch.Tensor] = None,
                        sinks: Optional[torch.Tensor] = None, wanted: Optional[Sequence[int]] = None,
                        want_sinks: bool = False, dropout_p: float = 0.0,
-                       rng_state: Optional[torch.Tensor] = None) -> list[torch.Tensor]:
+                       rng_state: Optional[torch.Tensor] = None, deterministic: bool = False) -> list[torch.Tensor]:
     """dq, dk and dv, then the gradients of `tensors` whose numbers are `wanted`, then that of the sinks if wanted."""
     mask, score, names = _problem(problem)
     named = dict(zip(names, tensors, strict=True))
@@ -157,7 +161,7 @@ def _backward_operator(do: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: to
                                     cu_seqlens_k=cu_seqlens_k, seqused_q=seqused_q, seqused_k=seqused_k, dlse=dlse,
                                     sinks=sinks, d_sinks=want_sinks, d_tensors=[names[i] for i in wanted or ()],
                                     dropout_p=dropout_p, rng_state=rng_state,
-                                    deterministic=torch.are_deterministic_algorithms_enabled())
+                                    deterministic=deterministic or torch.are_deterministic_algorithms_enabled())
     dq, dk, dv, by_name, *of_sinks = gradients
     return [dq, dk, dv, *by_name.values(), *of_sinks]
 
@@ -188,11 +192,13 @@ def _refuse_gradients(cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_tab
         if given is not None:
             instead = "give cu_seqlens_q or cu_seqlens_k, " if name.startswith("seqused") else ""
             raise InvalidArgumentError(f"{name}: was given with a q, k or v that requires grad, and there are no "
-                                       f"gradients with it: {instead}compute under torch.no_grad(), or give detach()")
+                                       f"gradients with it: {instead}compute under torch.no_grad(), or give detach()",
+                                       "arguments", name)
 
 
 def _save_for_backward(ctx, inputs, output):
-    q, k, v, tensors, problem, softmax_scale, return_lse, layout, _, *sequences, dropout_p, rng_state = inputs
+    q, k, v, tensors, problem, softmax_scale, return_lse, layout, _, *sequences = inputs
+    *sequences, dropout_p, rng_state, deterministic = sequences
     ragged, (page_table, cache_leftpad, sinks) = sequences[:4], sequences[4:7]
     _refuse_gradients(*ragged, page_table, cache_leftpad)
     _, score, names = _problem(problem)
@@ -209,7 +215,7 @@ def _save_for_backward(ctx, inputs, output):
     ctx.facts = problem, softmax_scale, layout
     ctx.wanted = [i for i, tensor in enumerate(tensors) if tensor.requires_grad]
     ctx.wants_sinks = sinks is not None and sinks.requires_grad
-    ctx.dropout_p = dropout_p
+    ctx.dropout_p, ctx.deterministic = dropout_p, deterministic
     ctx.others = len(inputs) - 9  # those behind `tuning`
 
 
@@ -222,7 +228,7 @@ def _gradients(ctx, do, dlse):
         return None, None, None, of_tensors, None, None, None, None, None, *of_others
     do = torch.zeros_like(o) if do is None else do
     dq, dk, dv, *of_read = _backward_operator(do, q, k, v, o, lse, tensors, *ctx.facts, *ragged, dlse, sinks,
-                                              ctx.wanted, ctx.wants_sinks, ctx.dropout_p, rng_state)
+                                              ctx.wanted, ctx.wants_sinks, ctx.dropout_p, rng_state, ctx.deterministic)
     for i, gradient in zip(ctx.wanted, of_read):
         of_tensors[i] = gradient
     if ctx.wants_sinks:

@@ -1,0 +1,69 @@
+"""Sequences of any lengths one behind another: (total, heads, head_dim)."""
+
+from .arrays import attend, unpacked
+from .dense import shaped
+from .problem import problem
+from .refusals import known_as, refuse
+
+
+def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p=0.0,
+                           softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0, alibi_slopes=None,
+                           deterministic=False, return_attn_probs=False, block_table=None):
+    """Attention of each sequence of a batch by itself, with gradients for q, k, v and alibi_slopes.
+
+    Args:
+        q: (total_q, heads_q, head_dim), bf16 or fp16.
+        k: (total_k, heads_kv, head_dim), or with block_table pages, (pages, page_size, heads_kv, head_dim).
+        v: the same with head_dim_v.
+        cu_seqlens_q, cu_seqlens_k: int32 (batch + 1): sequence b has rows cu_seqlens[b] to cu_seqlens[b + 1].
+        max_seqlen_q, max_seqlen_k: not looked at: kernels read the lengths on the device.
+        dropout_p: 0; there is no dropout of ragged sequences.
+        softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs: as those of
+            `flash_attn_func`; positions count within the sequence.
+        block_table: int32 (batch, max_pages): the pages of each sequence, whose keys cu_seqlens_k counts then. Without
+            gradients.
+
+    Returns:
+        o (total_q, heads_q, head_dim_v), or (o, lse, None) with lse fp32 (heads_q, total_q). Rows of no sequence hold
+        anything.
+
+    Raises:
+        Error: what `jit_attention.torch.attention` raises, before anything is launched.
+    """
+    given = problem(softmax_scale=softmax_scale, causal=causal, window_size=window_size, softcap=softcap,
+                    alibi_slopes=alibi_slopes)
+    if block_table is None:
+        keys = dict(cu_seqlens_k=cu_seqlens_k)
+    else:
+        keys = dict(page_table=block_table, seqused_k=cu_seqlens_k[1:] - cu_seqlens_k[:-1])
+    with known_as(page_table="block_table", seqused_k="cu_seqlens_k"):
+        result = ragged(q, k, v, dropout_p=dropout_p, deterministic=deterministic, return_lse=return_attn_probs,
+                        cu_seqlens_q=cu_seqlens_q, **keys, **given)
+    return (*result, None) if return_attn_probs else result
+
+
+def flash_attn_varlen_kvpacked_func(q, kv, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p=0.0,
+                                    softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0,
+                                    alibi_slopes=None, deterministic=False, return_attn_probs=False):
+    """`flash_attn_varlen_func` of k and v in one tensor, kv (total_k, 2, heads_kv, head_dim)."""
+    k, v = unpacked(shaped(kv, "kv", 4, 2), 1)
+    return flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p,
+                                  softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
+                                  return_attn_probs)
+
+
+def flash_attn_varlen_qkvpacked_func(qkv, cu_seqlens, max_seqlen, dropout_p=0.0, softmax_scale=None, causal=False,
+                                     window_size=(-1, -1), softcap=0.0, alibi_slopes=None, deterministic=False,
+                                     return_attn_probs=False):
+    """`flash_attn_varlen_func` of q, k and v in one tensor, qkv (total, 3, heads, head_dim)."""
+    q, k, v = unpacked(shaped(qkv, "qkv", 4, 3), 1)
+    return flash_attn_varlen_func(q, k, v, cu_seqlens, cu_seqlens, max_seqlen, max_seqlen, dropout_p, softmax_scale,
+                                  causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs)
+
+
+def ragged(q, k, v, *, dropout_p=0.0, **options):
+    """`attend` without dropout, which there is of dense sequences only."""
+    if dropout_p != 0:
+        refuse("dropout_p", f"is {dropout_p}, and ragged sequences have no dropout: give 0, or padded sequences to "
+                            "flash_attn_func")
+    return attend(q, k, v, **options)
