@@ -14,6 +14,8 @@
 
 namespace jit {
 
+struct ScoreMask;
+
 enum class MaskOperator { none, conjunction, disjunction, negation };
 
 /// One of: a row with arguments, a text, an operator over a, or over a and b.
@@ -37,6 +39,7 @@ struct ScoreNode {
   std::shared_ptr<const ScoreNode> b = nullptr;
   std::uint64_t hash = 0;  ///< of all the above
   int leaves = 1;
+  std::shared_ptr<const ScoreMask> mask = nullptr;  ///< what it keeps (generator/text/score_mask.h)
 };
 
 /// Of one tree: each is code in the innermost loop, and the time that NVRTC takes grows with their square.
