@@ -11,8 +11,10 @@
 #include <nlohmann/json.hpp>
 
 #include <jit/attention.h>
+#include <jit/device.h>
 #include <jit/emulation.h>
 
+#include "include/jit/device.h"
 #include "tests/support/attention_run.h"
 #include "tests/support/backward_run.h"
 #include "tests/support/host_functors.h"
@@ -163,10 +165,11 @@ TEST(Counts, ScoresSkipTilesThatTheyMakeInfinite) {
         "family=forward_split_kv row_warps=4 key_warps=1 tile_kv=32 stages=2 rescale=always",
         "family=forward_split_wgmma tile_kv=64 rescale=always"}) {
     for (const Meaning& meaning :
-         {Meaning{"k > q + 64 || k < 70 || q < 64"}, Meaning{"h % 2 == 0 ? k < 100 : k >= 64"},
+         {Meaning{"k > q + 64 || k < 70 || q < 64"}, Meaning{"h % 2 == 0 ? k < 140 : k < 70"},
           Meaning{"k < q || q > 200", "softcap(20)"}}) {
       SCOPED_TRACE(fmt::format("{}, {}", meaning.drops, config));
       const std::string drops = meaning.drops;
+      const bool may_halve = std::string(config).find("forward_wgmma") != std::string::npos;
       const bool may_split = std::string(config).find("split") != std::string::npos;
       problem.spec.split_keys = may_split ? 64 : 0;
       const auto result = [&](const std::string& mask, const std::string& body) {
@@ -185,9 +188,13 @@ TEST(Counts, ScoresSkipTilesThatTheyMakeInfinite) {
         return std::pair(flops, run.outputs());
       };
       const auto masked = result("return !(" + drops + ");", "return score;");
-      const auto scored = result("", "return " + drops + " ? -INFINITY : score;");
-      const auto unskipped = result("", loop + "return " + drops + " ? -INFINITY : score;");
-      EXPECT_EQ(scored.first, masked.first);
+      const auto scored = result("", "return (" + drops + ") ? -INFINITY : score;");
+      const auto unskipped = result("", loop + "return (" + drops + ") ? -INFINITY : score;");
+      // forward_wgmma leaves out halves of tiles, too, where the mask itself is a range of keys.
+      EXPECT_LE(scored.first, masked.first);
+      if (!may_halve) {
+        EXPECT_EQ(scored.first, masked.first);
+      }
       EXPECT_LT(scored.first, unskipped.first);
       EXPECT_TRUE(scored.second == masked.second);
       EXPECT_TRUE(scored.second == unskipped.second);
@@ -196,6 +203,7 @@ TEST(Counts, ScoresSkipTilesThatTheyMakeInfinite) {
 }
 
 TEST(Counts, BackwardSkipsThemToo) {
+  const CurrentDevice scope(0);
   const std::string drops = "k > q + 30 || k < q - 10";
   BackwardCase problem{.spec = {.head_dim = 64, .gqa_ratio = 2}, .batch = 1, .heads_kv = 1};
   problem.seqlen_q = 200;
