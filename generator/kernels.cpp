@@ -63,8 +63,7 @@ BuiltKernel build_kernel(ContextState& context, const AttentionSpec& spec, const
 BuiltKernel choose_kernel(ContextState& context, const AttentionSpec& spec,
                           const std::optional<KernelConfig>& given, const ProblemShape& shape,
                           const DeviceLimits& limits, Target target) {
-  for (const std::string& sentence : unfollowed_texts(spec.mask))
-    context.tell_once(Event::Kind::note, sentence);
+  for (const std::string& sentence : unfollowed_texts(spec)) context.tell_once(Event::Kind::note, sentence);
   if (const std::vector<Refusal> refusals = supports(spec, limits.arch); !refusals.empty()) {
     throw Error(ErrorCode::unsupported_device, "validate", refusals[0].field,
                 fmt::format("{} cannot run this: {}", to_string(limits.arch), refusals[0].to_string()));

@@ -8,6 +8,7 @@
 #include <jit/error.h>
 
 #include "generator/launch/ceil_div.h"
+#include "generator/text/score_mask.h"
 #include "templates/scheduling/key_shares.cuh"
 #include "templates/scheduling/key_spans.cuh"
 #include "templates/split_keys/span_tree.cuh"
@@ -62,6 +63,7 @@ bool all_are_alike(const AttentionSpec& spec, const AttentionParams& params) {
   const SequenceParams& given = params.sequences;
   return spec.sequences_q == SequenceKind::dense && spec.sequences_kv == SequenceKind::dense &&
          given.seqused_q == nullptr && given.seqused_k == nullptr && given.cache_leftpad == nullptr &&
+         score_mask(spec.score) == nullptr &&
          (spec.mask == mask::none() || (params.seqlen_q == 1 && spec.mask == mask::causal()));
 }
 

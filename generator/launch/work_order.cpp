@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "generator/launch/ceil_div.h"
+#include "generator/text/score_mask.h"
 #include "templates/base/element.cuh"
 #include "templates/forward_wgmma/smem_layout.cuh"
 
@@ -18,7 +19,7 @@ constexpr double l2_share = 0.3;
 WorkOrder work_order(const AttentionSpec& spec, const WorkSize& size) {
   const int rows = ceil_div(size.seqlen_q, size.tile_q);
   WorkOrder order{.rows = rows, .slices = size.slices, .section_slices = 1, .last_rows = 0};
-  if (spec.mask == Mask()) return order;
+  if (!drops_keys(spec)) return order;
   order.section_slices =
       section_slices(size.slices, section_keys(spec, size.l2_bytes) / std::max(1, size.seqlen_kv));
   order.last_rows = size.seqlen_q <= few_tokens ? 0 : ceil_div(rows, 4);

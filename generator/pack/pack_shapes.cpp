@@ -1,4 +1,5 @@
 #include "generator/pack/pack_shapes.h"
+#include "generator/text/score_mask.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -26,7 +27,7 @@ std::vector<std::int64_t> half_steps(std::int64_t most) {
 }  // namespace
 
 std::vector<ProblemShape> pack_shapes(const AttentionSpec& spec, const PackSizes& sizes) {
-  const bool crosses = spec.mask == Mask();
+  const bool crosses = !drops_keys(spec);
   std::vector<ProblemShape> shapes;
   const auto add = [&](const std::vector<std::int64_t>& rows, const std::vector<std::int64_t>& lengths) {
     for (const std::int64_t row : rows) {

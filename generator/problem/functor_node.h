@@ -15,6 +15,8 @@
 
 namespace jit {
 
+struct ScoreMask;
+
 enum class MaskOperator { none, conjunction, disjunction, negation };
 
 /// One of: a row with arguments (and the mask a within it, where the row has one), a text, an operator over a, or over a
@@ -39,6 +41,7 @@ struct ScoreNode {
   std::shared_ptr<const ScoreNode> b = nullptr;
   std::uint64_t hash = 0;  ///< of all the above
   int leaves = 1;
+  std::shared_ptr<const ScoreMask> mask = nullptr;  ///< what it keeps (generator/text/score_mask.h)
 };
 
 /// Of one tree: each is code in the innermost loop, and the time that NVRTC takes grows with their square.

@@ -218,6 +218,7 @@ constexpr std::array scores = {
                          .doc = "cap * tanh(score / cap)",
                          .parameters = softcap_parameters},
              .is_steady = true,
+             .is_bounded = true,
              .apply = [](const HostFunctor& f, double score,
                          const Place&) { return f.real(0) * std::tanh(score / f.real(0)); }},
     // Scores grow all along the keys.

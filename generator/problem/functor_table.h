@@ -100,6 +100,8 @@ struct ScoreRow {
   FunctorRow functor;
   /// Whether scores stay bounded, or as large in one tile of keys as in the next.
   bool is_steady = false;
+  /// Whether it makes a finite number of every number, infinite ones too.
+  bool is_bounded = false;
   double (*apply)(const HostFunctor&, double score, const Place&);
 };
 

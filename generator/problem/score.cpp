@@ -2,6 +2,7 @@
 
 #include "generator/problem/functor_node.h"
 #include "generator/problem/functor_table.h"
+#include "generator/text/score_mask.h"
 
 namespace jit {
 namespace {
@@ -12,6 +13,7 @@ Score make(ScoreNode node) {
   add_leaf(digester, node);
   for (const auto& child : {node.a, node.b}) digester.add(child ? child->hash : 0);
   node.hash = digester.finish().low;
+  node.mask = score_mask(node);
   return ScoreAccess::make(std::make_shared<const ScoreNode>(std::move(node)));
 }
 

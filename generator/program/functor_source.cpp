@@ -13,6 +13,7 @@
 #include "generator/problem/functor_node.h"
 #include "generator/program/emit.h"
 #include "generator/text/interval_source.h"
+#include "generator/text/score_mask.h"
 
 namespace jit {
 namespace {
@@ -53,6 +54,8 @@ class Writer {
     FunctorSource source;
     source.mask_type = mask(node_of(spec.mask));
     source.score_type = score(node_of(spec.score));
+    if (const ScoreMask* const kept = score_mask(spec.score))
+      source.mask_type = scored_mask(source.mask_type, *kept);
     for (const std::string_view file : files_) source.definitions += fmt::format("#include \"{}\"\n", file);
     source.definitions += (files_.empty() ? "" : "\n") + definitions_;
     source.assertions = fmt::format(
@@ -196,13 +199,24 @@ class Writer {
     const std::variant<TextMeaning, NotFollowed> meaning = mask_meaning(text);
     if (!text.classify.empty() || std::holds_alternative<NotFollowed>(meaning))
       return text_struct(text, "Mask", "mask", false, functions);
-    const TextMeaning& followed = std::get<TextMeaning>(meaning);
-    functions += fmt::format(
+    functions += kept_of(std::get<TextMeaning>(meaning));
+    return text_struct(text, "Mask", "mask", true, functions);
+  }
+
+  static std::string kept_of(const TextMeaning& kept) {
+    return fmt::format(
         "  static constexpr bool reads_head = {};\n"
         "  __device__ Interval<bool> kept_of(const Interval<int>& q, const Interval<int>& k) "
         "const {{\n{}  }}\n",
-        reads(followed, TextInput::h), interval_source(followed, "    "));
-    return text_struct(text, "Mask", "mask", true, functions);
+        reads(kept, TextInput::h), interval_source(kept, "    "));
+  }
+
+  std::string scored_mask(const std::string& mask, const ScoreMask& kept) {
+    define("ScoreMask", "IntervalMask<ScoreMask>", "What the score does not make -inf.", kept.tensors,
+           kept_of(kept.kept));
+    include("problem/interval_mask.cuh");
+    include("problem/score_mask.cuh");
+    return fmt::format("ScoredMask<{}, ScoreMask>", mask);
   }
 
   std::string text_score(const FunctorText& text) {
@@ -236,18 +250,22 @@ class Writer {
     const std::string base =
         has_intervals ? fmt::format("IntervalMask<{}>", name) : fmt::format("Text{}", kind);
     if (has_intervals) include("problem/interval_mask.cuh");
+    define(name, base, fmt::format("The user's {} \"{}\".", what, text.name), text.tensors, functions);
+    return name;
+  }
+
+  void define(const std::string& name, const std::string& base, const std::string& doc,
+              const std::vector<FunctorTensorSpec>& tensors, const std::string& functions) {
     std::string members, initializers;
-    for (std::size_t i = 0; i < text.tensors.size(); ++i) {
-      const std::string_view type = facts(text.tensors[i].dtype).device_type;
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      const std::string_view type = facts(tensors[i].dtype).device_type;
       members += fmt::format("  const {}* tensor{};\n", type, i);
-      initializers +=
-          fmt::format(", tensor{}(tensor_data<{}>(context, {}))", i, type, slot(text.tensors[i].name));
+      initializers += fmt::format(", tensor{}(tensor_data<{}>(context, {}))", i, type, slot(tensors[i].name));
     }
     definitions_ += fmt::format(
-        "/// The user's {} \"{}\".\nstruct {} : {} {{\n{}  __device__ explicit {}(const BlockContext& "
+        "/// {}\nstruct {} : {} {{\n{}  __device__ explicit {}(const BlockContext& "
         "context) : {}(context){} {{}}\n{}}};\n\n",
-        what, text.name, name, base, members, name, base, initializers, functions);
-    return name;
+        doc, name, base, members, name, base, initializers, functions);
   }
 
   std::vector<FunctorTensorSpec> tensors_;

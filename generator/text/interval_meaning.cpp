@@ -33,7 +33,7 @@ template <class T>
 Interval<T> constant(const TextNode& node) {
   if (const double* real = std::get_if<double>(&node.number)) {
     const T number = static_cast<T>(*real);
-    return std::isfinite(static_cast<double>(number)) ? Interval<T>(number) : any<T>();
+    return std::isnan(*real) ? any<T>() : Interval<T>(number);
   }
   return static_cast<T>(std::get<std::int64_t>(node.number));
 }
@@ -95,6 +95,7 @@ class Evaluation {
   Interval<T> number(const TextNode& node) const {
     if (node.op == TextOperator::constant) return constant<T>(node);
     if (node.op == TextOperator::load) return loaded<T>(node);
+    if (node.op == TextOperator::unknown) return any<T>();
     if (node.op == TextOperator::choose)
       return choose(operand<bool>(node, 0), operand<T>(node, 1), operand<T>(node, 2));
     if constexpr (!interval::same<T, bool>) {

@@ -57,7 +57,9 @@ std::string constant(const TextNode& node) {
   const std::string type(to_string(node.type));
   if (const double* real = std::get_if<double>(&node.number)) {
     const double number = node.type == NumberType::real32 ? static_cast<float>(*real) : *real;
-    if (!std::isfinite(number)) return fmt::format("any<{}>()", type);
+    if (std::isnan(number)) return fmt::format("any<{}>()", type);
+    if (std::isinf(number))
+      return fmt::format("{}Interval<{}>(NumberRange<{}>::highest)", number < 0 ? "-" : "", type, type);
     return fmt::format("Interval<{}>({:a}{})", type, number, node.type == NumberType::real32 ? "f" : "");
   }
   const std::int64_t whole = std::get<std::int64_t>(node.number);
@@ -79,7 +81,8 @@ class Lines {
     for (std::size_t i = 0; i < meaning.nodes.size(); ++i) {
       const TextNode& node = meaning.nodes[i];
       std::string text = expression(node);
-      const bool is_short = node.op == TextOperator::constant || node.op == TextOperator::input;
+      const bool is_short = node.op == TextOperator::constant || node.op == TextOperator::input ||
+                            node.op == TextOperator::unknown;
       if (uses_[i] > 1 && !is_short) {
         lines_ +=
             fmt::format("{}const Interval<{}> x{} = {};\n", indent, to_string(node.type), i, bare(text));
@@ -115,6 +118,8 @@ class Lines {
       case TextOperator::load:
         return fmt::format("element<{}>({}, {}, tensor{})", type, bare(operand(node, 1)),
                            bare(operand(node, 0)), node.which);
+      case TextOperator::unknown:
+        return fmt::format("any<{}>()", type);
       case TextOperator::convert:
         return fmt::format("convert<{}>({})", type, bare(operand(node, 0)));
       case TextOperator::choose:

@@ -1,9 +1,10 @@
-// How much of the work a mask leaves.
+// How much of the work a mask, and a score that is −inf, leave.
 #include <jit/workload.h>
 
 #include <algorithm>
 
 #include "generator/problem/arguments.h"
+#include "generator/text/score_mask.h"
 #include "generator/text/tile_classes.h"
 
 namespace jit {
@@ -70,8 +71,8 @@ std::optional<double> followed_share(const AttentionSpec& spec, const AttentionS
   std::int64_t kept = 0;
   for (std::int64_t b = 0; b < batches; ++b) {
     for (std::int64_t h = 0; h < heads; ++h) {
-      const ClassOfTile class_of = class_of_tiles(spec.mask, problem, spaced(b, batches, shape.batch),
-                                                  spaced(h, heads, shape.heads_q));
+      const ClassOfTile class_of =
+          class_of_tiles(spec, problem, spaced(b, batches, shape.batch), spaced(h, heads, shape.heads_q));
       for (std::int64_t i = 0; i < queries; ++i) {
         const std::int64_t q = spaced(i, queries, shape.seqlen_q);
         const std::optional<std::int64_t> of_row = halving.kept(class_of, {q, q + 1, 0, shape.seqlen_kv});
@@ -88,13 +89,14 @@ std::optional<double> followed_share(const AttentionSpec& spec, const AttentionS
 
 std::optional<double> kept_share(const AttentionSpec& spec, const AttentionShape& shape,
                                  const std::map<std::string, HostTensor, std::less<>>& tensors) {
-  if (spec.mask == Mask()) return 1.0;
+  if (!drops_keys(spec)) return 1.0;
   const HostProblem problem{.sizes = extents_of(spec, ProblemShape{.batch = shape.batch,
                                                                    .heads_q = shape.heads_q,
                                                                    .seqlen_q = shape.seqlen_q,
                                                                    .seqlen_kv = shape.seqlen_kv}),
                             .tensors = tensors};
-  if (has_host_meaning(spec.mask)) return exact_share(spec, shape, problem);
+  if (has_host_meaning(spec.mask) && score_mask(spec.score) == nullptr)
+    return exact_share(spec, shape, problem);
   return followed_share(spec, shape, problem);
 }
 

@@ -58,6 +58,17 @@ int NodeList::load(int tensor, NumberType type, int index, int reads) {
               .which = tensor});
 }
 
+int NodeList::score() {
+  return add({.op = TextOperator::score, .type = NumberType::real32, .operands = {-1, -1, -1}});
+}
+int NodeList::unknown(NumberType type) {
+  return add({.op = TextOperator::unknown, .type = type, .operands = {-1, -1, -1}});
+}
+int NodeList::copy(TextNode node, const std::array<int, 3>& operands) {
+  node.operands = operands;
+  return add(node);
+}
+
 bool NodeList::is_truth(int node, bool value) const {
   const TextNode& known = nodes_[static_cast<std::size_t>(node)];
   return known.op == TextOperator::constant && known.type == NumberType::truth &&

@@ -14,6 +14,13 @@ class NodeList {
   /// Element `index` of a tensor; `reads` is whether the text comes to read it.
   int load(int tensor, NumberType type, int index, int reads);
 
+  /// The score that a text is given.
+  int score();
+  /// Of which nothing is known.
+  int unknown(NumberType type);
+  /// The same as in another list: its operands are at other places here.
+  int copy(TextNode node, const std::array<int, 3>& operands);
+
   /// The node itself where it has the type.
   int convert(int node, NumberType type);
   /// Types narrower than whole32 become one.

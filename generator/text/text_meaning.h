@@ -22,8 +22,10 @@ std::string_view to_string(NumberType type);
 
 enum class TextOperator {
   constant,
-  input,  ///< one of TextInput
-  load,   ///< an element of a tensor: operands are its index, and whether the text reads it
+  input,    ///< one of TextInput
+  load,     ///< an element of a tensor: operands are its index, and whether the text reads it
+  score,    ///< of a score's text: the score that it is given
+  unknown,  ///< any number of the type, or none: what a function returns that is not looked into
   convert,
   negative,
   bit_not,
@@ -78,7 +80,11 @@ struct NotFollowed {
   std::string reason;  ///< e.g. "loops are not followed"
 };
 
-/// What the body of a mask keeps. Bodies that C++ would refuse may be followed, too: the compiler speaks of those.
+/// What the body of a mask keeps, a truth. Bodies that C++ would refuse may be followed, too: the compiler speaks of
+/// those.
 std::variant<TextMeaning, NotFollowed> mask_meaning(const FunctorText& text);
+
+/// What the body of a score returns, of type real32.
+std::variant<TextMeaning, NotFollowed> score_meaning(const FunctorText& text);
 
 }  // namespace jit

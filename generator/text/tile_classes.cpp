@@ -10,6 +10,7 @@
 
 #include "generator/problem/functor_node.h"
 #include "generator/text/interval_meaning.h"
+#include "generator/text/score_mask.h"
 
 namespace jit {
 namespace {
@@ -48,16 +49,15 @@ double element(const HostTensor& tensor, std::int64_t index) {
   return HostTensor{.dtype = tensor.dtype, .shape = {&count, 1}, .data = tensor.data}.at({index});
 }
 
-ClassOfTile text_classes(const FunctorText& text, const Scene& scene) {
-  const auto meaning = mask_meaning(text);
-  if (!text.classify.empty() || std::holds_alternative<NotFollowed>(meaning))
-    return [](const TileBounds&) { return TileClass::partial; };
+// Of a truth that is made of positions and tensors; `whose` names the text.
+ClassOfTile classes_of(const TextMeaning& meaning, const std::vector<FunctorTensorSpec>& read,
+                       const std::string& whose, const Scene& scene) {
   std::vector<HostTensor> tensors;
-  for (const FunctorTensorSpec& tensor : text.tensors) {
+  for (const FunctorTensorSpec& tensor : read) {
     const auto given = scene.problem.tensors.find(tensor.name);
     if (given == scene.problem.tensors.end())
       throw Error(ErrorCode::invalid_argument, "validate", tensor.name,
-                  fmt::format("tensor {} is not given, and the mask '{}' reads it", tensor.name, text.name));
+                  fmt::format("tensor {} is not given, and the {} reads it", tensor.name, whose));
     tensors.push_back(given->second);
   }
   const auto exact = [](std::int64_t number) { return Interval<int>(static_cast<int>(number)); };
@@ -72,8 +72,7 @@ ClassOfTile text_classes(const FunctorText& text, const Scene& scene) {
                              exact(sizes.heads_q),
                              exact(sizes.seqlen_q),
                              exact(sizes.seqlen_kv)};
-  return [meaning = std::get<TextMeaning>(meaning), tensors = std::move(tensors), inputs,
-          between](const TileBounds& tile) {
+  return [meaning, tensors = std::move(tensors), inputs, between](const TileBounds& tile) {
     TextInputs bounds = inputs;
     bounds[static_cast<std::size_t>(TextInput::q)] = between(tile.q_begin, tile.q_end);
     bounds[static_cast<std::size_t>(TextInput::k)] = between(tile.k_begin, tile.k_end);
@@ -112,6 +111,20 @@ ClassOfTile block_classes(const MaskNode& node, const Scene& scene) {
       };
 }
 
+ClassOfTile text_classes(const FunctorText& text, const Scene& scene) {
+  const auto meaning = mask_meaning(text);
+  if (!text.classify.empty() || std::holds_alternative<NotFollowed>(meaning))
+    return [](const TileBounds&) { return TileClass::partial; };
+  return classes_of(std::get<TextMeaning>(meaning), text.tensors, fmt::format("mask '{}'", text.name), scene);
+}
+
+ClassOfTile both(ClassOfTile a, ClassOfTile b) {
+  return [a = std::move(a), b = std::move(b)](const TileBounds& tile) {
+    // The enumerators are in the order of what is left.
+    return std::min(a(tile), b(tile));
+  };
+}
+
 ClassOfTile classes_of(const MaskNode& node, const Scene& scene) {
   if (node.text) return text_classes(*node.text, scene);
   if (node.row && node.row->functor.has_within) return block_classes(node, scene);
@@ -126,19 +139,20 @@ ClassOfTile classes_of(const MaskNode& node, const Scene& scene) {
       return class_of(kind == TileClass::empty, kind != TileClass::full);
     };
   }
-  const bool is_and = node.combination == MaskOperator::conjunction;
-  return [a = std::move(a), b = classes_of(*node.b, scene), is_and](const TileBounds& tile) {
-    // The enumerators are in the order of what is left.
-    const TileClass x = a(tile), y = b(tile);
-    return is_and ? std::min(x, y) : std::max(x, y);
-  };
+  ClassOfTile b = classes_of(*node.b, scene);
+  if (node.combination == MaskOperator::conjunction) return both(std::move(a), std::move(b));
+  return [a = std::move(a), b = std::move(b)](const TileBounds& tile) { return std::max(a(tile), b(tile)); };
 }
 
 }  // namespace
 
-ClassOfTile class_of_tiles(const Mask& mask, const HostProblem& problem, std::int64_t batch,
+ClassOfTile class_of_tiles(const AttentionSpec& spec, const HostProblem& problem, std::int64_t batch,
                            std::int64_t head) {
-  return classes_of(node_of(mask), {problem, batch, head});
+  const Scene scene{problem, batch, head};
+  ClassOfTile by_mask = classes_of(node_of(spec.mask), scene);
+  const ScoreMask* const score = score_mask(spec.score);
+  if (score == nullptr) return by_mask;
+  return both(std::move(by_mask), classes_of(score->kept, score->tensors, "score", scene));
 }
 
 }  // namespace jit

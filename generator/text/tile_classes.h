@@ -1,4 +1,4 @@
-// What a mask makes of tiles of scores, on the host.
+// What masks, and scores that are −inf, leave of tiles of scores, on the host.
 #pragma once
 
 #include <cstdint>
@@ -6,6 +6,7 @@
 
 #include <jit/mask.h>
 #include <jit/options.h>
+#include <jit/spec.h>
 
 #include "generator/problem/host_functor.h"
 
@@ -20,8 +21,9 @@ struct TileBounds {
 /// k tell, of combinations what follows from their parts. `classify` bodies cannot be run: tiles of such texts are partial.
 using ClassOfTile = std::function<TileClass(const TileBounds&)>;
 
-/// Of one batch entry and head. Throws Error invalid_argument when a tensor is missing.
-ClassOfTile class_of_tiles(const Mask& mask, const HostProblem& problem, std::int64_t batch,
+/// Of one batch entry and head. What a score is known to make −inf is dropped, too. Throws Error invalid_argument when a
+/// tensor is missing.
+ClassOfTile class_of_tiles(const AttentionSpec& spec, const HostProblem& problem, std::int64_t batch,
                            std::int64_t head);
 
 }  // namespace jit

@@ -43,14 +43,14 @@ TileMap tile_map(const AttentionSpec& spec, const AttentionShape& shape, const T
               .rows = (shape.seqlen_q + place.tile_q - 1) / place.tile_q,
               .columns = (shape.seqlen_kv + place.tile_kv - 1) / place.tile_kv,
               .classes = {},
-              .notes = unfollowed_texts(spec.mask)};
+              .notes = unfollowed_texts(spec)};
   check("tiles", map.rows * map.columns, 1, most_tiles);
   const Extents sizes = extents_of(spec, ProblemShape{.batch = shape.batch,
                                                       .heads_q = shape.heads_q,
                                                       .seqlen_q = shape.seqlen_q,
                                                       .seqlen_kv = shape.seqlen_kv});
   const ClassOfTile classify =
-      class_of_tiles(spec.mask, {.sizes = sizes, .tensors = tensors}, place.batch, place.head);
+      class_of_tiles(spec, {.sizes = sizes, .tensors = tensors}, place.batch, place.head);
   for (std::int64_t q = 0; q < shape.seqlen_q; q += place.tile_q)
     for (std::int64_t k = 0; k < shape.seqlen_kv; k += place.tile_kv)
       map.classes.push_back(classify(

@@ -28,6 +28,7 @@ using FunctorConstant = std::variant<bool, std::int64_t, double>;
 ///   b, h                        batch entry and query head
 ///   seqlen_q, seqlen_kv, heads_q
 ///   score                       in score functors: softmax_scale · q·k
+///   INFINITY                    as in C: a score of -INFINITY drops a key as a mask does
 ///   the names of `constants` and `tensors`, which are local variables
 /// Errors in the text are reported at `name`:line. A path without `return`, or a variable that is read before
 /// it is set, is an error; other warnings of the compiler go to the observer.

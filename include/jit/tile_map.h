@@ -1,4 +1,4 @@
-// Which tiles of scores a mask leaves: numbers, and a picture.
+// Which tiles of scores a mask, and a score that is −inf, leave: numbers, and a picture.
 #pragma once
 
 #include <cstdint>
@@ -41,8 +41,9 @@ struct TileMap {
 };
 
 /// The classes that kernels give to tiles: of built-in masks those that their scores have, of texts what bounds of q
-/// and k tell (docs/masks.md), of combinations what follows from their parts. The host cannot run `classify` bodies:
-/// tiles of such texts are partial. `tensors` has what the mask reads. Takes some seconds for 8,192 queries and keys.
+/// and k tell (docs/masks.md), of combinations what follows from their parts. What the text of `spec.score` is known to
+/// make −inf is dropped as a mask would drop it; kernels need no mask code for a tile that is partial for this alone. The host cannot run `classify` bodies:
+/// tiles of such texts are partial. `tensors` has what the mask, and such a text, reads. Takes some seconds for 8,192 queries and keys.
 /// Throws Error invalid_argument for sizes below 1, a place outside of the shape, more than 2^28 scores or 2^22 tiles,
 /// and when a tensor is missing.
 TileMap tile_map(const AttentionSpec& spec, const AttentionShape& shape, const TilePlace& place,

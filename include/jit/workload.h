@@ -26,10 +26,10 @@ struct TypicalTensor {
 std::optional<TypicalTensor> typical_tensor(const AttentionSpec& spec, const AttentionShape& shape,
                                             std::string_view name);
 
-/// The share of (query, key) pairs that the mask of `spec` keeps, from evenly spaced queries; exact when they
+/// The share of (query, key) pairs that the mask of `spec` keeps, and its score does not make −inf, from evenly spaced queries; exact when they
 /// are few enough to ask for all. Of texts it comes from bounds of keys that are halved (docs/masks.md), of a few batch
 /// entries, heads and queries; nothing when a text is not followed, has a `classify` body, or bounds do not tell soon
-/// enough. `tensors` has what the mask reads. Takes about a second at most. Throws Error invalid_argument when a tensor
+/// enough. `tensors` has what the mask and such a score read. Takes about a second at most. Throws Error invalid_argument when a tensor
 /// is missing.
 std::optional<double> kept_share(const AttentionSpec& spec, const AttentionShape& shape,
                                  const std::map<std::string, HostTensor, std::less<>>& tensors);

@@ -76,6 +76,7 @@ def text(
     """A score of your own: the body of a C++ function that returns the new score.
 
         text("return score + table[h] * (q - k);", name="slopes", tensors={"table": "fp32"})
+        text("return k <= q ? 2 * score : -INFINITY;", name="causal")  # skips tiles as a mask does
 
     `FunctorText` says what the text may use. Raises InvalidSpecError for what cannot become part of a kernel.
     """

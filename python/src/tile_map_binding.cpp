@@ -21,7 +21,7 @@ using namespace nb::literals;
 
 constexpr const char* class_names[] = {"empty", "partial", "full"};
 
-/// A map with the mask's text, for pictures.
+/// A map with the texts of mask and score, for pictures.
 struct TitledMap {
   TileMap map;
   std::string title;
@@ -34,10 +34,11 @@ bool is_dense(const TensorView& view) {
   return true;
 }
 
-TitledMap tile_map_of(nb::handle mask, std::int64_t seqlen_q, std::int64_t seqlen_kv, std::int64_t batch,
-                      std::int64_t heads_q, const TilePlace& place, nb::handle tensors) {
+TitledMap tile_map_of(nb::handle mask, nb::handle score, std::int64_t seqlen_q, std::int64_t seqlen_kv,
+                      std::int64_t batch, std::int64_t heads_q, const TilePlace& place, nb::handle tensors) {
   AttentionSpec spec;
   spec.mask = mask_of(mask);
+  spec.score = score_of(score);
   const NamedArrays arrays(tensors);
   std::vector<Array> read;  // keeps what was exported
   std::map<std::string, HostTensor, std::less<>> on_host;
@@ -58,7 +59,9 @@ TitledMap tile_map_of(nb::handle mask, std::int64_t seqlen_q, std::int64_t seqle
   }
   const AttentionShape shape{
       .batch = batch, .heads_q = heads_q, .seqlen_q = seqlen_q, .seqlen_kv = seqlen_kv};
-  return {without_lock([&] { return tile_map(spec, shape, place, on_host); }), spec.mask.to_string()};
+  const std::string title =
+      spec.mask.to_string() + (spec.score == Score() ? "" : ", score " + spec.score.to_string());
+  return {without_lock([&] { return tile_map(spec, shape, place, on_host); }), title};
 }
 
 nb::list rows_of(const TitledMap& self) {
@@ -80,15 +83,16 @@ nb::dict counts_of(const TitledMap& self) {
 }
 
 constexpr const char* show_doc =
-    R"(The tiles of scores that a mask leaves, as kernels see them: numbers, and in notebooks a picture.
+    R"(The tiles of scores that a mask, and a score that is -INFINITY, leave, as kernels see them: numbers, and in notebooks a picture.
 
 Args:
-    mask: a Mask.
+    mask: a Mask, or None.
+    score: a Score, or None; what its text makes -INFINITY is dropped.
     seqlen_q, seqlen_kv: queries and keys.
     batch, heads_q: batch entries and query heads, which texts may ask for.
     entry, head: the batch entry and the query head whose tiles are shown.
     tile_q, tile_kv: queries and keys of a tile.
-    tensors: arrays that the mask reads, in CPU memory, dense.
+    tensors: arrays that mask and score read to tell, in CPU memory, dense.
 
 Returns a TileMap. Tiles of texts that are not followed, or that have a `classify` body, are partial. Raises
 InvalidArgumentError.
@@ -115,14 +119,15 @@ void bind_tile_map(nb::module_& module) {
       });
   module.def(
       "tile_map",
-      [](nb::handle mask, std::int64_t seqlen_q, std::int64_t seqlen_kv, std::int64_t batch,
+      [](nb::handle mask, nb::handle score, std::int64_t seqlen_q, std::int64_t seqlen_kv, std::int64_t batch,
          std::int64_t heads_q, std::int64_t entry, std::int64_t head, int tile_q, int tile_kv,
          nb::handle tensors) {
-        return tile_map_of(mask, seqlen_q, seqlen_kv, batch, heads_q,
+        return tile_map_of(mask, score, seqlen_q, seqlen_kv, batch, heads_q,
                            {.batch = entry, .head = head, .tile_q = tile_q, .tile_kv = tile_kv}, tensors);
       },
-      "mask"_a, nb::kw_only(), "seqlen_q"_a, "seqlen_kv"_a, "batch"_a = 1, "heads_q"_a = 1, "entry"_a = 0,
-      "head"_a = 0, "tile_q"_a = 128, "tile_kv"_a = 128, "tensors"_a = nb::none(), show_doc);
+      "mask"_a = nb::none(), nb::kw_only(), "score"_a = nb::none(), "seqlen_q"_a, "seqlen_kv"_a,
+      "batch"_a = 1, "heads_q"_a = 1, "entry"_a = 0, "head"_a = 0, "tile_q"_a = 128, "tile_kv"_a = 128,
+      "tensors"_a = nb::none(), show_doc);
 }
 
 }  // namespace jit::python

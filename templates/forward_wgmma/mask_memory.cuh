@@ -6,6 +6,7 @@
 #include "forward_wgmma/key_word_ranges.cuh"
 #include "problem/functor.cuh"
 #include "problem/masks.cuh"
+#include "problem/score_mask.cuh"
 
 namespace jit::forward_wgmma {
 
@@ -95,6 +96,22 @@ struct MaskMemory<NotMask<A>> {
   __device__ __forceinline__ TileClass classify(const NotMask<A>& mask, const Ranges& ranges, int batch,
                                                 const ScoreTile& tile) const {
     return class_of_inverse(a.classify(mask.a, ranges, batch, tile));
+  }
+};
+
+template <class A, class Kept>
+struct MaskMemory<ScoredMask<A, Kept>> {
+  MaskMemory<A> a;
+  template <class Ranges>
+  __device__ __forceinline__ KeyRange key_range(const ScoredMask<A, Kept>& mask, const Ranges& ranges,
+                                                int batch, int q_begin, int q_end) {
+    return Both::of_ranges(a.key_range(mask, ranges, batch, q_begin, q_end),
+                           mask.kept_by_score.key_range(q_begin, q_end));
+  }
+  template <class Ranges>
+  __device__ __forceinline__ TileClass classify(const ScoredMask<A, Kept>& mask, const Ranges& ranges,
+                                                int batch, const ScoreTile& tile) const {
+    return mask.class_with_score(a.classify(mask, ranges, batch, tile), tile);
   }
 };
 

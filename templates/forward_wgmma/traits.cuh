@@ -70,7 +70,7 @@ struct KernelTraits {
   /// Whether consumers look for tiles of which they see the lower half alone: the last of each under a causal
   /// mask.
   static constexpr bool has_lower_tiles =
-      has_row_range<TileMask<Config>> && !is_same<TileMask<Config>, NoMask>;
+      has_row_range<TileMask<Config>> && !keeps_every_score<TileMask<Config>>;
 
   /// So many of the last tiles a consumer can leave to the others: it still holds the values before them, and
   /// the loader needs a stage to go on.

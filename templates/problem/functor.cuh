@@ -56,6 +56,9 @@ __device__ __forceinline__ float tensor_number(float value, const TensorPlace&) 
   return value;
 }
 
+/// As in C: what a score's text returns for a key that is not seen is -INFINITY.
+inline constexpr float INFINITY = __builtin_bit_cast(float, 0x7f800000);
+
 /// What the text of a functor may name beside its own constants and tensors.
 struct TextFunctor {
   int b;  ///< batch entry

@@ -4,7 +4,7 @@
 // Each operation has the meaning that C++ gives it for single numbers. Its result holds whatever single numbers within
 // the bounds can make; where that may leave the type, or is not defined, it is any number. Bounds of real numbers are
 // wider than rounding can make them, so that a compiler may contract, flush and approximate. Real numbers that may be
-// no number have infinite bounds, and whatever is made of them either has such, too, or is a number for certain.
+// no number lie between both infinities; all others are numbers for certain, of which an infinite one may be known.
 #pragma once
 
 #include "base/host_device.cuh"
@@ -16,6 +16,7 @@ template <class T>
 struct NumberRange;
 template <>
 struct NumberRange<bool> {
+  static constexpr bool is_real = false, is_signed = false;
   static constexpr bool lowest = false, highest = true;
 };
 template <>
@@ -109,6 +110,11 @@ JIT_HOST_DEVICE constexpr T greater(T x, T y) {
 template <class T>
 JIT_HOST_DEVICE constexpr bool is_bounded(Interval<T> x) {
   return x.low > NumberRange<T>::lowest && x.high < NumberRange<T>::highest;
+}
+
+template <class T>
+JIT_HOST_DEVICE constexpr bool may_be_no_number(Interval<T> x) {
+  return NumberRange<T>::is_real && x.low == NumberRange<T>::lowest && x.high == NumberRange<T>::highest;
 }
 
 /// Bounds of whole numbers as they were computed, where the type holds them.
@@ -291,7 +297,8 @@ JIT_HOST_DEVICE constexpr Interval<bool> operator<(Interval<T> x, Interval<T> y)
 }
 template <class T>
 JIT_HOST_DEVICE constexpr Interval<bool> operator<=(Interval<T> x, Interval<T> y) {
-  return {x.high <= y.low, x.low <= y.high};
+  return {x.high <= y.low && !interval::may_be_no_number(x) && !interval::may_be_no_number(y),
+          x.low <= y.high};
 }
 template <class T>
 JIT_HOST_DEVICE constexpr Interval<bool> operator>(Interval<T> x, Interval<T> y) {
@@ -327,13 +334,15 @@ JIT_HOST_DEVICE constexpr Interval<T> choose(Interval<bool> condition, Interval<
   return {interval::lesser(x.low, y.low), interval::greater(x.high, y.high)};
 }
 
-// Functions.
+// Functions, of which some make a number of a number and none, and others do not.
 template <class T>
 JIT_HOST_DEVICE constexpr Interval<T> least(Interval<T> x, Interval<T> y) {
+  if (interval::may_be_no_number(x) || interval::may_be_no_number(y)) return any<T>();
   return {interval::lesser(x.low, y.low), interval::lesser(x.high, y.high)};
 }
 template <class T>
 JIT_HOST_DEVICE constexpr Interval<T> most(Interval<T> x, Interval<T> y) {
+  if (interval::may_be_no_number(x) || interval::may_be_no_number(y)) return any<T>();
   return {interval::greater(x.low, y.low), interval::greater(x.high, y.high)};
 }
 template <class T>

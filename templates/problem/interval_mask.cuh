@@ -21,7 +21,8 @@ __device__ __forceinline__ Interval<T> element(const Interval<bool>& reads, cons
   }
 }
 
-/// Base of `Mask`, which adds `keep`, what that says of bounds, and whether it depends on the head:
+/// Base of `Mask`, which adds `keep` (unless it is asked of tiles alone), what that says of bounds, and whether it
+/// depends on the head:
 ///   Interval<bool> kept_of(const Interval<int>& q, const Interval<int>& k)
 ///   static constexpr bool reads_head
 template <class Mask>

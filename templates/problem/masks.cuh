@@ -46,10 +46,10 @@ inline constexpr int key_words = [] {
 /// The key_range of any mask as far as a single lane can tell it.
 template <class Mask>
 __device__ __forceinline__ KeyRange lane_key_range(const Mask& mask, int seqlen_kv, int q_begin, int q_end) {
-  if constexpr (has_row_range<Mask>) {
-    return mask.key_range(q_begin, q_end);
-  } else if constexpr (requires { mask.lane_key_range(seqlen_kv, q_begin, q_end); }) {
+  if constexpr (requires { mask.lane_key_range(seqlen_kv, q_begin, q_end); }) {
     return mask.lane_key_range(seqlen_kv, q_begin, q_end);
+  } else if constexpr (has_row_range<Mask>) {
+    return mask.key_range(q_begin, q_end);
   } else {
     return {0, seqlen_kv};
   }
@@ -169,6 +169,10 @@ struct NoMask {
   __device__ bool keep(int, int) const { return true; }
   __device__ KeyRange row_range(int) const { return {0, seqlen_kv}; }
 };
+
+/// Whether a mask need not be asked of single scores, because it keeps them all.
+template <class Mask>
+inline constexpr bool keeps_every_score = is_same<Mask, NoMask>;
 
 /// A query sees the keys up to its own position.
 template <Alignment alignment>

@@ -1,6 +1,9 @@
 // What launches count, held against what kernels promise: no bank conflicts with the swizzle, the flops of
 // attention and no more, every key and value read once for each tile of queries.
+#include <cmath>
+#include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -8,9 +11,12 @@
 #include <nlohmann/json.hpp>
 
 #include <jit/attention.h>
+#include <jit/device.h>
 #include <jit/emulation.h>
 
+#include "include/jit/device.h"
 #include "tests/support/attention_run.h"
+#include "tests/support/backward_run.h"
 #include "tests/support/host_functors.h"
 #include "tests/support/shared_cache.h"
 
@@ -137,6 +143,104 @@ TEST(Counts, MasksSkipTilesOfWhichTheyKeepNothing) {
       const std::uint64_t masked = flops(mask), kept = tiles_with_kept_keys(problem);
       EXPECT_LT(kept, all) << mask;
       EXPECT_EQ(masked, full / all * kept) << mask << ", " << config;
+    }
+  }
+}
+
+// A score that is −inf there is the mask that drops the same, to the bit, whether its text is followed or not.
+TEST(Counts, ScoresSkipTilesThatTheyMakeInfinite) {
+  struct Meaning {
+    const char* drops;
+    const char* before = "";  // of the chain
+  };
+  const std::string loop = "for (int i = 0; i < 1; ++i) {}\n";
+  AttentionCase problem = dense_case(64);
+  problem.heads_kv = 1;
+  problem.spec.gqa_ratio = 2;
+  problem.seqlen_q = 256;
+  problem.seqlen_kv = 320;
+  for (const char* config :
+       {"family=forward_mma_sync tile_q=64 tile_kv=32 warps=4", "family=forward_wgmma tile_q=64 tile_kv=32",
+        "family=forward_wgmma tile_q=64 tile_kv=32 rescale=always",
+        "family=forward_split_kv row_warps=4 key_warps=1 tile_kv=32 stages=2 rescale=always",
+        "family=forward_split_wgmma tile_kv=64 rescale=always"}) {
+    for (const Meaning& meaning :
+         {Meaning{"k > q + 64 || k < 70 || q < 64"}, Meaning{"h % 2 == 0 ? k < 140 : k < 70"},
+          Meaning{"k < q || q > 200", "softcap(20)"}}) {
+      SCOPED_TRACE(fmt::format("{}, {}", meaning.drops, config));
+      const std::string drops = meaning.drops;
+      const bool may_halve = std::string(config).find("forward_wgmma") != std::string::npos;
+      const bool may_split = std::string(config).find("split") != std::string::npos;
+      problem.spec.split_keys = may_split ? 64 : 0;
+      const auto result = [&](const std::string& mask, const std::string& body) {
+        const Score before = parse_score(meaning.before[0] == 0 ? "none" : meaning.before);
+        problem.spec.score = before.then(score::text({.name = "s", .body = body}));
+        problem.spec.mask =
+            mask.empty() ? mask::prefix(300) : mask::prefix(300) && mask::text({.name = "m", .body = mask});
+        AttentionCase random_case = problem;
+        random_case.spec.mask = Mask(), random_case.spec.score = Score();  // the functors read nothing
+        const AttentionRun run(random_case);
+        const TraceScope trace;
+        attention(problem.spec, parse_config(config), Context(shared_cache_settings()))(run.arguments());
+        std::uint64_t flops = 0;
+        for (const LaunchTrace& launch : trace.launches())
+          flops += number(Json::parse(launch.counts_json()).at("total"), "tensor_flops");
+        return std::pair(flops, run.outputs());
+      };
+      const auto masked = result("return !(" + drops + ");", "return score;");
+      const auto scored = result("", "return (" + drops + ") ? -INFINITY : score;");
+      const auto unskipped = result("", loop + "return (" + drops + ") ? -INFINITY : score;");
+      // forward_wgmma leaves out halves of tiles, too, where the mask itself is a range of keys.
+      EXPECT_LE(scored.first, masked.first);
+      if (!may_halve) {
+        EXPECT_EQ(scored.first, masked.first);
+      }
+      EXPECT_LT(scored.first, unskipped.first);
+      EXPECT_TRUE(scored.second == masked.second);
+      EXPECT_TRUE(scored.second == unskipped.second);
+    }
+  }
+}
+
+TEST(Counts, BackwardSkipsThemToo) {
+  const CurrentDevice scope(0);
+  const std::string drops = "k > q + 30 || k < q - 10";
+  BackwardCase problem{.spec = {.head_dim = 64, .gqa_ratio = 2}, .batch = 1, .heads_kv = 1};
+  problem.seqlen_q = 200;
+  problem.seqlen_kv = 200;
+  problem.score = [](double s, int, int, int q, int k) {
+    return k > q + 30 || k < q - 10 ? -std::numeric_limits<double>::infinity() : 3 * std::tanh(s / 3);
+  };
+  const Score capped = score::softcap(3);
+  for (const bool one_pass : {false, true}) {
+    const auto flops = [&](const Mask& mask, const Score& score) {
+      problem.spec.mask = mask;
+      problem.spec.score = capped.then(score);
+      BackwardRun run(problem);
+      const TraceScope trace;
+      const Context context(shared_cache_settings());
+      if (one_pass) {
+        run.compute(context, BackwardWgmma{});
+      } else {
+        run.compute(context, BackwardDqMmaSync{}, BackwardDkvMmaSync{});
+      }
+      std::uint64_t sum = 0;
+      for (const LaunchTrace& launch : trace.launches())
+        sum += number(Json::parse(launch.counts_json()).at("total"), "tensor_flops");
+      EXPECT_EQ(run.check(), "");
+      return std::pair(sum, run.gradients());
+    };
+    const auto masked =
+        flops(mask::sliding_window(10, 30), score::text({.name = "s", .body = "return score;"}));
+    const auto scored = flops(
+        Mask(), score::text({.name = "s", .body = "if (" + drops + ") return -INFINITY;\nreturn score;"}));
+    const auto unskipped = flops(Mask(), score::text({.name = "s",
+                                                      .body = "for (int i = 0; i < 1; ++i) {}\nif (" + drops +
+                                                              ") return -INFINITY;\nreturn score;"}));
+    EXPECT_EQ(scored.first, masked.first) << one_pass;
+    EXPECT_LT(scored.first, unskipped.first) << one_pass;
+    if (!one_pass) {  // the other adds in any order
+      EXPECT_TRUE(scored.second == masked.second);
     }
   }
 }

@@ -36,3 +36,14 @@ def test_what_is_not_followed_says_why():
     shown = ja.tile_map(ja.mask.text("for (;;) return q > k;", name="m"), seqlen_q=100, seqlen_kv=100)
     assert shown.counts == {"full": 0, "partial": 1, "empty": 0}
     assert "line 1: loops are not followed" in shown.notes[0]
+
+
+def test_scores_drop_what_they_make_infinite():
+    sizes = {"seqlen_q": 700, "seqlen_kv": 1000, "tile_q": 64, "tile_kv": 48}
+    score = ja.score.text("return k <= q + seqlen_kv - seqlen_q ? 2 * score : -INFINITY;", name="s")
+    near = ja.mask.sliding_window(100)
+    shown = ja.tile_map(near, score=score, **sizes)
+    assert shown.classes == ja.tile_map(ja.mask.causal() & near, **sizes).classes
+    assert ja.tile_map(score=score, **sizes).counts == ja.tile_map(ja.mask.causal(), **sizes).counts
+    assert ja.tile_map(score=score.then(ja.score.softcap(3.0)), **sizes).counts["empty"] == 0
+    assert "score text(s)" in repr(shown)

@@ -187,6 +187,18 @@ const std::vector<TextScore>& text_scores() {
        [](const FunctorProblem& problem, double score, int, int, int, int k) {
          return score + problem.tensors.at("offsets").at({k});
        }},
+      {{.name = "near",
+        .body = "const int distance = q + seqlen_kv - seqlen_q - k;\n"
+                "if (distance < 0 || distance >= width) return -INFINITY;\nreturn score * 0.75f;",
+        .constants = {{"width", std::int64_t{70}}}},
+       [](const FunctorProblem& problem, double score, int, int, int q, int k) {
+         const int distance = q + problem.seqlen_kv - problem.seqlen_q - k;
+         return distance < 0 || distance >= 70 ? -std::numeric_limits<double>::infinity() : score * 0.75;
+       }},
+      {{.name = "first_by_head", .body = "return score + (h % 2 == 0 && k >= 40 ? -INFINITY : 0.0f);"},
+       [](const FunctorProblem&, double score, int, int h, int, int k) {
+         return h % 2 == 0 && k >= 40 ? -std::numeric_limits<double>::infinity() : score;
+       }},
   };
   return scores;
 }

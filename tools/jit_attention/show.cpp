@@ -1,4 +1,4 @@
-// jit-attention show: which tiles of scores a mask leaves, as numbers and as a picture.
+// jit-attention show: which tiles of scores a mask, and a score that is −inf, leave, as numbers and as a picture.
 #include <memory>
 #include <optional>
 #include <span>
@@ -40,7 +40,9 @@ int run_show(const Options& options) {
   std::optional<OutputFile> file;
   if (!options.out.empty()) file.emplace(options.out);
   const TileMap map = tile_map(problem.spec, shape_of(problem), options.place, host_tensors(problem));
-  const std::string title = problem.spec.mask.to_string();
+  const std::string title =
+      problem.spec.mask.to_string() +
+      (problem.spec.score == Score() ? "" : ", score " + problem.spec.score.to_string());
   if (file) {
     const std::string svg = to_svg(map, title);
     file->write({std::as_bytes(std::span(svg))});
@@ -63,8 +65,9 @@ int run_show(const Options& options) {
 
 void add_show(CLI::App& app, Commands& commands) {
   const auto options = std::make_shared<Options>();
-  CLI::App* command =
-      app.add_subcommand("show", "Show which tiles of scores a mask leaves, as a picture; needs no GPU");
+  CLI::App* command = app.add_subcommand(
+      "show",
+      "Show which tiles of scores a mask, and a score that is -INFINITY, leave, as a picture; needs no GPU");
   command->add_option("--out", options->out, "SVG file to write");
   command->add_option("--tile-q", options->place.tile_q, "Queries of a tile")->capture_default_str();
   command->add_option("--tile-kv", options->place.tile_kv, "Keys of a tile")->capture_default_str();

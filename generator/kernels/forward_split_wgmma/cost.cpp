@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "generator/kernels/forward_split_wgmma/family.h"
+#include "generator/text/score_mask.h"
 #include "templates/base/element.cuh"
 #include "templates/tiles/bounded_box.cuh"
 
@@ -37,7 +38,7 @@ constexpr double beside_forward_wgmma = 1.2;
 
 // Tiles of keys that a tile of rows sees, of so many. Every mask is taken for a causal one, for want of a better guess.
 double seen_tiles(const AttentionSpec& spec, const ProblemShape& shape, double tiles) {
-  if (spec.mask == Mask() || shape.seqlen_kv == 0) return tiles;
+  if (!drops_keys(spec) || shape.seqlen_kv == 0) return tiles;
   const double queries = static_cast<double>(shape.seqlen_q), keys = static_cast<double>(shape.seqlen_kv);
   const double share = queries <= keys ? 1 - queries / (2 * keys) : keys / (2 * queries);
   return std::min(tiles, tiles * share + 0.5);
@@ -85,8 +86,8 @@ double Family<ForwardSplitWgmma>::cycles(const Case& problem, const ProblemShape
   const double parts = std::min(seen, std::ceil(seen / own_tiles));
   const double own_units = std::ceil(own_tiles / seen);
   const double unit = unit_clocks + (config.stages_q > 1 ? 0 : waiting_for_queries) +
-                      (is_prefill && spec.mask != Mask() ? masked_clocks : 0);
-  const double beside = !is_prefill ? beside_other_families : spec.mask != Mask() ? beside_forward_wgmma : 1;
+                      (is_prefill && drops_keys(spec) ? masked_clocks : 0);
+  const double beside = !is_prefill ? beside_other_families : drops_keys(spec) ? beside_forward_wgmma : 1;
   return (launch_clocks + own_tiles * step + own_units * unit + (parts > 1 ? parts * part_clocks : 0)) *
          beside;
 }

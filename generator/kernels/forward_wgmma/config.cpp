@@ -4,6 +4,7 @@
 
 #include "generator/kernels/forward_wgmma/family.h"
 #include "generator/problem/functor_node.h"
+#include "generator/text/score_mask.h"
 #include "templates/base/element.cuh"
 #include "templates/forward_wgmma/smem_layout.cuh"
 #include "templates/tiles/bounded_box.cuh"
@@ -132,8 +133,9 @@ RegisterShares register_shares(const AttentionSpec& spec, const ForwardWgmma& co
   if (launched >= most) return {};
   // The loaders find out which tiles the mask leaves: little work for masks that are arithmetic. Three
   // consumers of 160 registers leave 32.
-  const bool reads = !spec.mask.tensors().empty();
-  const bool is_simple = spec.mask == Mask() && is_plain(spec);
+  const ScoreMask* const score = score_mask(spec.score);
+  const bool reads = !spec.mask.tensors().empty() || (score != nullptr && !score->tensors.empty());
+  const bool is_simple = !drops_keys(spec) && is_plain(spec);
   const int loader = consumers == 3 ? (reads ? 56 : 32) : reads ? 56 : is_simple ? 24 : 40;
   const int consumer = (launched * (consumers + 1) - loader) / consumers / 8 * 8;
   return {.loader = loader, .consumer = std::min(most, consumer)};

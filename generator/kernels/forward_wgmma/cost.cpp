@@ -4,6 +4,7 @@
 #include <initializer_list>
 
 #include "generator/kernels/forward_wgmma/family.h"
+#include "generator/text/score_mask.h"
 #include "templates/base/element.cuh"
 #include "templates/tiles/bounded_box.cuh"
 
@@ -59,7 +60,7 @@ double steps_per_tile(const AttentionSpec& spec, const ForwardWgmma& config, con
     return static_cast<double>((std::clamp<std::int64_t>(keys, 0, shape.seqlen_kv) + config.tile_kv - 1) /
                                config.tile_kv);
   };
-  if (spec.mask == Mask()) return steps(shape.seqlen_kv);
+  if (!drops_keys(spec)) return steps(shape.seqlen_kv);
   constexpr std::int64_t most_samples = 32;
   const std::int64_t tiles = (shape.seqlen_q + config.tile_q - 1) / config.tile_q;
   const std::int64_t samples = std::min(tiles, most_samples);
@@ -80,7 +81,7 @@ double starting_clocks(const AttentionSpec& spec, const ForwardWgmma& config) {
 
 // Work tiles for each block that lives as long as any.
 double waves_of(const AttentionSpec& spec, const ProblemShape& shape, double waves) {
-  const bool are_alike = spec.mask == Mask() || shape.seqlen_kv >= 2 * shape.seqlen_q;
+  const bool are_alike = !drops_keys(spec) || shape.seqlen_kv >= 2 * shape.seqlen_q;
   return !is_plain(spec) && are_alike && waves < few_waves ? std::ceil(waves) : std::max(1.0, waves);
 }
 
@@ -112,7 +113,7 @@ double Family<ForwardWgmma>::cycles(const Case& problem, const ProblemShape& sha
   const auto& [spec, limits] = problem;
   const double rows = static_cast<double>(shape.batch * shape.heads_q);
   const double tiles = std::max(1.0, std::ceil(static_cast<double>(shape.seqlen_q) / config.tile_q) * rows);
-  const bool is_masked = spec.mask != Mask();
+  const bool is_masked = drops_keys(spec);
   const bool runs_on =
       config.overlap && config.persistent && (config.stages_q > 1 || config.separate_o || config.direct_o);
   const double per_tile = steps_per_tile(spec, config, shape) * step_clocks(spec, config) +

@@ -241,5 +241,20 @@ TEST(Interval, TruthsAreCertainOrPossible) {
   EXPECT_TRUE((yes || open).low && !(no && open).high && !(!yes).high && (open && yes).high);
 }
 
+// A real number that may be none, such as one that is read, is not even compared with an infinity for certain.
+TEST(Interval, InfinitiesAreNumbers) {
+  const Interval<float> infinity = NumberRange<float>::highest, unknown = any<float>(), three = 3.0f;
+  EXPECT_TRUE((three <= infinity).low && (-infinity < three).low && (infinity == infinity).low);
+  EXPECT_FALSE((unknown <= infinity).low || (-infinity <= unknown).low || (unknown >= -infinity).low);
+  EXPECT_TRUE((unknown <= infinity).high);
+  EXPECT_TRUE(least(three, infinity).high == 3 && most(three, -infinity).low == 3);
+  EXPECT_TRUE((-infinity).is_exact() && !(infinity - infinity).is_exact() &&
+              !(infinity * infinity).is_exact());
+  for (const Interval<float> known :
+       {least(unknown, three), least(three, unknown), most(unknown, three), most(three, unknown)})
+    EXPECT_TRUE(known.low == -infinity.low && known.high == infinity.low)
+        << "some make no number of a number and none";
+}
+
 }  // namespace
 }  // namespace jit

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <jit/error.h>
+#include <jit/workload.h>
 
 #include "tests/support/error_of.h"
 
@@ -63,6 +64,26 @@ TEST(TileMap, TextsReadTensors) {
               ElementsAre(full, full, partial, empty));
   const Error missing = testing::error_of([&] { map_of(mask, shape, {}); });
   EXPECT_EQ(missing.field(), "lengths");
+}
+
+TEST(TileMap, ScoresDropWhatTheyMakeInfinite) {
+  const AttentionShape shape{.batch = 1, .heads_q = 2, .seqlen_q = 200, .seqlen_kv = 200};
+  const TilePlace place{.head = 1, .tile_q = 32, .tile_kv = 16};
+  AttentionSpec spec;
+  spec.mask = mask::prefix(100);
+  spec.score =
+      score::text({.name = "s", .body = "return h == 1 && k > q ? -INFINITY : score * score;"}).then({});
+  EXPECT_EQ(tile_map(spec, shape, place).classes,
+            map_of(mask::prefix(100) && mask::causal(), shape, place).classes);
+  EXPECT_EQ(tile_map(spec, shape, {.tile_q = 32, .tile_kv = 16}).classes,
+            map_of(mask::prefix(100), shape, place).classes);
+  spec.mask = Mask();
+  AttentionSpec causal;
+  causal.mask = mask::text({.name = "m", .body = "return h != 1 || k <= q;"});
+  EXPECT_EQ(kept_share(spec, shape, {}), kept_share(causal, shape, {}));
+  spec.score = score::text({.name = "s", .body = "for (;;) return -INFINITY;"});
+  EXPECT_THAT(tile_map(spec, shape, place).notes, ElementsAre(HasSubstr("score 's' skips no tiles")));
+  EXPECT_EQ(kept_share(spec, shape, {}), 1.0);
 }
 
 TEST(TileMap, SaysWhichTextsAreNotFollowed) {

@@ -1,4 +1,4 @@
-// Reads the body of a mask as C++ does, where it is made of declarations, assignments, branches and expressions.
+// Reads the body of a mask or a score as C++ does, where it is made of declarations, assignments, branches and expressions.
 // Variables are the nodes that they hold at the place; where branches meet, a node chooses between theirs.
 #include <algorithm>
 #include <cerrno>
@@ -71,9 +71,24 @@ struct Return {
   int value;
 };
 
+// Functions of real numbers that templates/problem/dual.cuh has, too, and of which nothing is known but what they return.
+bool is_real_function(std::string_view name) {
+  constexpr std::string_view names[] = {"exp",  "exp2",  "log",   "log2",   "log1pf", "sqrt", "rsqrt",
+                                        "tanh", "sin",   "cos",   "erf",    "pow",    "expf", "exp2f",
+                                        "logf", "log2f", "sqrtf", "rsqrtf", "tanhf",  "sinf", "cosf",
+                                        "erff", "powf",  "fmaf",  "ex2",    "lg2",    "rcp",  "tanh_approx"};
+  return std::find(std::begin(names), std::end(names), name) != std::end(names);
+}
+// Whether one is of floats alone; others are of doubles, unless they are given floats.
+bool is_float_function(std::string_view name) {
+  const bool is_own = name == "ex2" || name == "lg2" || name == "rcp" || name == "tanh_approx";
+  return is_own || (name.ends_with('f') && name != "erf");
+}
+
 class BodyReader {
  public:
-  explicit BodyReader(const FunctorText& text) : text_(text), tokens_(tokens_of(text.body)) {
+  BodyReader(const FunctorText& text, NumberType result)
+      : text_(text), tokens_(tokens_of(text.body)), result_(result) {
     for (Token& token : tokens_) {
       const auto sign = words_for_signs.find(token.text);
       if (token.kind == Token::Kind::word && sign != words_for_signs.end())
@@ -81,6 +96,7 @@ class BodyReader {
     }
     state_ = {.variables = {{"q", nodes_.input(TextInput::q)}, {"k", nodes_.input(TextInput::k)}},
               .returned = nodes_.truth(false)};
+    if (is_real(result)) state_.variables.push_back({"score", nodes_.score()});
     reached_ = nodes_.truth(true);
   }
 
@@ -153,7 +169,7 @@ class BodyReader {
       while (!accept("}")) statement();
       state_.variables.resize(outer);
     } else if (accept_word("return")) {
-      const int value = nodes_.convert(expression(), NumberType::truth);
+      const int value = nodes_.convert(expression(), result_);
       expect(";");
       returns_.push_back({reached_, value});
       state_.returned = nodes_.truth(true);
@@ -397,6 +413,10 @@ class BodyReader {
       const int reads = nodes_.binary(TextOperator::logical_and, reached_, goes_on);
       return nodes_.load(static_cast<int>(i), type_of(text_.tensors[i].dtype), index, reads);
     }
+    if (name == "INFINITY") {
+      next();
+      return nodes_.real(NumberType::real32, std::numeric_limits<float>::infinity());
+    }
     const auto input = std::find(text_inputs().begin(), text_inputs().end(), name);
     if (input == text_inputs().end()) fail(fmt::format("'{}' is not known", name));
     next();
@@ -438,6 +458,12 @@ class BodyReader {
     }
     if (name == "to_float" && arguments.size() == 1 && nodes_.type(arguments[0]) == NumberType::real32)
       return arguments[0];
+    if (is_real_function(name)) {
+      const bool is_float = std::all_of(arguments.begin(), arguments.end(), [&](int argument) {
+        return nodes_.type(argument) == NumberType::real32;
+      });
+      return nodes_.unknown(is_float || is_float_function(name) ? NumberType::real32 : NumberType::real64);
+    }
     fail(fmt::format("calls of '{}' are not followed", name));
   }
 
@@ -504,20 +530,28 @@ class BodyReader {
   std::vector<Token> tokens_;
   std::size_t at_ = 0;
   int depth_ = 0;
+  NumberType result_;
   NodeList nodes_;
   State state_;
   int reached_;  // under which condition the text comes here, unless it has returned
   std::vector<Return> returns_;
 };
 
-}  // namespace
-
-std::variant<TextMeaning, NotFollowed> mask_meaning(const FunctorText& text) {
+std::variant<TextMeaning, NotFollowed> meaning_of(const FunctorText& text, NumberType result) {
   try {
-    return BodyReader(text).read();
+    return BodyReader(text, result).read();
   } catch (const NotFollowed& reason) {
     return reason;
   }
+}
+
+}  // namespace
+
+std::variant<TextMeaning, NotFollowed> mask_meaning(const FunctorText& text) {
+  return meaning_of(text, NumberType::truth);
+}
+std::variant<TextMeaning, NotFollowed> score_meaning(const FunctorText& text) {
+  return meaning_of(text, NumberType::real32);
 }
 
 }  // namespace jit
