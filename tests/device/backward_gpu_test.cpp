@@ -44,9 +44,12 @@ class BackwardTest : public GpuTest {
 };
 
 TEST_F(BackwardTest, HeadDims) {
-  for (const DType dtype : {DType::bf16, DType::fp16}) {
-    for (const int head_dim : {8, 24, 64, 72, 128, 200, 256})
-      expect_right(case_of({.dtype = dtype, .head_dim = head_dim}, 1, 1, 35, 41));
+  int index = 0;
+  for (const int head_dim : {8, 24, 64, 72, 128, 200, 256}) {
+    // One of the two types on an emulated device, alternately.
+    if (is_in_this_run(index, 2)) expect_right(case_of({.head_dim = head_dim}, 1, 1, 35, 41));
+    if (is_in_this_run(++index, 2))
+      expect_right(case_of({.dtype = DType::fp16, .head_dim = head_dim}, 1, 1, 35, 41));
   }
   for (const auto& [d, dv] : {std::pair(192, 128), {64, 256}, {256, 8}, {40, 72}})
     expect_right(case_of({.head_dim = d, .head_dim_v = dv}, 1, 2, 35, 41));
@@ -109,8 +112,11 @@ TEST_F(BackwardTest, Masks) {
       mask::sliding_window(10, -1) && !mask::prefix(5),
   };
   for (const reference::TextMask& text : reference::text_masks()) masks.push_back(mask::text(text.text));
-  for (const Mask& mask : masks)
-    expect_right(case_of({.head_dim = 32, .gqa_ratio = 2, .mask = mask}, 2, 1, 70, 75));
+  int index = 0;
+  for (const Mask& mask : masks) {
+    if (is_in_this_run(index++, 2))
+      expect_right(case_of({.head_dim = 32, .gqa_ratio = 2, .mask = mask}, 2, 1, 70, 75));
+  }
 }
 
 TEST_F(BackwardTest, QueriesWithoutKeys) {

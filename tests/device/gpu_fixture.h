@@ -1,6 +1,7 @@
 // What the tests of attention on a device share.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -14,6 +15,7 @@
 #include "runtime/driver_api.h"
 #include "tests/device/wanted_device.h"
 #include "tests/support/attention_run.h"
+#include "tests/support/seed.h"
 
 namespace jit::testing {
 
@@ -34,6 +36,12 @@ class GpuTest : public ::testing::Test {
 
   /// A length, or another size that time grows with: `emulated` on an emulated device, which is slow.
   int sized(int real, int emulated) const { return device_.emulated ? emulated : real; }
+
+  /// On an emulated device, where compiling the kernels takes longest, every `count`-th of what a test goes through,
+  /// from where the seed falls on: a few runs take all. On a GPU all.
+  bool is_in_this_run(int index, std::uint64_t count) const {
+    return !device_.emulated || (reference::test_seed() + static_cast<std::uint64_t>(index)) % count == 0;
+  }
 
   /// Keeps everything in memory and tunes nothing; lives as long as the program.
   static Context& context();

@@ -1,5 +1,6 @@
 // Rules of the tree that no compiler checks.
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -203,9 +204,17 @@ TEST(Layout, TheLibraryKeepsToItself) {
   // A call that ends the program; a member of that name, such as Flow::exit, is none.
   const std::regex end(
       R"(\babort\b|\bquick_exit\b|\bterminate\b|\bassert\(|std::exit\b|(^\s*|[;{})]\s*|\belse\s+)(::)?_?_?exit\s*\()");
+  // A part of each name above: looking at every line with the expressions takes longer than all other tests here.
+  const std::vector<std::string> hints = {"env",   "print",     "put",     "perror", "std::c",
+                                          "abort", "terminate", "assert(", "exit"};
+  const auto has_any = [](const std::string& text, const std::vector<std::string>& parts) {
+    return std::any_of(parts.begin(), parts.end(),
+                       [&](const std::string& part) { return text.find(part) != std::string::npos; });
+  };
   int lookups = 0;
   for (const SourceLine& line :
        code_lines({"include", "generator", "runtime", "emulator", "cache", "python"})) {
+    if (!has_any(line.text, hints)) continue;
     EXPECT_FALSE(std::regex_search(line.text, output)) << line;
     EXPECT_FALSE(std::regex_search(line.text, end)) << line;
     if (!std::regex_search(line.text, environment)) continue;
@@ -213,8 +222,9 @@ TEST(Layout, TheLibraryKeepsToItself) {
     ++lookups;
   }
   EXPECT_EQ(lookups, 1);
-  for (const SourceLine& line : code_lines({"templates"}))
-    EXPECT_FALSE(std::regex_search(line.text, output)) << line;
+  for (const SourceLine& line : code_lines({"templates"})) {
+    EXPECT_FALSE(has_any(line.text, hints) && std::regex_search(line.text, output)) << line;
+  }
 }
 
 TEST(Layout, FilesAreShort) {
@@ -240,15 +250,25 @@ TEST(Layout, HeadersGuardThemselvesAndSayWhatTheyAre) {
 }
 
 TEST(Layout, NothingIsLeftUndone) {
-  const std::regex undone(R"(\b(TOD[O]|FIXM[E]|XX[X]|HAC[K])\b)");
+  const auto in_word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; };
   for (const char* folder : {"include", "generator", "runtime", "emulator", "cache", "templates", "python",
                              "tools", "bench", "tests", "docs"}) {
     if (!fs::exists(root / folder)) continue;
     for (const auto& item : fs::recursive_directory_iterator(root / folder)) {
       if (!item.is_regular_file() || item.path().extension() == ".bin") continue;
-      std::smatch match;
-      const std::string text = read(item.path());
-      EXPECT_FALSE(std::regex_search(text, match, undone)) << item.path() << ": " << match.str();
+      const std::string text = " " + read(item.path()) + " ";
+      for (const std::string word : {"TOD"
+                                     "O",
+                                     "FIXM"
+                                     "E",
+                                     "XX"
+                                     "X",
+                                     "HAC"
+                                     "K"}) {
+        for (std::size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1))
+          EXPECT_TRUE(in_word(text[at - 1]) || in_word(text[at + word.size()]))
+              << item.path() << ": " << word;
+      }
     }
   }
 }

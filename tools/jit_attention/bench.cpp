@@ -19,7 +19,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct BenchOptions {
   ProblemOptions problem;
   RowOptions rows;
   int samples = 30;
@@ -39,7 +39,7 @@ void measure(std::vector<BenchRow>& rows, const Problem& problem, const Attentio
   }
 }
 
-void print_text(const Json& report) {
+void print_rows(const Json& report) {
   fmt::print("{} on {}\n", report["spec"].get<std::string>(), report["device"].get<std::string>());
   fmt::print("batch {}, {} heads, {} queries, {} keys; {}\n\n", report["batch"].get<int>(),
              report["heads"].get<int>(), report["seqlen_q"].get<int>(), report["seqlen_kv"].get<int>(),
@@ -60,7 +60,7 @@ void print_text(const Json& report) {
   }
 }
 
-int run_bench(const Options& options) {
+int run_bench(const BenchOptions& options) {
   const Problem problem = build_problem(options.problem);
   validate(options.rows);
   const DeviceInfo device = choose_timed_device(options.problem.device, "bench");
@@ -96,7 +96,7 @@ int run_bench(const Options& options) {
   if (options.as_json) {
     print_json(report);
   } else {
-    print_text(report);
+    print_rows(report);
   }
   return any_timed && !any_wrong ? status_ok : status_failure;
 }
@@ -104,7 +104,7 @@ int run_bench(const Options& options) {
 }  // namespace
 
 void add_bench(CLI::App& app, Commands& commands) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<BenchOptions>();
   CLI::App* command = app.add_subcommand("bench", "Time kernels on the GPU: random data, cold L2 cache");
   add_problem_options(*command, options->problem);
   add_row_options(*command, options->rows);

@@ -17,7 +17,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct CacheOptions {
   bool as_json = false;
   std::string prefix;
   std::string file;
@@ -83,7 +83,7 @@ std::string kernel_line(const Json& entry) {
                      spec.empty() ? fact(entry["kernel"], "kernel") : spec);
 }
 
-int run_list(const Options& options) {
+int run_list(const CacheOptions& options) {
   const OpenCache open;
   Json report = {{"directory", open.context.cache_directory()},
                  {"reason", open.context.cache_reason()},
@@ -117,7 +117,7 @@ int run_list(const Options& options) {
   return status_ok;
 }
 
-int run_show(const Options& options) {
+int run_show(const CacheOptions& options) {
   const OpenCache open;
   const std::optional<CachedCode> code = open.cache.find(options.prefix);
   if (!code) throw BadInput(fmt::format("no undamaged kernel with key {}… is in the cache", options.prefix));
@@ -141,7 +141,7 @@ int run_show(const Options& options) {
   return status_ok;
 }
 
-int run_verify(const Options& options) {
+int run_verify(const CacheOptions& options) {
   const OpenCache open;
   const std::vector<CachedKernel> kernels = open.cache.kernels();
   Json damaged = Json::array(), unreadable = Json::array();
@@ -162,7 +162,7 @@ int run_verify(const Options& options) {
   return damaged.empty() && unreadable.empty() ? status_ok : status_failure;
 }
 
-int report_count(const Options& options, const char* name, std::size_t count) {
+int report_count(const CacheOptions& options, const char* name, std::size_t count) {
   if (options.as_json) {
     print_json({{name, count}});
   } else {
@@ -171,11 +171,11 @@ int report_count(const Options& options, const char* name, std::size_t count) {
   return status_ok;
 }
 
-int run_prune(const Options& options) {
+int run_prune(const CacheOptions& options) {
   return report_count(options, "removed", OpenCache().cache.prune(options.max_bytes));
 }
 
-int run_clear(const Options& options) {
+int run_clear(const CacheOptions& options) {
   const Cache::Cleared cleared = OpenCache().cache.clear();
   if (options.as_json) {
     print_json({{"removed", cleared.kernels}, {"removed_tuning", cleared.tunings}});
@@ -186,11 +186,11 @@ int run_clear(const Options& options) {
   return status_ok;
 }
 
-int run_export(const Options& options) {
+int run_export(const CacheOptions& options) {
   return report_count(options, "exported", OpenCache().cache.export_to(options.file));
 }
 
-int run_import(const Options& options) {
+int run_import(const CacheOptions& options) {
   std::error_code error;
   if (!std::filesystem::is_regular_file(options.file, error)) {
     throw BadInput(fmt::format("{} is no file", options.file));
@@ -211,8 +211,8 @@ int run_import(const Options& options) {
 void add_cache(CLI::App& app, Commands& commands) {
   CLI::App* cache = app.add_subcommand("cache", "The kernels and tuning records kept on disk");
   cache->require_subcommand(1);
-  const auto options = std::make_shared<Options>();
-  const auto add = [&](const char* name, const char* doc, int (*run)(const Options&)) {
+  const auto options = std::make_shared<CacheOptions>();
+  const auto add = [&](const char* name, const char* doc, int (*run)(const CacheOptions&)) {
     CLI::App* command = cache->add_subcommand(name, doc);
     command->add_flag("--json", options->as_json, "Print JSON");
     commands.push_back({command, [options, run] { return run(*options); }});

@@ -19,7 +19,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct CompileCommandOptions {
   CompileOptions compile;
   std::vector<std::string> archs;
 };
@@ -75,7 +75,7 @@ void print_text(const CompiledKernel& kernel) {
   fmt::print("  key        {}\n", kernel.key());
 }
 
-int run_compile(const Options& options) {
+int run_compile(const CompileCommandOptions& options) {
   const AttentionSpec spec = build_spec(options.compile.spec);
   const std::vector<Arch> archs = target_archs(options.archs);
   ProgressLine progress;
@@ -106,7 +106,7 @@ int run_compile(const Options& options) {
 }  // namespace
 
 void add_compile(CLI::App& app, Commands& commands) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<CompileCommandOptions>();
   CLI::App* command = app.add_subcommand("compile", "Write and compile a kernel; needs no GPU");
   command
       ->add_option("--arch", options->archs,

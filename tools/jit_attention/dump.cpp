@@ -15,7 +15,7 @@
 namespace jit::tool {
 namespace {
 
-struct Options {
+struct DumpOptions {
   CompileOptions compile;
   std::string arch;
   std::string folder;
@@ -36,7 +36,7 @@ std::vector<std::string> possible_outputs(const std::string& folder) {
   return outputs;
 }
 
-int run_dump(const Options& options) {
+int run_dump(const DumpOptions& options) {
   const AttentionSpec spec = build_spec(options.compile.spec);
   const Arch arch = target_arch(options.arch);
   refuse_overwriting(possible_outputs(options.folder), input_files(options.compile.spec.functors));
@@ -61,7 +61,7 @@ int run_dump(const Options& options) {
 }  // namespace
 
 void add_dump(CLI::App& app, Commands& commands) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<DumpOptions>();
   CLI::App* command = app.add_subcommand(
       "dump", "Write a kernel's source, PTX, machine code, SASS and report to a folder; needs no GPU");
   command->add_option("--out", options->folder, "Folder to write to; created when missing")

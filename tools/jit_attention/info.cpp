@@ -99,12 +99,12 @@ void print_text(const Json& info) {
   }
 }
 
-struct Options {
+struct InfoOptions {
   std::string device = "auto";
   bool as_json = false;
 };
 
-int run_info(const Options& options) {
+int run_info(const InfoOptions& options) {
   ProgressLine progress;
   const Context context(settings_from_environment(), progress.observer());
   Json info = {{"version", JIT_ATTENTION_VERSION}};
@@ -124,7 +124,7 @@ int run_info(const Options& options) {
 }  // namespace
 
 void add_info(CLI::App& app, Commands& commands) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<InfoOptions>();
   CLI::App* command = app.add_subcommand("info", "Devices, compiler, cache folder and settings");
   add_device_option(*command, options->device);
   command->add_flag("--json", options->as_json, "Print JSON");

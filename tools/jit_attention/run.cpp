@@ -25,7 +25,7 @@
 namespace jit::tool {
 namespace {
 
-struct Options {
+struct RunCommandOptions {
   RunOptions inputs;
   std::string config;
   std::string o, lse, dq, dk, dv;
@@ -55,7 +55,7 @@ class DeviceArrays {
 };
 
 // Fills what is written. Returns the kernels that did it.
-std::vector<CompiledKernel> compute(const Options& options, const DeviceInfo& device,
+std::vector<CompiledKernel> compute(const RunCommandOptions& options, const DeviceInfo& device,
                                     const OutputFiles& outputs, RunProblem& problem) {
   ProgressLine progress;
   Settings settings = settings_from_environment();
@@ -100,7 +100,7 @@ std::vector<CompiledKernel> compute(const Options& options, const DeviceInfo& de
   return kernels;
 }
 
-OutputFiles open_outputs(const Options& options) {
+OutputFiles open_outputs(const RunCommandOptions& options) {
   OutputFiles outputs;
   for (const auto& [option, path] : {std::pair{"--out", &options.o},
                                      {"--lse", &options.lse},
@@ -113,7 +113,7 @@ OutputFiles open_outputs(const Options& options) {
   return outputs;
 }
 
-int run_run(const Options& options) {
+int run_run(const RunCommandOptions& options) {
   const OutputFiles outputs = open_outputs(options);
   RunProblem problem = read_problem(options.inputs);
   check(problem);  // all that can be wrong with the input is found before a device is looked for
@@ -158,7 +158,7 @@ int run_run(const Options& options) {
 }  // namespace
 
 void add_run(CLI::App& app, Commands& commands) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<RunCommandOptions>();
   CLI::App* command = app.add_subcommand("run",
                                          "Compute attention over .npy arrays of float32 or float16: (batch, "
                                          "seqlen, heads, head_dim), or (rows of "

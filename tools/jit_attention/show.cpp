@@ -18,7 +18,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct ShowOptions {
   ProblemOptions problem;
   TilePlace place;
   std::string out;
@@ -35,7 +35,7 @@ Json describe(const TileMap& map) {
           {"notes", map.notes}};
 }
 
-int run_show(const Options& options) {
+int run_show(const ShowOptions& options) {
   const Problem problem = build_problem(options.problem);
   std::optional<OutputFile> file;
   if (!options.out.empty()) file.emplace(options.out);
@@ -64,7 +64,7 @@ int run_show(const Options& options) {
 }  // namespace
 
 void add_show(CLI::App& app, Commands& commands) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<ShowOptions>();
   CLI::App* command = app.add_subcommand(
       "show",
       "Show which tiles of scores a mask, and a score that is -INFINITY, leave, as a picture; needs no GPU");

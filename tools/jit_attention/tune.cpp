@@ -14,14 +14,14 @@
 namespace jit::tool {
 namespace {
 
-struct Options {
+struct TuneOptions {
   ProblemOptions problem;
   bool exhaustive = false;
   double seconds = 0;
   bool as_json = false;
 };
 
-int run_tune(const Options& options) {
+int run_tune(const TuneOptions& options) {
   const Problem problem = build_problem(options.problem);
   const DeviceInfo device = choose_timed_device(options.problem.device, "tune");
   ProgressLine progress;
@@ -59,7 +59,7 @@ int run_tune(const Options& options) {
 }  // namespace
 
 void add_tune(CLI::App& app, Commands& commands) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<TuneOptions>();
   CLI::App* command =
       app.add_subcommand("tune", "Measure configs on the GPU and record the fastest for these sizes");
   add_problem_options(*command, options->problem);

@@ -17,7 +17,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct WarmOptions {
   std::string model;
   std::vector<std::string> targets;
   std::string out;
@@ -30,7 +30,7 @@ struct Options {
   bool as_json = false;
 };
 
-std::vector<PackTarget> targets_of(const Options& options) {
+std::vector<PackTarget> targets_of(const WarmOptions& options) {
   std::vector<PackTarget> targets;
   for (const std::string& text : options.targets) {
     PackTarget& target = targets.emplace_back(parse_pack_target(text));
@@ -40,7 +40,7 @@ std::vector<PackTarget> targets_of(const Options& options) {
 }
 
 // The specs of the model, as the options want them otherwise.
-void apply_options(const Options& options, ModelAttention& model) {
+void apply_options(const WarmOptions& options, ModelAttention& model) {
   if (!options.dtype.empty()) {
     for (AttentionSpec& spec : model.specs) spec.dtype = parse_dtype(options.dtype);
   }
@@ -82,7 +82,7 @@ Json describe(const PackedKernel& kernel) {
           {"seqlen_kv", {kernel.least_seqlen_kv, kernel.most_seqlen_kv}}};
 }
 
-int run_warm(const Options& options) {
+int run_warm(const WarmOptions& options) {
   const std::string config = model_file(options.model);
   refuse_overwriting({options.out}, {config});
   ModelAttention model = read_model(config);
@@ -127,7 +127,7 @@ int run_warm(const Options& options) {
 }  // namespace
 
 void add_warm(CLI::App& app, Commands& commands) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<WarmOptions>();
   CLI::App* command =
       app.add_subcommand("warm", "Compile all that a model needs into a pack that images ship; needs no GPU");
   command
