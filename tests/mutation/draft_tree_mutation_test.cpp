@@ -32,7 +32,7 @@ INSTANTIATE_TEST_SUITE_P(
                  "unseen |= q == tile.q_begin ? ~bits & asked : 0;"),
         mutation("EmptyThoughOthersAreSeen", "(full_warp, seen) == 0 && !has_others ?",
                  "(full_warp, seen) == 0 ?"),
-        mutation("RangeEndsAWordEarly", "first_own + (i + 1) * word_bits", "first_own + i * word_bits")),
+        mutation("RangeEndsAWordEarly", "first_own + (i + 1) * bits_of_word", "first_own + i * bits_of_word")),
     ::testing::PrintToStringParamName());
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "generator/kernels/block_cover.h"
 #include "generator/kernels/forward_mma_sync/family.h"
 #include "templates/base/element.cuh"
 
@@ -68,7 +69,8 @@ double Family<ForwardMmaSync>::cycles(const Case& problem, const ProblemShape& s
   const double tiles_q = std::ceil(static_cast<double>(shape.seqlen_q) / config.tile_q);
   const double blocks = std::max(1.0, tiles_q * static_cast<double>(shape.batch * shape.heads_q));
   const double slots = static_cast<double>(limits.sm_count) * config.blocks_per_sm;
-  const double steps = std::ceil(static_cast<double>(shape.seqlen_kv) / config.tile_kv);
+  const double steps = std::ceil(static_cast<double>(shape.seqlen_kv) / config.tile_kv) *
+                       block_cover(spec, config.tile_q, config.tile_kv);
   const double waves = std::ceil(blocks / slots);
   // Blocks that have a multiprocessor to themselves do not wait for neighbours.
   const double last_wave_share =

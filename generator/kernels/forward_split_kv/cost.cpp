@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "generator/kernels/block_cover.h"
 #include "generator/kernels/forward_split_kv/family.h"
 #include "templates/base/element.cuh"
 #include "templates/forward_split_kv/smem_layout.cuh"
@@ -34,7 +35,9 @@ double Family<ForwardSplitKv>::cycles(const Case& problem, const ProblemShape& s
   const double heads_kv = static_cast<double>(shape.heads_q) / spec.gqa_ratio;
   const double row_tiles = std::ceil(static_cast<double>(shape.seqlen_q) * spec.gqa_ratio / tile_rows);
   const double units = static_cast<double>(shape.batch) * heads_kv * row_tiles;
-  const double tiles = std::max(1.0, std::ceil(static_cast<double>(shape.seqlen_kv) / config.tile_kv));
+  const double tiles =
+      std::max(1.0, std::ceil(static_cast<double>(shape.seqlen_kv) / config.tile_kv) *
+                        block_cover(spec, static_cast<int>(tile_rows) / spec.gqa_ratio, config.tile_kv));
 
   // One tile of keys of one block. Tiles of rows of one KV head find their keys in L2, but for the first.
   const double tile_bytes = config.tile_kv * (d + dv) * element_bytes;

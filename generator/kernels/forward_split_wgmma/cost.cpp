@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "generator/kernels/block_cover.h"
 #include "generator/kernels/forward_split_wgmma/family.h"
 #include "generator/text/score_mask.h"
 #include "templates/base/element.cuh"
@@ -62,7 +63,9 @@ double Family<ForwardSplitWgmma>::cycles(const Case& problem, const ProblemShape
   const double heads_kv = static_cast<double>(shape.heads_q) / spec.gqa_ratio;
   const double row_tiles = std::ceil(static_cast<double>(shape.seqlen_q) * spec.gqa_ratio / config.tile_rows);
   const double units = static_cast<double>(shape.batch) * heads_kv * row_tiles;
-  const double tiles = std::max(1.0, std::ceil(static_cast<double>(shape.seqlen_kv) / config.tile_kv));
+  const double tiles =
+      std::max(1.0, std::ceil(static_cast<double>(shape.seqlen_kv) / config.tile_kv) *
+                        block_cover(spec, config.tile_rows / spec.gqa_ratio, config.tile_kv));
 
   // One tile of keys. Tiles of rows of one KV head find their keys in L2, but for the first.
   const double blocks = config.blocks_per_sm;

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <initializer_list>
 
+#include "generator/kernels/block_cover.h"
 #include "generator/kernels/forward_wgmma/family.h"
 #include "generator/text/score_mask.h"
 #include "templates/base/element.cuh"
@@ -116,7 +117,8 @@ double Family<ForwardWgmma>::cycles(const Case& problem, const ProblemShape& sha
   const bool is_masked = drops_keys(spec);
   const bool runs_on =
       config.overlap && config.persistent && (config.stages_q > 1 || config.separate_o || config.direct_o);
-  const double per_tile = steps_per_tile(spec, config, shape) * step_clocks(spec, config) +
+  const double covered = block_cover(spec, config.tile_q, config.tile_kv);
+  const double per_tile = steps_per_tile(spec, config, shape) * covered * step_clocks(spec, config) +
                           (runs_on ? next_work_clocks : new_work_clocks) +
                           (is_masked ? masked_per_row * (config.tile_q + config.tile_kv) : 0);
   const double slots = static_cast<double>(limits.sm_count) * config.blocks_per_sm;
