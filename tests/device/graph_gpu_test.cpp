@@ -27,7 +27,7 @@ class GraphTest : public GpuTest {
   /// One for each family that counts and runs here: keys shared by blocks, with a workspace, and tiles of queries that
   /// persistent blocks take, more of them than there are blocks.
   std::vector<Counting> counting() const {
-    const AttentionCase shared_keys{.batch = 2, .heads_kv = 2, .seqlen_q = 2, .seqlen_kv = sized(5000, 900)};
+    const AttentionCase shared_keys{.batch = 2, .heads_kv = 2, .seqlen_q = 2, .seqlen_kv = sized(5000, 2200)};
     const AttentionCase many_tiles{
         .batch = 2, .heads_kv = device_.sm_count / 4 + 3, .seqlen_q = 130, .seqlen_kv = 75};
     std::vector<Counting> cases = {
