@@ -2,7 +2,8 @@
 //   explicit Mask(const BlockContext&)
 //   KeyRange key_range(int q_begin, int q_end)   keys outside of it are dropped for all of these queries
 //   TileClass classify(const ScoreTile&)         exact or `partial`; asked by whole warps, which all get the
-//                                                same answer
+//                                                same answer; lanes may ask about tiles of their own, unless
+//                                                the mask says `static constexpr bool needs_warp = true`
 //   bool keep(int q, int k)                      whether query q sees key k
 // Only `keep` decides the result: key_range and classify may be as coarse as they like, but never wrong.
 // A mask of which every query sees keys without a gap may say so, which makes partial tiles cheap:

@@ -119,6 +119,16 @@ TEST_P(SplitKeysTest, HeadDimsAndAlignments) {
   expect_some_right(cases);
 }
 
+// The line of work is as long for one KV head as for another, though the first of them sees fewest keys.
+TEST_P(SplitKeysTest, KvHeadsThatSeeDifferentKeys) {
+  AttentionCase problem = case_of(1, 2, 5, 700);
+  problem.heads_kv = 3;
+  problem.spec.mask = parse_mask("text(grows_by_head)", reference::mask_texts());
+  std::vector<KernelCase> cases;
+  for (const KernelConfig& config : configs()) cases.push_back({problem, config});
+  expect_all_right(cases);
+}
+
 TEST_P(SplitKeysTest, MasksAndScores) {
   const std::vector<FunctorText> masks = reference::mask_texts(), scores = reference::score_texts();
   std::vector<KernelCase> cases;

@@ -154,6 +154,8 @@ const std::vector<TextMask>& text_masks() {
        [](const FunctorProblem& problem, int, int h, int, int k) {
          return h % 2 == 0 ? k < 40 : k >= problem.seqlen_kv - 40;
        }},
+      {{.name = "grows_by_head", .body = "return k < 90 * (h + 1) * (h + 1);"},
+       [](const FunctorProblem&, int, int h, int, int k) { return k < 90 * (h + 1) * (h + 1); }},
       {{.name = "recent",
         .body = "const int position = q + seqlen_kv - seqlen_q;\n"
                 "if (k > position) return false;\n"
