@@ -205,3 +205,49 @@ def test_refusals_name_the_array(rng, place):
         call(place, numpy.concatenate(batch.q), arrays, mask=ja.mask.causal_per_request(),
              tensors={"is_causal": place(int32([1, 1, 1]))})
     assert caught.value.field == "is_causal" and "batch = 3; it must be 2" in caught.value.message
+
+
+@pytest.mark.parametrize("sequences_kv", ["ragged", "paged"])
+@pytest.mark.parametrize("sides, per_head", [((16, 32), True), ((64, 64), False)])
+def test_block_masks_stand_at_the_positions_of_each_request(rng, place, fetch, sequences_kv, sides, per_head):
+    batch = requests(rng, [1, 130, 0, 5], [300, 200, 50, 77])
+    block_q, block_kv = sides
+    heads = 8 if per_head else 1
+    columns = -(-max(batch.lengths_k) // block_kv)
+    seen = rng.random((len(batch.q), heads, -(-max(batch.lengths_q) // block_q), columns)) < 0.4
+    words = packed(seen)
+    table = numpy.stack([words, numpy.zeros_like(words)], -1).reshape(*words.shape[:-1], -1)  # none of them is full
+
+    def keep(b, h, i, j, seqlen_q, seqlen_k):
+        is_seen = seen[b, h if per_head else 0 * h, i // block_q, j // block_kv]
+        return is_seen & causal(b, h, i, j, seqlen_q, seqlen_k)
+
+    mask = ja.mask.block_mask(*sides, ja.mask.causal())
+    arrays = ragged_queries(rng, batch, sequences_kv)
+    tensors = {"block_mask": place(table)}
+    o, lse = call(place, numpy.concatenate(batch.q), arrays, mask=mask, tensors=tensors, return_lse=True)
+    batch.check(fetch(o), fetch(lse), keep=keep)
+
+
+def test_block_masks_of_other_sizes_are_refused(rng, place):
+    q, k = (place(rng.standard_normal((2, 100, 2, 64)).astype(BF16)) for _ in range(2))
+
+    def attend(shape, dtype=numpy.int32):
+        table = place(numpy.zeros(shape, dtype))
+        return ja.attention(q, k, k, mask=ja.mask.block_mask(16, 16), tensors={"block_mask": table})
+
+    attend((1, 1, 7, 2))
+    attend((2, 2, 7, 2))
+    for shape, message in [
+        ((2, 2, 6, 2), "block_rows = 6; it must be 7"),
+        ((2, 2, 7, 4), "block_words = 4; it must be 2"),
+        ((3, 2, 7, 2), "batch = 3; it must be 2"),
+        ((2, 3, 7, 2), "heads_q = 3; it must be 2"),
+        ((7, 2), "has 2 dimensions"),
+    ]:
+        with pytest.raises(ja.errors.InvalidArgumentError, match=message):
+            attend(shape)
+    with pytest.raises(ja.errors.InvalidArgumentError, match="int32"):
+        attend((1, 1, 7, 2), numpy.float32)
+    with pytest.raises(ja.errors.InvalidSpecError, match="block_kv = 40 must be a multiple of 16"):
+        ja.attention(q, k, k, mask=ja.mask.block_mask(16, 40), tensors={})
