@@ -6,7 +6,7 @@
 //   jit::attention(attention_spec)({.q = q, …, .tensors = {{"block_mask", table}}}, stream);
 //
 // For what bounds of q and k cannot tell (docs/masks.md), and for blocks that the caller chooses. A table has two bits for
-// a block, whatever it holds: 32 KB for 65,536 queries and keys in blocks of 128, for each batch entry and head.
+// a block, whatever it holds: 64 KB for 65,536 queries and keys in blocks of 128, for each batch entry and head.
 #pragma once
 
 #include <array>

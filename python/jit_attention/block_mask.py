@@ -249,7 +249,8 @@ def block_mask(
     Args:
         q, k: as `attention` has them; their sizes alone matter.
         mask: a Mask, which keys a query sees; None: all of the blocks that `blocks` names.
-        tensors: names and arrays that the mask reads. The table is of what they hold now: when that changes, make another.
+        tensors: names and arrays that the mask reads. The table is of what they hold now: make another when that
+            changes.
         block_size: queries and keys of a block, multiples of 16 from 16 to 4096. Fastest are those of which
             kernels' tiles are parts.
         per_batch: whether batch entries have tables of their own; None: where the mask, the blocks or lengths differ
