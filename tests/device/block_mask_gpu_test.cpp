@@ -1,7 +1,7 @@
 // jit::block_mask on a device against every score of every block, asked one by one on the host.
 #include <jit/block_mask.h>
 
-#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 
@@ -11,6 +11,7 @@
 #include "generator/kernels.h"
 #include "generator/operations/block_mask/program.h"
 #include "tests/device/gpu_fixture.h"
+#include "tests/device/graph.h"
 #include "tests/support/backward_run.h"
 #include "tests/support/device_tensor.h"
 #include "tests/support/host_functors.h"
@@ -78,14 +79,7 @@ class BlockMaskRun {
                                 problem.seqlen_kv)),
         columns_((problem.seqlen_kv + problem.spec.block_kv - 1) / problem.spec.block_kv),
         table_(DType::int32, {shape_[0], shape_[1], shape_[2], shape_[3]}, problem.layout) {
-    functors_ = reference::random_functor_problem(attention_of(problem.spec), problem.batch, heads_q(),
-                                                  problem.seqlen_q, problem.seqlen_kv, random_);
-    for (const auto& [name, data] : functors_.tensors) {
-      DeviceTensor& tensor = tensors_.emplace_back(data.dtype, data.shape);
-      const reference::FunctorData flat{data.dtype, {tensor.count()}, data.bytes};
-      tensor.fill([&](std::int64_t at) { return flat.at({at}); });
-      tensor.upload();
-    }
+    fill_tensors();
     draw_lengths();
     const std::int64_t b = problem.named_for_all ? 1 : problem.batch,
                        h = problem.named_for_all ? 1 : problem.heads;
@@ -96,6 +90,22 @@ class BlockMaskRun {
     }
     if (problem.with_partial) partial_.fill({b, h, shape_[2]}, columns_, random_);
     if (problem.with_full) full_.fill({b, h, shape_[2]}, columns_, random_);
+  }
+
+  /// Draws what the mask reads, of the same shapes once there is some, and poisons the table.
+  void fill_tensors() {
+    std::map<std::string, std::vector<std::int64_t>> shapes;
+    for (const auto& [name, data] : functors_.tensors) shapes[name] = data.shape;
+    functors_ = reference::random_functor_problem(attention_of(problem_.spec), problem_.batch, heads_q(),
+                                                  problem_.seqlen_q, problem_.seqlen_kv, random_, shapes);
+    std::size_t i = 0;
+    for (const auto& [name, data] : functors_.tensors) {
+      if (i == tensors_.size()) tensors_.emplace_back(data.dtype, data.shape);
+      const reference::FunctorData flat{data.dtype, {tensors_[i].count()}, data.bytes};
+      tensors_[i].fill([&](std::int64_t at) { return flat.at({at}); });
+      tensors_[i++].upload();
+    }
+    table_.poison();
     table_.upload();
   }
 
@@ -395,6 +405,23 @@ TEST_F(BlockMaskTest, GradientsOverATableAreThoseOfItsMask) {
   arguments.tensors.add({"block_mask", table.view()});
   attention_when_called(over_table, context()).backward(arguments);
   EXPECT_EQ(run.check(), "");
+}
+
+TEST_F(BlockMaskTest, GraphsReplayOnOtherTensors) {
+  const CurrentDevice current(0);
+  const BlockMaskCase problem{.spec = {.mask = mask::document(), .block_q = 16, .block_kv = 16},
+                              .batch = 2,
+                              .seqlen_q = 90,
+                              .seqlen_kv = 120};
+  BlockMaskRun run(problem);
+  const BlockMask kernel = block_mask(problem.spec, context());
+  const TestStream stream;
+  const CapturedGraph graph(stream, [&] { kernel(run.arguments(), stream.get()); });
+  for (int replay = 0; replay < 3; ++replay) {
+    run.fill_tensors();
+    graph.run(stream);
+    EXPECT_EQ(run.check(), "");
+  }
 }
 
 // Each field of a spec makes a kernel of its own; asked for again, it is the one that is there.
