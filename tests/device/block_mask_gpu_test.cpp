@@ -53,6 +53,13 @@ struct Lists {
     indices.emplace(DType::int32, all, TensorLayout{.row_elements = capacity + 3});
     counts->fill([&](std::int64_t) { return draw(random, -2, static_cast<int>(capacity) + 2); });
     indices->fill([&](std::int64_t) { return draw(random, -2, static_cast<int>(columns) + 2); });
+    // Behind the room of each row lies what a count above it must not reach.
+    for (std::int64_t flat = 0; flat < counts->count(); ++flat) {
+      std::vector<std::int64_t> at = counts->index(flat);
+      at.push_back(capacity);
+      for (; at.back() < capacity + 3; ++at.back())
+        indices->set(at, draw(random, 0, static_cast<int>(columns) - 1));
+    }
     counts->upload();
     indices->upload();
   }

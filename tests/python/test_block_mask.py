@@ -80,6 +80,19 @@ def test_tables_say_what_is_seen(rng, place, fetch):
             assert (seen[0, h, row, column], full[0, h, row, column]) == (block.any(), block.all())
 
 
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_a_single_score_makes_a_block_partial(rng, place, fetch, is_kept):
+    q, k, _ = map(place, random_qkv(rng, seqlen_q=100, seqlen_kv=150))
+    i, j = int(rng.integers(100)), int(rng.integers(150))
+    one = ja.mask.text(f"return (q * 1000 + k == {1000 * i + j}) == {str(is_kept).lower()};", name="one")
+    seen, full = blocks_of(fetch(ja.block_mask(q, k, mask=one, block_size=(32, 16)).table), 10)
+    others = numpy.full((1, 1, 4, 10), not is_kept)
+    others[..., i // 32, j // 16] = True
+    assert numpy.array_equal(seen, others)
+    others[..., i // 32, j // 16] = False
+    assert numpy.array_equal(full, others)
+
+
 @pytest.mark.parametrize("mask", [None, ja.mask.causal()], ids=["all", "causal"])
 def test_blocks_of_the_caller(rng, place, fetch, mask):
     arrays = random_qkv(rng, batch=2, seqlen_q=130, seqlen_kv=130, heads_q=2)
