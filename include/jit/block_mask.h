@@ -5,8 +5,8 @@
 //   jit::AttentionSpec attention_spec{.mask = jit::mask::block_mask(128, 128, spec.mask)};
 //   jit::attention(attention_spec)({.q = q, …, .tensors = {{"block_mask", table}}}, stream);
 //
-// For what bounds of q and k cannot tell (docs/masks.md), and for blocks that the caller chooses. A table has two bits for
-// a block, whatever it holds: 32 KB for 65,536 queries and keys in blocks of 128, for each batch entry and head.
+// For what bounds of q and k cannot tell (docs/masks.md), and for blocks that the caller chooses. A table has two bits
+// for a block, whatever it holds: 64 KB for 65,536 queries and keys in blocks of 128, for each batch entry and head.
 #pragma once
 
 #include <array>
@@ -42,7 +42,8 @@ std::array<std::int64_t, 4> block_mask_shape(const BlockMaskSpec& spec, std::int
                                              std::int64_t seqlen_kv);
 
 /// Blocks in lists, as FlexAttention's BlockMask has them: for each row of blocks how many, and which columns. In any
-/// order; those that are named twice count once, and those outside of the table not at all. Any strides whose last is 1.
+/// order; those that are named twice count once, and those outside of the table not at all. Any strides whose last is
+/// 1.
 struct BlockListViews {
   TensorView counts = {};   ///< int32 (batch, heads, rows), the first two of them 1 where one is for all
   TensorView indices = {};  ///< int32 (batch, heads, rows, capacity), the same
@@ -50,8 +51,8 @@ struct BlockListViews {
 
 /// The tensors and sizes of one call.
 struct BlockMaskArguments {
-  /// int32, written: block_mask_shape() of the sizes below. Batch 1 is for all batch entries, and heads 1 for all heads:
-  /// the mask must not depend on what one stands for all of.
+  /// int32, written: block_mask_shape() of the sizes below. Batch 1 is for all batch entries, and heads 1 for all
+  /// heads: the mask must not depend on what one stands for all of.
   TensorView block_mask;
   std::int64_t seqlen_q = 0;   ///< the most that a sequence has
   std::int64_t seqlen_kv = 0;  ///< the same
@@ -62,7 +63,8 @@ struct BlockMaskArguments {
   /// Optional: 0 for blocks of which nothing is seen, whatever the mask says: uint8 (batch, heads, rows, columns), the
   /// first two 1 where one is for all.
   TensorView map = {};
-  /// Optional, in place of the map: blocks of which the mask is asked, and blocks of which all is seen. Others are empty.
+  /// Optional, in place of the map: blocks of which the mask is asked, and blocks of which all is seen. Others are
+  /// empty.
   BlockListViews partial = {};
   BlockListViews full = {};
   TensorView cu_seqlens_q = {};  ///< as attention has them, as are the other four; read on the device alone
@@ -81,10 +83,11 @@ struct OperationState;
 /// A spec's kernel on every GPU. Cheap to copy; thread safe.
 class BlockMask {
  public:
-  /// Writes a table on `stream`, on the device of the current context. A block is full, partial or empty by what the mask
-  /// keeps of its scores: by `classify` where that tells, else by all of its scores. The first call on a device loads the
-  /// kernel there, or `prepare`; later calls only launch, also under capture. Throws Error invalid_argument, naming the
-  /// argument, before anything is launched; not_prepared under capture when the kernel is not loaded; launch_failed.
+  /// Writes a table on `stream`, on the device of the current context. A block is full, partial or empty by what the
+  /// mask keeps of its scores: by `classify` where that tells, else by all of its scores. The first call on a device
+  /// loads the kernel there, or `prepare`; later calls only launch, also under capture. Throws Error invalid_argument,
+  /// naming the argument, before anything is launched; not_prepared under capture when the kernel is not loaded;
+  /// launch_failed.
   void operator()(const BlockMaskArguments& arguments, Stream stream = nullptr) const;
 
   /// Loads the kernel on the current device. Throws what block_mask() throws.

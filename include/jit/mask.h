@@ -86,8 +86,9 @@ Mask text(FunctorText text);
 }  // namespace mask
 
 /// Reads a mask: names with arguments, `&&`, `||`, `!`, parentheses. Names: none, causal, causal(top_left),
-/// causal_per_request, draft_tree, window(left, right[, top_left]), prefix(length), prefix_lengths, document, block_mask(block_q, block_kv[, mask]), and text(name) for each of
-/// `texts`. Throws Error invalid_argument that points at the place and lists the known names.
+/// causal_per_request, draft_tree, window(left, right[, top_left]), prefix(length), prefix_lengths, document,
+/// block_mask(block_q, block_kv[, mask]), and text(name) for each of `texts`. Throws Error invalid_argument that points
+/// at the place and lists the known names.
 Mask parse_mask(std::string_view text, const std::vector<FunctorText>& texts = {});
 
 /// The built-in masks as parse_mask reads them, with commas between: for help texts.

@@ -38,6 +38,7 @@ from ._core import (
     use_device,
     write_pack,
 )
+from .block_mask import BlockMask, block_mask
 from .errors import *  # noqa: F403
 from .errors import Error
 from .functor import FunctorText
@@ -48,6 +49,7 @@ from .spec import AttentionSpec, Refusal, supports
 __all__ = [
     "Attention",
     "AttentionSpec",
+    "BlockMask",
     "Device",
     "FunctorText",
     "Kernel",
@@ -59,6 +61,7 @@ __all__ = [
     "append",
     "attention",
     "attention_backward",
+    "block_mask",
     "cache",
     "candidate_configs",
     "devices",

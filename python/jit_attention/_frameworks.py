@@ -18,7 +18,7 @@ _BITS = {
     "float8_e5m2": ("uint8", "fp8_e5m2"),
 }
 
-_NUMPY_NAMES = {"fp16": "float16", "fp32": "float32", "bf16": "bfloat16"}
+_NUMPY_NAMES = {"fp16": "float16", "fp32": "float32", "bf16": "bfloat16", "int32": "int32"}
 
 
 def adapter_of(array_type):
@@ -65,7 +65,7 @@ def _dtype(name, like=None):
     """NumPy's type for results; as the caller holds them where `like` has bits of 16 bits."""
     import numpy
 
-    if name != "fp32" and like is not None and like.kind in "iu" and like.itemsize == 2:
+    if name in ("bf16", "fp16") and like is not None and like.kind in "iu" and like.itemsize == 2:
         return like
     return numpy.dtype(_NUMPY_NAMES[name] if name != "bf16" else importlib.import_module("ml_dtypes").bfloat16)
 

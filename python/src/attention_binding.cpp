@@ -10,6 +10,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
+#include "block_mask_binding.h"
 #include "call.h"
 #include "process.h"
 #include "spec_conversion.h"
@@ -69,10 +70,18 @@ nb::object run(Call& call, const AttentionSpec& spec, const Launch& launch) {
   return call.result();
 }
 
-nb::object compute(const CallInputs& inputs, nb::handle mask, nb::handle score, nb::handle softmax_scale,
-                   int split_keys, const Context& context) {
+void check_sizes(const GivenBlockMask& block_mask, const Call& call) {
+  const AttentionArguments& given = call.arguments();
+  block_mask.check({given.q, given.k, given.cu_seqlens_q, given.cu_seqlens_k, given.page_table});
+}
+
+nb::object compute(CallInputs inputs, nb::handle mask, nb::handle score, nb::handle softmax_scale,
+                   int split_keys, nb::handle block_mask, const Context& context) {
+  const GivenBlockMask given(block_mask, mask, inputs.tensors);
+  inputs.tensors = given.tensors();
   Call call(inputs);
-  const AttentionSpec spec = spec_of_arrays(call, mask, score, softmax_scale, split_keys);
+  check_sizes(given, call);
+  const AttentionSpec spec = spec_of_arrays(call, given.mask(), score, softmax_scale, split_keys);
   return run(call, spec, [&](const AttentionArguments& arguments, Stream on) {
     attention_when_called(spec, context)(arguments, on);
   });
@@ -99,10 +108,13 @@ struct Prepared {
   nb::object spec;  ///< as the caller gave it
   int device = 0;
 
-  nb::object call(CallInputs inputs) const {
+  nb::object call(CallInputs inputs, nb::handle block_mask) const {
+    const GivenBlockMask given = GivenBlockMask::for_prepared(block_mask, spec, inputs.tensors);
+    inputs.tensors = given.tensors();
     inputs.spec_dtype = attention.spec().dtype;
     inputs.device = device;
     Call call(inputs);
+    check_sizes(given, call);
     return run(call, attention.spec(), attention);
   }
 
@@ -118,7 +130,9 @@ struct Prepared {
   }
 };
 
-Prepared prepare(nb::handle spec_object, CallInputs inputs, nb::handle config, nb::handle tuning) {
+Prepared prepare(nb::handle spec_object, CallInputs inputs, nb::handle config, nb::handle tuning,
+                 const GivenBlockMask& block_mask) {
+  if (!inputs.q.is_none()) inputs.tensors = block_mask.tensors();
   const AttentionSpec spec = spec_of(spec_object);
   const std::optional<KernelConfig> given = config_of(config);
   const Context& context = context_for(parse_tuning(tuning));
@@ -127,6 +141,7 @@ Prepared prepare(nb::handle spec_object, CallInputs inputs, nb::handle config, n
   const std::optional<int> device = inputs.device;
   std::optional<Call> call;
   read_sizes(inputs, spec, call);
+  if (call) check_sizes(block_mask, *call);
   if (call && device && *device != call->device())
     refuse("device", fmt::format("is {}, but q is on device {}", *device, call->device()));
   int ordinal = 0;
@@ -177,6 +192,7 @@ Args:
         by what is kept. lse is that of all keys. For sequences of one length alone.
     rng_state: int64 (2), with dropout: seed and offset of the random numbers, those of flash-attention. Equal ones drop
         equal probabilities; the backward wants the same.
+    block_mask: a BlockMask of calls of these sizes, which says what the mask is and has the arrays that it reads.
     split_keys: a multiple of 64: keys are summed in spans of so many, and the bits that a request comes out with depend
         on the request alone, not on the batch around it. 0: they depend on it.
 
@@ -203,6 +219,7 @@ Args:
     tensors: what mask and score read, with q, k and v.
     cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, cache_leftpad, sinks, rng_state: as `attention` has
         them, with q, k and v.
+    block_mask: a BlockMask for calls of the kernel: the spec's mask becomes that over its table.
     layout: of q, k and v: "BSHD" or "BHSD".
     device: ordinal; None: that of q, else the current one. Calls on other GPUs compile at their first use there.
     config: use this config for all sizes, and never tune: a dict of fields, or text.
@@ -238,7 +255,7 @@ void bind_calls(nb::module_& module, std::index_sequence<rows...>) {
       [](nb::handle q, nb::handle k, nb::handle v, nb::handle mask, nb::handle score,
          nb::handle softmax_scale, bool return_lse, nb::handle out, nb::handle dtype, nb::handle layout,
          nb::handle tensors, nb::handle stream, nb::handle tuning, SequenceHandle<rows>... arrays,
-         int num_splits, bool zero_padding, int split_keys, double dropout_p) {
+         int num_splits, bool zero_padding, int split_keys, double dropout_p, nb::handle block_mask) {
         const Context& context = context_for(parse_tuning(tuning));
         return compute({.q = q,
                         .k = k,
@@ -250,13 +267,13 @@ void bind_calls(nb::module_& module, std::index_sequence<rows...>) {
                         .dtype = dtype_of(dtype, "dtype"),
                         .return_lse = return_lse,
                         .sequences = {{arrays...}, num_splits, zero_padding, dropout_p}},
-                       mask, score, softmax_scale, split_keys, context);
+                       mask, score, softmax_scale, split_keys, block_mask, context);
       },
       "q"_a.none(), "k"_a.none(), "v"_a.none(), nb::kw_only(), "mask"_a = nb::none(), "score"_a = nb::none(),
       "softmax_scale"_a = nb::none(), "return_lse"_a = false, "out"_a = nb::none(), "dtype"_a = nb::none(),
       "layout"_a = "BSHD", "tensors"_a = nb::none(), "stream"_a = nb::none(), "tuning"_a = nb::none(),
       (nb::arg(sequence_arrays[rows].name) = nb::none())..., "num_splits"_a = 0, "zero_padding"_a = false,
-      "split_keys"_a = 0, "dropout_p"_a = 0.0, attention_doc,
+      "split_keys"_a = 0, "dropout_p"_a = 0.0, "block_mask"_a = nb::none(), attention_doc,
       nb::sig("def attention(q: typing.Any, k: typing.Any, v: typing.Any, *, "
               "mask: jit_attention.Mask | None = None, score: jit_attention.Score | None = None, "
               "softmax_scale: float | None = None, return_lse: bool = False, out: typing.Any = None, "
@@ -265,14 +282,15 @@ void bind_calls(nb::module_& module, std::index_sequence<rows...>) {
               "cu_seqlens_k: typing.Any = None, seqused_q: typing.Any = None, seqused_k: typing.Any = None, "
               "page_table: typing.Any = None, cache_leftpad: typing.Any = None, sinks: typing.Any = None, "
               "rng_state: typing.Any = None, num_splits: int = 0, zero_padding: bool = False, "
-              "split_keys: int = 0, dropout_p: float = 0.0) -> typing.Any"));
+              "split_keys: int = 0, dropout_p: float = 0.0, "
+              "block_mask: jit_attention.BlockMask | None = None) -> typing.Any"));
   nb::class_<Prepared>(module, "Attention",
                        "A spec's kernel for every size. Cheap to call, thread safe; made by `prepare`.")
       .def(
           "__call__",
           [](const Prepared& self, nb::handle q, nb::handle k, nb::handle v, bool return_lse, nb::handle out,
              nb::handle layout, nb::handle tensors, nb::handle stream, SequenceHandle<rows>... arrays,
-             int num_splits, bool zero_padding, double dropout_p) {
+             int num_splits, bool zero_padding, double dropout_p, nb::handle block_mask) {
             return self.call({.q = q,
                               .k = k,
                               .v = v,
@@ -281,12 +299,13 @@ void bind_calls(nb::module_& module, std::index_sequence<rows...>) {
                               .stream = stream,
                               .layout = parse_layout(layout),
                               .return_lse = return_lse,
-                              .sequences = {{arrays...}, num_splits, zero_padding, dropout_p}});
+                              .sequences = {{arrays...}, num_splits, zero_padding, dropout_p}},
+                             block_mask);
           },
           "q"_a.none(), "k"_a.none(), "v"_a.none(), nb::kw_only(), "return_lse"_a = false,
           "out"_a = nb::none(), "layout"_a = "BSHD", "tensors"_a = nb::none(), "stream"_a = nb::none(),
           (nb::arg(sequence_arrays[rows].name) = nb::none())..., "num_splits"_a = 0, "zero_padding"_a = false,
-          "dropout_p"_a = 0.0,
+          "dropout_p"_a = 0.0, "block_mask"_a = nb::none(),
           "As `attention`, for arrays of the spec's type, head dims, GQA ratio and alignment.")
       .def(
           "kernel",
@@ -310,8 +329,10 @@ void bind_calls(nb::module_& module, std::index_sequence<rows...>) {
   module.def(
       "prepare",
       [](nb::handle spec, nb::handle q, nb::handle k, nb::handle v, nb::handle tensors, nb::handle layout,
-         std::optional<int> device, nb::handle config, nb::handle tuning, SequenceHandle<rows>... arrays) {
-        return prepare(spec,
+         std::optional<int> device, nb::handle config, nb::handle tuning, SequenceHandle<rows>... arrays,
+         nb::handle block_mask) {
+        const nb::object over = block_mask.is_none() ? nb::borrow(spec) : spec_over(block_mask, spec);
+        return prepare(over,
                        {.q = q,
                         .k = k,
                         .v = v,
@@ -319,11 +340,12 @@ void bind_calls(nb::module_& module, std::index_sequence<rows...>) {
                         .layout = parse_layout(layout),
                         .device = device,
                         .sequences = {{arrays...}, 0}},
-                       config, tuning);
+                       config, tuning, GivenBlockMask::for_prepared(block_mask, over, tensors));
       },
       "spec"_a, "q"_a = nb::none(), "k"_a = nb::none(), "v"_a = nb::none(), nb::kw_only(),
       "tensors"_a = nb::none(), "layout"_a = "BSHD", "device"_a = nb::none(), "config"_a = nb::none(),
-      "tuning"_a = nb::none(), (nb::arg(sequence_arrays[rows].name) = nb::none())..., prepare_doc);
+      "tuning"_a = nb::none(), (nb::arg(sequence_arrays[rows].name) = nb::none())...,
+      "block_mask"_a = nb::none(), prepare_doc);
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 
 #include "array.h"
 #include "attention_binding.h"
+#include "block_mask_binding.h"
 #include "call.h"
 #include "named_arrays.h"
 #include "operation_call.h"
@@ -99,7 +100,8 @@ nb::object compute(nb::handle d_o, nb::handle q, nb::handle k, nb::handle v, nb:
                    nb::handle dv, nb::handle dtype, nb::handle layout_name, nb::handle tensors,
                    nb::handle stream, bool deterministic, double dropout_p, nb::handle rng_state,
                    const SequenceHandles& sequences, nb::handle dlse, nb::handle sinks, nb::handle d_sinks,
-                   nb::handle d_tensors) {
+                   nb::handle d_tensors, nb::handle block_mask) {
+  const GivenBlockMask over(block_mask, mask, tensors);
   const Layout layout = parse_layout(layout_name);
   const std::optional<DType> sixteen_bits = dtype_of(dtype, "dtype");
   OperationCall call(q, "q", stream, sixteen_bits);
@@ -138,7 +140,7 @@ nb::object compute(nb::handle d_o, nb::handle q, nb::handle k, nb::handle v, nb:
     result.bind(call);
     check_operand(*result.view, result.name.c_str(), result.of->rank == 3);
   }
-  const NamedArrays named(tensors);
+  const NamedArrays named(over.tensors());
   std::vector<TensorView> functor_views(named.size());
   std::vector<std::optional<dlpack::DataType>> functor_types(named.size());
   std::size_t at = 0;
@@ -180,6 +182,7 @@ nb::object compute(nb::handle d_o, nb::handle q, nb::handle k, nb::handle v, nb:
   for (TensorView* view : {&arguments.d_o, &arguments.q, &arguments.k, &arguments.v, &arguments.o,
                            &arguments.dq, &arguments.dk, &arguments.dv})
     apply_layout(*view, layout);
+  over.check({arguments.q, arguments.k, arguments.cu_seqlens_q, arguments.cu_seqlens_k, {}});
   AttentionSpec spec;
   spec.dtype = arguments.q.dtype;
   spec.head_dim = small_size(arguments.q, arguments.q.rank - 1, "q");
@@ -192,7 +195,7 @@ nb::object compute(nb::handle d_o, nb::handle q, nb::handle k, nb::handle v, nb:
   spec.sinks = arguments.sinks.is_present();
   if (ragged_q) spec.sequences_q = SequenceKind::ragged;
   if (ragged_kv) spec.sequences_kv = SequenceKind::ragged;
-  spec.mask = mask_of(mask);
+  spec.mask = mask_of(over.mask());
   spec.score = score_of(score);
   spec.softmax_scale = scale_of(softmax_scale);
   call.stage([&] {
@@ -225,7 +228,7 @@ Two kernels or more, compiled for this problem at their first use.
 
 Args:
     do: the gradient of o, of o's shape; bf16 or fp16 as all arrays but lse, any strides whose last is 1.
-    q, k, v, mask, score, softmax_scale, tensors: as `attention` had them. Texts of scores are differentiated by the
+    q, k, v, mask, score, softmax_scale, tensors, block_mask: as `attention` had them. Texts of scores are differentiated by the
         library, unless they give their derivative: they are compiled with a number type that carries its derivative,
         so that variables that depend on `score`, or on tensors in `d_tensors`, are declared with `auto`.
     o, lse: what `attention` returned with return_lse.
@@ -267,11 +270,11 @@ void bind_backward(nb::module_& module) {
                        nb::handle stream, bool deterministic, double dropout_p, nb::handle rng_state,
                        nb::handle cu_seqlens_q, nb::handle cu_seqlens_k, nb::handle seqused_q,
                        nb::handle seqused_k, nb::handle page_table, nb::handle cache_leftpad, nb::handle dlse,
-                       nb::handle sinks, nb::handle d_sinks, nb::handle d_tensors) {
+                       nb::handle sinks, nb::handle d_sinks, nb::handle d_tensors, nb::handle block_mask) {
     return compute(d_o, q, k, v, o, lse, mask, score, softmax_scale, dq, dk, dv, dtype, layout, tensors,
                    stream, deterministic, dropout_p, rng_state,
                    {cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, cache_leftpad}, dlse, sinks,
-                   d_sinks, d_tensors);
+                   d_sinks, d_tensors, block_mask);
   };
   module.def(
       "attention_backward", call, "do"_a.none(), "q"_a.none(), "k"_a.none(), "v"_a.none(), "o"_a.none(),
@@ -282,7 +285,7 @@ void bind_backward(nb::module_& module) {
       "cu_seqlens_q"_a = nb::none(), "cu_seqlens_k"_a = nb::none(), "seqused_q"_a = nb::none(),
       "seqused_k"_a = nb::none(), "page_table"_a = nb::none(), "cache_leftpad"_a = nb::none(),
       "dlse"_a = nb::none(), "sinks"_a = nb::none(), "d_sinks"_a = nb::none(), "d_tensors"_a = nb::none(),
-      backward_doc,
+      "block_mask"_a = nb::none(), backward_doc,
       nb::sig("def attention_backward(do: typing.Any, q: typing.Any, k: typing.Any, v: typing.Any, "
               "o: typing.Any, lse: typing.Any, *, mask: jit_attention.Mask | None = None, "
               "score: jit_attention.Score | None = None, softmax_scale: float | None = None, "
@@ -293,7 +296,8 @@ void bind_backward(nb::module_& module) {
               "cu_seqlens_q: typing.Any = None, cu_seqlens_k: typing.Any = None, "
               "seqused_q: typing.Any = None, seqused_k: typing.Any = None, page_table: typing.Any = None, "
               "cache_leftpad: typing.Any = None, dlse: typing.Any = None, sinks: typing.Any = None, "
-              "d_sinks: typing.Any = None, d_tensors: typing.Any = None) -> tuple[typing.Any, ...]"));
+              "d_sinks: typing.Any = None, d_tensors: typing.Any = None, "
+              "block_mask: jit_attention.BlockMask | None = None) -> tuple[typing.Any, ...]"));
 }
 
 }  // namespace jit::python

@@ -4,6 +4,7 @@
 #include "append_binding.h"
 #include "attention_binding.h"
 #include "backward_binding.h"
+#include "block_mask_binding.h"
 #include "cache_binding.h"
 #include "device_binding.h"
 #include "errors.h"
@@ -29,6 +30,7 @@ NB_MODULE(_core, module) {
   jit::python::bind_backward(module);
   jit::python::bind_append(module);
   jit::python::bind_merge(module);
+  jit::python::bind_block_mask(module);
   jit::python::bind_tuning(module);
   jit::python::bind_tile_map(module);
   jit::python::bind_devices(module);

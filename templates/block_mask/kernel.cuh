@@ -8,6 +8,7 @@
 #include "block_mask/params.cuh"
 #include "problem/functor.cuh"
 #include "problem/masks.cuh"
+#include "problem/scores.cuh"
 #include "problem/variable_sequences.cuh"
 
 namespace jit {

@@ -77,7 +77,12 @@ void check_apart(const BlockMaskArguments& arguments) {
                                      {"partial.counts", arguments.partial.counts},
                                      {"partial.indices", arguments.partial.indices},
                                      {"full.counts", arguments.full.counts},
-                                     {"full.indices", arguments.full.indices}}) {
+                                     {"full.indices", arguments.full.indices},
+                                     {"cu_seqlens_q", arguments.cu_seqlens_q},
+                                     {"cu_seqlens_k", arguments.cu_seqlens_k},
+                                     {"seqused_q", arguments.seqused_q},
+                                     {"seqused_k", arguments.seqused_k},
+                                     {"cache_leftpad", arguments.cache_leftpad}}) {
     if (tensor.is_present()) check_no_overlap("block_mask", arguments.block_mask, name, tensor);
   }
   for (const NamedTensor& tensor : arguments.tensors)

@@ -60,6 +60,7 @@ Program block_mask_program(const BlockMaskSpec& spec) {
       "}};\nstatic_assert(sizeof(BlockMaskParams) == {}, "
       "\"host and device disagree on the kernel's parameters\");\n",
       sizeof(BlockMaskParams));
+  source += functors.assertions;
   source += fmt::format(
       "\nextern \"C\" __global__ void __launch_bounds__({})\n"
       "{}(const __grid_constant__ BlockMaskParams params) {{\n  make_block_mask<Config>(params);\n}}\n",

@@ -1,0 +1,398 @@
+"""Which blocks of scores a mask leaves, worked out on the device once and used by any number of calls.
+
+    bm = block_mask(q, k, mask=segments, tensors={"segment": ids})
+    o, lse = attention(q, k, v, block_mask=bm, return_lse=True)
+    dq, dk, dv = attention_backward(do, q, k, v, o, lse, block_mask=bm)
+
+For texts of which bounds of q and k do not tell which tiles to skip, and for blocks that the caller chooses.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from . import _core
+from . import mask as _masks
+from .errors import InvalidArgumentError
+from .functor import wanted_whole
+from .mask import Mask
+
+#: Built-in masks that differ from one batch entry to the next, by an array or by where sequences end.
+_OF_BATCH_ENTRIES = ("document", "prefix_lengths", "causal_per_request", "draft_tree")
+
+
+@dataclass(frozen=True, eq=False)
+class BlockMask:
+    """A table with two bits for each block of queries and keys, and the mask within the blocks. Immutable.
+
+    Made by `block_mask`, `BlockMask.from_lists` and `BlockMask.from_torch`.
+
+    Attributes:
+        table: int32 (batch or 1, heads or 1, block_rows, block_words), of the framework of q.
+        block_size: queries and keys of a block.
+        seqlen_q: of calls that may use it; of ragged sequences the longest one that the table has blocks for.
+        seqlen_k: the same for keys.
+        batch: batch entries of such calls; None: any, as the table is one for all.
+        heads: query heads of such calls; None: any.
+        within: the mask within the blocks.
+        mask: the mask of such calls: ``block_mask(block_q, block_kv, within)``.
+        tensors: names and arrays that `mask` reads, the table among them.
+        ragged_q: whether such calls have cu_seqlens_q.
+        ragged_k: whether they have cu_seqlens_k.
+    """
+
+    table: Any = field(repr=False)
+    block_size: tuple[int, int]
+    seqlen_q: int
+    seqlen_k: int
+    batch: int | None
+    heads: int | None
+    within: Mask
+    mask: Mask
+    tensors: Mapping[str, Any] = field(repr=False)
+    ragged_q: bool = False
+    ragged_k: bool = False
+
+    @classmethod
+    def from_lists(
+        cls,
+        counts,
+        indices,
+        *,
+        seqlen_q: int,
+        seqlen_k: int,
+        full_counts=None,
+        full_indices=None,
+        block_size: tuple[int, int] = (128, 128),
+        mask: Mask | None = None,
+        tensors: Mapping[str, Any] | None = None,
+        batch: int | None = None,
+        heads_q: int | None = None,
+        stream=None,
+    ) -> BlockMask:
+        """Of lists: for each row of blocks how many blocks of keys are seen, and which.
+
+        Args:
+            counts: int32 (batch or 1, heads or 1, rows): how many blocks of the row the mask is asked about. A 1 is
+                one for all.
+            indices: int32 (batch or 1, heads or 1, rows, capacity): which, in any order; there may be more than
+                `counts` says. Those named twice count once, those outside of the table not at all.
+            seqlen_q, seqlen_k: queries and keys.
+            full_counts, full_indices: the same of blocks of which all is seen, whatever the mask says.
+            block_size: queries and keys of a block, multiples of 16 from 16 to 4096.
+            mask: what is seen of the blocks of `indices`; None: all.
+            tensors: what the mask reads.
+            batch, heads_q: batch entries and query heads of calls; None: those of the lists. Needed where the lists
+                are for all, and the mask is not.
+            stream: as `attention` has it.
+
+        Raises InvalidArgumentError and InvalidSpecError.
+        """
+        lists = {"counts": counts, "indices": indices, "full_counts": full_counts, "full_indices": full_indices}
+        given = [x for x in (counts, full_counts) if x is not None]
+        if not given:
+            raise InvalidArgumentError("counts: is missing, and full_counts is, too", "validate", "counts")
+        for name, array in lists.items():
+            _wanted_rank(name, array, 4 if name.endswith("indices") else 3)
+        within = _wanted_mask(mask)
+        listed = [max(int(x.shape[i]) for x in given) for i in (0, 1)]
+        batch, heads = (
+            wanted if wanted is not None else size if size != 1 or differs else None
+            for wanted, size, differs in zip(
+                (batch, heads_q), listed, (_differs_by_entry(within), _differs_by_head(within))
+            )
+        )
+        return _made(
+            given[0],
+            mask=within,
+            block_size=block_size,
+            batch=batch,
+            heads=heads,
+            seqlen_q=wanted_whole("seqlen_q", seqlen_q, 0),
+            seqlen_k=wanted_whole("seqlen_k", seqlen_k, 0),
+            tensors=tensors,
+            stream=stream,
+            **lists,
+        )
+
+    @classmethod
+    def from_torch(
+        cls,
+        block_mask,
+        mask: Mask | None = None,
+        tensors: Mapping[str, Any] | None = None,
+        *,
+        batch: int | None = None,
+        heads_q: int | None = None,
+        stream=None,
+    ) -> BlockMask:
+        """Of a ``torch.nn.attention.flex_attention.BlockMask``, whose lists are read as they are.
+
+        Args:
+            block_mask: PyTorch's. A batch or a number of heads of 1 is one for all, as there.
+            mask: what says the same as its ``mask_mod``, which is a Python function and cannot be read. Needed where
+                there are blocks that are seen in part; without it the device is waited for to tell.
+            tensors: what the mask reads.
+            batch, heads_q: as `from_lists` has them.
+            stream: as `attention` has it.
+
+        Raises InvalidArgumentError, for partial blocks without a mask, too, and InvalidSpecError.
+        """
+        full = block_mask.full_kv_num_blocks is not None
+        if mask is None:
+            if full and bool((block_mask.kv_num_blocks > 0).any()):
+                raise InvalidArgumentError(
+                    "mask: is missing, and some blocks are seen in part, as mask_mod says: give the mask that says "
+                    "the same, or jit_attention.mask.none() to see all of these blocks",
+                    "validate",
+                    "mask",
+                )
+            if not full:
+                raise InvalidArgumentError(
+                    "mask: is missing, and the BlockMask does not tell which of its blocks are full: give the mask "
+                    "that says the same as mask_mod, or jit_attention.mask.none() to see all of these blocks",
+                    "validate",
+                    "mask",
+                )
+        seqlen_q, seqlen_k = block_mask.seq_lengths
+        return cls.from_lists(
+            block_mask.kv_num_blocks,
+            block_mask.kv_indices,
+            full_counts=block_mask.full_kv_num_blocks,
+            full_indices=block_mask.full_kv_indices,
+            seqlen_q=seqlen_q,
+            seqlen_k=seqlen_k,
+            block_size=tuple(block_mask.BLOCK_SIZE),
+            mask=mask,
+            tensors=tensors,
+            batch=batch,
+            heads_q=heads_q,
+            stream=stream,
+        )
+
+    def _for_call(self, mask, tensors):
+        """Mask and tensors of a call that was given these ones beside this."""
+        if mask is not None and mask not in (self.mask, self.within):
+            raise InvalidArgumentError(
+                f"block_mask: was made of mask {self.within}, and the call's mask is {mask}; make it of that one, or "
+                "leave mask out",
+                "validate",
+                "block_mask",
+            )
+        together = dict(self.tensors)
+        for name, array in (tensors or {}).items():
+            if together.setdefault(name, array) is not array:
+                raise InvalidArgumentError(
+                    f"{name}: is not the array that the block mask was made with; leave it out", "validate", name
+                )
+        return self.mask, together
+
+    def _for_prepared(self, spec, tensors):
+        """The same of a kernel that was prepared for `spec`."""
+        if spec.mask != self.mask:
+            raise InvalidArgumentError(
+                f"block_mask: is of mask {self.mask}, and the kernel was prepared for {_wanted_mask(spec.mask)}; "
+                "prepare it with block_mask",
+                "validate",
+                "block_mask",
+            )
+        return self._for_call(spec.mask, tensors)
+
+    def _spec_over(self, spec):
+        """`spec` with the mask over the table."""
+        return dataclasses.replace(spec, mask=self._for_call(spec.mask, None)[0])
+
+    def _check(self, seqlen_q, seqlen_k, batch, heads):
+        """Refuses calls of other sizes. A length below 0: sequences are ragged."""
+        for name, length, own, is_ragged, array in (
+            ("seqlen_q", seqlen_q, self.seqlen_q, self.ragged_q, "cu_seqlens_q"),
+            ("seqlen_k", seqlen_k, self.seqlen_k, self.ragged_k, "cu_seqlens_k"),
+        ):
+            if (length < 0) != is_ragged:
+                made, called = ("with", "without") if is_ragged else ("without", "with")
+                _refuse(f"was made {made} {array}, and the call is {called}")
+            if not is_ragged and length != own:
+                _refuse(f"was made for {name} {own}, and the call has {length}")
+        for name, own, called in (("batch", self.batch, batch), ("heads_q", self.heads, heads)):
+            if own is not None and own != called:
+                _refuse(f"was made for {name} {own}, and the call has {called}")
+
+
+def block_mask(
+    q,
+    k,
+    *,
+    mask: Mask | None = None,
+    tensors: Mapping[str, Any] | None = None,
+    block_size: tuple[int, int] = (128, 128),
+    per_batch: bool | None = None,
+    per_head: bool | None = None,
+    blocks=None,
+    layout: str = "BSHD",
+    max_seqlen_q: int | None = None,
+    max_seqlen_k: int | None = None,
+    cu_seqlens_q=None,
+    cu_seqlens_k=None,
+    seqused_q=None,
+    seqused_k=None,
+    cache_leftpad=None,
+    page_table=None,
+    stream=None,
+) -> BlockMask:
+    """Which blocks of scores a mask leaves, for calls of attention with these arrays.
+
+    Args:
+        q, k: as `attention` has them; their sizes alone matter.
+        mask: a Mask, which keys a query sees; None: all of the blocks that `blocks` names.
+        tensors: names and arrays that the mask reads. The table is of what they hold now: make another when that
+            changes.
+        block_size: queries and keys of a block, multiples of 16 from 16 to 4096. Fastest are those of which
+            kernels' tiles are parts.
+        per_batch: whether batch entries have tables of their own; None: where the mask, the blocks or lengths differ
+            between them, as far as its text tells.
+        per_head: the same of query heads.
+        blocks: bool or uint8 (batch or 1, heads_q or 1, rows, columns): which blocks may be seen at all; None: any.
+        layout: of q and k: "BSHD" or "BHSD".
+        max_seqlen_q: queries of the longest sequence, with cu_seqlens_q; None: rows of q.
+        max_seqlen_k: the same for keys.
+        cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, cache_leftpad, page_table: as `attention` has them.
+        stream: as `attention` has it.
+
+    Returns a BlockMask. Raises InvalidArgumentError, InvalidSpecError and others of jit_attention.errors.
+    """
+    if layout not in ("BSHD", "BHSD"):
+        raise InvalidArgumentError(f'layout: is {layout!r}; it must be "BSHD" or "BHSD"', "validate", "layout")
+    _wanted_rank("q", q, 4 if cu_seqlens_q is None else 3)
+    _wanted_rank("k", k, 4 if cu_seqlens_k is None else 3)
+    _wanted_rank("blocks", blocks, 4)
+    length = 1 if layout == "BSHD" else 2
+    sizes = {"total_q": 0, "total_k": 0}
+    if cu_seqlens_q is None:
+        batch, heads_q, seqlen_q = int(q.shape[0]), int(q.shape[3 - length]), int(q.shape[length])
+        _not_ragged("max_seqlen_q", max_seqlen_q, seqlen_q)
+    else:
+        batch, heads_q, sizes["total_q"] = int(cu_seqlens_q.shape[0]) - 1, int(q.shape[1]), int(q.shape[0])
+        seqlen_q = _most("max_seqlen_q", max_seqlen_q, sizes["total_q"])
+    if cu_seqlens_k is None:
+        seqlen_k = int(k.shape[length]) * (1 if page_table is None else int(page_table.shape[1]))
+        _not_ragged("max_seqlen_k", max_seqlen_k, seqlen_k)
+    else:
+        sizes["total_k"] = int(k.shape[0])
+        seqlen_k = _most("max_seqlen_k", max_seqlen_k, sizes["total_k"])
+    lengths = {
+        "cu_seqlens_q": cu_seqlens_q,
+        "cu_seqlens_k": cu_seqlens_k,
+        "seqused_q": seqused_q,
+        "seqused_k": seqused_k,
+        "cache_leftpad": cache_leftpad,
+    }
+    within = _wanted_mask(mask)
+    have_lengths = any(array is not None for array in lengths.values())
+    if per_batch is None:
+        of_blocks = blocks is not None and int(blocks.shape[0]) != 1
+        per_batch = of_blocks or have_lengths or _differs_by_entry(within)
+    elif not per_batch and have_lengths:
+        raise InvalidArgumentError(
+            "per_batch: is False, but sequences have lengths of their own; give True or None", "validate", "per_batch"
+        )
+    if per_head is None:
+        per_head = (blocks is not None and int(blocks.shape[1]) != 1) or _differs_by_head(within)
+    return _made(
+        q,
+        mask=within,
+        block_size=block_size,
+        batch=batch if per_batch else None,
+        heads=heads_q if per_head else None,
+        heads_q=heads_q,
+        seqlen_q=seqlen_q,
+        seqlen_k=seqlen_k,
+        tensors=tensors,
+        blocks=blocks,
+        stream=stream,
+        **sizes,
+        **lengths,
+    )
+
+
+def _made(like, *, mask, block_size, batch, heads, seqlen_q, seqlen_k, tensors, heads_q=0, **arrays):
+    """A BlockMask; `batch` and `heads` are None where one table is for all."""
+    block_q, block_kv = (wanted_whole("block_size", side) for side in block_size)
+    over = _masks.block_mask(block_q, block_kv, mask)
+    given = dict(tensors or {})
+    table = _core.make_block_mask(
+        like,
+        mask=mask,
+        block_q=block_q,
+        block_kv=block_kv,
+        batch=1 if batch is None else batch,
+        heads=1 if heads is None else heads,
+        heads_q=heads_q,
+        seqlen_q=seqlen_q,
+        seqlen_k=seqlen_k,
+        tensors=given,
+        **arrays,
+    )
+    return BlockMask(
+        table=table,
+        block_size=(block_q, block_kv),
+        seqlen_q=seqlen_q,
+        seqlen_k=seqlen_k,
+        batch=batch,
+        heads=heads,
+        within=mask,
+        mask=over,
+        tensors=MappingProxyType(given | {"block_mask": table}),
+        ragged_q=arrays.get("cu_seqlens_q") is not None,
+        ragged_k=arrays.get("cu_seqlens_k") is not None,
+    )
+
+
+def _refuse(reason):
+    raise InvalidArgumentError(f"block_mask: {reason}; make one of that call's arrays", "validate", "block_mask")
+
+
+def _wanted_rank(name, array, rank):
+    if array is not None and len(array.shape) != rank:
+        raise InvalidArgumentError(
+            f"{name}: has {len(array.shape)} dimensions; it must have {rank}", "validate", name
+        )
+
+
+def _not_ragged(name, most, length):
+    if most is not None and most != length:
+        raise InvalidArgumentError(
+            f"{name}: is {most}, but sequences that are not ragged have room for {length}", "validate", name
+        )
+
+
+def _most(name, most, total):
+    return total if most is None else wanted_whole(name, most, 0)
+
+
+def _wanted_mask(mask):
+    if mask is None:
+        return _masks.none()
+    if not isinstance(mask, Mask):
+        raise TypeError(f"mask must be a jit_attention.Mask or None, not a {type(mask).__name__}")
+    return mask
+
+
+def _differs_by_entry(mask):
+    """Whether batch entries may have different masks, as far as names tell."""
+    built_in = re.sub(r"text\([^)]*\)", "", mask.text)
+    return any(re.search(rf"\b{name}\b", built_in) for name in _OF_BATCH_ENTRIES) or _texts_name(mask, "b")
+
+
+def _differs_by_head(mask):
+    """The same of query heads."""
+    return _texts_name(mask, "h|heads_q")
+
+
+def _texts_name(mask, names):
+    """Whether some text of a mask has one of these words in it."""
+    return any(re.search(rf"\b({names})\b", f"{text.body} {text.classify}") for text in mask.texts)

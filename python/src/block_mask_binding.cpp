@@ -1,0 +1,122 @@
+#include "block_mask_binding.h"
+
+#include <array>
+#include <vector>
+
+#include <fmt/format.h>
+#include <jit/block_mask.h>
+#include <jit/device.h>
+
+#include "named_arrays.h"
+#include "operation_call.h"
+#include "process.h"
+#include "spec_conversion.h"
+
+namespace jit::python {
+namespace {
+
+using namespace nb::literals;
+
+constexpr std::int64_t unknown = -1;
+
+// Calls a method that only a BlockMask has.
+template <class... Arguments>
+nb::object ask(nb::handle block_mask, const char* method, Arguments... arguments) {
+  if (!nb::hasattr(block_mask, method))
+    throw nb::type_error("block_mask must be a jit_attention.BlockMask, or None");
+  return nb::getattr(block_mask, method)(arguments...);
+}
+
+nb::object compute(nb::handle like, nb::handle mask, int block_q, int block_kv, std::int64_t batch,
+                   std::int64_t heads, std::int64_t heads_q, std::int64_t seqlen_q, std::int64_t seqlen_k,
+                   std::int64_t total_q, std::int64_t total_k, nb::handle tensors, nb::handle blocks,
+                   nb::handle counts, nb::handle indices, nb::handle full_counts, nb::handle full_indices,
+                   nb::handle cu_seqlens_q, nb::handle cu_seqlens_k, nb::handle seqused_q,
+                   nb::handle seqused_k, nb::handle cache_leftpad, nb::handle stream) {
+  const BlockMaskSpec spec{.mask = mask_of(mask),
+                           .block_q = block_q,
+                           .block_kv = block_kv,
+                           .ragged_q = !cu_seqlens_q.is_none(),
+                           .ragged_kv = !cu_seqlens_k.is_none()};
+  validate(spec);
+  OperationCall call(like, "q", stream, std::nullopt);
+  BlockMaskArguments arguments{.block_mask = {},
+                               .seqlen_q = seqlen_q,
+                               .seqlen_kv = seqlen_k,
+                               .heads_q = heads_q,
+                               .total_q = total_q,
+                               .total_k = total_k};
+  call.read(blocks, "blocks", arguments.map);
+  call.read(counts, "counts", arguments.partial.counts);
+  call.read(indices, "indices", arguments.partial.indices);
+  call.read(full_counts, "full_counts", arguments.full.counts);
+  call.read(full_indices, "full_indices", arguments.full.indices);
+  call.read(cu_seqlens_q, "cu_seqlens_q", arguments.cu_seqlens_q);
+  call.read(cu_seqlens_k, "cu_seqlens_k", arguments.cu_seqlens_k);
+  call.read(seqused_q, "seqused_q", arguments.seqused_q);
+  call.read(seqused_k, "seqused_k", arguments.seqused_k);
+  call.read(cache_leftpad, "cache_leftpad", arguments.cache_leftpad);
+  const NamedArrays named(tensors);
+  std::vector<TensorView> views(named.size());
+  std::size_t at = 0;
+  for (const NamedArray& array : named) call.read(array.object, array.name, views[at++]);
+  const auto name_tensors = [&] {
+    arguments.tensors = {};
+    at = 0;
+    for (const NamedArray& array : named) arguments.tensors.add({array.name, views[at++]});
+  };
+  name_tensors();
+  const std::array<std::int64_t, 4> shape = block_mask_shape(spec, batch, heads, seqlen_q, seqlen_k);
+  const std::size_t table = call.make(DType::int32, shape, arguments.block_mask);
+  call.stage([&] { check_arguments(spec, arguments); });
+  name_tensors();
+  const Context& context = context_for(std::nullopt);
+  without_lock([&] {
+    const CurrentDevice scope(call.device());
+    block_mask(spec, context)(arguments, call.stream());
+    call.complete();
+  });
+  return call.result(table);
+}
+
+}  // namespace
+
+GivenBlockMask::GivenBlockMask(nb::handle block_mask, nb::handle mask, nb::handle tensors)
+    : GivenBlockMask(block_mask, "_for_call", mask, tensors) {}
+
+GivenBlockMask GivenBlockMask::for_prepared(nb::handle block_mask, nb::handle spec, nb::handle tensors) {
+  return {block_mask, "_for_prepared", spec, tensors};
+}
+
+GivenBlockMask::GivenBlockMask(nb::handle block_mask, const char* method, nb::handle of, nb::handle tensors)
+    : block_mask_(nb::borrow(block_mask)), mask_(nb::borrow(of)), tensors_(nb::borrow(tensors)) {
+  if (block_mask.is_none()) return;
+  const nb::object both = ask(block_mask, method, of, tensors);
+  mask_ = both[0];
+  tensors_ = both[1];
+}
+
+void GivenBlockMask::check(const Sizes& sizes) const {
+  if (block_mask_.is_none()) return;
+  const bool ragged_q = sizes.cu_seqlens_q.is_present(), ragged_k = sizes.cu_seqlens_k.is_present();
+  const TensorView &q = sizes.q, &k = sizes.k;
+  const std::int64_t length_k = sizes.page_table.is_present() && sizes.page_table.rank == 2
+                                    ? sizes.page_table.shape[1] * k.shape[1]
+                                    : k.shape[1];
+  block_mask_.attr("_check")(ragged_q ? unknown : q.shape[1], ragged_k ? unknown : length_k,
+                             ragged_q ? sizes.cu_seqlens_q.shape[0] - 1 : q.shape[0], q.shape[q.rank - 2]);
+}
+
+nb::object spec_over(nb::handle block_mask, nb::handle spec) { return ask(block_mask, "_spec_over", spec); }
+
+void bind_block_mask(nb::module_& module) {
+  module.def("make_block_mask", compute, "like"_a, nb::kw_only(), "mask"_a.none(), "block_q"_a, "block_kv"_a,
+             "batch"_a, "heads"_a, "heads_q"_a, "seqlen_q"_a, "seqlen_k"_a, "total_q"_a = 0, "total_k"_a = 0,
+             "tensors"_a = nb::none(), "blocks"_a = nb::none(), "counts"_a = nb::none(),
+             "indices"_a = nb::none(), "full_counts"_a = nb::none(), "full_indices"_a = nb::none(),
+             "cu_seqlens_q"_a = nb::none(), "cu_seqlens_k"_a = nb::none(), "seqused_q"_a = nb::none(),
+             "seqused_k"_a = nb::none(), "cache_leftpad"_a = nb::none(), "stream"_a = nb::none(),
+             "The table of a BlockMask, of the framework of `like`.");
+}
+
+}  // namespace jit::python

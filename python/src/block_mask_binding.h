@@ -1,0 +1,46 @@
+// jit_attention._core.make_block_mask, and calls of attention that are given such a mask.
+#pragma once
+
+#include <jit/tensor.h>
+#include <nanobind/nanobind.h>
+
+namespace jit::python {
+
+namespace nb = nanobind;
+
+/// What a call has of a jit_attention.BlockMask, or of None: then mask and tensors are those that were given. Needs the
+/// interpreter lock.
+class GivenBlockMask {
+ public:
+  /// Throws Error invalid_argument when the table is of another mask or tensor than those given beside it, a Python
+  /// TypeError for anything but a BlockMask and None.
+  GivenBlockMask(nb::handle block_mask, nb::handle mask, nb::handle tensors);
+  /// The same for kernels that were prepared for `spec`.
+  static GivenBlockMask for_prepared(nb::handle block_mask, nb::handle spec, nb::handle tensors);
+
+  nb::handle mask() const { return mask_; }
+  nb::handle tensors() const { return tensors_; }
+
+  /// The sizes that tell which tables are right.
+  struct Sizes {
+    const TensorView& q;  ///< (batch, seqlen_q, heads_q, head_dim), or ragged
+    const TensorView& k;
+    const TensorView& cu_seqlens_q;
+    const TensorView& cu_seqlens_k;
+    const TensorView& page_table;
+  };
+  /// Throws Error invalid_argument when the table was made for other sizes.
+  void check(const Sizes& sizes) const;
+
+ private:
+  GivenBlockMask(nb::handle block_mask, const char* method, nb::handle of, nb::handle tensors);
+
+  nb::object block_mask_, mask_, tensors_;
+};
+
+/// The jit_attention.AttentionSpec `spec` with the mask over a BlockMask's table. Throws as GivenBlockMask does.
+nb::object spec_over(nb::handle block_mask, nb::handle spec);
+
+void bind_block_mask(nb::module_& module);
+
+}  // namespace jit::python

@@ -1,0 +1,265 @@
+"""Block masks against double precision, what calls refuse to use them for, and PyTorch's own."""
+
+import jit_attention as ja
+import numpy
+import pytest
+from exact_attention import exact_attention, random_qkv
+
+SEGMENTS = ja.mask.text(
+    "return segment[b * seqlen_kv + k] == segment[b * seqlen_kv + q] || k < 3;",
+    name="segments",
+    tensors={"segment": "int32"},
+)
+BY_HEAD = ja.mask.text("return h % 2 == 0 ? k <= q : k >= q;", name="by_head")
+
+
+def gradients(q, k, v, do, keep):
+    """dq, dk and dv in double precision, of arrays (batch, seqlen, heads, head_dim)."""
+    ratio = q.shape[2] // k.shape[2]
+    wide = [x.astype(numpy.float64).transpose(0, 2, 1, 3) for x in (q, k, v, do)]
+    qs, ks, vs, dos = wide[0], numpy.repeat(wide[1], ratio, 1), numpy.repeat(wide[2], ratio, 1), wide[3]
+    scale = q.shape[-1] ** -0.5
+    scores = scale * qs @ ks.transpose(0, 1, 3, 2)
+    kept = numpy.broadcast_to(keep(*numpy.ogrid[tuple(slice(size) for size in scores.shape)]), scores.shape)
+    weights = numpy.where(kept, numpy.exp(scores - scores.max(-1, keepdims=True)), 0)
+    total = weights.sum(-1, keepdims=True)
+    p = weights / numpy.where(total == 0, 1, total)
+    dp = dos @ vs.transpose(0, 1, 3, 2)
+    ds = p * (dp - (p * dp).sum(-1, keepdims=True))
+    folded = [
+        x.reshape(x.shape[0], -1, ratio, *x.shape[2:]).sum(2)
+        for x in (scale * ds.transpose(0, 1, 3, 2) @ qs, p.transpose(0, 1, 3, 2) @ dos)
+    ]
+    return [x.transpose(0, 2, 1, 3) for x in (scale * ds @ ks, *folded)]
+
+
+def blocks_of(table, columns):
+    """What a table says: whether something is seen of blocks, and whether all is."""
+    words = numpy.asarray(table).astype(numpy.int32).view(numpy.uint32)
+    bits = (words[..., None] >> numpy.arange(32, dtype=numpy.uint32)) & 1
+    return [bits[..., first::2, :].reshape(*words.shape[:3], -1)[..., :columns] for first in (0, 1)]
+
+
+def random_segments(rng, batch, length):
+    return numpy.sort(rng.integers(0, 5, (batch, length)), -1).astype(numpy.int32)
+
+
+def test_forward_and_backward_over_a_text(rng, place, fetch):
+    arrays = random_qkv(rng, batch=2, seqlen_q=200, seqlen_kv=200, heads_q=4, heads_kv=2)
+    ids = random_segments(rng, 2, 200)
+    q, k, v, segment = map(place, (*arrays, ids))
+    bm = ja.block_mask(q, k, mask=SEGMENTS, tensors={"segment": segment}, block_size=(64, 64))
+    assert (bm.batch, bm.heads, bm.block_size, bm.within) == (2, None, (64, 64), SEGMENTS)
+    assert bm.mask == ja.mask.block_mask(64, 64, SEGMENTS) and set(bm.tensors) == {"segment", "block_mask"}
+    assert tuple(bm.table.shape) == (2, 1, 4, 2)
+
+    def keep(b, h, i, j):
+        return (ids[b, i] == ids[b, j]) | (j < 3)
+
+    o, lse = ja.attention(q, k, v, block_mask=bm, return_lse=True)
+    exact_attention(*arrays, keep=keep).check(fetch(o), fetch(lse))
+    same = ja.attention(q, k, v, mask=SEGMENTS, tensors={"segment": segment}, block_mask=bm)
+    assert numpy.array_equal(fetch(same), fetch(o))
+
+    do = rng.standard_normal(arrays[0].shape).astype(arrays[0].dtype)
+    grads = ja.attention_backward(place(do), q, k, v, o, lse, block_mask=bm)
+    for got, expected in zip(grads, gradients(*arrays, do, keep)):
+        numpy.testing.assert_allclose(fetch(got), expected, atol=0.02 * numpy.abs(expected).max())
+
+
+def test_tables_say_what_is_seen(rng, place, fetch):
+    q, k, _ = map(place, random_qkv(rng, batch=2, seqlen_q=100, seqlen_kv=150, heads_q=3))
+    table = ja.block_mask(q, k, mask=BY_HEAD, block_size=(32, 16)).table
+    assert tuple(table.shape) == (1, 3, 4, 2)
+    seen, full = blocks_of(fetch(table), 10)
+    for h in range(3):
+        i, j = numpy.ogrid[:100, :150]
+        kept = (j <= i) if h % 2 == 0 else (j >= i)
+        for row, column in numpy.ndindex(4, 10):
+            block = kept[32 * row : 32 * row + 32, 16 * column : 16 * column + 16]
+            assert (seen[0, h, row, column], full[0, h, row, column]) == (block.any(), block.all())
+
+
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_a_single_score_makes_a_block_partial(rng, place, fetch, is_kept):
+    q, k, _ = map(place, random_qkv(rng, seqlen_q=100, seqlen_kv=150))
+    i, j = int(rng.integers(100)), int(rng.integers(150))
+    one = ja.mask.text(f"return (q * 1000 + k == {1000 * i + j}) == {str(is_kept).lower()};", name="one")
+    seen, full = blocks_of(fetch(ja.block_mask(q, k, mask=one, block_size=(32, 16)).table), 10)
+    others = numpy.full((1, 1, 4, 10), not is_kept)
+    others[..., i // 32, j // 16] = True
+    assert numpy.array_equal(seen, others)
+    others[..., i // 32, j // 16] = False
+    assert numpy.array_equal(full, others)
+
+
+@pytest.mark.parametrize("mask", [None, ja.mask.causal()], ids=["all", "causal"])
+def test_blocks_of_the_caller(rng, place, fetch, mask):
+    arrays = random_qkv(rng, batch=2, seqlen_q=130, seqlen_kv=130, heads_q=2)
+    q, k, v = map(place, arrays)
+    blocks = rng.integers(0, 2, (2, 2, 3, 5)).astype(bool)
+    bm = ja.block_mask(q, k, mask=mask, blocks=place(blocks), block_size=(48, 32))
+    assert (bm.batch, bm.heads) == (2, 2)
+    expected = exact_attention(
+        *arrays, keep=lambda b, h, i, j: blocks[b, h, i // 48, j // 32] & ((j <= i) | (mask is None))
+    )
+    o, lse = ja.attention(q, k, v, block_mask=bm, return_lse=True)
+    expected.check(fetch(o), fetch(lse))
+
+
+def test_lists_in_any_order(rng, place, fetch):
+    arrays = random_qkv(rng, batch=1, seqlen_q=128, seqlen_kv=200, heads_q=2)
+    counts = numpy.array([[[2, 0, 3, 1]]], numpy.int32)
+    indices = numpy.array([[[[3, 0, 1], [1, 1, 1], [6, 2, 6], [99, 0, 0]]]], numpy.int32)
+    full_counts = numpy.array([[[1, 1, 0, 0]]], numpy.int32)
+    full_indices = numpy.array([[[[1], [5], [0], [0]]]], numpy.int32)
+    named = [{0: False, 3: False, 1: True}, {5: True}, {6: False, 2: False}, {}]
+    bm = ja.BlockMask.from_lists(
+        *map(place, (counts, indices)),
+        full_counts=place(full_counts),
+        full_indices=place(full_indices),
+        seqlen_q=128,
+        seqlen_k=200,
+        block_size=(32, 32),
+        mask=ja.mask.prefix(110),
+    )
+    assert (bm.batch, bm.heads) == (None, None)
+
+    seen, full = blocks_of(fetch(bm.table), 7)
+    for row, blocks in enumerate(named):
+        assert set(numpy.flatnonzero(seen[0, 0, row])) == {c for c, f in blocks.items() if f or 32 * c < 110}
+        assert set(numpy.flatnonzero(full[0, 0, row])) == {c for c, f in blocks.items() if f or 32 * c + 32 <= 110}
+
+    # Attention with the lists of blocks that the mask is asked about.
+    q, k, v = map(place, arrays)
+    asked = numpy.zeros((4, 7), bool)
+    for row, blocks in enumerate(([3, 0], [], [6, 2], [])):
+        asked[row, blocks] = True
+    bm = ja.BlockMask.from_lists(
+        *map(place, (counts, indices)), seqlen_q=128, seqlen_k=200, block_size=(32, 32), mask=ja.mask.prefix(110)
+    )
+    expected = exact_attention(*arrays, keep=lambda b, h, i, j: asked[i // 32, j // 32] & (j < 110))
+    expected.check(fetch(ja.attention(q, k, v, block_mask=bm)))
+
+
+def test_lists_for_all_of_a_mask_that_differs(rng, place, fetch):
+    arrays = random_qkv(rng, seqlen_q=40, seqlen_kv=40, heads_q=3)
+    q, k, v = map(place, arrays)
+    lists = [place(numpy.full((1, 1, 3, *last), 2, numpy.int32)) for last in ((), (3,))]
+    lists[1][..., 0] = 0
+    sizes = {"seqlen_q": 40, "seqlen_k": 40, "block_size": (16, 16), "mask": BY_HEAD}
+    bm = ja.BlockMask.from_lists(*lists, heads_q=3, **sizes)
+    assert (bm.batch, bm.heads) == (None, 3)
+    expected = exact_attention(
+        *arrays, keep=lambda b, h, i, j: (j // 16 != 1) & numpy.where(h % 2 == 0, j <= i, j >= i)
+    )
+    expected.check(fetch(ja.attention(q, k, v, block_mask=bm)))
+    with pytest.raises(ja.InvalidArgumentError, match="heads_q 1, and the call has 3"):
+        ja.attention(q, k, v, block_mask=ja.BlockMask.from_lists(*lists, **sizes))
+
+
+def test_ragged_sequences(rng, place, fetch):
+    lengths = [70, 0, 130, 33]
+    cu = numpy.cumsum([0, *lengths]).astype(numpy.int32)
+    arrays = [x[0] for x in random_qkv(rng, seqlen_q=int(cu[-1]), seqlen_kv=int(cu[-1]), heads_q=2)]
+    q, k, v, boundaries = map(place, (*arrays, cu))
+    where = {"cu_seqlens_q": boundaries, "cu_seqlens_k": boundaries}
+    mask = ja.mask.causal() & ja.mask.sliding_window(40)
+    bm = ja.block_mask(q, k, mask=mask, block_size=(32, 32), max_seqlen_q=130, max_seqlen_k=130, **where)
+    assert bm.table.shape[0] == 4 and bm.table.shape[2] == 5 and bm.ragged_q and bm.ragged_k
+    o = fetch(ja.attention(q, k, v, block_mask=bm, **where))
+    for begin, end in zip(cu, cu[1:]):
+        of_one = [x[None, begin:end] for x in arrays]
+        exact_attention(*of_one, keep=lambda b, h, i, j: (j <= i) & (i - j <= 40)).check(o[None, begin:end])
+    with pytest.raises(ja.InvalidArgumentError, match="made with cu_seqlens_q, and the call is without"):
+        ja.attention(q[None], k[None], v[None], block_mask=bm)
+
+
+def test_prepared_kernels(rng, place, fetch):
+    arrays = random_qkv(rng, batch=2, seqlen_q=90, seqlen_kv=90, heads_q=2)
+    q, k, v = map(place, arrays)
+    bm = ja.block_mask(q, k, mask=ja.mask.causal(), block_size=(32, 32))
+    spec = ja.AttentionSpec(dtype="fp16", head_dim=64, mask=ja.mask.causal())
+    for with_arrays in ((), (q, k, v)):
+        kernel = ja.prepare(spec, *with_arrays, block_mask=bm)
+        assert kernel.spec.mask == bm.mask
+        exact_attention(*arrays, keep=lambda b, h, i, j: j <= i).check(fetch(kernel(q, k, v, block_mask=bm)))
+    with pytest.raises(ja.InvalidArgumentError, match="prepared for causal; prepare it with block_mask"):
+        ja.prepare(spec)(q, k, v, block_mask=bm)
+
+
+def test_calls_that_a_table_was_not_made_for(rng, place):
+    q, k, v = map(place, random_qkv(rng, batch=2, seqlen_q=60, seqlen_kv=90, heads_q=2))
+    ids = [place(numpy.zeros((2, n), numpy.int32)) for n in (60, 90)]
+    tensors = {"document_ids_q": ids[0], "document_ids_kv": ids[1]}
+    mask = ja.mask.document() & BY_HEAD
+    bm = ja.block_mask(q, k, mask=mask, tensors=tensors, block_size=(32, 32))
+    assert (bm.batch, bm.heads) == (2, 2)
+    ja.attention(q, k, v, block_mask=bm)
+
+    def refused(match, q=q, k=k, v=v, kind=ja.InvalidArgumentError, **keywords):
+        with pytest.raises(kind, match=match):
+            ja.attention(q, k, v, **{"block_mask": bm} | keywords)
+
+    def shaped(*shape):
+        return place(numpy.zeros(shape, numpy.float16))
+
+    refused("seqlen_q 60, and the call has 59", q=shaped(2, 59, 2, 64))
+    refused("seqlen_k 90, and the call has 91", k=shaped(2, 91, 2, 64), v=shaped(2, 91, 2, 64))
+    refused("batch 2, and the call has 1", q=shaped(1, 60, 2, 64), k=shaped(1, 90, 2, 64), v=shaped(1, 90, 2, 64))
+    refused("heads_q 2, and the call has 4", q=shaped(2, 60, 4, 64))
+    refused("was made of mask .*document.*, and the call's mask is causal", mask=ja.mask.causal())
+    refused("document_ids_q: is not the array", tensors={"document_ids_q": place(numpy.ones((2, 60), numpy.int32))})
+    refused("must be a jit_attention.BlockMask", block_mask=bm.table, kind=TypeError)
+    with pytest.raises(ja.InvalidArgumentError, match="seqlen_q 60, and the call has 59"):
+        short = shaped(2, 59, 2, 64)
+        lse = place(numpy.zeros((2, 2, 59), numpy.float32))
+        ja.attention_backward(short, short, k, v, short, lse, block_mask=bm)
+    with pytest.raises(AttributeError):
+        bm.seqlen_q = 59
+
+
+def test_what_block_mask_refuses(rng, place):
+    q, k, _ = map(place, random_qkv(rng, batch=2, seqlen_q=60, seqlen_kv=60, heads_q=2))
+    used = place(numpy.array([60, 60], numpy.int32))
+    for keywords, kind, match in (
+        ({"block_size": (100, 128)}, ja.InvalidSpecError, "block_q.* 100 must be a multiple of 16"),
+        ({"mask": "causal"}, TypeError, "mask must be a jit_attention.Mask"),
+        ({"mask": ja.mask.block_mask(64, 64)}, ja.InvalidSpecError, "must have no block_mask in it"),
+        ({"mask": SEGMENTS}, ja.InvalidArgumentError, "segment: is read by the mask or score but was not given"),
+        ({"layout": "SBHD"}, ja.InvalidArgumentError, "layout: is 'SBHD'"),
+        ({"max_seqlen_q": 61}, ja.InvalidArgumentError, "max_seqlen_q: is 61"),
+        ({"per_batch": False, "seqused_k": used}, ja.InvalidArgumentError, "per_batch: is False"),
+        ({"blocks": place(numpy.ones((2, 3), bool))}, ja.InvalidArgumentError, "blocks: has 2 dimensions"),
+    ):
+        with pytest.raises(kind, match=match):
+            ja.block_mask(q, k, **keywords)
+    with pytest.raises(ja.InvalidArgumentError, match="counts: is missing"):
+        ja.BlockMask.from_lists(None, None, seqlen_q=1, seqlen_k=1)
+
+
+def test_pytorchs_own(rng, make, fetch):
+    torch = pytest.importorskip("torch")
+    flex = pytest.importorskip("torch.nn.attention.flex_attention")
+    q, k, v = make(2, 150, 4, 64), make(2, 190, 2, 64), make(2, 190, 2, 64)
+
+    def near(b, h, i, j):
+        return (i - j <= 30) & (j - i <= 50)
+
+    of_torch = flex.create_block_mask(near, 1, 1, 150, 190, device=q.device, BLOCK_SIZE=(64, 32))
+    same = ja.mask.sliding_window(30, 50, "top_left")
+    bm = ja.BlockMask.from_torch(of_torch, same)
+    assert (bm.batch, bm.heads, bm.seqlen_q, bm.seqlen_k, bm.block_size) == (None, None, 150, 190, (64, 32))
+    assert torch.is_tensor(bm.table)
+    o, lse = ja.attention(q, k, v, block_mask=bm, return_lse=True)
+    half = [fetch(x).astype(numpy.float32).astype("bfloat16") for x in (q, k, v)]
+    exact_attention(*half, keep=near).check(fetch(o), fetch(lse))
+    # What the lists say, and not what the mask says: a row of blocks taken out.
+    of_torch.kv_num_blocks[..., 1] = 0
+    of_torch.full_kv_num_blocks[..., 1] = 0
+    o = ja.attention(q, k, v, block_mask=ja.BlockMask.from_torch(of_torch, same))
+    exact_attention(*half, keep=lambda b, h, i, j: near(b, h, i, j) & (i // 64 != 1)).check(fetch(o))
+    with pytest.raises(ja.InvalidArgumentError, match="mask: is missing, and some blocks are seen in part"):
+        ja.BlockMask.from_torch(of_torch)
+    of_torch.kv_num_blocks[...] = 0
+    assert ja.BlockMask.from_torch(of_torch).within == ja.mask.none()
