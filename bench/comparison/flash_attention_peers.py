@@ -47,7 +47,7 @@ def full_blocks(cell, inputs):
 
     blocks = inputs.blocks[None]
     counts = blocks.sum(-1, dtype=torch.int32)
-    columns = blocks.to(torch.int32).argsort(-1, descending=True, stable=True).to(torch.int32)
+    columns = blocks.to(torch.int32).argsort(dim=-1, descending=True, stable=True).to(torch.int32)
     return BlockSparseTensorsTorch(mask_block_cnt=torch.zeros_like(counts), mask_block_idx=torch.zeros_like(columns),
                                    full_block_cnt=counts, full_block_idx=columns, block_size=(cell.block, cell.block))
 
@@ -193,7 +193,11 @@ class FlashAttention4(ByAutograd, FlashAttention3):
             return self.make(cell, inputs)
         interface = importlib.import_module(self.module())
         lists, detail = made_beforehand(inputs.q.device, lambda: full_blocks(cell, inputs))
-        call = lambda: interface.flash_attn_func(inputs.q, inputs.k, inputs.v, block_sparse_tensors=lists)[0]
+
+        def call():
+            out = interface.flash_attn_func(inputs.q, inputs.k, inputs.v, block_sparse_tensors=lists)
+            return out[0] if isinstance(out, tuple) else out
+
         call()
         return Runner(call, detail=dict(call="flash_attn_func, block_sparse_tensors", **detail))
 

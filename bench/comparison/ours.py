@@ -101,7 +101,7 @@ class JitAttention(ByAutograd, Contender):
 
     def by_block_mask(self, cell, inputs):
         made, detail = block_mask(cell, inputs)
-        return self.attend(cell, inputs, made.mask, None, made.tensors, detail)
+        return self.attend(cell, inputs, made.mask, None, dict(made.tensors), detail)
 
     def attend(self, cell, inputs, mask, score, tensors, known=None):
         """A Runner of attention with these functors; `known` is added to its detail."""

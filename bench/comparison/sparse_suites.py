@@ -48,7 +48,7 @@ class SparseCell(Cell):
 
     @property
     def bounds_tell(self):
-        """Whether bounds of q and k tell which tiles the mask leaves: it reads no array."""
+        """Whether bounds of q and k tell which tiles the mask leaves, whatever their size: it reads no array."""
         return self.mask not in ("document", "bigbird", "blocks")
 
     def block_columns(self, head, row):

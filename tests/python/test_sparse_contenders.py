@@ -121,17 +121,15 @@ def test_texts_say_what_the_mask_is(mask):
     for seqlen_q, seqlen_kv in ((32, 32), *(((16, 40), (40, 16)) if mask != "document" else ())):
         cell = small(mask, seqlen_q, seqlen_kv)
         text, tensors = ours_sparse.text_mask(cell, measure.make_inputs(cell, "cpu", 0))
-        shown = ja.tile_map(text, seqlen_q=seqlen_q, seqlen_kv=seqlen_kv, batch=cell.batch, heads_q=cell.heads_q,
-                            tile_q=1, tile_kv=1, entry=1,
-                            tensors=tensors and {name: one.numpy() for name, one in tensors.items()})
+        sizes = dict(seqlen_q=seqlen_q, seqlen_kv=seqlen_kv, batch=cell.batch, heads_q=cell.heads_q, entry=1,
+                     tensors=tensors and {name: one.numpy() for name, one in tensors.items()})
+        shown, kept = ja.tile_map(text, tile_q=1, tile_kv=1, **sizes), by_brute_force(cell)[1, 0]
         assert shown.notes == [], "bounds follow it"
-        kept = by_brute_force(cell)[1, 0]
-        if cell.bounds_tell:
-            assert np.array_equal(np.array(shown.classes) == "full", kept)
-            assert np.array_equal(np.array(shown.classes) == "empty", ~kept)
-        else:
-            assert not (kept & (np.array(shown.classes) == "empty")).any()
-            assert "partial" in np.unique(shown.classes), "else it would want no block mask"
+        assert np.array_equal(np.array(shown.classes) == "full", kept)
+        assert np.array_equal(np.array(shown.classes) == "empty", ~kept)
+        if seqlen_q == seqlen_kv:
+            large = ja.tile_map(text, tile_q=6, tile_kv=6, **sizes).counts
+            assert (large["empty"] > 0) == cell.bounds_tell, "else it wants a block mask"
 
 
 def prepared(contender, cell, device="cpu"):
@@ -164,7 +162,8 @@ def test_built_in_masks_stand_beside_texts(emulated):
 @needs_torch
 @needs_ours
 @pytest.mark.parametrize("contender, mask, per_head", [
-    (OURS, "document", False), (OURS, "bigbird", False), (OURS, "blocks", True), (BlockMasks("off"), "longformer", False)],
+    (OURS, "document", False), (OURS, "bigbird", False), (OURS, "blocks", True),
+    (BlockMasks("off"), "longformer", False)],
     ids=["document", "bigbird", "blocks", "longformer"])
 def test_ours_passes_the_check_with_block_masks(contender, mask, per_head, emulated):
     import jit_attention
@@ -252,7 +251,8 @@ def test_fa4_is_given_full_blocks(fa4, per_head):
     assert fields["detail"]["block_mask_ms"] > 0
     lists = fa4[-1]
     assert lists.block_size == (4, 4) and not lists.mask_block_cnt.any()
-    assert lists.full_block_cnt.shape == (1, 4 if per_head else 1, 8) and str(lists.full_block_idx.dtype) == "torch.int32"
+    assert lists.full_block_cnt.shape == (1, 4 if per_head else 1, 8)
+    assert str(lists.full_block_idx.dtype) == "torch.int32"
 
 
 @needs_torch
