@@ -197,11 +197,18 @@ def test_flex_is_given_the_mask(monkeypatch, mask, per_head):
     import torch
     from torch.nn.attention import flex_attention as module
 
-    monkeypatch.setattr(module, "flex_attention", stand_ins.flex_attention)
+    given = []
+
+    def flex_attention(*arrays, block_mask, **options):
+        given.append(block_mask)
+        return stand_ins.flex_attention(*arrays, block_mask=block_mask, **options)
+
+    monkeypatch.setattr(module, "flex_attention", flex_attention)
     monkeypatch.setattr(torch, "compile", lambda function, dynamic: function)
     runner, fields = prepared(Flex(), small(mask, per_head=per_head))
     assert runner is not None, fields["reason"]
     assert fields["detail"]["block_mask_ms"] > 0
+    assert given[-1].shape == (2 if mask == "document" else 1, 4 if per_head else 1, 32, 32)
 
 
 def dense_attention(q, k, v, kept):
