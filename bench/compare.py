@@ -10,7 +10,7 @@ caches, until the GPU has finished a call. The suites of serving (decode, paged,
 mode: single replays of a CUDA graph of one call with a cold L2 cache, whose results are what is checked, before they
 are timed and after. In those of training (backward and others) gradients of q, k and v are checked against fp32
 autograd; forward is in the times of training-step alone. What is prepared once for many calls is not in the times:
-plan(), FlashAttention-3's schedule over pages, create_block_mask, torch.compile, our compiling and tuning. Compare
+plan(), FlashAttention-3's schedule over pages, block masks, torch.compile, our compiling and tuning. Compare
 figures of one run only.
 
 Cells are measured in a process of its own. A contender that loses the GPU there fails in that cell; one that gives no
@@ -20,6 +20,7 @@ answer for --limit seconds, in all cells of the suite that are left; another pro
     bench/compare.py --suite forward causal --mode sustained            as in a busy server or a training step
     bench/compare.py --suite backward backward-causal training-step deterministic backward-masks backward-gqa \
         backward-varlen --mode sustained --peers cudnn,fa2,fa4,flex     training
+    bench/compare.py --suite sparse                                     masks as text, block masks, blocks alone
     bench/compare.py --suite decode paged ragged mixed append merge     serving, in microseconds
     bench/compare.py --suite all --results bench/results --charts docs/images      all that the documentation shows
     bench/compare.py --from bench/results/*-compare-*.jsonl --charts docs/images   its charts again, without a GPU

@@ -7,8 +7,10 @@
     records     JSON lines and statistics                  report      ratios and tables;  chart: pictures
     accuracy    errors against fp64                        backward    inputs of gradients, and their reference
     grid, backward_suites: rows of training                by_autograd gradients of what torch differentiates
+    sparse_suites: rows of sparse masks                    ours_sparse these as texts and block masks of ours
 
-Each contender is a `contender.Contender`: ours, torch_peers, flash_attention_peers, flashinfer_peers. PyTorch is
-imported when it is called for, so that lists, tables and charts do without it. A problem is a `Cell` or `Requests`;
-both have name, unit, speed, flops, bytes, floor_us and output_shape, all that records, report and chart ask for.
+Each contender is a `contender.Contender`: ours, torch_peers, flash_attention_peers, flashinfer_peers, whose blocks are
+in flashinfer_sparse. PyTorch is imported when it is called for, so that lists, tables and charts do without it. A
+problem is a `Cell` or `Requests`; both have name, unit, speed, flops, bytes, floor_us and output_shape, all that
+records, report and chart ask for.
 """

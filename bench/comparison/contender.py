@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from .cells import BackwardCell, Cell, TrainingCell
 from .operations import Append, Merge
 from .serving import Requests
+from .sparse_suites import SparseCell
 
 # Methods of a Contender by the type of a problem.
-PREPARING = {Cell: "make", BackwardCell: "differentiate", TrainingCell: "train", Requests: "serve", Append: "append",
-             Merge: "merge"}
+PREPARING = {Cell: "make", SparseCell: "make_sparse", BackwardCell: "differentiate", TrainingCell: "train",
+             Requests: "serve", Append: "append", Merge: "merge"}
 
 
 class Unsupported(Exception):
@@ -40,10 +41,11 @@ class Contender:
     name: what --peers takes; label: what tables and charts show; color: of its bars; left_out: suites that it is
     measured in only when --peers names it, with the reason.
 
-    make(cell, inputs), differentiate(cell, inputs), train(cell, inputs), serve(requests, inputs),
-    append(problem, inputs) and merge(problem, inputs) prepare dense problems, their gradients, forward and gradients in
-    one call, problems of serving, and those of operations beside attention: a Runner, with everything done that is no
-    part of a call. They raise Unsupported. A contender without one of them takes no part in such problems.
+    make(cell, inputs), make_sparse(cell, inputs), differentiate(cell, inputs), train(cell, inputs),
+    serve(requests, inputs), append(problem, inputs) and merge(problem, inputs) prepare dense problems, those of sparse
+    masks, gradients, forward and gradients in one call, problems of serving, and those of operations beside attention:
+    a Runner, with everything done that is no part of a call. They raise Unsupported. A contender without one of them
+    takes no part in such problems.
     """
 
     name = label = color = ""

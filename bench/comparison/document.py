@@ -10,7 +10,7 @@ import re
 import textwrap
 
 from .cells import titled
-from .report import conditions, deterministic_cost, rows, summary
+from .report import conditions, costs, rows, summary
 
 PLACE = re.compile(r"(?P<begin>^<!-- compare\.py: (?P<title>(?!end)[\w-]+) -->\n).*?(?P<end>^<!-- compare\.py: end -->$)",
                    re.MULTILINE | re.DOTALL)
@@ -22,7 +22,7 @@ def section(run, suite, chart=None):
     picture = [f"![{suite}, {run.header.get('gpu', 'unknown GPU')}]({chart})", ""] if chart else []
     table = ["| " + " | ".join(head) + " |", "| --- |" + " ---: |" * (len(head) - 1),
              *("| " + " | ".join(row) + " |" for row in body)]
-    sentences = [summary(run.of(suite)), *(f"{line}." for line in deterministic_cost(run, suite))]
+    sentences = [summary(run.of(suite)), *(f"{line}." for line in costs(run, suite))]
     words = textwrap.fill(" ".join(sentences), 120, break_on_hyphens=False)
     return "\n".join([*picture, *table, "", words, "", conditions(run), ""])
 

@@ -7,7 +7,8 @@ import pathlib
 
 from .by_autograd import ByAutograd, Forward
 from .contender import Contender, Runner, Unsupported, first_line, import_failure, missing, package_version
-from .timing import fastest
+from .sparse_suites import LEFT_WINDOWS
+from .timing import fastest, made_beforehand
 
 
 def splits_of(requests, splits):
@@ -38,12 +39,26 @@ def best_splits(variants):
     return Runner(runner.call, detail=dict(num_splits=splits, **(dict(refused=refused) if refused else {})))
 
 
+def full_blocks(cell, inputs):
+    """The blocks of a SparseCell as FlashAttention-4 takes them: for each row of blocks how many are full, and which;
+    and of blocks that a mask is to look at, none."""
+    import torch
+    from flash_attn.cute.block_sparsity import BlockSparseTensorsTorch
+
+    blocks = inputs.blocks[None]
+    counts = blocks.sum(-1, dtype=torch.int32)
+    columns = blocks.to(torch.int32).argsort(dim=-1, descending=True, stable=True).to(torch.int32)
+    return BlockSparseTensorsTorch(mask_block_cnt=torch.zeros_like(counts), mask_block_idx=torch.zeros_like(columns),
+                                   full_block_cnt=counts, full_block_idx=columns, block_size=(cell.block, cell.block))
+
+
 class FlashAttention3(Contender):
     name, label, color = "fa3", "FlashAttention-3", "#2f7fb5"
     modules = ("flash_attn_interface", "fa3_fwd_interface")
     packages = ("flash_attn_3", "fa3_fwd", "flash-attn-3")
     splits = (0, 1, 2, 4, 8, 16, 32)  # of the keys, in decoding; 0: its own choice
     lse = dict(return_attn_probs=True)  # the argument that asks for the LSE
+    MASKS = ("none", "causal", *LEFT_WINDOWS, "document", "causal_document")
 
     def absent(self):
         return missing(*self.modules) or import_failure(self.module())
@@ -56,12 +71,12 @@ class FlashAttention3(Contender):
 
     def options(self, cell):
         """Arguments that say mask and score."""
-        if cell.mask == "prefix":
-            raise Unsupported("no prefix mask")
+        if cell.mask not in self.MASKS:
+            raise Unsupported(f"no {cell.mask} mask")
         if cell.score in ("alibi", "bias"):
             raise Unsupported(f"no {cell.score}")
         options = dict(causal=cell.mask in ("causal", "causal_document"))
-        if cell.mask == "window":
+        if cell.mask in LEFT_WINDOWS:
             options["window_size"] = (cell.window, 0)
         if cell.score == "softcap":
             options["softcap"] = cell.softcap
@@ -71,6 +86,9 @@ class FlashAttention3(Contender):
         interface = importlib.import_module(self.module())
         o, lse = interface.flash_attn_func(inputs.q, inputs.k, inputs.v, **self.options(cell), **self.lse)[:2]
         return o, lse, {}
+
+    def make_sparse(self, cell, inputs):
+        return self.make(cell, inputs)
 
     def make(self, cell, inputs):
         options = self.options(cell)
@@ -168,6 +186,20 @@ class FlashAttention4(ByAutograd, FlashAttention3):
 
     def module(self):
         return "flash_attn.cute.interface"
+
+    def make_sparse(self, cell, inputs):
+        """Blocks alone as lists of full blocks. Other masks of this kind would need a function in CuTe DSL."""
+        if cell.mask != "blocks":
+            return self.make(cell, inputs)
+        interface = importlib.import_module(self.module())
+        lists, detail = made_beforehand(inputs.q.device, lambda: full_blocks(cell, inputs))
+
+        def call():
+            out = interface.flash_attn_func(inputs.q, inputs.k, inputs.v, block_sparse_tensors=lists)
+            return out[0] if isinstance(out, tuple) else out
+
+        call()
+        return Runner(call, detail=dict(call="flash_attn_func, block_sparse_tensors", **detail))
 
     def forward_of(self, cell, inputs):
         options, interface = self.options(cell), importlib.import_module(self.module())

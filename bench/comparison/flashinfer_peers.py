@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 from .contender import Contender, Runner, Unsupported, import_failure, missing, package_version
 from .flashinfer_operations import FlashInferOperations
+from .flashinfer_sparse import of_blocks
+from .sparse_suites import LEFT_WINDOWS, SPARSE_MASKS
 from .timing import fastest
 
 WORKSPACE_BYTES = 512 << 20
@@ -90,8 +92,14 @@ class FlashInfer(FlashInferOperations, _OfFlashInfer):
     name, label, color = "flashinfer", "FlashInfer", "#a05a9c"
     HEAD_DIMS = (*_OfFlashInfer.HEAD_DIMS, (192, 128))
 
+    def make_sparse(self, cell, inputs):
+        """Blocks alone by the wrappers that are made for them; other masks by make()."""
+        if cell.mask != "blocks":
+            return self.make(cell, inputs)
+        self.refuse_head_dims(cell)
+        return of_blocks(cell, inputs, workspace)
+
     def make(self, cell, inputs):
-        import flashinfer
         import torch
 
         self.refuse_head_dims(cell)
@@ -101,12 +109,12 @@ class FlashInfer(FlashInferOperations, _OfFlashInfer):
         else:
             steps = torch.arange(cell.batch + 1, device=q.device, dtype=torch.int32)
             offsets_q, offsets_kv = steps * cell.seqlen_q, steps * cell.seqlen_kv
-        options = dict(causal=cell.mask in ("causal", "causal_document", "window"))
-        if cell.mask == "window":
+        options = dict(causal=cell.mask in ("causal", "causal_document", *LEFT_WINDOWS))
+        if cell.mask in LEFT_WINDOWS:
             options["window_left"] = cell.window
-        elif cell.mask == "prefix":
+        elif cell.mask in ("prefix", *SPARSE_MASKS):
             rows = torch.arange(cell.seqlen_q, device=q.device)[:, None]
-            keep = cell.keep(rows, torch.arange(cell.seqlen_kv, device=q.device)[None])
+            keep = inputs.keep(cell, 0, 0, rows, torch.arange(cell.seqlen_kv, device=q.device)[None])
             options["custom_mask"] = keep.flatten().repeat(cell.batch)
         if cell.score == "softcap":
             options["logits_soft_cap"] = cell.softcap

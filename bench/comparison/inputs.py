@@ -1,5 +1,6 @@
 """Random tensors of a cell."""
 
+import itertools
 from dataclasses import dataclass
 
 
@@ -10,7 +11,8 @@ class Inputs:
     q (batch, seqlen_q, heads_q, head_dim), k and v (batch, seqlen_kv, heads_kv, head_dim[_v]): bf16, contiguous,
     normally distributed. alibi_slopes fp32 (heads_q). bias bf16 (heads_q, seqlen_q, seqlen_kv). document_ids int32
     (batch, seqlen), document_offsets int32 (documents + 1): where each document begins when the batch is laid end to
-    end. None where the cell needs none.
+    end. blocks bool (heads_q or 1, block rows, block columns): which blocks a SparseCell chose. None where the cell
+    needs none.
     """
 
     q: "torch.Tensor"
@@ -21,6 +23,17 @@ class Inputs:
     document_ids: "torch.Tensor | None" = None
     document_offsets: "torch.Tensor | None" = None
     longest_document: int = 0
+    blocks: "torch.Tensor | None" = None
+
+    def keep(self, cell, b, h, q, k):
+        """Whether query `q` sees key `k` in batch entry `b` and head `h`: cell.keep of these, integers or tensors that
+        broadcast, with what the mask reads."""
+        reads = {}
+        if self.document_ids is not None:
+            reads.update(document_q=self.document_ids[b, q], document_k=self.document_ids[b, k])
+        if self.blocks is not None:
+            reads["block"] = self.blocks[h if len(self.blocks) > 1 else 0, q // cell.block, k // cell.block]
+        return cell.keep(q, k, **reads)
 
     def bhsd(self):
         """q, k, v as views (batch, heads, seqlen, head_dim), without a copy."""
@@ -67,4 +80,10 @@ def make_inputs(cell, device, seed):
         flat = torch.tensor([0, *(n for row in lengths for n in row)])
         inputs.document_offsets = flat.cumsum(0).to(device=device, dtype=torch.int32)
         inputs.longest_document = max(n for row in lengths for n in row)
+    if getattr(cell, "random_blocks", 0):
+        rows, columns = cell.seqlen_q // cell.block, cell.seqlen_kv // cell.block
+        chosen = torch.zeros(cell.heads_q if cell.per_head else 1, rows, columns, dtype=torch.bool)
+        for head, row in itertools.product(range(len(chosen)), range(rows)):
+            chosen[head, row, cell.block_columns(head, row)] = True
+        inputs.blocks = chosen.to(device)
     return inputs

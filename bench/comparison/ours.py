@@ -2,7 +2,9 @@
 
 from .by_autograd import ByAutograd, Forward
 from .contender import Contender, Runner, import_failure, missing
+from .ours_sparse import block_mask, text_mask
 from .serving import Requests
+from .sparse_suites import SparseCell
 
 
 class JitAttention(ByAutograd, Contender):
@@ -71,6 +73,7 @@ class JitAttention(ByAutograd, Contender):
             "causal": ja.mask.causal(),
             "window": ja.mask.sliding_window(cell.window, 0),
             "prefix": ja.mask.causal() | ja.mask.prefix(cell.prefix),
+            "causal_window": ja.mask.causal() & ja.mask.sliding_window(cell.window, cell.window),
             "document": ja.mask.document(),
             "causal_document": ja.mask.causal() & ja.mask.document(),
         }[cell.mask]
@@ -86,9 +89,24 @@ class JitAttention(ByAutograd, Contender):
         return mask, score, tensors or None
 
     def make(self, cell, inputs):
+        return self.attend(cell, inputs, *self.functors(cell, inputs))
+
+    def make_sparse(self, cell, inputs):
+        """With the mask as text, and with a block mask where bounds of q and k do not tell which tiles it leaves."""
+        return self.by_text(cell, inputs) if cell.bounds_tell else self.by_block_mask(cell, inputs)
+
+    def by_text(self, cell, inputs):
+        mask, tensors = text_mask(cell, inputs)
+        return self.attend(cell, inputs, mask, None, tensors, dict(mask="text"))
+
+    def by_block_mask(self, cell, inputs):
+        made, detail = block_mask(cell, inputs)
+        return self.attend(cell, inputs, made.mask, None, dict(made.tensors), detail)
+
+    def attend(self, cell, inputs, mask, score, tensors, known=None):
+        """A Runner of attention with these functors; `known` is added to its detail."""
         import jit_attention as ja
 
-        mask, score, tensors = self.functors(cell, inputs)
         q, k, v, attention, tuning = inputs.q, inputs.k, inputs.v, ja.attention, self.tuning
 
         def call():
@@ -99,7 +117,7 @@ class JitAttention(ByAutograd, Contender):
                                 gqa_ratio=cell.gqa_ratio, mask=mask, score=score)
         kernel = ja.prepare(spec, q, k, v, tensors=tensors, tuning=tuning).kernel(q, k, v, tensors=tensors)
         detail = dict(config=dict(kernel.config), why=kernel.why, registers=kernel.registers,
-                      spill_bytes=kernel.spill_bytes)
+                      spill_bytes=kernel.spill_bytes, **(known or {}))
         return Runner(call, detail=detail)
 
     def serve(self, requests, inputs):
@@ -177,3 +195,21 @@ class TwoCalls(JitAttention):
 
         call()
         return Runner(call)
+
+
+class BuiltIn(JitAttention):
+    """jit-attention with built-in masks where `ours` has texts of their meaning."""
+
+    name, label, color = "ours_built_in", "jit-attention, built in", "#8f1d10"
+
+    def preparing(self, problem):
+        return self.make if isinstance(problem, SparseCell) and problem.has_built_in else None
+
+
+class BlockMasks(JitAttention):
+    """jit-attention with a block mask, made beforehand, where `ours` has the text alone."""
+
+    name, label, color = "ours_block_mask", "jit-attention, block mask", "#f2c3bb"
+
+    def preparing(self, problem):
+        return self.by_block_mask if isinstance(problem, SparseCell) and problem.bounds_tell else None

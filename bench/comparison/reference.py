@@ -44,9 +44,8 @@ def masked_scores(cell, inputs, batch_entry, begin, end, dtype):
     elif cell.score == "bias":
         scores += inputs.bias[:, begin:end].to(dtype)
     if cell.mask != "none":
-        ids = inputs.document_ids
-        documents = () if ids is None else (ids[batch_entry, begin:end, None], ids[batch_entry, None])
-        scores.masked_fill_(~cell.keep(queries, keys, *documents), float("-inf"))
+        heads = torch.arange(cell.heads_q, device=q.device)[:, None, None]
+        scores.masked_fill_(~inputs.keep(cell, batch_entry, heads, queries, keys), float("-inf"))
     return scores
 
 

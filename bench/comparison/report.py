@@ -8,7 +8,7 @@ from .records import FAILED, OK, UNSUPPORTED, WRONG
 from .backward_suites import DETERMINISTIC
 from .cells import RUN_MODES
 
-OURS = "ours"
+OURS, BUILT_IN = "ours", "ours_built_in"
 SHOWN = {UNSUPPORTED: "–", WRONG: "wrong", FAILED: "failed"}
 
 
@@ -41,6 +41,13 @@ def over_floor(row):
     if floor(row) is None or row.get(OURS, {}).get("status") != OK:
         return None
     return row[OURS]["us"]["median"] / floor(row)
+
+
+def texts(cells):
+    """{cell: speed of a mask as text over that of the built-in one}, of cells with both."""
+    both = {cell: [row.get(name, {}) for name in (BUILT_IN, OURS)] for cell, row in cells.items()}
+    return {cell: built_in["us"]["median"] / text["us"]["median"] for cell, (built_in, text) in both.items()
+            if built_in.get("status") == text.get("status") == OK}
 
 
 def geometric_mean(values):
@@ -115,6 +122,9 @@ def rows(run, suite):
         table.append([cell.split("/", 1)[1], *[_number(floor(row), 1)] * bounded,
                       *(_value(row.get(name)) for name in names), label(run, peer) if peer else "",
                       _number(ratio(row)), *[_number(over_floor(row))] * bounded])
+    if texts(cells):
+        mean = f"{geometric_mean(texts(cells).values()):.2f} of built in"
+        table.append(["texts", *[""] * bounded, mean, *[""] * (len(table[0]) - 2 - bounded)])
     return table
 
 
@@ -141,7 +151,19 @@ def notes(run, suite):
                 reasons.setdefault(key, []).append(cell.split("/", 1)[1])
     count = len(run.of(suite))
     return [f"{name}, {status}: {reason} ({'all cells' if len(cells) == count else ', '.join(cells)})"
-            for (name, status, reason), cells in reasons.items()] + deterministic_cost(run, suite)
+            for (name, status, reason), cells in reasons.items()] + costs(run, suite)
+
+
+def costs(run, suite):
+    """What equal bits and masks as text cost, where a suite tells."""
+    return deterministic_cost(run, suite) + texts_cost(run, suite)
+
+
+def texts_cost(run, suite):
+    """The speed of masks as text over that of built-in ones, of each cell that has both, in one line; empty without."""
+    speeds = texts(run.of(suite))
+    words = ", ".join(f"{cell.split('/', 1)[1]} {value:.2f}" for cell, value in speeds.items())
+    return [f"Speed of masks as text over that of built-in ones: {words}"] if words else []
 
 
 def deterministic_cost(run, suite):

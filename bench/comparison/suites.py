@@ -5,6 +5,7 @@ from .cells import cell
 from .grid import grid
 from .operations import OPERATION_SUITES
 from .serving_suites import SERVING_SUITES
+from .sparse_suites import SPARSE_SUITES
 
 
 def _masks():
@@ -54,6 +55,7 @@ SUITES = {
     "gqa": _gqa(),
     "odd-shapes": _odd_shapes(),
     "latency": _latency(),
+    **SPARSE_SUITES,
     **BACKWARD_SUITES,
     **SERVING_SUITES,
     **OPERATION_SUITES,

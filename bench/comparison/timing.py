@@ -156,6 +156,23 @@ def fastest(runners):
     return best, able[best], {name: first_line(error) for name, error in refused.items()}
 
 
+def made_beforehand(device, make):
+    """(what make() returns, a Runner's detail with the milliseconds that it takes when nothing is new to it): a block
+    mask, from the call until the device has it."""
+    import torch
+
+    def timed():
+        begin = time.perf_counter()
+        made = make()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        return made, (time.perf_counter() - begin) * 1e3
+
+    timed()
+    made, ms = timed()
+    return made, dict(block_mask="made beforehand", block_mask_ms=round(ms, 3))
+
+
 def sample_graphs(graphs, seconds):
     """As sample_eager, per call in a replayed graph of BURST calls: the replay, and until the GPU has finished it."""
     import torch

@@ -2,12 +2,13 @@
 
 import contextlib
 import functools
-import time
 import warnings
 
 from .by_autograd import ByAutograd, Forward
 from .contender import Contender, Runner, Unsupported, missing
 from .flashinfer_peers import pages_of, planned_decode
+from .sparse_suites import LEFT_WINDOWS
+from .timing import made_beforehand
 
 
 def torch_version():
@@ -93,6 +94,9 @@ class CuDnn(_ScaledDotProductAttention):
 
         return f"{torch.backends.cudnn.version()} in {torch_version()}"
 
+    def make_sparse(self, cell, inputs):
+        return self.make(cell, inputs)
+
     def make(self, cell, inputs):
         self.refuse(cell, ("none", "causal"))
         if cell.mask == "causal" and cell.seqlen_q != cell.seqlen_kv:
@@ -122,10 +126,13 @@ class FlashAttention2(_ScaledDotProductAttention):
     name, label, color = "fa2", "FlashAttention-2", "#6c6fc9"
     backend, words = "FLASH_ATTENTION", "flash"
 
+    def make_sparse(self, cell, inputs):
+        return self.make(cell, inputs)
+
     def make(self, cell, inputs):
         from torch.nn.attention.bias import causal_lower_right
 
-        self.refuse(cell, ("none", "causal", "window", "document", "causal_document"))
+        self.refuse(cell, ("none", "causal", *LEFT_WINDOWS, "document", "causal_document"))
         if cell.mask in ("none", "causal"):
             uneven = cell.mask == "causal" and cell.seqlen_q != cell.seqlen_kv
             return self.sdpa(cell, inputs, causal_lower_right(cell.seqlen_q, cell.seqlen_kv) if uneven else None)
@@ -163,7 +170,7 @@ class FlashAttention2(_ScaledDotProductAttention):
         import torch
         from torch.nn.attention.varlen import varlen_attn
 
-        if cell.mask == "window":
+        if cell.mask in LEFT_WINDOWS:
             offsets = torch.arange(cell.batch + 1, device=inputs.q.device, dtype=torch.int32) * cell.seqlen_q
             longest, window = cell.seqlen_q, (cell.window, 0)
         else:
@@ -187,6 +194,9 @@ class Flex(ByAutograd, Contender):
 
     def version(self):
         return torch_version()
+
+    def make_sparse(self, cell, inputs):
+        return self.make(cell, inputs)
 
     def make(self, cell, inputs):
         attend, detail = self.compiled(cell, inputs)
@@ -241,25 +251,10 @@ class Flex(ByAutograd, Contender):
     @staticmethod
     def block_mask(cell, inputs):
         """(its block mask, a Runner's detail with the milliseconds that making it takes when nothing is new to it)."""
-        import torch
         from torch.nn.attention.flex_attention import create_block_mask
 
-        ids, device = inputs.document_ids, inputs.q.device
-        if ids is not None:
-            def mask_mod(b, h, q, k):
-                return cell.keep(q, k, ids[b, q], ids[b, k])
-        else:
-            def mask_mod(b, h, q, k):
-                return cell.keep(q, k)
-
-        def make():
-            begin = time.perf_counter()
-            made = create_block_mask(mask_mod, None if ids is None else cell.batch, None, cell.seqlen_q, cell.seqlen_kv,
-                                     device=device)
-            if device.type == "cuda":
-                torch.cuda.synchronize()
-            return made, (time.perf_counter() - begin) * 1e3
-
-        make()
-        made, ms = make()
-        return made, dict(block_mask="made beforehand", block_mask_ms=round(ms, 3))
+        batch = None if inputs.document_ids is None else cell.batch
+        heads = cell.heads_q if getattr(cell, "per_head", False) else None
+        mask_mod = functools.partial(inputs.keep, cell)
+        return made_beforehand(inputs.q.device, lambda: create_block_mask(
+            mask_mod, batch, heads, cell.seqlen_q, cell.seqlen_kv, device=inputs.q.device))

@@ -17,6 +17,7 @@ from comparison.backward_suites import BACKWARD_SUITES  # noqa: E402
 from comparison.contenders import COLORS, NAMES, all_contenders  # noqa: E402
 from comparison.inputs import alibi_slopes  # noqa: E402
 from comparison.serving import Requests  # noqa: E402
+from comparison.sparse_suites import SPARSE_MASKS  # noqa: E402
 
 def small(**fields):
     base = dict(seqlen_kv=None, window=3, prefix=4, documents=3)
@@ -35,7 +36,7 @@ def test_suites_have_the_expected_cells():
     sizes = {name: len(cells) for name, cells in suites.SUITES.items()}
     assert sizes == {"forward": 18, "causal": 18, "backward": 18, "backward-causal": 18, "training-step": 18,
                      "deterministic": 18, "backward-masks": 9, "backward-gqa": 12, "backward-varlen": 9,
-                     "masks": 8, "gqa": 8,
+                     "masks": 8, "sparse": 10, "gqa": 8,
                      "odd-shapes": 14, "latency": 10, "decode": 15, "paged": 18, "ragged": 8, "mixed": 6, "append": 7,
                      "merge": 9}
 
@@ -54,7 +55,7 @@ OPERATIONS = [*suites.SUITES["append"], *suites.SUITES["merge"]]
 def test_every_cell_is_a_problem_that_the_library_serves(problem):
     assert problem.heads_q % problem.heads_kv == 0
     assert all(dim % 8 == 0 and 8 <= dim <= 256 for dim in (problem.head_dim, problem.head_dim_v))
-    assert problem.mask in cells.MASKS and problem.mode in cells.MODES
+    assert problem.mask in (*cells.MASKS, *SPARSE_MASKS) and problem.mode in cells.MODES
     assert problem.panel and problem.tick
     if isinstance(problem, Requests):
         assert list(problem.seqlens_q) == sorted(problem.seqlens_q, key=lambda count: count == 1), "prefill first"
@@ -459,4 +460,4 @@ def test_contenders_have_one_shape():
         reason = one.absent()
         assert reason is None or ("\n" not in reason and reason)
         assert set(one.left_out) <= set(suites.SUITES)
-        assert one.preparing(suites.SUITES["forward"][0]) or one.preparing(suites.SUITES["mixed"][0])
+        assert any(one.preparing(suites.SUITES[suite][0]) for suite in ("forward", "sparse", "mixed"))
