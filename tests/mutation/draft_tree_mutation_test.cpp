@@ -24,15 +24,16 @@ TemplateMutation mutation(const char* name, const char* from, const char* to) {
 
 INSTANTIATE_TEST_SUITE_P(
     DraftTree, DraftTreeMutationTest,
-    ::testing::Values(
-        mutation("BitsOfTheKeyBefore", "const int own = k - first_own;",
-                 "const int own = k - first_own - 1;"),
-        mutation("BitsOfTheFirstBatchEntry", "context.batch * tensor.strides[0]", "0 * tensor.strides[0]"),
-        mutation("FullWhereOneQuerySeesAll", "unseen |= ~bits & asked;",
-                 "unseen |= q == tile.q_begin ? ~bits & asked : 0;"),
-        mutation("EmptyThoughOthersAreSeen", "(full_warp, seen) == 0 && !has_others ?",
-                 "(full_warp, seen) == 0 ?"),
-        mutation("RangeEndsAWordEarly", "first_own + (i + 1) * bits_of_word", "first_own + i * bits_of_word")),
+    ::testing::Values(mutation("BitsOfTheKeyBefore", "const int own = k - first_own;",
+                               "const int own = k - first_own - 1;"),
+                      mutation("BitsOfTheFirstBatchEntry", "context.batch * tensor.strides[0]",
+                               "0 * tensor.strides[0]"),
+                      mutation("FullWhereOneQuerySeesAll", "unseen |= ~bits & asked;",
+                               "unseen |= q == tile.q_begin ? ~bits & asked : 0;"),
+                      mutation("EmptyThoughOthersAreSeen", "(full_warp, seen) == 0 && !has_others ?",
+                               "(full_warp, seen) == 0 ?"),
+                      mutation("RangeEndsAWordEarly", "first_own + (i + 1) * bits_of_word",
+                               "first_own + i * bits_of_word")),
     ::testing::PrintToStringParamName());
 
 }  // namespace
