@@ -175,6 +175,29 @@ def test_ragged_sequences(rng, place, fetch):
         ja.attention(q[None], k[None], v[None], block_mask=bm)
 
 
+def test_pages(rng, place, fetch):
+    lengths = numpy.array([70, 0, 113], numpy.int32)
+    q, k, v = random_qkv(rng, batch=3, seqlen_q=20, seqlen_kv=128, heads_q=4, heads_kv=2)
+    table = rng.permutation(24).reshape(3, 8).astype(numpy.int32)
+    pages = [numpy.empty((24, 16, *x.shape[2:]), x.dtype) for x in (k, v)]
+    for to, x in zip(pages, (k, v)):
+        to[table] = x.reshape(3, 8, 16, *x.shape[2:])
+    where = {"page_table": place(table), "seqused_k": place(lengths)}
+    mask = ja.mask.causal() & ja.mask.sliding_window(50)
+    arrays = [place(x) for x in (q, *pages)]
+    bm = ja.block_mask(*arrays[:2], mask=mask, block_size=(16, 32), **where)
+    assert (bm.batch, bm.seqlen_k) == (3, 128)
+    o = fetch(ja.attention(*arrays, block_mask=bm, **where))
+
+    for entry, length in enumerate(lengths):
+        of_one = q[entry, None], k[entry, None, :length], v[entry, None, :length]
+
+        def keep(b, h, i, j, shift=length - 20):
+            return (j <= i + shift) & (i + shift - j <= 50)
+
+        exact_attention(*of_one, keep=keep).check(o[entry, None])
+
+
 def test_prepared_kernels(rng, place, fetch):
     arrays = random_qkv(rng, batch=2, seqlen_q=90, seqlen_kv=90, heads_q=2)
     q, k, v = map(place, arrays)
