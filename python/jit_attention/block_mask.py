@@ -13,7 +13,6 @@ import dataclasses
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any
 
 from . import _core
@@ -54,7 +53,7 @@ class BlockMask:
     heads: int | None
     within: Mask
     mask: Mask
-    tensors: Mapping[str, Any] = field(repr=False)
+    tensors: dict[str, Any] = field(repr=False)
     ragged_q: bool = False
     ragged_k: bool = False
 
@@ -346,7 +345,7 @@ def _made(like, *, mask, block_size, batch, heads, seqlen_q, seqlen_k, tensors, 
         heads=heads,
         within=mask,
         mask=over,
-        tensors=MappingProxyType(given | {"block_mask": table}),
+        tensors=given | {"block_mask": table},
         ragged_q=arrays.get("cu_seqlens_q") is not None,
         ragged_k=arrays.get("cu_seqlens_k") is not None,
     )

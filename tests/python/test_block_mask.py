@@ -59,7 +59,8 @@ def test_forward_and_backward_over_a_text(rng, place, fetch):
     o, lse = ja.attention(q, k, v, block_mask=bm, return_lse=True)
     exact_attention(*arrays, keep=keep).check(fetch(o), fetch(lse))
     same = ja.attention(q, k, v, mask=SEGMENTS, tensors={"segment": segment}, block_mask=bm)
-    assert numpy.array_equal(fetch(same), fetch(o))
+    by_hand = ja.attention(q, k, v, mask=bm.mask, tensors=bm.tensors)
+    assert numpy.array_equal(fetch(same), fetch(o)) and numpy.array_equal(fetch(by_hand), fetch(o))
 
     do = rng.standard_normal(arrays[0].shape).astype(arrays[0].dtype)
     grads = ja.attention_backward(place(do), q, k, v, o, lse, block_mask=bm)
