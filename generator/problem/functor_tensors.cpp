@@ -25,6 +25,14 @@ void add(std::vector<FunctorTensorUse>& uses, const FunctorTensorUse& use) {
                 fmt::format("tensor '{}' is wanted as {} and as {}; give the two functors different names",
                             use.tensor.name, to_string(known->tensor.dtype), to_string(use.tensor.dtype)));
   }
+  if (known->row != nullptr && known->row == use.row && use.row->sizes != nullptr &&
+      known->arguments != use.arguments) {
+    throw Error(
+        ErrorCode::invalid_spec, "validate", "spec." + use.tensor.name,
+        fmt::format("tensor '{}' is wanted of two sizes, by functors with other parameters; one call has one "
+                    "of them",
+                    use.tensor.name));
+  }
   if (known->row == nullptr) known->row = use.row, known->arguments = use.arguments;
   known->is_dense |= use.is_dense;
   known->has_gradient |= use.has_gradient;

@@ -22,7 +22,7 @@ struct FunctorTensorUse {
 };
 
 /// Each name once, in the order of the kernel's parameters. Throw Error invalid_spec when two of one name
-/// differ in dtype.
+/// differ in dtype, or in the sizes that follow from parameters.
 std::vector<FunctorTensorUse> functor_tensor_uses(const AttentionSpec& spec);
 std::vector<FunctorTensorUse> functor_tensor_uses(const Mask& mask);
 std::vector<FunctorTensorUse> functor_tensor_uses(const Score& score);

@@ -271,7 +271,9 @@ Mask random_mask(Random& random, int depth) {
     }
   }
   const Alignment alignment = draw(random, 0, 2) == 0 ? Alignment::top_left : Alignment::bottom_right;
-  switch (draw(random, 0, 9)) {
+  switch (draw(random, 0, 10)) {
+    case 10:  // one table, and so one size of blocks, however many masks read it
+      return mask::block_mask(32, 48, depth > 0 ? random_mask(random, depth - 1) : mask::none());
     case 0:
       return mask::none();
     case 1:

@@ -36,6 +36,16 @@ TEST(BlockMaskSpecTest, RefusesWhatCannotBeServed) {
   validate(BlockMaskSpec());
 }
 
+// One call has one table.
+TEST(BlockMaskSpecTest, MasksOfOneAttentionHaveBlocksOfOneSize) {
+  const Mask coarse = mask::block_mask(64, 128), fine = mask::block_mask(64, 16);
+  validate(AttentionSpec{.mask = coarse || !mask::block_mask(64, 128, mask::causal())});
+  const Error error = error_of([&] { validate(AttentionSpec{.mask = coarse && !fine}); });
+  EXPECT_EQ(error.code(), ErrorCode::invalid_spec);
+  EXPECT_EQ(error.field(), "spec.mask and score");
+  EXPECT_THAT(error.message(), HasSubstr("wanted of two sizes"));
+}
+
 TEST(BlockMaskSpecTest, EachFieldMakesAnotherProgram) {
   std::set<std::string> sources;
   const std::vector<BlockMaskSpec> specs = {{},
