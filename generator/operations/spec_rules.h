@@ -7,6 +7,8 @@
 
 #include <jit/tensor.h>
 
+#include "generator/program/program.h"
+
 namespace jit {
 
 /// Throws Error invalid_spec: "spec.FIELD = VALUE RULE; nearest supported: NEAREST".
@@ -28,5 +30,10 @@ std::string type_line(std::string_view name, DType dtype, std::string_view doc);
 /// "  static constexpr TYPE NAME = VALUE;  // DOC"
 std::string constant_line(std::string_view type, std::string_view name, std::string_view value,
                           std::string_view doc);
+
+/// The end of a program: that host and device agree on parameters of so many bytes, other `assertions`, and the kernel,
+/// which calls `function` with Config and these.
+std::string kernel_text(const Program& program, std::string_view params, std::size_t bytes,
+                        std::string_view function, std::string_view assertions = {});
 
 }  // namespace jit

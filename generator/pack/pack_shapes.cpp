@@ -1,8 +1,9 @@
 #include "generator/pack/pack_shapes.h"
-#include "generator/text/score_mask.h"
 
 #include <algorithm>
 #include <cstdint>
+
+#include "generator/text/score_mask.h"
 
 namespace jit {
 namespace {

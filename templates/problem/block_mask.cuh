@@ -14,6 +14,9 @@ namespace jit {
 /// kept, in the second, whether all are, so that `Within` need not be asked. Blocks that it has no room for are empty.
 template <class Within, int slot, int block_q, int block_kv>
 struct BlockMask {
+  static constexpr int most_words =
+      1 << 26;  // of the longest sequence in the smallest blocks, and of an int in bits
+
   Within within;
   const unsigned* table;  ///< of the batch entry and head
   long long row_stride;
@@ -28,7 +31,8 @@ struct BlockMask {
             context.head * tensor.strides[1];
     row_stride = tensor.strides[2];
     block_rows = minimum(rounded_up_quotient(context.seqlen_q, block_q), tensor.rows);
-    key_blocks = minimum(rounded_up_quotient(seqlen_kv, block_kv), tensor.last_size / 2 * bits_of_word);
+    key_blocks = minimum(rounded_up_quotient(seqlen_kv, block_kv),
+                         minimum(tensor.last_size, most_words) / 2 * bits_of_word);
     has_heads = tensor.strides[1] != 0;
   }
 

@@ -117,14 +117,10 @@ Program append_program(const AppendSpec& spec) {
       fmt::format("// Append to a cache: {}. Generated: change the spec, not this file.\n", words_of(spec));
   source += "#include \"append/kernel.cuh\"\n\nusing namespace jit;\n\nstruct Config {\n" +
             config_lines(spec) + "};\n";
-  source += fmt::format(
-      "static_assert(sizeof(AppendParams) == {}, \"host and device disagree on the kernel's parameters\");\n"
-      "static_assert(TokenRows<Config>::lanes == {}, \"host and device disagree on the lanes of a row\");\n",
-      sizeof(AppendParams), append_lanes(spec));
-  source += fmt::format(
-      "\nextern \"C\" __global__ void __launch_bounds__({})\n"
-      "{}(const __grid_constant__ AppendParams params) {{\n  append_rows<Config>(params);\n}}\n",
-      program.threads, program.name);
+  source += kernel_text(program, "AppendParams", sizeof(AppendParams), "append_rows",
+                        fmt::format("static_assert(TokenRows<Config>::lanes == {}, "
+                                    "\"host and device disagree on the lanes of a row\");\n",
+                                    append_lanes(spec)));
   return program;
 }
 

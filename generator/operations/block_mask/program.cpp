@@ -56,15 +56,8 @@ Program block_mask_program(const BlockMaskSpec& spec) {
   source += "struct Config {\n" + spec_lines(attention, functors);
   source += constant_line("int", "block_q", std::to_string(spec.block_q), "queries of a block");
   source += constant_line("int", "block_kv", std::to_string(spec.block_kv), "keys of a block");
-  source += fmt::format(
-      "}};\nstatic_assert(sizeof(BlockMaskParams) == {}, "
-      "\"host and device disagree on the kernel's parameters\");\n",
-      sizeof(BlockMaskParams));
-  source += functors.assertions;
-  source += fmt::format(
-      "\nextern \"C\" __global__ void __launch_bounds__({})\n"
-      "{}(const __grid_constant__ BlockMaskParams params) {{\n  make_block_mask<Config>(params);\n}}\n",
-      program.threads, program.name);
+  source += "};\n" + kernel_text(program, "BlockMaskParams", sizeof(BlockMaskParams), "make_block_mask",
+                                 functors.assertions);
   return program;
 }
 

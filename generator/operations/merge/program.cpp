@@ -40,15 +40,10 @@ Program merge_program(const MergeSpec& spec) {
   source += constant_line("int", "alignment", std::to_string(spec.alignment), "of every row of o, bytes");
   source +=
       constant_line("int", "views", std::to_string(spec.views), "that partial states are given in, at most");
-  source += fmt::format(
-      "}};\nstatic_assert(sizeof(MergeParams<Config::views>) == {}, "
-      "\"host and device disagree on the kernel's parameters\");\n",
-      sizeof(MergeParams<1>) + static_cast<std::size_t>(spec.views - 1) * sizeof(MergeView));
-  source += fmt::format(
-      "\nextern \"C\" __global__ void __launch_bounds__({})\n"
-      "{}(const __grid_constant__ MergeParams<Config::views> params) {{\n  "
-      "merge_states<Config>(params);\n}}\n",
-      program.threads, program.name);
+  source += "};\n" +
+            kernel_text(program, "MergeParams<Config::views>",
+                        sizeof(MergeParams<1>) + static_cast<std::size_t>(spec.views - 1) * sizeof(MergeView),
+                        "merge_states");
   return program;
 }
 

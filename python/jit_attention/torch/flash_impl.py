@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch import library
 
 from .. import attention as _attention
 from .. import attention_backward as _attention_backward
@@ -37,13 +38,13 @@ class Activation:
     """Holds PyTorch's operators replaced until `remove`, for tensors of a dispatch key."""
 
     def __init__(self, dispatch_key="CUDA"):
-        self._library = torch.library.Library("aten", "IMPL", dispatch_key)
+        self._replaced = library.Library("aten", "IMPL", dispatch_key)
         for name, function in (("_scaled_dot_product_flash_attention", _forward),
                                ("_scaled_dot_product_flash_attention_backward", _backward)):
-            self._library.impl(name, function, dispatch_key, allow_override=True)
+            self._replaced.impl(name, function, dispatch_key, allow_override=True)
 
     def remove(self):
-        self._library = None
+        self._replaced = None
 
 
 def _forward(query, key, value, dropout_p=0.0, is_causal=False, return_debug_mask=False, *, scale=None):
