@@ -84,14 +84,19 @@ def test_tables_say_what_is_seen(rng, place, fetch):
 @pytest.mark.parametrize("is_kept", [False, True])
 def test_a_single_score_makes_a_block_partial(rng, place, fetch, is_kept):
     q, k, _ = map(place, random_qkv(rng, seqlen_q=100, seqlen_kv=150))
-    i, j = int(rng.integers(100)), int(rng.integers(150))
-    one = ja.mask.text(f"return (q * 1000 + k == {1000 * i + j}) == {str(is_kept).lower()};", name="one")
-    seen, full = blocks_of(fetch(ja.block_mask(q, k, mask=one, block_size=(32, 16)).table), 10)
-    others = numpy.full((1, 1, 4, 10), not is_kept)
-    others[..., i // 32, j // 16] = True
-    assert numpy.array_equal(seen, others)
-    others[..., i // 32, j // 16] = False
-    assert numpy.array_equal(full, others)
+    one = ja.mask.text(
+        f"return (q * 1000 + k == place[0]) == {str(is_kept).lower()};", name="one", tensors={"place": "int32"}
+    )
+    corners = [(i, j) for i in (0, 31, 99) for j in (0, 15, 31, 149)]
+    for i, j in [*corners, (int(rng.integers(100)), int(rng.integers(150)))]:
+        tensors = {"place": place(numpy.array([1000 * i + j], numpy.int32))}
+        table = ja.block_mask(q, k, mask=one, tensors=tensors, block_size=(32, 16)).table
+        seen, full = blocks_of(fetch(table), 10)
+        others = numpy.full((1, 1, 4, 10), not is_kept)
+        others[..., i // 32, j // 16] = True
+        assert numpy.array_equal(seen, others), (i, j)
+        others[..., i // 32, j // 16] = False
+        assert numpy.array_equal(full, others), (i, j)
 
 
 @pytest.mark.parametrize("mask", [None, ja.mask.causal()], ids=["all", "causal"])
