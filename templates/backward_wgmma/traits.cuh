@@ -46,6 +46,11 @@ struct KernelTraits {
   static constexpr int dq_part_floats = Config::tile_q * dq_columns;
   static constexpr int dq_tile_floats = dq_part_floats * dq_parts;
 
+  /// Whether the first block of a tile of dQ stores and the last one rounds it, so that no other kernel need do so.
+  static constexpr bool rounds_dq = !has_roles;
+  /// Whether blocks of a head begin with different tiles of queries, and go round.
+  static constexpr bool goes_round = rounds_dq || Config::deterministic;
+
   // Of one warp of a consumer.
   using Scores = Accumulator<MmaLayout, 16, Config::tile_q>;
   using KeyGradient = Accumulator<MmaLayout, 16, padded_head_dim(Config::head_dim, mma_k)>;

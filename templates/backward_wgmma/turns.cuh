@@ -9,16 +9,24 @@
 #pragma once
 
 #include "backward_wgmma/dq_sums.cuh"
-#include "backward_wgmma/tensor_maps.cuh"
+#include "backward_wgmma/key_tile.cuh"
 #include "problem/functor.cuh"
 #include "problem/masks.cuh"
-#include "ptx/atomic.cuh"
 
 namespace jit::backward_wgmma {
 
 /// The tile of queries that tile of keys `key_tile` begins with, of `query_tiles`.
 __device__ __forceinline__ int first_of_round(int key_tile, int query_tiles, int window) {
   return static_cast<int>(static_cast<long long>(key_tile % window) * query_tiles / window);
+}
+
+/// The same of the keys of a block, with these sequences, whose windows are at most `window` tiles long.
+template <class Config>
+__device__ __forceinline__ int first_of_round(const SequencesOf<Config>& sequences,
+                                              const KeyTile<Config>& keys, int window) {
+  const int query_tiles = (sequences.q(keys.batch).length + Config::tile_q - 1) / Config::tile_q;
+  const int key_tiles = (sequences.kv(keys.batch).length + Config::tile_kv - 1) / Config::tile_kv;
+  return first_of_round(keys.k_begin / Config::tile_kv, query_tiles, minimum(window, key_tiles));
 }
 
 /// How many tiles of keys add to tile `query_tile` of a query head before `key_tile` does. By a whole warp.
@@ -60,11 +68,34 @@ __device__ __forceinline__ int turn_of(const BlockContext& context, int query_ti
   return turn;
 }
 
-/// Waits until it is the turn of a block. By one thread.
-__device__ __forceinline__ void wait_for_turn(const int* turns, int turn) {
-  while (load_acquire(turns) != turn) {
+/// How many of a warp's share of the tiles of keys add to tile `query_tile` of a query head: `warps` have a share each. By
+/// whole warps.
+template <class Config>
+__device__ __forceinline__ int count_additions(const BlockContext& context, int query_tile, int warp,
+                                               int warps) {
+  const typename Config::Mask mask(context);
+  const int key_tiles = (context.seqlen_kv + Config::tile_kv - 1) / Config::tile_kv;
+  ScoreTile tile{.q_begin = query_tile * Config::tile_q,
+                 .q_end = minimum((query_tile + 1) * Config::tile_q, context.seqlen_q),
+                 .k_begin = 0,
+                 .k_end = 0};
+  const auto adds = [&](int key_tile) {
+    tile.k_begin = key_tile * Config::tile_kv;
+    tile.k_end = minimum(tile.k_begin + Config::tile_kv, context.seqlen_kv);
+    return mask.classify(tile) != TileClass::empty;
+  };
+  int count = 0;
+  if constexpr (needs_warp<typename Config::Mask>) {
+#pragma unroll 1
+    for (int key_tile = warp; key_tile < key_tiles; key_tile += warps) count += adds(key_tile) ? 1 : 0;
+  } else {
+#pragma unroll 1
+    for (int first = warp * warp_size; first < key_tiles; first += warps * warp_size) {
+      const int key_tile = first + lane_id();
+      count += __popc(__ballot_sync(full_warp, key_tile < key_tiles && adds(key_tile)));
+    }
   }
-  fence_proxy_async();
+  return count;
 }
 
 }  // namespace jit::backward_wgmma

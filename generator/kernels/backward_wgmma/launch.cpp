@@ -34,9 +34,10 @@ std::size_t sum_floats(const AttentionSpec& spec, const AttentionParams& params)
   return padded_queries(spec, params) * static_cast<std::size_t>(dq_columns(spec.head_dim));
 }
 
-std::size_t turns(const AttentionSpec& spec, const BackwardWgmma& config, const AttentionParams& params) {
-  if (!config.deterministic) return 0;
-  return padded_queries(spec, params) / static_cast<std::size_t>(BackwardWgmma::tile_q) *
+// Of tiles of dQ that blocks agree on: by words of 8 bytes.
+std::size_t additions_bytes(const AttentionSpec& spec, const AttentionParams& params) {
+  return sizeof(unsigned long long) * padded_queries(spec, params) /
+         static_cast<std::size_t>(BackwardWgmma::tile_q) *
          static_cast<std::size_t>(dq_adders(backward_wgmma::has_roles(spec)));
 }
 
@@ -45,7 +46,8 @@ void place_workspace(const KernelLaunch& launch) {
   gradients.lse_log2 = static_cast<float*>(launch.workspace);
   gradients.delta = gradients.lse_log2 + padded_queries(launch.spec, launch.params);
   gradients.dq_sums = gradients.lse_log2 + statistics_bytes(launch.spec, launch.params) / sizeof(float);
-  gradients.dq_turns = reinterpret_cast<int*>(gradients.dq_sums + sum_floats(launch.spec, launch.params));
+  gradients.dq_additions =
+      reinterpret_cast<unsigned long long*>(gradients.dq_sums + sum_floats(launch.spec, launch.params));
 }
 
 // Launches a grid of one dimension for as many batch entries at a time as it has room for, each of which has
@@ -81,10 +83,10 @@ void launch_convert(const KernelLaunch& launch, const BackwardWgmma&) { launch_q
 
 }  // namespace backward_wgmma
 
-std::size_t Family<BackwardWgmma>::workspace_bytes(const AttentionSpec& spec, const BackwardWgmma& config,
+std::size_t Family<BackwardWgmma>::workspace_bytes(const AttentionSpec& spec, const BackwardWgmma& /*config*/,
                                                    const AttentionParams& params, int /*sm_count*/) {
   return statistics_bytes(spec, params) + sum_floats(spec, params) * sizeof(float) +
-         turns(spec, config, params) * sizeof(int);
+         additions_bytes(spec, params);
 }
 
 // A block for each tile of keys of each KV head. Kernels of dense sequences have TensorMaps, the beginning of
@@ -100,7 +102,6 @@ void Family<BackwardWgmma>::launch(const KernelLaunch& launch, const BackwardWgm
   maps.k = mapped.k;
   maps.v = mapped.v;
   maps.d_o = mapped.d_o;
-  maps.turns = launch.gradients->dq_turns;
   maps.window = std::min(blocks.tiles, launch.kernel.sm_count);
   if (!is_plain(launch.spec)) {
     const MappedGradients part = map_bounded_gradients(launch.spec, boxes, launch.params, *launch.gradients);

@@ -1,0 +1,133 @@
+// The warps of a one-pass kernel that add dQ to the sums in global memory: one for each consumer, whose part it has.
+//
+//     wait for dQ ─ store or add it ─ let go of its place ─ report what the step before has found
+//
+// An addition takes some time to be there. Nobody waits for it but the blocks behind the first one of a tile, and in a
+// fixed order the next one: else it is looked at a step later.
+#pragma once
+
+#include "backward_wgmma/additions.cuh"
+#include "backward_wgmma/dq_sums.cuh"
+#include "backward_wgmma/key_tile.cuh"
+#include "backward_wgmma/rings.cuh"
+#include "backward_wgmma/tensor_maps.cuh"
+#include "backward_wgmma/turns.cuh"
+#include "ptx/bulk_copy.cuh"
+
+namespace jit::backward_wgmma {
+
+template <class Config>
+class Adder {
+  using Traits = KernelTraits<Config>;
+
+ public:
+  __device__ __forceinline__ Adder(const AttentionParams& params, const GradientParams& gradients,
+                                   const TensorMaps& maps, const KeyTile<Config>& keys, int consumer,
+                                   unsigned smem)
+      : params_(params),
+        gradients_(gradients),
+        maps_(maps),
+        keys_(keys),
+        consumer_(consumer),
+        first_part_(first_query_tile<Config>(params, keys.sequences(params), keys.batch, 0) *
+                        Traits::dq_parts +
+                    consumer),
+        rings_(smem) {}
+
+  __device__ __forceinline__ void run() {
+    const auto ring = rings_.dq(consumer_);
+    int note = 0;
+    for (unsigned step = 0; (note & last_dq_tile) == 0; ++step) {
+      ring.wait_full(step);
+      const bool lags = Config::out_of_phase && consumer_ == 0;
+      if (lags && step == 0) {  // nothing has come yet
+        if (load_shared_by_warp(rings_.dq_note(0)) == no_dq_tile) note = no_dq_tile;
+        if (note != no_dq_tile) {
+          ring.arrive_empty(step);
+          continue;
+        }
+      } else {
+        note = load_shared_by_warp(rings_.dq_note(step - lags));
+      }
+      if (note == no_dq_tile) {
+        report(last_dq_tile | no_complete_tile);
+        return;
+      }
+      add(ring, step, note);
+    }
+    end<0>();
+  }
+
+ private:
+  static constexpr int nothing = -1;
+
+  template <class Ring>
+  __device__ __forceinline__ void add(const Ring& ring, unsigned step, int note) {
+    constexpr int part_bytes = Traits::dq_part_floats * static_cast<int>(sizeof(float));
+    const long long part = part_of(note);
+    int turn = 0;
+    if constexpr (Config::deterministic) {
+      const int tiles = query_tiles<Config>(params_), tile = note & ~last_dq_tile;
+      turn = turn_of<Config>(keys_.sequences(params_).context(keys_.batch, tile / tiles), tile % tiles,
+                             keys_.k_begin / Config::tile_kv, maps_.window);
+    }
+    bool is_first = turn == 0;
+    if (lane_id() == 0) {
+      Additions* const additions = gradients_.dq_additions + part;
+      if constexpr (Config::deterministic) {
+        wait_for_turn(additions, turn);
+      } else {
+        is_first = begin_addition(additions);
+      }
+      float* const sums = gradients_.dq_sums + part * Traits::dq_part_floats;
+      if (is_first) {
+        cp_async_bulk_store(sums, ring.tile(0), part_bytes);
+      } else {
+        cp_reduce_async_bulk_add(sums, ring.tile(0), part_bytes);
+      }
+      cp_async_bulk_commit_group();
+      cp_async_bulk_wait_group_read<0>();
+    }
+    ring.arrive_empty(step);
+    end<1>();
+    begun_ = note;
+    if (Config::deterministic || uniform(is_first) != 0) end<0>();
+  }
+
+  // Ends the addition that has begun, when all but the thread's last `running` copies are there.
+  template <int running>
+  __device__ __forceinline__ void end() {
+    if (begun_ == nothing) return;
+    bool is_complete = false;
+    if (lane_id() == 0) {
+      cp_async_bulk_wait_group<running>();
+      is_complete = end_addition(gradients_.dq_additions + part_of(begun_));
+    }
+    report(is_complete ? begun_ : (begun_ & last_dq_tile) | no_complete_tile);
+    begun_ = nothing;
+  }
+  // What lane 0 says.
+  __device__ __forceinline__ void report(int complete) {
+    const auto ring = rings_.complete(consumer_);
+    ring.wait_empty(reported_);
+    if (lane_id() == 0) store_shared(ring.tile(reported_), complete);
+    ring.arrive_full(reported_++);
+  }
+
+  __device__ __forceinline__ long long part_of(int note) const {
+    return first_part_ + static_cast<long long>(note & ~last_dq_tile) * Traits::dq_parts;
+  }
+
+  const AttentionParams& params_;
+  const GradientParams& gradients_;
+  const TensorMaps& maps_;
+  const KeyTile<Config> keys_;
+  const int consumer_;
+  const long long
+      first_part_;  // the consumer's part of the first tile of the batch entry, among those of the call
+  const Rings<Config> rings_;
+  int begun_ = nothing;  // the note of the tile
+  unsigned reported_ = 0;
+};
+
+}  // namespace jit::backward_wgmma
