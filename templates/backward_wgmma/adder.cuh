@@ -10,8 +10,6 @@
 #include "backward_wgmma/dq_sums.cuh"
 #include "backward_wgmma/key_tile.cuh"
 #include "backward_wgmma/rings.cuh"
-#include "backward_wgmma/tensor_maps.cuh"
-#include "backward_wgmma/turns.cuh"
 #include "ptx/bulk_copy.cuh"
 
 namespace jit::backward_wgmma {
@@ -22,11 +20,8 @@ class Adder {
 
  public:
   __device__ __forceinline__ Adder(const AttentionParams& params, const GradientParams& gradients,
-                                   const TensorMaps& maps, const KeyTile<Config>& keys, int consumer,
-                                   unsigned smem)
-      : params_(params),
-        gradients_(gradients),
-        maps_(maps),
+                                   const KeyTile<Config>& keys, int consumer, unsigned smem)
+      : gradients_(gradients),
         keys_(keys),
         consumer_(consumer),
         first_part_(first_query_tile<Config>(params, keys.sequences(params), keys.batch, 0) *
@@ -36,25 +31,23 @@ class Adder {
 
   __device__ __forceinline__ void run() {
     const auto ring = rings_.dq(consumer_);
+    const unsigned lag = Config::out_of_phase && consumer_ == 0 ? 1 : 0;  // steps until the first dQ comes
     int note = 0;
     for (unsigned step = 0; (note & last_dq_tile) == 0; ++step) {
+      // Whoever left dQ of the step before had taken these queries, too.
+      if (Config::deterministic && step > lag) wait_for_own_turn(step - lag);
       ring.wait_full(step);
-      const bool lags = Config::out_of_phase && consumer_ == 0;
-      if (lags && step == 0) {  // nothing has come yet
-        if (load_shared_by_warp(rings_.dq_note(0)) == no_dq_tile) note = no_dq_tile;
-        if (note != no_dq_tile) {
-          ring.arrive_empty(step);
-          continue;
-        }
-      } else {
-        note = load_shared_by_warp(rings_.dq_note(step - lags));
+      if (step < lag) {
+        if (load_shared_by_warp(rings_.dq_note(0)) == no_dq_tile) break;
+        ring.arrive_empty(step);
+        continue;
       }
-      if (note == no_dq_tile) {
-        report(last_dq_tile | no_complete_tile);
-        return;
-      }
+      note = load_shared_by_warp(rings_.dq_note(step - lag));
+      if (note == no_dq_tile) break;
+      if (Config::deterministic && step == lag) wait_for_own_turn(0);
       add(ring, step, note);
     }
+    if (begun_ == nothing && reported_ == 0) report(last_dq_tile | no_complete_tile);
     end<0>();
   }
 
@@ -65,20 +58,9 @@ class Adder {
   __device__ __forceinline__ void add(const Ring& ring, unsigned step, int note) {
     constexpr int part_bytes = Traits::dq_part_floats * static_cast<int>(sizeof(float));
     const long long part = part_of(note);
-    int turn = 0;
-    if constexpr (Config::deterministic) {
-      const int tiles = query_tiles<Config>(params_), tile = note & ~last_dq_tile;
-      turn = turn_of<Config>(keys_.sequences(params_).context(keys_.batch, tile / tiles), tile % tiles,
-                             keys_.k_begin / Config::tile_kv, maps_.window);
-    }
-    bool is_first = turn == 0;
+    bool is_first = turn_ == 0;
     if (lane_id() == 0) {
-      Additions* const additions = gradients_.dq_additions + part;
-      if constexpr (Config::deterministic) {
-        wait_for_turn(additions, turn);
-      } else {
-        is_first = begin_addition(additions);
-      }
+      if constexpr (!Config::deterministic) is_first = begin_addition(gradients_.dq_additions + part);
       float* const sums = gradients_.dq_sums + part * Traits::dq_part_floats;
       if (is_first) {
         cp_async_bulk_store(sums, ring.tile(0), part_bytes);
@@ -92,6 +74,11 @@ class Adder {
     end<1>();
     begun_ = note;
     if (Config::deterministic || uniform(is_first) != 0) end<0>();
+  }
+  __device__ __forceinline__ void wait_for_own_turn(unsigned tile_step) {
+    turn_ = load_shared_by_warp(rings_.dq_turn(tile_step));
+    const int note = load_shared_by_warp(rings_.dq_note(tile_step));
+    if (lane_id() == 0) wait_for_turn(gradients_.dq_additions + part_of(note), turn_);
   }
 
   // Ends the addition that has begun, when all but the thread's last `running` copies are there.
@@ -118,15 +105,14 @@ class Adder {
     return first_part_ + static_cast<long long>(note & ~last_dq_tile) * Traits::dq_parts;
   }
 
-  const AttentionParams& params_;
   const GradientParams& gradients_;
-  const TensorMaps& maps_;
   const KeyTile<Config> keys_;
   const int consumer_;
   const long long
       first_part_;  // the consumer's part of the first tile of the batch entry, among those of the call
   const Rings<Config> rings_;
-  int begun_ = nothing;  // the note of the tile
+  int begun_ = nothing;  // the note of the tile whose addition has begun
+  int turn_ = 0;         // where the order is fixed
   unsigned reported_ = 0;
 };
 

@@ -81,7 +81,10 @@ __device__ __forceinline__ void load_tiles(const AttentionParams& params, const 
                                       map_of(maps, &TensorMaps::v, &SequenceMaps::bounded_v, Config::tile_kv),
                                       rings.keys_full(), box);
   }
-  const int first_tile = Traits::goes_round ? first_of_round<Config>(sequences, keys, maps.window) : 0;
+  const int first_tile = Traits::goes_round ? Rounds<Config>(sequences.q(keys.batch).length,
+                                                             sequences.kv(keys.batch).length, maps.window)
+                                                  .first_query_tile(keys.k_begin / Config::tile_kv)
+                                            : 0;
   QueryTiles<Config, 1> tiles(sequences, keys.batch, keys.kv_head, {0, 0, keys.k_begin, k_end}, first_tile);
   if (!tiles.has(0)) {
     if (elected) {
@@ -102,6 +105,11 @@ __device__ __forceinline__ void load_tiles(const AttentionParams& params, const 
     const auto box = query_box<Config>(sequences, keys.batch, head, query);
     const long long statistic =
         first_query_tile<Config>(params, sequences, keys.batch, head) * Config::tile_q + query;
+    if constexpr (Config::deterministic) {
+      const int turn = turn_of<Config>(sequences.context(keys.batch, head), query / Config::tile_q,
+                                       keys.k_begin / Config::tile_kv, maps.window);
+      if (elected) store_shared(rings.dq_turn(step), turn);
+    }
     rings.q.wait_empty(step);
     if (!elected) continue;
     store_query_note(rings.note(step), {head, query, flags});

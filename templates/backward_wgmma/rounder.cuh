@@ -87,28 +87,24 @@ class Rounder {
         Gradients<Config>(params_, gradients_, sequences).dq_rows(keys_.batch, head).from(row, column);
     rings_.sums().wait_full(place);
     const unsigned own = rings_.sums().tile(place) + lane_id() * 16;
+    constexpr int column_blocks = Traits::dq_columns / 8;
 #pragma unroll 1
-    for (int first_row = 0; first_row < Config::tile_q; first_row += 16) {
+    for (int first_row = 0; first_row < Config::tile_q; first_row += 8) {
+      const unsigned own_row = own + first_row / 16 * warp_size * 16 + first_row % 16;
 #pragma unroll
-      for (int n = 0; n < Traits::dq_columns / 8; n += 4) {
-        unsigned words[2][4] = {};
+      for (int n = 0; n < column_blocks; n += 4) {
+        unsigned words[4] = {};
 #pragma unroll
-        for (int i = 0; i < 4 && n + i < Traits::dq_columns / 8; ++i) {
-          float sums[4];
-          load_shared(sums, own + (n + i) * warpgroup_size * 16 + first_row * warp_size);
-          words[0][i] = pack<Element>(sums[0] * factor_, sums[1] * factor_);
-          words[1][i] = pack<Element>(sums[2] * factor_, sums[3] * factor_);
+        for (int i = 0; i < 4 && n + i < column_blocks; ++i) {
+          int sums[2];
+          load_shared(sums, own_row + (n + i) * warpgroup_size * 16);
+          words[i] = pack<Element>(__int_as_float(sums[0]) * factor_, __int_as_float(sums[1]) * factor_);
         }
-#pragma unroll
-        for (int r = 0; r < 2; ++r) {
-          transpose_quad(words[r]);
-          const int of_tile = first_row + r * 8;
-          const bool has_columns =
-              n + lane_id() % 4 < Traits::dq_columns / 8 && column + n * 8 < Config::head_dim;
-          if (of_tile < rows && has_columns)
-            *reinterpret_cast<uint4*>(target.at(of_tile) + n * 8) =
-                make_uint4(words[r][0], words[r][1], words[r][2], words[r][3]);
-        }
+        transpose_quad(words);
+        const bool has_columns = n + lane_id() % 4 < column_blocks && column + n * 8 < Config::head_dim;
+        if (first_row < rows && has_columns)
+          *reinterpret_cast<uint4*>(target.at(first_row) + n * 8) =
+              make_uint4(words[0], words[1], words[2], words[3]);
       }
     }
     __syncwarp();
