@@ -11,6 +11,7 @@
 #include "backward_wgmma/key_tile.cuh"
 #include "backward_wgmma/rings.cuh"
 #include "ptx/bulk_copy.cuh"
+#include "ptx/griddepcontrol.cuh"
 
 namespace jit::backward_wgmma {
 
@@ -30,6 +31,7 @@ class Adder {
         rings_(smem) {}
 
   __device__ __forceinline__ void run() {
+    griddepcontrol_wait();
     const auto ring = rings_.dq(consumer_);
     const unsigned lag = Config::out_of_phase && consumer_ == 0 ? 1 : 0;  // steps until the first dQ comes
     int note = 0;

@@ -9,6 +9,7 @@
 #include "problem/query_tiles.cuh"
 #include "ptx/bulk_copy.cuh"
 #include "ptx/bulk_tensor.cuh"
+#include "ptx/griddepcontrol.cuh"
 #include "tiles/bounded_box.cuh"
 #include "tiles/bounded_copy.cuh"
 
@@ -81,6 +82,7 @@ __device__ __forceinline__ void load_tiles(const AttentionParams& params, const 
                                       map_of(maps, &TensorMaps::v, &SequenceMaps::bounded_v, Config::tile_kv),
                                       rings.keys_full(), box);
   }
+  griddepcontrol_wait();  // for what prepare.cuh leaves; keys are not among it
   const int first_tile = Traits::goes_round ? Rounds<Config>(sequences.q(keys.batch).length,
                                                              sequences.kv(keys.batch).length, maps.window)
                                                   .first_query_tile(keys.k_begin / Config::tile_kv)
