@@ -49,7 +49,7 @@ __device__ __forceinline__ void attention_backward(const AttentionParams& params
       load_tiles<Config>(params, gradients, maps, keys, smem);
     } else if constexpr (!KernelTraits<Config>::has_roles) {
       if (warp <= KernelTraits<Config>::dq_adders) {
-        Adder<Config>(params, gradients, keys, warp - 1, smem).run();
+        Adder<Config>(params, gradients, maps, keys, warp - 1, smem).run();
       } else {
         Rounder<Config>(params, gradients, dropout, keys, smem).run();
       }
@@ -64,7 +64,7 @@ __device__ __forceinline__ void attention_backward(const AttentionParams& params
       KeyConsumer<Config>(params, dropout, keys, smem).run(gradients);
     } else {
       setmaxnreg_dec<Config::dq_registers>();
-      QueryConsumer<Config>(params, gradients, keys, smem).run();
+      QueryConsumer<Config>(params, gradients, maps, keys, smem).run();
     }
   } else {
     setmaxnreg_inc<Config::consumer_registers>();

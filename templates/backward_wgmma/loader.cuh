@@ -107,11 +107,6 @@ __device__ __forceinline__ void load_tiles(const AttentionParams& params, const 
     const auto box = query_box<Config>(sequences, keys.batch, head, query);
     const long long statistic =
         first_query_tile<Config>(params, sequences, keys.batch, head) * Config::tile_q + query;
-    if constexpr (Config::deterministic) {
-      const int turn = turn_of<Config>(sequences.context(keys.batch, head), query / Config::tile_q,
-                                       keys.k_begin / Config::tile_kv, maps.window);
-      if (elected) store_shared(rings.dq_turn(step), turn);
-    }
     rings.q.wait_empty(step);
     if (!elected) continue;
     store_query_note(rings.note(step), {head, query, flags});

@@ -6,6 +6,7 @@
 #include "backward_wgmma/dq_sums.cuh"
 #include "backward_wgmma/loader.cuh"
 #include "backward_wgmma/rings.cuh"
+#include "backward_wgmma/turns.cuh"
 #include "ptx/atomic.cuh"
 #include "ptx/griddepcontrol.cuh"
 #include "ptx/wgmma.cuh"
@@ -20,8 +21,11 @@ class QueryConsumer {
 
  public:
   __device__ __forceinline__ QueryConsumer(const AttentionParams& params, const GradientParams& gradients,
-                                           const KeyTile<Config>& keys, unsigned smem)
-      : first_tile_(first_query_tile<Config>(params, keys.sequences(params), keys.batch, 0)),
+                                           const TensorMaps& maps, const KeyTile<Config>& keys, unsigned smem)
+      : params_(params),
+        maps_(maps),
+        keys_(keys),
+        first_tile_(first_query_tile<Config>(params, keys.sequences(params), keys.batch, 0)),
         gradients_(gradients),
         own_sums_(dq_sums<Config>(gradients, first_tile_) + threadIdx.x % warpgroup_size * 4),
         rings_(smem) {}
@@ -49,7 +53,7 @@ class QueryConsumer {
           dq_.registers[0], lower_word(DsTile::along_columns(rings_.ds.tile(step), 0, 0)),
           lower_word(KTile::along_rows(rings_.smem + Traits::layout.k + part * KTile::panel_bytes, 0)));
       wgmma_commit_group();
-      if (Config::deterministic && part == 0) wait_for_own_turn(step, tile);
+      if (Config::deterministic && part == 0) wait_for_own_turn(tile);
       wgmma_wait_group<0>();
       wgmma_hold(dq_.registers[0]);
       if (part + 1 == Traits::dq_parts) rings_.ds.arrive_empty(step);
@@ -62,9 +66,13 @@ class QueryConsumer {
   }
 
   // One thread asks for all, and speaks for all once their additions are there.
-  __device__ __forceinline__ void wait_for_own_turn(unsigned step, int tile) const {
-    if (threadIdx.x % warpgroup_size == 0)
-      wait_for_turn(additions_of(tile), load_shared(rings_.dq_turn(step)));
+  __device__ __forceinline__ void wait_for_own_turn(int tile) const {
+    if (threadIdx.x % warpgroup_size < warp_size) {
+      const int tiles = query_tiles<Config>(params_);
+      const int turn = turn_of<Config>(keys_.sequences(params_).context(keys_.batch, tile / tiles),
+                                       tile % tiles, keys_.k_begin / Config::tile_kv, maps_.window);
+      if (lane_id() == 0) wait_for_turn(additions_of(tile), turn);
+    }
     bar_sync(Traits::add_barrier, warpgroup_size);
   }
   __device__ __forceinline__ void end_turn(int tile) const {
@@ -75,6 +83,9 @@ class QueryConsumer {
     return gradients_.dq_additions + first_tile_ + tile;
   }
 
+  const AttentionParams& params_;
+  const TensorMaps& maps_;
+  const KeyTile<Config> keys_;
   const long long first_tile_;
   const GradientParams& gradients_;
   float* const own_sums_;

@@ -101,10 +101,6 @@ struct Rings {
   __device__ __forceinline__ unsigned dq_note(unsigned step) const {
     return smem + Traits::layout.dq_notes + step % stages_dq_notes * 4;
   }
-  /// How many blocks add to it before.
-  __device__ __forceinline__ unsigned dq_turn(unsigned step) const {
-    return smem + Traits::layout.dq_turns + step % stages_dq_notes * 4;
-  }
 
   __device__ __forceinline__ unsigned lse_log2(unsigned step) const {
     return smem + Traits::layout.lse_log2 + q.stage(step) * statistic_bytes;

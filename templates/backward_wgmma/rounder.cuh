@@ -80,13 +80,14 @@ class Rounder {
     const int tiles = query_tiles<Config>(params_);
     const int head = tile / tiles, first_query = (tile - head * tiles) * Config::tile_q;
     const SequencesOf<Config> sequences = keys_.sequences(params_);
-    const int column = part * Traits::dq_columns + lane_id() % 4 * 8;
-    const int row = first_query + lane_id() / 4;
+    const int lane = static_cast<int>(reread_thread_index() % warp_size);
+    const int column = part * Traits::dq_columns + lane % 4 * 8;
+    const int row = first_query + lane / 4;
     const int rows = sequences.q(keys_.batch).length - row;  // from this one on
     const auto target =
         Gradients<Config>(params_, gradients_, sequences).dq_rows(keys_.batch, head).from(row, column);
     rings_.sums().wait_full(place);
-    const unsigned own = rings_.sums().tile(place) + lane_id() * 16;
+    const unsigned own = rings_.sums().tile(place) + lane * 16;
     constexpr int column_blocks = Traits::dq_columns / 8;
 #pragma unroll 1
     for (int first_row = 0; first_row < Config::tile_q; first_row += 8) {
@@ -101,7 +102,7 @@ class Rounder {
           words[i] = pack<Element>(__int_as_float(sums[0]) * factor_, __int_as_float(sums[1]) * factor_);
         }
         transpose_quad(words);
-        const bool has_columns = n + lane_id() % 4 < column_blocks && column + n * 8 < Config::head_dim;
+        const bool has_columns = n + lane % 4 < column_blocks && column + n * 8 < Config::head_dim;
         if (first_row < rows && has_columns)
           *reinterpret_cast<uint4*>(target.at(first_row) + n * 8) =
               make_uint4(words[0], words[1], words[2], words[3]);

@@ -62,7 +62,6 @@ struct SmemLayout {
   int delta;     ///< the same
   int notes;     ///< QueryNote for each stage
   int dq_notes;  ///< int for each of the last steps: which tile its dQ belongs to
-  int dq_turns;  ///< the same: how many blocks add to it before; of a deterministic kernel
   int complete;  ///< int for each adder and stage of its ring: what it has found to be complete; without roles
   int block;     ///< int: which of the blocks this is
   int keys_full;
@@ -119,7 +118,6 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   layout.delta = place(sizes.stages * sizes.tile_q * static_cast<int>(sizeof(float)), 128);
   layout.notes = place(sizes.stages * static_cast<int>(sizeof(QueryNote)), 8);
   layout.dq_notes = place(stages_dq_notes * static_cast<int>(sizeof(int)), 8);
-  layout.dq_turns = place(stages_dq_notes * static_cast<int>(sizeof(int)), 8);
   layout.complete = place(adders * stages_complete * static_cast<int>(sizeof(int)), 8);
   layout.block = place(static_cast<int>(sizeof(int)), 8);
   layout.keys_full = barriers(1);
