@@ -51,13 +51,13 @@ RegisterShares register_shares(const AttentionSpec& spec);
 /// The members of the Config that all three programs share.
 std::string config_text(const AttentionSpec& spec, const BackwardWgmma& config);
 
-/// The kernel that runs before: LSE and delta of each query, and zeros where dQ is summed.
+/// The kernel that runs before: LSE and delta of each query, and what sums of dQ begin with.
 Program prepare_program(const AttentionSpec& spec, const BackwardWgmma& config);
 /// How it leaves these.
 inline constexpr QueryStatisticsLayout statistics = {.tile = BackwardWgmma::tile_q, .sign = -1};
 void launch_prepare(const KernelLaunch& launch, const BackwardWgmma& config);
 
-/// The kernel that runs behind: rounds the sums of dQ.
+/// The kernel that runs behind, unless rounds_dq: rounds the sums of dQ.
 Program convert_program(const AttentionSpec& spec, const BackwardWgmma& config);
 void launch_convert(const KernelLaunch& launch, const BackwardWgmma& config);
 
