@@ -1,6 +1,6 @@
 // What runs before the one-pass kernel: −delta, with delta = rowsum(dO ∘ O) − dLSE, and log2 Σ exp(score) of each
-// query, and who will add to dQ, or zeros where it is summed. A block has a tile of queries. With dropout, gradients of scores are computed times
-// the share that is kept, and so is delta.
+// query, and how many tiles of keys add to dQ, or zeros where it is summed. A block has a tile of queries. With dropout,
+// gradients of scores are computed times the share that is kept, and so is delta.
 #pragma once
 
 #include "backward_wgmma/additions.cuh"

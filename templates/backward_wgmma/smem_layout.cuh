@@ -87,8 +87,8 @@ inline constexpr int stages_ds = 2;
 /// adders by four.
 inline constexpr int stages_dq_notes = 16;
 
-/// Parts of dQ's sums that are loaded or rounded at a time, and how many reports of an adder can wait. One adder is ahead of
-/// the other, whose reports come in turn with its own, by at most five: so it never waits for the other one.
+/// Parts of dQ's sums that are loaded or rounded at a time, and how many reports of an adder can wait. Reports of both are
+/// taken in turn, and an adder is ahead of the other one by at most five: so it never waits for that.
 inline constexpr int stages_sums = 2;
 inline constexpr int stages_complete = 8;
 
