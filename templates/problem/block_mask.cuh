@@ -12,6 +12,7 @@ namespace jit {
 /// The table is int32 tensor (batch, heads, block_rows, block_words) in slot `slot`. A row of it is of block_q queries. Bit
 /// j of its words 2 i and 2 i + 1 is of block 32 i + j of block_kv keys: in the first, whether some score of the block is
 /// kept, in the second, whether all are, so that `Within` need not be asked. Blocks that it has no room for are empty.
+/// Where the words are of an odd number, the last one of row i is a row, too: the i-th by what there is to do.
 template <class Within, int slot, int block_q, int block_kv>
 struct BlockMask {
   static constexpr int most_words =
@@ -145,6 +146,24 @@ struct BlockMask {
     const int block = k / block_kv;
     if (row == nullptr || block >= key_blocks) return false;
     return (__ldg(row + 2 * (block / bits_of_word)) >> block % bits_of_word & 1) != 0;
+  }
+};
+
+/// Tiles of queries by what there is to do for them, as a table tells.
+template <class Within, int slot, int block_q, int block_kv, int tile_q>
+struct TilesByWork<BlockMask<Within, slot, block_q, block_kv>, tile_q> {
+  static constexpr bool are_known = block_q % tile_q == 0;
+
+  /// Of the tile that is the i-th from the least work on. Every tile has one place: rows of blocks move with all of
+  /// their tiles, and the last row, which may have fewer of them, comes last when it is cut.
+  static __device__ __forceinline__ int tile(const BlockContext& context, int i) {
+    constexpr int tiles_of_row = block_q / tile_q;
+    const FunctorTensor& tensor = context.tensors[slot];
+    if (tensor.last_size % 2 == 0 || tensor.rows != rounded_up_quotient(context.seqlen_q, block_q)) return i;
+    const unsigned row =
+        __ldg(static_cast<const unsigned*>(tensor.data) + context.batch * tensor.strides[0] +
+              context.head * tensor.strides[1] + i / tiles_of_row * tensor.strides[2] + tensor.last_size - 1);
+    return minimum(static_cast<int>(row), tensor.rows - 1) * tiles_of_row + i % tiles_of_row;
   }
 };
 
