@@ -49,15 +49,20 @@ std::string to_string(const BlockMaskCase& problem) {
 /// One of a caller's two lists of blocks, with what no list should have in it.
 struct Lists {
   std::optional<DeviceTensor> counts, indptr, indices;
+  std::int64_t room = 0;  ///< of indices, with indptr
 
   /// Rows one behind another, some of which overlap, end before they begin, or lie outside.
   void fill_bsr(std::vector<std::int64_t> shape, std::int64_t columns, reference::Random& random) {
     const std::int64_t size = 2 * columns + 5;
     ++shape.back();
     indptr.emplace(DType::int32, shape);
-    indices.emplace(DType::int32, std::vector<std::int64_t>{size});
+    room = size;
+    indices.emplace(DType::int32, std::vector<std::int64_t>{size + 5});  // what no row may reach
     indptr->fill([&](std::int64_t) { return draw(random, -2, static_cast<int>(size) + 2); });
-    indices->fill([&](std::int64_t) { return draw(random, -2, static_cast<int>(columns) + 2); });
+    indices->fill([&](std::int64_t i) {
+      return i < size ? draw(random, -2, static_cast<int>(columns) + 2)
+                      : draw(random, 0, static_cast<int>(columns) - 1);
+    });
     indptr->upload();
     indices->upload();
   }
@@ -82,7 +87,7 @@ struct Lists {
   bool has(std::int64_t b, std::int64_t h, std::int64_t row, std::int64_t column) const {
     if (indptr) {
       b %= indptr->view().shape[0], h %= indptr->view().shape[1];
-      const double end = std::min(indptr->get({b, h, row + 1}), static_cast<double>(indices->count()));
+      const double end = std::min(indptr->get({b, h, row + 1}), static_cast<double>(room));
       for (double i = std::max(indptr->get({b, h, row}), 0.0); i < end; ++i) {
         if (indices->get({static_cast<std::int64_t>(i)}) == static_cast<double>(column)) return true;
       }
@@ -97,7 +102,11 @@ struct Lists {
     return false;
   }
   BlockListViews views() const {
-    if (indptr) return {.indices = indices->view(), .indptr = indptr->view()};
+    if (indptr) {
+      BlockListViews views{.indices = indices->view(), .indptr = indptr->view()};
+      views.indices.shape[0] = room;
+      return views;
+    }
     return counts ? BlockListViews{counts->view(), indices->view()} : BlockListViews{};
   }
 };

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <tuple>
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -272,13 +273,19 @@ TEST_F(ForwardWgmmaTest, TablesSayInWhichOrderRowsAreDealt) {
     const KernelConfig config = parse_config(
         fmt::format("family=forward_wgmma tile_q={} tile_kv=48 blocks_per_sm=1 {}", tile_q, more));
     const Attention kernel = attention(over_table, config, context());
-    for (const auto& [order, is_right] :
-         {std::pair{std::array{0, 1, 2, 3}, true}, {{2, 0, 1, 3}, true}, {{1, 0, 1, 3}, false}}) {
-      DeviceTensor table(DType::int32, {1, 3, rows, 3});
-      table.fill([](std::int64_t i) { return i % 3 == 0 ? 3 : 0; });  // two blocks, both partial
-      for (std::int64_t head = 0; head < 3; ++head)
-        for (std::int64_t i = 0; i < rows; ++i)
-          table.set({0, head, i, 2}, head == 1 ? order[static_cast<std::size_t>(i)] : static_cast<int>(i));
+    for (const auto& [words, order, is_right] : {std::tuple{2, std::array{0, 0, 0, 0}, true},
+                                                 {3, {0, 1, 2, 3}, true},
+                                                 {3, {2, 0, 1, 3}, true},
+                                                 {3, {1, 0, 1, 3}, false}}) {
+      DeviceTensor table(DType::int32, {1, 3, rows, words});
+      for (std::int64_t head = 0; head < 3; ++head) {
+        for (std::int64_t i = 0; i < rows; ++i) {
+          const std::array word = {3, 0,
+                                   head == 1 ? order[static_cast<std::size_t>(i)] : static_cast<int>(i)};
+          for (int at = 0; at < words; ++at)  // two blocks, both partial, and perhaps a row
+            table.set({0, head, i, at}, word[static_cast<std::size_t>(at)]);
+        }
+      }
       table.upload();
       AttentionRun run(problem);
       AttentionArguments arguments = run.arguments();
