@@ -137,6 +137,19 @@ void fill_keys(const RunOptions& options, RunProblem& problem) {
   problem.arrays.cache_leftpad = int32_array(options.leftpad);
 }
 
+BlockMapSizes block_map_sizes(const RunOptions& options, const RunProblem& problem) {
+  const auto most = [](const std::vector<std::int32_t>& lengths) {
+    return lengths.empty() ? 0 : *std::max_element(lengths.begin(), lengths.end());
+  };
+  const Array &q = problem.arrays.q, &k = problem.arrays.k, &pages = problem.arrays.page_table;
+  const bool is_paged = !pages.shape.empty();
+  return {
+      .batch = is_ragged(q) ? static_cast<std::int64_t>(options.seqlens_q.size()) : q.shape[0],
+      .heads_q = q.shape.end()[-2],
+      .seqlen_q = is_ragged(q) ? most(options.seqlens_q) : q.shape[1],
+      .seqlen_kv = is_ragged(k) ? most(options.seqlens_kv) : k.shape[1] * (is_paged ? pages.shape[1] : 1)};
+}
+
 void fill_outputs(RunProblem& problem) {
   RunArrays& arrays = problem.arrays;
   std::vector<std::int64_t> shape = arrays.q.shape;
@@ -196,13 +209,14 @@ void add_run_input_options(CLI::App& app, RunOptions& options) {
       app.add_option("--do", options.d_o, "Gradient of the output, of its shape")->check(must_not_be_empty);
   backward->needs(d_o);
   d_o->needs(backward);
+  add_block_map_options(app, options.block_map);
   add_functor_options(app, options.functors);
 }
 
 std::vector<std::string> input_files(const RunOptions& options) {
   std::vector<std::string> inputs = input_files(options.functors);
   inputs.insert(inputs.end(), {options.q, options.k, options.v});
-  for (const std::string* path : {&options.page_table, &options.sinks, &options.d_o})
+  for (const std::string* path : {&options.page_table, &options.sinks, &options.d_o, &options.block_map.path})
     if (!path->empty()) inputs.push_back(*path);
   for (const std::string& tensor : options.tensors)
     inputs.push_back(split_assignment("--tensor", tensor).second);
@@ -241,6 +255,7 @@ RunProblem read_problem(const RunOptions& options) {
   }
   spec.gqa_ratio = static_cast<int>(heads_q / heads_kv);
   apply(options.functors, spec);
+  problem.block_map = read_block_map(options.block_map, block_map_sizes(options, problem), spec);
   validate(spec);
 
   for (const auto& [array, path] : {std::pair{&arrays.q, &options.q},
@@ -250,6 +265,7 @@ RunProblem read_problem(const RunOptions& options) {
     if (!array->shape.empty()) *array = convert(std::move(*array), spec.dtype, *path);
   }
   arrays.tensors = read_tensors(options.tensors, spec);
+  if (problem.block_map) add_known_table(*problem.block_map, arrays.tensors);
   fill_outputs(problem);
   return problem;
 }
@@ -294,8 +310,25 @@ BackwardArguments backward_arguments(RunProblem& problem, const Place& place) {
   return arguments;
 }
 
+BlockMaskArguments block_mask_arguments(RunProblem& problem, const Place& place) {
+  RunArrays& arrays = problem.arrays;
+  BlockMaskArguments arguments =
+      block_mask_arguments(*problem.block_map, arrays.tensors.at("block_mask"), arrays.tensors, place);
+  for (const auto& [array, view_of] : {std::pair{&arrays.cu_seqlens_q, &arguments.cu_seqlens_q},
+                                       {&arrays.cu_seqlens_k, &arguments.cu_seqlens_k},
+                                       {&arrays.seqused_q, &arguments.seqused_q},
+                                       {&arrays.seqused_k, &arguments.seqused_k},
+                                       {&arrays.cache_leftpad, &arguments.cache_leftpad}}) {
+    if (!array->shape.empty()) *view_of = view(*array, place(*array));
+  }
+  if (is_ragged(arrays.q)) arguments.total_q = arrays.q.shape[0];
+  if (is_ragged(arrays.k)) arguments.total_k = arrays.k.shape[0];
+  return arguments;
+}
+
 void check(RunProblem& problem) {
   const Place on_host = [](Array& array) -> void* { return array.bytes.data(); };
+  if (problem.block_map) check_arguments(problem.block_map->spec, block_mask_arguments(problem, on_host));
   check_arguments(problem.spec, forward_arguments(problem, true, on_host));
   if (problem.backward) check_backward_arguments(problem.spec, backward_arguments(problem, on_host));
 }
