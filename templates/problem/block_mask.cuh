@@ -155,15 +155,19 @@ struct TilesByWork<BlockMask<Within, slot, block_q, block_kv>, tile_q> {
   static constexpr bool are_known = block_q % tile_q == 0;
 
   /// Of the tile that is the i-th from the least work on. Every tile has one place: rows of blocks move with all of
-  /// their tiles, and the last row, which may have fewer of them, comes last when it is cut.
+  /// their tiles, and the last row stays where it is when it has fewer. A table of another number of rows says nothing.
   static __device__ __forceinline__ int tile(const BlockContext& context, int i) {
     constexpr int tiles_of_row = block_q / tile_q;
     const FunctorTensor& tensor = context.tensors[slot];
-    if (tensor.last_size % 2 == 0 || tensor.rows != rounded_up_quotient(context.seqlen_q, block_q)) return i;
-    const unsigned row =
-        __ldg(static_cast<const unsigned*>(tensor.data) + context.batch * tensor.strides[0] +
-              context.head * tensor.strides[1] + i / tiles_of_row * tensor.strides[2] + tensor.last_size - 1);
-    return minimum(static_cast<int>(row), tensor.rows - 1) * tiles_of_row + i % tiles_of_row;
+    const int rows = rounded_up_quotient(context.seqlen_q, block_q);
+    if (tensor.last_size % 2 == 0 || tensor.rows != rows) return i;
+    const auto* order = static_cast<const unsigned*>(tensor.data) + context.batch * tensor.strides[0] +
+                        context.head * tensor.strides[1] + tensor.last_size - 1;
+    const auto row_at = [&](int place) { return static_cast<int>(__ldg(order + place * tensor.strides[2])); };
+    const bool is_cut = rounded_up_quotient(context.seqlen_q, tile_q) % tiles_of_row != 0;
+    if (is_cut && row_at(rows - 1) != rows - 1) return i;
+    const unsigned row = row_at(i / tiles_of_row);
+    return static_cast<int>(minimum(row, rows - 1u)) * tiles_of_row + i % tiles_of_row;
   }
 };
 
