@@ -2,8 +2,9 @@
 
     python3 bench/text_compile.py build/default/tools/jit-attention --repeats 9
 
-Each kernel is compiled by processes of their own with empty caches, in turns, with the config that the cost model chooses
-for it. Printed are medians of the CPU time of all of a process, and the median of the ratios of neighbours.
+Each kernel is compiled by processes of their own with empty caches, in turns, with the config that the cost model
+chooses for it, or with one given. Printed are medians of the CPU time of all of a process, and the median of the
+ratios of neighbours.
 """
 
 import argparse
@@ -41,6 +42,7 @@ def main():
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--arch", default="sm_90a")
     parser.add_argument("--head-dims", default="64,128")
+    parser.add_argument("--config", help="of both, in place of what the cost model chooses for each")
     options = parser.parse_args()
     print(f"{'head_dim':>8} {'mask':<26} {'built in':>9} {'text':>9} {'ratio':>6}")
     with tempfile.TemporaryDirectory() as folder:
@@ -50,6 +52,7 @@ def main():
                 with open(path, "w") as file:
                     file.write(body)
                 common = ["--arch", options.arch, "--head-dim", head_dim]
+                common += ["--config", options.config] if options.config else []
                 ways = [[*common, "--mask", mask], [*common, "--mask-file", f"mine={path}"]]
                 times = [[cpu_ms(options.tool, way) for way in ways] for _ in range(options.repeats)]
                 built_in, text = (statistics.median(column) for column in zip(*times))

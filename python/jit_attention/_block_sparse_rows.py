@@ -22,8 +22,8 @@ def checked(indptr, indices, rows, columns, like):
     import numpy
 
     arrays = [array.astype(numpy.int32) for array in whole]
-    if like is None:
-        return arrays
+    if like is None:  # as they were given
+        like = next((array for array in (indptr, indices) if not isinstance(array, (list, tuple))), arrays[0])
     adapter = adapter_of(type(like))
     placed = [adapter.place(like, array) if adapter is not None else None for array in arrays]
     if placed[0] is None:

@@ -109,6 +109,44 @@ def test_a_block_mask_is_an_argument_of_compiled_functions(make):
         assert torch.equal(compiled(q, k, v, bm), ja.attention(q, k, v, block_mask=bm))
 
 
+def test_block_sparse_rows_of_the_host_come_to_where_tensors_are(make):
+    q, k, v = random_qkv(make, seqlen=64)
+    sizes = dict(seqlen_q=64, seqlen_k=64, block_size=(32, 32))
+    bm = ja.BlockMask.from_bsr(torch.tensor([0, 1, 3]), [1, 0, 1], like=q, **sizes)
+    assert torch.is_tensor(bm.table) and bm.table.device == q.device
+    _, _, i, j = positions(q, k)
+    right = exact((i >= 32) | (j >= 32))(q, k, v)
+    assert (jt.attention(q, k, v, block_mask=bm).double() - right).abs().max() <= 0.02 * right.abs().max()
+    there = [torch.tensor(x, dtype=torch.int32, device=q.device) for x in ([0, 1, 3], [1, 0, 1])]
+    assert torch.equal(ja.BlockMask.from_bsr(*there, **sizes).table, bm.table)
+    with pytest.raises(ja.InvalidArgumentError, match=r"indices: has 1 at \[2\], after 1"):
+        ja.BlockMask.from_bsr([0, 1, 3], torch.tensor([1, 1, 1]), like=q, **sizes)
+
+
+def test_ragged_sequences(make):
+    lengths = [40, 0, 61]
+    q, k, v = (x[0] for x in random_qkv(make, 1, sum(lengths)))
+    cu = torch.tensor([0, 40, 40, 101], dtype=torch.int32, device=q.device)
+    where = dict(cu_seqlens_q=cu, cu_seqlens_k=cu)
+    bm = ja.block_mask(q, k, mask=ja.mask.causal(), block_size=(32, 16), max_seqlen_q=61, max_seqlen_k=61, **where)
+
+    def compute(q, k, v):
+        return jt.attention(q, k, v, block_mask=bm, **where)
+
+    o, do = compute(q, k, v), make(*q.shape[:2], v.shape[-1])
+    assert torch.equal(o, ja.attention(q, k, v, mask=ja.mask.causal(), **where))
+    results = gradients_of(compute, q, k, v, do)
+    assert torch.equal(results[0], o)
+    for begin, end in ((0, 40), (40, 101)):
+        keep = torch.ones(end - begin, end - begin, dtype=torch.bool, device=q.device).tril()
+        parts = [x[None, begin:end] for x in (q, k, v, do.double())]
+        assert_near([x[None, begin:end] for x in results], gradients_of(exact(keep), *parts))
+    compiled = torch.compile(compute, fullgraph=True)
+    assert_same(gradients_of(compiled, q, k, v, do), results)
+    with pytest.raises(ja.InvalidArgumentError, match="made with cu_seqlens_q, and the call is without"):
+        jt.attention(q[None], k[None], v[None], block_mask=bm)
+
+
 def test_flex_lists_for_all_of_a_mask_that_differs(make):
     """The lists are one for all batch entries and heads; the mask within is not."""
     q, k, v = random_qkv(make)
