@@ -6,7 +6,7 @@ import jit_attention as ja
 import ml_dtypes
 import numpy
 import pytest
-from exact_attention import DTYPES
+from exact_attention import DTYPES, exact_attention
 from fp8_caches import FP8, KINDS, cached, call, dense, pages, poison, ragged
 from request_batches import BF16, causal, int32
 
@@ -20,6 +20,24 @@ def test_scales(rng, place, fetch, name, kind):
         del arrays["k_descale"], arrays["v_descale"]
     o, lse = call(place, batch, arrays, mask=ja.mask.causal(), return_lse=True)
     batch.check(fetch(o), fetch(lse), keep=causal)
+
+
+@pytest.mark.parametrize("kind", ["head", "token"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_scales_far_from_one(rng, place, fetch, dtype, kind):
+    """Values that are tiny in fp16, too, where their scales bring them there."""
+    batch = cached(rng, [2], [60], "fp8_e4m3", kind, dtype=DTYPES[dtype])
+    far = numpy.float32(2.0**-20)
+    batch.scales["v"] = [scales * far for scales in batch.scales["v"]]
+    if kind == "head":
+        batch.shared["v"] = batch.shared["v"] * far
+    o = fetch(call(place, batch, pages(rng, batch, 16)))
+    assert numpy.abs(o).max() < 1e-5
+    if dtype == "bf16":
+        batch.check(o)
+    else:  # o itself has few digits there
+        exact = batch.requests().q[0], *(x[0].astype(numpy.float64) for x in (batch.requests().k, batch.requests().v))
+        assert numpy.abs(o - exact_attention(*(x[None] for x in exact)).o[0]).max() < 2.0**-24
 
 
 @pytest.mark.parametrize("page_size", [1, 7, 64])
