@@ -1,5 +1,6 @@
 #include "generator/program/wgmma_source.h"
 
+#include <algorithm>
 #include <vector>
 
 #include <fmt/format.h>
@@ -53,8 +54,12 @@ class TileOperand {
     upper_ = inputs.add("n", fmt::format("{}::upper_word()", name));
   }
 
-  /// PTX that leaves the descriptor of a step in the register.
-  std::string load(int step) const {
+  /// PTX that leaves the descriptor of a step in the register, of the columns from `column` on of a tile along rows.
+  std::string load(int step, int column) const {
+    if (column > 0) {
+      const int added = inputs_.add("n", fmt::format("{}::row_step({}, {})", name_, step, column));
+      return fmt::format("add.u32 word, %{}, %{}; mov.b64 {}, {{word, %{}}}; ", lower_, added, name_, upper_);
+    }
     if (step == 0) return fmt::format("mov.b64 {}, {{%{}, %{}}}; ", name_, lower_, upper_);
     const int added = inputs_.add("n", fmt::format("{}::{}({})", name_, advance_, step));
     return fmt::format("add.u32 word, %{}, %{}; mov.b64 {}, {{word, %{}}}; ", lower_, added, name_, upper_);
@@ -92,16 +97,20 @@ std::string wgmma_function(std::string_view name, std::string_view doc, const Wg
   text += "    asm volatile(\n        \"{.reg .pred no, yes; .reg .b32 word; .reg .b64 A, B;\\n\"\n";
   text += "        \"setp.ne.b32 no, 0, 0; setp.eq.b32 yes, 0, 0;\\n\"\n";
   const DTypeFacts& type = facts(product.dtype);
-  for (int step = 0; step < product.steps; ++step) {
-    std::string loads;
-    for (const TileOperand& tile : tiles) loads += tile.load(step);
-    text += fmt::format("        \"{}\\n\"\n", loads);
-    text += fmt::format("        \"wgmma.mma_async.sync.aligned.m64n{}k{}.f32.{}.{} {}, \"\n", product.n,
-                        type.mma_k, type.ptx_type, type.ptx_type, operands(0, accumulators));
-    // scale-d, imm-scale-a, imm-scale-b, imm-trans-a where A is a tile, imm-trans-b.
-    text += fmt::format(
-        "        \"{}, B, {}, 1, 1, {}{};\\n\"\n", registers ? operands(accumulators + step * 4, 4) : "A",
-        step > 0 || product.accumulate ? "yes" : "no", registers ? "" : "0, ", int{product.b_along_rows});
+  const int most = product.columns_at_once == 0 ? product.n : product.columns_at_once;
+  for (int column = 0; column < product.n; column += most) {
+    const int n = std::min(most, product.n - column);
+    for (int step = 0; step < product.steps; ++step) {
+      std::string loads;
+      for (const TileOperand& tile : tiles) loads += tile.load(step, column);
+      text += fmt::format("        \"{}\\n\"\n", loads);
+      text += fmt::format("        \"wgmma.mma_async.sync.aligned.m64n{}k{}.f32.{}.{} {}, \"\n", n,
+                          type.mma_k, type.ptx_type, type.ptx_type, operands(column / 2, n / 2));
+      // scale-d, imm-scale-a, imm-scale-b, imm-trans-a where A is a tile, imm-trans-b.
+      text += fmt::format(
+          "        \"{}, B, {}, 1, 1, {}{};\\n\"\n", registers ? operands(accumulators + step * 4, 4) : "A",
+          step > 0 || product.accumulate ? "yes" : "no", registers ? "" : "0, ", int{product.b_along_rows});
+    }
   }
   text += "        \"}\"\n";
   text += fmt::format("        : {}\n", lines(outputs, "          ", 8));

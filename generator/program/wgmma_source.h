@@ -17,6 +17,9 @@ struct WgmmaProduct {
   bool accumulate = false;  ///< D += A B, else D = A B
   bool a_in_registers = false;
   bool b_along_rows = false;  ///< the sum runs along the rows of B's tile, not along its columns
+  /// Columns of D that an instruction makes at most, a multiple of those of a panel, where B is along rows; 0: all. The
+  /// assembler wants all accumulators of one in the registers that a thread begins with.
+  int columns_at_once = 0;
 };
 
 /// A static member function `name` of a class. A, a PanelTile, in shared memory: name<A, B>(d, a, b) takes

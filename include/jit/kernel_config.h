@@ -100,15 +100,12 @@ struct BackwardDkvMmaSync {
   bool operator==(const BackwardDkvMmaSync&) const = default;
 };
 
-/// All gradients in one pass with TMA and wgmma: sm_90a, rows aligned to 16 bytes, head dims up to 128
-/// (templates/backward_wgmma).
+/// All gradients in one pass with TMA and wgmma: sm_90a, rows aligned to 16 bytes (templates/backward_wgmma).
 struct BackwardWgmma {
   /// Queries per step: dQ of one has the rows of one wgmma.
   static constexpr int tile_q = 64;
-  /// Keys per block: 64 for each of two consumer warpgroups.
-  static constexpr int tile_kv = 128;
   int stages = 2;  ///< buffers for tiles of queries
-  /// Consumers take turns at exponentials, and one of them multiplies dQ a step later.
+  /// Consumers take turns at exponentials, and one of them multiplies dQ a step later: for head dims up to 128.
   bool out_of_phase = false;
   bool deterministic = false;  ///< blocks take turns when they add to dQ
 

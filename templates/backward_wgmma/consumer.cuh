@@ -16,39 +16,19 @@
 #include "backward_wgmma/dq_sums.cuh"
 #include "backward_wgmma/loader.cuh"
 #include "backward_wgmma/rings.cuh"
+#include "backward_wgmma/score_parts.cuh"
 #include "problem/gradients.cuh"
-#include "ptx/stmatrix.cuh"
 #include "ptx/wgmma.cuh"
 #include "steps/dropout.cuh"
-#include "steps/score_gradients.cuh"
 #include "steps/store_rows.cuh"
 
 namespace jit::backward_wgmma {
-
-/// The numbers of the lane's queries in step `i` of 16 of a tile, whose numbers lie at shared address `tile` in the order
-/// of `statistic_place`.
-class StepNumbers {
- public:
-  __device__ __forceinline__ StepNumbers(unsigned tile, int i) {
-    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
-                 : "=f"(pairs_[0].numbers[0]), "=f"(pairs_[0].numbers[1]), "=f"(pairs_[1].numbers[0]),
-                   "=f"(pairs_[1].numbers[1])
-                 : "r"(tile + i * 64 + threadIdx.x % 4 * 16)
-                 : "memory");
-  }
-  /// As ColumnNumbers.
-  __device__ __forceinline__ const ColumnNumbers::Pair& at(int n) const { return pairs_[n]; }
-
- private:
-  ColumnNumbers::Pair pairs_[2];
-};
 
 /// Everything that one consumer warpgroup holds.
 template <class Config>
 class Consumer {
   using Traits = KernelTraits<Config>;
   using Element = typename Config::Element;
-  using Mask = TileMask<Config>;
   using Score = typename Config::Score;
   using Scores = typename Traits::Scores;
   using KTile = typename Traits::KTile;
@@ -176,13 +156,9 @@ class Consumer {
   }
   // Which of them dropout keeps, while they are multiplied, or dK, where all registers are wanted later.
   __device__ __forceinline__ void draw_kept_scores(unsigned step) {
-    if constexpr (has_dropout<Config>) {
-      const unsigned note = rings_.note(step);
-      const int warp_row = consumer_ * rows_per_warpgroup + threadIdx.x % warpgroup_size / warp_size * 16;
-      kept_ = kept_scores<KeysByQueries, Scores>(
-          dropout_head<Config>(dropout_, params_.heads_q, keys_.batch, load_query_note_head(note)),
-          load_query_note_query(note), keys_.k_begin + warp_row);
-    }
+    kept_ = backward_wgmma::draw_kept_scores<Config>(
+        rings_, step, params_, dropout_, keys_,
+        consumer_ * rows_per_warpgroup + threadIdx.x % warpgroup_size / warp_size * 16);
   }
   __device__ __forceinline__ void start_d_scores(unsigned step) {
     rings_.d_o.wait_full(step);
@@ -261,30 +237,20 @@ class Consumer {
   }
   template <bool is_partial>
   __device__ __forceinline__ void weigh_tile(unsigned step) {
-    using Part = Accumulator<MmaLayout, 16, Traits::mma_k>;  // the queries of a step of dV
+    using Part = ScorePart<Config>;
     constexpr bool has_places = is_partial || !Score::is_identity;
     const unsigned note = rings_.note(step);
-    const int first_query = has_places ? load_query_note_query(note) : 0;
-    const int head = has_places ? load_query_note_head(note) : 0;
+    const ScorePlace place{.first_key = keys_.k_begin + consumer_ * rows_per_warpgroup,
+                           .first_query = has_places ? load_query_note_query(note) : 0,
+                           .head = has_places ? load_query_note_head(note) : 0};
 #pragma unroll
     for (int i = 0; i < Traits::query_steps; ++i) {
       Part scores, weights;
       for_each_value<Part>([&](int n, int j) {
         scores.registers[0][n][j] = scores_.registers[0][i * Part::column_blocks + n][j];
-        weights.registers[0][n][j] = 1;
       });
-      if constexpr (has_places) {
-        const int thread = reread_thread_index() % warpgroup_size;
-        const int key = keys_.k_begin + consumer_ * rows_per_warpgroup + thread / warp_size * 16 +
-                        MmaLayout::lane_row(thread);
-        const int query = first_query + i * Traits::mma_k + MmaLayout::lane_column(thread);
-        const BlockContext context = keys_.sequences(params_).context(keys_.batch, head);
-        differentiate_score<KeysByQueries>(scores, weights, key, query, Score(context), params_.softmax_scale,
-                                           context);
-        if constexpr (is_partial)
-          drop_masked_scores<KeysByQueries>(scores, key, query, Mask(context), context);
-      }
-      exponentiate_scores(scores, exponent_, StepNumbers(rings_.lse_log2(step), i));
+      exponentiate_part<Config, is_partial>(scores, weights, i, place, params_, keys_, exponent_,
+                                            rings_.lse_log2(step));
       if constexpr (!Score::is_identity) {
         scores.template pack_step<Element>(p_[i], 0, 0);
         drop_packed(p_[i], kept_, 0, i);
@@ -293,16 +259,6 @@ class Consumer {
       for_each_value<Part>([&](int n, int j) {
         scores_.registers[0][i * Part::column_blocks + n][j] = weights.registers[0][n][j];
       });
-    }
-  }
-
-  // Calls f(n, j) for each value of a lane.
-  template <class Product, class F>
-  static __device__ __forceinline__ void for_each_value(F f) {
-#pragma unroll
-    for (int n = 0; n < Product::column_blocks; ++n) {
-#pragma unroll
-      for (int j = 0; j < MmaLayout::block_values; ++j) f(n, j);
     }
   }
 
@@ -324,14 +280,7 @@ class Consumer {
     }
     const unsigned place = written_ds(step);
     rings_.ds.wait_empty(place);
-    const unsigned thread = threadIdx.x % warpgroup_size;
-    const unsigned row = thread % warp_size / 16 * 8 + thread % 8;
-    const unsigned chunk = (thread / warp_size * 2 + thread / 8 % 2) ^ thread % 8;
-    const unsigned own = rings_.ds.tile(place) + consumer_ * DsTile::panel_bytes + row * DsTile::row_bytes +
-                         chunk * chunk_bytes;
-#pragma unroll
-    for (int i = 0; i < Traits::query_steps; ++i)
-      stmatrix_x4_trans(own + i * Traits::mma_k * DsTile::row_bytes, ds_[i]);
+    store_ds<Config>(rings_.ds.tile(place) + consumer_ * DsTile::panel_bytes, ds_);
     fence_proxy_async_shared();
     rings_.ds.arrive_full(place);
   }

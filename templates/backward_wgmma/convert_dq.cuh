@@ -1,5 +1,5 @@
 // What runs behind the one-pass kernel: the sums of dQ, scaled and rounded, become its rows. A block has a tile of
-// queries, and a warpgroup of it what a consumer has added.
+// queries, and a warpgroup of it a part of their columns.
 #pragma once
 
 #include "backward_wgmma/dq_sums.cuh"
@@ -39,10 +39,11 @@ __device__ __forceinline__ void convert_dq(const AttentionParams& params,
   constexpr int columns = Traits::dq_columns;
   const int first_row = first_query + thread / warp_size * 16;
   const float scale = over_kept_share<Config>(params.softmax_scale, dropout);
-  if (part == 0) {
-    store_rows<minimum(columns, Config::head_dim)>(dq, scale, rows, first_row, row_end);
-  } else if constexpr (columns < Config::head_dim) {
-    store_rows<Config::head_dim - columns>(dq, scale, rows.from(0, first_column), first_row, row_end);
+  constexpr int last_columns = Config::head_dim - (Traits::dq_parts - 1) * columns;
+  if (part + 1 < Traits::dq_parts) {
+    store_rows<columns>(dq, scale, rows.from(0, first_column), first_row, row_end);
+  } else if constexpr (last_columns > 0) {
+    store_rows<last_columns>(dq, scale, rows.from(0, first_column), first_row, row_end);
   }
 }
 

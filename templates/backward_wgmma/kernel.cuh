@@ -4,9 +4,12 @@
 #pragma once
 
 #include "backward_wgmma/consumer.cuh"
+#include "backward_wgmma/key_consumer.cuh"
 #include "backward_wgmma/key_tile.cuh"
 #include "backward_wgmma/loader.cuh"
+#include "backward_wgmma/query_consumer.cuh"
 #include "backward_wgmma/rings.cuh"
+#include "backward_wgmma/value_consumer.cuh"
 #include "base/dropout_params.cuh"
 #include "base/gradient_params.cuh"
 #include "base/params.cuh"
@@ -41,8 +44,21 @@ __device__ __forceinline__ void attention_backward(const AttentionParams& params
     const int warp = uniform(threadIdx.x / warp_size);
     if (warp == 0) {
       load_tiles<Config>(params, gradients, maps, keys, smem);
-    } else if (warp <= KernelTraits<Config>::consumers) {
-      add_dq<Config>(params, gradients, maps, keys, warp - 1, smem);
+    } else if constexpr (!KernelTraits<Config>::has_roles) {
+      if (warp <= KernelTraits<Config>::dq_adders)
+        add_dq<Config>(params, gradients, maps, keys, warp - 1, smem);
+    }
+  } else if constexpr (KernelTraits<Config>::has_roles) {
+    const int consumer = uniform(threadIdx.x / warpgroup_size - 1);
+    if (consumer == 0) {
+      setmaxnreg_inc<Config::consumer_registers>();
+      ValueConsumer<Config>(params, dropout, keys, smem).run(gradients);
+    } else if (consumer == 1) {
+      setmaxnreg_inc<Config::consumer_registers>();
+      KeyConsumer<Config>(params, dropout, keys, smem).run(gradients);
+    } else {
+      setmaxnreg_dec<Config::dq_registers>();
+      QueryConsumer<Config>(params, gradients, maps, keys, smem).run();
     }
   } else {
     setmaxnreg_inc<Config::consumer_registers>();

@@ -153,7 +153,7 @@ __device__ __forceinline__ void add_dq(const AttentionParams& params, const Grad
     int turn = 0;
     if constexpr (Config::deterministic) {
       const int tiles = query_tiles<Config>(params);
-      turns = maps.turns + (first_tile + tile) * Traits::consumers + consumer;
+      turns = maps.turns + (first_tile + tile) * Traits::dq_adders + consumer;
       turn = turn_of<Config>(keys.sequences(params).context(keys.batch, tile / tiles), tile % tiles,
                              keys.k_begin / Config::tile_kv, maps.window);
     }

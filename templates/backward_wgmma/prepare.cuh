@@ -37,8 +37,8 @@ __device__ __forceinline__ void prepare_backward(const AttentionParams& params,
 #pragma unroll
   for (int i = threadIdx.x; i < Traits::dq_tile_floats / 4; i += prepare_threads)
     sums[i] = make_uint4(0, 0, 0, 0);
-  if (Config::deterministic && threadIdx.x < Traits::consumers)
-    gradient_params.dq_turns[tile * Traits::consumers + threadIdx.x] = 0;
+  if (Config::deterministic && threadIdx.x < Traits::dq_adders)
+    gradient_params.dq_turns[tile * Traits::dq_adders + threadIdx.x] = 0;
 
   const int lane = threadIdx.x % lanes;
 #pragma unroll

@@ -6,6 +6,13 @@
 //     dS           each consumer warp           both consumers   each consumer warp says so
 //     dQ           the warps of one consumer    its adder        TMA has read it
 //
+// With roles (has_roles):
+//
+//     Q and LSE    the loader, by TMA           those of dV and dK    each of their warps says so
+//     dO, delta    the loader, by TMA           those of dV and dK    Q is
+//     W            the warps of that of dV      that of dK            each of its warps says so
+//     dS           the warps of that of dK      that of dQ            each of its warps says so
+//
 // All of them go on by a stage with each tile of queries, so that one count of steps tells all places.
 #pragma once
 
@@ -54,6 +61,7 @@ struct Rings {
   StepRing<Config::stages, Traits::QTile::bytes> q;
   StepRing<Config::stages, Traits::DoTile::bytes> d_o;
   StepRing<stages_ds, Traits::DsTile::bytes> ds;
+  StepRing<1, 0> w;
   unsigned smem;
 
   /// `address` is that of the block's shared memory.
@@ -61,6 +69,7 @@ struct Rings {
       : q{address + Traits::layout.q, address + Traits::layout.q_full, address + Traits::layout.q_empty},
         d_o{address + Traits::layout.d_o, address + Traits::layout.do_full, 0},
         ds{address + Traits::layout.ds, address + Traits::layout.ds_full, address + Traits::layout.ds_empty},
+        w{address + Traits::layout.w, address + Traits::layout.w_full, address + Traits::layout.w_empty},
         smem(address) {}
 
   /// Of a consumer.
@@ -95,14 +104,20 @@ __device__ __forceinline__ void init_rings(unsigned smem) {
     for (int stage = 0; stage < stages; ++stage) mbarrier_init(smem + barriers + stage * 8, arrivals);
   };
   constexpr int warps = warpgroup_size / warp_size;
+  constexpr int ds_warps = Traits::has_roles ? warps : 2 * warps;
   init(Traits::layout.keys_full, 1, 1);
   init(Traits::layout.q_full, Config::stages, 1);
-  init(Traits::layout.q_empty, Config::stages, Traits::consumer_warps);
+  init(Traits::layout.q_empty, Config::stages, 2 * warps);
   init(Traits::layout.do_full, Config::stages, 1);
-  init(Traits::layout.ds_full, stages_ds, Traits::consumer_warps);
-  init(Traits::layout.ds_empty, stages_ds, Traits::consumer_warps);
-  init(Traits::layout.dq_full, Traits::consumers, warps);
-  init(Traits::layout.dq_empty, Traits::consumers, 1);
+  init(Traits::layout.ds_full, stages_ds, ds_warps);
+  init(Traits::layout.ds_empty, stages_ds, ds_warps);
+  if constexpr (Traits::has_roles) {
+    init(Traits::layout.w_full, 1, warps);
+    init(Traits::layout.w_empty, 1, warps);
+  } else {
+    init(Traits::layout.dq_full, Traits::dq_adders, warps);
+    init(Traits::layout.dq_empty, Traits::dq_adders, 1);
+  }
   fence_mbarrier_init();
 }
 

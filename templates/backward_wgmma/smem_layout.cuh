@@ -22,26 +22,40 @@ struct SmemSizes {
   int stages;
 };
 
-/// Consumers of a block: each owns the rows of one wgmma.
-JIT_HOST_DEVICE constexpr int consumer_count(int tile_kv) { return tile_kv / rows_per_warpgroup; }
+/// How the consumers of a block divide its products among them: each has the rows of 64 keys of all, or, where sums of
+/// 64 keys alone fill the registers of a warpgroup, each has a role: dV, dK or dQ.
+JIT_HOST_DEVICE constexpr bool has_roles(int head_dim, int head_dim_v) {
+  constexpr int largest_of_rows = 128;
+  return head_dim > largest_of_rows || head_dim_v > largest_of_rows;
+}
+JIT_HOST_DEVICE constexpr int keys_of_block(bool roles) {
+  return roles ? rows_per_warpgroup : 2 * rows_per_warpgroup;
+}
+JIT_HOST_DEVICE constexpr int consumer_count(bool roles) { return roles ? 3 : 2; }
 
 /// Columns of dQ in fp32: those of whole panels of K.
 JIT_HOST_DEVICE constexpr int dq_columns(int head_dim) {
   return panel_count(head_dim) * panel_columns(head_dim);
 }
+/// Parts of these that are multiplied one by one: a consumer's, or panels.
+JIT_HOST_DEVICE constexpr int dq_parts(int head_dim, bool roles) { return roles ? panel_count(head_dim) : 2; }
+/// How many of a block add to a tile of dQ, each its own parts in its own time.
+JIT_HOST_DEVICE constexpr int dq_adders(bool roles) { return roles ? 1 : 2; }
 
 /// Byte offsets from the start of dynamic shared memory, which is aligned to 1024 bytes.
 ///
-///     | K | V | Q stage 0 | … | dO stage 0 | … | dS stage 0 | … | dQ | LSE | delta | notes | barriers |
+///     | K | V | Q stage 0 | … | dO stage 0 | … | dS stage 0 | … | dQ or W | LSE | delta | notes | barriers |
 ///
-/// dQ is what has been summed and waits to be added to global memory, a part of each consumer. Barriers have 8 bytes.
+/// dQ is what has been summed and waits to be added to global memory, a part of each adder. Consumers with roles add
+/// from their registers, and have W = P ∘ f′ in its place. Barriers have 8 bytes.
 struct SmemLayout {
   int k;
   int v;
   int q;
   int d_o;
   int ds;
-  int dq;
+  int dq;        ///< without roles
+  int w;         ///< with roles
   int lse_log2;  ///< of the queries of each stage
   int delta;     ///< the same
   int notes;     ///< QueryNote for each stage
@@ -53,8 +67,10 @@ struct SmemLayout {
   int do_full;
   int ds_full;
   int ds_empty;
-  int dq_full;   ///< for each consumer
-  int dq_empty;  ///< for each consumer
+  int dq_full;   ///< for each adder; without roles
+  int dq_empty;  ///< the same
+  int w_full;    ///< with roles
+  int w_empty;   ///< the same
   int total;
 };
 
@@ -74,14 +90,18 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
     return begin;
   };
   const auto barriers = [&](int count) { return place(count * barrier_bytes, barrier_bytes); };
-  const int consumers = consumer_count(sizes.tile_kv);
+  const bool roles = has_roles(sizes.head_dim, sizes.head_dim_v);
+  const int adders = roles ? 0 : dq_adders(roles);
   SmemLayout layout{};
   layout.k = place(panel_tile_bytes(sizes.tile_kv, sizes.head_dim), tile_alignment);
   layout.v = place(panel_tile_bytes(sizes.tile_kv, sizes.head_dim_v), tile_alignment);
   layout.q = place(sizes.stages * panel_tile_bytes(sizes.tile_q, sizes.head_dim), tile_alignment);
   layout.d_o = place(sizes.stages * panel_tile_bytes(sizes.tile_q, sizes.head_dim_v), tile_alignment);
   layout.ds = place(stages_ds * panel_tile_bytes(sizes.tile_q, sizes.tile_kv), tile_alignment);
-  layout.dq = place(sizes.tile_q * dq_columns(sizes.head_dim) * static_cast<int>(sizeof(float)), 128);
+  const int dq_floats = roles ? 0 : sizes.tile_q * dq_columns(sizes.head_dim);
+  const int w_floats = roles ? sizes.tile_q * sizes.tile_kv : 0;
+  layout.dq = place(dq_floats * static_cast<int>(sizeof(float)), 128);
+  layout.w = place(w_floats * static_cast<int>(sizeof(float)), 128);
   layout.lse_log2 = place(sizes.stages * sizes.tile_q * static_cast<int>(sizeof(float)), 128);
   layout.delta = place(sizes.stages * sizes.tile_q * static_cast<int>(sizeof(float)), 128);
   layout.notes = place(sizes.stages * static_cast<int>(sizeof(QueryNote)), 8);
@@ -93,8 +113,10 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   layout.do_full = barriers(sizes.stages);
   layout.ds_full = barriers(stages_ds);
   layout.ds_empty = barriers(stages_ds);
-  layout.dq_full = barriers(consumers);
-  layout.dq_empty = barriers(consumers);
+  layout.dq_full = barriers(adders);
+  layout.dq_empty = barriers(adders);
+  layout.w_full = barriers(roles ? 1 : 0);
+  layout.w_empty = barriers(roles ? 1 : 0);
   layout.total = end;
   return layout;
 }

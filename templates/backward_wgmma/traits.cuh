@@ -16,18 +16,20 @@ struct KernelTraits {
   using Config = KernelConfig;
   using Element = typename Config::Element;
   static constexpr int mma_k = ElementTraits<Element>::mma_k;
-  static_assert(Config::head_dim % 8 == 0 && Config::head_dim >= 8 && Config::head_dim <= 128,
-                "head_dim must be a multiple of 8 from 8 to 128");
-  static_assert(Config::head_dim_v % 8 == 0 && Config::head_dim_v >= 8 && Config::head_dim_v <= 128,
-                "head_dim_v must be a multiple of 8 from 8 to 128");
+  static_assert(Config::head_dim % 8 == 0 && Config::head_dim >= 8 && Config::head_dim <= 256,
+                "head_dim must be a multiple of 8 from 8 to 256");
+  static_assert(Config::head_dim_v % 8 == 0 && Config::head_dim_v >= 8 && Config::head_dim_v <= 256,
+                "head_dim_v must be a multiple of 8 from 8 to 256");
+  static constexpr bool has_roles = backward_wgmma::has_roles(Config::head_dim, Config::head_dim_v);
   static_assert(Config::tile_q == rows_per_warpgroup, "dQ has the rows of one wgmma");
-  static_assert(Config::tile_kv == 2 * rows_per_warpgroup, "two consumers share the columns of dQ");
+  static_assert(Config::tile_kv == keys_of_block(has_roles),
+                "two consumers have a half of the keys each, or all have the same");
+  static_assert(!(has_roles && Config::out_of_phase), "consumers with roles are never in phase");
   static_assert(Config::alignment == 16, "TMA wants rows aligned to 16 bytes");
   static_assert(!Config::deterministic || !has_entry_lengths<Config>,
                 "blocks would wait for tiles that boundaries which do not ascend leave to nobody");
 
-  static constexpr int consumers = consumer_count(Config::tile_kv);
-  static constexpr int consumer_warps = consumers * 4;
+  static constexpr int consumers = consumer_count(has_roles);
   static constexpr int threads = (consumers + 1) * warpgroup_size;
   static constexpr int query_steps = Config::tile_q / mma_k;  ///< of dV and dK
 
@@ -37,10 +39,12 @@ struct KernelTraits {
   using DoTile = PanelTile<Element, Config::tile_q, Config::head_dim_v>;
   using DsTile = PanelTile<Element, Config::tile_q, Config::tile_kv>;  ///< queries are rows
 
-  /// Columns of dQ that one consumer sums. Whole panels, or a part of the only one.
-  static constexpr int dq_columns = backward_wgmma::dq_columns(Config::head_dim) / consumers;
+  static constexpr int dq_parts = backward_wgmma::dq_parts(Config::head_dim, has_roles);
+  static constexpr int dq_adders = backward_wgmma::dq_adders(has_roles);
+  /// Columns of a part of dQ. Whole panels, or a part of the only one.
+  static constexpr int dq_columns = backward_wgmma::dq_columns(Config::head_dim) / dq_parts;
   static constexpr int dq_part_floats = Config::tile_q * dq_columns;
-  static constexpr int dq_tile_floats = dq_part_floats * consumers;
+  static constexpr int dq_tile_floats = dq_part_floats * dq_parts;
 
   // Of one warp of a consumer.
   using Scores = Accumulator<MmaLayout, 16, Config::tile_q>;
@@ -51,10 +55,12 @@ struct KernelTraits {
   /// Whether dP of the next step is multiplied under the exponentials: where there are registers for it beside dQ.
   static constexpr bool early_d_scores = Config::head_dim <= 64 && Config::head_dim_v <= 64;
 
-  static_assert(DsTile::row_bytes == 128 && DsTile::panels == consumers, "a consumer writes a panel of dS");
+  static_assert(DsTile::row_bytes == 128 && DsTile::panels == Config::tile_kv / rows_per_warpgroup,
+                "a consumer writes a panel of dS");
 
-  static constexpr int turn_barrier =
-      1;  ///< named barrier, and one for the other consumer; 0 is __syncthreads'
+  // Named barriers; 0 is __syncthreads'.
+  static constexpr int turn_barrier = 1;  ///< and one for the other consumer
+  static constexpr int add_barrier = 1;   ///< of the consumer that adds to dQ, with roles
 
   static constexpr SmemLayout layout = smem_layout<Config>();
 };

@@ -72,6 +72,11 @@ struct PanelTile {
   JIT_HOST_DEVICE static constexpr unsigned row_step(int step) {
     return lower_word(along_rows(0, step) - along_rows(0, 0));
   }
+  /// The same where the free dimension begins at `column`, which is the first one of a panel.
+  JIT_HOST_DEVICE static constexpr unsigned row_step(int step, int column) {
+    return lower_word(along_rows(static_cast<unsigned>(column / columns * panel_bytes), step) -
+                      along_rows(0, 0));
+  }
   JIT_HOST_DEVICE static constexpr unsigned upper_word() { return lower_word(descriptor(0, 0) >> 32); }
 
  private:

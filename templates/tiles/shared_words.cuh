@@ -28,6 +28,14 @@ __device__ __forceinline__ void store_shared(unsigned address, const float (&val
                : "memory");
 }
 
+/// Loads four floats; `address` is a multiple of 16.
+__device__ __forceinline__ void load_shared(float (&values)[4], unsigned address) {
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(values[0]), "=f"(values[1]), "=f"(values[2]), "=f"(values[3])
+               : "r"(address)
+               : "memory");
+}
+
 /// Sets 16 bytes to 0.
 __device__ __forceinline__ void clear_shared_chunk(unsigned address) {
   asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(address), "r"(0) : "memory");

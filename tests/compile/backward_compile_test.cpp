@@ -49,7 +49,10 @@ TEST(BackwardCompile, TheDefaultsCompileWithoutSpills) {
                                   {.dtype = DType::fp16, .gqa_ratio = 4},
                                   {.dropout = true},
                                   {.head_dim = 64, .dropout = true, .mask = mask::causal()},
-                                  {.head_dim = 96, .head_dim_v = 40, .mask = mask::sliding_window(100, 0)}})
+                                  {.head_dim = 96, .head_dim_v = 40, .mask = mask::sliding_window(100, 0)},
+                                  {.head_dim = 256, .gqa_ratio = 4, .mask = mask::causal()},
+                                  {.head_dim = 256, .dropout = true, .score = score::softcap(30)},
+                                  {.dtype = DType::fp16, .head_dim = 192, .head_dim_v = 128}})
     wishes.push_back({spec, testing::sm_90a, Pass::backward});
   const auto ragged = [](AttentionSpec spec) {
     spec.sequences_q = spec.sequences_kv = SequenceKind::ragged;
@@ -58,6 +61,7 @@ TEST(BackwardCompile, TheDefaultsCompileWithoutSpills) {
   for (const AttentionSpec& spec :
        std::vector<AttentionSpec>{{.head_dim = 64, .mask = mask::causal()},
                                   {.gqa_ratio = 4, .mask = mask::causal()},
+                                  {.head_dim = 256, .mask = mask::causal()},
                                   {.mask = mask::causal(), .score = score::softcap(30)}}) {
     wishes.push_back({ragged(spec), testing::sm_90a, Pass::backward});
     for (const Pass pass : {Pass::backward_dq, Pass::backward_dkv})

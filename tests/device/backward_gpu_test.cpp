@@ -232,6 +232,28 @@ TEST_F(BackwardTest, ConfigsOfOnePass) {
   }
 }
 
+// Consumers with roles.
+TEST_F(BackwardTest, ConfigsOfOnePassAboveHeadDimsOf128) {
+  if (native_arch(device_) != Arch{9, 0, 'a'}) GTEST_SKIP() << "kernels of backward_wgmma are for sm_90a";
+  const CurrentDevice scope(0);
+  for (const AttentionSpec& spec : std::vector<AttentionSpec>{
+           {.head_dim = 256, .gqa_ratio = 2, .mask = mask::causal()},
+           {.head_dim = 136, .head_dim_v = 200, .score = score::softcap(3)},
+           {.dtype = DType::fp16, .head_dim = 192, .head_dim_v = 128, .mask = mask::sliding_window(70, 10)},
+           {.head_dim = 32, .head_dim_v = 256, .mask = mask::block_mask(64, 32)}}) {
+    BackwardRun run(case_of(spec, 1, 1, 150, 90));
+    for (const bool deterministic : {false, true}) {
+      const BackwardWgmma config{.deterministic = deterministic};
+      run.poison_gradients();
+      run.compute(context(), config);
+      EXPECT_EQ(run.check(), "") << to_string(spec) << ", " << to_string(KernelConfig(config));
+    }
+    const Error error = error_of([&] { run.compute(context(), BackwardWgmma{.out_of_phase = true}); });
+    EXPECT_EQ(error.code(), ErrorCode::no_valid_config);
+    EXPECT_THAT(error.message(), ::testing::HasSubstr("out_of_phase must be false"));
+  }
+}
+
 TEST_F(BackwardTest, RepeatedRunsAreBitIdentical) {
   const AttentionSpec spec{
       .head_dim = 64, .gqa_ratio = 4, .mask = mask::causal(), .score = score::softcap(10)};

@@ -126,13 +126,14 @@ TEST_F(RaggedBackwardTest, ConfigsOfOnePass) {
   const CurrentDevice scope(0);
   for (const AttentionSpec& spec :
        std::vector<AttentionSpec>{{.head_dim = 128, .gqa_ratio = 2, .mask = mask::causal()},
-                                  {.head_dim = 64, .score = score::softcap(3)}}) {
+                                  {.head_dim = 64, .score = score::softcap(3)},
+                                  {.head_dim = 136, .head_dim_v = 24, .mask = mask::causal()}}) {
     RaggedBackwardCase problem = case_of(spec);
     problem.q = {.lengths = {70, 0, 5, 130}, .spare = {5, 3, 0, 1}, .around = 9};
     problem.kv = {.lengths = {300, 40, 0, 129}, .spare = {0, 7, 2, 60}, .around = 1};
     RaggedBackwardRun run(problem);
-    for (const BackwardWgmma& config :
-         std::vector<BackwardWgmma>{{.stages = spec.head_dim == 64 ? 4 : 2}, {.out_of_phase = true}}) {
+    for (const BackwardWgmma& config : std::vector<BackwardWgmma>{{.stages = spec.head_dim == 64 ? 4 : 2},
+                                                                  {.out_of_phase = spec.head_dim <= 128}}) {
       run.poison_gradients();
       run.compute(context(), config);
       EXPECT_EQ(run.check(), "") << to_string(spec) << ", " << to_string(KernelConfig(config));

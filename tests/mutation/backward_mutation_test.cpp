@@ -156,8 +156,134 @@ INSTANTIATE_TEST_SUITE_P(
         TemplateMutation{"TheEndOfKeysIsNotMasked", loader, "tiles.is_partial() || has_end_of_keys",
                          "tiles.is_partial()"},
         TemplateMutation{"PartialTilesTakenForFull", consumer, "(flags_ & query_note_partial) != 0", "false"},
-        TemplateMutation{"DqUnscaled", "backward_wgmma/convert_dq.cuh", "(dq, scale, rows, first_row",
-                         "(dq, 1.0f, rows, first_row"}),
+        TemplateMutation{"DqUnscaled", "backward_wgmma/convert_dq.cuh", "(params.softmax_scale, dropout)",
+                         "(1.0f, dropout)"}),
+    ::testing::PrintToStringParamName());
+
+// Consumers with roles: two blocks of keys, and more tiles of queries than stages, of two heads.
+const BackwardCase roles_problem = {
+    .spec = {.head_dim = 136, .head_dim_v = 40, .gqa_ratio = 2, .mask = mask::causal()},
+    .seqlen_q = 130,
+    .seqlen_kv = 100,
+    .seed = 5};
+
+std::string noticed_of_roles(const TemplateMutation* mutation, bool deterministic) {
+  const MutatedTemplates templates(mutation);
+  Settings settings = shared_cache_settings();
+  settings.templates = templates.folder();
+  const Context context(settings);
+  const CurrentDevice scope(0);
+  BackwardRun run(roles_problem);
+  try {
+    run.compute(context, BackwardWgmma{.deterministic = deterministic});
+  } catch (const Error& error) {
+    return fmt::format("{}: {}", to_string(error.code()), error.what());
+  }
+  return run.check();
+}
+
+TEST(BackwardWithRoles, IsRightUnmutated) {
+  for (const bool deterministic : {false, true}) EXPECT_EQ(noticed_of_roles(nullptr, deterministic), "");
+}
+
+class RolesMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
+
+TEST_P(RolesMutationTest, IsCaught) { expect_caught(GetParam(), noticed_of_roles(&GetParam(), false)); }
+
+constexpr const char* of_values = "backward_wgmma/value_consumer.cuh";
+constexpr const char* of_keys = "backward_wgmma/key_consumer.cuh";
+constexpr const char* of_queries = "backward_wgmma/query_consumer.cuh";
+
+INSTANTIATE_TEST_SUITE_P(
+    BackwardWithRoles, RolesMutationTest,
+    ::testing::Values(
+        TemplateMutation{"ScoresDoNotWaitForKeys",
+                         of_values,
+                         "    mbarrier_wait_parity(rings_.keys_full(), 0);\n",
+                         "",
+                         {"data race", "access in flight", "uninitialized read"}},
+        TemplateMutation{"ScoresDoNotWaitForQueries",
+                         of_values,
+                         "    rings_.q.wait_full(step);\n",
+                         "",
+                         {"data race", "access in flight", "uninitialized read"}},
+        TemplateMutation{"DvDoesNotWaitForDo",
+                         of_values,
+                         "    rings_.d_o.wait_full(step);\n",
+                         "",
+                         {"data race", "access in flight", "uninitialized read"}},
+        TemplateMutation{
+            "NoWaitForThePlaceOfW", of_values, "    rings_.w.wait_empty(step);\n", "", {"data race"}},
+        TemplateMutation{"ScoresAreNotWaitedFor",
+                         of_values,
+                         "      wgmma_wait_group<1>();  // dV\n",
+                         "",
+                         {"access in flight"}},
+        TemplateMutation{"PIsRoundedWhileDvReadsIt",
+                         of_values,
+                         "      wgmma_wait_group<0>();\n      wgmma_hold(p_);\n",
+                         "",
+                         {"access in flight"}},
+        TemplateMutation{"DvIsNotWaitedFor",
+                         of_values,
+                         "    start_dv(step);\n    wgmma_wait_group<0>();",
+                         "    start_dv(step);",
+                         {"access in flight"}},
+        TemplateMutation{"DScoresDoNotWaitForValues",
+                         of_keys,
+                         "    mbarrier_wait_parity(rings_.keys_full(), 0);\n",
+                         "",
+                         {"data race", "access in flight", "uninitialized read"}},
+        TemplateMutation{"DkDoesNotWaitForQueries",
+                         of_keys,
+                         "    rings_.q.wait_full(step);\n",
+                         "",
+                         {"data race", "access in flight", "uninitialized read"}},
+        TemplateMutation{"DScoresDoNotWaitForDo",
+                         of_keys,
+                         "    rings_.d_o.wait_full(step);\n",
+                         "",
+                         {"data race", "access in flight", "uninitialized read"}},
+        TemplateMutation{"NoWaitForW",
+                         of_keys,
+                         "    rings_.w.wait_full(step);\n",
+                         "",
+                         {"data race", "uninitialized read"}},
+        TemplateMutation{"NoWaitForThePlaceOfDs",
+                         of_keys,
+                         "    rings_.ds.wait_empty(step);\n",
+                         "",
+                         {"data race", "access in flight"}},
+        TemplateMutation{
+            "NoFenceBehindDs", of_keys, "    fence_proxy_async_shared();\n", "", {"missing proxy fence"}},
+        TemplateMutation{"DScoresAreNotWaitedFor",
+                         of_keys,
+                         "      wgmma_wait_group<0>();\n      ++step;",
+                         "      ++step;",
+                         {"access in flight"}},
+        TemplateMutation{"QueriesAreLetGoWhileDkReadsThem",
+                         of_keys,
+                         "      wgmma_wait_group<1>();  // dP of the next step\n",
+                         "",
+                         {"access in flight", "data race"}},
+        TemplateMutation{"DqDoesNotWaitForDs",
+                         of_queries,
+                         "      rings_.ds.wait_full(step);\n",
+                         "",
+                         {"data race", "access in flight", "uninitialized read"}},
+        TemplateMutation{
+            "DqIsNotWaitedFor", of_queries, "      wgmma_wait_group<0>();\n", "", {"access in flight"}},
+        TemplateMutation{"QueriesAreLetGoByOneReader",
+                         "backward_wgmma/rings.cuh",
+                         "Config::stages, 2 * warps)",
+                         "Config::stages, warps)",
+                         {"data race", "access in flight"}},
+        TemplateMutation{"PanelsOfDqInAnotherOrder", of_queries, "sums + part * Traits::dq_part_floats",
+                         "sums + (Traits::dq_parts - 1 - part) * Traits::dq_part_floats"},
+        TemplateMutation{"WWithoutItsPlaces", of_values, "store_shared(w + (i * Part::column_blocks + n)",
+                         "store_shared(w + (i * Part::column_blocks + 1 - n)"},
+        TemplateMutation{"PartialTilesTakenForFull", of_values, "(flags_ & query_note_partial) != 0",
+                         "false"}),
     ::testing::PrintToStringParamName());
 
 // Requests that begin and end anywhere, each with room for more rows, among them some without queries or without keys.

@@ -14,7 +14,6 @@ using namespace backward_wgmma;
 namespace {
 
 constexpr Arch arch{9, 0, 'a'};
-constexpr int max_head_dim = 128;
 constexpr int warpgroup_threads = 128;
 // Addresses, steps and the note of a tile: calibrated on the assembler's reports.
 constexpr int other_registers = 16;
@@ -30,19 +29,24 @@ constexpr std::array rows = {
 };
 static_assert(rows.size() == member_count<BackwardWgmma>(), "each member has a row");
 
-// Accumulators of dK and dV.
+// Accumulators of dK and dV in a consumer.
 int gradient_registers(const AttentionSpec& spec) {
-  return (padded_head_dim(spec.head_dim) + padded_head_dim(spec.value_head_dim())) / 2;
+  const int dk = padded_head_dim(spec.head_dim) / 2, dv = padded_head_dim(spec.value_head_dim()) / 2;
+  return backward_wgmma::has_roles(spec) ? std::max(dk, dv) : dk + dv;
 }
 
 }  // namespace
 
 namespace backward_wgmma {
 
-// What 168 registers of each of three warpgroups come to. Small head dims leave consumers enough of fewer, and the
-// loaders, which ask the mask, more.
+bool has_roles(const AttentionSpec& spec) { return has_roles(spec.head_dim, spec.value_head_dim()); }
+int tile_kv(const AttentionSpec& spec) { return keys_of_block(has_roles(spec)); }
+
+// What 168 registers of each of three warpgroups come to, or 128 of each of four. Small head dims leave consumers enough
+// of fewer, and the loaders, which ask the mask, more.
 RegisterShares register_shares(const AttentionSpec& spec) {
   constexpr int small = 96;
+  if (has_roles(spec)) return {.loader = 24, .consumer = 208, .dq = 72};
   if (gradient_registers(spec) <= small) return {.loader = 56, .consumer = 224};
   return {.loader = 24, .consumer = 240};
 }
@@ -65,20 +69,24 @@ std::string Family<BackwardWgmma>::rejection(const Case& problem, const Backward
     return fmt::format("{} needs {}, this is {}", name, to_string(arch), to_string(limits.arch));
   if (spec.alignment != 16)
     return fmt::format("{} needs rows aligned to 16 bytes; spec.alignment is {}", name, spec.alignment);
-  if (std::max(spec.head_dim, spec.value_head_dim()) > max_head_dim) {
-    return fmt::format("{} has room for head dims up to {}; head_dim is {}, head_dim_v {}", name,
-                       max_head_dim, spec.head_dim, spec.value_head_dim());
+  if (config.out_of_phase && backward_wgmma::has_roles(spec)) {
+    return fmt::format(
+        "{} has consumers that take turns up to head dims of 128 alone; out_of_phase must be false, head_dim "
+        "is {}, head_dim_v {}",
+        name, spec.head_dim, spec.value_head_dim());
   }
   return "";
 }
 
 Footprint Family<BackwardWgmma>::footprint(const AttentionSpec& spec, const BackwardWgmma& config) {
-  const int scores = BackwardWgmma::tile_q + BackwardWgmma::tile_q / 2;  // S, dP; P and dS, rounded
-  return {.threads = (consumer_count(BackwardWgmma::tile_kv) + 1) * warpgroup_threads,
+  const bool roles = backward_wgmma::has_roles(spec);
+  // S, dP; P and dS, rounded; or one of these
+  const int scores = (BackwardWgmma::tile_q + BackwardWgmma::tile_q / 2) / (roles ? 2 : 1);
+  return {.threads = (consumer_count(roles) + 1) * warpgroup_threads,
           .smem_bytes = smem_layout({.head_dim = spec.head_dim,
                                      .head_dim_v = spec.value_head_dim(),
                                      .tile_q = BackwardWgmma::tile_q,
-                                     .tile_kv = BackwardWgmma::tile_kv,
+                                     .tile_kv = backward_wgmma::tile_kv(spec),
                                      .stages = config.stages})
                             .total,
           .registers = gradient_registers(spec) + scores + other_registers,

@@ -16,7 +16,7 @@ constexpr double block_clocks = 6000;  // keys that come, gradients that leave
 double Family<BackwardWgmma>::cycles(const Case& problem, const ProblemShape& shape, const BackwardWgmma&) {
   const double d = padded_head_dim(problem.spec.head_dim),
                dv = padded_head_dim(problem.spec.value_head_dim());
-  const double q = BackwardWgmma::tile_q, kv = BackwardWgmma::tile_kv;
+  const double q = BackwardWgmma::tile_q, kv = backward_wgmma::tile_kv(problem.spec);
   const double step = 2 * q * kv * (3 * d + 2 * dv) / flops_per_clock;
   const double steps = std::ceil(static_cast<double>(shape.seqlen_q) / q) * problem.spec.gqa_ratio;
   const double blocks = std::ceil(static_cast<double>(shape.seqlen_kv) / kv) *

@@ -10,7 +10,7 @@ template <>
 struct Family<BackwardWgmma> {
   static constexpr std::string_view name = "backward_wgmma";
   static constexpr std::string_view doc =
-      "all gradients in one pass with TMA and wgmma: sm_90a, rows aligned to 16 bytes, head dims up to 128";
+      "all gradients in one pass with TMA and wgmma: sm_90a, rows aligned to 16 bytes";
   static constexpr Pass pass = Pass::backward;
   static constexpr bool may_spill = false;
   static constexpr BackwardWgmma smallest = {};
@@ -33,10 +33,16 @@ struct Family<BackwardWgmma> {
 
 namespace backward_wgmma {
 
+/// Whether consumers have a role each, in place of rows (templates/backward_wgmma/smem_layout.cuh), and the keys of a
+/// block.
+bool has_roles(const AttentionSpec& spec);
+int tile_kv(const AttentionSpec& spec);
+
 /// Registers per thread that setmaxnreg gives to the warpgroups.
 struct RegisterShares {
   int loader = 0;
   int consumer = 0;
+  int dq = 0;  ///< of the consumer that has dQ, where there are roles
 };
 RegisterShares register_shares(const AttentionSpec& spec);
 

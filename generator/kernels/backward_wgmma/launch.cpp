@@ -37,7 +37,7 @@ std::size_t sum_floats(const AttentionSpec& spec, const AttentionParams& params)
 std::size_t turns(const AttentionSpec& spec, const BackwardWgmma& config, const AttentionParams& params) {
   if (!config.deterministic) return 0;
   return padded_queries(spec, params) / static_cast<std::size_t>(BackwardWgmma::tile_q) *
-         static_cast<std::size_t>(consumer_count(BackwardWgmma::tile_kv));
+         static_cast<std::size_t>(dq_adders(backward_wgmma::has_roles(spec)));
 }
 
 void place_workspace(const KernelLaunch& launch) {
@@ -92,8 +92,8 @@ std::size_t Family<BackwardWgmma>::workspace_bytes(const AttentionSpec& spec, co
 void Family<BackwardWgmma>::launch(const KernelLaunch& launch, const BackwardWgmma& config) {
   if (launch.params.seqlen_kv == 0 || launch.params.batch == 0) return;
   place_workspace(launch);
-  const SequenceGrid blocks = key_grid(launch.spec, launch.params, BackwardWgmma::tile_kv);
-  const MapBoxes boxes{.rows_q = BackwardWgmma::tile_q, .rows_kv = BackwardWgmma::tile_kv};
+  const SequenceGrid blocks = key_grid(launch.spec, launch.params, tile_kv(launch.spec));
+  const MapBoxes boxes{.rows_q = BackwardWgmma::tile_q, .rows_kv = tile_kv(launch.spec)};
   const MappedGradients mapped = map_gradients(launch.spec, boxes, launch.params, *launch.gradients);
   SequenceMaps maps = {};
   maps.q = mapped.q;

@@ -16,6 +16,7 @@ namespace {
 SourceFile wgmma_products(const AttentionSpec& spec) {
   const int mma_k = facts(spec.dtype).mma_k;
   const int d = padded_head_dim(spec.head_dim), dv = padded_head_dim(spec.value_head_dim());
+  const bool roles = backward_wgmma::has_roles(spec);
   std::string text =
       "// Products of tiles by wgmma, for one kernel. Generated: change the spec, not this file.\n"
       "#pragma once\n\nstruct WgmmaProducts {\n";
@@ -28,23 +29,23 @@ SourceFile wgmma_products(const AttentionSpec& spec) {
                    .steps = BackwardWgmma::tile_q / mma_k,
                    .accumulate = true,
                    .a_in_registers = true,
-                   .b_along_rows = true};
+                   .b_along_rows = true,
+                   .columns_at_once = roles ? 128 : 0};
   text += wgmma_function("wgmma_dv", "D += A B: tile_q columns of P, tile_q rows of dO.", sum);
   sum.n = d;
   text += wgmma_function("wgmma_dk", "D += A B: tile_q columns of dS, tile_q rows of Q.", sum);
-  text +=
-      wgmma_function("wgmma_dq", "D = A B: tile_kv columns of dS, tile_kv rows of K, some of its columns.",
-                     {.dtype = spec.dtype,
-                      .n = backward_wgmma::dq_columns(spec.head_dim) /
-                           backward_wgmma::consumer_count(BackwardWgmma::tile_kv),
-                      .steps = BackwardWgmma::tile_kv / mma_k,
-                      .b_along_rows = true});
+  text += wgmma_function(
+      "wgmma_dq", "D = A B: tile_kv columns of dS, tile_kv rows of K, some of its columns.",
+      {.dtype = spec.dtype,
+       .n = backward_wgmma::dq_columns(spec.head_dim) / backward_wgmma::dq_parts(spec.head_dim, roles),
+       .steps = backward_wgmma::tile_kv(spec) / mma_k,
+       .b_along_rows = true});
   return {"wgmma_products.cuh", text + "};\n"};
 }
 
 std::string config_name(const AttentionSpec& spec, const BackwardWgmma& config) {
-  return fmt::format("{}_q{}kv{}s{}", problem_name(spec), BackwardWgmma::tile_q, BackwardWgmma::tile_kv,
-                     config.stages);
+  return fmt::format("{}_q{}kv{}s{}", problem_name(spec), BackwardWgmma::tile_q,
+                     backward_wgmma::tile_kv(spec), config.stages);
 }
 
 // A program of one of the kernels around: `call` is its template.
@@ -74,9 +75,9 @@ Program side_program(const AttentionSpec& spec, const BackwardWgmma& config, std
 }
 
 // The config, and the sizes that all its kernels have.
-std::string own_lines(const BackwardWgmma& config) {
+std::string own_lines(const AttentionSpec& spec, const BackwardWgmma& config) {
   return number_line("tile_q", BackwardWgmma::tile_q, "queries per step") +
-         number_line("tile_kv", BackwardWgmma::tile_kv, "keys per block") +
+         number_line("tile_kv", backward_wgmma::tile_kv(spec), "keys per block") +
          config_lines(Family<BackwardWgmma>::fields(), config);
 }
 
@@ -85,7 +86,7 @@ std::string own_lines(const BackwardWgmma& config) {
 namespace backward_wgmma {
 
 std::string config_text(const AttentionSpec& spec, const BackwardWgmma& config) {
-  return spec_lines(spec, functor_source(spec)) + own_lines(config);
+  return spec_lines(spec, functor_source(spec)) + own_lines(spec, config);
 }
 
 Program prepare_program(const AttentionSpec& spec, const BackwardWgmma& config) {
@@ -95,7 +96,7 @@ Program prepare_program(const AttentionSpec& spec, const BackwardWgmma& config) 
 
 Program convert_program(const AttentionSpec& spec, const BackwardWgmma& config) {
   return side_program(spec, config, "dQ in 16 bits", "convert_dq",
-                      consumer_count(BackwardWgmma::tile_kv) * 128);
+                      dq_parts(spec.head_dim, has_roles(spec)) * 128);
 }
 
 }  // namespace backward_wgmma
@@ -116,9 +117,10 @@ Program Family<BackwardWgmma>::program(const AttentionSpec& spec, const Backward
   source +=
       "#include \"backward_wgmma/kernel.cuh\"\n#include \"wgmma_products.cuh\"\n\nusing namespace jit;\n\n";
   source += functors.definitions;
-  source += "struct Config : WgmmaProducts {\n" + spec_lines(spec, functors) + own_lines(config);
+  source += "struct Config : WgmmaProducts {\n" + spec_lines(spec, functors) + own_lines(spec, config);
   source += number_line("loader_registers", shares.loader, "per thread, once shared out");
   source += number_line("consumer_registers", shares.consumer, "the same for consumers");
+  if (shares.dq != 0) source += number_line("dq_registers", shares.dq, "the same for the one that has dQ");
   source += "};\n";
   const ParameterText dropout = dropout_text(spec);
   source += params_assertion() + gradient_params_assertion() + dropout.assertion + functors.assertions;

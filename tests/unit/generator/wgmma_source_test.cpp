@@ -110,6 +110,28 @@ TEST(WgmmaSource, ConstraintsMatchTheOperands) {
   }
 }
 
+// Columns 0 … 127, then the others, of the same registers of A.
+TEST(WgmmaSource, ManyColumnsCanBeOfSeveralInstructions) {
+  const std::string function = wgmma_function("multiply", "",
+                                              {.dtype = DType::bf16,
+                                               .n = 144,
+                                               .steps = 2,
+                                               .accumulate = true,
+                                               .a_in_registers = true,
+                                               .b_along_rows = true,
+                                               .columns_at_once = 128});
+  const std::string assembly = assembly_of(function);
+  const std::string name = "wgmma.mma_async.sync.aligned.m64n";
+  EXPECT_EQ(count_of(assembly, name), 4);
+  for (const std::string& a : {list(72, 4), list(76, 4)}) {
+    EXPECT_EQ(count_of(assembly, name + "128k16.f32.bf16.bf16 {" + list(0, 64) + "}, {" + a + "}, B, yes"),
+              1);
+    EXPECT_EQ(count_of(assembly, name + "16k16.f32.bf16.bf16 {" + list(64, 8) + "}, {" + a + "}, B, yes"), 1);
+  }
+  for (const char* advance : {"B::row_step(1)", "B::row_step(0, 128)", "B::row_step(1, 128)"})
+    EXPECT_EQ(count_of(function, advance), 1) << advance;
+}
+
 TEST(WgmmaSource, DeclaresTheFunction) {
   const std::string registers =
       wgmma_function("wgmma_pv", "D += A B.",

@@ -1,0 +1,136 @@
+// The consumer of a one-pass kernel with roles that owns gradients of scores and dK, of all 64 keys of the block:
+//
+//     dPᵀ = V dOᵀ − delta ─ dS = W ∘ dP ┬─ to the consumer of dQ
+//                                       └─ dK += dSᵀ Q
+//
+//     tensor cores   │ dK(n)                   dP(n+1) │
+//     consumer       │ dS(n) to shared memory  wait dP │ wait W, dS(n+1)
+#pragma once
+
+#include "backward_wgmma/score_parts.cuh"
+#include "problem/gradients.cuh"
+#include "ptx/wgmma.cuh"
+#include "steps/dropout.cuh"
+#include "steps/store_rows.cuh"
+
+namespace jit::backward_wgmma {
+
+template <class Config>
+class KeyConsumer {
+  using Traits = KernelTraits<Config>;
+  using Element = typename Config::Element;
+  using Scores = typename Traits::Scores;
+  using VTile = typename Traits::VTile;
+  using QTile = typename Traits::QTile;
+  using DoTile = typename Traits::DoTile;
+
+ public:
+  __device__ __forceinline__ KeyConsumer(const AttentionParams& params, const DropoutParams& dropout,
+                                         const KeyTile<Config>& keys, unsigned smem)
+      : params_(params), dropout_(dropout), keys_(keys), rings_(smem) {}
+
+  __device__ __forceinline__ void run(const GradientParams& gradient_params) {
+    dk_.clear();
+    take_queries(0);
+    mbarrier_wait_parity(rings_.keys_full(), 0);
+    if ((flags_ & query_note_none) == 0) {
+      sum_gradient();
+    } else {
+      rings_.ds.arrive_full(0);
+    }
+    const SequencesOf<Config> sequences = keys_.sequences(params_);
+    store_rows<Config::head_dim>(
+        dk_, over_kept_share<Config>(params_.softmax_scale, dropout_),
+        Gradients<Config>(params_, gradient_params, sequences).dk_rows(keys_.batch, keys_.kv_head),
+        keys_.k_begin + warp_row(), sequences.kv(keys_.batch).length);
+  }
+
+ private:
+  // Waits count the groups that they leave running.
+  __device__ __forceinline__ void sum_gradient() {
+    unsigned step = 0;
+    start_d_scores(step);
+    wgmma_wait_group<0>();
+    while (true) {
+      weigh_d_scores(step);
+      start_dk(step);
+      write_ds(step);
+      if ((flags_ & query_note_end) != 0) break;
+      take_queries(step + 1);
+      start_d_scores(step + 1);
+      wgmma_wait_group<1>();  // dP of the next step
+      wgmma_hold(ds_);
+      rings_.q.arrive_empty(step);
+      wgmma_wait_group<0>();
+      ++step;
+    }
+    wgmma_wait_group<0>();
+    wgmma_hold(ds_);
+    wgmma_hold(dk_.registers[0]);
+  }
+
+  __device__ __forceinline__ void take_queries(unsigned step) {
+    rings_.q.wait_full(step);
+    flags_ = load_query_note_flags(rings_.note(step));
+  }
+
+  __device__ __forceinline__ void start_d_scores(unsigned step) {
+    rings_.d_o.wait_full(step);
+    wgmma_fence();
+    Config::template wgmma_d_scores<VTile, DoTile>(
+        d_scores_.registers[0], lower_word(VTile::along_columns(rings_.smem + Traits::layout.v, 0, 0)),
+        lower_word(DoTile::along_columns(rings_.d_o.tile(step), 0, 0)));
+    wgmma_commit_group();
+    kept_ = draw_kept_scores<Config>(rings_, step, params_, dropout_, keys_, warp_row());
+  }
+  __device__ __forceinline__ void start_dk(unsigned step) {
+    wgmma_fence();
+    Config::template wgmma_dk<QTile>(dk_.registers[0], ds_,
+                                     lower_word(QTile::along_rows(rings_.q.tile(step), 0)));
+    wgmma_commit_group();
+  }
+
+  // dP becomes dS, rounded.
+  __device__ __forceinline__ void weigh_d_scores(unsigned step) {
+    wgmma_hold(d_scores_.registers[0]);
+    drop(d_scores_, kept_);
+    rings_.w.wait_full(step);
+    const unsigned w = own_w<Config>(rings_);
+#pragma unroll
+    for (int i = 0; i < Traits::query_steps; ++i) {
+      const StepNumbers minus_delta(rings_.delta(step), i);
+#pragma unroll
+      for (int n = 0; n < 2; ++n) {
+        float weights[MmaLayout::block_values];
+        load_shared(weights, w + (2 * i + n) * w_block_bytes);
+#pragma unroll
+        for (int j = 0; j < MmaLayout::block_values; ++j) {
+          float& ds = d_scores_.registers[0][2 * i + n][j];
+          ds = weights[j] * (ds + minus_delta.at(n).of(0, j % 2));
+        }
+      }
+      d_scores_.template pack_step<Element>(ds_[i], 0, i);
+    }
+    rings_.w.arrive_empty(step);
+  }
+  __device__ __forceinline__ void write_ds(unsigned step) {
+    rings_.ds.wait_empty(step);
+    store_ds<Config>(rings_.ds.tile(step), ds_);
+    fence_proxy_async_shared();
+    rings_.ds.arrive_full(step);
+  }
+
+  static __device__ __forceinline__ int warp_row() { return threadIdx.x % warpgroup_size / warp_size * 16; }
+
+  const AttentionParams& params_;
+  const DropoutParams& dropout_;
+  const KeyTile<Config> keys_;
+  const Rings<Config> rings_;
+  int flags_ = 0;    // of the last tile of queries that was taken
+  Scores d_scores_;  // dP, then dS
+  KeptScoresOf<Config, KeysByQueries, Scores> kept_;
+  unsigned ds_[Traits::query_steps][4];
+  typename Traits::KeyGradient dk_;
+};
+
+}  // namespace jit::backward_wgmma

@@ -1,0 +1,89 @@
+// The consumer of a one-pass kernel with roles that owns dQ = dS K of each tile of queries. A panel of columns at a time
+// is multiplied and added to the sums in global memory, from registers.
+#pragma once
+
+#include "backward_wgmma/dq_sums.cuh"
+#include "backward_wgmma/loader.cuh"
+#include "backward_wgmma/rings.cuh"
+#include "backward_wgmma/turns.cuh"
+#include "ptx/atomic.cuh"
+#include "ptx/wgmma.cuh"
+
+namespace jit::backward_wgmma {
+
+template <class Config>
+class QueryConsumer {
+  using Traits = KernelTraits<Config>;
+  using KTile = typename Traits::KTile;
+  using DsTile = typename Traits::DsTile;
+
+ public:
+  __device__ __forceinline__ QueryConsumer(const AttentionParams& params, const GradientParams& gradients,
+                                           const TensorMaps& maps, const KeyTile<Config>& keys, unsigned smem)
+      : params_(params),
+        maps_(maps),
+        keys_(keys),
+        first_tile_(first_query_tile<Config>(params, keys.sequences(params), keys.batch, 0)),
+        own_sums_(dq_sums<Config>(gradients, first_tile_) + threadIdx.x % warpgroup_size * 4),
+        rings_(smem) {}
+
+  /// Whoever wrote dS has waited for the keys, too; that is theirs.
+  __device__ __forceinline__ void run() {
+    mbarrier_wait_parity(rings_.keys_full(), 0);
+    int note = 0;
+    for (unsigned step = 0; (note & last_dq_tile) == 0; ++step) {
+      rings_.ds.wait_full(step);
+      note = load_shared_by_warp(rings_.dq_note(step));
+      if (note == no_dq_tile) return;
+      multiply(step, note & ~last_dq_tile);
+    }
+  }
+
+ private:
+  __device__ __forceinline__ void multiply(unsigned step, int tile) {
+    float* const sums = own_sums_ + static_cast<long long>(tile) * Traits::dq_tile_floats;
+#pragma unroll
+    for (int part = 0; part < Traits::dq_parts; ++part) {
+      wgmma_fence();
+      Config::template wgmma_dq<DsTile, KTile>(
+          dq_.registers[0], lower_word(DsTile::along_columns(rings_.ds.tile(step), 0, 0)),
+          lower_word(KTile::along_rows(rings_.smem + Traits::layout.k + part * KTile::panel_bytes, 0)));
+      wgmma_commit_group();
+      if (Config::deterministic && part == 0) wait_for_own_turn(tile);
+      wgmma_wait_group<0>();
+      wgmma_hold(dq_.registers[0]);
+      if (part + 1 == Traits::dq_parts) rings_.ds.arrive_empty(step);
+#pragma unroll
+      for (int n = 0; n < Traits::QueryGradient::column_blocks; ++n)
+        atomic_add_relaxed(sums + part * Traits::dq_part_floats + n * warpgroup_size * 4,
+                           dq_.registers[0][n]);
+    }
+    if constexpr (Config::deterministic) end_turn(tile);
+  }
+
+  // One thread asks for all, and speaks for all once their additions are there.
+  __device__ __forceinline__ void wait_for_own_turn(int tile) const {
+    if (threadIdx.x % warpgroup_size < warp_size) {
+      const int tiles = query_tiles<Config>(params_);
+      const int turn = turn_of<Config>(keys_.sequences(params_).context(keys_.batch, tile / tiles),
+                                       tile % tiles, keys_.k_begin / Config::tile_kv, maps_.window);
+      if (lane_id() == 0) wait_for_turn(turns_of(tile), turn);
+    }
+    bar_sync(Traits::add_barrier, warpgroup_size);
+  }
+  __device__ __forceinline__ void end_turn(int tile) const {
+    bar_sync(Traits::add_barrier, warpgroup_size);
+    if (threadIdx.x % warpgroup_size == 0) add_one_release(turns_of(tile));
+  }
+  __device__ __forceinline__ int* turns_of(int tile) const { return maps_.turns + first_tile_ + tile; }
+
+  const AttentionParams& params_;
+  const TensorMaps& maps_;
+  const KeyTile<Config> keys_;
+  const long long first_tile_;
+  float* const own_sums_;
+  const Rings<Config> rings_;
+  typename Traits::QueryGradient dq_;  // a part
+};
+
+}  // namespace jit::backward_wgmma

@@ -1,0 +1,113 @@
+// Scores of a tile in the registers of a warp whose rows are keys, 16 queries at a time: those of a step of dV and dK.
+#pragma once
+
+#include "backward_wgmma/key_tile.cuh"
+#include "backward_wgmma/rings.cuh"
+#include "problem/masks.cuh"
+#include "problem/scores.cuh"
+#include "ptx/stmatrix.cuh"
+#include "steps/dropout.cuh"
+#include "steps/score_gradients.cuh"
+
+namespace jit::backward_wgmma {
+
+/// The numbers of the lane's queries in step `i` of 16 of a tile, whose numbers lie at shared address `tile` in the order
+/// of `statistic_place`.
+class StepNumbers {
+ public:
+  __device__ __forceinline__ StepNumbers(unsigned tile, int i) {
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(pairs_[0].numbers[0]), "=f"(pairs_[0].numbers[1]), "=f"(pairs_[1].numbers[0]),
+                   "=f"(pairs_[1].numbers[1])
+                 : "r"(tile + i * 64 + threadIdx.x % 4 * 16)
+                 : "memory");
+  }
+  /// As ColumnNumbers.
+  __device__ __forceinline__ const ColumnNumbers::Pair& at(int n) const { return pairs_[n]; }
+
+ private:
+  ColumnNumbers::Pair pairs_[2];
+};
+
+template <class Config>
+using ScorePart = Accumulator<MmaLayout, 16, KernelTraits<Config>::mma_k>;
+
+/// Calls f(n, j) for each value of a lane.
+template <class Product, class F>
+__device__ __forceinline__ void for_each_value(F f) {
+#pragma unroll
+  for (int n = 0; n < Product::column_blocks; ++n) {
+#pragma unroll
+    for (int j = 0; j < MmaLayout::block_values; ++j) f(n, j);
+  }
+}
+
+/// Where a warp's scores lie: they begin with key `first_key`, and with query `first_query` of `head`.
+struct ScorePlace {
+  int first_key;
+  int first_query;
+  int head;
+};
+
+/// Of scores of step `i` of a tile: their probabilities, in place, and f′ in `weights`. Places matter where some scores
+/// are dropped or where the score has them.
+template <class Config, bool is_partial>
+__device__ __forceinline__ void exponentiate_part(ScorePart<Config>& scores, ScorePart<Config>& weights,
+                                                  int i, const ScorePlace& place,
+                                                  const AttentionParams& params, const KeyTile<Config>& keys,
+                                                  float exponent, unsigned lse_log2) {
+  using Score = typename Config::Score;
+  for_each_value<ScorePart<Config>>([&](int n, int j) { weights.registers[0][n][j] = 1; });
+  if constexpr (is_partial || !Score::is_identity) {
+    const int thread = reread_thread_index() % warpgroup_size;
+    const int key = place.first_key + thread / warp_size * 16 + MmaLayout::lane_row(thread);
+    const int query = place.first_query + i * KernelTraits<Config>::mma_k + MmaLayout::lane_column(thread);
+    const BlockContext context = keys.sequences(params).context(keys.batch, place.head);
+    differentiate_score<KeysByQueries>(scores, weights, key, query, Score(context), params.softmax_scale,
+                                       context);
+    if constexpr (is_partial)
+      drop_masked_scores<KeysByQueries>(scores, key, query, TileMask<Config>(context), context);
+  }
+  exponentiate_scores(scores, exponent, StepNumbers(lse_log2, i));
+}
+
+/// Which of the scores of a step dropout keeps, of a warp whose keys begin `warp_row` behind the block's.
+template <class Config>
+__device__ __forceinline__ auto draw_kept_scores(const Rings<Config>& rings, unsigned step,
+                                                 const AttentionParams& params, const DropoutParams& dropout,
+                                                 const KeyTile<Config>& keys, int warp_row) {
+  using Scores = typename KernelTraits<Config>::Scores;
+  if constexpr (has_dropout<Config>) {
+    const unsigned note = rings.note(step);
+    return kept_scores<KeysByQueries, Scores>(
+        dropout_head<Config>(dropout, params.heads_q, keys.batch, load_query_note_head(note)),
+        load_query_note_query(note), keys.k_begin + warp_row);
+  } else {
+    return NoDropout{};
+  }
+}
+
+/// W = P ∘ f′ in shared memory, in fp32, as the accumulators of those lie that write and read it: block after block of
+/// 8 queries, in each four numbers of each of 128 threads. Where the thread's first four are.
+inline constexpr int w_block_bytes = warpgroup_size * 16;
+template <class Config>
+__device__ __forceinline__ unsigned own_w(const Rings<Config>& rings) {
+  return rings.w.tile(0) + reread_thread_index() % warpgroup_size * 16;
+}
+
+/// A warp's 16 keys of dS, rounded, transposed to the columns of a panel at shared address `panel`, whose rows are
+/// queries.
+template <class Config>
+__device__ __forceinline__ void store_ds(unsigned panel,
+                                         const unsigned (&ds)[KernelTraits<Config>::query_steps][4]) {
+  using Tile = typename KernelTraits<Config>::DsTile;
+  const unsigned thread = threadIdx.x % warpgroup_size;
+  const unsigned row = thread % warp_size / 16 * 8 + thread % 8;
+  const unsigned chunk = (thread / warp_size * 2 + thread / 8 % 2) ^ thread % 8;
+  const unsigned own = panel + row * Tile::row_bytes + chunk * chunk_bytes;
+#pragma unroll
+  for (int i = 0; i < KernelTraits<Config>::query_steps; ++i)
+    stmatrix_x4_trans(own + i * KernelTraits<Config>::mma_k * Tile::row_bytes, ds[i]);
+}
+
+}  // namespace jit::backward_wgmma

@@ -1,0 +1,158 @@
+// The consumer of a one-pass kernel with roles that owns scores and dV, of all 64 keys of the block:
+//
+//     Sᵀ = K Qᵀ ─ P = exp(f(S) − LSE) ┬─ W = P ∘ f′ to the consumer of dK
+//                                     └─ dV += Pᵀ dO
+//
+//     tensor cores   │ S(n+1)    dV(n)             │
+//     consumer       │ wait S  │ P, W(n+1)         │ wait dV, round P
+//
+// The scores of a step are multiplied before dV of the step before: exponentials run under that. Until dV has read the
+// rounded P of its own step, P stays where S was.
+#pragma once
+
+#include "backward_wgmma/score_parts.cuh"
+#include "problem/gradients.cuh"
+#include "ptx/wgmma.cuh"
+#include "steps/dropout.cuh"
+#include "steps/store_rows.cuh"
+
+namespace jit::backward_wgmma {
+
+template <class Config>
+class ValueConsumer {
+  using Traits = KernelTraits<Config>;
+  using Element = typename Config::Element;
+  using Score = typename Config::Score;
+  using Scores = typename Traits::Scores;
+  using KTile = typename Traits::KTile;
+  using QTile = typename Traits::QTile;
+  using DoTile = typename Traits::DoTile;
+
+ public:
+  __device__ __forceinline__ ValueConsumer(const AttentionParams& params, const DropoutParams& dropout,
+                                           const KeyTile<Config>& keys, unsigned smem)
+      : params_(params),
+        dropout_(dropout),
+        keys_(keys),
+        exponent_(score_exponent<Score>(params.softmax_scale)),
+        rings_(smem) {}
+
+  __device__ __forceinline__ void run(const GradientParams& gradient_params) {
+    dv_.clear();
+    take_queries(0);
+    mbarrier_wait_parity(rings_.keys_full(), 0);
+    if ((flags_ & query_note_none) == 0) sum_gradient();
+    const SequencesOf<Config> sequences = keys_.sequences(params_);
+    store_rows<Config::head_dim_v>(
+        dv_, over_kept_share<Config>(1.0f, dropout_),
+        Gradients<Config>(params_, gradient_params, sequences).dv_rows(keys_.batch, keys_.kv_head),
+        keys_.k_begin + warp_row(), sequences.kv(keys_.batch).length);
+  }
+
+ private:
+  // Waits count the groups that they leave running.
+  __device__ __forceinline__ void sum_gradient() {
+    unsigned step = 0;
+    start_scores(step);
+    wgmma_wait_group<0>();
+    exponentiate(step);
+    pack_probabilities();
+    while ((flags_ & query_note_end) == 0) {
+      take_queries(step + 1);
+      start_scores(step + 1);
+      start_dv(step);
+      wgmma_wait_group<1>();  // dV
+      exponentiate(step + 1);
+      wgmma_wait_group<0>();
+      wgmma_hold(p_);
+      rings_.q.arrive_empty(step);
+      pack_probabilities();
+      ++step;
+    }
+    start_dv(step);
+    wgmma_wait_group<0>();
+    wgmma_hold(p_);
+    wgmma_hold(dv_.registers[0]);
+  }
+
+  __device__ __forceinline__ void take_queries(unsigned step) {
+    rings_.q.wait_full(step);
+    flags_ = load_query_note_flags(rings_.note(step));
+  }
+
+  __device__ __forceinline__ void start_scores(unsigned step) {
+    wgmma_fence();
+    Config::template wgmma_scores<KTile, QTile>(
+        scores_.registers[0], lower_word(KTile::along_columns(rings_.smem + Traits::layout.k, 0, 0)),
+        lower_word(QTile::along_columns(rings_.q.tile(step), 0, 0)));
+    wgmma_commit_group();
+    kept_ = draw_kept_scores<Config>(rings_, step, params_, dropout_, keys_, warp_row());
+  }
+  __device__ __forceinline__ void start_dv(unsigned step) {
+    rings_.d_o.wait_full(step);
+    wgmma_fence();
+    Config::template wgmma_dv<DoTile>(dv_.registers[0], p_,
+                                      lower_word(DoTile::along_rows(rings_.d_o.tile(step), 0)));
+    wgmma_commit_group();
+  }
+
+  // P in place of S, and W to the other consumer.
+  __device__ __forceinline__ void exponentiate(unsigned step) {
+    wgmma_hold(scores_.registers[0]);
+    rings_.w.wait_empty(step);
+    if ((flags_ & query_note_partial) != 0) {
+      exponentiate_tile<true>(step);
+    } else {
+      exponentiate_tile<false>(step);
+    }
+    rings_.w.arrive_full(step);
+  }
+  template <bool is_partial>
+  __device__ __forceinline__ void exponentiate_tile(unsigned step) {
+    using Part = ScorePart<Config>;
+    constexpr bool has_places = is_partial || !Score::is_identity;
+    const unsigned note = rings_.note(step);
+    const ScorePlace place{.first_key = keys_.k_begin,
+                           .first_query = has_places ? load_query_note_query(note) : 0,
+                           .head = has_places ? load_query_note_head(note) : 0};
+    const unsigned w = own_w<Config>(rings_);
+#pragma unroll
+    for (int i = 0; i < Traits::query_steps; ++i) {
+      Part scores, weights;
+      for_each_value<Part>([&](int n, int j) {
+        scores.registers[0][n][j] = scores_.registers[0][i * Part::column_blocks + n][j];
+      });
+      exponentiate_part<Config, is_partial>(scores, weights, i, place, params_, keys_, exponent_,
+                                            rings_.lse_log2(step));
+      for_each_value<Part>([&](int n, int j) {
+        scores_.registers[0][i * Part::column_blocks + n][j] = scores.registers[0][n][j];
+      });
+      multiply_by_probabilities<Score>(weights, scores);
+#pragma unroll
+      for (int n = 0; n < Part::column_blocks; ++n)
+        store_shared(w + (i * Part::column_blocks + n) * w_block_bytes, weights.registers[0][n]);
+    }
+  }
+  __device__ __forceinline__ void pack_probabilities() {
+#pragma unroll
+    for (int i = 0; i < Traits::query_steps; ++i) {
+      scores_.template pack_step<Element>(p_[i], 0, i);
+      drop_packed(p_[i], kept_, 0, i);
+    }
+  }
+
+  static __device__ __forceinline__ int warp_row() { return threadIdx.x % warpgroup_size / warp_size * 16; }
+
+  const AttentionParams& params_;
+  const DropoutParams& dropout_;
+  const KeyTile<Config> keys_;
+  const float exponent_;
+  const Rings<Config> rings_;
+  int flags_ = 0;  // of the last tile of queries that was taken
+  Scores scores_;  // S, then P
+  KeptScoresOf<Config, KeysByQueries, Scores> kept_;
+  unsigned p_[Traits::query_steps][4];
+  typename Traits::ValueGradient dv_;
+};
+
+}  // namespace jit::backward_wgmma
