@@ -236,6 +236,7 @@ RunProblem read_problem(const RunOptions& options) {
   spec.dtype = parse_dtype(options.dtype);
   spec.kv_dtype = options.kv.kv_dtype;
   spec.descale_per = options.kv.descale_per;
+  validate(spec);  // what the files are to hold
   const std::optional<DType> bytes = has_fp8_keys(spec) ? std::optional(spec.key_dtype()) : std::nullopt;
   arrays.k = read_operand(options.k, bytes);
   arrays.v = read_operand(options.v, bytes);
