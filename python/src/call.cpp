@@ -16,9 +16,10 @@
 namespace jit::python {
 namespace {
 
-// (batch, heads, seqlen, head_dim) and (batch, seqlen, heads, head_dim) differ in what the middle sizes mean.
-TensorView in_layout(TensorView view, Layout layout) {
-  if (layout == Layout::bhsd && view.rank == 4) {
+// (batch, heads, seqlen, head_dim) and (batch, seqlen, heads, head_dim) differ in what the middle sizes mean. `rank` is
+// that of a tensor with all of them, or with all but head_dim.
+TensorView in_layout(TensorView view, Layout layout, int rank = 4) {
+  if (layout == Layout::bhsd && view.rank == rank) {
     std::swap(view.shape[1], view.shape[2]);
     std::swap(view.strides[1], view.strides[2]);
   }
@@ -64,6 +65,8 @@ void Call::read_sequences() {
     if (array.is_valid() && !array.is_none())
       arguments_.*sequence_arrays[i].view = arrays_.read(array, sequence_arrays[i].name, std::nullopt).view;
   }
+  for (TensorView* scales : {&arguments_.k_descale, &arguments_.v_descale})
+    *scales = in_layout(*scales, inputs_.layout, 3);
   arguments_.num_splits = inputs_.sequences.num_splits;
   arguments_.zero_padding = inputs_.sequences.zero_padding;
   arguments_.dropout_p = static_cast<float>(inputs_.sequences.dropout_p);

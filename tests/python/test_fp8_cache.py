@@ -246,6 +246,25 @@ def test_fp8_arrays_need_no_name(rng, emulated):
     batch.check(o.astype(numpy.float64))
 
 
+@pytest.mark.parametrize("kind", ["head", "token"])
+def test_heads_before_rows(rng, place, fetch, kind):
+    """With layout="BHSD" scales of keys lie as keys do."""
+    batch = cached(rng, [2, 2], [30, 50], "fp8_e4m3", kind)
+    arrays = dense(rng, batch, 60)
+    for name in "kv":
+        arrays[name] = arrays[name].transpose(0, 2, 1, 3)
+        if kind == "token":
+            arrays[f"{name}_descale"] = numpy.ascontiguousarray(arrays[f"{name}_descale"].transpose(0, 2, 1))
+    o = ja.attention(
+        place(numpy.stack(batch.q).transpose(0, 2, 1, 3)),
+        *(place(arrays.pop(name).view(numpy.uint8)) for name in "kv"),
+        **{name: place(array) for name, array in arrays.items()},
+        kv_dtype="fp8_e4m3",
+        layout="BHSD",
+    )
+    batch.check(fetch(o).transpose(0, 2, 1, 3).reshape(4, 8, 64))
+
+
 def test_a_prepared_kernel(rng, place, fetch):
     batch = cached(rng, [1, 2], [30, 50], "fp8_e4m3", "token")
     spec = ja.AttentionSpec(
