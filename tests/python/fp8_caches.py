@@ -146,7 +146,7 @@ def dense(rng, batch, room):
 
 
 def call(place, batch, arrays, **options):
-    """Of ragged queries. Where arrays are another framework's, caches are bytes: NumPy's fp8 cannot be carried there."""
+    """Of ragged queries. Caches are given as bytes: NumPy's fp8 cannot be carried to other frameworks."""
     name = next(name for name, kind in FP8.items() if kind == arrays["k"].dtype)
     arrays = {
         key: place(array.view(numpy.uint8) if array.dtype == FP8[name] else array) for key, array in arrays.items()

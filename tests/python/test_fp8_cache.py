@@ -180,7 +180,8 @@ def test_reads_what_append_stores(rng, place, fetch, name, per_head):
     table = int32(rng.permutation(pages_of_cache)[:5][None])
     slots = (table[0, numpy.arange(tokens) // page_size] * page_size + numpy.arange(tokens) % page_size).astype("i8")
     k_scale, v_scale = (place(scale) for scale in scales)
-    ja.append(place(k), place(v), *caches, slot_mapping=place(slots), k_scale=k_scale, v_scale=v_scale, cache_dtype=name)
+    stored = dict(k_scale=k_scale, v_scale=v_scale, cache_dtype=name)
+    ja.append(place(k), place(v), *caches, slot_mapping=place(slots), **stored)
 
     kept = cached(rng, [3], [tokens], name, "head" if per_head else "tensor", head_dim=64)
     for each, new, scale in zip("kv", (k, v), scales):
