@@ -13,6 +13,7 @@
 #include "generator/kernels/families.h"
 #include "generator/kernels/search.h"
 #include "generator/problem/arguments.h"
+#include "generator/problem/descale_arguments.h"
 #include "generator/problem/dispatch_key.h"
 #include "generator/problem/dropout_arguments.h"
 #include "generator/size_key.h"
@@ -219,7 +220,7 @@ void Attention::operator()(const AttentionArguments& arguments, Stream stream) c
   const Plan* plan = state.by_size.find(size_key(device.ordinal(), shape_of(params)));
   if (plan == nullptr) plan = plan_for_new_sizes(state, device.ordinal(), params, stream);
   run_plan(*plan, params, state.context.memory, stream, nullptr,
-           dropout_params(arguments.dropout_p, arguments.rng_state));
+           dropout_params(arguments.dropout_p, arguments.rng_state), descale_params(state.spec, arguments));
   if (plan->is_checked && !device_length_argument(params).empty())
     report_faults(state, device.ordinal(), stream);
 }

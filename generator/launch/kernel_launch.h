@@ -5,6 +5,7 @@
 
 #include "generator/launch/loaded_kernel.h"
 #include "generator/launch/stream_memory.h"
+#include "templates/base/descale_params.cuh"
 #include "templates/base/dropout_params.cuh"
 #include "templates/base/gradient_params.cuh"
 #include "templates/base/params.cuh"
@@ -21,6 +22,7 @@ struct KernelLaunch {
   void* workspace;                      ///< as large as the family asked for, null for nothing
   GradientParams* gradients = nullptr;  ///< of a backward pass; what kernels leave for one another is free
   DropoutParams dropout = {};           ///< of a spec with dropout
+  DescaleParams descale = {};           ///< of a spec with keys of 8 bits
 };
 
 }  // namespace jit

@@ -29,7 +29,7 @@ FaultText fault_text(const ArrayFault& fault) {
 }
 
 void run_plan(const Plan& plan, AttentionParams& params, const StreamMemory& memory, Stream stream,
-              GradientParams* gradients, const DropoutParams& dropout) {
+              GradientParams* gradients, const DropoutParams& dropout, const DescaleParams& descale) {
   params.sequences.fault = plan.is_checked ? memory.fault(plan.steps.front().kernel.device) : nullptr;
   std::size_t bytes = 0;
   for (const PlanStep& step : plan.steps) bytes = std::max(bytes, step.workspace_bytes(params, gradients));
@@ -42,7 +42,8 @@ void run_plan(const Plan& plan, AttentionParams& params, const StreamMemory& mem
                  .memory = memory,
                  .workspace = workspace,
                  .gradients = gradients,
-                 .dropout = dropout});
+                 .dropout = dropout,
+                 .descale = descale});
   }
 }
 

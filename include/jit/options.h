@@ -16,6 +16,12 @@ enum class SequenceKind {
   paged,  ///< (pages, page_size, heads, head_dim): pages anywhere, listed in page_table; keys and values only
 };
 
+/// What keys and values of 8 bits have a scale for.
+enum class ScaleKind {
+  head,   ///< one for all, for each KV head, or for each batch entry and KV head
+  token,  ///< one for each key and KV head
+};
+
 /// What a mask leaves of a tile of scores.
 enum class TileClass {
   empty,    ///< nothing: the tile is skipped

@@ -20,7 +20,9 @@ namespace jit::tool {
 struct RunOptions {
   FunctorOptions functors;
   std::string dtype = "bf16";
+  AttentionSpec kv;  ///< kv_dtype and descale_per alone
   std::string q, k, v;
+  std::string k_descale, v_descale;                          ///< paths; empty: not given
   std::vector<std::string> tensors;                          ///< "name=path"
   std::vector<std::int32_t> seqlens_q, seqlens_kv, leftpad;  ///< one for each sequence; empty: not given
   std::string page_table, sinks;                             ///< paths; empty: not given
@@ -41,6 +43,7 @@ struct RunArrays {
   Array q, k, v, o, lse;
   NamedArrays tensors;
   Array cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, cache_leftpad, page_table, sinks, rng_state;
+  Array k_descale, v_descale;
   Array d_o, dq, dk, dv;
 };
 

@@ -80,6 +80,7 @@ bool Family<ForwardSplitWgmma>::suits(const ProblemShape& shape) {
 
 std::string Family<ForwardSplitWgmma>::rejection(const Case& problem, const ForwardSplitWgmma& config) {
   const auto& [spec, limits] = problem;
+  if (std::string reason = kv_dtype_rejection(spec, name); !reason.empty()) return reason;
   if (std::string reason = dropout_rejection(spec, name); !reason.empty()) return reason;
   if (limits.arch != arch)
     return fmt::format("{} needs {}, this is {}", name, to_string(arch), to_string(limits.arch));

@@ -25,6 +25,7 @@ from . import block_mask as _block_mask
 def attention(q, k, v, *, mask=None, score=None, softmax_scale=None, return_lse=False, layout="BSHD", tensors=None,
               tuning=None, cu_seqlens_q=None, cu_seqlens_k=None, seqused_q=None, seqused_k=None, page_table=None,
               cache_leftpad=None, sinks=None, num_splits=0, zero_padding=False, split_keys=0,
+              k_descale=None, v_descale=None, kv_dtype=None, descale_per=None,
               dropout_p=0, rng_state=None, deterministic=False, block_mask=None):
     """`jit_attention.attention` of PyTorch tensors, eager or compiled, with gradients for q, k and v, for sinks, and
     for what scores read.
@@ -38,12 +39,12 @@ def attention(q, k, v, *, mask=None, score=None, softmax_scale=None, return_lse=
     under `torch.use_deterministic_algorithms`, and 0 in rows of ragged tensors that are no query's or no key's.
 
     Args:
-        q, k, v: tensors of one dtype, bf16 or fp16.
+        q, k, v: tensors of one dtype, bf16 or fp16; k and v may be of fp8, without gradients.
         mask, score, softmax_scale, return_lse, layout, tensors, tuning, cu_seqlens_q, cu_seqlens_k, seqused_q,
-            seqused_k, page_table, cache_leftpad, sinks, num_splits, zero_padding, split_keys: as those of
-            `jit_attention.attention`. What it has beside them (out, dtype, stream) an operator has not: its result is
-            new, on torch's current stream. With ``seqused_q``, rows of the result that are no query's hold anything
-            unless ``zero_padding`` is set.
+            seqused_k, page_table, cache_leftpad, sinks, num_splits, zero_padding, split_keys, k_descale, v_descale,
+            kv_dtype, descale_per: as those of `jit_attention.attention`. What it has beside them (out, dtype, stream)
+            an operator has not: its result is new, on torch's current stream. With ``seqused_q``, rows of the result
+            that are no query's hold anything unless ``zero_padding`` is set.
         dropout_p: the rate of dropout, as that of `jit_attention.attention`.
         rng_state: int64 (2), seed and offset of its random numbers; None: drawn from torch's default generator of q's
             device. So a CUDA graph drops other probabilities at each replay, and what a checkpoint computes again drops
@@ -65,7 +66,8 @@ def attention(q, k, v, *, mask=None, score=None, softmax_scale=None, return_lse=
     """
     sequences = dict(cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, seqused_q=seqused_q, seqused_k=seqused_k,
                      page_table=page_table, cache_leftpad=cache_leftpad, sinks=sinks, num_splits=num_splits,
-                     zero_padding=zero_padding, split_keys=split_keys)
+                     zero_padding=zero_padding, split_keys=split_keys, k_descale=k_descale, v_descale=v_descale,
+                     kv_dtype=kv_dtype, descale_per=descale_per)
     if dropout_p != 0:  # only then is a rate part of what is compiled
         if rng_state is None:
             rng_state = torch.randint(2**63 - 1, (2,), dtype=torch.int64, device=q.device)
@@ -125,14 +127,17 @@ def _operator(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, tensors: Sequen
               seqused_q: Optional[torch.Tensor] = None, seqused_k: Optional[torch.Tensor] = None,
               page_table: Optional[torch.Tensor] = None, cache_leftpad: Optional[torch.Tensor] = None,
               sinks: Optional[torch.Tensor] = None, num_splits: int = 0,
-              zero_padding: bool = False, split_keys: int = 0, dropout_p: float = 0.0,
-              rng_state: Optional[torch.Tensor] = None, deterministic: bool = False,
-              block_numbers: Optional[Sequence[int]] = None) -> tuple[torch.Tensor, torch.Tensor]:
+               zero_padding: bool = False, split_keys: int = 0, k_descale: Optional[torch.Tensor] = None,
+               v_descale: Optional[torch.Tensor] = None, kv_dtype: Optional[str] = None,
+               descale_per: Optional[str] = None, dropout_p: float = 0.0,
+               rng_state: Optional[torch.Tensor] = None, deterministic: bool = False,
+               block_numbers: Optional[Sequence[int]] = None) -> tuple[torch.Tensor, torch.Tensor]:
     result = _attention(q, k, v, **_keywords(problem, tensors, block_numbers, q, layout), softmax_scale=softmax_scale,
                         return_lse=return_lse, layout=layout, tuning=tuning, cu_seqlens_q=cu_seqlens_q,
                         cu_seqlens_k=cu_seqlens_k, seqused_q=seqused_q, seqused_k=seqused_k, page_table=page_table,
                         cache_leftpad=cache_leftpad, sinks=sinks, num_splits=num_splits, zero_padding=zero_padding,
-                        split_keys=split_keys, dropout_p=dropout_p, rng_state=rng_state)
+                        split_keys=split_keys, k_descale=k_descale, v_descale=v_descale, kv_dtype=kv_dtype,
+                        descale_per=descale_per, dropout_p=dropout_p, rng_state=rng_state)
     return result if return_lse else (result, _empty_lse(q))
 
 
@@ -211,6 +216,9 @@ def _save_for_backward(ctx, inputs, output):
     q, k, v, tensors, problem, softmax_scale, return_lse, layout, _, *sequences = inputs
     *sequences, dropout_p, rng_state, deterministic, ctx.block_numbers = sequences
     ragged, (page_table, cache_leftpad, sinks) = sequences[:4], sequences[4:7]
+    if k.element_size() == 1:
+        raise InvalidArgumentError("k: is of fp8 beside a q, k or v that requires grad, and there are no gradients "
+                                   "with it: compute under torch.no_grad(), or give detach()", "arguments", "k")
     _refuse_gradients(*ragged, page_table, cache_leftpad)
     _, score, names = _problem(problem)
     differentiable = score.tensors if score is not None else {}
