@@ -127,7 +127,14 @@ class MixedTest : public GpuTest {
   }
 };
 
-const std::vector<int> lengths = {200, 1, few_queries + 1, few_queries, 0, 129, few_queries - 1, 3};
+// Both sides of the boundary, and then more requests of one query than there are blocks, with one of many among them.
+std::vector<int> tested_lengths() {
+  std::vector<int> lengths = {200, 1, few_queries + 1, few_queries, 0, 129, few_queries - 1, 3};
+  lengths.resize(150, 1);
+  lengths[80] = 70;
+  return lengths;
+}
+const std::vector<int> lengths = tested_lengths();
 
 TEST_F(MixedTest, EachRequestIsComputedByOneKernel) {
   const CurrentDevice current(0);
@@ -154,7 +161,7 @@ TEST_F(MixedTest, CapturedCallsReplayOnOtherLengths) {
   EXPECT_THAT(to_string(kernel.kernel(run.arguments()).config()), ::testing::HasSubstr("few_queries"));
   const CapturedGraph graph(stream, [&] { kernel(run.arguments(), stream.get()); });
   std::vector<int> turned(lengths.rbegin(), lengths.rend());
-  for (const std::vector<int>& own : {lengths, turned, std::vector<int>{58, 58, 58, 58, 58, 58, 58, 59}}) {
+  for (const std::vector<int>& own : {lengths, turned, std::vector<int>(lengths.size(), 3)}) {
     run.set_boundaries(boundaries(own));
     run.poison();
     kernel(run.arguments(), stream.get());
