@@ -34,6 +34,7 @@ void run_plan(const Plan& plan, AttentionParams& params, const StreamMemory& mem
   std::size_t bytes = 0;
   for (const PlanStep& step : plan.steps) bytes = std::max(bytes, step.workspace_bytes(params, gradients));
   void* const workspace = memory.workspace(plan.steps.front().kernel.device, stream, bytes);
+  void* mailbox = nullptr;
   for (const PlanStep& step : plan.steps) {
     step.launch({.kernel = step.kernel,
                  .spec = plan.spec,
@@ -41,6 +42,8 @@ void run_plan(const Plan& plan, AttentionParams& params, const StreamMemory& mem
                  .stream = stream,
                  .memory = memory,
                  .workspace = workspace,
+                 .turn = step.turn,
+                 .mailbox = &mailbox,
                  .gradients = gradients,
                  .dropout = dropout,
                  .descale = descale});

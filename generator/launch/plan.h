@@ -21,6 +21,8 @@ struct PlanStep {
   /// Of a call, with the gradients of a backward pass.
   std::function<std::size_t(const AttentionParams&, const GradientParams*)> workspace_bytes;
   std::function<void(const KernelLaunch&)> launch;
+  /// Of a kernel that a plan launches several times: how many times before. All of them use one mailbox.
+  int turn = 0;
 };
 
 /// The step of a family's kernel that was built for `spec` and `config`.
@@ -31,7 +33,7 @@ PlanStep plan_step(LoadedKernel kernel, const AttentionSpec& spec, const Config&
           [spec, config, sm_count](const AttentionParams& params, const GradientParams*) {
             return Family<Config>::workspace_bytes(spec, config, params, sm_count);
           },
-          [config](const KernelLaunch& launch) { Family<Config>::launch(launch, config); }};
+          [config](const KernelLaunch& launch) { Family<Config>::launch(launch, config); }, 0};
 }
 PlanStep plan_step(LoadedKernel kernel, const AttentionSpec& spec, const KernelConfig& config);
 

@@ -362,12 +362,14 @@ ProblemShape shape_of(const AttentionParams& params) {
   const auto average = [&](int total) {
     return (std::int64_t{total} + params.batch - 1) / std::max(1, params.batch);
   };
-  return {.batch = params.batch,
-          .heads_q = params.heads_q,
-          .seqlen_q = sequences.cu_seqlens_q != nullptr ? average(sequences.total_q) : params.seqlen_q,
-          .seqlen_kv = sequences.cu_seqlens_k != nullptr ? average(sequences.total_k) : params.seqlen_kv,
-          .tma = can_map(params),
-          .has_device_lengths = !device_length_argument(params).empty()};
+  return {
+      .batch = params.batch,
+      .heads_q = params.heads_q,
+      .seqlen_q = sequences.cu_seqlens_q != nullptr ? average(sequences.total_q) : params.seqlen_q,
+      .seqlen_kv = sequences.cu_seqlens_k != nullptr ? average(sequences.total_k) : params.seqlen_kv,
+      .tma = can_map(params),
+      .has_device_lengths = !device_length_argument(params).empty(),
+      .surplus_q = sequences.cu_seqlens_q != nullptr ? surplus_queries(params.batch, sequences.total_q) : 0};
 }
 
 }  // namespace jit

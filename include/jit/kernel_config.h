@@ -46,6 +46,8 @@ struct ForwardWgmma {
   int polynomial_exp2 = 0;          ///< of 8 exponentials, how many are polynomials instead of ex2
   Rescale rescale = Rescale::lazy;  ///< when the output is rescaled to a new row maximum
   int blocks_per_sm = 1;            ///< that must fit on a multiprocessor: caps the registers
+  Requests requests =
+      Requests::all;  ///< that it computes: all, or in a call of two kernels those of many queries
 
   bool operator==(const ForwardWgmma&) const = default;
 };
@@ -72,6 +74,8 @@ struct ForwardSplitWgmma {
   WarpgroupOrder order = WarpgroupOrder::free;  ///< how consumer warpgroups take turns
   Rescale rescale = Rescale::lazy;              ///< when the output is rescaled to a new row maximum
   int blocks_per_sm = 1;                        ///< that must fit on a multiprocessor: caps the registers
+  Requests requests =
+      Requests::all;  ///< that it computes: all, or in a call of two kernels those of few queries
 
   bool operator==(const ForwardSplitWgmma&) const = default;
 };

@@ -53,4 +53,11 @@ enum class WarpgroupOrder {
   softmax_lock,  ///< one at a time computes exponentials
 };
 
+/// Which requests of a call a kernel computes, by the number of their queries (templates/scheduling/request_kinds.cuh).
+enum class Requests {
+  all,           ///< one kernel does
+  many_queries,  ///< beside a kernel that computes the others, and starts under this one
+  few_queries,   ///< the others
+};
+
 }  // namespace jit
