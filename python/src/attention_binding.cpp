@@ -48,6 +48,7 @@ AttentionSpec spec_of_arrays(const Call& call, nb::handle mask, nb::handle score
   spec.sinks = arguments.sinks.is_present();
   spec.dropout = arguments.dropout_p != 0 || arguments.rng_state.is_present();
   spec.split_keys = split_keys;
+  check_dropout(spec);
   spec.mask = mask_of(mask);
   spec.score = score_of(score);
   spec.softmax_scale = scale_of(softmax_scale);
@@ -239,6 +240,23 @@ int gqa_ratio(const TensorView& q, const TensorView& k) {
            fmt::format("has {} heads and q has {}; the number of q's must be a multiple of k's: give k {}",
                        heads_kv, heads_q, heads_q > 0 ? "1 head, or a divisor of q's" : "none"));
   return heads_kv == 0 ? 1 : static_cast<int>(std::min<std::int64_t>(heads_q / heads_kv, 1 << 30));
+}
+
+void check_dropout(const AttentionSpec& spec) {
+  if (!spec.dropout) return;
+  const std::pair<bool, const char*> arguments[] = {
+      {spec.sequences_q == SequenceKind::ragged, "cu_seqlens_q"},
+      {spec.sequences_kv == SequenceKind::ragged, "cu_seqlens_k"},
+      {spec.sequences_kv == SequenceKind::paged, "page_table"},
+      {spec.sinks, "sinks"},
+      {spec.split_keys != 0, "split_keys"},
+  };
+  for (const auto& [given, name] : arguments) {
+    if (given)
+      refuse(name,
+             "was given beside dropout_p, and there is dropout of dense sequences alone, without sinks and "
+             "split_keys: leave one of the two out");
+  }
 }
 
 namespace {

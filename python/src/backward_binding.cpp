@@ -195,6 +195,7 @@ nb::object compute(nb::handle d_o, nb::handle q, nb::handle k, nb::handle v, nb:
   spec.sinks = arguments.sinks.is_present();
   if (ragged_q) spec.sequences_q = SequenceKind::ragged;
   if (ragged_kv) spec.sequences_kv = SequenceKind::ragged;
+  check_dropout(spec);
   spec.mask = mask_of(over.mask());
   spec.score = score_of(score);
   spec.softmax_scale = scale_of(softmax_scale);

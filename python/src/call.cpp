@@ -118,6 +118,7 @@ void Call::make_outputs(const AttentionSpec& spec) {
 }
 
 void Call::stage(const AttentionSpec& spec) {
+  validate(spec);                     // first, as where nothing is copied
   check_arguments(spec, arguments_);  // of copies the call could not tell which share memory
   // Copies wait for launches of other threads, which want the lock now and then.
   const Unlocked unlocked;

@@ -56,9 +56,17 @@ Inputs plain(Random& random, std::size_t count) {
   return {normal(random, count), normal(random, count), normal(random, count)};
 }
 
-struct AccuracyCase {
+struct Kind {
   std::string name;
   Inputs (*inputs)(Random&, std::size_t);
+  /// Of the error over that with true maxima; above what chance makes of it in one of 10,000 runs.
+  double most;
+  int emulated_heads;  ///< more where chance makes more
+};
+
+struct AccuracyCase {
+  std::string name;
+  Kind kind;
   DType dtype;
   bool causal;
   std::string family;
@@ -78,12 +86,13 @@ TEST_P(AccuracyTest, IsThatOfTrueMaxima) {
   const AccuracyCase& accuracy = GetParam();
   if (accuracy.family == "forward_wgmma" && native_arch(device_) != Arch{9, 0, 'a'})
     GTEST_SKIP() << "forward_wgmma runs on sm_90a only";
-  const int seqlen = sized(2048, 640), heads = sized(4, 2), head_dim = sized(128, 64);
+  const int seqlen = sized(2048, 640), head_dim = sized(128, 64);
+  const int heads = sized(4, accuracy.kind.emulated_heads);
   const DType dtype = accuracy.dtype;
   const Shape shape{.seqlen = seqlen, .heads = heads, .head_dim = head_dim};
   const std::size_t count = static_cast<std::size_t>(seqlen) * heads * head_dim;
   Random random(reference::test_seed());
-  const Inputs inputs = accuracy.inputs(random, count);
+  const Inputs inputs = accuracy.kind.inputs(random, count);
 
   std::vector<std::vector<std::uint16_t>> bits;
   std::vector<DeviceBuffer> memory;
@@ -141,26 +150,25 @@ TEST_P(AccuracyTest, IsThatOfTrueMaxima) {
   const double ratio = rms(o, exact.o) / rms(tiled.o, exact.o);
   RecordProperty("error", std::to_string(rms(o, exact.o)));
   RecordProperty("ratio", std::to_string(ratio));
-  // Of the few rows and keys of an emulated run chance makes more.
-  EXPECT_LE(ratio, device_.emulated ? 1.07 : 1.05) << rms(o, exact.o) << " beside " << rms(tiled.o, exact.o);
+  EXPECT_LE(ratio, accuracy.kind.most) << rms(o, exact.o) << " beside " << rms(tiled.o, exact.o);
   EXPECT_LE(lse_error, 1e-4);  // about 100 in units of the last place: sums are not rounded to 16 bits
 }
 
-struct Kind {
-  std::string name;
-  Inputs (*inputs)(Random&, std::size_t);
-};
-
 std::vector<AccuracyCase> accuracy_cases() {
-  const std::vector<Kind> kinds = {{"Plain", plain}, {"Outliers", with_outliers}, {"Peaked", peaked}};
+  // With outliers few rows make the error: the largest 10 of a head's 2,048 a quarter of its square. Simulated on the
+  // host, bf16 without a mask, the ratio is 1.046 ± 0.006 of the 4 heads of a GPU. Without the look for keys that dominate
+  // their rows it is 1.43 ± 0.04, and of peaked rows 1.37, with it 1.001.
+  const std::vector<Kind> kinds = {
+      {"Plain", plain, 1.07, 2}, {"Outliers", with_outliers, 1.08, 8}, {"Peaked", peaked, 1.03, 2}};
   std::vector<AccuracyCase> cases;
   for (const char* family : {"forward_wgmma", "forward_mma_sync"}) {
-    for (const auto& [kind, inputs] : kinds) {
+    for (const Kind& kind : kinds) {
       for (const DType dtype : {DType::bf16, DType::fp16}) {
         for (const bool causal : {false, true}) {
           const std::string name = std::string(family == std::string("forward_wgmma") ? "Wgmma" : "MmaSync") +
-                                   kind + (dtype == DType::bf16 ? "Bf16" : "Fp16") + (causal ? "Causal" : "");
-          cases.push_back({name, inputs, dtype, causal, family});
+                                   kind.name + (dtype == DType::bf16 ? "Bf16" : "Fp16") +
+                                   (causal ? "Causal" : "");
+          cases.push_back({name, kind, dtype, causal, family});
         }
       }
     }

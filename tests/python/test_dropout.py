@@ -163,7 +163,32 @@ def test_what_is_missing_or_wrong_is_refused(rng, place):
     state = place(rng_state(1, 2))
     with pytest.raises(ja.InvalidArgumentError, match="seqused_k.*dropout"):
         ja.attention(q, k, v, dropout_p=0.5, rng_state=state, seqused_k=place(numpy.array([3], numpy.int32)))
-    boundaries = place(numpy.array([0, 4], numpy.int32))
-    with pytest.raises(ja.InvalidArgumentError, match="cu_seqlens_q.*dropout"):
-        ja.attention(q[0], k[0], v[0], dropout_p=0.5, rng_state=state, cu_seqlens_q=boundaries,
-                     cu_seqlens_k=boundaries)
+
+
+BESIDE = {  # by the name that the error has; and whether queries and keys are ragged
+    "cu_seqlens_q": (dict(cu_seqlens_q=numpy.array([0, 4], numpy.int32)), True, False),
+    "cu_seqlens_k": (dict(cu_seqlens_k=numpy.array([0, 4], numpy.int32)), False, True),
+    "page_table": (dict(page_table=numpy.array([[0]], numpy.int32)), False, False),
+    "sinks": (dict(sinks=numpy.zeros(2, numpy.float32)), False, False),
+    "split_keys": (dict(split_keys=64), False, False),
+}
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_what_there_is_no_dropout_with_is_named(rng, place, name):
+    given, ragged_q, ragged_kv = BESIDE[name]
+    do, q, k, v = map(place, random_problem(rng, "fp16", seqlen_q=4, seqlen_kv=4, heads_q=2, head_dim=16))
+    o, lse = ja.attention(q, k, v, return_lse=True)
+    if ragged_q:
+        do, q, o, lse = do[0], q[0], o[0], lse[0]
+    if ragged_kv:
+        k, v = k[0], v[0]
+    given = {key: place(x) if isinstance(x, numpy.ndarray) else x for key, x in given.items()}
+    keywords = dict(dropout_p=0.5, rng_state=place(rng_state(1, 2)), **given)
+    with pytest.raises(ja.InvalidArgumentError, match=f"{name}: .*dropout") as refusal:
+        ja.attention(q, k, v, **keywords)
+    assert refusal.value.field == name
+    if name in ("split_keys", "page_table"):
+        return
+    with pytest.raises(ja.InvalidArgumentError, match=f"{name}: .*dropout"):
+        ja.attention_backward(do, q, k, v, o, lse, **keywords)

@@ -9,7 +9,9 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 
 import jit_attention.torch as jt  # noqa: E402
+from jit_attention.torch import op  # noqa: E402
 from torch import library  # noqa: E402
+from torch.utils._pytree import tree_structure  # noqa: E402
 
 OPERATOR = torch.ops.jit_attention.attention.default
 NEIGHBOURS = ja.mask.text(
@@ -202,6 +204,43 @@ def test_gradients(make, case, compiled):
     q, v = q.detach(), v.detach()
     (dk,) = torch.autograd.grad(compute(q, k, v).sum(), k)
     assert torch.equal(dk, torch.autograd.grad(compute(q, k, v), k, torch.ones_like(do))[0])
+
+
+class Lost(torch.autograd.Function):
+    """Itself, with no gradient."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return None
+
+
+@pytest.mark.parametrize("trailing", ["left out", "given"])
+def test_gradients_are_as_many_as_arguments_were_given(make, monkeypatch, trailing):
+    """PyTorch 2.6 to 2.11 takes no others; later versions do not tell."""
+    seen = []
+    original = op._of_inputs
+
+    def spy(ctx, *gradients):
+        seen.append((original(ctx, *gradients), ctx.needs_input_grad))
+        return seen[-1][0]
+
+    monkeypatch.setattr(op, "_of_inputs", spy)
+    keywords = {} if trailing == "left out" else dict(deterministic=True)
+    q, k, v = map(parameter, random_qkv(make))
+    bias, sinks = parameter(make(1, 4, 1, 45)), parameter(make(4).float())
+    biased = dict(score=ja.score.bias("bf16"), tensors={"bias": bias})
+    for more in ({}, biased, dict(sinks=sinks), biased | dict(sinks=sinks)):
+        jt.attention(q, k, v, **more, **keywords).sum().backward()
+    Lost.apply(jt.attention(q, k, v, **keywords)).sum().backward()
+    assert len(seen) == 5
+    for gradients, needed in seen:
+        assert tree_structure(gradients) == tree_structure(needed)
+    arguments = len(OPERATOR._schema.arguments)
+    assert [len(gradients) == arguments for gradients, _ in seen] == [trailing == "given"] * 5
 
 
 def test_gradients_in_the_other_layout(make):

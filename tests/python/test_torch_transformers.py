@@ -262,7 +262,9 @@ def test_packed_sequences_are_as_those_by_themselves(name, by, device, calls):
 def test_a_mask_beside_lengths_of_packed_sequences_is_refused(device):
     inputs, _ = packed(device, "lengths")
     (model,) = built("llama", device, ours=("jit_attention", torch.bfloat16))
-    inputs |= dict(attention_mask=torch.ones_like(inputs["input_ids"]).index_fill_(1, torch.tensor([2]), 0))
+    kept = torch.ones_like(inputs["input_ids"])
+    kept[0, 2] = 0
+    inputs |= dict(attention_mask=kept)
     with pytest.raises(ja.InvalidArgumentError, match="attention_mask: .*cu_seq_lens_q"):
         model(**inputs)
 
@@ -347,6 +349,30 @@ def test_masks_mean_what_transformers_means(pattern, cached, kv_offset, padding,
     kv = torch.randn(2, 2, seqlen_kv, 16, device=device).bfloat16()
     o = attend(q, kv, ours, is_causal=pattern == "causal")
     torch.testing.assert_close(o, attend(q, kv, dense), atol=0.02, rtol=0.02)
+
+
+@pytest.mark.parametrize("pattern", ["causal", "window"])
+@pytest.mark.parametrize("since_5_18", [False, True])  # versions of Transformers, which join masks in different orders
+def test_packed_sequences_are_known_by_either_order(since_5_18, pattern, device, monkeypatch):
+    lengths = torch.tensor([7, 1, 12], device=device)
+    ids = torch.arange(3, device=device).repeat_interleave(lengths).expand(2, 20)
+    each, _ = pattern_function(pattern, device)
+    if not since_5_18:
+        function = masking_utils.and_masks(each, masking_utils.packed_sequence_mask_function(ids))
+    elif hasattr(masking_utils, "packed_sequence_compatibility_function"):
+        positions = torch.cat([torch.arange(n, device=device) for n in lengths]).expand(2, 20)
+        function = masking_utils.packed_sequence_compatibility_function(each, positions, ids)
+    else:
+        pytest.skip("this version of Transformers joins masks in the other order")
+    arguments = dict(batch_size=2, q_length=20, kv_length=20, mask_function=function, device=device)
+    ours = attention_mask_function(**arguments, allow_is_causal_skip=False)
+    assert isinstance(ours, integration.AttentionMask)
+    assert ours.of_each == {"causal": ja.mask.causal(), "window": ja.mask.sliding_window(4, 0)}[pattern]
+    dense = masking_utils.sdpa_mask(**arguments, allow_is_causal_skip=False)
+    q, kv = torch.randn(2, 4, 20, 16, device=device).bfloat16(), torch.randn(2, 2, 20, 16, device=device).bfloat16()
+    torch.testing.assert_close(attend(q, kv, ours), attend(q, kv, dense), atol=0.02, rtol=0.02)
+    monkeypatch.setattr(masking_utils, "sdpa_mask", lambda **_: "a tensor")
+    assert attention_mask_function(**arguments | dict(kv_length=21)) == "a tensor"  # of more keys nothing is known
 
 
 @pytest.mark.parametrize("is_causal", [False, True])

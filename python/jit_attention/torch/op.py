@@ -225,7 +225,7 @@ def _gradients(ctx, do, dlse):
     of_others = [None] * ctx.others
     of_tensors = [None] * len(tensors)
     if do is None and dlse is None:
-        return None, None, None, of_tensors, None, None, None, None, None, *of_others
+        return _of_inputs(ctx, None, None, None, of_tensors, of_others)
     do = torch.zeros_like(o) if do is None else do
     dq, dk, dv, *of_read = _backward_operator(do, q, k, v, o, lse, tensors, *ctx.facts, *ragged, dlse, sinks,
                                               ctx.wanted, ctx.wants_sinks, ctx.dropout_p, rng_state, ctx.deterministic)
@@ -233,7 +233,18 @@ def _gradients(ctx, do, dlse):
         of_tensors[i] = gradient
     if ctx.wants_sinks:
         of_others[_SINKS] = of_read[-1]
-    return dq, dk, dv, of_tensors, None, None, None, None, None, *of_others
+    return _of_inputs(ctx, dq, dk, dv, of_tensors, of_others)
+
+
+def _of_inputs(ctx, dq, dk, dv, of_tensors, of_others):
+    """Gradients in the order of the operator's arguments, for as many as this call gave.
+
+    PyTorch's dispatcher takes trailing arguments away that equal their defaults. It hands them back to
+    `_save_for_backward`, but from 2.6 to 2.11 an operator with a list of tensors must return as many gradients as
+    arguments were given (torch/_library/autograd.py, supports_tensorlist). 2.15 takes either number.
+    """
+    gradients = dq, dk, dv, of_tensors, None, None, None, None, None, *of_others
+    return gradients[:len(ctx.needs_input_grad)]
 
 
 def _refuse_second_gradients(ctx, *_):

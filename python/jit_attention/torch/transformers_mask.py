@@ -48,7 +48,7 @@ def attention_mask_function(batch_size, q_length, kv_length, q_offset=0, kv_offs
     if isinstance(attention_mask, AttentionMask):
         return attention_mask
     shape = (batch_size, 1, q_length, kv_length)
-    if attention_mask is None and (packed := _packed(mask_function)) is not None:
+    if attention_mask is None and (packed := _packed(mask_function, shape)) is not None:
         pattern, ids = packed
         mask = _mask.document() if pattern is _ALL else _mask.document() & pattern
         return AttentionMask(mask, {"document_ids_q": ids, "document_ids_kv": ids}, shape, pattern)
@@ -90,16 +90,31 @@ def _pattern(mask_function, aligned):
     return None
 
 
-def _packed(mask_function):
-    """The Mask of each of packed sequences, and to which of them a token belongs, int32 (batch, tokens); or None."""
+def _packed(mask_function, shape):
+    """The Mask of each of packed sequences, and to which of them a token belongs, int32 (batch, tokens); or None.
+
+    Transformers joins the two since 5.18 as (sequence, pattern of positions within one), and before as (pattern of
+    positions in the batch entry, sequence). Both say the same: patterns look at differences of positions alone.
+    """
     if torch.compiler.is_compiling():
         return None
-    which, *of_each = _captured(mask_function).get("mask_functions", (None,))
-    if len(of_each) != 1 or not _is_made_by(masking_utils.packed_sequence_mask_function, which) or not _is_made_by(
-            masking_utils.remap_positions_for_packed_sequence, of_each[0], None):
+    functions = _captured(mask_function).get("mask_functions", ())
+    if len(functions) != 2:
         return None
-    pattern = _pattern(_captured(of_each[0])["mask_function"], aligned=True)
-    return None if pattern is None else (pattern, _captured(which)["packed_sequence_mask"].to(torch.int32))
+    which, of_each = functions
+    remap = getattr(masking_utils, "remap_positions_for_packed_sequence", None)
+    if remap is not None and _is_made_by(remap, of_each, None):
+        of_each = _captured(of_each)["mask_function"]
+    else:
+        of_each, which = functions
+    if not _is_made_by(masking_utils.packed_sequence_mask_function, which):
+        return None
+    ids = _captured(which)["packed_sequence_mask"]
+    pattern = _pattern(of_each, aligned=True)
+    batch, _, seqlen_q, seqlen_kv = shape
+    if pattern is None or seqlen_q != seqlen_kv or ids.shape != (batch, seqlen_q):
+        return None
+    return pattern, ids.to(torch.int32)
 
 
 def _captured(function):
