@@ -196,8 +196,8 @@ INSTANTIATE_TEST_SUITE_P(
                          {"access in flight", "data race", "barrier"}},
         TemplateMutation{"BothHavePartsOfTheSameQueries", consumer,
                          "Traits::has_many_queries ? rows_per_warpgroup : 0", "0"},
-        TemplateMutation{"PartsLeaveAsColumns", "backward_wgmma/convert_dq.cuh",
-                         "Traits::has_many_queries ? 1 : Traits::dq_parts", "Traits::dq_parts"}),
+        TemplateMutation{"PartsLeaveAsColumns", "backward_wgmma/traits.cuh",
+                         "has_many_queries ? 1 : dq_parts", "dq_parts"}),
     ::testing::PrintToStringParamName());
 
 // Consumers with roles: two blocks of keys, and more tiles of queries than stages, of two heads.

@@ -37,6 +37,8 @@ namespace backward_wgmma {
 /// block.
 bool has_roles(const AttentionSpec& spec);
 int tile_kv(const AttentionSpec& spec);
+/// Whether blocks of the kernel round dQ, so that convert_program need not.
+bool rounds_dq(const AttentionSpec& spec);
 
 /// Registers per thread that setmaxnreg gives to the warpgroups.
 struct RegisterShares {
