@@ -32,8 +32,8 @@ void add_step(BackwardPlan& plan, PlanStep step) {
 // Reads what the steps of dQ leave of each query, and therefore comes next.
 void add_sink_step(ContextState& context, BackwardPlan& plan, const AttentionSpec& spec, int device) {
   constexpr QueryStatisticsLayout of_two_passes = {.tile = statistic_chunk, .sign = 1};
-  const bool is_one_pass = std::holds_alternative<BackwardWgmma>(plan.plan.config);
-  const QueryStatisticsLayout layout = is_one_pass ? backward_wgmma::statistics : of_two_passes;
+  const BackwardWgmma* const one_pass = std::get_if<BackwardWgmma>(&plan.plan.config);
+  const QueryStatisticsLayout layout = one_pass ? backward_wgmma::statistics(*one_pass) : of_two_passes;
   add_step(plan, side_step(context, backward_sinks::program(spec), device,
                            [layout](const KernelLaunch& launch) { backward_sinks::launch(launch, layout); }));
 }
@@ -80,9 +80,11 @@ BackwardPlan one_pass_plan(ContextState& context, const AttentionSpec& spec, con
       side_step(context, backward_wgmma::prepare_program(spec, config), device,
                 [config](const KernelLaunch& launch) { backward_wgmma::launch_prepare(launch, config); }));
   plan.steps.push_back(plan_step(load_kernel(context, std::move(kernel.image), device), spec, config));
-  plan.steps.push_back(
-      side_step(context, backward_wgmma::convert_program(spec, config), device,
-                [config](const KernelLaunch& launch) { backward_wgmma::launch_convert(launch, config); }));
+  if (!backward_wgmma::rounds_dq(spec)) {
+    plan.steps.push_back(
+        side_step(context, backward_wgmma::convert_program(spec, config), device,
+                  [config](const KernelLaunch& launch) { backward_wgmma::launch_convert(launch, config); }));
+  }
   const std::size_t steps = plan.steps.size();
   return {.plan = std::move(plan), .configs = std::vector<KernelConfig>(steps, config)};
 }

@@ -37,17 +37,28 @@ JIT_HOST_DEVICE constexpr int consumer_count(bool roles) { return roles ? 3 : 2;
 JIT_HOST_DEVICE constexpr int dq_columns(int head_dim) {
   return panel_count(head_dim) * panel_columns(head_dim);
 }
-/// Parts of these that are multiplied one by one: a consumer's, or panels.
+/// Parts of a tile of dQ that are multiplied one by one: a consumer's, which are columns of 64 queries, or the rows of
+/// 64 of 128; or panels.
 JIT_HOST_DEVICE constexpr int dq_parts(int head_dim, bool roles) { return roles ? panel_count(head_dim) : 2; }
+/// The part of a tile of dQ that is multiplied at once, whose rows are those of one wgmma.
+struct DqPart {
+  int rows;
+  int columns;
+};
+JIT_HOST_DEVICE constexpr DqPart dq_part(int head_dim, int tile_q, bool roles) {
+  const int parts_of_columns = dq_parts(head_dim, roles) * rows_per_warpgroup / tile_q;
+  return {rows_per_warpgroup, dq_columns(head_dim) / parts_of_columns};
+}
 /// How many of a block add to a tile of dQ, each its own parts in its own time.
 JIT_HOST_DEVICE constexpr int dq_adders(bool roles) { return roles ? 1 : 2; }
 
 /// Byte offsets from the start of dynamic shared memory, which is aligned to 1024 bytes.
 ///
-///     | K | V | Q stage 0 | … | dO stage 0 | … | dS stage 0 | … | dQ or W | LSE | delta | notes | barriers |
+///     | K | V | Q stage 0 | … | dO stage 0 | … | dS stage 0 | … | dQ, sums or W | LSE | delta | notes | barriers |
 ///
-/// dQ is what has been summed and waits to be added to global memory, a part of each adder. Consumers with roles add
-/// from their registers, and have W = P ∘ f′ in its place. Barriers have 8 bytes.
+/// dQ is what has been summed and waits to be added to global memory, a part of each adder, and sums are parts that are
+/// complete there and wait to be rounded. Consumers with roles add from their registers, and have W = P ∘ f′ in their
+/// place. Barriers have 8 bytes.
 struct SmemLayout {
   int k;
   int v;
@@ -55,11 +66,13 @@ struct SmemLayout {
   int d_o;
   int ds;
   int dq;        ///< without roles
+  int sums;      ///< the same: stages_sums parts
   int w;         ///< with roles
   int lse_log2;  ///< of the queries of each stage
   int delta;     ///< the same
   int notes;     ///< QueryNote for each stage
   int dq_notes;  ///< int for each of the last steps: which tile its dQ belongs to
+  int complete;  ///< int for each adder and stage of its ring: what it has found to be complete; without roles
   int block;     ///< int: which of the blocks this is
   int keys_full;
   int q_full;
@@ -67,10 +80,13 @@ struct SmemLayout {
   int do_full;
   int ds_full;
   int ds_empty;
-  int dq_full;   ///< for each adder; without roles
-  int dq_empty;  ///< the same
-  int w_full;    ///< with roles
-  int w_empty;   ///< the same
+  int dq_full;         ///< for each adder; without roles
+  int dq_empty;        ///< the same
+  int complete_full;   ///< for each adder and stage of its ring; without roles
+  int complete_empty;  ///< the same
+  int sums_full;       ///< for each stage; without roles
+  int w_full;          ///< with roles
+  int w_empty;         ///< the same
   int total;
 };
 
@@ -80,6 +96,10 @@ inline constexpr int stages_ds = 2;
 /// Steps whose notes of dQ are kept: the loader is ahead of consumers by its stages, at most four, and these of the
 /// adders by four.
 inline constexpr int stages_dq_notes = 16;
+
+/// Parts of dQ's sums that are loaded or rounded at a time, and how many an adder can report before the first is looked at.
+inline constexpr int stages_sums = 2;
+inline constexpr int stages_complete = 4;
 
 JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   constexpr int barrier_bytes = 8, tile_alignment = 1024;
@@ -101,11 +121,14 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   const int dq_floats = roles ? 0 : sizes.tile_q * dq_columns(sizes.head_dim);
   const int w_floats = roles ? sizes.tile_q * sizes.tile_kv : 0;
   layout.dq = place(dq_floats * static_cast<int>(sizeof(float)), 128);
+  const int sums_floats = roles ? 0 : stages_sums * (dq_floats / dq_parts(sizes.head_dim, roles));
+  layout.sums = place(sums_floats * static_cast<int>(sizeof(float)), 128);
   layout.w = place(w_floats * static_cast<int>(sizeof(float)), 128);
   layout.lse_log2 = place(sizes.stages * sizes.tile_q * static_cast<int>(sizeof(float)), 128);
   layout.delta = place(sizes.stages * sizes.tile_q * static_cast<int>(sizeof(float)), 128);
   layout.notes = place(sizes.stages * static_cast<int>(sizeof(QueryNote)), 8);
   layout.dq_notes = place(stages_dq_notes * static_cast<int>(sizeof(int)), 8);
+  layout.complete = place(adders * stages_complete * static_cast<int>(sizeof(int)), 8);
   layout.block = place(static_cast<int>(sizeof(int)), 8);
   layout.keys_full = barriers(1);
   layout.q_full = barriers(sizes.stages);
@@ -115,6 +138,9 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   layout.ds_empty = barriers(stages_ds);
   layout.dq_full = barriers(adders);
   layout.dq_empty = barriers(adders);
+  layout.complete_full = barriers(adders * stages_complete);
+  layout.complete_empty = barriers(adders * stages_complete);
+  layout.sums_full = barriers(roles ? 0 : stages_sums);
   layout.w_full = barriers(roles ? 1 : 0);
   layout.w_empty = barriers(roles ? 1 : 0);
   layout.total = end;

@@ -37,6 +37,8 @@ namespace backward_wgmma {
 /// block.
 bool has_roles(const AttentionSpec& spec);
 int tile_kv(const AttentionSpec& spec);
+/// Whether blocks of the kernel round dQ, so that convert_program need not.
+bool rounds_dq(const AttentionSpec& spec);
 
 /// Registers per thread that setmaxnreg gives to the warpgroups.
 struct RegisterShares {
@@ -44,7 +46,7 @@ struct RegisterShares {
   int consumer = 0;
   int dq = 0;  ///< of the consumer that has dQ, where there are roles
 };
-RegisterShares register_shares(const AttentionSpec& spec);
+RegisterShares register_shares(const AttentionSpec& spec, const BackwardWgmma& config);
 
 /// The members of the Config that all three programs share.
 std::string config_text(const AttentionSpec& spec, const BackwardWgmma& config);
@@ -52,7 +54,7 @@ std::string config_text(const AttentionSpec& spec, const BackwardWgmma& config);
 /// The kernel that runs before: LSE and delta of each query, and zeros where dQ is summed.
 Program prepare_program(const AttentionSpec& spec, const BackwardWgmma& config);
 /// How it leaves these.
-inline constexpr QueryStatisticsLayout statistics = {.tile = BackwardWgmma::tile_q, .sign = -1};
+QueryStatisticsLayout statistics(const BackwardWgmma& config);
 void launch_prepare(const KernelLaunch& launch, const BackwardWgmma& config);
 
 /// The kernel that runs behind: rounds the sums of dQ.
