@@ -97,9 +97,10 @@ inline constexpr int stages_ds = 2;
 /// adders by four.
 inline constexpr int stages_dq_notes = 16;
 
-/// Parts of dQ's sums that are loaded or rounded at a time, and how many an adder can report before the first is looked at.
+/// Parts of dQ's sums that are loaded or rounded at a time, and how many reports of an adder can wait. One adder is ahead of
+/// the other, whose reports come in turn with its own, by at most five: so it never waits for the other one.
 inline constexpr int stages_sums = 2;
-inline constexpr int stages_complete = 4;
+inline constexpr int stages_complete = 8;
 
 JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   constexpr int barrier_bytes = 8, tile_alignment = 1024;
