@@ -13,6 +13,7 @@
 #include "generator/kernels/families.h"
 #include "generator/kernels/search.h"
 #include "generator/problem/arguments.h"
+#include "generator/problem/descale_arguments.h"
 #include "generator/problem/dispatch_key.h"
 #include "generator/problem/dropout_arguments.h"
 #include "generator/size_key.h"
@@ -21,6 +22,7 @@
 #include "generator/tuning/tuning_record.h"
 #include "runtime/capture.h"
 #include "runtime/driver_api.h"
+#include "templates/scheduling/request_kinds.cuh"
 
 namespace jit {
 
@@ -94,6 +96,44 @@ std::optional<Plan> recorded_plan(const AttentionState& state, const DeviceInfo&
   }
 }
 
+// The kernel for some requests of mixed calls: of the config that was recorded for calls of their sizes, else of the cost
+// model's.
+std::optional<BuiltKernel> kernel_for(const AttentionState& state, const DeviceInfo& device,
+                                      Requests requests, const ProblemShape& shape) {
+  std::optional<KernelConfig> config;
+  if (state.context.settings.tuning != TuningMode::off && !device.emulated && can_time(state.spec)) {
+    if (const auto recorded = find_record(state.context, state.spec, device, shape); recorded)
+      config = config_for(recorded->config, requests);
+  }
+  return choose_kernel_for(state.context, state.spec, requests, config, shape, device_limits(device),
+                           native_target(device));
+}
+
+// Two kernels for a call of requests of many queries and of few: that for few has two halves, one before and one behind
+// the other. None where one of them is missing: not made for such
+// tensors, or not at hand where compiling is forbidden.
+std::optional<Plan> mixed_plan(const AttentionState& state, const DeviceInfo& device,
+                               const ProblemShape& shape) {
+  if (shape.surplus_q == 0 || state.spec.split_keys != 0) return std::nullopt;
+  try {
+    std::optional<BuiltKernel> many = kernel_for(state, device, Requests::many_queries, shape_of_many(shape));
+    if (!many) return std::nullopt;
+    std::optional<BuiltKernel> few = kernel_for(state, device, Requests::few_queries, shape_of_few(shape));
+    if (!few) return std::nullopt;
+    std::string why = fmt::format("cost model; beside requests of more than {} queries, those by {}",
+                                  few_queries, to_string(many->config));
+    Plan plan = plan_of(state, *std::move(few), device, std::move(why));
+    PlanStep second_half = plan.steps.front();
+    second_half.turn = 1;
+    add_kernel(state.context, plan, *std::move(many), device.ordinal);
+    plan.steps.push_back(std::move(second_half));
+    return plan;
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::offline) throw;
+    return std::nullopt;
+  }
+}
+
 // A config that was given is taken at its word, but never computes something else.
 void check_given(const AttentionState& state, const AttentionParams& params) {
   const std::string_view argument = device_length_argument(params);
@@ -114,7 +154,9 @@ Plan choose_plan(const AttentionState& state, int device, const AttentionParams&
   const auto untuned = [&](const char* why) { return untuned_plan(state, info, shape, why); };
   constexpr const char* for_sizes = "cost model, these sizes";
   // No keys to look at: there is nothing to measure, and no difference to find.
-  if (settings.tuning == TuningMode::off || shape.seqlen_kv == 0) return untuned(for_sizes);
+  if (shape.seqlen_kv == 0) return untuned(for_sizes);
+  if (std::optional<Plan> mixed = mixed_plan(state, info, shape)) return *std::move(mixed);
+  if (settings.tuning == TuningMode::off) return untuned(for_sizes);
   if (state.spec.split_keys != 0) return untuned("cost model; with split_keys one config serves all calls");
   if (!can_time(state.spec))
     return untuned("cost model; with tensors of rows of ragged queries nothing is timed");
@@ -165,6 +207,11 @@ const Plan* plan_for_new_sizes(const AttentionState& state, int device, const At
 std::unique_ptr<AttentionState> new_state(ContextState& context, const AttentionSpec& spec,
                                           const std::optional<KernelConfig>& config, bool deferred) {
   validate(spec);
+  if (config && is_of_two(*config)) {
+    throw Error(ErrorCode::no_valid_config, "configure", "config",
+                "config: requests must be all: a kernel of one config computes all requests of a call; calls "
+                "take two by themselves");
+  }
   context.tell_of_fallback();
   return std::make_unique<AttentionState>(context, spec, config, deferred);
 }
@@ -219,7 +266,7 @@ void Attention::operator()(const AttentionArguments& arguments, Stream stream) c
   const Plan* plan = state.by_size.find(size_key(device.ordinal(), shape_of(params)));
   if (plan == nullptr) plan = plan_for_new_sizes(state, device.ordinal(), params, stream);
   run_plan(*plan, params, state.context.memory, stream, nullptr,
-           dropout_params(arguments.dropout_p, arguments.rng_state));
+           dropout_params(arguments.dropout_p, arguments.rng_state), descale_params(state.spec, arguments));
   if (plan->is_checked && !device_length_argument(params).empty())
     report_faults(state, device.ordinal(), stream);
 }

@@ -32,8 +32,8 @@ void add_step(BackwardPlan& plan, PlanStep step) {
 // Reads what the steps of dQ leave of each query, and therefore comes next.
 void add_sink_step(ContextState& context, BackwardPlan& plan, const AttentionSpec& spec, int device) {
   constexpr QueryStatisticsLayout of_two_passes = {.tile = statistic_chunk, .sign = 1};
-  const bool is_one_pass = std::holds_alternative<BackwardWgmma>(plan.plan.config);
-  const QueryStatisticsLayout layout = is_one_pass ? backward_wgmma::statistics : of_two_passes;
+  const BackwardWgmma* const one_pass = std::get_if<BackwardWgmma>(&plan.plan.config);
+  const QueryStatisticsLayout layout = one_pass ? backward_wgmma::statistics(*one_pass) : of_two_passes;
   add_step(plan, side_step(context, backward_sinks::program(spec), device,
                            [layout](const KernelLaunch& launch) { backward_sinks::launch(launch, layout); }));
 }

@@ -81,6 +81,19 @@ BuiltKernel choose_kernel(ContextState& context, const AttentionSpec& spec,
   return build_kernel(context, spec, *given, target);
 }
 
+std::optional<BuiltKernel> choose_kernel_for(ContextState& context, const AttentionSpec& spec,
+                                             Requests requests, const std::optional<KernelConfig>& config,
+                                             const ProblemShape& shape, const DeviceLimits& limits,
+                                             Target target) {
+  std::vector<KernelConfig> configs;
+  for (const KernelConfig& each : config ? std::vector{*config} : untuned_order(spec, shape, limits)) {
+    const std::optional<KernelConfig> own = config_for(each, requests);
+    if (own && config_rejection(spec, *own, limits).empty()) configs.push_back(*own);
+  }
+  if (configs.empty()) return std::nullopt;
+  return build_clean(context, spec, configs, target);
+}
+
 Plan make_plan(ContextState& context, const AttentionSpec& spec, BuiltKernel kernel, int device,
                std::string why) {
   Plan plan{.spec = spec,
@@ -88,8 +101,13 @@ Plan make_plan(ContextState& context, const AttentionSpec& spec, BuiltKernel ker
             .steps = {},
             .why = std::move(why),
             .is_checked = is_checked(spec, kernel.config, kernel.image->target)};
-  plan.steps.push_back(plan_step(load_kernel(context, std::move(kernel.image), device), spec, kernel.config));
+  add_kernel(context, plan, std::move(kernel), device);
   return plan;
+}
+
+void add_kernel(ContextState& context, Plan& plan, BuiltKernel kernel, int device) {
+  plan.steps.push_back(
+      plan_step(load_kernel(context, std::move(kernel.image), device), plan.spec, kernel.config));
 }
 
 }  // namespace jit

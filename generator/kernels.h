@@ -42,8 +42,18 @@ BuiltKernel choose_kernel(ContextState& context, const AttentionSpec& spec,
                           const std::optional<KernelConfig>& given, const ProblemShape& shape,
                           const DeviceLimits& limits, Target target);
 
+/// The kernel of one family for some requests of a call: of `config`, if given, else the cost model's first for `shape` as
+/// above. None where no family serves them. Throws what build_kernel throws.
+std::optional<BuiltKernel> choose_kernel_for(ContextState& context, const AttentionSpec& spec,
+                                             Requests requests, const std::optional<KernelConfig>& config,
+                                             const ProblemShape& shape, const DeviceLimits& limits,
+                                             Target target);
+
 /// The plan of a call that runs this kernel, loaded on `device`. Throws Error load_failed.
 Plan make_plan(ContextState& context, const AttentionSpec& spec, BuiltKernel kernel, int device,
                std::string why);
+
+/// Adds a kernel to the plan, which runs behind the others. Throws Error load_failed.
+void add_kernel(ContextState& context, Plan& plan, BuiltKernel kernel, int device);
 
 }  // namespace jit

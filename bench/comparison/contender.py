@@ -27,19 +27,21 @@ class Runner:
     problem's output_shape(), or as a tuple of tensors whose rows follow each other; for an Append
     (q, k_cache, v_cache), for a Merge o, for gradients and steps of training (dq, dk, dv); `context` is entered around
     calls, outside of what is timed; `detail` is what the contender chose for the problem; `keeps` is held for as long
-    as the Runner is."""
+    as the Runner is. `coarser`: how many times as large the roundings of q and P are as those of bf16, where a
+    contender computes in another type; its result may be as much further off."""
 
     call: Callable
     context: Callable = contextlib.nullcontext
     detail: dict = field(default_factory=dict)
     keeps: object = None
+    coarser: int = 1
 
 
 class Contender:
     """Base of all contenders.
 
     name: what --peers takes; label: what tables and charts show; color: of its bars; left_out: suites that it is
-    measured in only when --peers names it, with the reason.
+    measured in only when --peers names it, with the reason; kv_dtypes: of keys in problems of serving that it reads.
 
     make(cell, inputs), make_sparse(cell, inputs), differentiate(cell, inputs), train(cell, inputs),
     serve(requests, inputs), append(problem, inputs) and merge(problem, inputs) prepare dense problems, those of sparse
@@ -50,6 +52,7 @@ class Contender:
 
     name = label = color = ""
     left_out = {}
+    kv_dtypes = ("bf16",)
 
     def absent(self):
         """The reason why it cannot run on this machine, one line, or None. Needs no GPU."""
@@ -62,6 +65,12 @@ class Contender:
     def preparing(self, problem):
         """Its method that prepares this type of problem, or None where it has none."""
         return getattr(self, PREPARING[type(problem)], None)
+
+    def refuse_keys(self, problem):
+        """Raises Unsupported for keys of a type that it does not read."""
+        kv_dtype = getattr(problem, "kv_dtype", "bf16")
+        if kv_dtype not in self.kv_dtypes:
+            raise Unsupported(f"no keys of {kv_dtype} under queries of bf16")
 
     def serve_densely(self, requests, inputs):
         """serve() by make(), for sequences of one length that lie dense."""

@@ -2,10 +2,10 @@
 
 from .flash_attention_peers import FlashAttention3, FlashAttention4, VllmFlashAttention3
 from .flashinfer_peers import BatchAttention, FlashInfer, Pod, Xqa
-from .ours import BlockMasks, BuiltIn, JitAttention, TwoCalls
+from .ours import Bf16Cache, BlockMasks, BuiltIn, JitAttention, TwoCalls
 from .torch_peers import CuDnn, FlashAttention2, Flex
 
-CONTENDERS = (JitAttention, TwoCalls, BuiltIn, BlockMasks, CuDnn, FlashAttention3, VllmFlashAttention3, FlashAttention4,
+CONTENDERS = (JitAttention, TwoCalls, Bf16Cache, BuiltIn, BlockMasks, CuDnn, FlashAttention3, VllmFlashAttention3, FlashAttention4,
               FlashAttention2, FlashInfer, BatchAttention, Pod, Xqa, Flex)
 NAMES = tuple(one.name for one in CONTENDERS)
 COLORS = {one.name: one.color for one in CONTENDERS}

@@ -1,5 +1,6 @@
 """FlashAttention-3 and -4, packages of their own, and vLLM's build of FlashAttention-3."""
 
+import dataclasses
 import functools
 import importlib
 import importlib.util
@@ -230,6 +231,8 @@ class VllmFlashAttention3(Contender):
 
     name, label, color = "fa3_vllm", "FlashAttention-3 (vLLM)", "#7fb4d8"
     LIBRARY = "vllm_flash_attn/_vllm_fa3_C.abi3.so"
+    kv_dtypes = ("bf16", "fp8_e4m3")
+    FP8_COARSER = 16  # it wants queries of e4m3, too, whose numbers have 4 bits fewer than those of bf16
 
     def shared_object(self):
         """The path of the library in the package vllm, which is not imported; None where there is none."""
@@ -259,24 +262,27 @@ class VllmFlashAttention3(Contender):
     def serve(self, requests, inputs):
         if requests.kv_sequences != "paged":
             raise Unsupported("measured over pages only")
-        operators = self.operators()
+        operators, q, descale, coarser = self.operators(), inputs.q, None, 1
+        if inputs.kv_descale is not None:
+            q, coarser = inputs.q_in_fp8(), self.FP8_COARSER
+            descale = inputs.kv_descale.expand(requests.batch, requests.heads_kv)
         options = dict(
             k_new=None, v_new=None, q_v=None, out=None, cu_seqlens_q=inputs.cu_seqlens_q, cu_seqlens_k=None,
             cu_seqlens_k_new=None, seqused_q=None, seqused_k=inputs.seqused_k, max_seqlen_q=requests.max_seqlen_q,
             max_seqlen_k=requests.max_seqlen_k, page_table=inputs.page_table, kv_batch_idx=None, leftpad_k=None,
-            rotary_cos=None, rotary_sin=None, seqlens_rotary=None, q_descale=None, k_descale=None, v_descale=None,
-            softmax_scale=requests.head_dim ** -0.5, is_causal=requests.mask == "causal", window_size_left=-1,
+            rotary_cos=None, rotary_sin=None, seqlens_rotary=None, q_descale=descale, k_descale=descale,
+            v_descale=descale, softmax_scale=requests.head_dim ** -0.5, is_causal=requests.mask == "causal", window_size_left=-1,
             window_size_right=-1, softcap=0.0, is_rotary_interleaved=True, pack_gqa=None, sm_margin=0, s_aux=None,
             cp_world_size=1, cp_rank=0, cp_tot_seqused_k=None)
 
         def caller(num_splits, scheduler_metadata=None):
-            return lambda: operators.fwd(inputs.q, inputs.k, inputs.v, num_splits=num_splits,
+            return lambda: operators.fwd(q, inputs.k, inputs.v, num_splits=num_splits,
                                          scheduler_metadata=scheduler_metadata, **options)[0]
 
         variants = {splits: caller(splits) for splits in splits_of(requests, FlashAttention3.splits)}
         plan = functools.cache(lambda: operators.get_scheduler_metadata(
             requests.batch, requests.max_seqlen_q, requests.max_seqlen_k, requests.heads_q, requests.heads_kv,
-            requests.head_dim, requests.head_dim_v, inputs.q.dtype, inputs.seqused_k, inputs.cu_seqlens_q, None, None,
+            requests.head_dim, requests.head_dim_v, q.dtype, inputs.seqused_k, inputs.cu_seqlens_q, None, None,
             None, None, requests.page_size, 0, requests.mask == "causal", -1, -1, False, 0, None, 0))
         variants["scheduled"] = lambda: caller(0, plan())()
-        return best_splits(variants)
+        return dataclasses.replace(best_splits(variants), coarser=coarser)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from .contender import Contender, Runner, Unsupported, import_failure, missing, package_version
 from .flashinfer_operations import FlashInferOperations
 from .flashinfer_sparse import of_blocks
+from .serving_inputs import FP8_SCALE
 from .sparse_suites import LEFT_WINDOWS, SPARSE_MASKS
 from .timing import fastest
 
@@ -55,6 +56,11 @@ def pages_of(requests, inputs):
     return Pages(k, v, layout, size, table, indptr, indices, last)
 
 
+def scales_of(inputs):
+    """What run() is told of keys and values of fp8, as numbers of the host."""
+    return {} if inputs.kv_descale is None else dict(k_scale=FP8_SCALE, v_scale=FP8_SCALE)
+
+
 def planned_decode(requests, inputs, pages, table=False, **options):
     """A call of a BatchDecodeWithPagedKVCacheWrapper made with `options`; table: whether its plan is given the table of
     pages."""
@@ -62,9 +68,10 @@ def planned_decode(requests, inputs, pages, table=False, **options):
 
     wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(workspace(inputs.q.device), pages.layout, **options)
     wrapper.plan(pages.indptr, pages.indices, pages.last_page_len, requests.heads_q, requests.heads_kv,
-                 requests.head_dim, pages.size, q_data_type=inputs.q.dtype, kv_data_type=inputs.q.dtype,
+                 requests.head_dim, pages.size, q_data_type=inputs.q.dtype, kv_data_type=inputs.k.dtype,
                  **(dict(block_tables=pages.table) if table else {}))
-    return lambda: wrapper.run(inputs.q, (pages.k, pages.v))
+    scales = scales_of(inputs)
+    return lambda: wrapper.run(inputs.q, (pages.k, pages.v), **scales)
 
 
 class _OfFlashInfer(Contender):
@@ -90,6 +97,7 @@ class FlashInfer(FlashInferOperations, _OfFlashInfer):
     """FlashInfer's wrappers for decode and prefill, ragged and over pages, and its operations."""
 
     name, label, color = "flashinfer", "FlashInfer", "#a05a9c"
+    kv_dtypes = ("bf16", "fp8_e4m3")
     HEAD_DIMS = (*_OfFlashInfer.HEAD_DIMS, (192, 128))
 
     def make_sparse(self, cell, inputs):
@@ -157,14 +165,14 @@ class FlashInfer(FlashInferOperations, _OfFlashInfer):
     def paged_prefill(self, requests, inputs):
         import flashinfer
 
-        pages, calls = pages_of(requests, inputs), {}
+        pages, calls, scales = pages_of(requests, inputs), {}, scales_of(inputs)
         for backend in ("fa2", "fa3"):
             wrapper = flashinfer.BatchPrefillWithPagedKVCacheWrapper(workspace(inputs.q.device), pages.layout,
                                                                      backend=backend)
             wrapper.plan(inputs.cu_seqlens_q, pages.indptr, pages.indices, pages.last_page_len, requests.heads_q,
                          requests.heads_kv, requests.head_dim, pages.size, head_dim_vo=requests.head_dim_v,
-                         causal=requests.mask == "causal", q_data_type=inputs.q.dtype, kv_data_type=inputs.q.dtype)
-            calls[backend] = Runner(lambda wrapper=wrapper: wrapper.run(inputs.q, (pages.k, pages.v)))
+                         causal=requests.mask == "causal", q_data_type=inputs.q.dtype, kv_data_type=inputs.k.dtype)
+            calls[backend] = Runner(lambda wrapper=wrapper: wrapper.run(inputs.q, (pages.k, pages.v), **scales))
         backend, runner, refused = fastest(calls)
         return Runner(runner.call, detail=dict(call="BatchPrefillWithPagedKVCacheWrapper", backend=backend,
                                                plan="made beforehand", **(dict(refused=refused) if refused else {})))
@@ -226,6 +234,8 @@ class Xqa(_OfFlashInfer):
     """TensorRT-LLM's decode kernel as FlashInfer builds it: one query a request, pages of 16 to 128."""
 
     name, label, color = "xqa", "XQA", "#7a8b3a"
+    kv_dtypes = ("bf16", "fp8_e4m3")
+    FP8_COARSER = 16  # it multiplies in e4m3, whose numbers have 4 bits fewer than those of bf16
     PAGES = (16, 32, 64, 128)
     SEMAPHORE_BYTES = 8 << 20  # zero before each call, and left so
 
@@ -244,11 +254,13 @@ class Xqa(_OfFlashInfer):
         semaphores = workspace(device, self.SEMAPHORE_BYTES).view(torch.uint32)
         scratch, out = workspace(device), torch.empty_like(inputs.q)
         lengths = inputs.seqused_k.view(torch.uint32).unsqueeze(1)
+        is_fp8 = inputs.kv_descale is not None
+        scales = dict(kv_scale=FP8_SCALE) if is_fp8 else {}
 
         def call():
             flashinfer.xqa(inputs.q.unsqueeze(1), pages.k, pages.v, pages.table, lengths, out.unsqueeze(1), scratch,
-                           semaphores, requests.heads_kv, pages.size, kv_layout=pages.layout)
+                           semaphores, requests.heads_kv, pages.size, kv_layout=pages.layout, **scales)
             return out
 
         call()
-        return Runner(call)
+        return Runner(call, coarser=self.FP8_COARSER if is_fp8 else 1)

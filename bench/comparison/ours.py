@@ -9,6 +9,7 @@ from .sparse_suites import SparseCell
 
 class JitAttention(ByAutograd, Contender):
     name, label, color = "ours", "jit-attention", "#d6402b"
+    kv_dtypes = ("bf16", "fp8_e4m3")
 
     def __init__(self, tuning="first_run"):
         self.tuning = tuning
@@ -167,6 +168,8 @@ class JitAttention(ByAutograd, Contender):
             options["cu_seqlens_k"] = inputs.cu_seqlens_k
         elif requests.kv_sequences == "paged":
             options.update(seqused_k=inputs.seqused_k, page_table=inputs.page_table)
+        if inputs.kv_descale is not None:
+            options.update(k_descale=inputs.kv_descale, v_descale=inputs.kv_descale)
         return lambda: attention(q, k, v, **options)
 
 
@@ -195,6 +198,18 @@ class TwoCalls(JitAttention):
 
         call()
         return Runner(call)
+
+
+class Bf16Cache(JitAttention):
+    """jit-attention over the same keys and values in bf16: what a cache of fp8 is to be beside."""
+
+    name, label, color = "ours_bf16_cache", "jit-attention, bf16 cache", "#f0b48f"
+
+    def preparing(self, problem):
+        return self.serve if getattr(problem, "kv_dtype", "bf16") != "bf16" else None
+
+    def one_call(self, requests, inputs, out=None):
+        return super().one_call(requests, inputs.widened(), out)
 
 
 class BuiltIn(JitAttention):

@@ -78,13 +78,15 @@ class Expected:
 
         return torch.cat(output) if isinstance(output, tuple) else output
 
-    def check(self, output):
-        """The Check of what a Runner's call() returned. Raises ValueError for another shape."""
+    def check(self, output, coarser=1):
+        """The Check of what a Runner's call() returned, whose roundings may be as much coarser than those of bf16. Raises
+        ValueError for another shape."""
         output = self.rows(output)
         if output.shape != self.output.shape:
             raise ValueError(f"the result has shape {tuple(output.shape)}, not {tuple(self.output.shape)}")
         error, row_error = self._errors(output)
-        return Check(error, 2 * self.plain_error + ABSOLUTE, row_error, 2 * self.plain_row_error + ABSOLUTE)
+        limit = 2 * coarser
+        return Check(error, limit * self.plain_error + ABSOLUTE, row_error, limit * self.plain_row_error + ABSOLUTE)
 
 
 class Reference(Expected):

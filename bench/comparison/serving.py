@@ -14,7 +14,8 @@ PEAK = 989e12  # dense bf16 operations a second of its tensor cores, by its data
 
 @dataclass(frozen=True)
 class Requests:
-    """One call, bf16, and how it is measured. Lengths are those of flash-attention's interface.
+    """One call, bf16 but for keys of another type, and how it is measured. Lengths are those of flash-attention's
+    interface.
 
     groups: (count, seqlen_q, seqlen_k) for each run of equal requests; seqlen_k counts the keys of a request, those of
     its new tokens included, and is at least seqlen_q. Requests with more than one query come first.
@@ -22,6 +23,7 @@ class Requests:
     q_sequences: "dense" (batch, seqlen_q, heads, head_dim) or "ragged" (total_q, heads, head_dim).
     kv_sequences: "dense", "ragged", or "paged" in pages of `page_size` keys, in an order of their own; kv_layout: "NHD"
     (page_size, heads_kv, head_dim) or "HND" (heads_kv, page_size, head_dim) within a page.
+    kv_dtype: of k and v, "bf16" or "fp8_e4m3".
     mode: as a Cell's. panel, tick: where a chart shows it.
     """
 
@@ -37,6 +39,7 @@ class Requests:
     kv_sequences: str = "dense"
     page_size: int = 0
     kv_layout: str = "NHD"
+    kv_dtype: str = "bf16"
     mode: str = "replay"
     panel: str = ""
     tick: str = ""
@@ -63,8 +66,9 @@ class Requests:
             groups = [f"{self.batch} of {min(self.seqlens_q)} to {max(self.seqlens_q)} × {min(self.seqlens_k)} to "
                       f"{max(self.seqlens_k)}"]
         pages = f" of {self.page_size}, {self.kv_layout}" if self.page_size else ""
+        kind = f" in {self.kv_dtype}" if self.kv_dtype != "bf16" else ""
         return ", ".join([*groups, f"{self.heads_q}{kv} heads", f"head_dim {self.head_dim}{dv}",
-                          f"{self.kv_sequences}{pages}", *([self.mask] if self.mask != "none" else [])])
+                          f"{self.kv_sequences}{pages}{kind}", *([self.mask] if self.mask != "none" else [])])
 
     @functools.cached_property
     def seqlens_q(self):
@@ -135,10 +139,11 @@ class Requests:
 
     def kv_bytes(self):
         """Bytes of the keys and values that any query sees, each once."""
-        return 2 * sum(self.seqlens_k) * self.heads_kv * (self.head_dim + self.head_dim_v)
+        element = {"bf16": 2, "fp8_e4m3": 1}[self.kv_dtype]
+        return element * sum(self.seqlens_k) * self.heads_kv * (self.head_dim + self.head_dim_v)
 
     def bytes(self):
-        """Bytes of q, k, v and o in bf16: what must be read or written at least once."""
+        """Bytes of k and v, and of q and o in bf16: what must be read or written at least once."""
         return self.kv_bytes() + 2 * self.total_q * self.heads_q * (self.head_dim + self.head_dim_v)
 
     def floor_us(self):

@@ -1,21 +1,24 @@
 """Random tensors of a batch of requests."""
 
+import dataclasses
 from dataclasses import dataclass
 
 from .contender import Unsupported
 from .inputs import Inputs
 
 FREE_PAGES = 7  # of a pool that belong to no request
+FP8_SCALE = 1 / 16  # of q, k and v: a power of two, so that what fp8 stands for are numbers of bf16
 
 
 @dataclass
 class RequestInputs:
-    """The tensors of Requests on one device, bf16 and normally distributed.
+    """The tensors of Requests on one device, bf16 or fp8 and normally distributed.
 
     q (total_q, heads_q, head_dim), contiguous. k, v: dense (batch, seqlen_k, heads_kv, head_dim[_v]); ragged (total_k,
     heads_kv, head_dim[_v]); or pages (pages, page_size, heads_kv, head_dim[_v]), whose strides say NHD or HND. Pages
     and slots that hold no key of a request hold other numbers. int32: cu_seqlens_q, cu_seqlens_k (batch + 1),
-    seqused_k (batch), page_table (batch, max_pages) with 0 behind a request's pages, or None.
+    seqused_k (batch), page_table (batch, max_pages) with 0 behind a request's pages, or None. k and v of fp8 stand for
+    themselves times `kv_descale`, fp32 (1); q is as exact in fp8 as they are, for those who want all of one type.
     """
 
     q: "torch.Tensor"
@@ -25,6 +28,18 @@ class RequestInputs:
     cu_seqlens_k: "torch.Tensor"
     seqused_k: "torch.Tensor"
     page_table: "torch.Tensor | None" = None
+    kv_descale: "torch.Tensor | None" = None
+
+    def widened(self):
+        """The same with k and v in bf16."""
+        if self.kv_descale is None:
+            return self
+        k, v = ((t.bfloat16() * FP8_SCALE).view(t.shape) for t in (self.k, self.v))
+        return dataclasses.replace(self, k=k, v=v, kv_descale=None)
+
+    def q_in_fp8(self):
+        """q over FP8_SCALE, exactly."""
+        return (self.q / FP8_SCALE).to(self.k.dtype)
 
     def shaped_q(self, requests):
         """q as the problem has it: (batch, seqlen_q, heads_q, head_dim) where queries are dense."""
@@ -43,18 +58,20 @@ class RequestInputs:
         rows = slice(sum(requests.seqlens_q[:begin]), sum(requests.seqlens_q[:end]))
         cu_q, cu_k = (cu[begin:end + 1] - cu[begin] for cu in (self.cu_seqlens_q, self.cu_seqlens_k))
         return RequestInputs(self.q[rows], self.k, self.v, cu_q, cu_k, self.seqused_k[begin:end],
-                             self.page_table[begin:end])
+                             self.page_table[begin:end], self.kv_descale)
 
     def keys_and_values(self, requests, request):
-        """k and v of one request, (seqlen_k, heads_kv, head_dim[_v]); a copy of those in pages."""
+        """k and v of one request in bf16, (seqlen_k, heads_kv, head_dim[_v]); a copy of those in pages or of fp8."""
         length = requests.seqlens_k[request]
         if requests.kv_sequences == "dense":
-            return self.k[request], self.v[request]
-        if requests.kv_sequences == "ragged":
+            own = self.k[request], self.v[request]
+        elif requests.kv_sequences == "ragged":
             begin = sum(requests.seqlens_k[:request])
-            return self.k[begin:begin + length], self.v[begin:begin + length]
-        pages = self.page_table[request, :-(-length // requests.page_size)].long()
-        return tuple(t[pages].flatten(0, 1)[:length] for t in (self.k, self.v))
+            own = self.k[begin:begin + length], self.v[begin:begin + length]
+        else:
+            pages = self.page_table[request, :-(-length // requests.page_size)].long()
+            own = (t[pages].flatten(0, 1)[:length] for t in (self.k, self.v))
+        return tuple(own) if self.kv_descale is None else tuple(t.bfloat16() * FP8_SCALE for t in own)
 
     def entries(self, requests):
         """(cell, inputs, batch entry) of each request by itself, in the order of the rows of q."""
@@ -100,6 +117,11 @@ def make_request_inputs(requests, device, seed):
         lead = (requests.batch, requests.max_seqlen_k) if dense else (sum(requests.seqlens_k),)
         shape, place = lambda width: (*lead, heads, width), lambda t: t
     q = tensor(requests.total_q, requests.heads_q, requests.head_dim)
-    k, v = (place(tensor(*shape(width))) for width in (requests.head_dim, requests.head_dim_v))
+    k, v = (tensor(*shape(width)) for width in (requests.head_dim, requests.head_dim_v))
+    descale = None
+    if requests.kv_dtype == "fp8_e4m3":
+        q, k, v = ((t / FP8_SCALE).to(torch.float8_e4m3fn) for t in (q, k, v))
+        q, descale = q.bfloat16() * FP8_SCALE, torch.full((1,), FP8_SCALE, device=device)
+    k, v = place(k), place(v)
     used = torch.tensor(requests.seqlens_k, device=device, dtype=torch.int32)
-    return RequestInputs(q, k, v, offsets(requests.seqlens_q), offsets(requests.seqlens_k), used, table)
+    return RequestInputs(q, k, v, offsets(requests.seqlens_q), offsets(requests.seqlens_k), used, table, descale)

@@ -1,4 +1,5 @@
-"""The rows of serving: decode from a dense cache, from pages, of uneven requests, and beside prefill."""
+"""The rows of serving: decode from a dense cache, from pages, of uneven requests, beside prefill, and from caches of
+fp8."""
 
 import dataclasses
 import random
@@ -103,4 +104,20 @@ def _mixed():
             for label, groups, tick in problems]
 
 
-SERVING_SUITES = {"decode": _decode(), "paged": _paged(), "ragged": _ragged(), "mixed": _mixed()}
+def _fp8_cache():
+    rows = [_one_query("fp8-cache", *problem, label=f"-p{PAGE}", page_size=PAGE, kv_sequences="paged",
+                       panel=f"decode, e4m3 in pages of {PAGE}") for problem in DECODE]
+    rows = [dataclasses.replace(one, tick=_tick(one)) for one in rows]
+    rows += [_one_query("fp8-cache", *problem, label=f"-p{size}", page_size=size, kv_sequences="paged", tick=str(size),
+                        panel="batch 64, 4096 keys: rows of a page") for problem in LAYOUTS[1:] for size in OTHER_PAGES]
+    prefill = dict(mask="causal", q_sequences="ragged", kv_sequences="paged", page_size=PAGE,
+                   panel=f"prefill and chunks, e4m3 in pages of {PAGE}")
+    problems = (("prefill-8x2k", [(8, 2048, 2048)], "8 × 2k"), ("4x512-of8k", [(4, 512, 8192)], "4 × 512\nof 8k"),
+                ("verify-32x4-of4k", [(32, 4, 4096)], "32 × 4\nof 4k"),
+                ("2x512-64x4k", [(2, 512, 512), (64, 1, 4096)], "2 × 512\n64 decodes, 4k"))
+    rows += [requests("fp8-cache", label, groups, tick=tick, **prefill) for label, groups, tick in problems]
+    return [dataclasses.replace(one, kv_dtype="fp8_e4m3") for one in rows]
+
+
+SERVING_SUITES = {"decode": _decode(), "paged": _paged(), "ragged": _ragged(), "mixed": _mixed(),
+                  "fp8-cache": _fp8_cache()}

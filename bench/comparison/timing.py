@@ -127,7 +127,7 @@ def replayed(runner):
         graph.replay()
         return output
 
-    return Runner(call, detail=runner.detail, keeps=runner)
+    return Runner(call, detail=runner.detail, keeps=runner, coarser=runner.coarser)
 
 
 def poison(output):

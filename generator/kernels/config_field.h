@@ -44,6 +44,11 @@ struct FieldType<WarpgroupOrder> {
   static constexpr std::string_view name = "WarpgroupOrder";
   static constexpr std::array<std::string_view, 3> values = {"free", "ping_pong", "softmax_lock"};
 };
+template <>
+struct FieldType<Requests> {
+  static constexpr std::string_view name = "Requests";
+  static constexpr std::array<std::string_view, 3> values = {"all", "many_queries", "few_queries"};
+};
 
 /// Numbers that a field may be: every `step`-th from `low` to `high`.
 struct LegalValues {

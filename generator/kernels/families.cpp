@@ -86,6 +86,21 @@ double estimated_cycles(const Case& problem, const ProblemShape& shape, const Ke
       config);
 }
 
+std::optional<KernelConfig> config_for(const KernelConfig& config, Requests requests) {
+  return std::visit(
+      [&]<class Config>(Config own) -> std::optional<KernelConfig> {
+        if constexpr (requires { Family<Config>::part; }) {
+          if (requests != Requests::all && requests != Family<Config>::part) return std::nullopt;
+          own.requests = requests;
+          return own;
+        }
+        return requests == Requests::all ? std::optional<KernelConfig>(own) : std::nullopt;
+      },
+      config);
+}
+
+bool is_of_two(const KernelConfig& config) { return config_for(config, Requests::all) != config; }
+
 bool may_spill(const KernelConfig& config) {
   return std::visit([]<class Config>(const Config&) { return Family<Config>::may_spill; }, config);
 }

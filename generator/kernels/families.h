@@ -1,6 +1,7 @@
 // All kernel families together: what the pipeline asks, answered by the family of a config.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -57,6 +58,12 @@ bool reads_device_lengths(const AttentionSpec& spec, const KernelConfig& config)
 
 /// Clock cycles that the cost model expects, relative to other configs of the same problem.
 double estimated_cycles(const Case& problem, const ProblemShape& shape, const KernelConfig& config);
+
+/// The config for a kernel that computes these requests of a call, where its family has such kernels.
+std::optional<KernelConfig> config_for(const KernelConfig& config, Requests requests);
+
+/// Whether the config's kernel leaves some requests of a call to another one.
+bool is_of_two(const KernelConfig& config);
 
 /// Whether a kernel that is not clean (ResourceUsage::is_clean) may be chosen by measurement.
 bool may_spill(const KernelConfig& config);

@@ -83,9 +83,18 @@ concept KernelFamily = requires(const Case& problem, const AttentionSpec& spec, 
   { Family<Config>::launch(launch, config) } -> std::same_as<void>;
 };
 
+/// Why a family that reads k and v of q's type cannot serve a spec; empty: it can.
+inline std::string kv_dtype_rejection(const AttentionSpec& spec, std::string_view family) {
+  if (!has_fp8_keys(spec)) return "";
+  return fmt::format(
+      "{} reads k and v of the type of q, {}; spec.kv_dtype is {}, which forward_split_kv reads", family,
+      to_string(spec.dtype), to_string(spec.key_dtype()));
+}
+
 /// Why a family of dense sequences of one length cannot serve a spec; empty: it can.
 inline std::string plain_rejection(const AttentionSpec& spec, std::string_view family) {
   if (is_plain(spec)) return "";
+  if (std::string reason = kv_dtype_rejection(spec, family); !reason.empty()) return reason;
   return fmt::format(
       "{} reads dense sequences without sinks or split_keys; sequences_q = {}, sequences_kv = {}, "
       "sinks = {}, split_keys = {}",
@@ -112,6 +121,7 @@ inline int dropout_registers(const AttentionSpec& spec, int scores) {
 
 /// Why a family of gradients whose sequences may be ragged cannot serve a spec; empty: it can.
 inline std::string gradient_rejection(const AttentionSpec& spec, std::string_view family) {
+  if (std::string reason = kv_dtype_rejection(spec, family); !reason.empty()) return reason;
   if (spec.sequences_kv != SequenceKind::paged && !spec.sinks && spec.split_keys == 0) return "";
   return fmt::format(
       "{} reads dense or ragged sequences without sinks or split_keys; sequences_kv = {}, sinks = {}, "

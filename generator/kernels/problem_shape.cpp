@@ -17,7 +17,29 @@ SizeClass size_class(const ProblemShape& shape) {
           .seqlen_q = log2_ceiling(shape.seqlen_q),
           .seqlen_kv = log2_ceiling(shape.seqlen_kv),
           .tma = shape.tma,
-          .has_device_lengths = shape.has_device_lengths};
+          .has_device_lengths = shape.has_device_lengths,
+          .is_mixed = shape.surplus_q > 0};
+}
+
+std::int64_t surplus_queries(std::int64_t batch, std::int64_t total_q) {
+  constexpr std::int64_t least = 256, many_on_average = 512;
+  const std::int64_t surplus = total_q - batch;
+  return batch > 1 && surplus >= least && total_q < batch * many_on_average ? surplus : 0;
+}
+
+ProblemShape shape_of_few(const ProblemShape& shape) {
+  ProblemShape few = shape;
+  few.seqlen_q = 1;
+  few.surplus_q = 0;
+  return few;
+}
+
+ProblemShape shape_of_many(const ProblemShape& shape) {
+  ProblemShape many = shape;
+  many.batch = 1;
+  many.seqlen_q = shape.surplus_q;
+  many.surplus_q = 0;
+  return many;
 }
 
 ProblemShape largest_shape(const SizeClass& sizes) {

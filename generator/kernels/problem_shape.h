@@ -41,8 +41,21 @@ struct ProblemShape {
   /// What is_plain says of the spec, where a family is asked whether it suits: kernels of other specs read lengths.
   bool is_plain = true;
 
+  /// Of ragged queries all but one for each request, where they may be those of requests of many queries beside others of
+  /// few, so that each kind has a kernel of its own (surplus_queries()); else 0.
+  std::int64_t surplus_q = 0;
+
   bool operator==(const ProblemShape&) const = default;
 };
+
+/// What ProblemShape::surplus_q is of so many ragged queries in all. Two kernels are worth their launches where the surplus is
+/// that of a few tiles, and queries are few on average: else the requests of few can be left to the kernel of the others.
+std::int64_t surplus_queries(std::int64_t batch, std::int64_t total_q);
+
+/// The shapes that the two kernels of a call with a surplus are chosen for: all requests with one query each, and the
+/// surplus as one request.
+ProblemShape shape_of_few(const ProblemShape& shape);
+ProblemShape shape_of_many(const ProblemShape& shape);
 
 /// The size class of a shape: each size rounded up to a power of two, batch and heads together. Plans, tuning
 /// records and look-ups share it.
@@ -53,6 +66,7 @@ struct SizeClass {
   int seqlen_kv = 0;                ///< log2, rounded up
   bool tma = true;                  ///< whether kernels with TMA are among the candidates
   bool has_device_lengths = false;  ///< whether kernels of dense sequences are not
+  bool is_mixed = false;            ///< whether two kernels may share the requests
 
   bool operator==(const SizeClass&) const = default;
 };

@@ -5,6 +5,7 @@
 
 #include "generator/launch/loaded_kernel.h"
 #include "generator/launch/stream_memory.h"
+#include "templates/base/descale_params.cuh"
 #include "templates/base/dropout_params.cuh"
 #include "templates/base/gradient_params.cuh"
 #include "templates/base/params.cuh"
@@ -18,9 +19,13 @@ struct KernelLaunch {
       params;  ///< of fill_params, with something to compute; batch_begin and q_tile_begin are free
   Stream stream;
   const StreamMemory& memory;
-  void* workspace;                      ///< as large as the family asked for, null for nothing
+  void* workspace;  ///< as large as the family asked for, null for nothing
+  int turn = 0;     ///< of a kernel that is launched several times for a call
+  /// Of such a kernel: null at its first turn, which leaves there what all of them use.
+  void** mailbox = nullptr;
   GradientParams* gradients = nullptr;  ///< of a backward pass; what kernels leave for one another is free
   DropoutParams dropout = {};           ///< of a spec with dropout
+  DescaleParams descale = {};           ///< of a spec with keys of 8 bits
 };
 
 }  // namespace jit

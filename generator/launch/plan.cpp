@@ -29,11 +29,12 @@ FaultText fault_text(const ArrayFault& fault) {
 }
 
 void run_plan(const Plan& plan, AttentionParams& params, const StreamMemory& memory, Stream stream,
-              GradientParams* gradients, const DropoutParams& dropout) {
+              GradientParams* gradients, const DropoutParams& dropout, const DescaleParams& descale) {
   params.sequences.fault = plan.is_checked ? memory.fault(plan.steps.front().kernel.device) : nullptr;
   std::size_t bytes = 0;
   for (const PlanStep& step : plan.steps) bytes = std::max(bytes, step.workspace_bytes(params, gradients));
   void* const workspace = memory.workspace(plan.steps.front().kernel.device, stream, bytes);
+  void* mailbox = nullptr;
   for (const PlanStep& step : plan.steps) {
     step.launch({.kernel = step.kernel,
                  .spec = plan.spec,
@@ -41,8 +42,11 @@ void run_plan(const Plan& plan, AttentionParams& params, const StreamMemory& mem
                  .stream = stream,
                  .memory = memory,
                  .workspace = workspace,
+                 .turn = step.turn,
+                 .mailbox = &mailbox,
                  .gradients = gradients,
-                 .dropout = dropout});
+                 .dropout = dropout,
+                 .descale = descale});
   }
 }
 

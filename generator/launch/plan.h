@@ -21,6 +21,8 @@ struct PlanStep {
   /// Of a call, with the gradients of a backward pass.
   std::function<std::size_t(const AttentionParams&, const GradientParams*)> workspace_bytes;
   std::function<void(const KernelLaunch&)> launch;
+  /// Of a kernel that a plan launches several times: how many times before. All of them use one mailbox.
+  int turn = 0;
 };
 
 /// The step of a family's kernel that was built for `spec` and `config`.
@@ -31,7 +33,7 @@ PlanStep plan_step(LoadedKernel kernel, const AttentionSpec& spec, const Config&
           [spec, config, sm_count](const AttentionParams& params, const GradientParams*) {
             return Family<Config>::workspace_bytes(spec, config, params, sm_count);
           },
-          [config](const KernelLaunch& launch) { Family<Config>::launch(launch, config); }};
+          [config](const KernelLaunch& launch) { Family<Config>::launch(launch, config); }, 0};
 }
 PlanStep plan_step(LoadedKernel kernel, const AttentionSpec& spec, const KernelConfig& config);
 
@@ -54,8 +56,10 @@ FaultText fault_text(const ArrayFault& fault);
 
 /// Runs a plan on `stream`. `params` come from fill_params and compute something; their batch_begin and
 /// q_tile_begin are overwritten. Throws Error launch_failed; invalid_argument when a kernel reads by TMA and a
-/// tensor's strides are not for TMA. `gradients` are those of a backward pass, `dropout` those of a spec with dropout.
+/// tensor's strides are not for TMA. `gradients` are those of a backward pass, `dropout` those of a spec with dropout, `descale`
+/// of one with keys of 8 bits.
 void run_plan(const Plan& plan, AttentionParams& params, const StreamMemory& memory, Stream stream,
-              GradientParams* gradients = nullptr, const DropoutParams& dropout = {});
+              GradientParams* gradients = nullptr, const DropoutParams& dropout = {},
+              const DescaleParams& descale = {});
 
 }  // namespace jit

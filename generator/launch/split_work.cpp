@@ -11,6 +11,7 @@
 #include "generator/text/score_mask.h"
 #include "templates/scheduling/key_shares.cuh"
 #include "templates/scheduling/key_spans.cuh"
+#include "templates/scheduling/request_kinds.cuh"
 #include "templates/split_keys/span_tree.cuh"
 
 namespace jit {
@@ -29,9 +30,11 @@ int levels_of(const AttentionSpec& spec, const SplitTiles& tiles, const Attentio
 
 // Tiles of rows of all batch entries, each of which may fill one in part.
 std::int64_t row_tiles(const AttentionSpec& spec, const SplitTiles& tiles, const AttentionParams& params) {
-  const std::int64_t queries = spec.sequences_q == SequenceKind::ragged
-                                   ? params.sequences.total_q
-                                   : std::int64_t{params.batch} * params.seqlen_q;
+  std::int64_t queries = spec.sequences_q == SequenceKind::ragged
+                             ? params.sequences.total_q
+                             : std::int64_t{params.batch} * params.seqlen_q;
+  if (tiles.requests == Requests::few_queries)
+    queries = std::min(queries, std::int64_t{params.batch} * few_queries);
   return std::min<std::int64_t>(queries, params.batch) + queries * spec.gqa_ratio / tiles.tile_rows;
 }
 
@@ -54,7 +57,9 @@ void check_line(const AttentionSpec& spec, const SplitTiles& tiles, const Attent
 
 // Rows of a partial result: no more than a sequence can have. An even number aligns results.
 int partial_rows(const AttentionSpec& spec, const SplitTiles& tiles, const AttentionParams& params) {
-  const std::int64_t rows = std::int64_t{params.seqlen_q} * spec.gqa_ratio;
+  const int longest =
+      tiles.requests == Requests::few_queries ? std::min(params.seqlen_q, few_queries) : params.seqlen_q;
+  const std::int64_t rows = std::int64_t{longest} * spec.gqa_ratio;
   return static_cast<int>(std::min<std::int64_t>(tiles.tile_rows, (rows + 1) / 2 * 2));
 }
 
@@ -65,6 +70,18 @@ bool all_are_alike(const AttentionSpec& spec, const AttentionParams& params) {
          given.seqused_q == nullptr && given.seqused_k == nullptr && given.cache_leftpad == nullptr &&
          score_mask(spec.score) == nullptr &&
          (spec.mask == mask::none() || (params.seqlen_q == 1 && spec.mask == mask::causal()));
+}
+
+// Blocks of the launches that share a line: of one, or of two halves where requests are shared, so that another kernel
+// has the multiprocessors that the first half leaves.
+struct LineLaunches {
+  int first;
+  int second;
+};
+LineLaunches line_launches(const SplitTiles& tiles, int blocks) {
+  if (tiles.requests == Requests::all) return {blocks, 0};
+  const int first = std::max(1, blocks / 2);
+  return {first, std::max(1, blocks - first)};
 }
 
 KnownLine known_line(const AttentionSpec& spec, const SplitTiles& tiles, const AttentionParams& params,
@@ -102,7 +119,9 @@ int split_blocks(const AttentionSpec& spec, const SplitTiles& tiles, const Atten
 
 SplitLaunch split_launch(const KernelLaunch& launch, const SplitTiles& tiles, std::string_view family) {
   check_line(launch.spec, tiles, launch.params, family);
-  const int blocks = split_blocks(launch.spec, tiles, launch.params, launch.kernel.sm_count);
+  const int wanted = split_blocks(launch.spec, tiles, launch.params, launch.kernel.sm_count);
+  const LineLaunches launches = line_launches(tiles, wanted);
+  const int blocks = launches.first + launches.second;
   const int rows = partial_rows(launch.spec, tiles, launch.params);
   const auto floats = static_cast<std::size_t>(partial_floats(rows, launch.spec.value_head_dim()));
   const bool has_spans = launch.spec.split_keys != 0;
@@ -111,16 +130,22 @@ SplitLaunch split_launch(const KernelLaunch& launch, const SplitTiles& tiles, st
   const std::size_t bytes = static_cast<std::size_t>(places) * floats * sizeof(float);
   const StreamMemory& memory = launch.memory;
   const int device = launch.kernel.device;
-  auto* const partials = static_cast<float*>(has_spans ? memory.workspace(device, launch.stream, bytes)
-                                                       : memory.mailbox(device, launch.stream, bytes));
+  void* partials = launch.turn > 0 ? *launch.mailbox : nullptr;
+  if (partials == nullptr) {
+    partials = has_spans ? memory.workspace(device, launch.stream, bytes)
+                         : memory.mailbox(device, launch.stream, bytes);
+    if (launch.mailbox != nullptr) *launch.mailbox = partials;
+  }
   auto* const counters =
       has_spans ? reinterpret_cast<unsigned*>(memory.counters(device, launch.stream, blocks)) : nullptr;
-  return {blocks,
-          {.partials = partials,
+  return {launch.turn > 0 ? launches.second : launches.first,
+          {.partials = static_cast<float*>(partials),
            .partial_rows = rows,
            .known = known_line(launch.spec, tiles, launch.params, blocks),
            .counters = counters,
-           .levels = levels}};
+           .levels = levels,
+           .line_blocks = blocks,
+           .blocks_before = launch.turn > 0 ? launches.first : 0}};
 }
 
 }  // namespace jit

@@ -85,6 +85,23 @@ inline Dims dims_of_keys(const AttentionSpec& spec, bool is_value) {
                   : Dims("batch, seqlen_kv, heads_kv, head_dim");
 }
 
+/// Of k_descale and v_descale.
+inline Dims dims_of_scales(const AttentionSpec& spec) {
+  if (spec.descale_per == ScaleKind::head) return "[batch?], heads_kv?";
+  if (has_pages(spec)) return "pages, page_size, heads_kv";
+  return has_ragged_kv(spec) ? Dims("total_k, heads_kv") : Dims("batch, seqlen_kv, heads_kv");
+}
+inline Presence presence_of_scales(const AttentionSpec& spec) {
+  if (!has_fp8_keys(spec)) return Presence::none;
+  return spec.descale_per == ScaleKind::token ? Presence::required : Presence::optional;
+}
+
+/// The type of k and v.
+inline DType dtype_of_keys(const AttentionSpec& spec) { return spec.key_dtype(); }
+
+/// Of a tensor that goes into a parameter of its own.
+inline void set_nothing(AttentionParams&, void*, const TensorStrides&) {}
+
 inline constexpr std::array argument_table = {
     ArgumentRow{.name = "q",
                 .view = &AttentionArguments::q,
@@ -94,12 +111,12 @@ inline constexpr std::array argument_table = {
     ArgumentRow{.name = "k",
                 .view = &AttentionArguments::k,
                 .dims = [](const AttentionSpec& spec) { return dims_of_keys(spec, false); },
-                .dtype = input_dtype,
+                .dtype = dtype_of_keys,
                 .set = set<&AttentionParams::k, &AttentionParams::k_strides>},
     ArgumentRow{.name = "v",
                 .view = &AttentionArguments::v,
                 .dims = [](const AttentionSpec& spec) { return dims_of_keys(spec, true); },
-                .dtype = input_dtype,
+                .dtype = dtype_of_keys,
                 .set = set<&AttentionParams::v, &AttentionParams::v_strides>},
     ArgumentRow{.name = "cu_seqlens_q",
                 .view = &AttentionArguments::cu_seqlens_q,
@@ -165,11 +182,27 @@ inline constexpr std::array argument_table = {
                 .needs = "sinks = true",
                 .has_aligned_rows = false,
                 .has_dense_last = true},
+    ArgumentRow{.name = "k_descale",
+                .view = &AttentionArguments::k_descale,
+                .dims = dims_of_scales,
+                .dtype = dtype_fp32,
+                .set = set_nothing,
+                .presence = presence_of_scales,
+                .needs = "kv_dtype of fp8",
+                .has_aligned_rows = false},
+    ArgumentRow{.name = "v_descale",
+                .view = &AttentionArguments::v_descale,
+                .dims = dims_of_scales,
+                .dtype = dtype_fp32,
+                .set = set_nothing,
+                .presence = presence_of_scales,
+                .needs = "kv_dtype of fp8",
+                .has_aligned_rows = false},
     ArgumentRow{.name = "rng_state",
                 .view = &AttentionArguments::rng_state,
                 .dims = [](const AttentionSpec&) { return Dims("2"); },
                 .dtype = dtype_int64,
-                .set = [](AttentionParams&, void*, const TensorStrides&) {},  // a parameter of its own
+                .set = set_nothing,
                 .presence = [](const AttentionSpec& spec) { return required_if(spec.dropout); },
                 .needs = "dropout = true",
                 .has_aligned_rows = false,

@@ -27,9 +27,10 @@ static_assert(NamedTensors::capacity == max_functor_tensors);
 // Names every member: arguments with another tensor do not compile here until it has a row.
 auto members_of(const AttentionArguments& arguments) {
   const auto& [q, k, v, o, lse, tensors, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, cache_leftpad,
-               page_table, sinks, dropout_p, rng_state, num_splits, zero_padding] = arguments;
+               page_table, sinks, k_descale, v_descale, dropout_p, rng_state, num_splits, zero_padding] =
+      arguments;
   return std::tie(q, k, v, o, lse, tensors, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, cache_leftpad,
-                  page_table, sinks, dropout_p, rng_state, num_splits, zero_padding);
+                  page_table, sinks, k_descale, v_descale, dropout_p, rng_state, num_splits, zero_padding);
 }
 // All but the functors' tensors, the rate of dropout, the number of splits and the padding's zeros.
 static_assert(argument_table.size() + 4 == std::tuple_size_v<decltype(members_of(AttentionArguments()))>);
@@ -38,9 +39,11 @@ static_assert(argument_table.size() + 4 == std::tuple_size_v<decltype(members_of
 void check_argument(const ArgumentRule& rule, const TensorView& tensor, const Extents& sizes) {
   const ArgumentRow& row = *rule.row;
   check_dtype(row.name, tensor, rule.dtype);
+  const int missing = rule.dims.count() - tensor.rank;
   for (int i = 0; i < tensor.rank; ++i) {
-    const Extent& extent = *rule.dims[i].extent;
-    check_size(row.name, tensor, i, extent.dimension, sizes.*extent.size);
+    const Dim& dim = rule.dims[i + missing];
+    if (dim.may_broadcast && tensor.shape[i] == 1) continue;
+    check_size(row.name, tensor, i, dim.extent->dimension, sizes.*dim.extent->size);
   }
   check_pointer(row.name, tensor, rule.alignment);
   if (row.has_aligned_rows) check_rows(row.name, tensor, rule.alignment);
@@ -50,8 +53,10 @@ void check_argument(const ArgumentRule& rule, const TensorView& tensor, const Ex
 // The size of a functor's tensor in one dimension.
 void check_functor_size(std::string_view name, const TensorView& tensor, int at, const Dim& dim,
                         const Extents& sizes) {
+  const std::int64_t size = sizes.*dim.extent->size;
+  if (dim.may_be_one_more && tensor.shape[at] == size + 1) return;
   const auto check = dim.may_be_more ? check_size_at_least : check_size;
-  check(name, tensor, at, dim.extent->name, sizes.*dim.extent->size);
+  check(name, tensor, at, dim.extent->name, size);
 }
 
 const Dims& dims_of(const FunctorTensorRow& row, const AttentionSpec& spec) {
@@ -241,8 +246,9 @@ void check_for_strangers(const std::vector<FunctorTensorUse>& uses, const NamedT
 // A dimension of one element may carry any stride.
 TensorStrides strides_of(const Dims& dims, const TensorView& tensor) {
   TensorStrides strides{};
+  const int missing = dims.count() - tensor.rank;
   for (int i = 0; i < tensor.rank; ++i) {
-    const auto along = dims[i].extent->stride;
+    const auto along = dims[i + missing].extent->stride;
     if (along != nullptr) strides.*along = tensor.shape[i] > 1 ? tensor.strides[i] : 0;
   }
   return strides;
@@ -356,12 +362,14 @@ ProblemShape shape_of(const AttentionParams& params) {
   const auto average = [&](int total) {
     return (std::int64_t{total} + params.batch - 1) / std::max(1, params.batch);
   };
-  return {.batch = params.batch,
-          .heads_q = params.heads_q,
-          .seqlen_q = sequences.cu_seqlens_q != nullptr ? average(sequences.total_q) : params.seqlen_q,
-          .seqlen_kv = sequences.cu_seqlens_k != nullptr ? average(sequences.total_k) : params.seqlen_kv,
-          .tma = can_map(params),
-          .has_device_lengths = !device_length_argument(params).empty()};
+  return {
+      .batch = params.batch,
+      .heads_q = params.heads_q,
+      .seqlen_q = sequences.cu_seqlens_q != nullptr ? average(sequences.total_q) : params.seqlen_q,
+      .seqlen_kv = sequences.cu_seqlens_k != nullptr ? average(sequences.total_k) : params.seqlen_kv,
+      .tma = can_map(params),
+      .has_device_lengths = !device_length_argument(params).empty(),
+      .surplus_q = sequences.cu_seqlens_q != nullptr ? surplus_queries(params.batch, sequences.total_q) : 0};
 }
 
 }  // namespace jit

@@ -66,10 +66,11 @@ struct Dim {
   bool may_broadcast = false;  ///< a size of 1 stands for all
   bool may_be_missing = false;
   bool may_be_more = false;  ///< the size is the least that there must be
+  bool may_be_one_more = false;
 };
 
-/// The dimensions of a tensor, written as "batch?, seqlen_q". "?" follows what may be 1, "+" what may be more; a
-/// first dimension in brackets may be missing: "[batch?], heads_q".
+/// The dimensions of a tensor, written as "batch?, seqlen_q". "?" follows what may be 1, "+" what may be more, "^" what
+/// may be one more; a first dimension in brackets may be missing: "[batch?], heads_q".
 class Dims {
  public:
   consteval Dims(const char* text) : Dims(std::string_view(text)) {}
@@ -102,6 +103,9 @@ class Dims {
       item.remove_suffix(1);
     } else if (item.ends_with('+')) {
       dim.may_be_more = true;
+      item.remove_suffix(1);
+    } else if (item.ends_with('^')) {
+      dim.may_be_one_more = true;
       item.remove_suffix(1);
     }
     for (const Extent& extent : extent_table) {

@@ -108,7 +108,7 @@ Extents sizes_in_blocks(Extents sizes, const FunctorArguments& arguments) {
 constexpr std::array block_tensors = {FunctorTensorRow{
     .name = "block_mask",
     .dtype = DType::int32,
-    .dims = "batch?, heads_q?, block_rows, block_words",
+    .dims = "batch?, heads_q?, block_rows, block_words^",
     .typical = [](const Extents&, std::int64_t i) { return i % 2 == 0 ? double{0x55555555} : 0.0; },
     .sizes = sizes_in_blocks,
     .varied_dims = Dims("batch?, heads_q?, block_rows+, block_words+")}};
@@ -264,7 +264,7 @@ const Row& find(std::span<const Row> table, std::string_view name) {
 bool block_bit(const HostTensor& table, const Place& block, int word) {
   const std::size_t rank = table.shape.size();
   const std::int64_t i = 2 * (block.k / 32) + word;
-  if (block.q >= table.shape[rank - 2] || i >= table.shape[rank - 1]) return false;
+  if (block.q >= table.shape[rank - 2] || i >= table.shape[rank - 1] / 2 * 2) return false;
   const auto bits = static_cast<std::int64_t>(table.at({block.b, block.h, block.q, i}));
   return (bits >> block.k % 32 & 1) != 0;
 }

@@ -107,6 +107,12 @@ void check_output(const BackwardArguments& arguments, const GradientRow& output)
 }  // namespace
 
 void check_has_backward(const AttentionSpec& spec) {
+  if (has_fp8_keys(spec)) {
+    const Refusal refusal{"spec.kv_dtype", std::string(to_string(spec.key_dtype())),
+                          "has no backward: gradients are those of keys and values of the type of q",
+                          std::string(to_string(spec.dtype))};
+    throw Error(ErrorCode::invalid_spec, "validate", refusal.field, refusal.to_string());
+  }
   const bool paged = has_pages(spec);
   if (!paged && spec.split_keys == 0) return;
   const std::string name = paged ? "spec.sequences_kv" : "spec.split_keys";

@@ -16,6 +16,7 @@ namespace {
 using Samples = std::vector<AttentionSpec>;
 
 constexpr std::array<std::string_view, 3> sequence_kinds = {"dense", "ragged", "paged"};
+constexpr std::array<std::string_view, 2> scale_kinds = {"head", "token"};
 
 std::optional<Refusal> refuse(const SpecField& field, std::string value, std::string rule,
                               std::string nearest) {
@@ -105,8 +106,26 @@ std::optional<Refusal> refuse_split_keys(const SpecField& field, const Attention
 std::optional<Refusal> refuse_dropout(const SpecField& field, const AttentionSpec& spec) {
   if (!spec.dropout || is_plain(spec)) return {};
   return refuse(field, "true",
-                "must be false where sequences are ragged or paged, or there are sinks or split_keys",
+                has_fp8_keys(spec)
+                    ? "must be false where k and v are of fp8"
+                    : "must be false where sequences are ragged or paged, or there are sinks or split_keys",
                 "false");
+}
+
+std::optional<Refusal> refuse_kv_dtype(const SpecField& field, const AttentionSpec& spec) {
+  if (spec.key_dtype() == spec.dtype || has_fp8_keys(spec)) return {};
+  std::string legal = fmt::format("must be that of q, {}", to_string(spec.dtype));
+  for (const DTypeFacts& row : dtype_table()) {
+    if (row.is_fp8()) legal += fmt::format(" or {}", row.name);
+  }
+  return refuse(field, std::string(to_string(spec.key_dtype())), std::move(legal),
+                std::string(to_string(DType::fp8_e4m3)));
+}
+
+std::optional<Refusal> refuse_descale(const SpecField& field, const AttentionSpec& spec) {
+  if (has_fp8_keys(spec) || spec.descale_per == ScaleKind::head) return {};
+  return refuse(field, std::string(to_string(spec.descale_per)),
+                "is for k and v of fp8: set kv_dtype to fp8_e4m3 or fp8_e5m2, or leave it out", "head");
 }
 
 std::optional<Refusal> refuse_scale(const SpecField& field, const AttentionSpec& spec) {
@@ -155,7 +174,7 @@ Samples score_samples() {
 constexpr std::array fields = {
     SpecField{.name = "dtype",
               .member = &AttentionSpec::dtype,
-              .doc = "of q, k, v and o: bf16 or fp16; sums are fp32",
+              .doc = "of q and o, and of k and v unless kv_dtype says else: bf16 or fp16; sums are fp32",
               .record_name = "dtype",
               .text_label = "",
               .name_label = "",
@@ -292,6 +311,31 @@ constexpr std::array fields = {
               .text_label = " checked=",
               .name_label = "_checked_",
               .samples = [] { return Samples{{.checked = true}}; }},
+    SpecField{.name = "kv_dtype",
+              .member = &AttentionSpec::kv_dtype,
+              .doc = "of k and v, where it is not dtype: fp8_e4m3 or fp8_e5m2",
+              .record_name = "kv_dtype",
+              .text_label = " kv_dtype=",
+              .name_label = "_kv_",
+              .is_line_if_set = true,
+              .refusal = refuse_kv_dtype,
+              .samples =
+                  [] {
+                    return Samples{{.kv_dtype = DType::fp8_e4m3}, {.kv_dtype = DType::fp8_e5m2}};
+                  }},
+    SpecField{
+        .name = "descale_per",
+        .member = &AttentionSpec::descale_per,
+        .doc = "what k and v of fp8 have a scale for: head, which is one for all, for each KV head, or "
+               "for each batch entry and KV head; or token, one for each key and KV head",
+        .record_name = "descale_per",
+        .comment = "what keys and values have a scale for",
+        .text_label = " descale_per=",
+        .name_label = "_scale_",
+        .is_line_if_set = true,
+        .refusal = refuse_descale,
+        .samples = [] { return Samples{{.kv_dtype = DType::fp8_e4m3, .descale_per = ScaleKind::token}}; },
+        .base = [] { return AttentionSpec{.kv_dtype = DType::fp8_e4m3}; }},
     SpecField{.name = "mask",
               .member = &AttentionSpec::mask,
               .doc = "which keys a query sees",
@@ -320,10 +364,11 @@ constexpr std::array fields = {
 // Names every member: a spec with another one does not compile here, nor one without a row.
 auto members_of(const AttentionSpec& spec) {
   const auto& [dtype, head_dim, head_dim_v, gqa_ratio, alignment, seqlen_q, seqlen_kv, sequences_q,
-               sequences_kv, page_size, sinks, dropout, split_keys, checked, mask, score, softmax_scale] =
-      spec;
+               sequences_kv, page_size, sinks, dropout, split_keys, checked, kv_dtype, descale_per, mask,
+               score, softmax_scale] = spec;
   return std::tie(dtype, head_dim, head_dim_v, gqa_ratio, alignment, seqlen_q, seqlen_kv, sequences_q,
-                  sequences_kv, page_size, sinks, dropout, split_keys, checked, mask, score, softmax_scale);
+                  sequences_kv, page_size, sinks, dropout, split_keys, checked, kv_dtype, descale_per, mask,
+                  score, softmax_scale);
 }
 static_assert(fields.size() == std::tuple_size_v<decltype(members_of(AttentionSpec()))>);
 
@@ -331,6 +376,8 @@ std::uint64_t word(DType value) { return static_cast<std::uint64_t>(value); }
 std::uint64_t word(int value) { return static_cast<std::uint64_t>(value); }
 std::uint64_t word(bool value) { return value ? 1 : 0; }
 std::uint64_t word(SequenceKind value) { return static_cast<std::uint64_t>(value); }
+std::uint64_t word(ScaleKind value) { return static_cast<std::uint64_t>(value); }
+std::uint64_t word(std::optional<DType> value) { return value ? 1 + static_cast<std::uint64_t>(*value) : 0; }
 std::uint64_t word(const Mask& value) { return value.hash(); }
 std::uint64_t word(const Score& value) { return value.hash(); }
 std::uint64_t word(std::optional<float> value) {
@@ -341,9 +388,19 @@ std::string text(DType value) { return std::string(to_string(value)); }
 std::string text(int value) { return std::to_string(value); }
 std::string text(bool value) { return value ? "true" : "false"; }
 std::string text(SequenceKind value) { return std::string(to_string(value)); }
+std::string text(ScaleKind value) { return std::string(to_string(value)); }
 std::string text(const Mask& value) { return value.to_string(); }
 std::string text(const Score& value) { return value.to_string(); }
 std::string text(std::optional<float> value) { return value ? fmt::format("{}", *value) : "default"; }
+
+// The value of a member of `spec`.
+template <class Value>
+std::string text(const Value& value, const AttentionSpec&) {
+  return text(value);
+}
+std::string text(std::optional<DType> value, const AttentionSpec& spec) {
+  return text(value.value_or(spec.dtype));
+}
 
 }  // namespace
 
@@ -360,17 +417,33 @@ SequenceKind parse_sequence_kind(std::string_view text) {
       fmt::format("'{}' is no kind of sequences; it is one of {}", text, fmt::join(sequence_kinds, ", ")));
 }
 
+std::string_view to_string(ScaleKind kind) {
+  const auto index = static_cast<std::size_t>(kind);
+  return index < scale_kinds.size() ? scale_kinds[index] : "unknown";
+}
+
+ScaleKind parse_scale_kind(std::string_view text) {
+  const auto found = std::find(scale_kinds.begin(), scale_kinds.end(), text);
+  if (found != scale_kinds.end()) return static_cast<ScaleKind>(found - scale_kinds.begin());
+  throw Error(ErrorCode::invalid_argument, "parse", "descale_per",
+              fmt::format("'{}' is no kind of scales; it is one of {}", text, fmt::join(scale_kinds, ", ")));
+}
+
 bool is_dense(const AttentionSpec& spec) {
   return spec.sequences_q == SequenceKind::dense && spec.sequences_kv == SequenceKind::dense;
 }
 
-bool is_plain(const AttentionSpec& spec) { return is_dense(spec) && !spec.sinks && spec.split_keys == 0; }
+bool has_fp8_keys(const AttentionSpec& spec) { return facts(spec.key_dtype()).is_fp8(); }
+
+bool is_plain(const AttentionSpec& spec) {
+  return is_dense(spec) && !spec.sinks && spec.split_keys == 0 && !has_fp8_keys(spec);
+}
 
 std::span<const SpecField> spec_fields() { return fields; }
 
 std::string value_text(const SpecField& field, const AttentionSpec& spec) {
   if (field.effective != nullptr) return std::to_string(field.effective(spec));
-  return std::visit([&](auto member) { return text(spec.*member); }, field.member);
+  return std::visit([&](auto member) { return text(spec.*member, spec); }, field.member);
 }
 
 std::string key_text(const SpecField& field, const AttentionSpec& spec) {

@@ -7,6 +7,7 @@
 #include <jit/spec_table.h>
 
 #include "generator/program/functor_source.h"
+#include "templates/base/descale_params.cuh"
 #include "templates/base/dropout_params.cuh"
 #include "templates/base/gradient_params.cuh"
 #include "templates/base/params.cuh"
@@ -69,6 +70,12 @@ class SpecLines {
   std::string operator()(SequenceKind AttentionSpec::*) const {
     return line("SequenceKind", field_.name, "SequenceKind::" + value_text(field_, spec_), field_.comment);
   }
+  std::string operator()(ScaleKind AttentionSpec::*) const {
+    return line("ScaleKind", field_.name, "ScaleKind::" + value_text(field_, spec_), field_.comment);
+  }
+  std::string operator()(std::optional<DType> AttentionSpec::*) const {
+    return fmt::format("  using KvElement = {};\n", facts(spec_.key_dtype()).device_type);
+  }
   std::string operator()(Mask AttentionSpec::*mask) const {
     return fmt::format("  using Mask = {};  // {}\n", functors_.mask_type, (spec_.*mask).to_string());
   }
@@ -108,7 +115,16 @@ std::string gradient_params_assertion() {
       sizeof(GradientParams));
 }
 
-DropoutText dropout_text(const AttentionSpec& spec) {
+ParameterText descale_text(const AttentionSpec& spec) {
+  if (!has_fp8_keys(spec)) return {};
+  return {.assertion = fmt::format("static_assert(sizeof(DescaleParams) == {}, "
+                                   "\"host and device disagree on the kernel's parameters\");\n",
+                                   sizeof(DescaleParams)),
+          .parameter = ", const __grid_constant__ DescaleParams descale",
+          .argument = ", descale"};
+}
+
+ParameterText dropout_text(const AttentionSpec& spec) {
   if (!spec.dropout) return {};
   return {.assertion = fmt::format("static_assert(sizeof(DropoutParams) == {}, "
                                    "\"host and device disagree on the kernel's parameters\");\n",
@@ -129,13 +145,16 @@ Program emit_reference(const AttentionSpec& spec) {
   source += "#include \"checks/reference_forward.cuh\"\n\nusing namespace jit;\n\n";
   source += functors.definitions;
   source += "struct Config {\n" + spec_lines(spec, functors) + "};\n";
-  const DropoutText dropout = dropout_text(spec);
-  source += params_assertion() + dropout.assertion + functors.assertions;
+  // A spec with one of them has none of the other.
+  const ParameterText dropout = dropout_text(spec), descale = descale_text(spec);
+  source += params_assertion() + dropout.assertion + descale.assertion + functors.assertions;
   source += fmt::format(
       "\nextern \"C\" __global__ void __launch_bounds__({})\n"
-      "{}(const __grid_constant__ AttentionParams params, const __grid_constant__ ReferenceRows rows{}) {{\n"
-      "  attention_reference<Config>(params, rows{});\n}}\n",
-      program.threads, program.name, dropout.parameter, dropout.argument);
+      "{}(const __grid_constant__ AttentionParams params, const __grid_constant__ ReferenceRows rows{}{}) "
+      "{{\n"
+      "  attention_reference<Config>(params, rows{}{});\n}}\n",
+      program.threads, program.name, dropout.parameter, descale.parameter, dropout.argument,
+      descale.argument);
   return program;
 }
 
@@ -146,9 +165,9 @@ Program emit_random_fill(DType dtype) {
   program.source = fmt::format(
       "// Random numbers. Generated.\n#include \"checks/random_fill.cuh\"\n\nusing namespace jit;\n\n"
       "extern \"C\" __global__ void __launch_bounds__({})\n"
-      "{}(unsigned* pairs, long long count, unsigned seed) {{\n"
-      "  random_fill<{}>(pairs, count, seed);\n}}\n",
-      program.threads, program.name, to_string(dtype));
+      "{}(unsigned* words, long long count, unsigned seed) {{\n"
+      "  random_fill<{}>(words, count, seed);\n}}\n",
+      program.threads, program.name, facts(dtype).device_type);
   return program;
 }
 

@@ -86,7 +86,7 @@ std::vector<ConfigTiming> time_configs(const AttentionSpec& spec, const Attentio
     state.notify(Event::Kind::tune, "measuring", 0, sample, samples);
     for_each_sound(timings, [&](std::size_t i) {
       const auto work = [&](Stream stream) {
-        run_plan(*plans[i], params, state.memory, stream, nullptr, buffers.dropout());
+        run_plan(*plans[i], params, state.memory, stream, nullptr, buffers.dropout(), buffers.descale());
       };
       samples_us[i].push_back(static_cast<float>(timer.measure(work, 0, 1).median_us));
     });

@@ -155,7 +155,7 @@ class Search {
   double time(const Plan& plan, const TuningBuffers& buffers, EventTimer& timer, int samples) const {
     const auto work = [&](CUstream stream) {
       AttentionParams params = buffers.params();
-      run_plan(plan, params, context_.memory, stream, nullptr, buffers.dropout());
+      run_plan(plan, params, context_.memory, stream, nullptr, buffers.dropout(), buffers.descale());
     };
     return timer.measure(work, 0, samples).median_us;
   }

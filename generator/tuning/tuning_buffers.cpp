@@ -59,7 +59,9 @@ bool can_time(const AttentionSpec& spec) {
 }
 
 std::vector<Program> check_programs(const AttentionSpec& spec) {
-  return {emit_random_fill(input_dtype(spec)), emit_reference(dense_spec(spec))};
+  std::vector<Program> programs = {emit_random_fill(input_dtype(spec)), emit_reference(dense_spec(spec))};
+  if (has_fp8_keys(spec)) programs.push_back(emit_random_fill(spec.key_dtype()));
+  return programs;
 }
 
 TuningBuffers::TuningBuffers(ContextState& context, const TuningProblem& problem, CUstream stream)
@@ -69,8 +71,10 @@ TuningBuffers::TuningBuffers(ContextState& context, const TuningProblem& problem
   const ProblemShape shape = shape_of(params_);
   const std::int64_t q_entry = shape.seqlen_q * params_.heads_q;
   const std::int64_t kv_entry = shape.seqlen_kv * heads_kv;
-  const int in = size_of(input_dtype(spec_)), out = size_of(output_dtype(spec_)), fp32 = size_of(DType::fp32);
-  const std::int64_t entry_bytes = (q_entry * d + kv_entry * (d + dv)) * in + q_entry * (dv * out + fp32);
+  const int in = size_of(input_dtype(spec_)), kv_in = size_of(spec_.key_dtype());
+  const int out = size_of(output_dtype(spec_)), fp32 = size_of(DType::fp32);
+  const std::int64_t entry_bytes =
+      q_entry * d * in + kv_entry * (d + dv) * kv_in + q_entry * (dv * out + fp32);
   const std::int64_t affordable =
       static_cast<std::int64_t>(free_memory() / 2) / std::max<std::int64_t>(1, entry_bytes);
   if (affordable == 0) {
@@ -86,8 +90,8 @@ TuningBuffers::TuningBuffers(ContextState& context, const TuningProblem& problem
                         static_cast<std::size_t>(std::max<std::int64_t>(1, elements) * bytes));
   };
   q_ = allocate(params_.batch * q_entry * d, in);
-  k_ = allocate(params_.batch * kv_entry * d, in);
-  v_ = allocate(params_.batch * kv_entry * dv, in);
+  k_ = allocate(params_.batch * kv_entry * d, kv_in);
+  v_ = allocate(params_.batch * kv_entry * dv, kv_in);
   o_ = allocate(params_.batch * q_entry * dv, out);
   lse_ = allocate(params_.batch * q_entry, fp32);
 
@@ -109,6 +113,7 @@ TuningBuffers::TuningBuffers(ContextState& context, const TuningProblem& problem
   dense_.seqlen_kv = static_cast<int>(shape.seqlen_kv);
   dense_.sequences = {};
   describe_sequences();
+  describe_scales();
   if (spec_.dropout) {
     constexpr std::array<std::int64_t, 2> rng_state = {1, 2};
     dropout_ = dropout_params(typical_dropout, {});
@@ -166,15 +171,31 @@ void TuningBuffers::describe_sequences() {
   }
 }
 
+// Scales that differ from key to key, where each has its own; else all are 1.
+void TuningBuffers::describe_scales() {
+  if (spec_.descale_per != ScaleKind::token) return;
+  const std::int64_t heads = params_.heads_kv, seqlen = dense_.seqlen_kv;
+  std::vector<float> scales(static_cast<std::size_t>(dense_.batch * seqlen * heads));
+  for (std::size_t i = 0; i < scales.size(); ++i) scales[i] = 0.5f + static_cast<float>(i % 7) / 7;
+  const auto* data = static_cast<const float*>(array_of(scales.data(), scales.size() * sizeof(float)));
+  const TensorStrides strides{.batch = seqlen * heads, .seq = heads, .head = 1};
+  dense_descale_ = {.k = data, .v = data, .k_strides = strides, .v_strides = strides};
+  descale_ = dense_descale_;
+  if (params_.sequences.cu_seqlens_k != nullptr) descale_.k_strides.batch = descale_.v_strides.batch = 0;
+  if (params_.sequences.page_table != nullptr)
+    descale_.k_strides.batch = descale_.v_strides.batch = spec_.page_size * heads;
+}
+
 void TuningBuffers::fill_inputs(ContextState& context, CUstream stream) {
-  const Program program = emit_random_fill(input_dtype(spec_));
-  auto image = build_image(context, program, native_target(device_));
-  const Kernel kernel = load_module(context, image).kernel(program.name);
   unsigned seed = 1;
-  for (const DeviceBuffer* buffer : {&q_, &k_, &v_}) {
+  for (const auto& [buffer, dtype] :
+       {std::pair{&q_, input_dtype(spec_)}, {&k_, spec_.key_dtype()}, {&v_, spec_.key_dtype()}}) {
+    const Program program = emit_random_fill(dtype);
+    auto image = build_image(context, program, native_target(device_));
+    const Kernel kernel = load_module(context, image).kernel(program.name);
     void* data = buffer->data();
-    long long pairs = static_cast<long long>(buffer->size() / 4);
-    void* arguments[] = {&data, &pairs, &seed};
+    long long words = static_cast<long long>(buffer->size() / 4);
+    void* arguments[] = {&data, &words, &seed};
     launch(kernel.handle(),
            {.grid = {static_cast<unsigned>(device_.sm_count * 8), 1, 1},
             .block = {static_cast<unsigned>(program.threads), 1, 1}},
@@ -198,7 +219,9 @@ void TuningBuffers::run_reference(ContextState& context, CUstream stream) {
   const Program program = emit_reference(dense_spec(spec_));
   auto image = build_image(context, program, native_target(device_));
   const Kernel kernel = load_module(context, image).kernel(program.name);
-  void* arguments[] = {&dense_, &rows, &dropout_};
+  // A spec with dropout has no keys of 8 bits.
+  void* const last = spec_.dropout ? static_cast<void*>(&dropout_) : &dense_descale_;
+  void* arguments[] = {&dense_, &rows, last};
   const unsigned warps = static_cast<unsigned>(program.threads) / 32;
   launch(kernel.handle(),
          {.grid = {static_cast<unsigned>((count + warps - 1) / warps), 1, 1},
@@ -218,7 +241,7 @@ std::string TuningBuffers::check(const Plan& plan, CUstream stream) const {
   o_.fill(poison, stream);
   lse_.fill(poison, stream);
   AttentionParams params = params_;
-  run_plan(plan, params, memory_, stream, nullptr, dropout_);
+  run_plan(plan, params, memory_, stream, nullptr, dropout_, descale_);
   jit::check(driver().cuStreamSynchronize(stream), "cuStreamSynchronize");
 
   double error = 0, scale = 0;

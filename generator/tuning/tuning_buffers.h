@@ -32,6 +32,8 @@ class TuningBuffers {
   const AttentionParams& params() const { return params_; }
   /// Of a spec with dropout: a rate and a seed of its own.
   const DropoutParams& dropout() const { return dropout_; }
+  /// Of a spec whose keys have scales of their own.
+  const DescaleParams& descale() const { return descale_; }
 
   /// Runs the plan on a poisoned output and compares the sampled rows. Returns what is wrong, empty when
   /// nothing is.
@@ -39,6 +41,7 @@ class TuningBuffers {
 
  private:
   void describe_sequences();
+  void describe_scales();
   const void* array_of(const void* host, std::size_t bytes);
   void fill_inputs(ContextState& context, CUstream stream);
   void run_reference(ContextState& context, CUstream stream);
@@ -49,6 +52,7 @@ class TuningBuffers {
   AttentionParams params_;
   AttentionParams dense_;  // the same memory as dense sequences, for the reference
   DropoutParams dropout_ = {};
+  DescaleParams descale_ = {}, dense_descale_ = {};
   DeviceBuffer q_, k_, v_, o_, lse_;
   std::vector<DeviceBuffer> sequence_arrays_;
   std::vector<float> reference_o_;    // (rows, head_dim_v)

@@ -86,7 +86,12 @@ struct AttentionArguments {
   TensorView cache_leftpad = {};  ///< optional int32 (batch): rows of k and v before the first key
   TensorView page_table = {};     ///< int32 (batch, max_pages): the pages of each sequence in order
   TensorView sinks = {};          ///< fp32 (heads_q), natural units, unscaled; if spec.sinks
-  float dropout_p = 0;            ///< the rate of dropout, at least 0 and less than 1; 0 unless spec.dropout
+  /// fp32, of k and v of fp8: what their elements are multiplied by, read on the device alone; any strides. With
+  /// spec.descale_per = head (heads_kv), (1) for all heads, or (batch, heads_kv), each of which may be 1; optional, 1 where
+  /// it is not given. With token, one for each row of k: as k without head_dim, such as (pages, page_size, heads_kv).
+  TensorView k_descale = {};
+  TensorView v_descale = {};  ///< the same for v
+  float dropout_p = 0;        ///< the rate of dropout, at least 0 and less than 1; 0 unless spec.dropout
   /// int64 (2), if spec.dropout: seed and offset of the random numbers, read on the device alone. Equal ones drop equal
   /// probabilities (docs/kernels.md#dropout).
   TensorView rng_state = {};

@@ -36,22 +36,27 @@ struct BlockMaskSpec {
 /// Throws Error invalid_spec with the first reason why `spec` cannot be served.
 void validate(const BlockMaskSpec& spec);
 
-/// (batch, heads, block_rows, block_words) of a table. Fastest are blocks of which tiles are parts.
+/// (batch, heads, block_rows, block_words) of a table: two words for 32 blocks of keys, and one for the order of rows,
+/// which may be missing. Fastest are blocks of which tiles are parts.
 std::array<std::int64_t, 4> block_mask_shape(const BlockMaskSpec& spec, std::int64_t batch,
                                              std::int64_t heads, std::int64_t seqlen_q,
                                              std::int64_t seqlen_kv);
 
-/// Blocks in lists, as FlexAttention's BlockMask has them: for each row of blocks how many, and which columns. In any
-/// order; those that are named twice count once, and those outside of the table not at all. Any strides whose last is
-/// 1.
+/// Blocks in lists: for each row of blocks how many, and which columns, as FlexAttention's BlockMask has them; or, of
+/// block-sparse rows (BSR) as SciPy and FlashInfer have them, where in one list of columns each row begins. In any order;
+/// those that are named twice count once, and those outside of the table not at all; a row has no more than its list has
+/// room for, and none where it ends before it begins. Any strides whose last is 1.
 struct BlockListViews {
-  TensorView counts = {};   ///< int32 (batch, heads, rows), the first two of them 1 where one is for all
-  TensorView indices = {};  ///< int32 (batch, heads, rows, capacity), the same
+  TensorView counts = {};  ///< int32 (batch, heads, rows), the first two of them 1 where one is for all
+  TensorView indices =
+      {};  ///< int32 (batch, heads, rows, capacity), the same; with indptr (blocks of all rows)
+  TensorView indptr = {};  ///< in place of counts: int32 (batch, heads, rows + 1), the same
 };
 
 /// The tensors and sizes of one call.
 struct BlockMaskArguments {
-  /// int32, written: block_mask_shape() of the sizes below. Batch 1 is for all batch entries, and heads 1 for all
+  /// int32, written: block_mask_shape() of the sizes below; without the word for the order of rows, which dense calls
+  /// of forward_wgmma look at, work is dealt as without a table. Batch 1 is for all batch entries, and heads 1 for all
   /// heads: the mask must not depend on what one stands for all of.
   TensorView block_mask;
   std::int64_t seqlen_q = 0;   ///< the most that a sequence has
@@ -84,7 +89,8 @@ struct OperationState;
 class BlockMask {
  public:
   /// Writes a table on `stream`, on the device of the current context. A block is full, partial or empty by what the
-  /// mask keeps of its scores: by `classify` where that tells, else by all of its scores. The first call on a device
+  /// mask keeps of its scores: by `classify` where that tells, else by all of its scores. Two launches, of which the
+  /// second one sorts rows by their blocks. The first call on a device
   /// loads the kernel there, or `prepare`; later calls only launch, also under capture. Throws Error invalid_argument,
   /// naming the argument, before anything is launched; not_prepared under capture when the kernel is not loaded;
   /// launch_failed.

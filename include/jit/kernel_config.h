@@ -46,6 +46,8 @@ struct ForwardWgmma {
   int polynomial_exp2 = 0;          ///< of 8 exponentials, how many are polynomials instead of ex2
   Rescale rescale = Rescale::lazy;  ///< when the output is rescaled to a new row maximum
   int blocks_per_sm = 1;            ///< that must fit on a multiprocessor: caps the registers
+  Requests requests =
+      Requests::all;  ///< that it computes: all, or in a call of two kernels those of many queries
 
   bool operator==(const ForwardWgmma&) const = default;
 };
@@ -72,6 +74,8 @@ struct ForwardSplitWgmma {
   WarpgroupOrder order = WarpgroupOrder::free;  ///< how consumer warpgroups take turns
   Rescale rescale = Rescale::lazy;              ///< when the output is rescaled to a new row maximum
   int blocks_per_sm = 1;                        ///< that must fit on a multiprocessor: caps the registers
+  Requests requests =
+      Requests::all;  ///< that it computes: all, or in a call of two kernels those of few queries
 
   bool operator==(const ForwardSplitWgmma&) const = default;
 };
@@ -102,9 +106,8 @@ struct BackwardDkvMmaSync {
 
 /// All gradients in one pass with TMA and wgmma: sm_90a, rows aligned to 16 bytes (templates/backward_wgmma).
 struct BackwardWgmma {
-  /// Queries per step: dQ of one has the rows of one wgmma.
-  static constexpr int tile_q = 64;
-  int stages = 2;  ///< buffers for tiles of queries
+  int tile_q = 64;  ///< queries per step: 64, or 128 for head dims up to 64
+  int stages = 2;   ///< buffers for tiles of queries
   /// Consumers take turns at exponentials, and one of them multiplies dQ a step later: for head dims up to 128.
   bool out_of_phase = false;
   bool deterministic = false;  ///< blocks take turns when they add to dQ

@@ -16,6 +16,12 @@ enum class SequenceKind {
   paged,  ///< (pages, page_size, heads, head_dim): pages anywhere, listed in page_table; keys and values only
 };
 
+/// What keys and values of 8 bits have a scale for.
+enum class ScaleKind {
+  head,   ///< one for all, for each KV head, or for each batch entry and KV head
+  token,  ///< one for each key and KV head
+};
+
 /// What a mask leaves of a tile of scores.
 enum class TileClass {
   empty,    ///< nothing: the tile is skipped
@@ -45,6 +51,13 @@ enum class WarpgroupOrder {
   free,          ///< as it comes
   ping_pong,     ///< they issue their multiplications in turns; with overlap only
   softmax_lock,  ///< one at a time computes exponentials
+};
+
+/// Which requests of a call a kernel computes, by the number of their queries (templates/scheduling/request_kinds.cuh).
+enum class Requests {
+  all,           ///< one kernel does
+  many_queries,  ///< beside a kernel that computes the others, and starts under this one
+  few_queries,   ///< the others
 };
 
 }  // namespace jit

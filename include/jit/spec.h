@@ -27,10 +27,11 @@ inline constexpr int split_keys_step = 64;
 /// What a kernel is specialised for. Batch, heads, lengths and strides are run-time facts and never cause a
 /// compile.
 struct AttentionSpec {
-  DType dtype = DType::bf16;  ///< of q, k, v and o: bf16 or fp16; sums are fp32
-  int head_dim = 128;         ///< of q and k: a multiple of 8 from 8 to 256
-  int head_dim_v = 0;         ///< of v and o, same rule; 0: head_dim
-  int gqa_ratio = 1;          ///< query heads per KV head: 1 is MHA, heads_q is MQA
+  DType dtype =
+      DType::bf16;     ///< of q and o, and of k and v unless kv_dtype says else: bf16 or fp16; sums are fp32
+  int head_dim = 128;  ///< of q and k: a multiple of 8 from 8 to 256
+  int head_dim_v = 0;  ///< of v and o, same rule; 0: head_dim
+  int gqa_ratio = 1;   ///< query heads per KV head: 1 is MHA, heads_q is MQA
   int alignment = 16;  ///< bytes that every row of q, k, v and o is aligned to: 16, 8, 4 or 2; 16 is fastest
   int seqlen_q = 0;    ///< 0: given at run time; else baked into the kernel
   int seqlen_kv = 0;   ///< the same for keys
@@ -48,12 +49,18 @@ struct AttentionSpec {
   /// Whether calls look at what lengths and page tables hold on the device, wait for it, and throw where it is out of range
   /// (docs/serving.md#checked-calls). For finding errors: slow.
   bool checked = false;
-  Mask mask = {};    ///< which keys a query sees
-  Score score = {};  ///< what happens to a score before the softmax
+  /// Of k and v, where it is not dtype: fp8_e4m3 or fp8_e5m2, a cache of 8 bits (docs/serving.md#caches-of-fp8). Forward
+  /// alone, without dropout.
+  std::optional<DType> kv_dtype = {};
+  ScaleKind descale_per =
+      ScaleKind::head;  ///< what k_descale and v_descale have a scale for, of k and v of fp8
+  Mask mask = {};       ///< which keys a query sees
+  Score score = {};     ///< what happens to a score before the softmax
   /// Of q·k; default 1/sqrt(head_dim); positive, at most max_softmax_scale; a run-time fact too.
   std::optional<float> softmax_scale = {};
 
   int value_head_dim() const { return head_dim_v == 0 ? head_dim : head_dim_v; }
+  DType key_dtype() const { return kv_dtype.value_or(dtype); }
   float scale() const;
   bool operator==(const AttentionSpec&) const = default;
 };

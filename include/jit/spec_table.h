@@ -17,12 +17,18 @@ namespace jit {
 /// Where a field lies, and of which type it is.
 using SpecMember = std::variant<DType AttentionSpec::*, int AttentionSpec::*, bool AttentionSpec::*,
                                 SequenceKind AttentionSpec::*, Mask AttentionSpec::*, Score AttentionSpec::*,
+                                std::optional<DType> AttentionSpec::*, ScaleKind AttentionSpec::*,
                                 std::optional<float> AttentionSpec::*>;
 
 /// "dense", "ragged", "paged".
 std::string_view to_string(SequenceKind kind);
 /// Inverse of to_string; throws Error invalid_argument naming what is accepted.
 SequenceKind parse_sequence_kind(std::string_view text);
+
+/// "head", "token".
+std::string_view to_string(ScaleKind kind);
+/// Inverse of to_string; throws Error invalid_argument naming what is accepted.
+ScaleKind parse_scale_kind(std::string_view text);
 
 /// A field. Rows live as long as the program.
 struct SpecField {
@@ -67,14 +73,17 @@ std::uint64_t value_word(const SpecField& field, const AttentionSpec& spec);
 /// Whether kernels are made for the same value when the member is left as it is by default.
 bool is_default(const SpecField& field, const AttentionSpec& spec);
 
+/// Whether k and v are of 8 bits.
+bool has_fp8_keys(const AttentionSpec& spec);
+
 /// Whether kernels of dense sequences of one length can serve a spec: it has no ragged or paged ones,
-/// no sinks and no split_keys.
+/// no sinks, no split_keys and no keys of 8 bits.
 bool is_plain(const AttentionSpec& spec);
 
 /// Whether all sequences have their rows at places of their own: (batch, seqlen, heads, head_dim) throughout.
 bool is_dense(const AttentionSpec& spec);
 
-/// The type of q, k and v.
+/// The type of q, and of k and v unless they are of 8 bits.
 DType input_dtype(const AttentionSpec& spec);
 /// The type of o.
 DType output_dtype(const AttentionSpec& spec);

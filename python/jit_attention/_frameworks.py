@@ -32,6 +32,14 @@ def adapter_of(array_type):
     return _Adapter()
 
 
+def is_on_host(array):
+    """Whether NumPy can read it: a list or tuple, or an array in CPU memory."""
+    if isinstance(array, (list, tuple)):
+        return True
+    device = getattr(array, "__dlpack_device__", None)
+    return device is not None and device()[0] in _CPU_KINDS
+
+
 class _Adapter:
     """Arrays that speak DLPack or the CUDA array interface. Results speak DLPack, or are of NumPy in CPU memory."""
 
@@ -56,6 +64,11 @@ class _Adapter:
             return _core.device_array_beside(like.__cuda_array_interface__["data"][0], shape, dtype)
         kind, device = like.__dlpack_device__()
         return _host_empty(like, shape, dtype) if kind in _CPU_KINDS else _core.device_array(device, shape, dtype)
+
+    def place(self, like, array):
+        """An array of NumPy's where `like` is; None where that is not known how."""
+        kind = like.__dlpack_device__()[0] if hasattr(like, "__dlpack_device__") else None
+        return array if kind in _CPU_KINDS else None
 
     def finish(self, array):
         return array
@@ -116,6 +129,12 @@ class _CuPy(_Adapter):
         with like.device:
             return cupy.empty(shape, _dtype(dtype, like.dtype))
 
+    def place(self, like, array):
+        import cupy
+
+        with like.device:
+            return cupy.asarray(array)
+
 
 class _Jax(_Adapter):
     """Arrays of JAX cannot be written: results are made as for any array, and handed over."""
@@ -130,6 +149,11 @@ class _Jax(_Adapter):
                 "an array that is being traced has no elements: call attention outside of jit, grad and vmap"
             )
         return array, None
+
+    def place(self, like, array):
+        import jax
+
+        return jax.device_put(array, next(iter(like.devices())))
 
     def finish(self, array):
         import jax
@@ -153,6 +177,11 @@ class _Torch(_Adapter):
         import torch
 
         return torch.empty(shape, dtype=getattr(torch, _NUMPY_NAMES[dtype]), device=like.device)
+
+    def place(self, like, array):
+        import torch
+
+        return torch.tensor(array, device=like.device)
 
 
 _ADAPTERS = {"numpy": _NumPy, "cupy": _CuPy, "jax": _Jax, "jaxlib": _Jax, "torch": _Torch}

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from . import _core
+from . import _block_sparse_rows as _rows
 from . import mask as _masks
 from .errors import InvalidArgumentError
 from .functor import wanted_whole
@@ -29,10 +30,11 @@ _OF_BATCH_ENTRIES = ("document", "prefix_lengths", "causal_per_request", "draft_
 class BlockMask:
     """A table with two bits for each block of queries and keys, and the mask within the blocks. Immutable.
 
-    Made by `block_mask`, `BlockMask.from_lists` and `BlockMask.from_torch`.
+    Made by `block_mask`, `BlockMask.from_lists`, `BlockMask.from_bsr` and `BlockMask.from_torch`.
 
     Attributes:
-        table: int32 (batch or 1, heads or 1, block_rows, block_words), of the framework of q.
+        table: int32 (batch or 1, heads or 1, block_rows, block_words), of the framework of q: two words for 32 blocks
+            of keys, and a last one for the order in which rows are dealt.
         block_size: queries and keys of a block.
         seqlen_q: of calls that may use it; of ragged sequences the longest one that the table has blocks for.
         seqlen_k: the same for keys.
@@ -99,13 +101,7 @@ class BlockMask:
         for name, array in lists.items():
             _wanted_rank(name, array, 4 if name.endswith("indices") else 3)
         within = _wanted_mask(mask)
-        listed = [max(int(x.shape[i]) for x in given) for i in (0, 1)]
-        batch, heads = (
-            wanted if wanted is not None else size if size != 1 or differs else None
-            for wanted, size, differs in zip(
-                (batch, heads_q), listed, (_differs_by_entry(within), _differs_by_head(within))
-            )
-        )
+        batch, heads = _own_tables(within, [max(int(x.shape[i]) for x in given) for i in (0, 1)], batch, heads_q)
         return _made(
             given[0],
             mask=within,
@@ -117,6 +113,70 @@ class BlockMask:
             tensors=tensors,
             stream=stream,
             **lists,
+        )
+
+    @classmethod
+    def from_bsr(
+        cls,
+        indptr,
+        indices,
+        *,
+        seqlen_q: int,
+        seqlen_k: int,
+        block_size: tuple[int, int] = (128, 128),
+        mask: Mask | None = None,
+        tensors: Mapping[str, Any] | None = None,
+        batch: int | None = None,
+        heads_q: int | None = None,
+        like=None,
+        stream=None,
+    ) -> BlockMask:
+        """Of block-sparse rows as SciPy's ``bsr_array`` and FlashInfer have them: the blocks of row i of blocks are
+        ``indices[indptr[i]:indptr[i + 1]]``.
+
+            bm = BlockMask.from_bsr(bsr.indptr, bsr.indices, seqlen_q=…, seqlen_k=…, block_size=bsr.blocksize, like=q)
+
+        Args:
+            indptr: int32 (rows + 1), or (batch or 1, heads or 1, rows + 1), where a 1 is one for all.
+            indices: int32 (blocks of all rows): which blocks of keys, ascending within a row. Both arrays are in memory
+                of the host, also as lists or of another whole type, or where calls compute.
+            seqlen_q, seqlen_k: queries and keys.
+            block_size: queries and keys of a block, multiples of 16 from 16 to 4096.
+            mask: what is seen of these blocks; None: all.
+            tensors: what the mask reads.
+            batch, heads_q: as `from_lists` has them.
+            like: an array where calls compute; needed there are arrays in memory of the host that are none of those
+                that calls take.
+            stream: as `attention` has it.
+
+        Raises InvalidArgumentError, also for rows that end before they begin, and blocks that are out of range, out of
+        order or named twice, where the arrays are in memory of the host. On a device they are not looked at: there a
+        row that ends before it begins has no blocks, and blocks are taken as `from_lists` takes them. Raises
+        InvalidSpecError.
+        """
+        block_size = tuple(wanted_whole("block_size", side) for side in block_size)
+        seqlen_q, seqlen_k = wanted_whole("seqlen_q", seqlen_q, 0), wanted_whole("seqlen_k", seqlen_k, 0)
+        within = _wanted_mask(mask)
+        _masks.block_mask(*block_size)  # refuses sides that are none
+        columns = -(-seqlen_k // block_size[1])
+        indptr, indices = _rows.checked(indptr, indices, -(-seqlen_q // block_size[0]), columns, like)
+        if len(indptr.shape) == 1:
+            indptr = indptr[None, None]
+        _wanted_rank("indptr", indptr, 3)
+        _wanted_rank("indices", indices, 1)
+        batch, heads = _own_tables(within, [int(size) for size in indptr.shape[:2]], batch, heads_q)
+        return _made(
+            indptr,
+            mask=within,
+            block_size=block_size,
+            batch=batch,
+            heads=heads,
+            seqlen_q=seqlen_q,
+            seqlen_k=seqlen_k,
+            tensors=tensors,
+            indptr=indptr,
+            indices=indices,
+            stream=stream,
         )
 
     @classmethod
@@ -142,9 +202,31 @@ class BlockMask:
 
         Raises InvalidArgumentError, for partial blocks without a mask, too, and InvalidSpecError.
         """
-        full = block_mask.full_kv_num_blocks is not None
+        lists = {
+            "counts": block_mask.kv_num_blocks,
+            "indices": block_mask.kv_indices,
+            "full_counts": block_mask.full_kv_num_blocks,
+            "full_indices": block_mask.full_kv_indices,
+        }
+        seqlen_q, seqlen_k = block_mask.seq_lengths
+        return cls._from_torchs_lists(
+            lists,
+            mask,
+            seqlen_q=seqlen_q,
+            seqlen_k=seqlen_k,
+            block_size=tuple(block_mask.BLOCK_SIZE),
+            tensors=tensors,
+            batch=batch,
+            heads_q=heads_q,
+            stream=stream,
+        )
+
+    @classmethod
+    def _from_torchs_lists(cls, lists, mask, **others):
+        """Of lists as `from_lists` names them, whose mask_mod is `mask`."""
         if mask is None:
-            if full and bool((block_mask.kv_num_blocks > 0).any()):
+            full = lists["full_counts"] is not None
+            if full and bool((lists["counts"] > 0).any()):
                 raise InvalidArgumentError(
                     "mask: is missing, and some blocks are seen in part, as mask_mod says: give the mask that says "
                     "the same, or jit_attention.mask.none() to see all of these blocks",
@@ -158,21 +240,7 @@ class BlockMask:
                     "validate",
                     "mask",
                 )
-        seqlen_q, seqlen_k = block_mask.seq_lengths
-        return cls.from_lists(
-            block_mask.kv_num_blocks,
-            block_mask.kv_indices,
-            full_counts=block_mask.full_kv_num_blocks,
-            full_indices=block_mask.full_kv_indices,
-            seqlen_q=seqlen_q,
-            seqlen_k=seqlen_k,
-            block_size=tuple(block_mask.BLOCK_SIZE),
-            mask=mask,
-            tensors=tensors,
-            batch=batch,
-            heads_q=heads_q,
-            stream=stream,
-        )
+        return cls.from_lists(**lists, mask=mask, **others)
 
     def _for_call(self, mask, tensors):
         """Mask and tensors of a call that was given these ones beside this."""
@@ -348,6 +416,16 @@ def _made(like, *, mask, block_size, batch, heads, seqlen_q, seqlen_k, tensors, 
         tensors=given | {"block_mask": table},
         ragged_q=arrays.get("cu_seqlens_q") is not None,
         ragged_k=arrays.get("cu_seqlens_k") is not None,
+    )
+
+
+def _own_tables(mask, listed, batch, heads_q):
+    """Batch entries and heads that have tables of their own, where lists are for `listed` of them; None: one for all."""
+    return (
+        wanted if wanted is not None else size if size != 1 or differs else None
+        for wanted, size, differs in zip(
+            (batch, heads_q), listed, (_differs_by_entry(mask), _differs_by_head(mask))
+        )
     )
 
 

@@ -20,7 +20,7 @@ class AttentionSpec:
     rule, and what would work.
 
     Attributes:
-        dtype: of q, k, v and o: "bf16" or "fp16"; sums are fp32.
+        dtype: of q and o, and of k and v unless kv_dtype says else: "bf16" or "fp16"; sums are fp32.
         head_dim: of q and k: a multiple of 8 from 8 to 256.
         head_dim_v: of v and o, same rule; None: head_dim.
         gqa_ratio: query heads per KV head: 1 is MHA, heads_q is MQA.
@@ -37,6 +37,9 @@ class AttentionSpec:
             its keys are summed in spans of so many, a multiple of 64.
         checked: whether calls look at what lengths and page tables hold on the device, wait for it, and raise where it is
             out of range. For finding errors: slow.
+        kv_dtype: of k and v, where it is not dtype: "fp8_e4m3" or "fp8_e5m2". Forward alone, without dropout.
+        descale_per: what k_descale and v_descale have a scale for, of k and v of fp8: "head", which is one for all, for each
+            KV head, or for each batch entry and KV head; or "token", one for each key and KV head.
         mask: which keys a query sees; None: all.
         score: what happens to a score before the softmax; None: nothing.
         softmax_scale: of q·k, positive, at most 1e5; None: 1/sqrt(head_dim). A run-time fact too.
@@ -56,6 +59,8 @@ class AttentionSpec:
     dropout: bool = False
     split_keys: int = 0
     checked: bool = False
+    kv_dtype: str | None = None
+    descale_per: str = "head"
     mask: Mask | None = None
     score: Score | None = None
     softmax_scale: float | None = None
@@ -63,6 +68,8 @@ class AttentionSpec:
     def __post_init__(self):
         if self.dtype is not None:  # else it is refused as what it is
             object.__setattr__(self, "dtype", element_type(self.dtype))
+        if self.kv_dtype is not None:
+            object.__setattr__(self, "kv_dtype", element_type(self.kv_dtype))
         _core.validate_spec(self)
 
 

@@ -20,9 +20,28 @@ namespace {
 
 using namespace nb::literals;
 
+// What the scales of fp8 keys and values are for, by their shapes.
+ScaleKind kind_by_shape(const AttentionArguments& arguments, const AttentionSpec& spec) {
+  for (const auto& [name, scales] :
+       {std::pair{"k_descale", &arguments.k_descale}, {"v_descale", &arguments.v_descale}}) {
+    if (!scales->is_present()) continue;
+    if (scales->rank > 2) return ScaleKind::token;
+    if (scales->rank < 2 || spec.sequences_kv != SequenceKind::ragged) return ScaleKind::head;
+    const std::int64_t rows = scales->shape[0], keys = arguments.k.shape[0];
+    const std::int64_t batch =
+        spec.sequences_q == SequenceKind::ragged ? arguments.cu_seqlens_q.shape[0] - 1 : arguments.q.shape[0];
+    if (rows != keys || rows == 1) return ScaleKind::head;  // of one key in all, both are the same
+    if (rows != batch) return ScaleKind::token;
+    refuse(name, fmt::format("has {} rows, and there are as many requests as keys in all; say with "
+                             "descale_per=\"head\" or \"token\" whose they are",
+                             rows));
+  }
+  return ScaleKind::head;
+}
+
 // The spec of the arrays themselves.
 AttentionSpec spec_of_arrays(const Call& call, nb::handle mask, nb::handle score, nb::handle softmax_scale,
-                             int split_keys) {
+                             int split_keys, nb::handle descale_per) {
   const TensorView &q = call.q(), &k = call.k(), &v = call.v();
   const auto head_dim = [](const TensorView& view, const char* name) {
     const std::int64_t size = view.shape[view.rank - 1];
@@ -45,6 +64,9 @@ AttentionSpec spec_of_arrays(const Call& call, nb::handle mask, nb::handle score
     spec.sequences_kv = SequenceKind::paged;
     spec.page_size = static_cast<int>(std::clamp<std::int64_t>(k.shape[1], 0, max_page_size + 1));
   }
+  if (k.dtype != q.dtype) spec.kv_dtype = k.dtype;
+  const std::optional<ScaleKind> given_kind = scale_kind_of(descale_per);
+  spec.descale_per = given_kind ? *given_kind : kind_by_shape(arguments, spec);
   spec.sinks = arguments.sinks.is_present();
   spec.dropout = arguments.dropout_p != 0 || arguments.rng_state.is_present();
   spec.split_keys = split_keys;
@@ -77,12 +99,13 @@ void check_sizes(const GivenBlockMask& block_mask, const Call& call) {
 }
 
 nb::object compute(CallInputs inputs, nb::handle mask, nb::handle score, nb::handle softmax_scale,
-                   int split_keys, nb::handle block_mask, const Context& context) {
+                   int split_keys, nb::handle descale_per, nb::handle block_mask, const Context& context) {
   const GivenBlockMask given(block_mask, mask, inputs.tensors);
   inputs.tensors = given.tensors();
   Call call(inputs);
   check_sizes(given, call);
-  const AttentionSpec spec = spec_of_arrays(call, given.mask(), score, softmax_scale, split_keys);
+  const AttentionSpec spec =
+      spec_of_arrays(call, given.mask(), score, softmax_scale, split_keys, descale_per);
   return run(call, spec, [&](const AttentionArguments& arguments, Stream on) {
     attention_when_called(spec, context)(arguments, on);
   });
@@ -113,6 +136,7 @@ struct Prepared {
     const GivenBlockMask given = GivenBlockMask::for_prepared(block_mask, spec, inputs.tensors);
     inputs.tensors = given.tensors();
     inputs.spec_dtype = attention.spec().dtype;
+    inputs.kv_dtype = attention.spec().kv_dtype;
     inputs.device = device;
     Call call(inputs);
     check_sizes(given, call);
@@ -121,6 +145,7 @@ struct Prepared {
 
   CompiledKernel kernel(CallInputs inputs) const {
     inputs.spec_dtype = attention.spec().dtype;
+    inputs.kv_dtype = attention.spec().kv_dtype;
     inputs.device = device;
     std::optional<Call> call;
     read_sizes(inputs, attention.spec(), call);
@@ -139,6 +164,7 @@ Prepared prepare(nb::handle spec_object, CallInputs inputs, nb::handle config, n
   const Context& context = context_for(parse_tuning(tuning));
   use_device_here();
   inputs.spec_dtype = spec.dtype;
+  inputs.kv_dtype = spec.kv_dtype;
   const std::optional<int> device = inputs.device;
   std::optional<Call> call;
   read_sizes(inputs, spec, call);
@@ -167,7 +193,7 @@ Writes, compiles, caches and tunes a kernel for exactly this problem at its firs
 
 Args:
     q: (batch, seqlen_q, heads_q, head_dim), bf16 or fp16; any strides whose last is 1.
-    k: (batch, seqlen_kv, heads_kv, head_dim); heads_q is a multiple of heads_kv.
+    k: (batch, seqlen_kv, heads_kv, head_dim), of q's type or, as v, fp8; heads_q is a multiple of heads_kv.
     v: (batch, seqlen_kv, heads_kv, head_dim_v). Head dims are multiples of 8 from 8 to 256.
     mask: a jit_attention.Mask, which keys a query sees; None: all.
     score: a jit_attention.Score, what happens to scores; None: nothing.
@@ -186,6 +212,9 @@ Args:
     page_table: int32 (batch, max_pages): k and v are pages (pages, page_size, heads_kv, head_dim), any strides.
     cache_leftpad: int32 (batch), rows of each sequence before its first key.
     sinks: fp32 (heads_q), a score of each head without a value.
+    k_descale: fp32, what the elements of k are multiplied by where k and v are of fp8: (1), (heads_kv) or (batch,
+        heads_kv), any of which may be 1; or one for each key and KV head, as k without head_dim. Any strides.
+    v_descale: the same for v.
     num_splits: blocks that may share the keys of some queries, at most; 0: as many as pay.
     zero_padding: write o = 0 and lse = −inf to rows that are no query's: behind those in use (seqused_q), before,
         between and behind ragged sequences. Otherwise such rows stay as they are in out, and hold anything elsewhere.
@@ -196,6 +225,8 @@ Args:
     block_mask: a BlockMask of calls of these sizes, which says what the mask is and has the arrays that it reads.
     split_keys: a multiple of 64: keys are summed in spans of so many, and the bits that a request comes out with depend
         on the request alone, not on the batch around it. 0: they depend on it.
+    kv_dtype: "fp8_e4m3" or "fp8_e5m2", for k and v that are held as bytes (uint8).
+    descale_per: "head" or "token", what k_descale and v_descale are for, where their shapes do not say.
 
 These arrays are read on the device, never by the host. Query i of a sequence stands at key seqlen_k − seqlen_q + i.
 
@@ -218,8 +249,8 @@ Args:
     spec: an AttentionSpec.
     q, k, v: with them, also choose the config for calls of their sizes, by tuning if need be; contents do not matter.
     tensors: what mask and score read, with q, k and v.
-    cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, cache_leftpad, sinks, rng_state: as `attention` has
-        them, with q, k and v.
+    cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, cache_leftpad, sinks, k_descale, v_descale,
+        rng_state: as `attention` has them, with q, k and v.
     block_mask: a BlockMask for calls of the kernel: the spec's mask becomes that over its table.
     layout: of q, k and v: "BSHD" or "BHSD".
     device: ordinal; None: that of q, else the current one. Calls on other GPUs compile at their first use there.
@@ -273,7 +304,8 @@ void bind_calls(nb::module_& module, std::index_sequence<rows...>) {
       [](nb::handle q, nb::handle k, nb::handle v, nb::handle mask, nb::handle score,
          nb::handle softmax_scale, bool return_lse, nb::handle out, nb::handle dtype, nb::handle layout,
          nb::handle tensors, nb::handle stream, nb::handle tuning, SequenceHandle<rows>... arrays,
-         int num_splits, bool zero_padding, int split_keys, double dropout_p, nb::handle block_mask) {
+         int num_splits, bool zero_padding, int split_keys, double dropout_p, nb::handle block_mask,
+         nb::handle kv_dtype, nb::handle descale_per) {
         const Context& context = context_for(parse_tuning(tuning));
         return compute({.q = q,
                         .k = k,
@@ -283,15 +315,17 @@ void bind_calls(nb::module_& module, std::index_sequence<rows...>) {
                         .stream = stream,
                         .layout = parse_layout(layout),
                         .dtype = dtype_of(dtype, "dtype"),
+                        .kv_dtype = fp8_dtype_of(kv_dtype, "kv_dtype"),
                         .return_lse = return_lse,
                         .sequences = {{arrays...}, num_splits, zero_padding, dropout_p}},
-                       mask, score, softmax_scale, split_keys, block_mask, context);
+                       mask, score, softmax_scale, split_keys, descale_per, block_mask, context);
       },
       "q"_a.none(), "k"_a.none(), "v"_a.none(), nb::kw_only(), "mask"_a = nb::none(), "score"_a = nb::none(),
       "softmax_scale"_a = nb::none(), "return_lse"_a = false, "out"_a = nb::none(), "dtype"_a = nb::none(),
       "layout"_a = "BSHD", "tensors"_a = nb::none(), "stream"_a = nb::none(), "tuning"_a = nb::none(),
       (nb::arg(sequence_arrays[rows].name) = nb::none())..., "num_splits"_a = 0, "zero_padding"_a = false,
-      "split_keys"_a = 0, "dropout_p"_a = 0.0, "block_mask"_a = nb::none(), attention_doc,
+      "split_keys"_a = 0, "dropout_p"_a = 0.0, "block_mask"_a = nb::none(), "kv_dtype"_a = nb::none(),
+      "descale_per"_a = nb::none(), attention_doc,
       nb::sig("def attention(q: typing.Any, k: typing.Any, v: typing.Any, *, "
               "mask: jit_attention.Mask | None = None, score: jit_attention.Score | None = None, "
               "softmax_scale: float | None = None, return_lse: bool = False, out: typing.Any = None, "
@@ -299,9 +333,11 @@ void bind_calls(nb::module_& module, std::index_sequence<rows...>) {
               "stream: typing.Any = None, tuning: str | None = None, cu_seqlens_q: typing.Any = None, "
               "cu_seqlens_k: typing.Any = None, seqused_q: typing.Any = None, seqused_k: typing.Any = None, "
               "page_table: typing.Any = None, cache_leftpad: typing.Any = None, sinks: typing.Any = None, "
+              "k_descale: typing.Any = None, v_descale: typing.Any = None, "
               "rng_state: typing.Any = None, num_splits: int = 0, zero_padding: bool = False, "
               "split_keys: int = 0, dropout_p: float = 0.0, "
-              "block_mask: jit_attention.BlockMask | None = None) -> typing.Any"));
+              "block_mask: jit_attention.BlockMask | None = None, kv_dtype: typing.Any = None, "
+              "descale_per: str | None = None) -> typing.Any"));
   nb::class_<Prepared>(module, "Attention",
                        "A spec's kernel for every size. Cheap to call, thread safe; made by `prepare`.")
       .def(

@@ -35,7 +35,7 @@ void apply_layout(TensorView& view, Layout layout) {
 
 void check_operand(const TensorView& view, const char* name, bool is_ragged) {
   if (!facts(view.dtype).is_operand)
-    refuse(name, fmt::format("is {}; attention takes bf16 and fp16", to_string(view.dtype)));
+    refuse(name, fmt::format("is {}; gradients are those of bf16 and fp16", to_string(view.dtype)));
   if (view.rank != (is_ragged ? 3 : 4)) {
     refuse(name, fmt::format("has {} dimensions; it must have {}", view.rank,
                              is_ragged ? "3 beside cu_seqlens: (rows, heads, head_dim)" : "4"));

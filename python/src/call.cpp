@@ -16,9 +16,10 @@
 namespace jit::python {
 namespace {
 
-// (batch, heads, seqlen, head_dim) and (batch, seqlen, heads, head_dim) differ in what the middle sizes mean.
-TensorView in_layout(TensorView view, Layout layout) {
-  if (layout == Layout::bhsd && view.rank == 4) {
+// (batch, heads, seqlen, head_dim) and (batch, seqlen, heads, head_dim) differ in what the middle sizes mean. `rank` is
+// that of a tensor with all of them, or with all but head_dim.
+TensorView in_layout(TensorView view, Layout layout, int rank = 4) {
+  if (layout == Layout::bhsd && view.rank == rank) {
     std::swap(view.shape[1], view.shape[2]);
     std::swap(view.strides[1], view.strides[2]);
   }
@@ -43,8 +44,10 @@ Call::Call(const CallInputs& inputs)
   const bool ragged_q = inputs.sequences.has(&AttentionArguments::cu_seqlens_q);
   const bool ragged_kv = inputs.sequences.has(&AttentionArguments::cu_seqlens_k);
   arguments_.q = read_operand(inputs.q, "q", ragged_q);
-  arguments_.k = read_operand(inputs.k, "k", ragged_kv);
-  arguments_.v = read_operand(inputs.v, "v", ragged_kv);
+  if (!facts(q().dtype).is_operand)
+    refuse("q", fmt::format("is {}; attention takes bf16 and fp16", to_string(q().dtype)));
+  arguments_.k = read_keys(inputs.k, "k", ragged_kv);
+  arguments_.v = read_keys(inputs.v, "v", ragged_kv);
   if (inputs.dtype && arguments_.q.dtype != *inputs.dtype)
     refuse("dtype",
            fmt::format("is {}, but q holds {}", to_string(*inputs.dtype), to_string(arguments_.q.dtype)));
@@ -62,6 +65,8 @@ void Call::read_sequences() {
     if (array.is_valid() && !array.is_none())
       arguments_.*sequence_arrays[i].view = arrays_.read(array, sequence_arrays[i].name, std::nullopt).view;
   }
+  for (TensorView* scales : {&arguments_.k_descale, &arguments_.v_descale})
+    *scales = in_layout(*scales, inputs_.layout, 3);
   arguments_.num_splits = inputs_.sequences.num_splits;
   arguments_.zero_padding = inputs_.sequences.zero_padding;
   arguments_.dropout_p = static_cast<float>(inputs_.sequences.dropout_p);
@@ -71,8 +76,6 @@ TensorView Call::read_operand(nb::handle object, const char* name, bool is_ragge
   const Array array = arrays_.read(object, name, inputs_.dtype ? inputs_.dtype : inputs_.spec_dtype);
   const TensorView& view = array.view;
   if (object.is(inputs_.q)) q_type_ = array.type;
-  if (!facts(view.dtype).is_operand)
-    refuse(name, fmt::format("is {}; attention takes bf16 and fp16", to_string(view.dtype)));
   if (view.rank != (is_ragged ? 3 : 4)) {
     refuse(name, fmt::format("has {} dimensions; it must have {}", view.rank,
                              is_ragged                        ? "3 beside cu_seqlens: (rows, heads, head_dim)"
@@ -82,11 +85,27 @@ TensorView Call::read_operand(nb::handle object, const char* name, bool is_ragge
   return in_layout(view, inputs_.layout);
 }
 
+// k or v: of q's type, or of 8 bits, which may be held as bytes.
+TensorView Call::read_keys(nb::handle object, const char* name, bool is_ragged) {
+  TensorView view = read_operand(object, name, is_ragged);
+  const std::optional<DType> wanted = inputs_.kv_dtype;
+  if (wanted && facts(*wanted).is_fp8() && view.dtype == DType::uint8) view.dtype = *wanted;
+  if (view.dtype == DType::uint8)
+    refuse(name, "holds bytes; say with kv_dtype=\"fp8_e4m3\" or \"fp8_e5m2\" what they stand for");
+  if (!facts(view.dtype).is_operand && !facts(view.dtype).is_fp8())
+    refuse(name, fmt::format("is {}; attention takes bf16, fp16 and fp8", to_string(view.dtype)));
+  if (wanted && view.dtype != *wanted)
+    refuse(name, fmt::format("is {}, but kv_dtype is {}", to_string(view.dtype), to_string(*wanted)));
+  return view;
+}
+
 int Call::alignment() const {
   for (const auto& [name, view] :
        {std::pair{"q", &arguments_.q}, {"k", &arguments_.k}, {"v", &arguments_.v}}) {
     if (reinterpret_cast<std::uintptr_t>(view->data) % 2 != 0)
-      refuse(name, "starts at an odd address; elements of 16 bits must lie at even ones");
+      refuse(name, facts(view->dtype).is_fp8()
+                       ? "starts at an odd address; rows must lie at even ones"
+                       : "starts at an odd address; elements of 16 bits must lie at even ones");
   }
   return std::max(2, common_alignment({&q(), &k(), &v(), &arguments_.o}));
 }

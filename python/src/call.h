@@ -27,6 +27,7 @@ struct CallInputs {
   Layout layout = Layout::bshd;
   std::optional<DType> dtype = {};       ///< that q must hold; what 16-bit integers stand for
   std::optional<DType> spec_dtype = {};  ///< the same, when a spec says it
+  std::optional<DType> kv_dtype = {};    ///< that k and v must hold; what their bytes stand for
   std::optional<int> device = {};  ///< that arrays in CPU memory are computed on; others are where they are
   bool return_lse = false;
   SequenceInputs sequences = {};
@@ -64,6 +65,7 @@ class Call {
 
  private:
   TensorView read_operand(nb::handle array, const char* name, bool is_ragged);
+  TensorView read_keys(nb::handle array, const char* name, bool is_ragged);
   void read_sequences();
   void stage(const AttentionSpec& spec);
 

@@ -114,18 +114,34 @@ void set(bool& member, nb::handle value, const char* field) {
   if (!PyBool_Check(value.ptr())) type_error("{} must be a bool, not a {}", field, type_of(value));
   member = value.ptr() == Py_True;
 }
-void set(SequenceKind& member, nb::handle value, const char* field) {
+// A kind by its name, read by `parse`.
+template <class Parse>
+auto kind_of(nb::handle value, const char* field, const Parse& parse) {
   if (!PyUnicode_Check(value.ptr())) type_error("{} must be a str, not a {}", field, type_of(value));
   try {
-    member = parse_sequence_kind(nb::cast<std::string>(value));
+    return parse(nb::cast<std::string>(value));
   } catch (const Error& error) {
     throw Error(error.code(), error.stage(), field, fmt::format("{}: {}", field, error.message()));
   }
+}
+void set(SequenceKind& member, nb::handle value, const char* field) {
+  member = kind_of(value, field, parse_sequence_kind);
+}
+void set(ScaleKind& member, nb::handle value, const char* field) {
+  member = kind_of(value, field, parse_scale_kind);
 }
 void set(DType& member, nb::handle value, const char* field) {
   const DTypeFacts* row = dtype_row(value);  // which the library may refuse, with its reason
   if (row == nullptr)
     refuse(field, fmt::format("is {}; it must be \"bf16\" or \"fp16\"", nb::repr(value).c_str()));
+  member = row->dtype;
+}
+void set(std::optional<DType>& member, nb::handle value, const char* field) {
+  if (value.is_none()) return;
+  const DTypeFacts* row = dtype_row(value);
+  if (row == nullptr)
+    refuse(field,
+           fmt::format("is {}; it must be None, \"fp8_e4m3\" or \"fp8_e5m2\"", nb::repr(value).c_str()));
   member = row->dtype;
 }
 void set(Mask& member, nb::handle value, const char*) { member = mask_of(value); }
@@ -180,6 +196,11 @@ std::optional<DType> float_dtype_of(nb::handle dtype, const char* argument) {
 
 std::optional<DType> fp8_dtype_of(nb::handle dtype, const char* argument) {
   return one_of(dtype, argument, [](const DTypeFacts& row) { return row.is_fp8(); });
+}
+
+std::optional<ScaleKind> scale_kind_of(nb::handle descale_per) {
+  if (descale_per.is_none()) return {};
+  return kind_of(descale_per, "descale_per", parse_scale_kind);
 }
 
 AttentionSpec spec_of(nb::handle spec) {

@@ -7,9 +7,6 @@
 
 namespace jit {
 
-template <class Element>
-inline constexpr bool is_fp8 = sizeof(Element) == 1;
-
 /// What a head's elements are divided by.
 template <class Element>
 __device__ __forceinline__ float stored_scale(const float* scales, int stride, int head) {

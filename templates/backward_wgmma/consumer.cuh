@@ -53,7 +53,11 @@ class Consumer {
     take_queries(0);
     mbarrier_wait_parity(rings_.keys_full(), 0);
     if ((flags_ & query_note_none) == 0) {
-      sum_gradients();
+      if constexpr (Traits::has_many_queries) {
+        sum_many_queries();
+      } else {
+        sum_gradients();
+      }
     } else {
       rings_.dq(consumer_).arrive_full(0);
     }
@@ -140,6 +144,48 @@ class Consumer {
     wgmma_hold(dv_.registers[0]);
   }
 
+  // Steps of many queries: each product's accumulators lie where those of another one lay, so that S and dP of the next
+  // step are what runs under the exponentials and the leaving of dQ.
+  __device__ __forceinline__ void sum_many_queries() {
+    unsigned step = 0;
+    start_scores(step);
+    start_d_scores(step);
+    wgmma_wait_group<1>();  // S
+    exponentiate(step);
+    pack_probabilities(step);
+    while (true) {
+      start_dv(step);
+      wgmma_wait_group<1>();  // dP
+      write_ds(step);
+      if ((flags_ & query_note_end) != 0) break;
+      start_dk(step);
+      start_dq(step);
+      wgmma_wait_group<1>();  // dV and dK
+      wgmma_hold(p_);
+      wgmma_hold(ds_);
+      rings_.q.arrive_empty(step);
+      take_queries(step + 1);
+      start_scores(step + 1);
+      wgmma_wait_group<1>();  // dQ
+      release_ds(step);
+      finish_dq(step);
+      start_d_scores(step + 1);
+      wgmma_wait_group<1>();  // S
+      exponentiate(step + 1);
+      pack_probabilities(step + 1);
+      ++step;
+    }
+    start_dk(step);
+    start_dq(step);
+    wgmma_wait_group<0>();
+    release_ds(step);
+    finish_dq(step);
+    wgmma_hold(p_);
+    wgmma_hold(ds_);
+    wgmma_hold(dk_.registers[0]);
+    wgmma_hold(dv_.registers[0]);
+  }
+
   __device__ __forceinline__ void take_queries(unsigned step) {
     rings_.q.wait_full(step);
     flags_ = load_query_note_flags(rings_.note(step));
@@ -180,13 +226,16 @@ class Consumer {
   // When the other consumer's dS is there, too.
   __device__ __forceinline__ void start_dq(unsigned step) {
     constexpr int columns = Traits::dq_columns;
-    constexpr int own_bytes = KTile::panels > 1 ? columns / KTile::columns * KTile::panel_bytes
-                                                : columns * static_cast<int>(sizeof(Element));
+    constexpr int own_columns = Traits::has_many_queries ? 0
+                                : KTile::panels > 1      ? columns / KTile::columns * KTile::panel_bytes
+                                                         : columns * static_cast<int>(sizeof(Element));
+    constexpr int own_queries = Traits::has_many_queries ? rows_per_warpgroup : 0;
     rings_.ds.wait_full(multiplied_ds(step));
     wgmma_fence();
+    const unsigned ds = rings_.ds.tile(multiplied_ds(step));
     Config::template wgmma_dq<DsTile, KTile>(
-        dq_.registers[0], columns_of<DsTile>(rings_.ds.tile(multiplied_ds(step))),
-        rows_of<KTile>(rings_.smem + Traits::layout.k + consumer_ * own_bytes));
+        dq_.registers[0], lower_word(DsTile::along_columns(ds, consumer_ * own_queries, 0)),
+        rows_of<KTile>(rings_.smem + Traits::layout.k + consumer_ * own_columns));
     wgmma_commit_group();
   }
 
@@ -207,18 +256,19 @@ class Consumer {
   }
 
   // Of S: P ∘ f′ in its place, and P, rounded. An identity's P is both, and its S takes no other registers until P has
-  // room.
+  // room, unless it has it anyway.
+  static constexpr bool packs_at_once = !Score::is_identity || Traits::has_many_queries;
   __device__ __forceinline__ void exponentiate(unsigned step) {
     wgmma_hold(scores_.registers[0]);
     if constexpr (Config::out_of_phase) bar_sync(Traits::turn_barrier + consumer_, 2 * warpgroup_size);
-    if constexpr (Score::is_identity) weigh_scores(step);
+    if constexpr (!packs_at_once) weigh_scores(step);
     if constexpr (Config::out_of_phase) pass_turn();
   }
   __device__ __forceinline__ void pass_turn() const {
     bar_arrive(Traits::turn_barrier + 1 - consumer_, 2 * warpgroup_size);
   }
   __device__ __forceinline__ void pack_probabilities(unsigned step) {
-    if constexpr (Score::is_identity) {
+    if constexpr (!packs_at_once) {
 #pragma unroll
       for (int i = 0; i < Traits::query_steps; ++i) {
         scores_.template pack_step<Element>(p_[i], 0, i);
@@ -228,38 +278,53 @@ class Consumer {
       weigh_scores(step);
     }
   }
+  // One copy of the step for whole tiles and one for partial ones; of many queries one of each part, because ptxas has no
+  // registers for those.
   __device__ __forceinline__ void weigh_scores(unsigned step) {
-    if ((flags_ & query_note_partial) != 0) {
+    if constexpr (Traits::has_many_queries) {
+#pragma unroll
+      for (int i = 0; i < Traits::query_steps; ++i) {
+        if (is_partial()) {
+          weigh_part<true>(step, i);
+        } else {
+          weigh_part<false>(step, i);
+        }
+      }
+    } else if (is_partial()) {
       weigh_tile<true>(step);
     } else {
       weigh_tile<false>(step);
     }
   }
-  template <bool is_partial>
+  // The tile of queries that was taken last.
+  __device__ __forceinline__ bool is_partial() const { return (flags_ & query_note_partial) != 0; }
+  template <bool has_masked>
   __device__ __forceinline__ void weigh_tile(unsigned step) {
+#pragma unroll
+    for (int i = 0; i < Traits::query_steps; ++i) weigh_part<has_masked>(step, i);
+  }
+  template <bool has_masked>
+  __device__ __forceinline__ void weigh_part(unsigned step, int i) {
     using Part = ScorePart<Config>;
-    constexpr bool has_places = is_partial || !Score::is_identity;
+    constexpr bool has_places = has_masked || !Score::is_identity;
     const unsigned note = rings_.note(step);
     const ScorePlace place{.first_key = keys_.k_begin + consumer_ * rows_per_warpgroup,
                            .first_query = has_places ? load_query_note_query(note) : 0,
                            .head = has_places ? load_query_note_head(note) : 0};
-#pragma unroll
-    for (int i = 0; i < Traits::query_steps; ++i) {
-      Part scores, weights;
-      for_each_value<Part>([&](int n, int j) {
-        scores.registers[0][n][j] = scores_.registers[0][i * Part::column_blocks + n][j];
-      });
-      exponentiate_part<Config, is_partial>(scores, weights, i, place, params_, keys_, exponent_,
-                                            rings_.lse_log2(step));
-      if constexpr (!Score::is_identity) {
-        scores.template pack_step<Element>(p_[i], 0, 0);
-        drop_packed(p_[i], kept_, 0, i);
-      }
-      multiply_by_probabilities<Score>(weights, scores);
-      for_each_value<Part>([&](int n, int j) {
-        scores_.registers[0][i * Part::column_blocks + n][j] = weights.registers[0][n][j];
-      });
+    Part scores, weights;
+    for_each_value<Part>([&](int n, int j) {
+      scores.registers[0][n][j] = scores_.registers[0][i * Part::column_blocks + n][j];
+    });
+    exponentiate_part<Config, has_masked>(scores, weights, i, place, params_, keys_, exponent_,
+                                          rings_.lse_log2(step));
+    if constexpr (packs_at_once) {
+      scores.template pack_step<Element>(p_[i], 0, 0);
+      drop_packed(p_[i], kept_, 0, i);
     }
+    multiply_by_probabilities<Score>(weights, scores);
+    for_each_value<Part>([&](int n, int j) {
+      scores_.registers[0][i * Part::column_blocks + n][j] = weights.registers[0][n][j];
+    });
   }
 
   // dS, rounded, in registers for dK and in shared memory for dQ.
@@ -268,7 +333,7 @@ class Consumer {
     drop(d_scores_, kept_);
 #pragma unroll
     for (int i = 0; i < Traits::query_steps; ++i) {
-      const StepNumbers minus_delta(rings_.delta(step), i);
+      const StepNumbers minus_delta(rings_.delta(step), i, statistic_lane<Config>());
 #pragma unroll
       for (int n = 0; n < 2; ++n) {
 #pragma unroll

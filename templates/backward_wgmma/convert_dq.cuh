@@ -35,12 +35,13 @@ __device__ __forceinline__ void convert_dq(const AttentionParams& params,
     dq.registers[0][n][3] = four.w;
   }
   const auto rows = Gradients<Config>(params, gradient_params, sequences).dq_rows(batch, head);
-  const int first_column = part * Traits::dq_columns;
   constexpr int columns = Traits::dq_columns;
-  const int first_row = first_query + thread / warp_size * 16;
+  constexpr int parts_of_columns = Traits::dq_column_parts;
+  const int first_column = part % parts_of_columns * columns;
+  const int first_row = first_query + part / parts_of_columns * rows_per_warpgroup + thread / warp_size * 16;
   const float scale = over_kept_share<Config>(params.softmax_scale, dropout);
-  constexpr int last_columns = Config::head_dim - (Traits::dq_parts - 1) * columns;
-  if (part + 1 < Traits::dq_parts) {
+  constexpr int last_columns = Config::head_dim - (parts_of_columns - 1) * columns;
+  if (part % parts_of_columns + 1 < parts_of_columns) {
     store_rows<columns>(dq, scale, rows.from(0, first_column), first_row, row_end);
   } else if constexpr (last_columns > 0) {
     store_rows<last_columns>(dq, scale, rows.from(0, first_column), first_row, row_end);

@@ -81,8 +81,8 @@ class Rounder {
     const int head = tile / tiles, first_query = (tile - head * tiles) * Config::tile_q;
     const SequencesOf<Config> sequences = keys_.sequences(params_);
     const int lane = static_cast<int>(reread_thread_index() % warp_size);
-    const int column = part * Traits::dq_columns + lane % 4 * 8;
-    const int row = first_query + lane / 4;
+    const int column = part % Traits::dq_column_parts * Traits::dq_columns + lane % 4 * 8;
+    const int row = first_query + part / Traits::dq_column_parts * rows_per_warpgroup + lane / 4;
     const int rows = sequences.q(keys_.batch).length - row;  // from this one on
     const auto target =
         Gradients<Config>(params_, gradients_, sequences).dq_rows(keys_.batch, head).from(row, column);
@@ -90,7 +90,7 @@ class Rounder {
     const unsigned own = rings_.sums().tile(place) + lane * 16;
     constexpr int column_blocks = Traits::dq_columns / 8;
 #pragma unroll 1
-    for (int first_row = 0; first_row < Config::tile_q; first_row += 8) {
+    for (int first_row = 0; first_row < rows_per_warpgroup; first_row += 8) {
       const unsigned own_row = own + first_row / 16 * warp_size * 16 + first_row % 16;
 #pragma unroll
       for (int n = 0; n < column_blocks; n += 4) {

@@ -12,14 +12,14 @@
 namespace jit::backward_wgmma {
 
 /// The numbers of the lane's queries in step `i` of 16 of a tile, whose numbers lie at shared address `tile` in the order
-/// of `statistic_place`.
+/// of `statistic_place`. `lane` is the thread's.
 class StepNumbers {
  public:
-  __device__ __forceinline__ StepNumbers(unsigned tile, int i) {
+  __device__ __forceinline__ StepNumbers(unsigned tile, int i, int lane) {
     asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
                  : "=f"(pairs_[0].numbers[0]), "=f"(pairs_[0].numbers[1]), "=f"(pairs_[1].numbers[0]),
                    "=f"(pairs_[1].numbers[1])
-                 : "r"(tile + i * 64 + threadIdx.x % 4 * 16)
+                 : "r"(tile + i * 64 + lane % 4 * 16)
                  : "memory");
   }
   /// As ColumnNumbers.
@@ -28,6 +28,12 @@ class StepNumbers {
  private:
   ColumnNumbers::Pair pairs_[2];
 };
+
+/// Steps of many queries have no register for what is kept of it.
+template <class Config>
+__device__ __forceinline__ int statistic_lane() {
+  return KernelTraits<Config>::has_many_queries ? reread_thread_index() : static_cast<int>(threadIdx.x);
+}
 
 template <class Config>
 using ScorePart = Accumulator<MmaLayout, 16, KernelTraits<Config>::mma_k>;
@@ -68,7 +74,7 @@ __device__ __forceinline__ void exponentiate_part(ScorePart<Config>& scores, Sco
     if constexpr (is_partial)
       drop_masked_scores<KeysByQueries>(scores, key, query, TileMask<Config>(context), context);
   }
-  exponentiate_scores(scores, exponent, StepNumbers(lse_log2, i));
+  exponentiate_scores(scores, exponent, StepNumbers(lse_log2, i, statistic_lane<Config>()));
 }
 
 /// Which of the scores of a step dropout keeps, of a warp whose keys begin `warp_row` behind the block's.

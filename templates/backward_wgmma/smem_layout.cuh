@@ -37,8 +37,18 @@ JIT_HOST_DEVICE constexpr int consumer_count(bool roles) { return roles ? 3 : 2;
 JIT_HOST_DEVICE constexpr int dq_columns(int head_dim) {
   return panel_count(head_dim) * panel_columns(head_dim);
 }
-/// Parts of these that are multiplied one by one: a consumer's, or panels.
+/// Parts of a tile of dQ that are multiplied one by one: a consumer's, which are columns of 64 queries, or the rows of
+/// 64 of 128; or panels.
 JIT_HOST_DEVICE constexpr int dq_parts(int head_dim, bool roles) { return roles ? panel_count(head_dim) : 2; }
+/// The part of a tile of dQ that is multiplied at once, whose rows are those of one wgmma.
+struct DqPart {
+  int rows;
+  int columns;
+};
+JIT_HOST_DEVICE constexpr DqPart dq_part(int head_dim, int tile_q, bool roles) {
+  const int parts_of_columns = dq_parts(head_dim, roles) * rows_per_warpgroup / tile_q;
+  return {rows_per_warpgroup, dq_columns(head_dim) / parts_of_columns};
+}
 /// How many of a block add to a tile of dQ, each its own parts in its own time.
 JIT_HOST_DEVICE constexpr int dq_adders(bool roles) { return roles ? 1 : 2; }
 

@@ -21,7 +21,10 @@ struct KernelTraits {
   static_assert(Config::head_dim_v % 8 == 0 && Config::head_dim_v >= 8 && Config::head_dim_v <= 256,
                 "head_dim_v must be a multiple of 8 from 8 to 256");
   static constexpr bool has_roles = backward_wgmma::has_roles(Config::head_dim, Config::head_dim_v);
-  static_assert(Config::tile_q == rows_per_warpgroup, "dQ has the rows of one wgmma");
+  static constexpr bool has_many_queries = Config::tile_q > rows_per_warpgroup;
+  static_assert(Config::tile_q == (has_many_queries ? 2 : 1) * rows_per_warpgroup,
+                "dQ has the rows of one wgmma, or of one for each consumer");
+  static_assert(!(has_roles && has_many_queries), "a role has the rows of one wgmma");
   static_assert(Config::tile_kv == keys_of_block(has_roles),
                 "two consumers have a half of the keys each, or all have the same");
   static_assert(!(has_roles && Config::out_of_phase), "consumers with roles are never in phase");
@@ -42,8 +45,11 @@ struct KernelTraits {
   static constexpr int dq_parts = backward_wgmma::dq_parts(Config::head_dim, has_roles);
   static constexpr int dq_adders = backward_wgmma::dq_adders(has_roles);
   /// Columns of a part of dQ. Whole panels, or a part of the only one.
-  static constexpr int dq_columns = backward_wgmma::dq_columns(Config::head_dim) / dq_parts;
-  static constexpr int dq_part_floats = Config::tile_q * dq_columns;
+  static constexpr int dq_columns =
+      backward_wgmma::dq_part(Config::head_dim, Config::tile_q, has_roles).columns;
+  /// Parts that have the same queries; others have the next ones.
+  static constexpr int dq_column_parts = has_many_queries ? 1 : dq_parts;
+  static constexpr int dq_part_floats = rows_per_warpgroup * dq_columns;
   static constexpr int dq_tile_floats = dq_part_floats * dq_parts;
 
   /// Whether the first block of a tile of dQ stores and the last one rounds it, so that no other kernel need do so.
@@ -58,7 +64,8 @@ struct KernelTraits {
   using QueryGradient = Accumulator<MmaLayout, 16, dq_columns>;
 
   /// Whether dP of the next step is multiplied under the exponentials: where there are registers for it beside dQ.
-  static constexpr bool early_d_scores = Config::head_dim <= 64 && Config::head_dim_v <= 64;
+  static constexpr bool early_d_scores =
+      Config::head_dim <= 64 && Config::head_dim_v <= 64 && !has_many_queries;
 
   static_assert(DsTile::row_bytes == 128 && DsTile::panels == Config::tile_kv / rows_per_warpgroup,
                 "a consumer writes a panel of dS");

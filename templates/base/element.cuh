@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/host_device.cuh"
+#include "jit/options.h"
 
 namespace jit {
 
@@ -24,7 +25,7 @@ struct ElementTraits {
   static constexpr int mma_k = 32 / bytes;
 };
 
-/// What the host counts with: q, k, v and o have 16 bits in all kernels so far.
+/// What the host counts with: q and o have 16 bits in all kernels so far, and k and v in most.
 inline constexpr int element_bytes = ElementTraits<bf16>::bytes;
 
 /// Head dims are padded in shared memory to whole steps of an mma.
@@ -44,5 +45,29 @@ struct OutputElementOf<Config> {
 };
 template <class Config>
 using OutputElement = typename OutputElementOf<Config>::type;
+
+/// The element of k and v: that of q unless the Config names another.
+template <class Config>
+struct KvElementOf {
+  using type = typename Config::Element;
+};
+template <class Config>
+requires requires { typename Config::KvElement; }
+struct KvElementOf<Config> {
+  using type = typename Config::KvElement;
+};
+template <class Config>
+using KvElement = typename KvElementOf<Config>::type;
+
+/// Whether k and v have elements of 8 bits, with scales beside them.
+template <class Config>
+inline constexpr bool keys_are_fp8 = sizeof(KvElement<Config>) == 1;
+
+/// Whether each key has scales of its own.
+template <class Config>
+inline constexpr bool has_token_scales = false;
+template <class Config>
+requires requires { Config::descale_per; }
+inline constexpr bool has_token_scales<Config> = Config::descale_per == ScaleKind::token;
 
 }  // namespace jit

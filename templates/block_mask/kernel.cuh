@@ -21,18 +21,30 @@ struct BlockPlace {
   int column;
 };
 
+__device__ __forceinline__ bool has_lists(const BlockLists& lists) {
+  return lists.counts != nullptr || lists.begins != nullptr;
+}
+
 /// Whether a list has the block. By a whole warp. Indices may come in any order and more than once, and a list has no more
 /// than there is room for.
 __device__ __forceinline__ bool has_block(const BlockLists& lists, const BlockPlace& at) {
-  if (lists.counts == nullptr) return false;
+  if (!has_lists(lists)) return false;
   const auto from = [&](const long long(&strides)[3]) {
     return at.batch * strides[0] + at.head * strides[1] + at.row * strides[2];
   };
-  const int count = minimum(lists.counts[from(lists.count_strides)], lists.capacity);
+  const long long row = from(lists.count_strides);
   const int* indices = lists.indices + from(lists.index_strides);
+  int begin = 0, end;
+  if (lists.begins != nullptr) {
+    begin = maximum(lists.begins[row], 0);
+    end = lists.begins[row + lists.count_strides[2]];
+  } else {
+    end = lists.counts[row];
+  }
+  end = minimum(end, lists.capacity);
   bool is_there = false;
 #pragma unroll 1
-  for (int i = lane_id(); i < count; i += warp_size) is_there |= indices[i] == at.column;
+  for (int i = begin + lane_id(); i < end; i += warp_size) is_there |= indices[i] == at.column;
   return __any_sync(full_warp, is_there) != 0;
 }
 
@@ -44,7 +56,7 @@ __device__ __forceinline__ TileClass named_class(const BlockMaskParams& params, 
                    at.row * params.map_strides[2] + at.column * params.map_strides[3]];
     if (may_be_seen == 0) return TileClass::empty;
   }
-  if (params.partial.counts == nullptr && params.full.counts == nullptr) return TileClass::partial;
+  if (!has_lists(params.partial) && !has_lists(params.full)) return TileClass::partial;
   if (has_block(params.full, at)) return TileClass::full;
   return has_block(params.partial, at) ? TileClass::partial : TileClass::empty;
 }
@@ -72,11 +84,48 @@ __device__ __forceinline__ TileClass class_of_scores(const Mask& mask, const Sco
   return is_all ? TileClass::full : TileClass::empty;
 }
 
+/// Writes the row that comes at each place of a list of rows, those with the fewest blocks first, of equal ones the first,
+/// and the one that is cut last: places of tiles do not move with it, however many it has. A thread has a row, and counts
+/// those that come before it.
+__device__ __forceinline__ void order_rows(const BlockMaskParams& params) {
+  constexpr int most_threads = 1024;
+  __shared__ int amounts[most_threads];
+  const int threads = static_cast<int>(blockDim.x);
+  const unsigned parts = rounded_up_quotient(params.block_rows, threads), slice = blockIdx.x / parts;
+  unsigned* words =
+      params.words + slice / params.heads * params.batch_stride + slice % params.heads * params.head_stride;
+  const auto amount_of = [&](int row) {
+    if (row >= params.block_rows || row == params.cut_row) return 0x7fffffff;
+    int blocks = 0;
+#pragma unroll 4
+    for (int i = 0; i < params.block_words; i += 2)
+      blocks += __popc(static_cast<int>(words[row * params.row_stride + i]));
+    return blocks;
+  };
+  const int own = static_cast<int>(blockIdx.x % parts) * threads + static_cast<int>(threadIdx.x);
+  const int amount = amount_of(own);
+  int place = 0;
+#pragma unroll 1
+  for (int begin = 0; begin < params.block_rows; begin += threads) {
+    __syncthreads();
+    amounts[threadIdx.x] = amount_of(begin + static_cast<int>(threadIdx.x));
+    __syncthreads();
+    const int count = minimum(threads, params.block_rows - begin);
+#pragma unroll 4
+    for (int i = 0; i < count; ++i) place += amounts[i] < amount || (amounts[i] == amount && begin + i < own);
+  }
+  if (own < params.block_rows) words[place * params.row_stride + params.block_words] = own;
+}
+
 template <class Config>
 __device__ __forceinline__ void make_block_mask(const BlockMaskParams& params) {
   using Mask = typename Config::Mask;
   __shared__ TileClass classes[warp_size];
   wait_for_grids_before();
+  if (params.is_order_asked) {
+    order_rows(params);
+    return let_next_grid_start();
+  }
   const unsigned words = params.block_words / 2;
   const unsigned row_index = blockIdx.x / words, slice = row_index / params.block_rows;
   BlockPlace at{.batch = static_cast<int>(slice / params.heads),

@@ -5,14 +5,16 @@
 
 namespace jit {
 
-/// For each row of blocks, of which blocks of keys it has some: `counts` (batch, heads, rows), `indices` (batch, heads,
-/// rows, capacity). Strides in elements; 0 where one stands for all.
+/// For each row of blocks, of which blocks of keys it has some: so many `counts` (batch, heads, rows) of `indices` (batch,
+/// heads, rows, capacity), or, one row behind another, those from `begins` (batch, heads, rows + 1) of the row to that of
+/// the next. Strides in elements; 0 where one stands for all.
 struct BlockLists {
-  const int* counts;  ///< null: there are none
+  const int* counts;  ///< null: there are none, or `begins`
+  const int* begins;
   const int* indices;
-  long long count_strides[3];
-  long long index_strides[3];
-  int capacity;
+  long long count_strides[3];  ///< of either
+  long long index_strides[3];  ///< all 0 with `begins`
+  int capacity;                ///< of a row; with `begins`, of all rows together
 };
 
 struct BlockMaskParams {
@@ -23,8 +25,10 @@ struct BlockMaskParams {
   int heads;    ///< of the table
   int heads_q;  ///< of the problem
   int block_rows;
-  int block_words;
-  int seqlen_q;  ///< the most that a sequence has
+  int block_words;      ///< of bits
+  int cut_row;          ///< the last row where it has fewer queries than the others; else -1
+  bool is_order_asked;  ///< of this launch: for the order of rows, of bits that are there
+  int seqlen_q;         ///< the most that a sequence has
   int seqlen_kv;
   SequenceParams sequences;
   FunctorTensor tensors[max_functor_tensors];

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "base/prelude.cuh"
+#include "ptx/fp8.cuh"
 #include "ptx/math.cuh"
 
 namespace jit {
@@ -22,13 +23,23 @@ __device__ __forceinline__ float normal_like(unsigned counter, unsigned seed) {
   return sum * 1.7320508f;
 }
 
+/// A word of elements, of which `counter` is the first one's number.
 template <class Element>
-__device__ void random_fill(unsigned* pairs, long long count, unsigned seed) {
-  const long long threads = static_cast<long long>(gridDim.x) * blockDim.x;
-  for (long long i = blockIdx.x * static_cast<long long>(blockDim.x) + threadIdx.x; i < count; i += threads) {
-    const unsigned counter = static_cast<unsigned>(i);
-    pairs[i] = pack<Element>(normal_like(2 * counter, seed), normal_like(2 * counter + 1, seed));
+__device__ __forceinline__ unsigned random_word(unsigned counter, unsigned seed) {
+  const auto number = [&](unsigned i) { return normal_like(counter + i, seed); };
+  if constexpr (is_fp8<Element>) {
+    return pack_fp8<Element>(number(0), number(1)) | pack_fp8<Element>(number(2), number(3)) << 16;
+  } else {
+    return pack<Element>(number(0), number(1));
   }
+}
+
+template <class Element>
+__device__ void random_fill(unsigned* words, long long count, unsigned seed) {
+  constexpr unsigned per_word = sizeof(unsigned) / sizeof(Element);
+  const long long threads = static_cast<long long>(gridDim.x) * blockDim.x;
+  for (long long i = blockIdx.x * static_cast<long long>(blockDim.x) + threadIdx.x; i < count; i += threads)
+    words[i] = random_word<Element>(static_cast<unsigned>(i) * per_word, seed);
 }
 
 }  // namespace jit

@@ -3,6 +3,7 @@
 // nothing else: no tiles, no tile classes, no key ranges, no tensor cores.
 #pragma once
 
+#include "base/descale_params.cuh"
 #include "base/dropout_params.cuh"
 #include "base/params.cuh"
 #include "base/prelude.cuh"
@@ -11,14 +12,25 @@
 #include "problem/masks.cuh"
 #include "problem/scores.cuh"
 #include "problem/sequences.cuh"
+#include "ptx/fp8.cuh"
 #include "steps/dropout.cuh"
 
 namespace jit {
 
+/// What the elements of a key, or of a value, of dense sequences are multiplied by.
+template <class Config>
+__device__ __forceinline__ float descale_of(const float* scales, const TensorStrides& strides, int batch,
+                                            int kv_head, int key) {
+  if constexpr (!keys_are_fp8<Config>) return 1;
+  if (scales == nullptr) return 1;
+  return scales[batch * strides.batch + kv_head * strides.head + key * strides.seq];
+}
+
 template <class Config>
 __device__ void attention_reference(const AttentionParams& params, const ReferenceRows& rows,
-                                    const DropoutParams& dropout_params = {}) {
+                                    const DropoutParams& dropout_params, const DescaleParams& descale) {
   using Element = typename Config::Element;
+  using Stored = KvElement<Config>;
   constexpr int values_per_lane = (Config::head_dim_v + warp_size - 1) / warp_size;
   const long long row = blockIdx.x * static_cast<long long>(blockDim.x / warp_size) + warp_id();
   if (row >= rows.count) return;
@@ -45,9 +57,11 @@ __device__ void attention_reference(const AttentionParams& params, const Referen
     const int key = k_begin + lane_id();
     float s = negative_infinity();
     if (key < context.seqlen_kv && mask.keep(query, key)) {
-      const Element* k = keys.at(key);
+      const Stored* k = keys.at(key);
       float dot = 0;
       for (int d = 0; d < Config::head_dim; ++d) dot += to_float(q[d]) * to_float(k[d]);
+      if constexpr (keys_are_fp8<Config>)
+        dot *= descale_of<Config>(descale.k, descale.k_strides, batch, kv_head, key);
       s = score.apply(dot * params.softmax_scale, query, key);
     }
     float tile_max = s;
@@ -64,9 +78,11 @@ __device__ void attention_reference(const AttentionParams& params, const Referen
     for (int i = 0; i < values_per_lane; ++i) output[i] *= correction;
     const int keys = minimum(warp_size, context.seqlen_kv - k_begin);
     for (int j = 0; j < keys; ++j) {
-      const float weight = __shfl_sync(full_warp, p, j);
+      float weight = __shfl_sync(full_warp, p, j);
       if (weight == 0) continue;
-      const Element* v = values.at(k_begin + j);
+      if constexpr (keys_are_fp8<Config>)
+        weight *= descale_of<Config>(descale.v, descale.v_strides, batch, kv_head, k_begin + j);
+      const Stored* v = values.at(k_begin + j);
       for (int i = 0; i < values_per_lane; ++i) {
         const int d = i * warp_size + lane_id();
         if (d < Config::head_dim_v) output[i] += weight * to_float(v[d]);
@@ -81,6 +97,17 @@ __device__ void attention_reference(const AttentionParams& params, const Referen
     if (d < Config::head_dim_v) rows.o[row * Config::head_dim_v + d] = row_sum == 0 ? 0 : output[i] / row_sum;
   }
   if (lane_id() == 0) rows.lse[row] = row_sum == 0 ? negative_infinity() : row_max + logf(row_sum);
+}
+
+template <class Config>
+__device__ void attention_reference(const AttentionParams& params, const ReferenceRows& rows,
+                                    const DropoutParams& dropout = {}) {
+  attention_reference<Config>(params, rows, dropout, DescaleParams{});
+}
+template <class Config>
+__device__ void attention_reference(const AttentionParams& params, const ReferenceRows& rows,
+                                    const DescaleParams& descale) {
+  attention_reference<Config>(params, rows, DropoutParams{}, descale);
 }
 
 }  // namespace jit

@@ -9,8 +9,11 @@
 //     wait for tile n ─ barrier ─ load tile n + stages − 1 ─ S = Q Kᵀ ─ mask, softmax ─ O += P V ─ [merge, store]
 #pragma once
 
+#include "base/descale_params.cuh"
 #include "base/params.cuh"
 #include "base/prelude.cuh"
+#include "forward_split_kv/kv_products.cuh"
+#include "forward_split_kv/kv_scales.cuh"
 #include "forward_split_kv/loads.cuh"
 #include "forward_split_kv/results.cuh"
 #include "forward_split_kv/rows.cuh"
@@ -19,39 +22,18 @@
 #include "forward_split_kv/traits.cuh"
 #include "problem/zero_padding.cuh"
 #include "ptx/cp_async.cuh"
-#include "ptx/ldmatrix.cuh"
 #include "split_keys/row_functors.cuh"
 #include "split_keys/split_params.cuh"
-#include "steps/mma_sync_products.cuh"
 #include "steps/softmax.cuh"
 #include "tiles/tile_copy.cuh"
 
 namespace jit::forward_split_kv {
 
-/// Q of one warp as A fragments.
 template <class Config>
-struct QueryFragments {
+__device__ __forceinline__ void attention_forward(const AttentionParams& params, const SplitParams& split,
+                                                  const DescaleParams& descale = {}) {
   using Traits = KernelTraits<Config>;
-  unsigned registers[Traits::head_dim_steps][4];
-
-  __device__ __forceinline__ void load(unsigned tile, int row_warp) {
-    const unsigned address =
-        tile + Traits::QTile::offset(row_warp * rows_per_warp + lane_id() % 16, lane_id() / 16);
-#pragma unroll
-    for (int step = 0; step < Traits::head_dim_steps; ++step)
-      ldmatrix_x4(registers[step], Traits::QTile::advance(address, 0, 2 * step));
-  }
-
-  __device__ __forceinline__ void get(unsigned (&a)[1][4], int step) const {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) a[0][i] = registers[step][i];
-  }
-};
-
-template <class Config>
-__device__ __forceinline__ void attention_forward(const AttentionParams& params, const SplitParams& split) {
-  using Traits = KernelTraits<Config>;
-  using Element = typename Config::Element;
+  using Products = KvProducts<Config>;
   constexpr int loads_ahead = Config::stages - 1, pages_ahead = Config::stages;
   extern __shared__ __align__(128) unsigned char bytes[];
   const Smem<Config> smem{bytes};
@@ -66,7 +48,8 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
     if (lane_id() == 0) smem.steps() = steps;
     __syncwarp();
   }
-  QueryFragments<Config> q;
+  typename Products::Queries q;
+  KvScales<Config> scales(descale);
   typename Traits::Output output = {};
   SoftmaxState<Traits::Output::rows> state;
   const float scale_log2 = exponent_scale<typename Config::Score>(params.softmax_scale);
@@ -90,25 +73,33 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
 #pragma unroll 1
     for (int turn = 0; turn < 2; ++turn) {
       if ((turn == 0) == loads_first) {
-        if (has_load_ahead) load_step(params, smem, step + loads_ahead);
+        if (has_load_ahead) load_step(params, descale, smem, step + loads_ahead);
         continue;
       }
       if ((note.flags & step_has_tile) == 0) continue;
-      if (note.flags & step_begins) q.load(smem_address(stage), row_warp);
+      if (note.flags & step_begins) {
+        q.load(smem_address(stage), row_warp);
+        scales.begin_part(part);
+      }
       const int first_key = key_warp * Traits::warp_keys;
       typename Traits::Scores scores;
-      multiply_qk<Element, typename Traits::KTile, LdmatrixWidth::four>(
-          scores, q, smem_address(stage) + Traits::layout.k + first_key * Traits::KTile::row_bytes);
+      Products::multiply_qk(scores, q,
+                            smem_address(stage) + Traits::layout.k + first_key * Traits::KTile::row_bytes);
+      scales.scale_scores(scores, smem_address(stage), first_key);
       apply_row_functors<Config>(scores, params, part,
                                  {.row = part.row_begin + row_warp * rows_per_warp,
                                   .key = note.k_begin + first_key,
                                   .is_partial = (note.flags & step_is_partial) != 0});
       online_softmax<Config::rescale>(scores, output, state, scale_log2);
-      multiply_pv<Element, typename Traits::VTile, LdmatrixWidth::four>(
-          output, scores, smem_address(stage) + Traits::layout.v + first_key * Traits::VTile::row_bytes);
+      scales.scale_weights(scores, smem_address(stage), first_key);
+      Products::multiply_pv(output, scores,
+                            smem_address(stage) + Traits::layout.v + first_key * Traits::VTile::row_bytes);
     }
     if (has_pages_ahead) pages.put(smem, step + pages_ahead);
-    if (note.flags & step_ends) finish_part<Config>(params, split, part, output, state, scale_log2, stage);
+    if (note.flags & step_ends) {
+      scales.scale_output(output);
+      finish_part<Config>(params, split, part, output, state, scale_log2, stage);
+    }
     if (warp_id() == 0) next_step(params, smem.steps(), smem.note(step + Traits::steps_ahead), smem.parts());
   }
   zero_padding<Config>(params, static_cast<int>(blockIdx.x) * Traits::warps + warp_id(),

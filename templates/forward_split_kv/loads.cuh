@@ -1,6 +1,7 @@
 // The loads of a step's tiles: queries where a part of a unit begins, keys and values.
 #pragma once
 
+#include "base/descale_params.cuh"
 #include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "forward_split_kv/rows.cuh"
@@ -19,14 +20,24 @@ __device__ __forceinline__ void copy_keys(unsigned tile, const KvRows<Config>& r
   if constexpr (KernelTraits<Config>::has_pages) {
     copy_rows<Tile, columns, threads, Config::alignment>(tile, rows);
   } else {
-    TileLoader<Tile, columns, threads, Config::alignment, typename Config::Element>(rows.dense(), rows.count)
+    TileLoader<Tile, columns, threads, Config::alignment, KvElement<Config>>(rows.dense(), rows.count)
         .load(tile, 0);
+  }
+}
+
+/// Copies the scales of a tile's keys, or values, to shared address `target`; 0 for those that do not exist.
+template <class Config>
+__device__ __forceinline__ void copy_scales(unsigned target, const KvRows<Config, float>& scales) {
+  for (int row = static_cast<int>(threadIdx.x); row < Config::tile_kv; row += KernelTraits<Config>::threads) {
+    const float* source = scales.at(row);
+    cp_async_zfill<4>(target + row * 4, source, source != nullptr);
   }
 }
 
 /// Starts the loads of a step, and closes their group. By all threads.
 template <class Config>
-__device__ __forceinline__ void load_step(const AttentionParams& params, const Smem<Config>& smem, int step) {
+__device__ __forceinline__ void load_step(const AttentionParams& params, const DescaleParams& descale,
+                                          const Smem<Config>& smem, int step) {
   using Traits = KernelTraits<Config>;
   const StepNote note = smem.note(step);
   if (note.flags & step_has_tile) {
@@ -43,6 +54,13 @@ __device__ __forceinline__ void load_step(const AttentionParams& params, const S
     copy_keys<Config, typename Traits::VTile, Config::head_dim_v>(
         stage + Traits::layout.v,
         KvRows<Config>(params, part, note.k_begin, pages, params.v, params.v_strides));
+    if constexpr (has_token_scales<Config>) {
+      using Scales = KvRows<Config, float>;
+      copy_scales<Config>(stage + Traits::layout.k_scales,
+                          Scales(params, part, note.k_begin, pages, descale.k, descale.k_strides));
+      copy_scales<Config>(stage + Traits::layout.v_scales,
+                          Scales(params, part, note.k_begin, pages, descale.v, descale.v_strides));
+    }
   }
   cp_async_commit_group();
 }

@@ -3,6 +3,7 @@
 
 #include "base/params.cuh"
 #include "base/prelude.cuh"
+#include "forward_split_kv/kv_products.cuh"
 #include "forward_split_kv/traits.cuh"
 #include "ptx/math.cuh"
 #include "split_keys/block_results.cuh"
@@ -31,11 +32,9 @@ class WarpResults {
     using Layout = typename Traits::Output::Layout;
     const int lane = lane_id(), first_row = warp_id() * rows_per_warp;
     Traits::Output::for_each_row(first_row + Layout::lane_row(lane), [&](int r, int row) {
-#pragma unroll
-      for (int n = 0; n < Traits::Output::column_blocks; ++n) {
-        *reinterpret_cast<float2*>(o_ + row * row_floats + Layout::column(Layout::lane_column(lane), n, 0)) =
-            make_float2(output.at(r, n, 0), output.at(r, n, 1));
-      }
+      KvProducts<Config>::for_each_pair(output, r, [&](int column, float2 pair) {
+        *reinterpret_cast<float2*>(o_ + row * row_floats + column) = pair;
+      });
       const float sum = Layout::reduce(state.row_sum[r], [](float x, float y) { return x + y; });
       if (Layout::speaks_for_rows(lane)) {
         states()[row] = {sum == 0 ? negative_infinity() : finite_or_zero(state.row_max[r]) * scale_log2, sum};

@@ -12,10 +12,9 @@
 
 namespace jit::forward_split_kv {
 
-/// Where the rows of keys, or values, of a step begin; null for one that does not exist.
-template <class Config>
+/// Where the rows of keys, or values, of a step begin, or their scales lie; null for one that does not exist.
+template <class Config, class Element = KvElement<Config>>
 struct KvRows {
-  using Element = typename Config::Element;
   const Element* first;  ///< row of the tile; of pages, of the first page of all
   TensorStrides strides;
   int count;         ///< rows that there are
@@ -43,6 +42,14 @@ struct KvRows {
   }
   /// Where there are none.
   __device__ __forceinline__ DenseRows<const Element> dense() const { return {first, strides.seq}; }
+  /// Where there may be pages.
+  __device__ __forceinline__ const Element* at(int row) const {
+    if constexpr (KernelTraits<Config>::has_pages) {
+      return (*this)(row);
+    } else {
+      return row < count ? dense().at(row) : nullptr;
+    }
+  }
 };
 
 /// The pages of a step's rows, a thread for each of some, in two parts: they are on their way between them.

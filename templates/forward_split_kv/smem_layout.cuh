@@ -23,15 +23,23 @@ enum StepFlags : unsigned {
   step_ends = 16,       ///< the last one
 };
 
+/// How keys and values are stored.
+struct KvStorage {
+  int element_bytes = jit::element_bytes;
+  bool has_token_scales = false;  ///< whether each key has scales of its own
+};
+
 /// Byte offsets from the start of dynamic shared memory.
 ///
-///     | stage 0: Q, K, V | stage 1 … | notes of parts | of steps | pages of rows | list of steps |
+///     | stage 0: Q, K, V [, scales] | stage 1 … | notes of parts | of steps | pages of rows | list of steps |
 ///
 /// A stage holds the queries, too, of a step with which a part begins. While a part ends, its last stage holds what
 /// the warps have come to: `stage_bytes` is enough for both.
 struct SmemLayout {
-  int k;  ///< within a stage
-  int v;  ///< within a stage
+  int k;         ///< within a stage
+  int v;         ///< within a stage
+  int k_scales;  ///< within a stage, a float for each key
+  int v_scales;  ///< the same
   int stage_bytes;
   int parts;
   int steps;
@@ -59,12 +67,15 @@ JIT_HOST_DEVICE constexpr int result_bytes(int warps, int head_dim_v) {
 }
 
 JIT_HOST_DEVICE constexpr SmemLayout smem_layout(int head_dim, int head_dim_v, int row_warps, int key_warps,
-                                                 int tile_kv, int stages, bool has_pages, bool has_spans) {
+                                                 int tile_kv, int stages, bool has_pages, bool has_spans,
+                                                 const KvStorage& kv = {}) {
   const int known_steps = steps_ahead(stages, has_pages) + 1;
   SmemLayout layout{};
   layout.k = row_warps * rows_per_warp * padded_head_dim(head_dim) * element_bytes;
-  layout.v = layout.k + tile_kv * padded_head_dim(head_dim) * element_bytes;
-  layout.stage_bytes = layout.v + tile_kv * padded_head_dim(head_dim_v) * element_bytes;
+  layout.v = layout.k + tile_kv * padded_head_dim(head_dim) * kv.element_bytes;
+  layout.k_scales = layout.v + tile_kv * padded_head_dim(head_dim_v) * kv.element_bytes;
+  layout.v_scales = layout.k_scales + (kv.has_token_scales ? tile_kv * 4 : 0);
+  layout.stage_bytes = layout.v_scales + (kv.has_token_scales ? tile_kv * 4 : 0);
   const int results = result_bytes(row_warps * key_warps, head_dim_v);
   if (layout.stage_bytes < results) layout.stage_bytes = (results + 127) / 128 * 128;
   layout.parts = stages * layout.stage_bytes;
@@ -79,7 +90,8 @@ template <class Config>
 JIT_HOST_DEVICE constexpr SmemLayout smem_layout() {
   return smem_layout(Config::head_dim, Config::head_dim_v, Config::row_warps, Config::key_warps,
                      Config::tile_kv, Config::stages, Config::sequences_kv == SequenceKind::paged,
-                     Config::split_keys != 0);
+                     Config::split_keys != 0,
+                     {static_cast<int>(sizeof(KvElement<Config>)), has_token_scales<Config>});
 }
 
 }  // namespace jit::forward_split_kv

@@ -4,6 +4,7 @@
 #include "base/element.cuh"
 #include "base/prelude.cuh"
 #include "forward_split_kv/smem_layout.cuh"
+#include "ptx/fp8.cuh"
 #include "tiles/accumulator.cuh"
 #include "tiles/swizzled_tile.cuh"
 
@@ -30,12 +31,13 @@ struct KernelTraits {
   using Scores = Accumulator<MmaLayout, rows_per_warp, warp_keys>;
   using Output = Accumulator<MmaLayout, rows_per_warp, padded_head_dim(Config::head_dim_v, mma_k)>;
 
-  static constexpr int per_chunk = ElementTraits<typename Config::Element>::per_chunk;
-  static constexpr int chunks = padded_head_dim(Config::head_dim, mma_k) / per_chunk;
-  static constexpr int chunks_v = padded_head_dim(Config::head_dim_v, mma_k) / per_chunk;
-  using QTile = SmemTile<tile_rows, chunks, Swizzle::xor_chunks>;
-  using KTile = SmemTile<Config::tile_kv, chunks, Swizzle::xor_chunks>;
-  using VTile = SmemTile<Config::tile_kv, chunks_v, Swizzle::xor_chunks>;
+  template <class Element>
+  static constexpr int chunks(int head_dim) {
+    return padded_head_dim(head_dim, mma_k) / ElementTraits<Element>::per_chunk;
+  }
+  using QTile = SmemTile<tile_rows, chunks<typename Config::Element>(Config::head_dim), Swizzle::xor_chunks>;
+  using KTile = SmemTile<Config::tile_kv, chunks<KvElement<Config>>(Config::head_dim), Swizzle::xor_chunks>;
+  using VTile = SmemTile<Config::tile_kv, chunks<KvElement<Config>>(Config::head_dim_v), Swizzle::xor_chunks>;
 };
 
 }  // namespace jit::forward_split_kv

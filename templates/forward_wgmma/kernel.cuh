@@ -15,6 +15,7 @@
 #include "problem/scores.cuh"
 #include "problem/zero_padding.cuh"
 #include "ptx/griddepcontrol.cuh"
+#include "scheduling/side_by_side.cuh"
 #include "tiles/tile_copy.cuh"
 
 namespace jit::forward_wgmma {
@@ -25,14 +26,23 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
   extern __shared__ __align__(1024) unsigned char memory[];
   const unsigned smem = smem_address(memory);
   if (threadIdx.x == 0) init_rings<Config>(smem);
-  if constexpr (Config::dependent_launch) griddepcontrol_wait();
+  // Of a call whose other requests another kernel computes, before it and behind it.
+  constexpr bool is_between = Config::requests == Requests::many_queries;
+  if constexpr (is_between) {
+    start_beside_grids_before();
+    griddepcontrol_launch_dependents();
+  } else if constexpr (Config::dependent_launch) {
+    griddepcontrol_wait();
+  }
   if constexpr (KeyWordRanges<Config>::is_used) KeyWordRanges<Config>(params, maps, smem).fill(maps);
   __syncthreads();
   if (threadIdx.x < warpgroup_size) {
     if constexpr (Config::loader_registers != 0) setmaxnreg_dec<Config::loader_registers>();
     switch (uniform(threadIdx.x / warp_size)) {
       case 0:
-        return load_keys<Config>(params, maps, smem);
+        load_keys<Config>(params, maps, smem);
+        if constexpr (is_between) end_behind_grids_before();
+        return;
       case 1:
         return load_queries<Config>(params, maps, smem);
       case 2:
@@ -40,7 +50,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
         return;
       case 3:
         if constexpr (KernelTraits<Config>::has_value_loader) load_values<Config>(params, maps, smem);
-        if constexpr (KernelTraits<Config>::has_lengths)
+        if constexpr (KernelTraits<Config>::has_lengths && !is_between)
           zero_padding<Config>(params, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x));
         return;
     }

@@ -10,6 +10,7 @@
 #include "base/warp_sum.cuh"
 #include "forward_wgmma/tensor_maps.cuh"
 #include "forward_wgmma/work.cuh"
+#include "problem/own_requests.cuh"
 #include "problem/variable_sequences.cuh"
 #include "ptx/atomic.cuh"
 #include "scheduling/work_tiles.cuh"
@@ -100,7 +101,7 @@ class SequenceDealer {
     SequenceTile found{};
     if (batch >= params_.batch) return found;
     const VariableSequences<Config> sequences(params_);
-    const Sequence q = sequences.q(batch), kv = sequences.kv(batch);
+    const Sequence q = own_queries(sequences, batch), kv = sequences.kv(batch);
     found.first_row = q.begin;
     found.first_key = kv.begin;
     found.seqlen_q = q.length;

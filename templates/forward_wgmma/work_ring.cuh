@@ -20,7 +20,12 @@ inline constexpr WorkTile no_work{-1, -1, -1};
 template <class Config>
 __device__ __forceinline__ WorkTile work_tile(const AttentionParams& params, const TensorMaps& maps,
                                               int index) {
-  return work_tile<Config::tile_q>(maps.order, index, params.heads_q, params.batch_begin);
+  using Order = TilesByWork<typename Config::Mask, Config::tile_q>;
+  WorkTile work = work_tile<Config::tile_q>(maps.order, index, params.heads_q, params.batch_begin);
+  if constexpr (Order::are_known && Config::persistent)
+    work.q_begin =
+        Order::tile(context_of<Config>(params, work), work.q_begin / Config::tile_q) * Config::tile_q;
+  return work;
 }
 
 /// Deals the list of work tiles to the blocks: a block takes the next tile when it asks, from a counter in global

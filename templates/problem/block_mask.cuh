@@ -12,6 +12,7 @@ namespace jit {
 /// The table is int32 tensor (batch, heads, block_rows, block_words) in slot `slot`. A row of it is of block_q queries. Bit
 /// j of its words 2 i and 2 i + 1 is of block 32 i + j of block_kv keys: in the first, whether some score of the block is
 /// kept, in the second, whether all are, so that `Within` need not be asked. Blocks that it has no room for are empty.
+/// Where the words are of an odd number, the last one of row i is a row, too: the i-th by what there is to do.
 template <class Within, int slot, int block_q, int block_kv>
 struct BlockMask {
   static constexpr int most_words =
@@ -145,6 +146,28 @@ struct BlockMask {
     const int block = k / block_kv;
     if (row == nullptr || block >= key_blocks) return false;
     return (__ldg(row + 2 * (block / bits_of_word)) >> block % bits_of_word & 1) != 0;
+  }
+};
+
+/// Tiles of queries by what there is to do for them, as a table tells.
+template <class Within, int slot, int block_q, int block_kv, int tile_q>
+struct TilesByWork<BlockMask<Within, slot, block_q, block_kv>, tile_q> {
+  static constexpr bool are_known = block_q % tile_q == 0;
+
+  /// Of the tile that is the i-th from the least work on. Every tile has one place: rows of blocks move with all of
+  /// their tiles, and the last row stays where it is when it has fewer. A table of another number of rows says nothing.
+  static __device__ __forceinline__ int tile(const BlockContext& context, int i) {
+    constexpr int tiles_of_row = block_q / tile_q;
+    const FunctorTensor& tensor = context.tensors[slot];
+    const int rows = rounded_up_quotient(context.seqlen_q, block_q);
+    if (tensor.last_size % 2 == 0 || tensor.rows != rows) return i;
+    const auto* order = static_cast<const unsigned*>(tensor.data) + context.batch * tensor.strides[0] +
+                        context.head * tensor.strides[1] + tensor.last_size - 1;
+    const auto row_at = [&](int place) { return static_cast<int>(__ldg(order + place * tensor.strides[2])); };
+    const bool is_cut = rounded_up_quotient(context.seqlen_q, tile_q) % tiles_of_row != 0;
+    if (is_cut && row_at(rows - 1) != rows - 1) return i;
+    const unsigned row = row_at(i / tiles_of_row);
+    return static_cast<int>(minimum(row, rows - 1u)) * tiles_of_row + i % tiles_of_row;
   }
 };
 

@@ -119,6 +119,12 @@ struct MaskOfTile {
   using type = Mask;
 };
 
+/// Tiles of tile_q queries by what there is to do for them, where something that the mask reads tells.
+template <class Mask, int tile_q>
+struct TilesByWork {
+  static constexpr bool are_known = false;
+};
+
 template <class Config>
 using TileMask = typename MaskOfTile<typename Config::Mask, Config::tile_q, Config::tile_kv>::type;
 
@@ -448,6 +454,11 @@ struct MaskOfTile<CombinedMask<Both, A, B>, tile_q, tile_kv> {
   using type = CombinedMask<Both, typename MaskOfTile<A, tile_q, tile_kv>::type,
                             typename MaskOfTile<B, tile_q, tile_kv>::type>;
 };
+
+/// What one of two masks says: that of a block mask, of which an attention has one.
+template <class A, class B, int tile_q>
+struct TilesByWork<CombinedMask<Both, A, B>, tile_q>
+    : ChosenType<TilesByWork<A, tile_q>::are_known, TilesByWork<A, tile_q>, TilesByWork<B, tile_q>>::type {};
 
 template <class Op, class A, class B>
 inline constexpr bool depends_on_head<CombinedMask<Op, A, B>> = depends_on_head<A> || depends_on_head<B>;

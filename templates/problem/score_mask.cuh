@@ -31,6 +31,9 @@ struct ScoredMask : Mask {
   }
 };
 
+template <class Mask, class Kept, int tile_q>
+struct TilesByWork<ScoredMask<Mask, Kept>, tile_q> : TilesByWork<Mask, tile_q> {};
+
 template <class Mask, class Kept>
 inline constexpr bool depends_on_head<ScoredMask<Mask, Kept>> = depends_on_head<Mask> || Kept::reads_head;
 

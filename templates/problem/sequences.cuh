@@ -58,10 +58,10 @@ class DenseSequences {
     return rows(static_cast<const Element*>(params_.q), params_.q_strides, batch, head);
   }
   __device__ __forceinline__ auto key_rows(int batch, int kv_head) const {
-    return rows(static_cast<const Element*>(params_.k), params_.k_strides, batch, kv_head);
+    return rows(static_cast<const KvElement<Config>*>(params_.k), params_.k_strides, batch, kv_head);
   }
   __device__ __forceinline__ auto value_rows(int batch, int kv_head) const {
-    return rows(static_cast<const Element*>(params_.v), params_.v_strides, batch, kv_head);
+    return rows(static_cast<const KvElement<Config>*>(params_.v), params_.v_strides, batch, kv_head);
   }
   __device__ __forceinline__ auto output_rows(int batch, int head) const {
     return rows(static_cast<OutputElement<Config>*>(params_.o), params_.o_strides, batch, head);

@@ -14,10 +14,9 @@ __device__ __forceinline__ void cp_async(unsigned smem, const void* gmem) {
   }
 }
 
-/// The same, but writes zeros and reads nothing when `valid` is false.
+/// The same, but reads only the first `source_bytes` and writes zeros for the rest.
 template <int bytes>
-__device__ __forceinline__ void cp_async_zfill(unsigned smem, const void* gmem, bool valid) {
-  const int source_bytes = valid ? bytes : 0;
+__device__ __forceinline__ void cp_async_first(unsigned smem, const void* gmem, int source_bytes) {
   if constexpr (bytes == 16) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(smem), "l"(gmem), "r"(source_bytes)
                  : "memory");
@@ -26,6 +25,12 @@ __device__ __forceinline__ void cp_async_zfill(unsigned smem, const void* gmem, 
                  "r"(source_bytes)
                  : "memory");
   }
+}
+
+/// The same, but writes zeros and reads nothing when `valid` is false.
+template <int bytes>
+__device__ __forceinline__ void cp_async_zfill(unsigned smem, const void* gmem, bool valid) {
+  cp_async_first<bytes>(smem, gmem, valid ? bytes : 0);
 }
 
 /// Closes the group of copies issued since the last one; an empty group is legal and completes at once.

@@ -1,8 +1,10 @@
-// Elements of 8 bits (OCP, "8-bit Floating Point Specification"), and floats rounded to them: to nearest even, what is too
-// large to the largest number, by "cvt" (PTX ISA) where there is one.
+// Elements of 8 bits (OCP, "8-bit Floating Point Specification"), floats rounded to them: to nearest even, what is too
+// large to the largest number; and numbers of 16 bits and floats made of them, which is exact. By "cvt" (PTX ISA) where
+// there is one.
 #pragma once
 
 #include "base/prelude.cuh"
+#include "ptx/math.cuh"
 
 namespace jit {
 
@@ -16,6 +18,9 @@ struct fp8_e5m2 {
   static constexpr int mantissa_bits = 2, bias = 15;
   static constexpr float largest = 57344;
 };
+
+template <class Element>
+inline constexpr bool is_fp8 = sizeof(Element) == 1;
 
 /// By integer arithmetic, for GPUs without the instruction.
 template <class Element>
@@ -47,6 +52,43 @@ __device__ __forceinline__ unsigned pack_fp8(float low, float high) {
 #else
   return fp8_bits<Element>(low) | fp8_bits<Element>(high) << 8;
 #endif
+}
+
+/// e4m3 elements, in the upper halves of both words of 16 bits, as fp16, by integer arithmetic for GPUs without the
+/// instruction: the exponent comes to lie where fp16 has its own, whose bias is larger by 8.
+__device__ __forceinline__ unsigned half_bits_of_e4m3(unsigned pair) {
+  constexpr unsigned two_to_8 = 0x5c005c00u, magnitudes = 0x7f007f00u, signs = 0x80008000u;
+  unsigned scaled;
+  asm("mul.rn.f16x2 %0, %1, %2;"
+      : "=r"(scaled)
+      : "r"((pair & signs) | (pair & magnitudes) >> 1), "r"(two_to_8));
+  const unsigned nan = ((pair & magnitudes) + 0x01000100u) & signs;  // of all ones, whose carry is here
+  return scaled | (nan - (nan >> 6));
+}
+
+/// The two elements in the low half of `pair`, the first in its low byte, as numbers of 16 bits.
+template <class Number, class Element>
+__device__ __forceinline__ unsigned widen_fp8(unsigned pair) {
+  unsigned halves;
+  if constexpr (is_same<Element, fp8_e5m2>) {
+    halves = pick_bytes(pair, 0, 0x1404);  // the upper byte of an fp16 number is an e5m2 one
+  } else {
+#if __CUDA_ARCH__ >= 890
+    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(static_cast<unsigned short>(pair)));
+#else
+    halves = half_bits_of_e4m3(pick_bytes(pair, 0, 0x1404));
+#endif
+  }
+  if constexpr (is_same<Number, fp16>) return halves;
+  return pack<Number>(to_float(fp16{static_cast<unsigned short>(halves)}),
+                      to_float(fp16{static_cast<unsigned short>(halves >> 16)}));
+}
+
+__device__ __forceinline__ float to_float(fp8_e4m3 x) {
+  return to_float(fp16{static_cast<unsigned short>(widen_fp8<fp16, fp8_e4m3>(x.bits))});
+}
+__device__ __forceinline__ float to_float(fp8_e5m2 x) {
+  return to_float(fp16{static_cast<unsigned short>(widen_fp8<fp16, fp8_e5m2>(x.bits))});
 }
 
 }  // namespace jit

@@ -31,6 +31,9 @@ struct SplitParams {
   unsigned*
       counters;  ///< one for each block, 0 before and after the kernel; where keys are summed in spans, as
   int levels;    ///< of the tree of the spans of the longest sequence
+  // Where two launches, one after the other, share the blocks of a line, as they do where requests are shared:
+  int line_blocks;    ///< of both
+  int blocks_before;  ///< of the one before; 0 for the first
 };
 
 /// Floats of one partial result.

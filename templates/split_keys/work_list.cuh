@@ -6,6 +6,7 @@
 #include "base/warp_sum.cuh"
 #include "problem/functor.cuh"
 #include "problem/masks.cuh"
+#include "problem/own_requests.cuh"
 #include "problem/variable_sequences.cuh"
 #include "scheduling/key_shares.cuh"
 #include "scheduling/key_spans.cuh"
@@ -150,7 +151,7 @@ struct HeadLength {
 template <class Config, int tile_rows>
 __device__ __forceinline__ HeadLength head_length(const AttentionParams& params, int batch) {
   const VariableSequences<Config> sequences(params);
-  Unit unit{.batch = batch, .q = sequences.q(batch), .kv = sequences.kv(batch)};
+  Unit unit{.batch = batch, .q = own_queries(sequences, batch), .kv = sequences.kv(batch)};
   const int rows = unit.q.length * Config::gqa_ratio;
   HeadLength head{0, (rows + tile_rows - 1) / tile_rows, longest_line, 0};
 #pragma unroll 1
@@ -166,23 +167,46 @@ __device__ __forceinline__ HeadLength head_length(const AttentionParams& params,
 
 /// The block's place among those that share the line. A block waits for blocks behind it on the line alone (merge_parts.cuh),
 /// and these begin before it: the GPU begins blocks in the order of their indices.
-__device__ __forceinline__ int line_block() { return static_cast<int>(gridDim.x - 1 - blockIdx.x); }
+template <bool is_shared>
+struct LineBlock {
+  __device__ __forceinline__ void enter_line(const SplitParams&) {}
+  /// Of all that share the line, in the order in which they begin.
+  __device__ __forceinline__ int index() const { return static_cast<int>(blockIdx.x); }
+  __device__ __forceinline__ int blocks() const { return static_cast<int>(gridDim.x); }
+  __device__ __forceinline__ int block() const { return blocks() - 1 - index(); }
+};
+/// The same where two launches, one after the other, share the blocks.
+template <>
+struct LineBlock<true> {
+  int line_blocks;
+  int blocks_before;
+
+  __device__ __forceinline__ void enter_line(const SplitParams& split) {
+    line_blocks = split.line_blocks;
+    blocks_before = split.blocks_before;
+  }
+  __device__ __forceinline__ int index() const { return blocks_before + static_cast<int>(blockIdx.x); }
+  __device__ __forceinline__ int blocks() const { return line_blocks; }
+  __device__ __forceinline__ int block() const { return blocks() - 1 - index(); }
+};
+template <class Config>
+using LineBlockOf = LineBlock<requests_of<Config>() == Requests::few_queries>;
 
 /// Walks through the block's share of the line, by a whole warp whose lanes all get the same answers. A plain value.
 /// A unit has `tile_rows` rows, or fewer at the end of a sequence.
 template <class Config, int tile_rows>
-struct WorkList {
+struct WorkList : LineBlockOf<Config> {
   KeyShares shares;
   Unit unit;
   TileRange tiles;  ///< of the unit
   int unit_begin;
 
-  /// Goes to the first unit of the block's share. Lanes have a batch entry each: all are looked at to measure the line,
+  /// Goes to the first unit of the block's share. Requires: enter_line() where launches share the line. Lanes have a batch entry each: all are looked at to measure the line,
   /// and those from the first on again to find the place, in one loop: a kernel that begins fetches its instructions
   /// from memory, and the fewer there are, the sooner it loads keys.
   __device__ __forceinline__ void begin(const AttentionParams& params, const KnownLine& known) {
     if (known.tiles >= 0) return begin_known(params, known);
-    const int block = line_block();
+    const int block = this->block();
     LineSize line{0, false, longest_line, 0};
     bool is_measured = false;
     unit = {.batch = 0};
@@ -224,14 +248,14 @@ struct WorkList {
 
   /// Whether there is a unit, of which the block may have no part.
   __device__ __forceinline__ bool has_unit(const AttentionParams& params) const {
-    return unit.batch < params.batch && (shares.is_dealt || unit_begin < shares.end(line_block()));
+    return unit.batch < params.batch && (shares.is_dealt || unit_begin < shares.end(this->block()));
   }
   /// The block's part of it.
   __device__ __forceinline__ UnitPart part() const {
     if constexpr (Config::split_keys != 0) {
-      return span_part(shares, cuts(), line_block(), span_tiles<Config>);
+      return span_part(shares, cuts(), this->block(), span_tiles<Config>);
     } else {
-      return shares.part(line_block(), unit_begin, tiles.count());
+      return shares.part(this->block(), unit_begin, tiles.count());
     }
   }
   /// What a block notes of that.
@@ -243,7 +267,7 @@ struct WorkList {
             .seqlen_q = unit.q.length,
             .kv_begin = unit.kv.begin,
             .seqlen_kv = unit.kv.length,
-            .part = line_block() - part.first_block,
+            .part = this->block() - part.first_block,
             .parts = part.parts,
             .first_block = part.first_block};
   }
@@ -261,7 +285,7 @@ struct WorkList {
 
   /// The next one. Requires: has_unit().
   __device__ __forceinline__ void next(const AttentionParams& params) {
-    if (shares.is_dealt) return skip(params, static_cast<int>(gridDim.x));
+    if (shares.is_dealt) return skip(params, this->blocks());
     unit_begin += shares.on_line(tiles.count());
     if (unit.row_end < rows()) {
       unit.enter_rows(unit.row_end, rows(), tile_rows);
@@ -287,7 +311,7 @@ struct WorkList {
     shares = known.shares;
     unit = {.batch = params.batch};
     if (shares.is_dealt) return deal_first(params);
-    const int place = shares.begin(line_block());
+    const int place = shares.begin(this->block());
     if (place >= shares.total) return;
     const int length = shares.on_line(known.tiles);
     const int index = small_quotient(place, length);
@@ -305,7 +329,7 @@ struct WorkList {
     unit = {.batch = 0};
     enter(params);
     unit.row_begin = (row_tiles() - 1) * tile_rows;
-    skip(params, line_block());
+    skip(params, this->block());
   }
 
   // Goes on by so many units. Those of a head are dealt from the last rows on: these see most keys under most masks, and
@@ -332,7 +356,7 @@ struct WorkList {
     const VariableSequences<Config> sequences(params);
 #pragma unroll 1
     for (; unit.batch < params.batch; ++unit.batch) {
-      unit.q = sequences.q(unit.batch);
+      unit.q = own_queries(sequences, unit.batch);
       unit.kv = sequences.kv(unit.batch);
       if (unit.q.length > 0) break;
     }
@@ -343,7 +367,7 @@ struct WorkList {
     const LineSize all = {line.total * params.heads_kv, __any_sync(full_warp, line.shares_keys) != 0,
                           __reduce_min_sync(full_warp, line.least_tiles),
                           __reduce_max_sync(full_warp, line.most_tiles)};
-    const int blocks = static_cast<int>(gridDim.x), num_splits = params.sequences.num_splits;
+    const int blocks = this->blocks(), num_splits = params.sequences.num_splits;
     if constexpr (Config::split_keys != 0) {
       shares = span_shares(all, blocks, num_splits, span_tiles<Config>);
     } else {

@@ -12,23 +12,38 @@ __device__ __forceinline__ unsigned smem_address(const void* pointer) {
   return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
 }
 
-/// Copies one chunk, or zeros when not `valid`. `alignment` is what the global address
-/// keeps. Below 4 bytes there is no cp.async: the chunk goes through registers, and is visible after the next
-/// barrier all the same.
+/// Elements as words of 16 bits each.
+template <class Element>
+__device__ __forceinline__ const auto* in_halves(const Element* elements) {
+  if constexpr (ElementTraits<Element>::bytes == 2) {
+    return elements;
+  } else {
+    return reinterpret_cast<const fp16*>(elements);
+  }
+}
+
+/// Copies one chunk, of which there are `bytes` bytes, a multiple of 8, or none when not `valid`; the rest is zeros.
+/// `alignment` is what the global address keeps. Below 4 bytes there is no cp.async: the chunk goes through registers,
+/// and is visible after the next barrier all the same.
 template <int alignment, class Element>
-__device__ __forceinline__ void copy_chunk(unsigned smem, const Element* gmem, bool valid) {
-  if constexpr (alignment >= 4) {
+__device__ __forceinline__ void copy_chunk(unsigned smem, const Element* gmem, bool valid,
+                                           int bytes = chunk_bytes) {
+  if constexpr (alignment == chunk_bytes) {
+    cp_async_first<chunk_bytes>(smem, gmem, valid ? bytes : 0);
+  } else if constexpr (alignment >= 4) {
 #pragma unroll
     for (int piece = 0; piece < chunk_bytes / alignment; ++piece) {
       cp_async_zfill<alignment>(smem + piece * alignment,
-                                gmem + piece * (alignment / ElementTraits<Element>::bytes), valid);
+                                gmem + piece * (alignment / ElementTraits<Element>::bytes),
+                                valid && piece * alignment < bytes);
     }
   } else {
-    static_assert(ElementTraits<Element>::bytes == 2, "a word is two elements");
+    const auto* halves = in_halves(gmem);
     unsigned word[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const unsigned low = valid ? gmem[2 * i].bits : 0, high = valid ? gmem[2 * i + 1].bits : 0;
+      const bool exists = valid && 4 * i < bytes;
+      const unsigned low = exists ? halves[2 * i].bits : 0, high = exists ? halves[2 * i + 1].bits : 0;
       word[i] = low | high << 16;
     }
     asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(smem), "r"(word[0]), "r"(word[1]),
@@ -36,6 +51,20 @@ __device__ __forceinline__ void copy_chunk(unsigned smem, const Element* gmem, b
                  : "memory");
   }
 }
+
+/// Which chunks a row of `columns` elements has. The last one has fewer elements than others where elements are of 8 bits
+/// and head dims multiples of 8.
+template <int columns, class Element>
+struct RowChunks {
+  static constexpr int whole = columns / ElementTraits<Element>::per_chunk;
+  static constexpr int rest_bytes =
+      columns % ElementTraits<Element>::per_chunk * ElementTraits<Element>::bytes;
+  static constexpr int count = whole + (rest_bytes != 0 ? 1 : 0);
+
+  static __device__ __forceinline__ constexpr int bytes(int chunk) {
+    return rest_bytes == 0 || chunk < whole ? chunk_bytes : rest_bytes;
+  }
+};
 
 /// Copies tiles out of one (seqlen × head_dim) slice. Each thread copies one chunk of every
 /// `rows_per_pass`-th row, so that all but one of its addresses follow from the first by adding constants.
@@ -49,7 +78,7 @@ class TileLoader {
     const int chunk = threadIdx.x % Tile::chunks;
     source_ = rows.first + row_ * rows.stride + chunk * ElementTraits<Element>::per_chunk;
     offset_ = Tile::offset(row_, chunk);
-    column_is_valid_ = chunk < columns / ElementTraits<Element>::per_chunk;
+    column_is_valid_ = chunk < Chunks::count;
   }
 
   /// Starts the copy of the rows from `first_row` on to the tile at shared address `tile`.
@@ -69,13 +98,15 @@ class TileLoader {
         if (is_whole(pass) || row_ + pass * rows_per_pass < Tile::rows) {
           const bool valid =
               first_row + row_ + pass * rows_per_pass < row_end_ && (all_columns || column_is_valid_);
-          copy_chunk<alignment>(tile + offset(pass), source + pass * rows_per_pass * row_stride_, valid);
+          copy_chunk<alignment>(tile + offset(pass), source + pass * rows_per_pass * row_stride_, valid,
+                                Chunks::bytes(threadIdx.x % Tile::chunks));
         }
       }
     }
   }
 
  private:
+  using Chunks = RowChunks<columns, Element>;
   static constexpr bool all_columns = columns == Tile::chunks * ElementTraits<Element>::per_chunk;
   static constexpr int rows_per_pass =
       threads / Tile::chunks < Tile::rows ? threads / Tile::chunks : Tile::rows;
@@ -108,6 +139,7 @@ class TileLoader {
 template <class Tile, int columns, int threads, int alignment, class Source>
 __device__ __forceinline__ void copy_rows(unsigned tile, const Source& source) {
   using Element = Pointee<decltype(source(0))>;
+  using Chunks = RowChunks<columns, Element>;
   constexpr int per_chunk = ElementTraits<Element>::per_chunk;
   constexpr int rows_per_pass = threads / Tile::chunks < Tile::rows ? threads / Tile::chunks : Tile::rows;
   static_assert(rows_per_pass > 0, "a block has a thread for each chunk of a row");
@@ -122,9 +154,9 @@ __device__ __forceinline__ void copy_rows(unsigned tile, const Source& source) {
   for (int pass = 0; pass < passes; ++pass) {
     const int row = first + pass * rows_per_pass;
     if ((pass + 1) * rows_per_pass > Tile::rows && row >= Tile::rows) break;
-    const bool valid =
-        starts[pass] != nullptr && (columns == Tile::chunks * per_chunk || chunk < columns / per_chunk);
-    copy_chunk<alignment>(tile + Tile::offset(row, chunk), starts[pass] + chunk * per_chunk, valid);
+    const bool valid = starts[pass] != nullptr && (Chunks::count == Tile::chunks || chunk < Chunks::count);
+    copy_chunk<alignment>(tile + Tile::offset(row, chunk), starts[pass] + chunk * per_chunk, valid,
+                          Chunks::bytes(chunk));
   }
 }
 

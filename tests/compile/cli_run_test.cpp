@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <jit/float16.h>
 
 #include "tests/support/attention_gradients.h"
 #include "tests/support/cli_testing.h"
@@ -161,6 +162,60 @@ TEST_F(CliRun, PagesAndSinks) {
     expect_request(request(q, begin, queries[b], own_k, own_v), o, lse, begin, rows(sinks, 0, heads));
     begin += queries[b];
   }
+}
+
+// Bytes of e4m3, with a scale for each head or for each key and head.
+TEST_F(CliRun, KeysOfFp8) {
+  const Lengths queries = {5, 1}, keys = {30, 9};
+  const Array q = random_file("q", {sum(queries), heads, dim});
+  const auto bytes_file = [&](const std::string& name) {
+    Array array = tool::zeros(DType::uint8, {sum(keys), heads_kv, dim});
+    for (std::byte& code : array.bytes) code = static_cast<std::byte>(random_() & 0xbf);  // of at most 1.875
+    return write(name, std::move(array));
+  };
+  const Array k = bytes_file("k"), v = bytes_file("v");
+  for (const bool is_token : {false, true}) {
+    const std::vector<std::int64_t> shape =
+        is_token ? std::vector<std::int64_t>{sum(keys), heads_kv} : std::vector<std::int64_t>{heads_kv};
+    const Array scales = random_file("scales", shape);
+    std::vector<std::string> more = {"--seqlens-q", text(queries), "--seqlens-kv", text(keys),
+                                     "--mask",      "causal",      "--kv-dtype",   "fp8_e4m3",
+                                     "--k-descale", file("scales")};
+    if (is_token) more.insert(more.end(), {"--descale-per", "token", "--v-descale", file("scales")});
+    const ToolResult result = run(more);
+    ASSERT_EQ(result.status, 0) << result.err;
+    const Array o = tool::read_npy(file("o")), lse = tool::read_npy(file("lse"));
+    const auto numbers = [&](const Array& codes, int begin, int count, bool has_scale) {
+      std::vector<double> values;
+      for (int i = begin * heads_kv * dim; i < (begin + count) * heads_kv * dim; ++i) {
+        const int row = i / dim, scale = is_token ? row : row % heads_kv;
+        const auto code = static_cast<std::uint8_t>(codes.bytes[static_cast<std::size_t>(i)]);
+        values.push_back(float_from_bits(DType::fp8_e4m3, code) *
+                         (has_scale ? scales.as<float>()[scale] : 1.0));
+      }
+      return values;
+    };
+    int begin_q = 0, begin_k = 0;
+    for (std::size_t b = 0; b < queries.size(); ++b) {
+      expect_request(request(q, begin_q, queries[b], numbers(k, begin_k, keys[b], true),
+                             numbers(v, begin_k, keys[b], is_token)),
+                     o, lse, begin_q, no_sinks);
+      begin_q += queries[b];
+      begin_k += keys[b];
+    }
+  }
+  const std::vector<std::string> lengths = {"--seqlens-q", "5,1", "--seqlens-kv", "30,9"};
+  const auto refused = [&](std::vector<std::string> more, const char* words) {
+    more.insert(more.end(), lengths.begin(), lengths.end());
+    expect_bad_input(run(more), words);
+  };
+  refused({}, "k.npy is uint8");
+  refused({"--kv-dtype", "fp4"}, "--kv-dtype");
+  refused({"--kv-dtype", "fp32"}, "kv_dtype = fp32 must be that of q, fp16 or fp8_e4m3 or fp8_e5m2");
+  refused({"--kv-dtype", "fp8_e4m3", "--descale-per", "token"}, "k_descale");
+  refused({"--kv-dtype", "fp8_e4m3", "--descale-per", "tensor"}, "--descale-per");
+  random_file("k", {39, heads_kv, dim});
+  refused({"--kv-dtype", "fp8_e4m3"}, "with --kv-dtype it must be uint8, the bytes of fp8_e4m3");
 }
 
 TEST_F(CliRun, LengthsOfDenseSequences) {

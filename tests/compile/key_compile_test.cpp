@@ -58,11 +58,13 @@ TEST(Key, EveryInputChangesIt) {
     }
   }
   for_each_family([&]<class Config>(const Config& base) {
-    const AttentionSpec spec{.head_dim = 48};  // one that all samples fit
+    const AttentionSpec spec{.head_dim = 48};  // one that all samples fit but that of ragged requests
+    const AttentionSpec ragged{.head_dim = 48, .sequences_q = SequenceKind::ragged};
     for (const ConfigField<Config>& field : Family<Config>::fields()) {
       Config config = base;
       field.set(config, field.sample);
-      EXPECT_TRUE(keys.insert(key_of(spec, config)).second) << to_string(KernelConfig(config));
+      const AttentionSpec& own = field.name == "requests" ? ragged : spec;
+      EXPECT_TRUE(keys.insert(key_of(own, config)).second) << to_string(KernelConfig(config));
     }
     EXPECT_TRUE(keys.insert(key_of(spec, base)).second) << Family<Config>::name;
   });
@@ -84,6 +86,7 @@ TEST(Key, ChangesWithTheTemplatesOfItsFamilyAlone) {
                                                         {"forward_wgmma/", ForwardWgmma{}}};
   // What lies beside that which all families share, and is of some alone.
   const std::set<std::string> of_some = {"base/dependent_launch.cuh",
+                                         "base/descale_params.cuh",
                                          "base/dropout_params.cuh",
                                          "base/gradient_params.cuh",
                                          "base/philox.cuh",
@@ -100,6 +103,7 @@ TEST(Key, ChangesWithTheTemplatesOfItsFamilyAlone) {
                                          "problem/interval.cuh",
                                          "problem/interval_mask.cuh",
                                          "problem/kv_tiles.cuh",
+                                         "problem/own_requests.cuh",
                                          "problem/query_tiles.cuh",
                                          "problem/score_mask.cuh",
                                          "problem/tensor_reads.cuh",

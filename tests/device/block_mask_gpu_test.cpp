@@ -1,8 +1,11 @@
 // jit::block_mask on a device against every score of every block, asked one by one on the host.
 #include <jit/block_mask.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <optional>
 
 #include <fmt/format.h>
@@ -32,6 +35,8 @@ struct BlockMaskCase {
   bool with_seqused = false;
   TensorLayout layout = {};  ///< of the table
   bool with_map = false, with_partial = false, with_full = false;
+  bool as_bsr = false;  ///< lists
+  bool without_order = false;
   bool named_for_all = false;  ///< maps and lists are one for all batch entries and heads
 };
 
@@ -43,8 +48,24 @@ std::string to_string(const BlockMaskCase& problem) {
 
 /// One of a caller's two lists of blocks, with what no list should have in it.
 struct Lists {
-  std::optional<DeviceTensor> counts, indices;
+  std::optional<DeviceTensor> counts, indptr, indices;
+  std::int64_t room = 0;  ///< of indices, with indptr
 
+  /// Rows one behind another, some of which overlap, end before they begin, or lie outside.
+  void fill_bsr(std::vector<std::int64_t> shape, std::int64_t columns, reference::Random& random) {
+    const std::int64_t size = 2 * columns + 5;
+    ++shape.back();
+    indptr.emplace(DType::int32, shape);
+    room = size;
+    indices.emplace(DType::int32, std::vector<std::int64_t>{size + 5});  // what no row may reach
+    indptr->fill([&](std::int64_t) { return draw(random, -2, static_cast<int>(size) + 2); });
+    indices->fill([&](std::int64_t i) {
+      return i < size ? draw(random, -2, static_cast<int>(columns) + 2)
+                      : draw(random, 0, static_cast<int>(columns) - 1);
+    });
+    indptr->upload();
+    indices->upload();
+  }
   void fill(const std::vector<std::int64_t>& shape, std::int64_t columns, reference::Random& random) {
     const std::int64_t capacity = columns + 1;
     counts.emplace(DType::int32, shape);
@@ -64,6 +85,14 @@ struct Lists {
     indices->upload();
   }
   bool has(std::int64_t b, std::int64_t h, std::int64_t row, std::int64_t column) const {
+    if (indptr) {
+      b %= indptr->view().shape[0], h %= indptr->view().shape[1];
+      const double end = std::min(indptr->get({b, h, row + 1}), static_cast<double>(room));
+      for (double i = std::max(indptr->get({b, h, row}), 0.0); i < end; ++i) {
+        if (indices->get({static_cast<std::int64_t>(i)}) == static_cast<double>(column)) return true;
+      }
+      return false;
+    }
     if (!counts) return false;
     b %= counts->view().shape[0], h %= counts->view().shape[1];
     const auto count = static_cast<std::int64_t>(counts->get({b, h, row}));
@@ -73,6 +102,11 @@ struct Lists {
     return false;
   }
   BlockListViews views() const {
+    if (indptr) {
+      BlockListViews views{.indices = indices->view(), .indptr = indptr->view()};
+      views.indices.shape[0] = room;
+      return views;
+    }
     return counts ? BlockListViews{counts->view(), indices->view()} : BlockListViews{};
   }
 };
@@ -82,8 +116,8 @@ class BlockMaskRun {
   explicit BlockMaskRun(const BlockMaskCase& problem)
       : problem_(problem),
         random_(reference::test_seed()),
-        shape_(block_mask_shape(problem.spec, problem.batch, problem.heads, problem.seqlen_q,
-                                problem.seqlen_kv)),
+        shape_(shape_of(problem)),
+        bit_words_(shape_[3] / 2 * 2),
         columns_((problem.seqlen_kv + problem.spec.block_kv - 1) / problem.spec.block_kv),
         table_(DType::int32, {shape_[0], shape_[1], shape_[2], shape_[3]}, problem.layout) {
     fill_tensors();
@@ -95,8 +129,11 @@ class BlockMaskRun {
       map_->fill([&](std::int64_t) { return draw(random_, 0, 1) * draw(random_, 1, 255); });
       map_->upload();
     }
-    if (problem.with_partial) partial_.fill({b, h, shape_[2]}, columns_, random_);
-    if (problem.with_full) full_.fill({b, h, shape_[2]}, columns_, random_);
+    for (const auto& [lists, is_given] :
+         {std::pair{&partial_, problem.with_partial}, {&full_, problem.with_full}}) {
+      if (is_given && problem.as_bsr) lists->fill_bsr({b, h, shape_[2]}, columns_, random_);
+      if (is_given && !problem.as_bsr) lists->fill({b, h, shape_[2]}, columns_, random_);
+    }
   }
 
   /// Draws what the mask reads, of the same shapes once there is some, and poisons the table.
@@ -152,16 +189,18 @@ class BlockMaskRun {
       const reference::Keep keep = reference::host_mask(
           problem_.spec.mask, std::make_shared<const reference::FunctorProblem>(of_entry));
       for (std::int64_t h = 0; h < shape_[1]; ++h) {
+        std::vector<std::int64_t> amounts(static_cast<std::size_t>(shape_[2]), 0);  // of blocks in rows
         for (std::int64_t row = 0; row < shape_[2]; ++row) {
-          std::vector<std::uint32_t> words(static_cast<std::size_t>(shape_[3]), 0);
+          std::vector<std::uint32_t> words(static_cast<std::size_t>(bit_words_), 0);
           for (std::int64_t column = 0; column < columns_; ++column) {
             const Kind kind = kind_of(of_entry, keep, b, h, row, column);
             ++counts_[static_cast<int>(kind)];
+            amounts[static_cast<std::size_t>(row)] += kind != Kind::empty;
             const auto pair = static_cast<std::size_t>(column / 32 * 2);
             words[pair] |= static_cast<std::uint32_t>(kind != Kind::empty) << column % 32;
             words[pair + 1] |= static_cast<std::uint32_t>(kind == Kind::full) << column % 32;
           }
-          for (std::int64_t i = 0; i < shape_[3]; ++i) {
+          for (std::int64_t i = 0; i < bit_words_; ++i) {
             const auto word = words[static_cast<std::size_t>(i)];
             expected.set({b, h, row, i}, static_cast<std::int32_t>(word));
             const auto got =
@@ -171,9 +210,29 @@ class BlockMaskRun {
                                  b, h, row, got, word);
           }
         }
+        if (shape_[3] == bit_words_) continue;
+        const std::vector<std::int64_t> order = by_amount(std::move(amounts));
+        for (std::int64_t place = 0; place < shape_[2]; ++place) {
+          const auto row = static_cast<double>(order[static_cast<std::size_t>(place)]);
+          expected.set({b, h, place, bit_words_}, row);
+          if (const double got = table_.get({b, h, place, bit_words_}); got != row)
+            return fmt::format("place {} of batch entry {}, head {} has row {}, should have {}", place, b, h,
+                               got, row);
+        }
       }
     }
     return table_.bytes() == expected.bytes() ? "" : "something between the rows of the table was written";
+  }
+
+  /// Rows with the fewest blocks first, and last the one that has fewer queries than the others.
+  std::vector<std::int64_t> by_amount(std::vector<std::int64_t> amounts) const {
+    std::vector<std::int64_t> rows(amounts.size());
+    std::iota(rows.begin(), rows.end(), 0);
+    if (problem_.seqlen_q % problem_.spec.block_q != 0) amounts.back() = INT64_MAX;
+    std::stable_sort(rows.begin(), rows.end(), [&](std::int64_t a, std::int64_t b) {
+      return amounts[static_cast<std::size_t>(a)] < amounts[static_cast<std::size_t>(b)];
+    });
+    return rows;
   }
 
   /// How many blocks are empty, partial and full, once checked.
@@ -219,7 +278,7 @@ class BlockMaskRun {
     if (map_ && map_->get({b % map_->view().shape[0], h % map_->view().shape[1], row, column}) == 0)
       return Kind::empty;
     if (full_.has(b, h, row, column)) return Kind::full;
-    const bool has_lists = partial_.counts || full_.counts;
+    const bool has_lists = partial_.indices || full_.indices;
     if (has_lists && !partial_.has(b, h, row, column)) return Kind::empty;
     bool is_some = false, is_all = true;
     for (std::int64_t q = q_begin; q < q_end; ++q) {
@@ -235,8 +294,15 @@ class BlockMaskRun {
 
   BlockMaskCase problem_;
   reference::Random random_;
+  static std::array<std::int64_t, 4> shape_of(const BlockMaskCase& problem) {
+    auto shape =
+        block_mask_shape(problem.spec, problem.batch, problem.heads, problem.seqlen_q, problem.seqlen_kv);
+    if (problem.without_order) --shape[3];
+    return shape;
+  }
+
   std::array<std::int64_t, 4> shape_;
-  std::int64_t columns_;
+  std::int64_t bit_words_, columns_;
   DeviceTensor table_;
   reference::FunctorProblem functors_;
   std::vector<DeviceTensor> tensors_;  ///< as those of functors_
@@ -310,7 +376,7 @@ TEST_F(BlockMaskTest, StridedTables) {
       .seqlen_q = 50,
       .seqlen_kv = 600};
   for (const TensorLayout& layout :
-       {TensorLayout{.row_elements = 7}, TensorLayout{.order = {1, 0, 2, 3}, .row_elements = 5, .first = 3},
+       {TensorLayout{.row_elements = 7}, TensorLayout{.order = {1, 0, 2, 3}, .row_elements = 6, .first = 3},
         TensorLayout{.order = {2, 1, 0, 3}}}) {
     problem.layout = layout;
     expect_right(problem);
@@ -357,6 +423,41 @@ TEST_F(BlockMaskTest, MapsAndLists) {
              .seqlen_q = 70,
              .seqlen_kv = 200,
              .with_partial = true};
+  expect_right(problem);
+}
+
+TEST_F(BlockMaskTest, BlockSparseRows) {
+  const CurrentDevice current(0);
+  BlockMaskCase problem{.spec = {.mask = parsed("causal && window(90, 0)"), .block_q = 32, .block_kv = 16},
+                        .batch = 2,
+                        .heads = 2,
+                        .seqlen_q = 170,
+                        .seqlen_kv = 600,
+                        .with_partial = true,
+                        .as_bsr = true};
+  for (const bool for_all : {false, true}) {
+    problem.named_for_all = for_all;
+    problem.with_full = false;
+    expect_right(problem);
+    problem.with_full = true;
+    expect_right(problem);
+  }
+}
+
+// More rows than a thread block has threads, whole ones and a last one that is cut; and tables without an order.
+TEST_F(BlockMaskTest, RowsInOrder) {
+  const CurrentDevice current(0);
+  BlockMaskCase problem{.spec = {.mask = parsed("!causal(top_left) || window(200, 0) && prefix(150)"),
+                                 .block_q = 16,
+                                 .block_kv = 64},
+                        .heads = 2,
+                        .seqlen_q = 16 * 530,
+                        .seqlen_kv = 256};
+  expect_right(problem);
+  problem.seqlen_q -= 7;
+  expect_right(problem);
+  problem.seqlen_q = 300;
+  problem.without_order = true;
   expect_right(problem);
 }
 

@@ -168,6 +168,19 @@ TEST_F(CliGpu, BenchTimesConfigsAndCandidates) {
   }
 }
 
+TEST_F(CliGpu, BenchTimesBlocksOfAFile) {
+  if (is_emulated_) GTEST_SKIP() << "an emulated device has no time to measure";
+  Array map = tool::zeros(DType::uint8, {4, 4});
+  for (const int i : {0, 4, 5, 10, 13}) map.as<std::uint8_t>()[i] = 1;
+  tool::write_npy(OutputFile(file("map")), map);
+  const ToolResult result =
+      tool_.run({"bench", "--block-map", file("map"), "--block-size", "64,64", "--heads", "2", "--seqlen-q",
+                 "256", "--seqlen-kv", "256", "--candidates", "2", "--samples", "3", "--json"});
+  ASSERT_EQ(result.status, 0) << result.err;
+  EXPECT_THAT(result.json()["counted"].get<std::string>(), HasSubstr("31.25 %"));
+  for (const nlohmann::json& row : result.json()["rows"]) EXPECT_FALSE(row.contains("trouble")) << row;
+}
+
 TEST_F(CliGpu, BenchWithoutATimeFails) {
   if (is_emulated_) GTEST_SKIP() << "an emulated device has no time to measure";
   const ToolResult result = tool_.run(

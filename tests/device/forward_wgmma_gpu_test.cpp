@@ -5,13 +5,16 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <tuple>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "generator/access.h"
 #include "generator/context_state.h"
 #include "tests/device/gpu_fixture.h"
+#include "tests/support/device_tensor.h"
 #include "tests/support/seed.h"
 
 namespace jit::testing {
@@ -245,6 +248,59 @@ TEST_F(ForwardWgmmaTest, SomeTilesSeeNoKeys) {
     expect_right(problem, config);
     problem.spec.mask = mask::prefix_lengths();
     expect_right(problem, config);
+  }
+}
+
+// Rows of a block mask are dealt as its table says, where tiles are parts of blocks: a table that names a row twice
+// leaves out the other one.
+TEST_F(ForwardWgmmaTest, TablesSayInWhichOrderRowsAreDealt) {
+  const CurrentDevice current(0);
+  struct Case {
+    int tile_q, block_q;
+    bool is_followed;
+    const char* more;
+  };
+  for (const auto& [tile_q, block_q, is_followed, more] :
+       {Case{64, 64, true, "stages_q=2"}, Case{64, 128, true, ""}, Case{128, 128, true, "direct_o=true"},
+        Case{128, 64, false, ""}, Case{64, 128, false, "persistent=false"}}) {
+    const int rows = 4, seqlen_q = rows * block_q - block_q / 2 - 6;  // of the last row a tile may be missing
+    AttentionCase problem{.batch = 2, .heads_kv = 3, .seqlen_q = seqlen_q, .seqlen_kv = 80};
+    problem.spec.head_dim = 64;
+    problem.seed = reference::test_seed();
+    AttentionSpec over_table = problem.spec;
+    over_table.mask = mask::block_mask(block_q, 64, mask::causal());
+    problem.spec.mask = mask::causal();
+    const KernelConfig config = parse_config(
+        fmt::format("family=forward_wgmma tile_q={} tile_kv=48 blocks_per_sm=1 {}", tile_q, more));
+    const Attention kernel = attention(over_table, config, context());
+    for (const auto& [words, order, is_right] : {std::tuple{2, std::array{0, 0, 0, 0}, true},
+                                                 {3, {0, 1, 2, 3}, true},
+                                                 {3, {2, 0, 1, 3}, true},
+                                                 {3, {3, 1, 0, 2}, true},  // a last row that is not cut
+                                                 {3, {1, 0, 1, 3}, false}}) {
+      DeviceTensor table(DType::int32, {1, 3, rows, words});
+      for (std::int64_t head = 0; head < 3; ++head) {
+        for (std::int64_t i = 0; i < rows; ++i) {
+          const std::array word = {3, 0,
+                                   head == 1 ? order[static_cast<std::size_t>(i)] : static_cast<int>(i)};
+          for (int at = 0; at < words; ++at)  // two blocks, both partial, and perhaps a row
+            table.set({0, head, i, at}, word[static_cast<std::size_t>(at)]);
+        }
+      }
+      table.upload();
+      AttentionRun run(problem);
+      AttentionArguments arguments = run.arguments();
+      arguments.tensors.add({"block_mask", table.view()});
+      std::string trouble;
+      try {
+        kernel(arguments);
+        trouble = run.check().failure;
+      } catch (const Error& error) {  // an emulated device sees that two blocks write the same rows
+        trouble = error.message();
+      }
+      EXPECT_EQ(trouble.empty(), is_right || !is_followed)
+          << to_string(config) << " in blocks of " << block_q << " from row " << order[0] << ": " << trouble;
+    }
   }
 }
 

@@ -40,6 +40,7 @@ struct Config : WgmmaProducts {
   static constexpr int polynomial_exp2 = 0;  // of 8 exponentials, how many are polynomials instead of ex2
   static constexpr Rescale rescale = Rescale::always;  // when the output is rescaled to a new row maximum
   static constexpr int blocks_per_sm = 1;  // blocks that must fit on a multiprocessor: caps the registers
+  static constexpr Requests requests = Requests::all;  // that it computes, by the number of their queries
   static constexpr int loader_registers = 32;  // per thread, once shared out; 0: as launched
   static constexpr int consumer_registers = 160;  // the same for consumers
 };

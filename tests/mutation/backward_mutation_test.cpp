@@ -62,9 +62,11 @@ std::string noticed_of_one_pass(const TemplateMutation* mutation, const Backward
 
 constexpr BackwardWgmma in_phase = {.stages = 2};
 constexpr BackwardWgmma out_of_phase = {.stages = 2, .out_of_phase = true};
+constexpr BackwardWgmma many_queries = {.tile_q = 128};
 
 TEST(BackwardOnePass, IsRightUnmutated) {
-  for (const BackwardWgmma& config : {in_phase, out_of_phase, BackwardWgmma{.deterministic = true}})
+  for (const BackwardWgmma& config :
+       {in_phase, out_of_phase, many_queries, BackwardWgmma{.deterministic = true}})
     EXPECT_EQ(noticed_of_one_pass(nullptr, config), "") << to_string(KernelConfig(config));
 }
 
@@ -147,8 +149,10 @@ INSTANTIATE_TEST_SUITE_P(
                          {"access in flight"}},
         TemplateMutation{"DqIsNotWaitedFor",
                          consumer,
-                         "    start_dq(step);\n    wgmma_wait_group<0>();",
-                         "    start_dq(step);\n    wgmma_wait_group<1>();",
+                         "    start_dq(step);\n    wgmma_wait_group<0>();\n    "
+                         "wgmma_hold(dq_.registers[0]);\n    finish_dq(step);\n    if",
+                         "    start_dq(step);\n    wgmma_wait_group<1>();\n    "
+                         "wgmma_hold(dq_.registers[0]);\n    finish_dq(step);\n    if",
                          {"access in flight"}},
         TemplateMutation{
             "NobodyStores", adder, "      if (is_first) {\n", "      if (false) {\n", {"uninitialized read"}},
@@ -226,6 +230,42 @@ INSTANTIATE_TEST_SUITE_P(
                          "      cp_async_bulk_wait_group<running>();\n",
                          "",
                          {"data race", "uninitialized read"}}),
+    ::testing::PrintToStringParamName());
+
+// Steps of many queries.
+class ManyQueriesMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
+
+TEST_P(ManyQueriesMutationTest, IsCaught) {
+  expect_caught(GetParam(), noticed_of_one_pass(&GetParam(), many_queries));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    BackwardWgmma, ManyQueriesMutationTest,
+    ::testing::Values(
+        TemplateMutation{
+            "DpIsNotWaitedFor", consumer, "wgmma_wait_group<1>();  // dP", "", {"access in flight"}},
+        TemplateMutation{
+            "DsIsOverwritten", consumer, "wgmma_wait_group<1>();  // dV and dK", "", {"access in flight"}},
+        TemplateMutation{"DqIsNotWaitedFor",
+                         consumer,
+                         "wgmma_wait_group<1>();  // dQ\n",
+                         "wgmma_wait_group<2>();\n",
+                         {"access in flight"}},
+        TemplateMutation{"TheNextScoresAreNotWaitedFor",
+                         consumer,
+                         "      wgmma_wait_group<1>();  // S\n      exponentiate(step + 1);",
+                         "      exponentiate(step + 1);",
+                         {"access in flight"}},
+        TemplateMutation{"QueriesAreLetGoTooEarly",
+                         consumer,
+                         "      start_dk(step);\n      start_dq(step);\n      wgmma_wait_group<1>();  // dV",
+                         "      rings_.q.arrive_empty(step);\n      start_dk(step);\n      start_dq(step);\n"
+                         "      wgmma_wait_group<1>();  // dV",
+                         {"access in flight", "data race", "barrier"}},
+        TemplateMutation{"BothHavePartsOfTheSameQueries", consumer,
+                         "Traits::has_many_queries ? rows_per_warpgroup : 0", "0"},
+        TemplateMutation{"PartsLeaveAsColumns", "backward_wgmma/traits.cuh",
+                         "has_many_queries ? 1 : dq_parts", "dq_parts"}),
     ::testing::PrintToStringParamName());
 
 // Consumers with roles: two blocks of keys, and more tiles of queries than stages, of two heads.

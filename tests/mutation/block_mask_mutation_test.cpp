@@ -27,7 +27,9 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         mutation("FullBitsForSeenOnes", "return __ldg(table + row * row_stride + 2 * i);",
                  "return __ldg(table + row * row_stride + 2 * i + 1);"),
-        mutation("TableOfTheFirstBatchEntry", "context.batch * tensor.strides[0]", "0 * tensor.strides[0]"),
+        mutation("TableOfTheFirstBatchEntry",
+                 "table = static_cast<const unsigned*>(tensor.data) + context.batch *",
+                 "table = static_cast<const unsigned*>(tensor.data) + 0 *"),
         mutation("CoveredThoughABlockIsMissing", "is_covered &= seen_blocks == asked;",
                  "is_covered &= seen_blocks != 0;"),
         mutation("EmptyByTheLastRow", "is_seen |= seen_blocks != 0;", "is_seen = seen_blocks != 0;"),

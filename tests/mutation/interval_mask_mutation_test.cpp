@@ -1,8 +1,7 @@
-// Masks as random text, compiled and asked of tiles on the emulator: never wrong as they stand, and each way of breaking
-// a rule of bounds is noticed.
+// Masks as random text, compiled and asked of tiles on the emulator: never wrong as they stand, and broken bounds are
+// noticed. Each rule of bounds by itself: interval_rules_mutation_test.cpp.
 #include <array>
 #include <cstdint>
-#include <cstdlib>
 #include <random>
 #include <string>
 #include <vector>
@@ -45,15 +44,12 @@ std::vector<Tile> random_tiles(std::mt19937_64& random) {
   return made;
 }
 
-/// Some of which it is known what they depend on, and random ones, the same in every run: which mutations show depends
-/// on them.
+/// One of which it is known what it depends on, and random ones, the same in every run: which mutations show depends on
+/// them.
 std::vector<RandomMaskText> texts_of_the_test() {
   std::mt19937_64 random(20);
   std::vector<RandomMaskText> made = {
-      {"return (q - 100) * (k - 100) > 50;",
-       [](const TextPlace& at) { return (at[0] - 100) * (at[1] - 100) > 50; }},
-      {"return (q - k) % 5 > 1;", [](const TextPlace& at) { return (at[0] - at[1]) % 5 > 1; }},
-      {"return abs(q - k) < 4;", [](const TextPlace& at) { return std::abs(at[0] - at[1]) < 4; }}};
+      {"return (q - k) % 5 > 1;", [](const TextPlace& at) { return (at[0] - at[1]) % 5 > 1; }}};
   while (made.size() < texts) made.push_back(random_mask_text(random));
   return made;
 }
@@ -144,28 +140,12 @@ TEST_P(IntervalMaskMutation, IsCaught) { EXPECT_NE(misjudged(GetParam().from, Ge
 
 INSTANTIATE_TEST_SUITE_P(
     Rules, IntervalMaskMutation,
-    ::testing::Values(
-        Mutation{"SubtractsTheSameEnds", "interval::within<T>(a.low - b.high, a.high - b.low)",
-                 "interval::within<T>(a.low - b.low, a.high - b.high)"},
-        Mutation{"LessMeansPossibly", "return {x.high < y.low, x.low < y.high};",
-                 "return {x.low < y.high, x.low < y.high};"},
-        Mutation{
-            "EqualBounds",
-            "return {x.is_exact() && y.is_exact() && x.low == y.low, x.low <= y.high && y.low <= x.high};",
-            "return {x.low == y.low, x.low == y.low};"},
-        Mutation{"NotKeepsItsEnds", "return {!x.high, !x.low};", "return {!x.low, !x.high};"},
-        Mutation{"OpenConditionsChooseTheFirst", "if (condition.low) return x;",
-                 "if (condition.high) return x;"},
-        Mutation{"ProductsOfTheLowEnds",
-                 "return {lesser(lesser(a, b), lesser(c, d)), greater(greater(a, b), greater(c, d))};",
-                 "return {a, d};"},
-        Mutation{"RemaindersOfSeveralQuotients", "if (y.is_exact() && x.low / y.low == x.high / y.low)",
-                 "if (y.is_exact())"},
-        Mutation{"MagnitudesOfTheEnds", "return {0, interval::greater(-x.low, x.high)};",
-                 "return {interval::lesser(-x.low, x.high), interval::greater(-x.low, x.high)};"},
-        Mutation{"OverflowWraps",
-                 "return fits ? Interval<T>(static_cast<T>(low), static_cast<T>(high)) : any<T>();",
-                 "return Interval<T>(static_cast<T>(low), static_cast<T>(high));"}),
+    ::testing::Values(Mutation{"SubtractsTheSameEnds", "interval::within<T>(a.low - b.high, a.high - b.low)",
+                               "interval::within<T>(a.low - b.low, a.high - b.high)"},
+                      Mutation{"LessMeansPossibly", "return {x.high < y.low, x.low < y.high};",
+                               "return {x.low < y.high, x.low < y.high};"},
+                      Mutation{"RemaindersOfSeveralQuotients",
+                               "if (y.is_exact() && x.low / y.low == x.high / y.low)", "if (y.is_exact())"}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace

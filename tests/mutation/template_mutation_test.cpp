@@ -55,7 +55,7 @@ TEST(Template, DependentKernelsWaitForTheGridBefore) {
   const TemplateMutation mutation{
       .name = "NoWait",
       .file = "forward_wgmma/kernel.cuh",
-      .from = "  if constexpr (Config::dependent_launch) griddepcontrol_wait();\n",
+      .from = "    griddepcontrol_wait();\n",
       .to = ""};
   EXPECT_THAT(noticed(&mutation, dependent), ::testing::HasSubstr("has no griddepcontrol.wait"));
 }

@@ -34,8 +34,11 @@ class Exact:
         assert numpy.abs(numpy.where(empty, 0, lse) - numpy.where(empty, 0, self.lse)).max(initial=0) < 1e-3
 
 
-def exact_attention(q, k, v, *, keep=None, score=None, softmax_scale=None):
-    """Inputs as (batch, seqlen, heads, head_dim); `keep(b, h, q, k)` and `score(s, b, h, q, k)` on index arrays."""
+def exact_attention(q, k, v, *, keep=None, score=None, softmax_scale=None, p_dtype=None):
+    """Inputs as (batch, seqlen, heads, head_dim); `keep(b, h, q, k)` and `score(s, b, h, q, k)` on index arrays.
+
+    Plain attention has P in `p_dtype`, else in q's.
+    """
     scale = q.shape[-1] ** -0.5 if softmax_scale is None else softmax_scale
     wide = [x.astype(numpy.float64).transpose(0, 2, 1, 3) for x in (q, k, v)]
     ratio = wide[0].shape[1] // wide[1].shape[1]
@@ -54,7 +57,7 @@ def exact_attention(q, k, v, *, keep=None, score=None, softmax_scale=None):
         lse = (numpy.log(total) + finite)[..., 0]
     divisor = numpy.where(total == 0, 1, total)
     o = (weights / divisor) @ vs
-    rounded = weights.astype(q.dtype).astype(numpy.float64)
+    rounded = weights.astype(p_dtype or q.dtype).astype(numpy.float64)
     plain = ((rounded @ vs) / divisor).astype(numpy.float32).astype(q.dtype).astype(numpy.float64)
     rounding = float(ml_dtypes.finfo(q.dtype).eps) / 2 * numpy.abs(o).max(initial=0)
     return Exact(o.transpose(0, 2, 1, 3), lse, numpy.abs(plain - o).max(initial=0), rounding)

@@ -32,14 +32,14 @@ class Requests:
         self.lengths_q = [len(x) for x in self.q]
         self.lengths_k = [len(x) for x in self.k]
 
-    def check(self, o, lse=None, *, keep=None, score=None):
-        """Of ragged results. `keep` and `score` as exact_attention has them, but with the request as batch entry."""
+    def check(self, o, lse=None, *, keep=None, score=None, p_dtype=None):
+        """Of ragged results. Arguments as exact_attention has them, but with the request as batch entry."""
         begin = 0
         for b, (q, k, v) in enumerate(zip(self.q, self.k, self.v)):
             end = begin + len(q)
             own_keep = keep and (lambda _, h, i, j, b=b, q=q, k=k: keep(b, h, i, j, len(q), len(k)))
             own_score = score and (lambda s, _, h, i, j, b=b, q=q, k=k: score(s, b, h, i, j, len(q), len(k)))
-            exact = exact_attention(q[None], k[None], v[None], keep=own_keep, score=own_score)
+            exact = exact_attention(q[None], k[None], v[None], keep=own_keep, score=own_score, p_dtype=p_dtype)
             exact.check(o[None, begin:end], None if lse is None else lse[None, :, begin:end])
             begin = end
 

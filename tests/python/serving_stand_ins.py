@@ -16,8 +16,14 @@ def attend(q, k, v, causal):
     return torch.einsum("hqk,khd->qhd", scores.softmax(-1), v).to(q.dtype)
 
 
-def serve(q, k, v, causal, cu_seqlens_q=None, cu_seqlens_k=None, seqused_k=None, page_table=None, **_):
+def widened(t, scale):
+    """What elements of fp8 stand for; others are themselves."""
+    return t if t.dtype.itemsize > 1 else t.bfloat16() * scale
+
+
+def serve(q, k, v, causal, cu_seqlens_q=None, cu_seqlens_k=None, seqused_k=None, page_table=None, scale=None, **_):
     """Attention as flash-attention's arguments say it, in the shape of q."""
+    q, k, v = (widened(t, scale) for t in (q, k, v))
     count = len(q) if cu_seqlens_q is None else len(cu_seqlens_q) - 1
     rows = [q[i] for i in range(count)] if cu_seqlens_q is None else parts(q, cu_seqlens_q)
     if page_table is not None:
@@ -67,10 +73,13 @@ class FakeFlashInfer:
 
         class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
             def plan(self, indptr, indices, last_page_len, heads_q, heads_kv, head_dim, page_size, **options):
-                assert options["q_data_type"] == options["kv_data_type"] == torch.bfloat16
+                assert options["q_data_type"] == torch.bfloat16
                 self.planned = indptr, indices, self.lengths(indptr, last_page_len, page_size), False
+                self.kv_data_type = options["kv_data_type"]
 
-            def run(self, q, kv):
+            def run(self, q, kv, k_scale=None, v_scale=None):
+                assert kv[0].dtype == kv[1].dtype == self.kv_data_type
+                kv = tuple(widened(t, scale) for t, scale in zip(kv, (k_scale, v_scale)))
                 return self.pages(q, kv, torch.arange(len(q) + 1), *self.planned)
 
         class BatchPrefillWithPagedKVCacheWrapper(Wrapper):
@@ -78,7 +87,8 @@ class FakeFlashInfer:
                      causal, **options):
                 self.planned = (qo_indptr, indptr, indices, self.lengths(indptr, last_page_len, page_size), causal)
 
-            def run(self, q, kv):
+            def run(self, q, kv, k_scale=None, v_scale=None):
+                kv = tuple(widened(t, scale) for t, scale in zip(kv, (k_scale, v_scale)))
                 return self.pages(q, kv, *self.planned)
 
         class BatchPrefillWithRaggedKVCacheWrapper(Wrapper):
@@ -105,12 +115,13 @@ class FakeFlashInfer:
                              for q, kv, (cu_q, indptr, indices, last), causal in
                              zip((q_p, q_d), (kv_p, kv_d), self.planned, (causal_p, False)))
 
-        def xqa(q, k, v, page_table, seq_lens, output, workspace, semaphores, num_kv_heads, page_size, *, kv_layout):
+        def xqa(q, k, v, page_table, seq_lens, output, workspace, semaphores, num_kv_heads, page_size, *, kv_layout,
+                kv_scale=1.0):
             assert q.shape == output.shape and q.dim() == 4 and seq_lens.dtype == semaphores.dtype == torch.uint32
             assert not semaphores.view(torch.int32).any() and num_kv_heads == k.shape[2 if kv_layout == "NHD" else 1]
             k, v = (t if kv_layout == "NHD" else t.transpose(1, 2) for t in (k, v))
             lengths = seq_lens.view(torch.int32).flatten()
-            output.copy_(serve(q, k, v, False, seqused_k=lengths, page_table=page_table))
+            output.copy_(serve(q, k, v, False, seqused_k=lengths, page_table=page_table, scale=kv_scale))
 
         def apply_rope_with_cos_sin_cache(positions, query, key, head_size, cos_sin_cache):
             cos_sin = cos_sin_cache[positions.long()][:, None]

@@ -160,7 +160,7 @@ def test_errors_name_the_argument(rng, place):
     ja.attention_backward(**good)
     for name, wrong, words in [
         ("do", do[:, :4], "seqlen"),
-        ("do", place(problem[0].astype(numpy.float32)), "attention takes bf16 and fp16"),
+        ("do", place(problem[0].astype(numpy.float32)), "gradients are those of bf16 and fp16"),
         ("do", place(problem[0].astype(numpy.float16)), "fp16"),
         ("o", o[..., :8], "head_dim"),
         ("lse", None, "is missing"),

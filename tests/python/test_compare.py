@@ -37,7 +37,7 @@ def test_suites_have_the_expected_cells():
     assert sizes == {"forward": 18, "causal": 18, "backward": 18, "backward-causal": 18, "training-step": 18,
                      "deterministic": 18, "backward-masks": 9, "backward-gqa": 12, "backward-varlen": 9,
                      "masks": 8, "sparse": 10, "gqa": 8,
-                     "odd-shapes": 14, "latency": 10, "decode": 15, "paged": 18, "ragged": 8, "mixed": 6, "append": 7,
+                     "odd-shapes": 14, "latency": 10, "decode": 15, "paged": 18, "ragged": 8, "mixed": 6, "fp8-cache": 16, "append": 7,
                      "merge": 9}
 
 
@@ -217,6 +217,9 @@ def test_serving_suites_hold_what_they_are_for():
     assert sum(len(set(one.seqlens_k)) > 1 for one in ragged) >= 4
     assert any(length % 16 for one in ragged for length in one.seqlens_k)
     assert sum(0 < one.prefills < one.batch for one in mixed) >= 4
+    fp8 = suites.SUITES["fp8-cache"]
+    assert {one.kv_dtype for one in fp8} == {"fp8_e4m3"} and {one.kv_dtype for one in [*decode, *paged]} == {"bf16"}
+    assert {1, 16, 32, 64, 256} == {one.page_size for one in fp8} and sum(one.max_seqlen_q > 1 for one in fp8) == 4
     work = [one.flops() for one in ragged if one.label.startswith("prefill")]
     assert len(work) == 3 and max(work) < 1.001 * min(work)
     everyone = [*decode, *paged, *ragged, *mixed]
@@ -460,4 +463,4 @@ def test_contenders_have_one_shape():
         reason = one.absent()
         assert reason is None or ("\n" not in reason and reason)
         assert set(one.left_out) <= set(suites.SUITES)
-        assert any(one.preparing(suites.SUITES[suite][0]) for suite in ("forward", "sparse", "mixed"))
+        assert any(one.preparing(suites.SUITES[suite][0]) for suite in ("forward", "sparse", "mixed", "fp8-cache"))

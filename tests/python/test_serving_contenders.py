@@ -20,7 +20,7 @@ from comparison.contender import Contender, Runner, Unsupported  # noqa: E402
 from comparison.contenders import all_contenders  # noqa: E402
 from comparison.flash_attention_peers import FlashAttention3, FlashAttention4, VllmFlashAttention3  # noqa: E402
 from comparison.flashinfer_peers import BatchAttention, FlashInfer, Pod, Xqa  # noqa: E402
-from comparison.ours import JitAttention, TwoCalls  # noqa: E402
+from comparison.ours import Bf16Cache, JitAttention, TwoCalls  # noqa: E402
 from comparison.serving_inputs import make_request_inputs  # noqa: E402
 from comparison.torch_peers import CuDnn, FlashAttention2  # noqa: E402
 from serving_stand_ins import FakeFlashInfer, serve  # noqa: E402
@@ -40,8 +40,10 @@ RAGGED = batch((1, 9, 9), (1, 33, 33), (1, 20, 20), mask="causal", q_sequences="
 PREFILL = batch((2, 24, 24), mask="causal")
 MIXED = batch((1, 20, 70), (1, 9, 9), (1, 1, 40), (2, 1, 5), mask="causal", q_sequences="ragged", **PAGES)
 CHUNKS = batch((2, 6, 21), mask="causal", q_sequences="ragged", **PAGES)
+FP8 = dataclasses.replace(PAGED, kv_dtype="fp8_e4m3")
+FP8_CHUNKS = dataclasses.replace(CHUNKS, kv_dtype="fp8_e4m3")
 PROBLEMS = dict(dense=DENSE, paged=PAGED, hnd=HND, page_1=PAGE_1, ragged=RAGGED, prefill=PREFILL, mixed=MIXED,
-                chunks=CHUNKS)
+                chunks=CHUNKS, fp8=FP8, fp8_chunks=FP8_CHUNKS)
 every_problem = pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS)
 
 
@@ -70,7 +72,7 @@ def test_the_reference_is_attention_of_each_request(problem):
     expected = serve(inputs.shaped_q(problem).float(), inputs.k, inputs.v, problem.mask == "causal",
                      inputs.cu_seqlens_q if problem.q_sequences == "ragged" else None,
                      inputs.cu_seqlens_k if problem.kv_sequences == "ragged" else None,
-                     inputs.seqused_k, inputs.page_table)
+                     inputs.seqused_k, inputs.page_table, scale=inputs.kv_descale)
     output = reference.Reference(problem, inputs).output
     assert output.shape == problem.output_shape()
     assert (output - expected.view(output.shape)).abs().max() < 1e-5
@@ -84,6 +86,23 @@ def test_pages_are_permuted_and_each_belongs_to_one_request():
     assert inputs.page_table.shape == (PAGED.batch, PAGED.max_pages) and inputs.page_table.dtype == torch.int32
     assert inputs.k.is_contiguous() and hnd.k.shape == inputs.k.shape and hnd.k.stride()[1:3] == (64, 16 * 64)
     assert inputs.cu_seqlens_k.tolist() == [0, 70, 75, 107, 139] and inputs.seqused_k.tolist() == [70, 5, 32, 32]
+
+
+def test_caches_of_fp8_stand_for_numbers_of_bf16():
+    inputs = make_request_inputs(FP8, "cpu", 1)
+    wide = inputs.widened()
+    assert inputs.k.dtype == inputs.v.dtype == torch.float8_e4m3fn and wide.k.dtype == torch.bfloat16
+    assert torch.equal(wide.k.float(), inputs.k.float() * inputs.kv_descale)
+    assert torch.equal(inputs.q_in_fp8().float() * inputs.kv_descale, inputs.q.float())
+    assert FP8.kv_bytes() * 2 == PAGED.kv_bytes() and FP8.flops() == PAGED.flops()
+
+
+@pytest.mark.parametrize("contender", [BatchAttention, CuDnn, FlashAttention3, Pod])
+def test_who_reads_no_fp8_says_so(contender):
+    inputs = make_request_inputs(FP8, "cpu", 1)
+    runner, result = measure.prepare(FP8, inputs, reference.Reference(FP8, inputs), contender())
+    assert runner is None and (result["status"], result["reason"]) == (
+        "unsupported", "no keys of fp8_e4m3 under queries of bf16")
 
 
 def test_inputs_are_those_of_the_seed():
@@ -213,7 +232,7 @@ def flash_attention(monkeypatch):
     return called
 
 
-@every_problem
+@pytest.mark.parametrize("problem", [one for one in PROBLEMS.values() if one.kv_dtype == "bf16"])
 def test_flash_attention_3_serves_every_problem(problem, flash_attention, first_is_fastest):
     fields = check(FlashAttention3(), problem)
     if problem.kv_sequences == "ragged":
@@ -246,12 +265,16 @@ def test_flash_attention_4_serves_prefill(flash_attention):
         FlashAttention4().serve(PAGED, make_request_inputs(PAGED, "cpu", 1))
 
 
-@pytest.mark.parametrize("problem", [PAGED, HND, PAGE_1, MIXED, CHUNKS])
+@pytest.mark.parametrize("problem", [PAGED, HND, PAGE_1, MIXED, CHUNKS, FP8])
 def test_vllms_library_serves_pages(problem, monkeypatch, first_is_fastest):
     def fwd(q, k, v, *, is_causal, softmax_scale, scheduler_metadata, num_splits, **options):
         assert softmax_scale == problem.head_dim ** -0.5 and scheduler_metadata in (None, "plan")
+        assert q.dtype == k.dtype == v.dtype
+        scale = options["k_descale"]
+        assert scale is None or (scale.shape == (problem.batch, problem.heads_kv) and scale is options["q_descale"])
         used = ("cu_seqlens_q", "seqused_k", "page_table")
-        return [serve(q, k, v, is_causal, **{name: options[name] for name in used}), "lse"]
+        return [serve(q, k, v, is_causal, **{name: options[name] for name in used},
+                      scale=None if scale is None else scale[0, 0]), "lse"]
 
     operators = types.SimpleNamespace(fwd=fwd, get_scheduler_metadata=lambda *_: "plan")
     monkeypatch.setattr(VllmFlashAttention3, "operators", lambda self: operators)
@@ -336,14 +359,22 @@ def test_ours_is_called_as_the_problem_says(problem, monkeypatch):
 
     def attention(q, k, v, *, mask, tuning, out=None, **arrays):
         made.append(sorted(arrays))
-        result = serve(q, k, v, mask == "causal", **arrays)
+        scale, other = (arrays.pop(name, None) for name in ("k_descale", "v_descale"))
+        assert scale is other and (scale is None) == (k.dtype == torch.bfloat16)
+        result = serve(q, k, v, mask == "causal", **arrays, scale=scale)
         return result if out is None else out.copy_(result)
 
     install(monkeypatch, "jit_attention", attention=attention, mask=types.SimpleNamespace(causal=lambda: "causal"))
     check(JitAttention("off"), problem)
     names = dict(dense=[], ragged=["cu_seqlens_k"], paged=["page_table", "seqused_k"])[problem.kv_sequences]
     ragged = ["cu_seqlens_q"] if problem.q_sequences == "ragged" else []
-    assert made[0] == sorted(ragged + names)
+    scales = ["k_descale", "v_descale"] if problem.kv_dtype != "bf16" else []
+    assert made[0] == sorted(ragged + names + scales)
+    assert (Bf16Cache().preparing(problem) is None) == (problem.kv_dtype == "bf16")
+    if problem.kv_dtype != "bf16":
+        made.clear()
+        check(Bf16Cache("off"), problem)
+        assert made[0] == sorted(ragged + names)
     made.clear()
     if TwoCalls().preparing(problem):
         check(TwoCalls("off"), problem)

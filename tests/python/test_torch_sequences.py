@@ -37,7 +37,15 @@ def dense(make):
     return (q, k, v), lengths | dict(sinks=torch.rand(4, device=q.device), zero_padding=True, num_splits=2)
 
 
-CALLS = {"decoding": decoding, "prompts": prompts, "dense": dense}
+def fp8_cache(make):
+    """Decoding over pages of fp8 as bytes, with a number that is expanded to all requests and heads."""
+    (q, k, v), sequences = decoding(make)
+    k, v = ((10 * pages).to(torch.float8_e4m3fn).view(torch.uint8) for pages in (k, v))
+    scales = torch.full((), 0.1, device=q.device).expand(3, 2)
+    return (q, k, v), sequences | dict(k_descale=scales, v_descale=scales, kv_dtype="fp8_e4m3")
+
+
+CALLS = {"decoding": decoding, "prompts": prompts, "dense": dense, "fp8_cache": fp8_cache}
 
 
 def assert_same(ours, other):
@@ -201,3 +209,20 @@ def test_errors_name_the_argument(make):
     arrays, sequences = decoding(make)
     with pytest.raises(ja.InvalidArgumentError, match="page_table: .*must be int32"):
         jt.attention(*arrays, **sequences | dict(page_table=sequences["page_table"].float()))
+
+
+def test_scales_of_fp8_keys_count(make):
+    """Of bytes, and of elements that say themselves what they are."""
+    (q, *pages), sequences = fp8_cache(make)
+    stored = [one.view(torch.float8_e4m3fn) for one in pages]
+    lengths = {name: sequences[name] for name in ("cu_seqlens_q", "seqused_k", "page_table")}
+    exact = jt.attention(q, *((0.1 * one.float()).bfloat16() for one in stored), **lengths)
+    o = jt.attention(q, *pages, **sequences)
+    assert (o.float() - exact.float()).abs().max() < 0.03
+    assert torch.equal(jt.attention(q, *stored, **sequences | dict(kv_dtype=None)), o)
+
+
+def test_fp8_keys_have_no_gradients(make):
+    arrays, sequences = fp8_cache(make)
+    with pytest.raises(ja.InvalidArgumentError, match="k: is of fp8"):
+        jt.attention(arrays[0].requires_grad_(), *arrays[1:], **sequences)

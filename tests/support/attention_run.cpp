@@ -7,6 +7,8 @@
 #include <random>
 
 #include <fmt/format.h>
+#include <jit/float16.h>
+#include <jit/spec_table.h>
 
 #include "tests/support/attention_exact.h"
 #include "tests/support/attention_plain.h"
@@ -21,10 +23,11 @@ constexpr std::size_t guard = 256;
 // Sums of fp32, and ex2 and lg2 that are right to 2^-22.
 constexpr double lse_tolerance = 5e-5;
 
-Place place_operand(Arena& arena, const AttentionCase& wanted, int seqlen, int heads, int head_dim) {
+Place place_operand(Arena& arena, const AttentionCase& wanted, int seqlen, int heads, int head_dim,
+                    DType dtype) {
   const std::int64_t b = wanted.batch, s = seqlen, h = heads, d = head_dim;
-  Place place{
-      .dtype = wanted.spec.dtype, .rank = 4, .shape = {b, s, h, d}, .strides = {s * h * d, h * d, d, 1}};
+  const int bytes = size_of(dtype);
+  Place place{.dtype = dtype, .rank = 4, .shape = {b, s, h, d}, .strides = {s * h * d, h * d, d, 1}};
   std::int64_t elements = b * s * h * d;
   std::int64_t first = 0;
   if (wanted.layout == Layout::bhsd) {
@@ -32,9 +35,9 @@ Place place_operand(Arena& arena, const AttentionCase& wanted, int seqlen, int h
     place.strides[1] = d;
     place.strides[2] = s * d;
   } else if (wanted.layout == Layout::padded) {
-    const std::int64_t pad = wanted.spec.alignment / 2;
-    place.strides[2] = d + pad;
-    place.strides[1] = h * (d + pad) + 2 * pad;
+    const std::int64_t pad = wanted.spec.alignment / bytes;
+    place.strides[2] = (d + pad - 1) / pad * pad + pad;
+    place.strides[1] = h * place.strides[2] + 2 * pad;
     place.strides[0] = s * place.strides[1] + pad;
     first = pad;
     elements = b * place.strides[0] + pad;
@@ -42,7 +45,8 @@ Place place_operand(Arena& arena, const AttentionCase& wanted, int seqlen, int h
     first = (s - 1) * h * d;
     place.strides[1] = -h * d;
   }
-  place.offset = arena.reserve(static_cast<std::size_t>(elements) * 2) + static_cast<std::size_t>(first) * 2;
+  place.offset =
+      arena.reserve(static_cast<std::size_t>(elements * bytes)) + static_cast<std::size_t>(first * bytes);
   return place;
 }
 
@@ -50,10 +54,11 @@ Place place_operand(Arena& arena, const AttentionCase& wanted, int seqlen, int h
 void place_packed(Arena& arena, const AttentionCase& wanted, int seqlen, const std::vector<Place*>& places) {
   std::int64_t row = 0;
   for (const Place* place : places) row += place->shape[2] * place->shape[3];
-  const auto base = arena.reserve(static_cast<std::size_t>(wanted.batch * seqlen * row) * 2);
+  const auto bytes = static_cast<std::size_t>(size_of(places[0]->dtype));
+  const auto base = arena.reserve(static_cast<std::size_t>(wanted.batch * seqlen * row) * bytes);
   std::int64_t column = 0;
   for (Place* place : places) {
-    place->offset = base + static_cast<std::size_t>(column) * 2;
+    place->offset = base + static_cast<std::size_t>(column) * bytes;
     place->strides[0] = seqlen * row;
     place->strides[1] = row;
     place->strides[2] = place->shape[3];
@@ -95,18 +100,64 @@ Place place_functor_tensor(Arena& arena, const reference::FunctorData& data) {
   return place;
 }
 
-void fill_random(Arena& arena, const Place& place, float amplitude, std::mt19937_64& random) {
-  std::normal_distribution<float> normal(0, amplitude);
+// Scales of k or v of 8 bits: powers of two.
+Place place_scales(Arena& arena, const AttentionCase& wanted, std::mt19937_64& random) {
+  const std::int64_t b = wanted.batch, s = wanted.seqlen_kv, h = wanted.heads_kv;
+  Place place{.dtype = DType::fp32, .rank = 2, .shape = {b, h}, .strides = {h, 1}};
+  if (wanted.spec.descale_per == ScaleKind::token)
+    place = {.dtype = DType::fp32, .rank = 3, .shape = {b, s, h}, .strides = {s * h, h, 1}};
+  const std::int64_t count = place.strides[0] * b;
+  place.offset = arena.reserve(static_cast<std::size_t>(count) * sizeof(float));
+  for (std::int64_t i = 0; i < count; ++i) {
+    const float scale = std::ldexp(1.0f, static_cast<int>(random() % 4) - 3);
+    std::memcpy(arena.host.data() + place.offset + static_cast<std::size_t>(i) * sizeof scale, &scale,
+                sizeof scale);
+  }
+  return place;
+}
+
+float scale_at(const Arena& arena, const Place& scales, std::int64_t b, std::int64_t s, std::int64_t h) {
+  float scale;
+  std::memcpy(&scale, arena.host.data() + (scales.rank == 3 ? scales.at(b, s, h) : scales.at(b, h)),
+              sizeof scale);
+  return scale;
+}
+
+// Calls f(b, s, h, d) for each element.
+template <class F>
+void for_each_element(const Place& place, const F& f) {
   for (std::int64_t b = 0; b < place.shape[0]; ++b) {
     for (std::int64_t s = 0; s < place.shape[1]; ++s) {
       for (std::int64_t h = 0; h < place.shape[2]; ++h) {
-        for (std::int64_t d = 0; d < place.shape[3]; ++d) {
-          const std::uint16_t bits = reference::from_float(place.dtype, normal(random));
-          std::memcpy(arena.host.data() + place.at(b, s, h, d), &bits, sizeof(bits));
-        }
+        for (std::int64_t d = 0; d < place.shape[3]; ++d) f(b, s, h, d);
       }
     }
   }
+}
+
+// Elements of 8 bits that are normally distributed once they are multiplied by their scales.
+void fill_codes(Arena& arena, const Place& place, const Place& scales, float amplitude,
+                std::mt19937_64& random) {
+  std::normal_distribution<float> normal(0, amplitude);
+  for_each_element(place, [&](auto b, auto s, auto h, auto d) {
+    const float wanted = normal(random) / scale_at(arena, scales, b, s, h);
+    int nearest = 0;
+    float least = std::numeric_limits<float>::infinity();
+    for (int code = 0; code < 256; ++code) {
+      const float distance =
+          std::abs(float_from_bits(place.dtype, static_cast<std::uint16_t>(code)) - wanted);
+      if (distance < least) least = distance, nearest = code;
+    }
+    arena.host[place.at(b, s, h, d)] = static_cast<unsigned char>(nearest);
+  });
+}
+
+void fill_random(Arena& arena, const Place& place, float amplitude, std::mt19937_64& random) {
+  std::normal_distribution<float> normal(0, amplitude);
+  for_each_element(place, [&](auto b, auto s, auto h, auto d) {
+    const std::uint16_t bits = reference::from_float(place.dtype, normal(random));
+    std::memcpy(arena.host.data() + place.at(b, s, h, d), &bits, sizeof(bits));
+  });
 }
 
 reference::HostTensor host_tensor(const Arena& arena, const Place& place) {
@@ -172,14 +223,23 @@ AttentionRun::AttentionRun(const AttentionCase& wanted, int device)
   const AttentionSpec& spec = case_.spec;
   std::mt19937_64 random(case_.seed);
   inputs_.reserve(0);
-  q_ = place_operand(inputs_, case_, case_.seqlen_q, case_.heads_q(), spec.head_dim);
-  k_ = place_operand(inputs_, case_, case_.seqlen_kv, case_.heads_kv, spec.head_dim);
-  v_ = place_operand(inputs_, case_, case_.seqlen_kv, case_.heads_kv, spec.value_head_dim());
+  const DType key_dtype = spec.key_dtype();
+  q_ = place_operand(inputs_, case_, case_.seqlen_q, case_.heads_q(), spec.head_dim, spec.dtype);
+  k_ = place_operand(inputs_, case_, case_.seqlen_kv, case_.heads_kv, spec.head_dim, key_dtype);
+  v_ = place_operand(inputs_, case_, case_.seqlen_kv, case_.heads_kv, spec.value_head_dim(), key_dtype);
   if (case_.layout == Layout::packed_qkv) {
-    const bool self = case_.seqlen_q == case_.seqlen_kv;
+    const bool self = case_.seqlen_q == case_.seqlen_kv && key_dtype == spec.dtype;
     place_packed(inputs_, case_, case_.seqlen_kv, self ? std::vector{&q_, &k_, &v_} : std::vector{&k_, &v_});
   }
-  for (const Place* place : {&q_, &k_, &v_}) fill_random(inputs_, *place, case_.amplitude, random);
+  fill_random(inputs_, q_, case_.amplitude, random);
+  for (const auto& [keys, scales] : {std::pair{&k_, &k_descale_}, {&v_, &v_descale_}}) {
+    if (has_fp8_keys(spec)) {
+      *scales = place_scales(inputs_, case_, random);
+      fill_codes(inputs_, *keys, *scales, case_.amplitude, random);
+    } else {
+      fill_random(inputs_, *keys, case_.amplitude, random);
+    }
+  }
 
   const auto functors = std::make_shared<const reference::FunctorProblem>(reference::random_functor_problem(
       spec, case_.batch, case_.heads_q(), case_.seqlen_q, case_.seqlen_kv, random));
@@ -187,7 +247,7 @@ AttentionRun::AttentionRun(const AttentionCase& wanted, int device)
     tensors_.push_back(place_functor_tensor(inputs_, functors->tensors.at(tensor.name)));
 
   outputs_.reserve(0);
-  o_ = place_operand(outputs_, case_, case_.seqlen_q, case_.heads_q(), spec.value_head_dim());
+  o_ = place_operand(outputs_, case_, case_.seqlen_q, case_.heads_q(), spec.value_head_dim(), spec.dtype);
   lse_ = place_lse(outputs_, case_);
 
   inputs_.upload(device);
@@ -206,12 +266,33 @@ AttentionRun::AttentionRun(const AttentionCase& wanted, int device)
               .softmax_scale = spec.scale(),
               .keep = reference::host_mask(spec.mask, functors),
               .score = reference::host_score(spec.score, functors)};
+  if (has_fp8_keys(spec)) widen_keys();
+}
+
+void AttentionRun::widen_keys() {
+  const auto widen = [&](const Place& place, const Place& scales, std::vector<std::uint16_t>& wide) {
+    for_each_element(place, [&](auto b, auto s, auto h, auto d) {
+      const float element = float_from_bits(place.dtype, inputs_.host[place.at(b, s, h, d)]);
+      wide.push_back(reference::from_float(case_.spec.dtype, element * scale_at(inputs_, scales, b, s, h)));
+    });
+    const std::int64_t heads = place.shape[2], d = place.shape[3];
+    return reference::HostTensor{.data = wide.data(),
+                                 .batch_stride = place.shape[1] * heads * d,
+                                 .seq_stride = heads * d,
+                                 .head_stride = d};
+  };
+  problem_.k = widen(k_, k_descale_, wide_[0]);
+  problem_.v = widen(v_, v_descale_, wide_[1]);
 }
 
 AttentionArguments AttentionRun::arguments() const {
   AttentionArguments arguments{
       .q = inputs_.view(q_), .k = inputs_.view(k_), .v = inputs_.view(v_), .o = outputs_.view(o_)};
   if (case_.with_lse) arguments.lse = outputs_.view(lse_);
+  if (has_fp8_keys(case_.spec)) {
+    arguments.k_descale = inputs_.view(k_descale_);
+    arguments.v_descale = inputs_.view(v_descale_);
+  }
   for (std::size_t i = 0; i < tensors_.size(); ++i)
     arguments.tensors.add({tensor_specs_[i].name, inputs_.view(tensors_[i])});
   return arguments;

@@ -61,13 +61,14 @@ void print_rows(const Json& report) {
 }
 
 int run_bench(const BenchOptions& options) {
-  const Problem problem = build_problem(options.problem);
+  Problem problem = build_problem(options.problem);
   validate(options.rows);
   const DeviceInfo device = choose_timed_device(options.problem.device, "bench");
   ProgressLine progress;
   const Context context(settings_from_environment(), progress.observer());
   const CurrentDevice scope(device.ordinal);
-  const DeviceTensors tensors(device.ordinal, problem.tensors);
+  DeviceTensors tensors(device.ordinal, problem.tensors);
+  tensors.make_block_mask(problem, context);
   const AttentionArguments arguments = placeholder_arguments(problem, tensors.addresses());
   std::vector<BenchRow> rows = choose_rows(options.rows, problem.spec, arguments, device);
   if (options.rows.wants_chosen()) {

@@ -23,6 +23,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, ".npy elements are copied as they are");
 
 constexpr std::string_view magic("\x93NUMPY", 6);
+constexpr std::string_view truths = "|b1";
 constexpr std::size_t max_header_bytes = 1 << 16;
 constexpr std::size_t max_dimensions = 8;
 
@@ -163,13 +164,15 @@ Array read_npy(const std::string& path) {
         "its header does not give one element type, fortran_order and a shape of at most eight dimensions");
   }
 
+  const std::string descr =
+      header->descr == truths ? std::string(facts(DType::uint8).npy_descr) : header->descr;
   const auto type = std::find_if(dtype_table().begin(), dtype_table().end(), [&](const DTypeFacts& row) {
-    return !row.npy_descr.empty() && row.npy_descr == header->descr;
+    return !row.npy_descr.empty() && row.npy_descr == descr;
   });
   if (type == dtype_table().end()) {
-    std::string known;
+    std::string known(truths);
     for (const DTypeFacts& row : dtype_table()) {
-      if (!row.npy_descr.empty()) known += (known.empty() ? "" : ", ") + std::string(row.npy_descr);
+      if (!row.npy_descr.empty()) known += ", " + std::string(row.npy_descr);
     }
     refuse(fmt::format("its elements are '{}'; read are {}", header->descr, known));
   }

@@ -10,7 +10,7 @@
 
 namespace jit::tool {
 
-/// Reads a file of '<f4', '<f2', '<i4', '<i8' or '|u1' elements; column-major ("Fortran") arrays are brought
+/// Reads a file of '<f4', '<f2', '<i4', '<i8' or '|u1' elements, or '|b1', which become uint8; column-major ("Fortran") arrays are brought
 /// into row-major order. Throws BadInput, naming the file, for everything else.
 Array read_npy(const std::string& path);
 

@@ -70,6 +70,7 @@ void add_problem_options(CLI::App& app, ProblemOptions& options) {
          "name=file.npy: a tensor that mask or score reads; typical ones are made up for the built-in "
          "functors")
       ->allow_extra_args(false);
+  add_block_map_options(app, options.block_map);
   add_device_option(app, options.device);
 }
 
@@ -94,7 +95,10 @@ Problem build_problem(const ProblemOptions& options) {
     problem.spec.seqlen_q = options.seqlen_q;
     problem.spec.seqlen_kv = options.seqlen_kv;
   }
+  const BlockMapSizes sizes{problem.batch, problem.heads, problem.seqlen_q, problem.seqlen_kv};
+  problem.block_map = read_block_map(options.block_map, sizes, problem.spec);
   problem.tensors = read_tensors(options.tensors, problem.spec);
+  if (problem.block_map) add_known_table(*problem.block_map, problem.tensors);
   for (const FunctorTensorSpec& wanted : functor_tensors(problem.spec)) {
     if (!problem.tensors.contains(wanted.name))
       problem.tensors.emplace(wanted.name, typical_array(wanted, problem));
@@ -119,12 +123,34 @@ AttentionArguments placeholder_arguments(const Problem& problem,
   return sized_arguments(problem.spec, shape_of(problem), tensors);
 }
 
-DeviceTensors::DeviceTensors(int device, const NamedArrays& arrays) {
+DeviceTensors::DeviceTensors(int device, const NamedArrays& arrays) : device_(device) {
   for (const auto& [name, array] : arrays) {
     buffers_.emplace_back(device, std::max<std::size_t>(1, array.bytes.size()));
     buffers_.back().upload(array.bytes.data(), array.bytes.size());
     addresses_[name] = buffers_.back().data();
   }
+}
+
+void DeviceTensors::make_block_mask(Problem& problem, const Context& context) {
+  if (!problem.block_map) return;
+  BlockMap& map = *problem.block_map;
+  const DeviceBuffer blocks(device_, std::max<std::size_t>(1, map.blocks.bytes.size()));
+  blocks.upload(map.blocks.bytes.data(), map.blocks.bytes.size());
+  Array& known = problem.tensors.at("block_mask");
+  Array table = empty_table(map);
+  buffers_.emplace_back(device_, std::max<std::size_t>(1, table.bytes.size()));
+  const DeviceBuffer& made = buffers_.back();
+  const Place place = [&](Array& array) -> void* {
+    if (&array == &map.blocks) return blocks.data();
+    if (&array == &table) return made.data();
+    for (const auto& [name, given] : problem.tensors)
+      if (&given == &array) return addresses_.at(name);
+    return nullptr;
+  };
+  block_mask(map.spec, context)(block_mask_arguments(map, table, problem.tensors, place));
+  made.download(table.bytes.data(), table.bytes.size());
+  known = std::move(table);
+  addresses_["block_mask"] = made.data();
 }
 
 }  // namespace jit::tool

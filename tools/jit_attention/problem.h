@@ -2,13 +2,16 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include <jit/context.h>
 #include <jit/device_buffer.h>
 #include <jit/tuning.h>
 
 #include "array.h"
+#include "block_map.h"
 #include "spec_options.h"
 
 namespace CLI {
@@ -16,9 +19,6 @@ class App;
 }  // namespace CLI
 
 namespace jit::tool {
-
-/// Arrays by the names that functors know them by.
-using NamedArrays = std::map<std::string, Array>;
 
 /// Reads --tensor arguments ("name=file.npy"), each converted to the dtype that `spec` wants. Throws
 /// BadInput, also for a name that no functor reads.
@@ -32,6 +32,7 @@ struct ProblemOptions {
   int seqlen_kv = 8192;
   bool bake = false;
   std::vector<std::string> tensors;  ///< "name=path"
+  BlockMapOptions block_map;
   std::string device = "auto";
 };
 void add_problem_options(CLI::App& app, ProblemOptions& options);
@@ -43,6 +44,7 @@ struct Problem {
   int heads = 1;
   int seqlen_q = 1;
   int seqlen_kv = 1;
+  std::optional<BlockMap> block_map = {};  ///< then tensor block_mask is what is known of its table
 };
 
 /// Needs no GPU. Throws BadInput and Error, also for tensors of wrong shapes.
@@ -61,7 +63,12 @@ class DeviceTensors {
   DeviceTensors(int device, const NamedArrays& arrays);
   const std::map<std::string, void*>& addresses() const { return addresses_; }
 
+  /// Makes the table of the problem's block map, if it has one, in place of what is known of it. `problem` is that of the
+  /// arrays; `context` compiles for the current device. Throws Error.
+  void make_block_mask(Problem& problem, const Context& context);
+
  private:
+  int device_;
   std::vector<DeviceBuffer> buffers_;
   std::map<std::string, void*> addresses_;
 };

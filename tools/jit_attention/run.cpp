@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 #include <jit/attention.h>
+#include <jit/block_mask.h>
 #include <jit/device.h>
 #include <jit/emulation.h>
 #include <CLI/CLI.hpp>
@@ -70,6 +71,7 @@ std::vector<CompiledKernel> compute(const RunCommandOptions& options, const Devi
   progress.show("computing", 0, 0);
   DeviceArrays memory(device.ordinal);
   const Place place = [&](Array& array) { return memory.place(array); };
+  if (problem.block_map) block_mask(problem.block_map->spec, context)(block_mask_arguments(problem, place));
   const bool with_lse = !options.lse.empty() || problem.backward;
   const AttentionArguments forward = forward_arguments(problem, with_lse, place);
   std::optional<BackwardArguments> backward;

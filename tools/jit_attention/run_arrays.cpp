@@ -29,14 +29,23 @@ constexpr std::array sequence_arrays = {
     SequenceArray{&RunArrays::cache_leftpad, &AttentionArguments::cache_leftpad},
     SequenceArray{&RunArrays::page_table, &AttentionArguments::page_table},
     SequenceArray{&RunArrays::sinks, &AttentionArguments::sinks},
+    SequenceArray{&RunArrays::k_descale, &AttentionArguments::k_descale},
+    SequenceArray{&RunArrays::v_descale, &AttentionArguments::v_descale},
     SequenceArray{&RunArrays::rng_state, &AttentionArguments::rng_state},
 };
 
-// q, k, v or do.
-Array read_operand(const std::string& path) {
+// q, k, v or do; with `bytes`, what those of the file stand for.
+Array read_operand(const std::string& path, std::optional<DType> bytes = {}) {
   Array array = read_npy(path);
-  if (array.dtype != DType::fp32 && array.dtype != DType::fp16)
+  if (bytes) {
+    if (array.dtype != DType::uint8) {
+      throw BadInput(fmt::format("{} is {}; with --kv-dtype it must be uint8, the bytes of {}", path,
+                                 describe(array), to_string(*bytes)));
+    }
+    array.dtype = *bytes;
+  } else if (array.dtype != DType::fp32 && array.dtype != DType::fp16) {
     throw BadInput(fmt::format("{} is {}; it must be float32 or float16", path, describe(array)));
+  }
   if (array.shape.size() != 3 && array.shape.size() != 4) {
     throw BadInput(
         fmt::format("{} is {}; its shape must be (batch, seqlen, heads, head_dim), (rows of all sequences, "
@@ -137,6 +146,19 @@ void fill_keys(const RunOptions& options, RunProblem& problem) {
   problem.arrays.cache_leftpad = int32_array(options.leftpad);
 }
 
+BlockMapSizes block_map_sizes(const RunOptions& options, const RunProblem& problem) {
+  const auto most = [](const std::vector<std::int32_t>& lengths) {
+    return lengths.empty() ? 0 : *std::max_element(lengths.begin(), lengths.end());
+  };
+  const Array &q = problem.arrays.q, &k = problem.arrays.k, &pages = problem.arrays.page_table;
+  const bool is_paged = !pages.shape.empty();
+  return {
+      .batch = is_ragged(q) ? static_cast<std::int64_t>(options.seqlens_q.size()) : q.shape[0],
+      .heads_q = q.shape.end()[-2],
+      .seqlen_q = is_ragged(q) ? most(options.seqlens_q) : q.shape[1],
+      .seqlen_kv = is_ragged(k) ? most(options.seqlens_kv) : k.shape[1] * (is_paged ? pages.shape[1] : 1)};
+}
+
 void fill_outputs(RunProblem& problem) {
   RunArrays& arrays = problem.arrays;
   std::vector<std::int64_t> shape = arrays.q.shape;
@@ -160,6 +182,12 @@ void add_run_input_options(CLI::App& app, RunOptions& options) {
   app.add_option("--dtype", options.dtype, "What to compute in: bf16 or fp16")->capture_default_str();
   app.add_option("--tensor", options.tensors, "name=file.npy: a tensor that mask or score reads")
       ->allow_extra_args(false);
+  add_kv_options(app, options.kv);
+  app.add_option("--k-descale", options.k_descale,
+                 "File of what --k of fp8 is multiplied by: (1), (heads), (batch, heads), or with "
+                 "--descale-per token a number for each row, as --k without head_dim")
+      ->check(must_not_be_empty);
+  app.add_option("--v-descale", options.v_descale, "The same for --v")->check(must_not_be_empty);
   const CLI::Range lengths(0, static_cast<std::int32_t>(largest_size));
   const auto add_lengths = [&](const char* name, std::vector<std::int32_t>& values, const char* text) {
     app.add_option(name, values, text)->delimiter(',')->allow_extra_args(false)->check(lengths);
@@ -196,13 +224,15 @@ void add_run_input_options(CLI::App& app, RunOptions& options) {
       app.add_option("--do", options.d_o, "Gradient of the output, of its shape")->check(must_not_be_empty);
   backward->needs(d_o);
   d_o->needs(backward);
+  add_block_map_options(app, options.block_map);
   add_functor_options(app, options.functors);
 }
 
 std::vector<std::string> input_files(const RunOptions& options) {
   std::vector<std::string> inputs = input_files(options.functors);
   inputs.insert(inputs.end(), {options.q, options.k, options.v});
-  for (const std::string* path : {&options.page_table, &options.sinks, &options.d_o})
+  for (const std::string* path : {&options.page_table, &options.sinks, &options.k_descale, &options.v_descale,
+                                  &options.d_o, &options.block_map.path})
     if (!path->empty()) inputs.push_back(*path);
   for (const std::string& tensor : options.tensors)
     inputs.push_back(split_assignment("--tensor", tensor).second);
@@ -217,8 +247,17 @@ RunProblem read_problem(const RunOptions& options) {
   RunArrays& arrays = problem.arrays;
   AttentionSpec& spec = problem.spec;
   arrays.q = read_operand(options.q);
-  arrays.k = read_operand(options.k);
-  arrays.v = read_operand(options.v);
+  spec.dtype = parse_dtype(options.dtype);
+  spec.kv_dtype = options.kv.kv_dtype;
+  spec.descale_per = options.kv.descale_per;
+  validate(spec);  // what the files are to hold
+  const std::optional<DType> bytes = has_fp8_keys(spec) ? std::optional(spec.key_dtype()) : std::nullopt;
+  arrays.k = read_operand(options.k, bytes);
+  arrays.v = read_operand(options.v, bytes);
+  for (const auto& [array, path] :
+       {std::pair{&arrays.k_descale, &options.k_descale}, {&arrays.v_descale, &options.v_descale}}) {
+    if (!path->empty()) *array = convert(read_npy(*path), DType::fp32, *path);
+  }
   if (options.backward) arrays.d_o = read_operand(options.d_o);
   if (!options.sinks.empty()) arrays.sinks = read_as(options.sinks, DType::fp32, 1, "(heads)");
   if (!options.rng_state.empty()) {
@@ -227,7 +266,6 @@ RunProblem read_problem(const RunOptions& options) {
   }
   problem.result_dtype = arrays.q.dtype;
 
-  spec.dtype = parse_dtype(options.dtype);
   spec.head_dim = small(arrays.q.shape.back());
   spec.head_dim_v = small(arrays.v.shape.back());
   spec.sinks = !options.sinks.empty();
@@ -241,15 +279,18 @@ RunProblem read_problem(const RunOptions& options) {
   }
   spec.gqa_ratio = static_cast<int>(heads_q / heads_kv);
   apply(options.functors, spec);
+  problem.block_map = read_block_map(options.block_map, block_map_sizes(options, problem), spec);
   validate(spec);
 
   for (const auto& [array, path] : {std::pair{&arrays.q, &options.q},
                                     {&arrays.k, &options.k},
                                     {&arrays.v, &options.v},
                                     {&arrays.d_o, &options.d_o}}) {
-    if (!array->shape.empty()) *array = convert(std::move(*array), spec.dtype, *path);
+    const bool is_stored = bytes && array->dtype == *bytes;
+    if (!array->shape.empty() && !is_stored) *array = convert(std::move(*array), spec.dtype, *path);
   }
   arrays.tensors = read_tensors(options.tensors, spec);
+  if (problem.block_map) add_known_table(*problem.block_map, arrays.tensors);
   fill_outputs(problem);
   return problem;
 }
@@ -294,8 +335,25 @@ BackwardArguments backward_arguments(RunProblem& problem, const Place& place) {
   return arguments;
 }
 
+BlockMaskArguments block_mask_arguments(RunProblem& problem, const Place& place) {
+  RunArrays& arrays = problem.arrays;
+  BlockMaskArguments arguments =
+      block_mask_arguments(*problem.block_map, arrays.tensors.at("block_mask"), arrays.tensors, place);
+  for (const auto& [array, view_of] : {std::pair{&arrays.cu_seqlens_q, &arguments.cu_seqlens_q},
+                                       {&arrays.cu_seqlens_k, &arguments.cu_seqlens_k},
+                                       {&arrays.seqused_q, &arguments.seqused_q},
+                                       {&arrays.seqused_k, &arguments.seqused_k},
+                                       {&arrays.cache_leftpad, &arguments.cache_leftpad}}) {
+    if (!array->shape.empty()) *view_of = view(*array, place(*array));
+  }
+  if (is_ragged(arrays.q)) arguments.total_q = arrays.q.shape[0];
+  if (is_ragged(arrays.k)) arguments.total_k = arrays.k.shape[0];
+  return arguments;
+}
+
 void check(RunProblem& problem) {
   const Place on_host = [](Array& array) -> void* { return array.bytes.data(); };
+  if (problem.block_map) check_arguments(problem.block_map->spec, block_mask_arguments(problem, on_host));
   check_arguments(problem.spec, forward_arguments(problem, true, on_host));
   if (problem.backward) check_backward_arguments(problem.spec, backward_arguments(problem, on_host));
 }

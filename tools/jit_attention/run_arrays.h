@@ -2,12 +2,13 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <jit/attention.h>
 
+#include "block_map.h"
 #include "problem.h"
 
 namespace CLI {
@@ -19,10 +20,13 @@ namespace jit::tool {
 struct RunOptions {
   FunctorOptions functors;
   std::string dtype = "bf16";
+  AttentionSpec kv;  ///< kv_dtype and descale_per alone
   std::string q, k, v;
+  std::string k_descale, v_descale;                          ///< paths; empty: not given
   std::vector<std::string> tensors;                          ///< "name=path"
   std::vector<std::int32_t> seqlens_q, seqlens_kv, leftpad;  ///< one for each sequence; empty: not given
   std::string page_table, sinks;                             ///< paths; empty: not given
+  BlockMapOptions block_map;
   int num_splits = 0;
   float dropout_p = 0;
   std::vector<std::uint64_t> rng_state;  ///< seed and offset; empty: not given
@@ -39,6 +43,7 @@ struct RunArrays {
   Array q, k, v, o, lse;
   NamedArrays tensors;
   Array cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, cache_leftpad, page_table, sinks, rng_state;
+  Array k_descale, v_descale;
   Array d_o, dq, dk, dv;
 };
 
@@ -48,6 +53,7 @@ struct RunProblem {
   int num_splits = 0;
   float dropout_p = 0;
   bool backward = false;
+  std::optional<BlockMap> block_map = {};
   RunArrays arrays;  ///< inputs in the types that the kernels take; outputs are zeros
 };
 
@@ -55,12 +61,12 @@ struct RunProblem {
 /// Throws BadInput, and Error for what the library refuses.
 RunProblem read_problem(const RunOptions& options);
 
-/// Where an array lies on the device, or wherever its bytes shall be looked for.
-using Place = std::function<void*(Array&)>;
-
 /// The arguments over arrays at their places.
 AttentionArguments forward_arguments(RunProblem& problem, bool with_lse, const Place& place);
 BackwardArguments backward_arguments(RunProblem& problem, const Place& place);
+
+/// Those of jit::block_mask, which makes tensor block_mask. Requires a block map.
+BlockMaskArguments block_mask_arguments(RunProblem& problem, const Place& place);
 
 /// As the library checks a call. Throws Error invalid_argument.
 void check(RunProblem& problem);

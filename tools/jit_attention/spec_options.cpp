@@ -44,6 +44,22 @@ std::string option_name(const SpecField& field) {
   return name;
 }
 
+// An option whose text `parse` makes a member's value of.
+template <class Value, class Parse>
+void add_parsed_option(CLI::App& app, const std::string& name, Value& value, const Parse& parse,
+                       const std::string& doc) {
+  app.add_option_function<std::string>(
+      name,
+      [&value, name, parse](const std::string& text) {
+        try {
+          value = parse(text);
+        } catch (const Error& error) {
+          throw CLI::ValidationError(name, error.message());
+        }
+      },
+      doc);
+}
+
 std::string sentence(std::string_view phrase) {
   std::string text(phrase);
   text[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(text[0])));
@@ -90,22 +106,24 @@ std::vector<std::string> input_files(const FunctorOptions& options) {
   return paths;
 }
 
+void add_kv_options(CLI::App& app, AttentionSpec& spec) {
+  for (const SpecField& field : spec_fields()) {
+    if (const auto* dtype = std::get_if<std::optional<DType> AttentionSpec::*>(&field.member)) {
+      add_parsed_option(app, option_name(field), spec.**dtype, parse_dtype, sentence(field.doc));
+    } else if (const auto* scales = std::get_if<ScaleKind AttentionSpec::*>(&field.member)) {
+      add_parsed_option(app, option_name(field), spec.**scales, parse_scale_kind, sentence(field.doc));
+    }
+  }
+}
+
 void add_spec_options(CLI::App& app, SpecOptions& options) {
   for (const SpecField& field : spec_fields()) {
     if (field.is_size) continue;  // options of their own, where there are sizes
     if (std::holds_alternative<DType AttentionSpec::*>(field.member)) {
       app.add_option(option_name(field), options.dtype, sentence(field.doc))->capture_default_str();
     } else if (const auto* kind = std::get_if<SequenceKind AttentionSpec::*>(&field.member)) {
-      app.add_option_function<std::string>(
-          option_name(field),
-          [&options, member = *kind, name = option_name(field)](const std::string& text) {
-            try {
-              options.spec.*member = parse_sequence_kind(text);
-            } catch (const Error& error) {
-              throw CLI::ValidationError(name, error.message());
-            }
-          },
-          sentence(field.doc));
+      add_parsed_option(app, option_name(field), options.spec.**kind, parse_sequence_kind,
+                        sentence(field.doc));
     } else if (const auto* truth = std::get_if<bool AttentionSpec::*>(&field.member)) {
       app.add_flag(option_name(field), options.spec.**truth, sentence(field.doc));
     } else if (const auto* member = std::get_if<int AttentionSpec::*>(&field.member)) {
@@ -113,6 +131,7 @@ void add_spec_options(CLI::App& app, SpecOptions& options) {
       if (options.spec.**member != 0) option->capture_default_str();
     }
   }
+  add_kv_options(app, options.spec);
   add_functor_options(app, options.functors);
 }
 

@@ -22,7 +22,7 @@ struct TuneOptions {
 };
 
 int run_tune(const TuneOptions& options) {
-  const Problem problem = build_problem(options.problem);
+  Problem problem = build_problem(options.problem);
   const DeviceInfo device = choose_timed_device(options.problem.device, "tune");
   ProgressLine progress;
   Settings settings = settings_from_environment();
@@ -30,7 +30,8 @@ int run_tune(const TuneOptions& options) {
   if (options.seconds > 0) settings.tuning_seconds = options.seconds;
   const Context context(settings, progress.observer());
   const CurrentDevice scope(device.ordinal);
-  const DeviceTensors tensors(device.ordinal, problem.tensors);
+  DeviceTensors tensors(device.ordinal, problem.tensors);
+  tensors.make_block_mask(problem, context);
   const TuningResult result =
       tune(problem.spec, placeholder_arguments(problem, tensors.addresses()), context);
 

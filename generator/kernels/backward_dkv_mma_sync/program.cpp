@@ -21,7 +21,7 @@ Program Family<BackwardDkvMmaSync>::program(const AttentionSpec& spec, const Bac
   source += "#include \"backward_dkv_mma_sync/kernel.cuh\"\n\nusing namespace jit;\n\n";
   source += functors.definitions;
   source += "struct Config {\n" + spec_lines(spec, functors) + config_lines(fields(), config) + "};\n";
-  const DropoutText dropout = dropout_text(spec);
+  const ParameterText dropout = dropout_text(spec);
   source += params_assertion() + gradient_params_assertion() + dropout.assertion + functors.assertions;
   source += fmt::format(
       "static_assert(backward_dkv_mma_sync::smem_layout<Config>().total == {}, "

@@ -25,7 +25,7 @@ constexpr std::string_view parameters =
 
 Program sum_program(const AttentionSpec& spec, unsigned slots) {
   const FunctorSource functors = functor_source(spec, ScoreNumbers::duals, slots);
-  const DropoutText dropout = dropout_text(spec);
+  const ParameterText dropout = dropout_text(spec);
   Program program;
   program.threads = 32 * warps;
   program.smem_bytes = smem_layout(spec.head_dim, spec.value_head_dim()).total;

@@ -17,8 +17,10 @@ constexpr Arch arch{9, 0, 'a'};
 constexpr int warpgroup_threads = 128;
 // Addresses, steps and the note of a tile: calibrated on the assembler's reports.
 constexpr int other_registers = 16;
+constexpr int max_head_dim_of_many_queries = 64;
 
 constexpr std::array rows = {
+    field<&BackwardWgmma::tile_q>("tile_q", "queries per step", {multiples(64, 128), Affects::tiling, 128}),
     field<&BackwardWgmma::stages>("stages", "buffers for tiles of queries",
                                   {multiples(2, 4), Affects::buffers, 4}),
     field<&BackwardWgmma::out_of_phase>(
@@ -35,6 +37,20 @@ int gradient_registers(const AttentionSpec& spec) {
   return backward_wgmma::has_roles(spec) ? std::max(dk, dv) : dk + dv;
 }
 
+// What masks ask arrays about and which scores dropout keeps, where steps of many queries leave no registers for it.
+int functor_registers(const AttentionSpec& spec, const BackwardWgmma& config) {
+  constexpr int each = 16;
+  if (config.tile_q == rows_per_warpgroup) return 0;
+  return (has_row_range(spec.mask) ? 0 : each) + (spec.dropout ? each : 0);
+}
+
+// Of S and dP, and of P and dS, rounded, or of one of these with roles. Many queries leave no room for both of the
+// latter.
+int score_registers(const AttentionSpec& spec, int tile_q) {
+  if (backward_wgmma::has_roles(spec)) return (tile_q + tile_q / 2) / 2;
+  return tile_q + (tile_q > rows_per_warpgroup ? tile_q / 4 : tile_q / 2);
+}
+
 }  // namespace
 
 namespace backward_wgmma {
@@ -45,12 +61,15 @@ int tile_kv(const AttentionSpec& spec) { return keys_of_block(has_roles(spec)); 
 
 // What 168 registers of each of three warpgroups come to, or 128 of each of four. Small head dims leave consumers enough
 // of fewer, and the loaders, which ask the mask, more.
-RegisterShares register_shares(const AttentionSpec& spec) {
-  constexpr int small = 96;
+RegisterShares register_shares(const AttentionSpec& spec, const BackwardWgmma& config) {
+  constexpr int small = 192;
   if (has_roles(spec)) return {.loader = 24, .consumer = 208, .dq = 72};
-  if (gradient_registers(spec) <= small) return {.loader = 56, .consumer = 224};
+  if (gradient_registers(spec) + score_registers(spec, config.tile_q) <= small)
+    return {.loader = 56, .consumer = 224};
   return {.loader = 24, .consumer = 240};
 }
+
+QueryStatisticsLayout statistics(const BackwardWgmma& config) { return {.tile = config.tile_q, .sign = -1}; }
 
 }  // namespace backward_wgmma
 
@@ -70,6 +89,20 @@ std::string Family<BackwardWgmma>::rejection(const Case& problem, const Backward
     return fmt::format("{} needs {}, this is {}", name, to_string(arch), to_string(limits.arch));
   if (spec.alignment != 16)
     return fmt::format("{} needs rows aligned to 16 bytes; spec.alignment is {}", name, spec.alignment);
+  if (config.tile_q > rows_per_warpgroup &&
+      std::max(spec.head_dim, spec.value_head_dim()) > max_head_dim_of_many_queries) {
+    return fmt::format(
+        "{} has registers for steps of {} queries up to head dims of {} alone; tile_q must be {}, head_dim "
+        "is {}, head_dim_v {}",
+        name, config.tile_q, max_head_dim_of_many_queries, rows_per_warpgroup, spec.head_dim,
+        spec.value_head_dim());
+  }
+  if (config.out_of_phase && config.tile_q > rows_per_warpgroup) {
+    return fmt::format(
+        "{} has consumers that take turns with steps of {} queries alone; out_of_phase must be "
+        "false, or tile_q, which is {}, {}",
+        name, rows_per_warpgroup, config.tile_q, rows_per_warpgroup);
+  }
   if (config.out_of_phase && backward_wgmma::has_roles(spec)) {
     return fmt::format(
         "{} has consumers that take turns up to head dims of 128 alone; out_of_phase must be false, head_dim "
@@ -81,17 +114,16 @@ std::string Family<BackwardWgmma>::rejection(const Case& problem, const Backward
 
 Footprint Family<BackwardWgmma>::footprint(const AttentionSpec& spec, const BackwardWgmma& config) {
   const bool roles = backward_wgmma::has_roles(spec);
-  // S, dP; P and dS, rounded; or one of these
-  const int scores = (BackwardWgmma::tile_q + BackwardWgmma::tile_q / 2) / (roles ? 2 : 1);
+  const int scores = score_registers(spec, config.tile_q);
   return {.threads = (consumer_count(roles) + 1) * warpgroup_threads,
           .smem_bytes = smem_layout({.head_dim = spec.head_dim,
                                      .head_dim_v = spec.value_head_dim(),
-                                     .tile_q = BackwardWgmma::tile_q,
+                                     .tile_q = config.tile_q,
                                      .tile_kv = backward_wgmma::tile_kv(spec),
                                      .stages = config.stages})
                             .total,
-          .registers = gradient_registers(spec) + scores + other_registers,
-          .register_cap = register_shares(spec).consumer,
+          .registers = gradient_registers(spec) + scores + functor_registers(spec, config) + other_registers,
+          .register_cap = register_shares(spec, config).consumer,
           .blocks_per_sm = 1,
           .register_slack = 0,
           .register_doubt = 0};
@@ -99,8 +131,8 @@ Footprint Family<BackwardWgmma>::footprint(const AttentionSpec& spec, const Back
 
 std::vector<BackwardWgmma> Family<BackwardWgmma>::space(const Case& problem) {
   if (problem.limits.arch != arch) return {};
-  // Four buffers where they fit: the loads are further ahead.
-  return {{.stages = 4}, {.stages = 2}};
+  // Many queries where they fit: waits are as long for more of them. Then four buffers: loads are further ahead.
+  return {{.tile_q = 128}, {.stages = 4}, {.stages = 2}};
 }
 
 }  // namespace jit

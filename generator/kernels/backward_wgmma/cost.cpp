@@ -9,15 +9,17 @@ namespace {
 
 // Of a multiprocessor (NVIDIA, "H100 Tensor Core GPU Architecture"): dense 16-bit products.
 constexpr double flops_per_clock = 4096;
+constexpr double step_clocks = 2000;   // of a step, in which no product runs (docs/notebook.md)
 constexpr double block_clocks = 6000;  // keys that come, gradients that leave
 
 }  // namespace
 
-double Family<BackwardWgmma>::cycles(const Case& problem, const ProblemShape& shape, const BackwardWgmma&) {
+double Family<BackwardWgmma>::cycles(const Case& problem, const ProblemShape& shape,
+                                     const BackwardWgmma& config) {
   const double d = padded_head_dim(problem.spec.head_dim),
                dv = padded_head_dim(problem.spec.value_head_dim());
-  const double q = BackwardWgmma::tile_q, kv = backward_wgmma::tile_kv(problem.spec);
-  const double step = 2 * q * kv * (3 * d + 2 * dv) / flops_per_clock;
+  const double q = config.tile_q, kv = backward_wgmma::tile_kv(problem.spec);
+  const double step = 2 * q * kv * (3 * d + 2 * dv) / flops_per_clock + step_clocks;
   const double steps = std::ceil(static_cast<double>(shape.seqlen_q) / q) * problem.spec.gqa_ratio;
   const double blocks = std::ceil(static_cast<double>(shape.seqlen_kv) / kv) *
                         static_cast<double>(shape.batch * shape.heads_q) / problem.spec.gqa_ratio;

@@ -46,7 +46,7 @@ struct RegisterShares {
   int consumer = 0;
   int dq = 0;  ///< of the consumer that has dQ, where there are roles
 };
-RegisterShares register_shares(const AttentionSpec& spec);
+RegisterShares register_shares(const AttentionSpec& spec, const BackwardWgmma& config);
 
 /// The members of the Config that all three programs share.
 std::string config_text(const AttentionSpec& spec, const BackwardWgmma& config);
@@ -54,7 +54,7 @@ std::string config_text(const AttentionSpec& spec, const BackwardWgmma& config);
 /// The kernel that runs before: LSE and delta of each query, and what sums of dQ begin with.
 Program prepare_program(const AttentionSpec& spec, const BackwardWgmma& config);
 /// How it leaves these.
-inline constexpr QueryStatisticsLayout statistics = {.tile = BackwardWgmma::tile_q, .sign = -1};
+QueryStatisticsLayout statistics(const BackwardWgmma& config);
 void launch_prepare(const KernelLaunch& launch, const BackwardWgmma& config);
 
 /// The kernel that runs behind, unless rounds_dq: rounds the sums of dQ.

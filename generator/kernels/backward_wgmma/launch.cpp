@@ -19,35 +19,40 @@ namespace {
 constexpr std::size_t sums_alignment = 256;
 
 // Queries that LSE, delta and sums have room for: whole tiles of each head.
-std::size_t padded_queries(const AttentionSpec& spec, const AttentionParams& params) {
-  const SequenceGrid blocks = query_grid(spec, params, BackwardWgmma::tile_q);
+std::size_t padded_queries(const AttentionSpec& spec, const BackwardWgmma& config,
+                           const AttentionParams& params) {
+  const SequenceGrid blocks = query_grid(spec, params, config.tile_q);
   return static_cast<std::size_t>(blocks.entries) * static_cast<std::size_t>(params.heads_q) *
-         static_cast<std::size_t>(blocks.tiles) * static_cast<std::size_t>(BackwardWgmma::tile_q);
+         static_cast<std::size_t>(blocks.tiles) * static_cast<std::size_t>(config.tile_q);
 }
 
-std::size_t statistics_bytes(const AttentionSpec& spec, const AttentionParams& params) {
-  const std::size_t bytes = 2 * padded_queries(spec, params) * sizeof(float);
+std::size_t statistics_bytes(const AttentionSpec& spec, const BackwardWgmma& config,
+                             const AttentionParams& params) {
+  const std::size_t bytes = 2 * padded_queries(spec, config, params) * sizeof(float);
   return (bytes + sums_alignment - 1) / sums_alignment * sums_alignment;
 }
 
-std::size_t sum_floats(const AttentionSpec& spec, const AttentionParams& params) {
-  return padded_queries(spec, params) * static_cast<std::size_t>(dq_columns(spec.head_dim));
+std::size_t sum_floats(const AttentionSpec& spec, const BackwardWgmma& config,
+                       const AttentionParams& params) {
+  return padded_queries(spec, config, params) * static_cast<std::size_t>(dq_columns(spec.head_dim));
 }
 
 // Of tiles of dQ that blocks agree on: by words of 8 bytes.
-std::size_t additions_bytes(const AttentionSpec& spec, const AttentionParams& params) {
-  return sizeof(unsigned long long) * padded_queries(spec, params) /
-         static_cast<std::size_t>(BackwardWgmma::tile_q) *
+std::size_t additions_bytes(const AttentionSpec& spec, const BackwardWgmma& config,
+                            const AttentionParams& params) {
+  return sizeof(unsigned long long) * padded_queries(spec, config, params) /
+         static_cast<std::size_t>(config.tile_q) *
          static_cast<std::size_t>(dq_adders(backward_wgmma::has_roles(spec)));
 }
 
-void place_workspace(const KernelLaunch& launch) {
+void place_workspace(const KernelLaunch& launch, const BackwardWgmma& config) {
   GradientParams& gradients = *launch.gradients;
   gradients.lse_log2 = static_cast<float*>(launch.workspace);
-  gradients.delta = gradients.lse_log2 + padded_queries(launch.spec, launch.params);
-  gradients.dq_sums = gradients.lse_log2 + statistics_bytes(launch.spec, launch.params) / sizeof(float);
-  gradients.dq_additions =
-      reinterpret_cast<unsigned long long*>(gradients.dq_sums + sum_floats(launch.spec, launch.params));
+  gradients.delta = gradients.lse_log2 + padded_queries(launch.spec, config, launch.params);
+  gradients.dq_sums =
+      gradients.lse_log2 + statistics_bytes(launch.spec, config, launch.params) / sizeof(float);
+  gradients.dq_additions = reinterpret_cast<unsigned long long*>(
+      gradients.dq_sums + sum_floats(launch.spec, config, launch.params));
 }
 
 // Launches a grid of one dimension for as many batch entries at a time as it has room for, each of which has
@@ -69,11 +74,11 @@ void launch_entries(const KernelLaunch& launch, int heads, const SequenceGrid& b
   }
 }
 
-void launch_queries(const KernelLaunch& launch, bool dependent) {
-  place_workspace(launch);
+void launch_queries(const KernelLaunch& launch, const BackwardWgmma& config, bool dependent) {
+  place_workspace(launch, config);
   DropoutParams dropout = launch.dropout;  // kernels without dropout do not look at it
   void* arguments[] = {&launch.params, launch.gradients, &dropout};
-  launch_entries(launch, launch.params.heads_q, query_grid(launch.spec, launch.params, BackwardWgmma::tile_q),
+  launch_entries(launch, launch.params.heads_q, query_grid(launch.spec, launch.params, config.tile_q),
                  arguments, dependent);
 }
 
@@ -81,24 +86,28 @@ void launch_queries(const KernelLaunch& launch, bool dependent) {
 
 namespace backward_wgmma {
 
-void launch_prepare(const KernelLaunch& launch, const BackwardWgmma&) { launch_queries(launch, true); }
-void launch_convert(const KernelLaunch& launch, const BackwardWgmma&) { launch_queries(launch, false); }
+void launch_prepare(const KernelLaunch& launch, const BackwardWgmma& config) {
+  launch_queries(launch, config, true);
+}
+void launch_convert(const KernelLaunch& launch, const BackwardWgmma& config) {
+  launch_queries(launch, config, false);
+}
 
 }  // namespace backward_wgmma
 
-std::size_t Family<BackwardWgmma>::workspace_bytes(const AttentionSpec& spec, const BackwardWgmma& /*config*/,
+std::size_t Family<BackwardWgmma>::workspace_bytes(const AttentionSpec& spec, const BackwardWgmma& config,
                                                    const AttentionParams& params, int /*sm_count*/) {
-  return statistics_bytes(spec, params) + sum_floats(spec, params) * sizeof(float) +
-         additions_bytes(spec, params);
+  return statistics_bytes(spec, config, params) + sum_floats(spec, config, params) * sizeof(float) +
+         additions_bytes(spec, config, params);
 }
 
 // A block for each tile of keys of each KV head. Kernels of dense sequences have TensorMaps, the beginning of
 // SequenceMaps, for a parameter.
 void Family<BackwardWgmma>::launch(const KernelLaunch& launch, const BackwardWgmma& config) {
   if (launch.params.seqlen_kv == 0 || launch.params.batch == 0) return;
-  place_workspace(launch);
+  place_workspace(launch, config);
   const SequenceGrid blocks = key_grid(launch.spec, launch.params, tile_kv(launch.spec));
-  const MapBoxes boxes{.rows_q = BackwardWgmma::tile_q, .rows_kv = tile_kv(launch.spec)};
+  const MapBoxes boxes{.rows_q = config.tile_q, .rows_kv = tile_kv(launch.spec)};
   const MappedGradients mapped = map_gradients(launch.spec, boxes, launch.params, *launch.gradients);
   SequenceMaps maps = {};
   maps.q = mapped.q;

@@ -13,7 +13,7 @@ namespace jit {
 namespace {
 
 // The products of tiles that the kernel consists of, as what its Config inherits.
-SourceFile wgmma_products(const AttentionSpec& spec) {
+SourceFile wgmma_products(const AttentionSpec& spec, const BackwardWgmma& config) {
   const int mma_k = facts(spec.dtype).mma_k;
   const int d = padded_head_dim(spec.head_dim), dv = padded_head_dim(spec.value_head_dim());
   const bool roles = backward_wgmma::has_roles(spec);
@@ -21,12 +21,12 @@ SourceFile wgmma_products(const AttentionSpec& spec) {
       "// Products of tiles by wgmma, for one kernel. Generated: change the spec, not this file.\n"
       "#pragma once\n\nstruct WgmmaProducts {\n";
   text += wgmma_function("wgmma_scores", "D = A B: 64 rows of K, tile_q rows of Q.",
-                         {.dtype = spec.dtype, .n = BackwardWgmma::tile_q, .steps = d / mma_k});
+                         {.dtype = spec.dtype, .n = config.tile_q, .steps = d / mma_k});
   text += wgmma_function("wgmma_d_scores", "D = A B: 64 rows of V, tile_q rows of dO.",
-                         {.dtype = spec.dtype, .n = BackwardWgmma::tile_q, .steps = dv / mma_k});
+                         {.dtype = spec.dtype, .n = config.tile_q, .steps = dv / mma_k});
   WgmmaProduct sum{.dtype = spec.dtype,
                    .n = dv,
-                   .steps = BackwardWgmma::tile_q / mma_k,
+                   .steps = config.tile_q / mma_k,
                    .accumulate = true,
                    .a_in_registers = true,
                    .b_along_rows = true,
@@ -34,18 +34,18 @@ SourceFile wgmma_products(const AttentionSpec& spec) {
   text += wgmma_function("wgmma_dv", "D += A B: tile_q columns of P, tile_q rows of dO.", sum);
   sum.n = d;
   text += wgmma_function("wgmma_dk", "D += A B: tile_q columns of dS, tile_q rows of Q.", sum);
-  text += wgmma_function(
-      "wgmma_dq", "D = A B: tile_kv columns of dS, tile_kv rows of K, some of its columns.",
-      {.dtype = spec.dtype,
-       .n = backward_wgmma::dq_columns(spec.head_dim) / backward_wgmma::dq_parts(spec.head_dim, roles),
-       .steps = backward_wgmma::tile_kv(spec) / mma_k,
-       .b_along_rows = true});
+  text +=
+      wgmma_function("wgmma_dq", "D = A B: tile_kv columns of dS, tile_kv rows of K, some of its columns.",
+                     {.dtype = spec.dtype,
+                      .n = backward_wgmma::dq_part(spec.head_dim, config.tile_q, roles).columns,
+                      .steps = backward_wgmma::tile_kv(spec) / mma_k,
+                      .b_along_rows = true});
   return {"wgmma_products.cuh", text + "};\n"};
 }
 
 std::string config_name(const AttentionSpec& spec, const BackwardWgmma& config) {
-  return fmt::format("{}_q{}kv{}s{}", problem_name(spec), BackwardWgmma::tile_q,
-                     backward_wgmma::tile_kv(spec), config.stages);
+  return fmt::format("{}_q{}kv{}s{}", problem_name(spec), config.tile_q, backward_wgmma::tile_kv(spec),
+                     config.stages);
 }
 
 // A program of one of the kernels around: `call` is its template.
@@ -63,7 +63,7 @@ Program side_program(const AttentionSpec& spec, const BackwardWgmma& config, std
                         call == "convert_dq" ? "convert_dq" : "prepare");
   source += functors.definitions;
   source += "struct Config {\n" + backward_wgmma::config_text(spec, config) + "};\n";
-  const DropoutText dropout = dropout_text(spec);
+  const ParameterText dropout = dropout_text(spec);
   source += params_assertion() + gradient_params_assertion() + dropout.assertion + functors.assertions;
   source += fmt::format(
       "\nextern \"C\" __global__ void __launch_bounds__({})\n"
@@ -76,8 +76,7 @@ Program side_program(const AttentionSpec& spec, const BackwardWgmma& config, std
 
 // The config, and the sizes that all its kernels have.
 std::string own_lines(const AttentionSpec& spec, const BackwardWgmma& config) {
-  return number_line("tile_q", BackwardWgmma::tile_q, "queries per step") +
-         number_line("tile_kv", backward_wgmma::tile_kv(spec), "keys per block") +
+  return number_line("tile_kv", backward_wgmma::tile_kv(spec), "keys per block") +
          config_lines(Family<BackwardWgmma>::fields(), config);
 }
 
@@ -103,9 +102,9 @@ Program convert_program(const AttentionSpec& spec, const BackwardWgmma& config) 
 
 Program Family<BackwardWgmma>::program(const AttentionSpec& spec, const BackwardWgmma& config) {
   const FunctorSource functors = functor_source(spec, ScoreNumbers::duals);
-  const backward_wgmma::RegisterShares shares = backward_wgmma::register_shares(spec);
+  const backward_wgmma::RegisterShares shares = backward_wgmma::register_shares(spec, config);
   Program program;
-  program.headers = {wgmma_products(spec)};
+  program.headers = {wgmma_products(spec, config)};
   const Footprint needs = footprint(spec, config);
   program.threads = needs.threads;
   program.smem_bytes = needs.smem_bytes;
@@ -122,7 +121,7 @@ Program Family<BackwardWgmma>::program(const AttentionSpec& spec, const Backward
   source += number_line("consumer_registers", shares.consumer, "the same for consumers");
   if (shares.dq != 0) source += number_line("dq_registers", shares.dq, "the same for the one that has dQ");
   source += "};\n";
-  const DropoutText dropout = dropout_text(spec);
+  const ParameterText dropout = dropout_text(spec);
   source += params_assertion() + gradient_params_assertion() + dropout.assertion + functors.assertions;
   const bool plain = is_plain(spec);
   const std::string_view maps = plain ? "TensorMaps" : "SequenceMaps";

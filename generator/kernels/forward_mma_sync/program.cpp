@@ -21,7 +21,7 @@ Program Family<ForwardMmaSync>::program(const AttentionSpec& spec, const Forward
   source += "#include \"forward_mma_sync/kernel.cuh\"\n\nusing namespace jit;\n\n";
   source += functors.definitions;
   source += "struct Config {\n" + spec_lines(spec, functors) + config_lines(fields(), config) + "};\n";
-  const DropoutText dropout = dropout_text(spec);
+  const ParameterText dropout = dropout_text(spec);
   source += params_assertion() + dropout.assertion + functors.assertions;
   source += fmt::format(
       "static_assert(forward_mma_sync::smem_layout<Config>().total == {}, "

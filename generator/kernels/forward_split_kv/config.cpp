@@ -20,6 +20,7 @@ constexpr std::int64_t few_queries = 8;
 // and scores add. Counted on the assembler's reports.
 constexpr int other_registers = 64;
 constexpr int functor_registers = 8;
+constexpr int fp8_registers = 8;
 constexpr int spill_allowance = 40;
 
 constexpr std::array rows = {
@@ -42,6 +43,11 @@ static_assert(rows.size() == member_count<ForwardSplitKv>(), "each member has a 
 }  // namespace
 
 std::span<const ConfigField<ForwardSplitKv>> Family<ForwardSplitKv>::fields() { return rows; }
+
+forward_split_kv::KvStorage Family<ForwardSplitKv>::storage_of(const AttentionSpec& spec) {
+  return {.element_bytes = size_of(spec.key_dtype()),
+          .has_token_scales = spec.descale_per == ScaleKind::token};
+}
 
 bool Family<ForwardSplitKv>::suits(const ProblemShape& shape) {
   return shape.has_device_lengths || shape.seqlen_q <= few_queries;
@@ -67,12 +73,13 @@ Footprint Family<ForwardSplitKv>::footprint(const AttentionSpec& spec, const For
   const int functors = functor_count(spec.mask) + functor_count(spec.score);
   const int share = registers_per_sm / (threads * config.blocks_per_sm);
   return {.threads = threads,
-          .smem_bytes =
-              forward_split_kv::smem_layout(spec.head_dim, spec.value_head_dim(), config.row_warps,
-                                            config.key_warps, config.tile_kv, config.stages,
-                                            spec.sequences_kv == SequenceKind::paged, spec.split_keys != 0)
-                  .total,
-          .registers = output + scores + q + other_registers + functors * functor_registers,
+          .smem_bytes = forward_split_kv::smem_layout(spec.head_dim, spec.value_head_dim(), config.row_warps,
+                                                      config.key_warps, config.tile_kv, config.stages,
+                                                      spec.sequences_kv == SequenceKind::paged,
+                                                      spec.split_keys != 0, storage_of(spec))
+                            .total,
+          .registers = output + scores + q + other_registers + functors * functor_registers +
+                       (has_fp8_keys(spec) ? fp8_registers : 0),
           .register_cap = std::min(max_registers_per_thread, share / 8 * 8),
           .blocks_per_sm = config.blocks_per_sm,
           .register_slack = spill_allowance,

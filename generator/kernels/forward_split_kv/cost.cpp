@@ -10,6 +10,8 @@
 namespace jit {
 namespace {
 
+using forward_split_kv::KvStorage;
+
 // Of one multiprocessor: what memory brings in a clock while all read. Fitted to decoding at head_dim 128 on an H200
 // (docs/kernels/forward_split_kv.md).
 constexpr double memory_bytes_per_clock = 19;
@@ -22,6 +24,8 @@ constexpr double launch_clocks = 6000;
 constexpr double unit_clocks = 1500;  // queries, merge of the warps, stores
 constexpr double part_clocks = 60;    // that the last block of a unit needs for each part
 constexpr double flops_per_clock = 2700;
+// Instructions for an element of 8 bits that becomes one of 16: counted, not fitted.
+constexpr double slots_to(DType dtype) { return dtype == DType::bf16 ? 2 : 0.75; }
 // The models of the other families do not know what memory can bring, so that theirs come out lower for few queries.
 constexpr double beside_other_families = 0.75;
 
@@ -40,7 +44,9 @@ double Family<ForwardSplitKv>::cycles(const Case& problem, const ProblemShape& s
                         block_cover(spec, static_cast<int>(tile_rows) / spec.gqa_ratio, config.tile_kv));
 
   // One tile of keys of one block. Tiles of rows of one KV head find their keys in L2, but for the first.
-  const double tile_bytes = config.tile_kv * (d + dv) * element_bytes;
+  const KvStorage kv = storage_of(spec);
+  const double key_bytes = (d + dv) * kv.element_bytes + (kv.has_token_scales ? 8 : 0);
+  const double tile_bytes = config.tile_kv * key_bytes;
   const double blocks = config.blocks_per_sm;
   const double in_flight = tile_bytes * (config.stages - 1) * blocks;
   const double warps = config.row_warps * config.key_warps;
@@ -48,7 +54,13 @@ double Family<ForwardSplitKv>::cycles(const Case& problem, const ProblemShape& s
   const double memory =
       tile_bytes / (memory_bytes_per_clock * std::min(row_tiles, 3.0)) * share + step_clocks;
   const double tensor = 2 * tile_rows * config.tile_kv * (d + dv) / flops_per_clock;
-  const double softmax = tile_rows * config.tile_kv * 12 / 32 / 4;
+  const double conversion =
+      has_fp8_keys(spec)
+          ? config.row_warps * config.tile_kv *
+                (d * slots_to(spec.dtype) + dv * slots_to(kv.has_token_scales ? DType::bf16 : DType::fp16)) /
+                32 / 4
+          : 0;
+  const double softmax = tile_rows * config.tile_kv * 12 / 32 / 4 + conversion;
   const double step = std::max({memory * blocks, (tensor + softmax) * blocks,
                                 least_step_clocks + tile_bytes / step_bytes_per_clock + tensor + softmax});
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "generator/kernels/family.h"
+#include "templates/forward_split_kv/smem_layout.cuh"
 
 namespace jit {
 
@@ -27,6 +28,9 @@ struct Family<ForwardSplitKv> {
     return 0;
   }
   static void launch(const KernelLaunch& launch, const ForwardSplitKv& config);
+
+  /// How keys and values of a spec lie in shared memory.
+  static forward_split_kv::KvStorage storage_of(const AttentionSpec& spec);
 };
 
 }  // namespace jit

@@ -20,7 +20,8 @@ SplitTiles tiles_of(const ForwardSplitKv& config) {
 void Family<ForwardSplitKv>::launch(const KernelLaunch& launch, const ForwardSplitKv& config) {
   const LoadedKernel& kernel = launch.kernel;
   SplitLaunch split = split_launch(launch, tiles_of(config), name);
-  void* arguments[] = {&launch.params, &split.params};
+  DescaleParams descale = launch.descale;  // kernels of 16-bit keys do not look at it
+  void* arguments[] = {&launch.params, &split.params, &descale};
   try {
     jit::launch(kernel.kernel.handle(),
                 {.grid = {static_cast<unsigned>(split.blocks), 1, 1},

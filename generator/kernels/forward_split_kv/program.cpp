@@ -22,7 +22,8 @@ Program Family<ForwardSplitKv>::program(const AttentionSpec& spec, const Forward
   source += "#include \"forward_split_kv/kernel.cuh\"\n\nusing namespace jit;\n\n";
   source += functors.definitions;
   source += "struct Config {\n" + spec_lines(spec, functors) + config_lines(fields(), config) + "};\n";
-  source += params_assertion() + functors.assertions;
+  const ParameterText descale = descale_text(spec);
+  source += params_assertion() + descale.assertion + functors.assertions;
   source += fmt::format(
       "static_assert(forward_split_kv::smem_layout<Config>().total == {}, "
       "\"host and device disagree on shared memory\");\n\n",
@@ -30,9 +31,9 @@ Program Family<ForwardSplitKv>::program(const AttentionSpec& spec, const Forward
   source += fmt::format(
       "extern \"C\" __global__ void __launch_bounds__({}, Config::blocks_per_sm)\n"
       "{}(const __grid_constant__ AttentionParams params,\n"
-      "    const __grid_constant__ SplitParams split) {{\n"
-      "  forward_split_kv::attention_forward<Config>(params, split);\n}}\n",
-      program.threads, program.name);
+      "    const __grid_constant__ SplitParams split{}) {{\n"
+      "  forward_split_kv::attention_forward<Config>(params, split{});\n}}\n",
+      program.threads, program.name, descale.parameter, descale.argument);
   return program;
 }
 

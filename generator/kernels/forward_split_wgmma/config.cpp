@@ -41,6 +41,9 @@ constexpr std::array rows = {
     field<&ForwardSplitWgmma::blocks_per_sm>("blocks_per_sm",
                                              "blocks that must fit on a multiprocessor: caps the registers",
                                              {range(1, 4), Affects::registers, 2}),
+    field<&ForwardSplitWgmma::requests>(
+        "requests", "that it computes, by the number of their queries",
+        {.affects = Affects::registers, .sample = static_cast<int>(Requests::few_queries)}),
 };
 static_assert(rows.size() == member_count<ForwardSplitWgmma>(), "each member has a row");
 
@@ -80,11 +83,23 @@ bool Family<ForwardSplitWgmma>::suits(const ProblemShape& shape) {
 
 std::string Family<ForwardSplitWgmma>::rejection(const Case& problem, const ForwardSplitWgmma& config) {
   const auto& [spec, limits] = problem;
+  if (std::string reason = kv_dtype_rejection(spec, name); !reason.empty()) return reason;
   if (std::string reason = dropout_rejection(spec, name); !reason.empty()) return reason;
   if (limits.arch != arch)
     return fmt::format("{} needs {}, this is {}", name, to_string(arch), to_string(limits.arch));
   if (spec.alignment != 16)
     return fmt::format("{} needs rows aligned to 16 bytes; spec.alignment is {}", name, spec.alignment);
+  if (config.requests != Requests::all) {
+    if (config.requests != part)
+      return fmt::format("requests must be all or few_queries with family={}", name);
+    if (config.blocks_per_sm != 1)
+      return "blocks_per_sm must be 1 with requests = few_queries: half of the multiprocessors have a block "
+             "each "
+             "while another kernel has the others";
+    if (spec.sequences_q != SequenceKind::ragged || spec.split_keys != 0)
+      return "requests must be all where queries are not ragged, and with split_keys: one kernel computes a "
+             "call";
+  }
   if (config.rescale == Rescale::on_overflow)
     return fmt::format("rescale = on_overflow is not known to {}; it must be always or lazy", name);
   if (config.order == WarpgroupOrder::softmax_lock)

@@ -11,6 +11,7 @@ struct Family<ForwardSplitWgmma> {
   static constexpr std::string_view doc =
       "TMA and wgmma, keys split over blocks: sm_90a, any sequences in tensors that TMA can map";
   static constexpr Pass pass = Pass::forward;
+  static constexpr Requests part = Requests::few_queries;  ///< of a call of two kernels
   static constexpr bool may_spill = false;
   static constexpr ForwardSplitWgmma smallest = {
       .tile_rows = 64, .tile_kv = 16, .stages = 1, .rescale = Rescale::always};

@@ -15,7 +15,10 @@ using namespace forward_split_wgmma;
 namespace {
 
 SplitTiles tiles_of(const ForwardSplitWgmma& config) {
-  return {.tile_rows = config.tile_rows, .tile_kv = config.tile_kv, .blocks_per_sm = config.blocks_per_sm};
+  return {.tile_rows = config.tile_rows,
+          .tile_kv = config.tile_kv,
+          .blocks_per_sm = config.blocks_per_sm,
+          .requests = config.requests};
 }
 
 }  // namespace

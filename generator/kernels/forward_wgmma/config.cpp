@@ -58,6 +58,9 @@ constexpr std::array rows = {
     field<&ForwardWgmma::blocks_per_sm>("blocks_per_sm",
                                         "blocks that must fit on a multiprocessor: caps the registers",
                                         {range(1, 8), Affects::registers, 2}),
+    field<&ForwardWgmma::requests>(
+        "requests", "that it computes, by the number of their queries",
+        {.affects = Affects::registers, .sample = static_cast<int>(Requests::many_queries)}),
 };
 static_assert(rows.size() == member_count<ForwardWgmma>(), "each member has a row");
 
@@ -147,6 +150,7 @@ std::span<const ConfigField<ForwardWgmma>> Family<ForwardWgmma>::fields() { retu
 
 std::string Family<ForwardWgmma>::rejection(const Case& problem, const ForwardWgmma& config) {
   const auto& [spec, limits] = problem;
+  if (std::string reason = kv_dtype_rejection(spec, name); !reason.empty()) return reason;
   if (std::string reason = dropout_tile_rejection(spec, config.tile_kv); !reason.empty()) return reason;
   if (limits.arch != arch)
     return fmt::format("{} needs {}, this is {}", name, to_string(arch), to_string(limits.arch));
@@ -155,6 +159,13 @@ std::string Family<ForwardWgmma>::rejection(const Case& problem, const ForwardWg
   if (spec.split_keys != 0)
     return fmt::format("{} sums keys without a break, not in spans of split_keys = {}", name,
                        spec.split_keys);
+  if (config.requests != Requests::all) {
+    if (config.requests != part)
+      return fmt::format("requests must be all or many_queries with family={}", name);
+    if (spec.sequences_q != SequenceKind::ragged || spec.split_keys != 0)
+      return "requests must be all where queries are not ragged, and with split_keys: one kernel computes a "
+             "call";
+  }
   if (!is_plain(spec) && !config.persistent)
     return "persistent must be true where sequences differ in length: blocks look for their work themselves";
   if (const int box = box_rows_of(spec, config); box < std::min(least_box_rows, config.tile_kv)) {

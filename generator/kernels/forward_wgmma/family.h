@@ -11,6 +11,7 @@ struct Family<ForwardWgmma> {
   static constexpr std::string_view doc =
       "TMA, wgmma and specialised warps: sm_90a, tensors that TMA can map";
   static constexpr Pass pass = Pass::forward;
+  static constexpr Requests part = Requests::many_queries;  ///< of a call of two kernels
   static constexpr bool may_spill =
       false;  // one that spills, or waits, is not what its config was meant to be
   static constexpr ForwardWgmma smallest = {.tile_q = 64, .tile_kv = 16, .stages_k = 1, .direct_o = true};

@@ -58,7 +58,7 @@ Program Family<ForwardWgmma>::program(const AttentionSpec& spec, const ForwardWg
   source += number_line("loader_registers", shares.loader, "per thread, once shared out; 0: as launched");
   source += number_line("consumer_registers", shares.consumer, "the same for consumers");
   source += "};\n";
-  const DropoutText dropout = dropout_text(spec);
+  const ParameterText dropout = dropout_text(spec);
   source += params_assertion() + dropout.assertion + functors.assertions;
   const bool plain = is_plain(spec);
   const std::string_view maps = plain ? "forward_wgmma::TensorMaps" : "forward_wgmma::SequenceMaps";

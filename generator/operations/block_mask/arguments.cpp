@@ -1,5 +1,6 @@
 #include "generator/operations/block_mask/arguments.h"
 
+#include <algorithm>
 #include <limits>
 
 #include <fmt/format.h>
@@ -51,10 +52,28 @@ struct Sizes {
 
 BlockLists read_lists(std::string_view name, const BlockListViews& lists, const Sizes& sizes) {
   BlockLists result{};
-  const std::string counts = fmt::format("{}.counts", name), indices = fmt::format("{}.indices", name);
-  if (!lists.counts.is_present() && !lists.indices.is_present()) return result;
-  if (!lists.counts.is_present()) refuse(counts, "is missing, and indices are given");
-  if (!lists.indices.is_present()) refuse(indices, "is missing, and counts are given");
+  const std::string counts = fmt::format("{}.counts", name), indptr = fmt::format("{}.indptr", name),
+                    indices = fmt::format("{}.indices", name);
+  const bool has_counts = lists.counts.is_present(), has_indptr = lists.indptr.is_present();
+  if (!has_counts && !has_indptr && !lists.indices.is_present()) return result;
+  if (!has_counts && !has_indptr) refuse(counts, "is missing, and so is indptr, and indices are given");
+  if (has_counts && has_indptr) refuse(indptr, "was given beside counts; rows are told by one of them");
+  if (!lists.indices.is_present())
+    refuse(indices, fmt::format("is missing, and {} given", has_counts ? "counts are" : "indptr is"));
+  const auto capacity_of = [&](int dimension) {
+    return static_cast<int>(
+        std::min<std::int64_t>(lists.indices.shape[dimension], std::numeric_limits<int>::max()));
+  };
+  result.indices = static_cast<const int*>(lists.indices.data);
+  if (has_indptr) {
+    read<3>(indptr, lists.indptr, DType::int32,
+            {{{"batch", sizes.batch}, {"heads", sizes.heads}, {"rows + 1", sizes.rows + 1}}},
+            result.count_strides);
+    read_array(indices, lists.indices, -1);
+    result.begins = static_cast<const int*>(lists.indptr.data);
+    result.capacity = capacity_of(0);
+    return result;
+  }
   read<3>(counts, lists.counts, DType::int32,
           {{{"batch", sizes.batch}, {"heads", sizes.heads}, {"rows", sizes.rows}}}, result.count_strides);
   long long strides[4];
@@ -64,9 +83,7 @@ BlockLists read_lists(std::string_view name, const BlockListViews& lists, const 
   check_dense_last(indices, lists.indices);
   std::copy_n(strides, 3, result.index_strides);
   result.counts = static_cast<const int*>(lists.counts.data);
-  result.indices = static_cast<const int*>(lists.indices.data);
-  result.capacity =
-      static_cast<int>(std::min<std::int64_t>(lists.indices.shape[3], std::numeric_limits<int>::max()));
+  result.capacity = capacity_of(3);
   return result;
 }
 
@@ -75,8 +92,10 @@ void check_apart(const BlockMaskArguments& arguments) {
   check_no_self_overlap("block_mask", arguments.block_mask);
   for (const auto& [name, tensor] : {std::pair<std::string_view, const TensorView&>{"map", arguments.map},
                                      {"partial.counts", arguments.partial.counts},
+                                     {"partial.indptr", arguments.partial.indptr},
                                      {"partial.indices", arguments.partial.indices},
                                      {"full.counts", arguments.full.counts},
+                                     {"full.indptr", arguments.full.indptr},
                                      {"full.indices", arguments.full.indices},
                                      {"cu_seqlens_q", arguments.cu_seqlens_q},
                                      {"cu_seqlens_k", arguments.cu_seqlens_k},
@@ -95,11 +114,11 @@ std::array<std::int64_t, 4> block_mask_shape(const BlockMaskSpec& spec, std::int
                                              std::int64_t heads, std::int64_t seqlen_q,
                                              std::int64_t seqlen_kv) {
   const auto blocks = [](std::int64_t length, int side) { return (length + side - 1) / side; };
-  return {batch, heads, blocks(seqlen_q, spec.block_q), 2 * words_of(blocks(seqlen_kv, spec.block_kv))};
+  return {batch, heads, blocks(seqlen_q, spec.block_q), 2 * words_of(blocks(seqlen_kv, spec.block_kv)) + 1};
 }
 
-unsigned fill_params(const BlockMaskSpec& spec, const BlockMaskArguments& arguments,
-                     BlockMaskParams& params) {
+BlockMaskGrids fill_params(const BlockMaskSpec& spec, const BlockMaskArguments& arguments,
+                           BlockMaskParams& params) {
   params = {};
   check_length("seqlen_q", arguments.seqlen_q);
   check_length("seqlen_kv", arguments.seqlen_kv);
@@ -108,7 +127,10 @@ unsigned fill_params(const BlockMaskSpec& spec, const BlockMaskArguments& argume
   const TensorView& table = arguments.block_mask;
   const std::int64_t batch = table.rank == 4 ? table.shape[0] : 0,
                      heads = table.rank == 4 ? table.shape[1] : 0;
-  const auto shape = block_mask_shape(spec, batch, heads, arguments.seqlen_q, arguments.seqlen_kv);
+  auto shape = block_mask_shape(spec, batch, heads, arguments.seqlen_q, arguments.seqlen_kv);
+  const std::int64_t bit_words = shape[3] - 1;
+  const bool has_order = table.rank != 4 || table.shape[3] != bit_words;
+  if (!has_order) shape[3] = bit_words;
   const Sizes sizes{batch, heads, shape[2], (arguments.seqlen_kv + spec.block_kv - 1) / spec.block_kv};
   long long strides[4];
   read<4>("block_mask", table, DType::int32,
@@ -123,7 +145,8 @@ unsigned fill_params(const BlockMaskSpec& spec, const BlockMaskArguments& argume
   params.heads = static_cast<int>(heads);
   params.heads_q = static_cast<int>(heads_q);
   params.block_rows = static_cast<int>(shape[2]);
-  params.block_words = static_cast<int>(shape[3]);
+  params.block_words = static_cast<int>(bit_words);
+  params.cut_row = arguments.seqlen_q % spec.block_q != 0 ? params.block_rows - 1 : -1;
   params.seqlen_q = static_cast<int>(arguments.seqlen_q);
   params.seqlen_kv = static_cast<int>(arguments.seqlen_kv);
 
@@ -152,7 +175,10 @@ unsigned fill_params(const BlockMaskSpec& spec, const BlockMaskArguments& argume
   if (!spec.ragged_q) extents.words = words_of(extents.seqlen_q);
   fill_functor_tensors(attention, functor_tensor_uses(attention), arguments.tensors, extents, params.tensors);
   if (arguments.map.is_present()) {
-    if (arguments.partial.counts.is_present() || arguments.full.counts.is_present())
+    const auto is_given = [](const BlockListViews& lists) {
+      return lists.counts.is_present() || lists.indptr.is_present();
+    };
+    if (is_given(arguments.partial) || is_given(arguments.full))
       refuse("map", "was given beside lists; blocks are named by one of them");
     read<4>("map", arguments.map, DType::uint8,
             {{{"batch", batch}, {"heads", heads}, {"rows", sizes.rows}, {"columns", sizes.columns}}},
@@ -163,11 +189,13 @@ unsigned fill_params(const BlockMaskSpec& spec, const BlockMaskArguments& argume
   params.full = read_lists("full", arguments.full, sizes);
   check_apart(arguments);
 
-  const std::int64_t pairs = shape[3] / 2, rows = batch * heads * shape[2];
+  const std::int64_t pairs = bit_words / 2, rows = batch * heads * shape[2];
   constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
-  if (pairs > 0 && rows > most / pairs)
+  if (rows > most / std::max<std::int64_t>(pairs, 1))
     refuse("block_mask", fmt::format("has {} rows of {} words; make it of larger blocks", rows, shape[3]));
-  return static_cast<unsigned>(rows * pairs);
+  const std::int64_t parts = (shape[2] + block_mask_threads - 1) / block_mask_threads;
+  return {.bits = static_cast<unsigned>(rows * pairs),
+          .order = has_order ? static_cast<unsigned>(batch * heads * parts) : 0};
 }
 
 }  // namespace jit

@@ -26,10 +26,13 @@ void check_arguments(const BlockMaskSpec& spec, const BlockMaskArguments& argume
 
 void BlockMask::operator()(const BlockMaskArguments& arguments, Stream stream) const {
   BlockMaskParams params;
-  const unsigned blocks = fill_params(spec_, arguments, params);
-  if (blocks == 0) return;
+  const BlockMaskGrids grids = fill_params(spec_, arguments, params);
+  if (grids.bits == 0 && grids.order == 0) return;
   const CurrentDevice device;
-  launch_operation(kernel_for_launch(*state_, device.ordinal(), stream), {blocks, 1}, &params, stream);
+  const LoadedKernel& kernel = kernel_for_launch(*state_, device.ordinal(), stream);
+  if (grids.bits != 0) launch_operation(kernel, {grids.bits, 1}, &params, stream);
+  params.is_order_asked = true;
+  if (grids.order != 0) launch_operation(kernel, {grids.order, 1}, &params, stream);
 }
 
 void BlockMask::prepare() const { prepared_kernel(*state_); }

@@ -43,7 +43,7 @@ Program block_mask_program(const BlockMaskSpec& spec) {
   const AttentionSpec attention = attention_of(spec);
   const FunctorSource functors = functor_source(attention);
   Program program;
-  program.threads = 512;
+  program.threads = block_mask_threads;
   program.name = fmt::format("block_mask_{}x{}_{}", spec.block_q, spec.block_kv, problem_name(attention));
   program.facts = {
       {"spec", fmt::format("block_mask {}x{} {}", spec.block_q, spec.block_kv, to_string(attention))}};

@@ -7,6 +7,9 @@
 
 namespace jit {
 
+/// Threads of a block.
+inline constexpr unsigned block_mask_threads = 512;
+
 /// The spec of an attention whose sequences are as those of the blocks.
 AttentionSpec attention_of(const BlockMaskSpec& spec);
 

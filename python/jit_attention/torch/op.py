@@ -19,12 +19,14 @@ from .. import mask as _mask
 from .. import score as _score
 from ..errors import InvalidArgumentError
 from ..functor import FunctorText
+from . import block_mask as _block_mask
 
 
 def attention(q, k, v, *, mask=None, score=None, softmax_scale=None, return_lse=False, layout="BSHD", tensors=None,
               tuning=None, cu_seqlens_q=None, cu_seqlens_k=None, seqused_q=None, seqused_k=None, page_table=None,
               cache_leftpad=None, sinks=None, num_splits=0, zero_padding=False, split_keys=0,
-              dropout_p=0, rng_state=None, deterministic=False):
+              k_descale=None, v_descale=None, kv_dtype=None, descale_per=None,
+              dropout_p=0, rng_state=None, deterministic=False, block_mask=None):
     """`jit_attention.attention` of PyTorch tensors, eager or compiled, with gradients for q, k and v, for sinks, and
     for what scores read.
 
@@ -37,17 +39,20 @@ def attention(q, k, v, *, mask=None, score=None, softmax_scale=None, return_lse=
     under `torch.use_deterministic_algorithms`, and 0 in rows of ragged tensors that are no query's or no key's.
 
     Args:
-        q, k, v: tensors of one dtype, bf16 or fp16.
+        q, k, v: tensors of one dtype, bf16 or fp16; k and v may be of fp8, without gradients.
         mask, score, softmax_scale, return_lse, layout, tensors, tuning, cu_seqlens_q, cu_seqlens_k, seqused_q,
-            seqused_k, page_table, cache_leftpad, sinks, num_splits, zero_padding, split_keys: as those of
-            `jit_attention.attention`. What it has beside them (out, dtype, stream) an operator has not: its result is
-            new, on torch's current stream. With ``seqused_q``, rows of the result that are no query's hold anything
-            unless ``zero_padding`` is set.
+            seqused_k, page_table, cache_leftpad, sinks, num_splits, zero_padding, split_keys, k_descale, v_descale,
+            kv_dtype, descale_per: as those of `jit_attention.attention`. What it has beside them (out, dtype, stream)
+            an operator has not: its result is new, on torch's current stream. With ``seqused_q``, rows of the result
+            that are no query's hold anything unless ``zero_padding`` is set.
         dropout_p: the rate of dropout, as that of `jit_attention.attention`.
         rng_state: int64 (2), seed and offset of its random numbers; None: drawn from torch's default generator of q's
             device. So a CUDA graph drops other probabilities at each replay, and what a checkpoint computes again drops
             the same ones.
         deterministic: whether equal inputs give bit-identical gradients; the result does always.
+        block_mask: a `jit_attention.BlockMask`, checked as by `jit_attention.attention`; or FlexAttention's, with
+            `mask` in place of its ``mask_mod``. Tables of the latter are made in each call: where many calls have
+            it, give all of them one ``jit_attention.BlockMask.from_torch(...)``.
 
     Returns:
         o, contiguous, of q's dtype, or (o, lse), as `jit_attention.attention` does.
@@ -61,26 +66,29 @@ def attention(q, k, v, *, mask=None, score=None, softmax_scale=None, return_lse=
     """
     sequences = dict(cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, seqused_q=seqused_q, seqused_k=seqused_k,
                      page_table=page_table, cache_leftpad=cache_leftpad, sinks=sinks, num_splits=num_splits,
-                     zero_padding=zero_padding, split_keys=split_keys)
+                     zero_padding=zero_padding, split_keys=split_keys, k_descale=k_descale, v_descale=v_descale,
+                     kv_dtype=kv_dtype, descale_per=descale_per)
     if dropout_p != 0:  # only then is a rate part of what is compiled
         if rng_state is None:
             rng_state = torch.randint(2**63 - 1, (2,), dtype=torch.int64, device=q.device)
         sequences.update(dropout_p=dropout_p, rng_state=rng_state)
-    read = tuple((tensors or {}).values())
+    tensors = tensors or {}
+    read = *tensors.values(), *getattr(block_mask, "tensors", {}).values()
     if torch.compiler.is_compiling() or type(q) is not torch.Tensor or _wants_gradient(q, k, v, sinks, *read):
         return _through_operator(q, k, v, mask, score, softmax_scale, return_lse, layout, tensors, tuning, sequences,
-                                 deterministic)
+                                 deterministic, block_mask)
     return _attention(q, k, v, mask=mask, score=score, softmax_scale=softmax_scale, return_lse=return_lse,
-                      layout=layout, tensors=tensors, tuning=tuning, **sequences)
+                      layout=layout, tensors=tensors, tuning=tuning,
+                      block_mask=_block_mask.for_eager_call(block_mask, mask, tensors, q, layout), **sequences)
 
 
 def _through_operator(q, k, v, mask, score, softmax_scale, return_lse, layout, tensors, tuning, sequences,
-                      deterministic):
-    tensors = tensors or {}
+                      deterministic, block_mask):
+    mask, tensors, block_numbers = _block_mask.written_down(block_mask, mask, tensors)
     problem = repr((_plain(mask), _plain(score), tuple(tensors)))
     with_lse = return_lse or _wants_gradient(q, k, v, sequences["sinks"], *tensors.values())
     o, lse = _operator(q, k, v, list(tensors.values()), problem, softmax_scale, with_lse, layout, tuning,
-                       deterministic=bool(deterministic), **sequences)
+                       deterministic=bool(deterministic), block_numbers=block_numbers, **sequences)
     return (o, lse) if return_lse else o
 
 
@@ -105,6 +113,13 @@ def _problem(text):
     return parsed(_mask.parse, mask), parsed(_score.parse, score), names
 
 
+def _keywords(problem, tensors, block_numbers, q, layout):
+    """Mask, score, tensors and block mask of a call, from what the operator was given."""
+    mask, score, names = _problem(problem)
+    block_mask, named = _block_mask.read_back(block_numbers, mask, dict(zip(names, tensors, strict=True)), q, layout)
+    return dict(mask=mask, score=score, tensors=named, block_mask=block_mask)
+
+
 @library.custom_op("jit_attention::attention", mutates_args=())
 def _operator(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, tensors: Sequence[torch.Tensor], problem: str,
               softmax_scale: Optional[float], return_lse: bool, layout: str, tuning: Optional[str],
@@ -112,16 +127,17 @@ def _operator(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, tensors: Sequen
               seqused_q: Optional[torch.Tensor] = None, seqused_k: Optional[torch.Tensor] = None,
               page_table: Optional[torch.Tensor] = None, cache_leftpad: Optional[torch.Tensor] = None,
               sinks: Optional[torch.Tensor] = None, num_splits: int = 0,
-              zero_padding: bool = False, split_keys: int = 0, dropout_p: float = 0.0,
-              rng_state: Optional[torch.Tensor] = None,
-              deterministic: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
-    mask, score, names = _problem(problem)
-    named = dict(zip(names, tensors, strict=True))
-    result = _attention(q, k, v, mask=mask, score=score, softmax_scale=softmax_scale, return_lse=return_lse,
-                        layout=layout, tensors=named, tuning=tuning, cu_seqlens_q=cu_seqlens_q,
+               zero_padding: bool = False, split_keys: int = 0, k_descale: Optional[torch.Tensor] = None,
+               v_descale: Optional[torch.Tensor] = None, kv_dtype: Optional[str] = None,
+               descale_per: Optional[str] = None, dropout_p: float = 0.0,
+               rng_state: Optional[torch.Tensor] = None, deterministic: bool = False,
+               block_numbers: Optional[Sequence[int]] = None) -> tuple[torch.Tensor, torch.Tensor]:
+    result = _attention(q, k, v, **_keywords(problem, tensors, block_numbers, q, layout), softmax_scale=softmax_scale,
+                        return_lse=return_lse, layout=layout, tuning=tuning, cu_seqlens_q=cu_seqlens_q,
                         cu_seqlens_k=cu_seqlens_k, seqused_q=seqused_q, seqused_k=seqused_k, page_table=page_table,
                         cache_leftpad=cache_leftpad, sinks=sinks, num_splits=num_splits, zero_padding=zero_padding,
-                        split_keys=split_keys, dropout_p=dropout_p, rng_state=rng_state)
+                        split_keys=split_keys, k_descale=k_descale, v_descale=v_descale, kv_dtype=kv_dtype,
+                        descale_per=descale_per, dropout_p=dropout_p, rng_state=rng_state)
     return result if return_lse else (result, _empty_lse(q))
 
 
@@ -149,18 +165,18 @@ def _backward_operator(do: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: to
                        seqused_k: Optional[torch.Tensor] = None, dlse: Optional[torch.Tensor] = None,
                        sinks: Optional[torch.Tensor] = None, wanted: Optional[Sequence[int]] = None,
                        want_sinks: bool = False, dropout_p: float = 0.0,
-                       rng_state: Optional[torch.Tensor] = None, deterministic: bool = False) -> list[torch.Tensor]:
+                       rng_state: Optional[torch.Tensor] = None, deterministic: bool = False,
+                       block_numbers: Optional[Sequence[int]] = None) -> list[torch.Tensor]:
     """dq, dk and dv, then the gradients of `tensors` whose numbers are `wanted`, then that of the sinks if wanted."""
-    mask, score, names = _problem(problem)
-    named = dict(zip(names, tensors, strict=True))
+    names = _problem(problem)[2]
     do = do if do.stride(-1) == 1 else do.contiguous()
     (dq,) = _zeros_if(cu_seqlens_q, seqused_q, q)
     dk, dv = _zeros_if(cu_seqlens_k, seqused_k, k, v)
-    gradients = _attention_backward(do, q, k, v, o, lse, mask=mask, score=score, softmax_scale=softmax_scale,
-                                    layout=layout, tensors=named, dq=dq, dk=dk, dv=dv, cu_seqlens_q=cu_seqlens_q,
-                                    cu_seqlens_k=cu_seqlens_k, seqused_q=seqused_q, seqused_k=seqused_k, dlse=dlse,
-                                    sinks=sinks, d_sinks=want_sinks, d_tensors=[names[i] for i in wanted or ()],
-                                    dropout_p=dropout_p, rng_state=rng_state,
+    gradients = _attention_backward(do, q, k, v, o, lse, **_keywords(problem, tensors, block_numbers, q, layout),
+                                    softmax_scale=softmax_scale, layout=layout, dq=dq, dk=dk, dv=dv,
+                                    cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, seqused_q=seqused_q,
+                                    seqused_k=seqused_k, dlse=dlse, sinks=sinks, d_sinks=want_sinks,
+                                    d_tensors=[names[i] for i in wanted or ()], dropout_p=dropout_p, rng_state=rng_state,
                                     deterministic=deterministic or torch.are_deterministic_algorithms_enabled())
     dq, dk, dv, by_name, *of_sinks = gradients
     return [dq, dk, dv, *by_name.values(), *of_sinks]
@@ -198,8 +214,11 @@ def _refuse_gradients(cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_tab
 
 def _save_for_backward(ctx, inputs, output):
     q, k, v, tensors, problem, softmax_scale, return_lse, layout, _, *sequences = inputs
-    *sequences, dropout_p, rng_state, deterministic = sequences
+    *sequences, dropout_p, rng_state, deterministic, ctx.block_numbers = sequences
     ragged, (page_table, cache_leftpad, sinks) = sequences[:4], sequences[4:7]
+    if k.element_size() == 1:
+        raise InvalidArgumentError("k: is of fp8 beside a q, k or v that requires grad, and there are no gradients "
+                                   "with it: compute under torch.no_grad(), or give detach()", "arguments", "k")
     _refuse_gradients(*ragged, page_table, cache_leftpad)
     _, score, names = _problem(problem)
     differentiable = score.tensors if score is not None else {}
@@ -228,7 +247,8 @@ def _gradients(ctx, do, dlse):
         return _of_inputs(ctx, None, None, None, of_tensors, of_others)
     do = torch.zeros_like(o) if do is None else do
     dq, dk, dv, *of_read = _backward_operator(do, q, k, v, o, lse, tensors, *ctx.facts, *ragged, dlse, sinks,
-                                              ctx.wanted, ctx.wants_sinks, ctx.dropout_p, rng_state, ctx.deterministic)
+                                              ctx.wanted, ctx.wants_sinks, ctx.dropout_p, rng_state, ctx.deterministic,
+                                              ctx.block_numbers)
     for i, gradient in zip(ctx.wanted, of_read):
         of_tensors[i] = gradient
     if ctx.wants_sinks:

@@ -58,12 +58,12 @@ TEST(BlockMaskSpecTest, EachFieldMakesAnotherProgram) {
   EXPECT_EQ(sources.size(), specs.size());
 }
 
-TEST(BlockMaskArgumentsTest, ShapesHaveTwoBitsForABlock) {
+TEST(BlockMaskArgumentsTest, ShapesHaveTwoBitsForABlockAndAPlaceForARow) {
   const BlockMaskSpec spec{.mask = {}, .block_q = 64, .block_kv = 128};
   using Shape = std::array<std::int64_t, 4>;
-  EXPECT_EQ(block_mask_shape(spec, 2, 3, 64, 4096), (Shape{2, 3, 1, 2}));
-  EXPECT_EQ(block_mask_shape(spec, 2, 3, 65, 4097), (Shape{2, 3, 2, 4}));
-  EXPECT_EQ(block_mask_shape(spec, 1, 1, 0, 0), (Shape{1, 1, 0, 0}));
+  EXPECT_EQ(block_mask_shape(spec, 2, 3, 64, 4096), (Shape{2, 3, 1, 3}));
+  EXPECT_EQ(block_mask_shape(spec, 2, 3, 65, 4097), (Shape{2, 3, 2, 5}));
+  EXPECT_EQ(block_mask_shape(spec, 1, 1, 0, 0), (Shape{1, 1, 0, 1}));
 }
 
 TEST(BlockMaskArgumentsTest, OneForAllHasNoStride) {
@@ -75,13 +75,28 @@ TEST(BlockMaskArgumentsTest, OneForAllHasNoStride) {
       .partial = {tensor(2, DType::int32, {1, 3, 4}), tensor(3, DType::int32, {1, 3, 4, 9})},
       .full = {tensor(4, DType::int32, {2, 1, 4}), tensor(5, DType::int32, {2, 1, 4, 1})}};
   BlockMaskParams params;
-  EXPECT_EQ(fill_params(spec, arguments, params), 2u * 3 * 4 * 2);
+  EXPECT_EQ(fill_params(spec, arguments, params), (BlockMaskGrids{.bits = 2 * 3 * 4 * 2, .order = 0}));
   EXPECT_EQ(params.partial.count_strides[0], 0);
   EXPECT_EQ(params.partial.count_strides[1], 4);
   EXPECT_EQ(params.partial.index_strides[1], 36);
   EXPECT_EQ(params.partial.capacity, 9);
   EXPECT_EQ(params.full.index_strides[0], 4);
   EXPECT_EQ(params.full.index_strides[1], 0);
+}
+
+TEST(BlockMaskArgumentsTest, RowsOfAllSlicesAreSorted) {
+  const BlockMaskSpec spec{.mask = {}, .block_q = 16, .block_kv = 16};
+  BlockMaskParams params;
+  const auto grids = [&](std::int64_t queries, std::int64_t rows) {
+    return fill_params(
+        spec, {.block_mask = tensor(1, DType::int32, {2, 3, rows, 5}), .seqlen_q = queries, .seqlen_kv = 600},
+        params);
+  };
+  EXPECT_EQ(grids(16 * 512, 512), (BlockMaskGrids{.bits = 2 * 3 * 512 * 2, .order = 2 * 3}));
+  EXPECT_EQ(params.block_words, 4);
+  EXPECT_EQ(params.cut_row, -1);
+  EXPECT_EQ(grids(16 * 512 + 1, 513), (BlockMaskGrids{.bits = 2 * 3 * 513 * 2, .order = 2 * 3 * 2}));
+  EXPECT_EQ(params.cut_row, 512);
 }
 
 TEST(BlockMaskArgumentsTest, RefusesByName) {
@@ -101,7 +116,7 @@ TEST(BlockMaskArgumentsTest, RefusesByName) {
       {"seqlen_q", "is -1", [](auto& a) { a.seqlen_q = -1; }},
       {"seqlen_kv", "it must be from 0", [](auto& a) { a.seqlen_kv = std::int64_t{1} << 40; }},
       {"block_mask", "has block_rows = 5; it must be 6", [](auto& a) { a.seqlen_q = 321; }},
-      {"block_mask", "has block_words = 2; it must be 4", [](auto& a) { a.seqlen_kv = 4097; }},
+      {"block_mask", "has block_words = 2; it must be 5", [](auto& a) { a.seqlen_kv = 4097; }},
       {"block_mask", "has 3 heads; it must have 1, or heads_q = 6", [](auto& a) { a.heads_q = 6; }},
       {"block_mask", "is fp32; it must be int32", [](auto& a) { a.block_mask.dtype = DType::fp32; }},
       {"block_mask", "has 3 dimensions", [](auto& a) { a.block_mask.rank = 3; }},
@@ -140,6 +155,32 @@ TEST(BlockMaskArgumentsTest, RefusesByName) {
       {"full.counts", "is missing",
        [&](auto& a) {
          a.full = {{}, indices};
+       }},
+      {"partial.counts", "is missing, and so is indptr", [&](auto& a) { a.partial = {.indices = indices}; }},
+      {"partial.indices", "is missing, and indptr is given",
+       [&](auto& a) {
+         a.partial = {.indptr = tensor(6, DType::int32, {2, 3, 6})};
+       }},
+      {"partial.indptr", "was given beside counts",
+       [&](auto& a) {
+         a.partial = {counts, indices, tensor(6, DType::int32, {2, 3, 6})};
+       }},
+      {"full.indptr", "has rows + 1 = 5; it must be 6",
+       [&](auto& a) {
+         a.full = {.indices = tensor(5, DType::int32, {9}), .indptr = tensor(6, DType::int32, {2, 3, 5})};
+       }},
+      {"full.indices", "has 4 dimensions; it must have 1",
+       [&](auto& a) {
+         a.full = {.indices = indices, .indptr = tensor(6, DType::int32, {2, 3, 6})};
+       }},
+      {"block_mask", "shares memory with partial.indptr",
+       [&](auto& a) {
+         a.partial = {.indices = tensor(5, DType::int32, {9}), .indptr = tensor(1, DType::int32, {2, 3, 6})};
+       }},
+      {"map", "beside lists",
+       [&](auto& a) {
+         a.map = tensor(3, DType::uint8, {2, 3, 5, 3});
+         a.full = {.indices = tensor(5, DType::int32, {9}), .indptr = tensor(6, DType::int32, {2, 3, 6})};
        }},
       {"full.counts", "has rows = 4; it must be 5",
        [&](auto& a) {

@@ -39,7 +39,8 @@ const ForwardWgmma other_wgmma = {.tile_q = 192,
                                   .dependent_launch = true,
                                   .polynomial_exp2 = 6,
                                   .rescale = Rescale::on_overflow,
-                                  .blocks_per_sm = 5};
+                                  .blocks_per_sm = 5,
+                                  .requests = Requests::many_queries};
 
 // Copying a config field by field through the table must copy all of it: that each member has a row is
 // asserted where the tables stand, that it is the right one is seen here.
@@ -71,11 +72,13 @@ TEST(ConfigFields, ValuesAsTextAndAsSource) {
     printed += field.print(other_wgmma) + " ";
     emitted += std::string(field.cpp_type) + " " + field.emit(other_wgmma) + "; ";
   }
-  EXPECT_EQ(printed, "192 48 2 3 4 true false true true false softmax_lock false true 6 on_overflow 5 ");
+  EXPECT_EQ(printed,
+            "192 48 2 3 4 true false true true false softmax_lock false true 6 on_overflow 5 "
+            "many_queries ");
   EXPECT_EQ(emitted,
             "int 192; int 48; int 2; int 3; int 4; bool true; bool false; bool true; bool true; bool false; "
             "WarpgroupOrder WarpgroupOrder::softmax_lock; bool false; bool true; int 6; "
-            "Rescale Rescale::on_overflow; int 5; ");
+            "Rescale Rescale::on_overflow; int 5; Requests Requests::many_queries; ");
   EXPECT_EQ(Family<ForwardMmaSync>::fields()[5].emit(other_mma_sync), "Swizzle::none");
 }
 

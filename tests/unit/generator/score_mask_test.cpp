@@ -11,10 +11,15 @@
 #include <jit/score.h>
 
 #include "generator/text/interval_meaning.h"
+#include "tests/support/random_score_text.h"
 #include "tests/support/seed.h"
 
 namespace jit {
 namespace {
+
+using testing::random_score_text;
+using testing::RandomScoreText;
+using testing::ScorePlace;
 
 constexpr float infinity = std::numeric_limits<float>::infinity();
 
@@ -95,113 +100,6 @@ TEST(ScoreMask, ChainsReadTheTensorsOfAllTexts) {
     EXPECT_EQ(kept(mask->kept, {0, k, 2, 5, 8, 100, 300}, element).high, k >= 20 && k < 50) << k;
 }
 
-// Random texts.
-
-struct At {
-  int q, k;
-  float score;
-  bool as_duals;  // what least and most make of no number differs between floats and duals
-};
-struct Expression {
-  std::string text;
-  std::function<float(const At&)> value;
-};
-struct Condition {
-  std::string text;
-  std::function<bool(const At&)> value;
-};
-
-class Author {
- public:
-  explicit Author(std::mt19937_64& random) : random_(random) {}
-
-  Expression write() {
-    const Expression first = real(3), last = real(3);
-    const Condition early = condition();
-    switch (below(3)) {
-      case 0:
-        return {"return " + last.text + ";", last.value};
-      case 1:
-        return {"if (" + early.text + ") return " + first.text + ";\nreturn " + last.text + ";",
-                [=](const At& at) { return early.value(at) ? first.value(at) : last.value(at); }};
-      default:
-        return {
-            "auto x = score; if (" + early.text + ") { x = " + first.text + "; }\nx += " + last.text +
-                "; return x;",
-            [=](const At& at) { return (early.value(at) ? first.value(at) : at.score) + last.value(at); }};
-    }
-  }
-
- private:
-  int below(int bound) { return static_cast<int>(random_() % static_cast<std::uint64_t>(bound)); }
-
-  Condition condition() {
-    const int number = below(60) - 30;
-    switch (below(4)) {
-      case 0:
-        return {fmt::format("score < {}", number),
-                [=](const At& at) { return at.score < static_cast<float>(number); }};
-      case 1:
-        return {fmt::format("k < {}", number + 40), [=](const At& at) { return at.k < number + 40; }};
-      default:
-        return {fmt::format("q - k > {}", number), [=](const At& at) { return at.q - at.k > number; }};
-    }
-  }
-
-  Expression leaf() {
-    static constexpr float numbers[] = {0, 1, -3, 0.5f, 4, 1e30f};
-    switch (below(5)) {
-      case 0:
-        return {"-INFINITY", [](const At&) { return -infinity; }};
-      case 1:
-        return {"INFINITY", [](const At&) { return infinity; }};
-      case 2: {
-        const float x = numbers[below(6)];
-        return {fmt::format("{:#g}f", x), [x](const At&) { return x; }};
-      }
-      default:
-        return {"score", [](const At& at) { return at.score; }};
-    }
-  }
-
-  Expression real(int depth) {
-    if (depth == 0) return leaf();
-    const Expression x = real(depth - 1), y = real(depth - 1);
-    switch (below(11)) {
-      case 0:
-      case 1:
-      case 2:
-      case 3: {
-        const Condition condition_ = condition();
-        return {"(" + condition_.text + " ? " + x.text + " : " + y.text + ")",
-                [=](const At& at) { return condition_.value(at) ? x.value(at) : y.value(at); }};
-      }
-      case 4:
-        return {"(" + x.text + " + " + y.text + ")", [=](const At& at) { return x.value(at) + y.value(at); }};
-      case 5:
-        return {"(" + x.text + " - " + y.text + ")", [=](const At& at) { return x.value(at) - y.value(at); }};
-      case 6:
-        return {"(" + x.text + " * " + y.text + ")", [=](const At& at) { return x.value(at) * y.value(at); }};
-      case 7:
-        return {"(" + x.text + " / " + y.text + ")", [=](const At& at) { return x.value(at) / y.value(at); }};
-      case 8:
-        return {"(- " + x.text + ")", [=](const At& at) { return -x.value(at); }};
-      case 9:
-        return {"fminf(" + x.text + ", " + y.text + ")", [=](const At& at) {
-                  const float a = x.value(at), b = y.value(at);
-                  return at.as_duals ? (b < a ? b : a) : std::fmin(a, b);
-                }};
-      default:
-        return {"fmaxf(" + x.text + ", " + y.text + ")", [=](const At& at) {
-                  const float a = x.value(at), b = y.value(at);
-                  return at.as_duals ? (a < b ? b : a) : std::fmax(a, b);
-                }};
-    }
-  }
-
-  std::mt19937_64& random_;
-};
-
 TEST(ScoreMask, RandomTextsAreNeverMisjudged) {
   const std::uint64_t seed = reference::test_seed();
   std::mt19937_64 random(seed);
@@ -209,9 +107,9 @@ TEST(ScoreMask, RandomTextsAreNeverMisjudged) {
   constexpr float scores[] = {0, 3.5f, -40, 1e-42f, largest, -largest};
   int dropping = 0, empty = 0, found = 0;
   for (int i = 0; i < 8000; ++i) {
-    const Expression first = Author(random).write(), second = Author(random).write();
+    const RandomScoreText first = random_score_text(random), second = random_score_text(random);
     const bool is_chain = random() % 3 == 0;
-    const Score written = is_chain ? text(first.text).then(text(second.text)) : text(first.text);
+    const Score written = is_chain ? text(first.body).then(text(second.body)) : text(first.body);
     const ScoreMask* const mask = score_mask(written);
     const int q = static_cast<int>(random() % 60), k = static_cast<int>(random() % 60),
               size = static_cast<int>(random() % 6);
@@ -222,13 +120,13 @@ TEST(ScoreMask, RandomTextsAreNeverMisjudged) {
     bool drops_all = true;
     for (int j = 0; j < 2 * 6 * (size + 1) * (size + 1); ++j) {
       const int place = j / 12;
-      At at{q + place % (size + 1), k + place / (size + 1), scores[j / 2 % 6], j % 2 == 1};
+      ScorePlace at{q + place % (size + 1), k + place / (size + 1), scores[j / 2 % 6], j % 2 == 1};
       float value = first.value(at);
       if (is_chain) at.score = value, value = second.value(at);
       drops_all &= value == -infinity;
       ASSERT_TRUE(!is_empty || value == -infinity) << "seed " << seed << ", q " << at.q << ", k " << at.k
                                                    << ", score " << scores[j / 2 % 6] << ": " << value << "\n"
-                                                   << first.text << (is_chain ? "\n---\n" + second.text : "");
+                                                   << first.body << (is_chain ? "\n---\n" + second.body : "");
     }
     found += drops_all;
   }

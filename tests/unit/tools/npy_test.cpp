@@ -64,6 +64,9 @@ TEST_F(NpyTest, ReadsEveryVersionAndElementType) {
   EXPECT_EQ(read(npy_text(header_of("<i4", "(1,)"), "\xff\xff\xff\xff"s)).as<std::int32_t>()[0], -1);
   EXPECT_EQ(read(npy_text(header_of("<i8", "()"), "\x02\0\0\0\0\0\0\0"s)).as<std::int64_t>()[0], 2);
   EXPECT_EQ(read(npy_text(header_of("|u1", "(3,)"), "abc"s)).as<std::uint8_t>()[2], 'c');
+  const Array truths = read(npy_text(header_of("|b1", "(2,)"), "\0\1"s));
+  EXPECT_EQ(truths.dtype, DType::uint8);
+  EXPECT_EQ(truths.as<std::uint8_t>()[1], 1);
   EXPECT_TRUE(read(npy_text(header_of("<f4", "(4, 0, 2)"), "")).bytes.empty());
 }
 
@@ -109,7 +112,7 @@ TEST_F(NpyTest, RefusesWhatIsNoArray) {
 }
 
 TEST_F(NpyTest, RefusesOtherElementTypes) {
-  for (const char* descr : {">f4", "<f8", "<c8", "|b1", "|O", "<U5", ""}) {
+  for (const char* descr : {">f4", "<f8", "<c8", "|i1", "|O", "<U5", ""}) {
     EXPECT_THAT(refusal(npy_text(header_of(descr, "(1,)"), "abcd")), HasSubstr("elements are"));
   }
   EXPECT_THAT(refusal(npy_text("{'descr': [('x', '<f4')], 'fortran_order': False, 'shape': (1,), }", "abcd")),

@@ -1,0 +1,64 @@
+"""What compiling a mask of text costs beside the built-in mask of the same meaning, in CPU time, without a GPU.
+
+    python3 bench/text_compile.py build/default/tools/jit-attention --repeats 9
+
+Each kernel is compiled by processes of their own with empty caches, in turns, with the config that the cost model
+chooses for it, or with one given. Printed are medians of the CPU time of all of a process, and the median of the
+ratios of neighbours.
+"""
+
+import argparse
+import os
+import resource
+import statistics
+import subprocess
+import tempfile
+
+TEXTS = {
+    "causal": "return k <= q + seqlen_kv - seqlen_q;",
+    "causal && window(1024, 0)": "return k <= q + seqlen_kv - seqlen_q && q + seqlen_kv - seqlen_q - k <= 1024;",
+    "prefix(256)": "return k < 256;",
+    "causal || prefix(256)": "return k <= q + seqlen_kv - seqlen_q || k < 256;",
+}
+
+
+def cpu_ms(tool, arguments):
+    """CPU time of one compile, with start and end of the process."""
+    with tempfile.TemporaryDirectory() as cache:
+        return _cpu_ms(tool, arguments, cache)
+
+
+def _cpu_ms(tool, arguments, cache):
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([tool, "compile", *arguments], check=True, stdout=subprocess.DEVNULL,
+                   env=os.environ | {"JIT_ATTENTION_CACHE_DIR": cache})
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return 1000 * (after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("tool", help="jit-attention")
+    parser.add_argument("--repeats", type=int, default=9)
+    parser.add_argument("--arch", default="sm_90a")
+    parser.add_argument("--head-dims", default="64,128")
+    parser.add_argument("--config", help="of both, in place of what the cost model chooses for each")
+    options = parser.parse_args()
+    print(f"{'head_dim':>8} {'mask':<26} {'built in':>9} {'text':>9} {'ratio':>6}")
+    with tempfile.TemporaryDirectory() as folder:
+        for head_dim in options.head_dims.split(","):
+            for mask, body in TEXTS.items():
+                path = os.path.join(folder, "mask.txt")
+                with open(path, "w") as file:
+                    file.write(body)
+                common = ["--arch", options.arch, "--head-dim", head_dim]
+                common += ["--config", options.config] if options.config else []
+                ways = [[*common, "--mask", mask], [*common, "--mask-file", f"mine={path}"]]
+                times = [[cpu_ms(options.tool, way) for way in ways] for _ in range(options.repeats)]
+                built_in, text = (statistics.median(column) for column in zip(*times))
+                ratio = statistics.median(text / built_in for built_in, text in times)
+                print(f"{head_dim:>8} {mask:<26} {built_in:>9.0f} {text:>9.0f} {ratio:>6.2f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

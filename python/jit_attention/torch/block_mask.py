@@ -1,0 +1,76 @@
+"""Block masks of calls as tensors and plain values, which is what operators take."""
+
+from __future__ import annotations
+
+from .. import mask as _mask
+from ..block_mask import BlockMask, _differs_by_entry, _differs_by_head, _wanted_mask
+
+#: The lists of PyTorch's BlockMask: what an operator calls them, and what `BlockMask.from_lists` does.
+_LISTS = {
+    "kv_num_blocks": "counts",
+    "kv_indices": "indices",
+    "full_kv_num_blocks": "full_counts",
+    "full_kv_indices": "full_indices",
+}
+
+#: A number of batch entries or heads that says that the table is one for all.
+_ANY = -1
+
+
+def written_down(block_mask, mask, tensors):
+    """The mask of a call within its blocks, the tensors that it reads, and numbers: what `read_back` takes.
+
+    `block_mask` is a `jit_attention.BlockMask`, PyTorch's own, or None. Raises what `jit_attention.attention` does
+    where it was made with another mask or tensor. Numbers stay numbers: a compiler may not know what they are.
+    """
+    if block_mask is None:
+        return mask, tensors, None
+    if isinstance(block_mask, BlockMask):
+        _, tensors = block_mask._for_call(mask, tensors)
+        for_all = (_ANY if size is None else size for size in (block_mask.batch, block_mask.heads))
+        return block_mask.within, tensors, [*block_mask.block_size, block_mask.seqlen_q, block_mask.seqlen_k, *for_all,
+                                            int(block_mask.ragged_q), int(block_mask.ragged_k)]
+    _wanted_torchs(block_mask)
+    lists = {f"block_mask.{name}": getattr(block_mask, name) for name in _LISTS}
+    tensors = {**tensors, **{name: given for name, given in lists.items() if given is not None}}
+    return mask, tensors, [*block_mask.BLOCK_SIZE, *block_mask.seq_lengths]
+
+
+def read_back(numbers, mask, tensors, q, layout):
+    """The `jit_attention.BlockMask` of what `written_down` returned, or None, and the tensors that the mask reads."""
+    if numbers is None:
+        return None, tensors
+    block_size, (seqlen_q, seqlen_k), of_table = tuple(numbers[:2]), numbers[2:4], numbers[4:]
+    if of_table:
+        batch, heads = (None if size == _ANY else size for size in of_table[:2])
+        within = _wanted_mask(mask)
+        given = BlockMask(table=tensors["block_mask"], block_size=block_size, seqlen_q=seqlen_q, seqlen_k=seqlen_k,
+                          batch=batch, heads=heads, within=within, mask=_mask.block_mask(*block_size, within),
+                          tensors=tensors, ragged_q=bool(of_table[2]), ragged_k=bool(of_table[3]))
+        return given, tensors
+    lists = {keyword: tensors.get(f"block_mask.{name}") for name, keyword in _LISTS.items()}
+    tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith("block_mask.")}
+    return BlockMask._from_torchs_lists(lists, mask, seqlen_q=seqlen_q, seqlen_k=seqlen_k, block_size=block_size,
+                                        tensors=tensors, **_sizes_if_differing(mask, q, layout)), tensors
+
+
+def for_eager_call(block_mask, mask, tensors, q, layout):
+    """`block_mask` as `jit_attention.attention` takes it."""
+    if block_mask is None or isinstance(block_mask, BlockMask):
+        return block_mask
+    _wanted_torchs(block_mask)
+    return BlockMask.from_torch(block_mask, mask, tensors, **_sizes_if_differing(mask, q, layout))
+
+
+def _sizes_if_differing(mask, q, layout):
+    """Batch entries and heads of a call whose mask differs between them; lists may be for all."""
+    within = _wanted_mask(mask)
+    heads = q.shape[1 if layout == "BHSD" and q.dim() == 4 else -2]
+    return {"batch": q.shape[0] if _differs_by_entry(within) else None,
+            "heads_q": heads if _differs_by_head(within) else None}
+
+
+def _wanted_torchs(block_mask):
+    if not hasattr(block_mask, "kv_num_blocks"):
+        raise TypeError("block_mask must be a jit_attention.BlockMask, a torch.nn.attention.flex_attention.BlockMask, "
+                        f"or None, not a {type(block_mask).__name__}")

@@ -1,0 +1,188 @@
+// The products of a step out of keys and values as they are stored.
+//
+// Keys and values of 8 bits become numbers of 16 bits on the way from shared memory to fragments, exactly. ldmatrix brings
+// a lane four bytes of a key's row that stand side by side, where it brings two numbers of 16 bits. So what an mma sums
+// over is taken in another order, which is the queries' order, too; and of values, which ldmatrix transposes in pairs, the
+// even columns of sixteen are those of one mma and the odd ones those of the next. No byte is moved for it.
+#pragma once
+
+#include "base/prelude.cuh"
+#include "forward_split_kv/traits.cuh"
+#include "ptx/fp8.cuh"
+#include "ptx/ldmatrix.cuh"
+#include "ptx/math.cuh"
+#include "ptx/mma.cuh"
+#include "steps/mma_sync_products.cuh"
+#include "tiles/shared_words.cuh"
+
+namespace jit::forward_split_kv {
+
+/// Of keys and values of q's type.
+template <class Config, bool has_fp8 = keys_are_fp8<Config>>
+struct KvProducts {
+  using Traits = KernelTraits<Config>;
+  using Element = typename Config::Element;
+
+  /// Q of one warp as A fragments.
+  struct Queries {
+    unsigned registers[Traits::head_dim_steps][4];
+
+    __device__ __forceinline__ void load(unsigned tile, int row_warp) {
+      const unsigned address =
+          tile + Traits::QTile::offset(row_warp * rows_per_warp + lane_id() % 16, lane_id() / 16);
+#pragma unroll
+      for (int step = 0; step < Traits::head_dim_steps; ++step)
+        ldmatrix_x4(registers[step], Traits::QTile::advance(address, 0, 2 * step));
+    }
+
+    __device__ __forceinline__ void get(unsigned (&a)[1][4], int step) const {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) a[0][i] = registers[step][i];
+    }
+  };
+
+  /// S = Q Kᵀ over the warp's keys, whose rows begin at shared address `k_tile`.
+  static __device__ __forceinline__ void multiply_qk(typename Traits::Scores& scores, const Queries& q,
+                                                     unsigned k_tile) {
+    jit::multiply_qk<Element, typename Traits::KTile, LdmatrixWidth::four>(scores, q, k_tile);
+  }
+
+  /// O += P V over these keys.
+  static __device__ __forceinline__ void multiply_pv(typename Traits::Output& output,
+                                                     const typename Traits::Scores& p, unsigned v_tile) {
+    jit::multiply_pv<Element, typename Traits::VTile, LdmatrixWidth::four>(output, p, v_tile);
+  }
+
+  /// Calls f(column, pair) for the neighbours that a lane has of its row `r` of the output.
+  template <class F>
+  static __device__ __forceinline__ void for_each_pair(const typename Traits::Output& output, int r, F f) {
+    using Layout = typename Traits::Output::Layout;
+#pragma unroll
+    for (int n = 0; n < Traits::Output::column_blocks; ++n) {
+      f(Layout::column(Layout::lane_column(lane_id()), n, 0),
+        make_float2(output.at(r, n, 0), output.at(r, n, 1)));
+    }
+  }
+};
+
+/// The same of keys and values of 8 bits.
+template <class Config>
+struct KvProducts<Config, true> {
+  using Traits = KernelTraits<Config>;
+  using Element = typename Config::Element;
+  using Stored = KvElement<Config>;
+  using KTile = typename Traits::KTile;
+  using VTile = typename Traits::VTile;
+  /// What P and V are multiplied as. Of V as it is stored fp16 has all numbers, and is made of it in one instruction; P
+  /// times scales of keys wants the range of bf16.
+  using Weight = typename ChosenType<has_token_scales<Config>, bf16, fp16>::type;
+
+  /// Of 16 columns a lane has the four from 4 · (lane mod 4) on.
+  struct Queries {
+    unsigned registers[Traits::head_dim_steps][4];
+
+    __device__ __forceinline__ void load(unsigned tile, int row_warp) {
+      const int lane = lane_id();
+      const int row = row_warp * rows_per_warp + lane / 4, chunk = lane % 4 / 2, byte = lane % 2 * 8;
+#pragma unroll
+      for (int step = 0; step < Traits::head_dim_steps; ++step) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          int words[2];
+          load_shared(words, tile + Traits::QTile::offset(row + 8 * half, 2 * step + chunk) + byte);
+          registers[step][half] = static_cast<unsigned>(words[0]);
+          registers[step][half + 2] = static_cast<unsigned>(words[1]);
+        }
+      }
+    }
+  };
+
+  static __device__ __forceinline__ void multiply_qk(typename Traits::Scores& scores, const Queries& q,
+                                                     unsigned k_tile) {
+    using Scores = typename Traits::Scores;
+    constexpr int even_chunks = KTile::chunks / 2 * 2;
+    const int lane = lane_id();
+    const unsigned pairs = k_tile + KTile::offset(lane / 16 * 8 + lane % 8, lane / 8 % 2);
+    const unsigned singles = k_tile + KTile::offset(lane % 16, 0);
+    scores.clear();
+#pragma unroll
+    for (int chunk = 0; chunk < even_chunks; chunk += 2) {
+#pragma unroll
+      for (int n = 0; n < Scores::column_blocks; n += 2) {
+        unsigned keys[4];
+        ldmatrix_x4(keys, KTile::advance(pairs, 8 * n, chunk));
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          multiply<Element>(scores.registers[0][n + i / 2], q.registers[chunk + i % 2], keys[i]);
+      }
+    }
+    if constexpr (even_chunks < KTile::chunks) {
+#pragma unroll
+      for (int n = 0; n < Scores::column_blocks; n += 2) {
+        unsigned keys[2];
+        ldmatrix_x2(keys[0], keys[1], KTile::advance(singles, 8 * n, even_chunks));
+#pragma unroll
+        for (int i = 0; i < 2; ++i)
+          multiply<Element>(scores.registers[0][n + i], q.registers[even_chunks], keys[i]);
+      }
+    }
+  }
+
+  static __device__ __forceinline__ void multiply_pv(typename Traits::Output& output,
+                                                     const typename Traits::Scores& p, unsigned v_tile) {
+    constexpr int even_chunks = VTile::chunks / 2 * 2;
+    const int lane = lane_id();
+    const unsigned pairs = v_tile + VTile::offset(lane % 16, lane / 16);
+    const unsigned singles = v_tile + VTile::offset(lane % 16, 0);
+#pragma unroll
+    for (int step = 0; step < Traits::warp_keys / 16; ++step) {
+      unsigned a[4];
+      p.template pack_step<Weight>(a, 0, step);
+#pragma unroll
+      for (int chunk = 0; chunk < even_chunks; chunk += 2) {
+        unsigned values[4];
+        ldmatrix_x4_trans(values, VTile::advance(pairs, 16 * step, chunk));
+        multiply_columns(output, chunk, a, values[0], values[1]);
+        multiply_columns(output, chunk + 1, a, values[2], values[3]);
+      }
+      if constexpr (even_chunks < VTile::chunks) {
+        unsigned values[2];
+        ldmatrix_x2_trans(values[0], values[1], VTile::advance(singles, 16 * step, even_chunks));
+        multiply_columns(output, even_chunks, a, values[0], values[1]);
+      }
+    }
+  }
+
+  /// A lane has four neighbours in two blocks.
+  template <class F>
+  static __device__ __forceinline__ void for_each_pair(const typename Traits::Output& output, int r, F f) {
+#pragma unroll
+    for (int n = 0; n < Traits::Output::column_blocks; n += 2) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i)
+        f(8 * n + lane_id() % 4 * 4 + 2 * i, make_float2(output.at(r, n, i), output.at(r, n + 1, i)));
+    }
+  }
+
+ private:
+  /// d += a · (16 bytes of each of 8 keys, of which a lane has four of one).
+  template <class Number>
+  static __device__ __forceinline__ void multiply(float (&d)[4], const unsigned (&a)[4], unsigned bytes) {
+    mma_m16n8k16<Number>(d, a, widen_fp8<Number, Stored>(bytes), widen_fp8<Number, Stored>(bytes >> 16));
+  }
+
+  /// The 16 columns of a chunk, of 8 keys and of the next 8. A lane has two columns of two keys each.
+  static __device__ __forceinline__ void multiply_columns(typename Traits::Output& output, int chunk,
+                                                          const unsigned (&a)[4], unsigned first,
+                                                          unsigned second) {
+    constexpr unsigned by_column = 0x3120;
+    first = pick_bytes(first, 0, by_column);
+    second = pick_bytes(second, 0, by_column);
+    mma_m16n8k16<Weight>(output.registers[0][2 * chunk], a, widen_fp8<Weight, Stored>(first),
+                         widen_fp8<Weight, Stored>(second));
+    mma_m16n8k16<Weight>(output.registers[0][2 * chunk + 1], a, widen_fp8<Weight, Stored>(first >> 16),
+                         widen_fp8<Weight, Stored>(second >> 16));
+  }
+};
+
+}  // namespace jit::forward_split_kv

@@ -1,0 +1,94 @@
+// What keys and values of 8 bits are multiplied by. Their elements are not: the scale of a key multiplies its score, that
+// of a value its probability, or the output where all values of a head have one.
+#pragma once
+
+#include "base/descale_params.cuh"
+#include "base/prelude.cuh"
+#include "forward_split_kv/traits.cuh"
+#include "split_keys/part_note.cuh"
+#include "tiles/shared_words.cuh"
+
+namespace jit::forward_split_kv {
+
+/// Keys and values without scales.
+template <class Config, bool has_fp8 = keys_are_fp8<Config>, bool has_each = has_token_scales<Config>>
+struct KvScales {
+  using Traits = KernelTraits<Config>;
+  using Scores = typename Traits::Scores;
+
+  __device__ __forceinline__ explicit KvScales(const DescaleParams&) {}
+  /// Before the first step of a part.
+  __device__ __forceinline__ void begin_part(const PartNote&) {}
+  /// Of a warp's scores, whose first key is key `first_key` of the stage at this shared address.
+  __device__ __forceinline__ void scale_scores(Scores&, unsigned /*stage*/, int /*first_key*/) const {}
+  /// Of their exponentials, which were summed.
+  __device__ __forceinline__ void scale_weights(Scores&, unsigned /*stage*/, int /*first_key*/) const {}
+  /// Behind the last step of a part.
+  __device__ __forceinline__ void scale_output(typename Traits::Output&) const {}
+};
+
+/// One scale for all keys of a part, and one for all values.
+template <class Config>
+struct KvScales<Config, true, false> {
+  using Traits = KernelTraits<Config>;
+  using Scores = typename Traits::Scores;
+
+  __device__ __forceinline__ explicit KvScales(const DescaleParams& descale) : descale_(descale) {}
+
+  __device__ __forceinline__ void begin_part(const PartNote& part) {
+    k_ = scale(descale_.k, descale_.k_strides, part);
+    v_ = scale(descale_.v, descale_.v_strides, part);
+  }
+  __device__ __forceinline__ void scale_scores(Scores& scores, unsigned, int) const {
+    scores.for_each(0, 0, [&](float& score, int, int) { score *= k_; });
+  }
+  __device__ __forceinline__ void scale_weights(Scores&, unsigned, int) const {}
+  __device__ __forceinline__ void scale_output(typename Traits::Output& output) const {
+    output.for_each(0, 0, [&](float& value, int, int) { value *= v_; });
+  }
+
+ private:
+  static __device__ __forceinline__ float scale(const float* scales, const TensorStrides& strides,
+                                                const PartNote& part) {
+    return scales != nullptr ? scales[part.batch * strides.batch + part.kv_head * strides.head] : 1.0f;
+  }
+
+  const DescaleParams& descale_;
+  float k_ = 1;
+  float v_ = 1;
+};
+
+/// A scale for each key and one for each value, which lie in the stage behind these.
+template <class Config>
+struct KvScales<Config, true, true> {
+  using Traits = KernelTraits<Config>;
+  using Scores = typename Traits::Scores;
+
+  __device__ __forceinline__ explicit KvScales(const DescaleParams&) {}
+  __device__ __forceinline__ void begin_part(const PartNote&) {}
+  __device__ __forceinline__ void scale_scores(Scores& scores, unsigned stage, int first_key) const {
+    scale_columns(scores, stage + Traits::layout.k_scales + first_key * 4);
+  }
+  __device__ __forceinline__ void scale_weights(Scores& p, unsigned stage, int first_key) const {
+    scale_columns(p, stage + Traits::layout.v_scales + first_key * 4);
+  }
+  __device__ __forceinline__ void scale_output(typename Traits::Output&) const {}
+
+ private:
+  static __device__ __forceinline__ void scale_columns(Scores& scores, unsigned scales) {
+    using Layout = typename Scores::Layout;
+    const unsigned own = scales + Layout::lane_column(lane_id()) * 4;
+#pragma unroll
+    for (int n = 0; n < Scores::column_blocks; ++n) {
+      int pair[2];
+      load_shared(pair, own + Layout::column(0, n, 0) * 4);
+#pragma unroll
+      for (int r = 0; r < Scores::rows; ++r) {
+        scores.at(r, n, 0) *= __int_as_float(pair[0]);
+        scores.at(r, n, 1) *= __int_as_float(pair[1]);
+      }
+    }
+  }
+};
+
+}  // namespace jit::forward_split_kv

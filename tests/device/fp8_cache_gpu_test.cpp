@@ -1,0 +1,150 @@
+// Keys and values of 8 bits under queries of 16, by C++'s interface: every config that shares rows and keys among warps
+// in another way, against double precision over the numbers that codes and scales stand for. Ragged and paged sequences:
+// tests/python/test_fp8_cache.py.
+#include <jit/attention.h>
+#include <jit/tuning.h>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "generator/access.h"
+#include "generator/context_state.h"
+#include "generator/kernels.h"
+#include "generator/problem/arguments.h"
+#include "generator/tuning/tuning_buffers.h"
+#include "tests/device/gpu_fixture.h"
+#include "tests/support/error_of.h"
+#include "tests/support/seed.h"
+#include "tests/support/shared_cache.h"
+
+namespace jit::testing {
+namespace {
+
+class Fp8CacheTest : public GpuTest {
+ protected:
+  static KernelConfig config_of(const char* text) {
+    return parse_config(fmt::format("family=forward_split_kv {}", text));
+  }
+};
+
+AttentionCase case_of(DType kv_dtype, ScaleKind kind, int seqlen_q, int seqlen_kv) {
+  static std::uint64_t seed = reference::test_seed();
+  AttentionCase problem{.batch = 2, .heads_kv = 2, .seqlen_q = seqlen_q, .seqlen_kv = seqlen_kv};
+  problem.spec.head_dim = 64;
+  problem.spec.gqa_ratio = 3;
+  problem.spec.kv_dtype = kv_dtype;
+  problem.spec.descale_per = kind;
+  problem.seed = seed++;
+  return problem;
+}
+
+TEST_F(Fp8CacheTest, TypesScalesAndConfigs) {
+  std::vector<KernelCase> cases;
+  int lengths = 0;
+  for (const char* text :
+       {"row_warps=1 key_warps=4 tile_kv=64 stages=3", "row_warps=2 key_warps=2 tile_kv=32 stages=2",
+        "row_warps=4 key_warps=1 tile_kv=16 stages=4 rescale=always",
+        "row_warps=1 key_warps=1 tile_kv=48 stages=2 blocks_per_sm=1"}) {
+    for (const DType kv_dtype : {DType::fp8_e4m3, DType::fp8_e5m2}) {
+      for (const ScaleKind kind : {ScaleKind::head, ScaleKind::token})
+        cases.push_back(
+            {case_of(kv_dtype, kind, 1 + lengths % 3 * 9, 70 + 40 * (lengths % 4)), config_of(text)});
+      ++lengths;
+    }
+  }
+  expect_all_right(cases);
+}
+
+TEST_F(Fp8CacheTest, HeadDimsLayoutsAndAlignments) {
+  std::vector<KernelCase> cases;
+  const KernelConfig small = config_of("key_warps=2 tile_kv=32 stages=2 blocks_per_sm=1");
+  for (const auto& [d, dv] : {std::pair(8, 8), {40, 72}, {128, 128}, {192, 128}, {256, 256}}) {
+    AttentionCase problem = case_of(DType::fp8_e4m3, ScaleKind::head, 2, 100);
+    problem.spec.dtype = DType::fp16;
+    problem.spec.head_dim = d;
+    problem.spec.head_dim_v = dv;
+    problem.layout = Layout::padded;  // rows of 8 elements keep 16 bytes
+    cases.push_back({problem, small});
+  }
+  for (const Layout layout : {Layout::bhsd, Layout::packed_qkv, Layout::reversed}) {
+    AttentionCase problem = case_of(DType::fp8_e5m2, ScaleKind::token, 3, 77);
+    problem.layout = layout;
+    cases.push_back({problem, small});
+  }
+  for (const int alignment : {2, 4, 8, 16}) {
+    AttentionCase problem = case_of(DType::fp8_e4m3, ScaleKind::head, 3, 70);
+    problem.spec.head_dim = 72;
+    problem.spec.alignment = alignment;
+    problem.layout = Layout::padded;
+    cases.push_back({problem, small});
+  }
+  expect_all_right(cases);
+}
+
+TEST_F(Fp8CacheTest, MasksScoresAndManyQueries) {
+  std::vector<KernelCase> cases;
+  for (const ScaleKind kind : {ScaleKind::head, ScaleKind::token}) {
+    AttentionCase problem = case_of(DType::fp8_e4m3, kind, 90, 130);
+    problem.spec.mask = mask::causal() && mask::sliding_window(50, 0);
+    problem.spec.score = score::alibi();
+    cases.push_back({problem, {}});
+    problem.seed += 1000;
+    problem.spec.split_keys = 64;
+    problem.spec.sinks = false;
+    cases.push_back({problem, {}});
+  }
+  expect_all_right(cases);
+}
+
+// Random keys and values of 8 bits, and with a scale for each key scales of the tuner's own.
+TEST_F(Fp8CacheTest, TheTunersReferenceReadsTheSame) {
+  const CurrentDevice scope(0);
+  const Context context(shared_cache_settings());
+  ContextState& state = *Access::state(context);
+  const TestStream stream;
+  const auto check = [&](const AttentionSpec& spec, const AttentionSpec& of) {
+    AttentionArguments arguments = sized_arguments(spec, {.heads_q = 2, .seqlen_q = 5, .seqlen_kv = 70});
+    AttentionParams params;
+    EXPECT_TRUE(fill_params(spec, {}, arguments, params));
+    const TuningBuffers buffers(state, {.spec = spec, .device = device_, .params = params}, stream.get());
+    const KernelConfig config = config_of("key_warps=2 tile_kv=32 stages=2 blocks_per_sm=1");
+    return buffers.check(
+        make_plan(state, of, build_kernel(state, of, config, native_target(device_)), 0, "test"),
+        stream.get());
+  };
+  const AttentionSpec spec{.head_dim = 16, .kv_dtype = DType::fp8_e4m3};
+  AttentionSpec paged{
+      .head_dim = 16, .gqa_ratio = 2, .kv_dtype = DType::fp8_e5m2, .descale_per = ScaleKind::token};
+  paged.sequences_kv = SequenceKind::paged;
+  paged.page_size = 8;
+  EXPECT_EQ(check(spec, spec), "");
+  EXPECT_EQ(check(paged, paged), "");
+  AttentionSpec other = paged;
+  other.descale_per = ScaleKind::head;
+  EXPECT_THAT(check(paged, other), ::testing::StartsWith("wrong: "));
+}
+
+TEST_F(Fp8CacheTest, WhatCannotBeServedIsRefused) {
+  const AttentionSpec spec{.head_dim = 64, .kv_dtype = DType::fp8_e4m3};
+  const AttentionRun run(case_of(DType::fp8_e4m3, ScaleKind::head, 1, 8));
+  const AttentionArguments arguments = run.arguments();
+  const BackwardArguments gradients{.d_o = arguments.o,
+                                    .q = arguments.q,
+                                    .k = arguments.k,
+                                    .v = arguments.v,
+                                    .o = arguments.o,
+                                    .lse = arguments.lse,
+                                    .dq = {},
+                                    .dk = {},
+                                    .dv = {}};
+  const Error backward = error_of([&] { attention_when_called(spec).backward(gradients); });
+  EXPECT_EQ(backward.code(), ErrorCode::invalid_spec);
+  EXPECT_EQ(backward.field(), "spec.kv_dtype");
+  const Error family = error_of([&] { attention(spec, parse_config("family=forward_mma_sync")); });
+  EXPECT_EQ(family.code(), ErrorCode::no_valid_config);
+  EXPECT_THAT(family.message(), ::testing::HasSubstr("reads k and v of the type of q, bf16"));
+}
+
+}  // namespace
+}  // namespace jit::testing

@@ -1,0 +1,187 @@
+// Calls whose requests two kernels share, those of many queries and those of few: who computes which. That results are
+// right: tests/python/test_mixed.py.
+#include <jit/attention.h>
+
+#include <cmath>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "generator/access.h"
+#include "generator/context_state.h"
+#include "generator/kernels.h"
+#include "generator/kernels/families.h"
+#include "generator/problem/arguments.h"
+#include "templates/scheduling/request_kinds.cuh"
+#include "tests/device/gpu_fixture.h"
+#include "tests/device/graph.h"
+#include "tests/support/device_tensor.h"
+#include "tests/support/error_of.h"
+#include "tests/support/host_functors.h"
+#include "tests/support/seed.h"
+#include "tests/support/shared_cache.h"
+
+namespace jit::testing {
+namespace {
+
+constexpr int head_dim = 64, heads = 2;
+
+std::vector<int> boundaries(const std::vector<int>& lengths) {
+  std::vector<int> begins(lengths.size() + 1, 0);
+  std::partial_sum(lengths.begin(), lengths.end(), begins.begin() + 1);
+  return begins;
+}
+
+// Ragged queries over ragged keys, as many of each; o is poisoned before each run.
+class MixedRun {
+ public:
+  explicit MixedRun(const std::vector<int>& lengths)
+      : begins_(boundaries(lengths)),
+        q_(DType::bf16, {begins_.back(), heads, head_dim}),
+        k_(DType::bf16, {begins_.back(), heads, head_dim}),
+        v_(DType::bf16, {begins_.back(), heads, head_dim}),
+        o_(DType::bf16, {begins_.back(), heads, head_dim}),
+        cu_(DType::int32, {static_cast<std::int64_t>(begins_.size())}) {
+    reference::Random random(reference::test_seed());
+    for (DeviceTensor* tensor : {&q_, &k_, &v_}) {
+      tensor->fill([&](std::int64_t) { return reference::draw(random, -64, 64) / 32.0; });
+      tensor->upload();
+    }
+    set_boundaries(begins_);
+    poison();
+  }
+
+  void set_boundaries(const std::vector<int>& begins) {
+    begins_ = begins;
+    cu_.fill([&](std::int64_t i) { return begins_[static_cast<std::size_t>(i)]; });
+    cu_.upload();
+  }
+  void poison() {
+    o_.poison();
+    o_.upload();
+  }
+  AttentionArguments arguments() const {
+    return {.q = q_.view(),
+            .k = k_.view(),
+            .v = v_.view(),
+            .o = o_.view(),
+            .cu_seqlens_q = cu_.view(),
+            .cu_seqlens_k = cu_.view()};
+  }
+  const std::vector<std::uint8_t>& output() {
+    o_.download();
+    return o_.bytes();
+  }
+  // Of each request: how many of its numbers were written. Poison is no number.
+  std::vector<int> written() {
+    o_.download();
+    std::vector<int> counts;
+    for (std::size_t i = 0; i + 1 < begins_.size(); ++i) {
+      int count = 0;
+      for (std::int64_t row = begins_[i]; row < begins_[i + 1]; ++row) {
+        for (std::int64_t head = 0; head < heads; ++head) {
+          for (std::int64_t d = 0; d < head_dim; ++d) count += !std::isnan(o_.get({row, head, d}));
+        }
+      }
+      counts.push_back(count);
+    }
+    return counts;
+  }
+
+ private:
+  std::vector<int> begins_;
+  DeviceTensor q_, k_, v_, o_, cu_;
+};
+
+class MixedTest : public GpuTest {
+ protected:
+  void SetUp() override {
+    GpuTest::SetUp();
+    if (!IsSkipped() && native_arch(device_) != Arch{9, 0, 'a'})
+      GTEST_SKIP() << "calls take two kernels on sm_90a only";
+  }
+
+  static AttentionSpec spec() {
+    return {.head_dim = head_dim,
+            .sequences_q = SequenceKind::ragged,
+            .sequences_kv = SequenceKind::ragged,
+            .mask = mask::causal()};
+  }
+
+  // Runs the steps of one kernel: what it leaves to the other one stays as it was.
+  void run_alone(const MixedRun& run, const char* config, int turns) const {
+    ContextState& state = *Access::state(context());
+    Plan plan = make_plan(
+        state, spec(), build_kernel(state, spec(), parse_config(config), native_target(device_)), 0, "test");
+    if (turns == 2) {
+      plan.steps.push_back(plan.steps.front());
+      plan.steps.back().turn = 1;
+    }
+    AttentionParams params;
+    ASSERT_TRUE(fill_params(spec(), functor_tensor_uses(spec()), run.arguments(), params));
+    run_plan(plan, params, state.memory, nullptr);
+    check(driver().cuCtxSynchronize(), "cuCtxSynchronize");
+  }
+};
+
+// Both sides of the boundary, and then more requests of one query than there are blocks, with one of many among them.
+std::vector<int> tested_lengths() {
+  std::vector<int> lengths = {200, 1, few_queries + 1, few_queries, 0, 129, few_queries - 1, 3};
+  lengths.resize(150, 1);
+  lengths[80] = 70;
+  return lengths;
+}
+const std::vector<int> lengths = tested_lengths();
+
+TEST_F(MixedTest, EachRequestIsComputedByOneKernel) {
+  const CurrentDevice current(0);
+  MixedRun run(lengths);
+  const auto numbers = [&](bool of_many) {
+    std::vector<int> counts;
+    for (const int n : lengths) counts.push_back((n > few_queries) == of_many ? n * heads * head_dim : 0);
+    return counts;
+  };
+  run_alone(run, "family=forward_wgmma tile_q=128 tile_kv=64 requests=many_queries", 1);
+  EXPECT_EQ(run.written(), numbers(true));
+  run.poison();
+  run_alone(run, "family=forward_split_wgmma tile_rows=64 tile_kv=64 requests=few_queries", 2);
+  EXPECT_EQ(run.written(), numbers(false));
+}
+
+// The kinds of requests are found at each run: other lengths, another kernel.
+TEST_F(MixedTest, CapturedCallsReplayOnOtherLengths) {
+  const CurrentDevice current(0);
+  const TestStream stream;
+  MixedRun run(lengths);
+  const Attention kernel = attention(spec(), {}, context());
+  kernel.prepare(run.arguments());
+  EXPECT_THAT(to_string(kernel.kernel(run.arguments()).config()), ::testing::HasSubstr("few_queries"));
+  const CapturedGraph graph(stream, [&] { kernel(run.arguments(), stream.get()); });
+  std::vector<int> turned(lengths.rbegin(), lengths.rend());
+  for (const std::vector<int>& own : {lengths, turned, std::vector<int>(lengths.size(), 3)}) {
+    run.set_boundaries(boundaries(own));
+    run.poison();
+    kernel(run.arguments(), stream.get());
+    stream.synchronize();
+    const std::vector<std::uint8_t> expected = run.output();
+    for (int round = 0; round < 2; ++round) {
+      run.poison();
+      graph.run(stream);
+      EXPECT_EQ(run.output(), expected);
+    }
+  }
+}
+
+TEST_F(MixedTest, AConfigOfHalfACallIsRefused) {
+  const Error error = error_of([] {
+    attention(spec(), parse_config("family=forward_wgmma tile_q=128 requests=many_queries"), context());
+  });
+  EXPECT_EQ(error.code(), ErrorCode::no_valid_config);
+  EXPECT_THAT(error.message(), ::testing::HasSubstr("requests must be all"));
+}
+
+}  // namespace
+}  // namespace jit::testing

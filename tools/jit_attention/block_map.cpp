@@ -1,0 +1,114 @@
+#include "block_map.h"
+
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include "command.h"
+#include "npy.h"
+
+namespace jit::tool {
+namespace {
+
+std::int64_t blocks_of(std::int64_t length, int side) { return (length + side - 1) / side; }
+
+// `given` is what the file is.
+void check_shape(const BlockMap& map, const std::string& given) {
+  const std::vector<std::int64_t>& shape = map.blocks.shape;
+  const auto& [batch, heads_q, seqlen_q, seqlen_kv] = map.sizes;
+  const auto refuse = [&](const std::string& why) { throw BadInput(fmt::format("{}; {}", given, why)); };
+  const std::int64_t rows = blocks_of(seqlen_q, map.spec.block_q),
+                     columns = blocks_of(seqlen_kv, map.spec.block_kv);
+  if (shape[2] != rows || shape[3] != columns) {
+    refuse(fmt::format("{} queries and {} keys have {} by {} blocks of {} by {}", seqlen_q, seqlen_kv, rows,
+                       columns, map.spec.block_q, map.spec.block_kv));
+  }
+  if (shape[0] != 1 && shape[0] != batch) refuse(fmt::format("batch entries must be 1 or {}", batch));
+  if (shape[1] != 1 && shape[1] != heads_q) refuse(fmt::format("heads must be 1 or {}", heads_q));
+}
+
+}  // namespace
+
+void add_block_map_options(CLI::App& app, BlockMapOptions& options) {
+  CLI::Option* map =
+      app.add_option(
+             "--block-map", options.path,
+             "File of truths (rows, columns) or (batch or 1, heads or 1, rows, columns): which blocks "
+             "of queries and keys may be seen at all; --mask decides within them")
+          ->check(must_not_be_empty);
+  app.add_option("--block-size", options.sides,
+                 "Queries and keys of these blocks, multiples of 16 up to 4096")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->expected(2)
+      ->capture_default_str()
+      ->needs(map);
+}
+
+std::optional<BlockMap> read_block_map(const BlockMapOptions& options, const BlockMapSizes& sizes,
+                                       AttentionSpec& spec) {
+  if (options.path.empty()) return std::nullopt;
+  BlockMap map{.spec = {.mask = spec.mask,
+                        .block_q = options.sides[0],
+                        .block_kv = options.sides[1],
+                        .ragged_q = spec.sequences_q == SequenceKind::ragged,
+                        .ragged_kv = spec.sequences_kv == SequenceKind::ragged},
+               .sizes = sizes,
+               .blocks = read_npy(options.path)};
+  validate(map.spec);
+  const std::string given = fmt::format("--block-map {} is {}", options.path, describe(map.blocks));
+  if (map.blocks.shape.size() == 2) map.blocks.shape.insert(map.blocks.shape.begin(), {1, 1});
+  if (map.blocks.dtype != DType::uint8 || map.blocks.shape.size() != 4) {
+    throw BadInput(given +
+                   "; it must be of bool or uint8, and its shape (rows, columns) or (batch or 1, heads or 1, "
+                   "rows, columns)");
+  }
+  check_shape(map, given);
+  spec.mask = mask::block_mask(map.spec.block_q, map.spec.block_kv, map.spec.mask);
+  return map;
+}
+
+Array empty_table(const BlockMap& map) {
+  const auto& [batch, heads_q, seqlen_q, seqlen_kv] = map.sizes;
+  const auto shape = block_mask_shape(map.spec, batch, heads_q, seqlen_q, seqlen_kv);
+  return zeros(DType::int32, {shape.begin(), shape.end()});
+}
+
+void add_known_table(const BlockMap& map, NamedArrays& tensors) {
+  if (tensors.contains("block_mask"))
+    throw BadInput("--tensor block_mask is given beside --block-map, which makes it; give one of them");
+  Array table = empty_table(map);
+  const bool is_all_seen = map.spec.mask == Mask();
+  const std::vector<std::int64_t>& given = map.blocks.shape;
+  const std::int64_t rows = table.shape[2], words = table.shape[3], columns = given[3];
+  const auto* block = map.blocks.as<std::uint8_t>();
+  auto* row = table.as<std::uint32_t>();
+  for (std::int64_t slice = 0; slice < table.shape[0] * table.shape[1]; ++slice) {
+    const std::int64_t b = slice / table.shape[1] % given[0], h = slice % table.shape[1] % given[1];
+    for (std::int64_t i = 0; i < rows; ++i, row += words) {
+      row[words - 1] = static_cast<std::uint32_t>(i);
+      for (std::int64_t j = 0; j < columns; ++j) {
+        if (block[((b * given[1] + h) * rows + i) * columns + j] == 0) continue;
+        const std::uint32_t bit = std::uint32_t{1} << j % 32;
+        row[j / 32 * 2] |= bit;
+        if (is_all_seen) row[j / 32 * 2 + 1] |= bit;
+      }
+    }
+  }
+  tensors.emplace("block_mask", std::move(table));
+}
+
+BlockMaskArguments block_mask_arguments(BlockMap& map, Array& table, NamedArrays& tensors,
+                                        const Place& place) {
+  BlockMaskArguments arguments{.block_mask = view(table, place(table)),
+                               .seqlen_q = map.sizes.seqlen_q,
+                               .seqlen_kv = map.sizes.seqlen_kv,
+                               .heads_q = map.sizes.heads_q,
+                               .map = view(map.blocks, place(map.blocks))};
+  for (const FunctorTensorSpec& tensor : map.spec.mask.tensors()) {
+    auto& [name, array] = *tensors.find(tensor.name);
+    arguments.tensors.add({name, view(array, place(array))});
+  }
+  return arguments;
+}
+
+}  // namespace jit::tool

@@ -1,0 +1,65 @@
+// Blocks of scores that a file names, of which --mask decides what is seen.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <jit/block_mask.h>
+#include <jit/spec.h>
+
+#include "array.h"
+
+namespace CLI {
+class App;
+}  // namespace CLI
+
+namespace jit::tool {
+
+/// Arrays by the names that functors know them by.
+using NamedArrays = std::map<std::string, Array>;
+
+/// Where an array lies on the device, or wherever its bytes shall be looked for.
+using Place = std::function<void*(Array&)>;
+
+struct BlockMapOptions {
+  std::string path;  ///< empty: not given
+  std::vector<int> sides = {128, 128};
+};
+void add_block_map_options(CLI::App& app, BlockMapOptions& options);
+
+/// Those of the attention.
+struct BlockMapSizes {
+  std::int64_t batch;
+  std::int64_t heads_q;
+  std::int64_t seqlen_q;  ///< the most that a sequence has
+  std::int64_t seqlen_kv;
+};
+
+struct BlockMap {
+  BlockMaskSpec spec;  ///< its mask: that within the blocks
+  BlockMapSizes sizes;
+  Array blocks;  ///< uint8 (batch or 1, heads or 1, rows, columns)
+};
+
+/// Reads the file, and puts the mask of `spec` within its blocks; nothing where no file is given. Throws BadInput, also
+/// for a map of other sizes, and Error.
+std::optional<BlockMap> read_block_map(const BlockMapOptions& options, const BlockMapSizes& sizes,
+                                       AttentionSpec& spec);
+
+/// Zeros of the shape of the table, for all batch entries and heads.
+Array empty_table(const BlockMap& map);
+
+/// Adds tensor block_mask, what is known of the table without a device: blocks of which something may be seen, and, where
+/// that is all of each, so much. Rows are in their own order. Throws BadInput where there is such a tensor.
+void add_known_table(const BlockMap& map, NamedArrays& tensors);
+
+/// The arguments of jit::block_mask that writes `table`, without those of sequences that differ in length. Of `tensors`
+/// it is given those that the mask reads.
+BlockMaskArguments block_mask_arguments(BlockMap& map, Array& table, NamedArrays& tensors,
+                                        const Place& place);
+
+}  // namespace jit::tool
