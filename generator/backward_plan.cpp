@@ -80,11 +80,9 @@ BackwardPlan one_pass_plan(ContextState& context, const AttentionSpec& spec, con
       side_step(context, backward_wgmma::prepare_program(spec, config), device,
                 [config](const KernelLaunch& launch) { backward_wgmma::launch_prepare(launch, config); }));
   plan.steps.push_back(plan_step(load_kernel(context, std::move(kernel.image), device), spec, config));
-  if (!backward_wgmma::rounds_dq(spec)) {
-    plan.steps.push_back(
-        side_step(context, backward_wgmma::convert_program(spec, config), device,
-                  [config](const KernelLaunch& launch) { backward_wgmma::launch_convert(launch, config); }));
-  }
+  plan.steps.push_back(
+      side_step(context, backward_wgmma::convert_program(spec, config), device,
+                [config](const KernelLaunch& launch) { backward_wgmma::launch_convert(launch, config); }));
   const std::size_t steps = plan.steps.size();
   return {.plan = std::move(plan), .configs = std::vector<KernelConfig>(steps, config)};
 }

@@ -36,7 +36,7 @@ __device__ __forceinline__ void convert_dq(const AttentionParams& params,
   }
   const auto rows = Gradients<Config>(params, gradient_params, sequences).dq_rows(batch, head);
   constexpr int columns = Traits::dq_columns;
-  constexpr int parts_of_columns = Traits::dq_column_parts;
+  constexpr int parts_of_columns = Traits::has_many_queries ? 1 : Traits::dq_parts;
   const int first_column = part % parts_of_columns * columns;
   const int first_row = first_query + part / parts_of_columns * rows_per_warpgroup + thread / warp_size * 16;
   const float scale = over_kept_share<Config>(params.softmax_scale, dropout);

@@ -1,17 +1,14 @@
 // Attention backward in one pass with TMA and wgmma, for sm_90a. A block owns a tile of keys and walks through the tiles
 // of queries that see them, those of all heads that share the keys: dK and dV are sums in registers, and dQ of each
-// step is added to sums in global memory, which whoever adds last rounds, or convert_dq.cuh in the end. prepare.cuh is
-// what runs before.
+// step is added to sums in global memory, which convert_dq.cuh rounds in the end. prepare.cuh is what runs before.
 #pragma once
 
-#include "backward_wgmma/adder.cuh"
 #include "backward_wgmma/consumer.cuh"
 #include "backward_wgmma/key_consumer.cuh"
 #include "backward_wgmma/key_tile.cuh"
 #include "backward_wgmma/loader.cuh"
 #include "backward_wgmma/query_consumer.cuh"
 #include "backward_wgmma/rings.cuh"
-#include "backward_wgmma/rounder.cuh"
 #include "backward_wgmma/value_consumer.cuh"
 #include "base/dropout_params.cuh"
 #include "base/gradient_params.cuh"
@@ -48,11 +45,8 @@ __device__ __forceinline__ void attention_backward(const AttentionParams& params
     if (warp == 0) {
       load_tiles<Config>(params, gradients, maps, keys, smem);
     } else if constexpr (!KernelTraits<Config>::has_roles) {
-      if (warp <= KernelTraits<Config>::dq_adders) {
-        Adder<Config>(params, gradients, maps, keys, warp - 1, smem).run();
-      } else {
-        Rounder<Config>(params, gradients, dropout, keys, smem).run();
-      }
+      if (warp <= KernelTraits<Config>::dq_adders)
+        add_dq<Config>(params, gradients, maps, keys, warp - 1, smem);
     }
   } else if constexpr (KernelTraits<Config>::has_roles) {
     const int consumer = uniform(threadIdx.x / warpgroup_size - 1);

@@ -1,4 +1,5 @@
-// The warp of a one-pass kernel that loads a block's keys and values and the tiles of queries that see them.
+// The warps of a one-pass kernel that only start copies: one loads a block's keys and values and the tiles of queries
+// that see them, and one for each consumer adds its part of dQ to that of other blocks.
 #pragma once
 
 #include "backward_wgmma/dq_sums.cuh"
@@ -9,11 +10,15 @@
 #include "problem/query_tiles.cuh"
 #include "ptx/bulk_copy.cuh"
 #include "ptx/bulk_tensor.cuh"
-#include "ptx/griddepcontrol.cuh"
 #include "tiles/bounded_box.cuh"
 #include "tiles/bounded_copy.cuh"
 
 namespace jit::backward_wgmma {
+
+/// What is noted of dQ of a step: the index of its tile among those of the batch entry, and whether it is the last one,
+/// or there is none.
+inline constexpr int last_dq_tile = 1 << 30;
+inline constexpr int no_dq_tile = -1;
 
 /// Starts the copy of a panel of a tile whose first row is `first`. By one thread.
 __device__ __forceinline__ void load_panel(unsigned panel, const TensorMap& map, unsigned full, int column,
@@ -82,11 +87,9 @@ __device__ __forceinline__ void load_tiles(const AttentionParams& params, const 
                                       map_of(maps, &TensorMaps::v, &SequenceMaps::bounded_v, Config::tile_kv),
                                       rings.keys_full(), box);
   }
-  griddepcontrol_wait();  // for what prepare.cuh leaves; keys are not among it
-  const int first_tile = Traits::goes_round ? Rounds<Config>(sequences.q(keys.batch).length,
-                                                             sequences.kv(keys.batch).length, maps.window)
-                                                  .first_query_tile(keys.k_begin / Config::tile_kv)
-                                            : 0;
+  const int first_tile = Config::deterministic ? first_of_round(keys.k_begin / Config::tile_kv,
+                                                                query_tiles<Config>(params), maps.window)
+                                               : 0;
   QueryTiles<Config, 1> tiles(sequences, keys.batch, keys.kv_head, {0, 0, keys.k_begin, k_end}, first_tile);
   if (!tiles.has(0)) {
     if (elected) {
@@ -123,6 +126,49 @@ __device__ __forceinline__ void load_tiles(const AttentionParams& params, const 
         rings.d_o.tile(step), map_of(maps, &TensorMaps::d_o, &SequenceMaps::bounded_do, Config::tile_q),
         do_full, box);
     cp_async_bulk_load(rings.delta(step), gradients.delta + statistic, statistic_bytes, do_full);
+  }
+}
+
+/// Adds what `consumer` leaves of dQ to the sums of all blocks.
+template <class Config>
+__device__ __forceinline__ void add_dq(const AttentionParams& params, const GradientParams& gradients,
+                                       const TensorMaps& maps, const KeyTile<Config>& keys, int consumer,
+                                       unsigned smem) {
+  using Traits = KernelTraits<Config>;
+  constexpr int part_bytes = Traits::dq_part_floats * static_cast<int>(sizeof(float));
+  const Rings<Config> rings(smem);
+  const auto ring = rings.dq(consumer);
+  const long long first_tile = first_query_tile<Config>(params, keys.sequences(params), keys.batch, 0);
+  float* const first_sums = dq_sums<Config>(gradients, first_tile) + consumer * Traits::dq_part_floats;
+  int note = 0;
+  for (unsigned step = 0; (note & last_dq_tile) == 0; ++step) {
+    ring.wait_full(step);
+    const bool lags = Config::out_of_phase && consumer == 0;
+    const bool is_late = lags && step == 0;  // nothing has come yet
+    note = load_shared_by_warp(rings.dq_note(is_late ? 0 : step - lags));
+    if (note == no_dq_tile) return;
+    if (is_late) note = 0;
+    const int tile = note & ~last_dq_tile;
+    int* turns = nullptr;
+    int turn = 0;
+    if constexpr (Config::deterministic) {
+      const int tiles = query_tiles<Config>(params);
+      turns = maps.turns + (first_tile + tile) * Traits::dq_adders + consumer;
+      turn = turn_of<Config>(keys.sequences(params).context(keys.batch, tile / tiles), tile % tiles,
+                             keys.k_begin / Config::tile_kv, maps.window);
+    }
+    if (lane_id() == 0 && !is_late) {
+      if constexpr (Config::deterministic) wait_for_turn(turns, turn);
+      cp_reduce_async_bulk_add(first_sums + static_cast<long long>(tile) * Traits::dq_tile_floats,
+                               ring.tile(0), part_bytes);
+      cp_async_bulk_commit_group();
+      cp_async_bulk_wait_group_read<0>();
+    }
+    ring.arrive_empty(step);
+    if (Config::deterministic && lane_id() == 0 && !is_late) {
+      cp_async_bulk_wait_group<0>();
+      add_one_release(turns);
+    }
   }
 }
 

@@ -1,49 +1,19 @@
 // What runs before the one-pass kernel: −delta, with delta = rowsum(dO ∘ O) − dLSE, and log2 Σ exp(score) of each
-// query, and how many tiles of keys add to dQ, or zeros where it is summed. A block has a tile of queries. With dropout,
-// gradients of scores are computed times the share that is kept, and so is delta.
+// query, and zeros where dQ is summed. A block has a tile of queries. With dropout, gradients of scores are computed times
+// the share that is kept, and so is delta.
 #pragma once
 
-#include "backward_wgmma/additions.cuh"
 #include "backward_wgmma/dq_sums.cuh"
-#include "backward_wgmma/turns.cuh"
 #include "base/dropout_params.cuh"
 #include "base/row_pieces.cuh"
 #include "problem/gradients.cuh"
 #include "problem/masks.cuh"
 #include "problem/scores.cuh"
-#include "ptx/griddepcontrol.cuh"
 #include "steps/dropout.cuh"
 
 namespace jit::backward_wgmma {
 
 inline constexpr int prepare_threads = 256;
-
-/// How many tiles of keys add to a tile of queries. By the whole block.
-template <class Config>
-__device__ __forceinline__ int count_additions_by_block(const BlockContext& context, int query_tile) {
-  constexpr int warps = prepare_threads / warp_size;
-  __shared__ int counts[warps];
-  const int warp = uniform(threadIdx.x / warp_size);
-  const int own = count_additions<Config>(context, query_tile, warp, warps);
-  if (lane_id() == 0) counts[warp] = own;
-  __syncthreads();
-  int count = 0;
-#pragma unroll
-  for (int i = 0; i < warps; ++i) count += counts[i];
-  return count;
-}
-
-/// Zeros for queries that see no keys, to whose gradients nobody adds. By the whole block.
-template <class Config>
-__device__ __forceinline__ void clear_dq(const Gradients<Config>& gradients, int batch, int head,
-                                         int first_query, int seqlen_q) {
-  constexpr int pieces = Config::head_dim / 8;  // of a row, of 16 bytes
-  const auto rows = gradients.dq_rows(batch, head);
-  for (int i = threadIdx.x; i < Config::tile_q * pieces; i += prepare_threads) {
-    const int query = first_query + i / pieces;
-    if (query < seqlen_q) *reinterpret_cast<uint4*>(rows.at(query) + i % pieces * 8) = make_uint4(0, 0, 0, 0);
-  }
-}
 
 template <class Config>
 __device__ __forceinline__ void prepare_backward(const AttentionParams& params,
@@ -52,8 +22,6 @@ __device__ __forceinline__ void prepare_backward(const AttentionParams& params,
   using Traits = KernelTraits<Config>;
   constexpr int lanes = 8;  // that share a row
   constexpr int piece = 8;  // elements that a lane reads at once
-  griddepcontrol_wait();
-  griddepcontrol_launch_dependents();
   const auto [batch, head, first_query] = query_tile<Config>(params);
   const SequencesOf<Config> sequences(params, batch);
   const Gradients<Config> gradients(params, gradient_params, sequences);
@@ -65,19 +33,12 @@ __device__ __forceinline__ void prepare_backward(const AttentionParams& params,
   const long long tile =
       first_query_tile<Config>(params, sequences, batch, head) + first_query / Config::tile_q;
 
-  int key_tiles = 0;
-  if constexpr (Traits::rounds_dq) {
-    key_tiles =
-        count_additions_by_block<Config>(sequences.context(batch, head), first_query / Config::tile_q);
-    if (key_tiles == 0) clear_dq<Config>(gradients, batch, head, first_query, seqlen_q);
-  } else {
-    uint4* const sums = reinterpret_cast<uint4*>(dq_sums<Config>(gradient_params, tile));
+  uint4* const sums = reinterpret_cast<uint4*>(dq_sums<Config>(gradient_params, tile));
 #pragma unroll
-    for (int i = threadIdx.x; i < Traits::dq_tile_floats / 4; i += prepare_threads)
-      sums[i] = make_uint4(0, 0, 0, 0);
-  }
-  if (Traits::goes_round && threadIdx.x < Traits::dq_adders)
-    gradient_params.dq_additions[tile * Traits::dq_adders + threadIdx.x] = no_additions_of(key_tiles);
+  for (int i = threadIdx.x; i < Traits::dq_tile_floats / 4; i += prepare_threads)
+    sums[i] = make_uint4(0, 0, 0, 0);
+  if (Config::deterministic && threadIdx.x < Traits::dq_adders)
+    gradient_params.dq_turns[tile * Traits::dq_adders + threadIdx.x] = 0;
 
   const int lane = threadIdx.x % lanes;
 #pragma unroll

@@ -2,13 +2,11 @@
 // is multiplied and added to the sums in global memory, from registers.
 #pragma once
 
-#include "backward_wgmma/additions.cuh"
 #include "backward_wgmma/dq_sums.cuh"
 #include "backward_wgmma/loader.cuh"
 #include "backward_wgmma/rings.cuh"
 #include "backward_wgmma/turns.cuh"
 #include "ptx/atomic.cuh"
-#include "ptx/griddepcontrol.cuh"
 #include "ptx/wgmma.cuh"
 
 namespace jit::backward_wgmma {
@@ -26,13 +24,11 @@ class QueryConsumer {
         maps_(maps),
         keys_(keys),
         first_tile_(first_query_tile<Config>(params, keys.sequences(params), keys.batch, 0)),
-        gradients_(gradients),
         own_sums_(dq_sums<Config>(gradients, first_tile_) + threadIdx.x % warpgroup_size * 4),
         rings_(smem) {}
 
   /// Whoever wrote dS has waited for the keys, too; that is theirs.
   __device__ __forceinline__ void run() {
-    griddepcontrol_wait();
     mbarrier_wait_parity(rings_.keys_full(), 0);
     int note = 0;
     for (unsigned step = 0; (note & last_dq_tile) == 0; ++step) {
@@ -71,23 +67,20 @@ class QueryConsumer {
       const int tiles = query_tiles<Config>(params_);
       const int turn = turn_of<Config>(keys_.sequences(params_).context(keys_.batch, tile / tiles),
                                        tile % tiles, keys_.k_begin / Config::tile_kv, maps_.window);
-      if (lane_id() == 0) wait_for_turn(additions_of(tile), turn);
+      if (lane_id() == 0) wait_for_turn(turns_of(tile), turn);
     }
     bar_sync(Traits::add_barrier, warpgroup_size);
   }
   __device__ __forceinline__ void end_turn(int tile) const {
     bar_sync(Traits::add_barrier, warpgroup_size);
-    if (threadIdx.x % warpgroup_size == 0) end_addition(additions_of(tile));
+    if (threadIdx.x % warpgroup_size == 0) add_one_release(turns_of(tile));
   }
-  __device__ __forceinline__ Additions* additions_of(int tile) const {
-    return gradients_.dq_additions + first_tile_ + tile;
-  }
+  __device__ __forceinline__ int* turns_of(int tile) const { return maps_.turns + first_tile_ + tile; }
 
   const AttentionParams& params_;
   const TensorMaps& maps_;
   const KeyTile<Config> keys_;
   const long long first_tile_;
-  const GradientParams& gradients_;
   float* const own_sums_;
   const Rings<Config> rings_;
   typename Traits::QueryGradient dq_;  // a part

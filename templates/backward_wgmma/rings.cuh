@@ -5,8 +5,6 @@
 //     dO, delta    the loader, by TMA           consumers        Q is: it is read last
 //     dS           each consumer warp           both consumers   each consumer warp says so
 //     dQ           the warps of one consumer    its adder        TMA has read it
-//     complete     an adder                     the rounder      it has read it
-//     sums         the rounder, by TMA          the rounder      it has read them
 //
 // With roles (has_roles):
 //
@@ -15,7 +13,7 @@
 //     W            the warps of that of dV      that of dK            each of its warps says so
 //     dS           the warps of that of dK      that of dQ            each of its warps says so
 //
-// All of them but sums go on by a stage with each tile of queries, so that one count of steps tells all places.
+// All of them go on by a stage with each tile of queries, so that one count of steps tells all places.
 #pragma once
 
 #include "backward_wgmma/traits.cuh"
@@ -41,10 +39,6 @@ struct StepRing {
   __device__ __forceinline__ unsigned full_at(unsigned step) const { return full + stage(step) * 8; }
   __device__ __forceinline__ void wait_full(unsigned step) const {
     mbarrier_wait_parity(full_at(step), round(step));
-  }
-  /// Whether the tile has come.
-  __device__ __forceinline__ bool is_full(unsigned step) const {
-    return mbarrier_is_over(full_at(step), round(step));
   }
   __device__ __forceinline__ void wait_empty(unsigned step) const {
     mbarrier_wait_parity(empty + stage(step) * 8, round(step) ^ 1);
@@ -85,18 +79,6 @@ struct Rings {
         smem + Traits::layout.dq + consumer * Traits::dq_part_floats * static_cast<int>(sizeof(float)),
         smem + Traits::layout.dq_full + consumer * 8, smem + Traits::layout.dq_empty + consumer * 8};
   }
-  /// Of an adder: tiles of queries whose sums it has found to be complete.
-  __device__ __forceinline__ auto complete(int adder) const {
-    using Ring = StepRing<stages_complete, 4>;
-    return Ring{smem + Traits::layout.complete + adder * stages_complete * 4,
-                smem + Traits::layout.complete_full + adder * stages_complete * 8,
-                smem + Traits::layout.complete_empty + adder * stages_complete * 8};
-  }
-  /// Of those that are rounded.
-  __device__ __forceinline__ auto sums() const {
-    using Ring = StepRing<stages_sums, Traits::dq_part_floats* static_cast<int>(sizeof(float))>;
-    return Ring{smem + Traits::layout.sums, smem + Traits::layout.sums_full, 0};
-  }
   /// Where it is noted which tile dQ of a step belongs to.
   __device__ __forceinline__ unsigned dq_note(unsigned step) const {
     return smem + Traits::layout.dq_notes + step % stages_dq_notes * 4;
@@ -135,18 +117,9 @@ __device__ __forceinline__ void init_rings(unsigned smem) {
   } else {
     init(Traits::layout.dq_full, Traits::dq_adders, warps);
     init(Traits::layout.dq_empty, Traits::dq_adders, 1);
-    init(Traits::layout.complete_full, Traits::dq_adders * stages_complete, 1);
-    init(Traits::layout.complete_empty, Traits::dq_adders * stages_complete, 1);
-    init(Traits::layout.sums_full, stages_sums, 1);
   }
   fence_mbarrier_init();
 }
-
-/// What is noted of dQ of a step: the index of its tile among those of the batch entry, and whether it is the last one,
-/// or there is none. An adder reports the same of sums that it has found to be complete, or that these are not.
-inline constexpr int last_dq_tile = 1 << 30;
-inline constexpr int no_dq_tile = -1;
-inline constexpr int no_complete_tile = last_dq_tile - 1;
 
 inline constexpr int query_note_partial = 1;  ///< some score of the tile must be dropped
 inline constexpr int query_note_end = 2;      ///< the last tile of queries for these keys

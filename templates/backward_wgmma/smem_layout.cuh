@@ -54,11 +54,10 @@ JIT_HOST_DEVICE constexpr int dq_adders(bool roles) { return roles ? 1 : 2; }
 
 /// Byte offsets from the start of dynamic shared memory, which is aligned to 1024 bytes.
 ///
-///     | K | V | Q stage 0 | … | dO stage 0 | … | dS stage 0 | … | dQ, sums or W | LSE | delta | notes | barriers |
+///     | K | V | Q stage 0 | … | dO stage 0 | … | dS stage 0 | … | dQ or W | LSE | delta | notes | barriers |
 ///
-/// dQ is what has been summed and waits to be added to global memory, a part of each adder, and sums are parts that are
-/// complete there and wait to be rounded. Consumers with roles add from their registers, and have W = P ∘ f′ in their
-/// place. Barriers have 8 bytes.
+/// dQ is what has been summed and waits to be added to global memory, a part of each adder. Consumers with roles add
+/// from their registers, and have W = P ∘ f′ in its place. Barriers have 8 bytes.
 struct SmemLayout {
   int k;
   int v;
@@ -66,13 +65,11 @@ struct SmemLayout {
   int d_o;
   int ds;
   int dq;        ///< without roles
-  int sums;      ///< the same: stages_sums parts
   int w;         ///< with roles
   int lse_log2;  ///< of the queries of each stage
   int delta;     ///< the same
   int notes;     ///< QueryNote for each stage
   int dq_notes;  ///< int for each of the last steps: which tile its dQ belongs to
-  int complete;  ///< int for each adder and stage of its ring: what it has found to be complete; without roles
   int block;     ///< int: which of the blocks this is
   int keys_full;
   int q_full;
@@ -80,13 +77,10 @@ struct SmemLayout {
   int do_full;
   int ds_full;
   int ds_empty;
-  int dq_full;         ///< for each adder; without roles
-  int dq_empty;        ///< the same
-  int complete_full;   ///< for each adder and stage of its ring; without roles
-  int complete_empty;  ///< the same
-  int sums_full;       ///< for each stage; without roles
-  int w_full;          ///< with roles
-  int w_empty;         ///< the same
+  int dq_full;   ///< for each adder; without roles
+  int dq_empty;  ///< the same
+  int w_full;    ///< with roles
+  int w_empty;   ///< the same
   int total;
 };
 
@@ -96,11 +90,6 @@ inline constexpr int stages_ds = 2;
 /// Steps whose notes of dQ are kept: the loader is ahead of consumers by its stages, at most four, and these of the
 /// adders by four.
 inline constexpr int stages_dq_notes = 16;
-
-/// Parts of dQ's sums that are loaded or rounded at a time, and how many reports of an adder can wait. Reports of both are
-/// taken in turn, and an adder is ahead of the other one by at most five: so it never waits for that.
-inline constexpr int stages_sums = 2;
-inline constexpr int stages_complete = 8;
 
 JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   constexpr int barrier_bytes = 8, tile_alignment = 1024;
@@ -122,14 +111,11 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   const int dq_floats = roles ? 0 : sizes.tile_q * dq_columns(sizes.head_dim);
   const int w_floats = roles ? sizes.tile_q * sizes.tile_kv : 0;
   layout.dq = place(dq_floats * static_cast<int>(sizeof(float)), 128);
-  const int sums_floats = roles ? 0 : stages_sums * (dq_floats / dq_parts(sizes.head_dim, roles));
-  layout.sums = place(sums_floats * static_cast<int>(sizeof(float)), 128);
   layout.w = place(w_floats * static_cast<int>(sizeof(float)), 128);
   layout.lse_log2 = place(sizes.stages * sizes.tile_q * static_cast<int>(sizeof(float)), 128);
   layout.delta = place(sizes.stages * sizes.tile_q * static_cast<int>(sizeof(float)), 128);
   layout.notes = place(sizes.stages * static_cast<int>(sizeof(QueryNote)), 8);
   layout.dq_notes = place(stages_dq_notes * static_cast<int>(sizeof(int)), 8);
-  layout.complete = place(adders * stages_complete * static_cast<int>(sizeof(int)), 8);
   layout.block = place(static_cast<int>(sizeof(int)), 8);
   layout.keys_full = barriers(1);
   layout.q_full = barriers(sizes.stages);
@@ -139,9 +125,6 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   layout.ds_empty = barriers(stages_ds);
   layout.dq_full = barriers(adders);
   layout.dq_empty = barriers(adders);
-  layout.complete_full = barriers(adders * stages_complete);
-  layout.complete_empty = barriers(adders * stages_complete);
-  layout.sums_full = barriers(roles ? 0 : stages_sums);
   layout.w_full = barriers(roles ? 1 : 0);
   layout.w_empty = barriers(roles ? 1 : 0);
   layout.total = end;

@@ -47,15 +47,8 @@ struct KernelTraits {
   /// Columns of a part of dQ. Whole panels, or a part of the only one.
   static constexpr int dq_columns =
       backward_wgmma::dq_part(Config::head_dim, Config::tile_q, has_roles).columns;
-  /// Parts that have the same queries; others have the next ones.
-  static constexpr int dq_column_parts = has_many_queries ? 1 : dq_parts;
   static constexpr int dq_part_floats = rows_per_warpgroup * dq_columns;
   static constexpr int dq_tile_floats = dq_part_floats * dq_parts;
-
-  /// Whether the first block of a tile of dQ stores and the last one rounds it, so that no other kernel need do so.
-  static constexpr bool rounds_dq = !has_roles;
-  /// Whether blocks of a head begin with different tiles of queries, and go round.
-  static constexpr bool goes_round = rounds_dq || Config::deterministic;
 
   // Of one warp of a consumer.
   using Scores = Accumulator<MmaLayout, 16, Config::tile_q>;

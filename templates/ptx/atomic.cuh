@@ -28,28 +28,16 @@ __device__ __forceinline__ int atomic_cas_relaxed(int* word, int expected, int v
   return old;
 }
 
-/// What a word is; what lies behind the release that brought it there is visible afterwards.
-__device__ __forceinline__ unsigned long long load_acquire(const unsigned long long* word) {
-  unsigned long long value;
-  asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
+/// What a counter is; what lies behind the release that brought it there is visible afterwards.
+__device__ __forceinline__ int load_acquire(const int* counter) {
+  int value;
+  asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(value) : "l"(counter) : "memory");
   return value;
 }
 
-/// Sets the bits of `bits` and returns what the word was; what lies behind the release that brought it there is visible
-/// afterwards.
-__device__ __forceinline__ unsigned long long atomic_or_acquire(unsigned long long* word,
-                                                                unsigned long long bits) {
-  unsigned long long old;
-  asm volatile("atom.acquire.gpu.global.or.b64 %0, [%1], %2;" : "=l"(old) : "l"(word), "l"(bits) : "memory");
-  return old;
-}
-
-/// Adds, and returns what the word was. Orders both ways, as atomic_inc_acq_rel.
-__device__ __forceinline__ unsigned long long atomic_add_acq_rel(unsigned long long* word,
-                                                                 unsigned long long x) {
-  unsigned long long old;
-  asm volatile("atom.acq_rel.gpu.global.add.u64 %0, [%1], %2;" : "=l"(old) : "l"(word), "l"(x) : "memory");
-  return old;
+/// Adds 1 to a counter; what the thread's past holds is visible to threads that acquire the new value.
+__device__ __forceinline__ void add_one_release(int* counter) {
+  asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(counter) : "memory");
 }
 
 /// Adds to a number, modulo 2^64, and orders nothing.

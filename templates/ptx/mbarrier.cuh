@@ -39,18 +39,4 @@ __device__ __forceinline__ void mbarrier_wait_parity(unsigned barrier, unsigned 
       : "memory");
 }
 
-/// Whether it is, without waiting.
-__device__ __forceinline__ bool mbarrier_is_over(unsigned barrier, unsigned parity) {
-  unsigned is_over;
-  asm volatile(
-      "{.reg .pred done;\n"
-      "mbarrier.test_wait.parity.shared::cta.b64 done, [%1], %2;\n"
-      "selp.u32 %0, 1, 0, done;\n"
-      "}"
-      : "=r"(is_over)
-      : "r"(barrier), "r"(parity)
-      : "memory");
-  return is_over != 0;
-}
-
 }  // namespace jit

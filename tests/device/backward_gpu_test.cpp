@@ -312,7 +312,7 @@ TEST_F(BackwardTest, KernelsCanBeRead) {
   const std::vector<CompiledKernel> kernels = attention.backward_kernels(run.arguments(true));
   const bool has_one_pass = native_arch(device_) == Arch{9, 0, 'a'};
   const std::vector<std::string_view> families =
-      has_one_pass ? std::vector<std::string_view>(2, "backward_wgmma")
+      has_one_pass ? std::vector<std::string_view>(3, "backward_wgmma")
                    : std::vector<std::string_view>{"backward_dq_mma_sync", "backward_dkv_mma_sync"};
   ASSERT_EQ(kernels.size(), families.size());
   for (std::size_t i = 0; i < kernels.size(); ++i) EXPECT_EQ(family_name(kernels[i].config()), families[i]);

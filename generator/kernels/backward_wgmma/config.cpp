@@ -56,7 +56,6 @@ int score_registers(const AttentionSpec& spec, int tile_q) {
 namespace backward_wgmma {
 
 bool has_roles(const AttentionSpec& spec) { return has_roles(spec.head_dim, spec.value_head_dim()); }
-bool rounds_dq(const AttentionSpec& spec) { return !has_roles(spec); }
 int tile_kv(const AttentionSpec& spec) { return keys_of_block(has_roles(spec)); }
 
 // What 168 registers of each of three warpgroups come to, or 128 of each of four. Small head dims leave consumers enough

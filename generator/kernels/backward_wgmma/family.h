@@ -37,8 +37,6 @@ namespace backward_wgmma {
 /// block.
 bool has_roles(const AttentionSpec& spec);
 int tile_kv(const AttentionSpec& spec);
-/// Whether blocks of the kernel round dQ, so that convert_program need not.
-bool rounds_dq(const AttentionSpec& spec);
 
 /// Registers per thread that setmaxnreg gives to the warpgroups.
 struct RegisterShares {
@@ -51,13 +49,13 @@ RegisterShares register_shares(const AttentionSpec& spec, const BackwardWgmma& c
 /// The members of the Config that all three programs share.
 std::string config_text(const AttentionSpec& spec, const BackwardWgmma& config);
 
-/// The kernel that runs before: LSE and delta of each query, and what sums of dQ begin with.
+/// The kernel that runs before: LSE and delta of each query, and zeros where dQ is summed.
 Program prepare_program(const AttentionSpec& spec, const BackwardWgmma& config);
 /// How it leaves these.
 QueryStatisticsLayout statistics(const BackwardWgmma& config);
 void launch_prepare(const KernelLaunch& launch, const BackwardWgmma& config);
 
-/// The kernel that runs behind, unless rounds_dq: rounds the sums of dQ.
+/// The kernel that runs behind: rounds the sums of dQ.
 Program convert_program(const AttentionSpec& spec, const BackwardWgmma& config);
 void launch_convert(const KernelLaunch& launch, const BackwardWgmma& config);
 

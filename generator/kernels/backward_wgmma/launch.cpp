@@ -37,11 +37,9 @@ std::size_t sum_floats(const AttentionSpec& spec, const BackwardWgmma& config,
   return padded_queries(spec, config, params) * static_cast<std::size_t>(dq_columns(spec.head_dim));
 }
 
-// Of tiles of dQ that blocks agree on: by words of 8 bytes.
-std::size_t additions_bytes(const AttentionSpec& spec, const BackwardWgmma& config,
-                            const AttentionParams& params) {
-  return sizeof(unsigned long long) * padded_queries(spec, config, params) /
-         static_cast<std::size_t>(config.tile_q) *
+std::size_t turns(const AttentionSpec& spec, const BackwardWgmma& config, const AttentionParams& params) {
+  if (!config.deterministic) return 0;
+  return padded_queries(spec, config, params) / static_cast<std::size_t>(config.tile_q) *
          static_cast<std::size_t>(dq_adders(backward_wgmma::has_roles(spec)));
 }
 
@@ -51,22 +49,19 @@ void place_workspace(const KernelLaunch& launch, const BackwardWgmma& config) {
   gradients.delta = gradients.lse_log2 + padded_queries(launch.spec, config, launch.params);
   gradients.dq_sums =
       gradients.lse_log2 + statistics_bytes(launch.spec, config, launch.params) / sizeof(float);
-  gradients.dq_additions = reinterpret_cast<unsigned long long*>(
-      gradients.dq_sums + sum_floats(launch.spec, config, launch.params));
+  gradients.dq_turns =
+      reinterpret_cast<int*>(gradients.dq_sums + sum_floats(launch.spec, config, launch.params));
 }
 
 // Launches a grid of one dimension for as many batch entries at a time as it has room for, each of which has
-// `heads` blocks for each tile; ragged sequences are one entry. Kernels that wait for the one before themselves are
-// `dependent`.
-void launch_entries(const KernelLaunch& launch, int heads, const SequenceGrid& blocks, void** arguments,
-                    bool dependent) {
+// `heads` blocks for each tile; ragged sequences are one entry.
+void launch_entries(const KernelLaunch& launch, int heads, const SequenceGrid& blocks, void** arguments) {
   AttentionParams& params = launch.params;
   const std::int64_t blocks_per_entry = std::int64_t{heads} * blocks.tiles;
   if (blocks_per_entry == 0 || blocks.entries == 0) return;
   const int entries =
       static_cast<int>(std::clamp<std::int64_t>(max_work_tiles / blocks_per_entry, 1, blocks.entries));
-  LaunchConfig grid{
-      .block = {launch.kernel.threads, 1, 1}, .smem_bytes = launch.kernel.smem_bytes, .dependent = dependent};
+  LaunchConfig grid{.block = {launch.kernel.threads, 1, 1}, .smem_bytes = launch.kernel.smem_bytes};
   for (params.batch_begin = 0; params.batch_begin < blocks.entries; params.batch_begin += entries) {
     const int count = std::min(blocks.entries - params.batch_begin, entries);
     grid.grid[0] = static_cast<unsigned>(count * blocks_per_entry);
@@ -74,12 +69,12 @@ void launch_entries(const KernelLaunch& launch, int heads, const SequenceGrid& b
   }
 }
 
-void launch_queries(const KernelLaunch& launch, const BackwardWgmma& config, bool dependent) {
+void launch_queries(const KernelLaunch& launch, const BackwardWgmma& config) {
   place_workspace(launch, config);
   DropoutParams dropout = launch.dropout;  // kernels without dropout do not look at it
   void* arguments[] = {&launch.params, launch.gradients, &dropout};
   launch_entries(launch, launch.params.heads_q, query_grid(launch.spec, launch.params, config.tile_q),
-                 arguments, dependent);
+                 arguments);
 }
 
 }  // namespace
@@ -87,10 +82,10 @@ void launch_queries(const KernelLaunch& launch, const BackwardWgmma& config, boo
 namespace backward_wgmma {
 
 void launch_prepare(const KernelLaunch& launch, const BackwardWgmma& config) {
-  launch_queries(launch, config, true);
+  launch_queries(launch, config);
 }
 void launch_convert(const KernelLaunch& launch, const BackwardWgmma& config) {
-  launch_queries(launch, config, false);
+  launch_queries(launch, config);
 }
 
 }  // namespace backward_wgmma
@@ -98,7 +93,7 @@ void launch_convert(const KernelLaunch& launch, const BackwardWgmma& config) {
 std::size_t Family<BackwardWgmma>::workspace_bytes(const AttentionSpec& spec, const BackwardWgmma& config,
                                                    const AttentionParams& params, int /*sm_count*/) {
   return statistics_bytes(spec, config, params) + sum_floats(spec, config, params) * sizeof(float) +
-         additions_bytes(spec, config, params);
+         turns(spec, config, params) * sizeof(int);
 }
 
 // A block for each tile of keys of each KV head. Kernels of dense sequences have TensorMaps, the beginning of
@@ -114,6 +109,7 @@ void Family<BackwardWgmma>::launch(const KernelLaunch& launch, const BackwardWgm
   maps.k = mapped.k;
   maps.v = mapped.v;
   maps.d_o = mapped.d_o;
+  maps.turns = launch.gradients->dq_turns;
   maps.window = std::min(blocks.tiles, launch.kernel.sm_count);
   if (!is_plain(launch.spec)) {
     const MappedGradients part = map_bounded_gradients(launch.spec, boxes, launch.params, *launch.gradients);
@@ -127,7 +123,7 @@ void Family<BackwardWgmma>::launch(const KernelLaunch& launch, const BackwardWgm
   DropoutParams dropout = launch.dropout;
   void* arguments[] = {&launch.params, launch.gradients, &maps, &dropout};
   try {
-    launch_entries(launch, launch.params.heads_kv, blocks, arguments, true);
+    launch_entries(launch, launch.params.heads_kv, blocks, arguments);
   } catch (const Error&) {
     if (config.deterministic) launch.memory.reset(launch.kernel.device, launch.stream);
     throw;
