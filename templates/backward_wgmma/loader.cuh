@@ -10,6 +10,7 @@
 #include "problem/query_tiles.cuh"
 #include "ptx/bulk_copy.cuh"
 #include "ptx/bulk_tensor.cuh"
+#include "ptx/griddepcontrol.cuh"
 #include "tiles/bounded_box.cuh"
 #include "tiles/bounded_copy.cuh"
 
@@ -87,6 +88,7 @@ __device__ __forceinline__ void load_tiles(const AttentionParams& params, const 
                                       map_of(maps, &TensorMaps::v, &SequenceMaps::bounded_v, Config::tile_kv),
                                       rings.keys_full(), box);
   }
+  griddepcontrol_wait();  // for what prepare.cuh leaves; keys are not among it
   const int first_tile = Config::deterministic ? first_of_round(keys.k_begin / Config::tile_kv,
                                                                 query_tiles<Config>(params), maps.window)
                                                : 0;
@@ -136,6 +138,7 @@ __device__ __forceinline__ void add_dq(const AttentionParams& params, const Grad
                                        unsigned smem) {
   using Traits = KernelTraits<Config>;
   constexpr int part_bytes = Traits::dq_part_floats * static_cast<int>(sizeof(float));
+  griddepcontrol_wait();
   const Rings<Config> rings(smem);
   const auto ring = rings.dq(consumer);
   const long long first_tile = first_query_tile<Config>(params, keys.sequences(params), keys.batch, 0);

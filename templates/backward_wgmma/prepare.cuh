@@ -9,6 +9,7 @@
 #include "problem/gradients.cuh"
 #include "problem/masks.cuh"
 #include "problem/scores.cuh"
+#include "ptx/griddepcontrol.cuh"
 #include "steps/dropout.cuh"
 
 namespace jit::backward_wgmma {
@@ -22,6 +23,8 @@ __device__ __forceinline__ void prepare_backward(const AttentionParams& params,
   using Traits = KernelTraits<Config>;
   constexpr int lanes = 8;  // that share a row
   constexpr int piece = 8;  // elements that a lane reads at once
+  griddepcontrol_wait();
+  griddepcontrol_launch_dependents();
   const auto [batch, head, first_query] = query_tile<Config>(params);
   const SequencesOf<Config> sequences(params, batch);
   const Gradients<Config> gradients(params, gradient_params, sequences);

@@ -7,6 +7,7 @@
 #include "backward_wgmma/rings.cuh"
 #include "backward_wgmma/turns.cuh"
 #include "ptx/atomic.cuh"
+#include "ptx/griddepcontrol.cuh"
 #include "ptx/wgmma.cuh"
 
 namespace jit::backward_wgmma {
@@ -29,6 +30,7 @@ class QueryConsumer {
 
   /// Whoever wrote dS has waited for the keys, too; that is theirs.
   __device__ __forceinline__ void run() {
+    griddepcontrol_wait();
     mbarrier_wait_parity(rings_.keys_full(), 0);
     int note = 0;
     for (unsigned step = 0; (note & last_dq_tile) == 0; ++step) {

@@ -54,14 +54,17 @@ void place_workspace(const KernelLaunch& launch, const BackwardWgmma& config) {
 }
 
 // Launches a grid of one dimension for as many batch entries at a time as it has room for, each of which has
-// `heads` blocks for each tile; ragged sequences are one entry.
-void launch_entries(const KernelLaunch& launch, int heads, const SequenceGrid& blocks, void** arguments) {
+// `heads` blocks for each tile; ragged sequences are one entry. Kernels that wait for the one before themselves are
+// `dependent`.
+void launch_entries(const KernelLaunch& launch, int heads, const SequenceGrid& blocks, void** arguments,
+                    bool dependent) {
   AttentionParams& params = launch.params;
   const std::int64_t blocks_per_entry = std::int64_t{heads} * blocks.tiles;
   if (blocks_per_entry == 0 || blocks.entries == 0) return;
   const int entries =
       static_cast<int>(std::clamp<std::int64_t>(max_work_tiles / blocks_per_entry, 1, blocks.entries));
-  LaunchConfig grid{.block = {launch.kernel.threads, 1, 1}, .smem_bytes = launch.kernel.smem_bytes};
+  LaunchConfig grid{
+      .block = {launch.kernel.threads, 1, 1}, .smem_bytes = launch.kernel.smem_bytes, .dependent = dependent};
   for (params.batch_begin = 0; params.batch_begin < blocks.entries; params.batch_begin += entries) {
     const int count = std::min(blocks.entries - params.batch_begin, entries);
     grid.grid[0] = static_cast<unsigned>(count * blocks_per_entry);
@@ -69,12 +72,12 @@ void launch_entries(const KernelLaunch& launch, int heads, const SequenceGrid& b
   }
 }
 
-void launch_queries(const KernelLaunch& launch, const BackwardWgmma& config) {
+void launch_queries(const KernelLaunch& launch, const BackwardWgmma& config, bool dependent) {
   place_workspace(launch, config);
   DropoutParams dropout = launch.dropout;  // kernels without dropout do not look at it
   void* arguments[] = {&launch.params, launch.gradients, &dropout};
   launch_entries(launch, launch.params.heads_q, query_grid(launch.spec, launch.params, config.tile_q),
-                 arguments);
+                 arguments, dependent);
 }
 
 }  // namespace
@@ -82,10 +85,10 @@ void launch_queries(const KernelLaunch& launch, const BackwardWgmma& config) {
 namespace backward_wgmma {
 
 void launch_prepare(const KernelLaunch& launch, const BackwardWgmma& config) {
-  launch_queries(launch, config);
+  launch_queries(launch, config, true);
 }
 void launch_convert(const KernelLaunch& launch, const BackwardWgmma& config) {
-  launch_queries(launch, config);
+  launch_queries(launch, config, false);
 }
 
 }  // namespace backward_wgmma
@@ -123,7 +126,7 @@ void Family<BackwardWgmma>::launch(const KernelLaunch& launch, const BackwardWgm
   DropoutParams dropout = launch.dropout;
   void* arguments[] = {&launch.params, launch.gradients, &maps, &dropout};
   try {
-    launch_entries(launch, launch.params.heads_kv, blocks, arguments);
+    launch_entries(launch, launch.params.heads_kv, blocks, arguments, true);
   } catch (const Error&) {
     if (config.deterministic) launch.memory.reset(launch.kernel.device, launch.stream);
     throw;
