@@ -285,9 +285,9 @@ class Consumer {
 #pragma unroll
       for (int i = 0; i < Traits::query_steps; ++i) {
         if (is_partial()) {
-          weigh_part<true>(step, i);
+          weigh_part<true>(step, i, place<true>(step));
         } else {
-          weigh_part<false>(step, i);
+          weigh_part<false>(step, i, place<false>(step));
         }
       }
     } else if (is_partial()) {
@@ -300,17 +300,22 @@ class Consumer {
   __device__ __forceinline__ bool is_partial() const { return (flags_ & query_note_partial) != 0; }
   template <bool has_masked>
   __device__ __forceinline__ void weigh_tile(unsigned step) {
+    const ScorePlace first = place<has_masked>(step);
 #pragma unroll
-    for (int i = 0; i < Traits::query_steps; ++i) weigh_part<has_masked>(step, i);
+    for (int i = 0; i < Traits::query_steps; ++i) weigh_part<has_masked>(step, i, first);
   }
+  // Where the consumer's scores lie, if it matters.
   template <bool has_masked>
-  __device__ __forceinline__ void weigh_part(unsigned step, int i) {
-    using Part = ScorePart<Config>;
+  __device__ __forceinline__ ScorePlace place(unsigned step) const {
     constexpr bool has_places = has_masked || !Score::is_identity;
     const unsigned note = rings_.note(step);
-    const ScorePlace place{.first_key = keys_.k_begin + consumer_ * rows_per_warpgroup,
-                           .first_query = has_places ? load_query_note_query(note) : 0,
-                           .head = has_places ? load_query_note_head(note) : 0};
+    return {.first_key = keys_.k_begin + consumer_ * rows_per_warpgroup,
+            .first_query = has_places ? load_query_note_query(note) : 0,
+            .head = has_places ? load_query_note_head(note) : 0};
+  }
+  template <bool has_masked>
+  __device__ __forceinline__ void weigh_part(unsigned step, int i, const ScorePlace& place) {
+    using Part = ScorePart<Config>;
     Part scores, weights;
     for_each_value<Part>([&](int n, int j) {
       scores.registers[0][n][j] = scores_.registers[0][i * Part::column_blocks + n][j];
