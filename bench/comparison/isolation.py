@@ -9,6 +9,7 @@ from .measure import DeviceLost, ask_device, measure
 from .records import FAILED, result
 
 START_SECONDS, STOP_SECONDS = 120, 10
+FREE_SHARE = 0.5  # of the GPU's memory that a cell finds free
 READY, BEGINS, RESULTS, ERROR, LOST = range(5)  # what a message of the process says
 
 
@@ -44,7 +45,10 @@ class MeasuringProcess:
             while True:
                 kind, value = self.answer(self.limit, busy)
                 if kind == RESULTS:
-                    return value
+                    results, is_full = value
+                    if is_full:
+                        self.end()
+                    return results
                 if kind == ERROR:
                     raise RuntimeError(value)
                 if kind == LOST:
@@ -113,6 +117,18 @@ def _lost_alone(process, cell, names, seconds, seed):
     return lost
 
 
+def is_full(device):
+    """Whether the GPU has too little memory left for another cell: captured calls keep theirs as long as the process
+    lives."""
+    import torch
+
+    if device != "cuda":
+        return False
+    torch.cuda.empty_cache()
+    free, total = torch.cuda.mem_get_info()
+    return free < FREE_SHARE * total
+
+
 def _serve(connection, make_contenders, device):
     import torch  # noqa: F401: which takes longer than the first answer may
 
@@ -126,7 +142,7 @@ def _serve(connection, make_contenders, device):
         try:
             contenders = [everyone[name] for name in names]
             results = measure(cell, contenders, seconds, seed, device, lambda name: connection.send((BEGINS, name)))
-            connection.send((RESULTS, results))
+            connection.send((RESULTS, (results, is_full(device))))
         except DeviceLost as lost:
             connection.send((LOST, str(lost)))
         except Exception:
