@@ -15,7 +15,7 @@ namespace jit::backward_wgmma {
 /// of `statistic_place`. `lane` is the thread's.
 class StepNumbers {
  public:
-  __device__ __forceinline__ StepNumbers(unsigned tile, int i, int lane) {
+  __device__ __forceinline__ StepNumbers(unsigned tile, int i, unsigned lane) {
     asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
                  : "=f"(pairs_[0].numbers[0]), "=f"(pairs_[0].numbers[1]), "=f"(pairs_[1].numbers[0]),
                    "=f"(pairs_[1].numbers[1])
@@ -31,8 +31,8 @@ class StepNumbers {
 
 /// Steps of many queries have no register for what is kept of it.
 template <class Config>
-__device__ __forceinline__ int statistic_lane() {
-  return KernelTraits<Config>::has_many_queries ? reread_thread_index() : static_cast<int>(threadIdx.x);
+__device__ __forceinline__ unsigned statistic_lane() {
+  return KernelTraits<Config>::has_many_queries ? reread_thread_index() : threadIdx.x;
 }
 
 template <class Config>

@@ -11,8 +11,7 @@ from fp8_caches import FP8, KINDS, cached, call, dense, pages, poison, ragged
 from request_batches import BF16, causal, int32
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "inline"])
-@pytest.mark.parametrize("name", FP8)
+@pytest.mark.parametrize("name, kind", [*(("fp8_e4m3", kind) for kind in [*KINDS, "inline"]), ("fp8_e5m2", "token")])
 def test_scales(rng, place, fetch, name, kind):
     batch = cached(rng, [1, 3, 0, 17], [100, 37, 5, 300], name, "token" if kind == "inline" else kind)
     arrays = pages(rng, batch, 16, inline=kind == "inline")

@@ -59,14 +59,14 @@ def mixed_case(rng, place, fetch, page_size=16, **spec):
     return batch, numpy.concatenate(batch.q), Engine(place, fetch, paged(rng, batch, page_size), **spec)
 
 
-@pytest.mark.parametrize("page_size", [8, 16, 48, 256])
+@pytest.mark.parametrize("page_size", [8, 48])
 def test_pages(rng, place, fetch, page_size):
     batch, q, engine = mixed_case(rng, place, fetch, page_size, mask=ja.mask.causal())
     assert is_mixed(engine.kernel(q, LENGTHS_Q))
     batch.check(*engine(q, LENGTHS_Q), keep=causal)
 
 
-@pytest.mark.parametrize("ratio, head_dim, head_dim_v", [(1, 128, 128), (8, 64, 64), (3, 80, 128), (1, 256, 256)])
+@pytest.mark.parametrize("ratio, head_dim, head_dim_v", [(8, 64, 64), (3, 80, 128)])
 def test_heads(rng, place, fetch, ratio, head_dim, head_dim_v):
     batch, q, engine = mixed_case(rng, place, fetch, ratio=ratio, head_dim=head_dim, head_dim_v=head_dim_v)
     assert is_mixed(engine.kernel(q, LENGTHS_Q))

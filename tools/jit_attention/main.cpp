@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <iostream>
 #include <new>
+#include <string_view>
 
 #include <fmt/format.h>
 #include <jit/error.h>
@@ -94,12 +95,13 @@ int main_function(int argc, char** argv) {
   } catch (const CLI::Success& success) {  // --help, --version
     return flush_output(app.exit(success));
   } catch (const CLI::RequiredError& error) {
-    // A misspelt command is no command: say which word it was.
+    // A misspelt command, or option, is none: say which word it was.
     const std::vector<std::string> unknown = app.remaining(/*recurse=*/true);
+    const std::string_view what = !unknown.empty() && unknown[0].starts_with('-') ? "option" : "command";
     return complain(status_bad_input,
                     unknown.empty()
                         ? fmt::format("{}; see jit-attention --help", error.what())
-                        : fmt::format("there is no command '{}'; see jit-attention --help", unknown[0]));
+                        : fmt::format("there is no {} '{}'; see jit-attention --help", what, unknown[0]));
   } catch (const CLI::ParseError& error) {
     return complain(status_bad_input, fmt::format("{}; see jit-attention --help", error.what()));
   }

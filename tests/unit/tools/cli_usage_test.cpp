@@ -47,6 +47,7 @@ TEST(CliUsage, BadCommandLines) {
   expect_bad_input(tool.run({"dump", "--arch", "sm_90a", "--out", ""}), "--out: must not be empty");
   expect_bad_input(tool.run({"cache"}), "subcommand");
   expect_bad_input(tool.run({"cache", "nonsense"}), "there is no command 'nonsense'");
+  expect_bad_input(tool.run({"run", "--nonsense", "4"}), "there is no option '--nonsense'");
   for (const char* bytes : {"-1", "1e3", "all", "18446744073709551616"}) {
     expect_bad_input(
         tool.run({"cache", "prune", "--max-bytes", bytes}),
