@@ -12,12 +12,9 @@
 #include <jit/spec.h>
 
 #include "generator/problem/functor_node.h"
-#include "generator/program/closure.h"
 #include "generator/program/functor_source.h"
-#include "generator/program/program.h"
-#include "runtime/compiler.h"
 #include "templates/base/params.cuh"
-#include "tests/mutation/mutated_text.h"
+#include "tests/mutation/interval_program.h"
 #include "tests/support/ptx_run.h"
 #include "tests/support/random_mask_text.h"
 
@@ -81,19 +78,7 @@ std::string program_source(const std::vector<RandomMaskText>& masks) {
 // Which tile of which text is judged wrongly; empty: none is.
 std::string misjudged(const std::string& from = "", const std::string& to = "") {
   const std::vector<RandomMaskText> masks = texts_of_the_test();
-  Program program;
-  program.source = program_source(masks);
-  Templates templates = load_templates("");
-  std::vector<SourceFile> headers = closure(program, templates);
-  for (SourceFile& file : headers)
-    if (!from.empty() && file.name == "problem/interval.cuh") file.text = mutated(file.text, from, to);
-  const std::string ptx = compile_to_ptx(find_nvrtc(""), {.name = "/jit-attention/kernel.cu",
-                                                          .source = program.source,
-                                                          .headers = headers,
-                                                          .arch = parse_arch("sm_90a"),
-                                                          .options = {},
-                                                          .kernel = "ask"})
-                              .ptx;
+  const std::string ptx = interval_ptx(program_source(masks), from, to);
   std::mt19937_64 random(21);
   const std::vector<Tile> asked = random_tiles(random);
   std::vector<std::int32_t> ids(1024);

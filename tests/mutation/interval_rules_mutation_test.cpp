@@ -13,11 +13,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "generator/program/closure.h"
-#include "generator/program/program.h"
-#include "runtime/compiler.h"
 #include "templates/problem/interval.cuh"
-#include "tests/mutation/mutated_text.h"
+#include "tests/mutation/interval_program.h"
 #include "tests/support/ptx_run.h"
 
 namespace jit::testing {
@@ -224,19 +221,7 @@ std::string wrong_rule(const std::vector<Operands<T>>& asked, const double* answ
 }
 
 std::string wrong_rule(const std::string& from = "", const std::string& to = "") {
-  Program program;
-  program.source = source;
-  Templates templates = load_templates("");
-  std::vector<SourceFile> headers = closure(program, templates);
-  for (SourceFile& file : headers)
-    if (!from.empty() && file.name == "problem/interval.cuh") file.text = mutated(file.text, from, to);
-  const std::string ptx = compile_to_ptx(find_nvrtc(""), {.name = "/jit-attention/kernel.cu",
-                                                          .source = program.source,
-                                                          .headers = headers,
-                                                          .arch = parse_arch("sm_90a"),
-                                                          .options = {},
-                                                          .kernel = "ask"})
-                              .ptx;
+  const std::string ptx = interval_ptx(source, from, to);
   const auto ints = random_operands<int>();
   const auto naturals = random_operands<unsigned>();
   const auto reals = random_operands<float>();

@@ -11,13 +11,10 @@
 
 #include <jit/score.h>
 
-#include "generator/program/closure.h"
 #include "generator/program/functor_source.h"
-#include "generator/program/program.h"
 #include "generator/text/score_mask.h"
-#include "runtime/compiler.h"
 #include "templates/base/params.cuh"
-#include "tests/mutation/mutated_text.h"
+#include "tests/mutation/interval_program.h"
 #include "tests/support/ptx_run.h"
 #include "tests/support/random_score_text.h"
 #include "tests/support/seed.h"
@@ -96,19 +93,7 @@ struct Answer {
 std::string misjudged(std::uint64_t seed, const std::string& from = "", const std::string& to = "") {
   std::mt19937_64 random(seed);
   const std::vector<Score> scores = random_scores(random);
-  Program program;
-  program.source = program_source(scores);
-  Templates templates = load_templates("");
-  std::vector<SourceFile> headers = closure(program, templates);
-  for (SourceFile& file : headers)
-    if (!from.empty() && file.name == "problem/interval.cuh") file.text = mutated(file.text, from, to);
-  const std::string ptx = compile_to_ptx(find_nvrtc(""), {.name = "/jit-attention/kernel.cu",
-                                                          .source = program.source,
-                                                          .headers = headers,
-                                                          .arch = parse_arch("sm_90a"),
-                                                          .options = {},
-                                                          .kernel = "ask"})
-                              .ptx;
+  const std::string ptx = interval_ptx(program_source(scores), from, to);
   std::vector<Tile> asked;
   for (int i = 0; i < tiles; ++i) {
     const int q = static_cast<int>(random() % 60), k = static_cast<int>(random() % 60);
