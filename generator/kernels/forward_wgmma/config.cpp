@@ -20,7 +20,7 @@ constexpr int max_consumers = 3;
 constexpr int exponential_group = 8;  // templates/steps/softmax.cuh
 // Loop counters, descriptors, softmax state: calibrated on the assembler's reports.
 constexpr int other_registers = 30;
-constexpr int functor_registers = 8;  // of a score, and of a mask that is asked for each score
+constexpr int functor_registers = 8;  // of a score, and of a mask that reads what it is asked for each score
 // Beside the accumulators of one instruction, of the registers that the kernel is launched with: below that
 // the assembler gives up (C7602).
 constexpr int instruction_registers = 30;
@@ -71,10 +71,13 @@ int launched_registers(const ForwardWgmma& config) {
   return registers_per_sm / (threads_of(config) * config.blocks_per_sm) / 8 * 8;
 }
 
-// Looking for maxima takes up to a tenth of the time (docs/notebook.md). But where most tiles exceed those
-// of the tiles before, or the first one that is visited shows many queries nothing, tiles are computed twice.
-Rescale fastest_rescale(const AttentionSpec& spec) {
-  return are_steady(spec.score) && has_row_range(spec.mask) ? Rescale::on_overflow : Rescale::lazy;
+// Looking for maxima takes up to a tenth of the time (docs/notebook.md). But where most tiles exceed those of the tiles
+// before, or the first one that is visited shows many queries nothing, tiles are computed twice. Which of both it is
+// under a mask that does not say what its rows see, is measured.
+std::vector<Rescale> promising_rescales(const AttentionSpec& spec) {
+  if (!are_steady(spec.score)) return {Rescale::lazy};
+  if (has_row_range(spec.mask)) return {Rescale::on_overflow};
+  return {Rescale::lazy, Rescale::on_overflow};
 }
 
 // Whether O can lie over Q: a warpgroup's rows of both must cover the same bytes.
@@ -109,8 +112,9 @@ int estimated_registers(const AttentionSpec& spec, const ForwardWgmma& config) {
   // Without overlap P takes the place of the scores that it is made of.
   const int p = config.overlap && config.p_in_registers ? config.tile_kv / 4 : 0;
   const int q = config.q_in_registers ? padded_head_dim(spec.head_dim) / 4 : 0;
+  const bool mask_reads = !has_row_range(spec.mask) && !spec.mask.tensors().empty();
   return scores + output + p + q + other_registers + (spec.score != Score() ? functor_registers : 0) +
-         (has_row_range(spec.mask) ? 0 : functor_registers) + dropout_registers(spec, scores);
+         (mask_reads ? functor_registers : 0) + dropout_registers(spec, scores);
 }
 
 // What was seen to spill of estimates below the cap: P by way of shared memory, kernels without overlap, and
@@ -235,31 +239,34 @@ std::vector<ForwardWgmma> Family<ForwardWgmma>::space(const Case& problem) {
   };
   const std::vector<Stages> stage_counts = {{2, 2, 2},       {1, 2, 2}, {2, 3, 3}, {1, 2, 2, true},
                                             {2, 2, 2, true}, {2, 4, 4}, {1, 3, 2}};
-  const Rescale rescale = fastest_rescale(spec);
+  const std::vector<Rescale> rescales = promising_rescales(spec);
   for (const int consumers : {2, 3, 1}) {
     for (const int tile_kv : {32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192}) {
       for (const Schedule& schedule : schedules) {
         for (const Stages& stages : stage_counts) {
           for (const bool persistent : {true, false}) {
             for (const int blocks_per_sm : {1, 2, 3}) {
-              // Left out, because never faster: rescaling at every tile, direct_o, polynomial_exp2.
-              ForwardWgmma config{.tile_q = consumers * rows_per_warpgroup,
-                                  .tile_kv = tile_kv,
-                                  .stages_q = stages.q,
-                                  .stages_k = stages.k,
-                                  .stages_v = stages.v,
-                                  .q_in_registers = schedule.q_in_registers,
-                                  .p_in_registers = schedule.p_in_registers,
-                                  .separate_o = stages.separate_o,
-                                  .overlap = schedule.overlap,
-                                  .order = schedule.order,
-                                  .persistent = persistent,
-                                  .rescale = rescale,
-                                  .blocks_per_sm = blocks_per_sm};
-              if (config.order == WarpgroupOrder::softmax_lock) config.rescale = Rescale::lazy;
-              // A second buffer of Q, or another place for O, is for the next tile of queries.
-              if (!persistent && (stages.q > 1 || (stages.separate_o && fits_o_over_q(spec)))) continue;
-              configs.push_back(config);
+              for (const Rescale rescale : rescales) {
+                // Left out, because never faster: rescaling at every tile, direct_o, polynomial_exp2.
+                ForwardWgmma config{.tile_q = consumers * rows_per_warpgroup,
+                                    .tile_kv = tile_kv,
+                                    .stages_q = stages.q,
+                                    .stages_k = stages.k,
+                                    .stages_v = stages.v,
+                                    .q_in_registers = schedule.q_in_registers,
+                                    .p_in_registers = schedule.p_in_registers,
+                                    .separate_o = stages.separate_o,
+                                    .overlap = schedule.overlap,
+                                    .order = schedule.order,
+                                    .persistent = persistent,
+                                    .rescale = rescale,
+                                    .blocks_per_sm = blocks_per_sm};
+                if (config.order == WarpgroupOrder::softmax_lock) config.rescale = Rescale::lazy;
+                if (config.rescale != rescale && rescales.size() > 1) continue;
+                // A second buffer of Q, or another place for O, is for the next tile of queries.
+                if (!persistent && (stages.q > 1 || (stages.separate_o && fits_o_over_q(spec)))) continue;
+                configs.push_back(config);
+              }
             }
           }
         }

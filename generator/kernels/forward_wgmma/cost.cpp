@@ -5,6 +5,7 @@
 
 #include "generator/kernels/block_cover.h"
 #include "generator/kernels/forward_wgmma/family.h"
+#include "generator/problem/functor_node.h"
 #include "generator/text/score_mask.h"
 #include "templates/base/element.cuh"
 #include "templates/tiles/bounded_box.cuh"
@@ -40,6 +41,7 @@ constexpr double two_stages = 1.003;
 constexpr double shared_p = 1.25;
 constexpr double always_rescaled = 1.03;
 constexpr double seeking_maxima = 1.06;  // for every tile of keys
+constexpr double unsure_maxima = 1.07;   // on overflow, where rows may see nothing of the first tile
 // To start the copy of a panel of a box: of pages of 16 on an H200.
 constexpr double box_clocks = 110;
 // Where sequences differ in length: tiles of queries for each block, below which blocks end as unevenly as they may.
@@ -102,7 +104,11 @@ double step_clocks(const AttentionSpec& spec, const ForwardWgmma& config) {
   if (config.stages_k == 1 || config.stages_v == 1) step *= single_stage;
   if (std::min(config.stages_k, config.stages_v) == 2) step *= two_stages;
   if (!config.p_in_registers) step *= shared_p;
-  if (config.rescale != Rescale::on_overflow) step *= seeking_maxima;
+  if (config.rescale != Rescale::on_overflow) {
+    step *= seeking_maxima;
+  } else if (!has_row_range(spec.mask)) {
+    step *= unsure_maxima;
+  }
   if (config.rescale == Rescale::always) step *= always_rescaled;
   return step;
 }

@@ -1,4 +1,5 @@
 #include "generator/kernels/families.h"
+#include "generator/tuning/candidates.h"
 
 #include <algorithm>
 
@@ -127,7 +128,22 @@ TEST(ConfigSpace, MaximaAreLeftOutWhereScoresAreSteady) {
       expect_all({.head_dim = 64, .mask = mask, .score = score}, Rescale::on_overflow);
     expect_all({.head_dim = 64, .mask = mask, .score = score::alibi()}, Rescale::lazy);
   }
-  expect_all({.head_dim = 64, .mask = mask::document()}, Rescale::lazy);
+  expect_all({.head_dim = 64, .mask = mask::document(), .score = score::alibi()}, Rescale::lazy);
+}
+
+// A text may say what causal says, and then gains as much.
+TEST(ConfigSpace, BothRescalesAreMeasuredWhereRowsMaySeeNothingOfTheFirstTile) {
+  const DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
+  for (const Mask& mask : {mask::document(), mask::causal() || mask::prefix(64)}) {
+    const AttentionSpec spec{.head_dim = 128, .mask = mask};
+    const ProblemShape shape{.batch = 4, .heads_q = 16, .seqlen_q = 8192, .seqlen_kv = 8192};
+    const std::vector<Candidate> candidates = first_run_candidates(spec, shape, limits);
+    EXPECT_EQ(std::get<ForwardWgmma>(candidates.front().config).rescale, Rescale::lazy);
+    EXPECT_TRUE(std::any_of(candidates.begin(), candidates.end(), [](const Candidate& candidate) {
+      const auto* const config = std::get_if<ForwardWgmma>(&candidate.config);
+      return config != nullptr && config->rescale == Rescale::on_overflow;
+    })) << to_string(spec);
+  }
 }
 
 TEST(ConfigRejection, ForwardWgmmaIsForOneArchitecture) {
