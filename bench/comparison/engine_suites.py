@@ -18,9 +18,8 @@ WIDTHS = ((64, 8, 64), (16, 1, 64), (32, 32, 96), (16, 8, 256))
 
 
 def groups(words):
-    """(count, queries, keys) of each part of vLLM's word for a batch, those with most queries first: "2q1k_16q1s2k" is
-    2 prompts of 1,024 tokens and 16 requests of 2,048 keys that decode. Without s, a part has as many keys as queries.
-    """
+    """(count, queries, keys) of each part of vLLM's word for a batch, those with most queries first: "2q1k_16q1s2k" is 2
+    prompts of 1,024 tokens and 16 requests of 2,048 keys that decode. Without s a part has as many keys as queries."""
     parts = [re.fullmatch(r"(\d*)q(\d+k?)(?:s(\d+k?))?", part) for part in words.split("_")]
     if not all(parts):
         raise ValueError(f"{words!r} is no batch: parts are [count]q<queries>[s<keys>], such as 2q1k_16q1s2k")

@@ -100,8 +100,8 @@ def step(new):
 step([1, 1, 1])
 step([50, 33])
 step([262, 1, 1, 1])
-spec = ja.AttentionSpec(dtype="fp16", head_dim=16, gqa_ratio=2, sequences_q="ragged", sequences_kv="paged", page_size=16,
-                        mask=ja.mask.causal())
+spec = ja.AttentionSpec(dtype="fp16", head_dim=16, gqa_ratio=2, sequences_q="ragged", sequences_kv="paged",
+                        page_size=16, mask=ja.mask.causal())
 starts = numpy.array([0, 262, 263, 264, 265], numpy.int32)
 kernel = ja.prepare(spec).kernel(draw(265, 2, 16), k_pages, v_pages, cu_seqlens_q=starts, page_table=table,
                                  seqused_k=starts[1:])
@@ -153,8 +153,8 @@ def test_what_cannot_be_packed_is_named(tmp_path):
         ja.write_pack(str(pack), [ja.AttentionSpec(head_dim=20)], ["sm_80"])
     for wrong, sentence in ((-2, "rotary_dim is -2"), (7, "rotary_dim"), (512, "rotary_dim")):
         with pytest.raises((ja.InvalidArgumentError, ja.InvalidSpecError), match=sentence):
-            ja.write_pack(str(pack), [ja.AttentionSpec(head_dim=16)], ["emulated:sm_80"], serving=True, rotary_dim=wrong,
-                          **SIZES)
+            ja.write_pack(str(pack), [ja.AttentionSpec(head_dim=16)], ["emulated:sm_80"], serving=True,
+                          rotary_dim=wrong, **SIZES)
     with pytest.raises(TypeError):
         ja.write_pack(str(pack), ["causal"], ["sm_80"])
     with pytest.raises(ja.IoError):

@@ -89,7 +89,8 @@ class Engine:
 
     def batch(self, lengths, new, decode):
         int64 = lambda values: torch.tensor(values, dtype=torch.int64, device=self.device)  # noqa: E731
-        slots = [self.table[b + 1, i].item() for b in range(len(lengths)) for i in range(lengths[b] - new[b], lengths[b])]
+        places = [(b, i) for b in range(len(lengths)) for i in range(lengths[b] - new[b], lengths[b])]
+        slots = [self.table[b + 1, i].item() for b, i in places]
         mode = types.SimpleNamespace(is_decode_or_idle=lambda: decode)
         return types.SimpleNamespace(req_pool_indices=int64(range(1, len(lengths) + 1)), seq_lens=int64(lengths),
                                      extend_seq_lens=None if decode else int64(new), out_cache_loc=int64(slots),
@@ -98,7 +99,10 @@ class Engine:
     def step(self, backend, layer, begins, lengths, decode, **more):
         new = [n - c for n, c in zip(lengths, begins)]
         batch = self.batch(lengths, new, decode)
-        part = lambda x: to_torch(numpy.concatenate([r[c:n] for r, c, n in zip(x, begins, lengths)]), self.device)  # noqa: E731
+
+        def part(rows):
+            return to_torch(numpy.concatenate([x[c:n] for x, c, n in zip(rows, begins, lengths)]), self.device)
+
         q = [numpy.concatenate([numpy.zeros((c, HEADS, HEAD_DIM), BF16), own]) for own, c in zip(self.q, self.context)]
         backend.init_forward_metadata(batch)
         forward = backend.forward_decode if decode else backend.forward_extend

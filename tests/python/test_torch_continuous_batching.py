@@ -21,7 +21,8 @@ except ImportError as error:
     pytest.skip(str(error), allow_module_level=True)
 
 SIZES = dict(vocab_size=100, hidden_size=64, num_attention_heads=4, num_key_value_heads=2, intermediate_size=96,
-             num_hidden_layers=2, initializer_range=0.3, pad_token_id=0, bos_token_id=1, eos_token_id=2, head_dim=16)  # fmt: skip
+             num_hidden_layers=2, initializer_range=0.3, pad_token_id=0, bos_token_id=1, eos_token_id=2,
+             head_dim=16)  # fmt: skip
 MODELS = {
     "llama": (transformers.LlamaForCausalLM, transformers.LlamaConfig(**SIZES)),
     "mistral": (transformers.MistralForCausalLM, transformers.MistralConfig(sliding_window=8, **SIZES)),
@@ -85,7 +86,8 @@ def test_requests_get_the_tokens_of_each_by_itself(kind, by, device, monkeypatch
         page_size=16, num_blocks=32, max_batch_tokens=32, max_requests_per_batch=4, use_cuda_graph=False,
         max_blocks_per_request=8 if by == "pages" else 0,
     )  # fmt: skip
-    results = model.generate_batch(prompts, generation_config=generation, continuous_batching_config=sizes, warmup=False)
+    results = model.generate_batch(prompts, generation_config=generation, continuous_batching_config=sizes,
+                                   warmup=False)  # fmt: skip
     answers = {tuple(result.prompt_ids): list(result.generated_tokens) for result in results.values()}
     assert [answers[tuple(prompt)] for prompt in prompts] == expected
     ragged = [keywords for name, keywords in seen if "cu_seqlens_k" in keywords]

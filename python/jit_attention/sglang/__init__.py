@@ -6,7 +6,9 @@ serves and what it refuses: docs/sglang.md.
 
 import logging
 
-#: Versions whose interfaces the backend was written for: the beginnings of their numbers.
+from .._engines import check_version
+
+#: Versions whose interfaces the backend was written for: what their numbers begin with.
 SERVED_VERSIONS = ("0.5.23",)
 
 NAME = "jit_attention"
@@ -16,8 +18,8 @@ _log = logging.getLogger("jit_attention")
 def register():
     """Adds the backend to SGLang's registry and to what its command line takes. Calling it again changes nothing.
 
-    Never raises: it runs wherever this package is installed beside SGLang. Whether this version of SGLang is served is
-    checked when the backend is asked for.
+    Never raises: it runs wherever this package is installed beside SGLang. Whether this version of SGLang is served
+    is checked when the backend is asked for.
     """
     try:
         from sglang.srt.arg_groups import choices
@@ -36,10 +38,7 @@ def create(model_runner):
     """The backend for a model; raises ImportError for a version of SGLang that is not served."""
     import sglang
 
-    version = sglang.__version__
-    if not f"{version}.".startswith(tuple(f"{start}." for start in SERVED_VERSIONS)):
-        raise ImportError(f"jit_attention.sglang serves SGLang {', '.join(SERVED_VERSIONS)}, and this is {version}: "
-                          "install one that it serves, or choose another --attention-backend")
+    check_version("SGLang", sglang.__version__, SERVED_VERSIONS)
     from .backend import JitAttentionBackend
 
     return JitAttentionBackend(model_runner)

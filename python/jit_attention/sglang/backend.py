@@ -8,25 +8,25 @@ from sglang.srt.runtime_context import get_exec, get_spec
 
 import jit_attention as ja
 
-#: Keys in a span where bits must not depend on the batch: docs/serving.md#batch-invariance.
-_SPLIT_KEYS = 512
+from .._engines import SPLIT_KEYS
 
 
 class JitAttentionBackend(AttentionBackend):
-    """One call for all requests of a step. Lengths and pages are worked out on the device, in a graph if there is one,
-    and never read by the host.
+    """One call for all requests of a step. Lengths and pages are worked out on the device, in a graph if there is
+    one, and never read by the host.
     """
 
     needs_cpu_seq_lens = False
 
     def __init__(self, model_runner):
         super().__init__()
-        self.pool, self.req_to_token = model_runner.token_to_kv_pool, model_runner.req_to_token_pool.req_to_token
+        self.pool = model_runner.token_to_kv_pool
+        self.req_to_token = model_runner.req_to_token_pool.req_to_token
         self.page_size = model_runner.page_size
-        self.split_keys = _SPLIT_KEYS if get_exec().deterministic.enable_deterministic_inference else 0
+        self.split_keys = SPLIT_KEYS if get_exec().deterministic.enable_deterministic_inference else 0
         if type(self.pool) is not MHATokenToKVPool:
-            _refuse(f"keys in a {type(self.pool).__name__}", "give --disable-hybrid-swa-memory to models with windows, "
-                    "and another --attention-backend to those with latent attention")
+            _refuse(f"keys in a {type(self.pool).__name__}", "give --disable-hybrid-swa-memory to models with "
+                    "windows, and another --attention-backend to those with latent attention")
         if (algorithm := get_spec().speculative_algorithm) is not None:
             _refuse(f"--speculative-algorithm {algorithm}", "leave it out, or use fa3")
         if self.pool.store_dtype != self.pool.dtype and self.pool.dtype.itemsize != 1:

@@ -34,8 +34,8 @@ def register_continuous_batching(name="jit_flash_attention_3"):
         ValueError: a name under which Transformers would not use pages: it must have "flash", and behind it a 2 or 3.
     """
     if not re.match(r".*flash.*[23]", name):
-        raise ValueError(f"name is {name!r}; it must have 'flash' and behind it a 2 or a 3, by which Transformers knows "
-                         "what reads pages: 'jit_flash_attention_3'")
+        raise ValueError(f"name is {name!r}; it must have 'flash' and behind it a 2 or a 3, by which Transformers "
+                         "knows what reads pages: 'jit_flash_attention_3'")
     try:
         from transformers import AttentionInterface
         from transformers import modeling_flash_attention_utils as flash
@@ -70,8 +70,8 @@ def no_mask(*_, attention_mask=None, **__):
     return attention_mask
 
 
-def paged_attention_function(module, query, key, value, attention_mask, scaling=None, sliding_window=None, softcap=None,
-                             s_aux=None, cache=None, dropout=0.0, **kwargs):
+def paged_attention_function(module, query, key, value, attention_mask, scaling=None, sliding_window=None,
+                             softcap=None, s_aux=None, cache=None, dropout=0.0, **kwargs):
     """The attention of one layer in a step of continuous batching, as `transformers.AttentionInterface` calls it.
 
     Args:
@@ -113,7 +113,8 @@ def paged_attention_function(module, query, key, value, attention_mask, scaling=
     requests = q.shape[0]  # each has one token
     # Pages of keys and of values take turns, and both views are of all of them, the latter from one page later on: a
     # table has even numbers alone. Every second page of each is a view that shares nothing with the other.
-    where = dict(seqused_k=ends_k[1:requests + 1] - ends_k[:requests], page_table=kwargs["block_table"][:requests] // 2)
+    where = dict(seqused_k=ends_k[1:requests + 1] - ends_k[:requests],
+                 page_table=kwargs["block_table"][:requests] // 2)
     pages = kwargs["k_cache"][::2], kwargs["v_cache"][::2]
     append(k.unsqueeze(1), v.unsqueeze(1), *pages, **where)
     o = attention(q.unsqueeze(1), *pages, **where, **problem)

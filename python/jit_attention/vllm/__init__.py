@@ -6,8 +6,8 @@ vLLM is imported before. What it serves and what it refuses: docs/vllm.md.
 
 import logging
 
-#: Versions whose interfaces the backend was written for: the beginnings of their numbers.
-SERVED_VERSIONS = ("0.33.",)
+#: Versions whose interfaces the backend was written for: what their numbers begin with.
+SERVED_VERSIONS = ("0.33",)
 
 _BACKEND = "jit_attention.vllm.backend.JitAttentionBackend"
 _log = logging.getLogger("jit_attention")
@@ -23,7 +23,7 @@ def register():
     try:
         from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_backend
     except ImportError as error:
-        _log.warning("this vLLM has no registry of attention backends (%s): pip install 'vllm==%s*'", error,
+        _log.warning("this vLLM has no registry of attention backends (%s): pip install 'vllm==%s.*'", error,
                      SERVED_VERSIONS[-1])
         return
     custom = AttentionBackendEnum.CUSTOM
@@ -32,11 +32,3 @@ def register():
                      "plug-in", custom.get_path())
         return
     register_backend(custom, _BACKEND)
-
-
-def check_version(version):
-    """Raises ImportError for a version of vLLM that is not served. vLLM tells it when the backend is asked for."""
-    if not f"{version}.".startswith(SERVED_VERSIONS):
-        served = ", ".join(f"{start}*" for start in SERVED_VERSIONS)
-        raise ImportError(f"jit_attention.vllm serves vLLM {served}, and this is {version}: install one that it "
-                          "serves, or leave --attention-backend CUSTOM out")

@@ -7,11 +7,12 @@ import vllm
 from vllm.platforms.interface import DeviceCapability
 from vllm.v1.attention.backend import AttentionBackend, AttentionType, MultipleOf
 
-from . import check_version
+from .._engines import check_version
+from . import SERVED_VERSIONS
 from .layer import JitAttentionImpl
 from .metadata import JitAttentionMetadataBuilder
 
-check_version(vllm.__version__)
+check_version("vLLM", vllm.__version__, SERVED_VERSIONS)
 
 #: vLLM's reasons, and what would work.
 _INSTEAD = {

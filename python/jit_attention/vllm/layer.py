@@ -6,10 +6,9 @@ from vllm.v1.attention.backend import AttentionImpl, AttentionType
 
 import jit_attention as ja
 
-_KV_DTYPES = {"fp8": "fp8_e4m3", "fp8_e4m3": "fp8_e4m3", "fp8_e5m2": "fp8_e5m2"}
+from .._engines import SPLIT_KEYS
 
-#: Keys in a span where bits must not depend on the batch: docs/serving.md#batch-invariance.
-_SPLIT_KEYS = 512
+_KV_DTYPES = {"fp8": "fp8_e4m3", "fp8_e4m3": "fp8_e4m3", "fp8_e5m2": "fp8_e5m2"}
 
 
 class JitAttentionImpl(AttentionImpl):
@@ -34,7 +33,7 @@ class JitAttentionImpl(AttentionImpl):
         self.kv_sharing_target_layer_name = kv_sharing_target_layer_name
         self.sinks = None if sinks is None else sinks.float()
         self.alibi_slopes = None if alibi_slopes is None else torch.tensor(alibi_slopes, dtype=torch.float32)
-        self.split_keys = _SPLIT_KEYS if envs.VLLM_BATCH_INVARIANT else 0
+        self.split_keys = SPLIT_KEYS if envs.VLLM_BATCH_INVARIANT else 0
         self._sinks_given = sinks
         self._masks = _masks_of(sliding_window)
         self._score = _score_of(logits_soft_cap, self.alibi_slopes)
