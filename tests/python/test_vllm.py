@@ -329,3 +329,36 @@ def test_vllm_selects_it(monkeypatch):
     assert Hopper.get_attn_backend_cls(custom, wanted, 8).endswith("backend.JitAttentionBackend")
     with pytest.raises(ValueError, match="multiples of 8 up to 256"):
         Hopper.get_attn_backend_cls(custom, wanted._replace(head_size=512), 8)
+
+
+@pytest.mark.skipif(not hasattr(vllm.envs, "VLLM_PLUGINS"), reason="needs vLLM itself")
+def test_vllms_own_layer_stores_and_attends(rng, device):
+    from vllm.config import DeviceConfig, VllmConfig, set_current_vllm_config
+    from vllm.forward_context import set_forward_context
+    from vllm.model_executor.layers.attention import Attention
+
+    step = Step(rng, device)
+    config = VllmConfig(device_config=DeviceConfig(device))
+    new = [(b, i) for b, length in enumerate(step.lengths) for i in range(step.context[b], length)]
+    before = [(b, i) for b, length in enumerate(step.context) for i in range(length)]
+    rows = lambda x, places: to_torch(numpy.stack([x[b][i] for b, i in places]), device)  # noqa: E731
+    given = torch.nn.Parameter(torch.zeros(step.heads, dtype=torch.bfloat16, device=device), requires_grad=False)
+    with set_current_vllm_config(config):
+        default = torch.get_default_dtype()
+        torch.set_default_dtype(torch.bfloat16)
+        try:
+            layer = Attention(step.heads, step.head_size, step.head_size**-0.5, num_kv_heads=step.heads_kv,
+                              prefix="layers.0.attn", attn_backend=Backend, sinks=given)  # fmt: skip
+        finally:
+            torch.set_default_dtype(default)
+        layer.kv_cache = step.cache()
+        given.data.copy_(torch.from_numpy(SINKS))  # weights come when layers are there
+        layer.process_weights_after_loading(torch.bfloat16)
+        layer.impl.do_kv_cache_update(layer, rows(step.k, before), rows(step.v, before), layer.kv_cache,
+                                      step.slots(before)[:-1])  # fmt: skip
+        metadata = builder(device).build(0, step.metadata(padding=0))
+        slots = {layer.layer_name: step.slots(new)[:-1]}
+        with set_forward_context({layer.layer_name: metadata}, config, num_tokens=len(new), slot_mapping=slots):
+            q = to_torch(numpy.concatenate(step.q), device)
+            o = layer(q.flatten(1), rows(step.k, new).flatten(1), rows(step.v, new).flatten(1))
+    step.check(o.view(-1, step.heads, step.head_size), causal=True, sinks=SINKS)
