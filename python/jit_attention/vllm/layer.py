@@ -64,14 +64,14 @@ class JitAttentionImpl(AttentionImpl):
             return output.fill_(0)
         tokens, starts = attn_metadata.num_actual_tokens, attn_metadata.query_start_loc
         mask, tensors = self._mask_of(attn_metadata.causal, query.device)
-        call = dict(out=output[:tokens], mask=mask, score=self._score, softmax_scale=self.scale, tensors=tensors,
+        call = dict(out=_first(output, tokens), mask=mask, score=self._score, softmax_scale=self.scale, tensors=tensors,
                     sinks=self.sinks, split_keys=self.split_keys, cu_seqlens_q=starts, zero_padding=True)
         if self.attn_type in (AttentionType.ENCODER_ONLY, AttentionType.ENCODER):
-            ja.attention(query[:tokens], key[:tokens], value[:tokens], cu_seqlens_k=starts, **call)
+            ja.attention(*(_first(x, tokens) for x in (query, key, value)), cu_seqlens_k=starts, **call)
             return output
         if self._kv_dtype is not None:
             call |= dict(kv_dtype=self._kv_dtype, **self._scales(layer, "descale"))
-        ja.attention(query[:tokens], *self._caches(kv_cache), page_table=attn_metadata.block_table,
+        ja.attention(_first(query, tokens), *self._caches(kv_cache), page_table=attn_metadata.block_table,
                      seqused_k=attn_metadata.seq_lens, **call)
         return output
 
@@ -81,7 +81,8 @@ class JitAttentionImpl(AttentionImpl):
             return
         tokens = slot_mapping.shape[0]
         fp8 = {} if self._kv_dtype is None else dict(cache_dtype=self._kv_dtype, **self._scales(layer, "scale"))
-        ja.append(key[:tokens], value[:tokens], *self._caches(kv_cache), slot_mapping=slot_mapping, **fp8)
+        key, value = _first(key, tokens), _first(value, tokens)
+        ja.append(key, value, *self._caches(kv_cache), slot_mapping=slot_mapping, **fp8)
 
     def _caches(self, kv_cache):
         """Keys and values as pages of (pages, page_size, heads_kv, head_size)."""
@@ -103,6 +104,11 @@ class JitAttentionImpl(AttentionImpl):
             tensors["is_causal"] = causal
             return self._masks["by request"], tensors
         return self._masks[bool(causal) and self.attn_type == AttentionType.DECODER], tensors
+
+
+def _first(rows, count):
+    """The first rows of a tensor. Slices take longer than looking whether there are more."""
+    return rows if rows.shape[0] == count else rows[:count]
 
 
 def _masks_of(sliding_window):
