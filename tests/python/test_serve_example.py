@@ -25,6 +25,7 @@ def test_it_answers_as_the_stock_model_token_by_token(example):
     answers = [bytes(request.answer).decode() for request in served]
     assert sum(map(str.__eq__, answers, right)) >= 4, list(zip(answers, right))
     assert server.steps["mixed"] >= 2 and server.steps["decoding"] >= 2
+    assert (server.graph is None) == (server.device.type == "cpu")
     assert sorted(server.free_pages) == list(range(64))
     assert any(len(request.prompt) > server.most_tokens for request in served)  # which comes in chunks
 

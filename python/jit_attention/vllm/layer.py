@@ -64,8 +64,9 @@ class JitAttentionImpl(AttentionImpl):
             return output.fill_(0)
         tokens, starts = attn_metadata.num_actual_tokens, attn_metadata.query_start_loc
         mask, tensors = self._mask_of(attn_metadata.causal, query.device)
-        call = dict(out=_first(output, tokens), mask=mask, score=self._score, softmax_scale=self.scale, tensors=tensors,
-                    sinks=self.sinks, split_keys=self.split_keys, cu_seqlens_q=starts, zero_padding=True)
+        call = dict(out=_first(output, tokens), mask=mask, score=self._score, softmax_scale=self.scale,
+                    tensors=tensors, sinks=self.sinks, split_keys=self.split_keys, cu_seqlens_q=starts,
+                    zero_padding=True)
         if self.attn_type in (AttentionType.ENCODER_ONLY, AttentionType.ENCODER):
             ja.attention(*(_first(x, tokens) for x in (query, key, value)), cu_seqlens_k=starts, **call)
             return output
