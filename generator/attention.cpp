@@ -97,7 +97,7 @@ std::optional<Plan> recorded_plan(const AttentionState& state, const DeviceInfo&
 }
 
 // The kernel for some requests of mixed calls: of the config that was recorded for calls of their sizes, else of the cost
-// model's.
+// model's; where compiling is forbidden, for the largest sizes of the class, as above.
 std::optional<BuiltKernel> kernel_for(const AttentionState& state, const DeviceInfo& device,
                                       Requests requests, const ProblemShape& shape) {
   std::optional<KernelConfig> config;
@@ -105,8 +105,16 @@ std::optional<BuiltKernel> kernel_for(const AttentionState& state, const DeviceI
     if (const auto recorded = find_record(state.context, state.spec, device, shape); recorded)
       config = config_for(recorded->config, requests);
   }
-  return choose_kernel_for(state.context, state.spec, requests, config, shape, device_limits(device),
-                           native_target(device));
+  const auto choose = [&](const std::optional<KernelConfig>& wanted, const ProblemShape& sizes) {
+    return choose_kernel_for(state.context, state.spec, requests, wanted, sizes, device_limits(device),
+                             native_target(device));
+  };
+  try {
+    return choose(config, shape);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::offline) throw;
+  }
+  return choose({}, largest_shape(size_class(shape)));
 }
 
 // Two kernels for a call of requests of many queries and of few: that for few has two halves, one before and one behind

@@ -6,6 +6,7 @@
     contenders  what is compared, all of one shape         measure     the way of one problem: prepare, check, time
     records     JSON lines and statistics                  report      ratios and tables;  chart: pictures
     accuracy    errors against fp64                        backward    inputs of gradients, and their reference
+    engine_suites: rows of vLLM's benchmark
     grid, backward_suites: rows of training                by_autograd gradients of what torch differentiates
     sparse_suites: rows of sparse masks                    ours_sparse these as texts and block masks of ours
 

@@ -183,7 +183,7 @@ class FlashAttention4(ByAutograd, FlashAttention3):
     splits = (1,)  # it has no others on Hopper
     lse = dict(return_lse=True)
     left_out = {suite: "it does not split the keys on Hopper, and compiles for long" for suite in
-                ("decode", "paged", "mixed")}
+                ("decode", "paged", "mixed", "engine-shapes")}
 
     def module(self):
         return "flash_attn.cute.interface"

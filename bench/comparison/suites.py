@@ -2,6 +2,7 @@
 
 from .backward_suites import BACKWARD_SUITES
 from .cells import cell
+from .engine_suites import ENGINE_SUITES
 from .grid import grid
 from .operations import OPERATION_SUITES
 from .serving_suites import SERVING_SUITES
@@ -58,6 +59,7 @@ SUITES = {
     **SPARSE_SUITES,
     **BACKWARD_SUITES,
     **SERVING_SUITES,
+    **ENGINE_SUITES,
     **OPERATION_SUITES,
 }
 CELLS = {one.name: one for cells in SUITES.values() for one in cells}

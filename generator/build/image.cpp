@@ -147,8 +147,8 @@ std::string offline_message(const ContextState& context, const KernelImage& imag
   std::string message = fmt::format(
       "kernel {} for {} (key {}{}) is neither in the cache nor in a pack, and compiling is forbidden "
       "(JIT_ATTENTION_OFFLINE); make a pack with `jit-attention warm`, with --training where gradients are "
-      "computed, where compiling is "
-      "allowed, and name it in JIT_ATTENTION_PACK",
+      "computed and --serving where caches of pages are, where compiling is allowed, and name it in "
+      "JIT_ATTENTION_PACK",
       image.program.name, to_string(image.target), image.key, made_of);
   for (const std::string& sentence : context.packs.shortfalls(image.target, compiler))
     message += "; " + sentence;

@@ -22,9 +22,8 @@ SizeClass size_class(const ProblemShape& shape) {
 }
 
 std::int64_t surplus_queries(std::int64_t batch, std::int64_t total_q) {
-  constexpr std::int64_t least = 256, many_on_average = 512;
   const std::int64_t surplus = total_q - batch;
-  return batch > 1 && surplus >= least && total_q < batch * many_on_average ? surplus : 0;
+  return batch > 1 && surplus >= least_surplus && total_q < batch * many_queries_on_average ? surplus : 0;
 }
 
 ProblemShape shape_of_few(const ProblemShape& shape) {

@@ -51,6 +51,8 @@ struct ProblemShape {
 /// What ProblemShape::surplus_q is of so many ragged queries in all. Two kernels are worth their launches where the surplus is
 /// that of a few tiles, and queries are few on average: else the requests of few can be left to the kernel of the others.
 std::int64_t surplus_queries(std::int64_t batch, std::int64_t total_q);
+inline constexpr std::int64_t least_surplus = 256;            ///< that is worth a kernel of its own
+inline constexpr std::int64_t many_queries_on_average = 512;  ///< for which there is no second kernel
 
 /// The shapes that the two kernels of a call with a surplus are chosen for: all requests with one query each, and the
 /// surplus as one request.

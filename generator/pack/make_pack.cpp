@@ -23,6 +23,7 @@
 #include "generator/kernels.h"
 #include "generator/kernels/search.h"
 #include "generator/pack/pack_shapes.h"
+#include "generator/pack/serving_kernels.h"
 #include "generator/pack/training_kernels.h"
 #include "runtime/parallel.h"
 
@@ -68,15 +69,18 @@ std::vector<Problem> problems_of(std::span<const AttentionSpec> specs, std::span
   return problems;
 }
 
-// For all specs on all targets: these kernels are the same for all sizes.
-std::vector<KernelBuild> shared_gradients_of(std::span<const AttentionSpec> specs,
-                                             std::span<const PackTarget> targets) {
+// For all specs on all targets: what is the same for all sizes.
+std::vector<KernelBuild> shared_builds(std::span<const AttentionSpec> specs,
+                                       std::span<const PackTarget> targets, const PackSizes& sizes) {
   std::vector<KernelBuild> builds;
+  const auto add = [&](std::vector<KernelBuild> own) {
+    std::move(own.begin(), own.end(), std::back_inserter(builds));
+  };
   for (const AttentionSpec& spec : specs) {
-    for (const PackTarget& target : targets) {
-      const auto own =
-          of_shared_gradients(spec, {target.arch, target.emulated ? CodeForm::ptx : CodeForm::cubin});
-      builds.insert(builds.end(), own.begin(), own.end());
+    for (const PackTarget& pack_target : targets) {
+      const Target target{pack_target.arch, pack_target.emulated ? CodeForm::ptx : CodeForm::cubin};
+      if (sizes.training) add(of_shared_gradients(spec, target));
+      if (sizes.serving) add(of_operations(spec, sizes, target));
     }
   }
   return builds;
@@ -128,6 +132,27 @@ class Choosing {
     build(builds);
   }
 
+  /// The same for calls whose requests two kernels share, where there are both.
+  void run_mixed(const PackSizes& sizes) {
+    std::vector<std::pair<const Problem*, RequestShape>> steps;
+    for (const Problem& problem : problems_) {
+      if (problem.pass != Pass::forward) continue;
+      const std::vector<RequestShape> shapes = mixed_shapes(problem.spec, sizes);
+      const bool has_both =
+          !shapes.empty() && choose_for(problem, shapes.front()) && choose_for(problem, shapes.back());
+      for (const RequestShape& shape : shapes) {
+        if (has_both) steps.emplace_back(&problem, shape);
+      }
+    }
+    std::vector<std::string> keys(steps.size());
+    for_each_in_parallel(steps.size(), [&](std::size_t i) {
+      if (const auto kernel = choose_for(*steps[i].first, steps[i].second)) keys[i] = kernel->image->key;
+    });
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      if (!keys[i].empty()) extend(serving_[keys[i]], steps[i].second.shape);
+    }
+  }
+
   /// Has kernels in the context that serve whatever the sizes are.
   void build(std::span<const KernelBuild> builds) {
     std::vector<std::string> keys(builds.size());
@@ -148,6 +173,11 @@ class Choosing {
 
   static const ProblemShape& shape_of(const Step& step, std::size_t shape) {
     return step.problem->shapes[shape];
+  }
+
+  std::optional<BuiltKernel> choose_for(const Problem& problem, const RequestShape& of) {
+    return choose_kernel_for(context_, problem.spec, of.requests, {}, of.shape, problem.limits,
+                             problem.target);
   }
 
   // Each first config of each problem with its sizes.
@@ -235,6 +265,7 @@ void check_sizes(const PackSizes& sizes) {
   check("heads_q", sizes.heads_q);
   check("max_batch", sizes.max_batch);
   check("max_seqlen", sizes.max_seqlen);
+  check("rotary_dim", sizes.rotary_dim == 0 ? 1 : sizes.rotary_dim);
 }
 
 }  // namespace
@@ -249,7 +280,8 @@ PackContents write_pack(const std::string& path, std::span<const AttentionSpec> 
   const std::vector<Problem> problems = problems_of(specs, targets, sizes);
   Choosing choosing(state, problems);
   choosing.run();
-  if (sizes.training) choosing.build(shared_gradients_of(specs, targets));
+  choosing.run_mixed(sizes);
+  choosing.build(shared_builds(specs, targets, sizes));
 
   PackContents contents;
   std::vector<Entry> entries;

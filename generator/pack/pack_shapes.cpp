@@ -6,14 +6,14 @@
 #include "generator/text/score_mask.h"
 
 namespace jit {
-namespace {
 
-// 1, 2, 4 … up to the first that is `most` or more.
 std::vector<std::int64_t> powers_of_two(std::int64_t most) {
   std::vector<std::int64_t> powers = {1};
   while (powers.back() < most) powers.push_back(2 * powers.back());
   return powers;
 }
+
+namespace {
 
 // The same with 3, 6, 12 … between them.
 std::vector<std::int64_t> half_steps(std::int64_t most) {

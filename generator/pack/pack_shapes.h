@@ -1,6 +1,7 @@
 // The sizes that kernels of a pack are chosen for.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include <jit/pack.h>
@@ -8,6 +9,9 @@
 #include "generator/kernels/problem_shape.h"
 
 namespace jit {
+
+/// 1, 2, 4 … up to the first that is `most` or more.
+std::vector<std::int64_t> powers_of_two(std::int64_t most);
 
 /// The largest sizes of each size class, so that there is a kernel for every class; and between them the sizes of
 /// whole models, so that most calls find the very kernel that is chosen for theirs. Keys are as many as queries or

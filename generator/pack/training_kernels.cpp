@@ -18,12 +18,6 @@ AttentionSpec without_sinks(AttentionSpec spec) {
   return spec;
 }
 
-KernelBuild build_of(Program program, Target target) {
-  return [program = std::move(program), target](ContextState& context) {
-    return build_image(context, program, target);
-  };
-}
-
 }  // namespace
 
 std::vector<Pass> training_passes(const AttentionSpec& spec, const DeviceLimits& limits) {

@@ -1,29 +1,22 @@
 // What packs for training have beside the kernels of forward.
 #pragma once
 
-#include <functional>
-#include <memory>
 #include <span>
 #include <vector>
 
 #include <jit/kernel_config.h>
 #include <jit/spec.h>
 
-#include "generator/build/image.h"
 #include "generator/kernels/device_limits.h"
 #include "generator/kernels/problem_shape.h"
+#include "generator/pack/kernel_build.h"
 
 namespace jit {
-
-struct ContextState;
 
 /// The passes that backward calls of a spec may run on such a device, one kernel of each, chosen by sizes: both of two
 /// passes, which serve all calls, and the single one, where there is a kernel for it. Throws Error invalid_spec where
 /// the spec has no backward.
 std::vector<Pass> training_passes(const AttentionSpec& spec, const DeviceLimits& limits);
-
-/// Builds a kernel, which the context then has. Throws what build_kernel throws. Thread safe.
-using KernelBuild = std::function<std::shared_ptr<const KernelImage>(ContextState& context)>;
 
 /// What a one-pass kernel needs around it; with the deterministic one, if the spec has it. `config` is the one that is
 /// chosen for some sizes.

@@ -34,6 +34,10 @@ struct PackSizes {
   /// Whether gradients are computed, too: deterministic ones or not, those of sinks, and of all that a score reads
   /// together.
   bool training = false;
+  /// Whether caches are filled and states are merged, too: by append() of tokens as they come, and rotated by tables of
+  /// fp32 or of the spec's type in pairs (j, j + rotary_dim / 2), and by merge() of up to two views.
+  bool serving = false;
+  int rotary_dim = 0;  ///< with serving: leading elements of a head that are rotated; 0: all of them
 };
 
 /// A kernel in a pack.
@@ -61,10 +65,10 @@ struct PackContents {
   std::uint64_t bytes = 0;            ///< of the file
 };
 
-/// Compiles what untuned calls of these specs and sizes run on these devices, on all cores, and writes it to one
-/// file: for processes whose Settings::packs name it, with this version of the library and this NVRTC, and tensors
-/// that TMA can map. Needs no GPU. Kernels are taken from the context's cache, and kept there. Progress comes as
-/// events of kind tune. Nothing is written when anything fails. Throws Error invalid_spec, invalid_argument,
+/// Compiles what untuned calls of these specs and sizes run on these devices, mixed ones among them, on all cores, and
+/// writes it to one file: for processes whose Settings::packs name it, with this version of the library and this NVRTC,
+/// and tensors that TMA can map. Needs no GPU. Kernels are taken from the context's cache, and kept there. Progress comes
+/// as events of kind tune. Nothing is written when anything fails. Throws Error invalid_spec, invalid_argument,
 /// unsupported_device, no_valid_config, what compiling throws, and io_error.
 PackContents write_pack(const std::string& path, std::span<const AttentionSpec> specs,
                         std::span<const PackTarget> targets, const PackSizes& sizes = {},

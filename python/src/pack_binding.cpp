@@ -32,13 +32,18 @@ nb::dict as_dict(const PackedKernel& kernel) {
 }
 
 nb::list write(const std::string& path, nb::iterable spec_objects, const std::vector<std::string>& targets,
-               int heads_q, int max_batch, std::int64_t max_seqlen, bool training) {
+               int heads_q, int max_batch, std::int64_t max_seqlen, bool training, bool serving,
+               int rotary_dim) {
   std::vector<AttentionSpec> specs;
   for (nb::handle object : spec_objects) specs.push_back(spec_of(object));
   std::vector<PackTarget> parsed;
   for (const std::string& target : targets) parsed.push_back(parse_pack_target(target));
-  const PackSizes sizes{
-      .heads_q = heads_q, .max_batch = max_batch, .max_seqlen = max_seqlen, .training = training};
+  const PackSizes sizes{.heads_q = heads_q,
+                        .max_batch = max_batch,
+                        .max_seqlen = max_seqlen,
+                        .training = training,
+                        .serving = serving,
+                        .rotary_dim = rotary_dim};
   const Context& context = context_for({});
   const PackContents contents = without_lock([&] { return write_pack(path, specs, parsed, sizes, context); });
   nb::list kernels;
@@ -56,6 +61,8 @@ Args:
     heads_q: query heads of the calls to come, at most.
     max_batch, max_seqlen: the largest batch, and the most tokens.
     training: whether gradients are computed, too.
+    serving: whether caches are filled and states merged, too: by append, of tokens as they come or rotated, and by merge.
+    rotary_dim: with serving, leading elements of a head that are rotated; 0: all of them.
 
 Needs no GPU. Returns a dict for each kernel: spec, target, config, name, key, bytes, compile_ms, cached, sizes, how many of
 the sizes that were looked at it serves, and all_sizes, whether it runs beside others whatever the sizes are. Raises what compiling raises, InvalidArgumentError and IoError.
@@ -67,7 +74,8 @@ void bind_pack(nb::module_& module) {
   const PackSizes sizes;
   module.def("write_pack", write, "path"_a, "specs"_a, "targets"_a, nb::kw_only(),
              "heads_q"_a = sizes.heads_q, "max_batch"_a = sizes.max_batch, "max_seqlen"_a = sizes.max_seqlen,
-             "training"_a = sizes.training, write_doc);
+             "training"_a = sizes.training, "serving"_a = sizes.serving, "rotary_dim"_a = sizes.rotary_dim,
+             write_doc);
 }
 
 }  // namespace jit::python

@@ -1,5 +1,6 @@
 // jit-attention warm, and processes that have its pack: they never compile.
 #include <filesystem>
+#include <set>
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -13,6 +14,7 @@ namespace jit::testing {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::IsSupersetOf;
 using ::testing::Not;
 
 // A model so small that its kernels compile fast.
@@ -85,6 +87,28 @@ TEST_F(CliWarm, AProcessWithThePackNeverCompiles) {
       const ToolResult result = run(device, queries, keys);
       EXPECT_EQ(result.status, 0) << device << " " << queries << " x " << keys << ": " << result.err;
     }
+  }
+}
+
+TEST_F(CliWarm, APackForServingIsOfPages) {
+  const ToolResult made =
+      warm("emulated:sm_80", {"--serving", "--page-size", "32", "--kv-dtype", "fp8_e4m3"});
+  ASSERT_EQ(made.status, 0) << made.err;
+  std::set<std::string> specs;
+  const nlohmann::json report = made.json();
+  for (const nlohmann::json& kernel : report["kernels"]) specs.insert(kernel["spec"]);
+  EXPECT_THAT(specs, IsSupersetOf({"fp16 d16 gqa2 q=ragged kv=paged page32 kv_dtype=fp8_e4m3 mask=causal",
+                                   "fp16 d16 gqa2 kv=paged page32 kv_dtype=fp8_e4m3 mask=causal",
+                                   "append fp16 d16 to fp8_e4m3 rotary16 fp32",
+                                   "merge fp32 to fp16 d16 align16 views2"}));
+  for (const std::vector<std::string>& wrong : {std::vector<std::string>{"--page-size", "32"},
+                                                {"--serving", "--page-size", "0"},
+                                                {"--serving", "--training"},
+                                                {"--serving", "--kv-dtype", "fp32"},
+                                                {"--serving", "--split-keys", "100"}}) {
+    const ToolResult refused = warm("emulated:sm_80", wrong);
+    EXPECT_NE(refused.status, 0);
+    EXPECT_EQ(std::count(refused.err.begin(), refused.err.end(), '\n'), 1) << refused.err;
   }
 }
 

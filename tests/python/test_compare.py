@@ -12,7 +12,7 @@ import pytest
 BENCH = pathlib.Path(__file__).resolve().parents[2] / "bench"
 sys.path.insert(0, str(BENCH))
 
-from comparison import cells, chart, document, records, report, serving_suites, suites  # noqa: E402
+from comparison import cells, chart, document, engine_suites, records, report, serving_suites, suites  # noqa: E402
 from comparison.backward_suites import BACKWARD_SUITES  # noqa: E402
 from comparison.contenders import COLORS, NAMES, all_contenders  # noqa: E402
 from comparison.inputs import alibi_slopes  # noqa: E402
@@ -37,8 +37,8 @@ def test_suites_have_the_expected_cells():
     assert sizes == {"forward": 18, "causal": 18, "backward": 18, "backward-causal": 18, "training-step": 18,
                      "deterministic": 18, "backward-masks": 9, "backward-gqa": 12, "backward-varlen": 9,
                      "masks": 8, "sparse": 10, "gqa": 8,
-                     "odd-shapes": 14, "latency": 10, "decode": 15, "paged": 18, "ragged": 8, "mixed": 6, "fp8-cache": 16, "append": 7,
-                     "merge": 9}
+                     "odd-shapes": 14, "latency": 10, "decode": 15, "paged": 18, "ragged": 8, "mixed": 6, "fp8-cache": 16,
+                     "engine-shapes": 32, "append": 7, "merge": 9}
 
 
 def test_names_are_unique_and_begin_with_the_suite():
@@ -225,6 +225,22 @@ def test_serving_suites_hold_what_they_are_for():
     everyone = [*decode, *paged, *ragged, *mixed]
     assert {one.mode for one in everyone} == {"replay"}
     assert all(cells.in_mode(one, "sustained") is one for one in everyone)
+
+
+def test_batches_of_engines_are_what_their_words_say():
+    assert engine_suites.groups("q2k") == [(1, 2048, 2048)]
+    assert engine_suites.groups("64q1s4k") == [(64, 1, 4096)]
+    assert engine_suites.groups("16q1s2k_2q1k") == [(2, 1024, 1024), (16, 1, 2048)]
+    assert engine_suites.groups("q257_7q1s1057_3q4s2051") == [(1, 257, 257), (3, 4, 2051), (7, 1, 1057)]
+    for wrong in ("", "q", "2k", "q1s", "1q1_", "q2m"):
+        with pytest.raises(ValueError, match="is no batch: parts are"):
+            engine_suites.groups(wrong)
+    engine = suites.SUITES["engine-shapes"]
+    assert {one.kv_sequences for one in engine} == {"paged"} and {one.head_dim for one in engine} == {64, 96, 128, 256}
+    assert {1, 4, 8, 16, 32} <= {one.gqa_ratio for one in engine} and len({one.panel for one in engine}) == 4
+    assert sum(one.prefills > 0 for one in engine) == 6 and sum(0 < one.prefills < one.batch for one in engine) == 2
+    kinds = {(one.prefills > 0, one.mask, one.q_sequences) for one in engine}
+    assert kinds == {(True, "causal", "ragged"), (False, "none", "dense")}
 
 
 # Ratios

@@ -1,8 +1,12 @@
 """Packs as Python writes and uses them: a process that has one never compiles."""
 
-import pytest
+import os
+import pathlib
+import re
+import subprocess
 
 import jit_attention as ja
+import pytest
 
 SIZES = {"heads_q": 2, "max_batch": 2, "max_seqlen": 64}
 
@@ -75,6 +79,64 @@ def test_a_pack_for_training_has_the_kernels_of_gradients(run_python, tmp_path, 
         train(packs[0])
 
 
+SERVING_STEPS = """
+import numpy, jit_attention as ja
+ja.use_device("emulated:{arch}")
+rng = numpy.random.default_rng(1)
+draw = lambda *shape: rng.standard_normal(shape).astype(numpy.float16)
+table = numpy.arange(16, dtype=numpy.int32).reshape(4, 4)
+k_pages, v_pages = (numpy.zeros((16, 16, 1, 16), numpy.float16) for _ in "kv")
+
+def step(new):
+    q, k, v = draw(sum(new), 2, 16), draw(sum(new), 1, 16), draw(sum(new), 1, 16)
+    where = dict(cu_seqlens_q=numpy.cumsum([0, *new], dtype=numpy.int32), page_table=table[:len(new)],
+                 seqused_k=numpy.array(new, numpy.int32))
+    for rotation in ({{}}, dict(q=q, cos_sin=numpy.ones((64, 16), numpy.float32))):
+        ja.append(k, v, k_pages, v_pages, **where, **rotation)
+    o, lse = ja.attention(q, k_pages, v_pages, **where, mask=ja.mask.causal(), return_lse=True)
+    merged, _ = ja.merge([o, o], [lse, lse])
+    assert numpy.allclose(merged.astype("f4"), o.astype("f4"), atol=1e-2) and numpy.abs(o).max() > 0
+
+step([1, 1, 1])
+step([50, 33])
+step([262, 1, 1, 1])
+spec = ja.AttentionSpec(dtype="fp16", head_dim=16, gqa_ratio=2, sequences_q="ragged", sequences_kv="paged",
+                        page_size=16, mask=ja.mask.causal())
+starts = numpy.array([0, 262, 263, 264, 265], numpy.int32)
+kernel = ja.prepare(spec).kernel(draw(265, 2, 16), k_pages, v_pages, cu_seqlens_q=starts, page_table=table,
+                                 seqused_k=starts[1:])
+assert ("requests=many_queries" in kernel.why) == ("{arch}" == "sm_90a"), kernel.why
+"""
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+def test_a_pack_for_serving_has_append_merge_and_the_kernels_of_mixed_batches(run_python, tmp_path, arch):
+    spec = ja.AttentionSpec(dtype="fp16", head_dim=16, gqa_ratio=2, sequences_q="ragged", sequences_kv="paged",
+                            page_size=16, mask=ja.mask.causal())
+    packs = tmp_path / "attention.pack", tmp_path / "serving.pack"
+    for pack in packs:
+        ja.write_pack(str(pack), [spec], [f"emulated:{arch}"], serving=pack is packs[1], **SIZES | {"max_batch": 4})
+
+    def serve(pack):
+        return run_python(SERVING_STEPS.format(arch=arch), JIT_ATTENTION_CACHE_DIR=str(tmp_path / "empty"),
+                          JIT_ATTENTION_PACK=str(pack), JIT_ATTENTION_OFFLINE="1", JIT_ATTENTION_NVRTC=str(tmp_path))
+
+    serve(packs[1])
+    with pytest.raises(Exception, match="append.* is neither in the cache nor in a pack.*--serving"):
+        serve(packs[0])
+
+
+def test_the_container_asks_for_options_that_there_are():
+    tool = os.environ.get("JIT_ATTENTION_TOOL")
+    if not tool:
+        pytest.skip("JIT_ATTENTION_TOOL does not name the program")
+    recipe = (pathlib.Path(__file__).parents[2] / "examples" / "container" / "Dockerfile").read_text()
+    (command,) = re.findall(r"jit-attention (warm .*?)\n\n", recipe, re.DOTALL)
+    offered = subprocess.run([tool, "warm", "--help"], capture_output=True, text=True, check=True).stdout
+    options = re.findall(r"--[a-z-]+", command)
+    assert "--serving" in options and all(option in offered for option in options)
+
+
 def test_what_has_no_gradients_is_not_packed_for_training(tmp_path):
     pack = tmp_path / "a.pack"
     for wrong in (dict(split_keys=64), dict(sequences_kv="paged", page_size=16)):
@@ -89,6 +151,10 @@ def test_what_cannot_be_packed_is_named(tmp_path):
         ja.write_pack(str(pack), [ja.AttentionSpec()], ["sm_70"])
     with pytest.raises(ja.InvalidSpecError, match="head_dim"):
         ja.write_pack(str(pack), [ja.AttentionSpec(head_dim=20)], ["sm_80"])
+    for wrong, sentence in ((-2, "rotary_dim is -2"), (7, "rotary_dim"), (512, "rotary_dim")):
+        with pytest.raises((ja.InvalidArgumentError, ja.InvalidSpecError), match=sentence):
+            ja.write_pack(str(pack), [ja.AttentionSpec(head_dim=16)], ["emulated:sm_80"], serving=True,
+                          rotary_dim=wrong, **SIZES)
     with pytest.raises(TypeError):
         ja.write_pack(str(pack), ["causal"], ["sm_80"])
     with pytest.raises(ja.IoError):

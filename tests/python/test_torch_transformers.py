@@ -271,7 +271,6 @@ def test_a_mask_beside_lengths_of_packed_sequences_is_refused(device):
 
 ENDS = torch.tensor([0, 3, 8])
 REFUSED = {
-    "sinks": (dict(s_aux=torch.zeros(4)), "s_aux.*sinks"),
     "head mask": (dict(head_mask=torch.ones(4)), "head_mask"),
     "weights": (dict(output_attentions=True), "output_attentions.*eager"),
     "packed by half": (dict(cu_seq_lens_q=torch.zeros(2)), "cu_seq_lens_k.*give both"),

@@ -31,5 +31,7 @@ file(COPY ${EXAMPLE}/ DESTINATION ${folder}/example)
 run(${CMAKE_COMMAND} -G ${GENERATOR} -S ${folder}/example -B ${folder}/build -DCMAKE_PREFIX_PATH=${prefix}
   -DCMAKE_CXX_COMPILER=${COMPILER} -DCMAKE_CXX_FLAGS=${FLAGS})
 run(${CMAKE_COMMAND} --build ${folder}/build)
-run(${CMAKE_COMMAND} -E env JIT_ATTENTION_NO_DISK_CACHE=1 ${folder}/build/first_attention)
+foreach(example first_attention decode)
+  run(${CMAKE_COMMAND} -E env JIT_ATTENTION_NO_DISK_CACHE=1 ${folder}/build/${example})
+endforeach()
 file(REMOVE_RECURSE ${folder})

@@ -167,11 +167,7 @@ void set_score(const Config& config, ModelAttention& model, AttentionSpec& spec)
     spec.score = score::softcap(static_cast<float>(*cap));
   if (config.truth("alibi").value_or(model.type == "bloom")) spec.score = score::alibi();
   if (config.has("relative_attention_num_buckets")) spec.score = score::bias(spec.dtype);
-  if (model.type == "gpt_oss") {
-    model.remarks.push_back(
-        "attention sinks are not computed in the kernels; o times sigmoid(lse - sink) of these kernels is "
-        "the same");
-  }
+  spec.sinks = model.type == "gpt_oss";
 }
 
 // The masks of causal layers: what layer_types says, else both where there is a window.
@@ -225,6 +221,8 @@ ModelAttention model_attention(const Json& json, std::string_view source) {
   set_heads(config, model, spec);
   set_dtype(config, model, spec);
   set_score(config, model, spec);
+  if (const auto share = config.number("partial_rotary_factor"))
+    model.rotary_dim = static_cast<int>(std::lround(spec.head_dim * *share));
   model.max_seqlen =
       config.whole_number({"max_position_embeddings", "n_positions", "max_seq_len"}).value_or(0);
   for (const Mask& mask : masks_of(config, model)) {

@@ -15,6 +15,7 @@ struct ModelAttention {
   std::string type;                  ///< "llama"
   std::vector<AttentionSpec> specs;  ///< of its layers, each once
   int heads_q = 0;
+  int rotary_dim = 0;                     ///< leading elements of a head that are rotated; 0: all
   std::int64_t max_seqlen = 0;            ///< tokens that it was made for; 0: it does not say
   std::vector<std::string> remarks = {};  ///< what of the model these specs leave out, a sentence each
 };

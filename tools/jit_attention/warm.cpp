@@ -27,6 +27,10 @@ struct WarmOptions {
   int max_batch = PackSizes{}.max_batch;
   std::int64_t max_seqlen = 0;
   bool training = false;
+  bool serving = false;
+  int page_size = 16;
+  std::string kv_dtype;
+  int split_keys = 0;
   bool as_json = false;
 };
 
@@ -51,6 +55,23 @@ void apply_options(const WarmOptions& options, ModelAttention& model) {
     model.specs.push_back(first);
     model.specs.back().mask = parse_mask(text);
   }
+}
+
+// What a server calls for each of these: pages that new tokens of any number read, ragged as engines have them or one
+// number for all requests.
+std::vector<AttentionSpec> over_pages(const std::vector<AttentionSpec>& specs, const WarmOptions& options) {
+  std::vector<AttentionSpec> served;
+  for (AttentionSpec spec : specs) {
+    spec.sequences_kv = SequenceKind::paged;
+    spec.page_size = options.page_size;
+    spec.split_keys = options.split_keys;
+    if (!options.kv_dtype.empty()) spec.kv_dtype = parse_dtype(options.kv_dtype);
+    for (const SequenceKind queries : {SequenceKind::ragged, SequenceKind::dense}) {
+      spec.sequences_q = queries;
+      served.push_back(spec);
+    }
+  }
+  return served;
 }
 
 std::string span(std::int64_t least, std::int64_t most) {
@@ -88,7 +109,12 @@ int run_warm(const WarmOptions& options) {
   ModelAttention model = read_model(config);
   apply_options(options, model);
   const std::vector<PackTarget> targets = targets_of(options);
-  PackSizes sizes{.heads_q = model.heads_q, .max_batch = options.max_batch, .training = options.training};
+  if (options.serving) model.specs = over_pages(model.specs, options);
+  PackSizes sizes{.heads_q = model.heads_q,
+                  .max_batch = options.max_batch,
+                  .training = options.training,
+                  .serving = options.serving,
+                  .rotary_dim = model.rotary_dim};
   if (model.max_seqlen > 0) sizes.max_seqlen = model.max_seqlen;
   if (options.max_seqlen > 0) sizes.max_seqlen = options.max_seqlen;
   const std::string out = std::filesystem::absolute(options.out).lexically_normal().string();
@@ -156,7 +182,21 @@ void add_warm(CLI::App& app, Commands& commands) {
   command
       ->add_option("--max-seqlen", options->max_seqlen, "Most tokens; default: what the model was made for")
       ->check(CLI::Range(1, 1 << 24));
-  command->add_flag("--training", options->training, "Kernels of gradients, too");
+  CLI::Option* training = command->add_flag("--training", options->training, "Kernels of gradients, too");
+  CLI::Option* serving = command->add_flag(
+      "--serving", options->serving,
+      "What a server calls: attention over pages, of prompts, decoding and both, append and merge");
+  serving->excludes(training);
+  command->add_option("--page-size", options->page_size, "With --serving: rows of a page")
+      ->check(CLI::Range(1, max_page_size))
+      ->needs(serving)
+      ->capture_default_str();
+  command->add_option("--kv-dtype", options->kv_dtype, "With --serving: fp8_e4m3 or fp8_e5m2, of the cache")
+      ->needs(serving);
+  command
+      ->add_option("--split-keys", options->split_keys,
+                   "With --serving: keys of a span, where bits must not depend on the batch")
+      ->needs(serving);
   command->add_flag("--json", options->as_json, "Print JSON");
   commands.push_back({command, [options] { return run_warm(*options); }});
 }

@@ -16,7 +16,6 @@ _CAUSAL = _mask.causal()
 
 # What a model may ask of its attention and would not get: other results than its author meant.
 _UNSERVED = {
-    "s_aux": "attention sinks",
     "head_mask": "factors of heads",
     "block_indices": "blocks of keys by index",
 }
@@ -31,8 +30,8 @@ def register_with_transformers(name="jit_attention"):
             model(**inputs)
 
     For models in bf16 or fp16, or in fp32 under ``torch.autocast``: encoders, decoders and caches of
-    keys and values, with padding at any side, sliding windows, softcap, position biases and fewer KV heads than query
-    heads. Causal masks, windows and padding are computed in the kernel, which skips what they leave empty; other
+    keys and values, with padding at any side, sliding windows, softcap, sinks, position biases and fewer KV heads than
+    query heads. Causal masks, windows and padding are computed in the kernel, which skips what they leave empty; other
     masks are tensors, as for "sdpa". Rows of padding that see no token are zero. Packed sequences, one behind another
     in a single batch entry, are known by positions that begin anew or by `cu_seq_lens_q` and `cu_seq_lens_k`, as
     `DataCollatorWithFlattening` makes them.
@@ -44,7 +43,7 @@ def register_with_transformers(name="jit_attention"):
         ImportError: there is no Transformers, or one older than the mask functions of version 5.
 
     The attention function raises InvalidArgumentError, when the model runs, for fp32, attention weights as results,
-    attention sinks, head masks, and other masks beside cumulative lengths.
+    head masks, and other masks beside cumulative lengths.
     """
     try:
         from transformers import AttentionInterface
@@ -91,7 +90,7 @@ def attention_function(module: torch.nn.Module, query: torch.Tensor, key: torch.
                        sliding_window: Optional[int] = None, softcap: Optional[float] = None,
                        is_causal: Optional[bool] = None, position_bias: Optional[torch.Tensor] = None,
                        cu_seq_lens_q: Optional[torch.Tensor] = None, cu_seq_lens_k: Optional[torch.Tensor] = None,
-                       **kwargs):
+                       s_aux: Optional[torch.Tensor] = None, **kwargs):
     """The attention of one layer, as `transformers.AttentionInterface` calls it.
 
     Args:
@@ -107,6 +106,7 @@ def attention_function(module: torch.nn.Module, query: torch.Tensor, key: torch.
         position_bias: (batch|1, heads_q|1, seqlen_q|1, seqlen_kv), added to the scores.
         cu_seq_lens_q, cu_seq_lens_k: (sequences + 1), where each of the packed sequences begins and ends, both or none.
             attention_mask is None then, or says by positions that sequences are packed.
+        s_aux: (heads_q), sinks: a score of each head without a value.
 
     Returns:
         (batch, seqlen_q, heads_q, head_dim_v), contiguous, and None for the weights.
@@ -145,7 +145,8 @@ def attention_function(module: torch.nn.Module, query: torch.Tensor, key: torch.
     rows = [x.transpose(1, 2) for x in (query, key, value)]
     if packed:
         rows = [x.squeeze(0) for x in rows]
-    o = attention(*rows, mask=mask, score=score, softmax_scale=scaling, tensors=tensors, dropout_p=dropout, **packed)
+    o = attention(*rows, mask=mask, score=score, softmax_scale=scaling, tensors=tensors, dropout_p=dropout,
+                  sinks=None if s_aux is None else s_aux.float(), **packed)
     return o.unsqueeze(0) if packed else o, None
 
 

@@ -6,6 +6,7 @@
 #include <jit/pack.h>
 
 #include "generator/pack/pack_shapes.h"
+#include "generator/pack/serving_kernels.h"
 #include "tests/support/cache_entries.h"
 #include "tests/support/error_of.h"
 #include "tests/support/fresh_folder.h"
@@ -110,6 +111,35 @@ TEST(PackShapes, HaveEachSizeClass) {
   }
   EXPECT_THAT(causal, ::testing::Contains(ProblemShape{.heads_q = 72, .seqlen_q = 1, .seqlen_kv = 768}));
   EXPECT_LT(causal.size(), full.size());
+}
+
+// Whatever a mixed call brings, both kinds of its requests have the largest sizes of their classes there.
+TEST(PackShapes, HaveEachClassOfBothKindsOfMixedCalls) {
+  const PackSizes sizes{.heads_q = 24, .max_batch = 5, .max_seqlen = 3000};
+  const AttentionSpec spec{.sequences_q = SequenceKind::ragged};
+  std::vector<ProblemShape> few, many;
+  for (const auto& [requests, shape] : mixed_shapes(spec, sizes))
+    (requests == Requests::few_queries ? few : many).push_back(shape);
+  int mixed = 0;
+  for (std::int64_t batch = 2; batch <= sizes.max_batch; ++batch) {
+    for (std::int64_t total_q = 1; total_q < 3000; total_q += 97) {
+      for (std::int64_t kv = 1; kv <= sizes.max_seqlen; kv += 731) {
+        const ProblemShape call{.batch = batch,
+                                .heads_q = 24,
+                                .seqlen_q = total_q / batch,
+                                .seqlen_kv = kv,
+                                .surplus_q = surplus_queries(batch, total_q)};
+        if (call.surplus_q == 0) continue;
+        ++mixed;
+        ASSERT_THAT(few, ::testing::Contains(largest_shape(size_class(shape_of_few(call)))));
+        ASSERT_THAT(many, ::testing::Contains(largest_shape(size_class(shape_of_many(call)))));
+      }
+    }
+  }
+  EXPECT_GT(mixed, 100);
+  EXPECT_THAT(mixed_shapes({}, sizes), IsEmpty()) << "dense queries";
+  EXPECT_THAT(mixed_shapes({.sequences_q = SequenceKind::ragged, .split_keys = 64}, sizes), IsEmpty());
+  EXPECT_THAT(mixed_shapes(spec, {.heads_q = 24, .max_batch = 1}), IsEmpty());
 }
 
 TEST(PackTarget, IsWhatDevicesAskFor) {

@@ -77,8 +77,14 @@ TEST(ModelConfig, ReadsTheTextPartOfAModelWithVision) {
 TEST(ModelConfig, SaysWhatTheKernelsLeaveOut) {
   const ModelAttention oss = model(R"({"model_type": "gpt_oss", "head_dim": 64, "num_attention_heads": 64,
     "num_key_value_heads": 8, "sliding_window": 128, "layer_types": ["sliding_attention", "full_attention"]})");
-  EXPECT_THAT(specs(oss), ElementsAre("bf16 d64 gqa8 mask=window(127, 0)", "bf16 d64 gqa8 mask=causal"));
-  EXPECT_THAT(oss.remarks, ElementsAre(HasSubstr("attention sinks are not computed")));
+  EXPECT_THAT(specs(oss), ElementsAre("bf16 d64 gqa8 sinks=true mask=window(127, 0)",
+                                      "bf16 d64 gqa8 sinks=true mask=causal"));
+  EXPECT_THAT(oss.remarks, IsEmpty());
+
+  const ModelAttention partial =
+      model(R"({"head_dim": 80, "num_attention_heads": 4, "partial_rotary_factor": 0.4})");
+  EXPECT_EQ(partial.rotary_dim, 32);
+  EXPECT_EQ(oss.rotary_dim, 0);
 
   const ModelAttention hybrid =
       model(R"({"model_type": "qwen3_next", "head_dim": 256, "num_attention_heads": 16,

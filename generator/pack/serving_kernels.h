@@ -1,0 +1,26 @@
+// What packs for serving have beside the kernels that one call runs by itself.
+#pragma once
+
+#include <vector>
+
+#include <jit/pack.h>
+
+#include "generator/kernels/problem_shape.h"
+#include "generator/pack/kernel_build.h"
+
+namespace jit {
+
+/// Requests of a call that two kernels share, and a shape that the kernel for them is chosen by.
+struct RequestShape {
+  Requests requests;
+  ProblemShape shape;
+};
+
+/// The largest sizes of each size class that mixed calls choose by, for both kinds of requests; none where no call of the
+/// spec is mixed.
+std::vector<RequestShape> mixed_shapes(const AttentionSpec& spec, const PackSizes& sizes);
+
+/// What stores new keys and values in caches of the spec, plainly and rotated on the way, and what merges its results.
+std::vector<KernelBuild> of_operations(const AttentionSpec& spec, const PackSizes& sizes, Target target);
+
+}  // namespace jit

@@ -1,0 +1,44 @@
+"""An attention backend for SGLang: with this package installed, ``--attention-backend jit_attention``.
+
+SGLang calls `register` by itself in each of its processes, through the entry point ``sglang.srt.plugins``. What it
+serves and what it refuses: docs/sglang.md.
+"""
+
+import logging
+
+from .._engines import check_version
+
+#: Versions whose interfaces the backend was written for: what their numbers begin with.
+SERVED_VERSIONS = ("0.5.23",)
+
+NAME = "jit_attention"
+_log = logging.getLogger("jit_attention")
+
+
+def register():
+    """Adds the backend to SGLang's registry and to what its command line takes. Calling it again changes nothing.
+
+    Never raises: it runs wherever this package is installed beside SGLang. Whether this version of SGLang is served
+    is checked when the backend is asked for.
+    """
+    try:
+        from sglang.srt.arg_groups import choices
+        from sglang.srt.layers.attention.attention_registry import register_attention_backend
+    except ImportError as error:
+        _log.warning("this SGLang has no registry of attention backends (%s): pip install 'sglang==%s'", error,
+                     SERVED_VERSIONS[-1])
+        return
+    register_attention_backend(NAME)(create)
+    for names in (choices.ATTENTION_BACKEND_CHOICES, choices.DETERMINISTIC_ATTENTION_BACKEND_CHOICES):
+        if NAME not in names:
+            names.append(NAME)
+
+
+def create(model_runner):
+    """The backend for a model; raises ImportError for a version of SGLang that is not served."""
+    import sglang
+
+    check_version("SGLang", sglang.__version__, SERVED_VERSIONS)
+    from .backend import JitAttentionBackend
+
+    return JitAttentionBackend(model_runner)

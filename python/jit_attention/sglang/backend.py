@@ -1,0 +1,89 @@
+"""Attention of SGLang's layers over its pool of slots."""
+
+import torch
+from sglang.srt.layers.attention.base_attn_backend import AttentionBackend
+from sglang.srt.layers.radix_attention import AttentionType
+from sglang.srt.mem_cache.memory_pool import KVWriteLoc, MHATokenToKVPool
+from sglang.srt.runtime_context import get_exec, get_spec
+
+import jit_attention as ja
+
+from .._engines import SPLIT_KEYS
+
+
+class JitAttentionBackend(AttentionBackend):
+    """One call for all requests of a step. Lengths and pages are worked out on the device, in a graph if there is
+    one, and never read by the host.
+    """
+
+    needs_cpu_seq_lens = False
+
+    def __init__(self, model_runner):
+        super().__init__()
+        self.pool = model_runner.token_to_kv_pool
+        self.req_to_token = model_runner.req_to_token_pool.req_to_token
+        self.page_size = model_runner.page_size
+        self.split_keys = SPLIT_KEYS if get_exec().deterministic.enable_deterministic_inference else 0
+        if type(self.pool) is not MHATokenToKVPool:
+            _refuse(f"keys in a {type(self.pool).__name__}", "give --disable-hybrid-swa-memory to models with "
+                    "windows, and another --attention-backend to those with latent attention")
+        if (algorithm := get_spec().speculative_algorithm) is not None:
+            _refuse(f"--speculative-algorithm {algorithm}", "leave it out, or use fa3")
+        if self.pool.store_dtype != self.pool.dtype and self.pool.dtype.itemsize != 1:
+            _refuse(f"a cache of {self.pool.dtype}", "give --kv-cache-dtype auto, fp8_e4m3 or fp8_e5m2")
+
+    def init_cuda_graph_state(self, max_bs, max_num_tokens):
+        """Nothing: what a graph reads is made in the graph."""
+
+    def get_cuda_graph_seq_len_fill_value(self):
+        return 0  # requests of padding see nothing
+
+    def init_forward_metadata_in_graph(self, forward_batch):
+        rows = torch.index_select(self.req_to_token[:, ::self.page_size], 0, forward_batch.req_pool_indices)
+        lengths = forward_batch.seq_lens.to(torch.int32)
+        if forward_batch.forward_mode.is_decode_or_idle():
+            starts = torch.arange(len(lengths) + 1, dtype=torch.int32, device=lengths.device)
+        else:
+            starts = torch.nn.functional.pad(forward_batch.extend_seq_lens.cumsum(0, dtype=torch.int32), (1, 0))
+        self.forward_metadata = dict(page_table=(rows // self.page_size).to(torch.int32), seqused_k=lengths,
+                                     cu_seqlens_q=starts)
+
+    def forward_decode(self, q, k, v, layer, forward_batch, save_kv_cache=True, **more):
+        return self._attend(q, k, v, layer, forward_batch, save_kv_cache, **more)
+
+    def forward_extend(self, q, k, v, layer, forward_batch, save_kv_cache=True, **more):
+        return self._attend(q, k, v, layer, forward_batch, save_kv_cache, **more)
+
+    def _attend(self, q, k, v, layer, forward_batch, save_kv_cache, sinks=None, **unknown):
+        """q (tokens, heads · head_dim), k and v (tokens, heads_kv, …) → (tokens, heads · head_dim_v)."""
+        given = [name for name, value in unknown.items() if value is not None]
+        if given or layer.is_cross_attention or layer.xai_temperature_len > 0:
+            what = given[0] if given else "cross attention" if layer.is_cross_attention else "xai_temperature_len"
+            _refuse(what, "choose another --attention-backend for this model")
+        if save_kv_cache and k is not None:
+            scales = () if layer.k_scale is None else (layer.k_scale, layer.v_scale)
+            self.pool.set_kv_buffer(layer, KVWriteLoc(forward_batch.out_cache_loc), k, v, *scales)
+        pages = [buffer.view(-1, self.page_size, *buffer.shape[1:])
+                 for buffer in (self.pool.get_key_buffer(layer.layer_id), self.pool.get_value_buffer(layer.layer_id))]
+        q = q.view(-1, layer.tp_q_head_num, layer.qk_head_dim)
+        out = q.new_empty(q.shape[0], layer.tp_q_head_num, layer.v_head_dim)
+        descale = {}
+        if pages[0].element_size() == 1 and layer.k_scale is not None:
+            descale = dict(k_descale=layer.k_scale.reshape(-1), v_descale=layer.v_scale.reshape(-1))
+        ja.attention(q, *pages, out=out, mask=_mask_of(layer), softmax_scale=layer.scaling, zero_padding=True,
+                     score=ja.score.softcap(layer.logit_cap) if layer.logit_cap else None,
+                     sinks=None if sinks is None else sinks.float(), split_keys=self.split_keys, **descale,
+                     **self.forward_metadata)
+        return out.view(q.shape[0], -1)
+
+
+def _mask_of(layer):
+    """SGLang's windows leave out a token's own key, so that a window of 0 sees that key alone."""
+    is_causal = layer.attn_type == AttentionType.DECODER
+    if layer.sliding_window_size < 0:
+        return ja.mask.causal() if is_causal else None
+    return ja.mask.sliding_window(layer.sliding_window_size, 0 if is_causal else layer.sliding_window_size)
+
+
+def _refuse(what, instead):
+    raise NotImplementedError(f"jit_attention.sglang does not serve {what}: {instead}")

@@ -1,0 +1,121 @@
+"""Continuous batching of Hugging Face Transformers: attention over its paged cache."""
+
+import re
+
+import torch
+
+from .. import append
+from .. import mask as _mask
+from .. import score as _score
+from .op import attention
+from .sdpa import _refuse
+
+
+def register_continuous_batching(name="jit_flash_attention_3"):
+    """Make ``attn_implementation=name`` known to Transformers, for continuous batching alone.
+
+        register_continuous_batching()
+        model.set_attn_implementation("jit_flash_attention_3")
+        answers = model.generate_batch(prompts, generation_config=generation_config)
+
+    Models in bf16 or fp16, with windows of each layer, softcap and sinks. Steps with prompts are one call over ragged
+    keys that Transformers gathers from its cache; steps that decode alone, where it makes a table of pages (on CUDA),
+    store and read in the pages. Nothing quadratic is stored, and lengths stay on the device.
+
+    Continuous batching takes implementations from outside only under names that it knows for flash-attention's, and
+    asks a module for the functions behind such a name. So this adds the name to those of which that module knows the
+    functions: `_lazy_imports` of `transformers.modeling_flash_attention_utils` (5.23 was used).
+
+    Args:
+        name: under which it is registered; again under the same name changes nothing.
+
+    Raises:
+        ImportError: there is no Transformers, or one with another continuous batching.
+        ValueError: a name under which Transformers would not use pages: it must have "flash", and behind it a 2 or 3.
+    """
+    if not re.match(r".*flash.*[23]", name):
+        raise ValueError(f"name is {name!r}; it must have 'flash' and behind it a 2 or a 3, by which Transformers "
+                         "knows what reads pages: 'jit_flash_attention_3'")
+    try:
+        from transformers import AttentionInterface
+        from transformers import modeling_flash_attention_utils as flash
+        from transformers.masking_utils import AttentionMaskInterface
+
+        known = flash._lazy_imports
+        _ = flash._pad_input, flash._unpad_input
+    except (ImportError, AttributeError) as error:
+        raise ImportError("register_continuous_batching needs transformers 5.23: "
+                          "pip install 'transformers==5.23.*'") from error
+    names = getattr(known, "names_of_jit_attention", None)
+    if names is None:
+        names, others = set(), known
+
+        def known(implementation, *arguments, **keywords):
+            if implementation not in names:
+                return others(implementation, *arguments, **keywords)
+            from ..flash_attn import v3
+
+            return (v3.flash_attn_func, v3.flash_attn_varlen_func, v3.flash_attn_with_kvcache, flash._pad_input,
+                    flash._unpad_input)
+
+        known.names_of_jit_attention = names
+        flash._lazy_imports = known
+    names.add(name)
+    AttentionInterface.register(name, paged_attention_function)
+    AttentionMaskInterface.register(name, no_mask)
+
+
+def no_mask(*_, attention_mask=None, **__):
+    """Continuous batching has lengths in place of masks; `paged_attention_function` refuses what has no lengths."""
+    return attention_mask
+
+
+def paged_attention_function(module, query, key, value, attention_mask, scaling=None, sliding_window=None,
+                             softcap=None, s_aux=None, cache=None, dropout=0.0, **kwargs):
+    """The attention of one layer in a step of continuous batching, as `transformers.AttentionInterface` calls it.
+
+    Args:
+        module: the layer; its `layer_idx` says which part of the cache is its own.
+        query: (1, heads_q, tokens, head_dim), bf16 or fp16, the tokens of all requests one behind another.
+        key, value: (1, heads_kv, tokens, head_dim), of these tokens.
+        attention_mask: None.
+        scaling: of query · key; None: 1/sqrt(head_dim).
+        sliding_window: number of keys that a query sees, its own included.
+        softcap: of the scores.
+        s_aux: (heads_q), sinks.
+        cache: transformers' PagedAttentionCache.
+        dropout: 0.
+        kwargs: what the cache reads, `cu_seq_lens_q` and `cu_seq_lens_k` among it.
+
+    Returns:
+        (1, tokens, heads_q, head_dim_v), contiguous, and None for the weights.
+
+    Raises InvalidArgumentError without a cache, for fp32, attention weights, masks and dropout.
+    """
+    if cache is None:
+        _refuse("cache", "is missing; this implementation is for continuous batching: use "
+                "attn_implementation='jit_attention' for other calls")
+    if kwargs.get("output_attentions"):
+        _refuse("output_attentions", "is set, but no weights are formed here; use attn_implementation='paged|eager'")
+    if attention_mask is not None:
+        _refuse("attention_mask", "is given; requests of continuous batching have lengths and no masks: leave it out")
+    if dropout:
+        _refuse("dropout", f"is {dropout}; there is none of paged keys: call eval() of the model")
+    keys, values = cache.update(key_states=key, value_states=value, layer_idx=module.layer_idx, kwargs=kwargs)
+    mask = _mask.causal() if sliding_window is None else _mask.sliding_window(sliding_window - 1, 0)
+    problem = dict(mask=mask, score=None if softcap is None else _score.softcap(softcap), softmax_scale=scaling,
+                   sinks=None if s_aux is None else s_aux.float())
+    q, k, v = (x[0].transpose(0, 1) for x in (query, keys, values))
+    ends_q, ends_k = (kwargs[f"cu_seq_lens_{side}"].to(torch.int32) for side in "qk")
+    if kwargs.get("block_table") is None:
+        o = attention(q, k, v, cu_seqlens_q=ends_q, cu_seqlens_k=ends_k, **problem)
+        return o.unsqueeze(0), None
+    requests = q.shape[0]  # each has one token
+    # Pages of keys and of values take turns, and both views are of all of them, the latter from one page later on: a
+    # table has even numbers alone. Every second page of each is a view that shares nothing with the other.
+    where = dict(seqused_k=ends_k[1:requests + 1] - ends_k[:requests],
+                 page_table=kwargs["block_table"][:requests] // 2)
+    pages = kwargs["k_cache"][::2], kwargs["v_cache"][::2]
+    append(k.unsqueeze(1), v.unsqueeze(1), *pages, **where)
+    o = attention(q.unsqueeze(1), *pages, **where, **problem)
+    return o.transpose(0, 1), None

@@ -1,0 +1,34 @@
+"""An attention backend for vLLM: with this package installed, ``vllm serve MODEL --attention-backend CUSTOM``.
+
+vLLM calls `register` by itself in each of its processes, through the entry point ``vllm.general_plugins``. Nothing of
+vLLM is imported before. What it serves and what it refuses: docs/vllm.md.
+"""
+
+import logging
+
+#: Versions whose interfaces the backend was written for: what their numbers begin with.
+SERVED_VERSIONS = ("0.33",)
+
+_BACKEND = "jit_attention.vllm.backend.JitAttentionBackend"
+_log = logging.getLogger("jit_attention")
+
+
+def register():
+    """Tells vLLM which class ``CUSTOM`` is among its attention backends. Calling it again changes nothing.
+
+    Never raises: it runs wherever this package is installed beside vLLM, also where another backend is wanted. Where
+    ``CUSTOM`` is taken already, or vLLM has no registry, the logger ``jit_attention`` says so. Whether this version
+    of vLLM is served is checked when the backend is asked for.
+    """
+    try:
+        from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_backend
+    except ImportError as error:
+        _log.warning("this vLLM has no registry of attention backends (%s): pip install 'vllm==%s.*'", error,
+                     SERVED_VERSIONS[-1])
+        return
+    custom = AttentionBackendEnum.CUSTOM
+    if custom.is_overridden() and custom.get_path() != _BACKEND:
+        _log.warning("vLLM's attention backend CUSTOM is %s already: set VLLM_PLUGINS=jit_attention to load no other "
+                     "plug-in", custom.get_path())
+        return
+    register_backend(custom, _BACKEND)

@@ -1,0 +1,99 @@
+"""What the backend declares to vLLM."""
+
+from typing import ClassVar
+
+import torch
+import vllm
+from vllm.platforms.interface import DeviceCapability
+from vllm.v1.attention.backend import AttentionBackend, AttentionType, MultipleOf
+
+from .._engines import check_version
+from . import SERVED_VERSIONS
+from .layer import JitAttentionImpl
+from .metadata import JitAttentionMetadataBuilder
+
+check_version("vLLM", vllm.__version__, SERVED_VERSIONS)
+
+#: vLLM's reasons, and what would work.
+_INSTEAD = {
+    "head_size not supported": "head sizes are multiples of 8 up to 256; FLASH_ATTN has larger ones",
+    "dtype not supported": "give --dtype bfloat16 or float16",
+    "kv_cache_dtype not supported": "give --kv-cache-dtype auto, fp8_e4m3 or fp8_e5m2",
+    "block_size not supported": "give --block-size 16 or a multiple of it",
+    "partial multimodal token full attention not supported": "TRITON_ATTN has it",
+    "MLA not supported": "leave --attention-backend out for models with latent attention",
+    "sparse not supported": "leave --attention-backend out for models that pick keys",
+    "compute capability not supported": "GPUs from 8.0 on are served",
+    "R-SWA not supported": "TRITON_ATTN has it",
+    "PCP not supported": "leave out --prefill-context-parallel-size, or use FLASH_ATTN",
+    "DCP not supported": "leave out --decode-context-parallel-size, or use FLASH_ATTN",
+}
+
+
+class JitAttentionBackend(AttentionBackend):
+    """Paged attention of jit_attention: one call for all requests of a step, planned on the device."""
+
+    supported_dtypes: ClassVar[list] = [torch.float16, torch.bfloat16]
+    supported_kv_cache_dtypes: ClassVar[list] = ["auto", "float16", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2"]
+    forward_includes_kv_cache_update = False
+    supports_kv_cache_update_bypass = True
+
+    @staticmethod
+    def get_name():
+        return "CUSTOM"  # vLLM looks its own enumeration up by it
+
+    @staticmethod
+    def get_impl_cls():
+        return JitAttentionImpl
+
+    @staticmethod
+    def get_builder_cls():
+        return JitAttentionMetadataBuilder
+
+    @staticmethod
+    def get_supported_kernel_block_sizes(kv_cache_spec=None):
+        return [MultipleOf(16)]  # any would do; vLLM takes the smallest of these for layers with windows
+
+    @classmethod
+    def supports_head_size(cls, head_size):
+        return head_size % 8 == 0 and 8 <= head_size <= 256
+
+    @classmethod
+    def supports_compute_capability(cls, capability):
+        return capability >= DeviceCapability(8, 0)
+
+    @classmethod
+    def supports_attn_type(cls, attn_type):
+        return attn_type in tuple(AttentionType)
+
+    @classmethod
+    def supports_sink(cls):
+        return True
+
+    @classmethod
+    def supports_sliding_window(cls):
+        return True
+
+    @classmethod
+    def supports_non_causal(cls):
+        return True
+
+    @classmethod
+    def supports_per_head_quant_scales(cls):
+        return True
+
+    @classmethod
+    def supports_batch_invariance(cls):
+        return True
+
+    @classmethod
+    def supports_combination(cls, head_size, dtype, kv_cache_dtype, *others, **more):
+        stored = {"float16": torch.float16, "bfloat16": torch.bfloat16}.get(kv_cache_dtype, dtype)
+        if stored != dtype:
+            return f"a cache of {kv_cache_dtype} under queries of {dtype}; give --kv-cache-dtype auto or fp8_e4m3"
+        return None
+
+    @classmethod
+    def validate_configuration(cls, *arguments, **configuration):
+        reasons = super().validate_configuration(*arguments, **configuration)
+        return [f"{reason}: {_INSTEAD[reason]}" if reason in _INSTEAD else reason for reason in reasons]

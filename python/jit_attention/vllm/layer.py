@@ -1,0 +1,128 @@
+"""The attention of one layer."""
+
+import torch
+from vllm import envs
+from vllm.v1.attention.backend import AttentionImpl, AttentionType
+
+import jit_attention as ja
+
+from .._engines import SPLIT_KEYS
+
+_KV_DTYPES = {"fp8": "fp8_e4m3", "fp8_e4m3": "fp8_e4m3", "fp8_e5m2": "fp8_e5m2"}
+
+
+class JitAttentionImpl(AttentionImpl):
+    """Stores new keys and values by one kernel, and attends to the cache by another one.
+
+    A cache is (pages, heads_kv, page_size, 2 · head_size), K before V in a row, with the strides of any of vLLM's
+    layouts.
+    """
+
+    def __init__(self, num_heads, head_size, scale, num_kv_heads=None, alibi_slopes=None, sliding_window=None,
+                 kv_cache_dtype="auto", logits_soft_cap=None, attn_type=AttentionType.DECODER,
+                 kv_sharing_target_layer_name=None, sinks=None, **unknown):
+        if unknown:
+            raise NotImplementedError(f"jit_attention.vllm does not know {', '.join(unknown)} of this model's "
+                                      "layers: choose another --attention-backend, such as TRITON_ATTN")
+        self.num_heads = num_heads
+        self.num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
+        self.head_size = head_size
+        self.scale = float(scale)
+        self.kv_cache_dtype = kv_cache_dtype
+        self.attn_type = attn_type
+        self.kv_sharing_target_layer_name = kv_sharing_target_layer_name
+        self.sinks = None if sinks is None else sinks.float()
+        self.alibi_slopes = None if alibi_slopes is None else torch.tensor(alibi_slopes, dtype=torch.float32)
+        self.split_keys = SPLIT_KEYS if envs.VLLM_BATCH_INVARIANT else 0
+        self._sinks_given = sinks
+        self._masks = _masks_of(sliding_window)
+        self._score = _score_of(logits_soft_cap, self.alibi_slopes)
+        self._kv_dtype = _KV_DTYPES.get(kv_cache_dtype)
+
+    def process_weights_after_loading(self, act_dtype):
+        """Sinks are loaded after the layer was made, often in 16 bits."""
+        if self._sinks_given is not None:
+            self.sinks = self._sinks_given.float()
+
+    def forward(self, layer, query, key, value, kv_cache, attn_metadata, output, output_scale=None,
+                output_block_scale=None):
+        """Attention of all requests of a step, in one call.
+
+        Args:
+            layer: has the scales of a cache of fp8, _k_scale and _v_scale, one or (heads_kv).
+            query: (tokens, heads, head_size).
+            key, value: (tokens, heads_kv, head_size); read by encoders only, others read the cache.
+            kv_cache: (pages, heads_kv, page_size, 2 · head_size).
+            attn_metadata: a JitAttentionMetadata, or None while vLLM measures its memory.
+            output: (tokens, heads, head_size), written. Rows that are no request's become 0.
+            output_scale, output_block_scale: None.
+        """
+        if output_scale is not None or output_block_scale is not None:
+            raise NotImplementedError("jit_attention.vllm writes outputs of 16 bits: leave fuse_attn_quant out of "
+                                      "the pass_config")
+        if attn_metadata is None:
+            return output.fill_(0)
+        tokens, starts = attn_metadata.num_actual_tokens, attn_metadata.query_start_loc
+        mask, tensors = self._mask_of(attn_metadata.causal, query.device)
+        call = dict(out=_first(output, tokens), mask=mask, score=self._score, softmax_scale=self.scale,
+                    tensors=tensors, sinks=self.sinks, split_keys=self.split_keys, cu_seqlens_q=starts,
+                    zero_padding=True)
+        if self.attn_type in (AttentionType.ENCODER_ONLY, AttentionType.ENCODER):
+            ja.attention(*(_first(x, tokens) for x in (query, key, value)), cu_seqlens_k=starts, **call)
+            return output
+        if self._kv_dtype is not None:
+            call |= dict(kv_dtype=self._kv_dtype, **self._scales(layer, "descale"))
+        ja.attention(_first(query, tokens), *self._caches(kv_cache), page_table=attn_metadata.block_table,
+                     seqused_k=attn_metadata.seq_lens, **call)
+        return output
+
+    def do_kv_cache_update(self, layer, key, value, kv_cache, slot_mapping):
+        """Stores keys and values of the step's tokens, (tokens or more, heads_kv, head_size), in their slots."""
+        if self.attn_type in (AttentionType.ENCODER_ONLY, AttentionType.ENCODER):
+            return
+        tokens = slot_mapping.shape[0]
+        fp8 = {} if self._kv_dtype is None else dict(cache_dtype=self._kv_dtype, **self._scales(layer, "scale"))
+        key, value = _first(key, tokens), _first(value, tokens)
+        ja.append(key, value, *self._caches(kv_cache), slot_mapping=slot_mapping, **fp8)
+
+    def _caches(self, kv_cache):
+        """Keys and values as pages of (pages, page_size, heads_kv, head_size)."""
+        rows = kv_cache.transpose(1, 2)
+        if kv_cache.shape[1] == 1:  # PyTorch lets the stride of one head be anything; TMA does not
+            rows = rows.as_strided(rows.shape, (*rows.stride()[:2], rows.shape[3], 1))
+        return rows.split(self.head_size, dim=-1)
+
+    def _scales(self, layer, name):
+        return {f"k_{name}": layer._k_scale.reshape(-1), f"v_{name}": layer._v_scale.reshape(-1)}
+
+    def _mask_of(self, causal, device):
+        tensors = {}
+        if self.alibi_slopes is not None:
+            if self.alibi_slopes.device != device:
+                self.alibi_slopes = self.alibi_slopes.to(device)
+            tensors["alibi_slopes"] = self.alibi_slopes
+        if isinstance(causal, torch.Tensor):
+            tensors["is_causal"] = causal
+            return self._masks["by request"], tensors
+        return self._masks[bool(causal) and self.attn_type == AttentionType.DECODER], tensors
+
+
+def _first(rows, count):
+    """The first rows of a tensor. Slices take longer than looking whether there are more."""
+    return rows if rows.shape[0] == count else rows[:count]
+
+
+def _masks_of(sliding_window):
+    """By what vLLM says of a step: causal or not, or of each request. Windows of what is not causal go both ways."""
+    if sliding_window is None:
+        return {True: ja.mask.causal(), False: None, "by request": ja.mask.causal_per_request()}
+    both_ways = ja.mask.sliding_window(sliding_window - 1, sliding_window - 1)
+    return {True: ja.mask.sliding_window(sliding_window - 1, 0), False: both_ways,
+            "by request": ja.mask.causal_per_request() & both_ways}
+
+
+def _score_of(softcap, alibi_slopes):
+    score = ja.score.softcap(float(softcap)) if softcap else None
+    if alibi_slopes is None:
+        return score
+    return ja.score.alibi() if score is None else score.then(ja.score.alibi())

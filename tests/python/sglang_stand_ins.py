@@ -1,0 +1,74 @@
+"""What jit_attention.sglang uses of SGLang 0.5.23, as that version has it: for machines that do not have SGLang."""
+
+import enum
+import importlib.machinery
+import sys
+import types
+from dataclasses import dataclass
+
+
+class AttentionBackend:
+    needs_cpu_seq_lens = True
+
+    def init_forward_metadata(self, forward_batch):
+        self.init_forward_metadata_out_graph(forward_batch)
+        self.init_forward_metadata_in_graph(forward_batch)
+
+    def init_forward_metadata_out_graph(self, forward_batch, in_capture=False):
+        pass
+
+
+class AttentionType(enum.Enum):
+    DECODER = "decoder"
+    DECODER_BIDIRECTIONAL = "decoder_bidirectional"
+    ENCODER_ONLY = "encoder_only"
+
+
+@dataclass
+class KVWriteLoc:
+    loc: object
+    swa_loc: object = None
+
+
+class MHATokenToKVPool:
+    pass
+
+
+ATTENTION_BACKENDS = {}
+
+
+def register_attention_backend(name):
+    def decorator(function):
+        ATTENTION_BACKENDS[name] = function
+        return function
+
+    return decorator
+
+
+def install():
+    """Puts modules of these names where `import` finds them."""
+    contents = {
+        "sglang": dict(__version__="0.5.23"),
+        "sglang.srt": {},
+        "sglang.srt.arg_groups": {},
+        "sglang.srt.arg_groups.choices": dict(
+            ATTENTION_BACKEND_CHOICES=["fa3"], DETERMINISTIC_ATTENTION_BACKEND_CHOICES=["fa3"]
+        ),
+        "sglang.srt.layers": {},
+        "sglang.srt.layers.attention": {},
+        "sglang.srt.layers.attention.attention_registry": dict(
+            ATTENTION_BACKENDS=ATTENTION_BACKENDS, register_attention_backend=register_attention_backend
+        ),
+        "sglang.srt.layers.attention.base_attn_backend": dict(AttentionBackend=AttentionBackend),
+        "sglang.srt.layers.radix_attention": dict(AttentionType=AttentionType),
+        "sglang.srt.mem_cache": {},
+        "sglang.srt.mem_cache.memory_pool": dict(KVWriteLoc=KVWriteLoc, MHATokenToKVPool=MHATokenToKVPool),
+        "sglang.srt.runtime_context": dict(get_exec=None, get_spec=None),
+    }
+    for name, attributes in contents.items():
+        module = sys.modules[name] = types.ModuleType(name)
+        spec = importlib.machinery.ModuleSpec(name, None, is_package=True)
+        vars(module).update(attributes, __path__=[], __spec__=spec)
+        parent, _, child = name.rpartition(".")
+        if parent:
+            setattr(sys.modules[parent], child, module)

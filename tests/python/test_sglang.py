@@ -1,0 +1,190 @@
+"""jit_attention.sglang: with SGLang's own classes where they can be imported, else with stand-ins of them."""
+
+import importlib.util
+import pathlib
+import types
+
+import numpy
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs PyTorch")
+
+import jit_attention.sglang as plugin  # noqa: E402
+import ml_dtypes  # noqa: E402
+import sglang_stand_ins  # noqa: E402
+from flash_reference import flash_exact  # noqa: E402
+
+if importlib.util.find_spec("sglang") is None:
+    sglang_stand_ins.install()
+import sglang  # noqa: E402
+from sglang.srt.arg_groups import choices  # noqa: E402
+from sglang.srt.layers.attention.attention_registry import ATTENTION_BACKENDS  # noqa: E402
+from sglang.srt.layers.radix_attention import AttentionType  # noqa: E402
+from sglang.srt.mem_cache import memory_pool  # noqa: E402
+
+from jit_attention.sglang import backend as integration  # noqa: E402
+
+for _ in range(2):
+    plugin.register()
+
+BF16 = numpy.dtype(ml_dtypes.bfloat16)
+HEADS, HEADS_KV, HEAD_DIM = 4, 2, 64
+CONTEXT, NEW = (40, 13, 70), (1, 37, 5)
+
+
+@pytest.fixture
+def device(emulated):
+    return "cpu" if emulated else "cuda"
+
+
+@pytest.fixture(autouse=True)
+def settings(monkeypatch):
+    """What the command line said; tests change it."""
+    said = types.SimpleNamespace(enable_deterministic_inference=False, speculative_algorithm=None)
+    monkeypatch.setattr(integration, "get_exec", lambda: types.SimpleNamespace(deterministic=said))
+    monkeypatch.setattr(integration, "get_spec", lambda: said)
+    return said
+
+
+def to_torch(array, device):
+    return torch.from_numpy(array.view(numpy.int16).copy()).view(torch.bfloat16).to(device)
+
+
+class Engine:
+    """A pool of slots with NaN in all that nobody owns, and requests with contexts in it."""
+
+    def __init__(self, rng, device, page_size, dtype=torch.bfloat16, new=NEW, keep=slice(None)):
+        self.device, self.new, self.context = device, new[keep], CONTEXT[keep]
+        self.lengths = [c + n for c, n in zip(CONTEXT, new)][keep]
+        rows = lambda count, heads: rng.standard_normal((count, heads, HEAD_DIM)).astype(BF16)  # noqa: E731
+        self.q = [rows(n, HEADS) for n in new][keep]
+        self.k, self.v = ([rows(c + n, HEADS_KV) for c, n in zip(CONTEXT, new)][keep] for _ in "kv")
+        pages = 3 * (160 // page_size) + 1
+        slots = pages * page_size
+        pool = object.__new__(memory_pool.MHATokenToKVPool)
+        pool.dtype, pool.store_dtype = dtype, dtype if dtype == torch.bfloat16 else torch.uint8
+        size = (slots, HEADS_KV, HEAD_DIM)
+        self.buffers = [torch.full(size, torch.nan, device=device).to(dtype) for _ in "kv"]
+        pool.get_key_buffer, pool.get_value_buffer = (lambda layer_id, of=of: self.buffers[of] for of in (0, 1))
+
+        def store(layer, where, k, v, k_scale=None, v_scale=None):
+            for buffer, new, scale in zip(self.buffers, (k, v), (k_scale, v_scale)):
+                buffer[where.loc] = (new if scale is None else new.float() / scale).to(dtype)
+
+        pool.set_kv_buffer = store
+        order = rng.permutation(numpy.arange(1, pages))  # the first page is of padding
+        most = 160 // page_size
+        table = numpy.zeros((5, 160), numpy.int32)
+        for b in range(len(self.lengths)):
+            table[b + 1] = (order[b * most:(b + 1) * most, None] * page_size + numpy.arange(page_size)).ravel()[:160]
+        self.table = torch.from_numpy(table).to(device)
+        self.runner = types.SimpleNamespace(token_to_kv_pool=pool, page_size=page_size,
+                                            req_to_token_pool=types.SimpleNamespace(req_to_token=self.table))
+
+    def layer(self, **fields):
+        return types.SimpleNamespace(**dict(
+            layer_id=0, tp_q_head_num=HEADS, tp_k_head_num=HEADS_KV, qk_head_dim=HEAD_DIM, v_head_dim=HEAD_DIM,
+            scaling=HEAD_DIM**-0.5, logit_cap=0.0, sliding_window_size=-1, is_cross_attention=False, k_scale=None,
+            v_scale=None, xai_temperature_len=-1, attn_type=AttentionType.DECODER) | fields)
+
+    def batch(self, lengths, new, decode):
+        int64 = lambda values: torch.tensor(values, dtype=torch.int64, device=self.device)  # noqa: E731
+        places = [(b, i) for b in range(len(lengths)) for i in range(lengths[b] - new[b], lengths[b])]
+        slots = [self.table[b + 1, i].item() for b, i in places]
+        mode = types.SimpleNamespace(is_decode_or_idle=lambda: decode)
+        return types.SimpleNamespace(req_pool_indices=int64(range(1, len(lengths) + 1)), seq_lens=int64(lengths),
+                                     extend_seq_lens=None if decode else int64(new), out_cache_loc=int64(slots),
+                                     forward_mode=mode)
+
+    def step(self, backend, layer, begins, lengths, decode, **more):
+        new = [n - c for n, c in zip(lengths, begins)]
+        batch = self.batch(lengths, new, decode)
+
+        def part(rows):
+            return to_torch(numpy.concatenate([x[c:n] for x, c, n in zip(rows, begins, lengths)]), self.device)
+
+        q = [numpy.concatenate([numpy.zeros((c, HEADS, HEAD_DIM), BF16), own]) for own, c in zip(self.q, self.context)]
+        backend.init_forward_metadata(batch)
+        forward = backend.forward_decode if decode else backend.forward_extend
+        return forward(part(q).flatten(1), part(self.k), part(self.v), layer, batch, **more)
+
+    def run(self, layer, **more):
+        backend = ATTENTION_BACKENDS["jit_attention"](self.runner)
+        self.step(backend, layer, [0] * len(self.lengths), self.context, False, **more)  # prompts
+        decode = all(n == 1 for n in self.new)
+        return self.step(backend, layer, self.context, self.lengths, decode, **more)
+
+    def check(self, o, **problem):
+        o = o.view(-1, HEADS, HEAD_DIM).double().cpu().numpy()
+        begin = 0
+        for q, k, v in zip(self.q, self.k, self.v):
+            flash_exact(q[None], k[None], v[None], **problem).check(o[None, begin : begin + len(q)])
+            begin += len(q)
+
+
+SINKS = numpy.array([0.5, -1.0, 2.0, 0.0], numpy.float32)
+
+
+@pytest.mark.parametrize("new", [NEW, (1, 1, 1)])
+@pytest.mark.parametrize("page_size", [1, 16])
+def test_chunks_and_decoding(rng, device, page_size, new):
+    engine = Engine(rng, device, page_size, new=new)
+    engine.check(engine.run(engine.layer()), causal=True)
+
+
+def test_windows_softcap_and_sinks(rng, device):
+    engine = Engine(rng, device, 16)
+    sinks = torch.tensor(SINKS, device=device).bfloat16()
+    o = engine.run(engine.layer(sliding_window_size=8, logit_cap=2.0), sinks=sinks)
+    engine.check(o, window_size=(8, 0), softcap=2.0, sinks=SINKS)
+
+
+def test_layers_that_look_both_ways(rng, device):
+    engine = Engine(rng, device, 16)
+    engine.check(engine.run(engine.layer(attn_type=AttentionType.ENCODER_ONLY)), causal=False)
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
+def test_caches_of_fp8(rng, device, dtype):
+    engine = Engine(rng, device, 16, dtype)
+    scales = [torch.tensor(scale, device=device) for scale in (0.05, 0.02)]
+    o = engine.run(engine.layer(k_scale=scales[0], v_scale=scales[1]))
+    fp8 = ml_dtypes.float8_e4m3fn if dtype == torch.float8_e4m3fn else ml_dtypes.float8_e5m2
+    for name, scale in (("k", numpy.float32(0.05)), ("v", numpy.float32(0.02))):
+        stored = [(x.astype(numpy.float32) / scale).astype(fp8) for x in getattr(engine, name)]
+        setattr(engine, name, [x.astype(numpy.float64) * scale for x in stored])
+    engine.check(o, causal=True)
+
+
+def test_deterministic_inference_does_not_depend_on_the_batch(rng, device, settings):
+    settings.enable_deterministic_inference = True
+    whole, alone = Engine(rng, device, 16), Engine(rng, device, 16, keep=slice(1, 2))
+    alone.q, alone.k, alone.v = whole.q[1:2], whole.k[1:2], whole.v[1:2]
+    together, by_itself = (engine.run(engine.layer()) for engine in (whole, alone))
+    assert torch.equal(together[1:38], by_itself)
+
+
+def test_it_is_registered_once():
+    assert ATTENTION_BACKENDS["jit_attention"] is plugin.create
+    for names in (choices.ATTENTION_BACKEND_CHOICES, choices.DETERMINISTIC_ATTENTION_BACKEND_CHOICES):
+        assert names.count("jit_attention") == 1
+    tomllib = pytest.importorskip("tomllib", reason="needs Python 3.11")
+    project = tomllib.loads((pathlib.Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    assert project["entry-points"]["sglang.srt.plugins"] == {"jit_attention": "jit_attention.sglang:register"}
+
+
+def test_what_is_refused(rng, device, monkeypatch, settings):
+    engine = Engine(rng, device, 16)
+    with pytest.raises(NotImplementedError, match="cross attention: choose another"):
+        engine.run(engine.layer(is_cross_attention=True))
+    with pytest.raises(NotImplementedError, match="q_rope: choose another"):
+        engine.run(engine.layer(), q_rope=torch.zeros(1))
+    settings.speculative_algorithm = "EAGLE"
+    with pytest.raises(NotImplementedError, match="--speculative-algorithm EAGLE: leave it out"):
+        plugin.create(engine.runner)
+    engine.runner.token_to_kv_pool = object()
+    with pytest.raises(NotImplementedError, match="keys in a object: give --disable-hybrid-swa-memory"):
+        plugin.create(engine.runner)
+    monkeypatch.setattr(sglang, "__version__", "0.6.0")
+    with pytest.raises(ImportError, match="serves SGLang 0.5.23, and this is 0.6.0"):
+        plugin.create(engine.runner)
