@@ -122,7 +122,7 @@ class Consumer {
         release_ds(step);
         finish_dq(step);
       }
-      ++step;
+      step = uniform(step + 1);  // else every descriptor would be moved from registers of its own
     }
     start_dk(step);
     if constexpr (early) {
@@ -194,6 +194,7 @@ class Consumer {
   // Each product is a group of its own.
   __device__ __forceinline__ void start_scores(unsigned step) {
     if constexpr (!Traits::early_d_scores) draw_kept_scores(step);
+    lse_log2_.load(rings_.lse_log2(step));
     wgmma_fence();
     Config::template wgmma_scores<KTile, QTile>(scores_.registers[0], own_rows<KTile>(Traits::layout.k),
                                                 columns_of<QTile>(rings_.q.tile(step)));
@@ -214,6 +215,7 @@ class Consumer {
     wgmma_commit_group();
   }
   __device__ __forceinline__ void start_dv(unsigned step) {
+    minus_delta_.load(rings_.delta(step));
     wgmma_fence();
     Config::template wgmma_dv<DoTile>(dv_.registers[0], p_, rows_of<DoTile>(rings_.d_o.tile(step)));
     wgmma_commit_group();
@@ -321,7 +323,7 @@ class Consumer {
       scores.registers[0][n][j] = scores_.registers[0][i * Part::column_blocks + n][j];
     });
     exponentiate_part<Config, has_masked>(scores, weights, i, place, params_, keys_, exponent_,
-                                          rings_.lse_log2(step));
+                                          lse_log2_.step(i));
     if constexpr (packs_at_once) {
       scores.template pack_step<Element>(p_[i], 0, 0);
       drop_packed(p_[i], kept_, 0, i);
@@ -338,7 +340,7 @@ class Consumer {
     drop(d_scores_, kept_);
 #pragma unroll
     for (int i = 0; i < Traits::query_steps; ++i) {
-      const StepNumbers minus_delta(rings_.delta(step), i, statistic_lane<Config>());
+      const StepNumbers minus_delta = minus_delta_.step(i);
 #pragma unroll
       for (int n = 0; n < 2; ++n) {
 #pragma unroll
@@ -392,9 +394,11 @@ class Consumer {
   const int consumer_;
   const float exponent_;
   const Rings<Config> rings_;
-  int flags_ = 0;    // of the last tile of queries that was taken
-  Scores scores_;    // S, then W, then dS
-  Scores d_scores_;  // dP
+  int flags_ = 0;                    // of the last tile of queries that was taken
+  TileNumbers<Config> lse_log2_;     // of the same
+  TileNumbers<Config> minus_delta_;  // of the queries of dP
+  Scores scores_;                    // S, then W, then dS
+  Scores d_scores_;                  // dP
   KeptScoresOf<Config, KeysByQueries, Scores> kept_;
   unsigned p_[Traits::query_steps][4];
   unsigned ds_[Traits::query_steps][4];

@@ -98,7 +98,7 @@ class KeyConsumer {
     const unsigned w = own_w<Config>(rings_);
 #pragma unroll
     for (int i = 0; i < Traits::query_steps; ++i) {
-      const StepNumbers minus_delta(rings_.delta(step), i, statistic_lane<Config>());
+      const StepNumbers minus_delta(rings_.delta(step), i, threadIdx.x);
 #pragma unroll
       for (int n = 0; n < 2; ++n) {
         float weights[MmaLayout::block_values];

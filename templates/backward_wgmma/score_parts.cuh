@@ -15,6 +15,7 @@ namespace jit::backward_wgmma {
 /// of `statistic_place`. `lane` is the thread's.
 class StepNumbers {
  public:
+  StepNumbers() = default;
   __device__ __forceinline__ StepNumbers(unsigned tile, int i, unsigned lane) {
     asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
                  : "=f"(pairs_[0].numbers[0]), "=f"(pairs_[0].numbers[1]), "=f"(pairs_[1].numbers[0]),
@@ -34,6 +35,33 @@ template <class Config>
 __device__ __forceinline__ unsigned statistic_lane() {
   return KernelTraits<Config>::has_many_queries ? reread_thread_index() : threadIdx.x;
 }
+
+/// The same of a tile. Where a warp has registers for all of them it loads them before it waits for the product that they
+/// belong to: behind it, loads would wait for shared memory, which the next products read. Steps of many queries, scores
+/// and dropout leave none.
+template <class Config>
+class TileNumbers {
+ public:
+  __device__ __forceinline__ void load(unsigned tile) {
+    if constexpr (are_ahead) {
+#pragma unroll
+      for (int i = 0; i < held; ++i) steps_[i] = StepNumbers(tile, i, threadIdx.x);
+    } else {
+      tile_ = tile;
+    }
+  }
+  __device__ __forceinline__ StepNumbers step(int i) const {
+    if constexpr (are_ahead) return steps_[i];
+    return {tile_, i, statistic_lane<Config>()};
+  }
+
+ private:
+  static constexpr bool are_ahead =
+      !KernelTraits<Config>::has_many_queries && Config::Score::is_identity && !has_dropout<Config>;
+  static constexpr int held = are_ahead ? KernelTraits<Config>::query_steps : 1;
+  StepNumbers steps_[held];
+  unsigned tile_;
+};
 
 template <class Config>
 using ScorePart = Accumulator<MmaLayout, 16, KernelTraits<Config>::mma_k>;
@@ -61,7 +89,7 @@ template <class Config, bool is_partial>
 __device__ __forceinline__ void exponentiate_part(ScorePart<Config>& scores, ScorePart<Config>& weights,
                                                   int i, const ScorePlace& place,
                                                   const AttentionParams& params, const KeyTile<Config>& keys,
-                                                  float exponent, unsigned lse_log2) {
+                                                  float exponent, const StepNumbers& lse_log2) {
   using Score = typename Config::Score;
   for_each_value<ScorePart<Config>>([&](int n, int j) { weights.registers[0][n][j] = 1; });
   if constexpr (is_partial || !Score::is_identity) {
@@ -74,7 +102,7 @@ __device__ __forceinline__ void exponentiate_part(ScorePart<Config>& scores, Sco
     if constexpr (is_partial)
       drop_masked_scores<KeysByQueries>(scores, key, query, TileMask<Config>(context), context);
   }
-  exponentiate_scores(scores, exponent, StepNumbers(lse_log2, i, statistic_lane<Config>()));
+  exponentiate_scores(scores, exponent, lse_log2);
 }
 
 /// Which of the scores of a step dropout keeps, of a warp whose keys begin `warp_row` behind the block's.

@@ -123,7 +123,7 @@ class ValueConsumer {
         scores.registers[0][n][j] = scores_.registers[0][i * Part::column_blocks + n][j];
       });
       exponentiate_part<Config, is_partial>(scores, weights, i, place, params_, keys_, exponent_,
-                                            rings_.lse_log2(step));
+                                            StepNumbers(rings_.lse_log2(step), i, threadIdx.x));
       for_each_value<Part>([&](int n, int j) {
         scores_.registers[0][i * Part::column_blocks + n][j] = scores.registers[0][n][j];
       });
