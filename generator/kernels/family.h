@@ -64,7 +64,7 @@ concept KernelFamily = requires(const Case& problem, const AttentionSpec& spec, 
   // The config that needs least: when it does not fit, none does.
   { Family<Config>::smallest } -> std::convertible_to<Config>;
   { Family<Config>::fields() } -> std::same_as<std::span<const ConfigField<Config>>>;
-  // Whether it can read the tensors of a call.
+  // Whether it can read the tensors of a call. Where only some of its configs can, it has can_read(shape, config), too.
   { Family<Config>::suits(shape) } -> std::same_as<bool>;
   // Its rules across fields, in one sentence with field, value, rule; ranges come from `fields`, and what does
   // not fit into a block from `footprint`. Empty: none is broken.

@@ -27,6 +27,7 @@ struct KernelTraits {
   static constexpr int threads = consumer_threads + warpgroup_size;
   static constexpr int consumer_warps = consumer_threads / warp_size;
   static constexpr int query_warps = 3;  ///< that load queries
+  static constexpr int stages_q = Config::stages_q;
   static constexpr int query_threads = query_warps * warp_size;
 
   static constexpr int head_dim_steps = padded_head_dim(Config::head_dim, mma_k) / mma_k;
