@@ -75,14 +75,17 @@ class Handover {
     return __any_sync(full_warp, moves);
   }
 
-  /// O += P V, as one group: of the P that was taken, and of the one that was given. `k_tile` is the tile of keys.
+  /// O += P V, as one group: of the P that was taken, and of the one that was given. `k_tile` is the tile of keys. What was
+  /// done to O before is done before the fence.
   __device__ __forceinline__ void multiply_taken(Output& output, unsigned k_tile) const {
     const unsigned p = lower_word(P::along_columns(smem_ + Traits::layout.p, 0, 0));
+    wgmma_hold(output.registers[0]);
     wgmma_fence();
     Config::template wgmma_taken_pv<P, K>(output.registers[0], p, values(k_tile));
     wgmma_commit_group();
   }
   __device__ __forceinline__ void multiply_given(Output& output, unsigned k_tile) const {
+    wgmma_hold(output.registers[0]);
     wgmma_fence();
     Config::template wgmma_given_pv<K>(output.registers[0], p_, values(k_tile));
     wgmma_commit_group();

@@ -54,15 +54,16 @@ struct WarpResult {
   __device__ __forceinline__ void for_each_row(F f) const {
     Output::for_each_row(first_row + Layout::lane_row(lane_id()), f);
   }
-  /// Calls f(n, column) for the lane's pairs of a row: `column` counts in O.
+  /// Column of O of the lane's first pair of a row.
+  __device__ __forceinline__ int lane_column() const { return first_column + Layout::lane_column(lane_id()); }
+  /// Calls f(n, offset) for the lane's pairs of a row: `offset` counts from the first one's column, and is known when the
+  /// kernel is compiled, so that no address is kept for each.
   template <class F>
   __device__ __forceinline__ void for_each_pair(F f) const {
-    constexpr int columns = Traits::Config::head_dim_v;
-    const int lane_column = first_column + Layout::lane_column(lane_id());
 #pragma unroll
     for (int n = 0; n < Output::column_blocks; ++n) {
-      const int column = Layout::column(lane_column, n, 0);
-      if (column < columns) f(n, column);
+      const int offset = Layout::column(0, n, 0);
+      if (offset + lane_column() < Traits::Config::head_dim_v) f(n, offset);
     }
   }
   /// Whether the lane says for its rows what there is once of a row.
@@ -120,9 +121,9 @@ __device__ __forceinline__ void put_rows(const BlockResults<typename Traits::Con
                                          int rows, const WarpResult<Traits>& result) {
   result.for_each_row([&](int r, int row) {
     if (row >= rows) return;
-    float2* const pairs = reinterpret_cast<float2*>(results.values(part, row, 0));
-    result.for_each_pair([&](int n, int column) {
-      store_relaxed(pairs + column / 2, make_float2(result.output.at(r, n, 0), result.output.at(r, n, 1)));
+    float2* const pairs = reinterpret_cast<float2*>(results.values(part, row, result.lane_column()));
+    result.for_each_pair([&](int n, int offset) {
+      store_relaxed(pairs + offset / 2, make_float2(result.output.at(r, n, 0), result.output.at(r, n, 1)));
     });
     if (result.speaks_for_rows()) results.put_state(part, row, result.states[r]);
   });
@@ -142,8 +143,8 @@ __device__ __forceinline__ bool settle_rows(const SpanNodes<typename Traits::Con
       state = {Layout::from_speaker(state.max), Layout::from_speaker(state.sum)};
       const JoinWeights weights = join_states(state, result.states[r]);
       if (row >= rows) return;
-      result.for_each_pair([&](int n, int column) {
-        const float2 pair = nodes.pair(left, row, column);
+      result.for_each_pair([&](int n, int offset) {
+        const float2 pair = nodes.pair(left, row, result.lane_column() + offset);
         result.output.at(r, n, 0) = weights.sum(pair.x, result.output.at(r, n, 0));
         result.output.at(r, n, 1) = weights.sum(pair.y, result.output.at(r, n, 1));
       });
@@ -152,8 +153,9 @@ __device__ __forceinline__ bool settle_rows(const SpanNodes<typename Traits::Con
   const auto keep = [&](const SpanNode& node) {
     result.for_each_row([&](int r, int row) {
       if (row >= rows) return;
-      result.for_each_pair([&](int n, int column) {
-        nodes.put_pair(node, row, column, make_float2(result.output.at(r, n, 0), result.output.at(r, n, 1)));
+      result.for_each_pair([&](int n, int offset) {
+        nodes.put_pair(node, row, result.lane_column() + offset,
+                       make_float2(result.output.at(r, n, 0), result.output.at(r, n, 1)));
       });
       if (result.speaks_for_rows()) nodes.put_state(node, row, result.states[r]);
     });
