@@ -36,9 +36,6 @@ std::optional<Refusal> refuse_dtype(const SpecField& field, const AttentionSpec&
   return refuse(field, std::string(to_string(spec.dtype)), "must be " + legal, "bf16");
 }
 
-// Of q and k, and of v.
-constexpr int most_head_dim = 256, most_head_dim_of_latents = 576, most_head_dim_v_of_latents = 512;
-
 std::optional<Refusal> refuse_head_dim_up_to(const SpecField& field, int value, int most) {
   constexpr int least = 8, step = 8;
   if (value >= least && value <= most && value % step == 0) return {};
@@ -50,14 +47,14 @@ std::optional<Refusal> refuse_head_dim_up_to(const SpecField& field, int value, 
 
 std::optional<Refusal> refuse_head_dim(const SpecField& field, const AttentionSpec& spec) {
   return refuse_head_dim_up_to(field, spec.head_dim,
-                               spec.values_in_keys ? most_head_dim_of_latents : most_head_dim);
+                               spec.values_in_keys ? max_latent_head_dim : max_head_dim);
 }
 
 std::optional<Refusal> refuse_head_dim_v(const SpecField& field, const AttentionSpec& spec) {
   if (!spec.values_in_keys)
-    return spec.head_dim_v == 0 ? std::nullopt : refuse_head_dim_up_to(field, spec.head_dim_v, most_head_dim);
+    return spec.head_dim_v == 0 ? std::nullopt : refuse_head_dim_up_to(field, spec.head_dim_v, max_head_dim);
   const int value = spec.value_head_dim();
-  if (std::optional<Refusal> refusal = refuse_head_dim_up_to(field, value, most_head_dim_v_of_latents))
+  if (std::optional<Refusal> refusal = refuse_head_dim_up_to(field, value, max_latent_head_dim_v))
     return refusal;
   if (value > spec.head_dim) {
     return refuse(field, std::to_string(value),
@@ -65,9 +62,9 @@ std::optional<Refusal> refuse_head_dim_v(const SpecField& field, const Attention
                   std::to_string(spec.head_dim));
   }
   constexpr int step = 128;
-  if (spec.head_dim <= most_head_dim || value % step == 0) return {};
+  if (spec.head_dim <= max_head_dim || value % step == 0) return {};
   return refuse(field, std::to_string(value),
-                fmt::format("must be a multiple of {} where head_dim is above {}", step, most_head_dim),
+                fmt::format("must be a multiple of {} where head_dim is above {}", step, max_head_dim),
                 std::to_string(std::max(step, value / step * step)));
 }
 
@@ -84,9 +81,9 @@ std::optional<Refusal> refuse_ratio(const SpecField& field, const AttentionSpec&
 
 std::optional<Refusal> refuse_alignment(const SpecField& field, const AttentionSpec& spec) {
   constexpr std::array legal = {16, 8, 4, 2};
-  if (spec.alignment != 16 && spec.head_dim > most_head_dim) {
+  if (spec.alignment != 16 && spec.head_dim > max_head_dim) {
     return refuse(field, std::to_string(spec.alignment),
-                  fmt::format("must be 16 bytes where head_dim is above {}", most_head_dim), "16");
+                  fmt::format("must be 16 bytes where head_dim is above {}", max_head_dim), "16");
   }
   if (std::find(legal.begin(), legal.end(), spec.alignment) != legal.end()) return {};
   const auto nearest =

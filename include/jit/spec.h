@@ -18,6 +18,10 @@ namespace jit {
 /// the softmax is right (docs/kernels.md).
 inline constexpr float max_softmax_scale = 1e5f;
 
+/// The largest head_dim and head_dim_v, and with values_in_keys.
+inline constexpr int max_head_dim = 256;
+inline constexpr int max_latent_head_dim = 576, max_latent_head_dim_v = 512;
+
 /// The largest page_size.
 inline constexpr int max_page_size = 65536;
 

@@ -12,8 +12,8 @@ def on_sm_90a(place):
         pytest.skip("head dims above 256 are computed on sm_90a alone")
 
 
-def latents(rng, lengths_q, lengths_k, *, heads=16, head_dim=192, head_dim_v=128, dtype=BF16):
-    """Requests whose keys one head has for all."""
+def latents(rng, lengths_q, lengths_k, *, heads=16, head_dim=448, head_dim_v=384, dtype=BF16):
+    """Requests whose keys one head has for all. Head dims above 256 are one family's."""
     keys = [rng.standard_normal((n, 1, head_dim)).astype(dtype) for n in lengths_k]
     return Requests(
         [rng.standard_normal((n, heads, head_dim)).astype(dtype) for n in lengths_q],
@@ -64,13 +64,13 @@ def test_pages_behind_padding(rng, place, fetch):
     """Rows that are not the first of a page: TMA copies none of them."""
     pads, lengths = [3, 20], [50, 90]
     batch = latents(rng, [1, 1], [n - pad for n, pad in zip(lengths, pads)])
-    k = numpy.full((2, 96, 1, 192), numpy.nan, BF16)
+    k = numpy.full((2, 96, 1, 448), numpy.nan, BF16)
     for b in range(2):
         k[b, pads[b] : lengths[b]] = batch.k[b]
-    arrays = {"k": k.reshape(12, 16, 1, 192), "page_table": int32([range(6), range(6, 12)])}
+    arrays = {"k": k.reshape(12, 16, 1, 448), "page_table": int32([range(6), range(6, 12)])}
     arrays |= {"seqused_k": int32(lengths), "cache_leftpad": int32(pads)}
     o = call(place, batch, arrays, q=numpy.stack(batch.q))
-    batch.check(fetch(o).reshape(2, 16, 128))
+    batch.check(fetch(o).reshape(2, 16, 384))
 
 
 @pytest.mark.parametrize("num_splits", [1, 3])
@@ -116,11 +116,11 @@ def test_prepared(rng, place, fetch):
     batch = latents(rng, [1, 1], [64, 100])
     arrays = {name: place(array) for name, array in paged(rng, batch, 64).items() if name != "v"}
     q, k = place(numpy.stack(batch.q)), arrays.pop("k")
-    spec = ja.AttentionSpec(head_dim=192, head_dim_v=128, gqa_ratio=16, sequences_kv="paged", page_size=64,
+    spec = ja.AttentionSpec(head_dim=448, head_dim_v=384, gqa_ratio=16, sequences_kv="paged", page_size=64,
                             values_in_keys=True)
     attention = ja.prepare(spec, q, k, **arrays)
     assert attention.kernel(q, k, **arrays).config["family"] == "forward_mla_wgmma"
-    batch.check(fetch(attention(q, k, **arrays)).reshape(2, 16, 128))
+    batch.check(fetch(attention(q, k, **arrays)).reshape(2, 16, 384))
 
 
 @pytest.mark.parametrize(
@@ -129,15 +129,21 @@ def test_prepared(rng, place, fetch):
         ({}, "v"),
         ({"head_dim_v": 0}, "head_dim_v"),
         ({"head_dim_v": 200}, "head_dim_v"),
-        ({"head_dim_v": 128, "dropout_p": 0.5}, "values_in_keys"),
+        ({"head_dim_v": 512}, "head_dim_v"),
     ],
 )
 def test_refusals(rng, place, options, name):
-    q, k = (place(rng.standard_normal((1, 8, heads, 192)).astype(BF16)) for heads in (16, 1))
+    q, k = (place(rng.standard_normal((1, 8, heads, 448)).astype(BF16)) for heads in (16, 1))
     with pytest.raises(ja.errors.Error, match=name):
         ja.attention(q, k, None, **options)
     with pytest.raises(ja.errors.InvalidArgumentError, match="head_dim_v"):
-        ja.attention(q, k, k, head_dim_v=128)
+        ja.attention(q, k, k, head_dim_v=384)
+
+
+@pytest.mark.parametrize("options", [{"dropout": True}, {"kv_dtype": "fp8_e4m3"}])
+def test_specs_that_are_refused(options):
+    with pytest.raises(ja.errors.InvalidSpecError, match="values_in_keys"):
+        ja.AttentionSpec(values_in_keys=True, **options)
 
 
 def test_head_dims_of_other_architectures_are_refused():

@@ -12,6 +12,7 @@ struct Family<ForwardMlaWgmma> {
       "TMA and wgmma, values that are columns of keys (MLA), keys split over blocks: sm_90a, any sequences";
   static constexpr Pass pass = Pass::forward;
   static constexpr bool may_spill = false;
+  static constexpr int most_head_dim = max_latent_head_dim;
   static constexpr ForwardMlaWgmma smallest = {
       .tile_kv = 16, .stages = 2, .copies = Copies::cp_async, .rescale = Rescale::always};
 
