@@ -82,7 +82,8 @@ class Consumer {
       q_ring_.advance();
     }
     if (has_theirs) {
-      start_theirs();
+      take_theirs();
+      handover_.multiply_taken(output_, oldest_.tile());
       finish_output();
     }
   }
@@ -93,14 +94,17 @@ class Consumer {
     q_.multiply_qk(scores_, q_ring_.tile(), tile_);
     wgmma_wait_group<0>();
     apply_functors();
-    RowFactors correction;
-    bool moves;
-    if (has_theirs) {  // the whole of it in one branch: the assembler serialises products that are on their way in a join
-      start_theirs();
-      moves = exponentiate_tile(correction);
+    RowFactors maxima, correction;
+#pragma unroll
+    for (int r = 0; r < Traits::Scores::rows; ++r) maxima[r] = tile_maximum(scores_, r);
+    if (has_theirs) take_theirs();
+    const bool moves = take_maxima<Config::rescale>(maxima, state_, scale_log2_, correction);
+    if (has_theirs) {  // nothing but this on its way: where branches meet the assembler waits for products
+      handover_.multiply_taken(output_, oldest_.tile());
+      exponentiate<0>(scores_, state_, scale_log2_);
       finish_output();
     } else {
-      moves = exponentiate_tile(correction);
+      exponentiate<0>(scores_, state_, scale_log2_);
     }
     handover_.give(scores_, state_, first_row());
     if (moves) output_.scale_rows(correction);
@@ -109,18 +113,10 @@ class Consumer {
     handover_.hold();
   }
 
-  // Scores become exponentials relative to maxima that take in the tile. Returns whether these moved.
-  __device__ __forceinline__ bool exponentiate_tile(RowFactors& correction) {
-    const bool moves = update_maximum<Config::rescale>(scores_, state_, scale_log2_, correction);
-    exponentiate<0>(scores_, state_, scale_log2_);
-    return moves;
-  }
-
-  // Issues O += P V of what the other one hands over.
-  __device__ __forceinline__ void start_theirs() {
+  // Takes what the other one hands over, and brings O up to its maxima.
+  __device__ __forceinline__ void take_theirs() {
     RowFactors correction;
     if (handover_.take(state_, scale_log2_, first_row(), correction)) output_.scale_rows(correction);
-    handover_.multiply_taken(output_, oldest_.tile());
   }
 
   // Waits for O, and is done with the tile.
