@@ -42,7 +42,7 @@ const Subject room_for_more = {.config = "family=forward_mla_wgmma tile_kv=64 st
                                .heads = 1,
                                .seqlen_q = 1,
                                .seqlen_kv = 100,
-                               .rows_behind = 2};
+                               .rows_behind = 1};
 
 TEST(Mla, IsRightUnmutated) {
   for (const Subject& subject : {by_tma, by_rows, one_tile, room_for_more})

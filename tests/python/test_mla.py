@@ -123,6 +123,25 @@ def test_prepared(rng, place, fetch):
     batch.check(fetch(attention(q, k, **arrays)).reshape(2, 16, 384))
 
 
+def test_torch_operator(make, place, fetch):
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    import jit_attention.torch as jt
+
+    q, k = make(2, 3, 16, 448), make(2, 70, 1, 448)
+
+    def compute(q, k):
+        return jt.attention(q, k, head_dim_v=384, mask=ja.mask.causal(), return_lse=True)
+
+    eager = compute(q, k)
+    compiled = torch.compile(compute, fullgraph=True, backend="eager")(q, k)
+    assert all(torch.equal(a, b) for a, b in zip(eager, compiled)) and eager[0].shape == (2, 3, 16, 384)
+    q, k = (fetch(t).astype(BF16) for t in (q, k))
+    batch = Requests(list(q), list(k), [rows[..., :384] for rows in k])
+    batch.check(fetch(eager[0]).reshape(6, 16, 384), keep=causal)
+    with pytest.raises(ja.errors.InvalidArgumentError, match="head_dim_v.*no_grad"):
+        jt.attention(torch.zeros(1, 1, 16, 64, dtype=torch.bfloat16, requires_grad=True), make(1, 4, 1, 64), head_dim_v=64)
+
+
 @pytest.mark.parametrize(
     "options, name",
     [
