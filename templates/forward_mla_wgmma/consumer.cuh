@@ -45,13 +45,13 @@ class Consumer {
         handover_(smem, consumer_) {}
 
   __device__ __forceinline__ void run() {
-    for (int part = 0; parts_.take(); ++part) {
+    for (bool is_odd = false; parts_.take(); is_odd = !is_odd) {
       output_.clear();
       state_ = SoftmaxState<Traits::Scores::rows>();
       if (brings_queries<Config>(parts_.note())) q_ring_.wait_full();
       multiply_keys();
       RowFactors sums;
-      handover_.add_sums(state_, part, first_row(), sums);
+      handover_.add_sums(state_, is_odd, first_row(), sums);
       finish_part<Traits>(
           params_, split_, parts_.note(),
           {output_, state_, sums, scale_log2_, first_row(), consumer_ * Traits::consumer_columns},

@@ -93,11 +93,11 @@ class Handover {
   /// After the wait for `multiply_given`: until then nobody else may have the registers.
   __device__ __forceinline__ void hold() { wgmma_hold(p_); }
 
-  /// The sums of both consumers' tiles, of a part with this number. By both.
-  __device__ __forceinline__ void add_sums(const State& state, int part, int first_row,
+  /// The sums of both consumers' tiles of a part, every second of which `is_odd`. By both.
+  __device__ __forceinline__ void add_sums(const State& state, bool is_odd, int first_row,
                                            float (&sums)[Scores::rows]) const {
     const auto of_consumer = [&](int consumer) {
-      const int place = part % 2 * Traits::consumers + consumer;
+      const int place = (is_odd ? Traits::consumers : 0) + consumer;
       return SharedRows<Layout>{smem_ + Traits::layout.sums + place * row_bytes};
     };
     for_each_row(first_row, [&](int r, int row) {

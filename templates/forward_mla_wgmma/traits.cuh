@@ -41,6 +41,8 @@ struct KernelTraits {
   // Of one warp of a consumer.
   using Scores = Accumulator<MmaLayout, 16, Config::tile_kv>;
   using Output = Accumulator<MmaLayout, 16, consumer_columns>;
+  /// Of a row at once, where spans are merged: more would take registers from the output.
+  static constexpr int pairs_read = 4;
 
   using QTile = PanelTile<Element, tile_rows, Config::head_dim>;
   using KTile = PanelTile<Element, Config::tile_kv, Config::head_dim>;  ///< its first columns are the values

@@ -43,6 +43,8 @@ struct KernelTraits {
   using Scores = Accumulator<MmaLayout, 16, Config::tile_kv>;
   using Output = Accumulator<MmaLayout, 16, padded_head_dim(Config::head_dim_v, mma_k)>;
 
+  static constexpr int pairs_read = Output::column_blocks;  ///< of a row at once, where spans are merged
+
   // Q of one consumer.
   using QTile = PanelTile<Element, rows_per_warpgroup, Config::head_dim>;
   using KTile = PanelTile<Element, Config::tile_kv, Config::head_dim>;

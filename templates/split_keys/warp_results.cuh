@@ -1,6 +1,6 @@
 // From the accumulators of consumer warpgroups to rows of O and LSE, or to a result that other blocks' are merged with.
-// A Traits is that of a kernel family: its Config, the Output of a warp, tile_rows, and the threads and the barrier of all
-// consumers.
+// A Traits is that of a kernel family: its Config, the Output of a warp, how many pairs of it a lane reads at once to merge
+// them, tile_rows, and the threads and the barrier of all consumers.
 #pragma once
 
 #include "base/params.cuh"
@@ -147,6 +147,7 @@ __device__ __forceinline__ bool settle_rows(const SpanNodes<typename Traits::Con
         const float2 pair = nodes.pair(left, row, result.lane_column() + offset);
         result.output.at(r, n, 0) = weights.sum(pair.x, result.output.at(r, n, 0));
         result.output.at(r, n, 1) = weights.sum(pair.y, result.output.at(r, n, 1));
+        if (n % Traits::pairs_read == Traits::pairs_read - 1) asm volatile("" ::: "memory");
       });
     });
   };

@@ -48,6 +48,13 @@ class MlaTest : public GpuTest {
     if (!IsSkipped() && native_arch(device_) != Arch{9, 0, 'a'})
       GTEST_SKIP() << "forward_mla_wgmma does not run on " << to_string(native_arch(device_));
   }
+
+  void expect_some_right(const std::vector<KernelCase>& cases) const {
+    std::vector<KernelCase> some;
+    for (std::size_t i = 0; i < cases.size(); ++i)
+      if (is_in_this_run(static_cast<int>(i), 3)) some.push_back(cases[i]);
+    expect_all_right(some);
+  }
 };
 
 TEST_F(MlaTest, DecodesWithTheHeadDimsOfDeepSeek) {
@@ -60,22 +67,22 @@ TEST_F(MlaTest, DecodesWithTheHeadDimsOfDeepSeek) {
   }
   cases.push_back({case_of(deepseek, 128, 1, 1, 130)});
   cases.push_back({case_of(deepseek, 64, 1, 2, 65)});
-  expect_all_right(cases);
+  expect_some_right(cases);
 }
 
 TEST_F(MlaTest, LengthsRatiosAndLayouts) {
   std::vector<KernelCase> cases;
   for (const KernelConfig& config : configs()) {
-    for (const int keys : {0, 1, 63, 64, 65, 129, 500})
+    for (const int keys : {0, 1, 63, 64, 65, 129, 300})
       cases.push_back({case_of(small, 16, 2, 1, keys), config});
     cases.push_back({case_of(small, 24, 1, 3, 77, Layout::packed_qkv), config});
-    cases.push_back({case_of(small, 128, 2, 4, 300, Layout::padded), config});
-    AttentionCase prefill = case_of(small, 16, 1, 70, 190, Layout::bhsd);
+    cases.push_back({case_of(small, 128, 1, 4, 140, Layout::padded), config});
+    AttentionCase prefill = case_of(small, 16, 1, 35, 100, Layout::bhsd);
     prefill.heads_kv = 2;
     prefill.spec.mask = mask::causal();
     cases.push_back({prefill, config});
   }
-  expect_all_right(cases);
+  expect_some_right(cases);
 }
 
 // Tensors that TMA cannot map.
@@ -87,9 +94,7 @@ TEST_F(MlaTest, RowsThatRunBackwards) {
 TEST_F(MlaTest, MasksAndScores) {
   const std::vector<FunctorText> masks = reference::mask_texts(), scores = reference::score_texts();
   std::vector<KernelCase> cases;
-  int index = 0;
   const auto add = [&](const char* mask, const char* score) {
-    if (!is_in_this_run(index++, 3)) return;
     AttentionCase problem = case_of(small, 16, 2, 11, 150);
     problem.spec.mask = parse_mask(mask, masks);
     problem.spec.score = parse_score(score, scores);
@@ -101,7 +106,7 @@ TEST_F(MlaTest, MasksAndScores) {
     add(mask, "none");
   for (const char* score : {"softcap(15)", "alibi", "text(temperature), text(distance), alibi"})
     add("causal", score);
-  expect_all_right(cases);
+  expect_some_right(cases);
 }
 
 TEST_F(MlaTest, RepeatedRunsAreBitIdenticalAndLeaveMailboxesEmpty) {

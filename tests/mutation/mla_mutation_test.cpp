@@ -82,7 +82,7 @@ INSTANTIATE_TEST_SUITE_P(
                          by_tma},
         TemplateMutation{"SumsOfAllPartsInOnePlace",
                          handover,
-                         "part % 2 * Traits::consumers + consumer",
+                         "(is_odd ? Traits::consumers : 0) + consumer",
                          "consumer",
                          {"data race"},
                          one_tile},
