@@ -123,6 +123,18 @@ def test_prepared(rng, place, fetch):
     batch.check(fetch(attention(q, k, **arrays)).reshape(2, 16, 384))
 
 
+def test_checked_calls_name_a_page_that_is_none(rng, place):
+    batch = latents(rng, [1, 1], [64, 100])
+    arrays = paged(rng, batch, 64)
+    arrays["page_table"][1, 1] = -7
+    arrays = {name: place(array) for name, array in arrays.items() if name != "v"}
+    q, k = place(numpy.stack(batch.q)), arrays.pop("k")
+    spec = ja.AttentionSpec(head_dim=448, head_dim_v=384, gqa_ratio=16, sequences_kv="paged", page_size=64,
+                            values_in_keys=True, checked=True)
+    with pytest.raises(ja.errors.InvalidArgumentError, match=r"page_table: element \[1, 1\].* is -7"):
+        ja.prepare(spec)(q, k, **arrays)
+
+
 def test_torch_operator(make, place, fetch):
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     import jit_attention.torch as jt

@@ -15,6 +15,7 @@ namespace {
 // timings; none of this kernel has been taken yet.
 constexpr double memory_bytes_per_clock = 18.5;
 constexpr double l2_bytes_per_clock = 45;
+constexpr double scarce_bytes = 17800;   // by the cube of this over the bytes on the way reading takes longer
 constexpr double latency_clocks = 1000;  // of a load that nothing covers
 constexpr double row_copy_clocks = 24;   // of a row that is copied by cp.async
 constexpr double step_clocks = 700;      // of a consumer, beside products and exponentials
@@ -43,8 +44,10 @@ double Family<ForwardMlaWgmma>::cycles(const Case& problem, const ProblemShape& 
 
   // One tile of keys. Tiles of rows of one KV head find their keys in L2, but for the first.
   const double tile_bytes = config.tile_kv * d * element_bytes;
+  const double in_flight = tile_bytes * (config.stages - 1);  // while one tile is multiplied
   const double memory =
-      tile_bytes / memory_bytes_per_clock / row_tiles + tile_bytes / l2_bytes_per_clock * (1 - 1 / row_tiles);
+      tile_bytes / memory_bytes_per_clock / row_tiles * (1 + std::pow(scarce_bytes / in_flight, 3)) +
+      tile_bytes / l2_bytes_per_clock * (1 - 1 / row_tiles);
   const double copy =
       config.copies == Copies::cp_async ? latency_clocks + row_copy_clocks * config.tile_kv : 0;
   const double scores =
