@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <jit/error.h>
 
 #include "generator/kernels/forward_mla_wgmma/family.h"
@@ -13,12 +14,30 @@ namespace jit {
 
 using namespace forward_mla_wgmma;
 
+namespace {
+
+TensorMap map_of_keys(const AttentionSpec& spec, const ForwardMlaWgmma& config,
+                      const AttentionParams& params) {
+  const int page_size = spec.sequences_kv == SequenceKind::paged ? spec.page_size : 0;
+  try {
+    return map_keys(spec, box_rows(config.tile_kv, page_size), params).k;
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::invalid_argument) throw;
+    throw Error(
+        error.code(), "launch", error.field(),
+        fmt::format("{}: a kernel with copies = tma reads keys whose strides are positive multiples of 16 "
+                    "bytes, and pages without cache_leftpad. Give a config with copies=cp_async, or none "
+                    "without split_keys",
+                    error.field()));
+  }
+}
+
+}  // namespace
+
 void Family<ForwardMlaWgmma>::launch(const KernelLaunch& launch, const ForwardMlaWgmma& config) {
   const LoadedKernel& kernel = launch.kernel;
-  const int page_size = launch.spec.sequences_kv == SequenceKind::paged ? launch.spec.page_size : 0;
   KernelMemory memory{};
-  if (config.copies == Copies::tma)
-    memory.k = map_keys(launch.spec, box_rows(config.tile_kv, page_size), launch.params).k;
+  if (config.copies == Copies::tma) memory.k = map_of_keys(launch.spec, config, launch.params);
   const SplitLaunch split = split_launch(
       launch, {.tile_rows = rows_per_warpgroup, .tile_kv = config.tile_kv, .blocks_per_sm = 1}, name);
   memory.split = split.params;
