@@ -6,12 +6,12 @@ interleaved over all contenders in an order shuffled each round, on the same ran
 --mode cold: each sample is one call after the L2 cache was overwritten. --mode sustained: each of five samples is a
 burst of 20 ms of calls back to back, in CUDA graphs so that no host is too slow for it; who cannot be captured is
 called from the host, and a note says so. Suite latency has modes of its own: it goes by the host's clock with warm
-caches, until the GPU has finished a call. The suites of serving (decode, paged, ragged, mixed, fp8-cache, mla, append, merge) have one
-mode: single replays of a CUDA graph of one call with a cold L2 cache, whose results are what is checked, before they
-are timed and after. In those of training (backward and others) gradients of q, k and v are checked against fp32
-autograd; forward is in the times of training-step alone. What is prepared once for many calls is not in the times:
-plan(), FlashAttention-3's schedule over pages, block masks, torch.compile, our compiling and tuning. Compare
-figures of one run only.
+caches, until the GPU has finished a call. The suites of serving (decode, paged, ragged, mixed, fp8-cache, mla, append,
+merge) have one mode: single replays of a CUDA graph of one call with a cold L2 cache, whose results are what is
+checked, before they are timed and after. In those of training (backward and others) gradients of q, k and v are
+checked against fp32 autograd; forward is in the times of training-step alone. What is prepared once for many calls is
+not in the times: plan(), FlashAttention-3's schedule over pages, block masks, torch.compile, our compiling and tuning.
+Compare figures of one run only.
 
 Cells are measured in a process of its own. A contender that loses the GPU there fails in that cell; one that gives no
 answer for --limit seconds, in all cells of the suite that are left; another process goes on with the others.

@@ -134,7 +134,8 @@ def _mla():
     rows += [row("b64-kv4096", [(64, 1, 4096)], 16, page, "batch 64, 16 heads, 4096 keys: rows of a page", str(page))
              for page in OTHER_LATENT_PAGES]
     panel = f"verifying and chunks, causal, pages of {LATENT_PAGE}"
-    problems = (("verify-64x2-of4k", [(64, 2, 4096)], "64 × 2\nof 4k"), ("2x512-of4k", [(2, 512, 4096)], "2 × 512\nof 4k"))
+    problems = (("verify-64x2-of4k", [(64, 2, 4096)], "64 × 2\nof 4k"),
+                ("2x512-of4k", [(2, 512, 4096)], "2 × 512\nof 4k"))
     return rows + [row(label, groups, 16, LATENT_PAGE, panel, tick, "causal", "ragged")
                    for label, groups, tick in problems]
 

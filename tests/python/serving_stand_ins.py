@@ -108,8 +108,8 @@ class FakeFlashInfer:
                 return self.pages(q, kv, *self.planned), "lse"
 
         class BatchMLAPagedAttentionWrapper(Wrapper):
-            def plan(self, *, qo_indptr, kv_indptr, kv_indices, kv_len_arr, causal, head_dim_ckv, head_dim_kpe, sm_scale,
-                     **options):
+            def plan(self, *, qo_indptr, kv_indptr, kv_indices, kv_len_arr, causal, head_dim_ckv, head_dim_kpe,
+                     sm_scale, **options):
                 assert sm_scale == (head_dim_ckv + head_dim_kpe) ** -0.5
                 self.planned = qo_indptr, kv_indptr, kv_indices, kv_len_arr, causal
 

@@ -37,8 +37,8 @@ def test_suites_have_the_expected_cells():
     assert sizes == {"forward": 18, "causal": 18, "backward": 18, "backward-causal": 18, "training-step": 18,
                      "deterministic": 18, "backward-masks": 9, "backward-gqa": 12, "backward-varlen": 9,
                      "masks": 8, "sparse": 10, "gqa": 8,
-                     "odd-shapes": 14, "latency": 10, "decode": 15, "paged": 18, "ragged": 8, "mixed": 6, "fp8-cache": 16, "mla": 10, "append": 7,
-                     "merge": 9}
+                     "odd-shapes": 14, "latency": 10, "decode": 15, "paged": 18, "ragged": 8, "mixed": 6, "fp8-cache": 16,
+                     "mla": 10, "append": 7, "merge": 9}
 
 
 def test_names_are_unique_and_begin_with_the_suite():

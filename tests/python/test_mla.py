@@ -1,9 +1,10 @@
-"""Values that are the first columns of keys, the latent cache of MLA: pages, ragged batches, splits, spans, refusals."""
+"""Values that are the first columns of keys, the latent cache of MLA: pages, ragged batches, splits, spans, errors."""
 
 import jit_attention as ja
 import numpy
 import pytest
 from request_batches import BF16, Requests, boundaries, causal, int32, paged
+
 
 @pytest.fixture(autouse=True)
 def on_sm_90a(place):
@@ -73,8 +74,8 @@ def test_pages_behind_padding(rng, place, fetch):
     batch.check(fetch(o).reshape(2, 16, 384))
     with pytest.raises(ja.errors.InvalidArgumentError, match="cache_leftpad.*copies=cp_async"):
         call(place, batch, arrays, q=numpy.stack(batch.q), split_keys=64)
-    spec = ja.AttentionSpec(head_dim=448, head_dim_v=384, gqa_ratio=16, sequences_kv="paged", page_size=16, split_keys=64,
-                            values_in_keys=True)
+    spec = ja.AttentionSpec(head_dim=448, head_dim_v=384, gqa_ratio=16, sequences_kv="paged", page_size=16,
+                            split_keys=64, values_in_keys=True)
     attention = ja.prepare(spec, config="family=forward_mla_wgmma copies=cp_async rescale=always")
     arrays = {name: place(array) for name, array in arrays.items()}
     o = attention(place(numpy.stack(batch.q)), arrays.pop("k"), **arrays)
@@ -94,7 +95,8 @@ def test_bits_of_a_request_are_its_own(rng, place, fetch):
     batch = latents(rng, [40], [333])
     last = Requests([batch.q[0][-1:]], batch.k, batch.v)
     beside = latents(rng, [3, 1], [200, 500])
-    both = Requests([beside.q[0], *last.q, beside.q[1]], [beside.k[0], *last.k, beside.k[1]], [beside.v[0], *last.v, beside.v[1]])
+    both = Requests(*([first, *own, second] for (first, second), own in
+                      ((beside.q, last.q), (beside.k, last.k), (beside.v, last.v))))
 
     def bits(requests, page_size, row, **options):
         arrays = paged(rng, requests, page_size) | {"cu_seqlens_q": boundaries(requests.lengths_q)}
@@ -105,7 +107,8 @@ def test_bits_of_a_request_are_its_own(rng, place, fetch):
     assert bits(batch, 64, -1) == alone
     assert bits(both, 64, 3) == alone
     assert bits(both, 64, 3, num_splits=2) == alone
-    o = call(place, batch, paged(rng, batch, 64) | {"cu_seqlens_q": boundaries([40])}, mask=ja.mask.causal(), split_keys=64)
+    arrays = paged(rng, batch, 64) | {"cu_seqlens_q": boundaries([40])}
+    o = call(place, batch, arrays, mask=ja.mask.causal(), split_keys=64)
     batch.check(fetch(o), keep=causal)
 
 
@@ -159,7 +162,7 @@ def test_torch_operator(make, place, fetch):
     batch = Requests(list(q), list(k), [rows[..., :384] for rows in k])
     batch.check(fetch(eager[0]).reshape(6, 16, 384), keep=causal)
     with pytest.raises(ja.errors.InvalidArgumentError, match="head_dim_v.*no_grad"):
-        jt.attention(torch.zeros(1, 1, 16, 64, dtype=torch.bfloat16, requires_grad=True), make(1, 4, 1, 64), head_dim_v=64)
+        jt.attention(make(1, 1, 16, 64).requires_grad_(), make(1, 4, 1, 64), head_dim_v=64)
 
 
 @pytest.mark.parametrize(
@@ -189,5 +192,6 @@ def test_head_dims_of_other_architectures_are_refused():
     refusals = ja.supports("sm_80", head_dim=576, head_dim_v=512, values_in_keys=True)
     assert [refusal.field for refusal in refusals] == ["head_dim"]
     assert "sm_90a" in refusals[0].rule
-    assert [r.field for r in ja.supports("sm_90a", head_dim=576, head_dim_v=500, values_in_keys=True)] == ["head_dim_v"]
+    refusals = ja.supports("sm_90a", head_dim=576, head_dim_v=500, values_in_keys=True)
+    assert [refusal.field for refusal in refusals] == ["head_dim_v"]
     assert [r.field for r in ja.supports("sm_90a", head_dim=576)] == ["head_dim"]
