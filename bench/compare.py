@@ -6,7 +6,7 @@ interleaved over all contenders in an order shuffled each round, on the same ran
 --mode cold: each sample is one call after the L2 cache was overwritten. --mode sustained: each of five samples is a
 burst of 20 ms of calls back to back, in CUDA graphs so that no host is too slow for it; who cannot be captured is
 called from the host, and a note says so. Suite latency has modes of its own: it goes by the host's clock with warm
-caches, until the GPU has finished a call. The suites of serving (decode, paged, ragged, mixed, fp8-cache,
+caches, until the GPU has finished a call. The suites of serving (decode, paged, ragged, mixed, fp8-cache, mla,
 engine-shapes, append, merge) have one mode: single replays of a CUDA graph of one call with a cold L2 cache, whose
 results are what is checked, before they are timed and after. In those of training (backward and others) gradients of
 q, k and v are checked against fp32 autograd; forward is in the times of training-step alone. What is prepared once for
@@ -21,7 +21,7 @@ answer for --limit seconds, in all cells of the suite that are left; another pro
     bench/compare.py --suite backward backward-causal training-step deterministic backward-masks backward-gqa \
         backward-varlen --mode sustained --peers cudnn,fa2,fa4,flex     training
     bench/compare.py --suite sparse                                     masks as text, block masks, blocks alone
-    bench/compare.py --suite decode paged ragged mixed fp8-cache append merge     serving, in microseconds
+    bench/compare.py --suite decode paged ragged mixed fp8-cache mla append merge     serving, in microseconds
     bench/compare.py --suite engine-shapes --tuning off                 what vLLM's benchmark of attention has
     bench/compare.py --suite all --results bench/results --charts docs/images      all that the documentation shows
     bench/compare.py --from bench/results/*-compare-*.jsonl --charts docs/images   its charts again, without a GPU

@@ -41,7 +41,8 @@ class Contender:
     """Base of all contenders.
 
     name: what --peers takes; label: what tables and charts show; color: of its bars; left_out: suites that it is
-    measured in only when --peers names it, with the reason; kv_dtypes: of keys in problems of serving that it reads.
+    measured in only when --peers names it, with the reason; kv_dtypes: of keys in problems of serving that it reads;
+    reads_values_in_keys: whether it reads values that are columns of keys, once.
 
     make(cell, inputs), make_sparse(cell, inputs), differentiate(cell, inputs), train(cell, inputs),
     serve(requests, inputs), append(problem, inputs) and merge(problem, inputs) prepare dense problems, those of sparse
@@ -53,6 +54,7 @@ class Contender:
     name = label = color = ""
     left_out = {}
     kv_dtypes = ("bf16",)
+    reads_values_in_keys = False
 
     def absent(self):
         """The reason why it cannot run on this machine, one line, or None. Needs no GPU."""
@@ -67,10 +69,12 @@ class Contender:
         return getattr(self, PREPARING[type(problem)], None)
 
     def refuse_keys(self, problem):
-        """Raises Unsupported for keys of a type that it does not read."""
+        """Raises Unsupported for keys of a type that it does not read, and for values in keys."""
         kv_dtype = getattr(problem, "kv_dtype", "bf16")
         if kv_dtype not in self.kv_dtypes:
             raise Unsupported(f"no keys of {kv_dtype} under queries of bf16")
+        if getattr(problem, "values_in_keys", False) and not self.reads_values_in_keys:
+            raise Unsupported("no values that are columns of keys")
 
     def serve_densely(self, requests, inputs):
         """serve() by make(), for sequences of one length that lie dense."""

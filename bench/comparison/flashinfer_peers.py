@@ -98,6 +98,7 @@ class FlashInfer(FlashInferOperations, _OfFlashInfer):
 
     name, label, color = "flashinfer", "FlashInfer", "#a05a9c"
     kv_dtypes = ("bf16", "fp8_e4m3")
+    reads_values_in_keys = True
     HEAD_DIMS = (*_OfFlashInfer.HEAD_DIMS, (192, 128))
 
     def make_sparse(self, cell, inputs):
@@ -145,6 +146,8 @@ class FlashInfer(FlashInferOperations, _OfFlashInfer):
         return Runner(call, detail=dict(call="BatchPrefillWithRaggedKVCacheWrapper", plan="made beforehand"))
 
     def serve(self, requests, inputs):
+        if requests.values_in_keys:
+            return self.latents(requests, inputs)
         self.refuse_head_dims(requests)
         if requests.max_seqlen_q == 1:
             return self.decode(requests, inputs)
@@ -153,6 +156,25 @@ class FlashInfer(FlashInferOperations, _OfFlashInfer):
         k, v = (t.view(-1, *t.shape[-2:]) for t in (inputs.k, inputs.v))
         return self.prefill(inputs.q, k, v, inputs.cu_seqlens_q, inputs.cu_seqlens_k, requests,
                             dict(causal=requests.mask == "causal"))
+
+    def latents(self, requests, inputs):
+        """Its wrapper for MLA, which takes the columns that are values and the others apart: views of one cache."""
+        import flashinfer
+
+        width, (pages, calls) = requests.head_dim_v, (pages_of(requests, inputs), {})
+        (q, q_rope), (k, k_rope) = ((t[..., :width], t[..., width:]) for t in (inputs.q, pages.k[:, :, 0]))
+        for backend in ("fa2", "fa3"):
+            wrapper = flashinfer.mla.BatchMLAPagedAttentionWrapper(workspace(inputs.q.device), backend=backend)
+            wrapper.plan(qo_indptr=inputs.cu_seqlens_q, kv_indptr=pages.indptr, kv_indices=pages.indices,
+                         kv_len_arr=inputs.seqused_k, num_heads=requests.heads_q, head_dim_ckv=width,
+                         head_dim_kpe=requests.head_dim - width, page_size=pages.size,
+                         causal=requests.mask == "causal", sm_scale=requests.head_dim ** -0.5,
+                         q_data_type=inputs.q.dtype, kv_data_type=inputs.k.dtype)
+            calls[backend] = Runner(lambda wrapper=wrapper: wrapper.run(q_nope=q, q_pe=q_rope, ckv_cache=k,
+                                                                        kpe_cache=k_rope))
+        backend, runner, refused = fastest(calls)
+        return Runner(runner.call, detail=dict(call="BatchMLAPagedAttentionWrapper", backend=backend,
+                                               plan="made beforehand", **(dict(refused=refused) if refused else {})))
 
     def decode(self, requests, inputs):
         pages = pages_of(requests, inputs)

@@ -10,6 +10,7 @@ from .sparse_suites import SparseCell
 class JitAttention(ByAutograd, Contender):
     name, label, color = "ours", "jit-attention", "#d6402b"
     kv_dtypes = ("bf16", "fp8_e4m3")
+    reads_values_in_keys = True
 
     def __init__(self, tuning="first_run"):
         self.tuning = tuning
@@ -170,6 +171,8 @@ class JitAttention(ByAutograd, Contender):
             options.update(seqused_k=inputs.seqused_k, page_table=inputs.page_table)
         if inputs.kv_descale is not None:
             options.update(k_descale=inputs.kv_descale, v_descale=inputs.kv_descale)
+        if requests.values_in_keys:
+            v, options["head_dim_v"] = None, requests.head_dim_v
         return lambda: attention(q, k, v, **options)
 
 

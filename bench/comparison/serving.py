@@ -24,6 +24,7 @@ class Requests:
     kv_sequences: "dense", "ragged", or "paged" in pages of `page_size` keys, in an order of their own; kv_layout: "NHD"
     (page_size, heads_kv, head_dim) or "HND" (heads_kv, page_size, head_dim) within a page.
     kv_dtype: of k and v, "bf16" or "fp8_e4m3".
+    values_in_keys: v is the first head_dim_v columns of k, as in the latent cache of multi-head latent attention.
     mode: as a Cell's. panel, tick: where a chart shows it.
     """
 
@@ -40,6 +41,7 @@ class Requests:
     page_size: int = 0
     kv_layout: str = "NHD"
     kv_dtype: str = "bf16"
+    values_in_keys: bool = False
     mode: str = "replay"
     panel: str = ""
     tick: str = ""
@@ -140,7 +142,8 @@ class Requests:
     def kv_bytes(self):
         """Bytes of the keys and values that any query sees, each once."""
         element = {"bf16": 2, "fp8_e4m3": 1}[self.kv_dtype]
-        return element * sum(self.seqlens_k) * self.heads_kv * (self.head_dim + self.head_dim_v)
+        width = self.head_dim + (0 if self.values_in_keys else self.head_dim_v)
+        return element * sum(self.seqlens_k) * self.heads_kv * width
 
     def bytes(self):
         """Bytes of k and v, and of q and o in bf16: what must be read or written at least once."""

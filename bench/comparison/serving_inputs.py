@@ -18,7 +18,8 @@ class RequestInputs:
     heads_kv, head_dim[_v]); or pages (pages, page_size, heads_kv, head_dim[_v]), whose strides say NHD or HND. Pages
     and slots that hold no key of a request hold other numbers. int32: cu_seqlens_q, cu_seqlens_k (batch + 1),
     seqused_k (batch), page_table (batch, max_pages) with 0 behind a request's pages, or None. k and v of fp8 stand for
-    themselves times `kv_descale`, fp32 (1); q is as exact in fp8 as they are, for those who want all of one type.
+    themselves times `kv_descale`, fp32 (1); q is as exact in fp8 as they are, for those who want all of one type. With
+    values_in_keys v is a view of k.
     """
 
     q: "torch.Tensor"
@@ -117,7 +118,8 @@ def make_request_inputs(requests, device, seed):
         lead = (requests.batch, requests.max_seqlen_k) if dense else (sum(requests.seqlens_k),)
         shape, place = lambda width: (*lead, heads, width), lambda t: t
     q = tensor(requests.total_q, requests.heads_q, requests.head_dim)
-    k, v = (tensor(*shape(width)) for width in (requests.head_dim, requests.head_dim_v))
+    k = tensor(*shape(requests.head_dim))
+    v = k[..., :requests.head_dim_v] if requests.values_in_keys else tensor(*shape(requests.head_dim_v))
     descale = None
     if requests.kv_dtype == "fp8_e4m3":
         q, k, v = ((t / FP8_SCALE).to(torch.float8_e4m3fn) for t in (q, k, v))

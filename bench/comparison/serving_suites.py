@@ -1,5 +1,5 @@
-"""The rows of serving: decode from a dense cache, from pages, of uneven requests, beside prefill, and from caches of
-fp8."""
+"""The rows of serving: decode from a dense cache, from pages, of uneven requests, beside prefill, from caches of fp8,
+and of multi-head latent attention."""
 
 import dataclasses
 import random
@@ -15,6 +15,10 @@ DECODE_MORE = ((1, 8, 1, 8192, 128), (64, 8, 1, 4096, 128), (16, 32, 1, 8192, 12
 LAYOUTS = ((1, 32, 8, 8192), (64, 32, 8, 4096))  # cells that are measured in pages of other sizes, too
 PAGE = 16
 OTHER_PAGES = (1, 32, 64, 256)
+# multi-head latent attention, DeepSeek's head dims: (batch, heads_q, keys); 128 heads on one GPU, or 16 of them on each
+# of eight
+LATENTS = ((64, 128, 4096), (128, 128, 4096), (64, 16, 4096), (128, 16, 4096), (1, 128, 8192), (16, 16, 8192))
+LATENT_PAGE, OTHER_LATENT_PAGES = 64, (1, 16)
 # of production: share of the requests by their length
 MIX = ((4096, 0.35), (8192, 0.20), (16384, 0.15), (32768, 0.12), (65536, 0.10), (131072, 0.08))
 
@@ -119,5 +123,22 @@ def _fp8_cache():
     return [dataclasses.replace(one, kv_dtype="fp8_e4m3") for one in rows]
 
 
+def _mla():
+    def row(label, groups, heads, page, panel, tick, mask="none", q_sequences="dense"):
+        return Requests("mla", f"{label}-h{heads}-p{page}", tuple(groups), heads, 1, 576, 512, mask=mask,
+                        q_sequences=q_sequences, kv_sequences="paged", page_size=page, values_in_keys=True, panel=panel,
+                        tick=tick)
+
+    rows = [row(f"b{batch}-kv{keys}", [(batch, 1, keys)], heads, LATENT_PAGE, f"decode, pages of {LATENT_PAGE}",
+                f"b {batch}\n{heads} heads\n{keys}") for batch, heads, keys in LATENTS]
+    rows += [row("b64-kv4096", [(64, 1, 4096)], 16, page, "batch 64, 16 heads, 4096 keys: rows of a page", str(page))
+             for page in OTHER_LATENT_PAGES]
+    panel = f"verifying and chunks, causal, pages of {LATENT_PAGE}"
+    problems = (("verify-64x2-of4k", [(64, 2, 4096)], "64 × 2\nof 4k"),
+                ("2x512-of4k", [(2, 512, 4096)], "2 × 512\nof 4k"))
+    return rows + [row(label, groups, 16, LATENT_PAGE, panel, tick, "causal", "ragged")
+                   for label, groups, tick in problems]
+
+
 SERVING_SUITES = {"decode": _decode(), "paged": _paged(), "ragged": _ragged(), "mixed": _mixed(),
-                  "fp8-cache": _fp8_cache()}
+                  "fp8-cache": _fp8_cache(), "mla": _mla()}

@@ -45,6 +45,11 @@ struct FieldType<WarpgroupOrder> {
   static constexpr std::array<std::string_view, 3> values = {"free", "ping_pong", "softmax_lock"};
 };
 template <>
+struct FieldType<Copies> {
+  static constexpr std::string_view name = "Copies";
+  static constexpr std::array<std::string_view, 2> values = {"tma", "cp_async"};
+};
+template <>
 struct FieldType<Requests> {
   static constexpr std::string_view name = "Requests";
   static constexpr std::array<std::string_view, 3> values = {"all", "many_queries", "few_queries"};

@@ -17,6 +17,14 @@ bool agree(const KernelConfig& a, const KernelConfig& b, Affects least) {
       a);
 }
 
+// Whether the config's kernel can read the tensors of a call, of a family that suits it.
+template <class Config>
+bool can_read(const ProblemShape& shape, const Config& config) {
+  if constexpr (requires { Family<Config>::can_read(shape, config); })
+    return Family<Config>::can_read(shape, config);
+  return true;
+}
+
 // What kernels must be able to read of a call of this shape.
 ProblemShape as_served(const AttentionSpec& spec, ProblemShape shape) {
   shape.is_plain = is_plain(spec);
@@ -44,7 +52,9 @@ std::vector<KernelConfig> config_space(const Case& problem, const ProblemShape& 
   const ProblemShape served = as_served(problem.spec, shape);
   for_each_family([&]<class Config>(const Config&) {
     if (Family<Config>::pass != served.pass || !Family<Config>::suits(served)) return;
-    for (const Config& config : legal_space<Config>(problem)) configs.push_back(config);
+    for (const Config& config : legal_space<Config>(problem)) {
+      if (can_read(served, config)) configs.push_back(config);
+    }
   });
   return configs;
 }

@@ -64,7 +64,7 @@ concept KernelFamily = requires(const Case& problem, const AttentionSpec& spec, 
   // The config that needs least: when it does not fit, none does.
   { Family<Config>::smallest } -> std::convertible_to<Config>;
   { Family<Config>::fields() } -> std::same_as<std::span<const ConfigField<Config>>>;
-  // Whether it can read the tensors of a call.
+  // Whether it can read the tensors of a call. Where only some of its configs can, it has can_read(shape, config), too.
   { Family<Config>::suits(shape) } -> std::same_as<bool>;
   // Its rules across fields, in one sentence with field, value, rule; ranges come from `fields`, and what does
   // not fit into a block from `footprint`. Empty: none is broken.
@@ -145,9 +145,20 @@ inline Rescale searched_rescale(const AttentionSpec& spec) {
   return spec.split_keys != 0 ? Rescale::always : Rescale::lazy;
 }
 
+/// The largest head_dim that a family has room for, where it names one of its own.
+template <class Config>
+constexpr int most_head_dim() {
+  if constexpr (requires { Family<Config>::most_head_dim; }) return Family<Config>::most_head_dim;
+  return max_head_dim;
+}
+
 /// Why a config whose fields are in their ranges is not legal for a problem; empty: it is.
 template <class Config>
 std::string rule_rejection(const Case& problem, const Config& config) {
+  if (constexpr int most = most_head_dim<Config>(); problem.spec.head_dim > most) {
+    return fmt::format("{} has room for a head_dim of up to {}; spec.head_dim is {}", Family<Config>::name,
+                       most, problem.spec.head_dim);
+  }
   if (std::string reason = Family<Config>::rejection(problem, config); !reason.empty()) return reason;
   const Footprint needs = Family<Config>::footprint(problem.spec, config);
   const DeviceLimits& limits = problem.limits;

@@ -186,6 +186,10 @@ Extents check_tensors(const AttentionSpec& spec, const ArgumentRules& rules,
     check_argument(rule, tensor, sizes);
     rule.row->set(params, tensor.data, strides_of(rule.dims, tensor));
   }
+  if (spec.values_in_keys) {
+    params.v = params.k;
+    params.v_strides = params.k_strides;
+  }
   return sizes;
 }
 

@@ -113,6 +113,11 @@ void check_has_backward(const AttentionSpec& spec) {
                           std::string(to_string(spec.dtype))};
     throw Error(ErrorCode::invalid_spec, "validate", refusal.field, refusal.to_string());
   }
+  if (spec.values_in_keys) {
+    const Refusal refusal{"spec.values_in_keys", "true",
+                          "has no backward: give keys and values apart, of head dims up to 256", "false"};
+    throw Error(ErrorCode::invalid_spec, "validate", refusal.field, refusal.to_string());
+  }
   const bool paged = has_pages(spec);
   if (!paged && spec.split_keys == 0) return;
   const std::string name = paged ? "spec.sequences_kv" : "spec.split_keys";

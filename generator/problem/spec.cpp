@@ -60,6 +60,13 @@ std::vector<Refusal> supports(const AttentionSpec& spec, Arch arch) {
     refusals.push_back({"arch", to_string(arch), "must be sm_80 or later (cp.async and mma.sync m16n8k16)",
                         to_string(oldest_arch)});
   }
+  constexpr Arch latents_arch{9, 0, 'a'};  // one family alone has room for so wide an output
+  if (spec.head_dim > max_head_dim && arch != latents_arch) {
+    refusals.push_back({"head_dim", std::to_string(spec.head_dim),
+                        fmt::format("must be at most {} on {}; {} has kernels for more", max_head_dim,
+                                    to_string(arch), to_string(latents_arch)),
+                        std::to_string(max_head_dim)});
+  }
   return refusals;
 }
 

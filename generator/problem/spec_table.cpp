@@ -36,14 +36,42 @@ std::optional<Refusal> refuse_dtype(const SpecField& field, const AttentionSpec&
   return refuse(field, std::string(to_string(spec.dtype)), "must be " + legal, "bf16");
 }
 
-std::optional<Refusal> refuse_head_dim(const SpecField& field, const AttentionSpec& spec) {
-  constexpr int least = 8, most = 256, step = 8;
-  const int value = int_value(field, spec);
+std::optional<Refusal> refuse_head_dim_up_to(const SpecField& field, int value, int most) {
+  constexpr int least = 8, step = 8;
   if (value >= least && value <= most && value % step == 0) return {};
   const int rounded = value > most ? most : std::max(least, (value + step - 1) / step * step);
   return refuse(field, std::to_string(value),
                 fmt::format("must be a multiple of {} from {} to {}", step, least, most),
                 std::to_string(rounded));
+}
+
+std::optional<Refusal> refuse_head_dim(const SpecField& field, const AttentionSpec& spec) {
+  return refuse_head_dim_up_to(field, spec.head_dim,
+                               spec.values_in_keys ? max_latent_head_dim : max_head_dim);
+}
+
+std::optional<Refusal> refuse_head_dim_v(const SpecField& field, const AttentionSpec& spec) {
+  if (!spec.values_in_keys)
+    return spec.head_dim_v == 0 ? std::nullopt : refuse_head_dim_up_to(field, spec.head_dim_v, max_head_dim);
+  const int value = spec.value_head_dim();
+  if (std::optional<Refusal> refusal = refuse_head_dim_up_to(field, value, max_latent_head_dim_v))
+    return refusal;
+  if (value > spec.head_dim) {
+    return refuse(field, std::to_string(value),
+                  fmt::format("must be at most head_dim = {} with values_in_keys", spec.head_dim),
+                  std::to_string(spec.head_dim));
+  }
+  constexpr int step = 128;
+  if (spec.head_dim <= max_head_dim || value % step == 0) return {};
+  return refuse(field, std::to_string(value),
+                fmt::format("must be a multiple of {} where head_dim is above {}", step, max_head_dim),
+                std::to_string(std::max(step, value / step * step)));
+}
+
+std::optional<Refusal> refuse_values_in_keys(const SpecField& field, const AttentionSpec& spec) {
+  if (!spec.values_in_keys || (!has_fp8_keys(spec) && !spec.dropout)) return {};
+  return refuse(field, "true",
+                spec.dropout ? "must be false with dropout" : "must be false where k is of fp8", "false");
 }
 
 std::optional<Refusal> refuse_ratio(const SpecField& field, const AttentionSpec& spec) {
@@ -53,6 +81,10 @@ std::optional<Refusal> refuse_ratio(const SpecField& field, const AttentionSpec&
 
 std::optional<Refusal> refuse_alignment(const SpecField& field, const AttentionSpec& spec) {
   constexpr std::array legal = {16, 8, 4, 2};
+  if (spec.alignment != 16 && spec.head_dim > max_head_dim) {
+    return refuse(field, std::to_string(spec.alignment),
+                  fmt::format("must be 16 bytes where head_dim is above {}", max_head_dim), "16");
+  }
   if (std::find(legal.begin(), legal.end(), spec.alignment) != legal.end()) return {};
   const auto nearest =
       std::find_if(legal.begin(), legal.end(), [&](int value) { return value <= spec.alignment; });
@@ -183,7 +215,7 @@ constexpr std::array fields = {
               .samples = [] { return Samples{{.dtype = DType::fp16}}; }},
     SpecField{.name = "head_dim",
               .member = &AttentionSpec::head_dim,
-              .doc = "of q and k: a multiple of 8 from 8 to 256",
+              .doc = "of q and k: a multiple of 8 from 8 to 256, with values_in_keys to 576",
               .record_name = "head_dim",
               .comment = "of q and k, elements",
               .text_label = " d",
@@ -199,10 +231,7 @@ constexpr std::array fields = {
               .text_label = "/",
               .name_label = "v",
               .effective = [](const AttentionSpec& spec) { return spec.value_head_dim(); },
-              .refusal =
-                  [](const SpecField& field, const AttentionSpec& spec) {
-                    return spec.head_dim_v == 0 ? std::nullopt : refuse_head_dim(field, spec);
-                  },
+              .refusal = refuse_head_dim_v,
               .samples = [] { return Samples{{.head_dim_v = 64}}; }},
     SpecField{.name = "gqa_ratio",
               .member = &AttentionSpec::gqa_ratio,
@@ -336,6 +365,19 @@ constexpr std::array fields = {
         .refusal = refuse_descale,
         .samples = [] { return Samples{{.kv_dtype = DType::fp8_e4m3, .descale_per = ScaleKind::token}}; },
         .base = [] { return AttentionSpec{.kv_dtype = DType::fp8_e4m3}; }},
+    SpecField{.name = "values_in_keys",
+              .member = &AttentionSpec::values_in_keys,
+              .doc =
+                  "whether values are the first head_dim_v columns of keys, as in the latent cache of MLA: "
+                  "calls have no v",
+              .record_name = "values_in_keys",
+              .comment = "whether values are the first columns of keys",
+              .text_label = " values_in_keys=",
+              .name_label = "_mla_",
+              .is_line_if_set = true,
+              .refusal = refuse_values_in_keys,
+              .samples = [] { return Samples{{.head_dim_v = 64, .values_in_keys = true}}; },
+              .base = [] { return AttentionSpec{.head_dim_v = 64}; }},
     SpecField{.name = "mask",
               .member = &AttentionSpec::mask,
               .doc = "which keys a query sees",
@@ -364,11 +406,11 @@ constexpr std::array fields = {
 // Names every member: a spec with another one does not compile here, nor one without a row.
 auto members_of(const AttentionSpec& spec) {
   const auto& [dtype, head_dim, head_dim_v, gqa_ratio, alignment, seqlen_q, seqlen_kv, sequences_q,
-               sequences_kv, page_size, sinks, dropout, split_keys, checked, kv_dtype, descale_per, mask,
-               score, softmax_scale] = spec;
+               sequences_kv, page_size, sinks, dropout, split_keys, checked, kv_dtype, descale_per,
+               values_in_keys, mask, score, softmax_scale] = spec;
   return std::tie(dtype, head_dim, head_dim_v, gqa_ratio, alignment, seqlen_q, seqlen_kv, sequences_q,
-                  sequences_kv, page_size, sinks, dropout, split_keys, checked, kv_dtype, descale_per, mask,
-                  score, softmax_scale);
+                  sequences_kv, page_size, sinks, dropout, split_keys, checked, kv_dtype, descale_per,
+                  values_in_keys, mask, score, softmax_scale);
 }
 static_assert(fields.size() == std::tuple_size_v<decltype(members_of(AttentionSpec()))>);
 

@@ -68,13 +68,14 @@ TuningBuffers::TuningBuffers(ContextState& context, const TuningProblem& problem
     : memory_(context.memory), spec_(problem.spec), device_(problem.device), params_(problem.params) {
   const std::int64_t heads_kv = params_.heads_q / spec_.gqa_ratio;
   const std::int64_t d = spec_.head_dim, dv = spec_.value_head_dim();
+  const std::int64_t own_dv = spec_.values_in_keys ? 0 : dv;  // of v beside k
   const ProblemShape shape = shape_of(params_);
   const std::int64_t q_entry = shape.seqlen_q * params_.heads_q;
   const std::int64_t kv_entry = shape.seqlen_kv * heads_kv;
   const int in = size_of(input_dtype(spec_)), kv_in = size_of(spec_.key_dtype());
   const int out = size_of(output_dtype(spec_)), fp32 = size_of(DType::fp32);
   const std::int64_t entry_bytes =
-      q_entry * d * in + kv_entry * (d + dv) * kv_in + q_entry * (dv * out + fp32);
+      q_entry * d * in + kv_entry * (d + own_dv) * kv_in + q_entry * (dv * out + fp32);
   const std::int64_t affordable =
       static_cast<std::int64_t>(free_memory() / 2) / std::max<std::int64_t>(1, entry_bytes);
   if (affordable == 0) {
@@ -91,7 +92,7 @@ TuningBuffers::TuningBuffers(ContextState& context, const TuningProblem& problem
   };
   q_ = allocate(params_.batch * q_entry * d, in);
   k_ = allocate(params_.batch * kv_entry * d, kv_in);
-  v_ = allocate(params_.batch * kv_entry * dv, kv_in);
+  v_ = allocate(params_.batch * kv_entry * own_dv, kv_in);
   o_ = allocate(params_.batch * q_entry * dv, out);
   lse_ = allocate(params_.batch * q_entry, fp32);
 
@@ -100,12 +101,12 @@ TuningBuffers::TuningBuffers(ContextState& context, const TuningProblem& problem
   };
   params_.q = q_.data();
   params_.k = k_.data();
-  params_.v = v_.data();
+  params_.v = spec_.values_in_keys ? k_.data() : v_.data();
   params_.o = o_.data();
   params_.lse = static_cast<float*>(lse_.data());
   params_.q_strides = strides(shape.seqlen_q, params_.heads_q, d);
   params_.k_strides = strides(shape.seqlen_kv, heads_kv, d);
-  params_.v_strides = strides(shape.seqlen_kv, heads_kv, dv);
+  params_.v_strides = strides(shape.seqlen_kv, heads_kv, spec_.values_in_keys ? d : dv);
   params_.o_strides = strides(shape.seqlen_q, params_.heads_q, dv);
   params_.lse_strides = {.batch = q_entry, .seq = 1, .head = shape.seqlen_q};
   dense_ = params_;

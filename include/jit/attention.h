@@ -67,11 +67,11 @@ class NamedTensors {
 /// Rows of o and lse that are no query's are those behind seqused_q, and of ragged ones those before, between and
 /// behind the sequences of cu_seqlens_q. They stay as they are, or become 0 and −inf with zero_padding.
 struct AttentionArguments {
-  TensorView q;  ///< (batch, seqlen_q, heads_q, head_dim); ragged: (total_q, heads_q, head_dim)
-  TensorView k;  ///< (batch, seqlen_kv, heads_q / gqa_ratio, head_dim); ragged: (total_k, …);
-                 ///< paged: (pages, page_size, heads_q / gqa_ratio, head_dim)
-  TensorView v;  ///< the same with head_dim_v
-  TensorView o;  ///< as q with head_dim_v, written; shares no byte with the inputs
+  TensorView q;       ///< (batch, seqlen_q, heads_q, head_dim); ragged: (total_q, heads_q, head_dim)
+  TensorView k;       ///< (batch, seqlen_kv, heads_q / gqa_ratio, head_dim); ragged: (total_k, …);
+                      ///< paged: (pages, page_size, heads_q / gqa_ratio, head_dim)
+  TensorView v = {};  ///< the same with head_dim_v; none with spec.values_in_keys
+  TensorView o;       ///< as q with head_dim_v, written; shares no byte with the inputs
   TensorView lse =
       {};  ///< optional: fp32 (batch, heads_q, seqlen_q), or (heads_q, total_q) where queries are
            ///< ragged, written: log Σ exp(score), natural log, sinks included

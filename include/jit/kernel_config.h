@@ -80,6 +80,17 @@ struct ForwardSplitWgmma {
   bool operator==(const ForwardSplitWgmma&) const = default;
 };
 
+/// TMA or cp.async, and wgmma, for values that are the first columns of keys, as multi-head latent attention has them:
+/// sm_90a (templates/forward_mla_wgmma).
+struct ForwardMlaWgmma {
+  int tile_kv = 64;                 ///< keys per step
+  int stages = 2;                   ///< buffers for tiles of keys
+  Copies copies = Copies::tma;      ///< how tiles of keys come to shared memory
+  Rescale rescale = Rescale::lazy;  ///< when the output is rescaled to a new row maximum
+
+  bool operator==(const ForwardMlaWgmma&) const = default;
+};
+
 /// Gradient of the queries with cp.async and mma.sync: sm_80 and later, any tensor (templates/backward_dq_mma_sync).
 struct BackwardDqMmaSync {
   int tile_q = 64;        ///< queries per block
@@ -117,7 +128,7 @@ struct BackwardWgmma {
 
 /// The list of kernel families: their order is that in which equal ones are tried.
 using KernelConfig = std::variant<ForwardMmaSync, ForwardWgmma, ForwardSplitKv, ForwardSplitWgmma,
-                                  BackwardDqMmaSync, BackwardDkvMmaSync, BackwardWgmma>;
+                                  ForwardMlaWgmma, BackwardDqMmaSync, BackwardDkvMmaSync, BackwardWgmma>;
 
 /// "forward_wgmma": the family that a config is of.
 std::string_view family_name(const KernelConfig& config);

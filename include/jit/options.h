@@ -53,6 +53,12 @@ enum class WarpgroupOrder {
   softmax_lock,  ///< one at a time computes exponentials
 };
 
+/// How tiles come to shared memory.
+enum class Copies {
+  tma,       ///< in boxes, by one thread each
+  cp_async,  ///< row by row, wherever these lie
+};
+
 /// Which requests of a call a kernel computes, by the number of their queries (templates/scheduling/request_kinds.cuh).
 enum class Requests {
   all,           ///< one kernel does

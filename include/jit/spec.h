@@ -18,6 +18,10 @@ namespace jit {
 /// the softmax is right (docs/kernels.md).
 inline constexpr float max_softmax_scale = 1e5f;
 
+/// The largest head_dim and head_dim_v, and with values_in_keys.
+inline constexpr int max_head_dim = 256;
+inline constexpr int max_latent_head_dim = 576, max_latent_head_dim_v = 512;
+
 /// The largest page_size.
 inline constexpr int max_page_size = 65536;
 
@@ -29,7 +33,7 @@ inline constexpr int split_keys_step = 64;
 struct AttentionSpec {
   DType dtype =
       DType::bf16;     ///< of q and o, and of k and v unless kv_dtype says else: bf16 or fp16; sums are fp32
-  int head_dim = 128;  ///< of q and k: a multiple of 8 from 8 to 256
+  int head_dim = 128;  ///< of q and k: a multiple of 8 from 8 to 256, with values_in_keys to 576
   int head_dim_v = 0;  ///< of v and o, same rule; 0: head_dim
   int gqa_ratio = 1;   ///< query heads per KV head: 1 is MHA, heads_q is MQA
   int alignment = 16;  ///< bytes that every row of q, k, v and o is aligned to: 16, 8, 4 or 2; 16 is fastest
@@ -54,8 +58,12 @@ struct AttentionSpec {
   std::optional<DType> kv_dtype = {};
   ScaleKind descale_per =
       ScaleKind::head;  ///< what k_descale and v_descale have a scale for, of k and v of fp8
-  Mask mask = {};       ///< which keys a query sees
-  Score score = {};     ///< what happens to a score before the softmax
+  /// Whether the values are the first head_dim_v columns of the keys, so that calls have no v: the latent cache of
+  /// multi-head latent attention (docs/serving.md#multi-head-latent-attention). Forward alone, without dropout, of 16-bit
+  /// keys.
+  bool values_in_keys = false;
+  Mask mask = {};    ///< which keys a query sees
+  Score score = {};  ///< what happens to a score before the softmax
   /// Of q·k; default 1/sqrt(head_dim); positive, at most max_softmax_scale; a run-time fact too.
   std::optional<float> softmax_scale = {};
 

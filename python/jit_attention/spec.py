@@ -21,7 +21,7 @@ class AttentionSpec:
 
     Attributes:
         dtype: of q and o, and of k and v unless kv_dtype says else: "bf16" or "fp16"; sums are fp32.
-        head_dim: of q and k: a multiple of 8 from 8 to 256.
+        head_dim: of q and k: a multiple of 8 from 8 to 256, with values_in_keys to 576.
         head_dim_v: of v and o, same rule; None: head_dim.
         gqa_ratio: query heads per KV head: 1 is MHA, heads_q is MQA.
         alignment: bytes that every row of q, k, v and o is aligned to: 16, 8, 4 or 2; 16 is fastest.
@@ -40,6 +40,8 @@ class AttentionSpec:
         kv_dtype: of k and v, where it is not dtype: "fp8_e4m3" or "fp8_e5m2". Forward alone, without dropout.
         descale_per: what k_descale and v_descale have a scale for, of k and v of fp8: "head", which is one for all, for each
             KV head, or for each batch entry and KV head; or "token", one for each key and KV head.
+        values_in_keys: whether the values are the first head_dim_v columns of the keys, so that calls have no v: the
+            latent cache of multi-head latent attention. Forward alone, without dropout, of 16-bit keys.
         mask: which keys a query sees; None: all.
         score: what happens to a score before the softmax; None: nothing.
         softmax_scale: of q·k, positive, at most 1e5; None: 1/sqrt(head_dim). A run-time fact too.
@@ -61,6 +63,7 @@ class AttentionSpec:
     checked: bool = False
     kv_dtype: str | None = None
     descale_per: str = "head"
+    values_in_keys: bool = False
     mask: Mask | None = None
     score: Score | None = None
     softmax_scale: float | None = None

@@ -41,7 +41,7 @@ ScaleKind kind_by_shape(const AttentionArguments& arguments, const AttentionSpec
 
 // The spec of the arrays themselves.
 AttentionSpec spec_of_arrays(const Call& call, nb::handle mask, nb::handle score, nb::handle softmax_scale,
-                             int split_keys, nb::handle descale_per) {
+                             int split_keys, nb::handle descale_per, std::optional<int> head_dim_v) {
   const TensorView &q = call.q(), &k = call.k(), &v = call.v();
   const auto head_dim = [](const TensorView& view, const char* name) {
     const std::int64_t size = view.shape[view.rank - 1];
@@ -51,8 +51,9 @@ AttentionSpec spec_of_arrays(const Call& call, nb::handle mask, nb::handle score
   AttentionSpec spec;
   spec.dtype = q.dtype;
   spec.head_dim = head_dim(q, "q");
-  spec.head_dim_v = head_dim(v, "v");
-  if (spec.head_dim_v == 0) refuse("v", "has head_dim 0");
+  spec.values_in_keys = head_dim_v.has_value();
+  spec.head_dim_v = head_dim_v ? *head_dim_v : head_dim(v, "v");
+  if (!head_dim_v && spec.head_dim_v == 0) refuse("v", "has head_dim 0");
   spec.gqa_ratio = gqa_ratio(q, k);
   spec.alignment = call.alignment();
   const AttentionArguments& arguments = call.arguments();
@@ -98,14 +99,30 @@ void check_sizes(const GivenBlockMask& block_mask, const Call& call) {
   block_mask.check({given.q, given.k, given.cu_seqlens_q, given.cu_seqlens_k, given.page_table});
 }
 
+// How many leading columns of k are the values, where there is no v.
+std::optional<int> value_columns(nb::handle v, std::optional<int> head_dim_v) {
+  if (v.is_none()) {
+    if (!head_dim_v)
+      refuse("v", "is None; give values, or say with head_dim_v how many leading columns of k they are");
+    if (*head_dim_v < 1) refuse("head_dim_v", fmt::format("is {}; it must be at least 1", *head_dim_v));
+  } else if (head_dim_v) {
+    refuse("head_dim_v",
+           "was given beside v, whose last dimension it is; give None for v where values are "
+           "columns of k");
+  }
+  return head_dim_v;
+}
+
 nb::object compute(CallInputs inputs, nb::handle mask, nb::handle score, nb::handle softmax_scale,
-                   int split_keys, nb::handle descale_per, nb::handle block_mask, const Context& context) {
+                   int split_keys, nb::handle descale_per, nb::handle block_mask,
+                   std::optional<int> head_dim_v, const Context& context) {
+  inputs.values_in_keys = value_columns(inputs.v, head_dim_v).has_value();
   const GivenBlockMask given(block_mask, mask, inputs.tensors);
   inputs.tensors = given.tensors();
   Call call(inputs);
   check_sizes(given, call);
   const AttentionSpec spec =
-      spec_of_arrays(call, given.mask(), score, softmax_scale, split_keys, descale_per);
+      spec_of_arrays(call, given.mask(), score, softmax_scale, split_keys, descale_per, head_dim_v);
   return run(call, spec, [&](const AttentionArguments& arguments, Stream on) {
     attention_when_called(spec, context)(arguments, on);
   });
@@ -113,7 +130,8 @@ nb::object compute(CallInputs inputs, nb::handle mask, nb::handle score, nb::han
 
 // A call of which only sizes, and what mask and score read, matter: `inputs` without a result, a stream or LSE.
 void read_sizes(const CallInputs& inputs, const AttentionSpec& spec, std::optional<Call>& call) {
-  if (inputs.q.is_none() != inputs.k.is_none() || inputs.q.is_none() != inputs.v.is_none())
+  const bool has_v = !inputs.v.is_none() || (spec.values_in_keys && !inputs.q.is_none());
+  if (inputs.q.is_none() != inputs.k.is_none() || inputs.q.is_none() != !has_v)
     throw nb::type_error("q, k and v are given all or none");
   if (inputs.q.is_none()) {
     if (!inputs.tensors.is_none()) refuse("tensors", "are given without q, k and v");
@@ -137,6 +155,7 @@ struct Prepared {
     inputs.tensors = given.tensors();
     inputs.spec_dtype = attention.spec().dtype;
     inputs.kv_dtype = attention.spec().kv_dtype;
+    inputs.values_in_keys = attention.spec().values_in_keys;
     inputs.device = device;
     Call call(inputs);
     check_sizes(given, call);
@@ -146,6 +165,7 @@ struct Prepared {
   CompiledKernel kernel(CallInputs inputs) const {
     inputs.spec_dtype = attention.spec().dtype;
     inputs.kv_dtype = attention.spec().kv_dtype;
+    inputs.values_in_keys = attention.spec().values_in_keys;
     inputs.device = device;
     std::optional<Call> call;
     read_sizes(inputs, attention.spec(), call);
@@ -165,6 +185,7 @@ Prepared prepare(nb::handle spec_object, CallInputs inputs, nb::handle config, n
   use_device_here();
   inputs.spec_dtype = spec.dtype;
   inputs.kv_dtype = spec.kv_dtype;
+  inputs.values_in_keys = spec.values_in_keys;
   const std::optional<int> device = inputs.device;
   std::optional<Call> call;
   read_sizes(inputs, spec, call);
@@ -194,7 +215,7 @@ Writes, compiles, caches and tunes a kernel for exactly this problem at its firs
 Args:
     q: (batch, seqlen_q, heads_q, head_dim), bf16 or fp16; any strides whose last is 1.
     k: (batch, seqlen_kv, heads_kv, head_dim), of q's type or, as v, fp8; heads_q is a multiple of heads_kv.
-    v: (batch, seqlen_kv, heads_kv, head_dim_v). Head dims are multiples of 8 from 8 to 256.
+    v: (batch, seqlen_kv, heads_kv, head_dim_v). Head dims are multiples of 8 from 8 to 256. None with head_dim_v.
     mask: a jit_attention.Mask, which keys a query sees; None: all.
     score: a jit_attention.Score, what happens to scores; None: nothing.
     softmax_scale: positive; None: 1/sqrt(head_dim).
@@ -227,6 +248,8 @@ Args:
         on the request alone, not on the batch around it. 0: they depend on it.
     kv_dtype: "fp8_e4m3" or "fp8_e5m2", for k and v that are held as bytes (uint8).
     descale_per: "head" or "token", what k_descale and v_descale are for, where their shapes do not say.
+    head_dim_v: in place of v: the values are so many leading columns of k, as in the latent cache of multi-head latent
+        attention, 512 of 576. Head dims may then be up to 576 and 512.
 
 These arrays are read on the device, never by the host. Query i of a sequence stands at key seqlen_k − seqlen_q + i.
 
@@ -305,7 +328,7 @@ void bind_calls(nb::module_& module, std::index_sequence<rows...>) {
          nb::handle softmax_scale, bool return_lse, nb::handle out, nb::handle dtype, nb::handle layout,
          nb::handle tensors, nb::handle stream, nb::handle tuning, SequenceHandle<rows>... arrays,
          int num_splits, bool zero_padding, int split_keys, double dropout_p, nb::handle block_mask,
-         nb::handle kv_dtype, nb::handle descale_per) {
+         nb::handle kv_dtype, nb::handle descale_per, std::optional<int> head_dim_v) {
         const Context& context = context_for(parse_tuning(tuning));
         return compute({.q = q,
                         .k = k,
@@ -318,15 +341,15 @@ void bind_calls(nb::module_& module, std::index_sequence<rows...>) {
                         .kv_dtype = fp8_dtype_of(kv_dtype, "kv_dtype"),
                         .return_lse = return_lse,
                         .sequences = {{arrays...}, num_splits, zero_padding, dropout_p}},
-                       mask, score, softmax_scale, split_keys, descale_per, block_mask, context);
+                       mask, score, softmax_scale, split_keys, descale_per, block_mask, head_dim_v, context);
       },
-      "q"_a.none(), "k"_a.none(), "v"_a.none(), nb::kw_only(), "mask"_a = nb::none(), "score"_a = nb::none(),
-      "softmax_scale"_a = nb::none(), "return_lse"_a = false, "out"_a = nb::none(), "dtype"_a = nb::none(),
-      "layout"_a = "BSHD", "tensors"_a = nb::none(), "stream"_a = nb::none(), "tuning"_a = nb::none(),
-      (nb::arg(sequence_arrays[rows].name) = nb::none())..., "num_splits"_a = 0, "zero_padding"_a = false,
-      "split_keys"_a = 0, "dropout_p"_a = 0.0, "block_mask"_a = nb::none(), "kv_dtype"_a = nb::none(),
-      "descale_per"_a = nb::none(), attention_doc,
-      nb::sig("def attention(q: typing.Any, k: typing.Any, v: typing.Any, *, "
+      "q"_a.none(), "k"_a.none(), "v"_a = nb::none(), nb::kw_only(), "mask"_a = nb::none(),
+      "score"_a = nb::none(), "softmax_scale"_a = nb::none(), "return_lse"_a = false, "out"_a = nb::none(),
+      "dtype"_a = nb::none(), "layout"_a = "BSHD", "tensors"_a = nb::none(), "stream"_a = nb::none(),
+      "tuning"_a = nb::none(), (nb::arg(sequence_arrays[rows].name) = nb::none())..., "num_splits"_a = 0,
+      "zero_padding"_a = false, "split_keys"_a = 0, "dropout_p"_a = 0.0, "block_mask"_a = nb::none(),
+      "kv_dtype"_a = nb::none(), "descale_per"_a = nb::none(), "head_dim_v"_a = nb::none(), attention_doc,
+      nb::sig("def attention(q: typing.Any, k: typing.Any, v: typing.Any = None, *, "
               "mask: jit_attention.Mask | None = None, score: jit_attention.Score | None = None, "
               "softmax_scale: float | None = None, return_lse: bool = False, out: typing.Any = None, "
               "dtype: typing.Any = None, layout: str = 'BSHD', tensors: dict[str, typing.Any] | None = None, "
@@ -337,7 +360,7 @@ void bind_calls(nb::module_& module, std::index_sequence<rows...>) {
               "rng_state: typing.Any = None, num_splits: int = 0, zero_padding: bool = False, "
               "split_keys: int = 0, dropout_p: float = 0.0, "
               "block_mask: jit_attention.BlockMask | None = None, kv_dtype: typing.Any = None, "
-              "descale_per: str | None = None) -> typing.Any"));
+              "descale_per: str | None = None, head_dim_v: int | None = None) -> typing.Any"));
   nb::class_<Prepared>(module, "Attention",
                        "A spec's kernel for every size. Cheap to call, thread safe; made by `prepare`.")
       .def(
@@ -356,7 +379,7 @@ void bind_calls(nb::module_& module, std::index_sequence<rows...>) {
                               .sequences = {{arrays...}, num_splits, zero_padding, dropout_p}},
                              block_mask);
           },
-          "q"_a.none(), "k"_a.none(), "v"_a.none(), nb::kw_only(), "return_lse"_a = false,
+          "q"_a.none(), "k"_a.none(), "v"_a = nb::none(), nb::kw_only(), "return_lse"_a = false,
           "out"_a = nb::none(), "layout"_a = "BSHD", "tensors"_a = nb::none(), "stream"_a = nb::none(),
           (nb::arg(sequence_arrays[rows].name) = nb::none())..., "num_splits"_a = 0, "zero_padding"_a = false,
           "dropout_p"_a = 0.0, "block_mask"_a = nb::none(),

@@ -47,7 +47,7 @@ Call::Call(const CallInputs& inputs)
   if (!facts(q().dtype).is_operand)
     refuse("q", fmt::format("is {}; attention takes bf16 and fp16", to_string(q().dtype)));
   arguments_.k = read_keys(inputs.k, "k", ragged_kv);
-  arguments_.v = read_keys(inputs.v, "v", ragged_kv);
+  if (!inputs.values_in_keys || !inputs.v.is_none()) arguments_.v = read_keys(inputs.v, "v", ragged_kv);
   if (inputs.dtype && arguments_.q.dtype != *inputs.dtype)
     refuse("dtype",
            fmt::format("is {}, but q holds {}", to_string(*inputs.dtype), to_string(arguments_.q.dtype)));
@@ -119,7 +119,7 @@ void Call::make_outputs(const AttentionSpec& spec) {
     std::int64_t shape[max_rank] = {};
     std::copy_n(queries.shape, queries.rank, shape);
     if (inputs_.layout == Layout::bhsd && !is_ragged) std::swap(shape[1], shape[2]);
-    shape[queries.rank - 1] = v().shape[v().rank - 1];
+    shape[queries.rank - 1] = spec.value_head_dim();
     const DType dtype = output_dtype(spec);
     const bool as_q = dtype == q().dtype;  // then, as q's framework has it
     out_ = arrays_.make(dtype, std::span(shape, static_cast<std::size_t>(queries.rank)),
@@ -146,7 +146,7 @@ void Call::stage(const AttentionSpec& spec) {
   };
   arguments_.q = copy(arguments_.q);
   arguments_.k = copy(arguments_.k);
-  arguments_.v = copy(arguments_.v);
+  if (arguments_.v.is_present()) arguments_.v = copy(arguments_.v);
   NamedTensors tensors;
   for (const NamedTensor& tensor : arguments_.tensors) tensors.add({tensor.name, copy(tensor.tensor)});
   arguments_.tensors = tensors;

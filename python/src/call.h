@@ -20,7 +20,8 @@ Layout parse_layout(nb::handle layout);
 
 /// What a caller of attention gives beside the spec.
 struct CallInputs {
-  nb::handle q, k, v;
+  nb::handle q, k;
+  nb::handle v;                    ///< None with values_in_keys
   nb::handle tensors;              ///< None, or a dict
   nb::handle out = nb::none();     ///< None, or an array
   nb::handle stream = nb::none();  ///< None, a number, or an object with __cuda_stream__
@@ -29,6 +30,7 @@ struct CallInputs {
   std::optional<DType> spec_dtype = {};  ///< the same, when a spec says it
   std::optional<DType> kv_dtype = {};    ///< that k and v must hold; what their bytes stand for
   std::optional<int> device = {};  ///< that arrays in CPU memory are computed on; others are where they are
+  bool values_in_keys = false;     ///< a call may have no v: the spec says which columns of k they are
   bool return_lse = false;
   SequenceInputs sequences = {};
 };

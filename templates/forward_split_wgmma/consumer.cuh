@@ -6,13 +6,13 @@
 
 #include "base/params.cuh"
 #include "base/prelude.cuh"
-#include "forward_split_wgmma/finish_part.cuh"
 #include "forward_split_wgmma/rings.cuh"
 #include "forward_split_wgmma/traits.cuh"
 #include "ptx/bulk_tensor.cuh"
 #include "ptx/wgmma.cuh"
 #include "split_keys/row_functors.cuh"
 #include "split_keys/split_params.cuh"
+#include "split_keys/warp_results.cuh"
 #include "steps/softmax.cuh"
 #include "steps/warpgroup_turns.cuh"
 #include "steps/wgmma_products.cuh"
@@ -68,7 +68,7 @@ class Consumer {
         rings_.q.arrive_empty();
         rings_.q.advance();
       }
-      finish_part<Config>(params_, split_, parts_.note(), {output_, state_, scale_log2_, first_row()},
+      finish_part<Traits>(params_, split_, parts_.note(), {output_, state_, scale_log2_, first_row()},
                           {thread()});
       parts_.release();
     }
@@ -135,7 +135,7 @@ class Consumer {
   // Waits for the next tile of keys.
   __device__ __forceinline__ void take_keys() {
     rings_.k.wait_full();
-    note_ = load_key_note(key_note<Config>(smem_, rings_.k.stage()));
+    note_ = load_key_note(key_note<Traits>(smem_, rings_.k.stage()));
   }
   __device__ __forceinline__ void release_k() {
     rings_.k.arrive_empty();
@@ -155,7 +155,7 @@ class Consumer {
   const unsigned smem_;
   const int consumer_;
   const float scale_log2_;
-  PartRing<Config> parts_;
+  PartRing<Traits> parts_;
   Rings<Config> rings_;
   const WarpgroupTurns<Traits> turns_;
   Queries<Traits> q_;

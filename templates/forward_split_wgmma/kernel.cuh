@@ -11,12 +11,12 @@
 #include "base/prelude.cuh"
 #include "forward_split_wgmma/consumer.cuh"
 #include "forward_split_wgmma/load_keys.cuh"
-#include "forward_split_wgmma/load_queries.cuh"
 #include "forward_split_wgmma/rings.cuh"
 #include "forward_split_wgmma/tensor_maps.cuh"
 #include "problem/zero_padding.cuh"
 #include "ptx/griddepcontrol.cuh"
 #include "scheduling/side_by_side.cuh"
+#include "split_keys/load_queries.cuh"
 #include "tiles/tile_copy.cuh"
 
 namespace jit::forward_split_wgmma {
@@ -41,6 +41,7 @@ __device__ __forceinline__ void end_grid(const SplitParams& split) {
 
 template <class Config>
 __device__ __forceinline__ void attention_forward(const AttentionParams& params, const KernelMemory& memory) {
+  using Traits = KernelTraits<Config>;
   extern __shared__ __align__(1024) unsigned char bytes[];
   const unsigned smem = smem_address(bytes);
   const int warp = uniform(warp_id());
@@ -54,7 +55,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
     prefetch_tensor_map(memory.k);
     prefetch_tensor_map(memory.v);
   } else if (threadIdx.x >= warpgroup_size) {
-    clear_queries<Config>(smem, static_cast<int>(threadIdx.x) - warpgroup_size);
+    clear_queries<Traits>(smem + Traits::layout.q, static_cast<int>(threadIdx.x) - warpgroup_size);
   }
   __syncthreads();
   if (threadIdx.x < warpgroup_size) {
@@ -63,12 +64,12 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
       KeyLoader<Config>(params, memory, bytes, smem).run(work);
       end_grid<Config>(memory.split);
     } else {
-      load_queries<Config>(params, bytes, smem);
+      load_queries(params, PartRing<Traits>(bytes, smem), Rings<Config>(smem).q);
     }
   } else {
     if constexpr (Config::consumer_registers != 0) setmaxnreg_inc<Config::consumer_registers>();
     Consumer<Config>(params, memory.split, bytes, smem).run();
-    constexpr int warps = KernelTraits<Config>::consumer_warps;
+    constexpr int warps = Traits::consumer_warps;
     LineBlockOf<Config> place;
     place.enter_line(memory.split);
     zero_padding<Config>(params, place.index() * warps + warp - warpgroup_size / warp_size,

@@ -3,25 +3,12 @@
 #pragma once
 
 #include "base/host_device.cuh"
+#include "split_keys/key_note.cuh"
 #include "split_keys/span_note.cuh"
 #include "tiles/bounded_box.cuh"
 #include "tiles/panel_tile.cuh"
 
 namespace jit::forward_split_wgmma {
-
-/// What the key loader tells the consumers about a tile of keys.
-struct KeyNote {
-  int k_begin;  ///< first key of the tile
-  int flags;    ///< of KeyNoteFlags
-};
-enum KeyNoteFlags : int {
-  key_note_partial = 1,  ///< some score of the tile must be dropped
-  key_note_last = 2,     ///< the part's last tile
-  key_note_none = 4,     ///< there is no tile: the rows see no key of the part
-};
-
-/// Parts that are kept: the key loader may be ahead of the one that consumers compute.
-inline constexpr int stages_parts = 3;
 
 /// Byte offsets from the start of dynamic shared memory, which is aligned to 1024 bytes.
 ///

@@ -27,6 +27,7 @@ struct KernelTraits {
   static constexpr int threads = consumer_threads + warpgroup_size;
   static constexpr int consumer_warps = consumer_threads / warp_size;
   static constexpr int query_warps = 3;  ///< that load queries
+  static constexpr int stages_q = Config::stages_q;
   static constexpr int query_threads = query_warps * warp_size;
 
   static constexpr int head_dim_steps = padded_head_dim(Config::head_dim, mma_k) / mma_k;
@@ -41,6 +42,8 @@ struct KernelTraits {
   // Of one warp of a consumer.
   using Scores = Accumulator<MmaLayout, 16, Config::tile_kv>;
   using Output = Accumulator<MmaLayout, 16, padded_head_dim(Config::head_dim_v, mma_k)>;
+
+  static constexpr int pairs_read = Output::column_blocks;  ///< of a row at once, where spans are merged
 
   // Q of one consumer.
   using QTile = PanelTile<Element, rows_per_warpgroup, Config::head_dim>;

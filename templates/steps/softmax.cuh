@@ -84,22 +84,22 @@ __device__ __forceinline__ void begin_maximum(const Scores& scores, SoftmaxState
   }
 }
 
-/// Takes a tile of scores into the maxima and brings the sums up to them. Returns whether the maxima moved,
-/// and then `correction` is what the output must be multiplied by. `scale_log2` is what makes a score an
+/// Takes the maxima of a tile of scores into those of its rows and brings the sums up to them. Returns whether the rows'
+/// maxima moved, and then `correction` is what the output must be multiplied by. `scale_log2` is what makes a score an
 /// exponent of 2. Unless they must `always` move, they do when a probability became too large or may be a large
 /// part of its row's sum, of which a thread knows its own part.
-template <Rescale rescale, class Scores>
-__device__ __forceinline__ bool update_maximum(const Scores& scores, SoftmaxState<Scores::rows>& state,
-                                               float scale_log2, float (&correction)[Scores::rows]) {
-  float new_max[Scores::rows];
+template <Rescale rescale, int rows>
+__device__ __forceinline__ bool take_maxima(const float (&of_tile)[rows], SoftmaxState<rows>& state,
+                                            float scale_log2, float (&correction)[rows]) {
+  float new_max[rows];
 #pragma unroll
-  for (int r = 0; r < Scores::rows; ++r) new_max[r] = fmaxf(state.row_max[r], tile_maximum(scores, r));
+  for (int r = 0; r < rows; ++r) new_max[r] = fmaxf(state.row_max[r], of_tile[r]);
 
   bool move = true;
   if constexpr (rescale != Rescale::always) {
     move = false;
 #pragma unroll
-    for (int r = 0; r < Scores::rows; ++r) {
+    for (int r = 0; r < rows; ++r) {
       const float largest = ex2((new_max[r] - state.row_max[r]) * scale_log2);
       move |= largest > fminf(lazy_limit, fmaxf(state.row_sum[r], 1.0f));
     }
@@ -107,13 +107,23 @@ __device__ __forceinline__ bool update_maximum(const Scores& scores, SoftmaxStat
   }
   if (move) {
 #pragma unroll
-    for (int r = 0; r < Scores::rows; ++r) {
+    for (int r = 0; r < rows; ++r) {
       correction[r] = ex2((state.row_max[r] - finite_or_zero(new_max[r])) * scale_log2);
       state.row_max[r] = new_max[r];
       state.row_sum[r] *= correction[r];
     }
   }
   return move;
+}
+
+/// The same of a tile of scores.
+template <Rescale rescale, class Scores>
+__device__ __forceinline__ bool update_maximum(const Scores& scores, SoftmaxState<Scores::rows>& state,
+                                               float scale_log2, float (&correction)[Scores::rows]) {
+  float of_tile[Scores::rows];
+#pragma unroll
+  for (int r = 0; r < Scores::rows; ++r) of_tile[r] = tile_maximum(scores, r);
+  return take_maxima<rescale>(of_tile, state, scale_log2, correction);
 }
 
 /// Turns scores into exponentials relative to `row_max`, and adds them to `sums`. Of 8 exponentials

@@ -218,6 +218,34 @@ TEST_F(CliRun, KeysOfFp8) {
   refused({"--kv-dtype", "fp8_e4m3"}, "with --kv-dtype it must be uint8, the bytes of fp8_e4m3");
 }
 
+TEST_F(CliRun, ValuesThatAreColumnsOfKeys) {
+  constexpr int columns = 8;
+  random_file("q", {1, 3, heads, dim});
+  const Array k = random_file("k", {1, 20, heads_kv, dim});
+  Array v = tool::zeros(DType::fp32, {1, 20, heads_kv, columns});
+  for (int row = 0; row < 20 * heads_kv; ++row)
+    std::copy_n(k.as<float>() + row * dim, columns, v.as<float>() + row * columns);
+  write("v", v);
+  ASSERT_EQ(run({}).status, 0);
+  const Array expected = tool::read_npy(file("o"));
+  const std::vector<std::string> without = {"run",     "--q",      file("q"),       "--k",
+                                            file("k"), "--out",    file("o"),       "--dtype",
+                                            "fp16",    "--device", "emulated:sm_80"};
+  const auto run_with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), without.begin(), without.end());
+    return tool_.run(more);
+  };
+  const ToolResult result = run_with({"--head-dim-v", std::to_string(columns)});
+  ASSERT_EQ(result.status, 0) << result.err;
+  EXPECT_THAT(result.out, ::testing::HasSubstr("values_in_keys=true"));
+  const Array o = tool::read_npy(file("o"));
+  ASSERT_EQ(o.shape, expected.shape);
+  EXPECT_EQ(o.bytes, expected.bytes);
+  expect_bad_input(run_with({}), "--v is required, or --head-dim-v");
+  expect_bad_input(run({"--head-dim-v", "8"}), "--head-dim-v");
+  expect_bad_input(run_with({"--head-dim-v", "24"}), "head_dim_v = 24");
+}
+
 TEST_F(CliRun, LengthsOfDenseSequences) {
   const Lengths queries = {7, 12}, keys = {30, 3};
   const Array q = random_file("q", {2, 12, heads, dim});

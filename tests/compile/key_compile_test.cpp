@@ -45,6 +45,12 @@ TEST(Key, IsTheOneThatTheErrorNames) {
             key_of(testing::small_spec(), testing::small_config()));
 }
 
+/// One that the config's family serves.
+AttentionSpec spec_for(const KernelConfig& config) {
+  if (!std::holds_alternative<ForwardMlaWgmma>(config)) return {};
+  return {.head_dim = 192, .head_dim_v = 128, .values_in_keys = true};
+}
+
 TEST(Key, EveryInputChangesIt) {
   std::set<std::string> keys = {key_of({}, {})};
   EXPECT_EQ(keys.begin()->size(), 32u);
@@ -58,7 +64,8 @@ TEST(Key, EveryInputChangesIt) {
     }
   }
   for_each_family([&]<class Config>(const Config& base) {
-    const AttentionSpec spec{.head_dim = 48};  // one that all samples fit but that of ragged requests
+    AttentionSpec spec = spec_for(base);
+    if (spec == AttentionSpec{}) spec.head_dim = 48;  // one that all samples fit but that of ragged requests
     const AttentionSpec ragged{.head_dim = 48, .sequences_q = SequenceKind::ragged};
     for (const ConfigField<Config>& field : Family<Config>::fields()) {
       Config config = base;
@@ -80,7 +87,8 @@ TEST(Key, ChangesWithTheTemplatesOfItsFamilyAlone) {
   const FreshFolder folder;
   std::filesystem::copy(std::string(JIT_ATTENTION_SOURCE_DIR) + "/templates", folder.path(),
                         std::filesystem::copy_options::recursive);
-  const std::map<std::string, KernelConfig> families = {{"forward_mma_sync/", ForwardMmaSync{}},
+  const std::map<std::string, KernelConfig> families = {{"forward_mla_wgmma/", ForwardMlaWgmma{}},
+                                                        {"forward_mma_sync/", ForwardMmaSync{}},
                                                         {"forward_split_kv/", ForwardSplitKv{}},
                                                         {"forward_split_wgmma/", ForwardSplitWgmma{}},
                                                         {"forward_wgmma/", ForwardWgmma{}}};
@@ -110,16 +118,17 @@ TEST(Key, ChangesWithTheTemplatesOfItsFamilyAlone) {
                                          "problem/variable_sequences.cuh",
                                          "problem/zero_padding.cuh"};
   for (const auto& [family, config] : families) {
-    const std::string original = key_of({}, config, testing::sm_90a, folder.path());
-    EXPECT_EQ(original, key_of({}, config)) << "the same text from a folder is the same kernel";
+    const AttentionSpec spec = spec_for(config);
+    const std::string original = key_of(spec, config, testing::sm_90a, folder.path());
+    EXPECT_EQ(original, key_of(spec, config)) << "the same text from a folder is the same kernel";
     std::set<std::string> keys = {original}, kept;
     for (const SourceFile& file : embedded_templates()) {
       if (file.name.ends_with(".h")) continue;  // the library's own
       testing::write_text(folder / file.name, file.text + "\n");
-      if (!keys.insert(key_of({}, config, testing::sm_90a, folder.path())).second) kept.insert(file.name);
+      if (!keys.insert(key_of(spec, config, testing::sm_90a, folder.path())).second) kept.insert(file.name);
       testing::write_text(folder / file.name, file.text);
     }
-    EXPECT_EQ(key_of({}, config, testing::sm_90a, folder.path()), original);
+    EXPECT_EQ(key_of(spec, config, testing::sm_90a, folder.path()), original);
     for (const SourceFile& file : embedded_templates()) {
       const std::string place = file.name.substr(0, file.name.find('/') + 1);
       if (place == "checks/" || (families.contains(place) && place != family)) {

@@ -146,6 +146,18 @@ TEST(CompileSpace, WgmmaKernelsAreCleanWhereTheyAreCommon) {
       }
     }
   }
+  const AttentionSpec latents{.head_dim = 576,
+                              .head_dim_v = 512,
+                              .gqa_ratio = 128,
+                              .sequences_kv = SequenceKind::paged,
+                              .page_size = 64,
+                              .values_in_keys = true,
+                              .mask = mask::causal()};
+  for (const char* config : {"tile_kv=64 stages=2", "tile_kv=32 stages=4 copies=cp_async"})
+    wishes.push_back({latents, testing::sm_90a, parse_config(config, ForwardMlaWgmma{})});
+  AttentionSpec in_spans = latents;
+  in_spans.split_keys = 512;
+  wishes.push_back({in_spans, testing::sm_90a, ForwardMlaWgmma{.rescale = Rescale::always}});
   for (const auto& kernel : compile_all(wishes, Context(private_settings()))) {
     ASSERT_TRUE(kernel);
     EXPECT_TRUE(kernel->resources().is_clean()) << kernel->report();

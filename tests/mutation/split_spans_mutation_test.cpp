@@ -65,7 +65,7 @@ INSTANTIATE_TEST_SUITE_P(
                                        {.config = split_kv}},
                       TemplateMutation{
                           "SpansFromTheWindowOnByWgmma",
-                          "forward_split_wgmma/load_keys.cuh",
+                          "split_keys/key_boxes.cuh",
                           "((work.tiles.begin + tile) / span_tiles<Config> + 1) * span_tiles<Config>",
                           "work.tiles.begin + tile + span_tiles<Config>",
                           {},

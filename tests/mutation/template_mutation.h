@@ -25,9 +25,12 @@ namespace jit::testing {
 struct Subject {
   const char* config = "tile_q=64 tile_kv=32 warps=4 stages_k=2 stages_v=2";  ///< of forward_mma_sync
   const char* mask = "causal";
+  int head_dim = 64;
   int head_dim_v = 64;
+  int gqa_ratio = 1;
+  bool values_in_keys = false;
   int batch = 1;
-  int heads = 2;
+  int heads = 2;  ///< of k
   int seqlen_q = 150;
   int seqlen_kv = 212;  // a key tile ends one key behind the first query's last
   int rows_behind = 0;  ///< of k and v, behind the keys of the only sequence and head, which hold no numbers
@@ -69,8 +72,10 @@ class MutatedTemplates {
 
 inline AttentionCase case_of(const Subject& subject) {
   AttentionCase problem;
-  problem.spec.head_dim = 64;
+  problem.spec.head_dim = subject.head_dim;
   problem.spec.head_dim_v = subject.head_dim_v;
+  problem.spec.gqa_ratio = subject.gqa_ratio;
+  problem.spec.values_in_keys = subject.values_in_keys;
   problem.spec.mask = parse_mask(subject.mask);
   problem.batch = subject.batch;
   problem.heads_kv = subject.heads;
@@ -88,7 +93,7 @@ inline AttentionArguments with_rows_behind(AttentionArguments arguments, int row
   const int keys = static_cast<int>(arguments.k.shape[1]);
   length.upload(&keys, sizeof(keys));
   arguments.k.shape[1] += rows;
-  arguments.v.shape[1] += rows;
+  if (arguments.v.is_present()) arguments.v.shape[1] += rows;
   arguments.seqused_k = TensorView::dense(length.data(), DType::int32, {1});
   return arguments;
 }

@@ -2,6 +2,7 @@
 bench/compare.py."""
 
 import math
+import types
 
 import torch
 
@@ -106,6 +107,16 @@ class FakeFlashInfer:
             def run(self, q, kv):
                 return self.pages(q, kv, *self.planned), "lse"
 
+        class BatchMLAPagedAttentionWrapper(Wrapper):
+            def plan(self, *, qo_indptr, kv_indptr, kv_indices, kv_len_arr, causal, head_dim_ckv, head_dim_kpe,
+                     sm_scale, **options):
+                assert sm_scale == (head_dim_ckv + head_dim_kpe) ** -0.5
+                self.planned = qo_indptr, kv_indptr, kv_indices, kv_len_arr, causal
+
+            def run(self, *, q_nope, q_pe, ckv_cache, kpe_cache):
+                keys, q = torch.cat([ckv_cache, kpe_cache], -1)[:, :, None], torch.cat([q_nope, q_pe], -1)
+                return self.pages(q, (keys, ckv_cache[:, :, None]), *self.planned)
+
         class BatchPODWithPagedKVCacheWrapper(Wrapper):
             def plan(self, *arrays, **options):
                 self.planned, self.size = (arrays[:4], arrays[4:8]), arrays[11]
@@ -143,4 +154,6 @@ class FakeFlashInfer:
             return merge_states(torch.stack([o_a, o_b], 1), torch.stack([lse_a, lse_b], 1))
 
         operations = (apply_rope_with_cos_sin_cache, append_paged_kv_cache, merge_state, merge_states)
-        self.functions = dict(xqa=xqa, **{one.__name__: one for one in operations}, **{one.__name__: one for one in Wrapper.__subclasses__()})
+        self.functions = dict(xqa=xqa, **{one.__name__: one for one in operations},
+                              **{one.__name__: one for one in Wrapper.__subclasses__()},
+                              mla=types.SimpleNamespace(BatchMLAPagedAttentionWrapper=BatchMLAPagedAttentionWrapper))

@@ -42,6 +42,8 @@ MIXED = batch((1, 20, 70), (1, 9, 9), (1, 1, 40), (2, 1, 5), mask="causal", q_se
 CHUNKS = batch((2, 6, 21), mask="causal", q_sequences="ragged", **PAGES)
 FP8 = dataclasses.replace(PAGED, kv_dtype="fp8_e4m3")
 FP8_CHUNKS = dataclasses.replace(CHUNKS, kv_dtype="fp8_e4m3")
+LATENTS = batch((1, 6, 70), (1, 1, 5), heads_kv=1, head_dim=96, mask="causal", q_sequences="ragged", **PAGES)
+LATENTS = dataclasses.replace(LATENTS, head_dim_v=64, values_in_keys=True)
 PROBLEMS = dict(dense=DENSE, paged=PAGED, hnd=HND, page_1=PAGE_1, ragged=RAGGED, prefill=PREFILL, mixed=MIXED,
                 chunks=CHUNKS, fp8=FP8, fp8_chunks=FP8_CHUNKS)
 every_problem = pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS)
@@ -308,6 +310,20 @@ def test_flashinfer_serves_every_problem(problem, flashinfer):
     assert {name for name, _ in flashinfer} == {f"Batch{kind}KVCacheWrapper"}
 
 
+def test_flashinfer_serves_values_in_keys(flashinfer):
+    check(FlashInfer(), LATENTS)
+    assert {name for name, _ in flashinfer} == {"BatchMLAPagedAttentionWrapper"}
+
+
+@pytest.mark.parametrize("contender", [BatchAttention, CuDnn, FlashAttention3, Pod, Xqa])
+def test_who_reads_no_values_in_keys_says_so(contender):
+    inputs = make_request_inputs(LATENTS, "cpu", 1)
+    assert inputs.v.data_ptr() == inputs.k.data_ptr() and LATENTS.kv_bytes() == 2 * 75 * 96
+    runner, result = measure.prepare(LATENTS, inputs, reference.Reference(LATENTS, inputs), contender())
+    assert runner is None and (result["status"], result["reason"]) == ("unsupported",
+                                                                       "no values that are columns of keys")
+
+
 def test_a_dense_cache_is_read_in_pages_in_order_or_not_at_all(flashinfer):
     odd = batch((2, 1, 40))
     with pytest.raises(Unsupported, match="no whole pages"):
@@ -383,7 +399,7 @@ def test_ours_is_called_as_the_problem_says(problem, monkeypatch):
 
 
 @pytest.mark.parametrize("contender, problem", [
-    *((JitAttention, problem) for problem in PROBLEMS.values()), (TwoCalls, MIXED)])
+    *((JitAttention, problem) for problem in (*PROBLEMS.values(), LATENTS)), (TwoCalls, MIXED)])
 def test_ours_passes_the_check(contender, problem, emulated):
     inputs = make_request_inputs(problem, "cpu" if emulated else "cuda", 3)
     runner, fields = measure.prepare(problem, inputs, reference.Reference(problem, inputs), contender("off"))

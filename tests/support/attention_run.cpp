@@ -226,10 +226,14 @@ AttentionRun::AttentionRun(const AttentionCase& wanted, int device)
   const DType key_dtype = spec.key_dtype();
   q_ = place_operand(inputs_, case_, case_.seqlen_q, case_.heads_q(), spec.head_dim, spec.dtype);
   k_ = place_operand(inputs_, case_, case_.seqlen_kv, case_.heads_kv, spec.head_dim, key_dtype);
-  v_ = place_operand(inputs_, case_, case_.seqlen_kv, case_.heads_kv, spec.value_head_dim(), key_dtype);
+  if (!spec.values_in_keys)
+    v_ = place_operand(inputs_, case_, case_.seqlen_kv, case_.heads_kv, spec.value_head_dim(), key_dtype);
   if (case_.layout == Layout::packed_qkv) {
     const bool self = case_.seqlen_q == case_.seqlen_kv && key_dtype == spec.dtype;
-    place_packed(inputs_, case_, case_.seqlen_kv, self ? std::vector{&q_, &k_, &v_} : std::vector{&k_, &v_});
+    std::vector<Place*> packed = {&k_};
+    if (self) packed.insert(packed.begin(), &q_);
+    if (!spec.values_in_keys) packed.push_back(&v_);
+    place_packed(inputs_, case_, case_.seqlen_kv, packed);
   }
   fill_random(inputs_, q_, case_.amplitude, random);
   for (const auto& [keys, scales] : {std::pair{&k_, &k_descale_}, {&v_, &v_descale_}}) {
@@ -239,6 +243,10 @@ AttentionRun::AttentionRun(const AttentionCase& wanted, int device)
     } else {
       fill_random(inputs_, *keys, case_.amplitude, random);
     }
+  }
+  if (spec.values_in_keys) {
+    v_ = k_;
+    v_.shape[3] = spec.value_head_dim();
   }
 
   const auto functors = std::make_shared<const reference::FunctorProblem>(reference::random_functor_problem(
@@ -286,8 +294,8 @@ void AttentionRun::widen_keys() {
 }
 
 AttentionArguments AttentionRun::arguments() const {
-  AttentionArguments arguments{
-      .q = inputs_.view(q_), .k = inputs_.view(k_), .v = inputs_.view(v_), .o = outputs_.view(o_)};
+  AttentionArguments arguments{.q = inputs_.view(q_), .k = inputs_.view(k_), .o = outputs_.view(o_)};
+  if (!case_.spec.values_in_keys) arguments.v = inputs_.view(v_);
   if (case_.with_lse) arguments.lse = outputs_.view(lse_);
   if (has_fp8_keys(case_.spec)) {
     arguments.k_descale = inputs_.view(k_descale_);

@@ -178,7 +178,11 @@ void fill_outputs(RunProblem& problem) {
 void add_run_input_options(CLI::App& app, RunOptions& options) {
   app.add_option("--q", options.q, "Queries")->required();
   app.add_option("--k", options.k, "Keys; their heads may be fewer by a whole factor")->required();
-  app.add_option("--v", options.v, "Values")->required();
+  CLI::Option* values = app.add_option("--v", options.v, "Values");
+  app.add_option("--head-dim-v", options.head_dim_v,
+                 "In place of --v: values are so many leading columns of --k, as in the latent cache of MLA")
+      ->check(CLI::Range(1, 1 << 20))
+      ->excludes(values);
   app.add_option("--dtype", options.dtype, "What to compute in: bf16 or fp16")->capture_default_str();
   app.add_option("--tensor", options.tensors, "name=file.npy: a tensor that mask or score reads")
       ->allow_extra_args(false);
@@ -230,9 +234,9 @@ void add_run_input_options(CLI::App& app, RunOptions& options) {
 
 std::vector<std::string> input_files(const RunOptions& options) {
   std::vector<std::string> inputs = input_files(options.functors);
-  inputs.insert(inputs.end(), {options.q, options.k, options.v});
-  for (const std::string* path : {&options.page_table, &options.sinks, &options.k_descale, &options.v_descale,
-                                  &options.d_o, &options.block_map.path})
+  inputs.insert(inputs.end(), {options.q, options.k});
+  for (const std::string* path : {&options.v, &options.page_table, &options.sinks, &options.k_descale,
+                                  &options.v_descale, &options.d_o, &options.block_map.path})
     if (!path->empty()) inputs.push_back(*path);
   for (const std::string& tensor : options.tensors)
     inputs.push_back(split_assignment("--tensor", tensor).second);
@@ -253,7 +257,12 @@ RunProblem read_problem(const RunOptions& options) {
   validate(spec);  // what the files are to hold
   const std::optional<DType> bytes = has_fp8_keys(spec) ? std::optional(spec.key_dtype()) : std::nullopt;
   arrays.k = read_operand(options.k, bytes);
-  arrays.v = read_operand(options.v, bytes);
+  spec.values_in_keys = options.head_dim_v != 0;
+  if (!spec.values_in_keys) {
+    if (options.v.empty())
+      throw BadInput("--v is required, or --head-dim-v: how many leading columns of --k are the values");
+    arrays.v = read_operand(options.v, bytes);
+  }
   for (const auto& [array, path] :
        {std::pair{&arrays.k_descale, &options.k_descale}, {&arrays.v_descale, &options.v_descale}}) {
     if (!path->empty()) *array = convert(read_npy(*path), DType::fp32, *path);
@@ -267,7 +276,7 @@ RunProblem read_problem(const RunOptions& options) {
   problem.result_dtype = arrays.q.dtype;
 
   spec.head_dim = small(arrays.q.shape.back());
-  spec.head_dim_v = small(arrays.v.shape.back());
+  spec.head_dim_v = spec.values_in_keys ? options.head_dim_v : small(arrays.v.shape.back());
   spec.sinks = !options.sinks.empty();
   spec.dropout = !options.rng_state.empty();
   fill_queries(options, problem);
@@ -299,10 +308,10 @@ AttentionArguments forward_arguments(RunProblem& problem, bool with_lse, const P
   RunArrays& arrays = problem.arrays;
   AttentionArguments arguments{.q = view(arrays.q, place(arrays.q)),
                                .k = view(arrays.k, place(arrays.k)),
-                               .v = view(arrays.v, place(arrays.v)),
                                .o = view(arrays.o, place(arrays.o)),
                                .dropout_p = problem.dropout_p,
                                .num_splits = problem.num_splits};
+  if (!problem.spec.values_in_keys) arguments.v = view(arrays.v, place(arrays.v));
   if (with_lse) arguments.lse = view(arrays.lse, place(arrays.lse));
   for (auto& [name, array] : arrays.tensors) arguments.tensors.add({name, view(array, place(array))});
   for (const SequenceArray& sequence : sequence_arrays) {

@@ -21,7 +21,9 @@ struct RunOptions {
   FunctorOptions functors;
   std::string dtype = "bf16";
   AttentionSpec kv;  ///< kv_dtype and descale_per alone
-  std::string q, k, v;
+  std::string q, k;
+  std::string v;                                             ///< path; empty: not given
+  int head_dim_v = 0;                                        ///< given in place of v
   std::string k_descale, v_descale;                          ///< paths; empty: not given
   std::vector<std::string> tensors;                          ///< "name=path"
   std::vector<std::int32_t> seqlens_q, seqlens_kv, leftpad;  ///< one for each sequence; empty: not given

@@ -22,10 +22,10 @@ from ..functor import FunctorText
 from . import block_mask as _block_mask
 
 
-def attention(q, k, v, *, mask=None, score=None, softmax_scale=None, return_lse=False, layout="BSHD", tensors=None,
+def attention(q, k, v=None, *, mask=None, score=None, softmax_scale=None, return_lse=False, layout="BSHD", tensors=None,
               tuning=None, cu_seqlens_q=None, cu_seqlens_k=None, seqused_q=None, seqused_k=None, page_table=None,
               cache_leftpad=None, sinks=None, num_splits=0, zero_padding=False, split_keys=0,
-              k_descale=None, v_descale=None, kv_dtype=None, descale_per=None,
+              k_descale=None, v_descale=None, kv_dtype=None, descale_per=None, head_dim_v=None,
               dropout_p=0, rng_state=None, deterministic=False, block_mask=None):
     """`jit_attention.attention` of PyTorch tensors, eager or compiled, with gradients for q, k and v, for sinks, and
     for what scores read.
@@ -39,10 +39,10 @@ def attention(q, k, v, *, mask=None, score=None, softmax_scale=None, return_lse=
     under `torch.use_deterministic_algorithms`, and 0 in rows of ragged tensors that are no query's or no key's.
 
     Args:
-        q, k, v: tensors of one dtype, bf16 or fp16; k and v may be of fp8, without gradients.
+        q, k, v: tensors of one dtype, bf16 or fp16; k and v may be of fp8, without gradients, as with no v.
         mask, score, softmax_scale, return_lse, layout, tensors, tuning, cu_seqlens_q, cu_seqlens_k, seqused_q,
             seqused_k, page_table, cache_leftpad, sinks, num_splits, zero_padding, split_keys, k_descale, v_descale,
-            kv_dtype, descale_per: as those of `jit_attention.attention`. What it has beside them (out, dtype, stream)
+            kv_dtype, descale_per, head_dim_v: as those of `jit_attention.attention`. What it has beside them (out, dtype, stream)
             an operator has not: its result is new, on torch's current stream. With ``seqused_q``, rows of the result
             that are no query's hold anything unless ``zero_padding`` is set.
         dropout_p: the rate of dropout, as that of `jit_attention.attention`.
@@ -67,7 +67,7 @@ def attention(q, k, v, *, mask=None, score=None, softmax_scale=None, return_lse=
     sequences = dict(cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, seqused_q=seqused_q, seqused_k=seqused_k,
                      page_table=page_table, cache_leftpad=cache_leftpad, sinks=sinks, num_splits=num_splits,
                      zero_padding=zero_padding, split_keys=split_keys, k_descale=k_descale, v_descale=v_descale,
-                     kv_dtype=kv_dtype, descale_per=descale_per)
+                     kv_dtype=kv_dtype, descale_per=descale_per, head_dim_v=head_dim_v)
     if dropout_p != 0:  # only then is a rate part of what is compiled
         if rng_state is None:
             rng_state = torch.randint(2**63 - 1, (2,), dtype=torch.int64, device=q.device)
@@ -121,7 +121,7 @@ def _keywords(problem, tensors, block_numbers, q, layout):
 
 
 @library.custom_op("jit_attention::attention", mutates_args=())
-def _operator(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, tensors: Sequence[torch.Tensor], problem: str,
+def _operator(q: torch.Tensor, k: torch.Tensor, v: Optional[torch.Tensor], tensors: Sequence[torch.Tensor], problem: str,
               softmax_scale: Optional[float], return_lse: bool, layout: str, tuning: Optional[str],
               cu_seqlens_q: Optional[torch.Tensor] = None, cu_seqlens_k: Optional[torch.Tensor] = None,
               seqused_q: Optional[torch.Tensor] = None, seqused_k: Optional[torch.Tensor] = None,
@@ -129,7 +129,7 @@ def _operator(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, tensors: Sequen
               sinks: Optional[torch.Tensor] = None, num_splits: int = 0,
                zero_padding: bool = False, split_keys: int = 0, k_descale: Optional[torch.Tensor] = None,
                v_descale: Optional[torch.Tensor] = None, kv_dtype: Optional[str] = None,
-               descale_per: Optional[str] = None, dropout_p: float = 0.0,
+               descale_per: Optional[str] = None, head_dim_v: Optional[int] = None, dropout_p: float = 0.0,
                rng_state: Optional[torch.Tensor] = None, deterministic: bool = False,
                block_numbers: Optional[Sequence[int]] = None) -> tuple[torch.Tensor, torch.Tensor]:
     result = _attention(q, k, v, **_keywords(problem, tensors, block_numbers, q, layout), softmax_scale=softmax_scale,
@@ -137,8 +137,11 @@ def _operator(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, tensors: Sequen
                         cu_seqlens_k=cu_seqlens_k, seqused_q=seqused_q, seqused_k=seqused_k, page_table=page_table,
                         cache_leftpad=cache_leftpad, sinks=sinks, num_splits=num_splits, zero_padding=zero_padding,
                         split_keys=split_keys, k_descale=k_descale, v_descale=v_descale, kv_dtype=kv_dtype,
-                        descale_per=descale_per, dropout_p=dropout_p, rng_state=rng_state)
+                        descale_per=descale_per, head_dim_v=head_dim_v, dropout_p=dropout_p, rng_state=rng_state)
     return result if return_lse else (result, _empty_lse(q))
+
+
+_HEAD_DIM_V = 13  # among the operator's arguments behind `cu_seqlens_q`
 
 
 @_operator.register_fake
@@ -149,7 +152,8 @@ def _(q, k, v, tensors, problem, softmax_scale, return_lse, layout, tuning, cu_s
         heads, seqlen = (1, 2) if layout == "BHSD" else (2, 1)
         lse_shape = q.size(0), q.size(heads), q.size(seqlen)
     lse = q.new_empty(lse_shape, dtype=torch.float32) if return_lse else _empty_lse(q)
-    return q.new_empty((*q.shape[:-1], v.size(-1))), lse
+    columns = sequences[_HEAD_DIM_V] if v is None else v.size(-1)
+    return q.new_empty((*q.shape[:-1], columns)), lse
 
 
 def _empty_lse(q):
@@ -216,6 +220,9 @@ def _save_for_backward(ctx, inputs, output):
     q, k, v, tensors, problem, softmax_scale, return_lse, layout, _, *sequences = inputs
     *sequences, dropout_p, rng_state, deterministic, ctx.block_numbers = sequences
     ragged, (page_table, cache_leftpad, sinks) = sequences[:4], sequences[4:7]
+    if v is None:
+        raise InvalidArgumentError("head_dim_v: was given with a q or k that requires grad, and there are no gradients "
+                                   "with it: compute under torch.no_grad(), or give detach()", "arguments", "head_dim_v")
     if k.element_size() == 1:
         raise InvalidArgumentError("k: is of fp8 beside a q, k or v that requires grad, and there are no gradients "
                                    "with it: compute under torch.no_grad(), or give detach()", "arguments", "k")

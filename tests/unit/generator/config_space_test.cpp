@@ -2,6 +2,7 @@
 #include "generator/tuning/candidates.h"
 
 #include <algorithm>
+#include <set>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -42,6 +43,29 @@ TEST(ConfigSpace, EveryConfigIsLegalAndOccursOnce) {
       EXPECT_EQ(std::adjacent_find(names.begin(), names.end()), names.end());
     }
   }
+}
+
+// Head dims above 256 are one family's, which copies by TMA what can be copied so, and all else row by row.
+TEST(ConfigSpace, LatentsAreCopiedByWhoCanReadThem) {
+  const auto copies_of = [](int page_size, bool tma) {
+    const AttentionSpec spec{.head_dim = 576,
+                             .head_dim_v = 512,
+                             .gqa_ratio = 16,
+                             .sequences_kv = SequenceKind::paged,
+                             .page_size = page_size,
+                             .values_in_keys = true};
+    std::set<Copies> copies;
+    for (const KernelConfig& config : config_space({spec, device_limits(Arch{9, 0, 'a'})}, {.tma = tma})) {
+      EXPECT_TRUE(std::holds_alternative<ForwardMlaWgmma>(config)) << to_string(config);
+      if (const auto* own = std::get_if<ForwardMlaWgmma>(&config)) copies.insert(own->copies);
+    }
+    EXPECT_TRUE(config_space({spec, device_limits(Arch{8, 0, 0})}).empty());
+    return copies;
+  };
+  using Set = std::set<Copies>;
+  EXPECT_EQ(copies_of(64, true), (Set{Copies::tma, Copies::cp_async}));
+  EXPECT_EQ(copies_of(64, false), (Set{Copies::cp_async}));
+  EXPECT_EQ(copies_of(1, true), (Set{Copies::cp_async}));
 }
 
 struct BadConfig {
@@ -144,6 +168,30 @@ TEST(ConfigSpace, BothRescalesAreMeasuredWhereRowsMaySeeNothingOfTheFirstTile) {
       return config != nullptr && config->rescale == Rescale::on_overflow;
     })) << to_string(spec);
   }
+}
+
+TEST(ConfigRejection, ForwardMlaWgmmaNamesWhatItNeeds) {
+  const AttentionSpec latents{.head_dim = 192, .head_dim_v = 128, .values_in_keys = true};
+  const auto rejection = [&](AttentionSpec spec, const ForwardMlaWgmma& config,
+                             const Arch& arch = {9, 0, 'a'}) {
+    return config_rejection(spec, config, device_limits(arch));
+  };
+  EXPECT_EQ(rejection(latents, {}), "");
+  EXPECT_THAT(rejection({}, {}), HasSubstr("spec.values_in_keys is false"));
+  EXPECT_THAT(rejection(latents, {}, {8, 0, 0}), HasSubstr("forward_mla_wgmma needs sm_90a"));
+  EXPECT_THAT(rejection(latents, {.rescale = Rescale::on_overflow}), HasSubstr("must be always or lazy"));
+  AttentionSpec other = latents;
+  other.head_dim_v = 120;
+  EXPECT_THAT(rejection(other, {}), HasSubstr("head_dim_v = 120 must be a multiple of 128"));
+  other = latents;
+  other.sequences_kv = SequenceKind::paged;
+  other.page_size = 4;
+  EXPECT_THAT(rejection(other, {}), HasSubstr("copies = cp_async takes any"));
+  EXPECT_EQ(rejection(other, {.copies = Copies::cp_async}), "");
+  other = {.head_dim = 576, .head_dim_v = 512, .values_in_keys = true};
+  EXPECT_THAT(rejection(other, {.stages = 3}), HasSubstr("shared memory"));
+  EXPECT_THAT(config_rejection(other, ForwardSplitWgmma{}, device_limits(Arch{9, 0, 'a'})),
+              HasSubstr("has room for a head_dim of up to 256"));
 }
 
 TEST(ConfigRejection, ForwardWgmmaIsForOneArchitecture) {

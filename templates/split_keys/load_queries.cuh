@@ -1,21 +1,22 @@
-// The warps that load queries: rows of several heads, which cp.async gathers.
+// The warps of a warpgroup of loaders that load queries: rows of several heads, which cp.async gathers. A Traits is that of
+// a kernel family: its Config, the QTile of 64 rows, tile_rows, stages_q, and the threads that load and that compute.
 #pragma once
 
 #include "base/params.cuh"
 #include "base/prelude.cuh"
-#include "forward_split_wgmma/rings.cuh"
-#include "forward_split_wgmma/traits.cuh"
 #include "ptx/bulk_tensor.cuh"
 #include "ptx/cp_async.cuh"
+#include "ptx/warpgroup.cuh"
 #include "split_keys/packed_rows.cuh"
+#include "split_keys/part_ring.cuh"
 #include "tiles/shared_words.cuh"
 
-namespace jit::forward_split_wgmma {
+namespace jit {
 
 /// The tiles of queries of all consumers in one stage.
-template <class Config>
+template <class Traits>
 class QueryTiles {
-  using Traits = KernelTraits<Config>;
+  using Config = typename Traits::Config;
   using Tile = typename Traits::QTile;
   static constexpr int per_chunk = ElementTraits<typename Config::Element>::per_chunk;
   static constexpr int chunks = Tile::panels * Tile::row_bytes / chunk_bytes;
@@ -50,23 +51,21 @@ class QueryTiles {
   unsigned tiles_;
 };
 
-/// Makes zeros of all stages, by the consumers, before anything is loaded: few rows are copied where there are few, and
-/// the others need not be looked at again.
-template <class Config>
-__device__ __forceinline__ void clear_queries(unsigned smem, int thread) {
-  using Traits = KernelTraits<Config>;
-  const QueryTiles<Config> all(smem + Traits::layout.q);
-  all.clear(0, Config::stages_q * Traits::tile_rows, thread, Traits::consumer_threads);
+/// Makes zeros of all stages, from shared address `tiles` on, by the consumers, before anything is loaded: few rows are
+/// copied where there are few, and the others need not be looked at again.
+template <class Traits>
+__device__ __forceinline__ void clear_queries(unsigned tiles, int thread) {
+  const QueryTiles<Traits> all(tiles);
+  all.clear(0, Traits::stages_q * Traits::tile_rows, thread, Traits::consumer_threads);
   fence_proxy_async_shared();
 }
 
-template <class Config>
-__device__ __forceinline__ void load_queries(const AttentionParams& params, unsigned char* bytes,
-                                             unsigned smem) {
-  using Traits = KernelTraits<Config>;
+/// Fills the ring with the queries of one part after another, from the second warp of the block on.
+template <class Traits, class Ring>
+__device__ __forceinline__ void load_queries(const AttentionParams& params, PartRing<Traits> parts,
+                                             Ring ring) {
+  using Config = typename Traits::Config;
   const int thread = static_cast<int>(threadIdx.x) - warp_size;
-  PartRing<Config> parts(bytes, smem);
-  auto ring = Rings<Config>(smem).q;
   int most_rows = 0;  // that a stage may hold, of earlier parts
   while (parts.take()) {
     if (!brings_queries<Config>(parts.note())) {
@@ -75,7 +74,7 @@ __device__ __forceinline__ void load_queries(const AttentionParams& params, unsi
     }
     const QueryRows<Config> rows(params, parts.note());
     parts.release();
-    const QueryTiles<Config> tiles(ring.tile());
+    const QueryTiles<Traits> tiles(ring.tile());
     const int count = minimum(Traits::tile_rows, rows.row_end - rows.row_begin);
     ring.wait_empty();
     tiles.copy(rows, count, thread);
@@ -89,4 +88,4 @@ __device__ __forceinline__ void load_queries(const AttentionParams& params, unsi
   }
 }
 
-}  // namespace jit::forward_split_wgmma
+}  // namespace jit

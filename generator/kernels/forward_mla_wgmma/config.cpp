@@ -1,0 +1,123 @@
+// The fields of forward_mla_wgmma, its rules and its search grid.
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+
+#include "generator/kernels/forward_mla_wgmma/family.h"
+#include "generator/problem/functor_node.h"
+#include "templates/base/element.cuh"
+#include "templates/forward_mla_wgmma/smem_layout.cuh"
+#include "templates/tiles/bounded_box.cuh"
+
+namespace jit {
+
+using namespace forward_mla_wgmma;
+
+namespace {
+
+constexpr Arch arch{9, 0, 'a'};
+constexpr int threads = (consumers + 1) * 128;
+// Loop counters, descriptors, softmax state; what masks and scores add. Counted on the assembler's reports.
+constexpr int other_registers = 38;
+constexpr int functor_registers = 8;
+// Of a warpgroup of loaders: what the list of work needs.
+constexpr int loader_registers = 56;
+// Each consumer has whole panels of the values.
+constexpr int value_columns = 64 * consumers;
+
+constexpr std::array rows = {
+    field<&ForwardMlaWgmma::tile_kv>("tile_kv", "keys per step", {multiples(16, 128), Affects::tiling, 32}),
+    field<&ForwardMlaWgmma::stages>("stages", "buffers for tiles of keys",
+                                    {range(2, 8), Affects::buffers, 3}),
+    field<&ForwardMlaWgmma::copies>(
+        "copies", "how tiles of keys come to shared memory",
+        {.affects = Affects::tiling, .sample = static_cast<int>(Copies::cp_async)}),
+    field<&ForwardMlaWgmma::rescale>("rescale", "when the output is rescaled to a new row maximum",
+                                     {.sample = static_cast<int>(Rescale::always)}),
+};
+static_assert(rows.size() == member_count<ForwardMlaWgmma>(), "each member has a row");
+
+int launched_registers() { return registers_per_sm / threads / 8 * 8; }
+
+int box_rows_of(const AttentionSpec& spec, const ForwardMlaWgmma& config) {
+  return box_rows(config.tile_kv, spec.sequences_kv == SequenceKind::paged ? spec.page_size : 0);
+}
+
+}  // namespace
+
+namespace forward_mla_wgmma {
+
+RegisterShares register_shares() {
+  return {.loader = loader_registers,
+          .consumer = (launched_registers() * (consumers + 1) - loader_registers) / consumers / 8 * 8};
+}
+
+}  // namespace forward_mla_wgmma
+
+std::span<const ConfigField<ForwardMlaWgmma>> Family<ForwardMlaWgmma>::fields() { return rows; }
+
+bool Family<ForwardMlaWgmma>::can_read(const ProblemShape& shape, const ForwardMlaWgmma& config) {
+  return config.copies != Copies::tma || shape.tma;
+}
+
+std::string Family<ForwardMlaWgmma>::rejection(const Case& problem, const ForwardMlaWgmma& config) {
+  const auto& [spec, limits] = problem;
+  if (!spec.values_in_keys) {
+    return fmt::format("{} reads values that are the first columns of the keys; spec.values_in_keys is false",
+                       name);
+  }
+  if (limits.arch != arch)
+    return fmt::format("{} needs {}, this is {}", name, to_string(arch), to_string(limits.arch));
+  if (spec.alignment != 16)
+    return fmt::format("{} needs rows aligned to 16 bytes; spec.alignment is {}", name, spec.alignment);
+  if (const int columns = spec.value_head_dim(); columns % value_columns != 0) {
+    return fmt::format("{} shares out the columns of values: head_dim_v = {} must be a multiple of {}", name,
+                       columns, value_columns);
+  }
+  if (config.rescale == Rescale::on_overflow)
+    return fmt::format("rescale = on_overflow is not known to {}; it must be always or lazy", name);
+  if (const int box = box_rows_of(spec, config);
+      config.copies == Copies::tma && box < std::min(least_box_rows, config.tile_kv)) {
+    return fmt::format(
+        "tile_kv = {} is copied in boxes of {} rows of a page, of {} each: with copies = tma page_size and "
+        "tile_kv must have a common divisor of {} or more; copies = cp_async takes any",
+        config.tile_kv, box, spec.page_size, least_box_rows);
+  }
+  return span_rejection(spec, config.tile_kv, config.rescale);
+}
+
+Footprint Family<ForwardMlaWgmma>::footprint(const AttentionSpec& spec, const ForwardMlaWgmma& config) {
+  const int scores = config.tile_kv / 2, p = config.tile_kv / 4;
+  const int output = spec.value_head_dim() / consumers / 2;
+  const int functors = functor_count(spec.mask) + functor_count(spec.score);
+  return {.threads = threads,
+          .smem_bytes = smem_layout({.head_dim = spec.head_dim,
+                                     .tile_kv = config.tile_kv,
+                                     .stages = config.stages,
+                                     .has_spans = spec.split_keys != 0})
+                            .total,
+          .registers = scores + p + output + other_registers + functors * functor_registers,
+          .register_cap = register_shares().consumer,
+          .blocks_per_sm = 1,
+          .register_slack = 0,
+          .register_doubt = 8};
+}
+
+std::vector<ForwardMlaWgmma> Family<ForwardMlaWgmma>::space(const Case& problem) {
+  std::vector<ForwardMlaWgmma> configs;
+  if (problem.limits.arch != arch || !problem.spec.values_in_keys) return configs;
+  for (const Copies copies : {Copies::tma, Copies::cp_async}) {
+    for (const int tile_kv : {64, 32}) {
+      for (const int stages : {2, 3, 4}) {
+        configs.push_back({.tile_kv = tile_kv,
+                           .stages = stages,
+                           .copies = copies,
+                           .rescale = searched_rescale(problem.spec)});
+      }
+    }
+  }
+  return configs;
+}
+
+}  // namespace jit

@@ -1,0 +1,44 @@
+// The family of forward kernels whose values are the first columns of the keys (templates/forward_mla_wgmma).
+#pragma once
+
+#include "generator/kernels/family.h"
+
+namespace jit {
+
+template <>
+struct Family<ForwardMlaWgmma> {
+  static constexpr std::string_view name = "forward_mla_wgmma";
+  static constexpr std::string_view doc =
+      "TMA and wgmma, values that are columns of keys (MLA), keys split over blocks: sm_90a, any sequences";
+  static constexpr Pass pass = Pass::forward;
+  static constexpr bool may_spill = false;
+  static constexpr int most_head_dim = max_latent_head_dim;
+  static constexpr ForwardMlaWgmma smallest = {
+      .tile_kv = 16, .stages = 2, .copies = Copies::cp_async, .rescale = Rescale::always};
+
+  static std::span<const ConfigField<ForwardMlaWgmma>> fields();
+  static bool suits(const ProblemShape&) { return true; }
+  static bool can_read(const ProblemShape& shape, const ForwardMlaWgmma& config);
+  static std::string rejection(const Case& problem, const ForwardMlaWgmma& config);
+  static std::vector<ForwardMlaWgmma> space(const Case& problem);
+  static Footprint footprint(const AttentionSpec& spec, const ForwardMlaWgmma& config);
+  static double cycles(const Case& problem, const ProblemShape& shape, const ForwardMlaWgmma& config);
+  static Program program(const AttentionSpec& spec, const ForwardMlaWgmma& config);
+  static std::size_t workspace_bytes(const AttentionSpec&, const ForwardMlaWgmma&, const AttentionParams&,
+                                     int) {
+    return 0;
+  }
+  static void launch(const KernelLaunch& launch, const ForwardMlaWgmma& config);
+};
+
+namespace forward_mla_wgmma {
+
+/// Registers per thread that setmaxnreg gives to the warpgroups, of those that the kernel is launched with.
+struct RegisterShares {
+  int loader;
+  int consumer;
+};
+RegisterShares register_shares();
+
+}  // namespace forward_mla_wgmma
+}  // namespace jit

@@ -1,0 +1,58 @@
+#include <fmt/format.h>
+#include <jit/error.h>
+
+#include "generator/kernels/forward_mla_wgmma/family.h"
+#include "generator/launch/kernel_launch.h"
+#include "generator/launch/split_work.h"
+#include "generator/launch/tensor_maps.h"
+#include "runtime/launch.h"
+#include "templates/forward_mla_wgmma/tensor_maps.cuh"
+#include "templates/tiles/bounded_box.cuh"
+#include "templates/tiles/panel_tile.cuh"
+
+namespace jit {
+
+using namespace forward_mla_wgmma;
+
+namespace {
+
+TensorMap map_of_keys(const AttentionSpec& spec, const ForwardMlaWgmma& config,
+                      const AttentionParams& params) {
+  const int page_size = spec.sequences_kv == SequenceKind::paged ? spec.page_size : 0;
+  try {
+    return map_keys(spec, box_rows(config.tile_kv, page_size), params).k;
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::invalid_argument) throw;
+    throw Error(
+        error.code(), "launch", error.field(),
+        fmt::format("{}: a kernel with copies = tma reads keys whose strides are positive multiples of 16 "
+                    "bytes, and pages without cache_leftpad. Give a config with copies=cp_async, or none "
+                    "without split_keys",
+                    error.field()));
+  }
+}
+
+}  // namespace
+
+void Family<ForwardMlaWgmma>::launch(const KernelLaunch& launch, const ForwardMlaWgmma& config) {
+  const LoadedKernel& kernel = launch.kernel;
+  KernelMemory memory{};
+  if (config.copies == Copies::tma) memory.k = map_of_keys(launch.spec, config, launch.params);
+  const SplitLaunch split = split_launch(
+      launch, {.tile_rows = rows_per_warpgroup, .tile_kv = config.tile_kv, .blocks_per_sm = 1}, name);
+  memory.split = split.params;
+  void* arguments[] = {&launch.params, &memory};
+  try {
+    jit::launch(kernel.kernel.handle(),
+                {.grid = {static_cast<unsigned>(split.blocks), 1, 1},
+                 .block = {kernel.threads, 1, 1},
+                 .smem_bytes = kernel.smem_bytes,
+                 .dependent = true},
+                arguments, launch.stream);
+  } catch (const Error&) {
+    launch.memory.reset(kernel.device, launch.stream);
+    throw;
+  }
+}
+
+}  // namespace jit

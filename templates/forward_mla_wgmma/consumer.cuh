@@ -1,0 +1,187 @@
+// A consumer: a warpgroup that owns half of the columns of O, and computes the scores of every second tile of keys.
+//
+//     consumer 0   S(0) ─ softmax ─ give P(0) ─ O += P(0) V │ S(2) ─ take P(1), O += P(1) V ─ softmax ─ give P(2) …
+//     consumer 1   S(1) ─────── take P(0), O += P(0) V ─ softmax ─ give P(1) ─ O += P(1) V │ S(3) ─ take P(2) …
+//
+// While one computes exponentials the other one multiplies. Each tile moves the rows' maxima on from those of the tile
+// before, whoever computed that, and O takes in tiles in their order: both halves of it, and all bits, are what one
+// warpgroup would come to.
+#pragma once
+
+#include "base/params.cuh"
+#include "base/prelude.cuh"
+#include "forward_mla_wgmma/handover.cuh"
+#include "forward_mla_wgmma/rings.cuh"
+#include "forward_mla_wgmma/traits.cuh"
+#include "ptx/bulk_tensor.cuh"
+#include "ptx/wgmma.cuh"
+#include "split_keys/row_functors.cuh"
+#include "split_keys/split_params.cuh"
+#include "split_keys/warp_results.cuh"
+#include "steps/softmax.cuh"
+#include "steps/wgmma_products.cuh"
+
+namespace jit::forward_mla_wgmma {
+
+/// Everything that one consumer warpgroup holds.
+template <class Config>
+class Consumer {
+  using Traits = KernelTraits<Config>;
+  using Score = typename Config::Score;
+  using RowFactors = float[Traits::Scores::rows];
+
+ public:
+  __device__ __forceinline__ Consumer(const AttentionParams& params, const SplitParams& split,
+                                      unsigned char* bytes, unsigned smem)
+      : params_(params),
+        split_(split),
+        smem_(smem),
+        consumer_(uniform(threadIdx.x / warpgroup_size - 1)),
+        scale_log2_(exponent_scale<Score>(params.softmax_scale)),
+        parts_(bytes, smem),
+        q_ring_(Rings<Config>(smem).q),
+        next_(Rings<Config>(smem).k),
+        oldest_(next_),
+        handover_(smem, consumer_) {}
+
+  __device__ __forceinline__ void run() {
+    for (bool is_odd = false; parts_.take(); is_odd = !is_odd) {
+      output_.clear();
+      state_ = SoftmaxState<Traits::Scores::rows>();
+      if (brings_queries<Config>(parts_.note())) q_ring_.wait_full();
+      multiply_keys();
+      RowFactors sums;
+      handover_.add_sums(state_, is_odd, first_row(), sums);
+      finish_part<Traits>(
+          params_, split_, parts_.note(),
+          {output_, state_, sums, scale_log2_, first_row(), consumer_ * Traits::consumer_columns},
+          {static_cast<int>(reread_thread_index()) - warpgroup_size});
+      parts_.release();
+    }
+  }
+
+ private:
+  // All tiles of keys of a part.
+  __device__ __forceinline__ void multiply_keys() {
+    bool is_own = consumer_ == 0, is_last = false;
+    bool has_theirs = false;  // the tile before, whose values are still to be multiplied
+#pragma unroll 1
+    while (!is_last) {
+      take_keys();
+      if ((note_.flags & key_note_none) != 0) {
+        release_keys();
+        break;
+      }
+      is_last = (note_.flags & key_note_last) != 0;
+      if (is_own) multiply_own(has_theirs);
+      has_theirs = !is_own;
+      is_own = !is_own;
+    }
+    if (takes_queries<Config>(parts_.note())) {
+      q_ring_.arrive_empty();
+      q_ring_.advance();
+    }
+    if (has_theirs) {
+      take_theirs();
+      handover_.multiply_taken(output_, oldest_.tile());
+      finish_output();
+    }
+  }
+
+  // A tile of this consumer's, and what the other one hands over of the tile before.
+  __device__ __forceinline__ void multiply_own(bool has_theirs) {
+    if (Traits::uses_tma) clear_rows(parts_.note().seqlen_kv - note_.k_begin);
+    q_.multiply_qk(scores_, q_ring_.tile(), tile_);
+    wgmma_wait_group<0>();
+    apply_functors();
+    RowFactors maxima, correction;
+#pragma unroll
+    for (int r = 0; r < Traits::Scores::rows; ++r) maxima[r] = tile_maximum(scores_, r);
+    if (has_theirs) take_theirs();
+    const bool moves = take_maxima<Config::rescale>(maxima, state_, scale_log2_, correction);
+    if (has_theirs) {  // nothing but this on its way: where branches meet the assembler waits for products
+      handover_.multiply_taken(output_, oldest_.tile());
+      exponentiate<0>(scores_, state_, scale_log2_);
+      finish_output();
+    } else {
+      exponentiate<0>(scores_, state_, scale_log2_);
+    }
+    handover_.give(scores_, state_, first_row());
+    if (moves) output_.scale_rows(correction);
+    handover_.multiply_given(output_, oldest_.tile());
+    finish_output();
+    handover_.hold();
+  }
+
+  // Takes what the other one hands over, and brings O up to its maxima.
+  __device__ __forceinline__ void take_theirs() {
+    RowFactors correction;
+    if (handover_.take(state_, scale_log2_, first_row(), correction)) output_.scale_rows(correction);
+  }
+
+  // Waits for O, and is done with the tile.
+  __device__ __forceinline__ void finish_output() {
+    wgmma_wait_group<0>();
+    wgmma_hold(output_.registers[0]);
+    release_keys();
+  }
+
+  // Leaves the scores as the mask and score functors want them.
+  __device__ __forceinline__ void apply_functors() {
+    wgmma_hold(scores_.registers[0]);
+    const PartNote& part = parts_.note();
+    apply_row_functors<Config>(scores_, params_, part,
+                               {.row = part.row_begin + first_row(),
+                                .key = note_.k_begin,
+                                .is_partial = (note_.flags & key_note_partial) != 0});
+  }
+
+  // Makes zeros of the values of rows from `first` on, which are not the sequence's: 0 times what lies there may not be 0.
+  __device__ __forceinline__ void clear_rows(int first) const {
+    using Tile = typename Traits::KTile;
+    if (first >= Config::tile_kv) return;
+    constexpr int chunks = Config::head_dim_v / ElementTraits<typename Config::Element>::per_chunk;
+    const int thread = reread_thread_index() % warpgroup_size;
+#pragma unroll 1
+    for (int i = first * chunks + thread; i < Tile::rows * chunks; i += warpgroup_size)
+      clear_shared_chunk(Tile::chunk_address(tile_, i / chunks, i % chunks));
+    fence_proxy_async_shared();
+    bar_sync(Traits::own_barrier + consumer_, warpgroup_size);
+  }
+
+  // Waits for the next tile of keys.
+  __device__ __forceinline__ void take_keys() {
+    next_.wait_full();
+    tile_ = next_.tile();
+    note_ = load_key_note(key_note<Traits>(smem_, next_.stage()));
+    next_.advance();
+  }
+  // Is done with the oldest one that was taken.
+  __device__ __forceinline__ void release_keys() {
+    oldest_.arrive_empty();
+    oldest_.advance();
+  }
+
+  // Of the warp, in the tile of rows.
+  __device__ __forceinline__ int first_row() const {
+    return reread_thread_index() % warpgroup_size / warp_size * 16;
+  }
+
+  const AttentionParams& params_;
+  const SplitParams& split_;
+  const unsigned smem_;
+  const int consumer_;
+  const float scale_log2_;
+  PartRing<Traits> parts_;
+  TileRing<1, Traits::QTile::bytes> q_ring_;
+  TileRing<Config::stages, Traits::KTile::bytes> next_, oldest_;  // of keys: to be taken, to be released
+  Handover<Config> handover_;
+  Queries<Traits> q_;
+  unsigned tile_ = 0;   // of the keys that were taken last
+  KeyNote note_{0, 0};  // of the same
+  typename Traits::Scores scores_;
+  typename Traits::Output output_;
+  SoftmaxState<Traits::Scores::rows> state_;
+};
+
+}  // namespace jit::forward_mla_wgmma

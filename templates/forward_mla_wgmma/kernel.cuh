@@ -1,0 +1,58 @@
+// Attention forward whose values are the first columns of the keys, which one KV head has for all query heads: multi-head
+// latent attention in its absorbed form ("DeepSeek-V2"). Sequences of any lengths, keys split over blocks. TMA and wgmma,
+// for sm_90a.
+//
+// A block is one warpgroup of loaders, with a warp for keys and three for queries, and two warpgroups of consumers. It
+// computes 64 rows, the queries of all heads one after another. A tile of keys is read once from memory, and multiplied
+// as keys and as values where it lies. O is too wide for the registers of one warpgroup: each has half of its columns
+// (consumer.cuh). The list of work, and how blocks that share keys come together, is that of forward_split_wgmma.
+#pragma once
+
+#include "base/params.cuh"
+#include "base/prelude.cuh"
+#include "forward_mla_wgmma/consumer.cuh"
+#include "forward_mla_wgmma/load_keys.cuh"
+#include "forward_mla_wgmma/rings.cuh"
+#include "forward_mla_wgmma/tensor_maps.cuh"
+#include "problem/zero_padding.cuh"
+#include "ptx/griddepcontrol.cuh"
+#include "split_keys/load_queries.cuh"
+#include "tiles/tile_copy.cuh"
+
+namespace jit::forward_mla_wgmma {
+
+template <class Config>
+__device__ __forceinline__ void attention_forward(const AttentionParams& params, const KernelMemory& memory) {
+  using Traits = KernelTraits<Config>;
+  extern __shared__ __align__(1024) unsigned char bytes[];
+  const unsigned smem = smem_address(bytes);
+  const int warp = uniform(warp_id());
+  Work<Config> work;
+  griddepcontrol_wait();
+  if (warp == 0) {
+    work.begin(params, memory.split.known);
+  } else if (threadIdx.x == warp_size) {
+    init_rings<Config>(smem);
+    if (Traits::uses_tma) prefetch_tensor_map(memory.k);
+  } else if (threadIdx.x >= warpgroup_size) {
+    clear_queries<Traits>(smem + Traits::layout.q, static_cast<int>(threadIdx.x) - warpgroup_size);
+  }
+  __syncthreads();
+  if (threadIdx.x < warpgroup_size) {
+    setmaxnreg_dec<Config::loader_registers>();
+    if (warp == 0) {
+      KeyLoader<Config>(params, memory, bytes, smem).run(work);
+      griddepcontrol_launch_dependents();
+    } else {
+      load_queries(params, PartRing<Traits>(bytes, smem), Rings<Config>(smem).q);
+    }
+  } else {
+    setmaxnreg_inc<Config::consumer_registers>();
+    Consumer<Config>(params, memory.split, bytes, smem).run();
+    constexpr int warps = Traits::consumer_warps;
+    zero_padding<Config>(params, static_cast<int>(blockIdx.x) * warps + warp - warpgroup_size / warp_size,
+                         static_cast<int>(gridDim.x) * warps);
+  }
+}
+
+}  // namespace jit::forward_mla_wgmma

@@ -1,0 +1,190 @@
+// The warp that loads keys, which hold the values, and finds out what comes next.
+#pragma once
+
+#include "base/params.cuh"
+#include "base/prelude.cuh"
+#include "forward_mla_wgmma/rings.cuh"
+#include "forward_mla_wgmma/tensor_maps.cuh"
+#include "forward_mla_wgmma/traits.cuh"
+#include "problem/sequences.cuh"
+#include "problem/variable_sequences.cuh"
+#include "ptx/bulk_tensor.cuh"
+#include "ptx/cp_async.cuh"
+#include "split_keys/key_boxes.cuh"
+#include "split_keys/work_list.cuh"
+
+namespace jit::forward_mla_wgmma {
+
+template <class Config>
+using Work = WorkList<Config, KernelTraits<Config>::tile_rows>;
+
+/// Copies tiles by TMA: each lane knows where a box of the tile lies.
+template <class Config>
+class BoxCopies {
+  using Traits = KernelTraits<Config>;
+
+ public:
+  using Place = RowPlace;
+
+  __device__ __forceinline__ BoxCopies(const AttentionParams& params, const KernelMemory& memory)
+      : params_(params), memory_(memory) {}
+
+  __device__ __forceinline__ Place place(const Unit& unit, int k_begin) const {
+    return box_place<Traits>(params_, unit, k_begin);
+  }
+  /// Starts the copy of a tile to the ring's stage, whose barrier waits for it.
+  template <class Ring>
+  __device__ __forceinline__ void start(const Ring& ring, const Place& place) const {
+    copy_boxes<Traits, typename Traits::KTile>(ring.tile(), memory_.k, ring.full(), place);
+  }
+  template <class Ring>
+  __device__ __forceinline__ void finish(const Ring&) const {}
+
+ private:
+  const AttentionParams& params_;
+  const KernelMemory& memory_;
+};
+
+/// Copies tiles by cp.async, row by row, wherever rows lie: each lane knows where some of them do.
+template <class Config>
+class RowCopies {
+  using Traits = KernelTraits<Config>;
+  using Tile = typename Traits::KTile;
+  using Element = typename Config::Element;
+  static constexpr int rows_per_lane = (Config::tile_kv + warp_size - 1) / warp_size;
+  static constexpr int chunks = Tile::panels * Tile::row_bytes / chunk_bytes;
+  static constexpr int head_dim_chunks = Config::head_dim / ElementTraits<Element>::per_chunk;
+
+ public:
+  /// First elements of rows of a lane, a warp's width apart; null for those that there are not.
+  struct Place {
+    const Element* rows[rows_per_lane];
+  };
+
+  __device__ __forceinline__ RowCopies(const AttentionParams& params, const KernelMemory&)
+      : params_(params) {}
+
+  __device__ __forceinline__ Place place(const Unit& unit, int k_begin) const {
+    const TensorStrides& strides = params_.k_strides;
+    const auto* const first = static_cast<const Element*>(params_.k) + unit.kv_head * strides.head;
+    Place place;
+#pragma unroll
+    for (int i = 0; i < rows_per_lane; ++i) {
+      const int tile_row = i * warp_size + lane_id(), key = k_begin + tile_row, row = unit.kv.begin + key;
+      place.rows[i] = nullptr;
+      if (tile_row >= Config::tile_kv || key >= unit.kv.length) continue;
+      if constexpr (Traits::has_pages) {
+        const int page = VariableSequences<Config>(params_).page(unit.batch, row);
+        expect_page<Config>(params_, unit, key, 1, page);
+        if (page >= 0 && page < params_.sequences.pages)
+          place.rows[i] = first + page * strides.batch + row % Config::page_size * strides.seq;
+      } else {
+        place.rows[i] = first + unit.batch * strides.batch + row * strides.seq;
+      }
+    }
+    return place;
+  }
+
+  /// Starts the copy of a tile to the ring's stage; rows that there are not become zeros.
+  template <class Ring>
+  __device__ __forceinline__ void start(const Ring& ring, const Place& place) const {
+    const auto* const any = static_cast<const Element*>(params_.k);  // of which nothing is read
+#pragma unroll
+    for (int i = 0; i < rows_per_lane; ++i) {
+#pragma unroll 4
+      for (int lane = 0; lane < minimum(warp_size, Config::tile_kv - i * warp_size); ++lane) {
+        const auto* const row = reinterpret_cast<const Element*>(
+            __shfl_sync(full_warp, reinterpret_cast<unsigned long long>(place.rows[i]), lane));
+#pragma unroll
+        for (int c = 0; c < chunks; c += warp_size) {
+          const int chunk = c + lane_id();
+          if (chunk >= chunks) break;
+          const bool exists = row != nullptr && chunk < head_dim_chunks;
+          cp_async_zfill<chunk_bytes>(Tile::chunk_address(ring.tile(), i * warp_size + lane, chunk),
+                                      exists ? row + chunk * ElementTraits<Element>::per_chunk : any, exists);
+        }
+      }
+    }
+    cp_async_commit_group();
+  }
+  /// Waits for it.
+  template <class Ring>
+  __device__ __forceinline__ void finish(const Ring& ring) const {
+    cp_async_wait_group<0>();
+    fence_proxy_async_shared();
+    ring.arrive_full();
+  }
+
+ private:
+  const AttentionParams& params_;
+};
+
+template <class Config>
+class KeyLoader {
+  using Traits = KernelTraits<Config>;
+  using Copies = typename ChosenType<Traits::uses_tma, BoxCopies<Config>, RowCopies<Config>>::type;
+
+ public:
+  __device__ __forceinline__ KeyLoader(const AttentionParams& params, const KernelMemory& memory,
+                                       unsigned char* bytes, unsigned smem)
+      : params_(params),
+        smem_(smem),
+        copies_(params, memory),
+        ring_(Rings<Config>(smem).k),
+        parts_(bytes, smem) {}
+
+  /// Walks through the block's share of the work.
+  __device__ __forceinline__ void run(Work<Config>& work) {
+    for_each_part<Config>(params_, work, [&](const Note<Config>& note, int begin, int end) {
+      load_tiles(work, note, begin, end);
+    });
+    parts_.put_end();
+  }
+
+ private:
+  // Tiles [begin, end) of the unit's.
+  __device__ __forceinline__ void load_tiles(const Work<Config>& work, const Note<Config>& note, int begin,
+                                             int end) {
+    const Unit& unit = work.unit;
+    const UnitMask<Config> mask{params_, unit};
+    const KeyRange keys{(work.tiles.begin + begin) * Config::tile_kv,
+                        (work.tiles.begin + end) * Config::tile_kv};
+    UnitTiles<Config> tiles(mask, queries_of<Config>(unit), keys, unit.kv.length);
+    parts_.put(note);  // queries are longer on their way than keys
+    if (!tiles.has(0)) return note_no_keys();
+    auto place = copies_.place(unit, tiles.key(0));
+    while (true) {
+      const bool has_next = tiles.has(1);
+      take_stage(
+          {tiles.key(0), (tiles.is_partial() ? key_note_partial : 0) | (has_next ? 0 : key_note_last)});
+      copies_.start(ring_, place);
+      if (has_next)
+        place = copies_.place(unit, tiles.key(1));  // pages are looked up while the tile is on its way
+      copies_.finish(ring_);
+      ring_.advance();
+      if (!has_next) return;
+      tiles.advance();
+    }
+  }
+
+  // Waits for the next stage and leaves its note.
+  __device__ __forceinline__ void take_stage(const KeyNote& note) {
+    ring_.wait_empty();
+    if (lane_id() == 0) store_key_note(key_note<Traits>(smem_, ring_.stage()), note);
+    __syncwarp();
+  }
+
+  __device__ __forceinline__ void note_no_keys() {
+    take_stage({0, key_note_none});
+    ring_.arrive_full();
+    ring_.advance();
+  }
+
+  const AttentionParams& params_;
+  const unsigned smem_;
+  const Copies copies_;
+  TileRing<Config::stages, Traits::KTile::bytes> ring_;
+  PartRing<Traits> parts_;
+};
+
+}  // namespace jit::forward_mla_wgmma

@@ -1,0 +1,92 @@
+// What loaders of tiles of keys ask the mask, and the boxes in which TMA copies a tile. A Traits is that of a kernel family:
+// its Config, has_pages, and the number and the rows of boxes.
+#pragma once
+
+#include "base/params.cuh"
+#include "base/prelude.cuh"
+#include "base/tensor_map.cuh"
+#include "problem/kv_tiles.cuh"
+#include "problem/sequences.cuh"
+#include "problem/variable_sequences.cuh"
+#include "ptx/bulk_tensor.cuh"
+#include "ptx/mbarrier.cuh"
+#include "split_keys/work_list.cuh"
+
+namespace jit {
+
+/// What the mask leaves of tiles of the scores of a unit, for KvTiles.
+template <class Config>
+struct UnitMask {
+  const AttentionParams& params;
+  const Unit& unit;
+
+  __device__ __forceinline__ TileClass classify(const ScoreTile& tile) const {
+    return jit::classify<Config>(params, unit, tile);
+  }
+  __device__ __forceinline__ int next_key(int q_begin, int q_end,
+                                          int k) const requires has_next<typename Config::Mask> {
+    return jit::next_key<Config>(params, unit, {q_begin, q_end, 0, 0}, k);
+  }
+};
+
+/// Where the lane's box of a tile of keys or values begins: each lane copies one. A box lies in one page; without pages
+/// there is one. Of a tile of no keys of the sequence nothing is copied, of one with some all boxes: those without keys
+/// as zeros. What a page table says may be any number: TMA reads zeros, too, where there is no such page.
+template <class Traits>
+__device__ __forceinline__ RowPlace box_place(const AttentionParams& params, const Unit& unit, int k_begin) {
+  using Config = typename Traits::Config;
+  if constexpr (Traits::has_pages) {
+    const int key = k_begin + lane_id() * Traits::box_rows, row = unit.kv.begin + key;
+    const bool has_keys = lane_id() < Traits::boxes && key < unit.kv.length;
+    const int page = has_keys ? VariableSequences<Config>(params).page(unit.batch, row) : -1;
+    if (has_keys) expect_page<Config>(params, unit, key, Traits::box_rows, page);
+    return {row % Config::page_size, unit.kv_head, page};
+  } else {
+    const bool is_ragged = Config::sequences_kv == SequenceKind::ragged;
+    return {unit.kv.begin + k_begin + lane_id() * Traits::box_rows, unit.kv_head, is_ragged ? 0 : unit.batch};
+  }
+}
+
+/// Starts the copies of a tile, whose bytes count at the barrier `full`. By a whole warp. All panels of a box are copied
+/// side by side, because their rows lie side by side in memory.
+template <class Traits, class Tile>
+__device__ __forceinline__ void copy_boxes(unsigned tile, const TensorMap& map, unsigned full,
+                                           const RowPlace& box) {
+  if (lane_id() == 0) mbarrier_arrive_expect_tx(full, Tile::bytes);
+  __syncwarp();
+#pragma unroll
+  for (int first = 0; first < Traits::boxes * Tile::panels; first += warp_size) {
+    const int index = (first + lane_id()) / Tile::panels, panel = (first + lane_id()) % Tile::panels;
+    const int seq = __shfl_sync(full_warp, box.seq, index), batch = __shfl_sync(full_warp, box.batch, index);
+    if (index >= Traits::boxes) break;
+    cp_async_bulk_tensor_load(tile + panel * Tile::panel_bytes + index * Traits::box_rows * Tile::row_bytes,
+                              map, full, panel * Tile::columns, seq, box.head, batch);
+  }
+}
+
+/// The tiles of keys that the rows of a unit see, of a part that has tiles [begin, end) of the unit's.
+template <class Config>
+using UnitTiles = KvTiles<UnitMask<Config>, Config::tile_kv, 1>;
+
+/// Calls f(note, begin, end) for the block's parts of units, one after another, where keys are summed in spans span by span,
+/// which are tiles [begin, end) of the unit's. By a whole warp.
+template <class Config, class WorkList, class F>
+__device__ __forceinline__ void for_each_part(const AttentionParams& params, WorkList& work, F f) {
+  for (; work.has_unit(params); work.next(params)) {
+    const UnitPart mine = work.part();
+    if (!mine.is_mine) continue;
+    if constexpr (Config::split_keys == 0) {
+      f(work.note(mine), mine.tile_begin, mine.tile_end);
+    } else {
+      int tile = mine.tile_begin;  // a unit without keys has one span
+      do {
+        const int span_end = ((work.tiles.begin + tile) / span_tiles<Config> + 1) * span_tiles<Config>;
+        const int end = minimum(mine.tile_end, span_end - work.tiles.begin);
+        f(work.span_note(mine, work.tiles.begin + tile), tile, end);
+        tile = end;
+      } while (tile < mine.tile_end);
+    }
+  }
+}
+
+}  // namespace jit

@@ -1,0 +1,197 @@
+// From the accumulators of consumer warpgroups to rows of O and LSE, or to a result that other blocks' are merged with.
+// A Traits is that of a kernel family: its Config, the Output of a warp, how many pairs of it a lane reads at once to merge
+// them, tile_rows, and the threads and the barrier of all consumers.
+#pragma once
+
+#include "base/params.cuh"
+#include "base/prelude.cuh"
+#include "problem/variable_sequences.cuh"
+#include "ptx/math.cuh"
+#include "ptx/warpgroup.cuh"
+#include "split_keys/block_results.cuh"
+#include "split_keys/merge_parts.cuh"
+#include "split_keys/packed_rows.cuh"
+#include "split_keys/part_note.cuh"
+#include "split_keys/span_results.cuh"
+#include "split_keys/split_params.cuh"
+#include "steps/softmax.cuh"
+#include "tiles/accumulator.cuh"
+
+namespace jit {
+
+/// What a consumer warp has come to: 16 rows of the tile from row `first_row` on, of O the columns from `first_column` on.
+/// `softmax` has the sums of the keys that each lane has seen.
+template <class Traits>
+struct WarpResult {
+  using Output = typename Traits::Output;
+  using Layout = typename Output::Layout;
+
+  Output& output;
+  RowState states[Output::rows];  ///< of the lane's rows
+  int first_row;
+  int first_column;
+
+  __device__ __forceinline__ WarpResult(Output& own, const SoftmaxState<Output::rows>& softmax,
+                                        float scale_log2, int row)
+      : output(own), first_row(row), first_column(0) {
+#pragma unroll
+    for (int r = 0; r < Output::rows; ++r) {
+      const float sum = Layout::reduce(softmax.row_sum[r], [](float x, float y) { return x + y; });
+      set_state(r, softmax.row_max[r], sum, scale_log2);
+    }
+  }
+  /// The same where `sums` are those of all keys.
+  __device__ __forceinline__ WarpResult(Output& own, const SoftmaxState<Output::rows>& softmax,
+                                        const float (&sums)[Output::rows], float scale_log2, int row,
+                                        int column)
+      : output(own), first_row(row), first_column(column) {
+#pragma unroll
+    for (int r = 0; r < Output::rows; ++r) set_state(r, softmax.row_max[r], sums[r], scale_log2);
+  }
+
+  /// Calls f(r, row) for the lane's rows: `row` counts in the tile.
+  template <class F>
+  __device__ __forceinline__ void for_each_row(F f) const {
+    Output::for_each_row(first_row + Layout::lane_row(lane_id()), f);
+  }
+  /// Column of O of the lane's first pair of a row.
+  __device__ __forceinline__ int lane_column() const { return first_column + Layout::lane_column(lane_id()); }
+  /// Calls f(n, offset) for the lane's pairs of a row: `offset` counts from the first one's column, and is known when the
+  /// kernel is compiled, so that no address is kept for each.
+  template <class F>
+  __device__ __forceinline__ void for_each_pair(F f) const {
+#pragma unroll
+    for (int n = 0; n < Output::column_blocks; ++n) {
+      const int offset = Layout::column(0, n, 0);
+      if (offset + lane_column() < Traits::Config::head_dim_v) f(n, offset);
+    }
+  }
+  /// Whether the lane says for its rows what there is once of a row.
+  __device__ __forceinline__ bool speaks_for_rows() const {
+    return first_column == 0 && Layout::speaks_for_rows(lane_id());
+  }
+
+ private:
+  __device__ __forceinline__ void set_state(int r, float max, float sum, float scale_log2) {
+    states[r] = {sum == 0 ? negative_infinity() : finite_or_zero(max) * scale_log2, sum};
+  }
+};
+
+/// Writes the rows of a unit that is the block's alone: each quad of lanes has pieces of 8 columns of a row in 4 words;
+/// transposed, every lane writes whole pieces.
+template <class Traits>
+__device__ __forceinline__ void store_rows(const AttentionParams& params, const PartNote& note,
+                                           const WarpResult<Traits>& result) {
+  using Config = typename Traits::Config;
+  using Element = OutputElement<Config>;
+  using Output = typename Traits::Output;
+  using Sequences = VariableSequences<Config>;
+  const int rows = note.seqlen_q * Config::gqa_ratio;
+  const int piece = lane_id() % 4;
+  result.for_each_row([&](int r, int tile_row) {
+    const int row = note.row_begin + tile_row;
+    const bool exists = row < rows;
+    const PackedRow<Config> place(note.kv_head, exists ? row : 0);
+    const int query = note.q_begin + place.query;
+    const RowEnd end = row_end<Config>(result.states[r], params, place.head);
+    Element* const columns = static_cast<Element*>(params.o) +
+                             Sequences::query_offset(params.o_strides, note.batch, place.head, query) +
+                             result.first_column + piece * 8;
+#pragma unroll
+    for (int d = 0; d < Output::column_blocks; d += 4) {
+      unsigned words[4] = {};
+#pragma unroll
+      for (int i = 0; i < 4 && d + i < Output::column_blocks; ++i) {
+        const unsigned pair = pack<Element>(result.output.at(r, d + i, 0) * end.factor,
+                                            result.output.at(r, d + i, 1) * end.factor);
+        words[i] = end.factor == 0 ? 0 : pair;  // 0 times what is not a number is not 0
+      }
+      transpose_quad(words);
+      if (exists && result.first_column + (d + piece) * 8 < Config::head_dim_v)
+        *reinterpret_cast<uint4*>(columns + d * 8) = make_uint4(words[0], words[1], words[2], words[3]);
+    }
+    if (exists && result.speaks_for_rows() && params.lse != nullptr)
+      params.lse[Sequences::query_offset(params.lse_strides, note.batch, place.head, query)] = end.lse;
+  });
+}
+
+/// Leaves the rows of a part of a unit that is shared.
+template <class Traits>
+__device__ __forceinline__ void put_rows(const BlockResults<typename Traits::Config>& results, int part,
+                                         int rows, const WarpResult<Traits>& result) {
+  result.for_each_row([&](int r, int row) {
+    if (row >= rows) return;
+    float2* const pairs = reinterpret_cast<float2*>(results.values(part, row, result.lane_column()));
+    result.for_each_pair([&](int n, int offset) {
+      store_relaxed(pairs + offset / 2, make_float2(result.output.at(r, n, 0), result.output.at(r, n, 1)));
+    });
+    if (result.speaks_for_rows()) results.put_state(part, row, result.states[r]);
+  });
+}
+
+/// Takes the rows of a span to those of earlier spans of its part, of which the tile has `rows`. Each lane has left the
+/// values that it reads; states it has left itself, or consumers have met since. Returns whether they are now the unit's.
+template <class Traits>
+__device__ __forceinline__ bool settle_rows(const SpanNodes<typename Traits::Config>& nodes,
+                                            const SpanNote& note, int rows, WarpResult<Traits>& result) {
+  using Layout = typename Traits::Output::Layout;
+  const bool speaks = Layout::speaks_for_rows(lane_id());
+  const auto merge = [&](const SpanNode& left) {
+    result.for_each_row([&](int r, int row) {
+      RowState state{negative_infinity(), 0};
+      if (speaks && row < rows) state = nodes.state(left, row);
+      state = {Layout::from_speaker(state.max), Layout::from_speaker(state.sum)};
+      const JoinWeights weights = join_states(state, result.states[r]);
+      if (row >= rows) return;
+      result.for_each_pair([&](int n, int offset) {
+        const float2 pair = nodes.pair(left, row, result.lane_column() + offset);
+        result.output.at(r, n, 0) = weights.sum(pair.x, result.output.at(r, n, 0));
+        result.output.at(r, n, 1) = weights.sum(pair.y, result.output.at(r, n, 1));
+        if (n % Traits::pairs_read == Traits::pairs_read - 1) asm volatile("" ::: "memory");
+      });
+    });
+  };
+  const auto keep = [&](const SpanNode& node) {
+    result.for_each_row([&](int r, int row) {
+      if (row >= rows) return;
+      result.for_each_pair([&](int n, int offset) {
+        nodes.put_pair(node, row, result.lane_column() + offset,
+                       make_float2(result.output.at(r, n, 0), result.output.at(r, n, 1)));
+      });
+      if (result.speaks_for_rows()) nodes.put_state(node, row, result.states[r]);
+    });
+  };
+  return settle_span(note, merge, keep);
+}
+
+/// The threads of all consumers.
+template <class Traits>
+struct ConsumerTeam {
+  static constexpr int threads = Traits::consumer_threads;
+  int thread;
+
+  __device__ __forceinline__ void sync() const { bar_sync(Traits::consumers_barrier, threads); }
+};
+
+/// Ends a part of a unit, or a span of one, by all consumers.
+template <class Traits>
+__device__ __forceinline__ void finish_part(const AttentionParams& params, const SplitParams& split,
+                                            const Note<typename Traits::Config>& note,
+                                            WarpResult<Traits>&& result, const ConsumerTeam<Traits>& team) {
+  using Config = typename Traits::Config;
+  constexpr int tile_rows = Traits::tile_rows;
+  const int rows = note.seqlen_q * Config::gqa_ratio - note.row_begin;
+  if constexpr (Config::split_keys != 0) {
+    if (settle_rows(own_nodes<Config>(split, note), note, rows, result)) {
+      store_rows(params, note, result);
+    } else if (note.parts > 1) {
+      merge_parts<Config, tile_rows>(params, split, note, team);
+    }
+  } else {
+    if (note.parts == 1) return store_rows(params, note, result);
+    put_rows(BlockResults<Config>(split, note), note.part, rows, result);
+    merge_parts<Config, tile_rows>(params, split, note, team);
+  }
+}
+
+}  // namespace jit

@@ -1,0 +1,116 @@
+// Mutations of the kernels whose values are columns of keys: what consumers hand over must come in time, and whole.
+#include "tests/mutation/template_mutation.h"
+
+namespace jit::testing {
+namespace {
+
+// A few more units than blocks, of several tiles.
+const Subject by_tma = {.config = "family=forward_mla_wgmma tile_kv=64 stages=2",
+                        .mask = "none",
+                        .head_dim = 128,
+                        .head_dim_v = 128,
+                        .gqa_ratio = 4,
+                        .values_in_keys = true,
+                        .heads = 140,
+                        .seqlen_q = 2,
+                        .seqlen_kv = 300};
+const Subject by_rows = {.config = "family=forward_mla_wgmma tile_kv=64 stages=2 copies=cp_async",
+                         .mask = "none",
+                         .head_dim = 128,
+                         .head_dim_v = 128,
+                         .gqa_ratio = 4,
+                         .values_in_keys = true,
+                         .heads = 2,
+                         .seqlen_q = 2,
+                         .seqlen_kv = 200};
+// A tile each: consumers meet at nothing but sums between one part and the next.
+const Subject one_tile = {.config = "family=forward_mla_wgmma tile_kv=64 stages=2",
+                          .mask = "none",
+                          .head_dim = 128,
+                          .head_dim_v = 128,
+                          .gqa_ratio = 4,
+                          .values_in_keys = true,
+                          .heads = 600,
+                          .seqlen_q = 1,
+                          .seqlen_kv = 40};
+const Subject room_for_more = {.config = "family=forward_mla_wgmma tile_kv=64 stages=2",
+                               .mask = "none",
+                               .head_dim = 128,
+                               .head_dim_v = 128,
+                               .gqa_ratio = 4,
+                               .values_in_keys = true,
+                               .heads = 1,
+                               .seqlen_q = 1,
+                               .seqlen_kv = 100,
+                               .rows_behind = 1};
+
+TEST(Mla, IsRightUnmutated) {
+  for (const Subject& subject : {by_tma, by_rows, one_tile, room_for_more})
+    EXPECT_EQ(noticed(nullptr, subject), "");
+}
+
+class MlaMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
+
+TEST_P(MlaMutationTest, IsCaught) { expect_caught(GetParam()); }
+
+constexpr const char* handover = "forward_mla_wgmma/handover.cuh";
+constexpr const char* consumer = "forward_mla_wgmma/consumer.cuh";
+constexpr const char* load_keys = "forward_mla_wgmma/load_keys.cuh";
+
+INSTANTIATE_TEST_SUITE_P(
+    Mla, MlaMutationTest,
+    ::testing::Values(
+        TemplateMutation{"ProbabilitiesWithoutProxyFence",
+                         handover,
+                         "    fence_proxy_async_shared();\n    bar_arrive(",
+                         "    bar_arrive(",
+                         {"proxy"},
+                         by_tma},
+        TemplateMutation{"TakenBeforeItIsGiven",
+                         handover,
+                         "    bar_sync(Traits::handover_barrier + consumer_, Traits::consumer_threads);\n",
+                         "",
+                         {"data race", "barrier", "access in flight"},
+                         by_tma},
+        TemplateMutation{
+            "MaximaThatAreNotTaken", handover, "      state.row_max[r] = max;\n", "", {}, by_tma},
+        TemplateMutation{"SumsOfOneConsumer",
+                         handover,
+                         "of_consumer(0).load(row) + of_consumer(1).load(row)",
+                         "of_consumer(0).load(row)",
+                         {},
+                         by_tma},
+        TemplateMutation{"SumsOfAllPartsInOnePlace",
+                         handover,
+                         "(is_odd ? Traits::consumers : 0) + consumer",
+                         "consumer",
+                         {"data race"},
+                         one_tile},
+        TemplateMutation{
+            "KeysReleasedBeforeTheyAreMultiplied",
+            consumer,
+            "    wgmma_wait_group<0>();\n    wgmma_hold(output_.registers[0]);\n    release_keys();\n",
+            "    release_keys();\n    wgmma_wait_group<0>();\n    wgmma_hold(output_.registers[0]);\n",
+            {"data race", "access in flight"},
+            by_tma},
+        TemplateMutation{"GivenWhileTheOthersAreMultiplied",
+                         consumer,
+                         "      exponentiate<0>(scores_, state_, scale_log2_);\n      finish_output();\n",
+                         "      exponentiate<0>(scores_, state_, scale_log2_);\n      release_keys();\n",
+                         {"access in flight", "data race"},
+                         by_tma},
+        TemplateMutation{
+            "NotRescaled", consumer, "    if (moves) output_.scale_rows(correction);\n", "", {}, by_tma},
+        TemplateMutation{"RowsBehindTheSequence",
+                         consumer,
+                         "    if (Traits::uses_tma) clear_rows(parts_.note().seqlen_kv - note_.k_begin);\n",
+                         "",
+                         {"uninitialized", "not a number"},
+                         room_for_more,
+                         true},
+        TemplateMutation{
+            "RowsWithoutProxyFence", load_keys, "    fence_proxy_async_shared();\n", "", {"proxy"}, by_rows}),
+    ::testing::PrintToStringParamName());
+
+}  // namespace
+}  // namespace jit::testing
