@@ -1,5 +1,7 @@
 #include "runtime/capture.h"
 
+#include <utility>
+
 #include "runtime/driver_api.h"
 
 namespace jit {
@@ -11,6 +13,34 @@ bool is_capturing(CUstream stream) {
   if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) return true;
   check(result, "cuStreamIsCapturing");
   return status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+StreamCapture capture_of(CUstream stream) {
+  StreamCapture capture;
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  check(driver().cuStreamGetCaptureInfo(stream, &status, &capture.id, &capture.graph, nullptr, nullptr),
+        "cuStreamGetCaptureInfo");
+  if (status == CU_STREAM_CAPTURE_STATUS_INVALIDATED)
+    check(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, "cuStreamGetCaptureInfo");
+  return capture;
+}
+
+void tell_when_gone(CUgraph graph, std::shared_ptr<std::atomic<bool>> gone) {
+  using Flag = std::shared_ptr<std::atomic<bool>>;
+  // The driver forbids its own functions here, and holds what it likes: nothing but the flag is touched.
+  const CUhostFn set = [](void* data) {
+    const std::unique_ptr<Flag> flag(static_cast<Flag*>(data));
+    **flag = true;
+  };
+  auto flag = std::make_unique<Flag>(std::move(gone));
+  CUuserObject object = nullptr;
+  check(driver().cuUserObjectCreate(&object, flag.get(), set, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC),
+        "cuUserObjectCreate");
+  flag.release();
+  const CUresult result = driver().cuGraphRetainUserObject(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE);
+  if (result == CUDA_SUCCESS) return;
+  driver().cuUserObjectRelease(object, 1);
+  check(result, "cuGraphRetainUserObject");
 }
 
 RelaxedCapture::RelaxedCapture() {

@@ -1,6 +1,9 @@
-// CUDA graph capture: asking whether a stream is being captured, and doing what a capture elsewhere must not
-// break.
+// CUDA graph capture: asking whether a stream is being captured and into what, and doing what a capture elsewhere must
+// not break.
 #pragma once
+
+#include <atomic>
+#include <memory>
 
 #include <cuda.h>
 
@@ -8,6 +11,20 @@ namespace jit {
 
 /// True when work put on `stream` would be captured, or would spoil a capture that another stream began.
 bool is_capturing(CUstream stream);
+
+/// A capture that takes the work of a stream.
+struct StreamCapture {
+  cuuint64_t id = 0;        ///< of no other capture of the process
+  CUgraph graph = nullptr;  ///< that the work goes into
+};
+
+/// Requires: is_capturing(stream). Throws Error driver_error where work put on the stream would fail: the capture is
+/// invalid, or another stream's.
+StreamCapture capture_of(CUstream stream);
+
+/// Sets `gone` when the graph and all that was instantiated from it are destroyed, and no run of them is under way (CUDA
+/// programming guide, "CUDA User Objects"). May happen in any thread.
+void tell_when_gone(CUgraph graph, std::shared_ptr<std::atomic<bool>> gone);
 
 /// Until the end of the scope this thread may allocate and load code although some stream is being captured.
 class RelaxedCapture {
