@@ -29,7 +29,8 @@ def test_flash_attn_output(seqlen_q, seqlen_k, d, causal):
     first = torch.autograd.grad(out, (q, k, v), given)
     out, lse = _flash_attn_fwd(q, k, v, causal=causal, return_lse=True)
     dq = torch.empty_like(q)
-    again = _flash_attn_bwd(q, k, v, out, given, lse, causal=causal, dq=dq, dk=torch.empty_like(k), dv=torch.empty_like(v))
+    dk, dv = torch.empty_like(k), torch.empty_like(v)
+    again = _flash_attn_bwd(q, k, v, out, given, lse, causal=causal, dq=dq, dk=dk, dv=dv)
     assert again[0] is dq
     for one, other in zip(first, again):
         torch.testing.assert_close(one, other, rtol=1e-2, atol=1e-2)

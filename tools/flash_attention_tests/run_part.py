@@ -1,4 +1,4 @@
-"""One process's share of the cases: draws them, and runs them by pytest with stand-ins for flash-attention's modules."""
+"""One process's share of the cases: draws them, and runs them by pytest with stand-ins for the modules they want."""
 
 import contextlib
 import json

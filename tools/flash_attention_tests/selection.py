@@ -26,6 +26,7 @@ def reason_against(test, parameters):
         return _LEFT_OUT[test]
     if test == "test_flash_attn_varlen_output" and not parameters.get("unpad_q", True) and not parameters["unpad_kv"]:
         return "wants gradients with seqused_q and seqused_k where both sides are dense, which there are none of"
-    if test == "test_flash_attn_varlen_cumsum_metadata_paths" and parameters.get("cumsum_mode", "jit_cumsum") != "jit_cumsum":
+    mode = parameters.get("cumsum_mode", "jit_cumsum")
+    if test == "test_flash_attn_varlen_cumsum_metadata_paths" and mode != "jit_cumsum":
         return "looks into scheduler_metadata, which is not looked at here"
     return ""
