@@ -126,7 +126,7 @@ struct BackwardArguments {
   NamedTensors tensors = {};     ///< what mask and score read
   TensorView cu_seqlens_q = {};  ///< as forward had it, as are the other three
   TensorView cu_seqlens_k = {};
-  TensorView seqused_q = {};  ///< of ragged specs alone
+  TensorView seqused_q = {};
   TensorView seqused_k = {};
   float dropout_p = 0;  ///< as forward had it, as is rng_state
   TensorView rng_state = {};

@@ -24,8 +24,6 @@ def reason_against(test, parameters):
     """Why a test, or a case of it with these parameters, is left out; empty: it is run."""
     if test in _LEFT_OUT:
         return _LEFT_OUT[test]
-    if test == "test_flash_attn_varlen_output" and not parameters.get("unpad_q", True) and not parameters["unpad_kv"]:
-        return "wants gradients with seqused_q and seqused_k where both sides are dense, which there are none of"
     mode = parameters.get("cumsum_mode", "jit_cumsum")
     if test == "test_flash_attn_varlen_cumsum_metadata_paths" and mode != "jit_cumsum":
         return "looks into scheduler_metadata, which is not looked at here"

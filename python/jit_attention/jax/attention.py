@@ -75,10 +75,6 @@ def _forward(problem, arrays, tensors):
     """Keeps what gradients need, and the names of tensors and sinks whose gradients are wanted, as keys."""
     perturbed = {name for name, array in {**arrays, **tensors}.items() if array.perturbed}
     arrays, tensors = ({name: array.value for name, array in given.items()} for given in (arrays, tensors))
-    for name in ("seqused_q", "seqused_k"):
-        if name in arrays and "cu_seqlens_q" not in arrays and "cu_seqlens_k" not in arrays:
-            raise InvalidArgumentError(f"{name}: was given, and there are no gradients with it where both sides are "
-                                       "dense: give cu_seqlens_q or cu_seqlens_k", "arguments", name)
     *_, differentiable = read(problem)
     for name in sorted(perturbed & set(tensors) - set(differentiable)):
         raise InvalidArgumentError(f"tensors: a gradient of {name!r} is wanted, and no score reads it, only the mask, "

@@ -54,9 +54,8 @@ def attention(q, k, v, *, mask=None, score=None, softmax_scale=None, return_lse=
         o, contiguous, of q's dtype, or (o, lse), as `jit_attention.attention` does.
 
     Raises:
-        InvalidArgumentError: a gradient is wanted that there is none of: with paged keys or cache_leftpad, with
-            seqused_q or seqused_k of dense sequences, of one of `tensors` that only the mask reads, of a gradient.
-            Compute under torch.no_grad(), or give detach().
+        InvalidArgumentError: a gradient is wanted that there is none of: with paged keys or cache_leftpad, of one of
+            `tensors` that only the mask reads, of a gradient. Compute under torch.no_grad(), or give detach().
         Error: what `jit_attention.attention` raises. Compiled without graph breaks, the compiler wraps all of these in
             an error of its own.
     """
@@ -179,16 +178,12 @@ def _(do, q, k, v, o, lse, tensors, problem, softmax_scale, layout, cu_seqlens_q
 _SINKS = 6  # among the operator's arguments behind `tuning`
 
 
-def _refuse_gradients(cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, cache_leftpad):
+def _refuse_gradients(**refused):
     """Raises where one of these stands in the way of gradients."""
-    refused = dict(page_table=page_table, cache_leftpad=cache_leftpad)
-    if cu_seqlens_q is None and cu_seqlens_k is None:
-        refused |= dict(seqused_q=seqused_q, seqused_k=seqused_k)
     for name, given in refused.items():
         if given is not None:
-            instead = "give cu_seqlens_q or cu_seqlens_k, " if name.startswith("seqused") else ""
             raise InvalidArgumentError(f"{name}: was given with a q, k or v that requires grad, and there are no "
-                                       f"gradients with it: {instead}compute under torch.no_grad(), or give detach()",
+                                       "gradients with it: compute under torch.no_grad(), or give detach()",
                                        "arguments", name)
 
 
@@ -199,7 +194,7 @@ def _save_for_backward(ctx, inputs, output):
     if k.element_size() == 1:
         raise InvalidArgumentError("k: is of fp8 beside a q, k or v that requires grad, and there are no gradients "
                                    "with it: compute under torch.no_grad(), or give detach()", "arguments", "k")
-    _refuse_gradients(*ragged, page_table, cache_leftpad)
+    _refuse_gradients(page_table=page_table, cache_leftpad=cache_leftpad)
     _, score, names = read(problem)
     differentiable = score.tensors if score is not None else {}
     for name, tensor in zip(names, tensors, strict=True):
