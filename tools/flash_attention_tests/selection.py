@@ -1,6 +1,7 @@
 """Which of FlashAttention-4's tests say something about this library, and why the others do not."""
 
 _INSIDE = "asks about kernels, layouts or caches of FlashAttention-4 itself"
+_BITS = "wants the same bits of pages, or of one query, as of a whole prompt, which only split_keys gives here"
 _MLA = "latent attention (qv, gathered keys), which the adapter refuses"
 
 _LEFT_OUT = {
@@ -10,6 +11,8 @@ _LEFT_OUT = {
     "test_flash_attn_invalid_head_dim": "wants FlashAttention-4's message; head dims of 4 and 148 are served here",
     "test_flash_attn_fp8_paged_decode_tile_boundary": "fp8 queries, which the adapter refuses",
     "test_flash_attn_fp8_paged_decode_preserves_tail_mass": "fp8 queries, which the adapter refuses",
+    "test_flash_attn_paged_deepseek": _BITS,
+    "test_flash_attn_ex2_emu_decode_prefill_consistency": _BITS,
     "test_flash_attn_mla_absorbed": _MLA,
     "test_flash_attn_mla_absorbed_varlen": _MLA,
     "test_flash_attn_mla_paged": _MLA,
