@@ -1,7 +1,5 @@
 #include "runtime/capture.h"
 
-#include <utility>
-
 #include "runtime/driver_api.h"
 
 namespace jit {
@@ -25,22 +23,23 @@ StreamCapture capture_of(CUstream stream) {
   return capture;
 }
 
-void tell_when_gone(CUgraph graph, std::shared_ptr<std::atomic<bool>> gone) {
+std::shared_ptr<const std::atomic<bool>> gone_flag(CUgraph graph) {
   using Flag = std::shared_ptr<std::atomic<bool>>;
   // The driver forbids its own functions here, and holds what it likes: nothing but the flag is touched.
   const CUhostFn set = [](void* data) {
     const std::unique_ptr<Flag> flag(static_cast<Flag*>(data));
     **flag = true;
   };
-  auto flag = std::make_unique<Flag>(std::move(gone));
+  auto flag = std::make_unique<Flag>(std::make_shared<std::atomic<bool>>(false));
+  const Flag told = *flag;
   CUuserObject object = nullptr;
   check(driver().cuUserObjectCreate(&object, flag.get(), set, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC),
         "cuUserObjectCreate");
   flag.release();
-  const CUresult result = driver().cuGraphRetainUserObject(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE);
-  if (result == CUDA_SUCCESS) return;
-  driver().cuUserObjectRelease(object, 1);
-  check(result, "cuGraphRetainUserObject");
+  if (driver().cuGraphRetainUserObject(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE) == CUDA_SUCCESS)
+    return told;
+  driver().cuUserObjectRelease(object, 1);  // sets the flag, though the graph is there
+  return std::make_shared<const std::atomic<bool>>(false);
 }
 
 RelaxedCapture::RelaxedCapture() {

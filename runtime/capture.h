@@ -22,9 +22,9 @@ struct StreamCapture {
 /// invalid, or another stream's.
 StreamCapture capture_of(CUstream stream);
 
-/// Sets `gone` when the graph and all that was instantiated from it are destroyed, and no run of them is under way (CUDA
-/// programming guide, "CUDA User Objects"). May happen in any thread.
-void tell_when_gone(CUgraph graph, std::shared_ptr<std::atomic<bool>> gone);
+/// A flag that is set when the graph and all that was instantiated from it are destroyed, and no run of them is under way
+/// (CUDA programming guide, "CUDA User Objects"): in any thread. Never set where the driver cannot tell.
+std::shared_ptr<const std::atomic<bool>> gone_flag(CUgraph graph);
 
 /// Until the end of the scope this thread may allocate and load code although some stream is being captured.
 class RelaxedCapture {

@@ -23,8 +23,7 @@ GraphMemory::Lane& GraphMemory::lane(CUstream stream) {
   const auto known = captures_.find(capture.id);
   if (known != captures_.end()) return known->second.lanes[stream_id(stream)];
   std::erase_if(captures_, [](const auto& other) { return other.second.is_gone->load(); });
-  Capture fresh;
-  tell_when_gone(capture.graph, fresh.is_gone);
+  Capture fresh{.is_gone = gone_flag(capture.graph), .lanes = {}};
   return captures_.emplace(capture.id, std::move(fresh)).first->second.lanes[stream_id(stream)];
 }
 

@@ -46,7 +46,7 @@ class GraphMemory {
     Sizes workspaces, mailboxes;
   };
   struct Capture {
-    std::shared_ptr<std::atomic<bool>> is_gone = std::make_shared<std::atomic<bool>>(false);
+    std::shared_ptr<const std::atomic<bool>> is_gone;
     std::map<unsigned long long, Lane> lanes;  ///< by stream
   };
   /// Counters side by side, of which some are given away for good: they are few bytes.

@@ -393,10 +393,8 @@ TEST_F(EmulatedStreams, ACaptureHasAnIdAndItsGraph) {
 }
 
 TEST_F(EmulatedStreams, GraphsTellWhenTheyAreGone) {
-  const auto told = [] { return std::make_shared<std::atomic<bool>>(false); };
-  const auto kept = told(), spoilt = told(), outer = told();
   begin();
-  tell_when_gone(capture_of(stream_).graph, kept);
+  const auto kept = gone_flag(capture_of(stream_).graph);
   EXPECT_EQ(add(1, stream_), CUDA_SUCCESS);
   const CUgraph graph = end();
   CUgraphExec executable = nullptr;
@@ -404,7 +402,7 @@ TEST_F(EmulatedStreams, GraphsTellWhenTheyAreGone) {
   EXPECT_EQ(api().cuGraphDestroy(graph), CUDA_SUCCESS);
   EXPECT_EQ(api().cuGraphLaunch(executable, stream_), CUDA_SUCCESS);
   begin();
-  tell_when_gone(capture_of(stream_).graph, outer);
+  const auto outer = gone_flag(capture_of(stream_).graph);
   EXPECT_EQ(api().cuGraphLaunch(executable, stream_), CUDA_SUCCESS);
   const CUgraph holder = end();
   EXPECT_EQ(api().cuGraphExecDestroy(executable), CUDA_SUCCESS);
@@ -413,10 +411,11 @@ TEST_F(EmulatedStreams, GraphsTellWhenTheyAreGone) {
   EXPECT_TRUE(*outer);
   EXPECT_TRUE(*kept);
   begin();
-  tell_when_gone(capture_of(stream_).graph, spoilt);
+  const auto spoilt = gone_flag(capture_of(stream_).graph);
   EXPECT_NE(api().cuStreamSynchronize(stream_), CUDA_SUCCESS);
   end_spoilt(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
   EXPECT_TRUE(*spoilt);
+  EXPECT_FALSE(*gone_flag(graph)) << "nobody can tell of a graph that is not there";
 }
 
 TEST_F(EmulatedStreams, AGraphNeedsTheLibrariesOfItsKernels) {
