@@ -11,6 +11,7 @@
 #include "generator/kernels/backward_tensors/steps.h"
 #include "generator/kernels/families.h"
 #include "generator/kernels/search.h"
+#include "generator/problem/padded_spec.h"
 
 namespace jit {
 namespace {
@@ -110,7 +111,7 @@ BackwardPlan two_pass_plan(ContextState& context, const AttentionSpec& spec, con
 
 BackwardPlan choose_backward_plan(ContextState& context, const AttentionSpec& spec, const BackwardCall& call,
                                   int device) {
-  AttentionSpec own = spec;
+  AttentionSpec own = call.shape.has_device_lengths ? with_lengths(spec) : spec;
   own.sinks = false;  // LSE has them, and probabilities come from it
   BackwardPlan plan = operand_plan(context, own, call, device);
   if (call.has_sinks) add_sink_step(context, plan, own, device);

@@ -10,6 +10,7 @@
 #include "generator/kernels/families.h"
 #include "generator/kernels/search.h"
 #include "generator/launch/loaded_kernel.h"
+#include "generator/problem/padded_spec.h"
 #include "generator/text/unfollowed.h"
 
 namespace jit {
@@ -64,7 +65,7 @@ BuiltKernel choose_kernel(ContextState& context, const AttentionSpec& spec,
                           const std::optional<KernelConfig>& given, const ProblemShape& shape,
                           const DeviceLimits& limits, Target target) {
   for (const std::string& sentence : unfollowed_texts(spec)) context.tell_once(Event::Kind::note, sentence);
-  if (const std::vector<Refusal> refusals = supports(spec, limits.arch); !refusals.empty()) {
+  if (const std::vector<Refusal> refusals = supports(as_given(spec), limits.arch); !refusals.empty()) {
     throw Error(ErrorCode::unsupported_device, "validate", refusals[0].field,
                 fmt::format("{} cannot run this: {}", to_string(limits.arch), refusals[0].to_string()));
   }

@@ -64,6 +64,7 @@ inline constexpr int oldest_driver_version = 12000;
   ENTRY(cuStreamGetCtx, 9020)                              \
   ENTRY(cuStreamGetId, 12000)                              \
   ENTRY(cuStreamIsCapturing, 10000)                        \
+  ENTRY(cuStreamGetCaptureInfo, 11030)                     \
   ENTRY(cuStreamBeginCapture, 10010)                       \
   ENTRY(cuStreamEndCapture, 10000)                         \
   ENTRY(cuThreadExchangeStreamCaptureMode, 10010)          \
@@ -71,6 +72,9 @@ inline constexpr int oldest_driver_version = 12000;
   ENTRY(cuGraphLaunch, 10000)                              \
   ENTRY(cuGraphExecDestroy, 10000)                         \
   ENTRY(cuGraphDestroy, 10000)                             \
+  ENTRY(cuGraphRetainUserObject, 11030)                    \
+  ENTRY(cuUserObjectCreate, 11030)                         \
+  ENTRY(cuUserObjectRelease, 11030)                        \
   ENTRY(cuEventCreate, 2000)                               \
   ENTRY(cuEventDestroy, 4000)                              \
   ENTRY(cuEventRecord, 2000)                               \

@@ -118,8 +118,8 @@ def _lost_alone(process, cell, names, seconds, seed):
 
 
 def is_full(device):
-    """Whether the GPU has too little memory left for another cell: captured calls keep theirs as long as the process
-    lives."""
+    """Whether the GPU has too little memory left for another cell: some contenders keep what captured calls had for as
+    long as the process lives."""
     import torch
 
     if device != "cuda":

@@ -1,9 +1,8 @@
 // Device memory that kernels need beside the tensors of a call. It has one owner, the context, and belongs to
 // a stream: kernels on one stream use it one after another.
 //
-// Under graph capture nothing of a stream's own is given away, because a graph runs whenever it is launched,
-// also beside the stream that it was captured from: each captured launch has a counter and a workspace of its
-// own, which live as long as the owner. Runs of one captured launch must follow one another.
+// Under graph capture nothing of a stream's own is given away, because a graph runs whenever it is launched, also beside
+// the stream that it was captured from: each capture has memory of its own (graph_memory.h).
 #pragma once
 
 #include <cstddef>
@@ -11,13 +10,14 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <vector>
 
 #include <cuda.h>
 
 #include <jit/device_buffer.h>
 
 #include "cache/dispatch_table.h"
+#include "generator/launch/graph_memory.h"
+#include "generator/launch/memory_sizes.h"
 #include "templates/base/array_fault.cuh"
 
 namespace jit {
@@ -27,14 +27,14 @@ class StreamMemory {
  public:
   /// The counter from which the blocks of a persistent grid on `stream` of `device`, the current one, take
   /// their work: allocated and set to 0 at the stream's first launch. Each kernel leaves it at 0; one that may
-  /// start before the other has ended waits for that first (griddepcontrol_wait). While the stream is being
-  /// captured, another one at each call. Throws Error driver_error when the device has no room.
+  /// start before the other has ended waits for that first (griddepcontrol_wait). Throws Error driver_error when
+  /// the device has no room.
   int* counter(int device, CUstream stream) const { return counters(device, stream, 1); }
 
   /// `count` such counters, of which the first is `counter`'s own: all of them are 0 between kernels. Requires:
   /// count <= max_counters.
   int* counters(int device, CUstream stream, int count) const;
-  static constexpr int max_counters = 4096;
+  static constexpr int max_counters = max_stream_counters;
 
   /// Sets counters and mailboxes of the stream back after a launch that failed, on a device that is still usable: an
   /// emulated one.
@@ -49,29 +49,19 @@ class StreamMemory {
   std::optional<ArrayFault> take_fault(int device, CUstream stream) const;
 
   /// At least `bytes` of memory, aligned to 256, with any contents, for what is put on `stream` next; null for
-  /// 0 bytes. Sizes are rounded up to powers of two, and each is allocated once for a stream. Throws Error
-  /// driver_error when the device has no room.
+  /// 0 bytes. Sizes are rounded up to powers of two, and each is allocated once for a stream; of a captured
+  /// stream, those that exceed all before. Throws Error driver_error when the device has no room.
   void* workspace(int device, CUstream stream, std::size_t bytes) const;
 
   /// The same, but all bits of it are 1 between kernels: each leaves it so, as the counter at 0.
   void* mailbox(int device, CUstream stream, std::size_t bytes) const;
 
  private:
-  /// Counters of captured launches, side by side, of which some are given away.
-  struct GraphCounters {
-    const DeviceBuffer* memory = nullptr;
-    std::size_t used_bytes = 0;
-  };
-
-  int* graph_counters(int device, int count) const;
-  void* of_graph(std::unique_ptr<const DeviceBuffer> memory) const;
-
-  mutable DispatchTable<DeviceBuffer> counters_;         ///< by stream
-  mutable DispatchTable<DeviceBuffer> workspaces_;       ///< by stream and size
-  mutable DispatchTable<DeviceBuffer> mailboxes_;        ///< the same
-  mutable std::mutex mutex_;                             ///< of the following
-  mutable std::map<int, GraphCounters> graph_counters_;  ///< by device
-  mutable std::vector<std::unique_ptr<const DeviceBuffer>> of_graphs_;
+  mutable DispatchTable<DeviceBuffer> counters_;    ///< by stream
+  mutable DispatchTable<DeviceBuffer> workspaces_;  ///< by stream and size
+  mutable DispatchTable<DeviceBuffer> mailboxes_;   ///< the same
+  mutable GraphMemory of_graphs_;
+  mutable std::mutex mutex_;                                           ///< of the following
   mutable std::map<int, std::unique_ptr<const DeviceBuffer>> faults_;  ///< by device
 };
 

@@ -127,6 +127,7 @@ Extents sizes_of(const AttentionSpec& spec, const AttentionArguments& arguments)
   }
   switch (spec.sequences_kv) {
     case SequenceKind::dense:
+    case SequenceKind::padded:
       sizes.seqlen_kv = k.shape[1];
       break;
     case SequenceKind::ragged:

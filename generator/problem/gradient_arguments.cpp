@@ -51,18 +51,9 @@ constexpr std::array gradient_table = {
                 .set = set<&GradientParams::dv, &GradientParams::dv_strides>},
 };
 
-// Lengths are read by kernels of ragged sequences; places of their tiles are numbered by an int.
-void check_sequences(const AttentionSpec& spec, const BackwardArguments& arguments) {
+// Places of tiles are numbered by an int.
+void check_sequences(const BackwardArguments& arguments) {
   constexpr std::int64_t most = 1 << 30;
-  for (const auto& [name, array] :
-       {std::pair{"seqused_q", &arguments.seqused_q}, {"seqused_k", &arguments.seqused_k}}) {
-    if (array->is_present() && is_dense(spec)) {
-      refuse(name,
-             "was given, and there are no gradients of dense sequences that have room for more: make them "
-             "ragged, each "
-             "beginning at a multiple of the length, or leave out by a mask what is not in use");
-    }
-  }
   for (const auto& [name, array] :
        {std::pair{"cu_seqlens_q", &arguments.cu_seqlens_q}, {"cu_seqlens_k", &arguments.cu_seqlens_k}}) {
     if (array->is_present() && array->shape[0] > most)
@@ -154,7 +145,7 @@ bool fill_params(const AttentionSpec& spec, const std::vector<FunctorTensorUse>&
                .dropout_p = arguments.dropout_p,
                .rng_state = arguments.rng_state},
               params);
-  check_sequences(spec, arguments);
+  check_sequences(arguments);
   const Extents sizes{.batch = params.batch,
                       .seqlen_q = params.seqlen_q,
                       .seqlen_kv = params.seqlen_kv,

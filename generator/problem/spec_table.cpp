@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <span>
 #include <tuple>
 
 #include <fmt/format.h>
@@ -15,7 +16,9 @@ namespace {
 
 using Samples = std::vector<AttentionSpec>;
 
-constexpr std::array<std::string_view, 3> sequence_kinds = {"dense", "ragged", "paged"};
+constexpr std::array<std::string_view, 4> all_sequence_kinds = {"dense", "ragged", "paged", "padded"};
+// Those that a spec may have; the last one follows from a call.
+constexpr std::span sequence_kinds = std::span(all_sequence_kinds).first<3>();
 constexpr std::array<std::string_view, 2> scale_kinds = {"head", "token"};
 
 std::optional<Refusal> refuse(const SpecField& field, std::string value, std::string rule,
@@ -108,8 +111,7 @@ std::optional<Refusal> refuse_paged_queries(const SpecField& field, const Attent
 
 std::optional<Refusal> refuse_kind(const SpecField& field, const AttentionSpec& spec) {
   if (static_cast<std::size_t>(spec.sequences_kv) < sequence_kinds.size()) return {};
-  return refuse(field, std::to_string(static_cast<int>(spec.sequences_kv)), "must be dense, ragged or paged",
-                "paged");
+  return refuse(field, std::string(to_string(spec.sequences_kv)), "must be dense, ragged or paged", "dense");
 }
 
 std::optional<Refusal> refuse_page_size(const SpecField& field, const AttentionSpec& spec) {
@@ -448,7 +450,7 @@ std::string text(std::optional<DType> value, const AttentionSpec& spec) {
 
 std::string_view to_string(SequenceKind kind) {
   const auto index = static_cast<std::size_t>(kind);
-  return index < sequence_kinds.size() ? sequence_kinds[index] : "unknown";
+  return index < all_sequence_kinds.size() ? all_sequence_kinds[index] : "unknown";
 }
 
 SequenceKind parse_sequence_kind(std::string_view text) {

@@ -126,7 +126,7 @@ struct BackwardArguments {
   NamedTensors tensors = {};     ///< what mask and score read
   TensorView cu_seqlens_q = {};  ///< as forward had it, as are the other three
   TensorView cu_seqlens_k = {};
-  TensorView seqused_q = {};  ///< of ragged specs alone
+  TensorView seqused_q = {};
   TensorView seqused_k = {};
   float dropout_p = 0;  ///< as forward had it, as is rng_state
   TensorView rng_state = {};
@@ -155,9 +155,10 @@ class Attention {
   /// the cost model, as Settings::tuning says. Later calls only launch: no compile, allocation, lock,
   /// environment or synchronisation. While `stream` is being captured nothing is tuned or compiled: the
   /// config chosen before runs, else the one that attention() loaded on this device; Error not_prepared when
-  /// there is neither. A captured launch may run beside others, but not beside itself, in two instances of one
-  /// graph say; its counters, mailbox and workspace, where its kernel has them, stay as long as the context
-  /// lives. Throws Error invalid_argument, naming the argument, before anything is launched; launch_failed.
+  /// there is neither. A captured launch may run beside those of other streams and graphs, but not beside itself, in
+  /// two instances of one graph say. What it needs beside its tensors (counters, mailbox, workspace) it shares with
+  /// others that were captured on the same stream in the same capture; that stays until the graph and all that was
+  /// instantiated from it are destroyed, or the context is. Throws Error invalid_argument, naming the argument, before anything is launched; launch_failed.
   void operator()(const AttentionArguments& arguments, Stream stream = nullptr) const;
 
   /// Does all of the above but the launch: afterwards a call with these sizes only launches, also under

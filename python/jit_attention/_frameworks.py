@@ -146,7 +146,7 @@ class _Jax(_Adapter):
 
         if isinstance(array, jax.core.Tracer):
             raise TypeError(
-                "an array that is being traced has no elements: call attention outside of jit, grad and vmap"
+                "an array that is being traced has no elements: call jit_attention.jax.attention inside of jit and grad"
             )
         return array, None
 
@@ -161,6 +161,15 @@ class _Jax(_Adapter):
         if type(array).__module__.partition(".")[0] == "numpy":
             return jax.numpy.asarray(array)
         return jax.dlpack.from_dlpack(array)
+
+
+class _Lent(_Adapter):
+    """Arrays that a compiled program of JAX lends to `jit_attention.jax`, which orders its work by a stream."""
+
+    needs_complete_results = False
+
+    def export(self, array):
+        return array, array.name
 
 
 class _Torch(_Adapter):
@@ -184,4 +193,4 @@ class _Torch(_Adapter):
         return torch.tensor(array, device=like.device)
 
 
-_ADAPTERS = {"numpy": _NumPy, "cupy": _CuPy, "jax": _Jax, "jaxlib": _Jax, "torch": _Torch}
+_ADAPTERS = {"numpy": _NumPy, "cupy": _CuPy, "jax": _Jax, "jaxlib": _Jax, "torch": _Torch, "jit_attention": _Lent}

@@ -219,7 +219,8 @@ Args:
     mask: a jit_attention.Mask, which keys a query sees; None: all.
     score: a jit_attention.Score, what happens to scores; None: nothing.
     softmax_scale: positive; None: 1/sqrt(head_dim).
-    return_lse: also return log Σ exp(score), fp32 (batch, heads_q, seqlen_q) or (heads_q, total_q), natural logarithm.
+    return_lse: also return log Σ exp(score), fp32 (batch, heads_q, seqlen_q) or (heads_q, total_q), natural logarithm;
+        True, or an array to write it to.
     out: an array to write the result to, which is then returned; it shares no memory with the inputs.
     dtype: "bf16" or "fp16", for arrays of 16-bit integers, which cannot say what they hold.
     layout: "BSHD", or "BHSD": seqlen and heads swapped in q, k, v and the result.
@@ -325,7 +326,7 @@ void bind_calls(nb::module_& module, std::index_sequence<rows...>) {
   module.def(
       "attention",
       [](nb::handle q, nb::handle k, nb::handle v, nb::handle mask, nb::handle score,
-         nb::handle softmax_scale, bool return_lse, nb::handle out, nb::handle dtype, nb::handle layout,
+         nb::handle softmax_scale, nb::handle return_lse, nb::handle out, nb::handle dtype, nb::handle layout,
          nb::handle tensors, nb::handle stream, nb::handle tuning, SequenceHandle<rows>... arrays,
          int num_splits, bool zero_padding, int split_keys, double dropout_p, nb::handle block_mask,
          nb::handle kv_dtype, nb::handle descale_per, std::optional<int> head_dim_v) {
@@ -344,14 +345,15 @@ void bind_calls(nb::module_& module, std::index_sequence<rows...>) {
                        mask, score, softmax_scale, split_keys, descale_per, block_mask, head_dim_v, context);
       },
       "q"_a.none(), "k"_a.none(), "v"_a = nb::none(), nb::kw_only(), "mask"_a = nb::none(),
-      "score"_a = nb::none(), "softmax_scale"_a = nb::none(), "return_lse"_a = false, "out"_a = nb::none(),
-      "dtype"_a = nb::none(), "layout"_a = "BSHD", "tensors"_a = nb::none(), "stream"_a = nb::none(),
-      "tuning"_a = nb::none(), (nb::arg(sequence_arrays[rows].name) = nb::none())..., "num_splits"_a = 0,
-      "zero_padding"_a = false, "split_keys"_a = 0, "dropout_p"_a = 0.0, "block_mask"_a = nb::none(),
-      "kv_dtype"_a = nb::none(), "descale_per"_a = nb::none(), "head_dim_v"_a = nb::none(), attention_doc,
+      "score"_a = nb::none(), "softmax_scale"_a = nb::none(), "return_lse"_a = nb::bool_(false),
+      "out"_a = nb::none(), "dtype"_a = nb::none(), "layout"_a = "BSHD", "tensors"_a = nb::none(),
+      "stream"_a = nb::none(), "tuning"_a = nb::none(), (nb::arg(sequence_arrays[rows].name) = nb::none())...,
+      "num_splits"_a = 0, "zero_padding"_a = false, "split_keys"_a = 0, "dropout_p"_a = 0.0,
+      "block_mask"_a = nb::none(), "kv_dtype"_a = nb::none(), "descale_per"_a = nb::none(),
+      "head_dim_v"_a = nb::none(), attention_doc,
       nb::sig("def attention(q: typing.Any, k: typing.Any, v: typing.Any = None, *, "
               "mask: jit_attention.Mask | None = None, score: jit_attention.Score | None = None, "
-              "softmax_scale: float | None = None, return_lse: bool = False, out: typing.Any = None, "
+              "softmax_scale: float | None = None, return_lse: typing.Any = False, out: typing.Any = None, "
               "dtype: typing.Any = None, layout: str = 'BSHD', tensors: dict[str, typing.Any] | None = None, "
               "stream: typing.Any = None, tuning: str | None = None, cu_seqlens_q: typing.Any = None, "
               "cu_seqlens_k: typing.Any = None, seqused_q: typing.Any = None, seqused_k: typing.Any = None, "
@@ -365,9 +367,10 @@ void bind_calls(nb::module_& module, std::index_sequence<rows...>) {
                        "A spec's kernel for every size. Cheap to call, thread safe; made by `prepare`.")
       .def(
           "__call__",
-          [](const Prepared& self, nb::handle q, nb::handle k, nb::handle v, bool return_lse, nb::handle out,
-             nb::handle layout, nb::handle tensors, nb::handle stream, SequenceHandle<rows>... arrays,
-             int num_splits, bool zero_padding, double dropout_p, nb::handle block_mask) {
+          [](const Prepared& self, nb::handle q, nb::handle k, nb::handle v, nb::handle return_lse,
+             nb::handle out, nb::handle layout, nb::handle tensors, nb::handle stream,
+             SequenceHandle<rows>... arrays, int num_splits, bool zero_padding, double dropout_p,
+             nb::handle block_mask) {
             return self.call({.q = q,
                               .k = k,
                               .v = v,
@@ -379,7 +382,7 @@ void bind_calls(nb::module_& module, std::index_sequence<rows...>) {
                               .sequences = {{arrays...}, num_splits, zero_padding, dropout_p}},
                              block_mask);
           },
-          "q"_a.none(), "k"_a.none(), "v"_a = nb::none(), nb::kw_only(), "return_lse"_a = false,
+          "q"_a.none(), "k"_a.none(), "v"_a = nb::none(), nb::kw_only(), "return_lse"_a = nb::bool_(false),
           "out"_a = nb::none(), "layout"_a = "BSHD", "tensors"_a = nb::none(), "stream"_a = nb::none(),
           (nb::arg(sequence_arrays[rows].name) = nb::none())..., "num_splits"_a = 0, "zero_padding"_a = false,
           "dropout_p"_a = 0.0, "block_mask"_a = nb::none(),

@@ -240,8 +240,7 @@ Args:
     dropout_p, rng_state: as `attention` had them.
     deterministic: whether equal inputs must give equal bits. Otherwise dq may be a sum in any order, which is faster
         on some GPUs.
-    cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k: as `attention` had them, read on the device; the latter two beside
-        one of the former.
+    cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k: as `attention` had them, read on the device.
     page_table, cache_leftpad: None; there are no gradients of caches.
     dlse: the gradient of lse, if the loss depends on it: fp32, of lse's shape.
     sinks: as `attention` had them.

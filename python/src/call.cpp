@@ -54,9 +54,13 @@ Call::Call(const CallInputs& inputs)
   for (const NamedArray& given : tensors_)
     arguments_.tensors.add({given.name, arrays_.read(given.object, given.name, inputs.dtype).view});
   read_sequences();
-  if (inputs.out.is_none()) return;
-  out_ = arrays_.write(inputs.out, "out", arguments_.q.dtype);
-  arguments_.o = in_layout(out_.array.view, inputs.layout);
+  if (!inputs.out.is_none()) {
+    out_ = arrays_.write(inputs.out, "out", arguments_.q.dtype);
+    arguments_.o = in_layout(out_.array.view, inputs.layout);
+  }
+  if (PyBool_Check(inputs.return_lse.ptr())) return;
+  lse_ = arrays_.write(inputs.return_lse, "return_lse", std::nullopt);
+  arguments_.lse = lse_.array.view;
 }
 
 void Call::read_sequences() {
@@ -113,7 +117,7 @@ int Call::alignment() const {
 void Call::make_outputs(const AttentionSpec& spec) {
   const TensorView& queries = q();
   const bool is_ragged = queries.rank == 3;
-  if (!out_.given || inputs_.return_lse)
+  if (!out_.given || (wants_lse() && !lse_.given))
     check_inputs(spec, arguments_);  // else the launch's own checks will do
   if (!out_.given) {
     std::int64_t shape[max_rank] = {};
@@ -126,7 +130,7 @@ void Call::make_outputs(const AttentionSpec& spec) {
                         as_q ? std::optional(q_type_) : std::nullopt);
     arguments_.o = in_layout(out_.array.view, inputs_.layout);
   }
-  if (inputs_.return_lse) {
+  if (wants_lse() && !lse_.given) {
     const std::int64_t dense[] = {queries.shape[0], queries.shape[2], queries.shape[1]};
     const std::int64_t ragged[] = {queries.shape[1], queries.shape[0]};
     lse_ = arrays_.make(DType::fp32, is_ragged ? std::span<const std::int64_t>(ragged)
@@ -156,8 +160,8 @@ void Call::stage(const AttentionSpec& spec) {
   }
   staged_out_ = Staged(device(), arguments_.o, out_.given);
   arguments_.o = staged_out_.view();
-  if (!inputs_.return_lse) return;
-  staged_lse_ = Staged(device(), arguments_.lse, false);
+  if (!wants_lse()) return;
+  staged_lse_ = Staged(device(), arguments_.lse, lse_.given);
   arguments_.lse = staged_lse_.view();
 }
 
@@ -168,13 +172,18 @@ void Call::complete() const {
 }
 
 nb::object Call::result() const {
-  return inputs_.return_lse ? nb::object(nb::make_tuple(out_.result(), lse_.result())) : out_.result();
+  return wants_lse() ? nb::object(nb::make_tuple(out_.result(), lse_.result())) : out_.result();
 }
 
 Error Call::renamed(const Error& error) const {
-  if (error.code() != ErrorCode::invalid_argument || error.field() != "o") return error;
-  const std::string& message = error.message();
-  return Error(error.code(), error.stage(), "out", "out" + message.substr(message.starts_with("o:") ? 1 : 0));
+  if (error.code() != ErrorCode::invalid_argument) return error;
+  for (const auto& [known, name] : {std::pair<std::string, std::string>{"o", "out"}, {"lse", "return_lse"}}) {
+    if (error.field() != known) continue;
+    const std::string& message = error.message();
+    const std::size_t length = message.starts_with(known + ":") ? known.size() : 0;
+    return Error(error.code(), error.stage(), name, name + message.substr(length));
+  }
+  return error;
 }
 
 }  // namespace jit::python

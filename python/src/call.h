@@ -29,9 +29,9 @@ struct CallInputs {
   std::optional<DType> dtype = {};       ///< that q must hold; what 16-bit integers stand for
   std::optional<DType> spec_dtype = {};  ///< the same, when a spec says it
   std::optional<DType> kv_dtype = {};    ///< that k and v must hold; what their bytes stand for
-  std::optional<int> device = {};  ///< that arrays in CPU memory are computed on; others are where they are
-  bool values_in_keys = false;     ///< a call may have no v: the spec says which columns of k they are
-  bool return_lse = false;
+  std::optional<int> device = {};    ///< that arrays in CPU memory are computed on; others are where they are
+  bool values_in_keys = false;       ///< a call may have no v: the spec says which columns of k they are
+  nb::handle return_lse = Py_False;  ///< a bool, or an array to write it to
   SequenceInputs sequences = {};
 };
 
@@ -69,6 +69,7 @@ class Call {
   TensorView read_operand(nb::handle array, const char* name, bool is_ragged);
   TensorView read_keys(nb::handle array, const char* name, bool is_ragged);
   void read_sequences();
+  bool wants_lse() const { return inputs_.return_lse.ptr() != Py_False; }
   void stage(const AttentionSpec& spec);
 
   CallInputs inputs_;

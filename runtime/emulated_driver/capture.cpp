@@ -7,6 +7,7 @@
 #include "runtime/emulated_driver/call.h"
 #include "runtime/emulated_driver/context.h"
 #include "runtime/emulated_driver/event.h"
+#include "runtime/emulated_driver/machine.h"
 
 namespace jit::emulated_driver {
 namespace {
@@ -41,6 +42,16 @@ void require_valid(const Capture& capture) {
   if (capture.is_invalid) fail(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
 }
 
+// Why a capture that its origin ends is of no use.
+CUresult verdict_of(const Capture& capture) {
+  if (capture.is_invalid) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+  for (const auto& [member, state] : capture.members) {
+    if (state.works > 0 && member != capture.origin && !state.joined)
+      return CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
+  }
+  return CUDA_SUCCESS;
+}
+
 }  // namespace
 
 CUstreamCaptureMode exchange_thread_capture_mode(CUstreamCaptureMode mode) {
@@ -59,12 +70,14 @@ void Captures::begin(const std::shared_ptr<Stream>& stream, CUstreamCaptureMode 
   capture->origin = stream.get();
   capture->mode = mode;
   capture->thread = std::this_thread::get_id();
+  capture->id = ++last_id_;
+  capture->handle = machine().graphs.add(capture->graph);
   capture->members[stream.get()].stream = stream;
   stream->capture = capture;
   running_.push_back(std::move(capture));
 }
 
-std::vector<Work> Captures::end(Stream& stream) {
+CUgraph Captures::end(Stream& stream) {
   const std::lock_guard lock(mutex_);
   const std::shared_ptr<Capture> capture = stream.capture;
   if (!capture) fail(CUDA_ERROR_ILLEGAL_STATE, "the stream is not being captured");
@@ -73,11 +86,11 @@ std::vector<Work> Captures::end(Stream& stream) {
     spoil(*capture, CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
   }
   close(capture);
-  require_valid(*capture);
-  for (const auto& [member, state] : capture->members) {
-    if (state.works > 0 && member != &stream && !state.joined) fail(CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
+  if (const CUresult verdict = verdict_of(*capture); verdict != CUDA_SUCCESS) {
+    machine().graphs.remove(capture->handle);
+    fail(verdict);
   }
-  return std::move(capture->nodes);
+  return capture->handle;
 }
 
 void Captures::close(const std::shared_ptr<Capture>& capture) {
@@ -92,13 +105,18 @@ CUstreamCaptureStatus Captures::status(const Stream& stream) {
   return stream.capture->is_invalid ? CU_STREAM_CAPTURE_STATUS_INVALIDATED : CU_STREAM_CAPTURE_STATUS_ACTIVE;
 }
 
+std::shared_ptr<const Capture> Captures::capture_of(const Stream& stream) {
+  const std::lock_guard lock(mutex_);
+  return stream.capture;
+}
+
 bool Captures::take(Stream& stream, const Work& work) {
   const std::lock_guard lock(mutex_);
   refuse_implicit_wait(stream, true);
   if (!stream.capture) return false;
   Capture& capture = *stream.capture;
   require_valid(capture);
-  capture.nodes.push_back(work);
+  capture.graph->nodes.push_back(work);
   Capture::Member& member = capture.members.at(&stream);
   ++member.works;
   member.joined = false;
@@ -177,7 +195,9 @@ void Captures::forget(Stream& stream) {
   if (!stream.capture) return;
   const std::shared_ptr<Capture> capture = stream.capture;
   capture->is_invalid = true;
-  if (capture->origin == &stream) close(capture);
+  if (capture->origin != &stream) return;
+  close(capture);
+  machine().graphs.remove(capture->handle);
 }
 
 void Captures::refuse_implicit_wait(const Stream& stream, bool invalidate) {

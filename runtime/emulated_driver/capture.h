@@ -11,6 +11,7 @@
 
 #include <cuda.h>
 
+#include "runtime/emulated_driver/graph.h"
 #include "runtime/emulated_driver/stream.h"
 
 namespace jit::emulated_driver {
@@ -29,7 +30,9 @@ struct Capture {
   CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
   std::thread::id thread;
   std::map<const Stream*, Member> members;  ///< the origin and what was forked from it
-  std::vector<Work> nodes;                  ///< in an order that respects all dependencies
+  unsigned long long id = 0;                ///< of no other capture
+  std::shared_ptr<Graph> graph = std::make_shared<Graph>();
+  CUgraph handle = nullptr;  ///< of the graph, from the beginning
   bool is_invalid = false;
 };
 
@@ -38,9 +41,11 @@ struct Capture {
 class Captures {
  public:
   void begin(const std::shared_ptr<Stream>& stream, CUstreamCaptureMode mode);
-  /// What was captured. When it is nothing of use, fails; the capture is over all the same.
-  std::vector<Work> end(Stream& stream);
+  /// The graph of what was captured. When it is nothing of use, fails; the capture is over all the same.
+  CUgraph end(Stream& stream);
   CUstreamCaptureStatus status(const Stream& stream);
+  /// The stream's capture, null when there is none.
+  std::shared_ptr<const Capture> capture_of(const Stream& stream);
 
   /// Adds the work to the stream's capture; false when there is none.
   bool take(Stream& stream, const Work& work);
@@ -62,6 +67,7 @@ class Captures {
   void close(const std::shared_ptr<Capture>& capture);               // Requires: mutex_ is held
 
   std::mutex mutex_;
+  unsigned long long last_id_ = 0;
   std::vector<std::shared_ptr<Capture>> running_;
 };
 

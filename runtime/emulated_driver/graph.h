@@ -1,14 +1,27 @@
 // Graphs of captured work. An instantiated one is a copy.
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "runtime/emulated_driver/stream.h"
 
 namespace jit::emulated_driver {
 
+/// Tells its owner when the last that refers to it is gone.
+struct UserObject {
+  UserObject(void* data, CUhostFn destroy) : data(data), destroy(destroy) {}
+  ~UserObject() { destroy(data); }
+  UserObject(const UserObject&) = delete;
+  UserObject& operator=(const UserObject&) = delete;
+
+  void* const data;
+  const CUhostFn destroy;
+};
+
 struct Graph {
   std::vector<Work> nodes;  ///< in an order that respects all dependencies
+  std::vector<std::shared_ptr<UserObject>> retained = {};
 };
 
 }  // namespace jit::emulated_driver

@@ -29,4 +29,37 @@ CUresult cuGraphDestroy(CUgraph graph) {
   return call([&] { machine().graphs.remove(graph); });
 }
 
+CUresult cuUserObjectCreate(CUuserObject* object, void* data, CUhostFn destroy, unsigned references,
+                            unsigned flags) {
+  return call([&] {
+    require(object, "object_out");
+    require(reinterpret_cast<const void*>(destroy), "destroy");
+    if (references != 1 || flags != CU_USER_OBJECT_NO_DESTRUCTOR_SYNC) {
+      fail(CUDA_ERROR_NOT_SUPPORTED,
+           "an emulated device makes user objects with one reference and CU_USER_OBJECT_NO_DESTRUCTOR_SYNC "
+           "only");
+    }
+    *object = machine().user_objects.add(std::make_shared<UserObject>(data, destroy));
+  });
+}
+
+CUresult cuUserObjectRelease(CUuserObject object, unsigned references) {
+  return call([&] {
+    if (references != 1)
+      fail(CUDA_ERROR_NOT_SUPPORTED, "user objects of an emulated device have one reference");
+    machine().user_objects.remove(object);
+  });
+}
+
+CUresult cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigned references, unsigned flags) {
+  return call([&] {
+    if (references != 1 || flags != CU_GRAPH_USER_OBJECT_MOVE) {
+      fail(CUDA_ERROR_NOT_SUPPORTED,
+           "graphs of an emulated device take one reference of the caller's, CU_GRAPH_USER_OBJECT_MOVE");
+    }
+    const std::shared_ptr<Graph> owner = machine().graphs.find(graph);
+    owner->retained.push_back(machine().user_objects.remove(object));
+  });
+}
+
 }  // namespace jit::emulated_driver

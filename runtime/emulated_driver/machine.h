@@ -33,6 +33,7 @@ struct Machine {
   HandleTable<CUkernel, LoadedEntry> kernels{"kernel"};
   HandleTable<CUgraph, Graph> graphs{"graph"};
   HandleTable<CUgraphExec, Graph> executable_graphs{"executable graph"};
+  HandleTable<CUuserObject, UserObject> user_objects{"user object"};
   Captures captures;
 
   /// Fails with CUDA_ERROR_INVALID_DEVICE.

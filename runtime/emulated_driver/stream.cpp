@@ -99,6 +99,22 @@ CUresult cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus* status) {
   });
 }
 
+CUresult cuStreamGetCaptureInfo(CUstream handle, CUstreamCaptureStatus* status, cuuint64_t* id,
+                                CUgraph* graph, const CUgraphNode** dependencies,
+                                std::size_t* dependency_count) {
+  return call([&] {
+    require(status, "captureStatus_out");
+    if (dependencies != nullptr || dependency_count != nullptr)
+      fail(CUDA_ERROR_NOT_SUPPORTED, "an emulated device does not tell dependencies");
+    const std::shared_ptr<Stream> stream = find_stream(handle);
+    *status = machine().captures.status(*stream);
+    if (*status != CU_STREAM_CAPTURE_STATUS_ACTIVE) return;
+    const std::shared_ptr<const Capture> capture = machine().captures.capture_of(*stream);
+    if (id != nullptr) *id = capture->id;
+    if (graph != nullptr) *graph = capture->handle;
+  });
+}
+
 CUresult cuStreamBeginCapture(CUstream handle, CUstreamCaptureMode mode) {
   return call([&] { machine().captures.begin(find_stream(handle), mode); });
 }
@@ -107,9 +123,7 @@ CUresult cuStreamEndCapture(CUstream handle, CUgraph* graph) {
   return call([&] {
     require(graph, "phGraph");
     *graph = nullptr;
-    auto captured = std::make_shared<Graph>();
-    captured->nodes = machine().captures.end(*find_stream(handle));
-    *graph = machine().graphs.add(std::move(captured));
+    *graph = machine().captures.end(*find_stream(handle));
   });
 }
 

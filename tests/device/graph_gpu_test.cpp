@@ -8,7 +8,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <jit/emulation.h>
+#include <jit/stream.h>
 
+#include "tests/support/backward_run.h"
 #include "tests/support/error_of.h"
 #include "tests/support/seed.h"
 #include "tests/support/stream_memory_words.h"
@@ -159,6 +161,52 @@ TEST_F(GraphTest, AnInterruptedGraphIsCapturedAnew) {
     stream.synchronize();
     EXPECT_EQ(run.check().failure, "");
   }
+}
+
+// Backward calls of a capture use the workspace of their stream one after another, and of streams side by side one each.
+TEST_F(GraphTest, GradientsOfManyLayers) {
+  const CurrentDevice current(0);
+  const AttentionSpec spec{.head_dim = 64, .mask = mask::causal()};
+  const Attention attention = attention_when_called(spec, context());
+  std::vector<std::unique_ptr<BackwardRun>> layers;
+  for (const int seqlen : {70, 200, 130, 200}) {
+    layers.push_back(
+        std::make_unique<BackwardRun>(BackwardCase{.spec = spec,
+                                                   .heads_kv = 2,
+                                                   .seqlen_q = seqlen,
+                                                   .seqlen_kv = seqlen,
+                                                   .seed = reference::test_seed() + layers.size()}));
+    attention.prepare_backward(layers.back()->arguments());
+  }
+  const TestStream stream, beside;
+  const CapturedGraph graph(stream, [&] {
+    attention.backward(layers[0]->arguments(), stream.get());
+    wait_for(beside.get(), stream.get());
+    attention.backward(layers[1]->arguments(), beside.get());
+    attention.backward(layers[2]->arguments(), stream.get());
+    attention.backward(layers[3]->arguments(), stream.get());
+    wait_for(stream.get(), beside.get());
+  });
+  for (int replay = 0; replay < sized(50, 2); ++replay) {
+    for (const auto& layer : layers) layer->poison_gradients();
+    graph.run(stream);
+    for (const auto& layer : layers) ASSERT_EQ(layer->check(), "") << "replay " << replay;
+  }
+  if (!device_.emulated) return;  // a GPU's free memory changes by more than one allocation
+  const auto free_bytes = [] {
+    std::size_t free = 0, total = 0;
+    check(driver().cuMemGetInfo(&free, &total), "cuMemGetInfo");
+    return free;
+  };
+  const auto free_beside = [&](int calls) {
+    const CapturedGraph own(stream, [&] {
+      for (int call = 0; call < calls; ++call) attention.backward(layers[1]->arguments(), stream.get());
+    });
+    return free_bytes();
+  };
+  const std::size_t free = free_beside(1);
+  EXPECT_EQ(free_beside(9), free)
+      << "nine calls keep as much as one, and what the first graph kept is free again";
 }
 
 }  // namespace

@@ -85,6 +85,29 @@ TEST_F(RaggedBackwardTest, OneSideIsDense) {
   }
 }
 
+// Both sides are dense, and arrays say how many of their rows are in use: of one side, or of both.
+TEST_F(RaggedBackwardTest, RowsInUseOfDenseTensors) {
+  const auto expect = [](const AttentionSpec& spec, bool of_queries, bool of_keys, bool has_gaps) {
+    RaggedBackwardCase problem = {.spec = spec,
+                                  .heads_kv = 2,
+                                  .q = {.lengths = of_queries ? lengths_q : std::vector<int>(6, 129)},
+                                  .kv = {.lengths = of_keys ? lengths_kv : std::vector<int>(6, 130)},
+                                  .has_gaps = has_gaps,
+                                  .seed = next_seed()};
+    for (RaggedSide* side : {&problem.q, &problem.kv}) {
+      const int most = *std::max_element(side->lengths.begin(), side->lengths.end());
+      for (const int length : side->lengths) side->spare.push_back(most + 3 - length);
+    }
+    if (!of_queries) problem.q.spare.clear();
+    if (!of_keys) problem.kv.spare.clear();
+    expect_right(problem);
+  };
+  expect({.head_dim = 64, .gqa_ratio = 2, .mask = mask::causal()}, true, true, true);
+  expect({.head_dim = 128, .score = score::softcap(3)}, false, true, false);
+  expect({.dtype = DType::fp16, .head_dim = 136, .mask = mask::sliding_window(20, 5)}, true, true, false);
+  expect({.head_dim = 40, .alignment = 2, .mask = mask::causal()}, true, false, true);
+}
+
 // More sequences than one look of a warp tells apart, and than two.
 TEST_F(RaggedBackwardTest, ManySequences) {
   for (const int count : {1, 33, 1100}) {

@@ -85,6 +85,27 @@ def test_out_is_written_and_returned(rng, place, fetch):
     assert numpy.isnan(fetch(whole)[..., :16]).all() and numpy.isnan(fetch(whole)[..., 80:]).all()
 
 
+def test_lse_is_written_where_it_is_wanted(rng, place, fetch):
+    q, k, v = random_qkv(rng, batch=2, seqlen_q=30)
+    whole = place(numpy.full((2, 2, 40), numpy.nan, numpy.float32))
+    o, lse = ja.attention(place(q), place(k), place(v), return_lse=whole[..., 5:35])
+    exact_attention(q, k, v).check(fetch(o), fetch(whole)[..., 5:35])
+    assert numpy.isnan(fetch(whole)[..., :5]).all() and numpy.isnan(fetch(whole)[..., 35:]).all()
+    prepared = ja.prepare(ja.AttentionSpec(dtype="fp16", head_dim=64))
+    again = place(numpy.zeros((2, 2, 30), numpy.float32))
+    assert prepared(place(q), place(k), place(v), return_lse=again)[1] is again
+    assert numpy.array_equal(fetch(again), fetch(whole)[..., 5:35])
+    for wrong, message in [
+        (numpy.zeros((2, 30, 2), numpy.float32), "return_lse: has heads = 30"),
+        (numpy.zeros((2, 2, 30), numpy.float16), "return_lse: is fp16"),
+        (numpy.zeros((2, 30), numpy.float32), "return_lse: has 2 dimensions"),
+    ]:
+        with pytest.raises(ja.InvalidArgumentError, match=message):
+            ja.attention(place(q), place(k), place(v), return_lse=place(wrong))
+    with pytest.raises(TypeError, match="return_lse"):
+        ja.attention(place(q), place(k), place(v), return_lse="yes")
+
+
 MASKS = {
     "causal": (ja.mask.causal(), lambda b, h, q, k: k <= q + 40),
     "top_left": (ja.mask.causal("top_left"), lambda b, h, q, k: k <= q),

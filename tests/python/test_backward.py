@@ -383,5 +383,27 @@ def test_ragged_refusals_name_the_argument(rng, place):
     dense = random_problem(rng, "bf16", batch=1, seqlen_q=4, seqlen_kv=6, heads_q=1, heads_kv=1, head_dim=16)
     do, q, k, v = map(place, dense)
     o, lse = ja.attention(q, k, v, return_lse=True)
-    with pytest.raises(ja.InvalidArgumentError, match="seqused_k.*make them ragged"):
-        ja.attention_backward(do, q, k, v, o, lse, seqused_k=one)
+    with pytest.raises(ja.InvalidArgumentError, match="seqused_k.*all sequences have one length"):
+        ja.attention_backward(do, q, k, v, o, lse, seqused_k=one, dropout_p=0.5,
+                              rng_state=place(numpy.array([1, 2], numpy.int64)))
+
+
+def test_rows_in_use_of_dense_arrays(rng, place, fetch):
+    """Gradients of rows in use are those of short arrays; others stay as they are."""
+    do, q, k, v = random_problem(rng, "bf16", batch=2, seqlen_q=40, seqlen_kv=70, heads_q=4, heads_kv=2, head_dim=32)
+    used_q, used_k = numpy.array([40, 13], numpy.int32), numpy.array([5, 70], numpy.int32)
+    arguments = dict(seqused_q=place(used_q), seqused_k=place(used_k), mask=ja.mask.causal())
+    here = [place(x) for x in (q, k, v)]
+    o, lse = ja.attention(*here, return_lse=True, **arguments)
+    poisoned = [place(numpy.full_like(x, numpy.nan)) for x in (q, k, v)]
+    got = ja.attention_backward(place(do), *here, o, lse, **dict(zip(("dq", "dk", "dv"), poisoned)), **arguments)
+    for b in range(2):
+        queries, keys = slice(None, used_q[b]), slice(None, used_k[b])
+        short = [place(numpy.ascontiguousarray(x[b : b + 1, part])) for x, part in
+                 zip((do, q, k, v), (queries, queries, keys, keys))]
+        o, lse = ja.attention(*short[1:], return_lse=True, mask=ja.mask.causal())
+        wanted = ja.attention_backward(*short, o, lse, mask=ja.mask.causal())
+        for one, other, part in zip(got, wanted, (queries, keys, keys)):
+            one, other = fetch(one)[b], fetch(other)[0]
+            assert numpy.abs(one[part] - other).max() <= 0.02 * numpy.abs(other).max()
+            assert numpy.isnan(one[part.stop :]).all()

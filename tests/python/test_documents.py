@@ -60,4 +60,15 @@ def test_snippet_runs(snippet, place, emulated, rng, tmp_path, monkeypatch):
         "cos_sin": place(numpy.ones((64, 128), numpy.float32)),
         "positions": place(numpy.arange(32)),
     }
+    if "jit_attention.jax" in snippet:
+        names |= arrays_of_jax(emulated, q=q, k=k, v=v)
     exec(compile(snippet, "snippet", "exec"), names)
+
+
+def arrays_of_jax(emulated, **arrays):
+    jax = pytest.importorskip("jax", reason="JAX is not installed")
+    if (jax.default_backend() == "cpu") != emulated:
+        pytest.skip("JAX and this library compute in different places")
+    own = {name: jax.numpy.from_dlpack(array) if not emulated else jax.numpy.asarray(array)
+           for name, array in arrays.items()}
+    return own | dict(jax=jax, jnp=jax.numpy, bias=jax.numpy.zeros((1, 8, 32, 32), "bfloat16"))

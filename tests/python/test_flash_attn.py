@@ -6,7 +6,7 @@ import re
 
 import numpy
 import pytest
-from exact_attention import DTYPES, random_qkv
+from exact_attention import DTYPES, exact_attention, random_qkv
 from flash_reference import flash_exact
 
 import jit_attention as ja
@@ -63,6 +63,19 @@ def test_arguments_by_position(rng, place, fetch):
     o, lse = v4.flash_attn_func(*here, None, None, 0.2, True, (9, 9), None, 3.0)
     flash_exact(*arrays, **expected).check(fetch(o))
     assert lse is None
+
+
+@pytest.mark.parametrize("window", [(None, -7), (-9, None), (-5, 20), (30, -12), (-1, -1), (3, -4)], ids=str)
+def test_windows_of_version_4_may_lie_beside_a_query(rng, place, fetch, window):
+    (q, k, v), _ = drawn(rng, {"heads_q": 2, "seqlen_q": 50, "seqlen_kv": 77})
+    o, lse = v4.flash_attn_func(*map(place, (q, k, v)), window_size=window, return_lse=True)
+    left, right = (None, None) if None not in window and sum(window) < 0 else window
+    shift = 77 - 50
+
+    def keep(b, h, i, j):
+        return ((left is None) | (j >= i + shift - (left or 0))) & ((right is None) | (j <= i + shift + (right or 0)))
+
+    exact_attention(q, k, v, keep=keep).check(fetch(o), fetch(lse))
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "fp32"])

@@ -183,9 +183,32 @@ def test_sequences_without_gradients_are_refused(make):
         jt.attention(q, *others, **decoding(make)[1])
     (q, *others), sequences = dense(make)
     q.requires_grad_()
-    for name in ("seqused_q", "seqused_k", "cache_leftpad"):
-        with pytest.raises(ja.InvalidArgumentError, match=f"{name}: .*no gradients"):
-            jt.attention(q, *others, **{name: sequences[name]})
+    with pytest.raises(ja.InvalidArgumentError, match="cache_leftpad: .*no gradients"):
+        jt.attention(q, *others, **{name: sequences[name] for name in ("seqused_k", "cache_leftpad")})
+
+
+def test_gradients_of_rows_in_use_of_dense_tensors(make):
+    """Those of ragged tensors with the same rows; 0 behind them, where q, k and v hold NaN."""
+    used = dict(q=(5, 0, 30), k=(40, 7, 33), v=(40, 7, 33))
+    arrays = dict(q=make(3, 30, 4, 32), k=make(3, 40, 2, 32), v=make(3, 40, 2, 24))
+    for name, array in arrays.items():
+        for entry, rows in zip(array, used[name]):
+            entry[rows:] = torch.nan
+        array.requires_grad_()
+    lengths = {f"seqused_{name}": int32(used[name], arrays["q"]) for name in "qk"}
+    o = jt.attention(*arrays.values(), mask=ja.mask.causal(), zero_padding=True, **lengths)
+    do = make(*o.shape)
+    gradients = torch.autograd.grad(o, list(arrays.values()), do)
+
+    def packed(array, name):
+        return torch.cat([entry[:rows] for entry, rows in zip(array.detach(), used[name])])
+
+    ragged = [packed(array, name).requires_grad_() for name, array in arrays.items()]
+    begins = {f"cu_seqlens_{name}": int32([sum(used[name][:i]) for i in range(4)], o) for name in "qk"}
+    wanted = torch.autograd.grad(jt.attention(*ragged, mask=ja.mask.causal(), **begins), ragged, packed(do, "q"))
+    for name, got, expected in zip("qkv", gradients, wanted):
+        assert (packed(got, name) - expected).abs().max() <= 0.02 * expected.abs().max()
+        assert not any(entry[rows:].any() for entry, rows in zip(got, used[name]))
 
 
 def test_other_lengths_compile_nothing_anew(make):

@@ -9,13 +9,14 @@ from .. import score as _score
 from .refusals import refuse
 
 
-def problem(*, softmax_scale, causal, window_size, softcap, alibi_slopes=None, attention_chunk=0, learnable_sink=None):
+def problem(*, softmax_scale, causal, window_size, softcap, alibi_slopes=None, attention_chunk=0, learnable_sink=None,
+            window_may_shift=False):
     """Keywords of `jit_attention.attention`.
 
-    A query stands at key q + seqlen_k − seqlen_q. The softcap comes before the slopes of ALiBi.
+    A query stands at key q + seqlen_k − seqlen_q. The softcap comes before the slopes of ALiBi. With `window_may_shift`
+    None leaves a side of the window open, and sides below 0 are what they say; else −1 leaves one open.
     """
-    left, right = window_size
-    left, right = _whole("window_size", left, -1), _whole("window_size", right, -1)
+    left, right = (_shift if window_may_shift else _side)(*window_size)
     chunk = _whole("attention_chunk", attention_chunk, 0)
     if softcap is None or softcap <= 0:
         softcap = 0.0
@@ -31,15 +32,27 @@ def problem(*, softmax_scale, causal, window_size, softcap, alibi_slopes=None, a
     )
 
 
+def _side(left, right):
+    """Sides of a window of which −1 is open: None for that."""
+    sides = _whole("window_size", left, -1), _whole("window_size", right, -1)
+    return tuple(None if side == -1 else side for side in sides)
+
+
+def _shift(left, right):
+    """Sides of a window that may lie before or behind a query's own position; of which nothing is left is none."""
+    left, right = (None if side is None else _whole("window_size", side, None) for side in (left, right))
+    return (None, None) if left is not None and right is not None and left + right < 0 else (left, right)
+
+
 def _whole(name, value, lowest):
-    """`value` as an int from `lowest` on; None is `lowest`."""
+    """`value` as an int from `lowest` on, any without; None is `lowest`."""
     if value is None:
         return lowest
     try:
         number = operator.index(value)
     except TypeError:
         refuse(name, f"has {value!r}; it must be whole numbers")
-    if number < lowest:
+    if lowest is not None and number < lowest:
         refuse(name, f"has {number}; it must be {lowest} or more" + (", and -1 leaves a side open" if lowest else ""))
     return number
 
@@ -47,13 +60,23 @@ def _whole(name, value, lowest):
 def _mask_of(causal, left, right, chunk):
     right = 0 if causal else right
     mask = None
-    if right == 0 and left < 0:
+    if right == 0 and left is None:
         mask = _mask.causal()
-    elif left >= 0 or right >= 0:
-        mask = _mask.sliding_window(left, right)
+    elif min(0 if left is None else left, 0 if right is None else right) < 0:
+        mask = _shifted_window(left, right)
+    elif left is not None or right is not None:
+        mask = _mask.sliding_window(*(-1 if side is None else side for side in (left, right)))
     if chunk > 0:
         mask = _same_chunk(chunk) if mask is None else mask & _same_chunk(chunk)
     return mask
+
+
+def _shifted_window(left, right):
+    """A query sees keys from `left` before its position to `right` behind it, of which one is below 0."""
+    sides = ["k >= at - before"] * (left is not None) + ["k <= at + behind"] * (right is not None)
+    constants = {name: side for name, side in (("before", left), ("behind", right)) if side is not None}
+    body = f"const int at = q + seqlen_kv - seqlen_q; return {' && '.join(sides)};"
+    return _mask.text(body, name="shifted_window", constants=constants)
 
 
 def _same_chunk(chunk):

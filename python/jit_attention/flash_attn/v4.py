@@ -21,7 +21,8 @@ def flash_attn_func(q, k, v, qv=None, gather_kv_indices=None, softmax_scale=None
     """`jit_attention.flash_attn.flash_attn_func` in FlashAttention-4's order. Returns (o, lse or None).
 
     Args:
-        window_size: keys that a query sees before its own position and after it; None or −1: all.
+        window_size: keys that a query sees before its own position and after it; None: all. A side below 0 ends on the
+            other side of that position; a window of which nothing is left, as (−1, −1), is none.
         learnable_sink: (heads_q), of 16 bits or fp32: a score of each head without a value; with a gradient.
         num_splits: blocks that may share the keys of some queries, at most; 0: as many as pay.
         qv, gather_kv_indices, score_mod, score_mod_bwd, mask_mod, aux_tensors, aux_scalars, block_sparse_tensors,
@@ -31,7 +32,7 @@ def flash_attn_func(q, k, v, qv=None, gather_kv_indices=None, softmax_scale=None
                  mask_mod=mask_mod, aux_tensors=aux_tensors, aux_scalars=aux_scalars,
                  block_sparse_tensors=block_sparse_tensors, block_sparse_tensors_bwd=block_sparse_tensors_bwd)
     given = problem(softmax_scale=softmax_scale, causal=causal, window_size=window_size, softcap=softcap,
-                    learnable_sink=learnable_sink)
+                    learnable_sink=learnable_sink, window_may_shift=True)
     result = attend(q, k, v, deterministic=deterministic, num_splits=num_splits, return_lse=return_lse, **given)
     return result if return_lse else (result, None)
 
@@ -57,7 +58,7 @@ def flash_attn_varlen_func(q, k, v, qv=None, cu_seqlens_q=None, cu_seqlens_k=Non
                  mask_mod=mask_mod, block_sparse_tensors=block_sparse_tensors, aux_tensors=aux_tensors,
                  aux_scalars=aux_scalars, seqlen_k_per_split=seqlen_k_per_split)
     given = problem(softmax_scale=softmax_scale, causal=causal, window_size=window_size, softcap=softcap,
-                    learnable_sink=learnable_sink)
+                    learnable_sink=learnable_sink, window_may_shift=True)
     result = ragged(q, k, v, deterministic=deterministic, num_splits=num_splits, return_lse=return_lse,
                     cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, seqused_q=seqused_q, seqused_k=seqused_k,
                     page_table=page_table, **given)

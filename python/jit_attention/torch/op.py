@@ -5,8 +5,6 @@ Eager calls without gradients go straight to `jit_attention.attention`; the oper
 scores as text.
 """
 
-import ast
-import functools
 from typing import Optional, Sequence
 
 import torch
@@ -15,10 +13,8 @@ from torch import library
 from .. import attention as _attention
 from .. import attention_backward as _attention_backward
 from .. import functor as _functor
-from .. import mask as _mask
-from .. import score as _score
+from .._written import read, written
 from ..errors import InvalidArgumentError
-from ..functor import FunctorText
 from . import block_mask as _block_mask
 
 
@@ -58,9 +54,8 @@ def attention(q, k, v=None, *, mask=None, score=None, softmax_scale=None, return
         o, contiguous, of q's dtype, or (o, lse), as `jit_attention.attention` does.
 
     Raises:
-        InvalidArgumentError: a gradient is wanted that there is none of: with paged keys or cache_leftpad, with
-            seqused_q or seqused_k of dense sequences, of one of `tensors` that only the mask reads, of a gradient.
-            Compute under torch.no_grad(), or give detach().
+        InvalidArgumentError: a gradient is wanted that there is none of: with paged keys or cache_leftpad, of one of
+            `tensors` that only the mask reads, of a gradient. Compute under torch.no_grad(), or give detach().
         Error: what `jit_attention.attention` raises. Compiled without graph breaks, the compiler wraps all of these in
             an error of its own.
     """
@@ -85,7 +80,7 @@ def attention(q, k, v=None, *, mask=None, score=None, softmax_scale=None, return
 def _through_operator(q, k, v, mask, score, softmax_scale, return_lse, layout, tensors, tuning, sequences,
                       deterministic, block_mask):
     mask, tensors, block_numbers = _block_mask.written_down(block_mask, mask, tensors)
-    problem = repr((_plain(mask), _plain(score), tuple(tensors)))
+    problem = written(mask, score, tuple(tensors))
     with_lse = return_lse or _wants_gradient(q, k, v, sequences["sinks"], *tensors.values())
     o, lse = _operator(q, k, v, list(tensors.values()), problem, softmax_scale, with_lse, layout, tuning,
                        deterministic=bool(deterministic), block_numbers=block_numbers, **sequences)
@@ -97,25 +92,9 @@ def _wants_gradient(*tensors):
         isinstance(tensor, torch.Tensor) and tensor.requires_grad for tensor in tensors)
 
 
-def _plain(functor):
-    """A mask or score as strings and tuples: a compiler watches these for changes, and repr makes them text."""
-    return None if functor is None else (functor.text, tuple(text.plain for text in functor.texts))
-
-
-@functools.lru_cache(maxsize=1024)
-def _problem(text):
-    """Mask, score and names of tensors that `_through_operator` wrote down."""
-    mask, score, names = ast.literal_eval(text)
-
-    def parsed(parse, functor):
-        return functor and parse(functor[0], [FunctorText(**ast.literal_eval(fields)) for fields in functor[1]])
-
-    return parsed(_mask.parse, mask), parsed(_score.parse, score), names
-
-
 def _keywords(problem, tensors, block_numbers, q, layout):
     """Mask, score, tensors and block mask of a call, from what the operator was given."""
-    mask, score, names = _problem(problem)
+    mask, score, names = read(problem)
     block_mask, named = _block_mask.read_back(block_numbers, mask, dict(zip(names, tensors, strict=True)), q, layout)
     return dict(mask=mask, score=score, tensors=named, block_mask=block_mask)
 
@@ -172,7 +151,7 @@ def _backward_operator(do: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: to
                        rng_state: Optional[torch.Tensor] = None, deterministic: bool = False,
                        block_numbers: Optional[Sequence[int]] = None) -> list[torch.Tensor]:
     """dq, dk and dv, then the gradients of `tensors` whose numbers are `wanted`, then that of the sinks if wanted."""
-    names = _problem(problem)[2]
+    names = read(problem)[2]
     do = do if do.stride(-1) == 1 else do.contiguous()
     (dq,) = _zeros_if(cu_seqlens_q, seqused_q, q)
     dk, dv = _zeros_if(cu_seqlens_k, seqused_k, k, v)
@@ -203,16 +182,12 @@ def _(do, q, k, v, o, lse, tensors, problem, softmax_scale, layout, cu_seqlens_q
 _SINKS = 6  # among the operator's arguments behind `tuning`
 
 
-def _refuse_gradients(cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, cache_leftpad):
+def _refuse_gradients(**refused):
     """Raises where one of these stands in the way of gradients."""
-    refused = dict(page_table=page_table, cache_leftpad=cache_leftpad)
-    if cu_seqlens_q is None and cu_seqlens_k is None:
-        refused |= dict(seqused_q=seqused_q, seqused_k=seqused_k)
     for name, given in refused.items():
         if given is not None:
-            instead = "give cu_seqlens_q or cu_seqlens_k, " if name.startswith("seqused") else ""
             raise InvalidArgumentError(f"{name}: was given with a q, k or v that requires grad, and there are no "
-                                       f"gradients with it: {instead}compute under torch.no_grad(), or give detach()",
+                                       "gradients with it: compute under torch.no_grad(), or give detach()",
                                        "arguments", name)
 
 
@@ -226,8 +201,8 @@ def _save_for_backward(ctx, inputs, output):
     if k.element_size() == 1:
         raise InvalidArgumentError("k: is of fp8 beside a q, k or v that requires grad, and there are no gradients "
                                    "with it: compute under torch.no_grad(), or give detach()", "arguments", "k")
-    _refuse_gradients(*ragged, page_table, cache_leftpad)
-    _, score, names = _problem(problem)
+    _refuse_gradients(page_table=page_table, cache_leftpad=cache_leftpad)
+    _, score, names = read(problem)
     differentiable = score.tensors if score is not None else {}
     for name, tensor in zip(names, tensors, strict=True):
         if tensor.requires_grad and name not in differentiable:

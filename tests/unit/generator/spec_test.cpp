@@ -1,4 +1,5 @@
 #include <jit/spec.h>
+#include <jit/spec_table.h>
 
 #include <cmath>
 #include <limits>
@@ -6,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "generator/problem/padded_spec.h"
 #include "tests/support/error_of.h"
 #include "tests/support/random_spec.h"
 #include "tests/support/seed.h"
@@ -201,6 +203,24 @@ TEST(AttentionSpec, EveryFieldCountsInComparison) {
       {.score = score::alibi()}, {.softmax_scale = 0.5f}};
   for (const AttentionSpec& other : others) EXPECT_NE(base, other) << to_string(other);
   EXPECT_EQ(base, AttentionSpec{});
+}
+
+// Kernels of gradients that read lengths of dense sequences are those of such a spec, and nobody else's.
+TEST(AttentionSpec, PaddedSequencesFollowFromCalls) {
+  const AttentionSpec dense{.head_dim = 64, .seqlen_kv = 128, .mask = mask::causal()};
+  const AttentionSpec padded = with_lengths(dense);
+  EXPECT_EQ(padded.sequences_kv, SequenceKind::padded);
+  EXPECT_FALSE(is_plain(padded));
+  EXPECT_EQ(padded.seqlen_kv, 0) << "baked lengths are those of whole tensors";
+  EXPECT_THAT(to_string(padded), HasSubstr("padded"));
+  EXPECT_EQ(as_given(padded), (AttentionSpec{.head_dim = 64, .mask = mask::causal()}));
+  const AttentionSpec ragged{.sequences_q = SequenceKind::ragged};
+  EXPECT_EQ(with_lengths(ragged), ragged);
+  EXPECT_EQ(as_given(ragged), ragged);
+  EXPECT_THAT(supports(padded, sm_90a), SizeIs(1));
+  EXPECT_EQ(testing::error_of([&] { validate(padded); }).message(),
+            "spec.sequences_kv = padded must be dense, ragged or paged; nearest supported: dense");
+  EXPECT_EQ(testing::error_of([] { parse_sequence_kind("padded"); }).code(), ErrorCode::invalid_argument);
 }
 
 TEST(AttentionSpec, PrintsOnOneLine) {

@@ -112,20 +112,6 @@ TEST_F(StreamMemoryTest, EachDeviceHasItsOwn) {
   EXPECT_EQ(device, 1);
 }
 
-// A graph may run beside the stream that it was captured from, and beside others.
-TEST_F(StreamMemoryTest, EachCapturedLaunchHasItsOwn) {
-  const int* counter = memory_->counter(0, stream_);
-  std::set<const int*> all = {counter, memory_->counter(0, other_)};
-  constexpr std::size_t count = 300;  // more than are made at once
-  begin(stream_);
-  for (std::size_t i = 0; i < count; ++i) all.insert(memory_->counter(0, stream_));
-  end(stream_);
-  EXPECT_EQ(all.size(), count + 2);
-  EXPECT_EQ(all.count(nullptr), 0u);
-  for (const int* each : all) EXPECT_EQ(value_of(each), 0u);
-  EXPECT_EQ(memory_->counter(0, stream_), counter);
-}
-
 TEST_F(StreamMemoryTest, AFirstLaunchBesideACaptureDoesNotSpoilIt) {
   begin(stream_);
   const int* counter = memory_->counter(0, other_);
@@ -177,17 +163,6 @@ TEST_F(StreamMemoryTest, AWorkspaceIsTheStreamsOwn) {
   EXPECT_EQ(api().cuMemcpyHtoD(reinterpret_cast<CUdeviceptr>(large), words.data(), 1 << 20), CUDA_SUCCESS);
 }
 
-// A graph may run beside the stream that it was captured from, and beside other graphs.
-TEST_F(StreamMemoryTest, EachCapturedLaunchHasAWorkspaceOfItsOwn) {
-  void* own = memory_->workspace(0, stream_, 100);
-  begin(stream_);
-  void* first = memory_->workspace(0, stream_, 100);
-  void* second = memory_->workspace(0, stream_, 100);
-  end(stream_);
-  EXPECT_EQ((std::set<void*>{own, first, second, nullptr}).size(), 4u);
-  EXPECT_EQ(memory_->workspace(0, stream_, 100), own);
-}
-
 // All bits are 1 once; kernels leave it so.
 TEST_F(StreamMemoryTest, AMailboxIsEmptyAtFirstAndAfterAReset) {
   EXPECT_EQ(memory_->mailbox(0, stream_, 0), nullptr);
@@ -204,16 +179,6 @@ TEST_F(StreamMemoryTest, AMailboxIsEmptyAtFirstAndAfterAReset) {
   memory_->reset(0, stream_);
   ASSERT_EQ(api().cuStreamSynchronize(stream_), CUDA_SUCCESS);
   EXPECT_EQ(download(address + 4000, 1)[0], 0xffffffffu);
-}
-
-TEST_F(StreamMemoryTest, EachCapturedLaunchHasAMailboxOfItsOwn) {
-  void* own = memory_->mailbox(0, stream_, 100);
-  begin(stream_);
-  void* first = memory_->mailbox(0, stream_, 100);
-  void* second = memory_->mailbox(0, stream_, 100);
-  end(stream_);
-  EXPECT_EQ((std::set<void*>{own, first, second, nullptr}).size(), 4u);
-  EXPECT_EQ(download(reinterpret_cast<CUdeviceptr>(second), 1)[0], 0xffffffffu);
 }
 
 }  // namespace

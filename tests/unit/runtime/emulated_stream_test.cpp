@@ -1,6 +1,8 @@
 // The emulated driver: streams, capture, graphs, events.
 #include <array>
+#include <atomic>
 #include <chrono>
+#include <memory>
 #include <thread>
 
 #include <jit/stream.h>
@@ -368,6 +370,52 @@ TEST_F(EmulatedStreams, CapturesEndWhereTheyBegan) {
   CUdeviceptr address = 0;
   EXPECT_EQ(api().cuMemAlloc(&address, 16), CUDA_SUCCESS) << "its capture is over";
   EXPECT_EQ(api().cuMemFree(address), CUDA_SUCCESS);
+}
+
+TEST_F(EmulatedStreams, ACaptureHasAnIdAndItsGraph) {
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
+  cuuint64_t id = 0;
+  EXPECT_EQ(api().cuStreamGetCaptureInfo(stream_, &status, &id, nullptr, nullptr, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(status, CU_STREAM_CAPTURE_STATUS_NONE);
+  std::vector<unsigned long long> ids;
+  for (int i = 0; i < 2; ++i) {
+    begin();
+    wait_for(other_, stream_);
+    const StreamCapture own = capture_of(stream_), forked = capture_of(other_);
+    EXPECT_EQ(own.id, forked.id);
+    EXPECT_EQ(own.graph, forked.graph);
+    ids.push_back(own.id);
+    const CUgraph graph = end();
+    EXPECT_EQ(graph, own.graph);
+    EXPECT_EQ(api().cuGraphDestroy(graph), CUDA_SUCCESS);
+  }
+  EXPECT_NE(ids[0], ids[1]);
+}
+
+TEST_F(EmulatedStreams, GraphsTellWhenTheyAreGone) {
+  begin();
+  const auto kept = gone_flag(capture_of(stream_).graph);
+  EXPECT_EQ(add(1, stream_), CUDA_SUCCESS);
+  const CUgraph graph = end();
+  CUgraphExec executable = nullptr;
+  ASSERT_EQ(api().cuGraphInstantiateWithFlags(&executable, graph, 0), CUDA_SUCCESS);
+  EXPECT_EQ(api().cuGraphDestroy(graph), CUDA_SUCCESS);
+  EXPECT_EQ(api().cuGraphLaunch(executable, stream_), CUDA_SUCCESS);
+  begin();
+  const auto outer = gone_flag(capture_of(stream_).graph);
+  EXPECT_EQ(api().cuGraphLaunch(executable, stream_), CUDA_SUCCESS);
+  const CUgraph holder = end();
+  EXPECT_EQ(api().cuGraphExecDestroy(executable), CUDA_SUCCESS);
+  EXPECT_FALSE(*kept) << "another graph launches it";
+  EXPECT_EQ(api().cuGraphDestroy(holder), CUDA_SUCCESS);
+  EXPECT_TRUE(*outer);
+  EXPECT_TRUE(*kept);
+  begin();
+  const auto spoilt = gone_flag(capture_of(stream_).graph);
+  EXPECT_NE(api().cuStreamSynchronize(stream_), CUDA_SUCCESS);
+  end_spoilt(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+  EXPECT_TRUE(*spoilt);
+  EXPECT_FALSE(*gone_flag(graph)) << "nobody can tell of a graph that is not there";
 }
 
 TEST_F(EmulatedStreams, AGraphNeedsTheLibrariesOfItsKernels) {

@@ -1,0 +1,15 @@
+// Gradients of dense tensors of which arrays on the device say how many rows are in use: their kernels are other ones than
+// those of whole tensors, and the spec of a kernel says so, though no caller's does.
+#pragma once
+
+#include <jit/spec.h>
+
+namespace jit {
+
+/// The spec of kernels that read lengths: `spec` itself, unless all its sequences are dense.
+AttentionSpec with_lengths(AttentionSpec spec);
+
+/// What the caller gave for it, but for baked lengths.
+AttentionSpec as_given(AttentionSpec spec);
+
+}  // namespace jit
