@@ -27,13 +27,31 @@ int int_value(const SpecField& field, const AttentionSpec& spec) {
   return spec.*std::get<int AttentionSpec::*>(field.member);
 }
 
-std::optional<Refusal> refuse_dtype(const SpecField& field, const AttentionSpec& spec) {
-  if (facts(spec.dtype).is_operand) return {};
+std::string names_of(bool (*is_legal)(const DTypeFacts&)) {
   std::string legal;
   for (const DTypeFacts& row : dtype_table()) {
-    if (row.is_operand) legal += (legal.empty() ? "" : " or ") + std::string(row.name);
+    if (is_legal(row)) legal += (legal.empty() ? "" : " or ") + std::string(row.name);
   }
-  return refuse(field, std::string(to_string(spec.dtype)), "must be " + legal, "bf16");
+  return legal;
+}
+
+std::optional<Refusal> refuse_dtype(const SpecField& field, const AttentionSpec& spec) {
+  const auto is_legal = [](const DTypeFacts& row) { return row.is_operand || row.is_fp8(); };
+  if (is_legal(facts(spec.dtype))) return {};
+  return refuse(field, std::string(to_string(spec.dtype)), "must be " + names_of(is_legal), "bf16");
+}
+
+std::optional<Refusal> refuse_out_dtype(const SpecField& field, const AttentionSpec& spec) {
+  if (!has_fp8_queries(spec)) {
+    if (output_dtype(spec) == spec.dtype) return {};
+    return refuse(field, std::string(to_string(output_dtype(spec))),
+                  fmt::format("must be that of q, {}: only q, k and v of fp8 have an o of another type",
+                              to_string(spec.dtype)),
+                  std::string(to_string(spec.dtype)));
+  }
+  const auto is_legal = [](const DTypeFacts& row) { return row.is_floating(); };
+  if (is_legal(facts(output_dtype(spec)))) return {};
+  return refuse(field, std::string(to_string(output_dtype(spec))), "must be " + names_of(is_legal), "bf16");
 }
 
 std::optional<Refusal> refuse_head_dim(const SpecField& field, const AttentionSpec& spec) {
@@ -104,7 +122,7 @@ std::optional<Refusal> refuse_split_keys(const SpecField& field, const Attention
 }
 
 std::optional<Refusal> refuse_dropout(const SpecField& field, const AttentionSpec& spec) {
-  if (!spec.dropout || is_plain(spec)) return {};
+  if (!spec.dropout || (is_plain(spec) && !has_fp8_keys(spec))) return {};
   return refuse(field, "true",
                 has_fp8_keys(spec)
                     ? "must be false where k and v are of fp8"
@@ -113,7 +131,14 @@ std::optional<Refusal> refuse_dropout(const SpecField& field, const AttentionSpe
 }
 
 std::optional<Refusal> refuse_kv_dtype(const SpecField& field, const AttentionSpec& spec) {
-  if (spec.key_dtype() == spec.dtype || has_fp8_keys(spec)) return {};
+  if (spec.key_dtype() == spec.dtype) return {};
+  if (has_fp8_queries(spec)) {
+    return refuse(
+        field, std::string(to_string(spec.key_dtype())),
+        fmt::format("must be that of q, {}: q, k and v of fp8 are of one type", to_string(spec.dtype)),
+        std::string(to_string(spec.dtype)));
+  }
+  if (has_fp8_keys(spec)) return {};
   std::string legal = fmt::format("must be that of q, {}", to_string(spec.dtype));
   for (const DTypeFacts& row : dtype_table()) {
     if (row.is_fp8()) legal += fmt::format(" or {}", row.name);
@@ -123,7 +148,14 @@ std::optional<Refusal> refuse_kv_dtype(const SpecField& field, const AttentionSp
 }
 
 std::optional<Refusal> refuse_descale(const SpecField& field, const AttentionSpec& spec) {
-  if (has_fp8_keys(spec) || spec.descale_per == ScaleKind::head) return {};
+  if (spec.descale_per == ScaleKind::head) return {};
+  if (has_fp8_queries(spec)) {
+    return refuse(
+        field, std::string(to_string(spec.descale_per)),
+        "must be head where q is of fp8, too: only caches under q of 16 bits have a scale for each token",
+        "head");
+  }
+  if (has_fp8_keys(spec)) return {};
   return refuse(field, std::string(to_string(spec.descale_per)),
                 "is for k and v of fp8: set kv_dtype to fp8_e4m3 or fp8_e5m2, or leave it out", "head");
 }
@@ -174,7 +206,9 @@ Samples score_samples() {
 constexpr std::array fields = {
     SpecField{.name = "dtype",
               .member = &AttentionSpec::dtype,
-              .doc = "of q and o, and of k and v unless kv_dtype says else: bf16 or fp16; sums are fp32",
+              .doc =
+                  "of q, of k and v unless kv_dtype says else, and of o unless out_dtype does: bf16, fp16, "
+                  "fp8_e4m3 or fp8_e5m2; sums are fp32",
               .record_name = "dtype",
               .text_label = "",
               .name_label = "",
@@ -323,6 +357,15 @@ constexpr std::array fields = {
                   [] {
                     return Samples{{.kv_dtype = DType::fp8_e4m3}, {.kv_dtype = DType::fp8_e5m2}};
                   }},
+    SpecField{.name = "out_dtype",
+              .member = &AttentionSpec::out_dtype,
+              .doc = "of o; default: dtype, or bf16 where that is fp8, whose o may be of bf16, fp16 or fp32",
+              .record_name = "out_dtype",
+              .text_label = " out_dtype=",
+              .name_label = "_o_",
+              .refusal = refuse_out_dtype,
+              .samples = [] { return Samples{{.dtype = DType::fp8_e4m3, .out_dtype = DType::fp16}}; },
+              .base = [] { return AttentionSpec{.dtype = DType::fp8_e4m3}; }},
     SpecField{
         .name = "descale_per",
         .member = &AttentionSpec::descale_per,
@@ -364,11 +407,11 @@ constexpr std::array fields = {
 // Names every member: a spec with another one does not compile here, nor one without a row.
 auto members_of(const AttentionSpec& spec) {
   const auto& [dtype, head_dim, head_dim_v, gqa_ratio, alignment, seqlen_q, seqlen_kv, sequences_q,
-               sequences_kv, page_size, sinks, dropout, split_keys, checked, kv_dtype, descale_per, mask,
-               score, softmax_scale] = spec;
+               sequences_kv, page_size, sinks, dropout, split_keys, checked, kv_dtype, out_dtype, descale_per,
+               mask, score, softmax_scale] = spec;
   return std::tie(dtype, head_dim, head_dim_v, gqa_ratio, alignment, seqlen_q, seqlen_kv, sequences_q,
-                  sequences_kv, page_size, sinks, dropout, split_keys, checked, kv_dtype, descale_per, mask,
-                  score, softmax_scale);
+                  sequences_kv, page_size, sinks, dropout, split_keys, checked, kv_dtype, out_dtype,
+                  descale_per, mask, score, softmax_scale);
 }
 static_assert(fields.size() == std::tuple_size_v<decltype(members_of(AttentionSpec()))>);
 
@@ -395,11 +438,11 @@ std::string text(std::optional<float> value) { return value ? fmt::format("{}", 
 
 // The value of a member of `spec`.
 template <class Value>
-std::string text(const Value& value, const AttentionSpec&) {
-  return text(value);
+std::string text(Value AttentionSpec::*member, const AttentionSpec& spec) {
+  return text(spec.*member);
 }
-std::string text(std::optional<DType> value, const AttentionSpec& spec) {
-  return text(value.value_or(spec.dtype));
+std::string text(std::optional<DType> AttentionSpec::*member, const AttentionSpec& spec) {
+  return text(member == &AttentionSpec::out_dtype ? output_dtype(spec) : spec.key_dtype());
 }
 
 }  // namespace
@@ -435,15 +478,17 @@ bool is_dense(const AttentionSpec& spec) {
 
 bool has_fp8_keys(const AttentionSpec& spec) { return facts(spec.key_dtype()).is_fp8(); }
 
+bool has_fp8_queries(const AttentionSpec& spec) { return facts(spec.dtype).is_fp8(); }
+
 bool is_plain(const AttentionSpec& spec) {
-  return is_dense(spec) && !spec.sinks && spec.split_keys == 0 && !has_fp8_keys(spec);
+  return is_dense(spec) && !spec.sinks && spec.split_keys == 0 && spec.key_dtype() == spec.dtype;
 }
 
 std::span<const SpecField> spec_fields() { return fields; }
 
 std::string value_text(const SpecField& field, const AttentionSpec& spec) {
   if (field.effective != nullptr) return std::to_string(field.effective(spec));
-  return std::visit([&](auto member) { return text(spec.*member, spec); }, field.member);
+  return std::visit([&](auto member) { return text(member, spec); }, field.member);
 }
 
 std::string key_text(const SpecField& field, const AttentionSpec& spec) {
@@ -466,6 +511,8 @@ bool is_default(const SpecField& field, const AttentionSpec& spec) {
 
 DType input_dtype(const AttentionSpec& spec) { return spec.dtype; }
 
-DType output_dtype(const AttentionSpec& spec) { return spec.dtype; }
+DType output_dtype(const AttentionSpec& spec) {
+  return spec.out_dtype.value_or(has_fp8_queries(spec) ? DType::bf16 : spec.dtype);
+}
 
 }  // namespace jit
