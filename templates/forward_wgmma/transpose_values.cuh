@@ -34,17 +34,13 @@ class TileTransposer {
  public:
   static __device__ __forceinline__ void transpose(unsigned from, unsigned to) {
     const int warp = threadIdx.x % warpgroup_size / warp_size;
-#pragma unroll
-    for (int first = 0; first < chunks; first += warps) {
-      const int chunk = first + warp;
-      if (chunks % warps != 0 && chunk >= chunks) break;
-      transpose_columns(from, to, chunk);
-    }
+#pragma unroll 1
+    for (int chunk = warp; chunk < chunks; chunk += warps) transpose_columns(from, to, chunk);
   }
 
  private:
   static __device__ __forceinline__ void transpose_columns(unsigned from, unsigned to, int chunk) {
-    constexpr int ahead = 4;  // loads that are on their way at once
+    constexpr int ahead = 2;  // loads that are on their way at once: more take registers from the consumers
     const int lane = lane_id();
     // Of each quad of lanes 0 to 3 the first matrix has even columns, of those behind them odd ones, the second matrix
     // the others: eight rows that lie in banks of their own.
@@ -54,19 +50,23 @@ class TileTransposer {
     const int place = lane % 8, matrix = lane / 8;
     const bool is_odd = (place >= 4) != (matrix % 2 != 0);
     const int row = chunk * columns + 2 * place + (is_odd ? 1 : 0);
-#pragma unroll
-    for (int first = 0; first < key_steps; first += ahead) {
+    const unsigned rows = From::chunk_address(from, lane, chunk);
+#pragma unroll 1
+    for (int step = 0; step < key_steps; step += ahead) {
       unsigned pairs[ahead][4];
 #pragma unroll
-      for (int i = 0; i < ahead && first + i < key_steps; ++i)
-        ldmatrix_x4_trans(pairs[i], From::chunk_address(from, (first + i) * keys + lane, chunk));
+      for (int i = 0; i < ahead; ++i) {
+        if (key_steps % ahead == 0 || step + i < key_steps)
+          ldmatrix_x4_trans(pairs[i], rows + (step + i) * keys * From::row_bytes);
+      }
 #pragma unroll
-      for (int i = 0; i < ahead && first + i < key_steps; ++i) {
+      for (int i = 0; i < ahead; ++i) {
+        if (key_steps % ahead != 0 && step + i >= key_steps) break;
         unsigned words[4];
 #pragma unroll
         for (int w = 0; w < 4; ++w)
           words[w] = pick_bytes(pairs[i][w / 2 * 2], pairs[i][w / 2 * 2 + 1], picked[w % 2]);
-        stmatrix_x4(To::chunk_address(to, row, 2 * (first + i) + matrix / 2), words);
+        stmatrix_x4(To::chunk_address(to, row, 2 * (step + i) + matrix / 2), words);
       }
     }
   }

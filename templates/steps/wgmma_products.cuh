@@ -14,15 +14,14 @@
 
 namespace jit {
 
-/// Row block 0 and the 32 columns from 32 · `step` on, rounded to 8 bits: an A fragment of wgmma whose columns stand in
+/// Row block 0 and the 32 columns from 32 · `step` on, rounded to e4m3: an A fragment of wgmma whose columns stand in
 /// the order in which lanes have them, column 2t + (e mod 2) + 8 (e / 2) of each 16 at place 4t + e.
-template <class Element, class Scores>
-__device__ __forceinline__ void pack_fp8_step(const Scores& scores, unsigned (&a)[4], int step) {
+template <class Scores>
+__device__ __forceinline__ void pack_e4m3_step(const Scores& scores, unsigned (&a)[4], int step) {
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const int r = i % 2, n = 4 * step + i / 2 * 2;
-    a[i] = pack_fp8<Element>(scores.at(r, n, 0), scores.at(r, n, 1)) |
-           pack_fp8<Element>(scores.at(r, n + 1, 0), scores.at(r, n + 1, 1)) << 16;
+    a[i] = pack_e4m3(scores.at(r, n, 0), scores.at(r, n, 1), scores.at(r, n + 1, 0), scores.at(r, n + 1, 1));
   }
 }
 
@@ -41,7 +40,7 @@ class Probabilities {
     for (int step = 0; step < Traits::key_steps; ++step) {
       unsigned a[4];
       if constexpr (is_fp8<Element>) {
-        pack_fp8_step<fp8_e4m3>(scores, a, step);
+        pack_e4m3_step(scores, a, step);
       } else {
         scores.template pack_step<Element>(a, 0, step);
       }
