@@ -143,14 +143,17 @@ TensorMap encode_bounded(const Operand& operand, DType dtype, int head_dim, int 
 
 }  // namespace
 
-bool can_map(const AttentionParams& params) {
+std::string_view unmappable(const AttentionParams& params) {
   // A row that is not the first of a page begins no box.
-  if (params.sequences.page_table != nullptr && params.sequences.cache_leftpad != nullptr) return false;
+  if (params.sequences.page_table != nullptr && params.sequences.cache_leftpad != nullptr)
+    return "cache_leftpad";
   for (const Operand& operand : operands(params)) {
-    if (!is_mappable(operand)) return false;
+    if (!is_mappable(operand)) return operand.name;
   }
-  return has_few_tiles(params);
+  return {};
 }
+
+bool can_map(const AttentionParams& params) { return unmappable(params).empty() && has_few_tiles(params); }
 
 namespace {
 

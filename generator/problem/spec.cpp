@@ -60,6 +60,11 @@ std::vector<Refusal> supports(const AttentionSpec& spec, Arch arch) {
     refusals.push_back({"arch", to_string(arch), "must be sm_80 or later (cp.async and mma.sync m16n8k16)",
                         to_string(oldest_arch)});
   }
+  if (has_fp8_queries(spec) && arch != Arch{9, 0, 'a'}) {
+    refusals.push_back({"dtype", std::string(to_string(spec.dtype)),
+                        fmt::format("is multiplied on sm_90a alone, and this is {}", to_string(arch)),
+                        "bf16, with kv_dtype of fp8"});
+  }
   return refusals;
 }
 

@@ -71,6 +71,9 @@ std::optional<Refusal> refuse_ratio(const SpecField& field, const AttentionSpec&
 
 std::optional<Refusal> refuse_alignment(const SpecField& field, const AttentionSpec& spec) {
   constexpr std::array legal = {16, 8, 4, 2};
+  if (has_fp8_queries(spec) && spec.alignment != legal.front())
+    return refuse(field, std::to_string(spec.alignment),
+                  "must be 16 bytes where q is of fp8: its kernels read whole rows by TMA", "16");
   if (std::find(legal.begin(), legal.end(), spec.alignment) != legal.end()) return {};
   const auto nearest =
       std::find_if(legal.begin(), legal.end(), [&](int value) { return value <= spec.alignment; });
@@ -113,6 +116,8 @@ std::optional<Refusal> refuse_page_size(const SpecField& field, const AttentionS
 std::optional<Refusal> refuse_split_keys(const SpecField& field, const AttentionSpec& spec) {
   constexpr int most = 1 << 20;
   const int value = spec.split_keys;
+  if (has_fp8_queries(spec) && value != 0)
+    return refuse(field, std::to_string(value), "must be 0 where q is of fp8", "0");
   if (value >= 0 && value <= most && value % split_keys_step == 0) return {};
   const int rounded = std::clamp((value + split_keys_step - 1) / split_keys_step * split_keys_step, 0, most);
   return refuse(field, std::to_string(value),
