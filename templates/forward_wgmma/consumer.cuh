@@ -13,6 +13,7 @@
 #include "base/params.cuh"
 #include "forward_wgmma/direct_output.cuh"
 #include "forward_wgmma/head_scales.cuh"
+#include "forward_wgmma/promoted_sums.cuh"
 #include "forward_wgmma/rings.cuh"
 #include "forward_wgmma/tensor_maps.cuh"
 #include "forward_wgmma/work.cuh"
@@ -92,7 +93,7 @@ class Consumer {
   __device__ __forceinline__ void run() {
     bool has_work = take_work();
     while (has_work) {
-      output_.clear();
+      clear_output();
       state_ = SoftmaxState<Traits::Scores::rows>();
       Outcome outcome{work_, false, false};
       if (!has_keys()) {
@@ -132,7 +133,7 @@ class Consumer {
         RowFactors correction;
         const bool move = finish_scores(correction);
         finish_output();
-        if (move) output_.scale_rows(correction);
+        if (move) scale_output(correction);
         pack_scores();
       }
       const bool lower = is_lower();
@@ -150,7 +151,7 @@ class Consumer {
           skip_values();
           pack_scores();
           finish_work(done);
-          output_.clear();
+          clear_output();
           continue;
         }
       }
@@ -171,7 +172,7 @@ class Consumer {
       if (Config::rescale == Rescale::on_overflow && is_first) {
         finish_first_scores();
       } else if (finish_scores(correction)) {
-        output_.scale_rows(correction);
+        scale_output(correction);
       }
       pack_scores();
       rings_.v.wait_full();
@@ -367,6 +368,16 @@ class Consumer {
     wgmma_hold(output_.registers[0]);
     p_.hold();
     release_v();
+    sums_.take(output_);
+  }
+
+  __device__ __forceinline__ void clear_output() {
+    output_.clear();
+    sums_.begin();
+  }
+  __device__ __forceinline__ void scale_output(const RowFactors& factors) {
+    output_.scale_rows(factors);
+    sums_.scale_rows(factors);
   }
 
   // When all scores of the work tile are done: writes LSE. What is left of the rows is what O is multiplied
@@ -394,6 +405,7 @@ class Consumer {
   // Writes the output, or hands it over to the storer.
   __device__ __forceinline__ void finish_work(const KeptWork& work) {
     if constexpr (Config::separate_o) o_ring().wait_empty();
+    sums_.finish(output_);
     output_.scale_rows(inverse_);
     scales_.scale_output(output_);
     write_output<Config>(params_, work, consumer_, output_, inverse_, o_ring().tile());
@@ -422,6 +434,7 @@ class Consumer {
   typename Traits::Scores scores_;
   KeptScoresOf<Config, QueriesByKeys, typename Traits::Scores> kept_;  // of them
   typename Traits::Output output_;
+  PromotedSums<Config, typename Traits::Output> sums_;
   SoftmaxState<Traits::Scores::rows> state_;
   RowFactors inverse_;
 };

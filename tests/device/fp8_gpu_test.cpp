@@ -2,10 +2,12 @@
 // precision over the numbers that codes and scales stand for.
 #include <jit/attention.h>
 #include <jit/device_buffer.h>
+#include <jit/float16.h>
 #include <jit/tuning.h>
 
 #include <cmath>
 #include <limits>
+#include <random>
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -48,7 +50,8 @@ TEST_F(Fp8Test, TypesOutputsAndConfigs) {
   for (const char* config :
        {"tile_q=128 tile_kv=128 stages_q=2 stages_v=2 separate_o=true order=ping_pong",
         "tile_q=128 tile_kv=160 stages_q=1 stages_v=2 direct_o=true rescale=always",
-        "tile_q=64 tile_kv=64 stages_q=2 stages_k=3 stages_v=3 separate_o=true q_in_registers=true",
+        "tile_q=64 tile_kv=64 stages_q=2 stages_k=3 stages_v=3 separate_o=true q_in_registers=true "
+        "promote_every=2",
         "tile_q=192 tile_kv=96 stages_v=2 separate_o=true overlap=false order=softmax_lock"}) {
     const DType dtype = index++ % 2 == 0 ? DType::fp8_e4m3 : DType::fp8_e5m2;
     cases.push_back({case_of(dtype, 64, 130, 200), config_of(config)});
@@ -105,7 +108,7 @@ TEST_F(Fp8Test, MasksScoresAndLengths) {
 TEST_F(Fp8Test, ManyTilesOfManyHeads) {
   const CurrentDevice current(0);
   for (const char* config : {"tile_q=64 tile_kv=32 stages_q=2 stages_v=2 separate_o=true",
-                             "tile_q=64 tile_kv=32 stages_v=2 direct_o=true overlap=false"}) {
+                             "tile_q=64 tile_kv=32 stages_v=2 direct_o=true overlap=false promote_every=1"}) {
     AttentionCase problem = case_of(DType::fp8_e4m3, 32, 100, 60);
     problem.heads_kv = device_.sm_count / 4 + 3;
     problem.spec.mask = mask::causal();
@@ -178,6 +181,46 @@ TEST_F(Fp8Test, ScalesThatAreNoUsualNumbers) {
       EXPECT_NEAR(value, wanted.o, std::abs(wanted.o) * 1e-3);
     }
   }
+}
+
+// Values with a mean: all scores are 0, so that the output is the mean of all values. Sums in 13 bits behind the point lose
+// what each key adds, unless they move to floats every 128 keys.
+TEST_F(Fp8Test, ManyValuesWithAMean) {
+  const CurrentDevice current(0);
+  const int keys = sized(16384, 4096), head_dim = 32;
+  const AttentionSpec spec{.dtype = DType::fp8_e4m3, .head_dim = head_dim, .out_dtype = DType::fp32};
+  std::mt19937_64 random(reference::test_seed());
+  std::vector<unsigned char> values(static_cast<std::size_t>(keys) * head_dim);
+  std::vector<double> means(head_dim);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = static_cast<unsigned char>(0x34 + random() % 9);  // from 3/4 to 3/2
+    means[i % head_dim] += static_cast<double>(float_from_bits(spec.dtype, values[i])) / keys;
+  }
+  const DeviceBuffer zeros(0, values.size()), v(0, values.size()), o(0, 64 * head_dim * sizeof(float));
+  zeros.fill(0, nullptr);
+  v.upload(values.data(), values.size());
+  const auto rows = [&](const DeviceBuffer& memory, DType dtype, int seqlen) {
+    return TensorView::bshd(memory.data(), dtype,
+                            {.batch = 1, .seqlen = seqlen, .heads = 1, .head_dim = head_dim});
+  };
+  const auto error = [&](const char* config) {
+    const Attention kernel = attention(
+        spec, config_of(std::string("tile_q=64 tile_kv=32 stages_v=2 direct_o=true") + config), context());
+    kernel({.q = rows(zeros, spec.dtype, 64),
+            .k = rows(zeros, spec.dtype, keys),
+            .v = rows(v, spec.dtype, keys),
+            .o = rows(o, DType::fp32, 64)});
+    check(driver().cuCtxSynchronize(), "cuCtxSynchronize");
+    std::vector<float> result(64 * head_dim);
+    o.download(result.data(), o.size());
+    double worst = 0;
+    for (std::size_t i = 0; i < result.size(); ++i)
+      worst = std::max(worst, std::abs(static_cast<double>(result[i]) / means[i % head_dim] - 1));
+    return worst;
+  };
+  const double once = error(" promote_every=0"), twice = error(" promote_every=4");
+  EXPECT_LT(twice, 1e-4);
+  EXPECT_GT(once, 0.02);
 }
 
 TEST_F(Fp8Test, WhatCannotBeServedIsRefused) {

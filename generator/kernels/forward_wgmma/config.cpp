@@ -62,6 +62,9 @@ constexpr std::array rows = {
     field<&ForwardWgmma::requests>(
         "requests", "that it computes, by the number of their queries",
         {.affects = Affects::registers, .sample = static_cast<int>(Requests::many_queries)}),
+    field<&ForwardWgmma::promote_every>(
+        "promote_every", "tiles of keys after which sums of fp8 products move to floats; 0: they do not",
+        {range(0, 64), Affects::registers, 4}),
 };
 static_assert(rows.size() == member_count<ForwardWgmma>(), "each member has a row");
 
@@ -136,7 +139,8 @@ int estimated_registers(const AttentionSpec& spec, const ForwardWgmma& config) {
   const int bytes = size_of(spec.dtype);
   const int p = config.overlap && config.p_in_registers ? config.tile_kv * bytes / 8 : 0;
   const int q = config.q_in_registers ? padded_head_dim(spec.head_dim) * bytes / 8 : 0;
-  return scores + output + p + q + other_registers + (spec.score != Score() ? functor_registers : 0) +
+  const int sums = config.promote_every > 0 ? output : 0;
+  return scores + output + sums + p + q + other_registers + (spec.score != Score() ? functor_registers : 0) +
          (has_row_range(spec.mask) ? 0 : functor_registers) + dropout_registers(spec, scores);
 }
 
@@ -188,6 +192,9 @@ std::string Family<ForwardWgmma>::rejection(const Case& problem, const ForwardWg
     if (std::string reason = fp8_rejection(spec, config); !reason.empty()) return reason;
   } else if (std::string reason = kv_dtype_rejection(spec, name); !reason.empty()) {
     return reason;
+  } else if (config.promote_every != 0) {
+    return fmt::format("promote_every must be 0 with {}, whose products are summed in full",
+                       to_string(spec.dtype));
   }
   if (std::string reason = dropout_tile_rejection(spec, config.tile_kv); !reason.empty()) return reason;
   if (limits.arch != arch)
