@@ -170,7 +170,9 @@ RegisterShares register_shares(const AttentionSpec& spec, const ForwardWgmma& co
   const ScoreMask* const score = score_mask(spec.score);
   const bool reads = !spec.mask.tensors().empty() || (score != nullptr && !score->tensors.empty());
   const bool is_simple = !drops_keys(spec) && is_plain(spec);
-  const int loader = consumers == 3 ? (reads ? 56 : 32) : reads ? 56 : is_simple ? 24 : 40;
+  // Where lengths are read, and notes of values are left, too, 40 are too few.
+  const bool reads_more = reads || (!is_plain(spec) && has_fp8_queries(spec));
+  const int loader = consumers == 3 ? (reads ? 56 : 32) : reads_more ? 56 : is_simple ? 24 : 40;
   const int transposer = groups > consumers + 1 ? 40 : 0;
   const int consumer = (launched * groups - loader - transposer) / consumers / 8 * 8;
   return {.loader = loader, .consumer = std::min(most, consumer), .transposer = transposer};
