@@ -34,7 +34,9 @@ def check(o, lse, q, k, v, **options):
     empty = numpy.isneginf(exact.lse)
     assert numpy.array_equal(numpy.isneginf(lse), empty)
     finite = numpy.where(empty, 0, exact.lse)
-    assert numpy.abs(numpy.where(empty, 0, lse) - finite).max(initial=0) <= 2e-3 * max(1, numpy.abs(finite).max(initial=0))
+    assert numpy.abs(numpy.where(empty, 0, lse) - finite).max(initial=0) <= 2e-3 * max(
+        1, numpy.abs(finite).max(initial=0)
+    )
 
 
 def test_types_scales_and_results(rng, emulated):
@@ -43,7 +45,9 @@ def test_types_scales_and_results(rng, emulated):
     for i, (out_dtype, kind) in enumerate(OUTPUTS.items()):
         name = list(FP8)[i % 2]
         shapes = [(1,), (2,), (3, 2)]
-        scales = {one: rng.uniform(0.02, 0.1, shapes[(i + n) % 3]).astype(numpy.float32) for n, one in enumerate("qkv")}
+        scales = {
+            one: rng.uniform(0.02, 0.1, shapes[(i + n) % 3]).astype(numpy.float32) for n, one in enumerate("qkv")
+        }
         whole = {one: numpy.broadcast_to(scale, (3, 2)) for one, scale in scales.items()}
         of_queries = numpy.repeat(whole["q"], 3, 1)[:, None]
         q = codes(rng, (3, 20, 6, 32), of_queries, name)

@@ -42,9 +42,9 @@ def attention(q, k, v, *, mask=None, score=None, softmax_scale=None, return_lse=
         q, k, v: tensors of one dtype, bf16 or fp16; k and v, or all three, may be of fp8, without gradients.
         mask, score, softmax_scale, return_lse, layout, tensors, tuning, cu_seqlens_q, cu_seqlens_k, seqused_q,
             seqused_k, page_table, cache_leftpad, sinks, num_splits, zero_padding, split_keys, k_descale, v_descale,
-            kv_dtype, descale_per, q_descale, out_dtype: as those of `jit_attention.attention`. What it has beside them (out, dtype, stream)
-            an operator has not: its result is new, on torch's current stream. With ``seqused_q``, rows of the result
-            that are no query's hold anything unless ``zero_padding`` is set.
+            kv_dtype, descale_per, q_descale, out_dtype: as those of `jit_attention.attention`. What it has beside them
+            (out, dtype, stream) an operator has not: its result is new, on torch's current stream. With ``seqused_q``,
+            rows of the result that are no query's hold anything unless ``zero_padding`` is set.
         dropout_p: the rate of dropout, as that of `jit_attention.attention`.
         rng_state: int64 (2), seed and offset of its random numbers; None: drawn from torch's default generator of q's
             device. So a CUDA graph drops other probabilities at each replay, and what a checkpoint computes again drops
