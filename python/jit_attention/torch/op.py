@@ -145,21 +145,20 @@ def _operator(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, tensors: Sequen
 
 
 @_operator.register_fake
-def _(q, k, v, tensors, problem, softmax_scale, return_lse, layout, tuning, cu_seqlens_q=None, *others, out_dtype=None):
+def _(q, k, v, tensors, problem, softmax_scale, return_lse, layout, tuning, cu_seqlens_q=None, cu_seqlens_k=None,
+      seqused_q=None, seqused_k=None, page_table=None, cache_leftpad=None, sinks=None, num_splits=0,
+      zero_padding=False, split_keys=0, k_descale=None, v_descale=None, kv_dtype=None, descale_per=None,
+      q_descale=None, out_dtype=None, *dropout):
     if cu_seqlens_q is not None:
         lse_shape = q.size(1), q.size(0)
     else:
         heads, seqlen = (1, 2) if layout == "BHSD" else (2, 1)
         lse_shape = q.size(0), q.size(heads), q.size(seqlen)
     lse = q.new_empty(lse_shape, dtype=torch.float32) if return_lse else _empty_lse(q)
-    if out_dtype is None and others:
-        out_dtype = others[_OUT_DTYPE]
     dtype = _RESULTS[out_dtype or "bf16"] if q.element_size() == 1 else q.dtype
     return q.new_empty((*q.shape[:-1], v.size(-1)), dtype=dtype), lse
 
 
-#: Where the type of the result stands among the operator's arguments behind `cu_seqlens_q`.
-_OUT_DTYPE = 14
 _RESULTS = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
 
