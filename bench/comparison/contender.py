@@ -47,9 +47,8 @@ class Contender:
     make(cell, inputs), make_fp8(cell, inputs), make_sparse(cell, inputs), differentiate(cell, inputs),
     train(cell, inputs), serve(requests, inputs), append(problem, inputs) and merge(problem, inputs) prepare dense
     problems, those of fp8 and of sparse masks, gradients, forward and gradients in one call, problems of serving, and
-    those of operations beside attention:
-    a Runner, with everything done that is no part of a call. They raise Unsupported. A contender without one of them
-    takes no part in such problems.
+    those of operations beside attention: a Runner, with everything done that is no part of a call. They raise
+    Unsupported. A contender without one of them takes no part in such problems.
     """
 
     name = label = color = ""
