@@ -8,13 +8,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from .cells import BackwardCell, Cell, TrainingCell
+from .fp8_suites import Fp8Cell
 from .operations import Append, Merge
 from .serving import Requests
 from .sparse_suites import SparseCell
 
 # Methods of a Contender by the type of a problem.
-PREPARING = {Cell: "make", SparseCell: "make_sparse", BackwardCell: "differentiate", TrainingCell: "train",
-             Requests: "serve", Append: "append", Merge: "merge"}
+PREPARING = {Cell: "make", Fp8Cell: "make_fp8", SparseCell: "make_sparse", BackwardCell: "differentiate",
+             TrainingCell: "train", Requests: "serve", Append: "append", Merge: "merge"}
 
 
 class Unsupported(Exception):
@@ -44,11 +45,11 @@ class Contender:
     measured in only when --peers names it, with the reason; kv_dtypes: of keys in problems of serving that it reads;
     reads_values_in_keys: whether it reads values that are columns of keys, once.
 
-    make(cell, inputs), make_sparse(cell, inputs), differentiate(cell, inputs), train(cell, inputs),
-    serve(requests, inputs), append(problem, inputs) and merge(problem, inputs) prepare dense problems, those of sparse
-    masks, gradients, forward and gradients in one call, problems of serving, and those of operations beside attention:
-    a Runner, with everything done that is no part of a call. They raise Unsupported. A contender without one of them
-    takes no part in such problems.
+    make(cell, inputs), make_fp8(cell, inputs), make_sparse(cell, inputs), differentiate(cell, inputs),
+    train(cell, inputs), serve(requests, inputs), append(problem, inputs) and merge(problem, inputs) prepare dense
+    problems, those of fp8 and of sparse masks, gradients, forward and gradients in one call, problems of serving, and
+    those of operations beside attention: a Runner, with everything done that is no part of a call. They raise
+    Unsupported. A contender without one of them takes no part in such problems.
     """
 
     name = label = color = ""

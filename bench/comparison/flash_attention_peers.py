@@ -8,6 +8,7 @@ import pathlib
 
 from .by_autograd import ByAutograd, Forward
 from .contender import Contender, Runner, Unsupported, first_line, import_failure, missing, package_version
+from .fp8_suites import COARSER, as_fp8
 from .sparse_suites import LEFT_WINDOWS
 from .timing import fastest, made_beforehand
 
@@ -90,6 +91,16 @@ class FlashAttention3(Contender):
 
     def make_sparse(self, cell, inputs):
         return self.make(cell, inputs)
+
+    def make_fp8(self, cell, inputs):
+        function, options = importlib.import_module(self.module()).flash_attn_func, self.options(cell)
+        q, k, v = as_fp8(inputs)
+
+        def call():
+            out = function(q, k, v, **options)
+            return out[0] if isinstance(out, tuple) else out
+
+        return Runner(call, coarser=COARSER)
 
     def make(self, cell, inputs):
         options = self.options(cell)
@@ -182,6 +193,7 @@ class FlashAttention4(ByAutograd, FlashAttention3):
     packages = ("flash-attn-4",)
     splits = (1,)  # it has no others on Hopper
     lse = dict(return_lse=True)
+    make_fp8 = None  # its fp8 is for later GPUs
     left_out = {suite: "it does not split the keys on Hopper, and compiles for long" for suite in
                 ("decode", "paged", "mixed", "engine-shapes")}
 

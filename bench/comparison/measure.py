@@ -9,6 +9,7 @@ from . import timing
 from .backward import BackwardReference, make_backward_inputs
 from .cells import BackwardCell, TrainingCell
 from .contender import Unsupported, first_line
+from .fp8_suites import Fp8Cell, make_fp8_inputs
 from .inputs import make_inputs
 from .records import FAILED, UNSUPPORTED, WRONG, result, timed
 from .operation_inputs import MAKE_INPUTS, REFERENCES
@@ -18,7 +19,8 @@ from .serving import Requests
 from .serving_inputs import make_request_inputs
 
 # By the type of a problem; those of dense ones without gradients go without saying.
-KINDS_OF_INPUTS = {Requests: make_request_inputs, **dict.fromkeys((BackwardCell, TrainingCell), make_backward_inputs),
+KINDS_OF_INPUTS = {Requests: make_request_inputs, Fp8Cell: make_fp8_inputs,
+                   **dict.fromkeys((BackwardCell, TrainingCell), make_backward_inputs),
                    **MAKE_INPUTS}
 KINDS_OF_REFERENCES = {**dict.fromkeys((BackwardCell, TrainingCell), BackwardReference), **REFERENCES}
 

@@ -2,6 +2,7 @@
 
 from .by_autograd import ByAutograd, Forward
 from .contender import Contender, Runner, import_failure, missing
+from .fp8_suites import COARSER, as_fp8
 from .ours_sparse import block_mask, text_mask
 from .serving import Requests
 from .sparse_suites import SparseCell
@@ -92,6 +93,23 @@ class JitAttention(ByAutograd, Contender):
 
     def make(self, cell, inputs):
         return self.attend(cell, inputs, *self.functors(cell, inputs))
+
+    def make_fp8(self, cell, inputs):
+        import jit_attention as ja
+
+        q, k, v = as_fp8(inputs)
+        mask, score, tensors = self.functors(cell, inputs)
+
+        def call():
+            return ja.attention(q, k, v, mask=mask, score=score, tensors=tensors, tuning=self.tuning)
+
+        call()
+        spec = ja.AttentionSpec(dtype="fp8_e4m3", head_dim=cell.head_dim, head_dim_v=cell.head_dim_v,
+                                gqa_ratio=cell.gqa_ratio, mask=mask, score=score)
+        kernel = ja.prepare(spec, q, k, v, tensors=tensors, tuning=self.tuning).kernel(q, k, v, tensors=tensors)
+        detail = dict(config=dict(kernel.config), why=kernel.why, registers=kernel.registers,
+                      spill_bytes=kernel.spill_bytes)
+        return Runner(call, detail=detail, coarser=COARSER)
 
     def make_sparse(self, cell, inputs):
         """With the mask as text, and with a block mask where bounds of q and k do not tell which tiles it leaves."""

@@ -3,6 +3,7 @@
 from .backward_suites import BACKWARD_SUITES
 from .cells import cell
 from .engine_suites import ENGINE_SUITES
+from .fp8_suites import FP8_SUITES
 from .grid import grid
 from .operations import OPERATION_SUITES
 from .serving_suites import SERVING_SUITES
@@ -56,6 +57,7 @@ SUITES = {
     "gqa": _gqa(),
     "odd-shapes": _odd_shapes(),
     "latency": _latency(),
+    **FP8_SUITES,
     **SPARSE_SUITES,
     **BACKWARD_SUITES,
     **SERVING_SUITES,

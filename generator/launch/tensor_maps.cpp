@@ -22,6 +22,7 @@ static_assert(sizeof(TensorMap) == sizeof(CUtensorMap));
 
 constexpr int tma_alignment = 16;
 constexpr std::int64_t max_stride_bytes = std::int64_t{1} << 40;
+// Strides of rows that are aligned as a whole are aligned in elements of 8 bits, too.
 constexpr int element_size = 2;
 constexpr int fewest_rows = 64;  // of a tile of queries that is copied by TMA
 
@@ -72,8 +73,8 @@ bool has_few_tiles(const AttentionParams& params) {
   return params.heads_q == 0 || tiles <= max_work_tiles / params.heads_q;
 }
 
-CUtensorMapSwizzle swizzle_of(int columns) {
-  switch (columns * element_size) {
+CUtensorMapSwizzle swizzle_of(int row_bytes) {
+  switch (row_bytes) {
     case 128:
       return CU_TENSOR_MAP_SWIZZLE_128B;
     case 64:
@@ -93,61 +94,66 @@ struct Dimensions {
 cuuint64_t size_of(std::int64_t count) { return static_cast<cuuint64_t>(count); }
 
 // The stride of a dimension of one element is never used, but the driver checks it.
-cuuint64_t stride_bytes(std::int64_t count, std::int64_t stride) {
-  return static_cast<cuuint64_t>(count <= 1 ? tma_alignment : stride * element_size);
+cuuint64_t stride_bytes(std::int64_t count, std::int64_t stride, DType dtype) {
+  return static_cast<cuuint64_t>(count <= 1 ? tma_alignment : stride * facts(dtype).bytes);
 }
 
 TensorMap encode(const void* data, const Dimensions& dimensions, DType dtype, int columns,
                  CUtensorMapL2promotion promotion) {
   const std::vector<cuuint32_t> steps(dimensions.sizes.size(), 1);
   alignas(64) CUtensorMap map;
-  check(driver().cuTensorMapEncodeTiled(
-            &map, static_cast<CUtensorMapDataType>(facts(dtype).tma_type),
-            static_cast<cuuint32_t>(dimensions.sizes.size()), const_cast<void*>(data),
-            dimensions.sizes.data(), dimensions.stride_bytes.data(), dimensions.box.data(), steps.data(),
-            CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle_of(columns), promotion, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
-        "cuTensorMapEncodeTiled");
+  check(
+      driver().cuTensorMapEncodeTiled(
+          &map, static_cast<CUtensorMapDataType>(facts(dtype).tma_type),
+          static_cast<cuuint32_t>(dimensions.sizes.size()), const_cast<void*>(data), dimensions.sizes.data(),
+          dimensions.stride_bytes.data(), dimensions.box.data(), steps.data(), CU_TENSOR_MAP_INTERLEAVE_NONE,
+          swizzle_of(columns * facts(dtype).bytes), promotion, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
+      "cuTensorMapEncodeTiled");
   return std::bit_cast<TensorMap>(map);
 }
 
 TensorMap encode(const Operand& operand, DType dtype, int head_dim, int box_rows,
                  CUtensorMapL2promotion promotion = CU_TENSOR_MAP_L2_PROMOTION_L2_256B) {
-  const int columns = panel_columns(head_dim);
+  const int columns = panel_columns(head_dim, facts(dtype).bytes);
   const TensorStrides& strides = operand.strides;
   return encode(
       operand.data,
       {.sizes = {size_of(head_dim), size_of(operand.seqlen), size_of(operand.heads), size_of(operand.batch)},
-       .stride_bytes = {stride_bytes(operand.seqlen, strides.seq), stride_bytes(operand.heads, strides.head),
-                        stride_bytes(operand.batch, strides.batch)},
+       .stride_bytes = {stride_bytes(operand.seqlen, strides.seq, dtype),
+                        stride_bytes(operand.heads, strides.head, dtype),
+                        stride_bytes(operand.batch, strides.batch, dtype)},
        .box = {static_cast<cuuint32_t>(columns), static_cast<cuuint32_t>(box_rows), 1, 1}},
       dtype, columns, promotion);
 }
 
 // See templates/tiles/bounded_box.cuh.
 TensorMap encode_bounded(const Operand& operand, DType dtype, int head_dim, int box_rows) {
-  const int columns = panel_columns(head_dim);
+  const int columns = panel_columns(head_dim, facts(dtype).bytes);
   const TensorStrides& strides = operand.strides;
-  const cuuint64_t row = stride_bytes(operand.seqlen, strides.seq);
+  const cuuint64_t row = stride_bytes(operand.seqlen, strides.seq, dtype);
   const std::uintptr_t address = reinterpret_cast<std::uintptr_t>(operand.data) - row * size_of(box_rows);
   return encode(reinterpret_cast<const void*>(address),
                 {.sizes = {size_of(head_dim), size_of(box_rows), size_of(operand.heads),
                            size_of(operand.seqlen + 1), size_of(operand.batch)},
-                 .stride_bytes = {row, stride_bytes(operand.heads, strides.head), row,
-                                  stride_bytes(operand.batch, strides.batch)},
+                 .stride_bytes = {row, stride_bytes(operand.heads, strides.head, dtype), row,
+                                  stride_bytes(operand.batch, strides.batch, dtype)},
                  .box = {static_cast<cuuint32_t>(columns), static_cast<cuuint32_t>(box_rows), 1, 1, 1}},
                 dtype, columns, CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
 }
 
 }  // namespace
 
-bool can_map(const AttentionParams& params) {
+std::string_view unmappable(const AttentionParams& params) {
   // A row that is not the first of a page begins no box.
-  if (params.sequences.page_table != nullptr && params.sequences.cache_leftpad != nullptr) return false;
+  if (params.sequences.page_table != nullptr && params.sequences.cache_leftpad != nullptr)
+    return "cache_leftpad";
   for (const Operand& operand : operands(params)) {
-    if (!is_mappable(operand)) return false;
+    if (!is_mappable(operand)) return operand.name;
   }
-  return has_few_tiles(params);
+  return {};
 }
+
+bool can_map(const AttentionParams& params) { return unmappable(params).empty() && has_few_tiles(params); }
 
 namespace {
 

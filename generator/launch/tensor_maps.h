@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <string_view>
 
 #include <jit/spec.h>
 
@@ -20,6 +21,9 @@ inline constexpr std::int64_t max_work_tiles = std::numeric_limits<std::int32_t>
 /// 2^40 bytes where a dimension has more than one element, and no more than max_work_tiles heads · tiles of
 /// queries; pages without cache_leftpad. Otherwise forward_mma_sync or forward_split_kv computes it.
 bool can_map(const AttentionParams& params);
+
+/// The first argument in whose way such a kernel cannot serve it, but for the number of tiles; empty: there is none.
+std::string_view unmappable(const AttentionParams& params);
 
 /// The same for a backward kernel, which reads do, too, and numbers the places of ragged tiles of 64 rows.
 bool can_map(const AttentionParams& params, const GradientParams& gradients);

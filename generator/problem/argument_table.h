@@ -85,7 +85,7 @@ inline Dims dims_of_keys(const AttentionSpec& spec, bool is_value) {
                   : Dims("batch, seqlen_kv, heads_kv, head_dim");
 }
 
-/// Of k_descale and v_descale.
+/// Of q_descale, k_descale and v_descale.
 inline Dims dims_of_scales(const AttentionSpec& spec) {
   if (spec.descale_per == ScaleKind::head) return "[batch?], heads_kv?";
   if (has_pages(spec)) return "pages, page_size, heads_kv";
@@ -94,6 +94,10 @@ inline Dims dims_of_scales(const AttentionSpec& spec) {
 inline Presence presence_of_scales(const AttentionSpec& spec) {
   if (!has_fp8_keys(spec)) return Presence::none;
   return spec.descale_per == ScaleKind::token ? Presence::required : Presence::optional;
+}
+
+inline Presence presence_of_query_scales(const AttentionSpec& spec) {
+  return has_fp8_queries(spec) ? Presence::optional : Presence::none;
 }
 
 /// The type of k and v.
@@ -184,6 +188,14 @@ inline constexpr std::array argument_table = {
                 .needs = "sinks = true",
                 .has_aligned_rows = false,
                 .has_dense_last = true},
+    ArgumentRow{.name = "q_descale",
+                .view = &AttentionArguments::q_descale,
+                .dims = dims_of_scales,
+                .dtype = dtype_fp32,
+                .set = set_nothing,
+                .presence = presence_of_query_scales,
+                .needs = "dtype of fp8",
+                .has_aligned_rows = false},
     ArgumentRow{.name = "k_descale",
                 .view = &AttentionArguments::k_descale,
                 .dims = dims_of_scales,

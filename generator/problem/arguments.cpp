@@ -27,10 +27,11 @@ static_assert(NamedTensors::capacity == max_functor_tensors);
 // Names every member: arguments with another tensor do not compile here until it has a row.
 auto members_of(const AttentionArguments& arguments) {
   const auto& [q, k, v, o, lse, tensors, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, cache_leftpad,
-               page_table, sinks, k_descale, v_descale, dropout_p, rng_state, num_splits, zero_padding] =
-      arguments;
+               page_table, sinks, q_descale, k_descale, v_descale, dropout_p, rng_state, num_splits,
+               zero_padding] = arguments;
   return std::tie(q, k, v, o, lse, tensors, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, cache_leftpad,
-                  page_table, sinks, k_descale, v_descale, dropout_p, rng_state, num_splits, zero_padding);
+                  page_table, sinks, q_descale, k_descale, v_descale, dropout_p, rng_state, num_splits,
+                  zero_padding);
 }
 // All but the functors' tensors, the rate of dropout, the number of splits and the padding's zeros.
 static_assert(argument_table.size() + 4 == std::tuple_size_v<decltype(members_of(AttentionArguments()))>);
@@ -246,6 +247,24 @@ void check_for_strangers(const std::vector<FunctorTensorUse>& uses, const NamedT
   refuse("tensors", "the same name was given twice");
 }
 
+// What only kernels of other types than fp8 can serve.
+void check_fp8(const AttentionSpec& spec, const AttentionParams& params) {
+  if (const std::string_view given = device_length_argument(params); is_plain(spec) && !given.empty()) {
+    refuse(given,
+           "was given beside dense q, k and v of fp8, which have one length: give cu_seqlens_q, too, or k "
+           "and v in "
+           "pages or one behind another");
+  }
+  if (const std::string_view name = unmappable(params); !name.empty()) {
+    refuse(name,
+           name == "cache_leftpad"
+               ? "was given beside pages, and q of fp8 reads whole pages: leave it out, or give q of 16 bits"
+               : "has a stride of 0 or less along batch, seqlen or heads, or one of 2^40 bytes, and q, k, v "
+                 "and o "
+                 "beside q of fp8 are copied by TMA: give a contiguous copy");
+  }
+}
+
 }  // namespace
 
 // A dimension of one element may carry any stride.
@@ -302,6 +321,7 @@ bool fill_params(const AttentionSpec& spec, const ArgumentRules& rules,
   sequences.zero_padding = arguments.zero_padding ? 1 : 0;
   if (const std::string_view given = device_length_argument(params); spec.dropout && !given.empty())
     refuse(given, "was given, but with dropout all sequences have one length");
+  if (has_fp8_queries(spec)) check_fp8(spec, params);
   // Without a sequence, all rows of ragged queries are padding.
   const bool has_rows = sizes.batch > 0 || (arguments.zero_padding && has_ragged_q(spec));
   return has_rows && sizes.heads_q > 0 && sizes.seqlen_q > 0;

@@ -30,13 +30,31 @@ int int_value(const SpecField& field, const AttentionSpec& spec) {
   return spec.*std::get<int AttentionSpec::*>(field.member);
 }
 
-std::optional<Refusal> refuse_dtype(const SpecField& field, const AttentionSpec& spec) {
-  if (facts(spec.dtype).is_operand) return {};
+std::string names_of(bool (*is_legal)(const DTypeFacts&)) {
   std::string legal;
   for (const DTypeFacts& row : dtype_table()) {
-    if (row.is_operand) legal += (legal.empty() ? "" : " or ") + std::string(row.name);
+    if (is_legal(row)) legal += (legal.empty() ? "" : " or ") + std::string(row.name);
   }
-  return refuse(field, std::string(to_string(spec.dtype)), "must be " + legal, "bf16");
+  return legal;
+}
+
+std::optional<Refusal> refuse_dtype(const SpecField& field, const AttentionSpec& spec) {
+  const auto is_legal = [](const DTypeFacts& row) { return row.is_operand || row.is_fp8(); };
+  if (is_legal(facts(spec.dtype))) return {};
+  return refuse(field, std::string(to_string(spec.dtype)), "must be " + names_of(is_legal), "bf16");
+}
+
+std::optional<Refusal> refuse_out_dtype(const SpecField& field, const AttentionSpec& spec) {
+  if (!has_fp8_queries(spec)) {
+    if (output_dtype(spec) == spec.dtype) return {};
+    return refuse(field, std::string(to_string(output_dtype(spec))),
+                  fmt::format("must be that of q, {}: only q, k and v of fp8 have an o of another type",
+                              to_string(spec.dtype)),
+                  std::string(to_string(spec.dtype)));
+  }
+  const auto is_legal = [](const DTypeFacts& row) { return row.is_floating(); };
+  if (is_legal(facts(output_dtype(spec)))) return {};
+  return refuse(field, std::string(to_string(output_dtype(spec))), "must be " + names_of(is_legal), "bf16");
 }
 
 std::optional<Refusal> refuse_head_dim_up_to(const SpecField& field, int value, int most) {
@@ -88,6 +106,9 @@ std::optional<Refusal> refuse_alignment(const SpecField& field, const AttentionS
     return refuse(field, std::to_string(spec.alignment),
                   fmt::format("must be 16 bytes where head_dim is above {}", max_head_dim), "16");
   }
+  if (has_fp8_queries(spec) && spec.alignment != legal.front())
+    return refuse(field, std::to_string(spec.alignment),
+                  "must be 16 bytes where q is of fp8: its kernels read whole rows by TMA", "16");
   if (std::find(legal.begin(), legal.end(), spec.alignment) != legal.end()) return {};
   const auto nearest =
       std::find_if(legal.begin(), legal.end(), [&](int value) { return value <= spec.alignment; });
@@ -129,6 +150,8 @@ std::optional<Refusal> refuse_page_size(const SpecField& field, const AttentionS
 std::optional<Refusal> refuse_split_keys(const SpecField& field, const AttentionSpec& spec) {
   constexpr int most = 1 << 20;
   const int value = spec.split_keys;
+  if (has_fp8_queries(spec) && value != 0)
+    return refuse(field, std::to_string(value), "must be 0 where q is of fp8", "0");
   if (value >= 0 && value <= most && value % split_keys_step == 0) return {};
   const int rounded = std::clamp((value + split_keys_step - 1) / split_keys_step * split_keys_step, 0, most);
   return refuse(field, std::to_string(value),
@@ -138,7 +161,7 @@ std::optional<Refusal> refuse_split_keys(const SpecField& field, const Attention
 }
 
 std::optional<Refusal> refuse_dropout(const SpecField& field, const AttentionSpec& spec) {
-  if (!spec.dropout || is_plain(spec)) return {};
+  if (!spec.dropout || (is_plain(spec) && !has_fp8_keys(spec))) return {};
   return refuse(field, "true",
                 has_fp8_keys(spec)
                     ? "must be false where k and v are of fp8"
@@ -147,7 +170,14 @@ std::optional<Refusal> refuse_dropout(const SpecField& field, const AttentionSpe
 }
 
 std::optional<Refusal> refuse_kv_dtype(const SpecField& field, const AttentionSpec& spec) {
-  if (spec.key_dtype() == spec.dtype || has_fp8_keys(spec)) return {};
+  if (spec.key_dtype() == spec.dtype) return {};
+  if (has_fp8_queries(spec)) {
+    return refuse(
+        field, std::string(to_string(spec.key_dtype())),
+        fmt::format("must be that of q, {}: q, k and v of fp8 are of one type", to_string(spec.dtype)),
+        std::string(to_string(spec.dtype)));
+  }
+  if (has_fp8_keys(spec)) return {};
   std::string legal = fmt::format("must be that of q, {}", to_string(spec.dtype));
   for (const DTypeFacts& row : dtype_table()) {
     if (row.is_fp8()) legal += fmt::format(" or {}", row.name);
@@ -157,7 +187,14 @@ std::optional<Refusal> refuse_kv_dtype(const SpecField& field, const AttentionSp
 }
 
 std::optional<Refusal> refuse_descale(const SpecField& field, const AttentionSpec& spec) {
-  if (has_fp8_keys(spec) || spec.descale_per == ScaleKind::head) return {};
+  if (spec.descale_per == ScaleKind::head) return {};
+  if (has_fp8_queries(spec)) {
+    return refuse(
+        field, std::string(to_string(spec.descale_per)),
+        "must be head where q is of fp8, too: only caches under q of 16 bits have a scale for each token",
+        "head");
+  }
+  if (has_fp8_keys(spec)) return {};
   return refuse(field, std::string(to_string(spec.descale_per)),
                 "is for k and v of fp8: set kv_dtype to fp8_e4m3 or fp8_e5m2, or leave it out", "head");
 }
@@ -208,7 +245,9 @@ Samples score_samples() {
 constexpr std::array fields = {
     SpecField{.name = "dtype",
               .member = &AttentionSpec::dtype,
-              .doc = "of q and o, and of k and v unless kv_dtype says else: bf16 or fp16; sums are fp32",
+              .doc =
+                  "of q, of k and v unless kv_dtype says else, and of o unless out_dtype does: bf16, fp16, "
+                  "fp8_e4m3 or fp8_e5m2; sums are fp32",
               .record_name = "dtype",
               .text_label = "",
               .name_label = "",
@@ -354,6 +393,15 @@ constexpr std::array fields = {
                   [] {
                     return Samples{{.kv_dtype = DType::fp8_e4m3}, {.kv_dtype = DType::fp8_e5m2}};
                   }},
+    SpecField{.name = "out_dtype",
+              .member = &AttentionSpec::out_dtype,
+              .doc = "of o; default: dtype, or bf16 where that is fp8, whose o may be of bf16, fp16 or fp32",
+              .record_name = "out_dtype",
+              .text_label = " out_dtype=",
+              .name_label = "_o_",
+              .refusal = refuse_out_dtype,
+              .samples = [] { return Samples{{.dtype = DType::fp8_e4m3, .out_dtype = DType::fp16}}; },
+              .base = [] { return AttentionSpec{.dtype = DType::fp8_e4m3}; }},
     SpecField{
         .name = "descale_per",
         .member = &AttentionSpec::descale_per,
@@ -408,11 +456,11 @@ constexpr std::array fields = {
 // Names every member: a spec with another one does not compile here, nor one without a row.
 auto members_of(const AttentionSpec& spec) {
   const auto& [dtype, head_dim, head_dim_v, gqa_ratio, alignment, seqlen_q, seqlen_kv, sequences_q,
-               sequences_kv, page_size, sinks, dropout, split_keys, checked, kv_dtype, descale_per,
+               sequences_kv, page_size, sinks, dropout, split_keys, checked, kv_dtype, out_dtype, descale_per,
                values_in_keys, mask, score, softmax_scale] = spec;
   return std::tie(dtype, head_dim, head_dim_v, gqa_ratio, alignment, seqlen_q, seqlen_kv, sequences_q,
-                  sequences_kv, page_size, sinks, dropout, split_keys, checked, kv_dtype, descale_per,
-                  values_in_keys, mask, score, softmax_scale);
+                  sequences_kv, page_size, sinks, dropout, split_keys, checked, kv_dtype, out_dtype,
+                  descale_per, values_in_keys, mask, score, softmax_scale);
 }
 static_assert(fields.size() == std::tuple_size_v<decltype(members_of(AttentionSpec()))>);
 
@@ -439,11 +487,11 @@ std::string text(std::optional<float> value) { return value ? fmt::format("{}", 
 
 // The value of a member of `spec`.
 template <class Value>
-std::string text(const Value& value, const AttentionSpec&) {
-  return text(value);
+std::string text(Value AttentionSpec::*member, const AttentionSpec& spec) {
+  return text(spec.*member);
 }
-std::string text(std::optional<DType> value, const AttentionSpec& spec) {
-  return text(value.value_or(spec.dtype));
+std::string text(std::optional<DType> AttentionSpec::*member, const AttentionSpec& spec) {
+  return text(member == &AttentionSpec::out_dtype ? output_dtype(spec) : spec.key_dtype());
 }
 
 }  // namespace
@@ -479,15 +527,17 @@ bool is_dense(const AttentionSpec& spec) {
 
 bool has_fp8_keys(const AttentionSpec& spec) { return facts(spec.key_dtype()).is_fp8(); }
 
+bool has_fp8_queries(const AttentionSpec& spec) { return facts(spec.dtype).is_fp8(); }
+
 bool is_plain(const AttentionSpec& spec) {
-  return is_dense(spec) && !spec.sinks && spec.split_keys == 0 && !has_fp8_keys(spec);
+  return is_dense(spec) && !spec.sinks && spec.split_keys == 0 && spec.key_dtype() == spec.dtype;
 }
 
 std::span<const SpecField> spec_fields() { return fields; }
 
 std::string value_text(const SpecField& field, const AttentionSpec& spec) {
   if (field.effective != nullptr) return std::to_string(field.effective(spec));
-  return std::visit([&](auto member) { return text(spec.*member, spec); }, field.member);
+  return std::visit([&](auto member) { return text(member, spec); }, field.member);
 }
 
 std::string key_text(const SpecField& field, const AttentionSpec& spec) {
@@ -510,6 +560,8 @@ bool is_default(const SpecField& field, const AttentionSpec& spec) {
 
 DType input_dtype(const AttentionSpec& spec) { return spec.dtype; }
 
-DType output_dtype(const AttentionSpec& spec) { return spec.dtype; }
+DType output_dtype(const AttentionSpec& spec) {
+  return spec.out_dtype.value_or(has_fp8_queries(spec) ? DType::bf16 : spec.dtype);
+}
 
 }  // namespace jit

@@ -73,8 +73,12 @@ class SpecLines {
   std::string operator()(ScaleKind AttentionSpec::*) const {
     return line("ScaleKind", field_.name, "ScaleKind::" + value_text(field_, spec_), field_.comment);
   }
-  std::string operator()(std::optional<DType> AttentionSpec::*) const {
-    return fmt::format("  using KvElement = {};\n", facts(spec_.key_dtype()).device_type);
+  std::string operator()(std::optional<DType> AttentionSpec::*dtype) const {
+    if (dtype == &AttentionSpec::kv_dtype)
+      return fmt::format("  using KvElement = {};\n", facts(spec_.key_dtype()).device_type);
+    return output_dtype(spec_) == spec_.dtype
+               ? ""
+               : fmt::format("  using OutputElement = {};\n", facts(output_dtype(spec_)).device_type);
   }
   std::string operator()(Mask AttentionSpec::*mask) const {
     return fmt::format("  using Mask = {};  // {}\n", functors_.mask_type, (spec_.*mask).to_string());

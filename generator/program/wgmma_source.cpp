@@ -54,10 +54,10 @@ class TileOperand {
     upper_ = inputs.add("n", fmt::format("{}::upper_word()", name));
   }
 
-  /// PTX that leaves the descriptor of a step in the register, of the columns from `column` on of a tile along rows.
+  /// PTX that leaves the descriptor of a step in the register, of the columns of D from `column` on.
   std::string load(int step, int column) const {
     if (column > 0) {
-      const int added = inputs_.add("n", fmt::format("{}::row_step({}, {})", name_, step, column));
+      const int added = inputs_.add("n", fmt::format("{}::{}({}, {})", name_, advance_, step, column));
       return fmt::format("add.u32 word, %{}, %{}; mov.b64 {}, {{word, %{}}}; ", lower_, added, name_, upper_);
     }
     if (step == 0) return fmt::format("mov.b64 {}, {{%{}, %{}}}; ", name_, lower_, upper_);
@@ -96,7 +96,7 @@ std::string wgmma_function(std::string_view name, std::string_view doc, const Wg
                       name, accumulators / 4, registers ? "const unsigned (&a)[steps][4]" : "unsigned a");
   text += "    asm volatile(\n        \"{.reg .pred no, yes; .reg .b32 word; .reg .b64 A, B;\\n\"\n";
   text += "        \"setp.ne.b32 no, 0, 0; setp.eq.b32 yes, 0, 0;\\n\"\n";
-  const DTypeFacts& type = facts(product.dtype);
+  const DTypeFacts &type = facts(product.dtype), &type_a = facts(product.a_dtype.value_or(product.dtype));
   const int most = product.columns_at_once == 0 ? product.n : product.columns_at_once;
   for (int column = 0; column < product.n; column += most) {
     const int n = std::min(most, product.n - column);
@@ -105,11 +105,13 @@ std::string wgmma_function(std::string_view name, std::string_view doc, const Wg
       for (const TileOperand& tile : tiles) loads += tile.load(step, column);
       text += fmt::format("        \"{}\\n\"\n", loads);
       text += fmt::format("        \"wgmma.mma_async.sync.aligned.m64n{}k{}.f32.{}.{} {}, \"\n", n,
-                          type.mma_k, type.ptx_type, type.ptx_type, operands(column / 2, n / 2));
-      // scale-d, imm-scale-a, imm-scale-b, imm-trans-a where A is a tile, imm-trans-b.
-      text += fmt::format(
-          "        \"{}, B, {}, 1, 1, {}{};\\n\"\n", registers ? operands(accumulators + step * 4, 4) : "A",
-          step > 0 || product.accumulate ? "yes" : "no", registers ? "" : "0, ", int{product.b_along_rows});
+                          type.mma_k, type_a.ptx_type, type.ptx_type, operands(column / 2, n / 2));
+      // scale-d, imm-scale-a, imm-scale-b; of 16 bits imm-trans-a where A is a tile, imm-trans-b.
+      const std::string transposed =
+          type.bytes == 1 ? "" : fmt::format(", {}{}", registers ? "" : "0, ", int{product.b_along_rows});
+      text += fmt::format("        \"{}, B, {}, 1, 1{};\\n\"\n",
+                          registers ? operands(accumulators + step * 4, 4) : "A",
+                          step > 0 || product.accumulate ? "yes" : "no", transposed);
     }
   }
   text += "        \"}\"\n";

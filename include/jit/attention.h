@@ -89,6 +89,8 @@ struct AttentionArguments {
   /// fp32, of k and v of fp8: what their elements are multiplied by, read on the device alone; any strides. With
   /// spec.descale_per = head (heads_kv), (1) for all heads, or (batch, heads_kv), each of which may be 1; optional, 1 where
   /// it is not given. With token, one for each row of k: as k without head_dim, such as (pages, page_size, heads_kv).
+  TensorView q_descale =
+      {};  ///< with spec.dtype of fp8 alone: of its KV head, as k_descale of descale_per = head
   TensorView k_descale = {};
   TensorView v_descale = {};  ///< the same for v
   float dropout_p = 0;        ///< the rate of dropout, at least 0 and less than 1; 0 unless spec.dropout

@@ -31,7 +31,7 @@ struct DTypeFacts {
   std::string_view npy_descr;    ///< in .npy files; empty: cannot stand in one
 
   // Of what attention takes as q, k, v and o alone.
-  bool is_operand = false;
+  bool is_operand = false;         ///< of 16 bits
   std::string_view ptx_type = {};  ///< in wgmma's name
   int mma_k = 0;                   ///< elements along the sum of one tensor-core instruction
   int tma_type = 0;                ///< the CUtensorMapDataType

@@ -47,7 +47,8 @@ struct ForwardWgmma {
   Rescale rescale = Rescale::lazy;  ///< when the output is rescaled to a new row maximum
   int blocks_per_sm = 1;            ///< that must fit on a multiprocessor: caps the registers
   Requests requests =
-      Requests::all;  ///< that it computes: all, or in a call of two kernels those of many queries
+      Requests::all;      ///< that it computes: all, or in a call of two kernels those of many queries
+  int promote_every = 0;  ///< tiles of keys after which sums of fp8 products move to floats; 0: they do not
 
   bool operator==(const ForwardWgmma&) const = default;
 };

@@ -31,8 +31,9 @@ inline constexpr int split_keys_step = 64;
 /// What a kernel is specialised for. Batch, heads, lengths and strides are run-time facts and never cause a
 /// compile.
 struct AttentionSpec {
-  DType dtype =
-      DType::bf16;     ///< of q and o, and of k and v unless kv_dtype says else: bf16 or fp16; sums are fp32
+  /// Of q, of k and v unless kv_dtype says else, and of o unless out_dtype does: bf16 or fp16; or fp8_e4m3 or fp8_e5m2 of
+  /// q, k and v alike (docs/fp8.md). Sums are fp32.
+  DType dtype = DType::bf16;
   int head_dim = 128;  ///< of q and k: a multiple of 8 from 8 to 256, with values_in_keys to 576
   int head_dim_v = 0;  ///< of v and o, same rule; 0: head_dim
   int gqa_ratio = 1;   ///< query heads per KV head: 1 is MHA, heads_q is MQA
@@ -56,6 +57,8 @@ struct AttentionSpec {
   /// Of k and v, where it is not dtype: fp8_e4m3 or fp8_e5m2, a cache of 8 bits (docs/serving.md#caches-of-fp8). Forward
   /// alone, without dropout.
   std::optional<DType> kv_dtype = {};
+  /// Of o; not given: dtype, or bf16 where that is fp8. Where dtype is fp8: bf16, fp16 or fp32; else dtype.
+  std::optional<DType> out_dtype = {};
   ScaleKind descale_per =
       ScaleKind::head;  ///< what k_descale and v_descale have a scale for, of k and v of fp8
   /// Whether the values are the first head_dim_v columns of the keys, so that calls have no v: the latent cache of

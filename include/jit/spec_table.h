@@ -76,14 +76,17 @@ bool is_default(const SpecField& field, const AttentionSpec& spec);
 /// Whether k and v are of 8 bits.
 bool has_fp8_keys(const AttentionSpec& spec);
 
+/// Whether q is, too.
+bool has_fp8_queries(const AttentionSpec& spec);
+
 /// Whether kernels of dense sequences of one length can serve a spec: it has no ragged or paged ones,
-/// no sinks, no split_keys and no keys of 8 bits.
+/// no sinks, no split_keys and no keys of another type than q's.
 bool is_plain(const AttentionSpec& spec);
 
 /// Whether all sequences have their rows at places of their own: (batch, seqlen, heads, head_dim) throughout.
 bool is_dense(const AttentionSpec& spec);
 
-/// The type of q, and of k and v unless they are of 8 bits.
+/// The type of q, and of k and v unless they are of another one.
 DType input_dtype(const AttentionSpec& spec);
 /// The type of o.
 DType output_dtype(const AttentionSpec& spec);

@@ -20,7 +20,8 @@ class AttentionSpec:
     rule, and what would work.
 
     Attributes:
-        dtype: of q and o, and of k and v unless kv_dtype says else: "bf16" or "fp16"; sums are fp32.
+        dtype: of q, of k and v unless kv_dtype says else, and of o unless out_dtype does: "bf16" or "fp16"; or "fp8_e4m3"
+            or "fp8_e5m2" of q, k and v alike. Sums are fp32.
         head_dim: of q and k: a multiple of 8 from 8 to 256, with values_in_keys to 576.
         head_dim_v: of v and o, same rule; None: head_dim.
         gqa_ratio: query heads per KV head: 1 is MHA, heads_q is MQA.
@@ -38,6 +39,7 @@ class AttentionSpec:
         checked: whether calls look at what lengths and page tables hold on the device, wait for it, and raise where it is
             out of range. For finding errors: slow.
         kv_dtype: of k and v, where it is not dtype: "fp8_e4m3" or "fp8_e5m2". Forward alone, without dropout.
+        out_dtype: of o; None: dtype, or "bf16" where that is fp8. Where dtype is fp8: "bf16", "fp16" or "fp32"; else dtype.
         descale_per: what k_descale and v_descale have a scale for, of k and v of fp8: "head", which is one for all, for each
             KV head, or for each batch entry and KV head; or "token", one for each key and KV head.
         values_in_keys: whether the values are the first head_dim_v columns of the keys, so that calls have no v: the
@@ -62,6 +64,7 @@ class AttentionSpec:
     split_keys: int = 0
     checked: bool = False
     kv_dtype: str | None = None
+    out_dtype: str | None = None
     descale_per: str = "head"
     values_in_keys: bool = False
     mask: Mask | None = None
@@ -71,8 +74,9 @@ class AttentionSpec:
     def __post_init__(self):
         if self.dtype is not None:  # else it is refused as what it is
             object.__setattr__(self, "dtype", element_type(self.dtype))
-        if self.kv_dtype is not None:
-            object.__setattr__(self, "kv_dtype", element_type(self.kv_dtype))
+        for name in ("kv_dtype", "out_dtype"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, element_type(getattr(self, name)))
         _core.validate_spec(self)
 
 

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <jit/attention.h>
 #include <jit/device.h>
+#include <jit/spec_table.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
@@ -41,7 +42,8 @@ ScaleKind kind_by_shape(const AttentionArguments& arguments, const AttentionSpec
 
 // The spec of the arrays themselves.
 AttentionSpec spec_of_arrays(const Call& call, nb::handle mask, nb::handle score, nb::handle softmax_scale,
-                             int split_keys, nb::handle descale_per, std::optional<int> head_dim_v) {
+                             int split_keys, nb::handle descale_per, std::optional<DType> out_dtype,
+                             std::optional<int> head_dim_v) {
   const TensorView &q = call.q(), &k = call.k(), &v = call.v();
   const auto head_dim = [](const TensorView& view, const char* name) {
     const std::int64_t size = view.shape[view.rank - 1];
@@ -66,6 +68,9 @@ AttentionSpec spec_of_arrays(const Call& call, nb::handle mask, nb::handle score
     spec.page_size = static_cast<int>(std::clamp<std::int64_t>(k.shape[1], 0, max_page_size + 1));
   }
   if (k.dtype != q.dtype) spec.kv_dtype = k.dtype;
+  spec.out_dtype = out_dtype;
+  if (!out_dtype && has_fp8_queries(spec) && call.arguments().o.is_present())
+    spec.out_dtype = call.arguments().o.dtype;
   const std::optional<ScaleKind> given_kind = scale_kind_of(descale_per);
   spec.descale_per = given_kind ? *given_kind : kind_by_shape(arguments, spec);
   spec.sinks = arguments.sinks.is_present();
@@ -121,8 +126,8 @@ nb::object compute(CallInputs inputs, nb::handle mask, nb::handle score, nb::han
   inputs.tensors = given.tensors();
   Call call(inputs);
   check_sizes(given, call);
-  const AttentionSpec spec =
-      spec_of_arrays(call, given.mask(), score, softmax_scale, split_keys, descale_per, head_dim_v);
+  const AttentionSpec spec = spec_of_arrays(call, given.mask(), score, softmax_scale, split_keys, descale_per,
+                                            inputs.out_dtype, head_dim_v);
   return run(call, spec, [&](const AttentionArguments& arguments, Stream on) {
     attention_when_called(spec, context)(arguments, on);
   });
@@ -156,6 +161,7 @@ struct Prepared {
     inputs.spec_dtype = attention.spec().dtype;
     inputs.kv_dtype = attention.spec().kv_dtype;
     inputs.values_in_keys = attention.spec().values_in_keys;
+    inputs.out_dtype = output_dtype(attention.spec());
     inputs.device = device;
     Call call(inputs);
     check_sizes(given, call);
@@ -166,6 +172,7 @@ struct Prepared {
     inputs.spec_dtype = attention.spec().dtype;
     inputs.kv_dtype = attention.spec().kv_dtype;
     inputs.values_in_keys = attention.spec().values_in_keys;
+    inputs.out_dtype = output_dtype(attention.spec());
     inputs.device = device;
     std::optional<Call> call;
     read_sizes(inputs, attention.spec(), call);
@@ -213,7 +220,7 @@ constexpr const char* attention_doc =
 Writes, compiles, caches and tunes a kernel for exactly this problem at its first use; later calls only launch.
 
 Args:
-    q: (batch, seqlen_q, heads_q, head_dim), bf16 or fp16; any strides whose last is 1.
+    q: (batch, seqlen_q, heads_q, head_dim), bf16 or fp16, or as k and v fp8; any strides whose last is 1.
     k: (batch, seqlen_kv, heads_kv, head_dim), of q's type or, as v, fp8; heads_q is a multiple of heads_kv.
     v: (batch, seqlen_kv, heads_kv, head_dim_v). Head dims are multiples of 8 from 8 to 256. None with head_dim_v.
     mask: a jit_attention.Mask, which keys a query sees; None: all.
@@ -222,7 +229,8 @@ Args:
     return_lse: also return log Σ exp(score), fp32 (batch, heads_q, seqlen_q) or (heads_q, total_q), natural logarithm;
         True, or an array to write it to.
     out: an array to write the result to, which is then returned; it shares no memory with the inputs.
-    dtype: "bf16" or "fp16", for arrays of 16-bit integers, which cannot say what they hold.
+    dtype: "bf16" or "fp16", for arrays of 16-bit integers, which cannot say what they hold; "fp8_e4m3" or "fp8_e5m2",
+        for q, k and v that are held as bytes (uint8).
     layout: "BSHD", or "BHSD": seqlen and heads swapped in q, k, v and the result.
     tensors: names and arrays that mask and score read.
     stream: a number or an object with __cuda_stream__; None: the current stream of q's framework.
@@ -234,6 +242,8 @@ Args:
     page_table: int32 (batch, max_pages): k and v are pages (pages, page_size, heads_kv, head_dim), any strides.
     cache_leftpad: int32 (batch), rows of each sequence before its first key.
     sinks: fp32 (heads_q), a score of each head without a value.
+    q_descale: fp32, what the elements of q are multiplied by where it is of fp8: (1), (heads_kv) or (batch, heads_kv), any
+        of which may be 1; heads that share keys share a scale.
     k_descale: fp32, what the elements of k are multiplied by where k and v are of fp8: (1), (heads_kv) or (batch,
         heads_kv), any of which may be 1; or one for each key and KV head, as k without head_dim. Any strides.
     v_descale: the same for v.
@@ -251,6 +261,7 @@ Args:
     descale_per: "head" or "token", what k_descale and v_descale are for, where their shapes do not say.
     head_dim_v: in place of v: the values are so many leading columns of k, as in the latent cache of multi-head latent
         attention, 512 of 576. Head dims may then be up to 576 and 512.
+    out_dtype: of the result, where q is of fp8: "bf16", "fp16" or "fp32"; None: that of out, or "bf16".
 
 These arrays are read on the device, never by the host. Query i of a sequence stands at key seqlen_k − seqlen_q + i.
 
@@ -258,7 +269,7 @@ Arrays are PyTorch's, CuPy's, JAX's or others that speak DLPack or the CUDA arra
 other arrays in CPU memory are computed on an emulated device, where the process uses one. The result is of q's framework.
 
 Returns:
-    o (batch, seqlen_q, heads_q, head_dim_v) of q's type, or (o, lse). A query that sees no key gets o = 0 and lse = −inf.
+    o (batch, seqlen_q, heads_q, head_dim_v) of q's type or out_dtype, or (o, lse). A query that sees no key gets o = 0 and lse = −inf.
     The work is on the stream; for frameworks without streams of their own, such as JAX, it is complete.
 
 Raises:
@@ -273,8 +284,8 @@ Args:
     spec: an AttentionSpec.
     q, k, v: with them, also choose the config for calls of their sizes, by tuning if need be; contents do not matter.
     tensors: what mask and score read, with q, k and v.
-    cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, cache_leftpad, sinks, k_descale, v_descale,
-        rng_state: as `attention` has them, with q, k and v.
+    cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, cache_leftpad, sinks, q_descale, k_descale,
+        v_descale, rng_state: as `attention` has them, with q, k and v.
     block_mask: a BlockMask for calls of the kernel: the spec's mask becomes that over its table.
     layout: of q, k and v: "BSHD" or "BHSD".
     device: ordinal; None: that of q, else the current one. Calls on other GPUs compile at their first use there.
@@ -329,7 +340,7 @@ void bind_calls(nb::module_& module, std::index_sequence<rows...>) {
          nb::handle softmax_scale, nb::handle return_lse, nb::handle out, nb::handle dtype, nb::handle layout,
          nb::handle tensors, nb::handle stream, nb::handle tuning, SequenceHandle<rows>... arrays,
          int num_splits, bool zero_padding, int split_keys, double dropout_p, nb::handle block_mask,
-         nb::handle kv_dtype, nb::handle descale_per, std::optional<int> head_dim_v) {
+         nb::handle kv_dtype, nb::handle descale_per, std::optional<int> head_dim_v, nb::handle out_dtype) {
         const Context& context = context_for(parse_tuning(tuning));
         return compute({.q = q,
                         .k = k,
@@ -338,8 +349,9 @@ void bind_calls(nb::module_& module, std::index_sequence<rows...>) {
                         .out = out,
                         .stream = stream,
                         .layout = parse_layout(layout),
-                        .dtype = dtype_of(dtype, "dtype"),
+                        .dtype = input_dtype_of(dtype, "dtype"),
                         .kv_dtype = fp8_dtype_of(kv_dtype, "kv_dtype"),
+                        .out_dtype = float_dtype_of(out_dtype, "out_dtype"),
                         .return_lse = return_lse,
                         .sequences = {{arrays...}, num_splits, zero_padding, dropout_p}},
                        mask, score, softmax_scale, split_keys, descale_per, block_mask, head_dim_v, context);
@@ -350,7 +362,7 @@ void bind_calls(nb::module_& module, std::index_sequence<rows...>) {
       "stream"_a = nb::none(), "tuning"_a = nb::none(), (nb::arg(sequence_arrays[rows].name) = nb::none())...,
       "num_splits"_a = 0, "zero_padding"_a = false, "split_keys"_a = 0, "dropout_p"_a = 0.0,
       "block_mask"_a = nb::none(), "kv_dtype"_a = nb::none(), "descale_per"_a = nb::none(),
-      "head_dim_v"_a = nb::none(), attention_doc,
+      "head_dim_v"_a = nb::none(), "out_dtype"_a = nb::none(), attention_doc,
       nb::sig("def attention(q: typing.Any, k: typing.Any, v: typing.Any = None, *, "
               "mask: jit_attention.Mask | None = None, score: jit_attention.Score | None = None, "
               "softmax_scale: float | None = None, return_lse: typing.Any = False, out: typing.Any = None, "
@@ -358,11 +370,12 @@ void bind_calls(nb::module_& module, std::index_sequence<rows...>) {
               "stream: typing.Any = None, tuning: str | None = None, cu_seqlens_q: typing.Any = None, "
               "cu_seqlens_k: typing.Any = None, seqused_q: typing.Any = None, seqused_k: typing.Any = None, "
               "page_table: typing.Any = None, cache_leftpad: typing.Any = None, sinks: typing.Any = None, "
-              "k_descale: typing.Any = None, v_descale: typing.Any = None, "
+              "q_descale: typing.Any = None, k_descale: typing.Any = None, v_descale: typing.Any = None, "
               "rng_state: typing.Any = None, num_splits: int = 0, zero_padding: bool = False, "
               "split_keys: int = 0, dropout_p: float = 0.0, "
               "block_mask: jit_attention.BlockMask | None = None, kv_dtype: typing.Any = None, "
-              "descale_per: str | None = None, head_dim_v: int | None = None) -> typing.Any"));
+              "descale_per: str | None = None, head_dim_v: int | None = None, "
+              "out_dtype: typing.Any = None) -> typing.Any"));
   nb::class_<Prepared>(module, "Attention",
                        "A spec's kernel for every size. Cheap to call, thread safe; made by `prepare`.")
       .def(

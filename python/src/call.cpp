@@ -26,6 +26,11 @@ TensorView in_layout(TensorView view, Layout layout, int rank = 4) {
   return view;
 }
 
+// What 16-bit integers stand for, where a type is wanted.
+std::optional<DType> sixteen_bits(std::optional<DType> wanted) {
+  return wanted && size_of(*wanted) == 2 ? wanted : std::nullopt;
+}
+
 }  // namespace
 
 Layout parse_layout(nb::handle layout) {
@@ -43,19 +48,18 @@ Call::Call(const CallInputs& inputs)
       tensors_(inputs.tensors) {
   const bool ragged_q = inputs.sequences.has(&AttentionArguments::cu_seqlens_q);
   const bool ragged_kv = inputs.sequences.has(&AttentionArguments::cu_seqlens_k);
-  arguments_.q = read_operand(inputs.q, "q", ragged_q);
-  if (!facts(q().dtype).is_operand)
-    refuse("q", fmt::format("is {}; attention takes bf16 and fp16", to_string(q().dtype)));
-  arguments_.k = read_keys(inputs.k, "k", ragged_kv);
-  if (!inputs.values_in_keys || !inputs.v.is_none()) arguments_.v = read_keys(inputs.v, "v", ragged_kv);
+  arguments_.q = read_queries(inputs.q, ragged_q);
   if (inputs.dtype && arguments_.q.dtype != *inputs.dtype)
     refuse("dtype",
            fmt::format("is {}, but q holds {}", to_string(*inputs.dtype), to_string(arguments_.q.dtype)));
+  arguments_.k = read_keys(inputs.k, "k", ragged_kv);
+  if (!inputs.values_in_keys || !inputs.v.is_none()) arguments_.v = read_keys(inputs.v, "v", ragged_kv);
   for (const NamedArray& given : tensors_)
-    arguments_.tensors.add({given.name, arrays_.read(given.object, given.name, inputs.dtype).view});
+    arguments_.tensors.add(
+        {given.name, arrays_.read(given.object, given.name, sixteen_bits(inputs.dtype)).view});
   read_sequences();
   if (!inputs.out.is_none()) {
-    out_ = arrays_.write(inputs.out, "out", arguments_.q.dtype);
+    out_ = arrays_.write(inputs.out, "out", sixteen_bits(inputs.out_dtype.value_or(q().dtype)));
     arguments_.o = in_layout(out_.array.view, inputs.layout);
   }
   if (PyBool_Check(inputs.return_lse.ptr())) return;
@@ -77,7 +81,7 @@ void Call::read_sequences() {
 }
 
 TensorView Call::read_operand(nb::handle object, const char* name, bool is_ragged) {
-  const Array array = arrays_.read(object, name, inputs_.dtype ? inputs_.dtype : inputs_.spec_dtype);
+  const Array array = arrays_.read(object, name, sixteen_bits(dtype_of_inputs()));
   const TensorView& view = array.view;
   if (object.is(inputs_.q)) q_type_ = array.type;
   if (view.rank != (is_ragged ? 3 : 4)) {
@@ -89,10 +93,23 @@ TensorView Call::read_operand(nb::handle object, const char* name, bool is_ragge
   return in_layout(view, inputs_.layout);
 }
 
+// Of 16 bits, or of 8, which may be held as bytes.
+TensorView Call::read_queries(nb::handle object, bool is_ragged) {
+  TensorView view = read_operand(object, "q", is_ragged);
+  const std::optional<DType> wanted = dtype_of_inputs();
+  if (wanted && facts(*wanted).is_fp8() && view.dtype == DType::uint8) view.dtype = *wanted;
+  if (view.dtype == DType::uint8)
+    refuse("q", "holds bytes; say with dtype=\"fp8_e4m3\" or \"fp8_e5m2\" what they stand for");
+  if (!facts(view.dtype).is_operand && !facts(view.dtype).is_fp8())
+    refuse("q", fmt::format("is {}; attention takes bf16, fp16 and fp8", to_string(view.dtype)));
+  return view;
+}
+
 // k or v: of q's type, or of 8 bits, which may be held as bytes.
 TensorView Call::read_keys(nb::handle object, const char* name, bool is_ragged) {
   TensorView view = read_operand(object, name, is_ragged);
-  const std::optional<DType> wanted = inputs_.kv_dtype;
+  const bool as_q = !inputs_.kv_dtype && facts(q().dtype).is_fp8() && view.dtype == DType::uint8;
+  const std::optional<DType> wanted = as_q ? std::optional(q().dtype) : inputs_.kv_dtype;
   if (wanted && facts(*wanted).is_fp8() && view.dtype == DType::uint8) view.dtype = *wanted;
   if (view.dtype == DType::uint8)
     refuse(name, "holds bytes; say with kv_dtype=\"fp8_e4m3\" or \"fp8_e5m2\" what they stand for");
@@ -101,6 +118,10 @@ TensorView Call::read_keys(nb::handle object, const char* name, bool is_ragged) 
   if (wanted && view.dtype != *wanted)
     refuse(name, fmt::format("is {}, but kv_dtype is {}", to_string(view.dtype), to_string(*wanted)));
   return view;
+}
+
+std::optional<DType> Call::dtype_of_inputs() const {
+  return inputs_.dtype ? inputs_.dtype : inputs_.spec_dtype;
 }
 
 int Call::alignment() const {

@@ -26,9 +26,11 @@ struct CallInputs {
   nb::handle out = nb::none();     ///< None, or an array
   nb::handle stream = nb::none();  ///< None, a number, or an object with __cuda_stream__
   Layout layout = Layout::bshd;
-  std::optional<DType> dtype = {};       ///< that q must hold; what 16-bit integers stand for
+  std::optional<DType> dtype =
+      {};  ///< that q must hold; what 16-bit integers, and bytes of q, k and v, stand for
   std::optional<DType> spec_dtype = {};  ///< the same, when a spec says it
   std::optional<DType> kv_dtype = {};    ///< that k and v must hold; what their bytes stand for
+  std::optional<DType> out_dtype = {};   ///< of the result; not given: as the spec has it
   std::optional<int> device = {};    ///< that arrays in CPU memory are computed on; others are where they are
   bool values_in_keys = false;       ///< a call may have no v: the spec says which columns of k they are
   nb::handle return_lse = Py_False;  ///< a bool, or an array to write it to
@@ -66,7 +68,9 @@ class Call {
   Error renamed(const Error& error) const;
 
  private:
+  std::optional<DType> dtype_of_inputs() const;
   TensorView read_operand(nb::handle array, const char* name, bool is_ragged);
+  TensorView read_queries(nb::handle array, bool is_ragged);
   TensorView read_keys(nb::handle array, const char* name, bool is_ragged);
   void read_sequences();
   bool wants_lse() const { return inputs_.return_lse.ptr() != Py_False; }

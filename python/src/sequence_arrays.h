@@ -23,6 +23,7 @@ inline constexpr std::array sequence_arrays = {
     SequenceArray{"page_table", &AttentionArguments::page_table},
     SequenceArray{"cache_leftpad", &AttentionArguments::cache_leftpad},
     SequenceArray{"sinks", &AttentionArguments::sinks},
+    SequenceArray{"q_descale", &AttentionArguments::q_descale},
     SequenceArray{"k_descale", &AttentionArguments::k_descale},
     SequenceArray{"v_descale", &AttentionArguments::v_descale},
     SequenceArray{"rng_state", &AttentionArguments::rng_state},

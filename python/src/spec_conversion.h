@@ -19,7 +19,9 @@ std::optional<float> scale_of(nb::handle softmax_scale);
 /// None, or an element type by name or as frameworks show it ("bf16", "bfloat16", torch.bfloat16,
 /// numpy.float16).
 std::optional<DType> dtype_of(nb::handle dtype, const char* argument);
-/// The same of any type of floating-point numbers.
+/// The same of those that q may have.
+std::optional<DType> input_dtype_of(nb::handle dtype, const char* argument);
+/// The same of any type of floating-point numbers of 16 bits or more.
 std::optional<DType> float_dtype_of(nb::handle dtype, const char* argument);
 /// The same of 8-bit ones.
 std::optional<DType> fp8_dtype_of(nb::handle dtype, const char* argument);

@@ -61,7 +61,8 @@ __device__ void attention_reference(const AttentionParams& params, const Referen
       float dot = 0;
       for (int d = 0; d < Config::head_dim; ++d) dot += to_float(q[d]) * to_float(k[d]);
       if constexpr (keys_are_fp8<Config>)
-        dot *= descale_of<Config>(descale.k, descale.k_strides, batch, kv_head, key);
+        dot *= descale_of<Config>(descale.k, descale.k_strides, batch, kv_head, key) *
+               descale_of<Config>(descale.q, descale.q_strides, batch, kv_head, 0);
       s = score.apply(dot * params.softmax_scale, query, key);
     }
     float tile_max = s;

@@ -179,8 +179,8 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
     }
 
     if (!Score::is_identity || tiles.is_partial()) {
-      apply_functors<MaskQuery::each_score>(scores, score_place<Config>(q_begin, tiles.key(0)), score, params,
-                                            tile_mask, context, tiles.is_partial());
+      apply_functors<MaskQuery::each_score>(scores, score_place<Config>(q_begin, tiles.key(0)), score,
+                                            params.softmax_scale, tile_mask, context, tiles.is_partial());
     }
     online_softmax<Config::rescale>(scores, output, state, scale_log2);
     // Behind the sums, which are those of all keys.

@@ -8,9 +8,12 @@
 // turn out to need it.
 #pragma once
 
+#include "base/descale_params.cuh"
 #include "base/dropout_params.cuh"
 #include "base/params.cuh"
 #include "forward_wgmma/direct_output.cuh"
+#include "forward_wgmma/head_scales.cuh"
+#include "forward_wgmma/promoted_sums.cuh"
 #include "forward_wgmma/rings.cuh"
 #include "forward_wgmma/tensor_maps.cuh"
 #include "forward_wgmma/work.cuh"
@@ -71,14 +74,16 @@ class Consumer {
   using Score = typename Config::Score;
   using RowFactors = float[Traits::Scores::rows];
   using KeptWork = typename Traits::KeptWork;
+  using Element = typename Config::Element;
 
  public:
   __device__ __forceinline__ Consumer(const AttentionParams& params, const DropoutParams& dropout,
-                                      const TensorMaps& maps, unsigned smem)
+                                      const DescaleParams& descale, const TensorMaps& maps, unsigned smem)
       : params_(params),
         dropout_(dropout),
         smem_(smem),
         consumer_(uniform(threadIdx.x / warpgroup_size - 1)),
+        scales_(params, descale),
         scale_log2_(exponent_scale<Score>(params.softmax_scale)),
         work_ring_(params, maps, smem),
         rings_(smem),
@@ -88,7 +93,7 @@ class Consumer {
   __device__ __forceinline__ void run() {
     bool has_work = take_work();
     while (has_work) {
-      output_.clear();
+      clear_output();
       state_ = SoftmaxState<Traits::Scores::rows>();
       Outcome outcome{work_, false, false};
       if (!has_keys()) {
@@ -128,7 +133,7 @@ class Consumer {
         RowFactors correction;
         const bool move = finish_scores(correction);
         finish_output();
-        if (move) output_.scale_rows(correction);
+        if (move) scale_output(correction);
         pack_scores();
       }
       const bool lower = is_lower();
@@ -146,7 +151,7 @@ class Consumer {
           skip_values();
           pack_scores();
           finish_work(done);
-          output_.clear();
+          clear_output();
           continue;
         }
       }
@@ -167,7 +172,7 @@ class Consumer {
       if (Config::rescale == Rescale::on_overflow && is_first) {
         finish_first_scores();
       } else if (finish_scores(correction)) {
-        output_.scale_rows(correction);
+        scale_output(correction);
       }
       pack_scores();
       rings_.v.wait_full();
@@ -205,6 +210,8 @@ class Consumer {
     const Work<Config> work = work_ring_.take();
     if (!is_work(work)) return false;
     work_ = work;
+    scales_.take_scores(work_);
+    if constexpr (keys_are_fp8<Config>) scale_log2_ = exponent_scale<Score>(scales_.of_scores());
     score_ = Score(context_of<Config>(params_, work));
     q_ring().wait_full();
     q_.take(q_ring().tile());
@@ -293,7 +300,7 @@ class Consumer {
     } else {
       apply_functors();
       release_k();
-      const bool move = update_maximum<Config::rescale>(scores_, state_, scale_log2_, correction);
+      const bool move = update_maximum<Config::rescale, Element>(scores_, state_, scale_log2_, correction);
       exponentiate_in_turn();
       return move;
     }
@@ -317,7 +324,6 @@ class Consumer {
         row_max[r] = repeated ? finite_or_zero(state_.row_max[r]) : state_.row_max[r];
       }
       exponentiate<Config::polynomial_exp2>(scores_, row_max, scale_log2_, sums);
-      using Element = typename Config::Element;
       const auto add = [&] {
 #pragma unroll
         for (int r = 0; r < rows; ++r) state_.row_sum[r] += sums[r];
@@ -345,14 +351,14 @@ class Consumer {
     const unsigned words = key_words_of<Config>(smem_, rings_.k.stage()) + MmaLayout::lane_column(thread) * 4;
     const ScorePlace place{q, k, words};
     const BlockContext here = context();
-    jit::apply_functors<MaskQuery::shortest>(scores_, place, score_, params_, Mask(here), here,
+    jit::apply_functors<MaskQuery::shortest>(scores_, place, score_, scales_.of_scores(), Mask(here), here,
                                              (flags_ & key_note_partial) != 0);
   }
 
   __device__ __forceinline__ void exponentiate_in_turn() {
     constexpr bool in_turn = Config::order == WarpgroupOrder::softmax_lock;
     if constexpr (in_turn) turns_.wait();
-    exponentiate<Config::polynomial_exp2>(scores_, state_, scale_log2_);
+    exponentiate<Config::polynomial_exp2>(scores_, state_, scale_log2_, probability_raise<Element>);
     if constexpr (in_turn) turns_.pass();
   }
 
@@ -362,13 +368,24 @@ class Consumer {
     wgmma_hold(output_.registers[0]);
     p_.hold();
     release_v();
+    sums_.take(output_);
+  }
+
+  __device__ __forceinline__ void clear_output() {
+    output_.clear();
+    sums_.begin();
+  }
+  __device__ __forceinline__ void scale_output(const RowFactors& factors) {
+    output_.scale_rows(factors);
+    sums_.scale_rows(factors);
   }
 
   // When all scores of the work tile are done: writes LSE. What is left of the rows is what O is multiplied
   // by.
   __device__ __forceinline__ void finish_rows_of_work() {
     RowFactors lse;
-    finish_rows<MmaLayout>(state_, scale_log2_, inverse_, lse);
+    finish_rows<MmaLayout>(state_, scale_log2_, inverse_, lse, probability_raise<Element>);
+    scales_.take_values(work_);
 #pragma unroll
     for (int r = 0; r < Traits::Scores::rows; ++r)
       inverse_[r] = over_kept_share<Config>(inverse_[r], dropout_);
@@ -388,7 +405,9 @@ class Consumer {
   // Writes the output, or hands it over to the storer.
   __device__ __forceinline__ void finish_work(const KeptWork& work) {
     if constexpr (Config::separate_o) o_ring().wait_empty();
+    sums_.finish(output_);
     output_.scale_rows(inverse_);
+    scales_.scale_output(output_);
     write_output<Config>(params_, work, consumer_, output_, inverse_, o_ring().tile());
     if constexpr (Config::direct_o) return;
     o_ring().arrive_full();
@@ -399,7 +418,9 @@ class Consumer {
   const DropoutParams& dropout_;
   const unsigned smem_;
   const int consumer_;
-  const float scale_log2_;
+  HeadScales<Config>
+      scales_;  // of the work tile whose scores are computed, and of values of the one that is done
+  float scale_log2_;
   WorkRing<Config> work_ring_;
   Rings<Config> rings_;
   const WarpgroupTurns<Traits> turns_;
@@ -413,6 +434,7 @@ class Consumer {
   typename Traits::Scores scores_;
   KeptScoresOf<Config, QueriesByKeys, typename Traits::Scores> kept_;  // of them
   typename Traits::Output output_;
+  PromotedSums<Config, typename Traits::Output> sums_;
   SoftmaxState<Traits::Scores::rows> state_;
   RowFactors inverse_;
 };

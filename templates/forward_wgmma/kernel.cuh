@@ -1,8 +1,9 @@
 // Attention forward with TMA and wgmma, for sm_90a. A block is one warpgroup of loaders, with a warp for keys
-// and values, one for queries and one for outputs, and one to three warpgroups of consumers, which compute. Sequences are
-// of one length, or of lengths that only the device knows.
+// and values, one for queries and one for outputs, and one to three warpgroups of consumers, which compute; where elements
+// have 8 bits one more, which turns values over. Sequences are of one length, or of lengths that only the device knows.
 #pragma once
 
+#include "base/descale_params.cuh"
 #include "base/dropout_params.cuh"
 #include "base/params.cuh"
 #include "forward_wgmma/consumer.cuh"
@@ -10,6 +11,7 @@
 #include "forward_wgmma/load_keys.cuh"
 #include "forward_wgmma/loaders.cuh"
 #include "forward_wgmma/rings.cuh"
+#include "forward_wgmma/transpose_values.cuh"
 #include "forward_wgmma/work_ring.cuh"
 #include "problem/masks.cuh"
 #include "problem/scores.cuh"
@@ -22,7 +24,8 @@ namespace jit::forward_wgmma {
 
 template <class Config>
 __device__ __forceinline__ void attention_forward(const AttentionParams& params, const TensorMaps& maps,
-                                                  const DropoutParams& dropout = {}) {
+                                                  const DropoutParams& dropout,
+                                                  const DescaleParams& descale) {
   extern __shared__ __align__(1024) unsigned char memory[];
   const unsigned smem = smem_address(memory);
   if (threadIdx.x == 0) init_rings<Config>(smem);
@@ -54,10 +57,27 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
           zero_padding<Config>(params, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x));
         return;
     }
+  } else if (KernelTraits<Config>::transposes_v &&
+             threadIdx.x >= KernelTraits<Config>::threads - warpgroup_size) {
+    if constexpr (KernelTraits<Config>::transposes_v) {
+      if constexpr (Config::transposer_registers != 0) setmaxnreg_dec<Config::transposer_registers>();
+      transpose_values<Config>(smem);
+    }
   } else {
     if constexpr (Config::consumer_registers != 0) setmaxnreg_inc<Config::consumer_registers>();
-    Consumer<Config>(params, dropout, maps, smem).run();
+    Consumer<Config>(params, dropout, descale, maps, smem).run();
   }
+}
+
+template <class Config>
+__device__ __forceinline__ void attention_forward(const AttentionParams& params, const TensorMaps& maps,
+                                                  const DropoutParams& dropout = {}) {
+  attention_forward<Config>(params, maps, dropout, DescaleParams{});
+}
+template <class Config>
+__device__ __forceinline__ void attention_forward(const AttentionParams& params, const TensorMaps& maps,
+                                                  const DescaleParams& descale) {
+  attention_forward<Config>(params, maps, DropoutParams{}, descale);
 }
 
 }  // namespace jit::forward_wgmma

@@ -21,6 +21,30 @@ namespace jit::forward_wgmma {
 /// there in time, and late, because what a block has taken no other can take.
 inline constexpr int asked_ahead = 5;
 
+/// Loads a tile of values once there is room for it. By a whole warp.
+template <class Config, class Box>
+__device__ __forceinline__ void load_value_tile(const TensorMaps& maps, unsigned smem, Rings<Config>& rings,
+                                                const Box& values) {
+  using Traits = KernelTraits<Config>;
+  auto& ring = loaded_values(rings);
+  ring.wait_empty();
+  if constexpr (Traits::transposes_v) {
+    if (lane_id() == 0) store_shared(value_note<Config>(smem, ring.stage()), 1);
+  }
+  load_key_tile<Config, typename Traits::VRowsTile>(ring.tile(), v_map<Config>(maps), ring.full(), values);
+  ring.advance();
+}
+
+/// Tells those who turn values over that there are none any more.
+template <class Config>
+__device__ __forceinline__ void note_no_values(unsigned smem, const Rings<Config>& rings) {
+  if constexpr (KernelTraits<Config>::transposes_v) {
+    rings.v_rows.wait_empty();
+    if (lane_id() == 0) store_shared(value_note<Config>(smem, rings.v_rows.stage()), 0);
+    rings.v_rows.arrive_full();
+  }
+}
+
 /// Each tile of keys is followed by the values of the one before, from one work tile to the next: scores are
 /// computed first, or at once after.
 template <class Config>
@@ -50,10 +74,7 @@ __device__ __forceinline__ void load_keys(const AttentionParams& params, const T
   };
   const auto load_v = [&] {
     if (!has_values) return;
-    rings.v.wait_empty();
-    load_key_tile<Config, typename Traits::VTile>(rings.v.tile(), v_map<Config>(maps), rings.v.full(),
-                                                  values);
-    rings.v.advance();
+    load_value_tile<Config>(maps, smem, rings, values);
     has_values = false;
   };
   const auto note_no_keys = [&] {
@@ -95,6 +116,7 @@ __device__ __forceinline__ void load_keys(const AttentionParams& params, const T
     } while (tiles.has(0));
   }
   load_v();
+  if constexpr (!Traits::has_value_loader) note_no_values<Config>(smem, rings);
   if constexpr (Config::dependent_launch) griddepcontrol_launch_dependents();
 }
 
@@ -117,12 +139,10 @@ __device__ __forceinline__ void load_values(const AttentionParams& params, const
       rings.k.advance();
       if ((flags & key_note_none) != 0) break;
       const auto values = key_box<Config>(params, own, keys_of<Config>(params, own), k_begin);
-      rings.v.wait_empty();
-      load_key_tile<Config, typename Traits::VTile>(rings.v.tile(), v_map<Config>(maps), rings.v.full(),
-                                                    values);
-      rings.v.advance();
+      load_value_tile<Config>(maps, smem, rings, values);
     }
   }
+  note_no_values<Config>(smem, rings);
 }
 
 }  // namespace jit::forward_wgmma

@@ -5,6 +5,9 @@
 //                                                        it does not, each consumer warp says so
 //     K, V   the key loader, by TMA       consumers      each consumer warp says so
 //            (its lanes, where keys have words)
+//     V      each transposing warp        consumers      each consumer warp says so
+//     V rows the key loader, by TMA       transposers    each of their warps says so; V is the loader's own where
+//                                                        nobody turns it over
 //     O      each consumer warp           the storer     it has read it, where O has its own place; no ring
 //                                                        where consumers write O themselves
 #pragma once
@@ -24,6 +27,7 @@ struct Rings {
   TileRing<Config::stages_q, Traits::q_stage_bytes> q;
   TileRing<Config::stages_k, Traits::KTile::bytes, Traits::has_key_words> k;
   TileRing<Config::stages_v, Traits::VTile::bytes> v;
+  TileRing<Config::stages_v, Traits::VRowsTile::bytes> v_rows;
   TileRing<Traits::stages_o, Traits::q_stage_bytes> o;
 
   /// `smem` is the shared address of the block's memory; Q and O are those of consumer 0.
@@ -31,8 +35,20 @@ struct Rings {
       : q(smem + Traits::layout.q, smem + Traits::layout.q_full, smem + Traits::layout.q_empty),
         k(smem + Traits::layout.k, smem + Traits::layout.k_full, smem + Traits::layout.k_empty),
         v(smem + Traits::layout.v, smem + Traits::layout.v_full, smem + Traits::layout.v_empty),
+        v_rows(smem + Traits::layout.v_rows, smem + Traits::layout.v_rows_full,
+               smem + Traits::layout.v_rows_empty),
         o(smem + Traits::layout.o, smem + Traits::layout.o_full, smem + Traits::layout.o_empty) {}
 };
+
+/// The ring of values as they are loaded.
+template <class Config>
+__device__ __forceinline__ auto& loaded_values(Rings<Config>& rings) {
+  if constexpr (KernelTraits<Config>::transposes_v) {
+    return rings.v_rows;
+  } else {
+    return rings.v;
+  }
+}
 
 template <class Config, class Ring>
 __device__ __forceinline__ Ring q_ring_of(const Ring& first, int consumer) {
@@ -57,8 +73,11 @@ __device__ __forceinline__ void init_rings(unsigned smem) {
   constexpr int key_arrivals = decltype(Rings<Config>::k)::warp_arrivals;
   init(Traits::layout.k_full, Config::stages_k, key_arrivals);
   init(Traits::layout.k_empty, Config::stages_k, Traits::key_readers * key_arrivals);
-  init(Traits::layout.v_full, Config::stages_v, 1);
+  init(Traits::layout.v_full, Config::stages_v, Traits::transposes_v ? warps : 1);
   init(Traits::layout.v_empty, Config::stages_v, Traits::consumer_warps);
+  constexpr int stages_v_rows = Traits::transposes_v ? Config::stages_v : 0;
+  init(Traits::layout.v_rows_full, stages_v_rows, 1);
+  init(Traits::layout.v_rows_empty, stages_v_rows, warps);
   init(Traits::layout.o_full, Traits::consumers * Traits::stages_o, warps);
   init(Traits::layout.o_empty, Traits::consumers * Traits::stages_o, 1);
   init(Traits::layout.work_full, stages_work, 1);
@@ -81,6 +100,11 @@ inline constexpr int key_note_all_last = key_note_end | 7 * key_note_last;
 template <class Config>
 __device__ __forceinline__ unsigned key_note(unsigned smem, int stage) {
   return smem + KernelTraits<Config>::layout.key_notes + stage * static_cast<int>(sizeof(KeyNote));
+}
+/// Shared address of the note of a stage of values that are turned over: whether there are some, or none any more.
+template <class Config>
+__device__ __forceinline__ unsigned value_note(unsigned smem, int stage) {
+  return smem + KernelTraits<Config>::layout.value_notes + stage * 4;
 }
 /// Shared address of the words of a stage's keys.
 template <class Config>

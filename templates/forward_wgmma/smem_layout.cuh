@@ -21,20 +21,22 @@ struct KeyNote {
 
 /// Byte offsets from the start of dynamic shared memory, which is aligned to 1024 bytes.
 ///
-///     | Q stage 0 | … | K stage 0 | … | V stage 0 | … | O | P | words and their ranges | notes | barriers |
+///     | Q stage 0 | … | K stage 0 | … | V stage 0 | … | V rows | O | P | words and their ranges | notes | barriers |
 ///
 /// O lies over the Q that it was computed from unless the config separates it or has consumers write it; P is
-/// there when PV reads it from shared memory. A stage of Q has the rows of each consumer as a tile of its
+/// there when PV reads it from shared memory; V rows, as many stages as V, where V is transposed. A stage of Q has the rows of each consumer as a tile of its
 /// own, and so has O. Barriers: one for each stage, of Q and O for each consumer, 8 bytes.
 struct SmemLayout {
   int q;
   int k;
-  int v;
+  int v;       ///< as P V reads it
+  int v_rows;  ///< as it comes, where P V reads it transposed
   int o;
   int p;
   int key_words;        ///< int for each key of each stage, if the mask asks for words
   int key_word_ranges;  ///< the table of their ranges: two ints each
   int key_notes;        ///< KeyNote for each stage of K
+  int value_notes;      ///< int for each stage of V rows
   int work;             ///< WorkTile, or SequenceTile, for each stage of work
   int q_full;
   int q_empty;
@@ -42,6 +44,8 @@ struct SmemLayout {
   int k_empty;
   int v_full;
   int v_empty;
+  int v_rows_full;
+  int v_rows_empty;
   int o_full;
   int o_empty;
   int work_full;
@@ -69,8 +73,16 @@ struct SmemSizes {
   bool p_in_registers;
   bool key_words;
   bool persistent;
-  bool has_lengths;  ///< whether sequences may differ in length
+  bool has_lengths;                        ///< whether sequences may differ in length
+  int element_bytes = jit::element_bytes;  ///< of q, k and v
+  int output_bytes = jit::element_bytes;   ///< of o
+
+  /// Products of elements of 8 bits sum along the columns of both tiles (PTX ISA, "wgmma.mma_async"): V is turned over.
+  JIT_HOST_DEVICE constexpr bool transposes_v() const { return element_bytes == 1; }
 };
+
+/// Rows of a tile of V that was turned over: those of the output's accumulators.
+JIT_HOST_DEVICE constexpr int transposed_rows(int head_dim_v) { return padded_head_dim(head_dim_v); }
 
 /// Whether there is a table of the ranges of key words.
 JIT_HOST_DEVICE constexpr bool has_key_word_ranges(const SmemSizes& sizes) {
@@ -89,8 +101,8 @@ JIT_HOST_DEVICE constexpr int o_stages(const SmemSizes& sizes) {
 
 /// Distance between two stages of Q: room for O, where that lies over Q.
 JIT_HOST_DEVICE constexpr int q_stage_size(const SmemSizes& sizes) {
-  const int q_bytes = panel_tile_bytes(sizes.tile_q, sizes.head_dim);
-  const int o_bytes = panel_tile_bytes(sizes.tile_q, sizes.head_dim_v);
+  const int q_bytes = panel_tile_bytes(sizes.tile_q, sizes.head_dim, sizes.element_bytes);
+  const int o_bytes = panel_tile_bytes(sizes.tile_q, sizes.head_dim_v, sizes.output_bytes);
   return o_lies_over_q(sizes) && o_bytes > q_bytes ? o_bytes : q_bytes;
 }
 
@@ -106,15 +118,23 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   constexpr int tile_alignment = 1024;
   SmemLayout layout{};
   layout.q = place(sizes.stages_q * q_stage_size(sizes), tile_alignment);
-  layout.k = place(sizes.stages_k * panel_tile_bytes(sizes.tile_kv, sizes.head_dim), tile_alignment);
-  layout.v = place(sizes.stages_v * panel_tile_bytes(sizes.tile_kv, sizes.head_dim_v), tile_alignment);
-  layout.o =
-      sizes.separate_o ? place(panel_tile_bytes(sizes.tile_q, sizes.head_dim_v), tile_alignment) : layout.q;
+  const int bytes = sizes.element_bytes;
+  layout.k = place(sizes.stages_k * panel_tile_bytes(sizes.tile_kv, sizes.head_dim, bytes), tile_alignment);
+  const int v_rows = sizes.stages_v * panel_tile_bytes(sizes.tile_kv, sizes.head_dim_v, bytes);
+  layout.v = place(sizes.transposes_v() ? sizes.stages_v * panel_tile_bytes(transposed_rows(sizes.head_dim_v),
+                                                                            sizes.tile_kv, bytes)
+                                        : v_rows,
+                   tile_alignment);
+  layout.v_rows = sizes.transposes_v() ? place(v_rows, tile_alignment) : layout.v;
+  layout.o = sizes.separate_o
+                 ? place(panel_tile_bytes(sizes.tile_q, sizes.head_dim_v, sizes.output_bytes), tile_alignment)
+                 : layout.q;
   layout.p = sizes.p_in_registers ? 0 : place(panel_tile_bytes(sizes.tile_q, sizes.tile_kv), tile_alignment);
   constexpr int word_bytes = 4;
   layout.key_words = place(sizes.key_words ? sizes.stages_k * sizes.tile_kv * word_bytes : 0);
   layout.key_word_ranges = place(has_key_word_ranges(sizes) ? key_word_range_places * 2 * word_bytes : 0);
   layout.key_notes = place(sizes.stages_k * static_cast<int>(sizeof(KeyNote)));
+  layout.value_notes = place(sizes.transposes_v() ? sizes.stages_v * word_bytes : 0);
   layout.work =
       place(stages_work * static_cast<int>(sizes.has_lengths ? sizeof(SequenceTile) : sizeof(WorkTile)));
   const int consumers = sizes.tile_q / rows_per_warpgroup;
@@ -124,6 +144,9 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   layout.k_empty = place(sizes.stages_k * barrier_bytes);
   layout.v_full = place(sizes.stages_v * barrier_bytes);
   layout.v_empty = place(sizes.stages_v * barrier_bytes);
+  const int stages_v_rows = sizes.transposes_v() ? sizes.stages_v : 0;
+  layout.v_rows_full = place(stages_v_rows * barrier_bytes);
+  layout.v_rows_empty = place(stages_v_rows * barrier_bytes);
   layout.o_full = place(consumers * stages_o * barrier_bytes);
   layout.o_empty = place(consumers * stages_o * barrier_bytes);
   layout.work_full = place(stages_work * barrier_bytes);
@@ -148,7 +171,9 @@ JIT_HOST_DEVICE constexpr SmemSizes smem_sizes(bool key_words, bool has_lengths)
           .p_in_registers = Config::p_in_registers,
           .key_words = key_words,
           .persistent = Config::persistent,
-          .has_lengths = has_lengths};
+          .has_lengths = has_lengths,
+          .element_bytes = static_cast<int>(sizeof(typename Config::Element)),
+          .output_bytes = static_cast<int>(sizeof(OutputElement<Config>))};
 }
 
 }  // namespace jit::forward_wgmma

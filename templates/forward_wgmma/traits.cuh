@@ -31,6 +31,9 @@ struct KernelTraits {
   static_assert(Config::polynomial_exp2 >= 0 && Config::polynomial_exp2 <= exponential_group,
                 "polynomial_exp2 counts exponentials of a group");
   static_assert(Config::alignment == 16, "TMA wants rows aligned to 16 bytes");
+  static_assert(sizeof(Element) == 2 || (Config::p_in_registers && Config::rescale != Rescale::on_overflow),
+                "P of 8 bits stays in registers, and overflows before its sum does");
+  static_assert(sizeof(OutputElement<Config>) == 2 || Config::direct_o, "stmatrix stores 16 bits");
 
   /// Whether sequences may differ in length, which is then read on the device.
   static constexpr bool has_lengths = Config::sequences_q != SequenceKind::dense ||
@@ -49,7 +52,9 @@ struct KernelTraits {
 
   static constexpr int consumers = Config::tile_q / rows_per_warpgroup;
   static constexpr int consumer_warps = consumers * 4;
-  static constexpr int threads = (consumers + 1) * warpgroup_size;
+  /// Whether a warpgroup turns values over on their way to the consumers.
+  static constexpr bool transposes_v = sizeof(Element) == 1;
+  static constexpr int threads = (consumers + 1 + transposes_v) * warpgroup_size;
 
   static constexpr int head_dim_steps = padded_head_dim(Config::head_dim, mma_k) / mma_k;
   static constexpr int key_steps = Config::tile_kv / mma_k;
@@ -59,7 +64,7 @@ struct KernelTraits {
 
   // Of one warp of a consumer.
   using Scores = Accumulator<MmaLayout, 16, Config::tile_kv>;
-  using Output = Accumulator<MmaLayout, 16, padded_head_dim(Config::head_dim_v, mma_k)>;
+  using Output = Accumulator<MmaLayout, 16, padded_head_dim(Config::head_dim_v)>;
 
   /// Whether some queries of a tile may see no key of those that others see.
   static constexpr bool may_lack_keys =
@@ -80,7 +85,10 @@ struct KernelTraits {
   // Q and O of one consumer.
   using QTile = PanelTile<Element, rows_per_warpgroup, Config::head_dim>;
   using KTile = PanelTile<Element, Config::tile_kv, Config::head_dim>;
-  using VTile = PanelTile<Element, Config::tile_kv, Config::head_dim_v>;
+  using VRowsTile = PanelTile<Element, Config::tile_kv, Config::head_dim_v>;
+  using VTile = typename ChosenType<transposes_v,
+                                    PanelTile<Element, transposed_rows(Config::head_dim_v), Config::tile_kv>,
+                                    VRowsTile>::type;
   using OTile = PanelTile<OutputElement<Config>, rows_per_warpgroup, Config::head_dim_v>;
   using PTile = PanelTile<Element, Config::tile_q, Config::tile_kv>;
 
@@ -96,7 +104,7 @@ struct KernelTraits {
   /// From one consumer's Q, or O, to the next one's.
   static constexpr int q_bytes = q_stage_bytes / consumers;
   static constexpr int o_bytes = o_over_q ? q_bytes : OTile::bytes;
-  static_assert(!o_over_q || QTile::row_bytes == OTile::row_bytes,
+  static_assert(!o_over_q || (QTile::row_bytes == OTile::row_bytes && !transposes_v),
                 "O lies over Q only when a warpgroup's rows of both cover the same bytes");
 
   /// Whether a consumer can compute the first scores of its next tile of queries before it has stored the

@@ -139,11 +139,11 @@ __device__ __forceinline__ void drop_masked(Scores& scores, const ScorePlace& pl
 /// of which there are some if the tile is partial.
 template <MaskQuery query, class Scores, class Score, class Mask>
 __device__ __forceinline__ void apply_functors(Scores& scores, const ScorePlace& place, const Score& score,
-                                               const AttentionParams& params, const Mask& mask,
+                                               float softmax_scale, const Mask& mask,
                                                const BlockContext& context, bool is_partial) {
   if constexpr (!Score::is_identity) {
     using Factors = ScoreFactors<Score>;
-    const float scale = params.softmax_scale * Factors::input;
+    const float scale = softmax_scale * Factors::input;
     scores.for_each(place.q, place.k, [&](float& s, int q, int k) {
       s = Factors::apply(score, s * scale, minimum(q, context.seqlen_q - 1),
                          minimum(k, context.seqlen_kv - 1));

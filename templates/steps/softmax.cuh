@@ -16,7 +16,16 @@ namespace jit {
 /// Probabilities are rounded to 16 bits before they are multiplied with values; their sum is not. Over many
 /// keys that evens out. A row that hangs on one key is off by the rounding of that key's probability, unless it
 /// is exactly 1: then its score is the maximum.
-inline constexpr float lazy_limit = 256.0f;
+///
+/// Of 8 bits they are e4m3 numbers, which end at 448 and lose precision below 2^-6: they are 2^8 times as large, which
+/// cancels when the row is normalised, and may become 448 / 2^8 times the maximum.
+template <class Element>
+inline constexpr float lazy_limit = sizeof(Element) == 1 ? 448.0f / 256.0f : 256.0f;
+/// What probabilities that become elements are multiplied by, and its log2, by which their exponents are raised.
+template <class Element>
+inline constexpr float probability_factor = sizeof(Element) == 1 ? 256.0f : 1.0f;
+template <class Element>
+inline constexpr float probability_raise = sizeof(Element) == 1 ? 8.0f : 0.0f;
 
 /// 2^x without the unit that ex2 runs on ("FlashAttention-4", "Software emulation of the exponential"): x is
 /// split into a whole number, which becomes the exponent of a float, and a rest of at most 1/2, of which a
@@ -87,8 +96,8 @@ __device__ __forceinline__ void begin_maximum(const Scores& scores, SoftmaxState
 /// Takes the maxima of a tile of scores into those of its rows and brings the sums up to them. Returns whether the rows'
 /// maxima moved, and then `correction` is what the output must be multiplied by. `scale_log2` is what makes a score an
 /// exponent of 2. Unless they must `always` move, they do when a probability became too large or may be a large
-/// part of its row's sum, of which a thread knows its own part.
-template <Rescale rescale, int rows>
+/// part of its row's sum, of which a thread knows its own part. Probabilities become an `Element`.
+template <Rescale rescale, class Element = bf16, int rows>
 __device__ __forceinline__ bool take_maxima(const float (&of_tile)[rows], SoftmaxState<rows>& state,
                                             float scale_log2, float (&correction)[rows]) {
   float new_max[rows];
@@ -101,7 +110,8 @@ __device__ __forceinline__ bool take_maxima(const float (&of_tile)[rows], Softma
 #pragma unroll
     for (int r = 0; r < rows; ++r) {
       const float largest = ex2((new_max[r] - state.row_max[r]) * scale_log2);
-      move |= largest > fminf(lazy_limit, fmaxf(state.row_sum[r], 1.0f));
+      move |=
+          largest > fminf(lazy_limit<Element>, fmaxf(state.row_sum[r] / probability_factor<Element>, 1.0f));
     }
     move = __any_sync(full_warp, move);
   }
@@ -117,23 +127,23 @@ __device__ __forceinline__ bool take_maxima(const float (&of_tile)[rows], Softma
 }
 
 /// The same of a tile of scores.
-template <Rescale rescale, class Scores>
+template <Rescale rescale, class Element = bf16, class Scores>
 __device__ __forceinline__ bool update_maximum(const Scores& scores, SoftmaxState<Scores::rows>& state,
                                                float scale_log2, float (&correction)[Scores::rows]) {
   float of_tile[Scores::rows];
 #pragma unroll
   for (int r = 0; r < Scores::rows; ++r) of_tile[r] = tile_maximum(scores, r);
-  return take_maxima<rescale>(of_tile, state, scale_log2, correction);
+  return take_maxima<rescale, Element>(of_tile, state, scale_log2, correction);
 }
 
-/// Turns scores into exponentials relative to `row_max`, and adds them to `sums`. Of 8 exponentials
+/// Turns scores into exponentials relative to `row_max`, times 2^`raise`, and adds them to `sums`. Of 8 exponentials
 /// `polynomials` are polynomials.
 template <int polynomials, class Scores>
 __device__ __forceinline__ void exponentiate(Scores& scores, const float (&row_max)[Scores::rows],
-                                             float scale_log2, float (&sums)[Scores::rows]) {
+                                             float scale_log2, float (&sums)[Scores::rows], float raise = 0) {
 #pragma unroll
   for (int r = 0; r < Scores::rows; ++r) {
-    const float offset = row_max[r] * scale_log2;
+    const float offset = row_max[r] * scale_log2 - raise;
 #pragma unroll
     for (int n = 0; n < Scores::column_blocks; ++n) {
       float& x = scores.at(r, n, 0);
@@ -148,11 +158,11 @@ __device__ __forceinline__ void exponentiate(Scores& scores, const float (&row_m
 /// The same relative to the rows' maxima, which take in this tile.
 template <int polynomials, class Scores>
 __device__ __forceinline__ void exponentiate(Scores& scores, SoftmaxState<Scores::rows>& state,
-                                             float scale_log2) {
+                                             float scale_log2, float raise = 0) {
   float row_max[Scores::rows];
 #pragma unroll
   for (int r = 0; r < Scores::rows; ++r) row_max[r] = finite_or_zero(state.row_max[r]);
-  exponentiate<polynomials>(scores, row_max, scale_log2, state.row_sum);
+  exponentiate<polynomials>(scores, row_max, scale_log2, state.row_sum, raise);
 }
 
 /// The largest sum of a thread's exponentials of one row of a tile that are taken relative to the maximum of
@@ -237,17 +247,17 @@ __device__ __forceinline__ unsigned keep_if_has_keys(unsigned packed, float inve
 }
 
 /// What the output of each row is to be multiplied by, and log(Σ exp(score)) in natural units, −inf for a row
-/// without keys. `Layout` is that of the scores.
+/// without keys. `Layout` is that of the scores; sums are 2^`raise` of what they are the sums of.
 template <class Layout, int rows>
 __device__ __forceinline__ void finish_rows(const SoftmaxState<rows>& state, float scale_log2,
-                                            float (&inverse)[rows], float (&lse)[rows]) {
+                                            float (&inverse)[rows], float (&lse)[rows], float raise = 0) {
 #pragma unroll
   for (int r = 0; r < rows; ++r) {
     const float sum = Layout::reduce(state.row_sum[r], [](float x, float y) { return x + y; });
     const bool has_keys = sum != 0.0f;
     inverse[r] = rcp(has_keys ? sum : 1 / inverse_without_keys);
-    lse[r] =
-        has_keys ? (finite_or_zero(state.row_max[r]) * scale_log2 + lg2(sum)) * ln_2 : negative_infinity();
+    lse[r] = has_keys ? (finite_or_zero(state.row_max[r]) * scale_log2 + (lg2(sum) - raise)) * ln_2
+                      : negative_infinity();
   }
 }
 

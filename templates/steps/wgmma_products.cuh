@@ -3,6 +3,7 @@
 
 #include "base/prelude.cuh"
 #include "ptx/bulk_tensor.cuh"
+#include "ptx/fp8.cuh"
 #include "ptx/ldmatrix.cuh"
 #include "ptx/math.cuh"
 #include "ptx/mma.cuh"
@@ -12,6 +13,17 @@
 #include "tiles/panel_tile.cuh"
 
 namespace jit {
+
+/// Row block 0 and the 32 columns from 32 · `step` on, rounded to e4m3: an A fragment of wgmma whose columns stand in
+/// the order in which lanes have them, column 2t + (e mod 2) + 8 (e / 2) of each 16 at place 4t + e.
+template <class Scores>
+__device__ __forceinline__ void pack_e4m3_step(const Scores& scores, unsigned (&a)[4], int step) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int r = i % 2, n = 4 * step + i / 2 * 2;
+    a[i] = pack_e4m3(scores.at(r, n, 0), scores.at(r, n, 1), scores.at(r, n + 1, 0), scores.at(r, n + 1, 1));
+  }
+}
 
 /// P of one warpgroup as the A operand of P V: packed accumulators of S, in registers or in shared memory.
 template <class Traits>
@@ -27,7 +39,11 @@ class Probabilities {
 #pragma unroll
     for (int step = 0; step < Traits::key_steps; ++step) {
       unsigned a[4];
-      scores.template pack_step<Element>(a, 0, step);
+      if constexpr (is_fp8<Element>) {
+        pack_e4m3_step(scores, a, step);
+      } else {
+        scores.template pack_step<Element>(a, 0, step);
+      }
       if constexpr (Traits::p_in_registers) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) registers_[step][i] = a[i];
@@ -51,7 +67,9 @@ class Probabilities {
     using P = typename Traits::PTile;
     using V = typename Traits::VTile;
     const unsigned p = lower_word(P::along_columns(tile_, consumer_ * rows_per_warpgroup, 0));
-    const unsigned v = lower_word(V::along_rows(v_tile, 0));
+    constexpr bool sums_along_columns = is_fp8<typename Config::Element>;
+    const unsigned v =
+        lower_word(sums_along_columns ? V::along_columns(v_tile, 0, 0) : V::along_rows(v_tile, 0));
     // Fence and commit stand on both sides: the assembler serialises a group that begins before a branch.
     if constexpr (Traits::has_lower_tiles) {
       if (lower) {

@@ -69,6 +69,10 @@ struct PanelTile {
   JIT_HOST_DEVICE static constexpr unsigned column_step(int step) {
     return lower_word(along_columns(0, 0, step) - along_columns(0, 0, 0));
   }
+  /// The same where the free dimension begins at `row`, a multiple of 8.
+  JIT_HOST_DEVICE static constexpr unsigned column_step(int step, int row) {
+    return lower_word(along_columns(0, row, step) - along_columns(0, 0, 0));
+  }
   JIT_HOST_DEVICE static constexpr unsigned row_step(int step) {
     return lower_word(along_rows(0, step) - along_rows(0, 0));
   }

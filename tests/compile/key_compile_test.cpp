@@ -57,20 +57,26 @@ TEST(Key, EveryInputChangesIt) {
   for (const SpecField& field : spec_fields()) {
     for (const AttentionSpec& spec : field.samples()) {
       const KernelConfig config =
-          is_plain(spec) ? KernelConfig()
-                         : ForwardSplitKv{.rescale = spec.split_keys != 0 ? Rescale::always : Rescale::lazy};
+          has_fp8_queries(spec) ? KernelConfig(ForwardWgmma{.direct_o = true})
+          : is_plain(spec)
+              ? KernelConfig()
+              : ForwardSplitKv{.rescale = spec.split_keys != 0 ? Rescale::always : Rescale::lazy};
       EXPECT_EQ(keys.insert(key_of(spec, config)).second, field.is_baked)
           << field.name << " " << to_string(spec);
     }
   }
   for_each_family([&]<class Config>(const Config& base) {
     AttentionSpec spec = spec_for(base);
-    if (spec == AttentionSpec{}) spec.head_dim = 48;  // one that all samples fit but that of ragged requests
+    if (spec == AttentionSpec{})
+      spec.head_dim = 48;  // that all samples fit but those of ragged requests and of fp8
     const AttentionSpec ragged{.head_dim = 48, .sequences_q = SequenceKind::ragged};
+    const AttentionSpec fp8{.dtype = DType::fp8_e4m3, .head_dim = 48};
     for (const ConfigField<Config>& field : Family<Config>::fields()) {
       Config config = base;
       field.set(config, field.sample);
-      const AttentionSpec& own = field.name == "requests" ? ragged : spec;
+      const bool is_of_fp8 = field.name == "promote_every";
+      if constexpr (std::is_same_v<Config, ForwardWgmma>) config.direct_o |= is_of_fp8;
+      const AttentionSpec& own = field.name == "requests" ? ragged : is_of_fp8 ? fp8 : spec;
       EXPECT_TRUE(keys.insert(key_of(own, config)).second) << to_string(KernelConfig(config));
     }
     EXPECT_TRUE(keys.insert(key_of(spec, base)).second) << Family<Config>::name;

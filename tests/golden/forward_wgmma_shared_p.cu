@@ -41,6 +41,7 @@ struct Config : WgmmaProducts {
   static constexpr Rescale rescale = Rescale::always;  // when the output is rescaled to a new row maximum
   static constexpr int blocks_per_sm = 1;  // blocks that must fit on a multiprocessor: caps the registers
   static constexpr Requests requests = Requests::all;  // that it computes, by the number of their queries
+  static constexpr int promote_every = 0;  // tiles of keys after which sums of fp8 products move to floats; 0: they do not
   static constexpr int loader_registers = 32;  // per thread, once shared out; 0: as launched
   static constexpr int consumer_registers = 160;  // the same for consumers
 };

@@ -57,10 +57,10 @@ def cached(rng, lengths_q, lengths_k, name, kind, *, heads_kv=2, ratio=4, head_d
     for each, width in (("k", head_dim), ("v", head_dim_v or head_dim)):
         shared[each] = None
         if kind == "token":
-            own = [rng.uniform(0.01, 0.1, (n, heads_kv)).astype(numpy.float32) for n in lengths_k]
+            own = [rng.uniform(0.02, 0.1, (n, heads_kv)).astype(numpy.float32) for n in lengths_k]
         else:
             shape = KINDS[kind](batch, heads_kv) if kind != "none" else (1,)
-            values = numpy.ones(1, numpy.float32) if kind == "none" else rng.uniform(0.01, 0.1, shape).astype("f4")
+            values = numpy.ones(1, numpy.float32) if kind == "none" else rng.uniform(0.02, 0.1, shape).astype("f4")
             shared[each] = values
             whole = numpy.broadcast_to(values, (batch, heads_kv))
             own = [numpy.broadcast_to(whole[b], (n, heads_kv)) for b, n in enumerate(lengths_k)]

@@ -227,7 +227,7 @@ def test_gpu_arrays_on_another_gpu_are_refused(rng, on_gpu, place):
 
 
 REFUSALS = [
-    ("q", lambda q, k, v: (q.astype(numpy.float32), k, v), "attention takes bf16 and fp16"),
+    ("q", lambda q, k, v: (q.astype(numpy.float32), k, v), "attention takes bf16, fp16 and fp8"),
     ("k", lambda q, k, v: (q, k.astype(numpy.float64), v), "elements other than"),
     ("v", lambda q, k, v: (q, k, v[0]), r"has 3 dimensions; it must have 4: \(batch, seqlen, heads, head_dim\)"),
     ("k", lambda q, k, v: (q, k[..., ::2], v), "has head_dim = 32; it must be 64|stride 2"),

@@ -36,7 +36,7 @@ def test_suites_have_the_expected_cells():
     sizes = {name: len(cells) for name, cells in suites.SUITES.items()}
     assert sizes == {"forward": 18, "causal": 18, "backward": 18, "backward-causal": 18, "training-step": 18,
                      "deterministic": 18, "backward-masks": 9, "backward-gqa": 12, "backward-varlen": 9,
-                     "masks": 8, "sparse": 10, "gqa": 8,
+                     "masks": 8, "fp8": 24, "sparse": 10, "gqa": 8,
                      "odd-shapes": 14, "latency": 10, "decode": 15, "paged": 18, "ragged": 8, "mixed": 6, "fp8-cache": 16,
                      "mla": 10, "engine-shapes": 32, "append": 7, "merge": 9}
 

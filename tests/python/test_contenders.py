@@ -12,7 +12,7 @@ import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
 
-from comparison import backward, cells, measure, reference, timing  # noqa: E402
+from comparison import backward, cells, fp8_suites, measure, reference, timing  # noqa: E402
 from comparison.by_autograd import ByAutograd, Forward  # noqa: E402
 from comparison.contender import Contender, Runner, Unsupported  # noqa: E402
 from comparison.contenders import all_contenders  # noqa: E402
@@ -103,7 +103,7 @@ def fake_flash_attention(monkeypatch, module):
     def function(name):
         def call(*arrays, **options):
             called.append((name, len(arrays), options))
-            return arrays[0] + 0, "lse"
+            return arrays[0].clone(), "lse"
 
         return call
 
@@ -135,6 +135,28 @@ def test_flash_attention_is_called_as_its_interface_wants(monkeypatch, peer, mod
     for refused in (small(mask="prefix"), small(score="alibi")):
         with pytest.raises(Unsupported):
             peer().make(refused, inputs)
+
+
+@needs_torch
+@pytest.mark.parametrize("mask", ["none", "causal"])
+def test_numbers_of_fp8_and_who_multiplies_them(monkeypatch, mask):
+    import torch
+
+    called = fake_flash_attention(monkeypatch, "fa3_fwd_interface")
+    monkeypatch.setattr(FlashAttention3, "module", lambda self: "fa3_fwd_interface")
+    cell = cells.backward_of(small(mask=mask), "fp8", fp8_suites.Fp8Cell)
+    inputs = measure.KINDS_OF_INPUTS[type(cell)](cell, "cpu", 0)
+    plain = measure.make_inputs(cell, "cpu", 0)
+    wides, numbers = (plain.q, plain.k, plain.v), (inputs.q, inputs.k, inputs.v)
+    for ours, wide, exact in zip(fp8_suites.as_fp8(inputs), wides, numbers):
+        assert ours.dtype == torch.float8_e4m3fn and torch.equal(ours.to(torch.bfloat16), exact)
+        assert not torch.equal(wide, exact) and (wide - exact).abs().max() <= wide.abs().max() / 16
+    runner = FlashAttention3().preparing(cell)(cell, inputs)
+    runner.call()
+    assert runner.coarser == 32 and called == [("func", 3, dict(causal=mask == "causal"))]
+    assert FlashAttention4().preparing(cell) is None and JitAttention().preparing(cell) is not None
+    rows, width = 2 * 9 * 4, 8
+    assert cell.bytes() == rows * width * (3 + 2) and cell.flops() == small(mask=mask).flops()
 
 
 # The check, on the CPU

@@ -353,7 +353,7 @@ def test_errors_of_the_library_arrive(make):
     q, k, v = random_qkv(make)
     with pytest.raises(ja.InvalidArgumentError, match="heads"):
         jt.attention(q[:, :, :3], k, v)
-    with pytest.raises(Exception, match="bf16 and fp16"):
+    with pytest.raises(Exception, match="bf16, fp16 and fp8"):
         torch.compile(jt.attention)(q.float(), k.float(), v.float())
     wrong = ja.mask.text("return nonsense;", name="wrong")
     with pytest.raises(Exception, match="wrong:1"):

@@ -80,6 +80,7 @@ std::string program_of(const Snippet& snippet) {
   return headers + includes +
          "void snippet([[maybe_unused]] void* q_data, [[maybe_unused]] void* k_data,\n"
          "             [[maybe_unused]] void* v_data, [[maybe_unused]] void* o_data,\n"
+         "             [[maybe_unused]] void* scales,\n"
          "             [[maybe_unused]] jit::TensorView q,\n"
          "             [[maybe_unused]] jit::TensorView k, [[maybe_unused]] jit::TensorView v,\n"
          "             [[maybe_unused]] jit::TensorView o, [[maybe_unused]] jit::TensorView lse,\n"

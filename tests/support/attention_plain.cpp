@@ -7,6 +7,15 @@
 #include "tests/support/float16.h"
 
 namespace jit::reference {
+namespace {
+
+// A number from 0 to 448 as an e4m3 number, which has 3 bits behind the point, and below 2^-6 no more than 2^-9.
+float e4m3(float value) {
+  const int exponent = std::max(std::ilogb(std::max(value, 0x1p-9f)), -6);
+  return std::ldexp(std::nearbyint(std::ldexp(value, 3 - exponent)), exponent - 3);
+}
+
+}  // namespace
 
 Output attention_plain(const Problem& problem, std::span<const Row> rows) {
   const auto round = [&](double value) { return rounded(problem.dtype, static_cast<float>(value)); };
@@ -31,7 +40,8 @@ Output attention_plain(const Problem& problem, std::span<const Row> rows) {
     }
     std::vector<float> output(static_cast<std::size_t>(problem.head_dim_v), 0);
     for (int k = 0; k < problem.seqlen_kv; ++k) {
-      const float weight = round(scores[static_cast<std::size_t>(k)] / sum);
+      const float score = scores[static_cast<std::size_t>(k)];
+      const float weight = problem.fp8_weights ? e4m3(score * 256) / 256 / sum : round(score / sum);
       if (weight == 0) continue;
       const float* v = in.v + std::ptrdiff_t{k} * problem.head_dim_v;
       for (std::size_t d = 0; d < output.size(); ++d) output[d] += weight * v[d];

@@ -22,6 +22,8 @@ constexpr std::size_t guard = 256;
 
 // Sums of fp32, and ex2 and lg2 that are right to 2^-22.
 constexpr double lse_tolerance = 5e-5;
+// wgmma sums products of 8 bits in 13 bits behind the point.
+constexpr double fp8_lse_tolerance = 1e-3;
 
 Place place_operand(Arena& arena, const AttentionCase& wanted, int seqlen, int heads, int head_dim,
                     DType dtype) {
@@ -100,7 +102,7 @@ Place place_functor_tensor(Arena& arena, const reference::FunctorData& data) {
   return place;
 }
 
-// Scales of k or v of 8 bits: powers of two.
+// Scales of elements of 8 bits: powers of two.
 Place place_scales(Arena& arena, const AttentionCase& wanted, std::mt19937_64& random) {
   const std::int64_t b = wanted.batch, s = wanted.seqlen_kv, h = wanted.heads_kv;
   Place place{.dtype = DType::fp32, .rank = 2, .shape = {b, h}, .strides = {h, 1}};
@@ -135,12 +137,12 @@ void for_each_element(const Place& place, const F& f) {
   }
 }
 
-// Elements of 8 bits that are normally distributed once they are multiplied by their scales.
-void fill_codes(Arena& arena, const Place& place, const Place& scales, float amplitude,
+// Elements of 8 bits that are normally distributed once they are multiplied by their scales, which `ratio` heads share.
+void fill_codes(Arena& arena, const Place& place, const Place& scales, int ratio, float amplitude,
                 std::mt19937_64& random) {
   std::normal_distribution<float> normal(0, amplitude);
   for_each_element(place, [&](auto b, auto s, auto h, auto d) {
-    const float wanted = normal(random) / scale_at(arena, scales, b, s, h);
+    const float wanted = normal(random) / scale_at(arena, scales, b, s, h / ratio);
     int nearest = 0;
     float least = std::numeric_limits<float>::infinity();
     for (int code = 0; code < 256; ++code) {
@@ -235,11 +237,16 @@ AttentionRun::AttentionRun(const AttentionCase& wanted, int device)
     if (!spec.values_in_keys) packed.push_back(&v_);
     place_packed(inputs_, case_, case_.seqlen_kv, packed);
   }
-  fill_random(inputs_, q_, case_.amplitude, random);
+  if (has_fp8_queries(spec)) {
+    q_descale_ = place_scales(inputs_, case_, random);
+    fill_codes(inputs_, q_, q_descale_, spec.gqa_ratio, case_.amplitude, random);
+  } else {
+    fill_random(inputs_, q_, case_.amplitude, random);
+  }
   for (const auto& [keys, scales] : {std::pair{&k_, &k_descale_}, {&v_, &v_descale_}}) {
     if (has_fp8_keys(spec)) {
       *scales = place_scales(inputs_, case_, random);
-      fill_codes(inputs_, *keys, *scales, case_.amplitude, random);
+      fill_codes(inputs_, *keys, *scales, 1, case_.amplitude, random);
     } else {
       fill_random(inputs_, *keys, case_.amplitude, random);
     }
@@ -255,12 +262,13 @@ AttentionRun::AttentionRun(const AttentionCase& wanted, int device)
     tensors_.push_back(place_functor_tensor(inputs_, functors->tensors.at(tensor.name)));
 
   outputs_.reserve(0);
-  o_ = place_operand(outputs_, case_, case_.seqlen_q, case_.heads_q(), spec.value_head_dim(), spec.dtype);
+  o_ = place_operand(outputs_, case_, case_.seqlen_q, case_.heads_q(), spec.value_head_dim(),
+                     output_dtype(spec));
   lse_ = place_lse(outputs_, case_);
 
   inputs_.upload(device);
   outputs_.upload(device);
-  problem_ = {.dtype = spec.dtype,
+  problem_ = {.dtype = has_fp8_queries(spec) ? DType::bf16 : spec.dtype,
               .batch = case_.batch,
               .heads_q = case_.heads_q(),
               .gqa_ratio = spec.gqa_ratio,
@@ -272,16 +280,19 @@ AttentionRun::AttentionRun(const AttentionCase& wanted, int device)
               .k = host_tensor(inputs_, k_),
               .v = host_tensor(inputs_, v_),
               .softmax_scale = spec.scale(),
+              .fp8_weights = has_fp8_queries(spec),
               .keep = reference::host_mask(spec.mask, functors),
               .score = reference::host_score(spec.score, functors)};
-  if (has_fp8_keys(spec)) widen_keys();
+  if (has_fp8_keys(spec)) widen();
 }
 
-void AttentionRun::widen_keys() {
-  const auto widen = [&](const Place& place, const Place& scales, std::vector<std::uint16_t>& wide) {
+void AttentionRun::widen() {
+  const auto widen = [&](const Place& place, const Place& scales, int ratio,
+                         std::vector<std::uint16_t>& wide) {
     for_each_element(place, [&](auto b, auto s, auto h, auto d) {
       const float element = float_from_bits(place.dtype, inputs_.host[place.at(b, s, h, d)]);
-      wide.push_back(reference::from_float(case_.spec.dtype, element * scale_at(inputs_, scales, b, s, h)));
+      wide.push_back(
+          reference::from_float(problem_.dtype, element * scale_at(inputs_, scales, b, s, h / ratio)));
     });
     const std::int64_t heads = place.shape[2], d = place.shape[3];
     return reference::HostTensor{.data = wide.data(),
@@ -289,14 +300,16 @@ void AttentionRun::widen_keys() {
                                  .seq_stride = heads * d,
                                  .head_stride = d};
   };
-  problem_.k = widen(k_, k_descale_, wide_[0]);
-  problem_.v = widen(v_, v_descale_, wide_[1]);
+  problem_.k = widen(k_, k_descale_, 1, wide_[0]);
+  problem_.v = widen(v_, v_descale_, 1, wide_[1]);
+  if (has_fp8_queries(case_.spec)) problem_.q = widen(q_, q_descale_, case_.spec.gqa_ratio, wide_[2]);
 }
 
 AttentionArguments AttentionRun::arguments() const {
   AttentionArguments arguments{.q = inputs_.view(q_), .k = inputs_.view(k_), .o = outputs_.view(o_)};
   if (!case_.spec.values_in_keys) arguments.v = inputs_.view(v_);
   if (case_.with_lse) arguments.lse = outputs_.view(lse_);
+  if (has_fp8_queries(case_.spec)) arguments.q_descale = inputs_.view(q_descale_);
   if (has_fp8_keys(case_.spec)) {
     arguments.k_descale = inputs_.view(k_descale_);
     arguments.v_descale = inputs_.view(v_descale_);
@@ -326,7 +339,7 @@ Verdict AttentionRun::check(std::size_t sampled) const {
       for (std::int64_t h = 0; h < o_.shape[2]; ++h) {
         for (std::int64_t d = 0; d < o_.shape[3]; ++d) {
           const std::size_t at = o_.at(b, q, h, d);
-          belongs[at] = belongs[at + 1] = true;
+          std::fill_n(belongs.begin() + static_cast<std::ptrdiff_t>(at), size_of(o_.dtype), true);
           if (!std::isfinite(element(bytes, o_, at)))
             return {fmt::format("o[{}, {}, {}, {}] is {}", b, q, h, d, element(bytes, o_, at))};
         }
@@ -379,7 +392,7 @@ Verdict AttentionRun::check(std::size_t sampled) const {
         fmt::format("{} is {} instead of {} (batch {}, head {}, query {}): error {:.3g}, allowed {:.3g}",
                     name, values[worst], right[worst], b, h, q, error, limit);
   };
-  compare("o", actual.o, exact.o, reference::error_limit(case_.spec.dtype, plain.o, exact.o));
+  compare("o", actual.o, exact.o, reference::error_limit(o_.dtype, plain.o, exact.o));
   double largest = 1;
   for (const double lse : exact.lse) {
     if (std::isfinite(lse)) largest = std::max(largest, std::abs(lse));
@@ -387,7 +400,8 @@ Verdict AttentionRun::check(std::size_t sampled) const {
   // The cap's tanh is as coarse as a 16-bit score; nothing else is.
   const bool capped = case_.spec.score.to_string().find("softcap") != std::string::npos;
   compare("lse", actual.lse, exact.lse,
-          capped ? reference::error_limit(case_.spec.dtype, plain.lse, exact.lse) : lse_tolerance * largest);
+          capped ? reference::error_limit(problem_.dtype, plain.lse, exact.lse)
+                 : (has_fp8_queries(case_.spec) ? fp8_lse_tolerance : lse_tolerance) * largest);
   return verdict;
 }
 

@@ -25,8 +25,7 @@ enum class Layout {
 inline constexpr int layout_count = 5;
 std::string_view to_string(Layout layout);
 
-/// Where spec.kv_dtype is of 8 bits, every scale is a power of two, so that k and v are numbers of q's type, and differs
-/// from the one beside it.
+/// Where elements are of 8 bits, every scale is a power of two, so that they stand for numbers of 16 bits.
 struct AttentionCase {
   AttentionSpec spec = {};
   int batch = 1;
@@ -92,14 +91,14 @@ class AttentionRun {
   const reference::Problem& problem() const { return problem_; }
 
  private:
-  /// Makes `problem_` one of the numbers that keys and values of 8 bits stand for.
-  void widen_keys();
+  /// Makes `problem_` one of the numbers that elements of 8 bits stand for.
+  void widen();
 
   AttentionCase case_;
   Arena inputs_, outputs_;
   Place q_, k_, v_, o_, lse_;
-  Place k_descale_, v_descale_;         // of keys of 8 bits
-  std::vector<std::uint16_t> wide_[2];  // k and v of 8 bits times their scales, in q's type
+  Place q_descale_, k_descale_, v_descale_;  // of elements of 8 bits
+  std::vector<std::uint16_t> wide_[3];       // q, k and v of 8 bits times their scales, in 16
   std::vector<FunctorTensorSpec> tensor_specs_;
   std::vector<Place> tensors_;
   reference::Problem problem_;

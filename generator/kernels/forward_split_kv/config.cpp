@@ -54,6 +54,7 @@ bool Family<ForwardSplitKv>::suits(const ProblemShape& shape) {
 }
 
 std::string Family<ForwardSplitKv>::rejection(const Case& problem, const ForwardSplitKv& config) {
+  if (has_fp8_queries(problem.spec)) return kv_dtype_rejection(problem.spec, name);
   if (std::string reason = dropout_rejection(problem.spec, name); !reason.empty()) return reason;
   if (config.rescale == Rescale::on_overflow)
     return fmt::format("rescale = on_overflow is not known to {}; it must be always or lazy", name);

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include <fmt/format.h>
+#include <jit/dtype.h>
 
 #include "generator/kernels/forward_wgmma/family.h"
 #include "generator/problem/functor_node.h"
@@ -61,28 +62,37 @@ constexpr std::array rows = {
     field<&ForwardWgmma::requests>(
         "requests", "that it computes, by the number of their queries",
         {.affects = Affects::registers, .sample = static_cast<int>(Requests::many_queries)}),
+    field<&ForwardWgmma::promote_every>(
+        "promote_every", "tiles of keys after which sums of fp8 products move to floats; 0: they do not",
+        {range(0, 64), Affects::registers, 4}),
 };
 static_assert(rows.size() == member_count<ForwardWgmma>(), "each member has a row");
 
-int threads_of(const ForwardWgmma& config) { return (consumers_of(config) + 1) * 128; }
+// Consumers, loaders, and those who turn values of 8 bits over.
+int warpgroups_of(const AttentionSpec& spec, const ForwardWgmma& config) {
+  return consumers_of(config) + 1 + (has_fp8_queries(spec) ? 1 : 0);
+}
+int threads_of(const AttentionSpec& spec, const ForwardWgmma& config) {
+  return warpgroups_of(spec, config) * 128;
+}
 
 // Registers per thread that launch bounds leave.
-int launched_registers(const ForwardWgmma& config) {
-  return registers_per_sm / (threads_of(config) * config.blocks_per_sm) / 8 * 8;
+int launched_registers(const AttentionSpec& spec, const ForwardWgmma& config) {
+  return registers_per_sm / (threads_of(spec, config) * config.blocks_per_sm) / 8 * 8;
 }
 
 // Looking for maxima takes up to a tenth of the time (docs/notebook.md). But where most tiles exceed those of the tiles
 // before, or the first one that is visited shows many queries nothing, tiles are computed twice. Which of both it is
-// under a mask that does not say what its rows see, is measured.
+// under a mask that does not say what its rows see, is measured. P of 8 bits is cut off long before its sum shows it.
 std::vector<Rescale> promising_rescales(const AttentionSpec& spec) {
-  if (!are_steady(spec.score)) return {Rescale::lazy};
+  if (has_fp8_queries(spec) || !are_steady(spec.score)) return {Rescale::lazy};
   if (has_row_range(spec.mask)) return {Rescale::on_overflow};
   return {Rescale::lazy, Rescale::on_overflow};
 }
 
 // Whether O can lie over Q: a warpgroup's rows of both must cover the same bytes.
 bool fits_o_over_q(const AttentionSpec& spec) {
-  return panel_columns(spec.head_dim) == panel_columns(spec.value_head_dim());
+  return !has_fp8_queries(spec) && panel_columns(spec.head_dim) == panel_columns(spec.value_head_dim());
 }
 
 int box_rows_of(const AttentionSpec& spec, const ForwardWgmma& config) {
@@ -102,18 +112,37 @@ int smem_bytes(const AttentionSpec& spec, const ForwardWgmma& config) {
                       .p_in_registers = config.p_in_registers,
                       .key_words = has_key_words(spec),
                       .persistent = config.persistent,
-                      .has_lengths = !is_plain(spec)})
+                      .has_lengths = !is_plain(spec),
+                      .element_bytes = size_of(spec.dtype),
+                      .output_bytes = size_of(output_dtype(spec))})
       .total;
+}
+
+// What elements of 8 bits ask of a config; empty: nothing that it does not have.
+std::string fp8_rejection(const AttentionSpec& spec, const ForwardWgmma& config) {
+  const int mma_k = facts(spec.dtype).mma_k;
+  if (config.tile_kv % mma_k != 0)
+    return fmt::format("tile_kv = {} must be a multiple of {} with fp8", config.tile_kv, mma_k);
+  if (!config.p_in_registers) return "p_in_registers must be true with fp8";
+  if (config.rescale == Rescale::on_overflow) {
+    return "rescale must be lazy or always with fp8: probabilities are cut off at 448 long before a sum "
+           "shows it";
+  }
+  if (!config.direct_o && size_of(output_dtype(spec)) != 2)
+    return fmt::format("direct_o must be true with out_dtype {}", to_string(output_dtype(spec)));
+  return "";
 }
 
 int estimated_registers(const AttentionSpec& spec, const ForwardWgmma& config) {
   const int scores = config.tile_kv / 2;
   const int output = padded_head_dim(spec.value_head_dim()) / 2;
   // Without overlap P takes the place of the scores that it is made of.
-  const int p = config.overlap && config.p_in_registers ? config.tile_kv / 4 : 0;
-  const int q = config.q_in_registers ? padded_head_dim(spec.head_dim) / 4 : 0;
+  const int bytes = size_of(spec.dtype);
+  const int p = config.overlap && config.p_in_registers ? config.tile_kv * bytes / 8 : 0;
+  const int q = config.q_in_registers ? padded_head_dim(spec.head_dim) * bytes / 8 : 0;
+  const int sums = config.promote_every > 0 ? output : 0;
   const bool mask_reads = !has_row_range(spec.mask) && !spec.mask.tensors().empty();
-  return scores + output + p + q + other_registers + (spec.score != Score() ? functor_registers : 0) +
+  return scores + output + sums + p + q + other_registers + (spec.score != Score() ? functor_registers : 0) +
          (mask_reads ? functor_registers : 0) + dropout_registers(spec, scores);
 }
 
@@ -136,16 +165,25 @@ bool has_key_words(const AttentionSpec& spec) { return key_words(spec.mask) == 1
 RegisterShares register_shares(const AttentionSpec& spec, const ForwardWgmma& config) {
   constexpr int most = 240;
   const int consumers = consumers_of(config);
-  const int launched = launched_registers(config);
+  const int launched = launched_registers(spec, config), groups = warpgroups_of(spec, config);
   if (launched >= most) return {};
   // The loaders find out which tiles the mask leaves: little work for masks that are arithmetic. Three
   // consumers of 160 registers leave 32.
   const ScoreMask* const score = score_mask(spec.score);
   const bool reads = !spec.mask.tensors().empty() || (score != nullptr && !score->tensors.empty());
   const bool is_simple = !drops_keys(spec) && is_plain(spec);
-  const int loader = consumers == 3 ? (reads ? 56 : 32) : reads ? 56 : is_simple ? 24 : 40;
-  const int consumer = (launched * (consumers + 1) - loader) / consumers / 8 * 8;
-  return {.loader = loader, .consumer = std::min(most, consumer)};
+  // Where lengths are read, and notes of values are left, too, 40 are too few.
+  const bool reads_more = reads || (!is_plain(spec) && has_fp8_queries(spec));
+  const int loader = consumers == 3 ? (reads ? 56 : 32) : reads_more ? 56 : is_simple ? 24 : 40;
+  const int transposer = groups > consumers + 1 ? 40 : 0;
+  const int consumer = (launched * groups - loader - transposer) / consumers / 8 * 8;
+  return {.loader = loader, .consumer = std::min(most, consumer), .transposer = transposer};
+}
+
+int output_columns_at_once(const AttentionSpec& spec, const ForwardWgmma& config) {
+  const int columns = padded_head_dim(spec.value_head_dim());
+  const int most = (launched_registers(spec, config) - instruction_registers) * 2 / 16 * 16;
+  return columns <= most ? columns : padded_head_dim(columns / 2);
 }
 
 }  // namespace forward_wgmma
@@ -154,7 +192,14 @@ std::span<const ConfigField<ForwardWgmma>> Family<ForwardWgmma>::fields() { retu
 
 std::string Family<ForwardWgmma>::rejection(const Case& problem, const ForwardWgmma& config) {
   const auto& [spec, limits] = problem;
-  if (std::string reason = kv_dtype_rejection(spec, name); !reason.empty()) return reason;
+  if (has_fp8_queries(spec)) {
+    if (std::string reason = fp8_rejection(spec, config); !reason.empty()) return reason;
+  } else if (std::string reason = kv_dtype_rejection(spec, name); !reason.empty()) {
+    return reason;
+  } else if (config.promote_every != 0) {
+    return fmt::format("promote_every must be 0 with {}, whose products are summed in full",
+                       to_string(spec.dtype));
+  }
   if (std::string reason = dropout_tile_rejection(spec, config.tile_kv); !reason.empty()) return reason;
   if (limits.arch != arch)
     return fmt::format("{} needs {}, this is {}", name, to_string(arch), to_string(limits.arch));
@@ -190,15 +235,19 @@ std::string Family<ForwardWgmma>::rejection(const Case& problem, const ForwardWg
   if (config.order == WarpgroupOrder::softmax_lock && config.rescale == Rescale::on_overflow) {
     return "rescale must be always or lazy with order = softmax_lock: a repeated tile has no turn";
   }
-  const int accumulators = std::max(config.tile_kv, padded_head_dim(spec.value_head_dim())) / 2;
-  if (accumulators + instruction_registers > launched_registers(config)) {
+  const int output_columns =
+      has_fp8_queries(spec) ? output_columns_at_once(spec, config) : padded_head_dim(spec.value_head_dim());
+  const int accumulators = std::max(config.tile_kv, output_columns) / 2;
+  if (accumulators + instruction_registers > launched_registers(spec, config)) {
     return fmt::format("{} accumulators of one wgmma do not fit the {} registers per thread of {} warpgroups",
-                       accumulators, launched_registers(config),
-                       (consumers_of(config) + 1) * config.blocks_per_sm);
+                       accumulators, launched_registers(spec, config),
+                       warpgroups_of(spec, config) * config.blocks_per_sm);
   }
   if (config.separate_o && config.direct_o) {
     return "separate_o must be false with direct_o = true: O needs no place in shared memory then";
   }
+  if (!config.separate_o && !config.direct_o && has_fp8_queries(spec))
+    return "separate_o or direct_o must be true with fp8: O does not fit over Q";
   if (!config.separate_o && !config.direct_o && !fits_o_over_q(spec)) {
     return fmt::format(
         "separate_o or direct_o must be true with head_dim {} and head_dim_v {}: O does not fit over Q",
@@ -209,7 +258,7 @@ std::string Family<ForwardWgmma>::rejection(const Case& problem, const ForwardWg
 
 Footprint Family<ForwardWgmma>::footprint(const AttentionSpec& spec, const ForwardWgmma& config) {
   const RegisterShares shares = register_shares(spec, config);
-  return {.threads = threads_of(config),
+  return {.threads = threads_of(spec, config),
           .smem_bytes = smem_bytes(spec, config),
           .registers = estimated_registers(spec, config),
           .register_cap = shares.consumer == 0 ? max_registers_per_thread : shares.consumer,
@@ -231,23 +280,26 @@ std::vector<ForwardWgmma> Family<ForwardWgmma>::space(const Case& problem) {
   struct Stages {
     int q, k, v;
     bool separate_o = false;
+    bool direct_o = false;
   };
   const std::vector<Schedule> schedules = {
       {true, true, WarpgroupOrder::ping_pong},     {true, true, WarpgroupOrder::free},
       {false, true, WarpgroupOrder::softmax_lock}, {false, true, WarpgroupOrder::free},
       {true, false, WarpgroupOrder::ping_pong},    {true, true, WarpgroupOrder::ping_pong, true},
   };
+  const std::vector<Stages> fp8_stage_counts = {
+      {2, 2, 2, true}, {1, 2, 2, true}, {1, 2, 2, false, true}, {2, 2, 2, false, true}, {2, 3, 2, true}};
   const std::vector<Stages> stage_counts = {{2, 2, 2},       {1, 2, 2}, {2, 3, 3}, {1, 2, 2, true},
                                             {2, 2, 2, true}, {2, 4, 4}, {1, 3, 2}};
   const std::vector<Rescale> rescales = promising_rescales(spec);
   for (const int consumers : {2, 3, 1}) {
     for (const int tile_kv : {32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192}) {
       for (const Schedule& schedule : schedules) {
-        for (const Stages& stages : stage_counts) {
+        for (const Stages& stages : has_fp8_queries(spec) ? fp8_stage_counts : stage_counts) {
           for (const bool persistent : {true, false}) {
             for (const int blocks_per_sm : {1, 2, 3}) {
               for (const Rescale rescale : rescales) {
-                // Left out, because never faster: rescaling at every tile, direct_o, polynomial_exp2.
+                // Left out, because never faster: rescaling at every tile, direct_o of 16 bits, polynomial_exp2.
                 ForwardWgmma config{.tile_q = consumers * rows_per_warpgroup,
                                     .tile_kv = tile_kv,
                                     .stages_q = stages.q,
@@ -256,6 +308,7 @@ std::vector<ForwardWgmma> Family<ForwardWgmma>::space(const Case& problem) {
                                     .q_in_registers = schedule.q_in_registers,
                                     .p_in_registers = schedule.p_in_registers,
                                     .separate_o = stages.separate_o,
+                                    .direct_o = stages.direct_o,
                                     .overlap = schedule.overlap,
                                     .order = schedule.order,
                                     .persistent = persistent,

@@ -3,6 +3,8 @@
 #include <cmath>
 #include <initializer_list>
 
+#include <jit/dtype.h>
+
 #include "generator/kernels/block_cover.h"
 #include "generator/kernels/forward_wgmma/family.h"
 #include "generator/problem/functor_node.h"
@@ -89,10 +91,11 @@ double waves_of(const AttentionSpec& spec, const ProblemShape& shape, double wav
 }
 
 double step_clocks(const AttentionSpec& spec, const ForwardWgmma& config) {
-  const double d = padded_head_dim(spec.head_dim), dv = padded_head_dim(spec.value_head_dim());
+  const int mma_k = facts(spec.dtype).mma_k;
+  const double d = padded_head_dim(spec.head_dim, mma_k), dv = padded_head_dim(spec.value_head_dim());
   // Q Kᵀ reads both operands from shared memory, which a narrow tile has no time for.
   const double wide = config.tile_kv / 2.0, reading = (64 + config.tile_kv) * 32 / smem_bytes_per_clock;
-  const double own = d / 16 * std::max(wide, reading) + config.tile_kv / 16 * dv / 2;
+  const double own = d / mma_k * std::max(wide, reading) + config.tile_kv / mma_k * dv / 2;
   const double groups = consumers_of(config) * config.blocks_per_sm;
   double alone = own + softmax_per_key * config.tile_kv + softmax_clocks;
   if (!config.overlap) alone *= in_sequence;
@@ -132,11 +135,12 @@ double Family<ForwardWgmma>::cycles(const Case& problem, const ProblemShape& sha
   if (config.blocks_per_sm > 1) computing *= neighbours;
   if (is_masked && consumers_of(config) == 3) computing *= three_masked;
 
-  const double elements =
-      rows * (static_cast<double>(shape.seqlen_q) + static_cast<double>(shape.seqlen_kv) / spec.gqa_ratio) *
-      (spec.head_dim + spec.value_head_dim());
-  const double cycles =
-      overlapped({computing, elements * element_bytes / (memory_bytes_per_clock * limits.sm_count)});
+  const double queries = static_cast<double>(shape.seqlen_q),
+               keys = static_cast<double>(shape.seqlen_kv) / spec.gqa_ratio;
+  const double d = spec.head_dim, dv = spec.value_head_dim();
+  const double bytes = rows * ((queries * d + keys * (d + dv)) * size_of(spec.dtype) +
+                               queries * dv * size_of(output_dtype(spec)));
+  const double cycles = overlapped({computing, bytes / (memory_bytes_per_clock * limits.sm_count)});
   return !is_plain(spec) && static_cast<double>(shape.seqlen_q) <= few_queries ? nearly_empty * cycles
                                                                                : cycles;
 }

@@ -37,13 +37,18 @@ namespace forward_wgmma {
 /// Warpgroups of a block that compute.
 int consumers_of(const ForwardWgmma& config);
 
-/// Registers per thread that setmaxnreg gives to the warpgroups; both 0: those that the kernel was launched
+/// Registers per thread that setmaxnreg gives to the warpgroups; all 0: those that the kernel was launched
 /// with.
 struct RegisterShares {
   int loader = 0;
   int consumer = 0;
+  int transposer = 0;  ///< of q, k and v of 8 bits
 };
 RegisterShares register_shares(const AttentionSpec& spec, const ForwardWgmma& config);
+
+/// Columns of O that one instruction of P V makes, where q, k and v are of 8 bits: all, unless the registers that a thread
+/// begins with are too few.
+int output_columns_at_once(const AttentionSpec& spec, const ForwardWgmma& config);
 
 /// Whether the mask knows keys by a word of each, which the key loader leaves in shared memory: see
 /// templates/problem/masks.cuh.

@@ -54,8 +54,11 @@ void launch_grid(const KernelLaunch& launch, const ForwardWgmma& config, Maps& m
                           .block = {kernel.threads, 1, 1},
                           .smem_bytes = kernel.smem_bytes,
                           .dependent = config.dependent_launch};
-  DropoutParams dropout = launch.dropout;  // kernels without dropout do not look at it
-  void* arguments[] = {&launch.params, &maps, &dropout};
+  // Kernels have one of them at most.
+  DropoutParams dropout = launch.dropout;
+  DescaleParams descale = launch.descale;
+  void* const last = launch.spec.dropout ? static_cast<void*>(&dropout) : &descale;
+  void* arguments[] = {&launch.params, &maps, last};
   try {
     jit::launch(kernel.kernel.handle(), grid, arguments, launch.stream);
   } catch (const Error&) {

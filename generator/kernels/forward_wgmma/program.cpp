@@ -15,22 +15,27 @@ namespace {
 
 // The products of tiles that the kernel consists of, as what its Config inherits.
 SourceFile wgmma_products(const AttentionSpec& spec, const ForwardWgmma& config) {
+  const int mma_k = facts(spec.dtype).mma_k, columns = padded_head_dim(spec.value_head_dim());
   std::string text =
       "// Products of tiles by wgmma, for one kernel. Generated: change the spec, not this file.\n"
       "#pragma once\n\nstruct WgmmaProducts {\n";
   text += wgmma_function("wgmma_qk", "D = A B: 64 rows of Q, tile_kv rows of K.",
                          {.dtype = spec.dtype,
                           .n = config.tile_kv,
-                          .steps = padded_head_dim(spec.head_dim) / facts(spec.dtype).mma_k,
+                          .steps = padded_head_dim(spec.head_dim, mma_k) / mma_k,
                           .a_in_registers = config.q_in_registers});
   WgmmaProduct pv{.dtype = spec.dtype,
-                  .n = padded_head_dim(spec.value_head_dim()),
-                  .steps = config.tile_kv / facts(spec.dtype).mma_k,
+                  .n = columns,
+                  .steps = config.tile_kv / mma_k,
                   .accumulate = true,
                   .a_in_registers = config.p_in_registers,
-                  .b_along_rows = true};
+                  .b_along_rows = !has_fp8_queries(spec)};
+  if (has_fp8_queries(spec)) {
+    pv.columns_at_once = forward_wgmma::output_columns_at_once(spec, config);
+    pv.a_dtype = DType::fp8_e4m3;  // P needs its third bit, and has no use for e5m2's range
+  }
   text += wgmma_function("wgmma_pv", "D += A B: tile_kv columns of P, tile_kv rows of V.", pv);
-  pv.steps = forward_wgmma::lower_key_steps(config.tile_kv);
+  pv.steps = forward_wgmma::lower_key_steps(config.tile_kv, mma_k);
   text += wgmma_function("wgmma_pv_lower", "The same without the upper half of the keys.", pv);
   return {"wgmma_products.cuh", text + "};\n"};
 }
@@ -57,9 +62,13 @@ Program Family<ForwardWgmma>::program(const AttentionSpec& spec, const ForwardWg
   source += "struct Config : WgmmaProducts {\n" + spec_lines(spec, functors) + config_lines(fields(), config);
   source += number_line("loader_registers", shares.loader, "per thread, once shared out; 0: as launched");
   source += number_line("consumer_registers", shares.consumer, "the same for consumers");
+  if (has_fp8_queries(spec))
+    source +=
+        number_line("transposer_registers", shares.transposer, "the same for those who turn values over");
   source += "};\n";
-  const ParameterText dropout = dropout_text(spec);
-  source += params_assertion() + dropout.assertion + functors.assertions;
+  // A spec with one of them has none of the other.
+  const ParameterText last = spec.dropout ? dropout_text(spec) : descale_text(spec);
+  source += params_assertion() + last.assertion + functors.assertions;
   const bool plain = is_plain(spec);
   const std::string_view maps = plain ? "forward_wgmma::TensorMaps" : "forward_wgmma::SequenceMaps";
   const std::size_t maps_bytes =
@@ -76,7 +85,7 @@ Program Family<ForwardWgmma>::program(const AttentionSpec& spec, const ForwardWg
       "{}(const __grid_constant__ AttentionParams params, "
       "const __grid_constant__ {} maps{}) {{\n"
       "  forward_wgmma::attention_forward<Config>(params, maps{});\n}}\n",
-      program.name, maps, dropout.parameter, dropout.argument);
+      program.name, maps, last.parameter, last.argument);
   return program;
 }
 

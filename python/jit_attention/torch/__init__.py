@@ -7,9 +7,16 @@ except ImportError as error:
 
 from .flash_impl import register_with_torch
 from .op import attention
+from .quantized import quantized_attention
 from .sdpa import scaled_dot_product_attention
 from .transformers import register_with_transformers
 from .transformers_paged import register_continuous_batching
 
-__all__ = ["attention", "register_continuous_batching", "register_with_torch", "register_with_transformers",
-           "scaled_dot_product_attention"]
+__all__ = [
+    "attention",
+    "quantized_attention",
+    "register_continuous_batching",
+    "register_with_torch",
+    "register_with_transformers",
+    "scaled_dot_product_attention",
+]

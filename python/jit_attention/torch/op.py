@@ -21,7 +21,8 @@ from . import block_mask as _block_mask
 def attention(q, k, v=None, *, mask=None, score=None, softmax_scale=None, return_lse=False, layout="BSHD", tensors=None,
               tuning=None, cu_seqlens_q=None, cu_seqlens_k=None, seqused_q=None, seqused_k=None, page_table=None,
               cache_leftpad=None, sinks=None, num_splits=0, zero_padding=False, split_keys=0,
-              k_descale=None, v_descale=None, kv_dtype=None, descale_per=None, head_dim_v=None,
+              k_descale=None, v_descale=None, kv_dtype=None, descale_per=None, head_dim_v=None, q_descale=None,
+              out_dtype=None,
               dropout_p=0, rng_state=None, deterministic=False, block_mask=None):
     """`jit_attention.attention` of PyTorch tensors, eager or compiled, with gradients for q, k and v, for sinks, and
     for what scores read.
@@ -35,12 +36,13 @@ def attention(q, k, v=None, *, mask=None, score=None, softmax_scale=None, return
     under `torch.use_deterministic_algorithms`, and 0 in rows of ragged tensors that are no query's or no key's.
 
     Args:
-        q, k, v: tensors of one dtype, bf16 or fp16; k and v may be of fp8, without gradients, as with no v.
+        q, k, v: tensors of one dtype, bf16 or fp16; k and v, or all three, may be of fp8, without gradients, as with no
+            v.
         mask, score, softmax_scale, return_lse, layout, tensors, tuning, cu_seqlens_q, cu_seqlens_k, seqused_q,
             seqused_k, page_table, cache_leftpad, sinks, num_splits, zero_padding, split_keys, k_descale, v_descale,
-            kv_dtype, descale_per, head_dim_v: as those of `jit_attention.attention`. What it has beside them (out, dtype, stream)
-            an operator has not: its result is new, on torch's current stream. With ``seqused_q``, rows of the result
-            that are no query's hold anything unless ``zero_padding`` is set.
+            kv_dtype, descale_per, head_dim_v, q_descale, out_dtype: as those of `jit_attention.attention`. What it has
+            beside them (out, dtype, stream) an operator has not: its result is new, on torch's current stream. With
+            ``seqused_q``, rows of the result that are no query's hold anything unless ``zero_padding`` is set.
         dropout_p: the rate of dropout, as that of `jit_attention.attention`.
         rng_state: int64 (2), seed and offset of its random numbers; None: drawn from torch's default generator of q's
             device. So a CUDA graph drops other probabilities at each replay, and what a checkpoint computes again drops
@@ -51,7 +53,7 @@ def attention(q, k, v=None, *, mask=None, score=None, softmax_scale=None, return
             it, give all of them one ``jit_attention.BlockMask.from_torch(...)``.
 
     Returns:
-        o, contiguous, of q's dtype, or (o, lse), as `jit_attention.attention` does.
+        o, contiguous, of q's dtype or out_dtype, or (o, lse), as `jit_attention.attention` does.
 
     Raises:
         InvalidArgumentError: a gradient is wanted that there is none of: with paged keys or cache_leftpad, of one of
@@ -62,7 +64,8 @@ def attention(q, k, v=None, *, mask=None, score=None, softmax_scale=None, return
     sequences = dict(cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, seqused_q=seqused_q, seqused_k=seqused_k,
                      page_table=page_table, cache_leftpad=cache_leftpad, sinks=sinks, num_splits=num_splits,
                      zero_padding=zero_padding, split_keys=split_keys, k_descale=k_descale, v_descale=v_descale,
-                     kv_dtype=kv_dtype, descale_per=descale_per, head_dim_v=head_dim_v)
+                     kv_dtype=kv_dtype, descale_per=descale_per, head_dim_v=head_dim_v, q_descale=q_descale,
+                     out_dtype=None if out_dtype is None else _functor.element_type(out_dtype))
     if dropout_p != 0:  # only then is a rate part of what is compiled
         if rng_state is None:
             rng_state = torch.randint(2**63 - 1, (2,), dtype=torch.int64, device=q.device)
@@ -108,7 +111,8 @@ def _operator(q: torch.Tensor, k: torch.Tensor, v: Optional[torch.Tensor], tenso
               sinks: Optional[torch.Tensor] = None, num_splits: int = 0,
                zero_padding: bool = False, split_keys: int = 0, k_descale: Optional[torch.Tensor] = None,
                v_descale: Optional[torch.Tensor] = None, kv_dtype: Optional[str] = None,
-               descale_per: Optional[str] = None, head_dim_v: Optional[int] = None, dropout_p: float = 0.0,
+               descale_per: Optional[str] = None, head_dim_v: Optional[int] = None,
+               q_descale: Optional[torch.Tensor] = None, out_dtype: Optional[str] = None, dropout_p: float = 0.0,
                rng_state: Optional[torch.Tensor] = None, deterministic: bool = False,
                block_numbers: Optional[Sequence[int]] = None) -> tuple[torch.Tensor, torch.Tensor]:
     result = _attention(q, k, v, **_keywords(problem, tensors, block_numbers, q, layout), softmax_scale=softmax_scale,
@@ -116,23 +120,27 @@ def _operator(q: torch.Tensor, k: torch.Tensor, v: Optional[torch.Tensor], tenso
                         cu_seqlens_k=cu_seqlens_k, seqused_q=seqused_q, seqused_k=seqused_k, page_table=page_table,
                         cache_leftpad=cache_leftpad, sinks=sinks, num_splits=num_splits, zero_padding=zero_padding,
                         split_keys=split_keys, k_descale=k_descale, v_descale=v_descale, kv_dtype=kv_dtype,
-                        descale_per=descale_per, head_dim_v=head_dim_v, dropout_p=dropout_p, rng_state=rng_state)
+                        descale_per=descale_per, head_dim_v=head_dim_v, q_descale=q_descale, out_dtype=out_dtype,
+                        dropout_p=dropout_p, rng_state=rng_state)
     return result if return_lse else (result, _empty_lse(q))
 
 
-_HEAD_DIM_V = 13  # among the operator's arguments behind `cu_seqlens_q`
-
-
 @_operator.register_fake
-def _(q, k, v, tensors, problem, softmax_scale, return_lse, layout, tuning, cu_seqlens_q=None, *sequences):
+def _(q, k, v, tensors, problem, softmax_scale, return_lse, layout, tuning, cu_seqlens_q=None, cu_seqlens_k=None,
+      seqused_q=None, seqused_k=None, page_table=None, cache_leftpad=None, sinks=None, num_splits=0,
+      zero_padding=False, split_keys=0, k_descale=None, v_descale=None, kv_dtype=None, descale_per=None,
+      head_dim_v=None, q_descale=None, out_dtype=None, *dropout):
     if cu_seqlens_q is not None:
         lse_shape = q.size(1), q.size(0)
     else:
         heads, seqlen = (1, 2) if layout == "BHSD" else (2, 1)
         lse_shape = q.size(0), q.size(heads), q.size(seqlen)
     lse = q.new_empty(lse_shape, dtype=torch.float32) if return_lse else _empty_lse(q)
-    columns = sequences[_HEAD_DIM_V] if v is None else v.size(-1)
-    return q.new_empty((*q.shape[:-1], columns)), lse
+    dtype = _RESULTS[out_dtype or "bf16"] if q.element_size() == 1 else q.dtype
+    return q.new_empty((*q.shape[:-1], head_dim_v if v is None else v.size(-1)), dtype=dtype), lse
+
+
+_RESULTS = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
 
 def _empty_lse(q):

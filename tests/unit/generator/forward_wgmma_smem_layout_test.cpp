@@ -23,11 +23,12 @@ std::vector<Region> regions_of(const SmemSizes& sizes) {
   const SmemLayout layout = smem_layout(sizes);
   const int tile = 1024, barrier = 8;
   const int stages_o = sizes.direct_o ? 0 : sizes.separate_o ? 1 : sizes.stages_q;
-  const int consumers = sizes.tile_q / 64;
+  const int consumers = sizes.tile_q / 64, element = sizes.element_bytes;
   std::vector<Region> regions = {
       {"q", layout.q, sizes.stages_q * q_stage_size(sizes), tile},
-      {"k", layout.k, sizes.stages_k * panel_tile_bytes(sizes.tile_kv, sizes.head_dim), tile},
-      {"v", layout.v, sizes.stages_v * panel_tile_bytes(sizes.tile_kv, sizes.head_dim_v), tile},
+      {"k", layout.k, sizes.stages_k * panel_tile_bytes(sizes.tile_kv, sizes.head_dim, element), tile},
+      {"v_rows", layout.v_rows, sizes.stages_v * panel_tile_bytes(sizes.tile_kv, sizes.head_dim_v, element),
+       tile},
       {"key_notes", layout.key_notes, sizes.stages_k * 8, 8},
       {"work", layout.work, stages_work * (sizes.has_lengths ? 28 : 12), 4},
       {"q_full", layout.q_full, consumers * sizes.stages_q * 8, barrier},
@@ -42,7 +43,17 @@ std::vector<Region> regions_of(const SmemSizes& sizes) {
       {"work_empty", layout.work_empty, stages_work * 8, barrier},
   };
   const int rows = sizes.tile_q;
-  if (sizes.separate_o) regions.push_back({"o", layout.o, panel_tile_bytes(rows, sizes.head_dim_v), tile});
+  if (sizes.separate_o)
+    regions.push_back({"o", layout.o, panel_tile_bytes(rows, sizes.head_dim_v, sizes.output_bytes), tile});
+  if (element == 1) {
+    const int rows_v = (sizes.head_dim_v + 15) / 16 * 16;
+    regions.push_back({"v", layout.v, sizes.stages_v * panel_tile_bytes(rows_v, sizes.tile_kv, 1), tile});
+    regions.push_back({"value_notes", layout.value_notes, sizes.stages_v * 4, 4});
+    regions.push_back({"v_rows_full", layout.v_rows_full, sizes.stages_v * 8, barrier});
+    regions.push_back({"v_rows_empty", layout.v_rows_empty, sizes.stages_v * 8, barrier});
+  } else {
+    EXPECT_EQ(layout.v_rows, layout.v);
+  }
   if (!sizes.p_in_registers) regions.push_back({"p", layout.p, panel_tile_bytes(rows, sizes.tile_kv), tile});
   if (sizes.key_words) {
     regions.push_back({"key_words", layout.key_words, sizes.stages_k * sizes.tile_kv * 4, 8});
@@ -59,7 +70,8 @@ std::string to_string(const SmemSizes& s) {
                                << s.stages_k << " " << s.stages_v << ", separate_o " << s.separate_o
                                << ", direct_o " << s.direct_o << ", p_in_registers " << s.p_in_registers
                                << ", key_words " << s.key_words << ", persistent " << s.persistent
-                               << ", has_lengths " << s.has_lengths)
+                               << ", has_lengths " << s.has_lengths << ", bytes " << s.element_bytes << " "
+                               << s.output_bytes)
       .GetString();
 }
 
@@ -78,7 +90,7 @@ void expect_disjoint(const SmemSizes& sizes) {
   }
   const int total = smem_layout(sizes).total;
   EXPECT_EQ(total, end) << "the last region is " << regions.back().name;
-  EXPECT_LT(total, bytes + 1024 * 5) << "more room than alignment takes";
+  EXPECT_LT(total, bytes + 1024 * 6) << "more room than alignment takes";
 }
 
 template <class F>
@@ -116,6 +128,21 @@ void for_sizes(F f) {
 }
 
 TEST(SmemLayout, RegionsAreDisjointAlignedAndWithinTheTotal) { for_sizes(expect_disjoint); }
+
+// Values of 8 bits take two rings, and O never lies over Q.
+TEST(SmemLayout, ElementsOf8Bits) {
+  for_sizes([](SmemSizes sizes) {
+    if (sizes.tile_kv % 32 != 0 || !sizes.p_in_registers || sizes.separate_o == sizes.direct_o) return;
+    sizes.element_bytes = 1;
+    sizes.output_bytes = sizes.direct_o ? 4 : 2;
+    expect_disjoint(sizes);
+    EXPECT_EQ(q_stage_size(sizes), panel_tile_bytes(sizes.tile_q, sizes.head_dim, 1));
+    // A stage of values that were turned over begins with the pattern of the swizzle.
+    const int rows = transposed_rows(sizes.head_dim_v);
+    EXPECT_GE(rows, sizes.head_dim_v);
+    EXPECT_EQ(panel_tile_bytes(rows, sizes.tile_kv, 1) % (8 * panel_columns(sizes.tile_kv, 1)), 0);
+  });
+}
 
 TEST(SmemLayout, EveryStageIsAligned) {
   for_sizes([](const SmemSizes& sizes) {
@@ -178,6 +205,7 @@ TEST(SmemLayout, KnownSizes) {
 }
 
 struct Config {
+  using Element = fp16;
   static constexpr int head_dim = 40, head_dim_v = 72, tile_q = 192, tile_kv = 80;
   static constexpr int stages_q = 2, stages_k = 3, stages_v = 4;
   static constexpr bool separate_o = true, direct_o = false, p_in_registers = false, persistent = true;
@@ -187,7 +215,7 @@ TEST(SmemLayout, TakesSizesFromAConfig) {
   constexpr SmemSizes sizes = smem_sizes<Config>(true, false);
   EXPECT_EQ(to_string(sizes),
             "head_dim 40, head_dim_v 72, tile 192 x 80, stages 2 3 4, separate_o true, direct_o false, "
-            "p_in_registers false, key_words true, persistent true, has_lengths false");
+            "p_in_registers false, key_words true, persistent true, has_lengths false, bytes 2 2");
 }
 
 }  // namespace

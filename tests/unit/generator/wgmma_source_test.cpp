@@ -94,6 +94,29 @@ TEST(WgmmaSource, EveryStepHasItsOperandsAndFlags) {
   }
 }
 
+// Of 8 bits: 32 elements a step, types of A and B of their own, no flags of transposed operands, and D in parts of columns
+// that begin with a row of B.
+TEST(WgmmaSource, ElementsOf8Bits) {
+  const WgmmaProduct product{.dtype = DType::fp8_e5m2,
+                             .n = 64,
+                             .steps = 2,
+                             .accumulate = true,
+                             .a_in_registers = true,
+                             .columns_at_once = 32,
+                             .a_dtype = DType::fp8_e4m3};
+  const std::string function = wgmma_function("multiply", "", product);
+  const std::string assembly = assembly_of(function);
+  for (const int first : {0, 16}) {
+    for (const int step : {0, 1}) {
+      EXPECT_EQ(count_of(assembly, "m64n32k32.f32.e4m3.e5m2 {" + list(first, 16) + "}, {" +
+                                       list(32 + step * 4, 4) + "}, B, yes, 1, 1;"),
+                1);
+    }
+  }
+  EXPECT_EQ(count_of(function, "B::column_step(0, 32)"), 1);
+  EXPECT_EQ(count_of(function, "B::column_step(1, 32)"), 1);
+}
+
 TEST(WgmmaSource, ConstraintsMatchTheOperands) {
   for (const WgmmaProduct& product : all_products()) {
     const std::string function = wgmma_function("multiply", "", product);

@@ -1,0 +1,53 @@
+"""Problems of q, k and v of fp8."""
+
+from dataclasses import dataclass
+
+from .cells import Cell, backward_of
+from .grid import HEAD_DIMS, sized
+from .inputs import make_inputs
+
+SEQLENS = (1024, 4096, 8192, 16384)
+#: P has 3 bits behind the point, where bf16 has 8: roundings are so many times as large.
+COARSER = 32
+
+
+@dataclass(frozen=True)
+class Fp8Cell(Cell):
+    """The same with q, k and v of e4m3, scales of 1, and o of bf16."""
+
+    def bytes(self):
+        """Of q, k, v and o."""
+        queries, keys = self.batch * self.seqlen_q * self.heads_q, self.batch * self.seqlen_kv * self.heads_kv
+        return queries * (self.head_dim + 2 * self.head_dim_v) + keys * (self.head_dim + self.head_dim_v)
+
+
+def make_fp8_inputs(cell, device, seed):
+    """Inputs of numbers that e4m3 has, held in bf16."""
+    import torch
+
+    inputs = make_inputs(cell, device, seed)
+    for name in "qkv":
+        setattr(inputs, name, getattr(inputs, name).to(torch.float8_e4m3fn).to(torch.bfloat16))
+    return inputs
+
+
+def as_fp8(inputs):
+    """q, k and v in e4m3, which is exact."""
+    import torch
+
+    return tuple(tensor.to(torch.float8_e4m3fn) for tensor in (inputs.q, inputs.k, inputs.v))
+
+
+def _fp8():
+    cells = []
+    for mask, words in (("none", "without a mask"), ("causal", "causal")):
+        for head_dim in HEAD_DIMS:
+            for seqlen in SEQLENS:
+                label = f"d{head_dim}-s{seqlen}" + ("" if mask == "none" else f"-{mask}")
+                one = sized("fp8", label, head_dim, seqlen, mask=mask, tick=str(seqlen),
+                            panel=f"{words}, head_dim {head_dim}, by seqlen")
+                cells.append(backward_of(one, "fp8", Fp8Cell))
+    return cells
+
+
+FP8_SUITES = {"fp8": _fp8()}

@@ -1,0 +1,92 @@
+// The warpgroup that turns tiles of values of 8 bits over: wgmma sums along the columns of both operands then, and
+// memory has a row for each key.
+//
+//     rows of keys (TMA)                         rows of columns (wgmma)
+//     ┌ key 0:  d0 d1 d2 … ┐   ldmatrix.trans,   ┌ d0:  key 0  1  8  9  2  3 10 11 … ┐
+//     │ key 1:  d0 d1 d2 … │ ─ bytes picked, ──▶ │ d1:  key 0  1  8  9  2  3 10 11 … │
+//     └ …                  ┘   stmatrix          └ …                                 ┘
+//
+// ldmatrix.trans turns pairs of bytes over; of two registers, for keys 2t, 2t + 1 and 2t + 8, 2t + 9 of a lane of each
+// quad, the bytes of one d make a word of a row. So keys stand in the order in which a lane has them of an accumulator
+// (PTX ISA, "Register Fragments for wgmma.mma_async.m64nNk32"): P goes from accumulators to operands in place. This is
+// FlashAttention-3's way (Shah et al., 2024).
+#pragma once
+
+#include "base/prelude.cuh"
+#include "forward_wgmma/rings.cuh"
+#include "ptx/bulk_tensor.cuh"
+#include "ptx/ldmatrix.cuh"
+#include "ptx/math.cuh"
+#include "ptx/stmatrix.cuh"
+
+namespace jit::forward_wgmma {
+
+/// One warp's part of a tile: every fourth chunk of 16 columns d.
+template <class Traits>
+class TileTransposer {
+  using From = typename Traits::VRowsTile;
+  using To = typename Traits::VTile;
+  static constexpr int keys = 32, columns = 16;  // of a step
+  static constexpr int key_steps = From::rows / keys;
+  static constexpr int chunks = To::rows / columns;
+  static constexpr int warps = warpgroup_size / warp_size;
+
+ public:
+  static __device__ __forceinline__ void transpose(unsigned from, unsigned to) {
+    const int warp = threadIdx.x % warpgroup_size / warp_size;
+#pragma unroll 1
+    for (int chunk = warp; chunk < chunks; chunk += warps) transpose_columns(from, to, chunk);
+  }
+
+ private:
+  static __device__ __forceinline__ void transpose_columns(unsigned from, unsigned to, int chunk) {
+    constexpr int ahead = 2;  // loads that are on their way at once: more take registers from the consumers
+    const int lane = lane_id();
+    // Of each quad of lanes 0 to 3 the first matrix has even columns, of those behind them odd ones, the second matrix
+    // the others: eight rows that lie in banks of their own.
+    const bool is_upper = lane >= warp_size / 2;
+    const unsigned even = 0x6420, odd = 0x7531;
+    const unsigned picked[2] = {is_upper ? odd : even, is_upper ? even : odd};
+    const int place = lane % 8, matrix = lane / 8;
+    const bool is_odd = (place >= 4) != (matrix % 2 != 0);
+    const int row = chunk * columns + 2 * place + (is_odd ? 1 : 0);
+    const unsigned rows = From::chunk_address(from, lane, chunk);
+#pragma unroll 1
+    for (int step = 0; step < key_steps; step += ahead) {
+      unsigned pairs[ahead][4];
+#pragma unroll
+      for (int i = 0; i < ahead; ++i) {
+        if (key_steps % ahead == 0 || step + i < key_steps)
+          ldmatrix_x4_trans(pairs[i], rows + (step + i) * keys * From::row_bytes);
+      }
+#pragma unroll
+      for (int i = 0; i < ahead; ++i) {
+        if (key_steps % ahead != 0 && step + i >= key_steps) break;
+        unsigned words[4];
+#pragma unroll
+        for (int w = 0; w < 4; ++w)
+          words[w] = pick_bytes(pairs[i][w / 2 * 2], pairs[i][w / 2 * 2 + 1], picked[w % 2]);
+        stmatrix_x4(To::chunk_address(to, row, 2 * (step + i) + matrix / 2), words);
+      }
+    }
+  }
+};
+
+/// Turns over what the loader of values loads, until that says that there is no more.
+template <class Config>
+__device__ __forceinline__ void transpose_values(unsigned smem) {
+  Rings<Config> rings(smem);
+  while (true) {
+    rings.v_rows.wait_full();
+    if (load_shared_by_warp(value_note<Config>(smem, rings.v_rows.stage())) == 0) return;
+    rings.v.wait_empty();
+    TileTransposer<KernelTraits<Config>>::transpose(rings.v_rows.tile(), rings.v.tile());
+    fence_proxy_async_shared();
+    rings.v_rows.arrive_empty();
+    rings.v_rows.advance();
+    rings.v.arrive_full();
+    rings.v.advance();
+  }
+}
+
+}  // namespace jit::forward_wgmma

@@ -1,0 +1,262 @@
+// Queries, keys and values of 8 bits: types, head dims, configs, masks, scores, scales and sequences, against double
+// precision over the numbers that codes and scales stand for.
+#include <jit/attention.h>
+#include <jit/device_buffer.h>
+#include <jit/float16.h>
+#include <jit/tuning.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "runtime/driver_api.h"
+#include "tests/device/gpu_fixture.h"
+#include "tests/support/error_of.h"
+#include "tests/support/seed.h"
+
+namespace jit::testing {
+namespace {
+
+class Fp8Test : public GpuTest {
+ protected:
+  void SetUp() override {
+    GpuTest::SetUp();
+    if (IsSkipped()) return;
+    if (native_arch(device_) != Arch{9, 0, 'a'}) GTEST_SKIP() << "q of fp8 needs sm_90a";
+  }
+  static KernelConfig config_of(const std::string& text) {
+    return parse_config("family=forward_wgmma " + text);
+  }
+};
+
+constexpr const char* small = "tile_q=64 tile_kv=32 stages_q=2 stages_v=2 separate_o=true";
+
+AttentionCase case_of(DType dtype, int head_dim, int seqlen_q, int seqlen_kv) {
+  static std::uint64_t seed = reference::test_seed();
+  AttentionCase problem{.batch = 2, .heads_kv = 2, .seqlen_q = seqlen_q, .seqlen_kv = seqlen_kv};
+  problem.spec.dtype = dtype;
+  problem.spec.head_dim = head_dim;
+  problem.seed = seed++;
+  return problem;
+}
+
+TEST_F(Fp8Test, TypesOutputsAndConfigs) {
+  std::vector<KernelCase> cases;
+  int index = 0;
+  for (const char* config :
+       {"tile_q=128 tile_kv=128 stages_q=2 stages_v=2 separate_o=true order=ping_pong",
+        "tile_q=128 tile_kv=160 stages_q=1 stages_v=2 direct_o=true rescale=always",
+        "tile_q=64 tile_kv=64 stages_q=2 stages_k=3 stages_v=3 separate_o=true q_in_registers=true "
+        "promote_every=2",
+        "tile_q=192 tile_kv=96 stages_v=2 separate_o=true overlap=false order=softmax_lock"}) {
+    const DType dtype = index++ % 2 == 0 ? DType::fp8_e4m3 : DType::fp8_e5m2;
+    cases.push_back({case_of(dtype, 64, 130, 200), config_of(config)});
+  }
+  for (const DType out : {DType::bf16, DType::fp16, DType::fp32}) {
+    AttentionCase problem = case_of(DType::fp8_e4m3, 32, 70, 90);
+    problem.spec.out_dtype = out;
+    problem.spec.gqa_ratio = 2;
+    problem.with_lse = out != DType::fp16;
+    cases.push_back({problem, {}});
+  }
+  expect_all_right(cases);
+}
+
+TEST_F(Fp8Test, HeadDimsAndLayouts) {
+  std::vector<KernelCase> cases;
+  for (const auto& [d, dv] : {std::pair(8, 24), {72, 40}, {128, 192}, {256, 256}}) {
+    AttentionCase problem = case_of(DType::fp8_e4m3, d, 33, 70);
+    problem.spec.head_dim_v = dv;
+    problem.layout = Layout::padded;  // rows keep 16 bytes
+    cases.push_back({problem, config_of("tile_q=64 tile_kv=64 stages_v=2 direct_o=true")});
+  }
+  // More columns of O than one instruction makes of so few registers.
+  cases.push_back({case_of(DType::fp8_e5m2, 256, 130, 70), {}});
+  for (const Layout layout : {Layout::bhsd, Layout::packed_qkv}) {
+    AttentionCase problem = case_of(DType::fp8_e5m2, 64, 40, 70);
+    problem.layout = layout;
+    cases.push_back({problem, config_of(small)});
+  }
+  expect_all_right(cases);
+}
+
+TEST_F(Fp8Test, MasksScoresAndLengths) {
+  std::vector<KernelCase> cases;
+  const auto add = [&](const Mask& mask, const Score& score, int seqlen_q, int seqlen_kv) {
+    AttentionCase problem = case_of(DType::fp8_e4m3, 32, seqlen_q, seqlen_kv);
+    problem.spec.gqa_ratio = 3;
+    problem.spec.mask = mask;
+    problem.spec.score = score;
+    cases.push_back(
+        {problem,
+         config_of(cases.size() % 2 == 0 ? small : "tile_q=128 tile_kv=32 stages_v=2 direct_o=true")});
+  };
+  add(mask::causal(), {}, 150, 150);
+  add(mask::causal(), score::softcap(3), 140, 90);  // rows without a key
+  add(mask::sliding_window(40, 0), score::alibi(), 90, 130);
+  add(mask::document(), score::bias(), 70, 70);
+  add({}, {}, 1, 1);
+  add({}, {}, 5, 0);
+  expect_all_right(cases);
+}
+
+// Persistent blocks that take several work tiles: scales are those of the tile, and results the same bits.
+TEST_F(Fp8Test, ManyTilesOfManyHeads) {
+  const CurrentDevice current(0);
+  for (const char* config : {"tile_q=64 tile_kv=32 stages_q=2 stages_v=2 separate_o=true",
+                             "tile_q=64 tile_kv=32 stages_v=2 direct_o=true overlap=false promote_every=1"}) {
+    AttentionCase problem = case_of(DType::fp8_e4m3, 32, 100, 60);
+    problem.heads_kv = device_.sm_count / 4 + 3;
+    problem.spec.mask = mask::causal();
+    AttentionRun run(problem);
+    const Attention kernel = attention(problem.spec, config_of(config), context());
+    std::vector<unsigned char> first;
+    for (int launch = 0; launch < 2; ++launch) {
+      run.poison_outputs();
+      kernel(run.arguments());
+      check(driver().cuCtxSynchronize(), "cuCtxSynchronize");
+      if (launch == 0) {
+        first = run.outputs();
+        EXPECT_EQ(run.check().failure, "");
+      }
+    }
+    EXPECT_EQ(run.outputs(), first);
+  }
+}
+
+// One key that all queries see: the output is its value, times its scale.
+TEST_F(Fp8Test, ScalesThatAreNoUsualNumbers) {
+  const CurrentDevice current(0);
+  const float infinity = std::numeric_limits<float>::infinity(), nan = std::nanf("");
+  struct Wanted {
+    float q, k, v;
+    bool is_number;
+    float o;
+  };
+  AttentionSpec spec{.dtype = DType::fp8_e4m3, .head_dim = 16, .out_dtype = DType::fp32};
+  const Attention kernel = attention_when_called(spec, context());
+  const std::vector<unsigned char> ones(128 * 16, 0x38);  // 1 in e4m3
+  DeviceBuffer elements(0, ones.size());
+  elements.upload(ones.data(), ones.size());
+  const auto rows = [&](int seqlen) {
+    return TensorView::bshd(elements.data(), spec.dtype,
+                            {.batch = 1, .seqlen = seqlen, .heads = 1, .head_dim = 16});
+  };
+  for (const Wanted& wanted : {Wanted{1, 1, 0.25f, true, 0.25f},
+                               {0, 1, 2, true, 2},
+                               {1, 0, -3, true, -3},
+                               {1, 1, 0, true, 0},
+                               {1e-30f, 1e-30f, 1e30f, true, 1e30f},
+                               {2, 3, 1e-30f, true, 1e-30f},
+                               {-1, 1, 1, false, 0},
+                               {1, nan, 1, false, 0},
+                               {infinity, 1, 1, false, 0},
+                               {1, 1, nan, false, 0}}) {
+    const float scales[3] = {wanted.q, wanted.k, wanted.v};
+    DeviceBuffer scale(0, sizeof scales), o(0, 64 * 16 * sizeof(float));
+    scale.upload(scales, sizeof scales);
+    const auto view = [&](int i) {
+      TensorView one{.data = static_cast<float*>(scale.data()) + i, .dtype = DType::fp32, .rank = 1};
+      one.shape[0] = one.strides[0] = 1;
+      return one;
+    };
+    const TensorView output =
+        TensorView::bshd(o.data(), DType::fp32, {.batch = 1, .seqlen = 64, .heads = 1, .head_dim = 16});
+    AttentionArguments arguments{.q = rows(64), .k = rows(100), .v = rows(100), .o = output};
+    arguments.q_descale = view(0);
+    arguments.k_descale = view(1);
+    arguments.v_descale = view(2);
+    kernel(arguments);
+    check(driver().cuCtxSynchronize(), "cuCtxSynchronize");
+    std::vector<float> result(64 * 16);
+    o.download(result.data(), o.size());
+    SCOPED_TRACE(fmt::format("q {}, k {}, v {}", wanted.q, wanted.k, wanted.v));
+    for (const float value : {result.front(), result.back()}) {
+      EXPECT_EQ(std::isfinite(value), wanted.is_number) << value;
+      if (!wanted.is_number) continue;
+      EXPECT_NEAR(value, wanted.o, std::abs(wanted.o) * 1e-3);
+    }
+  }
+}
+
+// Values with a mean: all scores are 0, so that the output is the mean of all values. Sums in 13 bits behind the point lose
+// what each key adds, unless they move to floats every 128 keys.
+TEST_F(Fp8Test, ManyValuesWithAMean) {
+  const CurrentDevice current(0);
+  const int keys = sized(16384, 4096), head_dim = 32;
+  const AttentionSpec spec{.dtype = DType::fp8_e4m3, .head_dim = head_dim, .out_dtype = DType::fp32};
+  std::mt19937_64 random(reference::test_seed());
+  std::vector<unsigned char> values(static_cast<std::size_t>(keys) * head_dim);
+  std::vector<double> means(head_dim);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = static_cast<unsigned char>(0x34 + random() % 9);  // from 3/4 to 3/2
+    means[i % head_dim] += static_cast<double>(float_from_bits(spec.dtype, values[i])) / keys;
+  }
+  const DeviceBuffer zeros(0, values.size()), v(0, values.size()), o(0, 64 * head_dim * sizeof(float));
+  zeros.fill(0, nullptr);
+  v.upload(values.data(), values.size());
+  const auto rows = [&](const DeviceBuffer& memory, DType dtype, int seqlen) {
+    return TensorView::bshd(memory.data(), dtype,
+                            {.batch = 1, .seqlen = seqlen, .heads = 1, .head_dim = head_dim});
+  };
+  const auto error = [&](const char* config) {
+    const Attention kernel = attention(
+        spec, config_of(std::string("tile_q=64 tile_kv=32 stages_v=2 direct_o=true") + config), context());
+    kernel({.q = rows(zeros, spec.dtype, 64),
+            .k = rows(zeros, spec.dtype, keys),
+            .v = rows(v, spec.dtype, keys),
+            .o = rows(o, DType::fp32, 64)});
+    check(driver().cuCtxSynchronize(), "cuCtxSynchronize");
+    std::vector<float> result(64 * head_dim);
+    o.download(result.data(), o.size());
+    double worst = 0;
+    for (std::size_t i = 0; i < result.size(); ++i)
+      worst = std::max(worst, std::abs(static_cast<double>(result[i]) / means[i % head_dim] - 1));
+    return worst;
+  };
+  const double once = error(" promote_every=0"), twice = error(" promote_every=4");
+  EXPECT_LT(twice, 1e-4);
+  EXPECT_GT(once, 0.02);
+}
+
+TEST_F(Fp8Test, WhatCannotBeServedIsRefused) {
+  const AttentionSpec spec{.dtype = DType::fp8_e4m3, .head_dim = 64};
+  const auto refused = [&](auto change) {
+    AttentionSpec other = spec;
+    change(other);
+    const Error error = error_of([&] { validate(other); });
+    EXPECT_EQ(error.code(), ErrorCode::invalid_spec);
+    return error.message();
+  };
+  using ::testing::HasSubstr;
+  EXPECT_THAT(refused([](AttentionSpec& s) { s.kv_dtype = DType::fp8_e5m2; }), HasSubstr("of one type"));
+  EXPECT_THAT(refused([](AttentionSpec& s) { s.out_dtype = DType::fp8_e4m3; }),
+              HasSubstr("bf16 or fp16 or fp32"));
+  EXPECT_THAT(refused([](AttentionSpec& s) { s.descale_per = ScaleKind::token; }), HasSubstr("must be head"));
+  EXPECT_THAT(refused([](AttentionSpec& s) { s.dropout = true; }), HasSubstr("must be false"));
+  EXPECT_THAT(refused([](AttentionSpec& s) {
+                s.dtype = DType::bf16;
+                s.out_dtype = DType::fp32;
+              }),
+              HasSubstr("that of q, bf16"));
+  for (const char* config :
+       {"family=forward_mma_sync", "family=forward_split_kv", "family=forward_split_wgmma"}) {
+    const Error family = error_of([&] { attention(spec, parse_config(config), context()); });
+    EXPECT_EQ(family.code(), ErrorCode::no_valid_config);
+    EXPECT_THAT(family.message(), HasSubstr("reads q of 16 bits"));
+  }
+  for (const auto& [config, rule] : {std::pair("tile_kv=48", "a multiple of 32"),
+                                     {"p_in_registers=false separate_o=true", "must be true with fp8"},
+                                     {"rescale=on_overflow separate_o=true", "lazy or always"},
+                                     {"separate_o=false", "O does not fit over Q"}}) {
+    const Error error = error_of([&] { attention(spec, config_of(config), context()); });
+    EXPECT_THAT(error.message(), HasSubstr(rule));
+  }
+}
+
+}  // namespace
+}  // namespace jit::testing

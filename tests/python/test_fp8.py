@@ -1,0 +1,177 @@
+"""Queries, keys and values of fp8: against double precision over the numbers that codes and scales stand for."""
+
+import jit_attention as ja
+import ml_dtypes
+import numpy
+import pytest
+from exact_attention import exact_attention
+from fp8_caches import FP8
+from request_batches import BF16, boundaries, causal, int32
+
+OUTPUTS = {"bf16": BF16, "fp16": numpy.dtype(numpy.float16), "fp32": numpy.dtype(numpy.float32)}
+
+
+@pytest.fixture(autouse=True)
+def hopper(emulated):
+    if emulated and ja.devices()[0].arch != "sm_90a":
+        pytest.skip("q of fp8 needs sm_90a")
+
+
+def codes(rng, shape, scale, name="fp8_e4m3"):
+    """Elements with a standard deviation of 1 once they are multiplied by `scale`, one for each head, or request too."""
+    return (rng.standard_normal(shape) / numpy.asarray(scale)[..., None]).astype(FP8[name])
+
+
+def wide(array, scale):
+    return array.astype(numpy.float64) * numpy.asarray(scale, numpy.float64)[..., None]
+
+
+def check(o, lse, q, k, v, **options):
+    """Twice the error of the same with P of e4m3, which is 2^8 times as large as it, and the rounding of an output."""
+    exact = exact_attention(q, k, v, p_dtype=FP8["fp8_e4m3"], **options)
+    error = numpy.abs(o - exact.o).max(initial=0)
+    assert error <= 2 * exact.plain_error + 2.0**-8 * numpy.abs(exact.o).max(initial=0), error
+    empty = numpy.isneginf(exact.lse)
+    assert numpy.array_equal(numpy.isneginf(lse), empty)
+    finite = numpy.where(empty, 0, exact.lse)
+    assert numpy.abs(numpy.where(empty, 0, lse) - finite).max(initial=0) <= 2e-3 * max(
+        1, numpy.abs(finite).max(initial=0)
+    )
+
+
+def test_types_scales_and_results(rng, emulated):
+    if not emulated:
+        pytest.skip("NumPy's fp8 cannot be carried to a GPU")
+    for i, (out_dtype, kind) in enumerate(OUTPUTS.items()):
+        name = list(FP8)[i % 2]
+        shapes = [(1,), (2,), (3, 2)]
+        scales = {
+            one: rng.uniform(0.02, 0.1, shapes[(i + n) % 3]).astype(numpy.float32) for n, one in enumerate("qkv")
+        }
+        whole = {one: numpy.broadcast_to(scale, (3, 2)) for one, scale in scales.items()}
+        of_queries = numpy.repeat(whole["q"], 3, 1)[:, None]
+        q = codes(rng, (3, 20, 6, 32), of_queries, name)
+        k, v = (codes(rng, (3, 70, 2, 32), whole[one][:, None], name) for one in "kv")
+        given = {f"{one}_descale": scale for one, scale in scales.items()}
+        options = {} if out_dtype == "bf16" else {"out_dtype": out_dtype}
+        o, lse = ja.attention(q, k, v, mask=ja.mask.causal(), return_lse=True, **given, **options)
+        assert o.dtype == kind
+        numbers = wide(q, of_queries), wide(k, whole["k"][:, None]), wide(v, whole["v"][:, None])
+        check(o.astype(numpy.float64), lse, *numbers, keep=lambda b, h, i, j: j <= i + 50)
+        out = numpy.empty_like(o)
+        assert ja.attention(q, k, v, mask=ja.mask.causal(), out=out, **given) is out
+        assert numpy.array_equal(out.view("u1"), o.view("u1"))
+
+
+def sequences(rng, lengths_q, lengths_k, scales):
+    """Requests one by one: codes of q, k and v, and their scales."""
+    q = [codes(rng, (n, 4, 64), numpy.repeat(scales["q"], 2, 1)[b]) for b, n in enumerate(lengths_q)]
+    k, v = ([codes(rng, (n, 2, 64), scales[one][b]) for b, n in enumerate(lengths_k)] for one in "kv")
+    return q, k, v
+
+
+def check_requests(o, lse, q, k, v, scales, **options):
+    begin = 0
+    for b, own in enumerate(q):
+        end = begin + len(own)
+        numbers = (
+            wide(own, numpy.repeat(scales["q"], 2, 1)[b]),
+            wide(k[b], scales["k"][b]),
+            wide(v[b], scales["v"][b]),
+        )
+        if "keep" in options:
+            keep = lambda _, h, i, j, b=b, own=own: causal(b, h, i, j, len(own), len(k[b]))  # noqa: E731
+        check(o[None, begin:end], lse[None, :, begin:end], *(x[None] for x in numbers), keep=keep)
+        begin = end
+
+
+@pytest.mark.parametrize("page_size", [None, 16, 64])
+def test_ragged_and_paged(rng, place, fetch, page_size):
+    """Whole tiles of pages, pieces of tiles, and none."""
+    lengths_q, lengths_k = [5, 0, 70, 1], [40, 7, 130, 0]
+    scales = {one: rng.uniform(0.02, 0.1, (4, 2)).astype(numpy.float32) for one in "qkv"}
+    q, k, v = sequences(rng, lengths_q, lengths_k, scales)
+    given = {f"{one}_descale": place(scale) for one, scale in scales.items()}
+    if page_size is None:
+        keys = [numpy.concatenate(x) for x in (k, v)]
+        given["cu_seqlens_k"] = place(boundaries(lengths_k))
+    else:
+        most = -(-max(lengths_k) // page_size)
+        table = int32(rng.permutation(4 * most + 2)[: 4 * most].reshape(4, most))
+        keys = [numpy.full((4 * most + 2, page_size, 2, 64), 0x7F, numpy.uint8).view(FP8["fp8_e4m3"]) for _ in "kv"]
+        for pool, rows in zip(keys, (k, v)):
+            for b, own in enumerate(rows):
+                for i, row in enumerate(own):
+                    pool[table[b, i // page_size], i % page_size] = row
+        given |= {"page_table": place(table), "seqused_k": place(int32(lengths_k))}
+    arrays = [place(x.view(numpy.uint8)) for x in (numpy.concatenate(q), *keys)]
+    o, lse = ja.attention(
+        *arrays,
+        dtype="fp8_e4m3",
+        cu_seqlens_q=place(boundaries(lengths_q)),
+        mask=ja.mask.causal(),
+        return_lse=True,
+        **given,
+    )
+    check_requests(fetch(o), fetch(lse), q, k, v, scales, keep=True)
+
+
+def test_heads_before_rows_and_a_prepared_kernel(rng, place, fetch):
+    scale = numpy.full((2, 2), 0.05, numpy.float32)
+    q, k, v = (codes(rng, (2, n, 2, 64), scale[:, None]) for n in (9, 33, 33))
+    spec = ja.AttentionSpec(dtype="float8_e4m3fn", out_dtype="fp16", head_dim=64)
+    attention = ja.prepare(spec)
+    arrays = [place(numpy.ascontiguousarray(x.transpose(0, 2, 1, 3)).view(numpy.uint8)) for x in (q, k, v)]
+    given = {f"{one}_descale": place(scale) for one in "qkv"}
+    o, lse = attention(*arrays, layout="BHSD", return_lse=True, **given)
+    numbers = [wide(x, scale[:, None]) for x in (q, k, v)]
+    check(fetch(o).transpose(0, 2, 1, 3), fetch(lse), *numbers)
+    assert "forward_wgmma" in str(attention.kernel().config)
+
+
+@pytest.mark.parametrize(
+    "options, argument, words",
+    [
+        ({"dtype": None}, "q", "holds bytes; say with dtype"),
+        ({"q_descale": (3,)}, "q_descale", "has heads = 3; it must be 2"),
+        ({"kv_dtype": "fp8_e5m2"}, "kv_dtype", "must be that of q, fp8_e4m3"),
+        ({"out_dtype": "fp8_e4m3"}, "out_dtype", "must be None"),
+        ({"k_descale": (2, 33, 2), "v_descale": (2, 33, 2)}, "descale_per", "must be head where q is of fp8"),
+        ({"k": BF16, "v": BF16}, "kv_dtype", "must be that of q, fp8_e4m3"),
+        ({"q": BF16}, "dtype", "is fp8_e4m3, but q holds bf16"),
+        ({"q": BF16, "dtype": None, "kv_dtype": "fp8_e4m3", "q_descale": (1,)}, "q_descale", "dtype of fp8"),
+        ({"split_keys": 64}, "split_keys", "must be 0 where q is of fp8"),
+        ({"head_dim": 72}, "alignment", "must be 16 bytes where q is of fp8"),
+        ({"seqused_k": (2,)}, "seqused_k", "give cu_seqlens_q"),
+        ({"reversed": True}, "q", "give a contiguous copy"),
+        ({"dropout_p": 0.5}, "dropout", "must be false where k and v are of fp8"),
+    ],
+)
+def test_refusals(place, options, argument, words):
+    options = {"dtype": "fp8_e4m3"} | options
+    head_dim = options.pop("head_dim", 64)
+    q, k, v = (
+        place(numpy.zeros((2, rows, 2, head_dim), options.pop(one, numpy.uint8)))
+        for one, rows in zip("qkv", (9, 33, 33))
+    )
+    if options.pop("reversed", False):
+        q = q[:, ::-1] if isinstance(q, numpy.ndarray) else q[:, :1].expand(-1, 9, -1, -1)
+    kinds = {"seqused_k": numpy.int32}
+    given = {
+        name: place(numpy.ones(value, kinds.get(name, numpy.float32))) if isinstance(value, tuple) else value
+        for name, value in options.items()
+    }
+    if "dropout_p" in given:
+        given["rng_state"] = place(numpy.array([1, 2], numpy.int64))
+    with pytest.raises(ja.Error) as refused:
+        ja.attention(q, k, v, **given)
+    assert argument in refused.value.field and words in str(refused.value)
+
+
+def test_specs():
+    assert not ja.supports("sm_90a", dtype="fp8_e5m2", out_dtype="fp32")
+    (refusal,) = ja.supports("sm_80", dtype="fp8_e4m3")
+    assert refusal.field == "dtype" and "sm_90a alone" in refusal.rule
+    (refusal,) = ja.supports("sm_90a", dtype="bf16", out_dtype="fp32")
+    assert (refusal.field, refusal.nearest) == ("out_dtype", "bf16")
+    assert ml_dtypes.finfo(FP8["fp8_e5m2"]).max == 57344

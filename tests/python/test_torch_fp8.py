@@ -1,0 +1,121 @@
+"""fp8 in PyTorch: its types, the operator, compilation, and attention of 16-bit tensors by way of fp8."""
+
+import jit_attention as ja
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs PyTorch")
+
+import jit_attention.torch as jt  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def hopper(emulated):
+    if emulated and ja.devices()[0].arch != "sm_90a":
+        pytest.skip("q of fp8 needs sm_90a")
+
+
+def exact(q, k, v, *, softmax_scale=None, causal=False):
+    """o and LSE in double precision, (batch, seqlen, heads, head_dim)."""
+    q, k, v = (x.detach().double().cpu().transpose(1, 2) for x in (q, k, v))
+    k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], 1) for x in (k, v))
+    scores = q @ k.transpose(-1, -2) * (q.shape[-1] ** -0.5 if softmax_scale is None else softmax_scale)
+    if causal:
+        rows, keys = torch.arange(q.shape[2])[:, None], torch.arange(k.shape[2])
+        scores = scores.masked_fill(keys > rows + k.shape[2] - q.shape[2], -torch.inf)
+    lse = scores.logsumexp(-1)
+    p = torch.where(torch.isneginf(lse)[..., None], 0, (scores - lse[..., None]).exp())
+    return (p @ v).transpose(1, 2), lse
+
+
+def relative(o, right):
+    return float((o.double().cpu() - right).pow(2).mean().sqrt() / right.pow(2).mean().sqrt())
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_types_and_the_operator(make, compiled):
+    q, k, v = (make(2, n, heads, 32).to(torch.float8_e4m3fn) for n, heads in ((20, 4), (70, 2), (70, 2)))
+    scale = torch.full((2,), 0.5, device=q.device)
+
+    def compute(q, k, v):
+        return jt.attention(q, k, v, q_descale=scale, k_descale=scale, v_descale=scale, out_dtype=torch.float16)
+
+    o = (torch.compile(compute, fullgraph=True) if compiled else compute)(q, k, v)
+    assert o.dtype == torch.float16
+    assert relative(o, exact(*(x.to(torch.float32) / 2 for x in (q, k, v)))[0]) < 0.06
+    assert ja.attention(q, k, v).dtype == torch.bfloat16
+
+
+def outliers(make, *shape):
+    """N(0, 1) + N(0, 100) for one of a hundred."""
+    x = make(*shape, dtype=torch.float32)
+    return (x + 10 * make(*shape, dtype=torch.float32) * (make(*shape, dtype=torch.float32) > 2.33)).to(
+        torch.bfloat16
+    )
+
+
+def error(q, k, v, **options):
+    o = jt.quantized_attention(q, k, v, **options)
+    right, _ = exact(q, k, v)
+    assert o.dtype == q.dtype and o.shape == right.shape
+    return relative(o, right)
+
+
+def test_rotation_spreads_outliers(make):
+    q, k = (outliers(make, 1, 128, 2, 128) for _ in "qk")
+    v = make(1, 128, 2, 128)
+    plain, rotated = error(q, k, v), error(q, k, v, rotation_seed=3)
+    assert rotated < 0.9 * plain
+    assert torch.equal(
+        jt.quantized_attention(q, k, v, rotation_seed=3), jt.quantized_attention(q, k, v, rotation_seed=3)
+    )
+
+
+def test_means_are_taken_away_and_added_again(make):
+    q, k, v = make(2, 20, 4, 64), make(2, 96, 2, 64) + 20 * make(1, 1, 2, 64), make(2, 96, 2, 64) + 3
+    together = error(q, k, v, center_keys=True, center_values=True)
+    assert together < 0.02
+    assert together < 0.3 * error(q, k, v, center_values=True) and together < 0.7 * error(q, k, v, center_keys=True)
+
+
+@pytest.mark.parametrize("options", [{"scales": "tensor"}, {"dtype": "fp8_e5m2"}, {"layout": "BHSD"}])
+def test_masks_layouts_and_scales(make, options):
+    """Rows that see no key are 0, and their LSE −inf, with a mean of v, too."""
+    q, k, v = make(2, 40, 4, 32), make(2, 30, 2, 32), make(2, 30, 2, 32) + 1
+    given = [x.transpose(1, 2).contiguous() for x in (q, k, v)] if "layout" in options else (q, k, v)
+    o, lse = jt.quantized_attention(*given, mask=ja.mask.causal(), center_keys=True, center_values=True, return_lse=True,
+                                    softmax_scale=0.3, **options)  # fmt: skip
+    o = o.transpose(1, 2) if "layout" in options else o
+    right, right_lse = exact(q, k, v, softmax_scale=0.3, causal=True)
+    assert relative(o, right) < (0.1 if "dtype" in options else 0.05)
+    assert (o[:, :10] == 0).all() and torch.isneginf(lse[:, :, :10]).all()
+    assert float((lse[:, :, 10:].double().cpu() - right_lse[:, :, 10:]).abs().max()) < (
+        0.6 if "dtype" in options else 0.3
+    )
+
+
+def test_zeros_and_nothing(make):
+    zeros = torch.zeros_like(make(1, 8, 2, 32))
+    assert (jt.quantized_attention(zeros, zeros, zeros, center_values=True) == 0).all()
+    none = zeros[:, :0]
+    assert (jt.quantized_attention(zeros, none, none, center_keys=True, center_values=True) == 0).all()
+
+
+@pytest.mark.parametrize(
+    "options, argument, words",
+    [
+        ({"dtype": "bf16"}, "dtype", "must be one of 'fp8_e4m3'"),
+        ({"scales": "token"}, "scales", "must be one of 'tensor', 'head'"),
+        ({"rotation_seed": 1, "head_dim": 48}, "rotation_seed", "a power of two"),
+        ({"center_keys": True, "score": ja.score.softcap(3)}, "center_keys", "must be False with a score"),
+        ({"q_descale": 1}, "q_descale", "has no place here"),
+        ({"requires_grad": True}, "q", "there are no gradients of fp8"),
+        ({"kind": torch.float32}, "q", "must be torch.bfloat16"),
+    ],
+)
+def test_refusals(make, options, argument, words):
+    q, k, v = (make(1, 8, 2, options.get("head_dim", 32), dtype=options.get("kind", torch.bfloat16)) for _ in "qkv")
+    q.requires_grad_(options.get("requires_grad", False))
+    given = {name: value for name, value in options.items() if name not in ("head_dim", "kind", "requires_grad")}
+    with pytest.raises(ja.InvalidArgumentError) as refused:
+        jt.quantized_attention(q, k, v, **given)
+    assert refused.value.field == argument and words in str(refused.value)
