@@ -21,10 +21,10 @@ std::size_t in_sectors(int count) {
 GraphMemory::Lane& GraphMemory::lane(CUstream stream) {
   const StreamCapture capture = capture_of(stream);
   const auto known = captures_.find(capture.id);
-  if (known != captures_.end()) return known->second.lanes[stream_id(stream)];
+  if (known != captures_.end()) return known->second.lanes[stream];
   std::erase_if(captures_, [](const auto& other) { return other.second.is_gone->load(); });
   Capture fresh{.is_gone = gone_flag(capture.graph), .lanes = {}};
-  return captures_.emplace(capture.id, std::move(fresh)).first->second.lanes[stream_id(stream)];
+  return captures_.emplace(capture.id, std::move(fresh)).first->second.lanes[stream];
 }
 
 int* GraphMemory::take_counters(int device, int count) {

@@ -47,7 +47,7 @@ class GraphMemory {
   };
   struct Capture {
     std::shared_ptr<const std::atomic<bool>> is_gone;
-    std::map<unsigned long long, Lane> lanes;  ///< by stream
+    std::map<CUstream, Lane> lanes;  ///< by handle: a driver tells no ids of streams that are being captured
   };
   /// Counters side by side, of which some are given away for good: they are few bytes.
   struct Counters {

@@ -81,7 +81,10 @@ CUresult cuStreamGetCtx(CUstream handle, CUcontext* context) {
 CUresult cuStreamGetId(CUstream handle, unsigned long long* id) {
   return call([&] {
     require(id, "streamId");
-    *id = find_stream(handle)->id;
+    const std::shared_ptr<Stream> stream = find_stream(handle);
+    if (machine().captures.status(*stream) != CU_STREAM_CAPTURE_STATUS_NONE)
+      fail(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "a stream that is being captured tells no id");
+    *id = stream->id;
   });
 }
 
