@@ -11,13 +11,14 @@ namespace jit {
 
 namespace {
 
-// Of one multiprocessor, in clocks. A wgmma of N columns takes N / 2. As in forward_split_wgmma, where they were set beside
-// timings; none of this kernel has been taken yet.
+// Of one multiprocessor, in clocks. A wgmma of N columns takes N / 2. As in forward_split_wgmma, but for what was set beside
+// timings of this kernel on an H200 (docs/notebook.md).
 constexpr double memory_bytes_per_clock = 18.5;
 constexpr double l2_bytes_per_clock = 45;
-constexpr double scarce_bytes = 17800;   // by the cube of this over the bytes on the way reading takes longer
-constexpr double latency_clocks = 1000;  // of a load that nothing covers
-constexpr double row_copy_clocks = 24;   // of a row that is copied by cp.async
+constexpr double scarce_bytes = 17800;  // by the cube of this over the bytes on the way reading takes longer
+constexpr double latency_clocks =
+    5000;  // of a load that nothing covers, from the stage's release to its arrival
+constexpr double row_copy_clocks = 80;   // of a row that is copied by cp.async
 constexpr double step_clocks = 700;      // of a consumer, beside products and exponentials
 constexpr double softmax_per_key = 5.8;  // of a consumer, for each key of a tile
 constexpr double tensor_share = 0.9;     // of their rate, that the tensor cores reach at best
