@@ -60,6 +60,9 @@ def test_snippet_runs(snippet, place, emulated, rng, tmp_path, monkeypatch):
         "cos_sin": place(numpy.ones((64, 128), numpy.float32)),
         "positions": place(numpy.arange(32)),
     }
+    if "latent_pages" in snippet:
+        names["q"] = place(rng.standard_normal((1, 1, 16, 576)).astype(DTYPES["bf16"]))
+        names["latent_pages"] = place(rng.standard_normal((2, 64, 1, 576)).astype(DTYPES["bf16"]))
     if "jit_attention.jax" in snippet:
         names |= arrays_of_jax(emulated, q=q, k=k, v=v)
     exec(compile(snippet, "snippet", "exec"), names)

@@ -95,7 +95,7 @@ def test_functions_can_be_sent_to_other_processes():
         ({"seqlen_q": -1}, "seqlen_q"),
         ({"softmax_scale": -0.5}, "softmax_scale"),
         ({"head_dim": 2**40}, "head_dim"),
-        ({"dtype": "fp32"}, "dtype = fp32 must be bf16 or fp16; nearest supported: bf16"),
+        ({"dtype": "fp32"}, "dtype = fp32 must be bf16 or fp16 or fp8_e4m3 or fp8_e5m2; nearest supported: bf16"),
         ({"dtype": "float8"}, "dtype: is 'float8'; it must be \"bf16\" or \"fp16\"$"),
         ({"dtype": None}, "dtype: is None; it must be \"bf16\" or \"fp16\"$"),
         ({"softmax_scale": 3e38}, "softmax_scale = 3e.38 must be positive and at most 100000"),
