@@ -115,6 +115,8 @@ TensorView Call::read_keys(nb::handle object, const char* name, bool is_ragged) 
     refuse(name, "holds bytes; say with kv_dtype=\"fp8_e4m3\" or \"fp8_e5m2\" what they stand for");
   if (!facts(view.dtype).is_operand && !facts(view.dtype).is_fp8())
     refuse(name, fmt::format("is {}; attention takes bf16, fp16 and fp8", to_string(view.dtype)));
+  if (facts(view.dtype).is_operand && view.dtype != q().dtype)
+    refuse(name, fmt::format("is {}; it must be {}", to_string(view.dtype), to_string(q().dtype)));
   if (wanted && view.dtype != *wanted)
     refuse(name, fmt::format("is {}, but kv_dtype is {}", to_string(view.dtype), to_string(*wanted)));
   return view;

@@ -137,7 +137,7 @@ def test_heads_before_rows_and_a_prepared_kernel(rng, place, fetch):
         ({"kv_dtype": "fp8_e5m2"}, "kv_dtype", "must be that of q, fp8_e4m3"),
         ({"out_dtype": "fp8_e4m3"}, "out_dtype", "must be None"),
         ({"k_descale": (2, 33, 2), "v_descale": (2, 33, 2)}, "descale_per", "must be head where q is of fp8"),
-        ({"k": BF16, "v": BF16}, "kv_dtype", "must be that of q, fp8_e4m3"),
+        ({"k": BF16, "v": BF16}, "k", "is bf16; it must be fp8_e4m3"),
         ({"q": BF16}, "dtype", "is fp8_e4m3, but q holds bf16"),
         ({"q": BF16, "dtype": None, "kv_dtype": "fp8_e4m3", "q_descale": (1,)}, "q_descale", "dtype of fp8"),
         ({"split_keys": 64}, "split_keys", "must be 0 where q is of fp8"),

@@ -42,7 +42,8 @@ def test_scales_far_from_one(rng, place, fetch, dtype, kind):
 @pytest.mark.parametrize("page_size", [1, 7, 64])
 @pytest.mark.parametrize("kind", ["head", "token"])
 def test_pages_of_any_size(rng, place, fetch, page_size, kind):
-    batch = cached(rng, [2, 1], [70, 129], "fp8_e4m3", kind, ratio=1, dtype=DTYPES["fp16"])
+    dtype = DTYPES["bf16" if kind == "token" else "fp16"]  # what probabilities are rounded to, which bounds errors
+    batch = cached(rng, [2, 1], [70, 129], "fp8_e4m3", kind, ratio=1, dtype=dtype)
     o, lse = call(place, batch, pages(rng, batch, page_size), mask=ja.mask.causal(), return_lse=True)
     batch.check(fetch(o), fetch(lse), keep=causal)
 

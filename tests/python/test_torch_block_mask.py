@@ -11,6 +11,8 @@ from torch import library  # noqa: E402
 SEGMENTS = ja.mask.text("return segment[b * seqlen_kv + k] == segment[b * seqlen_kv + q] || k < 3;", name="segments",
                         tensors={"segment": "int32"})
 NEAR = ja.mask.sliding_window(30, 20, "top_left")
+# torch 2.15's compiler traces how an error is made; torch 2.11's says that it cannot.
+TRACES_ERRORS = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 15)
 BY_HEAD = ja.mask.text("return h % 2 == 0 ? k <= q : k >= q;", name="by_head")
 
 
@@ -179,6 +181,8 @@ def test_calls_that_a_block_mask_was_not_made_for(make, way):
         arrays = arrays or (q, k, v)
         if way == "gradients":
             arrays = [x.detach().requires_grad_() for x in arrays]
+        if way == "compiled" and not TRACES_ERRORS:
+            match = None
         with pytest.raises(kind, match=match):
             (torch.compile(compute, fullgraph=True) if way == "compiled" else compute)(*arrays)
 
@@ -193,7 +197,8 @@ def test_calls_that_a_block_mask_was_not_made_for(make, way):
     refused("mask: is missing, and some blocks are seen in part", block_mask=flex)
     refused("must be a jit_attention.BlockMask, a torch", block_mask=bm.table)
     if q.is_cuda and way == "eager":
-        refused("block_mask|cpu", block_mask=ja.BlockMask.from_torch(of_flex(q.cpu(), k.cpu()), NEAR))
+        with pytest.raises(ja.InvalidArgumentError, match="CPU memory"):
+            ja.BlockMask.from_torch(of_flex(q.cpu(), k.cpu()), NEAR)
 
 
 def test_what_the_mask_reads_has_no_gradient(make):
