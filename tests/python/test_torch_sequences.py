@@ -164,7 +164,8 @@ def test_gradients_of_what_requests_share(make, compiled):
     gradients = torch.autograd.grad(o, (*arrays, temperatures, sinks), do)
     exact = exact_gradients(do, arrays, 3, temperatures, sinks)
     for name, ours, right in zip(["q", "k", "v", "temperatures", "sinks"], gradients, exact, strict=True):
-        assert (ours.cpu().double() - right).abs().max() <= 0.02 * right.abs().max(), name
+        tolerance = 0.02 if right.dim() > 1 else 0.06  # of sums of all scores, which nearly cancel
+        assert (ours.cpu().double() - right).abs().max() <= tolerance * right.abs().max(), name
 
 
 def test_opcheck_of_gradients(make):
