@@ -40,8 +40,9 @@ struct Problem {
   HostTensor k = {};
   HostTensor v = {};
   float softmax_scale = 1;
-  bool fp8_weights = false;       ///< probabilities are e4m3 numbers, 2^8 at most, before they are multiplied with v
-  Keep keep = nullptr;            ///< empty: every key
+  bool fp8_weights =
+      false;            ///< probabilities are e4m3 numbers, 2^8 at most, before they are multiplied with v
+  Keep keep = nullptr;  ///< empty: every key
   ScoreFunction score = nullptr;  ///< empty: the score as it is
 };
 
