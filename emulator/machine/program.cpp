@@ -140,11 +140,28 @@ void set_reconvergence(const FlowGraph& graph, Kernel& kernel) {
   }
 }
 
-void count_live_registers(const FlowGraph& graph, const Liveness& liveness, Kernel& kernel) {
+// Which registers hold nothing but parameters and constants, as bits: an assembler has these in the constant bank and in
+// the instructions that want them.
+std::vector<std::uint64_t> constant_registers(const std::vector<InstructionInfo>& info, std::uint32_t slots) {
+  std::vector<std::uint64_t> constants((slots + 63) / 64), computed(constants.size());
+  for (const InstructionInfo& instruction : info) {
+    const bool is_constant = instruction.name.starts_with("ld.param") ||
+                             (instruction.name.starts_with("mov.") && instruction.reads.empty());
+    auto& written = is_constant ? constants : computed;
+    for (const Slot slot : instruction.writes) written[slot / 64] |= std::uint64_t{1} << slot % 64;
+  }
+  for (std::size_t w = 0; w < constants.size(); ++w) constants[w] &= ~computed[w];
+  return constants;
+}
+
+void count_live_registers(const FlowGraph& graph, const Liveness& liveness, std::uint32_t slots,
+                          Kernel& kernel) {
+  const std::vector<std::uint64_t> constants = constant_registers(kernel.info, slots);
   kernel.live_registers.assign(kernel.code.size(), 0);
   for (std::size_t b = 0; b < graph.blocks.size(); ++b) {
     liveness.walk_back(static_cast<int>(b), [&](std::uint32_t i, const std::vector<std::uint64_t>& alive) {
-      for (const std::uint64_t word : alive) kernel.live_registers[i] += std::popcount(word);
+      for (std::size_t w = 0; w < alive.size(); ++w)
+        kernel.live_registers[i] += std::popcount(alive[w] & ~constants[w]);
     });
   }
   for (const int live : kernel.live_registers)
@@ -168,7 +185,7 @@ Kernel decode_kernel(const ptx::Module& module, const ptx::Function& function, c
   const FlowGraph graph = flow_graph(kernel.info);
   const auto slots = static_cast<std::uint32_t>(declared.declared().size());
   const Liveness liveness(graph, kernel.info, slots);
-  count_live_registers(graph, liveness, kernel);
+  count_live_registers(graph, liveness, slots, kernel);
   const RegisterAssignment assignment =
       assign_registers(graph, liveness, kernel.info, slots, declared.declared());
   Symbols packed(module, function, layout, &assignment);

@@ -18,7 +18,7 @@ namespace {
 // What the assembler needs no register of a thread for: a warp has 63 uniform ones for what all lanes share,
 // and addresses and constants are computed again where they are used (estimate).
 constexpr int uniform_registers = 63;
-constexpr int recomputed_registers = 32;
+constexpr int recomputed_registers = 56;
 
 // A register that was never written is no zero.
 constexpr std::uint32_t unwritten = 0xdeadbeefu;

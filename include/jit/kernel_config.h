@@ -118,10 +118,8 @@ struct BackwardDkvMmaSync {
 
 /// All gradients in one pass with TMA and wgmma: sm_90a, rows aligned to 16 bytes (templates/backward_wgmma).
 struct BackwardWgmma {
-  int tile_q = 64;  ///< queries per step: 64, or 128 for head dims up to 64
-  int stages = 2;   ///< buffers for tiles of queries
-  /// Consumers take turns at exponentials, and one of them multiplies dQ a step later: for head dims up to 128.
-  bool out_of_phase = false;
+  int tile_q = 64;             ///< queries per step: 64, or 128 for head dims up to 64
+  int stages = 2;              ///< buffers for tiles of queries
   bool deterministic = false;  ///< blocks take turns when they add to dQ
 
   bool operator==(const BackwardWgmma&) const = default;

@@ -47,20 +47,20 @@ class Consumer {
         exponent_(score_exponent<Score>(params.softmax_scale)),
         rings_(smem) {}
 
-  __device__ __forceinline__ void run(const GradientParams& gradient_params) {
+  /// As a function of for_each_key_tile.
+  __device__ __forceinline__ unsigned run(const GradientParams& gradient_params, bool has_queries,
+                                          unsigned step) {
     dk_.clear();
     dv_.clear();
-    take_queries(0);
-    mbarrier_wait_parity(rings_.keys_full(), 0);
-    if ((flags_ & query_note_none) == 0) {
+    if (has_queries) {
+      take_queries(step);
       if constexpr (Traits::has_many_queries) {
-        sum_many_queries();
+        step = sum_many_queries(step);
       } else {
-        sum_gradients();
+        step = sum_gradients(step);
       }
-    } else {
-      rings_.dq(consumer_).arrive_full(0);
     }
+    rings_.arrive_keys_empty();
     const SequencesOf<Config> sequences = keys_.sequences(params_);
     const Gradients<Config> gradients(params_, gradient_params, sequences);
     const int first_key =
@@ -70,35 +70,31 @@ class Consumer {
                                  gradients.dk_rows(keys_.batch, keys_.kv_head), first_key, seqlen_kv);
     store_rows<Config::head_dim_v>(dv_, over_kept_share<Config>(1.0f, dropout_),
                                    gradients.dv_rows(keys_.batch, keys_.kv_head), first_key, seqlen_kv);
+    return step;
   }
 
  private:
   // Scores come first in the queue wherever they can, because everything waits for them. Waits count the groups that
   // they leave running.
-  __device__ __forceinline__ void sum_gradients() {
+  __device__ __forceinline__ unsigned sum_gradients(unsigned step) {
     constexpr bool early = Traits::early_d_scores;
-    unsigned step = 0;
-    if constexpr (Config::out_of_phase) {
-      clear_ds();
-      if (consumer_ == 1) pass_turn();
-    }
+    const unsigned first = step;
     start_scores(step);
     wgmma_wait_group<0>();
     if constexpr (early) start_d_scores(step);
     exponentiate(step);
     pack_probabilities(step);
+    if constexpr (!early) start_d_scores(step);
     while (true) {
-      if constexpr (!early) start_d_scores(step);
       start_dv(step);
       wgmma_wait_group<1>();
-      if (early && step > 0) release_ds(step - 1);
       write_ds(step);
       if ((flags_ & query_note_end) != 0) break;
       if constexpr (early) {
         take_queries(step + 1);
         start_scores(step + 1);
         start_dk(step);
-        if (step > 0) finish_dq(step - 1);
+        if (step != first) finish_dq(step - 1);
         wgmma_wait_group<2>();
       } else {
         start_dk(step);
@@ -119,35 +115,23 @@ class Consumer {
       pack_probabilities(step + 1);
       if constexpr (!early) {
         wgmma_wait_group<0>();
-        release_ds(step);
-        finish_dq(step);
+        put_dq(step);
+        start_d_scores(step + 1);
+        pass_dq(step);
       }
       step = uniform(step + 1);  // else every descriptor would be moved from registers of its own
     }
     start_dk(step);
     if constexpr (early) {
-      if (step > 0) finish_dq(step - 1);
+      if (step != first) finish_dq(step - 1);
     }
     start_dq(step);
-    wgmma_wait_group<0>();
-    wgmma_hold(dq_.registers[0]);
-    finish_dq(step);
-    if (Config::out_of_phase && consumer_ == 0) {
-      start_dq(step + 1);
-      wgmma_wait_group<0>();
-      wgmma_hold(dq_.registers[0]);
-      finish_dq(step + 1);
-    }
-    wgmma_hold(p_);
-    wgmma_hold(ds_);
-    wgmma_hold(dk_.registers[0]);
-    wgmma_hold(dv_.registers[0]);
+    return finish_last(step);
   }
 
   // Steps of many queries: each product's accumulators lie where those of another one lay, so that S and dP of the next
   // step are what runs under the exponentials and the leaving of dQ.
-  __device__ __forceinline__ void sum_many_queries() {
-    unsigned step = 0;
+  __device__ __forceinline__ unsigned sum_many_queries(unsigned step) {
     start_scores(step);
     start_d_scores(step);
     wgmma_wait_group<1>();  // S
@@ -167,23 +151,29 @@ class Consumer {
       take_queries(step + 1);
       start_scores(step + 1);
       wgmma_wait_group<1>();  // dQ
-      release_ds(step);
-      finish_dq(step);
+      put_dq(step);
       start_d_scores(step + 1);
+      pass_dq(step);
       wgmma_wait_group<1>();  // S
       exponentiate(step + 1);
       pack_probabilities(step + 1);
-      ++step;
+      step = uniform(step + 1);
     }
     start_dk(step);
     start_dq(step);
+    return finish_last(step);
+  }
+
+  // The next tile of keys begins behind this step.
+  __device__ __forceinline__ unsigned finish_last(unsigned step) {
     wgmma_wait_group<0>();
-    release_ds(step);
-    finish_dq(step);
     wgmma_hold(p_);
     wgmma_hold(ds_);
     wgmma_hold(dk_.registers[0]);
     wgmma_hold(dv_.registers[0]);
+    rings_.q.arrive_empty(step);
+    finish_dq(step);
+    return uniform(step + 1);
   }
 
   __device__ __forceinline__ void take_queries(unsigned step) {
@@ -232,29 +222,32 @@ class Consumer {
                                 : KTile::panels > 1      ? columns / KTile::columns * KTile::panel_bytes
                                                          : columns * static_cast<int>(sizeof(Element));
     constexpr int own_queries = Traits::has_many_queries ? rows_per_warpgroup : 0;
-    rings_.ds.wait_full(multiplied_ds(step));
+    rings_.ds.wait_full(step);
     wgmma_fence();
-    const unsigned ds = rings_.ds.tile(multiplied_ds(step));
     Config::template wgmma_dq<DsTile, KTile>(
-        dq_.registers[0], lower_word(DsTile::along_columns(ds, consumer_ * own_queries, 0)),
+        dq_.registers[0], lower_word(DsTile::along_columns(rings_.ds.tile(step), consumer_ * own_queries, 0)),
         rows_of<KTile>(rings_.smem + Traits::layout.k + consumer_ * own_columns));
     wgmma_commit_group();
   }
 
-  // After the wait for dQ: dS is free, and dQ can be left to the adder.
-  __device__ __forceinline__ void release_ds(unsigned step) {
+  // After the wait for dQ: it is left to the adder. What is started between the two parts of that does not wait for the
+  // fence.
+  __device__ __forceinline__ void put_dq(unsigned step) {
     wgmma_hold(dq_.registers[0]);
-    rings_.ds.arrive_empty(multiplied_ds(step));
-  }
-  __device__ __forceinline__ void finish_dq(unsigned step) {
     const auto ring = rings_.dq(consumer_);
     ring.wait_empty(step);
     const unsigned own = ring.tile(0) + reread_thread_index() % warpgroup_size * 16;
 #pragma unroll
     for (int n = 0; n < Traits::QueryGradient::column_blocks; ++n)
       store_shared(own + n * warpgroup_size * 16, dq_.registers[0][n]);
+  }
+  __device__ __forceinline__ void pass_dq(unsigned step) const {
     fence_proxy_async_shared();
-    ring.arrive_full(step);
+    rings_.dq(consumer_).arrive_full(step);
+  }
+  __device__ __forceinline__ void finish_dq(unsigned step) {
+    put_dq(step);
+    pass_dq(step);
   }
 
   // Of S: P ∘ f′ in its place, and P, rounded. An identity's P is both, and its S takes no other registers until P has
@@ -262,12 +255,7 @@ class Consumer {
   static constexpr bool packs_at_once = !Score::is_identity || Traits::has_many_queries;
   __device__ __forceinline__ void exponentiate(unsigned step) {
     wgmma_hold(scores_.registers[0]);
-    if constexpr (Config::out_of_phase) bar_sync(Traits::turn_barrier + consumer_, 2 * warpgroup_size);
     if constexpr (!packs_at_once) weigh_scores(step);
-    if constexpr (Config::out_of_phase) pass_turn();
-  }
-  __device__ __forceinline__ void pass_turn() const {
-    bar_arrive(Traits::turn_barrier + 1 - consumer_, 2 * warpgroup_size);
   }
   __device__ __forceinline__ void pack_probabilities(unsigned step) {
     if constexpr (!packs_at_once) {
@@ -291,6 +279,7 @@ class Consumer {
         } else {
           weigh_part<false>(step, i, place<false>(step));
         }
+        lse_log2_.load_behind(i);
       }
     } else if (is_partial()) {
       weigh_tile<true>(step);
@@ -334,7 +323,8 @@ class Consumer {
     });
   }
 
-  // dS, rounded, in registers for dK and in shared memory for dQ.
+  // dS, rounded, in registers for dK and in shared memory for dQ: where that of two steps before was, which the other
+  // consumer had multiplied before it wrote that of one step before, for which this one has waited.
   __device__ __forceinline__ void write_ds(unsigned step) {
     wgmma_hold(d_scores_.registers[0]);
     drop(d_scores_, kept_);
@@ -350,28 +340,9 @@ class Consumer {
       }
       scores_.template pack_step<Element>(ds_[i], 0, i);
     }
-    const unsigned place = written_ds(step);
-    rings_.ds.wait_empty(place);
-    store_ds<Config>(rings_.ds.tile(place) + consumer_ * DsTile::panel_bytes, ds_);
+    store_ds<Config>(rings_.ds.tile(step) + consumer_ * DsTile::panel_bytes, ds_);
     fence_proxy_async_shared();
-    rings_.ds.arrive_full(place);
-  }
-  // The one before the first: zeros, with which consumer 0 begins to multiply.
-  __device__ __forceinline__ void clear_ds() {
-    const unsigned own = rings_.ds.tile(0) + consumer_ * DsTile::panel_bytes;
-    for (int at = threadIdx.x % warpgroup_size * chunk_bytes; at < DsTile::panel_bytes;
-         at += warpgroup_size * chunk_bytes)
-      clear_shared_chunk(own + at);
-    fence_proxy_async_shared();
-    rings_.ds.arrive_full(0);
-    if (consumer_ == 1) rings_.ds.arrive_empty(0);
-  }
-
-  // The place in the ring of the dS that is written in a step, and of that which is multiplied to dQ: out of phase
-  // consumer 0 is a step behind with dQ, and the ring begins with the zeros of a step that there is not.
-  static __device__ __forceinline__ unsigned written_ds(unsigned step) { return step + Config::out_of_phase; }
-  __device__ __forceinline__ unsigned multiplied_ds(unsigned step) const {
-    return step + (Config::out_of_phase ? consumer_ : 0);
+    rings_.ds.arrive_full(step);
   }
 
   // Lower words of descriptors: the consumer's rows of a tile at an offset, with the sum along its columns; all rows of
@@ -388,17 +359,25 @@ class Consumer {
   __device__ __forceinline__ unsigned rows_of(unsigned tile) const {
     return lower_word(Tile::along_rows(tile, 0));
   }
+
+  // Steps of which LSE and delta are loaded ahead, where a warp has registers for it: scores and dropout leave none.
+  static constexpr bool loads_ahead = Score::is_identity && !has_dropout<Config>;
+  static constexpr int lse_steps_ahead = !loads_ahead               ? 0
+                                         : Traits::has_many_queries ? 2
+                                                                    : Traits::query_steps;
+  static constexpr int delta_steps_ahead = Traits::has_many_queries ? 0 : lse_steps_ahead;
+
   const AttentionParams& params_;
   const DropoutParams& dropout_;
   const KeyTile<Config> keys_;
   const int consumer_;
   const float exponent_;
   const Rings<Config> rings_;
-  int flags_ = 0;                    // of the last tile of queries that was taken
-  TileNumbers<Config> lse_log2_;     // of the same
-  TileNumbers<Config> minus_delta_;  // of the queries of dP
-  Scores scores_;                    // S, then W, then dS
-  Scores d_scores_;                  // dP
+  int flags_ = 0;                                       // of the last tile of queries that was taken
+  TileNumbers<Config, lse_steps_ahead> lse_log2_;       // of the same
+  TileNumbers<Config, delta_steps_ahead> minus_delta_;  // of the queries of dP
+  Scores scores_;                                       // S, then W, then dS
+  Scores d_scores_;                                     // dP
   KeptScoresOf<Config, KeysByQueries, Scores> kept_;
   unsigned p_[Traits::query_steps][4];
   unsigned ds_[Traits::query_steps][4];

@@ -1,11 +1,11 @@
-// Attention backward in one pass with TMA and wgmma, for sm_90a. A block owns a tile of keys and walks through the tiles
-// of queries that see them, those of all heads that share the keys: dK and dV are sums in registers, and dQ of each
-// step is added to sums in global memory, which convert_dq.cuh rounds in the end. prepare.cuh is what runs before.
+// Attention backward in one pass with TMA and wgmma, for sm_90a. A block owns a tile of keys at a time and walks through
+// the tiles of queries that see them, those of all heads that share the keys: dK and dV are sums in registers, and dQ of
+// each step is added to sums in global memory, which convert_dq.cuh rounds in the end. prepare.cuh is what runs before.
 #pragma once
 
 #include "backward_wgmma/consumer.cuh"
 #include "backward_wgmma/key_consumer.cuh"
-#include "backward_wgmma/key_tile.cuh"
+#include "backward_wgmma/key_tiles.cuh"
 #include "backward_wgmma/loader.cuh"
 #include "backward_wgmma/query_consumer.cuh"
 #include "backward_wgmma/rings.cuh"
@@ -26,43 +26,52 @@ __device__ __forceinline__ void attention_backward(const AttentionParams& params
                                                    const DropoutParams& dropout = {}) {
   extern __shared__ __align__(1024) unsigned char memory[];
   const unsigned smem = smem_address(memory);
-  if (threadIdx.x == 0) {
-    init_rings<Config>(smem);
-    // Blocks that wait for one another are numbered in the order in which they begin, whatever that is.
-    if constexpr (Config::deterministic) {
-      store_shared(smem + KernelTraits<Config>::layout.block,
-                   static_cast<int>(atomic_inc_acq_rel(maps.begun, gridDim.x - 1)));
-    }
-  }
+  if (threadIdx.x == 0) init_rings<Config>(smem);
   __syncthreads();
-  const int block = Config::deterministic ? uniform(load_shared(smem + KernelTraits<Config>::layout.block))
-                                          : static_cast<int>(blockIdx.x);
-  const KeyTile<Config> keys = key_tile<Config>(params, block);
-  if (!keys.is_there()) return;
+  const Rings<Config> rings(smem);
   if (threadIdx.x < warpgroup_size) {
     setmaxnreg_dec<Config::loader_registers>();
     const int warp = uniform(threadIdx.x / warp_size);
     if (warp == 0) {
-      load_tiles<Config>(params, gradients, maps, keys, smem);
+      load_key_tiles<Config>(params, gradients, maps, smem);
     } else if constexpr (!KernelTraits<Config>::has_roles) {
-      if (warp <= KernelTraits<Config>::dq_adders)
-        add_dq<Config>(params, gradients, maps, keys, warp - 1, smem);
+      if (warp <= KernelTraits<Config>::dq_adders) {
+        griddepcontrol_wait();
+        for_each_key_tile<Config>(
+            params, rings, [&](const KeyTile<Config>& keys, bool has_queries, unsigned step) {
+              rings.arrive_keys_empty();
+              return has_queries ? add_dq<Config>(params, gradients, maps, keys, warp - 1, smem, step) : step;
+            });
+      }
     }
   } else if constexpr (KernelTraits<Config>::has_roles) {
     const int consumer = uniform(threadIdx.x / warpgroup_size - 1);
     if (consumer == 0) {
       setmaxnreg_inc<Config::consumer_registers>();
-      ValueConsumer<Config>(params, dropout, keys, smem).run(gradients);
+      for_each_key_tile<Config>(
+          params, rings, [&](const KeyTile<Config>& keys, bool has_queries, unsigned step) {
+            return ValueConsumer<Config>(params, dropout, keys, smem).run(gradients, has_queries, step);
+          });
     } else if (consumer == 1) {
       setmaxnreg_inc<Config::consumer_registers>();
-      KeyConsumer<Config>(params, dropout, keys, smem).run(gradients);
+      for_each_key_tile<Config>(
+          params, rings, [&](const KeyTile<Config>& keys, bool has_queries, unsigned step) {
+            return KeyConsumer<Config>(params, dropout, keys, smem).run(gradients, has_queries, step);
+          });
     } else {
       setmaxnreg_dec<Config::dq_registers>();
-      QueryConsumer<Config>(params, gradients, maps, keys, smem).run();
+      griddepcontrol_wait();
+      for_each_key_tile<Config>(
+          params, rings, [&](const KeyTile<Config>& keys, bool has_queries, unsigned step) {
+            return QueryConsumer<Config>(params, gradients, maps, keys, smem).run(has_queries, step);
+          });
     }
   } else {
     setmaxnreg_inc<Config::consumer_registers>();
-    Consumer<Config>(params, dropout, keys, smem).run(gradients);
+    for_each_key_tile<Config>(
+        params, rings, [&](const KeyTile<Config>& keys, bool has_queries, unsigned step) {
+          return Consumer<Config>(params, dropout, keys, smem).run(gradients, has_queries, step);
+        });
   }
 }
 

@@ -29,26 +29,24 @@ class KeyConsumer {
                                          const KeyTile<Config>& keys, unsigned smem)
       : params_(params), dropout_(dropout), keys_(keys), rings_(smem) {}
 
-  __device__ __forceinline__ void run(const GradientParams& gradient_params) {
+  /// As a function of for_each_key_tile.
+  __device__ __forceinline__ unsigned run(const GradientParams& gradient_params, bool has_queries,
+                                          unsigned step) {
     dk_.clear();
-    take_queries(0);
-    mbarrier_wait_parity(rings_.keys_full(), 0);
-    if ((flags_ & query_note_none) == 0) {
-      sum_gradient();
-    } else {
-      rings_.ds.arrive_full(0);
-    }
+    if (has_queries) step = sum_gradient(step);
+    rings_.arrive_keys_empty();
     const SequencesOf<Config> sequences = keys_.sequences(params_);
     store_rows<Config::head_dim>(
         dk_, over_kept_share<Config>(params_.softmax_scale, dropout_),
         Gradients<Config>(params_, gradient_params, sequences).dk_rows(keys_.batch, keys_.kv_head),
         keys_.k_begin + warp_row(), sequences.kv(keys_.batch).length);
+    return step;
   }
 
  private:
   // Waits count the groups that they leave running.
-  __device__ __forceinline__ void sum_gradient() {
-    unsigned step = 0;
+  __device__ __forceinline__ unsigned sum_gradient(unsigned step) {
+    take_queries(step);
     start_d_scores(step);
     wgmma_wait_group<0>();
     while (true) {
@@ -62,11 +60,13 @@ class KeyConsumer {
       wgmma_hold(ds_);
       rings_.q.arrive_empty(step);
       wgmma_wait_group<0>();
-      ++step;
+      step = uniform(step + 1);
     }
     wgmma_wait_group<0>();
     wgmma_hold(ds_);
     wgmma_hold(dk_.registers[0]);
+    rings_.q.arrive_empty(step);
+    return uniform(step + 1);
   }
 
   __device__ __forceinline__ void take_queries(unsigned step) {

@@ -1,4 +1,4 @@
-// The keys of a block of a one-pass kernel.
+// A tile of keys of a one-pass kernel, which one block owns.
 #pragma once
 
 #include "base/params.cuh"
@@ -11,7 +11,7 @@ namespace jit::backward_wgmma {
 struct KeyPlace {
   int batch;
   int kv_head;
-  int k_begin;  ///< none of the sequence's where the block has no keys: negative, or behind its last one
+  int k_begin;  ///< none of the sequence's where the tile is nobody's: negative, or behind its last one
 };
 
 /// With the sequences of its batch entry, which cost nothing to make anew where they are dense.
@@ -39,24 +39,24 @@ struct KeyTile<Config, true> : KeyPlace {
   }
 };
 
-/// The keys of block `block`: tiles of a head follow one another, so that blocks of a time share queries. By whole warps.
+/// Tile `tile` of a launch: those of a head follow one another, so that blocks of a time share queries. By whole warps.
 template <class Config>
-__device__ __forceinline__ KeyTile<Config> key_tile(const AttentionParams& params, int block) {
+__device__ __forceinline__ KeyTile<Config> key_tile(const AttentionParams& params, int tile) {
   if constexpr (Config::sequences_kv == SequenceKind::ragged) {
     const int places =
         static_cast<int>(ragged_tiles(params.batch, params.sequences.total_k, Config::tile_kv));
-    const int kv_head = block / places;
+    const int kv_head = tile / places;
     const VariableSequences<Config> sequences(params);
     const auto [batch, first_key] = ragged_place<Config::tile_kv>(
-        block - kv_head * places, params.batch, [&](int entry) { return sequences.kv(entry).begin; });
+        tile - kv_head * places, params.batch, [&](int entry) { return sequences.kv(entry).begin; });
     return {params, {.batch = uniform(batch), .kv_head = kv_head, .k_begin = uniform(first_key)}};
   } else {
     const int tiles = (DenseSequences<Config>::longest_kv(params) + Config::tile_kv - 1) / Config::tile_kv;
-    const int slice = block / tiles;
+    const int slice = tile / tiles;
     return {params,
             {.batch = params.batch_begin + slice / params.heads_kv,
              .kv_head = slice % params.heads_kv,
-             .k_begin = (block - slice * tiles) * Config::tile_kv}};
+             .k_begin = (tile - slice * tiles) * Config::tile_kv}};
   }
 }
 

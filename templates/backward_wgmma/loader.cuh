@@ -1,9 +1,9 @@
-// The warps of a one-pass kernel that only start copies: one loads a block's keys and values and the tiles of queries
-// that see them, and one for each consumer adds its part of dQ to that of other blocks.
+// The warps of a one-pass kernel that only start copies: one loads keys and values and the tiles of queries that
+// see them, and one for each consumer adds its part of dQ to that of other blocks.
 #pragma once
 
 #include "backward_wgmma/dq_sums.cuh"
-#include "backward_wgmma/key_tile.cuh"
+#include "backward_wgmma/key_tiles.cuh"
 #include "backward_wgmma/rings.cuh"
 #include "backward_wgmma/tensor_maps.cuh"
 #include "backward_wgmma/turns.cuh"
@@ -16,10 +16,9 @@
 
 namespace jit::backward_wgmma {
 
-/// What is noted of dQ of a step: the index of its tile among those of the batch entry, and whether it is the last one,
-/// or there is none.
+/// What is noted of dQ of a step: the index of its tile among those of the batch entry, and whether it is the last one
+/// of the tile of keys.
 inline constexpr int last_dq_tile = 1 << 30;
-inline constexpr int no_dq_tile = -1;
 
 /// Starts the copy of a panel of a tile whose first row is `first`. By one thread.
 __device__ __forceinline__ void load_panel(unsigned panel, const TensorMap& map, unsigned full, int column,
@@ -69,43 +68,42 @@ __device__ __forceinline__ auto key_box(const SequencesOf<Config>& sequences, in
   }
 }
 
+/// The steps of a tile of keys, which is there, as a function of for_each_key_tile. `round` counts tiles.
 template <class Config, class Maps>
-__device__ __forceinline__ void load_tiles(const AttentionParams& params, const GradientParams& gradients,
-                                           const Maps& maps, const KeyTile<Config>& keys, unsigned smem) {
+__device__ __forceinline__ unsigned load_steps(const AttentionParams& params, const GradientParams& gradients,
+                                               const Maps& maps, const KeyTile<Config>& keys, int key_tile,
+                                               unsigned round, unsigned step, unsigned smem) {
   using Traits = KernelTraits<Config>;
   constexpr int statistic_bytes = Rings<Config>::statistic_bytes;
   const Rings<Config> rings(smem);
   const SequencesOf<Config> sequences = keys.sequences(params);
   const bool elected = lane_id() == 0;
   const int k_end = minimum(keys.k_begin + Config::tile_kv, sequences.kv(keys.batch).length);
-  if (elected) {
-    const auto box = key_box<Config>(sequences, keys.batch, keys.kv_head, keys.k_begin);
-    mbarrier_arrive_expect_tx(rings.keys_full(), Traits::KTile::bytes + Traits::VTile::bytes);
-    load_tile<typename Traits::KTile>(smem + Traits::layout.k,
-                                      map_of(maps, &TensorMaps::k, &SequenceMaps::bounded_k, Config::tile_kv),
-                                      rings.keys_full(), box);
-    load_tile<typename Traits::VTile>(smem + Traits::layout.v,
-                                      map_of(maps, &TensorMaps::v, &SequenceMaps::bounded_v, Config::tile_kv),
-                                      rings.keys_full(), box);
-  }
-  griddepcontrol_wait();  // for what prepare.cuh leaves; keys are not among it
   const int first_tile = Config::deterministic ? first_of_round(keys.k_begin / Config::tile_kv,
                                                                 query_tiles<Config>(params), maps.window)
                                                : 0;
   QueryTiles<Config, 1> tiles(sequences, keys.batch, keys.kv_head, {0, 0, keys.k_begin, k_end}, first_tile);
-  if (!tiles.has(0)) {
-    if (elected) {
-      store_shared(rings.dq_note(0), no_dq_tile);
-      store_query_note(rings.note(0), {0, 0, query_note_none});
+  mbarrier_wait_parity(rings.keys_empty(), round % 2 ^ 1);
+  if (elected) {
+    store_key_note(rings, key_tile, tiles.has(0));
+    if (tiles.has(0)) {
+      const auto box = key_box<Config>(sequences, keys.batch, keys.kv_head, keys.k_begin);
+      mbarrier_arrive_expect_tx(rings.keys_full(), Traits::KTile::bytes + Traits::VTile::bytes);
+      load_tile<typename Traits::KTile>(
+          smem + Traits::layout.k, map_of(maps, &TensorMaps::k, &SequenceMaps::bounded_k, Config::tile_kv),
+          rings.keys_full(), box);
+      load_tile<typename Traits::VTile>(
+          smem + Traits::layout.v, map_of(maps, &TensorMaps::v, &SequenceMaps::bounded_v, Config::tile_kv),
+          rings.keys_full(), box);
+    } else {
+      mbarrier_arrive(rings.keys_full());
     }
-    rings.q.arrive_full(0);
-    return;
   }
+  griddepcontrol_wait();  // for what prepare.cuh leaves; keys are not among it
   // Keys behind the last one are zeros, whose probabilities may be infinite.
   const bool has_end_of_keys = k_end < keys.k_begin + Config::tile_kv;
-  bool is_last = false;
-  for (unsigned step = 0; !is_last; ++step, tiles.advance()) {
-    is_last = !tiles.has(1);
+  for (; tiles.has(0); ++step, tiles.advance()) {
+    const bool is_last = !tiles.has(1);
     const int head = tiles.head(0), query = tiles.query(0);
     const int flags =
         (tiles.is_partial() || has_end_of_keys ? query_note_partial : 0) | (is_last ? query_note_end : 0);
@@ -129,28 +127,45 @@ __device__ __forceinline__ void load_tiles(const AttentionParams& params, const 
         do_full, box);
     cp_async_bulk_load(rings.delta(step), gradients.delta + statistic, statistic_bytes, do_full);
   }
+  return step;
 }
 
-/// Adds what `consumer` leaves of dQ to the sums of all blocks.
+template <class Config, class Maps>
+__device__ __forceinline__ void load_key_tiles(const AttentionParams& params, const GradientParams& gradients,
+                                               const Maps& maps, unsigned smem) {
+  const KeyTileDealer<Config> dealer(maps);
+  unsigned round = 0, step = 0;
+#pragma unroll 1
+  for (int tile = dealer.first(); tile != no_key_tile; tile = dealer.next()) {
+    const KeyTile<Config> keys = key_tile<Config>(params, tile);
+    if (!keys.is_there()) continue;
+    step = load_steps<Config>(params, gradients, maps, keys, tile, round, step, smem);
+    ++round;
+  }
+  const Rings<Config> rings(smem);
+  mbarrier_wait_parity(rings.keys_empty(), round % 2 ^ 1);
+  if (lane_id() == 0) {
+    store_key_note(rings, no_key_tile, false);
+    mbarrier_arrive(rings.keys_full());
+  }
+}
+
+/// Adds what `consumer` leaves of dQ in the steps of a tile of keys to the sums of all blocks, as a function of
+/// for_each_key_tile.
 template <class Config>
-__device__ __forceinline__ void add_dq(const AttentionParams& params, const GradientParams& gradients,
-                                       const TensorMaps& maps, const KeyTile<Config>& keys, int consumer,
-                                       unsigned smem) {
+__device__ __forceinline__ unsigned add_dq(const AttentionParams& params, const GradientParams& gradients,
+                                           const TensorMaps& maps, const KeyTile<Config>& keys, int consumer,
+                                           unsigned smem, unsigned step) {
   using Traits = KernelTraits<Config>;
   constexpr int part_bytes = Traits::dq_part_floats * static_cast<int>(sizeof(float));
-  griddepcontrol_wait();
   const Rings<Config> rings(smem);
   const auto ring = rings.dq(consumer);
   const long long first_tile = first_query_tile<Config>(params, keys.sequences(params), keys.batch, 0);
   float* const first_sums = dq_sums<Config>(gradients, first_tile) + consumer * Traits::dq_part_floats;
   int note = 0;
-  for (unsigned step = 0; (note & last_dq_tile) == 0; ++step) {
+  for (; (note & last_dq_tile) == 0; ++step) {
     ring.wait_full(step);
-    const bool lags = Config::out_of_phase && consumer == 0;
-    const bool is_late = lags && step == 0;  // nothing has come yet
-    note = load_shared_by_warp(rings.dq_note(is_late ? 0 : step - lags));
-    if (note == no_dq_tile) return;
-    if (is_late) note = 0;
+    note = load_shared_by_warp(rings.dq_note(step));
     const int tile = note & ~last_dq_tile;
     int* turns = nullptr;
     int turn = 0;
@@ -160,7 +175,7 @@ __device__ __forceinline__ void add_dq(const AttentionParams& params, const Grad
       turn = turn_of<Config>(keys.sequences(params).context(keys.batch, tile / tiles), tile % tiles,
                              keys.k_begin / Config::tile_kv, maps.window);
     }
-    if (lane_id() == 0 && !is_late) {
+    if (lane_id() == 0) {
       if constexpr (Config::deterministic) wait_for_turn(turns, turn);
       cp_reduce_async_bulk_add(first_sums + static_cast<long long>(tile) * Traits::dq_tile_floats,
                                ring.tile(0), part_bytes);
@@ -168,11 +183,12 @@ __device__ __forceinline__ void add_dq(const AttentionParams& params, const Grad
       cp_async_bulk_wait_group_read<0>();
     }
     ring.arrive_empty(step);
-    if (Config::deterministic && lane_id() == 0 && !is_late) {
+    if (Config::deterministic && lane_id() == 0) {
       cp_async_bulk_wait_group<0>();
       add_one_release(turns);
     }
   }
+  return step;
 }
 
 }  // namespace jit::backward_wgmma

@@ -7,7 +7,6 @@
 #include "backward_wgmma/rings.cuh"
 #include "backward_wgmma/turns.cuh"
 #include "ptx/atomic.cuh"
-#include "ptx/griddepcontrol.cuh"
 #include "ptx/wgmma.cuh"
 
 namespace jit::backward_wgmma {
@@ -28,17 +27,16 @@ class QueryConsumer {
         own_sums_(dq_sums<Config>(gradients, first_tile_) + threadIdx.x % warpgroup_size * 4),
         rings_(smem) {}
 
-  /// Whoever wrote dS has waited for the keys, too; that is theirs.
-  __device__ __forceinline__ void run() {
-    griddepcontrol_wait();
-    mbarrier_wait_parity(rings_.keys_full(), 0);
-    int note = 0;
-    for (unsigned step = 0; (note & last_dq_tile) == 0; ++step) {
+  /// As a function of for_each_key_tile.
+  __device__ __forceinline__ unsigned run(bool has_queries, unsigned step) {
+    int note = has_queries ? 0 : last_dq_tile;
+    for (; (note & last_dq_tile) == 0; ++step) {
       rings_.ds.wait_full(step);
       note = load_shared_by_warp(rings_.dq_note(step));
-      if (note == no_dq_tile) return;
       multiply(step, note & ~last_dq_tile);
     }
+    rings_.arrive_keys_empty();
+    return step;
   }
 
  private:

@@ -3,7 +3,7 @@
 //                  filled by                    read by          empty when
 //     Q and LSE    the loader, by TMA           consumers        each consumer warp says so
 //     dO, delta    the loader, by TMA           consumers        Q is: it is read last
-//     dS           each consumer warp           both consumers   each consumer warp says so
+//     dS           each consumer warp           both consumers   the next dS is full
 //     dQ           the warps of one consumer    its adder        TMA has read it
 //
 // With roles (has_roles):
@@ -13,7 +13,8 @@
 //     W            the warps of that of dV      that of dK            each of its warps says so
 //     dS           the warps of that of dK      that of dQ            each of its warps says so
 //
-// All of them go on by a stage with each tile of queries, so that one count of steps tells all places.
+// All of them go on by a stage with each tile of queries, from one tile of keys to the next, so that one count of steps
+// tells all places. Keys have one place (key_tiles.cuh).
 #pragma once
 
 #include "backward_wgmma/traits.cuh"
@@ -93,7 +94,15 @@ struct Rings {
   __device__ __forceinline__ unsigned note(unsigned step) const {
     return smem + Traits::layout.notes + q.stage(step) * static_cast<int>(sizeof(QueryNote));
   }
+  /// Where it is noted which tile of keys is there, as for_each_key_tile reads it.
+  __device__ __forceinline__ unsigned key_note() const { return smem + Traits::layout.key_note; }
   __device__ __forceinline__ unsigned keys_full() const { return smem + Traits::layout.keys_full; }
+  __device__ __forceinline__ unsigned keys_empty() const { return smem + Traits::layout.keys_empty; }
+  /// This warp needs neither the keys that are there nor their note any more.
+  __device__ __forceinline__ void arrive_keys_empty() const {
+    __syncwarp();
+    if (lane_id() == 0) mbarrier_arrive(keys_empty());
+  }
 };
 
 /// By one thread, before any other use; then a __syncthreads.
@@ -105,13 +114,15 @@ __device__ __forceinline__ void init_rings(unsigned smem) {
   };
   constexpr int warps = warpgroup_size / warp_size;
   constexpr int ds_warps = Traits::has_roles ? warps : 2 * warps;
+  constexpr int adders = Traits::has_roles ? 0 : Traits::dq_adders;
   init(Traits::layout.keys_full, 1, 1);
+  init(Traits::layout.keys_empty, 1, Traits::consumers * warps + adders);
   init(Traits::layout.q_full, Config::stages, 1);
   init(Traits::layout.q_empty, Config::stages, 2 * warps);
   init(Traits::layout.do_full, Config::stages, 1);
   init(Traits::layout.ds_full, stages_ds, ds_warps);
-  init(Traits::layout.ds_empty, stages_ds, ds_warps);
   if constexpr (Traits::has_roles) {
+    init(Traits::layout.ds_empty, stages_ds, ds_warps);
     init(Traits::layout.w_full, 1, warps);
     init(Traits::layout.w_empty, 1, warps);
   } else {
@@ -123,7 +134,6 @@ __device__ __forceinline__ void init_rings(unsigned smem) {
 
 inline constexpr int query_note_partial = 1;  ///< some score of the tile must be dropped
 inline constexpr int query_note_end = 2;      ///< the last tile of queries for these keys
-inline constexpr int query_note_none = 4;     ///< there is no tile: no query sees these keys
 
 __device__ __forceinline__ void store_query_note(unsigned note, const QueryNote& value) {
   store_shared(note, value.head);

@@ -36,30 +36,31 @@ __device__ __forceinline__ unsigned statistic_lane() {
   return KernelTraits<Config>::has_many_queries ? reread_thread_index() : threadIdx.x;
 }
 
-/// The same of a tile. Where a warp has registers for all of them it loads them before it waits for the product that they
-/// belong to: behind it, loads would wait for shared memory, which the next products read. Steps of many queries, scores
-/// and dropout leave none.
-template <class Config>
+/// The same of a tile. Those of the first `ahead` steps are loaded before the wait for the product that they belong to:
+/// behind it, loads would wait for shared memory, which the next products read. Then each is loaded as many steps ahead.
+template <class Config, int ahead>
 class TileNumbers {
  public:
   __device__ __forceinline__ void load(unsigned tile) {
-    if constexpr (are_ahead) {
+    tile_ = tile;
 #pragma unroll
-      for (int i = 0; i < held; ++i) steps_[i] = StepNumbers(tile, i, threadIdx.x);
-    } else {
-      tile_ = tile;
-    }
+    for (int i = 0; i < ahead; ++i) load_step(i);
   }
   __device__ __forceinline__ StepNumbers step(int i) const {
-    if constexpr (are_ahead) return steps_[i];
+    if constexpr (ahead > 0) return steps_[i % ahead];
     return {tile_, i, statistic_lane<Config>()};
+  }
+  /// When step `i` needs its own no more.
+  __device__ __forceinline__ void load_behind(int i) {
+    if constexpr (ahead > 0) {
+      if (i + ahead < KernelTraits<Config>::query_steps) load_step(i + ahead);
+    }
   }
 
  private:
-  static constexpr bool are_ahead =
-      !KernelTraits<Config>::has_many_queries && Config::Score::is_identity && !has_dropout<Config>;
-  static constexpr int held = are_ahead ? KernelTraits<Config>::query_steps : 1;
-  StepNumbers steps_[held];
+  __device__ __forceinline__ void load_step(int i) { steps_[i % ahead] = StepNumbers(tile_, i, threadIdx.x); }
+
+  StepNumbers steps_[ahead > 0 ? ahead : 1];
   unsigned tile_;
 };
 

@@ -70,13 +70,14 @@ struct SmemLayout {
   int delta;     ///< the same
   int notes;     ///< QueryNote for each stage
   int dq_notes;  ///< int for each of the last steps: which tile its dQ belongs to
-  int block;     ///< int: which of the blocks this is
+  int key_note;  ///< two int: which tile of keys is there, and whether queries see it
   int keys_full;
+  int keys_empty;
   int q_full;
   int q_empty;
   int do_full;
   int ds_full;
-  int ds_empty;
+  int ds_empty;  ///< with roles
   int dq_full;   ///< for each adder; without roles
   int dq_empty;  ///< the same
   int w_full;    ///< with roles
@@ -116,13 +117,14 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   layout.delta = place(sizes.stages * sizes.tile_q * static_cast<int>(sizeof(float)), 128);
   layout.notes = place(sizes.stages * static_cast<int>(sizeof(QueryNote)), 8);
   layout.dq_notes = place(stages_dq_notes * static_cast<int>(sizeof(int)), 8);
-  layout.block = place(static_cast<int>(sizeof(int)), 8);
+  layout.key_note = place(2 * static_cast<int>(sizeof(int)), 8);
   layout.keys_full = barriers(1);
+  layout.keys_empty = barriers(1);
   layout.q_full = barriers(sizes.stages);
   layout.q_empty = barriers(sizes.stages);
   layout.do_full = barriers(sizes.stages);
   layout.ds_full = barriers(stages_ds);
-  layout.ds_empty = barriers(stages_ds);
+  layout.ds_empty = barriers(roles ? stages_ds : 0);
   layout.dq_full = barriers(adders);
   layout.dq_empty = barriers(adders);
   layout.w_full = barriers(roles ? 1 : 0);

@@ -5,14 +5,15 @@
 
 namespace jit::backward_wgmma {
 
-/// The third parameter: where the operands lie, in boxes of a panel of a tile's rows, and in a deterministic kernel how
-/// blocks take turns (turns.cuh).
+/// The third parameter: where the operands lie, in boxes of a panel of a tile's rows, how
+/// blocks share tiles of keys (key_tiles.cuh), and in a deterministic kernel how they take turns (turns.cuh).
 struct TensorMaps {
   TensorMap q;
   TensorMap k;
   TensorMap v;
   TensorMap d_o;
-  unsigned* begun;  ///< blocks of this launch, 0 between launches
+  unsigned* taken;  ///< tiles of keys that blocks asked for, 0 between launches
+  int key_tiles;    ///< of this launch
   int* turns;       ///< additions to each consumer's part of each tile of dQ, zeros before the kernel
   int window;       ///< tiles of keys whose blocks are there at the same time
 };

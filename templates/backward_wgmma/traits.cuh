@@ -27,7 +27,6 @@ struct KernelTraits {
   static_assert(!(has_roles && has_many_queries), "a role has the rows of one wgmma");
   static_assert(Config::tile_kv == keys_of_block(has_roles),
                 "two consumers have a half of the keys each, or all have the same");
-  static_assert(!(has_roles && Config::out_of_phase), "consumers with roles are never in phase");
   static_assert(Config::alignment == 16, "TMA wants rows aligned to 16 bytes");
   static_assert(!Config::deterministic || !has_entry_lengths<Config>,
                 "blocks would wait for tiles that boundaries which do not ascend leave to nobody");
@@ -64,8 +63,7 @@ struct KernelTraits {
                 "a consumer writes a panel of dS");
 
   // Named barriers; 0 is __syncthreads'.
-  static constexpr int turn_barrier = 1;  ///< and one for the other consumer
-  static constexpr int add_barrier = 1;   ///< of the consumer that adds to dQ, with roles
+  static constexpr int add_barrier = 1;  ///< of the consumer that adds to dQ, with roles
 
   static constexpr SmemLayout layout = smem_layout<Config>();
 };

@@ -37,22 +37,24 @@ class ValueConsumer {
         exponent_(score_exponent<Score>(params.softmax_scale)),
         rings_(smem) {}
 
-  __device__ __forceinline__ void run(const GradientParams& gradient_params) {
+  /// As a function of for_each_key_tile.
+  __device__ __forceinline__ unsigned run(const GradientParams& gradient_params, bool has_queries,
+                                          unsigned step) {
     dv_.clear();
-    take_queries(0);
-    mbarrier_wait_parity(rings_.keys_full(), 0);
-    if ((flags_ & query_note_none) == 0) sum_gradient();
+    if (has_queries) step = sum_gradient(step);
+    rings_.arrive_keys_empty();
     const SequencesOf<Config> sequences = keys_.sequences(params_);
     store_rows<Config::head_dim_v>(
         dv_, over_kept_share<Config>(1.0f, dropout_),
         Gradients<Config>(params_, gradient_params, sequences).dv_rows(keys_.batch, keys_.kv_head),
         keys_.k_begin + warp_row(), sequences.kv(keys_.batch).length);
+    return step;
   }
 
  private:
   // Waits count the groups that they leave running.
-  __device__ __forceinline__ void sum_gradient() {
-    unsigned step = 0;
+  __device__ __forceinline__ unsigned sum_gradient(unsigned step) {
+    take_queries(step);
     start_scores(step);
     wgmma_wait_group<0>();
     exponentiate(step);
@@ -67,12 +69,14 @@ class ValueConsumer {
       wgmma_hold(p_);
       rings_.q.arrive_empty(step);
       pack_probabilities();
-      ++step;
+      step = uniform(step + 1);
     }
     start_dv(step);
     wgmma_wait_group<0>();
     wgmma_hold(p_);
     wgmma_hold(dv_.registers[0]);
+    rings_.q.arrive_empty(step);
+    return uniform(step + 1);
   }
 
   __device__ __forceinline__ void take_queries(unsigned step) {

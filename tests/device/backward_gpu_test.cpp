@@ -221,10 +221,7 @@ TEST_F(BackwardTest, ConfigsOfOnePass) {
            {.head_dim = 32, .mask = mask::block_mask(64, 32)}}) {
     BackwardRun run(case_of(spec, 1, 2, 150, 290));
     for (const BackwardWgmma& config :
-         std::vector<BackwardWgmma>{{.stages = spec.head_dim == 64 ? 4 : 2},
-                                    {.out_of_phase = true},
-                                    {.deterministic = true},
-                                    {.out_of_phase = true, .deterministic = true}}) {
+         std::vector<BackwardWgmma>{{.stages = spec.head_dim == 64 ? 4 : 2}, {.deterministic = true}}) {
       run.poison_gradients();
       run.compute(context(), config);
       EXPECT_EQ(run.check(), "") << to_string(spec) << ", " << to_string(KernelConfig(config));
@@ -257,8 +254,6 @@ TEST_F(BackwardTest, ConfigsOfOnePassWithManyQueries) {
   };
   EXPECT_THAT(rejection({.head_dim = 72}, {.tile_q = 128}),
               ::testing::HasSubstr("tile_q must be 64, head_dim is 72"));
-  EXPECT_THAT(rejection({.head_dim = 64}, {.tile_q = 128, .out_of_phase = true}),
-              ::testing::HasSubstr("out_of_phase must be false, or tile_q, which is 128, 64"));
   EXPECT_THAT(rejection({.head_dim = 64, .mask = mask::document()}, {.tile_q = 128}),
               ::testing::HasSubstr("registers"));
 }
@@ -279,9 +274,23 @@ TEST_F(BackwardTest, ConfigsOfOnePassAboveHeadDimsOf128) {
       run.compute(context(), config);
       EXPECT_EQ(run.check(), "") << to_string(spec) << ", " << to_string(KernelConfig(config));
     }
-    const Error error = error_of([&] { run.compute(context(), BackwardWgmma{.out_of_phase = true}); });
-    EXPECT_EQ(error.code(), ErrorCode::no_valid_config);
-    EXPECT_THAT(error.message(), ::testing::HasSubstr("out_of_phase must be false"));
+  }
+}
+
+// More tiles of keys than blocks at a time, some of which no query sees, others many.
+TEST_F(BackwardTest, BlocksOfOnePassTakeTilesOneAfterAnother) {
+  if (native_arch(device_) != Arch{9, 0, 'a'}) GTEST_SKIP() << "kernels of backward_wgmma are for sm_90a";
+  const CurrentDevice scope(0);
+  for (const AttentionSpec& spec :
+       std::vector<AttentionSpec>{{.head_dim = 16, .mask = mask::causal()},
+                                  {.head_dim = 8, .head_dim_v = 136, .mask = mask::causal()}}) {
+    const int heads = spec.value_head_dim() > 128 ? 40 : 80;
+    BackwardRun run(case_of(spec, 1, heads, 140, 290));
+    for (const BackwardWgmma& config : std::vector<BackwardWgmma>{{}, {.deterministic = true}}) {
+      run.poison_gradients();
+      run.compute(context(), config);
+      EXPECT_EQ(run.check(), "") << to_string(spec) << ", " << to_string(KernelConfig(config));
+    }
   }
 }
 

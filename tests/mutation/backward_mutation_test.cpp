@@ -58,34 +58,33 @@ std::string noticed_of_one_pass(const TemplateMutation* mutation, const Backward
   return "";
 }
 
-constexpr BackwardWgmma in_phase = {.stages = 2};
-constexpr BackwardWgmma out_of_phase = {.stages = 2, .out_of_phase = true};
+constexpr BackwardWgmma few_queries = {.stages = 2};
 constexpr BackwardWgmma many_queries = {.tile_q = 128};
 
 TEST(BackwardOnePass, IsRightUnmutated) {
-  for (const BackwardWgmma& config :
-       {in_phase, out_of_phase, many_queries, BackwardWgmma{.deterministic = true}})
+  for (const BackwardWgmma& config : {few_queries, many_queries, BackwardWgmma{.deterministic = true}})
     EXPECT_EQ(noticed_of_one_pass(nullptr, config), "") << to_string(KernelConfig(config));
 }
 
 class OnePassMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
 
 TEST_P(OnePassMutationTest, IsCaught) {
-  expect_caught(GetParam(), noticed_of_one_pass(&GetParam(), out_of_phase));
+  expect_caught(GetParam(), noticed_of_one_pass(&GetParam(), few_queries));
 }
 
 constexpr const char* consumer = "backward_wgmma/consumer.cuh";
 constexpr const char* loader = "backward_wgmma/loader.cuh";
+constexpr const char* key_tiles = "backward_wgmma/key_tiles.cuh";
 constexpr const char* prepare = "backward_wgmma/prepare.cuh";
 
 INSTANTIATE_TEST_SUITE_P(
     BackwardWgmma, OnePassMutationTest,
     ::testing::Values(
         TemplateMutation{"NoWaitForKeys",
-                         consumer,
-                         "    mbarrier_wait_parity(rings_.keys_full(), 0);\n",
+                         key_tiles,
+                         "    mbarrier_wait_parity(rings.keys_full(), round % 2);\n",
                          "",
-                         {"data race", "access in flight"}},
+                         {"data race", "access in flight", "uninitialized read", "step limit"}},
         TemplateMutation{"NoWaitForQueries",
                          consumer,
                          "    rings_.q.wait_full(step);\n",
@@ -98,23 +97,18 @@ INSTANTIATE_TEST_SUITE_P(
                          {"data race", "access in flight"}},
         TemplateMutation{"NoWaitForTheOthersDs",
                          consumer,
-                         "    rings_.ds.wait_full(multiplied_ds(step));\n",
+                         "    rings_.ds.wait_full(step);\n",
                          "",
                          {"data race", "access in flight", "uninitialized read"}},
-        TemplateMutation{"NoWaitForThePlaceOfDs",
-                         consumer,
-                         "    rings_.ds.wait_empty(place);\n",
-                         "",
-                         {"data race", "access in flight"}},
         TemplateMutation{"NoFenceBehindDs",
                          consumer,
-                         "    fence_proxy_async_shared();\n    rings_.ds.arrive_full(place);",
-                         "    rings_.ds.arrive_full(place);",
+                         "    fence_proxy_async_shared();\n    rings_.ds.arrive_full(step);",
+                         "    rings_.ds.arrive_full(step);",
                          {"missing proxy fence"}},
         TemplateMutation{"NoFenceBehindDq",
                          consumer,
-                         "    fence_proxy_async_shared();\n    ring.arrive_full(step);",
-                         "    ring.arrive_full(step);",
+                         "    fence_proxy_async_shared();\n    rings_.dq(consumer_)",
+                         "    rings_.dq(consumer_)",
                          {"missing proxy fence"}},
         TemplateMutation{"NoWaitForTheAdder",
                          consumer,
@@ -123,8 +117,8 @@ INSTANTIATE_TEST_SUITE_P(
                          {"data race", "access in flight"}},
         TemplateMutation{"TheAdderDoesNotWait",
                          loader,
-                         "    ring.wait_full(step);\n    const bool lags",
-                         "    const bool lags",
+                         "    ring.wait_full(step);\n    note",
+                         "    note",
                          {"data race", "access in flight", "uninitialized read"}},
         TemplateMutation{"TheAdderLetsGoTooEarly",
                          loader,
@@ -143,10 +137,8 @@ INSTANTIATE_TEST_SUITE_P(
                          {"access in flight"}},
         TemplateMutation{"DqIsNotWaitedFor",
                          consumer,
-                         "    start_dq(step);\n    wgmma_wait_group<0>();\n    "
-                         "wgmma_hold(dq_.registers[0]);\n    finish_dq(step);\n    if",
-                         "    start_dq(step);\n    wgmma_wait_group<1>();\n    "
-                         "wgmma_hold(dq_.registers[0]);\n    finish_dq(step);\n    if",
+                         "    wgmma_wait_group<0>();\n    wgmma_hold(p_);",
+                         "    wgmma_wait_group<1>();\n    wgmma_hold(p_);",
                          {"access in flight"}},
         TemplateMutation{"NothingIsZeroed",
                          prepare,
@@ -164,6 +156,59 @@ INSTANTIATE_TEST_SUITE_P(
                          "(1.0f, dropout)"}),
     ::testing::PrintToStringParamName());
 
+// More tiles of keys than blocks at a time, some of which no query sees.
+const BackwardCase many_tiles = {.spec = {.head_dim = 16, .mask = mask::causal()},
+                                 .heads_kv = 70,
+                                 .seqlen_q = 70,
+                                 .seqlen_kv = 290,
+                                 .seed = 5};
+
+std::string noticed_of_many_tiles(const TemplateMutation* mutation) {
+  const MutatedTemplates templates(mutation);
+  Settings settings = shared_cache_settings();
+  settings.templates = templates.folder();
+  const Context context(settings);
+  const CurrentDevice scope(0);
+  BackwardRun run(many_tiles);
+  try {
+    run.compute(context, few_queries);
+  } catch (const Error& error) {
+    return fmt::format("{}: {}", to_string(error.code()), error.what());
+  }
+  return run.check();
+}
+
+TEST(BackwardTileAfterTile, IsRightUnmutated) { EXPECT_EQ(noticed_of_many_tiles(nullptr), ""); }
+
+class TileAfterTileMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
+
+TEST_P(TileAfterTileMutationTest, IsCaught) { expect_caught(GetParam(), noticed_of_many_tiles(&GetParam())); }
+
+INSTANTIATE_TEST_SUITE_P(
+    BackwardWgmma, TileAfterTileMutationTest,
+    ::testing::Values(
+        TemplateMutation{"KeysAreOverwritten",
+                         loader,
+                         "  mbarrier_wait_parity(rings.keys_empty(), round % 2 ^ 1);\n  if (elected)",
+                         "  if (elected)",
+                         {"data race", "access in flight", "barrier", "wrong transaction count", "deadlock"}},
+        TemplateMutation{"KeysAreLetGoTooEarly",
+                         consumer,
+                         "    if (has_queries) {\n      take_queries(step);",
+                         "    rings_.arrive_keys_empty();\n    if (has_queries) {\n      take_queries(step);",
+                         {"data race", "access in flight", "barrier", "wrong transaction count", "deadlock"}},
+        TemplateMutation{"ATileIsDealtTwice",
+                         key_tiles,
+                         "static_cast<int>(gridDim.x) + take()",
+                         "static_cast<int>(gridDim.x) - 1 + take()",
+                         {"data race", "unsure"}},
+        TemplateMutation{"TheLastQueriesAreKept",
+                         consumer,
+                         "    rings_.q.arrive_empty(step);\n    finish_dq(step);",
+                         "    finish_dq(step);",
+                         {"deadlock"}}),
+    ::testing::PrintToStringParamName());
+
 // Steps of many queries.
 class ManyQueriesMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
 
@@ -176,8 +221,11 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         TemplateMutation{
             "DpIsNotWaitedFor", consumer, "wgmma_wait_group<1>();  // dP", "", {"access in flight"}},
-        TemplateMutation{
-            "DsIsOverwritten", consumer, "wgmma_wait_group<1>();  // dV and dK", "", {"access in flight"}},
+        TemplateMutation{"DsIsOverwritten",
+                         consumer,
+                         "wgmma_wait_group<1>();  // dV and dK",
+                         "",
+                         {"access in flight", "data race"}},
         TemplateMutation{"DqIsNotWaitedFor",
                          consumer,
                          "wgmma_wait_group<1>();  // dQ\n",
@@ -237,11 +285,6 @@ constexpr const char* of_queries = "backward_wgmma/query_consumer.cuh";
 INSTANTIATE_TEST_SUITE_P(
     BackwardWithRoles, RolesMutationTest,
     ::testing::Values(
-        TemplateMutation{"ScoresDoNotWaitForKeys",
-                         of_values,
-                         "    mbarrier_wait_parity(rings_.keys_full(), 0);\n",
-                         "",
-                         {"data race", "access in flight", "uninitialized read"}},
         TemplateMutation{"ScoresDoNotWaitForQueries",
                          of_values,
                          "    rings_.q.wait_full(step);\n",
@@ -269,11 +312,6 @@ INSTANTIATE_TEST_SUITE_P(
                          "    start_dv(step);\n    wgmma_wait_group<0>();",
                          "    start_dv(step);",
                          {"access in flight"}},
-        TemplateMutation{"DScoresDoNotWaitForValues",
-                         of_keys,
-                         "    mbarrier_wait_parity(rings_.keys_full(), 0);\n",
-                         "",
-                         {"data race", "access in flight", "uninitialized read"}},
         TemplateMutation{"DkDoesNotWaitForQueries",
                          of_keys,
                          "    rings_.q.wait_full(step);\n",
@@ -298,8 +336,8 @@ INSTANTIATE_TEST_SUITE_P(
             "NoFenceBehindDs", of_keys, "    fence_proxy_async_shared();\n", "", {"missing proxy fence"}},
         TemplateMutation{"DScoresAreNotWaitedFor",
                          of_keys,
-                         "      wgmma_wait_group<0>();\n      ++step;",
-                         "      ++step;",
+                         "      wgmma_wait_group<0>();\n      step = uniform(step + 1);",
+                         "      step = uniform(step + 1);",
                          {"access in flight"}},
         TemplateMutation{"QueriesAreLetGoWhileDkReadsThem",
                          of_keys,
@@ -383,8 +421,8 @@ INSTANTIATE_TEST_SUITE_P(
                                        "return k_begin >= 0 && k_begin < kv.length;",
                                        "return k_begin < kv.length;"},
                       TemplateMutation{"KeysOfAnotherHead", "backward_wgmma/key_tile.cuh",
-                                       "const int kv_head = block / places;",
-                                       "const int kv_head = 0 * block / places;"}),
+                                       "const int kv_head = tile / places;",
+                                       "const int kv_head = 0 * tile / places;"}),
     ::testing::PrintToStringParamName());
 
 class RaggedBackwardMutationTest : public ::testing::TestWithParam<TemplateMutation> {};

@@ -23,9 +23,6 @@ constexpr std::array rows = {
     field<&BackwardWgmma::tile_q>("tile_q", "queries per step", {multiples(64, 128), Affects::tiling, 128}),
     field<&BackwardWgmma::stages>("stages", "buffers for tiles of queries",
                                   {multiples(2, 4), Affects::buffers, 4}),
-    field<&BackwardWgmma::out_of_phase>(
-        "out_of_phase", "consumers take turns at exponentials, and one of them multiplies dQ a step later",
-        {}),
     field<&BackwardWgmma::deterministic>("deterministic", "blocks take turns when they add to dQ",
                                          {.affects = Affects::buffers}),
 };
@@ -62,7 +59,7 @@ int tile_kv(const AttentionSpec& spec) { return keys_of_block(has_roles(spec)); 
 // of fewer, and the loaders, which ask the mask, more.
 RegisterShares register_shares(const AttentionSpec& spec, const BackwardWgmma& config) {
   constexpr int small = 192;
-  if (has_roles(spec)) return {.loader = 24, .consumer = 208, .dq = 72};
+  if (has_roles(spec)) return {.loader = 32, .consumer = 208, .dq = 64};
   if (gradient_registers(spec) + score_registers(spec, config.tile_q) <= small)
     return {.loader = 56, .consumer = 224};
   return {.loader = 24, .consumer = 240};
@@ -95,18 +92,6 @@ std::string Family<BackwardWgmma>::rejection(const Case& problem, const Backward
         "is {}, head_dim_v {}",
         name, config.tile_q, max_head_dim_of_many_queries, rows_per_warpgroup, spec.head_dim,
         spec.value_head_dim());
-  }
-  if (config.out_of_phase && config.tile_q > rows_per_warpgroup) {
-    return fmt::format(
-        "{} has consumers that take turns with steps of {} queries alone; out_of_phase must be "
-        "false, or tile_q, which is {}, {}",
-        name, rows_per_warpgroup, config.tile_q, rows_per_warpgroup);
-  }
-  if (config.out_of_phase && backward_wgmma::has_roles(spec)) {
-    return fmt::format(
-        "{} has consumers that take turns up to head dims of 128 alone; out_of_phase must be false, head_dim "
-        "is {}, head_dim_v {}",
-        name, spec.head_dim, spec.value_head_dim());
   }
   return "";
 }

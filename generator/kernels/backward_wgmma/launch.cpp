@@ -53,31 +53,37 @@ void place_workspace(const KernelLaunch& launch, const BackwardWgmma& config) {
       reinterpret_cast<int*>(gradients.dq_sums + sum_floats(launch.spec, config, launch.params));
 }
 
-// Launches a grid of one dimension for as many batch entries at a time as it has room for, each of which has
-// `heads` blocks for each tile; ragged sequences are one entry. Kernels that wait for the one before themselves are
-// `dependent`.
-void launch_entries(const KernelLaunch& launch, int heads, const SequenceGrid& blocks, void** arguments,
-                    bool dependent) {
-  AttentionParams& params = launch.params;
-  const std::int64_t blocks_per_entry = std::int64_t{heads} * blocks.tiles;
-  if (blocks_per_entry == 0 || blocks.entries == 0) return;
+// Calls `launch_tiles` with the number of tiles of as many batch entries at a time as a grid of one dimension has room
+// for, each of which has `heads` times those of the sequence; ragged sequences are one entry.
+template <class LaunchTiles>
+void for_entries_of_a_grid(AttentionParams& params, int heads, const SequenceGrid& grid,
+                           LaunchTiles launch_tiles) {
+  const std::int64_t tiles_per_entry = std::int64_t{heads} * grid.tiles;
+  if (tiles_per_entry == 0 || grid.entries == 0) return;
   const int entries =
-      static_cast<int>(std::clamp<std::int64_t>(max_work_tiles / blocks_per_entry, 1, blocks.entries));
-  LaunchConfig grid{
-      .block = {launch.kernel.threads, 1, 1}, .smem_bytes = launch.kernel.smem_bytes, .dependent = dependent};
-  for (params.batch_begin = 0; params.batch_begin < blocks.entries; params.batch_begin += entries) {
-    const int count = std::min(blocks.entries - params.batch_begin, entries);
-    grid.grid[0] = static_cast<unsigned>(count * blocks_per_entry);
-    jit::launch(launch.kernel.kernel.handle(), grid, arguments, launch.stream);
+      static_cast<int>(std::clamp<std::int64_t>(max_work_tiles / tiles_per_entry, 1, grid.entries));
+  for (params.batch_begin = 0; params.batch_begin < grid.entries; params.batch_begin += entries) {
+    const int count = std::min(grid.entries - params.batch_begin, entries);
+    launch_tiles(static_cast<int>(count * tiles_per_entry));
   }
+}
+
+// Kernels that wait for the one before themselves are `dependent`.
+void launch_blocks(const KernelLaunch& launch, int blocks, void** arguments, bool dependent) {
+  const LaunchConfig grid{.grid = {static_cast<unsigned>(blocks), 1, 1},
+                          .block = {launch.kernel.threads, 1, 1},
+                          .smem_bytes = launch.kernel.smem_bytes,
+                          .dependent = dependent};
+  jit::launch(launch.kernel.kernel.handle(), grid, arguments, launch.stream);
 }
 
 void launch_queries(const KernelLaunch& launch, const BackwardWgmma& config, bool dependent) {
   place_workspace(launch, config);
   DropoutParams dropout = launch.dropout;  // kernels without dropout do not look at it
   void* arguments[] = {&launch.params, launch.gradients, &dropout};
-  launch_entries(launch, launch.params.heads_q, query_grid(launch.spec, launch.params, config.tile_q),
-                 arguments, dependent);
+  for_entries_of_a_grid(launch.params, launch.params.heads_q,
+                        query_grid(launch.spec, launch.params, config.tile_q),
+                        [&](int tiles) { launch_blocks(launch, tiles, arguments, dependent); });
 }
 
 }  // namespace
@@ -99,12 +105,12 @@ std::size_t Family<BackwardWgmma>::workspace_bytes(const AttentionSpec& spec, co
          turns(spec, config, params) * sizeof(int);
 }
 
-// A block for each tile of keys of each KV head. Kernels of dense sequences have TensorMaps, the beginning of
-// SequenceMaps, for a parameter.
+// As many blocks as there are multiprocessors share the tiles of keys of all KV heads; blocks that wait for one another
+// have one each. Kernels of dense sequences have TensorMaps, the beginning of SequenceMaps, for a parameter.
 void Family<BackwardWgmma>::launch(const KernelLaunch& launch, const BackwardWgmma& config) {
   if (launch.params.seqlen_kv == 0 || launch.params.batch == 0) return;
   place_workspace(launch, config);
-  const SequenceGrid blocks = key_grid(launch.spec, launch.params, tile_kv(launch.spec));
+  const SequenceGrid key_tiles = key_grid(launch.spec, launch.params, tile_kv(launch.spec));
   const MapBoxes boxes{.rows_q = config.tile_q, .rows_kv = tile_kv(launch.spec)};
   const MappedGradients mapped = map_gradients(launch.spec, boxes, launch.params, *launch.gradients);
   SequenceMaps maps = {};
@@ -113,7 +119,8 @@ void Family<BackwardWgmma>::launch(const KernelLaunch& launch, const BackwardWgm
   maps.v = mapped.v;
   maps.d_o = mapped.d_o;
   maps.turns = launch.gradients->dq_turns;
-  maps.window = std::min(blocks.tiles, launch.kernel.sm_count);
+  maps.window = std::min(key_tiles.tiles, launch.kernel.sm_count);
+  maps.taken = reinterpret_cast<unsigned*>(launch.memory.counter(launch.kernel.device, launch.stream));
   if (!is_plain(launch.spec)) {
     const MappedGradients part = map_bounded_gradients(launch.spec, boxes, launch.params, *launch.gradients);
     maps.bounded_q = part.q;
@@ -121,14 +128,16 @@ void Family<BackwardWgmma>::launch(const KernelLaunch& launch, const BackwardWgm
     maps.bounded_v = part.v;
     maps.bounded_do = part.d_o;
   }
-  if (config.deterministic)
-    maps.begun = reinterpret_cast<unsigned*>(launch.memory.counter(launch.kernel.device, launch.stream));
   DropoutParams dropout = launch.dropout;
   void* arguments[] = {&launch.params, launch.gradients, &maps, &dropout};
   try {
-    launch_entries(launch, launch.params.heads_kv, blocks, arguments, true);
+    for_entries_of_a_grid(launch.params, launch.params.heads_kv, key_tiles, [&](int tiles) {
+      maps.key_tiles = tiles;
+      const int blocks = config.deterministic ? tiles : std::min(tiles, launch.kernel.sm_count);
+      launch_blocks(launch, blocks, arguments, true);
+    });
   } catch (const Error&) {
-    if (config.deterministic) launch.memory.reset(launch.kernel.device, launch.stream);
+    launch.memory.reset(launch.kernel.device, launch.stream);
     throw;
   }
 }
