@@ -10,7 +10,6 @@
 #include "generator/kernels.h"
 #include "generator/kernels/families.h"
 #include "generator/tuning/tune.h"
-#include "generator/tuning/tuning_buffers.h"
 #include "runtime/parallel.h"
 #include "runtime/timer.h"
 
@@ -53,41 +52,38 @@ std::vector<ConfigTiming> time_configs(const AttentionSpec& spec, const Attentio
                                        std::span<const KernelConfig> configs, int samples,
                                        const Context& context) {
   ContextState& state = *Access::state(context);
-  const TuningProblem problem = tuning_problem(spec, arguments);
-  const CurrentDevice scope(problem.device.ordinal);
-  EventTimer timer(problem.device.ordinal);
-  const TuningBuffers buffers(state, problem, timer.stream());
-  if (buffers.params().batch != problem.params.batch) {
+  const ForwardProblem problem = tuning_problem(spec, arguments);
+  const DeviceInfo& device = problem.device();
+  const CurrentDevice scope(device.ordinal);
+  EventTimer timer(device.ordinal);
+  const std::unique_ptr<const TuningBuffers> buffers = problem.buffers(state, timer.stream());
+  if (buffers->batch() != problem.params().batch) {
     throw Error(ErrorCode::invalid_argument, "tune", "batch",
                 fmt::format("batch: is {}, of which half of the free memory holds {}; give as many",
-                            problem.params.batch, buffers.params().batch));
+                            problem.params().batch, buffers->batch()));
   }
   std::vector<ConfigTiming> timings;
   for (const KernelConfig& config : configs) {
     ConfigTiming& timing = timings.emplace_back(ConfigTiming{.config = config});
     timing.trouble = pass_of(config) == Pass::forward
-                         ? config_rejection(spec, config, problem.device)
+                         ? config_rejection(spec, config, device)
                          : fmt::format("kernels of family={} compute gradients", family_name(config));
   }
-  compile_configs(state, spec, native_target(problem.device), timings);
+  compile_configs(state, spec, native_target(device), timings);
 
   std::vector<std::optional<Plan>> plans(timings.size());
   for_each_sound(timings, [&](std::size_t i) {
     const KernelConfig& config = timings[i].config;
-    plans[i] =
-        make_plan(state, spec, {config, Access::image(*timings[i].kernel)}, problem.device.ordinal, "given");
+    plans[i] = make_plan(state, spec, {config, Access::image(*timings[i].kernel)}, device.ordinal, "given");
     timings[i].kernel =
         Access::kernel(Access::state(context), spec, config, plans[i]->steps.front().kernel.image, "given");
-    timings[i].trouble = buffers.check(*plans[i], timer.stream());
+    timings[i].trouble = buffers->check(*plans[i], timer.stream());
   });
-  AttentionParams params = buffers.params();
   std::vector<std::vector<float>> samples_us(timings.size());
   for (int sample = 0; sample < samples; ++sample) {
     state.notify(Event::Kind::tune, "measuring", 0, sample, samples);
     for_each_sound(timings, [&](std::size_t i) {
-      const auto work = [&](Stream stream) {
-        run_plan(*plans[i], params, state.memory, stream, nullptr, buffers.dropout(), buffers.descale());
-      };
+      const auto work = [&](Stream stream) { buffers->run(*plans[i], stream); };
       samples_us[i].push_back(static_cast<float>(timer.measure(work, 0, 1).median_us));
     });
   }

@@ -15,7 +15,7 @@
 #include "generator/kernels.h"
 #include "generator/problem/arguments.h"
 #include "generator/program/emit.h"
-#include "generator/tuning/tuning_buffers.h"
+#include "generator/tuning/forward_buffers.h"
 #include "tests/device/gpu_fixture.h"
 #include "tests/support/error_of.h"
 #include "tests/support/seed.h"
@@ -411,7 +411,7 @@ TEST_F(LaunchTest, ConfigsAreMeasuredOnRequest) {
   EXPECT_THAT(timings[2].trouble, HasSubstr("tile_q = 1"));
   const TuningResult result = tune(spec, arguments, in_memory);
   EXPECT_GE(result.candidates, 2);
-  EXPECT_THAT(result.record, HasSubstr(to_string(result.config)));
+  EXPECT_THAT(result.record, HasSubstr(to_string(result.configs)));
   EXPECT_EQ(result.recorded_in, "") << "the context has no cache folder";
 }
 
@@ -432,8 +432,7 @@ TEST_F(LaunchTest, TheTunersReferenceAgreesWithTheKernel) {
   const CurrentDevice current(0);
   const TestStream stream;
   ContextState& state = *Access::state(context());
-  const TuningBuffers buffers(state, {.spec = problem.spec, .device = device_, .params = params},
-                              stream.get());
+  const ForwardBuffers buffers(state, problem.spec, device_, params, stream.get());
   const CompiledKernel kernel = attention(problem.spec, {}, context()).kernel();
   const auto load = [&](const AttentionSpec& spec) {
     return make_plan(state, spec, build_kernel(state, spec, kernel.config(), native_target(device_)), 0,

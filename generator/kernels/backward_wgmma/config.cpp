@@ -131,7 +131,11 @@ Footprint Family<BackwardWgmma>::footprint(const AttentionSpec& spec, const Back
 std::vector<BackwardWgmma> Family<BackwardWgmma>::space(const Case& problem) {
   if (problem.limits.arch != arch) return {};
   // Many queries where they fit: waits are as long for more of them. Then four buffers: loads are further ahead.
-  return {{.tile_q = 128}, {.stages = 4}, {.stages = 2}};
+  return {{.tile_q = 128},
+          {.stages = 4},
+          {.stages = 2},
+          {.stages = 4, .out_of_phase = true},
+          {.stages = 2, .out_of_phase = true}};
 }
 
 }  // namespace jit
