@@ -40,8 +40,7 @@ std::vector<Program> backward_check_programs(const AttentionSpec& spec) {
 
 BackwardBuffers::BackwardBuffers(ContextState& context, const AttentionSpec& spec, const DeviceInfo& device,
                                  const AttentionParams& params, CUstream stream)
-    : memory_(context.memory),
-      spec_(spec),
+    : spec_(spec),
       device_(device),
       forward_(context, spec, device, params, stream, gradient_bytes(spec, params)) {
   const AttentionParams& dense = forward_.dense_params();
@@ -129,7 +128,7 @@ void BackwardBuffers::run_reference(ContextState& context, CUstream stream) {
 void BackwardBuffers::run(const Plan& plan, CUstream stream) const {
   AttentionParams params = forward_.params();
   GradientParams gradients = gradients_;
-  run_plan(plan, params, memory_, stream, &gradients, forward_.dropout());
+  run_plan(plan, params, forward_.memory(), stream, &gradients, forward_.dropout());
 }
 
 std::string BackwardBuffers::check(const Plan& plan, CUstream stream) const {

@@ -43,7 +43,6 @@ class BackwardBuffers : public TuningBuffers {
   std::string compare(const char* name, const DeviceBuffer& tensor, const TensorStrides& strides,
                       const Sample& sample, const std::vector<float>& expected, CUstream stream) const;
 
-  const StreamMemory& memory_;
   AttentionSpec spec_;
   DeviceInfo device_;
   ForwardBuffers forward_;

@@ -53,7 +53,7 @@ std::vector<Program> forward_check_programs(const AttentionSpec& spec) {
 
 ForwardBuffers::ForwardBuffers(ContextState& context, const AttentionSpec& spec, const DeviceInfo& device,
                                const AttentionParams& params, CUstream stream, std::int64_t more_entry_bytes)
-    : memory_(context.memory), spec_(spec), device_(device), params_(params) {
+    : spec_(spec), device_(device), params_(params) {
   const std::int64_t heads_kv = params_.heads_q / spec_.gqa_ratio;
   const std::int64_t d = spec_.head_dim, dv = spec_.value_head_dim();
   const std::int64_t own_dv = spec_.values_in_keys ? 0 : dv;  // of v beside k

@@ -10,6 +10,7 @@
 #include <jit/spec.h>
 
 #include "generator/launch/plan.h"
+#include "generator/launch/stream_memory.h"
 #include "generator/program/program.h"
 #include "generator/tuning/tuning_buffers.h"
 
@@ -38,6 +39,8 @@ class ForwardBuffers : public TuningBuffers {
   void run(const Plan& plan, CUstream stream) const override;
   std::string check(const Plan& plan, CUstream stream) const override;
 
+  /// What kernels need beside the tensors.
+  const StreamMemory& memory() const { return memory_; }
   const AttentionParams& params() const { return params_; }
   /// The same memory as dense sequences.
   const AttentionParams& dense_params() const { return dense_; }
@@ -51,7 +54,7 @@ class ForwardBuffers : public TuningBuffers {
   void fill_inputs(ContextState& context, CUstream stream);
   void run_reference(ContextState& context, CUstream stream);
 
-  const StreamMemory& memory_;
+  StreamMemory memory_;  // of its own, so that what candidates need goes with it
   AttentionSpec spec_;
   DeviceInfo device_;
   AttentionParams params_;
