@@ -132,6 +132,26 @@ TEST_F(CliGpu, RunUsesWhatTuneRecorded) {
   EXPECT_THAT(run.json()["kernel"]["why"].get<std::string>(), HasSubstr("recorded"));
 }
 
+TEST_F(CliGpu, RunBackwardUsesWhatTuneRecorded) {
+  if (is_emulated_) GTEST_SKIP() << "an emulated device has no time to measure";
+  const ToolResult tuned = tool_.run({"tune", "--backward", "--head-dim", "64", "--heads", "2", "--seqlen-q",
+                                      "128", "--seqlen-kv", "256", "--seconds", "3", "--json"});
+  ASSERT_EQ(tuned.status, 0) << tuned.err;
+  const nlohmann::json report = tuned.json();
+  EXPECT_EQ(report["backward"], true);
+  EXPECT_GT(report["median_us"], 0);
+  for (const char* name : {"q", "do"}) random_file(name, {1, 128, 2, 64});
+  for (const char* name : {"k", "v"}) random_file(name, {1, 256, 2, 64});
+  const ToolResult run = tool_.run({"run", "--q", file("q"), "--k", file("k"), "--v", file("v"), "--out",
+                                    file("o"), "--backward", "--do", file("do"), "--dq", file("dq"), "--dk",
+                                    file("dk"), "--dv", file("dv"), "--json"});
+  ASSERT_EQ(run.status, 0) << run.err;
+  const nlohmann::json kernels = run.json()["backward_kernels"];
+  ASSERT_FALSE(kernels.empty());
+  for (const nlohmann::json& kernel : kernels)
+    EXPECT_THAT(kernel["why"].get<std::string>(), HasSubstr("recorded"));
+}
+
 TEST_F(CliGpu, BenchPrintsTheLadder) {
   if (is_emulated_) GTEST_SKIP() << "an emulated device has no time to measure";
   tool_.environment.push_back("JIT_ATTENTION_TUNING=off");
