@@ -1,5 +1,7 @@
 #include <algorithm>
 
+#include <fmt/format.h>
+
 #include "generator/backward_plan.h"
 #include "generator/kernels/families.h"
 #include "generator/problem/gradient_arguments.h"
@@ -60,15 +62,30 @@ std::vector<Candidate> BackwardProblem::candidates(bool exhaustive) const {
   return exhaustive ? all : promising(all);
 }
 
+std::string BackwardProblem::rejection(const PlanConfigs& configs) const {
+  const std::vector<Pass> passes =
+      configs.size() == 1 ? std::vector{Pass::backward} : std::vector{Pass::backward_dq, Pass::backward_dkv};
+  const auto computes = [](const KernelConfig& config, Pass pass) { return pass_of(config) == pass; };
+  if (!std::equal(configs.begin(), configs.end(), passes.begin(), passes.end(), computes)) {
+    return "gradients are computed by a kernel of all of them, or by one of dq and then one of dk and dv: "
+           "configs are one of family=backward_wgmma, or one of family=backward_dq_mma_sync + one of "
+           "family=backward_dkv_mma_sync";
+  }
+  for (const KernelConfig& config : configs) {
+    std::string reason = config_rejection(kernel_spec_, config, device_limits(device()));
+    if (!reason.empty()) return reason;
+  }
+  const BackwardWgmma* const one_pass = std::get_if<BackwardWgmma>(&configs.front());
+  if (one_pass && one_pass->deterministic != deterministic_)
+    return fmt::format("deterministic must be {}, as the call has it", deterministic_);
+  return "";
+}
+
 bool BackwardProblem::can_run(const PlanConfigs& configs) const {
-  const Case problem{kernel_spec_, device_limits(device())};
-  const auto serves = [&](Pass pass, const KernelConfig& config) {
-    return can_serve(problem, shape_of(pass), config);
-  };
-  if (configs.size() == 2)
-    return serves(Pass::backward_dq, configs[0]) && serves(Pass::backward_dkv, configs[1]);
-  return configs.size() == 1 && serves(Pass::backward, configs[0]) &&
-         std::get<BackwardWgmma>(configs[0]).deterministic == deterministic_;
+  return rejection(configs).empty() &&
+         std::all_of(configs.begin(), configs.end(), [&](const KernelConfig& config) {
+           return can_serve({kernel_spec_, device_limits(device())}, shape_of(pass_of(config)), config);
+         });
 }
 
 std::vector<std::string> BackwardProblem::competing_entries() const {

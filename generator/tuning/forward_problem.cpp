@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include "generator/kernels.h"
 #include "generator/kernels/families.h"
 #include "generator/problem/arguments.h"
@@ -11,8 +13,16 @@ std::vector<Candidate> ForwardProblem::candidates(bool exhaustive) const {
   return exhaustive ? all_candidates(spec(), shape(), limits) : first_run_candidates(spec(), shape(), limits);
 }
 
+std::string ForwardProblem::rejection(const PlanConfigs& configs) const {
+  if (configs.size() != 1)
+    return fmt::format("one kernel computes the output, and there are configs of {}", configs.size());
+  if (pass_of(configs.front()) != Pass::forward)
+    return fmt::format("kernels of family={} compute gradients", family_name(configs.front()));
+  return config_rejection(spec(), configs.front(), device_limits(device()));
+}
+
 bool ForwardProblem::can_run(const PlanConfigs& configs) const {
-  return configs.size() == 1 && can_serve({spec(), device_limits(device())}, shape(), configs.front());
+  return rejection(configs).empty() && can_serve({spec(), device_limits(device())}, shape(), configs.front());
 }
 
 std::vector<std::string> ForwardProblem::competing_entries() const {

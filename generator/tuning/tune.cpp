@@ -1,5 +1,7 @@
 #include "generator/tuning/tune.h"
 
+#include <utility>
+
 #include <fmt/format.h>
 #include <jit/error.h>
 #include <jit/tuning.h>
@@ -32,6 +34,15 @@ AttentionParams params_of(const AttentionSpec& spec, const AttentionArguments& a
   AttentionParams params;
   if (!fill_params(spec, functor_tensor_uses(spec), arguments, params) || shape_of(params).seqlen_kv == 0)
     refuse_nothing();
+  return params;
+}
+
+std::pair<AttentionParams, GradientParams> params_of(const AttentionSpec& spec,
+                                                     const BackwardArguments& arguments) {
+  std::pair<AttentionParams, GradientParams> params;
+  if (!fill_params(spec, functor_tensor_uses(spec), arguments, params.first, params.second)) refuse_nothing();
+  const ProblemShape shape = shape_of(params.first);
+  if (shape.batch * shape.heads_q * shape.seqlen_q * shape.seqlen_kv == 0) refuse_nothing();
   return params;
 }
 
@@ -78,12 +89,7 @@ ForwardProblem tuning_problem(const AttentionSpec& spec, const AttentionArgument
 
 BackwardProblem tuning_problem(const AttentionSpec& spec, const BackwardArguments& arguments) {
   validate(spec);
-  AttentionParams params;
-  GradientParams gradients;
-  if (!fill_params(spec, functor_tensor_uses(spec), arguments, params, gradients)) refuse_nothing();
-  if (const ProblemShape shape = shape_of(params);
-      shape.batch * shape.heads_q * shape.seqlen_q * shape.seqlen_kv == 0)
-    refuse_nothing();
+  const auto [params, gradients] = params_of(spec, arguments);
   return backward_problem(spec, device_to_time(spec), params, gradients, arguments.deterministic);
 }
 
@@ -101,6 +107,18 @@ std::vector<KernelConfig> candidate_configs(const AttentionSpec& spec, const Att
   const AttentionParams params = params_of(spec, arguments);
   require_support(spec, device);
   return ranked_configs(spec, shape_of(params), device_limits(device));
+}
+
+std::vector<PlanConfigs> candidate_configs(const AttentionSpec& spec, const BackwardArguments& arguments,
+                                           const DeviceInfo& device) {
+  validate(spec);
+  const auto [params, gradients] = params_of(spec, arguments);
+  require_support(spec, device);
+  std::vector<PlanConfigs> configs;
+  for (Candidate& candidate :
+       backward_problem(spec, device, params, gradients, arguments.deterministic).candidates(true))
+    configs.push_back(std::move(candidate.configs));
+  return configs;
 }
 
 }  // namespace jit

@@ -37,7 +37,9 @@ class TuningProblem {
 
   /// What the call may run, in the order of promise: all that is legal, or what is worth a first run.
   virtual std::vector<Candidate> candidates(bool exhaustive) const = 0;
-  /// Whether it may run these, which were found elsewhere or earlier.
+  /// Why these are no configs of such a call's kernels, in a sentence; empty: they are.
+  virtual std::string rejection(const PlanConfigs& configs) const = 0;
+  /// Whether it may run these, which were found elsewhere or earlier: they can read its tensors, too.
   virtual bool can_run(const PlanConfigs& configs) const = 0;
   /// The templates with which the kernels of all candidates begin.
   virtual std::vector<std::string> competing_entries() const = 0;
@@ -73,6 +75,7 @@ class ForwardProblem : public TuningProblem {
       : TuningProblem(std::move(spec), std::move(device), shape, params) {}
 
   std::vector<Candidate> candidates(bool exhaustive) const override;
+  std::string rejection(const PlanConfigs& configs) const override;
   bool can_run(const PlanConfigs& configs) const override;
   std::vector<std::string> competing_entries() const override;
   std::vector<std::shared_ptr<const KernelImage>> build(ContextState& context,
@@ -91,6 +94,7 @@ class BackwardProblem : public TuningProblem {
 
   bool deterministic() const override { return deterministic_; }
   std::vector<Candidate> candidates(bool exhaustive) const override;
+  std::string rejection(const PlanConfigs& configs) const override;
   bool can_run(const PlanConfigs& configs) const override;
   std::vector<std::string> competing_entries() const override;
   std::vector<std::shared_ptr<const KernelImage>> build(ContextState& context,

@@ -8,7 +8,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -88,23 +87,30 @@ bool are_near_copies(const PlanConfigs& a, const PlanConfigs& b);
 /// Of configs that are near-copies of one another, as many are worth timing.
 inline constexpr int most_near_copies = 2;
 
-/// What became of one config.
+/// The same of backward calls, whose kernels are one or two: those of one pass first. Throws the same, and Error
+/// invalid_spec where the spec has no backward.
+std::vector<PlanConfigs> candidate_configs(const AttentionSpec& spec, const BackwardArguments& arguments,
+                                           const DeviceInfo& device);
+
+/// What became of the configs of one call.
 struct ConfigTiming {
-  KernelConfig config;
-  std::optional<CompiledKernel> kernel = {};  ///< once compiled
-  /// Why it has no times: it is not legal, does not compile, does not run, or its result is wrong (then the
-  /// text begins with "wrong"). Empty: it has.
+  PlanConfigs configs;
+  std::vector<CompiledKernel> kernels = {};  ///< of these, once they are compiled
+  /// Why there are no times: they are not legal, do not compile, do not run, or their result is wrong (then the
+  /// text begins with "wrong"). Empty: there are.
   std::string trouble = {};
   Timing timing = {};
 };
 
-/// Times each of `configs` `samples` times for calls like `arguments` on the current device, on random data
-/// with a cold L2 cache, and in turns, so that clocks and temperature favour none. Each is checked against a
-/// reference first; one that fails has its trouble and leaves the others alone. Progress comes as events of
-/// kind tune. Throws what tune() throws, and Error invalid_argument when the whole batch does not fit the
-/// memory.
+/// Times calls like `arguments` with each of `configs` `samples` times on the current device, on random data with a cold
+/// L2 cache, and in turns, so that clocks and temperature favour none. Each is checked against a reference first; one that
+/// fails has its trouble and leaves the others alone. Progress comes as events of kind tune. Throws what tune() throws, and
+/// Error invalid_argument when the whole batch does not fit the memory.
 std::vector<ConfigTiming> time_configs(const AttentionSpec& spec, const AttentionArguments& arguments,
-                                       std::span<const KernelConfig> configs, int samples,
+                                       std::span<const PlanConfigs> configs, int samples,
+                                       const Context& context = default_context());
+std::vector<ConfigTiming> time_configs(const AttentionSpec& spec, const BackwardArguments& arguments,
+                                       std::span<const PlanConfigs> configs, int samples,
                                        const Context& context = default_context());
 
 }  // namespace jit

@@ -39,6 +39,7 @@ class OnAGpu : public TuningProblem {
 
   bool deterministic() const override { return own_->deterministic(); }
   std::vector<Candidate> candidates(bool exhaustive) const override { return own_->candidates(exhaustive); }
+  std::string rejection(const PlanConfigs& configs) const override { return own_->rejection(configs); }
   bool can_run(const PlanConfigs& configs) const override { return own_->can_run(configs); }
   std::vector<std::string> competing_entries() const override { return own_->competing_entries(); }
   std::vector<std::shared_ptr<const KernelImage>> build(ContextState& context,

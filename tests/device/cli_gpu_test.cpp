@@ -188,6 +188,23 @@ TEST_F(CliGpu, BenchTimesConfigsAndCandidates) {
   }
 }
 
+TEST_F(CliGpu, BenchTimesGradients) {
+  if (is_emulated_) GTEST_SKIP() << "an emulated device has no time to measure";
+  const ToolResult result =
+      tool_.run({"bench", "--backward", "--config",
+                 "family=backward_dq_mma_sync tile_q=64 + family=backward_dkv_mma_sync tile_kv=64",
+                 "--config", "family=backward_dq_mma_sync", "--candidates", "2", "--heads", "2", "--head-dim",
+                 "64", "--seqlen-q", "256", "--seqlen-kv", "256", "--samples", "3", "--json"});
+  ASSERT_EQ(result.status, 0) << result.err;
+  const nlohmann::json rows = result.json()["rows"];
+  ASSERT_EQ(rows.size(), 4u);
+  EXPECT_THAT(rows[1]["trouble"].get<std::string>(), HasSubstr("by one of dq and then one of dk and dv"));
+  for (const std::size_t timed : {0u, 2u, 3u}) {
+    EXPECT_FALSE(rows[timed].contains("trouble")) << rows[timed];
+    EXPECT_GT(rows[timed]["tflops"], 0);
+  }
+}
+
 TEST_F(CliGpu, BenchTimesBlocksOfAFile) {
   if (is_emulated_) GTEST_SKIP() << "an emulated device has no time to measure";
   Array map = tool::zeros(DType::uint8, {4, 4});

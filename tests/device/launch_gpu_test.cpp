@@ -389,9 +389,8 @@ TEST_F(LaunchTest, ConfigsAreMeasuredOnRequest) {
   spec.head_dim = 64;
   const AttentionArguments arguments =
       sized_arguments(spec, {.batch = 1, .heads_q = 8, .seqlen_q = 512, .seqlen_kv = 512});
-  std::vector<KernelConfig> configs = candidate_configs(spec, arguments, device_);
-  configs.resize(2);
-  configs.push_back(parse_config("tile_q=1 warps=4"));
+  const std::vector<KernelConfig> ranked = candidate_configs(spec, arguments, device_);
+  const std::vector<PlanConfigs> configs = {{ranked[0]}, {ranked[1]}, {parse_config("tile_q=1 warps=4")}};
   if (device_.emulated) {
     for (const Error& error : {error_of([&] { tune(spec, arguments, in_memory); }),
                                error_of([&] { time_configs(spec, arguments, configs, 3, in_memory); })}) {
@@ -406,7 +405,7 @@ TEST_F(LaunchTest, ConfigsAreMeasuredOnRequest) {
     EXPECT_EQ(timings[i].trouble, "");
     EXPECT_EQ(timings[i].timing.samples_us.size(), 3u);
     EXPECT_GT(timings[i].timing.median_us, 0);
-    EXPECT_EQ(timings[i].kernel->config(), configs[i]);
+    EXPECT_EQ(timings[i].kernels[0].config(), configs[i][0]);
   }
   EXPECT_THAT(timings[2].trouble, HasSubstr("tile_q = 1"));
   const TuningResult result = tune(spec, arguments, in_memory);
