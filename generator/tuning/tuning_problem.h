@@ -28,7 +28,7 @@ class TuningProblem {
  public:
   virtual ~TuningProblem() = default;
 
-  const AttentionSpec& spec() const { return spec_; }  ///< as it was given
+  const AttentionSpec& spec() const { return spec_; }  ///< as it was given; of gradients without sinks
   const DeviceInfo& device() const { return device_; }
   const ProblemShape& shape() const { return shape_; }
   const AttentionParams& params() const { return params_; }  ///< of the call that wants a plan
