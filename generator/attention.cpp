@@ -18,7 +18,6 @@
 #include "generator/problem/dropout_arguments.h"
 #include "generator/size_key.h"
 #include "generator/tuning/tune.h"
-#include "generator/tuning/tuning_buffers.h"
 #include "generator/tuning/tuning_record.h"
 #include "runtime/capture.h"
 #include "runtime/driver_api.h"
@@ -73,37 +72,15 @@ const Plan* default_plan(const AttentionState& state, int device, const ProblemS
               untuned_plan(state, info, typical, state.given ? "given" : "cost model, typical sizes"));
 }
 
-Plan tuned_plan(const AttentionState& state, const DeviceInfo& device, const AttentionParams& params) {
-  TuningResult result =
-      tune_and_record(state.context, {.spec = state.spec, .device = device, .params = params});
-  BuiltKernel kernel = build_kernel(state.context, state.spec, result.config, native_target(device));
-  Plan plan = plan_of(state, std::move(kernel), device, "tuned: " + result.record);
-  plan.tuning_log = std::move(result.log);
-  return plan;
-}
-
-std::optional<Plan> recorded_plan(const AttentionState& state, const DeviceInfo& device,
-                                  const ProblemShape& shape) {
-  const std::optional<RecordedConfig> recorded = find_record(state.context, state.spec, device, shape);
-  if (!recorded) return std::nullopt;
-  try {
-    return plan_of(state, build_kernel(state.context, state.spec, recorded->config, native_target(device)),
-                   device, "recorded: " + recorded->record);
-  } catch (const Error& error) {  // offline without this kernel, say
-    state.context.notify(Event::Kind::warning,
-                         fmt::format("the recorded config cannot be used: {}", error.what()));
-    return std::nullopt;
-  }
-}
-
 // The kernel for some requests of mixed calls: of the config that was recorded for calls of their sizes, else of the cost
 // model's; where compiling is forbidden, for the largest sizes of the class, as above.
 std::optional<BuiltKernel> kernel_for(const AttentionState& state, const DeviceInfo& device,
                                       Requests requests, const ProblemShape& shape) {
   std::optional<KernelConfig> config;
   if (state.context.settings.tuning != TuningMode::off && !device.emulated && can_time(state.spec)) {
-    if (const auto recorded = find_record(state.context, state.spec, device, shape); recorded)
-      config = config_for(recorded->config, requests);
+    const ForwardProblem problem(state.spec, device, shape);
+    if (const auto recorded = find_record(state.context, problem); recorded)
+      config = config_for(recorded->configs.front(), requests);
   }
   const auto choose = [&](const std::optional<KernelConfig>& wanted, const ProblemShape& sizes) {
     return choose_kernel_for(state.context, state.spec, requests, wanted, sizes, device_limits(device),
@@ -154,30 +131,16 @@ void check_given(const AttentionState& state, const AttentionParams& params) {
 }
 
 // A plan for these sizes as the settings want it chosen. Requires: state.choosing is held.
-Plan choose_plan(const AttentionState& state, int device, const AttentionParams& params) {
-  const Settings& settings = state.context.settings;
-  const ProblemShape shape = shape_of(params);
+Plan plan_for_sizes(const AttentionState& state, int device, const AttentionParams& params) {
+  const ForwardProblem problem = forward_problem(state.spec, device_info(device), params);
+  const ProblemShape& shape = problem.shape();
   if (state.given) return *default_plan(state, device, shape);
-  const DeviceInfo info = device_info(device);
-  const auto untuned = [&](const char* why) { return untuned_plan(state, info, shape, why); };
-  constexpr const char* for_sizes = "cost model, these sizes";
-  // No keys to look at: there is nothing to measure, and no difference to find.
-  if (shape.seqlen_kv == 0) return untuned(for_sizes);
-  if (std::optional<Plan> mixed = mixed_plan(state, info, shape)) return *std::move(mixed);
-  if (settings.tuning == TuningMode::off) return untuned(for_sizes);
-  if (state.spec.split_keys != 0) return untuned("cost model; with split_keys one config serves all calls");
-  if (!can_time(state.spec))
-    return untuned("cost model; with tensors of rows of ragged queries nothing is timed");
-  if (info.emulated) return untuned("cost model; an emulated device has no time to measure");
-  if (std::optional<Plan> recorded = recorded_plan(state, info, shape)) return *std::move(recorded);
-  if (settings.tuning == TuningMode::recorded || settings.offline) return untuned(for_sizes);
-  try {
-    return tuned_plan(state, info, params);
-  } catch (const std::exception& error) {  // too little memory to tune in, say: no reason not to compute
-    state.context.notify(Event::Kind::warning,
-                         fmt::format("tuning failed, the cost model decides: {}", error.what()));
-    return untuned(for_sizes);
+  if (shape.seqlen_kv != 0) {
+    if (std::optional<Plan> mixed = mixed_plan(state, problem.device(), shape)) return *std::move(mixed);
   }
+  return choose_plan(state.context, problem, [&](std::string why) {
+    return untuned_plan(state, problem.device(), shape, std::move(why));
+  });
 }
 
 const Plan* prepared_plan(const AttentionState& state, int device, const AttentionParams& params) {
@@ -187,7 +150,7 @@ const Plan* prepared_plan(const AttentionState& state, int device, const Attenti
   if (const Plan* known = state.by_size.find(key)) return known;
   const RelaxedCapture relaxed;
   const CurrentDevice scope(device);
-  return keep(state.by_size, key, choose_plan(state, device, params));
+  return keep(state.by_size, key, plan_for_sizes(state, device, params));
 }
 
 // For sizes that were not seen before: under capture what is loaded already, else a choice.

@@ -9,7 +9,6 @@
 #include <jit/stream.h>
 
 #include "cache/dispatch_table.h"
-#include "generator/backward_plan.h"
 #include "generator/launch/plan.h"
 #include "generator/problem/argument_table.h"
 #include "generator/problem/functor_tensors.h"
@@ -34,9 +33,10 @@ struct AttentionState {
   const bool deferred;  ///< nothing is compiled before the first call
   const ArgumentRules rules;
   const std::vector<FunctorTensorUse> tensors;
-  mutable DispatchTable<Plan> by_size;                   ///< by device, pass and size class
-  mutable DispatchTable<Plan> defaults;                  ///< by device, for sizes that nothing was chosen for
-  mutable DispatchTable<BackwardPlan> backward_by_size;  ///< by device and size class
+  mutable DispatchTable<Plan> by_size;               ///< of forward, by device and size class
+  mutable DispatchTable<Plan> defaults;              ///< by device, for sizes that nothing was chosen for
+  mutable DispatchTable<Plan> backward_by_size;      ///< by device, size class and which gradients are wanted
+  mutable DispatchTable<Plan> backward_of_operands;  ///< the part that computes dq, dk and dv
   mutable std::mutex choosing;  ///< held while a kernel is compiled or tuned, never by a launch
 };
 

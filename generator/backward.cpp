@@ -12,23 +12,21 @@
 #include "generator/attention_state.h"
 #include "generator/backward_plan.h"
 #include "generator/context_state.h"
-#include "generator/launch/tensor_maps.h"
 #include "generator/problem/arguments.h"
 #include "generator/problem/dropout_arguments.h"
 #include "generator/problem/functor_gradients.h"
 #include "generator/problem/gradient_arguments.h"
 #include "generator/size_key.h"
+#include "generator/tuning/tune.h"
 #include "runtime/capture.h"
+#include "runtime/driver_api.h"
 
 namespace jit {
 namespace {
 
 BackwardCall call_of(const AttentionParams& params, const GradientParams& gradients,
                      const BackwardArguments& arguments) {
-  ProblemShape shape = shape_of(params);
-  shape.pass = Pass::backward;
-  shape.tma = can_map(params, gradients);
-  return {.shape = shape,
+  return {.shape = backward_shape(params, gradients),
           .deterministic = arguments.deterministic,
           .has_sinks = gradients.d_sinks != nullptr,
           .tensor_slots = gradient_slots(gradients)};
@@ -58,20 +56,37 @@ Error with_remedy(const Error& error) {
 
 // As forward, where compiling is forbidden and kernels for the very sizes are not at hand, those for the largest ones of
 // the class will do: packs have those.
-BackwardPlan plan_for(const AttentionState& state, int device, BackwardCall call) {
+Plan untuned_plan(const AttentionState& state, const BackwardCall& call, int device, const std::string& why) {
+  const AttentionSpec spec = backward_spec(state.spec, call.shape);
+  const auto plan_for = [&](const ProblemShape& shape) {
+    return untuned_backward_plan(state.context, spec, shape, call.deterministic, device, why);
+  };
   try {
-    return choose_backward_plan(state.context, state.spec, call, device);
+    return plan_for(call.shape);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::offline) throw;
   }
-  call.shape = largest_shape(size_class(call.shape));
-  return choose_backward_plan(state.context, state.spec, call, device);
+  return plan_for(largest_shape(size_class(call.shape)));
 }
 
-std::unique_ptr<const BackwardPlan> make_backward_plan(const AttentionState& state, int device,
-                                                       const BackwardCall& call) {
+// What computes dq, dk and dv, chosen once for all calls of these sizes. Requires: state.choosing is held.
+const Plan& operand_plan(const AttentionState& state, int device, const AttentionParams& params,
+                         const BackwardCall& call) {
+  const BackwardCall operands{.shape = call.shape, .deterministic = call.deterministic};
+  const Digest key = plan_key(device, operands);
+  if (const Plan* known = state.backward_of_operands.find(key)) return *known;
+  const BackwardProblem problem(state.spec, device_info(device), call.shape, params, call.deterministic);
+  Plan plan = choose_plan(state.context, problem,
+                          [&](const std::string& why) { return untuned_plan(state, operands, device, why); });
+  return *state.backward_of_operands.insert(key, std::make_unique<const Plan>(std::move(plan)));
+}
+
+Plan whole_plan(const AttentionState& state, int device, const AttentionParams& params,
+                const BackwardCall& call) {
   try {
-    return std::make_unique<const BackwardPlan>(plan_for(state, device, call));
+    Plan plan = operand_plan(state, device, params, call);
+    add_shared_gradients(state.context, plan, call, device);
+    return plan;
   } catch (const Error& error) {
     const bool is_of_derivatives =
         error.code() == ErrorCode::compile_failed && error.log().find("Dual") != std::string::npos;
@@ -80,19 +95,25 @@ std::unique_ptr<const BackwardPlan> make_backward_plan(const AttentionState& sta
   }
 }
 
-const BackwardPlan& prepared_plan(const AttentionState& state, int device, const BackwardCall& call) {
+const Plan& prepared_plan(const AttentionState& state, int device, const AttentionParams& params,
+                          const BackwardCall& call) {
   const Digest key = plan_key(device, call);
   const std::lock_guard lock(state.choosing);
-  if (const BackwardPlan* known = state.backward_by_size.find(key)) return *known;
+  if (const Plan* known = state.backward_by_size.find(key)) return *known;
   const RelaxedCapture relaxed;
   const CurrentDevice scope(device);
-  return *state.backward_by_size.insert(key, make_backward_plan(state, device, call));
+  Plan plan = whole_plan(state, device, params, call);
+  return *state.backward_by_size.insert(key, std::make_unique<const Plan>(std::move(plan)));
 }
 
-const BackwardPlan& plan_for_launch(const AttentionState& state, int device, const BackwardCall& call,
-                                    Stream stream) {
-  if (const BackwardPlan* known = state.backward_by_size.find(plan_key(device, call))) return *known;
-  if (!is_capturing(stream)) return prepared_plan(state, device, call);
+const Plan& plan_for_launch(const AttentionState& state, int device, const AttentionParams& params,
+                            const BackwardCall& call, Stream stream) {
+  if (const Plan* known = state.backward_by_size.find(plan_key(device, call))) return *known;
+  if (!is_capturing(stream)) {
+    // As in forward: tuning reads what mask and score read, which the caller may still write.
+    check(driver().cuStreamSynchronize(stream), "cuStreamSynchronize");
+    return prepared_plan(state, device, params, call);
+  }
   throw Error(ErrorCode::not_prepared, "launch", "stream",
               "the stream is being captured and no kernels of backward are loaded for these sizes: call "
               "prepare_backward() with "
@@ -108,28 +129,29 @@ void Attention::backward(const BackwardArguments& arguments, Stream stream) cons
   if (!fill_params(state.spec, state.tensors, arguments, params, gradients)) return;
   const int device = current_device();
   const CurrentDevice scope(device);
-  const BackwardPlan& plan = plan_for_launch(state, device, call_of(params, gradients, arguments), stream);
-  run_plan(plan.plan, params, state.context.memory, stream, &gradients,
+  const Plan& plan = plan_for_launch(state, device, params, call_of(params, gradients, arguments), stream);
+  run_plan(plan, params, state.context.memory, stream, &gradients,
            dropout_params(arguments.dropout_p, arguments.rng_state));
-  if (plan.plan.is_checked) report_faults(state, device, stream);
+  if (plan.is_checked) report_faults(state, device, stream);
 }
 
 void Attention::prepare_backward(const BackwardArguments& arguments) const {
   AttentionParams params;
   GradientParams gradients;
   if (!fill_params(state_->spec, state_->tensors, arguments, params, gradients)) return;
-  prepared_plan(*state_, current_device(), call_of(params, gradients, arguments));
+  prepared_plan(*state_, current_device(), params, call_of(params, gradients, arguments));
 }
 
 std::vector<CompiledKernel> Attention::backward_kernels(const BackwardArguments& arguments) const {
   AttentionParams params;
   GradientParams gradients;
   fill_params(state_->spec, state_->tensors, arguments, params, gradients);
-  const BackwardPlan& plan = prepared_plan(*state_, current_device(), call_of(params, gradients, arguments));
+  const Plan& plan = prepared_plan(*state_, current_device(), params, call_of(params, gradients, arguments));
   std::vector<CompiledKernel> kernels;
-  for (std::size_t i = 0; i < plan.configs.size(); ++i)
-    kernels.push_back(Access::kernel(state_->context.shared_from_this(), state_->spec, plan.configs[i],
-                                     plan.plan.steps[i].kernel.image, plan.plan.why));
+  for (const PlanStep& step : plan.steps) {
+    kernels.push_back(Access::kernel(state_->context.shared_from_this(), state_->spec, step.config,
+                                     step.kernel.image, plan.why, plan.tuning_log));
+  }
   return kernels;
 }
 

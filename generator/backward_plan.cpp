@@ -17,106 +17,122 @@ namespace jit {
 namespace {
 
 // A kernel of a family's program beside its main one.
-PlanStep side_step(ContextState& context, const Program& program, int device,
+PlanStep side_step(ContextState& context, const Program& program, const KernelConfig& config, int device,
                    std::function<void(const KernelLaunch&)> launch) {
   const Target target = native_target(device_info(device));
   return {.kernel = load_kernel(context, build_image(context, program, target), device),
           .workspace_bytes = [](const AttentionParams&, const GradientParams*) { return std::size_t{0}; },
-          .launch = std::move(launch)};
-}
-
-void add_step(BackwardPlan& plan, PlanStep step) {
-  plan.plan.steps.push_back(std::move(step));
-  plan.configs.push_back(plan.plan.config);
+          .launch = std::move(launch),
+          .config = config};
 }
 
 // Reads what the steps of dQ leave of each query, and therefore comes next.
-void add_sink_step(ContextState& context, BackwardPlan& plan, const AttentionSpec& spec, int device) {
+void add_sink_step(ContextState& context, Plan& plan, int device) {
   constexpr QueryStatisticsLayout of_two_passes = {.tile = statistic_chunk, .sign = 1};
-  const BackwardWgmma* const one_pass = std::get_if<BackwardWgmma>(&plan.plan.config);
+  const BackwardWgmma* const one_pass = std::get_if<BackwardWgmma>(&plan.config);
   const QueryStatisticsLayout layout = one_pass ? backward_wgmma::statistics(*one_pass) : of_two_passes;
-  add_step(plan, side_step(context, backward_sinks::program(spec), device,
-                           [layout](const KernelLaunch& launch) { backward_sinks::launch(launch, layout); }));
+  plan.steps.push_back(
+      side_step(context, backward_sinks::program(plan.spec), plan.config, device,
+                [layout](const KernelLaunch& launch) { backward_sinks::launch(launch, layout); }));
 }
 
 // Overwrite the workspace, and therefore come last.
-void add_tensor_steps(ContextState& context, BackwardPlan& plan, const AttentionSpec& spec, unsigned slots,
-                      int device) {
-  PlanStep sum =
-      side_step(context, backward_tensors::sum_program(spec, slots), device, backward_tensors::launch_sum);
+void add_tensor_steps(ContextState& context, Plan& plan, unsigned slots, int device) {
+  PlanStep sum = side_step(context, backward_tensors::sum_program(plan.spec, slots), plan.config, device,
+                           backward_tensors::launch_sum);
   sum.workspace_bytes = [](const AttentionParams&, const GradientParams* gradients) {
     return backward_tensors::workspace_bytes(*gradients);
   };
-  add_step(plan, std::move(sum));
-  add_step(plan, side_step(context, backward_tensors::convert_program(spec, slots), device,
-                           backward_tensors::launch_convert));
-}
-
-BackwardPlan operand_plan(ContextState& context, const AttentionSpec& spec, const BackwardCall& call,
-                          int device) {
-  ProblemShape shape = call.shape;
-  shape.pass = Pass::backward;
-  const DeviceLimits limits = device_limits(device_info(device));
-  const bool takes_turns = call.deterministic && is_plain(spec);
-  if (config_space({spec, limits}, shape).empty() || call.deterministic != takes_turns)
-    return two_pass_plan(context, spec, shape, {}, {}, device);
-  BackwardWgmma config = std::get<BackwardWgmma>(untuned_order(spec, shape, limits).front());
-  config.deterministic = takes_turns;
-  return one_pass_plan(context, spec, config, device);
+  plan.steps.push_back(std::move(sum));
+  plan.steps.push_back(side_step(context, backward_tensors::convert_program(plan.spec, slots), plan.config,
+                                 device, backward_tensors::launch_convert));
 }
 
 }  // namespace
 
-BackwardPlan one_pass_plan(ContextState& context, const AttentionSpec& spec, const BackwardWgmma& config,
-                           int device) {
+Plan one_pass_plan(ContextState& context, const AttentionSpec& spec, const BackwardWgmma& config, int device,
+                   std::string why) {
   const DeviceInfo info = device_info(device);
   BuiltKernel kernel = choose_kernel(context, spec, config, {.pass = Pass::backward}, device_limits(info),
                                      native_target(info));
   Plan plan{.spec = spec,
             .config = config,
             .steps = {},
-            .why = "cost model, these sizes",
+            .why = std::move(why),
             .is_checked = is_checked(spec, config, kernel.image->target)};
   plan.steps.push_back(
-      side_step(context, backward_wgmma::prepare_program(spec, config), device,
+      side_step(context, backward_wgmma::prepare_program(spec, config), config, device,
                 [config](const KernelLaunch& launch) { backward_wgmma::launch_prepare(launch, config); }));
-  plan.steps.push_back(plan_step(load_kernel(context, std::move(kernel.image), device), spec, config));
+  add_kernel(context, plan, std::move(kernel), device);
   plan.steps.push_back(
-      side_step(context, backward_wgmma::convert_program(spec, config), device,
+      side_step(context, backward_wgmma::convert_program(spec, config), config, device,
                 [config](const KernelLaunch& launch) { backward_wgmma::launch_convert(launch, config); }));
-  const std::size_t steps = plan.steps.size();
-  return {.plan = std::move(plan), .configs = std::vector<KernelConfig>(steps, config)};
+  return plan;
 }
 
-BackwardPlan two_pass_plan(ContextState& context, const AttentionSpec& spec, const ProblemShape& shape,
-                           const std::optional<BackwardDqMmaSync>& dq,
-                           const std::optional<BackwardDkvMmaSync>& dkv, int device) {
+Plan two_pass_plan(ContextState& context, const AttentionSpec& spec, const ProblemShape& shape,
+                   const std::optional<KernelConfig>& dq, const std::optional<KernelConfig>& dkv, int device,
+                   std::string why) {
   const DeviceInfo info = device_info(device);
-  BackwardPlan result{.plan = {.spec = spec, .config = {}, .steps = {}, .why = "cost model, these sizes"},
-                      .configs = {}};
+  Plan plan{.spec = spec, .config = {}, .steps = {}, .why = std::move(why)};
   const auto add = [&](Pass pass, const std::optional<KernelConfig>& given) {
     ProblemShape own = shape;
     own.pass = pass;
     BuiltKernel kernel = choose_kernel(context, spec, given, own, device_limits(info), native_target(info));
-    result.plan.is_checked |= is_checked(spec, kernel.config, kernel.image->target);
-    result.plan.steps.push_back(
-        plan_step(load_kernel(context, std::move(kernel.image), device), spec, kernel.config));
-    result.configs.push_back(kernel.config);
+    plan.is_checked |= is_checked(spec, kernel.config, kernel.image->target);
+    plan.config = kernel.config;
+    add_kernel(context, plan, std::move(kernel), device);
   };
   add(Pass::backward_dq, dq);
   add(Pass::backward_dkv, dkv);
-  result.plan.config = result.configs.back();
-  return result;
+  return plan;
 }
 
-BackwardPlan choose_backward_plan(ContextState& context, const AttentionSpec& spec, const BackwardCall& call,
-                                  int device) {
-  AttentionSpec own = call.shape.has_device_lengths ? with_lengths(spec) : spec;
-  own.sinks = false;  // LSE has them, and probabilities come from it
-  BackwardPlan plan = operand_plan(context, own, call, device);
-  if (call.has_sinks) add_sink_step(context, plan, own, device);
-  if (call.tensor_slots != 0) add_tensor_steps(context, plan, own, call.tensor_slots, device);
-  return plan;
+AttentionSpec backward_spec(const AttentionSpec& spec, const ProblemShape& shape) {
+  AttentionSpec own = shape.has_device_lengths ? with_lengths(spec) : spec;
+  own.sinks = false;
+  return own;
+}
+
+bool has_one_pass(const AttentionSpec& spec, const ProblemShape& shape, bool deterministic,
+                  const DeviceLimits& limits) {
+  return (!deterministic || is_plain(spec)) && !config_space({spec, limits}, shape).empty();
+}
+
+Plan untuned_backward_plan(ContextState& context, const AttentionSpec& spec, const ProblemShape& shape,
+                           bool deterministic, int device, std::string why) {
+  const DeviceLimits limits = device_limits(device_info(device));
+  if (!has_one_pass(spec, shape, deterministic, limits))
+    return two_pass_plan(context, spec, shape, {}, {}, device, std::move(why));
+  BackwardWgmma config = std::get<BackwardWgmma>(untuned_order(spec, shape, limits).front());
+  config.deterministic = deterministic;
+  return one_pass_plan(context, spec, config, device, std::move(why));
+}
+
+Plan backward_plan(ContextState& context, const AttentionSpec& spec, const PlanConfigs& configs, int device,
+                   std::string why) {
+  if (const BackwardWgmma* const one_pass = std::get_if<BackwardWgmma>(&configs.front()))
+    return one_pass_plan(context, spec, *one_pass, device, std::move(why));
+  return two_pass_plan(context, spec, {}, configs.front(), configs.back(), device, std::move(why));
+}
+
+std::vector<std::shared_ptr<const KernelImage>> build_backward_kernels(ContextState& context,
+                                                                       const AttentionSpec& spec,
+                                                                       const PlanConfigs& configs,
+                                                                       Target target) {
+  std::vector<std::shared_ptr<const KernelImage>> images;
+  for (const KernelConfig& config : configs)
+    images.push_back(build_kernel(context, spec, config, target).image);
+  if (const BackwardWgmma* const one_pass = std::get_if<BackwardWgmma>(&configs.front())) {
+    images.push_back(build_image(context, backward_wgmma::prepare_program(spec, *one_pass), target));
+    images.push_back(build_image(context, backward_wgmma::convert_program(spec, *one_pass), target));
+  }
+  return images;
+}
+
+void add_shared_gradients(ContextState& context, Plan& plan, const BackwardCall& call, int device) {
+  if (call.has_sinks) add_sink_step(context, plan, device);
+  if (call.tensor_slots != 0) add_tensor_steps(context, plan, call.tensor_slots, device);
 }
 
 }  // namespace jit

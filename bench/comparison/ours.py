@@ -40,7 +40,8 @@ class JitAttention(ByAutograd, Contender):
         gradients = tuple(t.view(shape) for t, shape in zip(results.values(), qkv_shapes))
 
         def call():
-            ja.attention_backward(d_o, q, k, v, o, lse, deterministic=cell.deterministic, **problem, **results)
+            ja.attention_backward(d_o, q, k, v, o, lse, deterministic=cell.deterministic, tuning=self.tuning, **problem,
+                                  **results)
             return gradients
 
         return Runner(call)

@@ -1,5 +1,7 @@
 #include "generator/kernels/families.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 #include <jit/spec_table.h>
 #include <jit/tuning.h>
@@ -59,6 +61,16 @@ std::vector<KernelConfig> config_space(const Case& problem, const ProblemShape& 
   return configs;
 }
 
+bool can_serve(const Case& problem, const ProblemShape& shape, const KernelConfig& config) {
+  const ProblemShape served = as_served(problem.spec, shape);
+  return std::visit(
+      [&]<class Config>(const Config& own) {
+        return Family<Config>::pass == served.pass && Family<Config>::suits(served) &&
+               can_read(served, own) && family_rejection(problem, own).empty();
+      },
+      config);
+}
+
 std::string smallest_rejection(const Case& problem, Pass pass) {
   std::string reasons;
   for_each_family([&]<class Config>(const Config&) {
@@ -96,6 +108,10 @@ double estimated_cycles(const Case& problem, const ProblemShape& shape, const Ke
       config);
 }
 
+double model_error(const KernelConfig& config) {
+  return std::visit([]<class Config>(const Config&) { return model_error<Config>(); }, config);
+}
+
 std::optional<KernelConfig> config_for(const KernelConfig& config, Requests requests) {
   return std::visit(
       [&]<class Config>(Config own) -> std::optional<KernelConfig> {
@@ -120,6 +136,11 @@ bool need_alike_registers(const KernelConfig& a, const KernelConfig& b) {
 }
 
 bool are_near_copies(const KernelConfig& a, const KernelConfig& b) { return agree(a, b, Affects::tiling); }
+
+bool are_near_copies(const PlanConfigs& a, const PlanConfigs& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const KernelConfig& x, const KernelConfig& y) { return are_near_copies(x, y); });
+}
 
 Program write_program(const AttentionSpec& spec, const KernelConfig& config) {
   return std::visit([&]<class Config>(const Config& own) { return Family<Config>::program(spec, own); },

@@ -41,6 +41,10 @@ std::string config_rejection(const Case& problem, const KernelConfig& config);
 std::string config_rejection(const AttentionSpec& spec, const KernelConfig& config,
                              const DeviceLimits& limits);
 
+/// Whether calls of this shape can run the config's kernel: it computes the shape's pass, is legal for the problem, and
+/// reads such tensors.
+bool can_serve(const Case& problem, const ProblemShape& shape, const KernelConfig& config);
+
 /// Every legal config of the search grids of the families that serve the pass and can read tensors of this
 /// shape, in a fixed order.
 std::vector<KernelConfig> config_space(const Case& problem, const ProblemShape& shape = {});
@@ -59,6 +63,9 @@ bool reads_device_lengths(const AttentionSpec& spec, const KernelConfig& config)
 
 /// Clock cycles that the cost model expects, relative to other configs of the same problem.
 double estimated_cycles(const Case& problem, const ProblemShape& shape, const KernelConfig& config);
+
+/// By so much may that misjudge the config beside others of its family, as a factor.
+double model_error(const KernelConfig& config);
 
 /// The config for a kernel that computes these requests of a call, where its family has such kernels.
 std::optional<KernelConfig> config_for(const KernelConfig& config, Requests requests);

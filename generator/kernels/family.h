@@ -149,6 +149,18 @@ inline Rescale searched_rescale(const AttentionSpec& spec) {
   return spec.split_keys != 0 ? Rescale::always : Rescale::lazy;
 }
 
+/// By so much may a cost model that was fitted to timings misjudge one config beside another of its family. Of the
+/// configs that were timed on an H200 (tests/unit/generator/candidates_recorded_test.cpp), those that are predicted
+/// further behind the first are worth less than half a percent together.
+inline constexpr double fitted_model_error = 1.15;
+
+/// The same of a family, which names it where its model was not fitted.
+template <class Config>
+constexpr double model_error() {
+  if constexpr (requires { Family<Config>::model_error; }) return Family<Config>::model_error;
+  return fitted_model_error;
+}
+
 /// The largest head_dim that a family has room for, where it names one of its own.
 template <class Config>
 constexpr int most_head_dim() {

@@ -20,6 +20,7 @@ struct Assignment {
 
 constexpr std::string_view separators = " ,\t\n";
 constexpr std::string_view family_field = "family";
+constexpr std::string_view between_configs = " + ";
 
 // The fields of all families, each name once.
 std::vector<std::string_view> known_names() {
@@ -167,6 +168,26 @@ KernelConfig parse_config(std::string_view text, const KernelConfig& base) {
       },
       config);
   return config;
+}
+
+std::string to_string(const PlanConfigs& configs) {
+  std::string text;
+  for (const KernelConfig& config : configs) {
+    if (!text.empty()) text += between_configs;
+    text += to_string(config);
+  }
+  return text;
+}
+
+PlanConfigs parse_plan_configs(std::string_view text) {
+  PlanConfigs configs;
+  for (bool is_last = false; !is_last;) {
+    const std::size_t end = text.find(between_configs);
+    is_last = end == std::string_view::npos;
+    configs.push_back(parse_config(text.substr(0, end)));
+    if (!is_last) text.remove_prefix(end + between_configs.size());
+  }
+  return configs;
 }
 
 std::vector<ConfigValue> config_values(const KernelConfig& config) {

@@ -10,7 +10,10 @@
 namespace jit {
 
 PlanStep plan_step(LoadedKernel kernel, const AttentionSpec& spec, const KernelConfig& config) {
-  return std::visit([&](const auto& own) { return plan_step(std::move(kernel), spec, own); }, config);
+  PlanStep step =
+      std::visit([&](const auto& own) { return plan_step(std::move(kernel), spec, own); }, config);
+  step.config = config;
+  return step;
 }
 
 FaultText fault_text(const ArrayFault& fault) {

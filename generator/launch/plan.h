@@ -21,6 +21,7 @@ struct PlanStep {
   /// Of a call, with the gradients of a backward pass.
   std::function<std::size_t(const AttentionParams&, const GradientParams*)> workspace_bytes;
   std::function<void(const KernelLaunch&)> launch;
+  KernelConfig config = {};  ///< of the kernel, or of the one that it prepares for or rounds the results of
   /// Of a kernel that a plan launches several times: how many times before. All of them use one mailbox.
   int turn = 0;
 };
@@ -29,12 +30,14 @@ struct PlanStep {
 template <class Config>
 PlanStep plan_step(LoadedKernel kernel, const AttentionSpec& spec, const Config& config) {
   const int sm_count = kernel.sm_count;
-  return {std::move(kernel),
-          [spec, config, sm_count](const AttentionParams& params, const GradientParams*) {
-            return Family<Config>::workspace_bytes(spec, config, params, sm_count);
-          },
-          [config](const KernelLaunch& launch) { Family<Config>::launch(launch, config); }, 0};
+  return {.kernel = std::move(kernel),
+          .workspace_bytes =
+              [spec, config, sm_count](const AttentionParams& params, const GradientParams*) {
+                return Family<Config>::workspace_bytes(spec, config, params, sm_count);
+              },
+          .launch = [config](const KernelLaunch& launch) { Family<Config>::launch(launch, config); }};
 }
+/// The same, which knows its config.
 PlanStep plan_step(LoadedKernel kernel, const AttentionSpec& spec, const KernelConfig& config);
 
 struct Plan {

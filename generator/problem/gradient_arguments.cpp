@@ -7,6 +7,7 @@
 #include <jit/error.h>
 #include <jit/spec_table.h>
 
+#include "generator/launch/tensor_maps.h"
 #include "generator/problem/argument_table.h"
 #include "generator/problem/arguments.h"
 #include "generator/problem/dims.h"
@@ -167,6 +168,13 @@ bool fill_params(const AttentionSpec& spec, const std::vector<FunctorTensorUse>&
   const bool has_shared = gradients.d_sinks != nullptr || gradient_slots(gradients) != 0;
   return has_shared ||
          (params.batch > 0 && params.heads_q > 0 && (params.seqlen_q > 0 || params.seqlen_kv > 0));
+}
+
+ProblemShape backward_shape(const AttentionParams& params, const GradientParams& gradients) {
+  ProblemShape shape = shape_of(params);
+  shape.pass = Pass::backward;
+  shape.tma = can_map(params, gradients);
+  return shape;
 }
 
 }  // namespace jit

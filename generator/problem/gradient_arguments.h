@@ -5,6 +5,7 @@
 
 #include <jit/attention.h>
 
+#include "generator/kernels/problem_shape.h"
 #include "generator/problem/functor_tensors.h"
 #include "templates/base/gradient_params.cuh"
 #include "templates/base/params.cuh"
@@ -19,5 +20,8 @@ void check_has_backward(const AttentionSpec& spec);
 /// the argument's name, or invalid_spec for a spec that has no gradients so far.
 bool fill_params(const AttentionSpec& spec, const std::vector<FunctorTensorUse>& tensors,
                  const BackwardArguments& arguments, AttentionParams& params, GradientParams& gradients);
+
+/// The shape of such a call, of Pass::backward.
+ProblemShape backward_shape(const AttentionParams& params, const GradientParams& gradients);
 
 }  // namespace jit

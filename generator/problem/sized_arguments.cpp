@@ -8,6 +8,7 @@
 #include <jit/tuning.h>
 
 #include "generator/problem/arguments.h"
+#include "generator/problem/gradient_arguments.h"
 
 namespace jit {
 namespace {
@@ -52,6 +53,35 @@ AttentionArguments sized_arguments(const AttentionSpec& spec, const AttentionSha
                                                     .seqlen_kv = shape.seqlen_kv}));
   arguments.tensors = tensors;
   return arguments;
+}
+
+BackwardArguments sized_backward_arguments(const AttentionSpec& spec, const AttentionShape& shape,
+                                           const NamedTensors& tensors) {
+  const AttentionArguments forward = sized_arguments(spec, shape, tensors);
+  check_has_backward(spec);
+  // As far apart as those of forward, from the other end.
+  std::uintptr_t slot = 0x100;
+  const auto next = [&] { return reinterpret_cast<void*>(--slot << 56); };
+  const auto like = [&](TensorView tensor) {
+    tensor.data = next();
+    return tensor;
+  };
+  const TensorView& q = forward.q;
+  return {.d_o = like(forward.o),
+          .q = q,
+          .k = forward.k,
+          .v = forward.v,
+          .o = forward.o,
+          .lse = has_ragged_q(spec) ? TensorView::dense(next(), DType::fp32, {q.shape[1], q.shape[0]})
+                                    : TensorView::bhs(next(), q.shape[0], q.shape[2], q.shape[1]),
+          .dq = like(q),
+          .dk = like(forward.k),
+          .dv = like(forward.v),
+          .tensors = forward.tensors,
+          .cu_seqlens_q = forward.cu_seqlens_q,
+          .cu_seqlens_k = forward.cu_seqlens_k,
+          .rng_state = forward.rng_state,
+          .sinks = forward.sinks};
 }
 
 }  // namespace jit

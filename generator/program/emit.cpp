@@ -162,6 +162,30 @@ Program emit_reference(const AttentionSpec& spec) {
   return program;
 }
 
+Program emit_gradient_reference(const AttentionSpec& spec) {
+  const FunctorSource functors = functor_source(spec, ScoreNumbers::duals);
+  const ParameterText dropout = dropout_text(spec);
+  Program program;
+  program.threads = 256;
+  program.name = fmt::format("attention_gradient_reference_{}", problem_name(spec));
+  program.facts = {{"spec", to_string(spec)}};
+  std::string& source = program.source;
+  source = fmt::format("// Attention backward, reference: {}. Generated: change the spec, not this file.\n",
+                       to_string(spec));
+  source += "#include \"checks/reference_gradients.cuh\"\n\nusing namespace jit;\n\n";
+  source += functors.definitions;
+  source += "struct Config {\n" + spec_lines(spec, functors) + "};\n";
+  source += params_assertion() + gradient_params_assertion() + dropout.assertion + functors.assertions;
+  source += fmt::format(
+      "\nextern \"C\" __global__ void __launch_bounds__({})\n"
+      "{}(const __grid_constant__ AttentionParams params, const __grid_constant__ GradientParams gradients, "
+      "const __grid_constant__ ReferenceGradientRows rows{}) "
+      "{{\n"
+      "  gradient_reference<Config>(params, gradients, rows{});\n}}\n",
+      program.threads, program.name, dropout.parameter, dropout.argument);
+  return program;
+}
+
 Program emit_random_fill(DType dtype) {
   Program program;
   program.threads = 256;

@@ -40,6 +40,9 @@ ParameterText descale_text(const AttentionSpec& spec);
 /// Slow, and without tiles, tensor cores or any config: what candidates of the tuner are checked against.
 Program emit_reference(const AttentionSpec& spec);
 
+/// The same of gradients: one warp per query, and per key.
+Program emit_gradient_reference(const AttentionSpec& spec);
+
 /// A kernel (words, number of words, seed) that fills a tensor with random numbers of the type.
 Program emit_random_fill(DType dtype);
 

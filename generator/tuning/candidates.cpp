@@ -16,24 +16,21 @@ constexpr std::ptrdiff_t most_of_the_first_family = 5, most_of_another = 2;
 }  // namespace
 
 std::vector<Candidate> promising(std::span<const Candidate> ranked) {
-  const auto family_of = [](const Candidate& candidate) { return candidate.config.index(); };
   const bool compete = std::any_of(ranked.begin(), ranked.end(), [&](const Candidate& candidate) {
-    return family_of(candidate) != family_of(ranked.front());
+    return candidate.family() != ranked.front().family();
   });
   std::vector<Candidate> picked;
   for (const Candidate& candidate : ranked) {
-    const auto of_its_family = [&](const Candidate& other) {
-      return family_of(candidate) == family_of(other);
-    };
+    const auto of_its_family = [&](const Candidate& other) { return candidate.family() == other.family(); };
     const auto is_copy = [&](const Candidate& other) {
-      return are_near_copies(candidate.config, other.config);
+      return are_near_copies(candidate.configs, other.configs);
     };
     const auto first = std::find_if(ranked.begin(), ranked.end(), of_its_family);
     if (std::ssize(picked) == most_candidates) break;
-    if (candidate.cycles > model_error * first->cycles) continue;
+    if (candidate.cycles > candidate.error * first->cycles) continue;
     if (std::any_of(picked.begin(), picked.end(), is_copy)) continue;
     const std::ptrdiff_t share =
-        family_of(candidate) == family_of(ranked.front()) ? most_of_the_first_family : most_of_another;
+        candidate.family() == ranked.front().family() ? most_of_the_first_family : most_of_another;
     if (compete && std::count_if(picked.begin(), picked.end(), of_its_family) == share) continue;
     picked.push_back(candidate);
   }
@@ -44,7 +41,7 @@ std::vector<Candidate> all_candidates(const AttentionSpec& spec, const ProblemSh
                                       const DeviceLimits& limits) {
   std::vector<Candidate> candidates;
   for (const KernelConfig& config : ranked_configs(spec, shape, limits))
-    candidates.push_back({config, estimated_cycles({spec, limits}, shape, config)});
+    candidates.push_back({{config}, estimated_cycles({spec, limits}, shape, config), model_error(config)});
   return candidates;
 }
 
@@ -53,12 +50,26 @@ std::vector<Candidate> first_run_candidates(const AttentionSpec& spec, const Pro
   return promising(all_candidates(spec, shape, limits));
 }
 
-Prospects::Prospects(std::span<const Candidate> candidates, double error)
-    : candidates_(candidates), error_(error) {}
+std::vector<Candidate> pairs(std::span<const Candidate> first, std::span<const Candidate> second) {
+  std::vector<Candidate> both;
+  for (const Candidate& a : first) {
+    for (const Candidate& b : second) {
+      Candidate& pair = both.emplace_back(a);
+      pair.configs.insert(pair.configs.end(), b.configs.begin(), b.configs.end());
+      pair.cycles += b.cycles;
+      pair.error = std::max(a.error, b.error);
+    }
+  }
+  std::stable_sort(both.begin(), both.end(),
+                   [](const Candidate& a, const Candidate& b) { return a.cycles < b.cycles; });
+  return both;
+}
+
+Prospects::Prospects(std::span<const Candidate> candidates) : candidates_(candidates) {}
 
 void Prospects::add(std::size_t i, double time) {
   const std::lock_guard lock(mutex_);
-  const std::size_t family = candidates_[i].config.index();
+  const std::size_t family = candidates_[i].family();
   const bool is_first = std::none_of(scales_.begin(), scales_.end(),
                                      [&](const Scale& scale) { return scale.family == family; });
   if (is_first) scales_.push_back({family, time / candidates_[i].cycles});
@@ -68,8 +79,8 @@ void Prospects::add(std::size_t i, double time) {
 bool Prospects::may_win(std::size_t i) const {
   const std::lock_guard lock(mutex_);
   for (const Scale& scale : scales_) {
-    if (scale.family == candidates_[i].config.index())
-      return candidates_[i].cycles * scale.time_per_cycle <= error_ * fastest_;
+    if (scale.family == candidates_[i].family())
+      return candidates_[i].cycles * scale.time_per_cycle <= candidates_[i].error * fastest_;
   }
   return true;
 }

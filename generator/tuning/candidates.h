@@ -8,26 +8,27 @@
 #include <jit/tuning.h>
 
 #include "generator/kernels/device_limits.h"
+#include "generator/kernels/family.h"
 #include "generator/kernels/problem_shape.h"
 
 namespace jit {
 
-/// By so much may a cost model misjudge one config beside another of its family. Of the configs that were timed on an
-/// H200 (tests/unit/generator/candidates_recorded_test.cpp), those that are predicted further behind the first are
-/// worth less than half a percent together.
-inline constexpr double model_error = 1.15;
-
-/// A config and the clock cycles that its family's cost model expects.
+/// What a call may run, and the clock cycles that its families' cost models expect. Candidates whose first kernels are of
+/// one family are compared by that; of others the models know little.
 struct Candidate {
-  KernelConfig config;
+  PlanConfigs configs;
   double cycles = 0;
+  double error =
+      fitted_model_error;  ///< by so much, as a factor, the models may misjudge it beside the others
+
+  std::size_t family() const { return configs.front().index(); }
 };
 
 /// Of configs in the order of promise, those worth measuring: within the model's error of the first of their family,
 /// one of those that are near-copies of another, and few.
 std::vector<Candidate> promising(std::span<const Candidate> ranked);
 
-/// The promising configs of a problem, the cost model's choice first.
+/// The promising configs of calls of one kernel, the cost model's choice first.
 std::vector<Candidate> first_run_candidates(const AttentionSpec& spec, const ProblemShape& shape,
                                             const DeviceLimits& limits);
 
@@ -35,13 +36,16 @@ std::vector<Candidate> first_run_candidates(const AttentionSpec& spec, const Pro
 std::vector<Candidate> all_candidates(const AttentionSpec& spec, const ProblemShape& shape,
                                       const DeviceLimits& limits);
 
+/// Calls of two kernels, one after the other, whose cycles add up: each of the first beside each of the second, in the
+/// order of promise.
+std::vector<Candidate> pairs(std::span<const Candidate> first, std::span<const Candidate> second);
+
 /// What is left to win while candidates are measured, the most promising first. A family's first timing tells what a
-/// predicted cycle takes; a candidate that is predicted further above the fastest timing than the model's error allows
+/// predicted cycle takes; a candidate that is predicted further above the fastest timing than its models' error allows
 /// cannot win any more. Thread safe.
 class Prospects {
  public:
-  /// `error` as model_error; infinity: every candidate may win.
-  Prospects(std::span<const Candidate> candidates, double error);
+  explicit Prospects(std::span<const Candidate> candidates);
 
   /// Candidate `i` took this long, in any unit, the same for all.
   void add(std::size_t i, double time);
@@ -55,7 +59,6 @@ class Prospects {
   };
 
   std::span<const Candidate> candidates_;
-  double error_;
   mutable std::mutex mutex_;
   std::vector<Scale> scales_;  // of families that were timed
   double fastest_ = 0;         // 0: nothing was

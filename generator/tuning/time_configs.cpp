@@ -1,16 +1,16 @@
 #include "generator/tuning/time_configs.h"
 
 #include <atomic>
+#include <memory>
+#include <optional>
+#include <vector>
 
 #include <fmt/format.h>
 #include <jit/error.h>
 
 #include "generator/access.h"
 #include "generator/context_state.h"
-#include "generator/kernels.h"
-#include "generator/kernels/families.h"
 #include "generator/tuning/tune.h"
-#include "generator/tuning/tuning_buffers.h"
 #include "runtime/parallel.h"
 #include "runtime/timer.h"
 
@@ -30,17 +30,51 @@ void for_each_sound(std::span<ConfigTiming> timings, const Step& step) {
   }
 }
 
+std::vector<ConfigTiming> time_configs(ContextState& state, const TuningProblem& problem,
+                                       std::span<const PlanConfigs> configs, int samples) {
+  const CurrentDevice scope(problem.device().ordinal);
+  EventTimer timer(problem.device().ordinal);
+  const std::unique_ptr<const TuningBuffers> buffers = problem.buffers(state, timer.stream());
+  if (buffers->batch() != problem.params().batch) {
+    throw Error(ErrorCode::invalid_argument, "tune", "batch",
+                fmt::format("batch: is {}, of which half of the free memory holds {}; give as many",
+                            problem.params().batch, buffers->batch()));
+  }
+  std::vector<ConfigTiming> timings;
+  for (const PlanConfigs& own : configs)
+    timings.push_back({.configs = own, .trouble = problem.rejection(own)});
+  compile_configs(state, problem, timings);
+
+  std::vector<std::optional<Plan>> plans(timings.size());
+  for_each_sound(timings, [&](std::size_t i) {
+    plans[i] = problem.plan(state, timings[i].configs, "given");
+    timings[i].trouble = buffers->check(*plans[i], timer.stream());
+  });
+  std::vector<std::vector<float>> samples_us(timings.size());
+  for (int sample = 0; sample < samples; ++sample) {
+    state.notify(Event::Kind::tune, "measuring", 0, sample, samples);
+    for_each_sound(timings, [&](std::size_t i) {
+      const auto work = [&](Stream stream) { buffers->run(*plans[i], stream); };
+      samples_us[i].push_back(static_cast<float>(timer.measure(work, 0, 1).median_us));
+    });
+  }
+  for_each_sound(timings, [&](std::size_t i) { timings[i].timing = summarize(std::move(samples_us[i])); });
+  return timings;
+}
+
 }  // namespace
 
-void compile_configs(ContextState& context, const AttentionSpec& spec, Target target,
-                     std::span<ConfigTiming> timings) {
+void compile_configs(ContextState& context, const TuningProblem& problem, std::span<ConfigTiming> timings) {
   std::atomic<int> done = 0;
   in_parallel(timings.size(), [&](std::size_t i) {
     ConfigTiming& timing = timings[i];
     try {
       if (timing.trouble.empty()) {
-        timing.kernel = Access::kernel(context.shared_from_this(), spec, timing.config,
-                                       build_kernel(context, spec, timing.config, target).image, "given");
+        const auto images = problem.build(context, timing.configs);
+        for (std::size_t k = 0; k < timing.configs.size(); ++k) {
+          timing.kernels.push_back(Access::kernel(context.shared_from_this(), problem.spec(),
+                                                  timing.configs[k], images[k], "given"));
+        }
       }
     } catch (const std::exception& error) {
       timing.trouble = error.what();
@@ -50,49 +84,15 @@ void compile_configs(ContextState& context, const AttentionSpec& spec, Target ta
 }
 
 std::vector<ConfigTiming> time_configs(const AttentionSpec& spec, const AttentionArguments& arguments,
-                                       std::span<const KernelConfig> configs, int samples,
+                                       std::span<const PlanConfigs> configs, int samples,
                                        const Context& context) {
-  ContextState& state = *Access::state(context);
-  const TuningProblem problem = tuning_problem(spec, arguments);
-  const CurrentDevice scope(problem.device.ordinal);
-  EventTimer timer(problem.device.ordinal);
-  const TuningBuffers buffers(state, problem, timer.stream());
-  if (buffers.params().batch != problem.params.batch) {
-    throw Error(ErrorCode::invalid_argument, "tune", "batch",
-                fmt::format("batch: is {}, of which half of the free memory holds {}; give as many",
-                            problem.params.batch, buffers.params().batch));
-  }
-  std::vector<ConfigTiming> timings;
-  for (const KernelConfig& config : configs) {
-    ConfigTiming& timing = timings.emplace_back(ConfigTiming{.config = config});
-    timing.trouble = pass_of(config) == Pass::forward
-                         ? config_rejection(spec, config, problem.device)
-                         : fmt::format("kernels of family={} compute gradients", family_name(config));
-  }
-  compile_configs(state, spec, native_target(problem.device), timings);
+  return time_configs(*Access::state(context), tuning_problem(spec, arguments), configs, samples);
+}
 
-  std::vector<std::optional<Plan>> plans(timings.size());
-  for_each_sound(timings, [&](std::size_t i) {
-    const KernelConfig& config = timings[i].config;
-    plans[i] =
-        make_plan(state, spec, {config, Access::image(*timings[i].kernel)}, problem.device.ordinal, "given");
-    timings[i].kernel =
-        Access::kernel(Access::state(context), spec, config, plans[i]->steps.front().kernel.image, "given");
-    timings[i].trouble = buffers.check(*plans[i], timer.stream());
-  });
-  AttentionParams params = buffers.params();
-  std::vector<std::vector<float>> samples_us(timings.size());
-  for (int sample = 0; sample < samples; ++sample) {
-    state.notify(Event::Kind::tune, "measuring", 0, sample, samples);
-    for_each_sound(timings, [&](std::size_t i) {
-      const auto work = [&](Stream stream) {
-        run_plan(*plans[i], params, state.memory, stream, nullptr, buffers.dropout(), buffers.descale());
-      };
-      samples_us[i].push_back(static_cast<float>(timer.measure(work, 0, 1).median_us));
-    });
-  }
-  for_each_sound(timings, [&](std::size_t i) { timings[i].timing = summarize(std::move(samples_us[i])); });
-  return timings;
+std::vector<ConfigTiming> time_configs(const AttentionSpec& spec, const BackwardArguments& arguments,
+                                       std::span<const PlanConfigs> configs, int samples,
+                                       const Context& context) {
+  return time_configs(*Access::state(context), tuning_problem(spec, arguments), configs, samples);
 }
 
 }  // namespace jit

@@ -1,5 +1,7 @@
 #include "generator/tuning/tune.h"
 
+#include <utility>
+
 #include <fmt/format.h>
 #include <jit/error.h>
 #include <jit/tuning.h>
@@ -8,7 +10,8 @@
 #include "generator/context_state.h"
 #include "generator/kernels/search.h"
 #include "generator/problem/arguments.h"
-#include "generator/tuning/tuning_buffers.h"
+#include "generator/problem/gradient_arguments.h"
+#include "generator/tuning/tuner.h"
 #include "generator/tuning/tuning_record.h"
 
 namespace jit {
@@ -21,31 +24,30 @@ void require_support(const AttentionSpec& spec, const DeviceInfo& device) {
   }
 }
 
-AttentionParams params_of(const AttentionSpec& spec, const AttentionArguments& arguments) {
-  AttentionParams params;
-  if (fill_params(spec, functor_tensor_uses(spec), arguments, params) && shape_of(params).seqlen_kv > 0)
-    return params;
+[[noreturn]] void refuse_nothing() {
   throw Error(
       ErrorCode::invalid_argument, "tune", "q",
       "q: there is nothing to compute, and so nothing to measure; give batch, heads, queries and keys");
 }
 
-}  // namespace
-
-TuningResult tune_and_record(ContextState& context, const TuningProblem& problem) {
-  const bool exhaustive = context.settings.tuning == TuningMode::exhaustive;
-  TuningResult result = tune(context, problem, exhaustive);
-  const ProblemShape shape = shape_of(problem.params);
-  result.record = write_record(result, shape, problem.device);
-  context.tuning.store(tuning_environment(context, problem.spec, problem.device, shape, exhaustive),
-                       tuning_operation(problem.spec, size_class(shape)), result.record);
-  if (context.tuning.writable()) result.recorded_in = context.directory.path;
-  return result;
+AttentionParams params_of(const AttentionSpec& spec, const AttentionArguments& arguments) {
+  AttentionParams params;
+  if (!fill_params(spec, functor_tensor_uses(spec), arguments, params) || shape_of(params).seqlen_kv == 0)
+    refuse_nothing();
+  return params;
 }
 
-TuningProblem tuning_problem(const AttentionSpec& spec, const AttentionArguments& arguments) {
-  validate(spec);
-  const AttentionParams params = params_of(spec, arguments);
+std::pair<AttentionParams, GradientParams> params_of(const AttentionSpec& spec,
+                                                     const BackwardArguments& arguments) {
+  std::pair<AttentionParams, GradientParams> params;
+  if (!fill_params(spec, functor_tensor_uses(spec), arguments, params.first, params.second)) refuse_nothing();
+  const ProblemShape shape = shape_of(params.first);
+  if (shape.batch * shape.heads_q * shape.seqlen_q * shape.seqlen_kv == 0) refuse_nothing();
+  return params;
+}
+
+// The current device, if calls of the spec can be measured there.
+DeviceInfo device_to_time(const AttentionSpec& spec) {
   const DeviceInfo device = device_info(current_device());
   if (spec.split_keys != 0) {
     throw Error(ErrorCode::invalid_argument, "tune", "split_keys",
@@ -63,10 +65,39 @@ TuningProblem tuning_problem(const AttentionSpec& spec, const AttentionArguments
                 fmt::format("{} is emulated and has no time to measure; it needs a GPU", device.name));
   }
   require_support(spec, device);
-  return {.spec = spec, .device = device, .params = params};
+  return device;
+}
+
+}  // namespace
+
+TuningResult tune_and_record(ContextState& context, const TuningProblem& problem) {
+  const bool exhaustive = context.settings.tuning == TuningMode::exhaustive;
+  TuningResult result = tune(context, problem, exhaustive);
+  result.record = write_record(result, problem);
+  context.tuning.store(tuning_environment(context, problem, exhaustive),
+                       tuning_operation(problem.spec(), size_class(problem.shape()), problem.deterministic()),
+                       result.record);
+  if (context.tuning.writable()) result.recorded_in = context.directory.path;
+  return result;
+}
+
+ForwardProblem tuning_problem(const AttentionSpec& spec, const AttentionArguments& arguments) {
+  validate(spec);
+  const AttentionParams params = params_of(spec, arguments);
+  return forward_problem(spec, device_to_time(spec), params);
+}
+
+BackwardProblem tuning_problem(const AttentionSpec& spec, const BackwardArguments& arguments) {
+  validate(spec);
+  const auto [params, gradients] = params_of(spec, arguments);
+  return backward_problem(spec, device_to_time(spec), params, gradients, arguments.deterministic);
 }
 
 TuningResult tune(const AttentionSpec& spec, const AttentionArguments& arguments, const Context& context) {
+  return tune_and_record(*Access::state(context), tuning_problem(spec, arguments));
+}
+
+TuningResult tune(const AttentionSpec& spec, const BackwardArguments& arguments, const Context& context) {
   return tune_and_record(*Access::state(context), tuning_problem(spec, arguments));
 }
 
@@ -76,6 +107,18 @@ std::vector<KernelConfig> candidate_configs(const AttentionSpec& spec, const Att
   const AttentionParams params = params_of(spec, arguments);
   require_support(spec, device);
   return ranked_configs(spec, shape_of(params), device_limits(device));
+}
+
+std::vector<PlanConfigs> candidate_configs(const AttentionSpec& spec, const BackwardArguments& arguments,
+                                           const DeviceInfo& device) {
+  validate(spec);
+  const auto [params, gradients] = params_of(spec, arguments);
+  require_support(spec, device);
+  std::vector<PlanConfigs> configs;
+  for (Candidate& candidate :
+       backward_problem(spec, device, params, gradients, arguments.deterministic).candidates(true))
+    configs.push_back(std::move(candidate.configs));
+  return configs;
 }
 
 }  // namespace jit

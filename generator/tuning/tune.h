@@ -1,7 +1,13 @@
 // Tuning and what is done with its result, for a call and for whoever asks for it.
 #pragma once
 
-#include "generator/tuning/tuner.h"
+#include <functional>
+#include <string>
+
+#include <jit/tuning.h>
+
+#include "generator/launch/plan.h"
+#include "generator/tuning/tuning_problem.h"
 
 namespace jit {
 
@@ -9,8 +15,14 @@ namespace jit {
 /// the cost model's own config throws.
 TuningResult tune_and_record(ContextState& context, const TuningProblem& problem);
 
+/// The plan of calls that were not seen before, as the context's settings want it chosen: of a record, else by tuning,
+/// else `untuned`, which is told why. Throws what that one throws.
+Plan choose_plan(ContextState& context, const TuningProblem& problem,
+                 const std::function<Plan(std::string why)>& untuned);
+
 /// What is tuned when `arguments` are to be computed on the current device, which is a GPU. Throws what the
 /// public tune() throws.
-TuningProblem tuning_problem(const AttentionSpec& spec, const AttentionArguments& arguments);
+ForwardProblem tuning_problem(const AttentionSpec& spec, const AttentionArguments& arguments);
+BackwardProblem tuning_problem(const AttentionSpec& spec, const BackwardArguments& arguments);
 
 }  // namespace jit

@@ -12,9 +12,7 @@
 #include <jit/error.h>
 
 #include "generator/context_state.h"
-#include "generator/kernels.h"
 #include "generator/kernels/families.h"
-#include "generator/problem/arguments.h"
 #include "generator/tuning/candidates.h"
 #include "generator/tuning/compile_ahead.h"
 #include "generator/tuning/select.h"
@@ -36,23 +34,35 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+// What an exhaustive search measures may win whatever the models say.
 std::vector<Candidate> pick_candidates(const TuningProblem& problem, bool exhaustive) {
-  const DeviceLimits limits = device_limits(problem.device);
-  const ProblemShape shape = shape_of(problem.params);
-  return exhaustive ? all_candidates(problem.spec, shape, limits)
-                    : first_run_candidates(problem.spec, shape, limits);
+  std::vector<Candidate> candidates = problem.candidates(exhaustive);
+  if (exhaustive) {
+    for (Candidate& candidate : candidates) candidate.error = std::numeric_limits<double>::infinity();
+  }
+  return candidates;
 }
 
 // What became of a candidate.
 struct Progress {
-  std::shared_ptr<const KernelImage> image = {};
-  std::optional<Plan> plan = {};  // once it was right and was timed
-  std::string trouble = {};       // why it dropped out
+  std::vector<std::shared_ptr<const KernelImage>> images = {};  // once they are compiled
+  std::optional<Plan> plan = {};                                // once it was right and was timed
+  std::string trouble = {};                                     // why it dropped out
 };
 
 // A kernel that the assembler could not keep clean is not what its config was meant to be, where its family says so.
 bool is_unclean(const Candidate& candidate, const Progress& progress) {
-  return progress.image && !may_spill(candidate.config) && !progress.image->resources.is_clean();
+  if (progress.images.empty()) return false;
+  for (std::size_t i = 0; i < candidate.configs.size(); ++i) {
+    if (!may_spill(candidate.configs[i]) && !progress.images[i]->resources.is_clean()) return true;
+  }
+  return false;
+}
+
+int spill_bytes(const Progress& progress) {
+  int bytes = 0;
+  for (const auto& image : progress.images) bytes += image->resources.spill_bytes();
+  return bytes;
 }
 
 // One search. Candidates are compiled ahead, in the order of promise, and checked and timed as they come.
@@ -61,16 +71,15 @@ class Search {
   Search(ContextState& context, const TuningProblem& problem, bool exhaustive)
       : context_(context),
         problem_(problem),
-        target_(native_target(problem.device)),
         seconds_(exhaustive ? std::numeric_limits<double>::infinity() : context.settings.tuning_seconds),
         candidates_(pick_candidates(problem, exhaustive)),
         progress_(candidates_.size()),
-        prospects_(candidates_, exhaustive ? std::numeric_limits<double>::infinity() : model_error) {}
+        prospects_(candidates_) {}
 
   TuningResult run() {
-    const CurrentDevice scope(problem_.device.ordinal);
-    EventTimer timer(problem_.device.ordinal);
-    const std::optional<TuningBuffers> buffers = try_candidates(timer);
+    const CurrentDevice scope(problem_.device().ordinal);
+    EventTimer timer(problem_.device().ordinal);
+    const std::unique_ptr<const TuningBuffers> buffers = try_candidates(timer);
     return choose(*buffers, timer);
   }
 
@@ -79,7 +88,7 @@ class Search {
 
   void compile(std::size_t i) {
     try {
-      progress_[i].image = build_kernel(context_, problem_.spec, candidates_[i].config, target_).image;
+      progress_[i].images = problem_.build(context_, candidates_[i].configs);
     } catch (const std::exception& error) {
       progress_[i].trouble = error.what();
     }
@@ -88,12 +97,12 @@ class Search {
   }
 
   // Checks and times all candidates that may win; those that are not clean when no other is left.
-  std::optional<TuningBuffers> try_candidates(EventTimer& timer) {
-    const std::vector<Program> checks = check_programs(problem_.spec);
+  std::unique_ptr<const TuningBuffers> try_candidates(EventTimer& timer) {
+    const std::vector<Program> checks = problem_.check_programs();
     const auto work = [&](std::size_t job) {
       if (job >= checks.size()) return compile(job - checks.size());
       try {
-        build_image(context_, checks[job], target_);
+        build_image(context_, checks[job], native_target(problem_.device()));
       } catch (const std::exception&) {  // whoever needs it meets it again
       }
     };
@@ -102,14 +111,13 @@ class Search {
       return is_needed || (!is_late(compile_share) && prospects_.may_win(job - checks.size()));
     };
     CompileAhead ahead(checks.size() + candidates_.size(), work, is_wanted);
-    std::optional<TuningBuffers> buffers;
-    buffers.emplace(context_, problem_, timer.stream());
+    std::unique_ptr<const TuningBuffers> buffers = problem_.buffers(context_, timer.stream());
     std::vector<std::size_t> unclean;
     for (std::size_t i = 0; i < candidates_.size(); ++i) {
       ahead.wait(checks.size() + i);
-      // The cost model's config is what runs when nothing is better; if it does not compile, nothing will.
-      if (i == 0 && !progress_[0].image) {
-        progress_[0].image = build_kernel(context_, problem_.spec, candidates_[0].config, target_).image;
+      // The cost model's choice is what runs when nothing is better; if it does not compile, nothing will.
+      if (i == 0 && progress_[0].images.empty()) {
+        progress_[0].images = problem_.build(context_, candidates_[0].configs);
         progress_[0].trouble.clear();
       }
       if (is_unclean(candidates_[i], progress_[i])) {
@@ -131,12 +139,11 @@ class Search {
     if (!progress.trouble.empty()) return;
     if (default_ && !prospects_.may_win(i)) {
       progress.trouble = "predicted too far behind to win";
-    } else if (!progress.image || (default_ && is_late())) {
+    } else if (progress.images.empty() || (default_ && is_late())) {
       progress.trouble = "no time left for it";
     } else {
       try {
-        Plan plan = make_plan(context_, problem_.spec, {candidates_[i].config, progress.image},
-                              problem_.device.ordinal, "candidate");
+        Plan plan = problem_.plan(context_, candidates_[i].configs, "candidate");
         progress.trouble = buffers.check(plan, timer.stream());
         if (progress.trouble.empty()) prospects_.add(i, time(plan, buffers, timer, first_samples));
         progress.plan = std::move(plan);
@@ -144,20 +151,16 @@ class Search {
         progress.trouble = error.what();
       }
     }
-    if (default_ || !progress.image) return;
+    if (default_ || progress.images.empty()) return;
     default_ = i;
     if (progress.trouble.empty()) return;
     throw Error(
         ErrorCode::launch_failed, "tune", "config",
-        fmt::format("the default config {} failed: {}", to_string(candidates_[i].config), progress.trouble));
+        fmt::format("the default config {} failed: {}", to_string(candidates_[i].configs), progress.trouble));
   }
 
-  double time(const Plan& plan, const TuningBuffers& buffers, EventTimer& timer, int samples) const {
-    const auto work = [&](CUstream stream) {
-      AttentionParams params = buffers.params();
-      run_plan(plan, params, context_.memory, stream, nullptr, buffers.dropout(), buffers.descale());
-    };
-    return timer.measure(work, 0, samples).median_us;
+  static double time(const Plan& plan, const TuningBuffers& buffers, EventTimer& timer, int samples) {
+    return timer.measure([&](CUstream stream) { buffers.run(plan, stream); }, 0, samples).median_us;
   }
 
   TuningResult choose(const TuningBuffers& buffers, EventTimer& timer) {
@@ -181,13 +184,13 @@ class Search {
     const Selection selection =
         select_fastest(running.size(), measure, [&] { return seconds_since(start_); }, {.seconds = seconds_});
     TuningResult result;
-    result.config = candidates_[running[selection.chosen]].config;
+    result.configs = candidates_[running[selection.chosen]].configs;
     result.median_us = selection.timings[selection.chosen].median;
     result.default_us = selection.timings[0].median;
     result.candidates = static_cast<int>(running.size());
     result.out_of_time = selection.out_of_time;
     result.log = log(running, selection);
-    context_.notify(Event::Kind::tune, fmt::format("chose {}", to_string(result.config)),
+    context_.notify(Event::Kind::tune, fmt::format("chose {}", to_string(result.configs)),
                     seconds_since(start_), result.candidates, result.candidates);
     return result;
   }
@@ -202,9 +205,9 @@ class Search {
         outcome = fmt::format("{:.2f} us ({} samples){}", selection.timings[r].median,
                               selection.timings[r].samples, r == selection.chosen ? ", chosen" : "");
       }
-      if (progress.image && progress.image->resources.spill_bytes() > 0)
-        outcome += fmt::format(", spills {} bytes", progress.image->resources.spill_bytes());
-      lines.push_back(fmt::format("{}: {}", to_string(candidates_[i].config), outcome));
+      if (const int bytes = spill_bytes(progress); bytes > 0)
+        outcome += fmt::format(", spills {} bytes", bytes);
+      lines.push_back(fmt::format("{}: {}", to_string(candidates_[i].configs), outcome));
       if (ran) ++r;
     }
     return lines;
@@ -212,7 +215,6 @@ class Search {
 
   ContextState& context_;
   const TuningProblem& problem_;
-  const Target target_;
   const double seconds_;
   const Clock::time_point start_ = Clock::now();
   const std::vector<Candidate> candidates_;

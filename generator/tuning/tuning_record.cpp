@@ -8,17 +8,14 @@
 
 #include "generator/context_state.h"
 #include "generator/json.h"
-#include "generator/kernels/families.h"
-#include "generator/problem/arguments.h"
 #include "generator/program/closure.h"
 
 namespace jit {
-Key tuning_environment(ContextState& context, const AttentionSpec& spec, const DeviceInfo& device,
-                       const ProblemShape& shape, bool exhaustive) {
-  const DeviceLimits limits = device_limits(device);
-  const std::vector<std::string> entries = competing_entries({spec, limits}, shape);
+
+Key tuning_environment(ContextState& context, const TuningProblem& problem, bool exhaustive) {
+  const DeviceInfo& device = problem.device();
   return Key{{"library", JIT_ATTENTION_VERSION},
-             {"templates", context.closures.of(entries).hex()},
+             {"templates", context.closures.of(problem.competing_entries()).hex()},
              {"compiler", context.compiler_identity()},
              {"gpu", device.name},
              {"arch", to_string(native_arch(device))},
@@ -28,7 +25,7 @@ Key tuning_environment(ContextState& context, const AttentionSpec& spec, const D
              {"policy", exhaustive ? "exhaustive, events, cold L2" : "first_run, events, cold L2"}};
 }
 
-Key tuning_operation(const AttentionSpec& spec, const SizeClass& sizes) {
+Key tuning_operation(const AttentionSpec& spec, const SizeClass& sizes, bool deterministic) {
   std::vector<KeyField> fields = {{"pass", to_string(sizes.pass)}};
   for (const SpecField& field : spec_fields()) {
     if (field.is_baked) fields.push_back({std::string(field.record_name), key_text(field, spec)});
@@ -38,12 +35,14 @@ Key tuning_operation(const AttentionSpec& spec, const SizeClass& sizes) {
   fields.push_back({"seqlen_kv", fmt::format("2^{}", sizes.seqlen_kv)});
   fields.push_back({"tma", sizes.tma ? "yes" : "no"});
   if (sizes.has_device_lengths) fields.push_back({"lengths", "on the device"});
+  if (deterministic) fields.push_back({"deterministic", "yes"});
   return Key(fields);
 }
 
-std::string write_record(const TuningResult& result, const ProblemShape& shape, const DeviceInfo& device) {
+std::string write_record(const TuningResult& result, const TuningProblem& problem) {
+  const ProblemShape& shape = problem.shape();
   return JsonObject()
-      .add("config", to_string(result.config))
+      .add("config", to_string(result.configs))
       .add("median_us", result.median_us)
       .add("default_us", result.default_us)
       .add("candidates", result.candidates)
@@ -51,36 +50,37 @@ std::string write_record(const TuningResult& result, const ProblemShape& shape, 
       .add("heads_q", shape.heads_q)
       .add("seqlen_q", shape.seqlen_q)
       .add("seqlen_kv", shape.seqlen_kv)
-      .add("gpu", device.name)
-      .add("driver", device.driver_version)
+      .add("gpu", problem.device().name)
+      .add("driver", problem.device().driver_version)
       .dump();
 }
 
-std::optional<KernelConfig> read_record(const std::string& text, const AttentionSpec& spec,
-                                        const DeviceInfo& device) {
+std::optional<PlanConfigs> read_record(const std::string& text, const TuningProblem& problem) {
   const std::optional<JsonObject> json = parse_json(text);
   const std::optional<std::string> fields = json ? json->text("config") : std::nullopt;
   if (!fields) return std::nullopt;
   try {
-    const KernelConfig config = parse_config(*fields);
-    if (pass_of(config) != Pass::forward || !config_rejection(spec, config, device_limits(device)).empty())
-      return std::nullopt;
-    return config;
+    PlanConfigs configs = parse_plan_configs(*fields);
+    if (!problem.can_run(configs)) return std::nullopt;
+    return configs;
   } catch (const Error&) {
     return std::nullopt;
   }
 }
 
-std::optional<RecordedConfig> find_record(ContextState& context, const AttentionSpec& spec,
-                                          const DeviceInfo& device, const ProblemShape& shape) {
-  const Key operation = tuning_operation(spec, size_class(shape));
+std::optional<RecordedConfigs> find_record(ContextState& context, const TuningProblem& problem) {
+  const Key operation =
+      tuning_operation(problem.spec(), size_class(problem.shape()), problem.deterministic());
   for (const bool exhaustive : {true, false}) {
     if (!exhaustive && context.settings.tuning == TuningMode::exhaustive) continue;
     std::optional<std::string> record =
-        context.tuning.load(tuning_environment(context, spec, device, shape, exhaustive), operation);
+        context.tuning.load(tuning_environment(context, problem, exhaustive), operation);
     if (!record) continue;
-    if (const std::optional<KernelConfig> config = read_record(*record, spec, device))
-      return RecordedConfig{*config, *std::move(record)};
+    if (std::optional<PlanConfigs> configs = read_record(*record, problem))
+      return RecordedConfigs{*std::move(configs), *std::move(record)};
+    context.notify(
+        Event::Kind::warning,
+        fmt::format("a tuning record names nothing that these calls can run, and is not used: {}", *record));
   }
   return std::nullopt;
 }

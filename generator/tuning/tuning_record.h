@@ -4,11 +4,11 @@
 #include <optional>
 #include <string>
 
-#include <jit/device.h>
+#include <jit/tuning.h>
 
 #include "cache/key.h"
 #include "generator/kernels/problem_shape.h"
-#include "generator/tuning/tuner.h"
+#include "generator/tuning/tuning_problem.h"
 
 namespace jit {
 
@@ -16,25 +16,21 @@ struct ContextState;
 
 /// The machine and the versions that a record holds for; any difference is another record. Of the templates
 /// those count that kernels of the competing families include.
-Key tuning_environment(ContextState& context, const AttentionSpec& spec, const DeviceInfo& device,
-                       const ProblemShape& shape, bool exhaustive);
-/// The problem that a record holds for.
-Key tuning_operation(const AttentionSpec& spec, const SizeClass& sizes);
+Key tuning_environment(ContextState& context, const TuningProblem& problem, bool exhaustive);
+/// The problem that a record holds for. `deterministic` as TuningProblem has it.
+Key tuning_operation(const AttentionSpec& spec, const SizeClass& sizes, bool deterministic = false);
 
-std::string write_record(const TuningResult& result, const ProblemShape& shape, const DeviceInfo& device);
-/// The config of a record; nothing when the text is not a record or its config is not legal for the spec on
-/// this device.
-std::optional<KernelConfig> read_record(const std::string& text, const AttentionSpec& spec,
-                                        const DeviceInfo& device);
+std::string write_record(const TuningResult& result, const TuningProblem& problem);
+/// The configs of a record; nothing when the text is not a record or the problem cannot run them.
+std::optional<PlanConfigs> read_record(const std::string& text, const TuningProblem& problem);
 
-/// A config that was found earlier, and what its record says.
-struct RecordedConfig {
-  KernelConfig config;
+/// Configs that were found earlier, and what their record says.
+struct RecordedConfigs {
+  PlanConfigs configs;
   std::string record;
 };
 /// What this context's tuning mode may take from the records: of an exhaustive search where there is one, else,
 /// unless the mode is exhaustive, of a first run.
-std::optional<RecordedConfig> find_record(ContextState& context, const AttentionSpec& spec,
-                                          const DeviceInfo& device, const ProblemShape& shape);
+std::optional<RecordedConfigs> find_record(ContextState& context, const TuningProblem& problem);
 
 }  // namespace jit

@@ -180,8 +180,8 @@ class Attention {
   /// without, all are but dq where one kernel adds it up in any order. Deterministic gradients of ragged sequences are
   /// always two kernels'. A query without keys gets dq = 0 and adds nothing to the others, its dlse is not looked at.
   /// Built-in scores and texts are differentiated by the library; a text computes with `auto` what depends on `score`,
-  /// or on a tensor whose gradient is wanted, or gives its derivative. Configs are the cost models', whatever was given
-  /// or tuned for forward. The first call for a size class on a GPU compiles; later calls only launch. Throws Error
+  /// or on a tensor whose gradient is wanted, or gives its derivative. Whatever config was given for forward, kernels are
+  /// chosen as Settings::tuning says, at the first call for a size class on a GPU; later calls only launch. Throws Error
   /// invalid_spec where keys are paged or there are split_keys; invalid_argument, naming the argument, before anything
   /// is launched; compile_failed where a text loses a derivative; not_prepared while the stream is being captured and
   /// nothing was prepared; launch_failed.

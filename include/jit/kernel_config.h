@@ -142,6 +142,16 @@ std::string to_string(const KernelConfig& config);
 /// is legal for a spec is `config_rejection`'s matter.
 KernelConfig parse_config(std::string_view text, const KernelConfig& base = {});
 
+/// The configs of the kernels that compute a call, in the order in which these run: one, or of gradients in two passes
+/// that of dQ and that of dK and dV.
+using PlanConfigs = std::vector<KernelConfig>;
+
+/// The configs as to_string writes each, with " + " between them.
+std::string to_string(const PlanConfigs& configs);
+
+/// Reads what to_string writes of several. Throws as parse_config.
+PlanConfigs parse_plan_configs(std::string_view text);
+
 /// One field of a config as text, for reports.
 struct ConfigValue {
   enum class Kind { number, truth, word };

@@ -2,12 +2,12 @@
 //
 //   jit::AttentionShape shape{.batch = 2, .heads_q = 32, .seqlen_q = 4096, .seqlen_kv = 4096};
 //   jit::TuningResult result = jit::tune(spec, jit::sized_arguments(spec, shape));
+//   jit::TuningResult gradients = jit::tune(spec, jit::sized_backward_arguments(spec, shape));
 //
 // Calls tune by themselves, see Settings::tuning; these functions do it ahead of them, or for a report.
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -36,16 +36,21 @@ struct AttentionShape {
 AttentionArguments sized_arguments(const AttentionSpec& spec, const AttentionShape& shape,
                                    const NamedTensors& tensors = {});
 
+/// The same of a backward call, whose gradients are those of q, k and v. Throws the same, and Error invalid_spec where
+/// the spec has no backward.
+BackwardArguments sized_backward_arguments(const AttentionSpec& spec, const AttentionShape& shape,
+                                           const NamedTensors& tensors = {});
+
 /// What tuning has found.
 struct TuningResult {
-  KernelConfig config;
-  double median_us = 0;   ///< of the chosen config; 0 when no time was left to measure
-  double default_us = 0;  ///< of the cost model's first
+  PlanConfigs configs;
+  double median_us = 0;   ///< of a call with these; 0 when no time was left to measure
+  double default_us = 0;  ///< of the cost models' first
   int candidates = 0;     ///< that were measured
   bool out_of_time = false;
-  std::vector<std::string> log;  ///< one line per candidate
-  std::string record;            ///< what is kept for later calls and processes: a JSON object
-  std::string recorded_in;       ///< the cache folder that keeps it; empty: there is none
+  std::vector<std::string> log = {};  ///< one line per candidate
+  std::string record = {};            ///< what is kept for later calls and processes: a JSON object
+  std::string recorded_in = {};       ///< the cache folder that keeps it; empty: there is none
 };
 
 /// Measures candidates for calls like `arguments` on the current device, with a cold L2 cache, and records
@@ -60,6 +65,14 @@ struct TuningResult {
 TuningResult tune(const AttentionSpec& spec, const AttentionArguments& arguments,
                   const Context& context = default_context());
 
+/// The same for backward calls like `arguments`. Candidates are kernels of all gradients, where there are some for such
+/// calls, and pairs of one of dq and one of dk and dv; with `deterministic` those whose sums have a fixed order. Gradients
+/// are the tuner's own, like q, k, v and o: no tensor of the call is written. What is found serves calls that want
+/// gradients of sinks or of what scores read, too: the kernels of these have nothing to tune. Throws the same, and Error
+/// invalid_spec where the spec has no backward.
+TuningResult tune(const AttentionSpec& spec, const BackwardArguments& arguments,
+                  const Context& context = default_context());
+
 /// The legal configs for calls like `arguments` on `device`, the most promising first by the cost model.
 /// Needs no GPU. Throws Error invalid_spec, invalid_argument, unsupported_device, no_valid_config.
 std::vector<KernelConfig> candidate_configs(const AttentionSpec& spec, const AttentionArguments& arguments,
@@ -68,27 +81,36 @@ std::vector<KernelConfig> candidate_configs(const AttentionSpec& spec, const Att
 /// Whether two configs take nearly the same time, because they differ in little more than buffers: when one
 /// was timed, the other teaches little.
 bool are_near_copies(const KernelConfig& a, const KernelConfig& b);
+/// The same of the kernels of two calls.
+bool are_near_copies(const PlanConfigs& a, const PlanConfigs& b);
 
 /// Of configs that are near-copies of one another, as many are worth timing.
 inline constexpr int most_near_copies = 2;
 
-/// What became of one config.
+/// The same of backward calls, whose kernels are one or two: those of one pass first. Throws the same, and Error
+/// invalid_spec where the spec has no backward.
+std::vector<PlanConfigs> candidate_configs(const AttentionSpec& spec, const BackwardArguments& arguments,
+                                           const DeviceInfo& device);
+
+/// What became of the configs of one call.
 struct ConfigTiming {
-  KernelConfig config;
-  std::optional<CompiledKernel> kernel = {};  ///< once compiled
-  /// Why it has no times: it is not legal, does not compile, does not run, or its result is wrong (then the
-  /// text begins with "wrong"). Empty: it has.
+  PlanConfigs configs;
+  std::vector<CompiledKernel> kernels = {};  ///< of these, once they are compiled
+  /// Why there are no times: they are not legal, do not compile, do not run, or their result is wrong (then the
+  /// text begins with "wrong"). Empty: there are.
   std::string trouble = {};
   Timing timing = {};
 };
 
-/// Times each of `configs` `samples` times for calls like `arguments` on the current device, on random data
-/// with a cold L2 cache, and in turns, so that clocks and temperature favour none. Each is checked against a
-/// reference first; one that fails has its trouble and leaves the others alone. Progress comes as events of
-/// kind tune. Throws what tune() throws, and Error invalid_argument when the whole batch does not fit the
-/// memory.
+/// Times calls like `arguments` with each of `configs` `samples` times on the current device, on random data with a cold
+/// L2 cache, and in turns, so that clocks and temperature favour none. Each is checked against a reference first; one that
+/// fails has its trouble and leaves the others alone. Progress comes as events of kind tune. Throws what tune() throws, and
+/// Error invalid_argument when the whole batch does not fit the memory.
 std::vector<ConfigTiming> time_configs(const AttentionSpec& spec, const AttentionArguments& arguments,
-                                       std::span<const KernelConfig> configs, int samples,
+                                       std::span<const PlanConfigs> configs, int samples,
+                                       const Context& context = default_context());
+std::vector<ConfigTiming> time_configs(const AttentionSpec& spec, const BackwardArguments& arguments,
+                                       std::span<const PlanConfigs> configs, int samples,
                                        const Context& context = default_context());
 
 }  // namespace jit

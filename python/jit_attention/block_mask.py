@@ -95,15 +95,17 @@ class BlockMask:
         Raises InvalidArgumentError and InvalidSpecError.
         """
         lists = {"counts": counts, "indices": indices, "full_counts": full_counts, "full_indices": full_indices}
-        given = [x for x in (counts, full_counts) if x is not None]
+        given = {name: x for name, x in lists.items() if name.endswith("counts") and x is not None}
         if not given:
             raise InvalidArgumentError("counts: is missing, and full_counts is, too", "validate", "counts")
         for name, array in lists.items():
             _wanted_rank(name, array, 4 if name.endswith("indices") else 3)
         within = _wanted_mask(mask)
-        batch, heads = _own_tables(within, [max(int(x.shape[i]) for x in given) for i in (0, 1)], batch, heads_q)
+        batch, heads = _own_tables(within, [max(int(x.shape[i]) for x in given.values()) for i in (0, 1)], batch, heads_q)
+        like_name, like = next(iter(given.items()))
         return _made(
-            given[0],
+            like,
+            like_name,
             mask=within,
             block_size=block_size,
             batch=batch,
@@ -167,6 +169,7 @@ class BlockMask:
         batch, heads = _own_tables(within, [int(size) for size in indptr.shape[:2]], batch, heads_q)
         return _made(
             indptr,
+            "indptr",
             mask=within,
             block_size=block_size,
             batch=batch,
@@ -371,6 +374,7 @@ def block_mask(
         per_head = (blocks is not None and int(blocks.shape[1]) != 1) or _differs_by_head(within)
     return _made(
         q,
+        "q",
         mask=within,
         block_size=block_size,
         batch=batch if per_batch else None,
@@ -386,13 +390,14 @@ def block_mask(
     )
 
 
-def _made(like, *, mask, block_size, batch, heads, seqlen_q, seqlen_k, tensors, heads_q=0, **arrays):
-    """A BlockMask; `batch` and `heads` are None where one table is for all."""
+def _made(like, like_name, *, mask, block_size, batch, heads, seqlen_q, seqlen_k, tensors, heads_q=0, **arrays):
+    """A BlockMask; `batch` and `heads` are None where one table is for all. Errors call `like` by `like_name`."""
     block_q, block_kv = (wanted_whole("block_size", side) for side in block_size)
     over = _masks.block_mask(block_q, block_kv, mask)
     given = dict(tensors or {})
     table = _core.make_block_mask(
         like,
+        like_name=like_name,
         mask=mask,
         block_q=block_q,
         block_kv=block_kv,

@@ -100,7 +100,7 @@ nb::object compute(nb::handle d_o, nb::handle q, nb::handle k, nb::handle v, nb:
                    nb::handle dv, nb::handle dtype, nb::handle layout_name, nb::handle tensors,
                    nb::handle stream, bool deterministic, double dropout_p, nb::handle rng_state,
                    const SequenceHandles& sequences, nb::handle dlse, nb::handle sinks, nb::handle d_sinks,
-                   nb::handle d_tensors, nb::handle block_mask) {
+                   nb::handle d_tensors, nb::handle block_mask, nb::handle tuning) {
   const GivenBlockMask over(block_mask, mask, tensors);
   const Layout layout = parse_layout(layout_name);
   const std::optional<DType> sixteen_bits = dtype_of(dtype, "dtype");
@@ -204,7 +204,7 @@ nb::object compute(nb::handle d_o, nb::handle q, nb::handle k, nb::handle v, nb:
     check_backward_arguments(spec, arguments);
   });
   name_tensors();
-  const Context& context = context_for(std::nullopt);
+  const Context& context = context_for(parse_tuning(tuning));
   without_lock([&] {
     const CurrentDevice scope(call.device());
     attention_when_called(spec, context).backward(arguments, call.stream());
@@ -225,7 +225,7 @@ nb::object compute(nb::handle d_o, nb::handle q, nb::handle k, nb::handle v, nb:
 constexpr const char* backward_doc =
     R"(Gradients of attention with respect to q, k and v, and to what scores read.
 
-Two kernels or more, compiled for this problem at their first use.
+Two kernels or more, compiled for this problem, and chosen for its sizes, at their first use.
 
 Args:
     do: the gradient of o, of o's shape; bf16 or fp16 as all arrays but lse, any strides whose last is 1.
@@ -247,6 +247,7 @@ Args:
     d_sinks: True to get the gradient of the sinks, or an array to write it to.
     d_tensors: names of arrays in `tensors` that the score reads, to get their gradients, which always have equal bits
         for equal inputs; or a dict of these names with arrays to write to, None for new ones. fp32, bf16 and fp16.
+    tuning: how the kernels of dq, dk and dv are chosen, as `attention` has it; tuning writes to no array of the caller.
 
 Returns:
     (dq, dk, dv), of the shapes and types of q, k and v; dk and dv are sums over the query heads that share a KV head.
@@ -270,11 +271,12 @@ void bind_backward(nb::module_& module) {
                        nb::handle stream, bool deterministic, double dropout_p, nb::handle rng_state,
                        nb::handle cu_seqlens_q, nb::handle cu_seqlens_k, nb::handle seqused_q,
                        nb::handle seqused_k, nb::handle page_table, nb::handle cache_leftpad, nb::handle dlse,
-                       nb::handle sinks, nb::handle d_sinks, nb::handle d_tensors, nb::handle block_mask) {
+                       nb::handle sinks, nb::handle d_sinks, nb::handle d_tensors, nb::handle block_mask,
+                       nb::handle tuning) {
     return compute(d_o, q, k, v, o, lse, mask, score, softmax_scale, dq, dk, dv, dtype, layout, tensors,
                    stream, deterministic, dropout_p, rng_state,
                    {cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, cache_leftpad}, dlse, sinks,
-                   d_sinks, d_tensors, block_mask);
+                   d_sinks, d_tensors, block_mask, tuning);
   };
   module.def(
       "attention_backward", call, "do"_a.none(), "q"_a.none(), "k"_a.none(), "v"_a.none(), "o"_a.none(),
@@ -285,7 +287,7 @@ void bind_backward(nb::module_& module) {
       "cu_seqlens_q"_a = nb::none(), "cu_seqlens_k"_a = nb::none(), "seqused_q"_a = nb::none(),
       "seqused_k"_a = nb::none(), "page_table"_a = nb::none(), "cache_leftpad"_a = nb::none(),
       "dlse"_a = nb::none(), "sinks"_a = nb::none(), "d_sinks"_a = nb::none(), "d_tensors"_a = nb::none(),
-      "block_mask"_a = nb::none(), backward_doc,
+      "block_mask"_a = nb::none(), "tuning"_a = nb::none(), backward_doc,
       nb::sig("def attention_backward(do: typing.Any, q: typing.Any, k: typing.Any, v: typing.Any, "
               "o: typing.Any, lse: typing.Any, *, mask: jit_attention.Mask | None = None, "
               "score: jit_attention.Score | None = None, softmax_scale: float | None = None, "
@@ -297,7 +299,8 @@ void bind_backward(nb::module_& module) {
               "seqused_q: typing.Any = None, seqused_k: typing.Any = None, page_table: typing.Any = None, "
               "cache_leftpad: typing.Any = None, dlse: typing.Any = None, sinks: typing.Any = None, "
               "d_sinks: typing.Any = None, d_tensors: typing.Any = None, "
-              "block_mask: jit_attention.BlockMask | None = None) -> tuple[typing.Any, ...]"));
+              "block_mask: jit_attention.BlockMask | None = None, tuning: str | None = None) -> "
+              "tuple[typing.Any, ...]"));
 }
 
 }  // namespace jit::python

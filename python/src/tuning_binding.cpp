@@ -20,16 +20,22 @@ namespace {
 using namespace nb::literals;
 
 nb::dict tune_sizes(nb::handle spec_object, std::int64_t batch, std::int64_t heads_q, std::int64_t seqlen_q,
-                    std::int64_t seqlen_kv, nb::handle tensors, int device, bool exhaustive) {
+                    std::int64_t seqlen_kv, nb::handle tensors, int device, bool exhaustive, bool backward,
+                    bool deterministic) {
   const AttentionSpec spec = spec_of(spec_object);
-  AttentionArguments arguments = sized_arguments(
-      spec, {.batch = batch, .heads_q = heads_q, .seqlen_q = seqlen_q, .seqlen_kv = seqlen_kv});
+  const AttentionShape shape{
+      .batch = batch, .heads_q = heads_q, .seqlen_q = seqlen_q, .seqlen_kv = seqlen_kv};
+  if (deterministic && !backward)
+    refuse("deterministic", "is True; it is of gradients: backward must be True, too");
+  // What is wrong with spec and sizes is told before a device is looked for.
+  backward ? void(sized_backward_arguments(spec, shape)) : void(sized_arguments(spec, shape));
   use_device_here();
   if (device_info(device).emulated)
     refuse("device", "is emulated, and has no time to measure; tuning wants a GPU");
   const Context& context = context_for(exhaustive ? TuningMode::exhaustive : TuningMode::first_run);
 
   const NamedArrays arrays(tensors);
+  NamedTensors named_tensors;
   std::vector<Array> read;  // keeps what was exported
   for (const NamedArray& named : arrays) {
     const GivenArray given(named.object, named.name);
@@ -37,15 +43,20 @@ nb::dict tune_sizes(nb::handle spec_object, std::int64_t batch, std::int64_t hea
     Array array = import_array(given, place, current_stream(given.framework, place));
     if (!array.on_gpu() || array.device.id != device)
       refuse(named.name, fmt::format("is in {}; it must be on GPU {}", to_string(array.device), device));
-    arguments.tensors.add({named.name, array.view});
+    named_tensors.add({named.name, array.view});
     read.push_back(std::move(array));
   }
   const TuningResult result = without_lock([&] {
     const CurrentDevice scope(device);
+    if (!backward) return tune(spec, sized_arguments(spec, shape, named_tensors), context);
+    BackwardArguments arguments = sized_backward_arguments(spec, shape, named_tensors);
+    arguments.deterministic = deterministic;
     return tune(spec, arguments, context);
   });
+  nb::list configs;
+  for (const KernelConfig& config : result.configs) configs.append(config_as_dict(config));
   nb::dict report;
-  report["config"] = config_as_dict(result.config);
+  report["configs"] = configs;
   report["median_us"] = result.median_us;
   report["default_us"] = result.default_us;
   report["candidates"] = result.candidates;
@@ -63,8 +74,11 @@ Args:
     tensors: arrays that mask and score read: their contents decide which tiles are computed.
     device: ordinal of the GPU.
     exhaustive: measure every legal config, however long it takes.
+    backward: tune the gradients of q, k and v, for `attention_backward` and autograd, in place of the output.
+    deterministic: of gradients, those of calls that ask for equal bits.
 
-Returns a dict: config, median_us (of it), default_us (of the cost model's), candidates (measured), out_of_time, log.
+Returns a dict: configs (of the kernels that were chosen: one, or of gradients in two passes two), median_us (of a call
+with them), default_us (with the cost model's), candidates (measured), out_of_time, log.
 Raises InvalidArgumentError, also for an emulated device, and what compiling raises.
 )";
 
@@ -72,7 +86,8 @@ Raises InvalidArgumentError, also for an emulated device, and what compiling rai
 
 void bind_tuning(nb::module_& module) {
   module.def("tune", tune_sizes, "spec"_a, nb::kw_only(), "batch"_a, "heads_q"_a, "seqlen_q"_a, "seqlen_kv"_a,
-             "tensors"_a = nb::none(), "device"_a = 0, "exhaustive"_a = false, tune_doc);
+             "tensors"_a = nb::none(), "device"_a = 0, "exhaustive"_a = false, "backward"_a = false,
+             "deterministic"_a = false, tune_doc);
 }
 
 }  // namespace jit::python

@@ -193,14 +193,19 @@ TEST(TuningEnvironment, ChangesWithTheTemplatesOfTheKernelsThatCompete) {
   const DeviceInfo a100{
       .name = "A100", .arch = {8, 0, 0}, .smem_per_block_optin = 166912, .smem_per_sm = 167936},
       h200{.name = "H200", .arch = {9, 0, 0}, .smem_per_block_optin = 232448, .smem_per_sm = 233472};
+  const auto environment_of = [](const Context& context, const TuningProblem& problem) {
+    return tuning_environment(*Access::state(context), problem, false).digest().hex();
+  };
   const auto environments = [&] {
     Settings settings = private_settings();
     settings.templates = folder.path();
     const Context context(settings);
     std::vector<std::string> keys;
     for (const auto& [device, tma] : {std::pair(a100, true), {h200, false}, {h200, true}})
+      keys.push_back(environment_of(context, ForwardProblem({}, device, {.tma = tma})));
+    for (const DeviceInfo& device : {a100, h200})
       keys.push_back(
-          tuning_environment(*Access::state(context), {}, device, {.tma = tma}, false).digest().hex());
+          environment_of(context, BackwardProblem({}, device, {.pass = Pass::backward}, {}, false)));
     return keys;
   };
   const auto changed = [&](const std::string& file) {
@@ -209,12 +214,18 @@ TEST(TuningEnvironment, ChangesWithTheTemplatesOfTheKernelsThatCompete) {
     testing::write_text(folder / file, text + "// a comment\n");
     const std::vector<std::string> after = environments();
     testing::write_text(folder / file, text);
-    return std::vector<bool>{before[0] != after[0], before[1] != after[1], before[2] != after[2]};
+    std::vector<bool> differ;
+    for (std::size_t i = 0; i < before.size(); ++i) differ.push_back(before[i] != after[i]);
+    return differ;
   };
-  EXPECT_EQ(changed("forward_wgmma/consumer.cuh"), (std::vector<bool>{false, false, true}));
-  EXPECT_EQ(changed("forward_mma_sync/kernel.cuh"), (std::vector<bool>{true, true, true}));
-  EXPECT_EQ(changed("steps/softmax.cuh"), (std::vector<bool>{true, true, true}));
-  EXPECT_EQ(changed("checks/random_fill.cuh"), (std::vector<bool>{false, false, false}));
+  // Forward on an A100, on an H200 without TMA and with it, then backward on both.
+  using Differ = std::vector<bool>;
+  EXPECT_EQ(changed("forward_wgmma/consumer.cuh"), (Differ{false, false, true, false, false}));
+  EXPECT_EQ(changed("forward_mma_sync/kernel.cuh"), (Differ{true, true, true, false, false}));
+  EXPECT_EQ(changed("steps/softmax.cuh"), (Differ{true, true, true, false, false}));
+  EXPECT_EQ(changed("backward_wgmma/consumer.cuh"), (Differ{false, false, false, false, true}));
+  EXPECT_EQ(changed("backward_dkv_mma_sync/kernel.cuh"), (Differ{false, false, false, true, true}));
+  EXPECT_EQ(changed("checks/random_fill.cuh"), (Differ{false, false, false, false, false}));
 }
 
 // The child's part: the key of one kernel, and the sections of its code.

@@ -11,7 +11,6 @@
 #include "generator/problem/arguments.h"
 #include "generator/tuning/candidates.h"
 #include "generator/tuning/tuner.h"
-#include "generator/tuning/tuning_buffers.h"
 #include "tests/compile/compile_testing.h"
 #include "tests/support/seed.h"
 
@@ -31,16 +30,12 @@ class TunerTest : public ::testing::Test {
     const Context context(settings, events_.observer());
     return tune(*Access::state(context), problem(), /*exhaustive=*/false);
   }
-  TuningProblem problem() const {
-    TuningProblem problem{.spec = spec_, .device = device_info(0), .params = {}};
-    fill_params(spec_, {}, sized_arguments(spec_, {.heads_q = 2, .seqlen_q = 32, .seqlen_kv = 32}),
-                problem.params);
-    return problem;
+  ForwardProblem problem() const {
+    AttentionParams params;
+    fill_params(spec_, {}, sized_arguments(spec_, {.heads_q = 2, .seqlen_q = 32, .seqlen_kv = 32}), params);
+    return forward_problem(spec_, device_info(0), params);
   }
-  std::vector<Candidate> candidates() const {
-    const TuningProblem tuned = problem();
-    return first_run_candidates(spec_, shape_of(tuned.params), device_limits(tuned.device));
-  }
+  std::vector<Candidate> candidates() const { return problem().candidates(/*exhaustive=*/false); }
 
   const AttentionSpec spec_{.head_dim = 16};
   testing::Events events_;
@@ -59,7 +54,7 @@ TEST_F(TunerTest, CompilesChecksAndMeasuresItsCandidates) {
   EXPECT_EQ(std::count_if(result.log.begin(), result.log.end(),
                           [](const std::string& line) { return line.find(", chosen") != std::string::npos; }),
             1);
-  EXPECT_THAT(result.log[0], HasSubstr(to_string(wanted[0].config)));
+  EXPECT_THAT(result.log[0], HasSubstr(to_string(wanted[0].configs)));
   EXPECT_THAT(result.log, Each(::testing::AnyOf(HasSubstr(" us ("), HasSubstr("too far behind to win"))));
   EXPECT_LE(events_.messages(Event::Kind::compile).size(), wanted.size() + 2) << "and what checks them";
 }
@@ -80,12 +75,13 @@ TEST_F(TunerTest, MeasuresSequencesWhoseLengthsAreOnTheDevice) {
   for (const std::size_t i : {first, (first + 1) % 4}) {
     const AttentionSpec& spec = specs[i];
     SCOPED_TRACE(to_string(spec));
-    TuningProblem problem{.spec = spec, .device = device_info(0), .params = {}};
     const ProblemShape shape{.batch = 2, .heads_q = 4, .seqlen_q = 3, .seqlen_kv = 70};
-    ASSERT_TRUE(fill_params(spec, {}, placeholder_arguments(spec, extents_of(spec, shape)), problem.params));
+    AttentionParams params;
+    ASSERT_TRUE(fill_params(spec, {}, placeholder_arguments(spec, extents_of(spec, shape)), params));
     const Context context(testing::private_settings(), events_.observer());
-    const TuningResult result = tune(*Access::state(context), problem, /*exhaustive=*/false);
-    EXPECT_THAT(to_string(result.config), HasSubstr("forward_split_"));
+    const TuningResult result =
+        tune(*Access::state(context), forward_problem(spec, device_info(0), params), /*exhaustive=*/false);
+    EXPECT_THAT(to_string(result.configs), HasSubstr("forward_split_"));
     EXPECT_GE(result.candidates, 1);
     EXPECT_THAT(result.log, Each(::testing::Not(HasSubstr("wrong"))));
     EXPECT_THAT(result.log, Each(::testing::AnyOf(HasSubstr(" us ("), HasSubstr("too far behind to win"),
@@ -106,7 +102,7 @@ TEST_F(TunerTest, WithoutTimeTheDefaultIsLeft) {
   const TuningResult result = tune_within(1e-9);
   EXPECT_TRUE(result.out_of_time);
   EXPECT_EQ(result.candidates, 1);
-  EXPECT_EQ(result.config, candidates()[0].config);
+  EXPECT_EQ(result.configs, candidates()[0].configs);
   EXPECT_THAT(result.log[0], HasSubstr(", chosen"));
   EXPECT_THAT(std::vector<std::string>(result.log.begin() + 1, result.log.end()),
               Each(HasSubstr("no time left for it")));

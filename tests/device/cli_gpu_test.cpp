@@ -132,6 +132,26 @@ TEST_F(CliGpu, RunUsesWhatTuneRecorded) {
   EXPECT_THAT(run.json()["kernel"]["why"].get<std::string>(), HasSubstr("recorded"));
 }
 
+TEST_F(CliGpu, RunBackwardUsesWhatTuneRecorded) {
+  if (is_emulated_) GTEST_SKIP() << "an emulated device has no time to measure";
+  const ToolResult tuned = tool_.run({"tune", "--backward", "--head-dim", "64", "--heads", "2", "--seqlen-q",
+                                      "128", "--seqlen-kv", "256", "--seconds", "3", "--json"});
+  ASSERT_EQ(tuned.status, 0) << tuned.err;
+  const nlohmann::json report = tuned.json();
+  EXPECT_EQ(report["backward"], true);
+  EXPECT_GT(report["median_us"], 0);
+  for (const char* name : {"q", "do"}) random_file(name, {1, 128, 2, 64});
+  for (const char* name : {"k", "v"}) random_file(name, {1, 256, 2, 64});
+  const ToolResult run = tool_.run({"run", "--q", file("q"), "--k", file("k"), "--v", file("v"), "--out",
+                                    file("o"), "--backward", "--do", file("do"), "--dq", file("dq"), "--dk",
+                                    file("dk"), "--dv", file("dv"), "--json"});
+  ASSERT_EQ(run.status, 0) << run.err;
+  const nlohmann::json kernels = run.json()["backward_kernels"];
+  ASSERT_FALSE(kernels.empty());
+  for (const nlohmann::json& kernel : kernels)
+    EXPECT_THAT(kernel["why"].get<std::string>(), HasSubstr("recorded"));
+}
+
 TEST_F(CliGpu, BenchPrintsTheLadder) {
   if (is_emulated_) GTEST_SKIP() << "an emulated device has no time to measure";
   tool_.environment.push_back("JIT_ATTENTION_TUNING=off");
@@ -165,6 +185,23 @@ TEST_F(CliGpu, BenchTimesConfigsAndCandidates) {
     EXPECT_GT(rows[timed]["compile_ms"], 0);
     EXPECT_TRUE(rows[timed]["serialized"].is_boolean());
     EXPECT_TRUE(rows[timed]["local_bytes"].is_number());
+  }
+}
+
+TEST_F(CliGpu, BenchTimesGradients) {
+  if (is_emulated_) GTEST_SKIP() << "an emulated device has no time to measure";
+  const ToolResult result =
+      tool_.run({"bench", "--backward", "--config",
+                 "family=backward_dq_mma_sync tile_q=64 + family=backward_dkv_mma_sync tile_kv=64",
+                 "--config", "family=backward_dq_mma_sync", "--candidates", "2", "--heads", "2", "--head-dim",
+                 "64", "--seqlen-q", "256", "--seqlen-kv", "256", "--samples", "3", "--json"});
+  ASSERT_EQ(result.status, 0) << result.err;
+  const nlohmann::json rows = result.json()["rows"];
+  ASSERT_EQ(rows.size(), 4u);
+  EXPECT_THAT(rows[1]["trouble"].get<std::string>(), HasSubstr("by one of dq and then one of dk and dv"));
+  for (const std::size_t timed : {0u, 2u, 3u}) {
+    EXPECT_FALSE(rows[timed].contains("trouble")) << rows[timed];
+    EXPECT_GT(rows[timed]["tflops"], 0);
   }
 }
 

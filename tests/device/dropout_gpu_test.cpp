@@ -9,7 +9,7 @@
 #include "generator/context_state.h"
 #include "generator/kernels.h"
 #include "generator/problem/arguments.h"
-#include "generator/tuning/tuning_buffers.h"
+#include "generator/tuning/forward_buffers.h"
 #include "tests/device/gpu_fixture.h"
 #include "tests/device/graph.h"
 #include "tests/support/backward_run.h"
@@ -134,7 +134,7 @@ TEST_F(DropoutTest, TheTunersReferenceDropsTheSame) {
       fill_params(spec, {}, sized_arguments(spec, {.heads_q = 2, .seqlen_q = 40, .seqlen_kv = 70}), params));
   const TestStream stream;
   ContextState& state = *Access::state(context());
-  const TuningBuffers buffers(state, {.spec = spec, .device = device_, .params = params}, stream.get());
+  const ForwardBuffers buffers(state, spec, device_, params, stream.get());
   const auto check = [&](const AttentionSpec& of) {
     const KernelConfig config = ForwardMmaSync{.tile_q = 64, .tile_kv = 32};
     return buffers.check(

@@ -12,7 +12,7 @@
 #include "generator/context_state.h"
 #include "generator/kernels.h"
 #include "generator/problem/arguments.h"
-#include "generator/tuning/tuning_buffers.h"
+#include "generator/tuning/forward_buffers.h"
 #include "tests/device/gpu_fixture.h"
 #include "tests/support/error_of.h"
 #include "tests/support/seed.h"
@@ -107,7 +107,7 @@ TEST_F(Fp8CacheTest, TheTunersReferenceReadsTheSame) {
     AttentionArguments arguments = sized_arguments(spec, {.heads_q = 2, .seqlen_q = 5, .seqlen_kv = 70});
     AttentionParams params;
     EXPECT_TRUE(fill_params(spec, {}, arguments, params));
-    const TuningBuffers buffers(state, {.spec = spec, .device = device_, .params = params}, stream.get());
+    const ForwardBuffers buffers(state, spec, device_, params, stream.get());
     const KernelConfig config = config_of("key_warps=2 tile_kv=32 stages=2 blocks_per_sm=1");
     return buffers.check(
         make_plan(state, of, build_kernel(state, of, config, native_target(device_)), 0, "test"),

@@ -15,7 +15,7 @@
 #include "generator/kernels.h"
 #include "generator/problem/arguments.h"
 #include "generator/program/emit.h"
-#include "generator/tuning/tuning_buffers.h"
+#include "generator/tuning/forward_buffers.h"
 #include "tests/device/gpu_fixture.h"
 #include "tests/support/error_of.h"
 #include "tests/support/seed.h"
@@ -389,9 +389,8 @@ TEST_F(LaunchTest, ConfigsAreMeasuredOnRequest) {
   spec.head_dim = 64;
   const AttentionArguments arguments =
       sized_arguments(spec, {.batch = 1, .heads_q = 8, .seqlen_q = 512, .seqlen_kv = 512});
-  std::vector<KernelConfig> configs = candidate_configs(spec, arguments, device_);
-  configs.resize(2);
-  configs.push_back(parse_config("tile_q=1 warps=4"));
+  const std::vector<KernelConfig> ranked = candidate_configs(spec, arguments, device_);
+  const std::vector<PlanConfigs> configs = {{ranked[0]}, {ranked[1]}, {parse_config("tile_q=1 warps=4")}};
   if (device_.emulated) {
     for (const Error& error : {error_of([&] { tune(spec, arguments, in_memory); }),
                                error_of([&] { time_configs(spec, arguments, configs, 3, in_memory); })}) {
@@ -406,12 +405,12 @@ TEST_F(LaunchTest, ConfigsAreMeasuredOnRequest) {
     EXPECT_EQ(timings[i].trouble, "");
     EXPECT_EQ(timings[i].timing.samples_us.size(), 3u);
     EXPECT_GT(timings[i].timing.median_us, 0);
-    EXPECT_EQ(timings[i].kernel->config(), configs[i]);
+    EXPECT_EQ(timings[i].kernels[0].config(), configs[i][0]);
   }
   EXPECT_THAT(timings[2].trouble, HasSubstr("tile_q = 1"));
   const TuningResult result = tune(spec, arguments, in_memory);
   EXPECT_GE(result.candidates, 2);
-  EXPECT_THAT(result.record, HasSubstr(to_string(result.config)));
+  EXPECT_THAT(result.record, HasSubstr(to_string(result.configs)));
   EXPECT_EQ(result.recorded_in, "") << "the context has no cache folder";
 }
 
@@ -432,8 +431,7 @@ TEST_F(LaunchTest, TheTunersReferenceAgreesWithTheKernel) {
   const CurrentDevice current(0);
   const TestStream stream;
   ContextState& state = *Access::state(context());
-  const TuningBuffers buffers(state, {.spec = problem.spec, .device = device_, .params = params},
-                              stream.get());
+  const ForwardBuffers buffers(state, problem.spec, device_, params, stream.get());
   const CompiledKernel kernel = attention(problem.spec, {}, context()).kernel();
   const auto load = [&](const AttentionSpec& spec) {
     return make_plan(state, spec, build_kernel(state, spec, kernel.config(), native_target(device_)), 0,

@@ -131,6 +131,16 @@ def test_texts_may_give_their_derivative(rng, place, fetch):
                                            slope=lambda s, *_: 1 - numpy.tanh(s / 2) ** 2))
 
 
+def test_each_tuning_mode_computes(rng, place, fetch):
+    problem = random_problem(rng, "bf16", batch=1, seqlen_q=8, seqlen_kv=8, heads_q=2, heads_kv=2, head_dim=16)
+    do, q, k, v = map(place, problem)
+    o, lse = ja.attention(q, k, v, return_lse=True)
+    for mode in (None, "off", "recorded", "first_run"):
+        check(map(fetch, ja.attention_backward(do, q, k, v, o, lse, tuning=mode)), exact_gradients(*problem))
+    with pytest.raises(ja.InvalidArgumentError, match="tuning: is 'never'; it must be None or one of"):
+        ja.attention_backward(do, q, k, v, o, lse, tuning="never")
+
+
 def test_layout_and_given_arrays(rng, place, fetch):
     problem = random_problem(rng, "fp16", batch=2, seqlen_q=20, seqlen_kv=20, heads_q=2, heads_kv=1, head_dim=32)
     exact = exact_gradients(*problem)

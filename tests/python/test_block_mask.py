@@ -225,6 +225,28 @@ def test_block_sparse_rows_that_are_refused(rng, place):
     refused("like: is a list, to whose device nothing is copied", [0, 1, 2], [0, 1], like=[])
 
 
+class Shaped:
+    """Has a shape, and is in nobody's memory."""
+
+    def __init__(self, *shape):
+        self.shape = shape
+
+
+def test_errors_name_the_array_that_says_where_the_call_is(place):
+    counts = place(numpy.full((1, 1, 2), 1, numpy.int32))
+    indices = place(numpy.zeros((1, 1, 2, 2), numpy.int32))
+    for name, lists in (
+        ("counts", {"counts": Shaped(1, 1, 2), "indices": indices, "full_counts": counts, "full_indices": indices}),
+        ("full_counts", {"counts": None, "indices": None, "full_counts": Shaped(1, 1, 2), "full_indices": indices}),
+    ):
+        with pytest.raises(TypeError, match=f"^{name} is a Shaped, which is no array"):
+            ja.BlockMask.from_lists(**lists, seqlen_q=256, seqlen_k=256)
+    with pytest.raises(TypeError, match="^indptr is a Shaped, which is no array"):
+        ja.BlockMask.from_bsr(Shaped(1, 1, 3), Shaped(2), seqlen_q=256, seqlen_k=256)
+    with pytest.raises(TypeError, match="^q is a Shaped, which is no array"):
+        ja.block_mask(Shaped(1, 256, 2, 64), Shaped(1, 256, 2, 64))
+
+
 def test_block_sparse_rows_that_nobody_looks_at(rng, place, fetch):
     """On a device rows may be anything: what can be read counts, and nothing else is."""
     from jit_attention import _core
@@ -232,7 +254,7 @@ def test_block_sparse_rows_that_nobody_looks_at(rng, place, fetch):
     q, _, _ = map(place, random_qkv(rng, seqlen_q=60, seqlen_kv=90))
     indptr = place(numpy.array([[[2, 9, -4, 3]]], numpy.int32))  # ends behind the list, before its beginning
     indices = place(numpy.array([7, 0, 1, 1, -5], numpy.int32))
-    table = _core.make_block_mask(q, mask=ja.mask.none(), block_q=32, block_kv=32, batch=1, heads=1, heads_q=1,
+    table = _core.make_block_mask(q, like_name="q", mask=ja.mask.none(), block_q=32, block_kv=32, batch=1, heads=1, heads_q=1,
                                   seqlen_q=96, seqlen_k=90, indptr=indptr, indices=indices)
     seen, _ = blocks_of(fetch(table), 3)
     assert numpy.array_equal(seen[0, 0], [[0, 1, 0], [0, 0, 0], [1, 1, 0]])

@@ -165,6 +165,14 @@ def test_tuning_wants_a_gpu(emulated):
         ja.tune(ja.AttentionSpec(), **sizes)
     with pytest.raises(ja.InvalidArgumentError, match="batch: is 0; it must be at least 1"):
         ja.tune(ja.AttentionSpec(), **sizes | {"batch": 0})
+    with pytest.raises(ja.InvalidArgumentError, match="device: is emulated"):
+        ja.tune(ja.AttentionSpec(), **sizes, backward=True, deterministic=True)
+    with pytest.raises(ja.InvalidArgumentError, match="batch: is 0; it must be at least 1"):
+        ja.tune(ja.AttentionSpec(), **sizes | {"batch": 0}, backward=True)
+    with pytest.raises(ja.InvalidArgumentError, match="deterministic: is True; it is of gradients"):
+        ja.tune(ja.AttentionSpec(), **sizes, deterministic=True)
+    with pytest.raises(ja.InvalidSpecError, match="split_keys.*has no backward"):
+        ja.tune(ja.AttentionSpec(split_keys=256), **sizes, backward=True)
 
 
 def test_tuning_on_a_gpu(emulated, monkeypatch):
@@ -173,8 +181,20 @@ def test_tuning_on_a_gpu(emulated, monkeypatch):
     spec = ja.AttentionSpec(head_dim=64)
     result = ja.tune(spec, batch=2, heads_q=8, seqlen_q=1024, seqlen_kv=1024)
     assert result["candidates"] >= 2 and 0 < result["median_us"] <= result["default_us"]
-    assert result["config"] in ja.candidate_configs(spec, ja.devices()[0].arch)
+    assert result["configs"][0] in ja.candidate_configs(spec, ja.devices()[0].arch)
     assert len(result["log"]) >= result["candidates"]
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_tuning_of_gradients_on_a_gpu(emulated, deterministic):
+    if emulated:
+        pytest.skip("needs a GPU")
+    sizes = dict(batch=2, heads_q=8, seqlen_q=1024, seqlen_kv=1024)
+    result = ja.tune(ja.AttentionSpec(head_dim=64), **sizes, backward=True, deterministic=deterministic)
+    assert result["candidates"] >= 2 and 0 < result["median_us"] <= result["default_us"]
+    assert all(config["family"].startswith("backward_") for config in result["configs"])
+    if len(result["configs"]) == 1:
+        assert result["configs"][0]["deterministic"] == deterministic
 
 
 def test_traces_of_emulated_devices(emulated, place, rng):

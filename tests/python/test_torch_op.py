@@ -51,6 +51,20 @@ def tensors_named(names, q, k, make):
     return {name: known[name]() for name in names}
 
 
+@pytest.mark.parametrize("tuning", [None, "off", "recorded"])
+def test_gradients_are_tuned_as_the_result_is(make, monkeypatch, tuning):
+    modes, compute = [], op._attention_backward
+
+    def noted(*arrays, **keywords):
+        modes.append(keywords["tuning"])
+        return compute(*arrays, **keywords)
+
+    monkeypatch.setattr(op, "_attention_backward", noted)
+    q, k, v = (x.requires_grad_() for x in random_qkv(make))
+    jt.attention(q, k, v, tuning=tuning).sum().backward()
+    assert modes == [tuning] and q.grad.isfinite().all()
+
+
 @pytest.mark.parametrize("case", MASKS_AND_SCORES)
 def test_compiled_equals_eager_bit_for_bit(make, case):
     mask, score, names = MASKS_AND_SCORES[case]

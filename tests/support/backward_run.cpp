@@ -233,12 +233,12 @@ void BackwardRun::compute(const Context& context, const BackwardWgmma& config) c
   run(context, one_pass_plan(*Access::state(context), case_.spec, config, 0));
 }
 
-void BackwardRun::run(const Context& context, const BackwardPlan& plan) const {
+void BackwardRun::run(const Context& context, const Plan& plan) const {
   AttentionParams params;
   GradientParams gradients;
   const BackwardArguments given = arguments();
   if (fill_params(case_.spec, functor_tensor_uses(case_.spec), given, params, gradients))
-    run_plan(plan.plan, params, Access::state(context)->memory, nullptr, &gradients,
+    run_plan(plan, params, Access::state(context)->memory, nullptr, &gradients,
              dropout_params(given.dropout_p, given.rng_state));
 }
 

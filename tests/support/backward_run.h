@@ -70,7 +70,7 @@ class BackwardRun {
   std::string check_forward(const Context& context, const std::optional<KernelConfig>& config) const;
 
  private:
-  void run(const Context& context, const BackwardPlan& plan) const;
+  void run(const Context& context, const Plan& plan) const;
   DeviceTensor operand(int seqlen, int heads, int columns) const;
   std::vector<DeviceTensor*> written();
   /// A score that counts, and the gradient of what the score function makes of it.

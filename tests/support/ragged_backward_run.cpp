@@ -173,11 +173,11 @@ void RaggedBackwardRun::compute(const Context& context, const BackwardWgmma& con
   run(context, one_pass_plan(*Access::state(context), case_.spec, config, 0));
 }
 
-void RaggedBackwardRun::run(const Context& context, const BackwardPlan& plan) const {
+void RaggedBackwardRun::run(const Context& context, const Plan& plan) const {
   AttentionParams params;
   GradientParams gradients;
   if (fill_params(case_.spec, functor_tensor_uses(case_.spec), arguments(), params, gradients))
-    run_plan(plan.plan, params, Access::state(context)->memory, nullptr, &gradients);
+    run_plan(plan, params, Access::state(context)->memory, nullptr, &gradients);
 }
 
 std::vector<std::uint8_t> RaggedBackwardRun::gradients() {

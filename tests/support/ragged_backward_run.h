@@ -69,7 +69,7 @@ class RaggedBackwardRun {
   template <class F>
   void for_each(const Rows& rows, const RaggedSide& side, int heads, int columns, std::size_t request,
                 const F& visit) const;
-  void run(const Context& context, const BackwardPlan& plan) const;
+  void run(const Context& context, const Plan& plan) const;
 
   RaggedBackwardCase case_;
   Rows q_rows_, kv_rows_;

@@ -23,20 +23,49 @@ struct BenchOptions {
   ProblemOptions problem;
   RowOptions rows;
   int samples = 30;
+  bool backward = false;
+  bool deterministic = false;
   bool as_json = false;
 };
 
 // Fills in what the configs of the rows take.
-void measure(std::vector<BenchRow>& rows, const Problem& problem, const AttentionArguments& arguments,
-             int samples, const Context& context) {
-  std::vector<KernelConfig> configs;
-  for (const BenchRow& row : rows) configs.push_back(row.config);
+template <class Arguments>
+void measure(std::vector<BenchRow>& rows, const Problem& problem, const Arguments& arguments, int samples,
+             const Context& context) {
+  std::vector<PlanConfigs> configs;
+  for (const BenchRow& row : rows) configs.push_back(row.configs);
   std::vector<ConfigTiming> timings = time_configs(problem.spec, arguments, configs, samples, context);
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    rows[i].kernel = std::move(timings[i].kernel);
+    rows[i].kernels = std::move(timings[i].kernels);
     rows[i].trouble = one_line(std::move(timings[i].trouble));
     rows[i].timing = std::move(timings[i].timing);
   }
+}
+
+// What a call would run.
+BenchRow chosen_row(const Attention& attention, const AttentionArguments& arguments) {
+  const CompiledKernel chosen = attention.kernel(arguments);
+  return {.name = "chosen", .why = chosen.why(), .configs = {chosen.config()}};
+}
+BenchRow chosen_row(const Attention& attention, const BackwardArguments& arguments) {
+  BenchRow row{.name = "chosen", .why = {}, .configs = {}};
+  for (const CompiledKernel& kernel : attention.backward_kernels(arguments)) {
+    row.why = kernel.why();
+    // Kernels around that of one pass have its config.
+    if (row.configs.empty() || row.configs.back() != kernel.config()) row.configs.push_back(kernel.config());
+  }
+  return row;
+}
+
+template <class Arguments>
+std::vector<BenchRow> timed_rows(const BenchOptions& options, const Problem& problem,
+                                 const Arguments& arguments, const DeviceInfo& device,
+                                 const Context& context) {
+  std::vector<BenchRow> rows = choose_rows(options.rows, problem.spec, arguments, device);
+  if (options.rows.wants_chosen())
+    rows.push_back(chosen_row(attention_when_called(problem.spec, context), arguments));
+  measure(rows, problem, arguments, options.samples, context);
+  return rows;
 }
 
 void print_rows(const Json& report) {
@@ -63,24 +92,30 @@ void print_rows(const Json& report) {
 int run_bench(const BenchOptions& options) {
   Problem problem = build_problem(options.problem);
   validate(options.rows);
+  // What has no gradients is refused before a device is looked for.
+  if (options.backward) sized_backward_arguments(problem.spec, shape_of(problem));
+  if (options.backward && options.rows.ladder)
+    throw BadInput("--ladder is of forward; leave it or --backward out");
   const DeviceInfo device = choose_timed_device(options.problem.device, "bench");
   ProgressLine progress;
   const Context context(settings_from_environment(), progress.observer());
   const CurrentDevice scope(device.ordinal);
   DeviceTensors tensors(device.ordinal, problem.tensors);
   tensors.make_block_mask(problem, context);
-  const AttentionArguments arguments = placeholder_arguments(problem, tensors.addresses());
-  std::vector<BenchRow> rows = choose_rows(options.rows, problem.spec, arguments, device);
-  if (options.rows.wants_chosen()) {
-    const CompiledKernel chosen = attention(problem.spec, {}, context).kernel(arguments);
-    rows.push_back({.name = "chosen", .why = chosen.why(), .config = chosen.config()});
+  std::vector<BenchRow> rows;
+  if (options.backward) {
+    BackwardArguments arguments = placeholder_backward_arguments(problem, tensors.addresses());
+    arguments.deterministic = options.deterministic;
+    rows = timed_rows(options, problem, arguments, device, context);
+  } else {
+    rows = timed_rows(options, problem, placeholder_arguments(problem, tensors.addresses()), device, context);
   }
-  measure(rows, problem, arguments, options.samples, context);
 
   const std::optional<double> share = kept_share(problem);
   Json report = {
       {"device", device.name},
       {"spec", to_string(problem.spec)},
+      {"backward", options.backward},
       {"batch", problem.batch},
       {"heads", problem.heads},
       {"seqlen_q", problem.seqlen_q},
@@ -90,7 +125,7 @@ int run_bench(const BenchOptions& options) {
       {"rows", Json::array()}};
   bool any_wrong = false, any_timed = false;
   for (const BenchRow& row : rows) {
-    report["rows"].push_back(describe_row(row, useful_flops(problem, share.value_or(1))));
+    report["rows"].push_back(describe_row(row, useful_flops(problem, share.value_or(1), options.backward)));
     any_wrong = any_wrong || row.trouble.starts_with("wrong");
     any_timed = any_timed || row.trouble.empty();
   }
@@ -112,6 +147,11 @@ void add_bench(CLI::App& app, Commands& commands) {
   command->add_option("--samples", options->samples, "Timed launches of each kernel")
       ->check(CLI::Range(1, 100000))
       ->capture_default_str();
+  CLI::Option* const backward =
+      command->add_flag("--backward", options->backward, "Kernels of the gradients of q, k and v");
+  command
+      ->add_flag("--deterministic", options->deterministic, "Gradients whose bits are equal for equal inputs")
+      ->needs(backward);
   command->add_flag("--json", options->as_json, "Print JSON");
   commands.push_back({command, [options] { return run_bench(*options); }});
 }

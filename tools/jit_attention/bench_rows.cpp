@@ -12,25 +12,29 @@
 namespace jit::tool {
 namespace {
 
+// Whether a config of these has the given fields: then giving them changes nothing.
+bool have_fields(const PlanConfigs& configs, const std::string& fields) {
+  return std::any_of(configs.begin(), configs.end(),
+                     [&](const KernelConfig& config) { return parse_config(fields, config) == config; });
+}
+
 void add_candidates(std::vector<BenchRow>& rows, const RowOptions& options, const AttentionSpec& spec,
-                    const AttentionArguments& arguments, const DeviceInfo& device) {
-  const std::vector<KernelConfig> ranked = candidate_configs(spec, arguments, device);
-  std::vector<KernelConfig> picked;
+                    const std::vector<PlanConfigs>& ranked, const DeviceInfo& device) {
+  std::vector<PlanConfigs> picked;
   bool any = false;
   for (std::size_t rank = 0; rank < ranked.size(); ++rank) {
     if (picked.size() == static_cast<std::size_t>(options.candidates)) break;
-    const KernelConfig& config = ranked[rank];
-    // A config has the given fields when giving them changes nothing.
-    if (parse_config(options.among, config) != config) continue;
+    const PlanConfigs& configs = ranked[rank];
+    if (!have_fields(configs, options.among)) continue;
     any = true;
-    const auto is_config = [&](const BenchRow& row) { return row.config == config; };
+    const auto is_config = [&](const BenchRow& row) { return row.configs == configs; };
     if (std::any_of(rows.begin(), rows.end(), is_config)) continue;
-    const auto is_near = [&](const KernelConfig& other) { return are_near_copies(config, other); };
+    const auto is_near = [&](const PlanConfigs& other) { return are_near_copies(configs, other); };
     if (std::count_if(picked.begin(), picked.end(), is_near) >= most_near_copies) continue;
-    picked.push_back(config);
+    picked.push_back(configs);
     rows.push_back({.name = fmt::format("candidate_{}", picked.size()),
                     .why = fmt::format("rank {} of {} by the cost model", rank + 1, ranked.size()),
-                    .config = config});
+                    .configs = configs});
   }
   if (any) return;
   throw BadInput(fmt::format(
@@ -39,12 +43,22 @@ void add_candidates(std::vector<BenchRow>& rows, const RowOptions& options, cons
       options.among, ranked.size(), to_string(spec), to_string(native_arch(device))));
 }
 
+template <class Parse>
+void add_given(std::vector<BenchRow>& rows, const RowOptions& options, const Parse& parse) {
+  for (std::size_t i = 0; i < options.configs.size(); ++i) {
+    rows.push_back(
+        {.name = fmt::format("given_{}", i + 1), .why = "given", .configs = parse(options.configs[i])});
+  }
+}
+
 }  // namespace
 
 void add_row_options(CLI::App& app, RowOptions& options) {
   app.add_option("--config", options.configs,
                  "Fields of a kernel's config, such as \"tile_q=128 stages_k=2\"; the cost model chooses the "
-                 "others; may be repeated, each is timed; default: the config that a call would run")
+                 "others; may be repeated, each is timed; with --backward one, or two with \" + \" between "
+                 "them; default: "
+                 "the config that a call would run")
       ->allow_extra_args(false);
   CLI::Option* const candidates =
       app.add_option("--candidates", options.candidates,
@@ -65,7 +79,7 @@ void add_row_options(CLI::App& app, RowOptions& options) {
 void validate(const RowOptions& options) {
   const auto parse = [](const char* option, const std::string& text) {
     try {
-      parse_config(text);
+      parse_plan_configs(text);
     } catch (const Error& error) {
       throw BadInput(fmt::format("{} \"{}\": {}", option, text, error.message()));
     }
@@ -84,27 +98,48 @@ std::vector<BenchRow> choose_rows(const RowOptions& options, const AttentionSpec
   std::vector<BenchRow> rows;
   if (options.ladder) {
     for (const LadderStep& step : ladder()) {
-      rows.push_back({.name = step.name, .why = step.technique, .config = step.config});
+      rows.push_back({.name = step.name, .why = step.technique, .configs = {step.config}});
     }
   }
-  for (std::size_t i = 0; i < options.configs.size(); ++i) {
-    rows.push_back({.name = fmt::format("given_{}", i + 1),
-                    .why = "given",
-                    .config = *build_config(options.configs[i], spec, native_arch(device))});
-  }
-  if (options.candidates > 0) add_candidates(rows, options, spec, arguments, device);
+  add_given(rows, options, [&](const std::string& text) {
+    return PlanConfigs{*build_config(text, spec, native_arch(device))};
+  });
+  if (options.candidates == 0) return rows;
+  std::vector<PlanConfigs> ranked;
+  for (const KernelConfig& config : candidate_configs(spec, arguments, device)) ranked.push_back({config});
+  add_candidates(rows, options, spec, ranked, device);
+  return rows;
+}
+
+std::vector<BenchRow> choose_rows(const RowOptions& options, const AttentionSpec& spec,
+                                  const BackwardArguments& arguments, const DeviceInfo& device) {
+  std::vector<BenchRow> rows;
+  add_given(rows, options, parse_plan_configs);
+  if (options.candidates > 0)
+    add_candidates(rows, options, spec, candidate_configs(spec, arguments, device), device);
   return rows;
 }
 
 nlohmann::ordered_json describe_row(const BenchRow& row, double flops) {
-  nlohmann::ordered_json json = {{"name", row.name}, {"why", row.why}, {"config", to_string(row.config)}};
-  if (row.kernel) {
-    const ResourceUsage& resources = row.kernel->resources();
-    json["compile_ms"] = row.kernel->compile_ms();
-    json["registers"] = resources.registers;
-    json["spill_bytes"] = resources.spill_bytes();
-    json["local_bytes"] = resources.stack_bytes + resources.spill_bytes();
-    json["serialized"] = resources.serializes_wgmma();
+  nlohmann::ordered_json json = {{"name", row.name}, {"why", row.why}, {"config", to_string(row.configs)}};
+  if (!row.kernels.empty()) {
+    double compile_ms = 0;
+    ResourceUsage all;
+    int spill_bytes = 0;
+    bool serialized = false;
+    for (const CompiledKernel& kernel : row.kernels) {
+      const ResourceUsage& resources = kernel.resources();
+      compile_ms += kernel.compile_ms();
+      all.registers = std::max(all.registers, resources.registers);
+      all.stack_bytes += resources.stack_bytes;
+      spill_bytes += resources.spill_bytes();
+      serialized = serialized || resources.serializes_wgmma();
+    }
+    json["compile_ms"] = compile_ms;
+    json["registers"] = all.registers;
+    json["spill_bytes"] = spill_bytes;
+    json["local_bytes"] = all.stack_bytes + spill_bytes;
+    json["serialized"] = serialized;
   }
   if (!row.trouble.empty()) {
     json["trouble"] = row.trouble;

@@ -1,7 +1,6 @@
 // The kernels that `bench` times, each a row of its report: which they are, and what is said of them.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,7 +15,7 @@ namespace jit::tool {
 
 struct RowOptions {
   bool ladder = false;
-  std::vector<std::string> configs = {};  ///< fields of a config each, over what the cost model chooses
+  std::vector<std::string> configs = {};  ///< each as text: of backward PlanConfigs, else one config
   int candidates = 0;
   std::string among = {};  ///< fields that all candidates have
 
@@ -31,17 +30,20 @@ void validate(const RowOptions& options);
 struct BenchRow {
   std::string name;  ///< unique in its report
   std::string why;   ///< this config
-  KernelConfig config;
-  std::optional<CompiledKernel> kernel = {};  ///< once compiled
-  std::string trouble = {};                   ///< why there is no time; empty: there is one
+  PlanConfigs configs;
+  std::vector<CompiledKernel> kernels = {};  ///< of these, once compiled
+  std::string trouble = {};                  ///< why there is no time; empty: there is one
   Timing timing = {};
 };
 
 /// The rows that the options name: steps of the ladder, configs, then as many further candidates as asked for
 /// and there are, by the cost model's rank for calls like `arguments`, near-copies left out. Steps and configs
-/// may be illegal. Throws BadInput when no legal config is among the candidates asked for.
+/// may be illegal. Fields that a config leaves out are the cost model's, or of backward the family's defaults. Throws
+/// BadInput when no legal config is among the candidates asked for. Backward has no ladder.
 std::vector<BenchRow> choose_rows(const RowOptions& options, const AttentionSpec& spec,
                                   const AttentionArguments& arguments, const DeviceInfo& device);
+std::vector<BenchRow> choose_rows(const RowOptions& options, const AttentionSpec& spec,
+                                  const BackwardArguments& arguments, const DeviceInfo& device);
 
 /// One row of the JSON report; `flops` is the useful work of a launch.
 nlohmann::ordered_json describe_row(const BenchRow& row, double flops);

@@ -28,6 +28,12 @@ Array typical_array(const FunctorTensorSpec& wanted, const Problem& problem) {
   return array;
 }
 
+NamedTensors tensors_at(const Problem& problem, const std::map<std::string, void*>& addresses) {
+  NamedTensors tensors;
+  for (const auto& [name, array] : problem.tensors) tensors.add({name, view(array, addresses.at(name))});
+  return tensors;
+}
+
 }  // namespace
 
 NamedArrays read_tensors(const std::vector<std::string>& arguments, const AttentionSpec& spec) {
@@ -118,9 +124,12 @@ AttentionShape shape_of(const Problem& problem) {
 
 AttentionArguments placeholder_arguments(const Problem& problem,
                                          const std::map<std::string, void*>& addresses) {
-  NamedTensors tensors;
-  for (const auto& [name, array] : problem.tensors) tensors.add({name, view(array, addresses.at(name))});
-  return sized_arguments(problem.spec, shape_of(problem), tensors);
+  return sized_arguments(problem.spec, shape_of(problem), tensors_at(problem, addresses));
+}
+
+BackwardArguments placeholder_backward_arguments(const Problem& problem,
+                                                 const std::map<std::string, void*>& addresses) {
+  return sized_backward_arguments(problem.spec, shape_of(problem), tensors_at(problem, addresses));
 }
 
 DeviceTensors::DeviceTensors(int device, const NamedArrays& arrays) : device_(device) {

@@ -1,5 +1,7 @@
-// jit-attention tune: finds the fastest config for a problem, and records it.
+// jit-attention tune: finds the fastest configs for a problem, and records them.
+#include <map>
 #include <memory>
+#include <string>
 
 #include <fmt/format.h>
 #include <jit/tuning.h>
@@ -16,13 +18,25 @@ namespace {
 
 struct TuneOptions {
   ProblemOptions problem;
+  bool backward = false;
+  bool deterministic = false;
   bool exhaustive = false;
   double seconds = 0;
   bool as_json = false;
 };
 
+TuningResult measure(const TuneOptions& options, const Problem& problem,
+                     const std::map<std::string, void*>& addresses, const Context& context) {
+  if (!options.backward) return tune(problem.spec, placeholder_arguments(problem, addresses), context);
+  BackwardArguments arguments = placeholder_backward_arguments(problem, addresses);
+  arguments.deterministic = options.deterministic;
+  return tune(problem.spec, arguments, context);
+}
+
 int run_tune(const TuneOptions& options) {
   Problem problem = build_problem(options.problem);
+  // What has no gradients is refused before a device is looked for.
+  if (options.backward) sized_backward_arguments(problem.spec, shape_of(problem));
   const DeviceInfo device = choose_timed_device(options.problem.device, "tune");
   ProgressLine progress;
   Settings settings = settings_from_environment();
@@ -32,13 +46,14 @@ int run_tune(const TuneOptions& options) {
   const CurrentDevice scope(device.ordinal);
   DeviceTensors tensors(device.ordinal, problem.tensors);
   tensors.make_block_mask(problem, context);
-  const TuningResult result =
-      tune(problem.spec, placeholder_arguments(problem, tensors.addresses()), context);
+  const TuningResult result = measure(options, problem, tensors.addresses(), context);
 
   if (options.as_json) {
     print_json({{"device", device.name},
                 {"spec", to_string(problem.spec)},
-                {"config", to_string(result.config)},
+                {"backward", options.backward},
+                {"deterministic", options.deterministic},
+                {"config", to_string(result.configs)},
                 {"median_us", result.median_us},
                 {"default_us", result.default_us},
                 {"candidates", result.candidates},
@@ -48,9 +63,9 @@ int run_tune(const TuneOptions& options) {
     return status_ok;
   }
   for (const std::string& line : result.log) fmt::print("{}\n", line);
-  fmt::print("\n{} on {}{}\n", to_string(problem.spec), device.name,
+  fmt::print("\n{}{} on {}{}\n", options.backward ? "backward of " : "", to_string(problem.spec), device.name,
              result.out_of_time ? ", out of time" : "");
-  fmt::print("chosen: {}\n{:.2f} us; the cost model's config takes {:.2f} us\n", to_string(result.config),
+  fmt::print("chosen: {}\n{:.2f} us; the cost model's config takes {:.2f} us\n", to_string(result.configs),
              result.median_us, result.default_us);
   fmt::print("{}\n", result.recorded_in.empty() ? "not recorded: there is no cache folder"
                                                 : "recorded in " + result.recorded_in);
@@ -64,6 +79,11 @@ void add_tune(CLI::App& app, Commands& commands) {
   CLI::App* command =
       app.add_subcommand("tune", "Measure configs on the GPU and record the fastest for these sizes");
   add_problem_options(*command, options->problem);
+  CLI::Option* const backward =
+      command->add_flag("--backward", options->backward, "Kernels of the gradients of q, k and v");
+  command
+      ->add_flag("--deterministic", options->deterministic, "Gradients whose bits are equal for equal inputs")
+      ->needs(backward);
   command->add_flag("--exhaustive", options->exhaustive, "Measure every legal config, however long it takes");
   command->add_option("--seconds", options->seconds, "Time to spend; default: JIT_ATTENTION_TUNING_SECONDS")
       ->check(must_be_positive);

@@ -15,10 +15,11 @@ std::optional<double> kept_share(const Problem& problem) {
   return jit::kept_share(problem.spec, shape_of(problem), host_tensors(problem));
 }
 
-double useful_flops(const Problem& problem, double share) {
+double useful_flops(const Problem& problem, double share, bool backward) {
   const double pairs = share * problem.batch * problem.heads * static_cast<double>(problem.seqlen_q) *
                        static_cast<double>(problem.seqlen_kv);
-  return 2.0 * pairs * (problem.spec.head_dim + problem.spec.value_head_dim());
+  const int d = problem.spec.head_dim, dv = problem.spec.value_head_dim();
+  return 2.0 * pairs * (backward ? 3 * d + 2 * dv : d + dv);
 }
 
 }  // namespace jit::tool

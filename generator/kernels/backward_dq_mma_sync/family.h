@@ -14,6 +14,7 @@ struct Family<BackwardDqMmaSync> {
       "gradient of the queries with cp.async, ldmatrix and mma.sync: sm_80 and later, any dense tensor";
   static constexpr Pass pass = Pass::backward_dq;
   static constexpr bool may_spill = true;
+  static constexpr double model_error = 1.5;  ///< not fitted
   static constexpr BackwardDqMmaSync smallest = {.tile_q = 16, .tile_kv = 16, .warps = 1, .stages = 1};
 
   static std::span<const ConfigField<BackwardDqMmaSync>> fields();

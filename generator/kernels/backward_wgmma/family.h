@@ -13,6 +13,7 @@ struct Family<BackwardWgmma> {
       "all gradients in one pass with TMA and wgmma: sm_90a, rows aligned to 16 bytes";
   static constexpr Pass pass = Pass::backward;
   static constexpr bool may_spill = false;
+  static constexpr double model_error = 2;  ///< not fitted, and there are few configs
   static constexpr BackwardWgmma smallest = {};
 
   static std::span<const ConfigField<BackwardWgmma>> fields();

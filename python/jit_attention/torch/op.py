@@ -33,7 +33,8 @@ def attention(q, k, v=None, *, mask=None, score=None, softmax_scale=None, return
     run before, which is when its kernel is compiled and tuned.
 
     Gradients are those of `jit_attention.attention_backward`: bit-identical for equal inputs with `deterministic` or
-    under `torch.use_deterministic_algorithms`, and 0 in rows of ragged tensors that are no query's or no key's.
+    under `torch.use_deterministic_algorithms`, and 0 in rows of ragged tensors that are no query's or no key's. Their
+    kernels are compiled, and tuned as `tuning` says, at the first backward of such sizes.
 
     Args:
         q, k, v: tensors of one dtype, bf16 or fp16; k and v, or all three, may be of fp8, without gradients, as with no
@@ -157,7 +158,8 @@ def _backward_operator(do: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: to
                        sinks: Optional[torch.Tensor] = None, wanted: Optional[Sequence[int]] = None,
                        want_sinks: bool = False, dropout_p: float = 0.0,
                        rng_state: Optional[torch.Tensor] = None, deterministic: bool = False,
-                       block_numbers: Optional[Sequence[int]] = None) -> list[torch.Tensor]:
+                       block_numbers: Optional[Sequence[int]] = None,
+                       tuning: Optional[str] = None) -> list[torch.Tensor]:
     """dq, dk and dv, then the gradients of `tensors` whose numbers are `wanted`, then that of the sinks if wanted."""
     names = read(problem)[2]
     do = do if do.stride(-1) == 1 else do.contiguous()
@@ -168,7 +170,8 @@ def _backward_operator(do: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: to
                                     cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, seqused_q=seqused_q,
                                     seqused_k=seqused_k, dlse=dlse, sinks=sinks, d_sinks=want_sinks,
                                     d_tensors=[names[i] for i in wanted or ()], dropout_p=dropout_p, rng_state=rng_state,
-                                    deterministic=deterministic or torch.are_deterministic_algorithms_enabled())
+                                    deterministic=deterministic or torch.are_deterministic_algorithms_enabled(),
+                                    tuning=tuning)
     dq, dk, dv, by_name, *of_sinks = gradients
     return [dq, dk, dv, *by_name.values(), *of_sinks]
 
@@ -200,7 +203,7 @@ def _refuse_gradients(**refused):
 
 
 def _save_for_backward(ctx, inputs, output):
-    q, k, v, tensors, problem, softmax_scale, return_lse, layout, _, *sequences = inputs
+    q, k, v, tensors, problem, softmax_scale, return_lse, layout, ctx.tuning, *sequences = inputs
     *sequences, dropout_p, rng_state, deterministic, ctx.block_numbers = sequences
     ragged, (page_table, cache_leftpad, sinks) = sequences[:4], sequences[4:7]
     if v is None:
@@ -238,7 +241,7 @@ def _gradients(ctx, do, dlse):
     do = torch.zeros_like(o) if do is None else do
     dq, dk, dv, *of_read = _backward_operator(do, q, k, v, o, lse, tensors, *ctx.facts, *ragged, dlse, sinks,
                                               ctx.wanted, ctx.wants_sinks, ctx.dropout_p, rng_state, ctx.deterministic,
-                                              ctx.block_numbers)
+                                              ctx.block_numbers, ctx.tuning)
     for i, gradient in zip(ctx.wanted, of_read):
         of_tensors[i] = gradient
     if ctx.wants_sinks:

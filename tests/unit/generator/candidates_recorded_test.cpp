@@ -46,7 +46,7 @@ Problems read_timings(const std::string& name, const std::string& family) {
       fields = fields.substr(fields.find(' '));  // what families were called then
     const KernelConfig config = parse_config("family=" + family + " " + fields);
     problems[fmt::format("{} s{}", to_string(spec), shape.seqlen_q)].push_back(
-        {{config, estimated_cycles({spec, limits}, shape, config)}, json["us"]});
+        {{{config}, estimated_cycles({spec, limits}, shape, config)}, json["us"]});
   }
   for (auto& [problem, timings] : problems) {
     std::stable_sort(timings.begin(), timings.end(),
@@ -63,7 +63,7 @@ std::vector<Candidate> candidates_of(const std::vector<Timed>& timings) {
 
 double time_of(const std::vector<Timed>& timings, const Candidate& candidate) {
   return std::find_if(timings.begin(), timings.end(),
-                      [&](const Timed& timed) { return timed.candidate.config == candidate.config; })
+                      [&](const Timed& timed) { return timed.candidate.configs == candidate.configs; })
       ->us;
 }
 
@@ -72,8 +72,9 @@ struct Outcome {
   double us = 0;
   int measured = 0;
 };
-Outcome search(const std::vector<Timed>& timings, const std::vector<Candidate>& candidates, double error) {
-  Prospects prospects(candidates, error);
+Outcome search(const std::vector<Timed>& timings, std::vector<Candidate> candidates, double error) {
+  for (Candidate& candidate : candidates) candidate.error = error;
+  Prospects prospects(candidates);
   std::vector<double> times;
   for (std::size_t i = 0; i < candidates.size(); ++i) {
     if (!prospects.may_win(i)) continue;
@@ -90,7 +91,7 @@ std::vector<Candidate> long_list(const std::vector<Timed>& timings) {
   std::vector<Candidate> picked;
   for (const Timed& timed : timings) {
     const auto is_copy = [&](const Candidate& other) {
-      return are_near_copies(other.config, timed.candidate.config);
+      return are_near_copies(other.configs, timed.candidate.configs);
     };
     if (picked.size() == 24) break;
     if (std::count_if(picked.begin(), picked.end(), is_copy) < most_near_copies)
@@ -102,11 +103,10 @@ std::vector<Candidate> long_list(const std::vector<Timed>& timings) {
 // The candidates of the first run. Where forward_wgmma serves, forward_mma_sync competes for places.
 std::vector<Candidate> short_list(const std::vector<Timed>& timings) {
   std::vector<Candidate> ranked = candidates_of(timings);
-  const bool is_wgmma = std::holds_alternative<ForwardWgmma>(ranked[0].config);
-  if (is_wgmma) ranked.push_back({ForwardMmaSync{}, 2 * ranked.back().cycles});
+  const bool is_wgmma = std::holds_alternative<ForwardWgmma>(ranked[0].configs.front());
+  if (is_wgmma) ranked.push_back({{ForwardMmaSync{}}, 2 * ranked.back().cycles});
   std::vector<Candidate> picked = promising(ranked);
-  if (is_wgmma)
-    std::erase_if(picked, [](const Candidate& candidate) { return candidate.config.index() == 0; });
+  if (is_wgmma) std::erase_if(picked, [](const Candidate& candidate) { return candidate.family() == 0; });
   return picked;
 }
 
@@ -125,7 +125,7 @@ TEST_P(CandidatesRecorded, LoseLittleToALongerSearch) {
   int compiled = 0, measured = 0, most = 0;
   for (const auto& [problem, timings] : problems) {
     const std::vector<Candidate> few = short_list(timings);
-    const Outcome outcome = search(timings, few, model_error);
+    const Outcome outcome = search(timings, few, fitted_model_error);
     const Outcome longer = search(timings, long_list(timings), INFINITY);
     const double loss = outcome.us / longer.us;
     sum += std::log(loss);

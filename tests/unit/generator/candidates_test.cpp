@@ -24,7 +24,7 @@ std::vector<Candidate> candidates_of(const AttentionSpec& spec, const Arch& arch
 
 std::ptrdiff_t of_wgmma(const std::vector<Candidate>& candidates) {
   return std::count_if(candidates.begin(), candidates.end(), [](const Candidate& candidate) {
-    return std::holds_alternative<ForwardWgmma>(candidate.config);
+    return std::holds_alternative<ForwardWgmma>(candidate.configs.front());
   });
 }
 
@@ -36,7 +36,8 @@ TEST(Candidates, AreFewAndBeginWithTheDefault) {
         const std::vector<Candidate> candidates = candidates_of(spec, arch);
         ASSERT_FALSE(candidates.empty()) << to_string(spec);
         EXPECT_LE(candidates.size(), 8u) << to_string(spec);
-        EXPECT_EQ(candidates[0].config, ranked_configs(spec, shape_with(true), device_limits(arch))[0]);
+        EXPECT_EQ(candidates[0].configs.front(),
+                  ranked_configs(spec, shape_with(true), device_limits(arch))[0]);
       }
     }
   }
@@ -57,11 +58,11 @@ TEST(Candidates, AreNoNearCopiesAndNotFarBehind) {
   const std::vector<Candidate> candidates = candidates_of({.head_dim = 128}, sm_90a);
   for (std::size_t i = 0; i < candidates.size(); ++i) {
     for (std::size_t j = 0; j < i; ++j)
-      EXPECT_FALSE(are_near_copies(candidates[i].config, candidates[j].config));
+      EXPECT_FALSE(are_near_copies(candidates[i].configs, candidates[j].configs));
     const auto first = std::find_if(candidates.begin(), candidates.end(), [&](const Candidate& other) {
-      return other.config.index() == candidates[i].config.index();
+      return other.family() == candidates[i].family();
     });
-    EXPECT_LE(candidates[i].cycles, model_error * first->cycles);
+    EXPECT_LE(candidates[i].cycles, fitted_model_error * first->cycles);
   }
 }
 
@@ -70,24 +71,27 @@ TEST(Candidates, OfAnExhaustiveSearchAreAll) {
   const std::vector<KernelConfig> ranked = ranked_configs({}, shape_with(true), device_limits(sm_90a));
   ASSERT_EQ(all.size(), ranked.size());
   for (std::size_t i = 0; i < all.size(); ++i) {
-    EXPECT_EQ(all[i].config, ranked[i]);
+    EXPECT_EQ(all[i].configs, PlanConfigs{ranked[i]});
     EXPECT_EQ(all[i].cycles, estimated_cycles({{}, device_limits(sm_90a)}, shape_with(true), ranked[i]));
   }
 }
 
-const std::vector<Candidate> four = {{ForwardWgmma{}, 100},
-                                     {ForwardWgmma{.tile_kv = 80}, 104},
-                                     {ForwardMmaSync{}, 150},
-                                     {ForwardWgmma{.tile_kv = 96}, 109}};
+std::vector<Candidate> four_with(double error) {
+  return {{{ForwardWgmma{}}, 100, error},
+          {{ForwardWgmma{.tile_kv = 80}}, 104, error},
+          {{ForwardMmaSync{}}, 150, error},
+          {{ForwardWgmma{.tile_kv = 96}}, 109, error}};
+}
+const std::vector<Candidate> four = four_with(1.1);
 
 TEST(Prospects, AreOpenBeforeAnythingIsTimed) {
-  const Prospects prospects(four, 1.1);
+  const Prospects prospects(four);
   for (std::size_t i = 0; i < four.size(); ++i) EXPECT_TRUE(prospects.may_win(i));
 }
 
 // A cycle takes 2: what is predicted within a tenth of the fastest timing may win.
 TEST(Prospects, CloseAsFasterOnesAreTimed) {
-  Prospects prospects(four, 1.1);
+  Prospects prospects(four);
   prospects.add(0, 200);
   EXPECT_TRUE(prospects.may_win(1)) << "208 of 220";
   EXPECT_TRUE(prospects.may_win(3)) << "218 of 220";
@@ -100,7 +104,7 @@ TEST(Prospects, CloseAsFasterOnesAreTimed) {
 
 // What one family takes says nothing of another, whose model counts other cycles.
 TEST(Prospects, OfAFamilyBeginWithItsOwnTiming) {
-  Prospects prospects(four, 1.1);
+  Prospects prospects(four);
   prospects.add(0, 200);
   EXPECT_TRUE(prospects.may_win(2));
   prospects.add(2, 170);
@@ -110,7 +114,8 @@ TEST(Prospects, OfAFamilyBeginWithItsOwnTiming) {
 }
 
 TEST(Prospects, NeverCloseInAnExhaustiveSearch) {
-  Prospects prospects(four, std::numeric_limits<double>::infinity());
+  const std::vector<Candidate> all = four_with(std::numeric_limits<double>::infinity());
+  Prospects prospects(all);
   prospects.add(0, 1000);
   prospects.add(1, 1);
   EXPECT_TRUE(prospects.may_win(3));

@@ -162,9 +162,9 @@ TEST(ConfigSpace, BothRescalesAreMeasuredWhereRowsMaySeeNothingOfTheFirstTile) {
     const AttentionSpec spec{.head_dim = 128, .mask = mask};
     const ProblemShape shape{.batch = 4, .heads_q = 16, .seqlen_q = 8192, .seqlen_kv = 8192};
     const std::vector<Candidate> candidates = first_run_candidates(spec, shape, limits);
-    EXPECT_EQ(std::get<ForwardWgmma>(candidates.front().config).rescale, Rescale::lazy);
+    EXPECT_EQ(std::get<ForwardWgmma>(candidates.front().configs.front()).rescale, Rescale::lazy);
     EXPECT_TRUE(std::any_of(candidates.begin(), candidates.end(), [](const Candidate& candidate) {
-      const auto* const config = std::get_if<ForwardWgmma>(&candidate.config);
+      const auto* const config = std::get_if<ForwardWgmma>(&candidate.configs.front());
       return config != nullptr && config->rescale == Rescale::on_overflow;
     })) << to_string(spec);
   }

@@ -1,5 +1,6 @@
 // Arguments made from sizes, and what they are good for without a GPU.
 #include <limits>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -44,6 +45,22 @@ TEST(SizedArguments, RefuseSizesThatCannotBe) {
   EXPECT_THAT(refused({.heads_q = 8, .seqlen_kv = most}).message(), HasSubstr("at most"));
   constexpr std::int64_t large = 1 << 30;
   EXPECT_EQ(refused({.batch = large, .heads_q = 8, .seqlen_kv = large}).field(), "seqlen_kv");
+}
+
+// Whatever a spec's sequences are, what is made up passes the checks of a call.
+TEST(SizedArguments, OfBackwardPassTheChecks) {
+  std::vector<AttentionSpec> specs(5, spec);
+  specs[1].sequences_q = specs[2].sequences_kv = SequenceKind::ragged;
+  specs[3].sequences_q = specs[3].sequences_kv = SequenceKind::ragged;
+  specs[1].sinks = specs[3].sinks = true;
+  specs[4].dropout = true;
+  for (const AttentionSpec& own : specs) {
+    const BackwardArguments arguments = sized_backward_arguments(own, shape);
+    EXPECT_NO_THROW(check_backward_arguments(own, arguments)) << to_string(own);
+    EXPECT_EQ(arguments.dv.shape[arguments.dv.rank - 1], 32);
+  }
+  EXPECT_EQ(error_of([] { sized_backward_arguments(spec, {.heads_q = 6}); }).field(), "heads_q");
+  EXPECT_EQ(error_of([] { sized_backward_arguments({.split_keys = 256}, {}); }).field(), "spec.split_keys");
 }
 
 TEST(SizedArguments, CandidatesAreRankedForThem) {

@@ -50,10 +50,11 @@ TEST(TuningRecord, SurvivesARoundTrip) {
   for (int i = 0; i < 100; ++i) {
     const AttentionSpec spec = reference::random_spec(random);
     TuningResult result;
-    result.config = reference::random_config(spec, device_limits(device), random);
-    if (!config_rejection(spec, result.config, device_limits(device)).empty()) continue;
-    const std::string record = write_record(result, {.batch = 2}, device);
-    EXPECT_EQ(read_record(record, spec, device), result.config) << record;
+    result.configs = {reference::random_config(spec, device_limits(device), random)};
+    const ForwardProblem problem(spec, device, {.batch = 2});
+    if (!problem.can_run(result.configs)) continue;
+    const std::string record = write_record(result, problem);
+    EXPECT_EQ(read_record(record, problem), result.configs) << record;
   }
 }
 
@@ -61,18 +62,19 @@ TEST(TuningRecord, TextThatIsNoRecordIsRefused) {
   for (const char* text :
        {"", "{}", "[]", "null", "{\"config\": 3}", "{\"config\": \"tile_q=64 colour=red\"}",
         "{\"config\": \"tile_q=\"}", "{\"config\": \"tile_q=64\"", "\xff\xfe"}) {
-    EXPECT_EQ(read_record(text, {}, h200()), std::nullopt) << text;
+    EXPECT_EQ(read_record(text, ForwardProblem({}, h200(), {})), std::nullopt) << text;
   }
 }
 
 TEST(TuningRecord, AnIllegalConfigIsRefused) {
-  EXPECT_TRUE(read_record("{\"config\": \"tile_kv=64\"}", {}, h200()));
-  EXPECT_FALSE(read_record("{\"config\": \"tile_kv=17\"}", {}, h200()));
-  EXPECT_FALSE(read_record("{\"config\": \"tile_kv=128 stages_k=4 stages_v=4\"}", {}, h200()));
+  EXPECT_TRUE(read_record("{\"config\": \"tile_kv=64\"}", ForwardProblem({}, h200(), {})));
+  EXPECT_FALSE(read_record("{\"config\": \"tile_kv=17\"}", ForwardProblem({}, h200(), {})));
+  EXPECT_FALSE(
+      read_record("{\"config\": \"tile_kv=128 stages_k=4 stages_v=4\"}", ForwardProblem({}, h200(), {})));
   // Legal at one head_dim, not at another.
   const char* record = "{\"config\": \"tile_q=128 tile_kv=128 warps=8 stages_k=2 stages_v=2\"}";
-  EXPECT_TRUE(read_record(record, {.head_dim = 64}, h200()));
-  EXPECT_FALSE(read_record(record, {.head_dim = 256}, h200()));
+  EXPECT_TRUE(read_record(record, ForwardProblem({.head_dim = 64}, h200(), {})));
+  EXPECT_FALSE(read_record(record, ForwardProblem({.head_dim = 256}, h200(), {})));
 }
 
 TEST(TuningOperation, EveryFieldOfTheSpecMakesAnotherRecord) {

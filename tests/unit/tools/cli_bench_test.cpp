@@ -58,6 +58,11 @@ TEST(CliBench, WrongOptionsAreNamed) {
   expect_bad_input(tool.run({"bench", "--among", "family=forward_wgmma"}), "--among requires --candidates");
   expect_bad_input(tool.run({"bench", "--config", "tile_q=64", "--config", "tile_z=3"}),
                    "--config \"tile_z=3\": 'tile_z=3' is not field=value of a config; fields are family");
+  expect_bad_input(tool.run({"bench", "--deterministic"}), "--deterministic requires --backward");
+  expect_bad_input(tool.run({"bench", "--backward", "--ladder"}), "--ladder is of forward");
+  expect_bad_input(tool.run({"bench", "--backward", "--split-keys", "256"}), "has no backward");
+  expect_bad_input(tool.run({"bench", "--backward", "--config", "family=backward_wgmma + tile_z=3"}),
+                   "tile_z=3");
   expect_bad_input(tool.run({"bench", "--config", "tile_q=wide"}), "--config \"tile_q=wide\"");
   expect_bad_input(tool.run({"bench", "--config", ""}), "--config \"\" has no field; give one such as");
   expect_bad_input(
@@ -70,10 +75,10 @@ TEST(CliBench, EachConfigIsARow) {
       {.configs = {"tile_q=64 tile_kv=32 warps=4", "family=forward_wgmma tile_kv=128", "tile_q=1 warps=4"}});
   ASSERT_EQ(rows.size(), 3u);
   EXPECT_EQ(rows[0].name, "given_1");
-  EXPECT_THAT(to_string(rows[0].config), HasSubstr(" tile_kv=32 "));
+  EXPECT_THAT(to_string(rows[0].configs), HasSubstr(" tile_kv=32 "));
   EXPECT_EQ(rows[1].name, "given_2");
-  EXPECT_EQ(family_name(rows[1].config), "forward_wgmma");
-  EXPECT_THAT(to_string(rows[2].config), HasSubstr(" tile_q=1 "));
+  EXPECT_EQ(family_name(rows[1].configs.front()), "forward_wgmma");
+  EXPECT_THAT(to_string(rows[2].configs), HasSubstr(" tile_q=1 "));
 }
 
 TEST(CliBench, TheLadderComesFirstAndTheChosenConfigWhenNoOtherIsNamed) {
@@ -90,18 +95,18 @@ TEST(CliBench, CandidatesAreTheBestOfTheRankingWithoutNearCopies) {
   const std::vector<KernelConfig> ranked = ranked_for(shape);
   const std::vector<BenchRow> rows = rows_of({.candidates = 30});
   ASSERT_EQ(rows.size(), 30u);
-  EXPECT_EQ(rows[0].config, ranked[0]);
+  EXPECT_EQ(rows[0].configs, PlanConfigs{ranked[0]});
   EXPECT_EQ(rows[0].name, "candidate_1");
   EXPECT_EQ(rows[29].name, "candidate_30");
   std::map<std::string, int> alike;
   auto place = ranked.begin();
   for (const BenchRow& row : rows) {
-    const auto found = std::find(place, ranked.end(), row.config);
+    const auto found = std::find(place, ranked.end(), row.configs.front());
     ASSERT_NE(found, ranked.end()) << row.name << " is out of order";
     // What was passed over is a near-copy of two rows before.
     for (; place != found; ++place) EXPECT_EQ(alike[tiling_of(*place)], 2) << to_string(*place);
     ++place;
-    EXPECT_LE(++alike[tiling_of(row.config)], 2) << row.name;
+    EXPECT_LE(++alike[tiling_of(row.configs.front())], 2) << row.name;
     EXPECT_THAT(row.why, StartsWith(fmt::format("rank {} of {} ", place - ranked.begin(), ranked.size())));
   }
   EXPECT_GT(place - ranked.begin(), 30) << "nothing was passed over";
@@ -110,18 +115,18 @@ TEST(CliBench, CandidatesAreTheBestOfTheRankingWithoutNearCopies) {
 TEST(CliBench, CandidatesAreRankedForTheSizesGiven) {
   const AttentionShape decode{.batch = 1, .heads_q = 8, .seqlen_q = 1, .seqlen_kv = 4096};
   ASSERT_NE(ranked_for(decode)[0], ranked_for(shape)[0]);
-  EXPECT_EQ(rows_of({.candidates = 1}, decode)[0].config, ranked_for(decode)[0]);
+  EXPECT_EQ(rows_of({.candidates = 1}, decode)[0].configs, PlanConfigs{ranked_for(decode)[0]});
 }
 
 TEST(CliBench, AmongNarrowsTheCandidates) {
   const std::vector<BenchRow> rows = rows_of({.candidates = 8, .among = "family=forward_wgmma tile_kv=128"});
   ASSERT_EQ(rows.size(), 8u);
   for (const BenchRow& row : rows) {
-    EXPECT_EQ(family_name(row.config), "forward_wgmma") << row.name;
-    EXPECT_THAT(to_string(row.config), HasSubstr(" tile_kv=128 ")) << row.name;
+    EXPECT_EQ(family_name(row.configs.front()), "forward_wgmma") << row.name;
+    EXPECT_THAT(to_string(row.configs), HasSubstr(" tile_kv=128 ")) << row.name;
   }
   for (const BenchRow& row : rows_of({.candidates = 8, .among = "warps=8"}))
-    EXPECT_EQ(family_name(row.config), "forward_mma_sync") << row.name;
+    EXPECT_EQ(family_name(row.configs.front()), "forward_mma_sync") << row.name;
   // As many as there are.
   const std::vector<BenchRow> all = rows_of({.candidates = 1000, .among = "family=forward_mma_sync"});
   EXPECT_GT(all.size(), 10u);
@@ -146,8 +151,46 @@ TEST(CliBench, NoConfigIsTimedTwice) {
   const KernelConfig best = ranked_for(shape)[0];
   const std::vector<BenchRow> rows = rows_of({.configs = {to_string(best)}, .candidates = 5});
   ASSERT_EQ(rows.size(), 6u);
-  EXPECT_EQ(rows[0].config, best);
-  for (std::size_t i = 1; i < rows.size(); ++i) EXPECT_NE(rows[i].config, best) << rows[i].name;
+  EXPECT_EQ(rows[0].configs, PlanConfigs{best});
+  for (std::size_t i = 1; i < rows.size(); ++i) EXPECT_NE(rows[i].configs, PlanConfigs{best}) << rows[i].name;
+}
+
+TEST(CliBench, RowsOfBackwardAreOfOneKernelOrTwo) {
+  const BackwardArguments arguments = sized_backward_arguments(spec, shape);
+  const std::string pair = "family=backward_dq_mma_sync tile_q=64 + family=backward_dkv_mma_sync tile_kv=64";
+  const std::vector<BenchRow> rows = choose_rows(
+      {.configs = {"family=backward_wgmma stages=4", pair}, .candidates = 8}, spec, arguments, sm_90);
+  ASSERT_EQ(rows.size(), 10u);
+  EXPECT_EQ(rows[0].configs, PlanConfigs{BackwardWgmma{.stages = 4}});
+  EXPECT_EQ(rows[1].configs,
+            (PlanConfigs{BackwardDqMmaSync{.tile_q = 64}, BackwardDkvMmaSync{.tile_kv = 64}}));
+  EXPECT_EQ(rows[2].configs, PlanConfigs{BackwardWgmma{.tile_q = 128}}) << "the cost model's first";
+  EXPECT_EQ(rows.back().configs.size(), 2u);
+  for (const BenchRow& row : choose_rows({.candidates = 4, .among = "family=backward_dkv_mma_sync warps=4"},
+                                         spec, arguments, sm_90)) {
+    ASSERT_EQ(row.configs.size(), 2u) << row.name;
+    EXPECT_EQ(std::get<BackwardDkvMmaSync>(row.configs[1]).warps, 4) << row.name;
+  }
+}
+
+TEST(CliBench, ARowOfTwoKernelsHasWhatBothNeed) {
+  KernelImage first, second;
+  first.compile_ms = 2;
+  first.resources.registers = 100;
+  first.resources.spill_store_bytes = 4;
+  second.compile_ms = 3;
+  second.resources.registers = 90;
+  second.resources.spill_load_bytes = 8;
+  BenchRow row{.name = "given_1", .why = "given", .configs = {BackwardDqMmaSync{}, BackwardDkvMmaSync{}}};
+  for (const KernelImage& image : {first, second})
+    row.kernels.push_back(
+        Access::kernel(nullptr, spec, KernelConfig{}, std::make_shared<const KernelImage>(image), "given"));
+  row.timing = summarize({1});
+  const nlohmann::ordered_json json = describe_row(row, 1e6);
+  EXPECT_EQ(json["config"], to_string(row.configs));
+  EXPECT_EQ(json["compile_ms"], 5);
+  EXPECT_EQ(json["registers"], 100);
+  EXPECT_EQ(json["spill_bytes"], 12);
 }
 
 TEST(CliBench, ARowSaysWhatItsKernelNeeds) {
@@ -160,8 +203,8 @@ TEST(CliBench, ARowSaysWhatItsKernelNeeds) {
   image.resources.stack_bytes = 24;
   image.resources.spill_store_bytes = 4;
   image.resources.spill_load_bytes = 8;
-  BenchRow row{.name = "given_1", .why = "given", .config = {}};
-  row.kernel = kernel();
+  BenchRow row{.name = "given_1", .why = "given", .configs = {KernelConfig{}}};
+  row.kernels = {kernel()};
   row.timing = summarize({3, 1, 2});
   nlohmann::ordered_json json = describe_row(row, 4e6);
   EXPECT_EQ(json["config"], to_string(KernelConfig{}));
@@ -176,14 +219,14 @@ TEST(CliBench, ARowSaysWhatItsKernelNeeds) {
 
   image.resources.remarks = {
       "ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized"};
-  row.kernel = kernel();
+  row.kernels = {kernel()};
   row.trouble = "wrong: by far";
   json = describe_row(row, 4e6);
   EXPECT_EQ(json["serialized"], true);
   EXPECT_EQ(json["trouble"], "wrong: by far");
   EXPECT_FALSE(json.contains("median_us"));
 
-  row.kernel.reset();
+  row.kernels.clear();
   json = describe_row(row, 4e6);
   EXPECT_EQ(json["trouble"], "wrong: by far");
   EXPECT_FALSE(json.contains("registers"));

@@ -97,6 +97,11 @@ TEST(CliUsage, BadProblems) {
   const Tool tool;
   expect_bad_input(tool.run({"bench", "--heads", "8", "--gqa-ratio", "3"}), "--gqa-ratio 3");
   expect_bad_input(tool.run({"tune", "--tensor", "ids=/nonexistent"}), "'ids'");
+  expect_bad_input(tool.run({"tune", "--deterministic"}), "--deterministic requires --backward");
+  expect_bad_input(tool.run({"tune", "--backward", "--kv-dtype", "fp8_e4m3"}),
+                   "spec.kv_dtype = fp8_e4m3 has no backward");
+  expect_bad_input(tool.run({"tune", "--backward", "--split-keys", "256"}),
+                   "spec.split_keys = 256 has no backward so far");
   expect_bad_input(tool.run({"tune", "--mask", "document", "--tensor", "document_ids_q=/nonexistent"}),
                    "/nonexistent");
   write_text(tool.folder / "ids.txt", "// tensor: ids int32\nreturn ids[q] == 0;\n");

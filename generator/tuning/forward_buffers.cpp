@@ -1,4 +1,4 @@
-#include "generator/tuning/tuning_buffers.h"
+#include "generator/tuning/forward_buffers.h"
 
 #include <algorithm>
 #include <array>
@@ -9,7 +9,6 @@
 
 #include <jit/device.h>
 #include <jit/dtype.h>
-#include <jit/float16.h>
 #include <jit/spec_table.h>
 
 #include "generator/context_state.h"
@@ -18,6 +17,8 @@
 #include "generator/problem/dropout_arguments.h"
 #include "generator/problem/functor_tensors.h"
 #include "generator/program/emit.h"
+#include "generator/tuning/sampled_rows.h"
+#include "generator/tuning/tuning_problem.h"
 #include "runtime/driver_api.h"
 #include "runtime/launch.h"
 #include "templates/checks/reference_rows.cuh"
@@ -25,31 +26,17 @@
 namespace jit {
 namespace {
 
-constexpr std::int64_t max_sampled_rows = 512;
-// A prime: rows of the sample fall on every position within a tile, and on many heads and batch entries.
-constexpr std::int64_t row_step = 7919;
 constexpr double lse_tolerance = 0.01;
 constexpr float typical_dropout = 0.1f;  // no kernel is faster for another one
 
-std::size_t free_memory() {
-  std::size_t free = 0, total = 0;
-  check(driver().cuMemGetInfo(&free, &total), "cuMemGetInfo");
-  return free;
-}
-
 }  // namespace
 
-namespace {
-
-// The spec of the same memory as dense sequences.
 AttentionSpec dense_spec(AttentionSpec spec) {
   spec.sequences_q = spec.sequences_kv = SequenceKind::dense;
   spec.page_size = spec.split_keys = 0;
   spec.sinks = spec.checked = false;
   return spec;
 }
-
-}  // namespace
 
 bool can_time(const AttentionSpec& spec) {
   const std::vector<FunctorTensorUse> uses = functor_tensor_uses(spec);
@@ -58,14 +45,15 @@ bool can_time(const AttentionSpec& spec) {
   });
 }
 
-std::vector<Program> check_programs(const AttentionSpec& spec) {
+std::vector<Program> forward_check_programs(const AttentionSpec& spec) {
   std::vector<Program> programs = {emit_random_fill(input_dtype(spec)), emit_reference(dense_spec(spec))};
   if (has_fp8_keys(spec)) programs.push_back(emit_random_fill(spec.key_dtype()));
   return programs;
 }
 
-TuningBuffers::TuningBuffers(ContextState& context, const TuningProblem& problem, CUstream stream)
-    : memory_(context.memory), spec_(problem.spec), device_(problem.device), params_(problem.params) {
+ForwardBuffers::ForwardBuffers(ContextState& context, const AttentionSpec& spec, const DeviceInfo& device,
+                               const AttentionParams& params, CUstream stream, std::int64_t more_entry_bytes)
+    : spec_(spec), device_(device), params_(params) {
   const std::int64_t heads_kv = params_.heads_q / spec_.gqa_ratio;
   const std::int64_t d = spec_.head_dim, dv = spec_.value_head_dim();
   const std::int64_t own_dv = spec_.values_in_keys ? 0 : dv;  // of v beside k
@@ -75,16 +63,8 @@ TuningBuffers::TuningBuffers(ContextState& context, const TuningProblem& problem
   const int in = size_of(input_dtype(spec_)), kv_in = size_of(spec_.key_dtype());
   const int out = size_of(output_dtype(spec_)), fp32 = size_of(DType::fp32);
   const std::int64_t entry_bytes =
-      q_entry * d * in + kv_entry * (d + own_dv) * kv_in + q_entry * (dv * out + fp32);
-  const std::int64_t affordable =
-      static_cast<std::int64_t>(free_memory() / 2) / std::max<std::int64_t>(1, entry_bytes);
-  if (affordable == 0) {
-    throw Error(
-        ErrorCode::driver_error, "tune", "memory",
-        fmt::format("tuning wants {} bytes beside the caller's tensors, more than half of the free memory",
-                    entry_bytes));
-  }
-  params_.batch = static_cast<int>(std::clamp<std::int64_t>(affordable, 1, params_.batch));
+      q_entry * d * in + kv_entry * (d + own_dv) * kv_in + q_entry * (dv * out + fp32) + more_entry_bytes;
+  params_.batch = affordable_batch(params_.batch, entry_bytes);
 
   const auto allocate = [&](std::int64_t elements, int bytes) {
     return DeviceBuffer(device_.ordinal,
@@ -126,7 +106,7 @@ TuningBuffers::TuningBuffers(ContextState& context, const TuningProblem& problem
 }
 
 // An array of the call's own, on the device.
-const void* TuningBuffers::array_of(const void* host, std::size_t bytes) {
+const void* ForwardBuffers::array_of(const void* host, std::size_t bytes) {
   const DeviceBuffer& buffer =
       sequence_arrays_.emplace_back(device_.ordinal, std::max<std::size_t>(4, bytes));
   if (bytes > 0) buffer.upload(host, bytes);
@@ -134,7 +114,7 @@ const void* TuningBuffers::array_of(const void* host, std::size_t bytes) {
 }
 
 // Makes params_ those of ragged and paged sequences, with arrays of their own for those that the call has.
-void TuningBuffers::describe_sequences() {
+void ForwardBuffers::describe_sequences() {
   SequenceParams& sequences = params_.sequences;
   const int batch = params_.batch;
   const auto filled = [&](const int*& given, std::size_t count, auto value_of) {
@@ -159,6 +139,7 @@ void TuningBuffers::describe_sequences() {
     params_.seqlen_q = sequences.total_q = batch * dense_.seqlen_q;
     params_.q_strides.batch = params_.o_strides.batch = 0;
     params_.lse_strides = {.batch = 0, .seq = 1, .head = sequences.total_q};
+    dense_.lse_strides = {.batch = dense_.seqlen_q, .seq = 1, .head = sequences.total_q};
   }
   if (sequences.cu_seqlens_k != nullptr) {
     params_.seqlen_kv = sequences.total_k = batch * dense_.seqlen_kv;
@@ -173,7 +154,7 @@ void TuningBuffers::describe_sequences() {
 }
 
 // Scales that differ from key to key, where each has its own; else all are 1.
-void TuningBuffers::describe_scales() {
+void ForwardBuffers::describe_scales() {
   if (spec_.descale_per != ScaleKind::token) return;
   const std::int64_t heads = params_.heads_kv, seqlen = dense_.seqlen_kv;
   std::vector<float> scales(static_cast<std::size_t>(dense_.batch * seqlen * heads));
@@ -187,26 +168,14 @@ void TuningBuffers::describe_scales() {
     descale_.k_strides.batch = descale_.v_strides.batch = spec_.page_size * heads;
 }
 
-void TuningBuffers::fill_inputs(ContextState& context, CUstream stream) {
-  unsigned seed = 1;
-  for (const auto& [buffer, dtype] :
-       {std::pair{&q_, input_dtype(spec_)}, {&k_, spec_.key_dtype()}, {&v_, spec_.key_dtype()}}) {
-    const Program program = emit_random_fill(dtype);
-    auto image = build_image(context, program, native_target(device_));
-    const Kernel kernel = load_module(context, image).kernel(program.name);
-    void* data = buffer->data();
-    long long words = static_cast<long long>(buffer->size() / 4);
-    void* arguments[] = {&data, &words, &seed};
-    launch(kernel.handle(),
-           {.grid = {static_cast<unsigned>(device_.sm_count * 8), 1, 1},
-            .block = {static_cast<unsigned>(program.threads), 1, 1}},
-           arguments, stream);
-    ++seed;
-  }
+void ForwardBuffers::fill_inputs(ContextState& context, CUstream stream) {
+  fill_randomly(context, device_, q_, input_dtype(spec_), 1, stream);
+  fill_randomly(context, device_, k_, spec_.key_dtype(), 2, stream);
+  fill_randomly(context, device_, v_, spec_.key_dtype(), 3, stream);
   jit::check(driver().cuStreamSynchronize(stream), "cuStreamSynchronize");
 }
 
-void TuningBuffers::run_reference(ContextState& context, CUstream stream) {
+void ForwardBuffers::run_reference(ContextState& context, CUstream stream) {
   const std::int64_t total = std::int64_t{dense_.batch} * dense_.heads_q * dense_.seqlen_q;
   const std::int64_t count = std::min(max_sampled_rows, total);
   const DeviceBuffer o(device_.ordinal,
@@ -235,42 +204,24 @@ void TuningBuffers::run_reference(ContextState& context, CUstream stream) {
   lse.download(reference_lse_.data(), reference_lse_.size() * sizeof(float), 0, stream);
 }
 
-std::string TuningBuffers::check(const Plan& plan, CUstream stream) const {
-  const std::int64_t total = std::int64_t{dense_.batch} * dense_.heads_q * dense_.seqlen_q;
-  const int dv = spec_.value_head_dim();
-  constexpr unsigned char poison = 0xff;  // NaN in both types
-  o_.fill(poison, stream);
-  lse_.fill(poison, stream);
+void ForwardBuffers::run(const Plan& plan, CUstream stream) const {
   AttentionParams params = params_;
   run_plan(plan, params, memory_, stream, nullptr, dropout_, descale_);
+}
+
+std::string ForwardBuffers::check(const Plan& plan, CUstream stream) const {
+  const std::int64_t total = std::int64_t{dense_.batch} * dense_.heads_q * dense_.seqlen_q;
+  o_.fill(poison, stream);
+  lse_.fill(poison, stream);
+  run(plan, stream);
   jit::check(driver().cuStreamSynchronize(stream), "cuStreamSynchronize");
 
-  double error = 0, scale = 0;
-  const DType out = output_dtype(spec_);
-  const auto out_bytes = static_cast<std::size_t>(size_of(out));
-  std::vector<unsigned char> row(static_cast<std::size_t>(dv) * out_bytes);
-  const auto number = [&](int i) {
-    const unsigned char* from = row.data() + static_cast<std::size_t>(i) * out_bytes;
-    if (out == DType::fp32) {
-      float value;
-      std::memcpy(&value, from, sizeof value);
-      return value;
-    }
-    std::uint16_t bits;
-    std::memcpy(&bits, from, sizeof bits);
-    return float_from_bits(out, bits);
-  };
+  RowComparison o(o_, output_dtype(spec_), spec_.value_head_dim());
   for (std::size_t r = 0; r < reference_lse_.size(); ++r) {
     const std::int64_t flat = static_cast<std::int64_t>(r) * row_step % total;
     const std::int64_t query = flat % dense_.seqlen_q, slice = flat / dense_.seqlen_q;
     const std::int64_t head = slice % dense_.heads_q, batch = slice / dense_.heads_q;
-    const std::int64_t at =
-        batch * dense_.o_strides.batch + head * dense_.o_strides.head + query * dense_.o_strides.seq;
-    // Of ragged queries a batch entry begins with the row that its boundary says.
-    const std::int64_t row_begin = params_.lse_strides.batch == 0 ? batch * dense_.seqlen_q : 0;
-    const std::int64_t lse_at =
-        batch * params_.lse_strides.batch + head * params_.lse_strides.head + row_begin + query;
-    o_.download(row.data(), row.size(), static_cast<std::size_t>(at) * out_bytes, stream);
+    const std::int64_t lse_at = place_of(dense_.lse_strides, batch, head, query);
     float lse = 0;
     lse_.download(&lse, sizeof lse, static_cast<std::size_t>(lse_at) * sizeof lse, stream);
     const float expected_lse = reference_lse_[r];
@@ -280,20 +231,10 @@ std::string TuningBuffers::check(const Plan& plan, CUstream stream) const {
       return fmt::format("wrong: lse of batch {}, head {}, query {} is {}, should be {}", batch, head, query,
                          lse, expected_lse);
     }
-    for (int i = 0; i < dv; ++i) {
-      const double expected = reference_o_[r * static_cast<std::size_t>(dv) + static_cast<std::size_t>(i)];
-      const double difference = number(i) - expected;
-      error += difference * difference;
-      scale += expected * expected;
-    }
+    o.add(place_of(dense_.o_strides, batch, head, query), &reference_o_[r * o.elements()], stream);
   }
-  const double tolerance = std::max(facts(spec_.dtype).tolerance, facts(out).tolerance);
-  // Not <=: a NaN must not pass.
-  if (!(std::sqrt(error) <= tolerance * std::sqrt(scale) + 1e-12)) {
-    return fmt::format("wrong: relative error {:.3g} of the output",
-                       std::sqrt(error / std::max(scale, 1e-30)));
-  }
-  return "";
+  const double tolerance = std::max(facts(spec_.dtype).tolerance, facts(output_dtype(spec_)).tolerance);
+  return o.is_within(tolerance) ? "" : fmt::format("wrong: relative error {:.3g} of the output", o.error());
 }
 
 }  // namespace jit

@@ -1,0 +1,55 @@
+// The tensors that candidates of backward are measured and checked on.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <jit/device.h>
+#include <jit/device_buffer.h>
+#include <jit/spec.h>
+
+#include "generator/launch/plan.h"
+#include "generator/program/program.h"
+#include "generator/tuning/forward_buffers.h"
+#include "generator/tuning/tuning_buffers.h"
+#include "templates/base/gradient_params.cuh"
+
+namespace jit {
+
+/// The programs that fill the inputs and compute the references.
+std::vector<Program> backward_check_programs(const AttentionSpec& spec);
+
+/// The tensors of forward with what a forward kernel makes of them, which is checked, do with random contents, gradients,
+/// and the reference's answer for a sample of their rows.
+class BackwardBuffers : public TuningBuffers {
+ public:
+  /// As ForwardBuffers. `spec` has no sinks.
+  BackwardBuffers(ContextState& context, const AttentionSpec& spec, const DeviceInfo& device,
+                  const AttentionParams& params, CUstream stream);
+
+  int batch() const override { return forward_.batch(); }
+  void run(const Plan& plan, CUstream stream) const override;
+  std::string check(const Plan& plan, CUstream stream) const override;
+
+ private:
+  // Rows of one kind that the reference knows: those of queries, or of keys.
+  struct Sample {
+    std::int64_t count = 0, heads = 0, length = 0, total = 0;
+  };
+  Sample sample_of(std::int64_t heads, std::int64_t length) const;
+
+  void compute_outputs(ContextState& context, CUstream stream);
+  void run_reference(ContextState& context, CUstream stream);
+  std::string compare(const char* name, const DeviceBuffer& tensor, const TensorStrides& strides,
+                      const Sample& sample, const std::vector<float>& expected, CUstream stream) const;
+
+  AttentionSpec spec_;
+  DeviceInfo device_;
+  ForwardBuffers forward_;
+  DeviceBuffer d_o_, dq_, dk_, dv_;
+  GradientParams gradients_ = {}, dense_gradients_ = {};
+  Sample queries_, keys_;
+  std::vector<float> reference_dq_, reference_dk_, reference_dv_;
+};
+
+}  // namespace jit

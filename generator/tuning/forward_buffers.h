@@ -1,0 +1,70 @@
+// The tensors that candidates of forward are measured and checked on.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <jit/device.h>
+#include <jit/device_buffer.h>
+#include <jit/spec.h>
+
+#include "generator/launch/plan.h"
+#include "generator/launch/stream_memory.h"
+#include "generator/program/program.h"
+#include "generator/tuning/tuning_buffers.h"
+
+namespace jit {
+
+struct ContextState;
+
+/// The programs that fill the inputs and compute the reference.
+std::vector<Program> forward_check_programs(const AttentionSpec& spec);
+
+/// The spec of the same memory as dense sequences.
+AttentionSpec dense_spec(AttentionSpec spec);
+
+/// q, k, v of the problem's sizes with random contents, an output, and the reference's answer for a sample of
+/// rows. Where lengths are on the device, all sequences are equally long: as long as there is room for, on the average
+/// where they are ragged. Pages lie in order, and sinks are −inf. So the same memory is that of dense sequences, which the
+/// reference computes.
+class ForwardBuffers : public TuningBuffers {
+ public:
+  /// `params` are the call's. When the tensors, with `more_entry_bytes` for each batch entry, would take more than half of
+  /// the free memory, the batch is cut; when a single batch entry is still too large, throws Error driver_error.
+  ForwardBuffers(ContextState& context, const AttentionSpec& spec, const DeviceInfo& device,
+                 const AttentionParams& params, CUstream stream, std::int64_t more_entry_bytes = 0);
+
+  int batch() const override { return params_.batch; }
+  void run(const Plan& plan, CUstream stream) const override;
+  std::string check(const Plan& plan, CUstream stream) const override;
+
+  /// What kernels need beside the tensors.
+  const StreamMemory& memory() const { return memory_; }
+  const AttentionParams& params() const { return params_; }
+  /// The same memory as dense sequences.
+  const AttentionParams& dense_params() const { return dense_; }
+  /// Of a spec with dropout: a rate and a seed of its own.
+  const DropoutParams& dropout() const { return dropout_; }
+
+ private:
+  void describe_sequences();
+  void describe_scales();
+  const void* array_of(const void* host, std::size_t bytes);
+  void fill_inputs(ContextState& context, CUstream stream);
+  void run_reference(ContextState& context, CUstream stream);
+
+  StreamMemory memory_;  // of its own, so that what candidates need goes with it
+  AttentionSpec spec_;
+  DeviceInfo device_;
+  AttentionParams params_;
+  AttentionParams dense_;  // the same memory as dense sequences, for the reference
+  DropoutParams dropout_ = {};
+  DescaleParams descale_ = {}, dense_descale_ = {};  // of a spec whose keys have scales of their own
+  DeviceBuffer q_, k_, v_, o_, lse_;
+  std::vector<DeviceBuffer> sequence_arrays_;
+  std::vector<float> reference_o_;    // (rows, head_dim_v)
+  std::vector<float> reference_lse_;  // (rows)
+};
+
+}  // namespace jit
