@@ -23,6 +23,14 @@ enum class ScaleKind {
   token,  ///< one for each key and KV head
 };
 
+/// What a tensor that is made of 8 bits has a scale for, which is found from its largest magnitude, unless it is given.
+enum class QuantizedScales {
+  given,    ///< none is found
+  head,     ///< one for each batch entry and KV head
+  token,    ///< one for each row
+  channel,  ///< one for each batch entry, KV head and column
+};
+
 /// What a mask leaves of a tile of scores.
 enum class TileClass {
   empty,    ///< nothing: the tile is skipped
