@@ -21,6 +21,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include <jit/context.h>
@@ -30,6 +31,11 @@
 #include <jit/tensor.h>
 
 namespace jit {
+
+/// "given", "head", "token" or "channel".
+std::string_view to_string(QuantizedScales scales);
+/// The inverse. Throws Error invalid_argument, of stage "parse", that lists the names.
+QuantizedScales parse_quantized_scales(std::string_view text);
 
 /// What a quantiser is made for. Sizes, strides, given scales and the rotation's signs are run-time facts.
 struct QuantizeSpec {
@@ -55,7 +61,8 @@ void validate(const QuantizeSpec& spec);
 
 /// The tensors of one call. All of q, k, v and what is made of them are (batch, seqlen, heads, head_dim), or ragged,
 /// (tokens, heads, head_dim): then those of all sequences are one batch entry without "batch" in the sizes below, and one
-/// mean is that of all. heads_q is a multiple of heads_kv. Any strides whose last is 1; scales, means and shifts are dense.
+/// mean is that of all. heads_q is a multiple of heads_kv. Any strides whose last is 1, scales of heads and tokens at any; means, shifts and scales of channels
+/// are dense.
 ///
 /// Numbers: a scale of a largest magnitude below 2^-100 is 1. NaN stays NaN and takes no part in a scale. An infinity
 /// becomes the largest element; its scale is that of the largest float, which leaves zeros of what shares it. A mean with

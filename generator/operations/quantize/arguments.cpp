@@ -85,7 +85,8 @@ CallSizes check_tensors(const QuantizeSpec& spec, const QuantizeArguments& argum
     sizes.check(
         {row.name, dims_of(spec, row, tensor, is_dense), dtype, row.is_rows ? row_alignment(spec, dtype) : 0},
         tensor);
-    if (!row.is_rows) check_dense_numbers(row.name, tensor);
+    const bool has_free_strides = is_scale(row) && scales_of(spec, row) != QuantizedScales::channel;
+    if (!row.is_rows && !has_free_strides) check_dense_numbers(row.name, tensor);
   }
   const std::int64_t heads_q = sizes["heads_q"], heads_kv = sizes["heads_kv"];
   if (heads_kv > 0 ? heads_q % heads_kv != 0 : heads_q > 0)

@@ -13,12 +13,10 @@ namespace {
 
 constexpr std::array<std::string_view, 4> scale_names = {"given", "head", "token", "channel"};
 
-std::string_view name_of(QuantizedScales scales) { return scale_names.at(static_cast<std::size_t>(scales)); }
-
 void check_scales(std::string_view field, QuantizedScales scales, QuantizedScales other) {
   if (scales == QuantizedScales::given || scales == QuantizedScales::head || scales == other) return;
-  refuse_spec(field, std::string(name_of(scales)),
-              fmt::format("must be one of given, head, {}", name_of(other)), "head");
+  refuse_spec(field, std::string(to_string(scales)),
+              fmt::format("must be one of given, head, {}", to_string(other)), "head");
 }
 
 void check_head_dim(const char* field, int value) {
@@ -35,7 +33,7 @@ std::string words_of(const QuantizeSpec& spec) {
       fmt::format("{} to {} d{}", to_string(spec.dtype), to_string(spec.out_dtype), spec.head_dim);
   if (spec.value_head_dim() != spec.head_dim) words += fmt::format("/{}", spec.value_head_dim());
   if (spec.alignment != 16) words += fmt::format(" align{}", spec.alignment);
-  words += fmt::format(" scales {}/{}", name_of(spec.scales), name_of(spec.value_scales));
+  words += fmt::format(" scales {}/{}", to_string(spec.scales), to_string(spec.value_scales));
   if (spec.rotate) words += " rotated";
   if (spec.center_keys) words += " k-mean";
   if (spec.center_values) words += " v-mean";
@@ -50,7 +48,7 @@ std::string config_lines(const QuantizeSpec& spec) {
     return constant_line("bool", name, value ? "true" : "false", doc);
   };
   const auto scales = [](std::string_view name, QuantizedScales value, std::string_view doc) {
-    return constant_line("QuantizedScales", name, fmt::format("QuantizedScales::{}", name_of(value)), doc);
+    return constant_line("QuantizedScales", name, fmt::format("QuantizedScales::{}", to_string(value)), doc);
   };
   return type_line("Element", spec.dtype, "of q, k and v") +
          type_line("StoredElement", spec.out_dtype, "of what is made of them") +
@@ -64,6 +62,17 @@ std::string config_lines(const QuantizeSpec& spec) {
 }
 
 }  // namespace
+
+std::string_view to_string(QuantizedScales scales) {
+  return scale_names.at(static_cast<std::size_t>(scales));
+}
+
+QuantizedScales parse_quantized_scales(std::string_view text) {
+  const auto found = std::find(scale_names.begin(), scale_names.end(), text);
+  if (found != scale_names.end()) return static_cast<QuantizedScales>(found - scale_names.begin());
+  throw Error(ErrorCode::invalid_argument, "parse", "scales",
+              fmt::format("\"{}\" is none of {}", text, fmt::join(scale_names, ", ")));
+}
 
 void validate(const QuantizeSpec& spec) {
   check_choice("dtype", spec.dtype, {DType::bf16, DType::fp16, DType::fp32});
