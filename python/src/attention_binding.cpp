@@ -23,8 +23,12 @@ using namespace nb::literals;
 
 // What the scales of fp8 keys and values are for, by their shapes.
 ScaleKind kind_by_shape(const AttentionArguments& arguments, const AttentionSpec& spec) {
+  // Under queries of fp8 a value has no scale of its own.
+  const bool has_fp8_q = has_fp8_queries(spec);
+  if (has_fp8_q && arguments.q_descale.rank > 2) return ScaleKind::token;
   for (const auto& [name, scales] :
        {std::pair{"k_descale", &arguments.k_descale}, {"v_descale", &arguments.v_descale}}) {
+    if (has_fp8_q && scales == &arguments.v_descale) continue;
     if (!scales->is_present()) continue;
     if (scales->rank > 2) return ScaleKind::token;
     if (scales->rank < 2 || spec.sequences_kv != SequenceKind::ragged) return ScaleKind::head;

@@ -114,7 +114,8 @@ int smem_bytes(const AttentionSpec& spec, const ForwardWgmma& config) {
                       .persistent = config.persistent,
                       .has_lengths = !is_plain(spec),
                       .element_bytes = size_of(spec.dtype),
-                      .output_bytes = size_of(output_dtype(spec))})
+                      .output_bytes = size_of(output_dtype(spec)),
+                      .key_scales = spec.descale_per == ScaleKind::token})
       .total;
 }
 
