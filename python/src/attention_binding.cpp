@@ -247,10 +247,10 @@ Args:
     cache_leftpad: int32 (batch), rows of each sequence before its first key.
     sinks: fp32 (heads_q), a score of each head without a value.
     q_descale: fp32, what the elements of q are multiplied by where it is of fp8: (1), (heads_kv) or (batch, heads_kv), any
-        of which may be 1; heads that share keys share a scale.
+        of which may be 1; heads that share keys share a scale. Or one for each row, as q without head_dim.
     k_descale: fp32, what the elements of k are multiplied by where k and v are of fp8: (1), (heads_kv) or (batch,
         heads_kv), any of which may be 1; or one for each key and KV head, as k without head_dim. Any strides.
-    v_descale: the same for v.
+    v_descale: the same for v; where q is of fp8, too, one of each head.
     num_splits: blocks that may share the keys of some queries, at most; 0: as many as pay.
     zero_padding: write o = 0 and lse = −inf to rows that are no query's: behind those in use (seqused_q), before,
         between and behind ragged sequences. Otherwise such rows stay as they are in out, and hold anything elsewhere.
