@@ -7,7 +7,9 @@
 //
 // Of a row x of q, k or v, in fp32:
 //
-//   y = x D H / sqrt(head_dim)   with rotate, of q and k: D has random signs, H is Sylvester's Hadamard matrix
+//   y = x · weight / sqrt(mean(x²) + eps)   with norm, of q and k
+//   y = y with pairs turned by a position's angles, as jit/append.h has it   with rotary_dim, of q and k
+//   y = y D H / sqrt(head_dim)   with rotate, of q and k: D has random signs, H is Sylvester's Hadamard matrix
 //   y = y − mean                 with center_keys of k, with center_values of v: over the tokens of a head
 //   element = round(y · (1 / scale)),  scale = largest |y| / largest element
 //
@@ -48,6 +50,15 @@ struct QuantizeSpec {
 
   QuantizedScales scales = QuantizedScales::token;       ///< of q and k: given, head or token
   QuantizedScales value_scales = QuantizedScales::head;  ///< of v: given, head or channel
+
+  bool norm = false;               ///< RMS norm of every head of q and k, before anything else
+  DType norm_dtype = DType::bf16;  ///< of the weights: bf16, fp16 or fp32
+  bool norm_adds_one = false;      ///< x · (1 + weight), as Gemma has it
+  float norm_eps = 1e-6f;          ///< positive; a run-time fact
+  int rotary_dim = 0;  ///< leading elements of q's and k's heads that are rotated by position: even; 0: none
+  bool rotary_interleaved = false;    ///< pairs are (2j, 2j + 1), else (j, j + rotary_dim / 2)
+  DType cos_sin_dtype = DType::fp32;  ///< of cosines and sines: fp32, bf16 or fp16
+
   bool rotate = false;         ///< q and k by one matrix; head_dim is a power of two then
   bool center_keys = false;    ///< k without its mean over the tokens of each head
   bool center_values = false;  ///< v without its mean over the tokens of each head
@@ -88,6 +99,15 @@ struct QuantizeArguments {
   TensorView v_mean = {};  ///< with center_values: fp32 (batch, heads_kv, head_dim_v); written
   /// With center_keys, optional: fp32 (batch, heads_q, seqlen_q), ragged (heads_q, tokens): q · mean of k; written.
   TensorView lse_shift = {};
+
+  TensorView q_norm_weight = {};  ///< with norm: (head_dim), aligned as rows are
+  TensorView k_norm_weight = {};  ///< the same
+  /// With rotary_dim: (max_pos, rotary_dim), rotary_dim / 2 cosines, then the sines; aligned as rows are.
+  TensorView cos_sin = {};
+  /// int64 (batch, seqlen_q): rows of the table; optional where q is not ragged: then a token's place in its batch entry. A
+  /// row of q or k whose position is none of the table's becomes NaN, and is no part of scales.
+  TensorView q_positions = {};
+  TensorView k_positions = {};  ///< the same: (batch, seqlen_kv)
 
   /// With rotate: which columns change their signs, bits of Philox4x32-10 with this key, of counters 0 and 1.
   std::uint64_t rotation_seed = 0;

@@ -45,12 +45,21 @@ def quantize_qkv(
     center_keys=False,
     center_values=False,
     return_lse_shift=False,
+    cos_sin=None,
+    q_positions=None,
+    k_positions=None,
+    rotary_interleaved=False,
+    q_norm_weight=None,
+    k_norm_weight=None,
+    norm_eps=1e-6,
+    norm_adds_one=False,
     dtype=None,
     stream=None,
 ):
     """q, k and v made of 8 bits, in one launch, with scales that are found on the way.
 
-    A row of q, k or v, in fp32, is rotated if that is asked for, then loses a mean, then is divided by a scale, by way of
+    A row of q or k, in fp32, goes through RMS norm and rotary position embedding as `append` has them, then through a
+    rotation, each if it is asked for. A row of q, k or v then loses a mean, then is divided by a scale, by way of
     its reciprocal, and rounded to the nearest even element; too large ones become the largest. Equal inputs give equal
     bits.
 
@@ -71,6 +80,14 @@ def quantize_qkv(
         center_keys: k loses its mean over the tokens, of each head and channel: all scores of a query shift alike.
         center_values: v loses the same: attention's result does, too.
         return_lse_shift: with center_keys: also what LSE has lost, over softmax_scale.
+        cos_sin: fp32, bf16 or fp16 (max_pos, rotary_dim): of each position the cosines of rotary_dim / 2 pairs, then their
+            sines, by which the leading rotary_dim elements of q's and k's heads are rotated; None: they are not.
+        q_positions, k_positions: int64 (batch, seqlen), or (tokens): rows of cos_sin. None, where q is not ragged: tokens'
+            places in their batch entries. A row whose position is none becomes NaN, and takes no part in a scale.
+        rotary_interleaved: pairs are (2j, 2j + 1), as GPT-J has it, else (j, j + rotary_dim / 2), as GPT-NeoX.
+        q_norm_weight, k_norm_weight: (head_dim): RMS norm of every head of q and k before that; None: none.
+        norm_eps: added to the mean of squares.
+        norm_adds_one: weights are 1 + weight, as Gemma has it.
         dtype: "bf16" or "fp16", for arrays of 16-bit integers, which cannot say what they hold.
         stream: a number or an object with __cuda_stream__; None: the current stream of q's framework.
 
@@ -100,6 +117,14 @@ def quantize_qkv(
             center_keys=center_keys,
             center_values=center_values,
             return_lse_shift=return_lse_shift,
+            cos_sin=cos_sin,
+            q_positions=q_positions,
+            k_positions=k_positions,
+            rotary_interleaved=rotary_interleaved,
+            q_norm_weight=q_norm_weight,
+            k_norm_weight=k_norm_weight,
+            norm_eps=norm_eps,
+            norm_adds_one=norm_adds_one,
             dtype=dtype,
             stream=stream,
         )

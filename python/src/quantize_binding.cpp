@@ -71,7 +71,9 @@ nb::tuple compute(nb::handle q, nb::handle k, nb::handle v, nb::handle q_out, nb
                   nb::handle v_out, nb::handle q_descale, nb::handle k_descale, nb::handle v_descale,
                   nb::handle out_dtype, const std::string& scales, const std::string& value_scales,
                   std::optional<std::uint64_t> rotation_seed, bool center_keys, bool center_values,
-                  bool return_lse_shift, nb::handle dtype, nb::handle stream) {
+                  bool return_lse_shift, nb::handle cos_sin, nb::handle q_positions, nb::handle k_positions,
+                  bool rotary_interleaved, nb::handle q_norm_weight, nb::handle k_norm_weight, float norm_eps,
+                  bool norm_adds_one, nb::handle dtype, nb::handle stream) {
   OperationCall call(q, "q", stream, dtype_of(dtype, "dtype"));
   QuantizeArguments arguments;
   call.read(q, "q", arguments.q);
@@ -94,6 +96,24 @@ nb::tuple compute(nb::handle q, nb::handle k, nb::handle v, nb::handle q_out, nb
                     .center_values = center_values};
   spec.out_dtype = fp8_dtype_of(out_dtype, "out_dtype").value_or(DType::fp8_e4m3);
   arguments.rotation_seed = rotation_seed.value_or(0);
+  call.read(cos_sin, "cos_sin", arguments.cos_sin);
+  call.read(q_positions, "q_positions", arguments.q_positions);
+  call.read(k_positions, "k_positions", arguments.k_positions);
+  call.read(q_norm_weight, "q_norm_weight", arguments.q_norm_weight);
+  call.read(k_norm_weight, "k_norm_weight", arguments.k_norm_weight);
+  if (arguments.cos_sin.is_present()) {
+    spec.rotary_dim = small_size(arguments.cos_sin, 1, "cos_sin");
+    spec.cos_sin_dtype = arguments.cos_sin.dtype;
+    if (spec.rotary_dim == 0)
+      refuse("cos_sin", "has rows of 0 elements; leave it out, and nothing is rotated");
+  }
+  spec.rotary_interleaved = rotary_interleaved;
+  spec.norm = arguments.k_norm_weight.is_present() || arguments.q_norm_weight.is_present();
+  if (spec.norm)
+    spec.norm_dtype =
+        (arguments.k_norm_weight.is_present() ? arguments.k_norm_weight : arguments.q_norm_weight).dtype;
+  spec.norm_eps = norm_eps;
+  spec.norm_adds_one = norm_adds_one;
   if (return_lse_shift && !center_keys)
     refuse("return_lse_shift", "must be False where center_keys is False");
 
@@ -140,8 +160,10 @@ nb::tuple compute(nb::handle q, nb::handle k, nb::handle v, nb::handle q_out, nb
                beside(arguments.q, {size_behind_batch(arguments.q, 1), size_behind_batch(arguments.q, 0)}),
                arguments.lse_shift);
   const int of_results = common_alignment({&arguments.q_out, &arguments.k_out, &arguments.v_out});
-  spec.alignment = std::max(2, std::min(common_alignment({&arguments.q, &arguments.k, &arguments.v}),
-                                        of_results * size_of(spec.dtype)));
+  spec.alignment =
+      std::max(2, std::min(common_alignment({&arguments.q, &arguments.k, &arguments.v, &arguments.cos_sin,
+                                             &arguments.q_norm_weight, &arguments.k_norm_weight}),
+                           of_results * size_of(spec.dtype)));
   call.stage([&] {
     validate(spec);
     check_arguments(spec, arguments);
@@ -173,7 +195,9 @@ void bind_quantize(nb::module_& module) {
   module.def("quantize_qkv", compute, "q"_a, "k"_a, "v"_a, nb::kw_only(), "q_out"_a.none(), "k_out"_a.none(),
              "v_out"_a.none(), "q_descale"_a.none(), "k_descale"_a.none(), "v_descale"_a.none(),
              "out_dtype"_a.none(), "scales"_a, "value_scales"_a, "rotation_seed"_a.none(), "center_keys"_a,
-             "center_values"_a, "return_lse_shift"_a, "dtype"_a.none(), "stream"_a.none(),
+             "center_values"_a, "return_lse_shift"_a, "cos_sin"_a.none(), "q_positions"_a.none(),
+             "k_positions"_a.none(), "rotary_interleaved"_a, "q_norm_weight"_a.none(),
+             "k_norm_weight"_a.none(), "norm_eps"_a, "norm_adds_one"_a, "dtype"_a.none(), "stream"_a.none(),
              "jit_attention.quantize_qkv, with a plain tuple of its results.");
 }
 

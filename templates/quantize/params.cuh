@@ -23,6 +23,17 @@ JIT_HOST_DEVICE constexpr int column_statistics(bool is_centred, bool has_extrem
   return (is_centred ? 1 : 0) + (has_extremes ? (is_centred ? 2 : 1) : 0);
 }
 
+/// What rotates rows of q, or of k, as Rotation reads it.
+struct RotaryParams {
+  const long long* positions;  ///< (batch · seqlen); null: a row's own in its batch entry
+  long long positions_stride;  ///< 0: there is one axis
+  const void* cos;             ///< (max_pos, rotary_dim / 2)
+  const void* sin;
+  long long cos_stride;
+  long long sin_stride;
+  int max_pos;
+};
+
 /// One of q, k and v.
 struct QuantizeTensor {
   const void* from;  ///< (batch, seqlen, heads, columns)
@@ -33,9 +44,11 @@ struct QuantizeTensor {
   /// the channels of a head lie side by side.
   float* descale;
   TensorStrides descale_strides;
-  float* mean;        ///< (batch, heads_kv, columns), dense; may be null
-  float* statistics;  ///< (batch, heads_kv, items, statistics, columns)
-  float* results;     ///< (batch, heads_kv, 2, columns): means, and what elements are multiplied by
+  float* mean;              ///< (batch, heads_kv, columns), dense; may be null
+  float* statistics;        ///< (batch, heads_kv, items, statistics, columns)
+  float* results;           ///< (batch, heads_kv, 2, columns): means, and what elements are multiplied by
+  const void* norm_weight;  ///< (columns)
+  RotaryParams rotary;
   int seqlen;
   int heads;    ///< that belong to a KV head
   int items;    ///< pieces of work for a KV head: `heads` for each chunk of tokens
@@ -52,7 +65,8 @@ struct QuantizeParams {
   unsigned signs[8];  ///< bit c % 32 of word c / 32: whether column c changes its sign before the rotation
   int units;          ///< batch · heads_kv
   int heads_kv;
-  int lag;             ///< units whose statistics are collected before the first one is rounded
+  int lag;  ///< units whose statistics are collected before the first one is rounded
+  float norm_eps;
   unsigned* counters;  ///< a ticket, then three for each unit; all bits are 1 between kernels
 };
 

@@ -1,6 +1,7 @@
 // What is done to each of q, k and v, as a Config has it.
 #pragma once
 
+#include "base/rotary.cuh"
 #include "base/row_lanes.cuh"
 #include "jit/options.h"
 #include "quantize/params.cuh"
@@ -11,7 +12,10 @@ template <class Config, QkvTensor tensor>
 struct QuantizePlan {
   static constexpr bool is_value = tensor == QkvTensor::v;
   static constexpr int columns = is_value ? Config::head_dim_v : Config::head_dim;
-  static constexpr RowLanes share = row_lanes(columns, columns, sizeof(typename Config::Element));
+  static constexpr RowLanes share =
+      is_value ? row_lanes(columns, columns, sizeof(typename Config::Element)) : rotated_lanes<Config>;
+  static constexpr bool is_normalised = !is_value && Config::norm;
+  static constexpr bool has_rotary = !is_value && Config::rotary_dim != 0;
   static constexpr QuantizedScales scales = is_value ? Config::value_scales : Config::scales;
   static constexpr bool is_rotated = !is_value && Config::rotate;
   static constexpr bool is_centred =

@@ -2,7 +2,9 @@
 #pragma once
 
 #include "base/prelude.cuh"
+#include "base/rotary.cuh"
 #include "base/row_lanes.cuh"
+#include "base/row_norm.cuh"
 #include "base/row_pieces.cuh"
 #include "quantize/hadamard.cuh"
 #include "quantize/plan.cuh"
@@ -39,13 +41,12 @@ class QuantizeRows {
   __device__ __forceinline__ bool has_row(int step) const { return token(step) < own().seqlen; }
 
   __device__ __forceinline__ void load() {
-    const Element* from = static_cast<const Element*>(own().from) + offset(own().from_strides);
 #pragma unroll
     for (int step = 0; step < quantize_steps; ++step) {
       if (!has_row(step)) continue;
       for_pieces([&](int turn, int column) {
         load_words<piece_bytes, maximum(Config::alignment, static_cast<int>(sizeof(Element)))>(
-            from + token(step) * own().from_strides.seq + column, words_[step][turn]);
+            source(step) + column, words_[step][turn]);
       });
     }
   }
@@ -54,6 +55,7 @@ class QuantizeRows {
   __device__ __forceinline__ void take(int step, Row& row) const {
 #pragma unroll
     for (int turn = 0; turn < share.turns; ++turn) widen_words<Element>(words_[step][turn], row[turn]);
+    if constexpr (Plan::is_normalised || Plan::has_rotary) embed(step, row);
     if constexpr (Plan::is_rotated) rotate_row<share>(row, params_.signs, lane_);
   }
 
@@ -72,6 +74,36 @@ class QuantizeRows {
   }
 
  private:
+  __device__ __forceinline__ const Element* source(int step) const {
+    return static_cast<const Element*>(own().from) + offset(own().from_strides) +
+           token(step) * own().from_strides.seq;
+  }
+
+  /// RMS norm and rotary embedding. The pairs' other halves are other lanes', and read once more. A row whose position is
+  /// none of the table's becomes NaN.
+  __device__ __forceinline__ void embed(int step, Row& row) const {
+    const float factor = row_norm_factor<Config, share.lanes>(row, params_.norm_eps);
+    if (!has_row(step)) return;
+    const Rotation<Config> rotation(own().rotary, batch_ * own().seqlen + token(step), token(step), lane_,
+                                    share.lanes);
+    for_pieces([&](int turn, int column) {
+      normalise_piece<Config>(row[turn], column, factor, own().norm_weight);
+      if constexpr (Plan::has_rotary) {
+        if (!rotation.is_possible()) {
+#pragma unroll
+          for (int i = 0; i < share.piece; ++i) row[turn][i] = __int_as_float(0x7fffffff);
+        }
+        if (column >= Config::rotary_dim || !rotation.is_possible()) return;
+        float partners[share.piece] = {};
+        if constexpr (!Config::rotary_interleaved) {
+          load_piece<Config::alignment>(source(step) + rotation.partner(column), partners);
+          normalise_piece<Config>(partners, rotation.partner(column), factor, own().norm_weight);
+        }
+        rotation.rotate(row[turn], partners, column, turn);
+      }
+    });
+  }
+
   static constexpr int piece_bytes = share.piece * static_cast<int>(sizeof(Element));
 
   const QuantizeParams& params_;

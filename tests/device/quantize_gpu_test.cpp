@@ -48,31 +48,35 @@ float rounded_to_e4m3(float x) {
 
 TEST_F(QuantizeTest, TypesAndScales) {
   const CurrentDevice current(0);
-  for (const auto& [scales, value_scales] :
-       {std::pair{token, head}, {head, channel}, {given, given}, {token, given}}) {
-    for (const auto& [dtype, out] : {std::pair{DType::bf16, DType::fp8_e4m3},
-                                     {DType::fp16, DType::fp8_e5m2},
-                                     {DType::fp32, DType::fp8_e4m3}}) {
-      expect_right({.spec = {.dtype = dtype,
-                             .out_dtype = out,
-                             .head_dim = 64,
-                             .scales = scales,
-                             .value_scales = value_scales},
-                    .outliers = 30});
-    }
+  struct Kind {
+    DType dtype, out_dtype;
+    QuantizedScales scales, value_scales;
+  };
+  for (const Kind& kind : {Kind{DType::bf16, DType::fp8_e4m3, token, head},
+                           {DType::fp16, DType::fp8_e5m2, token, given},
+                           {DType::fp32, DType::fp8_e4m3, head, channel},
+                           {DType::fp32, DType::fp8_e5m2, given, given},
+                           {DType::bf16, DType::fp8_e4m3, given, channel}}) {
+    expect_right({.spec = {.dtype = kind.dtype,
+                           .out_dtype = kind.out_dtype,
+                           .head_dim = 64,
+                           .scales = kind.scales,
+                           .value_scales = kind.value_scales},
+                  .outliers = 30});
   }
 }
 
 TEST_F(QuantizeTest, HeadDims) {
   const CurrentDevice current(0);
-  for (const auto& [head_dim, head_dim_v] : {std::pair{8, 8}, {72, 40}, {128, 256}, {256, 24}}) {
-    expect_right({.spec = {.head_dim = head_dim, .head_dim_v = head_dim_v}});
+  bool centers = false;
+  for (const auto& [head_dim, head_dim_v] : {std::pair{8, 8}, {72, 40}, {128, 256}, {256, 24}, {80, 88}}) {
+    centers = !centers;
     expect_right({.spec = {.head_dim = head_dim,
                            .head_dim_v = head_dim_v,
-                           .scales = head,
-                           .value_scales = channel,
-                           .center_keys = true,
-                           .center_values = true},
+                           .scales = centers ? head : token,
+                           .value_scales = centers ? channel : head,
+                           .center_keys = centers,
+                           .center_values = centers},
                   .offset = 3});
   }
 }
@@ -110,6 +114,32 @@ TEST_F(QuantizeTest, Rotates) {
                   .seqlen_kv = 20,
                   .outliers = 50,
                   .offset = 2});
+  }
+}
+
+// Before the rotation: RMS norm, then angles of positions, of which some are none of the table's.
+TEST_F(QuantizeTest, NormAndPositions) {
+  const CurrentDevice current(0);
+  bool turn = false;
+  for (const auto& [head_dim, rotary_dim] : {std::pair{64, 64}, {128, 32}, {80, 40}, {256, 0}}) {
+    turn = !turn;
+    const QuantizeSpec spec{.dtype = head_dim == 256 ? DType::fp32 : DType::bf16,
+                            .head_dim = head_dim,
+                            .scales = head_dim == 128 ? head : token,
+                            .norm = head_dim != 80,
+                            .norm_dtype = turn ? DType::bf16 : DType::fp32,
+                            .norm_adds_one = turn,
+                            .norm_eps = 0.1f,
+                            .rotary_dim = rotary_dim,
+                            .rotary_interleaved = head_dim == 128,
+                            .cos_sin_dtype = turn ? DType::fp32 : DType::bf16,
+                            .rotate = head_dim == 64};
+    QuantizeSpec fitting = spec;
+    if (head_dim == 80) fitting.alignment = 8;
+    expect_right({.spec = fitting});
+    expect_right({.spec = fitting, .batch = 0, .seqlen_q = 9, .seqlen_kv = 11});
+    fitting.center_keys = true;
+    expect_right({.spec = fitting, .has_positions = false, .offset = 2});
   }
 }
 

@@ -13,6 +13,7 @@
 namespace jit::testing {
 namespace {
 
+constexpr int max_pos = 90;
 constexpr std::uint64_t rotation_seed = 0x123456789abcdef;
 
 bool is_near(double got, double expected, double scale) { return std::abs(got - expected) <= 2e-5 * scale; }
@@ -85,13 +86,23 @@ QuantizeRun::QuantizeRun(const QuantizeCase& problem, std::uint64_t seed)
                       problem.spec.value_head_dim())),
       k_mean_(numbers({problem.heads_kv, problem.spec.head_dim})),
       v_mean_(numbers({problem.heads_kv, problem.spec.value_head_dim()})),
-      shift_(numbers({problem.heads_q, problem.seqlen_q})) {
+      shift_(numbers({problem.heads_q, problem.seqlen_q})),
+      q_weight_(problem.spec.norm_dtype, {problem.spec.head_dim}),
+      k_weight_(problem.spec.norm_dtype, {problem.spec.head_dim}),
+      table_(problem.spec.cos_sin_dtype, {max_pos, std::max(2, problem.spec.rotary_dim)}),
+      q_positions_(DType::int64, at(problem.batch, {problem.seqlen_q})),
+      k_positions_(DType::int64, at(problem.batch, {problem.seqlen_kv})) {
   const QuantizeSpec& spec = problem_.spec;
   QuantizeArguments& a = arguments_;
   a.q = q_.view(), a.k = k_.view(), a.v = v_.view();
   a.q_out = q_out_.view(), a.k_out = k_out_.view(), a.v_out = v_out_.view();
   a.q_descale = q_scale_.view(), a.k_descale = k_scale_.view(), a.v_descale = v_scale_.view();
   a.rotation_seed = rotation_seed;
+  if (spec.norm) a.q_norm_weight = q_weight_.view(), a.k_norm_weight = k_weight_.view();
+  if (spec.rotary_dim != 0) {
+    a.cos_sin = table_.view();
+    if (problem_.has_positions) a.q_positions = q_positions_.view(), a.k_positions = k_positions_.view();
+  }
   written_ = {&q_out_, &k_out_, &v_out_};
   if (spec.scales != QuantizedScales::given) written_.insert(written_.end(), {&q_scale_, &k_scale_});
   if (spec.value_scales != QuantizedScales::given) written_.push_back(&v_scale_);
@@ -117,6 +128,25 @@ void QuantizeRun::fill() {
     });
     tensor.upload();
   };
+  draw(q_weight_, 0), draw(k_weight_, 0);
+  std::uniform_real_distribution<double> angle(-3, 3);
+  const int half = problem_.spec.rotary_dim / 2;
+  for (int position = 0; position < max_pos; ++position) {
+    for (int pair = 0; pair < half; ++pair) {
+      const double radians = angle(random_);
+      table_.set({position, pair}, std::cos(radians));
+      table_.set({position, half + pair}, std::sin(radians));
+    }
+  }
+  table_.upload();
+  for (DeviceTensor* positions : {&q_positions_, &k_positions_}) {
+    const std::int64_t rows = positions->view().shape[positions->view().rank - 1];
+    positions->fill([&](std::int64_t flat) {
+      if (!problem_.has_positions) return static_cast<double>(flat % rows);
+      return static_cast<double>(random_() % (max_pos + 2)) - 1;  // two of them are none
+    });
+    positions->upload();
+  }
   draw(q_, 0);
   draw(k_, problem_.offset);
   draw(v_, problem_.offset);
@@ -130,6 +160,29 @@ void QuantizeRun::fill() {
   }
 }
 
+void QuantizeRun::embed(std::vector<double>& row, const DeviceTensor& weight, std::int64_t position) const {
+  const QuantizeSpec& spec = problem_.spec;
+  double squares = 0;
+  for (const double x : row) squares += x * x;
+  for (std::size_t d = 0; spec.norm && d < row.size(); ++d) {
+    row[d] *= (weight.get({static_cast<std::int64_t>(d)}) + (spec.norm_adds_one ? 1 : 0)) /
+              std::sqrt(squares / spec.head_dim + static_cast<double>(spec.norm_eps));
+  }
+  if (spec.rotary_dim != 0 && (position < 0 || position >= max_pos)) {
+    std::fill(row.begin(), row.end(), std::nan(""));
+    return;
+  }
+  const int half = spec.rotary_dim / 2;
+  for (int pair = 0; pair < half; ++pair) {
+    double& a = row[static_cast<std::size_t>(spec.rotary_interleaved ? 2 * pair : pair)];
+    double& b = row[static_cast<std::size_t>(spec.rotary_interleaved ? 2 * pair + 1 : pair + half)];
+    const double cosine = table_.get({position, pair}), sine = table_.get({position, half + pair});
+    const double x = a, y = b;
+    a = x * cosine - y * sine;
+    b = y * cosine + x * sine;
+  }
+}
+
 QuantizeRun::Rows QuantizeRun::wanted(const DeviceTensor& source, int seqlen, int heads, int columns,
                                       bool is_rotated) const {
   Rows rows;
@@ -138,6 +191,10 @@ QuantizeRun::Rows QuantizeRun::wanted(const DeviceTensor& source, int seqlen, in
       for (int head = 0; head < heads; ++head) {
         std::vector<double> row;
         for (int c = 0; c < columns; ++c) row.push_back(source.get(at(b, {token, head, c})));
+        const bool is_query = &source == &q_;
+        if (&source != &v_)
+          embed(row, is_query ? q_weight_ : k_weight_,
+                static_cast<std::int64_t>((is_query ? q_positions_ : k_positions_).get(at(b, {token}))));
         if (is_rotated) {
           for (int c = 0; c < columns; ++c) {
             if (changes_sign(c)) row[static_cast<std::size_t>(c)] *= -1;
@@ -175,6 +232,11 @@ std::string QuantizeRun::check_rows(const char* name, const Rows& rows, const De
           const double by = scale.get(place);
           const double wanted = std::clamp(value(token, head, c) / by, -largest_of(dtype), largest_of(dtype));
           const double got = made.get(at(b, {token, head, c}));
+          if (std::isnan(value(token, head, c))) {
+            if (std::isnan(got)) continue;
+            return fmt::format("{} of batch {}, token {}, head {}, column {} is {}, should be NaN", name, b,
+                               token, head, c, got);
+          }
           // Sums in fp32 are off by a little.
           if (!(std::abs(got - wanted) <= 0.5 * spacing(dtype, wanted) + 2e-5 * largest_of(dtype)))
             return fmt::format("{} of batch {}, token {}, head {}, column {} is {}, should be {}", name, b,
@@ -195,7 +257,8 @@ std::string QuantizeRun::check_rows(const char* name, const Rows& rows, const De
         for (int head = first_head; head < last_head; ++head) {
           for (int c = 0; c < columns; ++c) {
             double& most = largest[largest.size() == 1 ? 0 : static_cast<std::size_t>(c)];
-            most = std::max(most, std::abs(value(token, head, c)));
+            const double own = std::abs(value(token, head, c));
+            if (!std::isnan(own)) most = std::max(most, own);
           }
         }
       }

@@ -18,10 +18,11 @@ struct QuantizeCase {
   int seqlen_kv = 70;
   int heads_q = 4;
   int heads_kv = 2;
-  TensorLayout layout = {};  ///< of q, k and v and what is made of them
-  double outliers = 0;       ///< how large one of fifty elements is
-  double offset = 0;         ///< of k and v, another one for each column
-  bool with_shift = true;    ///< lse_shift and k_mean are asked for, where k is centred
+  TensorLayout layout = {};   ///< of q, k and v and what is made of them
+  double outliers = 0;        ///< how large one of fifty elements is
+  bool has_positions = true;  ///< with rotary_dim: given, some of them none of the table's
+  double offset = 0;          ///< of k and v, another one for each column
+  bool with_shift = true;     ///< lse_shift and k_mean are asked for, where k is centred
 };
 
 /// "bf16 d64, …": for messages.
@@ -50,6 +51,8 @@ class QuantizeRun {
   DeviceTensor scales(QuantizedScales kind, int seqlen, int heads, int columns) const;
   int batches() const { return problem_.batch == 0 ? 1 : problem_.batch; }
   /// Rows in double precision as they are to be rounded, but for a mean.
+  /// RMS norm, then rotary embedding, of a row of q or k.
+  void embed(std::vector<double>& row, const DeviceTensor& weight, std::int64_t position) const;
   Rows wanted(const DeviceTensor& source, int seqlen, int heads, int columns, bool is_rotated) const;
   std::string check_rows(const char* name, const Rows& rows, const DeviceTensor& made,
                          const DeviceTensor& scale, QuantizedScales kind, int seqlen, int heads,
@@ -57,7 +60,8 @@ class QuantizeRun {
 
   QuantizeCase problem_;
   std::mt19937_64 random_;
-  DeviceTensor q_, k_, v_, q_out_, k_out_, v_out_, q_scale_, k_scale_, v_scale_, k_mean_, v_mean_, shift_;
+  DeviceTensor q_, k_, v_, q_out_, k_out_, v_out_, q_scale_, k_scale_, v_scale_, k_mean_, v_mean_, shift_,
+      q_weight_, k_weight_, table_, q_positions_, k_positions_;
   std::vector<DeviceTensor*> written_;
   QuantizeArguments arguments_;
 };

@@ -5,6 +5,7 @@ import ml_dtypes
 import numpy
 import pytest
 from exact_attention import DTYPES
+from test_append import angles_at, exact_rows, random_table
 
 LARGEST = {"fp8_e4m3": 448.0, "fp8_e5m2": 57344.0}
 KINDS = {"fp8_e4m3": ml_dtypes.float8_e4m3fn, "fp8_e5m2": ml_dtypes.float8_e5m2}
@@ -73,6 +74,35 @@ def test_given_scales_and_arrays_to_write_to(rng, place, fetch):
     assert again.q is held
     bits = fetch(again.q).astype(numpy.uint8)
     numpy.testing.assert_array_equal(bits, fetch(first.q).astype(KINDS["fp8_e4m3"]).view(numpy.uint8))
+
+
+def test_norm_and_positions(rng, place, fetch):
+    """As `append` has them, before anything else; a row without a position is NaN."""
+    q, k, v = inputs(rng, DTYPES["bf16"])
+    weights = [rng.standard_normal(64).astype(numpy.float32) for _ in "qk"]
+    table = random_table(rng, 32)
+    positions = rng.integers(0, len(table), (2, 6))
+    positions[1, 3] = len(table)
+    made = ja.quantize_qkv(
+        *(place(x) for x in (q, k, v)),
+        cos_sin=place(table),
+        q_positions=place(positions),
+        q_norm_weight=place(weights[0]),
+        k_norm_weight=place(weights[1]),
+    )
+    at = [numpy.minimum(positions, len(table) - 1), numpy.broadcast_to(numpy.arange(20), (2, 20))]
+    for name, rows, weight, where in zip("qk", (q, k), weights, at):
+        exact = numpy.stack([
+            exact_rows(rows[b], angles=angles_at(table, where[b]), weight=weight) for b in range(2)
+        ])  # fmt: skip
+        largest = numpy.abs(exact).max(-1, keepdims=True)
+        elements, scale = fetch(getattr(made, name)), fetch(getattr(made, f"{name}_descale"))
+        if name == "q":
+            assert numpy.isnan(elements[1, 3]).all() and (scale[1, 3] == 1).all()
+            elements[1, 3] = exact[1, 3] / scale[1, 3][:, None]
+            largest[1, 3] = 448
+        numpy.testing.assert_allclose(scale, largest[..., 0] / 448, rtol=1e-4)
+        near(fetch, elements, largest / 448, exact)
 
 
 def exact_attention(q, k, v, scale):

@@ -28,6 +28,9 @@ struct QuantizeRow {
 
 constexpr DType quantized_from(const QuantizeSpec& spec) { return spec.dtype; }
 constexpr DType quantized_to(const QuantizeSpec& spec) { return spec.out_dtype; }
+constexpr DType quantizer_weights(const QuantizeSpec& spec) { return spec.norm_dtype; }
+constexpr DType quantizer_angles(const QuantizeSpec& spec) { return spec.cos_sin_dtype; }
+constexpr DType quantizer_positions(const QuantizeSpec&) { return DType::int64; }
 constexpr DType quantizer_numbers(const QuantizeSpec&) { return DType::fp32; }
 
 inline constexpr QuantizeDims quantize_queries = {"batch, seqlen_q, heads_q, head_dim",
@@ -64,6 +67,36 @@ inline constexpr std::array quantize_table = {
                 {"batch, heads_q, seqlen_q", "heads_q, total_q"},
                 quantizer_numbers,
                 true,
+                false},
+    QuantizeRow{"q_norm_weight",
+                &QuantizeArguments::q_norm_weight,
+                {"head_dim", "head_dim"},
+                quantizer_weights,
+                false,
+                true},
+    QuantizeRow{"k_norm_weight",
+                &QuantizeArguments::k_norm_weight,
+                {"head_dim", "head_dim"},
+                quantizer_weights,
+                false,
+                true},
+    QuantizeRow{"cos_sin",
+                &QuantizeArguments::cos_sin,
+                {"max_pos, rotary_dim", "max_pos, rotary_dim"},
+                quantizer_angles,
+                false,
+                true},
+    QuantizeRow{"q_positions",
+                &QuantizeArguments::q_positions,
+                {"batch, seqlen_q", "total_q"},
+                quantizer_positions,
+                false,
+                false},
+    QuantizeRow{"k_positions",
+                &QuantizeArguments::k_positions,
+                {"batch, seqlen_kv", "total_k"},
+                quantizer_positions,
+                false,
                 false},
 };
 

@@ -20,8 +20,9 @@ namespace {
 // Names every member: arguments with another tensor do not compile here until it has a row.
 auto members_of(const QuantizeArguments& arguments) {
   const auto& [q, k, v, q_out, k_out, v_out, q_descale, k_descale, v_descale, k_mean, v_mean, lse_shift,
-               rotation_seed] = arguments;
-  return std::tie(q, k, v, q_out, k_out, v_out, q_descale, k_descale, v_descale, k_mean, v_mean, lse_shift);
+               q_norm_weight, k_norm_weight, cos_sin, q_positions, k_positions, rotation_seed] = arguments;
+  return std::tie(q, k, v, q_out, k_out, v_out, q_descale, k_descale, v_descale, k_mean, v_mean, lse_shift,
+                  q_norm_weight, k_norm_weight, cos_sin, q_positions, k_positions);
 }
 static_assert(quantize_table.size() == std::tuple_size_v<decltype(members_of(QuantizeArguments()))>);
 
@@ -35,9 +36,16 @@ bool is_scale(const QuantizeRow& row) {
 bool is_written(const QuantizeSpec& spec, const QuantizeRow& row) {
   return row.is_output && !(is_scale(row) && scales_of(spec, row) == QuantizedScales::given);
 }
-bool is_required(const QuantizeSpec& spec, const QuantizeRow& row) {
+bool is_positions(const QuantizeRow& row) {
+  return row.view == &QuantizeArguments::q_positions || row.view == &QuantizeArguments::k_positions;
+}
+bool is_required(const QuantizeSpec& spec, const QuantizeRow& row, bool is_dense) {
   if (row.view == &QuantizeArguments::k_mean || row.view == &QuantizeArguments::lse_shift) return false;
   if (row.view == &QuantizeArguments::v_mean) return spec.center_values;
+  if (row.view == &QuantizeArguments::q_norm_weight || row.view == &QuantizeArguments::k_norm_weight)
+    return spec.norm;
+  if (row.view == &QuantizeArguments::cos_sin) return spec.rotary_dim != 0;
+  if (is_positions(row)) return spec.rotary_dim != 0 && !is_dense;
   return !is_scale(row) || is_written(spec, row);
 }
 
@@ -59,17 +67,26 @@ DimNames dims_of(const QuantizeSpec& spec, const QuantizeRow& row, const TensorV
   return of(row.dims);
 }
 
-// Of as many elements as the rows of q, k and v.
+// Rows of 8 bits keep as many elements.
 int row_alignment(const QuantizeSpec& spec, DType dtype) {
-  return std::max(1, spec.alignment / size_of(spec.dtype)) * size_of(dtype);
+  return facts(dtype).is_fp8() ? std::max(1, spec.alignment / size_of(spec.dtype)) : spec.alignment;
 }
 
-void check_means(const QuantizeSpec& spec, const QuantizeArguments& a) {
+// What the spec has no use for.
+void check_presence(const QuantizeSpec& spec, const QuantizeArguments& a) {
   constexpr const char* no_mean = "was given, but spec.center_keys is not set";
   if (!spec.center_keys && a.k_mean.is_present()) refuse("k_mean", no_mean);
   if (!spec.center_keys && a.lse_shift.is_present()) refuse("lse_shift", no_mean);
   if (!spec.center_values && a.v_mean.is_present())
     refuse("v_mean", "was given, but spec.center_values is not set");
+  for (const auto& [name, tensor] :
+       {std::pair{"q_norm_weight", &a.q_norm_weight}, {"k_norm_weight", &a.k_norm_weight}}) {
+    if (!spec.norm && tensor->is_present()) refuse(name, "was given, but spec.norm is not set");
+  }
+  for (const auto& [name, tensor] :
+       {std::pair{"cos_sin", &a.cos_sin}, {"q_positions", &a.q_positions}, {"k_positions", &a.k_positions}}) {
+    if (spec.rotary_dim == 0 && tensor->is_present()) refuse(name, "was given, but spec.rotary_dim is 0");
+  }
 }
 
 CallSizes check_tensors(const QuantizeSpec& spec, const QuantizeArguments& arguments) {
@@ -78,9 +95,10 @@ CallSizes check_tensors(const QuantizeSpec& spec, const QuantizeArguments& argum
   sizes.know("head_dim", spec.head_dim);
   sizes.know("head_dim_v", spec.value_head_dim());
   sizes.know("1", 1);
+  sizes.know("rotary_dim", spec.rotary_dim);
   for (const QuantizeRow& row : quantize_table) {
     const TensorView& tensor = arguments.*row.view;
-    if (!is_required(spec, row) && !tensor.is_present()) continue;
+    if (!is_required(spec, row, is_dense) && !tensor.is_present()) continue;
     const DType dtype = row.dtype(spec);
     sizes.check(
         {row.name, dims_of(spec, row, tensor, is_dense), dtype, row.is_rows ? row_alignment(spec, dtype) : 0},
@@ -129,6 +147,19 @@ TensorStrides strides_of_scales(QuantizedScales scales, const TensorView& tensor
   return {};
 }
 
+RotaryParams rotary_params(const QuantizeSpec& spec, const TensorView& table, const TensorView& positions) {
+  if (!table.is_present()) return {};
+  const std::int64_t stride = stride_along(table, 0);
+  return {
+      .positions = static_cast<const long long*>(positions.data),
+      .positions_stride = 0,
+      .cos = table.data,
+      .sin = static_cast<const std::byte*>(table.data) + spec.rotary_dim / 2 * size_of(spec.cos_sin_dtype),
+      .cos_stride = stride,
+      .sin_stride = stride,
+      .max_pos = static_cast<int>(table.shape[0])};
+}
+
 // Of 256 bytes, as memory is aligned.
 std::size_t in_whole_lines(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
 
@@ -136,7 +167,7 @@ std::size_t in_whole_lines(std::size_t bytes) { return (bytes + 255) / 256 * 256
 
 QuantizeSizes fill_params(const QuantizeSpec& spec, const QuantizeArguments& arguments,
                           QuantizeParams& params) {
-  check_means(spec, arguments);
+  check_presence(spec, arguments);
   const CallSizes sizes = check_tensors(spec, arguments);
   check_outputs(spec, arguments);
   const bool is_dense = arguments.q.rank == 4;
@@ -157,12 +188,14 @@ QuantizeSizes fill_params(const QuantizeSpec& spec, const QuantizeArguments& arg
     std::copy(std::begin(drawn.words), std::end(drawn.words), params.signs + 4 * i);
   }
 
+  params.norm_eps = spec.norm_eps;
+
   QuantizeSizes needed;
   std::int64_t blocks = 0;
   struct Row {
     QkvTensor tensor;
     QuantizeTensor QuantizeParams::*own;
-    const TensorView &from, &to, &descale, &mean;
+    const TensorView &from, &to, &descale, &mean, &norm_weight, &positions;
     QuantizedScales scales;
     std::int64_t seqlen, heads;
   };
@@ -171,11 +204,12 @@ QuantizeSizes fill_params(const QuantizeSpec& spec, const QuantizeArguments& arg
                      seqlen_kv = sizes[is_dense ? "seqlen_kv" : "total_k"],
                      ratio = sizes["heads_q"] / heads_kv;
   const QuantizeArguments& a = arguments;
-  for (const Row& row :
-       {Row{QkvTensor::q, &QuantizeParams::q, a.q, a.q_out, a.q_descale, none, spec.scales, seqlen_q, ratio},
-        Row{QkvTensor::k, &QuantizeParams::k, a.k, a.k_out, a.k_descale, a.k_mean, spec.scales, seqlen_kv, 1},
-        Row{QkvTensor::v, &QuantizeParams::v, a.v, a.v_out, a.v_descale, a.v_mean, spec.value_scales,
-            seqlen_kv, 1}}) {
+  for (const Row& row : {Row{QkvTensor::q, &QuantizeParams::q, a.q, a.q_out, a.q_descale, none,
+                             a.q_norm_weight, a.q_positions, spec.scales, seqlen_q, ratio},
+                         Row{QkvTensor::k, &QuantizeParams::k, a.k, a.k_out, a.k_descale, a.k_mean,
+                             a.k_norm_weight, a.k_positions, spec.scales, seqlen_kv, 1},
+                         Row{QkvTensor::v, &QuantizeParams::v, a.v, a.v_out, a.v_descale, a.v_mean, none,
+                             none, spec.value_scales, seqlen_kv, 1}}) {
     const QuantizedTensorFacts facts = quantized_tensor_facts(spec, row.tensor);
     // Of no tokens, too, there are scales and means.
     const std::int64_t chunks = std::max<std::int64_t>(1, (row.seqlen + facts.chunk - 1) / facts.chunk);
@@ -190,6 +224,8 @@ QuantizeSizes fill_params(const QuantizeSpec& spec, const QuantizeArguments& arg
            .mean = static_cast<float*>(row.mean.data),
            .statistics = nullptr,
            .results = nullptr,
+           .norm_weight = row.norm_weight.data,
+           .rotary = rotary_params(spec, arguments.cos_sin, row.positions),
            .seqlen = static_cast<int>(row.seqlen),
            .heads = static_cast<int>(row.heads),
            .items = static_cast<int>(items),

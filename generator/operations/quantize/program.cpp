@@ -34,6 +34,12 @@ std::string words_of(const QuantizeSpec& spec) {
   if (spec.value_head_dim() != spec.head_dim) words += fmt::format("/{}", spec.value_head_dim());
   if (spec.alignment != 16) words += fmt::format(" align{}", spec.alignment);
   words += fmt::format(" scales {}/{}", to_string(spec.scales), to_string(spec.value_scales));
+  if (spec.norm)
+    words += fmt::format(" norm {}{}", to_string(spec.norm_dtype), spec.norm_adds_one ? " + 1" : "");
+  if (spec.rotary_dim != 0) {
+    words += fmt::format(" rotary{}{} {}", spec.rotary_dim, spec.rotary_interleaved ? " interleaved" : "",
+                         to_string(spec.cos_sin_dtype));
+  }
   if (spec.rotate) words += " rotated";
   if (spec.center_keys) words += " k-mean";
   if (spec.center_values) words += " v-mean";
@@ -56,6 +62,14 @@ std::string config_lines(const QuantizeSpec& spec) {
          number("head_dim_v", spec.value_head_dim(), "of v, elements") +
          number("alignment", spec.alignment, "of every row that is read, bytes") +
          scales("scales", spec.scales, "of q and k") + scales("value_scales", spec.value_scales, "of v") +
+         type_line("TableElement", spec.cos_sin_dtype, "of cosines and sines") +
+         type_line("WeightElement", spec.norm_dtype, "of the norms' weights") +
+         number("rotary_dim", spec.rotary_dim, "leading elements that are rotated by positions") +
+         truth("rotary_interleaved", spec.rotary_interleaved,
+               "neighbours are a pair, else the halves' elements") +
+         truth("has_sections", false, "positions have one axis") +
+         truth("norm", spec.norm, "RMS norm of q and k") +
+         truth("norm_adds_one", spec.norm_adds_one, "to the weights") +
          truth("rotate", spec.rotate, "q and k by one orthogonal matrix") +
          truth("center_keys", spec.center_keys, "k without its mean") +
          truth("center_values", spec.center_values, "v without its mean");
@@ -82,6 +96,8 @@ void validate(const QuantizeSpec& spec) {
   check_alignment(spec.alignment);
   check_scales("scales", spec.scales, QuantizedScales::token);
   check_scales("value_scales", spec.value_scales, QuantizedScales::channel);
+  check_rotary(spec.rotary_dim, spec.head_dim, spec.cos_sin_dtype);
+  check_norm(spec.norm_dtype, spec.norm_eps);
   if (spec.rotate && !std::has_single_bit(static_cast<unsigned>(spec.head_dim)))
     refuse_spec("rotate", "true",
                 fmt::format("needs a head_dim that is a power of two, and it is {}", spec.head_dim), "false");
@@ -92,9 +108,11 @@ QuantizedTensorFacts quantized_tensor_facts(const QuantizeSpec& spec, QkvTensor 
   const int columns = is_value ? spec.value_head_dim() : spec.head_dim;
   const QuantizedScales scales = is_value ? spec.value_scales : spec.scales;
   const bool is_centred = is_value ? spec.center_values : tensor == QkvTensor::k && spec.center_keys;
+  const bool has_pairs = !is_value && spec.rotary_dim != 0;
+  const int grain = has_pairs ? spec.rotary_dim / (spec.rotary_interleaved ? 1 : 2) : columns;
   const bool has_extremes = scales == QuantizedScales::head || scales == QuantizedScales::channel;
   return {.columns = columns,
-          .chunk = quantize_chunk(row_lanes(columns, columns, size_of(spec.dtype))),
+          .chunk = quantize_chunk(row_lanes(columns, grain, size_of(spec.dtype))),
           .statistics = column_statistics(is_centred, has_extremes)};
 }
 

@@ -1,6 +1,7 @@
 #include <jit/quantize.h>
 
 #include <algorithm>
+#include <bit>
 
 #include <jit/device.h>
 
@@ -14,14 +15,28 @@ namespace jit {
 namespace {
 
 // Names every member: a spec with another one does not compile here.
-std::array<std::uint64_t, 11> words_of(const QuantizeSpec& spec) {
-  const auto& [dtype, out_dtype, head_dim, head_dim_v, alignment, scales, value_scales, rotate, center_keys,
+std::array<std::uint64_t, 16> words_of(const QuantizeSpec& spec) {
+  const auto& [dtype, out_dtype, head_dim, head_dim_v, alignment, scales, value_scales, norm, norm_dtype,
+               norm_adds_one, norm_eps, rotary_dim, rotary_interleaved, cos_sin_dtype, rotate, center_keys,
                center_values] = spec;
   const auto word = [](auto value) { return static_cast<std::uint64_t>(value); };
   constexpr std::uint64_t quantize = 4;  // no other operation's
-  return {quantize,         word(dtype),       word(out_dtype),    word(head_dim),
-          word(head_dim_v), word(alignment),   word(scales),       word(value_scales),
-          word(rotate),     word(center_keys), word(center_values)};
+  return {quantize,
+          word(dtype),
+          word(out_dtype),
+          word(head_dim),
+          word(head_dim_v),
+          word(alignment),
+          word(scales),
+          word(value_scales),
+          word(norm) | word(norm_adds_one) << 1 | word(rotary_interleaved) << 2,
+          word(norm_dtype),
+          word(std::bit_cast<std::uint32_t>(norm_eps)),
+          word(rotary_dim),
+          word(cos_sin_dtype),
+          word(rotate),
+          word(center_keys),
+          word(center_values)};
 }
 
 // So many that those whose statistics are collected keep the device busy while the first ones are rounded. What they

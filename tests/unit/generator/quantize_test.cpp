@@ -30,6 +30,11 @@ TEST(QuantizeSpecTest, RefusesWhatCannotBeServed) {
       {"spec.alignment", {.alignment = 32}},
       {"spec.scales", {.scales = channel}},
       {"spec.value_scales", {.value_scales = token}},
+      {"spec.rotary_dim", {.rotary_dim = 130}},
+      {"spec.rotary_dim", {.rotary_dim = 7}},
+      {"spec.cos_sin_dtype", {.cos_sin_dtype = DType::int64}},
+      {"spec.norm_dtype", {.norm_dtype = DType::fp8_e4m3}},
+      {"spec.norm_eps", {.norm_eps = 0}},
       {"spec.rotate", {.head_dim = 96, .rotate = true}}};
   for (const auto& [field, spec] : wrong) {
     const Error error = error_of([&, spec = spec] { validate(spec); });
@@ -51,10 +56,17 @@ TEST(QuantizeSpecTest, EachFieldMakesAnotherProgram) {
                                            {.value_scales = channel},
                                            {.rotate = true},
                                            {.center_keys = true},
-                                           {.center_values = true}};
+                                           {.center_values = true},
+                                           {.norm = true},
+                                           {.norm_dtype = DType::fp32},
+                                           {.norm_adds_one = true},
+                                           {.rotary_dim = 64},
+                                           {.rotary_interleaved = true},
+                                           {.cos_sin_dtype = DType::bf16}};
   std::set<std::string> sources;
   for (const QuantizeSpec& spec : specs) sources.insert(quantize_program(spec).source);
   EXPECT_EQ(sources.size(), specs.size());
+  EXPECT_TRUE(sources.contains(quantize_program({.norm_eps = 0.5f}).source)) << "a run-time fact";
 }
 
 QuantizeArguments some_arguments() {
@@ -105,7 +117,25 @@ TEST(QuantizeArgumentsTest, RefusesByName) {
   });
   refused("v_out", "shares memory with k", spec, [](A& a) { a.v_out.data = a.k.data; });
   refused("k_out", "not aligned", spec, [](A& a) { a.k_out.data = static_cast<char*>(a.k_out.data) + 1; });
+  refused("cos_sin", "spec.rotary_dim is 0", spec, [](A& a) {
+    a.cos_sin = tensor_at(10, DType::fp32, {9, 64});
+  });
+  refused("k_norm_weight", "spec.norm is not set", spec,
+          [](A& a) { a.k_norm_weight = tensor_at(10, DType::bf16, {64}); });
   QuantizeSpec other = spec;
+  other.rotary_dim = 32;
+  refused("cos_sin", "is missing", other, [](A&) {});
+  refused("cos_sin", "has rotary_dim = 64; it must be 32", other, [](A& a) {
+    a.cos_sin = tensor_at(10, DType::fp32, {9, 64});
+  });
+  refused("q_positions", "is int32; it must be int64", other, [](A& a) {
+    a.cos_sin = tensor_at(10, DType::fp32, {9, 32});
+    a.q_positions = tensor_at(11, DType::int32, {2, 5});
+  });
+  other = spec;
+  other.norm = true;
+  refused("q_norm_weight", "is missing", other, [](A&) {});
+  other = spec;
   other.center_values = true;
   refused("v_mean", "is missing", other, [](A&) {});
   refused("v_mean", "must be dense", other, [](A& a) {
