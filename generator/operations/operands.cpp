@@ -68,6 +68,15 @@ const CallSizes::Known* CallSizes::find(std::string_view dimension) const {
   return nullptr;
 }
 
+void check_dense_numbers(std::string_view name, const TensorView& tensor, int first_dimension) {
+  std::int64_t dense = 1;
+  for (int i = tensor.rank - 1; i >= first_dimension; --i) {
+    if (tensor.shape[i] > 1 && tensor.strides[i] != dense)
+      refuse(name, fmt::format("must be dense: {}", tensor.to_string()));
+    dense *= tensor.shape[i];
+  }
+}
+
 std::int64_t stride_along(const TensorView& tensor, int dimension) {
   return tensor.shape[dimension] > 1 ? tensor.strides[dimension] : 0;
 }

@@ -65,6 +65,9 @@ class CallSizes {
   std::size_t count_ = 0;
 };
 
+/// An array of numbers: one after another, but for those dimensions in front of `first_dimension`.
+void check_dense_numbers(std::string_view name, const TensorView& tensor, int first_dimension = 0);
+
 /// The stride along a dimension; of a single element, which may carry any stride, 0.
 std::int64_t stride_along(const TensorView& tensor, int dimension);
 

@@ -1,6 +1,7 @@
 #include "generator/operations/spec_rules.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include <fmt/format.h>
@@ -35,6 +36,19 @@ void check_alignment(int alignment) {
   if (alignment == 16 || alignment == 8 || alignment == 4 || alignment == 2) return;
   const int nearest = alignment > 8 ? 16 : alignment > 4 ? 8 : alignment > 2 ? 4 : 2;
   refuse_spec("alignment", std::to_string(alignment), "must be 16, 8, 4 or 2 bytes", std::to_string(nearest));
+}
+
+void check_rotary(int rotary_dim, int head_dim, DType cos_sin_dtype) {
+  check_range("rotary_dim", rotary_dim, 0, head_dim);
+  if (rotary_dim % 2 != 0)
+    refuse_spec("rotary_dim", std::to_string(rotary_dim), "must be even", std::to_string(rotary_dim - 1));
+  check_choice("cos_sin_dtype", cos_sin_dtype, {DType::fp32, DType::bf16, DType::fp16});
+}
+
+void check_norm(DType norm_dtype, float norm_eps) {
+  check_choice("norm_dtype", norm_dtype, {DType::bf16, DType::fp16, DType::fp32});
+  if (!(norm_eps > 0) || !std::isfinite(norm_eps))
+    refuse_spec("norm_eps", fmt::format("{}", norm_eps), "must be positive and finite", "1e-06");
 }
 
 std::string type_line(std::string_view name, DType dtype, std::string_view doc) {

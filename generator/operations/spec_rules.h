@@ -24,6 +24,12 @@ void check_choice(std::string_view field, DType value, std::initializer_list<DTy
 /// Throws the same unless rows can be aligned so: 16, 8, 4 or 2 bytes.
 void check_alignment(int alignment);
 
+/// Throws the same unless so many leading elements of a head can be rotated, by a table of this type.
+void check_rotary(int rotary_dim, int head_dim, DType cos_sin_dtype);
+
+/// Throws the same unless heads can be normalised so.
+void check_norm(DType norm_dtype, float norm_eps);
+
 /// "  using NAME = TYPE;  // DOC"
 std::string type_line(std::string_view name, DType dtype, std::string_view doc);
 

@@ -85,11 +85,19 @@ inline Dims dims_of_keys(const AttentionSpec& spec, bool is_value) {
                   : Dims("batch, seqlen_kv, heads_kv, head_dim");
 }
 
-/// Of q_descale, k_descale and v_descale.
+/// Of k_descale; of v_descale where k and v have scales of one kind.
 inline Dims dims_of_scales(const AttentionSpec& spec) {
   if (spec.descale_per == ScaleKind::head) return "[batch?], heads_kv?";
   if (has_pages(spec)) return "pages, page_size, heads_kv";
   return has_ragged_kv(spec) ? Dims("total_k, heads_kv") : Dims("batch, seqlen_kv, heads_kv");
+}
+inline Dims dims_of_query_scales(const AttentionSpec& spec) {
+  if (spec.descale_per == ScaleKind::head) return dims_of_scales(spec);
+  return has_ragged_q(spec) ? Dims("total_q, heads_q") : Dims("batch, seqlen_q, heads_q");
+}
+/// Under q of 8 bits P is, too, and no probability can take the scale of its value.
+inline Dims dims_of_value_scales(const AttentionSpec& spec) {
+  return has_fp8_queries(spec) ? Dims("[batch?], heads_kv?") : dims_of_scales(spec);
 }
 inline Presence presence_of_scales(const AttentionSpec& spec) {
   if (!has_fp8_keys(spec)) return Presence::none;
@@ -97,7 +105,10 @@ inline Presence presence_of_scales(const AttentionSpec& spec) {
 }
 
 inline Presence presence_of_query_scales(const AttentionSpec& spec) {
-  return has_fp8_queries(spec) ? Presence::optional : Presence::none;
+  return has_fp8_queries(spec) ? presence_of_scales(spec) : Presence::none;
+}
+inline Presence presence_of_value_scales(const AttentionSpec& spec) {
+  return has_fp8_queries(spec) ? Presence::optional : presence_of_scales(spec);
 }
 
 /// The type of k and v.
@@ -190,7 +201,7 @@ inline constexpr std::array argument_table = {
                 .has_dense_last = true},
     ArgumentRow{.name = "q_descale",
                 .view = &AttentionArguments::q_descale,
-                .dims = dims_of_scales,
+                .dims = dims_of_query_scales,
                 .dtype = dtype_fp32,
                 .set = set_nothing,
                 .presence = presence_of_query_scales,
@@ -206,10 +217,10 @@ inline constexpr std::array argument_table = {
                 .has_aligned_rows = false},
     ArgumentRow{.name = "v_descale",
                 .view = &AttentionArguments::v_descale,
-                .dims = dims_of_scales,
+                .dims = dims_of_value_scales,
                 .dtype = dtype_fp32,
                 .set = set_nothing,
-                .presence = presence_of_scales,
+                .presence = presence_of_value_scales,
                 .needs = "kv_dtype of fp8",
                 .has_aligned_rows = false},
     ArgumentRow{.name = "rng_state",

@@ -188,11 +188,11 @@ std::optional<Refusal> refuse_kv_dtype(const SpecField& field, const AttentionSp
 
 std::optional<Refusal> refuse_descale(const SpecField& field, const AttentionSpec& spec) {
   if (spec.descale_per == ScaleKind::head) return {};
-  if (has_fp8_queries(spec)) {
-    return refuse(
-        field, std::string(to_string(spec.descale_per)),
-        "must be head where q is of fp8, too: only caches under q of 16 bits have a scale for each token",
-        "head");
+  if (has_fp8_queries(spec) && spec.sequences_kv == SequenceKind::paged) {
+    return refuse(field, std::string(to_string(spec.descale_per)),
+                  "must be head where q is of fp8, too, and keys are paged: scales of tokens are read along "
+                  "dense and ragged keys",
+                  "head");
   }
   if (has_fp8_keys(spec)) return {};
   return refuse(field, std::string(to_string(spec.descale_per)),

@@ -157,12 +157,22 @@ void ForwardBuffers::describe_sequences() {
 void ForwardBuffers::describe_scales() {
   if (spec_.descale_per != ScaleKind::token) return;
   const std::int64_t heads = params_.heads_kv, seqlen = dense_.seqlen_kv;
-  std::vector<float> scales(static_cast<std::size_t>(dense_.batch * seqlen * heads));
-  for (std::size_t i = 0; i < scales.size(); ++i) scales[i] = 0.5f + static_cast<float>(i % 7) / 7;
-  const auto* data = static_cast<const float*>(array_of(scales.data(), scales.size() * sizeof(float)));
+  const auto drawn = [&](std::int64_t count) {
+    std::vector<float> scales(static_cast<std::size_t>(count));
+    for (std::size_t i = 0; i < scales.size(); ++i) scales[i] = 0.5f + static_cast<float>(i % 7) / 7;
+    return static_cast<const float*>(array_of(scales.data(), scales.size() * sizeof(float)));
+  };
+  const float* const data = drawn(dense_.batch * seqlen * heads);
   const TensorStrides strides{.batch = seqlen * heads, .seq = heads, .head = 1};
   dense_descale_ = {.k = data, .v = data, .k_strides = strides, .v_strides = strides};
+  if (has_fp8_queries(spec_)) {
+    const std::int64_t queries = dense_.seqlen_q, heads_q = params_.heads_q;
+    dense_descale_.v_strides.seq = 0;  // one of each KV head
+    dense_descale_.q = drawn(dense_.batch * queries * heads_q);
+    dense_descale_.q_strides = {.batch = queries * heads_q, .seq = heads_q, .head = 1};
+  }
   descale_ = dense_descale_;
+  if (params_.sequences.cu_seqlens_q != nullptr) descale_.q_strides.batch = 0;
   if (params_.sequences.cu_seqlens_k != nullptr) descale_.k_strides.batch = descale_.v_strides.batch = 0;
   if (params_.sequences.page_table != nullptr)
     descale_.k_strides.batch = descale_.v_strides.batch = spec_.page_size * heads;

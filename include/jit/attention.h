@@ -90,10 +90,11 @@ struct AttentionArguments {
   /// spec.descale_per = head (heads_kv), (1) for all heads, or (batch, heads_kv), each of which may be 1; optional, 1 where
   /// it is not given. With token, one for each row of k: as k without head_dim, such as (pages, page_size, heads_kv).
   TensorView q_descale =
-      {};  ///< with spec.dtype of fp8 alone: of its KV head, as k_descale of descale_per = head
+      {};  ///< with spec.dtype of fp8 alone: of its KV head, as k_descale; with token one for each row of q
   TensorView k_descale = {};
-  TensorView v_descale = {};  ///< the same for v
-  float dropout_p = 0;        ///< the rate of dropout, at least 0 and less than 1; 0 unless spec.dropout
+  /// The same for v; with spec.dtype of fp8 always as with head, because a probability of 8 bits cannot take a scale.
+  TensorView v_descale = {};
+  float dropout_p = 0;  ///< the rate of dropout, at least 0 and less than 1; 0 unless spec.dropout
   /// int64 (2), if spec.dropout: seed and offset of the random numbers, read on the device alone. Equal ones drop equal
   /// probabilities (docs/kernels.md#dropout).
   TensorView rng_state = {};

@@ -17,10 +17,18 @@ enum class SequenceKind {
   padded,  ///< as dense, and kernels read how many rows are in use: of gradients, where a call has seqused_q or seqused_k
 };
 
-/// What keys and values of 8 bits have a scale for.
+/// What rows of 8 bits have a scale for.
 enum class ScaleKind {
-  head,   ///< one for all, for each KV head, or for each batch entry and KV head
-  token,  ///< one for each key and KV head
+  head,  ///< one for all, for each KV head, or for each batch entry and KV head
+  token,  ///< one for each key and KV head, and, where q is of 8 bits, too, for each query and head instead of values
+};
+
+/// What a tensor that is made of 8 bits has a scale for, which is found from its largest magnitude, unless it is given.
+enum class QuantizedScales {
+  given,    ///< none is found
+  head,     ///< one for each batch entry and KV head
+  token,    ///< one for each row
+  channel,  ///< one for each batch entry, KV head and column
 };
 
 /// What a mask leaves of a tile of scores.

@@ -43,6 +43,7 @@ from .errors import *  # noqa: F403
 from .errors import Error
 from .functor import FunctorText
 from .mask import Mask
+from .quantize import QuantizedQkv, quantize_qkv
 from .score import Score
 from .spec import AttentionSpec, Refusal, supports
 
@@ -55,6 +56,7 @@ __all__ = [
     "Kernel",
     "LaunchTrace",
     "Mask",
+    "QuantizedQkv",
     "Refusal",
     "Score",
     "TileMap",
@@ -69,6 +71,7 @@ __all__ = [
     "mask",
     "merge",
     "prepare",
+    "quantize_qkv",
     "score",
     "supports",
     "tile_map",

@@ -18,7 +18,17 @@ _BITS = {
     "float8_e5m2": ("uint8", "fp8_e5m2"),
 }
 
-_NUMPY_NAMES = {"fp16": "float16", "fp32": "float32", "bf16": "bfloat16", "int32": "int32"}
+_NUMPY_NAMES = {
+    "fp16": "float16",
+    "fp32": "float32",
+    "bf16": "bfloat16",
+    "int32": "int32",
+    "fp8_e4m3": "float8_e4m3fn",
+    "fp8_e5m2": "float8_e5m2",
+}
+
+#: Those that NumPy has from ml_dtypes.
+_FROM_ML_DTYPES = ("bf16", "fp8_e4m3", "fp8_e5m2")
 
 
 def adapter_of(array_type):
@@ -80,7 +90,9 @@ def _dtype(name, like=None):
 
     if name in ("bf16", "fp16") and like is not None and like.kind in "iu" and like.itemsize == 2:
         return like
-    return numpy.dtype(_NUMPY_NAMES[name] if name != "bf16" else importlib.import_module("ml_dtypes").bfloat16)
+    if name in _FROM_ML_DTYPES:
+        return numpy.dtype(getattr(importlib.import_module("ml_dtypes"), _NUMPY_NAMES[name]))
+    return numpy.dtype(_NUMPY_NAMES[name])
 
 
 def _host_empty(like, shape, dtype):

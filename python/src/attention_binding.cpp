@@ -23,8 +23,12 @@ using namespace nb::literals;
 
 // What the scales of fp8 keys and values are for, by their shapes.
 ScaleKind kind_by_shape(const AttentionArguments& arguments, const AttentionSpec& spec) {
+  // Under queries of fp8 a value has no scale of its own.
+  const bool has_fp8_q = has_fp8_queries(spec);
+  if (has_fp8_q && arguments.q_descale.rank > 2) return ScaleKind::token;
   for (const auto& [name, scales] :
        {std::pair{"k_descale", &arguments.k_descale}, {"v_descale", &arguments.v_descale}}) {
+    if (has_fp8_q && scales == &arguments.v_descale) continue;
     if (!scales->is_present()) continue;
     if (scales->rank > 2) return ScaleKind::token;
     if (scales->rank < 2 || spec.sequences_kv != SequenceKind::ragged) return ScaleKind::head;
@@ -243,10 +247,10 @@ Args:
     cache_leftpad: int32 (batch), rows of each sequence before its first key.
     sinks: fp32 (heads_q), a score of each head without a value.
     q_descale: fp32, what the elements of q are multiplied by where it is of fp8: (1), (heads_kv) or (batch, heads_kv), any
-        of which may be 1; heads that share keys share a scale.
+        of which may be 1; heads that share keys share a scale. Or one for each row, as q without head_dim.
     k_descale: fp32, what the elements of k are multiplied by where k and v are of fp8: (1), (heads_kv) or (batch,
         heads_kv), any of which may be 1; or one for each key and KV head, as k without head_dim. Any strides.
-    v_descale: the same for v.
+    v_descale: the same for v; where q is of fp8, too, one of each head.
     num_splits: blocks that may share the keys of some queries, at most; 0: as many as pay.
     zero_padding: write o = 0 and lse = −inf to rows that are no query's: behind those in use (seqused_q), before,
         between and behind ragged sequences. Otherwise such rows stay as they are in out, and hold anything elsewhere.

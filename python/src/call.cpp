@@ -73,7 +73,7 @@ void Call::read_sequences() {
     if (array.is_valid() && !array.is_none())
       arguments_.*sequence_arrays[i].view = arrays_.read(array, sequence_arrays[i].name, std::nullopt).view;
   }
-  for (TensorView* scales : {&arguments_.k_descale, &arguments_.v_descale})
+  for (TensorView* scales : {&arguments_.q_descale, &arguments_.k_descale, &arguments_.v_descale})
     *scales = in_layout(*scales, inputs_.layout, 3);
   arguments_.num_splits = inputs_.sequences.num_splits;
   arguments_.zero_padding = inputs_.sequences.zero_padding;

@@ -12,6 +12,7 @@
 #include "merge_binding.h"
 #include "pack_binding.h"
 #include "process.h"
+#include "quantize_binding.h"
 #include "spec_conversion.h"
 #include "tile_map_binding.h"
 #include "tuning_binding.h"
@@ -29,6 +30,7 @@ NB_MODULE(_core, module) {
   jit::python::bind_attention(module);
   jit::python::bind_backward(module);
   jit::python::bind_append(module);
+  jit::python::bind_quantize(module);
   jit::python::bind_merge(module);
   jit::python::bind_block_mask(module);
   jit::python::bind_tuning(module);

@@ -3,12 +3,13 @@
 #pragma once
 
 #include "append/params.cuh"
-#include "append/rotation.cuh"
 #include "append/stored_rows.cuh"
 #include "append/token_place.cuh"
 #include "base/dependent_launch.cuh"
 #include "base/prelude.cuh"
+#include "base/rotary.cuh"
 #include "base/row_lanes.cuh"
+#include "base/row_norm.cuh"
 #include "base/row_pieces.cuh"
 
 namespace jit {
@@ -114,42 +115,21 @@ class TokenRows {
     const void* weights = row < params_.heads_q ? params_.q_norm_weight : params_.k_norm_weight;
     for_pieces<rotated>([&](int turn) {
       const int begin = column<rotated>(turn);
-      normalise(loaded.x[turn], begin, factor, weights);
+      normalise_piece<Config>(loaded.x[turn], begin, factor, weights);
       if constexpr (Config::rotary_dim != 0) {
         if (begin >= Config::rotary_dim) return;
         float partners[rotated.piece] = {};
         if constexpr (!Config::rotary_interleaved) {
           load_piece<Config::alignment>(source + rotation.partner(begin), partners);
-          normalise(partners, rotation.partner(begin), factor, weights);
+          normalise_piece<Config>(partners, rotation.partner(begin), factor, weights);
         }
         rotation.rotate(loaded.x[turn], partners, begin, turn);
       }
     });
   }
 
-  /// 1 / sqrt(mean(x²) + eps) of the row.
   __device__ __forceinline__ float norm_factor(const Row& row) const {
-    if constexpr (!Config::norm) return 1.0f;
-    float sum = 0;
-#pragma unroll
-    for (int turn = 0; turn < turns; ++turn) {
-#pragma unroll
-      for (int i = 0; i < rotated.piece; ++i) sum += row.x[turn][i] * row.x[turn][i];
-    }
-#pragma unroll
-    for (int offset = lanes / 2; offset > 0; offset /= 2) sum += __shfl_xor_sync(full_warp, sum, offset);
-    return rsqrtf(sum / Config::head_dim + params_.norm_eps);
-  }
-
-  __device__ __forceinline__ void normalise(float (&values)[rotated.piece], int begin, float factor,
-                                            const void* weights) const {
-    if constexpr (Config::norm) {
-      float weight[rotated.piece];
-      load_piece<Config::alignment>(static_cast<const WeightElement*>(weights) + begin, weight);
-#pragma unroll
-      for (int i = 0; i < rotated.piece; ++i)
-        values[i] *= factor * (Config::norm_adds_one ? 1.0f + weight[i] : weight[i]);
-    }
+    return row_norm_factor<Config, lanes>(row.x, params_.norm_eps);
   }
 
   /// Calls `move` with each turn in which the lane has a piece of a row that is cut like this.

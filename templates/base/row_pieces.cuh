@@ -56,12 +56,10 @@ __device__ __forceinline__ void store_words(void* target, const unsigned (&words
   }
 }
 
-/// `alignment` is what the row keeps, in bytes; an element always keeps its own size.
-template <int alignment, int count, class Element>
-__device__ __forceinline__ void load_piece(const Element* source, float (&values)[count]) {
-  constexpr int bytes = count * static_cast<int>(sizeof(Element));
-  unsigned words[(bytes + 3) / 4];
-  load_words<bytes, maximum(alignment, static_cast<int>(sizeof(Element)))>(source, words);
+/// Elements that lie in words, as floats.
+template <class Element, int count, int word_count>
+__device__ __forceinline__ void widen_words(const unsigned (&words)[word_count], float (&values)[count]) {
+  static_assert(word_count == (count * static_cast<int>(sizeof(Element)) + 3) / 4);
 #pragma unroll
   for (int i = 0; i < count; ++i) {
     if constexpr (sizeof(Element) == 4) {
@@ -70,6 +68,15 @@ __device__ __forceinline__ void load_piece(const Element* source, float (&values
       values[i] = to_float(Element{static_cast<unsigned short>(words[i / 2] >> (i % 2 * 16))});
     }
   }
+}
+
+/// `alignment` is what the row keeps, in bytes; an element always keeps its own size.
+template <int alignment, int count, class Element>
+__device__ __forceinline__ void load_piece(const Element* source, float (&values)[count]) {
+  constexpr int bytes = count * static_cast<int>(sizeof(Element));
+  unsigned words[(bytes + 3) / 4];
+  load_words<bytes, maximum(alignment, static_cast<int>(sizeof(Element)))>(source, words);
+  widen_words<Element>(words, values);
 }
 
 /// Rounds to the nearest element.

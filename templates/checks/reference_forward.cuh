@@ -17,7 +17,8 @@
 
 namespace jit {
 
-/// What the elements of a key, or of a value, of dense sequences are multiplied by.
+/// What the elements of a row of dense sequences are multiplied by; of a query where `head` is its own, or that of its
+/// keys where they share a scale.
 template <class Config>
 __device__ __forceinline__ float descale_of(const float* scales, const TensorStrides& strides, int batch,
                                             int kv_head, int key) {
@@ -62,7 +63,8 @@ __device__ void attention_reference(const AttentionParams& params, const Referen
       for (int d = 0; d < Config::head_dim; ++d) dot += to_float(q[d]) * to_float(k[d]);
       if constexpr (keys_are_fp8<Config>)
         dot *= descale_of<Config>(descale.k, descale.k_strides, batch, kv_head, key) *
-               descale_of<Config>(descale.q, descale.q_strides, batch, kv_head, 0);
+               descale_of<Config>(descale.q, descale.q_strides, batch,
+                                  has_token_scales<Config> ? head : kv_head, query);
       s = score.apply(dot * params.softmax_scale, query, key);
     }
     float tile_max = s;

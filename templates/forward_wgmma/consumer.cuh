@@ -210,7 +210,7 @@ class Consumer {
     const Work<Config> work = work_ring_.take();
     if (!is_work(work)) return false;
     work_ = work;
-    scales_.take_scores(work_);
+    scales_.take_scores(work, consumer_);
     if constexpr (keys_are_fp8<Config>) scale_log2_ = exponent_scale<Score>(scales_.of_scores());
     score_ = Score(context_of<Config>(params_, work));
     q_ring().wait_full();
@@ -342,6 +342,7 @@ class Consumer {
 
   // Leaves the scores as the mask and score functors want them.
   __device__ __forceinline__ void apply_functors() {
+    scales_.scale_scores(scores_, key_scales_of<Config>(smem_, rings_.k.stage()));
     if (Score::is_identity && (flags_ & key_note_partial) == 0) return;
     const int thread = reread_thread_index() % warpgroup_size;
     const int q = work_.q_begin + consumer_ * rows_per_warpgroup + thread / warp_size * 16 +

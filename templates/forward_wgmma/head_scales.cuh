@@ -1,28 +1,35 @@
-// What q, k and v of 8 bits are multiplied by: one number each for a work tile, whose elements are left as they are. Those
-// of q and k are factors of the softmax scale, that of v is one of the output.
+// What q, k and v of 8 bits are multiplied by, whose elements are left as they are. One number each for a work tile: those
+// of q and k are factors of the softmax scale. Or one for each query and key: they are factors of scores, and the key
+// loader leaves those of a tile of keys beside it. That of v is a factor of the output.
 #pragma once
 
 #include "base/descale_params.cuh"
 #include "base/params.cuh"
 #include "base/prelude.cuh"
+#include "forward_wgmma/traits.cuh"
+#include "forward_wgmma/work.cuh"
 #include "ptx/math.cuh"
 #include "scheduling/work_tiles.cuh"
 
 namespace jit::forward_wgmma {
 
 /// Elements of 16 bits have no scales.
-template <class Config, bool has_fp8 = keys_are_fp8<Config>>
+template <class Config, bool has_fp8 = keys_are_fp8<Config>, bool has_each = has_token_scales<Config>>
 class HeadScales {
  public:
   __device__ __forceinline__ HeadScales(const AttentionParams& params, const DescaleParams&)
       : params_(params) {}
 
   /// Reads those of q and k.
-  __device__ __forceinline__ void take_scores(const WorkTile&) {}
+  template <class Tile>
+  __device__ __forceinline__ void take_scores(const Tile&, int) {}
   /// Reads that of v.
   __device__ __forceinline__ void take_values(const WorkTile&) {}
   /// What makes a score of a product of elements of q and k.
   __device__ __forceinline__ float of_scores() const { return params_.softmax_scale; }
+  /// Of the tile of keys whose scales lie at a shared address.
+  template <class Scores>
+  __device__ __forceinline__ void scale_scores(Scores&, unsigned) const {}
   template <class Output>
   __device__ __forceinline__ void scale_output(Output&) const {}
 
@@ -30,40 +37,113 @@ class HeadScales {
   const AttentionParams& params_;
 };
 
+/// That of values, of a KV head or of all.
 template <class Config>
-class HeadScales<Config, true> {
+class ValueScale {
  public:
-  __device__ __forceinline__ HeadScales(const AttentionParams& params, const DescaleParams& descale)
-      : params_(params), descale_(descale) {}
+  __device__ __forceinline__ explicit ValueScale(const DescaleParams& descale) : descale_(descale) {}
 
-  __device__ __forceinline__ void take_scores(const WorkTile& work) {
-    const float scale =
-        read(descale_.q, descale_.q_strides, work) * read(descale_.k, descale_.k_strides, work);
-    // Times 0, −inf of a dropped key would be no number; times a negative number, maxima would be minima.
-    constexpr float least = 0x1p-100f;
-    of_scores_ = scale < 0 ? __int_as_float(0x7fffffff) : max_nan(params_.softmax_scale * scale, least);
-  }
   __device__ __forceinline__ void take_values(const WorkTile& work) {
     of_values_ = read(descale_.v, descale_.v_strides, work);
   }
-  __device__ __forceinline__ float of_scores() const { return of_scores_; }
   template <class Output>
   __device__ __forceinline__ void scale_output(Output& output) const {
     const float scale[Output::rows] = {of_values_, of_values_};
     output.scale_rows(scale);
   }
 
- private:
+ protected:
   static __device__ __forceinline__ float read(const float* scales, const TensorStrides& strides,
                                                const WorkTile& work) {
     const int kv_head = work.head / Config::gqa_ratio;
     return scales != nullptr ? scales[work.batch * strides.batch + kv_head * strides.head] : 1.0f;
   }
 
-  const AttentionParams& params_;
   const DescaleParams& descale_;
-  float of_scores_ = 0;
+
+ private:
   float of_values_ = 0;
 };
+
+/// One for a work tile.
+template <class Config>
+class HeadScales<Config, true, false> : public ValueScale<Config> {
+ public:
+  __device__ __forceinline__ HeadScales(const AttentionParams& params, const DescaleParams& descale)
+      : ValueScale<Config>(descale), params_(params) {}
+
+  __device__ __forceinline__ void take_scores(const WorkTile& work, int /*consumer*/) {
+    const DescaleParams& descale = this->descale_;
+    const float scale =
+        this->read(descale.q, descale.q_strides, work) * this->read(descale.k, descale.k_strides, work);
+    // Times 0, −inf of a dropped key would be no number; times a negative number, maxima would be minima.
+    constexpr float least = 0x1p-100f;
+    of_scores_ = scale < 0 ? __int_as_float(0x7fffffff) : max_nan(params_.softmax_scale * scale, least);
+  }
+  __device__ __forceinline__ float of_scores() const { return of_scores_; }
+  template <class Scores>
+  __device__ __forceinline__ void scale_scores(Scores&, unsigned) const {}
+
+ private:
+  const AttentionParams& params_;
+  float of_scores_ = 0;
+};
+
+/// One for each query and key.
+template <class Config>
+class HeadScales<Config, true, true> : public ValueScale<Config> {
+  using Scores = typename KernelTraits<Config>::Scores;
+
+ public:
+  __device__ __forceinline__ HeadScales(const AttentionParams& params, const DescaleParams& descale)
+      : ValueScale<Config>(descale), params_(params) {}
+
+  template <class Tile>
+  __device__ __forceinline__ void take_scores(const Tile& work, int consumer) {
+    const BlockContext context = context_of<Config>(params_, work);
+    const TensorStrides& strides = this->descale_.q_strides;
+    const float* const of_head = this->descale_.q + work.batch * strides.batch + work.head * strides.head;
+    const int thread = static_cast<int>(threadIdx.x) % warpgroup_size;
+    const int first = work.q_begin + consumer * rows_per_warpgroup + thread / warp_size * 16;
+#pragma unroll
+    for (int r = 0; r < Scores::rows; ++r) {
+      const int query =
+          minimum(MmaLayout::row(first + MmaLayout::lane_row(thread), 0, r), context.seqlen_q - 1);
+      of_queries_[r] = of_head[(context.q_begin + query) * strides.seq];
+    }
+  }
+  __device__ __forceinline__ float of_scores() const { return params_.softmax_scale; }
+  __device__ __forceinline__ void scale_scores(Scores& scores, unsigned scales) const {
+    const unsigned own = scales + MmaLayout::lane_column(reread_thread_index()) * 4;
+#pragma unroll
+    for (int n = 0; n < Scores::column_blocks; ++n) {
+      int pair[2];
+      load_shared(pair, own + MmaLayout::column(0, n, 0) * 4);
+#pragma unroll
+      for (int r = 0; r < Scores::rows; ++r) {
+        scores.at(r, n, 0) *= of_queries_[r] * __int_as_float(pair[0]);
+        scores.at(r, n, 1) *= of_queries_[r] * __int_as_float(pair[1]);
+      }
+    }
+  }
+
+ private:
+  const AttentionParams& params_;
+  float of_queries_[Scores::rows] = {};
+};
+
+/// Leaves the scales of a tile's keys at a shared address. By a whole warp.
+template <class Config>
+__device__ __forceinline__ void leave_key_scales(const DescaleParams& descale, const WorkTile& work,
+                                                 const Sequence& sequence, int k_begin, unsigned target) {
+  const TensorStrides& strides = descale.k_strides;
+  const float* const of_head =
+      descale.k + work.batch * strides.batch + work.head / Config::gqa_ratio * strides.head;
+#pragma unroll
+  for (int i = lane_id(); i < Config::tile_kv; i += warp_size) {
+    const int key = minimum(k_begin + i, sequence.length - 1);
+    store_shared(target + i * 4, __float_as_int(of_head[(sequence.begin + key) * strides.seq]));
+  }
+}
 
 }  // namespace jit::forward_wgmma

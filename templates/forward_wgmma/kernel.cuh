@@ -43,7 +43,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
     if constexpr (Config::loader_registers != 0) setmaxnreg_dec<Config::loader_registers>();
     switch (uniform(threadIdx.x / warp_size)) {
       case 0:
-        load_keys<Config>(params, maps, smem);
+        load_keys<Config>(params, descale, maps, smem);
         if constexpr (is_between) end_behind_grids_before();
         return;
       case 1:

@@ -2,7 +2,9 @@
 // room.
 #pragma once
 
+#include "base/descale_params.cuh"
 #include "base/params.cuh"
+#include "forward_wgmma/head_scales.cuh"
 #include "forward_wgmma/key_note_flags.cuh"
 #include "forward_wgmma/mask_memory.cuh"
 #include "forward_wgmma/next_work.cuh"
@@ -48,8 +50,8 @@ __device__ __forceinline__ void note_no_values(unsigned smem, const Rings<Config
 /// Each tile of keys is followed by the values of the one before, from one work tile to the next: scores are
 /// computed first, or at once after.
 template <class Config>
-__device__ __forceinline__ void load_keys(const AttentionParams& params, const TensorMaps& maps,
-                                          unsigned smem) {
+__device__ __forceinline__ void load_keys(const AttentionParams& params, const DescaleParams& descale,
+                                          const TensorMaps& maps, unsigned smem) {
   using Traits = KernelTraits<Config>;
   using Mask = typename Config::Mask;
   using Box = decltype(key_box<Config>(params, Work<Config>(), Sequence(), 0));
@@ -60,13 +62,17 @@ __device__ __forceinline__ void load_keys(const AttentionParams& params, const T
   const KeyWordRanges<Config> word_ranges(params, maps, smem);
   MaskMemory<Mask> memory;
 
-  const auto load_k = [&](const Mask& mask, const Box& keys, int k_begin, int seqlen_kv, int flags) {
+  const auto load_k = [&](const Mask& mask, const Box& keys, const Work<Config>& own,
+                          const Sequence& sequence, int k_begin, int flags) {
+    const int seqlen_kv = sequence.length;
     rings.k.wait_empty();
     if constexpr (Traits::has_key_words) {
       const unsigned words = key_words_of<Config>(smem, rings.k.stage());
       for (int i = lane_id(); (flags & key_note_partial) != 0 && i < Config::tile_kv; i += warp_size)
         store_shared(words + i * 4, mask.key_word(minimum(k_begin + i, seqlen_kv - 1)));
     }
+    if constexpr (Traits::has_key_scales)
+      leave_key_scales<Config>(descale, own, sequence, k_begin, key_scales_of<Config>(smem, rings.k.stage()));
     rings.k.arrive_full_beside_copies();
     if (elected) store_key_note(key_note<Config>(smem, rings.k.stage()), k_begin, flags);
     load_key_tile<Config, typename Traits::KTile>(rings.k.tile(), k_map<Config>(maps), rings.k.full(), keys);
@@ -100,7 +106,7 @@ __device__ __forceinline__ void load_keys(const AttentionParams& params, const T
       const Box keys = key_box<Config>(params, own, sequence, k_begin);
       const bool has_keys = tiles.has(0);
       if (has_keys) {
-        load_k(mask, keys, k_begin, seqlen_kv,
+        load_k(mask, keys, own, sequence, k_begin,
                key_note_flags<Config>(mask, tiles, own.q_begin, seqlen_q, range.end, seqlen_kv));
       } else {
         note_no_keys();

@@ -4,7 +4,7 @@
 //     Q      the query loader, by TMA     its consumer   the storer has stored O, which lies over it; where
 //                                                        it does not, each consumer warp says so
 //     K, V   the key loader, by TMA       consumers      each consumer warp says so
-//            (its lanes, where keys have words)
+//            (its lanes, where keys have words or scales)
 //     V      each transposing warp        consumers      each consumer warp says so
 //     V rows the key loader, by TMA       transposers    each of their warps says so; V is the loader's own where
 //                                                        nobody turns it over
@@ -25,7 +25,7 @@ template <class Config>
 struct Rings {
   using Traits = KernelTraits<Config>;
   TileRing<Config::stages_q, Traits::q_stage_bytes> q;
-  TileRing<Config::stages_k, Traits::KTile::bytes, Traits::has_key_words> k;
+  TileRing<Config::stages_k, Traits::KTile::bytes, Traits::has_key_words || Traits::has_key_scales> k;
   TileRing<Config::stages_v, Traits::VTile::bytes> v;
   TileRing<Config::stages_v, Traits::VRowsTile::bytes> v_rows;
   TileRing<Traits::stages_o, Traits::q_stage_bytes> o;
@@ -110,6 +110,12 @@ __device__ __forceinline__ unsigned value_note(unsigned smem, int stage) {
 template <class Config>
 __device__ __forceinline__ unsigned key_words_of(unsigned smem, int stage) {
   return smem + KernelTraits<Config>::layout.key_words + stage * Config::tile_kv * 4;
+}
+
+/// Shared address of the scales of a stage's keys.
+template <class Config>
+__device__ __forceinline__ unsigned key_scales_of(unsigned smem, int stage) {
+  return smem + KernelTraits<Config>::layout.key_scales + stage * Config::tile_kv * 4;
 }
 
 __device__ __forceinline__ void store_key_note(unsigned note, int k_begin, int flags) {

@@ -21,7 +21,7 @@ struct KeyNote {
 
 /// Byte offsets from the start of dynamic shared memory, which is aligned to 1024 bytes.
 ///
-///     | Q stage 0 | … | K stage 0 | … | V stage 0 | … | V rows | O | P | words and their ranges | notes | barriers |
+///     | Q stage 0 | … | K stage 0 | … | V stage 0 | … | V rows | O | P | words and their ranges | scales | notes | barriers |
 ///
 /// O lies over the Q that it was computed from unless the config separates it or has consumers write it; P is
 /// there when PV reads it from shared memory; V rows, as many stages as V, where V is transposed. A stage of Q has the rows of each consumer as a tile of its
@@ -35,6 +35,7 @@ struct SmemLayout {
   int p;
   int key_words;        ///< int for each key of each stage, if the mask asks for words
   int key_word_ranges;  ///< the table of their ranges: two ints each
+  int key_scales;       ///< float for each key of each stage, if each has a scale
   int key_notes;        ///< KeyNote for each stage of K
   int value_notes;      ///< int for each stage of V rows
   int work;             ///< WorkTile, or SequenceTile, for each stage of work
@@ -76,6 +77,7 @@ struct SmemSizes {
   bool has_lengths;                        ///< whether sequences may differ in length
   int element_bytes = jit::element_bytes;  ///< of q, k and v
   int output_bytes = jit::element_bytes;   ///< of o
+  bool key_scales = false;                 ///< whether each key has a scale of its own
 
   /// Products of elements of 8 bits sum along the columns of both tiles (PTX ISA, "wgmma.mma_async"): V is turned over.
   JIT_HOST_DEVICE constexpr bool transposes_v() const { return element_bytes == 1; }
@@ -133,6 +135,7 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   constexpr int word_bytes = 4;
   layout.key_words = place(sizes.key_words ? sizes.stages_k * sizes.tile_kv * word_bytes : 0);
   layout.key_word_ranges = place(has_key_word_ranges(sizes) ? key_word_range_places * 2 * word_bytes : 0);
+  layout.key_scales = place(sizes.key_scales ? sizes.stages_k * sizes.tile_kv * word_bytes : 0);
   layout.key_notes = place(sizes.stages_k * static_cast<int>(sizeof(KeyNote)));
   layout.value_notes = place(sizes.transposes_v() ? sizes.stages_v * word_bytes : 0);
   layout.work =
@@ -173,7 +176,8 @@ JIT_HOST_DEVICE constexpr SmemSizes smem_sizes(bool key_words, bool has_lengths)
           .persistent = Config::persistent,
           .has_lengths = has_lengths,
           .element_bytes = static_cast<int>(sizeof(typename Config::Element)),
-          .output_bytes = static_cast<int>(sizeof(OutputElement<Config>))};
+          .output_bytes = static_cast<int>(sizeof(OutputElement<Config>)),
+          .key_scales = has_token_scales<Config>};
 }
 
 }  // namespace jit::forward_wgmma

@@ -95,6 +95,9 @@ struct KernelTraits {
   /// Whether the key loader leaves a word of each key of a partial tile.
   static constexpr bool has_key_words = key_words<typename Config::Mask> == 1;
 
+  /// Whether the key loader leaves what the elements of each key are multiplied by.
+  static constexpr bool has_key_scales = has_token_scales<Config>;
+
   static constexpr SmemSizes sizes = smem_sizes<Config>(has_key_words, has_lengths);
   static constexpr SmemLayout layout = smem_layout(sizes);
   static constexpr int q_stage_bytes = q_stage_size(sizes);

@@ -104,6 +104,27 @@ TEST_F(Fp8Test, MasksScoresAndLengths) {
   expect_all_right(cases);
 }
 
+// A scale for each query and each key, of tiles that are whole and others, of one consumer and two.
+TEST_F(Fp8Test, ScalesOfTokens) {
+  std::vector<KernelCase> cases;
+  const auto add = [&](const Mask& mask, const Score& score, int seqlen_q, int seqlen_kv,
+                       const char* config) {
+    AttentionCase problem = case_of(DType::fp8_e4m3, 64, seqlen_q, seqlen_kv);
+    problem.spec.descale_per = ScaleKind::token;
+    problem.spec.gqa_ratio = 2;
+    problem.spec.mask = mask;
+    problem.spec.score = score;
+    cases.push_back({problem, config_of(config)});
+  };
+  add({}, {}, 130, 200, "tile_q=128 tile_kv=64 stages_q=2 stages_v=2 separate_o=true order=ping_pong");
+  add(mask::causal(), {}, 140, 90, small);  // rows without a key
+  add(mask::document(), score::alibi(), 70, 70, "tile_q=128 tile_kv=32 stages_v=2 direct_o=true");
+  add(mask::causal(), score::softcap(3), 66, 130,
+      "tile_q=64 tile_kv=96 stages_k=3 stages_v=2 direct_o=true overlap=false promote_every=1");
+  add({}, {}, 1, 1, small);
+  expect_all_right(cases);
+}
+
 // Persistent blocks that take several work tiles: scales are those of the tile, and results the same bits.
 TEST_F(Fp8Test, ManyTilesOfManyHeads) {
   const CurrentDevice current(0);
@@ -236,7 +257,12 @@ TEST_F(Fp8Test, WhatCannotBeServedIsRefused) {
   EXPECT_THAT(refused([](AttentionSpec& s) { s.kv_dtype = DType::fp8_e5m2; }), HasSubstr("of one type"));
   EXPECT_THAT(refused([](AttentionSpec& s) { s.out_dtype = DType::fp8_e4m3; }),
               HasSubstr("bf16 or fp16 or fp32"));
-  EXPECT_THAT(refused([](AttentionSpec& s) { s.descale_per = ScaleKind::token; }), HasSubstr("must be head"));
+  EXPECT_THAT(refused([](AttentionSpec& s) {
+                s.descale_per = ScaleKind::token;
+                s.sequences_kv = SequenceKind::paged;
+                s.page_size = 16;
+              }),
+              HasSubstr("must be head where q is of fp8, too, and keys are paged"));
   EXPECT_THAT(refused([](AttentionSpec& s) { s.dropout = true; }), HasSubstr("must be false"));
   EXPECT_THAT(refused([](AttentionSpec& s) {
                 s.dtype = DType::bf16;

@@ -8,7 +8,8 @@ constexpr const char* fp8_config =
     "family=forward_wgmma tile_q=64 tile_kv=32 stages_q=2 stages_v=2 separate_o=true";
 
 // Two heads with scales of their own, several tiles of keys, two panels of columns, a tile that ends with few keys.
-std::string noticed_of_fp8(const TemplateMutation* mutation, int promote_every = 0) {
+std::string noticed_of_fp8(const TemplateMutation* mutation, int promote_every = 0,
+                           ScaleKind descale_per = ScaleKind::head) {
   const MutatedTemplates templates(mutation);
   Settings settings = shared_cache_settings();
   settings.templates = templates.folder();
@@ -18,6 +19,7 @@ std::string noticed_of_fp8(const TemplateMutation* mutation, int promote_every =
   problem.spec.head_dim = 32;
   problem.spec.head_dim_v = 160;
   problem.spec.gqa_ratio = 2;
+  problem.spec.descale_per = descale_per;
   AttentionRun run(problem);
   try {
     const std::string config = fmt::format("{} promote_every={}", fp8_config, promote_every);
@@ -34,6 +36,7 @@ std::string noticed_of_fp8(const TemplateMutation* mutation, int promote_every =
 TEST(Fp8, IsRightUnmutated) {
   EXPECT_EQ(noticed_of_fp8(nullptr), "");
   EXPECT_EQ(noticed_of_fp8(nullptr, 2), "");
+  EXPECT_EQ(noticed_of_fp8(nullptr, 0, ScaleKind::token), "");
 }
 
 class Fp8MutationTest : public ::testing::TestWithParam<TemplateMutation> {};
@@ -79,9 +82,10 @@ INSTANTIATE_TEST_SUITE_P(
                          {"deadlock", "uninitialized", "race"},
                          {},
                          true},
-        TemplateMutation{"ScaleOfAnotherHead", scales, "work.head / Config::gqa_ratio", "0"},
-        TemplateMutation{"ScaleOfAnotherEntry", scales, "work.batch * strides.batch", "0"},
-        TemplateMutation{"KeysUnscaled", scales, " * read(descale_.k, descale_.k_strides, work)", ""},
+        TemplateMutation{"ScaleOfAnotherHead", scales, "kv_head = work.head / Config::gqa_ratio",
+                         "kv_head = 0"},
+        TemplateMutation{"ScaleOfAnotherEntry", scales, "scales[work.batch * strides.batch +", "scales["},
+        TemplateMutation{"KeysUnscaled", scales, " * this->read(descale.k, descale.k_strides, work)", ""},
         TemplateMutation{"ValuesUnscaled", scales,
                          "    of_values_ = read(descale_.v, descale_.v_strides, work);\n",
                          "    of_values_ = 1;\n"},
@@ -91,6 +95,35 @@ INSTANTIATE_TEST_SUITE_P(
         TemplateMutation{"PromotedSumsLost", sums, "      add(sums_, output);\n", ""},
         TemplateMutation{"PromotedSumsTwice", sums, "      output.clear();\n", ""},
         TemplateMutation{"PromotedSumsUnscaled", sums, "    sums_.scale_rows(factors);\n", ""}),
+    ::testing::PrintToStringParamName());
+
+// Of kernels whose queries and keys have scales of their own.
+class Fp8TokenMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
+
+TEST_P(Fp8TokenMutationTest, IsCaught) {
+  expect_caught(GetParam(), noticed_of_fp8(&GetParam(), 0, ScaleKind::token));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Fp8Token, Fp8TokenMutationTest,
+    ::testing::Values(TemplateMutation{"ScaleOfAnotherKey", scales,
+                                       "minimum(k_begin + i, sequence.length - 1)",
+                                       "minimum(i, sequence.length - 1)"},
+                      TemplateMutation{"ScaleOfAnotherHeadsKey", scales,
+                                       "work.head / Config::gqa_ratio * strides.head", "0 * strides.head"},
+                      TemplateMutation{"ScaleOfAnotherQuery", scales,
+                                       "of_head[(context.q_begin + query) * strides.seq]",
+                                       "of_head[context.q_begin * strides.seq]"},
+                      TemplateMutation{"ScalesOfOneStage",
+                                       "forward_wgmma/rings.cuh",
+                                       "layout.key_scales + stage * Config::tile_kv * 4",
+                                       "layout.key_scales + 0 * stage",
+                                       {"data race"}},
+                      TemplateMutation{"ScalesWithoutArrivals",
+                                       "forward_wgmma/rings.cuh",
+                                       "Traits::has_key_words || Traits::has_key_scales> k;",
+                                       "Traits::has_key_words> k;",
+                                       {"data race"}}),
     ::testing::PrintToStringParamName());
 
 }  // namespace

@@ -249,7 +249,7 @@ INSTANTIATE_TEST_SUITE_P(
                          many_tiles},
         TemplateMutation{"KeyWordsArePublishedByOneLane",
                          rings,
-                         "Traits::KTile::bytes, Traits::has_key_words> k;",
+                         "Traits::KTile::bytes, Traits::has_key_words || Traits::has_key_scales> k;",
                          "Traits::KTile::bytes> k;",
                          {"data race"},
                          documents},

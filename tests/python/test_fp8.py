@@ -116,6 +116,51 @@ def test_ragged_and_paged(rng, place, fetch, page_size):
     check_requests(fetch(o), fetch(lse), q, k, v, scales, keep=True)
 
 
+def drawn(rng, *shape):
+    return rng.uniform(0.02, 0.1, shape).astype(numpy.float32)
+
+
+@pytest.mark.parametrize("layout", ["BSHD", "BHSD"])
+def test_scales_of_tokens(rng, place, fetch, layout):
+    """One for each row of q and k; values keep one for each head."""
+    a, b, c = drawn(rng, 2, 20, 4), drawn(rng, 2, 70, 2), drawn(rng, 2, 2)
+    q, k, v = codes(rng, (2, 20, 4, 64), a), codes(rng, (2, 70, 2, 64), b), codes(rng, (2, 70, 2, 64), c[:, None])
+    turned = (lambda x: numpy.ascontiguousarray(x.swapaxes(1, 2))) if layout == "BHSD" else lambda x: x
+    o, lse = ja.attention(
+        *(place(turned(x).view(numpy.uint8)) for x in (q, k, v)),
+        dtype="fp8_e4m3",
+        layout=layout,
+        q_descale=place(turned(a)),
+        k_descale=place(turned(b)),
+        v_descale=place(c),
+        return_lse=True,
+    )
+    check(turned(fetch(o)), fetch(lse), wide(q, a), wide(k, b), wide(v, c[:, None]))
+
+
+def test_scales_of_ragged_tokens(rng, place, fetch):
+    lengths_q, lengths_k = [5, 0, 70, 1], [40, 7, 130, 0]
+    a, b, c = drawn(rng, sum(lengths_q), 4), drawn(rng, sum(lengths_k), 2), drawn(rng, 1)
+    q, k, v = (codes(rng, (*x.shape, 64), x) for x in (a, b, numpy.broadcast_to(c, b.shape)))
+    bounds = boundaries(lengths_q), boundaries(lengths_k)
+    o, lse = ja.attention(
+        *(place(x.view(numpy.uint8)) for x in (q, k, v)),
+        dtype="fp8_e4m3",
+        cu_seqlens_q=place(bounds[0]),
+        cu_seqlens_k=place(bounds[1]),
+        q_descale=place(a),
+        k_descale=place(b),
+        v_descale=place(c),
+        descale_per="token",
+        return_lse=True,
+    )
+    o, lse = fetch(o), fetch(lse)
+    for i in range(4):
+        rows, keys = (slice(x[i], x[i + 1]) for x in bounds)
+        numbers = wide(q[rows], a[rows]), wide(k[keys], b[keys]), wide(v[keys], numpy.broadcast_to(c, b[keys].shape))
+        check(o[None, rows], lse[None, :, rows], *(x[None] for x in numbers))
+
+
 def test_heads_before_rows_and_a_prepared_kernel(rng, place, fetch):
     scale = numpy.full((2, 2), 0.05, numpy.float32)
     q, k, v = (codes(rng, (2, n, 2, 64), scale[:, None]) for n in (9, 33, 33))
@@ -136,7 +181,7 @@ def test_heads_before_rows_and_a_prepared_kernel(rng, place, fetch):
         ({"q_descale": (3,)}, "q_descale", "has heads = 3; it must be 2"),
         ({"kv_dtype": "fp8_e5m2"}, "kv_dtype", "must be that of q, fp8_e4m3"),
         ({"out_dtype": "fp8_e4m3"}, "out_dtype", "must be None"),
-        ({"k_descale": (2, 33, 2), "v_descale": (2, 33, 2)}, "descale_per", "must be head where q is of fp8"),
+        ({"k_descale": (2, 33, 2)}, "q_descale", "is missing; give a tensor (batch, seqlen_q, heads_q)"),
         ({"k": BF16, "v": BF16}, "k", "is bf16; it must be fp8_e4m3"),
         ({"q": BF16}, "dtype", "is fp8_e4m3, but q holds bf16"),
         ({"q": BF16, "dtype": None, "kv_dtype": "fp8_e4m3", "q_descale": (1,)}, "q_descale", "dtype of fp8"),

@@ -77,7 +77,7 @@ def test_means_are_taken_away_and_added_again(make):
     assert together < 0.3 * error(q, k, v, center_values=True) and together < 0.7 * error(q, k, v, center_keys=True)
 
 
-@pytest.mark.parametrize("options", [{"scales": "tensor"}, {"dtype": "fp8_e5m2"}, {"layout": "BHSD"}])
+@pytest.mark.parametrize("options", [{"scales": "token"}, {"dtype": "fp8_e5m2"}, {"layout": "BHSD"}])
 def test_masks_layouts_and_scales(make, options):
     """Rows that see no key are 0, and their LSE −inf, with a mean of v, too."""
     q, k, v = make(2, 40, 4, 32), make(2, 30, 2, 32), make(2, 30, 2, 32) + 1
@@ -93,6 +93,18 @@ def test_masks_layouts_and_scales(make, options):
     )
 
 
+def test_compiled(make):
+    q, k, v = make(1, 24, 4, 32), make(1, 40, 2, 32) + 2, make(1, 40, 2, 32) + 1
+
+    def compute(q, k, v):
+        return jt.quantized_attention(
+            q, k, v, scales="token", rotation_seed=2, center_keys=True, center_values=True, return_lse=True
+        )
+
+    compiled, eager = torch.compile(compute, fullgraph=True)(q, k, v), compute(q, k, v)
+    assert all(torch.equal(a, b) for a, b in zip(compiled, eager))
+
+
 def test_zeros_and_nothing(make):
     zeros = torch.zeros_like(make(1, 8, 2, 32))
     assert (jt.quantized_attention(zeros, zeros, zeros, center_values=True) == 0).all()
@@ -104,7 +116,8 @@ def test_zeros_and_nothing(make):
     "options, argument, words",
     [
         ({"dtype": "bf16"}, "dtype", "must be one of 'fp8_e4m3'"),
-        ({"scales": "token"}, "scales", "must be one of 'tensor', 'head'"),
+        ({"scales": "tensor"}, "scales", "must be one of 'head', 'token'"),
+        ({"rotation_seed": -1}, "rotation_seed", "must be from 0"),
         ({"rotation_seed": 1, "head_dim": 48}, "rotation_seed", "a power of two"),
         ({"center_keys": True, "score": ja.score.softcap(3)}, "center_keys", "must be False with a score"),
         ({"q_descale": 1}, "q_descale", "has no place here"),

@@ -103,11 +103,13 @@ Place place_functor_tensor(Arena& arena, const reference::FunctorData& data) {
 }
 
 // Scales of elements of 8 bits: powers of two.
-Place place_scales(Arena& arena, const AttentionCase& wanted, std::mt19937_64& random) {
-  const std::int64_t b = wanted.batch, s = wanted.seqlen_kv, h = wanted.heads_kv;
+Place place_scales(Arena& arena, const AttentionCase& wanted, const Place& rows, bool is_value,
+                   std::mt19937_64& random) {
+  const bool is_each =
+      wanted.spec.descale_per == ScaleKind::token && !(is_value && has_fp8_queries(wanted.spec));
+  const std::int64_t b = wanted.batch, s = rows.shape[1], h = is_each ? rows.shape[2] : wanted.heads_kv;
   Place place{.dtype = DType::fp32, .rank = 2, .shape = {b, h}, .strides = {h, 1}};
-  if (wanted.spec.descale_per == ScaleKind::token)
-    place = {.dtype = DType::fp32, .rank = 3, .shape = {b, s, h}, .strides = {s * h, h, 1}};
+  if (is_each) place = {.dtype = DType::fp32, .rank = 3, .shape = {b, s, h}, .strides = {s * h, h, 1}};
   const std::int64_t count = place.strides[0] * b;
   place.offset = arena.reserve(static_cast<std::size_t>(count) * sizeof(float));
   for (std::int64_t i = 0; i < count; ++i) {
@@ -116,6 +118,11 @@ Place place_scales(Arena& arena, const AttentionCase& wanted, std::mt19937_64& r
                 sizeof scale);
   }
   return place;
+}
+
+// Heads of queries that share a scale.
+int q_scale_ratio(const AttentionSpec& spec) {
+  return spec.descale_per == ScaleKind::token ? 1 : spec.gqa_ratio;
 }
 
 float scale_at(const Arena& arena, const Place& scales, std::int64_t b, std::int64_t s, std::int64_t h) {
@@ -238,14 +245,14 @@ AttentionRun::AttentionRun(const AttentionCase& wanted, int device)
     place_packed(inputs_, case_, case_.seqlen_kv, packed);
   }
   if (has_fp8_queries(spec)) {
-    q_descale_ = place_scales(inputs_, case_, random);
-    fill_codes(inputs_, q_, q_descale_, spec.gqa_ratio, case_.amplitude, random);
+    q_descale_ = place_scales(inputs_, case_, q_, false, random);
+    fill_codes(inputs_, q_, q_descale_, q_scale_ratio(spec), case_.amplitude, random);
   } else {
     fill_random(inputs_, q_, case_.amplitude, random);
   }
   for (const auto& [keys, scales] : {std::pair{&k_, &k_descale_}, {&v_, &v_descale_}}) {
     if (has_fp8_keys(spec)) {
-      *scales = place_scales(inputs_, case_, random);
+      *scales = place_scales(inputs_, case_, *keys, keys == &v_, random);
       fill_codes(inputs_, *keys, *scales, 1, case_.amplitude, random);
     } else {
       fill_random(inputs_, *keys, case_.amplitude, random);
@@ -302,7 +309,7 @@ void AttentionRun::widen() {
   };
   problem_.k = widen(k_, k_descale_, 1, wide_[0]);
   problem_.v = widen(v_, v_descale_, 1, wide_[1]);
-  if (has_fp8_queries(case_.spec)) problem_.q = widen(q_, q_descale_, case_.spec.gqa_ratio, wide_[2]);
+  if (has_fp8_queries(case_.spec)) problem_.q = widen(q_, q_descale_, q_scale_ratio(case_.spec), wide_[2]);
 }
 
 AttentionArguments AttentionRun::arguments() const {

@@ -114,7 +114,8 @@ int smem_bytes(const AttentionSpec& spec, const ForwardWgmma& config) {
                       .persistent = config.persistent,
                       .has_lengths = !is_plain(spec),
                       .element_bytes = size_of(spec.dtype),
-                      .output_bytes = size_of(output_dtype(spec))})
+                      .output_bytes = size_of(output_dtype(spec)),
+                      .key_scales = spec.descale_per == ScaleKind::token})
       .total;
 }
 
@@ -171,7 +172,8 @@ RegisterShares register_shares(const AttentionSpec& spec, const ForwardWgmma& co
   // consumers of 160 registers leave 32.
   const ScoreMask* const score = score_mask(spec.score);
   const bool reads = !spec.mask.tensors().empty() || (score != nullptr && !score->tensors.empty());
-  const bool is_simple = !drops_keys(spec) && is_plain(spec);
+  // Those of keys with scales of their own read these.
+  const bool is_simple = !drops_keys(spec) && is_plain(spec) && spec.descale_per == ScaleKind::head;
   // Where lengths are read, and notes of values are left, too, 40 are too few.
   const bool reads_more = reads || (!is_plain(spec) && has_fp8_queries(spec));
   const int loader = consumers == 3 ? (reads ? 56 : 32) : reads_more ? 56 : is_simple ? 24 : 40;

@@ -63,16 +63,6 @@ void check_presence(const AppendSpec& spec, const AppendArguments& a) {
             spec.norm ? "there is no q" : "spec.norm is not set");
 }
 
-// What of an array of numbers the kernel takes for granted: one after another, but for the first of two dimensions.
-void check_dense_numbers(const char* name, const TensorView& tensor, int first_dimension = 0) {
-  std::int64_t dense = 1;
-  for (int i = tensor.rank - 1; i >= first_dimension; --i) {
-    if (tensor.shape[i] > 1 && tensor.strides[i] != dense)
-      refuse(name, fmt::format("must be dense: {}", tensor.to_string()));
-    dense *= tensor.shape[i];
-  }
-}
-
 const DimNames& dims_of(const AppendSpec& spec, const AppendRow& row, const TensorView& tensor,
                         bool is_dense) {
   if (row.view == &AppendArguments::positions && spec.has_sections())

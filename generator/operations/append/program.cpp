@@ -1,7 +1,6 @@
 #include "generator/operations/append/program.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include <fmt/format.h>
 
@@ -86,15 +85,9 @@ void validate(const AppendSpec& spec) {
   check_head_dim("head_dim", spec.head_dim);
   if (spec.head_dim_v != 0) check_head_dim("head_dim_v", spec.head_dim_v);
   check_alignment(spec.alignment);
-  check_range("rotary_dim", spec.rotary_dim, 0, spec.head_dim);
-  if (spec.rotary_dim % 2 != 0)
-    refuse_spec("rotary_dim", std::to_string(spec.rotary_dim), "must be even",
-                std::to_string(spec.rotary_dim - 1));
-  check_choice("cos_sin_dtype", spec.cos_sin_dtype, {DType::fp32, DType::bf16, DType::fp16});
+  check_rotary(spec.rotary_dim, spec.head_dim, spec.cos_sin_dtype);
   check_sections(spec);
-  check_choice("norm_dtype", spec.norm_dtype, {DType::bf16, DType::fp16, DType::fp32});
-  if (!(spec.norm_eps > 0) || !std::isfinite(spec.norm_eps))
-    refuse_spec("norm_eps", fmt::format("{}", spec.norm_eps), "must be positive and finite", "1e-06");
+  check_norm(spec.norm_dtype, spec.norm_eps);
 }
 
 int append_lanes(const AppendSpec& spec) {

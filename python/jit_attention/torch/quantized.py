@@ -1,18 +1,20 @@
-"""Attention of 16-bit tensors by fp8: quantised by PyTorch's operations, multiplied by jit_attention.
+"""Attention of 16-bit tensors by fp8: one launch quantises them, one attends.
 
 What makes fp8 coarse is taken away before, where it can be added back exactly: a rotation of q and k leaves their
 products as they are, a mean of k shifts all scores of a row alike, and a mean of v is a summand of the result.
 """
 
-import math
+from typing import Optional
 
 import torch
+from torch import library
 
 from ..errors import InvalidArgumentError
+from ..quantize import quantize_qkv
 from .op import attention
 
 _TYPES = {"fp8_e4m3": torch.float8_e4m3fn, "fp8_e5m2": torch.float8_e5m2}
-_SCALES = {"tensor": (0, 1, 2, 3), "head": (1, 3)}
+_SCALES = ("head", "token")
 
 
 def quantized_attention(
@@ -36,9 +38,9 @@ def quantized_attention(
     Args:
         q, k, v: (batch, seqlen, heads, head_dim), without gradients. Sequences of one length.
         dtype: "fp8_e4m3" or "fp8_e5m2", what they are rounded to.
-        scales: "tensor": one each for q, k and v; "head": one for each batch entry and KV head. The largest magnitude
-            becomes the largest number of the type.
-        rotation_seed: a number: q and k are multiplied by a Hadamard matrix with random signs of this seed before they
+        scales: "head": one for each batch entry and KV head; "token": of q and k one for each row, which rows with
+            outliers want. The largest magnitude becomes the largest number of the type.
+        rotation_seed: a number from 0 on: q and k are multiplied by a Hadamard matrix with random signs of this seed before they
             are rounded, which spreads outliers over a head; head_dim is a power of two. None: they are not.
         center_keys: subtract k's mean over the sequence, of each head and channel, for keys with a bias. LSE has it
             again. Not with `score`, which would see other scores.
@@ -55,23 +57,11 @@ def quantized_attention(
     """
     _check(q, k, v, dtype, scales, rotation_seed, center_keys, score, layout, options)
     own = [x.transpose(1, 2) if layout == "BHSD" else x for x in (q, k, v)]
-    wide_q, wide_k, wide_v = (x.float() for x in own)
-    scale = wide_q.shape[-1] ** -0.5 if softmax_scale is None else softmax_scale
-    k_mean = v_mean = None
-    if center_keys and wide_k.shape[1] > 0:
-        k_mean = wide_k.mean(1, keepdim=True)
-        wide_k = wide_k - k_mean
-    if center_values and wide_v.shape[1] > 0:
-        v_mean = wide_v.mean(1, keepdim=True)
-        wide_v = wide_v - v_mean
-    if rotation_seed is not None:
-        matrix = _rotation(wide_q.shape[-1], rotation_seed, q.device)
-        rotated_q, wide_k = wide_q @ matrix, wide_k @ matrix
-    else:
-        rotated_q = wide_q
-    ratio = wide_q.shape[2] // wide_k.shape[2]
-    (q8, q_descale), (k8, k_descale), (v8, v_descale) = (
-        _rounded(x, dtype, scales, heads) for x, heads in ((rotated_q, ratio), (wide_k, 1), (wide_v, 1))
+    own = [x if x.stride(-1) == 1 else x.contiguous() for x in own]
+    scale = q.shape[-1] ** -0.5 if softmax_scale is None else softmax_scale
+    quantize = _operator if torch.compiler.is_compiling() else _quantized
+    q8, k8, v8, q_descale, k_descale, v_descale, v_mean, lse_shift = quantize(
+        *own, dtype, scales, rotation_seed, center_keys, center_values, return_lse
     )
     o, lse = attention(
         q8,
@@ -83,16 +73,57 @@ def quantized_attention(
         softmax_scale=scale,
         score=score,
         return_lse=True,
-        out_dtype="fp32" if v_mean is not None else _name(q.dtype),
+        out_dtype="fp32" if center_values else _name(q.dtype),
         **options,
     )
-    if v_mean is not None:  # a row that sees no key stays 0
+    if center_values:  # a row that sees no key stays 0
         sees = torch.isfinite(lse).transpose(1, 2)[..., None]
-        o = (o + torch.where(sees, _of_queries(v_mean, ratio), 0)).to(q.dtype)
-    if k_mean is not None:
-        lse = lse + scale * (wide_q * _of_queries(k_mean, ratio)).sum(-1).transpose(1, 2)
+        o = (o + torch.where(sees, _of_queries(v_mean[:, None], own[0].shape[2] // k8.shape[2]), 0)).to(q.dtype)
+    if center_keys and return_lse:
+        lse = lse + scale * lse_shift
     o = o.transpose(1, 2) if layout == "BHSD" else o
     return (o, lse) if return_lse else o
+
+
+def _quantized(q, k, v, dtype, scales, rotation_seed, center_keys, center_values, return_lse):
+    """The tensors of `quantize_qkv`; empty ones where there is none."""
+    made = quantize_qkv(
+        q,
+        k,
+        v,
+        out_dtype=dtype,
+        scales=scales,
+        rotation_seed=rotation_seed,
+        center_keys=center_keys,
+        center_values=center_values,
+        return_lse_shift=center_keys and return_lse,
+    )
+    means = [q.new_empty(0, dtype=torch.float32) if x is None else x for x in (made.v_mean, made.lse_shift)]
+    return [*made[:6], *means]
+
+
+@library.custom_op("jit_attention::quantize_qkv", mutates_args=())
+def _operator(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dtype: str, scales: str, rotation_seed: Optional[int],
+              center_keys: bool, center_values: bool, return_lse: bool) -> list[torch.Tensor]:  # fmt: skip
+    return _quantized(q, k, v, dtype, scales, rotation_seed, center_keys, center_values, return_lse)
+
+
+@_operator.register_fake
+def _(q, k, v, dtype, scales, rotation_seed, center_keys, center_values, return_lse):
+    def numbers(*shape):
+        return q.new_empty(shape, dtype=torch.float32)
+
+    batch, seqlen_q, heads_q = q.shape[:3]
+    heads_kv = k.shape[2]
+    made = [x.new_empty(x.shape, dtype=_TYPES[dtype]) for x in (q, k, v)]
+    of_heads = numbers(batch, heads_kv)
+    if scales == "token":
+        made += [numbers(*q.shape[:3]), numbers(*k.shape[:3]), of_heads]
+    else:
+        made += [of_heads, numbers(batch, heads_kv), numbers(batch, heads_kv)]
+    made.append(numbers(batch, heads_kv, v.shape[3]) if center_values else numbers(0))
+    made.append(numbers(batch, heads_q, seqlen_q) if center_keys and return_lse else numbers(0))
+    return made
 
 
 def _check(q, k, v, dtype, scales, rotation_seed, center_keys, score, layout, options):
@@ -117,6 +148,8 @@ def _check(q, k, v, dtype, scales, rotation_seed, center_keys, score, layout, op
         _refuse("scales", f"is {scales!r}; it must be one of {', '.join(map(repr, _SCALES))}")
     if rotation_seed is not None and q.shape[-1] & (q.shape[-1] - 1):
         _refuse("rotation_seed", f"was given, and head_dim is {q.shape[-1]}; a Hadamard matrix needs a power of two")
+    if rotation_seed is not None and not 0 <= rotation_seed < 2**63:
+        _refuse("rotation_seed", f"is {rotation_seed}; it must be from 0 to 2^63 - 1")
     if center_keys and score is not None:
         _refuse("center_keys", "must be False with a score: it would see scores without k's mean")
     for name in (
@@ -144,26 +177,3 @@ def _name(dtype):
 
 def _of_queries(of_keys, ratio):
     return of_keys if ratio == 1 else of_keys.repeat_interleave(ratio, 2)
-
-
-def _rounded(x, dtype, scales, heads):
-    """x in fp8, and what makes x of it again: of each batch entry and KV head, which `heads` heads of x share."""
-    kind = _TYPES[dtype]
-    most = torch.finfo(kind).max
-    batch, seqlen, count, width = x.shape
-    groups = x.reshape(batch, seqlen, count // heads, heads * width)
-    largest = groups.abs().amax(_SCALES[scales], keepdim=True) if groups.numel() else groups.new_zeros(1, 1, 1, 1)
-    # Of zeros alone any scale will do.
-    scale = torch.where(largest > 0, largest / most, torch.ones_like(largest))
-    codes = (groups / scale).clamp(-most, most).to(kind).reshape(x.shape)
-    return codes, scale[:, 0, :, 0].contiguous()
-
-
-def _rotation(width, seed, device):
-    """An orthogonal matrix whose elements have one magnitude."""
-    matrix = torch.ones(1, 1)
-    while matrix.shape[0] < width:
-        matrix = torch.cat([torch.cat([matrix, matrix], 1), torch.cat([matrix, -matrix], 1)])
-    generator = torch.Generator().manual_seed(seed)
-    signs = torch.randint(2, (width, 1), generator=generator) * 2 - 1
-    return (signs * matrix / math.sqrt(width)).to(device)

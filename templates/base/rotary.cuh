@@ -7,7 +7,6 @@
 // et al., Qwen2-VL) a pair has the position of one of three axes.
 #pragma once
 
-#include "append/params.cuh"
 #include "base/prelude.cuh"
 #include "base/row_lanes.cuh"
 #include "base/row_pieces.cuh"
@@ -42,8 +41,10 @@ class Rotation {
   static constexpr int axes = Config::has_sections ? 3 : 1;
 
  public:
-  /// `position` is the one in the sequence, for callers who give no others.
-  __device__ __forceinline__ Rotation(const AppendParams& params, int token, long long position, int lane,
+  /// `params` say where positions, (tokens) or (3, tokens), and the table are. `position` is the one in the sequence, for
+  /// callers who give no others.
+  template <class Params>
+  __device__ __forceinline__ Rotation(const Params& params, int token, long long position, int lane,
                                       int lanes) {
     if constexpr (Config::rotary_dim != 0) {
       Rows rows;

@@ -1,0 +1,140 @@
+#!/usr/bin/env python3
+"""Errors of attention of fp8 against fp64, by how q, k and v are quantised and by what they are.
+
+Root mean squares of o's differences, and of o itself. Inputs are bf16; q, k and v are quantised by
+jit_attention.quantize_qkv, o is fp32. Runs on a GPU or an emulated device; needs PyTorch.
+
+    normal     N(0, 1)
+    outlier    N(0, 1) + N(0, 100) * Bernoulli(0.001), as in the FlashAttention-3 paper
+    biased-k   k with a bias of 3 standard deviations in each channel
+    mean-v     v with a mean of 1
+    long       mean-v, of --long keys and few queries
+
+    bench/fp8_accuracy.py --seqlen 4096 --heads 16 --long 131072
+    JIT_ATTENTION_DEVICE=emulated:sm_90a bench/fp8_accuracy.py --seqlen 256 --heads 1 --long 4096
+
+Exit status 1 when an error is no number; 2 for wrong arguments.
+"""
+
+import argparse
+import math
+import sys
+
+import jit_attention as ja
+import torch
+
+#: What each scheme does: arguments of quantize_qkv, and fields of the kernel's config.
+SCHEMES = {
+    "tensor": ({"scales": "given", "value_scales": "given"}, ""),
+    "head": ({"scales": "head"}, ""),
+    "token": ({"scales": "token"}, ""),
+    "token, v by channel": ({"scales": "token", "value_scales": "channel"}, ""),
+    "token, v-mean": ({"scales": "token", "center_values": True}, ""),
+    "head, rotated": ({"scales": "head", "rotation_seed": 1}, ""),
+    "token, rotated": ({"scales": "token", "rotation_seed": 1}, ""),
+    "head, means": ({"scales": "head", "center_keys": True, "center_values": True}, ""),
+    "token, rotated, means": (
+        {"scales": "token", "rotation_seed": 1, "center_keys": True, "center_values": True},
+        "",
+    ),
+    "head, promoted": ({"scales": "head"}, "tile_kv=96 stages_q=2 stages_v=2 promote_every=4"),
+}
+INPUTS = ("normal", "outlier", "biased-k", "mean-v", "long")
+LONG_QUERIES = 64
+
+
+def make_inputs(name, options, device):
+    """bf16 q, k and v, (1, seqlen, heads, head_dim), the same for the same seed."""
+    generator = torch.Generator("cpu").manual_seed(options.seed)
+    is_long = name == "long"
+    heads, d = (1 if is_long else options.heads), options.head_dim
+
+    def normal(rows):
+        return torch.randn(1, rows, heads, d, generator=generator)
+
+    keys = options.long if is_long else options.seqlen
+    q, k, v = normal(LONG_QUERIES if is_long else keys), normal(keys), normal(keys)
+    if name == "outlier":
+        q, k, v = (
+            x + 10 * normal(x.shape[1]) * (torch.rand(x.shape, generator=generator) < 1e-3) for x in (q, k, v)
+        )
+    elif name == "biased-k":
+        k = k + 3 * torch.randn(1, 1, heads, d, generator=generator)
+    elif name in ("mean-v", "long"):
+        v = v + 1
+    return [x.to(torch.bfloat16).to(device) for x in (q, k, v)]
+
+
+def exact(q, k, v):
+    """fp64 attention, (1, seqlen, heads, head_dim), a head at a time."""
+    o = torch.empty(q.shape, dtype=torch.float64, device=q.device)
+    for head in range(q.shape[2]):
+        own_q, own_k, own_v = (x[0, :, head].double() for x in (q, k, v))
+        scores = own_q @ own_k.T / math.sqrt(q.shape[-1])
+        o[0, :, head] = scores.softmax(-1) @ own_v
+    return o
+
+
+def quantized(q, k, v, scheme, config):
+    """o in fp32 by one scheme."""
+    given = dict(scheme)
+    if given["scales"] == "given":
+        for name, x in (("q", q), ("k", k), ("v", v)):
+            given[f"{name}_descale"] = (x.float().abs().max() / 448).reshape(1)
+    made = ja.quantize_qkv(q, k, v, **given)
+    spec = ja.AttentionSpec(
+        dtype="fp8_e4m3",
+        head_dim=q.shape[-1],
+        out_dtype="fp32",
+        descale_per="token" if given["scales"] == "token" else "head",
+    )
+    prepared = ja.prepare(spec, config=f"family=forward_wgmma direct_o=true {config}" if config else None)
+    scales = made.scales
+    if given.get("value_scales") == "channel":  # those of columns are factors of the result
+        o = prepared(made.q, made.k, made.v, **scales | {"v_descale": None}) * made.v_descale[:, None]
+    else:
+        o = prepared(made.q, made.k, made.v, **scales)
+    return o if made.v_mean is None else o + made.v_mean[:, None]
+
+
+def parse(arguments):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seqlen", type=int, default=4096, help="queries and keys (4096)")
+    parser.add_argument("--heads", type=int, default=16, help="of q and k (16)")
+    parser.add_argument("--head-dim", type=int, default=128, help="a power of two from 8 to 256 (128)")
+    parser.add_argument("--long", type=int, default=131072, help="keys of the long input (131072)")
+    parser.add_argument("--inputs", nargs="*", choices=INPUTS, default=INPUTS, help="only these")
+    parser.add_argument("--schemes", nargs="*", choices=SCHEMES, default=tuple(SCHEMES), help="only these")
+    parser.add_argument("--seed", type=int, default=0, help="of the random inputs (0)")
+    options = parser.parse_args(arguments)
+    if options.head_dim not in (8, 16, 32, 64, 128, 256):
+        parser.error(f"--head-dim {options.head_dim}: must be a power of two from 8 to 256")
+    return options
+
+
+def main(arguments=None):
+    options = parse(arguments)
+    device = ja.devices()[0]
+    place = "cpu" if device.emulated else "cuda"
+    print(
+        f"{device.name}{', emulated' if device.emulated else ''}: {options.seqlen} queries and keys, {options.heads} "
+        f"heads, head_dim {options.head_dim}; long: {LONG_QUERIES} queries, {options.long} keys, 1 head; seed "
+        f"{options.seed}\n"
+    )
+    print("| scheme | " + " | ".join(options.inputs) + " |")
+    print("| --- " * (1 + len(options.inputs)) + "|")
+    rows = {name: [] for name in ("o itself", *options.schemes)}
+    for name in options.inputs:
+        q, k, v = make_inputs(name, options, place)
+        right = exact(q, k, v)
+        rows["o itself"].append(right.square().mean().sqrt().item())
+        for scheme in options.schemes:
+            o = quantized(q, k, v, *SCHEMES[scheme])
+            rows[scheme].append((o.double() - right).square().mean().sqrt().item())
+    for name, row in rows.items():
+        print(f"| {name} | " + " | ".join(f"{one:.2e}" for one in row) + " |", flush=True)
+    return 0 if all(math.isfinite(one) for row in rows.values() for one in row) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

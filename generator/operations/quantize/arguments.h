@@ -1,0 +1,27 @@
+// What a call of a quantiser hands over, checked.
+#pragma once
+
+#include <cstddef>
+
+#include <jit/quantize.h>
+
+#include "templates/quantize/params.cuh"
+
+namespace jit {
+
+/// What a launch needs besides.
+struct QuantizeSizes {
+  std::size_t workspace_bytes = 0;
+  std::size_t counter_bytes = 0;  ///< 0: blocks wait for nothing
+  unsigned blocks = 0;            ///< 0: there is nothing to do
+};
+
+/// Checks arguments and fills `params`, but for lag and counters; of a workspace that begins at 0. Throws Error
+/// invalid_argument whose field is the argument's name.
+QuantizeSizes fill_params(const QuantizeSpec& spec, const QuantizeArguments& arguments,
+                          QuantizeParams& params);
+
+/// Puts the workspace where it is.
+void place_workspace(QuantizeParams& params, std::byte* workspace);
+
+}  // namespace jit

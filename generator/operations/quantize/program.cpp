@@ -1,0 +1,143 @@
+#include "generator/operations/quantize/program.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+
+#include <fmt/format.h>
+
+#include "generator/operations/spec_rules.h"
+
+namespace jit {
+namespace {
+
+constexpr std::array<std::string_view, 4> scale_names = {"given", "head", "token", "channel"};
+
+void check_scales(std::string_view field, QuantizedScales scales, QuantizedScales other) {
+  if (scales == QuantizedScales::given || scales == QuantizedScales::head || scales == other) return;
+  refuse_spec(field, std::string(to_string(scales)),
+              fmt::format("must be one of given, head, {}", to_string(other)), "head");
+}
+
+void check_head_dim(const char* field, int value) {
+  constexpr int step = 8, most = 256;
+  if (value >= step && value <= most && value % step == 0) return;
+  const int nearest = std::clamp((value + step - 1) / step * step, step, most);
+  refuse_spec(field, std::to_string(value),
+              fmt::format("must be a multiple of {} from {} to {}", step, step, most),
+              std::to_string(nearest));
+}
+
+std::string words_of(const QuantizeSpec& spec) {
+  std::string words =
+      fmt::format("{} to {} d{}", to_string(spec.dtype), to_string(spec.out_dtype), spec.head_dim);
+  if (spec.value_head_dim() != spec.head_dim) words += fmt::format("/{}", spec.value_head_dim());
+  if (spec.alignment != 16) words += fmt::format(" align{}", spec.alignment);
+  words += fmt::format(" scales {}/{}", to_string(spec.scales), to_string(spec.value_scales));
+  if (spec.norm)
+    words += fmt::format(" norm {}{}", to_string(spec.norm_dtype), spec.norm_adds_one ? " + 1" : "");
+  if (spec.rotary_dim != 0) {
+    words += fmt::format(" rotary{}{} {}", spec.rotary_dim, spec.rotary_interleaved ? " interleaved" : "",
+                         to_string(spec.cos_sin_dtype));
+  }
+  if (spec.rotate) words += " rotated";
+  if (spec.center_keys) words += " k-mean";
+  if (spec.center_values) words += " v-mean";
+  return words;
+}
+
+std::string config_lines(const QuantizeSpec& spec) {
+  const auto number = [](std::string_view name, int value, std::string_view doc) {
+    return constant_line("int", name, std::to_string(value), doc);
+  };
+  const auto truth = [](std::string_view name, bool value, std::string_view doc) {
+    return constant_line("bool", name, value ? "true" : "false", doc);
+  };
+  const auto scales = [](std::string_view name, QuantizedScales value, std::string_view doc) {
+    return constant_line("QuantizedScales", name, fmt::format("QuantizedScales::{}", to_string(value)), doc);
+  };
+  return type_line("Element", spec.dtype, "of q, k and v") +
+         type_line("StoredElement", spec.out_dtype, "of what is made of them") +
+         number("head_dim", spec.head_dim, "of q and k, elements") +
+         number("head_dim_v", spec.value_head_dim(), "of v, elements") +
+         number("alignment", spec.alignment, "of every row that is read, bytes") +
+         scales("scales", spec.scales, "of q and k") + scales("value_scales", spec.value_scales, "of v") +
+         type_line("TableElement", spec.cos_sin_dtype, "of cosines and sines") +
+         type_line("WeightElement", spec.norm_dtype, "of the norms' weights") +
+         number("rotary_dim", spec.rotary_dim, "leading elements that are rotated by positions") +
+         truth("rotary_interleaved", spec.rotary_interleaved,
+               "neighbours are a pair, else the halves' elements") +
+         truth("has_sections", false, "positions have one axis") +
+         truth("norm", spec.norm, "RMS norm of q and k") +
+         truth("norm_adds_one", spec.norm_adds_one, "to the weights") +
+         truth("rotate", spec.rotate, "q and k by one orthogonal matrix") +
+         truth("center_keys", spec.center_keys, "k without its mean") +
+         truth("center_values", spec.center_values, "v without its mean");
+}
+
+}  // namespace
+
+std::string_view to_string(QuantizedScales scales) {
+  return scale_names.at(static_cast<std::size_t>(scales));
+}
+
+QuantizedScales parse_quantized_scales(std::string_view text) {
+  const auto found = std::find(scale_names.begin(), scale_names.end(), text);
+  if (found != scale_names.end()) return static_cast<QuantizedScales>(found - scale_names.begin());
+  throw Error(ErrorCode::invalid_argument, "parse", "scales",
+              fmt::format("\"{}\" is none of {}", text, fmt::join(scale_names, ", ")));
+}
+
+void validate(const QuantizeSpec& spec) {
+  check_choice("dtype", spec.dtype, {DType::bf16, DType::fp16, DType::fp32});
+  check_choice("out_dtype", spec.out_dtype, {DType::fp8_e4m3, DType::fp8_e5m2});
+  check_head_dim("head_dim", spec.head_dim);
+  if (spec.head_dim_v != 0) check_head_dim("head_dim_v", spec.head_dim_v);
+  check_alignment(spec.alignment);
+  check_scales("scales", spec.scales, QuantizedScales::token);
+  check_scales("value_scales", spec.value_scales, QuantizedScales::channel);
+  check_rotary(spec.rotary_dim, spec.head_dim, spec.cos_sin_dtype);
+  check_norm(spec.norm_dtype, spec.norm_eps);
+  if (spec.rotate && !std::has_single_bit(static_cast<unsigned>(spec.head_dim)))
+    refuse_spec("rotate", "true",
+                fmt::format("needs a head_dim that is a power of two, and it is {}", spec.head_dim), "false");
+}
+
+QuantizedTensorFacts quantized_tensor_facts(const QuantizeSpec& spec, QkvTensor tensor) {
+  const bool is_value = tensor == QkvTensor::v;
+  const int columns = is_value ? spec.value_head_dim() : spec.head_dim;
+  const QuantizedScales scales = is_value ? spec.value_scales : spec.scales;
+  const bool is_centred = is_value ? spec.center_values : tensor == QkvTensor::k && spec.center_keys;
+  const bool has_pairs = !is_value && spec.rotary_dim != 0;
+  const int grain = has_pairs ? spec.rotary_dim / (spec.rotary_interleaved ? 1 : 2) : columns;
+  const bool has_extremes = scales == QuantizedScales::head || scales == QuantizedScales::channel;
+  return {.columns = columns,
+          .chunk = quantize_chunk(row_lanes(columns, grain, size_of(spec.dtype))),
+          .statistics = column_statistics(is_centred, has_extremes)};
+}
+
+Program quantize_program(const QuantizeSpec& spec) {
+  Program program;
+  program.threads = quantize_threads;
+  program.name = fmt::format("quantize_qkv_{}_{}_d{}{}", to_string(spec.dtype), to_string(spec.out_dtype),
+                             spec.head_dim, spec.rotate ? "_rotated" : "");
+  program.facts = {{"spec", "quantize_qkv " + words_of(spec)}};
+  std::string assertions;
+  constexpr std::array names = {"q", "k", "v"};
+  for (const QkvTensor tensor : {QkvTensor::q, QkvTensor::k, QkvTensor::v}) {
+    const QuantizedTensorFacts facts = quantized_tensor_facts(spec, tensor);
+    assertions += fmt::format(
+        "static_assert(QuantizePlan<Config, QkvTensor::{0}>::statistics == {1} && "
+        "quantize_chunk(QuantizePlan<Config, QkvTensor::{0}>::share) == {2},\n"
+        "              \"host and device disagree on {0}\");\n",
+        names.at(static_cast<std::size_t>(tensor)), facts.statistics, facts.chunk);
+  }
+  program.source = fmt::format("// Quantiser of q, k and v: {}. Generated: change the spec, not this file.\n",
+                               words_of(spec)) +
+                   "#include \"quantize/kernel.cuh\"\n\nusing namespace jit;\n\nstruct Config {\n" +
+                   config_lines(spec) + "};\n" +
+                   kernel_text(program, "QuantizeParams", sizeof(QuantizeParams), "quantize_qkv", assertions);
+  return program;
+}
+
+}  // namespace jit

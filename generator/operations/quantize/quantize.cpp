@@ -1,0 +1,93 @@
+#include <jit/quantize.h>
+
+#include <algorithm>
+#include <bit>
+
+#include <jit/device.h>
+
+#include "generator/context_state.h"
+#include "generator/launch/ceil_div.h"
+#include "generator/operations/operation.h"
+#include "generator/operations/quantize/arguments.h"
+#include "generator/operations/quantize/program.h"
+
+namespace jit {
+namespace {
+
+// Names every member: a spec with another one does not compile here.
+std::array<std::uint64_t, 16> words_of(const QuantizeSpec& spec) {
+  const auto& [dtype, out_dtype, head_dim, head_dim_v, alignment, scales, value_scales, norm, norm_dtype,
+               norm_adds_one, norm_eps, rotary_dim, rotary_interleaved, cos_sin_dtype, rotate, center_keys,
+               center_values] = spec;
+  const auto word = [](auto value) { return static_cast<std::uint64_t>(value); };
+  constexpr std::uint64_t quantize = 4;  // no other operation's
+  return {quantize,
+          word(dtype),
+          word(out_dtype),
+          word(head_dim),
+          word(head_dim_v),
+          word(alignment),
+          word(scales),
+          word(value_scales),
+          word(norm) | word(norm_adds_one) << 1 | word(rotary_interleaved) << 2,
+          word(norm_dtype),
+          word(std::bit_cast<std::uint32_t>(norm_eps)),
+          word(rotary_dim),
+          word(cos_sin_dtype),
+          word(rotate),
+          word(center_keys),
+          word(center_values)};
+}
+
+// So many that those whose statistics are collected keep the device busy while the first ones are rounded. What they
+// read stays in L2 for the second time unless a unit is large.
+int lag_of(const QuantizeSpec& spec, const QuantizeParams& params, int sm_count) {
+  constexpr int blocks_per_sm = 4;
+  int items = 0;
+  for (const auto& [tensor, own] : {std::pair{QkvTensor::q, &params.q}, std::pair{QkvTensor::k, &params.k},
+                                    std::pair{QkvTensor::v, &params.v}}) {
+    if (quantized_tensor_facts(spec, tensor).statistics > 0) items += own->items;
+  }
+  return std::clamp(ceil_div(blocks_per_sm * sm_count, std::max(1, items)), 1, params.units);
+}
+
+}  // namespace
+
+void check_arguments(const QuantizeSpec& spec, const QuantizeArguments& arguments) {
+  QuantizeParams unused;
+  fill_params(spec, arguments, unused);
+}
+
+void QuantizeQkv::operator()(const QuantizeArguments& arguments, Stream stream) const {
+  QuantizeParams params;
+  const QuantizeSizes sizes = fill_params(spec_, arguments, params);
+  if (sizes.blocks == 0) return;
+  const CurrentDevice device;
+  const LoadedKernel& kernel = kernel_for_launch(*state_, device.ordinal(), stream);
+  params.lag = lag_of(spec_, params, kernel.sm_count);
+  const StreamMemory& memory = state_->context.memory;
+  if (sizes.counter_bytes > 0) {
+    place_workspace(params,
+                    static_cast<std::byte*>(memory.workspace(kernel.device, stream, sizes.workspace_bytes)));
+    params.counters = static_cast<unsigned*>(memory.mailbox(kernel.device, stream, sizes.counter_bytes));
+  }
+  try {
+    launch_operation(kernel, {sizes.blocks, 1}, &params, stream);
+  } catch (const Error&) {
+    if (sizes.counter_bytes > 0) memory.reset(kernel.device, stream);
+    throw;
+  }
+}
+
+void QuantizeQkv::prepare() const { prepared_kernel(*state_); }
+
+const std::string& QuantizeQkv::source() const { return state_->program.source; }
+
+QuantizeQkv quantize_qkv(const QuantizeSpec& spec, const Context& context) {
+  return operation<QuantizeQkv>(context, spec, words_of(spec), [&] {
+    validate(spec);
+    return quantize_program(spec);
+  });
+}
+
+}  // namespace jit

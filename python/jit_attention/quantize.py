@@ -1,0 +1,131 @@
+"""Queries, keys and values made fp8 in one launch, with what attention wants to know of it."""
+
+import typing
+
+from . import _core
+
+
+class QuantizedQkv(typing.NamedTuple):
+    """What `quantize_qkv` makes: `attention(z.q, z.k, z.v, **z.scales)`."""
+
+    q: typing.Any
+    k: typing.Any
+    v: typing.Any
+    q_descale: typing.Any
+    k_descale: typing.Any
+    v_descale: typing.Any
+    #: With center_keys: (batch, heads_kv, head_dim), of rotated keys.
+    k_mean: typing.Any = None
+    #: With center_values: (batch, heads_kv, head_dim_v); attention's result is o − v_mean for rows that see a key.
+    v_mean: typing.Any = None
+    #: With return_lse_shift: (batch, heads_q, seqlen_q); softmax_scale times this is to be added to LSE.
+    lse_shift: typing.Any = None
+
+    @property
+    def scales(self):
+        """The arguments of `attention` that make numbers of these elements again."""
+        return {"q_descale": self.q_descale, "k_descale": self.k_descale, "v_descale": self.v_descale}
+
+
+def quantize_qkv(
+    q,
+    k,
+    v,
+    *,
+    q_out=None,
+    k_out=None,
+    v_out=None,
+    q_descale=None,
+    k_descale=None,
+    v_descale=None,
+    out_dtype="fp8_e4m3",
+    scales="token",
+    value_scales="head",
+    rotation_seed=None,
+    center_keys=False,
+    center_values=False,
+    return_lse_shift=False,
+    cos_sin=None,
+    q_positions=None,
+    k_positions=None,
+    rotary_interleaved=False,
+    q_norm_weight=None,
+    k_norm_weight=None,
+    norm_eps=1e-6,
+    norm_adds_one=False,
+    dtype=None,
+    stream=None,
+):
+    """q, k and v made of 8 bits, in one launch, with scales that are found on the way.
+
+    A row of q or k, in fp32, goes through RMS norm and rotary position embedding as `append` has them, then through a
+    rotation, each if it is asked for. A row of q, k or v then loses a mean, then is divided by a scale, by way of
+    its reciprocal, and rounded to the nearest even element; too large ones become the largest. Equal inputs give equal
+    bits.
+
+    Args:
+        q: (batch, seqlen_q, heads_q, head_dim), bf16, fp16 or fp32; any strides whose last is 1. Or ragged, (tokens, heads,
+            head_dim), as k and v then are: all tokens are one batch entry, and the shapes below have no batch.
+        k: (batch, seqlen_kv, heads_kv, head_dim); heads_q is a multiple of heads_kv.
+        v: (batch, seqlen_kv, heads_kv, head_dim_v). Head dims are multiples of 8 from 8 to 256.
+        q_out, k_out, v_out: arrays to write to; None: new ones.
+        q_descale, k_descale, v_descale: fp32, what elements are multiplied by to be numbers again. With "given" they are
+            read: (1), (heads_kv) or (batch, heads_kv), None: 1. Else they are written: arrays to write to, None: new ones.
+        out_dtype: "fp8_e4m3" or "fp8_e5m2".
+        scales: of q and k: "token", one for each row; "head", one for each batch entry and KV head; or "given". The largest
+            magnitude becomes the largest element; of less than 2^-100 a scale is 1.
+        value_scales: of v: "head", "channel" (batch, heads_kv, head_dim_v), or "given".
+        rotation_seed: a number: q and k are multiplied by a Hadamard matrix with random signs of this seed, which spreads
+            outliers over a head and leaves q kᵀ as it is; head_dim is a power of two. None: they are not.
+        center_keys: k loses its mean over the tokens, of each head and channel: all scores of a query shift alike.
+        center_values: v loses the same: attention's result does, too.
+        return_lse_shift: with center_keys: also what LSE has lost, over softmax_scale.
+        cos_sin: fp32, bf16 or fp16 (max_pos, rotary_dim): of each position the cosines of rotary_dim / 2 pairs, then their
+            sines, by which the leading rotary_dim elements of q's and k's heads are rotated; None: they are not.
+        q_positions, k_positions: int64 (batch, seqlen), or (tokens): rows of cos_sin. None, where q is not ragged: tokens'
+            places in their batch entries. A row whose position is none becomes NaN, and takes no part in a scale.
+        rotary_interleaved: pairs are (2j, 2j + 1), as GPT-J has it, else (j, j + rotary_dim / 2), as GPT-NeoX.
+        q_norm_weight, k_norm_weight: (head_dim): RMS norm of every head of q and k before that; None: none.
+        norm_eps: added to the mean of squares.
+        norm_adds_one: weights are 1 + weight, as Gemma has it.
+        dtype: "bf16" or "fp16", for arrays of 16-bit integers, which cannot say what they hold.
+        stream: a number or an object with __cuda_stream__; None: the current stream of q's framework.
+
+    Returns:
+        A QuantizedQkv.
+
+    Raises:
+        InvalidArgumentError: an array is wrong; names the argument, before anything is launched.
+        InvalidSpecError: types or sizes are none that can be served, with what would work.
+        Error: of another kind, see jit_attention.errors.
+    """
+    return QuantizedQkv(
+        *_core.quantize_qkv(
+            q,
+            k,
+            v,
+            q_out=q_out,
+            k_out=k_out,
+            v_out=v_out,
+            q_descale=q_descale,
+            k_descale=k_descale,
+            v_descale=v_descale,
+            out_dtype=out_dtype,
+            scales=scales,
+            value_scales=value_scales,
+            rotation_seed=rotation_seed,
+            center_keys=center_keys,
+            center_values=center_values,
+            return_lse_shift=return_lse_shift,
+            cos_sin=cos_sin,
+            q_positions=q_positions,
+            k_positions=k_positions,
+            rotary_interleaved=rotary_interleaved,
+            q_norm_weight=q_norm_weight,
+            k_norm_weight=k_norm_weight,
+            norm_eps=norm_eps,
+            norm_adds_one=norm_adds_one,
+            dtype=dtype,
+            stream=stream,
+        )
+    )

@@ -1,0 +1,73 @@
+// What a quantiser of q, k and v is told at run time. Compiled by the host and by NVRTC.
+#pragma once
+
+#include "base/params.cuh"
+#include "base/row_lanes.cuh"
+
+namespace jit {
+
+enum class QkvTensor { q, k, v };
+
+inline constexpr int quantize_threads = 256;
+/// Rows that a lane moves at once: as many loads are on their way.
+inline constexpr int quantize_steps = 8;
+
+/// Tokens of a head that a block has.
+JIT_HOST_DEVICE constexpr int quantize_chunk(const RowLanes& share) {
+  return quantize_steps * quantize_threads / share.lanes;
+}
+
+/// Floats that are known of each column of a tensor: its sum where it is centred, and for a scale the largest magnitude,
+/// which of a centred one is found from the largest and the least number.
+JIT_HOST_DEVICE constexpr int column_statistics(bool is_centred, bool has_extremes) {
+  return (is_centred ? 1 : 0) + (has_extremes ? (is_centred ? 2 : 1) : 0);
+}
+
+/// What rotates rows of q, or of k, as Rotation reads it.
+struct RotaryParams {
+  const long long* positions;  ///< (batch · seqlen); null: a row's own in its batch entry
+  long long positions_stride;  ///< 0: there is one axis
+  const void* cos;             ///< (max_pos, rotary_dim / 2)
+  const void* sin;
+  long long cos_stride;
+  long long sin_stride;
+  int max_pos;
+};
+
+/// One of q, k and v.
+struct QuantizeTensor {
+  const void* from;  ///< (batch, seqlen, heads, columns)
+  void* to;          ///< the same, of 8 bits
+  TensorStrides from_strides;
+  TensorStrides to_strides;
+  /// Read where scales are given, else written: strides of batch, seq and head are 0 along what they do not depend on;
+  /// the channels of a head lie side by side.
+  float* descale;
+  TensorStrides descale_strides;
+  float* mean;              ///< (batch, heads_kv, columns), dense; may be null
+  float* statistics;        ///< (batch, heads_kv, items, statistics, columns)
+  float* results;           ///< (batch, heads_kv, 2, columns): means, and what elements are multiplied by
+  const void* norm_weight;  ///< (columns)
+  RotaryParams rotary;
+  int seqlen;
+  int heads;    ///< that belong to a KV head
+  int items;    ///< pieces of work for a KV head: `heads` for each chunk of tokens
+  int waiting;  ///< pieces of work that wait for a KV head's results
+};
+
+struct QuantizeParams {
+  QuantizeTensor q;
+  QuantizeTensor k;
+  QuantizeTensor v;
+  float* lse_shift;  ///< (batch, heads_q, seqlen_q); may be null
+  long long lse_shift_batch_stride;
+  long long lse_shift_head_stride;
+  unsigned signs[8];  ///< bit c % 32 of word c / 32: whether column c changes its sign before the rotation
+  int units;          ///< batch · heads_kv
+  int heads_kv;
+  int lag;  ///< units whose statistics are collected before the first one is rounded
+  float norm_eps;
+  unsigned* counters;  ///< a ticket, then three for each unit; all bits are 1 between kernels
+};
+
+}  // namespace jit

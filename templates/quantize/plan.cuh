@@ -1,0 +1,38 @@
+// What is done to each of q, k and v, as a Config has it.
+#pragma once
+
+#include "base/rotary.cuh"
+#include "base/row_lanes.cuh"
+#include "jit/options.h"
+#include "quantize/params.cuh"
+
+namespace jit {
+
+template <class Config, QkvTensor tensor>
+struct QuantizePlan {
+  static constexpr bool is_value = tensor == QkvTensor::v;
+  static constexpr int columns = is_value ? Config::head_dim_v : Config::head_dim;
+  static constexpr RowLanes share =
+      is_value ? row_lanes(columns, columns, sizeof(typename Config::Element)) : rotated_lanes<Config>;
+  static constexpr bool is_normalised = !is_value && Config::norm;
+  static constexpr bool has_rotary = !is_value && Config::rotary_dim != 0;
+  static constexpr QuantizedScales scales = is_value ? Config::value_scales : Config::scales;
+  static constexpr bool is_rotated = !is_value && Config::rotate;
+  static constexpr bool is_centred =
+      is_value ? Config::center_values : tensor == QkvTensor::k && Config::center_keys;
+  static constexpr bool has_extremes = scales == QuantizedScales::head || scales == QuantizedScales::channel;
+  static constexpr int statistics = column_statistics(is_centred, has_extremes);
+
+  static __device__ __forceinline__ const QuantizeTensor& of(const QuantizeParams& params) {
+    return tensor == QkvTensor::q ? params.q : tensor == QkvTensor::k ? params.k : params.v;
+  }
+};
+
+/// Whether something is to be known of whole sequences before an element can be rounded.
+template <class Config>
+inline constexpr bool has_quantize_phases =
+    QuantizePlan<Config, QkvTensor::q>::statistics + QuantizePlan<Config, QkvTensor::k>::statistics +
+        QuantizePlan<Config, QkvTensor::v>::statistics >
+    0;
+
+}  // namespace jit

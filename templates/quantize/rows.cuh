@@ -1,0 +1,114 @@
+// The rows of a piece of work: loaded all at once, then one by one made what is to be rounded.
+#pragma once
+
+#include "base/prelude.cuh"
+#include "base/rotary.cuh"
+#include "base/row_lanes.cuh"
+#include "base/row_norm.cuh"
+#include "base/row_pieces.cuh"
+#include "quantize/hadamard.cuh"
+#include "quantize/plan.cuh"
+#include "quantize/work.cuh"
+
+namespace jit {
+
+/// `quantize_steps` rows of one head, `rows_at_once` apart, of which a lane has some pieces.
+template <class Config, QkvTensor tensor>
+class QuantizeRows {
+  using Element = typename Config::Element;
+  using Plan = QuantizePlan<Config, tensor>;
+
+ public:
+  static constexpr RowLanes share = Plan::share;
+  static constexpr int rows_at_once = quantize_threads / share.lanes;
+  using Row = float[share.turns][share.piece];
+
+  __device__ __forceinline__ QuantizeRows(const QuantizeParams& params, const QuantizeWork& work)
+      : params_(params),
+        lane_(static_cast<int>(threadIdx.x) % share.lanes),
+        batch_(work.unit / params.heads_kv),
+        kv_head_(work.unit % params.heads_kv),
+        head_(kv_head_ * own().heads + work.item % own().heads),
+        first_(work.item / own().heads * quantize_chunk(share) +
+               static_cast<int>(threadIdx.x) / share.lanes) {}
+
+  __device__ __forceinline__ const QuantizeTensor& own() const { return Plan::of(params_); }
+  __device__ __forceinline__ int lane() const { return lane_; }
+  __device__ __forceinline__ int batch() const { return batch_; }
+  __device__ __forceinline__ int kv_head() const { return kv_head_; }
+  __device__ __forceinline__ int head() const { return head_; }
+  __device__ __forceinline__ int token(int step) const { return first_ + step * rows_at_once; }
+  __device__ __forceinline__ bool has_row(int step) const { return token(step) < own().seqlen; }
+
+  __device__ __forceinline__ void load() {
+#pragma unroll
+    for (int step = 0; step < quantize_steps; ++step) {
+      if (!has_row(step)) continue;
+      for_pieces([&](int turn, int column) {
+        load_words<piece_bytes, maximum(Config::alignment, static_cast<int>(sizeof(Element)))>(
+            source(step) + column, words_[step][turn]);
+      });
+    }
+  }
+
+  /// A row as it is to be rounded, but for a mean; zeros where there is none. By whole warps.
+  __device__ __forceinline__ void take(int step, Row& row) const {
+#pragma unroll
+    for (int turn = 0; turn < share.turns; ++turn) widen_words<Element>(words_[step][turn], row[turn]);
+    if constexpr (Plan::is_normalised || Plan::has_rotary) embed(step, row);
+    if constexpr (Plan::is_rotated) rotate_row<share>(row, params_.signs, lane_);
+  }
+
+  /// Calls `act` with turn and first column of each piece that the lane has.
+  template <class Act>
+  __device__ __forceinline__ void for_pieces(const Act& act) const {
+#pragma unroll
+    for (int turn = 0; turn < share.turns; ++turn) {
+      const int piece = turn * share.lanes + lane_;
+      if (share.pieces == share.turns * share.lanes || piece < share.pieces) act(turn, piece * share.piece);
+    }
+  }
+
+  __device__ __forceinline__ long long offset(const TensorStrides& strides) const {
+    return batch_ * strides.batch + head_ * strides.head;
+  }
+
+ private:
+  __device__ __forceinline__ const Element* source(int step) const {
+    return static_cast<const Element*>(own().from) + offset(own().from_strides) +
+           token(step) * own().from_strides.seq;
+  }
+
+  /// RMS norm and rotary embedding. The pairs' other halves are other lanes', and read once more. A row whose position is
+  /// none of the table's becomes NaN.
+  __device__ __forceinline__ void embed(int step, Row& row) const {
+    const float factor = row_norm_factor<Config, share.lanes>(row, params_.norm_eps);
+    if (!has_row(step)) return;
+    const Rotation<Config> rotation(own().rotary, batch_ * own().seqlen + token(step), token(step), lane_,
+                                    share.lanes);
+    for_pieces([&](int turn, int column) {
+      normalise_piece<Config>(row[turn], column, factor, own().norm_weight);
+      if constexpr (Plan::has_rotary) {
+        if (!rotation.is_possible()) {
+#pragma unroll
+          for (int i = 0; i < share.piece; ++i) row[turn][i] = __int_as_float(0x7fffffff);
+        }
+        if (column >= Config::rotary_dim || !rotation.is_possible()) return;
+        float partners[share.piece] = {};
+        if constexpr (!Config::rotary_interleaved) {
+          load_piece<Config::alignment>(source(step) + rotation.partner(column), partners);
+          normalise_piece<Config>(partners, rotation.partner(column), factor, own().norm_weight);
+        }
+        rotation.rotate(row[turn], partners, column, turn);
+      }
+    });
+  }
+
+  static constexpr int piece_bytes = share.piece * static_cast<int>(sizeof(Element));
+
+  const QuantizeParams& params_;
+  int lane_, batch_, kv_head_, head_, first_;
+  unsigned words_[quantize_steps][share.turns][(piece_bytes + 3) / 4] = {};
+};
+
+}  // namespace jit

@@ -1,0 +1,168 @@
+// What must be known of a whole sequence: sums and extremes of columns. Each piece of work leaves those of its rows, and
+// the one that comes last adds up all of them, always in the same order, and works out means and scales.
+#pragma once
+
+#include "quantize/rows.cuh"
+#include "quantize/scale.cuh"
+
+namespace jit {
+
+/// Of a column: its sum, largest and least number where it is centred, else its largest magnitude.
+template <class Plan>
+struct ColumnStatistics {
+  static constexpr int count = Plan::statistics;
+
+  static __device__ __forceinline__ float none(int which) {
+    if constexpr (!Plan::is_centred) return 0;
+    return which == 0 ? 0 : which == 1 ? negative_infinity() : -negative_infinity();
+  }
+  static __device__ __forceinline__ float of_number(int, float x) { return Plan::is_centred ? x : fabsf(x); }
+  static __device__ __forceinline__ float both(int which, float a, float b) {
+    if constexpr (!Plan::is_centred) return fmaxf(a, b);
+    return which == 0 ? a + b : which == 1 ? fmaxf(a, b) : fminf(a, b);
+  }
+};
+
+/// Leaves the statistics of a piece of work's rows in `shared`, a line of columns for each warp and number, and adds them
+/// up in global memory.
+template <class Config, QkvTensor tensor>
+__device__ __forceinline__ void collect(const QuantizeRows<Config, tensor>& rows, float* shared,
+                                        float* target) {
+  using Plan = QuantizePlan<Config, tensor>;
+  using Statistics = ColumnStatistics<Plan>;
+  constexpr RowLanes share = Plan::share;
+  constexpr int warps = quantize_threads / warp_size;
+  float found[Statistics::count][share.turns][share.piece];
+#pragma unroll
+  for (int which = 0; which < Statistics::count; ++which) {
+#pragma unroll
+    for (int turn = 0; turn < share.turns; ++turn) {
+#pragma unroll
+      for (int i = 0; i < share.piece; ++i) found[which][turn][i] = Statistics::none(which);
+    }
+  }
+  const auto for_all = [&](const auto& act) {
+#pragma unroll
+    for (int which = 0; which < Statistics::count; ++which) {
+#pragma unroll
+      for (int turn = 0; turn < share.turns; ++turn) {
+#pragma unroll
+        for (int i = 0; i < share.piece; ++i) act(which, turn, i, found[which][turn][i]);
+      }
+    }
+  };
+#pragma unroll
+  for (int step = 0; step < quantize_steps; ++step) {
+    typename QuantizeRows<Config, tensor>::Row row;
+    rows.take(step, row);
+    if (!rows.has_row(step)) continue;
+    for_all([&](int which, int turn, int i, float& x) {
+      x = Statistics::both(which, x, Statistics::of_number(which, row[turn][i]));
+    });
+  }
+  for_all([&](int which, int, int, float& x) {
+#pragma unroll
+    for (int offset = share.lanes; offset < warp_size; offset *= 2)
+      x = Statistics::both(which, x, __shfl_xor_sync(full_warp, x, offset));
+  });
+  if (lane_id() < share.lanes) {
+    rows.for_pieces([&](int turn, int column) {
+#pragma unroll
+      for (int which = 0; which < Statistics::count; ++which) {
+#pragma unroll
+        for (int i = 0; i < share.piece; ++i)
+          shared[(warp_id() * Statistics::count + which) * Plan::columns + column + i] =
+              found[which][turn][i];
+      }
+    });
+  }
+  __syncthreads();
+  for (int at = static_cast<int>(threadIdx.x); at < Statistics::count * Plan::columns;
+       at += quantize_threads) {
+    float sum = shared[at];
+#pragma unroll
+    for (int warp = 1; warp < warps; ++warp)
+      sum = Statistics::both(at / Plan::columns, sum, shared[warp * Statistics::count * Plan::columns + at]);
+    target[at] = sum;
+  }
+}
+
+/// Works out means and scales of a unit's tensor, of which `items` pieces of work have left their statistics at `source`.
+/// By a block; `shared` has room for the statistics.
+template <class Config, QkvTensor tensor>
+__device__ __forceinline__ void finish_statistics(const QuantizeRows<Config, tensor>& rows, int unit,
+                                                  float* shared, const float* source) {
+  using Plan = QuantizePlan<Config, tensor>;
+  using Statistics = ColumnStatistics<Plan>;
+  using Stored = typename Config::StoredElement;
+  constexpr int columns = Plan::columns, numbers = Statistics::count * columns;
+  const QuantizeTensor& own = rows.own();
+  const int thread = static_cast<int>(threadIdx.x);
+  for (int at = thread; at < numbers; at += quantize_threads) {
+    float sum = source[at];
+#pragma unroll 8
+    for (int item = 1; item < own.items; ++item)
+      sum = Statistics::both(at / columns, sum, source[static_cast<long long>(item) * numbers + at]);
+    shared[at] = sum;
+  }
+  __syncthreads();
+  float* const means = own.results + static_cast<long long>(unit) * 2 * columns;
+  float* const factors = means + columns;
+  const long long count = static_cast<long long>(own.seqlen) * own.heads;
+  const auto mean_of = [&](int column) {
+    return Plan::is_centred && count > 0 ? __fdiv_rn(shared[column], static_cast<float>(count)) : 0.0f;
+  };
+  const auto magnitude_of = [&](int column) {
+    if constexpr (!Plan::is_centred) return shared[column];
+    const float mean = mean_of(column);
+    return fmaxf(fmaxf(shared[columns + column] - mean, mean - shared[2 * columns + column]), 0.0f);
+  };
+  if constexpr (Plan::is_centred) {
+    for (int column = thread; column < columns; column += quantize_threads) {
+      means[column] = mean_of(column);
+      if (own.mean != nullptr) own.mean[static_cast<long long>(unit) * columns + column] = mean_of(column);
+    }
+  }
+  if constexpr (Plan::has_extremes) {
+    float* const descale =
+        own.descale + rows.batch() * own.descale_strides.batch + rows.kv_head() * own.descale_strides.head;
+    float of_head = 0;
+    if constexpr (Plan::scales == QuantizedScales::head) {
+      for (int column = lane_id(); column < columns; column += warp_size)
+        of_head = fmaxf(of_head, magnitude_of(column));
+#pragma unroll
+      for (int offset = warp_size / 2; offset > 0; offset /= 2)
+        of_head = fmaxf(of_head, __shfl_xor_sync(full_warp, of_head, offset));
+      of_head = scale_of<Stored>(of_head);
+      if (thread == 0) *descale = of_head;
+    }
+    for (int column = thread; column < columns; column += quantize_threads) {
+      const float scale =
+          Plan::scales == QuantizedScales::head ? of_head : scale_of<Stored>(magnitude_of(column));
+      if (Plan::scales == QuantizedScales::channel) descale[column] = scale;
+      factors[column] = __fdiv_rn(1.0f, scale);
+    }
+  }
+}
+
+template <class Config, QkvTensor tensor>
+__device__ __forceinline__ void collect_statistics(const QuantizeParams& params, const QuantizeWork& work,
+                                                   float* shared, bool& is_last) {
+  using Plan = QuantizePlan<Config, tensor>;
+  QuantizeRows<Config, tensor> rows(params, work);
+  rows.load();
+  constexpr int numbers = Plan::statistics * Plan::columns;
+  float* const of_unit =
+      rows.own().statistics + static_cast<long long>(work.unit) * rows.own().items * numbers;
+  collect(rows, shared, of_unit + static_cast<long long>(work.item) * numbers);
+  __syncthreads();
+  unsigned* const counter = results_counter(params, tensor, work.unit);
+  if (threadIdx.x == 0) is_last = count_one(counter) + 1 == static_cast<unsigned>(rows.own().items);
+  __syncthreads();
+  if (!is_last) return;
+  finish_statistics(rows, work.unit, shared, of_unit);
+  __syncthreads();
+  if (threadIdx.x == 0) count_one(counter);
+}
+
+}  // namespace jit

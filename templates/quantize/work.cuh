@@ -1,0 +1,81 @@
+// Which piece of work a block has.
+//
+// A unit is what belongs to a batch entry and a KV head. Where whole sequences must be known first, each unit has two
+// phases: its statistics are collected, then its elements are rounded. Both are one launch: blocks draw tickets, and take
+// phases in an order in which the second one of a unit comes some units behind the first one, so that what it reads
+// again is in L2. A block waits for tickets alone that were drawn before its own, by blocks that run: it need not wait
+// for one that has no room to begin.
+#pragma once
+
+#include "ptx/atomic.cuh"
+#include "quantize/plan.cuh"
+
+namespace jit {
+
+struct QuantizeWork {
+  bool is_statistics;
+  QkvTensor tensor;
+  int unit;
+  int item;  ///< of the unit's tensor
+};
+
+/// A count that starts from all bits 1.
+__device__ __forceinline__ unsigned count_one(unsigned* counter) {
+  return atomic_add_acq_rel(counter, 1) + 1;
+}
+
+/// By one thread.
+__device__ __forceinline__ int draw_ticket(unsigned* counter) {
+  const unsigned ticket = count_one(counter);
+  if (ticket + 1 == gridDim.x) store_relaxed(reinterpret_cast<int*>(counter), -1);
+  return static_cast<int>(ticket);
+}
+
+template <class Config>
+__device__ __forceinline__ QuantizeWork work_of_ticket(const QuantizeParams& params, int ticket) {
+  constexpr bool q = QuantizePlan<Config, QkvTensor::q>::statistics > 0,
+                 k = QuantizePlan<Config, QkvTensor::k>::statistics > 0,
+                 v = QuantizePlan<Config, QkvTensor::v>::statistics > 0;
+  const int all = params.q.items + params.k.items + params.v.items;
+  const auto place = [&](bool is_statistics, int unit, int item) -> QuantizeWork {
+    const int keys = !is_statistics || k ? params.k.items : 0,
+              values = !is_statistics || v ? params.v.items : 0;
+    if (item < keys) return {is_statistics, QkvTensor::k, unit, item};
+    if (item < keys + values) return {is_statistics, QkvTensor::v, unit, item - keys};
+    return {is_statistics, QkvTensor::q, unit, item - keys - values};
+  };
+  if constexpr (!has_quantize_phases<Config>) {
+    return place(false, ticket % params.units, ticket / params.units);  // heads of a token are neighbours
+  } else {
+    const int first = (q ? params.q.items : 0) + (k ? params.k.items : 0) + (v ? params.v.items : 0);
+    const int lag = params.lag, rounds = params.units - lag;
+    if (ticket < lag * first) return place(true, ticket / first, ticket % first);
+    ticket -= lag * first;
+    const int unit = ticket / (first + all), item = ticket % (first + all);
+    if (unit < rounds) return item < first ? place(true, unit + lag, item) : place(false, unit, item - first);
+    ticket -= rounds * (first + all);
+    return place(false, rounds + ticket / all, ticket % all);
+  }
+}
+
+/// The counter of a unit's tensor: pieces of statistics that are done, then one for the results, then those that wait.
+__device__ __forceinline__ unsigned* results_counter(const QuantizeParams& params, QkvTensor tensor,
+                                                     int unit) {
+  return params.counters + 1 + 3 * unit + static_cast<int>(tensor);
+}
+
+/// Waits for the results of a unit's tensor, by all threads of a block, once for each piece of work that waits.
+__device__ __forceinline__ void wait_for_results(const QuantizeParams& params, QkvTensor tensor, int unit,
+                                                 int items, int waiting) {
+  if (threadIdx.x == 0) {
+    unsigned* counter = results_counter(params, tensor, unit);
+    const unsigned ready = static_cast<unsigned>(items) + 1;
+    while (static_cast<unsigned>(load_acquire(reinterpret_cast<const int*>(counter))) + 1 < ready) {
+    }
+    if (count_one(counter) + 1 == ready + static_cast<unsigned>(waiting))
+      store_relaxed(reinterpret_cast<int*>(counter), -1);
+  }
+  __syncthreads();
+}
+
+}  // namespace jit
