@@ -4,6 +4,7 @@
 
 #include "base/host_device.cuh"
 #include "split_keys/key_note.cuh"
+#include "split_keys/smem_places.cuh"
 #include "split_keys/span_note.cuh"
 #include "tiles/bounded_box.cuh"
 #include "tiles/panel_tile.cuh"
@@ -43,28 +44,22 @@ struct SmemSizes {
 };
 
 JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
-  constexpr int barrier_bytes = 8, tile_alignment = 1024;
-  int end = 0;
-  const auto place = [&end](int bytes, int alignment = 8) {
-    const int begin = (end + alignment - 1) / alignment * alignment;
-    end = begin + bytes;
-    return begin;
-  };
+  SmemPlaces place;
   SmemLayout layout{};
-  layout.q = place(sizes.stages_q * panel_tile_bytes(sizes.tile_rows, sizes.head_dim), tile_alignment);
-  layout.k = place(sizes.stages * panel_tile_bytes(sizes.tile_kv, sizes.head_dim), tile_alignment);
-  layout.v = place(sizes.stages * panel_tile_bytes(sizes.tile_kv, sizes.head_dim_v), tile_alignment);
-  layout.key_notes = place(sizes.stages * static_cast<int>(sizeof(KeyNote)));
-  layout.parts = place(stages_parts * note_bytes(sizes.has_spans));
-  layout.q_full = place(sizes.stages_q * barrier_bytes);
-  layout.q_empty = place(sizes.stages_q * barrier_bytes);
-  layout.k_full = place(sizes.stages * barrier_bytes);
-  layout.k_empty = place(sizes.stages * barrier_bytes);
-  layout.v_full = place(sizes.stages * barrier_bytes);
-  layout.v_empty = place(sizes.stages * barrier_bytes);
-  layout.part_full = place(stages_parts * barrier_bytes);
-  layout.part_empty = place(stages_parts * barrier_bytes);
-  layout.total = end;
+  layout.q = place.tiles(sizes.stages_q * panel_tile_bytes(sizes.tile_rows, sizes.head_dim));
+  layout.k = place.tiles(sizes.stages * panel_tile_bytes(sizes.tile_kv, sizes.head_dim));
+  layout.v = place.tiles(sizes.stages * panel_tile_bytes(sizes.tile_kv, sizes.head_dim_v));
+  layout.key_notes = place.numbers(sizes.stages * static_cast<int>(sizeof(KeyNote)));
+  layout.parts = place.numbers(stages_parts * note_bytes(sizes.has_spans));
+  layout.q_full = place.barriers(sizes.stages_q);
+  layout.q_empty = place.barriers(sizes.stages_q);
+  layout.k_full = place.barriers(sizes.stages);
+  layout.k_empty = place.barriers(sizes.stages);
+  layout.v_full = place.barriers(sizes.stages);
+  layout.v_empty = place.barriers(sizes.stages);
+  layout.part_full = place.barriers(stages_parts);
+  layout.part_empty = place.barriers(stages_parts);
+  layout.total = place.total();
   return layout;
 }
 

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "generator/kernels/forward_split_wgmma/family.h"
+#include "generator/kernels/split_wgmma.h"
 #include "generator/problem/functor_node.h"
 #include "templates/base/element.cuh"
 #include "templates/forward_split_wgmma/smem_layout.cuh"
@@ -21,8 +22,6 @@ constexpr int max_consumers = 2;
 // Loop counters, descriptors, softmax state; what masks and scores add. Counted on the assembler's reports.
 constexpr int other_registers = 34;
 constexpr int functor_registers = 8;
-// Of a warpgroup of loaders beside others that compute: what the list of work needs.
-constexpr int loader_registers = 56;
 
 constexpr std::array rows = {
     field<&ForwardSplitWgmma::tile_rows>(
@@ -47,13 +46,7 @@ constexpr std::array rows = {
 };
 static_assert(rows.size() == member_count<ForwardSplitWgmma>(), "each member has a row");
 
-int threads_of(const ForwardSplitWgmma& config) { return (consumers_of(config) + 1) * 128; }
-
-// Registers per thread that launch bounds leave.
-int launched_registers(const ForwardSplitWgmma& config) {
-  return std::min(max_registers_per_thread,
-                  registers_per_sm / (threads_of(config) * config.blocks_per_sm) / 8 * 8);
-}
+int threads_of(const ForwardSplitWgmma& config) { return warpgroup_threads(consumers_of(config) + 1); }
 
 int box_rows_of(const AttentionSpec& spec, const ForwardSplitWgmma& config) {
   return box_rows(config.tile_kv, spec.sequences_kv == SequenceKind::paged ? spec.page_size : 0);
@@ -67,10 +60,7 @@ int consumers_of(const ForwardSplitWgmma& config) { return config.tile_rows / ro
 
 RegisterShares register_shares(const ForwardSplitWgmma& config) {
   const int consumers = consumers_of(config);
-  if (consumers == 1) return {};
-  const int launched = launched_registers(config);
-  return {.loader = loader_registers,
-          .consumer = std::min(240, (launched * (consumers + 1) - loader_registers) / consumers / 8 * 8)};
+  return consumers == 1 ? RegisterShares{} : shared_registers(consumers, config.blocks_per_sm);
 }
 
 }  // namespace forward_split_wgmma
@@ -131,7 +121,8 @@ Footprint Family<ForwardSplitWgmma>::footprint(const AttentionSpec& spec, const 
                                      .has_spans = spec.split_keys != 0})
                             .total,
           .registers = scores + p + output + other_registers + functors * functor_registers,
-          .register_cap = shares.consumer == 0 ? launched_registers(config) : shares.consumer,
+          .register_cap = shares.consumer != 0 ? shares.consumer
+                                               : launched_registers(threads_of(config), config.blocks_per_sm),
           .blocks_per_sm = config.blocks_per_sm,
           .register_slack = 0,
           .register_doubt = 8};

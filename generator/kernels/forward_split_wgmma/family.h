@@ -2,6 +2,7 @@
 #pragma once
 
 #include "generator/kernels/family.h"
+#include "generator/kernels/split_wgmma.h"
 
 namespace jit {
 
@@ -38,11 +39,7 @@ inline constexpr std::int64_t few_queries = 64;
 /// Warpgroups of a block that compute.
 int consumers_of(const ForwardSplitWgmma& config);
 
-/// Registers per thread that setmaxnreg gives to the warpgroups; both 0: those that the kernel was launched with.
-struct RegisterShares {
-  int loader = 0;
-  int consumer = 0;
-};
+/// Those of one consumer are what the kernel was launched with.
 RegisterShares register_shares(const ForwardSplitWgmma& config);
 
 }  // namespace forward_split_wgmma
