@@ -13,11 +13,13 @@ int launched_registers(int threads, int blocks_per_sm) {
   return std::min(max_registers_per_thread, registers_per_sm / (threads * blocks_per_sm) / 8 * 8);
 }
 
-RegisterShares shared_registers(int consumers, int blocks_per_sm) {
+RegisterShares shared_registers(int consumers, int blocks_per_sm, int converter) {
   constexpr int loader = 56, most = 240;
-  const int launched = launched_registers(warpgroup_threads(consumers + 1), blocks_per_sm);
+  const int warpgroups = consumers + (converter > 0 ? 2 : 1);
+  const int all = launched_registers(warpgroup_threads(warpgroups), blocks_per_sm) * warpgroups;
   return {.loader = loader,
-          .consumer = std::min(most, (launched * (consumers + 1) - loader) / consumers / 8 * 8)};
+          .consumer = std::min(most, (all - loader - converter) / consumers / 8 * 8),
+          .converter = converter};
 }
 
 Program split_wgmma_program(const AttentionSpec& spec, const SplitWgmmaProgram& parts) {
@@ -43,8 +45,11 @@ Program split_wgmma_program(const AttentionSpec& spec, const SplitWgmmaProgram& 
   source +=
       number_line("loader_registers", parts.registers.loader, "per thread, once shared out; 0: as launched");
   source += number_line("consumer_registers", parts.registers.consumer, "the same for consumers");
+  if (parts.registers.converter != 0)
+    source += number_line("converter_registers", parts.registers.converter, "the same for converters");
   source += "};\n";
-  source += params_assertion() + functors.assertions;
+  const ParameterText descale = descale_text(spec);
+  source += params_assertion() + descale.assertion + functors.assertions;
   source += fmt::format(
       "static_assert(sizeof({0}::KernelMemory) == {1}, \"host and device disagree on the kernel's "
       "memory\");\n"
@@ -54,9 +59,9 @@ Program split_wgmma_program(const AttentionSpec& spec, const SplitWgmmaProgram& 
   source += fmt::format(
       "extern \"C\" __global__ void __launch_bounds__({0}::KernelTraits<Config>::threads, {1})\n"
       "{2}(const __grid_constant__ AttentionParams params,\n"
-      "    const __grid_constant__ {0}::KernelMemory memory) {{\n"
-      "  {0}::attention_forward<Config>(params, memory);\n}}\n",
-      parts.family, parts.needs.blocks_per_sm, program.name);
+      "    const __grid_constant__ {0}::KernelMemory memory{3}) {{\n"
+      "  {0}::attention_forward<Config>(params, memory{4});\n}}\n",
+      parts.family, parts.needs.blocks_per_sm, program.name, descale.parameter, descale.argument);
   return program;
 }
 

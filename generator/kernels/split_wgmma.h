@@ -22,9 +22,11 @@ int launched_registers(int threads, int blocks_per_sm);
 struct RegisterShares {
   int loader = 0;
   int consumer = 0;
+  int converter = 0;  ///< of keys and values, where there is one
 };
-/// Of a block of one warpgroup of loaders, which keeps what the list of work needs, and so many of consumers.
-RegisterShares shared_registers(int consumers, int blocks_per_sm);
+/// Of a block of one warpgroup of loaders, which keeps what the list of work needs, so many of consumers, and with
+/// `converter` registers one of converters.
+RegisterShares shared_registers(int consumers, int blocks_per_sm, int converter = 0);
 
 /// What such programs differ in.
 struct SplitWgmmaProgram {

@@ -17,7 +17,10 @@ struct KernelTraits : BlockTraits<Config, Config::tile_rows / rows_per_warpgroup
   static_assert(Config::tile_rows % rows_per_warpgroup == 0, "a warpgroup multiplies 64 rows");
   static_assert(Base::boxes <= warp_size, "each box of a tile has a lane that copies it");
 
-  static constexpr int threads = Base::consumer_threads + warpgroup_size;
+  /// Whether a warpgroup makes numbers of 16 bits of keys and values.
+  static constexpr bool converts = keys_are_fp8<Config>;
+  static constexpr int converter_warps = converts ? warpgroup_size / warp_size : 0;
+  static constexpr int threads = Base::consumer_threads + warpgroup_size * (converts ? 2 : 1);
   static constexpr int stages_q = Config::stages_q;
 
   // For steps/wgmma_products.cuh.
@@ -28,7 +31,13 @@ struct KernelTraits : BlockTraits<Config, Config::tile_rows / rows_per_warpgroup
   using Output = Accumulator<MmaLayout, 16, padded_head_dim(Config::head_dim_v, Base::mma_k)>;
   static constexpr int pairs_read = Output::column_blocks;  ///< of a row at once, where spans are merged
 
-  using VTile = PanelTile<Element, Config::tile_kv, Config::head_dim_v>;
+  /// Of P and of values as they are multiplied. fp16 has all numbers of 8 bits, and is made of them in one instruction.
+  using Weight = typename ChosenType<converts, fp16, Element>::type;
+  using VTile = PanelTile<Weight, Config::tile_kv, Config::head_dim_v>;
+
+  // As they come from memory.
+  using StoredKTile = PanelTile<KvElement<Config>, Config::tile_kv, Config::head_dim>;
+  using StoredVTile = PanelTile<KvElement<Config>, Config::tile_kv, Config::head_dim_v>;
 
   static constexpr SmemSizes sizes = {.head_dim = Config::head_dim,
                                       .head_dim_v = Config::head_dim_v,
@@ -36,6 +45,7 @@ struct KernelTraits : BlockTraits<Config, Config::tile_rows / rows_per_warpgroup
                                       .tile_kv = Config::tile_kv,
                                       .stages_q = Config::stages_q,
                                       .stages = Config::stages,
+                                      .stages_stored = Config::stages_stored,
                                       .has_spans = Config::split_keys != 0};
   static constexpr SmemLayout layout = smem_layout(sizes);
 

@@ -17,6 +17,7 @@ struct Family<ForwardSplitWgmma> {
   static constexpr ForwardSplitWgmma smallest = {
       .tile_rows = 64, .tile_kv = 16, .stages = 1, .rescale = Rescale::always};
 
+  static ForwardSplitWgmma smallest_for(const AttentionSpec& spec);
   static std::span<const ConfigField<ForwardSplitWgmma>> fields();
   static bool suits(const ProblemShape& shape);
   static std::string rejection(const Case& problem, const ForwardSplitWgmma& config);

@@ -25,7 +25,8 @@ void Family<ForwardSplitWgmma>::launch(const KernelLaunch& launch, const Forward
   const MappedKeys keys = map_keys(launch.spec, box_rows(config.tile_kv, page_size), launch.params);
   const SplitLaunch split = split_launch(launch, tiles_of(config), name);
   KernelMemory memory{.k = keys.k, .v = keys.v, .split = split.params};
-  void* arguments[] = {&launch.params, &memory};
+  DescaleParams descale = launch.descale;  // kernels of 16-bit keys do not look at it
+  void* arguments[] = {&launch.params, &memory, &descale};
   launch_split(launch, split, arguments, true);
 }
 
