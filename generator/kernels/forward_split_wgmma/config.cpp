@@ -23,7 +23,7 @@ constexpr int max_consumers = 2;
 constexpr int other_registers = 34;
 constexpr int functor_registers = 8;
 // Of the warpgroup that converts keys and values, and what their scales take of the others.
-constexpr int converter_registers = 40;
+constexpr int converter_registers = 32;
 constexpr int scale_registers = 4;
 
 constexpr std::array rows = {
@@ -80,6 +80,14 @@ std::string storage_rejection(const AttentionSpec& spec, const ForwardSplitWgmma
   if (!converts(config)) {
     return fmt::format("stages_stored must be 1 or more with k and v of {}: they are converted",
                        to_string(spec.key_dtype()));
+  }
+  const int begun_with = launched_registers(threads_of(config), config.blocks_per_sm);
+  if (const int scores = config.tile_kv / 2; scores + instruction_registers > begun_with) {
+    return fmt::format(
+        "tile_kv = {} with blocks_per_sm = {}: an instruction takes {} registers for scores and about {} "
+        "more, "
+        "but a thread begins with {}",
+        config.tile_kv, config.blocks_per_sm, scores, instruction_registers, begun_with);
   }
   if (config.requests != Requests::all) {
     return fmt::format("requests must be all with k and v of {}: no other kernel reads them by the side",

@@ -10,6 +10,16 @@
 namespace jit {
 namespace {
 
+// Columns of O that an instruction makes at once, where it has too few registers for all; 0: all.
+int output_columns_at_once(const AttentionSpec& spec, const ForwardSplitWgmma& config) {
+  constexpr int panel = 64;
+  const int begun_with =
+      launched_registers(Family<ForwardSplitWgmma>::footprint(spec, config).threads, config.blocks_per_sm);
+  return padded_head_dim(spec.value_head_dim()) / 2 + forward_split_wgmma::instruction_registers > begun_with
+             ? panel
+             : 0;
+}
+
 std::string wgmma_products(const AttentionSpec& spec, const ForwardSplitWgmma& config) {
   const int mma_k = facts(spec.dtype).mma_k;
   return wgmma_function(
@@ -21,7 +31,8 @@ std::string wgmma_products(const AttentionSpec& spec, const ForwardSplitWgmma& c
                          .steps = config.tile_kv / mma_k,
                          .accumulate = true,
                          .a_in_registers = true,
-                         .b_along_rows = true});
+                         .b_along_rows = true,
+                         .columns_at_once = output_columns_at_once(spec, config)});
 }
 
 }  // namespace
