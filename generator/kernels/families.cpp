@@ -27,6 +27,13 @@ bool can_read(const ProblemShape& shape, const Config& config) {
   return true;
 }
 
+// The config that needs least of those that could serve the spec.
+template <class Config>
+Config smallest_for(const AttentionSpec& spec) {
+  if constexpr (requires { Family<Config>::smallest_for(spec); }) return Family<Config>::smallest_for(spec);
+  return Family<Config>::smallest;
+}
+
 // What kernels must be able to read of a call of this shape.
 ProblemShape as_served(const AttentionSpec& spec, ProblemShape shape) {
   shape.is_plain = is_plain(spec);
@@ -76,7 +83,7 @@ std::string smallest_rejection(const Case& problem, Pass pass) {
   for_each_family([&]<class Config>(const Config&) {
     if (Family<Config>::pass != pass) return;
     reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", Family<Config>::name,
-                           family_rejection(problem, Family<Config>::smallest));
+                           family_rejection(problem, smallest_for<Config>(problem.spec)));
   });
   return reasons;
 }
@@ -86,7 +93,7 @@ std::vector<std::string> competing_entries(const Case& problem, const ProblemSha
   const ProblemShape served = as_served(problem.spec, shape);
   for_each_family([&]<class Config>(const Config&) {
     if (Family<Config>::pass == served.pass && Family<Config>::suits(served) &&
-        family_rejection(problem, Family<Config>::smallest).empty())
+        family_rejection(problem, smallest_for<Config>(problem.spec)).empty())
       entries.push_back(fmt::format("{}/kernel.cuh", Family<Config>::name));
   });
   return entries;

@@ -61,7 +61,8 @@ concept KernelFamily = requires(const Case& problem, const AttentionSpec& spec, 
   { Family<Config>::pass } -> std::convertible_to<Pass>;
   // Whether the tuner may choose a kernel that spills when it measures faster.
   { Family<Config>::may_spill } -> std::convertible_to<bool>;
-  // The config that needs least: when it does not fit, none does.
+  // The config that needs least: when it does not fit, none does. Where that depends on the spec, there is a
+  // smallest_for(spec), too.
   { Family<Config>::smallest } -> std::convertible_to<Config>;
   { Family<Config>::fields() } -> std::same_as<std::span<const ConfigField<Config>>>;
   // Whether it can read the tensors of a call. Where only some of its configs can, it has can_read(shape, config), too.
@@ -91,8 +92,9 @@ inline std::string kv_dtype_rejection(const AttentionSpec& spec, std::string_vie
                        to_string(spec.dtype));
   }
   return fmt::format(
-      "{} reads k and v of the type of q, {}; spec.kv_dtype is {}, which forward_split_kv reads", family,
-      to_string(spec.dtype), to_string(spec.key_dtype()));
+      "{} reads k and v of the type of q, {}; spec.kv_dtype is {}, which forward_split_kv reads, and "
+      "forward_split_wgmma on sm_90a",
+      family, to_string(spec.dtype), to_string(spec.key_dtype()));
 }
 
 /// Why a family of dense sequences of one length cannot serve a spec; empty: it can.

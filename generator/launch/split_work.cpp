@@ -9,6 +9,7 @@
 
 #include "generator/launch/ceil_div.h"
 #include "generator/text/score_mask.h"
+#include "runtime/launch.h"
 #include "templates/scheduling/key_shares.cuh"
 #include "templates/scheduling/key_spans.cuh"
 #include "templates/scheduling/request_kinds.cuh"
@@ -146,6 +147,21 @@ SplitLaunch split_launch(const KernelLaunch& launch, const SplitTiles& tiles, st
            .levels = levels,
            .line_blocks = blocks,
            .blocks_before = launch.turn > 0 ? launches.first : 0}};
+}
+
+void launch_split(const KernelLaunch& launch, const SplitLaunch& split, void** arguments, bool dependent) {
+  const LoadedKernel& kernel = launch.kernel;
+  try {
+    jit::launch(kernel.kernel.handle(),
+                {.grid = {static_cast<unsigned>(split.blocks), 1, 1},
+                 .block = {kernel.threads, 1, 1},
+                 .smem_bytes = kernel.smem_bytes,
+                 .dependent = dependent},
+                arguments, launch.stream);
+  } catch (const Error&) {
+    launch.memory.reset(kernel.device, launch.stream);
+    throw;
+  }
 }
 
 }  // namespace jit

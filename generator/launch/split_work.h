@@ -31,4 +31,8 @@ struct SplitLaunch {
 /// Throws Error invalid_argument when the line of work is longer than kernels of this family count.
 SplitLaunch split_launch(const KernelLaunch& launch, const SplitTiles& tiles, std::string_view family);
 
+/// Puts the kernel on the stream, with `arguments` as its parameters; `dependent`: it may begin before the grid in front of
+/// it ends. When it cannot be launched the stream's memory is reset, because nobody leaves its counters at 0.
+void launch_split(const KernelLaunch& launch, const SplitLaunch& split, void** arguments, bool dependent);
+
 }  // namespace jit

@@ -282,9 +282,9 @@ MappedKeys map_keys(const AttentionSpec& spec, int box_rows, const AttentionPara
   const Operand &q = all[0], &k = all[1], &v = all[2];
   check_mappable(k);
   check_mappable(v);
-  const DType dtype = input_dtype(spec);
+  const DType dtype = spec.key_dtype();
   if (k.seqlen == 0 || k.batch == 0) {
-    const TensorMap unused = encode(q, dtype, spec.head_dim, 8);
+    const TensorMap unused = encode(q, input_dtype(spec), spec.head_dim, 8);
     return {.k = unused, .v = unused};
   }
   // Keys that are read once come from memory faster so than with wider promotion (docs/notebook.md).

@@ -76,7 +76,8 @@ struct ForwardSplitWgmma {
   Rescale rescale = Rescale::lazy;              ///< when the output is rescaled to a new row maximum
   int blocks_per_sm = 1;                        ///< that must fit on a multiprocessor: caps the registers
   Requests requests =
-      Requests::all;  ///< that it computes: all, or in a call of two kernels those of few queries
+      Requests::all;      ///< that it computes: all, or in a call of two kernels those of few queries
+  int stages_stored = 0;  ///< buffers for tiles of keys of 8 bits as they are stored, and as many for values
 
   bool operator==(const ForwardSplitWgmma&) const = default;
 };

@@ -30,16 +30,11 @@ struct Rings {
 template <class Config>
 __device__ __forceinline__ void init_rings(unsigned smem) {
   using Traits = KernelTraits<Config>;
-  const auto init = [&](int barriers, int stages, int arrivals) {
-    for (int stage = 0; stage < stages; ++stage) mbarrier_init(smem + barriers + stage * 8, arrivals);
-  };
-  init(Traits::layout.q_full, 1, Traits::query_warps);
-  init(Traits::layout.q_empty, 1, Traits::consumer_warps);
-  init(Traits::layout.k_full, Config::stages, 1);
-  init(Traits::layout.k_empty, Config::stages, Traits::consumer_warps);
-  constexpr int lanes = PartRing<Traits>::warp_arrivals;
-  init(Traits::layout.part_full, stages_parts, lanes);
-  init(Traits::layout.part_empty, stages_parts, (Traits::query_warps + Traits::consumer_warps) * lanes);
+  init_barriers(smem + Traits::layout.q_full, 1, Traits::query_warps);
+  init_barriers(smem + Traits::layout.q_empty, 1, Traits::consumer_warps);
+  init_barriers(smem + Traits::layout.k_full, Config::stages, 1);
+  init_barriers(smem + Traits::layout.k_empty, Config::stages, Traits::consumer_warps);
+  init_part_ring<Traits>(smem);
   fence_mbarrier_init();
 }
 

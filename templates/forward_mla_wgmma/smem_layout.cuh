@@ -4,6 +4,7 @@
 
 #include "base/host_device.cuh"
 #include "split_keys/key_note.cuh"
+#include "split_keys/smem_places.cuh"
 #include "split_keys/span_note.cuh"
 #include "tiles/panel_tile.cuh"
 
@@ -42,29 +43,23 @@ struct SmemSizes {
 };
 
 JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
-  constexpr int barrier_bytes = 8, tile_alignment = 1024;
   constexpr int row_floats = rows_per_warpgroup * static_cast<int>(sizeof(float));
-  int end = 0;
-  const auto place = [&end](int bytes, int alignment = 8) {
-    const int begin = (end + alignment - 1) / alignment * alignment;
-    end = begin + bytes;
-    return begin;
-  };
+  SmemPlaces place;
   SmemLayout layout{};
-  layout.q = place(panel_tile_bytes(rows_per_warpgroup, sizes.head_dim), tile_alignment);
-  layout.k = place(sizes.stages * panel_tile_bytes(sizes.tile_kv, sizes.head_dim), tile_alignment);
-  layout.p = place(panel_tile_bytes(rows_per_warpgroup, sizes.tile_kv), tile_alignment);
-  layout.maxima = place(consumers * row_floats);
-  layout.sums = place(2 * consumers * row_floats);
-  layout.key_notes = place(sizes.stages * static_cast<int>(sizeof(KeyNote)));
-  layout.parts = place(stages_parts * note_bytes(sizes.has_spans));
-  layout.q_full = place(barrier_bytes);
-  layout.q_empty = place(barrier_bytes);
-  layout.k_full = place(sizes.stages * barrier_bytes);
-  layout.k_empty = place(sizes.stages * barrier_bytes);
-  layout.part_full = place(stages_parts * barrier_bytes);
-  layout.part_empty = place(stages_parts * barrier_bytes);
-  layout.total = end;
+  layout.q = place.tiles(panel_tile_bytes(rows_per_warpgroup, sizes.head_dim));
+  layout.k = place.tiles(sizes.stages * panel_tile_bytes(sizes.tile_kv, sizes.head_dim));
+  layout.p = place.tiles(panel_tile_bytes(rows_per_warpgroup, sizes.tile_kv));
+  layout.maxima = place.numbers(consumers * row_floats);
+  layout.sums = place.numbers(2 * consumers * row_floats);
+  layout.key_notes = place.numbers(sizes.stages * static_cast<int>(sizeof(KeyNote)));
+  layout.parts = place.numbers(stages_parts * note_bytes(sizes.has_spans));
+  layout.q_full = place.barriers(1);
+  layout.q_empty = place.barriers(1);
+  layout.k_full = place.barriers(sizes.stages);
+  layout.k_empty = place.barriers(sizes.stages);
+  layout.part_full = place.barriers(stages_parts);
+  layout.part_empty = place.barriers(stages_parts);
+  layout.total = place.total();
   return layout;
 }
 

@@ -5,6 +5,7 @@
 #include "base/descale_params.cuh"
 #include "base/prelude.cuh"
 #include "forward_split_kv/traits.cuh"
+#include "split_keys/head_scales.cuh"
 #include "split_keys/part_note.cuh"
 #include "tiles/shared_words.cuh"
 
@@ -36,8 +37,8 @@ struct KvScales<Config, true, false> {
   __device__ __forceinline__ explicit KvScales(const DescaleParams& descale) : descale_(descale) {}
 
   __device__ __forceinline__ void begin_part(const PartNote& part) {
-    k_ = scale(descale_.k, descale_.k_strides, part);
-    v_ = scale(descale_.v, descale_.v_strides, part);
+    k_ = scale_of_part(descale_.k, descale_.k_strides, part);
+    v_ = scale_of_part(descale_.v, descale_.v_strides, part);
   }
   __device__ __forceinline__ void scale_scores(Scores& scores, unsigned, int) const {
     scores.for_each(0, 0, [&](float& score, int, int) { score *= k_; });
@@ -48,11 +49,6 @@ struct KvScales<Config, true, false> {
   }
 
  private:
-  static __device__ __forceinline__ float scale(const float* scales, const TensorStrides& strides,
-                                                const PartNote& part) {
-    return scales != nullptr ? scales[part.batch * strides.batch + part.kv_head * strides.head] : 1.0f;
-  }
-
   const DescaleParams& descale_;
   float k_ = 1;
   float v_ = 1;

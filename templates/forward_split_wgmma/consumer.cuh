@@ -4,8 +4,10 @@
 //     O += P V(n−1)  ┴─ wait for S(n) ─ mask, softmax ─ wait for O ─ rescale O ─ P(n)
 #pragma once
 
+#include "base/descale_params.cuh"
 #include "base/params.cuh"
 #include "base/prelude.cuh"
+#include "forward_split_wgmma/key_scales.cuh"
 #include "forward_split_wgmma/rings.cuh"
 #include "forward_split_wgmma/traits.cuh"
 #include "ptx/bulk_tensor.cuh"
@@ -42,12 +44,13 @@ class Consumer {
 
  public:
   __device__ __forceinline__ Consumer(const AttentionParams& params, const SplitParams& split,
-                                      unsigned char* bytes, unsigned smem)
+                                      const DescaleParams& descale, unsigned char* bytes, unsigned smem)
       : params_(params),
         split_(split),
         smem_(smem),
         consumer_(uniform(threadIdx.x / warpgroup_size - 1)),
         scale_log2_(exponent_scale<Score>(params.softmax_scale)),
+        scales_(descale),
         parts_(bytes, smem),
         rings_(smem),
         turns_(consumer_),
@@ -57,6 +60,7 @@ class Consumer {
     while (parts_.take()) {
       output_.clear();
       state_ = SoftmaxState<Traits::Scores::rows>();
+      scales_.begin_part(parts_.note());
       if (brings_queries<Config>(parts_.note())) rings_.q.wait_full();
       take_keys();
       if ((note_.flags & key_note_none) != 0) {
@@ -68,7 +72,8 @@ class Consumer {
         rings_.q.arrive_empty();
         rings_.q.advance();
       }
-      finish_part<Traits>(params_, split_, parts_.note(), {output_, state_, scale_log2_, first_row()},
+      scales_.scale_output(output_);
+      finish_part<Traits>(params_, split_, parts_.note(), {output_, state_, scale_log2(), first_row()},
                           {thread()});
       parts_.release();
     }
@@ -82,7 +87,7 @@ class Consumer {
     apply_functors();
     release_k();
     begin_maximum(scores_, state_);
-    exponentiate<0>(scores_, state_, scale_log2_);
+    exponentiate<0>(scores_, state_, scale_log2());
     p_.pack_scores(scores_);
     while ((note_.flags & key_note_last) == 0) {
       take_keys();
@@ -90,8 +95,8 @@ class Consumer {
       apply_functors();
       release_k();
       RowFactors correction;
-      const bool move = update_maximum<Config::rescale>(scores_, state_, scale_log2_, correction);
-      exponentiate<0>(scores_, state_, scale_log2_);
+      const bool move = update_maximum<Config::rescale>(scores_, state_, scale_log2(), correction);
+      exponentiate<0>(scores_, state_, scale_log2());
       finish_output();
       if (move) output_.scale_rows(correction);
       p_.pack_scores(scores_);
@@ -116,6 +121,7 @@ class Consumer {
   // Leaves the scores as the mask and score functors want them.
   __device__ __forceinline__ void apply_functors() {
     wgmma_hold(scores_.registers[0]);
+    scales_.scale_scores(scores_);
     const PartNote& part = parts_.note();
     apply_row_functors<Config>(scores_, params_, part,
                                {.row = part.row_begin + first_row(),
@@ -146,6 +152,7 @@ class Consumer {
   __device__ __forceinline__ unsigned q_tile() const {
     return rings_.q.tile() + consumer_ * Traits::QTile::bytes;
   }
+  __device__ __forceinline__ float scale_log2() const { return scales_.of_exponents(scale_log2_); }
   __device__ __forceinline__ int thread() const { return reread_thread_index() - warpgroup_size; }
   // Of the warp, in the tile of rows.
   __device__ __forceinline__ int first_row() const { return thread() / warp_size * 16; }
@@ -154,7 +161,8 @@ class Consumer {
   const SplitParams& split_;
   const unsigned smem_;
   const int consumer_;
-  const float scale_log2_;
+  const float scale_log2_;  // of scores without scales
+  KeyScales<Config> scales_;
   PartRing<Traits> parts_;
   Rings<Config> rings_;
   const WarpgroupTurns<Traits> turns_;

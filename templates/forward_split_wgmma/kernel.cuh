@@ -2,14 +2,16 @@
 // prefill, one call for all of them. TMA and wgmma, for sm_90a.
 //
 // A block is one warpgroup of loaders, with a warp for keys and values and three for queries, and one or two warpgroups
-// of consumers, which compute. A tile of rows holds the queries of all heads that share a KV head. Blocks stay, and take
+// of consumers, which compute; a further one makes keys and values of 16 bits of those of 8 (convert_keys.cuh). A tile of rows holds the queries of all heads that share a KV head. Blocks stay, and take
 // pieces of equal length of one line of work (scheduling/key_shares.cuh); what blocks have come to for a tile of rows
 // that they share is merged by the one that has the first keys.
 #pragma once
 
+#include "base/descale_params.cuh"
 #include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "forward_split_wgmma/consumer.cuh"
+#include "forward_split_wgmma/convert_keys.cuh"
 #include "forward_split_wgmma/load_keys.cuh"
 #include "forward_split_wgmma/rings.cuh"
 #include "forward_split_wgmma/tensor_maps.cuh"
@@ -39,8 +41,16 @@ __device__ __forceinline__ void end_grid(const SplitParams& split) {
   if (Config::requests == Requests::few_queries && split.blocks_before != 0) end_behind_grids_before();
 }
 
+/// Whether the thread is one of the last warpgroup's, where that converts keys and values.
 template <class Config>
-__device__ __forceinline__ void attention_forward(const AttentionParams& params, const KernelMemory& memory) {
+__device__ __forceinline__ bool converts() {
+  using Traits = KernelTraits<Config>;
+  return Traits::converts && threadIdx.x >= warpgroup_size + Traits::consumer_threads;
+}
+
+template <class Config>
+__device__ __forceinline__ void attention_forward(const AttentionParams& params, const KernelMemory& memory,
+                                                  const DescaleParams& descale = {}) {
   using Traits = KernelTraits<Config>;
   extern __shared__ __align__(1024) unsigned char bytes[];
   const unsigned smem = smem_address(bytes);
@@ -54,7 +64,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
     init_rings<Config>(smem);
     prefetch_tensor_map(memory.k);
     prefetch_tensor_map(memory.v);
-  } else if (threadIdx.x >= warpgroup_size) {
+  } else if (threadIdx.x >= warpgroup_size && !converts<Config>()) {
     clear_queries<Traits>(smem + Traits::layout.q, static_cast<int>(threadIdx.x) - warpgroup_size);
   }
   __syncthreads();
@@ -66,9 +76,14 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
     } else {
       load_queries(params, PartRing<Traits>(bytes, smem), Rings<Config>(smem).q);
     }
+  } else if (converts<Config>()) {
+    if constexpr (Traits::converts) {
+      setmaxnreg_dec<Config::converter_registers>();
+      KeyConverter<Config>(smem).run();
+    }
   } else {
     if constexpr (Config::consumer_registers != 0) setmaxnreg_inc<Config::consumer_registers>();
-    Consumer<Config>(params, memory.split, bytes, smem).run();
+    Consumer<Config>(params, memory.split, descale, bytes, smem).run();
     constexpr int warps = Traits::consumer_warps;
     LineBlockOf<Config> place;
     place.enter_line(memory.split);

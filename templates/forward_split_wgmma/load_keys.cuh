@@ -18,6 +18,7 @@ using Work = WorkList<Config, KernelTraits<Config>::tile_rows>;
 template <class Config>
 class KeyLoader {
   using Traits = KernelTraits<Config>;
+  using Tiles = LoadedTiles<Config>;
 
  public:
   __device__ __forceinline__ KeyLoader(const AttentionParams& params, const KernelMemory& memory,
@@ -31,6 +32,7 @@ class KeyLoader {
       load_tiles(work, note, begin, end);
     });
     load_values();
+    if constexpr (Traits::converts) note_of_keys(key_note_end);
     parts_.put_end();
   }
 
@@ -44,7 +46,7 @@ class KeyLoader {
                         (work.tiles.begin + end) * Config::tile_kv};
     UnitTiles<Config> tiles(mask, queries_of<Config>(unit), keys, unit.kv.length);
     parts_.put(note);  // queries are longer on their way than keys
-    if (!tiles.has(0)) return note_no_keys();
+    if (!tiles.has(0)) return note_of_keys(key_note_none);
     RowPlace box = box_place<Traits>(params_, unit, tiles.key(0));
     while (tiles.has(0)) {
       const bool has_next = tiles.has(1);
@@ -62,8 +64,8 @@ class KeyLoader {
 
   __device__ __forceinline__ void load_k(const RowPlace& box, const KeyNote& note) {
     rings_.k.wait_empty();
-    if (lane_id() == 0) store_key_note(key_note<Traits>(smem_, rings_.k.stage()), note);
-    copy_boxes<Traits, typename Traits::KTile>(rings_.k.tile(), memory_.k, rings_.k.full(), box);
+    if (lane_id() == 0) store_key_note(Tiles::note(smem_, rings_.k.stage()), note);
+    copy_boxes<Traits, typename Tiles::KTile>(rings_.k.tile(), memory_.k, rings_.k.full(), box);
     rings_.k.advance();
   }
 
@@ -71,14 +73,15 @@ class KeyLoader {
   __device__ __forceinline__ void load_values() {
     if (!has_values_) return;
     rings_.v.wait_empty();
-    copy_boxes<Traits, typename Traits::VTile>(rings_.v.tile(), memory_.v, rings_.v.full(), values_);
+    copy_boxes<Traits, typename Tiles::VTile>(rings_.v.tile(), memory_.v, rings_.v.full(), values_);
     rings_.v.advance();
     has_values_ = false;
   }
 
-  __device__ __forceinline__ void note_no_keys() {
+  // A note without a tile.
+  __device__ __forceinline__ void note_of_keys(int flags) {
     rings_.k.wait_empty();
-    if (lane_id() == 0) store_key_note(key_note<Traits>(smem_, rings_.k.stage()), {0, key_note_none});
+    if (lane_id() == 0) store_key_note(Tiles::note(smem_, rings_.k.stage()), {0, flags});
     rings_.k.arrive_full();
     rings_.k.advance();
   }
@@ -86,7 +89,7 @@ class KeyLoader {
   const AttentionParams& params_;
   const KernelMemory& memory_;
   const unsigned smem_;
-  Rings<Config> rings_;
+  typename Tiles::Rings rings_;
   PartRing<Traits> parts_;
   RowPlace values_{0, 0, 0};  // that are still to be loaded
   bool has_values_ = false;

@@ -4,6 +4,11 @@
 //     parts  the key loader                  query loaders, consumers      each lane of theirs says so
 //     Q      the query loaders, by cp.async  consumers                     each consumer warp says so
 //     K, V   the key loader, by TMA          consumers                     each consumer warp says so
+//
+// and where keys and values have 8 bits
+//
+//     stored K, V  the key loader, by TMA    converters                    each of their warps says so
+//     K, V         each converter warp       consumers                     each consumer warp says so
 #pragma once
 
 #include "forward_split_wgmma/traits.cuh"
@@ -29,22 +34,69 @@ struct Rings {
         v(smem + Traits::layout.v, smem + Traits::layout.v_full, smem + Traits::layout.v_empty) {}
 };
 
+/// The same of keys and values as they are stored.
+template <class Config>
+struct StoredRings {
+  using Traits = KernelTraits<Config>;
+  TileRing<Config::stages_stored, Traits::StoredKTile::bytes> k;
+  TileRing<Config::stages_stored, Traits::StoredVTile::bytes> v;
+
+  __device__ __forceinline__ explicit StoredRings(unsigned smem)
+      : k(smem + Traits::layout.stored_k, smem + Traits::layout.stored_k_full,
+          smem + Traits::layout.stored_k_empty),
+        v(smem + Traits::layout.stored_v, smem + Traits::layout.stored_v_full,
+          smem + Traits::layout.stored_v_empty) {}
+};
+
+/// What a converter is told behind the last keys.
+inline constexpr int key_note_end = 8;
+
+/// Shared address of the note of a stage of stored K.
+template <class Traits>
+__device__ __forceinline__ unsigned stored_note(unsigned smem, int stage) {
+  return smem + Traits::layout.stored_notes + stage * static_cast<int>(sizeof(KeyNote));
+}
+
+/// What the key loader fills.
+template <class Config, bool converts = KernelTraits<Config>::converts>
+struct LoadedTiles {
+  using Traits = KernelTraits<Config>;
+  using KTile = typename Traits::KTile;
+  using VTile = typename Traits::VTile;
+  using Rings = forward_split_wgmma::Rings<Config>;
+  static __device__ __forceinline__ unsigned note(unsigned smem, int stage) {
+    return key_note<Traits>(smem, stage);
+  }
+};
+template <class Config>
+struct LoadedTiles<Config, true> {
+  using Traits = KernelTraits<Config>;
+  using KTile = typename Traits::StoredKTile;
+  using VTile = typename Traits::StoredVTile;
+  using Rings = StoredRings<Config>;
+  static __device__ __forceinline__ unsigned note(unsigned smem, int stage) {
+    return stored_note<Traits>(smem, stage);
+  }
+};
+
 /// By one thread, before any other use; then a __syncthreads.
 template <class Config>
 __device__ __forceinline__ void init_rings(unsigned smem) {
   using Traits = KernelTraits<Config>;
-  const auto init = [&](int barriers, int stages, int arrivals) {
-    for (int stage = 0; stage < stages; ++stage) mbarrier_init(smem + barriers + stage * 8, arrivals);
-  };
-  init(Traits::layout.q_full, Config::stages_q, Traits::query_warps);
-  init(Traits::layout.q_empty, Config::stages_q, Traits::consumer_warps);
-  init(Traits::layout.k_full, Config::stages, 1);
-  init(Traits::layout.k_empty, Config::stages, Traits::consumer_warps);
-  init(Traits::layout.v_full, Config::stages, 1);
-  init(Traits::layout.v_empty, Config::stages, Traits::consumer_warps);
-  constexpr int lanes = PartRing<Traits>::warp_arrivals;
-  init(Traits::layout.part_full, stages_parts, lanes);
-  init(Traits::layout.part_empty, stages_parts, (Traits::query_warps + Traits::consumer_warps) * lanes);
+  constexpr int fillers = Traits::converts ? Traits::converter_warps : 1;
+  init_barriers(smem + Traits::layout.q_full, Config::stages_q, Traits::query_warps);
+  init_barriers(smem + Traits::layout.q_empty, Config::stages_q, Traits::consumer_warps);
+  init_barriers(smem + Traits::layout.k_full, Config::stages, fillers);
+  init_barriers(smem + Traits::layout.k_empty, Config::stages, Traits::consumer_warps);
+  init_barriers(smem + Traits::layout.v_full, Config::stages, fillers);
+  init_barriers(smem + Traits::layout.v_empty, Config::stages, Traits::consumer_warps);
+  if constexpr (Traits::converts) {
+    init_barriers(smem + Traits::layout.stored_k_full, Config::stages_stored, 1);
+    init_barriers(smem + Traits::layout.stored_k_empty, Config::stages_stored, Traits::converter_warps);
+    init_barriers(smem + Traits::layout.stored_v_full, Config::stages_stored, 1);
+    init_barriers(smem + Traits::layout.stored_v_empty, Config::stages_stored, Traits::converter_warps);
+  }
+  init_part_ring<Traits>(smem);
   fence_mbarrier_init();
 }
 

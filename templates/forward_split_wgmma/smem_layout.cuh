@@ -4,6 +4,7 @@
 
 #include "base/host_device.cuh"
 #include "split_keys/key_note.cuh"
+#include "split_keys/smem_places.cuh"
 #include "split_keys/span_note.cuh"
 #include "tiles/bounded_box.cuh"
 #include "tiles/panel_tile.cuh"
@@ -12,21 +13,29 @@ namespace jit::forward_split_wgmma {
 
 /// Byte offsets from the start of dynamic shared memory, which is aligned to 1024 bytes.
 ///
-///     | Q stage 0 | … | K stage 0 | … | V stage 0 | … | notes of keys | notes of parts | barriers |
+///     | Q stage 0 | … | K stage 0 | … | V stage 0 | … | stored K, V | notes of keys | notes of parts | barriers |
 ///
-/// A stage of Q has the rows of each consumer as a tile of its own. Barriers: one for each stage, 8 bytes.
+/// A stage of Q has the rows of each consumer as a tile of its own. Keys and values of 8 bits are stored beside those of 16
+/// that are made of them. Barriers: one for each stage, 8 bytes.
 struct SmemLayout {
   int q;
   int k;
   int v;
-  int key_notes;  ///< KeyNote for each stage of K
-  int parts;      ///< note for each stage of parts
+  int stored_k;
+  int stored_v;
+  int key_notes;     ///< KeyNote for each stage of K
+  int stored_notes;  ///< the same of stored K
+  int parts;         ///< note for each stage of parts
   int q_full;
   int q_empty;
   int k_full;
   int k_empty;
   int v_full;
   int v_empty;
+  int stored_k_full;
+  int stored_k_empty;
+  int stored_v_full;
+  int stored_v_empty;
   int part_full;
   int part_empty;
   int total;
@@ -38,33 +47,37 @@ struct SmemSizes {
   int tile_rows;
   int tile_kv;
   int stages_q;
-  int stages;  ///< of K, and of V
+  int stages;         ///< of K, and of V
+  int stages_stored;  ///< the same of 8 bits; 0: there are none
   bool has_spans;
 };
 
 JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
-  constexpr int barrier_bytes = 8, tile_alignment = 1024;
-  int end = 0;
-  const auto place = [&end](int bytes, int alignment = 8) {
-    const int begin = (end + alignment - 1) / alignment * alignment;
-    end = begin + bytes;
-    return begin;
-  };
+  SmemPlaces place;
   SmemLayout layout{};
-  layout.q = place(sizes.stages_q * panel_tile_bytes(sizes.tile_rows, sizes.head_dim), tile_alignment);
-  layout.k = place(sizes.stages * panel_tile_bytes(sizes.tile_kv, sizes.head_dim), tile_alignment);
-  layout.v = place(sizes.stages * panel_tile_bytes(sizes.tile_kv, sizes.head_dim_v), tile_alignment);
-  layout.key_notes = place(sizes.stages * static_cast<int>(sizeof(KeyNote)));
-  layout.parts = place(stages_parts * note_bytes(sizes.has_spans));
-  layout.q_full = place(sizes.stages_q * barrier_bytes);
-  layout.q_empty = place(sizes.stages_q * barrier_bytes);
-  layout.k_full = place(sizes.stages * barrier_bytes);
-  layout.k_empty = place(sizes.stages * barrier_bytes);
-  layout.v_full = place(sizes.stages * barrier_bytes);
-  layout.v_empty = place(sizes.stages * barrier_bytes);
-  layout.part_full = place(stages_parts * barrier_bytes);
-  layout.part_empty = place(stages_parts * barrier_bytes);
-  layout.total = end;
+  layout.q = place.tiles(sizes.stages_q * panel_tile_bytes(sizes.tile_rows, sizes.head_dim));
+  layout.k = place.tiles(sizes.stages * panel_tile_bytes(sizes.tile_kv, sizes.head_dim));
+  layout.v = place.tiles(sizes.stages * panel_tile_bytes(sizes.tile_kv, sizes.head_dim_v));
+  if (sizes.stages_stored > 0) {
+    layout.stored_k = place.tiles(sizes.stages_stored * panel_tile_bytes(sizes.tile_kv, sizes.head_dim, 1));
+    layout.stored_v = place.tiles(sizes.stages_stored * panel_tile_bytes(sizes.tile_kv, sizes.head_dim_v, 1));
+  }
+  layout.key_notes = place.numbers(sizes.stages * static_cast<int>(sizeof(KeyNote)));
+  layout.stored_notes = place.numbers(sizes.stages_stored * static_cast<int>(sizeof(KeyNote)));
+  layout.parts = place.numbers(stages_parts * note_bytes(sizes.has_spans));
+  layout.q_full = place.barriers(sizes.stages_q);
+  layout.q_empty = place.barriers(sizes.stages_q);
+  layout.k_full = place.barriers(sizes.stages);
+  layout.k_empty = place.barriers(sizes.stages);
+  layout.v_full = place.barriers(sizes.stages);
+  layout.v_empty = place.barriers(sizes.stages);
+  layout.stored_k_full = place.barriers(sizes.stages_stored);
+  layout.stored_k_empty = place.barriers(sizes.stages_stored);
+  layout.stored_v_full = place.barriers(sizes.stages_stored);
+  layout.stored_v_empty = place.barriers(sizes.stages_stored);
+  layout.part_full = place.barriers(stages_parts);
+  layout.part_empty = place.barriers(stages_parts);
+  layout.total = place.total();
   return layout;
 }
 

@@ -20,6 +20,15 @@ inline constexpr int most_parts_without_groups = 2 * parts_of_group;
 /// Results that a thread reads at once, of one piece, and where there are few of them, of two.
 inline constexpr int most_reads = 16, reads_of_few = 4;
 
+/// Whether a thread has few registers to read by: tiles of many keys leave few, and setmaxnreg may. There are few parts then,
+/// or merging them takes longer.
+template <class Config>
+inline constexpr bool has_few_registers = Config::tile_kv > 64;
+template <class Config>
+requires requires { Config::consumer_registers; }
+inline constexpr bool has_few_registers<Config> = Config::tile_kv > 64 || (Config::consumer_registers != 0 &&
+                                                                           Config::consumer_registers < 168);
+
 /// Merges `count` results from place `place` on, always in the order of keys, and calls f(row, column, piece) for the
 /// rows. Leaves the places empty. By a team whose threads have left their own results.
 template <class Config, int tile_rows, class Team, class F>
@@ -32,8 +41,7 @@ __device__ __forceinline__ void merge_results(const BlockResults<Config>& result
     for (int i = team.thread; i < all; i += pieces * Team::threads)
       merge<pieces, reads>(results, place, count, rows, i, Team::threads, f);
   };
-  // Tiles of many keys leave few registers, and few parts.
-  if constexpr (Config::tile_kv > 64) {
+  if constexpr (has_few_registers<Config>) {
     merge_all.template operator()<1, reads_of_few>();
   } else if (count <= reads_of_few) {
     merge_all.template operator()<2, reads_of_few>();

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "base/prelude.cuh"
+#include "ptx/mbarrier.cuh"
 #include "split_keys/key_note.cuh"
 #include "split_keys/span_note.cuh"
 #include "tiles/shared_words.cuh"
@@ -54,6 +55,19 @@ class PartRing {
   Note<Config>* notes_;
   Ring ring_;
 };
+
+/// Makes the barriers of the stages of a ring. By one thread, as init_part_ring.
+__device__ __forceinline__ void init_barriers(unsigned first, int stages, int arrivals) {
+  for (int stage = 0; stage < stages; ++stage) mbarrier_init(first + stage * 8, arrivals);
+}
+/// Those of the ring of parts, which loaders of queries and consumers read.
+template <class Traits>
+__device__ __forceinline__ void init_part_ring(unsigned smem) {
+  constexpr int lanes = PartRing<Traits>::warp_arrivals;
+  init_barriers(smem + Traits::layout.part_full, stages_parts, lanes);
+  init_barriers(smem + Traits::layout.part_empty, stages_parts,
+                (Traits::query_warps + Traits::consumer_warps) * lanes);
+}
 
 /// Shared address of the note of a stage of K.
 template <class Traits>

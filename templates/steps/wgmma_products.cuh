@@ -25,6 +25,17 @@ __device__ __forceinline__ void pack_e4m3_step(const Scores& scores, unsigned (&
   }
 }
 
+/// What P is rounded to: as q, where Traits name nothing else.
+template <class Traits>
+struct WeightOf {
+  using type = typename Traits::Config::Element;
+};
+template <class Traits>
+requires requires { typename Traits::Weight; }
+struct WeightOf<Traits> {
+  using type = typename Traits::Weight;
+};
+
 /// P of one warpgroup as the A operand of P V: packed accumulators of S, in registers or in shared memory.
 template <class Traits>
 class Probabilities {
@@ -35,7 +46,7 @@ class Probabilities {
   __device__ __forceinline__ Probabilities(unsigned tile, int consumer) : tile_(tile), consumer_(consumer) {}
 
   __device__ __forceinline__ void pack_scores(const typename Traits::Scores& scores) {
-    using Element = typename Config::Element;
+    using Element = typename WeightOf<Traits>::type;
 #pragma unroll
     for (int step = 0; step < Traits::key_steps; ++step) {
       unsigned a[4];
@@ -67,7 +78,7 @@ class Probabilities {
     using P = typename Traits::PTile;
     using V = typename Traits::VTile;
     const unsigned p = lower_word(P::along_columns(tile_, consumer_ * rows_per_warpgroup, 0));
-    constexpr bool sums_along_columns = is_fp8<typename Config::Element>;
+    constexpr bool sums_along_columns = is_fp8<typename WeightOf<Traits>::type>;
     const unsigned v =
         lower_word(sums_along_columns ? V::along_columns(v_tile, 0, 0) : V::along_rows(v_tile, 0));
     // Fence and commit stand on both sides: the assembler serialises a group that begins before a branch.

@@ -21,6 +21,19 @@ __device__ __forceinline__ void load_shared(int (&values)[2], unsigned address) 
                : "memory");
 }
 
+/// The same of four; `address` is a multiple of 16.
+__device__ __forceinline__ void store_shared(unsigned address, const int (&values)[4]) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(values[0]), "r"(values[1]),
+               "r"(values[2]), "r"(values[3])
+               : "memory");
+}
+__device__ __forceinline__ void load_shared(int (&values)[4], unsigned address) {
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(values[0]), "=r"(values[1]), "=r"(values[2]), "=r"(values[3])
+               : "r"(address)
+               : "memory");
+}
+
 /// Stores four floats; `address` is a multiple of 16.
 __device__ __forceinline__ void store_shared(unsigned address, const float (&values)[4]) {
   asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(values[0]), "f"(values[1]),

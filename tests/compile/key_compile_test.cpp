@@ -71,12 +71,16 @@ TEST(Key, EveryInputChangesIt) {
       spec.head_dim = 48;  // that all samples fit but those of ragged requests and of fp8
     const AttentionSpec ragged{.head_dim = 48, .sequences_q = SequenceKind::ragged};
     const AttentionSpec fp8{.dtype = DType::fp8_e4m3, .head_dim = 48};
+    const AttentionSpec fp8_cache{.head_dim = 48, .kv_dtype = DType::fp8_e4m3};
     for (const ConfigField<Config>& field : Family<Config>::fields()) {
       Config config = base;
       field.set(config, field.sample);
       const bool is_of_fp8 = field.name == "promote_every";
       if constexpr (std::is_same_v<Config, ForwardWgmma>) config.direct_o |= is_of_fp8;
-      const AttentionSpec& own = field.name == "requests" ? ragged : is_of_fp8 ? fp8 : spec;
+      const AttentionSpec& own = field.name == "requests"        ? ragged
+                                 : field.name == "stages_stored" ? fp8_cache
+                                 : is_of_fp8                     ? fp8
+                                                                 : spec;
       EXPECT_TRUE(keys.insert(key_of(own, config)).second) << to_string(KernelConfig(config));
     }
     EXPECT_TRUE(keys.insert(key_of(spec, base)).second) << Family<Config>::name;

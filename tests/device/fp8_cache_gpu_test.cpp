@@ -97,6 +97,56 @@ TEST_F(Fp8CacheTest, MasksScoresAndManyQueries) {
   expect_all_right(cases);
 }
 
+// By TMA and wgmma: a warpgroup makes numbers of 16 bits of keys and values.
+class Fp8CacheWgmmaTest : public Fp8CacheTest {
+ protected:
+  void SetUp() override {
+    Fp8CacheTest::SetUp();
+    if (!IsSkipped() && native_arch(device_) != Arch{9, 0, 'a'}) GTEST_SKIP() << "needs sm_90a";
+  }
+  static KernelConfig wgmma(const char* text) {
+    return parse_config(fmt::format("family=forward_split_wgmma {}", text));
+  }
+};
+
+TEST_F(Fp8CacheWgmmaTest, TypesAndConfigs) {
+  std::vector<KernelCase> cases;
+  int lengths = 0;
+  for (const char* text : {"tile_rows=64 tile_kv=64 stages=2 stages_stored=3",
+                           "tile_rows=128 tile_kv=32 stages=2 stages_stored=1 order=ping_pong",
+                           "tile_rows=64 tile_kv=16 stages=1 stages_stored=4 stages_q=2 rescale=always",
+                           "tile_rows=128 tile_kv=48 stages=1 stages_stored=1 order=free"}) {
+    for (const DType kv_dtype : {DType::fp8_e4m3, DType::fp8_e5m2}) {
+      AttentionCase problem =
+          case_of(kv_dtype, ScaleKind::head, 1 + lengths % 3 * 30, 70 + 61 * (lengths % 4));
+      if (kv_dtype == DType::fp8_e5m2) problem.spec.dtype = DType::fp16;
+      cases.push_back({problem, wgmma(text)});
+      ++lengths;
+    }
+  }
+  expect_all_right(cases);
+}
+
+TEST_F(Fp8CacheWgmmaTest, HeadDimsMasksAndScores) {
+  std::vector<KernelCase> cases;
+  const KernelConfig small = wgmma("tile_rows=64 tile_kv=32 stages=1 stages_stored=2");
+  for (const auto& [d, dv] : {std::pair(16, 48), {80, 144}, {192, 128}}) {
+    AttentionCase problem = case_of(DType::fp8_e4m3, ScaleKind::head, 3, 100);
+    problem.spec.head_dim = d;
+    problem.spec.head_dim_v = dv;
+    cases.push_back({problem, small});
+  }
+  AttentionCase problem = case_of(DType::fp8_e4m3, ScaleKind::head, 90, 130);
+  problem.spec.mask = mask::causal() && mask::sliding_window(50, 0);
+  problem.spec.score = score::alibi();  // of scores as they are, scales included
+  cases.push_back({problem, small});
+  problem.spec.score = {};
+  problem.spec.split_keys = 64;
+  cases.push_back(
+      {problem, wgmma("tile_rows=128 tile_kv=64 stages=2 stages_stored=2 order=ping_pong rescale=always")});
+  expect_all_right(cases);
+}
+
 // Random keys and values of 8 bits, and with a scale for each key scales of the tuner's own.
 TEST_F(Fp8CacheTest, TheTunersReferenceReadsTheSame) {
   const CurrentDevice scope(0);

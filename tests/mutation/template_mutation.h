@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <string>
 #include <vector>
 #include "generator/program/templates.h"
@@ -29,6 +30,7 @@ struct Subject {
   int head_dim_v = 64;
   int gqa_ratio = 1;
   bool values_in_keys = false;
+  std::optional<DType> kv_dtype = {};
   int batch = 1;
   int heads = 2;  ///< of k
   int seqlen_q = 150;
@@ -76,6 +78,7 @@ inline AttentionCase case_of(const Subject& subject) {
   problem.spec.head_dim_v = subject.head_dim_v;
   problem.spec.gqa_ratio = subject.gqa_ratio;
   problem.spec.values_in_keys = subject.values_in_keys;
+  problem.spec.kv_dtype = subject.kv_dtype;
   problem.spec.mask = parse_mask(subject.mask);
   problem.batch = subject.batch;
   problem.heads_kv = subject.heads;

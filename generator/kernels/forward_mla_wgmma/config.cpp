@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "generator/kernels/forward_mla_wgmma/family.h"
+#include "generator/kernels/split_wgmma.h"
 #include "generator/problem/functor_node.h"
 #include "templates/base/element.cuh"
 #include "templates/forward_mla_wgmma/smem_layout.cuh"
@@ -17,12 +18,10 @@ using namespace forward_mla_wgmma;
 namespace {
 
 constexpr Arch arch{9, 0, 'a'};
-constexpr int threads = (consumers + 1) * 128;
+constexpr int threads = warpgroup_threads(consumers + 1);
 // Loop counters, descriptors, softmax state; what masks and scores add. Counted on the assembler's reports.
 constexpr int other_registers = 38;
 constexpr int functor_registers = 8;
-// Of a warpgroup of loaders: what the list of work needs.
-constexpr int loader_registers = 56;
 // Each consumer has whole panels of the values.
 constexpr int value_columns = 64 * consumers;
 
@@ -38,22 +37,11 @@ constexpr std::array rows = {
 };
 static_assert(rows.size() == member_count<ForwardMlaWgmma>(), "each member has a row");
 
-int launched_registers() { return registers_per_sm / threads / 8 * 8; }
-
 int box_rows_of(const AttentionSpec& spec, const ForwardMlaWgmma& config) {
   return box_rows(config.tile_kv, spec.sequences_kv == SequenceKind::paged ? spec.page_size : 0);
 }
 
 }  // namespace
-
-namespace forward_mla_wgmma {
-
-RegisterShares register_shares() {
-  return {.loader = loader_registers,
-          .consumer = (launched_registers() * (consumers + 1) - loader_registers) / consumers / 8 * 8};
-}
-
-}  // namespace forward_mla_wgmma
 
 std::span<const ConfigField<ForwardMlaWgmma>> Family<ForwardMlaWgmma>::fields() { return rows; }
 
@@ -98,7 +86,7 @@ Footprint Family<ForwardMlaWgmma>::footprint(const AttentionSpec& spec, const Fo
                                      .has_spans = spec.split_keys != 0})
                             .total,
           .registers = scores + p + output + other_registers + functors * functor_registers,
-          .register_cap = register_shares().consumer,
+          .register_cap = shared_registers(consumers, 1).consumer,
           .blocks_per_sm = 1,
           .register_slack = 0,
           .register_doubt = 8};

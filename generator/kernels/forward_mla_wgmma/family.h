@@ -31,14 +31,4 @@ struct Family<ForwardMlaWgmma> {
   static void launch(const KernelLaunch& launch, const ForwardMlaWgmma& config);
 };
 
-namespace forward_mla_wgmma {
-
-/// Registers per thread that setmaxnreg gives to the warpgroups, of those that the kernel is launched with.
-struct RegisterShares {
-  int loader;
-  int consumer;
-};
-RegisterShares register_shares();
-
-}  // namespace forward_mla_wgmma
 }  // namespace jit

@@ -1,9 +1,6 @@
-#include <jit/error.h>
-
 #include "generator/kernels/forward_split_kv/family.h"
 #include "generator/launch/kernel_launch.h"
 #include "generator/launch/split_work.h"
-#include "runtime/launch.h"
 #include "templates/forward_split_kv/smem_layout.cuh"
 
 namespace jit {
@@ -18,20 +15,10 @@ SplitTiles tiles_of(const ForwardSplitKv& config) {
 }  // namespace
 
 void Family<ForwardSplitKv>::launch(const KernelLaunch& launch, const ForwardSplitKv& config) {
-  const LoadedKernel& kernel = launch.kernel;
   SplitLaunch split = split_launch(launch, tiles_of(config), name);
   DescaleParams descale = launch.descale;  // kernels of 16-bit keys do not look at it
   void* arguments[] = {&launch.params, &split.params, &descale};
-  try {
-    jit::launch(kernel.kernel.handle(),
-                {.grid = {static_cast<unsigned>(split.blocks), 1, 1},
-                 .block = {kernel.threads, 1, 1},
-                 .smem_bytes = kernel.smem_bytes},
-                arguments, launch.stream);
-  } catch (const Error&) {
-    launch.memory.reset(kernel.device, launch.stream);
-    throw;
-  }
+  launch_split(launch, split, arguments, false);
 }
 
 }  // namespace jit

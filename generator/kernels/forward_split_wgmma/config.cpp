@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "generator/kernels/forward_split_wgmma/family.h"
+#include "generator/kernels/split_wgmma.h"
 #include "generator/problem/functor_node.h"
 #include "templates/base/element.cuh"
 #include "templates/forward_split_wgmma/smem_layout.cuh"
@@ -21,8 +22,9 @@ constexpr int max_consumers = 2;
 // Loop counters, descriptors, softmax state; what masks and scores add. Counted on the assembler's reports.
 constexpr int other_registers = 34;
 constexpr int functor_registers = 8;
-// Of a warpgroup of loaders beside others that compute: what the list of work needs.
-constexpr int loader_registers = 56;
+// Of the warpgroup that converts keys and values, and what their scales take of the others.
+constexpr int converter_registers = 32;
+constexpr int scale_registers = 4;
 
 constexpr std::array rows = {
     field<&ForwardSplitWgmma::tile_rows>(
@@ -44,19 +46,54 @@ constexpr std::array rows = {
     field<&ForwardSplitWgmma::requests>(
         "requests", "that it computes, by the number of their queries",
         {.affects = Affects::registers, .sample = static_cast<int>(Requests::few_queries)}),
+    field<&ForwardSplitWgmma::stages_stored>(
+        "stages_stored", "buffers for tiles of keys of 8 bits as they are stored, and as many for values",
+        {range(0, 8), Affects::buffers, 2}),
 };
 static_assert(rows.size() == member_count<ForwardSplitWgmma>(), "each member has a row");
 
-int threads_of(const ForwardSplitWgmma& config) { return (consumers_of(config) + 1) * 128; }
+// A config says by its buffers whether keys and values are converted.
+bool converts(const ForwardSplitWgmma& config) { return config.stages_stored > 0; }
 
-// Registers per thread that launch bounds leave.
-int launched_registers(const ForwardSplitWgmma& config) {
-  return std::min(max_registers_per_thread,
-                  registers_per_sm / (threads_of(config) * config.blocks_per_sm) / 8 * 8);
+int threads_of(const ForwardSplitWgmma& config) {
+  return warpgroup_threads(consumers_of(config) + (converts(config) ? 2 : 1));
 }
 
 int box_rows_of(const AttentionSpec& spec, const ForwardSplitWgmma& config) {
   return box_rows(config.tile_kv, spec.sequences_kv == SequenceKind::paged ? spec.page_size : 0);
+}
+
+// Why the buffers do not suit what k and v are stored as; empty: they do.
+std::string storage_rejection(const AttentionSpec& spec, const ForwardSplitWgmma& config) {
+  constexpr std::string_view name = Family<ForwardSplitWgmma>::name;
+  if (!has_fp8_keys(spec)) {
+    return converts(config) ? fmt::format("stages_stored = {} must be 0 with k and v of {}",
+                                          config.stages_stored, to_string(spec.key_dtype()))
+                            : "";
+  }
+  if (spec.descale_per == ScaleKind::token) {
+    return fmt::format(
+        "{} reads k and v that have a scale for each head; spec.descale_per is token, which forward_split_kv "
+        "reads",
+        name);
+  }
+  if (!converts(config)) {
+    return fmt::format("stages_stored must be 1 or more with k and v of {}: they are converted",
+                       to_string(spec.key_dtype()));
+  }
+  const int begun_with = launched_registers(threads_of(config), config.blocks_per_sm);
+  if (const int scores = config.tile_kv / 2; scores + instruction_registers > begun_with) {
+    return fmt::format(
+        "tile_kv = {} with blocks_per_sm = {}: an instruction takes {} registers for scores and about {} "
+        "more, "
+        "but a thread begins with {}",
+        config.tile_kv, config.blocks_per_sm, scores, instruction_registers, begun_with);
+  }
+  if (config.requests != Requests::all) {
+    return fmt::format("requests must be all with k and v of {}: no other kernel reads them by the side",
+                       to_string(spec.key_dtype()));
+  }
+  return "";
 }
 
 }  // namespace
@@ -67,15 +104,19 @@ int consumers_of(const ForwardSplitWgmma& config) { return config.tile_rows / ro
 
 RegisterShares register_shares(const ForwardSplitWgmma& config) {
   const int consumers = consumers_of(config);
-  if (consumers == 1) return {};
-  const int launched = launched_registers(config);
-  return {.loader = loader_registers,
-          .consumer = std::min(240, (launched * (consumers + 1) - loader_registers) / consumers / 8 * 8)};
+  if (converts(config)) return shared_registers(consumers, config.blocks_per_sm, converter_registers);
+  return consumers == 1 ? RegisterShares{} : shared_registers(consumers, config.blocks_per_sm);
 }
 
 }  // namespace forward_split_wgmma
 
 std::span<const ConfigField<ForwardSplitWgmma>> Family<ForwardSplitWgmma>::fields() { return rows; }
+
+ForwardSplitWgmma Family<ForwardSplitWgmma>::smallest_for(const AttentionSpec& spec) {
+  ForwardSplitWgmma config = smallest;
+  if (has_fp8_keys(spec)) config.stages_stored = 1;
+  return config;
+}
 
 bool Family<ForwardSplitWgmma>::suits(const ProblemShape& shape) {
   return shape.tma && (shape.has_device_lengths || shape.seqlen_q <= few_queries);
@@ -83,7 +124,8 @@ bool Family<ForwardSplitWgmma>::suits(const ProblemShape& shape) {
 
 std::string Family<ForwardSplitWgmma>::rejection(const Case& problem, const ForwardSplitWgmma& config) {
   const auto& [spec, limits] = problem;
-  if (std::string reason = kv_dtype_rejection(spec, name); !reason.empty()) return reason;
+  if (has_fp8_queries(spec)) return kv_dtype_rejection(spec, name);
+  if (std::string reason = storage_rejection(spec, config); !reason.empty()) return reason;
   if (std::string reason = dropout_rejection(spec, name); !reason.empty()) return reason;
   if (limits.arch != arch)
     return fmt::format("{} needs {}, this is {}", name, to_string(arch), to_string(limits.arch));
@@ -128,10 +170,13 @@ Footprint Family<ForwardSplitWgmma>::footprint(const AttentionSpec& spec, const 
                                      .tile_kv = config.tile_kv,
                                      .stages_q = config.stages_q,
                                      .stages = config.stages,
+                                     .stages_stored = config.stages_stored,
                                      .has_spans = spec.split_keys != 0})
                             .total,
-          .registers = scores + p + output + other_registers + functors * functor_registers,
-          .register_cap = shares.consumer == 0 ? launched_registers(config) : shares.consumer,
+          .registers = scores + p + output + other_registers + functors * functor_registers +
+                       (converts(config) ? scale_registers : 0),
+          .register_cap = shares.consumer != 0 ? shares.consumer
+                                               : launched_registers(threads_of(config), config.blocks_per_sm),
           .blocks_per_sm = config.blocks_per_sm,
           .register_slack = 0,
           .register_doubt = 8};
@@ -140,19 +185,27 @@ Footprint Family<ForwardSplitWgmma>::footprint(const AttentionSpec& spec, const 
 std::vector<ForwardSplitWgmma> Family<ForwardSplitWgmma>::space(const Case& problem) {
   std::vector<ForwardSplitWgmma> configs;
   if (problem.limits.arch != arch) return configs;
+  const bool is_stored = has_fp8_keys(problem.spec);
+  const std::vector<int> tiles =
+      is_stored ? std::vector{32, 48, 64, 80, 96, 112, 128} : std::vector{32, 64, 80, 96, 112, 128, 160, 176};
+  const std::vector<int> buffers = is_stored ? std::vector{1, 2} : std::vector{1, 2, 3, 4, 6};
+  const std::vector<int> stored_buffers = is_stored ? std::vector{1, 2, 3, 4, 6} : std::vector{0};
   for (const int consumers : {1, 2}) {
-    for (const int tile_kv : {32, 64, 80, 96, 112, 128, 160, 176}) {
+    for (const int tile_kv : tiles) {
       for (const int stages_q : {1, 2}) {
-        for (const int stages : {1, 2, 3, 4, 6}) {
-          for (const int blocks_per_sm : {1, 2}) {
-            if (consumers * blocks_per_sm > 2) continue;
-            configs.push_back({.tile_rows = consumers * rows_per_warpgroup,
-                               .tile_kv = tile_kv,
-                               .stages_q = stages_q,
-                               .stages = stages,
-                               .order = consumers == 1 ? WarpgroupOrder::free : WarpgroupOrder::ping_pong,
-                               .rescale = searched_rescale(problem.spec),
-                               .blocks_per_sm = blocks_per_sm});
+        for (const int stages : buffers) {
+          for (const int stages_stored : stored_buffers) {
+            for (const int blocks_per_sm : {1, 2}) {
+              if (consumers * blocks_per_sm > 2) continue;
+              configs.push_back({.tile_rows = consumers * rows_per_warpgroup,
+                                 .tile_kv = tile_kv,
+                                 .stages_q = stages_q,
+                                 .stages = stages,
+                                 .order = consumers == 1 ? WarpgroupOrder::free : WarpgroupOrder::ping_pong,
+                                 .rescale = searched_rescale(problem.spec),
+                                 .blocks_per_sm = blocks_per_sm,
+                                 .stages_stored = stages_stored});
+            }
           }
         }
       }

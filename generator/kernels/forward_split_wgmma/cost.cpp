@@ -37,6 +37,9 @@ constexpr double beside_other_families = 0.7;
 // That of forward_wgmma comes out higher for many queries under a mask.
 constexpr double beside_forward_wgmma = 1.2;
 
+// Instructions for an element of 8 bits that becomes one of 16, by the converters: counted, not fitted.
+constexpr double slots_to(DType dtype) { return dtype == DType::bf16 ? 2.2 : 0.7; }
+
 // Tiles of keys that a tile of rows sees, of so many. Every mask is taken for a causal one, for want of a better guess.
 double seen_tiles(const AttentionSpec& spec, const ProblemShape& shape, double tiles) {
   if (!drops_keys(spec) || shape.seqlen_kv == 0) return tiles;
@@ -69,8 +72,10 @@ double Family<ForwardSplitWgmma>::cycles(const Case& problem, const ProblemShape
 
   // One tile of keys. Tiles of rows of one KV head find their keys in L2, but for the first.
   const double blocks = config.blocks_per_sm;
-  const double tile_bytes = config.tile_kv * (d + dv) * element_bytes;
-  const double in_flight = std::min(enough_bytes, tile_bytes * config.stages * blocks);
+  const bool is_stored = has_fp8_keys(spec);
+  const double tile_bytes = config.tile_kv * (d + dv) * size_of(spec.key_dtype());
+  const double in_flight =
+      std::min(enough_bytes, tile_bytes * (is_stored ? config.stages_stored : config.stages) * blocks);
   const double memory =
       tile_bytes / memory_bytes_per_clock / row_tiles * (1 + std::pow(scarce_bytes / in_flight, 3)) +
       tile_bytes / l2_bytes_per_clock * (1 - 1 / row_tiles) +
@@ -78,10 +83,13 @@ double Family<ForwardSplitWgmma>::cycles(const Case& problem, const ProblemShape
   const double products = config.tile_kv / 2.0 * (d + dv) / 16;
   const double consumers = consumers_of(config) * blocks;
   const double alone = products + softmax_per_key * config.tile_kv + step_clocks;
-  double step = std::max({memory * blocks, products * consumers / tensor_share, alone});
+  const double conversion =
+      is_stored ? config.tile_kv * (d * slots_to(spec.dtype) + dv * slots_to(DType::fp16)) / 32 / 4 : 0;
+  double step = std::max({memory * blocks, products * consumers / tensor_share, alone, conversion * blocks});
   const bool is_prefill = shape.seqlen_q > few_queries;
   if (is_prefill) step = std::max(step, prefill_step(spec, config, products));
   if (config.stages == 1) step *= single_stage;
+  if (is_stored && config.stages_stored == 1) step *= single_stage;
 
   const double slots = static_cast<double>(limits.sm_count) * blocks;
   const double seen = is_prefill ? seen_tiles(spec, shape, tiles) : tiles;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "generator/kernels/family.h"
+#include "generator/kernels/split_wgmma.h"
 
 namespace jit {
 
@@ -16,6 +17,7 @@ struct Family<ForwardSplitWgmma> {
   static constexpr ForwardSplitWgmma smallest = {
       .tile_rows = 64, .tile_kv = 16, .stages = 1, .rescale = Rescale::always};
 
+  static ForwardSplitWgmma smallest_for(const AttentionSpec& spec);
   static std::span<const ConfigField<ForwardSplitWgmma>> fields();
   static bool suits(const ProblemShape& shape);
   static std::string rejection(const Case& problem, const ForwardSplitWgmma& config);
@@ -35,14 +37,14 @@ namespace forward_split_wgmma {
 /// More queries of a sequence than this are rather forward_wgmma's work; of dense ones always.
 inline constexpr std::int64_t few_queries = 64;
 
+/// What an instruction takes beside its accumulators: the assembler wants all of it in the registers that a thread begins
+/// with.
+inline constexpr int instruction_registers = 30;
+
 /// Warpgroups of a block that compute.
 int consumers_of(const ForwardSplitWgmma& config);
 
-/// Registers per thread that setmaxnreg gives to the warpgroups; both 0: those that the kernel was launched with.
-struct RegisterShares {
-  int loader = 0;
-  int consumer = 0;
-};
+/// Those of one consumer are what the kernel was launched with.
 RegisterShares register_shares(const ForwardSplitWgmma& config);
 
 }  // namespace forward_split_wgmma

@@ -1,10 +1,7 @@
-#include <jit/error.h>
-
 #include "generator/kernels/forward_split_wgmma/family.h"
 #include "generator/launch/kernel_launch.h"
 #include "generator/launch/split_work.h"
 #include "generator/launch/tensor_maps.h"
-#include "runtime/launch.h"
 #include "templates/forward_split_wgmma/smem_layout.cuh"
 #include "templates/forward_split_wgmma/tensor_maps.cuh"
 
@@ -24,23 +21,13 @@ SplitTiles tiles_of(const ForwardSplitWgmma& config) {
 }  // namespace
 
 void Family<ForwardSplitWgmma>::launch(const KernelLaunch& launch, const ForwardSplitWgmma& config) {
-  const LoadedKernel& kernel = launch.kernel;
   const int page_size = launch.spec.sequences_kv == SequenceKind::paged ? launch.spec.page_size : 0;
   const MappedKeys keys = map_keys(launch.spec, box_rows(config.tile_kv, page_size), launch.params);
   const SplitLaunch split = split_launch(launch, tiles_of(config), name);
   KernelMemory memory{.k = keys.k, .v = keys.v, .split = split.params};
-  void* arguments[] = {&launch.params, &memory};
-  try {
-    jit::launch(kernel.kernel.handle(),
-                {.grid = {static_cast<unsigned>(split.blocks), 1, 1},
-                 .block = {kernel.threads, 1, 1},
-                 .smem_bytes = kernel.smem_bytes,
-                 .dependent = true},
-                arguments, launch.stream);
-  } catch (const Error&) {
-    launch.memory.reset(kernel.device, launch.stream);
-    throw;
-  }
+  DescaleParams descale = launch.descale;  // kernels of 16-bit keys do not look at it
+  void* arguments[] = {&launch.params, &memory, &descale};
+  launch_split(launch, split, arguments, true);
 }
 
 }  // namespace jit

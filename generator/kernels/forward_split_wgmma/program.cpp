@@ -2,8 +2,7 @@
 #include <jit/dtype.h>
 
 #include "generator/kernels/forward_split_wgmma/family.h"
-#include "generator/program/emit.h"
-#include "generator/program/functor_source.h"
+#include "generator/kernels/split_wgmma.h"
 #include "generator/program/wgmma_source.h"
 #include "templates/base/element.cuh"
 #include "templates/forward_split_wgmma/tensor_maps.cuh"
@@ -11,64 +10,42 @@
 namespace jit {
 namespace {
 
-// The products of tiles that the kernel consists of, as what its Config inherits.
-SourceFile wgmma_products(const AttentionSpec& spec, const ForwardSplitWgmma& config) {
-  std::string text =
-      "// Products of tiles by wgmma, for one kernel. Generated: change the spec, not this file.\n"
-      "#pragma once\n\nstruct WgmmaProducts {\n";
-  text += wgmma_function("wgmma_qk", "D = A B: 64 rows of Q, tile_kv rows of K.",
-                         {.dtype = spec.dtype,
-                          .n = config.tile_kv,
-                          .steps = padded_head_dim(spec.head_dim) / facts(spec.dtype).mma_k});
-  text += wgmma_function("wgmma_pv", "D += A B: tile_kv columns of P, tile_kv rows of V.",
-                         {.dtype = spec.dtype,
-                          .n = padded_head_dim(spec.value_head_dim()),
-                          .steps = config.tile_kv / facts(spec.dtype).mma_k,
-                          .accumulate = true,
-                          .a_in_registers = true,
-                          .b_along_rows = true});
-  return {"wgmma_products.cuh", text + "};\n"};
+// Columns of O that an instruction makes at once, where it has too few registers for all; 0: all.
+int output_columns_at_once(const AttentionSpec& spec, const ForwardSplitWgmma& config) {
+  constexpr int panel = 64;
+  const int begun_with =
+      launched_registers(Family<ForwardSplitWgmma>::footprint(spec, config).threads, config.blocks_per_sm);
+  return padded_head_dim(spec.value_head_dim()) / 2 + forward_split_wgmma::instruction_registers > begun_with
+             ? panel
+             : 0;
+}
+
+std::string wgmma_products(const AttentionSpec& spec, const ForwardSplitWgmma& config) {
+  const int mma_k = facts(spec.dtype).mma_k;
+  return wgmma_function(
+             "wgmma_qk", "D = A B: 64 rows of Q, tile_kv rows of K.",
+             {.dtype = spec.dtype, .n = config.tile_kv, .steps = padded_head_dim(spec.head_dim) / mma_k}) +
+         wgmma_function("wgmma_pv", "D += A B: tile_kv columns of P, tile_kv rows of V.",
+                        {.dtype = has_fp8_keys(spec) ? DType::fp16 : spec.dtype,
+                         .n = padded_head_dim(spec.value_head_dim()),
+                         .steps = config.tile_kv / mma_k,
+                         .accumulate = true,
+                         .a_in_registers = true,
+                         .b_along_rows = true,
+                         .columns_at_once = output_columns_at_once(spec, config)});
 }
 
 }  // namespace
 
 Program Family<ForwardSplitWgmma>::program(const AttentionSpec& spec, const ForwardSplitWgmma& config) {
-  const FunctorSource functors = functor_source(spec);
-  const forward_split_wgmma::RegisterShares shares = forward_split_wgmma::register_shares(config);
-  const Footprint needs = footprint(spec, config);
-  Program program;
-  program.headers = {wgmma_products(spec, config)};
-  program.threads = needs.threads;
-  program.smem_bytes = needs.smem_bytes;
-  program.name = fmt::format("attention_forward_split_wgmma_{}_r{}kv{}s{}", problem_name(spec),
-                             config.tile_rows, config.tile_kv, config.stages);
-
-  std::string& source = program.source;
-  source =
-      fmt::format("// Attention forward: {}. Generated: change the spec, not this file.\n", to_string(spec));
-  source +=
-      "#include \"forward_split_wgmma/kernel.cuh\"\n#include \"wgmma_products.cuh\"\n\nusing namespace "
-      "jit;\n\n";
-  source += functors.definitions;
-  source += "struct Config : WgmmaProducts {\n" + spec_lines(spec, functors) + config_lines(fields(), config);
-  source += number_line("loader_registers", shares.loader, "per thread, once shared out; 0: as launched");
-  source += number_line("consumer_registers", shares.consumer, "the same for consumers");
-  source += "};\n";
-  source += params_assertion() + functors.assertions;
-  source += fmt::format(
-      "static_assert(sizeof(forward_split_wgmma::KernelMemory) == {}, "
-      "\"host and device disagree on the kernel's memory\");\n"
-      "static_assert(forward_split_wgmma::KernelTraits<Config>::layout.total == {}, "
-      "\"host and device disagree on shared memory\");\n\n",
-      sizeof(forward_split_wgmma::KernelMemory), program.smem_bytes);
-  source += fmt::format(
-      "extern \"C\" __global__ void __launch_bounds__(forward_split_wgmma::KernelTraits<Config>::threads, "
-      "Config::blocks_per_sm)\n"
-      "{}(const __grid_constant__ AttentionParams params,\n"
-      "    const __grid_constant__ forward_split_wgmma::KernelMemory memory) {{\n"
-      "  forward_split_wgmma::attention_forward<Config>(params, memory);\n}}\n",
-      program.name);
-  return program;
+  return split_wgmma_program(
+      spec, {.family = name,
+             .tiles = fmt::format("r{}kv{}s{}", config.tile_rows, config.tile_kv, config.stages),
+             .products = wgmma_products(spec, config),
+             .config = config_lines(fields(), config),
+             .registers = forward_split_wgmma::register_shares(config),
+             .needs = footprint(spec, config),
+             .memory_bytes = sizeof(forward_split_wgmma::KernelMemory)});
 }
 
 }  // namespace jit

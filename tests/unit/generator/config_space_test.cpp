@@ -194,6 +194,27 @@ TEST(ConfigRejection, ForwardMlaWgmmaNamesWhatItNeeds) {
               HasSubstr("has room for a head_dim of up to 256"));
 }
 
+TEST(ConfigRejection, CachesOfFp8NeedBuffersForWhatIsStored) {
+  using ::testing::HasSubstr;
+  const DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
+  const AttentionSpec plain, stored{.kv_dtype = DType::fp8_e4m3};
+  AttentionSpec tokens = stored;
+  tokens.descale_per = ScaleKind::token;
+  const ForwardSplitWgmma without, with{.stages_stored = 2};
+  EXPECT_EQ(config_rejection(plain, without, limits), "");
+  EXPECT_EQ(config_rejection(stored, with, limits), "");
+  EXPECT_THAT(config_rejection(plain, with, limits), HasSubstr("stages_stored = 2 must be 0"));
+  EXPECT_THAT(config_rejection(stored, without, limits), HasSubstr("stages_stored must be 1 or more"));
+  EXPECT_THAT(config_rejection(tokens, with, limits), HasSubstr("forward_split_kv reads"));
+  // 80 registers to begin with.
+  AttentionSpec narrow = stored;
+  narrow.head_dim = 32;
+  ForwardSplitWgmma two{.tile_rows = 64, .tile_kv = 112, .blocks_per_sm = 2, .stages_stored = 2};
+  EXPECT_THAT(config_rejection(narrow, two, limits), HasSubstr("a thread begins with 80"));
+  two.tile_kv = 96;
+  EXPECT_EQ(config_rejection(narrow, two, limits), "");
+}
+
 TEST(ConfigRejection, ForwardWgmmaIsForOneArchitecture) {
   const KernelConfig config = parse_config("family=forward_wgmma tile_kv=128 stages_v=2");
   EXPECT_EQ(config_rejection({}, config, Arch{9, 0, 'a'}), "");

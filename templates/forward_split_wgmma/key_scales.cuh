@@ -1,0 +1,58 @@
+// Where the scales of keys and values of 8 bits go: those of keys into the exponents of a part, that of values into O.
+#pragma once
+
+#include "base/descale_params.cuh"
+#include "base/prelude.cuh"
+#include "forward_split_wgmma/traits.cuh"
+#include "split_keys/head_scales.cuh"
+
+namespace jit::forward_split_wgmma {
+
+/// Keys and values of 16 bits have none.
+template <class Config, bool converts = KernelTraits<Config>::converts>
+struct KeyScales {
+  using Traits = KernelTraits<Config>;
+
+  __device__ __forceinline__ explicit KeyScales(const DescaleParams&) {}
+  /// Before the first tile of a part.
+  __device__ __forceinline__ void begin_part(const PartNote&) {}
+  /// Of products of queries and keys.
+  __device__ __forceinline__ void scale_scores(typename Traits::Scores&) const {}
+  /// What makes exponents of 2 of the part's scores, where that is `scale_log2` of others.
+  __device__ __forceinline__ float of_exponents(float scale_log2) const { return scale_log2; }
+  /// Behind the part's last tile.
+  __device__ __forceinline__ void scale_output(typename Traits::Output&) const {}
+};
+
+template <class Config>
+struct KeyScales<Config, true> {
+  using Traits = KernelTraits<Config>;
+
+  __device__ __forceinline__ explicit KeyScales(const DescaleParams& descale) : descale_(descale) {}
+
+  __device__ __forceinline__ void begin_part(const PartNote& part) {
+    const float k = scale_of_part(descale_.k, descale_.k_strides, part);
+    v_ = scale_of_part(descale_.v, descale_.v_strides, part);
+    // In exponents it costs nothing. But functors want scores as they are, times 0 the −inf of a dropped key would be no
+    // number, and times a negative number maxima would be minima.
+    constexpr float least = 0x1p-100f, most = 0x1p100f;
+    const bool is_of_exponents = Config::Score::is_identity && k >= least && k <= most;
+    exponents_ = is_of_exponents ? k : 1.0f;
+    scores_ = is_of_exponents ? 1.0f : k;
+  }
+  __device__ __forceinline__ void scale_scores(typename Traits::Scores& scores) const {
+    if (scores_ != 1.0f) scores.for_each(0, 0, [&](float& score, int, int) { score *= scores_; });
+  }
+  __device__ __forceinline__ float of_exponents(float scale_log2) const { return scale_log2 * exponents_; }
+  __device__ __forceinline__ void scale_output(typename Traits::Output& output) const {
+    output.for_each(0, 0, [&](float& value, int, int) { value *= v_; });
+  }
+
+ private:
+  const DescaleParams& descale_;
+  float exponents_ = 1;
+  float scores_ = 1;
+  float v_ = 1;
+};
+
+}  // namespace jit::forward_split_wgmma

@@ -1,0 +1,48 @@
+// What follows from the Config of a kernel whose blocks are a warpgroup of loaders and some of consumers.
+#pragma once
+
+#include "base/element.cuh"
+#include "base/prelude.cuh"
+#include "jit/options.h"
+#include "ptx/warpgroup.cuh"
+#include "tiles/accumulator.cuh"
+#include "tiles/bounded_box.cuh"
+#include "tiles/panel_tile.cuh"
+
+namespace jit {
+
+/// What the Traits of such families have alike. Of a block's loaders one warp loads keys, three load queries.
+template <class KernelConfig, int block_consumers, int block_rows>
+struct BlockTraits {
+  using Config = KernelConfig;
+  using Element = typename Config::Element;
+  static constexpr int mma_k = ElementTraits<Element>::mma_k;
+  static_assert(Config::tile_kv % mma_k == 0 && Config::tile_kv <= 256,
+                "tile_kv must be a multiple of wgmma's k, at most 256");
+  static_assert(Config::alignment == 16, "TMA and wgmma want rows in chunks of 16 bytes");
+
+  static constexpr int tile_rows = block_rows;
+  static constexpr int consumers = block_consumers;
+  static constexpr int consumer_threads = consumers * warpgroup_size;
+  static constexpr int consumer_warps = consumer_threads / warp_size;
+  static constexpr int query_warps = 3;  ///< that load queries
+  static constexpr int query_threads = query_warps * warp_size;
+
+  static constexpr int head_dim_steps = padded_head_dim(Config::head_dim, mma_k) / mma_k;
+  static constexpr int key_steps = Config::tile_kv / mma_k;
+  static constexpr bool q_in_registers = false;  ///< for steps/wgmma_products.cuh
+
+  using Scores = Accumulator<MmaLayout, 16, Config::tile_kv>;  ///< of one warp of a consumer
+
+  using QTile = PanelTile<Element, rows_per_warpgroup, Config::head_dim>;  ///< of one consumer
+  using KTile = PanelTile<Element, Config::tile_kv, Config::head_dim>;
+  using PTile = PanelTile<Element, tile_rows, Config::tile_kv>;
+
+  static constexpr bool has_pages = Config::sequences_kv == SequenceKind::paged;
+  static constexpr int box_rows = jit::box_rows(Config::tile_kv, has_pages ? Config::page_size : 0);
+  static constexpr int boxes = Config::tile_kv / box_rows;
+
+  static constexpr int consumers_barrier = 1;  ///< named; 0 is __syncthreads'
+};
+
+}  // namespace jit
