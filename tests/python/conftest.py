@@ -5,7 +5,6 @@ JIT_ATTENTION_DEVICE=emulated:sm_90a asks for the latter everywhere.
 """
 
 import os
-import secrets
 import sys
 import tempfile
 
@@ -16,13 +15,13 @@ os.environ.setdefault("JIT_ATTENTION_CACHE_DIR", tempfile.mkdtemp(prefix="jit-at
 os.environ.setdefault("JIT_ATTENTION_TUNING", "off")  # tests compare results, not times
 
 import jit_attention as ja  # noqa: E402
+from seeded import SEED  # noqa: E402
 
 
 @pytest.fixture
 def rng(request):
-    seed = int(os.environ.get("JIT_ATTENTION_TEST_SEED", secrets.randbits(32)))
-    print(f"JIT_ATTENTION_TEST_SEED={seed}")  # shown when the test fails
-    return numpy.random.default_rng(seed)
+    print(f"JIT_ATTENTION_TEST_SEED={SEED}")  # shown when the test fails
+    return numpy.random.default_rng(SEED)
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@ import jit_attention as ja
 import numpy
 import pytest
 from request_batches import BF16, boundaries, call, causal, paged, requests
+from seeded import paired
 
 SPAN = 64
 
@@ -111,9 +112,9 @@ def test_pages(rng, place, fetch, engine, page_size):
         same(result, expected[b])
 
 
-@pytest.mark.parametrize("ratio, head_dim", [(1, 64), (7, 128), (24, 40), (2, 256)])
-@pytest.mark.parametrize("dtype", ["bf16", "fp16"])
-def test_shapes(rng, engine, ratio, head_dim, dtype):
+@pytest.mark.parametrize("sizes, dtype", paired([(1, 64), (7, 128), (24, 40), (2, 256)], ["bf16", "fp16"]))
+def test_shapes(rng, engine, sizes, dtype):
+    ratio, head_dim = sizes
     dtype = BF16 if dtype == "bf16" else numpy.float16
     batch = requests(rng, [1, 40, 2], [300, 120, 200], ratio=ratio, head_dim=head_dim, dtype=dtype)
     together = engine([one(batch, b) for b in range(3)])

@@ -9,6 +9,7 @@ import pytest
 from exact_attention import DTYPES, exact_attention
 from fp8_caches import FP8, KINDS, cached, call, dense, pages, poison, ragged
 from request_batches import BF16, causal, int32
+from seeded import paired
 
 
 @pytest.mark.parametrize("name, kind", [*(("fp8_e4m3", kind) for kind in [*KINDS, "inline"]), ("fp8_e5m2", "token")])
@@ -21,8 +22,7 @@ def test_scales(rng, place, fetch, name, kind):
     batch.check(fetch(o), fetch(lse), keep=causal)
 
 
-@pytest.mark.parametrize("kind", ["head", "token"])
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype, kind", paired(DTYPES, ["head", "token"]))
 def test_scales_far_from_one(rng, place, fetch, dtype, kind):
     """Values that are tiny in fp16, too, where their scales bring them there."""
     batch = cached(rng, [2], [60], "fp8_e4m3", kind, dtype=DTYPES[dtype])
@@ -39,8 +39,7 @@ def test_scales_far_from_one(rng, place, fetch, dtype, kind):
         assert numpy.abs(o - exact_attention(*(x[None] for x in exact)).o[0]).max() < 2.0**-24
 
 
-@pytest.mark.parametrize("page_size", [1, 7, 64])
-@pytest.mark.parametrize("kind", ["head", "token"])
+@pytest.mark.parametrize("page_size, kind", paired([1, 7, 64], ["head", "token"]))
 def test_pages_of_any_size(rng, place, fetch, page_size, kind):
     dtype = DTYPES["bf16" if kind == "token" else "fp16"]  # what probabilities are rounded to, which bounds errors
     batch = cached(rng, [2, 1], [70, 129], "fp8_e4m3", kind, ratio=1, dtype=dtype)
@@ -48,8 +47,7 @@ def test_pages_of_any_size(rng, place, fetch, page_size, kind):
     batch.check(fetch(o), fetch(lse), keep=causal)
 
 
-@pytest.mark.parametrize("kind", ["request_head", "token"])
-@pytest.mark.parametrize("lies", ["ragged", "dense"])
+@pytest.mark.parametrize("lies, kind", paired(["ragged", "dense"], ["request_head", "token"]))
 def test_ragged_and_dense(rng, place, fetch, lies, kind):
     batch = cached(rng, [5, 40, 1], [2, 40, 130], "fp8_e5m2", kind)
     arrays = ragged(batch) if lies == "ragged" else dense(rng, batch, 150)
@@ -57,11 +55,12 @@ def test_ragged_and_dense(rng, place, fetch, lies, kind):
     batch.check(fetch(o), fetch(lse), keep=causal)
 
 
-@pytest.mark.parametrize("kind", ["head", "token"])
 @pytest.mark.parametrize(
-    "ratio, head_dim, head_dim_v", [(1, 8, 8), (12, 72, 40), (3, 80, 128), (2, 24, 48), (8, 128, 128), (2, 256, 256)]
+    "sizes, kind",
+    paired([(1, 8, 8), (12, 72, 40), (3, 80, 128), (2, 24, 48), (8, 128, 128), (2, 256, 256)], ["head", "token"]),
 )
-def test_heads_and_head_dims(rng, place, fetch, ratio, head_dim, head_dim_v, kind):
+def test_heads_and_head_dims(rng, place, fetch, sizes, kind):
+    ratio, head_dim, head_dim_v = sizes
     batch = cached(rng, [1, 2], [90, 33], "fp8_e4m3", kind, ratio=ratio, head_dim=head_dim, head_dim_v=head_dim_v)
     o = call(place, batch, pages(rng, batch, 16))
     batch.check(fetch(o))
@@ -148,8 +147,7 @@ def check_all_codes(place, fetch, name, kind):
     assert numpy.array_equal(fetch(o)[0, 0, 0], wide, equal_nan=True)  # of the query whose score is 0
 
 
-@pytest.mark.parametrize("kind", DTYPES)
-@pytest.mark.parametrize("name", FP8)
+@pytest.mark.parametrize("name, kind", paired(FP8, DTYPES))
 def test_all_codes(place, fetch, name, kind):
     check_all_codes(place, fetch, name, DTYPES[kind])
 
@@ -162,9 +160,8 @@ import sys
 sys.path.insert(0, {str(tests.parent)!r})
 import numpy, test_fp8_cache as tests
 identity, wide = (lambda x: x), (lambda x: numpy.asarray(x).astype(numpy.float64))
-for name in tests.FP8:
-    for kind in tests.DTYPES.values():
-        tests.check_all_codes(identity, wide, name, kind)
+for name, kind in {paired(FP8, DTYPES)!r}:
+    tests.check_all_codes(identity, wide, name, tests.DTYPES[kind])
 tests.test_scales(numpy.random.default_rng(7), identity, wide, "fp8_e4m3", "token")
 """
     run_python(script, JIT_ATTENTION_DEVICE="emulated:sm_80")
@@ -203,7 +200,7 @@ def test_reads_what_append_stores(rng, place, fetch, name, per_head):
 @pytest.mark.parametrize("kind", ["head", "token"])
 def test_scales_that_are_no_numbers(rng, place, fetch, kind):
     """They stay within their head, and leave rows without keys alone."""
-    batch = cached(rng, [1, 2], [40, 0], "fp8_e4m3", kind, ratio=2)
+    batch = cached(rng, [1, 2], [40, 0], "fp8_e4m3", kind)
     arrays = pages(rng, batch, 16)
     right = fetch(call(place, batch, arrays))
 
@@ -219,13 +216,13 @@ def test_scales_that_are_no_numbers(rng, place, fetch, kind):
         for name in "kv":
             o = of_first_head(name, value)
             # A key whose score is −inf is left out.
-            assert (name == "k" and value == numpy.inf) or not numpy.isfinite(o[0, :2]).all()
-            assert numpy.array_equal(o[0, 2:], right[0, 2:])
+            assert (name == "k" and value == numpy.inf) or not numpy.isfinite(o[0, :4]).all()
+            assert numpy.array_equal(o[0, 4:], right[0, 4:])
             assert (o[1:] == 0).all()
     if kind == "head":
-        assert (of_first_head("v", 0)[0, :2] == 0).all()
+        assert (of_first_head("v", 0)[0, :4] == 0).all()
         evenly = batch.requests().v[0][:, 0].mean(0)  # all scores are 0
-        assert numpy.abs(of_first_head("k", 0)[0, :2] - evenly).max() < 0.01
+        assert numpy.abs(of_first_head("k", 0)[0, :4] - evenly).max() < 0.01
 
 
 def batch_page(arrays):

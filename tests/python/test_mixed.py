@@ -128,8 +128,8 @@ def test_splits(rng, place, fetch, num_splits):
 def test_one_long_request_of_few_queries(rng, place, fetch):
     """Its keys are shared by the blocks of both halves."""
     lengths_q, lengths_k = [300, 2], [300, 6000]
-    batch = requests(rng, lengths_q, lengths_k, heads_kv=1, ratio=2)
-    engine = Engine(place, fetch, paged(rng, batch, 64), ratio=2)
+    batch = requests(rng, lengths_q, lengths_k, heads_kv=1)
+    engine = Engine(place, fetch, paged(rng, batch, 16))
     batch.check(*engine(numpy.concatenate(batch.q), lengths_q))
 
 
@@ -137,8 +137,8 @@ def test_many_requests(rng, place, fetch):
     """More than a warp looks at at once."""
     lengths_q = rng.permutation([*rng.integers(0, 4, 70), 65, 300, 64])
     lengths_k = lengths_q + rng.integers(0, 50, 73)
-    batch = requests(rng, lengths_q, lengths_k, heads_kv=1, ratio=2)
-    engine = Engine(place, fetch, paged(rng, batch, 16), ratio=2, mask=ja.mask.causal())
+    batch = requests(rng, lengths_q, lengths_k, heads_kv=1)
+    engine = Engine(place, fetch, paged(rng, batch, 16), mask=ja.mask.causal())
     assert is_mixed(engine.kernel(numpy.concatenate(batch.q), lengths_q))
     batch.check(*engine(numpy.concatenate(batch.q), lengths_q), keep=causal)
 
@@ -163,8 +163,8 @@ def test_calls_of_one_kernel(rng, place, fetch):
     """Of one query each, of too few to be worth it, of one request, and with split_keys; with a config that was given."""
     for lengths_q, spec in [([1] * 300, {}), ([4] * 32, {}), ([600], {}), ([700, 700], {}), ([300, 1], {"split_keys": 512}),
                             ([300, 1], {"config": "family=forward_split_wgmma tile_rows=64 tile_kv=64"})]:
-        batch = requests(rng, lengths_q, lengths_q, heads_kv=1, ratio=2)
-        engine = Engine(place, fetch, paged(rng, batch, 16), ratio=2, **spec)
+        batch = requests(rng, lengths_q, lengths_q, heads_kv=1)
+        engine = Engine(place, fetch, paged(rng, batch, 16), **spec)
         kernel = engine.kernel(numpy.concatenate(batch.q), lengths_q)
         assert "requests=few" not in repr(kernel) and "requests=many" not in repr(kernel)
 

@@ -7,7 +7,9 @@ import subprocess
 
 import jit_attention as ja
 import pytest
+from seeded import paired
 
+PACKS = paired(["training", "serving"], ["sm_80", "sm_90a"])  # and what they are for
 SIZES = {"heads_q": 2, "max_batch": 2, "max_seqlen": 64}
 
 CALL = """
@@ -59,7 +61,7 @@ for length in (40, 7):
 """
 
 
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("arch", [arch for pack, arch in PACKS if pack == "training"])
 def test_a_pack_for_training_has_the_kernels_of_gradients(run_python, tmp_path, arch):
     spec = ja.AttentionSpec(dtype="fp16", head_dim=64, gqa_ratio=2, sinks=True, mask=ja.mask.causal(),
                             score=ja.score.alibi())
@@ -109,7 +111,7 @@ assert ("requests=many_queries" in kernel.why) == ("{arch}" == "sm_90a"), kernel
 """
 
 
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("arch", [arch for pack, arch in PACKS if pack == "serving"])
 def test_a_pack_for_serving_has_append_merge_and_the_kernels_of_mixed_batches(run_python, tmp_path, arch):
     spec = ja.AttentionSpec(dtype="fp16", head_dim=16, gqa_ratio=2, sequences_q="ragged", sequences_kv="paged",
                             page_size=16, mask=ja.mask.causal())

@@ -6,6 +6,7 @@ import numpy
 import pytest
 from exact_attention import exact_attention
 from request_batches import BF16, boundaries, causal, int32, paged, requests
+from seeded import paired
 
 CONFIGS = {
     "overlap": "tile_q=128 tile_kv=64 stages_q=2 stages_k=2 stages_v=2 order=ping_pong rescale=on_overflow",
@@ -61,8 +62,7 @@ def compute(place, fetch, batch, arrays, *, config="overlap", gaps=None, lse=Tru
     return o[own], lse[:, own]
 
 
-@pytest.mark.parametrize("config", CONFIGS)
-@pytest.mark.parametrize("masked", [True, False])
+@pytest.mark.parametrize("config, masked", paired(CONFIGS, [True, False]))
 def test_ragged(rng, place, fetch, config, masked):
     """More queries than keys, no queries, no keys, one of each, and tiles that end where a request does."""
     batch = requests(rng, [130, 0, 1, 64, 200, 3], [70, 9, 1, 64, 300, 0], ratio=2)
@@ -72,8 +72,7 @@ def test_ragged(rng, place, fetch, config, masked):
     batch.check(*result, keep=causal if masked else None)
 
 
-@pytest.mark.parametrize("page_size", [8, 16, 48, 256])
-@pytest.mark.parametrize("layout", ["NHD", "HND"])
+@pytest.mark.parametrize("page_size, layout", paired([8, 16, 48, 256], ["NHD", "HND"]))
 def test_pages(rng, place, fetch, page_size, layout):
     batch = requests(rng, [77, 1, 0, 190], [150, 37, 5, 300], ratio=3)
     arrays = paged(rng, batch, page_size, layout=layout)
@@ -172,22 +171,22 @@ def window(b, h, i, j, seqlen_q, seqlen_k):
     return (j <= place) & (j >= place - 20)
 
 
-MASKS = [
-    ("window", lambda: ja.mask.sliding_window(20, 0), window),
-    ("inverse", lambda: ~ja.mask.causal(), lambda *at: ~causal(*at)),
-    (
-        "text",
+MASKS = {
+    "window": (lambda: ja.mask.sliding_window(20, 0), window),
+    "inverse": (lambda: ~ja.mask.causal(), lambda *at: ~causal(*at)),
+    "text": (
         lambda: ja.mask.text("return (q + seqlen_kv - seqlen_q - k) % 3 != h % 2;", name="stripes"),
         lambda b, h, i, j, m, n: numpy.fmod(i + n - m - j, 3) != h % 2,  # C++'s remainder has the sign of the dividend
     ),
-]
+}
 
 
-@pytest.mark.parametrize("name, mask, keep", MASKS, ids=[name for name, _, _ in MASKS])
-def test_masks_see_positions_of_their_own_request(rng, place, fetch, name, mask, keep):
+@pytest.mark.parametrize("name, lies", paired(MASKS, ["paged", "ragged"]))
+def test_masks_see_positions_of_their_own_request(rng, place, fetch, name, lies):
+    mask, keep = MASKS[name]
     batch = requests(rng, [1, 90, 70], [130, 20, 164])
-    for arrays in (paged(rng, batch, 16), ragged_keys(batch, [0, 3, 1, 4])):
-        batch.check(*compute(place, fetch, batch, arrays, mask=mask()), keep=keep)
+    arrays = paged(rng, batch, 16) if lies == "paged" else ragged_keys(batch, [0, 3, 1, 4])
+    batch.check(*compute(place, fetch, batch, arrays, mask=mask()), keep=keep)
 
 
 def test_documents(rng, place, fetch):

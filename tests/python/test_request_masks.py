@@ -4,6 +4,7 @@ import jit_attention as ja
 import numpy
 import pytest
 from request_batches import BF16, boundaries, call, causal, int32, paged, requests
+from seeded import paired
 
 
 def random_tree(rng, nodes):
@@ -72,8 +73,11 @@ def test_drafts_of_different_sizes_and_a_prompt(rng, place, fetch, sequences_kv)
     batch.check(fetch(o), fetch(lse), keep=keep_draft(drafts))
 
 
-@pytest.mark.parametrize("family", ["forward_split_kv", "forward_split_wgmma"])
-@pytest.mark.parametrize("mask", [ja.mask.draft_tree(), ja.mask.causal_per_request()], ids=str)
+@pytest.mark.parametrize(
+    "family, mask",
+    paired(["forward_split_kv", "forward_split_wgmma"], [ja.mask.draft_tree(), ja.mask.causal_per_request()]),
+    ids=str,
+)
 def test_every_family_of_split_keys(rng, place, fetch, family, mask):
     if family == "forward_split_wgmma" and ja.devices()[0].arch != "sm_90a":
         pytest.skip("forward_split_wgmma runs on sm_90a")
@@ -207,9 +211,9 @@ def test_refusals_name_the_array(rng, place):
     assert caught.value.field == "is_causal" and "batch = 3; it must be 2" in caught.value.message
 
 
-@pytest.mark.parametrize("sequences_kv", ["ragged", "paged"])
-@pytest.mark.parametrize("sides, per_head", [((16, 32), True), ((64, 64), False)])
-def test_block_masks_stand_at_the_positions_of_each_request(rng, place, fetch, sequences_kv, sides, per_head):
+@pytest.mark.parametrize("sequences_kv, blocks", paired(["ragged", "paged"], [((16, 32), True), ((64, 64), False)]))
+def test_block_masks_stand_at_the_positions_of_each_request(rng, place, fetch, sequences_kv, blocks):
+    sides, per_head = blocks
     batch = requests(rng, [1, 130, 0, 5], [300, 200, 50, 77])
     block_q, block_kv = sides
     heads = 8 if per_head else 1
