@@ -72,8 +72,8 @@ void validate(const QuantizeSpec& spec);
 
 /// The tensors of one call. All of q, k, v and what is made of them are (batch, seqlen, heads, head_dim), or ragged,
 /// (tokens, heads, head_dim): then those of all sequences are one batch entry without "batch" in the sizes below, and one
-/// mean is that of all. heads_q is a multiple of heads_kv. Any strides whose last is 1, scales of heads and tokens at any; means, shifts and scales of channels
-/// are dense.
+/// mean is that of all. heads_q is a multiple of heads_kv. Any strides whose last is 1; of scales of heads and tokens any
+/// at all. Means, shifts and scales of channels are dense.
 ///
 /// Numbers: a scale of a largest magnitude below 2^-100 is 1. NaN stays NaN and takes no part in a scale. An infinity
 /// becomes the largest element; its scale is that of the largest float, which leaves zeros of what shares it. A mean with

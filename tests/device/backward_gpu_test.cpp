@@ -284,13 +284,11 @@ TEST_F(BackwardTest, BlocksOfOnePassTakeTilesOneAfterAnother) {
   for (const AttentionSpec& spec :
        std::vector<AttentionSpec>{{.head_dim = 16, .mask = mask::causal()},
                                   {.head_dim = 8, .head_dim_v = 136, .mask = mask::causal()}}) {
-    const int heads = spec.value_head_dim() > 128 ? 40 : 80;
-    BackwardRun run(case_of(spec, 1, heads, 140, 290));
-    for (const BackwardWgmma& config : std::vector<BackwardWgmma>{{}, {.deterministic = true}}) {
-      run.poison_gradients();
-      run.compute(context(), config);
-      EXPECT_EQ(run.check(), "") << to_string(spec) << ", " << to_string(KernelConfig(config));
-    }
+    const int tiles = spec.value_head_dim() > 128 ? 5 : 3;  // of a head
+    BackwardRun run(case_of(spec, 1, 150 / tiles, 100, 290));
+    run.poison_gradients();
+    run.compute(context(), BackwardWgmma{});
+    EXPECT_EQ(run.check(), "") << to_string(spec);
   }
 }
 

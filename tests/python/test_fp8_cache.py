@@ -341,7 +341,7 @@ def test_there_is_no_backward(rng, place):
         ja.attention_backward(q, q, k, v, q, lse)
 
 
-@pytest.mark.parametrize("family", ["forward_mma_sync", "forward_wgmma", "forward_split_wgmma"])
+@pytest.mark.parametrize("family", ["forward_mma_sync", "forward_wgmma"])
 def test_families_that_read_no_fp8(family):
     spec = ja.AttentionSpec(head_dim=64, kv_dtype="fp8_e4m3")
     with pytest.raises(ja.NoValidConfigError, match=f"{family} reads k and v of the type of q, bf16"):
