@@ -68,6 +68,7 @@ __device__ __forceinline__ void for_each_key_tile(const AttentionParams& params,
     if (tile == no_key_tile) return;
     const bool has_queries = load_shared_by_warp(rings.key_note() + 4) != 0;
     step = f(key_tile<Config>(params, tile), has_queries, step);
+    if constexpr (Config::deterministic) return;  // the only one: a loop would take registers
   }
 }
 
