@@ -37,7 +37,7 @@ __device__ __forceinline__ void attention_backward(const AttentionParams& params
     } else if constexpr (!KernelTraits<Config>::has_roles) {
       if (warp <= KernelTraits<Config>::dq_adders) {
         griddepcontrol_wait();
-        for_each_key_tile<Config>(
+        for_each_added_key_tile<Config>(
             params, rings, [&](const KeyTile<Config>& keys, bool has_queries, unsigned step) {
               rings.arrive_keys_empty();
               return has_queries ? add_dq<Config>(params, gradients, maps, keys, warp - 1, smem, step) : step;
@@ -61,7 +61,7 @@ __device__ __forceinline__ void attention_backward(const AttentionParams& params
     } else {
       setmaxnreg_dec<Config::dq_registers>();
       griddepcontrol_wait();
-      for_each_key_tile<Config>(
+      for_each_added_key_tile<Config>(
           params, rings, [&](const KeyTile<Config>& keys, bool has_queries, unsigned step) {
             return QueryConsumer<Config>(params, gradients, maps, keys, smem).run(has_queries, step);
           });

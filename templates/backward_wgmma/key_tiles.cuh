@@ -54,21 +54,41 @@ __device__ __forceinline__ void store_key_note(const Rings<Config>& rings, int t
   store_shared(rings.key_note() + 4, has_queries);
 }
 
-/// Calls `f` with each tile, whose keys are there, whether queries see them, and the number of steps before it; it
-/// returns that of those behind it. By whole warps, each of which says once for each tile that it needs neither note nor
-/// keys any more (Rings::arrive_keys_empty).
+/// Waits for the keys of the tile that is `round`-th of the block, and calls `f` with it, whether queries see it, and the
+/// number of steps before it; `f` returns that of those behind it, in place of `step`. False, and nothing is called,
+/// behind the last one. By whole warps, each of which says once for each tile that it needs neither note nor keys any
+/// more (Rings::arrive_keys_empty).
+template <class Config, class F>
+__device__ __forceinline__ bool with_key_tile(const AttentionParams& params, const Rings<Config>& rings,
+                                              unsigned round, unsigned& step, F f) {
+  mbarrier_wait_parity(rings.keys_full(), round % 2);
+  const int tile = load_shared_by_warp(rings.key_note());
+  if (tile == no_key_tile) return false;
+  const bool has_queries = load_shared_by_warp(rings.key_note() + 4) != 0;
+  step = f(key_tile<Config>(params, tile), has_queries, step);
+  return true;
+}
+
+/// The same for all tiles of the block.
 template <class Config, class F>
 __device__ __forceinline__ void for_each_key_tile(const AttentionParams& params, const Rings<Config>& rings,
                                                   F f) {
   unsigned step = 0;
 #pragma unroll 1
-  for (unsigned round = 0;; ++round) {
-    mbarrier_wait_parity(rings.keys_full(), round % 2);
-    const int tile = load_shared_by_warp(rings.key_note());
-    if (tile == no_key_tile) return;
-    const bool has_queries = load_shared_by_warp(rings.key_note() + 4) != 0;
-    step = f(key_tile<Config>(params, tile), has_queries, step);
-    if constexpr (Config::deterministic) return;  // the only one: a loop would take registers
+  for (unsigned round = 0; with_key_tile<Config>(params, rings, round, step, f); ++round) {
+  }
+}
+
+/// The same by those who add to dQ. Where blocks wait for one another there is one tile alone, and with a loop around it
+/// ptxas spilled, the consumers' registers, too: up to 532 bytes.
+template <class Config, class F>
+__device__ __forceinline__ void for_each_added_key_tile(const AttentionParams& params,
+                                                        const Rings<Config>& rings, F f) {
+  if constexpr (Config::deterministic) {
+    unsigned step = 0;
+    with_key_tile<Config>(params, rings, 0, step, f);
+  } else {
+    for_each_key_tile<Config>(params, rings, f);
   }
 }
 

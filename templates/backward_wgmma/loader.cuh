@@ -142,7 +142,6 @@ __device__ __forceinline__ void load_key_tiles(const AttentionParams& params, co
     step = load_steps<Config>(params, gradients, maps, keys, tile, round, step, smem);
     ++round;
   }
-  if constexpr (Config::deterministic) return;
   const Rings<Config> rings(smem);
   mbarrier_wait_parity(rings.keys_empty(), round % 2 ^ 1);
   if (lane_id() == 0) {

@@ -24,6 +24,7 @@ struct Wish {
   AttentionSpec spec;
   Arch arch;
   Pass pass;
+  bool deterministic = false;
 };
 
 TEST(BackwardCompile, TheDefaultsCompileWithoutSpills) {
@@ -54,6 +55,11 @@ TEST(BackwardCompile, TheDefaultsCompileWithoutSpills) {
                                   {.head_dim = 256, .dropout = true, .score = score::softcap(30)},
                                   {.dtype = DType::fp16, .head_dim = 192, .head_dim_v = 128}})
     wishes.push_back({spec, testing::sm_90a, Pass::backward});
+  for (const AttentionSpec& spec : std::vector<AttentionSpec>{{.head_dim = 64, .mask = mask::causal()},
+                                                              {.mask = mask::causal()},
+                                                              {.gqa_ratio = 4},
+                                                              {.head_dim = 256, .mask = mask::causal()}})
+    wishes.push_back({spec, testing::sm_90a, Pass::backward, true});
   const auto ragged = [](AttentionSpec spec) {
     spec.sequences_q = spec.sequences_kv = SequenceKind::ragged;
     return spec;
@@ -70,11 +76,12 @@ TEST(BackwardCompile, TheDefaultsCompileWithoutSpills) {
   const Context context(testing::private_settings());
   std::vector<std::string> failures(wishes.size());
   testing::in_parallel(wishes.size(), [&](std::size_t i) {
-    const auto& [spec, arch, pass] = wishes[i];
+    const auto& [spec, arch, pass, deterministic] = wishes[i];
     const DeviceLimits limits = device_limits(arch);
     ProblemShape shape = typical_shape(limits);
     shape.pass = pass;
-    const KernelConfig config = untuned_order(spec, shape, limits).front();
+    KernelConfig config = untuned_order(spec, shape, limits).front();
+    if (deterministic) std::get<BackwardWgmma>(config).deterministic = true;
     try {
       const CompiledKernel kernel = compile(spec, arch, config, context);
       const ResourceUsage& resources = kernel.resources();

@@ -82,7 +82,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         TemplateMutation{"NoWaitForKeys",
                          key_tiles,
-                         "    mbarrier_wait_parity(rings.keys_full(), round % 2);\n",
+                         "  mbarrier_wait_parity(rings.keys_full(), round % 2);\n",
                          "",
                          {"data race", "access in flight", "uninitialized read", "step limit"}},
         TemplateMutation{"NoWaitForQueries",
