@@ -1,4 +1,4 @@
-// jit_attention.attention_backward.
+// jit_attention.attention_backward and prepare_backward.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -141,6 +141,27 @@ def test_each_tuning_mode_computes(rng, place, fetch):
         ja.attention_backward(do, q, k, v, o, lse, tuning="never")
 
 
+def test_prepared_calls_only_launch(rng, place, fetch, caplog):
+    caplog.set_level("INFO", "jit_attention")
+    problem = random_problem(rng, "fp16", batch=1, seqlen_q=8, seqlen_kv=8, heads_q=2, heads_kv=2, head_dim=24)
+    do, q, k, v = map(place, problem)
+    o, lse = ja.attention(q, k, v, return_lse=True)
+    dq = place(numpy.full(problem[1].shape, numpy.nan, problem[1].dtype))
+    kernels = ja.prepare_backward(do, q, k, v, o, lse, dq=dq, tuning="off")
+    assert numpy.isnan(fetch(dq)).all()
+    assert any("backward" in kernel.source for kernel in kernels) and all(kernel.why for kernel in kernels)
+    caplog.clear()
+    got = ja.attention_backward(do, q, k, v, o, lse, dq=dq, tuning="off")
+    assert not caplog.records
+    check(map(fetch, got), exact_gradients(*problem))
+    slopes = place(numpy.ones(2, numpy.float32))
+    more = ja.prepare_backward(do, q, k, v, o, lse, score=ja.score.alibi(), tensors={"alibi_slopes": slopes},
+                               d_tensors=["alibi_slopes"], tuning="off")
+    assert len(more) > len(kernels)
+    with pytest.raises(ja.InvalidArgumentError, match="do: has"):
+        ja.prepare_backward(do[:, :4], q, k, v, o, lse)
+
+
 def test_layout_and_given_arrays(rng, place, fetch):
     problem = random_problem(rng, "fp16", batch=2, seqlen_q=20, seqlen_kv=20, heads_q=2, heads_kv=1, head_dim=32)
     exact = exact_gradients(*problem)

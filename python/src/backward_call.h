@@ -1,0 +1,87 @@
+// One call for gradients: its arrays, the problem that they pose, and what it returns.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <jit/attention.h>
+#include <jit/spec.h>
+#include <nanobind/nanobind.h>
+
+#include "block_mask_binding.h"
+#include "named_arrays.h"
+#include "operation_call.h"
+
+namespace jit::python {
+
+/// What the caller gives, with the names of attention_backward. `d_o` is `do`, `d_lse` is `dlse`.
+struct BackwardInputs {
+  nb::handle d_o, q, k, v, o, lse;
+  nb::handle mask, score, softmax_scale;
+  nb::handle dq, dk, dv;
+  nb::handle dtype, layout, tensors, stream;
+  bool deterministic = false;
+  double dropout_p = 0;
+  nb::handle rng_state;
+  nb::handle cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, cache_leftpad;
+  nb::handle d_lse, sinks, d_sinks, d_tensors, block_mask;
+};
+
+/// Its parts refer to each other, so that it stays where it is. All but `complete` needs the interpreter lock.
+class BackwardCall {
+ public:
+  /// Reads all arrays, and on an emulated device copies them there. Throws Error invalid_argument, invalid_spec, or a
+  /// Python TypeError, that names the argument.
+  explicit BackwardCall(const BackwardInputs& inputs);
+  BackwardCall(const BackwardCall&) = delete;
+  BackwardCall& operator=(const BackwardCall&) = delete;
+
+  const AttentionSpec& spec() const { return spec_; }
+  const BackwardArguments& arguments() const { return arguments_; }
+  int device() const { return call_.device(); }
+  Stream stream() const { return call_.stream(); }
+  /// After the launch, without the interpreter lock.
+  void complete() const { call_.complete(); }
+  /// dq, dk, dv and what else was asked for, as attention_backward returns it.
+  nb::tuple results() const;
+
+ private:
+  /// A gradient that is written: to the caller's array, or to a new one of the shape and type of what it is of.
+  struct Result {
+    nb::handle given;
+    std::string name;
+    const TensorView* of;
+    std::optional<dlpack::DataType> type;  ///< as the framework has the elements of `of`
+    TensorView* view;
+    std::optional<std::size_t> made = {};
+
+    void bind(OperationCall& call);
+    nb::object returned(const OperationCall& call) const;
+  };
+
+  void read_operands();
+  void read_sequences();
+  void bind_gradients();
+  void read_tensors();
+  void bind_gradients_of_tensors();
+  void bind_gradient_of_sinks();
+  void name_tensors();
+  AttentionSpec spec_of_arrays() const;
+
+  const BackwardInputs inputs_;
+  const GivenBlockMask over_;
+  const std::optional<DType> sixteen_bits_;  ///< what 16-bit integers stand for
+  OperationCall call_;
+  BackwardArguments arguments_;
+  AttentionSpec spec_;
+  std::optional<dlpack::DataType> q_type_;  ///< as q's framework has its elements
+  const NamedArrays named_;                 ///< what mask and score read
+  std::vector<TensorView> named_views_;
+  std::vector<std::optional<dlpack::DataType>> named_types_;
+  const NamedArrays wanted_;  ///< whose gradients are
+  std::vector<TensorView> wanted_views_;
+  std::vector<Result> results_;  ///< dq, dk, dv, those of `wanted_`, that of sinks
+};
+
+}  // namespace jit::python
