@@ -3,18 +3,45 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
+#include <optional>
 #include <utility>
 
 namespace jit {
 namespace {
 
-// Whether two views with the same strides over one buffer, as slices of a packed tensor are, share an
-// element: whether their distance is a difference of two indices. Each dimension takes the whole number of
-// strides just below or above what is left.
-bool same_stride_overlap(const TensorView& a, const TensorView& b, std::int64_t distance, unsigned used) {
+// A view as one of bytes, so that views of different types can be compared: rows and, inline behind them, their scales.
+struct Bytes {
+  std::int64_t shape[max_rank + 1] = {};
+  std::int64_t strides[max_rank + 1] = {};
+  int rank = 0;
+};
+
+// None where strides are no number of bytes.
+std::optional<Bytes> bytes_of(const TensorView& view) {
+  Bytes bytes;
+  const int size = size_of(view.dtype);
+  for (int i = 0; i < view.rank; ++i) {
+    bytes.shape[i] = view.shape[i];
+    if (__builtin_mul_overflow(view.strides[i], size, &bytes.strides[i])) return {};
+  }
+  const bool has_dense_rows = view.rank > 0 && view.strides[view.rank - 1] == 1;
+  bytes.rank = view.rank + (has_dense_rows ? 0 : 1);
+  if (has_dense_rows) {
+    bytes.shape[bytes.rank - 1] *= size;
+  } else {
+    bytes.shape[bytes.rank - 1] = size;
+  }
+  bytes.strides[bytes.rank - 1] = 1;
+  return bytes;
+}
+
+// Whether two views with the same strides over one buffer, as slices of a packed tensor are, share a byte: whether their
+// distance is a difference of two indices. Each dimension takes the whole number of strides just below or above what is
+// left.
+bool same_stride_overlap(const Bytes& a, const Bytes& b, std::int64_t distance, unsigned used) {
   int widest = -1;
   for (int i = 0; i < a.rank; ++i) {
-    // A dimension of one element may carry any stride.
+    // A dimension of one may carry any stride.
     const bool moves = std::max(a.shape[i], b.shape[i]) > 1;
     if (moves && !(used >> i & 1) && (widest < 0 || std::abs(a.strides[i]) > std::abs(a.strides[widest])))
       widest = i;
@@ -61,14 +88,13 @@ bool overlaps_itself(const TensorView& tensor) {
 
 bool overlap(const TensorView& a, const TensorView& b) {
   if (!byte_range(a).meets(byte_range(b))) return false;
-  if (a.rank != b.rank || a.dtype != b.dtype) return true;
-  for (int i = 0; i < a.rank; ++i) {
-    if (a.strides[i] != b.strides[i]) return true;
+  const std::optional<Bytes> of_a = bytes_of(a), of_b = bytes_of(b);
+  if (!of_a || !of_b || of_a->rank != of_b->rank) return true;
+  for (int i = 0; i < of_a->rank; ++i) {
+    if (of_a->strides[i] != of_b->strides[i]) return true;
   }
-  const std::int64_t bytes =
-      reinterpret_cast<std::intptr_t>(a.data) - reinterpret_cast<std::intptr_t>(b.data);
-  const int size = size_of(a.dtype);
-  return bytes % size != 0 || same_stride_overlap(a, b, bytes / size, 0);
+  return same_stride_overlap(
+      *of_a, *of_b, reinterpret_cast<std::intptr_t>(a.data) - reinterpret_cast<std::intptr_t>(b.data), 0);
 }
 
 }  // namespace jit

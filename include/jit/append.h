@@ -17,6 +17,7 @@
 
 #include <jit/context.h>
 #include <jit/error.h>
+#include <jit/options.h>
 #include <jit/stream.h>
 #include <jit/tensor.h>
 
@@ -26,8 +27,10 @@ namespace jit {
 struct AppendSpec {
   DType dtype = DType::bf16;              ///< of q, k and v: bf16 or fp16
   std::optional<DType> cache_dtype = {};  ///< of the caches: bf16, fp16, fp8_e4m3 or fp8_e5m2; default: dtype
-  int head_dim = 128;                     ///< of q and k: a multiple of 8 from 8 to 1024
-  int head_dim_v = 0;                     ///< of v, same rule; 0: head_dim
+  /// With caches of fp8: scales are of heads, and given, or of each token and head, and found as these are stored.
+  ScaleKind scale_per = ScaleKind::head;
+  int head_dim = 128;  ///< of q and k: a multiple of 8 from 8 to 1024
+  int head_dim_v = 0;  ///< of v, same rule; 0: head_dim
   /// Bytes that every row of q, k, v, the caches, the table and the norms' weights is aligned to: 16, 8, 4 or 2; rows of
   /// caches of fp8 to half of it.
   int alignment = 16;
@@ -94,8 +97,11 @@ struct AppendArguments {
   TensorView q_norm_weight = {};  ///< with norm and q: (head_dim)
   TensorView k_norm_weight = {};  ///< with norm: (head_dim)
 
-  /// With caches of fp8, optional: fp32 (1), or (heads_kv), what k and v are divided by as they are stored. Quotients are
-  /// rounded to the nearest even, and too large ones to the largest number.
+  /// With caches of fp8: what k and v are divided by as they are stored, fp32. Quotients are rounded to the nearest even,
+  /// and too large ones to the largest number. With ScaleKind::head optional, and read: (1) or (heads_kv). With
+  /// ScaleKind::token written: (pages, page_size, heads_kv), any strides, so that they may lie behind the elements of
+  /// their row. A row's scale is its largest magnitude over the largest number (448, 57344), 1 where that magnitude is
+  /// less than 2^-100. NaN takes no part in it, and an infinity counts as the largest float.
   TensorView k_scale = {};
   TensorView v_scale = {};
 };

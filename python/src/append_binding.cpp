@@ -21,6 +21,8 @@ namespace {
 
 using namespace nb::literals;
 
+constexpr int scales_of_rows = 3;  // dimensions of scales that are found: pages, page_size, heads_kv
+
 // The spec of the arrays themselves.
 AppendSpec spec_of_arrays(const AppendArguments& a) {
   AppendSpec spec{.dtype = a.k.dtype, .cache_dtype = a.k_cache.dtype};
@@ -34,6 +36,8 @@ AppendSpec spec_of_arrays(const AppendArguments& a) {
     spec.cos_sin_dtype = table.dtype;
     if (spec.rotary_dim == 0) refuse(name, "has rows of 0 elements; leave it out, and nothing is rotated");
   }
+  const bool has_scales_of_rows = a.k_scale.rank == scales_of_rows || a.v_scale.rank == scales_of_rows;
+  if (has_scales_of_rows && facts(a.k_cache.dtype).is_fp8()) spec.scale_per = ScaleKind::token;
   spec.norm = a.k_norm_weight.is_present();
   if (spec.norm) spec.norm_dtype = a.k_norm_weight.dtype;
   const int of_caches =
@@ -75,8 +79,8 @@ nb::object compute(nb::handle k, nb::handle v, nb::handle k_cache, nb::handle v_
   call.read(positions, "positions", arguments.positions);
   call.read(q_norm_weight, "q_norm_weight", arguments.q_norm_weight);
   call.read(k_norm_weight, "k_norm_weight", arguments.k_norm_weight);
-  call.read(k_scale, "k_scale", arguments.k_scale);
-  call.read(v_scale, "v_scale", arguments.v_scale);
+  call.read_or_write(k_scale, "k_scale", arguments.k_scale, scales_of_rows);
+  call.read_or_write(v_scale, "v_scale", arguments.v_scale, scales_of_rows);
   if (const std::optional<DType> meaning = fp8_dtype_of(cache_dtype, "cache_dtype")) {
     for (TensorView* cache : {&arguments.k_cache, &arguments.v_cache}) {
       if (cache->dtype == DType::uint8) cache->dtype = *meaning;
@@ -133,8 +137,9 @@ Args:
     q_norm_weight, k_norm_weight: (head_dim): RMS norm of every head before the rotation; None: none.
     norm_eps: added to the mean of squares.
     norm_adds_one: weights are 1 + weight, as Gemma has it.
-    k_scale, v_scale: with caches of fp8: fp32 (1) or (heads_kv), what k and v are divided by as they are stored, rounded to
-        the nearest even and saturating; None: 1.
+    k_scale, v_scale: with caches of fp8: fp32, what k and v are divided by as they are stored, rounded to the nearest even
+        and saturating. (1) or (heads_kv) are read; None: 1. (pages, page_size, heads_kv), any strides, are written: the
+        scale of each row that is stored, its largest magnitude over the type's largest number.
     cache_dtype: "fp8_e4m3" or "fp8_e5m2", for caches of uint8, which cannot say what they hold.
     dtype: "bf16" or "fp16", for arrays of 16-bit integers, which cannot say what they hold.
     stream: a number or an object with __cuda_stream__; None: the current stream of k's framework.

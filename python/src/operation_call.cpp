@@ -22,6 +22,16 @@ void OperationCall::write(nb::handle array, const char* name, TensorView& view) 
   if (!array.is_none()) bind(view, arrays_.write(array, name, sixteen_bits_).array, true);
 }
 
+void OperationCall::read_or_write(nb::handle array, const char* name, TensorView& view, int rank) {
+  if (array.is_none()) return;
+  const Array read = arrays_.read(array, name, sixteen_bits_);
+  if (read.view.rank == rank) {
+    write(array, name, view);
+  } else {
+    bind(view, read, false);
+  }
+}
+
 std::size_t OperationCall::make(DType dtype, std::span<const std::int64_t> shape, TensorView& view,
                                 std::optional<dlpack::DataType> type) {
   made_.push_back(arrays_.make(dtype, shape, type));

@@ -33,6 +33,8 @@ class OperationCall {
   std::optional<dlpack::DataType> read(nb::handle array, const char* name, TensorView& view);
   /// The same of an array that is written, too.
   void write(nb::handle array, const char* name, TensorView& view);
+  /// Of one that is written, too, where it has `rank` dimensions.
+  void read_or_write(nb::handle array, const char* name, TensorView& view, int rank);
   /// A new dense array like `first`, to write to; `type` is how its framework has elements of `dtype`, where that is not
   /// plain. Its number, for `result`.
   std::size_t make(DType dtype, std::span<const std::int64_t> shape, TensorView& view,

@@ -6,6 +6,7 @@
 #include "append/stored_rows.cuh"
 #include "append/token_place.cuh"
 #include "base/dependent_launch.cuh"
+#include "base/fp8_scale.cuh"
 #include "base/prelude.cuh"
 #include "base/rotary.cuh"
 #include "base/row_lanes.cuh"
@@ -59,6 +60,7 @@ class TokenRows {
     const float factor = norm_factor(loaded);
     if (is_rotated) rotate(row, factor, rotation, loaded);
     __syncwarp();  // q may be rotated in place
+    const float scale = cache_scale(row, is_moved && !is_query, loaded, place);
     if (!is_moved) return;
     if (is_query) {
       Element* target = new_row(params_.q_out, params_.q_out_strides, row);
@@ -67,12 +69,11 @@ class TokenRows {
     } else if (is_rotated) {
       const int head = row - params_.heads_q;
       CacheElement* target = cache_row(params_.k_cache, params_.k_cache_strides, place, head);
-      const float scale = stored_scale<CacheElement>(params_.k_scale, params_.k_scale_stride, head);
       for_pieces<rotated>([&](int turn) {
         store_in_cache<cache_alignment>(target + column<rotated>(turn), loaded.x[turn], scale);
       });
     } else {
-      store_value(row, loaded, place);
+      store_value(row, loaded, place, scale);
     }
   }
 
@@ -93,19 +94,64 @@ class TokenRows {
     return new_row(params_.v, params_.v_strides, row - params_.heads_q - params_.heads_kv);
   }
 
-  __device__ __forceinline__ void store_value(int row, const Row& loaded, const TokenPlace& place) const {
+  __device__ __forceinline__ void store_value(int row, const Row& loaded, const TokenPlace& place,
+                                              float scale) const {
     const int head = row - params_.heads_q - params_.heads_kv;
     CacheElement* target = cache_row(params_.v_cache, params_.v_cache_strides, place, head);
-    const float scale = stored_scale<CacheElement>(params_.v_scale, params_.v_scale_stride, head);
+    for_values(row, loaded, [&](int column, const float(&piece)[copied.piece]) {
+      store_in_cache<cache_alignment>(target + column, piece, scale);
+    });
+  }
+
+  /// Calls `use` with each of the lane's pieces of a row of v, behind its first column.
+  template <class Use>
+  __device__ __forceinline__ void for_values(int row, const Row& loaded, const Use& use) const {
     for_pieces<copied>([&](int turn) {
       if constexpr (values_are_alike) {
-        store_in_cache<cache_alignment>(target + column<copied>(turn), loaded.x[turn], scale);
+        use(column<copied>(turn), loaded.x[turn]);
       } else {
         float piece[copied.piece];
         load_piece<Config::alignment>(value_row(row) + column<copied>(turn), piece);
-        store_in_cache<cache_alignment>(target + column<copied>(turn), piece, scale);
+        use(column<copied>(turn), piece);
       }
     });
+  }
+
+  /// What the elements of a row of k or v are divided by as they are stored; left beside them, if each row has its own.
+  /// By all lanes of a warp.
+  __device__ __forceinline__ float cache_scale(int row, bool is_stored, const Row& loaded,
+                                               const TokenPlace& place) const {
+    if constexpr (!is_fp8<CacheElement>) {
+      return 1.0f;
+    } else {
+      const int head = row - params_.heads_q - (is_value(row) ? params_.heads_kv : 0);
+      float* const scale = is_value(row) ? scale_at(params_.v_scale, params_.v_scale_strides, place, head)
+                                         : scale_at(params_.k_scale, params_.k_scale_strides, place, head);
+      if constexpr (Config::scale_per == ScaleKind::head) {
+        return is_stored && (is_value(row) ? params_.v_scale : params_.k_scale) != nullptr ? *scale : 1.0f;
+      } else {
+        const float found = scale_of<CacheElement>(largest_magnitude(row, is_stored, loaded));
+        if (is_stored && lane_ == 0) *scale = found;
+        return found;
+      }
+    }
+  }
+
+  /// Of a row that is there, else of nothing. By all lanes of a warp.
+  __device__ __forceinline__ float largest_magnitude(int row, bool is_there, const Row& loaded) const {
+    float largest = 0;
+    const auto look_at = [&](const auto& piece) {
+      for (const float x : piece) largest = fmaxf(largest, fabsf(x));
+    };
+    if (is_there && is_value(row)) {
+      for_values(row, loaded, [&](int, const float(&piece)[copied.piece]) { look_at(piece); });
+    } else if (is_there) {
+      for_pieces<rotated>([&](int turn) { look_at(loaded.x[turn]); });
+    }
+#pragma unroll
+    for (int offset = lanes / 2; offset > 0; offset /= 2)
+      largest = fmaxf(largest, __shfl_xor_sync(full_warp, largest, offset));
+    return largest;
   }
 
   /// Normalises and rotates what was loaded. The pairs' other halves are other lanes', and read once more.

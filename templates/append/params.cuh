@@ -21,20 +21,20 @@ struct AppendParams {
   const void* sin;                ///< the same, and a tensor's own or the right half of one with cos
   const void* q_norm_weight;      ///< (head_dim)
   const void* k_norm_weight;      ///< (head_dim)
-  const float* k_scale;           ///< of all heads, or (heads_kv); null: 1
-  const float* v_scale;
+  float* k_scale;                 ///< of all heads, of each, or of each place in the cache; null: 1
+  float* v_scale;
   TensorStrides k_strides;
   TensorStrides v_strides;
   TensorStrides q_strides;
   TensorStrides q_out_strides;
   TensorStrides k_cache_strides;  ///< batch: from page to page
   TensorStrides v_cache_strides;
+  TensorStrides k_scale_strides;  ///< likewise; 0 along what has no scales of its own
+  TensorStrides v_scale_strides;
   long long page_table_stride;
   long long positions_stride;  ///< from axis to axis
   long long cos_stride;
   long long sin_stride;
-  int k_scale_stride;  ///< from head to head: 0 or 1
-  int v_scale_stride;
   int tokens;
   int seqlen;  ///< tokens of a batch entry
   int requests;

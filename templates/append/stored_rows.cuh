@@ -2,16 +2,16 @@
 #pragma once
 
 #include "append/params.cuh"
+#include "append/token_place.cuh"
 #include "base/row_pieces.cuh"
 #include "ptx/fp8.cuh"
 
 namespace jit {
 
-/// What a head's elements are divided by.
-template <class Element>
-__device__ __forceinline__ float stored_scale(const float* scales, int stride, int head) {
-  if constexpr (!is_fp8<Element>) return 1.0f;
-  return scales != nullptr ? scales[head * stride] : 1.0f;
+/// Where the scale of a row of the cache is.
+__device__ __forceinline__ float* scale_at(float* scales, const TensorStrides& strides,
+                                           const TokenPlace& place, int head) {
+  return scales + place.page * strides.batch + place.offset * strides.seq + head * strides.head;
 }
 
 template <int alignment, int count, class Element>

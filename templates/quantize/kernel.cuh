@@ -3,8 +3,8 @@
 #pragma once
 
 #include "base/dependent_launch.cuh"
+#include "base/fp8_scale.cuh"
 #include "quantize/rows.cuh"
-#include "quantize/scale.cuh"
 #include "quantize/statistics.cuh"
 
 namespace jit {

@@ -2,8 +2,8 @@
 // the one that comes last adds up all of them, always in the same order, and works out means and scales.
 #pragma once
 
+#include "base/fp8_scale.cuh"
 #include "quantize/rows.cuh"
-#include "quantize/scale.cuh"
 
 namespace jit {
 

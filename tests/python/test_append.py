@@ -341,6 +341,63 @@ for name in test_append.FP8:
     run_python(script, JIT_ATTENTION_DEVICE="emulated:sm_80")
 
 
+def exact_row_scales(x, kind):
+    """Of each row, the largest magnitude over the largest element."""
+    largest = numpy.nan_to_num(numpy.abs(x.astype(numpy.float32)), nan=0).max(-1)
+    return numpy.where(largest < 2**-100, numpy.float32(1), largest / numpy.float32(ml_dtypes.finfo(kind).max))
+
+
+def check_finds_scales(rng, place, fetch, bits_of, name, head_dim_v):
+    tokens, fp8 = Tokens(rng), FP8[name]
+    k, v = (wide_range(rng, (tokens.count, 2, columns), DTYPES["bf16"]) for columns in (64, head_dim_v))
+    k[1] = 0
+    v[2] *= 2.0**-60
+    rows = (tokens.pages, tokens.page_size, 2)
+    caches = [place(poisoned((*rows, new.shape[-1]), numpy.uint8)) for new in (k, v)]
+    scales = [place(poisoned(rows, numpy.float32)) for _ in "kv"]
+    ja.append(place(k), place(v), *caches, slot_mapping=place(tokens.slots), k_scale=scales[0], v_scale=scales[1],
+              cache_dtype=name)
+    for cache, scale, new in zip(caches, scales, (k, v)):
+        expected = poisoned(rows, numpy.float32)
+        expected[tokens.page, tokens.offset] = exact_row_scales(new, fp8)
+        numpy.testing.assert_array_equal(fetch(scale), expected)
+        stored = poisoned((*rows, new.shape[-1]), fp8)
+        with numpy.errstate(invalid="ignore"):
+            stored[tokens.page, tokens.offset] = exact_fp8(new, exact_row_scales(new, fp8)[..., None], fp8)
+        stored = numpy.where(numpy.isnan(stored) & (stored.view(numpy.uint8) != 0xFF), 0x7F, stored.view(numpy.uint8))
+        assert numpy.array_equal(bits_of(cache), stored)
+
+
+@pytest.mark.parametrize("head_dim_v", [64, 40])
+@pytest.mark.parametrize("name", FP8)
+def test_finds_the_scales_of_rows(rng, place, fetch, emulated, name, head_dim_v):
+    check_finds_scales(rng, place, fetch, lambda cache: cache if emulated else cache.cpu().numpy(), name, head_dim_v)
+
+
+def test_scales_of_rows_behind_their_elements(rng, place, fetch, emulated):
+    """What attention reads of such a cache are the keys, normalised and rotated, and the values."""
+    if not emulated:
+        pytest.skip("views of NumPy's memory are computed with on an emulated device")
+    tokens, kind = Tokens(rng), DTYPES["bf16"]
+    k, v = (rng.standard_normal((tokens.count, 2, 64)).astype(kind) for _ in "kv")
+    table, weight = random_table(rng, 64), rng.standard_normal(64).astype(kind)
+    memory = [numpy.full((tokens.pages, tokens.page_size, 2, 68), 0xFF, numpy.uint8) for _ in "kv"]
+    caches = [rows[..., :64] for rows in memory]
+    scales = [rows[..., 64:].view(numpy.float32)[..., 0] for rows in memory]
+    places = places_of(place, tokens, "pages")
+    ja.append(k, v, *caches, **places, cos_sin=table, k_norm_weight=weight, k_scale=scales[0], v_scale=scales[1],
+              cache_dtype="fp8_e4m3")
+    rotated = exact_rows(k, weight=weight, angles=angles_at(table, tokens.positions))
+    for cache, scale, exact in zip(caches, scales, (rotated, v.astype(numpy.float64))):
+        held = cache.view(FP8["fp8_e4m3"]).astype(numpy.float64)[tokens.page, tokens.offset]
+        factors = scale[tokens.page, tokens.offset][..., None].astype(numpy.float64)
+        numpy.testing.assert_allclose(factors[..., 0], numpy.abs(exact).max(-1) / 448, rtol=1e-5)
+        assert (numpy.abs(held * factors - exact) <= numpy.abs(exact) * 2**-4 + factors * 2**-10 + 1e-6).all()
+    others = numpy.ones(memory[0].shape[:2], bool)
+    others[tokens.page, tokens.offset] = False
+    assert all((rows[others] == 0xFF).all() for rows in memory)
+
+
 def test_fp8_of_rotated_keys_without_a_scale(rng, place, emulated):
     tokens, kind = Tokens(rng), DTYPES["bf16"]
     k, v = (rng.standard_normal((tokens.count, 1, 64)).astype(kind) for _ in "kv")
@@ -438,6 +495,7 @@ def test_repeated_runs_give_equal_bits(rng, place, fetch):
     assert all(numpy.array_equal(a, b, equal_nan=True) for other in results for a, b in zip(results[0], other))
 
 
+FP8_CACHES = {name: ((5, 4, 2, 16), "uint8") for name in ("k_cache", "v_cache")}
 REFUSALS = [
     ("v", {"v": ((4, 3, 16), "bf16")}, "has heads_kv = 3; it must be 2"),
     ("k_cache", {"k_cache": ((5, 4, 2, 24), "bf16")}, "has head_dim = 24; it must be 16"),
@@ -484,12 +542,17 @@ REFUSALS = [
     ("q_norm_weight", {"q": ((4, 2, 16), "bf16"), "k_norm_weight": ((16,), "bf16")}, "is missing"),
     ("k_norm_weight", {"k_norm_weight": ((15,), "bf16")}, "has head_dim = 15"),
     ("k_scale", {"k_scale": ((1,), "fp32")}, "the caches are none of fp8"),
+    ("k_scale", {"k_scale": ((5, 4, 2), "fp32")}, "the caches are none of fp8"),
+    ("v_scale", FP8_CACHES | {"k_scale": ((5, 4, 2), "fp32")}, "is missing; the scale of each token"),
+    ("v_scale", FP8_CACHES | {"k_scale": ((5, 4, 2), "fp32"), "v_scale": ((2,), "fp32")}, "has 1 dimensions"),
+    ("k_scale", FP8_CACHES | {"k_scale": ((5, 3, 2), "fp32"), "v_scale": ((5, 4, 2), "fp32")}, "has page_size = 3"),
+    ("k_scale", FP8_CACHES | {"k_scale": ((5, 4, 2), "bf16"), "v_scale": ((5, 4, 2), "fp32")}, "is bf16"),
 ]
 
 
 @pytest.mark.parametrize("field, changes, message", REFUSALS, ids=[f"{r[0]}: {r[2]}" for r in REFUSALS])
 def test_refusals_name_the_argument(place, field, changes, message):
-    kinds = DTYPES | {"fp32": numpy.float32, "int32": numpy.int32, "int64": numpy.int64}
+    kinds = DTYPES | {"fp32": numpy.float32, "int32": numpy.int32, "int64": numpy.int64, "uint8": numpy.uint8}
     arrays = {
         "k": ((4, 2, 16), "bf16"),
         "v": ((4, 2, 16), "bf16"),
@@ -501,7 +564,7 @@ def test_refusals_name_the_argument(place, field, changes, message):
         name: place(numpy.zeros(what[0], kinds[what[1]])) for name, what in arrays.items() if what is not None
     }
     with pytest.raises(ja.InvalidArgumentError, match=message) as refusal:
-        ja.append(**given)
+        ja.append(**given, cache_dtype="fp8_e4m3" if FP8_CACHES.items() <= changes.items() else None)
     assert refusal.value.field == field
 
 
@@ -534,3 +597,16 @@ def test_memory_that_is_shared_is_refused(place):
     with pytest.raises(ja.InvalidArgumentError, match="shares memory with k,") as refusal:
         ja.append(new, new, cache, other, slot_mapping=slots, q=new)
     assert refusal.value.field == "q"
+
+
+def test_scales_that_lie_in_elements_are_refused(place, emulated):
+    if not emulated:
+        pytest.skip("views of NumPy's memory are computed with on an emulated device")
+    new, slots = numpy.zeros((4, 2, 16), DTYPES["bf16"]), numpy.arange(4)
+    rows = numpy.zeros((5, 4, 2, 24), numpy.uint8)
+    scales, own = rows[..., 16:20].view(numpy.float32)[..., 0], numpy.zeros((5, 4, 2), numpy.float32)
+    others = numpy.zeros((5, 4, 2, 16), numpy.uint8)
+    ja.append(new, new, rows[..., :16], others, slot_mapping=slots, k_scale=scales, v_scale=own, cache_dtype="fp8_e4m3")
+    with pytest.raises(ja.InvalidArgumentError, match="shares memory with k_scale"):
+        ja.append(new, new, rows[..., 4:20], others, slot_mapping=slots, k_scale=scales, v_scale=own,
+                  cache_dtype="fp8_e4m3")

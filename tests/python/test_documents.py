@@ -56,6 +56,8 @@ def test_snippet_runs(snippet, place, emulated, rng, tmp_path, monkeypatch):
         "fp8_values": place(numpy.zeros((2, 16, 2, 128), numpy.uint8)),
         "k_scale": place(numpy.ones(2, numpy.float32)),
         "v_scale": place(numpy.ones(2, numpy.float32)),
+        "k_row_scales": place(numpy.ones((2, 16, 2), numpy.float32)),
+        "v_row_scales": place(numpy.ones((2, 16, 2), numpy.float32)),
         "slots": place(numpy.arange(32)),
         "cos_sin": place(numpy.ones((64, 128), numpy.float32)),
         "positions": place(numpy.arange(32)),

@@ -15,7 +15,7 @@ namespace {
 
 // Names every member: a spec with another one does not compile here.
 std::array<std::uint64_t, 16> words_of(const AppendSpec& spec) {
-  const auto& [dtype, cache_dtype, head_dim, head_dim_v, alignment, rotary_dim, rotary_interleaved,
+  const auto& [dtype, cache_dtype, scale_per, head_dim, head_dim_v, alignment, rotary_dim, rotary_interleaved,
                cos_sin_dtype, sections, mrope_interleaved, norm, norm_dtype, norm_adds_one, norm_eps] = spec;
   const auto word = [](auto value) { return static_cast<std::uint64_t>(value); };
   constexpr std::uint64_t append = 2;  // no other operation's
@@ -32,7 +32,7 @@ std::array<std::uint64_t, 16> words_of(const AppendSpec& spec) {
           word(sections[1]),
           word(sections[2]),
           word(mrope_interleaved),
-          word(norm) | word(norm_adds_one) << 1,
+          word(norm) | word(norm_adds_one) << 1 | word(scale_per) << 2,
           word(norm_dtype),
           word(std::bit_cast<std::uint32_t>(norm_eps))};
 }

@@ -26,7 +26,8 @@ constexpr DType fp32_elements(const AppendSpec&) { return DType::fp32; }
 constexpr DType int32_elements(const AppendSpec&) { return DType::int32; }
 constexpr DType int64_elements(const AppendSpec&) { return DType::int64; }
 
-/// Positions with sections have a row for each axis, scales may be one for all heads: other dimensions than here.
+/// Positions with sections have a row for each axis, scales may be one for all heads, or one for each row of the caches:
+/// other dimensions than here.
 inline constexpr std::array append_table = {
     AppendRow{"k", &AppendArguments::k, "tokens, heads_kv, head_dim", "batch, seqlen, heads_kv, head_dim",
               new_rows},
@@ -64,6 +65,6 @@ inline constexpr std::array append_table = {
     AppendRow{"v_scale", &AppendArguments::v_scale, "heads_kv", "heads_kv", fp32_elements, false},
 };
 inline constexpr DimNames positions_by_axis = "3, tokens", dense_positions_by_axis = "3, batch, seqlen",
-                          scale_of_all_heads = "1";
+                          scale_of_all_heads = "1", scale_of_each_row = "pages, page_size, heads_kv";
 
 }  // namespace jit

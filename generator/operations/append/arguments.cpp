@@ -56,6 +56,9 @@ void check_presence(const AppendSpec& spec, const AppendArguments& a) {
   const bool is_fp8 = facts(spec.stored_dtype()).is_fp8();
   want_none(!is_fp8, "k_scale", a.k_scale, "the caches are none of fp8");
   want_none(!is_fp8, "v_scale", a.v_scale, "the caches are none of fp8");
+  const bool finds_scales = spec.scale_per == ScaleKind::token;
+  want(finds_scales, "k_scale", a.k_scale, "the scale of each token and head is written there");
+  want(finds_scales, "v_scale", a.v_scale, "the scale of each token and head is written there");
   want(spec.norm, "k_norm_weight", a.k_norm_weight, "spec.norm is set");
   want(spec.norm && a.q.is_present(), "q_norm_weight", a.q_norm_weight, "spec.norm is set");
   want_none(!spec.norm, "k_norm_weight", a.k_norm_weight, "spec.norm is not set");
@@ -63,12 +66,16 @@ void check_presence(const AppendSpec& spec, const AppendArguments& a) {
             spec.norm ? "there is no q" : "spec.norm is not set");
 }
 
+bool is_scale(const AppendRow& row) {
+  return row.view == &AppendArguments::k_scale || row.view == &AppendArguments::v_scale;
+}
+
 const DimNames& dims_of(const AppendSpec& spec, const AppendRow& row, const TensorView& tensor,
                         bool is_dense) {
   if (row.view == &AppendArguments::positions && spec.has_sections())
     return is_dense ? dense_positions_by_axis : positions_by_axis;
-  const bool is_scale = row.view == &AppendArguments::k_scale || row.view == &AppendArguments::v_scale;
-  if (is_scale && tensor.rank == 1 && tensor.shape[0] == 1) return scale_of_all_heads;
+  if (is_scale(row) && spec.scale_per == ScaleKind::token) return scale_of_each_row;
+  if (is_scale(row) && tensor.rank == 1 && tensor.shape[0] == 1) return scale_of_all_heads;
   return is_dense ? row.dense_dims : row.dims;
 }
 
@@ -96,8 +103,10 @@ CallSizes check_tensors(const AppendSpec& spec, const AppendArguments& arguments
     const int alignment = row.has_aligned_rows ? row_alignment(spec, dtype) : 0;
     sizes.check({row.name, dims_of(spec, row, tensor, is_dense), dtype, alignment}, tensor);
   }
-  check_dense_numbers("k_scale", arguments.k_scale);
-  check_dense_numbers("v_scale", arguments.v_scale);
+  if (spec.scale_per == ScaleKind::head) {
+    check_dense_numbers("k_scale", arguments.k_scale);
+    check_dense_numbers("v_scale", arguments.v_scale);
+  }
   check_dense_numbers("slot_mapping", arguments.slot_mapping);
   check_dense_numbers("seqused_k", arguments.seqused_k);
   check_dense_numbers("cu_seqlens_q", arguments.cu_seqlens_q);
@@ -114,15 +123,16 @@ CallSizes check_tensors(const AppendSpec& spec, const AppendArguments& arguments
 }
 
 // What is written shares no byte with anything else, and no two of its elements one.
-void check_outputs(const AppendArguments& arguments) {
+void check_outputs(const AppendSpec& spec, const AppendArguments& arguments) {
   const bool in_place = arguments.q.is_present() && !arguments.q_out.is_present();
   std::array<ByteRange, append_table.size()> ranges;
   for (std::size_t i = 0; i < ranges.size(); ++i) ranges[i] = byte_range(arguments.*append_table[i].view);
   for (std::size_t i = 0; i < ranges.size(); ++i) {
     const AppendRow& output = append_table[i];
     const TensorView& written = arguments.*output.view;
-    if (!(output.is_output || (in_place && output.view == &AppendArguments::q)) || !written.is_present())
-      continue;
+    const bool is_output = output.is_output || (in_place && output.view == &AppendArguments::q) ||
+                           (is_scale(output) && spec.scale_per == ScaleKind::token);
+    if (!is_output || !written.is_present()) continue;
     check_no_self_overlap(output.name, written);
     for (std::size_t j = 0; j < ranges.size(); ++j) {
       if (i == j || !ranges[i].meets(ranges[j])) continue;
@@ -133,6 +143,13 @@ void check_outputs(const AppendArguments& arguments) {
       check_no_overlap(output.name, written, other.name, tensor);
     }
   }
+}
+
+// From page to page, from place to place and from head to head.
+TensorStrides scale_strides(const AppendSpec& spec, const TensorView& scales) {
+  if (!scales.is_present()) return {};
+  if (spec.scale_per == ScaleKind::head) return {.batch = 0, .seq = 0, .head = stride_along(scales, 0)};
+  return {.batch = stride_along(scales, 0), .seq = stride_along(scales, 1), .head = stride_along(scales, 2)};
 }
 
 // Of a table whose rows are cosines, then sines.
@@ -151,7 +168,7 @@ const T* array_of(const TensorView& tensor) {
 bool fill_params(const AppendSpec& spec, const AppendArguments& arguments, AppendParams& params) {
   check_presence(spec, arguments);
   const CallSizes sizes = check_tensors(spec, arguments);
-  check_outputs(arguments);
+  check_outputs(spec, arguments);
 
   const bool is_dense = arguments.k.rank == 4, by_slot = arguments.slot_mapping.is_present();
   const TensorView& q_out = arguments.q_out.is_present() ? arguments.q_out : arguments.q;
@@ -186,20 +203,20 @@ bool fill_params(const AppendSpec& spec, const AppendArguments& arguments, Appen
             .sin = sines,
             .q_norm_weight = arguments.q_norm_weight.data,
             .k_norm_weight = arguments.k_norm_weight.data,
-            .k_scale = array_of<float>(arguments.k_scale),
-            .v_scale = array_of<float>(arguments.v_scale),
+            .k_scale = static_cast<float*>(arguments.k_scale.data),
+            .v_scale = static_cast<float*>(arguments.v_scale.data),
             .k_strides = strides_of(arguments.k),
             .v_strides = strides_of(arguments.v),
             .q_strides = strides_of(arguments.q),
             .q_out_strides = strides_of(q_out),
             .k_cache_strides = strides_of(arguments.k_cache),
             .v_cache_strides = strides_of(arguments.v_cache),
+            .k_scale_strides = scale_strides(spec, arguments.k_scale),
+            .v_scale_strides = scale_strides(spec, arguments.v_scale),
             .page_table_stride = first_stride(arguments.page_table),
             .positions_stride = spec.has_sections() ? first_stride(arguments.positions) : 0,
             .cos_stride = first_stride(cosines),
             .sin_stride = first_stride(in_two ? arguments.sin : cosines),
-            .k_scale_stride = static_cast<int>(first_stride(arguments.k_scale)),
-            .v_scale_stride = static_cast<int>(first_stride(arguments.v_scale)),
             .tokens = static_cast<int>(tokens),
             .seqlen = static_cast<int>(seqlen),
             .requests = by_slot ? 0 : number("batch"),

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <fmt/format.h>
+#include <jit/dtype.h>
 
 #include "generator/operations/spec_rules.h"
 #include "templates/append/params.cuh"
@@ -36,6 +37,7 @@ std::string words_of(const AppendSpec& spec) {
   std::string words = fmt::format("{} d{}", to_string(spec.dtype), spec.head_dim);
   if (spec.value_head_dim() != spec.head_dim) words += fmt::format("/{}", spec.value_head_dim());
   if (spec.stored_dtype() != spec.dtype) words += fmt::format(" to {}", to_string(spec.stored_dtype()));
+  if (spec.scale_per == ScaleKind::token) words += " with scales";
   if (spec.alignment != 16) words += fmt::format(" align{}", spec.alignment);
   if (spec.rotary_dim != 0) {
     words += fmt::format(" rotary{}{} {}", spec.rotary_dim, spec.rotary_interleaved ? " interleaved" : "",
@@ -59,6 +61,9 @@ std::string config_lines(const AppendSpec& spec) {
   };
   return type_line("Element", spec.dtype, "of q, k and v") +
          type_line("CacheElement", spec.stored_dtype(), "of the caches") +
+         constant_line("ScaleKind", "scale_per",
+                       spec.scale_per == ScaleKind::token ? "ScaleKind::token" : "ScaleKind::head",
+                       "what rows of 8 bits have a scale for") +
          type_line("TableElement", spec.cos_sin_dtype, "of cosines and sines") +
          type_line("WeightElement", spec.norm_dtype, "of the norms' weights") +
          number("head_dim", spec.head_dim, "of q and k, elements") +
@@ -82,6 +87,8 @@ void validate(const AppendSpec& spec) {
   check_choice("dtype", spec.dtype, {DType::bf16, DType::fp16});
   check_choice("cache_dtype", spec.stored_dtype(),
                {DType::bf16, DType::fp16, DType::fp8_e4m3, DType::fp8_e5m2});
+  if (spec.scale_per == ScaleKind::token && !facts(spec.stored_dtype()).is_fp8())
+    refuse_spec("scale_per", "token", "wants a cache_dtype of fp8", "head");
   check_head_dim("head_dim", spec.head_dim);
   if (spec.head_dim_v != 0) check_head_dim("head_dim_v", spec.head_dim_v);
   check_alignment(spec.alignment);

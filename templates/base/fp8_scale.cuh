@@ -1,4 +1,4 @@
-// From a largest magnitude to a scale.
+// From the largest magnitude of what becomes of 8 bits to its scale.
 #pragma once
 
 #include "base/prelude.cuh"
