@@ -24,6 +24,7 @@ import vllm.envs  # noqa: E402
 from vllm.platforms.interface import DeviceCapability  # noqa: E402
 from vllm.v1.attention.backend import AttentionCGSupport, AttentionType, CommonAttentionMetadata  # noqa: E402
 from vllm.v1.attention.backends import registry  # noqa: E402
+from vllm.v1.kv_cache_interface import FullAttentionSpec, KVQuantMode  # noqa: E402
 
 plugin.register()
 Backend = registry.AttentionBackendEnum.CUSTOM.get_class()
@@ -64,11 +65,12 @@ class Step:
         self.pages = len(new) * most + 3
         self.table = rng.permutation(self.pages)[: len(new) * most].reshape(len(new), most).astype(numpy.int32)
 
-    def cache(self, layout="NHD", dtype=torch.bfloat16):
-        """(pages, heads_kv, page_size, 2 · head_size), NaN in every place: in e4m3 and e5m2, too."""
+    def cache(self, layout="NHD", dtype=torch.bfloat16, scale_bytes=0):
+        """(pages, heads_kv, page_size, 2 · (head_size + scale_bytes)), NaN in every place: in e4m3 and e5m2, too."""
         heads, size = self.heads_kv, self.page_size
         order = (self.pages, size, heads) if layout == "NHD" else (self.pages, heads, size)
-        memory = torch.full((*order, 2 * self.head_size * dtype.itemsize), 0x7F, dtype=torch.uint8, device=self.device)
+        columns = 2 * (self.head_size * dtype.itemsize + scale_bytes)
+        memory = torch.full((*order, columns), 0x7F, dtype=torch.uint8, device=self.device)
         memory[..., 1::2] = 0xFF
         cache = memory.view(dtype)
         return cache.transpose(1, 2) if layout == "NHD" else cache
@@ -190,6 +192,23 @@ def test_a_cache_of_fp8(rng, device, kind, stored, scales):
     step.check(step.run(impl, layer, cache), causal=True)
 
 
+@pytest.mark.parametrize("layout", ["NHD", "HND"])
+def test_a_cache_with_a_scale_for_each_token_and_head(rng, device, layout):
+    step = Step(rng, device)
+    spec = FullAttentionSpec(block_size=16, num_kv_heads=2, head_size=64, head_size_v=64, dtype=torch.uint8,
+                             kv_quant_mode=KVQuantMode.FP8_PER_TOKEN_HEAD)  # fmt: skip
+    assert Backend.customize_spec(spec).state_content_bytes == 2 * (64 + 4)
+    cache = step.cache(layout, torch.uint8, scale_bytes=4)
+    impl, layer = impl_of(step, kv_cache_dtype="fp8_per_token_head"), layer_of(device)
+    step.store(impl, layer, cache)
+    for name in "kv":
+        rows = [x.astype(numpy.float32) for x in getattr(step, name)]
+        scales = [numpy.abs(x).max(-1, keepdims=True, initial=0) / numpy.float32(448) for x in rows]
+        stored = [(x / scale).astype(FP8["fp8"]).astype(numpy.float64) * scale for x, scale in zip(rows, scales)]
+        setattr(step, name, stored)
+    step.check(step.run(impl, layer, cache), causal=True)
+
+
 def test_one_head_whose_stride_is_anything(rng, device):
     step = Step(rng, device, heads=3, heads_kv=1)
     impl, layer, cache = impl_of(step), layer_of(device), step.cache()
@@ -250,7 +269,8 @@ def configuration(**changed):
 
 def test_configurations_that_are_served():
     assert configuration() == []
-    for changed in (dict(kv_cache_dtype="auto"), dict(head_size=8, block_size=1024), dict(attn_type="encoder_only"),
+    for changed in (dict(kv_cache_dtype="auto"), dict(kv_cache_dtype="fp8_per_token_head"),
+                    dict(head_size=8, block_size=1024), dict(attn_type="encoder_only"),
                     dict(kv_cache_dtype="bfloat16"), dict(device_capability=DeviceCapability(12, 0))):  # fmt: skip
         assert configuration(**changed) == []
 

@@ -24,6 +24,24 @@ class AttentionCGSupport(enum.Enum):
     NEVER = 0
 
 
+class KVQuantMode(enum.IntEnum):
+    NONE = 0
+    FP8_PER_TENSOR = 1
+    INT8_PER_TOKEN_HEAD = 2
+    FP8_PER_TOKEN_HEAD = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class FullAttentionSpec:
+    block_size: int
+    num_kv_heads: int
+    head_size: int
+    dtype: object
+    head_size_v: int
+    kv_quant_mode: KVQuantMode = KVQuantMode.NONE
+    state_content_bytes: int | None = None
+
+
 @dataclasses.dataclass(frozen=True)
 class MultipleOf:
     base: int
@@ -119,6 +137,7 @@ def install():
         "vllm.platforms": {},
         "vllm.platforms.interface": dict(DeviceCapability=DeviceCapability),
         "vllm.v1": {},
+        "vllm.v1.kv_cache_interface": dict(FullAttentionSpec=FullAttentionSpec, KVQuantMode=KVQuantMode),
         "vllm.v1.attention": {},
         "vllm.v1.attention.backend": dict(
             AttentionBackend=AttentionBackend, AttentionCGSupport=AttentionCGSupport, AttentionImpl=AttentionImpl,

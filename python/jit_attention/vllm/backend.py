@@ -1,15 +1,17 @@
 """What the backend declares to vLLM."""
 
+import dataclasses
 from typing import ClassVar
 
 import torch
 import vllm
 from vllm.platforms.interface import DeviceCapability
 from vllm.v1.attention.backend import AttentionBackend, AttentionType, MultipleOf
+from vllm.v1.kv_cache_interface import KVQuantMode
 
 from .._engines import check_version
 from . import SERVED_VERSIONS
-from .layer import JitAttentionImpl
+from .layer import SCALE_BYTES, JitAttentionImpl
 from .metadata import JitAttentionMetadataBuilder
 
 check_version("vLLM", vllm.__version__, SERVED_VERSIONS)
@@ -18,7 +20,7 @@ check_version("vLLM", vllm.__version__, SERVED_VERSIONS)
 _INSTEAD = {
     "head_size not supported": "head sizes are multiples of 8 up to 256; FLASH_ATTN has larger ones",
     "dtype not supported": "give --dtype bfloat16 or float16",
-    "kv_cache_dtype not supported": "give --kv-cache-dtype auto, fp8_e4m3 or fp8_e5m2",
+    "kv_cache_dtype not supported": "give --kv-cache-dtype auto, fp8_e4m3, fp8_e5m2 or fp8_per_token_head",
     "block_size not supported": "give --block-size 16 or a multiple of it",
     "partial multimodal token full attention not supported": "TRITON_ATTN has it",
     "MLA not supported": "leave --attention-backend out for models with latent attention",
@@ -34,7 +36,8 @@ class JitAttentionBackend(AttentionBackend):
     """Paged attention of jit_attention: one call for all requests of a step, planned on the device."""
 
     supported_dtypes: ClassVar[list] = [torch.float16, torch.bfloat16]
-    supported_kv_cache_dtypes: ClassVar[list] = ["auto", "float16", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2"]
+    supported_kv_cache_dtypes: ClassVar[list] = ["auto", "float16", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2",
+                                                 "fp8_per_token_head"]  # fmt: skip
     forward_includes_kv_cache_update = False
     supports_kv_cache_update_bypass = True
 
@@ -53,6 +56,13 @@ class JitAttentionBackend(AttentionBackend):
     @staticmethod
     def get_supported_kernel_block_sizes(kv_cache_spec=None):
         return [MultipleOf(16)]  # any would do; vLLM takes the smallest of these for layers with windows
+
+    @classmethod
+    def customize_spec(cls, spec):
+        """Room for the scales of each token and head, inline behind K and behind V."""
+        if spec.state_content_bytes is not None or spec.kv_quant_mode != KVQuantMode.FP8_PER_TOKEN_HEAD:
+            return spec
+        return dataclasses.replace(spec, state_content_bytes=spec.head_size + spec.head_size_v + 2 * SCALE_BYTES)
 
     @classmethod
     def supports_head_size(cls, head_size):

@@ -8,14 +8,15 @@ import jit_attention as ja
 
 from .._engines import SPLIT_KEYS
 
-_KV_DTYPES = {"fp8": "fp8_e4m3", "fp8_e4m3": "fp8_e4m3", "fp8_e5m2": "fp8_e5m2"}
+_KV_DTYPES = {"fp8": "fp8_e4m3", "fp8_e4m3": "fp8_e4m3", "fp8_e5m2": "fp8_e5m2", "fp8_per_token_head": "fp8_e4m3"}
+SCALE_BYTES = 4  # of each token and head, behind the elements of its key, and of its value
 
 
 class JitAttentionImpl(AttentionImpl):
     """Stores new keys and values by one kernel, and attends to the cache by another one.
 
     A cache is (pages, heads_kv, page_size, 2 · head_size), K before V in a row, with the strides of any of vLLM's
-    layouts.
+    layouts. With a scale for each token and head, bytes (…, 2 · (head_size + 4)): K, its scale, V, its scale.
     """
 
     def __init__(self, num_heads, head_size, scale, num_kv_heads=None, alibi_slopes=None, sliding_window=None,
@@ -38,6 +39,8 @@ class JitAttentionImpl(AttentionImpl):
         self._masks = _masks_of(sliding_window)
         self._score = _score_of(logits_soft_cap, self.alibi_slopes)
         self._kv_dtype = _KV_DTYPES.get(kv_cache_dtype)
+        self._scales_are_inline = kv_cache_dtype == "fp8_per_token_head"
+        self._inline = (None, None)  # views of the cache that was seen last
 
     def process_weights_after_loading(self, act_dtype):
         """Sinks are loaded after the layer was made, often in 16 bits."""
@@ -49,10 +52,10 @@ class JitAttentionImpl(AttentionImpl):
         """Attention of all requests of a step, in one call.
 
         Args:
-            layer: has the scales of a cache of fp8, _k_scale and _v_scale, one or (heads_kv).
+            layer: has the scales of a cache of fp8, _k_scale and _v_scale, one or (heads_kv), unless they lie inline.
             query: (tokens, heads, head_size).
             key, value: (tokens, heads_kv, head_size); read by encoders only, others read the cache.
-            kv_cache: (pages, heads_kv, page_size, 2 · head_size).
+            kv_cache: (pages, heads_kv, page_size, 2 · head_size), or with scales inline.
             attn_metadata: a JitAttentionMetadata, or None while vLLM measures its memory.
             output: (tokens, heads, head_size), written. Rows that are no request's become 0.
             output_scale, output_block_scale: None.
@@ -70,9 +73,10 @@ class JitAttentionImpl(AttentionImpl):
         if self.attn_type in (AttentionType.ENCODER_ONLY, AttentionType.ENCODER):
             ja.attention(*(_first(x, tokens) for x in (query, key, value)), cu_seqlens_k=starts, **call)
             return output
-        if self._kv_dtype is not None:
-            call |= dict(kv_dtype=self._kv_dtype, **self._scales(layer, "descale"))
-        ja.attention(_first(query, tokens), *self._caches(kv_cache), page_table=attn_metadata.block_table,
+        (keys, values), scales = self._caches(layer, kv_cache)
+        if scales is not None:
+            call |= dict(kv_dtype=self._kv_dtype, k_descale=scales[0], v_descale=scales[1])
+        ja.attention(_first(query, tokens), keys, values, page_table=attn_metadata.block_table,
                      seqused_k=attn_metadata.seq_lens, **call)
         return output
 
@@ -81,19 +85,25 @@ class JitAttentionImpl(AttentionImpl):
         if self.attn_type in (AttentionType.ENCODER_ONLY, AttentionType.ENCODER):
             return
         tokens = slot_mapping.shape[0]
-        fp8 = {} if self._kv_dtype is None else dict(cache_dtype=self._kv_dtype, **self._scales(layer, "scale"))
         key, value = _first(key, tokens), _first(value, tokens)
-        ja.append(key, value, *self._caches(kv_cache), slot_mapping=slot_mapping, **fp8)
+        caches, scales = self._caches(layer, kv_cache)
+        fp8 = {} if scales is None else dict(cache_dtype=self._kv_dtype, k_scale=scales[0], v_scale=scales[1])
+        ja.append(key, value, *caches, slot_mapping=slot_mapping, **fp8)
 
-    def _caches(self, kv_cache):
-        """Keys and values as pages of (pages, page_size, heads_kv, head_size)."""
-        rows = kv_cache.transpose(1, 2)
-        if kv_cache.shape[1] == 1:  # PyTorch lets the stride of one head be anything; TMA does not
-            rows = rows.as_strided(rows.shape, (*rows.stride()[:2], rows.shape[3], 1))
-        return rows.split(self.head_size, dim=-1)
+    def _caches(self, layer, kv_cache):
+        """Keys and values as pages of (pages, page_size, heads_kv, head_size), and, of fp8, their scales."""
+        if self._scales_are_inline:
+            return self._inline_of(kv_cache)
+        scales = None if self._kv_dtype is None else (layer._k_scale.reshape(-1), layer._v_scale.reshape(-1))
+        return _rows_of(kv_cache).split(self.head_size, dim=-1), scales
 
-    def _scales(self, layer, name):
-        return {f"k_{name}": layer._k_scale.reshape(-1), f"v_{name}": layer._v_scale.reshape(-1)}
+    def _inline_of(self, kv_cache):
+        place = kv_cache.data_ptr(), kv_cache.shape, kv_cache.stride()
+        if self._inline[0] != place:  # many views, which take longer than a kernel
+            halves = _rows_of(kv_cache).split(self.head_size + SCALE_BYTES, dim=-1)
+            self._inline = place, (tuple(half[..., : self.head_size] for half in halves),
+                                   tuple(half[..., self.head_size :].view(torch.float32)[..., 0] for half in halves))
+        return self._inline[1]
 
     def _mask_of(self, causal, device):
         tensors = {}
@@ -105,6 +115,14 @@ class JitAttentionImpl(AttentionImpl):
             tensors["is_causal"] = causal
             return self._masks["by request"], tensors
         return self._masks[bool(causal) and self.attn_type == AttentionType.DECODER], tensors
+
+
+def _rows_of(kv_cache):
+    """(pages, page_size, heads_kv, columns)."""
+    rows = kv_cache.transpose(1, 2)
+    if kv_cache.shape[1] == 1:  # PyTorch lets the stride of one head be anything; TMA does not
+        rows = rows.as_strided(rows.shape, (*rows.stride()[:2], rows.shape[3], 1))
+    return rows
 
 
 def _first(rows, count):
