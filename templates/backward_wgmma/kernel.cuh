@@ -40,7 +40,8 @@ __device__ __forceinline__ void attention_backward(const AttentionParams& params
         for_each_added_key_tile<Config>(
             params, rings, [&](const KeyTile<Config>& keys, bool has_queries, unsigned step) {
               rings.arrive_keys_empty();
-              return has_queries ? add_dq<Config>(params, gradients, maps, keys, warp - 1, smem, step) : step;
+              return has_queries ? DqAdder<Config>(params, gradients, maps, keys, warp - 1, smem).run(step)
+                                 : step;
             });
       }
     }

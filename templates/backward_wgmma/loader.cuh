@@ -79,7 +79,7 @@ __device__ __forceinline__ unsigned load_steps(const AttentionParams& params, co
   const SequencesOf<Config> sequences = keys.sequences(params);
   const bool elected = lane_id() == 0;
   const int k_end = minimum(keys.k_begin + Config::tile_kv, sequences.kv(keys.batch).length);
-  const int first_tile = Config::deterministic ? first_of_round(keys.k_begin / Config::tile_kv,
+  const int first_tile = Config::deterministic ? first_of_round(keys.k_begin / Config::tile_kv % maps.window,
                                                                 query_tiles<Config>(params), maps.window)
                                                : 0;
   QueryTiles<Config, 1> tiles(sequences, keys.batch, keys.kv_head, {0, 0, keys.k_begin, k_end}, first_tile);
@@ -150,45 +150,75 @@ __device__ __forceinline__ void load_key_tiles(const AttentionParams& params, co
   }
 }
 
-/// Adds what `consumer` leaves of dQ in the steps of a tile of keys to the sums of all blocks, as a function of
-/// for_each_key_tile.
+/// Adds what a consumer leaves of dQ, a part of a tile of each step, to the sums of all blocks. By a warp.
 template <class Config>
-__device__ __forceinline__ unsigned add_dq(const AttentionParams& params, const GradientParams& gradients,
-                                           const TensorMaps& maps, const KeyTile<Config>& keys, int consumer,
-                                           unsigned smem, unsigned step) {
+class DqAdder {
   using Traits = KernelTraits<Config>;
-  constexpr int part_bytes = Traits::dq_part_floats * static_cast<int>(sizeof(float));
-  const Rings<Config> rings(smem);
-  const auto ring = rings.dq(consumer);
-  const long long first_tile = first_query_tile<Config>(params, keys.sequences(params), keys.batch, 0);
-  float* const first_sums = dq_sums<Config>(gradients, first_tile) + consumer * Traits::dq_part_floats;
-  int note = 0;
-  for (; (note & last_dq_tile) == 0; ++step) {
+  static constexpr int part_bytes = Traits::dq_part_floats * static_cast<int>(sizeof(float));
+
+ public:
+  __device__ __forceinline__ DqAdder(const AttentionParams& params, const GradientParams& gradients,
+                                     const TensorMaps& maps, const KeyTile<Config>& keys, int consumer,
+                                     unsigned smem)
+      : params_(params),
+        maps_(maps),
+        keys_(keys),
+        consumer_(consumer),
+        first_tile_(first_query_tile<Config>(params, keys.sequences(params), keys.batch, 0)),
+        sums_(dq_sums<Config>(gradients, first_tile_) + consumer * Traits::dq_part_floats),
+        rings_(smem) {}
+
+  /// The steps of a tile of keys, as a function of for_each_key_tile.
+  ///
+  /// The first step's note is there when its dQ is. Later ones are earlier: a consumer that leaves dQ has taken the queries
+  /// of the next step. So turns are waited for while dQ is computed.
+  __device__ __forceinline__ unsigned run(unsigned step) const {
+    const auto ring = rings_.dq(consumer_);
     ring.wait_full(step);
-    note = load_shared_by_warp(rings.dq_note(step));
-    const int tile = note & ~last_dq_tile;
-    int* turns = nullptr;
-    int turn = 0;
-    if constexpr (Config::deterministic) {
-      const int tiles = query_tiles<Config>(params);
-      turns = maps.turns + (first_tile + tile) * Traits::dq_adders + consumer;
-      turn = turn_of<Config>(keys.sequences(params).context(keys.batch, tile / tiles), tile % tiles,
-                             keys.k_begin / Config::tile_kv, maps.window);
+    while (true) {
+      wait_for_own_turn(step);
+      ring.wait_full(step);
+      const int note = load_shared_by_warp(rings_.dq_note(step));
+      add(step, note & ~last_dq_tile);
+      ++step;
+      if ((note & last_dq_tile) != 0) return step;
     }
+  }
+
+ private:
+  __device__ __forceinline__ void add(unsigned step, int tile) const {
+    const auto ring = rings_.dq(consumer_);
     if (lane_id() == 0) {
-      if constexpr (Config::deterministic) wait_for_turn(turns, turn);
-      cp_reduce_async_bulk_add(first_sums + static_cast<long long>(tile) * Traits::dq_tile_floats,
-                               ring.tile(0), part_bytes);
+      cp_reduce_async_bulk_add(sums_ + static_cast<long long>(tile) * Traits::dq_tile_floats, ring.tile(0),
+                               part_bytes);
       cp_async_bulk_commit_group();
       cp_async_bulk_wait_group_read<0>();
     }
     ring.arrive_empty(step);
     if (Config::deterministic && lane_id() == 0) {
       cp_async_bulk_wait_group<0>();
-      add_one_release(turns);
+      add_one_release(turns_of(tile));
     }
   }
-  return step;
-}
+
+  __device__ __forceinline__ void wait_for_own_turn(unsigned step) const {
+    if constexpr (Config::deterministic) {
+      const int tile = load_shared_by_warp(rings_.dq_note(step)) & ~last_dq_tile;
+      const int turn = turn_of_tile<Config>(params_, maps_, keys_, tile);
+      if (lane_id() == 0) wait_for_turn(turns_of(tile), turn);
+    }
+  }
+  __device__ __forceinline__ int* turns_of(int tile) const {
+    return maps_.turns + (first_tile_ + tile) * Traits::dq_adders + consumer_;
+  }
+
+  const AttentionParams& params_;
+  const TensorMaps& maps_;
+  const KeyTile<Config> keys_;
+  const int consumer_;
+  const long long first_tile_;
+  float* const sums_;
+  const Rings<Config> rings_;
+};
 
 }  // namespace jit::backward_wgmma

@@ -64,9 +64,7 @@ class QueryConsumer {
   // One thread asks for all, and speaks for all once their additions are there.
   __device__ __forceinline__ void wait_for_own_turn(int tile) const {
     if (threadIdx.x % warpgroup_size < warp_size) {
-      const int tiles = query_tiles<Config>(params_);
-      const int turn = turn_of<Config>(keys_.sequences(params_).context(keys_.batch, tile / tiles),
-                                       tile % tiles, keys_.k_begin / Config::tile_kv, maps_.window);
+      const int turn = turn_of_tile<Config>(params_, maps_, keys_, tile);
       if (lane_id() == 0) wait_for_turn(turns_of(tile), turn);
     }
     bar_sync(Traits::add_barrier, warpgroup_size);

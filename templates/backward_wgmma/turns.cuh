@@ -9,6 +9,7 @@
 #pragma once
 
 #include "backward_wgmma/dq_sums.cuh"
+#include "backward_wgmma/key_tile.cuh"
 #include "backward_wgmma/tensor_maps.cuh"
 #include "problem/functor.cuh"
 #include "problem/masks.cuh"
@@ -16,9 +17,10 @@
 
 namespace jit::backward_wgmma {
 
-/// The tile of queries that tile of keys `key_tile` begins with, of `query_tiles`.
-__device__ __forceinline__ int first_of_round(int key_tile, int query_tiles, int window) {
-  return static_cast<int>(static_cast<long long>(key_tile % window) * query_tiles / window);
+/// The tile of queries that the `place`-th tile of keys of a window begins with, of `query_tiles`: place · query_tiles /
+/// window, without a product beyond 32 bits.
+__device__ __forceinline__ int first_of_round(int place, int query_tiles, int window) {
+  return place * (query_tiles / window) + place * (query_tiles % window) / window;
 }
 
 /// How many tiles of keys add to tile `query_tile` of a query head before `key_tile` does. By a whole warp.
@@ -32,16 +34,18 @@ __device__ __forceinline__ int turn_of(const BlockContext& context, int query_ti
                  .q_end = minimum((query_tile + 1) * Config::tile_q, context.seqlen_q),
                  .k_begin = 0,
                  .k_end = 0};
-  const auto steps_to = [&](int other) {
-    const int steps = query_tile - first_of_round(other, query_tiles, window);
+  const int own_place = key_tile % window, own_window = key_tile - own_place;
+  const auto steps_to = [&](int place) {
+    const int steps = query_tile - first_of_round(place, query_tiles, window);
     return steps < 0 ? steps + query_tiles : steps;
   };
-  const int own_window = key_tile / window, own_steps = steps_to(key_tile);
-  const int end = minimum((own_window + 1) * window, key_tiles);
+  const int own_steps = steps_to(own_place);
+  const int end = minimum(own_window + window, key_tiles);
   const auto is_before = [&](int other) {
-    const int steps = steps_to(other);
-    if (other / window >= own_window && (steps > own_steps || (steps == own_steps && other >= key_tile)))
-      return false;
+    if (other >= own_window) {
+      const int steps = steps_to(other - own_window);
+      if (steps > own_steps || (steps == own_steps && other >= key_tile)) return false;
+    }
     tile.k_begin = other * Config::tile_kv;
     tile.k_end = minimum(tile.k_begin + Config::tile_kv, context.seqlen_kv);
     return mask.classify(tile) != TileClass::empty;
@@ -58,6 +62,15 @@ __device__ __forceinline__ int turn_of(const BlockContext& context, int query_ti
     }
   }
   return turn;
+}
+
+/// The same of the tile with index `tile` among those of the batch entry, and the keys of a block.
+template <class Config>
+__device__ __forceinline__ int turn_of_tile(const AttentionParams& params, const TensorMaps& maps,
+                                            const KeyTile<Config>& keys, int tile) {
+  const int tiles = query_tiles<Config>(params);
+  return turn_of<Config>(keys.sequences(params).context(keys.batch, tile / tiles), tile % tiles,
+                         keys.k_begin / Config::tile_kv, maps.window);
 }
 
 /// Waits until it is the turn of a block. By one thread.

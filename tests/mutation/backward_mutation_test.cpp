@@ -117,8 +117,8 @@ INSTANTIATE_TEST_SUITE_P(
                          {"data race", "access in flight"}},
         TemplateMutation{"TheAdderDoesNotWait",
                          loader,
-                         "    ring.wait_full(step);\n    note",
-                         "    note",
+                         "      ring.wait_full(step);\n      const int note",
+                         "      const int note",
                          {"data race", "access in flight", "uninitialized read"}},
         TemplateMutation{"TheAdderLetsGoTooEarly",
                          loader,
@@ -208,6 +208,36 @@ INSTANTIATE_TEST_SUITE_P(
                          "    finish_dq(step);",
                          {"deadlock"}}),
     ::testing::PrintToStringParamName());
+
+// Blocks that take turns.
+class TurnsMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
+
+TEST_P(TurnsMutationTest, IsCaught) {
+  expect_caught(GetParam(), noticed_of_one_pass(&GetParam(), {.stages = 2, .deterministic = true}));
+}
+
+INSTANTIATE_TEST_SUITE_P(BackwardWgmma, TurnsMutationTest,
+                         ::testing::Values(TemplateMutation{"TheFirstNoteIsNotWaitedFor",
+                                                            loader,
+                                                            "    ring.wait_full(step);\n    while (true) {",
+                                                            "    while (true) {",
+                                                            {"data race", "uninitialized read"}},
+                                           TemplateMutation{"TurnsAreNotPassedOn",
+                                                            loader,
+                                                            "      add_one_release(turns_of(tile));\n",
+                                                            "",
+                                                            {"deadlock"}},
+                                           TemplateMutation{"AnotherTurnIsWaitedFor",
+                                                            loader,
+                                                            "wait_for_turn(turns_of(tile), turn)",
+                                                            "wait_for_turn(turns_of(tile), turn + 1)",
+                                                            {"deadlock"}},
+                                           TemplateMutation{"TheOwnWindowIsNotCounted",
+                                                            "backward_wgmma/turns.cuh",
+                                                            "minimum(own_window + window, key_tiles)",
+                                                            "minimum(own_window, key_tiles)",
+                                                            {"deadlock"}}),
+                         ::testing::PrintToStringParamName());
 
 // Steps of many queries.
 class ManyQueriesMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
