@@ -165,6 +165,14 @@ const std::vector<TextMask>& text_masks() {
          const int position = q + problem.seqlen_kv - problem.seqlen_q;
          return k <= position && (k < 4 || position - k < 40);
        }},
+      {{.name = "band",
+        .body = "const int position = q + seqlen_kv - seqlen_q;\n"
+                "return abs(position - k) <= reach + 8 * h && k / chunk <= position / chunk;",
+        .constants = {{"reach", std::int64_t{20}}, {"chunk", std::int64_t{16}}}},
+       [](const FunctorProblem& problem, int, int h, int q, int k) {
+         const int position = q + problem.seqlen_kv - problem.seqlen_q;
+         return std::abs(position - k) <= 20 + 8 * h && k / 16 <= position / 16;
+       }},
   };
   return masks;
 }

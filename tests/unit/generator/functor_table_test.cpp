@@ -198,7 +198,7 @@ TEST(FunctorTable, ADraftSeesItsBitsAndWhatLiesBefore) {
 // The host's view of a mask's device struct, for every way in which masks combine.
 TEST(FunctorTable, TraitsOfCombinedMasksFollowFromTheirParts) {
   const auto traits = [](const char* text) {
-    const Mask mask = parse_mask(text, {{.name = "t", .body = "return true;"}});
+    const Mask mask = parse_mask(text, {{.name = "t", .body = "return (q + k) % 2 == 0;"}});
     return std::pair(has_row_range(mask), key_words(mask));
   };
   EXPECT_EQ(traits("none"), std::pair(true, 0));
