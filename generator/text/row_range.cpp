@@ -161,7 +161,11 @@ class Derivation {
     if (b.end >= 0) keys.end = a.end < 0 ? b.end : least(a.end, b.end);
     return keys;
   }
-  Fact either(const Fact& a, const Fact& b) { return negated(both(negated(a), negated(b))); }
+  Fact either(const Fact& a, const Fact& b) {
+    if (a.kind == Kind::uniform && b.kind == Kind::uniform)
+      return {.kind = Kind::uniform, .node = nodes_.binary(TextOperator::logical_or, a.node, b.node)};
+    return negated(both(negated(a), negated(b)));
+  }
 
   // The truth under a condition, else it does not hold. What a gap leaves out are all keys then.
   Fact where(int condition, Fact x) {
