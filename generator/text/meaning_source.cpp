@@ -1,7 +1,7 @@
 #include "generator/text/meaning_source.h"
 
-#include <bit>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include <fmt/format.h>
@@ -63,9 +63,12 @@ std::string whole_constant(const TextNode& node, std::string_view numbers) {
   const std::int64_t whole = std::get<std::int64_t>(node.number);
   if (node.type == NumberType::truth) return fmt::format("{}<bool>({})", numbers, whole != 0);
   if (node.type == NumberType::natural32) return fmt::format("{}<unsigned>({}u)", numbers, whole);
-  if (node.type == NumberType::whole64)
-    return fmt::format("{}<long long>(static_cast<long long>({}ull))", numbers,
-                       static_cast<std::uint64_t>(whole));
+  if (node.type == NumberType::whole64) {
+    // The lowest one has no name of its own.
+    if (whole == std::numeric_limits<std::int64_t>::min())
+      return fmt::format("{}<long long>({}ll - 1)", numbers, whole + 1);
+    return fmt::format("{}<long long>({}ll)", numbers, whole);
+  }
   return fmt::format("{}<int>({})", numbers, whole);
 }
 
