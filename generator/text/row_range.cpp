@@ -16,6 +16,9 @@ namespace {
 constexpr std::int64_t above = std::int64_t{std::numeric_limits<std::int32_t>::max()} + 1, under = -above - 1;
 constexpr std::int64_t far = std::int64_t{1} << 40;  // from all keys
 
+constexpr int most_steps =
+    1000;  // from numbers of keys to keys: magnitudes in magnitudes take twice as many each
+
 /// What is known of a node of the text, for one query.
 struct Fact {
   enum class Kind {
@@ -199,9 +202,7 @@ class Derivation {
   bool is_number_of_key(const TextNode& node) const {
     const auto is_key = [&](std::size_t i) { return operand(node, i).kind == Kind::number; };
     const auto is_uniform = [&](std::size_t i) { return operand(node, i).kind == Kind::uniform; };
-    if (node.op == TextOperator::convert)
-      return node.type == NumberType::whole64 && is_key(0) &&
-             source(node.operands[0]).type == NumberType::whole32;
+    if (node.op == TextOperator::convert) return node.type == NumberType::whole64 && is_key(0);
     if (node.type != NumberType::whole32) return false;
     switch (node.op) {
       case TextOperator::negative:
@@ -223,13 +224,13 @@ class Derivation {
     }
   }
 
-  // Nothing for what is none.
+  // Nothing for what is none. C++ has no negative ones: −7 is one with a sign.
   std::optional<std::int64_t> constant(int i) const {
-    const TextNode& node = source(i);
-    if (node.op == TextOperator::constant) return std::get<std::int64_t>(node.number);
-    if (node.op != TextOperator::negative || node.type != NumberType::whole32) return {};
-    const std::optional<std::int64_t> opposite = constant(node.operands[0]);
-    return opposite ? std::optional(-*opposite) : std::nullopt;
+    const bool has_sign = source(i).op == TextOperator::negative;
+    const TextNode& node = has_sign ? source(source(i).operands[0]) : source(i);
+    if (node.op != TextOperator::constant) return {};
+    const std::int64_t number = std::get<std::int64_t>(node.number);
+    return has_sign ? -number : number;
   }
   // 0 for what is none.
   std::int64_t factor(const TextNode& node, std::size_t i) const {
@@ -256,6 +257,7 @@ class Derivation {
 
   // The keys for which a number of the text is at least the bound.
   Fact at_least(int of_key, const Bound& bound) {
+    if (++steps_ > most_steps) return {};
     const TextNode& node = source(of_key);
     const int a = node.operands[0], b = node.operands[1];
     switch (node.op) {
@@ -292,7 +294,7 @@ class Derivation {
 
   // Quotients are cut off towards 0.
   Fact quotient_at_least(int of_key, std::int64_t divisor, const Bound& bound) {
-    if (divisor < 0) return negated(quotient_at_least(of_key, -divisor, moved(opposite(cut(bound)), 1)));
+    if (divisor < 0) return negated(quotient_at_least(of_key, -divisor, moved(opposite(bound), 1)));
     const Bound quotient = cut(bound);
     const Bound positive = times(quotient, divisor), other = moved(times(moved(quotient, -1), divisor), 1);
     const int is_positive = nodes_.binary(TextOperator::less, whole(0), number(quotient));
@@ -367,6 +369,7 @@ class Derivation {
   const TextMeaning& source_;
   NodeList nodes_;
   std::vector<Fact> facts_;  // of the nodes of the text
+  int steps_ = 0;
 };
 
 }  // namespace

@@ -209,19 +209,38 @@ TEST(RowRange, IsNotGuessed) {
       "return k << 20 < q;",                                                 // bits may be lost
       "return static_cast<int>(k + 5000000000ll) < q;",                      //
       "return k + 1ll < q;",                                                 //
+      "return k >> b < 5;",                                                  // known to the kernel alone
       "return k / q < 5;",                                                   // the divisor may have any sign
       "for (int i = 0; i < k; ++i) if (i > q) return false;\nreturn true;",  // not followed
   };
   for (const std::string& body : texts) EXPECT_EQ(text_row_range(text_of(body)), nullptr) << body;
+  // Neither a long time nor much memory.
+  std::string magnitudes = "int x = k;\n", sums = "int x = k;\n";
+  for (int i = 0; i < 30; ++i) magnitudes += "x = abs(x - q);\n";
+  for (int i = 0; i < 2000; ++i) sums += "x += q;\n";
+  EXPECT_EQ(text_row_range(text_of(magnitudes + "return x < 5;")), nullptr);
+  EXPECT_EQ(text_row_range(text_of(sums + "return x < 5;")), nullptr);
   FunctorText classified = text_of("return k <= q;");
   classified.classify = "return TileClass::partial;";
   EXPECT_EQ(text_row_range(classified), nullptr) << "what the text says of tiles is taken at its word";
+}
+
+// Elements that no key has read may not be there.
+TEST(RowRange, ReadsWhatTheTextReads) {
+  EXPECT_EQ(seen("return k < ids[q] + 7;", 5), "0..9");
+  EXPECT_EQ(seen("return q > 90 && k < ids[q + 5000];", 5), "none");
+  EXPECT_EQ(seen("return k >= -5 && k < -q && ids[q + 5000] == 1;", 3), "none");
+  EXPECT_EQ(seen("return k >= 400 && k < 500 && ids[q + 5000] == 1;", 5), "none");
+  EXPECT_EQ(seen("return k > q && k < ids[q] + 10;", 5), "6..12") << "some keys have it read";
+  EXPECT_EQ(seen("return k % 2 == 0 && k < ids[q];", 5), "") << "which ones is not known";
 }
 
 // Numbers that no score has, but that C++ defines.
 TEST(RowRange, AtTheEndsOfTypes) {
   EXPECT_EQ(seen("return k - 2147483647 < q - 2147483600;", 5), "0..52");
   EXPECT_EQ(seen("return -2147483647 - k / 300 <= q - 2147483640;", 0), "0..300");
+  EXPECT_EQ(seen("return k / 2147483647 - (q + 2147483000) - (q + 2147483000) < q + 2147483000;", 5),
+            "0..300");
   EXPECT_EQ(seen("return k / 2147483647 >= -2147483647 && k >= 5;", 0), "5..300");
   EXPECT_EQ(seen("return (k - 2147483647) / 2 > -1073741800;", 0), "48..300");
   EXPECT_EQ(seen("return (k >> 31) == 0 && k * -7 >= -70;", 0), "0..11");
