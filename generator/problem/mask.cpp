@@ -50,8 +50,16 @@ std::string print(const MaskNode& node) {
 
 bool is_none(const MaskNode& node) { return node.row == &mask_row("none"); }
 
+bool rows_begin_first(const MaskNode& node) {
+  if (node.combination == MaskOperator::conjunction || node.combination == MaskOperator::disjunction)
+    return rows_begin_first(*node.a) && rows_begin_first(*node.b);
+  if (node.text) return node.rows != nullptr && !node.rows->begin;
+  return node.row != nullptr && node.row->rows_begin_first;
+}
+
 bool has_row_range(const MaskNode& node) {
   if (node.combination == MaskOperator::conjunction) return has_row_range(*node.a) && has_row_range(*node.b);
+  if (node.combination == MaskOperator::disjunction) return rows_begin_first(node);
   return node.rows != nullptr || (node.row != nullptr && node.row->has_row_range);
 }
 

@@ -203,6 +203,7 @@ class Writer {
     functions += kept_of(std::get<TextMeaning>(meaning));
     include("problem/interval_mask.cuh");
     if (rows == nullptr) return text_struct(text, "Mask", "mask", "IntervalMask<{}>", functions);
+    functions += fmt::format("  static constexpr bool rows_begin_first = {};\n", !rows->begin);
     functions += row_end("row_begin", rows->begin, "0") + row_end("row_end", rows->end, "seqlen_kv");
     include("problem/row_range_mask.cuh");
     return text_struct(text, "Mask", "mask", "RowRangeMask<{}>", functions);

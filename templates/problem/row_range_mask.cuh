@@ -19,6 +19,7 @@ __device__ __forceinline__ Exact<T> element(const Exact<bool>& reads, const Exac
 /// last, as if there were keys without end, before the sequence, too:
 ///   Exact<long long> row_begin(int q)
 ///   Exact<long long> row_end(int q)
+///   static constexpr bool rows_begin_first
 template <class Mask>
 struct RowRangeMask : IntervalMask<Mask> {
   __device__ explicit RowRangeMask(const BlockContext& context) : IntervalMask<Mask>(context) {}

@@ -203,7 +203,9 @@ TEST(FunctorTable, TraitsOfCombinedMasksFollowFromTheirParts) {
   };
   EXPECT_EQ(traits("none"), std::pair(true, 0));
   EXPECT_EQ(traits("causal && prefix_lengths"), std::pair(true, 0));
-  EXPECT_EQ(traits("causal || prefix(3)"), std::pair(false, 0));
+  EXPECT_EQ(traits("causal || prefix(3)"), std::pair(true, 0)) << "both begin with the first key";
+  EXPECT_EQ(traits("causal_per_request || prefix_lengths && causal"), std::pair(true, 0));
+  EXPECT_EQ(traits("causal || window(3, 0)"), std::pair(false, 0));
   EXPECT_EQ(traits("!window(1, 2)"), std::pair(false, 0));
   EXPECT_EQ(traits("causal && document"), std::pair(false, 1));
   EXPECT_EQ(traits("causal_per_request && prefix(3)"), std::pair(true, 0));

@@ -261,6 +261,9 @@ TEST(RowRange, IsPartOfTheMask) {
   EXPECT_TRUE(has_row_range(window && mask::causal()));
   EXPECT_FALSE(has_row_range(window || mask::causal()));
   EXPECT_FALSE(has_row_range(!window));
+  const Mask before = mask::text(text_of("return k < q - 9;"));
+  EXPECT_TRUE(has_row_range(before || mask::causal())) << "both begin with the first key";
+  EXPECT_FALSE(has_row_range(before || window));
   EXPECT_EQ(key_words(window || mask::document()), 1) << "ranges are terms";
   EXPECT_EQ(key_words(gap), 2);
 }
