@@ -16,6 +16,7 @@
 namespace jit {
 
 struct ScoreMask;
+struct TextRowRange;
 
 enum class MaskOperator { none, conjunction, disjunction, negation };
 
@@ -30,6 +31,7 @@ struct MaskNode {
   std::shared_ptr<const MaskNode> b = nullptr;
   std::uint64_t hash = 0;  ///< of all the above
   int leaves = 1;
+  std::shared_ptr<const TextRowRange> rows = nullptr;  ///< of a text (generator/text/row_range.h)
 };
 
 /// One of: a row with arguments, a text, first a then b.

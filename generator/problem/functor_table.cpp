@@ -133,6 +133,7 @@ constexpr std::array bias_tensors = {
 constexpr std::array masks = {
     MaskRow{.functor = {.name = "none", .device_type = "NoMask", .doc = "every query sees every key"},
             .has_row_range = true,
+            .rows_begin_first = true,
             .key_words = 0,
             .keep = [](const HostFunctor&, const Place&) { return true; }},
     MaskRow{.functor = {.name = "causal",
@@ -140,6 +141,7 @@ constexpr std::array masks = {
                         .doc = "a query sees the keys up to its own position",
                         .parameters = causal_parameters},
             .has_row_range = true,
+            .rows_begin_first = true,
             .key_words = 0,
             .keep = [](const HostFunctor& f, const Place& at) { return at.k <= f.position(at.q, 0); }},
     MaskRow{.functor = {.name = "causal_per_request",
@@ -147,6 +149,7 @@ constexpr std::array masks = {
                         .doc = "the same for each batch entry that a flag says it of",
                         .tensors = per_request_tensors},
             .has_row_range = true,
+            .rows_begin_first = true,
             .key_words = 0,
             .keep =
                 [](const HostFunctor& f, const Place& at) {
@@ -179,6 +182,7 @@ constexpr std::array masks = {
                         .doc = "every query sees the first keys and no others",
                         .parameters = prefix_parameters},
             .has_row_range = true,
+            .rows_begin_first = true,
             .key_words = 0,
             .keep = [](const HostFunctor& f, const Place& at) { return at.k < f.whole(0); }},
     MaskRow{.functor = {.name = "prefix_lengths",
@@ -186,6 +190,7 @@ constexpr std::array masks = {
                         .doc = "the same with a length for each batch entry",
                         .tensors = prefix_tensors},
             .has_row_range = true,
+            .rows_begin_first = true,
             .key_words = 0,
             .keep = [](const HostFunctor& f,
                        const Place& at) { return static_cast<double>(at.k) < f.tensors[0].at({at.b}); }},

@@ -89,8 +89,9 @@ struct Place {
 
 struct MaskRow {
   FunctorRow functor;
-  bool has_row_range = false;  ///< whether the device struct has one
-  int key_words = 2;           ///< as templates/problem/masks.cuh has it; 0 with a row_range
+  bool has_row_range = false;     ///< whether the device struct has one
+  bool rows_begin_first = false;  ///< as templates/problem/masks.cuh has it
+  int key_words = 2;              ///< the same; 0 with a row_range
   bool (*keep)(const HostFunctor&, const Place&);
   /// Whether with these arguments every query sees every key, which makes it no mask; null: never.
   bool (*is_none)(const FunctorArguments&) = nullptr;

@@ -4,6 +4,7 @@
 
 #include "generator/problem/functor_node.h"
 #include "generator/problem/functor_table.h"
+#include "generator/text/row_range.h"
 
 namespace jit {
 namespace {
@@ -49,9 +50,17 @@ std::string print(const MaskNode& node) {
 
 bool is_none(const MaskNode& node) { return node.row == &mask_row("none"); }
 
+bool rows_begin_first(const MaskNode& node) {
+  if (node.combination == MaskOperator::conjunction || node.combination == MaskOperator::disjunction)
+    return rows_begin_first(*node.a) && rows_begin_first(*node.b);
+  if (node.text) return node.rows != nullptr && !node.rows->begin;
+  return node.row != nullptr && node.row->rows_begin_first;
+}
+
 bool has_row_range(const MaskNode& node) {
   if (node.combination == MaskOperator::conjunction) return has_row_range(*node.a) && has_row_range(*node.b);
-  return node.row != nullptr && node.row->has_row_range;
+  if (node.combination == MaskOperator::disjunction) return rows_begin_first(node);
+  return node.rows != nullptr || (node.row != nullptr && node.row->has_row_range);
 }
 
 std::optional<BlockSides> block_sides(const MaskNode& node) {
@@ -149,7 +158,8 @@ Mask block_mask(int block_q, int block_kv, const Mask& within) {
 
 Mask text(FunctorText text) {
   validate_functor_text(text, "mask");
-  return make({.text = std::make_shared<const FunctorText>(std::move(text))});
+  std::shared_ptr<const TextRowRange> rows = text_row_range(text);
+  return make({.text = std::make_shared<const FunctorText>(std::move(text)), .rows = std::move(rows)});
 }
 
 }  // namespace mask

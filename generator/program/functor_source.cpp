@@ -12,7 +12,8 @@
 
 #include "generator/problem/functor_node.h"
 #include "generator/program/emit.h"
-#include "generator/text/interval_source.h"
+#include "generator/text/meaning_source.h"
+#include "generator/text/row_range.h"
 #include "generator/text/score_mask.h"
 
 namespace jit {
@@ -85,7 +86,7 @@ class Writer {
       case MaskOperator::none:
         break;
     }
-    if (node.text) return text_mask(*node.text);
+    if (node.text) return text_mask(*node.text, node.rows.get());
     const std::string within = node.a ? mask(*node.a) : "NoMask";
     return row_type(node.row->functor, node.arguments, within);
   }
@@ -187,7 +188,7 @@ class Writer {
     return lines;
   }
 
-  std::string text_mask(const FunctorText& text) {
+  std::string text_mask(const FunctorText& text, const TextRowRange* rows) {
     std::string functions;
     if (!text.classify.empty()) {
       functions = function("TileClass classify(const ScoreTile& tile)", text,
@@ -198,9 +199,20 @@ class Writer {
     functions += function("bool keep(int q, int k)", text, "", text.body, "", locals(text));
     const std::variant<TextMeaning, NotFollowed> meaning = mask_meaning(text);
     if (!text.classify.empty() || std::holds_alternative<NotFollowed>(meaning))
-      return text_struct(text, "Mask", "mask", false, functions);
+      return text_struct(text, "Mask", "mask", "TextMask", functions);
     functions += kept_of(std::get<TextMeaning>(meaning));
-    return text_struct(text, "Mask", "mask", true, functions);
+    include("problem/interval_mask.cuh");
+    if (rows == nullptr) return text_struct(text, "Mask", "mask", "IntervalMask<{}>", functions);
+    functions += fmt::format("  static constexpr bool rows_begin_first = {};\n", !rows->begin);
+    functions += row_end("row_begin", rows->begin, "0") + row_end("row_end", rows->end, "seqlen_kv");
+    include("problem/row_range_mask.cuh");
+    return text_struct(text, "Mask", "mask", "RowRangeMask<{}>", functions);
+  }
+
+  // Where one side of the keys that a query sees ends.
+  static std::string row_end(const char* name, const std::optional<TextMeaning>& key, const char* open) {
+    return fmt::format("  __device__ Exact<long long> {}([[maybe_unused]] int q) const {{\n{}  }}\n", name,
+                       key ? exact_source(*key, "    ") : fmt::format("    return {{{}}};\n", open));
   }
 
   static std::string kept_of(const TextMeaning& kept) {
@@ -241,16 +253,15 @@ class Writer {
       functions = function("Dual apply(Dual score, int q, int k, [[maybe_unused]] auto& reads__)", text, "",
                            text.body, "", locals(text, gradient_slots_));
     }
-    return text_struct(text, "Score", "score", false, functions);
+    return text_struct(text, "Score", "score", "TextScore", functions);
   }
 
-  std::string text_struct(const FunctorText& text, const char* kind, const char* what, bool has_intervals,
+  // `base` may be a template of the struct.
+  std::string text_struct(const FunctorText& text, const char* kind, const char* what, const char* base,
                           const std::string& functions) {
     const std::string name = fmt::format("User{}{}", kind, structs_++);
-    const std::string base =
-        has_intervals ? fmt::format("IntervalMask<{}>", name) : fmt::format("Text{}", kind);
-    if (has_intervals) include("problem/interval_mask.cuh");
-    define(name, base, fmt::format("The user's {} \"{}\".", what, text.name), text.tensors, functions);
+    define(name, fmt::format(fmt::runtime(base), name), fmt::format("The user's {} \"{}\".", what, text.name),
+           text.tensors, functions);
     return name;
   }
 

@@ -8,6 +8,8 @@
 // Only `keep` decides the result: key_range and classify may be as coarse as they like, but never wrong.
 // A mask of which every query sees keys without a gap may say so, which makes partial tiles cheap:
 //   KeyRange row_range(int q)                    exactly the keys that query q sees, within the sequence
+//   static constexpr bool rows_begin_first = true      all of these begin with the first key: what `||` makes of two
+//                                                      such masks is one, too
 // Another one whose key_range is answered by a warp together may say what a single lane can tell:
 //   KeyRange lane_key_range(int seqlen_kv, int q_begin, int q_end)
 // One whose tiles lie far apart may say where the next one is, by a whole warp:
@@ -31,6 +33,16 @@ template <class Mask>
 concept has_row_range = requires(const Mask& mask) {
   mask.row_range(0);
 };
+
+/// Whether a query that sees keys sees the first one, and no gap behind it.
+template <class Mask>
+inline constexpr bool rows_begin_first = [] {
+  if constexpr (requires { Mask::rows_begin_first; }) {
+    return Mask::rows_begin_first;
+  } else {
+    return false;
+  }
+}();
 
 /// How many words of a key a mask that is asked by terms must know, 0 or 1; 2: it cannot be asked by terms.
 template <class Mask>
@@ -175,6 +187,7 @@ struct NoMask {
   __device__ TileClass classify(const ScoreTile&) const { return TileClass::full; }
   __device__ bool keep(int, int) const { return true; }
   __device__ KeyRange row_range(int) const { return {0, seqlen_kv}; }
+  static constexpr bool rows_begin_first = true;
 };
 
 /// Whether a mask need not be asked of single scores, because it keeps them all.
@@ -198,6 +211,7 @@ struct CausalMask {
   }
   __device__ bool keep(int q, int k) const { return k <= q + shift; }
   __device__ KeyRange row_range(int q) const { return {0, minimum(seqlen_kv, q + shift + 1)}; }
+  static constexpr bool rows_begin_first = true;
 };
 
 /// The same where int32 tensor (batch) in slot `slot` is not 0; else a query sees all keys of its batch entry.
@@ -216,6 +230,7 @@ struct CausalPerRequestMask {
   }
   __device__ bool keep(int q, int k) const { return !is_causal || causal.keep(q, k); }
   __device__ KeyRange row_range(int q) const { return is_causal ? causal.row_range(q) : none.row_range(q); }
+  static constexpr bool rows_begin_first = true;
 };
 
 /// A query sees `left` keys before its own position and `right` after it; −1 leaves that side open.
@@ -259,6 +274,7 @@ struct PrefixMask {
   }
   __device__ bool keep(int, int k) const { return k < limit; }
   __device__ KeyRange row_range(int) const { return {0, limit}; }
+  static constexpr bool rows_begin_first = true;
 };
 
 /// The same with a length for each batch entry: int32 tensor (batch) in slot `slot`. Lengths outside of
@@ -275,6 +291,7 @@ struct PrefixLengthsMask {
   }
   __device__ bool keep(int, int k) const { return k < limit; }
   __device__ KeyRange row_range(int) const { return {0, limit}; }
+  static constexpr bool rows_begin_first = true;
 };
 
 /// The least and the greatest of some words.
@@ -379,7 +396,7 @@ struct Both {
   }
   static __device__ __forceinline__ int of_places(int x, int y) { return maximum(x, y); }
   static constexpr bool one_is_enough = false;
-  static constexpr bool ranges_stay_ranges = true;  ///< of_ranges of two exact ranges is exact
+  static constexpr bool ranges_stay_ranges = true;  ///< of_ranges of any two exact ranges is exact
 };
 
 /// The same: one must keep.
@@ -431,7 +448,9 @@ struct CombinedMask {
   }
   __device__ bool differs_by_head() const { return heads_differ(a) || heads_differ(b); }
   static constexpr bool needs_warp = jit::needs_warp<A> || jit::needs_warp<B>;
-  static constexpr bool has_ranges = Op::ranges_stay_ranges && has_row_range<A> && has_row_range<B>;
+  static constexpr bool rows_begin_first = jit::rows_begin_first<A> && jit::rows_begin_first<B>;
+  static constexpr bool has_ranges =
+      (Op::ranges_stay_ranges || rows_begin_first) && has_row_range<A> && has_row_range<B>;
   __device__ KeyRange row_range(int q) const requires has_ranges {
     return Op::of_ranges(a.row_range(q), b.row_range(q));
   }

@@ -106,6 +106,22 @@ TEST(Counts, CausalSkipsWhatItNeverSees) {
   EXPECT_EQ(flops(), full * 20 / 32);
 }
 
+// A text that says what a built-in mask says computes the same tiles, drops scores as cheaply, and rounds alike.
+TEST(Counts, TextsAreAsCheapAsBuiltInMasksOfTheirMeaning) {
+  AttentionCase problem = dense_case(64);
+  problem.seqlen_q = problem.seqlen_kv = 500;
+  const ForwardWgmma config =
+      std::get<ForwardWgmma>(parse_config("family=forward_wgmma tile_q=128 tile_kv=64"));
+  problem.spec.mask = mask::sliding_window(150, 20);
+  const Json built_in = counts_of(problem, config).at("total");
+  problem.spec.mask = parse_mask("text(close)", reference::mask_texts());
+  const Json text = counts_of(problem, config).at("total");
+  EXPECT_EQ(number(text, "tensor_flops"), number(built_in, "tensor_flops"));
+  EXPECT_EQ(number(text, "global_read_bytes"), number(built_in, "global_read_bytes"));
+  EXPECT_LT(static_cast<double>(number(text, "warp_instructions")),
+            1.02 * static_cast<double>(number(built_in, "warp_instructions")));
+}
+
 // Tiles of 64 queries of one head and 32 keys.
 std::uint64_t tiles_with_kept_keys(const AttentionCase& problem) {
   const AttentionRun run(problem);

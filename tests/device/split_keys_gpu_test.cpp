@@ -157,6 +157,7 @@ TEST_P(SplitKeysTest, MasksAndScores) {
                            "text(by_head.and_batch)",
                            "text(ends_by_head)",
                            "text(recent)",
+                           "text(band)",
                            "!causal",
                            "block_mask(16, 64)",
                            "block_mask(16, 32, causal)",

@@ -1,4 +1,4 @@
-// A program over templates/problem/interval.cuh, of which a text may be changed, as PTX.
+// A program over what templates/problem/ makes of the texts of masks, of which a text may be changed, as PTX.
 #pragma once
 
 #include <string>
@@ -12,16 +12,16 @@
 
 namespace jit::testing {
 
-/// PTX for sm_90a of `source`, whose kernel is called ask. `from`, unless empty, is replaced by `to` in interval.cuh;
-/// throws where it does not stand there exactly once.
-inline std::string interval_ptx(std::string source, const std::string& from = "",
-                                const std::string& to = "") {
+/// PTX for sm_90a of `source`, whose kernel is called ask. `from`, unless empty, is replaced by `to` in a template; throws
+/// where it does not stand there exactly once.
+inline std::string interval_ptx(std::string source, const std::string& from = "", const std::string& to = "",
+                                const std::string& file_of_change = "problem/interval.cuh") {
   Program program;
   program.source = std::move(source);
   Templates templates = load_templates("");
   std::vector<SourceFile> headers = closure(program, templates);
   for (SourceFile& file : headers)
-    if (!from.empty() && file.name == "problem/interval.cuh") file.text = mutated(file.text, from, to);
+    if (!from.empty() && file.name == file_of_change) file.text = mutated(file.text, from, to);
   return compile_to_ptx(find_nvrtc(""), {.name = "/jit-attention/kernel.cu",
                                          .source = program.source,
                                          .headers = headers,

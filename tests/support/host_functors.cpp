@@ -165,6 +165,16 @@ const std::vector<TextMask>& text_masks() {
          const int position = q + problem.seqlen_kv - problem.seqlen_q;
          return k <= position && (k < 4 || position - k < 40);
        }},
+      {{.name = "close", .body = "return q - k <= 150 && k - q <= 20;"},
+       [](const FunctorProblem&, int, int, int q, int k) { return q - k <= 150 && k - q <= 20; }},
+      {{.name = "band",
+        .body = "const int position = q + seqlen_kv - seqlen_q;\n"
+                "return abs(position - k) <= reach + 8 * h && k / chunk <= position / chunk;",
+        .constants = {{"reach", std::int64_t{20}}, {"chunk", std::int64_t{16}}}},
+       [](const FunctorProblem& problem, int, int h, int q, int k) {
+         const int position = q + problem.seqlen_kv - problem.seqlen_q;
+         return std::abs(position - k) <= 20 + 8 * h && k / 16 <= position / 16;
+       }},
   };
   return masks;
 }

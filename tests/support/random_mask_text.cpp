@@ -28,6 +28,7 @@ struct Expression {
 using Whole = Expression<std::int32_t>;
 using Natural = Expression<std::uint32_t>;
 using Real = Expression<float>;
+using Long = Expression<std::int64_t>;
 using Truth = Expression<bool>;
 
 std::int32_t checked(std::int64_t exact) {
@@ -44,6 +45,24 @@ std::string in(const Expression<T>& x, int level) {
 class Author {
  public:
   explicit Author(std::mt19937_64& random) : random_(random) {}
+
+  RandomMaskText write_ranges() {
+    RandomMaskText text;
+    const bool returns_early = below(3) == 0;
+    const Truth early = ranges(1), last = ranges(2);
+    const bool kept_early = below(2);
+    if (returns_early) text.body = fmt::format("if ({}) return {};\n", early.text, kept_early);
+    text.body += fmt::format("return {};", last.text);
+    text.keep = [=](const TextPlace& place) -> std::optional<bool> {
+      const Scene scene{place, {}};
+      try {
+        return returns_early && early.value(scene) ? kept_early : last.value(scene);
+      } catch (const Undefined&) {
+        return {};
+      }
+    };
+    return text;
+  }
 
   RandomMaskText write() {
     RandomMaskText text;
@@ -110,7 +129,8 @@ class Author {
       const auto at = static_cast<std::size_t>(below(variables_));
       return {fmt::format("v{}", at), 0, [at](const Scene& s) { return s.variables[at]; }};
     }
-    const auto input = static_cast<std::size_t>(below(3) ? below(2) : below(7));
+    const auto drawn = static_cast<std::size_t>(below(3) ? below(2) : below(7));
+    const std::size_t input = drawn == 1 && !may_read_key_ ? 0 : drawn;
     return {names[input], 0, [input](const Scene& s) { return s.place[input]; }};
   }
 
@@ -233,6 +253,118 @@ class Author {
     }
   }
 
+  // What does not depend on the key.
+  Whole of_query() {
+    may_read_key_ = false;
+    const Whole x = below(3) == 0 ? whole(2)
+                    : below(2) == 0
+                        ? number()
+                        : two<std::int32_t>("+", 4, leaf(), number(),
+                                            [](std::int64_t a, std::int64_t b) { return checked(a + b); });
+    may_read_key_ = true;
+    return x;
+  }
+  Whole number() {
+    const std::int32_t value = below(12) ? below(12) ? 1 + below(60) : 0 : 2147483647 - below(60);
+    return {std::to_string(value), 0, [value](const Scene&) { return value; }};
+  }
+  Whole negative(const Whole& x) {
+    return {"- " + in(x, 2), 2, [x](const Scene& s) { return checked(-std::int64_t{x.value(s)}); }};
+  }
+
+  // A number that is made of the key once.
+  Whole of_key(int depth) {
+    if (depth == 0) return {"k", 0, [](const Scene& s) { return s.place[1]; }};
+    const auto plus = [](std::int64_t x, std::int64_t y) { return checked(x + y); };
+    const auto minus = [](std::int64_t x, std::int64_t y) { return checked(x - y); };
+    const auto times = [](std::int64_t x, std::int64_t y) { return checked(x * y); };
+    const Whole x = of_key(depth - 1);
+    switch (below(10)) {
+      case 0:
+        return two<std::int32_t>("+", 4, x, of_query(), plus);
+      case 1:
+        return two<std::int32_t>("+", 4, of_query(), x, plus);
+      case 2:
+        return two<std::int32_t>("-", 4, x, of_query(), minus);
+      case 3:
+      case 4:
+        return two<std::int32_t>("-", 4, of_query(), x, minus);
+      case 5:
+        return below(2) ? two<std::int32_t>("*", 3, x, number(), times)
+                        : two<std::int32_t>("*", 3, negative(number()), x, times);
+      case 6:
+        return two<std::int32_t>(
+            "/", 3, x, below(2) ? number() : negative(number()),
+            [](std::int64_t a, std::int64_t b) { return b == 0 ? throw Undefined() : checked(a / b); });
+      case 7: {
+        const int bits = below(3) ? below(8) : below(32);
+        return {fmt::format("{} >> {}", in(x, 5), bits), 5,
+                [=](const Scene& s) { return x.value(s) >> bits; }};
+      }
+      case 8:
+        return negative(x);
+      default:
+        return {fmt::format("abs({})", x.text), 1,
+                [x](const Scene& s) { return checked(std::abs(std::int64_t{x.value(s)})); }};
+    }
+  }
+
+  Long long_of(const Whole& x) {
+    return {fmt::format("static_cast<long long>({})", x.text), 1,
+            [x](const Scene& s) { return std::int64_t{x.value(s)}; }};
+  }
+  Long long_number() {
+    constexpr std::array<std::int64_t, 7> numbers = {0,          100,       2147483647,         2147483648,
+                                                     2147483649, 1ll << 40, 9223372036854775807};
+    const std::int64_t value = numbers[static_cast<std::size_t>(below(7))];
+    const bool is_negative = below(2);
+    return {fmt::format("{}{}ll", is_negative ? "-" : "", value), 2,
+            [=](const Scene&) { return is_negative ? -value : value; }};
+  }
+
+  template <class T>
+  Truth in_order(const Expression<T>& x, const Expression<T>& y) {
+    if (below(8) == 0) return comparison(x, y);
+    return below(2) ? two<bool>("<", 6, x, y, std::less<T>())
+                    : two<bool>(">=", 6, x, y, std::greater_equal<T>());
+  }
+
+  Truth ranges(int depth) {
+    const int kind = depth == 0 ? 0 : below(12);
+    if (kind <= 1) {
+      const Whole x = of_key(below(4));
+      if (below(8) == 0) {
+        const Long wide = long_of(x), other = long_number();
+        return below(2) ? in_order(wide, other) : in_order(other, wide);
+      }
+      const Whole other = of_query();
+      return below(2) ? in_order(x, other) : in_order(other, x);
+    }
+    if (kind == 2) {
+      may_read_key_ = false;
+      const Truth x = comparison(whole(1), whole(1));
+      may_read_key_ = true;
+      return x;
+    }
+    const Truth x = ranges(depth - 1), y = ranges(depth - 1);
+    if (kind == 3) return {"!" + in(x, 2), 2, [x](const Scene& s) { return !x.value(s); }};
+    if (kind == 4) {
+      may_read_key_ = below(4) == 0;
+      const Truth condition = comparison(whole(1), whole(1));
+      may_read_key_ = true;
+      return {fmt::format("{} ? {} : {}", in(condition, 12), in(x, 15), in(y, 15)), 15,
+              [=](const Scene& s) { return condition.value(s) ? x.value(s) : y.value(s); }};
+    }
+    return joined(x, y, kind < 10);
+  }
+
+  Truth joined(const Truth& x, const Truth& y, bool is_and) {
+    const int level = is_and ? 11 : 12;
+    return {
+        fmt::format("{} {} {}", in(x, level), is_and ? (below(5) ? "&&" : "and") : "||", in(y, level - 1)),
+        level, [=](const Scene& s) { return is_and ? x.value(s) && y.value(s) : x.value(s) || y.value(s); }};
+  }
+
   template <class T>
   Truth comparison(const Expression<T>& x, const Expression<T>& y) {
     switch (below(6)) {
@@ -270,19 +402,17 @@ class Author {
               [=](const Scene& s) { return condition.value(s) ? x.value(s) : y.value(s); }};
     }
     const Truth x = truth(depth - 1), y = truth(depth - 1);
-    const bool is_and = kind < 7;
-    const int level = is_and ? 11 : 12;
-    return {
-        fmt::format("{} {} {}", in(x, level), is_and ? (below(5) ? "&&" : "and") : "||", in(y, level - 1)),
-        level, [=](const Scene& s) { return is_and ? x.value(s) && y.value(s) : x.value(s) || y.value(s); }};
+    return joined(x, y, kind < 7);
   }
 
   std::mt19937_64& random_;
   int variables_ = 0;
+  bool may_read_key_ = true;
 };
 
 }  // namespace
 
 RandomMaskText random_mask_text(std::mt19937_64& random) { return Author(random).write(); }
+RandomMaskText random_range_text(std::mt19937_64& random) { return Author(random).write_ranges(); }
 
 }  // namespace jit::testing

@@ -22,6 +22,10 @@ struct RandomMaskText {
 /// May read the 1,024 elements of int32 tensor "ids", which are random_text_id(i).
 RandomMaskText random_mask_text(std::mt19937_64& random);
 
+/// The same of texts that are made for ranges of keys: comparisons of a number of the key with one that does not depend on
+/// it, joined in all ways. Of many of them each query sees keys without a gap.
+RandomMaskText random_range_text(std::mt19937_64& random);
+
 inline std::int32_t random_text_id(std::int64_t i) { return static_cast<std::int32_t>(i * i % 7 - 2); }
 
 }  // namespace jit::testing

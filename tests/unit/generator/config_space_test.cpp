@@ -147,7 +147,8 @@ TEST(ConfigSpace, MaximaAreLeftOutWhereScoresAreSteady) {
     }
     EXPECT_GT(seen, 0);
   };
-  for (const Mask& mask : {Mask(), mask::causal(), mask::causal() && mask::sliding_window(100)}) {
+  for (const Mask& mask : {Mask(), mask::causal(), mask::causal() && mask::sliding_window(100),
+                           mask::causal() || mask::prefix(64)}) {
     for (const Score& score : {Score(), score::softcap(20)})
       expect_all({.head_dim = 64, .mask = mask, .score = score}, Rescale::on_overflow);
     expect_all({.head_dim = 64, .mask = mask, .score = score::alibi()}, Rescale::lazy);
@@ -155,10 +156,9 @@ TEST(ConfigSpace, MaximaAreLeftOutWhereScoresAreSteady) {
   expect_all({.head_dim = 64, .mask = mask::document(), .score = score::alibi()}, Rescale::lazy);
 }
 
-// A text may say what causal says, and then gains as much.
 TEST(ConfigSpace, BothRescalesAreMeasuredWhereRowsMaySeeNothingOfTheFirstTile) {
   const DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
-  for (const Mask& mask : {mask::document(), mask::causal() || mask::prefix(64)}) {
+  for (const Mask& mask : {mask::document(), mask::causal() || mask::sliding_window(64)}) {
     const AttentionSpec spec{.head_dim = 128, .mask = mask};
     const ProblemShape shape{.batch = 4, .heads_q = 16, .seqlen_q = 8192, .seqlen_kv = 8192};
     const std::vector<Candidate> candidates = first_run_candidates(spec, shape, limits);
@@ -167,6 +167,30 @@ TEST(ConfigSpace, BothRescalesAreMeasuredWhereRowsMaySeeNothingOfTheFirstTile) {
       const auto* const config = std::get_if<ForwardWgmma>(&candidate.configs.front());
       return config != nullptr && config->rescale == Rescale::on_overflow;
     })) << to_string(spec);
+  }
+}
+
+// Of any config it is predicted to cost the same.
+TEST(ConfigSpace, TextsAreSearchedAsBuiltInMasksOfTheirMeaning) {
+  const std::vector<std::pair<Mask, std::string>> masks = {
+      {mask::causal(), "return k <= q + seqlen_kv - seqlen_q;"},
+      {mask::sliding_window(1023, 0),
+       "const int d = q + seqlen_kv - seqlen_q - k;\nreturn d >= 0 && d < 1024;"},
+      {mask::causal() || mask::prefix(64), "return k <= q + seqlen_kv - seqlen_q || k < 64;"}};
+  const ProblemShape shape{.batch = 4, .heads_q = 16, .seqlen_q = 8192, .seqlen_kv = 8192};
+  for (const auto& [mask, body] : masks) {
+    for (const Arch& arch : {Arch{9, 0, 'a'}, Arch{8, 0, 0}}) {
+      for (const int head_dim : {64, 128, 256}) {
+        const auto configs = [&](const Mask& of) {
+          std::string all;
+          for (const Candidate& candidate :
+               first_run_candidates({.head_dim = head_dim, .mask = of}, shape, device_limits(arch)))
+            all += to_string(candidate.configs.front()) + "\n";
+          return all;
+        };
+        EXPECT_EQ(configs(mask::text({.name = "mine", .body = body})), configs(mask)) << body;
+      }
+    }
   }
 }
 

@@ -198,12 +198,14 @@ TEST(FunctorTable, ADraftSeesItsBitsAndWhatLiesBefore) {
 // The host's view of a mask's device struct, for every way in which masks combine.
 TEST(FunctorTable, TraitsOfCombinedMasksFollowFromTheirParts) {
   const auto traits = [](const char* text) {
-    const Mask mask = parse_mask(text, {{.name = "t", .body = "return true;"}});
+    const Mask mask = parse_mask(text, {{.name = "t", .body = "return (q + k) % 2 == 0;"}});
     return std::pair(has_row_range(mask), key_words(mask));
   };
   EXPECT_EQ(traits("none"), std::pair(true, 0));
   EXPECT_EQ(traits("causal && prefix_lengths"), std::pair(true, 0));
-  EXPECT_EQ(traits("causal || prefix(3)"), std::pair(false, 0));
+  EXPECT_EQ(traits("causal || prefix(3)"), std::pair(true, 0)) << "both begin with the first key";
+  EXPECT_EQ(traits("causal_per_request || prefix_lengths && causal"), std::pair(true, 0));
+  EXPECT_EQ(traits("causal || window(3, 0)"), std::pair(false, 0));
   EXPECT_EQ(traits("!window(1, 2)"), std::pair(false, 0));
   EXPECT_EQ(traits("causal && document"), std::pair(false, 1));
   EXPECT_EQ(traits("causal_per_request && prefix(3)"), std::pair(true, 0));

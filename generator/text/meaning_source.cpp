@@ -1,7 +1,7 @@
-#include "generator/text/interval_source.h"
+#include "generator/text/meaning_source.h"
 
-#include <bit>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include <fmt/format.h>
@@ -53,7 +53,26 @@ std::string_view sign(TextOperator op) {
   }
 }
 
-std::string constant(const TextNode& node) {
+// What stands for a number in the code: templates/problem/interval.cuh or exact.cuh, whose operations have the same names.
+enum class Numbers { intervals, exact };
+
+std::string_view name_of(Numbers numbers) { return numbers == Numbers::intervals ? "Interval" : "Exact"; }
+
+// Of those without a point.
+std::string whole_constant(const TextNode& node, std::string_view numbers) {
+  const std::int64_t whole = std::get<std::int64_t>(node.number);
+  if (node.type == NumberType::truth) return fmt::format("{}<bool>({})", numbers, whole != 0);
+  if (node.type == NumberType::natural32) return fmt::format("{}<unsigned>({}u)", numbers, whole);
+  if (node.type == NumberType::whole64) {
+    // The lowest one has no name of its own.
+    if (whole == std::numeric_limits<std::int64_t>::min())
+      return fmt::format("{}<long long>({}ll - 1)", numbers, whole + 1);
+    return fmt::format("{}<long long>({}ll)", numbers, whole);
+  }
+  return fmt::format("{}<int>({})", numbers, whole);
+}
+
+std::string constant(const TextNode& node, Numbers numbers) {
   const std::string type(to_string(node.type));
   if (const double* real = std::get_if<double>(&node.number)) {
     const double number = node.type == NumberType::real32 ? static_cast<float>(*real) : *real;
@@ -62,19 +81,14 @@ std::string constant(const TextNode& node) {
       return fmt::format("{}Interval<{}>(NumberRange<{}>::highest)", number < 0 ? "-" : "", type, type);
     return fmt::format("Interval<{}>({:a}{})", type, number, node.type == NumberType::real32 ? "f" : "");
   }
-  const std::int64_t whole = std::get<std::int64_t>(node.number);
-  if (node.type == NumberType::truth) return fmt::format("Interval<bool>({})", whole != 0);
-  if (node.type == NumberType::natural32) return fmt::format("Interval<unsigned>({}u)", whole);
-  if (node.type == NumberType::whole64)
-    return fmt::format("Interval<long long>(static_cast<long long>({}ull))",
-                       static_cast<std::uint64_t>(whole));
-  return fmt::format("Interval<int>({})", whole);
+  return whole_constant(node, name_of(numbers));
 }
 
 // Nodes that are used once are written where they are used.
 class Lines {
  public:
-  Lines(const TextMeaning& meaning, const std::string& indent) : uses_(meaning.nodes.size()) {
+  Lines(const TextMeaning& meaning, Numbers numbers, const std::string& indent)
+      : numbers_(numbers), uses_(meaning.nodes.size()) {
     for (const TextNode& node : meaning.nodes)
       for (const int operand : node.operands)
         if (operand >= 0) ++uses_[static_cast<std::size_t>(operand)];
@@ -84,8 +98,8 @@ class Lines {
       const bool is_short = node.op == TextOperator::constant || node.op == TextOperator::input ||
                             node.op == TextOperator::unknown;
       if (uses_[i] > 1 && !is_short) {
-        lines_ +=
-            fmt::format("{}const Interval<{}> x{} = {};\n", indent, to_string(node.type), i, bare(text));
+        lines_ += fmt::format("{}const {}<{}> x{} = {};\n", indent, name_of(numbers_), to_string(node.type),
+                              i, bare(text));
         text = fmt::format("x{}", i);
       }
       texts_.push_back(std::move(text));
@@ -109,11 +123,12 @@ class Lines {
     const std::string_view type = to_string(node.type);
     switch (node.op) {
       case TextOperator::constant:
-        return constant(node);
+        return constant(node, numbers_);
       case TextOperator::input: {
         const std::string_view name = text_inputs()[static_cast<std::size_t>(node.which)];
-        const bool is_exact = node.which >= static_cast<int>(TextInput::b);
-        return is_exact ? fmt::format("Interval<int>({})", name) : std::string(name);
+        const bool is_interval =
+            numbers_ == Numbers::intervals && node.which < static_cast<int>(TextInput::b);
+        return is_interval ? std::string(name) : fmt::format("{}<int>({})", name_of(numbers_), name);
       }
       case TextOperator::load:
         return fmt::format("element<{}>({}, {}, tensor{})", type, bare(operand(node, 1)),
@@ -142,6 +157,7 @@ class Lines {
     }
   }
 
+  Numbers numbers_;
   std::vector<int> uses_;
   std::vector<std::string> texts_;
   std::string lines_;
@@ -150,7 +166,11 @@ class Lines {
 }  // namespace
 
 std::string interval_source(const TextMeaning& meaning, const std::string& indent) {
-  return Lines(meaning, indent).lines();
+  return Lines(meaning, Numbers::intervals, indent).lines();
+}
+
+std::string exact_source(const TextMeaning& meaning, const std::string& indent) {
+  return Lines(meaning, Numbers::exact, indent).lines();
 }
 
 }  // namespace jit

@@ -1,0 +1,49 @@
+// Masks that are written as text, and of which it follows from the text that every query sees keys without a gap.
+#pragma once
+
+#include "base/prelude.cuh"
+#include "problem/exact.cuh"
+#include "problem/functor.cuh"
+#include "problem/interval_mask.cuh"
+
+namespace jit {
+
+/// An element of a tensor; some number where the text does not read it.
+template <class T, class Element>
+__device__ __forceinline__ Exact<T> element(const Exact<bool>& reads, const Exact<long long>& index,
+                                            const Element* tensor) {
+  return reads.value ? static_cast<T>(tensor[index.value]) : T(0);
+}
+
+/// Base of `Mask`, which adds, beside what IntervalMask wants, the first key that a query sees and the one behind the
+/// last, as if there were keys without end, before the sequence, too:
+///   Exact<long long> row_begin(int q)
+///   Exact<long long> row_end(int q)
+///   static constexpr bool rows_begin_first
+template <class Mask>
+struct RowRangeMask : IntervalMask<Mask> {
+  __device__ explicit RowRangeMask(const BlockContext& context) : IntervalMask<Mask>(context) {}
+
+  __device__ KeyRange row_range(int q) const {
+    const Mask& mask = *static_cast<const Mask*>(this);
+    const long long begin = mask.row_begin(q).value, end = mask.row_end(q).value;
+    constexpr long long most_keys = 0x7fffffff;
+    return {static_cast<int>(maximum(0ll, minimum(most_keys, begin))),
+            static_cast<int>(maximum(0ll, minimum<long long>(this->seqlen_kv, end)))};
+  }
+
+  /// By a whole warp, which looks at each row.
+  __device__ KeyRange key_range(int q_begin, int q_end) const {
+    int begin = this->seqlen_kv, end = 0;
+#pragma unroll 1
+    for (int q = q_begin + lane_id(); q < q_end; q += warp_size) {
+      const KeyRange row = row_range(q);
+      if (row.begin >= row.end) continue;
+      begin = minimum(begin, row.begin);
+      end = maximum(end, row.end);
+    }
+    return {__reduce_min_sync(full_warp, begin), __reduce_max_sync(full_warp, end)};
+  }
+};
+
+}  // namespace jit
