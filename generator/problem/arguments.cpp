@@ -255,13 +255,14 @@ void check_fp8(const AttentionSpec& spec, const AttentionParams& params) {
            "and v in "
            "pages or one behind another");
   }
+  if (is_plain(spec)) return;
   if (const std::string_view name = unmappable(params); !name.empty()) {
     refuse(name,
            name == "cache_leftpad"
                ? "was given beside pages, and q of fp8 reads whole pages: leave it out, or give q of 16 bits"
                : "has a stride of 0 or less along batch, seqlen or heads, or one of 2^40 bytes, and q, k, v "
                  "and o "
-                 "beside q of fp8 are copied by TMA: give a contiguous copy");
+                 "of ragged or paged sequences beside q of fp8 are copied by TMA: give a contiguous copy");
   }
 }
 

@@ -227,13 +227,13 @@ __device__ __forceinline__ bool raise_maximum(Scores& scores, SoftmaxState<Score
   return true;
 }
 
-/// Maxima, exponentials and sums: scores become probabilities, state and output follow.
-template <Rescale rescale, class Scores, class Output>
+/// Maxima, exponentials and sums: scores become probabilities that become an `Element`, state and output follow.
+template <Rescale rescale, class Element = bf16, class Scores, class Output>
 __device__ __forceinline__ void online_softmax(Scores& scores, Output& output,
                                                SoftmaxState<Scores::rows>& state, float scale_log2) {
   float correction[Scores::rows];
-  if (update_maximum<rescale>(scores, state, scale_log2, correction)) output.scale_rows(correction);
-  exponentiate<0>(scores, state, scale_log2);
+  if (update_maximum<rescale, Element>(scores, state, scale_log2, correction)) output.scale_rows(correction);
+  exponentiate<0>(scores, state, scale_log2, probability_raise<Element>);
 }
 
 /// In place of 1 / sum for a row without keys. Sums are relative to the maximum or to less, so that all others
