@@ -27,9 +27,7 @@ __device__ __forceinline__ void store_output_by_tile(
   using Element = OutputElement<Config>;
   using OTile = typename Traits::OTile;
   using Layout = typename Traits::Output::Layout;
-  // Copies may still be in flight and other warps still multiplying with what lies here.
-  cp_async_wait_group<0>();
-  __syncthreads();
+  __syncthreads();  // other warps may still be multiplying with what lies here
   const int lane = lane_id();
   const unsigned o_address = o_tile + OTile::offset(warp_row + Layout::lane_row(lane), 0) +
                              Layout::lane_column(lane) * ElementTraits<Element>::bytes;
@@ -74,6 +72,7 @@ __device__ __forceinline__ void store_output(const AttentionParams& params, cons
     write_lse<Config, typename Traits::Output>(params, batch, head, q_begin + warp_row, lse);
   }
   const auto target = sequences.output_rows(batch, head);
+  cp_async_wait_group<0>();  // copies may still be in flight: of Q, say, where there was no key
   if constexpr (is_same<Layout, EvenOddLayout>) {
     store_output_rows<Config>(target, q_begin + warp_row, seqlen_q, output, inverse);
   } else {

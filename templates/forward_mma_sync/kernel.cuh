@@ -127,7 +127,9 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
 
   int stage_k = 0, stage_v = 0;  // of the tile being multiplied
   const auto k_tile = [&](int stage) { return smem_base + layout.k + stage * Traits::KTile::bytes; };
-  const auto key_scales = [&](int stage) { return smem_base + layout.key_scales + stage * Config::tile_kv * 4; };
+  const auto key_scales = [&](int stage) {
+    return smem_base + layout.key_scales + stage * Config::tile_kv * 4;
+  };
   const auto v_tile = [&](int stage) { return smem_base + layout.v + stage * Traits::VTile::bytes; };
   // Each load closes its group even when there is nothing to load, because no tile is left or (`ahead` is
   // negative) none begins so early: waits count groups.

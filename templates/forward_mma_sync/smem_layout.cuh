@@ -32,8 +32,9 @@ struct SmemSizes {
   int stages_k = 0;
   int stages_v = 0;
   bool q_in_registers = false;
-  int element_bytes = jit::element_bytes;  ///< of q, k and v; those of 8 bits have an O that leaves from registers
-  bool key_scales = false;                 ///< whether each key has a scale of its own
+  int element_bytes =
+      jit::element_bytes;   ///< of q, k and v; those of 8 bits have an O that leaves from registers
+  bool key_scales = false;  ///< whether each key has a scale of its own
 };
 
 JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {

@@ -33,8 +33,7 @@ struct KernelTraits {
 
   // Of one warp. Columns of V are not summed over, and padded to two blocks of O.
   static constexpr int columns_v = padded_head_dim(Config::head_dim_v);
-  using OutputLayout =
-      typename ChosenType<is_fp8<typename Config::Element>, EvenOddLayout, MmaLayout>::type;
+  using OutputLayout = typename ChosenType<is_fp8<typename Config::Element>, EvenOddLayout, MmaLayout>::type;
   using Scores = Accumulator<MmaLayout, warp_rows, Config::tile_kv>;
   using Output = Accumulator<OutputLayout, warp_rows, columns_v>;
 

@@ -189,8 +189,8 @@ class Consumer {
   __device__ __forceinline__ void draw_kept_scores() {
     if constexpr (has_dropout<Config>) {
       kept_ = kept_scores<QueriesByKeys, typename Traits::Scores>(
-          dropout_head<Config>(dropout_, params_.heads_q, work_.batch, work_.head), work_.q_begin + warp_row(),
-          load_key_note_begin(key_note<Config>(smem_, rings_.k.stage())));
+          dropout_head<Config>(dropout_, params_.heads_q, work_.batch, work_.head),
+          work_.q_begin + warp_row(), load_key_note_begin(key_note<Config>(smem_, rings_.k.stage())));
     }
   }
 

@@ -94,16 +94,15 @@ TEST(SmemLayout, PartsDoNotOverlapAndFit) {
     const bool in_registers = reference::draw(random, 0, 1) == 0;
     const bool is_fp8 = reference::draw(random, 0, 1) == 0, key_scales = reference::draw(random, 0, 1) == 0;
     const int bytes = is_fp8 ? 1 : 2;
-    const forward_mma_sync::SmemLayout layout =
-        forward_mma_sync::smem_layout({.head_dim = d,
-                                       .head_dim_v = dv,
-                                       .tile_q = tile_q,
-                                       .tile_kv = tile_kv,
-                                       .stages_k = stages_k,
-                                       .stages_v = stages_v,
-                                       .q_in_registers = in_registers,
-                                       .element_bytes = bytes,
-                                       .key_scales = key_scales});
+    const forward_mma_sync::SmemLayout layout = forward_mma_sync::smem_layout({.head_dim = d,
+                                                                               .head_dim_v = dv,
+                                                                               .tile_q = tile_q,
+                                                                               .tile_kv = tile_kv,
+                                                                               .stages_k = stages_k,
+                                                                               .stages_v = stages_v,
+                                                                               .q_in_registers = in_registers,
+                                                                               .element_bytes = bytes,
+                                                                               .key_scales = key_scales});
     const int pd = (d * bytes + 31) / 32 * 32, pdv = (dv + 15) / 16 * 16 * bytes;
     EXPECT_GE(layout.k, in_registers ? 0 : layout.q + tile_q * pd);
     EXPECT_GE(layout.v, layout.k + stages_k * tile_kv * pd);
