@@ -50,6 +50,43 @@ __device__ __forceinline__ void multiply_qk(Scores& scores, const Queries& q, un
   add_qk<Element, KTile, width>(scores, q, k_tile);
 }
 
+/// P of 16 rows and 32 keys as the A operand of products with values of 8 bits, whose keys stand in the order in which
+/// lanes have them (`pack_e4m3_step`): e4m3 where tensor cores multiply such numbers, else fp16, as values become.
+template <class Element, bool multiplies_bytes = has_fp8_mma>
+struct WeightFragment {
+  unsigned words[4];
+
+  template <class Scores>
+  __device__ __forceinline__ void pack_step(const Scores& p, int m, int step) {
+    pack_e4m3_step(p, words, m, step);
+  }
+  __device__ __forceinline__ void multiply(float (&d)[4], unsigned b0, unsigned b1) const {
+    mma_m16n8k32<fp8_e4m3, Element>(d, words, b0, b1);
+  }
+};
+
+template <class Element>
+struct WeightFragment<Element, false> {
+  unsigned words[2][4];  // of the first eight keys of each 16, and of the others
+
+  template <class Scores>
+  __device__ __forceinline__ void pack_step(const Scores& p, int m, int step) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        words[half][i] = p.template pack_pair<fp16>(2 * m + i % 2, 4 * step + i / 2 * 2 + half);
+    }
+  }
+  __device__ __forceinline__ void multiply(float (&d)[4], unsigned b0, unsigned b1) const {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      mma_m16n8k16<fp16>(d, words[half], widen_fp8<fp16, Element>(b0 >> 16 * half),
+                         widen_fp8<fp16, Element>(b1 >> 16 * half));
+    }
+  }
+};
+
 /// O += P V over the keys of `v_tile`; accumulators of S are, packed to 16 bits, A fragments of P.
 template <class Element, class VTile, LdmatrixWidth width, class Output, class Scores>
 __device__ __forceinline__ void multiply_pv(Output& output, const Scores& p, unsigned v_tile) {
@@ -94,9 +131,9 @@ __device__ __forceinline__ void multiply_pv_fp8(Output& output, const Scores& p,
   const unsigned address = v_tile + VTile::offset(x4 ? lane : lane % 16, 0);
 #pragma unroll
   for (int step = 0; step < Scores::column_blocks * 8 / mma_k; ++step) {
-    unsigned a[Scores::row_blocks][4];
+    WeightFragment<Element> weights[Scores::row_blocks];
 #pragma unroll
-    for (int m = 0; m < Scores::row_blocks; ++m) pack_e4m3_step(p, a[m], m, step);
+    for (int m = 0; m < Scores::row_blocks; ++m) weights[m].pack_step(p, m, step);
 #pragma unroll
     for (int chunk = 0; chunk < VTile::chunks; ++chunk) {
       unsigned pairs[4];
@@ -112,7 +149,7 @@ __device__ __forceinline__ void multiply_pv_fp8(Output& output, const Scores& p,
         const unsigned b1 = pick_bytes(pairs[2], pairs[3], bytes_of_columns[odd]);
 #pragma unroll
         for (int m = 0; m < Scores::row_blocks; ++m)
-          mma_m16n8k32<fp8_e4m3, Element>(output.registers[m][2 * chunk + odd], a[m], b0, b1);
+          weights[m].multiply(output.registers[m][2 * chunk + odd], b0, b1);
       }
     }
   }
