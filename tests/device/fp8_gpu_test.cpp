@@ -141,8 +141,11 @@ TEST_F(Fp8Test, ManyTilesOfManyHeads) {
   }
 }
 
+// By whichever family.
+using Fp8ScalesTest = GpuTest;
+
 // One key that all queries see: the output is its value, times its scale.
-TEST_F(Fp8Test, ScalesThatAreNoUsualNumbers) {
+TEST_F(Fp8ScalesTest, ScalesThatAreNoUsualNumbers) {
   const CurrentDevice current(0);
   const float infinity = std::numeric_limits<float>::infinity(), nan = std::nanf("");
   struct Wanted {

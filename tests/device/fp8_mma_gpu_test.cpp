@@ -25,7 +25,7 @@ class Fp8MmaTest : public GpuTest {
 TEST_F(Fp8MmaTest, TypesOutputsAndConfigs) {
   std::vector<KernelCase> cases;
   const auto add = [&](DType dtype, DType out, const char* config) {
-    AttentionCase problem = fp8_case(dtype, 64, 130, 200);
+    AttentionCase problem = fp8_case(dtype, 64, 70, 100);
     problem.spec.out_dtype = out;
     problem.spec.gqa_ratio = out == DType::bf16 ? 1 : 2;
     problem.with_lse = out != DType::fp16;
@@ -53,8 +53,7 @@ TEST_F(Fp8MmaTest, HeadDimsAndRows) {
   add(72, 40, 8, DType::bf16, Layout::bshd);
   add(40, 72, 4, DType::fp16, Layout::padded);
   add(24, 8, 2, DType::fp32, Layout::padded);
-  add(256, 256, 16, DType::fp32, Layout::packed_qkv);
-  add(128, 192, 2, DType::bf16, Layout::reversed);
+  add(256, 192, 2, DType::bf16, Layout::reversed);
   expect_all_right(cases);
 }
 
@@ -67,8 +66,8 @@ TEST_F(Fp8MmaTest, MasksScoresAndLengths) {
     problem.spec.score = score;
     cases.push_back({problem, small_});
   };
-  add(mask::causal(), {}, 150, 150);
-  add(mask::causal(), score::softcap(3), 140, 90);  // rows without a key
+  add(mask::causal(), {}, 100, 100);
+  add(mask::causal(), score::softcap(3), 100, 60);  // rows without a key
   add(mask::document(), score::bias(), 70, 70);
   add({}, {}, 1, 1);
   add({}, {}, 5, 0);
@@ -79,7 +78,7 @@ TEST_F(Fp8MmaTest, MasksScoresAndLengths) {
 TEST_F(Fp8MmaTest, ScalesOfTokens) {
   std::vector<KernelCase> cases;
   const auto add = [&](const Mask& mask, const Score& score, const char* config) {
-    AttentionCase problem = fp8_case(DType::fp8_e5m2, 64, 140, 90);
+    AttentionCase problem = fp8_case(DType::fp8_e5m2, 64, 100, 70);
     problem.spec.descale_per = ScaleKind::token;
     problem.spec.gqa_ratio = 2;
     problem.spec.mask = mask;

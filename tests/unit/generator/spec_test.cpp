@@ -136,6 +136,22 @@ TEST(Supports, ReportsAllReasonsAtOnce) {
   EXPECT_THAT(supports(spec, {7, 5, 0}), SizeIs(6));
 }
 
+// q of 8 bits: dense sequences everywhere, rows of any alignment; others by wgmma alone.
+TEST(Supports, SequencesOfFp8QueriesWhereTheyAreServed) {
+  for (const Arch& arch : known_archs()) {
+    EXPECT_THAT(supports({.dtype = DType::fp8_e4m3, .alignment = 2}, arch), IsEmpty()) << to_string(arch);
+    const bool is_hopper = arch == Arch{9, 0, 'a'};
+    AttentionSpec spec{.dtype = DType::fp8_e5m2,
+                       .sequences_q = SequenceKind::ragged,
+                       .sequences_kv = SequenceKind::paged,
+                       .page_size = 16,
+                       .sinks = true};
+    EXPECT_THAT(supports(spec, arch), SizeIs(is_hopper ? 0 : 3)) << to_string(arch);
+    spec.alignment = 8;
+    EXPECT_THAT(supports(spec, arch), SizeIs(is_hopper ? 1 : 4)) << to_string(arch);
+  }
+}
+
 TEST(Supports, OldArchitecturesAreRefused) {
   for (const Arch arch : {Arch{7, 5, 0}, Arch{7, 0, 0}, Arch{6, 1, 0}}) {
     const std::vector<Refusal> refusals = supports({}, arch);
