@@ -89,7 +89,8 @@ inline std::string kv_dtype_rejection(const AttentionSpec& spec, std::string_vie
   if (!has_fp8_keys(spec)) return "";
   if (has_fp8_queries(spec)) {
     return fmt::format(
-        "{} reads q of 16 bits; spec.dtype is {}, which forward_mma_sync reads, and forward_wgmma on sm_90a",
+        "{} reads q of 16 bits; spec.dtype is {}, which forward_mma_sync and forward_split_kv read, and "
+        "forward_wgmma on sm_90a",
         family, to_string(spec.dtype));
   }
   return fmt::format(

@@ -34,26 +34,6 @@ std::vector<Refusal> refusals_everywhere(const AttentionSpec& spec) {
   return refusals;
 }
 
-// What of q, k and v of 8 bits one family alone serves, by wgmma.
-std::vector<Refusal> refusals_of_fp8_queries(const AttentionSpec& spec, Arch arch) {
-  std::vector<Refusal> refusals;
-  const auto refuse_unless = [&](bool is_served, const char* field, std::string_view value,
-                                 const char* served) {
-    if (is_served) return;
-    refusals.push_back(
-        {field, std::string(value),
-         fmt::format("must be {} on {} where q is of fp8; sm_90a serves it, and q of 16 bits over k and v of "
-                     "fp8 is served everywhere",
-                     served, to_string(arch)),
-         served});
-  };
-  refuse_unless(spec.sequences_q == SequenceKind::dense, "sequences_q", to_string(spec.sequences_q), "dense");
-  refuse_unless(spec.sequences_kv == SequenceKind::dense, "sequences_kv", to_string(spec.sequences_kv),
-                "dense");
-  refuse_unless(!spec.sinks, "sinks", "true", "false");
-  return refusals;
-}
-
 }  // namespace
 
 float AttentionSpec::scale() const {
@@ -86,9 +66,6 @@ std::vector<Refusal> supports(const AttentionSpec& spec, Arch arch) {
                         fmt::format("must be at most {} on {}; {} has kernels for more", max_head_dim,
                                     to_string(arch), to_string(latents_arch)),
                         std::to_string(max_head_dim)});
-  }
-  if (has_fp8_queries(spec) && arch != Arch{9, 0, 'a'}) {
-    for (Refusal& refusal : refusals_of_fp8_queries(spec, arch)) refusals.push_back(std::move(refusal));
   }
   return refusals;
 }

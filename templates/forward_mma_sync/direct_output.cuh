@@ -10,21 +10,6 @@
 
 namespace jit::forward_mma_sync {
 
-/// Four neighbours, in pieces of `alignment` bytes.
-template <int alignment>
-__device__ __forceinline__ void store_neighbours(float* target, const float (&values)[4], float inverse) {
-  unsigned words[4];
-#pragma unroll
-  for (int i = 0; i < 4; ++i)
-    words[i] = keep_if_has_keys(static_cast<unsigned>(__float_as_int(values[i])), inverse);
-  store_chunk<maximum<int>(alignment, sizeof(float))>(target, words);
-}
-template <int alignment, class Element>
-__device__ __forceinline__ void store_neighbours(Element* target, const float (&values)[4], float inverse) {
-  store_pairs<alignment>(target, {keep_if_has_keys(pack<Element>(values[0], values[1]), inverse),
-                                  keep_if_has_keys(pack<Element>(values[2], values[3]), inverse)});
-}
-
 /// Writes the rows of a warp to those of `target` from `first_row` on, but none from `row_end` on. They have been
 /// multiplied by `inverse`. Lanes of a quad have 16 columns side by side: of 16 bits a whole sector, of floats two.
 template <class Config, class Rows>
@@ -42,9 +27,11 @@ __device__ __forceinline__ void store_output_rows(
     for (int n = 0; n < Output::column_blocks; n += 2) {
       const int column = Layout::column(0, n, 0);
       if (first_column + column >= Config::head_dim_v) break;
-      const float values[4] = {output.at(r, n, 0), output.at(r, n + 1, 0), output.at(r, n, 1),
-                               output.at(r, n + 1, 1)};
-      store_neighbours<Config::alignment>(own + column, values, inverse[r]);
+      const auto kept = [&](int block, int i) {
+        return keep_if_has_keys(output.at(r, block, i), inverse[r]);
+      };
+      store_four<Config::alignment>(own + column,
+                                    make_float4(kept(n, 0), kept(n + 1, 0), kept(n, 1), kept(n + 1, 1)));
     }
   });
 }

@@ -14,6 +14,23 @@
 
 namespace jit {
 
+/// Multiplies scores by the scales of their queries and by those of their keys, of which that of the lane's first column
+/// lies at a shared address.
+template <class Scores>
+__device__ __forceinline__ void scale_by_tokens(Scores& scores, const float (&of_queries)[Scores::rows],
+                                                unsigned of_keys) {
+#pragma unroll
+  for (int n = 0; n < Scores::column_blocks; ++n) {
+    int pair[2];
+    load_shared(pair, of_keys + Scores::Layout::column(0, n, 0) * 4);
+#pragma unroll
+    for (int r = 0; r < Scores::rows; ++r) {
+      scores.at(r, n, 0) *= of_queries[r] * __int_as_float(pair[0]);
+      scores.at(r, n, 1) *= of_queries[r] * __int_as_float(pair[1]);
+    }
+  }
+}
+
 /// Of a warp's `Scores`. Elements of 16 bits have no scales.
 template <class Config, class Scores, bool has_fp8 = keys_are_fp8<Config>,
           bool has_each = has_token_scales<Config>>
@@ -113,17 +130,7 @@ class HeadScales<Config, Scores, true, true> : public ValueScale<Config> {
   }
   __device__ __forceinline__ float of_scores() const { return params_.softmax_scale; }
   __device__ __forceinline__ void scale_scores(Scores& scores, unsigned scales) const {
-    const unsigned own = scales + MmaLayout::lane_column(reread_thread_index()) * 4;
-#pragma unroll
-    for (int n = 0; n < Scores::column_blocks; ++n) {
-      int pair[2];
-      load_shared(pair, own + MmaLayout::column(0, n, 0) * 4);
-#pragma unroll
-      for (int r = 0; r < Scores::rows; ++r) {
-        scores.at(r, n, 0) *= of_queries_[r] * __int_as_float(pair[0]);
-        scores.at(r, n, 1) *= of_queries_[r] * __int_as_float(pair[1]);
-      }
-    }
+    scale_by_tokens(scores, of_queries_, scales + MmaLayout::lane_column(reread_thread_index()) * 4);
   }
 
  private:

@@ -246,6 +246,11 @@ __device__ __forceinline__ unsigned keep_if_has_keys(unsigned packed, float inve
   return inverse > 0.5f * inverse_without_keys ? 0 : packed;
 }
 
+__device__ __forceinline__ float keep_if_has_keys(float value, float inverse) {
+  return __int_as_float(
+      static_cast<int>(keep_if_has_keys(static_cast<unsigned>(__float_as_int(value)), inverse)));
+}
+
 /// What the output of each row is to be multiplied by, and log(Σ exp(score)) in natural units, −inf for a row
 /// without keys. `Layout` is that of the scores; sums are 2^`raise` of what they are the sums of.
 template <class Layout, int rows>

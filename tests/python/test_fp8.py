@@ -11,12 +11,6 @@ from request_batches import BF16, boundaries, causal, int32
 OUTPUTS = {"bf16": BF16, "fp16": numpy.dtype(numpy.float16), "fp32": numpy.dtype(numpy.float32)}
 
 
-@pytest.fixture
-def hopper():
-    if ja.devices()[0].arch != "sm_90a":
-        pytest.skip("q of fp8 in sequences of their own lengths needs sm_90a")
-
-
 def codes(rng, shape, scale, name="fp8_e4m3"):
     """Elements with a standard deviation of 1 once they are multiplied by `scale`, one for each head, or request too."""
     return (rng.standard_normal(shape) / numpy.asarray(scale)[..., None]).astype(FP8[name])
@@ -86,7 +80,7 @@ def check_requests(o, lse, q, k, v, scales, **options):
 
 
 @pytest.mark.parametrize("page_size", [None, 16, 64])
-def test_ragged_and_paged(hopper, rng, place, fetch, page_size):
+def test_ragged_and_paged(rng, place, fetch, page_size):
     """Whole tiles of pages, pieces of tiles, and none."""
     lengths_q, lengths_k = [5, 0, 70, 1], [40, 7, 130, 0]
     scales = {one: rng.uniform(0.02, 0.1, (4, 2)).astype(numpy.float32) for one in "qkv"}
@@ -138,7 +132,7 @@ def test_scales_of_tokens(rng, place, fetch, layout):
     check(turned(fetch(o)), fetch(lse), wide(q, a), wide(k, b), wide(v, c[:, None]))
 
 
-def test_scales_of_ragged_tokens(hopper, rng, place, fetch):
+def test_scales_of_ragged_tokens(rng, place, fetch):
     lengths_q, lengths_k = [5, 0, 70, 1], [40, 7, 130, 0]
     a, b, c = drawn(rng, sum(lengths_q), 4), drawn(rng, sum(lengths_k), 2), drawn(rng, 1)
     q, k, v = (codes(rng, (*x.shape, 64), x) for x in (a, b, numpy.broadcast_to(c, b.shape)))
@@ -202,7 +196,6 @@ def test_rows_that_tma_cannot_read(rng, place, fetch, head_dim, backwards):
         ({"q": BF16}, "dtype", "is fp8_e4m3, but q holds bf16"),
         ({"q": BF16, "dtype": None, "kv_dtype": "fp8_e4m3", "q_descale": (1,)}, "q_descale", "dtype of fp8"),
         ({"split_keys": 64}, "split_keys", "must be 0 where q is of fp8"),
-        ({"seqused_k": (2,)}, "seqused_k", "give cu_seqlens_q"),
         ({"dropout_p": 0.5}, "dropout", "must be false where k and v are of fp8"),
     ],
 )
@@ -227,10 +220,9 @@ def test_refusals(place, options, argument, words):
 def test_specs():
     assert not ja.supports("sm_90a", dtype="fp8_e5m2", out_dtype="fp32")
     assert not ja.supports("sm_80", dtype="fp8_e4m3", alignment=2) and not ja.supports("sm_120", dtype="fp8_e5m2")
-    (refusal,) = ja.supports("sm_89", dtype="fp8_e4m3", sequences_q="ragged")
-    assert (refusal.field, refusal.nearest) == ("sequences_q", "dense") and "sm_90a serves it" in refusal.rule
-    (refusal,) = ja.supports("sm_90a", dtype="fp8_e4m3", sequences_q="ragged", alignment=8)
-    assert refusal.field == "alignment" and "must be 16 bytes" in refusal.rule
+    assert not ja.supports("sm_89", dtype="fp8_e4m3", sequences_q="ragged", sinks=True, alignment=8)
+    (refusal,) = ja.supports("sm_89", dtype="fp8_e4m3", split_keys=64)
+    assert (refusal.field, refusal.nearest) == ("split_keys", "0")
     (refusal,) = ja.supports("sm_90a", dtype="bf16", out_dtype="fp32")
     assert (refusal.field, refusal.nearest) == ("out_dtype", "bf16")
     assert ml_dtypes.finfo(FP8["fp8_e5m2"]).max == 57344
