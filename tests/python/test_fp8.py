@@ -79,9 +79,25 @@ def check_requests(o, lse, q, k, v, scales, **options):
         begin = end
 
 
+CONFIGS = {
+    "forward_wgmma": "family=forward_wgmma tile_q=64 tile_kv=64 stages_q=2 stages_v=2 separate_o=true",
+    "forward_split_kv": "family=forward_split_kv row_warps=1 key_warps=2 tile_kv=64 stages=2",
+}
+
+
+def prepared(family, **fields):
+    if family == "forward_wgmma" and ja.devices()[0].arch != "sm_90a":
+        pytest.skip("forward_wgmma needs sm_90a")
+    spec = ja.AttentionSpec(dtype="fp8_e4m3", head_dim=64, gqa_ratio=2, sequences_q="ragged", **fields)
+    return ja.prepare(spec, config=CONFIGS[family])
+
+
+@pytest.mark.parametrize("family", CONFIGS)
 @pytest.mark.parametrize("page_size", [None, 16, 64])
-def test_ragged_and_paged(rng, place, fetch, page_size):
+def test_ragged_and_paged(rng, place, fetch, page_size, family):
     """Whole tiles of pages, pieces of tiles, and none."""
+    kind = {"sequences_kv": "ragged"} if page_size is None else {"sequences_kv": "paged", "page_size": page_size}
+    attention = prepared(family, mask=ja.mask.causal(), **kind)
     lengths_q, lengths_k = [5, 0, 70, 1], [40, 7, 130, 0]
     scales = {one: rng.uniform(0.02, 0.1, (4, 2)).astype(numpy.float32) for one in "qkv"}
     q, k, v = sequences(rng, lengths_q, lengths_k, scales)
@@ -99,15 +115,32 @@ def test_ragged_and_paged(rng, place, fetch, page_size):
                     pool[table[b, i // page_size], i % page_size] = row
         given |= {"page_table": place(table), "seqused_k": place(int32(lengths_k))}
     arrays = [place(x.view(numpy.uint8)) for x in (numpy.concatenate(q), *keys)]
-    o, lse = ja.attention(
-        *arrays,
-        dtype="fp8_e4m3",
-        cu_seqlens_q=place(boundaries(lengths_q)),
-        mask=ja.mask.causal(),
-        return_lse=True,
-        **given,
-    )
+    o, lse = attention(*arrays, cu_seqlens_q=place(boundaries(lengths_q)), return_lse=True, **given)
     check_requests(fetch(o), fetch(lse), q, k, v, scales, keep=True)
+
+
+def test_lengths_in_use_and_sinks(rng, place, fetch):
+    """Rows of a cache that has room for more, of which some requests see none, by whichever GPU; results in fp32."""
+    scale = drawn(rng, 3, 2)
+    q, k, v = (codes(rng, (3, n, 2, 40), scale[:, None]) for n in (2, 50, 50))
+    used, sinks = [50, 0, 17], rng.standard_normal(2).astype(numpy.float32)
+    o, lse = ja.attention(
+        *(place(x.view(numpy.uint8)) for x in (q, k, v)),
+        dtype="fp8_e4m3",
+        out_dtype="fp32",
+        seqused_k=place(int32(used)),
+        sinks=place(sinks),
+        return_lse=True,
+        **{f"{one}_descale": place(scale) for one in "qkv"},
+    )
+    o, lse = fetch(o), fetch(lse)
+    for b, count in enumerate(used):
+        numbers = (wide(x[b : b + 1, : (2 if x is q else count)], scale[b : b + 1, None]) for x in (q, k, v))
+        exact = exact_attention(*numbers)
+        # One more key without a value.
+        whole = numpy.logaddexp(exact.lse, sinks[:, None])
+        share = numpy.where(numpy.isneginf(exact.lse), 0, numpy.exp(exact.lse - whole))[0].T[..., None]
+        assert numpy.abs(o[b] - exact.o[0] * share).max() <= 2e-2 and numpy.abs(lse[b] - whole[0]).max() <= 2e-3
 
 
 def drawn(rng, *shape):
@@ -132,20 +165,20 @@ def test_scales_of_tokens(rng, place, fetch, layout):
     check(turned(fetch(o)), fetch(lse), wide(q, a), wide(k, b), wide(v, c[:, None]))
 
 
-def test_scales_of_ragged_tokens(rng, place, fetch):
+@pytest.mark.parametrize("family", CONFIGS)
+def test_scales_of_ragged_tokens(rng, place, fetch, family):
     lengths_q, lengths_k = [5, 0, 70, 1], [40, 7, 130, 0]
     a, b, c = drawn(rng, sum(lengths_q), 4), drawn(rng, sum(lengths_k), 2), drawn(rng, 1)
     q, k, v = (codes(rng, (*x.shape, 64), x) for x in (a, b, numpy.broadcast_to(c, b.shape)))
     bounds = boundaries(lengths_q), boundaries(lengths_k)
-    o, lse = ja.attention(
+    attention = prepared(family, sequences_kv="ragged", descale_per="token")
+    o, lse = attention(
         *(place(x.view(numpy.uint8)) for x in (q, k, v)),
-        dtype="fp8_e4m3",
         cu_seqlens_q=place(bounds[0]),
         cu_seqlens_k=place(bounds[1]),
         q_descale=place(a),
         k_descale=place(b),
         v_descale=place(c),
-        descale_per="token",
         return_lse=True,
     )
     o, lse = fetch(o), fetch(lse)
