@@ -8,6 +8,7 @@ constexpr const char* fp8_config =
     "family=forward_wgmma tile_q=64 tile_kv=32 stages_q=2 stages_v=2 separate_o=true promote_every=0";
 constexpr const char* promoted_config =
     "family=forward_wgmma tile_q=64 tile_kv=32 stages_q=2 stages_v=2 separate_o=true promote_every=2";
+constexpr const char* split_config = "family=forward_split_kv row_warps=1 key_warps=2 tile_kv=32 stages=2";
 // With products of fp16, which sm_90a has for mma.sync.
 constexpr const char* mma_config =
     "family=forward_mma_sync tile_q=32 tile_kv=64 warps=2 stages_k=2 stages_v=2";
@@ -142,7 +143,27 @@ TEST_P(Fp8MmaMutationTest, IsCaught) {
                                            is_of_tokens ? ScaleKind::token : ScaleKind::head, 40));
 }
 
+class Fp8SplitMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
+
+TEST_P(Fp8SplitMutationTest, IsCaught) {
+  expect_caught(GetParam(), noticed_of_fp8(&GetParam(), split_config, ScaleKind::token, 40));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Fp8Split, Fp8SplitMutationTest,
+    ::testing::Values(TemplateMutation{"EvenPairsTwice", "forward_split_kv/kv_products.cuh",
+                                       "widen_fp8<Number, Stored>(four >> 16)",
+                                       "widen_fp8<Number, Stored>(four)"},
+                      TemplateMutation{"ScaleOfAnotherQuery", "forward_split_kv/kv_scales.cuh",
+                                       "part.q_begin + place.query)]", "part.q_begin)]"},
+                      TemplateMutation{"ScalesOfTheFirstKeys", "forward_split_kv/kv_scales.cuh",
+                                       "(first_key + Layout::lane_column(lane_id())) * 4",
+                                       "Layout::lane_column(lane_id()) * 4"}),
+    ::testing::PrintToStringParamName());
+
 TEST(Fp8Mma, IsRightUnmutated) {
+  EXPECT_EQ(noticed_of_fp8(nullptr, split_config, ScaleKind::token, 40), "");
+
   for (const ScaleKind kind : {ScaleKind::head, ScaleKind::token})
     EXPECT_EQ(noticed_of_fp8(nullptr, mma_config, kind, 40), "");
 }
