@@ -88,8 +88,10 @@ concept KernelFamily = requires(const Case& problem, const AttentionSpec& spec, 
 inline std::string kv_dtype_rejection(const AttentionSpec& spec, std::string_view family) {
   if (!has_fp8_keys(spec)) return "";
   if (has_fp8_queries(spec)) {
-    return fmt::format("{} reads q of 16 bits; spec.dtype is {}, which forward_wgmma reads on sm_90a", family,
-                       to_string(spec.dtype));
+    return fmt::format(
+        "{} reads q of 16 bits; spec.dtype is {}, which forward_mma_sync and forward_split_kv read, and "
+        "forward_wgmma on sm_90a",
+        family, to_string(spec.dtype));
   }
   return fmt::format(
       "{} reads k and v of the type of q, {}; spec.kv_dtype is {}, which forward_split_kv reads, and "
@@ -99,7 +101,6 @@ inline std::string kv_dtype_rejection(const AttentionSpec& spec, std::string_vie
 
 /// Why a family of dense sequences of one length cannot serve a spec; empty: it can.
 inline std::string plain_rejection(const AttentionSpec& spec, std::string_view family) {
-  if (std::string reason = kv_dtype_rejection(spec, family); !reason.empty()) return reason;
   if (is_plain(spec)) return "";
   return fmt::format(
       "{} reads dense sequences without sinks or split_keys; sequences_q = {}, sequences_kv = {}, "

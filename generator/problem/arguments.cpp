@@ -247,24 +247,6 @@ void check_for_strangers(const std::vector<FunctorTensorUse>& uses, const NamedT
   refuse("tensors", "the same name was given twice");
 }
 
-// What only kernels of other types than fp8 can serve.
-void check_fp8(const AttentionSpec& spec, const AttentionParams& params) {
-  if (const std::string_view given = device_length_argument(params); is_plain(spec) && !given.empty()) {
-    refuse(given,
-           "was given beside dense q, k and v of fp8, which have one length: give cu_seqlens_q, too, or k "
-           "and v in "
-           "pages or one behind another");
-  }
-  if (const std::string_view name = unmappable(params); !name.empty()) {
-    refuse(name,
-           name == "cache_leftpad"
-               ? "was given beside pages, and q of fp8 reads whole pages: leave it out, or give q of 16 bits"
-               : "has a stride of 0 or less along batch, seqlen or heads, or one of 2^40 bytes, and q, k, v "
-                 "and o "
-                 "beside q of fp8 are copied by TMA: give a contiguous copy");
-  }
-}
-
 }  // namespace
 
 // A dimension of one element may carry any stride.
@@ -321,7 +303,6 @@ bool fill_params(const AttentionSpec& spec, const ArgumentRules& rules,
   sequences.zero_padding = arguments.zero_padding ? 1 : 0;
   if (const std::string_view given = device_length_argument(params); spec.dropout && !given.empty())
     refuse(given, "was given, but with dropout all sequences have one length");
-  if (has_fp8_queries(spec)) check_fp8(spec, params);
   // Without a sequence, all rows of ragged queries are padding.
   const bool has_rows = sizes.batch > 0 || (arguments.zero_padding && has_ragged_q(spec));
   return has_rows && sizes.heads_q > 0 && sizes.seqlen_q > 0;

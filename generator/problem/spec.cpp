@@ -67,11 +67,6 @@ std::vector<Refusal> supports(const AttentionSpec& spec, Arch arch) {
                                     to_string(arch), to_string(latents_arch)),
                         std::to_string(max_head_dim)});
   }
-  if (has_fp8_queries(spec) && arch != Arch{9, 0, 'a'}) {
-    refusals.push_back({"dtype", std::string(to_string(spec.dtype)),
-                        fmt::format("is multiplied on sm_90a alone, and this is {}", to_string(arch)),
-                        "bf16, with kv_dtype of fp8"});
-  }
   return refusals;
 }
 

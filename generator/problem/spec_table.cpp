@@ -106,9 +106,6 @@ std::optional<Refusal> refuse_alignment(const SpecField& field, const AttentionS
     return refuse(field, std::to_string(spec.alignment),
                   fmt::format("must be 16 bytes where head_dim is above {}", max_head_dim), "16");
   }
-  if (has_fp8_queries(spec) && spec.alignment != legal.front())
-    return refuse(field, std::to_string(spec.alignment),
-                  "must be 16 bytes where q is of fp8: its kernels read whole rows by TMA", "16");
   if (std::find(legal.begin(), legal.end(), spec.alignment) != legal.end()) return {};
   const auto nearest =
       std::find_if(legal.begin(), legal.end(), [&](int value) { return value <= spec.alignment; });

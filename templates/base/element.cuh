@@ -17,15 +17,17 @@ struct fp16 {
 /// What one lane gives to ldmatrix, and the widest cp.async.
 inline constexpr int chunk_bytes = 16;
 
+/// Columns that one mma.sync or wgmma sums over: 32 bytes of a row, whatever the type.
+JIT_HOST_DEVICE constexpr int mma_k_of(int element_bytes) { return 32 / element_bytes; }
+
 template <class Element>
 struct ElementTraits {
   static constexpr int bytes = sizeof(Element);
   static constexpr int per_chunk = chunk_bytes / bytes;
-  /// Columns that one mma.sync or wgmma sums over: 32 bytes of a row, whatever the type.
-  static constexpr int mma_k = 32 / bytes;
+  static constexpr int mma_k = mma_k_of(bytes);
 };
 
-/// What the host counts with: q and o have 16 bits in all kernels so far, and k and v in most.
+/// What the host counts with where it does not say otherwise: most elements have 16 bits.
 inline constexpr int element_bytes = ElementTraits<bf16>::bytes;
 
 /// Head dims are padded in shared memory to whole steps of an mma.

@@ -4,6 +4,7 @@
 #include "base/dropout_params.cuh"
 #include "base/params.cuh"
 #include "base/prelude.cuh"
+#include "forward_mma_sync/direct_output.cuh"
 #include "forward_mma_sync/traits.cuh"
 #include "problem/sequences.cuh"
 #include "ptx/cp_async.cuh"
@@ -15,35 +16,18 @@
 
 namespace jit::forward_mma_sync {
 
-/// Writes this block's rows. O goes through shared memory at `o_tile`, so that whole rows are written at
-/// once; it lies over Q, K and V.
-template <class Config>
-__device__ __forceinline__ void store_output(const AttentionParams& params, const DropoutParams& dropout,
-                                             typename KernelTraits<Config>::Output& output,
-                                             const SoftmaxState<KernelTraits<Config>::Output::rows>& state,
-                                             float scale_log2, unsigned o_tile) {
+/// Writes the rows of a warp, of which `row` of the block is the first, by way of shared memory at `o_tile`, so that
+/// whole rows are written at once; O lies over Q, K and V. `inverse` is what the rows have been multiplied by.
+template <class Config, class Rows>
+__device__ __forceinline__ void store_output_by_tile(
+    const Rows& target, int q_begin, int seqlen_q, int warp_row,
+    const typename KernelTraits<Config>::Output& output,
+    const float (&inverse)[KernelTraits<Config>::Output::rows], unsigned o_tile) {
   using Traits = KernelTraits<Config>;
   using Element = OutputElement<Config>;
   using OTile = typename Traits::OTile;
   using Layout = typename Traits::Output::Layout;
-  float inverse[Traits::Output::rows], lse[Traits::Output::rows];
-  finish_rows<Layout>(state, scale_log2, inverse, lse);
-#pragma unroll
-  for (int r = 0; r < Traits::Output::rows; ++r) inverse[r] = over_kept_share<Config>(inverse[r], dropout);
-  output.scale_rows(inverse);
-
-  const Sequences<Config> sequences(params);
-  const auto [batch, head, q_begin] =
-      block_tile<Config::tile_q>(params, Sequences<Config>::longest_q(params));
-  const int seqlen_q = sequences.q(batch).length;
-  const int warp_row = warp_id() * Traits::warp_rows;
-  if (params.lse != nullptr) {
-    write_lse<Config, typename Traits::Output>(params, batch, head, q_begin + warp_row, lse);
-  }
-
-  // Copies may still be in flight and other warps still multiplying with what lies here.
-  cp_async_wait_group<0>();
-  __syncthreads();
+  __syncthreads();  // other warps may still be multiplying with what lies here
   const int lane = lane_id();
   const unsigned o_address = o_tile + OTile::offset(warp_row + Layout::lane_row(lane), 0) +
                              Layout::lane_column(lane) * ElementTraits<Element>::bytes;
@@ -60,7 +44,40 @@ __device__ __forceinline__ void store_output(const AttentionParams& params, cons
   }
   __syncwarp();
   store_tile_rows<OTile, Config::head_dim_v, Traits::warp_rows, Config::alignment>(
-      sequences.output_rows(batch, head), q_begin + warp_row, seqlen_q, o_tile, warp_row);
+      target, q_begin + warp_row, seqlen_q, o_tile, warp_row);
+}
+
+/// Writes this block's rows, from `o_tile` in shared memory or from registers. `scales` knows that of values.
+template <class Config, class Scales>
+__device__ __forceinline__ void store_output(const AttentionParams& params, const DropoutParams& dropout,
+                                             typename KernelTraits<Config>::Output& output,
+                                             const SoftmaxState<KernelTraits<Config>::Output::rows>& state,
+                                             float scale_log2, Scales& scales, unsigned o_tile) {
+  using Traits = KernelTraits<Config>;
+  using Layout = typename Traits::Output::Layout;
+  float inverse[Traits::Output::rows], lse[Traits::Output::rows];
+  finish_rows<Layout>(state, scale_log2, inverse, lse, probability_raise<typename Config::Element>);
+#pragma unroll
+  for (int r = 0; r < Traits::Output::rows; ++r) inverse[r] = over_kept_share<Config>(inverse[r], dropout);
+  output.scale_rows(inverse);
+
+  const Sequences<Config> sequences(params);
+  const WorkTile work = block_tile<Config::tile_q>(params, Sequences<Config>::longest_q(params));
+  const auto [batch, head, q_begin] = work;
+  scales.take_values(work);
+  scales.scale_output(output);
+  const int seqlen_q = sequences.q(batch).length;
+  const int warp_row = warp_id() * Traits::warp_rows;
+  if (params.lse != nullptr) {
+    write_lse<Config, typename Traits::Output>(params, batch, head, q_begin + warp_row, lse);
+  }
+  const auto target = sequences.output_rows(batch, head);
+  cp_async_wait_group<0>();  // copies may still be in flight: of Q, say, where there was no key
+  if constexpr (is_same<Layout, EvenOddLayout>) {
+    store_output_rows<Config>(target, q_begin + warp_row, seqlen_q, output, inverse);
+  } else {
+    store_output_by_tile<Config>(target, q_begin, seqlen_q, warp_row, output, inverse, o_tile);
+  }
 }
 
 }  // namespace jit::forward_mma_sync

@@ -11,10 +11,12 @@
 // what each load overwrites was last read before the barrier in front of it.
 #pragma once
 
+#include "base/descale_params.cuh"
 #include "base/dropout_params.cuh"
 #include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "forward_mma_sync/epilogue.cuh"
+#include "forward_mma_sync/key_scales.cuh"
 #include "forward_mma_sync/smem_layout.cuh"
 #include "forward_mma_sync/traits.cuh"
 #include "problem/functor.cuh"
@@ -28,6 +30,7 @@
 #include "scheduling/block_place.cuh"
 #include "steps/apply_functors.cuh"
 #include "steps/dropout.cuh"
+#include "steps/head_scales.cuh"
 #include "steps/mma_sync_products.cuh"
 #include "steps/softmax.cuh"
 #include "tiles/swizzled_tile.cuh"
@@ -90,7 +93,8 @@ __device__ __forceinline__ auto tile_loader(const Rows& rows, int row_end) {
 
 template <class Config>
 __device__ __forceinline__ void attention_forward(const AttentionParams& params,
-                                                  const DropoutParams& dropout_params = {}) {
+                                                  const DropoutParams& dropout_params,
+                                                  const DescaleParams& descale) {
   using Traits = KernelTraits<Config>;
   using Element = typename Config::Element;
   using Mask = typename Config::Mask;
@@ -101,8 +105,8 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
 
   const Sequences<Config> sequences(params);
 
-  const auto [batch, head, q_begin] =
-      block_tile<Config::tile_q>(params, Sequences<Config>::longest_q(params));
+  const WorkTile work = block_tile<Config::tile_q>(params, Sequences<Config>::longest_q(params));
+  const auto [batch, head, q_begin] = work;
   const BlockContext context = sequences.context(batch, head);
   const int seqlen_q = context.seqlen_q, seqlen_kv = context.seqlen_kv;
   const int kv_head = sequences.kv_head(head);
@@ -112,6 +116,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
       sequences.key_rows(batch, kv_head), seqlen_kv);
   const auto v_loader = tile_loader<Config, typename Traits::VTile, Config::head_dim_v>(
       sequences.value_rows(batch, kv_head), seqlen_kv);
+  const KeyScalesLoader<Config> key_scales_loader(descale, batch, kv_head, seqlen_kv);
 
   const Mask mask(context);
   const TileMask<Config> tile_mask(context);
@@ -122,11 +127,17 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
 
   int stage_k = 0, stage_v = 0;  // of the tile being multiplied
   const auto k_tile = [&](int stage) { return smem_base + layout.k + stage * Traits::KTile::bytes; };
+  const auto key_scales = [&](int stage) {
+    return smem_base + layout.key_scales + stage * Config::tile_kv * 4;
+  };
   const auto v_tile = [&](int stage) { return smem_base + layout.v + stage * Traits::VTile::bytes; };
   // Each load closes its group even when there is nothing to load, because no tile is left or (`ahead` is
   // negative) none begins so early: waits count groups.
   const auto load_k = [&](int ahead, int stage) {
-    if (ahead >= 0 && tiles.has(ahead)) k_loader.load(k_tile(stage), tiles.key(ahead));
+    if (ahead >= 0 && tiles.has(ahead)) {
+      k_loader.load(k_tile(stage), tiles.key(ahead));
+      key_scales_loader.load(key_scales(stage), tiles.key(ahead));
+    }
     cp_async_commit_group();
   };
   const auto load_v = [&](int ahead, int stage) {
@@ -154,7 +165,9 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
 
   typename Traits::Output output = {};
   SoftmaxState<Traits::Scores::rows> state;
-  const float scale_log2 = exponent_scale<Score>(params.softmax_scale);
+  HeadScales<Config, typename Traits::Scores> scales(params, descale);
+  scales.take_scores(work, warp_id() * Traits::warp_rows, [&] { return context; });
+  const float scale_log2 = exponent_scale<Score>(scales.of_scores());
   const auto dropout = dropout_head<Config>(dropout_params, params.heads_q, batch, head);
 
   for (; tiles.has(0); tiles.advance()) {
@@ -178,11 +191,12 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
       load_k(Traits::ahead_k, stage_k_load);
     }
 
+    scales.scale_scores(scores, key_scales(stage_k));
     if (!Score::is_identity || tiles.is_partial()) {
       apply_functors<MaskQuery::each_score>(scores, score_place<Config>(q_begin, tiles.key(0)), score,
-                                            params.softmax_scale, tile_mask, context, tiles.is_partial());
+                                            scales.of_scores(), tile_mask, context, tiles.is_partial());
     }
-    online_softmax<Config::rescale>(scores, output, state, scale_log2);
+    online_softmax<Config::rescale, Element>(scores, output, state, scale_log2);
     // Behind the sums, which are those of all keys.
     drop(scores, kept_scores<QueriesByKeys, typename Traits::Scores>(
                      dropout, q_begin + warp_id() * Traits::warp_rows, tiles.key(0)));
@@ -190,13 +204,29 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
     cp_async_wait_group<Traits::pending_v>();
     __syncthreads();
     if constexpr (Config::stages_k == 1) load_k(1, 0);
-    multiply_pv<Element, typename Traits::VTile, Traits::ldmatrix_width>(output, scores, v_tile(stage_v));
+    if constexpr (is_fp8<Element>) {
+      multiply_pv_fp8<Element, typename Traits::VTile, Traits::ldmatrix_width>(output, scores,
+                                                                               v_tile(stage_v));
+    } else {
+      multiply_pv<Element, typename Traits::VTile, Traits::ldmatrix_width>(output, scores, v_tile(stage_v));
+    }
 
     stage_k = stage_k + 1 == Config::stages_k ? 0 : stage_k + 1;
     stage_v = stage_v + 1 == Config::stages_v ? 0 : stage_v + 1;
   }
 
-  store_output<Config>(params, dropout_params, output, state, scale_log2, smem_base + layout.o);
+  store_output<Config>(params, dropout_params, output, state, scale_log2, scales, smem_base + layout.o);
+}
+
+template <class Config>
+__device__ __forceinline__ void attention_forward(const AttentionParams& params,
+                                                  const DropoutParams& dropout = {}) {
+  attention_forward<Config>(params, dropout, DescaleParams{});
+}
+template <class Config>
+__device__ __forceinline__ void attention_forward(const AttentionParams& params,
+                                                  const DescaleParams& descale) {
+  attention_forward<Config>(params, DropoutParams{}, descale);
 }
 
 }  // namespace jit::forward_mma_sync

@@ -9,31 +9,47 @@ namespace jit::forward_mma_sync {
 
 /// Byte offsets from the start of dynamic shared memory.
 ///
-///     Q in shared memory:   | Q | K stage 0 | K stage 1 … | V stage 0 | V stage 1 … |
-///     Q in registers:       | K stage 0 | K stage 1 … | V stage 0 | V stage 1 … |
+///     Q in shared memory:   | Q | K stage 0 | K stage 1 … | V stage 0 | V stage 1 … | scales of keys stage 0 … |
+///     Q in registers:       | K stage 0 | K stage 1 … | V stage 0 | V stage 1 … | scales of keys stage 0 … |
 ///     at the end:           | O |
 ///
-/// Q that goes to registers passes through before K comes; O lies over whatever lay there.
+/// Q that goes to registers passes through before K comes; O of 16-bit kernels lies over whatever lay there.
 struct SmemLayout {
   int q;
   int k;
   int v;
+  int key_scales;  ///< float for each key of each stage of K, if each has a scale
   int o;
   int total;
 };
 
-JIT_HOST_DEVICE constexpr SmemLayout smem_layout(int head_dim, int head_dim_v, int tile_q, int tile_kv,
-                                                 int stages_k, int stages_v, bool q_in_registers) {
-  const int q_bytes = tile_q * padded_head_dim(head_dim) * element_bytes;
-  const int k_bytes = tile_kv * padded_head_dim(head_dim) * element_bytes;
-  const int v_bytes = tile_kv * padded_head_dim(head_dim_v) * element_bytes;
-  const int o_bytes = tile_q * padded_head_dim(head_dim_v) * element_bytes;
+/// What the layout depends on, of a spec and a config.
+struct SmemSizes {
+  int head_dim = 0;
+  int head_dim_v = 0;
+  int tile_q = 0;
+  int tile_kv = 0;
+  int stages_k = 0;
+  int stages_v = 0;
+  bool q_in_registers = false;
+  int element_bytes =
+      jit::element_bytes;   ///< of q, k and v; those of 8 bits have an O that leaves from registers
+  bool key_scales = false;  ///< whether each key has a scale of its own
+};
+
+JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
+  const int bytes = sizes.element_bytes, mma_k = mma_k_of(bytes);
+  const int q_bytes = sizes.tile_q * padded_head_dim(sizes.head_dim, mma_k) * bytes;
+  const int k_bytes = sizes.tile_kv * padded_head_dim(sizes.head_dim, mma_k) * bytes;
+  const int v_bytes = sizes.tile_kv * padded_head_dim(sizes.head_dim_v) * bytes;
+  const int o_bytes = bytes == 1 ? 0 : sizes.tile_q * padded_head_dim(sizes.head_dim_v) * bytes;
   SmemLayout layout{};
   layout.q = 0;
-  layout.k = q_in_registers ? 0 : q_bytes;
-  layout.v = layout.k + stages_k * k_bytes;
+  layout.k = sizes.q_in_registers ? 0 : q_bytes;
+  layout.v = layout.k + sizes.stages_k * k_bytes;
+  layout.key_scales = layout.v + sizes.stages_v * v_bytes;
   layout.o = 0;
-  layout.total = layout.v + stages_v * v_bytes;
+  layout.total = layout.key_scales + (sizes.key_scales ? sizes.stages_k * sizes.tile_kv * 4 : 0);
   if (layout.total < q_bytes) layout.total = q_bytes;
   if (layout.total < o_bytes) layout.total = o_bytes;
   return layout;
@@ -41,8 +57,15 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(int head_dim, int head_dim_v, i
 
 template <class Config>
 JIT_HOST_DEVICE constexpr SmemLayout smem_layout() {
-  return smem_layout(Config::head_dim, Config::head_dim_v, Config::tile_q, Config::tile_kv, Config::stages_k,
-                     Config::stages_v, Config::q_in_registers);
+  return smem_layout({.head_dim = Config::head_dim,
+                      .head_dim_v = Config::head_dim_v,
+                      .tile_q = Config::tile_q,
+                      .tile_kv = Config::tile_kv,
+                      .stages_k = Config::stages_k,
+                      .stages_v = Config::stages_v,
+                      .q_in_registers = Config::q_in_registers,
+                      .element_bytes = ElementTraits<typename Config::Element>::bytes,
+                      .key_scales = has_token_scales<Config>});
 }
 
 }  // namespace jit::forward_mma_sync

@@ -4,6 +4,7 @@
 #include "base/element.cuh"
 #include "base/prelude.cuh"
 #include "forward_mma_sync/smem_layout.cuh"
+#include "ptx/fp8.cuh"
 #include "steps/mma_sync_products.cuh"
 #include "tiles/accumulator.cuh"
 #include "tiles/swizzled_tile.cuh"
@@ -30,16 +31,16 @@ struct KernelTraits {
   static constexpr int row_blocks = warp_rows / 16;
   static constexpr int head_dim_steps = padded_head_dim(Config::head_dim, mma_k) / mma_k;
 
-  // Of one warp.
+  // Of one warp. Columns of V are not summed over, and padded to two blocks of O.
+  static constexpr int columns_v = padded_head_dim(Config::head_dim_v);
+  using OutputLayout = typename ChosenType<is_fp8<typename Config::Element>, EvenOddLayout, MmaLayout>::type;
   using Scores = Accumulator<MmaLayout, warp_rows, Config::tile_kv>;
-  using Output = Accumulator<MmaLayout, warp_rows, padded_head_dim(Config::head_dim_v, mma_k)>;
+  using Output = Accumulator<OutputLayout, warp_rows, columns_v>;
 
   static constexpr int chunks =
       padded_head_dim(Config::head_dim, mma_k) / ElementTraits<typename Config::Element>::per_chunk;
-  static constexpr int chunks_v =
-      padded_head_dim(Config::head_dim_v, mma_k) / ElementTraits<typename Config::Element>::per_chunk;
-  static constexpr int chunks_o =
-      padded_head_dim(Config::head_dim_v, mma_k) / ElementTraits<OutputElement<Config>>::per_chunk;
+  static constexpr int chunks_v = columns_v / ElementTraits<typename Config::Element>::per_chunk;
+  static constexpr int chunks_o = columns_v / ElementTraits<OutputElement<Config>>::per_chunk;
   using QTile = SmemTile<Config::tile_q, chunks, Config::swizzle>;
   using KTile = SmemTile<Config::tile_kv, chunks, Config::swizzle>;
   using VTile = SmemTile<Config::tile_kv, chunks_v, Config::swizzle>;

@@ -1,6 +1,6 @@
 // The products of a step out of keys and values as they are stored.
 //
-// Keys and values of 8 bits become numbers of 16 bits on the way from shared memory to fragments, exactly. ldmatrix brings
+// Keys and values of 8 bits, and queries, become numbers of 16 bits on the way from shared memory to fragments, exactly. ldmatrix brings
 // a lane four bytes of a key's row that stand side by side, where it brings two numbers of 16 bits. So what an mma sums
 // over is taken in another order, which is the queries' order, too; and of values, which ldmatrix transposes in pairs, the
 // even columns of sixteen are those of one mma and the odd ones those of the next. No byte is moved for it.
@@ -69,13 +69,13 @@ struct KvProducts {
 template <class Config>
 struct KvProducts<Config, true> {
   using Traits = KernelTraits<Config>;
-  using Element = typename Config::Element;
+  using Number = typename Traits::Number;
   using Stored = KvElement<Config>;
   using KTile = typename Traits::KTile;
   using VTile = typename Traits::VTile;
   /// What P and V are multiplied as. Of V as it is stored fp16 has all numbers, and is made of it in one instruction; P
-  /// times scales of keys wants the range of bf16.
-  using Weight = typename ChosenType<has_token_scales<Config>, bf16, fp16>::type;
+  /// times scales of values wants the range of bf16.
+  using Weight = typename ChosenType<Traits::has_value_scales, bf16, fp16>::type;
 
   /// Of 16 columns a lane has the four from 4 · (lane mod 4) on.
   struct Queries {
@@ -88,6 +88,13 @@ struct KvProducts<Config, true> {
       for (int step = 0; step < Traits::head_dim_steps; ++step) {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
+          if constexpr (is_fp8<typename Config::Element>) {
+            const auto four = static_cast<unsigned>(
+                load_shared(tile + Traits::QTile::offset(row + 8 * half, step) + lane % 4 * 4));
+            registers[step][half] = widen_fp8<Number, Stored>(four);
+            registers[step][half + 2] = widen_fp8<Number, Stored>(four >> 16);
+            continue;
+          }
           int words[2];
           load_shared(words, tile + Traits::QTile::offset(row + 8 * half, 2 * step + chunk) + byte);
           registers[step][half] = static_cast<unsigned>(words[0]);
@@ -113,7 +120,7 @@ struct KvProducts<Config, true> {
         ldmatrix_x4(keys, KTile::advance(pairs, 8 * n, chunk));
 #pragma unroll
         for (int i = 0; i < 4; ++i)
-          multiply<Element>(scores.registers[0][n + i / 2], q.registers[chunk + i % 2], keys[i]);
+          multiply(scores.registers[0][n + i / 2], q.registers[chunk + i % 2], keys[i]);
       }
     }
     if constexpr (even_chunks < KTile::chunks) {
@@ -122,8 +129,7 @@ struct KvProducts<Config, true> {
         unsigned keys[2];
         ldmatrix_x2(keys[0], keys[1], KTile::advance(singles, 8 * n, even_chunks));
 #pragma unroll
-        for (int i = 0; i < 2; ++i)
-          multiply<Element>(scores.registers[0][n + i], q.registers[even_chunks], keys[i]);
+        for (int i = 0; i < 2; ++i) multiply(scores.registers[0][n + i], q.registers[even_chunks], keys[i]);
       }
     }
   }
@@ -166,7 +172,6 @@ struct KvProducts<Config, true> {
 
  private:
   /// d += a · (16 bytes of each of 8 keys, of which a lane has four of one).
-  template <class Number>
   static __device__ __forceinline__ void multiply(float (&d)[4], const unsigned (&a)[4], unsigned bytes) {
     mma_m16n8k16<Number>(d, a, widen_fp8<Number, Stored>(bytes), widen_fp8<Number, Stored>(bytes >> 16));
   }

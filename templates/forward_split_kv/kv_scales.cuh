@@ -1,18 +1,22 @@
-// What keys and values of 8 bits are multiplied by. Their elements are not: the scale of a key multiplies its score, that
-// of a value its probability, or the output where all values of a head have one.
+// What queries, keys and values of 8 bits are multiplied by. Their elements are not: the scales of a query and a key
+// multiply their score, that of a value its probability, or the output where all values of a head have one.
 #pragma once
 
 #include "base/descale_params.cuh"
 #include "base/prelude.cuh"
 #include "forward_split_kv/traits.cuh"
+#include "problem/variable_sequences.cuh"
 #include "split_keys/head_scales.cuh"
+#include "split_keys/packed_rows.cuh"
 #include "split_keys/part_note.cuh"
+#include "steps/head_scales.cuh"
 #include "tiles/shared_words.cuh"
 
 namespace jit::forward_split_kv {
 
 /// Keys and values without scales.
-template <class Config, bool has_fp8 = keys_are_fp8<Config>, bool has_each = has_token_scales<Config>>
+template <class Config, bool has_fp8 = keys_are_fp8<Config>, bool has_each = has_token_scales<Config>,
+          bool has_value_scales = KernelTraits<Config>::has_value_scales>
 struct KvScales {
   using Traits = KernelTraits<Config>;
   using Scores = typename Traits::Scores;
@@ -28,9 +32,9 @@ struct KvScales {
   __device__ __forceinline__ void scale_output(typename Traits::Output&) const {}
 };
 
-/// One scale for all keys of a part, and one for all values.
+/// One scale for all keys of a part, and its queries of 8 bits, and one for all values.
 template <class Config>
-struct KvScales<Config, true, false> {
+struct KvScales<Config, true, false, false> {
   using Traits = KernelTraits<Config>;
   using Scores = typename Traits::Scores;
 
@@ -38,6 +42,10 @@ struct KvScales<Config, true, false> {
 
   __device__ __forceinline__ void begin_part(const PartNote& part) {
     k_ = scale_of_part(descale_.k, descale_.k_strides, part);
+    if constexpr (is_fp8<typename Config::Element>) {
+      k_ *= scale_of_part(descale_.q, descale_.q_strides, part);
+      if (k_ < 0) k_ = __int_as_float(0x7fffffff);  // as in families to which maxima would be minima
+    }
     v_ = scale_of_part(descale_.v, descale_.v_strides, part);
   }
   __device__ __forceinline__ void scale_scores(Scores& scores, unsigned, int) const {
@@ -56,7 +64,7 @@ struct KvScales<Config, true, false> {
 
 /// A scale for each key and one for each value, which lie in the stage behind these.
 template <class Config>
-struct KvScales<Config, true, true> {
+struct KvScales<Config, true, true, true> {
   using Traits = KernelTraits<Config>;
   using Scores = typename Traits::Scores;
 
@@ -85,6 +93,40 @@ struct KvScales<Config, true, true> {
       }
     }
   }
+};
+
+/// A scale for each query, which a lane keeps for its rows, and one for each key, which lie in the stage; one for all
+/// values of a part.
+template <class Config>
+struct KvScales<Config, true, true, false> {
+  using Traits = KernelTraits<Config>;
+  using Scores = typename Traits::Scores;
+  using Layout = typename Scores::Layout;
+
+  __device__ __forceinline__ explicit KvScales(const DescaleParams& descale) : descale_(descale) {}
+
+  __device__ __forceinline__ void begin_part(const PartNote& part) {
+    v_ = scale_of_part(descale_.v, descale_.v_strides, part);
+    const int first = part.row_begin + warp_id() % Config::row_warps * rows_per_warp;
+    Scores::for_each_row(first + Layout::lane_row(lane_id()), [&](int r, int row) {
+      const PackedRow<Config> place(part.kv_head, minimum(row, part.seqlen_q * Config::gqa_ratio - 1));
+      of_queries_[r] = descale_.q[VariableSequences<Config>::query_offset(
+          descale_.q_strides, part.batch, place.head, part.q_begin + place.query)];
+    });
+  }
+  __device__ __forceinline__ void scale_scores(Scores& scores, unsigned stage, int first_key) const {
+    scale_by_tokens(scores, of_queries_,
+                    stage + Traits::layout.k_scales + (first_key + Layout::lane_column(lane_id())) * 4);
+  }
+  __device__ __forceinline__ void scale_weights(Scores&, unsigned, int) const {}
+  __device__ __forceinline__ void scale_output(typename Traits::Output& output) const {
+    output.for_each(0, 0, [&](float& value, int, int) { value *= v_; });
+  }
+
+ private:
+  const DescaleParams& descale_;
+  float of_queries_[Scores::rows] = {};
+  float v_ = 1;
 };
 
 }  // namespace jit::forward_split_kv

@@ -58,8 +58,10 @@ __device__ __forceinline__ void load_step(const AttentionParams& params, const D
       using Scales = KvRows<Config, float>;
       copy_scales<Config>(stage + Traits::layout.k_scales,
                           Scales(params, part, note.k_begin, pages, descale.k, descale.k_strides));
-      copy_scales<Config>(stage + Traits::layout.v_scales,
-                          Scales(params, part, note.k_begin, pages, descale.v, descale.v_strides));
+      if constexpr (Traits::has_value_scales) {
+        copy_scales<Config>(stage + Traits::layout.v_scales,
+                            Scales(params, part, note.k_begin, pages, descale.v, descale.v_strides));
+      }
     }
   }
   cp_async_commit_group();

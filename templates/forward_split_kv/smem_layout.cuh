@@ -23,10 +23,11 @@ enum StepFlags : unsigned {
   step_ends = 16,       ///< the last one
 };
 
-/// How keys and values are stored.
-struct KvStorage {
-  int element_bytes = jit::element_bytes;
-  bool has_token_scales = false;  ///< whether each key has scales of its own
+/// How queries, keys and values are stored.
+struct Storage {
+  int query_bytes = jit::element_bytes;    ///< of an element of q
+  int element_bytes = jit::element_bytes;  ///< of k and v
+  bool has_token_scales = false;           ///< whether each key has scales of its own
 };
 
 /// Byte offsets from the start of dynamic shared memory.
@@ -68,14 +69,14 @@ JIT_HOST_DEVICE constexpr int result_bytes(int warps, int head_dim_v) {
 
 JIT_HOST_DEVICE constexpr SmemLayout smem_layout(int head_dim, int head_dim_v, int row_warps, int key_warps,
                                                  int tile_kv, int stages, bool has_pages, bool has_spans,
-                                                 const KvStorage& kv = {}) {
+                                                 const Storage& stored = {}) {
   const int known_steps = steps_ahead(stages, has_pages) + 1;
   SmemLayout layout{};
-  layout.k = row_warps * rows_per_warp * padded_head_dim(head_dim) * element_bytes;
-  layout.v = layout.k + tile_kv * padded_head_dim(head_dim) * kv.element_bytes;
-  layout.k_scales = layout.v + tile_kv * padded_head_dim(head_dim_v) * kv.element_bytes;
-  layout.v_scales = layout.k_scales + (kv.has_token_scales ? tile_kv * 4 : 0);
-  layout.stage_bytes = layout.v_scales + (kv.has_token_scales ? tile_kv * 4 : 0);
+  layout.k = row_warps * rows_per_warp * padded_head_dim(head_dim) * stored.query_bytes;
+  layout.v = layout.k + tile_kv * padded_head_dim(head_dim) * stored.element_bytes;
+  layout.k_scales = layout.v + tile_kv * padded_head_dim(head_dim_v) * stored.element_bytes;
+  layout.v_scales = layout.k_scales + (stored.has_token_scales ? tile_kv * 4 : 0);
+  layout.stage_bytes = layout.v_scales + (stored.has_token_scales ? tile_kv * 4 : 0);
   const int results = result_bytes(row_warps * key_warps, head_dim_v);
   if (layout.stage_bytes < results) layout.stage_bytes = (results + 127) / 128 * 128;
   layout.parts = stages * layout.stage_bytes;
@@ -91,7 +92,8 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout() {
   return smem_layout(Config::head_dim, Config::head_dim_v, Config::row_warps, Config::key_warps,
                      Config::tile_kv, Config::stages, Config::sequences_kv == SequenceKind::paged,
                      Config::split_keys != 0,
-                     {static_cast<int>(sizeof(KvElement<Config>)), has_token_scales<Config>});
+                     {static_cast<int>(sizeof(typename Config::Element)),
+                      static_cast<int>(sizeof(KvElement<Config>)), has_token_scales<Config>});
 }
 
 }  // namespace jit::forward_split_kv

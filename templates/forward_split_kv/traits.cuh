@@ -16,13 +16,17 @@ struct KernelTraits {
                 "tile_kv must be a multiple of 16 keys for each warp");
   static_assert(Config::stages >= 2, "a tile is loaded while another one is multiplied");
 
-  static constexpr int mma_k = ElementTraits<typename Config::Element>::mma_k;
+  /// What q is multiplied as: of 8 bits as fp16, which has all their numbers.
+  using Number = typename ChosenType<is_fp8<typename Config::Element>, fp16, typename Config::Element>::type;
+  static constexpr int mma_k = ElementTraits<Number>::mma_k;
   static constexpr int warps = Config::row_warps * Config::key_warps;
   static constexpr int threads = warps * warp_size;
   static constexpr int tile_rows = Config::row_warps * rows_per_warp;
   static constexpr int warp_keys = Config::tile_kv / Config::key_warps;
   static constexpr int head_dim_steps = padded_head_dim(Config::head_dim, mma_k) / mma_k;
   static constexpr SmemLayout layout = smem_layout<Config>();
+  /// Whether each value has a scale of its own. Under q of 8 bits those of a head share one.
+  static constexpr bool has_value_scales = has_token_scales<Config> && !is_fp8<typename Config::Element>;
   static constexpr bool has_pages = Config::sequences_kv == SequenceKind::paged;
   static constexpr int steps_ahead = forward_split_kv::steps_ahead(Config::stages, has_pages);
   static constexpr int known_steps = steps_ahead + 1;

@@ -12,7 +12,6 @@
 #include "base/dropout_params.cuh"
 #include "base/params.cuh"
 #include "forward_wgmma/direct_output.cuh"
-#include "forward_wgmma/head_scales.cuh"
 #include "forward_wgmma/promoted_sums.cuh"
 #include "forward_wgmma/rings.cuh"
 #include "forward_wgmma/tensor_maps.cuh"
@@ -26,6 +25,7 @@
 #include "ptx/wgmma.cuh"
 #include "steps/apply_functors.cuh"
 #include "steps/dropout.cuh"
+#include "steps/head_scales.cuh"
 #include "steps/softmax.cuh"
 #include "steps/warpgroup_turns.cuh"
 #include "steps/wgmma_products.cuh"
@@ -188,10 +188,9 @@ class Consumer {
   // Which scores of the tile of keys are kept, while they are multiplied.
   __device__ __forceinline__ void draw_kept_scores() {
     if constexpr (has_dropout<Config>) {
-      const int warp_row = consumer_ * rows_per_warpgroup + threadIdx.x % warpgroup_size / warp_size * 16;
       kept_ = kept_scores<QueriesByKeys, typename Traits::Scores>(
-          dropout_head<Config>(dropout_, params_.heads_q, work_.batch, work_.head), work_.q_begin + warp_row,
-          load_key_note_begin(key_note<Config>(smem_, rings_.k.stage())));
+          dropout_head<Config>(dropout_, params_.heads_q, work_.batch, work_.head),
+          work_.q_begin + warp_row(), load_key_note_begin(key_note<Config>(smem_, rings_.k.stage())));
     }
   }
 
@@ -199,6 +198,11 @@ class Consumer {
   __device__ __forceinline__ void pack_scores() {
     drop(scores_, kept_);
     p_.pack_scores(scores_);
+  }
+
+  // First row of the warp in a work tile.
+  __device__ __forceinline__ int warp_row() const {
+    return consumer_ * rows_per_warpgroup + threadIdx.x % warpgroup_size / warp_size * 16;
   }
 
   // Moved at each use: addresses of their own would take registers through the loop.
@@ -210,7 +214,7 @@ class Consumer {
     const Work<Config> work = work_ring_.take();
     if (!is_work(work)) return false;
     work_ = work;
-    scales_.take_scores(work, consumer_);
+    scales_.take_scores(work, warp_row(), [&] { return context_of<Config>(params_, work); });
     if constexpr (keys_are_fp8<Config>) scale_log2_ = exponent_scale<Score>(scales_.of_scores());
     score_ = Score(context_of<Config>(params_, work));
     q_ring().wait_full();
@@ -394,11 +398,10 @@ class Consumer {
     // Read again: batch and head would take registers through the loop.
     if (params_.lse != nullptr) {
       const Work<Config> work = work_ring_.tile();
-      const int warp_row = consumer_ * rows_per_warpgroup + threadIdx.x % warpgroup_size / warp_size * 16;
       const auto find_rows = [&]() -> LseRows {
         return {lse_rows<Config>(params_, work), query_count<Config>(params_, work)};
       };
-      write_lse<typename Traits::Output>(find_rows, work.q_begin + warp_row, lse);
+      write_lse<typename Traits::Output>(find_rows, work.q_begin + warp_row(), lse);
     }
     work_ring_.release();
   }
@@ -419,7 +422,7 @@ class Consumer {
   const DropoutParams& dropout_;
   const unsigned smem_;
   const int consumer_;
-  HeadScales<Config>
+  HeadScales<Config, typename Traits::Scores>
       scales_;  // of the work tile whose scores are computed, and of values of the one that is done
   float scale_log2_;
   WorkRing<Config> work_ring_;

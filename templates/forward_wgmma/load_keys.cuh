@@ -4,8 +4,8 @@
 
 #include "base/descale_params.cuh"
 #include "base/params.cuh"
-#include "forward_wgmma/head_scales.cuh"
 #include "forward_wgmma/key_note_flags.cuh"
+#include "forward_wgmma/key_scales.cuh"
 #include "forward_wgmma/mask_memory.cuh"
 #include "forward_wgmma/next_work.cuh"
 #include "forward_wgmma/rings.cuh"

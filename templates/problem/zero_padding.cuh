@@ -46,7 +46,8 @@ class PaddedRows {
 template <class Config>
 __device__ __forceinline__ void write_zero_row(const AttentionParams& params, int batch, int row) {
   using Element = OutputElement<Config>;
-  constexpr int bytes = Config::alignment, piece = bytes / static_cast<int>(sizeof(Element));
+  constexpr int bytes = maximum<int>(Config::alignment, sizeof(Element)),
+                piece = bytes / static_cast<int>(sizeof(Element));
   constexpr int pieces = Config::head_dim_v / piece;
   constexpr unsigned zeros[(bytes + 3) / 4] = {};
   const long long count = static_cast<long long>(params.heads_q) * pieces;

@@ -9,9 +9,14 @@
 //         b1          column g     rows 2t + 8, 2t + 9
 //     D   d[0], d[1]  row g        columns 2t, 2t + 1
 //         d[2], d[3]  row g + 8    columns 2t, 2t + 1
+//
+// mma.sync.m16n8k32, elements of 8 bits ("mma.m16n8k32"): the same bytes of rows of A and columns of B, so that a
+// register holds four neighbours instead of two.
 #pragma once
 
+#include "base/element.cuh"
 #include "base/prelude.cuh"
+#include "ptx/fp8.cuh"
 
 namespace jit {
 
@@ -31,6 +36,60 @@ __device__ __forceinline__ void mma_m16n8k16(float (&d)[4], const unsigned (&a)[
         "{%0, %1, %2, %3};"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  }
+}
+
+/// Whether tensor cores multiply elements of 8 bits for mma.sync. PTX has the instruction from sm_89 on, but of
+/// sm_90, sm_100, sm_103 and sm_110 the assembler makes conversions to fp16, two products of these and a further sum.
+#if __CUDA_ARCH__ == 890 || __CUDA_ARCH__ >= 1200
+inline constexpr bool has_fp8_mma = true;
+#else
+inline constexpr bool has_fp8_mma = false;
+#endif
+
+/// Of elements of 8 bits, A's and B's of a type each. Where tensor cores have no such product, two of fp16, which holds
+/// these numbers exactly: the first of the even pairs along k, the second of the odd ones.
+template <class A, class B>
+__device__ __forceinline__ void mma_m16n8k32(float (&d)[4], const unsigned (&a)[4], unsigned b0,
+                                             unsigned b1) {
+  static_assert(is_fp8<A> && is_fp8<B>, "mma_m16n8k32 multiplies e4m3 and e5m2");
+  if constexpr (!has_fp8_mma) {
+#pragma unroll
+    for (int odd = 0; odd < 2; ++odd) {
+      unsigned wide[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) wide[i] = widen_fp8<fp16, A>(a[i] >> 16 * odd);
+      mma_m16n8k16<fp16>(d, wide, widen_fp8<fp16, B>(b0 >> 16 * odd), widen_fp8<fp16, B>(b1 >> 16 * odd));
+    }
+  } else if constexpr (is_same<B, fp8_e4m3>) {
+    static_assert(is_same<A, fp8_e4m3>, "e5m2 is not multiplied by e4m3");
+    asm volatile(
+        "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  } else if constexpr (is_same<A, fp8_e4m3>) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e5m2.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  } else {
+    asm volatile(
+        "mma.sync.aligned.m16n8k32.row.col.f32.e5m2.e5m2.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  }
+}
+
+/// Over 32 bytes of a row, whatever the elements.
+template <class Element>
+__device__ __forceinline__ void mma_m16n8(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+  if constexpr (is_fp8<Element>) {
+    mma_m16n8k32<Element, Element>(d, a, b0, b1);
+  } else {
+    mma_m16n8k16<Element>(d, a, b0, b1);
   }
 }
 

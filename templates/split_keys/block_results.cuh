@@ -210,9 +210,8 @@ __device__ __forceinline__ void store_piece(const AttentionParams& params, const
   const int query = note.q_begin + place.query;
   Element* const o = static_cast<Element*>(params.o) +
                      Sequences::query_offset(params.o_strides, note.batch, place.head, query) + column;
-  store_pairs<Config::alignment>(o,
-                                 {pack<Element>(piece.values.x * end.factor, piece.values.y * end.factor),
-                                  pack<Element>(piece.values.z * end.factor, piece.values.w * end.factor)});
+  store_four<Config::alignment>(o, make_float4(piece.values.x * end.factor, piece.values.y * end.factor,
+                                               piece.values.z * end.factor, piece.values.w * end.factor));
   if (column == 0 && params.lse != nullptr)
     params.lse[Sequences::query_offset(params.lse_strides, note.batch, place.head, query)] = end.lse;
 }

@@ -2,8 +2,11 @@
 #pragma once
 
 #include "base/prelude.cuh"
+#include "ptx/fp8.cuh"
 #include "ptx/ldmatrix.cuh"
+#include "ptx/math.cuh"
 #include "ptx/mma.cuh"
+#include "steps/e4m3_weights.cuh"
 #include "tiles/accumulator.cuh"
 
 namespace jit {
@@ -12,7 +15,7 @@ namespace jit {
 enum class LdmatrixWidth : int { two = 2, four = 4 };
 
 /// S += Q Kᵀ over the keys of `k_tile`, the shared address of the first key's row. `q.get(a, step)` gives the A
-/// fragments of the 16 columns from 16 · step on.
+/// fragments of the 32 bytes of rows from 32 · step on.
 template <class Element, class KTile, LdmatrixWidth width, class Scores, class Queries>
 __device__ __forceinline__ void add_qk(Scores& scores, const Queries& q, unsigned k_tile) {
   constexpr bool x4 = width == LdmatrixWidth::four;
@@ -33,8 +36,8 @@ __device__ __forceinline__ void add_qk(Scores& scores, const Queries& q, unsigne
       }
 #pragma unroll
       for (int m = 0; m < Scores::row_blocks; ++m) {
-        mma_m16n8k16<Element>(scores.registers[m][n], a[m], b[0], b[1]);
-        mma_m16n8k16<Element>(scores.registers[m][n + 1], a[m], b[2], b[3]);
+        mma_m16n8<Element>(scores.registers[m][n], a[m], b[0], b[1]);
+        mma_m16n8<Element>(scores.registers[m][n + 1], a[m], b[2], b[3]);
       }
     }
   }
@@ -46,6 +49,43 @@ __device__ __forceinline__ void multiply_qk(Scores& scores, const Queries& q, un
   scores.clear();
   add_qk<Element, KTile, width>(scores, q, k_tile);
 }
+
+/// P of 16 rows and 32 keys as the A operand of products with values of 8 bits, whose keys stand in the order in which
+/// lanes have them (`pack_e4m3_step`): e4m3 where tensor cores multiply such numbers, else fp16, as values become.
+template <class Element, bool multiplies_bytes = has_fp8_mma>
+struct WeightFragment {
+  unsigned words[4];
+
+  template <class Scores>
+  __device__ __forceinline__ void pack_step(const Scores& p, int m, int step) {
+    pack_e4m3_step(p, words, m, step);
+  }
+  __device__ __forceinline__ void multiply(float (&d)[4], unsigned b0, unsigned b1) const {
+    mma_m16n8k32<fp8_e4m3, Element>(d, words, b0, b1);
+  }
+};
+
+template <class Element>
+struct WeightFragment<Element, false> {
+  unsigned words[2][4];  // of the first eight keys of each 16, and of the others
+
+  template <class Scores>
+  __device__ __forceinline__ void pack_step(const Scores& p, int m, int step) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        words[half][i] = p.template pack_pair<fp16>(2 * m + i % 2, 4 * step + i / 2 * 2 + half);
+    }
+  }
+  __device__ __forceinline__ void multiply(float (&d)[4], unsigned b0, unsigned b1) const {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      mma_m16n8k16<fp16>(d, words[half], widen_fp8<fp16, Element>(b0 >> 16 * half),
+                         widen_fp8<fp16, Element>(b1 >> 16 * half));
+    }
+  }
+};
 
 /// O += P V over the keys of `v_tile`; accumulators of S are, packed to 16 bits, A fragments of P.
 template <class Element, class VTile, LdmatrixWidth width, class Output, class Scores>
@@ -72,6 +112,44 @@ __device__ __forceinline__ void multiply_pv(Output& output, const Scores& p, uns
       for (int m = 0; m < Scores::row_blocks; ++m) {
         mma_m16n8k16<Element>(output.registers[m][d], a[m], b[0], b[1]);
         mma_m16n8k16<Element>(output.registers[m][d + 1], a[m], b[2], b[3]);
+      }
+    }
+  }
+}
+
+/// The same of V of 8 bits. mma.sync wants four neighbours along keys in a register, and a row of V is a key's:
+/// ldmatrix.trans turns pairs of bytes over, and of the registers for keys 2t, 2t + 1 and 2t + 8, 2t + 9 the bytes of one
+/// column make a word. So keys stand in the order in which a lane has them of S (`pack_e4m3_step`), and even and odd
+/// columns come apart, which O's layout knows.
+template <class Element, class VTile, LdmatrixWidth width, class Output, class Scores>
+__device__ __forceinline__ void multiply_pv_fp8(Output& output, const Scores& p, unsigned v_tile) {
+  static_assert(is_same<typename Output::Layout, EvenOddLayout>);
+  constexpr bool x4 = width == LdmatrixWidth::four;
+  constexpr int mma_k = ElementTraits<Element>::mma_k;
+  constexpr unsigned bytes_of_columns[2] = {0x6420, 0x7531};  // even, odd
+  const int lane = lane_id();
+  const unsigned address = v_tile + VTile::offset(x4 ? lane : lane % 16, 0);
+#pragma unroll
+  for (int step = 0; step < Scores::column_blocks * 8 / mma_k; ++step) {
+    WeightFragment<Element> weights[Scores::row_blocks];
+#pragma unroll
+    for (int m = 0; m < Scores::row_blocks; ++m) weights[m].pack_step(p, m, step);
+#pragma unroll
+    for (int chunk = 0; chunk < VTile::chunks; ++chunk) {
+      unsigned pairs[4];
+      if constexpr (x4) {
+        ldmatrix_x4_trans(pairs, VTile::advance(address, mma_k * step, chunk));
+      } else {
+        ldmatrix_x2_trans(pairs[0], pairs[1], VTile::advance(address, mma_k * step, chunk));
+        ldmatrix_x2_trans(pairs[2], pairs[3], VTile::advance(address, mma_k * step + 16, chunk));
+      }
+#pragma unroll
+      for (int odd = 0; odd < 2; ++odd) {
+        const unsigned b0 = pick_bytes(pairs[0], pairs[1], bytes_of_columns[odd]);
+        const unsigned b1 = pick_bytes(pairs[2], pairs[3], bytes_of_columns[odd]);
+#pragma unroll
+        for (int m = 0; m < Scores::row_blocks; ++m)
+          weights[m].multiply(output.registers[m][2 * chunk + odd], b0, b1);
       }
     }
   }

@@ -227,13 +227,13 @@ __device__ __forceinline__ bool raise_maximum(Scores& scores, SoftmaxState<Score
   return true;
 }
 
-/// Maxima, exponentials and sums: scores become probabilities, state and output follow.
-template <Rescale rescale, class Scores, class Output>
+/// Maxima, exponentials and sums: scores become probabilities that become an `Element`, state and output follow.
+template <Rescale rescale, class Element = bf16, class Scores, class Output>
 __device__ __forceinline__ void online_softmax(Scores& scores, Output& output,
                                                SoftmaxState<Scores::rows>& state, float scale_log2) {
   float correction[Scores::rows];
-  if (update_maximum<rescale>(scores, state, scale_log2, correction)) output.scale_rows(correction);
-  exponentiate<0>(scores, state, scale_log2);
+  if (update_maximum<rescale, Element>(scores, state, scale_log2, correction)) output.scale_rows(correction);
+  exponentiate<0>(scores, state, scale_log2, probability_raise<Element>);
 }
 
 /// In place of 1 / sum for a row without keys. Sums are relative to the maximum or to less, so that all others
@@ -244,6 +244,11 @@ inline constexpr float inverse_without_keys = 0x1p100f;
 /// a value that others see is not a number.
 __device__ __forceinline__ unsigned keep_if_has_keys(unsigned packed, float inverse) {
   return inverse > 0.5f * inverse_without_keys ? 0 : packed;
+}
+
+__device__ __forceinline__ float keep_if_has_keys(float value, float inverse) {
+  return __int_as_float(
+      static_cast<int>(keep_if_has_keys(static_cast<unsigned>(__float_as_int(value)), inverse)));
 }
 
 /// What the output of each row is to be multiplied by, and log(Σ exp(score)) in natural units, −inf for a row

@@ -10,20 +10,10 @@
 #include "ptx/stmatrix.cuh"
 #include "ptx/warpgroup.cuh"
 #include "ptx/wgmma.cuh"
+#include "steps/e4m3_weights.cuh"
 #include "tiles/panel_tile.cuh"
 
 namespace jit {
-
-/// Row block 0 and the 32 columns from 32 · `step` on, rounded to e4m3: an A fragment of wgmma whose columns stand in
-/// the order in which lanes have them, column 2t + (e mod 2) + 8 (e / 2) of each 16 at place 4t + e.
-template <class Scores>
-__device__ __forceinline__ void pack_e4m3_step(const Scores& scores, unsigned (&a)[4], int step) {
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const int r = i % 2, n = 4 * step + i / 2 * 2;
-    a[i] = pack_e4m3(scores.at(r, n, 0), scores.at(r, n, 1), scores.at(r, n + 1, 0), scores.at(r, n + 1, 1));
-  }
-}
 
 /// What P is rounded to: as q, where Traits name nothing else.
 template <class Traits>
@@ -51,7 +41,7 @@ class Probabilities {
     for (int step = 0; step < Traits::key_steps; ++step) {
       unsigned a[4];
       if constexpr (is_fp8<Element>) {
-        pack_e4m3_step(scores, a, step);
+        pack_e4m3_step(scores, a, 0, step);
       } else {
         scores.template pack_step<Element>(a, 0, step);
       }

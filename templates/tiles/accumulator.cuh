@@ -41,13 +41,19 @@ struct MmaLayout {
   }
 };
 
-/// A warp's `tile_rows` rows and `tile_columns` columns of a product.
-template <class Layout, int tile_rows, int tile_columns>
-struct Accumulator;
+/// The same where each two blocks share 16 columns: the first has the even ones, the second the odd ones. So a lane holds
+/// four neighbours of a row, two in each of both.
+struct EvenOddLayout : MmaLayout {
+  static __device__ __forceinline__ int lane_column(int thread) { return thread % 4 * 4; }
+  static __device__ __forceinline__ constexpr int column(int first, int n, int i) {
+    return first + n / 2 * 2 * block_columns + 2 * i + n % 2;
+  }
+};
 
-template <int tile_rows, int tile_columns>
-struct Accumulator<MmaLayout, tile_rows, tile_columns> {
-  using Layout = MmaLayout;
+/// A warp's `tile_rows` rows and `tile_columns` columns of a product.
+template <class BlockLayout, int tile_rows, int tile_columns>
+struct Accumulator {
+  using Layout = BlockLayout;
   static constexpr int row_blocks = tile_rows / Layout::block_rows;
   static constexpr int column_blocks = tile_columns / Layout::block_columns;
   static constexpr int rows = 2 * row_blocks;  ///< of which a lane holds values

@@ -204,6 +204,19 @@ __device__ __forceinline__ void store_pairs(Element* target, const TwoPairs& pai
   }
 }
 
+/// Rounds four numbers to four neighbouring elements, floats among them, written in pieces of `alignment` bytes.
+template <int alignment, class Element>
+__device__ __forceinline__ void store_four(Element* target, float4 values) {
+  store_pairs<alignment>(target, {pack<Element>(values.x, values.y), pack<Element>(values.z, values.w)});
+}
+template <int alignment>
+__device__ __forceinline__ void store_four(float* target, float4 values) {
+  const unsigned words[4] = {
+      static_cast<unsigned>(__float_as_int(values.x)), static_cast<unsigned>(__float_as_int(values.y)),
+      static_cast<unsigned>(__float_as_int(values.z)), static_cast<unsigned>(__float_as_int(values.w))};
+  store_chunk<maximum<int>(alignment, sizeof(float))>(target, words);
+}
+
 /// One warp writes `rows` rows of a tile, from `tile_row` on, to those of `target` from `row` on; rows from
 /// `row_end` on are left alone.
 template <class Tile, int columns, int rows, int alignment, class Element>

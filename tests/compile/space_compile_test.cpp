@@ -82,6 +82,37 @@ TEST(CompileSpace, TheDefaultCompilesOnEveryArchWithoutSpills) {
   }
 }
 
+// Of one architecture of each kind: without a conversion of e4m3, with products of 8 bits, and with a conversion alone.
+TEST(CompileSpace, DefaultsOfFp8QueriesHaveProductsOfWhatTheArchMultiplies) {
+  struct Kind {
+    Arch arch;
+    std::string_view product;
+  };
+  const std::string_view bytes = "mma.sync.aligned.m16n8k32.row.col.f32.e",
+                         halves = "m16n8k16.row.col.f32.f16";
+  std::vector<Kind> kinds = {
+      {{8, 0, 0}, halves}, {{8, 9, 0}, bytes}, {{10, 0, 0}, halves}, {{12, 0, 0}, bytes}};
+  std::vector<Wish> wishes;
+  // One of the two on each architecture, the other at the next run's seed.
+  bool is_first = reference::test_seed() % 2 == 0;
+  for (const Kind& kind : kinds) {
+    is_first = !is_first;
+    wishes.push_back(
+        {is_first ? AttentionSpec{.dtype = DType::fp8_e4m3, .mask = mask::causal()}
+                  : AttentionSpec{.dtype = DType::fp8_e5m2, .head_dim = 256, .descale_per = ScaleKind::token},
+         kind.arch});
+  }
+  const auto kernels = compile_all(wishes, Context(private_settings()));
+  for (std::size_t i = 0; i < kinds.size(); ++i) {
+    if (!kernels[i]) continue;
+    expect_sound(*kernels[i]);
+    EXPECT_EQ(kernels[i]->resources().spill_bytes(), 0) << kernels[i]->report();
+    const std::string ptx = kernels[i]->ptx();
+    EXPECT_NE(ptx.find(kinds[i].product), std::string::npos) << kernels[i]->name();
+    EXPECT_EQ(ptx.find(kinds[i].product == bytes ? halves : bytes), std::string::npos) << kernels[i]->name();
+  }
+}
+
 TEST(CompileSpace, SampledSpecsAndConfigsCompile) {
   reference::Random random(reference::test_seed());
   std::vector<Wish> wishes;

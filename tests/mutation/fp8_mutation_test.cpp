@@ -5,11 +5,17 @@ namespace jit::testing {
 namespace {
 
 constexpr const char* fp8_config =
-    "family=forward_wgmma tile_q=64 tile_kv=32 stages_q=2 stages_v=2 separate_o=true";
+    "family=forward_wgmma tile_q=64 tile_kv=32 stages_q=2 stages_v=2 separate_o=true promote_every=0";
+constexpr const char* promoted_config =
+    "family=forward_wgmma tile_q=64 tile_kv=32 stages_q=2 stages_v=2 separate_o=true promote_every=2";
+constexpr const char* split_config = "family=forward_split_kv row_warps=1 key_warps=2 tile_kv=32 stages=2";
+// With products of fp16, which sm_90a has for mma.sync.
+constexpr const char* mma_config =
+    "family=forward_mma_sync tile_q=32 tile_kv=64 warps=2 stages_k=2 stages_v=2";
 
 // Two heads with scales of their own, several tiles of keys, two panels of columns, a tile that ends with few keys.
-std::string noticed_of_fp8(const TemplateMutation* mutation, int promote_every = 0,
-                           ScaleKind descale_per = ScaleKind::head) {
+std::string noticed_of_fp8(const TemplateMutation* mutation, const char* config,
+                           ScaleKind descale_per = ScaleKind::head, int head_dim_v = 160) {
   const MutatedTemplates templates(mutation);
   Settings settings = shared_cache_settings();
   settings.templates = templates.folder();
@@ -17,12 +23,12 @@ std::string noticed_of_fp8(const TemplateMutation* mutation, int promote_every =
   AttentionCase problem{.batch = 2, .heads_kv = 2, .seqlen_q = 40, .seqlen_kv = 210, .seed = 5};
   problem.spec.dtype = DType::fp8_e4m3;
   problem.spec.head_dim = 32;
-  problem.spec.head_dim_v = 160;
+  problem.spec.head_dim_v = head_dim_v;
+  problem.spec.alignment = head_dim_v % 16 == 0 ? 16 : 8;
   problem.spec.gqa_ratio = 2;
   problem.spec.descale_per = descale_per;
   AttentionRun run(problem);
   try {
-    const std::string config = fmt::format("{} promote_every={}", fp8_config, promote_every);
     const Attention kernel = attention(problem.spec, parse_config(config), context);
     run.poison_outputs();
     kernel(run.arguments());
@@ -34,20 +40,20 @@ std::string noticed_of_fp8(const TemplateMutation* mutation, int promote_every =
 }
 
 TEST(Fp8, IsRightUnmutated) {
-  EXPECT_EQ(noticed_of_fp8(nullptr), "");
-  EXPECT_EQ(noticed_of_fp8(nullptr, 2), "");
-  EXPECT_EQ(noticed_of_fp8(nullptr, 0, ScaleKind::token), "");
+  for (const char* config : {fp8_config, promoted_config}) EXPECT_EQ(noticed_of_fp8(nullptr, config), "");
+  EXPECT_EQ(noticed_of_fp8(nullptr, fp8_config, ScaleKind::token), "");
 }
 
 class Fp8MutationTest : public ::testing::TestWithParam<TemplateMutation> {};
 
 TEST_P(Fp8MutationTest, IsCaught) {
   const bool is_promoted = std::string_view(GetParam().file) == "forward_wgmma/promoted_sums.cuh";
-  expect_caught(GetParam(), noticed_of_fp8(&GetParam(), is_promoted ? 2 : 0));
+  expect_caught(GetParam(), noticed_of_fp8(&GetParam(), is_promoted ? promoted_config : fp8_config));
 }
 
 constexpr const char* transpose = "forward_wgmma/transpose_values.cuh";
-constexpr const char* scales = "forward_wgmma/head_scales.cuh";
+constexpr const char* scales = "steps/head_scales.cuh";
+constexpr const char* key_scales = "forward_wgmma/key_scales.cuh";
 constexpr const char* sums = "forward_wgmma/promoted_sums.cuh";
 constexpr const char* softmax = "steps/softmax.cuh";
 
@@ -73,7 +79,7 @@ INSTANTIATE_TEST_SUITE_P(
                          "    rings.v.wait_empty();\n    rings.v_rows.arrive_empty();\n",
                          {"race", "barrier", "flight"}},
         TemplateMutation{"NoWaitForRoom", transpose, "    rings.v.wait_empty();\n", "", {"race", "flight"}},
-        TemplateMutation{"ProbabilitiesOfNeighboursExchanged", "steps/wgmma_products.cuh",
+        TemplateMutation{"ProbabilitiesOfNeighboursExchanged", "steps/e4m3_weights.cuh",
                          "n = 4 * step + i / 2 * 2", "n = 4 * step + (1 - i / 2) * 2"},
         TemplateMutation{"NoEndOfValues",
                          "forward_wgmma/load_keys.cuh",
@@ -101,15 +107,15 @@ INSTANTIATE_TEST_SUITE_P(
 class Fp8TokenMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
 
 TEST_P(Fp8TokenMutationTest, IsCaught) {
-  expect_caught(GetParam(), noticed_of_fp8(&GetParam(), 0, ScaleKind::token));
+  expect_caught(GetParam(), noticed_of_fp8(&GetParam(), fp8_config, ScaleKind::token));
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Fp8Token, Fp8TokenMutationTest,
-    ::testing::Values(TemplateMutation{"ScaleOfAnotherKey", scales,
+    ::testing::Values(TemplateMutation{"ScaleOfAnotherKey", key_scales,
                                        "minimum(k_begin + i, sequence.length - 1)",
                                        "minimum(i, sequence.length - 1)"},
-                      TemplateMutation{"ScaleOfAnotherHeadsKey", scales,
+                      TemplateMutation{"ScaleOfAnotherHeadsKey", key_scales,
                                        "work.head / Config::gqa_ratio * strides.head", "0 * strides.head"},
                       TemplateMutation{"ScaleOfAnotherQuery", scales,
                                        "of_head[(context.q_begin + query) * strides.seq]",
@@ -124,6 +130,87 @@ INSTANTIATE_TEST_SUITE_P(
                                        "Traits::has_key_words || Traits::has_key_scales> k;",
                                        "Traits::has_key_words> k;",
                                        {"data race"}}),
+    ::testing::PrintToStringParamName());
+
+// Of kernels by mma.sync, whose values have half a step of columns more than whole ones.
+class Fp8MmaMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
+
+constexpr const char* mma_scales = "forward_mma_sync/key_scales.cuh";
+
+TEST_P(Fp8MmaMutationTest, IsCaught) {
+  const bool is_of_tokens = std::string_view(GetParam().name).find("Token") != std::string_view::npos;
+  expect_caught(GetParam(), noticed_of_fp8(&GetParam(), mma_config,
+                                           is_of_tokens ? ScaleKind::token : ScaleKind::head, 40));
+}
+
+class Fp8SplitMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
+
+TEST_P(Fp8SplitMutationTest, IsCaught) {
+  expect_caught(GetParam(), noticed_of_fp8(&GetParam(), split_config, ScaleKind::token, 40));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Fp8Split, Fp8SplitMutationTest,
+    ::testing::Values(TemplateMutation{"EvenPairsTwice", "forward_split_kv/kv_products.cuh",
+                                       "widen_fp8<Number, Stored>(four >> 16)",
+                                       "widen_fp8<Number, Stored>(four)"},
+                      TemplateMutation{"ScaleOfAnotherQuery", "forward_split_kv/kv_scales.cuh",
+                                       "part.q_begin + place.query)]", "part.q_begin)]"},
+                      TemplateMutation{"ScalesOfTheFirstKeys", "forward_split_kv/kv_scales.cuh",
+                                       "(first_key + Layout::lane_column(lane_id())) * 4",
+                                       "Layout::lane_column(lane_id()) * 4"}),
+    ::testing::PrintToStringParamName());
+
+TEST(Fp8Mma, IsRightUnmutated) {
+  EXPECT_EQ(noticed_of_fp8(nullptr, split_config, ScaleKind::token, 40), "");
+
+  for (const ScaleKind kind : {ScaleKind::head, ScaleKind::token})
+    EXPECT_EQ(noticed_of_fp8(nullptr, mma_config, kind, 40), "");
+}
+
+constexpr const char* products = "steps/mma_sync_products.cuh";
+constexpr const char* output = "forward_mma_sync/direct_output.cuh";
+constexpr const char* kernel = "forward_mma_sync/kernel.cuh";
+
+INSTANTIATE_TEST_SUITE_P(
+    Fp8Mma, Fp8MmaMutationTest,
+    ::testing::Values(
+        TemplateMutation{"BytesOfTheOtherColumn", products, "{0x6420, 0x7531}", "{0x7531, 0x6420}"},
+        TemplateMutation{"KeysInAnotherOrder", products, "{0x6420, 0x7531}", "{0x6240, 0x7351}"},
+        TemplateMutation{"ValuesOfAnotherStep", products,
+                         "ldmatrix_x4_trans(pairs, VTile::advance(address, mma_k * step, chunk))",
+                         "ldmatrix_x4_trans(pairs, VTile::advance(address, 0 * step, chunk))"},
+        TemplateMutation{"HalvesOfProbabilitiesExchanged", products, "i / 2 * 2 + half",
+                         "i / 2 * 2 + 1 - half"},
+        TemplateMutation{"EvenPairsTwice", "ptx/mma.cuh", "widen_fp8<fp16, A>(a[i] >> 16 * odd)",
+                         "widen_fp8<fp16, A>(a[i])"},
+        TemplateMutation{"RawProbabilities", kernel, "online_softmax<Config::rescale, Element>",
+                         "online_softmax<Config::rescale>"},
+        TemplateMutation{"NeighboursExchanged", output, "kept(n + 1, 0), kept(n, 1)",
+                         "kept(n, 1), kept(n + 1, 0)"},
+        TemplateMutation{"LanesInTheOrderOfBlocks",
+                         "tiles/accumulator.cuh",
+                         "return thread % 4 * 4; }",
+                         "return thread % 4 * 2; }",
+                         {"race", "misaligned"}},
+        TemplateMutation{
+            "RowsBehindTheLast", output, "    if (row >= row_end) return;\n", "", {"race", "out of bounds"}},
+        TemplateMutation{"ColumnsBehindTheLast",
+                         output,
+                         "      if (first_column + column >= Config::head_dim_v) break;\n",
+                         "",
+                         {"race", "out of bounds"}},
+        TemplateMutation{"NoScaleOfValues", "forward_mma_sync/epilogue.cuh",
+                         "  scales.scale_output(output);\n", ""},
+        TemplateMutation{"TokensOfTheFirstTile", mma_scales, "of_head_ + key * stride_",
+                         "of_head_ + place * stride_"},
+        TemplateMutation{"TokensOfOneStage",
+                         kernel,
+                         "layout.key_scales + stage * Config::tile_kv * 4",
+                         "layout.key_scales + 0 * stage",
+                         {"data race", "flight"}},
+        TemplateMutation{"TokensUnscaled", kernel, "    scales.scale_scores(scores, key_scales(stage_k));\n",
+                         ""}),
     ::testing::PrintToStringParamName());
 
 }  // namespace

@@ -11,12 +11,6 @@ from request_batches import BF16, boundaries, causal, int32
 OUTPUTS = {"bf16": BF16, "fp16": numpy.dtype(numpy.float16), "fp32": numpy.dtype(numpy.float32)}
 
 
-@pytest.fixture(autouse=True)
-def hopper(emulated):
-    if emulated and ja.devices()[0].arch != "sm_90a":
-        pytest.skip("q of fp8 needs sm_90a")
-
-
 def codes(rng, shape, scale, name="fp8_e4m3"):
     """Elements with a standard deviation of 1 once they are multiplied by `scale`, one for each head, or request too."""
     return (rng.standard_normal(shape) / numpy.asarray(scale)[..., None]).astype(FP8[name])
@@ -85,9 +79,25 @@ def check_requests(o, lse, q, k, v, scales, **options):
         begin = end
 
 
+CONFIGS = {
+    "forward_wgmma": "family=forward_wgmma tile_q=64 tile_kv=64 stages_q=2 stages_v=2 separate_o=true",
+    "forward_split_kv": "family=forward_split_kv row_warps=1 key_warps=2 tile_kv=64 stages=2",
+}
+
+
+def prepared(family, **fields):
+    if family == "forward_wgmma" and ja.devices()[0].arch != "sm_90a":
+        pytest.skip("forward_wgmma needs sm_90a")
+    spec = ja.AttentionSpec(dtype="fp8_e4m3", head_dim=64, gqa_ratio=2, sequences_q="ragged", **fields)
+    return ja.prepare(spec, config=CONFIGS[family])
+
+
+@pytest.mark.parametrize("family", CONFIGS)
 @pytest.mark.parametrize("page_size", [None, 16, 64])
-def test_ragged_and_paged(rng, place, fetch, page_size):
+def test_ragged_and_paged(rng, place, fetch, page_size, family):
     """Whole tiles of pages, pieces of tiles, and none."""
+    kind = {"sequences_kv": "ragged"} if page_size is None else {"sequences_kv": "paged", "page_size": page_size}
+    attention = prepared(family, mask=ja.mask.causal(), **kind)
     lengths_q, lengths_k = [5, 0, 70, 1], [40, 7, 130, 0]
     scales = {one: rng.uniform(0.02, 0.1, (4, 2)).astype(numpy.float32) for one in "qkv"}
     q, k, v = sequences(rng, lengths_q, lengths_k, scales)
@@ -105,15 +115,32 @@ def test_ragged_and_paged(rng, place, fetch, page_size):
                     pool[table[b, i // page_size], i % page_size] = row
         given |= {"page_table": place(table), "seqused_k": place(int32(lengths_k))}
     arrays = [place(x.view(numpy.uint8)) for x in (numpy.concatenate(q), *keys)]
-    o, lse = ja.attention(
-        *arrays,
-        dtype="fp8_e4m3",
-        cu_seqlens_q=place(boundaries(lengths_q)),
-        mask=ja.mask.causal(),
-        return_lse=True,
-        **given,
-    )
+    o, lse = attention(*arrays, cu_seqlens_q=place(boundaries(lengths_q)), return_lse=True, **given)
     check_requests(fetch(o), fetch(lse), q, k, v, scales, keep=True)
+
+
+def test_lengths_in_use_and_sinks(rng, place, fetch):
+    """Rows of a cache that has room for more, of which some requests see none, by whichever GPU; results in fp32."""
+    scale = drawn(rng, 3, 2)
+    q, k, v = (codes(rng, (3, n, 2, 40), scale[:, None]) for n in (2, 50, 50))
+    used, sinks = [50, 0, 17], rng.standard_normal(2).astype(numpy.float32)
+    o, lse = ja.attention(
+        *(place(x.view(numpy.uint8)) for x in (q, k, v)),
+        dtype="fp8_e4m3",
+        out_dtype="fp32",
+        seqused_k=place(int32(used)),
+        sinks=place(sinks),
+        return_lse=True,
+        **{f"{one}_descale": place(scale) for one in "qkv"},
+    )
+    o, lse = fetch(o), fetch(lse)
+    for b, count in enumerate(used):
+        numbers = (wide(x[b : b + 1, : (2 if x is q else count)], scale[b : b + 1, None]) for x in (q, k, v))
+        exact = exact_attention(*numbers)
+        # One more key without a value.
+        whole = numpy.logaddexp(exact.lse, sinks[:, None])
+        share = numpy.where(numpy.isneginf(exact.lse), 0, numpy.exp(exact.lse - whole))[0].T[..., None]
+        assert numpy.abs(o[b] - exact.o[0] * share).max() <= 2e-2 and numpy.abs(lse[b] - whole[0]).max() <= 2e-3
 
 
 def drawn(rng, *shape):
@@ -138,20 +165,20 @@ def test_scales_of_tokens(rng, place, fetch, layout):
     check(turned(fetch(o)), fetch(lse), wide(q, a), wide(k, b), wide(v, c[:, None]))
 
 
-def test_scales_of_ragged_tokens(rng, place, fetch):
+@pytest.mark.parametrize("family", CONFIGS)
+def test_scales_of_ragged_tokens(rng, place, fetch, family):
     lengths_q, lengths_k = [5, 0, 70, 1], [40, 7, 130, 0]
     a, b, c = drawn(rng, sum(lengths_q), 4), drawn(rng, sum(lengths_k), 2), drawn(rng, 1)
     q, k, v = (codes(rng, (*x.shape, 64), x) for x in (a, b, numpy.broadcast_to(c, b.shape)))
     bounds = boundaries(lengths_q), boundaries(lengths_k)
-    o, lse = ja.attention(
+    attention = prepared(family, sequences_kv="ragged", descale_per="token")
+    o, lse = attention(
         *(place(x.view(numpy.uint8)) for x in (q, k, v)),
-        dtype="fp8_e4m3",
         cu_seqlens_q=place(bounds[0]),
         cu_seqlens_k=place(bounds[1]),
         q_descale=place(a),
         k_descale=place(b),
         v_descale=place(c),
-        descale_per="token",
         return_lse=True,
     )
     o, lse = fetch(o), fetch(lse)
@@ -171,7 +198,23 @@ def test_heads_before_rows_and_a_prepared_kernel(rng, place, fetch):
     o, lse = attention(*arrays, layout="BHSD", return_lse=True, **given)
     numbers = [wide(x, scale[:, None]) for x in (q, k, v)]
     check(fetch(o).transpose(0, 2, 1, 3), fetch(lse), *numbers)
-    assert "forward_wgmma" in str(attention.kernel().config)
+    family = "forward_wgmma" if ja.devices()[0].arch == "sm_90a" else "forward_mma_sync"
+    assert family in str(attention.kernel().config)
+
+
+@pytest.mark.parametrize("head_dim, backwards", [(40, False), (64, True)])
+def test_rows_that_tma_cannot_read(rng, place, fetch, head_dim, backwards):
+    """Rows of 40 bytes, or keys that run backwards through memory."""
+    scale = drawn(rng, 2, 2)
+    q, k, v = (codes(rng, (2, n, 2, head_dim), scale[:, None]) for n in (9, 33, 33))
+    given = {f"{one}_descale": place(scale) for one in "qkv"}
+    arrays = [x.view(numpy.uint8) for x in (q, k, v)]
+    if backwards:
+        arrays[1:] = [x[:, ::-1].copy()[:, ::-1] for x in arrays[1:]]
+    if backwards and not isinstance(place(scale), numpy.ndarray):
+        pytest.skip("PyTorch has no negative strides")
+    o, lse = ja.attention(*(place(x) for x in arrays), dtype="fp8_e4m3", return_lse=True, **given)
+    check(fetch(o), fetch(lse), *(wide(x, scale[:, None]) for x in (q, k, v)))
 
 
 @pytest.mark.parametrize(
@@ -186,21 +229,15 @@ def test_heads_before_rows_and_a_prepared_kernel(rng, place, fetch):
         ({"q": BF16}, "dtype", "is fp8_e4m3, but q holds bf16"),
         ({"q": BF16, "dtype": None, "kv_dtype": "fp8_e4m3", "q_descale": (1,)}, "q_descale", "dtype of fp8"),
         ({"split_keys": 64}, "split_keys", "must be 0 where q is of fp8"),
-        ({"head_dim": 72}, "alignment", "must be 16 bytes where q is of fp8"),
-        ({"seqused_k": (2,)}, "seqused_k", "give cu_seqlens_q"),
-        ({"reversed": True}, "q", "give a contiguous copy"),
         ({"dropout_p": 0.5}, "dropout", "must be false where k and v are of fp8"),
     ],
 )
 def test_refusals(place, options, argument, words):
     options = {"dtype": "fp8_e4m3"} | options
-    head_dim = options.pop("head_dim", 64)
     q, k, v = (
-        place(numpy.zeros((2, rows, 2, head_dim), options.pop(one, numpy.uint8)))
+        place(numpy.zeros((2, rows, 2, 64), options.pop(one, numpy.uint8)))
         for one, rows in zip("qkv", (9, 33, 33))
     )
-    if options.pop("reversed", False):
-        q = q[:, ::-1] if isinstance(q, numpy.ndarray) else q[:, :1].expand(-1, 9, -1, -1)
     kinds = {"seqused_k": numpy.int32}
     given = {
         name: place(numpy.ones(value, kinds.get(name, numpy.float32))) if isinstance(value, tuple) else value
@@ -215,8 +252,10 @@ def test_refusals(place, options, argument, words):
 
 def test_specs():
     assert not ja.supports("sm_90a", dtype="fp8_e5m2", out_dtype="fp32")
-    (refusal,) = ja.supports("sm_80", dtype="fp8_e4m3")
-    assert refusal.field == "dtype" and "sm_90a alone" in refusal.rule
+    assert not ja.supports("sm_80", dtype="fp8_e4m3", alignment=2) and not ja.supports("sm_120", dtype="fp8_e5m2")
+    assert not ja.supports("sm_89", dtype="fp8_e4m3", sequences_q="ragged", sinks=True, alignment=8)
+    (refusal,) = ja.supports("sm_89", dtype="fp8_e4m3", split_keys=64)
+    assert (refusal.field, refusal.nearest) == ("split_keys", "0")
     (refusal,) = ja.supports("sm_90a", dtype="bf16", out_dtype="fp32")
     assert (refusal.field, refusal.nearest) == ("out_dtype", "bf16")
     assert ml_dtypes.finfo(FP8["fp8_e5m2"]).max == 57344

@@ -37,7 +37,7 @@ Place place_operand(Arena& arena, const AttentionCase& wanted, int seqlen, int h
     place.strides[1] = d;
     place.strides[2] = s * d;
   } else if (wanted.layout == Layout::padded) {
-    const std::int64_t pad = wanted.spec.alignment / bytes;
+    const std::int64_t pad = std::max(1, wanted.spec.alignment / bytes);
     place.strides[2] = (d + pad - 1) / pad * pad + pad;
     place.strides[1] = h * place.strides[2] + 2 * pad;
     place.strides[0] = s * place.strides[1] + pad;

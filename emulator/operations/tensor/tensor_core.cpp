@@ -223,7 +223,7 @@ AccumulationModel accumulation_model(TargetArch arch, TensorUnit unit, Type fact
     model.fraction_bits = 13;
     if (model.result == Result::f32) model.result = Result::e8m13;
   }
-  if (bytes && unit == TensorUnit::mma && (arch.major == 9 || arch.major == 10)) {
+  if (bytes && unit == TensorUnit::mma && arch.major >= 9 && arch.major < 12) {
     model.through_f16 = true;
     model.group = 16;
   }

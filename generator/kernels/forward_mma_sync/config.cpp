@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include <fmt/format.h>
+#include <jit/dtype.h>
 
 #include "generator/kernels/forward_mma_sync/family.h"
 #include "generator/problem/functor_node.h"
@@ -16,6 +17,8 @@ constexpr int rows_per_mma = 16;
 constexpr int other_registers = 24;
 constexpr int row_block_registers = 16;
 constexpr int functor_registers = 8;
+// Bytes of V that are sorted by columns, and scales of queries.
+constexpr int fp8_registers = 8;
 // Estimates further above the cap than this are hopeless; up to it a config may be fast in spite of a few
 // spilled bytes.
 constexpr int spill_allowance = 40;
@@ -42,12 +45,26 @@ constexpr std::array rows = {
 };
 static_assert(rows.size() == member_count<ForwardMmaSync>(), "each member has a row");
 
-// What was seen to spill of estimates below the cap: more with long tiles of keys, and with each functor, which
-// rows have terms for.
+// What was seen to spill of estimates below the cap: more with long tiles of keys, with each functor, which rows have
+// terms for, and with long rows of values of 8 bits that become fp16 numbers.
 int register_doubt(const AttentionSpec& spec, const ForwardMmaSync& config) {
   const int functors = functor_count(spec.mask) + functor_count(spec.score);
   const int row_blocks = config.tile_q / config.warps / rows_per_mma;
-  return 12 + config.tile_kv / 8 + 4 * functors * row_blocks;
+  const int widened = has_fp8_queries(spec) && spec.value_head_dim() > 128 ? 24 : 0;
+  return 12 + config.tile_kv / 8 + 4 * functors * row_blocks + widened;
+}
+
+int smem_bytes(const AttentionSpec& spec, const ForwardMmaSync& config) {
+  return forward_mma_sync::smem_layout({.head_dim = spec.head_dim,
+                                        .head_dim_v = spec.value_head_dim(),
+                                        .tile_q = config.tile_q,
+                                        .tile_kv = config.tile_kv,
+                                        .stages_k = config.stages_k,
+                                        .stages_v = config.stages_v,
+                                        .q_in_registers = config.q_in_registers,
+                                        .element_bytes = size_of(spec.dtype),
+                                        .key_scales = spec.descale_per == ScaleKind::token})
+      .total;
 }
 
 }  // namespace
@@ -55,31 +72,38 @@ int register_doubt(const AttentionSpec& spec, const ForwardMmaSync& config) {
 std::span<const ConfigField<ForwardMmaSync>> Family<ForwardMmaSync>::fields() { return rows; }
 
 std::string Family<ForwardMmaSync>::rejection(const Case& problem, const ForwardMmaSync& config) {
-  if (std::string reason = plain_rejection(problem.spec, name); !reason.empty()) return reason;
+  const AttentionSpec& spec = problem.spec;
+  if (!has_fp8_queries(spec)) {
+    if (std::string reason = kv_dtype_rejection(spec, name); !reason.empty()) return reason;
+  }
+  if (std::string reason = plain_rejection(spec, name); !reason.empty()) return reason;
+  const int mma_k = facts(spec.dtype).mma_k;
+  if (config.tile_kv % mma_k != 0)
+    return fmt::format("tile_kv = {} must be a multiple of {} with fp8", config.tile_kv, mma_k);
   if (config.rescale == Rescale::on_overflow)
     return fmt::format("rescale = on_overflow is not known to {}; it must be always or lazy", name);
   if (config.tile_q % (rows_per_mma * config.warps) != 0) {
     return fmt::format("tile_q = {} must be a multiple of 16 · warps = {}", config.tile_q,
                        rows_per_mma * config.warps);
   }
-  return dropout_tile_rejection(problem.spec, config.tile_kv);
+  return dropout_tile_rejection(spec, config.tile_kv);
 }
 
 Footprint Family<ForwardMmaSync>::footprint(const AttentionSpec& spec, const ForwardMmaSync& config) {
   const int row_blocks = config.tile_q / config.warps / rows_per_mma;
   const int output = row_blocks * padded_head_dim(spec.value_head_dim()) / 8 * 4;
   const int scores = row_blocks * config.tile_kv / 8 * 4;
-  const int q = config.q_in_registers ? row_blocks * padded_head_dim(spec.head_dim) / 16 * 4 : row_blocks * 4;
+  const int mma_k = facts(spec.dtype).mma_k;
+  const int q_steps = config.q_in_registers ? padded_head_dim(spec.head_dim, mma_k) / mma_k : 1;
+  const int q = row_blocks * q_steps * 4;
   const bool has_functors = spec.mask != Mask() || spec.score != Score();
   const int threads = config.warps * 32;
   const int share = registers_per_sm / (threads * config.blocks_per_sm);
   return {.threads = threads,
-          .smem_bytes = forward_mma_sync::smem_layout(spec.head_dim, spec.value_head_dim(), config.tile_q,
-                                                      config.tile_kv, config.stages_k, config.stages_v,
-                                                      config.q_in_registers)
-                            .total,
+          .smem_bytes = smem_bytes(spec, config),
           .registers = output + scores + q + other_registers + row_blocks * row_block_registers +
-                       (has_functors ? functor_registers : 0) + dropout_registers(spec, scores),
+                       (has_functors ? functor_registers : 0) + (has_fp8_keys(spec) ? fp8_registers : 0) +
+                       dropout_registers(spec, scores),
           .register_cap = std::min(max_registers_per_thread, share / 8 * 8),
           .blocks_per_sm = config.blocks_per_sm,
           .register_slack = spill_allowance,

@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include <jit/dtype.h>
+
 #include "generator/kernels/block_cover.h"
 #include "generator/kernels/forward_mma_sync/family.h"
 #include "templates/base/element.cuh"
@@ -17,6 +19,18 @@ double tensor_flops_per_clock(Arch arch) {
   if (arch.major == 8 && arch.minor == 0) return 2048;
   return 1024;
 }
+// Whether tensor cores multiply elements of 8 bits for mma.sync, then at twice the rate (templates/ptx/mma.cuh). Others
+// get numbers of fp16 made of them.
+bool multiplies_bytes(Arch arch) { return (arch.major == 8 && arch.minor == 9) || arch.major == 12; }
+
+// Of a lane for each two elements of 8 bits that become fp16 numbers: e5m2 is the upper half of one, and of e4m3 only
+// sm_80 to sm_87 have no conversion. Counted in SASS, a conversion as two, for half the rate.
+double widening_instructions(const AttentionSpec& spec, Arch arch) {
+  if (!has_fp8_queries(spec) || multiplies_bytes(arch)) return 0;
+  return spec.dtype == DType::fp8_e4m3 && arch.major == 8 ? 11 : 2;
+}
+constexpr double sorting_instructions = 4;  // for each 16 bytes of values of 8 bits that a lane has loaded
+
 constexpr double smem_bytes_per_clock = 128;
 constexpr double schedulers = 4;
 constexpr double block_overhead_clocks = 3000;  // launch, Q, first K, epilogue
@@ -38,22 +52,30 @@ constexpr double single_v_clocks = 13;
 double Family<ForwardMmaSync>::cycles(const Case& problem, const ProblemShape& shape,
                                       const ForwardMmaSync& config) {
   const auto& [spec, limits] = problem;
-  const double d = padded_head_dim(spec.head_dim), dv = padded_head_dim(spec.value_head_dim());
+  const bool is_fp8 = has_fp8_queries(spec), as_bytes = is_fp8 && multiplies_bytes(limits.arch);
+  const double bytes = size_of(spec.dtype);
+  const double d = padded_head_dim(spec.head_dim, facts(spec.dtype).mma_k),
+               dv = padded_head_dim(spec.value_head_dim());
   const double warp_rows = config.tile_q / config.warps;
 
   // One step of one block: what it asks of each unit of the multiprocessor.
   const double flops = 2.0 * config.tile_q * config.tile_kv * (d + dv);
-  const double tensor = flops / tensor_flops_per_clock(limits.arch);
+  const double flops_per_product = as_bytes ? 8192 : 4096;
+  const double tensor = flops / (tensor_flops_per_clock(limits.arch) * (as_bytes ? 2 : 1));
   const double matrix_bytes =
-      config.warps * (config.tile_kv * (d + dv) + (config.q_in_registers ? 0 : warp_rows * d)) * 2;
-  const double copy_bytes = config.tile_kv * (d + dv) * 2;
+      config.warps * (config.tile_kv * (d + dv) + (config.q_in_registers ? 0 : warp_rows * d)) * bytes;
+  const double copy_bytes = config.tile_kv * (d + dv) * bytes;
   const double smem = (matrix_bytes + copy_bytes) / smem_bytes_per_clock;
   const double rescale =
       config.tile_q * dv / 32 * (config.rescale == Rescale::always ? 1.0 : lazy_rescale_share);
-  const double issue =
-      (config.tile_q * config.tile_kv * softmax_instructions / 32 + rescale + flops / 4096 +
-       matrix_bytes / 512 * 1.5 + copy_bytes / 512 * 3 + config.warps * warp_step_instructions) /
-      schedulers;
+  const double byte_instructions = is_fp8
+                                       ? matrix_bytes / 512 * 8 * widening_instructions(spec, limits.arch) +
+                                             config.warps * config.tile_kv * dv / 512 * sorting_instructions
+                                       : 0;
+  const double issue = (config.tile_q * config.tile_kv * softmax_instructions / 32 + rescale +
+                        flops / flops_per_product + matrix_bytes / 512 * 1.5 + copy_bytes / 512 * 3 +
+                        byte_instructions + config.warps * warp_step_instructions) /
+                       schedulers;
 
   // Units overlap between the warps of a scheduler; one warp alone waits for each in turn.
   const double warps_per_scheduler = config.warps * config.blocks_per_sm / schedulers;

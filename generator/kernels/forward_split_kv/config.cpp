@@ -44,8 +44,9 @@ static_assert(rows.size() == member_count<ForwardSplitKv>(), "each member has a 
 
 std::span<const ConfigField<ForwardSplitKv>> Family<ForwardSplitKv>::fields() { return rows; }
 
-forward_split_kv::KvStorage Family<ForwardSplitKv>::storage_of(const AttentionSpec& spec) {
-  return {.element_bytes = size_of(spec.key_dtype()),
+forward_split_kv::Storage Family<ForwardSplitKv>::storage_of(const AttentionSpec& spec) {
+  return {.query_bytes = size_of(spec.dtype),
+          .element_bytes = size_of(spec.key_dtype()),
           .has_token_scales = spec.descale_per == ScaleKind::token};
 }
 
@@ -54,7 +55,6 @@ bool Family<ForwardSplitKv>::suits(const ProblemShape& shape) {
 }
 
 std::string Family<ForwardSplitKv>::rejection(const Case& problem, const ForwardSplitKv& config) {
-  if (has_fp8_queries(problem.spec)) return kv_dtype_rejection(problem.spec, name);
   if (std::string reason = dropout_rejection(problem.spec, name); !reason.empty()) return reason;
   if (config.rescale == Rescale::on_overflow)
     return fmt::format("rescale = on_overflow is not known to {}; it must be always or lazy", name);

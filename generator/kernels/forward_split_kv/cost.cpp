@@ -10,7 +10,7 @@
 namespace jit {
 namespace {
 
-using forward_split_kv::KvStorage;
+using forward_split_kv::Storage;
 
 // Of one multiprocessor: what memory brings in a clock while all read. Fitted to decoding at head_dim 128 on an H200
 // (docs/kernels/forward_split_kv.md).
@@ -44,7 +44,7 @@ double Family<ForwardSplitKv>::cycles(const Case& problem, const ProblemShape& s
                         block_cover(spec, static_cast<int>(tile_rows) / spec.gqa_ratio, config.tile_kv));
 
   // One tile of keys of one block. Tiles of rows of one KV head find their keys in L2, but for the first.
-  const KvStorage kv = storage_of(spec);
+  const Storage kv = storage_of(spec);
   const double key_bytes = (d + dv) * kv.element_bytes + (kv.has_token_scales ? 8 : 0);
   const double tile_bytes = config.tile_kv * key_bytes;
   const double blocks = config.blocks_per_sm;
@@ -54,12 +54,13 @@ double Family<ForwardSplitKv>::cycles(const Case& problem, const ProblemShape& s
   const double memory =
       tile_bytes / (memory_bytes_per_clock * std::min(row_tiles, 3.0)) * share + step_clocks;
   const double tensor = 2 * tile_rows * config.tile_kv * (d + dv) / flops_per_clock;
-  const double conversion =
-      has_fp8_keys(spec)
-          ? config.row_warps * config.tile_kv *
-                (d * slots_to(spec.dtype) + dv * slots_to(kv.has_token_scales ? DType::bf16 : DType::fp16)) /
-                32 / 4
-          : 0;
+  const bool has_value_scales = kv.has_token_scales && !has_fp8_queries(spec);
+  const double conversion = has_fp8_keys(spec)
+                                ? config.row_warps * config.tile_kv *
+                                      (d * slots_to(has_fp8_queries(spec) ? DType::fp16 : spec.dtype) +
+                                       dv * slots_to(has_value_scales ? DType::bf16 : DType::fp16)) /
+                                      32 / 4
+                                : 0;
   const double softmax = tile_rows * config.tile_kv * 12 / 32 / 4 + conversion;
   const double step = std::max({memory * blocks, (tensor + softmax) * blocks,
                                 least_step_clocks + tile_bytes / step_bytes_per_clock + tensor + softmax});

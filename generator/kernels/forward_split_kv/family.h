@@ -30,7 +30,7 @@ struct Family<ForwardSplitKv> {
   static void launch(const KernelLaunch& launch, const ForwardSplitKv& config);
 
   /// How keys and values of a spec lie in shared memory.
-  static forward_split_kv::KvStorage storage_of(const AttentionSpec& spec);
+  static forward_split_kv::Storage storage_of(const AttentionSpec& spec);
 };
 
 }  // namespace jit

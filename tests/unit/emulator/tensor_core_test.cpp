@@ -15,7 +15,7 @@ namespace {
 using Result = AccumulationModel::Result;
 using namespace testing;
 
-constexpr TargetArch ampere{8, 0, 0}, ada{8, 9, 0}, hopper{9, 0, 'a'}, blackwell{12, 0, 'a'};
+constexpr TargetArch ampere{8, 0, 0}, ada{8, 9, 0}, hopper{9, 0, 'a'}, thor{11, 0, 'a'}, blackwell{12, 0, 'a'};
 
 /// a · b + c for one row and one column; the rest of the 4 × 8 is left at zero.
 float dot(const AccumulationModel& model, const std::vector<float>& a, const std::vector<float>& b, float c) {
@@ -48,6 +48,7 @@ TEST(AccumulationModel, GroupsAndBitsByArchitecture) {
   EXPECT_EQ(model(hopper, TensorUnit::wgmma, Type::e4m3, 32).fraction_bits, 13);
   EXPECT_EQ(model(hopper, TensorUnit::wgmma, Type::e4m3, 32).result, Result::e8m13);
   EXPECT_TRUE(model(hopper, TensorUnit::mma, Type::e4m3, 32).through_f16);
+  EXPECT_TRUE(model(thor, TensorUnit::mma, Type::e4m3, 32).through_f16);
   EXPECT_EQ(model(ada, TensorUnit::mma, Type::e5m2, 32).group, 16);
   EXPECT_EQ(model(ada, TensorUnit::mma, Type::e5m2, 32).fraction_bits, 13);
   EXPECT_EQ(model(blackwell, TensorUnit::mma, Type::e5m2, 32).fraction_bits, 25);

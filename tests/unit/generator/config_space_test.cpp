@@ -239,6 +239,17 @@ TEST(ConfigRejection, CachesOfFp8NeedBuffersForWhatIsStored) {
   EXPECT_EQ(config_rejection(narrow, two, limits), "");
 }
 
+TEST(ConfigRejection, ForwardMmaSyncReadsFp8QueriesInStepsOf32Keys) {
+  using ::testing::HasSubstr;
+  const AttentionSpec fp8{.dtype = DType::fp8_e4m3}, cache{.kv_dtype = DType::fp8_e4m3};
+  for (const Arch& arch : known_archs()) {
+    EXPECT_EQ(config_rejection(fp8, ForwardMmaSync{.tile_q = 64, .tile_kv = 96, .warps = 4}, arch), "");
+    EXPECT_THAT(config_rejection(fp8, ForwardMmaSync{.tile_q = 64, .tile_kv = 48, .warps = 4}, arch),
+                HasSubstr("tile_kv = 48 must be a multiple of 32 with fp8"));
+  }
+  EXPECT_THAT(config_rejection(cache, ForwardMmaSync{}, Arch{8, 9, 0}), HasSubstr("forward_split_kv reads"));
+}
+
 TEST(ConfigRejection, ForwardWgmmaIsForOneArchitecture) {
   const KernelConfig config = parse_config("family=forward_wgmma tile_kv=128 stages_v=2");
   EXPECT_EQ(config_rejection({}, config, Arch{9, 0, 'a'}), "");

@@ -154,6 +154,31 @@ TEST(Search, RequestsOfManyQueriesHaveTheirKeysInOneBlock) {
   }
 }
 
+// Half the bytes, and where tensor cores multiply them twice the rate. On sm_80 conversions cost more than that.
+TEST(Search, Fp8QueriesPayWhereTheyAreMultiplied) {
+  const ProblemShape shape{.batch = 2, .heads_q = 16, .seqlen_q = 4096, .seqlen_kv = 4096};
+  const auto cycles = [&](DType dtype, Arch arch) {
+    const AttentionSpec spec{.dtype = dtype};
+    const DeviceLimits limits = device_limits(arch);
+    return estimated_cycles({spec, limits}, shape, ranked_configs(spec, shape, limits).front());
+  };
+  for (const Arch arch : {Arch{8, 9, 0}, Arch{12, 0, 0}})
+    EXPECT_LT(cycles(DType::fp8_e4m3, arch), 0.8 * cycles(DType::bf16, arch)) << to_string(arch);
+  EXPECT_GT(cycles(DType::fp8_e4m3, {8, 0, 0}), cycles(DType::bf16, {8, 0, 0}));
+}
+
+// On sm_90a what TMA cannot read is left to mma.sync.
+TEST(Search, Fp8QueriesOfAnyRowsAreServed) {
+  const DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
+  const auto first = [&](const AttentionSpec& spec, bool tma) {
+    const ProblemShape shape{.batch = 2, .heads_q = 16, .seqlen_q = 4096, .seqlen_kv = 4096, .tma = tma};
+    return family_name(ranked_configs(spec, shape, limits).front());
+  };
+  EXPECT_EQ(first({.dtype = DType::fp8_e4m3}, true), "forward_wgmma");
+  EXPECT_EQ(first({.dtype = DType::fp8_e4m3}, false), "forward_mma_sync");
+  EXPECT_EQ(first({.dtype = DType::fp8_e4m3, .alignment = 8}, true), "forward_mma_sync");
+}
+
 TEST(Search, SaysWhyNothingFits) {
   DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
   limits.smem_per_block = 1000;

@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "generator/kernels/search.h"
 #include "generator/problem/padded_spec.h"
 #include "tests/support/error_of.h"
 #include "tests/support/random_spec.h"
@@ -134,6 +135,21 @@ TEST(Supports, ReportsAllReasonsAtOnce) {
   const AttentionSpec spec{
       .dtype = DType::int32, .head_dim = 3, .head_dim_v = 5, .gqa_ratio = 0, .alignment = 3};
   EXPECT_THAT(supports(spec, {7, 5, 0}), SizeIs(6));
+}
+
+// q of 8 bits: sequences and rows of any kind.
+TEST(Supports, Fp8QueriesAreServedEverywhere) {
+  AttentionSpec spec{.dtype = DType::fp8_e5m2,
+                     .sequences_q = SequenceKind::ragged,
+                     .sequences_kv = SequenceKind::paged,
+                     .page_size = 16,
+                     .sinks = true};
+  spec.alignment = 2;
+  for (const Arch& arch : known_archs()) {
+    EXPECT_THAT(supports(spec, arch), IsEmpty()) << to_string(arch);
+    const DeviceLimits limits = device_limits(arch);
+    EXPECT_THAT(ranked_configs(spec, typical_shape(limits, spec), limits), ::testing::Not(IsEmpty()));
+  }
 }
 
 TEST(Supports, OldArchitecturesAreRefused) {

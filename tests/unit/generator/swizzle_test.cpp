@@ -92,14 +92,25 @@ TEST(SmemLayout, PartsDoNotOverlapAndFit) {
     const int tile_q = 16 * reference::draw(random, 1, 16), tile_kv = 16 * reference::draw(random, 1, 16);
     const int stages_k = reference::draw(random, 1, 4), stages_v = reference::draw(random, 1, 4);
     const bool in_registers = reference::draw(random, 0, 1) == 0;
-    const forward_mma_sync::SmemLayout layout =
-        forward_mma_sync::smem_layout(d, dv, tile_q, tile_kv, stages_k, stages_v, in_registers);
-    const int pd = padded_head_dim(d), pdv = padded_head_dim(dv);
-    EXPECT_GE(layout.k, in_registers ? 0 : layout.q + tile_q * pd * 2);
-    EXPECT_GE(layout.v, layout.k + stages_k * tile_kv * pd * 2);
-    EXPECT_GE(layout.total, layout.v + stages_v * tile_kv * pdv * 2);
-    EXPECT_GE(layout.total, layout.q + tile_q * pd * 2);
-    EXPECT_GE(layout.total, layout.o + tile_q * pdv * 2);
+    const bool is_fp8 = reference::draw(random, 0, 1) == 0, key_scales = reference::draw(random, 0, 1) == 0;
+    const int bytes = is_fp8 ? 1 : 2;
+    const forward_mma_sync::SmemLayout layout = forward_mma_sync::smem_layout({.head_dim = d,
+                                                                               .head_dim_v = dv,
+                                                                               .tile_q = tile_q,
+                                                                               .tile_kv = tile_kv,
+                                                                               .stages_k = stages_k,
+                                                                               .stages_v = stages_v,
+                                                                               .q_in_registers = in_registers,
+                                                                               .element_bytes = bytes,
+                                                                               .key_scales = key_scales});
+    const int pd = (d * bytes + 31) / 32 * 32, pdv = (dv + 15) / 16 * 16 * bytes;
+    EXPECT_GE(layout.k, in_registers ? 0 : layout.q + tile_q * pd);
+    EXPECT_GE(layout.v, layout.k + stages_k * tile_kv * pd);
+    EXPECT_GE(layout.key_scales, layout.v + stages_v * tile_kv * pdv);
+    EXPECT_GE(layout.total, layout.key_scales + (key_scales ? stages_k * tile_kv * 4 : 0));
+    EXPECT_GE(layout.total, layout.q + tile_q * pd);
+    // O of 8-bit kernels leaves from registers.
+    EXPECT_GE(layout.total, is_fp8 ? 0 : layout.o + tile_q * pdv);
     for (const int offset : {layout.q, layout.k, layout.v, layout.o}) EXPECT_EQ(offset % 128, 0);
   }
 }

@@ -1,34 +1,53 @@
 // What q, k and v of 8 bits are multiplied by, whose elements are left as they are. One number each for a work tile: those
-// of q and k are factors of the softmax scale. Or one for each query and key: they are factors of scores, and the key
-// loader leaves those of a tile of keys beside it. That of v is a factor of the output.
+// of q and k are factors of the softmax scale. Or one for each query and key: they are factors of scores, and those of a
+// tile of keys lie beside it in shared memory. That of v is a factor of the output.
 #pragma once
 
 #include "base/descale_params.cuh"
+#include "base/element.cuh"
 #include "base/params.cuh"
 #include "base/prelude.cuh"
-#include "forward_wgmma/traits.cuh"
-#include "forward_wgmma/work.cuh"
+#include "problem/functor.cuh"
 #include "ptx/math.cuh"
 #include "scheduling/work_tiles.cuh"
+#include "tiles/shared_words.cuh"
 
-namespace jit::forward_wgmma {
+namespace jit {
 
-/// Elements of 16 bits have no scales.
-template <class Config, bool has_fp8 = keys_are_fp8<Config>, bool has_each = has_token_scales<Config>>
+/// Multiplies scores by the scales of their queries and by those of their keys, of which that of the lane's first column
+/// lies at a shared address.
+template <class Scores>
+__device__ __forceinline__ void scale_by_tokens(Scores& scores, const float (&of_queries)[Scores::rows],
+                                                unsigned of_keys) {
+#pragma unroll
+  for (int n = 0; n < Scores::column_blocks; ++n) {
+    int pair[2];
+    load_shared(pair, of_keys + Scores::Layout::column(0, n, 0) * 4);
+#pragma unroll
+    for (int r = 0; r < Scores::rows; ++r) {
+      scores.at(r, n, 0) *= of_queries[r] * __int_as_float(pair[0]);
+      scores.at(r, n, 1) *= of_queries[r] * __int_as_float(pair[1]);
+    }
+  }
+}
+
+/// Of a warp's `Scores`. Elements of 16 bits have no scales.
+template <class Config, class Scores, bool has_fp8 = keys_are_fp8<Config>,
+          bool has_each = has_token_scales<Config>>
 class HeadScales {
  public:
   __device__ __forceinline__ HeadScales(const AttentionParams& params, const DescaleParams&)
       : params_(params) {}
 
-  /// Reads those of q and k.
-  template <class Tile>
-  __device__ __forceinline__ void take_scores(const Tile&, int) {}
+  /// Reads those of q and k. The warp's first row is that of the work tile's query `warp_row`; `find_context`, a function
+  /// without arguments, finds its BlockContext.
+  template <class FindContext>
+  __device__ __forceinline__ void take_scores(const WorkTile&, int /*warp_row*/, FindContext) {}
   /// Reads that of v.
   __device__ __forceinline__ void take_values(const WorkTile&) {}
   /// What makes a score of a product of elements of q and k.
   __device__ __forceinline__ float of_scores() const { return params_.softmax_scale; }
   /// Of the tile of keys whose scales lie at a shared address.
-  template <class Scores>
   __device__ __forceinline__ void scale_scores(Scores&, unsigned) const {}
   template <class Output>
   __device__ __forceinline__ void scale_output(Output&) const {}
@@ -48,7 +67,9 @@ class ValueScale {
   }
   template <class Output>
   __device__ __forceinline__ void scale_output(Output& output) const {
-    const float scale[Output::rows] = {of_values_, of_values_};
+    float scale[Output::rows];
+#pragma unroll
+    for (int r = 0; r < Output::rows; ++r) scale[r] = of_values_;
     output.scale_rows(scale);
   }
 
@@ -66,13 +87,14 @@ class ValueScale {
 };
 
 /// One for a work tile.
-template <class Config>
-class HeadScales<Config, true, false> : public ValueScale<Config> {
+template <class Config, class Scores>
+class HeadScales<Config, Scores, true, false> : public ValueScale<Config> {
  public:
   __device__ __forceinline__ HeadScales(const AttentionParams& params, const DescaleParams& descale)
       : ValueScale<Config>(descale), params_(params) {}
 
-  __device__ __forceinline__ void take_scores(const WorkTile& work, int /*consumer*/) {
+  template <class FindContext>
+  __device__ __forceinline__ void take_scores(const WorkTile& work, int /*warp_row*/, FindContext) {
     const DescaleParams& descale = this->descale_;
     const float scale =
         this->read(descale.q, descale.q_strides, work) * this->read(descale.k, descale.k_strides, work);
@@ -81,7 +103,6 @@ class HeadScales<Config, true, false> : public ValueScale<Config> {
     of_scores_ = scale < 0 ? __int_as_float(0x7fffffff) : max_nan(params_.softmax_scale * scale, least);
   }
   __device__ __forceinline__ float of_scores() const { return of_scores_; }
-  template <class Scores>
   __device__ __forceinline__ void scale_scores(Scores&, unsigned) const {}
 
  private:
@@ -90,41 +111,26 @@ class HeadScales<Config, true, false> : public ValueScale<Config> {
 };
 
 /// One for each query and key.
-template <class Config>
-class HeadScales<Config, true, true> : public ValueScale<Config> {
-  using Scores = typename KernelTraits<Config>::Scores;
-
+template <class Config, class Scores>
+class HeadScales<Config, Scores, true, true> : public ValueScale<Config> {
  public:
   __device__ __forceinline__ HeadScales(const AttentionParams& params, const DescaleParams& descale)
       : ValueScale<Config>(descale), params_(params) {}
 
-  template <class Tile>
-  __device__ __forceinline__ void take_scores(const Tile& work, int consumer) {
-    const BlockContext context = context_of<Config>(params_, work);
+  template <class FindContext>
+  __device__ __forceinline__ void take_scores(const WorkTile& work, int warp_row, FindContext find_context) {
+    const BlockContext context = find_context();
     const TensorStrides& strides = this->descale_.q_strides;
     const float* const of_head = this->descale_.q + work.batch * strides.batch + work.head * strides.head;
-    const int thread = static_cast<int>(threadIdx.x) % warpgroup_size;
-    const int first = work.q_begin + consumer * rows_per_warpgroup + thread / warp_size * 16;
-#pragma unroll
-    for (int r = 0; r < Scores::rows; ++r) {
-      const int query =
-          minimum(MmaLayout::row(first + MmaLayout::lane_row(thread), 0, r), context.seqlen_q - 1);
+    const int first = work.q_begin + warp_row + MmaLayout::lane_row(static_cast<int>(threadIdx.x));
+    Scores::for_each_row(first, [&](int r, int row) {
+      const int query = minimum(row, context.seqlen_q - 1);
       of_queries_[r] = of_head[(context.q_begin + query) * strides.seq];
-    }
+    });
   }
   __device__ __forceinline__ float of_scores() const { return params_.softmax_scale; }
   __device__ __forceinline__ void scale_scores(Scores& scores, unsigned scales) const {
-    const unsigned own = scales + MmaLayout::lane_column(reread_thread_index()) * 4;
-#pragma unroll
-    for (int n = 0; n < Scores::column_blocks; ++n) {
-      int pair[2];
-      load_shared(pair, own + MmaLayout::column(0, n, 0) * 4);
-#pragma unroll
-      for (int r = 0; r < Scores::rows; ++r) {
-        scores.at(r, n, 0) *= of_queries_[r] * __int_as_float(pair[0]);
-        scores.at(r, n, 1) *= of_queries_[r] * __int_as_float(pair[1]);
-      }
-    }
+    scale_by_tokens(scores, of_queries_, scales + MmaLayout::lane_column(reread_thread_index()) * 4);
   }
 
  private:
@@ -132,18 +138,4 @@ class HeadScales<Config, true, true> : public ValueScale<Config> {
   float of_queries_[Scores::rows] = {};
 };
 
-/// Leaves the scales of a tile's keys at a shared address. By a whole warp.
-template <class Config>
-__device__ __forceinline__ void leave_key_scales(const DescaleParams& descale, const WorkTile& work,
-                                                 const Sequence& sequence, int k_begin, unsigned target) {
-  const TensorStrides& strides = descale.k_strides;
-  const float* const of_head =
-      descale.k + work.batch * strides.batch + work.head / Config::gqa_ratio * strides.head;
-#pragma unroll
-  for (int i = lane_id(); i < Config::tile_kv; i += warp_size) {
-    const int key = minimum(k_begin + i, sequence.length - 1);
-    store_shared(target + i * 4, __float_as_int(of_head[(sequence.begin + key) * strides.seq]));
-  }
-}
-
-}  // namespace jit::forward_wgmma
+}  // namespace jit

@@ -1,0 +1,45 @@
+// What keys of 8 bits are multiplied by where each has a scale of its own, copied beside tiles of keys.
+#pragma once
+
+#include "base/descale_params.cuh"
+#include "base/prelude.cuh"
+#include "forward_mma_sync/traits.cuh"
+#include "ptx/cp_async.cuh"
+
+namespace jit::forward_mma_sync {
+
+/// Keys without scales of their own.
+template <class Config, bool has_each = has_token_scales<Config>>
+struct KeyScalesLoader {
+  __device__ __forceinline__ KeyScalesLoader(const DescaleParams&, int /*batch*/, int /*kv_head*/,
+                                             int /*seqlen_kv*/) {}
+  /// Starts the copy of the scales of a tile's keys, from `first_key` on, to a shared address. By the whole block.
+  __device__ __forceinline__ void load(unsigned /*target*/, int /*first_key*/) const {}
+};
+
+template <class Config>
+struct KeyScalesLoader<Config, true> {
+  __device__ __forceinline__ KeyScalesLoader(const DescaleParams& descale, int batch, int kv_head,
+                                             int seqlen_kv)
+      : of_head_(descale.k + batch * descale.k_strides.batch + kv_head * descale.k_strides.head),
+        stride_(descale.k_strides.seq),
+        seqlen_kv_(seqlen_kv) {}
+
+  __device__ __forceinline__ void load(unsigned target, int first_key) const {
+    constexpr int threads = KernelTraits<Config>::threads;
+#pragma unroll
+    for (int i = 0; i < Config::tile_kv; i += threads) {
+      const int place = i + static_cast<int>(threadIdx.x);
+      if (Config::tile_kv % threads != 0 && place >= Config::tile_kv) break;
+      const int key = first_key + place;
+      cp_async_zfill<4>(target + place * 4, of_head_ + key * stride_, key < seqlen_kv_);
+    }
+  }
+
+ private:
+  const float* of_head_;
+  long long stride_;
+  int seqlen_kv_;
+};
+
+}  // namespace jit::forward_mma_sync
