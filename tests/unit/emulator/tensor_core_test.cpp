@@ -15,7 +15,8 @@ namespace {
 using Result = AccumulationModel::Result;
 using namespace testing;
 
-constexpr TargetArch ampere{8, 0, 0}, ada{8, 9, 0}, hopper{9, 0, 'a'}, thor{11, 0, 'a'}, blackwell{12, 0, 'a'};
+constexpr TargetArch ampere{8, 0, 0}, ada{8, 9, 0}, hopper{9, 0, 'a'}, thor{11, 0, 'a'},
+    blackwell{12, 0, 'a'};
 
 /// a · b + c for one row and one column; the rest of the 4 × 8 is left at zero.
 float dot(const AccumulationModel& model, const std::vector<float>& a, const std::vector<float>& b, float c) {
