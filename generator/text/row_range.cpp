@@ -16,8 +16,8 @@ namespace {
 constexpr std::int64_t above = std::int64_t{std::numeric_limits<std::int32_t>::max()} + 1, under = -above - 1;
 constexpr std::int64_t far = std::int64_t{1} << 40;  // from all keys
 
-constexpr int most_steps =
-    1000;  // from numbers of keys to keys: magnitudes in magnitudes take twice as many each
+// From numbers of keys to keys: magnitudes in magnitudes take twice as many each.
+constexpr int most_steps = 1000;
 
 /// What is known of a node of the text, for one query.
 struct Fact {
