@@ -1,6 +1,6 @@
 // What q, k and v of 8 bits are multiplied by, whose elements are left as they are. One number each for a work tile: those
 // of q and k are factors of the softmax scale. Or one for each query and key: they are factors of scores, and the key
-// loader leaves those of a tile of keys beside it. That of v is a factor of the output.
+// loader leaves those of a tile of keys beside it. That of v is a factor of the output. k and v alone may be of 8 bits.
 #pragma once
 
 #include "base/descale_params.cuh"
@@ -10,11 +10,13 @@
 #include "forward_wgmma/work.cuh"
 #include "ptx/math.cuh"
 #include "scheduling/work_tiles.cuh"
+#include "steps/score_factor.cuh"
 
 namespace jit::forward_wgmma {
 
 /// Elements of 16 bits have no scales.
-template <class Config, bool has_fp8 = keys_are_fp8<Config>, bool has_each = has_token_scales<Config>>
+template <class Config, bool has_fp8 = keys_are_fp8<Config>, bool has_each = has_token_scales<Config>,
+          bool are_widened = KernelTraits<Config>::widens>
 class HeadScales {
  public:
   __device__ __forceinline__ HeadScales(const AttentionParams& params, const DescaleParams&)
@@ -67,7 +69,7 @@ class ValueScale {
 
 /// One for a work tile.
 template <class Config>
-class HeadScales<Config, true, false> : public ValueScale<Config> {
+class HeadScales<Config, true, false, false> : public ValueScale<Config> {
  public:
   __device__ __forceinline__ HeadScales(const AttentionParams& params, const DescaleParams& descale)
       : ValueScale<Config>(descale), params_(params) {}
@@ -89,9 +91,32 @@ class HeadScales<Config, true, false> : public ValueScale<Config> {
   float of_scores_ = 0;
 };
 
+/// One for a work tile, of keys alone, which may be any number.
+template <class Config>
+class HeadScales<Config, true, false, true> : public ValueScale<Config> {
+ public:
+  __device__ __forceinline__ HeadScales(const AttentionParams& params, const DescaleParams& descale)
+      : ValueScale<Config>(descale), params_(params) {}
+
+  __device__ __forceinline__ void take_scores(const WorkTile& work, int /*consumer*/) {
+    const float scale = this->read(this->descale_.k, this->descale_.k_strides, work);
+    // Of a functor it is a factor of what that takes.
+    keys_ = Config::Score::is_identity ? score_factor(scale) : ScoreFactor{scale, 1.0f};
+  }
+  __device__ __forceinline__ float of_scores() const { return params_.softmax_scale * keys_.exponents; }
+  template <class Scores>
+  __device__ __forceinline__ void scale_scores(Scores& scores, unsigned) const {
+    if constexpr (Config::Score::is_identity) keys_.scale(scores);
+  }
+
+ private:
+  const AttentionParams& params_;
+  ScoreFactor keys_;
+};
+
 /// One for each query and key.
 template <class Config>
-class HeadScales<Config, true, true> : public ValueScale<Config> {
+class HeadScales<Config, true, true, false> : public ValueScale<Config> {
   using Scores = typename KernelTraits<Config>::Scores;
 
  public:

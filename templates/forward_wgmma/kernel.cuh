@@ -1,6 +1,6 @@
 // Attention forward with TMA and wgmma, for sm_90a. A block is one warpgroup of loaders, with a warp for keys
 // and values, one for queries and one for outputs, and one to three warpgroups of consumers, which compute; where elements
-// have 8 bits one more, which turns values over. Sequences are of one length, or of lengths that only the device knows.
+// of q have 8 bits one more, which turns values over, and where those of k and v alone have, one that widens them. Sequences are of one length, or of lengths that only the device knows.
 #pragma once
 
 #include "base/descale_params.cuh"
@@ -18,6 +18,7 @@
 #include "problem/zero_padding.cuh"
 #include "ptx/griddepcontrol.cuh"
 #include "scheduling/side_by_side.cuh"
+#include "steps/convert_keys.cuh"
 #include "tiles/tile_copy.cuh"
 
 namespace jit::forward_wgmma {
@@ -57,11 +58,15 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
           zero_padding<Config>(params, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x));
         return;
     }
-  } else if (KernelTraits<Config>::transposes_v &&
+  } else if (KernelTraits<Config>::has_converters &&
              threadIdx.x >= KernelTraits<Config>::threads - warpgroup_size) {
-    if constexpr (KernelTraits<Config>::transposes_v) {
-      if constexpr (Config::transposer_registers != 0) setmaxnreg_dec<Config::transposer_registers>();
-      transpose_values<Config>(smem);
+    if constexpr (KernelTraits<Config>::has_converters) {
+      if constexpr (Config::converter_registers != 0) setmaxnreg_dec<Config::converter_registers>();
+      if constexpr (KernelTraits<Config>::widens) {
+        KeyConverter<ConvertedKeys<Config>>(smem).run();
+      } else {
+        transpose_values<Config>(smem);
+      }
     }
   } else {
     if constexpr (Config::consumer_registers != 0) setmaxnreg_inc<Config::consumer_registers>();

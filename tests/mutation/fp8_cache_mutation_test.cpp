@@ -22,7 +22,7 @@ class Fp8CacheMutationTest : public ::testing::TestWithParam<TemplateMutation> {
 
 TEST_P(Fp8CacheMutationTest, IsCaught) { expect_caught(GetParam()); }
 
-constexpr const char* convert_keys = "forward_split_wgmma/convert_keys.cuh";
+constexpr const char* convert_keys = "steps/convert_keys.cuh";
 constexpr const char* load_keys = "forward_split_wgmma/load_keys.cuh";
 
 INSTANTIATE_TEST_SUITE_P(

@@ -89,10 +89,6 @@ std::string storage_rejection(const AttentionSpec& spec, const ForwardSplitWgmma
         "but a thread begins with {}",
         config.tile_kv, config.blocks_per_sm, scores, instruction_registers, begun_with);
   }
-  if (config.requests != Requests::all) {
-    return fmt::format("requests must be all with k and v of {}: no other kernel reads them by the side",
-                       to_string(spec.key_dtype()));
-  }
   return "";
 }
 
