@@ -79,7 +79,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
   } else if (converts<Config>()) {
     if constexpr (Traits::converts) {
       setmaxnreg_dec<Config::converter_registers>();
-      KeyConverter<ConvertedKeys<Config>>(smem).run();
+      KeyConverter<ConvertedKeys<Config>>(smem, 0).run();
     }
   } else {
     if constexpr (Config::consumer_registers != 0) setmaxnreg_inc<Config::consumer_registers>();

@@ -68,8 +68,8 @@ struct ConvertedKeys {
     return load_key_note(forward_split_wgmma::stored_note<Traits>(smem, stage));
   }
   static __device__ __forceinline__ void leave_note(unsigned smem, int /*stored_stage*/, int stage,
-                                                    const KeyNote& note) {
-    if (threadIdx.x % warpgroup_size == 0) store_key_note(key_note<Traits>(smem, stage), note);
+                                                    const KeyNote& note, int thread) {
+    if (thread == 0) store_key_note(key_note<Traits>(smem, stage), note);
   }
   static __device__ __forceinline__ bool has_tile(const KeyNote& note) {
     return (note.flags & key_note_none) == 0;

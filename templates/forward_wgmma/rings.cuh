@@ -165,14 +165,13 @@ struct ConvertedKeys {
     return {load_key_note_begin(note), load_key_note_flags(note)};
   }
   static __device__ __forceinline__ void leave_note(unsigned smem, int stored_stage, int stage,
-                                                    const KeyNote& note) {
-    const int thread = static_cast<int>(threadIdx.x) % warpgroup_size;
+                                                    const KeyNote& note, int thread) {
     if (thread == 0) store_key_note(key_note<Config>(smem, stage), note.k_begin, note.flags);
     if constexpr (Traits::has_key_words) {
       if ((note.flags & key_note_partial) == 0) return;
       const unsigned from = stored_words_of<Config>(smem, stored_stage);
       const unsigned to = key_words_of<Config>(smem, stage);
-      for (int i = thread; i < Config::tile_kv; i += warpgroup_size)
+      for (int i = thread; i < Config::tile_kv; i += Traits::converter_warps * warp_size)
         store_shared(to + i * 4, load_shared(from + i * 4));
     }
   }

@@ -39,8 +39,16 @@ struct KernelTraits {
   static constexpr bool transposes_v = sizeof(Element) == 1;
   /// Whether one makes numbers of 16 bits of keys and values of 8.
   static constexpr bool widens = keys_are_fp8<Config> && !transposes_v;
-  static_assert(widens == (Config::stages_stored > 0), "what is widened has buffers of its own");
+  static_assert(widens == (Config::stages_stored > 0) && widens == (Config::converter_warps > 0),
+                "what is widened has buffers and warps of its own");
   static constexpr bool has_converters = transposes_v || widens;
+  static constexpr int converter_warps = transposes_v ? warpgroup_size / warp_size : Config::converter_warps;
+  /// Whether they are those of the loaders that need not load values, or store O.
+  static constexpr bool has_spare_converters = widens && converter_warps < warpgroup_size / warp_size;
+  static_assert(!has_spare_converters || (converter_warps == 2 && !Config::separate_o),
+                "the query loader stores O that lies over Q");
+  static constexpr bool query_loader_stores = has_spare_converters && !Config::direct_o;
+  static constexpr bool has_converter_group = has_converters && !has_spare_converters;
 
   /// Whether sequences may differ in length, which is then read on the device.
   static constexpr bool has_lengths = Config::sequences_q != SequenceKind::dense ||
@@ -59,7 +67,7 @@ struct KernelTraits {
 
   static constexpr int consumers = Config::tile_q / rows_per_warpgroup;
   static constexpr int consumer_warps = consumers * 4;
-  static constexpr int threads = (consumers + 1 + has_converters) * warpgroup_size;
+  static constexpr int threads = (consumers + 1 + has_converter_group) * warpgroup_size;
 
   static constexpr int head_dim_steps = padded_head_dim(Config::head_dim, mma_k) / mma_k;
   static constexpr int key_steps = Config::tile_kv / mma_k;
@@ -128,13 +136,12 @@ struct KernelTraits {
       Config::overlap && Config::persistent && (!o_over_q || Config::stages_q > 1);
 
   /// Whether values have a loader of their own: a tile in many boxes takes long to start.
-  static constexpr bool has_value_loader = boxes > 1;
+  static constexpr bool has_value_loader = boxes > 1 && !has_spare_converters;
 
   /// Warps that read the ring of work: one of the loaders of keys and queries, the other of which tells, that of values
   /// and the storer if there are such, all consumers.
   static constexpr int work_readers =
       1 + (has_value_loader ? 1 : 0) + (Config::direct_o ? 0 : 1) + consumer_warps;
-  static constexpr int converter_warps = has_converters ? warpgroup_size / warp_size : 0;
   /// Warps that read what the key loader leaves.
   static constexpr int key_readers = (has_value_loader ? 1 : 0) + (widens ? converter_warps : consumer_warps);
 

@@ -50,7 +50,7 @@ constexpr double box_clocks = 110;
 // Keys and values of 8 bits that become 16, set by hand beside counts of the converters' instructions: a warp takes so many
 // clocks for two rounds of 16 elements a lane, by what they become, and for a tile beside them.
 constexpr double to_bf16_clocks = 120, to_fp16_clocks = 60, handover_clocks = 300;
-constexpr double converter_warps = 4, elements_of_rounds = 1024;
+constexpr double elements_of_rounds = 1024;
 // Where sequences differ in length: tiles of queries for each block, below which blocks end as unevenly as they may.
 constexpr double few_waves = 8;
 // There, with few queries of each: a tile of queries of one head is nearly empty, and reads all keys.
@@ -85,8 +85,11 @@ double steps_per_tile(const AttentionSpec& spec, const ForwardWgmma& config, con
 // Of the warp that starts more copies than others for a tile of keys, where there are pages.
 double starting_clocks(const AttentionSpec& spec, const ForwardWgmma& config) {
   if (spec.sequences_kv != SequenceKind::paged) return 0;
-  const int boxes = config.tile_kv / box_rows(config.tile_kv, spec.page_size);
-  return box_clocks * boxes * std::ceil(std::max(spec.head_dim, spec.value_head_dim()) / 64.0);
+  const int boxes = config.tile_kv / box_rows(config.tile_kv, spec.page_size),
+            bytes = size_of(spec.key_dtype());
+  const int k = panel_count(spec.head_dim, bytes), v = panel_count(spec.value_head_dim(), bytes);
+  const bool has_value_loader = boxes > 1 && config.converter_warps != 2;
+  return box_clocks * boxes * (has_value_loader ? std::max(k, v) : k + v);
 }
 
 // Work tiles for each block that lives as long as any.
@@ -99,7 +102,7 @@ double waves_of(const AttentionSpec& spec, const ProblemShape& shape, double wav
 double converting_clocks(const AttentionSpec& spec, const ForwardWgmma& config) {
   if (!widens(spec)) return 0;
   const double keys = spec.dtype == DType::bf16 ? to_bf16_clocks : to_fp16_clocks;
-  const double rounds = config.tile_kv / converter_warps / elements_of_rounds;
+  const double rounds = config.tile_kv / elements_of_rounds / std::max(1, config.converter_warps);
   return rounds * (spec.head_dim * keys + spec.value_head_dim() * to_fp16_clocks) + handover_clocks;
 }
 

@@ -64,8 +64,7 @@ Program Family<ForwardWgmma>::program(const AttentionSpec& spec, const ForwardWg
   source += number_line("consumer_registers", shares.consumer, "the same for consumers");
   if (has_fp8_keys(spec)) {
     source += number_line("converter_registers", shares.converter,
-                          has_fp8_queries(spec) ? "the same for those who turn values over"
-                                                : "the same for those who widen keys and values");
+                          "the same for those who turn values over, or widen keys and values");
   }
   source += "};\n";
   // A spec with one of them has none of the other.
