@@ -61,6 +61,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
           if constexpr (!Config::direct_o) store_outputs<Config>(params, maps, smem);
           return;
         }
+        // Else it does what warp 3 does.
       case 3:
         if constexpr (Traits::has_spare_converters) {
           KeyConverter<ConvertedKeys<Config>>(smem, 2).run();

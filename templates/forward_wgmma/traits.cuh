@@ -79,9 +79,10 @@ struct KernelTraits {
   using Scores = Accumulator<MmaLayout, 16, Config::tile_kv>;
   using Output = Accumulator<MmaLayout, 16, padded_head_dim(Config::head_dim_v)>;
 
-  /// Whether some queries of a tile may see no key of those that others see.
+  /// Whether some queries of a tile may see no key of those that others see, or none of a head whose values have a scale
+  /// that is no number.
   static constexpr bool may_lack_keys =
-      !is_same<typename Config::Mask, NoMask> || may_drop_keys<typename Config::Score>;
+      !is_same<typename Config::Mask, NoMask> || may_drop_keys<typename Config::Score> || widens;
 
   /// The lower half of a tile's keys, in whole steps of P V.
   static constexpr int lower_keys = lower_key_steps(Config::tile_kv, mma_k) * mma_k;

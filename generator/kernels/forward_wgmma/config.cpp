@@ -72,7 +72,7 @@ constexpr std::array rows = {
         {range(0, 64), Affects::registers, 4}),
     field<&ForwardWgmma::stages_stored>(
         "stages_stored", "buffers for tiles of keys of 8 bits as they are stored, and as many for values",
-        {range(0, 4), Affects::buffers, 1}),
+        {range(0, 4), Affects::buffers, 2}),
     field<&ForwardWgmma::converter_warps>(
         "converter_warps", "warps that widen these: 2 of the loaders', or 4 of a warpgroup of their own",
         {LegalValues{0, 4, 2}, Affects::registers, 4}),
