@@ -52,6 +52,7 @@ class TileWidener {
  private:
   // Of so many groups of rows, 16 elements of a row for each lane. Two groups are on their way.
   static __device__ __forceinline__ void widen_rows(unsigned from, unsigned to, int groups) {
+    if (row_groups < warps_y && groups == 0) return;
     int words[2][4];
     load_shared(words[0], from);
     if (groups > 1) load_shared(words[1], from + from_step);

@@ -23,7 +23,7 @@ constexpr int max_consumers = 2;
 constexpr int other_registers = 34;
 constexpr int functor_registers = 8;
 // Of the warpgroup that converts keys and values, and what their scales take of the others.
-constexpr int converter_registers = 32;
+constexpr int converter_registers = 40;
 constexpr int scale_registers = 4;
 
 constexpr std::array rows = {
