@@ -83,11 +83,12 @@ class TileWidener {
 
 /// Goes through what the key loader loads, in its order: each tile of keys is followed by the values of the one before.
 ///
-/// `Keys` says how a family keeps them: `Traits`, with the tiles and the number of `converter_warps`; `Rings` and `StoredRings` of `k` and `v`, made from the
-/// shared address of the block's memory; and of the notes that go with tiles of keys
-///   Note stored_note(smem, stored stage)                           by a whole warp
-///   void leave_note(smem, stored stage, stage, note, thread)       by all of the warps, of whose threads this is `thread`
-///   bool has_tile(note), bool is_end(note)                         the end stands behind the last keys
+/// `Keys` says how a family keeps them: `Traits`, with the tiles and the number of `converter_warps`; `Rings` and
+/// `StoredRings` of `k` and `v`, made from the shared address of the block's memory; and of the notes that go with tiles
+/// of keys
+///   Note stored_note(smem, stored stage)                        by a whole warp
+///   void leave_note(smem, stored stage, stage, note, thread)    by all converters, of whose threads this is `thread`
+///   bool has_tile(note), bool is_end(note)                      the end stands behind the last keys
 template <class Keys>
 class KeyConverter {
   using Traits = typename Keys::Traits;
