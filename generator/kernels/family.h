@@ -95,7 +95,7 @@ inline std::string kv_dtype_rejection(const AttentionSpec& spec, std::string_vie
   }
   return fmt::format(
       "{} reads k and v of the type of q, {}; spec.kv_dtype is {}, which forward_split_kv reads, and "
-      "forward_split_wgmma on sm_90a",
+      "forward_wgmma and forward_split_wgmma on sm_90a",
       family, to_string(spec.dtype), to_string(spec.key_dtype()));
 }
 

@@ -14,7 +14,9 @@ int launched_registers(int threads, int blocks_per_sm) {
 }
 
 RegisterShares shared_registers(int consumers, int blocks_per_sm, int converter) {
-  constexpr int loader = 56, most = 240;
+  // Of several blocks with converters the consumers would have too few.
+  const int loader = converter > 0 && blocks_per_sm > 1 ? 48 : 56;
+  constexpr int most = 240;
   const int warpgroups = consumers + (converter > 0 ? 2 : 1);
   const int all = launched_registers(warpgroup_threads(warpgroups), blocks_per_sm) * warpgroups;
   return {.loader = loader,

@@ -207,15 +207,11 @@ MappedTensors map_tensors(const AttentionSpec& spec, const MapBoxes& boxes, cons
   const bool has_keys = params.seqlen_kv > 0;
   const Operand& q = all[0];
   const int head_dim_v = spec.value_head_dim();
-  const auto encode_one = [&](const Operand& operand, int head_dim, int box_rows) {
-    const DType dtype = &operand == &all[3] ? output_dtype(spec) : input_dtype(spec);
-    return encode(operand, dtype, head_dim, box_rows);
-  };
-  const TensorMap map_q = encode_one(q, spec.head_dim, boxes.rows_q);
+  const TensorMap map_q = encode(q, input_dtype(spec), spec.head_dim, boxes.rows_q);
   return {.q = map_q,
-          .k = has_keys ? encode_one(all[1], spec.head_dim, boxes.rows_kv) : map_q,
-          .v = has_keys ? encode_one(all[2], head_dim_v, boxes.rows_kv) : map_q,
-          .o = encode_one(all[3], head_dim_v, boxes.rows_q)};
+          .k = has_keys ? encode(all[1], spec.key_dtype(), spec.head_dim, boxes.rows_kv) : map_q,
+          .v = has_keys ? encode(all[2], spec.key_dtype(), head_dim_v, boxes.rows_kv) : map_q,
+          .o = encode(all[3], output_dtype(spec), head_dim_v, boxes.rows_q)};
 }
 
 BoundedTensors map_bounded_tensors(const AttentionSpec& spec, const MapBoxes& boxes,
@@ -230,8 +226,8 @@ BoundedTensors map_bounded_tensors(const AttentionSpec& spec, const MapBoxes& bo
     const TensorMap map_q = encode_one(q, input_dtype(spec), spec.head_dim, boxes.rows_q);
     return MappedTensors{
         .q = map_q,
-        .k = has_keys ? encode_one(k, input_dtype(spec), spec.head_dim, boxes.rows_kv) : map_q,
-        .v = has_keys ? encode_one(v, input_dtype(spec), head_dim_v, boxes.rows_kv) : map_q,
+        .k = has_keys ? encode_one(k, spec.key_dtype(), spec.head_dim, boxes.rows_kv) : map_q,
+        .v = has_keys ? encode_one(v, spec.key_dtype(), head_dim_v, boxes.rows_kv) : map_q,
         .o = encode_one(o, output_dtype(spec), head_dim_v, boxes.rows_q)};
   };
   return {.whole = maps_by([](const Operand& operand, DType dtype, int head_dim, int rows) {

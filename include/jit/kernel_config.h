@@ -49,6 +49,8 @@ struct ForwardWgmma {
   Requests requests =
       Requests::all;      ///< that it computes: all, or in a call of two kernels those of many queries
   int promote_every = 0;  ///< tiles of keys after which sums of fp8 products move to floats; 0: they do not
+  int stages_stored = 0;  ///< buffers for tiles of keys of 8 bits as they are stored, and as many for values
+  int converter_warps = 0;  ///< that widen these: 2 of the loaders', or 4 of a warpgroup of their own
 
   bool operator==(const ForwardWgmma&) const = default;
 };

@@ -2,7 +2,7 @@
 // prefill, one call for all of them. TMA and wgmma, for sm_90a.
 //
 // A block is one warpgroup of loaders, with a warp for keys and values and three for queries, and one or two warpgroups
-// of consumers, which compute; a further one makes keys and values of 16 bits of those of 8 (convert_keys.cuh). A tile of rows holds the queries of all heads that share a KV head. Blocks stay, and take
+// of consumers, which compute; a further one makes keys and values of 16 bits of those of 8 (steps/convert_keys.cuh). A tile of rows holds the queries of all heads that share a KV head. Blocks stay, and take
 // pieces of equal length of one line of work (scheduling/key_shares.cuh); what blocks have come to for a tile of rows
 // that they share is merged by the one that has the first keys.
 #pragma once
@@ -11,7 +11,6 @@
 #include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "forward_split_wgmma/consumer.cuh"
-#include "forward_split_wgmma/convert_keys.cuh"
 #include "forward_split_wgmma/load_keys.cuh"
 #include "forward_split_wgmma/rings.cuh"
 #include "forward_split_wgmma/tensor_maps.cuh"
@@ -19,6 +18,7 @@
 #include "ptx/griddepcontrol.cuh"
 #include "scheduling/side_by_side.cuh"
 #include "split_keys/load_queries.cuh"
+#include "steps/convert_keys.cuh"
 #include "tiles/tile_copy.cuh"
 
 namespace jit::forward_split_wgmma {
@@ -79,7 +79,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
   } else if (converts<Config>()) {
     if constexpr (Traits::converts) {
       setmaxnreg_dec<Config::converter_registers>();
-      KeyConverter<Config>(smem).run();
+      KeyConverter<ConvertedKeys<Config>>(smem, 0).run();
     }
   } else {
     if constexpr (Config::consumer_registers != 0) setmaxnreg_inc<Config::consumer_registers>();

@@ -5,6 +5,7 @@
 #include "base/prelude.cuh"
 #include "forward_split_wgmma/traits.cuh"
 #include "split_keys/head_scales.cuh"
+#include "steps/score_factor.cuh"
 
 namespace jit::forward_split_wgmma {
 
@@ -33,25 +34,20 @@ struct KeyScales<Config, true> {
   __device__ __forceinline__ void begin_part(const PartNote& part) {
     const float k = scale_of_part(descale_.k, descale_.k_strides, part);
     v_ = scale_of_part(descale_.v, descale_.v_strides, part);
-    // In exponents it costs nothing. But functors want scores as they are, times 0 the −inf of a dropped key would be no
-    // number, and times a negative number maxima would be minima.
-    constexpr float least = 0x1p-100f, most = 0x1p100f;
-    const bool is_of_exponents = Config::Score::is_identity && k >= least && k <= most;
-    exponents_ = is_of_exponents ? k : 1.0f;
-    scores_ = is_of_exponents ? 1.0f : k;
+    keys_ = Config::Score::is_identity ? score_factor(k)
+                                       : ScoreFactor{1.0f, k};  // functors want scores as they are
   }
-  __device__ __forceinline__ void scale_scores(typename Traits::Scores& scores) const {
-    if (scores_ != 1.0f) scores.for_each(0, 0, [&](float& score, int, int) { score *= scores_; });
+  __device__ __forceinline__ void scale_scores(typename Traits::Scores& scores) const { keys_.scale(scores); }
+  __device__ __forceinline__ float of_exponents(float scale_log2) const {
+    return scale_log2 * keys_.exponents;
   }
-  __device__ __forceinline__ float of_exponents(float scale_log2) const { return scale_log2 * exponents_; }
   __device__ __forceinline__ void scale_output(typename Traits::Output& output) const {
     output.for_each(0, 0, [&](float& value, int, int) { value *= v_; });
   }
 
  private:
   const DescaleParams& descale_;
-  float exponents_ = 1;
-  float scores_ = 1;
+  ScoreFactor keys_;
   float v_ = 1;
 };
 

@@ -57,6 +57,26 @@ __device__ __forceinline__ unsigned stored_note(unsigned smem, int stage) {
   return smem + Traits::layout.stored_notes + stage * static_cast<int>(sizeof(KeyNote));
 }
 
+/// For KeyConverter (steps/convert_keys.cuh).
+template <class Config>
+struct ConvertedKeys {
+  using Traits = KernelTraits<Config>;
+  using Rings = forward_split_wgmma::Rings<Config>;
+  using StoredRings = forward_split_wgmma::StoredRings<Config>;
+
+  static __device__ __forceinline__ KeyNote stored_note(unsigned smem, int stage) {
+    return load_key_note(forward_split_wgmma::stored_note<Traits>(smem, stage));
+  }
+  static __device__ __forceinline__ void leave_note(unsigned smem, int /*stored_stage*/, int stage,
+                                                    const KeyNote& note, int thread) {
+    if (thread == 0) store_key_note(key_note<Traits>(smem, stage), note);
+  }
+  static __device__ __forceinline__ bool has_tile(const KeyNote& note) {
+    return (note.flags & key_note_none) == 0;
+  }
+  static __device__ __forceinline__ bool is_end(const KeyNote& note) { return note.flags == key_note_end; }
+};
+
 /// What the key loader fills.
 template <class Config, bool converts = KernelTraits<Config>::converts>
 struct LoadedTiles {

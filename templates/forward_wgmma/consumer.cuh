@@ -74,7 +74,7 @@ class Consumer {
   using Score = typename Config::Score;
   using RowFactors = float[Traits::Scores::rows];
   using KeptWork = typename Traits::KeptWork;
-  using Element = typename Config::Element;
+  using Weight = typename Traits::Weight;
 
  public:
   __device__ __forceinline__ Consumer(const AttentionParams& params, const DropoutParams& dropout,
@@ -304,7 +304,7 @@ class Consumer {
     } else {
       apply_functors();
       release_k();
-      const bool move = update_maximum<Config::rescale, Element>(scores_, state_, scale_log2_, correction);
+      const bool move = update_maximum<Config::rescale, Weight>(scores_, state_, scale_log2_, correction);
       exponentiate_in_turn();
       return move;
     }
@@ -332,11 +332,11 @@ class Consumer {
 #pragma unroll
         for (int r = 0; r < rows; ++r) state_.row_sum[r] += sums[r];
       };
-      if (__builtin_expect(repeated || !stands_out<Element>(sums, state_), true)) {
+      if (__builtin_expect(repeated || !stands_out<Weight>(sums, state_), true)) {
         add();
         return repeated;
       }
-      if (!is_overflow<Element>(sums)) {
+      if (!is_overflow<Weight>(sums)) {
         add();
         return raise_maximum(scores_, state_, scale_log2_, correction);
       }
@@ -363,7 +363,7 @@ class Consumer {
   __device__ __forceinline__ void exponentiate_in_turn() {
     constexpr bool in_turn = Config::order == WarpgroupOrder::softmax_lock;
     if constexpr (in_turn) turns_.wait();
-    exponentiate<Config::polynomial_exp2>(scores_, state_, scale_log2_, probability_raise<Element>);
+    exponentiate<Config::polynomial_exp2>(scores_, state_, scale_log2_, probability_raise<Weight>);
     if constexpr (in_turn) turns_.pass();
   }
 
@@ -389,7 +389,7 @@ class Consumer {
   // by.
   __device__ __forceinline__ void finish_rows_of_work() {
     RowFactors lse;
-    finish_rows<MmaLayout>(state_, scale_log2_, inverse_, lse, probability_raise<Element>);
+    finish_rows<MmaLayout>(state_, scale_log2_, inverse_, lse, probability_raise<Weight>);
     scales_.take_values(work_);
 #pragma unroll
     for (int r = 0; r < Traits::Scores::rows; ++r)

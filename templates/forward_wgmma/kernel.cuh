@@ -1,6 +1,7 @@
 // Attention forward with TMA and wgmma, for sm_90a. A block is one warpgroup of loaders, with a warp for keys
 // and values, one for queries and one for outputs, and one to three warpgroups of consumers, which compute; where elements
-// have 8 bits one more, which turns values over. Sequences are of one length, or of lengths that only the device knows.
+// of q have 8 bits one more, which turns values over, and where those of k and v alone have, one that widens them, or two
+// of the loaders' warps that do. Sequences are of one length, or of lengths that only the device knows.
 #pragma once
 
 #include "base/descale_params.cuh"
@@ -18,6 +19,7 @@
 #include "problem/zero_padding.cuh"
 #include "ptx/griddepcontrol.cuh"
 #include "scheduling/side_by_side.cuh"
+#include "steps/convert_keys.cuh"
 #include "tiles/tile_copy.cuh"
 
 namespace jit::forward_wgmma {
@@ -26,6 +28,7 @@ template <class Config>
 __device__ __forceinline__ void attention_forward(const AttentionParams& params, const TensorMaps& maps,
                                                   const DropoutParams& dropout,
                                                   const DescaleParams& descale) {
+  using Traits = KernelTraits<Config>;
   extern __shared__ __align__(1024) unsigned char memory[];
   const unsigned smem = smem_address(memory);
   if (threadIdx.x == 0) init_rings<Config>(smem);
@@ -39,29 +42,43 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
   }
   if constexpr (KeyWordRanges<Config>::is_used) KeyWordRanges<Config>(params, maps, smem).fill(maps);
   __syncthreads();
+  const auto clear_padding = [&] {
+    if constexpr (Traits::has_lengths && !is_between)
+      zero_padding<Config>(params, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x));
+  };
   if (threadIdx.x < warpgroup_size) {
     if constexpr (Config::loader_registers != 0) setmaxnreg_dec<Config::loader_registers>();
     switch (uniform(threadIdx.x / warp_size)) {
       case 0:
         load_keys<Config>(params, descale, maps, smem);
         if constexpr (is_between) end_behind_grids_before();
+        if constexpr (Traits::has_spare_converters) clear_padding();
         return;
       case 1:
         return load_queries<Config>(params, maps, smem);
       case 2:
-        if constexpr (!Config::direct_o) store_outputs<Config>(params, maps, smem);
-        return;
+        if constexpr (!Traits::has_spare_converters) {
+          if constexpr (!Config::direct_o) store_outputs<Config>(params, maps, smem);
+          return;
+        }
+        // Else it does what warp 3 does.
       case 3:
-        if constexpr (KernelTraits<Config>::has_value_loader) load_values<Config>(params, maps, smem);
-        if constexpr (KernelTraits<Config>::has_lengths && !is_between)
-          zero_padding<Config>(params, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x));
+        if constexpr (Traits::has_spare_converters) {
+          KeyConverter<ConvertedKeys<Config>>(smem, 2).run();
+          return;
+        }
+        if constexpr (Traits::has_value_loader) load_values<Config>(params, maps, smem);
+        clear_padding();
         return;
     }
-  } else if (KernelTraits<Config>::transposes_v &&
-             threadIdx.x >= KernelTraits<Config>::threads - warpgroup_size) {
-    if constexpr (KernelTraits<Config>::transposes_v) {
-      if constexpr (Config::transposer_registers != 0) setmaxnreg_dec<Config::transposer_registers>();
-      transpose_values<Config>(smem);
+  } else if (Traits::has_converter_group && threadIdx.x >= Traits::threads - warpgroup_size) {
+    if constexpr (Traits::has_converter_group) {
+      if constexpr (Config::converter_registers != 0) setmaxnreg_dec<Config::converter_registers>();
+      if constexpr (Traits::widens) {
+        KeyConverter<ConvertedKeys<Config>>(smem, 0).run();
+      } else {
+        transpose_values<Config>(smem);
+      }
     }
   } else {
     if constexpr (Config::consumer_registers != 0) setmaxnreg_inc<Config::consumer_registers>();

@@ -25,25 +25,25 @@ inline constexpr int asked_ahead = 5;
 
 /// Loads a tile of values once there is room for it. By a whole warp.
 template <class Config, class Box>
-__device__ __forceinline__ void load_value_tile(const TensorMaps& maps, unsigned smem, Rings<Config>& rings,
-                                                const Box& values) {
+__device__ __forceinline__ void load_value_tile(const TensorMaps& maps, unsigned smem,
+                                                StoredRings<Config>& rings, const Box& values) {
   using Traits = KernelTraits<Config>;
-  auto& ring = loaded_values(rings);
-  ring.wait_empty();
+  rings.v.wait_empty();
   if constexpr (Traits::transposes_v) {
-    if (lane_id() == 0) store_shared(value_note<Config>(smem, ring.stage()), 1);
+    if (lane_id() == 0) store_shared(value_note<Config>(smem, rings.v.stage()), 1);
   }
-  load_key_tile<Config, typename Traits::VRowsTile>(ring.tile(), v_map<Config>(maps), ring.full(), values);
-  ring.advance();
+  load_key_tile<Config, typename Traits::StoredVTile>(rings.v.tile(), v_map<Config>(maps), rings.v.full(),
+                                                      values);
+  rings.v.advance();
 }
 
 /// Tells those who turn values over that there are none any more.
 template <class Config>
-__device__ __forceinline__ void note_no_values(unsigned smem, const Rings<Config>& rings) {
+__device__ __forceinline__ void note_no_values(unsigned smem, const StoredRings<Config>& rings) {
   if constexpr (KernelTraits<Config>::transposes_v) {
-    rings.v_rows.wait_empty();
-    if (lane_id() == 0) store_shared(value_note<Config>(smem, rings.v_rows.stage()), 0);
-    rings.v_rows.arrive_full();
+    rings.v.wait_empty();
+    if (lane_id() == 0) store_shared(value_note<Config>(smem, rings.v.stage()), 0);
+    rings.v.arrive_full();
   }
 }
 
@@ -56,7 +56,7 @@ __device__ __forceinline__ void load_keys(const AttentionParams& params, const D
   using Mask = typename Config::Mask;
   using Box = decltype(key_box<Config>(params, Work<Config>(), Sequence(), 0));
   const bool elected = lane_id() == 0;
-  Rings<Config> rings(smem);
+  StoredRings<Config> rings(smem);
   Box values{};  // that are still to be loaded
   bool has_values = false;
   const KeyWordRanges<Config> word_ranges(params, maps, smem);
@@ -67,15 +67,16 @@ __device__ __forceinline__ void load_keys(const AttentionParams& params, const D
     const int seqlen_kv = sequence.length;
     rings.k.wait_empty();
     if constexpr (Traits::has_key_words) {
-      const unsigned words = key_words_of<Config>(smem, rings.k.stage());
+      const unsigned words = stored_words_of<Config>(smem, rings.k.stage());
       for (int i = lane_id(); (flags & key_note_partial) != 0 && i < Config::tile_kv; i += warp_size)
         store_shared(words + i * 4, mask.key_word(minimum(k_begin + i, seqlen_kv - 1)));
     }
     if constexpr (Traits::has_key_scales)
       leave_key_scales<Config>(descale, own, sequence, k_begin, key_scales_of<Config>(smem, rings.k.stage()));
     rings.k.arrive_full_beside_copies();
-    if (elected) store_key_note(key_note<Config>(smem, rings.k.stage()), k_begin, flags);
-    load_key_tile<Config, typename Traits::KTile>(rings.k.tile(), k_map<Config>(maps), rings.k.full(), keys);
+    if (elected) store_key_note(stored_note<Config>(smem, rings.k.stage()), k_begin, flags);
+    load_key_tile<Config, typename Traits::StoredKTile>(rings.k.tile(), k_map<Config>(maps), rings.k.full(),
+                                                        keys);
     rings.k.advance();
   };
   const auto load_v = [&] {
@@ -83,9 +84,9 @@ __device__ __forceinline__ void load_keys(const AttentionParams& params, const D
     load_value_tile<Config>(maps, smem, rings, values);
     has_values = false;
   };
-  const auto note_no_keys = [&] {
+  const auto note_no_keys = [&](int flags) {
     rings.k.wait_empty();
-    if (elected) store_key_note(key_note<Config>(smem, rings.k.stage()), 0, key_note_none);
+    if (elected) store_key_note(stored_note<Config>(smem, rings.k.stage()), 0, flags);
     rings.k.arrive_full();
     rings.k.advance();
   };
@@ -109,7 +110,7 @@ __device__ __forceinline__ void load_keys(const AttentionParams& params, const D
         load_k(mask, keys, own, sequence, k_begin,
                key_note_flags<Config>(mask, tiles, own.q_begin, seqlen_q, range.end, seqlen_kv));
       } else {
-        note_no_keys();
+        note_no_keys(key_note_none);
       }
       const bool asks = !has_next && (!tiles.has(1) || range.end - k_begin <= asked_ahead * Config::tile_kv);
       if (asks) work.ask();
@@ -122,6 +123,7 @@ __device__ __forceinline__ void load_keys(const AttentionParams& params, const D
     } while (tiles.has(0));
   }
   load_v();
+  if constexpr (Traits::widens) note_no_keys(key_note_no_more);
   if constexpr (!Traits::has_value_loader) note_no_values<Config>(smem, rings);
   if constexpr (Config::dependent_launch) griddepcontrol_launch_dependents();
 }
@@ -132,13 +134,13 @@ __device__ __forceinline__ void load_values(const AttentionParams& params, const
                                             unsigned smem) {
   using Traits = KernelTraits<Config>;
   WorkRing<Config> work(params, maps, smem);
-  Rings<Config> rings(smem);
+  StoredRings<Config> rings(smem);
   for (Work<Config> own = work.take(); is_work(own); own = work.take()) {
     work.release();
     int flags = 0;
     while ((flags & (key_note_end | key_note_none)) == 0) {
       rings.k.wait_full();
-      const unsigned note = key_note<Config>(smem, rings.k.stage());
+      const unsigned note = stored_note<Config>(smem, rings.k.stage());
       const int k_begin = load_key_note_begin(note);
       flags = load_key_note_flags(note);
       rings.k.arrive_empty();

@@ -31,21 +31,80 @@ __device__ __forceinline__ void load_queries_of(const AttentionParams& params, c
   }
 }
 
+/// The side of the one who stores outputs.
+template <class Config>
+class OutputStorer {
+  using Traits = KernelTraits<Config>;
+
+ public:
+  __device__ __forceinline__ OutputStorer(const AttentionParams& params, const TensorMaps& maps,
+                                          unsigned smem)
+      : params_(params), maps_(maps), work_(params, maps, smem), rings_(smem) {}
+
+  /// Waits for those of the next work tile; false when there is none left.
+  __device__ __forceinline__ bool store_next() {
+    const Work<Config> tile = work_.take();
+    if (!is_work(tile)) return false;
+    work_.release();
+#pragma unroll 1
+    for (int consumer = 0; consumer < Traits::consumers; ++consumer) {
+      const auto own = o_ring_of<Config>(rings_.o, consumer);
+      own.wait_full();
+      if (lane_id() == 0) {
+        store_tile<typename Traits::OTile>(
+            own.tile(), o_map<Config>(maps_),
+            query_box<Config>(params_, tile, tile.q_begin + consumer * rows_per_warpgroup));
+        cp_async_bulk_commit_group();
+        cp_async_bulk_wait_group_read<0>();
+      }
+      if constexpr (Config::separate_o) {
+        own.arrive_empty();
+      } else {
+        q_ring_of<Config>(rings_.q, consumer).arrive_empty();
+      }
+    }
+    rings_.q.advance();
+    rings_.o.advance();
+    return true;
+  }
+
+ private:
+  const AttentionParams& params_;
+  const TensorMaps& maps_;
+  WorkRing<Config> work_;
+  Rings<Config> rings_;
+};
+
+template <class Config>
+__device__ __forceinline__ void store_outputs(const AttentionParams& params, const TensorMaps& maps,
+                                              unsigned smem) {
+  OutputStorer<Config> storer(params, maps, smem);
+  while (storer.store_next()) {
+  }
+}
+
+/// Loads the queries of all work tiles, and where another warp has no time for it stores outputs: those that lie where
+/// the next queries go.
 template <class Config>
 __device__ __forceinline__ void load_queries(const AttentionParams& params, const TensorMaps& maps,
                                              unsigned smem) {
   WorkRing<Config> work(params, maps, smem);
   auto ring = Rings<Config>(smem).q;
   if constexpr (KernelTraits<Config>::has_lengths) {
+    constexpr bool stores = KernelTraits<Config>::query_loader_stores;
+    OutputStorer<Config> storer(params, maps, smem);
     SequenceDealer<Config> dealer(params, maps);
     WantedWork<Config> wanted(smem);
     work.put(dealer.tile());
-    while (is_work(dealer.tile())) {
+    for (int loaded = 0; is_work(dealer.tile()); ++loaded) {
+      if (stores && loaded >= Config::stages_q) storer.store_next();
       load_queries_of<Config>(params, maps, ring, dealer.tile());
       ring.advance();
       wanted.wait();
       dealer.next();
       work.put(dealer.tile());
+    }
+    while (stores && storer.store_next()) {
     }
   } else {
     for (Work<Config> tile = work.take(); is_work(tile); tile = work.take()) {
@@ -53,36 +112,6 @@ __device__ __forceinline__ void load_queries(const AttentionParams& params, cons
       load_queries_of<Config>(params, maps, ring, tile);
       ring.advance();
     }
-  }
-}
-
-template <class Config>
-__device__ __forceinline__ void store_outputs(const AttentionParams& params, const TensorMaps& maps,
-                                              unsigned smem) {
-  using Traits = KernelTraits<Config>;
-  WorkRing<Config> work(params, maps, smem);
-  Rings<Config> rings(smem);
-  for (Work<Config> tile = work.take(); is_work(tile); tile = work.take()) {
-    work.release();
-#pragma unroll 1
-    for (int consumer = 0; consumer < Traits::consumers; ++consumer) {
-      const auto own = o_ring_of<Config>(rings.o, consumer);
-      own.wait_full();
-      if (lane_id() == 0) {
-        store_tile<typename Traits::OTile>(
-            own.tile(), o_map<Config>(maps),
-            query_box<Config>(params, tile, tile.q_begin + consumer * rows_per_warpgroup));
-        cp_async_bulk_commit_group();
-        cp_async_bulk_wait_group_read<0>();
-      }
-      if constexpr (Config::separate_o) {
-        own.arrive_empty();
-      } else {
-        q_ring_of<Config>(rings.q, consumer).arrive_empty();
-      }
-    }
-    rings.q.advance();
-    rings.o.advance();
   }
 }
 

@@ -5,11 +5,15 @@
 //                                                        it does not, each consumer warp says so
 //     K, V   the key loader, by TMA       consumers      each consumer warp says so
 //            (its lanes, where keys have words or scales)
-//     V      each transposing warp        consumers      each consumer warp says so
-//     V rows the key loader, by TMA       transposers    each of their warps says so; V is the loader's own where
-//                                                        nobody turns it over
 //     O      each consumer warp           the storer     it has read it, where O has its own place; no ring
 //                                                        where consumers write O themselves
+//
+// and where elements of 8 bits are turned over (V of q, k and v of 8 bits) or widened (K and V under q of 16)
+//
+//     stored K, V  the key loader, by TMA    converters   each of their warps says so
+//     K, V         each converter warp       consumers    each consumer warp says so
+//
+// What nobody converts is stored K or V itself: these are two names of one ring then.
 #pragma once
 
 #include "forward_wgmma/traits.cuh"
@@ -19,15 +23,19 @@
 
 namespace jit::forward_wgmma {
 
+/// Whether each lane fills, and reads, a part of what lies beside a tile of keys.
+template <class Config>
+inline constexpr bool keys_by_lanes =
+    KernelTraits<Config>::has_key_words || KernelTraits<Config>::has_key_scales;
+
 /// One side's places in the rings. Each consumer has rings of its own for Q and O: the next Q of one does not
 /// wait for the O of those behind it.
 template <class Config>
 struct Rings {
   using Traits = KernelTraits<Config>;
   TileRing<Config::stages_q, Traits::q_stage_bytes> q;
-  TileRing<Config::stages_k, Traits::KTile::bytes, Traits::has_key_words || Traits::has_key_scales> k;
+  TileRing<Config::stages_k, Traits::KTile::bytes, keys_by_lanes<Config>> k;
   TileRing<Config::stages_v, Traits::VTile::bytes> v;
-  TileRing<Config::stages_v, Traits::VRowsTile::bytes> v_rows;
   TileRing<Traits::stages_o, Traits::q_stage_bytes> o;
 
   /// `smem` is the shared address of the block's memory; Q and O are those of consumer 0.
@@ -35,20 +43,22 @@ struct Rings {
       : q(smem + Traits::layout.q, smem + Traits::layout.q_full, smem + Traits::layout.q_empty),
         k(smem + Traits::layout.k, smem + Traits::layout.k_full, smem + Traits::layout.k_empty),
         v(smem + Traits::layout.v, smem + Traits::layout.v_full, smem + Traits::layout.v_empty),
-        v_rows(smem + Traits::layout.v_rows, smem + Traits::layout.v_rows_full,
-               smem + Traits::layout.v_rows_empty),
         o(smem + Traits::layout.o, smem + Traits::layout.o_full, smem + Traits::layout.o_empty) {}
 };
 
-/// The ring of values as they are loaded.
+/// The same of keys and values as they are stored.
 template <class Config>
-__device__ __forceinline__ auto& loaded_values(Rings<Config>& rings) {
-  if constexpr (KernelTraits<Config>::transposes_v) {
-    return rings.v_rows;
-  } else {
-    return rings.v;
-  }
-}
+struct StoredRings {
+  using Traits = KernelTraits<Config>;
+  TileRing<Traits::stages_stored_k, Traits::StoredKTile::bytes, keys_by_lanes<Config>> k;
+  TileRing<Traits::stages_stored_v, Traits::StoredVTile::bytes> v;
+
+  __device__ __forceinline__ explicit StoredRings(unsigned smem)
+      : k(smem + Traits::layout.stored_k, smem + Traits::layout.stored_k_full,
+          smem + Traits::layout.stored_k_empty),
+        v(smem + Traits::layout.stored_v, smem + Traits::layout.stored_v_full,
+          smem + Traits::layout.stored_v_empty) {}
+};
 
 template <class Config, class Ring>
 __device__ __forceinline__ Ring q_ring_of(const Ring& first, int consumer) {
@@ -71,13 +81,19 @@ __device__ __forceinline__ void init_rings(unsigned smem) {
   init(Traits::layout.q_full, Traits::consumers * Config::stages_q, 1);
   init(Traits::layout.q_empty, Traits::consumers * Config::stages_q, Traits::o_over_q ? 1 : warps);
   constexpr int key_arrivals = decltype(Rings<Config>::k)::warp_arrivals;
-  init(Traits::layout.k_full, Config::stages_k, key_arrivals);
-  init(Traits::layout.k_empty, Config::stages_k, Traits::key_readers * key_arrivals);
-  init(Traits::layout.v_full, Config::stages_v, Traits::transposes_v ? warps : 1);
-  init(Traits::layout.v_empty, Config::stages_v, Traits::consumer_warps);
-  constexpr int stages_v_rows = Traits::transposes_v ? Config::stages_v : 0;
-  init(Traits::layout.v_rows_full, stages_v_rows, 1);
-  init(Traits::layout.v_rows_empty, stages_v_rows, warps);
+  init(Traits::layout.stored_k_full, Traits::stages_stored_k, key_arrivals);
+  init(Traits::layout.stored_k_empty, Traits::stages_stored_k, Traits::key_readers * key_arrivals);
+  init(Traits::layout.stored_v_full, Traits::stages_stored_v, 1);
+  init(Traits::layout.stored_v_empty, Traits::stages_stored_v,
+       Traits::has_converters ? Traits::converter_warps : Traits::consumer_warps);
+  if constexpr (Traits::widens) {
+    init(Traits::layout.k_full, Config::stages_k, Traits::converter_warps * key_arrivals);
+    init(Traits::layout.k_empty, Config::stages_k, Traits::consumer_warps * key_arrivals);
+  }
+  if constexpr (Traits::has_converters) {
+    init(Traits::layout.v_full, Config::stages_v, Traits::converter_warps);
+    init(Traits::layout.v_empty, Config::stages_v, Traits::consumer_warps);
+  }
   init(Traits::layout.o_full, Traits::consumers * Traits::stages_o, warps);
   init(Traits::layout.o_empty, Traits::consumers * Traits::stages_o, 1);
   init(Traits::layout.work_full, stages_work, 1);
@@ -93,6 +109,8 @@ inline constexpr int key_note_none = 4;     ///< there is no tile: these queries
 inline constexpr int key_note_last = 8;
 /// Consumer 0 sees only the lower half; for consumer 1 and 2 twice, four times that.
 inline constexpr int key_note_lower = 64;
+/// There are no more tiles for anybody, as converters are told.
+inline constexpr int key_note_no_more = 512;
 /// The last tile for everyone.
 inline constexpr int key_note_all_last = key_note_end | 7 * key_note_last;
 
@@ -100,6 +118,11 @@ inline constexpr int key_note_all_last = key_note_end | 7 * key_note_last;
 template <class Config>
 __device__ __forceinline__ unsigned key_note(unsigned smem, int stage) {
   return smem + KernelTraits<Config>::layout.key_notes + stage * static_cast<int>(sizeof(KeyNote));
+}
+/// The same of stored K.
+template <class Config>
+__device__ __forceinline__ unsigned stored_note(unsigned smem, int stage) {
+  return smem + KernelTraits<Config>::layout.stored_notes + stage * static_cast<int>(sizeof(KeyNote));
 }
 /// Shared address of the note of a stage of values that are turned over: whether there are some, or none any more.
 template <class Config>
@@ -110,6 +133,11 @@ __device__ __forceinline__ unsigned value_note(unsigned smem, int stage) {
 template <class Config>
 __device__ __forceinline__ unsigned key_words_of(unsigned smem, int stage) {
   return smem + KernelTraits<Config>::layout.key_words + stage * Config::tile_kv * 4;
+}
+/// The same of stored K.
+template <class Config>
+__device__ __forceinline__ unsigned stored_words_of(unsigned smem, int stage) {
+  return smem + KernelTraits<Config>::layout.stored_words + stage * Config::tile_kv * 4;
 }
 
 /// Shared address of the scales of a stage's keys.
@@ -124,5 +152,35 @@ __device__ __forceinline__ void store_key_note(unsigned note, int k_begin, int f
 }
 __device__ __forceinline__ int load_key_note_begin(unsigned note) { return load_shared_by_warp(note); }
 __device__ __forceinline__ int load_key_note_flags(unsigned note) { return load_shared_by_warp(note + 4); }
+
+/// For KeyConverter (steps/convert_keys.cuh).
+template <class Config>
+struct ConvertedKeys {
+  using Traits = KernelTraits<Config>;
+  using Rings = forward_wgmma::Rings<Config>;
+  using StoredRings = forward_wgmma::StoredRings<Config>;
+
+  static __device__ __forceinline__ KeyNote stored_note(unsigned smem, int stage) {
+    const unsigned note = forward_wgmma::stored_note<Config>(smem, stage);
+    return {load_key_note_begin(note), load_key_note_flags(note)};
+  }
+  static __device__ __forceinline__ void leave_note(unsigned smem, int stored_stage, int stage,
+                                                    const KeyNote& note, int thread) {
+    if (thread == 0) store_key_note(key_note<Config>(smem, stage), note.k_begin, note.flags);
+    if constexpr (Traits::has_key_words) {
+      if ((note.flags & key_note_partial) == 0) return;
+      const unsigned from = stored_words_of<Config>(smem, stored_stage);
+      const unsigned to = key_words_of<Config>(smem, stage);
+      for (int i = thread; i < Config::tile_kv; i += Traits::converter_warps * warp_size)
+        store_shared(to + i * 4, load_shared(from + i * 4));
+    }
+  }
+  static __device__ __forceinline__ bool has_tile(const KeyNote& note) {
+    return (note.flags & key_note_none) == 0;
+  }
+  static __device__ __forceinline__ bool is_end(const KeyNote& note) {
+    return (note.flags & key_note_no_more) != 0;
+  }
+};
 
 }  // namespace jit::forward_wgmma

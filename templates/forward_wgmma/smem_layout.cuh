@@ -21,23 +21,27 @@ struct KeyNote {
 
 /// Byte offsets from the start of dynamic shared memory, which is aligned to 1024 bytes.
 ///
-///     | Q stage 0 | … | K stage 0 | … | V stage 0 | … | V rows | O | P | words and their ranges | scales | notes | barriers |
+///     | Q stage 0 | … | K stage 0 | … | V stage 0 | … | stored K, V | O | P | words and their ranges | scales | notes | barriers |
 ///
 /// O lies over the Q that it was computed from unless the config separates it or has consumers write it; P is
-/// there when PV reads it from shared memory; V rows, as many stages as V, where V is transposed. A stage of Q has the rows of each consumer as a tile of its
+/// there when PV reads it from shared memory. Stored K and V are K and V unless a warpgroup makes these of them: V where
+/// it is transposed, both where they are widened. A stage of Q has the rows of each consumer as a tile of its
 /// own, and so has O. Barriers: one for each stage, of Q and O for each consumer, 8 bytes.
 struct SmemLayout {
   int q;
   int k;
-  int v;       ///< as P V reads it
-  int v_rows;  ///< as it comes, where P V reads it transposed
+  int v;
+  int stored_k;  ///< as they come from memory
+  int stored_v;
   int o;
   int p;
   int key_words;        ///< int for each key of each stage, if the mask asks for words
+  int stored_words;     ///< the same of stored K
   int key_word_ranges;  ///< the table of their ranges: two ints each
   int key_scales;       ///< float for each key of each stage, if each has a scale
   int key_notes;        ///< KeyNote for each stage of K
-  int value_notes;      ///< int for each stage of V rows
+  int stored_notes;     ///< the same of stored K
+  int value_notes;      ///< int for each stage of V that is transposed
   int work;             ///< WorkTile, or SequenceTile, for each stage of work
   int q_full;
   int q_empty;
@@ -45,8 +49,10 @@ struct SmemLayout {
   int k_empty;
   int v_full;
   int v_empty;
-  int v_rows_full;
-  int v_rows_empty;
+  int stored_k_full;
+  int stored_k_empty;
+  int stored_v_full;
+  int stored_v_empty;
   int o_full;
   int o_empty;
   int work_full;
@@ -75,12 +81,14 @@ struct SmemSizes {
   bool key_words;
   bool persistent;
   bool has_lengths;                        ///< whether sequences may differ in length
-  int element_bytes = jit::element_bytes;  ///< of q, k and v
+  int element_bytes = jit::element_bytes;  ///< of q, k and v as they are multiplied
   int output_bytes = jit::element_bytes;   ///< of o
   bool key_scales = false;                 ///< whether each key has a scale of its own
+  int stages_stored = 0;                   ///< of K and V of 8 bits that are widened; 0: they are not
 
   /// Products of elements of 8 bits sum along the columns of both tiles (PTX ISA, "wgmma.mma_async"): V is turned over.
   JIT_HOST_DEVICE constexpr bool transposes_v() const { return element_bytes == 1; }
+  JIT_HOST_DEVICE constexpr bool widens() const { return stages_stored > 0; }
 };
 
 /// Rows of a tile of V that was turned over: those of the output's accumulators.
@@ -127,16 +135,28 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
                                                                             sizes.tile_kv, bytes)
                                         : v_rows,
                    tile_alignment);
-  layout.v_rows = sizes.transposes_v() ? place(v_rows, tile_alignment) : layout.v;
+  const auto place_stored = [&](int head_dim) {
+    return place(sizes.stages_stored * panel_tile_bytes(sizes.tile_kv, head_dim, 1), tile_alignment);
+  };
+  layout.stored_k = sizes.widens() ? place_stored(sizes.head_dim) : layout.k;
+  layout.stored_v = sizes.widens()         ? place_stored(sizes.head_dim_v)
+                    : sizes.transposes_v() ? place(v_rows, tile_alignment)
+                                           : layout.v;
   layout.o = sizes.separate_o
                  ? place(panel_tile_bytes(sizes.tile_q, sizes.head_dim_v, sizes.output_bytes), tile_alignment)
                  : layout.q;
   layout.p = sizes.p_in_registers ? 0 : place(panel_tile_bytes(sizes.tile_q, sizes.tile_kv), tile_alignment);
   constexpr int word_bytes = 4;
-  layout.key_words = place(sizes.key_words ? sizes.stages_k * sizes.tile_kv * word_bytes : 0);
+  const auto place_words = [&](int stages) {
+    return place(sizes.key_words ? stages * sizes.tile_kv * word_bytes : 0);
+  };
+  layout.key_words = place_words(sizes.stages_k);
+  layout.stored_words = sizes.widens() ? place_words(sizes.stages_stored) : layout.key_words;
   layout.key_word_ranges = place(has_key_word_ranges(sizes) ? key_word_range_places * 2 * word_bytes : 0);
   layout.key_scales = place(sizes.key_scales ? sizes.stages_k * sizes.tile_kv * word_bytes : 0);
-  layout.key_notes = place(sizes.stages_k * static_cast<int>(sizeof(KeyNote)));
+  const auto place_notes = [&](int stages) { return place(stages * static_cast<int>(sizeof(KeyNote))); };
+  layout.key_notes = place_notes(sizes.stages_k);
+  layout.stored_notes = sizes.widens() ? place_notes(sizes.stages_stored) : layout.key_notes;
   layout.value_notes = place(sizes.transposes_v() ? sizes.stages_v * word_bytes : 0);
   layout.work =
       place(stages_work * static_cast<int>(sizes.has_lengths ? sizeof(SequenceTile) : sizeof(WorkTile)));
@@ -147,9 +167,14 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   layout.k_empty = place(sizes.stages_k * barrier_bytes);
   layout.v_full = place(sizes.stages_v * barrier_bytes);
   layout.v_empty = place(sizes.stages_v * barrier_bytes);
-  const int stages_v_rows = sizes.transposes_v() ? sizes.stages_v : 0;
-  layout.v_rows_full = place(stages_v_rows * barrier_bytes);
-  layout.v_rows_empty = place(stages_v_rows * barrier_bytes);
+  const auto place_barriers = [&](int stages, int without) {
+    return stages > 0 ? place(stages * barrier_bytes) : without;
+  };
+  const int stages_stored_v = sizes.transposes_v() ? sizes.stages_v : sizes.stages_stored;
+  layout.stored_k_full = place_barriers(sizes.stages_stored, layout.k_full);
+  layout.stored_k_empty = place_barriers(sizes.stages_stored, layout.k_empty);
+  layout.stored_v_full = place_barriers(stages_stored_v, layout.v_full);
+  layout.stored_v_empty = place_barriers(stages_stored_v, layout.v_empty);
   layout.o_full = place(consumers * stages_o * barrier_bytes);
   layout.o_empty = place(consumers * stages_o * barrier_bytes);
   layout.work_full = place(stages_work * barrier_bytes);
@@ -177,7 +202,8 @@ JIT_HOST_DEVICE constexpr SmemSizes smem_sizes(bool key_words, bool has_lengths)
           .has_lengths = has_lengths,
           .element_bytes = static_cast<int>(sizeof(typename Config::Element)),
           .output_bytes = static_cast<int>(sizeof(OutputElement<Config>)),
-          .key_scales = has_token_scales<Config>};
+          .key_scales = has_token_scales<Config>,
+          .stages_stored = Config::stages_stored};
 }
 
 }  // namespace jit::forward_wgmma

@@ -35,9 +35,24 @@ struct KernelTraits {
                 "P of 8 bits stays in registers, and overflows before its sum does");
   static_assert(sizeof(OutputElement<Config>) == 2 || Config::direct_o, "stmatrix stores 16 bits");
 
+  /// Whether a warpgroup turns values over on their way to the consumers.
+  static constexpr bool transposes_v = sizeof(Element) == 1;
+  /// Whether one makes numbers of 16 bits of keys and values of 8.
+  static constexpr bool widens = keys_are_fp8<Config> && !transposes_v;
+  static_assert(widens == (Config::stages_stored > 0) && widens == (Config::converter_warps > 0),
+                "what is widened has buffers and warps of its own");
+  static constexpr bool has_converters = transposes_v || widens;
+  static constexpr int converter_warps = transposes_v ? warpgroup_size / warp_size : Config::converter_warps;
+  /// Whether they are those of the loaders that need not load values, or store O.
+  static constexpr bool has_spare_converters = widens && converter_warps < warpgroup_size / warp_size;
+  static_assert(!has_spare_converters || (converter_warps == 2 && !Config::separate_o),
+                "the query loader stores O that lies over Q");
+  static constexpr bool query_loader_stores = has_spare_converters && !Config::direct_o;
+  static constexpr bool has_converter_group = has_converters && !has_spare_converters;
+
   /// Whether sequences may differ in length, which is then read on the device.
   static constexpr bool has_lengths = Config::sequences_q != SequenceKind::dense ||
-                                      Config::sequences_kv != SequenceKind::dense || Config::sinks;
+                                      Config::sequences_kv != SequenceKind::dense || Config::sinks || widens;
   static_assert(Config::persistent || !has_lengths,
                 "a block looks for its work tiles in the order of the list");
   using Work = typename ChosenType<has_lengths, SequenceTile, WorkTile>::type;
@@ -52,9 +67,7 @@ struct KernelTraits {
 
   static constexpr int consumers = Config::tile_q / rows_per_warpgroup;
   static constexpr int consumer_warps = consumers * 4;
-  /// Whether a warpgroup turns values over on their way to the consumers.
-  static constexpr bool transposes_v = sizeof(Element) == 1;
-  static constexpr int threads = (consumers + 1 + transposes_v) * warpgroup_size;
+  static constexpr int threads = (consumers + 1 + has_converter_group) * warpgroup_size;
 
   static constexpr int head_dim_steps = padded_head_dim(Config::head_dim, mma_k) / mma_k;
   static constexpr int key_steps = Config::tile_kv / mma_k;
@@ -66,9 +79,10 @@ struct KernelTraits {
   using Scores = Accumulator<MmaLayout, 16, Config::tile_kv>;
   using Output = Accumulator<MmaLayout, 16, padded_head_dim(Config::head_dim_v)>;
 
-  /// Whether some queries of a tile may see no key of those that others see.
+  /// Whether some queries of a tile may see no key of those that others see, or none of a head whose values have a scale
+  /// that is no number.
   static constexpr bool may_lack_keys =
-      !is_same<typename Config::Mask, NoMask> || may_drop_keys<typename Config::Score>;
+      !is_same<typename Config::Mask, NoMask> || may_drop_keys<typename Config::Score> || widens;
 
   /// The lower half of a tile's keys, in whole steps of P V.
   static constexpr int lower_keys = lower_key_steps(Config::tile_kv, mma_k) * mma_k;
@@ -85,12 +99,19 @@ struct KernelTraits {
   // Q and O of one consumer.
   using QTile = PanelTile<Element, rows_per_warpgroup, Config::head_dim>;
   using KTile = PanelTile<Element, Config::tile_kv, Config::head_dim>;
-  using VRowsTile = PanelTile<Element, Config::tile_kv, Config::head_dim_v>;
+  /// Of P and of values as they are multiplied. fp16 has all numbers of 8 bits, and is made of them in one instruction.
+  using Weight = typename ChosenType<widens, fp16, Element>::type;
   using VTile = typename ChosenType<transposes_v,
-                                    PanelTile<Element, transposed_rows(Config::head_dim_v), Config::tile_kv>,
-                                    VRowsTile>::type;
+                                    PanelTile<Weight, transposed_rows(Config::head_dim_v), Config::tile_kv>,
+                                    PanelTile<Weight, Config::tile_kv, Config::head_dim_v>>::type;
   using OTile = PanelTile<OutputElement<Config>, rows_per_warpgroup, Config::head_dim_v>;
-  using PTile = PanelTile<Element, Config::tile_q, Config::tile_kv>;
+  using PTile = PanelTile<Weight, Config::tile_q, Config::tile_kv>;
+
+  // As they come from memory.
+  using StoredKTile = PanelTile<KvElement<Config>, Config::tile_kv, Config::head_dim>;
+  using StoredVTile = PanelTile<KvElement<Config>, Config::tile_kv, Config::head_dim_v>;
+  static constexpr int stages_stored_k = widens ? Config::stages_stored : Config::stages_k;
+  static constexpr int stages_stored_v = widens ? Config::stages_stored : Config::stages_v;
 
   /// Whether the key loader leaves a word of each key of a partial tile.
   static constexpr bool has_key_words = key_words<typename Config::Mask> == 1;
@@ -116,14 +137,14 @@ struct KernelTraits {
       Config::overlap && Config::persistent && (!o_over_q || Config::stages_q > 1);
 
   /// Whether values have a loader of their own: a tile in many boxes takes long to start.
-  static constexpr bool has_value_loader = boxes > 1;
+  static constexpr bool has_value_loader = boxes > 1 && !has_spare_converters;
 
   /// Warps that read the ring of work: one of the loaders of keys and queries, the other of which tells, that of values
   /// and the storer if there are such, all consumers.
   static constexpr int work_readers =
       1 + (has_value_loader ? 1 : 0) + (Config::direct_o ? 0 : 1) + consumer_warps;
   /// Warps that read what the key loader leaves.
-  static constexpr int key_readers = (has_value_loader ? 1 : 0) + consumer_warps;
+  static constexpr int key_readers = (has_value_loader ? 1 : 0) + (widens ? converter_warps : consumer_warps);
 
   // Named barriers; 0 is __syncthreads'.
   static constexpr int order_barrier = 1;                      ///< and one for each further consumer

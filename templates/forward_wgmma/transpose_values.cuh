@@ -24,7 +24,7 @@ namespace jit::forward_wgmma {
 /// One warp's part of a tile: every fourth chunk of 16 columns d.
 template <class Traits>
 class TileTransposer {
-  using From = typename Traits::VRowsTile;
+  using From = typename Traits::StoredVTile;
   using To = typename Traits::VTile;
   static constexpr int keys = 32, columns = 16;  // of a step
   static constexpr int key_steps = From::rows / keys;
@@ -76,14 +76,15 @@ class TileTransposer {
 template <class Config>
 __device__ __forceinline__ void transpose_values(unsigned smem) {
   Rings<Config> rings(smem);
+  StoredRings<Config> stored(smem);
   while (true) {
-    rings.v_rows.wait_full();
-    if (load_shared_by_warp(value_note<Config>(smem, rings.v_rows.stage())) == 0) return;
+    stored.v.wait_full();
+    if (load_shared_by_warp(value_note<Config>(smem, stored.v.stage())) == 0) return;
     rings.v.wait_empty();
-    TileTransposer<KernelTraits<Config>>::transpose(rings.v_rows.tile(), rings.v.tile());
+    TileTransposer<KernelTraits<Config>>::transpose(stored.v.tile(), rings.v.tile());
     fence_proxy_async_shared();
-    rings.v_rows.arrive_empty();
-    rings.v_rows.advance();
+    stored.v.arrive_empty();
+    stored.v.advance();
     rings.v.arrive_full();
     rings.v.advance();
   }

@@ -81,22 +81,51 @@ __device__ __forceinline__ unsigned half_bits_of_e4m3(unsigned pair) {
   return scaled | (nan - (nan >> 6));
 }
 
-/// The two elements in the low half of `pair`, the first in its low byte, as numbers of 16 bits.
-template <class Number, class Element>
-__device__ __forceinline__ unsigned widen_fp8(unsigned pair) {
-  unsigned halves;
+/// The two elements in the low half of `pair`, the first in its low byte, as fp16.
+template <class Element>
+__device__ __forceinline__ unsigned halves_of_fp8(unsigned pair) {
   if constexpr (is_same<Element, fp8_e5m2>) {
-    halves = pick_bytes(pair, 0, 0x1404);  // the upper byte of an fp16 number is an e5m2 one
+    return pick_bytes(pair, 0, 0x1404);  // the upper byte of an fp16 number is an e5m2 one
   } else {
 #if __CUDA_ARCH__ >= 890
+    unsigned halves;
     asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(static_cast<unsigned short>(pair)));
+    return halves;
 #else
-    halves = half_bits_of_e4m3(pick_bytes(pair, 0, 0x1404));
+    return half_bits_of_e4m3(pick_bytes(pair, 0, 0x1404));
 #endif
   }
+}
+
+/// The four elements of a word, the first in its low byte, as two pairs of fp16.
+template <class Element>
+__device__ __forceinline__ void halves_of_fp8_word(unsigned word, unsigned& first, unsigned& second) {
+#if __CUDA_ARCH__ >= 890
+  if constexpr (is_same<Element, fp8_e4m3>) {
+    // In one statement: the assembler then reads the upper half where it is.
+    asm("{.reg .b16 low, high;\nmov.b32 {low, high}, %2;\ncvt.rn.f16x2.e4m3x2 %0, low;\n"
+        "cvt.rn.f16x2.e4m3x2 %1, high;\n}"
+        : "=r"(first), "=r"(second)
+        : "r"(word));
+    return;
+  }
+#endif
+  first = halves_of_fp8<Element>(word);
+  second = halves_of_fp8<Element>(word >> 16);
+}
+
+/// Two fp16 numbers as ones of 16 bits.
+template <class Number>
+__device__ __forceinline__ unsigned from_halves(unsigned halves) {
   if constexpr (is_same<Number, fp16>) return halves;
   return pack<Number>(to_float(fp16{static_cast<unsigned short>(halves)}),
                       to_float(fp16{static_cast<unsigned short>(halves >> 16)}));
+}
+
+/// The two elements in the low half of `pair`, the first in its low byte, as numbers of 16 bits.
+template <class Number, class Element>
+__device__ __forceinline__ unsigned widen_fp8(unsigned pair) {
+  return from_halves<Number>(halves_of_fp8<Element>(pair));
 }
 
 __device__ __forceinline__ float to_float(fp8_e4m3 x) {

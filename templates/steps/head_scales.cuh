@@ -1,6 +1,6 @@
 // What q, k and v of 8 bits are multiplied by, whose elements are left as they are. One number each for a work tile: those
 // of q and k are factors of the softmax scale. Or one for each query and key: they are factors of scores, and those of a
-// tile of keys lie beside it in shared memory. That of v is a factor of the output.
+// tile of keys lie beside it in shared memory. That of v is a factor of the output. k and v alone may be of 8 bits.
 #pragma once
 
 #include "base/descale_params.cuh"
@@ -8,8 +8,10 @@
 #include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "problem/functor.cuh"
+#include "ptx/fp8.cuh"
 #include "ptx/math.cuh"
 #include "scheduling/work_tiles.cuh"
+#include "steps/score_factor.cuh"
 #include "tiles/shared_words.cuh"
 
 namespace jit {
@@ -33,7 +35,8 @@ __device__ __forceinline__ void scale_by_tokens(Scores& scores, const float (&of
 
 /// Of a warp's `Scores`. Elements of 16 bits have no scales.
 template <class Config, class Scores, bool has_fp8 = keys_are_fp8<Config>,
-          bool has_each = has_token_scales<Config>>
+          bool has_each = has_token_scales<Config>,
+          bool are_widened = has_fp8 && !is_fp8<typename Config::Element>>
 class HeadScales {
  public:
   __device__ __forceinline__ HeadScales(const AttentionParams& params, const DescaleParams&)
@@ -88,7 +91,7 @@ class ValueScale {
 
 /// One for a work tile.
 template <class Config, class Scores>
-class HeadScales<Config, Scores, true, false> : public ValueScale<Config> {
+class HeadScales<Config, Scores, true, false, false> : public ValueScale<Config> {
  public:
   __device__ __forceinline__ HeadScales(const AttentionParams& params, const DescaleParams& descale)
       : ValueScale<Config>(descale), params_(params) {}
@@ -110,9 +113,32 @@ class HeadScales<Config, Scores, true, false> : public ValueScale<Config> {
   float of_scores_ = 0;
 };
 
+/// One for a work tile, of keys alone, which may be any number.
+template <class Config, class Scores>
+class HeadScales<Config, Scores, true, false, true> : public ValueScale<Config> {
+ public:
+  __device__ __forceinline__ HeadScales(const AttentionParams& params, const DescaleParams& descale)
+      : ValueScale<Config>(descale), params_(params) {}
+
+  template <class FindContext>
+  __device__ __forceinline__ void take_scores(const WorkTile& work, int /*warp_row*/, FindContext) {
+    const float scale = this->read(this->descale_.k, this->descale_.k_strides, work);
+    // Of a functor it is a factor of what that takes.
+    keys_ = Config::Score::is_identity ? score_factor(scale) : ScoreFactor{scale, 1.0f};
+  }
+  __device__ __forceinline__ float of_scores() const { return params_.softmax_scale * keys_.exponents; }
+  __device__ __forceinline__ void scale_scores(Scores& scores, unsigned) const {
+    if constexpr (Config::Score::is_identity) keys_.scale(scores);
+  }
+
+ private:
+  const AttentionParams& params_;
+  ScoreFactor keys_;
+};
+
 /// One for each query and key.
 template <class Config, class Scores>
-class HeadScales<Config, Scores, true, true> : public ValueScale<Config> {
+class HeadScales<Config, Scores, true, true, false> : public ValueScale<Config> {
  public:
   __device__ __forceinline__ HeadScales(const AttentionParams& params, const DescaleParams& descale)
       : ValueScale<Config>(descale), params_(params) {}

@@ -76,11 +76,16 @@ TEST(Key, EveryInputChangesIt) {
       Config config = base;
       field.set(config, field.sample);
       const bool is_of_fp8 = field.name == "promote_every";
-      if constexpr (std::is_same_v<Config, ForwardWgmma>) config.direct_o |= is_of_fp8;
-      const AttentionSpec& own = field.name == "requests"        ? ragged
-                                 : field.name == "stages_stored" ? fp8_cache
-                                 : is_of_fp8                     ? fp8
-                                                                 : spec;
+      const bool is_of_cache = field.name == "stages_stored" || field.name == "converter_warps";
+      if constexpr (std::is_same_v<Config, ForwardWgmma>) {
+        config.direct_o |= is_of_fp8;
+        if (field.name == "stages_stored") config.converter_warps = 2;
+        if (field.name == "converter_warps") config.stages_stored = 1;
+      }
+      const AttentionSpec& own = field.name == "requests" ? ragged
+                                 : is_of_cache            ? fp8_cache
+                                 : is_of_fp8              ? fp8
+                                                          : spec;
       EXPECT_TRUE(keys.insert(key_of(own, config)).second) << to_string(KernelConfig(config));
     }
     EXPECT_TRUE(keys.insert(key_of(spec, base)).second) << Family<Config>::name;

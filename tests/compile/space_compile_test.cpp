@@ -8,6 +8,7 @@
 #include "generator/context_state.h"
 #include "generator/kernels.h"
 #include "generator/kernels/families.h"
+#include "generator/kernels/search.h"
 #include "tests/compile/compile_testing.h"
 #include "tests/support/random_spec.h"
 #include "tests/support/seed.h"
@@ -176,6 +177,22 @@ TEST(CompileSpace, WgmmaKernelsAreCleanWhereTheyAreCommon) {
         if (wishes.size() % 2 == 0) break;
       }
     }
+  }
+  // Many queries over caches of fp8: consumers have no register to spare.
+  for (const Mask& mask : {Mask(), mask::causal()}) {
+    const AttentionSpec spec{.head_dim = 128,
+                             .gqa_ratio = 4,
+                             .sequences_q = SequenceKind::ragged,
+                             .sequences_kv = SequenceKind::paged,
+                             .page_size = 16,
+                             .kv_dtype = DType::fp8_e4m3,
+                             .mask = mask};
+    const ProblemShape prefill{
+        .batch = 4, .heads_q = 32, .seqlen_q = 2048, .seqlen_kv = 8192, .has_device_lengths = true};
+    DeviceLimits limits = device_limits(testing::sm_90a);
+    limits.sm_count = 132;
+    wishes.push_back({spec, testing::sm_90a, untuned_order(spec, prefill, limits).front()});
+    EXPECT_TRUE(std::holds_alternative<ForwardWgmma>(*wishes.back().config));
   }
   const AttentionSpec latents{.head_dim = 576,
                               .head_dim_v = 512,

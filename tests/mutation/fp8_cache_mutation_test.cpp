@@ -1,5 +1,5 @@
-// Mutations of the warpgroup that makes numbers of 16 bits of keys and values of 8: what it reads must have come, and what
-// it writes must be read, and left alone, in time.
+// Mutations of the warps that make numbers of 16 bits of keys and values of 8: what they read must have come, and what
+// they write must be read, and left alone, in time.
 #include "tests/mutation/template_mutation.h"
 
 namespace jit::testing {
@@ -16,14 +16,41 @@ const Subject stored = {
     .seqlen_q = 1,
     .seqlen_kv = 300};
 
-TEST(Fp8Cache, IsRightUnmutated) { EXPECT_EQ(noticed(nullptr, stored), ""); }
+// Of many queries: more work tiles than blocks, whose outputs the query loader stores; a mask with a word of each key.
+const Subject many = {.config =
+                          "family=forward_wgmma tile_q=64 tile_kv=32 stages_q=1 stages_k=2 stages_v=2 "
+                          "stages_stored=1 converter_warps=2",
+                      .mask = "document",
+                      .head_dim = 32,
+                      .head_dim_v = 32,
+                      .kv_dtype = DType::fp8_e4m3,
+                      .heads = 140,
+                      .seqlen_q = 20,
+                      .seqlen_kv = 90};
+// By a warpgroup.
+const Subject by_warpgroup = [] {
+  Subject subject = many;
+  subject.config =
+      "family=forward_wgmma tile_q=64 tile_kv=32 stages_k=2 stages_v=2 separate_o=true stages_stored=1 "
+      "converter_warps=4";
+  return subject;
+}();
+
+TEST(Fp8Cache, IsRightUnmutated) {
+  EXPECT_EQ(noticed(nullptr, stored), "");
+  EXPECT_EQ(noticed(nullptr, many), "");
+  EXPECT_EQ(noticed(nullptr, by_warpgroup), "");
+}
 
 class Fp8CacheMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
 
 TEST_P(Fp8CacheMutationTest, IsCaught) { expect_caught(GetParam()); }
 
-constexpr const char* convert_keys = "forward_split_wgmma/convert_keys.cuh";
+constexpr const char* convert_keys = "steps/convert_keys.cuh";
 constexpr const char* load_keys = "forward_split_wgmma/load_keys.cuh";
+constexpr const char* load_many_keys = "forward_wgmma/load_keys.cuh";
+constexpr const char* rings = "forward_wgmma/rings.cuh";
+constexpr const char* loaders = "forward_wgmma/loaders.cuh";
 
 INSTANTIATE_TEST_SUITE_P(
     Fp8Cache, Fp8CacheMutationTest,
@@ -47,7 +74,55 @@ INSTANTIATE_TEST_SUITE_P(
                          "    if constexpr (Traits::converts) note_of_keys(key_note_end);\n",
                          "",
                          {"deadlock"},
-                         stored}),
+                         stored},
+        TemplateMutation{"HandedOverBeforeItIsRead",
+                         convert_keys,
+                         "    rings_.v.wait_empty();\n",
+                         "    rings_.v.wait_empty();\n    stored_.v.arrive_empty();\n",
+                         {"data race", "access in flight", "barrier"},
+                         many},
+        TemplateMutation{"WrittenWhileManyReadIt",
+                         convert_keys,
+                         "    rings_.k.wait_empty();\n",
+                         "",
+                         {"data race", "access in flight", "barrier"},
+                         by_warpgroup},
+        TemplateMutation{"HalfOfTheRows",
+                         convert_keys,
+                         "        if (i == 1 && group + 1 >= groups) break;\n",
+                         "        if (i == 1) break;\n",
+                         {"uninitialized"},
+                         many},
+        TemplateMutation{"WordsOfKeysNotPassedOn",
+                         rings,
+                         "        store_shared(to + i * 4, load_shared(from + i * 4));\n",
+                         "        load_shared(from + i * 4);\n",
+                         {"uninitialized"},
+                         many},
+        TemplateMutation{"ConvertersOfManyWithoutEnd",
+                         load_many_keys,
+                         "  if constexpr (Traits::widens) note_no_keys(key_note_no_more);\n",
+                         "",
+                         {"deadlock"},
+                         by_warpgroup},
+        TemplateMutation{"QueriesOverOutputsThatWait",
+                         loaders,
+                         "      if (stores && loaded >= Config::stages_q) storer.store_next();\n",
+                         "",
+                         {"deadlock"},
+                         many},
+        TemplateMutation{"LastOutputsNotStored",
+                         loaders,
+                         "    while (stores && storer.store_next()) {\n    }\n",
+                         "",
+                         {},
+                         many},
+        TemplateMutation{"KeysOfManyUnscaled",
+                         "forward_wgmma/head_scales.cuh",
+                         "return params_.softmax_scale * keys_.exponents;",
+                         "return params_.softmax_scale;",
+                         {},
+                         many}),
     ::testing::PrintToStringParamName());
 
 }  // namespace

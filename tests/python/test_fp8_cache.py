@@ -8,7 +8,7 @@ import numpy
 import pytest
 from exact_attention import DTYPES, exact_attention
 from fp8_caches import FP8, KINDS, cached, call, dense, pages, poison, ragged
-from request_batches import BF16, causal, int32
+from request_batches import BF16, boundaries, causal, int32
 from seeded import paired
 
 
@@ -341,11 +341,132 @@ def test_there_is_no_backward(rng, place):
         ja.attention_backward(q, q, k, v, q, lse)
 
 
-@pytest.mark.parametrize("family", ["forward_mma_sync", "forward_wgmma"])
-def test_families_that_read_no_fp8(family):
+def test_families_that_read_no_fp8():
     spec = ja.AttentionSpec(head_dim=64, kv_dtype="fp8_e4m3")
-    with pytest.raises(ja.NoValidConfigError, match=f"{family} reads k and v of the type of q, bf16"):
-        ja.prepare(spec, config=f"family={family}")
+    with pytest.raises(ja.NoValidConfigError, match="forward_mma_sync reads k and v of the type of q, bf16"):
+        ja.prepare(spec, config="family=forward_mma_sync")
+
+
+#: Of forward_wgmma: two of the loaders' warps widen keys and values, or a warpgroup; O lies over Q, apart, or nowhere.
+WIDENED = {
+    "spare": "tile_q=128 tile_kv=80 stages_q=2 stages_k=2 stages_v=2 order=ping_pong rescale=on_overflow "
+    "stages_stored=2 converter_warps=2",
+    "direct": "tile_q=192 tile_kv=48 stages_k=2 stages_v=2 overlap=false direct_o=true "
+    "stages_stored=1 converter_warps=2",
+    "own": "tile_q=128 tile_kv=64 stages_k=2 stages_v=3 separate_o=true stages_stored=1 converter_warps=4",
+}
+
+
+def widened(place, batch, arrays, config, **spec):
+    """A call of requests by a config of forward_wgmma."""
+    if ja.devices()[0].arch != "sm_90a":
+        pytest.skip("forward_wgmma is for sm_90a")
+    name = next(name for name, kind in FP8.items() if kind == arrays["k"].dtype)
+    arrays = {key: place(a.view(numpy.uint8) if a.dtype == FP8[name] else a) for key, a in arrays.items()}
+    q = numpy.concatenate(batch.q)
+    if "page_table" in arrays:
+        spec |= {"sequences_kv": "paged", "page_size": arrays["k"].shape[1]}
+    elif "cu_seqlens_k" in arrays:
+        spec |= {"sequences_kv": "ragged"}
+    ratio, head_dim, head_dim_v = q.shape[1] // arrays["k"].shape[-2], q.shape[2], arrays["v"].shape[-1]
+    spec |= {"sequences_q": "ragged", "gqa_ratio": ratio, "head_dim": head_dim, "head_dim_v": head_dim_v}
+    dtype = "bf16" if q.dtype == BF16 else "fp16"
+    attention = ja.prepare(
+        ja.AttentionSpec(dtype=dtype, kv_dtype=name, sinks="sinks" in arrays, **spec),
+        config=f"family=forward_wgmma {config}",
+    )
+    out = place(numpy.full((*q.shape[:2], head_dim_v), 7, q.dtype))
+    return attention(
+        place(q),
+        arrays.pop("k"),
+        arrays.pop("v"),
+        cu_seqlens_q=place(boundaries([len(q) for q in batch.q])),
+        **arrays,
+        out=out,
+        return_lse=True,
+    )
+
+
+# Requests without queries, without keys, of one query, and of more work tiles than the kernel keeps at once.
+MANY, KEYS = [150, 1, 0, 70, 3, 200], [250, 37, 5, 0, 3, 130]
+
+
+@pytest.mark.parametrize(
+    "config, page_size, name, dtype, head_dim",
+    [
+        ("spare", 16, "fp8_e4m3", "bf16", 128),
+        ("own", 8, "fp8_e5m2", "fp16", 64),
+    ],
+)
+def test_prefill_over_pages(rng, place, fetch, config, page_size, name, dtype, head_dim):
+    """What is nobody's is NaN, in pages and behind the ends of requests."""
+    batch = cached(rng, MANY, KEYS, name, "request_head", ratio=2, head_dim=head_dim, dtype=DTYPES[dtype])
+    arrays = pages(rng, batch, page_size)
+    o, lse = widened(place, batch, arrays, WIDENED[config], mask=ja.mask.causal())
+    batch.check(fetch(o), fetch(lse), keep=causal)
+    if config == "spare":
+        again, _ = widened(place, batch, arrays, WIDENED[config], mask=ja.mask.causal())
+        assert numpy.array_equal(fetch(o), fetch(again))
+
+
+@pytest.mark.parametrize("lies, config", paired(["ragged", "dense"], ["direct", "own"]))
+def test_prefill_over_rows(rng, place, fetch, lies, config):
+    """With a score, which takes scaled products, and sinks."""
+    batch = cached(rng, MANY, KEYS, "fp8_e4m3", "head", ratio=1, head_dim=80, head_dim_v=48)
+    arrays = ragged(batch) if lies == "ragged" else dense(rng, batch, 300)
+    arrays["sinks"] = numpy.full(2, -numpy.inf, numpy.float32)
+    mask, score = ja.mask.sliding_window(20, 0), ja.score.softcap(5.0)
+    o, lse = widened(place, batch, arrays, WIDENED[config], mask=mask, score=score)
+    batch.check(fetch(o), fetch(lse), keep=window, score=lambda s, b, h, i, j, m, n: 5 * numpy.tanh(s / 5))
+
+
+def test_prefill_scales_that_are_no_numbers(rng, place, fetch):
+    """They stay within their head, and leave rows without keys alone."""
+    batch = cached(rng, [40, 10], [130, 0], "fp8_e4m3", "head", ratio=2)
+    arrays = pages(rng, batch, 16)
+
+    def of_first_head(name, value):
+        changed = arrays[f"{name}_descale"].copy()
+        changed[0] = value
+        return fetch(widened(place, batch, arrays | {f"{name}_descale": changed}, WIDENED["spare"])[0])
+
+    right = of_first_head("k", arrays["k_descale"][0])
+    for value in (numpy.nan, numpy.inf, -0.5, 0):
+        for name in "kv":
+            o = of_first_head(name, value)
+            assert numpy.array_equal(o[:40, 2:], right[:40, 2:])
+            assert (o[40:] == 0).all()
+            assert numpy.isfinite(value) == numpy.isfinite(o[:40, :2]).all() or (name == "k" and value == numpy.inf)
+    evenly = batch.requests().v[0][:, 0].mean(0)  # all scores are 0
+    assert numpy.abs(of_first_head("k", 0)[:40, :2] - evenly).max() < 0.01
+    assert (of_first_head("v", 0)[:40, :2] == 0).all()
+    batch.scales["k"] = [numpy.broadcast_to(scale * [-1, 1], scale.shape) for scale in batch.scales["k"]]
+    o = of_first_head("k", -arrays["k_descale"][0])
+    batch.check(o)
+
+
+def test_prefill_beside_decoding(rng, place, fetch):
+    """Two kernels share a call."""
+    if ja.devices()[0].arch != "sm_90a":
+        pytest.skip("calls take two kernels on sm_90a")
+    lengths_q, lengths_k = [200, 1, 65, 64, 0, 1, 3], [210, 300, 80, 100, 30, 0, 3]
+    batch = cached(rng, lengths_q, lengths_k, "fp8_e4m3", "request_head", heads_kv=1)
+    arrays = pages(rng, batch, 16)
+    o, lse = call(place, batch, arrays, mask=ja.mask.causal(), return_lse=True)
+    batch.check(fetch(o), fetch(lse), keep=causal)
+    spec = ja.AttentionSpec(
+        head_dim=64,
+        gqa_ratio=4,
+        kv_dtype="fp8_e4m3",
+        sequences_q="ragged",
+        sequences_kv="paged",
+        page_size=16,
+        mask=ja.mask.causal(),
+    )
+    arrays = {key: place(a.view(numpy.uint8) if a.dtype == FP8["fp8_e4m3"] else a) for key, a in arrays.items()}
+    q, k, v = place(numpy.concatenate(batch.q)), arrays.pop("k"), arrays.pop("v")
+    kernel = ja.prepare(spec).kernel(q, k, v, cu_seqlens_q=place(boundaries(lengths_q)), **arrays)
+    assert "requests=few_queries" in repr(kernel) and "requests=many_queries" in kernel.why
 
 
 def test_specs():

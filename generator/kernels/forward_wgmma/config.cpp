@@ -22,6 +22,11 @@ constexpr int exponential_group = 8;  // templates/steps/softmax.cuh
 // Loop counters, descriptors, softmax state: calibrated on the assembler's reports.
 constexpr int other_registers = 30;
 constexpr int functor_registers = 8;  // of a score, and of a mask that reads what it is asked for each score
+// In place of `other_registers`, where loaders' warps widen keys, so that lengths are read again, and where others do.
+constexpr int spare_widened_registers = 26, widened_registers = 32;
+constexpr int kept_work_registers = 24;        // beside them with direct_o, for where O lies
+constexpr int spare_warps = 2, own_warps = 4;  // that widen keys and values
+constexpr int converter_registers = 40;  // of the warpgroup that turns values over, or widens keys and values
 // Beside the accumulators of one instruction, of the registers that the kernel is launched with: below that
 // the assembler gives up (C7602).
 constexpr int instruction_registers = 30;
@@ -65,12 +70,19 @@ constexpr std::array rows = {
     field<&ForwardWgmma::promote_every>(
         "promote_every", "tiles of keys after which sums of fp8 products move to floats; 0: they do not",
         {range(0, 64), Affects::registers, 4}),
+    field<&ForwardWgmma::stages_stored>(
+        "stages_stored", "buffers for tiles of keys of 8 bits as they are stored, and as many for values",
+        {range(0, 4), Affects::buffers, 2}),
+    field<&ForwardWgmma::converter_warps>(
+        "converter_warps", "warps that widen these: 2 of the loaders', or 4 of a warpgroup of their own",
+        {LegalValues{0, 4, 2}, Affects::registers, 4}),
 };
 static_assert(rows.size() == member_count<ForwardWgmma>(), "each member has a row");
 
-// Consumers, loaders, and those who turn values of 8 bits over.
+// Consumers, loaders, and those who turn values of 8 bits over, or widen keys and values.
 int warpgroups_of(const AttentionSpec& spec, const ForwardWgmma& config) {
-  return consumers_of(config) + 1 + (has_fp8_queries(spec) ? 1 : 0);
+  const bool has_converters = has_fp8_queries(spec) || config.converter_warps > spare_warps;
+  return consumers_of(config) + 1 + (has_converters ? 1 : 0);
 }
 int threads_of(const AttentionSpec& spec, const ForwardWgmma& config) {
   return warpgroups_of(spec, config) * 128;
@@ -115,7 +127,8 @@ int smem_bytes(const AttentionSpec& spec, const ForwardWgmma& config) {
                       .has_lengths = !is_plain(spec),
                       .element_bytes = size_of(spec.dtype),
                       .output_bytes = size_of(output_dtype(spec)),
-                      .key_scales = spec.descale_per == ScaleKind::token})
+                      .key_scales = spec.descale_per == ScaleKind::token,
+                      .stages_stored = config.stages_stored})
       .total;
 }
 
@@ -134,6 +147,39 @@ std::string fp8_rejection(const AttentionSpec& spec, const ForwardWgmma& config)
   return "";
 }
 
+// Why the buffers do not suit what k and v are stored as; empty: they do.
+std::string storage_rejection(const AttentionSpec& spec, const ForwardWgmma& config) {
+  constexpr std::string_view name = Family<ForwardWgmma>::name;
+  if (!widens(spec)) {
+    if (config.stages_stored == 0 && config.converter_warps == 0) return "";
+    return fmt::format(
+        "stages_stored = {} and converter_warps = {} must be 0 with q of {} and k and v of {}: nothing is "
+        "widened",
+        config.stages_stored, config.converter_warps, to_string(spec.dtype), to_string(spec.key_dtype()));
+  }
+  if (spec.descale_per == ScaleKind::token) {
+    return fmt::format(
+        "{} reads k and v of {} that have a scale for each head; spec.descale_per is token, which "
+        "forward_split_kv reads",
+        name, to_string(spec.key_dtype()));
+  }
+  if (config.stages_stored == 0) {
+    return fmt::format("stages_stored must be 1 or more with k and v of {}: they are converted",
+                       to_string(spec.key_dtype()));
+  }
+  if (config.converter_warps == 0) {
+    return fmt::format("converter_warps must be {} or {} with k and v of {}: they are converted", spare_warps,
+                       own_warps, to_string(spec.key_dtype()));
+  }
+  if (config.converter_warps == spare_warps && config.separate_o) {
+    return fmt::format(
+        "separate_o must be false with converter_warps = {}: the query loader stores O, before it loads the "
+        "queries that take its place",
+        spare_warps);
+  }
+  return "";
+}
+
 int estimated_registers(const AttentionSpec& spec, const ForwardWgmma& config) {
   const int scores = config.tile_kv / 2;
   const int output = padded_head_dim(spec.value_head_dim()) / 2;
@@ -142,8 +188,12 @@ int estimated_registers(const AttentionSpec& spec, const ForwardWgmma& config) {
   const int p = config.overlap && config.p_in_registers ? config.tile_kv * bytes / 8 : 0;
   const int q = config.q_in_registers ? padded_head_dim(spec.head_dim) * bytes / 8 : 0;
   const int sums = config.promote_every > 0 ? output : 0;
+  const int other =
+      !widens(spec) ? other_registers
+                    : (config.converter_warps == spare_warps ? spare_widened_registers : widened_registers) +
+                          (config.direct_o ? kept_work_registers : 0);
   const bool mask_reads = !has_row_range(spec.mask) && !spec.mask.tensors().empty();
-  return scores + output + sums + p + q + other_registers + (spec.score != Score() ? functor_registers : 0) +
+  return scores + output + sums + p + q + other + (spec.score != Score() ? functor_registers : 0) +
          (mask_reads ? functor_registers : 0) + dropout_registers(spec, scores);
 }
 
@@ -163,6 +213,8 @@ int consumers_of(const ForwardWgmma& config) { return config.tile_q / rows_per_w
 
 bool has_key_words(const AttentionSpec& spec) { return key_words(spec.mask) == 1; }
 
+bool widens(const AttentionSpec& spec) { return has_fp8_keys(spec) && !has_fp8_queries(spec); }
+
 RegisterShares register_shares(const AttentionSpec& spec, const ForwardWgmma& config) {
   constexpr int most = 240;
   const int consumers = consumers_of(config);
@@ -174,34 +226,46 @@ RegisterShares register_shares(const AttentionSpec& spec, const ForwardWgmma& co
   const bool reads = !spec.mask.tensors().empty() || (score != nullptr && !score->tensors.empty());
   // Those of keys with scales of their own read these.
   const bool is_simple = !drops_keys(spec) && is_plain(spec) && spec.descale_per == ScaleKind::head;
+  // The loaders' warps that widen have 32 bytes of rows on their way, and what they become.
+  const bool has_spare_converters = config.converter_warps == spare_warps;
   // Where lengths are read, and notes of values are left, too, 40 are too few.
   const bool reads_more = reads || (!is_plain(spec) && has_fp8_queries(spec));
-  const int loader = consumers == 3 ? (reads ? 56 : 32) : reads_more ? 56 : is_simple ? 24 : 40;
-  const int transposer = groups > consumers + 1 ? 40 : 0;
-  const int consumer = (launched * groups - loader - transposer) / consumers / 8 * 8;
-  return {.loader = loader, .consumer = std::min(most, consumer), .transposer = transposer};
+  const int loader = consumers == 3 ? (reads || has_spare_converters ? 56 : 32)
+                     : reads_more   ? 56
+                     : is_simple    ? 24
+                                    : 40;
+  const int converter = groups > consumers + 1 ? converter_registers : 0;
+  const int consumer = (launched * groups - loader - converter) / consumers / 8 * 8;
+  return {.loader = loader, .consumer = std::min(most, consumer), .converter = converter};
 }
 
 int output_columns_at_once(const AttentionSpec& spec, const ForwardWgmma& config) {
   const int columns = padded_head_dim(spec.value_head_dim());
   const int most = (launched_registers(spec, config) - instruction_registers) * 2 / 16 * 16;
-  return columns <= most ? columns : padded_head_dim(columns / 2);
+  if (columns <= most) return columns;
+  if (widens(spec)) return panel_columns(columns);  // an instruction begins with a panel
+  return padded_head_dim(columns / 2);
 }
 
 }  // namespace forward_wgmma
 
 std::span<const ConfigField<ForwardWgmma>> Family<ForwardWgmma>::fields() { return rows; }
 
+ForwardWgmma Family<ForwardWgmma>::smallest_for(const AttentionSpec& spec) {
+  ForwardWgmma config = smallest;
+  if (widens(spec)) config.stages_stored = 1, config.converter_warps = spare_warps;
+  return config;
+}
+
 std::string Family<ForwardWgmma>::rejection(const Case& problem, const ForwardWgmma& config) {
   const auto& [spec, limits] = problem;
   if (has_fp8_queries(spec)) {
     if (std::string reason = fp8_rejection(spec, config); !reason.empty()) return reason;
-  } else if (std::string reason = kv_dtype_rejection(spec, name); !reason.empty()) {
-    return reason;
   } else if (config.promote_every != 0) {
     return fmt::format("promote_every must be 0 with {}, whose products are summed in full",
                        to_string(spec.dtype));
   }
+  if (std::string reason = storage_rejection(spec, config); !reason.empty()) return reason;
   if (std::string reason = dropout_tile_rejection(spec, config.tile_kv); !reason.empty()) return reason;
   if (limits.arch != arch)
     return fmt::format("{} needs {}, this is {}", name, to_string(arch), to_string(limits.arch));
@@ -238,7 +302,7 @@ std::string Family<ForwardWgmma>::rejection(const Case& problem, const ForwardWg
     return "rescale must be always or lazy with order = softmax_lock: a repeated tile has no turn";
   }
   const int output_columns =
-      has_fp8_queries(spec) ? output_columns_at_once(spec, config) : padded_head_dim(spec.value_head_dim());
+      has_fp8_keys(spec) ? output_columns_at_once(spec, config) : padded_head_dim(spec.value_head_dim());
   const int accumulators = std::max(config.tile_kv, output_columns) / 2;
   if (accumulators + instruction_registers > launched_registers(spec, config)) {
     return fmt::format("{} accumulators of one wgmma do not fit the {} registers per thread of {} warpgroups",
@@ -283,6 +347,8 @@ std::vector<ForwardWgmma> Family<ForwardWgmma>::space(const Case& problem) {
     int q, k, v;
     bool separate_o = false;
     bool direct_o = false;
+    int stored = 0;
+    int converters = 0;
   };
   const std::vector<Schedule> schedules = {
       {true, true, WarpgroupOrder::ping_pong},     {true, true, WarpgroupOrder::free},
@@ -293,11 +359,21 @@ std::vector<ForwardWgmma> Family<ForwardWgmma>::space(const Case& problem) {
       {2, 2, 2, true}, {1, 2, 2, true}, {1, 2, 2, false, true}, {2, 2, 2, false, true}, {2, 3, 2, true}};
   const std::vector<Stages> stage_counts = {{2, 2, 2},       {1, 2, 2}, {2, 3, 3}, {1, 2, 2, true},
                                             {2, 2, 2, true}, {2, 4, 4}, {1, 3, 2}};
+  // A converter goes through tiles one by one: what is stored waits for it, not it for what is stored.
+  const std::vector<Stages> widened_stage_counts = {
+      {2, 2, 2, false, false, 2, spare_warps}, {2, 2, 2, false, false, 1, spare_warps},
+      {1, 2, 2, false, true, 2, spare_warps},  {1, 2, 2, false, false, 2, spare_warps},
+      {1, 2, 2, false, true, 1, spare_warps},  {2, 3, 3, false, false, 2, spare_warps},
+      {2, 2, 2, false, false, 1, own_warps},   {1, 2, 2, false, false, 2, own_warps},
+      {1, 2, 2, true, false, 1, own_warps}};
+  const std::vector<Stages>& searched_stage_counts = has_fp8_queries(spec) ? fp8_stage_counts
+                                                     : widens(spec)        ? widened_stage_counts
+                                                                           : stage_counts;
   const std::vector<Rescale> rescales = promising_rescales(spec);
   for (const int consumers : {2, 3, 1}) {
     for (const int tile_kv : {32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192}) {
       for (const Schedule& schedule : schedules) {
-        for (const Stages& stages : has_fp8_queries(spec) ? fp8_stage_counts : stage_counts) {
+        for (const Stages& stages : searched_stage_counts) {
           for (const bool persistent : {true, false}) {
             for (const int blocks_per_sm : {1, 2, 3}) {
               for (const Rescale rescale : rescales) {
@@ -315,7 +391,9 @@ std::vector<ForwardWgmma> Family<ForwardWgmma>::space(const Case& problem) {
                                     .order = schedule.order,
                                     .persistent = persistent,
                                     .rescale = rescale,
-                                    .blocks_per_sm = blocks_per_sm};
+                                    .blocks_per_sm = blocks_per_sm,
+                                    .stages_stored = stages.stored,
+                                    .converter_warps = stages.converters};
                 if (config.order == WarpgroupOrder::softmax_lock) config.rescale = Rescale::lazy;
                 if (config.rescale != rescale && rescales.size() > 1) continue;
                 // A second buffer of Q, or another place for O, is for the next tile of queries.

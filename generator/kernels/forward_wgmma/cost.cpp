@@ -11,6 +11,7 @@
 #include "generator/text/score_mask.h"
 #include "templates/base/element.cuh"
 #include "templates/tiles/bounded_box.cuh"
+#include "templates/tiles/panel_tile.cuh"
 
 namespace jit {
 
@@ -46,6 +47,10 @@ constexpr double seeking_maxima = 1.06;  // for every tile of keys
 constexpr double unsure_maxima = 1.07;   // on overflow, where rows may see nothing of the first tile
 // To start the copy of a panel of a box: of pages of 16 on an H200.
 constexpr double box_clocks = 110;
+// Keys and values of 8 bits that become 16, set by hand beside counts of the converters' instructions: a warp takes so many
+// clocks for two rounds of 16 elements a lane, by what they become, and for a tile beside them.
+constexpr double to_bf16_clocks = 120, to_fp16_clocks = 60, handover_clocks = 300;
+constexpr double elements_of_rounds = 1024;
 // Where sequences differ in length: tiles of queries for each block, below which blocks end as unevenly as they may.
 constexpr double few_waves = 8;
 // There, with few queries of each: a tile of queries of one head is nearly empty, and reads all keys.
@@ -80,14 +85,34 @@ double steps_per_tile(const AttentionSpec& spec, const ForwardWgmma& config, con
 // Of the warp that starts more copies than others for a tile of keys, where there are pages.
 double starting_clocks(const AttentionSpec& spec, const ForwardWgmma& config) {
   if (spec.sequences_kv != SequenceKind::paged) return 0;
-  const int boxes = config.tile_kv / box_rows(config.tile_kv, spec.page_size);
-  return box_clocks * boxes * std::ceil(std::max(spec.head_dim, spec.value_head_dim()) / 64.0);
+  const int boxes = config.tile_kv / box_rows(config.tile_kv, spec.page_size),
+            bytes = size_of(spec.key_dtype());
+  const int k = panel_count(spec.head_dim, bytes), v = panel_count(spec.value_head_dim(), bytes);
+  const bool has_value_loader = boxes > 1 && config.converter_warps != 2;
+  return box_clocks * boxes * (has_value_loader ? std::max(k, v) : k + v);
 }
 
 // Work tiles for each block that lives as long as any.
 double waves_of(const AttentionSpec& spec, const ProblemShape& shape, double waves) {
   const bool are_alike = !drops_keys(spec) || shape.seqlen_kv >= 2 * shape.seqlen_q;
   return !is_plain(spec) && are_alike && waves < few_waves ? std::ceil(waves) : std::max(1.0, waves);
+}
+
+// Of the warps that widen a tile of keys and values.
+double converting_clocks(const AttentionSpec& spec, const ForwardWgmma& config) {
+  if (!widens(spec)) return 0;
+  const double keys = spec.dtype == DType::bf16 ? to_bf16_clocks : to_fp16_clocks;
+  const double rounds = config.tile_kv / elements_of_rounds / std::max(1, config.converter_warps);
+  return rounds * (spec.head_dim * keys + spec.value_head_dim() * to_fp16_clocks) + handover_clocks;
+}
+
+// Of shared memory, where it has more to deliver than products read: a tile that is widened comes, is read and written.
+double delivering_clocks(const AttentionSpec& spec, const ForwardWgmma& config) {
+  if (!widens(spec)) return 0;
+  const double d = padded_head_dim(spec.head_dim), dv = padded_head_dim(spec.value_head_dim());
+  const double q = config.q_in_registers ? 0 : rows_per_warpgroup * d, tile = config.tile_kv * (d + dv);
+  const double p = config.p_in_registers ? 0 : 2.0 * rows_per_warpgroup * config.tile_kv;
+  return (consumers_of(config) * 2 * (q + p + tile) + (1 + 1 + 2) * tile) / smem_bytes_per_clock;
 }
 
 double step_clocks(const AttentionSpec& spec, const ForwardWgmma& config) {
@@ -100,8 +125,10 @@ double step_clocks(const AttentionSpec& spec, const ForwardWgmma& config) {
   double alone = own + softmax_per_key * config.tile_kv + softmax_clocks;
   if (!config.overlap) alone *= in_sequence;
   const double exponentials = groups * 64 * config.tile_kv / exponentials_per_clock;
-  double step = overlapped({own * groups / tensor_share, alone, exponentials * softmax_share,
-                            starting_clocks(spec, config) * config.blocks_per_sm});
+  double step =
+      overlapped({own * groups / tensor_share, alone, exponentials * softmax_share,
+                  starting_clocks(spec, config) * config.blocks_per_sm, converting_clocks(spec, config),
+                  delivering_clocks(spec, config) * config.blocks_per_sm});
   if (config.order == WarpgroupOrder::softmax_lock) step *= locked;
   if (config.order == WarpgroupOrder::free && consumers_of(config) > 1) step *= out_of_turn;
   if (config.stages_k == 1 || config.stages_v == 1) step *= single_stage;
@@ -138,8 +165,9 @@ double Family<ForwardWgmma>::cycles(const Case& problem, const ProblemShape& sha
   const double queries = static_cast<double>(shape.seqlen_q),
                keys = static_cast<double>(shape.seqlen_kv) / spec.gqa_ratio;
   const double d = spec.head_dim, dv = spec.value_head_dim();
-  const double bytes = rows * ((queries * d + keys * (d + dv)) * size_of(spec.dtype) +
-                               queries * dv * size_of(output_dtype(spec)));
+  const double bytes =
+      rows * (queries * d * size_of(spec.dtype) + keys * (d + dv) * size_of(spec.key_dtype()) +
+              queries * dv * size_of(output_dtype(spec)));
   const double cycles = overlapped({computing, bytes / (memory_bytes_per_clock * limits.sm_count)});
   return !is_plain(spec) && static_cast<double>(shape.seqlen_q) <= few_queries ? nearly_empty * cycles
                                                                                : cycles;

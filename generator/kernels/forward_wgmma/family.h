@@ -16,6 +16,7 @@ struct Family<ForwardWgmma> {
       false;  // one that spills, or waits, is not what its config was meant to be
   static constexpr ForwardWgmma smallest = {.tile_q = 64, .tile_kv = 16, .stages_k = 1, .direct_o = true};
 
+  static ForwardWgmma smallest_for(const AttentionSpec& spec);
   static std::span<const ConfigField<ForwardWgmma>> fields();
   static bool suits(const ProblemShape& shape) {
     return shape.tma && (!shape.has_device_lengths || !shape.is_plain);
@@ -42,11 +43,14 @@ int consumers_of(const ForwardWgmma& config);
 struct RegisterShares {
   int loader = 0;
   int consumer = 0;
-  int transposer = 0;  ///< of q, k and v of 8 bits
+  int converter = 0;  ///< of values of 8 bits, or of keys and values where only these have 8 bits
 };
 RegisterShares register_shares(const AttentionSpec& spec, const ForwardWgmma& config);
 
-/// Columns of O that one instruction of P V makes, where q, k and v are of 8 bits: all, unless the registers that a thread
+/// Whether k and v are of 8 bits under q of 16, and are made numbers of 16 on the way.
+bool widens(const AttentionSpec& spec);
+
+/// Columns of O that one instruction of P V makes, where k and v are of 8 bits: all, unless the registers that a thread
 /// begins with are too few.
 int output_columns_at_once(const AttentionSpec& spec, const ForwardWgmma& config);
 

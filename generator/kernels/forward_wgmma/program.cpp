@@ -24,16 +24,16 @@ SourceFile wgmma_products(const AttentionSpec& spec, const ForwardWgmma& config)
                           .n = config.tile_kv,
                           .steps = padded_head_dim(spec.head_dim, mma_k) / mma_k,
                           .a_in_registers = config.q_in_registers});
-  WgmmaProduct pv{.dtype = spec.dtype,
+  const bool widens = forward_wgmma::widens(spec);
+  WgmmaProduct pv{.dtype = widens ? DType::fp16 : spec.dtype,  // which has all numbers of 8 bits
                   .n = columns,
                   .steps = config.tile_kv / mma_k,
                   .accumulate = true,
                   .a_in_registers = config.p_in_registers,
                   .b_along_rows = !has_fp8_queries(spec)};
-  if (has_fp8_queries(spec)) {
-    pv.columns_at_once = forward_wgmma::output_columns_at_once(spec, config);
+  if (has_fp8_keys(spec)) pv.columns_at_once = forward_wgmma::output_columns_at_once(spec, config);
+  if (has_fp8_queries(spec))
     pv.a_dtype = DType::fp8_e4m3;  // P needs its third bit, and has no use for e5m2's range
-  }
   text += wgmma_function("wgmma_pv", "D += A B: tile_kv columns of P, tile_kv rows of V.", pv);
   pv.steps = forward_wgmma::lower_key_steps(config.tile_kv, mma_k);
   text += wgmma_function("wgmma_pv_lower", "The same without the upper half of the keys.", pv);
@@ -62,9 +62,10 @@ Program Family<ForwardWgmma>::program(const AttentionSpec& spec, const ForwardWg
   source += "struct Config : WgmmaProducts {\n" + spec_lines(spec, functors) + config_lines(fields(), config);
   source += number_line("loader_registers", shares.loader, "per thread, once shared out; 0: as launched");
   source += number_line("consumer_registers", shares.consumer, "the same for consumers");
-  if (has_fp8_queries(spec))
-    source +=
-        number_line("transposer_registers", shares.transposer, "the same for those who turn values over");
+  if (has_fp8_keys(spec)) {
+    source += number_line("converter_registers", shares.converter,
+                          "the same for those who turn values over, or widen keys and values");
+  }
   source += "};\n";
   // A spec with one of them has none of the other.
   const ParameterText last = spec.dropout ? dropout_text(spec) : descale_text(spec);

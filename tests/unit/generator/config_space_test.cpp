@@ -250,6 +250,65 @@ TEST(ConfigRejection, ForwardMmaSyncReadsFp8QueriesInStepsOf32Keys) {
   EXPECT_THAT(config_rejection(cache, ForwardMmaSync{}, Arch{8, 9, 0}), HasSubstr("forward_split_kv reads"));
 }
 
+TEST(ConfigRejection, CachesOfFp8NeedWarpsThatWiden) {
+  using ::testing::HasSubstr;
+  const DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
+  const AttentionSpec plain, stored{.kv_dtype = DType::fp8_e4m3}, fp8{.dtype = DType::fp8_e4m3};
+  AttentionSpec tokens = stored;
+  tokens.descale_per = ScaleKind::token;
+  const auto rejection = [&](const AttentionSpec& spec, const ForwardWgmma& config) {
+    return config_rejection(spec, config, limits);
+  };
+  const ForwardWgmma own{.stages_stored = 1, .converter_warps = 4},
+      spare{.stages_stored = 1, .converter_warps = 2};
+  EXPECT_EQ(rejection(stored, own), "");
+  EXPECT_EQ(rejection(stored, spare), "");
+  EXPECT_THAT(rejection(plain, own), HasSubstr("stages_stored = 1 and converter_warps = 4 must be 0"));
+  EXPECT_THAT(rejection(plain, {.converter_warps = 2}), HasSubstr("nothing is widened"));
+  EXPECT_THAT(rejection(fp8, {.direct_o = true, .stages_stored = 1}), HasSubstr("nothing is widened"));
+  EXPECT_THAT(rejection(stored, {.converter_warps = 2}), HasSubstr("stages_stored must be 1 or more"));
+  EXPECT_THAT(rejection(stored, {.stages_stored = 1}), HasSubstr("converter_warps must be 2 or 4"));
+  EXPECT_THAT(rejection(stored, {.stages_stored = 1, .converter_warps = 3}), HasSubstr("converter_warps"));
+  EXPECT_THAT(rejection(tokens, own), HasSubstr("forward_split_kv reads"));
+  ForwardWgmma separate = spare;
+  separate.separate_o = true;
+  EXPECT_THAT(rejection(stored, separate), HasSubstr("separate_o must be false with converter_warps = 2"));
+  separate.converter_warps = 4;
+  EXPECT_EQ(rejection(stored, separate), "");
+}
+
+// Many queries are forward_wgmma's, few those of the families that split keys.
+TEST(RankedConfigs, CachesOfFp8AreRankedByQueries) {
+  DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
+  limits.sm_count = 132;
+  for (const DType dtype : {DType::bf16, DType::fp16}) {
+    for (const int head_dim : {64, 128, 256}) {
+      for (const Mask& mask : {Mask(), mask::causal()}) {
+        const AttentionSpec spec{.dtype = dtype,
+                                 .head_dim = head_dim,
+                                 .gqa_ratio = 4,
+                                 .sequences_q = SequenceKind::ragged,
+                                 .sequences_kv = SequenceKind::paged,
+                                 .page_size = 16,
+                                 .kv_dtype = DType::fp8_e4m3,
+                                 .mask = mask};
+        const auto first = [&](std::int64_t batch, std::int64_t queries) {
+          const ProblemShape shape{.batch = batch,
+                                   .heads_q = 32,
+                                   .seqlen_q = queries,
+                                   .seqlen_kv = 8192,
+                                   .has_device_lengths = true,
+                                   .is_plain = false};
+          return std::string(family_name(ranked_configs(spec, shape, limits).front()));
+        };
+        EXPECT_EQ(first(4, 2048), "forward_wgmma") << to_string(spec);
+        EXPECT_THAT(first(64, 1), ::testing::StartsWith("forward_split_")) << to_string(spec);
+        EXPECT_THAT(first(16, 8), ::testing::StartsWith("forward_split_")) << to_string(spec);
+      }
+    }
+  }
+}
+
 TEST(ConfigRejection, ForwardWgmmaIsForOneArchitecture) {
   const KernelConfig config = parse_config("family=forward_wgmma tile_kv=128 stages_v=2");
   EXPECT_EQ(config_rejection({}, config, Arch{9, 0, 'a'}), "");
