@@ -357,13 +357,15 @@ WIDENED = {
 }
 
 
-def widened(place, batch, arrays, config, **spec):
-    """A call of requests by a config of forward_wgmma."""
+def widened(place, fetch, batch, arrays, config, **spec):
+    """o and LSE of requests by a config of forward_wgmma. Rows behind them are no query's, and become 0."""
     if ja.devices()[0].arch != "sm_90a":
         pytest.skip("forward_wgmma is for sm_90a")
     name = next(name for name, kind in FP8.items() if kind == arrays["k"].dtype)
     arrays = {key: place(a.view(numpy.uint8) if a.dtype == FP8[name] else a) for key, a in arrays.items()}
     q = numpy.concatenate(batch.q)
+    rows = len(q)
+    q = numpy.concatenate([q, numpy.full((5, *q.shape[1:]), numpy.nan, q.dtype)])
     if "page_table" in arrays:
         spec |= {"sequences_kv": "paged", "page_size": arrays["k"].shape[1]}
     elif "cu_seqlens_k" in arrays:
@@ -376,7 +378,7 @@ def widened(place, batch, arrays, config, **spec):
         config=f"family=forward_wgmma {config}",
     )
     out = place(numpy.full((*q.shape[:2], head_dim_v), 7, q.dtype))
-    return attention(
+    o, lse = attention(
         place(q),
         arrays.pop("k"),
         arrays.pop("v"),
@@ -384,7 +386,11 @@ def widened(place, batch, arrays, config, **spec):
         **arrays,
         out=out,
         return_lse=True,
+        zero_padding=True,
     )
+    o, lse = fetch(o), fetch(lse)
+    assert (o[rows:] == 0).all() and (lse[:, rows:] == -numpy.inf).all()
+    return o[:rows], lse[:, :rows]
 
 
 # Requests without queries, without keys, of one query, and of more work tiles than the kernel keeps at once.
@@ -402,11 +408,11 @@ def test_prefill_over_pages(rng, place, fetch, config, page_size, name, dtype, h
     """What is nobody's is NaN, in pages and behind the ends of requests."""
     batch = cached(rng, MANY, KEYS, name, "request_head", ratio=2, head_dim=head_dim, dtype=DTYPES[dtype])
     arrays = pages(rng, batch, page_size)
-    o, lse = widened(place, batch, arrays, WIDENED[config], mask=ja.mask.causal())
-    batch.check(fetch(o), fetch(lse), keep=causal)
+    o, lse = widened(place, fetch, batch, arrays, WIDENED[config], mask=ja.mask.causal())
+    batch.check(o, lse, keep=causal)
     if config == "spare":
-        again, _ = widened(place, batch, arrays, WIDENED[config], mask=ja.mask.causal())
-        assert numpy.array_equal(fetch(o), fetch(again))
+        again, _ = widened(place, fetch, batch, arrays, WIDENED[config], mask=ja.mask.causal())
+        assert numpy.array_equal(o, again)
 
 
 @pytest.mark.parametrize("lies, config", paired(["ragged", "dense"], ["direct", "own"]))
@@ -416,8 +422,8 @@ def test_prefill_over_rows(rng, place, fetch, lies, config):
     arrays = ragged(batch) if lies == "ragged" else dense(rng, batch, 300)
     arrays["sinks"] = numpy.full(2, -numpy.inf, numpy.float32)
     mask, score = ja.mask.sliding_window(20, 0), ja.score.softcap(5.0)
-    o, lse = widened(place, batch, arrays, WIDENED[config], mask=mask, score=score)
-    batch.check(fetch(o), fetch(lse), keep=window, score=lambda s, b, h, i, j, m, n: 5 * numpy.tanh(s / 5))
+    o, lse = widened(place, fetch, batch, arrays, WIDENED[config], mask=mask, score=score)
+    batch.check(o, lse, keep=window, score=lambda s, b, h, i, j, m, n: 5 * numpy.tanh(s / 5))
 
 
 def test_prefill_scales_that_are_no_numbers(rng, place, fetch):
@@ -428,7 +434,7 @@ def test_prefill_scales_that_are_no_numbers(rng, place, fetch):
     def of_first_head(name, value):
         changed = arrays[f"{name}_descale"].copy()
         changed[0] = value
-        return fetch(widened(place, batch, arrays | {f"{name}_descale": changed}, WIDENED["spare"])[0])
+        return widened(place, fetch, batch, arrays | {f"{name}_descale": changed}, WIDENED["spare"])[0]
 
     right = of_first_head("k", arrays["k_descale"][0])
     for value in (numpy.nan, numpy.inf, -0.5, 0):
