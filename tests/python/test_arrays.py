@@ -327,7 +327,7 @@ def test_sizes_that_cannot_be_are_refused(rng, on_cpu, argument, forged, message
         ({"score": 3}, "score must be a jit_attention.Score or None, not a int"),
         ({"softmax_scale": "large"}, "softmax_scale must be a number or None"),
         ({"tensors": [1]}, "tensors must be a dict"),
-        ({"tensors": {1: 2}}, "tensors must be a dict whose keys are names"),
+        ({"tensors": {1: 2}}, "tensors must have names, each a str, not 1"),
     ],
 )
 def test_wrong_types_are_refused(rng, place, arguments, message):
