@@ -22,7 +22,11 @@ template <class... Arguments>
   throw nb::type_error(fmt::format(format, std::forward<Arguments>(arguments)...).c_str());
 }
 
-std::string type_of(nb::handle object) { return nb::cast<std::string>(object.type().attr("__name__")); }
+// With NumPy's in front, whose bool is none of Python's.
+std::string type_of(nb::handle object) {
+  const auto name = nb::cast<std::string>(object.type().attr("__name__"));
+  return nb::cast<std::string>(object.type().attr("__module__")) == "numpy" ? "numpy." + name : name;
+}
 
 // The library's value that a Mask or Score of Python carries.
 template <class Value>
