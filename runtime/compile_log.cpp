@@ -96,6 +96,23 @@ std::string with_plain_locations(std::string_view log, std::string_view folder) 
   return result;
 }
 
+std::string without_warnings_about(const std::function<bool(std::string_view)>& is_known,
+                                   std::string_view log) {
+  std::string result;
+  bool is_left_out = false;
+  for (std::string_view line : split_lines(log)) {
+    // A diagnostic goes on in lines that begin with a space, and ends with an empty line.
+    if (!line.empty() && !line.starts_with(' ')) {
+      const std::size_t warning = line.find(": warning ");
+      const std::size_t number = warning == std::string_view::npos ? warning : line.rfind(':', warning - 1);
+      is_left_out = line.starts_with("Remark: ") ||
+                    (number != std::string_view::npos && is_known(line.substr(0, number)));
+    }
+    if (!is_left_out) result.append(line).append("\n");
+  }
+  return result;
+}
+
 std::vector<std::string> compiler_warnings(std::string_view log, std::string_view folder) {
   std::vector<std::string> warnings;
   for (std::string_view line : split_lines(log)) {

@@ -1,6 +1,7 @@
 // Turning what NVRTC and its assembler write into locations that the reader knows. Pure text functions.
 #pragma once
 
+#include <functional>
 #include <initializer_list>
 #include <string>
 #include <string_view>
@@ -11,6 +12,11 @@ namespace jit {
 /// The log with `folder` ("/jit-attention/") removed from names, and "mask(3): error" written as "mask:3:
 /// error".
 std::string with_plain_locations(std::string_view log, std::string_view folder);
+
+/// A log with plain locations without what says nothing of why a compile failed: warnings about the files that
+/// `is_known` names, which arise in templates that are given something wrong, and remarks about options.
+std::string without_warnings_about(const std::function<bool(std::string_view)>& is_known,
+                                   std::string_view log);
 
 /// The first lines of the compiler's warnings, "mask:3: warning #177-D: …", with locations as above.
 std::vector<std::string> compiler_warnings(std::string_view log, std::string_view folder);

@@ -45,9 +45,15 @@ class CompileInFlight {
   CompileInFlight& operator=(const CompileInFlight&) = delete;
 };
 
+// NVRTC recurses over what is nested, which may be as deep as a text is long: 16,000 times "!" took 2.4 KB each.
+std::size_t stack_for(const CompileRequest& request) {
+  constexpr std::size_t bytes_per_character = 4096;
+  return (std::size_t{16} << 20) + request.source.size() * bytes_per_character;
+}
+
 // Runs `work` on a thread of its own: callers may have any stack, and NVRTC crashes on a small one. Starting
 // the thread costs some 45 us, compiling an empty kernel 15 ms.
-void run_on_large_stack(const std::function<void()>& work) {
+void run_on_large_stack(std::size_t stack_bytes, const std::function<void()>& work) {
   struct Task {
     const std::function<void()>& work;
     std::exception_ptr failure;
@@ -63,7 +69,7 @@ void run_on_large_stack(const std::function<void()>& work) {
   };
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
-  pthread_attr_setstacksize(&attributes, std::size_t{16} << 20);
+  pthread_attr_setstacksize(&attributes, stack_bytes);
   // The signals of the program are for its own threads to handle.
   sigset_t all;
   sigset_t before;
@@ -193,6 +199,11 @@ Error describe_failure(const NvrtcApi& api, const CompileRequest& request, std::
     const Outcome located = run(api, request, options);
     log = locate_assembler_errors(located.log, located.ptx, folder) + log;
   }
+  const auto is_header = [&](std::string_view name) {
+    return std::any_of(request.headers.begin(), request.headers.end(),
+                       [&](const SourceFile& header) { return header.name == name; });
+  };
+  log = without_warnings_about(is_header, log);
   if (const std::string_view error = first_error(log); !error.empty()) {
     message += fmt::format(": {}", error);
   } else {
@@ -217,7 +228,7 @@ CompileResult compile_whole(const NvrtcLocation& location, const CompileRequest&
   const auto start = std::chrono::steady_clock::now();
   const CompileInFlight in_flight;
   Outcome outcome;
-  run_on_large_stack([&] {
+  run_on_large_stack(stack_for(request), [&] {
     const NvrtcApi& api = nvrtc(location);
     std::vector<std::string> options = options_for(api, request);
     if (!want_cubin) options.front() = ptx_target(request.arch);

@@ -268,12 +268,21 @@ void check_sizes(const PackSizes& sizes) {
   check("rotary_dim", sizes.rotary_dim == 0 ? 1 : sizes.rotary_dim);
 }
 
+// A pack without a kernel would be found missing where nothing can be compiled any more.
+void check_is_any(const char* field, bool is_any) {
+  if (is_any) return;
+  throw Error(ErrorCode::invalid_argument, "pack", field,
+              fmt::format("{} is empty; a pack wants at least one", field));
+}
+
 }  // namespace
 
 PackContents write_pack(const std::string& path, std::span<const AttentionSpec> specs,
                         std::span<const PackTarget> targets, const PackSizes& sizes, const Context& context) {
   check_sizes(sizes);
   const OutputFile output(path);
+  check_is_any("specs", !specs.empty());
+  check_is_any("targets", !targets.empty());
   // A context of its own: what it holds in the end is what the pack needs.
   const Context fresh(context.settings(), without_repetition(Access::state(context)->observer));
   ContextState& state = *Access::state(fresh);

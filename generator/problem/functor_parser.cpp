@@ -200,10 +200,12 @@ Score read_score(Reader& in, const std::vector<FunctorText>& texts) {
 }  // namespace
 
 Mask parse_mask(std::string_view text, const std::vector<FunctorText>& texts) {
+  for (const FunctorText& given : texts) validate_functor_text(given, "mask");
   return MaskReader(text, texts).read();
 }
 
 Score parse_score(std::string_view text, const std::vector<FunctorText>& texts) {
+  for (const FunctorText& given : texts) validate_functor_text(given, "score");
   Reader in("score", text);
   Score score = read_score(in, texts);
   while (in.accept(",")) score = score.then(read_score(in, texts));

@@ -138,9 +138,16 @@ class BracketReader {
   std::vector<std::size_t> open_;  // positions of brackets that wait for their closers
 };
 
+// Compilers need stack and time for all that is nested or added up.
+constexpr std::size_t most_bytes = 64 * 1024;
+
 // `part` is the name of the body in messages of the compiler.
 void check_body(std::string_view kind, const FunctorText& text, const std::string& part,
                 const std::string& body) {
+  if (body.size() > most_bytes) {
+    refuse(kind, fmt::format("{} has {} bytes; a body has at most {}: put tables into tensors", part,
+                             body.size(), most_bytes));
+  }
   const JoinedBody joined = join_lines(body);
   check_directives(kind, text, joined);
   for (const std::string_view word : forbidden_words) {

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include <fmt/format.h>
+#include <jit/dtype.h>
 #include <jit/error.h>
 #include <jit/spec_table.h>
 
@@ -99,6 +100,11 @@ void check_output(const BackwardArguments& arguments, const GradientRow& output)
 }  // namespace
 
 void check_has_backward(const AttentionSpec& spec) {
+  if (facts(spec.dtype).is_fp8()) {
+    const Refusal refusal{"spec.dtype", std::string(to_string(spec.dtype)),
+                          "has no backward: gradients are those of bf16 and fp16", "bf16"};
+    throw Error(ErrorCode::invalid_spec, "validate", refusal.field, refusal.to_string());
+  }
   if (has_fp8_keys(spec)) {
     const Refusal refusal{"spec.kv_dtype", std::string(to_string(spec.key_dtype())),
                           "has no backward: gradients are those of keys and values of the type of q",

@@ -16,7 +16,7 @@ enum class ErrorCode {
   invalid_argument,    ///< an argument of a launch (tensor, stride, pointer, …) or of a function is wrong
   unsupported_device,  ///< this GPU cannot run what was asked
   no_valid_config,     ///< no KernelConfig fits the spec on this GPU
-  compile_failed,      ///< NVRTC or its assembler rejected the program; `log()` is whole
+  compile_failed,      ///< NVRTC or its assembler rejected the program; `log()` has all errors
   nvrtc_unavailable,   ///< libnvrtc (or its builtins) was not found, or is too old
   driver_unavailable,  ///< no CUDA driver or no GPU on this machine
   load_failed,         ///< the driver refused the cubin
@@ -35,7 +35,7 @@ struct ErrorDetails {
   std::string message;  ///< one sentence: field, value, rule and what would work
   std::string field;    ///< the offending field or argument, e.g. "spec.head_dim" or "k"
   int native_code = 0;  ///< CUresult or nvrtcResult, 0 when none
-  std::string log;      ///< compiler log, whole
+  std::string log;      ///< compiler log, without warnings about templates
   std::string source;   ///< the generated program, when compiling failed
 };
 

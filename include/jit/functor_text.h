@@ -34,7 +34,7 @@ using FunctorConstant = std::variant<bool, std::int64_t, double>;
 /// it is set, is an error; other warnings of the compiler go to the observer.
 struct FunctorText {
   std::string name;  ///< of the functor, used in messages and kernel names: letters, digits, '_', '-', '.'
-  std::string body;  ///< e.g. "return q >= k && ids[q] == ids[k];"
+  std::string body;  ///< e.g. "return q >= k && ids[q] == ids[k];", at most 64 KiB, as the bodies below
   /// Optional, masks only: the body of a function of q_begin, q_end, k_begin, k_end (half-open ranges of a
   /// tile) returning TileClass::empty, TileClass::full or TileClass::partial, the same in every thread.
   /// Without it tiles have the classes that follow from the body by bounds of q and k (docs/masks.md). Where it

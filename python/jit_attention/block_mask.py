@@ -156,7 +156,7 @@ class BlockMask:
         row that ends before it begins has no blocks, and blocks are taken as `from_lists` takes them. Raises
         InvalidSpecError.
         """
-        block_size = tuple(wanted_whole("block_size", side) for side in block_size)
+        block_size = _wanted_block_size(block_size)
         seqlen_q, seqlen_k = wanted_whole("seqlen_q", seqlen_q, 0), wanted_whole("seqlen_k", seqlen_k, 0)
         within = _wanted_mask(mask)
         _masks.block_mask(*block_size)  # refuses sides that are none
@@ -390,9 +390,19 @@ def block_mask(
     )
 
 
+def _wanted_block_size(block_size):
+    try:
+        block_q, block_kv = block_size
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"block_size must be two numbers, of queries and of keys, such as (128, 128), not {block_size!r}"
+        ) from None
+    return wanted_whole("block_size", block_q), wanted_whole("block_size", block_kv)
+
+
 def _made(like, like_name, *, mask, block_size, batch, heads, seqlen_q, seqlen_k, tensors, heads_q=0, **arrays):
     """A BlockMask; `batch` and `heads` are None where one table is for all. Errors call `like` by `like_name`."""
-    block_q, block_kv = (wanted_whole("block_size", side) for side in block_size)
+    block_q, block_kv = _wanted_block_size(block_size)
     over = _masks.block_mask(block_q, block_kv, mask)
     given = dict(tensors or {})
     table = _core.make_block_mask(

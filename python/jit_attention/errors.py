@@ -10,7 +10,7 @@ class Error(RuntimeError):
         field: the offending field or argument, such as ``"head_dim"`` or ``"k"``; may be empty.
         message: one sentence: field, value, rule and what would work.
         native_code: CUresult or nvrtcResult, 0 when none.
-        log: the compiler's log, whole, when compiling failed.
+        log: the compiler's log, without its warnings about templates, when compiling failed.
         source: the generated program, when compiling failed.
     """
 
@@ -54,7 +54,7 @@ class NoValidConfigError(Error):
 
 
 class CompileFailedError(Error):
-    """NVRTC or its assembler rejected the program; ``log`` is whole, and points into user text."""
+    """NVRTC or its assembler rejected the program; ``log`` has all errors, and points into user text."""
 
     code = "compile_failed"
 

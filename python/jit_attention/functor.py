@@ -26,7 +26,7 @@ class FunctorText:
 
     Attributes:
         name: of the functor, in messages and kernel names: letters, digits, ``_``, ``-``, ``.``.
-        body: such as ``"return q >= k;"``.
+        body: such as ``"return q >= k;"``; of at most 64 KiB, as the bodies below.
         classify: masks only, may be empty: the body of a function of q_begin, q_end, k_begin, k_end (half-open ranges
             of a tile) that returns TileClass::empty, TileClass::full or TileClass::partial. Without it tiles are
             skipped as far as bounds of q and k tell from the body (docs/masks.md).

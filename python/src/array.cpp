@@ -27,6 +27,15 @@ std::optional<DType> dtype_of(dlpack::DataType type, std::optional<DType> sixtee
   return is_integer && type.bits == 16 ? sixteen_bits : std::nullopt;
 }
 
+// "float64 elements", as far as the type has such a name.
+std::string elements_of(dlpack::DataType type) {
+  const char* kind = type.code == dlpack::signed_int     ? "int"
+                     : type.code == dlpack::unsigned_int ? "uint"
+                     : type.code == dlpack::floating     ? "float"
+                                                         : nullptr;
+  return kind == nullptr || type.lanes != 1 ? "elements" : fmt::format("{}{} elements", kind, type.bits);
+}
+
 Array array_of(const dlpack::Tensor& tensor, const char* argument, std::optional<DType> sixteen_bits) {
   if (tensor.ndim < 1 || tensor.ndim > max_rank)
     refuse(argument, fmt::format("has {} dimensions; one to {} are possible", tensor.ndim, max_rank));
@@ -34,9 +43,11 @@ Array array_of(const dlpack::Tensor& tensor, const char* argument, std::optional
   if (!dtype) {
     const bool is_integer =
         tensor.dtype.code == dlpack::signed_int || tensor.dtype.code == dlpack::unsigned_int;
-    refuse(argument, is_integer && tensor.dtype.bits == 16 && tensor.dtype.lanes == 1
-                         ? "holds 16-bit integers; say with dtype=\"bf16\" or \"fp16\" what they stand for"
-                         : "has elements other than bf16, fp16, fp32, fp8, int32, int64, uint8 and bool");
+    refuse(argument,
+           is_integer && tensor.dtype.bits == 16 && tensor.dtype.lanes == 1
+               ? "holds 16-bit integers; say with dtype=\"bf16\" or \"fp16\" what they stand for"
+               : fmt::format("has {}, which are none of bf16, fp16, fp32, fp8, int32, int64, uint8 and bool",
+                             elements_of(tensor.dtype)));
   }
   Array array;
   array.device = tensor.device;

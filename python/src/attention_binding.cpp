@@ -68,6 +68,7 @@ AttentionSpec spec_of_arrays(const Call& call, nb::handle mask, nb::handle score
   if (arguments.page_table.is_present()) {
     if (arguments.cu_seqlens_k.is_present())
       refuse("page_table", "was given beside cu_seqlens_k; keys are paged or ragged, not both");
+    if (k.shape[1] == 0) refuse("k", fmt::format("has pages of no row: {}", k.to_string()));
     spec.sequences_kv = SequenceKind::paged;
     spec.page_size = static_cast<int>(std::clamp<std::int64_t>(k.shape[1], 0, max_page_size + 1));
   }

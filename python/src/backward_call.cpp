@@ -55,7 +55,7 @@ BackwardCall::BackwardCall(const BackwardInputs& inputs)
       named_(over_.tensors()),
       named_views_(named_.size()),
       named_types_(named_.size()),
-      wanted_(wanted_gradients(inputs.d_tensors)),
+      wanted_(wanted_gradients(inputs.d_tensors), "d_tensors", /*may_be_none=*/true),
       wanted_views_(wanted_.size()) {
   const Layout layout = parse_layout(inputs.layout);
   arguments_.deterministic = inputs.deterministic;

@@ -18,8 +18,9 @@ struct NamedArray {
 /// What a dict held when it was given, kept as long as this is: whatever becomes of the dict meanwhile.
 class NamedArrays {
  public:
-  /// None is an empty dict. Throws a Python TypeError for anything but a dict with names as keys.
-  explicit NamedArrays(nb::handle dict);
+  /// None is an empty dict. Throws a Python TypeError, which speaks of `argument`, for anything but a dict with names
+  /// as keys and, unless it `may_be_none`, something as each value.
+  explicit NamedArrays(nb::handle dict, const char* argument = "tensors", bool may_be_none = false);
 
   auto begin() const { return arrays_.begin(); }
   auto end() const { return arrays_.end(); }

@@ -16,6 +16,8 @@
 #include <jit/error.h>
 #include <nanobind/stl/string.h>
 
+#include "errors.h"
+
 namespace jit::python {
 
 namespace nb = nanobind;
@@ -140,7 +142,7 @@ void deliver_events() {
   if (events.empty()) return;
   const nb::object logger = nb::module_::import_("logging").attr("getLogger")("jit_attention");
   for (const Event& event : events)
-    logger.attr(event.kind == Event::Kind::warning ? "warning" : "info")("%s", text_of(event));
+    logger.attr(event.kind == Event::Kind::warning ? "warning" : "info")("%s", readable(text_of(event)));
 }
 
 const Context& context_for(std::optional<TuningMode> tuning) {

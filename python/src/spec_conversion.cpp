@@ -22,7 +22,11 @@ template <class... Arguments>
   throw nb::type_error(fmt::format(format, std::forward<Arguments>(arguments)...).c_str());
 }
 
-std::string type_of(nb::handle object) { return nb::cast<std::string>(object.type().attr("__name__")); }
+// With NumPy's in front, whose bool is none of Python's.
+std::string type_of(nb::handle object) {
+  const auto name = nb::cast<std::string>(object.type().attr("__name__"));
+  return nb::cast<std::string>(object.type().attr("__module__")) == "numpy" ? "numpy." + name : name;
+}
 
 // The library's value that a Mask or Score of Python carries.
 template <class Value>
@@ -56,17 +60,25 @@ FunctorConstant constant_of(nb::handle value, const std::string& name) {
   type_error("constant {} must be a bool, an int or a float, not a {}", name, type_of(value));
 }
 
+// What Python says where a str is not of characters alone: UnicodeEncodeError.
+std::string utf8_of(nb::handle text) {
+  Py_ssize_t size = 0;
+  const char* bytes = PyUnicode_AsUTF8AndSize(text.ptr(), &size);
+  if (bytes == nullptr) throw nb::python_error();
+  return {bytes, static_cast<std::size_t>(size)};
+}
+
 FunctorText functor_text_of(nb::handle text) {
-  FunctorText result{.name = nb::cast<std::string>(text.attr("name")),
-                     .body = nb::cast<std::string>(text.attr("body")),
-                     .classify = nb::cast<std::string>(text.attr("classify")),
-                     .derivative = nb::cast<std::string>(text.attr("derivative"))};
+  FunctorText result{.name = utf8_of(text.attr("name")),
+                     .body = utf8_of(text.attr("body")),
+                     .classify = utf8_of(text.attr("classify")),
+                     .derivative = utf8_of(text.attr("derivative"))};
   for (const nb::handle item : nb::list(text.attr("constants").attr("items")())) {
-    const auto name = nb::cast<std::string>(item[0]);
+    const std::string name = utf8_of(item[0]);
     result.constants.emplace(name, constant_of(item[1], name));
   }
   for (const nb::handle item : nb::list(text.attr("tensors").attr("items")()))
-    result.tensors.push_back({nb::cast<std::string>(item[0]), parse_dtype(nb::cast<std::string>(item[1]))});
+    result.tensors.push_back({utf8_of(item[0]), parse_dtype(utf8_of(item[1]))});
   return result;
 }
 

@@ -226,6 +226,12 @@ TEST(Compiler, WorksOnAThreadWithASmallStack) {
   EXPECT_TRUE(compiled);
 }
 
+TEST(Compiler, WhatIsNestedDeeplyFindsAStack) {
+  const std::string nested(30000, '!');
+  EXPECT_FALSE(compile_here(request_of("extern \"C\" __global__ void k(int* p) { *p = " + nested + "*p; }"))
+                   .cubin.empty());
+}
+
 TEST(Compiler, LeavesTheStackLimitAlone) {
   rlimit original{};
   getrlimit(RLIMIT_STACK, &original);

@@ -535,7 +535,8 @@ REFUSALS = [
         {"positions": ((4,), "int64"), "cos_sin": ((9, 16), "fp32"), "cos": ((9, 8), "fp32"), "sin": ((9, 8), "fp32")},
         "so were cos and sin",
     ),
-    ("positions", {"positions": ((4,), "int64")}, "spec.rotary_dim is 0"),
+    ("positions", {"positions": ((4,), "int64")}, "there is no cos_sin, nor cos and sin"),
+    ("q_norm_weight", {"q": ((4, 2, 16), "bf16"), "q_norm_weight": ((16,), "bf16")}, "there is no k_norm_weight"),
     ("q", {"q": ((4, 2, 24), "bf16")}, "has head_dim = 24"),
     ("q", {"q": ((4, 2, 16), "fp16")}, "is fp16; it must be bf16"),
     ("q_out", {"q_out": ((4, 2, 16), "bf16")}, "there is no q"),
@@ -545,6 +546,7 @@ REFUSALS = [
     ("k_scale", {"k_scale": ((5, 4, 2), "fp32")}, "the caches are none of fp8"),
     ("v_scale", FP8_CACHES | {"k_scale": ((5, 4, 2), "fp32")}, "is missing; the scale of each token"),
     ("v_scale", FP8_CACHES | {"k_scale": ((5, 4, 2), "fp32"), "v_scale": ((2,), "fp32")}, "has 1 dimensions"),
+    ("k_scale", FP8_CACHES | {"k_scale": ((5, 4), "fp32")}, r"has 2 dimensions; it must be .* or \(pages, page_size"),
     ("k_scale", FP8_CACHES | {"k_scale": ((5, 3, 2), "fp32"), "v_scale": ((5, 4, 2), "fp32")}, "has page_size = 3"),
     ("k_scale", FP8_CACHES | {"k_scale": ((5, 4, 2), "bf16"), "v_scale": ((5, 4, 2), "fp32")}, "is bf16"),
 ]

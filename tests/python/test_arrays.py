@@ -228,7 +228,7 @@ def test_gpu_arrays_on_another_gpu_are_refused(rng, on_gpu, place):
 
 REFUSALS = [
     ("q", lambda q, k, v: (q.astype(numpy.float32), k, v), "attention takes bf16, fp16 and fp8"),
-    ("k", lambda q, k, v: (q, k.astype(numpy.float64), v), "elements other than"),
+    ("k", lambda q, k, v: (q, k.astype(numpy.float64), v), "has float64 elements, which are none of"),
     ("v", lambda q, k, v: (q, k, v[0]), r"has 3 dimensions; it must have 4: \(batch, seqlen, heads, head_dim\)"),
     ("k", lambda q, k, v: (q, k[..., ::2], v), "has head_dim = 32; it must be 64|stride 2"),
     ("v", lambda q, k, v: (q, k, v[..., ::2]), "has stride 2 along head_dim; it must be 1"),
@@ -306,7 +306,7 @@ class Forged:
         (Forged((2, 2**40, 2, 64), (2**62, 2**62, 64, 1)), "at most|reaches further than any memory"),
         (Forged((2**33, 2**33, 2, 64)), "more elements than 64 bits can count"),
         (Forged((1, 5, 2, 2**40), (0, 0, 0, 1)), "head_dim"),
-        (Forged((1, 5, 2, 64), lanes=4), "elements other than"),
+        (Forged((1, 5, 2, 64), lanes=4), "has elements, which are none of"),
         (Forged((64,) * 9, (0,) * 9), "has 9 dimensions"),
         (Forged((), ()), "has 0 dimensions"),
     ],
@@ -327,7 +327,7 @@ def test_sizes_that_cannot_be_are_refused(rng, on_cpu, argument, forged, message
         ({"score": 3}, "score must be a jit_attention.Score or None, not a int"),
         ({"softmax_scale": "large"}, "softmax_scale must be a number or None"),
         ({"tensors": [1]}, "tensors must be a dict"),
-        ({"tensors": {1: 2}}, "tensors must be a dict whose keys are names"),
+        ({"tensors": {1: 2}}, "tensors must have names, each a str, not 1"),
     ],
 )
 def test_wrong_types_are_refused(rng, place, arguments, message):

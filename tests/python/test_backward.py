@@ -131,6 +131,17 @@ def test_texts_may_give_their_derivative(rng, place, fetch):
                                            slope=lambda s, *_: 1 - numpy.tanh(s / 2) ** 2))
 
 
+@pytest.mark.parametrize("given, message", [
+    (dict(tensors={"bias": None}), r'tensors\["bias"\] is None; it must be an array'),
+    (dict(tensors={3: None}), "tensors must have names, each a str, not 3"),
+    (dict(d_tensors=[3]), "d_tensors must have names, each a str, not 3"),
+])
+def test_names_of_arrays(rng, given, message):
+    do, q, k, v = random_problem(rng, "bf16", batch=1, seqlen_q=8, seqlen_kv=8, heads_q=1, heads_kv=1, head_dim=16)
+    with pytest.raises(TypeError, match=message):
+        ja.attention_backward(do, q, k, v, do, numpy.zeros((1, 1, 8), numpy.float32), score=ja.score.bias(), **given)
+
+
 def test_each_tuning_mode_computes(rng, place, fetch):
     problem = random_problem(rng, "bf16", batch=1, seqlen_q=8, seqlen_kv=8, heads_q=2, heads_kv=2, head_dim=16)
     do, q, k, v = map(place, problem)

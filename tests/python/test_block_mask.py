@@ -404,3 +404,16 @@ def test_pytorchs_own(rng, make, fetch):
         ja.BlockMask.from_torch(of_torch)
     of_torch.kv_num_blocks[...] = 0
     assert ja.BlockMask.from_torch(of_torch).within == ja.mask.none()
+
+
+@pytest.mark.parametrize("size", [64, (64,), (64, 64, 64), None])
+def test_a_block_has_two_sides(size):
+    q = numpy.zeros((1, 64, 1, 16), numpy.float16)
+    lists = (numpy.zeros((1, 1, 1), numpy.int32), numpy.zeros((1, 1, 1, 1), numpy.int32))
+    for make in (
+        lambda: ja.block_mask(q, q, block_size=size),
+        lambda: ja.BlockMask.from_lists(*lists, seqlen_q=64, seqlen_k=64, block_size=size),
+        lambda: ja.BlockMask.from_bsr(*lists, seqlen_q=64, seqlen_k=64, block_size=size),
+    ):
+        with pytest.raises(TypeError, match="block_size must be two numbers, of queries and of keys"):
+            make()

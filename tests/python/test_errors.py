@@ -23,6 +23,26 @@ def test_a_compile_error_points_into_the_users_text():
     assert "undeclared" in error.log and 'extern "C"' in error.source
 
 
+def test_warnings_about_templates_are_no_part_of_an_error():
+    with pytest.raises(ja.CompileFailedError) as failure:
+        ja.compile(ja.AttentionSpec(mask=ja.mask.text("return k <=;", name="cut")), "sm_90a")
+    log = failure.value.log
+    assert log.startswith("cut:1: error:") and "warning" not in log and "Remark" not in log and "1 error" in log
+
+
+def test_events_about_bytes_that_are_no_characters_are_delivered(caplog):
+    caplog.set_level("INFO", "jit_attention")
+    with pytest.raises(ja.CompileFailedError, match="sign:1: error"):
+        ja.compile(ja.AttentionSpec(mask=ja.mask.text("return k \u2264 q;", name="sign")), "sm_80")
+    ja.compile(ja.AttentionSpec(head_dim=8), "sm_80")  # delivers what the call before it has left
+    assert "mask 'sign' is asked score by score" in caplog.text
+
+
+def test_texts_are_characters():
+    with pytest.raises(UnicodeEncodeError, match="surrogates not allowed"):
+        ja.mask.text("return k <= q; // \udc80", name="lone")
+
+
 def test_errors_survive_pickling():
     with pytest.raises(ja.CompileFailedError) as failure:
         compile_broken()

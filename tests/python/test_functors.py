@@ -143,7 +143,7 @@ def test_values_cannot_be_changed():
         (lambda: mask.prefix(2**40), "length: is 1099511627776; it must be from"),
         (lambda: score.bias("fp32), softcap(3"), "dtype: is .fp32., softcap"),
         (lambda: mask.causal("middle"), 'alignment: is .middle.; it must be "bottom_right" or "top_left"'),
-        (lambda: mask.text("return true;", name="no good"), "no good"),
+        (lambda: mask.text("return true;", name="no good"), "name of a text functor must be .* not 'no good'"),
         (lambda: mask.text("#include <x>\nreturn true;", name="m"), "preprocessor directive in line 1"),
         (lambda: mask.text("return true;", name="m", constants={"q": 3}), "'q'"),
         (lambda: mask.text("return true;", name="m", constants={"for": 3}), "'for' .* a keyword"),

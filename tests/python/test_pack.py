@@ -159,6 +159,9 @@ def test_what_cannot_be_packed_is_named(tmp_path):
                           rotary_dim=wrong, **SIZES)
     with pytest.raises(TypeError):
         ja.write_pack(str(pack), ["causal"], ["sm_80"])
+    for specs, targets, sentence in ((iter(()), ["sm_80"], "specs is empty"), ([ja.AttentionSpec()], [], "targets is")):
+        with pytest.raises(ja.InvalidArgumentError, match=sentence):
+            ja.write_pack(str(pack), specs, targets)
     with pytest.raises(ja.IoError):
         ja.write_pack(str(tmp_path / "none" / "a.pack"), [], ["sm_80"])
     assert not pack.exists()

@@ -194,6 +194,7 @@ def test_refusals_name_the_argument(place):
     refused(place, "cu_seqlens_q", "has no element", cu_seqlens_q=int32([]))
     refused(place, "q", "3 beside cu_seqlens", q=numpy.zeros((1, 2, 4, 64), BF16))
     refused(place, "v", "page_size = 8; it must be 16", v=numpy.zeros((3, 8, 2, 64), BF16))
+    refused(place, "k", "has pages of no row", k=numpy.zeros((3, 0, 2, 64), BF16), v=numpy.zeros((3, 0, 2, 64), BF16))
     refused(place, "sinks", "heads = 3; it must be 4", sinks=numpy.zeros(3, numpy.float32))
     refused(place, "page_table", "not both", cu_seqlens_k=int32([0, 5]), k=numpy.zeros((5, 2, 64), BF16),
             v=numpy.zeros((5, 2, 64), BF16))

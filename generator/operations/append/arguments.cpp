@@ -52,7 +52,8 @@ void check_presence(const AppendSpec& spec, const AppendArguments& a) {
   want_none(!rotates, "cos_sin", a.cos_sin, "spec.rotary_dim is 0");
   want(rotates && by_slot, "positions", a.positions,
        "slots do not tell the positions that q and k are rotated by");
-  want_none(!rotates, "positions", a.positions, "spec.rotary_dim is 0");
+  want_none(!rotates, "positions", a.positions,
+            "there is no cos_sin, nor cos and sin, to rotate by (spec.rotary_dim is 0)");
   const bool is_fp8 = facts(spec.stored_dtype()).is_fp8();
   want_none(!is_fp8, "k_scale", a.k_scale, "the caches are none of fp8");
   want_none(!is_fp8, "v_scale", a.v_scale, "the caches are none of fp8");
@@ -63,7 +64,7 @@ void check_presence(const AppendSpec& spec, const AppendArguments& a) {
   want(spec.norm && a.q.is_present(), "q_norm_weight", a.q_norm_weight, "spec.norm is set");
   want_none(!spec.norm, "k_norm_weight", a.k_norm_weight, "spec.norm is not set");
   want_none(!spec.norm || !a.q.is_present(), "q_norm_weight", a.q_norm_weight,
-            spec.norm ? "there is no q" : "spec.norm is not set");
+            spec.norm ? "there is no q" : "there is no k_norm_weight (spec.norm is not set)");
 }
 
 bool is_scale(const AppendRow& row) {
@@ -99,6 +100,12 @@ CallSizes check_tensors(const AppendSpec& spec, const AppendArguments& arguments
                              row.view == &AppendArguments::k_cache || row.view == &AppendArguments::v_cache;
     if (!is_required && !tensor.is_present()) continue;
     if (row.view == &AppendArguments::cu_seqlens_q) sizes.know("batch + 1", sizes["batch"] + 1);
+    if (is_scale(row) && spec.scale_per == ScaleKind::head && tensor.rank != 1) {
+      refuse(row.name,
+             fmt::format("has {} dimensions; it must be (1) or (heads_kv), which are read, or (pages, "
+                         "page_size, heads_kv), where a scale is written for each row",
+                         tensor.rank));
+    }
     const DType dtype = row.dtype(spec);
     const int alignment = row.has_aligned_rows ? row_alignment(spec, dtype) : 0;
     sizes.check({row.name, dims_of(spec, row, tensor, is_dense), dtype, alignment}, tensor);

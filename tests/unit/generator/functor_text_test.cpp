@@ -63,6 +63,8 @@ TEST(FunctorText, RefusesWhatCannotBePartOfAKernel) {
       {with([](FunctorText& t) { t.body = "return __FILE__[0];"; }), "__FILE__"},
       {with([](FunctorText& t) { t.classify = "return __TIME__[0];"; }), "__TIME__"},
       {with([](FunctorText& t) { t.body = std::string("return true;\0 x", 15); }), "zero byte"},
+      {with([](FunctorText& t) { t.body = "return k" + std::string(65536, '+'); }),
+       "65544 bytes; a body has at most"},
       {with([](FunctorText& t) { t.body = "int a = 1;\nif (q > a) {\nreturn true;"; }),
        "my-mask.v2:2: '{' is not closed"},
       {with([](FunctorText& t) { t.body = "return true;\n}\nint evil() {"; }),

@@ -25,6 +25,22 @@ TEST(CompileLog, FindsWarningsOfTheCompiler) {
   EXPECT_TRUE(compiler_warnings("", folder).empty());
 }
 
+TEST(CompileLog, LeavesOutWarningsAboutKnownFiles) {
+  const std::string errors =
+      "mask:1: error: expected an expression\n  return k<=;\n            ^\n\n"
+      "mask:1: warning #177-D: variable \"x\" was declared\n  int x;\n      ^\n\n";
+  const std::string about_templates =
+      "tiles/a.cuh:255: warning #128-D: loop is not reachable\n      while (true) {\n      ^\n"
+      "          detected during:\n            instantiation of \"f\" at line 140\n\n"
+      "Remark: The warnings can be suppressed with \"-diag-suppress <warning-number>\"\n\n";
+  const std::string end =
+      "tiles/a.cuh:9: error: no\n\n1 error detected in the compilation of \"kernel.cu\".\n";
+  const auto is_known = [](std::string_view name) { return name == "tiles/a.cuh"; };
+  EXPECT_EQ(without_warnings_about(is_known, errors + about_templates + end), errors + end);
+  EXPECT_EQ(without_warnings_about(is_known, ": warning x\n"), ": warning x\n");
+  EXPECT_EQ(without_warnings_about(is_known, ""), "");
+}
+
 TEST(CompileLog, NamesFilesPlainly) {
   EXPECT_EQ(with_plain_files("\t.file\t1 \"/home/me/ptx/mma.cuh\"\n\t.file 2 \"/jit-attention/kernel.cu\"\n"
                              "\t.file 3 \"/other/x.cuh\"\n\t.file\n// \"/home/me/y\"\n",

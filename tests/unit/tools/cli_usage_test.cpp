@@ -100,6 +100,10 @@ TEST(CliUsage, BadProblems) {
   expect_bad_input(tool.run({"tune", "--deterministic"}), "--deterministic requires --backward");
   expect_bad_input(tool.run({"tune", "--backward", "--kv-dtype", "fp8_e4m3"}),
                    "spec.kv_dtype = fp8_e4m3 has no backward");
+  expect_bad_input(
+      tool.run({"tune", "--backward", "--dtype", "fp8_e4m3"}),
+      "spec.dtype = fp8_e4m3 has no backward: gradients are those of bf16 and fp16; nearest supported: "
+      "bf16");
   expect_bad_input(tool.run({"tune", "--backward", "--split-keys", "256"}),
                    "spec.split_keys = 256 has no backward so far");
   expect_bad_input(tool.run({"tune", "--mask", "document", "--tensor", "document_ids_q=/nonexistent"}),
