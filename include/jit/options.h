@@ -21,6 +21,7 @@ enum class SequenceKind {
 enum class ScaleKind {
   head,  ///< one for all, for each KV head, or for each batch entry and KV head
   token,  ///< one for each key and KV head, and, where q is of 8 bits, too, for each query and head instead of values
+  channel,  ///< of values: one for each batch entry, or for all, KV head and column
 };
 
 /// What a tensor that is made of 8 bits has a scale for, which is found from its largest magnitude, unless it is given.

@@ -44,6 +44,23 @@ ScaleKind kind_by_shape(const AttentionArguments& arguments, const AttentionSpec
   return ScaleKind::head;
 }
 
+// What values of fp8 beside q of fp8 have a scale for, by the shape.
+ScaleKind value_kind_by_shape(const AttentionArguments& arguments, const AttentionSpec& spec) {
+  const TensorView& scales = arguments.v_descale;
+  if (!has_fp8_queries(spec) || !scales.is_present() || scales.rank < 2) return ScaleKind::head;
+  if (scales.rank > 2) return ScaleKind::channel;
+  const std::int64_t heads = arguments.k.shape[arguments.k.rank - 2], columns = spec.head_dim_v;
+  if (scales.shape[0] != heads || scales.shape[1] != columns) return ScaleKind::head;
+  if (heads != columns) return ScaleKind::channel;
+  const std::int64_t batch =
+      spec.sequences_q == SequenceKind::ragged ? arguments.cu_seqlens_q.shape[0] - 1 : arguments.q.shape[0];
+  if (heads != batch) return ScaleKind::channel;
+  refuse("v_descale",
+         fmt::format("has shape ({}, {}), and there are as many requests as heads and columns; give "
+                     "(1, {}, {}) where it is of columns",
+                     heads, columns, heads, columns));
+}
+
 // The spec of the arrays themselves.
 AttentionSpec spec_of_arrays(const Call& call, nb::handle mask, nb::handle score, nb::handle softmax_scale,
                              int split_keys, nb::handle descale_per, std::optional<DType> out_dtype,
@@ -77,6 +94,9 @@ AttentionSpec spec_of_arrays(const Call& call, nb::handle mask, nb::handle score
     spec.out_dtype = call.arguments().o.dtype;
   const std::optional<ScaleKind> given_kind = scale_kind_of(descale_per);
   spec.descale_per = given_kind ? *given_kind : kind_by_shape(arguments, spec);
+  spec.v_descale_per = value_kind_by_shape(arguments, spec);
+  spec.v_mean = arguments.v_mean.is_present();
+  spec.lse_shift = arguments.lse_shift.is_present();
   spec.sinks = arguments.sinks.is_present();
   spec.dropout = arguments.dropout_p != 0 || arguments.rng_state.is_present();
   spec.split_keys = split_keys;
@@ -250,7 +270,12 @@ Args:
         of which may be 1; heads that share keys share a scale. Or one for each row, as q without head_dim.
     k_descale: fp32, what the elements of k are multiplied by where k and v are of fp8: (1), (heads_kv) or (batch,
         heads_kv), any of which may be 1; or one for each key and KV head, as k without head_dim. Any strides.
-    v_descale: the same for v; where q is of fp8, too, one of each head.
+    v_descale: the same for v; where q is of fp8, too, of each head, or of each column (batch, heads_kv, head_dim_v), of
+        which the first two may be 1, and the first be missing.
+    v_mean: fp32 (batch, heads_kv, head_dim_v), of which the first two may be 1 and the first be missing, where q is of fp8:
+        what v has lost, which is added to o. Rows that see no key keep o = 0.
+    lse_shift: fp32, as lse, where q is of fp8: q times the mean that k has lost. softmax_scale times it is added to LSE,
+        before sinks are.
     num_splits: blocks that may share the keys of some queries, at most; 0: as many as pay.
     zero_padding: write o = 0 and lse = −inf to rows that are no query's: behind those in use (seqused_q), before,
         between and behind ragged sequences. Otherwise such rows stay as they are in out, and hold anything elsewhere.
@@ -289,7 +314,7 @@ Args:
     q, k, v: with them, also choose the config for calls of their sizes, by tuning if need be; contents do not matter.
     tensors: what mask and score read, with q, k and v.
     cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, cache_leftpad, sinks, q_descale, k_descale,
-        v_descale, rng_state: as `attention` has them, with q, k and v.
+        v_descale, v_mean, lse_shift, rng_state: as `attention` has them, with q, k and v.
     block_mask: a BlockMask for calls of the kernel: the spec's mask becomes that over its table.
     layout: of q, k and v: "BSHD" or "BHSD".
     device: ordinal; None: that of q, else the current one. Calls on other GPUs compile at their first use there.
@@ -375,7 +400,8 @@ void bind_calls(nb::module_& module, std::index_sequence<rows...>) {
               "cu_seqlens_k: typing.Any = None, seqused_q: typing.Any = None, seqused_k: typing.Any = None, "
               "page_table: typing.Any = None, cache_leftpad: typing.Any = None, sinks: typing.Any = None, "
               "q_descale: typing.Any = None, k_descale: typing.Any = None, v_descale: typing.Any = None, "
-              "rng_state: typing.Any = None, num_splits: int = 0, zero_padding: bool = False, "
+              "v_mean: typing.Any = None, lse_shift: typing.Any = None, rng_state: typing.Any = None, "
+              "num_splits: int = 0, zero_padding: bool = False, "
               "split_keys: int = 0, dropout_p: float = 0.0, "
               "block_mask: jit_attention.BlockMask | None = None, kv_dtype: typing.Any = None, "
               "descale_per: str | None = None, head_dim_v: int | None = None, "

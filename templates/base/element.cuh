@@ -70,4 +70,25 @@ template <class Config>
 requires requires { Config::descale_per; }
 inline constexpr bool has_token_scales<Config> = Config::descale_per == ScaleKind::token;
 
+/// Whether each column of values has a scale of its own.
+template <class Config>
+inline constexpr bool has_channel_scales = false;
+template <class Config>
+requires requires { Config::v_descale_per; }
+inline constexpr bool has_channel_scales<Config> = Config::v_descale_per == ScaleKind::channel;
+
+/// Whether values have lost a mean of each column.
+template <class Config>
+inline constexpr bool has_value_means = false;
+template <class Config>
+requires requires { Config::v_mean; }
+inline constexpr bool has_value_means<Config> = Config::v_mean;
+
+/// Whether the scores of each query have lost what a mean of the keys made of them.
+template <class Config>
+inline constexpr bool has_lse_shifts = false;
+template <class Config>
+requires requires { Config::lse_shift; }
+inline constexpr bool has_lse_shifts<Config> = Config::lse_shift;
+
 }  // namespace jit

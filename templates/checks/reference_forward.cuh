@@ -83,7 +83,7 @@ __device__ void attention_reference(const AttentionParams& params, const Referen
     for (int j = 0; j < keys; ++j) {
       float weight = __shfl_sync(full_warp, p, j);
       if (weight == 0) continue;
-      if constexpr (keys_are_fp8<Config>)
+      if constexpr (keys_are_fp8<Config> && !has_channel_scales<Config>)
         weight *= descale_of<Config>(descale.v, descale.v_strides, batch, kv_head, k_begin + j);
       const Stored* v = values.at(k_begin + j);
       for (int i = 0; i < values_per_lane; ++i) {
@@ -97,6 +97,11 @@ __device__ void attention_reference(const AttentionParams& params, const Referen
   }
   for (int i = 0; i < values_per_lane; ++i) {
     const int d = i * warp_size + lane_id();
+    if constexpr (has_channel_scales<Config>)
+      output[i] *= descale_of<Config>(descale.v + d, descale.v_strides, batch, kv_head, 0);
+    if constexpr (has_value_means<Config>)
+      output[i] +=
+          row_sum * descale_of<Config>(descale.v_mean + d, descale.v_mean_strides, batch, kv_head, 0);
     if (d < Config::head_dim_v) rows.o[row * Config::head_dim_v + d] = row_sum == 0 ? 0 : output[i] / row_sum;
   }
   if (lane_id() == 0) rows.lse[row] = row_sum == 0 ? negative_infinity() : row_max + logf(row_sum);

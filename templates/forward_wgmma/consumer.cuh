@@ -26,7 +26,9 @@
 #include "ptx/wgmma.cuh"
 #include "steps/apply_functors.cuh"
 #include "steps/dropout.cuh"
+#include "steps/lse_shift.cuh"
 #include "steps/softmax.cuh"
+#include "steps/value_columns.cuh"
 #include "steps/warpgroup_turns.cuh"
 #include "steps/wgmma_products.cuh"
 #include "steps/write_lse.cuh"
@@ -34,12 +36,12 @@
 namespace jit::forward_wgmma {
 
 /// Leaves O, of whose rows `inverse` is what they have been multiplied by, at the shared address `o_tile`, or
-/// writes it, too.
+/// writes it, too, and finishes its columns on the way.
 template <class Config>
 __device__ __forceinline__ void write_output(const AttentionParams& params,
                                              const typename KernelTraits<Config>::KeptWork& work,
-                                             int consumer,
-                                             const typename KernelTraits<Config>::Output& output,
+                                             int consumer, typename KernelTraits<Config>::Output& output,
+                                             const typename KernelTraits<Config>::Columns& columns,
                                              const float (&inverse)[KernelTraits<Config>::Output::rows],
                                              unsigned o_tile) {
   using Traits = KernelTraits<Config>;
@@ -48,13 +50,16 @@ __device__ __forceinline__ void write_output(const AttentionParams& params,
   const int warp_row = threadIdx.x % warpgroup_size / warp_size * 16;
   if constexpr (Config::direct_o) {
     store_output_rows<Config>(params, work, work.q_begin + consumer * rows_per_warpgroup + warp_row, output,
-                              inverse);
+                              columns, inverse);
     return;
   }
   // Over Q: these rows are this warp's own, which no other warp multiplies with.
 #pragma unroll
   for (int step = 0; step < Traits::Output::column_blocks / 2; ++step) {
     const unsigned address = Traits::OTile::chunk_address(o_tile, warp_row + lane % 16, 2 * step + lane / 16);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) columns.finish(output, i % 2, 2 * step + i / 2);
+    if (finishes_columns<Config> && step % 2 != 0) __syncwarp();  // loads stay behind it
     unsigned o[4];
     output.template pack_step<Element>(o, 0, step);
     if constexpr (Traits::may_lack_keys) {
@@ -81,6 +86,7 @@ class Consumer {
                                       const DescaleParams& descale, const TensorMaps& maps, unsigned smem)
       : params_(params),
         dropout_(dropout),
+        descale_(descale),
         smem_(smem),
         consumer_(uniform(threadIdx.x / warpgroup_size - 1)),
         scales_(params, descale),
@@ -188,11 +194,15 @@ class Consumer {
   // Which scores of the tile of keys are kept, while they are multiplied.
   __device__ __forceinline__ void draw_kept_scores() {
     if constexpr (has_dropout<Config>) {
-      const int warp_row = consumer_ * rows_per_warpgroup + threadIdx.x % warpgroup_size / warp_size * 16;
       kept_ = kept_scores<QueriesByKeys, typename Traits::Scores>(
-          dropout_head<Config>(dropout_, params_.heads_q, work_.batch, work_.head), work_.q_begin + warp_row,
-          load_key_note_begin(key_note<Config>(smem_, rings_.k.stage())));
+          dropout_head<Config>(dropout_, params_.heads_q, work_.batch, work_.head),
+          work_.q_begin + warp_row(), load_key_note_begin(key_note<Config>(smem_, rings_.k.stage())));
     }
+  }
+
+  // The first row of a work tile's that the warp has.
+  __device__ __forceinline__ int warp_row() const {
+    return consumer_ * rows_per_warpgroup + threadIdx.x % warpgroup_size / warp_size * 16;
   }
 
   // Exponentials become the P that is multiplied: their sums are those of all keys.
@@ -390,15 +400,18 @@ class Consumer {
 #pragma unroll
     for (int r = 0; r < Traits::Scores::rows; ++r)
       inverse_[r] = over_kept_share<Config>(inverse_[r], dropout_);
-    if constexpr (Config::sinks) add_sink(params_.sequences.sinks[work_.head], inverse_, lse);
+    if constexpr (has_lse_shifts<Config>) {
+      add_lse_shift<Config, typename Traits::Output>(descale_, params_.softmax_scale, context(),
+                                                     work_.q_begin + warp_row(), lse);
+    }
+    if constexpr (Config::sinks) key_shares_.add_sink(params_.sequences.sinks[work_.head], inverse_, lse);
     // Read again: batch and head would take registers through the loop.
     if (params_.lse != nullptr) {
       const Work<Config> work = work_ring_.tile();
-      const int warp_row = consumer_ * rows_per_warpgroup + threadIdx.x % warpgroup_size / warp_size * 16;
       const auto find_rows = [&]() -> LseRows {
         return {lse_rows<Config>(params_, work), query_count<Config>(params_, work)};
       };
-      write_lse<typename Traits::Output>(find_rows, work.q_begin + warp_row, lse);
+      write_lse<typename Traits::Output>(find_rows, work.q_begin + warp_row(), lse);
     }
     work_ring_.release();
   }
@@ -409,7 +422,8 @@ class Consumer {
     sums_.finish(output_);
     output_.scale_rows(inverse_);
     scales_.scale_output(output_);
-    write_output<Config>(params_, work, consumer_, output_, inverse_, o_ring().tile());
+    const typename Traits::Columns columns(descale_, scales_.value_slice(), params_.heads_kv, key_shares_);
+    write_output<Config>(params_, work, consumer_, output_, columns, inverse_, o_ring().tile());
     if constexpr (Config::direct_o) return;
     o_ring().arrive_full();
     rings_.o.advance();
@@ -417,6 +431,7 @@ class Consumer {
 
   const AttentionParams& params_;
   const DropoutParams& dropout_;
+  const DescaleParams& descale_;
   const unsigned smem_;
   const int consumer_;
   HeadScales<Config>
@@ -438,6 +453,7 @@ class Consumer {
   PromotedSums<Config, typename Traits::Output> sums_;
   SoftmaxState<Traits::Scores::rows> state_;
   RowFactors inverse_;
+  KeyShares<Config, Traits::Scores::rows> key_shares_;  // of the rows that inverse_ is of
 };
 
 }  // namespace jit::forward_wgmma

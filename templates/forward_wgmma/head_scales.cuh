@@ -1,6 +1,6 @@
 // What q, k and v of 8 bits are multiplied by, whose elements are left as they are. One number each for a work tile: those
 // of q and k are factors of the softmax scale. Or one for each query and key: they are factors of scores, and the key
-// loader leaves those of a tile of keys beside it. That of v is a factor of the output.
+// loader leaves those of a tile of keys beside it. Those of v are factors of the output.
 #pragma once
 
 #include "base/descale_params.cuh"
@@ -10,6 +10,7 @@
 #include "forward_wgmma/work.cuh"
 #include "ptx/math.cuh"
 #include "scheduling/work_tiles.cuh"
+#include "steps/value_columns.cuh"
 
 namespace jit::forward_wgmma {
 
@@ -32,25 +33,34 @@ class HeadScales {
   __device__ __forceinline__ void scale_scores(Scores&, unsigned) const {}
   template <class Output>
   __device__ __forceinline__ void scale_output(Output&) const {}
+  /// The batch entry and KV head of values whose columns are finished one by one.
+  __device__ __forceinline__ int value_slice() const { return 0; }
 
  private:
   const AttentionParams& params_;
 };
 
-/// That of values, of a KV head or of all.
+/// Those of values: of a KV head or of all, or what each column has.
 template <class Config>
 class ValueScale {
  public:
-  __device__ __forceinline__ explicit ValueScale(const DescaleParams& descale) : descale_(descale) {}
+  __device__ __forceinline__ ValueScale(const AttentionParams& params, const DescaleParams& descale)
+      : params_(params), descale_(descale) {}
 
   __device__ __forceinline__ void take_values(const WorkTile& work) {
-    of_values_ = read(descale_.v, descale_.v_strides, work);
+    if constexpr (finishes_columns<Config>) {
+      slice_ = work.batch * params_.heads_kv + work.head / Config::gqa_ratio;
+    } else {
+      of_values_ = read(descale_.v, descale_.v_strides, work);
+    }
   }
   template <class Output>
   __device__ __forceinline__ void scale_output(Output& output) const {
+    if constexpr (finishes_columns<Config>) return;
     const float scale[Output::rows] = {of_values_, of_values_};
     output.scale_rows(scale);
   }
+  __device__ __forceinline__ int value_slice() const { return slice_; }
 
  protected:
   static __device__ __forceinline__ float read(const float* scales, const TensorStrides& strides,
@@ -59,10 +69,12 @@ class ValueScale {
     return scales != nullptr ? scales[work.batch * strides.batch + kv_head * strides.head] : 1.0f;
   }
 
+  const AttentionParams& params_;
   const DescaleParams& descale_;
 
  private:
   float of_values_ = 0;
+  int slice_ = 0;  // of batch entries and KV heads
 };
 
 /// One for a work tile.
@@ -70,7 +82,7 @@ template <class Config>
 class HeadScales<Config, true, false> : public ValueScale<Config> {
  public:
   __device__ __forceinline__ HeadScales(const AttentionParams& params, const DescaleParams& descale)
-      : ValueScale<Config>(descale), params_(params) {}
+      : ValueScale<Config>(params, descale) {}
 
   __device__ __forceinline__ void take_scores(const WorkTile& work, int /*consumer*/) {
     const DescaleParams& descale = this->descale_;
@@ -78,14 +90,13 @@ class HeadScales<Config, true, false> : public ValueScale<Config> {
         this->read(descale.q, descale.q_strides, work) * this->read(descale.k, descale.k_strides, work);
     // Times 0, −inf of a dropped key would be no number; times a negative number, maxima would be minima.
     constexpr float least = 0x1p-100f;
-    of_scores_ = scale < 0 ? __int_as_float(0x7fffffff) : max_nan(params_.softmax_scale * scale, least);
+    of_scores_ = scale < 0 ? __int_as_float(0x7fffffff) : max_nan(this->params_.softmax_scale * scale, least);
   }
   __device__ __forceinline__ float of_scores() const { return of_scores_; }
   template <class Scores>
   __device__ __forceinline__ void scale_scores(Scores&, unsigned) const {}
 
  private:
-  const AttentionParams& params_;
   float of_scores_ = 0;
 };
 
@@ -96,11 +107,11 @@ class HeadScales<Config, true, true> : public ValueScale<Config> {
 
  public:
   __device__ __forceinline__ HeadScales(const AttentionParams& params, const DescaleParams& descale)
-      : ValueScale<Config>(descale), params_(params) {}
+      : ValueScale<Config>(params, descale) {}
 
   template <class Tile>
   __device__ __forceinline__ void take_scores(const Tile& work, int consumer) {
-    const BlockContext context = context_of<Config>(params_, work);
+    const BlockContext context = context_of<Config>(this->params_, work);
     const TensorStrides& strides = this->descale_.q_strides;
     const float* const of_head = this->descale_.q + work.batch * strides.batch + work.head * strides.head;
     const int thread = static_cast<int>(threadIdx.x) % warpgroup_size;
@@ -112,7 +123,7 @@ class HeadScales<Config, true, true> : public ValueScale<Config> {
       of_queries_[r] = of_head[(context.q_begin + query) * strides.seq];
     }
   }
-  __device__ __forceinline__ float of_scores() const { return params_.softmax_scale; }
+  __device__ __forceinline__ float of_scores() const { return this->params_.softmax_scale; }
   __device__ __forceinline__ void scale_scores(Scores& scores, unsigned scales) const {
     const unsigned own = scales + MmaLayout::lane_column(reread_thread_index()) * 4;
 #pragma unroll
@@ -128,7 +139,6 @@ class HeadScales<Config, true, true> : public ValueScale<Config> {
   }
 
  private:
-  const AttentionParams& params_;
   float of_queries_[Scores::rows] = {};
 };
 

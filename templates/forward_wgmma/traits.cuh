@@ -10,6 +10,7 @@
 #include "ptx/warpgroup.cuh"
 #include "scheduling/work_tiles.cuh"
 #include "steps/softmax.cuh"
+#include "steps/value_columns.cuh"
 #include "tiles/accumulator.cuh"
 #include "tiles/bounded_box.cuh"
 #include "tiles/panel_tile.cuh"
@@ -65,10 +66,11 @@ struct KernelTraits {
   // Of one warp of a consumer.
   using Scores = Accumulator<MmaLayout, 16, Config::tile_kv>;
   using Output = Accumulator<MmaLayout, 16, padded_head_dim(Config::head_dim_v)>;
+  using Columns = ValueColumns<Config, Output>;
 
-  /// Whether some queries of a tile may see no key of those that others see.
-  static constexpr bool may_lack_keys =
-      !is_same<typename Config::Mask, NoMask> || may_drop_keys<typename Config::Score>;
+  /// Whether some queries of a tile may see no key of those that others see, or what they are given is not 0 then.
+  static constexpr bool may_lack_keys = !is_same<typename Config::Mask, NoMask> ||
+                                        may_drop_keys<typename Config::Score> || has_value_means<Config>;
 
   /// The lower half of a tile's keys, in whole steps of P V.
   static constexpr int lower_keys = lower_key_steps(Config::tile_kv, mma_k) * mma_k;

@@ -8,8 +8,9 @@ constexpr const char* fp8_config =
     "family=forward_wgmma tile_q=64 tile_kv=32 stages_q=2 stages_v=2 separate_o=true";
 
 // Two heads with scales of their own, several tiles of keys, two panels of columns, a tile that ends with few keys.
+// With `given_back`, values have a scale for each column and a mean, and LSE has lost something.
 std::string noticed_of_fp8(const TemplateMutation* mutation, int promote_every = 0,
-                           ScaleKind descale_per = ScaleKind::head) {
+                           ScaleKind descale_per = ScaleKind::head, bool given_back = false) {
   const MutatedTemplates templates(mutation);
   Settings settings = shared_cache_settings();
   settings.templates = templates.folder();
@@ -20,6 +21,8 @@ std::string noticed_of_fp8(const TemplateMutation* mutation, int promote_every =
   problem.spec.head_dim_v = 160;
   problem.spec.gqa_ratio = 2;
   problem.spec.descale_per = descale_per;
+  problem.spec.v_mean = problem.spec.lse_shift = given_back;
+  if (given_back) problem.spec.v_descale_per = ScaleKind::channel;
   AttentionRun run(problem);
   try {
     const std::string config = fmt::format("{} promote_every={}", fp8_config, promote_every);
@@ -37,6 +40,7 @@ TEST(Fp8, IsRightUnmutated) {
   EXPECT_EQ(noticed_of_fp8(nullptr), "");
   EXPECT_EQ(noticed_of_fp8(nullptr, 2), "");
   EXPECT_EQ(noticed_of_fp8(nullptr, 0, ScaleKind::token), "");
+  EXPECT_EQ(noticed_of_fp8(nullptr, 0, ScaleKind::head, true), "");
 }
 
 class Fp8MutationTest : public ::testing::TestWithParam<TemplateMutation> {};
@@ -124,6 +128,24 @@ INSTANTIATE_TEST_SUITE_P(
                                        "Traits::has_key_words || Traits::has_key_scales> k;",
                                        "Traits::has_key_words> k;",
                                        {"data race"}}),
+    ::testing::PrintToStringParamName());
+
+// Of kernels that give back what a quantiser has taken away.
+class Fp8ColumnsMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
+
+TEST_P(Fp8ColumnsMutationTest, IsCaught) {
+  expect_caught(GetParam(), noticed_of_fp8(&GetParam(), 0, ScaleKind::head, true));
+}
+
+constexpr const char* columns = "steps/value_columns.cuh";
+
+INSTANTIATE_TEST_SUITE_P(
+    Fp8Columns, Fp8ColumnsMutationTest,
+    ::testing::Values(
+        TemplateMutation{"ScaleOfTheNextBlock", columns, "scales_[column]", "scales_[column + 8]"},
+        TemplateMutation{"MeanOfAnotherHead", columns, "kv_head = slice - batch * heads_kv", "kv_head = 0"},
+        TemplateMutation{"ShiftOfAnotherQuery", "steps/lse_shift.cuh", "of_head[row * strides.seq]",
+                         "of_head[0 * row]"}),
     ::testing::PrintToStringParamName());
 
 }  // namespace

@@ -98,6 +98,7 @@ class AttentionRun {
   Arena inputs_, outputs_;
   Place q_, k_, v_, o_, lse_;
   Place q_descale_, k_descale_, v_descale_;  // of elements of 8 bits
+  Place v_mean_, lse_shift_;                 // what they have lost, if the spec says so
   std::vector<std::uint16_t> wide_[3];       // q, k and v of 8 bits times their scales, in 16
   std::vector<FunctorTensorSpec> tensor_specs_;
   std::vector<Place> tensors_;
