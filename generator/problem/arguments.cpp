@@ -145,6 +145,8 @@ Extents sizes_of(const AttentionSpec& spec, const AttentionArguments& arguments)
       }
       sizes.seqlen_kv = sizes.max_pages * spec.page_size;
   }
+  sizes.blocks_q = scale_blocks_of(sizes.seqlen_q);
+  sizes.blocks_kv = scale_blocks_of(sizes.seqlen_kv);
   return sizes;
 }
 

@@ -27,9 +27,16 @@ std::optional<Refusal> refuse_kv_dtype(const SpecField& field, const AttentionSp
 std::optional<Refusal> refuse_descale(const SpecField& field, const AttentionSpec& spec) {
   if (spec.descale_per == ScaleKind::head) return {};
   if (spec.descale_per == ScaleKind::channel) {
+    return refuse(
+        field, std::string(to_string(spec.descale_per)),
+        "must be head, token or block: a channel of q and k is summed over, and one of v has a scale by "
+        "v_descale_per",
+        "head");
+  }
+  if (spec.descale_per == ScaleKind::block) {
+    if (has_fp8_queries(spec) && is_dense(spec)) return {};
     return refuse(field, std::string(to_string(spec.descale_per)),
-                  "must be head or token: a channel of q and k is summed over, and one of v has a scale by "
-                  "v_descale_per",
+                  "is for q, k and v of fp8 in dense sequences, whose rows are counted in blocks of 64",
                   "head");
   }
   if (has_fp8_queries(spec) && spec.sequences_kv == SequenceKind::paged) {

@@ -21,7 +21,7 @@ using Samples = std::vector<AttentionSpec>;
 constexpr std::array<std::string_view, 4> all_sequence_kinds = {"dense", "ragged", "paged", "padded"};
 // Those that a spec may have; the last one follows from a call.
 constexpr std::span sequence_kinds = std::span(all_sequence_kinds).first<3>();
-constexpr std::array<std::string_view, 3> scale_kinds = {"head", "token", "channel"};
+constexpr std::array<std::string_view, 4> scale_kinds = {"head", "token", "channel", "block"};
 
 int int_value(const SpecField& field, const AttentionSpec& spec) {
   return spec.*std::get<int AttentionSpec::*>(field.member);
@@ -375,7 +375,9 @@ constexpr std::array fields = {
         .name = "descale_per",
         .member = &AttentionSpec::descale_per,
         .doc = "what k and v of fp8 have a scale for: head, which is one for all, for each KV head, or "
-               "for each batch entry and KV head; or token, one for each key and KV head",
+               "for each batch entry and KV head; token, one for each key and KV head; or block, beside q of "
+               "fp8, one "
+               "for each 64 rows and head",
         .record_name = "descale_per",
         .comment = "what keys and values have a scale for",
         .text_label = " descale_per=",

@@ -156,7 +156,9 @@ void ForwardBuffers::describe_sequences() {
 // Scales that differ from key to key, or from column to column, where each has its own; else all are 1. Means that differ
 // from column to column, and LSE that has lost nothing.
 void ForwardBuffers::describe_scales() {
-  const std::int64_t heads = params_.heads_kv, seqlen = dense_.seqlen_kv;
+  const bool has_blocks = spec_.descale_per == ScaleKind::block;
+  const auto rows_of = [&](std::int64_t rows) { return has_blocks ? scale_blocks_of(rows) : rows; };
+  const std::int64_t heads = params_.heads_kv, seqlen = rows_of(dense_.seqlen_kv);
   const auto array_with = [&](std::int64_t count, const auto& value) {
     std::vector<float> numbers(static_cast<std::size_t>(count));
     for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = value(i);
@@ -177,7 +179,7 @@ void ForwardBuffers::describe_scales() {
   }
   if (spec_.lse_shift) dense_descale_.lse_shift = array_with(1, [](std::size_t) { return 0.0f; });
   descale_ = dense_descale_;
-  if (spec_.descale_per != ScaleKind::token) return;
+  if (spec_.descale_per == ScaleKind::head) return;
   const float* const data = drawn(dense_.batch * seqlen * heads);
   const TensorStrides strides{.batch = seqlen * heads, .seq = heads, .head = 1};
   dense_descale_.k = data;
@@ -187,7 +189,7 @@ void ForwardBuffers::describe_scales() {
     dense_descale_.v_strides = strides;
   }
   if (has_fp8_queries(spec_)) {
-    const std::int64_t queries = dense_.seqlen_q, heads_q = params_.heads_q;
+    const std::int64_t queries = rows_of(dense_.seqlen_q), heads_q = params_.heads_q;
     dense_descale_.q = drawn(dense_.batch * queries * heads_q);
     dense_descale_.q_strides = {.batch = queries * heads_q, .seq = heads_q, .head = 1};
     // Values have one of each KV head at most.

@@ -88,9 +88,10 @@ struct AttentionArguments {
   TensorView sinks = {};          ///< fp32 (heads_q), natural units, unscaled; if spec.sinks
   /// fp32, of k and v of fp8: what their elements are multiplied by, read on the device alone; any strides. With
   /// spec.descale_per = head (heads_kv), (1) for all heads, or (batch, heads_kv), each of which may be 1; optional, 1 where
-  /// it is not given. With token, one for each row of k: as k without head_dim, such as (pages, page_size, heads_kv).
+  /// it is not given. With token, one for each row of k: as k without head_dim, such as (pages, page_size, heads_kv). With
+  /// block, one for each 64 rows: (batch, ceil(seqlen_kv / 64), heads_kv).
   TensorView q_descale =
-      {};  ///< with spec.dtype of fp8 alone: of its KV head, as k_descale; with token one for each row of q
+      {};  ///< with spec.dtype of fp8 alone: of its KV head, as k_descale; with token one for each row of q, with block for 64
   TensorView k_descale = {};
   /// The same for v; with spec.dtype of fp8 as spec.v_descale_per says, because a probability of 8 bits cannot take a
   /// scale: as with head, or with channel (batch, heads_kv, head_dim_v), of which batch and heads_kv may be 1 and batch

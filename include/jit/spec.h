@@ -59,8 +59,8 @@ struct AttentionSpec {
   std::optional<DType> kv_dtype = {};
   /// Of o; not given: dtype, or bf16 where that is fp8. Where dtype is fp8: bf16, fp16 or fp32; else dtype.
   std::optional<DType> out_dtype = {};
-  ScaleKind descale_per =
-      ScaleKind::head;  ///< what k_descale and v_descale have a scale for, of k and v of fp8
+  ScaleKind descale_per = ScaleKind::
+      head;  ///< what k_descale and v_descale have a scale for, of k and v of fp8; block of dense q, k and v of fp8 alone
   /// The same of v_descale where dtype is fp8, whose v never has a scale for each key: head, or channel.
   ScaleKind v_descale_per = ScaleKind::head;
   /// Whether v of fp8 has lost a mean of each column, which calls give, so that o has it again (docs/fp8.md#means). Where

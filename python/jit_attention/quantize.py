@@ -73,8 +73,9 @@ def quantize_qkv(
         q_descale, k_descale, v_descale: fp32, what elements are multiplied by to be numbers again. With "given" they are
             read: (1), (heads_kv) or (batch, heads_kv), None: 1. Else they are written: arrays to write to, None: new ones.
         out_dtype: "fp8_e4m3" or "fp8_e5m2".
-        scales: of q and k: "token", one for each row; "head", one for each batch entry and KV head; or "given". The largest
-            magnitude becomes the largest element; of less than 2^-100 a scale is 1.
+        scales: of q and k: "token", one for each row; "block", one for each 64 rows of a batch entry and head, of arrays that
+            are not ragged; "head", one for each batch entry and KV head; or "given". The largest magnitude
+            becomes the largest element; of less than 2^-100 a scale is 1.
         value_scales: of v: "head", "channel" (batch, heads_kv, head_dim_v), or "given".
         rotation_seed: a number: q and k are multiplied by a Hadamard matrix with random signs of this seed, which spreads
             outliers over a head and leaves q kᵀ as it is; head_dim is a power of two. None: they are not.

@@ -25,7 +25,15 @@ using namespace nb::literals;
 ScaleKind kind_by_shape(const AttentionArguments& arguments, const AttentionSpec& spec) {
   // Under queries of fp8 a value has no scale of its own.
   const bool has_fp8_q = has_fp8_queries(spec);
-  if (has_fp8_q && arguments.q_descale.rank > 2) return ScaleKind::token;
+  if (has_fp8_q && arguments.q_descale.rank > 2) {
+    // Of one row and one block both are the same.
+    const auto is_each = [](const TensorView& scales, const TensorView& rows) {
+      return scales.rank < 3 || rows.rank < 4 || scales.shape[1] == rows.shape[1];
+    };
+    return is_each(arguments.q_descale, arguments.q) && is_each(arguments.k_descale, arguments.k)
+               ? ScaleKind::token
+               : ScaleKind::block;
+  }
   for (const auto& [name, scales] :
        {std::pair{"k_descale", &arguments.k_descale}, {"v_descale", &arguments.v_descale}}) {
     if (has_fp8_q && scales == &arguments.v_descale) continue;
@@ -267,7 +275,8 @@ Args:
     cache_leftpad: int32 (batch), rows of each sequence before its first key.
     sinks: fp32 (heads_q), a score of each head without a value.
     q_descale: fp32, what the elements of q are multiplied by where it is of fp8: (1), (heads_kv) or (batch, heads_kv), any
-        of which may be 1; heads that share keys share a scale. Or one for each row, as q without head_dim.
+        of which may be 1; heads that share keys share a scale. Or one for each row, as q without head_dim, or for each 64
+        rows: (batch, ceil(seqlen_q / 64), heads_q), and of k the same with its sizes.
     k_descale: fp32, what the elements of k are multiplied by where k and v are of fp8: (1), (heads_kv) or (batch,
         heads_kv), any of which may be 1; or one for each key and KV head, as k without head_dim. Any strides.
     v_descale: the same for v; where q is of fp8, too, of each head, or of each column (batch, heads_kv, head_dim_v), of
@@ -287,7 +296,7 @@ Args:
     split_keys: a multiple of 64: keys are summed in spans of so many, and the bits that a request comes out with depend
         on the request alone, not on the batch around it. 0: they depend on it.
     kv_dtype: "fp8_e4m3" or "fp8_e5m2", for k and v that are held as bytes (uint8).
-    descale_per: "head" or "token", what k_descale and v_descale are for, where their shapes do not say.
+    descale_per: "head", "token" or "block", what k_descale and v_descale are for, where their shapes do not say.
     head_dim_v: in place of v: the values are so many leading columns of k, as in the latent cache of multi-head latent
         attention, 512 of 576. Head dims may then be up to 576 and 512.
     out_dtype: of the result, where q is of fp8: "bf16", "fp16" or "fp32"; None: that of out, or "bf16".

@@ -70,6 +70,13 @@ template <class Config>
 requires requires { Config::descale_per; }
 inline constexpr bool has_token_scales<Config> = Config::descale_per == ScaleKind::token;
 
+/// Whether each block of scale_block_rows queries, or keys, has a scale of its own.
+template <class Config>
+inline constexpr bool has_block_scales = false;
+template <class Config>
+requires requires { Config::descale_per; }
+inline constexpr bool has_block_scales<Config> = Config::descale_per == ScaleKind::block;
+
 /// Whether each column of values has a scale of its own.
 template <class Config>
 inline constexpr bool has_channel_scales = false;

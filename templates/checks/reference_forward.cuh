@@ -24,7 +24,8 @@ __device__ __forceinline__ float descale_of(const float* scales, const TensorStr
                                             int kv_head, int key) {
   if constexpr (!keys_are_fp8<Config>) return 1;
   if (scales == nullptr) return 1;
-  return scales[batch * strides.batch + kv_head * strides.head + key * strides.seq];
+  const int row = has_block_scales<Config> ? key / scale_block_rows : key;
+  return scales[batch * strides.batch + kv_head * strides.head + row * strides.seq];
 }
 
 template <class Config>
@@ -62,9 +63,10 @@ __device__ void attention_reference(const AttentionParams& params, const Referen
       float dot = 0;
       for (int d = 0; d < Config::head_dim; ++d) dot += to_float(q[d]) * to_float(k[d]);
       if constexpr (keys_are_fp8<Config>)
-        dot *= descale_of<Config>(descale.k, descale.k_strides, batch, kv_head, key) *
-               descale_of<Config>(descale.q, descale.q_strides, batch,
-                                  has_token_scales<Config> ? head : kv_head, query);
+        dot *=
+            descale_of<Config>(descale.k, descale.k_strides, batch, kv_head, key) *
+            descale_of<Config>(descale.q, descale.q_strides, batch,
+                               has_token_scales<Config> || has_block_scales<Config> ? head : kv_head, query);
       s = score.apply(dot * params.softmax_scale, query, key);
     }
     float tile_max = s;

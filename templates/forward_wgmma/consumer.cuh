@@ -296,7 +296,12 @@ class Consumer {
     hold_scores();
     apply_functors();
     release_k();
-    begin_maximum(scores_, state_);
+    if constexpr (has_block_scales<Config>) {
+      state_ = SoftmaxState<Traits::Scores::rows>();
+      scales_.factors().maxima(scores_, state_.row_max);
+    } else {
+      begin_maximum(scores_, state_);
+    }
     exponentiate_in_turn();
   }
 
@@ -310,9 +315,19 @@ class Consumer {
     } else {
       apply_functors();
       release_k();
-      const bool move = update_maximum<Config::rescale, Element>(scores_, state_, scale_log2_, correction);
+      const bool move = update_maxima(correction);
       exponentiate_in_turn();
       return move;
+    }
+  }
+
+  __device__ __forceinline__ bool update_maxima(RowFactors& correction) {
+    if constexpr (has_block_scales<Config>) {
+      float of_tile[Traits::Scores::rows];
+      scales_.factors().maxima(scores_, of_tile);
+      return take_maxima<Config::rescale, Element>(of_tile, state_, scale_log2_, correction);
+    } else {
+      return update_maximum<Config::rescale, Element>(scores_, state_, scale_log2_, correction);
     }
   }
 
@@ -369,7 +384,12 @@ class Consumer {
   __device__ __forceinline__ void exponentiate_in_turn() {
     constexpr bool in_turn = Config::order == WarpgroupOrder::softmax_lock;
     if constexpr (in_turn) turns_.wait();
-    exponentiate<Config::polynomial_exp2>(scores_, state_, scale_log2_, probability_raise<Element>);
+    if constexpr (has_block_scales<Config>) {
+      scales_.factors().template exponentiate<Config::polynomial_exp2>(scores_, state_, scale_log2_,
+                                                                       probability_raise<Element>);
+    } else {
+      exponentiate<Config::polynomial_exp2>(scores_, state_, scale_log2_, probability_raise<Element>);
+    }
     if constexpr (in_turn) turns_.pass();
   }
 

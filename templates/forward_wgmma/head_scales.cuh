@@ -1,6 +1,6 @@
 // What q, k and v of 8 bits are multiplied by, whose elements are left as they are. One number each for a work tile: those
 // of q and k are factors of the softmax scale. Or one for each query and key: they are factors of scores, and the key
-// loader leaves those of a tile of keys beside it. Those of v are factors of the output.
+// loader leaves those of a tile of keys beside it, as it does those of blocks of keys. Those of v are factors of the output.
 #pragma once
 
 #include "base/descale_params.cuh"
@@ -10,12 +10,14 @@
 #include "forward_wgmma/work.cuh"
 #include "ptx/math.cuh"
 #include "scheduling/work_tiles.cuh"
+#include "steps/block_factors.cuh"
 #include "steps/value_columns.cuh"
 
 namespace jit::forward_wgmma {
 
 /// Elements of 16 bits have no scales.
-template <class Config, bool has_fp8 = keys_are_fp8<Config>, bool has_each = has_token_scales<Config>>
+template <class Config, bool has_fp8 = keys_are_fp8<Config>, bool has_each = has_token_scales<Config>,
+          bool has_blocks = has_block_scales<Config>>
 class HeadScales {
  public:
   __device__ __forceinline__ HeadScales(const AttentionParams& params, const DescaleParams&)
@@ -79,7 +81,7 @@ class ValueScale {
 
 /// One for a work tile.
 template <class Config>
-class HeadScales<Config, true, false> : public ValueScale<Config> {
+class HeadScales<Config, true, false, false> : public ValueScale<Config> {
  public:
   __device__ __forceinline__ HeadScales(const AttentionParams& params, const DescaleParams& descale)
       : ValueScale<Config>(params, descale) {}
@@ -102,7 +104,7 @@ class HeadScales<Config, true, false> : public ValueScale<Config> {
 
 /// One for each query and key.
 template <class Config>
-class HeadScales<Config, true, true> : public ValueScale<Config> {
+class HeadScales<Config, true, true, false> : public ValueScale<Config> {
   using Scores = typename KernelTraits<Config>::Scores;
 
  public:
@@ -142,6 +144,38 @@ class HeadScales<Config, true, true> : public ValueScale<Config> {
   float of_queries_[Scores::rows] = {};
 };
 
+/// One for each block of queries, of which a consumer has one, and of keys, of which a tile has a few. They are factors of
+/// exponents, so that scores need no multiplication of their own, but where a functor wants to see them.
+template <class Config>
+class HeadScales<Config, true, false, true> : public ValueScale<Config> {
+  using Scores = typename KernelTraits<Config>::Scores;
+  using Factors = BlockFactors<Scores, Config::tile_kv>;
+  static_assert(rows_per_warpgroup == scale_block_rows, "a consumer has one block of queries");
+
+ public:
+  __device__ __forceinline__ HeadScales(const AttentionParams& params, const DescaleParams& descale)
+      : ValueScale<Config>(params, descale) {}
+
+  __device__ __forceinline__ void take_scores(const WorkTile& work, int consumer) {
+    const TensorStrides& strides = this->descale_.q_strides;
+    const int last = context_of<Config>(this->params_, work).seqlen_q - 1;
+    const int block = minimum(work.q_begin + consumer * rows_per_warpgroup, last) / scale_block_rows;
+    of_queries_ =
+        this->descale_.q[work.batch * strides.batch + work.head * strides.head + block * strides.seq];
+  }
+  __device__ __forceinline__ float of_scores() const { return this->params_.softmax_scale; }
+  /// Reads those of a tile of keys, which `factors` are for.
+  __device__ __forceinline__ void scale_scores(Scores& scores, unsigned scales) {
+    factors_.take(of_queries_, scales);
+    if constexpr (!Config::Score::is_identity) factors_.scale(scores);
+  }
+  __device__ __forceinline__ const Factors& factors() const { return factors_; }
+
+ private:
+  float of_queries_ = 0;
+  Factors factors_;
+};
+
 /// Leaves the scales of a tile's keys at a shared address. By a whole warp.
 template <class Config>
 __device__ __forceinline__ void leave_key_scales(const DescaleParams& descale, const WorkTile& work,
@@ -149,6 +183,14 @@ __device__ __forceinline__ void leave_key_scales(const DescaleParams& descale, c
   const TensorStrides& strides = descale.k_strides;
   const float* const of_head =
       descale.k + work.batch * strides.batch + work.head / Config::gqa_ratio * strides.head;
+  if constexpr (has_block_scales<Config>) {
+    constexpr int keys = keys_of_factor(Config::tile_kv);
+    if (const int i = lane_id(); i < Config::tile_kv / keys) {
+      const int block = minimum(k_begin + i * keys, sequence.length - 1) / scale_block_rows;
+      store_shared(target + i * 4, __float_as_int(of_head[block * strides.seq]));
+    }
+    return;
+  }
 #pragma unroll
   for (int i = lane_id(); i < Config::tile_kv; i += warp_size) {
     const int key = minimum(k_begin + i, sequence.length - 1);

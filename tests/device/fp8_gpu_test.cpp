@@ -125,6 +125,28 @@ TEST_F(Fp8Test, ScalesOfTokens) {
   expect_all_right(cases);
 }
 
+// A scale for each block of queries and of keys, in tiles of whole blocks and of halves, from any block on.
+TEST_F(Fp8Test, ScalesOfBlocks) {
+  std::vector<KernelCase> cases;
+  const auto add = [&](const Mask& mask, const Score& score, int seqlen_q, int seqlen_kv,
+                       const char* config) {
+    AttentionCase problem = case_of(DType::fp8_e4m3, 32, seqlen_q, seqlen_kv);
+    problem.spec.descale_per = ScaleKind::block;
+    problem.spec.gqa_ratio = 2;
+    problem.spec.mask = mask;
+    problem.spec.score = score;
+    cases.push_back({problem, config_of(config)});
+  };
+  add({}, {}, 200, 270, "tile_q=128 tile_kv=192 stages_q=2 stages_v=2 separate_o=true order=ping_pong");
+  add(mask::causal(), {}, 140, 90, small);  // rows without a key
+  add(mask::sliding_window(40, 0), {}, 150, 330, "tile_q=128 tile_kv=96 stages_v=2 direct_o=true");
+  add(mask::causal(), score::softcap(3), 66, 230,
+      "tile_q=64 tile_kv=160 stages_k=3 stages_v=2 direct_o=true overlap=false promote_every=1");
+  add({}, {}, 1, 1, small);
+  add({}, {}, 3, 0, small);
+  expect_all_right(cases);
+}
+
 // What a quantiser takes away is given back: a scale for each column of values, their mean, what LSE has lost; by every way
 // that O leaves a consumer.
 TEST_F(Fp8Test, ColumnsOfValuesAndLse) {
@@ -293,6 +315,11 @@ TEST_F(Fp8Test, WhatCannotBeServedIsRefused) {
               }),
               HasSubstr("must be head where q is of fp8, too, and keys are paged"));
   EXPECT_THAT(refused([](AttentionSpec& s) { s.dropout = true; }), HasSubstr("must be false"));
+  EXPECT_THAT(refused([](AttentionSpec& s) {
+                s.descale_per = ScaleKind::block;
+                s.sequences_q = SequenceKind::ragged;
+              }),
+              HasSubstr("in dense sequences"));
   EXPECT_THAT(refused([](AttentionSpec& s) { s.descale_per = ScaleKind::channel; }),
               HasSubstr("one of v has a scale by v_descale_per"));
   EXPECT_THAT(refused([](AttentionSpec& s) { s.v_descale_per = ScaleKind::token; }),

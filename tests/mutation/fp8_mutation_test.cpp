@@ -130,6 +130,22 @@ INSTANTIATE_TEST_SUITE_P(
                                        {"data race"}}),
     ::testing::PrintToStringParamName());
 
+// Of kernels whose blocks of queries and keys have scales of their own.
+class Fp8BlockMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
+
+TEST_P(Fp8BlockMutationTest, IsCaught) {
+  expect_caught(GetParam(), noticed_of_fp8(&GetParam(), 0, ScaleKind::block));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Fp8Block, Fp8BlockMutationTest,
+    ::testing::Values(TemplateMutation{"ScaleOfAnotherBlock", scales,
+                                       "minimum(k_begin + i * keys, sequence.length - 1)",
+                                       "0 * (k_begin + i)"},
+                      TemplateMutation{"MaximaWithoutFactors", "steps/block_factors.cuh",
+                                       "largest * of_blocks_[i]", "largest"}),
+    ::testing::PrintToStringParamName());
+
 // Of kernels that give back what a quantiser has taken away.
 class Fp8ColumnsMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
 

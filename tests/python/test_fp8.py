@@ -138,6 +138,22 @@ def test_scales_of_tokens(rng, place, fetch, layout):
     check(turned(fetch(o)), fetch(lse), wide(q, a), wide(k, b), wide(v, c[:, None]))
 
 
+def test_scales_of_blocks(rng, place, fetch):
+    """One for each 64 rows of a head."""
+    a, b, c = drawn(rng, 2, 2, 4), drawn(rng, 2, 3, 2), drawn(rng, 2, 2)
+    rows = [x.repeat(64, 1)[:, :n] for x, n in ((a, 70), (b, 150))]
+    q, k, v = codes(rng, (2, 70, 4, 64), rows[0]), codes(rng, (2, 150, 2, 64), rows[1]), codes(rng, (2, 150, 2, 64), c[:, None])
+    o, lse = ja.attention(
+        *(place(x.view(numpy.uint8)) for x in (q, k, v)),
+        dtype="fp8_e4m3",
+        q_descale=place(a),
+        k_descale=place(b),
+        v_descale=place(c),
+        return_lse=True,
+    )
+    check(fetch(o), fetch(lse), wide(q, rows[0]), wide(k, rows[1]), wide(v, c[:, None]))
+
+
 def test_scales_of_ragged_tokens(rng, place, fetch):
     lengths_q, lengths_k = [5, 0, 70, 1], [40, 7, 130, 0]
     a, b, c = drawn(rng, sum(lengths_q), 4), drawn(rng, sum(lengths_k), 2), drawn(rng, 1)
@@ -224,6 +240,7 @@ def test_heads_before_rows_and_a_prepared_kernel(rng, place, fetch):
         ({"seqused_k": (2,)}, "seqused_k", "give cu_seqlens_q"),
         ({"reversed": True}, "q", "give a contiguous copy"),
         ({"dropout_p": 0.5}, "dropout", "must be false where k and v are of fp8"),
+        ({"q_descale": (2, 1, 2), "k_descale": (2, 2, 2)}, "k_descale", "has blocks = 2; it must be 1"),
         ({"v_descale": (3, 2, 64)}, "v_descale", "has batch = 3; it must be 2"),
         ({"v_descale": (2, 2, 32)}, "v_descale", "has head_dim = 32; it must be 64"),
         ({"v_mean": (2, 64, 2)}, "v_mean", "has heads = 64; it must be 2"),

@@ -106,14 +106,17 @@ Place place_functor_tensor(Arena& arena, const reference::FunctorData& data) {
 Place place_scales(Arena& arena, const AttentionCase& wanted, const Place& rows, bool is_value,
                    std::mt19937_64& random) {
   const bool is_each =
-      wanted.spec.descale_per == ScaleKind::token && !(is_value && has_fp8_queries(wanted.spec));
-  const std::int64_t b = wanted.batch, s = rows.shape[1], h = is_each ? rows.shape[2] : wanted.heads_kv;
+      wanted.spec.descale_per != ScaleKind::head && !(is_value && has_fp8_queries(wanted.spec));
+  const std::int64_t together = wanted.spec.descale_per == ScaleKind::block ? scale_block_rows : 1;
+  const std::int64_t b = wanted.batch, s = (rows.shape[1] + together - 1) / together,
+                     h = is_each ? rows.shape[2] : wanted.heads_kv;
   Place place{.dtype = DType::fp32, .rank = 2, .shape = {b, h}, .strides = {h, 1}};
   if (is_value && wanted.spec.v_descale_per == ScaleKind::channel) {
     const std::int64_t d = wanted.spec.value_head_dim();
     place = {.dtype = DType::fp32, .rank = 4, .shape = {b, 1, h, d}, .strides = {h * d, 0, d, 1}};
   }
   if (is_each) place = {.dtype = DType::fp32, .rank = 3, .shape = {b, s, h}, .strides = {s * h, h, 1}};
+  if (is_each) place.rows = together;
   const std::int64_t count = place.strides[0] * b;
   place.offset = arena.reserve(static_cast<std::size_t>(count) * sizeof(float));
   for (std::int64_t i = 0; i < count; ++i) {
@@ -152,13 +155,14 @@ TensorView without_rows(TensorView view) {
 
 // Heads of queries that share a scale.
 int q_scale_ratio(const AttentionSpec& spec) {
-  return spec.descale_per == ScaleKind::token ? 1 : spec.gqa_ratio;
+  return spec.descale_per == ScaleKind::head ? spec.gqa_ratio : 1;
 }
 
 float scale_at(const Arena& arena, const Place& scales, std::int64_t b, std::int64_t s, std::int64_t h,
                std::int64_t d) {
   float scale;
-  const std::size_t at = scales.rank == 2 ? scales.at(b, h) : scales.at(b, s, h, scales.rank == 4 ? d : 0);
+  const std::size_t at =
+      scales.rank == 2 ? scales.at(b, h) : scales.at(b, s / scales.rows, h, scales.rank == 4 ? d : 0);
   std::memcpy(&scale, arena.host.data() + at, sizeof scale);
   return scale;
 }

@@ -53,6 +53,7 @@ struct Place {
   int rank = 0;
   std::int64_t shape[max_rank] = {};
   std::int64_t strides[max_rank] = {};
+  std::int64_t rows = 1;  ///< of elements that a scale is that of
 
   /// Byte offset of an element.
   std::size_t at(std::int64_t i, std::int64_t j = 0, std::int64_t k = 0, std::int64_t l = 0) const;

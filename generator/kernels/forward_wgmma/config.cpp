@@ -115,7 +115,7 @@ int smem_bytes(const AttentionSpec& spec, const ForwardWgmma& config) {
                       .has_lengths = !is_plain(spec),
                       .element_bytes = size_of(spec.dtype),
                       .output_bytes = size_of(output_dtype(spec)),
-                      .key_scales = spec.descale_per == ScaleKind::token})
+                      .key_scales = spec.descale_per != ScaleKind::head})
       .total;
 }
 
@@ -159,7 +159,7 @@ int register_doubt(const AttentionSpec& spec, const ForwardWgmma& config) {
   const bool has_distances = functor_count(spec.mask) > 1 && !are_steady(spec.score);
   return 2 + (config.p_in_registers ? 0 : 8) + (config.overlap ? 0 : 4) +
          (has_distances ? config.tile_kv / 4 : 0) + (finishes_columns(spec) ? 4 : 0) +
-         (spec.lse_shift ? 2 : 0);
+         (spec.descale_per == ScaleKind::block ? 4 : 0) + (spec.lse_shift ? 2 : 0);
 }
 
 }  // namespace
