@@ -368,6 +368,8 @@ Extents extents_of(const AttentionSpec& spec, const ProblemShape& shape) {
     sizes.pages = shape.batch * sizes.max_pages;
     sizes.seqlen_kv = sizes.max_pages * spec.page_size;
   }
+  sizes.blocks_q = scale_blocks_of(sizes.seqlen_q);
+  sizes.blocks_kv = scale_blocks_of(sizes.seqlen_kv);
   return sizes;
 }
 
