@@ -28,9 +28,11 @@ SCHEMES = {
     "tensor": ({"scales": "given", "value_scales": "given"}, ""),
     "head": ({"scales": "head"}, ""),
     "token": ({"scales": "token"}, ""),
+    "block": ({"scales": "block"}, ""),
     "token, v by channel": ({"scales": "token", "value_scales": "channel"}, ""),
     "token, v-mean": ({"scales": "token", "center_values": True}, ""),
     "head, rotated": ({"scales": "head", "rotation_seed": 1}, ""),
+    "block, rotated": ({"scales": "block", "rotation_seed": 1}, ""),
     "token, rotated": ({"scales": "token", "rotation_seed": 1}, ""),
     "head, means": ({"scales": "head", "center_keys": True, "center_values": True}, ""),
     "token, rotated, means": (
@@ -86,15 +88,12 @@ def quantized(q, k, v, scheme, config):
         dtype="fp8_e4m3",
         head_dim=q.shape[-1],
         out_dtype="fp32",
-        descale_per="token" if given["scales"] == "token" else "head",
+        descale_per="head" if given["scales"] == "given" else given["scales"],
+        v_descale_per="channel" if given.get("value_scales") == "channel" else "head",
+        v_mean=made.v_mean is not None,
     )
     prepared = ja.prepare(spec, config=f"family=forward_wgmma direct_o=true {config}" if config else None)
-    scales = made.scales
-    if given.get("value_scales") == "channel":  # those of columns are factors of the result
-        o = prepared(made.q, made.k, made.v, **scales | {"v_descale": None}) * made.v_descale[:, None]
-    else:
-        o = prepared(made.q, made.k, made.v, **scales)
-    return o if made.v_mean is None else o + made.v_mean[:, None]
+    return prepared(made.q, made.k, made.v, **made.scales)
 
 
 def parse(arguments):

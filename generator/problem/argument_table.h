@@ -33,7 +33,8 @@ struct ArgumentRow {
   bool is_output = false;  ///< written: shares no byte with any other tensor
   /// Rows keep spec.alignment, and the elements of one are dense; else elements keep their own alignment.
   bool has_aligned_rows = true;
-  bool has_dense_last = false;  ///< the last dimension has stride 1; of those without aligned rows
+  /// The last dimension has stride 1, as one always has that no stride is known of; of those without aligned rows.
+  bool has_dense_last = false;
 };
 
 /// Sets a pointer of the parameters and the strides beside it.
@@ -88,26 +89,32 @@ inline Dims dims_of_keys(const AttentionSpec& spec, bool is_value) {
 /// Of k_descale; of v_descale where k and v have scales of one kind.
 inline Dims dims_of_scales(const AttentionSpec& spec) {
   if (spec.descale_per == ScaleKind::head) return "[batch?], heads_kv?";
+  if (spec.descale_per == ScaleKind::block) return "batch, blocks_kv, heads_kv";
   if (has_pages(spec)) return "pages, page_size, heads_kv";
   return has_ragged_kv(spec) ? Dims("total_k, heads_kv") : Dims("batch, seqlen_kv, heads_kv");
 }
 inline Dims dims_of_query_scales(const AttentionSpec& spec) {
   if (spec.descale_per == ScaleKind::head) return dims_of_scales(spec);
+  if (spec.descale_per == ScaleKind::block) return "batch, blocks_q, heads_q";
   return has_ragged_q(spec) ? Dims("total_q, heads_q") : Dims("batch, seqlen_q, heads_q");
 }
+/// Of what each column of a KV head's values has one of.
+inline Dims dims_of_value_columns(const AttentionSpec&) { return "[batch?], heads_kv?, head_dim_v"; }
 /// Under q of 8 bits P is, too, and no probability can take the scale of its value.
 inline Dims dims_of_value_scales(const AttentionSpec& spec) {
+  if (spec.v_descale_per == ScaleKind::channel) return dims_of_value_columns(spec);
   return has_fp8_queries(spec) ? Dims("[batch?], heads_kv?") : dims_of_scales(spec);
 }
 inline Presence presence_of_scales(const AttentionSpec& spec) {
   if (!has_fp8_keys(spec)) return Presence::none;
-  return spec.descale_per == ScaleKind::token ? Presence::required : Presence::optional;
+  return spec.descale_per != ScaleKind::head ? Presence::required : Presence::optional;
 }
 
 inline Presence presence_of_query_scales(const AttentionSpec& spec) {
   return has_fp8_queries(spec) ? presence_of_scales(spec) : Presence::none;
 }
 inline Presence presence_of_value_scales(const AttentionSpec& spec) {
+  if (spec.v_descale_per == ScaleKind::channel) return Presence::required;
   return has_fp8_queries(spec) ? Presence::optional : presence_of_scales(spec);
 }
 
@@ -222,6 +229,22 @@ inline constexpr std::array argument_table = {
                 .set = set_nothing,
                 .presence = presence_of_value_scales,
                 .needs = "kv_dtype of fp8",
+                .has_aligned_rows = false},
+    ArgumentRow{.name = "v_mean",
+                .view = &AttentionArguments::v_mean,
+                .dims = dims_of_value_columns,
+                .dtype = dtype_fp32,
+                .set = set_nothing,
+                .presence = [](const AttentionSpec& spec) { return required_if(spec.v_mean); },
+                .needs = "v_mean = true",
+                .has_aligned_rows = false},
+    ArgumentRow{.name = "lse_shift",
+                .view = &AttentionArguments::lse_shift,
+                .dims = dims_of_lse,
+                .dtype = dtype_fp32,
+                .set = set_nothing,
+                .presence = [](const AttentionSpec& spec) { return required_if(spec.lse_shift); },
+                .needs = "lse_shift = true",
                 .has_aligned_rows = false},
     ArgumentRow{.name = "rng_state",
                 .view = &AttentionArguments::rng_state,

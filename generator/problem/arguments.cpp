@@ -27,11 +27,11 @@ static_assert(NamedTensors::capacity == max_functor_tensors);
 // Names every member: arguments with another tensor do not compile here until it has a row.
 auto members_of(const AttentionArguments& arguments) {
   const auto& [q, k, v, o, lse, tensors, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, cache_leftpad,
-               page_table, sinks, q_descale, k_descale, v_descale, dropout_p, rng_state, num_splits,
-               zero_padding] = arguments;
+               page_table, sinks, q_descale, k_descale, v_descale, v_mean, lse_shift, dropout_p, rng_state,
+               num_splits, zero_padding] = arguments;
   return std::tie(q, k, v, o, lse, tensors, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, cache_leftpad,
-                  page_table, sinks, q_descale, k_descale, v_descale, dropout_p, rng_state, num_splits,
-                  zero_padding);
+                  page_table, sinks, q_descale, k_descale, v_descale, v_mean, lse_shift, dropout_p, rng_state,
+                  num_splits, zero_padding);
 }
 // All but the functors' tensors, the rate of dropout, the number of splits and the padding's zeros.
 static_assert(argument_table.size() + 4 == std::tuple_size_v<decltype(members_of(AttentionArguments()))>);
@@ -48,7 +48,8 @@ void check_argument(const ArgumentRule& rule, const TensorView& tensor, const Ex
   }
   check_pointer(row.name, tensor, rule.alignment);
   if (row.has_aligned_rows) check_rows(row.name, tensor, rule.alignment);
-  if (row.has_dense_last) check_dense_last(row.name, tensor);
+  const bool has_stride = tensor.rank > 0 && rule.dims[rule.dims.count() - 1].extent->stride != nullptr;
+  if (row.has_dense_last || (!row.has_aligned_rows && !has_stride)) check_dense_last(row.name, tensor);
 }
 
 // The size of a functor's tensor in one dimension.
@@ -144,6 +145,8 @@ Extents sizes_of(const AttentionSpec& spec, const AttentionArguments& arguments)
       }
       sizes.seqlen_kv = sizes.max_pages * spec.page_size;
   }
+  sizes.blocks_q = scale_blocks_of(sizes.seqlen_q);
+  sizes.blocks_kv = scale_blocks_of(sizes.seqlen_kv);
   return sizes;
 }
 
@@ -346,6 +349,8 @@ Extents extents_of(const AttentionSpec& spec, const ProblemShape& shape) {
     sizes.pages = shape.batch * sizes.max_pages;
     sizes.seqlen_kv = sizes.max_pages * spec.page_size;
   }
+  sizes.blocks_q = scale_blocks_of(sizes.seqlen_q);
+  sizes.blocks_kv = scale_blocks_of(sizes.seqlen_kv);
   return sizes;
 }
 

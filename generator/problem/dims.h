@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include <jit/options.h>
+
 #include "templates/base/params.cuh"
 
 namespace jit {
@@ -19,8 +21,10 @@ struct Extents {
   std::int64_t heads_kv = 1;
   std::int64_t head_dim = 1;
   std::int64_t head_dim_v = 1;
-  std::int64_t total_q = 1;  ///< rows of ragged q
-  std::int64_t total_k = 1;  ///< rows of ragged k
+  std::int64_t blocks_q = 1;   ///< of scale_block_rows queries
+  std::int64_t blocks_kv = 1;  ///< of as many keys
+  std::int64_t total_q = 1;    ///< rows of ragged q
+  std::int64_t total_k = 1;    ///< rows of ragged k
   std::int64_t pages = 1;
   std::int64_t page_size = 1;
   std::int64_t max_pages = 1;    ///< of one sequence
@@ -30,6 +34,11 @@ struct Extents {
   std::int64_t block_rows = 1;   ///< of a block mask: blocks of queries
   std::int64_t block_words = 2;  ///< of its rows: two for 32 blocks of keys
 };
+
+/// Blocks of rows that share a scale.
+constexpr std::int64_t scale_blocks_of(std::int64_t rows) {
+  return (rows + scale_block_rows - 1) / scale_block_rows;
+}
 
 /// Words of 32 bits.
 constexpr std::int64_t words_of(std::int64_t bits) { return (bits + 31) / 32; }
@@ -45,6 +54,8 @@ inline constexpr std::array extent_table = {
     Extent{"batch", "batch", &Extents::batch, &TensorStrides::batch},
     Extent{"seqlen_q", "seqlen", &Extents::seqlen_q, &TensorStrides::seq},
     Extent{"seqlen_kv", "seqlen", &Extents::seqlen_kv, &TensorStrides::seq},
+    Extent{"blocks_q", "blocks", &Extents::blocks_q, &TensorStrides::seq},
+    Extent{"blocks_kv", "blocks", &Extents::blocks_kv, &TensorStrides::seq},
     Extent{"heads_q", "heads", &Extents::heads_q, &TensorStrides::head},
     Extent{"heads_kv", "heads", &Extents::heads_kv, &TensorStrides::head},
     Extent{"head_dim", "head_dim", &Extents::head_dim},

@@ -75,6 +75,9 @@ int key_words(const Mask& mask);
 /// Whether scores stay bounded, or as large in one tile of keys as in the next.
 bool are_steady(const Score& score);
 
+/// Whether it adds what does not depend on the score, as ALiBi and a bias do; no text is known to.
+bool only_adds(const Score& score);
+
 /// The sides of blocks that a tile of scores must lie in to be seen at all, if there are such.
 struct BlockSides {
   int q, kv;

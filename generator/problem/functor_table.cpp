@@ -217,6 +217,7 @@ constexpr std::array masks = {
 constexpr std::array scores = {
     ScoreRow{.functor = {.name = "none", .device_type = "NoScore", .doc = "the score as it is"},
              .is_steady = true,
+             .only_adds = true,
              .apply = [](const HostFunctor&, double score, const Place&) { return score; }},
     ScoreRow{.functor = {.name = "softcap",
                          .device_type = "SoftcapScore<constants>",
@@ -231,6 +232,7 @@ constexpr std::array scores = {
                          .device_type = "AlibiScore<alibi_slopes>",
                          .doc = "score - slope * |q + seqlen_kv - seqlen_q - k|",
                          .tensors = alibi_tensors},
+             .only_adds = true,
              .apply =
                  [](const HostFunctor& f, double score, const Place& at) {
                    const std::int64_t distance = at.q + f.sizes.seqlen_kv - f.sizes.seqlen_q - at.k;
@@ -241,6 +243,7 @@ constexpr std::array scores = {
                          .doc = "score + bias(b, h, q, k)",
                          .parameters = bias_parameters,
                          .tensors = bias_tensors},
+             .only_adds = true,
              .apply =
                  [](const HostFunctor& f, double score, const Place& at) {
                    return score + f.tensors[0].at({at.b, at.h, at.q, at.k});

@@ -103,6 +103,8 @@ struct ScoreRow {
   bool is_steady = false;
   /// Whether it makes a finite number of every number, infinite ones too.
   bool is_bounded = false;
+  /// Whether it adds what does not depend on the score: what all scores of a row have in common stays so.
+  bool only_adds = false;
   double (*apply)(const HostFunctor&, double score, const Place&);
 };
 

@@ -30,6 +30,11 @@ bool are_steady(const ScoreNode& node) {
   return node.row != nullptr && node.row->is_steady;
 }
 
+bool only_adds(const ScoreNode& node) {
+  if (node.a) return only_adds(*node.a) && only_adds(*node.b);
+  return node.row != nullptr && node.row->only_adds;
+}
+
 }  // namespace
 
 Score make_score(const ScoreRow& row, FunctorArguments arguments) {
@@ -37,6 +42,8 @@ Score make_score(const ScoreRow& row, FunctorArguments arguments) {
 }
 
 bool are_steady(const Score& score) { return are_steady(node_of(score)); }
+
+bool only_adds(const Score& score) { return only_adds(node_of(score)); }
 
 int functor_count(const Score& score) { return is_none(node_of(score)) ? 0 : node_of(score).leaves; }
 

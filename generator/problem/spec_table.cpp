@@ -11,6 +11,8 @@
 #include <jit/dtype.h>
 #include <jit/error.h>
 
+#include "generator/problem/fp8_refusals.h"
+
 namespace jit {
 namespace {
 
@@ -19,12 +21,7 @@ using Samples = std::vector<AttentionSpec>;
 constexpr std::array<std::string_view, 4> all_sequence_kinds = {"dense", "ragged", "paged", "padded"};
 // Those that a spec may have; the last one follows from a call.
 constexpr std::span sequence_kinds = std::span(all_sequence_kinds).first<3>();
-constexpr std::array<std::string_view, 2> scale_kinds = {"head", "token"};
-
-std::optional<Refusal> refuse(const SpecField& field, std::string value, std::string rule,
-                              std::string nearest) {
-  return Refusal{std::string(field.name), std::move(value), std::move(rule), std::move(nearest)};
-}
+constexpr std::array<std::string_view, 4> scale_kinds = {"head", "token", "channel", "block"};
 
 int int_value(const SpecField& field, const AttentionSpec& spec) {
   return spec.*std::get<int AttentionSpec::*>(field.member);
@@ -166,36 +163,6 @@ std::optional<Refusal> refuse_dropout(const SpecField& field, const AttentionSpe
                 "false");
 }
 
-std::optional<Refusal> refuse_kv_dtype(const SpecField& field, const AttentionSpec& spec) {
-  if (spec.key_dtype() == spec.dtype) return {};
-  if (has_fp8_queries(spec)) {
-    return refuse(
-        field, std::string(to_string(spec.key_dtype())),
-        fmt::format("must be that of q, {}: q, k and v of fp8 are of one type", to_string(spec.dtype)),
-        std::string(to_string(spec.dtype)));
-  }
-  if (has_fp8_keys(spec)) return {};
-  std::string legal = fmt::format("must be that of q, {}", to_string(spec.dtype));
-  for (const DTypeFacts& row : dtype_table()) {
-    if (row.is_fp8()) legal += fmt::format(" or {}", row.name);
-  }
-  return refuse(field, std::string(to_string(spec.key_dtype())), std::move(legal),
-                std::string(to_string(DType::fp8_e4m3)));
-}
-
-std::optional<Refusal> refuse_descale(const SpecField& field, const AttentionSpec& spec) {
-  if (spec.descale_per == ScaleKind::head) return {};
-  if (has_fp8_queries(spec) && spec.sequences_kv == SequenceKind::paged) {
-    return refuse(field, std::string(to_string(spec.descale_per)),
-                  "must be head where q is of fp8, too, and keys are paged: scales of tokens are read along "
-                  "dense and ragged keys",
-                  "head");
-  }
-  if (has_fp8_keys(spec)) return {};
-  return refuse(field, std::string(to_string(spec.descale_per)),
-                "is for k and v of fp8: set kv_dtype to fp8_e4m3 or fp8_e5m2, or leave it out", "head");
-}
-
 std::optional<Refusal> refuse_scale(const SpecField& field, const AttentionSpec& spec) {
   if (!spec.softmax_scale || (*spec.softmax_scale > 0 && *spec.softmax_scale <= max_softmax_scale)) return {};
   return refuse(
@@ -238,6 +205,8 @@ Samples score_samples() {
           {.score = score::bias()},
           {.score = score::bias(DType::fp16)}};
 }
+
+AttentionSpec fp8_base() { return {.dtype = DType::fp8_e4m3}; }
 
 constexpr std::array fields = {
     SpecField{.name = "dtype",
@@ -398,12 +367,14 @@ constexpr std::array fields = {
               .name_label = "_o_",
               .refusal = refuse_out_dtype,
               .samples = [] { return Samples{{.dtype = DType::fp8_e4m3, .out_dtype = DType::fp16}}; },
-              .base = [] { return AttentionSpec{.dtype = DType::fp8_e4m3}; }},
+              .base = fp8_base},
     SpecField{
         .name = "descale_per",
         .member = &AttentionSpec::descale_per,
         .doc = "what k and v of fp8 have a scale for: head, which is one for all, for each KV head, or "
-               "for each batch entry and KV head; or token, one for each key and KV head",
+               "for each batch entry and KV head; token, one for each key and KV head; or block, beside q of "
+               "fp8, one "
+               "for each 64 rows and head",
         .record_name = "descale_per",
         .comment = "what keys and values have a scale for",
         .text_label = " descale_per=",
@@ -412,6 +383,42 @@ constexpr std::array fields = {
         .refusal = refuse_descale,
         .samples = [] { return Samples{{.kv_dtype = DType::fp8_e4m3, .descale_per = ScaleKind::token}}; },
         .base = [] { return AttentionSpec{.kv_dtype = DType::fp8_e4m3}; }},
+    SpecField{
+        .name = "v_descale_per",
+        .member = &AttentionSpec::v_descale_per,
+        .doc = "what v has a scale for beside q of fp8: head, as descale_per has it, or channel, one for "
+               "each batch entry, or for all, KV head and column",
+        .record_name = "v_descale_per",
+        .comment = "what values have a scale for",
+        .text_label = " v_descale_per=",
+        .name_label = "_v_scale_",
+        .is_line_if_set = true,
+        .refusal = refuse_value_descale,
+        .samples = [] { return Samples{{.dtype = DType::fp8_e4m3, .v_descale_per = ScaleKind::channel}}; },
+        .base = fp8_base},
+    SpecField{.name = "v_mean",
+              .member = &AttentionSpec::v_mean,
+              .doc = "whether v of fp8 has lost a mean of each column, which o has again",
+              .record_name = "v_mean",
+              .comment = "whether values have lost a mean of each column",
+              .text_label = " v_mean=",
+              .name_label = "_v_mean_",
+              .is_line_if_set = true,
+              .refusal = refuse_without_fp8,
+              .samples = [] { return Samples{{.dtype = DType::fp8_e4m3, .v_mean = true}}; },
+              .base = fp8_base},
+    SpecField{
+        .name = "lse_shift",
+        .member = &AttentionSpec::lse_shift,
+        .doc = "whether k of fp8 has lost its mean, and what each query's scores have lost is added to LSE",
+        .record_name = "lse_shift",
+        .comment = "whether scores have lost what is added to LSE",
+        .text_label = " lse_shift=",
+        .name_label = "_lse_shift_",
+        .is_line_if_set = true,
+        .refusal = refuse_lse_shift,
+        .samples = [] { return Samples{{.dtype = DType::fp8_e4m3, .lse_shift = true}}; },
+        .base = fp8_base},
     SpecField{.name = "values_in_keys",
               .member = &AttentionSpec::values_in_keys,
               .doc =
@@ -454,10 +461,10 @@ constexpr std::array fields = {
 auto members_of(const AttentionSpec& spec) {
   const auto& [dtype, head_dim, head_dim_v, gqa_ratio, alignment, seqlen_q, seqlen_kv, sequences_q,
                sequences_kv, page_size, sinks, dropout, split_keys, checked, kv_dtype, out_dtype, descale_per,
-               values_in_keys, mask, score, softmax_scale] = spec;
+               v_descale_per, v_mean, lse_shift, values_in_keys, mask, score, softmax_scale] = spec;
   return std::tie(dtype, head_dim, head_dim_v, gqa_ratio, alignment, seqlen_q, seqlen_kv, sequences_q,
                   sequences_kv, page_size, sinks, dropout, split_keys, checked, kv_dtype, out_dtype,
-                  descale_per, values_in_keys, mask, score, softmax_scale);
+                  descale_per, v_descale_per, v_mean, lse_shift, values_in_keys, mask, score, softmax_scale);
 }
 static_assert(fields.size() == std::tuple_size_v<decltype(members_of(AttentionSpec()))>);
 

@@ -153,23 +153,47 @@ void ForwardBuffers::describe_sequences() {
   }
 }
 
-// Scales that differ from key to key, where each has its own; else all are 1.
+// Scales that differ from key to key, or from column to column, where each has its own; else all are 1. Means that differ
+// from column to column, and LSE that has lost nothing.
 void ForwardBuffers::describe_scales() {
-  if (spec_.descale_per != ScaleKind::token) return;
-  const std::int64_t heads = params_.heads_kv, seqlen = dense_.seqlen_kv;
-  const auto drawn = [&](std::int64_t count) {
-    std::vector<float> scales(static_cast<std::size_t>(count));
-    for (std::size_t i = 0; i < scales.size(); ++i) scales[i] = 0.5f + static_cast<float>(i % 7) / 7;
-    return static_cast<const float*>(array_of(scales.data(), scales.size() * sizeof(float)));
+  const bool has_blocks = spec_.descale_per == ScaleKind::block;
+  const auto rows_of = [&](std::int64_t rows) { return has_blocks ? scale_blocks_of(rows) : rows; };
+  const std::int64_t heads = params_.heads_kv, seqlen = rows_of(dense_.seqlen_kv);
+  const auto array_with = [&](std::int64_t count, const auto& value) {
+    std::vector<float> numbers(static_cast<std::size_t>(count));
+    for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = value(i);
+    return static_cast<const float*>(array_of(numbers.data(), numbers.size() * sizeof(float)));
   };
+  const auto drawn = [&](std::int64_t count) {
+    return array_with(count, [](std::size_t i) { return 0.5f + static_cast<float>(i % 7) / 7; });
+  };
+  const std::int64_t columns = spec_.value_head_dim();
+  const TensorStrides of_columns{.batch = 0, .seq = 0, .head = columns};
+  if (spec_.v_descale_per == ScaleKind::channel) {
+    dense_descale_.v = drawn(heads * columns);
+    dense_descale_.v_strides = of_columns;
+  }
+  if (spec_.v_mean) {
+    dense_descale_.v_mean = drawn(heads * columns);
+    dense_descale_.v_mean_strides = of_columns;
+  }
+  if (spec_.lse_shift) dense_descale_.lse_shift = array_with(1, [](std::size_t) { return 0.0f; });
+  descale_ = dense_descale_;
+  if (spec_.descale_per == ScaleKind::head) return;
   const float* const data = drawn(dense_.batch * seqlen * heads);
   const TensorStrides strides{.batch = seqlen * heads, .seq = heads, .head = 1};
-  dense_descale_ = {.k = data, .v = data, .k_strides = strides, .v_strides = strides};
+  dense_descale_.k = data;
+  dense_descale_.k_strides = strides;
+  if (spec_.v_descale_per != ScaleKind::channel) {
+    dense_descale_.v = data;
+    dense_descale_.v_strides = strides;
+  }
   if (has_fp8_queries(spec_)) {
-    const std::int64_t queries = dense_.seqlen_q, heads_q = params_.heads_q;
-    dense_descale_.v_strides.seq = 0;  // one of each KV head
+    const std::int64_t queries = rows_of(dense_.seqlen_q), heads_q = params_.heads_q;
     dense_descale_.q = drawn(dense_.batch * queries * heads_q);
     dense_descale_.q_strides = {.batch = queries * heads_q, .seq = heads_q, .head = 1};
+    // Values have one of each KV head at most.
+    dense_descale_.v_strides.batch = dense_descale_.v_strides.seq = 0;
   }
   descale_ = dense_descale_;
   if (params_.sequences.cu_seqlens_q != nullptr) descale_.q_strides.batch = 0;

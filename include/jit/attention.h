@@ -88,12 +88,20 @@ struct AttentionArguments {
   TensorView sinks = {};          ///< fp32 (heads_q), natural units, unscaled; if spec.sinks
   /// fp32, of k and v of fp8: what their elements are multiplied by, read on the device alone; any strides. With
   /// spec.descale_per = head (heads_kv), (1) for all heads, or (batch, heads_kv), each of which may be 1; optional, 1 where
-  /// it is not given. With token, one for each row of k: as k without head_dim, such as (pages, page_size, heads_kv).
+  /// it is not given. With token, one for each row of k: as k without head_dim, such as (pages, page_size, heads_kv). With
+  /// block, one for each 64 rows: (batch, ceil(seqlen_kv / 64), heads_kv).
   TensorView q_descale =
-      {};  ///< with spec.dtype of fp8 alone: of its KV head, as k_descale; with token one for each row of q
+      {};  ///< with spec.dtype of fp8 alone: of its KV head, as k_descale; with token one for each row of q, with block for 64
   TensorView k_descale = {};
-  /// The same for v; with spec.dtype of fp8 always as with head, because a probability of 8 bits cannot take a scale.
+  /// The same for v; with spec.dtype of fp8 as spec.v_descale_per says, because a probability of 8 bits cannot take a
+  /// scale: as with head, or with channel (batch, heads_kv, head_dim_v), of which batch and heads_kv may be 1 and batch
+  /// may be missing; its last stride is 1.
   TensorView v_descale = {};
+  /// If spec.v_mean: fp32 (batch, heads_kv, head_dim_v), as v_descale with channel. What v has lost: added to o, in fp32,
+  /// times what keys have of the row's sum where there is a sink. A row that sees no key keeps o = 0.
+  TensorView v_mean = {};
+  /// If spec.lse_shift: fp32, as lse: q times the mean that k has lost. softmax_scale times it is added to LSE.
+  TensorView lse_shift = {};
   float dropout_p = 0;  ///< the rate of dropout, at least 0 and less than 1; 0 unless spec.dropout
   /// int64 (2), if spec.dropout: seed and offset of the random numbers, read on the device alone. Equal ones drop equal
   /// probabilities (docs/kernels.md#dropout).

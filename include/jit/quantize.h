@@ -34,7 +34,7 @@
 
 namespace jit {
 
-/// "given", "head", "token" or "channel".
+/// "given", "head", "token", "channel" or "block".
 std::string_view to_string(QuantizedScales scales);
 /// The inverse. Throws Error invalid_argument, of stage "parse", that lists the names.
 QuantizedScales parse_quantized_scales(std::string_view text);
@@ -48,7 +48,7 @@ struct QuantizeSpec {
   /// Bytes that every row of q, k and v is aligned to: 16, 8, 4 or 2; rows that are written to as many elements.
   int alignment = 16;
 
-  QuantizedScales scales = QuantizedScales::token;       ///< of q and k: given, head or token
+  QuantizedScales scales = QuantizedScales::token;       ///< of q and k: given, head, token or block
   QuantizedScales value_scales = QuantizedScales::head;  ///< of v: given, head or channel
 
   bool norm = false;               ///< RMS norm of every head of q and k, before anything else
@@ -87,7 +87,8 @@ struct QuantizeArguments {
   TensorView v_out;
 
   /// fp32, what elements are multiplied by to be numbers again. Written: with scales = token (batch, seqlen_q, heads_q), of
-  /// k (batch, seqlen_kv, heads_kv); with head (batch, heads_kv), of q, too; with channel (batch, heads_kv, head_dim_v).
+  /// k (batch, seqlen_kv, heads_kv); with block, of tokens that are not ragged, (batch, ceil(seqlen_q / 64), heads_q) and so
+  /// on; with head (batch, heads_kv), of q, too; with channel (batch, heads_kv, head_dim_v).
   /// Read where they are given: the same as of head, (heads_kv) or (1); without one it is 1. A scale that is 0, negative
   /// or none does to elements what a division by it does.
   TensorView q_descale = {};

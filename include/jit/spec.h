@@ -59,8 +59,16 @@ struct AttentionSpec {
   std::optional<DType> kv_dtype = {};
   /// Of o; not given: dtype, or bf16 where that is fp8. Where dtype is fp8: bf16, fp16 or fp32; else dtype.
   std::optional<DType> out_dtype = {};
-  ScaleKind descale_per =
-      ScaleKind::head;  ///< what k_descale and v_descale have a scale for, of k and v of fp8
+  ScaleKind descale_per = ScaleKind::
+      head;  ///< what k_descale and v_descale have a scale for, of k and v of fp8; block of dense q, k and v of fp8 alone
+  /// The same of v_descale where dtype is fp8, whose v never has a scale for each key: head, or channel.
+  ScaleKind v_descale_per = ScaleKind::head;
+  /// Whether v of fp8 has lost a mean of each column, which calls give, so that o has it again (docs/fp8.md#means). Where
+  /// dtype is fp8.
+  bool v_mean = false;
+  /// Whether k of fp8 has lost its mean, and calls give what each query's scores have lost with it, so that LSE and what
+  /// sinks weigh is right. Where dtype is fp8, with scores that add alone.
+  bool lse_shift = false;
   /// Whether the values are the first head_dim_v columns of the keys, so that calls have no v: the latent cache of
   /// multi-head latent attention (docs/serving.md#multi-head-latent-attention). Forward alone, without dropout, of 16-bit
   /// keys.

@@ -25,7 +25,7 @@ std::string_view to_string(SequenceKind kind);
 /// Inverse of to_string; throws Error invalid_argument naming what is accepted.
 SequenceKind parse_sequence_kind(std::string_view text);
 
-/// "head", "token".
+/// "head", "token", "channel", "block".
 std::string_view to_string(ScaleKind kind);
 /// Inverse of to_string; throws Error invalid_argument naming what is accepted.
 ScaleKind parse_scale_kind(std::string_view text);

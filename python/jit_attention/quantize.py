@@ -16,15 +16,16 @@ class QuantizedQkv(typing.NamedTuple):
     v_descale: typing.Any
     #: With center_keys: (batch, heads_kv, head_dim), of rotated keys.
     k_mean: typing.Any = None
-    #: With center_values: (batch, heads_kv, head_dim_v); attention's result is o − v_mean for rows that see a key.
+    #: With center_values: (batch, heads_kv, head_dim_v), what o lacks of rows that see a key.
     v_mean: typing.Any = None
-    #: With return_lse_shift: (batch, heads_q, seqlen_q); softmax_scale times this is to be added to LSE.
+    #: With return_lse_shift: (batch, heads_q, seqlen_q); softmax_scale times this is what LSE lacks.
     lse_shift: typing.Any = None
 
     @property
     def scales(self):
-        """The arguments of `attention` that make numbers of these elements again."""
-        return {"q_descale": self.q_descale, "k_descale": self.k_descale, "v_descale": self.v_descale}
+        """The arguments of `attention` that make numbers of these elements again, and give back what they have lost."""
+        names = "q_descale", "k_descale", "v_descale", "v_mean", "lse_shift"
+        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
 
 
 def quantize_qkv(
@@ -72,14 +73,17 @@ def quantize_qkv(
         q_descale, k_descale, v_descale: fp32, what elements are multiplied by to be numbers again. With "given" they are
             read: (1), (heads_kv) or (batch, heads_kv), None: 1. Else they are written: arrays to write to, None: new ones.
         out_dtype: "fp8_e4m3" or "fp8_e5m2".
-        scales: of q and k: "token", one for each row; "head", one for each batch entry and KV head; or "given". The largest
-            magnitude becomes the largest element; of less than 2^-100 a scale is 1.
+        scales: of q and k: "token", one for each row; "block", one for each 64 rows of a batch entry and head, of arrays that
+            are not ragged; "head", one for each batch entry and KV head; or "given". The largest magnitude
+            becomes the largest element; of less than 2^-100 a scale is 1.
         value_scales: of v: "head", "channel" (batch, heads_kv, head_dim_v), or "given".
         rotation_seed: a number: q and k are multiplied by a Hadamard matrix with random signs of this seed, which spreads
             outliers over a head and leaves q kᵀ as it is; head_dim is a power of two. None: they are not.
-        center_keys: k loses its mean over the tokens, of each head and channel: all scores of a query shift alike.
-        center_values: v loses the same: attention's result does, too.
-        return_lse_shift: with center_keys: also what LSE has lost, over softmax_scale.
+        center_keys: k loses its mean over the tokens, of each head and channel: all scores of a query shift alike. That
+            changes o under sinks, which do not shift, unless attention has lse_shift, and under a score that does more
+            than add, such as softcap.
+        center_values: v loses the same, and attention adds it to the result.
+        return_lse_shift: with center_keys: also what LSE has lost, over softmax_scale, which attention adds to it.
         cos_sin: fp32, bf16 or fp16 (max_pos, rotary_dim): of each position the cosines of rotary_dim / 2 pairs, then their
             sines, by which the leading rotary_dim elements of q's and k's heads are rotated; None: they are not.
         q_positions, k_positions: int64 (batch, seqlen), or (tokens): rows of cos_sin. None, where q is not ragged: tokens'

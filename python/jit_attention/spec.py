@@ -41,7 +41,11 @@ class AttentionSpec:
         kv_dtype: of k and v, where it is not dtype: "fp8_e4m3" or "fp8_e5m2". Forward alone, without dropout.
         out_dtype: of o; None: dtype, or "bf16" where that is fp8. Where dtype is fp8: "bf16", "fp16" or "fp32"; else dtype.
         descale_per: what k_descale and v_descale have a scale for, of k and v of fp8: "head", which is one for all, for each
-            KV head, or for each batch entry and KV head; or "token", one for each key and KV head.
+            KV head, or for each batch entry and KV head; "token", one for each key and KV head; or "block", beside q of fp8,
+            one for each 64 rows and head.
+        v_descale_per: the same of v beside q of fp8: "head", or "channel", one for each column.
+        v_mean: whether v of fp8 has lost a mean of each column, which calls give, so that o has it again.
+        lse_shift: whether k of fp8 has lost its mean, and calls give what LSE has lost with it; with scores that add alone.
         values_in_keys: whether the values are the first head_dim_v columns of the keys, so that calls have no v: the
             latent cache of multi-head latent attention. Forward alone, without dropout, of 16-bit keys.
         mask: which keys a query sees; None: all.
@@ -66,6 +70,9 @@ class AttentionSpec:
     kv_dtype: str | None = None
     out_dtype: str | None = None
     descale_per: str = "head"
+    v_descale_per: str = "head"
+    v_mean: bool = False
+    lse_shift: bool = False
     values_in_keys: bool = False
     mask: Mask | None = None
     score: Score | None = None

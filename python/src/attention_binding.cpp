@@ -25,7 +25,15 @@ using namespace nb::literals;
 ScaleKind kind_by_shape(const AttentionArguments& arguments, const AttentionSpec& spec) {
   // Under queries of fp8 a value has no scale of its own.
   const bool has_fp8_q = has_fp8_queries(spec);
-  if (has_fp8_q && arguments.q_descale.rank > 2) return ScaleKind::token;
+  if (has_fp8_q && arguments.q_descale.rank > 2) {
+    // Of one row and one block both are the same.
+    const auto is_each = [](const TensorView& scales, const TensorView& rows) {
+      return scales.rank < 3 || rows.rank < 4 || scales.shape[1] == rows.shape[1];
+    };
+    return is_each(arguments.q_descale, arguments.q) && is_each(arguments.k_descale, arguments.k)
+               ? ScaleKind::token
+               : ScaleKind::block;
+  }
   for (const auto& [name, scales] :
        {std::pair{"k_descale", &arguments.k_descale}, {"v_descale", &arguments.v_descale}}) {
     if (has_fp8_q && scales == &arguments.v_descale) continue;
@@ -42,6 +50,23 @@ ScaleKind kind_by_shape(const AttentionArguments& arguments, const AttentionSpec
                              rows));
   }
   return ScaleKind::head;
+}
+
+// What values of fp8 beside q of fp8 have a scale for, by the shape.
+ScaleKind value_kind_by_shape(const AttentionArguments& arguments, const AttentionSpec& spec) {
+  const TensorView& scales = arguments.v_descale;
+  if (!has_fp8_queries(spec) || !scales.is_present() || scales.rank < 2) return ScaleKind::head;
+  if (scales.rank > 2) return ScaleKind::channel;
+  const std::int64_t heads = arguments.k.shape[arguments.k.rank - 2], columns = spec.head_dim_v;
+  if (scales.shape[0] != heads || scales.shape[1] != columns) return ScaleKind::head;
+  if (heads != columns) return ScaleKind::channel;
+  const std::int64_t batch =
+      spec.sequences_q == SequenceKind::ragged ? arguments.cu_seqlens_q.shape[0] - 1 : arguments.q.shape[0];
+  if (heads != batch) return ScaleKind::channel;
+  refuse("v_descale",
+         fmt::format("has shape ({}, {}), and there are as many requests as heads and columns; give "
+                     "(1, {}, {}) where it is of columns",
+                     heads, columns, heads, columns));
 }
 
 // The spec of the arrays themselves.
@@ -78,6 +103,9 @@ AttentionSpec spec_of_arrays(const Call& call, nb::handle mask, nb::handle score
     spec.out_dtype = call.arguments().o.dtype;
   const std::optional<ScaleKind> given_kind = scale_kind_of(descale_per);
   spec.descale_per = given_kind ? *given_kind : kind_by_shape(arguments, spec);
+  spec.v_descale_per = value_kind_by_shape(arguments, spec);
+  spec.v_mean = arguments.v_mean.is_present();
+  spec.lse_shift = arguments.lse_shift.is_present();
   spec.sinks = arguments.sinks.is_present();
   spec.dropout = arguments.dropout_p != 0 || arguments.rng_state.is_present();
   spec.split_keys = split_keys;
@@ -248,10 +276,16 @@ Args:
     cache_leftpad: int32 (batch), rows of each sequence before its first key.
     sinks: fp32 (heads_q), a score of each head without a value.
     q_descale: fp32, what the elements of q are multiplied by where it is of fp8: (1), (heads_kv) or (batch, heads_kv), any
-        of which may be 1; heads that share keys share a scale. Or one for each row, as q without head_dim.
+        of which may be 1; heads that share keys share a scale. Or one for each row, as q without head_dim, or for each 64
+        rows: (batch, ceil(seqlen_q / 64), heads_q), and of k the same with its sizes.
     k_descale: fp32, what the elements of k are multiplied by where k and v are of fp8: (1), (heads_kv) or (batch,
         heads_kv), any of which may be 1; or one for each key and KV head, as k without head_dim. Any strides.
-    v_descale: the same for v; where q is of fp8, too, one of each head.
+    v_descale: the same for v; where q is of fp8, too, of each head, or of each column (batch, heads_kv, head_dim_v), of
+        which the first two may be 1, and the first be missing.
+    v_mean: fp32 (batch, heads_kv, head_dim_v), of which the first two may be 1 and the first be missing, where q is of fp8:
+        what v has lost, which is added to o. Rows that see no key keep o = 0.
+    lse_shift: fp32, as lse, where q is of fp8: q times the mean that k has lost. softmax_scale times it is added to LSE,
+        before sinks are.
     num_splits: blocks that may share the keys of some queries, at most; 0: as many as pay.
     zero_padding: write o = 0 and lse = −inf to rows that are no query's: behind those in use (seqused_q), before,
         between and behind ragged sequences. Otherwise such rows stay as they are in out, and hold anything elsewhere.
@@ -263,7 +297,7 @@ Args:
     split_keys: a multiple of 64: keys are summed in spans of so many, and the bits that a request comes out with depend
         on the request alone, not on the batch around it. 0: they depend on it.
     kv_dtype: "fp8_e4m3" or "fp8_e5m2", for k and v that are held as bytes (uint8).
-    descale_per: "head" or "token", what k_descale and v_descale are for, where their shapes do not say.
+    descale_per: "head", "token" or "block", what k_descale and v_descale are for, where their shapes do not say.
     head_dim_v: in place of v: the values are so many leading columns of k, as in the latent cache of multi-head latent
         attention, 512 of 576. Head dims may then be up to 576 and 512.
     out_dtype: of the result, where q is of fp8: "bf16", "fp16" or "fp32"; None: that of out, or "bf16".
@@ -290,7 +324,7 @@ Args:
     q, k, v: with them, also choose the config for calls of their sizes, by tuning if need be; contents do not matter.
     tensors: what mask and score read, with q, k and v.
     cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, cache_leftpad, sinks, q_descale, k_descale,
-        v_descale, rng_state: as `attention` has them, with q, k and v.
+        v_descale, v_mean, lse_shift, rng_state: as `attention` has them, with q, k and v.
     block_mask: a BlockMask for calls of the kernel: the spec's mask becomes that over its table.
     layout: of q, k and v: "BSHD" or "BHSD".
     device: ordinal; None: that of q, else the current one. Calls on other GPUs compile at their first use there.
@@ -376,7 +410,8 @@ void bind_calls(nb::module_& module, std::index_sequence<rows...>) {
               "cu_seqlens_k: typing.Any = None, seqused_q: typing.Any = None, seqused_k: typing.Any = None, "
               "page_table: typing.Any = None, cache_leftpad: typing.Any = None, sinks: typing.Any = None, "
               "q_descale: typing.Any = None, k_descale: typing.Any = None, v_descale: typing.Any = None, "
-              "rng_state: typing.Any = None, num_splits: int = 0, zero_padding: bool = False, "
+              "v_mean: typing.Any = None, lse_shift: typing.Any = None, rng_state: typing.Any = None, "
+              "num_splits: int = 0, zero_padding: bool = False, "
               "split_keys: int = 0, dropout_p: float = 0.0, "
               "block_mask: jit_attention.BlockMask | None = None, kv_dtype: typing.Any = None, "
               "descale_per: str | None = None, head_dim_v: int | None = None, "

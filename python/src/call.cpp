@@ -73,8 +73,11 @@ void Call::read_sequences() {
     if (array.is_valid() && !array.is_none())
       arguments_.*sequence_arrays[i].view = arrays_.read(array, sequence_arrays[i].name, std::nullopt).view;
   }
-  for (TensorView* scales : {&arguments_.q_descale, &arguments_.k_descale, &arguments_.v_descale})
+  // Those of rows; beside q of fp8 those of values are of columns at most.
+  const bool has_value_rows = !facts(arguments_.q.dtype).is_fp8();
+  for (TensorView* scales : {&arguments_.q_descale, &arguments_.k_descale})
     *scales = in_layout(*scales, inputs_.layout, 3);
+  if (has_value_rows) arguments_.v_descale = in_layout(arguments_.v_descale, inputs_.layout, 3);
   arguments_.num_splits = inputs_.sequences.num_splits;
   arguments_.zero_padding = inputs_.sequences.zero_padding;
   arguments_.dropout_p = static_cast<float>(inputs_.sequences.dropout_p);

@@ -44,6 +44,10 @@ std::int64_t size_behind_batch(const TensorView& rows, int dimension) {
 Shape scale_shape(QuantizedScales scales, const TensorView& rows, std::int64_t heads_kv) {
   if (scales == QuantizedScales::token)
     return beside(rows, {size_behind_batch(rows, 0), size_behind_batch(rows, 1)});
+  if (scales == QuantizedScales::block) {
+    const std::int64_t tokens = size_behind_batch(rows, 0);
+    return beside(rows, {(tokens + scale_block_rows - 1) / scale_block_rows, size_behind_batch(rows, 1)});
+  }
   if (scales == QuantizedScales::channel) return beside(rows, {heads_kv, rows.shape[rows.rank - 1]});
   return beside(rows, {heads_kv});
 }

@@ -72,4 +72,32 @@ template <class Config>
 requires requires { Config::descale_per; }
 inline constexpr bool has_token_scales<Config> = Config::descale_per == ScaleKind::token;
 
+/// Whether each block of scale_block_rows queries, or keys, has a scale of its own.
+template <class Config>
+inline constexpr bool has_block_scales = false;
+template <class Config>
+requires requires { Config::descale_per; }
+inline constexpr bool has_block_scales<Config> = Config::descale_per == ScaleKind::block;
+
+/// Whether each column of values has a scale of its own.
+template <class Config>
+inline constexpr bool has_channel_scales = false;
+template <class Config>
+requires requires { Config::v_descale_per; }
+inline constexpr bool has_channel_scales<Config> = Config::v_descale_per == ScaleKind::channel;
+
+/// Whether values have lost a mean of each column.
+template <class Config>
+inline constexpr bool has_value_means = false;
+template <class Config>
+requires requires { Config::v_mean; }
+inline constexpr bool has_value_means<Config> = Config::v_mean;
+
+/// Whether the scores of each query have lost what a mean of the keys made of them.
+template <class Config>
+inline constexpr bool has_lse_shifts = false;
+template <class Config>
+requires requires { Config::lse_shift; }
+inline constexpr bool has_lse_shifts<Config> = Config::lse_shift;
+
 }  // namespace jit

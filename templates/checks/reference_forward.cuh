@@ -24,7 +24,8 @@ __device__ __forceinline__ float descale_of(const float* scales, const TensorStr
                                             int kv_head, int key) {
   if constexpr (!keys_are_fp8<Config>) return 1;
   if (scales == nullptr) return 1;
-  return scales[batch * strides.batch + kv_head * strides.head + key * strides.seq];
+  const int row = has_block_scales<Config> ? key / scale_block_rows : key;
+  return scales[batch * strides.batch + kv_head * strides.head + row * strides.seq];
 }
 
 template <class Config>
@@ -62,9 +63,10 @@ __device__ void attention_reference(const AttentionParams& params, const Referen
       float dot = 0;
       for (int d = 0; d < Config::head_dim; ++d) dot += to_float(q[d]) * to_float(k[d]);
       if constexpr (keys_are_fp8<Config>)
-        dot *= descale_of<Config>(descale.k, descale.k_strides, batch, kv_head, key) *
-               descale_of<Config>(descale.q, descale.q_strides, batch,
-                                  has_token_scales<Config> ? head : kv_head, query);
+        dot *=
+            descale_of<Config>(descale.k, descale.k_strides, batch, kv_head, key) *
+            descale_of<Config>(descale.q, descale.q_strides, batch,
+                               has_token_scales<Config> || has_block_scales<Config> ? head : kv_head, query);
       s = score.apply(dot * params.softmax_scale, query, key);
     }
     float tile_max = s;
@@ -83,7 +85,7 @@ __device__ void attention_reference(const AttentionParams& params, const Referen
     for (int j = 0; j < keys; ++j) {
       float weight = __shfl_sync(full_warp, p, j);
       if (weight == 0) continue;
-      if constexpr (keys_are_fp8<Config>)
+      if constexpr (keys_are_fp8<Config> && !has_channel_scales<Config>)
         weight *= descale_of<Config>(descale.v, descale.v_strides, batch, kv_head, k_begin + j);
       const Stored* v = values.at(k_begin + j);
       for (int i = 0; i < values_per_lane; ++i) {
@@ -97,6 +99,11 @@ __device__ void attention_reference(const AttentionParams& params, const Referen
   }
   for (int i = 0; i < values_per_lane; ++i) {
     const int d = i * warp_size + lane_id();
+    if constexpr (has_channel_scales<Config>)
+      output[i] *= descale_of<Config>(descale.v + d, descale.v_strides, batch, kv_head, 0);
+    if constexpr (has_value_means<Config>)
+      output[i] +=
+          row_sum * descale_of<Config>(descale.v_mean + d, descale.v_mean_strides, batch, kv_head, 0);
     if (d < Config::head_dim_v) rows.o[row * Config::head_dim_v + d] = row_sum == 0 ? 0 : output[i] / row_sum;
   }
   if (lane_id() == 0) rows.lse[row] = row_sum == 0 ? negative_infinity() : row_max + logf(row_sum);

@@ -26,7 +26,9 @@
 #include "steps/apply_functors.cuh"
 #include "steps/dropout.cuh"
 #include "steps/head_scales.cuh"
+#include "steps/lse_shift.cuh"
 #include "steps/softmax.cuh"
+#include "steps/value_columns.cuh"
 #include "steps/warpgroup_turns.cuh"
 #include "steps/wgmma_products.cuh"
 #include "steps/write_lse.cuh"
@@ -34,12 +36,12 @@
 namespace jit::forward_wgmma {
 
 /// Leaves O, of whose rows `inverse` is what they have been multiplied by, at the shared address `o_tile`, or
-/// writes it, too.
+/// writes it, too, and finishes its columns on the way.
 template <class Config>
 __device__ __forceinline__ void write_output(const AttentionParams& params,
                                              const typename KernelTraits<Config>::KeptWork& work,
-                                             int consumer,
-                                             const typename KernelTraits<Config>::Output& output,
+                                             int consumer, typename KernelTraits<Config>::Output& output,
+                                             const typename KernelTraits<Config>::Columns& columns,
                                              const float (&inverse)[KernelTraits<Config>::Output::rows],
                                              unsigned o_tile) {
   using Traits = KernelTraits<Config>;
@@ -48,13 +50,16 @@ __device__ __forceinline__ void write_output(const AttentionParams& params,
   const int warp_row = threadIdx.x % warpgroup_size / warp_size * 16;
   if constexpr (Config::direct_o) {
     store_output_rows<Config>(params, work, work.q_begin + consumer * rows_per_warpgroup + warp_row, output,
-                              inverse);
+                              columns, inverse);
     return;
   }
   // Over Q: these rows are this warp's own, which no other warp multiplies with.
 #pragma unroll
   for (int step = 0; step < Traits::Output::column_blocks / 2; ++step) {
     const unsigned address = Traits::OTile::chunk_address(o_tile, warp_row + lane % 16, 2 * step + lane / 16);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) columns.finish(output, i % 2, 2 * step + i / 2);
+    if (finishes_columns<Config> && step % 2 != 0) __syncwarp();  // loads stay behind it
     unsigned o[4];
     output.template pack_step<Element>(o, 0, step);
     if constexpr (Traits::may_lack_keys) {
@@ -81,6 +86,7 @@ class Consumer {
                                       const DescaleParams& descale, const TensorMaps& maps, unsigned smem)
       : params_(params),
         dropout_(dropout),
+        descale_(descale),
         smem_(smem),
         consumer_(uniform(threadIdx.x / warpgroup_size - 1)),
         scales_(params, descale),
@@ -194,6 +200,11 @@ class Consumer {
     }
   }
 
+  // The first row of a work tile's that the warp has.
+  __device__ __forceinline__ int warp_row() const {
+    return consumer_ * rows_per_warpgroup + threadIdx.x % warpgroup_size / warp_size * 16;
+  }
+
   // Exponentials become the P that is multiplied: their sums are those of all keys.
   __device__ __forceinline__ void pack_scores() {
     drop(scores_, kept_);
@@ -290,7 +301,12 @@ class Consumer {
     hold_scores();
     apply_functors();
     release_k();
-    begin_maximum(scores_, state_);
+    if constexpr (has_block_scales<Config>) {
+      state_ = SoftmaxState<Traits::Scores::rows>();
+      scales_.factors().maxima(scores_, state_.row_max);
+    } else {
+      begin_maximum(scores_, state_);
+    }
     exponentiate_in_turn();
   }
 
@@ -304,9 +320,19 @@ class Consumer {
     } else {
       apply_functors();
       release_k();
-      const bool move = update_maximum<Config::rescale, Weight>(scores_, state_, scale_log2_, correction);
+      const bool move = update_maxima(correction);
       exponentiate_in_turn();
       return move;
+    }
+  }
+
+  __device__ __forceinline__ bool update_maxima(RowFactors& correction) {
+    if constexpr (has_block_scales<Config>) {
+      float of_tile[Traits::Scores::rows];
+      scales_.factors().maxima(scores_, of_tile);
+      return take_maxima<Config::rescale, Weight>(of_tile, state_, scale_log2_, correction);
+    } else {
+      return update_maximum<Config::rescale, Weight>(scores_, state_, scale_log2_, correction);
     }
   }
 
@@ -363,7 +389,12 @@ class Consumer {
   __device__ __forceinline__ void exponentiate_in_turn() {
     constexpr bool in_turn = Config::order == WarpgroupOrder::softmax_lock;
     if constexpr (in_turn) turns_.wait();
-    exponentiate<Config::polynomial_exp2>(scores_, state_, scale_log2_, probability_raise<Weight>);
+    if constexpr (has_block_scales<Config>) {
+      scales_.factors().template exponentiate<Config::polynomial_exp2>(scores_, state_, scale_log2_,
+                                                                       probability_raise<Weight>);
+    } else {
+      exponentiate<Config::polynomial_exp2>(scores_, state_, scale_log2_, probability_raise<Weight>);
+    }
     if constexpr (in_turn) turns_.pass();
   }
 
@@ -394,7 +425,11 @@ class Consumer {
 #pragma unroll
     for (int r = 0; r < Traits::Scores::rows; ++r)
       inverse_[r] = over_kept_share<Config>(inverse_[r], dropout_);
-    if constexpr (Config::sinks) add_sink(params_.sequences.sinks[work_.head], inverse_, lse);
+    if constexpr (has_lse_shifts<Config>) {
+      add_lse_shift<Config, typename Traits::Output>(descale_, params_.softmax_scale, context(),
+                                                     work_.q_begin + warp_row(), lse);
+    }
+    if constexpr (Config::sinks) key_shares_.add_sink(params_.sequences.sinks[work_.head], inverse_, lse);
     // Read again: batch and head would take registers through the loop.
     if (params_.lse != nullptr) {
       const Work<Config> work = work_ring_.tile();
@@ -412,7 +447,8 @@ class Consumer {
     sums_.finish(output_);
     output_.scale_rows(inverse_);
     scales_.scale_output(output_);
-    write_output<Config>(params_, work, consumer_, output_, inverse_, o_ring().tile());
+    const typename Traits::Columns columns(descale_, scales_.value_slice(), params_.heads_kv, key_shares_);
+    write_output<Config>(params_, work, consumer_, output_, columns, inverse_, o_ring().tile());
     if constexpr (Config::direct_o) return;
     o_ring().arrive_full();
     rings_.o.advance();
@@ -420,6 +456,7 @@ class Consumer {
 
   const AttentionParams& params_;
   const DropoutParams& dropout_;
+  const DescaleParams& descale_;
   const unsigned smem_;
   const int consumer_;
   HeadScales<Config, typename Traits::Scores>
@@ -441,6 +478,7 @@ class Consumer {
   PromotedSums<Config, typename Traits::Output> sums_;
   SoftmaxState<Traits::Scores::rows> state_;
   RowFactors inverse_;
+  KeyShares<Config, Traits::Scores::rows> key_shares_;  // of the rows that inverse_ is of
 };
 
 }  // namespace jit::forward_wgmma

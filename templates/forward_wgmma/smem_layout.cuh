@@ -38,7 +38,7 @@ struct SmemLayout {
   int key_words;        ///< int for each key of each stage, if the mask asks for words
   int stored_words;     ///< the same of stored K
   int key_word_ranges;  ///< the table of their ranges: two ints each
-  int key_scales;       ///< float for each key of each stage, if each has a scale
+  int key_scales;       ///< float for each key of each stage, if each, or each block, has a scale
   int key_notes;        ///< KeyNote for each stage of K
   int stored_notes;     ///< the same of stored K
   int value_notes;      ///< int for each stage of V that is transposed
@@ -83,7 +83,7 @@ struct SmemSizes {
   bool has_lengths;                        ///< whether sequences may differ in length
   int element_bytes = jit::element_bytes;  ///< of q, k and v as they are multiplied
   int output_bytes = jit::element_bytes;   ///< of o
-  bool key_scales = false;                 ///< whether each key has a scale of its own
+  bool key_scales = false;                 ///< whether each key, or block of keys, has a scale of its own
   int stages_stored = 0;                   ///< of K and V of 8 bits that are widened; 0: they are not
 
   /// Products of elements of 8 bits sum along the columns of both tiles (PTX ISA, "wgmma.mma_async"): V is turned over.
@@ -202,7 +202,7 @@ JIT_HOST_DEVICE constexpr SmemSizes smem_sizes(bool key_words, bool has_lengths)
           .has_lengths = has_lengths,
           .element_bytes = static_cast<int>(sizeof(typename Config::Element)),
           .output_bytes = static_cast<int>(sizeof(OutputElement<Config>)),
-          .key_scales = has_token_scales<Config>,
+          .key_scales = has_token_scales<Config> || has_block_scales<Config>,
           .stages_stored = Config::stages_stored};
 }
 

@@ -10,6 +10,7 @@
 #include "ptx/warpgroup.cuh"
 #include "scheduling/work_tiles.cuh"
 #include "steps/softmax.cuh"
+#include "steps/value_columns.cuh"
 #include "tiles/accumulator.cuh"
 #include "tiles/bounded_box.cuh"
 #include "tiles/panel_tile.cuh"
@@ -78,11 +79,13 @@ struct KernelTraits {
   // Of one warp of a consumer.
   using Scores = Accumulator<MmaLayout, 16, Config::tile_kv>;
   using Output = Accumulator<MmaLayout, 16, padded_head_dim(Config::head_dim_v)>;
+  using Columns = ValueColumns<Config, Output>;
 
-  /// Whether some queries of a tile may see no key of those that others see, or none of a head whose values have a scale
-  /// that is no number.
-  static constexpr bool may_lack_keys =
-      !is_same<typename Config::Mask, NoMask> || may_drop_keys<typename Config::Score> || widens;
+  /// Whether some queries of a tile may see no key of those that others see, or what they are given is not 0 then: a mean,
+  /// or 0 times a scale that is no number.
+  static constexpr bool may_lack_keys = !is_same<typename Config::Mask, NoMask> ||
+                                        may_drop_keys<typename Config::Score> || widens ||
+                                        has_value_means<Config>;
 
   /// The lower half of a tile's keys, in whole steps of P V.
   static constexpr int lower_keys = lower_key_steps(Config::tile_kv, mma_k) * mma_k;
@@ -116,8 +119,8 @@ struct KernelTraits {
   /// Whether the key loader leaves a word of each key of a partial tile.
   static constexpr bool has_key_words = key_words<typename Config::Mask> == 1;
 
-  /// Whether the key loader leaves what the elements of each key are multiplied by.
-  static constexpr bool has_key_scales = has_token_scales<Config>;
+  /// Whether the key loader leaves what the elements of each key, or block of keys, are multiplied by.
+  static constexpr bool has_key_scales = has_token_scales<Config> || has_block_scales<Config>;
 
   static constexpr SmemSizes sizes = smem_sizes<Config>(has_key_words, has_lengths);
   static constexpr SmemLayout layout = smem_layout(sizes);

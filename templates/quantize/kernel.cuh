@@ -18,8 +18,53 @@ __device__ __forceinline__ float over_row(float x, const Combine& combine) {
   return x;
 }
 
+/// Finds the scale of each block of rows, which a piece of work has whole, and leaves it at `scales`, behind the rows'
+/// magnitudes. By all threads of a block.
 template <class Config, QkvTensor tensor>
-__device__ __forceinline__ void round_rows(const QuantizeParams& params, const QuantizeWork& work) {
+__device__ __forceinline__ void find_block_scales(const QuantizeRows<Config, tensor>& rows,
+                                                  const typename QuantizeRows<Config, tensor>::Row& means,
+                                                  float* magnitudes, float* scales) {
+  using Plan = QuantizePlan<Config, tensor>;
+  constexpr int blocks = quantize_chunk(Plan::share) / scale_block_rows;
+  static_assert(blocks * scale_block_rows == quantize_chunk(Plan::share));
+#pragma unroll
+  for (int step = 0; step < quantize_steps; ++step) {
+    typename QuantizeRows<Config, tensor>::Row row;
+    rows.take(step, row);
+    float magnitude = 0;
+    rows.for_pieces([&](int turn, int) {
+#pragma unroll
+      for (int i = 0; i < Plan::share.piece; ++i)
+        magnitude = fmaxf(magnitude, fabsf(row[turn][i] - (Plan::is_centred ? means[turn][i] : 0.0f)));
+    });
+    magnitude = over_row<Plan::share>(magnitude, [](float a, float b) { return fmaxf(a, b); });
+    if (rows.lane() == 0) magnitudes[rows.place(step)] = rows.has_row(step) ? magnitude : 0;
+  }
+  __syncthreads();
+  const QuantizeTensor& own = rows.own();
+  for (int block = warp_id(); block < blocks; block += quantize_threads / warp_size) {
+    const float* const of_block = magnitudes + block * scale_block_rows;
+    float magnitude = 0;
+#pragma unroll
+    for (int row = lane_id(); row < scale_block_rows; row += warp_size)
+      magnitude = fmaxf(magnitude, of_block[row]);
+#pragma unroll
+    for (int offset = warp_size / 2; offset > 0; offset /= 2)
+      magnitude = fmaxf(magnitude, __shfl_xor_sync(full_warp, magnitude, offset));
+    if (lane_id() != 0) continue;
+    const float scale = scale_of<typename Config::StoredElement>(magnitude);
+    scales[block] = scale;
+    const int token = rows.chunk_begin() + block * scale_block_rows;
+    if (token < own.seqlen)
+      own.descale[rows.offset(own.descale_strides) + token / scale_block_rows * own.descale_strides.seq] =
+          scale;
+  }
+  __syncthreads();
+}
+
+template <class Config, QkvTensor tensor>
+__device__ __forceinline__ void round_rows(const QuantizeParams& params, const QuantizeWork& work,
+                                           float* shared) {
   using Plan = QuantizePlan<Config, tensor>;
   using Rows = QuantizeRows<Config, tensor>;
   using Stored = typename Config::StoredElement;
@@ -53,6 +98,9 @@ __device__ __forceinline__ void round_rows(const QuantizeParams& params, const Q
           params.k.results + static_cast<long long>(work.unit) * 2 * Plan::columns + column, key_means[turn]);
   });
 
+  float* const block_scales = shared + quantize_chunk(share);
+  if constexpr (Plan::scales == QuantizedScales::block)
+    find_block_scales<Config, tensor>(rows, means, shared, block_scales);
   Stored* const to = static_cast<Stored*>(own.to) + rows.offset(own.to_strides);
   constexpr int alignment = Config::alignment / static_cast<int>(sizeof(typename Config::Element));
 #pragma unroll
@@ -76,6 +124,8 @@ __device__ __forceinline__ void round_rows(const QuantizeParams& params, const Q
       if (rows.lane() == 0 && rows.has_row(step))
         own.descale[rows.offset(own.descale_strides) + rows.token(step) * own.descale_strides.seq] = scale;
     }
+    if constexpr (Plan::scales == QuantizedScales::block)
+      of_token = __fdiv_rn(1.0f, block_scales[rows.place(step) / scale_block_rows]);
     if constexpr (shifts) {
       const float sum = over_row<share>(shift, [](float a, float b) { return a + b; });
       if (is_shifted && rows.lane() == 0 && rows.has_row(step)) {
@@ -89,9 +139,8 @@ __device__ __forceinline__ void round_rows(const QuantizeParams& params, const Q
 #pragma unroll
       for (int i = 0; i < share.piece; i += 2) {
         const auto element = [&](int at) {
-          return at < share.piece
-                     ? row[turn][at] * (Plan::scales == QuantizedScales::token ? of_token : factors[turn][at])
-                     : 0.0f;
+          return at < share.piece ? row[turn][at] * (Plan::has_row_scales ? of_token : factors[turn][at])
+                                  : 0.0f;
         };
         words[i / 4] |= pack_fp8<Stored>(element(i), element(i + 1)) << (i % 4 * 8);
       }
@@ -107,7 +156,7 @@ __device__ __forceinline__ void do_work(const QuantizeParams& params, const Quan
   if constexpr (QuantizePlan<Config, tensor>::statistics > 0) {
     if (work.is_statistics) return collect_statistics<Config, tensor>(params, work, shared, is_last);
   }
-  round_rows<Config, tensor>(params, work);
+  round_rows<Config, tensor>(params, work, shared);
 }
 
 template <class Config>
@@ -119,7 +168,8 @@ __device__ __forceinline__ void quantize_qkv(const QuantizeParams& params) {
   constexpr int most =
       maximum(maximum(numbers(Q::statistics, Q::columns), numbers(K::statistics, K::columns)),
               maximum(numbers(V::statistics, V::columns), 1));
-  __shared__ float shared[quantize_threads / warp_size * most];
+  __shared__ float
+      shared[maximum(quantize_threads / warp_size * most, maximum(Q::block_numbers, K::block_numbers))];
   __shared__ int ticket;
   __shared__ bool is_last;
   wait_for_grids_before();

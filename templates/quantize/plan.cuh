@@ -20,6 +20,12 @@ struct QuantizePlan {
   static constexpr bool is_rotated = !is_value && Config::rotate;
   static constexpr bool is_centred =
       is_value ? Config::center_values : tensor == QkvTensor::k && Config::center_keys;
+  /// Whether scales are found as rows come by.
+  static constexpr bool has_row_scales = scales == QuantizedScales::token || scales == QuantizedScales::block;
+  /// Floats in which rows leave their magnitudes, and blocks of them their scales.
+  static constexpr int block_numbers = scales == QuantizedScales::block
+                                           ? quantize_chunk(share) * (scale_block_rows + 1) / scale_block_rows
+                                           : 0;
   static constexpr bool has_extremes = scales == QuantizedScales::head || scales == QuantizedScales::channel;
   static constexpr int statistics = column_statistics(is_centred, has_extremes);
 

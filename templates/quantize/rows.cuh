@@ -38,6 +38,11 @@ class QuantizeRows {
   __device__ __forceinline__ int kv_head() const { return kv_head_; }
   __device__ __forceinline__ int head() const { return head_; }
   __device__ __forceinline__ int token(int step) const { return first_ + step * rows_at_once; }
+  /// The first token of the piece of work, and how far a row is behind it.
+  __device__ __forceinline__ int chunk_begin() const { return first_ - place(0); }
+  __device__ __forceinline__ int place(int step) const {
+    return static_cast<int>(threadIdx.x) / share.lanes + step * rows_at_once;
+  }
   __device__ __forceinline__ bool has_row(int step) const { return token(step) < own().seqlen; }
 
   __device__ __forceinline__ void load() {

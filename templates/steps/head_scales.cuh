@@ -1,6 +1,8 @@
 // What q, k and v of 8 bits are multiplied by, whose elements are left as they are. One number each for a work tile: those
+// What q, k and v of 8 bits are multiplied by, whose elements are left as they are. One number each for a work tile: those
 // of q and k are factors of the softmax scale. Or one for each query and key: they are factors of scores, and those of a
-// tile of keys lie beside it in shared memory. That of v is a factor of the output. k and v alone may be of 8 bits.
+// tile of keys lie beside it in shared memory, as those of blocks of keys do. Those of v are factors of the output. k and
+// v alone may be of 8 bits.
 #pragma once
 
 #include "base/descale_params.cuh"
@@ -11,7 +13,9 @@
 #include "ptx/fp8.cuh"
 #include "ptx/math.cuh"
 #include "scheduling/work_tiles.cuh"
+#include "steps/block_factors.cuh"
 #include "steps/score_factor.cuh"
+#include "steps/value_columns.cuh"
 #include "tiles/shared_words.cuh"
 
 namespace jit {
@@ -33,10 +37,23 @@ __device__ __forceinline__ void scale_by_tokens(Scores& scores, const float (&of
   }
 }
 
-/// Of a warp's `Scores`. Elements of 16 bits have no scales.
-template <class Config, class Scores, bool has_fp8 = keys_are_fp8<Config>,
-          bool has_each = has_token_scales<Config>,
-          bool are_widened = has_fp8 && !is_fp8<typename Config::Element>>
+/// What makes scores of products.
+enum class ScoreScales {
+  none,          ///< elements are of 16 bits
+  work_tile,     ///< one number of q and k
+  widened_keys,  ///< one of keys alone, which may be any
+  tokens,        ///< one for each query and key
+  blocks,        ///< one for each block of queries, and of keys
+};
+template <class Config>
+inline constexpr ScoreScales score_scales = !keys_are_fp8<Config>               ? ScoreScales::none
+                                            : !is_fp8<typename Config::Element> ? ScoreScales::widened_keys
+                                            : has_token_scales<Config>          ? ScoreScales::tokens
+                                            : has_block_scales<Config>          ? ScoreScales::blocks
+                                                                                : ScoreScales::work_tile;
+
+/// Of a warp's `Scores`.
+template <class Config, class Scores, ScoreScales = score_scales<Config>>
 class HeadScales {
  public:
   __device__ __forceinline__ HeadScales(const AttentionParams& params, const DescaleParams&)
@@ -54,27 +71,36 @@ class HeadScales {
   __device__ __forceinline__ void scale_scores(Scores&, unsigned) const {}
   template <class Output>
   __device__ __forceinline__ void scale_output(Output&) const {}
+  /// The batch entry and KV head of values whose columns are finished one by one.
+  __device__ __forceinline__ int value_slice() const { return 0; }
 
  private:
   const AttentionParams& params_;
 };
 
-/// That of values, of a KV head or of all.
+/// Those of values: of a KV head or of all, or what each column has.
 template <class Config>
 class ValueScale {
  public:
-  __device__ __forceinline__ explicit ValueScale(const DescaleParams& descale) : descale_(descale) {}
+  __device__ __forceinline__ ValueScale(const AttentionParams& params, const DescaleParams& descale)
+      : params_(params), descale_(descale) {}
 
   __device__ __forceinline__ void take_values(const WorkTile& work) {
-    of_values_ = read(descale_.v, descale_.v_strides, work);
+    if constexpr (finishes_columns<Config>) {
+      slice_ = work.batch * params_.heads_kv + work.head / Config::gqa_ratio;
+    } else {
+      of_values_ = read(descale_.v, descale_.v_strides, work);
+    }
   }
   template <class Output>
   __device__ __forceinline__ void scale_output(Output& output) const {
+    if constexpr (finishes_columns<Config>) return;
     float scale[Output::rows];
 #pragma unroll
     for (int r = 0; r < Output::rows; ++r) scale[r] = of_values_;
     output.scale_rows(scale);
   }
+  __device__ __forceinline__ int value_slice() const { return slice_; }
 
  protected:
   static __device__ __forceinline__ float read(const float* scales, const TensorStrides& strides,
@@ -83,18 +109,20 @@ class ValueScale {
     return scales != nullptr ? scales[work.batch * strides.batch + kv_head * strides.head] : 1.0f;
   }
 
+  const AttentionParams& params_;
   const DescaleParams& descale_;
 
  private:
   float of_values_ = 0;
+  int slice_ = 0;  // of batch entries and KV heads
 };
 
 /// One for a work tile.
 template <class Config, class Scores>
-class HeadScales<Config, Scores, true, false, false> : public ValueScale<Config> {
+class HeadScales<Config, Scores, ScoreScales::work_tile> : public ValueScale<Config> {
  public:
   __device__ __forceinline__ HeadScales(const AttentionParams& params, const DescaleParams& descale)
-      : ValueScale<Config>(descale), params_(params) {}
+      : ValueScale<Config>(params, descale) {}
 
   template <class FindContext>
   __device__ __forceinline__ void take_scores(const WorkTile& work, int /*warp_row*/, FindContext) {
@@ -103,22 +131,21 @@ class HeadScales<Config, Scores, true, false, false> : public ValueScale<Config>
         this->read(descale.q, descale.q_strides, work) * this->read(descale.k, descale.k_strides, work);
     // Times 0, −inf of a dropped key would be no number; times a negative number, maxima would be minima.
     constexpr float least = 0x1p-100f;
-    of_scores_ = scale < 0 ? __int_as_float(0x7fffffff) : max_nan(params_.softmax_scale * scale, least);
+    of_scores_ = scale < 0 ? __int_as_float(0x7fffffff) : max_nan(this->params_.softmax_scale * scale, least);
   }
   __device__ __forceinline__ float of_scores() const { return of_scores_; }
   __device__ __forceinline__ void scale_scores(Scores&, unsigned) const {}
 
  private:
-  const AttentionParams& params_;
   float of_scores_ = 0;
 };
 
 /// One for a work tile, of keys alone, which may be any number.
 template <class Config, class Scores>
-class HeadScales<Config, Scores, true, false, true> : public ValueScale<Config> {
+class HeadScales<Config, Scores, ScoreScales::widened_keys> : public ValueScale<Config> {
  public:
   __device__ __forceinline__ HeadScales(const AttentionParams& params, const DescaleParams& descale)
-      : ValueScale<Config>(descale), params_(params) {}
+      : ValueScale<Config>(params, descale) {}
 
   template <class FindContext>
   __device__ __forceinline__ void take_scores(const WorkTile& work, int /*warp_row*/, FindContext) {
@@ -126,22 +153,21 @@ class HeadScales<Config, Scores, true, false, true> : public ValueScale<Config> 
     // Of a functor it is a factor of what that takes.
     keys_ = Config::Score::is_identity ? score_factor(scale) : ScoreFactor{scale, 1.0f};
   }
-  __device__ __forceinline__ float of_scores() const { return params_.softmax_scale * keys_.exponents; }
+  __device__ __forceinline__ float of_scores() const { return this->params_.softmax_scale * keys_.exponents; }
   __device__ __forceinline__ void scale_scores(Scores& scores, unsigned) const {
     if constexpr (Config::Score::is_identity) keys_.scale(scores);
   }
 
  private:
-  const AttentionParams& params_;
   ScoreFactor keys_;
 };
 
 /// One for each query and key.
 template <class Config, class Scores>
-class HeadScales<Config, Scores, true, true, false> : public ValueScale<Config> {
+class HeadScales<Config, Scores, ScoreScales::tokens> : public ValueScale<Config> {
  public:
   __device__ __forceinline__ HeadScales(const AttentionParams& params, const DescaleParams& descale)
-      : ValueScale<Config>(descale), params_(params) {}
+      : ValueScale<Config>(params, descale) {}
 
   template <class FindContext>
   __device__ __forceinline__ void take_scores(const WorkTile& work, int warp_row, FindContext find_context) {
@@ -154,14 +180,45 @@ class HeadScales<Config, Scores, true, true, false> : public ValueScale<Config> 
       of_queries_[r] = of_head[(context.q_begin + query) * strides.seq];
     });
   }
-  __device__ __forceinline__ float of_scores() const { return params_.softmax_scale; }
+  __device__ __forceinline__ float of_scores() const { return this->params_.softmax_scale; }
   __device__ __forceinline__ void scale_scores(Scores& scores, unsigned scales) const {
     scale_by_tokens(scores, of_queries_, scales + MmaLayout::lane_column(reread_thread_index()) * 4);
   }
 
  private:
-  const AttentionParams& params_;
   float of_queries_[Scores::rows] = {};
+};
+
+/// One for each block of queries, of which a warp has one, and of keys, of which a tile has a few. They are factors of
+/// exponents, so that scores need no multiplication of their own, but where a functor wants to see them.
+template <class Config, class Scores>
+class HeadScales<Config, Scores, ScoreScales::blocks> : public ValueScale<Config> {
+  using Factors = BlockFactors<Scores, Config::tile_kv>;
+  static_assert(Config::tile_q % scale_block_rows == 0, "a warp's rows are of one block");
+
+ public:
+  __device__ __forceinline__ HeadScales(const AttentionParams& params, const DescaleParams& descale)
+      : ValueScale<Config>(params, descale) {}
+
+  template <class FindContext>
+  __device__ __forceinline__ void take_scores(const WorkTile& work, int warp_row, FindContext find_context) {
+    const TensorStrides& strides = this->descale_.q_strides;
+    const int last = find_context().seqlen_q - 1;
+    const int block = minimum(work.q_begin + warp_row, last) / scale_block_rows;
+    of_queries_ =
+        this->descale_.q[work.batch * strides.batch + work.head * strides.head + block * strides.seq];
+  }
+  __device__ __forceinline__ float of_scores() const { return this->params_.softmax_scale; }
+  /// Reads those of a tile of keys, which `factors` are for.
+  __device__ __forceinline__ void scale_scores(Scores& scores, unsigned scales) {
+    factors_.take(of_queries_, scales);
+    if constexpr (!Config::Score::is_identity) factors_.scale(scores);
+  }
+  __device__ __forceinline__ const Factors& factors() const { return factors_; }
+
+ private:
+  float of_queries_ = 0;
+  Factors factors_;
 };
 
 }  // namespace jit

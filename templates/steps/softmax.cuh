@@ -266,20 +266,29 @@ __device__ __forceinline__ void finish_rows(const SoftmaxState<rows>& state, flo
   }
 }
 
-/// Takes one more key without a value, of score `sink` in natural units, into what `finish_rows` came to.
+/// Takes one more key without a value, of score `sink` in natural units, into what `finish_rows` came to. `shares` are
+/// what the other keys have of the sums.
 template <int rows>
-__device__ __forceinline__ void add_sink(float sink, float (&inverse)[rows], float (&lse)[rows]) {
+__device__ __forceinline__ void add_sink(float sink, float (&inverse)[rows], float (&lse)[rows],
+                                         float (&shares)[rows]) {
 #pragma unroll
   for (int r = 0; r < rows; ++r) {
+    shares[r] = 1;
     if (lse[r] == negative_infinity()) {  // O of a row without keys is 0
       lse[r] = sink;
       continue;
     }
     const float keys = lse[r] * log2_e, other = sink * log2_e, max = fmaxf(keys, other);
     const float sum = ex2(keys - max) + ex2(other - max);
-    inverse[r] *= ex2(keys - max) * rcp(sum);
+    shares[r] = ex2(keys - max) * rcp(sum);
+    inverse[r] *= shares[r];
     lse[r] = (max + lg2(sum)) * ln_2;
   }
+}
+template <int rows>
+__device__ __forceinline__ void add_sink(float sink, float (&inverse)[rows], float (&lse)[rows]) {
+  float shares[rows];
+  add_sink(sink, inverse, lse, shares);
 }
 
 }  // namespace jit

@@ -117,6 +117,57 @@ TEST_F(Fp8Test, ScalesOfTokens) {
   expect_all_right(cases);
 }
 
+// A scale for each block of queries and of keys, in tiles of whole blocks and of halves, from any block on.
+TEST_F(Fp8Test, ScalesOfBlocks) {
+  std::vector<KernelCase> cases;
+  const auto add = [&](const Mask& mask, const Score& score, int seqlen_q, int seqlen_kv,
+                       const char* config) {
+    AttentionCase problem = fp8_case(DType::fp8_e4m3, 32, seqlen_q, seqlen_kv);
+    problem.spec.descale_per = ScaleKind::block;
+    problem.spec.gqa_ratio = 2;
+    problem.spec.mask = mask;
+    problem.spec.score = score;
+    cases.push_back({problem, config_of(config)});
+  };
+  add({}, {}, 200, 270, "tile_q=128 tile_kv=192 stages_q=2 stages_v=2 separate_o=true order=ping_pong");
+  add(mask::causal(), {}, 140, 90, small);  // rows without a key
+  add(mask::sliding_window(40, 0), {}, 150, 330, "tile_q=128 tile_kv=96 stages_v=2 direct_o=true");
+  add(mask::causal(), score::softcap(3), 66, 230,
+      "tile_q=64 tile_kv=160 stages_k=3 stages_v=2 direct_o=true overlap=false promote_every=1");
+  add({}, {}, 1, 1, small);
+  add({}, {}, 3, 0, small);
+  expect_all_right(cases);
+}
+
+// What a quantiser takes away is given back: a scale for each column of values, their mean, what LSE has lost; by every way
+// that O leaves a consumer.
+TEST_F(Fp8Test, ColumnsOfValuesAndLse) {
+  std::vector<KernelCase> cases;
+  const auto add = [&](bool channels, bool means, bool shift, const Mask& mask, const Score& score,
+                       int seqlen_q, int seqlen_kv, const char* config) {
+    AttentionCase problem = fp8_case(DType::fp8_e4m3, 32, seqlen_q, seqlen_kv);
+    AttentionSpec& spec = problem.spec;
+    const bool is_wide = cases.size() == 2;
+    spec.out_dtype = is_wide ? DType::fp32 : DType::fp16;
+    spec.head_dim_v = is_wide ? 32 : 40;
+    problem.layout = is_wide ? Layout::bshd : Layout::padded;  // rows keep 16 bytes
+    spec.gqa_ratio = 2;
+    spec.v_descale_per = channels ? ScaleKind::channel : ScaleKind::head;
+    spec.v_mean = means;
+    spec.lse_shift = shift;
+    spec.descale_per = cases.size() == 1 ? ScaleKind::token : ScaleKind::head;
+    spec.mask = mask;
+    spec.score = score;
+    cases.push_back({problem, config_of(config)});
+  };
+  add(true, true, true, {}, {}, 130, 100, "tile_q=128 tile_kv=64 stages_q=2 stages_v=2 separate_o=true");
+  add(true, false, false, mask::causal(), {}, 140, 90, small);  // rows without a key
+  add(false, true, true, mask::causal(), score::alibi(), 90, 70,
+      "tile_q=64 tile_kv=96 stages_v=2 direct_o=true overlap=false promote_every=1");
+  add(true, true, false, {}, {}, 70, 0, "tile_q=128 tile_kv=32 stages_v=2 direct_o=true");
+  expect_all_right(cases);
+}
+
 // Persistent blocks that take several work tiles: scales are those of the tile, and results the same bits.
 TEST_F(Fp8Test, ManyTilesOfManyHeads) {
   const CurrentDevice current(0);
@@ -259,6 +310,27 @@ TEST_F(Fp8Test, WhatCannotBeServedIsRefused) {
               }),
               HasSubstr("must be head where q is of fp8, too, and keys are paged"));
   EXPECT_THAT(refused([](AttentionSpec& s) { s.dropout = true; }), HasSubstr("must be false"));
+  EXPECT_THAT(refused([](AttentionSpec& s) {
+                s.descale_per = ScaleKind::block;
+                s.sequences_q = SequenceKind::ragged;
+              }),
+              HasSubstr("in dense sequences"));
+  EXPECT_THAT(refused([](AttentionSpec& s) { s.descale_per = ScaleKind::channel; }),
+              HasSubstr("one of v has a scale by v_descale_per"));
+  EXPECT_THAT(refused([](AttentionSpec& s) { s.v_descale_per = ScaleKind::token; }),
+              HasSubstr("cannot take the scale of its value"));
+  EXPECT_THAT(refused([](AttentionSpec& s) {
+                s.lse_shift = true;
+                s.score = score::alibi().then(score::softcap(3));
+              }),
+              HasSubstr("with score alibi, softcap(3): it sees scores without the mean of k"));
+  for (bool AttentionSpec::*means : {&AttentionSpec::v_mean, &AttentionSpec::lse_shift}) {
+    EXPECT_THAT(refused([&](AttentionSpec& s) {
+                  s.dtype = DType::bf16;
+                  s.*means = true;
+                }),
+                HasSubstr("must be false where q is not of fp8"));
+  }
   EXPECT_THAT(refused([](AttentionSpec& s) {
                 s.dtype = DType::bf16;
                 s.out_dtype = DType::fp32;

@@ -10,8 +10,8 @@
 #include <gtest/gtest.h>
 
 #include "tests/device/graph.h"
-#include "tests/device/quantize_run.h"
 #include "tests/support/error_of.h"
+#include "tests/support/quantize_run.h"
 #include "tests/support/seed.h"
 #include "tests/support/shared_cache.h"
 
@@ -77,6 +77,27 @@ TEST_F(QuantizeTest, HeadDims) {
                            .value_scales = centers ? channel : head,
                            .center_keys = centers,
                            .center_values = centers},
+                  .offset = 3});
+  }
+}
+
+// Blocks that a piece of work has some of, all of the way of rows to lanes, and a last one that is not whole.
+TEST_F(QuantizeTest, ScalesOfBlocks) {
+  const CurrentDevice current(0);
+  for (const int head_dim : {8, 72, 128, 256}) {
+    const bool is_wide = head_dim == 256;
+    expect_right({.spec = {.dtype = is_wide ? DType::fp32 : DType::bf16,
+                           .head_dim = head_dim,
+                           .head_dim_v = 8,
+                           .scales = QuantizedScales::block,
+                           .rotate = head_dim == 128,
+                           .center_keys = head_dim != 72},
+                  .batch = is_wide ? 1 : 2,
+                  .seqlen_q = is_wide ? 70 : 130,
+                  .seqlen_kv = is_wide ? 128 : 200,
+                  .heads_q = 2,
+                  .heads_kv = 1,
+                  .outliers = 30,
                   .offset = 3});
   }
 }

@@ -14,8 +14,10 @@ constexpr const char* mma_config =
     "family=forward_mma_sync tile_q=32 tile_kv=64 warps=2 stages_k=2 stages_v=2";
 
 // Two heads with scales of their own, several tiles of keys, two panels of columns, a tile that ends with few keys.
+// With `given_back`, values have a scale for each column and a mean, and LSE has lost something.
 std::string noticed_of_fp8(const TemplateMutation* mutation, const char* config,
-                           ScaleKind descale_per = ScaleKind::head, int head_dim_v = 160) {
+                           ScaleKind descale_per = ScaleKind::head, int head_dim_v = 160,
+                           bool given_back = false) {
   const MutatedTemplates templates(mutation);
   Settings settings = shared_cache_settings();
   settings.templates = templates.folder();
@@ -27,6 +29,8 @@ std::string noticed_of_fp8(const TemplateMutation* mutation, const char* config,
   problem.spec.alignment = head_dim_v % 16 == 0 ? 16 : 8;
   problem.spec.gqa_ratio = 2;
   problem.spec.descale_per = descale_per;
+  problem.spec.v_mean = problem.spec.lse_shift = given_back;
+  if (given_back) problem.spec.v_descale_per = ScaleKind::channel;
   AttentionRun run(problem);
   try {
     const Attention kernel = attention(problem.spec, parse_config(config), context);
@@ -42,6 +46,7 @@ std::string noticed_of_fp8(const TemplateMutation* mutation, const char* config,
 TEST(Fp8, IsRightUnmutated) {
   for (const char* config : {fp8_config, promoted_config}) EXPECT_EQ(noticed_of_fp8(nullptr, config), "");
   EXPECT_EQ(noticed_of_fp8(nullptr, fp8_config, ScaleKind::token), "");
+  EXPECT_EQ(noticed_of_fp8(nullptr, fp8_config, ScaleKind::head, 160, true), "");
 }
 
 class Fp8MutationTest : public ::testing::TestWithParam<TemplateMutation> {};
@@ -210,6 +215,40 @@ INSTANTIATE_TEST_SUITE_P(
                          {"data race", "flight"}},
         TemplateMutation{"TokensUnscaled", kernel, "    scales.scale_scores(scores, key_scales(stage_k));\n",
                          ""}),
+    ::testing::PrintToStringParamName());
+
+// Of kernels whose blocks of queries and keys have scales of their own.
+class Fp8BlockMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
+
+TEST_P(Fp8BlockMutationTest, IsCaught) {
+  expect_caught(GetParam(), noticed_of_fp8(&GetParam(), fp8_config, ScaleKind::block));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Fp8Block, Fp8BlockMutationTest,
+    ::testing::Values(TemplateMutation{"ScaleOfAnotherBlock", scales,
+                                       "minimum(k_begin + i * keys, sequence.length - 1)",
+                                       "0 * (k_begin + i)"},
+                      TemplateMutation{"MaximaWithoutFactors", "steps/block_factors.cuh",
+                                       "largest * of_blocks_[i]", "largest"}),
+    ::testing::PrintToStringParamName());
+
+// Of kernels that give back what a quantiser has taken away.
+class Fp8ColumnsMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
+
+TEST_P(Fp8ColumnsMutationTest, IsCaught) {
+  expect_caught(GetParam(), noticed_of_fp8(&GetParam(), fp8_config, ScaleKind::head, 160, true));
+}
+
+constexpr const char* columns = "steps/value_columns.cuh";
+
+INSTANTIATE_TEST_SUITE_P(
+    Fp8Columns, Fp8ColumnsMutationTest,
+    ::testing::Values(
+        TemplateMutation{"ScaleOfTheNextBlock", columns, "scales_[column]", "scales_[column + 8]"},
+        TemplateMutation{"MeanOfAnotherHead", columns, "kv_head = slice - batch * heads_kv", "kv_head = 0"},
+        TemplateMutation{"ShiftOfAnotherQuery", "steps/lse_shift.cuh", "of_head[row * strides.seq]",
+                         "of_head[0 * row]"}),
     ::testing::PrintToStringParamName());
 
 }  // namespace

@@ -165,6 +165,22 @@ def test_scales_of_tokens(rng, place, fetch, layout):
     check(turned(fetch(o)), fetch(lse), wide(q, a), wide(k, b), wide(v, c[:, None]))
 
 
+def test_scales_of_blocks(rng, place, fetch):
+    """One for each 64 rows of a head."""
+    a, b, c = drawn(rng, 2, 2, 4), drawn(rng, 2, 3, 2), drawn(rng, 2, 2)
+    rows = [x.repeat(64, 1)[:, :n] for x, n in ((a, 70), (b, 150))]
+    q, k, v = codes(rng, (2, 70, 4, 64), rows[0]), codes(rng, (2, 150, 2, 64), rows[1]), codes(rng, (2, 150, 2, 64), c[:, None])
+    o, lse = ja.attention(
+        *(place(x.view(numpy.uint8)) for x in (q, k, v)),
+        dtype="fp8_e4m3",
+        q_descale=place(a),
+        k_descale=place(b),
+        v_descale=place(c),
+        return_lse=True,
+    )
+    check(fetch(o), fetch(lse), wide(q, rows[0]), wide(k, rows[1]), wide(v, c[:, None]))
+
+
 @pytest.mark.parametrize("family", CONFIGS)
 def test_scales_of_ragged_tokens(rng, place, fetch, family):
     lengths_q, lengths_k = [5, 0, 70, 1], [40, 7, 130, 0]
@@ -186,6 +202,40 @@ def test_scales_of_ragged_tokens(rng, place, fetch, family):
         rows, keys = (slice(x[i], x[i + 1]) for x in bounds)
         numbers = wide(q[rows], a[rows]), wide(k[keys], b[keys]), wide(v[keys], numpy.broadcast_to(c, b[keys].shape))
         check(o[None, rows], lse[None, :, rows], *(x[None] for x in numbers))
+
+
+def test_what_a_quantiser_takes_away_of_ragged_sequences(rng, place, fetch):
+    """Scales of columns, a mean of values and what LSE has lost, beside sinks, which have lost nothing."""
+    lengths_q, lengths_k = [5, 0, 70, 1], [40, 7, 130, 0]
+    q, k, v = (rng.standard_normal((sum(n), heads, 64)) for n, heads in ((lengths_q, 4), (lengths_k, 2), (lengths_k, 2)))
+    k, v = (x + 4 * rng.standard_normal((1, 2, 64)) for x in (k, v))
+    bounds = boundaries(lengths_q), boundaries(lengths_k)
+    sinks = rng.uniform(-2, 4, 4).astype(numpy.float32)
+    rows = [place(x.astype(numpy.float32)) for x in (q, k, v)]
+    for options in (dict(scales="head", value_scales="channel"), dict(scales="token", rotation_seed=1)):
+        z = ja.quantize_qkv(*rows, center_keys=True, center_values=True, return_lse_shift=True, **options)
+        o, lse = ja.attention(
+            z.q,
+            z.k,
+            z.v,
+            cu_seqlens_q=place(bounds[0]),
+            cu_seqlens_k=place(bounds[1]),
+            sinks=place(sinks),
+            mask=ja.mask.causal(),
+            return_lse=True,
+            **z.scales,
+        )
+        o, lse = fetch(o), fetch(lse)
+        for i in range(4):
+            own, keys = (slice(x[i], x[i + 1]) for x in bounds)
+            keep = lambda b, h, a, j, i=i: causal(b, h, a, j, lengths_q[i], lengths_k[i])  # noqa: E731
+            exact = exact_attention(q[None, own], k[None, keys], v[None, keys], keep=keep)
+            with_sink = numpy.logaddexp(exact.lse, sinks[:, None])
+            share = numpy.exp(exact.lse - with_sink)[0].T[..., None]
+            assert numpy.abs(o[own] - exact.o[0] * share).max(initial=0) < 0.6
+            assert numpy.sqrt(((o[own] - exact.o[0] * share) ** 2).mean()) < 0.06 if lengths_q[i] > 1 else True
+            assert numpy.abs(lse[:, own] - with_sink[0]).max(initial=0) < 0.25
+            assert (o[own][numpy.isneginf(exact.lse[0]).T] == 0).all()
 
 
 def test_heads_before_rows_and_a_prepared_kernel(rng, place, fetch):
@@ -230,6 +280,13 @@ def test_rows_that_tma_cannot_read(rng, place, fetch, head_dim, backwards):
         ({"q": BF16, "dtype": None, "kv_dtype": "fp8_e4m3", "q_descale": (1,)}, "q_descale", "dtype of fp8"),
         ({"split_keys": 64}, "split_keys", "must be 0 where q is of fp8"),
         ({"dropout_p": 0.5}, "dropout", "must be false where k and v are of fp8"),
+        ({"q_descale": (2, 1, 2), "k_descale": (2, 2, 2)}, "k_descale", "has blocks = 2; it must be 1"),
+        ({"v_descale": (3, 2, 64)}, "v_descale", "has batch = 3; it must be 2"),
+        ({"v_descale": (2, 2, 32)}, "v_descale", "has head_dim = 32; it must be 64"),
+        ({"v_mean": (2, 64, 2)}, "v_mean", "has heads = 64; it must be 2"),
+        ({"lse_shift": (2, 9, 2)}, "lse_shift", "has heads = 9; it must be 2"),
+        ({"lse_shift": (2, 2, 9), "score": ja.score.softcap(3)}, "lse_shift", "with score softcap(3)"),
+        ({"q": BF16, "k": BF16, "v": BF16, "dtype": None, "v_mean": (2, 2, 64)}, "v_mean", "q is not of fp8"),
     ],
 )
 def test_refusals(place, options, argument, words):

@@ -77,7 +77,7 @@ def test_means_are_taken_away_and_added_again(make):
     assert together < 0.3 * error(q, k, v, center_values=True) and together < 0.7 * error(q, k, v, center_keys=True)
 
 
-@pytest.mark.parametrize("options", [{"scales": "token"}, {"dtype": "fp8_e5m2"}, {"layout": "BHSD"}])
+@pytest.mark.parametrize("options", [{"scales": "token", "value_scales": "channel"}, {"dtype": "fp8_e5m2"}, {"layout": "BHSD"}])
 def test_masks_layouts_and_scales(make, options):
     """Rows that see no key are 0, and their LSE −inf, with a mean of v, too."""
     q, k, v = make(2, 40, 4, 32), make(2, 30, 2, 32), make(2, 30, 2, 32) + 1
@@ -91,6 +91,19 @@ def test_masks_layouts_and_scales(make, options):
     assert float((lse[:, :, 10:].double().cpu() - right_lse[:, :, 10:]).abs().max()) < (
         0.6 if "dtype" in options else 0.3
     )
+
+
+def test_sinks_beside_keys_without_their_mean(make):
+    """A sink does not shift with the scores."""
+    q, k, v = make(1, 20, 4, 32), make(1, 40, 2, 32) + 2, make(1, 40, 2, 32) + 1
+    sinks = torch.tensor([-1.0, 0.0, 3.0, 8.0], device=q.device)
+    o, lse = jt.quantized_attention(q, k, v, sinks=sinks, center_keys=True, center_values=True, return_lse=True)
+    right, right_lse = exact(q, k, v)
+    own = sinks.double().cpu()[None, :, None]
+    with_sink = torch.logaddexp(right_lse, own)
+    right = right * (right_lse - with_sink).exp().transpose(1, 2)[..., None]
+    assert relative(o, right) < 0.05
+    assert float((lse.double().cpu() - with_sink).abs().max()) < 0.3
 
 
 def test_compiled(make):
@@ -117,6 +130,7 @@ def test_zeros_and_nothing(make):
     [
         ({"dtype": "bf16"}, "dtype", "must be one of 'fp8_e4m3'"),
         ({"scales": "tensor"}, "scales", "must be one of 'head', 'token'"),
+        ({"value_scales": "token"}, "value_scales", "must be one of 'head', 'channel'"),
         ({"rotation_seed": -1}, "rotation_seed", "must be from 0"),
         ({"rotation_seed": 1, "head_dim": 48}, "rotation_seed", "a power of two"),
         ({"center_keys": True, "score": ja.score.softcap(3)}, "center_keys", "must be False with a score"),

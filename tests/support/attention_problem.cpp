@@ -115,12 +115,23 @@ Output for_each_row(const Problem& problem, std::span<const Row> rows,
       const Row& first = rows[order[runs[run].first]];
       const int h_kv = first.h / problem.gqa_ratio;
       const std::vector<float> k = head_as_floats(problem, problem.k, problem.head_dim, first.b, h_kv);
-      const std::vector<float> v = head_as_floats(problem, problem.v, problem.head_dim_v, first.b, h_kv);
+      std::vector<float> v = head_as_floats(problem, problem.v, problem.head_dim_v, first.b, h_kv);
+      const std::size_t heads_kv = static_cast<std::size_t>(problem.heads_q / problem.gqa_ratio);
+      const std::size_t head = static_cast<std::size_t>(first.b) * heads_kv + static_cast<std::size_t>(h_kv);
+      for (std::size_t j = 0; j < v.size() && !problem.v_mean.empty(); ++j)
+        v[j] += problem.v_mean[head * head_dim_v + j % head_dim_v];
       for (std::size_t i = runs[run].first; i < runs[run].second; ++i) {
         const Row& row = rows[order[i]];
         const std::uint16_t* from = problem.q.row(row.b, row.q, row.h);
         for (std::size_t d = 0; d < q.size(); ++d) q[d] = to_float(problem.dtype, from[d]);
-        compute({row, q.data(), k.data(), v.data()}, &output.o[order[i] * head_dim_v], output.lse[order[i]]);
+        double& lse = output.lse[order[i]];
+        compute({row, q.data(), k.data(), v.data()}, &output.o[order[i] * head_dim_v], lse);
+        if (problem.lse_shift.empty()) continue;
+        const int slice = row.b * problem.heads_q + row.h;
+        lse +=
+            double{problem.softmax_scale} *
+            problem.lse_shift[static_cast<std::size_t>(slice) * static_cast<std::size_t>(problem.seqlen_q) +
+                              static_cast<std::size_t>(row.q)];
       }
     }
   };

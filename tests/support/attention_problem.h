@@ -43,7 +43,9 @@ struct Problem {
   bool fp8_weights =
       false;            ///< probabilities are e4m3 numbers, 2^8 at most, before they are multiplied with v
   Keep keep = nullptr;  ///< empty: every key
-  ScoreFunction score = nullptr;  ///< empty: the score as it is
+  ScoreFunction score = nullptr;      ///< empty: the score as it is
+  std::vector<float> v_mean = {};     ///< (batch, heads_kv, head_dim_v), which v has lost; empty: nothing
+  std::vector<float> lse_shift = {};  ///< (batch, heads_q, seqlen_q), over softmax_scale; empty: nothing
 };
 
 /// One query of one head.

@@ -106,10 +106,17 @@ Place place_functor_tensor(Arena& arena, const reference::FunctorData& data) {
 Place place_scales(Arena& arena, const AttentionCase& wanted, const Place& rows, bool is_value,
                    std::mt19937_64& random) {
   const bool is_each =
-      wanted.spec.descale_per == ScaleKind::token && !(is_value && has_fp8_queries(wanted.spec));
-  const std::int64_t b = wanted.batch, s = rows.shape[1], h = is_each ? rows.shape[2] : wanted.heads_kv;
+      wanted.spec.descale_per != ScaleKind::head && !(is_value && has_fp8_queries(wanted.spec));
+  const std::int64_t together = wanted.spec.descale_per == ScaleKind::block ? scale_block_rows : 1;
+  const std::int64_t b = wanted.batch, s = (rows.shape[1] + together - 1) / together,
+                     h = is_each ? rows.shape[2] : wanted.heads_kv;
   Place place{.dtype = DType::fp32, .rank = 2, .shape = {b, h}, .strides = {h, 1}};
+  if (is_value && wanted.spec.v_descale_per == ScaleKind::channel) {
+    const std::int64_t d = wanted.spec.value_head_dim();
+    place = {.dtype = DType::fp32, .rank = 4, .shape = {b, 1, h, d}, .strides = {h * d, 0, d, 1}};
+  }
   if (is_each) place = {.dtype = DType::fp32, .rank = 3, .shape = {b, s, h}, .strides = {s * h, h, 1}};
+  if (is_each) place.rows = together;
   const std::int64_t count = place.strides[0] * b;
   place.offset = arena.reserve(static_cast<std::size_t>(count) * sizeof(float));
   for (std::int64_t i = 0; i < count; ++i) {
@@ -120,15 +127,43 @@ Place place_scales(Arena& arena, const AttentionCase& wanted, const Place& rows,
   return place;
 }
 
-// Heads of queries that share a scale.
-int q_scale_ratio(const AttentionSpec& spec) {
-  return spec.descale_per == ScaleKind::token ? 1 : spec.gqa_ratio;
+// Means, or what scores have lost: normally distributed, and dense.
+Place place_normal(Arena& arena, std::initializer_list<std::int64_t> shape, std::vector<float>& numbers,
+                   std::mt19937_64& random) {
+  Place place{.dtype = DType::fp32, .rank = static_cast<int>(shape.size())};
+  std::copy(shape.begin(), shape.end(), place.shape);
+  std::int64_t count = 1;
+  for (int i = place.rank - 1; i >= 0; --i) {
+    place.strides[i] = count;
+    count *= place.shape[i];
+  }
+  std::normal_distribution<float> normal;
+  for (std::int64_t i = 0; i < count; ++i) numbers.push_back(normal(random));
+  place.offset = arena.reserve(numbers.size() * sizeof(float));
+  std::memcpy(arena.host.data() + place.offset, numbers.data(), numbers.size() * sizeof(float));
+  return place;
 }
 
-float scale_at(const Arena& arena, const Place& scales, std::int64_t b, std::int64_t s, std::int64_t h) {
+// Without the dimension of rows, which share what there is one of for each column.
+TensorView without_rows(TensorView view) {
+  if (view.rank < 4) return view;
+  --view.rank;
+  std::copy(view.shape + 2, view.shape + 4, view.shape + 1);
+  std::copy(view.strides + 2, view.strides + 4, view.strides + 1);
+  return view;
+}
+
+// Heads of queries that share a scale.
+int q_scale_ratio(const AttentionSpec& spec) {
+  return spec.descale_per == ScaleKind::head ? spec.gqa_ratio : 1;
+}
+
+float scale_at(const Arena& arena, const Place& scales, std::int64_t b, std::int64_t s, std::int64_t h,
+               std::int64_t d) {
   float scale;
-  std::memcpy(&scale, arena.host.data() + (scales.rank == 3 ? scales.at(b, s, h) : scales.at(b, h)),
-              sizeof scale);
+  const std::size_t at =
+      scales.rank == 2 ? scales.at(b, h) : scales.at(b, s / scales.rows, h, scales.rank == 4 ? d : 0);
+  std::memcpy(&scale, arena.host.data() + at, sizeof scale);
   return scale;
 }
 
@@ -149,7 +184,7 @@ void fill_codes(Arena& arena, const Place& place, const Place& scales, int ratio
                 std::mt19937_64& random) {
   std::normal_distribution<float> normal(0, amplitude);
   for_each_element(place, [&](auto b, auto s, auto h, auto d) {
-    const float wanted = normal(random) / scale_at(arena, scales, b, s, h / ratio);
+    const float wanted = normal(random) / scale_at(arena, scales, b, s, h / ratio, d);
     int nearest = 0;
     float least = std::numeric_limits<float>::infinity();
     for (int code = 0; code < 256; ++code) {
@@ -263,6 +298,12 @@ AttentionRun::AttentionRun(const AttentionCase& wanted, int device)
     v_.shape[3] = spec.value_head_dim();
   }
 
+  std::vector<float> v_mean, lse_shift;
+  if (spec.v_mean)
+    v_mean_ = place_normal(inputs_, {case_.batch, case_.heads_kv, spec.value_head_dim()}, v_mean, random);
+  if (spec.lse_shift)
+    lse_shift_ = place_normal(inputs_, {case_.batch, case_.heads_q(), case_.seqlen_q}, lse_shift, random);
+
   const auto functors = std::make_shared<const reference::FunctorProblem>(reference::random_functor_problem(
       spec, case_.batch, case_.heads_q(), case_.seqlen_q, case_.seqlen_kv, random));
   for (const FunctorTensorSpec& tensor : tensor_specs_)
@@ -289,7 +330,9 @@ AttentionRun::AttentionRun(const AttentionCase& wanted, int device)
               .softmax_scale = spec.scale(),
               .fp8_weights = has_fp8_queries(spec),
               .keep = reference::host_mask(spec.mask, functors),
-              .score = reference::host_score(spec.score, functors)};
+              .score = reference::host_score(spec.score, functors),
+              .v_mean = std::move(v_mean),
+              .lse_shift = std::move(lse_shift)};
   if (has_fp8_keys(spec)) widen();
 }
 
@@ -299,7 +342,7 @@ void AttentionRun::widen() {
     for_each_element(place, [&](auto b, auto s, auto h, auto d) {
       const float element = float_from_bits(place.dtype, inputs_.host[place.at(b, s, h, d)]);
       wide.push_back(
-          reference::from_float(problem_.dtype, element * scale_at(inputs_, scales, b, s, h / ratio)));
+          reference::from_float(problem_.dtype, element * scale_at(inputs_, scales, b, s, h / ratio, d)));
     });
     const std::int64_t heads = place.shape[2], d = place.shape[3];
     return reference::HostTensor{.data = wide.data(),
@@ -319,8 +362,10 @@ AttentionArguments AttentionRun::arguments() const {
   if (has_fp8_queries(case_.spec)) arguments.q_descale = inputs_.view(q_descale_);
   if (has_fp8_keys(case_.spec)) {
     arguments.k_descale = inputs_.view(k_descale_);
-    arguments.v_descale = inputs_.view(v_descale_);
+    arguments.v_descale = without_rows(inputs_.view(v_descale_));
   }
+  if (case_.spec.v_mean) arguments.v_mean = inputs_.view(v_mean_);
+  if (case_.spec.lse_shift) arguments.lse_shift = inputs_.view(lse_shift_);
   for (std::size_t i = 0; i < tensors_.size(); ++i)
     arguments.tensors.add({tensor_specs_[i].name, inputs_.view(tensors_[i])});
   return arguments;

@@ -53,6 +53,7 @@ struct Place {
   int rank = 0;
   std::int64_t shape[max_rank] = {};
   std::int64_t strides[max_rank] = {};
+  std::int64_t rows = 1;  ///< of elements that a scale is that of
 
   /// Byte offset of an element.
   std::size_t at(std::int64_t i, std::int64_t j = 0, std::int64_t k = 0, std::int64_t l = 0) const;
@@ -98,6 +99,7 @@ class AttentionRun {
   Arena inputs_, outputs_;
   Place q_, k_, v_, o_, lse_;
   Place q_descale_, k_descale_, v_descale_;  // of elements of 8 bits
+  Place v_mean_, lse_shift_;                 // what they have lost, if the spec says so
   std::vector<std::uint16_t> wide_[3];       // q, k and v of 8 bits times their scales, in 16
   std::vector<FunctorTensorSpec> tensor_specs_;
   std::vector<Place> tensors_;

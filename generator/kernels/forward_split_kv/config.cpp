@@ -56,6 +56,7 @@ bool Family<ForwardSplitKv>::suits(const ProblemShape& shape) {
 
 std::string Family<ForwardSplitKv>::rejection(const Case& problem, const ForwardSplitKv& config) {
   if (std::string reason = dropout_rejection(problem.spec, name); !reason.empty()) return reason;
+  if (std::string reason = scales_rejection(problem.spec, name); !reason.empty()) return reason;
   if (config.rescale == Rescale::on_overflow)
     return fmt::format("rescale = on_overflow is not known to {}; it must be always or lazy", name);
   if (config.tile_kv % (16 * config.key_warps) != 0)

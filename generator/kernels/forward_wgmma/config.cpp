@@ -127,7 +127,7 @@ int smem_bytes(const AttentionSpec& spec, const ForwardWgmma& config) {
                       .has_lengths = !is_plain(spec),
                       .element_bytes = size_of(spec.dtype),
                       .output_bytes = size_of(output_dtype(spec)),
-                      .key_scales = spec.descale_per == ScaleKind::token,
+                      .key_scales = spec.descale_per != ScaleKind::head,
                       .stages_stored = config.stages_stored})
       .total;
 }
@@ -180,6 +180,11 @@ std::string storage_rejection(const AttentionSpec& spec, const ForwardWgmma& con
   return "";
 }
 
+// As templates/steps/value_columns.cuh has it.
+bool finishes_columns(const AttentionSpec& spec) {
+  return spec.v_descale_per == ScaleKind::channel || spec.v_mean;
+}
+
 int estimated_registers(const AttentionSpec& spec, const ForwardWgmma& config) {
   const int scores = config.tile_kv / 2;
   const int output = padded_head_dim(spec.value_head_dim()) / 2;
@@ -197,12 +202,14 @@ int estimated_registers(const AttentionSpec& spec, const ForwardWgmma& config) {
          (mask_reads ? functor_registers : 0) + dropout_registers(spec, scores);
 }
 
-// What was seen to spill of estimates below the cap: P by way of shared memory, kernels without overlap, and
-// joined masks with a score that depends on places, whose distances are computed ahead.
+// What was seen to spill of estimates below the cap: P by way of shared memory, kernels without overlap, joined masks with
+// a score that depends on places, whose distances are computed ahead, and what is given back to
+// results of fp8.
 int register_doubt(const AttentionSpec& spec, const ForwardWgmma& config) {
   const bool has_distances = functor_count(spec.mask) > 1 && !are_steady(spec.score);
   return 2 + (config.p_in_registers ? 0 : 8) + (config.overlap ? 0 : 4) +
-         (has_distances ? config.tile_kv / 4 : 0);
+         (has_distances ? config.tile_kv / 4 : 0) + (finishes_columns(spec) ? 4 : 0) +
+         (spec.descale_per == ScaleKind::block ? 4 : 0) + (spec.lse_shift ? 2 : 0);
 }
 
 }  // namespace

@@ -43,6 +43,8 @@ inline constexpr QuantizeDims quantize_queries = {"batch, seqlen_q, heads_q, hea
 /// Of scales that are none of heads.
 inline constexpr QuantizeDims scales_of_queries = {"batch, seqlen_q, heads_q", "total_q, heads_q"},
                               scales_of_keys = {"batch, seqlen_kv, heads_kv", "total_k, heads_kv"},
+                              scales_of_query_blocks = {"batch, blocks_q, heads_q", "blocks_q, heads_q"},
+                              scales_of_key_blocks = {"batch, blocks_kv, heads_kv", "blocks_kv, heads_kv"},
                               scales_of_channels = {"batch, heads_kv, head_dim_v", "heads_kv, head_dim_v"};
 
 inline constexpr std::array quantize_table = {

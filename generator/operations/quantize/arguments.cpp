@@ -11,6 +11,7 @@
 #include "generator/operations/operands.h"
 #include "generator/operations/quantize/argument_table.h"
 #include "generator/operations/quantize/program.h"
+#include "generator/problem/dims.h"
 #include "generator/problem/tensor_checks.h"
 #include "templates/base/philox.cuh"
 
@@ -63,6 +64,8 @@ DimNames dims_of(const QuantizeSpec& spec, const QuantizeRow& row, const TensorV
       return of(row.view == &QuantizeArguments::q_descale ? scales_of_queries : scales_of_keys);
     case QuantizedScales::channel:
       return of(scales_of_channels);
+    case QuantizedScales::block:
+      return of(row.view == &QuantizeArguments::q_descale ? scales_of_query_blocks : scales_of_key_blocks);
   }
   return of(row.dims);
 }
@@ -91,6 +94,12 @@ void check_presence(const QuantizeSpec& spec, const QuantizeArguments& a) {
 
 CallSizes check_tensors(const QuantizeSpec& spec, const QuantizeArguments& arguments) {
   const bool is_dense = arguments.q.rank == 4;
+  if (spec.scales == QuantizedScales::block && !is_dense) {
+    refuse("q",
+           "is ragged, and with scales = block rows are counted in blocks of 64 from the first of each batch "
+           "entry: "
+           "give (batch, seqlen_q, heads_q, head_dim), or choose other scales");
+  }
   CallSizes sizes;
   sizes.know("head_dim", spec.head_dim);
   sizes.know("head_dim_v", spec.value_head_dim());
@@ -103,6 +112,11 @@ CallSizes check_tensors(const QuantizeSpec& spec, const QuantizeArguments& argum
     sizes.check(
         {row.name, dims_of(spec, row, tensor, is_dense), dtype, row.is_rows ? row_alignment(spec, dtype) : 0},
         tensor);
+    // Behind rows, which stand before scales.
+    if (row.view == &QuantizeArguments::v && is_dense) {
+      sizes.know("blocks_q", scale_blocks_of(sizes["seqlen_q"]));
+      sizes.know("blocks_kv", scale_blocks_of(sizes["seqlen_kv"]));
+    }
     const bool has_free_strides = is_scale(row) && scales_of(spec, row) != QuantizedScales::channel;
     if (!row.is_rows && !has_free_strides) check_dense_numbers(row.name, tensor);
   }
@@ -139,6 +153,7 @@ TensorStrides strides_of_scales(QuantizedScales scales, const TensorView& tensor
       if (tensor.rank == 1) return {.batch = 0, .seq = 0, .head = stride_along(tensor, 0)};
       return {.batch = from(0), .seq = 0, .head = from(1)};
     case QuantizedScales::token:
+    case QuantizedScales::block:
       return {.batch = from(0), .seq = from(1), .head = from(2)};
     case QuantizedScales::head:
     case QuantizedScales::channel:

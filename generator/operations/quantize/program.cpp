@@ -11,12 +11,17 @@
 namespace jit {
 namespace {
 
-constexpr std::array<std::string_view, 4> scale_names = {"given", "head", "token", "channel"};
+constexpr std::array<std::string_view, 5> scale_names = {"given", "head", "token", "channel", "block"};
 
-void check_scales(std::string_view field, QuantizedScales scales, QuantizedScales other) {
-  if (scales == QuantizedScales::given || scales == QuantizedScales::head || scales == other) return;
-  refuse_spec(field, std::string(to_string(scales)),
-              fmt::format("must be one of given, head, {}", to_string(other)), "head");
+void check_scales(std::string_view field, QuantizedScales scales,
+                  std::initializer_list<QuantizedScales> others) {
+  std::string names = "given, head";
+  if (scales == QuantizedScales::given || scales == QuantizedScales::head) return;
+  for (const QuantizedScales other : others) {
+    if (scales == other) return;
+    names += fmt::format(", {}", to_string(other));
+  }
+  refuse_spec(field, std::string(to_string(scales)), fmt::format("must be one of {}", names), "head");
 }
 
 void check_head_dim(const char* field, int value) {
@@ -94,8 +99,8 @@ void validate(const QuantizeSpec& spec) {
   check_head_dim("head_dim", spec.head_dim);
   if (spec.head_dim_v != 0) check_head_dim("head_dim_v", spec.head_dim_v);
   check_alignment(spec.alignment);
-  check_scales("scales", spec.scales, QuantizedScales::token);
-  check_scales("value_scales", spec.value_scales, QuantizedScales::channel);
+  check_scales("scales", spec.scales, {QuantizedScales::token, QuantizedScales::block});
+  check_scales("value_scales", spec.value_scales, {QuantizedScales::channel});
   check_rotary(spec.rotary_dim, spec.head_dim, spec.cos_sin_dtype);
   check_norm(spec.norm_dtype, spec.norm_eps);
   if (spec.rotate && !std::has_single_bit(static_cast<unsigned>(spec.head_dim)))

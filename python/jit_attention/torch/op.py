@@ -22,7 +22,7 @@ def attention(q, k, v=None, *, mask=None, score=None, softmax_scale=None, return
               tuning=None, cu_seqlens_q=None, cu_seqlens_k=None, seqused_q=None, seqused_k=None, page_table=None,
               cache_leftpad=None, sinks=None, num_splits=0, zero_padding=False, split_keys=0,
               k_descale=None, v_descale=None, kv_dtype=None, descale_per=None, head_dim_v=None, q_descale=None,
-              out_dtype=None,
+              v_mean=None, lse_shift=None, out_dtype=None,
               dropout_p=0, rng_state=None, deterministic=False, block_mask=None):
     """`jit_attention.attention` of PyTorch tensors, eager or compiled, with gradients for q, k and v, for sinks, and
     for what scores read.
@@ -41,8 +41,8 @@ def attention(q, k, v=None, *, mask=None, score=None, softmax_scale=None, return
             v.
         mask, score, softmax_scale, return_lse, layout, tensors, tuning, cu_seqlens_q, cu_seqlens_k, seqused_q,
             seqused_k, page_table, cache_leftpad, sinks, num_splits, zero_padding, split_keys, k_descale, v_descale,
-            kv_dtype, descale_per, head_dim_v, q_descale, out_dtype: as those of `jit_attention.attention`. What it has
-            beside them (out, dtype, stream) an operator has not: its result is new, on torch's current stream. With
+            kv_dtype, descale_per, head_dim_v, q_descale, v_mean, lse_shift, out_dtype: as those of
+            `jit_attention.attention`. What it has beside them (out, dtype, stream) an operator has not: its result is new, on torch's current stream. With
             ``seqused_q``, rows of the result that are no query's hold anything unless ``zero_padding`` is set.
         dropout_p: the rate of dropout, as that of `jit_attention.attention`.
         rng_state: int64 (2), seed and offset of its random numbers; None: drawn from torch's default generator of q's
@@ -66,6 +66,7 @@ def attention(q, k, v=None, *, mask=None, score=None, softmax_scale=None, return
                      page_table=page_table, cache_leftpad=cache_leftpad, sinks=sinks, num_splits=num_splits,
                      zero_padding=zero_padding, split_keys=split_keys, k_descale=k_descale, v_descale=v_descale,
                      kv_dtype=kv_dtype, descale_per=descale_per, head_dim_v=head_dim_v, q_descale=q_descale,
+                     v_mean=v_mean, lse_shift=lse_shift,
                      out_dtype=None if out_dtype is None else _functor.element_type(out_dtype))
     if dropout_p != 0:  # only then is a rate part of what is compiled
         if rng_state is None:
@@ -113,7 +114,8 @@ def _operator(q: torch.Tensor, k: torch.Tensor, v: Optional[torch.Tensor], tenso
                zero_padding: bool = False, split_keys: int = 0, k_descale: Optional[torch.Tensor] = None,
                v_descale: Optional[torch.Tensor] = None, kv_dtype: Optional[str] = None,
                descale_per: Optional[str] = None, head_dim_v: Optional[int] = None,
-               q_descale: Optional[torch.Tensor] = None, out_dtype: Optional[str] = None, dropout_p: float = 0.0,
+               q_descale: Optional[torch.Tensor] = None, v_mean: Optional[torch.Tensor] = None,
+               lse_shift: Optional[torch.Tensor] = None, out_dtype: Optional[str] = None, dropout_p: float = 0.0,
                rng_state: Optional[torch.Tensor] = None, deterministic: bool = False,
                block_numbers: Optional[Sequence[int]] = None) -> tuple[torch.Tensor, torch.Tensor]:
     result = _attention(q, k, v, **_keywords(problem, tensors, block_numbers, q, layout), softmax_scale=softmax_scale,
@@ -121,8 +123,8 @@ def _operator(q: torch.Tensor, k: torch.Tensor, v: Optional[torch.Tensor], tenso
                         cu_seqlens_k=cu_seqlens_k, seqused_q=seqused_q, seqused_k=seqused_k, page_table=page_table,
                         cache_leftpad=cache_leftpad, sinks=sinks, num_splits=num_splits, zero_padding=zero_padding,
                         split_keys=split_keys, k_descale=k_descale, v_descale=v_descale, kv_dtype=kv_dtype,
-                        descale_per=descale_per, head_dim_v=head_dim_v, q_descale=q_descale, out_dtype=out_dtype,
-                        dropout_p=dropout_p, rng_state=rng_state)
+                        descale_per=descale_per, head_dim_v=head_dim_v, q_descale=q_descale, v_mean=v_mean,
+                        lse_shift=lse_shift, out_dtype=out_dtype, dropout_p=dropout_p, rng_state=rng_state)
     return result if return_lse else (result, _empty_lse(q))
 
 
@@ -130,7 +132,7 @@ def _operator(q: torch.Tensor, k: torch.Tensor, v: Optional[torch.Tensor], tenso
 def _(q, k, v, tensors, problem, softmax_scale, return_lse, layout, tuning, cu_seqlens_q=None, cu_seqlens_k=None,
       seqused_q=None, seqused_k=None, page_table=None, cache_leftpad=None, sinks=None, num_splits=0,
       zero_padding=False, split_keys=0, k_descale=None, v_descale=None, kv_dtype=None, descale_per=None,
-      head_dim_v=None, q_descale=None, out_dtype=None, *dropout):
+      head_dim_v=None, q_descale=None, v_mean=None, lse_shift=None, out_dtype=None, *dropout):
     if cu_seqlens_q is not None:
         lse_shape = q.size(1), q.size(0)
     else:

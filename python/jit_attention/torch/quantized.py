@@ -15,6 +15,7 @@ from .op import attention
 
 _TYPES = {"fp8_e4m3": torch.float8_e4m3fn, "fp8_e5m2": torch.float8_e5m2}
 _SCALES = ("head", "token")
+_VALUE_SCALES = ("head", "channel")
 
 
 def quantized_attention(
@@ -27,8 +28,10 @@ def quantized_attention(
     rotation_seed=None,
     center_keys=False,
     center_values=False,
+    value_scales="head",
     softmax_scale=None,
     score=None,
+    sinks=None,
     return_lse=False,
     layout="BSHD",
     **options,
@@ -43,10 +46,11 @@ def quantized_attention(
         rotation_seed: a number from 0 on: q and k are multiplied by a Hadamard matrix with random signs of this seed before they
             are rounded, which spreads outliers over a head; head_dim is a power of two. None: they are not.
         center_keys: subtract k's mean over the sequence, of each head and channel, for keys with a bias. LSE has it
-            again. Not with `score`, which would see other scores.
-        center_values: subtract v's mean, and add it to the result: what wgmma's sums of 13 bits behind the point lose
+            again, and sinks weigh what they did. Not with `score`, which would see other scores.
+        center_values: subtract v's mean, which the result has again: what wgmma's sums of 13 bits behind the point lose
             of long sequences is mostly the mean.
-        softmax_scale, score, return_lse, layout, options: as those of `jit_attention.torch.attention`.
+        value_scales: of v: "head", or "channel", one for each batch entry, KV head and column.
+        softmax_scale, score, sinks, return_lse, layout, options: as those of `jit_attention.torch.attention`.
 
     Returns:
         o of q's dtype, or (o, lse), as `jit_attention.torch.attention` does.
@@ -55,37 +59,36 @@ def quantized_attention(
         InvalidArgumentError: an argument cannot be served; names it.
         Error: what `jit_attention.torch.attention` raises.
     """
-    _check(q, k, v, dtype, scales, rotation_seed, center_keys, score, layout, options)
+    _check(q, k, v, dtype, scales, value_scales, rotation_seed, center_keys, score, layout, options)
     own = [x.transpose(1, 2) if layout == "BHSD" else x for x in (q, k, v)]
     own = [x if x.stride(-1) == 1 else x.contiguous() for x in own]
-    scale = q.shape[-1] ** -0.5 if softmax_scale is None else softmax_scale
+    with_shift = center_keys and (return_lse or sinks is not None)  # sinks weigh as much as the scores that were
     quantize = _operator if torch.compiler.is_compiling() else _quantized
     q8, k8, v8, q_descale, k_descale, v_descale, v_mean, lse_shift = quantize(
-        *own, dtype, scales, rotation_seed, center_keys, center_values, return_lse
+        *own, dtype, scales, value_scales, rotation_seed, center_keys, center_values, with_shift
     )
-    o, lse = attention(
+    result = attention(
         q8,
         k8,
         v8,
         q_descale=q_descale,
         k_descale=k_descale,
         v_descale=v_descale,
-        softmax_scale=scale,
+        v_mean=v_mean if center_values else None,
+        lse_shift=lse_shift if with_shift else None,
+        softmax_scale=softmax_scale,
         score=score,
-        return_lse=True,
-        out_dtype="fp32" if center_values else _name(q.dtype),
+        sinks=sinks,
+        return_lse=return_lse,
+        out_dtype=_name(q.dtype),
         **options,
     )
-    if center_values:  # a row that sees no key stays 0
-        sees = torch.isfinite(lse).transpose(1, 2)[..., None]
-        o = (o + torch.where(sees, _of_queries(v_mean[:, None], own[0].shape[2] // k8.shape[2]), 0)).to(q.dtype)
-    if center_keys and return_lse:
-        lse = lse + scale * lse_shift
+    o, *lse = result if return_lse else (result,)
     o = o.transpose(1, 2) if layout == "BHSD" else o
-    return (o, lse) if return_lse else o
+    return (o, *lse) if return_lse else o
 
 
-def _quantized(q, k, v, dtype, scales, rotation_seed, center_keys, center_values, return_lse):
+def _quantized(q, k, v, dtype, scales, value_scales, rotation_seed, center_keys, center_values, with_shift):
     """The tensors of `quantize_qkv`; empty ones where there is none."""
     made = quantize_qkv(
         q,
@@ -93,40 +96,40 @@ def _quantized(q, k, v, dtype, scales, rotation_seed, center_keys, center_values
         v,
         out_dtype=dtype,
         scales=scales,
+        value_scales=value_scales,
         rotation_seed=rotation_seed,
         center_keys=center_keys,
         center_values=center_values,
-        return_lse_shift=center_keys and return_lse,
+        return_lse_shift=with_shift,
     )
     means = [q.new_empty(0, dtype=torch.float32) if x is None else x for x in (made.v_mean, made.lse_shift)]
     return [*made[:6], *means]
 
 
 @library.custom_op("jit_attention::quantize_qkv", mutates_args=())
-def _operator(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dtype: str, scales: str, rotation_seed: Optional[int],
-              center_keys: bool, center_values: bool, return_lse: bool) -> list[torch.Tensor]:  # fmt: skip
-    return _quantized(q, k, v, dtype, scales, rotation_seed, center_keys, center_values, return_lse)
+def _operator(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dtype: str, scales: str, value_scales: str,
+              rotation_seed: Optional[int], center_keys: bool, center_values: bool, with_shift: bool
+              ) -> list[torch.Tensor]:  # fmt: skip
+    return _quantized(q, k, v, dtype, scales, value_scales, rotation_seed, center_keys, center_values, with_shift)
 
 
 @_operator.register_fake
-def _(q, k, v, dtype, scales, rotation_seed, center_keys, center_values, return_lse):
+def _(q, k, v, dtype, scales, value_scales, rotation_seed, center_keys, center_values, with_shift):
     def numbers(*shape):
         return q.new_empty(shape, dtype=torch.float32)
 
     batch, seqlen_q, heads_q = q.shape[:3]
     heads_kv = k.shape[2]
     made = [x.new_empty(x.shape, dtype=_TYPES[dtype]) for x in (q, k, v)]
-    of_heads = numbers(batch, heads_kv)
-    if scales == "token":
-        made += [numbers(*q.shape[:3]), numbers(*k.shape[:3]), of_heads]
-    else:
-        made += [of_heads, numbers(batch, heads_kv), numbers(batch, heads_kv)]
+    for x in (q, k):
+        made.append(numbers(*x.shape[:3]) if scales == "token" else numbers(batch, heads_kv))
+    made.append(numbers(batch, heads_kv, *(v.shape[3:] if value_scales == "channel" else ())))
     made.append(numbers(batch, heads_kv, v.shape[3]) if center_values else numbers(0))
-    made.append(numbers(batch, heads_q, seqlen_q) if center_keys and return_lse else numbers(0))
+    made.append(numbers(batch, heads_q, seqlen_q) if with_shift else numbers(0))
     return made
 
 
-def _check(q, k, v, dtype, scales, rotation_seed, center_keys, score, layout, options):
+def _check(q, k, v, dtype, scales, value_scales, rotation_seed, center_keys, score, layout, options):
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if tensor.dtype not in (torch.bfloat16, torch.float16):
             _refuse(name, f"is {tensor.dtype}; it must be torch.bfloat16 or torch.float16")
@@ -146,6 +149,8 @@ def _check(q, k, v, dtype, scales, rotation_seed, center_keys, score, layout, op
         _refuse("dtype", f"is {dtype!r}; it must be one of {', '.join(map(repr, _TYPES))}")
     if scales not in _SCALES:
         _refuse("scales", f"is {scales!r}; it must be one of {', '.join(map(repr, _SCALES))}")
+    if value_scales not in _VALUE_SCALES:
+        _refuse("value_scales", f"is {value_scales!r}; it must be one of {', '.join(map(repr, _VALUE_SCALES))}")
     if rotation_seed is not None and q.shape[-1] & (q.shape[-1] - 1):
         _refuse("rotation_seed", f"was given, and head_dim is {q.shape[-1]}; a Hadamard matrix needs a power of two")
     if rotation_seed is not None and not 0 <= rotation_seed < 2**63:
@@ -156,12 +161,13 @@ def _check(q, k, v, dtype, scales, rotation_seed, center_keys, score, layout, op
         "q_descale",
         "k_descale",
         "v_descale",
+        "v_mean",
+        "lse_shift",
         "kv_dtype",
         "out_dtype",
         "cu_seqlens_q",
         "cu_seqlens_k",
         "page_table",
-        "sinks",
     ):
         if options.get(name) is not None:
             _refuse(name, "has no place here: call jit_attention.torch.attention with tensors of fp8")
@@ -173,7 +179,3 @@ def _refuse(argument, reason):
 
 def _name(dtype):
     return "bf16" if dtype == torch.bfloat16 else "fp16"
-
-
-def _of_queries(of_keys, ratio):
-    return of_keys if ratio == 1 else of_keys.repeat_interleave(ratio, 2)

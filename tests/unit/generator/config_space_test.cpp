@@ -250,6 +250,20 @@ TEST(ConfigRejection, ForwardMmaSyncReadsFp8QueriesInStepsOf32Keys) {
   EXPECT_THAT(config_rejection(cache, ForwardMmaSync{}, Arch{8, 9, 0}), HasSubstr("forward_split_kv reads"));
 }
 
+TEST(ConfigRejection, ScalesOfBlocksAndMeansAreReadByForwardWgmmaAlone) {
+  AttentionSpec blocks{.dtype = DType::fp8_e4m3}, columns = blocks, means = blocks, shifted = blocks;
+  blocks.descale_per = ScaleKind::block;
+  columns.v_descale_per = ScaleKind::channel;
+  means.v_mean = true;
+  shifted.lse_shift = true;
+  for (const AttentionSpec& spec : {blocks, columns, means, shifted}) {
+    for (const KernelConfig& config : {KernelConfig(ForwardMmaSync{.tile_q = 64, .tile_kv = 64, .warps = 4}),
+                                       KernelConfig(ForwardSplitKv{})})
+      EXPECT_THAT(config_rejection(spec, config, Arch{8, 9, 0}),
+                  ::testing::HasSubstr("which forward_wgmma reads"));
+  }
+}
+
 TEST(ConfigRejection, CachesOfFp8NeedWarpsThatWiden) {
   using ::testing::HasSubstr;
   const DeviceLimits limits = device_limits(Arch{9, 0, 'a'});

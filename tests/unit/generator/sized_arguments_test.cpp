@@ -27,6 +27,25 @@ TEST(SizedArguments, AreArgumentsOfACall) {
   EXPECT_EQ(arguments.o.shape[3], 32);
 }
 
+TEST(SizedArguments, HaveWhatAQuantiserLeaves) {
+  AttentionSpec quantized = spec;
+  quantized.dtype = DType::fp8_e4m3;
+  quantized.descale_per = ScaleKind::block;
+  quantized.v_descale_per = ScaleKind::channel;
+  quantized.v_mean = quantized.lse_shift = true;
+  AttentionArguments arguments = sized_arguments(quantized, shape);
+  EXPECT_NO_THROW(check_arguments(quantized, arguments));
+  EXPECT_EQ(arguments.q_descale.shape[1], 2);  // blocks of 64 rows
+  EXPECT_EQ(arguments.k_descale.shape[1], 5);
+  EXPECT_EQ(arguments.v_mean.shape[2], 32);
+  EXPECT_EQ(arguments.lse_shift.shape[1], 8);
+  arguments.v_mean.strides[2] = 2;
+  EXPECT_EQ(error_of([&] { check_arguments(quantized, arguments); }).field(), "v_mean");
+  quantized.v_mean = false;
+  EXPECT_THAT(error_of([&] { check_arguments(quantized, arguments); }).message(),
+              HasSubstr("was given, but the spec has no v_mean = true"));
+}
+
 TEST(SizedArguments, TakeTheTensorsOfMaskAndScore) {
   AttentionSpec alibi = spec;
   alibi.score = score::alibi();

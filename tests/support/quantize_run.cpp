@@ -1,4 +1,4 @@
-#include "tests/device/quantize_run.h"
+#include "tests/support/quantize_run.h"
 
 #include <algorithm>
 #include <bit>
@@ -66,6 +66,7 @@ DeviceTensor QuantizeRun::numbers(std::initializer_list<std::int64_t> shape) con
 
 DeviceTensor QuantizeRun::scales(QuantizedScales kind, int seqlen, int heads, int columns) const {
   if (kind == QuantizedScales::token) return numbers({seqlen, heads});
+  if (kind == QuantizedScales::block) return numbers({(seqlen + 63) / 64, heads});
   if (kind == QuantizedScales::channel) return numbers({problem_.heads_kv, columns});
   return numbers({problem_.heads_kv});
 }
@@ -227,6 +228,7 @@ std::string QuantizeRun::check_rows(const char* name, const Rows& rows, const De
       for (int head = 0; head < heads; ++head) {
         for (int c = 0; c < columns; ++c) {
           const Index place = kind == QuantizedScales::token     ? at(b, {token, head})
+                              : kind == QuantizedScales::block   ? at(b, {token / 64, head})
                               : kind == QuantizedScales::channel ? at(b, {head, c})
                                                                  : at(b, {head / ratio});
           const double by = scale.get(place);
@@ -246,13 +248,15 @@ std::string QuantizeRun::check_rows(const char* name, const Rows& rows, const De
     }
     if (kind == QuantizedScales::given) continue;
     // The largest magnitude of each scale.
-    const int groups = kind == QuantizedScales::token ? seqlen * heads : problem_.heads_kv;
+    const bool is_of_rows = kind == QuantizedScales::token || kind == QuantizedScales::block;
+    const int together = kind == QuantizedScales::token ? 1 : kind == QuantizedScales::block ? 64 : seqlen;
+    const int groups = is_of_rows ? (seqlen + together - 1) / together * heads : problem_.heads_kv;
     for (int group = 0; group < groups; ++group) {
       std::vector<double> largest(kind == QuantizedScales::channel ? static_cast<std::size_t>(columns) : 1);
-      const int first_token = kind == QuantizedScales::token ? group / heads : 0;
-      const int last_token = kind == QuantizedScales::token ? first_token + 1 : seqlen;
-      const int first_head = kind == QuantizedScales::token ? group % heads : group * ratio;
-      const int last_head = kind == QuantizedScales::token ? first_head + 1 : first_head + ratio;
+      const int first_token = is_of_rows ? group / heads * together : 0;
+      const int last_token = std::min(first_token + together, seqlen);
+      const int first_head = is_of_rows ? group % heads : group * ratio;
+      const int last_head = is_of_rows ? first_head + 1 : first_head + ratio;
       for (int token = first_token; token < last_token; ++token) {
         for (int head = first_head; head < last_head; ++head) {
           for (int c = 0; c < columns; ++c) {
@@ -264,7 +268,7 @@ std::string QuantizeRun::check_rows(const char* name, const Rows& rows, const De
       }
       for (std::size_t i = 0; i < largest.size(); ++i) {
         const auto column = static_cast<std::int64_t>(i);
-        const double got = scale.get(kind == QuantizedScales::token     ? at(b, {first_token, first_head})
+        const double got = scale.get(is_of_rows ? at(b, {first_token / together, first_head})
                                      : kind == QuantizedScales::channel ? at(b, {group, column})
                                                                         : at(b, {group}));
         const double expected = largest[i] > 0 ? largest[i] / largest_of(dtype) : 1;

@@ -1,0 +1,87 @@
+#include "generator/problem/fp8_refusals.h"
+
+#include <fmt/format.h>
+#include <jit/dtype.h>
+
+#include "generator/problem/functor_node.h"
+
+namespace jit {
+
+std::optional<Refusal> refuse_kv_dtype(const SpecField& field, const AttentionSpec& spec) {
+  if (spec.key_dtype() == spec.dtype) return {};
+  if (has_fp8_queries(spec)) {
+    return refuse(
+        field, std::string(to_string(spec.key_dtype())),
+        fmt::format("must be that of q, {}: q, k and v of fp8 are of one type", to_string(spec.dtype)),
+        std::string(to_string(spec.dtype)));
+  }
+  if (has_fp8_keys(spec)) return {};
+  std::string legal = fmt::format("must be that of q, {}", to_string(spec.dtype));
+  for (const DTypeFacts& row : dtype_table()) {
+    if (row.is_fp8()) legal += fmt::format(" or {}", row.name);
+  }
+  return refuse(field, std::string(to_string(spec.key_dtype())), std::move(legal),
+                std::string(to_string(DType::fp8_e4m3)));
+}
+
+std::optional<Refusal> refuse_descale(const SpecField& field, const AttentionSpec& spec) {
+  if (spec.descale_per == ScaleKind::head) return {};
+  if (spec.descale_per == ScaleKind::channel) {
+    return refuse(
+        field, std::string(to_string(spec.descale_per)),
+        "must be head, token or block: a channel of q and k is summed over, and one of v has a scale by "
+        "v_descale_per",
+        "head");
+  }
+  if (spec.descale_per == ScaleKind::block) {
+    if (has_fp8_queries(spec) && is_dense(spec)) return {};
+    return refuse(field, std::string(to_string(spec.descale_per)),
+                  "is for q, k and v of fp8 in dense sequences, whose rows are counted in blocks of 64",
+                  "head");
+  }
+  if (has_fp8_queries(spec) && spec.sequences_kv == SequenceKind::paged) {
+    return refuse(field, std::string(to_string(spec.descale_per)),
+                  "must be head where q is of fp8, too, and keys are paged: scales of tokens are read along "
+                  "dense and ragged keys",
+                  "head");
+  }
+  if (has_fp8_keys(spec)) return {};
+  return refuse(field, std::string(to_string(spec.descale_per)),
+                "is for k and v of fp8: set kv_dtype to fp8_e4m3 or fp8_e5m2, or leave it out", "head");
+}
+
+std::optional<Refusal> refuse_value_descale(const SpecField& field, const AttentionSpec& spec) {
+  if (spec.v_descale_per == ScaleKind::head) return {};
+  const std::string value(to_string(spec.v_descale_per));
+  if (spec.v_descale_per != ScaleKind::channel) {
+    return refuse(
+        field, value,
+        "must be head or channel: beside q of fp8 a probability cannot take the scale of its value, and "
+        "beside q of 16 bits v has scales as descale_per says",
+        "head");
+  }
+  if (has_fp8_queries(spec)) return {};
+  return refuse(field, value, "is for q, k and v of fp8: set dtype to fp8_e4m3 or fp8_e5m2, or leave it out",
+                "head");
+}
+
+std::optional<Refusal> refuse_without_fp8(const SpecField& field, const AttentionSpec& spec) {
+  if (!(spec.*std::get<bool AttentionSpec::*>(field.member)) || has_fp8_queries(spec)) return {};
+  return refuse(field, "true", "must be false where q is not of fp8, whose quantiser takes means away",
+                "false");
+}
+
+std::optional<Refusal> refuse_lse_shift(const SpecField& field, const AttentionSpec& spec) {
+  if (spec.lse_shift && !only_adds(spec.score)) {
+    return refuse(
+        field, "true",
+        fmt::format("must be false with score {}: it sees scores without the mean of k, and only of scores "
+                    "that add, such as alibi and bias, can what they have lost be added to LSE; leave the "
+                    "mean in k",
+                    spec.score.to_string()),
+        "false");
+  }
+  return refuse_without_fp8(field, spec);
+}
+
+}  // namespace jit

@@ -1,0 +1,23 @@
+// Why fields of a spec that concern elements of 8 bits cannot have the values that they have.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include <jit/spec_table.h>
+
+namespace jit {
+
+inline std::optional<Refusal> refuse(const SpecField& field, std::string value, std::string rule,
+                                     std::string nearest) {
+  return Refusal{std::string(field.name), std::move(value), std::move(rule), std::move(nearest)};
+}
+
+std::optional<Refusal> refuse_kv_dtype(const SpecField& field, const AttentionSpec& spec);
+std::optional<Refusal> refuse_descale(const SpecField& field, const AttentionSpec& spec);
+std::optional<Refusal> refuse_value_descale(const SpecField& field, const AttentionSpec& spec);
+std::optional<Refusal> refuse_lse_shift(const SpecField& field, const AttentionSpec& spec);
+/// Of what is given back to results of q, k and v of fp8.
+std::optional<Refusal> refuse_without_fp8(const SpecField& field, const AttentionSpec& spec);
+
+}  // namespace jit

@@ -1,0 +1,95 @@
+// Softmax of scores whose columns have a factor for each block of keys: what the elements of a block of queries and of a
+// block of keys of 8 bits are multiplied by ("FlashAttention-3", Shah et al., has such scales). Maxima are multiplied by
+// it once for each block, and exponents in the addition that they take anyway.
+#pragma once
+
+#include "base/prelude.cuh"
+#include "jit/options.h"
+#include "ptx/math.cuh"
+#include "steps/softmax.cuh"
+#include "tiles/accumulator.cuh"
+#include "tiles/shared_words.cuh"
+
+namespace jit {
+
+/// Keys of a tile that share a factor wherever tiles of so many keys begin: all of a block, or half.
+constexpr int keys_of_factor(int tile_kv) {
+  return tile_kv % scale_block_rows == 0 ? scale_block_rows : scale_block_rows / 2;
+}
+
+template <class Scores, int tile_kv>
+class BlockFactors {
+  static constexpr int keys = keys_of_factor(tile_kv);
+  static_assert(tile_kv % keys == 0);
+  static constexpr int column_blocks = keys / Scores::Layout::block_columns;  // of a factor
+
+ public:
+  /// Times `of_queries`, of the tile of keys whose scales lie at a shared address. Times 0, −inf of a dropped key would be
+  /// no number; times a negative number, maxima would be minima.
+  __device__ __forceinline__ void take(float of_queries, unsigned scales) {
+    constexpr float least = 0x1p-100f;
+#pragma unroll
+    for (int i = 0; i < tile_kv / keys; ++i) {
+      const float factor = of_queries * __int_as_float(load_shared(scales + i * 4));
+      of_blocks_[i] = factor < 0 ? __int_as_float(0x7fffffff) : max_nan(factor, least);
+    }
+  }
+
+  /// Multiplies scores by them, which are 1 from then on.
+  __device__ __forceinline__ void scale(Scores& scores) {
+#pragma unroll
+    for (int r = 0; r < Scores::rows; ++r) {
+#pragma unroll
+      for (int n = 0; n < Scores::column_blocks; ++n) {
+        scores.at(r, n, 0) *= of(n);
+        scores.at(r, n, 1) *= of(n);
+      }
+    }
+#pragma unroll
+    for (float& factor : of_blocks_) factor = 1;
+  }
+
+  /// That of column block `n`.
+  __device__ __forceinline__ float of(int n) const { return of_blocks_[n / column_blocks]; }
+
+  /// The maximum of each row of scores times their factors.
+  __device__ __forceinline__ void maxima(const Scores& scores, float (&of_tile)[Scores::rows]) const {
+#pragma unroll
+    for (int r = 0; r < Scores::rows; ++r) {
+      of_tile[r] = negative_infinity();
+#pragma unroll
+      for (int i = 0; i < tile_kv / keys; ++i) {
+        float largest = negative_infinity();
+#pragma unroll
+        for (int n = i * column_blocks; n < (i + 1) * column_blocks; ++n)
+          largest = fmaxf(largest, fmaxf(scores.at(r, n, 0), scores.at(r, n, 1)));
+        of_tile[r] = fmaxf(of_tile[r], largest * of_blocks_[i]);
+      }
+      of_tile[r] = Scores::Layout::reduce(of_tile[r], [](float x, float y) { return fmaxf(x, y); });
+    }
+  }
+
+  /// As `exponentiate` of softmax.cuh, of scores times their factors.
+  template <int polynomials>
+  __device__ __forceinline__ void exponentiate(Scores& scores, SoftmaxState<Scores::rows>& state,
+                                               float scale_log2, float raise) const {
+#pragma unroll
+    for (int r = 0; r < Scores::rows; ++r) {
+      const float offset = finite_or_zero(state.row_max[r]) * scale_log2 - raise;
+#pragma unroll
+      for (int n = 0; n < Scores::column_blocks; ++n) {
+        const float scale = of(n) * scale_log2;
+        float& x = scores.at(r, n, 0);
+        float& y = scores.at(r, n, 1);
+        x = exponential<polynomials>(__fmaf_rn(x, scale, -offset), 2 * n);
+        y = exponential<polynomials>(__fmaf_rn(y, scale, -offset), 2 * n + 1);
+        state.row_sum[r] += x + y;
+      }
+    }
+  }
+
+ private:
+  float of_blocks_[tile_kv / keys];
+};
+
+}  // namespace jit

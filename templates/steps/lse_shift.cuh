@@ -1,0 +1,29 @@
+// What the scores of queries of 8 bits have lost with the mean of the keys, q · mean times the scale of scores: the same
+// along a row, so that O is what it was, but for sinks, and LSE has lost as much.
+#pragma once
+
+#include "base/descale_params.cuh"
+#include "base/element.cuh"
+#include "base/prelude.cuh"
+#include "problem/functor.cuh"
+
+namespace jit {
+
+/// Gives it back to the LSE of the rows of a product of which a lane holds values, the first of which is that of query
+/// `first_row`. Before sinks, which have lost nothing, are added.
+template <class Config, class Product>
+__device__ __forceinline__ void add_lse_shift(const DescaleParams& descale, float softmax_scale,
+                                              const BlockContext& context, int first_row,
+                                              float (&lse)[Product::rows]) {
+  if constexpr (!has_lse_shifts<Config>) return;
+  const TensorStrides& strides = descale.lse_shift_strides;
+  const float* const of_head = descale.lse_shift + context.batch * strides.batch +
+                               context.head * strides.head + context.q_begin * strides.seq;
+  const int lane_row = Product::Layout::lane_row(lane_id());
+  Product::for_each_row(first_row, [&](int r, int upper_row) {
+    const int row = upper_row + lane_row;
+    if (row < context.seqlen_q) lse[r] += softmax_scale * of_head[row * strides.seq];
+  });
+}
+
+}  // namespace jit

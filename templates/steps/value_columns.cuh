@@ -1,0 +1,86 @@
+// What columns of O are multiplied by, and what is added to them, where values of 8 bits have a scale for each column or
+// have lost a mean: O = c · (P V) / Σ P + mean, exact because rows of P sum up to 1. In fp32, before O is rounded.
+#pragma once
+
+#include "base/descale_params.cuh"
+#include "base/element.cuh"
+#include "base/prelude.cuh"
+#include "steps/softmax.cuh"
+#include "tiles/accumulator.cuh"
+
+namespace jit {
+
+/// What keys have of the sum of each row, of which a sink has the rest.
+template <class Config, int rows, bool is_used = has_value_means<Config>&& Config::sinks>
+class KeyShares {
+ public:
+  __device__ __forceinline__ void add_sink(float sink, float (&inverse)[rows], float (&lse)[rows]) {
+    jit::add_sink(sink, inverse, lse);
+  }
+  __device__ __forceinline__ float operator[](int) const { return 1; }
+};
+template <class Config, int rows>
+class KeyShares<Config, rows, true> {
+ public:
+  __device__ __forceinline__ void add_sink(float sink, float (&inverse)[rows], float (&lse)[rows]) {
+    jit::add_sink(sink, inverse, lse, shares_);
+  }
+  __device__ __forceinline__ float operator[](int r) const { return shares_[r]; }
+
+ private:
+  float shares_[rows];
+};
+
+/// Whether O is finished column by column.
+template <class Config>
+inline constexpr bool finishes_columns = has_channel_scales<Config> || has_value_means<Config>;
+
+/// Finishes a product of probabilities and values whose rows are normalised: times the scale of values, plus the mean that
+/// they have lost. Column block by column block, just before each is stored: the assembler would load what belongs to all
+/// of them first, and spill.
+template <class Config, class Output, bool is_used = finishes_columns<Config>>
+class ValueColumns {
+ public:
+  __device__ __forceinline__ ValueColumns(const DescaleParams&, int, int,
+                                          const KeyShares<Config, Output::rows>&) {}
+  __device__ __forceinline__ void finish(Output&, int, int) const {}
+};
+template <class Config, class Output>
+class ValueColumns<Config, Output, true> {
+  using Layout = typename Output::Layout;
+
+ public:
+  /// Of batch entry b and KV head h, where `slice` is b · heads_kv + h.
+  __device__ __forceinline__ ValueColumns(const DescaleParams& descale, int slice, int heads_kv,
+                                          const KeyShares<Config, Output::rows>& shares)
+      : shares_(shares) {
+    const int batch = slice / heads_kv, kv_head = slice - batch * heads_kv;
+    const int first = Layout::lane_column(lane_id());
+    const auto of_head = [&](const float* of_all, const TensorStrides& strides) {
+      return of_all + batch * strides.batch + kv_head * strides.head;
+    };
+    scales_ = of_head(descale.v, descale.v_strides) + first;
+    means_ = of_head(descale.v_mean, descale.v_mean_strides) + first;
+    if (!has_channel_scales<Config> && descale.v != nullptr) scale_ = *(scales_ - first);
+  }
+
+  /// The lane's pair of its row `r` in column block `n`. Rows without keys are still to become 0 (`keep_if_has_keys`).
+  __device__ __forceinline__ void finish(Output& output, int r, int n) const {
+#pragma unroll
+    for (int i = 0; i < Output::pair; ++i) {
+      const int column = Layout::column(0, n, i);
+      if (column >= Config::head_dim_v) continue;  // head dims are multiples of a block's columns
+      const float scale = has_channel_scales<Config> ? scales_[column] : scale_;
+      float& x = output.at(r, n, i);
+      x = has_value_means<Config> ? __fmaf_rn(x, scale, means_[column] * shares_[r]) : x * scale;
+    }
+  }
+
+ private:
+  const KeyShares<Config, Output::rows>& shares_;
+  const float* scales_;  // the lane's, of all columns
+  const float* means_;
+  float scale_ = 1;
+};
+
+}  // namespace jit

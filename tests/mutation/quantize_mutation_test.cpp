@@ -1,0 +1,133 @@
+// Mutations of the quantiser's two looks at a sequence, and of what blocks leave for one another: each must be noticed.
+#include "tests/mutation/template_mutation.h"
+#include "tests/support/quantize_run.h"
+
+namespace jit::testing {
+namespace {
+
+// Several units of several pieces of work, of which some wait for others' means; or scales of blocks, in one look.
+QuantizeCase two_looks() {
+  return {.spec = {.head_dim = 8,
+                   .head_dim_v = 16,
+                   .scales = QuantizedScales::head,
+                   .center_keys = true,
+                   .center_values = true},
+          .batch = 2,
+          .seqlen_q = 40,
+          .seqlen_kv = 2100,
+          .heads_q = 4,
+          .heads_kv = 2,
+          .offset = 3};
+}
+QuantizeCase blocks() {
+  return {.spec = {.head_dim = 128, .head_dim_v = 8, .scales = QuantizedScales::block},
+          .batch = 1,
+          .seqlen_q = 130,
+          .seqlen_kv = 140,
+          .heads_q = 2,
+          .heads_kv = 1,
+          .outliers = 30};
+}
+
+std::string noticed_of_quantiser(const TemplateMutation* mutation, const QuantizeCase& problem) {
+  const MutatedTemplates templates(mutation);
+  Settings settings = shared_cache_settings();
+  settings.templates = templates.folder();
+  const Context context(settings);
+  QuantizeRun run(problem, 7);
+  try {
+    quantize_qkv(problem.spec, context)(run.arguments());
+  } catch (const Error& error) {
+    return fmt::format("{}: {}", to_string(error.code()), error.what());
+  }
+  const std::string failure = run.check();
+  return failure.empty() ? disorder(context, nullptr) : failure;
+}
+
+TEST(Quantiser, IsRightUnmutated) {
+  EXPECT_EQ(noticed_of_quantiser(nullptr, two_looks()), "");
+  EXPECT_EQ(noticed_of_quantiser(nullptr, blocks()), "");
+}
+
+constexpr const char* kernel = "quantize/kernel.cuh";
+constexpr const char* statistics = "quantize/statistics.cuh";
+constexpr const char* work = "quantize/work.cuh";
+
+class QuantiserMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
+
+TEST_P(QuantiserMutationTest, IsCaught) {
+  expect_caught(GetParam(), noticed_of_quantiser(&GetParam(), two_looks()));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Quantiser, QuantiserMutationTest,
+    ::testing::Values(
+        TemplateMutation{"WaitsForAllButTheResults",
+                         work,
+                         "ready = static_cast<unsigned>(items) + 1",
+                         "ready = static_cast<unsigned>(items)",
+                         {"data race", "uninitialized", "deadlock"},
+                         {},
+                         true},
+        TemplateMutation{
+            "OnlyOneThreadWaits",
+            work,
+            "      store_relaxed(reinterpret_cast<int*>(counter), -1);\n  }\n  __syncthreads();\n",
+            "      store_relaxed(reinterpret_cast<int*>(counter), -1);\n  }\n",
+            {"data race", "uninitialized"},
+            {},
+            true},
+        TemplateMutation{"CounterLeftBehind", work, "== ready + static_cast<unsigned>(waiting)",
+                         "== ready + static_cast<unsigned>(waiting) + 1"},
+        TemplateMutation{"TicketsLeftBehind", work, "ticket + 1 == gridDim.x", "ticket == gridDim.x"},
+        TemplateMutation{"TicketReadBeforeItIsDrawn",
+                         kernel,
+                         "ticket = draw_ticket(params.counters);\n    __syncthreads();\n",
+                         "ticket = draw_ticket(params.counters);\n",
+                         {"data race", "uninitialized"}},
+        TemplateMutation{"StatisticsOfTheLastButOne",
+                         statistics,
+                         "is_last = count_one(counter) + 1 ==",
+                         "is_last = count_one(counter) + 2 ==",
+                         {"data race", "uninitialized"},
+                         {},
+                         true},
+        TemplateMutation{"CountedBeforeAllHaveStored",
+                         statistics,
+                         "item) * numbers);\n  __syncthreads();\n",
+                         "item) * numbers);\n",
+                         {"data race"}},
+        TemplateMutation{"ResultsBeforeTheyAreThere",
+                         statistics,
+                         "shared, of_unit);\n  __syncthreads();\n",
+                         "shared, of_unit);\n",
+                         {"data race"}},
+        TemplateMutation{"ShiftsDoNotWaitForMeans",
+                         kernel,
+                         "  if (is_shifted) wait_for_results(params",
+                         "  if (false) wait_for_results(params",
+                         {"data race", "uninitialized"},
+                         {},
+                         true}),
+    ::testing::PrintToStringParamName());
+
+// Of scales of blocks of rows.
+class QuantiserBlockMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
+
+TEST_P(QuantiserBlockMutationTest, IsCaught) {
+  expect_caught(GetParam(), noticed_of_quantiser(&GetParam(), blocks()));
+}
+
+INSTANTIATE_TEST_SUITE_P(Quantiser, QuantiserBlockMutationTest,
+                         ::testing::Values(TemplateMutation{"ScaleOfTheFirstBlock", kernel,
+                                                            "[rows.place(step) / scale_block_rows]",
+                                                            "[0 * rows.place(step)]"},
+                                           TemplateMutation{"MagnitudesReadEarly",
+                                                            kernel,
+                                                            "magnitude : 0;\n  }\n  __syncthreads();\n",
+                                                            "magnitude : 0;\n  }\n",
+                                                            {"data race", "uninitialized"}}),
+                         ::testing::PrintToStringParamName());
+
+}  // namespace
+}  // namespace jit::testing
