@@ -32,9 +32,23 @@ std::size_t number_end(std::string_view body, std::size_t at) {
   return at;
 }
 
+// The backslash of a line that goes on in the next one; some compilers let blanks follow it. It may stand in the middle of
+// anything, of a comment, too.
+std::size_t joined_line(std::string_view body) {
+  for (std::size_t at = body.find('\\'); at != std::string_view::npos; at = body.find('\\', at + 1)) {
+    const std::size_t next = body.find_first_not_of(" \t\r\f\v", at + 1);
+    if (next == std::string_view::npos || body[next] == '\n') return at;
+  }
+  return std::string_view::npos;
+}
+
 }  // namespace
 
 std::vector<Token> tokens_of(std::string_view body) {
+  if (const std::size_t at = joined_line(body); at != std::string_view::npos) {
+    const auto line = 1 + static_cast<int>(std::count(body.begin(), body.begin() + at, '\n'));
+    return {{Token::Kind::other, body.substr(at, 1), line}, {Token::Kind::end, {}, line}};
+  }
   std::vector<Token> tokens;
   int line = 1;
   std::size_t at = 0;

@@ -211,11 +211,6 @@ class Consumer {
     p_.pack_scores(scores_);
   }
 
-  // First row of the warp in a work tile.
-  __device__ __forceinline__ int warp_row() const {
-    return consumer_ * rows_per_warpgroup + threadIdx.x % warpgroup_size / warp_size * 16;
-  }
-
   // Moved at each use: addresses of their own would take registers through the loop.
   __device__ __forceinline__ auto q_ring() const { return q_ring_of<Config>(rings_.q, consumer_); }
   __device__ __forceinline__ auto o_ring() const { return o_ring_of<Config>(rings_.o, consumer_); }
@@ -478,7 +473,7 @@ class Consumer {
   PromotedSums<Config, typename Traits::Output> sums_;
   SoftmaxState<Traits::Scores::rows> state_;
   RowFactors inverse_;
-  KeyShares<Config, Traits::Scores::rows> key_shares_;  // of the rows that inverse_ is of
+  SeenShares<Config, Traits::Scores::rows> key_shares_;  // of the rows that inverse_ is of
 };
 
 }  // namespace jit::forward_wgmma

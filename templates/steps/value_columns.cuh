@@ -12,7 +12,7 @@ namespace jit {
 
 /// What keys have of the sum of each row, of which a sink has the rest.
 template <class Config, int rows, bool is_used = has_value_means<Config>&& Config::sinks>
-class KeyShares {
+class SeenShares {
  public:
   __device__ __forceinline__ void add_sink(float sink, float (&inverse)[rows], float (&lse)[rows]) {
     jit::add_sink(sink, inverse, lse);
@@ -20,7 +20,7 @@ class KeyShares {
   __device__ __forceinline__ float operator[](int) const { return 1; }
 };
 template <class Config, int rows>
-class KeyShares<Config, rows, true> {
+class SeenShares<Config, rows, true> {
  public:
   __device__ __forceinline__ void add_sink(float sink, float (&inverse)[rows], float (&lse)[rows]) {
     jit::add_sink(sink, inverse, lse, shares_);
@@ -42,7 +42,7 @@ template <class Config, class Output, bool is_used = finishes_columns<Config>>
 class ValueColumns {
  public:
   __device__ __forceinline__ ValueColumns(const DescaleParams&, int, int,
-                                          const KeyShares<Config, Output::rows>&) {}
+                                          const SeenShares<Config, Output::rows>&) {}
   __device__ __forceinline__ void finish(Output&, int, int) const {}
 };
 template <class Config, class Output>
@@ -52,7 +52,7 @@ class ValueColumns<Config, Output, true> {
  public:
   /// Of batch entry b and KV head h, where `slice` is b · heads_kv + h.
   __device__ __forceinline__ ValueColumns(const DescaleParams& descale, int slice, int heads_kv,
-                                          const KeyShares<Config, Output::rows>& shares)
+                                          const SeenShares<Config, Output::rows>& shares)
       : shares_(shares) {
     const int batch = slice / heads_kv, kv_head = slice - batch * heads_kv;
     const int first = Layout::lane_column(lane_id());
@@ -77,7 +77,7 @@ class ValueColumns<Config, Output, true> {
   }
 
  private:
-  const KeyShares<Config, Output::rows>& shares_;
+  const SeenShares<Config, Output::rows>& shares_;
   const float* scales_;  // the lane's, of all columns
   const float* means_;
   float scale_ = 1;

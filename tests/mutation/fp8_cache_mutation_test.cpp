@@ -118,9 +118,9 @@ INSTANTIATE_TEST_SUITE_P(
                          {},
                          many},
         TemplateMutation{"KeysOfManyUnscaled",
-                         "forward_wgmma/head_scales.cuh",
-                         "return params_.softmax_scale * keys_.exponents;",
-                         "return params_.softmax_scale;",
+                         "steps/head_scales.cuh",
+                         "return this->params_.softmax_scale * keys_.exponents;",
+                         "return this->params_.softmax_scale;",
                          {},
                          many}),
     ::testing::PrintToStringParamName());

@@ -226,7 +226,7 @@ TEST_P(Fp8BlockMutationTest, IsCaught) {
 
 INSTANTIATE_TEST_SUITE_P(
     Fp8Block, Fp8BlockMutationTest,
-    ::testing::Values(TemplateMutation{"ScaleOfAnotherBlock", scales,
+    ::testing::Values(TemplateMutation{"ScaleOfAnotherBlock", key_scales,
                                        "minimum(k_begin + i * keys, sequence.length - 1)",
                                        "0 * (k_begin + i)"},
                       TemplateMutation{"MaximaWithoutFactors", "steps/block_factors.cuh",

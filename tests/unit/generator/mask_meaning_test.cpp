@@ -166,6 +166,8 @@ TEST(MaskMeaning, WhatIsNotFollowedSaysWhyAndWhere) {
   EXPECT_EQ(reason("return unknown < k;"), "1: 'unknown' is not known");
   EXPECT_EQ(reason("return (q, k) > 3;"), "1: ',' is not followed here");
   EXPECT_EQ(reason("return q == 'a';"), "1: ''' is not followed here");
+  // For the compiler the comment goes on in the next line.
+  EXPECT_EQ(reason("return\nk < 5 // few \\ \r\n && false\n;"), "2: '\\' is not followed here");
   EXPECT_EQ(reason("return q"), "1: the body ends too early");
   EXPECT_EQ(reason(""), "1: there may be a path without a return");
   EXPECT_EQ(reason("return 99999999999999999999 > q;"), "1: '99999999999999999999' is not followed here");
