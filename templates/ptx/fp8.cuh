@@ -30,7 +30,7 @@ __device__ __forceinline__ unsigned fp8_bits(float x) {
   constexpr float steps = static_cast<float>(1u << (Element::bias - 1 + Element::mantissa_bits));
   const unsigned sign = static_cast<unsigned>(__float_as_int(x)) >> 24 & 0x80u;
   if (x != x) return 0x7f;
-  const float magnitude = fminf(fabsf(x), Element::largest);
+  const float magnitude = ::fminf(::fabsf(x), Element::largest);  // those of a Dual may be nearer
   // Below the normal numbers they are as far apart as at the least of these.
   if (magnitude < least_normal) return sign | static_cast<unsigned>(__float2int_rn(magnitude * steps));
   unsigned bits = static_cast<unsigned>(__float_as_int(magnitude));

@@ -76,7 +76,7 @@ TEST_F(PackTest, HasWhatIsChosenForEveryClass) {
 }
 
 TEST_F(PackTest, IsReadableByAllAndWritableByItsOwner) {
-  write({}, {.arch = {8, 0}, .multiprocessors = {108}});
+  write(std::vector<AttentionSpec>{{.head_dim = 16}}, {.arch = {8, 0}, .multiprocessors = {108}});
   EXPECT_EQ(std::filesystem::status(path_).permissions(), std::filesystem::perms(0644));
 }
 
