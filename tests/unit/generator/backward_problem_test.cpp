@@ -66,8 +66,7 @@ TEST(BackwardProblem, OnePassAndTwoCompete) {
       }
     }
   }
-  EXPECT_GE(one_passes(problem_of({.head_dim = 64}, hopper).candidates(false)), 2)
-      << "128 queries, 64";
+  EXPECT_GE(one_passes(problem_of({.head_dim = 64}, hopper).candidates(false)), 2) << "128 queries, 64";
 }
 
 TEST(BackwardProblem, TwoPassesServeAllOtherCalls) {
