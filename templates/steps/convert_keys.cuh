@@ -86,7 +86,8 @@ class TileWidener {
   }
 };
 
-/// Goes through what the key loader loads, in its order: each tile of keys is followed by the values of the one before.
+/// Goes through what the key loader loads, each tile of keys followed by its values. The loader has the next keys before
+/// them; but of two tiles that consumers multiply together these have room first.
 ///
 /// `Keys` says how a family keeps them: `Traits`, with the tiles and the number of `converter_warps`; `Rings` and
 /// `StoredRings` of `k` and `v`, made from the shared address of the block's memory; and of the notes that go with tiles
