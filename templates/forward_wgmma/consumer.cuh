@@ -225,7 +225,8 @@ class Consumer {
     if (!is_work(work)) return false;
     work_ = work;
     scales_.take_scores(work, warp_row(), [&] { return context_of<Config>(params_, work); });
-    if constexpr (keys_are_fp8<Config> && !has_row_scales) scale_log2_ = exponent_scale<Score>(scales_.of_scores());
+    if constexpr (keys_are_fp8<Config> && !has_row_scales)
+      scale_log2_ = exponent_scale<Score>(scales_.of_scores());
     score_ = Score(context_of<Config>(params_, work));
     q_ring().wait_full();
     take_queries();

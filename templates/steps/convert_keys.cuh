@@ -41,14 +41,16 @@ class TileWidener {
     // Read again: what follows from it would take registers from one tile to the next. Not negative, which saves the
     // divisions below what they need for negative numbers.
     const unsigned thread = static_cast<unsigned>(reread_thread_index()) % warpgroup_size;
-    const int warp = static_cast<int>(thread / warp_size) - first_warp, lane = static_cast<int>(thread % warp_size);
+    const int warp = static_cast<int>(thread / warp_size) - first_warp,
+              lane = static_cast<int>(thread % warp_size);
     const int row_of_group = lane / 8 ^ (lane / 4 % 2 * 5);
     const int row = warp / warps_x * rows_at_once + row_of_group;
 #pragma unroll
     for (int first = 0; first < chunk_groups; first += warps_x) {
       const int chunk = (first + warp % warps_x) * chunks_at_once + lane % chunks_at_once;
       if (chunks % chunks_at_once != 0 && chunk >= chunks) break;
-      widen_rows(From::chunk_address(from, row, chunk), To::chunk_address(to, row, 2 * chunk), warp / warps_x);
+      widen_rows(From::chunk_address(from, row, chunk), To::chunk_address(to, row, 2 * chunk),
+                 warp / warps_x);
     }
   }
 

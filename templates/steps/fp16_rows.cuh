@@ -32,7 +32,8 @@ __device__ __forceinline__ float row_to_fp16(unsigned (&registers)[steps][4], in
 #pragma unroll
     for (int i = half; i < 4; i += 2) {
       const unsigned word = registers[step][i];
-      largest = maximum(largest, maximum(static_cast<int>(word & magnitudes), static_cast<int>(word >> 16 & magnitudes)));
+      largest = maximum(
+          largest, maximum(static_cast<int>(word & magnitudes), static_cast<int>(word >> 16 & magnitudes)));
     }
   }
 #pragma unroll

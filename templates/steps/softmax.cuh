@@ -147,7 +147,8 @@ __device__ __forceinline__ bool update_maximum(const Scores& scores, SoftmaxStat
 /// `polynomials` are polynomials.
 template <int polynomials, class Scores, class Scale>
 __device__ __forceinline__ void exponentiate(Scores& scores, const float (&row_max)[Scores::rows],
-                                             const Scale& scale_log2, float (&sums)[Scores::rows], float raise = 0) {
+                                             const Scale& scale_log2, float (&sums)[Scores::rows],
+                                             float raise = 0) {
 #pragma unroll
   for (int r = 0; r < Scores::rows; ++r) {
     const float scale = of_row(scale_log2, r), offset = row_max[r] * scale - raise;

@@ -51,7 +51,10 @@ constexpr double box_clocks = 110;
 // clocks for two rounds of 16 elements a lane, and for a tile beside them.
 constexpr double to_fp16_clocks = 60, handover_clocks = 300;
 constexpr double elements_of_rounds = 1024;
-constexpr double single_stored = 1.15;  // stage: the next tile comes from memory only when this one is converted
+constexpr double spare_converters = 1.12;  // two warps, on two of the four parts of a multiprocessor
+constexpr double delivered_share = 0.85;   // of its rate, that shared memory delivers beside them
+constexpr double single_stored =
+    1.15;  // stage: the next tile comes from memory only when this one is converted
 // Where sequences differ in length: tiles of queries for each block, below which blocks end as unevenly as they may.
 constexpr double few_waves = 8;
 // There, with few queries of each: a tile of queries of one head is nearly empty, and reads all keys.
@@ -113,7 +116,8 @@ double delivering_clocks(const AttentionSpec& spec, const ForwardWgmma& config) 
   const double d = padded_head_dim(spec.head_dim), dv = padded_head_dim(spec.value_head_dim());
   const double q = config.q_in_registers ? 0 : rows_per_warpgroup * d, tile = config.tile_kv * (d + dv);
   const double p = config.p_in_registers ? 0 : 2.0 * rows_per_warpgroup * config.tile_kv;
-  return (consumers_of(config) * 2 * (q + p + tile) + (1 + 2) * tile) / smem_bytes_per_clock;
+  return (consumers_of(config) * 2 * (q + p + tile) + (1 + 2) * tile) /
+         (smem_bytes_per_clock * delivered_share);
 }
 
 double step_clocks(const AttentionSpec& spec, const ForwardWgmma& config) {
@@ -134,6 +138,7 @@ double step_clocks(const AttentionSpec& spec, const ForwardWgmma& config) {
   if (config.order == WarpgroupOrder::free && consumers_of(config) > 1) step *= out_of_turn;
   if (config.stages_k == 1 || config.stages_v == 1) step *= single_stage;
   if (widens(spec) && config.stages_stored == 1) step *= single_stored;
+  if (widens(spec) && config.converter_warps == 2) step *= spare_converters;
   if (std::min(config.stages_k, config.stages_v) == 2) step *= two_stages;
   if (!config.p_in_registers) step *= shared_p;
   if (config.rescale != Rescale::on_overflow) {
