@@ -320,7 +320,7 @@ TEST_F(CliRun, QueriesOfFp8) {
   refused({"--quantize", "head"}, "q.npy is uint8");
   refused({"--quantize", "head", "--dtype", "fp16"}, "--quantize makes fp8; --dtype is fp16");
   refused({"--quantize", "row"}, "\"row\" is none of given, head");
-  refused({"--quantize", "given"}, "scales are found");
+  refused({"--quantize", "given"}, "--quantize is given, and scales are found here");
   refused({"--center-keys"}, "--quantize");
   refused({"--quantize", "head", "--q-descale", file("scales")}, "holds what --quantize finds by itself");
   refused({"--quantize", "head", "--descale-per", "token"}, "--descale-per");

@@ -1,9 +1,7 @@
 #include "fp8_inputs.h"
 
-#include <functional>
 #include <utility>
 
-#include <jit/error.h>
 #include <CLI/CLI.hpp>
 
 #include "command.h"
@@ -11,37 +9,6 @@
 
 namespace jit::tool {
 namespace {
-
-void add_scales_option(CLI::App& app, const char* name, const char* text,
-                       const std::function<void(QuantizedScales)>& set, CLI::Option* needed = nullptr) {
-  CLI::Option* option = app.add_option_function<std::string>(
-      name,
-      [name, set](const std::string& scales) {
-        try {
-          set(parse_quantized_scales(scales));
-        } catch (const Error& error) {
-          throw CLI::ValidationError(name, error.message());
-        }
-      },
-      text);
-  if (needed != nullptr) option->needs(needed);
-}
-
-ScaleKind kind_of(const char* option, QuantizedScales scales) {
-  switch (scales) {
-    case QuantizedScales::head:
-      return ScaleKind::head;
-    case QuantizedScales::token:
-      return ScaleKind::token;
-    case QuantizedScales::channel:
-      return ScaleKind::channel;
-    case QuantizedScales::block:
-      return ScaleKind::block;
-    case QuantizedScales::given:
-      break;
-  }
-  throw BadInput(std::string(option) + " is given, and there is nothing to give them by; scales are found");
-}
 
 // Of rows (…, tokens, heads, columns).
 std::vector<std::int64_t> scale_shape(QuantizedScales scales, const Array& rows, std::int64_t heads_kv) {
@@ -73,21 +40,12 @@ void add_fp8_options(CLI::App& app, Fp8Options& options) {
   add_file("--v-mean", options.v_mean,
            "File of a mean that --v of fp8 has lost, (batch, heads, head_dim), which the output has again");
   add_file("--lse-shift", options.lse_shift, "File of what LSE has lost, over softmax_scale, of its shape");
-  add_scales_option(app, "--quantize",
-                    "Make --q, --k and --v of fp8 on the device, with scales of --q and --k for each head, token "
-                    "or block: of 64 rows",
-                    [&](QuantizedScales scales) { options.quantize = scales; });
-  CLI::Option* quantize = app.get_option("--quantize");
-  add_scales_option(app, "--value-scales", "With --quantize: of --v, for each head or channel; default: head",
-                    [&](QuantizedScales scales) { options.value_scales = scales; }, quantize);
+  add_quantize_options(app, options.quantize,
+                       "Make --q, --k and --v of fp8 on the device, with scales of --q and --k for each head, "
+                       "token or block: of 64 rows");
   app.add_option("--rotation-seed", options.rotation_seed,
                  "With --quantize: turn --q and --k by a Hadamard matrix with random signs of this seed")
-      ->needs(quantize);
-  app.add_flag("--center-keys", options.center_keys, "With --quantize: without the mean of --k")
-      ->needs(quantize);
-  app.add_flag("--center-values", options.center_values,
-               "With --quantize: without the mean of --v, which the output has again")
-      ->needs(quantize);
+      ->needs(app.get_option("--quantize"));
 }
 
 std::vector<std::string> input_files(const Fp8Options& options) {
@@ -106,7 +64,7 @@ Fp8Scales read_scales(const Fp8Options& options, AttentionSpec& spec) {
                                     {&scales.v_mean, &options.v_mean},
                                     {&scales.lse_shift, &options.lse_shift}}) {
     if (path->empty()) continue;
-    if (options.quantize)
+    if (options.quantize.scales)
       throw BadInput(*path + " holds what --quantize finds by itself; leave one of the two out");
     *array = convert(read_npy(*path), DType::fp32, *path);
   }
@@ -117,20 +75,19 @@ Fp8Scales read_scales(const Fp8Options& options, AttentionSpec& spec) {
 
 Quantizer make_quantizer(const Fp8Options& options, Array& q, Array& k, Array& v, Fp8Scales& scales,
                          AttentionSpec& spec) {
-  spec.descale_per = kind_of("--quantize", *options.quantize);
-  spec.v_descale_per = kind_of("--value-scales", options.value_scales);
-  spec.v_mean = options.center_values;
-  spec.lse_shift = options.center_keys;
+  const auto& [scales_of_rows, value_scales, center_keys, center_values] = options.quantize;
+  apply(options.quantize, spec);
+  spec.lse_shift = center_keys;
   const DType dtype = q.dtype;
   Quantizer quantizer{.spec = {.dtype = dtype,
                                .out_dtype = spec.dtype,
                                .head_dim = spec.head_dim,
                                .head_dim_v = spec.value_head_dim(),
-                               .scales = *options.quantize,
-                               .value_scales = options.value_scales,
+                               .scales = *scales_of_rows,
+                               .value_scales = value_scales,
                                .rotate = options.rotation_seed.has_value(),
-                               .center_keys = options.center_keys,
-                               .center_values = options.center_values},
+                               .center_keys = center_keys,
+                               .center_values = center_values},
                       .q = std::move(q),
                       .k = convert(std::move(k), dtype, "--k"),
                       .v = convert(std::move(v), dtype, "--v"),
@@ -140,12 +97,12 @@ Quantizer make_quantizer(const Fp8Options& options, Array& q, Array& k, Array& v
   k = zeros(spec.dtype, quantizer.k.shape);
   v = zeros(spec.dtype, quantizer.v.shape);
   const std::int64_t heads_kv = k.shape.end()[-2];
-  scales.q_descale = zeros(DType::fp32, scale_shape(*options.quantize, q, heads_kv));
-  scales.k_descale = zeros(DType::fp32, scale_shape(*options.quantize, k, heads_kv));
-  scales.v_descale = zeros(DType::fp32, scale_shape(options.value_scales, v, heads_kv));
-  if (options.center_values)
+  scales.q_descale = zeros(DType::fp32, scale_shape(*scales_of_rows, q, heads_kv));
+  scales.k_descale = zeros(DType::fp32, scale_shape(*scales_of_rows, k, heads_kv));
+  scales.v_descale = zeros(DType::fp32, scale_shape(value_scales, v, heads_kv));
+  if (center_values)
     scales.v_mean = zeros(DType::fp32, scale_shape(QuantizedScales::channel, v, heads_kv));
-  if (options.center_keys) {
+  if (center_keys) {
     std::vector<std::int64_t> shape(q.shape.begin(), q.shape.end() - 1);
     std::swap(shape.end()[-1], shape.end()[-2]);
     scales.lse_shift = zeros(DType::fp32, shape);

@@ -11,6 +11,7 @@
 
 #include "array.h"
 #include "block_map.h"
+#include "quantize_options.h"
 
 namespace CLI {
 class App;
@@ -20,13 +21,9 @@ namespace jit::tool {
 
 struct Fp8Options {
   std::string q_descale, k_descale, v_descale, v_mean, lse_shift;  ///< paths; empty: not given
-  std::optional<QuantizedScales> quantize;  ///< q, k and v are made of 8 bits, with these scales of q and k
-  QuantizedScales value_scales = QuantizedScales::head;
+  QuantizeOptions quantize;
   std::optional<std::uint64_t> rotation_seed;
-  bool center_keys = false;
-  bool center_values = false;
 };
-/// Other options but --quantize, of what it makes, need that one.
 void add_fp8_options(CLI::App& app, Fp8Options& options);
 
 /// The paths of all files that are read.

@@ -261,7 +261,7 @@ int alignment_of(const AttentionSpec& spec) {
 
 // Of files that hold what `spec.dtype` says; `option` is why these are bytes.
 void read_operands(const RunOptions& options, const AttentionSpec& spec, RunArrays& arrays) {
-  const bool are_made = options.scales.quantize.has_value(), has_bytes = has_fp8_keys(spec) && !are_made;
+  const bool are_made = options.scales.quantize.scales.has_value(), has_bytes = has_fp8_keys(spec) && !are_made;
   const std::optional<DType> bytes = has_bytes ? std::optional(spec.key_dtype()) : std::nullopt;
   const char* const option =
       has_fp8_queries(spec) ? "--dtype of fp8 and without --quantize" : "--kv-dtype";
@@ -282,7 +282,7 @@ RunProblem read_problem(const RunOptions& options) {
   problem.backward = options.backward;
   RunArrays& arrays = problem.arrays;
   AttentionSpec& spec = problem.spec;
-  const bool quantizes = options.scales.quantize.has_value();
+  const bool quantizes = options.scales.quantize.scales.has_value();
   if (quantizes) check_quantize(options);
   spec = options.fp8;
   spec.dtype = !options.dtype.empty() ? parse_dtype(options.dtype) : quantizes ? DType::fp8_e4m3 : DType::bf16;
