@@ -249,7 +249,7 @@ def test_scales_of_paged_rows(rng, place, fetch, family, kind):
         cu_seqlens_q=place(bounds),
         page_table=place(table),
         seqused_k=place(int32([x + y for x, y in zip(lengths_k, pads)])),
-        cache_leftpad=place(int32(pads)),
+        cache_leftpad=place(int32(pads)) if any(pads) else None,
         q_descale=place(a),
         k_descale=place(of_pages),
         v_descale=place(c),
