@@ -320,14 +320,14 @@ TEST_F(CliRun, QueriesOfFp8) {
   refused({"--quantize", "head"}, "q.npy is uint8");
   refused({"--quantize", "head", "--dtype", "fp16"}, "--quantize makes fp8; --dtype is fp16");
   refused({"--quantize", "row"}, "\"row\" is none of given, head");
-  refused({"--quantize", "given"}, "--quantize is given, and scales are found here");
   refused({"--center-keys"}, "--quantize");
-  refused({"--quantize", "head", "--q-descale", file("scales")}, "holds what --quantize finds by itself");
   refused({"--quantize", "head", "--descale-per", "token"}, "--descale-per");
   refused({"--dtype", "fp8_e4m3", "--lse-shift", file("scales")}, "lse_shift");
   write("q", random_file("q", {1, queries, heads, dim}));
   refused({"--dtype", "fp8_e4m3"}, "with --dtype of fp8 and without --quantize it must be uint8");
   for (const char* name : {"k", "v"}) random_file(name, {1, keys, heads_kv, dim});
+  refused({"--quantize", "given"}, "--quantize is given, and scales are found here");
+  refused({"--quantize", "head", "--q-descale", file("scales")}, "holds what --quantize finds by itself");
   refused({"--quantize", "head", "--center-keys", "--score", "softcap(3)"}, "lse_shift = true must be false");
   random_file("table", {1, 1});
   refused({"--quantize", "head", "--page-table", file("table"), "--seqlens-kv", "3"}, "of --page-table are of a cache");
