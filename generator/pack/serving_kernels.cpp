@@ -34,11 +34,12 @@ std::vector<RequestShape> mixed_shapes(const AttentionSpec& spec, const PackSize
 std::vector<KernelBuild> of_operations(const AttentionSpec& spec, const PackSizes& sizes, Target target) {
   std::vector<KernelBuild> builds;
   const DType wide = output_dtype(spec);  // of tokens, where caches and queries are of fp8, too
-  const AppendSpec plain{.dtype = wide,
-                         .cache_dtype = spec.key_dtype() == wide ? std::nullopt : std::optional(spec.key_dtype()),
-                         .head_dim = spec.head_dim,
-                         .head_dim_v = spec.value_head_dim(),
-                         .alignment = spec.alignment};
+  const AppendSpec plain{
+      .dtype = wide,
+      .cache_dtype = spec.key_dtype() == wide ? std::nullopt : std::optional(spec.key_dtype()),
+      .head_dim = spec.head_dim,
+      .head_dim_v = spec.value_head_dim(),
+      .alignment = spec.alignment};
   std::vector<AppendSpec> appends = {plain};
   for (const DType table : {DType::fp32, wide}) {
     appends.push_back(plain);

@@ -22,7 +22,7 @@ enum class ScaleKind {
   head,  ///< one for all, for each KV head, or for each batch entry and KV head
   token,  ///< one for each key and KV head, and, where q is of 8 bits, too, for each query and head instead of values
   channel,  ///< of values: one for each batch entry, or for all, KV head and column
-  block,  ///< of q and k of 8 bits: one for each 64 rows and head, as token has one for each
+  block,    ///< of q and k of 8 bits: one for each 64 rows and head, as token has one for each
 };
 /// Rows that share a scale with ScaleKind::block, as they lie: of a batch entry, of all ragged rows, or of a page.
 inline constexpr int scale_block_rows = 64;

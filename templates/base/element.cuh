@@ -92,7 +92,8 @@ inline constexpr bool has_block_factors = false;
 template <class Config>
 requires has_block_scales<Config>
 inline constexpr bool has_block_factors<Config> = Config::sequences_q == SequenceKind::dense &&
-                                                  Config::sequences_kv == SequenceKind::dense && !Config::sinks;
+                                                  Config::sequences_kv == SequenceKind::dense &&
+                                                  !Config::sinks;
 
 /// Whether each column of values has a scale of its own.
 template <class Config>

@@ -123,7 +123,7 @@ struct KvScales<Config, true, true, false> {
   }
   __device__ __forceinline__ void scale_scores(Scores& scores, unsigned stage, int first_key) const {
     scale_by_rows(scores, of_queries_,
-                    stage + Traits::layout.k_scales + (first_key + Layout::lane_column(lane_id())) * 4);
+                  stage + Traits::layout.k_scales + (first_key + Layout::lane_column(lane_id())) * 4);
   }
   __device__ __forceinline__ void scale_weights(Scores&, unsigned, int) const {}
   __device__ __forceinline__ void scale_output(typename Traits::Output& output) const {

@@ -89,8 +89,7 @@ struct BlockTeam {
 /// next part begins with them.
 template <class Config>
 __device__ __forceinline__ void finish_part(const AttentionParams& params, const DescaleParams& descale,
-                                            const SplitParams& split,
-                                            const Note<Config>& note,
+                                            const SplitParams& split, const Note<Config>& note,
                                             typename KernelTraits<Config>::Output& output,
                                             SoftmaxState<KernelTraits<Config>::Output::rows>& state,
                                             float scale_log2, unsigned char* stage) {

@@ -47,8 +47,9 @@ __device__ __forceinline__ RowState with_lse_shift(const RowState& state, const 
                                                    const DescaleParams& descale, int batch, int head,
                                                    int query) {
   if constexpr (!has_lse_shifts<Config>) return state;
-  const float shift = descale.lse_shift[VariableSequences<Config>::query_offset(descale.lse_shift_strides,
-                                                                                batch, head, query)];
+  const float shift =
+      descale
+          .lse_shift[VariableSequences<Config>::query_offset(descale.lse_shift_strides, batch, head, query)];
   return {__fmaf_rn(params.softmax_scale * shift, log2_e, state.max), state.sum};  // −inf stays
 }
 

@@ -23,7 +23,7 @@ namespace jit {
 /// lies at a shared address.
 template <class Scores>
 __device__ __forceinline__ void scale_by_rows(Scores& scores, const float (&of_queries)[Scores::rows],
-                                                unsigned of_keys) {
+                                              unsigned of_keys) {
 #pragma unroll
   for (int n = 0; n < Scores::column_blocks; ++n) {
     int pair[2];

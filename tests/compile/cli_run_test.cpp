@@ -55,8 +55,8 @@ class CliRun : public ::testing::Test {
     return run_plainly(std::move(more));
   }
   ToolResult run_plainly(std::vector<std::string> more) const {
-    std::vector<std::string> arguments = {"run",     "--q",    file("q"), "--k",      file("k"),
-                                          "--v",     file("v"), "--out",   file("o"),  "--lse",
+    std::vector<std::string> arguments = {"run",       "--q",      file("q"),       "--k",     file("k"),
+                                          "--v",       file("v"),  "--out",         file("o"), "--lse",
                                           file("lse"), "--device", "emulated:sm_80"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     return tool_.run(arguments);
@@ -251,10 +251,10 @@ TEST_F(CliRun, Quantizes) {
               worst.second, std::abs(exact.lse[static_cast<std::size_t>(h * queries[b] + i)] -
                                      static_cast<double>(lse.as<float>()[h * o.shape[0] + begin_q + i])));
           for (int d = 0; d < dim; ++d)
-            worst.first = std::max(
-                worst.first,
-                std::abs(exact.o[static_cast<std::size_t>((i * heads + h) * dim + d)] -
-                         static_cast<double>(o.as<float>()[((begin_q + i) * heads + h) * dim + d])));
+            worst.first =
+                std::max(worst.first,
+                         std::abs(exact.o[static_cast<std::size_t>((i * heads + h) * dim + d)] -
+                                  static_cast<double>(o.as<float>()[((begin_q + i) * heads + h) * dim + d])));
         }
       }
       begin_q += queries[b], begin_k += keys[b];
@@ -330,7 +330,8 @@ TEST_F(CliRun, QueriesOfFp8) {
   refused({"--quantize", "head", "--q-descale", file("scales")}, "holds what --quantize finds by itself");
   refused({"--quantize", "head", "--center-keys", "--score", "softcap(3)"}, "lse_shift = true must be false");
   random_file("table", {1, 1});
-  refused({"--quantize", "head", "--page-table", file("table"), "--seqlens-kv", "3"}, "of --page-table are of a cache");
+  refused({"--quantize", "head", "--page-table", file("table"), "--seqlens-kv", "3"},
+          "of --page-table are of a cache");
 }
 
 TEST_F(CliRun, ValuesThatAreColumnsOfKeys) {

@@ -143,8 +143,8 @@ TEST_F(CliWarm, APackOfFp8HasQuantisers) {
   for (const auto& [queries, keys] : {std::pair(1, 64), {33, 33}}) {
     Tool user;
     user.environment = {"JIT_ATTENTION_OFFLINE=1", "JIT_ATTENTION_PACK=" + pack()};
-    std::vector<std::string> arguments = {"run",      "--out",  user.folder / "o", "--mask",
-                                          "causal",   "--device", "emulated:sm_80"};
+    std::vector<std::string> arguments = {"run",    "--out",    user.folder / "o", "--mask",
+                                          "causal", "--device", "emulated:sm_80"};
     for (const auto& [name, length, count] :
          {std::tuple("q", queries, heads), {"k", keys, heads_kv}, {"v", keys, heads_kv}}) {
       const std::string path = user.folder / name;

@@ -104,7 +104,8 @@ TEST_F(Fp8MmaTest, ScalesOfBlocks) {
     cases.push_back({problem, config_of(config)});
   };
   add({}, {}, 140, 200, "tile_q=128 tile_kv=64 warps=4 stages_k=2 stages_v=1");
-  add(mask::causal(), {}, 140, 90, "tile_q=64 tile_kv=96 warps=4 stages_k=1 stages_v=2");  // rows without a key
+  add(mask::causal(), {}, 140, 90,
+      "tile_q=64 tile_kv=96 warps=4 stages_k=1 stages_v=2");  // rows without a key
   add(mask::causal(), score::softcap(3), 70, 230, "tile_q=32 tile_kv=32 warps=2 rescale=always");
   add({}, {}, 3, 0, "tile_q=64 tile_kv=32 warps=4");
   expect_all_right(cases);
@@ -127,7 +128,7 @@ TEST_F(Fp8MmaTest, ColumnsOfValuesAndLse) {
     spec.mask = mask;
     cases.push_back({problem, config});
   };
-  add(true, true, true, {}, 40, DType::fp16, small_);  // half of 16 columns
+  add(true, true, true, {}, 40, DType::fp16, small_);               // half of 16 columns
   add(false, true, true, mask::causal(), 32, DType::fp32, small_);  // rows without a key
   add(true, false, false, {}, 8, DType::bf16, small_);
   const KernelConfig split =

@@ -17,7 +17,8 @@ std::vector<std::int64_t> scale_shape(QuantizedScales scales, const Array& rows,
   std::vector<std::int64_t> shape(rows.shape.begin(), rows.shape.end() - 3);
   if (scales == QuantizedScales::token || scales == QuantizedScales::block) {
     const bool is_block = scales == QuantizedScales::block;
-    shape.insert(shape.end(), {is_block ? (tokens + scale_block_rows - 1) / scale_block_rows : tokens, heads});
+    shape.insert(shape.end(),
+                 {is_block ? (tokens + scale_block_rows - 1) / scale_block_rows : tokens, heads});
     return shape;
   }
   shape.push_back(heads_kv);
@@ -40,9 +41,10 @@ void add_fp8_options(CLI::App& app, Fp8Options& options) {
   add_file("--v-mean", options.v_mean,
            "File of a mean that --v of fp8 has lost, (batch, heads, head_dim), which the output has again");
   add_file("--lse-shift", options.lse_shift, "File of what LSE has lost, over softmax_scale, of its shape");
-  add_quantize_options(app, options.quantize,
-                       "Make --q, --k and --v of fp8 on the device, with scales of --q and --k for each head, "
-                       "token or block: of 64 rows");
+  add_quantize_options(
+      app, options.quantize,
+      "Make --q, --k and --v of fp8 on the device, with scales of --q and --k for each head, "
+      "token or block: of 64 rows");
   app.add_option("--rotation-seed", options.rotation_seed,
                  "With --quantize: turn --q and --k by a Hadamard matrix with random signs of this seed")
       ->needs(app.get_option("--quantize"));
@@ -100,8 +102,7 @@ Quantizer make_quantizer(const Fp8Options& options, Array& q, Array& k, Array& v
   scales.q_descale = zeros(DType::fp32, scale_shape(*scales_of_rows, q, heads_kv));
   scales.k_descale = zeros(DType::fp32, scale_shape(*scales_of_rows, k, heads_kv));
   scales.v_descale = zeros(DType::fp32, scale_shape(value_scales, v, heads_kv));
-  if (center_values)
-    scales.v_mean = zeros(DType::fp32, scale_shape(QuantizedScales::channel, v, heads_kv));
+  if (center_values) scales.v_mean = zeros(DType::fp32, scale_shape(QuantizedScales::channel, v, heads_kv));
   if (center_keys) {
     std::vector<std::int64_t> shape(q.shape.begin(), q.shape.end() - 1);
     std::swap(shape.end()[-1], shape.end()[-2]);

@@ -40,8 +40,8 @@ ScaleKind kind_of(const char* option, QuantizedScales scales) {
     case QuantizedScales::given:
       break;
   }
-  throw BadInput(fmt::format("{} is {}, and scales are found here; it must be another kind", option,
-                             to_string(scales)));
+  throw BadInput(
+      fmt::format("{} is {}, and scales are found here; it must be another kind", option, to_string(scales)));
 }
 
 }  // namespace

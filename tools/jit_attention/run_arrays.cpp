@@ -246,9 +246,11 @@ namespace {
 // What --quantize cannot be beside.
 void check_quantize(const RunOptions& options) {
   if (!options.page_table.empty())
-    throw BadInput("--quantize makes fp8 of rows as they lie, and those of --page-table are of a cache: it is "
-                   "filled with fp8 before; leave one of the two out");
-  if (options.head_dim_v != 0) throw BadInput("--quantize wants values of their own: give --v in place of --head-dim-v");
+    throw BadInput(
+        "--quantize makes fp8 of rows as they lie, and those of --page-table are of a cache: it is "
+        "filled with fp8 before; leave one of the two out");
+  if (options.head_dim_v != 0)
+    throw BadInput("--quantize wants values of their own: give --v in place of --head-dim-v");
   if (options.fp8.descale_per != ScaleKind::head || options.fp8.v_descale_per != ScaleKind::head)
     throw BadInput("--quantize says what there are scales for; leave --descale-per and --v-descale-per out");
   if (options.fp8.kv_dtype) throw BadInput("--quantize makes k and v of --dtype, too; leave --kv-dtype out");
@@ -261,10 +263,10 @@ int alignment_of(const AttentionSpec& spec) {
 
 // Of files that hold what `spec.dtype` says; `option` is why these are bytes.
 void read_operands(const RunOptions& options, const AttentionSpec& spec, RunArrays& arrays) {
-  const bool are_made = options.scales.quantize.scales.has_value(), has_bytes = has_fp8_keys(spec) && !are_made;
+  const bool are_made = options.scales.quantize.scales.has_value(),
+             has_bytes = has_fp8_keys(spec) && !are_made;
   const std::optional<DType> bytes = has_bytes ? std::optional(spec.key_dtype()) : std::nullopt;
-  const char* const option =
-      has_fp8_queries(spec) ? "--dtype of fp8 and without --quantize" : "--kv-dtype";
+  const char* const option = has_fp8_queries(spec) ? "--dtype of fp8 and without --quantize" : "--kv-dtype";
   arrays.q = read_operand(options.q, has_fp8_queries(spec) ? bytes : std::nullopt, option);
   arrays.k = read_operand(options.k, bytes, option);
   if (spec.values_in_keys) return;
@@ -285,11 +287,15 @@ RunProblem read_problem(const RunOptions& options) {
   const bool quantizes = options.scales.quantize.scales.has_value();
   if (quantizes) check_quantize(options);
   spec = options.fp8;
-  spec.dtype = !options.dtype.empty() ? parse_dtype(options.dtype) : quantizes ? DType::fp8_e4m3 : DType::bf16;
+  spec.dtype = !options.dtype.empty() ? parse_dtype(options.dtype)
+               : quantizes            ? DType::fp8_e4m3
+                                      : DType::bf16;
   validate(spec);  // what the files are to hold
   if (quantizes && !has_fp8_queries(spec))
-    throw BadInput(fmt::format("--quantize makes fp8; --dtype is {}, and must be fp8_e4m3 or fp8_e5m2", options.dtype));
-  if (options.backward && has_fp8_keys(spec)) throw BadInput("--backward has no gradients of fp8; leave it out");
+    throw BadInput(
+        fmt::format("--quantize makes fp8; --dtype is {}, and must be fp8_e4m3 or fp8_e5m2", options.dtype));
+  if (options.backward && has_fp8_keys(spec))
+    throw BadInput("--backward has no gradients of fp8; leave it out");
   spec.values_in_keys = options.head_dim_v != 0;
   read_operands(options, spec, arrays);
   arrays.scales = read_scales(options.scales, spec);

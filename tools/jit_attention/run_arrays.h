@@ -23,8 +23,8 @@ struct RunOptions {
   std::string dtype;  ///< empty: not given
   AttentionSpec fp8;  ///< types of k, v and o, and what there are scales for, alone
   std::string q, k;
-  std::string v;                                             ///< path; empty: not given
-  int head_dim_v = 0;                                        ///< given in place of v
+  std::string v;       ///< path; empty: not given
+  int head_dim_v = 0;  ///< given in place of v
   Fp8Options scales;
   std::vector<std::string> tensors;                          ///< "name=path"
   std::vector<std::int32_t> seqlens_q, seqlens_kv, leftpad;  ///< one for each sequence; empty: not given

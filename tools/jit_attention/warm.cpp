@@ -212,9 +212,10 @@ void add_warm(CLI::App& app, Commands& commands) {
       ->add_option("--split-keys", options->split_keys,
                    "With --serving: keys of a span, where bits must not depend on the batch")
       ->needs(serving);
-  add_quantize_options(*command, options->quantize,
-                       "Attention by fp8 (e4m3), too, of tensors that are quantised before, and what quantises "
-                       "them: with scales of q and k for each head, token or block");
+  add_quantize_options(
+      *command, options->quantize,
+      "Attention by fp8 (e4m3), too, of tensors that are quantised before, and what quantises "
+      "them: with scales of q and k for each head, token or block");
   command->get_option("--quantize")->excludes(serving)->excludes(training);
   command->add_flag("--json", options->as_json, "Print JSON");
   commands.push_back({command, [options] { return run_warm(*options); }});
