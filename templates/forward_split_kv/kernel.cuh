@@ -98,7 +98,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
     if (has_pages_ahead) pages.put(smem, step + pages_ahead);
     if (note.flags & step_ends) {
       scales.scale_output(output);
-      finish_part<Config>(params, split, part, output, state, scale_log2, stage);
+      finish_part<Config>(params, descale, split, part, output, state, scale_log2, stage);
     }
     if (warp_id() == 0) next_step(params, smem.steps(), smem.note(step + Traits::steps_ahead), smem.parts());
   }

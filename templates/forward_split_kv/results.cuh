@@ -88,8 +88,8 @@ struct BlockTeam {
 /// share (split_keys/merge_parts.cuh). `stage` is free shared memory, behind a barrier. Leaves output and state as the
 /// next part begins with them.
 template <class Config>
-__device__ __forceinline__ void finish_part(const AttentionParams& params, const SplitParams& split,
-                                            const Note<Config>& note,
+__device__ __forceinline__ void finish_part(const AttentionParams& params, const DescaleParams& descale,
+                                            const SplitParams& split, const Note<Config>& note,
                                             typename KernelTraits<Config>::Output& output,
                                             SoftmaxState<KernelTraits<Config>::Output::rows>& state,
                                             float scale_log2, unsigned char* stage) {
@@ -111,14 +111,14 @@ __device__ __forceinline__ void finish_part(const AttentionParams& params, const
       const bool is_done = settle_span(
           note, [&](const SpanNode& left) { piece = join(nodes.piece(left, at.row, at.column), piece); },
           [&](const SpanNode& node) { nodes.put(node, at.row, at.column, piece); });
-      if (is_done) store_piece<Config>(params, note, at.row, at.column, piece);
+      if (is_done) store_piece<Config>(params, descale, note, at.row, at.column, piece);
     } else if (note.parts == 1) {
-      store_piece<Config>(params, note, at.row, at.column, piece);
+      store_piece<Config>(params, descale, note, at.row, at.column, piece);
     } else {
       BlockResults<Config>(split, note).put(note.part, at.row, at.column, piece);
     }
   }
-  if (note.parts > 1) merge_parts<Config, Traits::tile_rows>(params, split, note, team);
+  if (note.parts > 1) merge_parts<Config, Traits::tile_rows>(params, descale, split, note, team);
 }
 
 }  // namespace jit::forward_split_kv

@@ -296,7 +296,7 @@ class Consumer {
     hold_scores();
     apply_functors();
     release_k();
-    if constexpr (has_block_scales<Config>) {
+    if constexpr (has_block_factors<Config>) {
       state_ = SoftmaxState<Traits::Scores::rows>();
       scales_.factors().maxima(scores_, state_.row_max);
     } else {
@@ -322,7 +322,7 @@ class Consumer {
   }
 
   __device__ __forceinline__ bool update_maxima(RowFactors& correction) {
-    if constexpr (has_block_scales<Config>) {
+    if constexpr (has_block_factors<Config>) {
       float of_tile[Traits::Scores::rows];
       scales_.factors().maxima(scores_, of_tile);
       return take_maxima<Config::rescale, Weight>(of_tile, state_, scale_log2_, correction);
@@ -384,7 +384,7 @@ class Consumer {
   __device__ __forceinline__ void exponentiate_in_turn() {
     constexpr bool in_turn = Config::order == WarpgroupOrder::softmax_lock;
     if constexpr (in_turn) turns_.wait();
-    if constexpr (has_block_scales<Config>) {
+    if constexpr (has_block_factors<Config>) {
       scales_.factors().template exponentiate<Config::polynomial_exp2>(scores_, state_, scale_log2_,
                                                                        probability_raise<Weight>);
     } else {

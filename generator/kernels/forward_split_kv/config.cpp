@@ -47,7 +47,7 @@ std::span<const ConfigField<ForwardSplitKv>> Family<ForwardSplitKv>::fields() { 
 forward_split_kv::Storage Family<ForwardSplitKv>::storage_of(const AttentionSpec& spec) {
   return {.query_bytes = size_of(spec.dtype),
           .element_bytes = size_of(spec.key_dtype()),
-          .has_token_scales = spec.descale_per == ScaleKind::token};
+          .has_row_scales = spec.descale_per != ScaleKind::head};
 }
 
 bool Family<ForwardSplitKv>::suits(const ProblemShape& shape) {
@@ -56,7 +56,6 @@ bool Family<ForwardSplitKv>::suits(const ProblemShape& shape) {
 
 std::string Family<ForwardSplitKv>::rejection(const Case& problem, const ForwardSplitKv& config) {
   if (std::string reason = dropout_rejection(problem.spec, name); !reason.empty()) return reason;
-  if (std::string reason = scales_rejection(problem.spec, name); !reason.empty()) return reason;
   if (config.rescale == Rescale::on_overflow)
     return fmt::format("rescale = on_overflow is not known to {}; it must be always or lazy", name);
   if (config.tile_kv % (16 * config.key_warps) != 0)
