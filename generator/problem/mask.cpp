@@ -4,6 +4,7 @@
 
 #include "generator/problem/functor_node.h"
 #include "generator/problem/functor_table.h"
+#include "generator/text/mask_parts.h"
 #include "generator/text/row_range.h"
 
 namespace jit {
@@ -159,7 +160,10 @@ Mask block_mask(int block_q, int block_kv, const Mask& within) {
 Mask text(FunctorText text) {
   validate_functor_text(text, "mask");
   std::shared_ptr<const TextRowRange> rows = text_row_range(text);
-  return make({.text = std::make_shared<const FunctorText>(std::move(text)), .rows = std::move(rows)});
+  std::shared_ptr<const MaskParts> parts = rows == nullptr ? mask_parts(text) : nullptr;
+  return make({.text = std::make_shared<const FunctorText>(std::move(text)),
+               .rows = std::move(rows),
+               .parts = std::move(parts)});
 }
 
 }  // namespace mask

@@ -21,6 +21,9 @@
 //   int key_word(int k)                          what must be known of key k beside its place
 //   QueryTerm query_term(int q)                  what must be known of query q
 //   bool keeps(QueryTerm, int k, int key_word)   keep(q, k)
+// A mask whose scores are kept for reasons that are the same for many of them may say so: it is asked once for each.
+//   static constexpr bool has_parts = true
+//   auto kept_bits(const Scores& scores)         bits that it makes of those of `scores` (steps/score_bits.cuh)
 #pragma once
 
 #include "base/prelude.cuh"
@@ -68,8 +71,31 @@ __device__ __forceinline__ KeyRange lane_key_range(const Mask& mask, int seqlen_
   }
 }
 
+/// Whether it tells the scores of a tile by parts.
 template <class Mask>
-concept has_terms = key_words<Mask> < 2;
+inline constexpr bool has_parts = [] {
+  if constexpr (requires { Mask::has_parts; }) {
+    return Mask::has_parts;
+  } else {
+    return false;
+  }
+}();
+
+/// The same, or by ranges of rows, which are parts that a mask is made of.
+template <class Mask>
+inline constexpr bool is_made_of_parts = has_parts<Mask> || has_row_range<Mask>;
+
+/// Which of these scores any mask keeps.
+template <class Mask, class Scores>
+__device__ __forceinline__ auto kept_bits(const Mask& mask, const Scores& scores) {
+  if constexpr (has_row_range<Mask>) {
+    return scores.of_ranges([&](int q) { return mask.row_range(q); });
+  } else if constexpr (has_parts<Mask>) {
+    return mask.kept_bits(scores);
+  } else {
+    return scores.of_scores([&](int q, int k) { return mask.keep(q, k); });
+  }
+}
 
 /// Whether query heads of one batch entry may see different keys: texts are told the head, and some say that they do not
 /// look at it.
@@ -454,6 +480,16 @@ struct CombinedMask {
   __device__ KeyRange row_range(int q) const requires has_ranges {
     return Op::of_ranges(a.row_range(q), b.row_range(q));
   }
+  static constexpr bool has_parts =
+      jit::has_parts<A> || jit::has_parts<B> || (has_row_range<A> && has_row_range<B>);
+  template <class Scores>
+  __device__ auto kept_bits(const Scores& scores) const {
+    if constexpr (Op::one_is_enough) {
+      return jit::kept_bits(a, scores) | jit::kept_bits(b, scores);
+    } else {
+      return jit::kept_bits(a, scores) & jit::kept_bits(b, scores);
+    }
+  }
   static constexpr int key_words = jit::key_words<A> + jit::key_words<B>;
   __device__ int key_word(int k) const { return key_word_of(a, b, k); }
   __device__ auto query_term(int q) const { return term_pair(jit::query_term(a, q), jit::query_term(b, q)); }
@@ -497,6 +533,11 @@ struct NotMask {
   __device__ bool keep(int q, int k) const { return !a.keep(q, k); }
   __device__ bool differs_by_head() const { return heads_differ(a); }
   static constexpr bool needs_warp = jit::needs_warp<A>;
+  static constexpr bool has_parts = is_made_of_parts<A>;
+  template <class Scores>
+  __device__ auto kept_bits(const Scores& scores) const {
+    return ~jit::kept_bits(a, scores);
+  }
   static constexpr int key_words = jit::key_words<A>;
   __device__ int key_word(int k) const { return a.key_word(k); }
   __device__ auto query_term(int q) const { return jit::query_term(a, q); }
