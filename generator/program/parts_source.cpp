@@ -61,7 +61,8 @@ std::string bits_of(const MaskPart& part, std::string_view name) {
       return fmt::format("~bits{}", part.a);
     case Kind::range:
       return fmt::format(
-          "scores.of_ranges([&](int q) {{ return existing_keys({0}_begin(q), {0}_end(q), seqlen_kv); }})", name);
+          "scores.of_ranges([&](int q) {{ return existing_keys({0}_begin(q), {0}_end(q), seqlen_kv); }})",
+          name);
     default:
       break;
   }

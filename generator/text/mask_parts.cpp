@@ -107,17 +107,17 @@ class Decomposition {
     if (result.step > 0) (result.q > 0 ? result.q : result.k) = result.step;
     result.slopes = slopes(of);
     const std::optional<Slopes> difference =
-        is_comparison(of.op) ? sum(known(of.operands[0]).slopes, known(of.operands[1]).slopes, -1) : result.slopes;
-    result.follows_from_distance = difference && (*difference)[0] != 0 && (*difference)[0] == -(*difference)[1];
+        is_comparison(of.op) ? sum(own_slopes(of.operands[0]), own_slopes(of.operands[1]), -1)
+                             : result.slopes;
+    result.follows_from_distance =
+        difference && (*difference)[0] != 0 && (*difference)[0] == -(*difference)[1];
     if (!difference) result.follows_from_distance = has_distance && !has_other;
     return result;
   }
 
   static Dependence input(const TextNode& of) {
-    if (of.which == static_cast<int>(TextInput::q))
-      return {.q = 1, .step = 1, .slopes = Slopes{1, 0}};
-    if (of.which == static_cast<int>(TextInput::k))
-      return {.k = 1, .step = 1, .slopes = Slopes{0, 1}};
+    if (of.which == static_cast<int>(TextInput::q)) return {.q = 1, .step = 1, .slopes = Slopes{1, 0}};
+    if (of.which == static_cast<int>(TextInput::k)) return {.k = 1, .step = 1, .slopes = Slopes{0, 1}};
     return {.slopes = Slopes{0, 0}};
   }
 
@@ -144,13 +144,21 @@ class Decomposition {
     return is_small ? std::optional(made) : std::nullopt;
   }
 
+  // Of a number that follows from q, from k or from their distance. What is asked of a distance is asked of its first
+  // query and key: such numbers do not leave their types there if they do not for others, while those of both may.
+  std::optional<Slopes> own_slopes(int i) const {
+    const std::optional<Slopes>& slopes = known(i).slopes;
+    const bool is_own = slopes && ((*slopes)[0] == 0 || (*slopes)[1] == 0 || (*slopes)[0] == -(*slopes)[1]);
+    return is_own ? slopes : std::nullopt;
+  }
+
   // C++ defines nothing where numbers leave their types, except in those without a sign.
   std::optional<Slopes> slopes(const TextNode& of) const {
     if (of.type != NumberType::whole32 && of.type != NumberType::whole64) return {};
     const auto of_operand = [&](std::size_t i) { return known(of.operands[i]).slopes; };
     switch (of.op) {
       case TextOperator::convert:
-        if (of.type == NumberType::whole64) return of_operand(0);
+        if (of.type == NumberType::whole64) return own_slopes(of.operands[0]);
         break;
       case TextOperator::add:
         return sum(of_operand(0), of_operand(1), 1);
@@ -160,7 +168,8 @@ class Decomposition {
         return sum(Slopes{0, 0}, of_operand(0), -1);
       case TextOperator::multiply:
         for (const std::size_t i : {0, 1})
-          if (const std::optional<std::int64_t> by = constant(of.operands[i]); by && std::abs(*by) <= most_slope)
+          if (const std::optional<std::int64_t> by = constant(of.operands[i]);
+              by && std::abs(*by) <= most_slope)
             return sum(Slopes{0, 0}, of_operand(1 - i), *by);
         break;
       default:
@@ -206,7 +215,9 @@ class Decomposition {
     const Dependence& of = known(truth);
     if (!of.is_followed) return joint(truth);
     for (const Kind kind : {Kind::query, Kind::distance, Kind::range, Kind::key, Kind::block}) {
-      const int found = kind == Kind::range ? ranged(truth) : is_of_kind(of, kind) ? leaf(kind, truth) : no_part;
+      const int found = kind == Kind::range    ? ranged(truth)
+                        : is_of_kind(of, kind) ? leaf(kind, truth)
+                                               : no_part;
       if (found != no_part) return found;
     }
     return joint(truth);
@@ -229,7 +240,8 @@ class Decomposition {
         return joined(Kind::either, x, y);
       }
       default:
-        return known(truth).is_followed ? add({.kind = Kind::score, .meaning = meaning(truth, true)}) : no_part;
+        return known(truth).is_followed ? add({.kind = Kind::score, .meaning = meaning(truth, true)})
+                                        : no_part;
     }
   }
 
@@ -287,7 +299,8 @@ class Decomposition {
   }
 
   // All that makes a node.
-  using Made = std::tuple<TextOperator, NumberType, std::array<int, 3>, std::variant<std::int64_t, double>, int>;
+  using Made =
+      std::tuple<TextOperator, NumberType, std::array<int, 3>, std::variant<std::int64_t, double>, int>;
 
   const TextMeaning& source_;
   std::map<Made, int> nodes_;

@@ -26,10 +26,12 @@ struct MaskPart {
     inverse,  ///< of one other part
   };
   Kind kind = Kind::score;
-  TextMeaning meaning = {};  ///< whether it holds, without real numbers; not of a range and of what is made of others
+  TextMeaning meaning =
+      {};  ///< whether it holds, without real numbers; not of a range and of what is made of others
   TextRowRange range = {};
   int a = -1, b = -1;  ///< other parts, by their places
-  int asked = -1;      ///< the part that holds where the text reads what this one reads; −1: it may be read anyway
+  int asked =
+      -1;  ///< the part that holds where the text reads what this one reads; −1: it may be read anyway
 };
 
 struct MaskParts {

@@ -106,6 +106,20 @@ struct BlockMask {
     return seqlen_kv;
   }
 
+  /// How many keys from k on one of the queries may see, in whole blocks. By a whole warp.
+  __device__ int keys_left(int q_begin, int q_end, int k) const {
+    const int end = minimum(rounded_up_quotient(q_end, block_q), block_rows);
+    int blocks = 0;
+#pragma unroll 1
+    for (int i = k / block_kv / bits_of_word + lane_id(); i * bits_of_word < key_blocks; i += warp_size) {
+      unsigned word = 0;
+#pragma unroll 1
+      for (int row = q_begin / block_q; row < end; ++row) word |= seen(row, i);
+      blocks += __popc(static_cast<int>(word & bits_between(i, k / block_kv, key_blocks)));
+    }
+    return __reduce_add_sync(full_warp, blocks) * block_kv;
+  }
+
   /// From query q on the first that may see one of the keys, or a number above all queries'. By a whole warp, whose lanes
   /// look at a row of blocks each.
   __device__ int next_query(int k_begin, int k_end, int q) const {
@@ -129,7 +143,8 @@ struct BlockMask {
   static constexpr bool has_parts = is_made_of_parts<Within>;
   template <class Scores>
   __device__ auto kept_bits(const Scores& scores) const {
-    return scores.of_blocks([&](int q, int k) { return has_key(row_of(q), k); }) & jit::kept_bits(within, scores);
+    return scores.of_blocks([&](int q, int k) { return has_key(row_of(q), k); }) &
+           jit::kept_bits(within, scores);
   }
 
   static constexpr int key_words = jit::key_words<Within>;

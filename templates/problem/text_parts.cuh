@@ -16,7 +16,8 @@ __device__ __forceinline__ Exact<T> element(const Exact<bool>& reads, const Exac
 }
 
 /// Those of `seqlen_kv` keys that lie between two, which may be beside all of them.
-__device__ __forceinline__ KeyRange existing_keys(Exact<long long> begin, Exact<long long> end, int seqlen_kv) {
+__device__ __forceinline__ KeyRange existing_keys(Exact<long long> begin, Exact<long long> end,
+                                                  int seqlen_kv) {
   constexpr long long most_keys = 0x7fffffff;
   return {static_cast<int>(maximum(0ll, minimum(most_keys, begin.value))),
           static_cast<int>(maximum(0ll, minimum<long long>(seqlen_kv, end.value)))};

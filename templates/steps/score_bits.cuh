@@ -45,7 +45,8 @@ class ScoreBits {
 #pragma unroll
     for (int w = 0; w < row_words; ++w) {
 #pragma unroll
-      for (int half = 0; half < 2; ++half) bits.words_[w / 2] |= (word(half, w) & lane_columns) << shift(half, w);
+      for (int half = 0; half < 2; ++half)
+        bits.words_[w / 2] |= (word(half, w) & lane_columns) << shift(half, w);
     }
     return bits;
   }
@@ -84,9 +85,12 @@ class ScoreBits {
  private:
   // Neighbours of a row: as many bits as there are up to the next lane's.
   static constexpr int neighbours = Layout::neighbours;
-  static __device__ __forceinline__ constexpr int shift(int half, int w) { return (2 * (w % 2) + half) * neighbours; }
+  static __device__ __forceinline__ constexpr int shift(int half, int w) {
+    return (2 * (w % 2) + half) * neighbours;
+  }
   template <class Join>
-  static __device__ __forceinline__ ScoreBits joined(const ScoreBits& x, const ScoreBits& y, const Join& join) {
+  static __device__ __forceinline__ ScoreBits joined(const ScoreBits& x, const ScoreBits& y,
+                                                     const Join& join) {
     ScoreBits bits;
 #pragma unroll
     for (int w = 0; w < words; ++w) bits.words_[w] = join(x.words_[w], y.words_[w]);
@@ -146,7 +150,8 @@ class MaskedScores {
       unsigned scores = 0;
 #pragma unroll
       for (int w = 0; w < Bits::row_words; ++w) scores |= asked.row(half, w);
-      is_asked[half] = (__ballot_sync(full_warp, scores != 0) >> (lane_ & ~3) & 15) != 0;  // of those that share it
+      is_asked[half] =
+          (__ballot_sync(full_warp, scores != 0) >> (lane_ & ~3) & 15) != 0;  // of those that share it
     }
     return of_queries(keep, is_asked[0], is_asked[1]);
   }
@@ -170,7 +175,8 @@ class MaskedScores {
   __device__ __forceinline__ Bits of_distances(const Keep& keep) const {
     // Bit e of these words is of all columns that lie e − 15 further than their rows. The first of these scores exists if
     // any does: it is of the first row or the first column.
-    constexpr int last = Layout::block_rows - 1, words = rounded_up_quotient(Bits::columns + last, bits_of_word);
+    constexpr int last = Layout::block_rows - 1,
+                  words = rounded_up_quotient(Bits::columns + last, bits_of_word);
     unsigned kept[words + 1];
     kept[words] = 0;
 #pragma unroll
@@ -180,8 +186,9 @@ class MaskedScores {
       kept[w] = __ballot_sync(full_warp, q < seqlen_q_ && k < seqlen_kv_ && keep(q, k));
     }
     const int own = last + lane_column() - lane_row();
-    return Bits::of_rows(
-        [&](int half, int w) { return __funnelshift_r(kept[w], kept[w + 1], own - Layout::row(0, 0, half)); });
+    return Bits::of_rows([&](int half, int w) {
+      return __funnelshift_r(kept[w], kept[w + 1], own - Layout::row(0, 0, half));
+    });
   }
 
   /// What is the same for blocks of 8 queries and 16 keys: keep(q, k).
@@ -198,8 +205,9 @@ class MaskedScores {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const unsigned scores = asked.row(half, w);
-        blocks_asked |= (static_cast<unsigned>((scores & 0xffff) != 0) | static_cast<unsigned>(scores >> 16 != 0) << 1)
-                        << (half * 16 + w * 2);
+        blocks_asked |=
+            (static_cast<unsigned>((scores & 0xffff) != 0) | static_cast<unsigned>(scores >> 16 != 0) << 1)
+            << (half * 16 + w * 2);
       }
     }
     return of_blocks(keep, __reduce_or_sync(full_warp, blocks_asked));
@@ -231,7 +239,9 @@ class MaskedScores {
   __device__ __forceinline__ int lane_row() const { return Layout::lane_row(lane_); }
   __device__ __forceinline__ int lane_column() const { return Layout::lane_column(lane_); }
   __device__ __forceinline__ int query(int half) const { return Layout::row(q_, 0, half); }
-  __device__ __forceinline__ int existing_query(int half) const { return minimum(query(half), seqlen_q_ - 1); }
+  __device__ __forceinline__ int existing_query(int half) const {
+    return minimum(query(half), seqlen_q_ - 1);
+  }
 
   // Those whose query and key exist: what others ask for need not be there.
   __device__ __forceinline__ Bits existing() const {
@@ -240,8 +250,10 @@ class MaskedScores {
   }
 
   template <class Keep>
-  __device__ __forceinline__ Bits of_queries(const Keep& keep, bool is_upper_asked, bool is_lower_asked) const {
-    const bool upper = keep(existing_query(0), is_upper_asked), lower = keep(existing_query(1), is_lower_asked);
+  __device__ __forceinline__ Bits of_queries(const Keep& keep, bool is_upper_asked,
+                                             bool is_lower_asked) const {
+    const bool upper = keep(existing_query(0), is_upper_asked),
+               lower = keep(existing_query(1), is_lower_asked);
     return Bits::of_rows([&](int half, int) { return (half == 0 ? upper : lower) ? ~0u : 0u; });
   }
 
