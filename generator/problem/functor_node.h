@@ -73,6 +73,8 @@ Score make_score(const ScoreRow& row, FunctorArguments arguments = {});
 /// templates/problem/masks.cuh derives it; programs assert both.
 bool has_row_range(const Mask& mask);
 int key_words(const Mask& mask);
+/// Whether no score of a partial tile is asked for by itself, nor by a word of its key: asking once more is cheap.
+bool is_asked_by_parts(const Mask& mask);
 
 /// Whether scores stay bounded, or as large in one tile of keys as in the next.
 bool are_steady(const Score& score);

@@ -199,6 +199,8 @@ class Writer {
                            text.classify, ".classify", locals(text));
     }
     functions += function("bool keep(int q, int k)", text, "", text.body, "", locals(text));
+    constexpr std::size_t most_in_copies = 2048;
+    if (text.body.size() > most_in_copies) functions += "  static constexpr bool is_long = true;\n";
     if (parts != nullptr) {
       functions += parts_source(*parts);
       include("problem/text_parts.cuh");

@@ -18,7 +18,8 @@ namespace {
 using Kind = MaskPart::Kind;
 
 // More take longer to compile than they save.
-constexpr std::size_t most_parts = 32;
+constexpr int most_leaves = 16;
+constexpr std::size_t most_parts = 128;
 constexpr std::size_t most_nodes = 512;
 constexpr int no_part = -1;
 
@@ -53,7 +54,7 @@ class Decomposition {
 
   std::shared_ptr<const MaskParts> parts() {
     const int whole = part(static_cast<int>(source_.nodes.size()) - 1);
-    if (whole < 0 || parts_.size() > most_parts) return nullptr;
+    if (whole < 0 || is_too_much()) return nullptr;
     if (std::all_of(parts_.begin(), parts_.end(), [](const MaskPart& p) { return p.kind == Kind::score; }))
       return nullptr;
     return std::make_shared<const MaskParts>(MaskParts{std::move(parts_)});
@@ -187,12 +188,15 @@ class Decomposition {
     truth = same_[static_cast<std::size_t>(truth)];
     const auto found = places_.find(truth);
     if (found != places_.end()) return found->second;
-    const int place = parts_.size() > most_parts ? no_part : made(truth);
+    const int place = is_too_much() ? no_part : made(truth);
     places_[truth] = place;
     return place;
   }
 
+  bool is_too_much() const { return leaves_ > most_leaves || parts_.size() > most_parts; }
+
   int add(MaskPart part) {
+    leaves_ += part.kind <= Kind::score;
     parts_.push_back(std::move(part));
     return static_cast<int>(parts_.size()) - 1;
   }
@@ -213,7 +217,8 @@ class Decomposition {
 
   int made(int truth) {
     const Dependence& of = known(truth);
-    if (!of.is_followed) return joint(truth);
+    // What does not hold is often asked beside what holds: neither is asked twice.
+    if (!of.is_followed || node(truth).op == TextOperator::logical_not) return joint(truth);
     for (const Kind kind : {Kind::query, Kind::distance, Kind::range, Kind::key, Kind::block}) {
       const int found = kind == Kind::range    ? ranged(truth)
                         : is_of_kind(of, kind) ? leaf(kind, truth)
@@ -307,6 +312,7 @@ class Decomposition {
   std::vector<int> same_;  // of each node, the first that is made in the same way
   std::vector<Dependence> known_;
   std::vector<MaskPart> parts_;
+  int leaves_ = 0;
   std::map<int, int> places_;  // of parts, by their truths
 };
 

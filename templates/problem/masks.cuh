@@ -88,6 +88,16 @@ inline constexpr bool has_parts = [] {
 template <class Mask>
 inline constexpr bool is_made_of_parts = has_parts<Mask> || has_row_range<Mask>;
 
+/// Whether `keep` is so long that copies of it take long to compile.
+template <class Mask>
+inline constexpr bool is_long = [] {
+  if constexpr (requires { Mask::is_long; }) {
+    return Mask::is_long;
+  } else {
+    return false;
+  }
+}();
+
 /// Which of these scores any mask keeps.
 template <class Mask, class Scores>
 __device__ __forceinline__ auto kept_bits(const Mask& mask, const Scores& scores) {
@@ -96,7 +106,7 @@ __device__ __forceinline__ auto kept_bits(const Mask& mask, const Scores& scores
   } else if constexpr (has_parts<Mask>) {
     return mask.kept_bits(scores);
   } else {
-    return scores.of_scores([&](int q, int k) { return mask.keep(q, k); });
+    return scores.template of_scores<is_long<Mask>>([&](int q, int k) { return mask.keep(q, k); });
   }
 }
 

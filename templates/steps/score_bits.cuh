@@ -213,8 +213,8 @@ class MaskedScores {
     return of_blocks(keep, __reduce_or_sync(full_warp, blocks_asked));
   }
 
-  /// All else: keep(q, k), in a short loop.
-  template <class Keep>
+  /// All else: keep(q, k), in a short loop, or in the shortest one where `keep` is long.
+  template <bool is_long = false, class Keep>
   __device__ __forceinline__ Bits of_scores(const Keep& keep) const {
     constexpr int blocks_of_word = Bits::columns_of_word / Layout::block_columns;
     Bits bits;
@@ -223,7 +223,7 @@ class MaskedScores {
 #pragma unroll 1
       for (int n = 0; n < minimum(blocks_of_word, blocks - word * blocks_of_word); ++n) {
         unsigned bits_of_block = 0;
-#pragma unroll
+#pragma unroll(is_long ? 1 : Layout::block_values)
         for (int value = 0; value < Layout::block_values; ++value) {
           const int key = Layout::column(k_ + word * Bits::columns_of_word, n, value % 2);
           const bool is_kept = key < seqlen_kv_ && keep(existing_query(value / 2), key);
