@@ -19,7 +19,7 @@
 
 namespace jit::forward_wgmma {
 
-/// The next work tile is asked for when at most so many tiles of keys are left: early enough for its queries to be
+/// The next work tile is asked for when so many tiles of keys are left: early enough for its queries to be
 /// there in time, and late, because what a block has taken no other can take.
 inline constexpr int asked_ahead = 5;
 
@@ -112,9 +112,7 @@ __device__ __forceinline__ void load_keys(const AttentionParams& params, const D
       } else {
         note_no_keys(key_note_none);
       }
-      const bool asks =
-          !has_next && (!tiles.has(1) || keys_left(mask, queries.q_begin, queries.q_end, k_begin,
-                                                   range.end) <= asked_ahead * Config::tile_kv);
+      const bool asks = !has_next && (!tiles.has(1) || range.end - k_begin <= asked_ahead * Config::tile_kv);
       if (asks) work.ask();
       load_v();  // the answer comes while values wait for room
       if (asks) work.answer();

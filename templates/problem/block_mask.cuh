@@ -106,20 +106,6 @@ struct BlockMask {
     return seqlen_kv;
   }
 
-  /// How many keys from k on one of the queries may see, in whole blocks. By a whole warp.
-  __device__ int keys_left(int q_begin, int q_end, int k) const {
-    const int end = minimum(rounded_up_quotient(q_end, block_q), block_rows);
-    int blocks = 0;
-#pragma unroll 1
-    for (int i = k / block_kv / bits_of_word + lane_id(); i * bits_of_word < key_blocks; i += warp_size) {
-      unsigned word = 0;
-#pragma unroll 1
-      for (int row = q_begin / block_q; row < end; ++row) word |= seen(row, i);
-      blocks += __popc(static_cast<int>(word & bits_between(i, k / block_kv, key_blocks)));
-    }
-    return __reduce_add_sync(full_warp, blocks) * block_kv;
-  }
-
   /// From query q on the first that may see one of the keys, or a number above all queries'. By a whole warp, whose lanes
   /// look at a row of blocks each.
   __device__ int next_query(int k_begin, int k_end, int q) const {

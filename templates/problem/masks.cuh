@@ -15,7 +15,6 @@
 // One whose tiles lie far apart may say where the next one is, by a whole warp:
 //   int next_key(int q_begin, int q_end, int k)      no query sees a key from k on to there
 //   int next_query(int k_begin, int k_end, int q)    no query from q on to there sees a key
-//   int keys_left(int q_begin, int q_end, int k)     about so many keys from k on are seen by some query
 // One whose lanes can tell of a tile each, without a look at memory, may find the next one that is seen, by a whole warp:
 //   SeenTile next_tile(int q_begin, int q_end, int k, int k_end, int tile_kv)
 // A mask with terms splits `keep` in two, which makes them cheap, too: it is asked once for each query and,
@@ -164,15 +163,7 @@ __device__ __forceinline__ int next_query(const Mask& mask, int k_begin, int k_e
   }
 }
 
-/// What the mask says of keys from k on, if it says anything; `end` is that of all keys that the queries see.
-template <class Mask>
-__device__ __forceinline__ int keys_left(const Mask& mask, int q_begin, int q_end, int k, int end) {
-  if constexpr (requires { mask.keys_left(q_begin, q_end, k); }) {
-    return minimum(mask.keys_left(q_begin, q_end, k), end - k);
-  } else {
-    return end - k;
-  }
-}
+/// Whether a warp finds the next tile at once.
 template <class Mask>
 concept finds_tiles = requires(const Mask& mask) {
   mask.next_tile(0, 0, 0, 0, 0);
@@ -498,15 +489,6 @@ struct CombinedMask {
   }
   __device__ int next_query(int k_begin, int k_end, int q) const requires(has_next<A> || has_next<B>) {
     return Op::of_places(jit::next_query(a, k_begin, k_end, q), jit::next_query(b, k_begin, k_end, q));
-  }
-  // Of blocks within which another mask drops keys, too, there are at most as many.
-  __device__ int keys_left(int q_begin, int q_end, int k) const
-      requires(!Op::one_is_enough && (has_next<A> || has_next<B>)) {
-    if constexpr (has_next<A>) {
-      return a.keys_left(q_begin, q_end, k);
-    } else {
-      return b.keys_left(q_begin, q_end, k);
-    }
   }
   __device__ bool differs_by_head() const { return heads_differ(a) || heads_differ(b); }
   static constexpr bool needs_warp = jit::needs_warp<A> || jit::needs_warp<B>;
