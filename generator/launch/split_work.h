@@ -24,7 +24,7 @@ int split_blocks(const AttentionSpec& spec, const SplitTiles& tiles, const Atten
 
 /// A launch's grid and memory.
 struct SplitLaunch {
-  int blocks = 0;
+  int blocks = 0;  ///< none: there is nothing to launch at this turn
   SplitParams params;
 };
 
