@@ -180,7 +180,7 @@ __device__ __forceinline__ float length_beside(const AttentionParams& params, in
   const KeyRange keys = keys_of<Config>(params, unit);
   const int seen = maximum(0, keys.end - keys.begin);
   const int unseen = is_masked ? minimum(seen, unit.q.length) / 2 : 0;  // by a query, of these
-  return static_cast<float>(unit.q.length) * static_cast<float>(seen - unseen) * places_of_pair;
+  return static_cast<float>(unit.q.length) * (static_cast<float>(seen - unseen) + keys_of_a_tile) * places_of_pair;
 }
 
 /// The block's place among those that share the line. A block waits for blocks behind it on the line alone (merge_parts.cuh),

@@ -40,15 +40,13 @@ TEST(SurplusQueries, DecideTheShapesOfBothKernels) {
   EXPECT_FALSE(size_class(few).is_mixed || size_class(many).is_mixed);
 }
 
-// Of 132 blocks. Both kernels end together where that leaves enough of them for decoding.
-TEST(DecodingBlocks, LeaveWhatPrefillNeeds) {
+TEST(DecodingBlocks, AreInTheRatioOfWork) {
   EXPECT_EQ(decoding_blocks(132, 100, 0), 132) << "nothing beside it";
-  EXPECT_EQ(decoding_blocks(132, 100, 1), 131);
-  EXPECT_EQ(decoding_blocks(132, 100, 25), 99);
-  EXPECT_EQ(decoding_blocks(132, 100, 50), 66);
-  for (const float others : {60.0f, 100.0f, 1e9f})
-    EXPECT_EQ(decoding_blocks(132, 100, others), least_decoding_blocks(132));
-  EXPECT_EQ(decoding_blocks(132, 0, 0), least_decoding_blocks(132)) << "nothing to decode";
+  EXPECT_EQ(decoding_blocks(132, 100, 10), 120);
+  EXPECT_EQ(decoding_blocks(132, 100, 100), 66);
+  EXPECT_EQ(decoding_blocks(132, 100, 300), 33);
+  EXPECT_EQ(decoding_blocks(132, 100, 1e9f), 1);
+  EXPECT_EQ(decoding_blocks(132, 0, 0), 1) << "nothing to decode";
 }
 
 TEST(DecodingBlocks, AreSomeOfAll) {
