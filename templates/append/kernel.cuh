@@ -1,6 +1,6 @@
 // Stores the keys and values of new tokens in a cache, and on the way normalises and rotates them and the queries. A
 // block has some of the rows of one token: its heads of q, then of k, then of v. A few lanes of a warp have a row, and
-// read a few rows at once, so that enough of memory is on the way.
+// the next few rows are on the way meanwhile.
 #pragma once
 
 #include "append/params.cuh"
@@ -13,6 +13,7 @@
 #include "base/row_lanes.cuh"
 #include "base/row_norm.cuh"
 #include "base/row_pieces.cuh"
+#include "base/touch_lines.cuh"
 
 namespace jit {
 
@@ -43,16 +44,21 @@ class TokenRows {
       : params_(params),
         batch_(token / params.seqlen),
         seq_(token % params.seqlen),
-        lane_(threadIdx.x % lanes) {}
+        lane_(threadIdx.x % lanes),
+        q_(static_cast<const Element*>(params.q) + offset(params.q_strides, 0)),
+        k_(static_cast<const Element*>(params.k) + offset(params.k_strides, 0)),
+        v_(static_cast<const Element*>(params.v) + offset(params.v_strides, 0)) {}
 
   /// Reads a row as it is; zeros where there is none.
   __device__ __forceinline__ Row load(int row, bool is_row) const {
     Row loaded = {};
-    if (!is_row) return loaded;
-    if (is_value(row)) {
-      if constexpr (values_are_alike) load_pieces<copied>(value_row(row), loaded);
-    } else {
-      load_pieces<rotated>(query_or_key_row(row), loaded);
+    if (!is_row || (!values_are_alike && is_value(row))) return loaded;
+    const Element* const source = new_row(row);
+    const int pieces = is_value(row) ? copied.pieces : rotated.pieces;
+#pragma unroll
+    for (int turn = 0; turn < turns; ++turn) {
+      if (turn * lanes + lane_ < pieces)
+        load_words<piece_bytes, Config::alignment>(source + column<rotated>(turn), loaded.words[turn]);
     }
     return loaded;
   }
@@ -68,7 +74,7 @@ class TokenRows {
     const float scale = cache_scale(row, is_moved && !is_query, loaded, place);
     if (!is_moved) return;
     if (is_query) {
-      Element* target = new_row(params_.q_out, params_.q_out_strides, row);
+      Element* target = static_cast<Element*>(params_.q_out) + offset(params_.q_out_strides, row);
       for_pieces<rotated>(
           [&](int turn) { store_piece<Config::alignment>(target + column<rotated>(turn), loaded.x[turn]); });
     } else if (!is_value(row)) {
@@ -100,12 +106,14 @@ class TokenRows {
   __device__ __forceinline__ bool is_value(int row) const {
     return row >= params_.heads_q + params_.heads_kv;
   }
-  __device__ __forceinline__ const Element* query_or_key_row(int row) const {
-    return row < params_.heads_q ? new_row(params_.q, params_.q_strides, row)
-                                 : new_row(params_.k, params_.k_strides, row - params_.heads_q);
-  }
-  __device__ __forceinline__ const Element* value_row(int row) const {
-    return new_row(params_.v, params_.v_strides, row - params_.heads_q - params_.heads_kv);
+  /// Of any kind.
+  __device__ __forceinline__ const Element* new_row(int row) const {
+    const int key = row - params_.heads_q, value = key - params_.heads_kv;
+    const Element* const first = key < 0 ? q_ : value < 0 ? k_ : v_;
+    const long long stride = key < 0     ? params_.q_strides.head
+                             : value < 0 ? params_.k_strides.head
+                                         : params_.v_strides.head;
+    return first + (key < 0 ? row : value < 0 ? key : value) * stride;
   }
 
   __device__ __forceinline__ void store_value(int row, const Values& loaded, const TokenPlace& place,
@@ -125,7 +133,7 @@ class TokenRows {
         use(column<copied>(turn), loaded.x[turn]);
       } else {
         float piece[copied.piece];
-        load_piece<Config::alignment>(value_row(row) + column<copied>(turn), piece);
+        load_piece<Config::alignment>(new_row(row) + column<copied>(turn), piece);
         use(column<copied>(turn), piece);
       }
     });
@@ -222,20 +230,6 @@ class TokenRows {
   __device__ __forceinline__ int column(int turn) const {
     return (turn * lanes + lane_) * share.piece;
   }
-  template <RowLanes share>
-  __device__ __forceinline__ void load_pieces(const Element* source, Row& row) const {
-    for_pieces<share>([&](int turn) {
-      load_words<piece_bytes, Config::alignment>(source + column<share>(turn), row.words[turn]);
-    });
-  }
-
-  __device__ __forceinline__ const Element* new_row(const void* data, const TensorStrides& strides,
-                                                    int head) const {
-    return static_cast<const Element*>(data) + offset(strides, head);
-  }
-  __device__ __forceinline__ Element* new_row(void* data, const TensorStrides& strides, int head) const {
-    return static_cast<Element*>(data) + offset(strides, head);
-  }
   __device__ __forceinline__ long long offset(const TensorStrides& strides, int head) const {
     return batch_ * strides.batch + seq_ * strides.seq + head * strides.head;
   }
@@ -248,11 +242,13 @@ class TokenRows {
   const AppendParams& params_;
   int batch_, seq_;
   int lane_;
+  const Element *q_, *k_, *v_;  // the token's first rows
 };
 
-/// A few rows are loaded at once, the first ones while the token's place is looked for.
+/// A row is asked for a few rows before it is moved.
 template <class Config>
 __device__ __forceinline__ void append_rows(const AppendParams& params) {
+  touch_lines(params);
   wait_for_grids_before();
   using Rows = TokenRows<Config>;
   constexpr int lanes = Rows::lanes, ahead = Rows::ahead;
@@ -262,24 +258,23 @@ __device__ __forceinline__ void append_rows(const AppendParams& params) {
   const int rows_at_once = static_cast<int>(blockDim.x) / lanes;
   const Rows token(params, index);
   int row = begin + thread / lanes;
-  typename Rows::Row loaded[ahead];
-  const auto load = [&] {
-#pragma unroll
-    for (int i = 0; i < ahead; ++i)
-      loaded[i] = token.load(row + i * rows_at_once, row + i * rows_at_once < end);
+  const auto load = [&](int steps) {
+    return token.load(row + steps * rows_at_once, row + steps * rows_at_once < end);
   };
-  load();
+  typename Rows::Row loaded[ahead];
+#pragma unroll
+  for (int i = 0; i < ahead; ++i) loaded[i] = load(i);
   const TokenPlace place = place_of(params, index);
   const Rotation<Config> rotation(params, index, place.position, thread % lanes, lanes);
   // Nothing is done for a token whose position is none of the table's.
-  for (int first = begin; first < end && rotation.is_possible(); first += ahead * rows_at_once) {
-    if (first > begin) load();
+#pragma unroll 1
+  for (int first = begin; first < end && rotation.is_possible(); first += rows_at_once) {
+    const auto next = load(ahead);
+    token.move(row, row < end, loaded[0], place, rotation);
 #pragma unroll
-    for (int i = 0; i < ahead; ++i) {
-      if (first + i * rows_at_once < end)
-        token.move(row + i * rows_at_once, row + i * rows_at_once < end, loaded[i], place, rotation);
-    }
-    row += ahead * rows_at_once;
+    for (int i = 1; i < ahead; ++i) loaded[i - 1] = loaded[i];
+    loaded[ahead - 1] = next;
+    row += rows_at_once;
   }
   let_next_grid_start();
 }

@@ -11,6 +11,7 @@
 #include "base/prelude.cuh"
 #include "base/row_lanes.cuh"
 #include "base/row_pieces.cuh"
+#include "base/touch_lines.cuh"
 #include "merge/params.cuh"
 #include "ptx/math.cuh"
 
@@ -191,6 +192,7 @@ class RowMerger {
 /// A block has `rows_per_lane` times as many rows as it merges at once.
 template <class Config>
 __device__ __forceinline__ void merge_states(const MergeParams<Config::views>& params) {
+  touch_lines(params);
   wait_for_grids_before();
   const RowMerger<Config> merger(params);
   const unsigned step = blockDim.x / RowMerger<Config>::lanes;

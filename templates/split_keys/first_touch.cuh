@@ -4,20 +4,11 @@
 
 #include "base/params.cuh"
 #include "base/prelude.cuh"
+#include "base/touch_lines.cuh"
 #include "ptx/prefetch.cuh"
 #include "split_keys/split_params.cuh"
 
 namespace jit {
-
-/// Reads a word of each line of a parameter of the kernel.
-template <class T>
-__device__ __forceinline__ void touch_lines(const T& parameter) {
-  constexpr int line_words = 16;
-  const int* const words = reinterpret_cast<const int*>(&parameter);
-#pragma unroll
-  for (int i = 0; i < static_cast<int>(sizeof(T) / sizeof(int)); i += line_words)
-    asm volatile("" ::"r"(words[i]));
-}
 
 /// By one thread that has nothing else to do meanwhile.
 __device__ __forceinline__ void touch_first(const AttentionParams& params, const SplitParams& split) {
