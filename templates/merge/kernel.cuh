@@ -135,7 +135,8 @@ class RowMerger {
       if (row == nullptr || begin + i >= share.lanes) continue;
 #pragma unroll
       for (int turn = 0; turn < share.turns; ++turn) {
-        if (has_piece(turn)) load_words<piece_bytes, row_alignment>(row + column(turn), pieces.words[i][turn]);
+        if (has_piece(turn))
+          load_words<piece_bytes, row_alignment>(row + column(turn), pieces.words[i][turn]);
       }
     }
     return pieces;
@@ -172,7 +173,8 @@ class RowMerger {
       if (has_piece(turn)) store_piece<Config::alignment>(target + column(turn), o[turn]);
     }
     if (lane_ == 0 && params_.lse != nullptr)
-      params_.lse[place(row, params_.lse_strides)] = sum == 0 ? negative_infinity() : largest + ln_2 * lg2(sum);
+      params_.lse[place(row, params_.lse_strides)] =
+          sum == 0 ? negative_infinity() : largest + ln_2 * lg2(sum);
   }
 
   __device__ __forceinline__ int column(int turn) const { return (turn * share.lanes + lane_) * share.piece; }

@@ -29,15 +29,16 @@ template <class Config>
 inline constexpr bool has_few_registers = Config::tile_kv > 64;
 template <class Config>
 requires requires { Config::consumer_registers; }
-inline constexpr bool has_few_registers<Config> =
-    Config::consumer_registers != 0 ? Config::tile_kv > 64 || Config::consumer_registers < 168
-                                    : Config::tile_kv > (Config::blocks_per_sm == 1 ? 128 : 64);
+inline constexpr bool has_few_registers<Config> = Config::consumer_registers != 0
+    ? Config::tile_kv > 64 ||
+          Config::consumer_registers<168 : Config::tile_kv>(Config::blocks_per_sm == 1 ? 128 : 64);
 
 /// Merges `count` results from place `place` on, always in the order of keys, and calls f(row, column, piece) for the
 /// rows. Leaves the places empty, unless it is a rehearsal. By a team whose threads have left their own results.
 template <class Config, int tile_rows, class Team, class F>
 __device__ __forceinline__ void merge_results(const BlockResults<Config>& results, const PartNote& note,
-                                              const Team& team, int place, int count, bool is_rehearsal, F f) {
+                                              const Team& team, int place, int count, bool is_rehearsal,
+                                              F f) {
   const int rows = rows_of<Config, tile_rows>(note);
   const int all = rows * PiecePlace<Config>::of_row;
   const auto merge_all = [&]<int pieces, int reads>() {

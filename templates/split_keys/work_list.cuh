@@ -171,8 +171,10 @@ __device__ __forceinline__ HeadLength head_length(const AttentionParams& params,
 template <class Config>
 __device__ __forceinline__ float length_beside(const AttentionParams& params, int batch) {
   constexpr bool is_masked = !is_same<typename Config::Mask, NoMask>;
-  constexpr float key_share = static_cast<float>(sizeof(KvElement<Config>)) / 2;  // of what a key of 16 bits takes
-  constexpr float places_of_pair = tile_cost * Config::gqa_ratio / (pairs_of_a_key * key_share * Config::tile_kv);
+  constexpr float key_share =
+      static_cast<float>(sizeof(KvElement<Config>)) / 2;  // of what a key of 16 bits takes
+  constexpr float places_of_pair =
+      tile_cost * Config::gqa_ratio / (pairs_of_a_key * key_share * Config::tile_kv);
   const VariableSequences<Config> sequences(params);
   Unit unit{.batch = batch, .q = sequences.q(batch), .kv = sequences.kv(batch)};
   if (computes(requests_of<Config>(), unit.q.length)) return 0;
@@ -180,7 +182,8 @@ __device__ __forceinline__ float length_beside(const AttentionParams& params, in
   const KeyRange keys = keys_of<Config>(params, unit);
   const int seen = maximum(0, keys.end - keys.begin);
   const int unseen = is_masked ? minimum(seen, unit.q.length) / 2 : 0;  // by a query, of these
-  return static_cast<float>(unit.q.length) * (static_cast<float>(seen - unseen) + keys_of_a_tile) * places_of_pair;
+  return static_cast<float>(unit.q.length) * (static_cast<float>(seen - unseen) + keys_of_a_tile) *
+         places_of_pair;
 }
 
 /// The block's place among those that share the line. A block waits for blocks behind it on the line alone (merge_parts.cuh),
@@ -243,7 +246,8 @@ struct WorkList : LineBlockOf<Config> {
       const HeadLength own = batch < params.batch ? head_length<Config, tile_rows>(params, batch)
                                                   : HeadLength{0, 0, longest_line, 0};
       if (!is_measured) {
-        if constexpr (has_others) beside += batch < params.batch ? length_beside<Config>(params, batch) : 0.0f;
+        if constexpr (has_others)
+          beside += batch < params.batch ? length_beside<Config>(params, batch) : 0.0f;
         line.total += __reduce_add_sync(full_warp, own.length);
         line.shares_keys |= own.row_tiles > 1;
         line.least_tiles = minimum(line.least_tiles, own.least_tiles);

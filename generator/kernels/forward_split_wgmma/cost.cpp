@@ -82,12 +82,12 @@ double Family<ForwardSplitWgmma>::cycles(const Case& problem, const ProblemShape
   const bool is_stored = has_fp8_keys(spec);
   const double tile_bytes = config.tile_kv * (d + dv) * size_of(spec.key_dtype());
   const double share = config.requests == Requests::few_queries ? share_beside_others : 1;
-  const double in_flight =
-      std::min(enough_bytes * share, tile_bytes * (is_stored ? config.stages_stored : config.stages) * blocks);
-  const double memory =
-      tile_bytes / (memory_bytes_per_clock * share) / row_tiles * (1 + std::pow(scarce_bytes / in_flight, 3)) +
-      tile_bytes / l2_bytes_per_clock * (1 - 1 / row_tiles) +
-      (spec.sequences_kv == SequenceKind::paged ? page_clocks : 0);
+  const double in_flight = std::min(enough_bytes * share,
+                                    tile_bytes * (is_stored ? config.stages_stored : config.stages) * blocks);
+  const double memory = tile_bytes / (memory_bytes_per_clock * share) / row_tiles *
+                            (1 + std::pow(scarce_bytes / in_flight, 3)) +
+                        tile_bytes / l2_bytes_per_clock * (1 - 1 / row_tiles) +
+                        (spec.sequences_kv == SequenceKind::paged ? page_clocks : 0);
   const double products = config.tile_kv / 2.0 * (d + dv) / 16;
   const double consumers = consumers_of(config) * blocks;
   const double alone = products + softmax_per_key * config.tile_kv + step_clocks;
