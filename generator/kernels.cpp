@@ -92,12 +92,6 @@ std::optional<BuiltKernel> choose_kernel_for(ContextState& context, const Attent
     if (own && config_rejection(spec, *own, limits).empty()) configs.push_back(*own);
   }
   if (configs.empty()) return std::nullopt;
-  // Beside another kernel a config may cost something else than alone.
-  std::stable_sort(configs.begin(), configs.end(), [&](const KernelConfig& a, const KernelConfig& b) {
-    return estimated_cycles({spec, limits}, shape, a) < estimated_cycles({spec, limits}, shape, b);
-  });
-  std::stable_partition(configs.begin(), configs.end(),
-                        [&](const KernelConfig& each) { return has_sure_registers(spec, each); });
   return build_clean(context, spec, configs, target);
 }
 

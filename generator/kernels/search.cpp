@@ -12,11 +12,14 @@
 #include "runtime/parallel.h"
 
 namespace jit {
+namespace {
 
 bool has_sure_registers(const AttentionSpec& spec, const KernelConfig& config) {
   const Footprint needs = footprint(spec, config);
   return needs.registers + needs.register_doubt <= needs.register_cap;
 }
+
+}  // namespace
 
 ProblemShape typical_shape(const DeviceLimits& limits, const AttentionSpec& spec) {
   return {.batch = 1, .heads_q = limits.sm_count, .seqlen_q = is_plain(spec) ? 2048 : 64, .seqlen_kv = 2048};

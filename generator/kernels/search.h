@@ -27,10 +27,7 @@ ProblemShape deciding_shape(const AttentionSpec& spec, const ProblemShape& shape
 std::vector<KernelConfig> ranked_configs(const AttentionSpec& spec, const ProblemShape& shape,
                                          const DeviceLimits& limits);
 
-/// Whether a config's registers suffice for sure, by the estimate of its family.
-bool has_sure_registers(const AttentionSpec& spec, const KernelConfig& config);
-
-/// ranked_configs() in the order in which they are tried untuned: first those whose registers suffice for sure, so that
+/// The same in the order in which they are tried untuned: first those whose registers suffice for sure, so that
 /// the first compile is the only one. The tuner, which sees what it measures, keeps the order above.
 std::vector<KernelConfig> untuned_order(const AttentionSpec& spec, const ProblemShape& shape,
                                         const DeviceLimits& limits);

@@ -57,36 +57,29 @@ class Consumer {
         p_(0, consumer_) {}
 
   __device__ __forceinline__ void run() {
-    bool rehearses = true;
     while (parts_.take()) {
       output_.clear();
       state_ = SoftmaxState<Traits::Scores::rows>();
       scales_.begin_part(parts_.note());
-      rehearses = rehearses && Config::split_keys == 0 && merges_parts(parts_.note());
-      if (!rehearses) compute_part();
+      if (brings_queries<Config>(parts_.note())) rings_.q.wait_full();
+      take_keys();
+      if ((note_.flags & key_note_none) != 0) {
+        release_k();
+      } else {
+        multiply_keys();
+      }
+      if (takes_queries<Config>(parts_.note())) {
+        rings_.q.arrive_empty();
+        rings_.q.advance();
+      }
+      scales_.scale_output(output_);
       finish_part<Traits>(params_, split_, parts_.note(), {output_, state_, scale_log2(), first_row()},
-                          {thread()}, rehearses);
-      if (!rehearses) parts_.release();
-      rehearses = false;
+                          {thread()});
+      parts_.release();
     }
   }
 
  private:
-  __device__ __forceinline__ void compute_part() {
-    if (brings_queries<Config>(parts_.note())) rings_.q.wait_full();
-    take_keys();
-    if ((note_.flags & key_note_none) != 0) {
-      release_k();
-    } else {
-      multiply_keys();
-    }
-    if (takes_queries<Config>(parts_.note())) {
-      rings_.q.arrive_empty();
-      rings_.q.advance();
-    }
-    scales_.scale_output(output_);
-  }
-
   // All tiles of keys of a part.
   __device__ __forceinline__ void multiply_keys() {
     q_.multiply_qk(scores_, q_tile(), rings_.k.tile());

@@ -17,7 +17,6 @@
 #include "problem/zero_padding.cuh"
 #include "ptx/griddepcontrol.cuh"
 #include "scheduling/side_by_side.cuh"
-#include "split_keys/first_touch.cuh"
 #include "split_keys/load_queries.cuh"
 #include "steps/convert_keys.cuh"
 #include "tiles/tile_copy.cuh"
@@ -62,11 +61,9 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
     work.enter_line(memory.split);
     work.begin(params, memory.split.known);
   } else if (threadIdx.x == warp_size) {
+    init_rings<Config>(smem);
     prefetch_tensor_map(memory.k);
     prefetch_tensor_map(memory.v);
-    init_rings<Config>(smem);
-  } else if (threadIdx.x == 2 * warp_size) {
-    touch_first(params, memory.split);
   } else if (threadIdx.x >= warpgroup_size && !converts<Config>()) {
     clear_queries<Traits>(smem + Traits::layout.q, static_cast<int>(threadIdx.x) - warpgroup_size);
   }

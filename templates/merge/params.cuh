@@ -30,7 +30,6 @@ struct MergeParams {
   unsigned seqlen;
   unsigned heads;
   unsigned states;  ///< of all views
-  unsigned rows_per_lane;
   MergeView view[views];
 };
 

@@ -100,10 +100,10 @@ __device__ __forceinline__ float weight_of(const RowState& state, float max) {
 
 /// Merges `count` results from place `place` on, in their order, for `pieces` pieces from index `first_piece` on, `step`
 /// apart, and calls f(row, column, piece) for those of rows below `rows`. Waits for the results, and leaves the values
-/// empty; a rehearsal waits for nothing, and changes nothing. All that is read of `reads` results is on the way at once.
+/// empty. All that is read of `reads` results is on the way at once.
 template <int pieces, int reads, class Config, class F>
 __device__ __forceinline__ void merge(const BlockResults<Config>& results, int place, int count, int rows,
-                                      int first_piece, int step, bool is_rehearsal, F f) {
+                                      int first_piece, int step, F f) {
   const float none = __uint_as_float(empty_word);
   const int floats = results.floats();
   const int all = rows * PiecePlace<Config>::of_row;
@@ -140,7 +140,6 @@ __device__ __forceinline__ void merge(const BlockResults<Config>& results, int p
       }
 #pragma unroll
       for (int i = 0; i < pieces * reads; ++i) is_waiting |= is_missing(read[i / reads][i % reads]);
-      is_waiting = is_waiting && !is_rehearsal;
     }
 #pragma unroll
     for (int p = 0; p < pieces; ++p) {
@@ -150,7 +149,7 @@ __device__ __forceinline__ void merge(const BlockResults<Config>& results, int p
 #pragma unroll
       for (int i = 0; i < reads; ++i) {
         max = fmaxf(max, read[p][i].state.max);
-        if (first + i < count && !is_rehearsal)
+        if (first + i < count)
           store_relaxed(reinterpret_cast<float4*>(values), make_float4(none, none, none, none));
         values += floats;
       }

@@ -3,9 +3,6 @@
 // What a block leaves are its own words, none of which is empty, so no counter and no fence stand between those who write
 // and the one who reads (the idea of NCCL's LL protocol). The first part of a unit is the last that its block computes,
 // while other blocks begin with theirs: it waits for what is nearly always there.
-//
-// A block that merges the first part that it computes rehearses that while its keys are on the way: in a call that takes a
-// few microseconds the instructions of merging come from memory, too, and so does what says where the mailbox lies.
 #pragma once
 
 #include "base/params.cuh"
@@ -29,22 +26,20 @@ template <class Config>
 inline constexpr bool has_few_registers = Config::tile_kv > 64;
 template <class Config>
 requires requires { Config::consumer_registers; }
-inline constexpr bool has_few_registers<Config> = Config::consumer_registers != 0
-    ? Config::tile_kv > 64 ||
-          Config::consumer_registers<168 : Config::tile_kv>(Config::blocks_per_sm == 1 ? 128 : 64);
+inline constexpr bool has_few_registers<Config> = Config::tile_kv > 64 || (Config::consumer_registers != 0 &&
+                                                                           Config::consumer_registers < 168);
 
 /// Merges `count` results from place `place` on, always in the order of keys, and calls f(row, column, piece) for the
-/// rows. Leaves the places empty, unless it is a rehearsal. By a team whose threads have left their own results.
+/// rows. Leaves the places empty. By a team whose threads have left their own results.
 template <class Config, int tile_rows, class Team, class F>
 __device__ __forceinline__ void merge_results(const BlockResults<Config>& results, const PartNote& note,
-                                              const Team& team, int place, int count, bool is_rehearsal,
-                                              F f) {
+                                              const Team& team, int place, int count, F f) {
   const int rows = rows_of<Config, tile_rows>(note);
   const int all = rows * PiecePlace<Config>::of_row;
   const auto merge_all = [&]<int pieces, int reads>() {
 #pragma unroll 1
     for (int i = team.thread; i < all; i += pieces * Team::threads)
-      merge<pieces, reads>(results, place, count, rows, i, Team::threads, is_rehearsal, f);
+      merge<pieces, reads>(results, place, count, rows, i, Team::threads, f);
   };
   if constexpr (has_few_registers<Config>) {
     merge_all.template operator()<1, reads_of_few>();
@@ -54,35 +49,26 @@ __device__ __forceinline__ void merge_results(const BlockResults<Config>& result
     merge_all.template operator()<1, most_reads>();
   }
   team.sync();  // all have read the states
-  const int states = is_rehearsal ? 0 : rows * count;
 #pragma unroll 1
-  for (int i = team.thread; i < states; i += Team::threads) {
+  for (int i = team.thread; i < rows * count; i += Team::threads) {
     const float none = __uint_as_float(empty_word);
     results.put_state(place + i / rows, i % rows, {none, none});
   }
 }
 
-/// Whether parts of the unit are merged by the block that has this one: the first one of all, or of a group.
-__device__ __forceinline__ bool merges_parts(const PartNote& note) {
-  return note.parts > most_parts_without_groups ? note.part % parts_of_group == 0
-                                                : note.parts > 1 && note.part == 0;
-}
-
-/// Merges a unit's parts, of which the team has left one in its place, if it merges any, and stores the rows. A Team has a
-/// `thread`, a number of `threads`, and `sync()`. A rehearsal runs through the same instructions and stores nothing.
+/// Merges a unit's parts, of which the team has left one in its place, if that is the first one of all or of a group, and
+/// stores the rows. A Team has a `thread`, a number of `threads`, and `sync()`.
 template <class Config, int tile_rows, class Team>
 __device__ __forceinline__ void merge_parts(const AttentionParams& params, const SplitParams& split,
-                                            const PartNote& note, const Team& team,
-                                            bool is_rehearsal = false) {
-  if (!merges_parts(note)) return;
+                                            const PartNote& note, const Team& team) {
   const BlockResults<Config> results(split, note);
   bool is_group = note.parts > most_parts_without_groups;
+  if (is_group ? note.part % parts_of_group != 0 : note.part != 0) return;
   int place = note.part, count = minimum(is_group ? parts_of_group : note.parts, note.parts - note.part);
 #pragma unroll 1
   while (true) {
     merge_results<Config, tile_rows>(
-        results, note, team, place, count, is_rehearsal, [&](int row, int column, const RowPiece& piece) {
-          if (is_rehearsal) return;
+        results, note, team, place, count, [&](int row, int column, const RowPiece& piece) {
           if (is_group) {
             results.put(note.parts + note.part / parts_of_group, row, column, piece);
           } else {

@@ -173,13 +173,11 @@ struct ConsumerTeam {
   __device__ __forceinline__ void sync() const { bar_sync(Traits::consumers_barrier, threads); }
 };
 
-/// Ends a part of a unit, or a span of one, by all consumers. A rehearsal of that, which only parts have whose block merges
-/// them, changes nothing.
+/// Ends a part of a unit, or a span of one, by all consumers.
 template <class Traits>
 __device__ __forceinline__ void finish_part(const AttentionParams& params, const SplitParams& split,
                                             const Note<typename Traits::Config>& note,
-                                            WarpResult<Traits>&& result, const ConsumerTeam<Traits>& team,
-                                            bool is_rehearsal = false) {
+                                            WarpResult<Traits>&& result, const ConsumerTeam<Traits>& team) {
   using Config = typename Traits::Config;
   constexpr int tile_rows = Traits::tile_rows;
   const int rows = note.seqlen_q * Config::gqa_ratio - note.row_begin;
@@ -191,8 +189,8 @@ __device__ __forceinline__ void finish_part(const AttentionParams& params, const
     }
   } else {
     if (note.parts == 1) return store_rows(params, note, result);
-    if (!is_rehearsal) put_rows(BlockResults<Config>(split, note), note.part, rows, result);
-    merge_parts<Config, tile_rows>(params, split, note, team, is_rehearsal);
+    put_rows(BlockResults<Config>(split, note), note.part, rows, result);
+    merge_parts<Config, tile_rows>(params, split, note, team);
   }
 }
 

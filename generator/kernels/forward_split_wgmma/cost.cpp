@@ -21,8 +21,6 @@ constexpr double memory_bytes_per_clock = 18.5;
 constexpr double l2_bytes_per_clock = 45;
 constexpr double scarce_bytes = 17800;   // by the cube of this over the bytes on the way reading takes longer
 constexpr double enough_bytes = 131072;  // on the way
-// Beside another kernel some of the multiprocessors decode, and draw more than their share of the memory's rate.
-constexpr double share_beside_others = 2;
 constexpr double page_clocks = 40;       // for each tile whose pages are looked up
 constexpr double step_clocks = 700;      // of a consumer alone, beside products and exponentials
 constexpr double softmax_per_key = 5.8;  // of a consumer, for each key of a tile
@@ -81,13 +79,12 @@ double Family<ForwardSplitWgmma>::cycles(const Case& problem, const ProblemShape
   const double blocks = config.blocks_per_sm;
   const bool is_stored = has_fp8_keys(spec);
   const double tile_bytes = config.tile_kv * (d + dv) * size_of(spec.key_dtype());
-  const double share = config.requests == Requests::few_queries ? share_beside_others : 1;
-  const double in_flight = std::min(enough_bytes * share,
-                                    tile_bytes * (is_stored ? config.stages_stored : config.stages) * blocks);
-  const double memory = tile_bytes / (memory_bytes_per_clock * share) / row_tiles *
-                            (1 + std::pow(scarce_bytes / in_flight, 3)) +
-                        tile_bytes / l2_bytes_per_clock * (1 - 1 / row_tiles) +
-                        (spec.sequences_kv == SequenceKind::paged ? page_clocks : 0);
+  const double in_flight =
+      std::min(enough_bytes, tile_bytes * (is_stored ? config.stages_stored : config.stages) * blocks);
+  const double memory =
+      tile_bytes / memory_bytes_per_clock / row_tiles * (1 + std::pow(scarce_bytes / in_flight, 3)) +
+      tile_bytes / l2_bytes_per_clock * (1 - 1 / row_tiles) +
+      (spec.sequences_kv == SequenceKind::paged ? page_clocks : 0);
   const double products = config.tile_kv / 2.0 * (d + dv) / 16;
   const double consumers = consumers_of(config) * blocks;
   const double alone = products + softmax_per_key * config.tile_kv + step_clocks;

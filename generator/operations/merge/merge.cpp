@@ -1,7 +1,5 @@
 #include <jit/merge.h>
 
-#include <algorithm>
-
 #include <jit/device.h>
 
 #include "generator/operations/merge/arguments.h"
@@ -19,13 +17,6 @@ std::array<std::uint64_t, 6> words_of(const MergeSpec& spec) {
   return {merge, word(dtype), word(out_dtype), word(head_dim_v), word(alignment), word(views)};
 }
 
-// Of many rows a lane has several, the next of which is on the way while one is merged; of few it has one, so that all
-// multiprocessors have some.
-unsigned rows_per_lane(unsigned rows, unsigned rows_at_once, unsigned sm_count) {
-  constexpr unsigned blocks_per_sm = 16, most = 8;
-  return std::clamp(rows / (rows_at_once * sm_count * blocks_per_sm), 1u, most);
-}
-
 }  // namespace
 
 void check_arguments(const MergeSpec& spec, const MergeArguments& arguments) {
@@ -38,9 +29,7 @@ void Merge::operator()(const MergeArguments& arguments, Stream stream) const {
   if (!fill_params(spec_, arguments, params)) return;
   const CurrentDevice device;
   const LoadedKernel& kernel = kernel_for_launch(*state_, device.ordinal(), stream);
-  const unsigned rows_at_once = kernel.threads / static_cast<unsigned>(merge_lanes(spec_).lanes);
-  params.rows_per_lane = rows_per_lane(params.rows, rows_at_once, static_cast<unsigned>(kernel.sm_count));
-  const unsigned rows_per_block = rows_at_once * params.rows_per_lane;
+  const unsigned rows_per_block = kernel.threads / static_cast<unsigned>(merge_lanes(spec_).lanes);
   launch_operation(kernel, {(params.rows + rows_per_block - 1) / rows_per_block, 1}, &params, stream);
 }
 
