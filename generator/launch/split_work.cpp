@@ -82,9 +82,14 @@ bool has_many_tiles_beside(const AttentionParams& params, int sm_count) {
   return ceil_div(queries, usual_tile_q) * params.heads_q > sm_count;
 }
 
-// Blocks of the launches that share a line. Beside another kernel that has many tiles it is one launch, some of whose
-// blocks give way: multiprocessors take tiles as they are done decoding. Beside few tiles, each of which takes long, it is
-// two halves, before and behind the other kernel, which has the multiprocessors that a half leaves.
+// Whether a multiprocessor draws more than its share of the memory's rate, if not all of them do. With smaller boxes it is
+// the copies that take their time: 16 rows of a page take about what they take from memory if all multiprocessors read.
+bool draws_more_than_its_share(const SplitTiles& tiles) { return tiles.box_rows >= 32; }
+
+// Blocks of the launches that share a line. Beside another kernel that has many tiles it is one launch: multiprocessors
+// take tiles as they are done decoding, and some of the blocks give way at once, if that does not slow decoding as much.
+// Beside few tiles, each of which takes long, it is two halves, before and behind the other kernel, which has the
+// multiprocessors that a half leaves.
 struct LineLaunches {
   int first;
   int second;
@@ -92,7 +97,7 @@ struct LineLaunches {
 };
 LineLaunches line_launches(const SplitTiles& tiles, const AttentionParams& params, int blocks, int sm_count) {
   if (tiles.requests == Requests::all) return {blocks, 0, false};
-  if (has_many_tiles_beside(params, sm_count)) return {blocks, 0, true};
+  if (has_many_tiles_beside(params, sm_count)) return {blocks, 0, draws_more_than_its_share(tiles)};
   const int first = std::max(1, blocks / 2);
   return {first, std::max(1, blocks - first), false};
 }

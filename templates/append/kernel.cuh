@@ -1,6 +1,6 @@
 // Stores the keys and values of new tokens in a cache, and on the way normalises and rotates them and the queries. A
 // block has some of the rows of one token: its heads of q, then of k, then of v. A few lanes of a warp have a row, and
-// the next few rows are on the way meanwhile.
+// reads a few at once, so that enough of memory is on the way.
 #pragma once
 
 #include "append/params.cuh"
@@ -245,7 +245,7 @@ class TokenRows {
   const Element *q_, *k_, *v_;  // the token's first rows
 };
 
-/// A row is asked for a few rows before it is moved.
+/// A few rows are on the way at once, the first ones while the token's place is looked for.
 template <class Config>
 __device__ __forceinline__ void append_rows(const AppendParams& params) {
   touch_lines(params);
@@ -262,19 +262,26 @@ __device__ __forceinline__ void append_rows(const AppendParams& params) {
     return token.load(row + steps * rows_at_once, row + steps * rows_at_once < end);
   };
   typename Rows::Row loaded[ahead];
+  const auto load_ahead = [&] {
 #pragma unroll
-  for (int i = 0; i < ahead; ++i) loaded[i] = load(i);
+    for (int i = 0; i < ahead; ++i) loaded[i] = load(i);
+  };
+  load_ahead();
   const TokenPlace place = place_of(params, index);
   const Rotation<Config> rotation(params, index, place.position, thread % lanes, lanes);
   // Nothing is done for a token whose position is none of the table's.
+  int left = ahead;  // of the rows that were loaded
 #pragma unroll 1
   for (int first = begin; first < end && rotation.is_possible(); first += rows_at_once) {
-    const auto next = load(ahead);
+    if (left == 0) {
+      load_ahead();
+      left = ahead;
+    }
     token.move(row, row < end, loaded[0], place, rotation);
 #pragma unroll
     for (int i = 1; i < ahead; ++i) loaded[i - 1] = loaded[i];
-    loaded[ahead - 1] = next;
     row += rows_at_once;
+    --left;
   }
   let_next_grid_start();
 }
