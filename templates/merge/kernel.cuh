@@ -11,7 +11,6 @@
 #include "base/prelude.cuh"
 #include "base/row_lanes.cuh"
 #include "base/row_pieces.cuh"
-#include "base/touch_lines.cuh"
 #include "merge/params.cuh"
 #include "ptx/math.cuh"
 
@@ -22,9 +21,9 @@ class MergeRow {
   using Element = typename Config::Element;
   using Output = typename Config::OutputElement;
   static constexpr RowLanes share =
-      merged_row_lanes(Config::head_dim_v, maximum<int>(sizeof(Element), sizeof(Output)));
+      row_lanes(Config::head_dim_v, Config::head_dim_v, maximum<int>(sizeof(Element), sizeof(Output)));
   /// States whose pieces a lane asks for at once; those of as many more are on the way.
-  static constexpr int ahead = share.turns <= 2 ? 2 : 1;
+  static constexpr int ahead = share.turns == 1 ? 2 : 1;
   static constexpr int piece_bytes = share.piece * static_cast<int>(sizeof(Element));
   static constexpr int piece_words = (piece_bytes + 3) / 4;
   static constexpr int row_alignment = maximum(Config::alignment, static_cast<int>(sizeof(Element)));
@@ -52,8 +51,7 @@ class MergeRow {
         next = load(own, ahead);
         own_lse = state_lse(own);
       }
-      const float own_weight =
-          largest == negative_infinity() ? 0.0f : ex2((own_lse - largest) * log2_e);
+      const float own_weight = largest == negative_infinity() ? 0.0f : ex2((own_lse - largest) * log2_e);
       const int count = minimum<unsigned>(share.lanes, params_.states - first);
       for (int begin = 0; begin < count; begin += ahead) {
         add(pieces, own_weight, begin, sum, o);
@@ -121,7 +119,8 @@ class MergeRow {
       if (row == nullptr || begin + i >= share.lanes) continue;
 #pragma unroll
       for (int turn = 0; turn < share.turns; ++turn) {
-        if (has_piece(turn)) load_words<piece_bytes, row_alignment>(row + column(turn), pieces.words[i][turn]);
+        if (has_piece(turn))
+          load_words<piece_bytes, row_alignment>(row + column(turn), pieces.words[i][turn]);
       }
     }
     return pieces;
@@ -177,7 +176,6 @@ class MergeRow {
 
 template <class Config>
 __device__ __forceinline__ void merge_states(const MergeParams<Config::views>& params) {
-  touch_lines(params);
   wait_for_grids_before();
   MergeRow<Config>(params).merge();
   let_next_grid_start();

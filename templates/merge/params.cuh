@@ -2,18 +2,11 @@
 #pragma once
 
 #include "base/params.cuh"
-#include "base/row_lanes.cuh"
 
 namespace jit {
 
 /// The most views of partial states that a kernel takes: its parameters stay below 4 KB.
 inline constexpr int max_merge_views = 32;
-
-/// How lanes share rows of o: a lane has two pieces, so that what is found out once for a row and lane is not the work.
-JIT_HOST_DEVICE constexpr RowLanes merged_row_lanes(int columns, int bytes) {
-  const RowLanes one = row_lanes(columns, columns, bytes);
-  return one.lanes == 1 || one.turns > 1 ? one : RowLanes{one.piece, one.pieces, one.lanes / 2, 2};
-}
 
 /// Partial states at equal distances.
 struct MergeView {

@@ -27,12 +27,6 @@ JIT_HOST_DEVICE constexpr int unit_length(int tiles) { return tile_cost * tiles 
 /// about what another part costs.
 inline constexpr int spare_for_alike = 4 * tile_cost;
 
-/// Of a unit of more parts than this, groups of some are merged first (split_keys/merge_parts.cuh).
-inline constexpr int parts_of_group = 16;
-inline constexpr int most_parts_without_groups = 2 * parts_of_group;
-/// Tiles that a block rather takes than that groups are merged.
-inline constexpr int tiles_for_one_round = 1;
-
 /// x / y, to 2^-22 of it.
 JIT_HOST_DEVICE constexpr float rough_quotient(float x, float y) {
 #ifdef __CUDA_ARCH__
@@ -49,9 +43,6 @@ JIT_HOST_DEVICE constexpr int small_quotient(int x, int y) {
   if ((quotient + 1) * y <= x) ++quotient;
   return quotient;
 }
-
-/// The same, rounded up.
-JIT_HOST_DEVICE constexpr int rounded_up(int x, int y) { return small_quotient(x + y - 1, y); }
 
 /// What is known of all units together.
 struct LineSize {
@@ -134,13 +125,8 @@ JIT_HOST_DEVICE constexpr KeyShares key_shares(const LineSize& line, int blocks,
     } else {  // each of them cut into as many parts as there are blocks for it
       int parts = small_quotient(blocks, units);
       if (num_splits > 0 && parts > num_splits) parts = num_splits;
-      int tiles = rounded_up(line.most_tiles, parts);
-      if (parts > most_parts_without_groups &&
-          rounded_up(line.most_tiles, most_parts_without_groups) <= tiles + tiles_for_one_round) {
-        parts = most_parts_without_groups;
-        tiles = rounded_up(line.most_tiles, parts);
-      }
-      const int piece = tile_cost * (tiles + (line.most_tiles == 0));
+      const int piece =
+          tile_cost * (small_quotient(line.most_tiles + parts - 1, parts) + (line.most_tiles == 0));
       if (piece - length <= spare_for_alike || parts == num_splits)
         return {units * parts * piece, piece, num_splits, unit, parts * piece, false};
     }

@@ -13,6 +13,10 @@
 
 namespace jit {
 
+/// Of a unit of many parts, groups of so many are merged first, by different blocks.
+inline constexpr int parts_of_group = 16;
+inline constexpr int most_parts_without_groups = 2 * parts_of_group;
+
 /// Results that a thread reads at once, of one piece, and where there are few of them, of two.
 inline constexpr int most_reads = 16, reads_of_few = 4;
 

@@ -246,8 +246,9 @@ struct WorkList : LineBlockOf<Config> {
       const HeadLength own = batch < params.batch ? head_length<Config, tile_rows>(params, batch)
                                                   : HeadLength{0, 0, longest_line, 0};
       if (!is_measured) {
-        if constexpr (has_others)
-          beside += batch < params.batch ? length_beside<Config>(params, batch) : 0.0f;
+        if constexpr (has_others) {
+          if (this->gives_way && batch < params.batch) beside += length_beside<Config>(params, batch);
+        }
         line.total += __reduce_add_sync(full_warp, own.length);
         line.shares_keys |= own.row_tiles > 1;
         line.least_tiles = minimum(line.least_tiles, own.least_tiles);

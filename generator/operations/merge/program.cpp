@@ -18,7 +18,7 @@ void validate(const MergeSpec& spec) {
 }
 
 RowLanes merge_lanes(const MergeSpec& spec) {
-  return merged_row_lanes(spec.head_dim_v, std::max(size_of(spec.dtype), size_of(spec.out_dtype)));
+  return row_lanes(spec.head_dim_v, spec.head_dim_v, std::max(size_of(spec.dtype), size_of(spec.out_dtype)));
 }
 
 Program merge_program(const MergeSpec& spec) {
