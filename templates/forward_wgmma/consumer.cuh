@@ -80,6 +80,9 @@ class Consumer {
   using RowFactors = float[Traits::Scores::rows];
   using KeptWork = typename Traits::KeptWork;
   using Weight = typename Traits::Weight;
+  // Products with rows that are multiplied as a power of two of what they are have factors: in exponents, where a score is
+  // a product.
+  static constexpr bool has_row_scales = Queries<Traits>::has_factors && Score::is_identity;
 
  public:
   __device__ __forceinline__ Consumer(const AttentionParams& params, const DropoutParams& dropout,
@@ -90,11 +93,12 @@ class Consumer {
         smem_(smem),
         consumer_(uniform(threadIdx.x / warpgroup_size - 1)),
         scales_(params, descale),
-        scale_log2_(exponent_scale<Score>(params.softmax_scale)),
         work_ring_(params, maps, smem),
         rings_(smem),
         turns_(consumer_),
-        p_(smem + Traits::layout.p, consumer_) {}
+        p_(smem + Traits::layout.p, consumer_) {
+    if constexpr (!has_row_scales) scale_log2_ = exponent_scale<Score>(params.softmax_scale);
+  }
 
   __device__ __forceinline__ void run() {
     bool has_work = take_work();
@@ -221,12 +225,29 @@ class Consumer {
     if (!is_work(work)) return false;
     work_ = work;
     scales_.take_scores(work, warp_row(), [&] { return context_of<Config>(params_, work); });
-    if constexpr (keys_are_fp8<Config>) scale_log2_ = exponent_scale<Score>(scales_.of_scores());
+    if constexpr (keys_are_fp8<Config> && !has_row_scales) scale_log2_ = exponent_scale<Score>(scales_.of_scores());
     score_ = Score(context_of<Config>(params_, work));
     q_ring().wait_full();
-    q_.take(q_ring().tile());
+    take_queries();
     take_keys();
     return true;
+  }
+
+  __device__ __forceinline__ void take_queries() {
+    if constexpr (Queries<Traits>::has_factors) {
+      q_.take(q_ring().tile(), Traits::probabilities_barrier + consumer_, query_factors_);
+      if constexpr (has_row_scales) {
+        // Within what does not make 0 of an infinity: below, nothing is left of a product, and above, nothing beside one.
+        constexpr float least = 0x1p-100f, most = 0x1p100f;
+#pragma unroll
+        for (int r = 0; r < Traits::Scores::rows; ++r) {
+          scale_log2_[r] =
+              fminf(fmaxf(exponent_scale<Score>(scales_.of_scores()) * query_factors_[r], least), most);
+        }
+      }
+    } else {
+      q_.take(q_ring().tile());
+    }
   }
 
   // Lengths are read again where they differ: they would take registers through the loop.
@@ -368,6 +389,7 @@ class Consumer {
   // Leaves the scores as the mask and score functors want them.
   __device__ __forceinline__ void apply_functors() {
     scales_.scale_scores(scores_, key_scales_of<Config>(smem_, rings_.k.stage()));
+    if constexpr (Queries<Traits>::has_factors && !has_row_scales) scores_.scale_rows(query_factors_);
     if (Score::is_identity && (flags_ & key_note_partial) == 0) return;
     const int thread = reread_thread_index() % warpgroup_size;
     const int q = work_.q_begin + consumer_ * rows_per_warpgroup + thread / warp_size * 16 +
@@ -456,11 +478,13 @@ class Consumer {
   const int consumer_;
   HeadScales<Config, typename Traits::Scores>
       scales_;  // of the work tile whose scores are computed, and of values of the one that is done
-  float scale_log2_;
+  // What makes a score an exponent of 2.
+  typename ChosenType<has_row_scales, RowFactors, float>::type scale_log2_;
   WorkRing<Config> work_ring_;
   Rings<Config> rings_;
   const WarpgroupTurns<Traits> turns_;
   Queries<Traits> q_;
+  RowFactors query_factors_;  // what makes products with them those with q
   Probabilities<Traits> p_;
   KeptWork work_{};  // whose scores are computed
   Score score_{

@@ -99,11 +99,13 @@ struct KernelTraits {
   static constexpr int most_skipped =
       has_lower_tiles && Config::tile_kv < Config::tile_q ? Config::stages_v - 1 : 0;
 
+  /// Of Q and keys, and of P and values, as they are multiplied. fp16 has all numbers of 8 bits, and is made of two of them in
+  /// one instruction.
+  using Key = typename ChosenType<widens, fp16, Element>::type;
+  using Weight = Key;
   // Q and O of one consumer.
-  using QTile = PanelTile<Element, rows_per_warpgroup, Config::head_dim>;
-  using KTile = PanelTile<Element, Config::tile_kv, Config::head_dim>;
-  /// Of P and of values as they are multiplied. fp16 has all numbers of 8 bits, and is made of them in one instruction.
-  using Weight = typename ChosenType<widens, fp16, Element>::type;
+  using QTile = PanelTile<Key, rows_per_warpgroup, Config::head_dim>;
+  using KTile = PanelTile<Key, Config::tile_kv, Config::head_dim>;
   using VTile = typename ChosenType<transposes_v,
                                     PanelTile<Weight, transposed_rows(Config::head_dim_v), Config::tile_kv>,
                                     PanelTile<Weight, Config::tile_kv, Config::head_dim_v>>::type;

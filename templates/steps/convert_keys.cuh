@@ -12,6 +12,7 @@
 #include "ptx/bulk_tensor.cuh"
 #include "ptx/fp8.cuh"
 #include "ptx/warpgroup.cuh"
+#include "steps/wgmma_products.cuh"
 #include "tiles/shared_words.cuh"
 
 namespace jit {
@@ -30,42 +31,46 @@ class TileWidener {
   // From one group of rows of a warp to the next. Eight rows are a swizzle's pattern.
   static constexpr int from_step = warps_y * rows_at_once * From::row_bytes;
   static constexpr int to_step = warps_y * rows_at_once * To::row_bytes;
+  // Groups of rows that a warp has at most, of which so many are on their way.
+  static constexpr int most_groups = (row_groups + warps_y - 1) / warps_y;
+  static constexpr int ahead = minimum(most_groups, 4);
 
  public:
   /// `first_warp` is that of these warps in its warpgroup.
   static __device__ __forceinline__ void widen(unsigned from, unsigned to, int first_warp) {
-    // Read again: what follows from it would take registers from one tile to the next.
-    const int thread = reread_thread_index() % warpgroup_size;
-    const int warp = thread / warp_size - first_warp, lane = thread % warp_size;
+    // Read again: what follows from it would take registers from one tile to the next. Not negative, which saves the
+    // divisions below what they need for negative numbers.
+    const unsigned thread = static_cast<unsigned>(reread_thread_index()) % warpgroup_size;
+    const int warp = static_cast<int>(thread / warp_size) - first_warp, lane = static_cast<int>(thread % warp_size);
     const int row_of_group = lane / 8 ^ (lane / 4 % 2 * 5);
     const int row = warp / warps_x * rows_at_once + row_of_group;
-    const int groups = row_groups % warps_y == 0 ? row_groups / warps_y
-                                                 : (row_groups - warp / warps_x + warps_y - 1) / warps_y;
-#pragma unroll 1
-    for (int group = warp % warps_x; group < chunk_groups; group += warps_x) {
-      const int chunk = group * chunks_at_once + lane % chunks_at_once;
+#pragma unroll
+    for (int first = 0; first < chunk_groups; first += warps_x) {
+      const int chunk = (first + warp % warps_x) * chunks_at_once + lane % chunks_at_once;
       if (chunks % chunks_at_once != 0 && chunk >= chunks) break;
-      widen_rows(From::chunk_address(from, row, chunk), To::chunk_address(to, row, 2 * chunk), groups);
+      widen_rows(From::chunk_address(from, row, chunk), To::chunk_address(to, row, 2 * chunk), warp / warps_x);
     }
   }
 
  private:
-  // Of so many groups of rows, 16 elements of a row for each lane. Two groups are on their way.
-  static __device__ __forceinline__ void widen_rows(unsigned from, unsigned to, int groups) {
-    if (row_groups < warps_y && groups == 0) return;
-    int words[2][4];
-    load_shared(words[0], from);
-    if (groups > 1) load_shared(words[1], from + from_step);
-#pragma unroll 1
-    for (int group = 0; group < groups; group += 2) {
+  // Of each group of rows that is this warp's, the 16 elements of a lane.
+  static __device__ __forceinline__ void widen_rows(unsigned from, unsigned to, int warp_y) {
+    int words[ahead][4];
+    const auto has = [warp_y](int group) {
+      return group < most_groups - 1 || row_groups % warps_y == 0 || group * warps_y + warp_y < row_groups;
+    };
+    const auto load = [&](int group) {
+      if (has(group)) load_shared(words[group % ahead], from + group * from_step);
+    };
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        if (i == 1 && group + 1 >= groups) break;
-        store_wide(to + i * to_step, words[i][0], words[i][1]);
-        store_wide((to ^ chunk_bytes) + i * to_step, words[i][2], words[i][3]);  // the chunk beside it
-        if (group + i + 2 < groups) load_shared(words[i], from + (i + 2) * from_step);
-      }
-      from += 2 * from_step, to += 2 * to_step;
+    for (int group = 0; group < ahead; ++group) load(group);
+#pragma unroll
+    for (int group = 0; group < most_groups; ++group) {
+      if (!has(group)) break;
+      const int(&row)[4] = words[group % ahead];
+      store_wide(to + group * to_step, row[0], row[1]);
+      store_wide((to ^ chunk_bytes) + group * to_step, row[2], row[3]);  // the chunk beside it
+      if (group + ahead < most_groups) load(group + ahead);
     }
   }
 
@@ -81,7 +86,8 @@ class TileWidener {
   }
 };
 
-/// Goes through what the key loader loads, in its order: each tile of keys is followed by the values of the one before.
+/// Goes through what the key loader loads, each tile of keys followed by its values. The loader has the next keys before
+/// them; but of two tiles that consumers multiply together these have room first.
 ///
 /// `Keys` says how a family keeps them: `Traits`, with the tiles and the number of `converter_warps`; `Rings` and
 /// `StoredRings` of `k` and `v`, made from the shared address of the block's memory; and of the notes that go with tiles
@@ -101,16 +107,13 @@ class KeyConverter {
       : smem_(smem), first_warp_(first_warp), stored_(smem), rings_(smem) {}
 
   __device__ __forceinline__ void run() {
-    bool has_values = false;  // of the tile before
     while (true) {
       stored_.k.wait_full();
       const auto note = Keys::stored_note(smem_, stored_.k.stage());
-      const bool is_end = Keys::is_end(note);
+      if (Keys::is_end(note)) return;
       const bool has_tile = Keys::has_tile(note);
-      if (!is_end) convert_keys(note);
-      if (has_values) convert_values();
-      if (is_end) return;
-      has_values = has_tile;
+      convert_keys(note);
+      if (has_tile) convert_values();
     }
   }
 
@@ -121,7 +124,7 @@ class KeyConverter {
     const int thread = reread_thread_index() % warpgroup_size - first_warp_ * warp_size;
     Keys::leave_note(smem_, stored_.k.stage(), rings_.k.stage(), note, thread);
     if (Keys::has_tile(note)) {
-      TileWidener<Stored, typename Traits::StoredKTile, typename Config::Element, typename Traits::KTile,
+      TileWidener<Stored, typename Traits::StoredKTile, typename KeyOf<Traits>::type, typename Traits::KTile,
                   Config::head_dim, Traits::converter_warps>::widen(stored_.k.tile(), rings_.k.tile(),
                                                                     first_warp_);
     }

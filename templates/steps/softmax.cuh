@@ -77,6 +77,13 @@ struct SoftmaxState {
 /// scale it may be −inf.
 __device__ __forceinline__ float finite_or_zero(float row_max) { return row_max < -1e30f ? 0.0f : row_max; }
 
+/// Of what makes scores exponents of 2, which is one number for all rows of a thread or one for each, that of row `r`.
+__device__ __forceinline__ float of_row(float scale_log2, int /*r*/) { return scale_log2; }
+template <int rows>
+__device__ __forceinline__ float of_row(const float (&scale_log2)[rows], int r) {
+  return scale_log2[r];
+}
+
 /// The maximum of a tile's scores in row `r` of those that the thread holds.
 template <class Scores>
 __device__ __forceinline__ float tile_maximum(const Scores& scores, int r) {
@@ -97,9 +104,9 @@ __device__ __forceinline__ void begin_maximum(const Scores& scores, SoftmaxState
 /// maxima moved, and then `correction` is what the output must be multiplied by. `scale_log2` is what makes a score an
 /// exponent of 2. Unless they must `always` move, they do when a probability became too large or may be a large
 /// part of its row's sum, of which a thread knows its own part. Probabilities become an `Element`.
-template <Rescale rescale, class Element = bf16, int rows>
+template <Rescale rescale, class Element = bf16, int rows, class Scale>
 __device__ __forceinline__ bool take_maxima(const float (&of_tile)[rows], SoftmaxState<rows>& state,
-                                            float scale_log2, float (&correction)[rows]) {
+                                            const Scale& scale_log2, float (&correction)[rows]) {
   float new_max[rows];
 #pragma unroll
   for (int r = 0; r < rows; ++r) new_max[r] = fmaxf(state.row_max[r], of_tile[r]);
@@ -109,7 +116,7 @@ __device__ __forceinline__ bool take_maxima(const float (&of_tile)[rows], Softma
     move = false;
 #pragma unroll
     for (int r = 0; r < rows; ++r) {
-      const float largest = ex2((new_max[r] - state.row_max[r]) * scale_log2);
+      const float largest = ex2((new_max[r] - state.row_max[r]) * of_row(scale_log2, r));
       move |=
           largest > fminf(lazy_limit<Element>, fmaxf(state.row_sum[r] / probability_factor<Element>, 1.0f));
     }
@@ -118,7 +125,7 @@ __device__ __forceinline__ bool take_maxima(const float (&of_tile)[rows], Softma
   if (move) {
 #pragma unroll
     for (int r = 0; r < rows; ++r) {
-      correction[r] = ex2((state.row_max[r] - finite_or_zero(new_max[r])) * scale_log2);
+      correction[r] = ex2((state.row_max[r] - finite_or_zero(new_max[r])) * of_row(scale_log2, r));
       state.row_max[r] = new_max[r];
       state.row_sum[r] *= correction[r];
     }
@@ -127,9 +134,9 @@ __device__ __forceinline__ bool take_maxima(const float (&of_tile)[rows], Softma
 }
 
 /// The same of a tile of scores.
-template <Rescale rescale, class Element = bf16, class Scores>
+template <Rescale rescale, class Element = bf16, class Scores, class Scale>
 __device__ __forceinline__ bool update_maximum(const Scores& scores, SoftmaxState<Scores::rows>& state,
-                                               float scale_log2, float (&correction)[Scores::rows]) {
+                                               const Scale& scale_log2, float (&correction)[Scores::rows]) {
   float of_tile[Scores::rows];
 #pragma unroll
   for (int r = 0; r < Scores::rows; ++r) of_tile[r] = tile_maximum(scores, r);
@@ -138,27 +145,27 @@ __device__ __forceinline__ bool update_maximum(const Scores& scores, SoftmaxStat
 
 /// Turns scores into exponentials relative to `row_max`, times 2^`raise`, and adds them to `sums`. Of 8 exponentials
 /// `polynomials` are polynomials.
-template <int polynomials, class Scores>
+template <int polynomials, class Scores, class Scale>
 __device__ __forceinline__ void exponentiate(Scores& scores, const float (&row_max)[Scores::rows],
-                                             float scale_log2, float (&sums)[Scores::rows], float raise = 0) {
+                                             const Scale& scale_log2, float (&sums)[Scores::rows], float raise = 0) {
 #pragma unroll
   for (int r = 0; r < Scores::rows; ++r) {
-    const float offset = row_max[r] * scale_log2 - raise;
+    const float scale = of_row(scale_log2, r), offset = row_max[r] * scale - raise;
 #pragma unroll
     for (int n = 0; n < Scores::column_blocks; ++n) {
       float& x = scores.at(r, n, 0);
       float& y = scores.at(r, n, 1);
-      x = exponential<polynomials>(__fmaf_rn(x, scale_log2, -offset), 2 * n);
-      y = exponential<polynomials>(__fmaf_rn(y, scale_log2, -offset), 2 * n + 1);
+      x = exponential<polynomials>(__fmaf_rn(x, scale, -offset), 2 * n);
+      y = exponential<polynomials>(__fmaf_rn(y, scale, -offset), 2 * n + 1);
       sums[r] += x + y;
     }
   }
 }
 
 /// The same relative to the rows' maxima, which take in this tile.
-template <int polynomials, class Scores>
+template <int polynomials, class Scores, class Scale>
 __device__ __forceinline__ void exponentiate(Scores& scores, SoftmaxState<Scores::rows>& state,
-                                             float scale_log2, float raise = 0) {
+                                             const Scale& scale_log2, float raise = 0) {
   float row_max[Scores::rows];
 #pragma unroll
   for (int r = 0; r < Scores::rows; ++r) row_max[r] = finite_or_zero(state.row_max[r]);
@@ -202,9 +209,9 @@ __device__ __forceinline__ bool is_overflow(const float (&sums)[rows]) {
 /// Where a key dominates its row, moves the warp's maxima up to the largest of a tile's exponentials, which are
 /// relative to the maxima of earlier tiles, and brings exponentials and sums, which take in this tile, up to
 /// them. Returns whether it did, and then `correction` is what the output must be multiplied by.
-template <class Scores>
+template <class Scores, class Scale>
 __device__ __forceinline__ bool raise_maximum(Scores& scores, SoftmaxState<Scores::rows>& state,
-                                              float scale_log2, float (&correction)[Scores::rows]) {
+                                              const Scale& scale_log2, float (&correction)[Scores::rows]) {
   const auto larger = [](float x, float y) { return max_not_negative(x, y); };
   float largest[Scores::rows];
   bool is_dominated = false;
@@ -217,9 +224,10 @@ __device__ __forceinline__ bool raise_maximum(Scores& scores, SoftmaxState<Score
 #pragma unroll
   for (int r = 0; r < Scores::rows; ++r) {
     largest[r] = fmaxf(Scores::Layout::reduce(largest[r], larger), 1.0f);
-    const float row_max = state.row_max[r] + lg2(largest[r]) * rcp(scale_log2);
+    const float scale = of_row(scale_log2, r);
+    const float row_max = state.row_max[r] + lg2(largest[r]) * rcp(scale);
     // Of offsets as `exponentiate` rounds them, or later exponentials would be relative to something else.
-    correction[r] = ex2(__fmul_rn(state.row_max[r], scale_log2) - __fmul_rn(row_max, scale_log2));
+    correction[r] = ex2(__fmul_rn(state.row_max[r], scale) - __fmul_rn(row_max, scale));
     state.row_max[r] = row_max;
     state.row_sum[r] *= correction[r];
   }
@@ -253,15 +261,15 @@ __device__ __forceinline__ float keep_if_has_keys(float value, float inverse) {
 
 /// What the output of each row is to be multiplied by, and log(Σ exp(score)) in natural units, −inf for a row
 /// without keys. `Layout` is that of the scores; sums are 2^`raise` of what they are the sums of.
-template <class Layout, int rows>
-__device__ __forceinline__ void finish_rows(const SoftmaxState<rows>& state, float scale_log2,
+template <class Layout, int rows, class Scale>
+__device__ __forceinline__ void finish_rows(const SoftmaxState<rows>& state, const Scale& scale_log2,
                                             float (&inverse)[rows], float (&lse)[rows], float raise = 0) {
 #pragma unroll
   for (int r = 0; r < rows; ++r) {
     const float sum = Layout::reduce(state.row_sum[r], [](float x, float y) { return x + y; });
     const bool has_keys = sum != 0.0f;
     inverse[r] = rcp(has_keys ? sum : 1 / inverse_without_keys);
-    lse[r] = has_keys ? (finite_or_zero(state.row_max[r]) * scale_log2 + (lg2(sum) - raise)) * ln_2
+    lse[r] = has_keys ? (finite_or_zero(state.row_max[r]) * of_row(scale_log2, r) + (lg2(sum) - raise)) * ln_2
                       : negative_infinity();
   }
 }

@@ -11,6 +11,7 @@
 #include "ptx/warpgroup.cuh"
 #include "ptx/wgmma.cuh"
 #include "steps/e4m3_weights.cuh"
+#include "steps/fp16_rows.cuh"
 #include "tiles/panel_tile.cuh"
 
 namespace jit {
@@ -24,6 +25,17 @@ template <class Traits>
 requires requires { typename Traits::Weight; }
 struct WeightOf<Traits> {
   using type = typename Traits::Weight;
+};
+
+/// What Q and keys are multiplied as, in the same way.
+template <class Traits>
+struct KeyOf {
+  using type = typename Traits::Config::Element;
+};
+template <class Traits>
+requires requires { typename Traits::Key; }
+struct KeyOf<Traits> {
+  using type = typename Traits::Key;
 };
 
 /// P of one warpgroup as the A operand of P V: packed accumulators of S, in registers or in shared memory.
@@ -110,14 +122,38 @@ class Queries {
   using Config = typename Traits::Config;
   using Q = typename Traits::QTile;
   using K = typename Traits::KTile;
+  using Key = typename KeyOf<Traits>::type;
 
  public:
+  /// Whether rows are multiplied as a power of two of what they are.
+  static constexpr bool has_factors = !is_same<Key, typename Config::Element>;
+
   /// Takes the Q at the shared address `tile`, which the others are given again: it would take a register.
   __device__ __forceinline__ void take(unsigned tile) {
     if constexpr (Traits::q_in_registers) {
 #pragma unroll
       for (int step = 0; step < Traits::head_dim_steps; ++step) load_step(registers_[step], tile, step);
     }
+  }
+
+  /// The same where it becomes numbers of another type, in its place, too. The warpgroup meets at `barrier`. Leaves what
+  /// products with each row of the thread are to be multiplied by.
+  __device__ __forceinline__ void take(unsigned tile, int barrier, float (&factors)[2]) {
+    unsigned registers[Traits::head_dim_steps][4];
+#pragma unroll
+    for (int step = 0; step < Traits::head_dim_steps; ++step) load_step(registers[step], tile, step);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) factors[half] = row_to_fp16(registers, half);
+#pragma unroll
+    for (int step = 0; step < Traits::head_dim_steps; ++step) {
+      stmatrix_x4(step_address(tile, step), registers[step]);
+      if constexpr (Traits::q_in_registers) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) registers_[step][i] = registers[step][i];
+      }
+    }
+    fence_proxy_async_shared();
+    if constexpr (!Traits::q_in_registers) bar_sync(barrier, warpgroup_size);
   }
 
   /// S = Q Kᵀ, as one group.
@@ -147,8 +183,8 @@ class Queries {
         unsigned k[4];  // two steps of 8 elements of 8 keys, the same of the next 8 keys
         const int key = n * 8 + lane / 16 * 8 + lane % 8;
         ldmatrix_x4(k, K::chunk_address(k_tile, key, 2 * step + lane / 8 % 2));
-        mma_m16n8k16<typename Config::Element>(scores.registers[0][n], q, k[0], k[1]);
-        mma_m16n8k16<typename Config::Element>(scores.registers[0][n + 1], q, k[2], k[3]);
+        mma_m16n8k16<Key>(scores.registers[0][n], q, k[0], k[1]);
+        mma_m16n8k16<Key>(scores.registers[0][n + 1], q, k[2], k[3]);
       }
     }
   }
@@ -161,9 +197,12 @@ class Queries {
  private:
   // The warp's rows of 16 columns.
   __device__ __forceinline__ void load_step(unsigned (&q)[4], unsigned tile, int step) const {
+    ldmatrix_x4(q, step_address(tile, step));
+  }
+  static __device__ __forceinline__ unsigned step_address(unsigned tile, int step) {
     const int lane = lane_id();
     const int row = threadIdx.x % warpgroup_size / warp_size * 16 + lane % 16;
-    ldmatrix_x4(q, Q::chunk_address(tile, row, 2 * step + lane / 16));
+    return Q::chunk_address(tile, row, 2 * step + lane / 16);
   }
 
   unsigned registers_[Traits::q_in_registers ? Traits::head_dim_steps : 1][4];

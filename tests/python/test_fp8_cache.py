@@ -362,7 +362,10 @@ def widened(place, fetch, batch, arrays, config, **spec):
     if ja.devices()[0].arch != "sm_90a":
         pytest.skip("forward_wgmma is for sm_90a")
     name = next(name for name, kind in FP8.items() if kind == arrays["k"].dtype)
+    tensors = arrays.pop("tensors", {})
     arrays = {key: place(a.view(numpy.uint8) if a.dtype == FP8[name] else a) for key, a in arrays.items()}
+    if tensors:
+        arrays |= {"tensors": tensors}
     q = numpy.concatenate(batch.q)
     rows = len(q)
     q = numpy.concatenate([q, numpy.full((5, *q.shape[1:]), numpy.nan, q.dtype)])
@@ -413,6 +416,23 @@ def test_prefill_over_pages(rng, place, fetch, config, page_size, name, dtype, h
     if config == "spare":
         again, _ = widened(place, fetch, batch, arrays, WIDENED[config], mask=ja.mask.causal())
         assert numpy.array_equal(o, again)
+
+
+@pytest.mark.parametrize("config, far, has_slopes", [("spare", 40, False), ("own", -40, True)])
+def test_prefill_of_queries_beyond_fp16(rng, place, fetch, config, far, has_slopes):
+    """They are multiplied as fp16, whose range has neither such rows nor, beside them, ordinary ones."""
+    batch = cached(rng, [70, 3], [90, 130], "fp8_e4m3", "head")
+    batch.q = [(q.astype(numpy.float32) * numpy.float32(2.0**-far)).astype(BF16) for q in batch.q]
+    batch.shared["k"] = batch.shared["k"] * numpy.float32(2.0**far)
+    batch.scales["k"] = [scales * numpy.float32(2.0**far) for scales in batch.scales["k"]]
+    slopes = (0.5 ** numpy.arange(1, 9)).astype(numpy.float32)
+    arrays, options, spec = pages(rng, batch, 16), {}, {"mask": ja.mask.causal()}
+    if has_slopes:
+        arrays |= {"tensors": {"alibi_slopes": place(slopes)}}
+        spec |= {"score": ja.score.alibi()}
+        options = {"score": lambda s, b, h, i, j, m, n: s - slopes[h] * numpy.abs(i + n - m - j)}
+    o, lse = widened(place, fetch, batch, arrays, WIDENED[config], **spec)
+    batch.check(o, lse, keep=causal, **options)
 
 
 @pytest.mark.parametrize("lies, config", paired(["ragged", "dense"], ["direct", "own"]))

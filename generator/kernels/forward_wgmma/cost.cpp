@@ -48,9 +48,10 @@ constexpr double unsure_maxima = 1.07;   // on overflow, where rows may see noth
 // To start the copy of a panel of a box: of pages of 16 on an H200.
 constexpr double box_clocks = 110;
 // Keys and values of 8 bits that become 16, set by hand beside counts of the converters' instructions: a warp takes so many
-// clocks for two rounds of 16 elements a lane, by what they become, and for a tile beside them.
-constexpr double to_bf16_clocks = 120, to_fp16_clocks = 60, handover_clocks = 300;
+// clocks for two rounds of 16 elements a lane, and for a tile beside them.
+constexpr double to_fp16_clocks = 60, handover_clocks = 300;
 constexpr double elements_of_rounds = 1024;
+constexpr double single_stored = 1.15;  // stage: the next tile comes from memory only when this one is converted
 // Where sequences differ in length: tiles of queries for each block, below which blocks end as unevenly as they may.
 constexpr double few_waves = 8;
 // There, with few queries of each: a tile of queries of one head is nearly empty, and reads all keys.
@@ -101,18 +102,18 @@ double waves_of(const AttentionSpec& spec, const ProblemShape& shape, double wav
 // Of the warps that widen a tile of keys and values.
 double converting_clocks(const AttentionSpec& spec, const ForwardWgmma& config) {
   if (!widens(spec)) return 0;
-  const double keys = spec.dtype == DType::bf16 ? to_bf16_clocks : to_fp16_clocks;
   const double rounds = config.tile_kv / elements_of_rounds / std::max(1, config.converter_warps);
-  return rounds * (spec.head_dim * keys + spec.value_head_dim() * to_fp16_clocks) + handover_clocks;
+  return rounds * (spec.head_dim + spec.value_head_dim()) * to_fp16_clocks + handover_clocks;
 }
 
-// Of shared memory, where it has more to deliver than products read: a tile that is widened comes, is read and written.
+// Of shared memory, where it has more to deliver than products read: a tile that is widened is read and written. What TMA
+// writes takes another way.
 double delivering_clocks(const AttentionSpec& spec, const ForwardWgmma& config) {
   if (!widens(spec)) return 0;
   const double d = padded_head_dim(spec.head_dim), dv = padded_head_dim(spec.value_head_dim());
   const double q = config.q_in_registers ? 0 : rows_per_warpgroup * d, tile = config.tile_kv * (d + dv);
   const double p = config.p_in_registers ? 0 : 2.0 * rows_per_warpgroup * config.tile_kv;
-  return (consumers_of(config) * 2 * (q + p + tile) + (1 + 1 + 2) * tile) / smem_bytes_per_clock;
+  return (consumers_of(config) * 2 * (q + p + tile) + (1 + 2) * tile) / smem_bytes_per_clock;
 }
 
 double step_clocks(const AttentionSpec& spec, const ForwardWgmma& config) {
@@ -132,6 +133,7 @@ double step_clocks(const AttentionSpec& spec, const ForwardWgmma& config) {
   if (config.order == WarpgroupOrder::softmax_lock) step *= locked;
   if (config.order == WarpgroupOrder::free && consumers_of(config) > 1) step *= out_of_turn;
   if (config.stages_k == 1 || config.stages_v == 1) step *= single_stage;
+  if (widens(spec) && config.stages_stored == 1) step *= single_stored;
   if (std::min(config.stages_k, config.stages_v) == 2) step *= two_stages;
   if (!config.p_in_registers) step *= shared_p;
   if (config.rescale != Rescale::on_overflow) {

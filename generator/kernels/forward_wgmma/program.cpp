@@ -19,13 +19,14 @@ SourceFile wgmma_products(const AttentionSpec& spec, const ForwardWgmma& config)
   std::string text =
       "// Products of tiles by wgmma, for one kernel. Generated: change the spec, not this file.\n"
       "#pragma once\n\nstruct WgmmaProducts {\n";
+  const DType multiplied =
+      forward_wgmma::widens(spec) ? DType::fp16 : spec.dtype;  // which has all numbers of 8 bits
   text += wgmma_function("wgmma_qk", "D = A B: 64 rows of Q, tile_kv rows of K.",
-                         {.dtype = spec.dtype,
+                         {.dtype = multiplied,
                           .n = config.tile_kv,
                           .steps = padded_head_dim(spec.head_dim, mma_k) / mma_k,
                           .a_in_registers = config.q_in_registers});
-  const bool widens = forward_wgmma::widens(spec);
-  WgmmaProduct pv{.dtype = widens ? DType::fp16 : spec.dtype,  // which has all numbers of 8 bits
+  WgmmaProduct pv{.dtype = multiplied,
                   .n = columns,
                   .steps = config.tile_kv / mma_k,
                   .accumulate = true,
