@@ -54,7 +54,10 @@ class Consumer {
     dv_.clear();
     if (has_queries) {
       take_queries(step);
-      if constexpr (Traits::has_many_queries) {
+      if (Traits::has_query_consumer && step == 0 && consumer_ == 1) bar_arrive(Traits::turn_barriers, 2 * warpgroup_size);
+      if constexpr (Traits::has_query_consumer) {
+        step = sum_beside_queries(step);
+      } else if constexpr (Traits::has_many_queries) {
         step = sum_many_queries(step);
       } else {
         step = sum_gradients(step);
@@ -77,56 +80,91 @@ class Consumer {
   // Scores come first in the queue wherever they can, because everything waits for them. Waits count the groups that
   // they leave running.
   __device__ __forceinline__ unsigned sum_gradients(unsigned step) {
-    constexpr bool early = Traits::early_d_scores;
-    const unsigned first = step;
     start_scores(step);
     wgmma_wait_group<0>();
-    if constexpr (early) start_d_scores(step);
     exponentiate(step);
     pack_probabilities(step);
-    if constexpr (!early) start_d_scores(step);
+    start_d_scores(step);
     while (true) {
       start_dv(step);
       wgmma_wait_group<1>();
       write_ds(step);
       if ((flags_ & query_note_end) != 0) break;
-      if constexpr (early) {
-        take_queries(step + 1);
-        start_scores(step + 1);
-        start_dk(step);
-        if (step != first) finish_dq(step - 1);
-        wgmma_wait_group<2>();
-      } else {
-        start_dk(step);
-        wgmma_wait_group<1>();
-      }
+      start_dk(step);
+      wgmma_wait_group<1>();
       wgmma_hold(p_);
-      if constexpr (!early) {
-        take_queries(step + 1);
-        start_scores(step + 1);
-      }
+      take_queries(step + 1);
+      start_scores(step + 1);
       start_dq(step);
-      if constexpr (early) start_d_scores(step + 1);
-      wgmma_wait_group<early ? 3 : 1>();  // dK, dQ, dP of the next step
+      wgmma_wait_group<1>();  // dK
       exponentiate(step + 1);
-      if constexpr (early) wgmma_wait_group<2>();
       wgmma_hold(ds_);
       rings_.q.arrive_empty(step);
       pack_probabilities(step + 1);
-      if constexpr (!early) {
-        wgmma_wait_group<0>();
-        put_dq(step);
-        start_d_scores(step + 1);
-        pass_dq(step);
-      }
+      wgmma_wait_group<0>();
+      put_dq(step);
+      start_d_scores(step + 1);
+      pass_dq(step);
       step = uniform(step + 1);  // else every descriptor would be moved from registers of its own
     }
     start_dk(step);
-    if constexpr (early) {
-      if (step != first) finish_dq(step - 1);
-    }
     start_dq(step);
     return finish_last(step);
+  }
+
+  // Beside a consumer of dQ: products of the next step are started as soon as there are registers for them. Exponentials
+  // of the two consumers take turns, so that each computes while the other one's products run.
+  __device__ __forceinline__ unsigned sum_beside_queries(unsigned step) {
+    rings_.d_o.wait_full(step);
+    start_scores(step);
+    start_d_scores(step);
+    look_ahead(step);
+    wgmma_wait_group<1>();  // S
+    exponentiate_in_turn(step);
+    pack_probabilities(step);
+    while (true) {
+      start_dv(step);
+      wgmma_wait_group<1>();  // dP
+      put_ds(step);
+      if ((flags_ & query_note_end) != 0) break;
+      flags_ = next_flags_;
+      start_scores(step + 1);
+      start_dk(step);
+      start_d_scores(step + 1);
+      pass_ds(step);
+      look_ahead(step + 1);
+      wgmma_wait_group<2>();  // dV, S
+      wgmma_hold(p_);
+      exponentiate_in_turn(step + 1);
+      wgmma_wait_group<1>();  // dK
+      wgmma_hold(ds_);
+      rings_.q.arrive_empty(step);
+      pack_probabilities(step + 1);
+      step = uniform(step + 1);
+    }
+    start_dk(step);
+    pass_ds(step);
+    wgmma_wait_group<0>();
+    wgmma_hold(p_);
+    wgmma_hold(ds_);
+    wgmma_hold(dk_.registers[0]);
+    wgmma_hold(dv_.registers[0]);
+    rings_.q.arrive_empty(step);
+    return uniform(step + 1);
+  }
+  // What a step needs besides its own queries, and the next one's: asked for where products run anyway.
+  __device__ __forceinline__ void look_ahead(unsigned step) {
+    if ((flags_ & query_note_end) == 0) {
+      rings_.q.wait_full(step + 1);
+      rings_.d_o.wait_full(step + 1);
+      next_flags_ = load_query_note_flags(rings_.note(step + 1));
+    }
+    rings_.ds.wait_empty(step);
+  }
+  __device__ __forceinline__ void exponentiate_in_turn(unsigned step) {
+    bar_sync(Traits::turn_barriers + consumer_, 2 * warpgroup_size);
+    exponentiate(step);
+    bar_arrive(Traits::turn_barriers + 1 - consumer_, 2 * warpgroup_size);
   }
 
   // Steps of many queries: each product's accumulators lie where those of another one lay, so that S and dP of the next
@@ -198,7 +236,7 @@ class Consumer {
         consumer_ * rows_per_warpgroup + threadIdx.x % warpgroup_size / warp_size * 16);
   }
   __device__ __forceinline__ void start_d_scores(unsigned step) {
-    rings_.d_o.wait_full(step);
+    if constexpr (!Traits::has_query_consumer) rings_.d_o.wait_full(step);
     wgmma_fence();
     Config::template wgmma_d_scores<VTile, DoTile>(d_scores_.registers[0], own_rows<VTile>(Traits::layout.v),
                                                    columns_of<DoTile>(rings_.d_o.tile(step)));
@@ -293,7 +331,10 @@ class Consumer {
   __device__ __forceinline__ void weigh_tile(unsigned step) {
     const ScorePlace first = place<has_masked>(step);
 #pragma unroll
-    for (int i = 0; i < Traits::query_steps; ++i) weigh_part<has_masked>(step, i, first);
+    for (int i = 0; i < Traits::query_steps; ++i) {
+      weigh_part<has_masked>(step, i, first);
+      lse_log2_.load_behind(i);
+    }
   }
   // Where the consumer's scores lie, if it matters.
   template <bool has_masked>
@@ -326,6 +367,10 @@ class Consumer {
   // dS, rounded, in registers for dK and in shared memory for dQ: where that of two steps before was, which the other
   // consumer had multiplied before it wrote that of one step before, for which this one has waited.
   __device__ __forceinline__ void write_ds(unsigned step) {
+    put_ds(step);
+    pass_ds(step);
+  }
+  __device__ __forceinline__ void put_ds(unsigned step) {
     wgmma_hold(d_scores_.registers[0]);
     drop(d_scores_, kept_);
 #pragma unroll
@@ -339,8 +384,11 @@ class Consumer {
               d_scores_.registers[0][2 * i + n][j] + minus_delta.at(n).of(0, j % 2);
       }
       scores_.template pack_step<Element>(ds_[i], 0, i);
+      minus_delta_.load_behind(i);
     }
     store_ds<Config>(rings_.ds.tile(step) + consumer_ * DsTile::panel_bytes, ds_);
+  }
+  __device__ __forceinline__ void pass_ds(unsigned step) const {
     fence_proxy_async_shared();
     rings_.ds.arrive_full(step);
   }
@@ -363,9 +411,9 @@ class Consumer {
   // Steps of which LSE and delta are loaded ahead, where a warp has registers for it: scores and dropout leave none.
   static constexpr bool loads_ahead = Score::is_identity && !has_dropout<Config>;
   static constexpr int lse_steps_ahead = !loads_ahead               ? 0
-                                         : Traits::has_many_queries ? 2
+                                         : Traits::has_many_queries || Traits::has_query_consumer ? 2
                                                                     : Traits::query_steps;
-  static constexpr int delta_steps_ahead = Traits::has_many_queries ? 0 : lse_steps_ahead;
+  static constexpr int delta_steps_ahead = Traits::has_many_queries || !loads_ahead ? 0 : Traits::query_steps;
 
   const AttentionParams& params_;
   const DropoutParams& dropout_;
@@ -374,6 +422,7 @@ class Consumer {
   const float exponent_;
   const Rings<Config> rings_;
   int flags_ = 0;                                       // of the last tile of queries that was taken
+  int next_flags_ = 0;                                  // of the one behind it
   TileNumbers<Config, lse_steps_ahead> lse_log2_;       // of the same
   TileNumbers<Config, delta_steps_ahead> minus_delta_;  // of the queries of dP
   Scores scores_;                                       // S, then W, then dS

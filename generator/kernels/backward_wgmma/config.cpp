@@ -53,13 +53,16 @@ int score_registers(const AttentionSpec& spec, int tile_q) {
 namespace backward_wgmma {
 
 bool has_roles(const AttentionSpec& spec) { return has_roles(spec.head_dim, spec.value_head_dim()); }
+bool has_query_consumer(const AttentionSpec& spec, const BackwardWgmma& config) {
+  return has_query_consumer(spec.head_dim, spec.value_head_dim(), config.tile_q);
+}
 int tile_kv(const AttentionSpec& spec) { return keys_of_block(has_roles(spec)); }
 
 // What 168 registers of each of three warpgroups come to, or 128 of each of four. Small head dims leave consumers enough
 // of fewer, and the loaders, which ask the mask, more.
 RegisterShares register_shares(const AttentionSpec& spec, const BackwardWgmma& config) {
   constexpr int small = 192;
-  if (has_roles(spec)) return {.loader = 32, .consumer = 208, .dq = 64};
+  if (has_query_consumer(spec, config)) return {.loader = 32, .consumer = 208, .dq = 64};
   if (gradient_registers(spec) + score_registers(spec, config.tile_q) <= small)
     return {.loader = 56, .consumer = 224};
   return {.loader = 24, .consumer = 240};
@@ -97,9 +100,8 @@ std::string Family<BackwardWgmma>::rejection(const Case& problem, const Backward
 }
 
 Footprint Family<BackwardWgmma>::footprint(const AttentionSpec& spec, const BackwardWgmma& config) {
-  const bool roles = backward_wgmma::has_roles(spec);
   const int scores = score_registers(spec, config.tile_q);
-  return {.threads = (consumer_count(roles) + 1) * warpgroup_threads,
+  return {.threads = (consumer_count(has_query_consumer(spec, config)) + 1) * warpgroup_threads,
           .smem_bytes = smem_layout({.head_dim = spec.head_dim,
                                      .head_dim_v = spec.value_head_dim(),
                                      .tile_q = config.tile_q,

@@ -19,7 +19,7 @@ double Family<BackwardWgmma>::cycles(const Case& problem, const ProblemShape& sh
   const double d = padded_head_dim(problem.spec.head_dim),
                dv = padded_head_dim(problem.spec.value_head_dim());
   const double q = config.tile_q, kv = backward_wgmma::tile_kv(problem.spec);
-  const double step = 2 * q * kv * (3 * d + 2 * dv) / flops_per_clock + step_clocks;
+  const double step = 2 * q * kv * (3 * d + 2 * dv) / flops_per_clock + (backward_wgmma::has_query_consumer(problem.spec, config) && !backward_wgmma::has_roles(problem.spec) ? 700 : step_clocks);
   const double steps = std::ceil(static_cast<double>(shape.seqlen_q) / q) * problem.spec.gqa_ratio;
   const double blocks = std::ceil(static_cast<double>(shape.seqlen_kv) / kv) *
                         static_cast<double>(shape.batch * shape.heads_q) / problem.spec.gqa_ratio;

@@ -37,6 +37,7 @@ namespace backward_wgmma {
 /// Whether consumers have a role each, in place of rows (templates/backward_wgmma/smem_layout.cuh), and the keys of a
 /// block.
 bool has_roles(const AttentionSpec& spec);
+bool has_query_consumer(const AttentionSpec& spec, const BackwardWgmma& config);
 int tile_kv(const AttentionSpec& spec);
 
 /// Registers per thread that setmaxnreg gives to the warpgroups.

@@ -40,7 +40,7 @@ std::size_t sum_floats(const AttentionSpec& spec, const BackwardWgmma& config,
 std::size_t turns(const AttentionSpec& spec, const BackwardWgmma& config, const AttentionParams& params) {
   if (!config.deterministic) return 0;
   return padded_queries(spec, config, params) / static_cast<std::size_t>(config.tile_q) *
-         static_cast<std::size_t>(dq_adders(backward_wgmma::has_roles(spec)));
+         static_cast<std::size_t>(dq_adders(backward_wgmma::has_query_consumer(spec, config)));
 }
 
 void place_workspace(const KernelLaunch& launch, const BackwardWgmma& config) {
