@@ -112,27 +112,26 @@ class Consumer {
     return finish_last(step);
   }
 
-  // Beside a consumer of dQ: products of the next step are started as soon as there are registers for them. Exponentials
-  // of the two consumers take turns, so that each computes while the other one's products run.
+  // Beside a consumer of dQ: products of the next step are started as soon as there are registers for them, and the fence
+  // behind dS comes when they are. Exponentials of the two consumers take turns, so that each computes while the other
+  // one's products run.
   __device__ __forceinline__ unsigned sum_beside_queries(unsigned step) {
-    rings_.d_o.wait_full(step);
     start_scores(step);
     start_d_scores(step);
-    look_ahead(step);
     wgmma_wait_group<1>();  // S
     exponentiate_in_turn(step);
     pack_probabilities(step);
     while (true) {
       start_dv(step);
       wgmma_wait_group<1>();  // dP
+      rings_.ds.wait_empty(step);
       put_ds(step);
       if ((flags_ & query_note_end) != 0) break;
-      flags_ = next_flags_;
+      take_queries(step + 1);
       start_scores(step + 1);
       start_dk(step);
       start_d_scores(step + 1);
       pass_ds(step);
-      look_ahead(step + 1);
       wgmma_wait_group<2>();  // dV, S
       wgmma_hold(p_);
       exponentiate_in_turn(step + 1);
@@ -151,15 +150,6 @@ class Consumer {
     wgmma_hold(dv_.registers[0]);
     rings_.q.arrive_empty(step);
     return uniform(step + 1);
-  }
-  // What a step needs besides its own queries, and the next one's: asked for where products run anyway.
-  __device__ __forceinline__ void look_ahead(unsigned step) {
-    if ((flags_ & query_note_end) == 0) {
-      rings_.q.wait_full(step + 1);
-      rings_.d_o.wait_full(step + 1);
-      next_flags_ = load_query_note_flags(rings_.note(step + 1));
-    }
-    rings_.ds.wait_empty(step);
   }
   __device__ __forceinline__ void exponentiate_in_turn(unsigned step) {
     bar_sync(Traits::turn_barriers + consumer_, 2 * warpgroup_size);
@@ -236,7 +226,7 @@ class Consumer {
         consumer_ * rows_per_warpgroup + threadIdx.x % warpgroup_size / warp_size * 16);
   }
   __device__ __forceinline__ void start_d_scores(unsigned step) {
-    if constexpr (!Traits::has_query_consumer) rings_.d_o.wait_full(step);
+    rings_.d_o.wait_full(step);
     wgmma_fence();
     Config::template wgmma_d_scores<VTile, DoTile>(d_scores_.registers[0], own_rows<VTile>(Traits::layout.v),
                                                    columns_of<DoTile>(rings_.d_o.tile(step)));
@@ -331,10 +321,7 @@ class Consumer {
   __device__ __forceinline__ void weigh_tile(unsigned step) {
     const ScorePlace first = place<has_masked>(step);
 #pragma unroll
-    for (int i = 0; i < Traits::query_steps; ++i) {
-      weigh_part<has_masked>(step, i, first);
-      lse_log2_.load_behind(i);
-    }
+    for (int i = 0; i < Traits::query_steps; ++i) weigh_part<has_masked>(step, i, first);
   }
   // Where the consumer's scores lie, if it matters.
   template <bool has_masked>
@@ -384,7 +371,6 @@ class Consumer {
               d_scores_.registers[0][2 * i + n][j] + minus_delta.at(n).of(0, j % 2);
       }
       scores_.template pack_step<Element>(ds_[i], 0, i);
-      minus_delta_.load_behind(i);
     }
     store_ds<Config>(rings_.ds.tile(step) + consumer_ * DsTile::panel_bytes, ds_);
   }
@@ -411,9 +397,9 @@ class Consumer {
   // Steps of which LSE and delta are loaded ahead, where a warp has registers for it: scores and dropout leave none.
   static constexpr bool loads_ahead = Score::is_identity && !has_dropout<Config>;
   static constexpr int lse_steps_ahead = !loads_ahead               ? 0
-                                         : Traits::has_many_queries || Traits::has_query_consumer ? 2
+                                         : Traits::has_many_queries ? 2
                                                                     : Traits::query_steps;
-  static constexpr int delta_steps_ahead = Traits::has_many_queries || !loads_ahead ? 0 : Traits::query_steps;
+  static constexpr int delta_steps_ahead = Traits::has_many_queries ? 0 : lse_steps_ahead;
 
   const AttentionParams& params_;
   const DropoutParams& dropout_;
@@ -422,7 +408,6 @@ class Consumer {
   const float exponent_;
   const Rings<Config> rings_;
   int flags_ = 0;                                       // of the last tile of queries that was taken
-  int next_flags_ = 0;                                  // of the one behind it
   TileNumbers<Config, lse_steps_ahead> lse_log2_;       // of the same
   TileNumbers<Config, delta_steps_ahead> minus_delta_;  // of the queries of dP
   Scores scores_;                                       // S, then W, then dS

@@ -37,7 +37,7 @@ __device__ __forceinline__ void attention_backward(const AttentionParams& params
     } else if constexpr (!KernelTraits<Config>::has_query_consumer) {
       if (warp <= KernelTraits<Config>::dq_adders) {
         griddepcontrol_wait();
-        for_each_added_key_tile<Config>(
+        for_each_key_tile<Config>(
             params, rings, [&](const KeyTile<Config>& keys, bool has_queries, unsigned step) {
               rings.arrive_keys_empty();
               return has_queries ? DqAdder<Config>(params, gradients, maps, keys, warp - 1, smem).run(step)
@@ -50,9 +50,9 @@ __device__ __forceinline__ void attention_backward(const AttentionParams& params
     if (consumer == 2) {
       setmaxnreg_dec<Config::dq_registers>();
       griddepcontrol_wait();
-      for_each_added_key_tile<Config>(
+      for_each_key_tile<Config>(
           params, rings, [&](const KeyTile<Config>& keys, bool has_queries, unsigned step) {
-            return QueryConsumer<Config>(params, gradients, maps, keys, smem).run(has_queries, step);
+            return QueryConsumer<Config>(params, gradients, dropout, maps, keys, smem).run(has_queries, step);
           });
     } else if constexpr (KernelTraits<Config>::has_roles) {
       setmaxnreg_inc<Config::consumer_registers>();

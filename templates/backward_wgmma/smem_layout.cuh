@@ -37,6 +37,10 @@ JIT_HOST_DEVICE constexpr bool has_query_consumer(int head_dim, int head_dim_v, 
   return has_roles(head_dim, head_dim_v) ||
          (head_dim <= largest_beside && head_dim_v <= largest_beside && tile_q == rows_per_warpgroup);
 }
+/// Whether no kernel is needed behind to round dQ: a consumer of it that adds in turn does so when it is last.
+JIT_HOST_DEVICE constexpr bool rounds_dq(bool query_consumer, bool deterministic) {
+  return query_consumer && deterministic;
+}
 JIT_HOST_DEVICE constexpr int consumer_count(bool query_consumer) { return query_consumer ? 3 : 2; }
 
 /// Columns of dQ in fp32: those of whole panels of K.

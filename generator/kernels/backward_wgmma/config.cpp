@@ -68,6 +68,21 @@ RegisterShares register_shares(const AttentionSpec& spec, const BackwardWgmma& c
   return {.loader = 24, .consumer = 240};
 }
 
+bool has_convert(const AttentionSpec& spec, const BackwardWgmma& config) {
+  return !rounds_dq(has_query_consumer(spec, config), config.deterministic);
+}
+
+HeadShares head_shares(int heads, int key_tiles, int sm_count) {
+  HeadShares best;
+  for (int sharers = 1; sharers <= std::min(key_tiles, sm_count); ++sharers) {
+    const int heads_at_once = std::min(heads, sm_count / sharers);
+    const int rounds =
+        (heads + heads_at_once - 1) / heads_at_once * ((key_tiles + sharers - 1) / sharers);
+    if (best.rounds == 0 || rounds < best.rounds) best = {sharers, heads_at_once, rounds};
+  }
+  return best;
+}
+
 QueryStatisticsLayout statistics(const BackwardWgmma& config) { return {.tile = config.tile_q, .sign = -1}; }
 
 }  // namespace backward_wgmma
@@ -118,7 +133,12 @@ Footprint Family<BackwardWgmma>::footprint(const AttentionSpec& spec, const Back
 std::vector<BackwardWgmma> Family<BackwardWgmma>::space(const Case& problem) {
   if (problem.limits.arch != arch) return {};
   // Many queries where they fit: waits are as long for more of them. Then four buffers: loads are further ahead.
-  return {{.tile_q = 128}, {.stages = 4}, {.stages = 2}};
+  std::vector<BackwardWgmma> configs = {{.tile_q = 128}, {.stages = 4}, {.stages = 2}};
+  if (is_plain(problem.spec)) {
+    configs.push_back({.stages = 4, .deterministic = true});
+    configs.push_back({.stages = 2, .deterministic = true});
+  }
+  return configs;
 }
 
 }  // namespace jit

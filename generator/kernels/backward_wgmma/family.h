@@ -48,6 +48,18 @@ struct RegisterShares {
 };
 RegisterShares register_shares(const AttentionSpec& spec, const BackwardWgmma& config);
 
+/// How blocks that wait for one another share KV heads: so many a head, and so many heads at the same time.
+struct HeadShares {
+  int sharers = 1;
+  int heads_at_once = 1;
+  int rounds = 0;  ///< tiles of keys that a block has
+};
+/// The fewest rounds. Few blocks share a head where that costs nothing: with one alone nobody waits.
+HeadShares head_shares(int heads, int key_tiles, int sm_count);
+
+/// Whether a kernel that rounds the sums of dQ runs behind.
+bool has_convert(const AttentionSpec& spec, const BackwardWgmma& config);
+
 /// The members of the Config that all three programs share.
 std::string config_text(const AttentionSpec& spec, const BackwardWgmma& config);
 
