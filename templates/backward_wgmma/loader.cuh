@@ -206,9 +206,9 @@ class DqAdder {
   // Whether it is the first one.
   __device__ __forceinline__ bool wait_for_own_turn(int tile) const {
     if constexpr (Config::deterministic) {
-      const Turn turn = turn_of<Config>(params_, keys_, tile);
-      if (lane_id() == 0) wait_for_turn(turns_of(tile), turn.before);
-      return turn.is_first();
+      const int before = count_before<Config>(params_, keys_, tile);
+      if (lane_id() == 0) wait_for_turn(turns_of(tile), before);
+      return before == 0;
     } else {
       return false;
     }

@@ -46,6 +46,11 @@ class QueryConsumer {
   }
 
  private:
+  struct Turn {
+    bool is_first;
+    bool is_last;
+  };
+
   __device__ __forceinline__ void multiply(unsigned step, int tile) {
     float* const sums = own_sums_ + static_cast<long long>(tile) * Traits::dq_tile_floats;
     Turn turn{};
@@ -69,7 +74,7 @@ class QueryConsumer {
   __device__ __forceinline__ void leave(float* sums, const Turn& turn, int part, int tile) {
     constexpr int block_floats = warpgroup_size * 4;
     if (Config::deterministic && turn.is_last) {
-      if (!turn.is_first()) {
+      if (!turn.is_first) {
 #pragma unroll
         for (int n = 0; n < Traits::QueryGradient::column_blocks; ++n) {
           const float4 before = load_relaxed(reinterpret_cast<const float4*>(sums + n * block_floats));
@@ -89,7 +94,7 @@ class QueryConsumer {
 #pragma unroll
       for (int n = 0; n < Traits::QueryGradient::column_blocks; ++n) {
         const float(&four)[4] = dq_.registers[0][n];
-        if (Config::deterministic && turn.is_first()) {
+        if (Config::deterministic && turn.is_first) {
           store_relaxed(reinterpret_cast<float4*>(sums + n * block_floats),
                         float4{four[0], four[1], four[2], four[3]});
         } else {
@@ -101,12 +106,12 @@ class QueryConsumer {
 
   // Found by each warp. A block that has all keys of a head adds in its own order.
   __device__ __forceinline__ Turn own_turn(int tile) const {
-    const Turn turn = turn_of<Config>(params_, keys_, tile);
+    const int before = count_before<Config>(params_, keys_, tile);
     if (maps_.sharers > 1) {
-      if (lane_id() == 0) wait_for_turn(turns_of(tile), turn.before);
+      if (lane_id() == 0) wait_for_turn(turns_of(tile), before);
       __syncwarp();
     }
-    return turn;
+    return {before == 0, is_last<Config>(params_, keys_, tile)};
   }
   // One thread speaks for all once their additions are there.
   __device__ __forceinline__ void end_turn(int tile) const {

@@ -45,19 +45,19 @@ __device__ __forceinline__ int count_adding(const BlockContext& context, int que
   return count;
 }
 
-/// The turn of a tile of keys at tile `tile` of queries, of those of its batch entry.
-struct Turn {
-  int before;  ///< tiles of keys that add before
-  bool is_last;
-
-  __device__ __forceinline__ bool is_first() const { return before == 0; }
-};
+/// How many tiles of keys add to tile `tile` of queries, of those of a batch entry, before those of a block, and whether
+/// any does behind them.
 template <class Config>
-__device__ __forceinline__ Turn turn_of(const AttentionParams& params, const KeyTile<Config>& keys, int tile) {
-  const int tiles = query_tiles<Config>(params), own = keys.k_begin / Config::tile_kv;
-  const BlockContext context = keys.sequences(params).context(keys.batch, tile / tiles);
-  return {count_adding<Config>(context, tile % tiles, 0, own),
-          count_adding<Config>(context, tile % tiles, own + 1, key_tiles_of_head<Config>(params)) == 0};
+__device__ __forceinline__ int count_before(const AttentionParams& params, const KeyTile<Config>& keys, int tile) {
+  const int tiles = query_tiles<Config>(params);
+  return count_adding<Config>(keys.sequences(params).context(keys.batch, tile / tiles), tile % tiles, 0,
+                              keys.k_begin / Config::tile_kv);
+}
+template <class Config>
+__device__ __forceinline__ bool is_last(const AttentionParams& params, const KeyTile<Config>& keys, int tile) {
+  const int tiles = query_tiles<Config>(params);
+  return count_adding<Config>(keys.sequences(params).context(keys.batch, tile / tiles), tile % tiles,
+                              keys.k_begin / Config::tile_kv + 1, key_tiles_of_head<Config>(params)) == 0;
 }
 
 /// Waits until so many have added. By one thread.
