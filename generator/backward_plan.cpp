@@ -107,7 +107,7 @@ Plan untuned_backward_plan(ContextState& context, const AttentionSpec& spec, con
   if (!has_one_pass(spec, shape, deterministic, limits))
     return two_pass_plan(context, spec, shape, {}, {}, device, std::move(why));
   BackwardWgmma config = std::get<BackwardWgmma>(untuned_order(spec, shape, limits).front());
-  config.deterministic |= deterministic;
+  config.deterministic = deterministic;
   return one_pass_plan(context, spec, config, device, std::move(why));
 }
 

@@ -76,8 +76,8 @@ std::string BackwardProblem::rejection(const PlanConfigs& configs) const {
     if (!reason.empty()) return reason;
   }
   const BackwardWgmma* const one_pass = std::get_if<BackwardWgmma>(&configs.front());
-  if (one_pass && deterministic_ && !one_pass->deterministic)
-    return "deterministic must be true, as the call has it";
+  if (one_pass && one_pass->deterministic != deterministic_)
+    return fmt::format("deterministic must be {}, as the call has it", deterministic_);
   return "";
 }
 

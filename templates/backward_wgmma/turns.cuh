@@ -1,11 +1,12 @@
 // In which order blocks add to dQ where equal inputs must give equal bits: sums of floats depend on it.
 //
-// Tiles of keys add in ascending order, those that the mask leaves: who is first stores, and who is last rounds the sum.
-// Blocks share the keys of a head (key_tiles.cuh), and each visits tiles of queries in ascending order, too. So the block
-// of the next tile of keys is a step behind that of this one from its first wait on, and then nobody waits.
+// Tiles of keys add in ascending order, those that the mask leaves: who is first stores, and, with a consumer of dQ, who
+// is last rounds the sum. Blocks share the keys of a head (key_tiles.cuh), and each visits tiles of queries in descending
+// order. So the block of the next tile of keys is a step behind that of this one from its first wait on, and then nobody
+// waits. Under a causal mask all keys are seen by the last queries, so that all blocks begin there.
 //
-// Nobody waits for ever: a block waits for blocks alone that are at an earlier tile of queries of the keys that they have
-// at the same time, or at earlier keys, and all that share a head are there.
+// Nobody waits for ever: a block waits for blocks alone that are at an earlier step of the keys that they have at the same
+// time, or at earlier keys, and all that share a head are there.
 #pragma once
 
 #include "backward_wgmma/dq_sums.cuh"

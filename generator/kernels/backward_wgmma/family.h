@@ -54,7 +54,7 @@ struct HeadShares {
   int heads_at_once = 1;
   int rounds = 0;  ///< tiles of keys that a block has
 };
-/// The fewest rounds. Few blocks share a head where that costs nothing: with one alone nobody waits.
+/// The fewest rounds. Many blocks share a head where that costs nothing: they read the same queries at the same time.
 HeadShares head_shares(int heads, int key_tiles, int sm_count);
 
 /// Whether a kernel that rounds the sums of dQ runs behind.
