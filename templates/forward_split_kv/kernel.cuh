@@ -79,7 +79,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
       if ((note.flags & step_has_tile) == 0) continue;
       if (note.flags & step_begins) {
         q.load(smem_address(stage), row_warp);
-        scales.begin_part(part);
+        scales.begin_part(part, q);
       }
       const int first_key = key_warp * Traits::warp_keys;
       typename Traits::Scores scores;

@@ -1,0 +1,54 @@
+// Rows of bf16 as fp16, of which each row is a power of two times the other. fp16 has the digits of bf16 and three more, but
+// not its range. A row's largest number comes to lie in [2^14, 2^15): what is at least 2^-31 of it stays exact, and below,
+// nothing moves by more than 2^-39 of it.
+#pragma once
+
+#include "base/element.cuh"
+#include "base/prelude.cuh"
+#include "ptx/math.cuh"
+
+namespace jit {
+
+/// What takes a row whose largest magnitude has these bits of bf16 to fp16, and what takes products back.
+struct Fp16Scale {
+  float up;
+  float down;
+};
+__device__ __forceinline__ Fp16Scale fp16_scale(int largest) {
+  constexpr int bias = 127, digits = 7, target = 14;
+  // From 2^-112 on, so that both are normal numbers; infinite ones and what is not a number stay so.
+  const int exponent = maximum(largest >> digits, bias - 112) - bias;
+  return {__int_as_float((target - exponent + bias) << 23), __int_as_float((exponent - target + bias) << 23)};
+}
+
+/// Makes fp16 of the lane's part of a row of bf16: words `half` and `half` + 2 of each step, of which the four lanes of a quad
+/// have all. Returns what products with the row are to be multiplied by.
+template <int steps>
+__device__ __forceinline__ float row_to_fp16(unsigned (&registers)[steps][4], int half) {
+  constexpr unsigned magnitudes = 0x7fff;
+  int largest = 0;
+#pragma unroll
+  for (int step = 0; step < steps; ++step) {
+#pragma unroll
+    for (int i = half; i < 4; i += 2) {
+      const unsigned word = registers[step][i];
+      largest = maximum(largest, maximum(static_cast<int>(word & magnitudes), static_cast<int>(word >> 16 & magnitudes)));
+    }
+  }
+#pragma unroll
+  for (int distance = 1; distance < 4; distance *= 2)
+    largest = maximum(largest, __shfl_xor_sync(full_warp, largest, distance));
+  const Fp16Scale scale = fp16_scale(largest);
+#pragma unroll
+  for (int step = 0; step < steps; ++step) {
+#pragma unroll
+    for (int i = half; i < 4; i += 2) {
+      const unsigned word = registers[step][i];
+      registers[step][i] = pack<fp16>(__int_as_float(static_cast<int>(word << 16)) * scale.up,
+                                      __int_as_float(static_cast<int>(word & 0xffff0000u)) * scale.up);
+    }
+  }
+  return scale.down;
+}
+
+}  // namespace jit
