@@ -47,13 +47,11 @@ __device__ __forceinline__ RowPlace box_place(const AttentionParams& params, con
   }
 }
 
-/// Starts the copies of a tile, whose bytes count at the barrier `full`. By a whole warp. All panels of a box are copied
+/// Starts the copies of a tile, for whose bytes the barrier `full` waits. By a whole warp. All panels of a box are copied
 /// side by side, because their rows lie side by side in memory.
 template <class Traits, class Tile>
-__device__ __forceinline__ void copy_boxes(unsigned tile, const TensorMap& map, unsigned full,
-                                           const RowPlace& box) {
-  if (lane_id() == 0) mbarrier_arrive_expect_tx(full, Tile::bytes);
-  __syncwarp();
+__device__ __forceinline__ void start_boxes(unsigned tile, const TensorMap& map, unsigned full,
+                                            const RowPlace& box) {
 #pragma unroll
   for (int first = 0; first < Traits::boxes * Tile::panels; first += warp_size) {
     const int index = (first + lane_id()) / Tile::panels, panel = (first + lane_id()) % Tile::panels;
@@ -62,6 +60,15 @@ __device__ __forceinline__ void copy_boxes(unsigned tile, const TensorMap& map, 
     cp_async_bulk_tensor_load(tile + panel * Tile::panel_bytes + index * Traits::box_rows * Tile::row_bytes,
                               map, full, panel * Tile::columns, seq, box.head, batch);
   }
+}
+
+/// The same, and lets the barrier wait.
+template <class Traits, class Tile>
+__device__ __forceinline__ void copy_boxes(unsigned tile, const TensorMap& map, unsigned full,
+                                           const RowPlace& box) {
+  if (lane_id() == 0) mbarrier_arrive_expect_tx(full, Tile::bytes);
+  __syncwarp();
+  start_boxes<Traits, Tile>(tile, map, full, box);
 }
 
 /// The tiles of keys that the rows of a unit see, of a part that has tiles [begin, end) of the unit's.
