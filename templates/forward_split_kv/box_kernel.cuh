@@ -1,4 +1,4 @@
-// The same where TMA copies tiles, on Hopper (sm_90a): one warp loads, and finds out what comes next, the others compute.
+// The kernel where TMA copies tiles, on Hopper (sm_90a): one warp loads, and finds out what comes next, the others compute.
 // Nobody waits for all others but where a part ends:
 //
 //     loader      room in a stage ─ its note ─ boxes of K and V [, rows of Q]

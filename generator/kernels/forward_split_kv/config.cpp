@@ -111,7 +111,10 @@ Footprint Family<ForwardSplitKv>::footprint(const AttentionSpec& spec, const For
   const int scores = config.tile_kv / config.key_warps / 8 * 4;
   const int q = padded_head_dim(spec.head_dim) / 16 * 4;
   const int functors = functor_count(spec.mask) + functor_count(spec.score);
-  const int share = registers_per_sm / (threads * config.blocks_per_sm);
+  // A quarter of a multiprocessor has a quarter of its registers, and every fourth warp.
+  constexpr int quarters = 4;
+  const int warps_of_quarter = (warps * config.blocks_per_sm + quarters - 1) / quarters;
+  const int share = registers_per_sm / quarters / (warps_of_quarter * 32);
   return {.threads = threads,
           .smem_bytes = uses_tma ? forward_split_kv::box_layout({.head_dim = spec.head_dim,
                                                                  .head_dim_v = spec.value_head_dim(),

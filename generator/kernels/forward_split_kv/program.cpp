@@ -21,8 +21,7 @@ Program Family<ForwardSplitKv>::program(const AttentionSpec& spec, const Forward
   std::string& source = program.source;
   source =
       fmt::format("// Attention forward: {}. Generated: change the spec, not this file.\n", to_string(spec));
-  source += fmt::format("#include \"forward_split_kv/{}kernel.cuh\"\n\nusing namespace jit;\n\n",
-                        uses_tma ? "box_" : "");
+  source += "#include \"forward_split_kv/kernel.cuh\"\n\nusing namespace jit;\n\n";
   source += functors.definitions;
   source += "struct Config {\n" + spec_lines(spec, functors) + config_lines(fields(), config) + "};\n";
   const ParameterText descale = descale_text(spec);
