@@ -8,6 +8,7 @@
 #include "forward_split_kv/tensor_maps.cuh"
 #include "forward_split_kv/traits.cuh"
 #include "problem/sequences.cuh"
+#include "ptx/cp_async.cuh"
 #include "ptx/mbarrier.cuh"
 #include "split_keys/key_boxes.cuh"
 #include "split_keys/packed_rows.cuh"
@@ -48,13 +49,14 @@ class BoxLoader {
                         (work.tiles.begin + end) * Config::tile_kv};
     UnitTiles<Config> tiles(mask, queries_of<Config>(unit), keys, unit.kv.length);
     parts_.put(note);
-    bool brings = brings_queries<Config>(note);
+    const bool brings = brings_queries<Config>(note);
     if (!tiles.has(0)) {
       begin_stage({0, key_note_none}, 0);
-      return end_stage(note, brings);
+      end_stage(note, brings);
+      return await_queries();
     }
     RowPlace box = box_place<Traits>(params_, unit, tiles.key(0));
-    while (true) {
+    for (bool is_first = true;; is_first = false) {
       const bool has_next = tiles.has(1);
       begin_stage(
           {tiles.key(0), (tiles.is_partial() ? key_note_partial : 0) | (has_next ? 0 : key_note_last)},
@@ -62,9 +64,9 @@ class BoxLoader {
       const unsigned stage = ring_.tile(), full = ring_.full();
       start_boxes<Traits, typename Tiles::KPanels>(stage + Traits::layout.k, memory_.k, full, box);
       start_boxes<Traits, typename Tiles::VPanels>(stage + Traits::layout.v, memory_.v, full, box);
-      end_stage(note, brings);
-      if (!has_next) return;
-      brings = false;
+      await_queries();
+      end_stage(note, brings && is_first);
+      if (!has_next) return await_queries();
       box = box_place<Traits>(params_, unit, tiles.key(1));  // while the stage is waited for
       tiles.advance();
     }
@@ -80,16 +82,25 @@ class BoxLoader {
     __syncwarp();
   }
 
-  // Each lane arrives, behind its copies of queries if the stage brings any.
+  // Each lane arrives, if the stage brings queries when these have come.
   __device__ __forceinline__ void end_stage(const Note<Config>& note, bool brings) {
     if (brings) {
       copy_rows<typename Traits::QTile, Config::head_dim, warp_size, Config::alignment>(
           ring_.tile(), QueryRows<Config>(params_, note), lane_id());
-      mbarrier_arrive_behind_copies(ring_.full());
+      cp_async_commit_group();
+      awaited_ = ring_.full();
     } else {
       mbarrier_arrive(ring_.full());
     }
     ring_.advance();
+  }
+
+  // Behind the loads of one more stage: nobody who waits for the queries has that one to give back.
+  __device__ __forceinline__ void await_queries() {
+    if (awaited_ == 0) return;
+    cp_async_wait_group<0>();
+    mbarrier_arrive(awaited_);
+    awaited_ = 0;
   }
 
   const AttentionParams& params_;
@@ -97,6 +108,7 @@ class BoxLoader {
   const unsigned smem_;
   BoxRing<Config> ring_;
   PartRing<Traits> parts_;
+  unsigned awaited_ = 0;  // barrier of the stage whose queries are on their way; 0: there is none
 };
 
 }  // namespace jit::forward_split_kv

@@ -27,11 +27,6 @@ __device__ __forceinline__ void mbarrier_arrive_expect_tx(unsigned barrier, int 
                : "memory");
 }
 
-/// Arrives when all cp.async that this thread has issued so far have come.
-__device__ __forceinline__ void mbarrier_arrive_behind_copies(unsigned barrier) {
-  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
-}
-
 /// Waits until the phase of this parity is over. On a fresh barrier parity 1 does not wait.
 __device__ __forceinline__ void mbarrier_wait_parity(unsigned barrier, unsigned parity) {
   asm volatile(
