@@ -144,8 +144,9 @@ std::vector<ForwardSplitKv> Family<ForwardSplitKv>::space(const Case& problem) {
     int row, key;
   };
   std::vector<ForwardSplitKv> configs;
+  // Keys of 16 bits in boxes are forward_split_wgmma's.
   std::vector<Copies> kinds = {Copies::cp_async};
-  if (problem.limits.arch == arch_of_tma) kinds.push_back(Copies::tma);
+  if (problem.limits.arch == arch_of_tma && has_fp8_keys(problem.spec)) kinds.push_back(Copies::tma);
   for (const Warps warps : {Warps{1, 4}, {1, 8}, {1, 2}, {2, 2}, {2, 4}, {4, 1}, {4, 2}, {8, 1}}) {
     for (const int tile_kv : {32, 64, 128}) {
       for (const int stages : {2, 3, 4, 6}) {
