@@ -3,9 +3,6 @@
 //     consumer 0   S(0) ─ softmax ─ give P(0) ─ O += P(0) V │ S(2) ─ take P(1), O += P(1) V ─ softmax ─ give P(2) …
 //     consumer 1   S(1) ─────── take P(0), O += P(0) V ─ softmax ─ give P(1) ─ O += P(1) V │ S(3) ─ take P(2) …
 //
-// Keys come, and are released, in groups of panels: scores begin with the first ones that are there, and each consumer gives
-// back its columns of the values when it is done with them, all others when the scores are.
-//
 // While one computes exponentials the other one multiplies. Each tile moves the rows' maxima on from those of the tile
 // before, whoever computed that, and O takes in tiles in their order: both halves of it, and all bits, are what one
 // warpgroup would come to.
@@ -32,7 +29,6 @@ class Consumer {
   using Traits = KernelTraits<Config>;
   using Score = typename Config::Score;
   using RowFactors = float[Traits::Scores::rows];
-  using KeyRing = TileRing<Config::stages, Traits::KTile::bytes>;
 
  public:
   __device__ __forceinline__ Consumer(const AttentionParams& params, const SplitParams& split,
@@ -45,7 +41,6 @@ class Consumer {
         parts_(bytes, smem),
         q_ring_(Rings<Config>(smem).q),
         next_(Rings<Config>(smem).k),
-        newest_(next_),
         oldest_(next_),
         handover_(smem, consumer_) {}
 
@@ -74,8 +69,7 @@ class Consumer {
     while (!is_last) {
       take_keys();
       if ((note_.flags & key_note_none) != 0) {
-        release_beside(oldest_);
-        release_oldest();
+        release_keys();
         break;
       }
       is_last = (note_.flags & key_note_last) != 0;
@@ -97,8 +91,8 @@ class Consumer {
   // A tile of this consumer's, and what the other one hands over of the tile before.
   __device__ __forceinline__ void multiply_own(bool has_theirs) {
     if (Traits::uses_tma) clear_rows(parts_.note().seqlen_kv - note_.k_begin);
-    multiply_qk();
-    release_beside(newest_);
+    q_.multiply_qk(scores_, q_ring_.tile(), tile_);
+    wgmma_wait_group<0>();
     apply_functors();
     RowFactors maxima, correction;
 #pragma unroll
@@ -118,37 +112,10 @@ class Consumer {
     finish_output();
   }
 
-  // S = Q Kᵀ of the newest tile, group by group as they come.
-  __device__ __forceinline__ void multiply_qk() {
-    using Q = typename Traits::QTile;
-    using K = typename Traits::KTile;
-    const auto q = [&](int group) {
-      const unsigned tile = q_ring_.tile() + group * Traits::group_panels * Q::panel_bytes;
-      return lower_word(Q::along_columns(tile, 0, 0));
-    };
-    const auto k = [&](int group) {
-      return lower_word(K::along_columns(group_of<Traits>(newest_, group).tile(), 0, 0));
-    };
-    wgmma_fence();
-    Config::template wgmma_qk<Q, K>(scores_.registers[0], q(0), k(0));
-    group_of<Traits>(newest_, 1).wait_full();
-    wgmma_fence();  // else the assembler puts one here, and says so
-    Config::template wgmma_more_qk<Q, K>(scores_.registers[0], q(1), k(1));
-    if constexpr (Traits::rest_panels > 0) {
-      group_of<Traits>(newest_, 2).wait_full();
-      wgmma_fence();
-      Config::template wgmma_rest_qk<Q, K>(scores_.registers[0], q(2), k(2));
-    }
-    wgmma_commit_group();
-    wgmma_wait_group<0>();
-  }
-
-  // Takes what the other one hands over, and brings O up to its maxima. The scores of the oldest tile are done then.
+  // Takes what the other one hands over, and brings O up to its maxima.
   __device__ __forceinline__ void take_theirs() {
     RowFactors correction;
     if (handover_.take(state_, scale_log2_, first_row(), correction)) output_.scale_rows(correction);
-    release_beside(oldest_);
-    if (consumer_ > 0) group_of<Traits>(oldest_, consumer_).wait_full();
   }
 
   // Waits for O, and is done with the tile.
@@ -156,7 +123,7 @@ class Consumer {
     wgmma_wait_group<0>();
     wgmma_hold(output_.registers[0]);
     handover_.hold();
-    release_oldest();
+    release_keys();
   }
 
   // Leaves the scores as the mask and score functors want them.
@@ -173,32 +140,25 @@ class Consumer {
   __device__ __forceinline__ void clear_rows(int first) const {
     using Tile = typename Traits::KTile;
     if (first >= Config::tile_kv) return;
-    group_of<Traits>(newest_, 1).wait_full();
     constexpr int chunks = Config::head_dim_v / ElementTraits<typename Config::Element>::per_chunk;
     const int thread = reread_thread_index() % warpgroup_size;
 #pragma unroll 1
     for (int i = first * chunks + thread; i < Tile::rows * chunks; i += warpgroup_size)
-      clear_shared_chunk(Tile::chunk_address(newest_.tile(), i / chunks, i % chunks));
+      clear_shared_chunk(Tile::chunk_address(tile_, i / chunks, i % chunks));
     fence_proxy_async_shared();
     bar_sync(Traits::own_barrier + consumer_, warpgroup_size);
   }
 
-  // Waits for the first group of the next tile of keys.
+  // Waits for the next tile of keys.
   __device__ __forceinline__ void take_keys() {
     next_.wait_full();
-    newest_ = next_;
+    tile_ = next_.tile();
     note_ = load_key_note(key_note<Traits>(smem_, next_.stage()));
     next_.advance();
   }
-  // Is done with all groups of a tile but this consumer's own columns of the values.
-  __device__ __forceinline__ void release_beside(const KeyRing& tile) const {
-#pragma unroll
-    for (int group = 0; group < Traits::groups; ++group)
-      if (group != consumer_) group_of<Traits>(tile, group).arrive_empty();
-  }
-  // Is done with these of the oldest tile that was taken, too.
-  __device__ __forceinline__ void release_oldest() {
-    group_of<Traits>(oldest_, consumer_).arrive_empty();
+  // Is done with the oldest one that was taken.
+  __device__ __forceinline__ void release_keys() {
+    oldest_.arrive_empty();
     oldest_.advance();
   }
 
@@ -214,9 +174,11 @@ class Consumer {
   const float scale_log2_;
   PartRing<Traits> parts_;
   TileRing<1, Traits::QTile::bytes> q_ring_;
-  KeyRing next_, newest_, oldest_;  // of keys: to be taken, taken last, to be released
+  TileRing<Config::stages, Traits::KTile::bytes> next_, oldest_;  // of keys: to be taken, to be released
   Handover<Config> handover_;
-  KeyNote note_{0, 0};  // of the newest tile
+  Queries<Traits> q_;
+  unsigned tile_ = 0;   // of the keys that were taken last
+  KeyNote note_{0, 0};  // of the same
   typename Traits::Scores scores_;
   typename Traits::Output output_;
   SoftmaxState<Traits::Scores::rows> state_;

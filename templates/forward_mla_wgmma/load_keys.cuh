@@ -32,28 +32,15 @@ class BoxCopies {
   __device__ __forceinline__ Place place(const Unit& unit, int k_begin) const {
     return box_place<Traits>(params_, unit, k_begin);
   }
-  /// Starts the copy of a tile to the ring's stage, group by group as there is room; their barriers wait for it.
+  /// Starts the copy of a tile to the ring's stage, whose barrier waits for it.
   template <class Ring>
   __device__ __forceinline__ void start(const Ring& ring, const Place& place) const {
-    start_group<0>(ring, place);
-    start_group<1>(ring, place);
-    if constexpr (Traits::rest_panels > 0) start_group<2>(ring, place);
+    copy_boxes<Traits, typename Traits::KTile>(ring.tile(), memory_.k, ring.full(), place);
   }
   template <class Ring>
   __device__ __forceinline__ void finish(const Ring&) const {}
 
  private:
-  template <int group, class Ring>
-  __device__ __forceinline__ void start_group(const Ring& ring, const Place& place) const {
-    using Tile = typename Traits::KTile;
-    constexpr int panels = Traits::panels_of(group);
-    const Ring own = group_of<Traits>(ring, group);
-    if (group > 0) own.wait_empty();
-    if (lane_id() == 0) mbarrier_arrive_expect_tx(own.full(), panels * Tile::panel_bytes);
-    __syncwarp();
-    start_boxes<Traits, Tile, group * Traits::group_panels, panels>(ring.tile(), memory_.k, own.full(), place);
-  }
-
   const AttentionParams& params_;
   const KernelMemory& memory_;
 };
@@ -101,7 +88,6 @@ class RowCopies {
   /// Starts the copy of a tile to the ring's stage; rows that there are not become zeros.
   template <class Ring>
   __device__ __forceinline__ void start(const Ring& ring, const Place& place) const {
-    for (int group = 1; group < Traits::groups; ++group) group_of<Traits>(ring, group).wait_empty();
     const auto* const any = static_cast<const Element*>(params_.k);  // of which nothing is read
 #pragma unroll
     for (int i = 0; i < rows_per_lane; ++i) {
@@ -126,7 +112,7 @@ class RowCopies {
   __device__ __forceinline__ void finish(const Ring& ring) const {
     cp_async_wait_group<0>();
     fence_proxy_async_shared();
-    for (int group = 0; group < Traits::groups; ++group) group_of<Traits>(ring, group).arrive_full();
+    ring.arrive_full();
   }
 
  private:
@@ -181,7 +167,7 @@ class KeyLoader {
     }
   }
 
-  // Waits for the first group of the next stage and leaves the stage's note.
+  // Waits for the next stage and leaves its note.
   __device__ __forceinline__ void take_stage(const KeyNote& note) {
     ring_.wait_empty();
     if (lane_id() == 0) store_key_note(key_note<Traits>(smem_, ring_.stage()), note);
@@ -190,8 +176,7 @@ class KeyLoader {
 
   __device__ __forceinline__ void note_no_keys() {
     take_stage({0, key_note_none});
-    for (int group = 1; group < Traits::groups; ++group) group_of<Traits>(ring_, group).wait_empty();
-    for (int group = 0; group < Traits::groups; ++group) group_of<Traits>(ring_, group).arrive_full();
+    ring_.arrive_full();
     ring_.advance();
   }
 

@@ -4,8 +4,6 @@
 //     parts  the key loader                  query loaders, consumers      each lane of theirs says so
 //     Q      the query loaders, by cp.async  consumers                     each consumer warp says so
 //     K      the key loader                  consumers                     each consumer warp says so
-//
-// K is filled and read in groups of panels, each of which has barriers of its own.
 #pragma once
 
 #include "forward_mla_wgmma/traits.cuh"
@@ -28,21 +26,14 @@ struct Rings {
         k(smem + Traits::layout.k, smem + Traits::layout.k_full, smem + Traits::layout.k_empty) {}
 };
 
-/// One side's place in the ring of K, for a group of panels.
-template <class Traits, class Ring>
-__device__ __forceinline__ Ring group_of(const Ring& keys, int group) {
-  constexpr int stages = Traits::Config::stages;
-  return keys.moved(group * Traits::group_panels * Traits::KTile::panel_bytes, group * stages * 8);
-}
-
 /// By one thread, before any other use; then a __syncthreads.
 template <class Config>
 __device__ __forceinline__ void init_rings(unsigned smem) {
   using Traits = KernelTraits<Config>;
   init_barriers(smem + Traits::layout.q_full, 1, Traits::query_warps);
   init_barriers(smem + Traits::layout.q_empty, 1, Traits::consumer_warps);
-  init_barriers(smem + Traits::layout.k_full, Traits::groups * Config::stages, 1);
-  init_barriers(smem + Traits::layout.k_empty, Traits::groups * Config::stages, Traits::consumer_warps);
+  init_barriers(smem + Traits::layout.k_full, Config::stages, 1);
+  init_barriers(smem + Traits::layout.k_empty, Config::stages, Traits::consumer_warps);
   init_part_ring<Traits>(smem);
   fence_mbarrier_init();
 }

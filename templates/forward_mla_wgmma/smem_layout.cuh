@@ -12,16 +12,13 @@ namespace jit::forward_mla_wgmma {
 
 /// Warpgroups of a block that compute. Each has all rows, half of the columns of O, and the scores of every second tile.
 inline constexpr int consumers = 2;
-/// Groups of panels of a tile of keys that are loaded and released each for itself: the columns of O of each consumer, and
-/// those that are keys alone.
-inline constexpr int most_groups = consumers + 1;
 
 /// Byte offsets from the start of dynamic shared memory, which is aligned to 1024 bytes.
 ///
 ///     | Q | K stage 0 | … | P | maxima | sums | notes of keys | notes of parts | barriers |
 ///
 /// P is that of one tile of keys, as the threads of a consumer have it: consumers hand it to each other. Barriers: one for each
-/// stage, 8 bytes; of keys one for each group of panels, too.
+/// stage, 8 bytes.
 struct SmemLayout {
   int q;
   int k;
@@ -59,8 +56,8 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   layout.parts = place.numbers(stages_parts * note_bytes(sizes.has_spans));
   layout.q_full = place.barriers(1);
   layout.q_empty = place.barriers(1);
-  layout.k_full = place.barriers(most_groups * sizes.stages);
-  layout.k_empty = place.barriers(most_groups * sizes.stages);
+  layout.k_full = place.barriers(sizes.stages);
+  layout.k_empty = place.barriers(sizes.stages);
   layout.part_full = place.barriers(stages_parts);
   layout.part_empty = place.barriers(stages_parts);
   layout.total = place.total();

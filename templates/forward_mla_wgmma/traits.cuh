@@ -23,14 +23,6 @@ struct KernelTraits : BlockTraits<Config, consumers, rows_per_warpgroup> {
   static_assert(consumer_columns % Base::KTile::columns == 0,
                 "a consumer's values are whole panels of the keys");
 
-  // Groups of panels (smem_layout.cuh). Without columns that are keys alone there are two.
-  static constexpr int group_panels = consumer_columns / Base::KTile::columns;  ///< of a consumer's columns
-  static constexpr int rest_panels = Base::KTile::panels - forward_mla_wgmma::consumers * group_panels;
-  static constexpr int groups = forward_mla_wgmma::consumers + (rest_panels > 0 ? 1 : 0);
-  static constexpr int panels_of(int group) {
-    return group < forward_mla_wgmma::consumers ? group_panels : rest_panels;
-  }
-
   using Output = Accumulator<MmaLayout, 16, consumer_columns>;
   /// Of a row at once, where spans are merged: more would take registers from the output.
   static constexpr int pairs_read = 4;

@@ -47,14 +47,14 @@ __device__ __forceinline__ RowPlace box_place(const AttentionParams& params, con
   }
 }
 
-/// Starts the copies of `panels` panels of a tile, from `first_panel` on, for whose bytes the barrier `full` waits. By a whole
-/// warp. All panels of a box are copied side by side, because their rows lie side by side in memory.
-template <class Traits, class Tile, int first_panel = 0, int panels = Tile::panels>
+/// Starts the copies of a tile, for whose bytes the barrier `full` waits. By a whole warp. All panels of a box are copied
+/// side by side, because their rows lie side by side in memory.
+template <class Traits, class Tile>
 __device__ __forceinline__ void start_boxes(unsigned tile, const TensorMap& map, unsigned full,
                                             const RowPlace& box) {
 #pragma unroll
-  for (int first = 0; first < Traits::boxes * panels; first += warp_size) {
-    const int index = (first + lane_id()) / panels, panel = first_panel + (first + lane_id()) % panels;
+  for (int first = 0; first < Traits::boxes * Tile::panels; first += warp_size) {
+    const int index = (first + lane_id()) / Tile::panels, panel = (first + lane_id()) % Tile::panels;
     const int seq = __shfl_sync(full_warp, box.seq, index), batch = __shfl_sync(full_warp, box.batch, index);
     if (index >= Traits::boxes) break;
     cp_async_bulk_tensor_load(tile + panel * Tile::panel_bytes + index * Traits::box_rows * Tile::row_bytes,

@@ -13,17 +13,9 @@ namespace {
 
 std::string wgmma_products(const AttentionSpec& spec, const ForwardMlaWgmma& config) {
   const int mma_k = facts(spec.dtype).mma_k;
-  WgmmaProduct qk{
-      .dtype = spec.dtype,
-      .n = config.tile_kv,
-      .steps = spec.value_head_dim() / forward_mla_wgmma::consumers / mma_k,
-  };
-  std::string text = wgmma_function("wgmma_qk", "D = A B: 64 rows of Q, tile_kv rows of K, one group of panels.", qk);
-  qk.accumulate = true;
-  text += wgmma_function("wgmma_more_qk", "D += A B: the same of another one.", qk);
-  qk.steps = (padded_head_dim(spec.head_dim) - spec.value_head_dim()) / mma_k;
-  if (qk.steps > 0) text += wgmma_function("wgmma_rest_qk", "D += A B: the same of columns that are keys alone.", qk);
-  return text +
+  return wgmma_function(
+             "wgmma_qk", "D = A B: 64 rows of Q, tile_kv rows of K.",
+             {.dtype = spec.dtype, .n = config.tile_kv, .steps = padded_head_dim(spec.head_dim) / mma_k}) +
          wgmma_function("wgmma_pv", "D += A B: tile_kv columns of P, tile_kv rows of K.",
                         {.dtype = spec.dtype,
                          .n = spec.value_head_dim() / forward_mla_wgmma::consumers,
