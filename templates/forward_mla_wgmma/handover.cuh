@@ -3,8 +3,8 @@
 //
 // Consumers have tiles of keys in turns, so that there is one handover after another, to and fro: what one has taken it is
 // done with before it hands over something itself. One buffer is enough for P. Threads of two consumers with the same index
-// have the same places of it, so P goes from registers to registers, word by word. wgmma could read it where it lies, but
-// only behind a fence between the proxies, which on an H200 held up who hands over for a quarter of the time.
+// have the same places of it, so P goes from registers to registers, word by word, and no fence between the proxies is needed,
+// as it would be if wgmma read it where it lies.
 #pragma once
 
 #include "base/prelude.cuh"

@@ -28,8 +28,11 @@ constexpr double flops_per_clock = 2700;
 constexpr double box_bytes_per_clock = 18.5;
 constexpr double scarce_box_bytes = 17800;  // by the cube of this over the bytes on the way reading takes longer
 constexpr double box_clocks = 40;           // for each tile
-constexpr double box_step_clocks = 900;     // of a warp from tile to tile, beside what it issues
-constexpr double warps_that_issue = 4;      // at once, one in each quarter of a multiprocessor
+constexpr double enough_box_bytes = 131072;
+constexpr double crowded_bytes = 1310720;  // by what is more than enough over this it takes longer, too
+constexpr double box_step_clocks = 900;    // of a warp from tile to tile, beside what it issues
+constexpr double issue_share = 1.6;        // of which it takes so many times the least
+constexpr double warps_that_issue = 4;     // at once, one in each quarter of a multiprocessor
 // One config serves all calls with split_keys, prefill among them, which wgmma computes several times as fast.
 constexpr double prefill_too = 1.7;
 // Instructions for an element of 8 bits that becomes one of 16: counted, not fitted.
@@ -73,12 +76,13 @@ double Family<ForwardSplitKv>::cycles(const Case& problem, const ProblemShape& s
   double step = std::max({memory * blocks, (tensor + softmax) * blocks,
                           least_step_clocks + tile_bytes / step_bytes_per_clock + tensor + softmax});
   if (config.copies == Copies::tma) {
-    const double boxes_in_flight = tile_bytes * config.stages * blocks;
+    const double on_the_way = tile_bytes * config.stages * blocks;
     const double boxes = tile_bytes / (box_bytes_per_clock * std::min(row_tiles, 3.0)) *
-                             (1 + std::pow(scarce_box_bytes / boxes_in_flight, 3)) +
+                             (1 + std::pow(scarce_box_bytes / on_the_way, 3) +
+                              std::max(0.0, on_the_way - enough_box_bytes) / crowded_bytes) +
                          box_clocks;
-    step = std::max({boxes * blocks, (tensor + softmax) * blocks,
-                     box_step_clocks + (tensor + softmax) * warps_that_issue / std::min(warps, warps_that_issue)});
+    const double issue = issue_share * warps_that_issue / std::min(warps, warps_that_issue);
+    step = std::max({boxes * blocks, (tensor + softmax) * blocks, box_step_clocks + (tensor + softmax) * issue});
   }
 
   const double slots = static_cast<double>(limits.sm_count) * blocks;
