@@ -23,6 +23,7 @@ constexpr std::int64_t few_queries = 8;
 // Loop counters, addresses and what the first warp knows of the work ahead; softmax state and fragments; what masks
 // and scores add. Counted on the assembler's reports.
 constexpr int other_registers = 64;
+constexpr int other_registers_beside_boxes = 40;  // which a warp loads that needs no fragments
 constexpr int functor_registers = 8;
 constexpr int fp8_registers = 8;
 constexpr int spill_allowance = 40;
@@ -131,7 +132,8 @@ Footprint Family<ForwardSplitKv>::footprint(const AttentionSpec& spec, const For
                                        spec.sequences_kv == SequenceKind::paged, spec.split_keys != 0,
                                        storage_of(spec))
                                        .total,
-          .registers = output + scores + q + other_registers + functors * functor_registers +
+          .registers = output + scores + q + (uses_tma ? other_registers_beside_boxes : other_registers) +
+                       functors * functor_registers +
                        (has_fp8_keys(spec) ? fp8_registers : 0),
           .register_cap = std::min(max_registers_per_thread, share / 8 * 8),
           .blocks_per_sm = config.blocks_per_sm,
