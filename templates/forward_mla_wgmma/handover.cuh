@@ -1,10 +1,10 @@
-// What one consumer hands over to the other: the probabilities of a tile of keys, for the other half of the columns of O,
-// and the rows' maxima that they are relative to.
+// What one consumer hands over to the other: the probabilities of a tile of keys, for the other half of the columns
+// of O, and the rows' maxima that they are relative to.
 //
-// Consumers have tiles of keys in turns, so that there is one handover after another, to and fro: what one has taken it is
-// done with before it hands over something itself. One buffer is enough for P. Threads of two consumers with the same index
-// have the same places of it, so P goes from registers to registers, word by word, and no fence between the proxies is needed,
-// as it would be if wgmma read it where it lies.
+// Consumers have tiles of keys in turns, so that there is one handover after another, to and fro: what one has taken
+// it is done with before it hands over something itself. One buffer is enough for P. Threads of two consumers with
+// the same index have the same places of it, so P goes from registers to registers, word by word, and no fence
+// between the proxies is needed, as it would be if wgmma read it where it lies.
 #pragma once
 
 #include "base/prelude.cuh"
@@ -58,8 +58,8 @@ class Handover {
     bar_arrive(Traits::handover_barrier + 1 - consumer_, Traits::consumer_threads);
   }
 
-  /// Waits for what the other one hands over, and takes P and its maxima. Returns whether some of the warp's moved, and then
-  /// `correction` is what the output must be multiplied by.
+  /// Waits for what the other one hands over, and takes P and its maxima. Returns whether some of the warp's
+  /// moved, and then `correction` is what the output must be multiplied by.
   __device__ __forceinline__ bool take(State& state, float scale_log2, int first_row,
                                        float (&correction)[Scores::rows]) {
     bar_sync(Traits::handover_barrier + consumer_, Traits::consumer_threads);
@@ -81,8 +81,8 @@ class Handover {
     return __any_sync(full_warp, moves);
   }
 
-  /// O += P V, as one group, of the P that was taken or given last. `k_tile` is the tile of keys. What was done to O before is
-  /// done before the fence.
+  /// O += P V, as one group, of the P that was taken or given last. `k_tile` is the tile of keys. What was done
+  /// to O before is done before the fence.
   __device__ __forceinline__ void multiply(Output& output, unsigned k_tile) const {
     wgmma_hold(output.registers[0]);
     wgmma_fence();

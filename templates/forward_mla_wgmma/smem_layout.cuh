@@ -17,8 +17,8 @@ inline constexpr int consumers = 2;
 ///
 ///     | Q | K stage 0 | … | P | maxima | sums | notes of keys | notes of parts | barriers |
 ///
-/// P is that of one tile of keys, as the threads of a consumer have it: consumers hand it to each other. Barriers: one for each
-/// stage, 8 bytes.
+/// P is that of one tile of keys, as the threads of a consumer have it: consumers hand it to each other. Barriers: one
+/// for each stage, 8 bytes.
 struct SmemLayout {
   int q;
   int k;

@@ -1,5 +1,5 @@
-// The kernel where TMA copies tiles, on Hopper (sm_90a): one warp loads, and finds out what comes next, the others compute.
-// Nobody waits for all others but where a part ends:
+// The kernel where TMA copies tiles, on Hopper (sm_90a): one warp loads, and finds out what comes next, the others
+// compute. Nobody waits for all others but where a part ends:
 //
 //     loader      room in a stage ─ its note ─ boxes of K and V [, rows of Q]
 //     each warp   tile n is there ─ S = Q Kᵀ ─ mask, softmax ─ O += P V ─ [merge, store] ─ done with tile n
@@ -27,8 +27,8 @@
 
 namespace jit::forward_split_kv {
 
-/// Makes zeros of the rows of a tile of values from row `first` on, which are not the sequence's: 0 times what lies there may
-/// not be 0. By all consumers.
+/// Makes zeros of the rows of a tile of values from row `first` on, which are not the sequence's: 0 times what lies
+/// there may not be 0. By all consumers.
 template <class Config>
 __device__ __forceinline__ void clear_rows(unsigned tile, int first) {
   using Traits = KernelTraits<Config>;
@@ -91,8 +91,7 @@ class BoxConsumer {
     const int keys = part.seqlen_kv - note.k_begin;
     if (keys < Config::tile_kv) clear_rows<Config>(v, keys);
     typename Traits::Scores scores;
-    Products::multiply_qk(scores, q_,
-                          stage + Traits::layout.k + first_key() * Traits::KTile::row_bytes);
+    Products::multiply_qk(scores, q_, stage + Traits::layout.k + first_key() * Traits::KTile::row_bytes);
     scales_.scale_scores(scores, stage, first_key());
     apply_row_functors<Config>(scores, params_, part,
                                {.row = part.row_begin + row_warp() * rows_per_warp,

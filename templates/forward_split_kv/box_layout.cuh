@@ -1,5 +1,5 @@
-// The map of a block's shared memory where TMA copies tiles. Compiled by the host, which needs the size to launch, and by
-// NVRTC; the generated program asserts that both came to the same size.
+// The map of a block's shared memory where TMA copies tiles. Compiled by the host, which needs the size to launch,
+// and by NVRTC; the generated program asserts that both came to the same size.
 #pragma once
 
 #include "base/element.cuh"

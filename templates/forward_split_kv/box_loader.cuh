@@ -1,5 +1,5 @@
-// The warp that loads by TMA, and finds out what comes next: tiles of keys and values in boxes, and, by cp.async, the rows of
-// several heads with which a part begins.
+// The warp that loads by TMA, and finds out what comes next: tiles of keys and values in boxes, and, by cp.async, the
+// rows of several heads with which a part begins.
 #pragma once
 
 #include "base/params.cuh"

@@ -24,8 +24,8 @@ __device__ __forceinline__ BoxRing<Config> box_ring(unsigned smem) {
   return {smem, smem + layout.full, smem + layout.empty};
 }
 
-/// By one thread, before any other use; then a __syncthreads. A stage is full when all lanes of the loader have arrived, each
-/// behind its copies of queries, and once more the one that tells of bytes.
+/// By one thread, before any other use; then a __syncthreads. A stage is full when all lanes of the loader have
+/// arrived, each behind its copies of queries, and once more the one that tells of bytes.
 template <class Config>
 __device__ __forceinline__ void init_box_rings(unsigned smem) {
   using Traits = KernelTraits<Config>;

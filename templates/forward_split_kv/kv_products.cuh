@@ -1,12 +1,13 @@
 // The products of a step out of keys and values as they are stored.
 //
-// Keys and values of 8 bits, and queries, become fp16 on the way from shared memory to fragments, exactly. ldmatrix brings
-// a lane four bytes of a key's row that stand side by side, where it brings two numbers of 16 bits. So what an mma sums
-// over is taken in another order, which is the queries' order, too; and of values, which ldmatrix transposes in pairs, the
-// even columns of sixteen are those of one mma and the odd ones those of the next. No byte is moved for it.
+// Keys and values of 8 bits, and queries, become fp16 on the way from shared memory to fragments, exactly. ldmatrix
+// brings a lane four bytes of a key's row that stand side by side, where it brings two numbers of 16 bits. So what an
+// mma sums over is taken in another order, which is the queries' order, too; and of values, which ldmatrix transposes
+// in pairs, the even columns of sixteen are those of one mma and the odd ones those of the next. No byte is moved for
+// it.
 //
-// fp16 is one instruction for two numbers, bf16 four. So queries of bf16 become fp16, too, once for a part: each row times
-// a power of two that takes its largest number near fp16's largest (steps/fp16_rows.cuh).
+// fp16 is one instruction for two numbers, bf16 four. So queries of bf16 become fp16, too, once for a part: each row
+// times a power of two that takes its largest number near fp16's largest (steps/fp16_rows.cuh).
 #pragma once
 
 #include "base/prelude.cuh"

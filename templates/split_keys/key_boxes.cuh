@@ -1,5 +1,5 @@
-// What loaders of tiles of keys ask the mask, and the boxes in which TMA copies a tile. A Traits is that of a kernel family:
-// its Config, has_pages, and the number and the rows of boxes.
+// What loaders of tiles of keys ask the mask, and the boxes in which TMA copies a tile. A Traits is that of a kernel
+// family: its Config, has_pages, and the number and the rows of boxes.
 #pragma once
 
 #include "base/params.cuh"
@@ -47,8 +47,8 @@ __device__ __forceinline__ RowPlace box_place(const AttentionParams& params, con
   }
 }
 
-/// Starts the copies of a tile, for whose bytes the barrier `full` waits. By a whole warp. All panels of a box are copied
-/// side by side, because their rows lie side by side in memory.
+/// Starts the copies of a tile, for whose bytes the barrier `full` waits. By a whole warp. All panels of a box are
+/// copied side by side, because their rows lie side by side in memory.
 template <class Traits, class Tile>
 __device__ __forceinline__ void start_boxes(unsigned tile, const TensorMap& map, unsigned full,
                                             const RowPlace& box) {
@@ -75,8 +75,8 @@ __device__ __forceinline__ void copy_boxes(unsigned tile, const TensorMap& map, 
 template <class Config>
 using UnitTiles = KvTiles<UnitMask<Config>, Config::tile_kv, 1>;
 
-/// Calls f(note, begin, end) for the block's parts of units, one after another, where keys are summed in spans span by span,
-/// which are tiles [begin, end) of the unit's. By a whole warp.
+/// Calls f(note, begin, end) for the block's parts of units, one after another, where keys are summed in spans span
+/// by span, which are tiles [begin, end) of the unit's. By a whole warp.
 template <class Config, class WorkList, class F>
 __device__ __forceinline__ void for_each_part(const AttentionParams& params, WorkList& work, F f) {
   for (; work.has_unit(params); work.next(params)) {

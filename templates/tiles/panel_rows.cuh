@@ -1,5 +1,5 @@
-// Tiles as TMA writes them, for ldmatrix: chunks count along a row, from panel to panel. Compiled by the host (for tests) and
-// by NVRTC.
+// Tiles as TMA writes them, for ldmatrix: chunks count along a row, from panel to panel. Compiled by the host (for
+// tests) and by NVRTC.
 #pragma once
 
 #include "base/element.cuh"
@@ -20,8 +20,8 @@ struct PanelRows {
     return static_cast<int>(Panels::chunk_address(0, row, chunk));
   }
 
-  /// As SmemTile::advance: requires that `rows_on` is a multiple of 8, that the bits of `chunks_on` lie above those of the
-  /// first chunk, and that the tile starts at a multiple of 1024 bytes.
+  /// As SmemTile::advance: requires that `rows_on` is a multiple of 8, that the bits of `chunks_on` lie above
+  /// those of the first chunk, and that the tile starts at a multiple of 1024 bytes.
   JIT_HOST_DEVICE static constexpr unsigned advance(unsigned address, int rows_on, int chunks_on) {
     constexpr int of_panel = row_bytes / chunk_bytes;
     return (address ^ static_cast<unsigned>(chunks_on % of_panel * chunk_bytes)) +

@@ -49,7 +49,8 @@ const Subject many_parts = {.config = "family=forward_split_wgmma tile_rows=64 t
                             .seqlen_kv = 1000};
 
 TEST(SplitKeys, AreRightUnmutated) {
-  for (const Subject& subject : {split_kv, boxes, boxes_with_room, split_wgmma, dealt, room_for_more, many_parts})
+  for (const Subject& subject :
+       {split_kv, boxes, boxes_with_room, split_wgmma, dealt, room_for_more, many_parts})
     EXPECT_EQ(noticed(nullptr, subject), "");
 }
 

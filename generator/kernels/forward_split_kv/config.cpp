@@ -51,8 +51,8 @@ static_assert(rows.size() == member_count<ForwardSplitKv>(), "each member has a 
 std::string box_rejection(const Case& problem, const ForwardSplitKv& config) {
   const auto& [spec, limits] = problem;
   if (limits.arch != arch_of_tma) {
-    return fmt::format("copies = tma needs {}, this is {}; copies = cp_async takes any", to_string(arch_of_tma),
-                       to_string(limits.arch));
+    return fmt::format("copies = tma needs {}, this is {}; copies = cp_async takes any",
+                       to_string(arch_of_tma), to_string(limits.arch));
   }
   if (spec.alignment != 16) {
     return fmt::format(
@@ -117,24 +117,23 @@ Footprint Family<ForwardSplitKv>::footprint(const AttentionSpec& spec, const For
   const int warps_of_quarter = (warps * config.blocks_per_sm + quarters - 1) / quarters;
   const int share = registers_per_sm / quarters / (warps_of_quarter * 32);
   return {.threads = threads,
-          .smem_bytes = uses_tma ? forward_split_kv::box_layout({.head_dim = spec.head_dim,
-                                                                 .head_dim_v = spec.value_head_dim(),
-                                                                 .row_warps = config.row_warps,
-                                                                 .key_warps = config.key_warps,
-                                                                 .tile_kv = config.tile_kv,
-                                                                 .stages = config.stages,
-                                                                 .has_spans = spec.split_keys != 0},
-                                                                storage_of(spec))
-                                       .total
-                                 : forward_split_kv::smem_layout(
-                                       spec.head_dim, spec.value_head_dim(), config.row_warps,
-                                       config.key_warps, config.tile_kv, config.stages,
-                                       spec.sequences_kv == SequenceKind::paged, spec.split_keys != 0,
-                                       storage_of(spec))
-                                       .total,
+          .smem_bytes =
+              uses_tma ? forward_split_kv::box_layout({.head_dim = spec.head_dim,
+                                                       .head_dim_v = spec.value_head_dim(),
+                                                       .row_warps = config.row_warps,
+                                                       .key_warps = config.key_warps,
+                                                       .tile_kv = config.tile_kv,
+                                                       .stages = config.stages,
+                                                       .has_spans = spec.split_keys != 0},
+                                                      storage_of(spec))
+                             .total
+                       : forward_split_kv::smem_layout(spec.head_dim, spec.value_head_dim(), config.row_warps,
+                                                       config.key_warps, config.tile_kv, config.stages,
+                                                       spec.sequences_kv == SequenceKind::paged,
+                                                       spec.split_keys != 0, storage_of(spec))
+                             .total,
           .registers = output + scores + q + (uses_tma ? other_registers_beside_boxes : other_registers) +
-                       functors * functor_registers +
-                       (has_fp8_keys(spec) ? fp8_registers : 0),
+                       functors * functor_registers + (has_fp8_keys(spec) ? fp8_registers : 0),
           .register_cap = std::min(max_registers_per_thread, share / 8 * 8),
           .blocks_per_sm = config.blocks_per_sm,
           .register_slack = spill_allowance,

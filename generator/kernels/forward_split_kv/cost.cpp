@@ -26,8 +26,9 @@ constexpr double part_clocks = 60;    // that the last block of a unit needs for
 constexpr double flops_per_clock = 2700;
 // Where TMA copies boxes of caches of fp8 (docs/notebook.md).
 constexpr double box_bytes_per_clock = 18.5;
-constexpr double scarce_box_bytes = 17800;  // by the cube of this over the bytes on the way reading takes longer
-constexpr double box_clocks = 40;           // for each tile
+constexpr double scarce_box_bytes =
+    17800;                         // by the cube of this over the bytes on the way reading takes longer
+constexpr double box_clocks = 40;  // for each tile
 constexpr double enough_box_bytes = 131072;
 constexpr double crowded_bytes = 1310720;  // by what is more than enough over this it takes longer, too
 constexpr double box_step_clocks = 900;    // of a warp from tile to tile, beside what it issues
@@ -66,12 +67,12 @@ double Family<ForwardSplitKv>::cycles(const Case& problem, const ProblemShape& s
       tile_bytes / (memory_bytes_per_clock * std::min(row_tiles, 3.0)) * share + step_clocks;
   const double tensor = 2 * tile_rows * config.tile_kv * (d + dv) / flops_per_clock;
   const bool has_value_scales = kv.has_token_scales && !has_fp8_queries(spec);
-  const double conversion = has_fp8_keys(spec)
-                                ? config.row_warps * config.tile_kv *
-                                      (d * slots_to(DType::fp16) +
-                                       dv * slots_to(has_value_scales ? DType::bf16 : DType::fp16)) /
-                                      32 / 4
-                                : 0;
+  const double conversion =
+      has_fp8_keys(spec)
+          ? config.row_warps * config.tile_kv *
+                (d * slots_to(DType::fp16) + dv * slots_to(has_value_scales ? DType::bf16 : DType::fp16)) /
+                32 / 4
+          : 0;
   const double softmax = tile_rows * config.tile_kv * 12 / 32 / 4 + conversion;
   double step = std::max({memory * blocks, (tensor + softmax) * blocks,
                           least_step_clocks + tile_bytes / step_bytes_per_clock + tensor + softmax});
@@ -82,7 +83,8 @@ double Family<ForwardSplitKv>::cycles(const Case& problem, const ProblemShape& s
                               std::max(0.0, on_the_way - enough_box_bytes) / crowded_bytes) +
                          box_clocks;
     const double issue = issue_share * warps_that_issue / std::min(warps, warps_that_issue);
-    step = std::max({boxes * blocks, (tensor + softmax) * blocks, box_step_clocks + (tensor + softmax) * issue});
+    step =
+        std::max({boxes * blocks, (tensor + softmax) * blocks, box_step_clocks + (tensor + softmax) * issue});
   }
 
   const double slots = static_cast<double>(limits.sm_count) * blocks;

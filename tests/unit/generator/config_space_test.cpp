@@ -244,9 +244,8 @@ TEST(ConfigRejection, BoxesWantWhatTmaReads) {
   const DeviceLimits hopper = device_limits(Arch{9, 0, 'a'});
   const ForwardSplitKv boxes{.copies = Copies::tma};
   const auto paged = [](int page_size) {
-    return AttentionSpec{.sequences_kv = SequenceKind::paged,
-                         .page_size = page_size,
-                         .kv_dtype = DType::fp8_e4m3};
+    return AttentionSpec{
+        .sequences_kv = SequenceKind::paged, .page_size = page_size, .kv_dtype = DType::fp8_e4m3};
   };
   EXPECT_EQ(config_rejection({}, boxes, hopper), "");
   EXPECT_EQ(config_rejection(paged(16), boxes, hopper), "");
@@ -256,7 +255,8 @@ TEST(ConfigRejection, BoxesWantWhatTmaReads) {
   spec.descale_per = ScaleKind::token;
   EXPECT_THAT(config_rejection(spec, boxes, hopper), HasSubstr("brings no scales of tokens"));
   EXPECT_THAT(config_rejection({.alignment = 8}, boxes, hopper), HasSubstr("spec.alignment is 8"));
-  EXPECT_THAT(config_rejection({}, boxes, device_limits(Arch{8, 0, 0})), HasSubstr("copies = tma needs sm_90a"));
+  EXPECT_THAT(config_rejection({}, boxes, device_limits(Arch{8, 0, 0})),
+              HasSubstr("copies = tma needs sm_90a"));
   // Where TMA cannot map the tensors of a call, none is searched.
   for (const bool tma : {false, true}) {
     bool has_boxes = false;

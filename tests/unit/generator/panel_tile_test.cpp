@@ -212,8 +212,8 @@ void expect_steps_of_rows() {
           ASSERT_EQ(Rows::advance(tile_address + static_cast<unsigned>(Rows::offset(row, chunk)), rows_on,
                                   chunks_on),
                     Panels::chunk_address(tile_address, row + rows_on, chunk + chunks_on))
-              << "head_dim " << head_dim << ", row " << row << " + " << rows_on << ", chunk " << chunk << " + "
-              << chunks_on;
+              << "head_dim " << head_dim << ", row " << row << " + " << rows_on << ", chunk " << chunk
+              << " + " << chunks_on;
         }
       }
     }

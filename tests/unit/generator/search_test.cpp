@@ -132,10 +132,8 @@ TEST(Search, FewQueriesHaveTheirKeysSplit) {
 TEST(Search, CachesOfFp8AreCopiedInBoxes) {
   DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
   limits.sm_count = 132;
-  AttentionSpec spec{.gqa_ratio = 4,
-                     .sequences_kv = SequenceKind::paged,
-                     .page_size = 16,
-                     .kv_dtype = DType::fp8_e4m3};
+  AttentionSpec spec{
+      .gqa_ratio = 4, .sequences_kv = SequenceKind::paged, .page_size = 16, .kv_dtype = DType::fp8_e4m3};
   const auto first = [&](std::int64_t batch, std::int64_t seqlen_kv) {
     return ranked_configs(
         spec, {.batch = batch, .heads_q = 32, .seqlen_kv = seqlen_kv, .has_device_lengths = true}, limits)[0];
