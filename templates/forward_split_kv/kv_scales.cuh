@@ -1,10 +1,12 @@
 // What queries, keys and values of 8 bits are multiplied by. Their elements are not: the scales of a query and a key
 // multiply their score, that of a value its probability, or the output where all values of a head have one. Those of columns
-// of values are multiplied by where rows of O end (split_keys/row_end.cuh).
+// of values are multiplied by where rows of O end (split_keys/row_end.cuh). A row of queries has a factor for being
+// fp16, too (kv_products.cuh).
 #pragma once
 
 #include "base/descale_params.cuh"
 #include "base/prelude.cuh"
+#include "forward_split_kv/kv_products.cuh"
 #include "forward_split_kv/traits.cuh"
 #include "problem/variable_sequences.cuh"
 #include "split_keys/head_scales.cuh"
@@ -21,10 +23,11 @@ template <class Config, bool has_fp8 = keys_are_fp8<Config>, bool has_each = has
 struct KvScales {
   using Traits = KernelTraits<Config>;
   using Scores = typename Traits::Scores;
+  using Queries = typename KvProducts<Config>::Queries;
 
   __device__ __forceinline__ explicit KvScales(const DescaleParams&) {}
-  /// Before the first step of a part.
-  __device__ __forceinline__ void begin_part(const PartNote&) {}
+  /// Before the first step of a part, whose queries these are.
+  __device__ __forceinline__ void begin_part(const PartNote&, const Queries&) {}
   /// Of a warp's scores, whose first key is key `first_key` of the stage at this shared address.
   __device__ __forceinline__ void scale_scores(Scores&, unsigned /*stage*/, int /*first_key*/) const {}
   /// Of their exponentials, which were summed.
@@ -44,19 +47,22 @@ template <class Config>
 struct KvScales<Config, true, false, false> {
   using Traits = KernelTraits<Config>;
   using Scores = typename Traits::Scores;
+  using Queries = typename KvProducts<Config>::Queries;
 
   __device__ __forceinline__ explicit KvScales(const DescaleParams& descale) : descale_(descale) {}
 
-  __device__ __forceinline__ void begin_part(const PartNote& part) {
-    k_ = scale_of_part(descale_.k, descale_.k_strides, part);
+  __device__ __forceinline__ void begin_part(const PartNote& part, const Queries& q) {
+    float k = scale_of_part(descale_.k, descale_.k_strides, part);
     if constexpr (is_fp8<typename Config::Element>) {
-      k_ *= scale_of_part(descale_.q, descale_.q_strides, part);
-      if (k_ < 0) k_ = __int_as_float(0x7fffffff);  // as in families to which maxima would be minima
+      k *= scale_of_part(descale_.q, descale_.q_strides, part);
+      if (k < 0) k = __int_as_float(0x7fffffff);  // as in families to which maxima would be minima
     }
+#pragma unroll
+    for (int r = 0; r < Scores::rows; ++r) of_rows_[r] = k * q.factors[r];
     v_ = value_scale<Config>(descale_, part);
   }
   __device__ __forceinline__ void scale_scores(Scores& scores, unsigned, int) const {
-    scores.for_each(0, 0, [&](float& score, int, int) { score *= k_; });
+    scores.scale_rows(of_rows_);
   }
   __device__ __forceinline__ void scale_weights(Scores&, unsigned, int) const {}
   __device__ __forceinline__ void scale_output(typename Traits::Output& output) const {
@@ -65,7 +71,7 @@ struct KvScales<Config, true, false, false> {
 
  private:
   const DescaleParams& descale_;
-  float k_ = 1;
+  float of_rows_[Scores::rows] = {};
   float v_ = 1;
 };
 
@@ -74,11 +80,16 @@ template <class Config>
 struct KvScales<Config, true, true, true> {
   using Traits = KernelTraits<Config>;
   using Scores = typename Traits::Scores;
+  using Queries = typename KvProducts<Config>::Queries;
 
   __device__ __forceinline__ explicit KvScales(const DescaleParams&) {}
-  __device__ __forceinline__ void begin_part(const PartNote&) {}
+  __device__ __forceinline__ void begin_part(const PartNote&, const Queries& q) {
+#pragma unroll
+    for (int r = 0; r < Scores::rows; ++r) of_queries_[r] = q.factors[r];
+  }
   __device__ __forceinline__ void scale_scores(Scores& scores, unsigned stage, int first_key) const {
-    scale_columns(scores, stage + Traits::layout.k_scales + first_key * 4);
+    const int first = first_key + Scores::Layout::lane_column(lane_id());
+    scale_by_tokens(scores, of_queries_, stage + Traits::layout.k_scales + first * 4);
   }
   __device__ __forceinline__ void scale_weights(Scores& p, unsigned stage, int first_key) const {
     scale_columns(p, stage + Traits::layout.v_scales + first_key * 4);
@@ -100,6 +111,8 @@ struct KvScales<Config, true, true, true> {
       }
     }
   }
+
+  float of_queries_[Scores::rows] = {};
 };
 
 /// A scale for each query, or block of them, which a lane keeps for its rows, and one for each key, which lie in the stage; one
@@ -108,11 +121,12 @@ template <class Config>
 struct KvScales<Config, true, true, false> {
   using Traits = KernelTraits<Config>;
   using Scores = typename Traits::Scores;
+  using Queries = typename KvProducts<Config>::Queries;
   using Layout = typename Scores::Layout;
 
   __device__ __forceinline__ explicit KvScales(const DescaleParams& descale) : descale_(descale) {}
 
-  __device__ __forceinline__ void begin_part(const PartNote& part) {
+  __device__ __forceinline__ void begin_part(const PartNote& part, const Queries&) {
     v_ = value_scale<Config>(descale_, part);
     const int first = part.row_begin + warp_id() % Config::row_warps * rows_per_warp;
     Scores::for_each_row(first + Layout::lane_row(lane_id()), [&](int r, int row) {

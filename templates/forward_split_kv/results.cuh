@@ -6,6 +6,7 @@
 #include "forward_split_kv/kv_products.cuh"
 #include "forward_split_kv/traits.cuh"
 #include "ptx/math.cuh"
+#include "ptx/warpgroup.cuh"
 #include "split_keys/block_results.cuh"
 #include "split_keys/merge_parts.cuh"
 #include "split_keys/part_note.cuh"
@@ -75,13 +76,17 @@ __device__ __forceinline__ RowPiece merge(const WarpResults<Config>& results, in
   return merged;
 }
 
-/// All threads of the block.
+/// All threads of the block that compute.
 template <class Config>
 struct BlockTeam {
-  static constexpr int threads = KernelTraits<Config>::threads;
+  using Traits = KernelTraits<Config>;
+  static constexpr int threads = Traits::threads;
   int thread = static_cast<int>(threadIdx.x);
 
-  __device__ __forceinline__ void sync() const { __syncthreads(); }
+  __device__ __forceinline__ void sync() const {
+    if constexpr (Traits::uses_tma) return bar_sync(Traits::consumers_barrier, threads);
+    __syncthreads();
+  }
 };
 
 /// Ends a part of a unit: the block merges what its warps have come to, and what all blocks have of a unit that several
@@ -96,11 +101,11 @@ __device__ __forceinline__ void finish_part(const AttentionParams& params, const
   using Traits = KernelTraits<Config>;
   const WarpResults<Config> own(stage);
   const BlockTeam<Config> team;
-  __syncthreads();  // the other warps are done with the tiles that lie here
+  team.sync();  // the other warps are done with the tiles that lie here
   own.put(output, state, scale_log2);
   output.clear();
   state = {};
-  __syncthreads();
+  team.sync();
   const int pieces = rows_of<Config, Traits::tile_rows>(note) * PiecePlace<Config>::of_row;
 #pragma unroll 1
   for (int i = team.thread; i < pieces; i += Traits::threads) {

@@ -30,18 +30,22 @@ struct Storage {
   bool has_row_scales = false;             ///< whether a step has a scale for each of its keys
 };
 
+/// Byte offsets within a stage: the queries with which a part begins, a tile of keys and one of values.
+struct StageLayout {
+  int k;
+  int v;
+  int k_scales;  ///< a float for each key
+  int v_scales;  ///< the same
+  int stage_bytes;
+};
+
 /// Byte offsets from the start of dynamic shared memory.
 ///
 ///     | stage 0: Q, K, V [, scales] | stage 1 … | notes of parts | of steps | pages of rows | list of steps |
 ///
 /// A stage holds the queries, too, of a step with which a part begins. While a part ends, its last stage holds what
 /// the warps have come to: `stage_bytes` is enough for both.
-struct SmemLayout {
-  int k;         ///< within a stage
-  int v;         ///< within a stage
-  int k_scales;  ///< within a stage, a float for each key
-  int v_scales;  ///< the same
-  int stage_bytes;
+struct SmemLayout : StageLayout {
   int parts;
   int steps;
   int pages;

@@ -1,6 +1,6 @@
-// Rows of bf16 as fp16, of which each row is a power of two times the other. fp16 has the digits of bf16 and three more, but
-// not its range. A row's largest number comes to lie in [2^14, 2^15): what is at least 2^-31 of it stays exact, and below,
-// nothing moves by more than 2^-39 of it.
+// Rows of bf16 as fp16, of which each row is a power of two times the other. fp16 has the digits of bf16 and three
+// more, but not its range. A row's largest number comes to lie in [2^14, 2^15): what is at least 2^-31 of it stays
+// exact, and below, nothing moves by more than 2^-39 of it.
 #pragma once
 
 #include "base/element.cuh"
@@ -21,8 +21,8 @@ __device__ __forceinline__ Fp16Scale fp16_scale(int largest) {
   return {__int_as_float((target - exponent + bias) << 23), __int_as_float((exponent - target + bias) << 23)};
 }
 
-/// Makes fp16 of the lane's part of a row of bf16: words `half` and `half` + 2 of each step, of which the four lanes of a quad
-/// have all. Returns what products with the row are to be multiplied by.
+/// Makes fp16 of the lane's part of a row of bf16: words `half` and `half` + 2 of each step, of which the four lanes
+/// of a quad have all. Returns what products with the row are to be multiplied by.
 template <int steps>
 __device__ __forceinline__ float row_to_fp16(unsigned (&registers)[steps][4], int half) {
   constexpr unsigned magnitudes = 0x7fff;
@@ -32,7 +32,8 @@ __device__ __forceinline__ float row_to_fp16(unsigned (&registers)[steps][4], in
 #pragma unroll
     for (int i = half; i < 4; i += 2) {
       const unsigned word = registers[step][i];
-      largest = maximum(largest, maximum(static_cast<int>(word & magnitudes), static_cast<int>(word >> 16 & magnitudes)));
+      largest = maximum(
+          largest, maximum(static_cast<int>(word & magnitudes), static_cast<int>(word >> 16 & magnitudes)));
     }
   }
 #pragma unroll

@@ -156,8 +156,8 @@ TEST_P(Fp8SplitMutationTest, IsCaught) {
 INSTANTIATE_TEST_SUITE_P(
     Fp8Split, Fp8SplitMutationTest,
     ::testing::Values(TemplateMutation{"EvenPairsTwice", "forward_split_kv/kv_products.cuh",
-                                       "widen_fp8<Number, Stored>(four >> 16)",
-                                       "widen_fp8<Number, Stored>(four)"},
+                                       "widen_fp8<fp16, Stored>(four >> 16)",
+                                       "widen_fp8<fp16, Stored>(four)"},
                       TemplateMutation{"ScaleOfAnotherQuery", "forward_split_kv/kv_scales.cuh",
                                        "(part.q_begin + place.query) /", "part.q_begin /"},
                       TemplateMutation{"ScalesOfTheFirstKeys", "forward_split_kv/kv_scales.cuh",
