@@ -117,6 +117,9 @@ class Consumer {
   }
 
  private:
+  // Whether P is packed while exponentials are computed, which P V of the tile before must have ended for.
+  static constexpr bool packs_early = Traits::transposes_v && Config::overlap && !has_block_scales<Config>;
+
   // Where a run over work tiles ends: its last one, which is to be written, and whether there is a next one,
   // if it has asked.
   struct Outcome {
@@ -136,11 +139,7 @@ class Consumer {
       while (!is_last()) {
         take_keys();
         start_scores_and_output(false);  // only the last tile of a work tile is worth a second copy of P V
-        RowFactors correction;
-        const bool move = finish_scores(correction);
-        finish_output();
-        if (move) scale_output(correction);
-        pack_scores();
+        finish_scores_and_output();
       }
       const bool lower = is_lower();
       skip_keys();
@@ -152,10 +151,8 @@ class Consumer {
         has_work = next_work();
         if (has_work && has_keys()) {
           start_scores_and_output(lower);
-          finish_first_scores();
-          finish_output();
+          finish_first_scores_and_output();
           skip_values();
-          pack_scores();
           finish_work(done);
           clear_output();
           continue;
@@ -242,6 +239,12 @@ class Consumer {
 
   // Waits for the next tile of keys.
   __device__ __forceinline__ void take_keys() {
+    if (next_flags_ != key_flags_unknown) {
+      if constexpr (keys_by_lanes<Config>) rings_.k.wait_full();
+      flags_ = next_flags_;
+      next_flags_ = key_flags_unknown;
+      return;
+    }
     rings_.k.wait_full();
     flags_ = load_key_note_flags(key_note<Config>(smem_, rings_.k.stage()));
   }
@@ -282,13 +285,86 @@ class Consumer {
   // the upper half.
   __device__ __forceinline__ void start_scores_and_output(bool lower) {
     constexpr bool in_turn = Config::order == WarpgroupOrder::ping_pong;
+    const bool has_values = packs_early && rings_.v.is_full();
     if constexpr (in_turn) turns_.wait();
     q_.multiply_qk(scores_, q_ring().tile(), rings_.k.tile());
-    rings_.v.wait_full();
+    if (!has_values) rings_.v.wait_full();
     p_.multiply_pv(output_, rings_.v.tile(), lower);
-    if constexpr (in_turn) turns_.pass();
+    if constexpr (in_turn && !packs_early) turns_.pass();
     draw_kept_scores();
+    if constexpr (packs_early && Config::rescale == Rescale::lazy)
+      score_limits<Weight>(state_, scale_log2_, limits_);
     wgmma_wait_group<1>();
+  }
+
+  // After the wait for S of a later tile, under whose P V of the tile before it was: leaves P, and O with the sums that
+  // it belongs to.
+  __device__ __forceinline__ void finish_scores_and_output() {
+    RowFactors correction;
+    if constexpr (packs_early) {
+      hold_scores();
+      apply_functors();
+      release_k();
+      bool move;
+      if constexpr (Config::rescale == Rescale::lazy) {
+        RowFactors of_lane;
+        move = may_exceed(scores_, limits_, of_lane);
+        finish_output_in_turn();
+        if (move) {
+          move = raise_to_scores(scores_, limits_, of_lane, state_, scale_log2_, correction);
+          if (move) scale_output(correction);
+        }
+      } else {
+        move = update_maxima(correction);
+        finish_output_in_turn();
+        if (move) scale_output(correction);
+      }
+      exponentiate_and_pack();
+    } else {
+      const bool move = finish_scores(correction);
+      finish_output();
+      if (move) scale_output(correction);
+      pack_scores();
+    }
+  }
+
+  // The same of the first S of a work tile.
+  __device__ __forceinline__ void finish_first_scores_and_output() {
+    if constexpr (packs_early) {
+      hold_scores();
+      apply_functors();
+      release_k();
+      begin_maximum(scores_, state_);
+      finish_output_in_turn();
+      exponentiate_and_pack();
+    } else {
+      finish_first_scores();
+      finish_output();
+      pack_scores();
+    }
+  }
+
+  __device__ __forceinline__ void finish_output_in_turn() {
+    finish_output();
+    if constexpr (Config::order == WarpgroupOrder::ping_pong) turns_.pass();
+  }
+
+  // Exponentials become P step by step, and the next keys are looked for meanwhile.
+  __device__ __forceinline__ void exponentiate_and_pack() {
+    constexpr bool in_turn = Config::order == WarpgroupOrder::softmax_lock;
+    constexpr int step_blocks = Traits::mma_k / Traits::Scores::Layout::block_columns;
+    if constexpr (in_turn) turns_.wait();
+    const bool has_keys = rings_.k.is_full();
+    const unsigned note = key_note<Config>(smem_, rings_.k.stage());
+    int flags = key_flags_unknown;
+    exponentiate_by_steps<Config::polynomial_exp2, step_blocks>(
+        scores_, state_, scale_log2_, probability_raise<Weight>, [&](int step) {
+          p_.pack_step(scores_, step);
+          if (step == 0) flags = load_key_note_flags_if(has_keys, note, key_flags_unknown);
+        });
+    if constexpr (in_turn) turns_.pass();
+    flags = uniform(flags);
+    next_flags_ = __all_sync(full_warp, has_keys) ? flags : key_flags_unknown;
   }
 
   // After the wait for the first S of a work tile: scores become exponentials, and K is released.
@@ -466,12 +542,14 @@ class Consumer {
   Score score_{
       BlockContext{0, 0, params_.heads_q, 0, 0, 0, params_.tensors}};  // built again for each work tile
   int flags_ = 0;    // of the last tile of keys that was taken
+  int next_flags_ = key_flags_unknown;  // of the next one, where it was seen to be there
   int skipped_ = 0;  // tiles of values that are to be released
   typename Traits::Scores scores_;
   KeptScoresOf<Config, QueriesByKeys, typename Traits::Scores> kept_;  // of them
   typename Traits::Output output_;
   PromotedSums<Config, typename Traits::Output> sums_;
   SoftmaxState<Traits::Scores::rows> state_;
+  RowFactors limits_;  // of scores, where P is packed early
   RowFactors inverse_;
   SeenShares<Config, Traits::Scores::rows> key_shares_;  // of the rows that inverse_ is of
 };

@@ -136,6 +136,106 @@ __device__ __forceinline__ bool update_maximum(const Scores& scores, SoftmaxStat
   return take_maxima<rescale, Element>(of_tile, state, scale_log2, correction);
 }
 
+/// What a lane's scores of each row may come to before maxima move, in units of the raw score: as `take_maxima` has it,
+/// of scores in place of probabilities, so that it can be worked out before there are scores.
+template <class Element, int rows>
+__device__ __forceinline__ void score_limits(const SoftmaxState<rows>& state, float scale_log2,
+                                             float (&limits)[rows]) {
+  const float unit = rcp(scale_log2);
+#pragma unroll
+  for (int r = 0; r < rows; ++r) {
+    const float largest =
+        fminf(lazy_limit<Element>, fmaxf(state.row_sum[r] / probability_factor<Element>, 1.0f));
+    limits[r] = state.row_max[r] + lg2(largest) * unit;
+  }
+}
+
+/// Chains in which a lane looks for its largest score of a row: an instruction waits 10 clocks for the one before.
+inline constexpr int maximum_chains = 4;
+
+/// Whether some lane of the warp may have a score beyond its limit, and each lane's largest scores where these are not
+/// negative: as integers, of which the assembler makes one instruction for two scores.
+template <class Scores>
+__device__ __forceinline__ bool may_exceed(const Scores& scores, const float (&limits)[Scores::rows],
+                                           float (&of_lane)[Scores::rows]) {
+  bool may = false;
+#pragma unroll
+  for (int r = 0; r < Scores::rows; ++r) {
+    of_lane[r] = scores.template reduce_lane_in_chains<maximum_chains>(
+        r, [](float x, float y) { return max_not_negative(x, y); });
+    may |= of_lane[r] > limits[r] || limits[r] < 0;
+  }
+  return __any_sync(full_warp, may);
+}
+
+/// Where they may: moves the warp's maxima if some do. Returns whether, and then `correction` is what the output must be
+/// multiplied by. Integers do not have the order of negative scores, which are looked at again.
+template <class Scores>
+__device__ __forceinline__ bool raise_to_scores(const Scores& scores, const float (&limits)[Scores::rows],
+                                                float (&of_lane)[Scores::rows],
+                                                SoftmaxState<Scores::rows>& state, float scale_log2,
+                                                float (&correction)[Scores::rows]) {
+  bool is_negative = false;
+#pragma unroll
+  for (int r = 0; r < Scores::rows; ++r) is_negative |= limits[r] < 0;
+  if (__any_sync(full_warp, is_negative)) {
+    bool exceeds = false;
+#pragma unroll
+    for (int r = 0; r < Scores::rows; ++r) {
+      of_lane[r] = scores.template reduce_lane_in_chains<maximum_chains>(
+          r, [](float x, float y) { return fmaxf(x, y); });
+      exceeds |= of_lane[r] > limits[r];
+    }
+    if (!__any_sync(full_warp, exceeds)) return false;
+  }
+#pragma unroll
+  for (int r = 0; r < Scores::rows; ++r) {
+    const float of_row =
+        Scores::Layout::reduce(of_lane[r], [](float x, float y) { return fmaxf(x, y); });
+    const float new_max = fmaxf(state.row_max[r], of_row);
+    correction[r] = ex2((state.row_max[r] - finite_or_zero(new_max)) * scale_log2);
+    state.row_max[r] = new_max;
+    state.row_sum[r] *= correction[r];
+  }
+  return true;
+}
+
+/// As `exponentiate` below, for steps of so many blocks of columns, behind each of which it calls `finish(step)`.
+///
+/// The unit that computes exponentials is what is waited for, if it is kept busy. The assembler would rather have all
+/// multiply-adds behind one another at first: so those of a step wait for the exponentials of the step before the last
+/// one, by an addition of 0 times their sum.
+template <int polynomials, int step_blocks, class Scores, class Finish>
+__device__ __forceinline__ void exponentiate_by_steps(Scores& scores, SoftmaxState<Scores::rows>& state,
+                                                      float scale_log2, float raise, const Finish& finish) {
+  float offsets[Scores::rows], sums[Scores::rows] = {}, sums_before[Scores::rows] = {};
+#pragma unroll
+  for (int r = 0; r < Scores::rows; ++r) offsets[r] = finite_or_zero(state.row_max[r]) * scale_log2 - raise;
+#pragma unroll
+  for (int step = 0; step < Scores::column_blocks / step_blocks; ++step) {
+#pragma unroll
+    for (int r = 0; r < Scores::rows; ++r) {
+      if (step > 1) offsets[r] = __fmaf_rn(sums_before[r], 0.0f, offsets[r]);
+      sums_before[r] = sums[r];
+    }
+#pragma unroll
+    for (int n = step * step_blocks; n < (step + 1) * step_blocks; ++n) {
+#pragma unroll
+      for (int r = 0; r < Scores::rows; ++r) {
+        float& x = scores.at(r, n, 0);
+        float& y = scores.at(r, n, 1);
+        x = exponential<polynomials>(__fmaf_rn(x, scale_log2, -offsets[r]), 2 * n);
+        y = exponential<polynomials>(__fmaf_rn(y, scale_log2, -offsets[r]), 2 * n + 1);
+        state.row_sum[r] += x;
+        sums[r] += y;
+      }
+    }
+    finish(step);
+  }
+#pragma unroll
+  for (int r = 0; r < Scores::rows; ++r) state.row_sum[r] += sums[r];
+}
+
 /// Turns scores into exponentials relative to `row_max`, times 2^`raise`, and adds them to `sums`. Of 8 exponentials
 /// `polynomials` are polynomials.
 template <int polynomials, class Scores>
