@@ -28,6 +28,7 @@
 #include "steps/head_scales.cuh"
 #include "steps/lse_shift.cuh"
 #include "steps/softmax.cuh"
+#include "steps/token_scales.cuh"
 #include "steps/value_columns.cuh"
 #include "steps/warpgroup_turns.cuh"
 #include "steps/wgmma_products.cuh"
@@ -90,7 +91,7 @@ class Consumer {
         smem_(smem),
         consumer_(uniform(threadIdx.x / warpgroup_size - 1)),
         scales_(params, descale),
-        scale_log2_(exponent_scale<Score>(params.softmax_scale)),
+        scale_log2_(first_scale(params)),
         work_ring_(params, maps, smem),
         rings_(smem),
         turns_(consumer_),
@@ -119,6 +120,19 @@ class Consumer {
  private:
   // Whether P is packed while exponentials are computed, which P V of the tile before must have ended for.
   static constexpr bool packs_early = Traits::transposes_v && Config::overlap && !has_block_scales<Config>;
+
+  /// Whether the scales of queries are factors of exponents: a functor wants to see whole scores.
+  static constexpr bool scales_exponents = has_token_scales<Config> && Score::is_identity;
+  using Scales = typename ChosenType<scales_exponents, TokenScales<Config, typename Traits::Scores>,
+                                     HeadScales<Config, typename Traits::Scores>>::type;
+  using ExponentScale = typename ChosenType<scales_exponents, RowScales<Traits::Scores::rows>, float>::type;
+  static __device__ __forceinline__ ExponentScale first_scale(const AttentionParams& params) {
+    if constexpr (scales_exponents) {
+      return {};
+    } else {
+      return exponent_scale<Score>(params.softmax_scale);
+    }
+  }
 
   // Where a run over work tiles ends: its last one, which is to be written, and whether there is a next one,
   // if it has asked.
@@ -218,7 +232,11 @@ class Consumer {
     if (!is_work(work)) return false;
     work_ = work;
     scales_.take_scores(work, warp_row(), [&] { return context_of<Config>(params_, work); });
-    if constexpr (keys_are_fp8<Config>) scale_log2_ = exponent_scale<Score>(scales_.of_scores());
+    if constexpr (scales_exponents) {
+      scale_log2_ = scales_.exponents();
+    } else if constexpr (keys_are_fp8<Config>) {
+      scale_log2_ = exponent_scale<Score>(scales_.of_scores());
+    }
     score_ = Score(context_of<Config>(params_, work));
     q_ring().wait_full();
     q_.take(q_ring().tile());
@@ -530,9 +548,8 @@ class Consumer {
   const DescaleParams& descale_;
   const unsigned smem_;
   const int consumer_;
-  HeadScales<Config, typename Traits::Scores>
-      scales_;  // of the work tile whose scores are computed, and of values of the one that is done
-  float scale_log2_;
+  Scales scales_;  // of the work tile whose scores are computed, and of values of the one that is done
+  ExponentScale scale_log2_;
   WorkRing<Config> work_ring_;
   Rings<Config> rings_;
   const WarpgroupTurns<Traits> turns_;

@@ -72,6 +72,17 @@ struct SoftmaxState {
   }
 };
 
+/// What makes exponents of 2 of scores, where that differs from row to row; else it is one number.
+template <int rows>
+struct RowScales {
+  float of_rows[rows];
+};
+__device__ __forceinline__ float scale_of_row(float scale, int /*r*/) { return scale; }
+template <int rows>
+__device__ __forceinline__ float scale_of_row(const RowScales<rows>& scales, int r) {
+  return scales.of_rows[r];
+}
+
 /// A row without any key so far has maximum −inf; subtracting 0 instead leaves its probabilities at ex2(−inf)
 /// = 0 and makes no NaN. So does a row of which all keys were given the least number of their type: times the
 /// scale it may be −inf.
@@ -97,9 +108,9 @@ __device__ __forceinline__ void begin_maximum(const Scores& scores, SoftmaxState
 /// maxima moved, and then `correction` is what the output must be multiplied by. `scale_log2` is what makes a score an
 /// exponent of 2. Unless they must `always` move, they do when a probability became too large or may be a large
 /// part of its row's sum, of which a thread knows its own part. Probabilities become an `Element`.
-template <Rescale rescale, class Element = bf16, int rows>
+template <Rescale rescale, class Element = bf16, int rows, class Scale>
 __device__ __forceinline__ bool take_maxima(const float (&of_tile)[rows], SoftmaxState<rows>& state,
-                                            float scale_log2, float (&correction)[rows]) {
+                                            const Scale& scale_log2, float (&correction)[rows]) {
   float new_max[rows];
 #pragma unroll
   for (int r = 0; r < rows; ++r) new_max[r] = fmaxf(state.row_max[r], of_tile[r]);
@@ -109,7 +120,7 @@ __device__ __forceinline__ bool take_maxima(const float (&of_tile)[rows], Softma
     move = false;
 #pragma unroll
     for (int r = 0; r < rows; ++r) {
-      const float largest = ex2((new_max[r] - state.row_max[r]) * scale_log2);
+      const float largest = ex2((new_max[r] - state.row_max[r]) * scale_of_row(scale_log2, r));
       move |=
           largest > fminf(lazy_limit<Element>, fmaxf(state.row_sum[r] / probability_factor<Element>, 1.0f));
     }
@@ -118,7 +129,7 @@ __device__ __forceinline__ bool take_maxima(const float (&of_tile)[rows], Softma
   if (move) {
 #pragma unroll
     for (int r = 0; r < rows; ++r) {
-      correction[r] = ex2((state.row_max[r] - finite_or_zero(new_max[r])) * scale_log2);
+      correction[r] = ex2((state.row_max[r] - finite_or_zero(new_max[r])) * scale_of_row(scale_log2, r));
       state.row_max[r] = new_max[r];
       state.row_sum[r] *= correction[r];
     }
@@ -127,9 +138,9 @@ __device__ __forceinline__ bool take_maxima(const float (&of_tile)[rows], Softma
 }
 
 /// The same of a tile of scores.
-template <Rescale rescale, class Element = bf16, class Scores>
+template <Rescale rescale, class Element = bf16, class Scores, class Scale>
 __device__ __forceinline__ bool update_maximum(const Scores& scores, SoftmaxState<Scores::rows>& state,
-                                               float scale_log2, float (&correction)[Scores::rows]) {
+                                               const Scale& scale_log2, float (&correction)[Scores::rows]) {
   float of_tile[Scores::rows];
 #pragma unroll
   for (int r = 0; r < Scores::rows; ++r) of_tile[r] = tile_maximum(scores, r);
@@ -138,15 +149,14 @@ __device__ __forceinline__ bool update_maximum(const Scores& scores, SoftmaxStat
 
 /// What a lane's scores of each row may come to before maxima move, in units of the raw score: as `take_maxima` has it,
 /// of scores in place of probabilities, so that it can be worked out before there are scores.
-template <class Element, int rows>
-__device__ __forceinline__ void score_limits(const SoftmaxState<rows>& state, float scale_log2,
+template <class Element, int rows, class Scale>
+__device__ __forceinline__ void score_limits(const SoftmaxState<rows>& state, const Scale& scale_log2,
                                              float (&limits)[rows]) {
-  const float unit = rcp(scale_log2);
 #pragma unroll
   for (int r = 0; r < rows; ++r) {
     const float largest =
         fminf(lazy_limit<Element>, fmaxf(state.row_sum[r] / probability_factor<Element>, 1.0f));
-    limits[r] = state.row_max[r] + lg2(largest) * unit;
+    limits[r] = state.row_max[r] + lg2(largest) * rcp(scale_of_row(scale_log2, r));
   }
 }
 
@@ -170,11 +180,11 @@ __device__ __forceinline__ bool may_exceed(const Scores& scores, const float (&l
 
 /// Where they may: moves the warp's maxima if some do. Returns whether, and then `correction` is what the output must be
 /// multiplied by. Integers do not have the order of negative scores, which are looked at again.
-template <class Scores>
+template <class Scores, class Scale>
 __device__ __forceinline__ bool raise_to_scores(const Scores& scores, const float (&limits)[Scores::rows],
                                                 float (&of_lane)[Scores::rows],
-                                                SoftmaxState<Scores::rows>& state, float scale_log2,
-                                                float (&correction)[Scores::rows]) {
+                                                SoftmaxState<Scores::rows>& state,
+                                                const Scale& scale_log2, float (&correction)[Scores::rows]) {
   bool is_negative = false;
 #pragma unroll
   for (int r = 0; r < Scores::rows; ++r) is_negative |= limits[r] < 0;
@@ -193,7 +203,7 @@ __device__ __forceinline__ bool raise_to_scores(const Scores& scores, const floa
     const float of_row =
         Scores::Layout::reduce(of_lane[r], [](float x, float y) { return fmaxf(x, y); });
     const float new_max = fmaxf(state.row_max[r], of_row);
-    correction[r] = ex2((state.row_max[r] - finite_or_zero(new_max)) * scale_log2);
+    correction[r] = ex2((state.row_max[r] - finite_or_zero(new_max)) * scale_of_row(scale_log2, r));
     state.row_max[r] = new_max;
     state.row_sum[r] *= correction[r];
   }
@@ -205,12 +215,14 @@ __device__ __forceinline__ bool raise_to_scores(const Scores& scores, const floa
 /// The unit that computes exponentials is what is waited for, if it is kept busy. The assembler would rather have all
 /// multiply-adds behind one another at first: so those of a step wait for the exponentials of the step before the last
 /// one, by an addition of 0 times their sum.
-template <int polynomials, int step_blocks, class Scores, class Finish>
+template <int polynomials, int step_blocks, class Scores, class Scale, class Finish>
 __device__ __forceinline__ void exponentiate_by_steps(Scores& scores, SoftmaxState<Scores::rows>& state,
-                                                      float scale_log2, float raise, const Finish& finish) {
+                                                      const Scale& scale_log2, float raise,
+                                                      const Finish& finish) {
   float offsets[Scores::rows], sums[Scores::rows] = {}, sums_before[Scores::rows] = {};
 #pragma unroll
-  for (int r = 0; r < Scores::rows; ++r) offsets[r] = finite_or_zero(state.row_max[r]) * scale_log2 - raise;
+  for (int r = 0; r < Scores::rows; ++r)
+    offsets[r] = finite_or_zero(state.row_max[r]) * scale_of_row(scale_log2, r) - raise;
 #pragma unroll
   for (int step = 0; step < Scores::column_blocks / step_blocks; ++step) {
 #pragma unroll
@@ -224,8 +236,9 @@ __device__ __forceinline__ void exponentiate_by_steps(Scores& scores, SoftmaxSta
       for (int r = 0; r < Scores::rows; ++r) {
         float& x = scores.at(r, n, 0);
         float& y = scores.at(r, n, 1);
-        x = exponential<polynomials>(__fmaf_rn(x, scale_log2, -offsets[r]), 2 * n);
-        y = exponential<polynomials>(__fmaf_rn(y, scale_log2, -offsets[r]), 2 * n + 1);
+        const float scale = scale_of_row(scale_log2, r);
+        x = exponential<polynomials>(__fmaf_rn(x, scale, -offsets[r]), 2 * n);
+        y = exponential<polynomials>(__fmaf_rn(y, scale, -offsets[r]), 2 * n + 1);
         state.row_sum[r] += x;
         sums[r] += y;
       }
@@ -238,27 +251,27 @@ __device__ __forceinline__ void exponentiate_by_steps(Scores& scores, SoftmaxSta
 
 /// Turns scores into exponentials relative to `row_max`, times 2^`raise`, and adds them to `sums`. Of 8 exponentials
 /// `polynomials` are polynomials.
-template <int polynomials, class Scores>
+template <int polynomials, class Scores, class Scale>
 __device__ __forceinline__ void exponentiate(Scores& scores, const float (&row_max)[Scores::rows],
-                                             float scale_log2, float (&sums)[Scores::rows], float raise = 0) {
+                                             const Scale& scale_log2, float (&sums)[Scores::rows], float raise = 0) {
 #pragma unroll
   for (int r = 0; r < Scores::rows; ++r) {
-    const float offset = row_max[r] * scale_log2 - raise;
+    const float scale = scale_of_row(scale_log2, r), offset = row_max[r] * scale - raise;
 #pragma unroll
     for (int n = 0; n < Scores::column_blocks; ++n) {
       float& x = scores.at(r, n, 0);
       float& y = scores.at(r, n, 1);
-      x = exponential<polynomials>(__fmaf_rn(x, scale_log2, -offset), 2 * n);
-      y = exponential<polynomials>(__fmaf_rn(y, scale_log2, -offset), 2 * n + 1);
+      x = exponential<polynomials>(__fmaf_rn(x, scale, -offset), 2 * n);
+      y = exponential<polynomials>(__fmaf_rn(y, scale, -offset), 2 * n + 1);
       sums[r] += x + y;
     }
   }
 }
 
 /// The same relative to the rows' maxima, which take in this tile.
-template <int polynomials, class Scores>
+template <int polynomials, class Scores, class Scale>
 __device__ __forceinline__ void exponentiate(Scores& scores, SoftmaxState<Scores::rows>& state,
-                                             float scale_log2, float raise = 0) {
+                                             const Scale& scale_log2, float raise = 0) {
   float row_max[Scores::rows];
 #pragma unroll
   for (int r = 0; r < Scores::rows; ++r) row_max[r] = finite_or_zero(state.row_max[r]);
@@ -353,15 +366,15 @@ __device__ __forceinline__ float keep_if_has_keys(float value, float inverse) {
 
 /// What the output of each row is to be multiplied by, and log(Σ exp(score)) in natural units, −inf for a row
 /// without keys. `Layout` is that of the scores; sums are 2^`raise` of what they are the sums of.
-template <class Layout, int rows>
-__device__ __forceinline__ void finish_rows(const SoftmaxState<rows>& state, float scale_log2,
+template <class Layout, int rows, class Scale>
+__device__ __forceinline__ void finish_rows(const SoftmaxState<rows>& state, const Scale& scale_log2,
                                             float (&inverse)[rows], float (&lse)[rows], float raise = 0) {
 #pragma unroll
   for (int r = 0; r < rows; ++r) {
     const float sum = Layout::reduce(state.row_sum[r], [](float x, float y) { return x + y; });
     const bool has_keys = sum != 0.0f;
     inverse[r] = rcp(has_keys ? sum : 1 / inverse_without_keys);
-    lse[r] = has_keys ? (finite_or_zero(state.row_max[r]) * scale_log2 + (lg2(sum) - raise)) * ln_2
+    lse[r] = has_keys ? (finite_or_zero(state.row_max[r]) * scale_of_row(scale_log2, r) + (lg2(sum) - raise)) * ln_2
                       : negative_infinity();
   }
 }
