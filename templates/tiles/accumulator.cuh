@@ -124,6 +124,20 @@ struct Accumulator {
     for (int n = 1; n < column_blocks; ++n) result = f(result, f(at(r, n, 0), at(r, n, 1)));
     return result;
   }
+  /// The same in so many chains of operations that do not wait for one another.
+  template <int chains, class F>
+  __device__ __forceinline__ float reduce_lane_in_chains(int r, F f) const {
+    static_assert(column_blocks >= chains);
+    float results[chains];
+#pragma unroll
+    for (int n = 0; n < column_blocks; ++n) {
+      const float of_pair = f(at(r, n, 0), at(r, n, 1));
+      results[n % chains] = n < chains ? of_pair : f(results[n % chains], of_pair);
+    }
+#pragma unroll
+    for (int i = 1; i < chains; ++i) results[0] = f(results[0], results[i]);
+    return results[0];
+  }
   /// The same with those of the other lanes.
   template <class F>
   __device__ __forceinline__ float reduce_row(int r, F f) const {

@@ -46,6 +46,9 @@ void expect_swizzled() {
       const unsigned address = Tile::chunk_address(tile_address, row, column / 8);
       ASSERT_EQ(address, hardware_swizzle(row_major, Tile::row_bytes))
           << rows << " rows, head_dim " << head_dim << ", row " << row << ", column " << column;
+      const int chunk = column / 8, from = chunk % 2;  // a panel has an even number of chunks
+      ASSERT_EQ(Tile::chunk_behind(Tile::chunk_address(tile_address, row, from), chunk - from), address)
+          << rows << " rows, head_dim " << head_dim << ", row " << row << ", chunk " << chunk;
       addresses.insert(address);
     }
   }
