@@ -4,7 +4,8 @@
     python examples/minilm.py "a sentence" "another sentence"
 
 Prints how similar the sentences are and how far apart the embeddings of both implementations. The model is
-all-MiniLM-L6-v2 from the Python package named above, or from a folder: --model FOLDER. Nothing is downloaded.
+all-MiniLM-L6-v2 from the Python package named above, or from a folder: --model FOLDER. Nothing is downloaded. With --fp8
+each sentence is repeated until it has 64 words, and attention is computed by fp8, too.
 """
 
 import argparse
@@ -51,12 +52,16 @@ def main():
     parser.add_argument("sentences", nargs="*", default=SENTENCES)
     parser.add_argument("--model", metavar="FOLDER", help="folder with config.json, weights and tokenizer.json")
     parser.add_argument("--dtype", choices=("bfloat16", "float16"), default="bfloat16")
+    parser.add_argument("--fp8", action="store_true", help="compare attention by fp8, too, over long texts")
     arguments = parser.parse_args()
+    if arguments.fp8:
+        arguments.sentences = [" ".join((text.split() * 64)[:64]) for text in arguments.sentences]
     folder = arguments.model or model_folder()
     dtype = getattr(torch, arguments.dtype)
     device = "cuda" if torch.cuda.is_available() else "cpu"
 
     register_with_transformers()
+    register_with_transformers("jit_attention_fp8", quantized=True)
     exact = embed(folder, arguments.sentences, "eager", torch.float32, device)
     stock = embed(folder, arguments.sentences, "sdpa", dtype, device)
     ours = embed(folder, arguments.sentences, "jit_attention", dtype, device)
@@ -66,6 +71,10 @@ def main():
     print(f"largest difference from sdpa in {arguments.dtype}: {(ours - stock).abs().max():.2e}")
     print(f"largest error against fp32: jit_attention {(ours - exact).abs().max():.2e}, "
           f"sdpa {(stock - exact).abs().max():.2e}")
+    if arguments.fp8:
+        quantized = embed(folder, arguments.sentences, "jit_attention_fp8", dtype, device)
+        print(f"by fp8: {(quantized - exact).abs().max():.2e}; least cosine with fp32: "
+              f"{(quantized * exact).sum(1).min():.5f}, in {arguments.dtype}: {(ours * exact).sum(1).min():.5f}")
 
 
 if __name__ == "__main__":

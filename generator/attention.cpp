@@ -94,8 +94,8 @@ std::optional<BuiltKernel> kernel_for(const AttentionState& state, const DeviceI
   return choose({}, largest_shape(size_class(shape)));
 }
 
-// Two kernels for a call of requests of many queries and of few: that for few has two halves, one before and one behind
-// the other. None where one of them is missing: not made for such
+// Two kernels for a call of requests of many queries and of few: that for few is launched before the other, or half of its
+// blocks before and half behind it (generator/launch/split_work.cpp). None where one of them is missing: not made for such
 // tensors, or not at hand where compiling is forbidden.
 std::optional<Plan> mixed_plan(const AttentionState& state, const DeviceInfo& device,
                                const ProblemShape& shape) {

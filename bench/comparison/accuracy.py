@@ -206,7 +206,7 @@ def markdown(run):
     """A run's tables of o and LSE by type, with conditions and reasons."""
     everything = run.of(SUITE)
     labels = {name: report.label(run, name) for row in everything.values() for name in row}
-    parts = [report.conditions(run), f"Command: `{run.header.get('command', 'unknown')}`.", ""]
+    parts = [report.conditions(run, SUITE), f"Command: `{run.header.get('command', 'unknown')}`.", ""]
     for dtype in DTYPES:
         cells = {cell: row for cell, row in everything.items() if cell.startswith(f"{dtype}/")}
         for error, what in (("rmse", "o"), ("lse_rmse", "LSE")):

@@ -24,7 +24,7 @@ def section(run, suite, chart=None):
              *("| " + " | ".join(row) + " |" for row in body)]
     sentences = [summary(run.of(suite)), *(f"{line}." for line in costs(run, suite))]
     words = textwrap.fill(" ".join(sentences), 120, break_on_hyphens=False)
-    return "\n".join([*picture, *table, "", words, "", conditions(run), ""])
+    return "\n".join([*picture, *table, "", words, "", conditions(run, suite), ""])
 
 
 def fill(path, runs, charts=None):

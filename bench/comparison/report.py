@@ -187,11 +187,11 @@ def absent(run):
             if one.get("absent")]
 
 
-def conditions(run):
-    """One sentence: where and with what a run was measured."""
-    header = run.header
-    versions = ", ".join(f"{one['label']} {one['version']}" for one in header.get("contenders", {}).values()
-                         if one.get("version"))
+def conditions(run, suite):
+    """One sentence: where a suite was measured, and the versions of those that its table shows."""
+    header, shown = run.header, contenders(run.of(suite))
+    versions = ", ".join(f"{one['label']} {one['version']}" for name, one in header.get("contenders", {}).items()
+                         if one.get("version") and name in shown)
     return textwrap.fill(f"{header.get('gpu', 'unknown GPU')}, driver {header.get('driver', 'unknown')}, "
                          f"{header.get('date', 'unknown date')}; {versions}.", 120, break_on_hyphens=False)
 
@@ -202,7 +202,7 @@ def markdown(runs):
     for run in runs:
         for suite in run.suites():
             head, *body = rows(run, suite)
-            parts += [f"## {heading(run, suite)}", "", conditions(run)]
+            parts += [f"## {heading(run, suite)}", "", conditions(run, suite)]
             parts += [f"Command: `{run.header.get('command', 'unknown')}`.", ""]
             parts += ["| " + " | ".join(head) + " |", "| --- |" + " ---: |" * (len(head) - 1)]
             parts += ["| " + " | ".join(text.replace("|", "\\|") for text in row) + " |" for row in body]

@@ -99,17 +99,6 @@ inline std::string kv_dtype_rejection(const AttentionSpec& spec, std::string_vie
       family, to_string(spec.dtype), to_string(spec.key_dtype()));
 }
 
-/// Why a family that reads scales of heads and of tokens, and knows no means, cannot serve a spec; empty: it can.
-inline std::string scales_rejection(const AttentionSpec& spec, std::string_view family) {
-  if (spec.descale_per != ScaleKind::block && spec.v_descale_per == ScaleKind::head && !spec.v_mean &&
-      !spec.lse_shift)
-    return "";
-  return fmt::format(
-      "{} reads fp8 with scales of heads or tokens and without means; spec.descale_per = {}, v_descale_per = "
-      "{}, v_mean = {}, lse_shift = {}, which forward_wgmma reads on sm_90a",
-      family, to_string(spec.descale_per), to_string(spec.v_descale_per), spec.v_mean, spec.lse_shift);
-}
-
 /// Why a family of dense sequences of one length cannot serve a spec; empty: it can.
 inline std::string plain_rejection(const AttentionSpec& spec, std::string_view family) {
   if (is_plain(spec)) return "";

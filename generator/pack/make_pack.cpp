@@ -23,6 +23,7 @@
 #include "generator/kernels.h"
 #include "generator/kernels/search.h"
 #include "generator/pack/pack_shapes.h"
+#include "generator/pack/quantizer_kernels.h"
 #include "generator/pack/serving_kernels.h"
 #include "generator/pack/training_kernels.h"
 #include "runtime/parallel.h"
@@ -81,6 +82,7 @@ std::vector<KernelBuild> shared_builds(std::span<const AttentionSpec> specs,
       const Target target{pack_target.arch, pack_target.emulated ? CodeForm::ptx : CodeForm::cubin};
       if (sizes.training) add(of_shared_gradients(spec, target));
       if (sizes.serving) add(of_operations(spec, sizes, target));
+      add(of_quantizers(spec, target));
     }
   }
   return builds;

@@ -4,6 +4,7 @@
 
 #include <jit/append.h>
 #include <jit/merge.h>
+#include <jit/spec_table.h>
 
 #include "generator/operations/append/program.h"
 #include "generator/operations/merge/program.h"
@@ -32,13 +33,15 @@ std::vector<RequestShape> mixed_shapes(const AttentionSpec& spec, const PackSize
 
 std::vector<KernelBuild> of_operations(const AttentionSpec& spec, const PackSizes& sizes, Target target) {
   std::vector<KernelBuild> builds;
-  const AppendSpec plain{.dtype = spec.dtype,
-                         .cache_dtype = spec.kv_dtype,
-                         .head_dim = spec.head_dim,
-                         .head_dim_v = spec.value_head_dim(),
-                         .alignment = spec.alignment};
+  const DType wide = output_dtype(spec);  // of tokens, where caches and queries are of fp8, too
+  const AppendSpec plain{
+      .dtype = wide,
+      .cache_dtype = spec.key_dtype() == wide ? std::nullopt : std::optional(spec.key_dtype()),
+      .head_dim = spec.head_dim,
+      .head_dim_v = spec.value_head_dim(),
+      .alignment = spec.alignment};
   std::vector<AppendSpec> appends = {plain};
-  for (const DType table : {DType::fp32, spec.dtype}) {
+  for (const DType table : {DType::fp32, wide}) {
     appends.push_back(plain);
     appends.back().rotary_dim = sizes.rotary_dim > 0 ? sizes.rotary_dim : spec.head_dim;
     appends.back().cos_sin_dtype = table;
@@ -47,9 +50,9 @@ std::vector<KernelBuild> of_operations(const AttentionSpec& spec, const PackSize
     validate(append);
     builds.push_back(build_of(append_program(append), target));
   }
-  for (const DType partial : {spec.dtype, DType::fp32}) {
+  for (const DType partial : {wide, DType::fp32}) {
     const MergeSpec merge{.dtype = partial,
-                          .out_dtype = spec.dtype,
+                          .out_dtype = wide,
                           .head_dim_v = spec.value_head_dim(),
                           .alignment = spec.alignment};
     validate(merge);

@@ -89,13 +89,17 @@ inline Dims dims_of_keys(const AttentionSpec& spec, bool is_value) {
 /// Of k_descale; of v_descale where k and v have scales of one kind.
 inline Dims dims_of_scales(const AttentionSpec& spec) {
   if (spec.descale_per == ScaleKind::head) return "[batch?], heads_kv?";
-  if (spec.descale_per == ScaleKind::block) return "batch, blocks_kv, heads_kv";
+  if (spec.descale_per == ScaleKind::block) {
+    if (has_pages(spec)) return "pages, blocks_kv, heads_kv";
+    return has_ragged_kv(spec) ? Dims("blocks_kv, heads_kv") : Dims("batch, blocks_kv, heads_kv");
+  }
   if (has_pages(spec)) return "pages, page_size, heads_kv";
   return has_ragged_kv(spec) ? Dims("total_k, heads_kv") : Dims("batch, seqlen_kv, heads_kv");
 }
 inline Dims dims_of_query_scales(const AttentionSpec& spec) {
   if (spec.descale_per == ScaleKind::head) return dims_of_scales(spec);
-  if (spec.descale_per == ScaleKind::block) return "batch, blocks_q, heads_q";
+  if (spec.descale_per == ScaleKind::block)
+    return has_ragged_q(spec) ? Dims("blocks_q, heads_q") : Dims("batch, blocks_q, heads_q");
   return has_ragged_q(spec) ? Dims("total_q, heads_q") : Dims("batch, seqlen_q, heads_q");
 }
 /// Of what each column of a KV head's values has one of.

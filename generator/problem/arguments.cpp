@@ -146,7 +146,7 @@ Extents sizes_of(const AttentionSpec& spec, const AttentionArguments& arguments)
       sizes.seqlen_kv = sizes.max_pages * spec.page_size;
   }
   sizes.blocks_q = scale_blocks_of(sizes.seqlen_q);
-  sizes.blocks_kv = scale_blocks_of(sizes.seqlen_kv);
+  sizes.blocks_kv = scale_blocks_of(has_pages(spec) ? spec.page_size : sizes.seqlen_kv);
   return sizes;
 }
 
@@ -350,7 +350,7 @@ Extents extents_of(const AttentionSpec& spec, const ProblemShape& shape) {
     sizes.seqlen_kv = sizes.max_pages * spec.page_size;
   }
   sizes.blocks_q = scale_blocks_of(sizes.seqlen_q);
-  sizes.blocks_kv = scale_blocks_of(sizes.seqlen_kv);
+  sizes.blocks_kv = scale_blocks_of(has_pages(spec) ? spec.page_size : sizes.seqlen_kv);
   return sizes;
 }
 

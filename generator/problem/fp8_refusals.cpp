@@ -34,16 +34,10 @@ std::optional<Refusal> refuse_descale(const SpecField& field, const AttentionSpe
         "head");
   }
   if (spec.descale_per == ScaleKind::block) {
-    if (has_fp8_queries(spec) && is_dense(spec)) return {};
+    if (has_fp8_queries(spec)) return {};
     return refuse(field, std::string(to_string(spec.descale_per)),
-                  "is for q, k and v of fp8 in dense sequences, whose rows are counted in blocks of 64",
-                  "head");
-  }
-  if (has_fp8_queries(spec) && spec.sequences_kv == SequenceKind::paged) {
-    return refuse(field, std::string(to_string(spec.descale_per)),
-                  "must be head where q is of fp8, too, and keys are paged: scales of tokens are read along "
-                  "dense and ragged keys",
-                  "head");
+                  "is for q, k and v of fp8; beside q of 16 bits k and v have scales of heads or of tokens",
+                  has_fp8_keys(spec) ? "token" : "head");
   }
   if (has_fp8_keys(spec)) return {};
   return refuse(field, std::string(to_string(spec.descale_per)),

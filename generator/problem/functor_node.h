@@ -17,6 +17,7 @@ namespace jit {
 
 struct ScoreMask;
 struct TextRowRange;
+struct MaskParts;
 
 enum class MaskOperator { none, conjunction, disjunction, negation };
 
@@ -32,6 +33,7 @@ struct MaskNode {
   std::uint64_t hash = 0;  ///< of all the above
   int leaves = 1;
   std::shared_ptr<const TextRowRange> rows = nullptr;  ///< of a text (generator/text/row_range.h)
+  std::shared_ptr<const MaskParts> parts = nullptr;    ///< of one without `rows` (generator/text/mask_parts.h)
 };
 
 /// One of: a row with arguments, a text, first a then b.
@@ -71,6 +73,8 @@ Score make_score(const ScoreRow& row, FunctorArguments arguments = {});
 /// templates/problem/masks.cuh derives it; programs assert both.
 bool has_row_range(const Mask& mask);
 int key_words(const Mask& mask);
+/// Whether no score of a partial tile is asked for by itself, nor by a word of its key: asking once more is cheap.
+bool is_asked_by_parts(const Mask& mask);
 
 /// Whether scores stay bounded, or as large in one tile of keys as in the next.
 bool are_steady(const Score& score);

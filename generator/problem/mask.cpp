@@ -1,9 +1,12 @@
 #include <jit/mask.h>
 
+#include <algorithm>
 #include <array>
+#include <vector>
 
 #include "generator/problem/functor_node.h"
 #include "generator/problem/functor_table.h"
+#include "generator/text/mask_parts.h"
 #include "generator/text/row_range.h"
 
 namespace jit {
@@ -86,6 +89,17 @@ int key_words(const MaskNode& node) {
   return node.row != nullptr ? node.row->key_words : 2;  // a text is asked for each score
 }
 
+bool is_asked_by_parts(const MaskNode& node) {
+  if (node.parts != nullptr) {
+    const std::vector<MaskPart>& parts = node.parts->parts;
+    return std::none_of(parts.begin(), parts.end(),
+                        [](const MaskPart& part) { return part.kind == MaskPart::Kind::score; });
+  }
+  if (node.combination == MaskOperator::none && !(node.row != nullptr && node.row->functor.has_within))
+    return has_row_range(node);
+  return (!node.a || is_asked_by_parts(*node.a)) && (!node.b || is_asked_by_parts(*node.b));
+}
+
 }  // namespace
 
 Mask make_mask(const MaskRow& row, FunctorArguments arguments, const Mask& within) {
@@ -101,6 +115,8 @@ std::optional<BlockSides> block_sides(const Mask& mask) { return block_sides(nod
 bool has_row_range(const Mask& mask) { return has_row_range(node_of(mask)); }
 
 int key_words(const Mask& mask) { return key_words(node_of(mask)); }
+
+bool is_asked_by_parts(const Mask& mask) { return is_asked_by_parts(node_of(mask)); }
 
 int functor_count(const Mask& mask) { return is_none(node_of(mask)) ? 0 : node_of(mask).leaves; }
 
@@ -159,7 +175,10 @@ Mask block_mask(int block_q, int block_kv, const Mask& within) {
 Mask text(FunctorText text) {
   validate_functor_text(text, "mask");
   std::shared_ptr<const TextRowRange> rows = text_row_range(text);
-  return make({.text = std::make_shared<const FunctorText>(std::move(text)), .rows = std::move(rows)});
+  std::shared_ptr<const MaskParts> parts = rows == nullptr ? mask_parts(text) : nullptr;
+  return make({.text = std::make_shared<const FunctorText>(std::move(text)),
+               .rows = std::move(rows),
+               .parts = std::move(parts)});
 }
 
 }  // namespace mask

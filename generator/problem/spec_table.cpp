@@ -373,8 +373,7 @@ constexpr std::array fields = {
         .member = &AttentionSpec::descale_per,
         .doc = "what k and v of fp8 have a scale for: head, which is one for all, for each KV head, or "
                "for each batch entry and KV head; token, one for each key and KV head; or block, beside q of "
-               "fp8, one "
-               "for each 64 rows and head",
+               "fp8, one for each 64 rows and head",
         .record_name = "descale_per",
         .comment = "what keys and values have a scale for",
         .text_label = " descale_per=",

@@ -12,6 +12,8 @@
 
 #include "generator/problem/functor_node.h"
 #include "generator/program/emit.h"
+#include "generator/program/parts_source.h"
+#include "generator/text/mask_parts.h"
 #include "generator/text/meaning_source.h"
 #include "generator/text/row_range.h"
 #include "generator/text/score_mask.h"
@@ -86,7 +88,7 @@ class Writer {
       case MaskOperator::none:
         break;
     }
-    if (node.text) return text_mask(*node.text, node.rows.get());
+    if (node.text) return text_mask(*node.text, node.rows.get(), node.parts.get());
     const std::string within = node.a ? mask(*node.a) : "NoMask";
     return row_type(node.row->functor, node.arguments, within);
   }
@@ -188,7 +190,7 @@ class Writer {
     return lines;
   }
 
-  std::string text_mask(const FunctorText& text, const TextRowRange* rows) {
+  std::string text_mask(const FunctorText& text, const TextRowRange* rows, const MaskParts* parts) {
     std::string functions;
     if (!text.classify.empty()) {
       functions = function("TileClass classify(const ScoreTile& tile)", text,
@@ -197,6 +199,12 @@ class Writer {
                            text.classify, ".classify", locals(text));
     }
     functions += function("bool keep(int q, int k)", text, "", text.body, "", locals(text));
+    constexpr std::size_t most_in_copies = 2048;
+    if (text.body.size() > most_in_copies) functions += "  static constexpr bool is_long = true;\n";
+    if (parts != nullptr) {
+      functions += parts_source(*parts);
+      include("problem/text_parts.cuh");
+    }
     const std::variant<TextMeaning, NotFollowed> meaning = mask_meaning(text);
     if (!text.classify.empty() || std::holds_alternative<NotFollowed>(meaning))
       return text_struct(text, "Mask", "mask", "TextMask", functions);
@@ -204,15 +212,9 @@ class Writer {
     include("problem/interval_mask.cuh");
     if (rows == nullptr) return text_struct(text, "Mask", "mask", "IntervalMask<{}>", functions);
     functions += fmt::format("  static constexpr bool rows_begin_first = {};\n", !rows->begin);
-    functions += row_end("row_begin", rows->begin, "0") + row_end("row_end", rows->end, "seqlen_kv");
+    functions += range_source(*rows, "row");
     include("problem/row_range_mask.cuh");
     return text_struct(text, "Mask", "mask", "RowRangeMask<{}>", functions);
-  }
-
-  // Where one side of the keys that a query sees ends.
-  static std::string row_end(const char* name, const std::optional<TextMeaning>& key, const char* open) {
-    return fmt::format("  __device__ Exact<long long> {}([[maybe_unused]] int q) const {{\n{}  }}\n", name,
-                       key ? exact_source(*key, "    ") : fmt::format("    return {{{}}};\n", open));
   }
 
   static std::string kept_of(const TextMeaning& kept) {

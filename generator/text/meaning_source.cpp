@@ -96,7 +96,7 @@ class Lines {
       const TextNode& node = meaning.nodes[i];
       std::string text = expression(node);
       const bool is_short = node.op == TextOperator::constant || node.op == TextOperator::input ||
-                            node.op == TextOperator::unknown;
+                            node.op == TextOperator::unknown || node.op == TextOperator::is_asked;
       if (uses_[i] > 1 && !is_short) {
         lines_ += fmt::format("{}const {}<{}> x{} = {};\n", indent, name_of(numbers_), to_string(node.type),
                               i, bare(text));
@@ -133,6 +133,8 @@ class Lines {
       case TextOperator::load:
         return fmt::format("element<{}>({}, {}, tensor{})", type, bare(operand(node, 1)),
                            bare(operand(node, 0)), node.which);
+      case TextOperator::is_asked:
+        return "Exact<bool>(is_asked)";
       case TextOperator::unknown:
         return fmt::format("any<{}>()", type);
       case TextOperator::convert:

@@ -61,6 +61,9 @@ int NodeList::load(int tensor, NumberType type, int index, int reads) {
 int NodeList::score() {
   return add({.op = TextOperator::score, .type = NumberType::real32, .operands = {-1, -1, -1}});
 }
+int NodeList::is_asked() {
+  return add({.op = TextOperator::is_asked, .type = NumberType::truth, .operands = {-1, -1, -1}});
+}
 int NodeList::unknown(NumberType type) {
   return add({.op = TextOperator::unknown, .type = type, .operands = {-1, -1, -1}});
 }

@@ -16,6 +16,8 @@ class NodeList {
 
   /// The score that a text is given.
   int score();
+  /// Whether the text reads what a part of it reads.
+  int is_asked();
   /// Of which nothing is known.
   int unknown(NumberType type);
   /// The same as in another list: its operands are at other places here.

@@ -54,15 +54,24 @@ class Derivation {
 
   std::shared_ptr<const TextRowRange> range() {
     const Fact result = as_keys(facts_.back());
-    if (result.kind != Fact::Kind::keys) return nullptr;
-    TextRowRange range;
-    if (result.begin >= 0) range.begin = nodes_.meaning(result.begin);
-    if (result.end >= 0) range.end = nodes_.meaning(result.end);
-    return std::make_shared<const TextRowRange>(std::move(range));
+    return result.kind == Fact::Kind::keys ? std::make_shared<const TextRowRange>(range_of(result)) : nullptr;
+  }
+
+  std::optional<TextKeys> keys() const {
+    const Fact& result = facts_.back();
+    if (result.kind != Fact::Kind::keys && result.kind != Fact::Kind::gap) return {};
+    return TextKeys{.range = range_of(result), .are_left_out = result.kind == Fact::Kind::gap};
   }
 
  private:
   using Kind = Fact::Kind;
+
+  TextRowRange range_of(const Fact& keys) const {
+    TextRowRange range;
+    if (keys.begin >= 0) range.begin = nodes_.meaning(keys.begin);
+    if (keys.end >= 0) range.end = nodes_.meaning(keys.end);
+    return range;
+  }
 
   const Fact& operand(const TextNode& node, std::size_t i) const {
     return facts_[static_cast<std::size_t>(node.operands[i])];
@@ -373,6 +382,8 @@ class Derivation {
 };
 
 }  // namespace
+
+std::optional<TextKeys> text_keys(const TextMeaning& truth) { return Derivation(truth).keys(); }
 
 std::shared_ptr<const TextRowRange> text_row_range(const FunctorText& text) {
   if (!text.classify.empty()) return nullptr;

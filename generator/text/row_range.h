@@ -17,6 +17,15 @@ struct TextRowRange {
   std::optional<TextMeaning> end;
 };
 
+/// Keys of which a truth holds, or of which alone it does not hold.
+struct TextKeys {
+  TextRowRange range;
+  bool are_left_out = false;
+};
+
+/// Of a truth that depends on the key; nothing where it does not follow that they have no gap.
+std::optional<TextKeys> text_keys(const TextMeaning& truth);
+
 /// Null where it does not follow from how the text is made that there is no gap.
 std::shared_ptr<const TextRowRange> text_row_range(const FunctorText& text);
 

@@ -15,6 +15,7 @@
 namespace jit {
 namespace {
 
+constexpr std::size_t most_nodes = 600;  // kernels hold some copies of what is followed
 constexpr int max_depth = 200;  // of what is nested: more would exhaust the stack
 
 // Levels as in C++, from what binds least on.
@@ -106,7 +107,9 @@ class BodyReader {
     int result = returns_.back().value;
     for (std::size_t i = returns_.size() - 1; i-- > 0;)
       result = nodes_.choose(returns_[i].condition, returns_[i].value, result);
-    return nodes_.meaning(result);
+    TextMeaning meaning = nodes_.meaning(result);
+    if (meaning.nodes.size() > most_nodes) fail("it is too long, and would take long to compile");
+    return meaning;
   }
 
  private:

@@ -22,10 +22,11 @@ std::string_view to_string(NumberType type);
 
 enum class TextOperator {
   constant,
-  input,    ///< one of TextInput
-  load,     ///< an element of a tensor: operands are its index, and whether the text reads it
-  score,    ///< of a score's text: the score that it is given
-  unknown,  ///< any number of the type, or none: what a function returns that is not looked into
+  input,     ///< one of TextInput
+  load,      ///< an element of a tensor: operands are its index, and whether the text reads it
+  score,     ///< of a score's text: the score that it is given
+  is_asked,  ///< of a part of a mask's text: whether the text reads what the part reads
+  unknown,   ///< any number of the type, or none: what a function returns that is not looked into
   convert,
   negative,
   bit_not,

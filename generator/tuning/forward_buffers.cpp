@@ -153,12 +153,14 @@ void ForwardBuffers::describe_sequences() {
   }
 }
 
-// Scales that differ from key to key, or from column to column, where each has its own; else all are 1. Means that differ
-// from column to column, and LSE that has lost nothing.
+// Scales that differ from key to key, or from column to column, where each has its own; else all are 1. So are those of
+// blocks of ragged rows and of pages, which are not the blocks of dense sequences. Means that differ from column to column,
+// and LSE that has lost nothing.
 void ForwardBuffers::describe_scales() {
   const bool has_blocks = spec_.descale_per == ScaleKind::block;
   const auto rows_of = [&](std::int64_t rows) { return has_blocks ? scale_blocks_of(rows) : rows; };
   const std::int64_t heads = params_.heads_kv, seqlen = rows_of(dense_.seqlen_kv);
+  const std::int64_t page = rows_of(std::max(1, spec_.page_size));
   const auto array_with = [&](std::int64_t count, const auto& value) {
     std::vector<float> numbers(static_cast<std::size_t>(count));
     for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = value(i);
@@ -180,7 +182,12 @@ void ForwardBuffers::describe_scales() {
   if (spec_.lse_shift) dense_descale_.lse_shift = array_with(1, [](std::size_t) { return 0.0f; });
   descale_ = dense_descale_;
   if (spec_.descale_per == ScaleKind::head) return;
-  const float* const data = drawn(dense_.batch * seqlen * heads);
+  const auto of_rows = [&](std::int64_t count) {
+    if (!has_blocks || is_dense(spec_)) return drawn(count);
+    return array_with(count, [](std::size_t) { return 1.0f; });
+  };
+  const std::int64_t in_pages = params_.sequences.page_table != nullptr ? params_.sequences.pages * page : 0;
+  const float* const data = of_rows(std::max(dense_.batch * seqlen, in_pages) * heads);
   const TensorStrides strides{.batch = seqlen * heads, .seq = heads, .head = 1};
   dense_descale_.k = data;
   dense_descale_.k_strides = strides;
@@ -190,7 +197,7 @@ void ForwardBuffers::describe_scales() {
   }
   if (has_fp8_queries(spec_)) {
     const std::int64_t queries = rows_of(dense_.seqlen_q), heads_q = params_.heads_q;
-    dense_descale_.q = drawn(dense_.batch * queries * heads_q);
+    dense_descale_.q = of_rows(dense_.batch * queries * heads_q);
     dense_descale_.q_strides = {.batch = queries * heads_q, .seq = heads_q, .head = 1};
     // Values have one of each KV head at most.
     dense_descale_.v_strides.batch = dense_descale_.v_strides.seq = 0;
@@ -199,7 +206,7 @@ void ForwardBuffers::describe_scales() {
   if (params_.sequences.cu_seqlens_q != nullptr) descale_.q_strides.batch = 0;
   if (params_.sequences.cu_seqlens_k != nullptr) descale_.k_strides.batch = descale_.v_strides.batch = 0;
   if (params_.sequences.page_table != nullptr)
-    descale_.k_strides.batch = descale_.v_strides.batch = spec_.page_size * heads;
+    descale_.k_strides.batch = descale_.v_strides.batch = page * heads;
 }
 
 void ForwardBuffers::fill_inputs(ContextState& context, CUstream stream) {

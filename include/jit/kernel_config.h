@@ -55,14 +55,15 @@ struct ForwardWgmma {
   bool operator==(const ForwardWgmma&) const = default;
 };
 
-/// cp.async and mma.sync, keys split over blocks: sm_80 and later, any sequences (templates/forward_split_kv).
+/// cp.async or TMA, and mma.sync, keys split over blocks: sm_80 and later, any sequences (templates/forward_split_kv).
 struct ForwardSplitKv {
-  int row_warps = 1;                ///< warps side by side along rows: a block has 16 rows for each
-  int key_warps = 4;                ///< warps that share the keys of a tile
-  int tile_kv = 64;                 ///< keys per step
-  int stages = 3;                   ///< buffers for tiles of keys and values
-  Rescale rescale = Rescale::lazy;  ///< when the output is rescaled to a new row maximum
-  int blocks_per_sm = 2;            ///< that must fit on a multiprocessor: caps the registers
+  int row_warps = 1;                 ///< warps side by side along rows: a block has 16 rows for each
+  int key_warps = 4;                 ///< warps that share the keys of a tile
+  int tile_kv = 64;                  ///< keys per step
+  int stages = 3;                    ///< buffers for tiles of keys and values
+  Copies copies = Copies::cp_async;  ///< how tiles of keys and values come to shared memory
+  Rescale rescale = Rescale::lazy;   ///< when the output is rescaled to a new row maximum
+  int blocks_per_sm = 2;             ///< that must fit on a multiprocessor: caps the registers
 
   bool operator==(const ForwardSplitKv&) const = default;
 };

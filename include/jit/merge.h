@@ -47,7 +47,7 @@ struct PartialState {
   /// dimensions also (states, tokens, heads, head_dim_v). Any strides whose last is 1.
   TensorView o;
   /// fp32 (heads, tokens), (batch, heads, seqlen) or (states, heads, tokens): natural log, any strides. −inf says that
-  /// the state has no keys for the row: its o may hold anything there, and is not read. +inf, which some kernels write
+  /// the state has no keys for the row: its o may hold anything there, and does not count. +inf, which some kernels write
   /// for such rows, says the same; NaN makes o and lse of the row NaN.
   TensorView lse;
 };

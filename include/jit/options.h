@@ -22,9 +22,9 @@ enum class ScaleKind {
   head,  ///< one for all, for each KV head, or for each batch entry and KV head
   token,  ///< one for each key and KV head, and, where q is of 8 bits, too, for each query and head instead of values
   channel,  ///< of values: one for each batch entry, or for all, KV head and column
-  block,  ///< of q and k of 8 bits: one for each 64 rows of a batch entry and head, as token has one for each
+  block,    ///< of q and k of 8 bits: one for each 64 rows and head, as token has one for each
 };
-/// Rows that share a scale with ScaleKind::block.
+/// Rows that share a scale with ScaleKind::block, as they lie: of a batch entry, of all ragged rows, or of a page.
 inline constexpr int scale_block_rows = 64;
 
 /// What a tensor that is made of 8 bits has a scale for, which is found from its largest magnitude, unless it is given.
@@ -33,7 +33,7 @@ enum class QuantizedScales {
   head,     ///< one for each batch entry and KV head
   token,    ///< one for each row
   channel,  ///< one for each batch entry, KV head and column
-  block,    ///< one for each scale_block_rows rows of a batch entry and head
+  block,    ///< one for each scale_block_rows rows of a batch entry and head; ragged rows are one entry
 };
 
 /// What a mask leaves of a tile of scores.

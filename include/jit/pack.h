@@ -67,9 +67,10 @@ struct PackContents {
 
 /// Compiles what untuned calls of these specs and sizes run on these devices, mixed ones among them, on all cores, and
 /// writes it to one file: for processes whose Settings::packs name it, with this version of the library and this NVRTC,
-/// and tensors that TMA can map. Needs no GPU. Kernels are taken from the context's cache, and kept there. Progress comes
-/// as events of kind tune. Nothing is written when anything fails. Throws Error invalid_spec, invalid_argument,
-/// unsupported_device, no_valid_config, what compiling throws, and io_error.
+/// and tensors that TMA can map. Of a spec of fp8 also the quantisers of its q, k and v, out of tensors of the type of o.
+/// Needs no GPU. Kernels are taken from the context's cache, and kept there. Progress comes as events of kind tune.
+/// Nothing is written when anything fails. Throws Error invalid_spec, invalid_argument, unsupported_device,
+/// no_valid_config, what compiling throws, and io_error.
 PackContents write_pack(const std::string& path, std::span<const AttentionSpec> specs,
                         std::span<const PackTarget> targets, const PackSizes& sizes = {},
                         const Context& context = default_context());

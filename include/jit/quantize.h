@@ -87,8 +87,7 @@ struct QuantizeArguments {
   TensorView v_out;
 
   /// fp32, what elements are multiplied by to be numbers again. Written: with scales = token (batch, seqlen_q, heads_q), of
-  /// k (batch, seqlen_kv, heads_kv); with block, of tokens that are not ragged, (batch, ceil(seqlen_q / 64), heads_q) and so
-  /// on; with head (batch, heads_kv), of q, too; with channel (batch, heads_kv, head_dim_v).
+  /// k (batch, seqlen_kv, heads_kv); with block (batch, ceil(seqlen_q / 64), heads_q) and so on; with head (batch, heads_kv), of q, too; with channel (batch, heads_kv, head_dim_v).
   /// Read where they are given: the same as of head, (heads_kv) or (1); without one it is 1. A scale that is 0, negative
   /// or none does to elements what a division by it does.
   TensorView q_descale = {};

@@ -10,6 +10,7 @@ For texts of which bounds of q and k do not tell which tiles to skip, and for bl
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -400,10 +401,16 @@ def _wanted_block_size(block_size):
     return wanted_whole("block_size", block_q), wanted_whole("block_size", block_kv)
 
 
+@functools.lru_cache(maxsize=256)
+def _mask_over(block_q, block_kv, within):
+    """The mask of calls. Reading its texts takes longer than all else of making a table, so it is kept."""
+    return _masks.block_mask(block_q, block_kv, within)
+
+
 def _made(like, like_name, *, mask, block_size, batch, heads, seqlen_q, seqlen_k, tensors, heads_q=0, **arrays):
     """A BlockMask; `batch` and `heads` are None where one table is for all. Errors call `like` by `like_name`."""
     block_q, block_kv = _wanted_block_size(block_size)
-    over = _masks.block_mask(block_q, block_kv, mask)
+    over = _mask_over(block_q, block_kv, mask)
     given = dict(tensors or {})
     table = _core.make_block_mask(
         like,

@@ -20,12 +20,17 @@ class QuantizedQkv(typing.NamedTuple):
     v_mean: typing.Any = None
     #: With return_lse_shift: (batch, heads_q, seqlen_q); softmax_scale times this is what LSE lacks.
     lse_shift: typing.Any = None
+    #: What q_descale and k_descale are for: "head", "token" or "block".
+    descale_per: typing.Any = None
 
     @property
     def scales(self):
         """The arguments of `attention` that make numbers of these elements again, and give back what they have lost."""
         names = "q_descale", "k_descale", "v_descale", "v_mean", "lse_shift"
-        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        if self.descale_per == "block" and len(self.q_descale.shape) == 2:  # as many as there are requests, by chance
+            given["descale_per"] = self.descale_per
+        return given
 
 
 def quantize_qkv(
@@ -73,8 +78,8 @@ def quantize_qkv(
         q_descale, k_descale, v_descale: fp32, what elements are multiplied by to be numbers again. With "given" they are
             read: (1), (heads_kv) or (batch, heads_kv), None: 1. Else they are written: arrays to write to, None: new ones.
         out_dtype: "fp8_e4m3" or "fp8_e5m2".
-        scales: of q and k: "token", one for each row; "block", one for each 64 rows of a batch entry and head, of arrays that
-            are not ragged; "head", one for each batch entry and KV head; or "given". The largest magnitude
+        scales: of q and k: "token", one for each row; "block", one for each 64 rows of a head, counted from the first of a
+            batch entry, or of all ragged rows; "head", one for each batch entry and KV head; or "given". The largest magnitude
             becomes the largest element; of less than 2^-100 a scale is 1.
         value_scales: of v: "head", "channel" (batch, heads_kv, head_dim_v), or "given".
         rotation_seed: a number: q and k are multiplied by a Hadamard matrix with random signs of this seed, which spreads
@@ -103,7 +108,7 @@ def quantize_qkv(
         InvalidSpecError: types or sizes are none that can be served, with what would work.
         Error: of another kind, see jit_attention.errors.
     """
-    return QuantizedQkv(
+    made = QuantizedQkv(
         *_core.quantize_qkv(
             q,
             k,
@@ -133,3 +138,4 @@ def quantize_qkv(
             stream=stream,
         )
     )
+    return made._replace(descale_per="head" if scales == "given" else scales)

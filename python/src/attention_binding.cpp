@@ -34,6 +34,8 @@ ScaleKind kind_by_shape(const AttentionArguments& arguments, const AttentionSpec
                ? ScaleKind::token
                : ScaleKind::block;
   }
+  if (has_fp8_q && arguments.k_descale.rank > 2)
+    return arguments.k_descale.shape[1] == arguments.k.shape[1] ? ScaleKind::token : ScaleKind::block;
   for (const auto& [name, scales] :
        {std::pair{"k_descale", &arguments.k_descale}, {"v_descale", &arguments.v_descale}}) {
     if (has_fp8_q && scales == &arguments.v_descale) continue;
@@ -43,6 +45,9 @@ ScaleKind kind_by_shape(const AttentionArguments& arguments, const AttentionSpec
     const std::int64_t rows = scales->shape[0], keys = arguments.k.shape[0];
     const std::int64_t batch =
         spec.sequences_q == SequenceKind::ragged ? arguments.cu_seqlens_q.shape[0] - 1 : arguments.q.shape[0];
+    const std::int64_t blocks = (keys + scale_block_rows - 1) / scale_block_rows;
+    // Which requests alone have as many of by chance: quantize_qkv says what its scales are for.
+    if (has_fp8_q && rows == blocks && rows != keys && rows != batch) return ScaleKind::block;
     if (rows != keys || rows == 1) return ScaleKind::head;  // of one key in all, both are the same
     if (rows != batch) return ScaleKind::token;
     refuse(name, fmt::format("has {} rows, and there are as many requests as keys in all; say with "
@@ -277,9 +282,11 @@ Args:
     sinks: fp32 (heads_q), a score of each head without a value.
     q_descale: fp32, what the elements of q are multiplied by where it is of fp8: (1), (heads_kv) or (batch, heads_kv), any
         of which may be 1; heads that share keys share a scale. Or one for each row, as q without head_dim, or for each 64
-        rows: (batch, ceil(seqlen_q / 64), heads_q), and of k the same with its sizes.
+        rows: (batch, ceil(seqlen_q / 64), heads_q), of ragged rows (ceil(total_q / 64), heads_q).
     k_descale: fp32, what the elements of k are multiplied by where k and v are of fp8: (1), (heads_kv) or (batch,
-        heads_kv), any of which may be 1; or one for each key and KV head, as k without head_dim. Any strides.
+        heads_kv), any of which may be 1; or one for each key and KV head, as k without head_dim; or, beside q of fp8, for
+        each 64 rows: (batch, ceil(seqlen_kv / 64), heads_kv), (ceil(total_k / 64), heads_kv) or (pages, ceil(page_size /
+        64), heads_kv). Any strides.
     v_descale: the same for v; where q is of fp8, too, of each head, or of each column (batch, heads_kv, head_dim_v), of
         which the first two may be 1, and the first be missing.
     v_mean: fp32 (batch, heads_kv, head_dim_v), of which the first two may be 1 and the first be missing, where q is of fp8:

@@ -1,5 +1,6 @@
 // Stores the keys and values of new tokens in a cache, and on the way normalises and rotates them and the queries. A
-// block has some of the rows of one token: its heads of q, then of k, then of v. A few lanes of a warp have a row.
+// block has some of the rows of one token: its heads of q, then of k, then of v. A few lanes of a warp have a row, and
+// reads a few at once, so that enough of memory is on the way.
 #pragma once
 
 #include "append/params.cuh"
@@ -12,6 +13,7 @@
 #include "base/row_lanes.cuh"
 #include "base/row_norm.cuh"
 #include "base/row_pieces.cuh"
+#include "base/touch_lines.cuh"
 
 namespace jit {
 
@@ -24,49 +26,58 @@ class TokenRows {
   static constexpr RowLanes rotated = rotated_lanes<Config>;
   static constexpr RowLanes copied = row_lanes(Config::head_dim_v, Config::head_dim_v, sizeof(Element));
   static constexpr int turns = maximum(rotated.turns, copied.turns);
+  static constexpr int piece_bytes = rotated.piece * static_cast<int>(sizeof(Element));
+  static constexpr int piece_words = (piece_bytes + 3) / 4;
 
  public:
   /// For a row, of any kind.
   static constexpr int lanes = maximum(rotated.lanes, copied.lanes);
+  /// Rows that a lane reads at once.
+  static constexpr int ahead = maximum(1, 4 / turns);
 
-  /// A lane's pieces of a row.
+  /// A lane's pieces of a row as they lie in memory.
   struct Row {
-    float x[turns][rotated.piece];
+    unsigned words[turns][piece_words];
   };
 
   __device__ __forceinline__ TokenRows(const AppendParams& params, int token)
       : params_(params),
         batch_(token / params.seqlen),
         seq_(token % params.seqlen),
-        lane_(threadIdx.x % lanes) {}
+        lane_(threadIdx.x % lanes),
+        q_(static_cast<const Element*>(params.q) + offset(params.q_strides, 0)),
+        k_(static_cast<const Element*>(params.k) + offset(params.k_strides, 0)),
+        v_(static_cast<const Element*>(params.v) + offset(params.v_strides, 0)) {}
 
   /// Reads a row as it is; zeros where there is none.
   __device__ __forceinline__ Row load(int row, bool is_row) const {
     Row loaded = {};
-    if (!is_row) return loaded;
-    if (is_value(row)) {
-      if constexpr (values_are_alike) load_pieces<copied>(value_row(row), loaded);
-    } else {
-      load_pieces<rotated>(query_or_key_row(row), loaded);
+    if (!is_row || (!values_are_alike && is_value(row))) return loaded;
+    const Element* const source = new_row(row);
+    const int pieces = is_value(row) ? copied.pieces : rotated.pieces;
+#pragma unroll
+    for (int turn = 0; turn < turns; ++turn) {
+      if (turn * lanes + lane_ < pieces)
+        load_words<piece_bytes, Config::alignment>(source + column<rotated>(turn), loaded.words[turn]);
     }
     return loaded;
   }
 
-  /// Moves a row that was loaded, by all lanes of a warp. Rows of k and v whose token has no place stay out.
-  __device__ __forceinline__ void move(int row, bool is_row, Row& loaded, const TokenPlace& place,
+  /// Moves a row that was loaded, by all lanes of a warp. Rows of k and v whose token has no place stay out. q may be
+  /// rotated in place: what other lanes need of a row they have from registers.
+  __device__ __forceinline__ void move(int row, bool is_row, const Row& words, const TokenPlace& place,
                                        const Rotation<Config>& rotation) const {
     const bool is_query = row < params_.heads_q;
-    const bool is_moved = is_row && (is_query || place.is_stored), is_rotated = is_moved && !is_value(row);
-    const float factor = norm_factor(loaded);
-    if (is_rotated) rotate(row, factor, rotation, loaded);
-    __syncwarp();  // q may be rotated in place
+    const bool is_moved = is_row && (is_query || place.is_stored);
+    Values loaded = widened(words);
+    normalise_and_rotate(row, is_moved && !is_value(row), words, rotation, loaded);
     const float scale = cache_scale(row, is_moved && !is_query, loaded, place);
     if (!is_moved) return;
     if (is_query) {
-      Element* target = new_row(params_.q_out, params_.q_out_strides, row);
+      Element* target = static_cast<Element*>(params_.q_out) + offset(params_.q_out_strides, row);
       for_pieces<rotated>(
           [&](int turn) { store_piece<Config::alignment>(target + column<rotated>(turn), loaded.x[turn]); });
-    } else if (is_rotated) {
+    } else if (!is_value(row)) {
       const int head = row - params_.heads_q;
       CacheElement* target = cache_row(params_.k_cache, params_.k_cache_strides, place, head);
       for_pieces<rotated>([&](int turn) {
@@ -78,6 +89,15 @@ class TokenRows {
   }
 
  private:
+  /// The same as numbers.
+  struct Values {
+    float x[turns][rotated.piece];
+  };
+  /// One piece of a row as it lies in memory.
+  struct Piece {
+    unsigned words[piece_words];
+  };
+
   /// Whether rows of v are cut as those of q and k are, so that they can be loaded ahead as these are.
   static constexpr bool values_are_alike = copied.piece == rotated.piece;
   static constexpr int cache_alignment =
@@ -86,15 +106,17 @@ class TokenRows {
   __device__ __forceinline__ bool is_value(int row) const {
     return row >= params_.heads_q + params_.heads_kv;
   }
-  __device__ __forceinline__ const Element* query_or_key_row(int row) const {
-    return row < params_.heads_q ? new_row(params_.q, params_.q_strides, row)
-                                 : new_row(params_.k, params_.k_strides, row - params_.heads_q);
-  }
-  __device__ __forceinline__ const Element* value_row(int row) const {
-    return new_row(params_.v, params_.v_strides, row - params_.heads_q - params_.heads_kv);
+  /// Of any kind.
+  __device__ __forceinline__ const Element* new_row(int row) const {
+    const int key = row - params_.heads_q, value = key - params_.heads_kv;
+    const Element* const first = key < 0 ? q_ : value < 0 ? k_ : v_;
+    const long long stride = key < 0     ? params_.q_strides.head
+                             : value < 0 ? params_.k_strides.head
+                                         : params_.v_strides.head;
+    return first + (key < 0 ? row : value < 0 ? key : value) * stride;
   }
 
-  __device__ __forceinline__ void store_value(int row, const Row& loaded, const TokenPlace& place,
+  __device__ __forceinline__ void store_value(int row, const Values& loaded, const TokenPlace& place,
                                               float scale) const {
     const int head = row - params_.heads_q - params_.heads_kv;
     CacheElement* target = cache_row(params_.v_cache, params_.v_cache_strides, place, head);
@@ -105,13 +127,13 @@ class TokenRows {
 
   /// Calls `use` with each of the lane's pieces of a row of v, behind its first column.
   template <class Use>
-  __device__ __forceinline__ void for_values(int row, const Row& loaded, const Use& use) const {
+  __device__ __forceinline__ void for_values(int row, const Values& loaded, const Use& use) const {
     for_pieces<copied>([&](int turn) {
       if constexpr (values_are_alike) {
         use(column<copied>(turn), loaded.x[turn]);
       } else {
         float piece[copied.piece];
-        load_piece<Config::alignment>(value_row(row) + column<copied>(turn), piece);
+        load_piece<Config::alignment>(new_row(row) + column<copied>(turn), piece);
         use(column<copied>(turn), piece);
       }
     });
@@ -119,7 +141,7 @@ class TokenRows {
 
   /// What the elements of a row of k or v are divided by as they are stored; left beside them, if each row has its own.
   /// By all lanes of a warp.
-  __device__ __forceinline__ float cache_scale(int row, bool is_stored, const Row& loaded,
+  __device__ __forceinline__ float cache_scale(int row, bool is_stored, const Values& loaded,
                                                const TokenPlace& place) const {
     if constexpr (!is_fp8<CacheElement>) {
       return 1.0f;
@@ -138,7 +160,7 @@ class TokenRows {
   }
 
   /// Of a row that is there, else of nothing. By all lanes of a warp.
-  __device__ __forceinline__ float largest_magnitude(int row, bool is_there, const Row& loaded) const {
+  __device__ __forceinline__ float largest_magnitude(int row, bool is_there, const Values& loaded) const {
     float largest = 0;
     const auto look_at = [&](const auto& piece) {
       for (const float x : piece) largest = fmaxf(largest, fabsf(x));
@@ -154,28 +176,46 @@ class TokenRows {
     return largest;
   }
 
-  /// Normalises and rotates what was loaded. The pairs' other halves are other lanes', and read once more.
-  __device__ __forceinline__ void rotate(int row, float factor, const Rotation<Config>& rotation,
-                                         Row& loaded) const {
-    const Element* source = query_or_key_row(row);
-    const void* weights = row < params_.heads_q ? params_.q_norm_weight : params_.k_norm_weight;
-    for_pieces<rotated>([&](int turn) {
-      const int begin = column<rotated>(turn);
-      normalise_piece<Config>(loaded.x[turn], begin, factor, weights);
-      if constexpr (Config::rotary_dim != 0) {
-        if (begin >= Config::rotary_dim) return;
-        float partners[rotated.piece] = {};
-        if constexpr (!Config::rotary_interleaved) {
-          load_piece<Config::alignment>(source + rotation.partner(begin), partners);
-          normalise_piece<Config>(partners, rotation.partner(begin), factor, weights);
-        }
-        rotation.rotate(loaded.x[turn], partners, begin, turn);
-      }
-    });
+  __device__ __forceinline__ Values widened(const Row& words) const {
+    Values values;
+#pragma unroll
+    for (int turn = 0; turn < turns; ++turn) widen_words<Element>(words.words[turn], values.x[turn]);
+    return values;
   }
 
-  __device__ __forceinline__ float norm_factor(const Row& row) const {
-    return row_norm_factor<Config, lanes>(row.x, params_.norm_eps);
+  /// Of a row that is_rotated, else nothing. By all lanes of a warp: the pairs' other halves are other lanes'.
+  __device__ __forceinline__ void normalise_and_rotate(int row, bool is_rotated, const Row& words,
+                                                       const Rotation<Config>& rotation,
+                                                       Values& loaded) const {
+    const void* weights = row < params_.heads_q ? params_.q_norm_weight : params_.k_norm_weight;
+    const float factor = row_norm_factor<Config, lanes>(loaded.x, params_.norm_eps);
+#pragma unroll
+    for (int turn = 0; turn < rotated.turns; ++turn) {
+      const int begin = column<rotated>(turn);
+      float partners[rotated.piece] = {};
+      if constexpr (Config::rotary_dim != 0 && !Config::rotary_interleaved)
+        widen_words<Element>(piece_of_row(words, rotation.partner(begin) / rotated.piece).words, partners);
+      if (!is_rotated || begin >= Config::head_dim) continue;
+      normalise_piece<Config>(loaded.x[turn], begin, factor, weights);
+      if (begin >= Config::rotary_dim) continue;
+      if constexpr (!Config::rotary_interleaved)
+        normalise_piece<Config>(partners, rotation.partner(begin), factor, weights);
+      rotation.rotate(loaded.x[turn], partners, begin, turn);
+    }
+  }
+
+  /// A piece of a row by its number, whichever lane has it. By all lanes of a warp.
+  __device__ __forceinline__ Piece piece_of_row(const Row& row, int piece) const {
+    Piece found;
+#pragma unroll
+    for (int turn = 0; turn < rotated.turns; ++turn) {
+#pragma unroll
+      for (int i = 0; i < piece_words; ++i) {
+        const unsigned word = __shfl_sync(full_warp, row.words[turn][i], piece % lanes, lanes);
+        found.words[i] = turn == 0 || piece / lanes == turn ? word : found.words[i];
+      }
+    }
+    return found;
   }
 
   /// Calls `move` with each turn in which the lane has a piece of a row that is cut like this.
@@ -190,19 +230,6 @@ class TokenRows {
   __device__ __forceinline__ int column(int turn) const {
     return (turn * lanes + lane_) * share.piece;
   }
-  template <RowLanes share>
-  __device__ __forceinline__ void load_pieces(const Element* source, Row& row) const {
-    for_pieces<share>(
-        [&](int turn) { load_piece<Config::alignment>(source + column<share>(turn), row.x[turn]); });
-  }
-
-  __device__ __forceinline__ const Element* new_row(const void* data, const TensorStrides& strides,
-                                                    int head) const {
-    return static_cast<const Element*>(data) + offset(strides, head);
-  }
-  __device__ __forceinline__ Element* new_row(void* data, const TensorStrides& strides, int head) const {
-    return static_cast<Element*>(data) + offset(strides, head);
-  }
   __device__ __forceinline__ long long offset(const TensorStrides& strides, int head) const {
     return batch_ * strides.batch + seq_ * strides.seq + head * strides.head;
   }
@@ -215,28 +242,46 @@ class TokenRows {
   const AppendParams& params_;
   int batch_, seq_;
   int lane_;
+  const Element *q_, *k_, *v_;  // the token's first rows
 };
 
-/// A row is loaded while the one before is moved, and the first one while the token's place is looked for.
+/// A few rows are on the way at once, the first ones while the token's place is looked for.
 template <class Config>
 __device__ __forceinline__ void append_rows(const AppendParams& params) {
+  touch_lines(params);
   wait_for_grids_before();
-  constexpr int lanes = TokenRows<Config>::lanes;
+  using Rows = TokenRows<Config>;
+  constexpr int lanes = Rows::lanes, ahead = Rows::ahead;
   const int index = static_cast<int>(blockIdx.x), thread = static_cast<int>(threadIdx.x);
   const int begin = static_cast<int>(blockIdx.y) * params.rows_per_block;
   const int end = minimum(begin + params.rows_per_block, params.heads_q + 2 * params.heads_kv);
   const int rows_at_once = static_cast<int>(blockDim.x) / lanes;
-  const TokenRows<Config> token(params, index);
+  const Rows token(params, index);
   int row = begin + thread / lanes;
-  auto loaded = token.load(row, row < end);
+  const auto load = [&](int steps) {
+    return token.load(row + steps * rows_at_once, row + steps * rows_at_once < end);
+  };
+  typename Rows::Row loaded[ahead];
+  const auto load_ahead = [&] {
+#pragma unroll
+    for (int i = 0; i < ahead; ++i) loaded[i] = load(i);
+  };
+  load_ahead();
   const TokenPlace place = place_of(params, index);
   const Rotation<Config> rotation(params, index, place.position, thread % lanes, lanes);
   // Nothing is done for a token whose position is none of the table's.
+  int left = ahead;  // of the rows that were loaded
+#pragma unroll 1
   for (int first = begin; first < end && rotation.is_possible(); first += rows_at_once) {
-    auto next = token.load(row + rows_at_once, row + rows_at_once < end);
-    token.move(row, row < end, loaded, place, rotation);
-    loaded = next;
+    if (left == 0) {
+      load_ahead();
+      left = ahead;
+    }
+    token.move(row, row < end, loaded[0], place, rotation);
+#pragma unroll
+    for (int i = 1; i < ahead; ++i) loaded[i - 1] = loaded[i];
     row += rows_at_once;
+    --left;
   }
   let_next_grid_start();
 }

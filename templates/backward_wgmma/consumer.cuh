@@ -54,7 +54,10 @@ class Consumer {
     dv_.clear();
     if (has_queries) {
       take_queries(step);
-      if constexpr (Traits::has_many_queries) {
+      if (Traits::has_query_consumer && step == 0 && consumer_ == 1) bar_arrive(Traits::turn_barriers, 2 * warpgroup_size);
+      if constexpr (Traits::has_query_consumer) {
+        step = sum_beside_queries(step);
+      } else if constexpr (Traits::has_many_queries) {
         step = sum_many_queries(step);
       } else {
         step = sum_gradients(step);
@@ -77,56 +80,81 @@ class Consumer {
   // Scores come first in the queue wherever they can, because everything waits for them. Waits count the groups that
   // they leave running.
   __device__ __forceinline__ unsigned sum_gradients(unsigned step) {
-    constexpr bool early = Traits::early_d_scores;
-    const unsigned first = step;
     start_scores(step);
     wgmma_wait_group<0>();
-    if constexpr (early) start_d_scores(step);
     exponentiate(step);
     pack_probabilities(step);
-    if constexpr (!early) start_d_scores(step);
+    start_d_scores(step);
     while (true) {
       start_dv(step);
       wgmma_wait_group<1>();
       write_ds(step);
       if ((flags_ & query_note_end) != 0) break;
-      if constexpr (early) {
-        take_queries(step + 1);
-        start_scores(step + 1);
-        start_dk(step);
-        if (step != first) finish_dq(step - 1);
-        wgmma_wait_group<2>();
-      } else {
-        start_dk(step);
-        wgmma_wait_group<1>();
-      }
+      start_dk(step);
+      wgmma_wait_group<1>();
       wgmma_hold(p_);
-      if constexpr (!early) {
-        take_queries(step + 1);
-        start_scores(step + 1);
-      }
+      take_queries(step + 1);
+      start_scores(step + 1);
       start_dq(step);
-      if constexpr (early) start_d_scores(step + 1);
-      wgmma_wait_group<early ? 3 : 1>();  // dK, dQ, dP of the next step
+      wgmma_wait_group<1>();  // dK
       exponentiate(step + 1);
-      if constexpr (early) wgmma_wait_group<2>();
       wgmma_hold(ds_);
       rings_.q.arrive_empty(step);
       pack_probabilities(step + 1);
-      if constexpr (!early) {
-        wgmma_wait_group<0>();
-        put_dq(step);
-        start_d_scores(step + 1);
-        pass_dq(step);
-      }
+      wgmma_wait_group<0>();
+      put_dq(step);
+      start_d_scores(step + 1);
+      pass_dq(step);
       step = uniform(step + 1);  // else every descriptor would be moved from registers of its own
     }
     start_dk(step);
-    if constexpr (early) {
-      if (step != first) finish_dq(step - 1);
-    }
     start_dq(step);
     return finish_last(step);
+  }
+
+  // Beside a consumer of dQ: products of the next step are started as soon as there are registers for them, and the fence
+  // behind dS comes when they are. Exponentials of the two consumers take turns, so that each computes while the other
+  // one's products run.
+  __device__ __forceinline__ unsigned sum_beside_queries(unsigned step) {
+    start_scores(step);
+    start_d_scores(step);
+    wgmma_wait_group<1>();  // S
+    exponentiate_in_turn(step);
+    pack_probabilities(step);
+    while (true) {
+      start_dv(step);
+      wgmma_wait_group<1>();  // dP
+      rings_.ds.wait_empty(step);
+      put_ds(step);
+      if ((flags_ & query_note_end) != 0) break;
+      take_queries(step + 1);
+      start_scores(step + 1);
+      start_dk(step);
+      start_d_scores(step + 1);
+      pass_ds(step);
+      wgmma_wait_group<2>();  // dV, S
+      wgmma_hold(p_);
+      exponentiate_in_turn(step + 1);
+      wgmma_wait_group<1>();  // dK
+      wgmma_hold(ds_);
+      rings_.q.arrive_empty(step);
+      pack_probabilities(step + 1);
+      step = uniform(step + 1);
+    }
+    start_dk(step);
+    pass_ds(step);
+    wgmma_wait_group<0>();
+    wgmma_hold(p_);
+    wgmma_hold(ds_);
+    wgmma_hold(dk_.registers[0]);
+    wgmma_hold(dv_.registers[0]);
+    rings_.q.arrive_empty(step);
+    return uniform(step + 1);
+  }
+  __device__ __forceinline__ void exponentiate_in_turn(unsigned step) {
+    bar_sync(Traits::turn_barriers + consumer_, 2 * warpgroup_size);
+    exponentiate(step);
+    bar_arrive(Traits::turn_barriers + 1 - consumer_, 2 * warpgroup_size);
   }
 
   // Steps of many queries: each product's accumulators lie where those of another one lay, so that S and dP of the next
@@ -326,6 +354,10 @@ class Consumer {
   // dS, rounded, in registers for dK and in shared memory for dQ: where that of two steps before was, which the other
   // consumer had multiplied before it wrote that of one step before, for which this one has waited.
   __device__ __forceinline__ void write_ds(unsigned step) {
+    put_ds(step);
+    pass_ds(step);
+  }
+  __device__ __forceinline__ void put_ds(unsigned step) {
     wgmma_hold(d_scores_.registers[0]);
     drop(d_scores_, kept_);
 #pragma unroll
@@ -341,6 +373,8 @@ class Consumer {
       scores_.template pack_step<Element>(ds_[i], 0, i);
     }
     store_ds<Config>(rings_.ds.tile(step) + consumer_ * DsTile::panel_bytes, ds_);
+  }
+  __device__ __forceinline__ void pass_ds(unsigned step) const {
     fence_proxy_async_shared();
     rings_.ds.arrive_full(step);
   }

@@ -2,12 +2,12 @@
 // queries, and a warpgroup of it a part of their columns.
 #pragma once
 
+#include "backward_wgmma/dq_rows.cuh"
 #include "backward_wgmma/dq_sums.cuh"
 #include "problem/gradients.cuh"
 #include "problem/masks.cuh"
 #include "problem/scores.cuh"
 #include "steps/dropout.cuh"
-#include "steps/store_rows.cuh"
 
 namespace jit::backward_wgmma {
 
@@ -34,18 +34,9 @@ __device__ __forceinline__ void convert_dq(const AttentionParams& params,
     dq.registers[0][n][2] = four.z;
     dq.registers[0][n][3] = four.w;
   }
-  const auto rows = Gradients<Config>(params, gradient_params, sequences).dq_rows(batch, head);
-  constexpr int columns = Traits::dq_columns;
-  constexpr int parts_of_columns = Traits::has_many_queries ? 1 : Traits::dq_parts;
-  const int first_column = part % parts_of_columns * columns;
-  const int first_row = first_query + part / parts_of_columns * rows_per_warpgroup + thread / warp_size * 16;
-  const float scale = over_kept_share<Config>(params.softmax_scale, dropout);
-  constexpr int last_columns = Config::head_dim - (parts_of_columns - 1) * columns;
-  if (part % parts_of_columns + 1 < parts_of_columns) {
-    store_rows<columns>(dq, scale, rows.from(0, first_column), first_row, row_end);
-  } else if constexpr (last_columns > 0) {
-    store_rows<last_columns>(dq, scale, rows.from(0, first_column), first_row, row_end);
-  }
+  store_dq_part<Config>(params, dropout, dq,
+                        Gradients<Config>(params, gradient_params, sequences).dq_rows(batch, head), part,
+                        thread, first_query, row_end);
 }
 
 }  // namespace jit::backward_wgmma

@@ -39,6 +39,12 @@ struct KeyTile<Config, true> : KeyPlace {
   }
 };
 
+/// Those of a head of dense sequences.
+template <class Config>
+__device__ __forceinline__ int key_tiles_of_head(const AttentionParams& params) {
+  return (DenseSequences<Config>::longest_kv(params) + Config::tile_kv - 1) / Config::tile_kv;
+}
+
 /// Tile `tile` of a launch: those of a head follow one another, so that blocks of a time share queries. By whole warps.
 template <class Config>
 __device__ __forceinline__ KeyTile<Config> key_tile(const AttentionParams& params, int tile) {
@@ -51,7 +57,7 @@ __device__ __forceinline__ KeyTile<Config> key_tile(const AttentionParams& param
         tile - kv_head * places, params.batch, [&](int entry) { return sequences.kv(entry).begin; });
     return {params, {.batch = uniform(batch), .kv_head = kv_head, .k_begin = uniform(first_key)}};
   } else {
-    const int tiles = (DenseSequences<Config>::longest_kv(params) + Config::tile_kv - 1) / Config::tile_kv;
+    const int tiles = key_tiles_of_head<Config>(params);
     const int slice = tile / tiles;
     return {params,
             {.batch = params.batch_begin + slice / params.heads_kv,

@@ -16,35 +16,70 @@ namespace jit::backward_wgmma {
 
 inline constexpr int no_key_tile = -1;
 
+/// The number of those that asked before, of `all`, the last of whom leaves the counter at 0. By a whole warp.
+__device__ __forceinline__ int take_number(unsigned* taken, int all) {
+  int number = 0;
+  if (lane_id() == 0) number = static_cast<int>(atomic_inc_acq_rel(taken, static_cast<unsigned>(all) - 1));
+  return uniform(number);
+}
+
 /// Deals a launch's tiles in their order. By the loader's warp.
 ///
-/// A block begins with the tile of its own index, and takes whichever is next when it has started its last load. Where
-/// blocks wait for one another, each takes one tile alone, the next when it begins: a tile that was held back behind
-/// another one could be waited for by that.
-template <class Config>
+/// A block begins with the tile of its own index, and takes whichever is next when it has started its last load.
+template <class Config, bool in_order = Config::deterministic>
 class KeyTileDealer {
  public:
-  __device__ __forceinline__ explicit KeyTileDealer(const TensorMaps& maps) : maps_(maps) {}
+  __device__ __forceinline__ KeyTileDealer(const AttentionParams&, const TensorMaps& maps) : maps_(maps) {}
 
-  __device__ __forceinline__ int first() const {
-    return Config::deterministic ? take() : static_cast<int>(blockIdx.x);
-  }
+  __device__ __forceinline__ int first() const { return static_cast<int>(blockIdx.x); }
+  // Each block asks once in vain, or never: as often as there are tiles.
   __device__ __forceinline__ int next() const {
-    if constexpr (Config::deterministic) return no_key_tile;
-    const int tile = static_cast<int>(gridDim.x) + take();
+    const int tile = static_cast<int>(gridDim.x) + take_number(maps_.taken, maps_.key_tiles);
     return tile < maps_.key_tiles ? tile : no_key_tile;
   }
 
  private:
-  // Each block asks once in vain, or never, and begins without asking, or does not: as often as there are tiles.
-  __device__ __forceinline__ int take() const {
-    int taken = 0;
-    if (lane_id() == 0)
-      taken = static_cast<int>(atomic_inc_acq_rel(maps_.taken, static_cast<unsigned>(maps_.key_tiles) - 1));
-    return uniform(taken);
+  const TensorMaps& maps_;
+};
+
+/// Where blocks wait for one another, as many as share a head have all of its keys, and then those of another head. Each
+/// has every so many tiles, there and back, as a causal mask leaves more of the first ones. Blocks are numbered as they
+/// begin, so that those that share a head are there.
+template <class Config>
+class KeyTileDealer<Config, true> {
+ public:
+  __device__ __forceinline__ KeyTileDealer(const AttentionParams& params, const TensorMaps& maps)
+      : maps_(maps), tiles_(key_tiles_of_head<Config>(params)) {}
+
+  __device__ __forceinline__ int first() {
+    const int number = take_number(maps_.taken, static_cast<int>(gridDim.x));
+    head_ = number / maps_.sharers;
+    place_ = number - head_ * maps_.sharers;
+    round_begin_ = 0;
+    return tile();
+  }
+  // In the last round there may be no tile for all.
+  __device__ __forceinline__ int next() {
+    place_ = maps_.sharers - 1 - place_;
+    round_begin_ += maps_.sharers;
+    if (round_begin_ + place_ >= tiles_) {
+      head_ += static_cast<int>(gridDim.x) / maps_.sharers;
+      round_begin_ = 0;
+    }
+    return tile();
+  }
+
+ private:
+  __device__ __forceinline__ int tile() const {
+    const int tile = head_ * tiles_ + round_begin_ + place_;
+    return tile < maps_.key_tiles ? tile : no_key_tile;
   }
 
   const TensorMaps& maps_;
+  const int tiles_;  // of a head, at least as many as share it
+  int head_;         // of the launch
+  int place_;        // among those that share it
+  int round_begin_;  // first tile of these
 };
 
 /// By the loader, when nobody reads the note of the tile before.
@@ -76,19 +111,6 @@ __device__ __forceinline__ void for_each_key_tile(const AttentionParams& params,
   unsigned step = 0;
 #pragma unroll 1
   for (unsigned round = 0; with_key_tile<Config>(params, rings, round, step, f); ++round) {
-  }
-}
-
-/// The same by those who add to dQ. Where blocks wait for one another there is one tile alone, and with a loop around it
-/// ptxas spilled, the consumers' registers, too: up to 532 bytes.
-template <class Config, class F>
-__device__ __forceinline__ void for_each_added_key_tile(const AttentionParams& params,
-                                                        const Rings<Config>& rings, F f) {
-  if constexpr (Config::deterministic) {
-    unsigned step = 0;
-    with_key_tile<Config>(params, rings, 0, step, f);
-  } else {
-    for_each_key_tile<Config>(params, rings, f);
   }
 }
 

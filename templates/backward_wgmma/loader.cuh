@@ -79,10 +79,7 @@ __device__ __forceinline__ unsigned load_steps(const AttentionParams& params, co
   const SequencesOf<Config> sequences = keys.sequences(params);
   const bool elected = lane_id() == 0;
   const int k_end = minimum(keys.k_begin + Config::tile_kv, sequences.kv(keys.batch).length);
-  const int first_tile = Config::deterministic ? first_of_round(keys.k_begin / Config::tile_kv % maps.window,
-                                                                query_tiles<Config>(params), maps.window)
-                                               : 0;
-  QueryTiles<Config, 1> tiles(sequences, keys.batch, keys.kv_head, {0, 0, keys.k_begin, k_end}, first_tile);
+  QueryTiles<Config, 1, Config::deterministic> tiles(sequences, keys.batch, keys.kv_head, {0, 0, keys.k_begin, k_end});
   mbarrier_wait_parity(rings.keys_empty(), round % 2 ^ 1);
   if (elected) {
     store_key_note(rings, key_tile, tiles.has(0));
@@ -133,7 +130,7 @@ __device__ __forceinline__ unsigned load_steps(const AttentionParams& params, co
 template <class Config, class Maps>
 __device__ __forceinline__ void load_key_tiles(const AttentionParams& params, const GradientParams& gradients,
                                                const Maps& maps, unsigned smem) {
-  const KeyTileDealer<Config> dealer(maps);
+  KeyTileDealer<Config> dealer(params, maps);
   unsigned round = 0, step = 0;
 #pragma unroll 1
   for (int tile = dealer.first(); tile != no_key_tile; tile = dealer.next()) {
@@ -176,21 +173,26 @@ class DqAdder {
     const auto ring = rings_.dq(consumer_);
     ring.wait_full(step);
     while (true) {
-      wait_for_own_turn(step);
-      ring.wait_full(step);
       const int note = load_shared_by_warp(rings_.dq_note(step));
-      add(step, note & ~last_dq_tile);
+      const int tile = note & ~last_dq_tile;
+      const bool is_first = wait_for_own_turn(tile);
+      ring.wait_full(step);
+      add(step, tile, is_first);
       ++step;
       if ((note & last_dq_tile) != 0) return step;
     }
   }
 
  private:
-  __device__ __forceinline__ void add(unsigned step, int tile) const {
+  __device__ __forceinline__ void add(unsigned step, int tile, bool is_first) const {
     const auto ring = rings_.dq(consumer_);
     if (lane_id() == 0) {
-      cp_reduce_async_bulk_add(sums_ + static_cast<long long>(tile) * Traits::dq_tile_floats, ring.tile(0),
-                               part_bytes);
+      float* const sums = sums_ + static_cast<long long>(tile) * Traits::dq_tile_floats;
+      if (is_first) {
+        cp_async_bulk_store(sums, ring.tile(0), part_bytes);
+      } else {
+        cp_reduce_async_bulk_add(sums, ring.tile(0), part_bytes);
+      }
       cp_async_bulk_commit_group();
       cp_async_bulk_wait_group_read<0>();
     }
@@ -201,11 +203,14 @@ class DqAdder {
     }
   }
 
-  __device__ __forceinline__ void wait_for_own_turn(unsigned step) const {
+  // Whether it is the first one.
+  __device__ __forceinline__ bool wait_for_own_turn(int tile) const {
     if constexpr (Config::deterministic) {
-      const int tile = load_shared_by_warp(rings_.dq_note(step)) & ~last_dq_tile;
-      const int turn = turn_of_tile<Config>(params_, maps_, keys_, tile);
-      if (lane_id() == 0) wait_for_turn(turns_of(tile), turn);
+      const int before = count_before<Config>(params_, keys_, tile);
+      if (lane_id() == 0) wait_for_turn(turns_of(tile), before);
+      return before == 0;
+    } else {
+      return false;
     }
   }
   __device__ __forceinline__ int* turns_of(int tile) const {

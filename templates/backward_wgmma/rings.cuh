@@ -61,7 +61,7 @@ struct Rings {
   static constexpr int statistic_bytes = Config::tile_q * static_cast<int>(sizeof(float));
   StepRing<Config::stages, Traits::QTile::bytes> q;
   StepRing<Config::stages, Traits::DoTile::bytes> d_o;
-  StepRing<stages_ds, Traits::DsTile::bytes> ds;
+  StepRing<Traits::stages_ds, Traits::DsTile::bytes> ds;
   StepRing<1, 0> w;
   unsigned smem;
 
@@ -114,18 +114,19 @@ __device__ __forceinline__ void init_rings(unsigned smem) {
   };
   constexpr int warps = warpgroup_size / warp_size;
   constexpr int ds_warps = Traits::has_roles ? warps : 2 * warps;
-  constexpr int adders = Traits::has_roles ? 0 : Traits::dq_adders;
+  constexpr int adders = Traits::has_query_consumer ? 0 : Traits::dq_adders;
   init(Traits::layout.keys_full, 1, 1);
   init(Traits::layout.keys_empty, 1, Traits::consumers * warps + adders);
   init(Traits::layout.q_full, Config::stages, 1);
   init(Traits::layout.q_empty, Config::stages, 2 * warps);
   init(Traits::layout.do_full, Config::stages, 1);
-  init(Traits::layout.ds_full, stages_ds, ds_warps);
+  init(Traits::layout.ds_full, Traits::stages_ds, ds_warps);
+  if constexpr (Traits::has_query_consumer) init(Traits::layout.ds_empty, Traits::stages_ds, warps);
   if constexpr (Traits::has_roles) {
-    init(Traits::layout.ds_empty, stages_ds, ds_warps);
     init(Traits::layout.w_full, 1, warps);
     init(Traits::layout.w_empty, 1, warps);
-  } else {
+  }
+  if constexpr (!Traits::has_query_consumer) {
     init(Traits::layout.dq_full, Traits::dq_adders, warps);
     init(Traits::layout.dq_empty, Traits::dq_adders, 1);
   }

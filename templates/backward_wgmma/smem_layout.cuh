@@ -31,7 +31,17 @@ JIT_HOST_DEVICE constexpr bool has_roles(int head_dim, int head_dim_v) {
 JIT_HOST_DEVICE constexpr int keys_of_block(bool roles) {
   return roles ? rows_per_warpgroup : 2 * rows_per_warpgroup;
 }
-JIT_HOST_DEVICE constexpr int consumer_count(bool roles) { return roles ? 3 : 2; }
+/// Whether a consumer of its own has dQ: with roles, and where sums of rows leave registers for one.
+JIT_HOST_DEVICE constexpr bool has_query_consumer(int head_dim, int head_dim_v, int tile_q) {
+  constexpr int largest_beside = 64;
+  return has_roles(head_dim, head_dim_v) ||
+         (head_dim <= largest_beside && head_dim_v <= largest_beside && tile_q == rows_per_warpgroup);
+}
+/// Whether no kernel is needed behind to round dQ: a consumer of it that adds in turn does so when it is last.
+JIT_HOST_DEVICE constexpr bool rounds_dq(bool query_consumer, bool deterministic) {
+  return query_consumer && deterministic;
+}
+JIT_HOST_DEVICE constexpr int consumer_count(bool query_consumer) { return query_consumer ? 3 : 2; }
 
 /// Columns of dQ in fp32: those of whole panels of K.
 JIT_HOST_DEVICE constexpr int dq_columns(int head_dim) {
@@ -39,18 +49,20 @@ JIT_HOST_DEVICE constexpr int dq_columns(int head_dim) {
 }
 /// Parts of a tile of dQ that are multiplied one by one: a consumer's, which are columns of 64 queries, or the rows of
 /// 64 of 128; or panels.
-JIT_HOST_DEVICE constexpr int dq_parts(int head_dim, bool roles) { return roles ? panel_count(head_dim) : 2; }
+JIT_HOST_DEVICE constexpr int dq_parts(int head_dim, bool query_consumer) {
+  return query_consumer ? panel_count(head_dim) : 2;
+}
 /// The part of a tile of dQ that is multiplied at once, whose rows are those of one wgmma.
 struct DqPart {
   int rows;
   int columns;
 };
-JIT_HOST_DEVICE constexpr DqPart dq_part(int head_dim, int tile_q, bool roles) {
-  const int parts_of_columns = dq_parts(head_dim, roles) * rows_per_warpgroup / tile_q;
+JIT_HOST_DEVICE constexpr DqPart dq_part(int head_dim, int tile_q, bool query_consumer) {
+  const int parts_of_columns = dq_parts(head_dim, query_consumer) * rows_per_warpgroup / tile_q;
   return {rows_per_warpgroup, dq_columns(head_dim) / parts_of_columns};
 }
 /// How many of a block add to a tile of dQ, each its own parts in its own time.
-JIT_HOST_DEVICE constexpr int dq_adders(bool roles) { return roles ? 1 : 2; }
+JIT_HOST_DEVICE constexpr int dq_adders(bool query_consumer) { return query_consumer ? 1 : 2; }
 
 /// Byte offsets from the start of dynamic shared memory, which is aligned to 1024 bytes.
 ///
@@ -85,8 +97,10 @@ struct SmemLayout {
   int total;
 };
 
-/// Tiles of dS that are kept: the one that is written, and the one that is multiplied.
-inline constexpr int stages_ds = 2;
+/// Tiles of dS that are kept: the one that is written, and the one that is multiplied. Two more where there is room.
+JIT_HOST_DEVICE constexpr int stages_ds(int head_dim, int head_dim_v, int tile_q) {
+  return has_query_consumer(head_dim, head_dim_v, tile_q) && !has_roles(head_dim, head_dim_v) ? 4 : 2;
+}
 
 /// Steps whose notes of dQ are kept: the loader is ahead of consumers by its stages, at most four, and these of the
 /// adders by four.
@@ -102,14 +116,16 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   };
   const auto barriers = [&](int count) { return place(count * barrier_bytes, barrier_bytes); };
   const bool roles = has_roles(sizes.head_dim, sizes.head_dim_v);
-  const int adders = roles ? 0 : dq_adders(roles);
+  const bool queries = has_query_consumer(sizes.head_dim, sizes.head_dim_v, sizes.tile_q);
+  const int adders = queries ? 0 : dq_adders(queries);
   SmemLayout layout{};
   layout.k = place(panel_tile_bytes(sizes.tile_kv, sizes.head_dim), tile_alignment);
   layout.v = place(panel_tile_bytes(sizes.tile_kv, sizes.head_dim_v), tile_alignment);
   layout.q = place(sizes.stages * panel_tile_bytes(sizes.tile_q, sizes.head_dim), tile_alignment);
   layout.d_o = place(sizes.stages * panel_tile_bytes(sizes.tile_q, sizes.head_dim_v), tile_alignment);
+  const int stages_ds = backward_wgmma::stages_ds(sizes.head_dim, sizes.head_dim_v, sizes.tile_q);
   layout.ds = place(stages_ds * panel_tile_bytes(sizes.tile_q, sizes.tile_kv), tile_alignment);
-  const int dq_floats = roles ? 0 : sizes.tile_q * dq_columns(sizes.head_dim);
+  const int dq_floats = queries ? 0 : sizes.tile_q * dq_columns(sizes.head_dim);
   const int w_floats = roles ? sizes.tile_q * sizes.tile_kv : 0;
   layout.dq = place(dq_floats * static_cast<int>(sizeof(float)), 128);
   layout.w = place(w_floats * static_cast<int>(sizeof(float)), 128);
@@ -124,7 +140,7 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   layout.q_empty = barriers(sizes.stages);
   layout.do_full = barriers(sizes.stages);
   layout.ds_full = barriers(stages_ds);
-  layout.ds_empty = barriers(roles ? stages_ds : 0);
+  layout.ds_empty = barriers(queries ? stages_ds : 0);
   layout.dq_full = barriers(adders);
   layout.dq_empty = barriers(adders);
   layout.w_full = barriers(roles ? 1 : 0);

@@ -12,10 +12,10 @@ struct TensorMaps {
   TensorMap k;
   TensorMap v;
   TensorMap d_o;
-  unsigned* taken;  ///< tiles of keys that blocks asked for, 0 between launches
+  unsigned* taken;  ///< tiles of keys that blocks asked for, or blocks that began, 0 between launches
   int key_tiles;    ///< of this launch
   int* turns;       ///< additions to each consumer's part of each tile of dQ, zeros before the kernel
-  int window;       ///< tiles of keys whose blocks are there at the same time
+  int sharers;      ///< blocks that share the keys of a head, of a deterministic kernel
 };
 
 /// The same where only the device knows how long sequences are.

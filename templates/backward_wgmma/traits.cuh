@@ -21,6 +21,11 @@ struct KernelTraits {
   static_assert(Config::head_dim_v % 8 == 0 && Config::head_dim_v >= 8 && Config::head_dim_v <= 256,
                 "head_dim_v must be a multiple of 8 from 8 to 256");
   static constexpr bool has_roles = backward_wgmma::has_roles(Config::head_dim, Config::head_dim_v);
+  /// Whether a consumer of its own has dQ.
+  static constexpr bool has_query_consumer =
+      backward_wgmma::has_query_consumer(Config::head_dim, Config::head_dim_v, Config::tile_q);
+  /// Whether dQ needs no kernel behind this one: whoever is last to add to a tile rounds it.
+  static constexpr bool rounds_dq = backward_wgmma::rounds_dq(has_query_consumer, Config::deterministic);
   static constexpr bool has_many_queries = Config::tile_q > rows_per_warpgroup;
   static_assert(Config::tile_q == (has_many_queries ? 2 : 1) * rows_per_warpgroup,
                 "dQ has the rows of one wgmma, or of one for each consumer");
@@ -31,8 +36,10 @@ struct KernelTraits {
   static_assert(!Config::deterministic || !has_entry_lengths<Config>,
                 "blocks would wait for tiles that boundaries which do not ascend leave to nobody");
 
-  static constexpr int consumers = consumer_count(has_roles);
+  static constexpr int consumers = consumer_count(has_query_consumer);
   static constexpr int threads = (consumers + 1) * warpgroup_size;
+  static constexpr int stages_ds =
+      backward_wgmma::stages_ds(Config::head_dim, Config::head_dim_v, Config::tile_q);
   static constexpr int query_steps = Config::tile_q / mma_k;  ///< of dV and dK
 
   using KTile = PanelTile<Element, Config::tile_kv, Config::head_dim>;
@@ -41,11 +48,11 @@ struct KernelTraits {
   using DoTile = PanelTile<Element, Config::tile_q, Config::head_dim_v>;
   using DsTile = PanelTile<Element, Config::tile_q, Config::tile_kv>;  ///< queries are rows
 
-  static constexpr int dq_parts = backward_wgmma::dq_parts(Config::head_dim, has_roles);
-  static constexpr int dq_adders = backward_wgmma::dq_adders(has_roles);
+  static constexpr int dq_parts = backward_wgmma::dq_parts(Config::head_dim, has_query_consumer);
+  static constexpr int dq_adders = backward_wgmma::dq_adders(has_query_consumer);
   /// Columns of a part of dQ. Whole panels, or a part of the only one.
   static constexpr int dq_columns =
-      backward_wgmma::dq_part(Config::head_dim, Config::tile_q, has_roles).columns;
+      backward_wgmma::dq_part(Config::head_dim, Config::tile_q, has_query_consumer).columns;
   static constexpr int dq_part_floats = rows_per_warpgroup * dq_columns;
   static constexpr int dq_tile_floats = dq_part_floats * dq_parts;
 
@@ -63,7 +70,8 @@ struct KernelTraits {
                 "a consumer writes a panel of dS");
 
   // Named barriers; 0 is __syncthreads'.
-  static constexpr int add_barrier = 1;  ///< of the consumer that adds to dQ, with roles
+  static constexpr int add_barrier = 1;    ///< of the consumer that adds to dQ
+  static constexpr int turn_barriers = 2;  ///< for each consumer of rows beside it
 
   static constexpr SmemLayout layout = smem_layout<Config>();
 };

@@ -72,12 +72,28 @@ template <class Config>
 requires requires { Config::descale_per; }
 inline constexpr bool has_token_scales<Config> = Config::descale_per == ScaleKind::token;
 
-/// Whether each block of scale_block_rows queries, or keys, has a scale of its own.
+/// Whether each block of scale_block_rows queries, or keys, has a scale of its own. Blocks are counted as rows lie: from the
+/// first row of a batch entry, of all ragged rows, or of a page.
 template <class Config>
 inline constexpr bool has_block_scales = false;
 template <class Config>
 requires requires { Config::descale_per; }
 inline constexpr bool has_block_scales<Config> = Config::descale_per == ScaleKind::block;
+
+/// Whether the rows of a head have scales, one for each so many.
+template <class Config>
+inline constexpr bool has_row_scales = has_token_scales<Config> || has_block_scales<Config>;
+template <class Config>
+inline constexpr int rows_of_scale = has_block_scales<Config> ? scale_block_rows : 1;
+
+/// Whether blocks begin where tiles may, because sequences begin with the first row of a batch entry.
+template <class Config>
+inline constexpr bool has_block_factors = false;
+template <class Config>
+requires has_block_scales<Config>
+inline constexpr bool has_block_factors<Config> = Config::sequences_q == SequenceKind::dense &&
+                                                  Config::sequences_kv == SequenceKind::dense &&
+                                                  !Config::sinks;
 
 /// Whether each column of values has a scale of its own.
 template <class Config>
@@ -92,6 +108,10 @@ inline constexpr bool has_value_means = false;
 template <class Config>
 requires requires { Config::v_mean; }
 inline constexpr bool has_value_means<Config> = Config::v_mean;
+
+/// Whether O is finished column by column, in the end.
+template <class Config>
+inline constexpr bool finishes_columns = has_channel_scales<Config> || has_value_means<Config>;
 
 /// Whether the scores of each query have lost what a mean of the keys made of them.
 template <class Config>

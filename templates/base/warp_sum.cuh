@@ -15,4 +15,11 @@ __device__ __forceinline__ int sum_up_to_lane(int x) {
   return x;
 }
 
+/// The sum over all lanes, the same to the bit in each of them.
+__device__ __forceinline__ float warp_sum(float x) {
+#pragma unroll
+  for (int step = 1; step < warp_size; step *= 2) x += __shfl_xor_sync(full_warp, x, step);
+  return x;
+}
+
 }  // namespace jit

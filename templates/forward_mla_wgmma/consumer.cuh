@@ -83,7 +83,7 @@ class Consumer {
     }
     if (has_theirs) {
       take_theirs();
-      handover_.multiply_taken(output_, oldest_.tile());
+      handover_.multiply(output_, oldest_.tile());
       finish_output();
     }
   }
@@ -100,7 +100,7 @@ class Consumer {
     if (has_theirs) take_theirs();
     const bool moves = take_maxima<Config::rescale>(maxima, state_, scale_log2_, correction);
     if (has_theirs) {  // nothing but this on its way: where branches meet the assembler waits for products
-      handover_.multiply_taken(output_, oldest_.tile());
+      handover_.multiply(output_, oldest_.tile());
       exponentiate<0>(scores_, state_, scale_log2_);
       finish_output();
     } else {
@@ -108,9 +108,8 @@ class Consumer {
     }
     handover_.give(scores_, state_, first_row());
     if (moves) output_.scale_rows(correction);
-    handover_.multiply_given(output_, oldest_.tile());
+    handover_.multiply(output_, oldest_.tile());
     finish_output();
-    handover_.hold();
   }
 
   // Takes what the other one hands over, and brings O up to its maxima.
@@ -123,6 +122,7 @@ class Consumer {
   __device__ __forceinline__ void finish_output() {
     wgmma_wait_group<0>();
     wgmma_hold(output_.registers[0]);
+    handover_.hold();
     release_keys();
   }
 

@@ -1,14 +1,14 @@
-// What one consumer hands over to the other: the probabilities of a tile of keys, for the other half of the columns of O,
-// and the rows' maxima that they are relative to.
+// What one consumer hands over to the other: the probabilities of a tile of keys, for the other half of the columns
+// of O, and the rows' maxima that they are relative to.
 //
-// Consumers have tiles of keys in turns, so that there is one handover after another, to and fro: what one has taken it is
-// done with before it hands over something itself. One buffer is enough for P.
+// Consumers have tiles of keys in turns, so that there is one handover after another, to and fro: what one has taken
+// it is done with before it hands over something itself. One buffer is enough for P. Threads of two consumers with
+// the same index have the same places of it, so P goes from registers to registers, word by word, and no fence
+// between the proxies is needed, as it would be if wgmma read it where it lies.
 #pragma once
 
 #include "base/prelude.cuh"
 #include "forward_mla_wgmma/traits.cuh"
-#include "ptx/bulk_tensor.cuh"
-#include "ptx/stmatrix.cuh"
 #include "ptx/warpgroup.cuh"
 #include "ptx/wgmma.cuh"
 #include "split_keys/block_results.cuh"
@@ -34,7 +34,6 @@ template <class Config>
 class Handover {
   using Traits = KernelTraits<Config>;
   using Element = typename Config::Element;
-  using P = typename Traits::PTile;
   using K = typename Traits::KTile;
   using Output = typename Traits::Output;
   using Scores = typename Traits::Scores;
@@ -47,23 +46,30 @@ class Handover {
 
   /// Makes P of exponentials, and hands it over with the maxima. By the consumer whose tile it is.
   __device__ __forceinline__ void give(const Scores& scores, const State& state, int first_row) {
-    const int lane = lane_id();
 #pragma unroll
     for (int step = 0; step < Traits::key_steps; ++step) {
       scores.template pack_step<Element>(p_[step], 0, step);
-      stmatrix_x4(P::chunk_address(smem_ + Traits::layout.p, first_row + lane % 16, 2 * step + lane / 16),
-                  p_[step]);
+      int words[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) words[i] = static_cast<int>(p_[step][i]);
+      store_shared(place(step), words);
     }
     for_each_row(first_row, [&](int r, int row) { maxima(consumer_).store(row, state.row_max[r]); });
-    fence_proxy_async_shared();
     bar_arrive(Traits::handover_barrier + 1 - consumer_, Traits::consumer_threads);
   }
 
-  /// Waits for what the other one hands over, and takes its maxima. Returns whether some of the warp's moved, and then
-  /// `correction` is what the output must be multiplied by.
+  /// Waits for what the other one hands over, and takes P and its maxima. Returns whether some of the warp's
+  /// moved, and then `correction` is what the output must be multiplied by.
   __device__ __forceinline__ bool take(State& state, float scale_log2, int first_row,
-                                       float (&correction)[Scores::rows]) const {
+                                       float (&correction)[Scores::rows]) {
     bar_sync(Traits::handover_barrier + consumer_, Traits::consumer_threads);
+#pragma unroll
+    for (int step = 0; step < Traits::key_steps; ++step) {
+      int words[4];
+      load_shared(words, place(step));
+#pragma unroll
+      for (int i = 0; i < 4; ++i) p_[step][i] = static_cast<unsigned>(words[i]);
+    }
     bool moves = false;
     for_each_row(first_row, [&](int r, int row) {
       const float max = maxima(1 - consumer_).load(row);
@@ -75,22 +81,15 @@ class Handover {
     return __any_sync(full_warp, moves);
   }
 
-  /// O += P V, as one group: of the P that was taken, and of the one that was given. `k_tile` is the tile of keys. What was
-  /// done to O before is done before the fence.
-  __device__ __forceinline__ void multiply_taken(Output& output, unsigned k_tile) const {
-    const unsigned p = lower_word(P::along_columns(smem_ + Traits::layout.p, 0, 0));
+  /// O += P V, as one group, of the P that was taken or given last. `k_tile` is the tile of keys. What was done
+  /// to O before is done before the fence.
+  __device__ __forceinline__ void multiply(Output& output, unsigned k_tile) const {
     wgmma_hold(output.registers[0]);
     wgmma_fence();
-    Config::template wgmma_taken_pv<P, K>(output.registers[0], p, values(k_tile));
+    Config::template wgmma_pv<K>(output.registers[0], p_, values(k_tile));
     wgmma_commit_group();
   }
-  __device__ __forceinline__ void multiply_given(Output& output, unsigned k_tile) const {
-    wgmma_hold(output.registers[0]);
-    wgmma_fence();
-    Config::template wgmma_given_pv<K>(output.registers[0], p_, values(k_tile));
-    wgmma_commit_group();
-  }
-  /// After the wait for `multiply_given`: until then nobody else may have the registers.
+  /// After the wait for `multiply`: until then nobody else may have the registers.
   __device__ __forceinline__ void hold() { wgmma_hold(p_); }
 
   /// The sums of both consumers' tiles of a part, every second of which `is_odd`. By both.
@@ -114,6 +113,11 @@ class Handover {
 
   __device__ __forceinline__ SharedRows<Layout> maxima(int consumer) const {
     return {smem_ + Traits::layout.maxima + consumer * row_bytes};
+  }
+  // Shared address of a thread's words of P of a step.
+  __device__ __forceinline__ unsigned place(int step) const {
+    const int thread = reread_thread_index() % warpgroup_size;
+    return smem_ + Traits::layout.p + (step * warpgroup_size + thread) * static_cast<int>(sizeof(p_[0]));
   }
   // The columns of values that are this consumer's.
   __device__ __forceinline__ unsigned values(unsigned k_tile) const {

@@ -17,7 +17,8 @@ inline constexpr int consumers = 2;
 ///
 ///     | Q | K stage 0 | … | P | maxima | sums | notes of keys | notes of parts | barriers |
 ///
-/// P is that of one tile of keys: consumers hand it to each other. Barriers: one for each stage, 8 bytes.
+/// P is that of one tile of keys, as the threads of a consumer have it: consumers hand it to each other. Barriers: one
+/// for each stage, 8 bytes.
 struct SmemLayout {
   int q;
   int k;
@@ -48,7 +49,7 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   SmemLayout layout{};
   layout.q = place.tiles(panel_tile_bytes(rows_per_warpgroup, sizes.head_dim));
   layout.k = place.tiles(sizes.stages * panel_tile_bytes(sizes.tile_kv, sizes.head_dim));
-  layout.p = place.tiles(panel_tile_bytes(rows_per_warpgroup, sizes.tile_kv));
+  layout.p = place.tiles(rows_per_warpgroup * sizes.tile_kv * element_bytes);
   layout.maxima = place.numbers(consumers * row_floats);
   layout.sums = place.numbers(2 * consumers * row_floats);
   layout.key_notes = place.numbers(sizes.stages * static_cast<int>(sizeof(KeyNote)));

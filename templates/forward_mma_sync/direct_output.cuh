@@ -10,11 +10,13 @@
 
 namespace jit::forward_mma_sync {
 
-/// Writes the rows of a warp to those of `target` from `first_row` on, but none from `row_end` on. They have been
-/// multiplied by `inverse`. Lanes of a quad have 16 columns side by side: of 16 bits a whole sector, of floats two.
+/// Writes the rows of a warp to those of `target` from `first_row` on, but none from `row_end` on, and finishes their columns
+/// on the way. They have been multiplied by `inverse`. Lanes of a quad have 16 columns side by side: of 16 bits a whole
+/// sector, of floats two.
 template <class Config, class Rows>
 __device__ __forceinline__ void store_output_rows(
-    const Rows& target, int first_row, int row_end, const typename KernelTraits<Config>::Output& output,
+    const Rows& target, int first_row, int row_end, typename KernelTraits<Config>::Output& output,
+    const typename KernelTraits<Config>::Columns& columns,
     const float (&inverse)[KernelTraits<Config>::Output::rows]) {
   using Output = typename KernelTraits<Config>::Output;
   using Layout = typename Output::Layout;
@@ -27,6 +29,8 @@ __device__ __forceinline__ void store_output_rows(
     for (int n = 0; n < Output::column_blocks; n += 2) {
       const int column = Layout::column(0, n, 0);
       if (first_column + column >= Config::head_dim_v) break;
+      columns.finish(output, r, n);
+      columns.finish(output, r, n + 1);
       const auto kept = [&](int block, int i) {
         return keep_if_has_keys(output.at(r, block, i), inverse[r]);
       };

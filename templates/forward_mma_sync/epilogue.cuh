@@ -1,6 +1,7 @@
 // The end of a forward kernel: normalise, convert, write O and LSE.
 #pragma once
 
+#include "base/descale_params.cuh"
 #include "base/dropout_params.cuh"
 #include "base/params.cuh"
 #include "base/prelude.cuh"
@@ -10,6 +11,7 @@
 #include "ptx/cp_async.cuh"
 #include "scheduling/block_place.cuh"
 #include "steps/dropout.cuh"
+#include "steps/lse_shift.cuh"
 #include "steps/softmax.cuh"
 #include "steps/write_lse.cuh"
 #include "tiles/tile_copy.cuh"
@@ -50,6 +52,7 @@ __device__ __forceinline__ void store_output_by_tile(
 /// Writes this block's rows, from `o_tile` in shared memory or from registers. `scales` knows that of values.
 template <class Config, class Scales>
 __device__ __forceinline__ void store_output(const AttentionParams& params, const DropoutParams& dropout,
+                                             const DescaleParams& descale,
                                              typename KernelTraits<Config>::Output& output,
                                              const SoftmaxState<KernelTraits<Config>::Output::rows>& state,
                                              float scale_log2, Scales& scales, unsigned o_tile) {
@@ -69,12 +72,16 @@ __device__ __forceinline__ void store_output(const AttentionParams& params, cons
   const int seqlen_q = sequences.q(batch).length;
   const int warp_row = warp_id() * Traits::warp_rows;
   if (params.lse != nullptr) {
+    add_lse_shift<Config, typename Traits::Output>(descale, params.softmax_scale,
+                                                   sequences.context(batch, head), q_begin + warp_row, lse);
     write_lse<Config, typename Traits::Output>(params, batch, head, q_begin + warp_row, lse);
   }
   const auto target = sequences.output_rows(batch, head);
   cp_async_wait_group<0>();  // copies may still be in flight: of Q, say, where there was no key
   if constexpr (is_same<Layout, EvenOddLayout>) {
-    store_output_rows<Config>(target, q_begin + warp_row, seqlen_q, output, inverse);
+    const SeenShares<Config, Traits::Output::rows> shares;
+    const typename Traits::Columns columns(descale, scales.value_slice(), params.heads_kv, shares);
+    store_output_rows<Config>(target, q_begin + warp_row, seqlen_q, output, columns, inverse);
   } else {
     store_output_by_tile<Config>(target, q_begin, seqlen_q, warp_row, output, inverse, o_tile);
   }

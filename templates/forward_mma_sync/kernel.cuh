@@ -196,7 +196,11 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
       apply_functors<MaskQuery::each_score>(scores, score_place<Config>(q_begin, tiles.key(0)), score,
                                             scales.of_scores(), tile_mask, context, tiles.is_partial());
     }
-    online_softmax<Config::rescale, Element>(scores, output, state, scale_log2);
+    if constexpr (has_block_factors<Config>) {
+      online_softmax<Config::rescale, Element>(scores, output, state, scale_log2, scales.factors());
+    } else {
+      online_softmax<Config::rescale, Element>(scores, output, state, scale_log2);
+    }
     // Behind the sums, which are those of all keys.
     drop(scores, kept_scores<QueriesByKeys, typename Traits::Scores>(
                      dropout, q_begin + warp_id() * Traits::warp_rows, tiles.key(0)));
@@ -215,7 +219,8 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
     stage_v = stage_v + 1 == Config::stages_v ? 0 : stage_v + 1;
   }
 
-  store_output<Config>(params, dropout_params, output, state, scale_log2, scales, smem_base + layout.o);
+  store_output<Config>(params, dropout_params, descale, output, state, scale_log2, scales,
+                       smem_base + layout.o);
 }
 
 template <class Config>

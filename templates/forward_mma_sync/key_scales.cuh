@@ -1,15 +1,16 @@
-// What keys of 8 bits are multiplied by where each has a scale of its own, copied beside tiles of keys.
+// What keys of 8 bits are multiplied by where each, or each block, has a scale of its own, copied beside tiles of keys.
 #pragma once
 
 #include "base/descale_params.cuh"
 #include "base/prelude.cuh"
 #include "forward_mma_sync/traits.cuh"
 #include "ptx/cp_async.cuh"
+#include "steps/block_factors.cuh"
 
 namespace jit::forward_mma_sync {
 
 /// Keys without scales of their own.
-template <class Config, bool has_each = has_token_scales<Config>>
+template <class Config, bool has_each = has_row_scales<Config>>
 struct KeyScalesLoader {
   __device__ __forceinline__ KeyScalesLoader(const DescaleParams&, int /*batch*/, int /*kv_head*/,
                                              int /*seqlen_kv*/) {}
@@ -27,12 +28,15 @@ struct KeyScalesLoader<Config, true> {
 
   __device__ __forceinline__ void load(unsigned target, int first_key) const {
     constexpr int threads = KernelTraits<Config>::threads;
+    constexpr int keys = has_block_scales<Config> ? keys_of_factor(Config::tile_kv) : 1;  // of a scale
+    constexpr int count = Config::tile_kv / keys;
 #pragma unroll
-    for (int i = 0; i < Config::tile_kv; i += threads) {
+    for (int i = 0; i < count; i += threads) {
       const int place = i + static_cast<int>(threadIdx.x);
-      if (Config::tile_kv % threads != 0 && place >= Config::tile_kv) break;
-      const int key = first_key + place;
-      cp_async_zfill<4>(target + place * 4, of_head_ + key * stride_, key < seqlen_kv_);
+      if (count % threads != 0 && place >= count) break;
+      const int key = first_key + place * keys;
+      cp_async_zfill<4>(target + place * 4, of_head_ + key / rows_of_scale<Config> * stride_,
+                        key < seqlen_kv_);
     }
   }
 

@@ -18,7 +18,7 @@ struct SmemLayout {
   int q;
   int k;
   int v;
-  int key_scales;  ///< float for each key of each stage of K, if each has a scale
+  int key_scales;  ///< float for each key of each stage of K, if each, or each block, has a scale
   int o;
   int total;
 };
@@ -34,7 +34,7 @@ struct SmemSizes {
   bool q_in_registers = false;
   int element_bytes =
       jit::element_bytes;   ///< of q, k and v; those of 8 bits have an O that leaves from registers
-  bool key_scales = false;  ///< whether each key has a scale of its own
+  bool key_scales = false;  ///< whether each key, or each block, has a scale of its own
 };
 
 JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
@@ -65,7 +65,7 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout() {
                       .stages_v = Config::stages_v,
                       .q_in_registers = Config::q_in_registers,
                       .element_bytes = ElementTraits<typename Config::Element>::bytes,
-                      .key_scales = has_token_scales<Config>});
+                      .key_scales = has_row_scales<Config>});
 }
 
 }  // namespace jit::forward_mma_sync

@@ -6,6 +6,7 @@
 #include "forward_mma_sync/smem_layout.cuh"
 #include "ptx/fp8.cuh"
 #include "steps/mma_sync_products.cuh"
+#include "steps/value_columns.cuh"
 #include "tiles/accumulator.cuh"
 #include "tiles/swizzled_tile.cuh"
 
@@ -36,6 +37,7 @@ struct KernelTraits {
   using OutputLayout = typename ChosenType<is_fp8<typename Config::Element>, EvenOddLayout, MmaLayout>::type;
   using Scores = Accumulator<MmaLayout, warp_rows, Config::tile_kv>;
   using Output = Accumulator<OutputLayout, warp_rows, columns_v>;
+  using Columns = ValueColumns<Config, Output>;
 
   static constexpr int chunks =
       padded_head_dim(Config::head_dim, mma_k) / ElementTraits<typename Config::Element>::per_chunk;

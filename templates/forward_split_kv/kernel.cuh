@@ -1,5 +1,6 @@
 // Attention forward for sequences of any lengths, with their keys split over blocks: decoding, verifying, chunks of
-// prefill, one call for all of them. cp.async, ldmatrix and mma.sync: runs on every GPU from sm_80 on.
+// prefill, one call for all of them. cp.async, ldmatrix and mma.sync: runs on every GPU from sm_80 on. Where TMA copies
+// tiles, on Hopper: box_kernel.cuh.
 //
 // A tile of rows holds the queries of all heads that share a KV head. Of a tile of keys each of key_warps warps has its
 // own keys, and a softmax of its own over these; what warps and blocks have come to is merged in the end (results.cuh).
@@ -12,6 +13,7 @@
 #include "base/descale_params.cuh"
 #include "base/params.cuh"
 #include "base/prelude.cuh"
+#include "forward_split_kv/box_kernel.cuh"
 #include "forward_split_kv/kv_products.cuh"
 #include "forward_split_kv/kv_scales.cuh"
 #include "forward_split_kv/loads.cuh"
@@ -79,7 +81,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
       if ((note.flags & step_has_tile) == 0) continue;
       if (note.flags & step_begins) {
         q.load(smem_address(stage), row_warp);
-        scales.begin_part(part);
+        scales.begin_part(part, q);
       }
       const int first_key = key_warp * Traits::warp_keys;
       typename Traits::Scores scores;
@@ -98,7 +100,7 @@ __device__ __forceinline__ void attention_forward(const AttentionParams& params,
     if (has_pages_ahead) pages.put(smem, step + pages_ahead);
     if (note.flags & step_ends) {
       scales.scale_output(output);
-      finish_part<Config>(params, split, part, output, state, scale_log2, stage);
+      finish_part<Config>(params, descale, split, part, output, state, scale_log2, stage);
     }
     if (warp_id() == 0) next_step(params, smem.steps(), smem.note(step + Traits::steps_ahead), smem.parts());
   }

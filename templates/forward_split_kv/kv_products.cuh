@@ -1,9 +1,13 @@
 // The products of a step out of keys and values as they are stored.
 //
-// Keys and values of 8 bits, and queries, become numbers of 16 bits on the way from shared memory to fragments, exactly. ldmatrix brings
-// a lane four bytes of a key's row that stand side by side, where it brings two numbers of 16 bits. So what an mma sums
-// over is taken in another order, which is the queries' order, too; and of values, which ldmatrix transposes in pairs, the
-// even columns of sixteen are those of one mma and the odd ones those of the next. No byte is moved for it.
+// Keys and values of 8 bits, and queries, become fp16 on the way from shared memory to fragments, exactly. ldmatrix
+// brings a lane four bytes of a key's row that stand side by side, where it brings two numbers of 16 bits. So what an
+// mma sums over is taken in another order, which is the queries' order, too; and of values, which ldmatrix transposes
+// in pairs, the even columns of sixteen are those of one mma and the odd ones those of the next. No byte is moved for
+// it.
+//
+// fp16 is one instruction for two numbers, bf16 four. So queries of bf16 become fp16, too, once for a part: each row
+// times a power of two that takes its largest number near fp16's largest (steps/fp16_rows.cuh).
 #pragma once
 
 #include "base/prelude.cuh"
@@ -12,6 +16,7 @@
 #include "ptx/ldmatrix.cuh"
 #include "ptx/math.cuh"
 #include "ptx/mma.cuh"
+#include "steps/fp16_rows.cuh"
 #include "steps/mma_sync_products.cuh"
 #include "tiles/shared_words.cuh"
 
@@ -69,7 +74,6 @@ struct KvProducts {
 template <class Config>
 struct KvProducts<Config, true> {
   using Traits = KernelTraits<Config>;
-  using Number = typename Traits::Number;
   using Stored = KvElement<Config>;
   using KTile = typename Traits::KTile;
   using VTile = typename Traits::VTile;
@@ -80,19 +84,20 @@ struct KvProducts<Config, true> {
   /// Of 16 columns a lane has the four from 4 · (lane mod 4) on.
   struct Queries {
     unsigned registers[Traits::head_dim_steps][4];
+    float factors[2];  ///< of the scores of the lane's rows
 
     __device__ __forceinline__ void load(unsigned tile, int row_warp) {
       const int lane = lane_id();
       const int row = row_warp * rows_per_warp + lane / 4, chunk = lane % 4 / 2, byte = lane % 2 * 8;
 #pragma unroll
-      for (int step = 0; step < Traits::head_dim_steps; ++step) {
+      for (int half = 0; half < 2; ++half) {
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
+        for (int step = 0; step < Traits::head_dim_steps; ++step) {
           if constexpr (is_fp8<typename Config::Element>) {
             const auto four = static_cast<unsigned>(
                 load_shared(tile + Traits::QTile::offset(row + 8 * half, step) + lane % 4 * 4));
-            registers[step][half] = widen_fp8<Number, Stored>(four);
-            registers[step][half + 2] = widen_fp8<Number, Stored>(four >> 16);
+            registers[step][half] = widen_fp8<fp16, Stored>(four);
+            registers[step][half + 2] = widen_fp8<fp16, Stored>(four >> 16);
             continue;
           }
           int words[2];
@@ -100,6 +105,8 @@ struct KvProducts<Config, true> {
           registers[step][half] = static_cast<unsigned>(words[0]);
           registers[step][half + 2] = static_cast<unsigned>(words[1]);
         }
+        factors[half] = 1;
+        if constexpr (is_same<typename Config::Element, bf16>) factors[half] = row_to_fp16(registers, half);
       }
     }
   };
@@ -173,7 +180,7 @@ struct KvProducts<Config, true> {
  private:
   /// d += a · (16 bytes of each of 8 keys, of which a lane has four of one).
   static __device__ __forceinline__ void multiply(float (&d)[4], const unsigned (&a)[4], unsigned bytes) {
-    mma_m16n8k16<Number>(d, a, widen_fp8<Number, Stored>(bytes), widen_fp8<Number, Stored>(bytes >> 16));
+    mma_m16n8k16<fp16>(d, a, widen_fp8<fp16, Stored>(bytes), widen_fp8<fp16, Stored>(bytes >> 16));
   }
 
   /// The 16 columns of a chunk, of 8 keys and of the next 8. A lane has two columns of two keys each.

@@ -1,9 +1,12 @@
 // What queries, keys and values of 8 bits are multiplied by. Their elements are not: the scales of a query and a key
-// multiply their score, that of a value its probability, or the output where all values of a head have one.
+// multiply their score, that of a value its probability, or the output where all values of a head have one. Those of columns
+// of values are multiplied by where rows of O end (split_keys/row_end.cuh). A row of queries has a factor for being
+// fp16, too (kv_products.cuh).
 #pragma once
 
 #include "base/descale_params.cuh"
 #include "base/prelude.cuh"
+#include "forward_split_kv/kv_products.cuh"
 #include "forward_split_kv/traits.cuh"
 #include "problem/variable_sequences.cuh"
 #include "split_keys/head_scales.cuh"
@@ -15,15 +18,16 @@
 namespace jit::forward_split_kv {
 
 /// Keys and values without scales.
-template <class Config, bool has_fp8 = keys_are_fp8<Config>, bool has_each = has_token_scales<Config>,
+template <class Config, bool has_fp8 = keys_are_fp8<Config>, bool has_each = has_row_scales<Config>,
           bool has_value_scales = KernelTraits<Config>::has_value_scales>
 struct KvScales {
   using Traits = KernelTraits<Config>;
   using Scores = typename Traits::Scores;
+  using Queries = typename KvProducts<Config>::Queries;
 
   __device__ __forceinline__ explicit KvScales(const DescaleParams&) {}
-  /// Before the first step of a part.
-  __device__ __forceinline__ void begin_part(const PartNote&) {}
+  /// Before the first step of a part, whose queries these are.
+  __device__ __forceinline__ void begin_part(const PartNote&, const Queries&) {}
   /// Of a warp's scores, whose first key is key `first_key` of the stage at this shared address.
   __device__ __forceinline__ void scale_scores(Scores&, unsigned /*stage*/, int /*first_key*/) const {}
   /// Of their exponentials, which were summed.
@@ -32,24 +36,33 @@ struct KvScales {
   __device__ __forceinline__ void scale_output(typename Traits::Output&) const {}
 };
 
+/// That of all values of a part; 1 where columns have their own.
+template <class Config>
+__device__ __forceinline__ float value_scale(const DescaleParams& descale, const PartNote& part) {
+  return has_channel_scales<Config> ? 1 : scale_of_part(descale.v, descale.v_strides, part);
+}
+
 /// One scale for all keys of a part, and its queries of 8 bits, and one for all values.
 template <class Config>
 struct KvScales<Config, true, false, false> {
   using Traits = KernelTraits<Config>;
   using Scores = typename Traits::Scores;
+  using Queries = typename KvProducts<Config>::Queries;
 
   __device__ __forceinline__ explicit KvScales(const DescaleParams& descale) : descale_(descale) {}
 
-  __device__ __forceinline__ void begin_part(const PartNote& part) {
-    k_ = scale_of_part(descale_.k, descale_.k_strides, part);
+  __device__ __forceinline__ void begin_part(const PartNote& part, const Queries& q) {
+    float k = scale_of_part(descale_.k, descale_.k_strides, part);
     if constexpr (is_fp8<typename Config::Element>) {
-      k_ *= scale_of_part(descale_.q, descale_.q_strides, part);
-      if (k_ < 0) k_ = __int_as_float(0x7fffffff);  // as in families to which maxima would be minima
+      k *= scale_of_part(descale_.q, descale_.q_strides, part);
+      if (k < 0) k = __int_as_float(0x7fffffff);  // as in families to which maxima would be minima
     }
-    v_ = scale_of_part(descale_.v, descale_.v_strides, part);
+#pragma unroll
+    for (int r = 0; r < Scores::rows; ++r) of_rows_[r] = k * q.factors[r];
+    v_ = value_scale<Config>(descale_, part);
   }
   __device__ __forceinline__ void scale_scores(Scores& scores, unsigned, int) const {
-    scores.for_each(0, 0, [&](float& score, int, int) { score *= k_; });
+    scores.scale_rows(of_rows_);
   }
   __device__ __forceinline__ void scale_weights(Scores&, unsigned, int) const {}
   __device__ __forceinline__ void scale_output(typename Traits::Output& output) const {
@@ -58,7 +71,7 @@ struct KvScales<Config, true, false, false> {
 
  private:
   const DescaleParams& descale_;
-  float k_ = 1;
+  float of_rows_[Scores::rows] = {};
   float v_ = 1;
 };
 
@@ -67,11 +80,16 @@ template <class Config>
 struct KvScales<Config, true, true, true> {
   using Traits = KernelTraits<Config>;
   using Scores = typename Traits::Scores;
+  using Queries = typename KvProducts<Config>::Queries;
 
   __device__ __forceinline__ explicit KvScales(const DescaleParams&) {}
-  __device__ __forceinline__ void begin_part(const PartNote&) {}
+  __device__ __forceinline__ void begin_part(const PartNote&, const Queries& q) {
+#pragma unroll
+    for (int r = 0; r < Scores::rows; ++r) of_queries_[r] = q.factors[r];
+  }
   __device__ __forceinline__ void scale_scores(Scores& scores, unsigned stage, int first_key) const {
-    scale_columns(scores, stage + Traits::layout.k_scales + first_key * 4);
+    const int first = first_key + Scores::Layout::lane_column(lane_id());
+    scale_by_tokens(scores, of_queries_, stage + Traits::layout.k_scales + first * 4);
   }
   __device__ __forceinline__ void scale_weights(Scores& p, unsigned stage, int first_key) const {
     scale_columns(p, stage + Traits::layout.v_scales + first_key * 4);
@@ -93,30 +111,33 @@ struct KvScales<Config, true, true, true> {
       }
     }
   }
+
+  float of_queries_[Scores::rows] = {};
 };
 
-/// A scale for each query, which a lane keeps for its rows, and one for each key, which lie in the stage; one for all
-/// values of a part.
+/// A scale for each query, or block of them, which a lane keeps for its rows, and one for each key, which lie in the stage; one
+/// for all values of a part.
 template <class Config>
 struct KvScales<Config, true, true, false> {
   using Traits = KernelTraits<Config>;
   using Scores = typename Traits::Scores;
+  using Queries = typename KvProducts<Config>::Queries;
   using Layout = typename Scores::Layout;
 
   __device__ __forceinline__ explicit KvScales(const DescaleParams& descale) : descale_(descale) {}
 
-  __device__ __forceinline__ void begin_part(const PartNote& part) {
-    v_ = scale_of_part(descale_.v, descale_.v_strides, part);
+  __device__ __forceinline__ void begin_part(const PartNote& part, const Queries&) {
+    v_ = value_scale<Config>(descale_, part);
     const int first = part.row_begin + warp_id() % Config::row_warps * rows_per_warp;
     Scores::for_each_row(first + Layout::lane_row(lane_id()), [&](int r, int row) {
       const PackedRow<Config> place(part.kv_head, minimum(row, part.seqlen_q * Config::gqa_ratio - 1));
       of_queries_[r] = descale_.q[VariableSequences<Config>::query_offset(
-          descale_.q_strides, part.batch, place.head, part.q_begin + place.query)];
+          descale_.q_strides, part.batch, place.head, (part.q_begin + place.query) / rows_of_scale<Config>)];
     });
   }
   __device__ __forceinline__ void scale_scores(Scores& scores, unsigned stage, int first_key) const {
-    scale_by_tokens(scores, of_queries_,
-                    stage + Traits::layout.k_scales + (first_key + Layout::lane_column(lane_id())) * 4);
+    scale_by_rows(scores, of_queries_,
+                  stage + Traits::layout.k_scales + (first_key + Layout::lane_column(lane_id())) * 4);
   }
   __device__ __forceinline__ void scale_weights(Scores&, unsigned, int) const {}
   __device__ __forceinline__ void scale_output(typename Traits::Output& output) const {

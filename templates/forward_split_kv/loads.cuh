@@ -26,8 +26,8 @@ __device__ __forceinline__ void copy_keys(unsigned tile, const KvRows<Config>& r
 }
 
 /// Copies the scales of a tile's keys, or values, to shared address `target`; 0 for those that do not exist.
-template <class Config>
-__device__ __forceinline__ void copy_scales(unsigned target, const KvRows<Config, float>& scales) {
+template <class Config, class Rows>
+__device__ __forceinline__ void copy_scales(unsigned target, const Rows& scales) {
   for (int row = static_cast<int>(threadIdx.x); row < Config::tile_kv; row += KernelTraits<Config>::threads) {
     const float* source = scales.at(row);
     cp_async_zfill<4>(target + row * 4, source, source != nullptr);
@@ -54,8 +54,8 @@ __device__ __forceinline__ void load_step(const AttentionParams& params, const D
     copy_keys<Config, typename Traits::VTile, Config::head_dim_v>(
         stage + Traits::layout.v,
         KvRows<Config>(params, part, note.k_begin, pages, params.v, params.v_strides));
-    if constexpr (has_token_scales<Config>) {
-      using Scales = KvRows<Config, float>;
+    if constexpr (has_row_scales<Config>) {
+      using Scales = KvRows<Config, float, rows_of_scale<Config>>;
       copy_scales<Config>(stage + Traits::layout.k_scales,
                           Scales(params, part, note.k_begin, pages, descale.k, descale.k_strides));
       if constexpr (Traits::has_value_scales) {

@@ -6,6 +6,7 @@
 #include "forward_split_kv/kv_products.cuh"
 #include "forward_split_kv/traits.cuh"
 #include "ptx/math.cuh"
+#include "ptx/warpgroup.cuh"
 #include "split_keys/block_results.cuh"
 #include "split_keys/merge_parts.cuh"
 #include "split_keys/part_note.cuh"
@@ -75,32 +76,36 @@ __device__ __forceinline__ RowPiece merge(const WarpResults<Config>& results, in
   return merged;
 }
 
-/// All threads of the block.
+/// All threads of the block that compute.
 template <class Config>
 struct BlockTeam {
-  static constexpr int threads = KernelTraits<Config>::threads;
+  using Traits = KernelTraits<Config>;
+  static constexpr int threads = Traits::threads;
   int thread = static_cast<int>(threadIdx.x);
 
-  __device__ __forceinline__ void sync() const { __syncthreads(); }
+  __device__ __forceinline__ void sync() const {
+    if constexpr (Traits::uses_tma) return bar_sync(Traits::consumers_barrier, threads);
+    __syncthreads();
+  }
 };
 
 /// Ends a part of a unit: the block merges what its warps have come to, and what all blocks have of a unit that several
 /// share (split_keys/merge_parts.cuh). `stage` is free shared memory, behind a barrier. Leaves output and state as the
 /// next part begins with them.
 template <class Config>
-__device__ __forceinline__ void finish_part(const AttentionParams& params, const SplitParams& split,
-                                            const Note<Config>& note,
+__device__ __forceinline__ void finish_part(const AttentionParams& params, const DescaleParams& descale,
+                                            const SplitParams& split, const Note<Config>& note,
                                             typename KernelTraits<Config>::Output& output,
                                             SoftmaxState<KernelTraits<Config>::Output::rows>& state,
                                             float scale_log2, unsigned char* stage) {
   using Traits = KernelTraits<Config>;
   const WarpResults<Config> own(stage);
   const BlockTeam<Config> team;
-  __syncthreads();  // the other warps are done with the tiles that lie here
+  team.sync();  // the other warps are done with the tiles that lie here
   own.put(output, state, scale_log2);
   output.clear();
   state = {};
-  __syncthreads();
+  team.sync();
   const int pieces = rows_of<Config, Traits::tile_rows>(note) * PiecePlace<Config>::of_row;
 #pragma unroll 1
   for (int i = team.thread; i < pieces; i += Traits::threads) {
@@ -111,14 +116,14 @@ __device__ __forceinline__ void finish_part(const AttentionParams& params, const
       const bool is_done = settle_span(
           note, [&](const SpanNode& left) { piece = join(nodes.piece(left, at.row, at.column), piece); },
           [&](const SpanNode& node) { nodes.put(node, at.row, at.column, piece); });
-      if (is_done) store_piece<Config>(params, note, at.row, at.column, piece);
+      if (is_done) store_piece<Config>(params, descale, note, at.row, at.column, piece);
     } else if (note.parts == 1) {
-      store_piece<Config>(params, note, at.row, at.column, piece);
+      store_piece<Config>(params, descale, note, at.row, at.column, piece);
     } else {
       BlockResults<Config>(split, note).put(note.part, at.row, at.column, piece);
     }
   }
-  if (note.parts > 1) merge_parts<Config, Traits::tile_rows>(params, split, note, team);
+  if (note.parts > 1) merge_parts<Config, Traits::tile_rows>(params, descale, split, note, team);
 }
 
 }  // namespace jit::forward_split_kv

@@ -12,10 +12,11 @@
 
 namespace jit::forward_split_kv {
 
-/// Where the rows of keys, or values, of a step begin, or their scales lie; null for one that does not exist.
-template <class Config, class Element = KvElement<Config>>
+/// Where the rows of keys, or values, of a step begin, or their scales lie, of which so many rows share one; null for one that
+/// does not exist.
+template <class Config, class Element = KvElement<Config>, int rows_together = 1>
 struct KvRows {
-  const Element* first;  ///< row of the tile; of pages, of the first page of all
+  const Element* first;  ///< row of the batch entry; of pages, of the first page of all
   TensorStrides strides;
   int count;         ///< rows that there are
   int place;         ///< of the first in its page, plus whole pages
@@ -30,24 +31,27 @@ struct KvRows {
         pages(tile_pages),
         page_count(params.sequences.pages) {
     first = static_cast<const Element*>(data) + part.kv_head * strides.head;
-    if (!KernelTraits<Config>::has_pages) first += part.batch * strides.batch + place * strides.seq;
+    if (!KernelTraits<Config>::has_pages) first += part.batch * strides.batch;
   }
 
   /// Where there are pages.
   __device__ __forceinline__ const Element* operator()(int row) const {
     const int page = pages[minimum(row, Config::tile_kv - 1)];
     const bool exists = row < count && page >= 0 && page < page_count;
-    const Element* start = first + page * strides.batch + (place + row) % Config::page_size * strides.seq;
+    const Element* start =
+        first + page * strides.batch + (place + row) % Config::page_size / rows_together * strides.seq;
     return exists ? start : nullptr;
   }
   /// Where there are none.
-  __device__ __forceinline__ DenseRows<const Element> dense() const { return {first, strides.seq}; }
+  __device__ __forceinline__ DenseRows<const Element> dense() const {
+    return {first + place * strides.seq, strides.seq};
+  }
   /// Where there may be pages.
   __device__ __forceinline__ const Element* at(int row) const {
     if constexpr (KernelTraits<Config>::has_pages) {
       return (*this)(row);
     } else {
-      return row < count ? dense().at(row) : nullptr;
+      return row < count ? first + (place + row) / rows_together * strides.seq : nullptr;
     }
   }
 };

@@ -27,7 +27,16 @@ enum StepFlags : unsigned {
 struct Storage {
   int query_bytes = jit::element_bytes;    ///< of an element of q
   int element_bytes = jit::element_bytes;  ///< of k and v
-  bool has_token_scales = false;           ///< whether each key has scales of its own
+  bool has_row_scales = false;             ///< whether a step has a scale for each of its keys
+};
+
+/// Byte offsets within a stage: the queries with which a part begins, a tile of keys and one of values.
+struct StageLayout {
+  int k;
+  int v;
+  int k_scales;  ///< a float for each key
+  int v_scales;  ///< the same
+  int stage_bytes;
 };
 
 /// Byte offsets from the start of dynamic shared memory.
@@ -36,12 +45,7 @@ struct Storage {
 ///
 /// A stage holds the queries, too, of a step with which a part begins. While a part ends, its last stage holds what
 /// the warps have come to: `stage_bytes` is enough for both.
-struct SmemLayout {
-  int k;         ///< within a stage
-  int v;         ///< within a stage
-  int k_scales;  ///< within a stage, a float for each key
-  int v_scales;  ///< the same
-  int stage_bytes;
+struct SmemLayout : StageLayout {
   int parts;
   int steps;
   int pages;
@@ -75,8 +79,8 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(int head_dim, int head_dim_v, i
   layout.k = row_warps * rows_per_warp * padded_head_dim(head_dim) * stored.query_bytes;
   layout.v = layout.k + tile_kv * padded_head_dim(head_dim) * stored.element_bytes;
   layout.k_scales = layout.v + tile_kv * padded_head_dim(head_dim_v) * stored.element_bytes;
-  layout.v_scales = layout.k_scales + (stored.has_token_scales ? tile_kv * 4 : 0);
-  layout.stage_bytes = layout.v_scales + (stored.has_token_scales ? tile_kv * 4 : 0);
+  layout.v_scales = layout.k_scales + (stored.has_row_scales ? tile_kv * 4 : 0);
+  layout.stage_bytes = layout.v_scales + (stored.has_row_scales ? tile_kv * 4 : 0);
   const int results = result_bytes(row_warps * key_warps, head_dim_v);
   if (layout.stage_bytes < results) layout.stage_bytes = (results + 127) / 128 * 128;
   layout.parts = stages * layout.stage_bytes;
@@ -93,7 +97,7 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout() {
                      Config::tile_kv, Config::stages, Config::sequences_kv == SequenceKind::paged,
                      Config::split_keys != 0,
                      {static_cast<int>(sizeof(typename Config::Element)),
-                      static_cast<int>(sizeof(KvElement<Config>)), has_token_scales<Config>});
+                      static_cast<int>(sizeof(KvElement<Config>)), has_row_scales<Config>});
 }
 
 }  // namespace jit::forward_split_kv

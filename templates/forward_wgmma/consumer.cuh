@@ -28,6 +28,7 @@
 #include "steps/head_scales.cuh"
 #include "steps/lse_shift.cuh"
 #include "steps/softmax.cuh"
+#include "steps/token_scales.cuh"
 #include "steps/value_columns.cuh"
 #include "steps/warpgroup_turns.cuh"
 #include "steps/wgmma_products.cuh"
@@ -82,7 +83,7 @@ class Consumer {
   using Weight = typename Traits::Weight;
   // Products with rows that are multiplied as a power of two of what they are have factors: in exponents, where a score is
   // a product.
-  static constexpr bool has_row_scales = Queries<Traits>::has_factors && Score::is_identity;
+  static constexpr bool has_query_factors = Queries<Traits>::has_factors && Score::is_identity;
 
  public:
   __device__ __forceinline__ Consumer(const AttentionParams& params, const DropoutParams& dropout,
@@ -93,12 +94,11 @@ class Consumer {
         smem_(smem),
         consumer_(uniform(threadIdx.x / warpgroup_size - 1)),
         scales_(params, descale),
+        scale_log2_(first_scale(params)),
         work_ring_(params, maps, smem),
         rings_(smem),
         turns_(consumer_),
-        p_(smem + Traits::layout.p, consumer_) {
-    if constexpr (!has_row_scales) scale_log2_ = exponent_scale<Score>(params.softmax_scale);
-  }
+        p_(smem + Traits::layout.p, consumer_) {}
 
   __device__ __forceinline__ void run() {
     bool has_work = take_work();
@@ -121,6 +121,23 @@ class Consumer {
   }
 
  private:
+  // Whether P is packed while exponentials are computed, which P V of the tile before must have ended for.
+  static constexpr bool packs_early = Traits::transposes_v && Config::overlap && !has_block_scales<Config>;
+
+  /// Whether the scales of queries are factors of exponents: a functor wants to see whole scores.
+  static constexpr bool scales_exponents = has_token_scales<Config> && Score::is_identity;
+  using Scales = typename ChosenType<scales_exponents, TokenScales<Config, typename Traits::Scores>,
+                                     HeadScales<Config, typename Traits::Scores>>::type;
+  using ExponentScale = typename ChosenType<scales_exponents || has_query_factors,
+                                            RowScales<Traits::Scores::rows>, float>::type;
+  static __device__ __forceinline__ ExponentScale first_scale(const AttentionParams& params) {
+    if constexpr (scales_exponents || has_query_factors) {
+      return {};
+    } else {
+      return exponent_scale<Score>(params.softmax_scale);
+    }
+  }
+
   // Where a run over work tiles ends: its last one, which is to be written, and whether there is a next one,
   // if it has asked.
   struct Outcome {
@@ -140,11 +157,7 @@ class Consumer {
       while (!is_last()) {
         take_keys();
         start_scores_and_output(false);  // only the last tile of a work tile is worth a second copy of P V
-        RowFactors correction;
-        const bool move = finish_scores(correction);
-        finish_output();
-        if (move) scale_output(correction);
-        pack_scores();
+        finish_scores_and_output();
       }
       const bool lower = is_lower();
       skip_keys();
@@ -156,10 +169,8 @@ class Consumer {
         has_work = next_work();
         if (has_work && has_keys()) {
           start_scores_and_output(lower);
-          finish_first_scores();
-          finish_output();
+          finish_first_scores_and_output();
           skip_values();
-          pack_scores();
           finish_work(done);
           clear_output();
           continue;
@@ -225,8 +236,11 @@ class Consumer {
     if (!is_work(work)) return false;
     work_ = work;
     scales_.take_scores(work, warp_row(), [&] { return context_of<Config>(params_, work); });
-    if constexpr (keys_are_fp8<Config> && !has_row_scales)
+    if constexpr (scales_exponents) {
+      scale_log2_ = scales_.exponents();
+    } else if constexpr (keys_are_fp8<Config> && !has_query_factors) {
       scale_log2_ = exponent_scale<Score>(scales_.of_scores());
+    }
     score_ = Score(context_of<Config>(params_, work));
     q_ring().wait_full();
     take_queries();
@@ -237,12 +251,12 @@ class Consumer {
   __device__ __forceinline__ void take_queries() {
     if constexpr (Queries<Traits>::has_factors) {
       q_.take(q_ring().tile(), Traits::probabilities_barrier + consumer_, query_factors_);
-      if constexpr (has_row_scales) {
+      if constexpr (has_query_factors) {
         // Within what does not make 0 of an infinity: below, nothing is left of a product, and above, nothing beside one.
         constexpr float least = 0x1p-100f, most = 0x1p100f;
 #pragma unroll
         for (int r = 0; r < Traits::Scores::rows; ++r) {
-          scale_log2_[r] =
+          scale_log2_.of_rows[r] =
               fminf(fmaxf(exponent_scale<Score>(scales_.of_scores()) * query_factors_[r], least), most);
         }
       }
@@ -264,6 +278,12 @@ class Consumer {
 
   // Waits for the next tile of keys.
   __device__ __forceinline__ void take_keys() {
+    if (next_flags_ != key_flags_unknown) {
+      if constexpr (keys_by_lanes<Config>) rings_.k.wait_full();
+      flags_ = next_flags_;
+      next_flags_ = key_flags_unknown;
+      return;
+    }
     rings_.k.wait_full();
     flags_ = load_key_note_flags(key_note<Config>(smem_, rings_.k.stage()));
   }
@@ -304,13 +324,86 @@ class Consumer {
   // the upper half.
   __device__ __forceinline__ void start_scores_and_output(bool lower) {
     constexpr bool in_turn = Config::order == WarpgroupOrder::ping_pong;
+    const bool has_values = packs_early && rings_.v.is_full();
     if constexpr (in_turn) turns_.wait();
     q_.multiply_qk(scores_, q_ring().tile(), rings_.k.tile());
-    rings_.v.wait_full();
+    if (!has_values) rings_.v.wait_full();
     p_.multiply_pv(output_, rings_.v.tile(), lower);
-    if constexpr (in_turn) turns_.pass();
+    if constexpr (in_turn && !packs_early) turns_.pass();
     draw_kept_scores();
+    if constexpr (packs_early && Config::rescale == Rescale::lazy)
+      score_limits<Weight>(state_, scale_log2_, limits_);
     wgmma_wait_group<1>();
+  }
+
+  // After the wait for S of a later tile, under whose P V of the tile before it was: leaves P, and O with the sums that
+  // it belongs to.
+  __device__ __forceinline__ void finish_scores_and_output() {
+    RowFactors correction;
+    if constexpr (packs_early) {
+      hold_scores();
+      apply_functors();
+      release_k();
+      bool move;
+      if constexpr (Config::rescale == Rescale::lazy) {
+        RowFactors of_lane;
+        move = may_exceed(scores_, limits_, of_lane);
+        finish_output_in_turn();
+        if (move) {
+          move = raise_to_scores(scores_, limits_, of_lane, state_, scale_log2_, correction);
+          if (move) scale_output(correction);
+        }
+      } else {
+        move = update_maxima(correction);
+        finish_output_in_turn();
+        if (move) scale_output(correction);
+      }
+      exponentiate_and_pack();
+    } else {
+      const bool move = finish_scores(correction);
+      finish_output();
+      if (move) scale_output(correction);
+      pack_scores();
+    }
+  }
+
+  // The same of the first S of a work tile.
+  __device__ __forceinline__ void finish_first_scores_and_output() {
+    if constexpr (packs_early) {
+      hold_scores();
+      apply_functors();
+      release_k();
+      begin_maximum(scores_, state_);
+      finish_output_in_turn();
+      exponentiate_and_pack();
+    } else {
+      finish_first_scores();
+      finish_output();
+      pack_scores();
+    }
+  }
+
+  __device__ __forceinline__ void finish_output_in_turn() {
+    finish_output();
+    if constexpr (Config::order == WarpgroupOrder::ping_pong) turns_.pass();
+  }
+
+  // Exponentials become P step by step, and the next keys are looked for meanwhile.
+  __device__ __forceinline__ void exponentiate_and_pack() {
+    constexpr bool in_turn = Config::order == WarpgroupOrder::softmax_lock;
+    constexpr int step_blocks = Traits::mma_k / Traits::Scores::Layout::block_columns;
+    if constexpr (in_turn) turns_.wait();
+    const bool has_keys = rings_.k.is_full();
+    const unsigned note = key_note<Config>(smem_, rings_.k.stage());
+    int flags = key_flags_unknown;
+    exponentiate_by_steps<Config::polynomial_exp2, step_blocks>(
+        scores_, state_, scale_log2_, probability_raise<Weight>, [&](int step) {
+          p_.pack_step(scores_, step);
+          if (step == 0) flags = load_key_note_flags_if(has_keys, note, key_flags_unknown);
+        });
+    if constexpr (in_turn) turns_.pass();
+    flags = uniform(flags);
+    next_flags_ = __all_sync(full_warp, has_keys) ? flags : key_flags_unknown;
   }
 
   // After the wait for the first S of a work tile: scores become exponentials, and K is released.
@@ -318,7 +411,7 @@ class Consumer {
     hold_scores();
     apply_functors();
     release_k();
-    if constexpr (has_block_scales<Config>) {
+    if constexpr (has_block_factors<Config>) {
       state_ = SoftmaxState<Traits::Scores::rows>();
       scales_.factors().maxima(scores_, state_.row_max);
     } else {
@@ -344,7 +437,7 @@ class Consumer {
   }
 
   __device__ __forceinline__ bool update_maxima(RowFactors& correction) {
-    if constexpr (has_block_scales<Config>) {
+    if constexpr (has_block_factors<Config>) {
       float of_tile[Traits::Scores::rows];
       scales_.factors().maxima(scores_, of_tile);
       return take_maxima<Config::rescale, Weight>(of_tile, state_, scale_log2_, correction);
@@ -390,7 +483,7 @@ class Consumer {
   // Leaves the scores as the mask and score functors want them.
   __device__ __forceinline__ void apply_functors() {
     scales_.scale_scores(scores_, key_scales_of<Config>(smem_, rings_.k.stage()));
-    if constexpr (Queries<Traits>::has_factors && !has_row_scales) scores_.scale_rows(query_factors_);
+    if constexpr (Queries<Traits>::has_factors && !has_query_factors) scores_.scale_rows(query_factors_);
     if (Score::is_identity && (flags_ & key_note_partial) == 0) return;
     const int thread = reread_thread_index() % warpgroup_size;
     const int q = work_.q_begin + consumer_ * rows_per_warpgroup + thread / warp_size * 16 +
@@ -407,7 +500,7 @@ class Consumer {
   __device__ __forceinline__ void exponentiate_in_turn() {
     constexpr bool in_turn = Config::order == WarpgroupOrder::softmax_lock;
     if constexpr (in_turn) turns_.wait();
-    if constexpr (has_block_scales<Config>) {
+    if constexpr (has_block_factors<Config>) {
       scales_.factors().template exponentiate<Config::polynomial_exp2>(scores_, state_, scale_log2_,
                                                                        probability_raise<Weight>);
     } else {
@@ -477,10 +570,8 @@ class Consumer {
   const DescaleParams& descale_;
   const unsigned smem_;
   const int consumer_;
-  HeadScales<Config, typename Traits::Scores>
-      scales_;  // of the work tile whose scores are computed, and of values of the one that is done
-  // What makes a score an exponent of 2.
-  typename ChosenType<has_row_scales, RowFactors, float>::type scale_log2_;
+  Scales scales_;  // of the work tile whose scores are computed, and of values of the one that is done
+  ExponentScale scale_log2_;
   WorkRing<Config> work_ring_;
   Rings<Config> rings_;
   const WarpgroupTurns<Traits> turns_;
@@ -490,13 +581,15 @@ class Consumer {
   KeptWork work_{};  // whose scores are computed
   Score score_{
       BlockContext{0, 0, params_.heads_q, 0, 0, 0, params_.tensors}};  // built again for each work tile
-  int flags_ = 0;    // of the last tile of keys that was taken
-  int skipped_ = 0;  // tiles of values that are to be released
+  int flags_ = 0;                       // of the last tile of keys that was taken
+  int next_flags_ = key_flags_unknown;  // of the next one, where it was seen to be there
+  int skipped_ = 0;                     // tiles of values that are to be released
   typename Traits::Scores scores_;
   KeptScoresOf<Config, QueriesByKeys, typename Traits::Scores> kept_;  // of them
   typename Traits::Output output_;
   PromotedSums<Config, typename Traits::Output> sums_;
   SoftmaxState<Traits::Scores::rows> state_;
+  RowFactors limits_;  // of scores, where P is packed early
   RowFactors inverse_;
   SeenShares<Config, Traits::Scores::rows> key_shares_;  // of the rows that inverse_ is of
 };

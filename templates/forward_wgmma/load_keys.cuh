@@ -72,7 +72,8 @@ __device__ __forceinline__ void load_keys(const AttentionParams& params, const D
         store_shared(words + i * 4, mask.key_word(minimum(k_begin + i, seqlen_kv - 1)));
     }
     if constexpr (Traits::has_key_scales)
-      leave_key_scales<Config>(descale, own, sequence, k_begin, key_scales_of<Config>(smem, rings.k.stage()));
+      leave_key_scales<Config>(params, descale, own, sequence, k_begin,
+                               key_scales_of<Config>(smem, rings.k.stage()));
     rings.k.arrive_full_beside_copies();
     if (elected) store_key_note(stored_note<Config>(smem, rings.k.stage()), k_begin, flags);
     load_key_tile<Config, typename Traits::StoredKTile>(rings.k.tile(), k_map<Config>(maps), rings.k.full(),

@@ -111,6 +111,8 @@ inline constexpr int key_note_last = 8;
 inline constexpr int key_note_lower = 64;
 /// There are no more tiles for anybody, as converters are told.
 inline constexpr int key_note_no_more = 512;
+/// No flags: nobody has read the note.
+inline constexpr int key_flags_unknown = -1;
 /// The last tile for everyone.
 inline constexpr int key_note_all_last = key_note_end | 7 * key_note_last;
 
@@ -152,6 +154,10 @@ __device__ __forceinline__ void store_key_note(unsigned note, int k_begin, int f
 }
 __device__ __forceinline__ int load_key_note_begin(unsigned note) { return load_shared_by_warp(note); }
 __device__ __forceinline__ int load_key_note_flags(unsigned note) { return load_shared_by_warp(note + 4); }
+/// In lane 0 and under a condition, else `other`.
+__device__ __forceinline__ int load_key_note_flags_if(bool condition, unsigned note, int other) {
+  return load_shared_if(condition && lane_id() == 0, note + 4, other);
+}
 
 /// For KeyConverter (steps/convert_keys.cuh).
 template <class Config>

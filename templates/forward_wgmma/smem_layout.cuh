@@ -202,7 +202,7 @@ JIT_HOST_DEVICE constexpr SmemSizes smem_sizes(bool key_words, bool has_lengths)
           .has_lengths = has_lengths,
           .element_bytes = static_cast<int>(sizeof(typename Config::Element)),
           .output_bytes = static_cast<int>(sizeof(OutputElement<Config>)),
-          .key_scales = has_token_scales<Config> || has_block_scales<Config>,
+          .key_scales = has_row_scales<Config>,
           .stages_stored = Config::stages_stored};
 }
 

@@ -122,7 +122,7 @@ struct KernelTraits {
   static constexpr bool has_key_words = key_words<typename Config::Mask> == 1;
 
   /// Whether the key loader leaves what the elements of each key, or block of keys, are multiplied by.
-  static constexpr bool has_key_scales = has_token_scales<Config> || has_block_scales<Config>;
+  static constexpr bool has_key_scales = has_row_scales<Config>;
 
   static constexpr SmemSizes sizes = smem_sizes<Config>(has_key_words, has_lengths);
   static constexpr SmemLayout layout = smem_layout(sizes);

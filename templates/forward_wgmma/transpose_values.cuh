@@ -51,22 +51,20 @@ class TileTransposer {
     const bool is_odd = (place >= 4) != (matrix % 2 != 0);
     const int row = chunk * columns + 2 * place + (is_odd ? 1 : 0);
     const unsigned rows = From::chunk_address(from, lane, chunk);
-#pragma unroll 1
+    const unsigned columns_of_row = To::chunk_address(to, row, matrix / 2);
+#pragma unroll
     for (int step = 0; step < key_steps; step += ahead) {
       unsigned pairs[ahead][4];
 #pragma unroll
-      for (int i = 0; i < ahead; ++i) {
-        if (key_steps % ahead == 0 || step + i < key_steps)
-          ldmatrix_x4_trans(pairs[i], rows + (step + i) * keys * From::row_bytes);
-      }
+      for (int i = 0; i < ahead && step + i < key_steps; ++i)
+        ldmatrix_x4_trans(pairs[i], rows + (step + i) * keys * From::row_bytes);
 #pragma unroll
-      for (int i = 0; i < ahead; ++i) {
-        if (key_steps % ahead != 0 && step + i >= key_steps) break;
+      for (int i = 0; i < ahead && step + i < key_steps; ++i) {
         unsigned words[4];
 #pragma unroll
         for (int w = 0; w < 4; ++w)
           words[w] = pick_bytes(pairs[i][w / 2 * 2], pairs[i][w / 2 * 2 + 1], picked[w % 2]);
-        stmatrix_x4(To::chunk_address(to, row, 2 * (step + i) + matrix / 2), words);
+        stmatrix_x4(To::chunk_behind(columns_of_row, 2 * (step + i)), words);
       }
     }
   }

@@ -2,8 +2,9 @@
 //
 //   M = max lseᵢ,  wᵢ = exp(lseᵢ − M),  o = Σ wᵢ oᵢ / Σ wᵢ,  lse = M + log Σ wᵢ
 //
-// in fp32, summed in the order of the states. A few lanes of a warp have a row of o: they look at the lse of as many
-// states at a time, a lane each, then read o of those that have keys, a piece each.
+// in fp32, summed in the order of the states. A few lanes of a warp have a row of o, a piece each. They look at the lse
+// of as many states at a time, a lane each. The pieces of the first states are on the way at the same time as their lse,
+// and those of the next ones while a few are summed: a row takes one trip to memory, not two, where there are few states.
 #pragma once
 
 #include "base/dependent_launch.cuh"
@@ -15,19 +16,17 @@
 
 namespace jit {
 
-/// lse of a state; +inf, which some kernels write for rows without keys, is taken for −inf.
-__device__ __forceinline__ float state_lse(const float* lse) {
-  return *lse == -negative_infinity() ? negative_infinity() : *lse;
-}
-
 template <class Config>
 class MergeRow {
   using Element = typename Config::Element;
   using Output = typename Config::OutputElement;
   static constexpr RowLanes share =
       row_lanes(Config::head_dim_v, Config::head_dim_v, maximum<int>(sizeof(Element), sizeof(Output)));
-  /// States whose pieces are on the way at once.
-  static constexpr int ahead = maximum(1, 4 / share.turns);
+  /// States whose pieces a lane asks for at once; those of as many more are on the way.
+  static constexpr int ahead = share.turns == 1 ? 2 : 1;
+  static constexpr int piece_bytes = share.piece * static_cast<int>(sizeof(Element));
+  static constexpr int piece_words = (piece_bytes + 3) / 4;
+  static constexpr int row_alignment = maximum(Config::alignment, static_cast<int>(sizeof(Element)));
 
  public:
   __device__ __forceinline__ explicit MergeRow(const MergeParams<Config::views>& params)
@@ -40,15 +39,25 @@ class MergeRow {
   }
 
   __device__ __forceinline__ void merge() {
-    const float largest = largest_lse();
+    State own = state(lane_);
+    Pieces pieces = load(own, 0), next = load(own, ahead);
+    float own_lse = state_lse(own);
+    const float largest = largest_lse(own_lse);
     float sum = 0, o[share.turns][share.piece] = {};
     for (unsigned first = 0; first < params_.states; first += share.lanes) {
-      const State own = state(first + lane_);
-      const float own_weight = own.lse == nullptr || largest == negative_infinity()
-                                   ? 0.0f
-                                   : ex2((state_lse(own.lse) - largest) * log2_e);
+      if (first > 0) {
+        own = state(first + lane_);
+        pieces = load(own, 0);
+        next = load(own, ahead);
+        own_lse = state_lse(own);
+      }
+      const float own_weight = largest == negative_infinity() ? 0.0f : ex2((own_lse - largest) * log2_e);
       const int count = minimum<unsigned>(share.lanes, params_.states - first);
-      for (int begin = 0; begin < count; begin += ahead) add_states(own, own_weight, begin, count, sum, o);
+      for (int begin = 0; begin < count; begin += ahead) {
+        add(pieces, own_weight, begin, sum, o);
+        pieces = next;
+        next = load(own, begin + 2 * ahead);
+      }
     }
     __syncwarp();  // o and lse may lie over those of a state
     if (is_row_) write(o, largest, sum);
@@ -59,6 +68,10 @@ class MergeRow {
   struct State {
     const Element* o;
     const float* lse;
+  };
+  /// The lane's pieces of a few states, as they lie in memory.
+  struct Pieces {
+    unsigned words[ahead][share.turns][piece_words];
   };
 
   __device__ __forceinline__ State state(unsigned index) const {
@@ -77,43 +90,58 @@ class MergeRow {
     return found;
   }
 
-  __device__ __forceinline__ float largest_lse() const {
-    float largest = negative_infinity();
-    for (unsigned index = lane_; index < params_.states; index += share.lanes) {
-      const State own = state(index);
-      if (own.lse != nullptr) largest = max_nan(largest, state_lse(own.lse));
-    }
+  /// −inf where there is no state; +inf, which some kernels write for rows without keys, is taken for it.
+  static __device__ __forceinline__ float state_lse(const State& state) {
+    if (state.lse == nullptr) return negative_infinity();
+    const float lse = *state.lse;
+    return lse == -negative_infinity() ? negative_infinity() : lse;
+  }
+
+  /// Of all states; `own_lse` is that of the one with the lane's number.
+  __device__ __forceinline__ float largest_lse(float own_lse) const {
+    float largest = own_lse;
+    for (unsigned index = share.lanes + lane_; index < params_.states; index += share.lanes)
+      largest = max_nan(largest, state_lse(state(index)));
 #pragma unroll
     for (int offset = share.lanes / 2; offset > 0; offset /= 2)
       largest = max_nan(largest, __shfl_xor_sync(full_warp, largest, offset));
     return largest;
   }
 
-  /// States `begin` to `begin + ahead` of those that the lanes have; their weights and places come from there.
-  /// What a state without weight holds is not looked at.
-  __device__ __forceinline__ void add_states(const State& own, float own_weight, int begin, int count,
-                                             float& sum, float (&o)[share.turns][share.piece]) const {
-    float weight[ahead], values[ahead][share.turns][share.piece] = {};
+  /// Asks for the pieces of states `begin` to `begin + ahead` of those that the lanes have; zeros where there is none.
+  __device__ __forceinline__ Pieces load(const State& own, int begin) const {
+    Pieces pieces = {};
 #pragma unroll
     for (int i = 0; i < ahead; ++i) {
-      const int lane = begin + i < count ? begin + i : 0;
-      const float others = __shfl_sync(full_warp, own_weight, lane, share.lanes);
-      const auto row = reinterpret_cast<const Element*>(
-          __shfl_sync(full_warp, reinterpret_cast<unsigned long long>(own.o), lane, share.lanes));
-      weight[i] = begin + i < count ? others : 0.0f;
-      if (weight[i] == 0) continue;
+      const unsigned long long theirs = __shfl_sync(full_warp, reinterpret_cast<unsigned long long>(own.o),
+                                                    (begin + i) % share.lanes, share.lanes);
+      const auto row = reinterpret_cast<const Element*>(theirs);
+      if (row == nullptr || begin + i >= share.lanes) continue;
 #pragma unroll
       for (int turn = 0; turn < share.turns; ++turn) {
-        if (has_piece(turn)) load_piece<Config::alignment>(row + column(turn), values[i][turn]);
+        if (has_piece(turn))
+          load_words<piece_bytes, row_alignment>(row + column(turn), pieces.words[i][turn]);
       }
     }
+    return pieces;
+  }
+
+  /// Adds the pieces of states `begin` to `begin + ahead`. What a state without weight holds does not count: 0 times it
+  /// may not be 0.
+  __device__ __forceinline__ void add(const Pieces& pieces, float own_weight, int begin, float& sum,
+                                      float (&o)[share.turns][share.piece]) const {
 #pragma unroll
     for (int i = 0; i < ahead; ++i) {
-      sum += weight[i];
+      const float theirs = __shfl_sync(full_warp, own_weight, (begin + i) % share.lanes, share.lanes);
+      const float weight = begin + i < share.lanes ? theirs : 0.0f;
+      sum += weight;
+      if (weight == 0) continue;
 #pragma unroll
       for (int turn = 0; turn < share.turns; ++turn) {
+        float values[share.piece];
+        widen_words<Element>(pieces.words[i][turn], values);
 #pragma unroll
-        for (int d = 0; d < share.piece; ++d) o[turn][d] = fmaf(weight[i], values[i][turn][d], o[turn][d]);
+        for (int d = 0; d < share.piece; ++d) o[turn][d] = fmaf(weight, values[d], o[turn][d]);
       }
     }
   }

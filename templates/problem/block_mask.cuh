@@ -125,6 +125,14 @@ struct BlockMask {
 
   __device__ bool keep(int q, int k) const { return has_key(row_of(q), k) && within.keep(q, k); }
 
+  static_assert(block_q % 8 == 0 && block_kv % 16 == 0, "parts are of 8 queries and 16 keys");
+  static constexpr bool has_parts = is_made_of_parts<Within>;
+  template <class Scores>
+  __device__ auto kept_bits(const Scores& scores) const {
+    return scores.of_blocks([&](int q, int k) { return has_key(row_of(q), k); }) &
+           jit::kept_bits(within, scores);
+  }
+
   static constexpr int key_words = jit::key_words<Within>;
   __device__ int key_word(int k) const { return within.key_word(k); }
   __device__ auto query_term(int q) const { return term_pair(row_of(q), jit::query_term(within, q)); }

@@ -33,6 +33,12 @@ struct KeyRange {
   int end;
 };
 
+/// A tile of keys that is not empty for some queries.
+struct SeenTile {
+  int k_begin;  ///< at least the end of the keys that were asked for: there is none
+  bool is_full;
+};
+
 template <Alignment alignment>
 __device__ __forceinline__ int query_shift(const BlockContext& context) {
   return alignment == Alignment::bottom_right ? context.seqlen_kv - context.seqlen_q : 0;

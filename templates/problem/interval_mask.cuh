@@ -38,6 +38,20 @@ struct IntervalMask : TextMask {
     return known.low ? TileClass::full : known.high ? TileClass::partial : TileClass::empty;
   }
 
+  /// From key k on, a multiple of tile_kv, and before k_end. By a whole warp, of which each lane asks for a tile.
+  __device__ SeenTile next_tile(int q_begin, int q_end, int k, int k_end, int tile_kv) const {
+#pragma unroll 1
+    for (; k < k_end; k += warp_size * tile_kv) {
+      const int begin = k + lane_id() * tile_kv, end = minimum(begin + tile_kv, seqlen_kv);
+      Interval<bool> known(false);
+      if (begin < end) known = kept(q_begin, q_end, begin, end);
+      const unsigned seen = __ballot_sync(full_warp, known.high), full = __ballot_sync(full_warp, known.low);
+      const int first = __ffs(static_cast<int>(seen)) - 1;
+      if (seen != 0) return {k + first * tile_kv, (full >> first & 1) != 0};
+    }
+    return {k_end, false};
+  }
+
   /// By a whole warp. Each lane asks for a piece of the keys, then for a piece of the first one that is seen, then of
   /// the last one.
   __device__ KeyRange key_range(int q_begin, int q_end) const {

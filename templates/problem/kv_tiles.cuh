@@ -21,9 +21,15 @@ class KvTiles {
       : mask_(mask), queries_(queries), seqlen_kv_(seqlen_kv) {
     end_ = (share.end + tile_kv - 1) / tile_kv;
     int next = share.begin / tile_kv;
+    if constexpr (finds_tiles<Mask>) {  // of long code, which is worth no copy for each
+      index_[depth] = next - 1;
+#pragma unroll 1
+      for (int i = 0; i <= depth; ++i) advance();
+    } else {
 #pragma unroll
-    for (int i = 0; i <= depth; ++i) {
-      next = find(i, next) + 1;
+      for (int i = 0; i <= depth; ++i) {
+        next = find(i, next) + 1;
+      }
     }
   }
 
@@ -47,7 +53,13 @@ class KvTiles {
   // Puts the first tile from `index` on that is not empty at place `ahead` and returns its index.
   __device__ __forceinline__ int find(int ahead, int index) {
     TileClass kind = TileClass::empty;
-    for (; index < end_; ++index) {
+    if constexpr (finds_tiles<Mask>) {
+      const SeenTile seen =
+          mask_.next_tile(queries_.q_begin, queries_.q_end, index * tile_kv, end_ * tile_kv, tile_kv);
+      index = seen.k_begin / tile_kv;
+      kind = seen.is_full ? TileClass::full : TileClass::partial;
+    }
+    for (; !finds_tiles<Mask> && index < end_; ++index) {
       ScoreTile tile = queries_;
       if constexpr (has_next<Mask>) {
         index = next_key(mask_, tile.q_begin, tile.q_end, index * tile_kv) / tile_kv;

@@ -15,12 +15,17 @@
 // One whose tiles lie far apart may say where the next one is, by a whole warp:
 //   int next_key(int q_begin, int q_end, int k)      no query sees a key from k on to there
 //   int next_query(int k_begin, int k_end, int q)    no query from q on to there sees a key
+// One whose lanes can tell of a tile each, without a look at memory, may find the next one that is seen, by a whole warp:
+//   SeenTile next_tile(int q_begin, int q_end, int k, int k_end, int tile_kv)
 // A mask with terms splits `keep` in two, which makes them cheap, too: it is asked once for each query and,
 // by the key loader, once for each key, whose word is left in shared memory.
 //   static constexpr int key_words = 1
 //   int key_word(int k)                          what must be known of key k beside its place
 //   QueryTerm query_term(int q)                  what must be known of query q
 //   bool keeps(QueryTerm, int k, int key_word)   keep(q, k)
+// A mask whose scores are kept for reasons that are the same for many of them may say so: it is asked once for each.
+//   static constexpr bool has_parts = true
+//   auto kept_bits(const Scores& scores)         bits that it makes of those of `scores` (steps/score_bits.cuh)
 #pragma once
 
 #include "base/prelude.cuh"
@@ -68,8 +73,41 @@ __device__ __forceinline__ KeyRange lane_key_range(const Mask& mask, int seqlen_
   }
 }
 
+/// Whether it tells the scores of a tile by parts.
 template <class Mask>
-concept has_terms = key_words<Mask> < 2;
+inline constexpr bool has_parts = [] {
+  if constexpr (requires { Mask::has_parts; }) {
+    return Mask::has_parts;
+  } else {
+    return false;
+  }
+}();
+
+/// The same, or by ranges of rows, which are parts that a mask is made of.
+template <class Mask>
+inline constexpr bool is_made_of_parts = has_parts<Mask> || has_row_range<Mask>;
+
+/// Whether `keep` is so long that copies of it take long to compile.
+template <class Mask>
+inline constexpr bool is_long = [] {
+  if constexpr (requires { Mask::is_long; }) {
+    return Mask::is_long;
+  } else {
+    return false;
+  }
+}();
+
+/// Which of these scores any mask keeps.
+template <class Mask, class Scores>
+__device__ __forceinline__ auto kept_bits(const Mask& mask, const Scores& scores) {
+  if constexpr (has_row_range<Mask>) {
+    return scores.of_ranges([&](int q) { return mask.row_range(q); });
+  } else if constexpr (has_parts<Mask>) {
+    return mask.kept_bits(scores);
+  } else {
+    return scores.template of_scores<is_long<Mask>>([&](int q, int k) { return mask.keep(q, k); });
+  }
+}
 
 /// Whether query heads of one batch entry may see different keys: texts are told the head, and some say that they do not
 /// look at it.
@@ -124,6 +162,12 @@ __device__ __forceinline__ int next_query(const Mask& mask, int k_begin, int k_e
     return q;
   }
 }
+
+/// Whether a warp finds the next tile at once.
+template <class Mask>
+concept finds_tiles = requires(const Mask& mask) {
+  mask.next_tile(0, 0, 0, 0, 0);
+};
 
 /// What a kernel may ask about the scores of a tile that is not empty in place of the mask.
 template <class Mask, int tile_q, int tile_kv>
@@ -454,6 +498,16 @@ struct CombinedMask {
   __device__ KeyRange row_range(int q) const requires has_ranges {
     return Op::of_ranges(a.row_range(q), b.row_range(q));
   }
+  static constexpr bool has_parts =
+      jit::has_parts<A> || jit::has_parts<B> || (has_row_range<A> && has_row_range<B>);
+  template <class Scores>
+  __device__ auto kept_bits(const Scores& scores) const {
+    if constexpr (Op::one_is_enough) {
+      return jit::kept_bits(a, scores) | jit::kept_bits(b, scores);
+    } else {
+      return jit::kept_bits(a, scores) & jit::kept_bits(b, scores);
+    }
+  }
   static constexpr int key_words = jit::key_words<A> + jit::key_words<B>;
   __device__ int key_word(int k) const { return key_word_of(a, b, k); }
   __device__ auto query_term(int q) const { return term_pair(jit::query_term(a, q), jit::query_term(b, q)); }
@@ -497,6 +551,11 @@ struct NotMask {
   __device__ bool keep(int q, int k) const { return !a.keep(q, k); }
   __device__ bool differs_by_head() const { return heads_differ(a); }
   static constexpr bool needs_warp = jit::needs_warp<A>;
+  static constexpr bool has_parts = is_made_of_parts<A>;
+  template <class Scores>
+  __device__ auto kept_bits(const Scores& scores) const {
+    return ~jit::kept_bits(a, scores);
+  }
   static constexpr int key_words = jit::key_words<A>;
   __device__ int key_word(int k) const { return a.key_word(k); }
   __device__ auto query_term(int q) const { return jit::query_term(a, q); }

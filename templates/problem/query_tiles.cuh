@@ -1,5 +1,5 @@
 // The query tiles that one block of keys visits: those of all query heads that share the keys, head after head and in
-// ascending order from any one round, but none that the mask drops, with a look-ahead for the loads.
+// ascending or descending order, but none that the mask drops, with a look-ahead for the loads.
 #pragma once
 
 #include "base/params.cuh"
@@ -11,19 +11,18 @@
 namespace jit {
 
 /// `depth` is how many tiles the loads run ahead of the multiplications. Tile i of the look-ahead is i steps in front.
-template <class Config, int depth>
+template <class Config, int depth, bool descending = false>
 class QueryTiles {
   static constexpr int tile_q = Config::tile_q;
 
  public:
-  /// `keys` gives the keys of the block; its queries are ignored. Of each head tile `first` comes first.
+  /// `keys` gives the keys of the block; its queries are ignored.
   __device__ __forceinline__ QueryTiles(const SequencesOf<Config>& sequences, int batch, int kv_head,
-                                        const ScoreTile& keys, int first = 0)
+                                        const ScoreTile& keys)
       : sequences_(sequences),
         keys_(keys),
         batch_(batch),
-        first_head_(kv_head * Config::gqa_ratio),
-        first_tile_(first) {
+        first_head_(kv_head * Config::gqa_ratio) {
     seqlen_q_ = sequences.q(batch).length;
     tiles_ = (seqlen_q_ + tile_q - 1) / tile_q;
     Place next{0, 0};
@@ -56,8 +55,7 @@ class QueryTiles {
   };
 
   __device__ __forceinline__ int query_of(int tile) const {
-    const int from_first = tile + first_tile_;
-    return (from_first < tiles_ ? from_first : from_first - tiles_) * tile_q;
+    return (descending ? tiles_ - 1 - tile : tile) * tile_q;
   }
 
   // Puts the first tile from `next` on that is not empty at place `ahead`.
@@ -66,8 +64,7 @@ class QueryTiles {
       const typename Config::Mask mask(sequences_.context(batch_, first_head_ + next.head));
       for (; next.tile < tiles_; ++next.tile) {
         ScoreTile tile = keys_;
-        if constexpr (has_next<typename Config::Mask>) {
-          // To the last tile of all at most: in a round the first ones come behind it.
+        if constexpr (has_next<typename Config::Mask> && !descending) {
           const int query = query_of(next.tile);
           next.tile +=
               minimum(next_query(mask, keys_.k_begin, keys_.k_end, query) / tile_q, tiles_) - query / tile_q;
@@ -89,7 +86,6 @@ class QueryTiles {
   ScoreTile keys_;
   int batch_;
   int first_head_;
-  int first_tile_;
   int seqlen_q_;
   int tiles_;
   Place places_[depth + 1];

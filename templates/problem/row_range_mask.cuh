@@ -2,18 +2,11 @@
 #pragma once
 
 #include "base/prelude.cuh"
-#include "problem/exact.cuh"
 #include "problem/functor.cuh"
 #include "problem/interval_mask.cuh"
+#include "problem/text_parts.cuh"
 
 namespace jit {
-
-/// An element of a tensor; some number where the text does not read it.
-template <class T, class Element>
-__device__ __forceinline__ Exact<T> element(const Exact<bool>& reads, const Exact<long long>& index,
-                                            const Element* tensor) {
-  return reads.value ? static_cast<T>(tensor[index.value]) : T(0);
-}
 
 /// Base of `Mask`, which adds, beside what IntervalMask wants, the first key that a query sees and the one behind the
 /// last, as if there were keys without end, before the sequence, too:
@@ -26,10 +19,7 @@ struct RowRangeMask : IntervalMask<Mask> {
 
   __device__ KeyRange row_range(int q) const {
     const Mask& mask = *static_cast<const Mask*>(this);
-    const long long begin = mask.row_begin(q).value, end = mask.row_end(q).value;
-    constexpr long long most_keys = 0x7fffffff;
-    return {static_cast<int>(maximum(0ll, minimum(most_keys, begin))),
-            static_cast<int>(maximum(0ll, minimum<long long>(this->seqlen_kv, end)))};
+    return existing_keys(mask.row_begin(q), mask.row_end(q), this->seqlen_kv);
   }
 
   /// By a whole warp, which looks at each row.

@@ -13,6 +13,13 @@ __device__ __forceinline__ void cp_async_bulk_load(unsigned target, const void* 
       : "memory");
 }
 
+/// Starts a copy of shared memory to global memory; part of the thread's open bulk group.
+__device__ __forceinline__ void cp_async_bulk_store(void* target, unsigned source, int bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(target), "r"(source),
+               "r"(bytes)
+               : "memory");
+}
+
 /// Starts to add floats of shared memory to those of global memory, each by an atomic addition; part of the thread's
 /// open bulk group.
 __device__ __forceinline__ void cp_reduce_async_bulk_add(float* target, unsigned source, int bytes) {

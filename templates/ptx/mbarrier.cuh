@@ -27,6 +27,20 @@ __device__ __forceinline__ void mbarrier_arrive_expect_tx(unsigned barrier, int 
                : "memory");
 }
 
+/// Whether the phase of this parity is over. Does not wait.
+__device__ __forceinline__ bool mbarrier_test_parity(unsigned barrier, unsigned parity) {
+  unsigned is_over;
+  asm volatile(
+      "{.reg .pred over;\n"
+      "mbarrier.test_wait.parity.shared::cta.b64 over, [%1], %2;\n"
+      "selp.u32 %0, 1, 0, over;\n"
+      "}"
+      : "=r"(is_over)
+      : "r"(barrier), "r"(parity)
+      : "memory");
+  return is_over != 0;
+}
+
 /// Waits until the phase of this parity is over. On a fresh barrier parity 1 does not wait.
 __device__ __forceinline__ void mbarrier_wait_parity(unsigned barrier, unsigned parity) {
   asm volatile(

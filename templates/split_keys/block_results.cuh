@@ -5,6 +5,7 @@
 // M = max m, O = Σ 2^(m − M) O, L = Σ 2^(m − M) l.
 #pragma once
 
+#include "base/descale_params.cuh"
 #include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "problem/variable_sequences.cuh"
@@ -12,16 +13,11 @@
 #include "ptx/relaxed.cuh"
 #include "split_keys/packed_rows.cuh"
 #include "split_keys/part_note.cuh"
+#include "split_keys/row_end.cuh"
 #include "split_keys/split_params.cuh"
 #include "tiles/tile_copy.cuh"
 
 namespace jit {
-
-/// Of one row: exponents of 2 are relative to `max`, which is −inf for a row without keys.
-struct RowState {
-  float max;
-  float sum;
-};
 
 /// Four neighbouring values of a row of O, and the row's state.
 struct RowPiece {
@@ -177,41 +173,23 @@ __device__ __forceinline__ void merge(const BlockResults<Config>& results, int p
   }
 }
 
-/// What a row comes to in the end.
-struct RowEnd {
-  float factor;  ///< of O that is not normalised; 0 for a row without keys
-  float lse;     ///< natural log
-};
-
-/// The end of a row of a query head. A head's sink is one more key without a value.
-template <class Config>
-__device__ __forceinline__ RowEnd row_end(const RowState& state, const AttentionParams& params, int head) {
-  float max = state.max, sum = state.sum, factor = 1;
-  if constexpr (Config::sinks) {
-    const float sink = params.sequences.sinks[head] * log2_e;
-    max = fmaxf(state.max, sink);
-    if (max != negative_infinity()) {
-      factor = ex2(state.max - max);
-      sum = __fmaf_rn(factor, state.sum, ex2(sink - max));
-    }
-  }
-  if (sum == 0) return {0, negative_infinity()};
-  return {factor * rcp(sum), (max + lg2(sum)) * ln_2};
-}
-
 /// Normalises a piece and writes it to O; the one with the first column writes LSE.
 template <class Config>
-__device__ __forceinline__ void store_piece(const AttentionParams& params, const PartNote& note, int row,
-                                            int column, const RowPiece& piece) {
+__device__ __forceinline__ void store_piece(const AttentionParams& params, const DescaleParams& descale,
+                                            const PartNote& note, int row, int column,
+                                            const RowPiece& piece) {
   using Element = OutputElement<Config>;
   using Sequences = VariableSequences<Config>;
   const PackedRow<Config> place(note.kv_head, note.row_begin + row);
-  const RowEnd end = row_end<Config>(piece.state, params, place.head);
   const int query = note.q_begin + place.query;
+  const RowState state = with_lse_shift<Config>(piece.state, params, descale, note.batch, place.head, query);
+  const RowEnd end = row_end<Config>(state, params, place.head);
   Element* const o = static_cast<Element*>(params.o) +
                      Sequences::query_offset(params.o_strides, note.batch, place.head, query) + column;
-  store_four<Config::alignment>(o, make_float4(piece.values.x * end.factor, piece.values.y * end.factor,
-                                               piece.values.z * end.factor, piece.values.w * end.factor));
+  float4 values = make_float4(piece.values.x * end.factor, piece.values.y * end.factor,
+                              piece.values.z * end.factor, piece.values.w * end.factor);
+  finish_columns<Config>(values, end, descale, note, column);
+  store_four<Config::alignment>(o, values);
   if (column == 0 && params.lse != nullptr)
     params.lse[Sequences::query_offset(params.lse_strides, note.batch, place.head, query)] = end.lse;
 }

@@ -1,5 +1,5 @@
-// What loaders of tiles of keys ask the mask, and the boxes in which TMA copies a tile. A Traits is that of a kernel family:
-// its Config, has_pages, and the number and the rows of boxes.
+// What loaders of tiles of keys ask the mask, and the boxes in which TMA copies a tile. A Traits is that of a kernel
+// family: its Config, has_pages, and the number and the rows of boxes.
 #pragma once
 
 #include "base/params.cuh"
@@ -47,13 +47,11 @@ __device__ __forceinline__ RowPlace box_place(const AttentionParams& params, con
   }
 }
 
-/// Starts the copies of a tile, whose bytes count at the barrier `full`. By a whole warp. All panels of a box are copied
-/// side by side, because their rows lie side by side in memory.
+/// Starts the copies of a tile, for whose bytes the barrier `full` waits. By a whole warp. All panels of a box are
+/// copied side by side, because their rows lie side by side in memory.
 template <class Traits, class Tile>
-__device__ __forceinline__ void copy_boxes(unsigned tile, const TensorMap& map, unsigned full,
-                                           const RowPlace& box) {
-  if (lane_id() == 0) mbarrier_arrive_expect_tx(full, Tile::bytes);
-  __syncwarp();
+__device__ __forceinline__ void start_boxes(unsigned tile, const TensorMap& map, unsigned full,
+                                            const RowPlace& box) {
 #pragma unroll
   for (int first = 0; first < Traits::boxes * Tile::panels; first += warp_size) {
     const int index = (first + lane_id()) / Tile::panels, panel = (first + lane_id()) % Tile::panels;
@@ -64,12 +62,21 @@ __device__ __forceinline__ void copy_boxes(unsigned tile, const TensorMap& map, 
   }
 }
 
+/// The same, and lets the barrier wait.
+template <class Traits, class Tile>
+__device__ __forceinline__ void copy_boxes(unsigned tile, const TensorMap& map, unsigned full,
+                                           const RowPlace& box) {
+  if (lane_id() == 0) mbarrier_arrive_expect_tx(full, Tile::bytes);
+  __syncwarp();
+  start_boxes<Traits, Tile>(tile, map, full, box);
+}
+
 /// The tiles of keys that the rows of a unit see, of a part that has tiles [begin, end) of the unit's.
 template <class Config>
 using UnitTiles = KvTiles<UnitMask<Config>, Config::tile_kv, 1>;
 
-/// Calls f(note, begin, end) for the block's parts of units, one after another, where keys are summed in spans span by span,
-/// which are tiles [begin, end) of the unit's. By a whole warp.
+/// Calls f(note, begin, end) for the block's parts of units, one after another, where keys are summed in spans span
+/// by span, which are tiles [begin, end) of the unit's. By a whole warp.
 template <class Config, class WorkList, class F>
 __device__ __forceinline__ void for_each_part(const AttentionParams& params, WorkList& work, F f) {
   for (; work.has_unit(params); work.next(params)) {

@@ -59,8 +59,9 @@ __device__ __forceinline__ void merge_results(const BlockResults<Config>& result
 /// Merges a unit's parts, of which the team has left one in its place, if that is the first one of all or of a group, and
 /// stores the rows. A Team has a `thread`, a number of `threads`, and `sync()`.
 template <class Config, int tile_rows, class Team>
-__device__ __forceinline__ void merge_parts(const AttentionParams& params, const SplitParams& split,
-                                            const PartNote& note, const Team& team) {
+__device__ __forceinline__ void merge_parts(const AttentionParams& params, const DescaleParams& descale,
+                                            const SplitParams& split, const PartNote& note,
+                                            const Team& team) {
   const BlockResults<Config> results(split, note);
   bool is_group = note.parts > most_parts_without_groups;
   if (is_group ? note.part % parts_of_group != 0 : note.part != 0) return;
@@ -72,7 +73,7 @@ __device__ __forceinline__ void merge_parts(const AttentionParams& params, const
           if (is_group) {
             results.put(note.parts + note.part / parts_of_group, row, column, piece);
           } else {
-            store_piece<Config>(params, note, row, column, piece);
+            store_piece<Config>(params, descale, note, row, column, piece);
           }
         });
     if (!is_group || note.part != 0) return;

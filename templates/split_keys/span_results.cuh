@@ -151,8 +151,9 @@ __device__ __forceinline__ RowPiece merged_unit(const SplitParams& split, const 
 /// Counts a part of a unit, when the team has kept the nodes of its last span. The last one merges those of all parts and
 /// stores the rows, in an order that does not depend on where parts begin. By a team whose threads share `note`.
 template <class Config, int tile_rows, class Team>
-__device__ __forceinline__ void merge_parts(const AttentionParams& params, const SplitParams& split,
-                                            const SpanNote& note, const Team& team) {
+__device__ __forceinline__ void merge_parts(const AttentionParams& params, const DescaleParams& descale,
+                                            const SplitParams& split, const SpanNote& note,
+                                            const Team& team) {
   if (note.span + 1 < note.part_end) return;
   const unsigned last = static_cast<unsigned>(note.parts) - 1;
   team.sync();  // release and acquire are the team's: they take in what lies behind its barriers
@@ -163,7 +164,8 @@ __device__ __forceinline__ void merge_parts(const AttentionParams& params, const
 #pragma unroll 1
   for (int i = team.thread; i < pieces; i += Team::threads) {
     const PiecePlace<Config> at(i);
-    store_piece<Config>(params, note, at.row, at.column, merged_unit<Config>(split, note, at.row, at.column));
+    store_piece<Config>(params, descale, note, at.row, at.column,
+                        merged_unit<Config>(split, note, at.row, at.column));
   }
 }
 

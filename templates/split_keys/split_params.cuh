@@ -31,9 +31,10 @@ struct SplitParams {
   unsigned*
       counters;  ///< one for each block, 0 before and after the kernel; where keys are summed in spans, as
   int levels;    ///< of the tree of the spans of the longest sequence
-  // Where two launches, one after the other, share the blocks of a line, as they do where requests are shared:
-  int line_blocks;    ///< of both
+  // Where another kernel has the requests of many queries:
+  int line_blocks;    ///< that share the line: of this launch, or of two, one after the other
   int blocks_before;  ///< of the one before; 0 for the first
+  bool gives_way;     ///< whether some of the blocks leave their multiprocessors to the other kernel at once
 };
 
 /// Floats of one partial result.

@@ -185,12 +185,12 @@ __device__ __forceinline__ void finish_part(const AttentionParams& params, const
     if (settle_rows(own_nodes<Config>(split, note), note, rows, result)) {
       store_rows(params, note, result);
     } else if (note.parts > 1) {
-      merge_parts<Config, tile_rows>(params, split, note, team);
+      merge_parts<Config, tile_rows>(params, {}, split, note, team);
     }
   } else {
     if (note.parts == 1) return store_rows(params, note, result);
     put_rows(BlockResults<Config>(split, note), note.part, rows, result);
-    merge_parts<Config, tile_rows>(params, split, note, team);
+    merge_parts<Config, tile_rows>(params, {}, split, note, team);
   }
 }
 

@@ -8,6 +8,7 @@
 #include "problem/masks.cuh"
 #include "problem/own_requests.cuh"
 #include "problem/variable_sequences.cuh"
+#include "scheduling/decoding_share.cuh"
 #include "scheduling/key_shares.cuh"
 #include "scheduling/key_spans.cuh"
 #include "split_keys/part_note.cuh"
@@ -165,25 +166,53 @@ __device__ __forceinline__ HeadLength head_length(const AttentionParams& params,
   return head;
 }
 
+/// What the queries of a batch entry take that are another kernel's, in places on the line of one KV head. Under any mask
+/// queries are taken to see what they see under a causal one.
+template <class Config>
+__device__ __forceinline__ float length_beside(const AttentionParams& params, int batch) {
+  constexpr bool is_masked = !is_same<typename Config::Mask, NoMask>;
+  constexpr float key_share =
+      static_cast<float>(sizeof(KvElement<Config>)) / 2;  // of what a key of 16 bits takes
+  constexpr float places_of_pair =
+      tile_cost * Config::gqa_ratio / (pairs_of_a_key * key_share * Config::tile_kv);
+  const VariableSequences<Config> sequences(params);
+  Unit unit{.batch = batch, .q = sequences.q(batch), .kv = sequences.kv(batch)};
+  if (computes(requests_of<Config>(), unit.q.length)) return 0;
+  unit.enter_rows(0, unit.q.length * Config::gqa_ratio, unit.q.length * Config::gqa_ratio);
+  const KeyRange keys = keys_of<Config>(params, unit);
+  const int seen = maximum(0, keys.end - keys.begin);
+  const int unseen = is_masked ? minimum(seen, unit.q.length) / 2 : 0;  // by a query, of these
+  return static_cast<float>(unit.q.length) * (static_cast<float>(seen - unseen) + keys_of_a_tile) *
+         places_of_pair;
+}
+
 /// The block's place among those that share the line. A block waits for blocks behind it on the line alone (merge_parts.cuh),
 /// and these begin before it: the GPU begins blocks in the order of their indices.
 template <bool is_shared>
 struct LineBlock {
   __device__ __forceinline__ void enter_line(const SplitParams&) {}
+  __device__ __forceinline__ void give_way(float, float) {}
   /// Of all that share the line, in the order in which they begin.
   __device__ __forceinline__ int index() const { return static_cast<int>(blockIdx.x); }
   __device__ __forceinline__ int blocks() const { return static_cast<int>(gridDim.x); }
   __device__ __forceinline__ int block() const { return blocks() - 1 - index(); }
 };
-/// The same where two launches, one after the other, share the blocks.
+/// The same beside another kernel: two launches, one after the other, share the line, or some blocks of one. A block that
+/// has given way has a place below 0.
 template <>
 struct LineBlock<true> {
   int line_blocks;
   int blocks_before;
+  bool gives_way;
 
   __device__ __forceinline__ void enter_line(const SplitParams& split) {
     line_blocks = split.line_blocks;
     blocks_before = split.blocks_before;
+    gives_way = split.gives_way;
+  }
+  /// Leaves multiprocessors to the other kernel. All blocks know how long the line and the other's work are.
+  __device__ __forceinline__ void give_way(float own, float others) {
+    if (gives_way) line_blocks = decoding_blocks(line_blocks, own, others);
   }
   __device__ __forceinline__ int index() const { return blocks_before + static_cast<int>(blockIdx.x); }
   __device__ __forceinline__ int blocks() const { return line_blocks; }
@@ -206,8 +235,8 @@ struct WorkList : LineBlockOf<Config> {
   /// from memory, and the fewer there are, the sooner it loads keys.
   __device__ __forceinline__ void begin(const AttentionParams& params, const KnownLine& known) {
     if (known.tiles >= 0) return begin_known(params, known);
-    const int block = this->block();
     LineSize line{0, false, longest_line, 0};
+    float beside = 0;
     bool is_measured = false;
     unit = {.batch = 0};
     unit_begin = 0;
@@ -217,6 +246,9 @@ struct WorkList : LineBlockOf<Config> {
       const HeadLength own = batch < params.batch ? head_length<Config, tile_rows>(params, batch)
                                                   : HeadLength{0, 0, longest_line, 0};
       if (!is_measured) {
+        if constexpr (has_others) {
+          if (this->gives_way && batch < params.batch) beside += length_beside<Config>(params, batch);
+        }
         line.total += __reduce_add_sync(full_warp, own.length);
         line.shares_keys |= own.row_tiles > 1;
         line.least_tiles = minimum(line.least_tiles, own.least_tiles);
@@ -224,21 +256,27 @@ struct WorkList : LineBlockOf<Config> {
         unit.batch += warp_size;
         if (unit.batch < params.batch) continue;
         is_measured = true;
+        if constexpr (has_others) {
+          this->give_way(static_cast<float>(line.total), warp_sum(beside));
+          unit.batch = params.batch;
+          if (this->block() < 0) return;
+        }
         measure(params, line);
         if (shares.is_dealt) return deal_first(params);
-        if (shares.begin(block) >= shares.total) return;
+        if (shares.begin(this->block()) >= shares.total) return;
         unit.batch = 0;
         if (params.batch > warp_size) continue;
       }
       const int length = shares.all_on_line(own.length);
       const int up_to_lane = params.batch > 1 ? sum_up_to_lane(length) : __shfl_sync(full_warp, length, 0);
       const int end = unit_begin + up_to_lane * params.heads_kv;
-      const unsigned behind = __ballot_sync(full_warp, end > shares.begin(block));
+      const int place = shares.begin(this->block());
+      const unsigned behind = __ballot_sync(full_warp, end > place);
       if (behind != 0) {
         const int lane = __ffs(static_cast<int>(behind)) - 1;
         unit.batch += lane;
         unit_begin = __shfl_sync(full_warp, end - length * params.heads_kv, lane);
-        find_unit(params, shares.begin(block), __shfl_sync(full_warp, length, lane));
+        find_unit(params, place, __shfl_sync(full_warp, length, lane));
         return;
       }
       unit_begin = __shfl_sync(full_warp, end, warp_size - 1);
@@ -301,6 +339,8 @@ struct WorkList : LineBlockOf<Config> {
   }
 
  private:
+  static constexpr bool has_others = requests_of<Config>() != Requests::all;
+
   __device__ __forceinline__ UnitCuts cuts() const {
     return {unit_begin, shares.length, tiles.begin, tiles.end};
   }

@@ -6,6 +6,7 @@
 #include "problem/functor.cuh"
 #include "problem/masks.cuh"
 #include "problem/scores.cuh"
+#include "steps/score_bits.cuh"
 #include "tiles/accumulator.cuh"
 #include "tiles/shared_words.cuh"
 
@@ -35,7 +36,7 @@ __device__ __forceinline__ void drop_outside_row_ranges(Scores& scores, const Sc
   });
 }
 
-/// Sets scores to −inf that the mask drops, by its terms.
+/// Sets scores to −inf that the mask drops, by its terms and words of keys.
 template <class Scores, class Mask>
 __device__ __forceinline__ void drop_by_terms(Scores& scores, const ScorePlace& place, const Mask& mask,
                                               const BlockContext& context) {
@@ -48,8 +49,8 @@ __device__ __forceinline__ void drop_by_terms(Scores& scores, const ScorePlace& 
     const auto lower = query_term(mask, minimum(Layout::row(place.q, m, 1), context.seqlen_q - 1));
 #pragma unroll
     for (int n = 0; n < Scores::column_blocks; ++n) {
-      int words[2] = {};
-      if constexpr (key_words<Mask> == 1) load_shared(words, place.key_words + Layout::column(0, n, 0) * 4);
+      int words[2];
+      load_shared(words, place.key_words + Layout::column(0, n, 0) * 4);
 #pragma unroll
       for (int i = 0; i < Scores::pair; ++i) {
         const int column = Layout::column(0, n, i);
@@ -62,45 +63,21 @@ __device__ __forceinline__ void drop_by_terms(Scores& scores, const ScorePlace& 
   }
 }
 
-/// Bit 4 n + i tells whether the mask keeps score i of block n. `place` is that of the first block.
-template <class Layout, class Mask>
-__device__ __forceinline__ unsigned kept_scores(const ScorePlace& place, int blocks, const Mask& mask,
-                                                const BlockContext& context) {
-  unsigned kept = 0;
-#pragma unroll 1
-  for (int n = 0; n < blocks; ++n) {
-#pragma unroll
-    for (int i = 0; i < Layout::block_values; ++i) {
-      const int query = minimum(Layout::row(place.q, 0, i / 2), context.seqlen_q - 1);
-      const int key = Layout::column(place.k, n, i % 2);
-      const bool is_kept = key < context.seqlen_kv && mask.keep(query, key);
-      kept |= static_cast<unsigned>(is_kept) << (Layout::block_values * n + i);
-    }
-  }
-  return kept;
-}
-
-/// Sets scores to −inf that the mask drops, which is asked for each, in a loop that leaves bits: a loop over
-/// scores would have to be unrolled, because registers have no index, and be long.
+/// Sets scores to −inf that the mask drops, which is asked for its parts, and for each score where it has none.
 template <class Scores, class Mask>
-__device__ __forceinline__ void drop_one_by_one(Scores& scores, const ScorePlace& place, const Mask& mask,
-                                                const BlockContext& context) {
+__device__ __forceinline__ void drop_by_bits(Scores& scores, const ScorePlace& place, const Mask& mask,
+                                             const BlockContext& context) {
   using Layout = typename Scores::Layout;
-  constexpr int blocks_of_bits = 32 / Layout::block_values;
 #pragma unroll
   for (int m = 0; m < Scores::row_blocks; ++m) {
+    const MaskedScores<Layout, Scores::column_blocks> asked(Layout::row(place.q, m, 0), place.k, context);
+    const auto kept = kept_bits(mask, asked) & asked.of_existing_keys();
 #pragma unroll
-    for (int first = 0; first < Scores::column_blocks; first += blocks_of_bits) {
-      const int blocks = minimum(blocks_of_bits, Scores::column_blocks - first);
-      const unsigned kept = kept_scores<Layout>(
-          {Layout::row(place.q, m, 0), place.k + first * Layout::block_columns}, blocks, mask, context);
+    for (int n = 0; n < Scores::column_blocks; ++n) {
 #pragma unroll
-      for (int n = 0; n < blocks; ++n) {
-#pragma unroll
-        for (int i = 0; i < Layout::block_values; ++i) {
-          float& score = scores.registers[m][first + n][i];
-          score = (kept >> (Layout::block_values * n + i) & 1) != 0 ? score : negative_infinity();
-        }
+      for (int i = 0; i < Layout::block_values; ++i) {
+        float& score = scores.registers[m][n][i];
+        score = kept.at(n, i / 2, i % 2) ? score : negative_infinity();
       }
     }
   }
@@ -108,8 +85,8 @@ __device__ __forceinline__ void drop_one_by_one(Scores& scores, const ScorePlace
 
 /// How a kernel asks a mask about the scores of a partial tile.
 enum class MaskQuery {
-  /// By ranges of rows, else by words of keys, which the kernel leaves in shared memory, else in a loop: the
-  /// shortest code.
+  /// By ranges of rows, else by its parts, or words of keys, which the kernel leaves in shared memory, else in a loop:
+  /// the shortest code.
   shortest,
   /// For each score, unrolled: needs no words of keys, and fewer registers than ranges of rows.
   each_score,
@@ -126,10 +103,10 @@ __device__ __forceinline__ void drop_masked(Scores& scores, const ScorePlace& pl
     });
   } else if constexpr (has_row_range<Mask>) {
     drop_outside_row_ranges(scores, place, mask, context.seqlen_q - 1);
-  } else if constexpr (has_terms<Mask>) {
+  } else if constexpr (key_words<Mask> == 1) {
     drop_by_terms(scores, place, mask, context);
   } else {
-    drop_one_by_one(scores, place, mask, context);
+    drop_by_bits(scores, place, mask, context);
   }
 }
 

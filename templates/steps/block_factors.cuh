@@ -92,4 +92,15 @@ class BlockFactors {
   float of_blocks_[tile_kv / keys];
 };
 
+/// As `online_softmax` of softmax.cuh, of scores times their factors.
+template <Rescale rescale, class Element, class Scores, class Output, int tile_kv>
+__device__ __forceinline__ void online_softmax(Scores& scores, Output& output,
+                                               SoftmaxState<Scores::rows>& state, float scale_log2,
+                                               const BlockFactors<Scores, tile_kv>& factors) {
+  float of_tile[Scores::rows], correction[Scores::rows];
+  factors.maxima(scores, of_tile);
+  if (take_maxima<rescale, Element>(of_tile, state, scale_log2, correction)) output.scale_rows(correction);
+  factors.template exponentiate<0>(scores, state, scale_log2, probability_raise<Element>);
+}
+
 }  // namespace jit

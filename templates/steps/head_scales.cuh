@@ -1,8 +1,7 @@
 // What q, k and v of 8 bits are multiplied by, whose elements are left as they are. One number each for a work tile: those
-// What q, k and v of 8 bits are multiplied by, whose elements are left as they are. One number each for a work tile: those
 // of q and k are factors of the softmax scale. Or one for each query and key: they are factors of scores, and those of a
-// tile of keys lie beside it in shared memory, as those of blocks of keys do. Those of v are factors of the output. k and
-// v alone may be of 8 bits.
+// tile of keys lie beside it in shared memory, as those of blocks of keys do. Blocks that do not begin where tiles do are
+// looked up query by query and key by key. Those of v are factors of the output. k and v alone may be of 8 bits.
 #pragma once
 
 #include "base/descale_params.cuh"
@@ -23,8 +22,8 @@ namespace jit {
 /// Multiplies scores by the scales of their queries and by those of their keys, of which that of the lane's first column
 /// lies at a shared address.
 template <class Scores>
-__device__ __forceinline__ void scale_by_tokens(Scores& scores, const float (&of_queries)[Scores::rows],
-                                                unsigned of_keys) {
+__device__ __forceinline__ void scale_by_rows(Scores& scores, const float (&of_queries)[Scores::rows],
+                                              unsigned of_keys) {
 #pragma unroll
   for (int n = 0; n < Scores::column_blocks; ++n) {
     int pair[2];
@@ -42,14 +41,14 @@ enum class ScoreScales {
   none,          ///< elements are of 16 bits
   work_tile,     ///< one number of q and k
   widened_keys,  ///< one of keys alone, which may be any
-  tokens,        ///< one for each query and key
-  blocks,        ///< one for each block of queries, and of keys
+  rows,          ///< one for each query and key
+  blocks,        ///< one for each block of queries, and of keys, of which a tile has whole ones or halves
 };
 template <class Config>
 inline constexpr ScoreScales score_scales = !keys_are_fp8<Config>               ? ScoreScales::none
                                             : !is_fp8<typename Config::Element> ? ScoreScales::widened_keys
-                                            : has_token_scales<Config>          ? ScoreScales::tokens
-                                            : has_block_scales<Config>          ? ScoreScales::blocks
+                                            : has_block_factors<Config>         ? ScoreScales::blocks
+                                            : has_row_scales<Config>            ? ScoreScales::rows
                                                                                 : ScoreScales::work_tile;
 
 /// Of a warp's `Scores`.
@@ -164,7 +163,7 @@ class HeadScales<Config, Scores, ScoreScales::widened_keys> : public ValueScale<
 
 /// One for each query and key.
 template <class Config, class Scores>
-class HeadScales<Config, Scores, ScoreScales::tokens> : public ValueScale<Config> {
+class HeadScales<Config, Scores, ScoreScales::rows> : public ValueScale<Config> {
  public:
   __device__ __forceinline__ HeadScales(const AttentionParams& params, const DescaleParams& descale)
       : ValueScale<Config>(params, descale) {}
@@ -177,12 +176,12 @@ class HeadScales<Config, Scores, ScoreScales::tokens> : public ValueScale<Config
     const int first = work.q_begin + warp_row + MmaLayout::lane_row(static_cast<int>(threadIdx.x));
     Scores::for_each_row(first, [&](int r, int row) {
       const int query = minimum(row, context.seqlen_q - 1);
-      of_queries_[r] = of_head[(context.q_begin + query) * strides.seq];
+      of_queries_[r] = of_head[(context.q_begin + query) / rows_of_scale<Config> * strides.seq];
     });
   }
   __device__ __forceinline__ float of_scores() const { return this->params_.softmax_scale; }
   __device__ __forceinline__ void scale_scores(Scores& scores, unsigned scales) const {
-    scale_by_tokens(scores, of_queries_, scales + MmaLayout::lane_column(reread_thread_index()) * 4);
+    scale_by_rows(scores, of_queries_, scales + MmaLayout::lane_column(reread_thread_index()) * 4);
   }
 
  private:
@@ -194,7 +193,8 @@ class HeadScales<Config, Scores, ScoreScales::tokens> : public ValueScale<Config
 template <class Config, class Scores>
 class HeadScales<Config, Scores, ScoreScales::blocks> : public ValueScale<Config> {
   using Factors = BlockFactors<Scores, Config::tile_kv>;
-  static_assert(Config::tile_q % scale_block_rows == 0, "a warp's rows are of one block");
+  static_assert(scale_block_rows % (Scores::row_blocks * Scores::Layout::block_rows) == 0,
+                "a warp's rows, which begin with a multiple of their number, are of one block");
 
  public:
   __device__ __forceinline__ HeadScales(const AttentionParams& params, const DescaleParams& descale)

@@ -72,17 +72,21 @@ struct SoftmaxState {
   }
 };
 
+/// What makes exponents of 2 of scores, where that differs from row to row; else it is one number.
+template <int rows>
+struct RowScales {
+  float of_rows[rows];
+};
+__device__ __forceinline__ float scale_of_row(float scale, int /*r*/) { return scale; }
+template <int rows>
+__device__ __forceinline__ float scale_of_row(const RowScales<rows>& scales, int r) {
+  return scales.of_rows[r];
+}
+
 /// A row without any key so far has maximum −inf; subtracting 0 instead leaves its probabilities at ex2(−inf)
 /// = 0 and makes no NaN. So does a row of which all keys were given the least number of their type: times the
 /// scale it may be −inf.
 __device__ __forceinline__ float finite_or_zero(float row_max) { return row_max < -1e30f ? 0.0f : row_max; }
-
-/// Of what makes scores exponents of 2, which is one number for all rows of a thread or one for each, that of row `r`.
-__device__ __forceinline__ float of_row(float scale_log2, int /*r*/) { return scale_log2; }
-template <int rows>
-__device__ __forceinline__ float of_row(const float (&scale_log2)[rows], int r) {
-  return scale_log2[r];
-}
 
 /// The maximum of a tile's scores in row `r` of those that the thread holds.
 template <class Scores>
@@ -116,7 +120,7 @@ __device__ __forceinline__ bool take_maxima(const float (&of_tile)[rows], Softma
     move = false;
 #pragma unroll
     for (int r = 0; r < rows; ++r) {
-      const float largest = ex2((new_max[r] - state.row_max[r]) * of_row(scale_log2, r));
+      const float largest = ex2((new_max[r] - state.row_max[r]) * scale_of_row(scale_log2, r));
       move |=
           largest > fminf(lazy_limit<Element>, fmaxf(state.row_sum[r] / probability_factor<Element>, 1.0f));
     }
@@ -125,7 +129,7 @@ __device__ __forceinline__ bool take_maxima(const float (&of_tile)[rows], Softma
   if (move) {
 #pragma unroll
     for (int r = 0; r < rows; ++r) {
-      correction[r] = ex2((state.row_max[r] - finite_or_zero(new_max[r])) * of_row(scale_log2, r));
+      correction[r] = ex2((state.row_max[r] - finite_or_zero(new_max[r])) * scale_of_row(scale_log2, r));
       state.row_max[r] = new_max[r];
       state.row_sum[r] *= correction[r];
     }
@@ -143,6 +147,107 @@ __device__ __forceinline__ bool update_maximum(const Scores& scores, SoftmaxStat
   return take_maxima<rescale, Element>(of_tile, state, scale_log2, correction);
 }
 
+/// What a lane's scores of each row may come to before maxima move, in units of the raw score: as `take_maxima` has it,
+/// of scores in place of probabilities, so that it can be worked out before there are scores.
+template <class Element, int rows, class Scale>
+__device__ __forceinline__ void score_limits(const SoftmaxState<rows>& state, const Scale& scale_log2,
+                                             float (&limits)[rows]) {
+#pragma unroll
+  for (int r = 0; r < rows; ++r) {
+    const float largest =
+        fminf(lazy_limit<Element>, fmaxf(state.row_sum[r] / probability_factor<Element>, 1.0f));
+    limits[r] = state.row_max[r] + lg2(largest) * rcp(scale_of_row(scale_log2, r));
+  }
+}
+
+/// Chains in which a lane looks for its largest score of a row: an instruction waits 10 clocks for the one before.
+inline constexpr int maximum_chains = 4;
+
+/// Whether some lane of the warp may have a score beyond its limit, and each lane's largest scores where these are not
+/// negative: as integers, of which the assembler makes one instruction for two scores.
+template <class Scores>
+__device__ __forceinline__ bool may_exceed(const Scores& scores, const float (&limits)[Scores::rows],
+                                           float (&of_lane)[Scores::rows]) {
+  bool may = false;
+#pragma unroll
+  for (int r = 0; r < Scores::rows; ++r) {
+    of_lane[r] = scores.template reduce_lane_in_chains<maximum_chains>(
+        r, [](float x, float y) { return max_not_negative(x, y); });
+    may |= of_lane[r] > limits[r] || limits[r] < 0;
+  }
+  return __any_sync(full_warp, may);
+}
+
+/// Where they may: moves the warp's maxima if some do. Returns whether, and then `correction` is what the output must be
+/// multiplied by. Integers do not have the order of negative scores, which are looked at again.
+template <class Scores, class Scale>
+__device__ __forceinline__ bool raise_to_scores(const Scores& scores, const float (&limits)[Scores::rows],
+                                                float (&of_lane)[Scores::rows],
+                                                SoftmaxState<Scores::rows>& state, const Scale& scale_log2,
+                                                float (&correction)[Scores::rows]) {
+  bool is_negative = false;
+#pragma unroll
+  for (int r = 0; r < Scores::rows; ++r) is_negative |= limits[r] < 0;
+  if (__any_sync(full_warp, is_negative)) {
+    bool exceeds = false;
+#pragma unroll
+    for (int r = 0; r < Scores::rows; ++r) {
+      of_lane[r] = scores.template reduce_lane_in_chains<maximum_chains>(
+          r, [](float x, float y) { return fmaxf(x, y); });
+      exceeds |= of_lane[r] > limits[r];
+    }
+    if (!__any_sync(full_warp, exceeds)) return false;
+  }
+#pragma unroll
+  for (int r = 0; r < Scores::rows; ++r) {
+    const float of_row = Scores::Layout::reduce(of_lane[r], [](float x, float y) { return fmaxf(x, y); });
+    const float new_max = fmaxf(state.row_max[r], of_row);
+    correction[r] = ex2((state.row_max[r] - finite_or_zero(new_max)) * scale_of_row(scale_log2, r));
+    state.row_max[r] = new_max;
+    state.row_sum[r] *= correction[r];
+  }
+  return true;
+}
+
+/// As `exponentiate` below, for steps of so many blocks of columns, behind each of which it calls `finish(step)`.
+///
+/// The unit that computes exponentials is what is waited for, if it is kept busy. The assembler would rather have all
+/// multiply-adds behind one another at first: so those of a step wait for the exponentials of the step before the last
+/// one, by an addition of 0 times their sum.
+template <int polynomials, int step_blocks, class Scores, class Scale, class Finish>
+__device__ __forceinline__ void exponentiate_by_steps(Scores& scores, SoftmaxState<Scores::rows>& state,
+                                                      const Scale& scale_log2, float raise,
+                                                      const Finish& finish) {
+  float offsets[Scores::rows], sums[Scores::rows] = {}, sums_before[Scores::rows] = {};
+#pragma unroll
+  for (int r = 0; r < Scores::rows; ++r)
+    offsets[r] = finite_or_zero(state.row_max[r]) * scale_of_row(scale_log2, r) - raise;
+#pragma unroll
+  for (int step = 0; step < Scores::column_blocks / step_blocks; ++step) {
+#pragma unroll
+    for (int r = 0; r < Scores::rows; ++r) {
+      if (step > 1) offsets[r] = __fmaf_rn(sums_before[r], 0.0f, offsets[r]);
+      sums_before[r] = sums[r];
+    }
+#pragma unroll
+    for (int n = step * step_blocks; n < (step + 1) * step_blocks; ++n) {
+#pragma unroll
+      for (int r = 0; r < Scores::rows; ++r) {
+        float& x = scores.at(r, n, 0);
+        float& y = scores.at(r, n, 1);
+        const float scale = scale_of_row(scale_log2, r);
+        x = exponential<polynomials>(__fmaf_rn(x, scale, -offsets[r]), 2 * n);
+        y = exponential<polynomials>(__fmaf_rn(y, scale, -offsets[r]), 2 * n + 1);
+        state.row_sum[r] += x;
+        sums[r] += y;
+      }
+    }
+    finish(step);
+  }
+#pragma unroll
+  for (int r = 0; r < Scores::rows; ++r) state.row_sum[r] += sums[r];
+}
+
 /// Turns scores into exponentials relative to `row_max`, times 2^`raise`, and adds them to `sums`. Of 8 exponentials
 /// `polynomials` are polynomials.
 template <int polynomials, class Scores, class Scale>
@@ -151,7 +256,7 @@ __device__ __forceinline__ void exponentiate(Scores& scores, const float (&row_m
                                              float raise = 0) {
 #pragma unroll
   for (int r = 0; r < Scores::rows; ++r) {
-    const float scale = of_row(scale_log2, r), offset = row_max[r] * scale - raise;
+    const float scale = scale_of_row(scale_log2, r), offset = row_max[r] * scale - raise;
 #pragma unroll
     for (int n = 0; n < Scores::column_blocks; ++n) {
       float& x = scores.at(r, n, 0);
@@ -225,7 +330,7 @@ __device__ __forceinline__ bool raise_maximum(Scores& scores, SoftmaxState<Score
 #pragma unroll
   for (int r = 0; r < Scores::rows; ++r) {
     largest[r] = fmaxf(Scores::Layout::reduce(largest[r], larger), 1.0f);
-    const float scale = of_row(scale_log2, r);
+    const float scale = scale_of_row(scale_log2, r);
     const float row_max = state.row_max[r] + lg2(largest[r]) * rcp(scale);
     // Of offsets as `exponentiate` rounds them, or later exponentials would be relative to something else.
     correction[r] = ex2(__fmul_rn(state.row_max[r], scale) - __fmul_rn(row_max, scale));
@@ -270,8 +375,10 @@ __device__ __forceinline__ void finish_rows(const SoftmaxState<rows>& state, con
     const float sum = Layout::reduce(state.row_sum[r], [](float x, float y) { return x + y; });
     const bool has_keys = sum != 0.0f;
     inverse[r] = rcp(has_keys ? sum : 1 / inverse_without_keys);
-    lse[r] = has_keys ? (finite_or_zero(state.row_max[r]) * of_row(scale_log2, r) + (lg2(sum) - raise)) * ln_2
-                      : negative_infinity();
+    lse[r] =
+        has_keys
+            ? (finite_or_zero(state.row_max[r]) * scale_of_row(scale_log2, r) + (lg2(sum) - raise)) * ln_2
+            : negative_infinity();
   }
 }
 

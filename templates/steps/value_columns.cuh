@@ -31,10 +31,6 @@ class SeenShares<Config, rows, true> {
   float shares_[rows];
 };
 
-/// Whether O is finished column by column.
-template <class Config>
-inline constexpr bool finishes_columns = has_channel_scales<Config> || has_value_means<Config>;
-
 /// Finishes a product of probabilities and values whose rows are normalised: times the scale of values, plus the mean that
 /// they have lost. Column block by column block, just before each is stored: the assembler would load what belongs to all
 /// of them first, and spill.

@@ -74,6 +74,12 @@ class Probabilities {
     }
   }
 
+  /// The same of the columns of one step, of P of 8 bits.
+  __device__ __forceinline__ void pack_step(const typename Traits::Scores& scores, int step) {
+    static_assert(Traits::p_in_registers);
+    pack_e4m3_step(scores, registers_[step], 0, step);
+  }
+
   /// O += P V, as one group; `lower` leaves out the upper half of the keys.
   __device__ __forceinline__ void multiply_pv(typename Traits::Output& output, unsigned v_tile,
                                               bool lower) const {

@@ -14,6 +14,7 @@ struct MmaLayout {
   static constexpr int block_rows = 16;
   static constexpr int block_columns = 8;
   static constexpr int block_values = 4;
+  static constexpr int neighbours = 2;  ///< columns that a lane has side by side
 
   /// Place of the first value of a lane, of which `thread` may be the index in its block.
   static __device__ __forceinline__ int lane_row(int thread) { return thread % warp_size / 4; }
@@ -44,6 +45,7 @@ struct MmaLayout {
 /// The same where each two blocks share 16 columns: the first has the even ones, the second the odd ones. So a lane holds
 /// four neighbours of a row, two in each of both.
 struct EvenOddLayout : MmaLayout {
+  static constexpr int neighbours = 4;
   static __device__ __forceinline__ int lane_column(int thread) { return thread % 4 * 4; }
   static __device__ __forceinline__ constexpr int column(int first, int n, int i) {
     return first + n / 2 * 2 * block_columns + 2 * i + n % 2;
@@ -121,6 +123,20 @@ struct Accumulator {
 #pragma unroll
     for (int n = 1; n < column_blocks; ++n) result = f(result, f(at(r, n, 0), at(r, n, 1)));
     return result;
+  }
+  /// The same in so many chains of operations that do not wait for one another.
+  template <int chains, class F>
+  __device__ __forceinline__ float reduce_lane_in_chains(int r, F f) const {
+    static_assert(column_blocks >= chains);
+    float results[chains];
+#pragma unroll
+    for (int n = 0; n < column_blocks; ++n) {
+      const float of_pair = f(at(r, n, 0), at(r, n, 1));
+      results[n % chains] = n < chains ? of_pair : f(results[n % chains], of_pair);
+    }
+#pragma unroll
+    for (int i = 1; i < chains; ++i) results[0] = f(results[0], results[i]);
+    return results[0];
   }
   /// The same with those of the other lanes.
   template <class F>

@@ -51,6 +51,14 @@ struct PanelTile {
                                         ((chunk % chunks) ^ key) * chunk_bytes);
   }
 
+  /// Of a chunk at the place `by`, an even number, behind the first or second one of a row, whose address is `address`:
+  /// what a loop over chunks adds, known at compile time. Tiles begin at multiples of 1024.
+  JIT_HOST_DEVICE static constexpr unsigned chunk_behind(unsigned address, int by) {
+    constexpr int chunks = row_bytes / chunk_bytes;
+    return (address ^ static_cast<unsigned>(by % chunks * chunk_bytes)) +
+           static_cast<unsigned>(by / chunks * panel_bytes);
+  }
+
   /// wgmma's view of the tile with the sum along its columns (Q and K of Q Kᵀ), from row `row` and the k-step
   /// `step` on (PTX ISA, "Matrix Descriptor Format").
   JIT_HOST_DEVICE static constexpr unsigned long long along_columns(unsigned tile, int row, int step) {

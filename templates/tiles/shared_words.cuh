@@ -13,6 +13,20 @@ __device__ __forceinline__ int load_shared(unsigned address) {
   asm volatile("ld.shared.b32 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
   return value;
 }
+/// What lies there under a condition, else `other`: without a branch, so that what stands around it can be mixed with it.
+__device__ __forceinline__ int load_shared_if(bool condition, unsigned address, int other) {
+  int value;
+  asm volatile(
+      "{.reg .pred is_read;\n"
+      "setp.ne.u32 is_read, %2, 0;\n"
+      "mov.b32 %0, %3;\n"
+      "@is_read ld.shared.b32 %0, [%1];\n"
+      "}"
+      : "=&r"(value)
+      : "r"(address), "r"(static_cast<unsigned>(condition)), "r"(other)
+      : "memory");
+  return value;
+}
 /// `address` is a multiple of 8.
 __device__ __forceinline__ void load_shared(int (&values)[2], unsigned address) {
   asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];"

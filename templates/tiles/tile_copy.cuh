@@ -52,8 +52,8 @@ __device__ __forceinline__ void copy_chunk(unsigned smem, const Element* gmem, b
   }
 }
 
-/// Which chunks a row of `columns` elements has. The last one has fewer elements than others where elements are of 8 bits
-/// and head dims multiples of 8.
+/// Which chunks a row of `columns` elements has. The last one has fewer elements than others where elements are of 8
+/// bits and head dims multiples of 8.
 template <int columns, class Element>
 struct RowChunks {
   static constexpr int whole = columns / ElementTraits<Element>::per_chunk;
@@ -133,18 +133,19 @@ class TileLoader {
   bool column_is_valid_;
 };
 
-/// Starts the copy of rows that lie anywhere to the tile at shared address `tile`, by all threads of the block.
-/// `source(row)` is the address of a row's first element; null makes the row zeros, as columns from `columns` on are.
-/// It may be asked for rows behind the tile's last one.
+/// Starts the copy of rows that lie anywhere to the tile at shared address `tile`, by `threads` threads, of which
+/// this is `thread`. `source(row)` is the address of a row's first element; null makes the row zeros, as columns from
+/// `columns` on are. It may be asked for rows behind the tile's last one.
 template <class Tile, int columns, int threads, int alignment, class Source>
-__device__ __forceinline__ void copy_rows(unsigned tile, const Source& source) {
+__device__ __forceinline__ void copy_rows(unsigned tile, const Source& source,
+                                          int thread = static_cast<int>(threadIdx.x)) {
   using Element = Pointee<decltype(source(0))>;
   using Chunks = RowChunks<columns, Element>;
   constexpr int per_chunk = ElementTraits<Element>::per_chunk;
   constexpr int rows_per_pass = threads / Tile::chunks < Tile::rows ? threads / Tile::chunks : Tile::rows;
   static_assert(rows_per_pass > 0, "a block has a thread for each chunk of a row");
   constexpr int passes = (Tile::rows + rows_per_pass - 1) / rows_per_pass;
-  const int first = threadIdx.x / Tile::chunks, chunk = threadIdx.x % Tile::chunks;
+  const int first = thread / Tile::chunks, chunk = thread % Tile::chunks;
   if (rows_per_pass * Tile::chunks != threads && first >= rows_per_pass) return;
   // All addresses first: what they are made of is not read again behind each copy.
   const Element* starts[passes];

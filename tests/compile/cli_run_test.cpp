@@ -51,9 +51,13 @@ class CliRun : public ::testing::Test {
   }
 
   ToolResult run(std::vector<std::string> more) const {
-    std::vector<std::string> arguments = {"run",  "--q",     file("q"),   "--k",      file("k"),
-                                          "--v",  file("v"), "--out",     file("o"),  "--dtype",
-                                          "fp16", "--lse",   file("lse"), "--device", "emulated:sm_80"};
+    more.insert(more.begin(), {"--dtype", "fp16"});
+    return run_plainly(std::move(more));
+  }
+  ToolResult run_plainly(std::vector<std::string> more) const {
+    std::vector<std::string> arguments = {"run",       "--q",      file("q"),       "--k",     file("k"),
+                                          "--v",       file("v"),  "--out",         file("o"), "--lse",
+                                          file("lse"), "--device", "emulated:sm_80"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     return tool_.run(arguments);
   }
@@ -216,6 +220,118 @@ TEST_F(CliRun, KeysOfFp8) {
   refused({"--kv-dtype", "fp8_e4m3", "--descale-per", "tensor"}, "--descale-per");
   random_file("k", {39, heads_kv, dim});
   refused({"--kv-dtype", "fp8_e4m3"}, "with --kv-dtype it must be uint8, the bytes of fp8_e4m3");
+}
+
+// Numbers that are made of fp8 on the device, with means that are given back: of dense sequences, and of ragged ones.
+TEST_F(CliRun, Quantizes) {
+  const Lengths queries = {5, 1}, keys = {80, 9};
+  const Array q = random_file("q", {sum(queries), heads, dim});
+  const auto biased = [&](const std::string& name) {
+    Array array = random_file(name, {sum(keys), heads_kv, dim});
+    for (std::int64_t i = 0; i < array.elements(); ++i) array.as<float>()[i] += static_cast<float>(i % dim);
+    return write(name, std::move(array));
+  };
+  const Array k = biased("k"), v = biased("v");
+  // What o and LSE are off by.
+  const auto errors = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> all = {"--seqlens-q", text(queries), "--seqlens-kv", text(keys),
+                                    "--mask",      "causal",      "--dtype",      "fp8_e4m3"};
+    all.insert(all.end(), more.begin(), more.end());
+    const ToolResult result = run_plainly(all);
+    EXPECT_EQ(result.status, 0) << result.err;
+    const Array o = tool::read_npy(file("o")), lse = tool::read_npy(file("lse"));
+    std::pair<double, double> worst;
+    int begin_q = 0, begin_k = 0;
+    for (std::size_t b = 0; b < queries.size(); ++b) {
+      const reference::ForwardResult exact = reference::attention_forward(
+          request(q, begin_q, queries[b], rows(k, begin_k, keys[b]), rows(v, begin_k, keys[b])));
+      for (int i = 0; i < queries[b]; ++i) {
+        for (int h = 0; h < heads; ++h) {
+          worst.second = std::max(
+              worst.second, std::abs(exact.lse[static_cast<std::size_t>(h * queries[b] + i)] -
+                                     static_cast<double>(lse.as<float>()[h * o.shape[0] + begin_q + i])));
+          for (int d = 0; d < dim; ++d)
+            worst.first =
+                std::max(worst.first,
+                         std::abs(exact.o[static_cast<std::size_t>((i * heads + h) * dim + d)] -
+                                  static_cast<double>(o.as<float>()[((begin_q + i) * heads + h) * dim + d])));
+        }
+      }
+      begin_q += queries[b], begin_k += keys[b];
+    }
+    return worst;
+  };
+  const auto plain = errors({"--quantize", "head"});
+  for (const char* scales : {"head", "token", "block"}) {
+    const auto centred = errors({"--quantize", scales, "--value-scales", "channel", "--center-keys",
+                                 "--center-values", "--rotation-seed", "3"});
+    EXPECT_LT(centred.first, 0.25) << scales;
+    EXPECT_LT(centred.second, 0.25) << scales;
+    EXPECT_LT(centred.first, plain.first);
+    EXPECT_LT(centred.second, plain.second);
+  }
+}
+
+// The same bytes and scales as those that a quantiser makes.
+TEST_F(CliRun, QueriesOfFp8) {
+  const auto codes = [&](const std::string& name, std::vector<std::int64_t> shape) {
+    Array array = tool::zeros(DType::uint8, std::move(shape));
+    for (std::byte& code : array.bytes) code = static_cast<std::byte>(random_() & 0xbf);  // of at most 1.875
+    return write(name, std::move(array));
+  };
+  constexpr int queries = 3, keys = 20;
+  const Array q = codes("q", {1, queries, heads, dim}), k = codes("k", {1, keys, heads_kv, dim}),
+              v = codes("v", {1, keys, heads_kv, dim});
+  const Array scales = random_file("scales", {heads_kv}), mean = random_file("mean", {1, heads_kv, dim});
+  for (float scale : {0.5f, 0.25f}) {
+    Array positive = scales;
+    for (int h = 0; h < heads_kv; ++h) positive.as<float>()[h] = scale * static_cast<float>(h + 1);
+    write("scales", positive);
+    const ToolResult result =
+        run_plainly({"--dtype", "fp8_e4m3", "--q-descale", file("scales"), "--k-descale", file("scales"),
+                     "--v-descale", file("scales"), "--v-mean", file("mean"), "--mask", "causal"});
+    ASSERT_EQ(result.status, 0) << result.err;
+    const auto numbers = [&](const Array& bytes, int own_heads, bool has_mean) {
+      std::vector<double> values;
+      for (std::int64_t i = 0; i < bytes.elements(); ++i) {
+        const auto code = static_cast<std::uint8_t>(bytes.bytes[static_cast<std::size_t>(i)]);
+        const int h = static_cast<int>(i / dim) % own_heads * heads_kv / own_heads;
+        values.push_back(float_from_bits(DType::fp8_e4m3, code) * positive.as<float>()[h] +
+                         (has_mean ? mean.as<float>()[h * dim + i % dim] : 0.0f));
+      }
+      return values;
+    };
+    Array flat = q, o = tool::read_npy(file("o")), lse = tool::read_npy(file("lse"));
+    reference::GradientProblem problem =
+        request(scales, 0, 0, numbers(k, heads_kv, false), numbers(v, heads_kv, true));
+    problem.seqlen_q = queries;
+    problem.q = numbers(q, heads, false);
+    problem.d_o.resize(problem.q.size());
+    problem.keep = [](int, int, int i, int j) { return j <= i + keys - queries; };
+    const reference::ForwardResult exact = reference::attention_forward(problem);
+    ASSERT_EQ(o.dtype, DType::fp32);
+    for (std::size_t i = 0; i < exact.o.size(); ++i) ASSERT_NEAR(o.as<float>()[i], exact.o[i], 5e-3) << i;
+    for (std::size_t i = 0; i < exact.lse.size(); ++i)
+      ASSERT_NEAR(lse.as<float>()[i], exact.lse[i], 5e-3) << i;
+  }
+  const auto refused = [&](std::vector<std::string> more, const char* words) {
+    expect_bad_input(run_plainly(std::move(more)), words);
+  };
+  refused({"--quantize", "head"}, "q.npy is uint8");
+  refused({"--quantize", "head", "--dtype", "fp16"}, "--quantize makes fp8; --dtype is fp16");
+  refused({"--quantize", "row"}, "\"row\" is none of given, head");
+  refused({"--center-keys"}, "--quantize");
+  refused({"--quantize", "head", "--descale-per", "token"}, "--descale-per");
+  refused({"--dtype", "fp8_e4m3", "--lse-shift", file("scales")}, "lse_shift");
+  write("q", random_file("q", {1, queries, heads, dim}));
+  refused({"--dtype", "fp8_e4m3"}, "with --dtype of fp8 and without --quantize it must be uint8");
+  for (const char* name : {"k", "v"}) random_file(name, {1, keys, heads_kv, dim});
+  refused({"--quantize", "given"}, "--quantize is given, and scales are found here");
+  refused({"--quantize", "head", "--q-descale", file("scales")}, "holds what --quantize finds by itself");
+  refused({"--quantize", "head", "--center-keys", "--score", "softcap(3)"}, "lse_shift = true must be false");
+  random_file("table", {1, 1});
+  refused({"--quantize", "head", "--page-table", file("table"), "--seqlens-kv", "3"},
+          "of --page-table are of a cache");
 }
 
 TEST_F(CliRun, ValuesThatAreColumnsOfKeys) {

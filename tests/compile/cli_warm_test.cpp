@@ -128,6 +128,49 @@ TEST_F(CliWarm, APackForTrainingHasGradients) {
   EXPECT_THAT(refused.err, HasSubstr("with --training where gradients are computed"));
 }
 
+// Attention of fp8 and what makes q, k and v for it, out of arrays of the model's type, beside that of the model's type.
+TEST_F(CliWarm, APackOfFp8HasQuantisers) {
+  const std::vector<std::string> options = {"--quantize", "head", "--center-keys", "--center-values"};
+  const ToolResult made = warm("emulated:sm_80", options);
+  ASSERT_EQ(made.status, 0) << made.err;
+  std::set<std::string> specs;
+  const nlohmann::json report = made.json();
+  for (const nlohmann::json& kernel : report["kernels"]) specs.insert(kernel["spec"]);
+  EXPECT_THAT(specs, IsSupersetOf({"fp16 d16 gqa2 mask=causal",
+                                   "fp8_e4m3 d16 gqa2 out_dtype=fp16 v_mean=true mask=causal",
+                                   "quantize_qkv fp16 to fp8_e4m3 d16 scales head/head k-mean v-mean",
+                                   "quantize_qkv fp16 to fp8_e4m3 d16 scales head/head rotated v-mean"}));
+  for (const auto& [queries, keys] : {std::pair(1, 64), {33, 33}}) {
+    Tool user;
+    user.environment = {"JIT_ATTENTION_OFFLINE=1", "JIT_ATTENTION_PACK=" + pack()};
+    std::vector<std::string> arguments = {"run",    "--out",    user.folder / "o", "--mask",
+                                          "causal", "--device", "emulated:sm_80"};
+    for (const auto& [name, length, count] :
+         {std::tuple("q", queries, heads), {"k", keys, heads_kv}, {"v", keys, heads_kv}}) {
+      const std::string path = user.folder / name;
+      tool::write_npy(OutputFile(path), tool::zeros(DType::fp16, {1, length, count, dim}));
+      arguments.insert(arguments.end(), {std::string("--") + name, path});
+    }
+    for (const bool rotated : {false, true}) {
+      std::vector<std::string> quantized = arguments;
+      quantized.insert(quantized.end(), {"--quantize", "head", "--center-values"});
+      if (rotated) quantized.insert(quantized.end(), {"--rotation-seed", "7"});
+      const ToolResult result = user.run(quantized);
+      EXPECT_EQ(result.status, 0) << queries << " x " << keys << ": " << result.err;
+    }
+    std::vector<std::string> other = arguments;
+    other.insert(other.end(), {"--quantize", "token", "--center-values"});
+    EXPECT_EQ(user.run(other).status, 1);  // whose scales the pack was not made for
+  }
+  for (const std::vector<std::string>& wrong : {std::vector<std::string>{"--quantize", "channel"},
+                                                {"--quantize", "head", "--serving"},
+                                                {"--center-keys"}}) {
+    const ToolResult refused = warm("emulated:sm_80", wrong);
+    EXPECT_EQ(refused.status, 2);
+    EXPECT_EQ(std::count(refused.err.begin(), refused.err.end(), '\n'), 1) << refused.err;
+  }
+}
+
 // Without NVRTC the pack's own compiler stands in keys.
 TEST_F(CliWarm, ThePackServesWhereThereIsNoNvrtc) {
   ASSERT_EQ(warm("emulated:sm_80").status, 0);

@@ -130,6 +130,35 @@ TEST_F(Fp8CacheWgmmaTest, TypesAndConfigs) {
   expect_all_right(cases);
 }
 
+// By TMA and mma.sync: boxes in panels. Head dims below a panel, of a half, of two.
+TEST_F(Fp8CacheWgmmaTest, BoxesAndMmaSync) {
+  std::vector<KernelCase> cases;
+  const auto add = [&](const AttentionCase& problem, const char* text) {
+    cases.push_back({problem, config_of(text)});
+  };
+  int index = 0;
+  for (const char* text : {"copies=tma row_warps=1 key_warps=4 tile_kv=128 stages=3",
+                           "copies=tma row_warps=2 key_warps=2 tile_kv=32 stages=2 rescale=always",
+                           "copies=tma row_warps=4 key_warps=1 tile_kv=16 stages=4 blocks_per_sm=1"}) {
+    for (const DType kv_dtype : {DType::fp8_e4m3, DType::fp8_e5m2}) {
+      AttentionCase problem = case_of(kv_dtype, ScaleKind::head, 1 + index % 3 * 9, 70 + 61 * (index % 4));
+      if (index++ % 3 == 1) problem.spec.dtype = DType::fp16;
+      add(problem, text);
+    }
+  }
+  for (const auto& [d, dv] : {std::pair(16, 48), {80, 144}, {256, 192}}) {
+    AttentionCase problem = case_of(DType::fp8_e4m3, ScaleKind::head, 3, 100);
+    problem.spec.head_dim = d;
+    problem.spec.head_dim_v = dv;
+    add(problem, "copies=tma key_warps=2 tile_kv=64 stages=2 blocks_per_sm=1");
+  }
+  AttentionCase problem = case_of(DType::fp8_e4m3, ScaleKind::head, 90, 130);
+  problem.spec.mask = mask::causal() && mask::sliding_window(50, 0);
+  problem.spec.score = score::alibi();
+  add(problem, "copies=tma row_warps=2 key_warps=2 tile_kv=64 stages=2");
+  expect_all_right(cases);
+}
+
 // Of many queries. Head dims below a panel, of several, and of a half; queries that see no key; a mask with words of keys.
 TEST_F(Fp8CacheWgmmaTest, ManyQueries) {
   std::vector<KernelCase> cases;

@@ -303,18 +303,13 @@ TEST_F(Fp8Test, WhatCannotBeServedIsRefused) {
   EXPECT_THAT(refused([](AttentionSpec& s) { s.kv_dtype = DType::fp8_e5m2; }), HasSubstr("of one type"));
   EXPECT_THAT(refused([](AttentionSpec& s) { s.out_dtype = DType::fp8_e4m3; }),
               HasSubstr("bf16 or fp16 or fp32"));
-  EXPECT_THAT(refused([](AttentionSpec& s) {
-                s.descale_per = ScaleKind::token;
-                s.sequences_kv = SequenceKind::paged;
-                s.page_size = 16;
-              }),
-              HasSubstr("must be head where q is of fp8, too, and keys are paged"));
   EXPECT_THAT(refused([](AttentionSpec& s) { s.dropout = true; }), HasSubstr("must be false"));
   EXPECT_THAT(refused([](AttentionSpec& s) {
+                s.dtype = DType::bf16;
+                s.kv_dtype = DType::fp8_e4m3;
                 s.descale_per = ScaleKind::block;
-                s.sequences_q = SequenceKind::ragged;
               }),
-              HasSubstr("in dense sequences"));
+              HasSubstr("have scales of heads or of tokens"));
   EXPECT_THAT(refused([](AttentionSpec& s) { s.descale_per = ScaleKind::channel; }),
               HasSubstr("one of v has a scale by v_descale_per"));
   EXPECT_THAT(refused([](AttentionSpec& s) { s.v_descale_per = ScaleKind::token; }),

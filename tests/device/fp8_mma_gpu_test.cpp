@@ -90,6 +90,56 @@ TEST_F(Fp8MmaTest, ScalesOfTokens) {
   expect_all_right(cases);
 }
 
+// A scale for each block of queries and of keys: warps of one block and of a part of one, tiles of whole blocks and of
+// halves, of scores that softmax sees as they are and of others.
+TEST_F(Fp8MmaTest, ScalesOfBlocks) {
+  std::vector<KernelCase> cases;
+  const auto add = [&](const Mask& mask, const Score& score, int seqlen_q, int seqlen_kv,
+                       const char* config) {
+    AttentionCase problem = fp8_case(DType::fp8_e4m3, 32, seqlen_q, seqlen_kv);
+    problem.spec.descale_per = ScaleKind::block;
+    problem.spec.gqa_ratio = 2;
+    problem.spec.mask = mask;
+    problem.spec.score = score;
+    cases.push_back({problem, config_of(config)});
+  };
+  add({}, {}, 140, 200, "tile_q=128 tile_kv=64 warps=4 stages_k=2 stages_v=1");
+  add(mask::causal(), {}, 140, 90,
+      "tile_q=64 tile_kv=96 warps=4 stages_k=1 stages_v=2");  // rows without a key
+  add(mask::causal(), score::softcap(3), 70, 230, "tile_q=32 tile_kv=32 warps=2 rescale=always");
+  add({}, {}, 3, 0, "tile_q=64 tile_kv=32 warps=4");
+  expect_all_right(cases);
+}
+
+// What a quantiser takes away is given back: a scale for each column of values, their mean, what LSE has lost.
+TEST_F(Fp8MmaTest, ColumnsOfValuesAndLse) {
+  std::vector<KernelCase> cases;
+  const auto add = [&](bool channels, bool means, bool shift, const Mask& mask, int dv, DType out,
+                       const KernelConfig& config) {
+    AttentionCase problem = fp8_case(DType::fp8_e4m3, 32, 70, 50);
+    AttentionSpec& spec = problem.spec;
+    spec.out_dtype = out;
+    spec.head_dim_v = dv;
+    spec.alignment = 8;
+    spec.gqa_ratio = 2;
+    spec.v_descale_per = channels ? ScaleKind::channel : ScaleKind::head;
+    spec.v_mean = means;
+    spec.lse_shift = shift;
+    spec.mask = mask;
+    cases.push_back({problem, config});
+  };
+  add(true, true, true, {}, 40, DType::fp16, small_);               // half of 16 columns
+  add(false, true, true, mask::causal(), 32, DType::fp32, small_);  // rows without a key
+  add(true, false, false, {}, 8, DType::bf16, small_);
+  const KernelConfig split =
+      parse_config("family=forward_split_kv row_warps=2 key_warps=2 tile_kv=32 stages=2");
+  add(true, true, true, {}, 40, DType::fp16, split);
+  cases.back().problem.seqlen_q = 8;
+  add(false, true, true, mask::causal(), 32, DType::fp32, split);
+  cases.back().problem.seqlen_q = 8, cases.back().problem.seqlen_kv = 3;
+  expect_all_right(cases);
+}
+
 // The other family by mma.sync: few queries, and sequences of any lengths, which tests of Python compute.
 TEST_F(Fp8MmaTest, KeysSplitOverBlocks) {
   std::vector<KernelCase> cases;
@@ -107,6 +157,7 @@ TEST_F(Fp8MmaTest, KeysSplitOverBlocks) {
   };
   add(DType::fp8_e4m3, DType::bf16, 72, 40, 8, ScaleKind::head, 7);
   add(DType::fp8_e5m2, DType::fp32, 24, 64, 2, ScaleKind::token, 12);
+  add(DType::fp8_e4m3, DType::bf16, 32, 32, 16, ScaleKind::block, 70);
   expect_all_right(cases);
 }
 

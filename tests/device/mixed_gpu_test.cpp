@@ -35,15 +35,16 @@ std::vector<int> boundaries(const std::vector<int>& lengths) {
   return begins;
 }
 
-// Ragged queries over ragged keys, as many of each; o is poisoned before each run.
+// Ragged queries over ragged keys, as many of each; o is poisoned before each run. `room`: rows behind the last request,
+// which make the host expect as many more queries.
 class MixedRun {
  public:
-  explicit MixedRun(const std::vector<int>& lengths)
+  explicit MixedRun(const std::vector<int>& lengths, int room = 0)
       : begins_(boundaries(lengths)),
-        q_(DType::bf16, {begins_.back(), heads, head_dim}),
-        k_(DType::bf16, {begins_.back(), heads, head_dim}),
-        v_(DType::bf16, {begins_.back(), heads, head_dim}),
-        o_(DType::bf16, {begins_.back(), heads, head_dim}),
+        q_(DType::bf16, {begins_.back() + room, heads, head_dim}),
+        k_(DType::bf16, {begins_.back() + room, heads, head_dim}),
+        v_(DType::bf16, {begins_.back() + room, heads, head_dim}),
+        o_(DType::bf16, {begins_.back() + room, heads, head_dim}),
         cu_(DType::int32, {static_cast<std::int64_t>(begins_.size())}) {
     reference::Random random(reference::test_seed());
     for (DeviceTensor* tensor : {&q_, &k_, &v_}) {
@@ -74,6 +75,20 @@ class MixedRun {
   const std::vector<std::uint8_t>& output() {
     o_.download();
     return o_.bytes();
+  }
+  // The numbers of the rows of requests of few queries.
+  std::vector<double> of_few() {
+    o_.download();
+    std::vector<double> numbers;
+    for (std::size_t i = 0; i + 1 < begins_.size(); ++i) {
+      if (begins_[i + 1] - begins_[i] > few_queries) continue;
+      for (std::int64_t row = begins_[i]; row < begins_[i + 1]; ++row) {
+        for (std::int64_t head = 0; head < heads; ++head) {
+          for (std::int64_t d = 0; d < head_dim; ++d) numbers.push_back(o_.get({row, head, d}));
+        }
+      }
+    }
+    return numbers;
   }
   // Of each request: how many of its numbers were written. Poison is no number.
   std::vector<int> written() {
@@ -149,6 +164,29 @@ TEST_F(MixedTest, EachRequestIsComputedByOneKernel) {
   run.poison();
   run_alone(run, "family=forward_split_wgmma tile_rows=64 tile_kv=64 requests=few_queries", 2);
   EXPECT_EQ(run.written(), numbers(false));
+}
+
+// Where the host expects many tiles of queries, the kernel for few is launched once. Then some of its blocks give way:
+// how many, lengths say.
+constexpr int room_for_many_tiles = 132 * 128 / heads + 128;
+
+TEST_F(MixedTest, BlocksThatGiveWayLeaveNothingOut) {
+  const CurrentDevice current(0);
+  const char* config = "family=forward_split_wgmma tile_rows=64 tile_kv=64 requests=few_queries";
+  // Most of the work is decoding; about as much is prefill; and nearly all.
+  for (const int prompt : {65, 300, 1500}) {
+    std::vector<int> own(40, 20);
+    own[3] = prompt;
+    own.push_back(3);
+    MixedRun run(own, room_for_many_tiles);
+    run_alone(run, config, 2);
+    std::vector<int> counts;
+    for (const int n : own) counts.push_back(n > few_queries ? 0 : n * heads * head_dim);
+    EXPECT_EQ(run.written(), counts) << prompt;
+    const std::vector<double> numbers = run.of_few();
+    run_alone(run, "family=forward_split_wgmma tile_rows=64 tile_kv=64", 1);
+    EXPECT_THAT(numbers, ::testing::Pointwise(::testing::DoubleNear(0.02), run.of_few())) << prompt;
+  }
 }
 
 // The kinds of requests are found at each run: other lengths, another kernel.

@@ -14,6 +14,7 @@ namespace jit::testing {
 namespace {
 
 struct TestedFamily {
+  const char* label;  ///< in names of tests
   const char* name;
   Arch least;                        ///< that it runs on
   bool on_one_arch;                  ///< and on no later one
@@ -21,11 +22,12 @@ struct TestedFamily {
   const char* small;                 ///< for large head dims
   const char* large;                 ///< with the largest tiles, as for prefill
 };
-std::ostream& operator<<(std::ostream& out, const TestedFamily& family) { return out << family.name; }
+std::ostream& operator<<(std::ostream& out, const TestedFamily& family) { return out << family.label; }
 
 const std::vector<TestedFamily>& families() {
   static const std::vector<TestedFamily> families = {
-      {.name = "forward_split_kv",
+      {.label = "forward_split_kv",
+       .name = "forward_split_kv",
        .least = {8, 0},
        .on_one_arch = false,
        .configs = {"row_warps=1 key_warps=4 tile_kv=64 stages=3",
@@ -34,7 +36,18 @@ const std::vector<TestedFamily>& families() {
                    "row_warps=1 key_warps=1 tile_kv=48 stages=2 blocks_per_sm=1"},
        .small = "key_warps=2 tile_kv=32 stages=2 blocks_per_sm=1",
        .large = "row_warps=4 key_warps=1 tile_kv=64 stages=2 blocks_per_sm=1"},
-      {.name = "forward_split_wgmma",
+      {.label = "forward_split_kv_by_tma",
+       .name = "forward_split_kv",
+       .least = {9, 0, 'a'},
+       .on_one_arch = true,
+       .configs = {"copies=tma row_warps=1 key_warps=4 tile_kv=128 stages=2",
+                   "copies=tma row_warps=2 key_warps=2 tile_kv=32 stages=3",
+                   "copies=tma row_warps=4 key_warps=1 tile_kv=16 stages=4 rescale=always",
+                   "copies=tma row_warps=1 key_warps=1 tile_kv=48 stages=2 blocks_per_sm=1"},
+       .small = "copies=tma key_warps=2 tile_kv=32 stages=2 blocks_per_sm=1",
+       .large = "copies=tma row_warps=4 key_warps=1 tile_kv=64 stages=2 blocks_per_sm=1"},
+      {.label = "forward_split_wgmma",
+       .name = "forward_split_wgmma",
        .least = {9, 0, 'a'},
        .on_one_arch = true,
        .configs = {"tile_rows=64 tile_kv=64 stages=2", "tile_rows=128 tile_kv=32 stages=2 order=ping_pong",
@@ -248,7 +261,7 @@ TEST_P(SplitKeysTest, LargeTilesAreMerged) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, SplitKeysTest, ::testing::ValuesIn(families()),
-                         [](const auto& info) { return std::string(info.param.name); });
+                         [](const auto& info) { return std::string(info.param.label); });
 
 }  // namespace
 }  // namespace jit::testing

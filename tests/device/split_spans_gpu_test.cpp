@@ -105,6 +105,9 @@ INSTANTIATE_TEST_SUITE_P(
                      16},
         TestedConfig{"family=forward_split_kv row_warps=2 key_warps=2 tile_kv=32 stages=2 rescale=always",
                      32},
+        TestedConfig{"family=forward_split_kv copies=tma row_warps=1 key_warps=2 tile_kv=64 stages=3 "
+                     "rescale=always",
+                     16},
         TestedConfig{"family=forward_split_wgmma tile_rows=64 tile_kv=64 stages=2 rescale=always", 64},
         TestedConfig{
             "family=forward_split_wgmma tile_rows=128 tile_kv=48 stages=2 order=ping_pong stages_q=2 "

@@ -3,6 +3,7 @@
 
 using namespace jit;
 
+#include "problem/text_parts.cuh"
 #include "problem/interval_mask.cuh"
 
 /// The user's mask "blocks".
@@ -26,6 +27,20 @@ return q / width == k / width;
 #line 1 "/jit-attention/blocks"
   }
 #line 1 "/jit-attention/generated"
+  __device__ Exact<long long> part0_begin([[maybe_unused]] int q) const {
+    const Exact<long long> x3 = convert<long long>(Exact<int>(q) / Exact<int>(128));
+    return choose(Exact<long long>(0ll) < x3, x3 * Exact<long long>(128ll), ((x3 + Exact<long long>(-1ll)) * Exact<long long>(128ll)) + Exact<long long>(1ll));
+  }
+  __device__ Exact<long long> part0_end([[maybe_unused]] int q) const {
+    const Exact<long long> x3 = convert<long long>(Exact<int>(q) / Exact<int>(128));
+    return choose(Exact<long long>(0ll) < (x3 + Exact<long long>(1ll)), (x3 + Exact<long long>(1ll)) * Exact<long long>(128ll), (x3 * Exact<long long>(128ll)) + Exact<long long>(1ll));
+  }
+  static constexpr bool has_parts = true;
+  template <class Scores>
+  __device__ auto kept_bits(const Scores& scores) const {
+    const auto bits0 = scores.of_ranges([&](int q) { return existing_keys(part0_begin(q), part0_end(q), seqlen_kv); });
+    return bits0;
+  }
 };
 
 /// The user's mask "by_head.and_batch".
@@ -39,6 +54,15 @@ return (h + b + k) % 2 == 0 || k == seqlen_kv - 1;
 #line 2 "/jit-attention/by_head.and_batch"
   }
 #line 1 "/jit-attention/generated"
+  __device__ Exact<bool> part0([[maybe_unused]] int k) const {
+    return (Exact<int>(h) == (Exact<int>(heads_q) - Exact<int>(1))) || (((((Exact<int>(h) + Exact<int>(b)) + Exact<int>(k)) % Exact<int>(2)) == Exact<int>(0)) || (Exact<int>(k) == (Exact<int>(seqlen_kv) - Exact<int>(1))));
+  }
+  static constexpr bool has_parts = true;
+  template <class Scores>
+  __device__ auto kept_bits(const Scores& scores) const {
+    const auto bits0 = scores.of_keys([&](int k) { return part0(k).value; });
+    return bits0;
+  }
   static constexpr bool reads_head = true;
   __device__ Interval<bool> kept_of(const Interval<int>& q, const Interval<int>& k) const {
     return (Interval<int>(h) == (Interval<int>(heads_q) - Interval<int>(1))) || (((((Interval<int>(h) + Interval<int>(b)) + k) % Interval<int>(2)) == Interval<int>(0)) || (k == (Interval<int>(seqlen_kv) - Interval<int>(1))));
@@ -56,6 +80,15 @@ return allowed[k] != 0;
 #line 1 "/jit-attention/allowed-keys"
   }
 #line 1 "/jit-attention/generated"
+  __device__ Exact<bool> part0([[maybe_unused]] int k) const {
+    return element<int>(Exact<bool>(true), convert<long long>(Exact<int>(k)), tensor0) != Exact<int>(0);
+  }
+  static constexpr bool has_parts = true;
+  template <class Scores>
+  __device__ auto kept_bits(const Scores& scores) const {
+    const auto bits0 = scores.of_keys([&](int k) { return part0(k).value; });
+    return bits0;
+  }
   static constexpr bool reads_head = false;
   __device__ Interval<bool> kept_of(const Interval<int>& q, const Interval<int>& k) const {
     return element<int>(Interval<bool>(true), convert<long long>(k), tensor0) != Interval<int>(0);

@@ -32,21 +32,24 @@ std::string noticed_of_backward(const TemplateMutation* mutation) {
 
 // In one pass: sums over several blocks, of several tiles each; and scores far below 0, beside which those of keys that
 // there are not are large.
-const BackwardCase one_pass_problems[] = {
-    {.spec = {.head_dim = 64, .gqa_ratio = 2, .mask = mask::causal()},
-     .seqlen_q = 330,
-     .seqlen_kv = 300,
-     .seed = 5},
-    {.spec = {.head_dim = 64}, .seqlen_q = 70, .seqlen_kv = 2, .amplitude = 8, .seed = 5},
-};
+std::array<BackwardCase, 2> one_pass_problems(int head_dim) {
+  return {{{.spec = {.head_dim = head_dim, .gqa_ratio = 2, .mask = mask::causal()},
+            .seqlen_q = 330,
+            .seqlen_kv = 300,
+            .seed = 5},
+           {.spec = {.head_dim = head_dim}, .seqlen_q = 70, .seqlen_kv = 2, .amplitude = 8, .seed = 5}}};
+}
 
-std::string noticed_of_one_pass(const TemplateMutation* mutation, const BackwardWgmma& config) {
+// Which head dims have warps that add to dQ, and which a consumer that has it.
+constexpr int with_adders = 72, beside_queries = 64;
+
+std::string noticed_of_one_pass(const TemplateMutation* mutation, const BackwardWgmma& config, int head_dim) {
   const MutatedTemplates templates(mutation);
   Settings settings = shared_cache_settings();
   settings.templates = templates.folder();
   const Context context(settings);
   const CurrentDevice scope(0);
-  for (const BackwardCase& one : one_pass_problems) {
+  for (const BackwardCase& one : one_pass_problems(head_dim)) {
     BackwardRun run(one);
     try {
       run.compute(context, config);
@@ -59,17 +62,23 @@ std::string noticed_of_one_pass(const TemplateMutation* mutation, const Backward
 }
 
 constexpr BackwardWgmma few_queries = {.stages = 2};
+constexpr BackwardWgmma in_turn = {.stages = 2, .deterministic = true};
 constexpr BackwardWgmma many_queries = {.tile_q = 128};
 
 TEST(BackwardOnePass, IsRightUnmutated) {
-  for (const BackwardWgmma& config : {few_queries, many_queries, BackwardWgmma{.deterministic = true}})
-    EXPECT_EQ(noticed_of_one_pass(nullptr, config), "") << to_string(KernelConfig(config));
+  EXPECT_EQ(noticed_of_one_pass(nullptr, many_queries, beside_queries), "");
+  for (const int head_dim : {with_adders, beside_queries}) {
+    for (const bool deterministic : {false, true}) {
+      EXPECT_EQ(noticed_of_one_pass(nullptr, {.stages = 2, .deterministic = deterministic}, head_dim), "")
+          << head_dim << ", deterministic " << deterministic;
+    }
+  }
 }
 
 class OnePassMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
 
 TEST_P(OnePassMutationTest, IsCaught) {
-  expect_caught(GetParam(), noticed_of_one_pass(&GetParam(), few_queries));
+  expect_caught(GetParam(), noticed_of_one_pass(&GetParam(), few_queries, with_adders));
 }
 
 constexpr const char* consumer = "backward_wgmma/consumer.cuh";
@@ -117,8 +126,8 @@ INSTANTIATE_TEST_SUITE_P(
                          {"data race", "access in flight"}},
         TemplateMutation{"TheAdderDoesNotWait",
                          loader,
-                         "      ring.wait_full(step);\n      const int note",
-                         "      const int note",
+                         "      ring.wait_full(step);\n      add(",
+                         "      add(",
                          {"data race", "access in flight", "uninitialized read"}},
         TemplateMutation{"TheAdderLetsGoTooEarly",
                          loader,
@@ -132,17 +141,17 @@ INSTANTIATE_TEST_SUITE_P(
                          {"data race", "access in flight"}},
         TemplateMutation{"ScoresAreNotWaitedFor",
                          consumer,
-                         "      wgmma_wait_group<early ? 3 : 1>();",
-                         "      wgmma_wait_group<early ? 4 : 2>();",
+                         "      wgmma_wait_group<1>();  // dK\n      exponentiate",
+                         "      wgmma_wait_group<2>();\n      exponentiate",
                          {"access in flight"}},
         TemplateMutation{"DqIsNotWaitedFor",
                          consumer,
-                         "    wgmma_wait_group<0>();\n    wgmma_hold(p_);",
-                         "    wgmma_wait_group<1>();\n    wgmma_hold(p_);",
+                         "finish_last(unsigned step) {\n    wgmma_wait_group<0>();",
+                         "finish_last(unsigned step) {\n    wgmma_wait_group<1>();",
                          {"access in flight"}},
         TemplateMutation{"NothingIsZeroed",
                          prepare,
-                         "    sums[i] = make_uint4(0, 0, 0, 0);\n",
+                         "        sums[i] = make_uint4(0, 0, 0, 0);\n",
                          ";",
                          {"uninitialized read"}},
         TemplateMutation{"DeltaLeftOut", prepare, "sum = __fmaf_rn(x[i], y[i], sum);",
@@ -152,7 +161,7 @@ INSTANTIATE_TEST_SUITE_P(
         TemplateMutation{"TheEndOfKeysIsNotMasked", loader, "tiles.is_partial() || has_end_of_keys",
                          "tiles.is_partial()"},
         TemplateMutation{"PartialTilesTakenForFull", consumer, "(flags_ & query_note_partial) != 0", "false"},
-        TemplateMutation{"DqUnscaled", "backward_wgmma/convert_dq.cuh", "(params.softmax_scale, dropout)",
+        TemplateMutation{"DqUnscaled", "backward_wgmma/dq_rows.cuh", "(params.softmax_scale, dropout)",
                          "(1.0f, dropout)"}),
     ::testing::PrintToStringParamName());
 
@@ -163,7 +172,7 @@ const BackwardCase many_tiles = {.spec = {.head_dim = 16, .mask = mask::causal()
                                  .seqlen_kv = 290,
                                  .seed = 5};
 
-std::string noticed_of_many_tiles(const TemplateMutation* mutation) {
+std::string noticed_of_many_tiles(const TemplateMutation* mutation, const BackwardWgmma& config) {
   const MutatedTemplates templates(mutation);
   Settings settings = shared_cache_settings();
   settings.templates = templates.folder();
@@ -171,18 +180,21 @@ std::string noticed_of_many_tiles(const TemplateMutation* mutation) {
   const CurrentDevice scope(0);
   BackwardRun run(many_tiles);
   try {
-    run.compute(context, few_queries);
+    run.compute(context, config);
   } catch (const Error& error) {
     return fmt::format("{}: {}", to_string(error.code()), error.what());
   }
   return run.check();
 }
 
-TEST(BackwardTileAfterTile, IsRightUnmutated) { EXPECT_EQ(noticed_of_many_tiles(nullptr), ""); }
+TEST(BackwardTileAfterTile, IsRightUnmutated) {
+  for (const BackwardWgmma& config : {few_queries, in_turn})
+    EXPECT_EQ(noticed_of_many_tiles(nullptr, config), "") << to_string(KernelConfig(config));
+}
 
 class TileAfterTileMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
 
-TEST_P(TileAfterTileMutationTest, IsCaught) { expect_caught(GetParam(), noticed_of_many_tiles(&GetParam())); }
+TEST_P(TileAfterTileMutationTest, IsCaught) { expect_caught(GetParam(), noticed_of_many_tiles(&GetParam(), few_queries)); }
 
 INSTANTIATE_TEST_SUITE_P(
     BackwardWgmma, TileAfterTileMutationTest,
@@ -199,13 +211,13 @@ INSTANTIATE_TEST_SUITE_P(
                          {"data race", "access in flight", "barrier", "wrong transaction count", "deadlock"}},
         TemplateMutation{"ATileIsDealtTwice",
                          key_tiles,
-                         "static_cast<int>(gridDim.x) + take()",
-                         "static_cast<int>(gridDim.x) - 1 + take()",
+                         "static_cast<int>(gridDim.x) + take_number(",
+                         "static_cast<int>(gridDim.x) - 1 + take_number(",
                          {"data race", "unsure"}},
         TemplateMutation{"TheLastQueriesAreKept",
                          consumer,
-                         "    rings_.q.arrive_empty(step);\n    finish_dq(step);",
-                         "    finish_dq(step);",
+                         "    rings_.q.arrive_empty(step);\n    return uniform(step + 1);",
+                         "    return uniform(step + 1);",
                          {"deadlock"}}),
     ::testing::PrintToStringParamName());
 
@@ -213,7 +225,7 @@ INSTANTIATE_TEST_SUITE_P(
 class TurnsMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
 
 TEST_P(TurnsMutationTest, IsCaught) {
-  expect_caught(GetParam(), noticed_of_one_pass(&GetParam(), {.stages = 2, .deterministic = true}));
+  expect_caught(GetParam(), noticed_of_one_pass(&GetParam(), in_turn, with_adders));
 }
 
 INSTANTIATE_TEST_SUITE_P(BackwardWgmma, TurnsMutationTest,
@@ -229,21 +241,86 @@ INSTANTIATE_TEST_SUITE_P(BackwardWgmma, TurnsMutationTest,
                                                             {"deadlock"}},
                                            TemplateMutation{"AnotherTurnIsWaitedFor",
                                                             loader,
-                                                            "wait_for_turn(turns_of(tile), turn)",
-                                                            "wait_for_turn(turns_of(tile), turn + 1)",
+                                                            "wait_for_turn(turns_of(tile), before)",
+                                                            "wait_for_turn(turns_of(tile), before + 1)",
                                                             {"deadlock"}},
-                                           TemplateMutation{"TheOwnWindowIsNotCounted",
-                                                            "backward_wgmma/turns.cuh",
-                                                            "minimum(own_window + window, key_tiles)",
-                                                            "minimum(own_window, key_tiles)",
-                                                            {"deadlock"}}),
+                                           TemplateMutation{"WhoIsFirstAdds",
+                                                            loader,
+                                                            "return before == 0;",
+                                                            "return false;",
+                                                            {"uninitialized read"}},
+                                           TemplateMutation{"EverybodyStores", loader, "return before == 0;",
+                                                            "return true;"}),
                          ::testing::PrintToStringParamName());
+
+// A consumer of its own for dQ beside those of rows.
+class BesideQueriesMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
+
+TEST_P(BesideQueriesMutationTest, IsCaught) {
+  expect_caught(GetParam(), noticed_of_one_pass(&GetParam(), few_queries, beside_queries));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    BackwardWgmma, BesideQueriesMutationTest,
+    ::testing::Values(TemplateMutation{"NoWaitForThePlaceOfDs",
+                                       consumer,
+                                       "      rings_.ds.wait_empty(step);\n",
+                                       "",
+                                       {"data race", "access in flight", "barrier"}},
+                      TemplateMutation{"DpIsNotWaitedFor",
+                                       consumer,
+                                       "      wgmma_wait_group<1>();  // dP\n      rings_",
+                                       "      rings_",
+                                       {"access in flight"}},
+                      TemplateMutation{"ScoresAreNotWaitedFor",
+                                       consumer,
+                                       "      wgmma_wait_group<2>();  // dV, S\n",
+                                       "",
+                                       {"access in flight"}},
+                      TemplateMutation{"DkIsNotWaitedFor",
+                                       consumer,
+                                       "      wgmma_wait_group<1>();  // dK\n      wgmma_hold(ds_);",
+                                       "      wgmma_hold(ds_);",
+                                       {"access in flight", "data race"}}),
+    ::testing::PrintToStringParamName());
+
+// The same, in turn: who is first stores, and who is last rounds.
+class RoundsInTurnMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
+
+TEST_P(RoundsInTurnMutationTest, IsCaught) {
+  expect_caught(GetParam(), noticed_of_one_pass(&GetParam(), in_turn, beside_queries));
+}
+
+constexpr const char* of_dq = "backward_wgmma/query_consumer.cuh";
+
+INSTANTIATE_TEST_SUITE_P(
+    BackwardWgmma, RoundsInTurnMutationTest,
+    ::testing::Values(TemplateMutation{"WhoIsFirstAdds",
+                                       of_dq,
+                                       "if (Config::deterministic && turn.is_first)",
+                                       "if (false)",
+                                       {"uninitialized read"}},
+                      TemplateMutation{"WhoIsLastForgetsTheOthers", of_dq, "if (!turn.is_first) {",
+                                       "if (false) {"},
+                      TemplateMutation{"NobodyIsLast", of_dq, "if (Config::deterministic && turn.is_last) {",
+                                       "if (false) {"},
+                      TemplateMutation{"TurnsAreNotPassedOn",
+                                       of_dq,
+                                       "if (threadIdx.x % warpgroup_size == 0) add_one_release(turns_of(tile));",
+                                       "",
+                                       {"deadlock"}},
+                      TemplateMutation{"NobodyWaits",
+                                       of_dq,
+                                       "if (lane_id() == 0) wait_for_turn(turns_of(tile), before);",
+                                       "",
+                                       {"data race", "uninitialized read", "unsure"}}),
+    ::testing::PrintToStringParamName());
 
 // Steps of many queries.
 class ManyQueriesMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
 
 TEST_P(ManyQueriesMutationTest, IsCaught) {
-  expect_caught(GetParam(), noticed_of_one_pass(&GetParam(), many_queries));
+  expect_caught(GetParam(), noticed_of_one_pass(&GetParam(), many_queries, beside_queries));
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -274,7 +351,7 @@ INSTANTIATE_TEST_SUITE_P(
                          {"access in flight", "data race", "barrier"}},
         TemplateMutation{"BothHavePartsOfTheSameQueries", consumer,
                          "Traits::has_many_queries ? rows_per_warpgroup : 0", "0"},
-        TemplateMutation{"PartsLeaveAsColumns", "backward_wgmma/convert_dq.cuh",
+        TemplateMutation{"PartsLeaveAsColumns", "backward_wgmma/dq_rows.cuh",
                          "Traits::has_many_queries ? 1 : Traits::dq_parts", "Traits::dq_parts"}),
     ::testing::PrintToStringParamName());
 

@@ -122,8 +122,8 @@ INSTANTIATE_TEST_SUITE_P(
                          "minimum(i, sequence.length - 1)"},
         TemplateMutation{"ScaleOfAnotherHeadsKey", key_scales, "work.head / Config::gqa_ratio * strides.head",
                          "0 * strides.head"},
-        TemplateMutation{"ScaleOfAnotherQuery", scales, "of_head[(context.q_begin + query) * strides.seq]",
-                         "of_head[context.q_begin * strides.seq]"},
+        TemplateMutation{"ScaleOfAnotherQuery", scales, "of_head[(context.q_begin + query) /",
+                         "of_head[context.q_begin /"},
         TemplateMutation{"ScalesOfOneStage",
                          "forward_wgmma/rings.cuh",
                          "layout.key_scales + stage * Config::tile_kv * 4",
@@ -156,10 +156,10 @@ TEST_P(Fp8SplitMutationTest, IsCaught) {
 INSTANTIATE_TEST_SUITE_P(
     Fp8Split, Fp8SplitMutationTest,
     ::testing::Values(TemplateMutation{"EvenPairsTwice", "forward_split_kv/kv_products.cuh",
-                                       "widen_fp8<Number, Stored>(four >> 16)",
-                                       "widen_fp8<Number, Stored>(four)"},
+                                       "widen_fp8<fp16, Stored>(four >> 16)",
+                                       "widen_fp8<fp16, Stored>(four)"},
                       TemplateMutation{"ScaleOfAnotherQuery", "forward_split_kv/kv_scales.cuh",
-                                       "part.q_begin + place.query)]", "part.q_begin)]"},
+                                       "(part.q_begin + place.query) /", "part.q_begin /"},
                       TemplateMutation{"ScalesOfTheFirstKeys", "forward_split_kv/kv_scales.cuh",
                                        "(first_key + Layout::lane_column(lane_id())) * 4",
                                        "Layout::lane_column(lane_id()) * 4"}),
@@ -188,8 +188,9 @@ INSTANTIATE_TEST_SUITE_P(
                          "i / 2 * 2 + 1 - half"},
         TemplateMutation{"EvenPairsTwice", "ptx/mma.cuh", "widen_fp8<fp16, A>(a[i] >> 16 * odd)",
                          "widen_fp8<fp16, A>(a[i])"},
-        TemplateMutation{"RawProbabilities", kernel, "online_softmax<Config::rescale, Element>",
-                         "online_softmax<Config::rescale>"},
+        TemplateMutation{"RawProbabilities", kernel,
+                         "online_softmax<Config::rescale, Element>(scores, output, state, scale_log2);",
+                         "online_softmax<Config::rescale>(scores, output, state, scale_log2);"},
         TemplateMutation{"NeighboursExchanged", output, "kept(n + 1, 0), kept(n, 1)",
                          "kept(n, 1), kept(n + 1, 0)"},
         TemplateMutation{"LanesInTheOrderOfBlocks",
@@ -206,8 +207,7 @@ INSTANTIATE_TEST_SUITE_P(
                          {"race", "out of bounds"}},
         TemplateMutation{"NoScaleOfValues", "forward_mma_sync/epilogue.cuh",
                          "  scales.scale_output(output);\n", ""},
-        TemplateMutation{"TokensOfTheFirstTile", mma_scales, "of_head_ + key * stride_",
-                         "of_head_ + place * stride_"},
+        TemplateMutation{"TokensOfTheFirstTile", mma_scales, "of_head_ + key /", "of_head_ + place /"},
         TemplateMutation{"TokensOfOneStage",
                          kernel,
                          "layout.key_scales + stage * Config::tile_kv * 4",
@@ -233,11 +233,51 @@ INSTANTIATE_TEST_SUITE_P(
                                        "largest * of_blocks_[i]", "largest"}),
     ::testing::PrintToStringParamName());
 
+// The same by mma.sync: two blocks in a tile of keys, and, where keys are split, a scale for each key.
+class Fp8MmaBlockMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
+
+constexpr const char* many_blocks =
+    "family=forward_mma_sync tile_q=32 tile_kv=128 warps=2 stages_k=1 stages_v=1";
+
+const char* config_of_blocks(const TemplateMutation& mutation) {
+  return std::string_view(mutation.file).find("split_k") != std::string_view::npos ? split_config
+                                                                                   : many_blocks;
+}
+
+TEST_P(Fp8MmaBlockMutationTest, IsCaught) {
+  expect_caught(GetParam(), noticed_of_fp8(&GetParam(), config_of_blocks(GetParam()), ScaleKind::block, 40));
+}
+
+TEST(Fp8MmaBlock, IsRightUnmutated) {
+  for (const char* config : {many_blocks, split_config}) {
+    EXPECT_EQ(noticed_of_fp8(nullptr, config, ScaleKind::block, 40), "");
+    EXPECT_EQ(noticed_of_fp8(nullptr, config, ScaleKind::head, 40, true), "");
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Fp8MmaBlock, Fp8MmaBlockMutationTest,
+    ::testing::Values(
+        TemplateMutation{"OneScaleATile", mma_scales, "first_key + place * keys;", "first_key;"},
+        TemplateMutation{"SoftmaxWithoutFactors", kernel, "if constexpr (has_block_factors<Config>) {",
+                         "if constexpr (false) {"},
+        TemplateMutation{"TokensForBlocks", "forward_split_kv/rows.cuh",
+                         "(place + row) / rows_together * strides.seq : nullptr",
+                         "(place + row) % 2 * strides.seq : nullptr"},
+        TemplateMutation{"BlockOfAnotherHead", "forward_split_kv/kv_scales.cuh", "place.head, (part.q_begin",
+                         "0, (part.q_begin"}),
+    ::testing::PrintToStringParamName());
+
 // Of kernels that give back what a quantiser has taken away.
 class Fp8ColumnsMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
 
 TEST_P(Fp8ColumnsMutationTest, IsCaught) {
-  expect_caught(GetParam(), noticed_of_fp8(&GetParam(), fp8_config, ScaleKind::head, 160, true));
+  const std::string_view file = GetParam().file;
+  const char* const config = file.find("split_k") != std::string_view::npos            ? split_config
+                             : file.find("forward_mma_sync") != std::string_view::npos ? mma_config
+                                                                                       : fp8_config;
+  expect_caught(GetParam(),
+                noticed_of_fp8(&GetParam(), config, ScaleKind::head, config == fp8_config ? 160 : 40, true));
 }
 
 constexpr const char* columns = "steps/value_columns.cuh";
@@ -248,7 +288,16 @@ INSTANTIATE_TEST_SUITE_P(
         TemplateMutation{"ScaleOfTheNextBlock", columns, "scales_[column]", "scales_[column + 8]"},
         TemplateMutation{"MeanOfAnotherHead", columns, "kv_head = slice - batch * heads_kv", "kv_head = 0"},
         TemplateMutation{"ShiftOfAnotherQuery", "steps/lse_shift.cuh", "of_head[row * strides.seq]",
-                         "of_head[0 * row]"}),
+                         "of_head[0 * row]"},
+        TemplateMutation{"OddColumnsUnfinished", output, "      columns.finish(output, r, n + 1);\n", ""},
+        TemplateMutation{"LseUnshifted", "forward_mma_sync/epilogue.cuh",
+                         "    add_lse_shift<Config, typename Traits::Output>(",
+                         "    if (false) add_lse_shift<Config, typename Traits::Output>("},
+        TemplateMutation{"ColumnsOfTheFirstHead", "split_keys/row_end.cuh", "note.kv_head * strides.head",
+                         "0 * strides.head"},
+        TemplateMutation{"NoMeanOfAColumn", "split_keys/row_end.cuh", "  finish(values.w, 3);\n", ""},
+        TemplateMutation{"ShiftOfScaledExponents", "split_keys/row_end.cuh", "params.softmax_scale * shift",
+                         "shift"}),
     ::testing::PrintToStringParamName());
 
 }  // namespace

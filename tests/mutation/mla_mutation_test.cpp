@@ -60,11 +60,11 @@ constexpr const char* load_keys = "forward_mla_wgmma/load_keys.cuh";
 INSTANTIATE_TEST_SUITE_P(
     Mla, MlaMutationTest,
     ::testing::Values(
-        TemplateMutation{"ProbabilitiesWithoutProxyFence",
+        TemplateMutation{"ProbabilitiesOfAllStepsInOnePlace",
                          handover,
-                         "    fence_proxy_async_shared();\n    bar_arrive(",
-                         "    bar_arrive(",
-                         {"proxy"},
+                         "(step * warpgroup_size + thread)",
+                         "thread",
+                         {},
                          by_tma},
         TemplateMutation{"TakenBeforeItIsGiven",
                          handover,
@@ -89,8 +89,10 @@ INSTANTIATE_TEST_SUITE_P(
         TemplateMutation{
             "KeysReleasedBeforeTheyAreMultiplied",
             consumer,
-            "    wgmma_wait_group<0>();\n    wgmma_hold(output_.registers[0]);\n    release_keys();\n",
-            "    release_keys();\n    wgmma_wait_group<0>();\n    wgmma_hold(output_.registers[0]);\n",
+            "    wgmma_wait_group<0>();\n    wgmma_hold(output_.registers[0]);\n    handover_.hold();\n    "
+            "release_keys();\n",
+            "    release_keys();\n    wgmma_wait_group<0>();\n    wgmma_hold(output_.registers[0]);\n    "
+            "handover_.hold();\n",
             {"data race", "access in flight"},
             by_tma},
         TemplateMutation{"GivenWhileTheOthersAreMultiplied",

@@ -199,6 +199,7 @@ TEST_P(RowRangeMutation, IsCaught) {
 
 constexpr const char* exact = "problem/exact.cuh";
 constexpr const char* mask_file = "problem/row_range_mask.cuh";
+constexpr const char* parts_file = "problem/text_parts.cuh";
 
 INSTANTIATE_TEST_SUITE_P(
     Rules, RowRangeMutation,
@@ -207,14 +208,15 @@ INSTANTIATE_TEST_SUITE_P(
                  "x.value == T(-1)"},
         Mutation{"ConditionsChooseTheOther", exact, "condition.value ? x.value : y.value",
                  "condition.value ? y.value : x.value"},
-        Mutation{"ElementsThatAreNotRead", mask_file,
+        Mutation{"ElementsThatAreNotRead", parts_file,
                  "return reads.value ? static_cast<T>(tensor[index.value]) : T(0);",
                  "return static_cast<T>(tensor[index.value]);"},
-        Mutation{"RowsBeginBeforeTheSequence", mask_file, "maximum(0ll, minimum(most_keys, begin))",
-                 "minimum(most_keys, begin)"},
-        Mutation{"RowsBeginBeyondAnInt", mask_file, "maximum(0ll, minimum(most_keys, begin))",
-                 "maximum(0ll, begin)"},
-        Mutation{"RowsEndBehindTheSequence", mask_file, "minimum<long long>(this->seqlen_kv, end)", "end"},
+        Mutation{"RowsBeginBeforeTheSequence", parts_file, "maximum(0ll, minimum(most_keys, begin.value))",
+                 "minimum(most_keys, begin.value)"},
+        Mutation{"RowsBeginBeyondAnInt", parts_file, "maximum(0ll, minimum(most_keys, begin.value))",
+                 "maximum(0ll, begin.value)"},
+        Mutation{"RowsEndBehindTheSequence", parts_file, "minimum<long long>(seqlen_kv, end.value)",
+                 "end.value"},
         Mutation{"EmptyRowsCount", mask_file, "if (row.begin >= row.end) continue;", ""},
         Mutation{"KeysOfTheFirstRowsOfAll", mask_file, "q < q_end; q += warp_size", "q < q_end; q = q_end"},
         Mutation{"KeysFromTheLastBegin", mask_file, "begin = minimum(begin, row.begin);",

@@ -11,6 +11,19 @@ const Subject split_kv = {.config = "family=forward_split_kv tile_kv=64 stages=3
                           .seqlen_kv = 500,
                           .launches = 2};
 
+// The same where TMA copies tiles; and with rows behind the sequence.
+const Subject boxes = {.config = "family=forward_split_kv copies=tma tile_kv=64 stages=3 blocks_per_sm=1",
+                       .heads = 140,
+                       .seqlen_q = 5,
+                       .seqlen_kv = 500,
+                       .launches = 2};
+const Subject boxes_with_room = {.config = "family=forward_split_kv copies=tma tile_kv=64 stages=2",
+                                 .mask = "none",
+                                 .heads = 1,
+                                 .seqlen_q = 2,
+                                 .seqlen_kv = 100,
+                                 .rows_behind = 2};
+
 const Subject split_wgmma = {.config = "family=forward_split_wgmma tile_rows=64 tile_kv=64 stages=2",
                              .heads = 140,
                              .seqlen_q = 5,
@@ -36,7 +49,8 @@ const Subject many_parts = {.config = "family=forward_split_wgmma tile_rows=64 t
                             .seqlen_kv = 1000};
 
 TEST(SplitKeys, AreRightUnmutated) {
-  for (const Subject& subject : {split_kv, split_wgmma, dealt, room_for_more, many_parts})
+  for (const Subject& subject :
+       {split_kv, boxes, boxes_with_room, split_wgmma, dealt, room_for_more, many_parts})
     EXPECT_EQ(noticed(nullptr, subject), "");
 }
 
@@ -55,13 +69,13 @@ INSTANTIATE_TEST_SUITE_P(
                          split_kv},
         TemplateMutation{"NoBarrierBeforeResults",
                          "forward_split_kv/results.cuh",
-                         "  __syncthreads();  // the other warps are done with the tiles that lie here\n",
+                         "  team.sync();  // the other warps are done with the tiles that lie here\n",
                          "",
                          {"data race"},
                          split_kv},
         TemplateMutation{"NoBarrierBehindResults",
                          "forward_split_kv/results.cuh",
-                         "  state = {};\n  __syncthreads();\n",
+                         "  state = {};\n  team.sync();\n",
                          "  state = {};\n",
                          {"data race"},
                          split_kv},
@@ -71,6 +85,32 @@ INSTANTIATE_TEST_SUITE_P(
                          "  output.clear();\n",
                          {},
                          split_kv},
+        TemplateMutation{"NoWaitForBoxes",
+                         "forward_split_kv/box_kernel.cuh",
+                         "        ring_.wait_full();\n",
+                         "",
+                         {"data race", "access in flight", "uninitialized"},
+                         boxes,
+                         true},
+        TemplateMutation{"ResultsWithoutProxyFence",
+                         "forward_split_kv/box_kernel.cuh",
+                         "      fence_proxy_async_shared();  // what was written here before TMA writes\n",
+                         "",
+                         {"proxy"},
+                         boxes},
+        TemplateMutation{"QueriesBesideBoxesWithoutWait",
+                         "forward_split_kv/box_loader.cuh",
+                         "    cp_async_wait_group<0>();\n",
+                         "",
+                         {"data race", "access in flight"},
+                         boxes},
+        TemplateMutation{"RowsBehindTheSequenceInBoxes",
+                         "forward_split_kv/box_kernel.cuh",
+                         "    if (keys < Config::tile_kv) clear_rows<Config>(v, keys);\n",
+                         "",
+                         {"uninitialized", "not a number"},
+                         boxes_with_room,
+                         true},
         TemplateMutation{"PartialResultsOfTwoUnitsInOnePlace",
                          "split_keys/block_results.cuh",
                          "2ll * note.first_block + 1",

@@ -17,6 +17,7 @@
 #include "tests/mutation/mutated_text.h"
 #include "tests/support/attention_run.h"
 #include "tests/support/fresh_folder.h"
+#include "tests/support/host_functors.h"
 #include "tests/support/shared_cache.h"
 #include "tests/support/stream_memory_words.h"
 
@@ -79,7 +80,7 @@ inline AttentionCase case_of(const Subject& subject) {
   problem.spec.gqa_ratio = subject.gqa_ratio;
   problem.spec.values_in_keys = subject.values_in_keys;
   problem.spec.kv_dtype = subject.kv_dtype;
-  problem.spec.mask = parse_mask(subject.mask);
+  problem.spec.mask = parse_mask(subject.mask, reference::mask_texts());
   problem.batch = subject.batch;
   problem.heads_kv = subject.heads;
   problem.seqlen_q = subject.seqlen_q;

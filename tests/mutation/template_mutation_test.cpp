@@ -32,6 +32,10 @@ const Subject documents = {.config = many_tiles.config,
                            .seqlen_kv = 400,
                            .seed = 7};  // draws ids for each batch entry, not the same for all
 
+// A text of which queries see the first keys and the last ones.
+const Subject gaps = {
+    .config = many_tiles.config, .mask = "text(recent)", .seqlen_q = 400, .seqlen_kv = 1500};
+
 // The first consumer's last tile of keys is not the last one of all.
 const Subject skipping = {
     .config = "family=forward_wgmma tile_q=128 tile_kv=32 stages_q=2 stages_v=2 order=ping_pong",
@@ -396,10 +400,28 @@ INSTANTIATE_TEST_SUITE_P(
                          documents},
         TemplateMutation{"KeysBehindTheLastOne",
                          "steps/apply_functors.cuh",
+                         "kept_bits(mask, asked) & asked.of_existing_keys();",
+                         "kept_bits(mask, asked);",
+                         {},
+                         {.config = wgmma.config, .mask = "!prefix(50)"}},
+        TemplateMutation{"WordsBehindTheLastKey",
+                         "steps/apply_functors.cuh",
                          "above = (column < end) & keeps(",
                          "above = keeps(",
                          {},
-                         {.config = wgmma.config, .mask = "!prefix(50)"}},
+                         documents},
+        TemplateMutation{"TilesBehindAGap",
+                         "problem/interval_mask.cuh",
+                         "return {k + first * tile_kv, (full >> first & 1) != 0};",
+                         "return {k + (first + 1) * tile_kv, (full >> first & 1) != 0};",
+                         {},
+                         gaps},
+        TemplateMutation{"TilesBehindAGapAreFull",
+                         "problem/interval_mask.cuh",
+                         "return {k + first * tile_kv, (full >> first & 1) != 0};",
+                         "return {k + first * tile_kv, first != 0 || (full >> first & 1) != 0};",
+                         {},
+                         gaps},
         TemplateMutation{"StoresTheOutputOfOneConsumer",
                          loaders,
                          "const auto own = o_ring_of<Config>(rings_.o, consumer);",

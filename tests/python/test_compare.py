@@ -262,7 +262,8 @@ def synthetic_run():
                   contenders=dict(ours=dict(label="jit-attention", version="1", absent=None),
                                   cudnn=dict(label="cuDNN", version="9", absent=None),
                                   fa2=dict(label="FlashAttention-2", version="2", absent=None),
-                                  fa3=dict(label="FlashAttention-3", version=None, absent="not installed")))
+                                  fa3=dict(label="FlashAttention-3", version=None, absent="not installed"),
+                                  pod=dict(label="FlashInfer POD", version="3", absent=None)))
     return records.Run(header, results)
 
 
@@ -283,6 +284,14 @@ def test_the_summary_says_what_is_not_in_the_mean():
     assert "1.000 over 2 cells, ahead in 1; the worst is 0.500 (d64-s1024)." in text
     assert "Without a result of jit-attention, so not in the mean: forward/d64-s2048." in text
     assert "Without any peer: forward/d64-s4096." in text
+
+
+def test_versions_are_those_of_the_table():
+    run = synthetic_run()
+    run.results += measured(suites.SUITES["mixed"][0], ours=10.0, cudnn=records.UNSUPPORTED, pod=20.0)
+    assert report.conditions(run, "forward").endswith("; jit-attention 1, cuDNN 9, FlashAttention-2 2.")
+    assert report.conditions(run, "mixed").endswith("; jit-attention 1, FlashInfer POD 3.")
+    assert report.conditions(run, "mixed") in document.section(run, "mixed")
 
 
 def test_spread_of_samples():

@@ -8,6 +8,7 @@ import numpy
 import pytest
 from exact_attention import DTYPES, exact_attention, random_qkv
 from flash_reference import flash_exact
+from fp8_caches import FP8
 
 import jit_attention as ja
 import jit_attention.flash_attn as fa
@@ -219,13 +220,53 @@ def test_combine(rng, place, fetch, shape, splits):
     numpy.testing.assert_allclose(fetch(short), fetch(o), rtol=2**-7, atol=1e-6)
 
 
+@pytest.mark.parametrize("form", ["dense", "packed", "ragged", "cache"])
+def test_fp8(rng, place, fetch, emulated, form):
+    """q, k and v of e4m3 with scales of each entry and head of keys, as FlashAttention-3 has them; o is bf16."""
+    if not emulated:
+        pytest.skip("NumPy's fp8 cannot be carried to a GPU")
+    batch, heads, heads_kv, rows = 2, 4, 4 if form == "packed" else 2, 40
+    scales = {f"{x}_descale": rng.uniform(0.02, 0.1, (batch, heads_kv)).astype(numpy.float32) for x in "qkv"}
+    shapes = [(batch, rows, h, 32) for h in (heads, heads_kv, heads_kv)]
+    arrays, numbers = [], []
+    for x, shape in zip("qkv", shapes):
+        own = scales[f"{x}_descale"].repeat(shape[2] // heads_kv, 1)[:, None, :, None]
+        arrays.append((rng.standard_normal(shape) / own).astype(FP8["fp8_e4m3"]))
+        numbers.append(arrays[-1].astype(numpy.float64) * own)
+    here = {name: place(x) for name, x in scales.items()}
+    if form == "packed":
+        o, lse = v3.flash_attn_qkvpacked_func(
+            place(numpy.stack(arrays, 2)), causal=True, return_attn_probs=True, **here
+        )
+    elif form == "ragged":
+        begins = place(numpy.array([0, rows, 2 * rows], numpy.int32))
+        flat = [place(x.reshape(-1, *x.shape[2:])) for x in arrays]
+        o, lse = v3.flash_attn_varlen_func(
+            *flat, begins, begins, rows, rows, causal=True, return_attn_probs=True, **here
+        )
+    elif form == "cache":
+        o, lse, *_ = v3.flash_attn_with_kvcache(
+            *map(place, arrays), cache_seqlens=rows, causal=True, return_softmax_lse=True, **here
+        )
+        with pytest.raises(ja.InvalidArgumentError, match="k: is given beside q_descale"):
+            v3.flash_attn_with_kvcache(*map(place, arrays), place(arrays[1]), place(arrays[2]), cache_seqlens=0, **here)
+    else:
+        o, lse = v3.flash_attn_func(*map(place, arrays), causal=True, return_attn_probs=True, **here)
+    o, lse = fetch(o), fetch(lse)
+    if form == "ragged":
+        o, lse = o.reshape(shapes[0]), lse.reshape(heads, batch, rows).swapaxes(0, 1)
+    exact = exact_attention(*numbers, keep=lambda b, h, i, j: j <= i, p_dtype=FP8["fp8_e4m3"])
+    assert numpy.abs(o - exact.o).max() <= 2 * exact.plain_error + 2.0**-8 * numpy.abs(exact.o).max()
+    numpy.testing.assert_allclose(lse, exact.lse, atol=2e-3)
+
+
 REFUSALS = [
     (fa.flash_attn_func, "window_size", {"window_size": (-2, 0)}, "has -2; it must be -1 or more"),
     (fa.flash_attn_func, "window_size", {"window_size": (1.5, 0)}, "has 1.5; it must be whole numbers"),
     (fa.flash_attn_func, "return_attn_probs", {"return_attn_probs": True, "dropout_p": 0.1}, "with dropout_p = 0.1"),
     (v3.flash_attn_func, "attention_chunk", {"attention_chunk": -3}, "has -3; it must be 0 or more"),
     (v3.flash_attn_func, "qv", {"qv": 1}, "side by side"),
-    (v3.flash_attn_func, "k_descale", {"k_descale": 1}, "give bf16 or fp16"),
+    (v3.flash_attn_func, "k_descale", {"k_descale": numpy.ones((1, 1), numpy.float32)}, "kv_dtype of fp8"),
     (v4.flash_attn_func, "mask_mod", {"mask_mod": max}, "jit_attention.mask.text"),
     (v4.flash_attn_func, "block_sparse_tensors", {"block_sparse_tensors": ()}, "follows from the mask"),
     (v4.flash_attn_func, "gather_kv_indices", {"gather_kv_indices": 1}, "mask of your own"),

@@ -89,7 +89,7 @@ def prepared(family, **fields):
     if family == "forward_wgmma" and ja.devices()[0].arch != "sm_90a":
         pytest.skip("forward_wgmma needs sm_90a")
     spec = ja.AttentionSpec(dtype="fp8_e4m3", head_dim=64, gqa_ratio=2, sequences_q="ragged", **fields)
-    return ja.prepare(spec, config=CONFIGS[family])
+    return ja.prepare(spec, config=CONFIGS.get(family))
 
 
 @pytest.mark.parametrize("family", CONFIGS)
@@ -181,19 +181,32 @@ def test_scales_of_blocks(rng, place, fetch):
     check(fetch(o), fetch(lse), wide(q, rows[0]), wide(k, rows[1]), wide(v, c[:, None]))
 
 
+def rows_of(scales, kind, count):
+    """The scale of each of `count` rows, of scales of rows or of blocks of them."""
+    return scales.repeat(64, -2)[..., :count, :] if kind == "block" else scales
+
+
+def scale_count(rows, kind):
+    return -(-rows // 64) if kind == "block" else rows
+
+
+@pytest.mark.parametrize("kind", ["token", "block"])
 @pytest.mark.parametrize("family", CONFIGS)
-def test_scales_of_ragged_tokens(rng, place, fetch, family):
+def test_scales_of_ragged_rows(rng, place, fetch, family, kind):
+    """Blocks are counted from the first row of all: sequences share them."""
     lengths_q, lengths_k = [5, 0, 70, 1], [40, 7, 130, 0]
-    a, b, c = drawn(rng, sum(lengths_q), 4), drawn(rng, sum(lengths_k), 2), drawn(rng, 1)
+    total_q, total_k = sum(lengths_q), sum(lengths_k)
+    given = drawn(rng, scale_count(total_q, kind), 4), drawn(rng, scale_count(total_k, kind), 2)
+    a, b, c = rows_of(given[0], kind, total_q), rows_of(given[1], kind, total_k), drawn(rng, 1)
     q, k, v = (codes(rng, (*x.shape, 64), x) for x in (a, b, numpy.broadcast_to(c, b.shape)))
     bounds = boundaries(lengths_q), boundaries(lengths_k)
-    attention = prepared(family, sequences_kv="ragged", descale_per="token")
+    attention = prepared(family, sequences_kv="ragged", descale_per=kind)
     o, lse = attention(
         *(place(x.view(numpy.uint8)) for x in (q, k, v)),
         cu_seqlens_q=place(bounds[0]),
         cu_seqlens_k=place(bounds[1]),
-        q_descale=place(a),
-        k_descale=place(b),
+        q_descale=place(given[0]),
+        k_descale=place(given[1]),
         v_descale=place(c),
         return_lse=True,
     )
@@ -204,8 +217,101 @@ def test_scales_of_ragged_tokens(rng, place, fetch, family):
         check(o[None, rows], lse[None, :, rows], *(x[None] for x in numbers))
 
 
-def test_what_a_quantiser_takes_away_of_ragged_sequences(rng, place, fetch):
+@pytest.mark.parametrize("kind", ["token", "block"])
+@pytest.mark.parametrize("family", [*CONFIGS, None])
+def test_scales_of_paged_rows(rng, place, fetch, family, kind):
+    """Of pages of two blocks, of which the second is not whole, and padding in front of keys; no other page is read."""
+    page_size, lengths_q, lengths_k = 96, [5, 70, 1], [40, 200, 3]
+    pads = [7, 70, 0] if family == "forward_split_kv" else [0, 0, 0]  # pages by TMA begin with a key
+    a, c = drawn(rng, scale_count(sum(lengths_q), kind), 4), drawn(rng, 1)
+    table = int32(rng.permutation(11)[:9].reshape(3, 3))
+    of_pages = numpy.full((11, scale_count(page_size, kind), 2), numpy.nan, numpy.float32)
+    pools = [numpy.full((11, page_size, 2, 64), 0x7F, numpy.uint8).view(FP8["fp8_e4m3"]) for _ in "kv"]
+    k, v = [], []
+    for i in range(3):
+        end = pads[i] + lengths_k[i]
+        used = table[i, : -(-end // page_size)]
+        of_pages[used] = drawn(rng, *of_pages[used].shape)
+        scales = numpy.concatenate([rows_of(of_pages[page], kind, page_size) for page in used])[pads[i] : end]
+        k.append(codes(rng, (lengths_k[i], 2, 64), scales))
+        v.append(codes(rng, (lengths_k[i], 2, 64), numpy.broadcast_to(c, scales.shape)))
+        for pool, rows in zip(pools, (k[i], v[i])):
+            for j, row in enumerate(rows, pads[i]):
+                pool[used[j // page_size], j % page_size] = row
+        k[i] = wide(k[i], scales)
+        v[i] = wide(v[i], numpy.broadcast_to(c, scales.shape))
+    of_queries = rows_of(a, kind, sum(lengths_q))
+    q = codes(rng, (sum(lengths_q), 4, 64), of_queries)
+    bounds = boundaries(lengths_q)
+    attention = prepared(family, sequences_kv="paged", page_size=page_size, descale_per=kind, mask=ja.mask.causal())
+    o, lse = attention(
+        *(place(x.view(numpy.uint8)) for x in (q, *pools)),
+        cu_seqlens_q=place(bounds),
+        page_table=place(table),
+        seqused_k=place(int32([x + y for x, y in zip(lengths_k, pads)])),
+        cache_leftpad=place(int32(pads)) if any(pads) else None,
+        q_descale=place(a),
+        k_descale=place(of_pages),
+        v_descale=place(c),
+        return_lse=True,
+    )
+    o, lse = fetch(o), fetch(lse)
+    for i in range(3):
+        own = slice(bounds[i], bounds[i + 1])
+        keep = lambda _, h, x, j, i=i: causal(0, h, x, j, lengths_q[i], lengths_k[i])  # noqa: E731
+        check(o[None, own], lse[None, :, own], wide(q[own], of_queries[own])[None], k[i][None], v[i][None], keep=keep)
+
+
+@pytest.mark.parametrize("family", CONFIGS)
+def test_scales_of_blocks_behind_padding(rng, place, fetch, family):
+    """Of dense keys blocks are counted from the first row, where keys begin behind it, too."""
+    a, b, c = drawn(rng, 2, 2, 4), drawn(rng, 2, 3, 2), drawn(rng, 1)
+    rows = [x.repeat(64, 1)[:, :n] for x, n in ((a, 70), (b, 190))]
+    q, k = codes(rng, (2, 70, 4, 64), rows[0]), codes(rng, (2, 190, 2, 64), rows[1])
+    v = codes(rng, (2, 190, 2, 64), numpy.broadcast_to(c, rows[1].shape))
+    if family == "forward_wgmma" and ja.devices()[0].arch != "sm_90a":
+        pytest.skip("forward_wgmma needs sm_90a")
+    spec = ja.AttentionSpec(dtype="fp8_e4m3", head_dim=64, gqa_ratio=2, sinks=True, descale_per="block")
+    pads, sinks = [37, 0], numpy.full(4, -numpy.inf, numpy.float32)
+    o, lse = ja.prepare(spec, config=CONFIGS[family])(
+        *(place(x.view(numpy.uint8)) for x in (q, k, v)),
+        sinks=place(sinks),
+        cache_leftpad=place(int32(pads)),
+        q_descale=place(a),
+        k_descale=place(b),
+        v_descale=place(c),
+        return_lse=True,
+    )
+    o, lse = fetch(o), fetch(lse)
+    for i, pad in enumerate(pads):
+        numbers = wide(q, rows[0]), wide(k, rows[1])[:, pad:], wide(v, numpy.broadcast_to(c, rows[1].shape))[:, pad:]
+        check(o[i : i + 1], lse[i : i + 1], *(x[i : i + 1] for x in numbers))
+
+
+def test_kinds_of_scales_by_their_shapes(rng, place, fetch):
+    """Of ragged rows and of pages a shape says what scales are for, unless requests are as many; then the argument does."""
+    lengths = [30, 50, 60]  # as many as blocks
+    drawn = [place(rng.standard_normal((140, 2, 64)).astype(numpy.float32)) for _ in "qkv"]
+    assert "descale_per" not in ja.quantize_qkv(*drawn).scales
+    z = ja.quantize_qkv(*drawn, scales="block")
+    assert z.descale_per == z.scales["descale_per"] == "block" and fetch(z.k_descale).shape == (3, 2)
+    bounds = place(boundaries(lengths))
+    by_name = ja.attention(z.q, z.k, z.v, cu_seqlens_q=bounds, cu_seqlens_k=bounds, out_dtype="fp32", **z.scales)
+    scales = {name: value for name, value in z.scales.items() if name != "descale_per"}
+    bounds = place(boundaries([30, 50, 50, 10]))
+    by_shape, named = (
+        fetch(ja.attention(z.q, z.k, z.v, cu_seqlens_q=bounds, cu_seqlens_k=bounds, out_dtype="fp32", **given))
+        for given in (scales, z.scales)
+    )
+    assert numpy.array_equal(by_shape, named) and not numpy.array_equal(fetch(by_name), named)
+
+
+@pytest.mark.parametrize("family", [*CONFIGS, None])
+def test_what_a_quantiser_takes_away_of_ragged_sequences(rng, place, fetch, family):
     """Scales of columns, a mean of values and what LSE has lost, beside sinks, which have lost nothing."""
+    if family == "forward_wgmma" and ja.devices()[0].arch != "sm_90a":
+        pytest.skip("forward_wgmma needs sm_90a")
+    tuning = {} if family is None else {"config": CONFIGS[family]}
     lengths_q, lengths_k = [5, 0, 70, 1], [40, 7, 130, 0]
     q, k, v = (rng.standard_normal((sum(n), heads, 64)) for n, heads in ((lengths_q, 4), (lengths_k, 2), (lengths_k, 2)))
     k, v = (x + 4 * rng.standard_normal((1, 2, 64)) for x in (k, v))
@@ -214,16 +320,28 @@ def test_what_a_quantiser_takes_away_of_ragged_sequences(rng, place, fetch):
     rows = [place(x.astype(numpy.float32)) for x in (q, k, v)]
     for options in (dict(scales="head", value_scales="channel"), dict(scales="token", rotation_seed=1)):
         z = ja.quantize_qkv(*rows, center_keys=True, center_values=True, return_lse_shift=True, **options)
-        o, lse = ja.attention(
+        spec = ja.AttentionSpec(
+            dtype="fp8_e4m3",
+            head_dim=64,
+            gqa_ratio=2,
+            sequences_q="ragged",
+            sequences_kv="ragged",
+            sinks=True,
+            mask=ja.mask.causal(),
+            descale_per=z.descale_per,
+            v_descale_per=options.get("value_scales", "head"),
+            v_mean=True,
+            lse_shift=True,
+        )
+        o, lse = ja.prepare(spec, **tuning)(
             z.q,
             z.k,
             z.v,
             cu_seqlens_q=place(bounds[0]),
             cu_seqlens_k=place(bounds[1]),
             sinks=place(sinks),
-            mask=ja.mask.causal(),
             return_lse=True,
-            **z.scales,
+            **{name: value for name, value in z.scales.items() if name != "descale_per"},
         )
         o, lse = fetch(o), fetch(lse)
         for i in range(4):

@@ -64,6 +64,23 @@ class Author {
     return text;
   }
 
+  RandomMaskText write_parts() {
+    RandomMaskText text;
+    const bool returns_early = below(3) == 0;
+    const Truth early = parts(1), kept_early = parts(0), last = parts(2);
+    if (returns_early) text.body = fmt::format("if ({}) return {};\n", early.text, kept_early.text);
+    text.body += fmt::format("return {};", last.text);
+    text.keep = [=](const TextPlace& place) -> std::optional<bool> {
+      const Scene scene{place, {}};
+      try {
+        return returns_early && early.value(scene) ? kept_early.value(scene) : last.value(scene);
+      } catch (const Undefined&) {
+        return {};
+      }
+    };
+    return text;
+  }
+
   RandomMaskText write() {
     RandomMaskText text;
     std::function<bool(const Scene&)> meaning;
@@ -358,6 +375,83 @@ class Author {
     return joined(x, y, kind < 10);
   }
 
+  Whole quotient(const char* name, std::size_t input) {
+    const bool is_shifted = below(2);
+    const int by = is_shifted ? below(7) : 8 * (1 + below(8)) - below(2) * below(8);
+    return {fmt::format("{} {} {}", name, is_shifted ? ">>" : "/", by), is_shifted ? 5 : 3,
+            [=](const Scene& s) { return is_shifted ? s.place[input] >> by : s.place[input] / by; }};
+  }
+
+  // A number of one of those that parts are of: what is read is guarded by the caller, below `bound`.
+  Whole of_part(int kind) {
+    const auto plus = [](std::int64_t x, std::int64_t y) { return checked(x + y); };
+    const auto minus = [](std::int64_t x, std::int64_t y) { return checked(x - y); };
+    const auto times = [](std::int64_t x, std::int64_t y) { return checked(x * y); };
+    const Whole q{"q", 0, [](const Scene& s) { return s.place[0]; }};
+    const Whole k{"k", 0, [](const Scene& s) { return s.place[1]; }};
+    if (kind == 0) return q;
+    if (kind == 1) return k;
+    if (kind == 2) {
+      const Whole p = below(2) ? q : two<std::int32_t>("+", 4, q, of_neither(), plus);
+      const Whole x = two<std::int32_t>("-", 4, p, k, minus);
+      return below(3) ? x : negative(x);
+    }
+    if (kind == 3) {
+      const Whole x = two<std::int32_t>("*", 3, quotient("q", 0), number(), times);
+      return two<std::int32_t>("+", 4, x, quotient("k", 1), plus);
+    }
+    return two<std::int32_t>("+", 4, q, two<std::int32_t>("*", 3, k, number(), times), plus);
+  }
+  Whole of_neither() {
+    const std::size_t input = 2 + static_cast<std::size_t>(below(5));
+    static constexpr std::array<const char*, 5> names = {"b", "h", "heads_q", "seqlen_q", "seqlen_kv"};
+    return {names[input - 2], 0, [input](const Scene& s) { return s.place[input]; }};
+  }
+
+  Truth part() {
+    if (below(5) == 0) return ranges(0);
+    const Whole x = of_part(below(9) % 5);
+    const std::int32_t factor = 2 + below(5);
+    const Whole rest = two<std::int32_t>(
+        "%", 3, x, Whole{std::to_string(factor), 0, [factor](const Scene&) { return factor; }},
+        [](std::int64_t a, std::int64_t b) { return a % b; });
+    switch (below(4)) {
+      case 0:
+        return comparison(x, below(2) ? number() : of_neither());
+      case 1:
+        return comparison(
+            rest, Whole{std::to_string(factor - 2), 0, [factor](const Scene&) { return factor - 2; }});
+      case 2:
+        return comparison(Whole{fmt::format("abs({})", x.text), 1,
+                                [x](const Scene& s) { return checked(std::abs(std::int64_t{x.value(s)})); }},
+                          number());
+      default: {
+        // Elements are there for some numbers alone.
+        const Whole bound = {"50", 0, [](const Scene&) { return 50; }},
+                    none = {"0", 0, [](const Scene&) { return 0; }};
+        const Truth guard = joined(two<bool>(">=", 6, x, none, std::greater_equal<std::int32_t>()),
+                                   two<bool>("<", 6, x, bound, std::less<std::int32_t>()), true);
+        const Whole read{fmt::format("ids[{} + 974]", in(x, 4)), 1,
+                         [x](const Scene& s) { return random_text_id(std::int64_t{x.value(s)} + 974); }};
+        const Truth found = comparison(read, Whole{"1", 0, [](const Scene&) { return 1; }});
+        return joined(guard, found, true);
+      }
+    }
+  }
+
+  Truth parts(int depth) {
+    const int kind = depth == 0 ? 0 : below(12);
+    if (kind <= 1) return part();
+    const Truth x = parts(depth - 1), y = parts(depth - 1);
+    if (kind == 2) return {"!" + in(x, 2), 2, [x](const Scene& s) { return !x.value(s); }};
+    if (kind == 3) {
+      const Truth condition = part();
+      return {fmt::format("{} ? {} : {}", in(condition, 12), in(x, 15), in(y, 15)), 15,
+              [=](const Scene& s) { return condition.value(s) ? x.value(s) : y.value(s); }};
+    }
+    return joined(x, y, kind < 8);
+  }
+
   Truth joined(const Truth& x, const Truth& y, bool is_and) {
     const int level = is_and ? 11 : 12;
     return {
@@ -413,6 +507,7 @@ class Author {
 }  // namespace
 
 RandomMaskText random_mask_text(std::mt19937_64& random) { return Author(random).write(); }
+RandomMaskText random_part_text(std::mt19937_64& random) { return Author(random).write_parts(); }
 RandomMaskText random_range_text(std::mt19937_64& random) { return Author(random).write_ranges(); }
 
 }  // namespace jit::testing

@@ -26,6 +26,9 @@ RandomMaskText random_mask_text(std::mt19937_64& random);
 /// it, joined in all ways. Of many of them each query sees keys without a gap.
 RandomMaskText random_range_text(std::mt19937_64& random);
 
+/// The same of texts that are made of truths of a query, of a key, of their distance, of blocks of both, and of ranges.
+RandomMaskText random_part_text(std::mt19937_64& random);
+
 inline std::int32_t random_text_id(std::int64_t i) { return static_cast<std::int32_t>(i * i % 7 - 2); }
 
 }  // namespace jit::testing

@@ -12,6 +12,7 @@
 #include <jit/block_mask.h>
 #include <jit/device.h>
 #include <jit/emulation.h>
+#include <jit/quantize.h>
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
@@ -71,6 +72,7 @@ std::vector<CompiledKernel> compute(const RunCommandOptions& options, const Devi
   progress.show("computing", 0, 0);
   DeviceArrays memory(device.ordinal);
   const Place place = [&](Array& array) { return memory.place(array); };
+  if (problem.quantizer) quantize_qkv(problem.quantizer->spec, context)(quantize_arguments(problem, place));
   if (problem.block_map) block_mask(problem.block_map->spec, context)(block_mask_arguments(problem, place));
   const bool with_lse = !options.lse.empty() || problem.backward;
   const AttentionArguments forward = forward_arguments(problem, with_lse, place);
@@ -162,9 +164,9 @@ int run_run(const RunCommandOptions& options) {
 void add_run(CLI::App& app, Commands& commands) {
   const auto options = std::make_shared<RunCommandOptions>();
   CLI::App* command = app.add_subcommand("run",
-                                         "Compute attention over .npy arrays of float32 or float16: (batch, "
-                                         "seqlen, heads, head_dim), or (rows of "
-                                         "all sequences, heads, head_dim), or a paged cache");
+                                         "Compute attention over .npy arrays of float32, float16 or bytes of "
+                                         "fp8: (batch, seqlen, heads, head_dim), or (rows of all sequences, "
+                                         "heads, head_dim), or a paged cache");
   add_run_input_options(*command, options->inputs);
   command->add_option("--out", options->o, "File for the output, of the type of --q")
       ->check(must_not_be_empty)

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
 #include <limits>
 #include <numeric>
@@ -29,18 +30,16 @@ constexpr std::array sequence_arrays = {
     SequenceArray{&RunArrays::cache_leftpad, &AttentionArguments::cache_leftpad},
     SequenceArray{&RunArrays::page_table, &AttentionArguments::page_table},
     SequenceArray{&RunArrays::sinks, &AttentionArguments::sinks},
-    SequenceArray{&RunArrays::k_descale, &AttentionArguments::k_descale},
-    SequenceArray{&RunArrays::v_descale, &AttentionArguments::v_descale},
     SequenceArray{&RunArrays::rng_state, &AttentionArguments::rng_state},
 };
 
-// q, k, v or do; with `bytes`, what those of the file stand for.
-Array read_operand(const std::string& path, std::optional<DType> bytes = {}) {
+// q, k, v or do; with `bytes`, what those of the file stand for by `option`.
+Array read_operand(const std::string& path, std::optional<DType> bytes = {}, const char* option = "") {
   Array array = read_npy(path);
   if (bytes) {
     if (array.dtype != DType::uint8) {
-      throw BadInput(fmt::format("{} is {}; with --kv-dtype it must be uint8, the bytes of {}", path,
-                                 describe(array), to_string(*bytes)));
+      throw BadInput(fmt::format("{} is {}; with {} it must be uint8, the bytes of {}", path, describe(array),
+                                 option, to_string(*bytes)));
     }
     array.dtype = *bytes;
   } else if (array.dtype != DType::fp32 && array.dtype != DType::fp16) {
@@ -183,15 +182,13 @@ void add_run_input_options(CLI::App& app, RunOptions& options) {
                  "In place of --v: values are so many leading columns of --k, as in the latent cache of MLA")
       ->check(CLI::Range(1, 1 << 20))
       ->excludes(values);
-  app.add_option("--dtype", options.dtype, "What to compute in: bf16 or fp16")->capture_default_str();
+  app.add_option("--dtype", options.dtype,
+                 "What to compute in: bf16, the default, or fp16; or, of --q, --k and --v that are bytes, or "
+                 "with --quantize, fp8_e4m3, there the default, or fp8_e5m2");
   app.add_option("--tensor", options.tensors, "name=file.npy: a tensor that mask or score reads")
       ->allow_extra_args(false);
-  add_kv_options(app, options.kv);
-  app.add_option("--k-descale", options.k_descale,
-                 "File of what --k of fp8 is multiplied by: (1), (heads), (batch, heads), or with "
-                 "--descale-per token a number for each row, as --k without head_dim")
-      ->check(must_not_be_empty);
-  app.add_option("--v-descale", options.v_descale, "The same for --v")->check(must_not_be_empty);
+  add_kv_options(app, options.fp8);
+  add_fp8_options(app, options.scales);
   const CLI::Range lengths(0, static_cast<std::int32_t>(largest_size));
   const auto add_lengths = [&](const char* name, std::vector<std::int32_t>& values, const char* text) {
     app.add_option(name, values, text)->delimiter(',')->allow_extra_args(false)->check(lengths);
@@ -235,13 +232,50 @@ void add_run_input_options(CLI::App& app, RunOptions& options) {
 std::vector<std::string> input_files(const RunOptions& options) {
   std::vector<std::string> inputs = input_files(options.functors);
   inputs.insert(inputs.end(), {options.q, options.k});
-  for (const std::string* path : {&options.v, &options.page_table, &options.sinks, &options.k_descale,
-                                  &options.v_descale, &options.d_o, &options.block_map.path})
+  for (const std::string* path :
+       {&options.v, &options.page_table, &options.sinks, &options.d_o, &options.block_map.path})
     if (!path->empty()) inputs.push_back(*path);
+  for (std::string& path : input_files(options.scales)) inputs.push_back(std::move(path));
   for (const std::string& tensor : options.tensors)
     inputs.push_back(split_assignment("--tensor", tensor).second);
   return inputs;
 }
+
+namespace {
+
+// What --quantize cannot be beside.
+void check_quantize(const RunOptions& options) {
+  if (!options.page_table.empty())
+    throw BadInput(
+        "--quantize makes fp8 of rows as they lie, and those of --page-table are of a cache: it is "
+        "filled with fp8 before; leave one of the two out");
+  if (options.head_dim_v != 0)
+    throw BadInput("--quantize wants values of their own: give --v in place of --head-dim-v");
+  if (options.fp8.descale_per != ScaleKind::head || options.fp8.v_descale_per != ScaleKind::head)
+    throw BadInput("--quantize says what there are scales for; leave --descale-per and --v-descale-per out");
+  if (options.fp8.kv_dtype) throw BadInput("--quantize makes k and v of --dtype, too; leave --kv-dtype out");
+}
+
+// What rows of q, k and v are aligned to whose elements have 8 bits.
+int alignment_of(const AttentionSpec& spec) {
+  return std::min(16, 1 << std::countr_zero(static_cast<unsigned>(spec.head_dim | spec.value_head_dim())));
+}
+
+// Of files that hold what `spec.dtype` says; `option` is why these are bytes.
+void read_operands(const RunOptions& options, const AttentionSpec& spec, RunArrays& arrays) {
+  const bool are_made = options.scales.quantize.scales.has_value(),
+             has_bytes = has_fp8_keys(spec) && !are_made;
+  const std::optional<DType> bytes = has_bytes ? std::optional(spec.key_dtype()) : std::nullopt;
+  const char* const option = has_fp8_queries(spec) ? "--dtype of fp8 and without --quantize" : "--kv-dtype";
+  arrays.q = read_operand(options.q, has_fp8_queries(spec) ? bytes : std::nullopt, option);
+  arrays.k = read_operand(options.k, bytes, option);
+  if (spec.values_in_keys) return;
+  if (options.v.empty())
+    throw BadInput("--v is required, or --head-dim-v: how many leading columns of --k are the values");
+  arrays.v = read_operand(options.v, bytes, option);
+}
+
+}  // namespace
 
 RunProblem read_problem(const RunOptions& options) {
   RunProblem problem;
@@ -250,30 +284,30 @@ RunProblem read_problem(const RunOptions& options) {
   problem.backward = options.backward;
   RunArrays& arrays = problem.arrays;
   AttentionSpec& spec = problem.spec;
-  arrays.q = read_operand(options.q);
-  spec.dtype = parse_dtype(options.dtype);
-  spec.kv_dtype = options.kv.kv_dtype;
-  spec.descale_per = options.kv.descale_per;
+  const bool quantizes = options.scales.quantize.scales.has_value();
+  if (quantizes) check_quantize(options);
+  spec = options.fp8;
+  spec.dtype = !options.dtype.empty() ? parse_dtype(options.dtype)
+               : quantizes            ? DType::fp8_e4m3
+                                      : DType::bf16;
   validate(spec);  // what the files are to hold
-  const std::optional<DType> bytes = has_fp8_keys(spec) ? std::optional(spec.key_dtype()) : std::nullopt;
-  arrays.k = read_operand(options.k, bytes);
+  if (quantizes && !has_fp8_queries(spec))
+    throw BadInput(
+        fmt::format("--quantize makes fp8; --dtype is {}, and must be fp8_e4m3 or fp8_e5m2", options.dtype));
+  if (options.backward && has_fp8_keys(spec))
+    throw BadInput("--backward has no gradients of fp8; leave it out");
   spec.values_in_keys = options.head_dim_v != 0;
-  if (!spec.values_in_keys) {
-    if (options.v.empty())
-      throw BadInput("--v is required, or --head-dim-v: how many leading columns of --k are the values");
-    arrays.v = read_operand(options.v, bytes);
-  }
-  for (const auto& [array, path] :
-       {std::pair{&arrays.k_descale, &options.k_descale}, {&arrays.v_descale, &options.v_descale}}) {
-    if (!path->empty()) *array = convert(read_npy(*path), DType::fp32, *path);
-  }
+  read_operands(options, spec, arrays);
+  arrays.scales = read_scales(options.scales, spec);
   if (options.backward) arrays.d_o = read_operand(options.d_o);
   if (!options.sinks.empty()) arrays.sinks = read_as(options.sinks, DType::fp32, 1, "(heads)");
   if (!options.rng_state.empty()) {
     arrays.rng_state = zeros(DType::int64, {2});
     std::memcpy(arrays.rng_state.bytes.data(), options.rng_state.data(), arrays.rng_state.bytes.size());
   }
-  problem.result_dtype = arrays.q.dtype;
+  const bool has_bytes = has_fp8_queries(spec) && !quantizes;
+  problem.result_dtype = has_bytes ? DType::fp32 : arrays.q.dtype;
+  if (has_fp8_queries(spec) && !spec.out_dtype) spec.out_dtype = problem.result_dtype;
 
   spec.head_dim = small(arrays.q.shape.back());
   spec.head_dim_v = spec.values_in_keys ? options.head_dim_v : small(arrays.v.shape.back());
@@ -288,6 +322,9 @@ RunProblem read_problem(const RunOptions& options) {
   }
   spec.gqa_ratio = static_cast<int>(heads_q / heads_kv);
   apply(options.functors, spec);
+  if (has_fp8_keys(spec)) spec.alignment = alignment_of(spec);
+  if (quantizes)
+    problem.quantizer = make_quantizer(options.scales, arrays.q, arrays.k, arrays.v, arrays.scales, spec);
   problem.block_map = read_block_map(options.block_map, block_map_sizes(options, problem), spec);
   validate(spec);
 
@@ -295,7 +332,7 @@ RunProblem read_problem(const RunOptions& options) {
                                     {&arrays.k, &options.k},
                                     {&arrays.v, &options.v},
                                     {&arrays.d_o, &options.d_o}}) {
-    const bool is_stored = bytes && array->dtype == *bytes;
+    const bool is_stored = has_fp8_keys(spec) && array->dtype == spec.key_dtype();
     if (!array->shape.empty() && !is_stored) *array = convert(std::move(*array), spec.dtype, *path);
   }
   arrays.tensors = read_tensors(options.tensors, spec);
@@ -318,7 +355,19 @@ AttentionArguments forward_arguments(RunProblem& problem, bool with_lse, const P
     Array& array = arrays.*sequence.array;
     if (!array.shape.empty()) arguments.*sequence.view = view(array, place(array));
   }
+  for (const auto& [array, view_of] : {std::pair{&arrays.scales.q_descale, &arguments.q_descale},
+                                       {&arrays.scales.k_descale, &arguments.k_descale},
+                                       {&arrays.scales.v_descale, &arguments.v_descale},
+                                       {&arrays.scales.v_mean, &arguments.v_mean},
+                                       {&arrays.scales.lse_shift, &arguments.lse_shift}}) {
+    if (!array->shape.empty()) *view_of = view(*array, place(*array));
+  }
   return arguments;
+}
+
+QuantizeArguments quantize_arguments(RunProblem& problem, const Place& place) {
+  RunArrays& arrays = problem.arrays;
+  return quantize_arguments(*problem.quantizer, arrays.q, arrays.k, arrays.v, arrays.scales, place);
 }
 
 BackwardArguments backward_arguments(RunProblem& problem, const Place& place) {
@@ -362,6 +411,7 @@ BlockMaskArguments block_mask_arguments(RunProblem& problem, const Place& place)
 
 void check(RunProblem& problem) {
   const Place on_host = [](Array& array) -> void* { return array.bytes.data(); };
+  if (problem.quantizer) check_arguments(problem.quantizer->spec, quantize_arguments(problem, on_host));
   if (problem.block_map) check_arguments(problem.block_map->spec, block_mask_arguments(problem, on_host));
   check_arguments(problem.spec, forward_arguments(problem, true, on_host));
   if (problem.backward) check_backward_arguments(problem.spec, backward_arguments(problem, on_host));

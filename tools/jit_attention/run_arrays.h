@@ -9,6 +9,7 @@
 #include <jit/attention.h>
 
 #include "block_map.h"
+#include "fp8_inputs.h"
 #include "problem.h"
 
 namespace CLI {
@@ -19,12 +20,12 @@ namespace jit::tool {
 
 struct RunOptions {
   FunctorOptions functors;
-  std::string dtype = "bf16";
-  AttentionSpec kv;  ///< kv_dtype and descale_per alone
+  std::string dtype;  ///< empty: not given
+  AttentionSpec fp8;  ///< types of k, v and o, and what there are scales for, alone
   std::string q, k;
-  std::string v;                                             ///< path; empty: not given
-  int head_dim_v = 0;                                        ///< given in place of v
-  std::string k_descale, v_descale;                          ///< paths; empty: not given
+  std::string v;       ///< path; empty: not given
+  int head_dim_v = 0;  ///< given in place of v
+  Fp8Options scales;
   std::vector<std::string> tensors;                          ///< "name=path"
   std::vector<std::int32_t> seqlens_q, seqlens_kv, leftpad;  ///< one for each sequence; empty: not given
   std::string page_table, sinks;                             ///< paths; empty: not given
@@ -45,7 +46,7 @@ struct RunArrays {
   Array q, k, v, o, lse;
   NamedArrays tensors;
   Array cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, cache_leftpad, page_table, sinks, rng_state;
-  Array k_descale, v_descale;
+  Fp8Scales scales;
   Array d_o, dq, dk, dv;
 };
 
@@ -56,6 +57,7 @@ struct RunProblem {
   float dropout_p = 0;
   bool backward = false;
   std::optional<BlockMap> block_map = {};
+  std::optional<Quantizer> quantizer = {};
   RunArrays arrays;  ///< inputs in the types that the kernels take; outputs are zeros
 };
 
@@ -69,6 +71,9 @@ BackwardArguments backward_arguments(RunProblem& problem, const Place& place);
 
 /// Those of jit::block_mask, which makes tensor block_mask. Requires a block map.
 BlockMaskArguments block_mask_arguments(RunProblem& problem, const Place& place);
+
+/// Those of jit::quantize_qkv, which makes q, k, v and their scales. Requires a quantizer.
+QuantizeArguments quantize_arguments(RunProblem& problem, const Place& place);
 
 /// As the library checks a call. Throws Error invalid_argument.
 void check(RunProblem& problem);

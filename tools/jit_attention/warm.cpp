@@ -11,6 +11,7 @@
 #include "model_config.h"
 #include "output_files.h"
 #include "progress.h"
+#include "quantize_options.h"
 
 namespace jit::tool {
 namespace {
@@ -31,6 +32,7 @@ struct WarmOptions {
   int page_size = 16;
   std::string kv_dtype;
   int split_keys = 0;
+  QuantizeOptions quantize;
   bool as_json = false;
 };
 
@@ -74,6 +76,18 @@ std::vector<AttentionSpec> over_pages(const std::vector<AttentionSpec>& specs, c
   return served;
 }
 
+// Beside these, the same by fp8, for tensors of their type that are quantised before. Of k's mean LSE alone, and sinks, know.
+std::vector<AttentionSpec> beside_fp8(std::vector<AttentionSpec> specs, const QuantizeOptions& options) {
+  for (const AttentionSpec& spec : std::vector(specs)) {
+    AttentionSpec& quantized = specs.emplace_back(spec);
+    quantized.dtype = DType::fp8_e4m3;
+    quantized.out_dtype = spec.dtype;
+    apply(options, quantized);
+    quantized.lse_shift = options.center_keys && spec.sinks;
+  }
+  return specs;
+}
+
 std::string span(std::int64_t least, std::int64_t most) {
   return least == most ? std::to_string(least) : fmt::format("{} to {}", least, most);
 }
@@ -110,6 +124,7 @@ int run_warm(const WarmOptions& options) {
   apply_options(options, model);
   const std::vector<PackTarget> targets = targets_of(options);
   if (options.serving) model.specs = over_pages(model.specs, options);
+  if (options.quantize.scales) model.specs = beside_fp8(std::move(model.specs), options.quantize);
   PackSizes sizes{.heads_q = model.heads_q,
                   .max_batch = options.max_batch,
                   .training = options.training,
@@ -197,6 +212,11 @@ void add_warm(CLI::App& app, Commands& commands) {
       ->add_option("--split-keys", options->split_keys,
                    "With --serving: keys of a span, where bits must not depend on the batch")
       ->needs(serving);
+  add_quantize_options(
+      *command, options->quantize,
+      "Attention by fp8 (e4m3), too, of tensors that are quantised before, and what quantises "
+      "them: with scales of q and k for each head, token or block");
+  command->get_option("--quantize")->excludes(serving)->excludes(training);
   command->add_flag("--json", options->as_json, "Print JSON");
   commands.push_back({command, [options] { return run_warm(*options); }});
 }

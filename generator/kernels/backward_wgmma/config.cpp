@@ -53,16 +53,34 @@ int score_registers(const AttentionSpec& spec, int tile_q) {
 namespace backward_wgmma {
 
 bool has_roles(const AttentionSpec& spec) { return has_roles(spec.head_dim, spec.value_head_dim()); }
+bool has_query_consumer(const AttentionSpec& spec, const BackwardWgmma& config) {
+  return has_query_consumer(spec.head_dim, spec.value_head_dim(), config.tile_q);
+}
 int tile_kv(const AttentionSpec& spec) { return keys_of_block(has_roles(spec)); }
 
 // What 168 registers of each of three warpgroups come to, or 128 of each of four. Small head dims leave consumers enough
 // of fewer, and the loaders, which ask the mask, more.
 RegisterShares register_shares(const AttentionSpec& spec, const BackwardWgmma& config) {
   constexpr int small = 192;
-  if (has_roles(spec)) return {.loader = 32, .consumer = 208, .dq = 64};
+  if (has_query_consumer(spec, config)) return {.loader = 32, .consumer = 208, .dq = 64};
   if (gradient_registers(spec) + score_registers(spec, config.tile_q) <= small)
     return {.loader = 56, .consumer = 224};
   return {.loader = 24, .consumer = 240};
+}
+
+bool has_convert(const AttentionSpec& spec, const BackwardWgmma& config) {
+  return !rounds_dq(has_query_consumer(spec, config), config.deterministic);
+}
+
+HeadShares head_shares(int heads, int key_tiles, int sm_count) {
+  HeadShares best;
+  for (int sharers = 1; sharers <= std::min(key_tiles, sm_count); ++sharers) {
+    const int heads_at_once = std::min(heads, sm_count / sharers);
+    const int rounds =
+        (heads + heads_at_once - 1) / heads_at_once * ((key_tiles + sharers - 1) / sharers);
+    if (best.rounds == 0 || rounds <= best.rounds) best = {sharers, heads_at_once, rounds};
+  }
+  return best;
 }
 
 QueryStatisticsLayout statistics(const BackwardWgmma& config) { return {.tile = config.tile_q, .sign = -1}; }
@@ -97,9 +115,8 @@ std::string Family<BackwardWgmma>::rejection(const Case& problem, const Backward
 }
 
 Footprint Family<BackwardWgmma>::footprint(const AttentionSpec& spec, const BackwardWgmma& config) {
-  const bool roles = backward_wgmma::has_roles(spec);
   const int scores = score_registers(spec, config.tile_q);
-  return {.threads = (consumer_count(roles) + 1) * warpgroup_threads,
+  return {.threads = (consumer_count(has_query_consumer(spec, config)) + 1) * warpgroup_threads,
           .smem_bytes = smem_layout({.head_dim = spec.head_dim,
                                      .head_dim_v = spec.value_head_dim(),
                                      .tile_q = config.tile_q,
@@ -116,7 +133,7 @@ Footprint Family<BackwardWgmma>::footprint(const AttentionSpec& spec, const Back
 std::vector<BackwardWgmma> Family<BackwardWgmma>::space(const Case& problem) {
   if (problem.limits.arch != arch) return {};
   // Many queries where they fit: waits are as long for more of them. Then four buffers: loads are further ahead.
-  return {{.tile_q = 128}, {.stages = 4}, {.stages = 2}};
+  return {{.stages = 4}, {.stages = 2}, {.tile_q = 128}};
 }
 
 }  // namespace jit

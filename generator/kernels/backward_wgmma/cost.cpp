@@ -9,21 +9,38 @@ namespace {
 
 // Of a multiprocessor (NVIDIA, "H100 Tensor Core GPU Architecture"): dense 16-bit products.
 constexpr double flops_per_clock = 4096;
-constexpr double step_clocks = 2000;   // of a step, in which no product runs (docs/notebook.md)
-constexpr double block_clocks = 6000;  // keys that come, gradients that leave
+constexpr double step_clocks = 2000;         // of a step, in which no product runs (docs/notebook.md)
+constexpr double step_clocks_beside = 1100;  // the same beside a consumer of dQ
+constexpr double block_clocks = 6000;        // keys that come, gradients that leave
+// Of the GPU: what kernels around this one read and write in a clock.
+constexpr double bytes_per_clock = 2000;
+
+// Of all kernels around, for each query of each head: delta of rows of dO and O, zeros and the rounding of sums.
+double bytes_around(const AttentionSpec& spec, const BackwardWgmma& config) {
+  const double element = size_of(spec.dtype), sums = sizeof(float) * spec.head_dim;
+  const double zeros = config.deterministic ? 0 : sums;
+  const double rounding = backward_wgmma::has_convert(spec, config) ? sums + element * spec.head_dim : 0;
+  return 2 * element * spec.value_head_dim() + zeros + rounding;
+}
 
 }  // namespace
 
 double Family<BackwardWgmma>::cycles(const Case& problem, const ProblemShape& shape,
                                      const BackwardWgmma& config) {
-  const double d = padded_head_dim(problem.spec.head_dim),
-               dv = padded_head_dim(problem.spec.value_head_dim());
-  const double q = config.tile_q, kv = backward_wgmma::tile_kv(problem.spec);
-  const double step = 2 * q * kv * (3 * d + 2 * dv) / flops_per_clock + step_clocks;
-  const double steps = std::ceil(static_cast<double>(shape.seqlen_q) / q) * problem.spec.gqa_ratio;
-  const double blocks = std::ceil(static_cast<double>(shape.seqlen_kv) / kv) *
-                        static_cast<double>(shape.batch * shape.heads_q) / problem.spec.gqa_ratio;
-  return std::ceil(blocks / problem.limits.sm_count) * (steps * step + block_clocks);
+  const auto& [spec, limits] = problem;
+  const double d = padded_head_dim(spec.head_dim), dv = padded_head_dim(spec.value_head_dim());
+  const double q = config.tile_q, kv = backward_wgmma::tile_kv(spec);
+  const bool beside = backward_wgmma::has_query_consumer(spec, config) && !backward_wgmma::has_roles(spec);
+  const double step =
+      2 * q * kv * (3 * d + 2 * dv) / flops_per_clock + (beside ? step_clocks_beside : step_clocks);
+  const double steps = std::ceil(static_cast<double>(shape.seqlen_q) / q) * spec.gqa_ratio;
+  const int heads = shape.batch * shape.heads_q / spec.gqa_ratio;
+  const int key_tiles = static_cast<int>(std::ceil(static_cast<double>(shape.seqlen_kv) / kv));
+  const double tiles_of_block =
+      config.deterministic ? backward_wgmma::head_shares(heads, key_tiles, limits.sm_count).rounds
+                           : std::ceil(static_cast<double>(heads) * key_tiles / limits.sm_count);
+  const double around = bytes_around(spec, config) * shape.batch * shape.heads_q * shape.seqlen_q;
+  return tiles_of_block * (steps * step + block_clocks) + around / bytes_per_clock;
 }
 
 }  // namespace jit

@@ -37,6 +37,7 @@ namespace backward_wgmma {
 /// Whether consumers have a role each, in place of rows (templates/backward_wgmma/smem_layout.cuh), and the keys of a
 /// block.
 bool has_roles(const AttentionSpec& spec);
+bool has_query_consumer(const AttentionSpec& spec, const BackwardWgmma& config);
 int tile_kv(const AttentionSpec& spec);
 
 /// Registers per thread that setmaxnreg gives to the warpgroups.
@@ -46,6 +47,18 @@ struct RegisterShares {
   int dq = 0;  ///< of the consumer that has dQ, where there are roles
 };
 RegisterShares register_shares(const AttentionSpec& spec, const BackwardWgmma& config);
+
+/// How blocks that wait for one another share KV heads: so many a head, and so many heads at the same time.
+struct HeadShares {
+  int sharers = 1;
+  int heads_at_once = 1;
+  int rounds = 0;  ///< tiles of keys that a block has
+};
+/// The fewest rounds. Many blocks share a head where that costs nothing: they read the same queries at the same time.
+HeadShares head_shares(int heads, int key_tiles, int sm_count);
+
+/// Whether a kernel that rounds the sums of dQ runs behind.
+bool has_convert(const AttentionSpec& spec, const BackwardWgmma& config);
 
 /// The members of the Config that all three programs share.
 std::string config_text(const AttentionSpec& spec, const BackwardWgmma& config);

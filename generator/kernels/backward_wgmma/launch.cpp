@@ -40,7 +40,7 @@ std::size_t sum_floats(const AttentionSpec& spec, const BackwardWgmma& config,
 std::size_t turns(const AttentionSpec& spec, const BackwardWgmma& config, const AttentionParams& params) {
   if (!config.deterministic) return 0;
   return padded_queries(spec, config, params) / static_cast<std::size_t>(config.tile_q) *
-         static_cast<std::size_t>(dq_adders(backward_wgmma::has_roles(spec)));
+         static_cast<std::size_t>(dq_adders(backward_wgmma::has_query_consumer(spec, config)));
 }
 
 void place_workspace(const KernelLaunch& launch, const BackwardWgmma& config) {
@@ -105,8 +105,8 @@ std::size_t Family<BackwardWgmma>::workspace_bytes(const AttentionSpec& spec, co
          turns(spec, config, params) * sizeof(int);
 }
 
-// As many blocks as there are multiprocessors share the tiles of keys of all KV heads; blocks that wait for one another
-// have one each. Kernels of dense sequences have TensorMaps, the beginning of SequenceMaps, for a parameter.
+// As many blocks as there are multiprocessors share the tiles of keys of all KV heads; those that wait for one another
+// share heads. Kernels of dense sequences have TensorMaps, the beginning of SequenceMaps, for a parameter.
 void Family<BackwardWgmma>::launch(const KernelLaunch& launch, const BackwardWgmma& config) {
   if (launch.params.seqlen_kv == 0 || launch.params.batch == 0) return;
   place_workspace(launch, config);
@@ -119,7 +119,6 @@ void Family<BackwardWgmma>::launch(const KernelLaunch& launch, const BackwardWgm
   maps.v = mapped.v;
   maps.d_o = mapped.d_o;
   maps.turns = launch.gradients->dq_turns;
-  maps.window = std::min(key_tiles.tiles, launch.kernel.sm_count);
   maps.taken = reinterpret_cast<unsigned*>(launch.memory.counter(launch.kernel.device, launch.stream));
   if (!is_plain(launch.spec)) {
     const MappedGradients part = map_bounded_gradients(launch.spec, boxes, launch.params, *launch.gradients);
@@ -133,7 +132,12 @@ void Family<BackwardWgmma>::launch(const KernelLaunch& launch, const BackwardWgm
   try {
     for_entries_of_a_grid(launch.params, launch.params.heads_kv, key_tiles, [&](int tiles) {
       maps.key_tiles = tiles;
-      const int blocks = config.deterministic ? tiles : std::min(tiles, launch.kernel.sm_count);
+      int blocks = std::min(tiles, launch.kernel.sm_count);
+      if (config.deterministic) {
+        const HeadShares shares = head_shares(tiles / key_tiles.tiles, key_tiles.tiles, launch.kernel.sm_count);
+        maps.sharers = shares.sharers;
+        blocks = shares.sharers * shares.heads_at_once;
+      }
       launch_blocks(launch, blocks, arguments, true);
     });
   } catch (const Error&) {

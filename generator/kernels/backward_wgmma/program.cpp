@@ -37,7 +37,7 @@ SourceFile wgmma_products(const AttentionSpec& spec, const BackwardWgmma& config
   text +=
       wgmma_function("wgmma_dq", "D = A B: tile_kv columns of dS, tile_kv rows of K, some of its columns.",
                      {.dtype = spec.dtype,
-                      .n = backward_wgmma::dq_part(spec.head_dim, config.tile_q, roles).columns,
+                      .n = backward_wgmma::dq_part(spec.head_dim, config.tile_q, backward_wgmma::has_query_consumer(spec, config)).columns,
                       .steps = backward_wgmma::tile_kv(spec) / mma_k,
                       .b_along_rows = true});
   return {"wgmma_products.cuh", text + "};\n"};
@@ -95,7 +95,7 @@ Program prepare_program(const AttentionSpec& spec, const BackwardWgmma& config) 
 
 Program convert_program(const AttentionSpec& spec, const BackwardWgmma& config) {
   return side_program(spec, config, "dQ in 16 bits", "convert_dq",
-                      dq_parts(spec.head_dim, has_roles(spec)) * 128);
+                      dq_parts(spec.head_dim, has_query_consumer(spec, config)) * 128);
 }
 
 }  // namespace backward_wgmma

@@ -13,17 +13,16 @@ namespace {
 
 std::string wgmma_products(const AttentionSpec& spec, const ForwardMlaWgmma& config) {
   const int mma_k = facts(spec.dtype).mma_k;
-  std::string text = wgmma_function(
-      "wgmma_qk", "D = A B: 64 rows of Q, tile_kv rows of K.",
-      {.dtype = spec.dtype, .n = config.tile_kv, .steps = padded_head_dim(spec.head_dim) / mma_k});
-  WgmmaProduct pv{.dtype = spec.dtype,
-                  .n = spec.value_head_dim() / forward_mla_wgmma::consumers,
-                  .steps = config.tile_kv / mma_k,
-                  .accumulate = true,
-                  .b_along_rows = true};
-  text += wgmma_function("wgmma_taken_pv", "D += A B: tile_kv columns of P, tile_kv rows of K.", pv);
-  pv.a_in_registers = true;
-  return text + wgmma_function("wgmma_given_pv", "The same of P in registers.", pv);
+  return wgmma_function(
+             "wgmma_qk", "D = A B: 64 rows of Q, tile_kv rows of K.",
+             {.dtype = spec.dtype, .n = config.tile_kv, .steps = padded_head_dim(spec.head_dim) / mma_k}) +
+         wgmma_function("wgmma_pv", "D += A B: tile_kv columns of P, tile_kv rows of K.",
+                        {.dtype = spec.dtype,
+                         .n = spec.value_head_dim() / forward_mla_wgmma::consumers,
+                         .steps = config.tile_kv / mma_k,
+                         .accumulate = true,
+                         .a_in_registers = true,
+                         .b_along_rows = true});
 }
 
 }  // namespace

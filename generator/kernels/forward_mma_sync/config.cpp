@@ -63,7 +63,7 @@ int smem_bytes(const AttentionSpec& spec, const ForwardMmaSync& config) {
                                         .stages_v = config.stages_v,
                                         .q_in_registers = config.q_in_registers,
                                         .element_bytes = size_of(spec.dtype),
-                                        .key_scales = spec.descale_per == ScaleKind::token})
+                                        .key_scales = spec.descale_per != ScaleKind::head})
       .total;
 }
 
@@ -77,7 +77,6 @@ std::string Family<ForwardMmaSync>::rejection(const Case& problem, const Forward
     if (std::string reason = kv_dtype_rejection(spec, name); !reason.empty()) return reason;
   }
   if (std::string reason = plain_rejection(spec, name); !reason.empty()) return reason;
-  if (std::string reason = scales_rejection(spec, name); !reason.empty()) return reason;
   const int mma_k = facts(spec.dtype).mma_k;
   if (config.tile_kv % mma_k != 0)
     return fmt::format("tile_kv = {} must be a multiple of {} with fp8", config.tile_kv, mma_k);

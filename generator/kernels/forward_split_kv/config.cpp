@@ -6,12 +6,16 @@
 
 #include "generator/kernels/forward_split_kv/family.h"
 #include "generator/problem/functor_node.h"
+#include "templates/forward_split_kv/box_layout.cuh"
 #include "templates/forward_split_kv/smem_layout.cuh"
+#include "templates/tiles/bounded_box.cuh"
 
 namespace jit {
 namespace {
 
 using forward_split_kv::rows_per_warp;
+
+constexpr Arch arch_of_tma{9, 0, 'a'};
 
 // More queries of dense sequences than this are other families' work.
 constexpr std::int64_t few_queries = 8;
@@ -19,6 +23,7 @@ constexpr std::int64_t few_queries = 8;
 // Loop counters, addresses and what the first warp knows of the work ahead; softmax state and fragments; what masks
 // and scores add. Counted on the assembler's reports.
 constexpr int other_registers = 64;
+constexpr int other_registers_beside_boxes = 40;  // which a warp loads that needs no fragments
 constexpr int functor_registers = 8;
 constexpr int fp8_registers = 8;
 constexpr int spill_allowance = 40;
@@ -32,6 +37,8 @@ constexpr std::array rows = {
     field<&ForwardSplitKv::tile_kv>("tile_kv", "keys per step", {multiples(16, 256), Affects::tiling, 128}),
     field<&ForwardSplitKv::stages>("stages", "buffers for tiles of keys and values",
                                    {range(2, 8), Affects::buffers, 2}),
+    field<&ForwardSplitKv::copies>("copies", "how tiles of keys and values come to shared memory",
+                                   {.affects = Affects::tiling, .sample = static_cast<int>(Copies::tma)}),
     field<&ForwardSplitKv::rescale>("rescale", "when the output is rescaled to a new row maximum",
                                     {.sample = static_cast<int>(Rescale::always)}),
     field<&ForwardSplitKv::blocks_per_sm>("blocks_per_sm",
@@ -40,6 +47,30 @@ constexpr std::array rows = {
 };
 static_assert(rows.size() == member_count<ForwardSplitKv>(), "each member has a row");
 
+// Why TMA does not copy tiles; empty: it does.
+std::string box_rejection(const Case& problem, const ForwardSplitKv& config) {
+  const auto& [spec, limits] = problem;
+  if (limits.arch != arch_of_tma) {
+    return fmt::format("copies = tma needs {}, this is {}; copies = cp_async takes any",
+                       to_string(arch_of_tma), to_string(limits.arch));
+  }
+  if (spec.alignment != 16) {
+    return fmt::format(
+        "copies = tma needs rows aligned to 16 bytes; spec.alignment is {}; copies = cp_async takes any",
+        spec.alignment);
+  }
+  if (spec.descale_per != ScaleKind::head)
+    return "copies = tma brings no scales of tokens or blocks; copies = cp_async does";
+  const int box = box_rows(config.tile_kv, spec.sequences_kv == SequenceKind::paged ? spec.page_size : 0);
+  if (box < std::min(least_box_rows, config.tile_kv)) {
+    return fmt::format(
+        "tile_kv = {} is copied in boxes of {} rows of a page, of {} each: with copies = tma page_size and "
+        "tile_kv must have a common divisor of {} or more; copies = cp_async takes any",
+        config.tile_kv, box, spec.page_size, least_box_rows);
+  }
+  return "";
+}
+
 }  // namespace
 
 std::span<const ConfigField<ForwardSplitKv>> Family<ForwardSplitKv>::fields() { return rows; }
@@ -47,16 +78,19 @@ std::span<const ConfigField<ForwardSplitKv>> Family<ForwardSplitKv>::fields() { 
 forward_split_kv::Storage Family<ForwardSplitKv>::storage_of(const AttentionSpec& spec) {
   return {.query_bytes = size_of(spec.dtype),
           .element_bytes = size_of(spec.key_dtype()),
-          .has_token_scales = spec.descale_per == ScaleKind::token};
+          .has_row_scales = spec.descale_per != ScaleKind::head};
 }
 
 bool Family<ForwardSplitKv>::suits(const ProblemShape& shape) {
   return shape.has_device_lengths || shape.seqlen_q <= few_queries;
 }
 
+bool Family<ForwardSplitKv>::can_read(const ProblemShape& shape, const ForwardSplitKv& config) {
+  return config.copies != Copies::tma || shape.tma;
+}
+
 std::string Family<ForwardSplitKv>::rejection(const Case& problem, const ForwardSplitKv& config) {
   if (std::string reason = dropout_rejection(problem.spec, name); !reason.empty()) return reason;
-  if (std::string reason = scales_rejection(problem.spec, name); !reason.empty()) return reason;
   if (config.rescale == Rescale::on_overflow)
     return fmt::format("rescale = on_overflow is not known to {}; it must be always or lazy", name);
   if (config.tile_kv % (16 * config.key_warps) != 0)
@@ -64,24 +98,41 @@ std::string Family<ForwardSplitKv>::rejection(const Case& problem, const Forward
                        16 * config.key_warps);
   if (config.row_warps * config.key_warps > 16)
     return fmt::format("row_warps · key_warps = {} must be at most 16", config.row_warps * config.key_warps);
+  if (config.copies == Copies::tma) {
+    if (std::string reason = box_rejection(problem, config); !reason.empty()) return reason;
+  }
   return span_rejection(problem.spec, config.tile_kv, config.rescale);
 }
 
 Footprint Family<ForwardSplitKv>::footprint(const AttentionSpec& spec, const ForwardSplitKv& config) {
-  const int threads = config.row_warps * config.key_warps * 32;
+  const bool uses_tma = config.copies == Copies::tma;
+  const int warps = config.row_warps * config.key_warps + (uses_tma ? 1 : 0), threads = warps * 32;
   const int output = padded_head_dim(spec.value_head_dim()) / 8 * 4;
   const int scores = config.tile_kv / config.key_warps / 8 * 4;
   const int q = padded_head_dim(spec.head_dim) / 16 * 4;
   const int functors = functor_count(spec.mask) + functor_count(spec.score);
-  const int share = registers_per_sm / (threads * config.blocks_per_sm);
+  // A quarter of a multiprocessor has a quarter of its registers, and every fourth warp.
+  constexpr int quarters = 4;
+  const int warps_of_quarter = (warps * config.blocks_per_sm + quarters - 1) / quarters;
+  const int share = registers_per_sm / quarters / (warps_of_quarter * 32);
   return {.threads = threads,
-          .smem_bytes = forward_split_kv::smem_layout(spec.head_dim, spec.value_head_dim(), config.row_warps,
-                                                      config.key_warps, config.tile_kv, config.stages,
-                                                      spec.sequences_kv == SequenceKind::paged,
-                                                      spec.split_keys != 0, storage_of(spec))
-                            .total,
-          .registers = output + scores + q + other_registers + functors * functor_registers +
-                       (has_fp8_keys(spec) ? fp8_registers : 0),
+          .smem_bytes =
+              uses_tma ? forward_split_kv::box_layout({.head_dim = spec.head_dim,
+                                                       .head_dim_v = spec.value_head_dim(),
+                                                       .row_warps = config.row_warps,
+                                                       .key_warps = config.key_warps,
+                                                       .tile_kv = config.tile_kv,
+                                                       .stages = config.stages,
+                                                       .has_spans = spec.split_keys != 0},
+                                                      storage_of(spec))
+                             .total
+                       : forward_split_kv::smem_layout(spec.head_dim, spec.value_head_dim(), config.row_warps,
+                                                       config.key_warps, config.tile_kv, config.stages,
+                                                       spec.sequences_kv == SequenceKind::paged,
+                                                       spec.split_keys != 0, storage_of(spec))
+                             .total,
+          .registers = output + scores + q + (uses_tma ? other_registers_beside_boxes : other_registers) +
+                       functors * functor_registers + (has_fp8_keys(spec) ? fp8_registers : 0),
           .register_cap = std::min(max_registers_per_thread, share / 8 * 8),
           .blocks_per_sm = config.blocks_per_sm,
           .register_slack = spill_allowance,
@@ -93,17 +144,23 @@ std::vector<ForwardSplitKv> Family<ForwardSplitKv>::space(const Case& problem) {
     int row, key;
   };
   std::vector<ForwardSplitKv> configs;
+  // Keys of 16 bits in boxes are forward_split_wgmma's.
+  std::vector<Copies> kinds = {Copies::cp_async};
+  if (problem.limits.arch == arch_of_tma && has_fp8_keys(problem.spec)) kinds.push_back(Copies::tma);
   for (const Warps warps : {Warps{1, 4}, {1, 8}, {1, 2}, {2, 2}, {2, 4}, {4, 1}, {4, 2}, {8, 1}}) {
     for (const int tile_kv : {32, 64, 128}) {
       for (const int stages : {2, 3, 4, 6}) {
         for (const int blocks_per_sm : {1, 2, 3, 4}) {
-          const ForwardSplitKv config{.row_warps = warps.row,
-                                      .key_warps = warps.key,
-                                      .tile_kv = tile_kv,
-                                      .stages = stages,
-                                      .rescale = searched_rescale(problem.spec),
-                                      .blocks_per_sm = blocks_per_sm};
-          if (tile_kv % (16 * warps.key) == 0) configs.push_back(config);
+          for (const Copies copies : kinds) {
+            const ForwardSplitKv config{.row_warps = warps.row,
+                                        .key_warps = warps.key,
+                                        .tile_kv = tile_kv,
+                                        .stages = stages,
+                                        .copies = copies,
+                                        .rescale = searched_rescale(problem.spec),
+                                        .blocks_per_sm = blocks_per_sm};
+            if (tile_kv % (16 * warps.key) == 0) configs.push_back(config);
+          }
         }
       }
     }

@@ -24,6 +24,18 @@ constexpr double launch_clocks = 6000;
 constexpr double unit_clocks = 1500;  // queries, merge of the warps, stores
 constexpr double part_clocks = 60;    // that the last block of a unit needs for each part
 constexpr double flops_per_clock = 2700;
+// Where TMA copies boxes of caches of fp8 (docs/notebook.md).
+constexpr double box_bytes_per_clock = 18.5;
+constexpr double scarce_box_bytes =
+    17800;                         // by the cube of this over the bytes on the way reading takes longer
+constexpr double box_clocks = 40;  // for each tile
+constexpr double enough_box_bytes = 131072;
+constexpr double crowded_bytes = 1310720;  // by what is more than enough over this it takes longer, too
+constexpr double box_step_clocks = 900;    // of a warp from tile to tile, beside what it issues
+constexpr double issue_share = 1.6;        // of which it takes so many times the least
+constexpr double warps_that_issue = 4;     // at once, one in each quarter of a multiprocessor
+// One config serves all calls with split_keys, prefill among them, which wgmma computes several times as fast.
+constexpr double prefill_too = 1.7;
 // Instructions for an element of 8 bits that becomes one of 16: counted, not fitted.
 constexpr double slots_to(DType dtype) { return dtype == DType::bf16 ? 2 : 0.75; }
 // The models of the other families do not know what memory can bring, so that theirs come out lower for few queries.
@@ -45,7 +57,7 @@ double Family<ForwardSplitKv>::cycles(const Case& problem, const ProblemShape& s
 
   // One tile of keys of one block. Tiles of rows of one KV head find their keys in L2, but for the first.
   const Storage kv = storage_of(spec);
-  const double key_bytes = (d + dv) * kv.element_bytes + (kv.has_token_scales ? 8 : 0);
+  const double key_bytes = (d + dv) * kv.element_bytes + (kv.has_row_scales ? 8 : 0);
   const double tile_bytes = config.tile_kv * key_bytes;
   const double blocks = config.blocks_per_sm;
   const double in_flight = tile_bytes * (config.stages - 1) * blocks;
@@ -54,16 +66,26 @@ double Family<ForwardSplitKv>::cycles(const Case& problem, const ProblemShape& s
   const double memory =
       tile_bytes / (memory_bytes_per_clock * std::min(row_tiles, 3.0)) * share + step_clocks;
   const double tensor = 2 * tile_rows * config.tile_kv * (d + dv) / flops_per_clock;
-  const bool has_value_scales = kv.has_token_scales && !has_fp8_queries(spec);
-  const double conversion = has_fp8_keys(spec)
-                                ? config.row_warps * config.tile_kv *
-                                      (d * slots_to(has_fp8_queries(spec) ? DType::fp16 : spec.dtype) +
-                                       dv * slots_to(has_value_scales ? DType::bf16 : DType::fp16)) /
-                                      32 / 4
-                                : 0;
+  const bool has_value_scales = kv.has_row_scales && !has_fp8_queries(spec);
+  const double conversion =
+      has_fp8_keys(spec)
+          ? config.row_warps * config.tile_kv *
+                (d * slots_to(DType::fp16) + dv * slots_to(has_value_scales ? DType::bf16 : DType::fp16)) /
+                32 / 4
+          : 0;
   const double softmax = tile_rows * config.tile_kv * 12 / 32 / 4 + conversion;
-  const double step = std::max({memory * blocks, (tensor + softmax) * blocks,
-                                least_step_clocks + tile_bytes / step_bytes_per_clock + tensor + softmax});
+  double step = std::max({memory * blocks, (tensor + softmax) * blocks,
+                          least_step_clocks + tile_bytes / step_bytes_per_clock + tensor + softmax});
+  if (config.copies == Copies::tma) {
+    const double on_the_way = tile_bytes * config.stages * blocks;
+    const double boxes = tile_bytes / (box_bytes_per_clock * std::min(row_tiles, 3.0)) *
+                             (1 + std::pow(scarce_box_bytes / on_the_way, 3) +
+                              std::max(0.0, on_the_way - enough_box_bytes) / crowded_bytes) +
+                         box_clocks;
+    const double issue = issue_share * warps_that_issue / std::min(warps, warps_that_issue);
+    step =
+        std::max({boxes * blocks, (tensor + softmax) * blocks, box_step_clocks + (tensor + softmax) * issue});
+  }
 
   const double slots = static_cast<double>(limits.sm_count) * blocks;
   const double own_tiles = std::ceil(units * tiles / slots);
@@ -74,6 +96,7 @@ double Family<ForwardSplitKv>::cycles(const Case& problem, const ProblemShape& s
   const Footprint needs = footprint(spec, config);
   const int spare = needs.register_cap - needs.registers;
   if (spare < 0) cycles *= 1.15 - spare * 0.01;
+  if (spec.split_keys != 0) cycles *= prefill_too;
   return cycles * beside_other_families;
 }
 

@@ -10,7 +10,7 @@ template <>
 struct Family<ForwardSplitKv> {
   static constexpr std::string_view name = "forward_split_kv";
   static constexpr std::string_view doc =
-      "cp.async and mma.sync, keys split over blocks: sm_80 and later, any sequences";
+      "cp.async or TMA, and mma.sync, keys split over blocks: sm_80 and later, any sequences";
   static constexpr Pass pass = Pass::forward;
   static constexpr bool may_spill = true;
   static constexpr ForwardSplitKv smallest = {
@@ -18,6 +18,7 @@ struct Family<ForwardSplitKv> {
 
   static std::span<const ConfigField<ForwardSplitKv>> fields();
   static bool suits(const ProblemShape& shape);
+  static bool can_read(const ProblemShape& shape, const ForwardSplitKv& config);
   static std::string rejection(const Case& problem, const ForwardSplitKv& config);
   static std::vector<ForwardSplitKv> space(const Case& problem);
   static Footprint footprint(const AttentionSpec& spec, const ForwardSplitKv& config);

@@ -43,6 +43,9 @@ constexpr double stored_prefill = 1.2;
 
 // Instructions for an element of 8 bits that becomes one of 16, by the converters: counted, not fitted.
 constexpr double slots_to(DType dtype) { return dtype == DType::bf16 ? 1.3 : 0.5; }
+// And what a tile of few queries takes from one ring to the other, in any case: timed at head_dim 128 with bf16.
+constexpr double stored_clocks = 900;
+constexpr double stored_per_element = 0.11;
 
 // Tiles of keys that a tile of rows sees, of so many. Every mask is taken for a causal one, for want of a better guess.
 double seen_tiles(const AttentionSpec& spec, const ProblemShape& shape, double tiles) {
@@ -93,6 +96,8 @@ double Family<ForwardSplitWgmma>::cycles(const Case& problem, const ProblemShape
   double step = std::max({memory * blocks, products * consumers / tensor_share, alone, conversion * blocks});
   const bool is_prefill = shape.seqlen_q > few_queries;
   if (is_prefill) step = std::max(step, prefill_step(spec, config, products));
+  if (is_stored && !is_prefill)
+    step = std::max(step, stored_clocks + stored_per_element * config.tile_kv * (d + dv));
   if (config.stages == 1) step *= single_stage;
   if (is_stored && config.stages_stored == 1) step *= single_stage;
 

@@ -143,7 +143,7 @@ double step_clocks(const AttentionSpec& spec, const ForwardWgmma& config) {
   if (!config.p_in_registers) step *= shared_p;
   if (config.rescale != Rescale::on_overflow) {
     step *= seeking_maxima;
-  } else if (!has_row_range(spec.mask)) {
+  } else if (!is_asked_by_parts(spec.mask)) {
     step *= unsure_maxima;
   }
   if (config.rescale == Rescale::always) step *= always_rescaled;

@@ -94,12 +94,6 @@ void check_presence(const QuantizeSpec& spec, const QuantizeArguments& a) {
 
 CallSizes check_tensors(const QuantizeSpec& spec, const QuantizeArguments& arguments) {
   const bool is_dense = arguments.q.rank == 4;
-  if (spec.scales == QuantizedScales::block && !is_dense) {
-    refuse("q",
-           "is ragged, and with scales = block rows are counted in blocks of 64 from the first of each batch "
-           "entry: "
-           "give (batch, seqlen_q, heads_q, head_dim), or choose other scales");
-  }
   CallSizes sizes;
   sizes.know("head_dim", spec.head_dim);
   sizes.know("head_dim_v", spec.value_head_dim());
@@ -113,9 +107,9 @@ CallSizes check_tensors(const QuantizeSpec& spec, const QuantizeArguments& argum
         {row.name, dims_of(spec, row, tensor, is_dense), dtype, row.is_rows ? row_alignment(spec, dtype) : 0},
         tensor);
     // Behind rows, which stand before scales.
-    if (row.view == &QuantizeArguments::v && is_dense) {
-      sizes.know("blocks_q", scale_blocks_of(sizes["seqlen_q"]));
-      sizes.know("blocks_kv", scale_blocks_of(sizes["seqlen_kv"]));
+    if (row.view == &QuantizeArguments::v) {
+      sizes.know("blocks_q", scale_blocks_of(sizes[is_dense ? "seqlen_q" : "total_q"]));
+      sizes.know("blocks_kv", scale_blocks_of(sizes[is_dense ? "seqlen_kv" : "total_k"]));
     }
     const bool has_free_strides = is_scale(row) && scales_of(spec, row) != QuantizedScales::channel;
     if (!row.is_rows && !has_free_strides) check_dense_numbers(row.name, tensor);

@@ -53,8 +53,9 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None
 
 def attend_to_cache(q, k_cache, v_cache, k, v, rotary_cos, rotary_sin, cache_seqlens, cache_batch_idx, cache_leftpad, *,
                     page_table, num_splits, return_lse, rotary_interleaved, cu_seqlens_q=None, cu_seqlens_k_new=None,
-                    rotary_seqlens=None, **problem_arguments):
-    """What flash-attention 2 and 3 have together. With cu_seqlens_q queries are ragged, with cu_seqlens_k_new k and v."""
+                    rotary_seqlens=None, scales=None, **problem_arguments):
+    """What flash-attention 2 and 3 have together. With cu_seqlens_q queries are ragged, with cu_seqlens_k_new k and v.
+    `scales` are those of fp8, by name."""
     arrays = q, k_cache, v_cache, k, v, rotary_cos, rotary_sin, problem_arguments["alibi_slopes"]
     q, k_cache, v_cache, k, v, rotary_cos, rotary_sin, problem_arguments["alibi_slopes"] = map(_detached, arrays)
     given = problem(**problem_arguments)
@@ -72,7 +73,7 @@ def attend_to_cache(q, k_cache, v_cache, k, v, rotary_cos, rotary_sin, cache_seq
                        cache_seqlens, rotary_seqlens, cu_seqlens_q, cu_seqlens_k_new, all_at_begin)
     with known_as(k="k_cache", v="v_cache", seqused_k="cache_seqlens", **table):
         return attend(q, k_cache, v_cache, page_table=page_table, seqused_k=seqused_k, cache_leftpad=cache_leftpad,
-                      cu_seqlens_q=cu_seqlens_q, num_splits=num_splits, return_lse=return_lse, **given)
+                      cu_seqlens_q=cu_seqlens_q, num_splits=num_splits, return_lse=return_lse, **given, **(scales or {}))
 
 
 def _store(q, k, v, k_cache, v_cache, page_table, seqused_k, rotary_cos, rotary_sin, interleaved, cache_seqlens,

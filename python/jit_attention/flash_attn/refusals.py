@@ -6,9 +6,6 @@ from ..errors import InvalidArgumentError
 
 _INSTEAD = {
     "qv": "give q and qv side by side as q, and k and v side by side as k, up to a head dim of 256 together",
-    "q_descale": "queries of fp8 are not served: give bf16 or fp16",
-    "k_descale": "these functions read no fp8: give bf16 or fp16, or call jit_attention.attention",
-    "v_descale": "these functions read no fp8: give bf16 or fp16, or call jit_attention.attention",
     "gather_kv_indices": "keys are not picked for each query: say which ones it sees by a mask of your own, "
     "jit_attention.mask.text, and call jit_attention.torch.attention",
     "score_mod": "functions of CuTe are not read: write it as jit_attention.score.text, and call "

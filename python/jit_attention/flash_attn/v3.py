@@ -31,12 +31,20 @@ def flash_attn_func(q, k, v, softmax_scale=None, causal=False, qv=None, q_descal
     Args:
         attention_chunk: not 0: a query sees keys of its own chunk alone, of so many; with gradients, too.
         num_splits: blocks that may share the keys of some queries, at most; 0: as many as pay.
-        qv, q_descale, k_descale, v_descale: refused.
+        q_descale, k_descale, v_descale: fp32 (batch, heads_kv), or of other shapes that `jit_attention.attention` takes: what
+            q, k and v of fp8 are multiplied by. Without gradients; o is bf16. k and v alone may be of fp8, too.
+        qv: refused.
     """
-    refuse_given(qv=qv, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
+    refuse_given(qv=qv)
+    scales = _given(q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
     given = problem(softmax_scale=softmax_scale, causal=causal, window_size=window_size, softcap=softcap,
                     attention_chunk=attention_chunk)
-    return attend(q, k, v, deterministic=deterministic, num_splits=num_splits, return_lse=return_attn_probs, **given)
+    return attend(q, k, v, deterministic=deterministic, num_splits=num_splits, return_lse=return_attn_probs, **given,
+                  **scales)
+
+
+def _given(**arrays):
+    return {name: array for name, array in arrays.items() if array is not None}
 
 
 def flash_attn_qkvpacked_func(qkv, softmax_scale=None, causal=False, q_descale=None, k_descale=None, v_descale=None,
@@ -72,12 +80,13 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, ma
         seqused_q, seqused_k: int32 (batch): queries and keys of each sequence, where it has room for more.
         attention_chunk, num_splits, qv, q_descale, k_descale, v_descale: as those of `flash_attn_func`.
     """
-    refuse_given(qv=qv, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
+    refuse_given(qv=qv)
+    scales = _given(q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
     given = problem(softmax_scale=softmax_scale, causal=causal, window_size=window_size, softcap=softcap,
                     attention_chunk=attention_chunk)
     return ragged(q, k, v, deterministic=deterministic, num_splits=num_splits, return_lse=return_attn_probs,
                   cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, seqused_q=seqused_q, seqused_k=seqused_k,
-                  **given)
+                  **given, **scales)
 
 
 def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, qv=None, rotary_cos=None, rotary_sin=None,
@@ -94,12 +103,17 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, qv=None, rotary
         cu_seqlens_k_new: int32 (batch + 1): k and v are ragged. Give the array of cu_seqlens_q itself where new keys
             are those of the queries: then q is rotated in the kernel that stores k and v.
         rotary_seqlens: int32 (batch): positions that queries and new keys begin at; None: cache_seqlens.
-        attention_chunk, qv, q_descale, k_descale, v_descale: as those of `flash_attn_func`.
+        attention_chunk, qv, q_descale, k_descale, v_descale: as those of `flash_attn_func`. Caches of fp8 are read with q of
+            fp8, or of 16 bits; new keys are stored there by `jit_attention.append`.
 
     Returns:
         o, or (o, lse, empty, empty): there are no partial results to return.
     """
-    refuse_given(qv=qv, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
+    refuse_given(qv=qv)
+    scales = _given(q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
+    if scales and k is not None:
+        refuse("k", f"is given beside {next(iter(scales))}, and new keys of fp8 caches are stored by a call of their own: "
+                    "give them to jit_attention.append before")
     if rotary_seqlens is not None and rotary_cos is None:
         refuse("rotary_seqlens", "is given without rotary_cos and rotary_sin, and nothing is rotated: leave it out")
     if cu_seqlens_k_new is not None and k is None:
@@ -109,7 +123,7 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, qv=None, rotary
         page_table=page_table, num_splits=num_splits, return_lse=return_softmax_lse,
         rotary_interleaved=rotary_interleaved, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k_new=cu_seqlens_k_new,
         rotary_seqlens=rotary_seqlens, softmax_scale=softmax_scale, causal=causal, window_size=window_size,
-        softcap=softcap, alibi_slopes=None, attention_chunk=attention_chunk)
+        softcap=softcap, scales=scales, alibi_slopes=None, attention_chunk=attention_chunk)
     if not return_softmax_lse:
         return result
     module, place = beside(q)

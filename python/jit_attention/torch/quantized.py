@@ -14,7 +14,7 @@ from ..quantize import quantize_qkv
 from .op import attention
 
 _TYPES = {"fp8_e4m3": torch.float8_e4m3fn, "fp8_e5m2": torch.float8_e5m2}
-_SCALES = ("head", "token")
+_SCALES = ("head", "token", "block")
 _VALUE_SCALES = ("head", "channel")
 
 
@@ -39,10 +39,11 @@ def quantized_attention(
     """`jit_attention.torch.attention` of bf16 or fp16 tensors, computed in fp8.
 
     Args:
-        q, k, v: (batch, seqlen, heads, head_dim), without gradients. Sequences of one length.
+        q, k, v: (batch, seqlen, heads, head_dim), without gradients; or ragged, (tokens, heads, head_dim), with cu_seqlens_q
+            and cu_seqlens_k: then means and scales of heads are those of all sequences.
         dtype: "fp8_e4m3" or "fp8_e5m2", what they are rounded to.
         scales: "head": one for each batch entry and KV head; "token": of q and k one for each row, which rows with
-            outliers want. The largest magnitude becomes the largest number of the type.
+            outliers want; "block": one for each 64 rows. The largest magnitude becomes the largest number of the type.
         rotation_seed: a number from 0 on: q and k are multiplied by a Hadamard matrix with random signs of this seed before they
             are rounded, which spreads outliers over a head; head_dim is a power of two. None: they are not.
         center_keys: subtract k's mean over the sequence, of each head and channel, for keys with a bias. LSE has it
@@ -60,7 +61,8 @@ def quantized_attention(
         Error: what `jit_attention.torch.attention` raises.
     """
     _check(q, k, v, dtype, scales, value_scales, rotation_seed, center_keys, score, layout, options)
-    own = [x.transpose(1, 2) if layout == "BHSD" else x for x in (q, k, v)]
+    is_turned = layout == "BHSD" and q.dim() == 4
+    own = [x.transpose(1, 2) if is_turned else x for x in (q, k, v)]
     own = [x if x.stride(-1) == 1 else x.contiguous() for x in own]
     with_shift = center_keys and (return_lse or sinks is not None)  # sinks weigh as much as the scores that were
     quantize = _operator if torch.compiler.is_compiling() else _quantized
@@ -76,6 +78,7 @@ def quantized_attention(
         v_descale=v_descale,
         v_mean=v_mean if center_values else None,
         lse_shift=lse_shift if with_shift else None,
+        descale_per=scales,
         softmax_scale=softmax_scale,
         score=score,
         sinks=sinks,
@@ -84,7 +87,7 @@ def quantized_attention(
         **options,
     )
     o, *lse = result if return_lse else (result,)
-    o = o.transpose(1, 2) if layout == "BHSD" else o
+    o = o.transpose(1, 2) if is_turned else o
     return (o, *lse) if return_lse else o
 
 
@@ -118,29 +121,35 @@ def _(q, k, v, dtype, scales, value_scales, rotation_seed, center_keys, center_v
     def numbers(*shape):
         return q.new_empty(shape, dtype=torch.float32)
 
-    batch, seqlen_q, heads_q = q.shape[:3]
-    heads_kv = k.shape[2]
+    batch, (seqlen_q, heads_q) = q.shape[:-3], q.shape[-3:-1]
+    of_heads = (*batch, k.shape[-2])
     made = [x.new_empty(x.shape, dtype=_TYPES[dtype]) for x in (q, k, v)]
     for x in (q, k):
-        made.append(numbers(*x.shape[:3]) if scales == "token" else numbers(batch, heads_kv))
-    made.append(numbers(batch, heads_kv, *(v.shape[3:] if value_scales == "channel" else ())))
-    made.append(numbers(batch, heads_kv, v.shape[3]) if center_values else numbers(0))
-    made.append(numbers(batch, heads_q, seqlen_q) if with_shift else numbers(0))
+        rows = x.shape[-3] if scales == "token" else (x.shape[-3] + 63) // 64
+        made.append(numbers(*of_heads) if scales == "head" else numbers(*batch, rows, x.shape[-2]))
+    made.append(numbers(*of_heads, *(v.shape[-1:] if value_scales == "channel" else ())))
+    made.append(numbers(*of_heads, v.shape[-1]) if center_values else numbers(0))
+    made.append(numbers(*batch, heads_q, seqlen_q) if with_shift else numbers(0))
     return made
 
 
 def _check(q, k, v, dtype, scales, value_scales, rotation_seed, center_keys, score, layout, options):
+    is_ragged = options.get("cu_seqlens_q") is not None or options.get("cu_seqlens_k") is not None
+    for name in ("cu_seqlens_q", "cu_seqlens_k"):
+        if is_ragged and options.get(name) is None:
+            _refuse(name, "is missing; give both, or neither: q, k and v are quantised together")
+    rank, meaning = (3, "beside cu_seqlens_q") if is_ragged else (4, "sequences of one length")
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if tensor.dtype not in (torch.bfloat16, torch.float16):
             _refuse(name, f"is {tensor.dtype}; it must be torch.bfloat16 or torch.float16")
-        if tensor.dim() != 4:
-            _refuse(name, f"has {tensor.dim()} dimensions; it must have 4: sequences of one length")
+        if tensor.dim() != rank:
+            _refuse(name, f"has {tensor.dim()} dimensions; it must have {rank}: {meaning}")
         if torch.is_grad_enabled() and tensor.requires_grad:
             _refuse(
                 name,
                 "requires grad, and there are no gradients of fp8: compute under torch.no_grad(), or give detach()",
             )
-    heads = 1 if layout == "BHSD" else 2
+    heads = 1 if layout == "BHSD" or is_ragged else 2
     if k.shape[heads] == 0 or q.shape[heads] % k.shape[heads] != 0:
         _refuse(
             "k", f"has {k.shape[heads]} heads and q has {q.shape[heads]}; the number of q's must be a multiple of k's"
@@ -165,8 +174,7 @@ def _check(q, k, v, dtype, scales, value_scales, rotation_seed, center_keys, sco
         "lse_shift",
         "kv_dtype",
         "out_dtype",
-        "cu_seqlens_q",
-        "cu_seqlens_k",
+        "descale_per",
         "page_table",
     ):
         if options.get(name) is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Optional
 
 import torch
@@ -10,6 +11,7 @@ import torch
 from .. import mask as _mask
 from .. import score as _score
 from .op import attention
+from .quantized import quantized_attention
 from .sdpa import _BIAS, _autocast, _bias_of, _refuse
 
 _CAUSAL = _mask.causal()
@@ -21,7 +23,13 @@ _UNSERVED = {
 }
 
 
-def register_with_transformers(name="jit_attention"):
+# Options of `quantized_attention` that a model may be given.
+_QUANTIZED = frozenset(("dtype", "scales", "value_scales", "rotation_seed", "center_keys", "center_values"))
+# Fewer queries do not repay making fp8 of all keys: decoding stays in 16 bits.
+_LEAST_QUANTIZED_QUERIES = 64
+
+
+def register_with_transformers(name="jit_attention", quantized=None):
     """Make ``attn_implementation=name`` known to Transformers: an attention function and the mask function it needs.
 
         register_with_transformers()
@@ -37,10 +45,16 @@ def register_with_transformers(name="jit_attention"):
     `DataCollatorWithFlattening` makes them.
 
     Args:
-        name: under which the implementation is registered; again under the same name changes nothing.
+        name: under which the implementation is registered; again under the same name the last one holds.
+        quantized: a dict of options of `jit_attention.torch.quantized_attention` (dtype, scales, value_scales,
+            rotation_seed, center_keys, center_values): attention of 64 queries or more is computed in fp8, as that
+            function does. What has fewer, as decoding, gradients or dropout stays in 16 bits. k keeps its mean beside
+            scores that would miss it. True: k and v without their means, and q and k rotated where head_dim is a power
+            of two. None: all in 16 bits.
 
     Raises:
         ImportError: there is no Transformers, or one older than the mask functions of version 5.
+        InvalidArgumentError: `quantized` has an option that there is not.
 
     The attention function raises InvalidArgumentError, when the model runs, for fp32, attention weights as results,
     head masks, and other masks beside cumulative lengths.
@@ -54,8 +68,29 @@ def register_with_transformers(name="jit_attention"):
         raise ImportError("register_with_transformers needs a current transformers 5: "
                           "pip install -U transformers") from error
 
-    AttentionInterface.register(name, attention_function)
+    AttentionInterface.register(name, attention_function if quantized is None else _quantizing(quantized))
     AttentionMaskInterface.register(name, attention_mask_function)
+
+
+def _quantizing(quantized):
+    """The attention function that computes in fp8 where that serves."""
+    if quantized is not True and not isinstance(quantized, dict):
+        _refuse("quantized", f"is {quantized!r}; it must be None, True or a dict of {', '.join(sorted(_QUANTIZED))}")
+    for option in () if quantized is True else quantized:
+        if option not in _QUANTIZED:
+            _refuse("quantized", f"has {option!r}; options are {', '.join(sorted(_QUANTIZED))}")
+    return functools.partial(attention_function, quantized=quantized)
+
+
+def _quantized_options(quantized, query, key, value, score, dropout):
+    """Options of `quantized_attention` for rows (…, seqlen, heads, head_dim); None: they stay in 16 bits."""
+    wants_gradient = torch.is_grad_enabled() and any(x.requires_grad for x in (query, key, value))
+    if quantized is None or wants_gradient or dropout != 0 or query.shape[-3] < _LEAST_QUANTIZED_QUERIES:
+        return None
+    if quantized is True:
+        is_power = query.shape[-1] & (query.shape[-1] - 1) == 0
+        quantized = dict(center_keys=True, center_values=True, rotation_seed=0 if is_power else None)
+    return quantized if score is None else quantized | dict(center_keys=False)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,7 +125,7 @@ def attention_function(module: torch.nn.Module, query: torch.Tensor, key: torch.
                        sliding_window: Optional[int] = None, softcap: Optional[float] = None,
                        is_causal: Optional[bool] = None, position_bias: Optional[torch.Tensor] = None,
                        cu_seq_lens_q: Optional[torch.Tensor] = None, cu_seq_lens_k: Optional[torch.Tensor] = None,
-                       s_aux: Optional[torch.Tensor] = None, **kwargs):
+                       s_aux: Optional[torch.Tensor] = None, quantized=None, **kwargs):
     """The attention of one layer, as `transformers.AttentionInterface` calls it.
 
     Args:
@@ -107,6 +142,7 @@ def attention_function(module: torch.nn.Module, query: torch.Tensor, key: torch.
         cu_seq_lens_q, cu_seq_lens_k: (sequences + 1), where each of the packed sequences begins and ends, both or none.
             attention_mask is None then, or says by positions that sequences are packed.
         s_aux: (heads_q), sinks: a score of each head without a value.
+        quantized: as `register_with_transformers` has it.
 
     Returns:
         (batch, seqlen_q, heads_q, head_dim_v), contiguous, and None for the weights.
@@ -145,8 +181,10 @@ def attention_function(module: torch.nn.Module, query: torch.Tensor, key: torch.
     rows = [x.transpose(1, 2) for x in (query, key, value)]
     if packed:
         rows = [x.squeeze(0) for x in rows]
-    o = attention(*rows, mask=mask, score=score, softmax_scale=scaling, tensors=tensors, dropout_p=dropout,
-                  sinks=None if s_aux is None else s_aux.float(), **packed)
+    options = dict(mask=mask, score=score, softmax_scale=scaling, tensors=tensors, dropout_p=dropout,
+                   sinks=None if s_aux is None else s_aux.float(), **packed)
+    by_fp8 = _quantized_options(quantized, *rows, score, dropout)
+    o = attention(*rows, **options) if by_fp8 is None else quantized_attention(*rows, **by_fp8, **options)
     return o.unsqueeze(0) if packed else o, None
 
 

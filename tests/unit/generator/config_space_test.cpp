@@ -239,6 +239,36 @@ TEST(ConfigRejection, CachesOfFp8NeedBuffersForWhatIsStored) {
   EXPECT_EQ(config_rejection(narrow, two, limits), "");
 }
 
+TEST(ConfigRejection, BoxesWantWhatTmaReads) {
+  using ::testing::HasSubstr;
+  const DeviceLimits hopper = device_limits(Arch{9, 0, 'a'});
+  const ForwardSplitKv boxes{.copies = Copies::tma};
+  const auto paged = [](int page_size) {
+    return AttentionSpec{
+        .sequences_kv = SequenceKind::paged, .page_size = page_size, .kv_dtype = DType::fp8_e4m3};
+  };
+  EXPECT_EQ(config_rejection({}, boxes, hopper), "");
+  EXPECT_EQ(config_rejection(paged(16), boxes, hopper), "");
+  EXPECT_THAT(config_rejection(paged(4), boxes, hopper), HasSubstr("common divisor of 8 or more"));
+  EXPECT_EQ(config_rejection(paged(4), ForwardSplitKv{}, hopper), "");
+  AttentionSpec spec = paged(16);
+  spec.descale_per = ScaleKind::token;
+  EXPECT_THAT(config_rejection(spec, boxes, hopper), HasSubstr("brings no scales of tokens"));
+  EXPECT_THAT(config_rejection({.alignment = 8}, boxes, hopper), HasSubstr("spec.alignment is 8"));
+  EXPECT_THAT(config_rejection({}, boxes, device_limits(Arch{8, 0, 0})),
+              HasSubstr("copies = tma needs sm_90a"));
+  // Where TMA cannot map the tensors of a call, none is searched.
+  for (const bool tma : {false, true}) {
+    bool has_boxes = false;
+    for (const KernelConfig& config :
+         config_space({paged(16), hopper}, {.tma = tma, .has_device_lengths = true})) {
+      const auto* own = std::get_if<ForwardSplitKv>(&config);
+      has_boxes |= own != nullptr && own->copies == Copies::tma;
+    }
+    EXPECT_EQ(has_boxes, tma);
+  }
+}
+
 TEST(ConfigRejection, ForwardMmaSyncReadsFp8QueriesInStepsOf32Keys) {
   using ::testing::HasSubstr;
   const AttentionSpec fp8{.dtype = DType::fp8_e4m3}, cache{.kv_dtype = DType::fp8_e4m3};

@@ -7,10 +7,17 @@
 
 #include <gtest/gtest.h>
 
+#include "templates/tiles/panel_rows.cuh"
+
 namespace jit {
 namespace {
 
 using std::uint64_t;
+
+/// An element of 8 bits.
+struct fp8_code {
+  unsigned char bits;
+};
 
 constexpr unsigned tile_address = 5 * 1024;  // tiles lie at multiples of 1024 bytes
 
@@ -39,6 +46,9 @@ void expect_swizzled() {
       const unsigned address = Tile::chunk_address(tile_address, row, column / 8);
       ASSERT_EQ(address, hardware_swizzle(row_major, Tile::row_bytes))
           << rows << " rows, head_dim " << head_dim << ", row " << row << ", column " << column;
+      const int chunk = column / 8, from = chunk % 2;  // a panel has an even number of chunks
+      ASSERT_EQ(Tile::chunk_behind(Tile::chunk_address(tile_address, row, from), chunk - from), address)
+          << rows << " rows, head_dim " << head_dim << ", row " << row << ", chunk " << chunk;
       addresses.insert(address);
     }
   }
@@ -189,6 +199,37 @@ TEST(PanelTile, DescriptorsReachTheEndOfSharedMemory) {
   constexpr unsigned last = 226 * 1024;
   EXPECT_EQ(fields_of(PanelTile<bf16, 16, 32>::along_columns(last, 0, 1)).start, last + 32);
   EXPECT_EQ(fields_of(PanelTile<bf16, 16, 32>::along_rows(last, 0)).start, last);
+}
+
+// A lane's first address and the steps that ldmatrix takes from it, of tiles of both widths.
+template <class Element, int rows, int head_dim>
+void expect_steps_of_rows() {
+  using Panels = PanelTile<Element, rows, head_dim>;
+  constexpr int chunks = padded_head_dim(head_dim) / ElementTraits<Element>::per_chunk;
+  using Rows = PanelRows<Panels, chunks>;
+  for (int row = 0; row < 16; ++row) {
+    for (int chunk = 0; chunk < 2; ++chunk) {
+      ASSERT_EQ(static_cast<unsigned>(Rows::offset(row, chunk)), Panels::chunk_address(0, row, chunk));
+      for (int rows_on = 0; row + rows_on < rows; rows_on += 8) {
+        for (int chunks_on = 0; chunk + chunks_on < chunks; chunks_on += 2) {
+          ASSERT_EQ(Rows::advance(tile_address + static_cast<unsigned>(Rows::offset(row, chunk)), rows_on,
+                                  chunks_on),
+                    Panels::chunk_address(tile_address, row + rows_on, chunk + chunks_on))
+              << "head_dim " << head_dim << ", row " << row << " + " << rows_on << ", chunk " << chunk
+              << " + " << chunks_on;
+        }
+      }
+    }
+  }
+}
+
+TEST(PanelRows, StepsFollowTheSwizzle) {
+  expect_steps_of_rows<bf16, 64, 128>();
+  expect_steps_of_rows<bf16, 32, 80>();
+  expect_steps_of_rows<fp8_code, 48, 256>();
+  expect_steps_of_rows<fp8_code, 64, 96>();
+  expect_steps_of_rows<fp8_code, 64, 64>();
+  expect_steps_of_rows<fp8_code, 64, 32>();
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "generator/problem/functor_node.h"
+#include "tests/support/exact_number.h"
 #include "tests/support/random_mask_text.h"
 #include "tests/support/seed.h"
 
@@ -24,99 +25,7 @@ FunctorText text_of(std::string body) {
           .tensors = {{"ids", DType::int32}, {"bias", DType::bf16}}};
 }
 
-/// A number of one query, by rules of its own: fails where a bound leaves 64 bits, or an element that is not there is read.
-class Number {
- public:
-  Number(const TextMeaning& meaning, const TextPlace& place) : place_(place) {
-    for (const TextNode& node : meaning.nodes) values_.push_back(value(node));
-  }
-  std::int64_t result() const { return values_.back(); }
-
- private:
-  std::int64_t value(const TextNode& node) const {
-    const std::int64_t exact = wide_value(node);
-    if (node.type == NumberType::whole32) return static_cast<std::int32_t>(exact);
-    return node.type == NumberType::natural32 ? static_cast<std::uint32_t>(exact) : exact;
-  }
-
-  std::int64_t wide_value(const TextNode& node) const {
-    const auto at = [&](std::size_t i) {
-      return node.operands[i] < 0 ? 0 : values_[static_cast<std::size_t>(node.operands[i])];
-    };
-    const std::int64_t x = at(0), y = at(1);
-    std::int64_t result = 0;
-    switch (node.op) {
-      case TextOperator::constant:
-        return std::get<std::int64_t>(node.number);
-      case TextOperator::input:
-        EXPECT_NE(node.which, static_cast<int>(TextInput::k));
-        return place_[static_cast<std::size_t>(node.which)];
-      case TextOperator::load:
-        EXPECT_TRUE(y == 0 || (x >= 0 && x < 1024));
-        return y == 0 ? 12345 : testing::random_text_id(x);
-      case TextOperator::convert:
-        return node.type == NumberType::truth ? x != 0 : x;
-      case TextOperator::negative:
-        EXPECT_FALSE(__builtin_sub_overflow(std::int64_t{0}, x, &result));
-        return result;
-      case TextOperator::add:
-        EXPECT_FALSE(__builtin_add_overflow(x, y, &result));
-        return result;
-      case TextOperator::subtract:
-        EXPECT_FALSE(__builtin_sub_overflow(x, y, &result));
-        return result;
-      case TextOperator::multiply:
-        EXPECT_FALSE(__builtin_mul_overflow(x, y, &result));
-        return result;
-      case TextOperator::divide:
-        return y == 0 ? 0 : x / y;
-      case TextOperator::remainder:
-        return y == 0 ? 0 : x % y;
-      case TextOperator::shift_left:
-        return x * (std::int64_t{1} << y);
-      case TextOperator::shift_right:
-        return x >> y;
-      case TextOperator::bit_not:
-        return ~x;
-      case TextOperator::bit_and:
-        return x & y;
-      case TextOperator::bit_or:
-        return x | y;
-      case TextOperator::bit_xor:
-        return x ^ y;
-      case TextOperator::logical_not:
-        return x == 0;
-      case TextOperator::logical_and:
-        return x != 0 && y != 0;
-      case TextOperator::logical_or:
-        return x != 0 || y != 0;
-      case TextOperator::less:
-        return x < y;
-      case TextOperator::less_equal:
-        return x <= y;
-      case TextOperator::equal:
-        return x == y;
-      case TextOperator::not_equal:
-        return x != y;
-      case TextOperator::choose:
-        return x != 0 ? y : at(2);
-      case TextOperator::least:
-        return std::min(x, y);
-      case TextOperator::most:
-        return std::max(x, y);
-      case TextOperator::magnitude:
-        return std::abs(x);
-      case TextOperator::score:
-      case TextOperator::unknown:
-        break;
-    }
-    ADD_FAILURE() << "no number of a query";
-    return 0;
-  }
-
-  const TextPlace& place_;
-  std::vector<std::int64_t> values_;
-};
+using testing::Number;
 
 struct Keys {
   std::int64_t begin, end;
@@ -124,6 +33,8 @@ struct Keys {
 };
 
 Keys keys_of(const TextRowRange& rows, const TextPlace& place) {
+  for (const std::optional<TextMeaning>* end : {&rows.begin, &rows.end})
+    EXPECT_FALSE(*end && reads(**end, TextInput::k));
   return {rows.begin ? Number(*rows.begin, place).result() : 0,
           rows.end ? Number(*rows.end, place).result() : place[6]};
 }

@@ -128,6 +128,26 @@ TEST(Search, FewQueriesHaveTheirKeysSplit) {
   EXPECT_EQ(family_name(earlier), "forward_split_kv");
 }
 
+// As timings on an H200 want it. With split_keys one config computes prefill, too.
+TEST(Search, CachesOfFp8AreCopiedInBoxes) {
+  DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
+  limits.sm_count = 132;
+  AttentionSpec spec{
+      .gqa_ratio = 4, .sequences_kv = SequenceKind::paged, .page_size = 16, .kv_dtype = DType::fp8_e4m3};
+  const auto first = [&](std::int64_t batch, std::int64_t seqlen_kv) {
+    return ranked_configs(
+        spec, {.batch = batch, .heads_q = 32, .seqlen_kv = seqlen_kv, .has_device_lengths = true}, limits)[0];
+  };
+  for (const auto& [batch, seqlen_kv] : {std::pair(64, 8192), {16, 8192}, {16, 4096}}) {
+    const KernelConfig config = first(batch, seqlen_kv);
+    const auto* own = std::get_if<ForwardSplitKv>(&config);
+    ASSERT_TRUE(own != nullptr) << to_string(config);
+    EXPECT_EQ(*own, (ForwardSplitKv{.tile_kv = 128, .stages = 2, .copies = Copies::tma})) << to_string(*own);
+  }
+  spec.split_keys = 512;
+  EXPECT_EQ(family_name(first(64, 8192)), "forward_split_wgmma");
+}
+
 // As timings on an H200 want it.
 TEST(Search, RequestsOfManyQueriesHaveTheirKeysInOneBlock) {
   const DeviceLimits limits = device_limits(Arch{9, 0, 'a'});

@@ -1,0 +1,16 @@
+// What packs have beside kernels of attention of fp8: what makes its q, k and v.
+#pragma once
+
+#include <vector>
+
+#include <jit/spec.h>
+
+#include "generator/pack/kernel_build.h"
+
+namespace jit {
+
+/// The quantisers of which the spec's calls take q, k and v, out of tensors of the type of o: rotated or not where head_dim
+/// can be, and with or without k's mean. None where q is not of fp8.
+std::vector<KernelBuild> of_quantizers(const AttentionSpec& spec, Target target);
+
+}  // namespace jit

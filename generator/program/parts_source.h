@@ -1,0 +1,17 @@
+// What a mask's text is made of, as members of its struct.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "generator/text/mask_parts.h"
+
+namespace jit {
+
+/// Functions `NAME_begin` and `NAME_end` of a query, which return Exact<long long>.
+std::string range_source(const TextRowRange& range, std::string_view name);
+
+/// `kept_bits`, and a function for each part that it asks.
+std::string parts_source(const MaskParts& parts);
+
+}  // namespace jit

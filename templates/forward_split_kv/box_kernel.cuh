@@ -1,0 +1,156 @@
+// The kernel where TMA copies tiles, on Hopper (sm_90a): one warp loads, and finds out what comes next, the others
+// compute. Nobody waits for all others but where a part ends:
+//
+//     loader      room in a stage ─ its note ─ boxes of K and V [, rows of Q]
+//     each warp   tile n is there ─ S = Q Kᵀ ─ mask, softmax ─ O += P V ─ [merge, store] ─ done with tile n
+#pragma once
+
+#include "base/descale_params.cuh"
+#include "base/params.cuh"
+#include "base/prelude.cuh"
+#include "forward_split_kv/box_loader.cuh"
+#include "forward_split_kv/box_ring.cuh"
+#include "forward_split_kv/kv_products.cuh"
+#include "forward_split_kv/kv_scales.cuh"
+#include "forward_split_kv/results.cuh"
+#include "forward_split_kv/tensor_maps.cuh"
+#include "forward_split_kv/traits.cuh"
+#include "problem/zero_padding.cuh"
+#include "ptx/bulk_tensor.cuh"
+#include "ptx/griddepcontrol.cuh"
+#include "ptx/warpgroup.cuh"
+#include "split_keys/part_ring.cuh"
+#include "split_keys/row_functors.cuh"
+#include "steps/softmax.cuh"
+#include "tiles/shared_words.cuh"
+#include "tiles/tile_copy.cuh"
+
+namespace jit::forward_split_kv {
+
+/// Makes zeros of the rows of a tile of values from row `first` on, which are not the sequence's: 0 times what lies
+/// there may not be 0. By all consumers.
+template <class Config>
+__device__ __forceinline__ void clear_rows(unsigned tile, int first) {
+  using Traits = KernelTraits<Config>;
+  using Tile = typename Traits::VTile;
+#pragma unroll 1
+  for (int i = first * Tile::chunks + static_cast<int>(threadIdx.x); i < Tile::rows * Tile::chunks;
+       i += Traits::threads)
+    clear_shared_chunk(tile + Tile::offset(i / Tile::chunks, i % Tile::chunks));
+  bar_sync(Traits::consumers_barrier, Traits::threads);
+}
+
+/// What a warp that computes holds.
+template <class Config>
+class BoxConsumer {
+  using Traits = KernelTraits<Config>;
+
+ public:
+  __device__ __forceinline__ BoxConsumer(const AttentionParams& params, const SplitParams& split,
+                                         const DescaleParams& descale, unsigned char* bytes, unsigned smem)
+      : params_(params),
+        split_(split),
+        bytes_(bytes),
+        smem_(smem),
+        scale_log2_(exponent_scale<typename Config::Score>(params.softmax_scale)),
+        ring_(box_ring<Config>(smem)),
+        parts_(bytes, smem),
+        scales_(descale) {}
+
+  __device__ __forceinline__ void run() {
+    output_.clear();
+    while (parts_.take()) {
+      bool begins = true;
+      while (true) {
+        ring_.wait_full();
+        const KeyNote note = load_key_note(key_note<Traits>(smem_, ring_.stage()));
+        if (begins) begin_part();
+        begins = false;
+        if ((note.flags & key_note_none) == 0) multiply(note);
+        if ((note.flags & (key_note_none | key_note_last)) != 0) break;
+        release_stage();
+      }
+      scales_.scale_output(output_);
+      finish_part<Config>(params_, split_, parts_.note(), output_, state_, scale_log2_,
+                          bytes_ + ring_.stage() * Traits::layout.stage_bytes);
+      fence_proxy_async_shared();  // what was written here before TMA writes
+      release_stage();
+      parts_.release();
+    }
+  }
+
+ private:
+  __device__ __forceinline__ void begin_part() {
+    if (brings_queries<Config>(parts_.note())) q_.load(ring_.tile(), row_warp());
+    scales_.begin_part(parts_.note(), q_);
+  }
+
+  __device__ __forceinline__ void multiply(const KeyNote& note) {
+    const auto& part = parts_.note();
+    const unsigned stage = ring_.tile(), v = stage + Traits::layout.v;
+    const int keys = part.seqlen_kv - note.k_begin;
+    if (keys < Config::tile_kv) clear_rows<Config>(v, keys);
+    typename Traits::Scores scores;
+    Products::multiply_qk(scores, q_, stage + Traits::layout.k + first_key() * Traits::KTile::row_bytes);
+    scales_.scale_scores(scores, stage, first_key());
+    apply_row_functors<Config>(scores, params_, part,
+                               {.row = part.row_begin + row_warp() * rows_per_warp,
+                                .key = note.k_begin + first_key(),
+                                .is_partial = (note.flags & key_note_partial) != 0});
+    online_softmax<Config::rescale>(scores, output_, state_, scale_log2_);
+    scales_.scale_weights(scores, stage, first_key());
+    Products::multiply_pv(output_, scores, v + first_key() * Traits::VTile::row_bytes);
+  }
+
+  __device__ __forceinline__ void release_stage() {
+    ring_.arrive_empty();
+    ring_.advance();
+  }
+
+  static __device__ __forceinline__ int row_warp() { return warp_id() % Config::row_warps; }
+  static __device__ __forceinline__ int first_key() {
+    return warp_id() / Config::row_warps * Traits::warp_keys;
+  }
+
+  using Products = KvProducts<Config>;
+  const AttentionParams& params_;
+  const SplitParams& split_;
+  unsigned char* const bytes_;
+  const unsigned smem_;
+  const float scale_log2_;
+  BoxRing<Config> ring_;
+  PartRing<Traits> parts_;
+  typename Products::Queries q_;
+  KvScales<Config> scales_;
+  typename Traits::Output output_;
+  SoftmaxState<Traits::Output::rows> state_;
+};
+
+template <class Config>
+__device__ __forceinline__ void attention_forward(const AttentionParams& params, const KernelMemory& memory,
+                                                  const DescaleParams& descale = {}) {
+  using Traits = KernelTraits<Config>;
+  extern __shared__ __align__(1024) unsigned char bytes[];
+  const unsigned smem = smem_address(bytes);
+  const int warp = uniform(warp_id());
+  Work<Config> work;
+  griddepcontrol_wait();
+  if (warp == Traits::warps) {
+    work.begin(params, memory.split.known);
+  } else if (threadIdx.x == 0) {
+    init_box_rings<Config>(smem);
+    prefetch_tensor_map(memory.k);
+    prefetch_tensor_map(memory.v);
+  }
+  __syncthreads();
+  if (warp == Traits::warps) {
+    BoxLoader<Config>(params, memory, bytes, smem).run(work);
+    griddepcontrol_launch_dependents();
+  } else {
+    BoxConsumer<Config>(params, memory.split, descale, bytes, smem).run();
+    zero_padding<Config>(params, static_cast<int>(blockIdx.x) * Traits::warps + warp,
+                         static_cast<int>(gridDim.x) * Traits::warps);
+  }
+}
+
+}  // namespace jit::forward_split_kv

@@ -1,0 +1,72 @@
+// The map of a block's shared memory where TMA copies tiles. Compiled by the host, which needs the size to launch,
+// and by NVRTC; the generated program asserts that both came to the same size.
+#pragma once
+
+#include "base/element.cuh"
+#include "base/host_device.cuh"
+#include "forward_split_kv/smem_layout.cuh"
+#include "split_keys/key_note.cuh"
+#include "split_keys/smem_places.cuh"
+#include "split_keys/span_note.cuh"
+#include "tiles/panel_tile.cuh"
+
+namespace jit::forward_split_kv {
+
+/// Byte offsets from the start of dynamic shared memory, which is aligned to 1024 bytes.
+///
+///     | stage 0: Q, K, V | stage 1 … | notes of tiles | notes of parts | barriers |
+///
+/// Stages are those of SmemLayout, but that tiles lie in panels. Barriers: one for each stage, 8 bytes.
+struct BoxLayout : StageLayout {
+  int key_notes;  ///< KeyNote for each stage
+  int parts;      ///< note for each stage of parts
+  int full;
+  int empty;
+  int part_full;
+  int part_empty;
+  int total;
+};
+
+struct BoxSizes {
+  int head_dim;
+  int head_dim_v;
+  int row_warps;
+  int key_warps;
+  int tile_kv;
+  int stages;
+  bool has_spans;
+};
+
+JIT_HOST_DEVICE constexpr BoxLayout box_layout(const BoxSizes& sizes, const Storage& stored) {
+  SmemPlaces stage, place;
+  BoxLayout layout{};
+  stage.tiles(sizes.row_warps * rows_per_warp * padded_head_dim(sizes.head_dim) * stored.query_bytes);
+  layout.k = stage.tiles(panel_tile_bytes(sizes.tile_kv, sizes.head_dim, stored.element_bytes));
+  layout.v = stage.tiles(panel_tile_bytes(sizes.tile_kv, sizes.head_dim_v, stored.element_bytes));
+  const int end = stage.tiles(0), results = result_bytes(sizes.row_warps * sizes.key_warps, sizes.head_dim_v);
+  layout.stage_bytes = ((end < results ? results : end) + 1023) / 1024 * 1024;
+  place.tiles(sizes.stages * layout.stage_bytes);
+  layout.key_notes = place.numbers(sizes.stages * static_cast<int>(sizeof(KeyNote)));
+  layout.parts = place.numbers(stages_parts * note_bytes(sizes.has_spans));
+  layout.full = place.barriers(sizes.stages);
+  layout.empty = place.barriers(sizes.stages);
+  layout.part_full = place.barriers(stages_parts);
+  layout.part_empty = place.barriers(stages_parts);
+  layout.total = place.total();
+  return layout;
+}
+
+template <class Config>
+JIT_HOST_DEVICE constexpr BoxLayout box_layout() {
+  return box_layout({.head_dim = Config::head_dim,
+                     .head_dim_v = Config::head_dim_v,
+                     .row_warps = Config::row_warps,
+                     .key_warps = Config::key_warps,
+                     .tile_kv = Config::tile_kv,
+                     .stages = Config::stages,
+                     .has_spans = Config::split_keys != 0},
+                    {static_cast<int>(sizeof(typename Config::Element)),
+                     static_cast<int>(sizeof(KvElement<Config>)), has_row_scales<Config>});
+}
+
+}  // namespace jit::forward_split_kv

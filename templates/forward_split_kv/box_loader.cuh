@@ -1,0 +1,114 @@
+// The warp that loads by TMA, and finds out what comes next: tiles of keys and values in boxes, and, by cp.async, the
+// rows of several heads with which a part begins.
+#pragma once
+
+#include "base/params.cuh"
+#include "base/prelude.cuh"
+#include "forward_split_kv/box_ring.cuh"
+#include "forward_split_kv/tensor_maps.cuh"
+#include "forward_split_kv/traits.cuh"
+#include "problem/sequences.cuh"
+#include "ptx/cp_async.cuh"
+#include "ptx/mbarrier.cuh"
+#include "split_keys/key_boxes.cuh"
+#include "split_keys/packed_rows.cuh"
+#include "split_keys/part_ring.cuh"
+#include "split_keys/work_list.cuh"
+#include "tiles/tile_copy.cuh"
+
+namespace jit::forward_split_kv {
+
+template <class Config>
+using Work = WorkList<Config, KernelTraits<Config>::tile_rows>;
+
+template <class Config>
+class BoxLoader {
+  using Traits = KernelTraits<Config>;
+  using Tiles = typename Traits::Tiles;
+
+ public:
+  __device__ __forceinline__ BoxLoader(const AttentionParams& params, const KernelMemory& memory,
+                                       unsigned char* bytes, unsigned smem)
+      : params_(params), memory_(memory), smem_(smem), ring_(box_ring<Config>(smem)), parts_(bytes, smem) {}
+
+  /// Walks through the block's share of the work.
+  __device__ __forceinline__ void run(Work<Config>& work) {
+    for_each_part<Config>(params_, work, [&](const Note<Config>& note, int begin, int end) {
+      load_tiles(work, note, begin, end);
+    });
+    parts_.put_end();
+  }
+
+ private:
+  // Tiles [begin, end) of the unit's.
+  __device__ __forceinline__ void load_tiles(const Work<Config>& work, const Note<Config>& note, int begin,
+                                             int end) {
+    const Unit& unit = work.unit;
+    const UnitMask<Config> mask{params_, unit};
+    const KeyRange keys{(work.tiles.begin + begin) * Config::tile_kv,
+                        (work.tiles.begin + end) * Config::tile_kv};
+    UnitTiles<Config> tiles(mask, queries_of<Config>(unit), keys, unit.kv.length);
+    parts_.put(note);
+    const bool brings = brings_queries<Config>(note);
+    if (!tiles.has(0)) {
+      begin_stage({0, key_note_none}, 0);
+      end_stage(note, brings);
+      return await_queries();
+    }
+    RowPlace box = box_place<Traits>(params_, unit, tiles.key(0));
+    for (bool is_first = true;; is_first = false) {
+      const bool has_next = tiles.has(1);
+      begin_stage(
+          {tiles.key(0), (tiles.is_partial() ? key_note_partial : 0) | (has_next ? 0 : key_note_last)},
+          Tiles::KPanels::bytes + Tiles::VPanels::bytes);
+      const unsigned stage = ring_.tile(), full = ring_.full();
+      start_boxes<Traits, typename Tiles::KPanels>(stage + Traits::layout.k, memory_.k, full, box);
+      start_boxes<Traits, typename Tiles::VPanels>(stage + Traits::layout.v, memory_.v, full, box);
+      await_queries();
+      end_stage(note, brings && is_first);
+      if (!has_next) return await_queries();
+      box = box_place<Traits>(params_, unit, tiles.key(1));  // while the stage is waited for
+      tiles.advance();
+    }
+  }
+
+  // Waits for the next stage, and leaves its note; its barrier waits for so many bytes.
+  __device__ __forceinline__ void begin_stage(const KeyNote& note, int bytes) {
+    ring_.wait_empty();
+    if (lane_id() == 0) {
+      store_key_note(key_note<Traits>(smem_, ring_.stage()), note);
+      mbarrier_arrive_expect_tx(ring_.full(), bytes);
+    }
+    __syncwarp();
+  }
+
+  // Each lane arrives, if the stage brings queries when these have come.
+  __device__ __forceinline__ void end_stage(const Note<Config>& note, bool brings) {
+    if (brings) {
+      copy_rows<typename Traits::QTile, Config::head_dim, warp_size, Config::alignment>(
+          ring_.tile(), QueryRows<Config>(params_, note), lane_id());
+      cp_async_commit_group();
+      awaited_ = ring_.full();
+    } else {
+      mbarrier_arrive(ring_.full());
+    }
+    ring_.advance();
+  }
+
+  // Behind the loads of one more stage: nobody who waits for the queries has that one to give back.
+  __device__ __forceinline__ void await_queries() {
+    if (awaited_ == 0) return;
+    cp_async_wait_group<0>();
+    mbarrier_arrive(awaited_);
+    awaited_ = 0;
+  }
+
+  const AttentionParams& params_;
+  const KernelMemory& memory_;
+  const unsigned smem_;
+  BoxRing<Config> ring_;
+  PartRing<Traits> parts_;
+  unsigned awaited_ = 0;  // barrier of the stage whose queries are on their way; 0: there is none
+};
+
+}  // namespace jit::forward_split_kv

@@ -1,0 +1,26 @@
+// What a mask's text says of queries and keys that are known, in functions that the generator writes: its numbers are
+// those of problem/exact.cuh.
+#pragma once
+
+#include "base/prelude.cuh"
+#include "problem/exact.cuh"
+#include "problem/functor.cuh"
+
+namespace jit {
+
+/// An element of a tensor; some number where the text does not read it.
+template <class T, class Element>
+__device__ __forceinline__ Exact<T> element(const Exact<bool>& reads, const Exact<long long>& index,
+                                            const Element* tensor) {
+  return reads.value ? static_cast<T>(tensor[index.value]) : T(0);
+}
+
+/// Those of `seqlen_kv` keys that lie between two, which may be beside all of them.
+__device__ __forceinline__ KeyRange existing_keys(Exact<long long> begin, Exact<long long> end,
+                                                  int seqlen_kv) {
+  constexpr long long most_keys = 0x7fffffff;
+  return {static_cast<int>(maximum(0ll, minimum(most_keys, begin.value))),
+          static_cast<int>(maximum(0ll, minimum<long long>(seqlen_kv, end.value)))};
+}
+
+}  // namespace jit
