@@ -10,7 +10,7 @@ namespace {
 // Of a multiprocessor (NVIDIA, "H100 Tensor Core GPU Architecture"): dense 16-bit products.
 constexpr double flops_per_clock = 4096;
 constexpr double step_clocks = 2000;         // of a step, in which no product runs (docs/notebook.md)
-constexpr double step_clocks_beside = 1100;  // the same beside a consumer of dQ
+constexpr double step_clocks_beside = 900;   // the same beside a consumer of dQ
 constexpr double block_clocks = 6000;        // keys that come, gradients that leave
 // Of the GPU: what kernels around this one read and write in a clock.
 constexpr double bytes_per_clock = 2000;
