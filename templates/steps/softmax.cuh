@@ -183,8 +183,8 @@ __device__ __forceinline__ bool may_exceed(const Scores& scores, const float (&l
 template <class Scores, class Scale>
 __device__ __forceinline__ bool raise_to_scores(const Scores& scores, const float (&limits)[Scores::rows],
                                                 float (&of_lane)[Scores::rows],
-                                                SoftmaxState<Scores::rows>& state,
-                                                const Scale& scale_log2, float (&correction)[Scores::rows]) {
+                                                SoftmaxState<Scores::rows>& state, const Scale& scale_log2,
+                                                float (&correction)[Scores::rows]) {
   bool is_negative = false;
 #pragma unroll
   for (int r = 0; r < Scores::rows; ++r) is_negative |= limits[r] < 0;
@@ -200,8 +200,7 @@ __device__ __forceinline__ bool raise_to_scores(const Scores& scores, const floa
   }
 #pragma unroll
   for (int r = 0; r < Scores::rows; ++r) {
-    const float of_row =
-        Scores::Layout::reduce(of_lane[r], [](float x, float y) { return fmaxf(x, y); });
+    const float of_row = Scores::Layout::reduce(of_lane[r], [](float x, float y) { return fmaxf(x, y); });
     const float new_max = fmaxf(state.row_max[r], of_row);
     correction[r] = ex2((state.row_max[r] - finite_or_zero(new_max)) * scale_of_row(scale_log2, r));
     state.row_max[r] = new_max;
@@ -253,7 +252,8 @@ __device__ __forceinline__ void exponentiate_by_steps(Scores& scores, SoftmaxSta
 /// `polynomials` are polynomials.
 template <int polynomials, class Scores, class Scale>
 __device__ __forceinline__ void exponentiate(Scores& scores, const float (&row_max)[Scores::rows],
-                                             const Scale& scale_log2, float (&sums)[Scores::rows], float raise = 0) {
+                                             const Scale& scale_log2, float (&sums)[Scores::rows],
+                                             float raise = 0) {
 #pragma unroll
   for (int r = 0; r < Scores::rows; ++r) {
     const float scale = scale_of_row(scale_log2, r), offset = row_max[r] * scale - raise;
@@ -374,8 +374,10 @@ __device__ __forceinline__ void finish_rows(const SoftmaxState<rows>& state, con
     const float sum = Layout::reduce(state.row_sum[r], [](float x, float y) { return x + y; });
     const bool has_keys = sum != 0.0f;
     inverse[r] = rcp(has_keys ? sum : 1 / inverse_without_keys);
-    lse[r] = has_keys ? (finite_or_zero(state.row_max[r]) * scale_of_row(scale_log2, r) + (lg2(sum) - raise)) * ln_2
-                      : negative_infinity();
+    lse[r] =
+        has_keys
+            ? (finite_or_zero(state.row_max[r]) * scale_of_row(scale_log2, r) + (lg2(sum) - raise)) * ln_2
+            : negative_infinity();
   }
 }
 
