@@ -326,6 +326,7 @@ class Consumer {
     constexpr bool in_turn = Config::order == WarpgroupOrder::ping_pong;
     const bool has_values = packs_early && rings_.v.is_full();
     if constexpr (in_turn) turns_.wait();
+    if constexpr (packs_early) wgmma_hold(scores_.registers[0]);  // all of them is written before the fence
     q_.multiply_qk(scores_, q_ring().tile(), rings_.k.tile());
     if (!has_values) rings_.v.wait_full();
     p_.multiply_pv(output_, rings_.v.tile(), lower);

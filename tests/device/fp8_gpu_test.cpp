@@ -90,6 +90,7 @@ TEST_F(Fp8Test, MasksScoresAndLengths) {
   add(mask::causal(), {}, 150, 150);
   add(mask::causal(), score::softcap(3), 140, 90);  // rows without a key
   add(mask::sliding_window(40, 0), score::alibi(), 90, 130);
+  add({}, score::alibi(), 40, 260);  // scores below zero that grow
   add(mask::document(), score::bias(), 70, 70);
   add({}, {}, 1, 1);
   add({}, {}, 5, 0);

@@ -17,7 +17,7 @@ constexpr const char* mma_config =
 // With `given_back`, values have a scale for each column and a mean, and LSE has lost something.
 std::string noticed_of_fp8(const TemplateMutation* mutation, const char* config,
                            ScaleKind descale_per = ScaleKind::head, int head_dim_v = 160,
-                           bool given_back = false) {
+                           bool given_back = false, const Score& score = {}) {
   const MutatedTemplates templates(mutation);
   Settings settings = shared_cache_settings();
   settings.templates = templates.folder();
@@ -29,6 +29,7 @@ std::string noticed_of_fp8(const TemplateMutation* mutation, const char* config,
   problem.spec.alignment = head_dim_v % 16 == 0 ? 16 : 8;
   problem.spec.gqa_ratio = 2;
   problem.spec.descale_per = descale_per;
+  problem.spec.score = score;
   problem.spec.v_mean = problem.spec.lse_shift = given_back;
   if (given_back) problem.spec.v_descale_per = ScaleKind::channel;
   AttentionRun run(problem);
@@ -47,6 +48,16 @@ TEST(Fp8, IsRightUnmutated) {
   for (const char* config : {fp8_config, promoted_config}) EXPECT_EQ(noticed_of_fp8(nullptr, config), "");
   EXPECT_EQ(noticed_of_fp8(nullptr, fp8_config, ScaleKind::token), "");
   EXPECT_EQ(noticed_of_fp8(nullptr, fp8_config, ScaleKind::head, 160, true), "");
+}
+
+// ALiBi leaves scores below zero that grow from tile to tile.
+TEST(Fp8, NegativeScoresDoNotHaveTheOrderOfIntegers) {
+  const TemplateMutation mutation{"NegativeScoresAsIntegers", "steps/softmax.cuh", " || limits[r] < 0;", ";"};
+  const auto noticed = [](const TemplateMutation* changed) {
+    return noticed_of_fp8(changed, fp8_config, ScaleKind::head, 160, false, score::alibi());
+  };
+  EXPECT_EQ(noticed(nullptr), "");
+  expect_caught(mutation, noticed(&mutation));
 }
 
 class Fp8MutationTest : public ::testing::TestWithParam<TemplateMutation> {};
@@ -69,8 +80,7 @@ INSTANTIATE_TEST_SUITE_P(
         TemplateMutation{"KeysInAnotherOrder", transpose, "odd = 0x7531", "odd = 0x7351"},
         TemplateMutation{"RowsInTheOrderOfLanes", transpose, "(place >= 4) != (matrix % 2 != 0)",
                          "matrix % 2 != 0"},
-        TemplateMutation{
-            "KeysOfAnotherStep", transpose, "2 * (step + i) + matrix / 2", "2 * (step + i)", {"race"}},
+        TemplateMutation{"KeysOfAnotherStep", transpose, "row, matrix / 2", "row, 0", {"race"}},
         TemplateMutation{
             "OneChunkForAllWarps", transpose, "chunk += warps", "chunk += 2 * warps", {"uninitialized"}},
         TemplateMutation{"NoFenceBehindStores",
@@ -103,6 +113,25 @@ INSTANTIATE_TEST_SUITE_P(
         TemplateMutation{"LseOfRaisedSums", softmax, "(lg2(sum) - raise)", "lg2(sum)"},
         TemplateMutation{"RaisedTwice", softmax, "sizeof(Element) == 1 ? 8.0f : 0.0f",
                          "sizeof(Element) == 1 ? 9.5f : 0.0f"},
+        TemplateMutation{"KeysTakenUnseen",
+                         "forward_wgmma/consumer.cuh",
+                         "load_key_note_flags_if(has_keys, note",
+                         "load_key_note_flags_if(true, note",
+                         {"race", "uninitialized"}},
+        TemplateMutation{"NextKeysAreTheLastOnes",
+                         "forward_wgmma/consumer.cuh",
+                         "      flags_ = next_flags_;\n",
+                         "",
+                         {"deadlock", "race", "barrier"}},
+        TemplateMutation{"PackedBeforeTheProductsEnd",
+                         "forward_wgmma/consumer.cuh",
+                         "    finish_output();\n    if constexpr (Config::order",
+                         "    if constexpr (Config::order",
+                         {"flight", "deadlock"}},
+        TemplateMutation{"HalfOfTheSums", softmax, "state.row_sum[r] += sums[r];\n}",
+                         "state.row_sum[r] += 0;\n}"},
+        TemplateMutation{"MaximaStay", softmax, "may |= of_lane[r] > limits[r] || limits[r] < 0;",
+                         "may |= limits[r] < 0;"},
         TemplateMutation{"PromotedSumsLost", sums, "      add(sums_, output);\n", ""},
         TemplateMutation{"PromotedSumsTwice", sums, "      output.clear();\n", ""},
         TemplateMutation{"PromotedSumsUnscaled", sums, "    sums_.scale_rows(factors);\n", ""}),
