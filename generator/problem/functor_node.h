@@ -33,7 +33,7 @@ struct MaskNode {
   std::uint64_t hash = 0;  ///< of all the above
   int leaves = 1;
   std::shared_ptr<const TextRowRange> rows = nullptr;  ///< of a text (generator/text/row_range.h)
-  std::shared_ptr<const MaskParts> parts = nullptr;    ///< of one without `rows` (generator/text/mask_parts.h)
+  std::shared_ptr<const MaskParts> parts = nullptr;  ///< of one without `rows` (generator/text/mask_parts.h)
 };
 
 /// One of: a row with arguments, a text, first a then b.

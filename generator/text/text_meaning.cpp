@@ -16,7 +16,7 @@ namespace jit {
 namespace {
 
 constexpr std::size_t most_nodes = 600;  // kernels hold some copies of what is followed
-constexpr int max_depth = 200;  // of what is nested: more would exhaust the stack
+constexpr int max_depth = 200;           // of what is nested: more would exhaust the stack
 
 // Levels as in C++, from what binds least on.
 struct BinaryOperator {

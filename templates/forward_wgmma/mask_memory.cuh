@@ -131,8 +131,8 @@ struct RememberedMask {
   __device__ __forceinline__ int next_key(int q_begin, int q_end, int k) const requires has_next<Mask> {
     return mask.next_key(q_begin, q_end, k);
   }
-  __device__ __forceinline__ SeenTile next_tile(int q_begin, int q_end, int k, int k_end, int tile_kv) const
-      requires finds_tiles<Mask> {
+  __device__ __forceinline__ SeenTile next_tile(int q_begin, int q_end, int k, int k_end,
+                                                int tile_kv) const requires finds_tiles<Mask> {
     return mask.next_tile(q_begin, q_end, k, k_end, tile_kv);
   }
 };

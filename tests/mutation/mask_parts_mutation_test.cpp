@@ -71,6 +71,8 @@ std::vector<RandomMaskText> texts_of_the_test() {
          return std::abs(at[0] - at[1]) < 9 ||
                 (at[1] < 64 && at[0] < 48 && id(at[0] / 8 * 4 + at[1] / 16 + 1000) != 0);
        }},
+      // No query comes to read; those that do not exist would.
+      {"return q - k < 200 || ids[k + 974] > 0;", [](const TextPlace&) { return true; }},
       {"return k * q % 3 == 0 && k >= q / 2 || k < q - 50;",
        [](const TextPlace& at) {
          return (at[1] * at[0] % 3 == 0 && at[1] >= at[0] / 2) || at[1] < at[0] - 50;
