@@ -559,9 +559,9 @@ class Consumer {
   KeptWork work_{};  // whose scores are computed
   Score score_{
       BlockContext{0, 0, params_.heads_q, 0, 0, 0, params_.tensors}};  // built again for each work tile
-  int flags_ = 0;    // of the last tile of keys that was taken
+  int flags_ = 0;                       // of the last tile of keys that was taken
   int next_flags_ = key_flags_unknown;  // of the next one, where it was seen to be there
-  int skipped_ = 0;  // tiles of values that are to be released
+  int skipped_ = 0;                     // tiles of values that are to be released
   typename Traits::Scores scores_;
   KeptScoresOf<Config, QueriesByKeys, typename Traits::Scores> kept_;  // of them
   typename Traits::Output output_;
