@@ -92,7 +92,7 @@ class Probabilities {
     // Fence and commit stand on both sides: the assembler serialises a group that begins before a branch.
     if constexpr (Traits::has_lower_tiles) {
       if (lower) {
-        wgmma_fence();
+        fence_before_pv(output);
         if constexpr (Traits::p_in_registers) {
           Config::template wgmma_pv_lower<V>(output.registers[0], registers_, v);
         } else {
@@ -102,7 +102,7 @@ class Probabilities {
         return;
       }
     }
-    wgmma_fence();
+    fence_before_pv(output);
     if constexpr (Traits::p_in_registers) {
       Config::template wgmma_pv<V>(output.registers[0], registers_, v);
     } else {
@@ -117,6 +117,12 @@ class Probabilities {
   }
 
  private:
+  // Behind a branch the compiler would move O to the registers of the product behind the fence.
+  static __device__ __forceinline__ void fence_before_pv(typename Traits::Output& output) {
+    if constexpr (is_fp8<typename WeightOf<Traits>::type>) wgmma_hold(output.registers[0]);
+    wgmma_fence();
+  }
+
   unsigned tile_;
   int consumer_;
   unsigned registers_[Traits::p_in_registers ? Traits::key_steps : 1][4];
