@@ -55,11 +55,9 @@ std::vector<RandomMaskText> texts_of_the_test() {
   std::vector<RandomMaskText> made = {
       {"return k <= q + seqlen_kv - seqlen_q && (q - k) % 4 == 0;",
        [](const TextPlace& at) { return at[1] <= at[0] + at[6] - at[5] && (at[0] - at[1]) % 4 == 0; }},
-      {"return q - k >= 0 && q - k < 40 && ids[q - k + 984] > 0 || k == 17;",
-       [](const TextPlace& at) {
-         const int d = at[0] - at[1];
-         return (d >= 0 && d < 40 && id(d + 984) > 0) || at[1] == 17;
-       }},
+      // Elements are there for the distances of queries and keys that exist.
+      {"return ids[q - k + 1024 - seqlen_q] > 0 || k == 17;",
+       [](const TextPlace& at) { return id(at[0] - at[1] + 1024 - at[5]) > 0 || at[1] == 17; }},
       {"return k % 3 == 1 || q % 5 == 2;",
        [](const TextPlace& at) { return at[1] % 3 == 1 || at[0] % 5 == 2; }},
       {"return k < 2 * q && k < 60 && ids[k + 964] > 0;",
