@@ -50,6 +50,7 @@ class BoxConsumer {
                                          const DescaleParams& descale, unsigned char* bytes, unsigned smem)
       : params_(params),
         split_(split),
+        descale_(descale),
         bytes_(bytes),
         smem_(smem),
         scale_log2_(exponent_scale<typename Config::Score>(params.softmax_scale)),
@@ -71,7 +72,7 @@ class BoxConsumer {
         release_stage();
       }
       scales_.scale_output(output_);
-      finish_part<Config>(params_, split_, parts_.note(), output_, state_, scale_log2_,
+      finish_part<Config>(params_, descale_, split_, parts_.note(), output_, state_, scale_log2_,
                           bytes_ + ring_.stage() * Traits::layout.stage_bytes);
       fence_proxy_async_shared();  // what was written here before TMA writes
       release_stage();
@@ -115,6 +116,7 @@ class BoxConsumer {
   using Products = KvProducts<Config>;
   const AttentionParams& params_;
   const SplitParams& split_;
+  const DescaleParams& descale_;
   unsigned char* const bytes_;
   const unsigned smem_;
   const float scale_log2_;

@@ -89,7 +89,7 @@ struct KvScales<Config, true, true, true> {
   }
   __device__ __forceinline__ void scale_scores(Scores& scores, unsigned stage, int first_key) const {
     const int first = first_key + Scores::Layout::lane_column(lane_id());
-    scale_by_tokens(scores, of_queries_, stage + Traits::layout.k_scales + first * 4);
+    scale_by_rows(scores, of_queries_, stage + Traits::layout.k_scales + first * 4);
   }
   __device__ __forceinline__ void scale_weights(Scores& p, unsigned stage, int first_key) const {
     scale_columns(p, stage + Traits::layout.v_scales + first_key * 4);
