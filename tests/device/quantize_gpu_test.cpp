@@ -230,14 +230,15 @@ TEST_F(QuantizeTest, RoundsAsItSays) {
   k_out.download();
   for (std::int64_t token = 0; token < tokens; ++token) {
     for (std::int64_t c = 0; c < 32; ++c) {
-      const double got = q_out.get({token, 0, c}),
-                   expected = wanted.at(static_cast<std::size_t>(32 * token + c));
-      EXPECT_TRUE(std::isnan(expected) ? std::isnan(got)
-                                       : got == expected && std::signbit(got) == std::signbit(expected))
-          << "token " << token << ", column " << c << ": " << got << ", should be " << expected;
+      const double expected = wanted.at(static_cast<std::size_t>(32 * token + c));
+      for (const auto& [name, out] : {std::pair("q", &q_out), {"k", &k_out}}) {
+        const double got = out->get({token, 0, c});  // NaN has a sign that nobody asked for
+        EXPECT_TRUE(std::isnan(expected) ? std::isnan(got)
+                                         : got == expected && std::signbit(got) == std::signbit(expected))
+            << name << ", token " << token << ", column " << c << ": " << got << ", should be " << expected;
+      }
     }
   }
-  EXPECT_EQ(q_out.bytes(), k_out.bytes());
 }
 
 TEST_F(QuantizeTest, EqualInputsGiveEqualBits) {
