@@ -243,10 +243,13 @@ class MaskedScores {
     return minimum(query(half), seqlen_q_ - 1);
   }
 
-  // Those whose query and key exist: what others ask for need not be there.
+  // Those of the tile whose query and key exist: what others ask for need not be there.
   __device__ __forceinline__ Bits existing() const {
+    constexpr bool has_others =
+        Bits::columns % bits_of_word != 0;  // bits of a row's last word that are no score's
+    const int end = has_others ? minimum(seqlen_kv_ - k_, Bits::columns - lane_column()) : seqlen_kv_ - k_;
     return Bits::of_rows(
-        [&](int half, int w) { return query(half) < seqlen_q_ ? bits_between(w, 0, seqlen_kv_ - k_) : 0; });
+        [&](int half, int w) { return query(half) < seqlen_q_ ? bits_between(w, 0, end) : 0; });
   }
 
   template <class Keep>

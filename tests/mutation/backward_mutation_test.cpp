@@ -36,7 +36,7 @@ std::array<BackwardCase, 2> one_pass_problems(int head_dim) {
             .seqlen_q = 330,
             .seqlen_kv = 300,
             .seed = 5},
-           {.spec = {.head_dim = head_dim}, .seqlen_q = 70, .seqlen_kv = 2, .amplitude = 8, .seed = 5}}};
+           {.spec = {.head_dim = head_dim}, .seqlen_q = 70, .seqlen_kv = 2, .amplitude = 12, .seed = 5}}};
 }
 
 // Which head dims have warps that add to dQ, and which a consumer that has it.
@@ -322,8 +322,11 @@ TEST_P(ManyQueriesMutationTest, IsCaught) {
 INSTANTIATE_TEST_SUITE_P(
     BackwardWgmma, ManyQueriesMutationTest,
     ::testing::Values(
-        TemplateMutation{
-            "DpIsNotWaitedFor", consumer, "wgmma_wait_group<1>();  // dP", "", {"access in flight"}},
+        TemplateMutation{"DpIsNotWaitedFor",
+                         consumer,
+                         "      wgmma_wait_group<1>();  // dP\n      write_ds",
+                         "      write_ds",
+                         {"access in flight"}},
         TemplateMutation{"DsIsOverwritten",
                          consumer,
                          "wgmma_wait_group<1>();  // dV and dK",
