@@ -198,8 +198,6 @@ INSTANTIATE_TEST_SUITE_P(
                  "begin[half] = keys.begin - k_ + half;"},
         Mutation{"RangesOfTheWarpsFirstKey", "end[half] = keys.end - k_;",
                  "end[half] = keys.end - k_ + lane_column();"},
-        Mutation{"QueriesAreAskedForTheirOwnScores", "scores != 0) >> (lane_ & ~3) & 15) != 0",
-                 "scores != 0) >> lane_ & 1) != 0"},
         Mutation{"KeysOfOneRowAreAsked", "asked.row(0, w) | asked.row(1, w)", "asked.row(0, w)"},
         Mutation{"KeysAreAskedWhereTheLaneIs", "own << lane_column()", "own"},
         Mutation{"KeysLieWhereTheyWereAsked", "!= 0)) >> lane_column();", "!= 0));"},
