@@ -403,13 +403,6 @@ INSTANTIATE_TEST_SUITE_P(
                          "kept_bits(mask, asked);",
                          {},
                          {.config = wgmma.config, .mask = "!prefix(50)"}},
-        TemplateMutation{
-            "WordsBehindTheLastKey",
-            "steps/apply_functors.cuh",
-            "above = (column < end) & keeps(",
-            "above = keeps(",
-            {},
-            {.config = many_tiles.config, .mask = "document", .seqlen_q = 390, .seqlen_kv = 390}},
         TemplateMutation{"TilesBehindAGap",
                          "problem/interval_mask.cuh",
                          "return {k + first * tile_kv, (full >> first & 1) != 0};",
