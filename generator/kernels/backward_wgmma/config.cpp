@@ -76,8 +76,7 @@ HeadShares head_shares(int heads, int key_tiles, int sm_count) {
   HeadShares best;
   for (int sharers = 1; sharers <= std::min(key_tiles, sm_count); ++sharers) {
     const int heads_at_once = std::min(heads, sm_count / sharers);
-    const int rounds =
-        (heads + heads_at_once - 1) / heads_at_once * ((key_tiles + sharers - 1) / sharers);
+    const int rounds = (heads + heads_at_once - 1) / heads_at_once * ((key_tiles + sharers - 1) / sharers);
     if (best.rounds == 0 || rounds <= best.rounds) best = {sharers, heads_at_once, rounds};
   }
   return best;

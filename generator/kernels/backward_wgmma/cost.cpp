@@ -9,9 +9,9 @@ namespace {
 
 // Of a multiprocessor (NVIDIA, "H100 Tensor Core GPU Architecture"): dense 16-bit products.
 constexpr double flops_per_clock = 4096;
-constexpr double step_clocks = 2000;         // of a step, in which no product runs (docs/notebook.md)
-constexpr double step_clocks_beside = 900;   // the same beside a consumer of dQ
-constexpr double block_clocks = 6000;        // keys that come, gradients that leave
+constexpr double step_clocks = 2000;        // of a step, in which no product runs (docs/notebook.md)
+constexpr double step_clocks_beside = 900;  // the same beside a consumer of dQ
+constexpr double block_clocks = 6000;       // keys that come, gradients that leave
 // Of the GPU: what kernels around this one read and write in a clock.
 constexpr double bytes_per_clock = 2000;
 
@@ -36,9 +36,9 @@ double Family<BackwardWgmma>::cycles(const Case& problem, const ProblemShape& sh
   const double steps = std::ceil(static_cast<double>(shape.seqlen_q) / q) * spec.gqa_ratio;
   const int heads = shape.batch * shape.heads_q / spec.gqa_ratio;
   const int key_tiles = static_cast<int>(std::ceil(static_cast<double>(shape.seqlen_kv) / kv));
-  const double tiles_of_block =
-      config.deterministic ? backward_wgmma::head_shares(heads, key_tiles, limits.sm_count).rounds
-                           : std::ceil(static_cast<double>(heads) * key_tiles / limits.sm_count);
+  const double tiles_of_block = config.deterministic
+                                    ? backward_wgmma::head_shares(heads, key_tiles, limits.sm_count).rounds
+                                    : std::ceil(static_cast<double>(heads) * key_tiles / limits.sm_count);
   const double around = bytes_around(spec, config) * shape.batch * shape.heads_q * shape.seqlen_q;
   return tiles_of_block * (steps * step + block_clocks) + around / bytes_per_clock;
 }

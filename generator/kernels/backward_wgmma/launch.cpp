@@ -134,7 +134,8 @@ void Family<BackwardWgmma>::launch(const KernelLaunch& launch, const BackwardWgm
       maps.key_tiles = tiles;
       int blocks = std::min(tiles, launch.kernel.sm_count);
       if (config.deterministic) {
-        const HeadShares shares = head_shares(tiles / key_tiles.tiles, key_tiles.tiles, launch.kernel.sm_count);
+        const HeadShares shares =
+            head_shares(tiles / key_tiles.tiles, key_tiles.tiles, launch.kernel.sm_count);
         maps.sharers = shares.sharers;
         blocks = shares.sharers * shares.heads_at_once;
       }

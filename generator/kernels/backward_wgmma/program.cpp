@@ -37,7 +37,9 @@ SourceFile wgmma_products(const AttentionSpec& spec, const BackwardWgmma& config
   text +=
       wgmma_function("wgmma_dq", "D = A B: tile_kv columns of dS, tile_kv rows of K, some of its columns.",
                      {.dtype = spec.dtype,
-                      .n = backward_wgmma::dq_part(spec.head_dim, config.tile_q, backward_wgmma::has_query_consumer(spec, config)).columns,
+                      .n = backward_wgmma::dq_part(spec.head_dim, config.tile_q,
+                                                   backward_wgmma::has_query_consumer(spec, config))
+                               .columns,
                       .steps = backward_wgmma::tile_kv(spec) / mma_k,
                       .b_along_rows = true});
   return {"wgmma_products.cuh", text + "};\n"};
