@@ -40,8 +40,7 @@ class Consumer {
         scale_log2_(exponent_scale<Score>(params.softmax_scale)),
         parts_(bytes, smem),
         q_ring_(Rings<Config>(smem).q),
-        next_(Rings<Config>(smem).k),
-        oldest_(next_),
+        keys_(Rings<Config>(smem).k),
         handover_(smem, consumer_) {}
 
   __device__ __forceinline__ void run() {
@@ -69,7 +68,7 @@ class Consumer {
     while (!is_last) {
       take_keys();
       if ((note_.flags & key_note_none) != 0) {
-        release_keys();
+        keys_.arrive_empty_before(1);
         break;
       }
       is_last = (note_.flags & key_note_last) != 0;
@@ -83,8 +82,7 @@ class Consumer {
     }
     if (has_theirs) {
       take_theirs();
-      handover_.multiply(output_, oldest_.tile());
-      finish_output();
+      multiply_values(1);
     }
   }
 
@@ -100,16 +98,15 @@ class Consumer {
     if (has_theirs) take_theirs();
     const bool moves = take_maxima<Config::rescale>(maxima, state_, scale_log2_, correction);
     if (has_theirs) {  // nothing but this on its way: where branches meet the assembler waits for products
-      handover_.multiply(output_, oldest_.tile());
+      handover_.multiply(output_, keys_.tile_before(2));
       exponentiate<0>(scores_, state_, scale_log2_);
-      finish_output();
+      finish_values(2);
     } else {
       exponentiate<0>(scores_, state_, scale_log2_);
     }
     handover_.give(scores_, state_, first_row());
     if (moves) output_.scale_rows(correction);
-    handover_.multiply(output_, oldest_.tile());
-    finish_output();
+    multiply_values(1);
   }
 
   // Takes what the other one hands over, and brings O up to its maxima.
@@ -118,12 +115,17 @@ class Consumer {
     if (handover_.take(state_, scale_log2_, first_row(), correction)) output_.scale_rows(correction);
   }
 
+  // O += P V of the last tile that was taken, or of the one before that: `back` is 1 or 2.
+  __device__ __forceinline__ void multiply_values(int back) {
+    handover_.multiply(output_, keys_.tile_before(back));
+    finish_values(back);
+  }
   // Waits for O, and is done with the tile.
-  __device__ __forceinline__ void finish_output() {
+  __device__ __forceinline__ void finish_values(int back) {
     wgmma_wait_group<0>();
     wgmma_hold(output_.registers[0]);
     handover_.hold();
-    release_keys();
+    keys_.arrive_empty_before(back);
   }
 
   // Leaves the scores as the mask and score functors want them.
@@ -151,15 +153,10 @@ class Consumer {
 
   // Waits for the next tile of keys.
   __device__ __forceinline__ void take_keys() {
-    next_.wait_full();
-    tile_ = next_.tile();
-    note_ = load_key_note(key_note<Traits>(smem_, next_.stage()));
-    next_.advance();
-  }
-  // Is done with the oldest one that was taken.
-  __device__ __forceinline__ void release_keys() {
-    oldest_.arrive_empty();
-    oldest_.advance();
+    keys_.wait_full();
+    tile_ = keys_.tile();
+    note_ = load_key_note(key_note<Traits>(smem_, keys_.stage()));
+    keys_.advance();
   }
 
   // Of the warp, in the tile of rows.
@@ -174,7 +171,7 @@ class Consumer {
   const float scale_log2_;
   PartRing<Traits> parts_;
   TileRing<1, Traits::QTile::bytes> q_ring_;
-  TileRing<Config::stages, Traits::KTile::bytes> next_, oldest_;  // of keys: to be taken, to be released
+  TileRing<Config::stages, Traits::KTile::bytes> keys_;  // the next tile
   Handover<Config> handover_;
   Queries<Traits> q_;
   unsigned tile_ = 0;   // of the keys that were taken last

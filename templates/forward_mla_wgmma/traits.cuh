@@ -24,8 +24,8 @@ struct KernelTraits : BlockTraits<Config, consumers, rows_per_warpgroup> {
                 "a consumer's values are whole panels of the keys");
 
   using Output = Accumulator<MmaLayout, 16, consumer_columns>;
-  /// Of a row at once, where spans are merged: more would take registers from the output.
-  static constexpr int pairs_read = 4;
+  /// Of a row at once, where spans are merged: more would spill.
+  static constexpr int pairs_read = 16;
 
   static constexpr bool uses_tma = Config::copies == Copies::tma;
   static_assert(!uses_tma || Base::boxes <= warp_size, "each box of a tile has a lane that copies it");

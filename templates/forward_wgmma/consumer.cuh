@@ -47,8 +47,8 @@ __device__ __forceinline__ void write_output(const AttentionParams& params,
                                              unsigned o_tile) {
   using Traits = KernelTraits<Config>;
   using Element = OutputElement<Config>;
-  const int lane = lane_id();
-  const int warp_row = threadIdx.x % warpgroup_size / warp_size * 16;
+  const int lane = reread_thread_index() % warp_size;
+  const int warp_row = reread_thread_index() % warpgroup_size / warp_size * 16;
   if constexpr (Config::direct_o) {
     store_output_rows<Config>(params, work, work.q_begin + consumer * rows_per_warpgroup + warp_row, output,
                               columns, inverse);

@@ -22,8 +22,9 @@ struct JoinWeights {
 
   /// The sum of two values; exactly one of them where the other one's result has no keys.
   __device__ __forceinline__ float sum(float x, float y) const {
-    if (right == 0) return x;
-    return left == 0 ? y : __fmaf_rn(right, y, __fmul_rn(left, x));
+    const float both = __fmaf_rn(right, y, __fmul_rn(left, x));
+    const float sum = left == 0 ? y : both;
+    return right == 0 ? x : sum;
   }
 };
 

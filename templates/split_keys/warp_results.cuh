@@ -60,10 +60,17 @@ struct WarpResult {
   /// kernel is compiled, so that no address is kept for each.
   template <class F>
   __device__ __forceinline__ void for_each_pair(F f) const {
+    for_pairs(0, Output::column_blocks, f);
+  }
+  /// The same for those from `begin` to `end`.
+  template <class F>
+  __device__ __forceinline__ void for_pairs(int begin, int end, F f) const {
+    constexpr int head_dim_v = Traits::Config::head_dim_v;
+    constexpr bool all_exist = head_dim_v % (Output::column_blocks * Layout::block_columns) == 0;
 #pragma unroll
-    for (int n = 0; n < Output::column_blocks; ++n) {
+    for (int n = begin; n < end && n < Output::column_blocks; ++n) {
       const int offset = Layout::column(0, n, 0);
-      if (offset + lane_column() < Traits::Config::head_dim_v) f(n, offset);
+      if (all_exist || offset + lane_column() < head_dim_v) f(n, offset);
     }
   }
   /// Whether the lane says for its rows what there is once of a row.
@@ -134,7 +141,8 @@ __device__ __forceinline__ void put_rows(const BlockResults<typename Traits::Con
 template <class Traits>
 __device__ __forceinline__ bool settle_rows(const SpanNodes<typename Traits::Config>& nodes,
                                             const SpanNote& note, int rows, WarpResult<Traits>& result) {
-  using Layout = typename Traits::Output::Layout;
+  using Output = typename Traits::Output;
+  using Layout = typename Output::Layout;
   const bool speaks = Layout::speaks_for_rows(lane_id());
   const auto merge = [&](const SpanNode& left) {
     result.for_each_row([&](int r, int row) {
@@ -142,13 +150,21 @@ __device__ __forceinline__ bool settle_rows(const SpanNodes<typename Traits::Con
       if (speaks && row < rows) state = nodes.state(left, row);
       state = {Layout::from_speaker(state.max), Layout::from_speaker(state.sum)};
       const JoinWeights weights = join_states(state, result.states[r]);
-      if (row >= rows) return;
-      result.for_each_pair([&](int n, int offset) {
-        const float2 pair = nodes.pair(left, row, result.lane_column() + offset);
-        result.output.at(r, n, 0) = weights.sum(pair.x, result.output.at(r, n, 0));
-        result.output.at(r, n, 1) = weights.sum(pair.y, result.output.at(r, n, 1));
-        if (n % Traits::pairs_read == Traits::pairs_read - 1) asm volatile("" ::: "memory");
-      });
+      constexpr int reads = Traits::pairs_read;
+#pragma unroll
+      for (int first = 0; first < Output::column_blocks; first += reads) {
+        float2 pairs[reads] = {};
+        result.for_pairs(first, first + reads, [&](int n, int offset) {
+          if (row < rows) pairs[n - first] = nodes.pair(left, row, result.lane_column() + offset);
+        });
+        result.for_pairs(first, first + reads, [&](int n, int) {
+          float& x = result.output.at(r, n, 0);
+          float& y = result.output.at(r, n, 1);
+          x = weights.sum(pairs[n - first].x, x);
+          y = weights.sum(pairs[n - first].y, y);
+        });
+        asm volatile("" ::: "memory");  // what is read next is not on its way before
+      }
     });
   };
   const auto keep = [&](const SpanNode& node) {

@@ -21,7 +21,7 @@ template <class Product, class FindRows>
 __device__ __forceinline__ void write_lse(FindRows find_rows, int first_row,
                                           const float (&lse)[Product::rows]) {
   using Layout = typename Product::Layout;
-  const int lane = lane_id();
+  const int lane = reread_thread_index() % warp_size;
   if (!Layout::speaks_for_rows(lane)) return;
   const LseRows found = find_rows();
   Product::for_each_row(first_row, [&](int r, int upper_row) {

@@ -48,6 +48,10 @@ class TileRing {
   __device__ __forceinline__ void arrive_full() const { arrive(full()); }
   __device__ __forceinline__ void arrive_empty() const { arrive(empty()); }
 
+  /// The same of the stage that was `back` stages before, up to a round: of tiles that are taken before others are done with.
+  __device__ __forceinline__ unsigned tile_before(int back) const { return tiles_ + stage_before(back) * stage_bytes; }
+  __device__ __forceinline__ void arrive_empty_before(int back) const { arrive(empty_ + stage_before(back) * 8); }
+
   __device__ __forceinline__ void advance() {
     if (++stage_ == stages) {
       stage_ = 0;
@@ -56,6 +60,10 @@ class TileRing {
   }
 
  private:
+  __device__ __forceinline__ int stage_before(int back) const {
+    const int stage = stage_ - back;
+    return stage < 0 ? stage + stages : stage;
+  }
   static __device__ __forceinline__ void arrive(unsigned barrier) {
     if constexpr (!by_lanes) __syncwarp();
     if (by_lanes || lane_id() == 0) mbarrier_arrive(barrier);
