@@ -47,7 +47,8 @@ __device__ __forceinline__ void write_output(const AttentionParams& params,
                                              unsigned o_tile) {
   using Traits = KernelTraits<Config>;
   using Element = OutputElement<Config>;
-  const int lane = reread_thread_index() % warp_size;
+  const int lane = lane_id();
+  const int lane_chunk = threadIdx.x / 16 % 2;  // not of lane_id(): fewer registers through the loop
   const int warp_row = reread_thread_index() % warpgroup_size / warp_size * 16;
   if constexpr (Config::direct_o) {
     store_output_rows<Config>(params, work, work.q_begin + consumer * rows_per_warpgroup + warp_row, output,
@@ -57,7 +58,7 @@ __device__ __forceinline__ void write_output(const AttentionParams& params,
   // Over Q: these rows are this warp's own, which no other warp multiplies with.
 #pragma unroll
   for (int step = 0; step < Traits::Output::column_blocks / 2; ++step) {
-    const unsigned address = Traits::OTile::chunk_address(o_tile, warp_row + lane % 16, 2 * step + lane / 16);
+    const unsigned address = Traits::OTile::chunk_address(o_tile, warp_row + lane % 16, 2 * step + lane_chunk);
 #pragma unroll
     for (int i = 0; i < 4; ++i) columns.finish(output, i % 2, 2 * step + i / 2);
     if (finishes_columns<Config> && step % 2 != 0) __syncwarp();  // loads stay behind it

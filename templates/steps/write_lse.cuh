@@ -21,11 +21,10 @@ template <class Product, class FindRows>
 __device__ __forceinline__ void write_lse(FindRows find_rows, int first_row,
                                           const float (&lse)[Product::rows]) {
   using Layout = typename Product::Layout;
-  const int lane = reread_thread_index() % warp_size;
-  if (!Layout::speaks_for_rows(lane)) return;
+  if (!Layout::speaks_for_rows(lane_id())) return;
   const LseRows found = find_rows();
   Product::for_each_row(first_row, [&](int r, int upper_row) {
-    const int row = upper_row + Layout::lane_row(lane);
+    const int row = upper_row + Layout::own_row();
     if (row < found.seqlen_q) *found.rows.at(row) = lse[r];
   });
 }

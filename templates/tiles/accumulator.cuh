@@ -19,6 +19,8 @@ struct MmaLayout {
   /// Place of the first value of a lane, of which `thread` may be the index in its block.
   static __device__ __forceinline__ int lane_row(int thread) { return thread % warp_size / 4; }
   static __device__ __forceinline__ int lane_column(int thread) { return thread % 4 * 2; }
+  /// The caller's lane_row, not made of lane_id(), which would stay in a register up to a rare use of it.
+  static __device__ __forceinline__ int own_row() { return threadIdx.x / 4 % (warp_size / 4); }
   /// What `f`, which makes one value of two, makes of those of all lanes that share a row.
   template <class F>
   static __device__ __forceinline__ float reduce(float x, F f) {
