@@ -14,7 +14,7 @@ const Subject blocks = {.config = "tile_q=32 warps=2 tile_kv=32 stages_k=1 stage
 
 TEST(BlockMask, IsRightUnmutated) { EXPECT_EQ(noticed(nullptr, blocks), ""); }
 
-class BlockMaskMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
+class BlockMaskMutationTest : public MutationTest {};
 
 TEST_P(BlockMaskMutationTest, IsCaught) { expect_caught(GetParam()); }
 

@@ -14,7 +14,7 @@ const Subject drafts = {.config = "tile_q=32 warps=2 tile_kv=32 stages_k=1 stage
 
 TEST(DraftTree, IsRightUnmutated) { EXPECT_EQ(noticed(nullptr, drafts), ""); }
 
-class DraftTreeMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
+class DraftTreeMutationTest : public MutationTest {};
 
 TEST_P(DraftTreeMutationTest, IsCaught) { expect_caught(GetParam()); }
 

@@ -45,9 +45,12 @@ std::string noticed_of_fp8(const TemplateMutation* mutation, const char* config,
 }
 
 TEST(Fp8, IsRightUnmutated) {
-  for (const char* config : {fp8_config, promoted_config}) EXPECT_EQ(noticed_of_fp8(nullptr, config), "");
-  EXPECT_EQ(noticed_of_fp8(nullptr, fp8_config, ScaleKind::token), "");
-  EXPECT_EQ(noticed_of_fp8(nullptr, fp8_config, ScaleKind::head, 160, true), "");
+  for (const int subject : reference::some_of<int>({0, 1, 2, 3}, 2)) {
+    EXPECT_EQ(noticed_of_fp8(nullptr, subject == 0 ? promoted_config : fp8_config,
+                             subject == 1 ? ScaleKind::token : ScaleKind::head, 160, subject == 2),
+              "")
+        << subject;
+  }
 }
 
 // ALiBi leaves scores below zero that grow from tile to tile.
@@ -60,7 +63,7 @@ TEST(Fp8, NegativeScoresDoNotHaveTheOrderOfIntegers) {
   expect_caught(mutation, noticed(&mutation));
 }
 
-class Fp8MutationTest : public ::testing::TestWithParam<TemplateMutation> {};
+class Fp8MutationTest : public MutationTest {};
 
 TEST_P(Fp8MutationTest, IsCaught) {
   const bool is_promoted = std::string_view(GetParam().file) == "forward_wgmma/promoted_sums.cuh";
@@ -138,7 +141,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::PrintToStringParamName());
 
 // Of kernels whose queries and keys have scales of their own.
-class Fp8TokenMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
+class Fp8TokenMutationTest : public MutationTest {};
 
 TEST_P(Fp8TokenMutationTest, IsCaught) {
   expect_caught(GetParam(), noticed_of_fp8(&GetParam(), fp8_config, ScaleKind::token));
@@ -167,7 +170,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::PrintToStringParamName());
 
 // Of kernels by mma.sync, whose values have half a step of columns more than whole ones.
-class Fp8MmaMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
+class Fp8MmaMutationTest : public MutationTest {};
 
 constexpr const char* mma_scales = "forward_mma_sync/key_scales.cuh";
 
@@ -177,7 +180,7 @@ TEST_P(Fp8MmaMutationTest, IsCaught) {
                                            is_of_tokens ? ScaleKind::token : ScaleKind::head, 40));
 }
 
-class Fp8SplitMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
+class Fp8SplitMutationTest : public MutationTest {};
 
 TEST_P(Fp8SplitMutationTest, IsCaught) {
   expect_caught(GetParam(), noticed_of_fp8(&GetParam(), split_config, ScaleKind::token, 40));
@@ -248,7 +251,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::PrintToStringParamName());
 
 // Of kernels whose blocks of queries and keys have scales of their own.
-class Fp8BlockMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
+class Fp8BlockMutationTest : public MutationTest {};
 
 TEST_P(Fp8BlockMutationTest, IsCaught) {
   expect_caught(GetParam(), noticed_of_fp8(&GetParam(), fp8_config, ScaleKind::block));
@@ -264,7 +267,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::PrintToStringParamName());
 
 // The same by mma.sync: two blocks in a tile of keys, and, where keys are split, a scale for each key.
-class Fp8MmaBlockMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
+class Fp8MmaBlockMutationTest : public MutationTest {};
 
 constexpr const char* many_blocks =
     "family=forward_mma_sync tile_q=32 tile_kv=128 warps=2 stages_k=1 stages_v=1";
@@ -279,9 +282,12 @@ TEST_P(Fp8MmaBlockMutationTest, IsCaught) {
 }
 
 TEST(Fp8MmaBlock, IsRightUnmutated) {
-  for (const char* config : {many_blocks, split_config}) {
-    EXPECT_EQ(noticed_of_fp8(nullptr, config, ScaleKind::block, 40), "");
-    EXPECT_EQ(noticed_of_fp8(nullptr, config, ScaleKind::head, 40, true), "");
+  for (const int subject : reference::some_of<int>({0, 1, 2, 3}, 2)) {
+    const char* const config = subject / 2 == subject % 2 ? many_blocks : split_config;
+    const bool given_back = subject >= 2;
+    EXPECT_EQ(
+        noticed_of_fp8(nullptr, config, given_back ? ScaleKind::head : ScaleKind::block, 40, given_back), "")
+        << config << ", " << given_back;
   }
 }
 
@@ -299,7 +305,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::PrintToStringParamName());
 
 // Of kernels that give back what a quantiser has taken away.
-class Fp8ColumnsMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
+class Fp8ColumnsMutationTest : public MutationTest {};
 
 TEST_P(Fp8ColumnsMutationTest, IsCaught) {
   const std::string_view file = GetParam().file;
