@@ -17,8 +17,8 @@ __device__ __forceinline__ void store_pair(float* columns, float x, float y, flo
 }
 
 /// Writes the rows of a warp, of which `first_row` of the sequence is the first, and which have been multiplied by
-/// `inverse`, and finishes their columns on the way. Each quad of lanes has pieces of 8 columns of a row in 4 words: transposed, every lane writes whole pieces.
-/// Of floats a quad has whole sectors as it is.
+/// `inverse`, and finishes their columns on the way. Each quad of lanes has pieces of 8 columns of a row in 4 words:
+/// transposed, every lane writes whole pieces. Of floats a quad has whole sectors as it is.
 template <class Config>
 __device__ __forceinline__ void store_output_rows(
     const AttentionParams& params, const Work<Config>& work, int first_row,

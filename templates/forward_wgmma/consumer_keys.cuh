@@ -1,0 +1,113 @@
+// K and V as a consumer takes them: tile by tile, with what the key loader notes of each.
+#pragma once
+
+#include "base/prelude.cuh"
+#include "forward_wgmma/rings.cuh"
+#include "forward_wgmma/traits.cuh"
+#include "ptx/math.cuh"
+#include "steps/warpgroup_turns.cuh"
+
+namespace jit::forward_wgmma {
+
+/// A consumer's place in the rings of K and V, and the note of the tile of keys that it is at.
+template <class Config>
+class ConsumerKeys {
+  using Traits = KernelTraits<Config>;
+
+ public:
+  __device__ __forceinline__ ConsumerKeys(unsigned smem, int consumer)
+      : smem_(smem), consumer_(consumer), k_(Rings<Config>(smem).k), v_(Rings<Config>(smem).v) {}
+
+  /// Waits for the next tile of keys.
+  __device__ __forceinline__ void take() {
+    if (next_flags_ != key_flags_unknown) {
+      if constexpr (keys_by_lanes<Config>) k_.wait_full();
+      flags_ = next_flags_;
+      next_flags_ = key_flags_unknown;
+      return;
+    }
+    k_.wait_full();
+    flags_ = load_key_note_flags(note());
+  }
+
+  /// A look ahead at the next tile of keys: asked for, read a little later and remembered later still, so that
+  /// nobody waits in between.
+  struct NextTile {
+    bool is_full;
+    unsigned note;
+    int flags = key_flags_unknown;
+
+    __device__ __forceinline__ void read() {
+      flags = load_key_note_flags_if(is_full, note, key_flags_unknown);
+    }
+  };
+  __device__ __forceinline__ NextTile ask_for_next() const {
+    const bool is_full = k_.is_full();
+    return {is_full, note()};
+  }
+  __device__ __forceinline__ void remember(const NextTile& next) {
+    const int flags = uniform(next.flags);
+    next_flags_ = __all_sync(full_warp, next.is_full) ? flags : key_flags_unknown;
+  }
+
+  /// Whether there is a tile at all.
+  __device__ __forceinline__ bool has_any() const { return (flags_ & key_note_none) == 0; }
+  /// Whether it is the last one of which this consumer sees some.
+  __device__ __forceinline__ bool is_last() const { return (flags_ & key_note_last << consumer_) != 0; }
+  /// Whether it sees the lower half alone.
+  __device__ __forceinline__ bool is_lower() const { return (flags_ & key_note_lower << consumer_) != 0; }
+  /// Whether some score must be dropped.
+  __device__ __forceinline__ bool is_partial() const { return (flags_ & key_note_partial) != 0; }
+
+  /// The tile's first key, the shared addresses of K, and of the words and scales of its keys.
+  __device__ __forceinline__ int first_key() const { return load_key_note_begin(note()); }
+  __device__ __forceinline__ unsigned k_tile() const { return k_.tile(); }
+  __device__ __forceinline__ unsigned words() const { return key_words_of<Config>(smem_, k_.stage()); }
+  __device__ __forceinline__ unsigned scales() const { return key_scales_of<Config>(smem_, k_.stage()); }
+
+  __device__ __forceinline__ void release_k() {
+    k_.arrive_empty();
+    k_.advance();
+  }
+
+  __device__ __forceinline__ bool has_v() const { return v_.is_full(); }
+  __device__ __forceinline__ void wait_for_v() const { v_.wait_full(); }
+  __device__ __forceinline__ unsigned v_tile() const { return v_.tile(); }
+  __device__ __forceinline__ void release_v() {
+    v_.arrive_empty();
+    v_.advance();
+  }
+
+  /// Behind the last tile of keys: what others see takes no more than the turns. Values are released later,
+  /// behind those that are still to be multiplied with.
+  __device__ __forceinline__ void skip_k(const WarpgroupTurns<Traits>& turns) {
+    if constexpr (Traits::most_skipped == 0) return;
+    while ((flags_ & key_note_end) == 0) {
+      take();
+      turns.wait();
+      turns.pass();
+      release_k();
+      ++skipped_;
+    }
+  }
+  __device__ __forceinline__ void skip_v() {
+    if constexpr (Traits::most_skipped == 0) return;
+    for (; skipped_ > 0; --skipped_) {
+      wait_for_v();  // before, the stage is still of the round before
+      release_v();
+    }
+  }
+
+ private:
+  __device__ __forceinline__ unsigned note() const { return key_note<Config>(smem_, k_.stage()); }
+
+  const unsigned smem_;
+  const int consumer_;
+  decltype(Rings<Config>::k) k_;
+  decltype(Rings<Config>::v) v_;
+  int flags_ = 0;                       // of the last tile of keys that was taken
+  int next_flags_ = key_flags_unknown;  // of the next one, where it was seen to be there
+  int skipped_ = 0;                     // tiles of values that are to be released
+};
+
+}  // namespace jit::forward_wgmma

@@ -1,0 +1,144 @@
+// O of a consumer's work tile: the accumulators, what its rows are multiplied by in the end, LSE, and the way to shared
+// or global memory.
+#pragma once
+
+#include "base/descale_params.cuh"
+#include "base/dropout_params.cuh"
+#include "base/params.cuh"
+#include "base/prelude.cuh"
+#include "forward_wgmma/consumer_queries.cuh"
+#include "forward_wgmma/direct_output.cuh"
+#include "forward_wgmma/promoted_sums.cuh"
+#include "forward_wgmma/rings.cuh"
+#include "forward_wgmma/traits.cuh"
+#include "forward_wgmma/work.cuh"
+#include "ptx/bulk_tensor.cuh"
+#include "ptx/stmatrix.cuh"
+#include "ptx/warpgroup.cuh"
+#include "ptx/wgmma.cuh"
+#include "steps/dropout.cuh"
+#include "steps/lse_shift.cuh"
+#include "steps/softmax.cuh"
+#include "steps/value_columns.cuh"
+#include "steps/write_lse.cuh"
+
+namespace jit::forward_wgmma {
+
+/// A consumer's O, and its place in the ring of O.
+template <class Config>
+class ConsumerOutput {
+  using Traits = KernelTraits<Config>;
+  using Output = typename Traits::Output;
+  using RowFactors = float[Output::rows];
+  using KeptWork = typename Traits::KeptWork;
+
+ public:
+  __device__ __forceinline__ ConsumerOutput(const AttentionParams& params, const DropoutParams& dropout,
+                                            const DescaleParams& descale, unsigned smem, int consumer)
+      : params_(params),
+        dropout_(dropout),
+        descale_(descale),
+        consumer_(consumer),
+        o_ring_(Rings<Config>(smem).o) {}
+
+  __device__ __forceinline__ void clear() {
+    output_.clear();
+    sums_.begin();
+  }
+  /// What P V is added to.
+  __device__ __forceinline__ Output& tile() { return output_; }
+  /// After the wait for P V of a tile of keys.
+  __device__ __forceinline__ void hold() { wgmma_hold(output_.registers[0]); }
+  /// Behind it.
+  __device__ __forceinline__ void promote() { sums_.take(output_); }
+  __device__ __forceinline__ void scale_rows(const RowFactors& factors) {
+    output_.scale_rows(factors);
+    sums_.scale_rows(factors);
+  }
+
+  /// When all scores of the work tile are done, of which `state` is left: writes LSE. What is left of the rows is
+  /// what O is multiplied by.
+  __device__ __forceinline__ void finish_rows(const SoftmaxState<Output::rows>& state,
+                                              ConsumerQueries<Config>& queries) {
+    RowFactors lse;
+    jit::finish_rows<MmaLayout>(state, queries.scale_log2(), inverse_, lse,
+                                probability_raise<typename Traits::Weight>);
+    queries.scales().take_values(queries.work());
+#pragma unroll
+    for (int r = 0; r < Output::rows; ++r) inverse_[r] = over_kept_share<Config>(inverse_[r], dropout_);
+    if constexpr (has_lse_shifts<Config>) {
+      add_lse_shift<Config, Output>(descale_, params_.softmax_scale, queries.context(),
+                                    queries.work().q_begin + queries.warp_row(), lse);
+    }
+    if constexpr (Config::sinks)
+      key_shares_.add_sink(params_.sequences.sinks[queries.work().head], inverse_, lse);
+    // Read again: batch and head would take registers through the loop.
+    if (params_.lse != nullptr) {
+      const Work<Config> work = queries.whole_work();
+      const auto find_rows = [&]() -> LseRows {
+        return {lse_rows<Config>(params_, work), query_count<Config>(params_, work)};
+      };
+      write_lse<Output>(find_rows, work.q_begin + queries.warp_row(), lse);
+    }
+  }
+
+  /// Writes the output of `work`, or hands it over to the storer.
+  __device__ __forceinline__ void finish(const KeptWork& work,
+                                         const typename ConsumerQueries<Config>::Scales& scales) {
+    if constexpr (Config::separate_o) ring().wait_empty();
+    sums_.finish(output_);
+    output_.scale_rows(inverse_);
+    scales.scale_output(output_);
+    const typename Traits::Columns columns(descale_, scales.value_slice(), params_.heads_kv, key_shares_);
+    if constexpr (Config::direct_o) {
+      store_output_rows<Config>(params_, work, work.q_begin + consumer_ * rows_per_warpgroup + warp_row(),
+                                output_, columns, inverse_);
+    } else {
+      leave_rows(columns, ring().tile());
+      ring().arrive_full();
+      o_ring_.advance();
+    }
+  }
+
+ private:
+  // Over Q: these rows are this warp's own, which no other warp multiplies with.
+  __device__ __forceinline__ void leave_rows(const typename Traits::Columns& columns, unsigned tile) {
+    const int lane = lane_id();
+    const int lane_chunk = threadIdx.x / 16 % 2;  // not of lane_id(): fewer registers through the loop
+    const int row = warp_row() + lane % 16;
+#pragma unroll
+    for (int step = 0; step < Output::column_blocks / 2; ++step) {
+      const unsigned address = Traits::OTile::chunk_address(tile, row, 2 * step + lane_chunk);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) columns.finish(output_, i % 2, 2 * step + i / 2);
+      if (finishes_columns<Config> && step % 2 != 0) __syncwarp();  // loads stay behind it
+      unsigned o[4];
+      output_.template pack_step<OutputElement<Config>>(o, 0, step);
+      if constexpr (Traits::may_lack_keys) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) o[i] = keep_if_has_keys(o[i], inverse_[i % 2]);
+      }
+      stmatrix_x4(address, o);
+    }
+    fence_proxy_async_shared();
+  }
+
+  // The warp's first row of the warpgroup's.
+  static __device__ __forceinline__ int warp_row() {
+    return reread_thread_index() % warpgroup_size / warp_size * 16;
+  }
+  // Moved at each use: an address of its own would take a register through the loop.
+  __device__ __forceinline__ auto ring() const { return o_ring_of<Config>(o_ring_, consumer_); }
+
+  const AttentionParams& params_;
+  const DropoutParams& dropout_;
+  const DescaleParams& descale_;
+  const int consumer_;
+  decltype(Rings<Config>::o) o_ring_;
+  Output output_;
+  PromotedSums<Config, Output> sums_;
+  RowFactors inverse_;
+  SeenShares<Config, Output::rows> key_shares_;  // of the rows that inverse_ is of
+};
+
+}  // namespace jit::forward_wgmma

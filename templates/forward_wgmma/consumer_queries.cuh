@@ -1,0 +1,147 @@
+// The work tile whose scores a consumer computes: its queries, and what makes scores of products with them.
+#pragma once
+
+#include "base/descale_params.cuh"
+#include "base/params.cuh"
+#include "base/prelude.cuh"
+#include "forward_wgmma/rings.cuh"
+#include "forward_wgmma/tensor_maps.cuh"
+#include "forward_wgmma/traits.cuh"
+#include "forward_wgmma/work.cuh"
+#include "forward_wgmma/work_ring.cuh"
+#include "problem/functor.cuh"
+#include "problem/scores.cuh"
+#include "ptx/math.cuh"
+#include "ptx/warpgroup.cuh"
+#include "steps/head_scales.cuh"
+#include "steps/softmax.cuh"
+#include "steps/token_scales.cuh"
+#include "steps/wgmma_products.cuh"
+
+namespace jit::forward_wgmma {
+
+/// A consumer's place in the list of work tiles and in the ring of Q.
+template <class Config>
+class ConsumerQueries {
+  using Traits = KernelTraits<Config>;
+  using Score = typename Config::Score;
+  using Scores = typename Traits::Scores;
+  // Whether the scales of queries are factors of exponents: a functor wants to see whole scores.
+  static constexpr bool scales_exponents = has_token_scales<Config> && Score::is_identity;
+  // Products with rows that are multiplied as a power of two of what they are have factors: in exponents, where a
+  // score is a product.
+  static constexpr bool has_query_factors = Queries<Traits>::has_factors && Score::is_identity;
+
+ public:
+  using Scales =
+      typename ChosenType<scales_exponents, TokenScales<Config, Scores>, HeadScales<Config, Scores>>::type;
+  using ExponentScale =
+      typename ChosenType<scales_exponents || has_query_factors, RowScales<Scores::rows>, float>::type;
+
+  __device__ __forceinline__ ConsumerQueries(const AttentionParams& params, const DescaleParams& descale,
+                                             const TensorMaps& maps, unsigned smem, int consumer)
+      : params_(params),
+        consumer_(consumer),
+        scales_(params, descale),
+        scale_log2_(first_scale(params)),
+        work_ring_(params, maps, smem),
+        q_ring_(Rings<Config>(smem).q) {}
+
+  /// Waits for a work tile and its queries; false when there is none left.
+  __device__ __forceinline__ bool take() {
+    const Work<Config> work = work_ring_.take();
+    if (!is_work(work)) return false;
+    work_ = work;
+    scales_.take_scores(work, warp_row(), [&] { return context_of<Config>(params_, work); });
+    if constexpr (scales_exponents) {
+      scale_log2_ = scales_.exponents();
+    } else if constexpr (keys_are_fp8<Config> && !has_query_factors) {
+      scale_log2_ = exponent_scale<Score>(scales_.of_scores());
+    }
+    score_ = Score(context_of<Config>(params_, work));
+    ring().wait_full();
+    take_q();
+    return true;
+  }
+
+  /// Behind the last product with the queries.
+  __device__ __forceinline__ void leave() {
+    if constexpr (!Traits::o_over_q) ring().arrive_empty();
+    q_ring_.advance();
+  }
+
+  /// S = Q Kᵀ, as one group, or by one warp at once; after the wait for the group it is to be held.
+  __device__ __forceinline__ void multiply(Scores& scores, unsigned k_tile) const {
+    q_.multiply_qk(scores, ring().tile(), k_tile);
+  }
+  __device__ __forceinline__ void multiply_by_warp(Scores& scores, unsigned k_tile) const {
+    q_.multiply_qk_by_warp(scores, ring().tile(), k_tile);
+  }
+  __device__ __forceinline__ void hold() { q_.hold(); }
+
+  /// Makes scores of products with keys whose scales lie at a shared address.
+  __device__ __forceinline__ void scale(Scores& scores, unsigned key_scales) {
+    scales_.scale_scores(scores, key_scales);
+    if constexpr (Queries<Traits>::has_factors && !has_query_factors) scores.scale_rows(factors_);
+  }
+  /// What makes exponents of 2 of these.
+  __device__ __forceinline__ const ExponentScale& scale_log2() const { return scale_log2_; }
+
+  __device__ __forceinline__ const typename Traits::KeptWork& work() const { return work_; }
+  __device__ __forceinline__ const Score& score() const { return score_; }
+  /// Also those of values, of the work tile that is done.
+  __device__ __forceinline__ Scales& scales() { return scales_; }
+  /// The first row of a work tile's that the warp has.
+  __device__ __forceinline__ int warp_row() const {
+    return consumer_ * rows_per_warpgroup + threadIdx.x % warpgroup_size / warp_size * 16;
+  }
+  /// Lengths are read again where they differ: they would take registers through the loop.
+  __device__ __forceinline__ BlockContext context() const { return work_ring_.context(work_); }
+  /// The whole work tile, read again, until it is released.
+  __device__ __forceinline__ Work<Config> whole_work() const { return work_ring_.tile(); }
+  __device__ __forceinline__ void release_work() { work_ring_.release(); }
+
+ private:
+  static __device__ __forceinline__ ExponentScale first_scale(const AttentionParams& params) {
+    if constexpr (scales_exponents || has_query_factors) {
+      return {};
+    } else {
+      return exponent_scale<Score>(params.softmax_scale);
+    }
+  }
+
+  __device__ __forceinline__ void take_q() {
+    if constexpr (Queries<Traits>::has_factors) {
+      q_.take(ring().tile(), Traits::probabilities_barrier + consumer_, factors_);
+      if constexpr (has_query_factors) {
+        // Within what does not make 0 of an infinity: below, nothing is left of a product, and above, nothing
+        // beside one.
+        constexpr float least = 0x1p-100f, most = 0x1p100f;
+#pragma unroll
+        for (int r = 0; r < Scores::rows; ++r) {
+          scale_log2_.of_rows[r] =
+              fminf(fmaxf(exponent_scale<Score>(scales_.of_scores()) * factors_[r], least), most);
+        }
+      }
+    } else {
+      q_.take(ring().tile());
+    }
+  }
+
+  // Moved at each use: addresses of their own would take registers through the loop.
+  __device__ __forceinline__ auto ring() const { return q_ring_of<Config>(q_ring_, consumer_); }
+
+  const AttentionParams& params_;
+  const int consumer_;
+  Scales scales_;
+  ExponentScale scale_log2_;
+  WorkRing<Config> work_ring_;
+  decltype(Rings<Config>::q) q_ring_;
+  Queries<Traits> q_;
+  float factors_[Scores::rows];  // what makes products with them those with q
+  typename Traits::KeptWork work_{};
+  Score score_{
+      BlockContext{0, 0, params_.heads_q, 0, 0, 0, params_.tensors}};  // built again for each work tile
+};
+
+}  // namespace jit::forward_wgmma

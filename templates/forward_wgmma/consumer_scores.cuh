@@ -1,0 +1,261 @@
+// Scores of a tile of keys, from the product S = Q Kᵀ to the P that values are multiplied with: mask and score functors,
+// softmax, dropout.
+//
+// Softmax looks for maxima in each tile, or, with Rescale::on_overflow, only in the first and in those that turn out to
+// need it.
+#pragma once
+
+#include "base/dropout_params.cuh"
+#include "base/params.cuh"
+#include "base/prelude.cuh"
+#include "forward_wgmma/consumer_keys.cuh"
+#include "forward_wgmma/consumer_queries.cuh"
+#include "forward_wgmma/traits.cuh"
+#include "jit/options.h"
+#include "problem/functor.cuh"
+#include "ptx/warpgroup.cuh"
+#include "ptx/wgmma.cuh"
+#include "steps/apply_functors.cuh"
+#include "steps/dropout.cuh"
+#include "steps/head_scales.cuh"
+#include "steps/softmax.cuh"
+#include "steps/warpgroup_turns.cuh"
+#include "steps/wgmma_products.cuh"
+
+namespace jit::forward_wgmma {
+
+/// S and P of a consumer, and the maxima and sums of its rows.
+template <class Config>
+class ConsumerScores {
+  using Traits = KernelTraits<Config>;
+  using Mask = TileMask<Config>;
+  using Score = typename Config::Score;
+  using Keys = ConsumerKeys<Config>;
+  using Queries = ConsumerQueries<Config>;
+  using Weight = typename Traits::Weight;
+  using RowFactors = float[Traits::Scores::rows];
+
+ public:
+  /// Whether P is packed while exponentials are computed, which P V of the tile before must have ended for.
+  static constexpr bool packs_early = Traits::transposes_v && Config::overlap && !has_block_scales<Config>;
+
+  __device__ __forceinline__ ConsumerScores(const AttentionParams& params, const DropoutParams& dropout,
+                                            unsigned smem, int consumer)
+      : params_(params),
+        dropout_(dropout),
+        consumer_(consumer),
+        turns_(consumer),
+        p_(smem + Traits::layout.p, consumer) {}
+
+  /// Before the first tile of a work tile.
+  __device__ __forceinline__ void begin() { state_ = SoftmaxState<Traits::Scores::rows>(); }
+  /// Of all tiles so far.
+  __device__ __forceinline__ const SoftmaxState<Traits::Scores::rows>& state() const { return state_; }
+  /// Turns that consumers take.
+  __device__ __forceinline__ const WarpgroupTurns<Traits>& turns() const { return turns_; }
+
+  /// Keeps what is written to the tile before in front of the fence of the next product.
+  __device__ __forceinline__ void hold_tile() { wgmma_hold(scores_.registers[0]); }
+  /// Issues S, as one group.
+  __device__ __forceinline__ void multiply(const Queries& queries, const Keys& keys) {
+    queries.multiply(scores_, keys.k_tile());
+  }
+  /// Which scores are kept, while they are multiplied.
+  __device__ __forceinline__ void draw_kept(const Queries& queries, const Keys& keys) {
+    if constexpr (has_dropout<Config>) {
+      const auto& work = queries.work();
+      kept_ = kept_scores<QueriesByKeys, typename Traits::Scores>(
+          dropout_head<Config>(dropout_, params_.heads_q, work.batch, work.head),
+          work.q_begin + queries.warp_row(), keys.first_key());
+    }
+  }
+  /// What scores may come to before maxima move, while they are multiplied.
+  __device__ __forceinline__ void find_limits(const Queries& queries) {
+    if constexpr (packs_early && Config::rescale == Rescale::lazy)
+      score_limits<Weight>(state_, queries.scale_log2(), limits_);
+  }
+
+  /// After the wait for the first S of a work tile: scores become exponentials, and K is released.
+  __device__ __forceinline__ void finish_first(Queries& queries, Keys& keys) {
+    take_first(queries, keys);
+    exponentiate_in_turn(queries);
+  }
+
+  /// The same for later ones. Returns whether the output must be rescaled by `correction`.
+  __device__ __forceinline__ bool finish(Queries& queries, Keys& keys, RowFactors& correction) {
+    hold_product(queries);
+    if constexpr (Config::rescale == Rescale::on_overflow) {
+      const bool move = exponentiate_or_repeat(queries, keys, correction);
+      keys.release_k();
+      return move;
+    } else {
+      apply_functors(queries, keys);
+      keys.release_k();
+      const bool move = update_maxima(queries, correction);
+      exponentiate_in_turn(queries);
+      return move;
+    }
+  }
+
+  /// Exponentials become the P that is multiplied: their sums are those of all keys.
+  __device__ __forceinline__ void pack() {
+    drop(scores_, kept_);
+    p_.pack_scores(scores_);
+  }
+
+  /// With `packs_early`, in place of `finish_first` and `pack`: `finish_output`, a function without arguments, is
+  /// called where P V of the tile before must have ended.
+  template <class FinishOutput>
+  __device__ __forceinline__ void finish_first_early(Queries& queries, Keys& keys,
+                                                     const FinishOutput& finish_output) {
+    take_first(queries, keys);
+    finish_output();
+    exponentiate_and_pack(queries, keys);
+  }
+  /// The same in place of `finish` and `pack`: `scale_output` is given what the output must be rescaled by.
+  template <class FinishOutput, class ScaleOutput>
+  __device__ __forceinline__ void finish_early(Queries& queries, Keys& keys,
+                                               const FinishOutput& finish_output,
+                                               const ScaleOutput& scale_output) {
+    RowFactors correction;
+    hold_product(queries);
+    apply_functors(queries, keys);
+    keys.release_k();
+    bool move;
+    if constexpr (Config::rescale == Rescale::lazy) {
+      RowFactors of_lane;
+      move = may_exceed(scores_, limits_, of_lane);
+      finish_output();
+      if (move) {
+        move = raise_to_scores(scores_, limits_, of_lane, state_, queries.scale_log2(), correction);
+        if (move) scale_output(correction);
+      }
+    } else {
+      move = update_maxima(queries, correction);
+      finish_output();
+      if (move) scale_output(correction);
+    }
+    exponentiate_and_pack(queries, keys);
+  }
+
+  /// O += P V, as one group, of which `lower` leaves out the upper half of the keys.
+  __device__ __forceinline__ void multiply_values(typename Traits::Output& output, const Keys& keys,
+                                                  bool lower) const {
+    p_.multiply_pv(output, keys.v_tile(), lower);
+  }
+  /// After the wait for it.
+  __device__ __forceinline__ void hold_p() { p_.hold(); }
+
+ private:
+  __device__ __forceinline__ void hold_product(Queries& queries) {
+    hold_tile();
+    queries.hold();
+  }
+
+  // Up to the maxima, with which the first S of a work tile begins.
+  __device__ __forceinline__ void take_first(Queries& queries, Keys& keys) {
+    hold_product(queries);
+    apply_functors(queries, keys);
+    keys.release_k();
+    if constexpr (has_block_factors<Config>) {
+      begin();
+      queries.scales().factors().maxima(scores_, state_.row_max);
+    } else {
+      begin_maximum(scores_, state_);
+    }
+  }
+
+  // Leaves the scores as the mask and score functors want them.
+  __device__ __forceinline__ void apply_functors(Queries& queries, const Keys& keys) {
+    queries.scale(scores_, keys.scales());
+    if (Score::is_identity && !keys.is_partial()) return;
+    const int thread = reread_thread_index() % warpgroup_size;
+    const int q = queries.work().q_begin + consumer_ * rows_per_warpgroup + thread / warp_size * 16 +
+                  MmaLayout::lane_row(thread);
+    const int k = keys.first_key() + MmaLayout::lane_column(thread);
+    const unsigned words = keys.words() + MmaLayout::lane_column(thread) * 4;
+    const ScorePlace place{q, k, words};
+    const BlockContext here = queries.context();
+    jit::apply_functors<MaskQuery::shortest>(scores_, place, queries.score(), queries.scales().of_scores(),
+                                             Mask(here), here, keys.is_partial());
+  }
+
+  __device__ __forceinline__ bool update_maxima(Queries& queries, RowFactors& correction) {
+    if constexpr (has_block_factors<Config>) {
+      float of_tile[Traits::Scores::rows];
+      queries.scales().factors().maxima(scores_, of_tile);
+      return take_maxima<Config::rescale, Weight>(of_tile, state_, queries.scale_log2(), correction);
+    } else {
+      return update_maximum<Config::rescale, Weight>(scores_, state_, queries.scale_log2(), correction);
+    }
+  }
+
+  __device__ __forceinline__ void exponentiate_in_turn(Queries& queries) {
+    constexpr bool in_turn = Config::order == WarpgroupOrder::softmax_lock;
+    if constexpr (in_turn) turns_.wait();
+    if constexpr (has_block_factors<Config>) {
+      queries.scales().factors().template exponentiate<Config::polynomial_exp2>(
+          scores_, state_, queries.scale_log2(), probability_raise<Weight>);
+    } else {
+      exponentiate<Config::polynomial_exp2>(scores_, state_, queries.scale_log2(), probability_raise<Weight>);
+    }
+    if constexpr (in_turn) turns_.pass();
+  }
+
+  // Exponentials become P step by step, and the next keys are looked for meanwhile.
+  __device__ __forceinline__ void exponentiate_and_pack(const Queries& queries, Keys& keys) {
+    constexpr bool in_turn = Config::order == WarpgroupOrder::softmax_lock;
+    constexpr int step_blocks = Traits::mma_k / Traits::Scores::Layout::block_columns;
+    if constexpr (in_turn) turns_.wait();
+    auto next = keys.ask_for_next();
+    exponentiate_by_steps<Config::polynomial_exp2, step_blocks>(scores_, state_, queries.scale_log2(),
+                                                                probability_raise<Weight>, [&](int step) {
+                                                                  p_.pack_step(scores_, step);
+                                                                  if (step == 0) next.read();
+                                                                });
+    if constexpr (in_turn) turns_.pass();
+    keys.remember(next);
+  }
+
+  // Relative to the maxima of earlier tiles; where that is not enough, brought up to those of this one, too, or
+  // computed once more.
+  __device__ __forceinline__ bool exponentiate_or_repeat(Queries& queries, const Keys& keys,
+                                                         RowFactors& correction) {
+    for (bool repeated = false;; repeated = true) {
+      apply_functors(queries, keys);
+      if (repeated) update_maximum<Rescale::always>(scores_, state_, queries.scale_log2(), correction);
+      constexpr int rows = Traits::Scores::rows;
+      float row_max[rows], sums[rows] = {};
+#pragma unroll
+      for (int r = 0; r < rows; ++r) {
+        row_max[r] = repeated ? finite_or_zero(state_.row_max[r]) : state_.row_max[r];
+      }
+      exponentiate<Config::polynomial_exp2>(scores_, row_max, queries.scale_log2(), sums);
+      const auto add = [&] {
+#pragma unroll
+        for (int r = 0; r < rows; ++r) state_.row_sum[r] += sums[r];
+      };
+      if (__builtin_expect(repeated || !stands_out<Weight>(sums, state_), true)) {
+        add();
+        return repeated;
+      }
+      if (!is_overflow<Weight>(sums)) {
+        add();
+        return raise_maximum(scores_, state_, queries.scale_log2(), correction);
+      }
+      queries.multiply_by_warp(scores_, keys.k_tile());
+    }
+  }
+
+  const AttentionParams& params_;
+  const DropoutParams& dropout_;
+  const int consumer_;
+  const WarpgroupTurns<Traits> turns_;
+  Probabilities<Traits> p_;
+  typename Traits::Scores scores_;
+  KeptScoresOf<Config, QueriesByKeys, typename Traits::Scores> kept_;  // of them
+  SoftmaxState<Traits::Scores::rows> state_;
+  RowFactors limits_;  // of scores, where P is packed early
+};
+
+}  // namespace jit::forward_wgmma
