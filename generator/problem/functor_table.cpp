@@ -130,6 +130,8 @@ constexpr std::array bias_tensors = {
                      .typical = [](const Extents&, std::int64_t) { return 0.0; },
                      .dtype_parameter = 0}};
 
+constexpr std::int64_t first_key = 0;
+
 constexpr std::array masks = {
     MaskRow{.functor = {.name = "none", .device_type = "NoMask", .doc = "every query sees every key"},
             .has_row_range = true,
@@ -143,7 +145,10 @@ constexpr std::array masks = {
             .has_row_range = true,
             .rows_begin_first = true,
             .key_words = 0,
-            .keep = [](const HostFunctor& f, const Place& at) { return at.k <= f.position(at.q, 0); }},
+            .keep = [](const HostFunctor& f, const Place& at) { return at.k <= f.position(at.q, 0); },
+            .row_keys = [](const HostFunctor& f, std::int64_t q) -> KeyRange {
+              return {first_key, f.position(q, 0) + 1};
+            }},
     MaskRow{.functor = {.name = "causal_per_request",
                         .device_type = "CausalPerRequestMask<is_causal>",
                         .doc = "the same for each batch entry that a flag says it of",
@@ -173,6 +178,11 @@ constexpr std::array masks = {
                   return (f.whole(0) < 0 || -distance <= f.whole(0)) &&
                          (f.whole(1) < 0 || distance <= f.whole(1));
                 },
+            .row_keys = [](const HostFunctor& f, std::int64_t q) -> KeyRange {
+              const std::int64_t own = f.position(q, 2);
+              return {f.whole(0) < 0 ? first_key : own - f.whole(0),
+                      f.whole(1) < 0 ? f.sizes.seqlen_kv : own + f.whole(1) + 1};
+            },
             .is_none =
                 [](const FunctorArguments& arguments) {
                   return std::get<int>(arguments[0]) < 0 && std::get<int>(arguments[1]) < 0;
@@ -184,7 +194,10 @@ constexpr std::array masks = {
             .has_row_range = true,
             .rows_begin_first = true,
             .key_words = 0,
-            .keep = [](const HostFunctor& f, const Place& at) { return at.k < f.whole(0); }},
+            .keep = [](const HostFunctor& f, const Place& at) { return at.k < f.whole(0); },
+            .row_keys = [](const HostFunctor& f, std::int64_t) -> KeyRange {
+              return {first_key, f.whole(0)};
+            }},
     MaskRow{.functor = {.name = "prefix_lengths",
                         .device_type = "PrefixLengthsMask<prefix_lengths>",
                         .doc = "the same with a length for each batch entry",

@@ -87,12 +87,19 @@ struct Place {
   std::int64_t b, h, q, k;
 };
 
+/// Keys from `begin` up to before `end`, which may lie outside of the sequence.
+struct KeyRange {
+  std::int64_t begin, end;
+};
+
 struct MaskRow {
   FunctorRow functor;
   bool has_row_range = false;     ///< whether the device struct has one
   bool rows_begin_first = false;  ///< as templates/problem/masks.cuh has it
   int key_words = 2;              ///< the same; 0 with a row_range
   bool (*keep)(const HostFunctor&, const Place&);
+  /// A range that holds all keys that query q sees; null: tensors tell.
+  KeyRange (*row_keys)(const HostFunctor&, std::int64_t q) = nullptr;
   /// Whether with these arguments every query sees every key, which makes it no mask; null: never.
   bool (*is_none)(const FunctorArguments&) = nullptr;
 };

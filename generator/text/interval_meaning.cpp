@@ -45,7 +45,10 @@ class Evaluation {
     for (const TextNode& node : meaning.nodes) values_.push_back(value(node));
   }
 
-  Interval<bool> result() const { return std::get<Interval<bool>>(values_.back()); }
+  template <class T>
+  Interval<T> result() const {
+    return std::get<Interval<T>>(values_.back());
+  }
 
  private:
   const AnyInterval& operand(const TextNode& node, int i) const {
@@ -155,7 +158,12 @@ class Evaluation {
 }  // namespace
 
 Interval<bool> kept(const TextMeaning& meaning, const TextInputs& inputs, const TextElement& element) {
-  return Evaluation(meaning, inputs, element).result();
+  return Evaluation(meaning, inputs, element).result<bool>();
+}
+
+Interval<long long> whole_number(const TextMeaning& meaning, const TextInputs& inputs) {
+  const TextElement nothing;
+  return Evaluation(meaning, inputs, nothing).result<long long>();
 }
 
 }  // namespace jit

@@ -38,14 +38,17 @@ class BoxCopies {
     copy_boxes<Traits, typename Traits::KTile>(ring.tile(), memory_.k, ring.full(), place);
   }
   template <class Ring>
-  __device__ __forceinline__ void finish(const Ring&) const {}
+  __device__ __forceinline__ void finish_before_waiting(const Ring&) const {}
+  template <class Ring>
+  __device__ __forceinline__ void finish_earlier(const Ring&, bool) const {}
 
  private:
   const AttentionParams& params_;
   const KernelMemory& memory_;
 };
 
-/// Copies tiles by cp.async, row by row, wherever rows lie: each lane knows where some of them do.
+/// Copies tiles by cp.async, row by row, wherever rows lie: each lane knows where some of them do. While one tile is on its
+/// way the next one is started.
 template <class Config>
 class RowCopies {
   using Traits = KernelTraits<Config>;
@@ -107,16 +110,32 @@ class RowCopies {
     }
     cp_async_commit_group();
   }
-  /// Waits for it.
+  /// Behind `start`: ends the copy that was started before that one, and that one, too, where it is the part's last.
   template <class Ring>
-  __device__ __forceinline__ void finish(const Ring& ring) const {
-    cp_async_wait_group<0>();
-    fence_proxy_async_shared();
-    ring.arrive_full();
+  __device__ __forceinline__ void finish_earlier(const Ring& ring, bool is_last) {
+    if (has_earlier_) end<1>([&] { ring.arrive_full_before(1); });
+    has_earlier_ = !is_last;
+    if (is_last) end<0>([&] { ring.arrive_full(); });
+  }
+  /// Ahead of a wait for the ring's stage: consumers may need the tile before to make room.
+  template <class Ring>
+  __device__ __forceinline__ void finish_before_waiting(const Ring& ring) {
+    if (!has_earlier_ || ring.is_empty()) return;
+    end<0>([&] { ring.arrive_full_before(1); });
+    has_earlier_ = false;
   }
 
  private:
+  // Waits until so many tiles at most are on their way, and tells of the one that has come.
+  template <int on_the_way, class Arrive>
+  __device__ __forceinline__ void end(Arrive arrive) const {
+    cp_async_wait_group<on_the_way>();
+    fence_proxy_async_shared();
+    arrive();
+  }
+
   const AttentionParams& params_;
+  bool has_earlier_ = false;  // a copy that has not been ended
 };
 
 template <class Config>
@@ -150,11 +169,12 @@ class KeyLoader {
     auto place = copies_.place(unit, tiles.key(0));
     while (true) {
       const bool has_next = tiles.has(1);
+      copies_.finish_before_waiting(ring_);
       take_stage(note_of(tiles));
       copies_.start(ring_, place);
       if (has_next)
         place = copies_.place(unit, tiles.key(1));  // pages are looked up while the tile is on its way
-      copies_.finish(ring_);
+      copies_.finish_earlier(ring_, !has_next);
       ring_.advance();
       if (!has_next) return;
       tiles.advance();
@@ -176,7 +196,7 @@ class KeyLoader {
 
   const AttentionParams& params_;
   const unsigned smem_;
-  const Copies copies_;
+  Copies copies_;
   TileRing<Config::stages, Traits::KTile::bytes> ring_;
   PartRing<Traits> parts_;
 };

@@ -43,14 +43,25 @@ class TileRing {
   /// Whether there is no need to wait. Asked some 40 clocks before the answer is wanted it costs none.
   __device__ __forceinline__ bool is_full() const { return mbarrier_test_parity(full(), round_); }
   __device__ __forceinline__ void wait_empty() const { mbarrier_wait_parity(empty(), round_ ^ 1); }
+  /// Whether there is no need to, for all lanes alike. By a whole warp.
+  __device__ __forceinline__ bool is_empty() const {
+    return __all_sync(full_warp, mbarrier_test_parity(empty(), round_ ^ 1));
+  }
 
   /// This warp has filled, or read, its part of the stage.
   __device__ __forceinline__ void arrive_full() const { arrive(full()); }
   __device__ __forceinline__ void arrive_empty() const { arrive(empty()); }
 
   /// The same of the stage that was `back` stages before, up to a round: of tiles that are taken before others are done with.
-  __device__ __forceinline__ unsigned tile_before(int back) const { return tiles_ + stage_before(back) * stage_bytes; }
-  __device__ __forceinline__ void arrive_empty_before(int back) const { arrive(empty_ + stage_before(back) * 8); }
+  __device__ __forceinline__ unsigned tile_before(int back) const {
+    return tiles_ + stage_before(back) * stage_bytes;
+  }
+  __device__ __forceinline__ void arrive_full_before(int back) const {
+    arrive(full_ + stage_before(back) * 8);
+  }
+  __device__ __forceinline__ void arrive_empty_before(int back) const {
+    arrive(empty_ + stage_before(back) * 8);
+  }
 
   __device__ __forceinline__ void advance() {
     if (++stage_ == stages) {

@@ -38,7 +38,8 @@ KernelConfig config_of(const char* text) {
 
 std::vector<KernelConfig> configs() {
   return {config_of("tile_kv=64 stages=2"), config_of("tile_kv=64 stages=2 copies=cp_async rescale=always"),
-          config_of("tile_kv=32 stages=3"), config_of("tile_kv=48 stages=2 copies=cp_async")};
+          config_of("tile_kv=32 stages=3"), config_of("tile_kv=48 stages=2 copies=cp_async"),
+          config_of("tile_kv=32 stages=4 copies=cp_async")};
 }
 
 class MlaTest : public GpuTest {

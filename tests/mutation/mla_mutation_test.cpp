@@ -20,9 +20,9 @@ const Subject by_rows = {.config = "family=forward_mla_wgmma tile_kv=64 stages=2
                          .head_dim_v = 128,
                          .gqa_ratio = 4,
                          .values_in_keys = true,
-                         .heads = 2,
+                         .heads = 140,
                          .seqlen_q = 2,
-                         .seqlen_kv = 200};
+                         .seqlen_kv = 300};
 // A tile each: consumers meet at nothing but sums between one part and the next.
 const Subject one_tile = {.config = "family=forward_mla_wgmma tile_kv=64 stages=2",
                           .mask = "none",
@@ -90,15 +90,16 @@ INSTANTIATE_TEST_SUITE_P(
             "KeysReleasedBeforeTheyAreMultiplied",
             consumer,
             "    wgmma_wait_group<0>();\n    wgmma_hold(output_.registers[0]);\n    handover_.hold();\n    "
-            "release_keys();\n",
-            "    release_keys();\n    wgmma_wait_group<0>();\n    wgmma_hold(output_.registers[0]);\n    "
-            "handover_.hold();\n",
+            "keys_.arrive_empty_before(back);\n",
+            "    keys_.arrive_empty_before(back);\n    wgmma_wait_group<0>();\n    "
+            "wgmma_hold(output_.registers[0]);\n    handover_.hold();\n",
             {"data race", "access in flight"},
             by_tma},
         TemplateMutation{"GivenWhileTheOthersAreMultiplied",
                          consumer,
-                         "      exponentiate<0>(scores_, state_, scale_log2_);\n      finish_output();\n",
-                         "      exponentiate<0>(scores_, state_, scale_log2_);\n      release_keys();\n",
+                         "      exponentiate<0>(scores_, state_, scale_log2_);\n      finish_values(2);\n",
+                         "      exponentiate<0>(scores_, state_, scale_log2_);\n      "
+                         "keys_.arrive_empty_before(2);\n",
                          {"access in flight", "data race"},
                          by_tma},
         TemplateMutation{
@@ -111,7 +112,27 @@ INSTANTIATE_TEST_SUITE_P(
                          room_for_more,
                          true},
         TemplateMutation{
-            "RowsWithoutProxyFence", load_keys, "    fence_proxy_async_shared();\n", "", {"proxy"}, by_rows}),
+            "ValuesOfTheTileBehind", consumer, "keys_.tile_before(2)", "keys_.tile_before(1)", {}, by_tma},
+        TemplateMutation{
+            "RowsWithoutProxyFence", load_keys, "    fence_proxy_async_shared();\n", "", {"proxy"}, by_rows},
+        TemplateMutation{"EarlierTileNotWaitedFor",
+                         load_keys,
+                         "end<1>(",
+                         "end<2>(",
+                         {"data race", "access in flight", "uninitialized", "proxy"},
+                         by_rows},
+        TemplateMutation{"NothingEndedBeforeAWaitForRoom",
+                         load_keys,
+                         "      copies_.finish_before_waiting(ring_);\n",
+                         "",
+                         {"deadlock"},
+                         by_rows},
+        TemplateMutation{"LastTileNotWaitedFor",
+                         load_keys,
+                         "if (is_last) end<0>(",
+                         "if (is_last) end<1>(",
+                         {"data race", "access in flight", "uninitialized", "proxy", "unfinished copy"},
+                         by_rows}),
     ::testing::PrintToStringParamName());
 
 }  // namespace

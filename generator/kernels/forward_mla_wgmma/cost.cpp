@@ -29,6 +29,12 @@ constexpr double part_clocks = 200;  // that the last block of a unit needs for 
 // As forward_split_wgmma has it: models of other families do not know what memory can bring.
 constexpr double beside_other_families = 0.7;
 
+// Of the warp that copies a tile row by row: two tiles are on their way at once where there is room for them.
+double row_copies_clocks(const ForwardMlaWgmma& config) {
+  const double issuing = row_copy_clocks * config.tile_kv;
+  return std::max(issuing, (latency_clocks + issuing) / std::min(2, config.stages - 1));
+}
+
 }  // namespace
 
 double Family<ForwardMlaWgmma>::cycles(const Case& problem, const ProblemShape& shape,
@@ -49,8 +55,7 @@ double Family<ForwardMlaWgmma>::cycles(const Case& problem, const ProblemShape& 
   const double memory =
       tile_bytes / memory_bytes_per_clock / row_tiles * (1 + std::pow(scarce_bytes / in_flight, 3)) +
       tile_bytes / l2_bytes_per_clock * (1 - 1 / row_tiles);
-  const double copy =
-      config.copies == Copies::cp_async ? latency_clocks + row_copy_clocks * config.tile_kv : 0;
+  const double copy = config.copies == Copies::cp_async ? row_copies_clocks(config) : 0;
   const double scores =
       config.tile_kv / 2.0 * d / 16 * (config.tile_kv < rows_per_warpgroup ? narrow_products : 1);
   const double outputs = config.tile_kv / 16.0 * dv / 2;

@@ -7,7 +7,9 @@
 
 #include "generator/kernels/block_cover.h"
 #include "generator/kernels/forward_wgmma/family.h"
+#include "generator/problem/arguments.h"
 #include "generator/problem/functor_node.h"
+#include "generator/text/row_keys.h"
 #include "generator/text/score_mask.h"
 #include "templates/base/element.cuh"
 #include "templates/tiles/bounded_box.cuh"
@@ -68,22 +70,55 @@ double overlapped(std::initializer_list<double> times) {
   return std::pow(sum, 0.25);
 }
 
-// Tiles of keys for a tile of queries. Every mask is taken for a causal one, for want of a better guess.
-double steps_per_tile(const AttentionSpec& spec, const ForwardWgmma& config, const ProblemShape& shape) {
-  const auto steps = [&](std::int64_t keys) {
-    return static_cast<double>((std::clamp<std::int64_t>(keys, 0, shape.seqlen_kv) + config.tile_kv - 1) /
-                               config.tile_kv);
+// What there is to do for a tile of queries, on the average of some.
+struct TileWork {
+  double steps = 0;  // tiles of keys
+  double repeated =
+      0;  // of these, in which rows of a consumer see their first key, and which are not its first
+  double masked_ends = 0;  // of the keys, at which tiles are partial
+};
+
+// Of consumers whose rows begin to see keys at key `first`, for the first row of the tile, up to key `last`.
+double repeated_steps(const ForwardWgmma& config, std::int64_t first, std::int64_t last) {
+  const int consumers = consumers_of(config);
+  const auto tile_of = [&](std::int64_t of_consumers, std::int64_t keys_before) {
+    return (first + (last - first) * of_consumers / consumers - keys_before) / config.tile_kv;
   };
-  if (!drops_keys(spec)) return steps(shape.seqlen_kv);
+  std::int64_t repeated = 0;
+  for (int c = 0; first < last && c < consumers; ++c) {
+    const std::int64_t begin = tile_of(c, 0), end = std::max(begin, tile_of(c + 1, 1));
+    repeated += end - begin + (begin > first / config.tile_kv ? 1 : 0);
+  }
+  return static_cast<double>(repeated) / consumers;
+}
+
+// A mask that tensors decide is taken for a causal one, for want of a better guess.
+TileWork work_of_tile(const AttentionSpec& spec, const ForwardWgmma& config, const ProblemShape& shape) {
+  const auto steps = [&](std::int64_t begin, std::int64_t end) {
+    return static_cast<double>((end + config.tile_kv - 1) / config.tile_kv - begin / config.tile_kv);
+  };
+  if (!drops_keys(spec)) return {.steps = steps(0, shape.seqlen_kv)};
   constexpr std::int64_t most_samples = 32;
+  const Extents sizes = extents_of(spec, shape);
   const std::int64_t tiles = (shape.seqlen_q + config.tile_q - 1) / config.tile_q;
   const std::int64_t samples = std::min(tiles, most_samples);
-  double sum = 0;
+  TileWork sum{.masked_ends = static_cast<double>(samples)};
   for (std::int64_t i = 0; i < samples; ++i) {
-    const std::int64_t tile = tiles * (i + 1) / samples;
-    sum += steps(tile * config.tile_q + shape.seqlen_kv - shape.seqlen_q);
+    const std::int64_t q_end = tiles * (i + 1) / samples * config.tile_q, q_begin = q_end - config.tile_q;
+    const KeyRange causal{
+        0, std::clamp<std::int64_t>(q_end + shape.seqlen_kv - shape.seqlen_q, 0, shape.seqlen_kv)};
+    const KeyRange first = row_keys(spec.mask, sizes, q_begin).value_or(causal);
+    const KeyRange last = row_keys(spec.mask, sizes, q_end - 1).value_or(causal);
+    const std::int64_t begin = std::min(first.begin, last.begin), end = std::max(first.end, last.end);
+    if (begin >= end) continue;
+    sum.steps += steps(begin, end);
+    sum.repeated += repeated_steps(config, first.begin, last.begin);
+    sum.masked_ends += begin > 0 ? 1 : 0;
   }
-  return sum / static_cast<double>(std::max<std::int64_t>(1, samples));
+  const auto mean = [&](double of_all) {
+    return of_all / static_cast<double>(std::max<std::int64_t>(1, samples));
+  };
+  return {mean(sum.steps), mean(sum.repeated), mean(sum.masked_ends)};
 }
 
 // Of the warp that starts more copies than others for a tile of keys, where there are pages.
@@ -161,9 +196,11 @@ double Family<ForwardWgmma>::cycles(const Case& problem, const ProblemShape& sha
   const bool runs_on =
       config.overlap && config.persistent && (config.stages_q > 1 || config.separate_o || config.direct_o);
   const double covered = block_cover(spec, config.tile_q, config.tile_kv);
-  const double per_tile = steps_per_tile(spec, config, shape) * covered * step_clocks(spec, config) +
+  const TileWork work = work_of_tile(spec, config, shape);
+  const double steps = work.steps + (config.rescale == Rescale::on_overflow ? work.repeated : 0);
+  const double per_tile = steps * covered * step_clocks(spec, config) +
                           (runs_on ? next_work_clocks : new_work_clocks) +
-                          (is_masked ? masked_per_row * (config.tile_q + config.tile_kv) : 0);
+                          work.masked_ends * masked_per_row * (config.tile_q + config.tile_kv);
   const double slots = static_cast<double>(limits.sm_count) * config.blocks_per_sm;
   double computing = waves_of(spec, shape, tiles / slots) * per_tile;
   if (config.blocks_per_sm > 1) computing *= neighbours;

@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "generator/kernels/families.h"
+#include "generator/kernels/search.h"
 
 namespace jit {
 namespace {
@@ -73,6 +74,26 @@ INSTANTIATE_TEST_SUITE_P(H200, ForwardWgmmaCost,
                            return "Of" + std::string(info.param, 4) + std::string(info.param + 5, 2) +
                                   std::string(info.param + 8, 2);
                          });
+
+// On an H200, batch 4, 16 heads, 8,192 tokens: 434 µs by 128 × 128, 570 by 192 × 80 (docs/notebook.md). The first tile of
+// keys, which rows of all consumers must see some of, decides.
+TEST(ForwardWgmmaChoice, WindowsAndTheirTextsTakeTilesThatFitTheirEnds) {
+  DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
+  limits.sm_count = 132;
+  const ProblemShape shape{.batch = 4, .heads_q = 16, .seqlen_q = 8192, .seqlen_kv = 8192};
+  const Mask text = mask::text({.name = "near",
+                                .body = "return k <= q && q - k <= window;",
+                                .constants = {{"window", std::int64_t{1024}}}});
+  for (const Mask& mask : {parse_mask("window(1024, 0)"), parse_mask("causal && window(1024, 0)"), text}) {
+    const AttentionSpec spec{.mask = mask};
+    const KernelConfig first = ranked_configs(spec, shape, limits).front();
+    ASSERT_TRUE(std::holds_alternative<ForwardWgmma>(first)) << to_string(first);
+    EXPECT_EQ(std::get<ForwardWgmma>(first).tile_q, 128) << to_string(spec);
+    EXPECT_EQ(std::get<ForwardWgmma>(first).tile_kv, 128) << to_string(spec);
+  }
+  const KernelConfig causal = ranked_configs({.mask = mask::causal()}, shape, limits).front();
+  EXPECT_EQ(std::get<ForwardWgmma>(causal).tile_q, 192);
+}
 
 }  // namespace
 }  // namespace jit
