@@ -131,11 +131,8 @@ class Consumer {
   // Leaves the scores as the mask and score functors want them.
   __device__ __forceinline__ void apply_functors() {
     wgmma_hold(scores_.registers[0]);
-    const PartNote& part = parts_.note();
-    apply_row_functors<Config>(scores_, params_, part,
-                               {.row = part.row_begin + first_row(),
-                                .key = note_.k_begin,
-                                .is_partial = (note_.flags & key_note_partial) != 0});
+    apply_row_functors<Config>(scores_, params_, parts_.note(),
+                               score_origin(parts_.note(), note_, first_row()));
   }
 
   // Makes zeros of the values of rows from `first` on, which are not the sequence's: 0 times what lies there may not be 0.

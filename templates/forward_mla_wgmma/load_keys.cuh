@@ -154,29 +154,23 @@ class KeyLoader {
 
   /// Walks through the block's share of the work.
   __device__ __forceinline__ void run(Work<Config>& work) {
-    for_each_part<Config>(params_, work, [&](const Note<Config>& note, int begin, int end) {
-      load_tiles(work, note, begin, end);
+    for_each_part<Config>(params_, work, [&](const Note<Config>& note, UnitTiles<Config>& tiles) {
+      load_tiles(work.unit, note, tiles);
     });
     parts_.put_end();
   }
 
  private:
-  // Tiles [begin, end) of the unit's.
-  __device__ __forceinline__ void load_tiles(const Work<Config>& work, const Note<Config>& note, int begin,
-                                             int end) {
-    const Unit& unit = work.unit;
-    const UnitMask<Config> mask{params_, unit};
-    const KeyRange keys{(work.tiles.begin + begin) * Config::tile_kv,
-                        (work.tiles.begin + end) * Config::tile_kv};
-    UnitTiles<Config> tiles(mask, queries_of<Config>(unit), keys, unit.kv.length);
+  // All of a part.
+  __device__ __forceinline__ void load_tiles(const Unit& unit, const Note<Config>& note,
+                                             UnitTiles<Config>& tiles) {
     parts_.put(note);  // queries are longer on their way than keys
     if (!tiles.has(0)) return note_no_keys();
     auto place = copies_.place(unit, tiles.key(0));
     while (true) {
       const bool has_next = tiles.has(1);
       copies_.finish_before_waiting(ring_);
-      take_stage(
-          {tiles.key(0), (tiles.is_partial() ? key_note_partial : 0) | (has_next ? 0 : key_note_last)});
+      take_stage(note_of(tiles));
       copies_.start(ring_, place);
       if (has_next)
         place = copies_.place(unit, tiles.key(1));  // pages are looked up while the tile is on its way

@@ -95,9 +95,7 @@ class BoxConsumer {
     Products::multiply_qk(scores, q_, stage + Traits::layout.k + first_key() * Traits::KTile::row_bytes);
     scales_.scale_scores(scores, stage, first_key());
     apply_row_functors<Config>(scores, params_, part,
-                               {.row = part.row_begin + row_warp() * rows_per_warp,
-                                .key = note.k_begin + first_key(),
-                                .is_partial = (note.flags & key_note_partial) != 0});
+                               score_origin(part, note, row_warp() * rows_per_warp, first_key()));
     online_softmax<Config::rescale>(scores, output_, state_, scale_log2_);
     scales_.scale_weights(scores, stage, first_key());
     Products::multiply_pv(output_, scores, v + first_key() * Traits::VTile::row_bytes);

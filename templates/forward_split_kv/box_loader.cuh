@@ -33,21 +33,16 @@ class BoxLoader {
 
   /// Walks through the block's share of the work.
   __device__ __forceinline__ void run(Work<Config>& work) {
-    for_each_part<Config>(params_, work, [&](const Note<Config>& note, int begin, int end) {
-      load_tiles(work, note, begin, end);
+    for_each_part<Config>(params_, work, [&](const Note<Config>& note, UnitTiles<Config>& tiles) {
+      load_tiles(work.unit, note, tiles);
     });
     parts_.put_end();
   }
 
  private:
-  // Tiles [begin, end) of the unit's.
-  __device__ __forceinline__ void load_tiles(const Work<Config>& work, const Note<Config>& note, int begin,
-                                             int end) {
-    const Unit& unit = work.unit;
-    const UnitMask<Config> mask{params_, unit};
-    const KeyRange keys{(work.tiles.begin + begin) * Config::tile_kv,
-                        (work.tiles.begin + end) * Config::tile_kv};
-    UnitTiles<Config> tiles(mask, queries_of<Config>(unit), keys, unit.kv.length);
+  // All of a part.
+  __device__ __forceinline__ void load_tiles(const Unit& unit, const Note<Config>& note,
+                                             UnitTiles<Config>& tiles) {
     parts_.put(note);
     const bool brings = brings_queries<Config>(note);
     if (!tiles.has(0)) {
@@ -58,9 +53,7 @@ class BoxLoader {
     RowPlace box = box_place<Traits>(params_, unit, tiles.key(0));
     for (bool is_first = true;; is_first = false) {
       const bool has_next = tiles.has(1);
-      begin_stage(
-          {tiles.key(0), (tiles.is_partial() ? key_note_partial : 0) | (has_next ? 0 : key_note_last)},
-          Tiles::KPanels::bytes + Tiles::VPanels::bytes);
+      begin_stage(note_of(tiles), Tiles::KPanels::bytes + Tiles::VPanels::bytes);
       const unsigned stage = ring_.tile(), full = ring_.full();
       start_boxes<Traits, typename Tiles::KPanels>(stage + Traits::layout.k, memory_.k, full, box);
       start_boxes<Traits, typename Tiles::VPanels>(stage + Traits::layout.v, memory_.v, full, box);

@@ -122,11 +122,8 @@ class Consumer {
   __device__ __forceinline__ void apply_functors() {
     wgmma_hold(scores_.registers[0]);
     scales_.scale_scores(scores_);
-    const PartNote& part = parts_.note();
-    apply_row_functors<Config>(scores_, params_, part,
-                               {.row = part.row_begin + first_row(),
-                                .key = note_.k_begin,
-                                .is_partial = (note_.flags & key_note_partial) != 0});
+    apply_row_functors<Config>(scores_, params_, parts_.note(),
+                               score_origin(parts_.note(), note_, first_row()));
   }
 
   // Waits for O and releases V.

@@ -28,8 +28,8 @@ class KeyLoader {
   /// Walks through the block's share of the work. Each tile of keys is followed by the values of the one before, from
   /// one part to the next: scores are computed first.
   __device__ __forceinline__ void run(Work<Config>& work) {
-    for_each_part<Config>(params_, work, [&](const Note<Config>& note, int begin, int end) {
-      load_tiles(work, note, begin, end);
+    for_each_part<Config>(params_, work, [&](const Note<Config>& note, UnitTiles<Config>& tiles) {
+      load_tiles(work.unit, note, tiles);
     });
     load_values();
     if constexpr (Traits::converts) note_of_keys(key_note_end);
@@ -37,23 +37,16 @@ class KeyLoader {
   }
 
  private:
-  // Tiles [begin, end) of the unit's.
-  __device__ __forceinline__ void load_tiles(const Work<Config>& work, const Note<Config>& note, int begin,
-                                             int end) {
-    const Unit& unit = work.unit;
-    const UnitMask<Config> mask{params_, unit};
-    const KeyRange keys{(work.tiles.begin + begin) * Config::tile_kv,
-                        (work.tiles.begin + end) * Config::tile_kv};
-    UnitTiles<Config> tiles(mask, queries_of<Config>(unit), keys, unit.kv.length);
+  // All of a part.
+  __device__ __forceinline__ void load_tiles(const Unit& unit, const Note<Config>& note,
+                                             UnitTiles<Config>& tiles) {
     parts_.put(note);  // queries are longer on their way than keys
     if (!tiles.has(0)) return note_of_keys(key_note_none);
     RowPlace box = box_place<Traits>(params_, unit, tiles.key(0));
     while (tiles.has(0)) {
-      const bool has_next = tiles.has(1);
-      load_k(box,
-             {tiles.key(0), (tiles.is_partial() ? key_note_partial : 0) | (has_next ? 0 : key_note_last)});
+      load_k(box, note_of(tiles));
       // The next tile's pages are on the way while values wait for room.
-      const RowPlace next = has_next ? box_place<Traits>(params_, unit, tiles.key(1)) : box;
+      const RowPlace next = tiles.has(1) ? box_place<Traits>(params_, unit, tiles.key(1)) : box;
       load_values();
       values_ = box;
       has_values_ = true;

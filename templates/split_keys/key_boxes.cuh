@@ -10,6 +10,8 @@
 #include "problem/variable_sequences.cuh"
 #include "ptx/bulk_tensor.cuh"
 #include "ptx/mbarrier.cuh"
+#include "split_keys/key_note.cuh"
+#include "split_keys/span_note.cuh"
 #include "split_keys/work_list.cuh"
 
 namespace jit {
@@ -71,25 +73,39 @@ __device__ __forceinline__ void copy_boxes(unsigned tile, const TensorMap& map, 
   start_boxes<Traits, Tile>(tile, map, full, box);
 }
 
-/// The tiles of keys that the rows of a unit see, of a part that has tiles [begin, end) of the unit's.
+/// The tiles of keys of a part that the rows of its unit see.
 template <class Config>
 using UnitTiles = KvTiles<UnitMask<Config>, Config::tile_kv, 1>;
 
-/// Calls f(note, begin, end) for the block's parts of units, one after another, where keys are summed in spans span
-/// by span, which are tiles [begin, end) of the unit's. By a whole warp.
+/// What is noted of the tile at which `tiles` stands.
+template <class Tiles>
+__device__ __forceinline__ KeyNote note_of(const Tiles& tiles) {
+  return {tiles.key(0), (tiles.is_partial() ? key_note_partial : 0) | (tiles.has(1) ? 0 : key_note_last)};
+}
+
+/// Calls f(note, tiles) for the block's parts of units, one after another, where keys are summed in spans span by span.
+/// `work.unit` is the part's. By a whole warp.
 template <class Config, class WorkList, class F>
 __device__ __forceinline__ void for_each_part(const AttentionParams& params, WorkList& work, F f) {
+  // Tiles [begin, end) of the unit's.
+  const auto visit = [&](const Note<Config>& note, int begin, int end) {
+    const UnitMask<Config> mask{params, work.unit};
+    const KeyRange keys{(work.tiles.begin + begin) * Config::tile_kv,
+                        (work.tiles.begin + end) * Config::tile_kv};
+    UnitTiles<Config> tiles(mask, queries_of<Config>(work.unit), keys, work.unit.kv.length);
+    f(note, tiles);
+  };
   for (; work.has_unit(params); work.next(params)) {
     const UnitPart mine = work.part();
     if (!mine.is_mine) continue;
     if constexpr (Config::split_keys == 0) {
-      f(work.note(mine), mine.tile_begin, mine.tile_end);
+      visit(work.note(mine), mine.tile_begin, mine.tile_end);
     } else {
       int tile = mine.tile_begin;  // a unit without keys has one span
       do {
         const int span_end = ((work.tiles.begin + tile) / span_tiles<Config> + 1) * span_tiles<Config>;
         const int end = minimum(mine.tile_end, span_end - work.tiles.begin);
-        f(work.span_note(mine, work.tiles.begin + tile), tile, end);
+        visit(work.span_note(mine, work.tiles.begin + tile), tile, end);
         tile = end;
       } while (tile < mine.tile_end);
     }

@@ -6,6 +6,7 @@
 #include "problem/functor.cuh"
 #include "problem/masks.cuh"
 #include "problem/scores.cuh"
+#include "split_keys/key_note.cuh"
 #include "split_keys/packed_rows.cuh"
 #include "split_keys/part_note.cuh"
 
@@ -17,6 +18,12 @@ struct ScoreOrigin {
   int key;
   bool is_partial;
 };
+
+/// That of a warp whose first row and key are so many behind those of the part and of the tile of keys.
+__device__ __forceinline__ ScoreOrigin score_origin(const PartNote& part, const KeyNote& keys, int row,
+                                                    int key = 0) {
+  return {part.row_begin + row, keys.k_begin + key, (keys.flags & key_note_partial) != 0};
+}
 
 /// Of one row: whether its query sees a key. Built once for the keys of a tile.
 template <class Mask>
