@@ -58,7 +58,8 @@ __device__ __forceinline__ void write_output(const AttentionParams& params,
   // Over Q: these rows are this warp's own, which no other warp multiplies with.
 #pragma unroll
   for (int step = 0; step < Traits::Output::column_blocks / 2; ++step) {
-    const unsigned address = Traits::OTile::chunk_address(o_tile, warp_row + lane % 16, 2 * step + lane_chunk);
+    const unsigned address =
+        Traits::OTile::chunk_address(o_tile, warp_row + lane % 16, 2 * step + lane_chunk);
 #pragma unroll
     for (int i = 0; i < 4; ++i) columns.finish(output, i % 2, 2 * step + i / 2);
     if (finishes_columns<Config> && step % 2 != 0) __syncwarp();  // loads stay behind it
@@ -123,7 +124,8 @@ class Consumer {
 
  private:
   // Whether P is packed while exponentials are computed, which P V of the tile before must have ended for.
-  static constexpr bool packs_early = Traits::transposes_v && Config::overlap && !has_block_scales<Config>;
+  static constexpr bool packs_early =
+      Traits::has_fp8_products && Config::overlap && !has_block_scales<Config>;
 
   /// Whether the scales of queries are factors of exponents: a functor wants to see whole scores.
   static constexpr bool scales_exponents = has_token_scales<Config> && Score::is_identity;

@@ -9,6 +9,7 @@
 #include "templates/base/element.cuh"
 #include "templates/forward_wgmma/smem_layout.cuh"
 #include "templates/tiles/bounded_box.cuh"
+#include "templates/tiles/panel_tile.cuh"
 
 namespace jit {
 
@@ -79,9 +80,12 @@ constexpr std::array rows = {
 };
 static_assert(rows.size() == member_count<ForwardWgmma>(), "each member has a row");
 
+// Products of 8 bits want a row of V for each column.
+bool transposes_v(const AttentionSpec& spec) { return has_fp8_queries(spec) && !spec.v_along_sequence; }
+
 // Consumers, loaders, and those who turn values of 8 bits over, or widen keys and values.
 int warpgroups_of(const AttentionSpec& spec, const ForwardWgmma& config) {
-  const bool has_converters = has_fp8_queries(spec) || config.converter_warps > spare_warps;
+  const bool has_converters = transposes_v(spec) || config.converter_warps > spare_warps;
   return consumers_of(config) + 1 + (has_converters ? 1 : 0);
 }
 int threads_of(const AttentionSpec& spec, const ForwardWgmma& config) {
@@ -128,7 +132,8 @@ int smem_bytes(const AttentionSpec& spec, const ForwardWgmma& config) {
                       .element_bytes = size_of(spec.dtype),
                       .output_bytes = size_of(output_dtype(spec)),
                       .key_scales = spec.descale_per != ScaleKind::head,
-                      .stages_stored = config.stages_stored})
+                      .stages_stored = config.stages_stored,
+                      .v_along_sequence = spec.v_along_sequence})
       .total;
 }
 
@@ -379,6 +384,8 @@ std::vector<ForwardWgmma> Family<ForwardWgmma>::space(const Case& problem) {
   const std::vector<Rescale> rescales = promising_rescales(spec);
   for (const int consumers : {2, 3, 1}) {
     for (const int tile_kv : {32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192}) {
+      // What a panel has beside the tile's keys is read for nothing.
+      if (spec.v_along_sequence && tile_kv % key_panel_columns(tile_kv) != 0) continue;
       for (const Schedule& schedule : schedules) {
         for (const Stages& stages : searched_stage_counts) {
           for (const bool persistent : {true, false}) {
