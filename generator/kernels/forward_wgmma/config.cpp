@@ -115,6 +115,13 @@ int box_rows_of(const AttentionSpec& spec, const ForwardWgmma& config) {
   return box_rows(config.tile_kv, spec.sequences_kv == SequenceKind::paged ? spec.page_size : 0);
 }
 
+// Whether panels of values along the sequence are more than a third larger than the tile: what they have beside its keys
+// is read for nothing.
+bool reads_too_much(int tile_kv) {
+  const int panel = key_panel_columns(tile_kv), panels = (tile_kv + panel - 1) / panel;
+  return 3 * panels * panel > 4 * tile_kv;
+}
+
 int smem_bytes(const AttentionSpec& spec, const ForwardWgmma& config) {
   return smem_layout({.head_dim = spec.head_dim,
                       .head_dim_v = spec.value_head_dim(),
@@ -384,8 +391,7 @@ std::vector<ForwardWgmma> Family<ForwardWgmma>::space(const Case& problem) {
   const std::vector<Rescale> rescales = promising_rescales(spec);
   for (const int consumers : {2, 3, 1}) {
     for (const int tile_kv : {32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192}) {
-      // What a panel has beside the tile's keys is read for nothing.
-      if (spec.v_along_sequence && tile_kv % key_panel_columns(tile_kv) != 0) continue;
+      if (spec.v_along_sequence && reads_too_much(tile_kv)) continue;
       for (const Schedule& schedule : schedules) {
         for (const Stages& stages : searched_stage_counts) {
           for (const bool persistent : {true, false}) {

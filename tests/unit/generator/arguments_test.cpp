@@ -167,7 +167,8 @@ TEST(FillParams, ValuesAlongTheSequence) {
   };
   refused([](auto& a) { a.v.strides[3] = 104; }, "v", "stride 104 in dimension 3");
   refused([](auto& a) { a.v.strides[2] = 8; }, "v", "does not keep rows aligned to 16 bytes");
-  refused([](auto& a) { a.v.strides[1] = 2; }, "v", "stride 2 along seqlen; it must be 1, as v_along_sequence");
+  refused([](auto& a) { a.v.strides[1] = 2; }, "v",
+          "stride 2 along seqlen; it must be 1, as v_along_sequence");
   refused([](auto& a) { a.v.strides[3] = -pitch; }, "v", "they must be positive");
   refused(
       [](auto& a) {

@@ -135,7 +135,8 @@ TEST(Supports, ValuesAlongTheSequenceOnOneArchitecture) {
   const std::vector<Refusal> refusals = supports(spec, sm_80);
   ASSERT_THAT(refusals, SizeIs(1));
   EXPECT_EQ(refusals[0].field, "v_along_sequence");
-  EXPECT_THAT(refusals[0].rule, HasSubstr("is for sm_90a, and this is sm_80: give v with a row for each key"));
+  EXPECT_THAT(refusals[0].rule,
+              HasSubstr("is for sm_90a, and this is sm_80: give v with a row for each key"));
 }
 
 TEST(Supports, TheNearestValueWorks) {
