@@ -124,8 +124,7 @@ class Consumer {
 
  private:
   // Whether P is packed while exponentials are computed, which P V of the tile before must have ended for.
-  static constexpr bool packs_early =
-      Traits::has_fp8_products && Config::overlap && !has_block_scales<Config>;
+  static constexpr bool packs_early = Traits::multiplies_fp8 && Config::overlap && !has_block_scales<Config>;
 
   /// Whether the scales of queries are factors of exponents: a functor wants to see whole scores.
   static constexpr bool scales_exponents = has_token_scales<Config> && Score::is_identity;

@@ -37,11 +37,11 @@ struct KernelTraits {
   static_assert(sizeof(OutputElement<Config>) == 2 || Config::direct_o, "stmatrix stores 16 bits");
 
   /// Whether products are of 8 bits, which sum along the columns of both tiles: that of V has a row for each column.
-  static constexpr bool has_fp8_products = sizeof(Element) == 1;
+  static constexpr bool multiplies_fp8 = sizeof(Element) == 1;
   /// Whether a warpgroup turns values over on their way to the consumers.
-  static constexpr bool transposes_v = has_fp8_products && !values_along_sequence<Config>;
+  static constexpr bool transposes_v = multiplies_fp8 && !values_along_sequence<Config>;
   /// Whether one makes numbers of 16 bits of keys and values of 8.
-  static constexpr bool widens = keys_are_fp8<Config> && !has_fp8_products;
+  static constexpr bool widens = keys_are_fp8<Config> && !multiplies_fp8;
   static_assert(widens == (Config::stages_stored > 0) && widens == (Config::converter_warps > 0),
                 "what is widened has buffers and warps of its own");
   static constexpr bool has_converters = transposes_v || widens;
@@ -56,7 +56,7 @@ struct KernelTraits {
   /// Whether sequences may differ in length, which is then read on the device.
   static constexpr bool has_lengths = Config::sequences_q != SequenceKind::dense ||
                                       Config::sequences_kv != SequenceKind::dense || Config::sinks || widens;
-  static_assert(!values_along_sequence<Config> || (has_fp8_products && !has_lengths),
+  static_assert(!values_along_sequence<Config> || (multiplies_fp8 && !has_lengths),
                 "only tiles that TMA cuts off at the end of the tensor lie along the sequence, of 8 bits");
   static_assert(Config::persistent || !has_lengths,
                 "a block looks for its work tiles in the order of the list");
@@ -114,7 +114,7 @@ struct KernelTraits {
                                              ? key_panel_columns(Config::tile_kv)
                                              : panel_columns(Config::tile_kv, sizeof(Weight));
   using VTile = typename ChosenType<
-      has_fp8_products,
+      multiplies_fp8,
       PanelTile<Weight, transposed_rows(Config::head_dim_v), Config::tile_kv, v_panel_columns>,
       PanelTile<Weight, Config::tile_kv, Config::head_dim_v>>::type;
   using OTile = PanelTile<OutputElement<Config>, rows_per_warpgroup, Config::head_dim_v>;
@@ -143,7 +143,7 @@ struct KernelTraits {
   /// From one consumer's Q, or O, to the next one's.
   static constexpr int q_bytes = q_stage_bytes / consumers;
   static constexpr int o_bytes = o_over_q ? q_bytes : OTile::bytes;
-  static_assert(!o_over_q || (QTile::row_bytes == OTile::row_bytes && !has_fp8_products),
+  static_assert(!o_over_q || (QTile::row_bytes == OTile::row_bytes && !multiplies_fp8),
                 "O lies over Q only when a warpgroup's rows of both cover the same bytes");
 
   /// Whether a consumer can compute the first scores of its next tile of queries before it has stored the

@@ -215,13 +215,14 @@ int estimated_registers(const AttentionSpec& spec, const ForwardWgmma& config) {
 }
 
 // What was seen to spill of estimates below the cap: P by way of shared memory, kernels without overlap, joined masks with
-// a score that depends on places, whose distances are computed ahead, and what is given back to results of fp8, and
-// scales of rows.
+// a score that depends on places, whose distances are computed ahead, and what is given back to results of fp8, scales of
+// rows, and P whose pairs lanes exchange.
 int register_doubt(const AttentionSpec& spec, const ForwardWgmma& config) {
   const bool has_distances = functor_count(spec.mask) > 1 && !are_steady(spec.score);
   return 2 + (config.p_in_registers ? 0 : 8) + (config.overlap ? 0 : 4) +
          (has_distances ? config.tile_kv / 4 : 0) + (finishes_columns(spec) ? 4 : 0) +
-         (spec.descale_per != ScaleKind::head ? 4 : 0) + (spec.lse_shift ? 2 : 0);
+         (spec.descale_per != ScaleKind::head ? 4 : 0) + (spec.lse_shift ? 2 : 0) +
+         (spec.v_along_sequence ? 2 : 0);
 }
 
 }  // namespace
