@@ -17,7 +17,7 @@ constexpr const char* mma_config =
 // With `given_back`, values have a scale for each column and a mean, and LSE has lost something.
 std::string noticed_of_fp8(const TemplateMutation* mutation, const char* config,
                            ScaleKind descale_per = ScaleKind::head, int head_dim_v = 160,
-                           bool given_back = false, const Score& score = {}) {
+                           bool given_back = false, const Score& score = {}, bool v_along_sequence = false) {
   const MutatedTemplates templates(mutation);
   Settings settings = shared_cache_settings();
   settings.templates = templates.folder();
@@ -30,6 +30,7 @@ std::string noticed_of_fp8(const TemplateMutation* mutation, const char* config,
   problem.spec.gqa_ratio = 2;
   problem.spec.descale_per = descale_per;
   problem.spec.score = score;
+  problem.spec.v_along_sequence = v_along_sequence;
   problem.spec.v_mean = problem.spec.lse_shift = given_back;
   if (given_back) problem.spec.v_descale_per = ScaleKind::channel;
   AttentionRun run(problem);
@@ -138,6 +139,38 @@ INSTANTIATE_TEST_SUITE_P(
         TemplateMutation{"PromotedSumsLost", sums, "      add(sums_, output);\n", ""},
         TemplateMutation{"PromotedSumsTwice", sums, "      output.clear();\n", ""},
         TemplateMutation{"PromotedSumsUnscaled", sums, "    sums_.scale_rows(factors);\n", ""}),
+    ::testing::PrintToStringParamName());
+
+// Of kernels whose values lie along the sequence: panels of 64 keys, of which the last tile fills none.
+class AlongSequenceMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
+
+std::string noticed_along_sequence(const TemplateMutation* mutation) {
+  return noticed_of_fp8(mutation, "family=forward_wgmma tile_q=64 tile_kv=192 stages_v=2 separate_o=true",
+                        ScaleKind::head, 160, false, {}, true);
+}
+
+TEST(AlongSequence, IsRightUnmutated) { EXPECT_EQ(noticed_along_sequence(nullptr), ""); }
+
+TEST_P(AlongSequenceMutationTest, IsCaught) {
+  expect_caught(GetParam(), noticed_along_sequence(&GetParam()));
+}
+
+constexpr const char* weights = "steps/e4m3_weights.cuh";
+constexpr const char* boxes = "forward_wgmma/tile_boxes.cuh";
+
+INSTANTIATE_TEST_SUITE_P(
+    AlongSequence, AlongSequenceMutationTest,
+    ::testing::Values(
+        TemplateMutation{"ProbabilitiesInTheOrderOfLanes", "steps/wgmma_products.cuh",
+                         "if constexpr (values_along_sequence<Config>) {", "if constexpr (false) {"},
+        TemplateMutation{"PairsOfOtherLanes", weights, "first_source ^ 1", "first_source ^ 2"},
+        TemplateMutation{"PairsOfTheOtherBlock", weights, "is_odd ? odd_block : even_block",
+                         "is_odd ? even_block : even_block"},
+        TemplateMutation{"PairsExchangedInUpperLanes", weights, "is_upper ? 0x1054 : 0x5410", "0x5410"},
+        TemplateMutation{"HighPairsExchangedInUpperLanes", weights, "is_upper ? 0x3276 : 0x7632", "0x7632"},
+        TemplateMutation{"ValuesOfTheFirstTile", boxes, "first.seq + panel * Tile::columns",
+                         "panel * Tile::columns"},
+        TemplateMutation{"OnePanelForAll", boxes, "first.seq + panel * Tile::columns", "first.seq"}),
     ::testing::PrintToStringParamName());
 
 // Of kernels whose queries and keys have scales of their own.
