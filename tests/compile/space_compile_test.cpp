@@ -181,6 +181,13 @@ TEST(CompileSpace, WgmmaKernelsAreCleanWhereTheyAreCommon) {
       }
     }
   }
+  // P whose pairs lanes exchange.
+  for (const ScaleKind kind : {ScaleKind::head, ScaleKind::token}) {
+    const AttentionSpec spec{.dtype = DType::fp8_e4m3, .descale_per = kind, .v_along_sequence = true};
+    const DeviceLimits limits = device_limits(testing::sm_90a);
+    wishes.push_back(
+        {spec, testing::sm_90a, untuned_order(spec, typical_shape(limits, spec), limits).front()});
+  }
   // Many queries over caches of fp8: consumers have no register to spare.
   for (const Mask& mask : {Mask(), mask::causal()}) {
     const AttentionSpec spec{.head_dim = 128,

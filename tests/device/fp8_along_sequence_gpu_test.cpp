@@ -1,14 +1,21 @@
 // Values of 8 bits that lie along the sequence: a row for each column, of all keys, behind whose last one lies poison.
 // Types, head dims, lengths that fill no row, masks, scores and scales, against double precision.
 #include <jit/attention.h>
+#include <jit/tuning.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "generator/access.h"
+#include "generator/context_state.h"
+#include "generator/kernels.h"
+#include "generator/problem/arguments.h"
+#include "generator/tuning/forward_buffers.h"
 #include "runtime/driver_api.h"
 #include "tests/device/fp8_case.h"
 #include "tests/device/gpu_fixture.h"
 #include "tests/support/error_of.h"
+#include "tests/support/shared_cache.h"
 
 namespace jit::testing {
 namespace {
@@ -139,6 +146,27 @@ TEST_F(AlongSequenceTest, ManyTilesOfManyHeads) {
     }
   }
   EXPECT_EQ(run.outputs(), first);
+}
+
+// The tuner lays values out so, too, and its reference reads them.
+TEST_F(AlongSequenceTest, TheTunersReferenceReadsTheSame) {
+  const CurrentDevice scope(0);
+  const Context fresh(shared_cache_settings());
+  ContextState& state = *Access::state(fresh);
+  const TestStream stream;
+  AttentionSpec spec{.dtype = DType::fp8_e4m3, .head_dim = 32, .head_dim_v = 48, .v_along_sequence = true};
+  const AttentionArguments arguments = sized_arguments(spec, {.heads_q = 2, .seqlen_q = 70, .seqlen_kv = 90});
+  AttentionParams params;
+  EXPECT_TRUE(fill_params(spec, {}, arguments, params));
+  const ForwardBuffers buffers(state, spec, device_, params, stream.get());
+  const auto checked = [&](const AttentionSpec& of) {
+    BuiltKernel kernel = build_kernel(state, of, config_of(small_tiles), native_target(device_));
+    return buffers.check(make_plan(state, of, std::move(kernel), 0, "test"), stream.get());
+  };
+  EXPECT_EQ(checked(spec), "");
+  AttentionSpec other = spec;
+  other.mask = mask::causal();
+  EXPECT_THAT(checked(other), ::testing::StartsWith("wrong: "));
 }
 
 TEST_F(AlongSequenceTest, OtherFamiliesAndLengthsOnTheDeviceAreRefused) {

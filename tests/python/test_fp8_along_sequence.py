@@ -1,4 +1,7 @@
-"""Values of fp8 that lie along the sequence: the form follows from strides."""
+"""Values of fp8 that lie along the sequence: the form follows from strides; the tool lays them out."""
+
+import os
+import subprocess
 
 import jit_attention as ja
 import ml_dtypes
@@ -46,6 +49,23 @@ def test_a_spec_wants_what_it_says(rng):
     assert numpy.array_equal(attention(q, k, along).view("u2"), ja.attention(q, k, along).view("u2"))
     with pytest.raises(ja.errors.InvalidArgumentError, match="along seqlen; it must be 1, as v_along_sequence"):
         attention(q, k, v)
+
+
+def test_the_tool_lays_values_out(rng, tmp_path):
+    arrays = {n: rng.standard_normal((2, s, 2, 32)).astype(FP8["fp8_e4m3"]) for n, s in zip("qkv", (20, 70, 70))}
+    for name, array in arrays.items():
+        numpy.save(tmp_path / f"{name}.npy", array.view("u1"))
+    files = [word for n in "qkv" for word in (f"--{n}", str(tmp_path / f"{n}.npy"))]
+    results = []
+    for more in ([], ["--v-along-sequence"]):
+        out = tmp_path / f"o{len(more)}.npy"
+        command = [os.environ["JIT_ATTENTION_TOOL"], "run", *files, "--dtype", "fp8_e4m3", "--out", str(out), *more]
+        environment = dict(os.environ, JIT_ATTENTION_DEVICE="emulated:sm_90a")
+        subprocess.run(command, check=True, capture_output=True, env=environment)
+        results.append(numpy.load(out))
+    assert numpy.allclose(*results, rtol=0, atol=0.02)
+    o = ja.attention(arrays["q"], arrays["k"], along_sequence(arrays["v"], 80), out_dtype="fp32")
+    assert numpy.array_equal(results[1], o)
 
 
 def test_what_cannot_be_served_is_refused(rng):

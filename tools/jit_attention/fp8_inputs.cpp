@@ -1,8 +1,10 @@
 #include "fp8_inputs.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <CLI/CLI.hpp>
+#include <fmt/format.h>
 
 #include "command.h"
 #include "npy.h"
@@ -128,6 +130,38 @@ QuantizeArguments quantize_arguments(Quantizer& quantizer, Array& q, Array& k, A
           .v_mean = placed(scales.v_mean),
           .lse_shift = placed(scales.lse_shift),
           .rotation_seed = quantizer.rotation_seed};
+}
+
+Array laid_along_sequence(const Array& v) {
+  if (v.shape.size() != 4)
+    throw BadInput(fmt::format(
+        "--v is {}; with --v-along-sequence it must be (batch, seqlen, heads, head_dim)", describe(v)));
+  constexpr std::int64_t aligned = 16;
+  const std::int64_t batch = v.shape[0], seqlen = v.shape[1], heads = v.shape[2], columns = v.shape[3];
+  const std::int64_t pitch = (seqlen + aligned - 1) / aligned * aligned;
+  Array laid = zeros(v.dtype, {batch, heads, columns, pitch});
+  const auto bytes = static_cast<std::int64_t>(size_of(v.dtype));
+  for (std::int64_t b = 0; b < batch; ++b) {
+    for (std::int64_t s = 0; s < seqlen; ++s) {
+      for (std::int64_t column = 0; column < heads * columns; ++column) {
+        const std::int64_t from = (b * seqlen + s) * heads * columns + column;
+        const std::int64_t to = (b * heads * columns + column) * pitch + s;
+        std::copy_n(v.bytes.begin() + from * bytes, bytes, laid.bytes.begin() + to * bytes);
+      }
+    }
+  }
+  return laid;
+}
+
+TensorView view_along_sequence(const Array& laid, std::int64_t seqlen, void* data) {
+  TensorView rows = view(laid, data), result = rows;
+  constexpr int places[] = {0, 3, 1, 2};  // of batch, seqlen, heads and head_dim
+  for (int i = 0; i < rows.rank; ++i) {
+    result.shape[i] = rows.shape[places[i]];
+    result.strides[i] = rows.strides[places[i]];
+  }
+  result.shape[1] = seqlen;
+  return result;
 }
 
 }  // namespace jit::tool

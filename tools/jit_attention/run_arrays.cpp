@@ -188,6 +188,8 @@ void add_run_input_options(CLI::App& app, RunOptions& options) {
   app.add_option("--tensor", options.tensors, "name=file.npy: a tensor that mask or score reads")
       ->allow_extra_args(false);
   add_kv_options(app, options.fp8);
+  app.add_flag("--v-along-sequence", options.fp8.v_along_sequence,
+               "Lay --v of fp8 out along the sequence before it is read: a row of all keys for each column");
   add_fp8_options(app, options.scales);
   const CLI::Range lengths(0, static_cast<std::int32_t>(largest_size));
   const auto add_lengths = [&](const char* name, std::vector<std::int32_t>& values, const char* text) {
@@ -253,6 +255,8 @@ void check_quantize(const RunOptions& options) {
     throw BadInput("--quantize wants values of their own: give --v in place of --head-dim-v");
   if (options.fp8.descale_per != ScaleKind::head || options.fp8.v_descale_per != ScaleKind::head)
     throw BadInput("--quantize says what there are scales for; leave --descale-per and --v-descale-per out");
+  if (options.fp8.v_along_sequence)
+    throw BadInput("--quantize makes v with a row for each key; leave --v-along-sequence out");
   if (options.fp8.kv_dtype) throw BadInput("--quantize makes k and v of --dtype, too; leave --kv-dtype out");
 }
 
@@ -335,6 +339,7 @@ RunProblem read_problem(const RunOptions& options) {
     const bool is_stored = has_fp8_keys(spec) && array->dtype == spec.key_dtype();
     if (!array->shape.empty() && !is_stored) *array = convert(std::move(*array), spec.dtype, *path);
   }
+  if (spec.v_along_sequence) arrays.v = laid_along_sequence(arrays.v);
   arrays.tensors = read_tensors(options.tensors, spec);
   if (problem.block_map) add_known_table(*problem.block_map, arrays.tensors);
   fill_outputs(problem);
@@ -348,7 +353,11 @@ AttentionArguments forward_arguments(RunProblem& problem, bool with_lse, const P
                                .o = view(arrays.o, place(arrays.o)),
                                .dropout_p = problem.dropout_p,
                                .num_splits = problem.num_splits};
-  if (!problem.spec.values_in_keys) arguments.v = view(arrays.v, place(arrays.v));
+  if (problem.spec.v_along_sequence) {
+    arguments.v = view_along_sequence(arrays.v, arrays.k.shape[1], place(arrays.v));
+  } else if (!problem.spec.values_in_keys) {
+    arguments.v = view(arrays.v, place(arrays.v));
+  }
   if (with_lse) arguments.lse = view(arrays.lse, place(arrays.lse));
   for (auto& [name, array] : arrays.tensors) arguments.tensors.add({name, view(array, place(array))});
   for (const SequenceArray& sequence : sequence_arrays) {
