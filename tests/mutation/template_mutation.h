@@ -150,4 +150,7 @@ inline void expect_caught(const TemplateMutation& mutation) {
   expect_caught(mutation, noticed(&mutation, mutation.subject));
 }
 
+/// Mutations of forward attention, which say what they are noticed by: one test, with lists of them in several files.
+class TemplateMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
+
 }  // namespace jit::testing

@@ -61,8 +61,6 @@ TEST(Template, DependentKernelsWaitForTheGridBefore) {
   EXPECT_THAT(noticed(&mutation, dependent), ::testing::HasSubstr("has no griddepcontrol.wait"));
 }
 
-class TemplateMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
-
 TEST_P(TemplateMutationTest, IsCaught) { expect_caught(GetParam()); }
 
 constexpr const char* forward = "forward_mma_sync/kernel.cuh";
@@ -140,7 +138,7 @@ INSTANTIATE_TEST_SUITE_P(
                          "    x = f(x, __shfl_xor_sync(full_warp, x, 1));",
                          "    if (lane_id() < 16) x = f(x, __shfl_xor_sync(full_warp, x, 1));",
                          {"deadlock"}}),
-    [](const ::testing::TestParamInfo<TemplateMutation>& info) { return std::string(info.param.name); });
+    ::testing::PrintToStringParamName());
 
 constexpr const char* consumer = "forward_wgmma/consumer.cuh";
 constexpr const char* consumer_keys = "forward_wgmma/consumer_keys.cuh";
@@ -479,7 +477,7 @@ INSTANTIATE_TEST_SUITE_P(
                          "      finish_output();\n",
                          {},
                          overflowing}),
-    [](const ::testing::TestParamInfo<TemplateMutation>& info) { return std::string(info.param.name); });
+    ::testing::PrintToStringParamName());
 
 }  // namespace
 }  // namespace jit::testing
