@@ -112,18 +112,30 @@ TensorMap encode(const void* data, const Dimensions& dimensions, DType dtype, in
   return std::bit_cast<TensorMap>(map);
 }
 
+// Of rows of so many elements, of which a head has `rows`.
+TensorMap encode_rows(const Operand& operand, DType dtype, std::int64_t row, std::int64_t rows, int columns,
+                      int box_rows, CUtensorMapL2promotion promotion) {
+  const TensorStrides& strides = operand.strides;
+  return encode(operand.data,
+                {.sizes = {size_of(row), size_of(rows), size_of(operand.heads), size_of(operand.batch)},
+                 .stride_bytes = {stride_bytes(rows, strides.seq, dtype),
+                                  stride_bytes(operand.heads, strides.head, dtype),
+                                  stride_bytes(operand.batch, strides.batch, dtype)},
+                 .box = {static_cast<cuuint32_t>(columns), static_cast<cuuint32_t>(box_rows), 1, 1}},
+                dtype, columns, promotion);
+}
+
 TensorMap encode(const Operand& operand, DType dtype, int head_dim, int box_rows,
                  CUtensorMapL2promotion promotion = CU_TENSOR_MAP_L2_PROMOTION_L2_256B) {
-  const int columns = panel_columns(head_dim, facts(dtype).bytes);
-  const TensorStrides& strides = operand.strides;
-  return encode(
-      operand.data,
-      {.sizes = {size_of(head_dim), size_of(operand.seqlen), size_of(operand.heads), size_of(operand.batch)},
-       .stride_bytes = {stride_bytes(operand.seqlen, strides.seq, dtype),
-                        stride_bytes(operand.heads, strides.head, dtype),
-                        stride_bytes(operand.batch, strides.batch, dtype)},
-       .box = {static_cast<cuuint32_t>(columns), static_cast<cuuint32_t>(box_rows), 1, 1}},
-      dtype, columns, promotion);
+  return encode_rows(operand, dtype, head_dim, operand.seqlen, panel_columns(head_dim, facts(dtype).bytes),
+                     box_rows, promotion);
+}
+
+// Of values that lie along the sequence, in boxes of all columns and of the keys of a panel. What lies behind the last
+// key of a row is behind the tensor, and read as zero.
+TensorMap encode_along_sequence(const Operand& v, DType dtype, int head_dim, int box_keys) {
+  return encode_rows(v, dtype, v.seqlen, head_dim, key_panel_columns(box_keys), padded_head_dim(head_dim),
+                     CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
 }
 
 // See templates/tiles/bounded_box.cuh.
@@ -208,9 +220,13 @@ MappedTensors map_tensors(const AttentionSpec& spec, const MapBoxes& boxes, cons
   const Operand& q = all[0];
   const int head_dim_v = spec.value_head_dim();
   const TensorMap map_q = encode(q, input_dtype(spec), spec.head_dim, boxes.rows_q);
+  const auto encode_v = spec.v_along_sequence ? encode_along_sequence
+                                              : [](const Operand& v, DType dtype, int head_dim, int rows) {
+                                                  return encode(v, dtype, head_dim, rows);
+                                                };
   return {.q = map_q,
           .k = has_keys ? encode(all[1], spec.key_dtype(), spec.head_dim, boxes.rows_kv) : map_q,
-          .v = has_keys ? encode(all[2], spec.key_dtype(), head_dim_v, boxes.rows_kv) : map_q,
+          .v = has_keys ? encode_v(all[2], spec.key_dtype(), head_dim_v, boxes.rows_kv) : map_q,
           .o = encode(all[3], output_dtype(spec), head_dim_v, boxes.rows_q)};
 }
 

@@ -47,7 +47,7 @@ void check_argument(const ArgumentRule& rule, const TensorView& tensor, const Ex
     check_size(row.name, tensor, i, dim.extent->dimension, sizes.*dim.extent->size);
   }
   check_pointer(row.name, tensor, rule.alignment);
-  if (row.has_aligned_rows) check_rows(row.name, tensor, rule.alignment);
+  if (row.has_aligned_rows) check_rows(row.name, tensor, rule.alignment, rule.along);
   const bool has_stride = tensor.rank > 0 && rule.dims[rule.dims.count() - 1].extent->stride != nullptr;
   if (row.has_dense_last || (!row.has_aligned_rows && !has_stride)) check_dense_last(row.name, tensor);
 }
@@ -150,6 +150,16 @@ Extents sizes_of(const AttentionSpec& spec, const AttentionArguments& arguments)
   return sizes;
 }
 
+// Of what TMA alone reads.
+void check_mappable(const AttentionParams& params) {
+  const std::string_view given = unmappable(params);
+  if (given.empty()) return;
+  refuse(
+      given,
+      "has strides that TMA does not read, and with v_along_sequence it reads all: they must be positive and "
+      "below 2^40 bytes; lay it out so, or give v with a row for each key");
+}
+
 void check_sizes(const AttentionSpec& spec, const AttentionArguments& arguments, const Extents& sizes) {
   if (sizes.heads_q % spec.gqa_ratio != 0 || sizes.heads_q / spec.gqa_ratio != sizes.heads_kv) {
     refuse("k", fmt::format("has {} heads and q has {}; q must have spec.gqa_ratio = {} times as many",
@@ -195,6 +205,7 @@ Extents check_tensors(const AttentionSpec& spec, const ArgumentRules& rules,
     params.v = params.k;
     params.v_strides = params.k_strides;
   }
+  if (spec.v_along_sequence) params.v_strides.seq = arguments.v.strides[arguments.v.rank - 1];
   return sizes;
 }
 
@@ -304,12 +315,31 @@ bool fill_params(const AttentionSpec& spec, const ArgumentRules& rules,
   sequences.max_pages = static_cast<int>(sizes.max_pages);
   sequences.num_splits = arguments.num_splits;
   sequences.zero_padding = arguments.zero_padding ? 1 : 0;
-  if (const std::string_view given = device_length_argument(params); spec.dropout && !given.empty())
-    refuse(given, "was given, but with dropout all sequences have one length");
+  const bool has_one_length = spec.dropout || spec.v_along_sequence;
+  if (const std::string_view given = device_length_argument(params); has_one_length && !given.empty()) {
+    refuse(given, spec.dropout ? "was given, but with dropout all sequences have one length"
+                               : "was given, but with v_along_sequence all sequences have one length; give v "
+                                 "with a row for each key");
+  }
+  if (spec.v_along_sequence) check_mappable(params);
   // Without a sequence, all rows of ragged queries are padding.
   const bool has_rows = sizes.batch > 0 || (arguments.zero_padding && has_ragged_q(spec));
   return has_rows && sizes.heads_q > 0 && sizes.seqlen_q > 0;
 }
+
+namespace {
+
+// Of a tensor (batch, seqlen, heads, head_dim): rows of all positions, aligned.
+void place_along_sequence(TensorView& view, int alignment) {
+  const std::int64_t per_row = std::max(1, alignment / size_of(view.dtype));
+  const std::int64_t pitch = (view.shape[1] + per_row - 1) / per_row * per_row;
+  view.strides[1] = 1;
+  view.strides[3] = pitch;
+  view.strides[2] = view.shape[3] * pitch;
+  view.strides[0] = view.shape[2] * view.strides[2];
+}
+
+}  // namespace
 
 AttentionArguments placeholder_arguments(const AttentionSpec& spec, const Extents& sizes) {
   AttentionArguments arguments;
@@ -326,6 +356,7 @@ AttentionArguments placeholder_arguments(const AttentionSpec& spec, const Extent
       view.strides[i] = stride;
       stride *= view.shape[i];
     }
+    if (row.is_along_sequence(spec)) place_along_sequence(view, spec.alignment);
     arguments.*row.view = view;
   }
   return arguments;

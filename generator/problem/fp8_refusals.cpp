@@ -78,4 +78,29 @@ std::optional<Refusal> refuse_lse_shift(const SpecField& field, const AttentionS
   return refuse_without_fp8(field, spec);
 }
 
+std::optional<Refusal> refuse_v_along_sequence(const SpecField& field, const AttentionSpec& spec) {
+  if (!spec.v_along_sequence) return {};
+  const auto refused = [&](std::string rule) { return refuse(field, "true", std::move(rule), "false"); };
+  if (!has_fp8_queries(spec)) {
+    return refused(
+        "is for q, k and v of fp8, whose products want v so; of 16 bits they read v with a row for each key: "
+        "transpose it, or set dtype to fp8_e4m3 or fp8_e5m2");
+  }
+  if (!is_dense(spec)) {
+    return refused(
+        "must be false where sequences are ragged or paged: they begin and end anywhere in a row; give v "
+        "with "
+        "a row for each key, or dense sequences");
+  }
+  if (spec.sinks)
+    return refused("must be false with sinks; give v with a row for each key, or leave the sinks out");
+  if (spec.alignment != 16) {
+    return refused(fmt::format(
+        "needs rows of q, k, v and o aligned to 16 bytes, and alignment is {}: pad the rows of v to a "
+        "multiple of 16 keys, or give v with a row for each key",
+        spec.alignment));
+  }
+  return {};
+}
+
 }  // namespace jit

@@ -51,17 +51,18 @@ void refuse_pointer(std::string_view name, const TensorView& tensor, int alignme
              tensor.data, alignment));
 }
 
-void refuse_rows(std::string_view name, const TensorView& tensor, int alignment) {
+void refuse_rows(std::string_view name, const TensorView& tensor, int alignment, int along) {
   const int last = tensor.rank - 1;
-  if (tensor.strides[last] != 1) {
-    refuse(name, fmt::format("has stride {} along head_dim; it must be 1: {}", tensor.strides[last],
-                             tensor.to_string()));
+  if (tensor.shape[along] > 1 && tensor.strides[along] != 1) {
+    refuse(name, fmt::format("has stride {} along {}; it must be 1{}: {}", tensor.strides[along],
+                             along == last ? "head_dim" : "seqlen",
+                             along == last ? "" : ", as v_along_sequence is true", tensor.to_string()));
   }
   int dimension = 0;
   const auto keeps_rows = [&](int i) {
-    return tensor.shape[i] <= 1 || tensor.strides[i] * size_of(tensor.dtype) % alignment == 0;
+    return i == along || tensor.shape[i] <= 1 || tensor.strides[i] * size_of(tensor.dtype) % alignment == 0;
   };
-  while (dimension < last - 1 && keeps_rows(dimension)) ++dimension;
+  while (dimension < last && keeps_rows(dimension)) ++dimension;
   refuse(name, fmt::format("has stride {} in dimension {}, which does not keep rows aligned to {} bytes; set "
                            "spec.alignment to what the tensors keep",
                            tensor.strides[dimension], dimension, alignment));

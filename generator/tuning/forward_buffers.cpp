@@ -72,7 +72,9 @@ ForwardBuffers::ForwardBuffers(ContextState& context, const AttentionSpec& spec,
   };
   q_ = allocate(params_.batch * q_entry * d, in);
   k_ = allocate(params_.batch * kv_entry * d, kv_in);
-  v_ = allocate(params_.batch * kv_entry * own_dv, kv_in);
+  // Rows of all keys are aligned, too.
+  const std::int64_t pitch = spec_.v_along_sequence ? (shape.seqlen_kv + 15) / 16 * 16 : shape.seqlen_kv;
+  v_ = allocate(params_.batch * pitch * heads_kv * own_dv, kv_in);
   o_ = allocate(params_.batch * q_entry * dv, out);
   lse_ = allocate(params_.batch * q_entry, fp32);
 
@@ -87,6 +89,8 @@ ForwardBuffers::ForwardBuffers(ContextState& context, const AttentionSpec& spec,
   params_.q_strides = strides(shape.seqlen_q, params_.heads_q, d);
   params_.k_strides = strides(shape.seqlen_kv, heads_kv, d);
   params_.v_strides = strides(shape.seqlen_kv, heads_kv, spec_.values_in_keys ? d : dv);
+  if (spec_.v_along_sequence)
+    params_.v_strides = {.batch = heads_kv * dv * pitch, .seq = pitch, .head = dv * pitch};
   params_.o_strides = strides(shape.seqlen_q, params_.heads_q, dv);
   params_.lse_strides = {.batch = q_entry, .seq = 1, .head = shape.seqlen_q};
   dense_ = params_;

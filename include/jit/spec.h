@@ -73,6 +73,9 @@ struct AttentionSpec {
   /// multi-head latent attention (docs/serving.md#multi-head-latent-attention). Forward alone, without dropout, of 16-bit
   /// keys.
   bool values_in_keys = false;
+  /// Whether v lies along the sequence: for each batch entry and KV head a matrix of head_dim_v rows, whose elements are
+  /// those of the keys (docs/fp8.md#values-along-the-sequence). Of q, k and v of fp8, dense, on sm_90a.
+  bool v_along_sequence = false;
   Mask mask = {};    ///< which keys a query sees
   Score score = {};  ///< what happens to a score before the softmax
   /// Of q·k; default 1/sqrt(head_dim); positive, at most max_softmax_scale; a run-time fact too.

@@ -48,6 +48,9 @@ class AttentionSpec:
         lse_shift: whether k of fp8 has lost its mean, and calls give what LSE has lost with it; with scores that add alone.
         values_in_keys: whether the values are the first head_dim_v columns of the keys, so that calls have no v: the
             latent cache of multi-head latent attention. Forward alone, without dropout, of 16-bit keys.
+        v_along_sequence: whether v lies along the sequence: for each batch entry and KV head a matrix of head_dim_v rows,
+            whose elements are those of the keys. Of q, k and v of fp8, dense, on sm_90a. Calls give v in the shape that it
+            always has, with a stride of 1 along the sequence.
         mask: which keys a query sees; None: all.
         score: what happens to a score before the softmax; None: nothing.
         softmax_scale: of q·k, positive, at most 1e5; None: 1/sqrt(head_dim). A run-time fact too.
@@ -74,6 +77,7 @@ class AttentionSpec:
     v_mean: bool = False
     lse_shift: bool = False
     values_in_keys: bool = False
+    v_along_sequence: bool = False
     mask: Mask | None = None
     score: Score | None = None
     softmax_scale: float | None = None

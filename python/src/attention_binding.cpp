@@ -90,6 +90,7 @@ AttentionSpec spec_of_arrays(const Call& call, nb::handle mask, nb::handle score
   spec.values_in_keys = head_dim_v.has_value();
   spec.head_dim_v = head_dim_v ? *head_dim_v : head_dim(v, "v");
   if (!head_dim_v && spec.head_dim_v == 0) refuse("v", "has head_dim 0");
+  spec.v_along_sequence = call.has_v_along_sequence();
   spec.gqa_ratio = gqa_ratio(q, k);
   spec.alignment = call.alignment();
   const AttentionArguments& arguments = call.arguments();
@@ -260,7 +261,8 @@ Writes, compiles, caches and tunes a kernel for exactly this problem at its firs
 Args:
     q: (batch, seqlen_q, heads_q, head_dim), bf16 or fp16, or as k and v fp8; any strides whose last is 1.
     k: (batch, seqlen_kv, heads_kv, head_dim), of q's type or, as v, fp8; heads_q is a multiple of heads_kv.
-    v: (batch, seqlen_kv, heads_kv, head_dim_v). Head dims are multiples of 8 from 8 to 256. None with head_dim_v.
+    v: (batch, seqlen_kv, heads_kv, head_dim_v). Head dims are multiples of 8 from 8 to 256. None with head_dim_v. Of fp8 it
+        may have stride 1 along the sequence instead, and a multiple of 16 along head_dim_v: on sm_90a, dense sequences.
     mask: a jit_attention.Mask, which keys a query sees; None: all.
     score: a jit_attention.Score, what happens to scores; None: nothing.
     softmax_scale: positive; None: 1/sqrt(head_dim).

@@ -129,6 +129,12 @@ std::optional<DType> Call::dtype_of_inputs() const {
   return inputs_.dtype ? inputs_.dtype : inputs_.spec_dtype;
 }
 
+bool Call::has_v_along_sequence() const {
+  const TensorView& view = v();
+  return facts(q().dtype).is_fp8() && view.rank == 4 && view.strides[3] != 1 &&
+         (view.shape[1] <= 1 || view.strides[1] == 1);
+}
+
 int Call::alignment() const {
   for (const auto& [name, view] :
        {std::pair{"q", &arguments_.q}, {"k", &arguments_.k}, {"v", &arguments_.v}}) {
@@ -137,7 +143,12 @@ int Call::alignment() const {
                        ? "starts at an odd address; rows must lie at even ones"
                        : "starts at an odd address; elements of 16 bits must lie at even ones");
   }
-  return std::max(2, common_alignment({&q(), &k(), &v(), &arguments_.o}));
+  TensorView values = v();
+  if (has_v_along_sequence()) {  // whose rows are of keys
+    std::swap(values.shape[1], values.shape[3]);
+    std::swap(values.strides[1], values.strides[3]);
+  }
+  return std::max(2, common_alignment({&q(), &k(), &values, &arguments_.o}));
 }
 
 void Call::make_outputs(const AttentionSpec& spec) {

@@ -50,6 +50,9 @@ class Call {
   int device() const { return arrays_.device(); }
   Stream stream() const { return arrays_.stream(); }
 
+  /// Whether rows of v are those of all keys, each of one column: elements of fp8 whose strides say so.
+  bool has_v_along_sequence() const;
+
   /// The largest of 16, 8, 4 and 2 that all rows of q, k, v and a given output are aligned to.
   int alignment() const;
 

@@ -109,6 +109,13 @@ template <class Config>
 requires requires { Config::v_mean; }
 inline constexpr bool has_value_means<Config> = Config::v_mean;
 
+/// Whether values lie along the sequence: a row of each column, whose elements are those of the keys.
+template <class Config>
+inline constexpr bool values_along_sequence = false;
+template <class Config>
+requires requires { Config::v_along_sequence; }
+inline constexpr bool values_along_sequence<Config> = Config::v_along_sequence;
+
 /// Whether O is finished column by column, in the end.
 template <class Config>
 inline constexpr bool finishes_columns = has_channel_scales<Config> || has_value_means<Config>;

@@ -87,10 +87,12 @@ __device__ void attention_reference(const AttentionParams& params, const Referen
       if (weight == 0) continue;
       if constexpr (keys_are_fp8<Config> && !has_channel_scales<Config>)
         weight *= descale_of<Config>(descale.v, descale.v_strides, batch, kv_head, k_begin + j);
-      const Stored* v = values.at(k_begin + j);
+      const int key = k_begin + j;
       for (int i = 0; i < values_per_lane; ++i) {
         const int d = i * warp_size + lane_id();
-        if (d < Config::head_dim_v) output[i] += weight * to_float(v[d]);
+        if (d >= Config::head_dim_v) continue;
+        const Stored* v = values_along_sequence<Config> ? values.at(d) + key : values.at(key) + d;
+        output[i] += weight * to_float(*v);
       }
     }
   }

@@ -37,7 +37,7 @@ class ConsumerScores {
 
  public:
   /// Whether P is packed while exponentials are computed, which P V of the tile before must have ended for.
-  static constexpr bool packs_early = Traits::transposes_v && Config::overlap && !has_block_scales<Config>;
+  static constexpr bool packs_early = Traits::multiplies_fp8 && Config::overlap && !has_block_scales<Config>;
 
   __device__ __forceinline__ ConsumerScores(const AttentionParams& params, const DropoutParams& dropout,
                                             unsigned smem, int consumer)

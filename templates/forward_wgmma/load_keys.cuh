@@ -32,8 +32,14 @@ __device__ __forceinline__ void load_value_tile(const TensorMaps& maps, unsigned
   if constexpr (Traits::transposes_v) {
     if (lane_id() == 0) store_shared(value_note<Config>(smem, rings.v.stage()), 1);
   }
-  load_key_tile<Config, typename Traits::StoredVTile>(rings.v.tile(), v_map<Config>(maps), rings.v.full(),
-                                                      values);
+  if constexpr (values_along_sequence<Config>) {
+    if (lane_id() == 0)
+      load_value_columns<typename Traits::StoredVTile>(rings.v.tile(), v_map<Config>(maps), rings.v.full(),
+                                                       values);
+  } else {
+    load_key_tile<Config, typename Traits::StoredVTile>(rings.v.tile(), v_map<Config>(maps), rings.v.full(),
+                                                        values);
+  }
   rings.v.advance();
 }
 

@@ -85,13 +85,17 @@ struct SmemSizes {
   int output_bytes = jit::element_bytes;   ///< of o
   bool key_scales = false;                 ///< whether each key, or block of keys, has a scale of its own
   int stages_stored = 0;                   ///< of K and V of 8 bits that are widened; 0: they are not
+  bool v_along_sequence = false;           ///< whether memory has a row for each column of V
 
-  /// Products of elements of 8 bits sum along the columns of both tiles (PTX ISA, "wgmma.mma_async"): V is turned over.
-  JIT_HOST_DEVICE constexpr bool transposes_v() const { return element_bytes == 1; }
+  /// Products of elements of 8 bits sum along the columns of both tiles (PTX ISA, "wgmma.mma_async"): a tile of V has a
+  /// row for each column.
+  JIT_HOST_DEVICE constexpr bool has_rows_of_columns() const { return element_bytes == 1; }
+  /// Whether V is turned over on its way.
+  JIT_HOST_DEVICE constexpr bool transposes_v() const { return has_rows_of_columns() && !v_along_sequence; }
   JIT_HOST_DEVICE constexpr bool widens() const { return stages_stored > 0; }
 };
 
-/// Rows of a tile of V that was turned over: those of the output's accumulators.
+/// Rows of a tile of V that has one for each column: those of the output's accumulators.
 JIT_HOST_DEVICE constexpr int transposed_rows(int head_dim_v) { return padded_head_dim(head_dim_v); }
 
 /// Whether there is a table of the ranges of key words.
@@ -116,6 +120,14 @@ JIT_HOST_DEVICE constexpr int q_stage_size(const SmemSizes& sizes) {
   return o_lies_over_q(sizes) && o_bytes > q_bytes ? o_bytes : q_bytes;
 }
 
+/// Of a tile of V that has a row for each column.
+JIT_HOST_DEVICE constexpr int value_columns_bytes(const SmemSizes& sizes) {
+  const int rows = transposed_rows(sizes.head_dim_v);
+  if (sizes.transposes_v()) return panel_tile_bytes(rows, sizes.tile_kv, sizes.element_bytes);
+  const int panel = key_panel_columns(sizes.tile_kv), panels = (sizes.tile_kv + panel - 1) / panel;
+  return rows * panels * panel * sizes.element_bytes;
+}
+
 JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   constexpr int barrier_bytes = 8;
   const int stages_o = o_stages(sizes);
@@ -131,9 +143,7 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   const int bytes = sizes.element_bytes;
   layout.k = place(sizes.stages_k * panel_tile_bytes(sizes.tile_kv, sizes.head_dim, bytes), tile_alignment);
   const int v_rows = sizes.stages_v * panel_tile_bytes(sizes.tile_kv, sizes.head_dim_v, bytes);
-  layout.v = place(sizes.transposes_v() ? sizes.stages_v * panel_tile_bytes(transposed_rows(sizes.head_dim_v),
-                                                                            sizes.tile_kv, bytes)
-                                        : v_rows,
+  layout.v = place(sizes.has_rows_of_columns() ? sizes.stages_v * value_columns_bytes(sizes) : v_rows,
                    tile_alignment);
   const auto place_stored = [&](int head_dim) {
     return place(sizes.stages_stored * panel_tile_bytes(sizes.tile_kv, head_dim, 1), tile_alignment);
@@ -203,7 +213,8 @@ JIT_HOST_DEVICE constexpr SmemSizes smem_sizes(bool key_words, bool has_lengths)
           .element_bytes = static_cast<int>(sizeof(typename Config::Element)),
           .output_bytes = static_cast<int>(sizeof(OutputElement<Config>)),
           .key_scales = has_row_scales<Config>,
-          .stages_stored = Config::stages_stored};
+          .stages_stored = Config::stages_stored,
+          .v_along_sequence = values_along_sequence<Config>};
 }
 
 }  // namespace jit::forward_wgmma

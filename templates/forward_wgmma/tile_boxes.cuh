@@ -69,6 +69,19 @@ __device__ __forceinline__ void store_tile(unsigned tile, const Map& map, const 
     store_panel(tile + panel * Tile::panel_bytes, map, panel * Tile::columns, place);
 }
 
+/// Starts the copies of a tile of values that lie along the sequence, from key `first` on: a row is a column of V, and a
+/// panel has some keys. By one thread.
+template <class Tile>
+__device__ __forceinline__ void load_value_columns(unsigned tile, const TensorMap& map, unsigned full,
+                                                   const RowPlace& first) {
+  mbarrier_arrive_expect_tx(full, Tile::bytes);
+#pragma unroll
+  for (int panel = 0; panel < Tile::panels; ++panel) {
+    cp_async_bulk_tensor_load(tile + panel * Tile::panel_bytes, map, full, first.seq + panel * Tile::columns,
+                              0, first.head, first.batch);
+  }
+}
+
 /// Looks at the page of a box of keys from `key` on, where arrays are checked and some query of the tile may see one.
 template <class Config>
 __device__ __forceinline__ void expect_page(const AttentionParams& params, const SequenceTile& work, int key,

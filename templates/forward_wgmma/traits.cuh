@@ -36,10 +36,12 @@ struct KernelTraits {
                 "P of 8 bits stays in registers, and overflows before its sum does");
   static_assert(sizeof(OutputElement<Config>) == 2 || Config::direct_o, "stmatrix stores 16 bits");
 
+  /// Whether products are of 8 bits, which sum along the columns of both tiles: that of V has a row for each column.
+  static constexpr bool multiplies_fp8 = sizeof(Element) == 1;
   /// Whether a warpgroup turns values over on their way to the consumers.
-  static constexpr bool transposes_v = sizeof(Element) == 1;
+  static constexpr bool transposes_v = multiplies_fp8 && !values_along_sequence<Config>;
   /// Whether one makes numbers of 16 bits of keys and values of 8.
-  static constexpr bool widens = keys_are_fp8<Config> && !transposes_v;
+  static constexpr bool widens = keys_are_fp8<Config> && !multiplies_fp8;
   static_assert(widens == (Config::stages_stored > 0) && widens == (Config::converter_warps > 0),
                 "what is widened has buffers and warps of its own");
   static constexpr bool has_converters = transposes_v || widens;
@@ -54,6 +56,8 @@ struct KernelTraits {
   /// Whether sequences may differ in length, which is then read on the device.
   static constexpr bool has_lengths = Config::sequences_q != SequenceKind::dense ||
                                       Config::sequences_kv != SequenceKind::dense || Config::sinks || widens;
+  static_assert(!values_along_sequence<Config> || (multiplies_fp8 && !has_lengths),
+                "only tiles that TMA cuts off at the end of the tensor lie along the sequence, of 8 bits");
   static_assert(Config::persistent || !has_lengths,
                 "a block looks for its work tiles in the order of the list");
   using Work = typename ChosenType<has_lengths, SequenceTile, WorkTile>::type;
@@ -106,15 +110,21 @@ struct KernelTraits {
   // Q and O of one consumer.
   using QTile = PanelTile<Key, rows_per_warpgroup, Config::head_dim>;
   using KTile = PanelTile<Key, Config::tile_kv, Config::head_dim>;
-  using VTile = typename ChosenType<transposes_v,
-                                    PanelTile<Weight, transposed_rows(Config::head_dim_v), Config::tile_kv>,
-                                    PanelTile<Weight, Config::tile_kv, Config::head_dim_v>>::type;
+  static constexpr int v_panel_columns = values_along_sequence<Config>
+                                             ? key_panel_columns(Config::tile_kv)
+                                             : panel_columns(Config::tile_kv, sizeof(Weight));
+  using VTile = typename ChosenType<
+      multiplies_fp8,
+      PanelTile<Weight, transposed_rows(Config::head_dim_v), Config::tile_kv, v_panel_columns>,
+      PanelTile<Weight, Config::tile_kv, Config::head_dim_v>>::type;
   using OTile = PanelTile<OutputElement<Config>, rows_per_warpgroup, Config::head_dim_v>;
   using PTile = PanelTile<Weight, Config::tile_q, Config::tile_kv>;
 
   // As they come from memory.
   using StoredKTile = PanelTile<KvElement<Config>, Config::tile_kv, Config::head_dim>;
-  using StoredVTile = PanelTile<KvElement<Config>, Config::tile_kv, Config::head_dim_v>;
+  using StoredVTile =
+      typename ChosenType<values_along_sequence<Config>, VTile,
+                          PanelTile<KvElement<Config>, Config::tile_kv, Config::head_dim_v>>::type;
   static constexpr int stages_stored_k = widens ? Config::stages_stored : Config::stages_k;
   static constexpr int stages_stored_v = widens ? Config::stages_stored : Config::stages_v;
 
@@ -133,7 +143,7 @@ struct KernelTraits {
   /// From one consumer's Q, or O, to the next one's.
   static constexpr int q_bytes = q_stage_bytes / consumers;
   static constexpr int o_bytes = o_over_q ? q_bytes : OTile::bytes;
-  static_assert(!o_over_q || (QTile::row_bytes == OTile::row_bytes && !transposes_v),
+  static_assert(!o_over_q || (QTile::row_bytes == OTile::row_bytes && !multiplies_fp8),
                 "O lies over Q only when a warpgroup's rows of both cover the same bytes");
 
   /// Whether a consumer can compute the first scores of its next tile of queries before it has stored the

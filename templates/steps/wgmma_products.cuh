@@ -53,7 +53,7 @@ class Probabilities {
     for (int step = 0; step < Traits::key_steps; ++step) {
       unsigned a[4];
       if constexpr (is_fp8<Element>) {
-        pack_e4m3_step(scores, a, 0, step);
+        pack_fp8_step(scores, a, step);
       } else {
         scores.template pack_step<Element>(a, 0, step);
       }
@@ -77,7 +77,7 @@ class Probabilities {
   /// The same of the columns of one step, of P of 8 bits.
   __device__ __forceinline__ void pack_step(const typename Traits::Scores& scores, int step) {
     static_assert(Traits::p_in_registers);
-    pack_e4m3_step(scores, registers_[step], 0, step);
+    pack_fp8_step(scores, registers_[step], step);
   }
 
   /// O += P V, as one group; `lower` leaves out the upper half of the keys.
@@ -117,6 +117,16 @@ class Probabilities {
   }
 
  private:
+  // In the order in which the rows of V have their keys.
+  static __device__ __forceinline__ void pack_fp8_step(const typename Traits::Scores& scores,
+                                                       unsigned (&a)[4], int step) {
+    if constexpr (values_along_sequence<Config>) {
+      pack_e4m3_step_in_order(scores, a, 0, step);
+    } else {
+      pack_e4m3_step(scores, a, 0, step);
+    }
+  }
+
   // Behind a branch the compiler would move O to the registers of the product behind the fence.
   static __device__ __forceinline__ void fence_before_pv(typename Traits::Output& output) {
     if constexpr (is_fp8<typename WeightOf<Traits>::type>) wgmma_hold(output.registers[0]);

@@ -23,6 +23,12 @@ JIT_HOST_DEVICE constexpr int panel_columns(int head_dim, int bytes = element_by
 JIT_HOST_DEVICE constexpr int panel_count(int head_dim, int bytes = element_bytes) {
   return (head_dim + panel_columns(head_dim, bytes) - 1) / panel_columns(head_dim, bytes);
 }
+/// Width of a panel where columns are the keys of a tile, of 8 bits: a narrower one where the last would be half empty, for
+/// TMA would fill it with keys of the next tile.
+JIT_HOST_DEVICE constexpr int key_panel_columns(int tile_kv) {
+  const int widest = panel_columns(tile_kv, 1);
+  return tile_kv % widest == widest / 2 ? widest / 2 : widest;
+}
 /// Bytes of a tile: the last panel is whole, columns past head_dim are zero.
 JIT_HOST_DEVICE constexpr int panel_tile_bytes(int rows, int head_dim, int bytes = element_bytes) {
   return rows * panel_count(head_dim, bytes) * panel_columns(head_dim, bytes) * bytes;
@@ -33,11 +39,12 @@ JIT_HOST_DEVICE constexpr unsigned lower_word(unsigned long long descriptor) {
   return static_cast<unsigned>(descriptor);
 }
 
-template <class Element, int tile_rows, int head_dim>
+template <class Element, int tile_rows, int head_dim,
+          int panel_width = panel_columns(head_dim, sizeof(Element))>
 struct PanelTile {
   static constexpr int rows = tile_rows;
-  static constexpr int columns = panel_columns(head_dim, sizeof(Element));  ///< of a panel
-  static constexpr int panels = panel_count(head_dim, sizeof(Element));
+  static constexpr int columns = panel_width;  ///< of a panel
+  static constexpr int panels = (head_dim + columns - 1) / columns;
   static constexpr int row_bytes = columns * static_cast<int>(sizeof(Element));
   static constexpr int panel_bytes = rows * row_bytes;
   static constexpr int bytes = panels * panel_bytes;

@@ -39,15 +39,18 @@ class ForwardWgmmaTest : public GpuTest {
     return problem;
   }
 
-  /// One for each way in which a block goes from one work tile to the next.
-  static std::vector<ForwardWgmma> persistent_configs() {
+  /// One for each way in which a block goes from one work tile to the next; half of them in a run on an emulated device.
+  std::vector<ForwardWgmma> persistent_configs() const {
     std::vector<ForwardWgmma> configs;
+    int index = 0;
     for (const char* text : {"tile_q=64 tile_kv=48 stages_q=2", "tile_q=64 tile_kv=48",
                              "tile_q=64 tile_kv=64 separate_o=true stages_v=2",
                              "tile_q=64 tile_kv=48 direct_o=true polynomial_exp2=3",
                              "tile_q=64 tile_kv=48 stages_q=2 dependent_launch=false",
-                             "tile_q=64 tile_kv=64 overlap=false p_in_registers=false"})
-      configs.push_back(std::get<ForwardWgmma>(parse_config(std::string("family=forward_wgmma ") + text)));
+                             "tile_q=64 tile_kv=64 overlap=false p_in_registers=false"}) {
+      if (is_in_this_run(index++, 2))
+        configs.push_back(std::get<ForwardWgmma>(parse_config(std::string("family=forward_wgmma ") + text)));
+    }
     return configs;
   }
 
@@ -126,7 +129,9 @@ TEST_F(ForwardWgmmaTest, DocumentsOfAnySizeFindTheirKeys) {
   struct Size {
     int batch, seqlen_q, seqlen_kv;
   };
+  int index = 0;
   for (const Mask& mask : {mask::document(), mask::causal() && mask::document()}) {
+    if (!is_in_this_run(index++, 2)) continue;
     for (const auto& [batch, seqlen_q, seqlen_kv] :
          {Size{3, 150, 170}, Size{1, 70, 9000}, Size{2, 20, 18000}, Size{520, 3, 20}}) {
       AttentionCase problem{.batch = batch,
@@ -255,6 +260,7 @@ TEST_F(ForwardWgmmaTest, SomeTilesSeeNoKeys) {
 // leaves out the other one.
 TEST_F(ForwardWgmmaTest, TablesSayInWhichOrderRowsAreDealt) {
   const CurrentDevice current(0);
+  int index = 0;
   struct Case {
     int tile_q, block_q;
     bool is_followed;
@@ -263,6 +269,7 @@ TEST_F(ForwardWgmmaTest, TablesSayInWhichOrderRowsAreDealt) {
   for (const auto& [tile_q, block_q, is_followed, more] :
        {Case{64, 64, true, "stages_q=2"}, Case{64, 128, true, ""}, Case{128, 128, true, "direct_o=true"},
         Case{128, 64, false, ""}, Case{64, 128, false, "persistent=false"}}) {
+    if (!is_in_this_run(index++, 2)) continue;
     const int rows = 4, seqlen_q = rows * block_q - block_q / 2 - 6;  // of the last row a tile may be missing
     AttentionCase problem{.batch = 2, .heads_kv = 3, .seqlen_q = seqlen_q, .seqlen_kv = 80};
     problem.spec.head_dim = 64;
@@ -307,13 +314,16 @@ TEST_F(ForwardWgmmaTest, TablesSayInWhichOrderRowsAreDealt) {
 // Scores that differ by more than exponentials can hold, from one tile of keys to the next, and rows that see
 // nothing of the first tile.
 TEST_F(ForwardWgmmaTest, TilesThatOverflowAreComputedAgain) {
+  int index = 0;
   for (const char* text : {"tile_q=128 tile_kv=32 stages_q=2 stages_v=2 order=ping_pong",
                            "tile_q=128 tile_kv=48 stages_q=2 q_in_registers=true p_in_registers=false",
                            "tile_q=64 tile_kv=16 overlap=false"}) {
     const KernelConfig config =
         parse_config(std::string("family=forward_wgmma rescale=on_overflow blocks_per_sm=1 ") + text);
     for (const DType dtype : {DType::bf16, DType::fp16}) {
+      ++index;  // another mask with the next type and config
       for (const Mask& mask : {Mask(), mask::causal(), mask::sliding_window(20, 0)}) {
+        if (!is_in_this_run(index++, 3)) continue;
         for (const float amplitude : {4.0f, 12.0f}) {
           AttentionCase problem{.batch = 1, .heads_kv = 2, .seqlen_q = 150, .seqlen_kv = 160};
           problem.spec = {.dtype = dtype, .head_dim = 64, .mask = mask};

@@ -55,4 +55,8 @@ void GpuTest::expect_all_right(const std::vector<KernelCase>& cases) {
   for (const auto& [problem, config] : cases) expect_right(problem, config);
 }
 
+void GpuTest::expect_some_right(const std::vector<KernelCase>& cases, std::uint64_t count) const {
+  expect_all_right(device_.emulated ? reference::some_of(cases, count) : cases);
+}
+
 }  // namespace jit::testing

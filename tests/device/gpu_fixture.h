@@ -37,10 +37,10 @@ class GpuTest : public ::testing::Test {
   /// A length, or another size that time grows with: `emulated` on an emulated device, which is slow.
   int sized(int real, int emulated) const { return device_.emulated ? emulated : real; }
 
-  /// On an emulated device, where compiling the kernels takes longest, every `count`-th of what a test goes through,
-  /// from where the seed falls on: a few runs take all. On a GPU all.
+  /// On an emulated device, where compiling the kernels takes longest, every `count`-th of what a test goes through, as
+  /// reference::is_in_this_run() has it. On a GPU all.
   bool is_in_this_run(int index, std::uint64_t count) const {
-    return !device_.emulated || (reference::test_seed() + static_cast<std::uint64_t>(index)) % count == 0;
+    return !device_.emulated || reference::is_in_this_run(static_cast<std::uint64_t>(index), count);
   }
 
   /// Keeps everything in memory and tunes nothing; lives as long as the program.
@@ -50,6 +50,8 @@ class GpuTest : public ::testing::Test {
   static void expect_right(const AttentionCase& problem, std::optional<KernelConfig> config = {});
   /// The same for many, whose kernels are made on all cores.
   static void expect_all_right(const std::vector<KernelCase>& cases);
+  /// The same for those that are in this run, every `count`-th on an emulated device.
+  void expect_some_right(const std::vector<KernelCase>& cases, std::uint64_t count) const;
 
   DeviceInfo device_;
 };

@@ -49,13 +49,6 @@ class MlaTest : public GpuTest {
     if (!IsSkipped() && native_arch(device_) != Arch{9, 0, 'a'})
       GTEST_SKIP() << "forward_mla_wgmma does not run on " << to_string(native_arch(device_));
   }
-
-  void expect_some_right(const std::vector<KernelCase>& cases) const {
-    std::vector<KernelCase> some;
-    for (std::size_t i = 0; i < cases.size(); ++i)
-      if (is_in_this_run(static_cast<int>(i), 3)) some.push_back(cases[i]);
-    expect_all_right(some);
-  }
 };
 
 TEST_F(MlaTest, DecodesWithTheHeadDimsOfDeepSeek) {
@@ -68,7 +61,7 @@ TEST_F(MlaTest, DecodesWithTheHeadDimsOfDeepSeek) {
   }
   cases.push_back({case_of(deepseek, 128, 1, 1, 130)});
   cases.push_back({case_of(deepseek, 64, 1, 2, 65)});
-  expect_some_right(cases);
+  expect_some_right(cases, 4);
 }
 
 TEST_F(MlaTest, LengthsRatiosAndLayouts) {
@@ -83,7 +76,7 @@ TEST_F(MlaTest, LengthsRatiosAndLayouts) {
     prefill.spec.mask = mask::causal();
     cases.push_back({prefill, config});
   }
-  expect_some_right(cases);
+  expect_some_right(cases, 4);
 }
 
 // Tensors that TMA cannot map.
@@ -107,12 +100,14 @@ TEST_F(MlaTest, MasksAndScores) {
     add(mask, "none");
   for (const char* score : {"softcap(15)", "alibi", "text(temperature), text(distance), alibi"})
     add("causal", score);
-  expect_some_right(cases);
+  expect_some_right(cases, 4);
 }
 
 TEST_F(MlaTest, RepeatedRunsAreBitIdenticalAndLeaveMailboxesEmpty) {
   const CurrentDevice current(0);
+  int index = 0;
   for (const KernelConfig& config : configs()) {
+    if (!is_in_this_run(index++, 2)) continue;
     SCOPED_TRACE(to_string(config));
     const AttentionCase problem = case_of(small, 16, 2, 2, sized(5000, 700));
     AttentionRun run(problem);

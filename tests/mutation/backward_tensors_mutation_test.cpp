@@ -50,14 +50,15 @@ std::string noticed_of_gradients(const TemplateMutation* mutation, int head_dim)
 }
 
 TEST(BackwardTensors, IsRightUnmutated) {
-  for (const int head_dim : {64, 136}) EXPECT_EQ(noticed_of_gradients(nullptr, head_dim), "") << head_dim;
+  for (const int head_dim : reference::some_of<int>({64, 136}, 2))
+    EXPECT_EQ(noticed_of_gradients(nullptr, head_dim), "") << head_dim;
 }
 
 constexpr const char* kernel = "backward_tensors/kernel.cuh";
 constexpr const char* collector = "backward_tensors/collector.cuh";
 constexpr const char* sinks = "backward_sinks/kernel.cuh";
 
-class BackwardTensorsMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
+class BackwardTensorsMutationTest : public MutationTest {};
 
 TEST_P(BackwardTensorsMutationTest, IsCaught) {
   const bool is_one_pass = std::string_view(GetParam().file) == "backward_wgmma/prepare.cuh";

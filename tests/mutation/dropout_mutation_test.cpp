@@ -30,7 +30,7 @@ std::string noticed_of_dropout(const TemplateMutation* mutation) {
 
 TEST(Dropout, IsRightUnmutated) { EXPECT_EQ(noticed_of_dropout(nullptr), ""); }
 
-class DropoutMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
+class DropoutMutationTest : public MutationTest {};
 
 TEST_P(DropoutMutationTest, IsCaught) { expect_caught(GetParam(), noticed_of_dropout(&GetParam())); }
 

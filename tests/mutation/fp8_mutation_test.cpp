@@ -17,7 +17,7 @@ constexpr const char* mma_config =
 // With `given_back`, values have a scale for each column and a mean, and LSE has lost something.
 std::string noticed_of_fp8(const TemplateMutation* mutation, const char* config,
                            ScaleKind descale_per = ScaleKind::head, int head_dim_v = 160,
-                           bool given_back = false, const Score& score = {}) {
+                           bool given_back = false, const Score& score = {}, bool v_along_sequence = false) {
   const MutatedTemplates templates(mutation);
   Settings settings = shared_cache_settings();
   settings.templates = templates.folder();
@@ -30,6 +30,7 @@ std::string noticed_of_fp8(const TemplateMutation* mutation, const char* config,
   problem.spec.gqa_ratio = 2;
   problem.spec.descale_per = descale_per;
   problem.spec.score = score;
+  problem.spec.v_along_sequence = v_along_sequence;
   problem.spec.v_mean = problem.spec.lse_shift = given_back;
   if (given_back) problem.spec.v_descale_per = ScaleKind::channel;
   AttentionRun run(problem);
@@ -45,9 +46,12 @@ std::string noticed_of_fp8(const TemplateMutation* mutation, const char* config,
 }
 
 TEST(Fp8, IsRightUnmutated) {
-  for (const char* config : {fp8_config, promoted_config}) EXPECT_EQ(noticed_of_fp8(nullptr, config), "");
-  EXPECT_EQ(noticed_of_fp8(nullptr, fp8_config, ScaleKind::token), "");
-  EXPECT_EQ(noticed_of_fp8(nullptr, fp8_config, ScaleKind::head, 160, true), "");
+  for (const int subject : reference::some_of<int>({0, 1, 2, 3}, 2)) {
+    EXPECT_EQ(noticed_of_fp8(nullptr, subject == 0 ? promoted_config : fp8_config,
+                             subject == 1 ? ScaleKind::token : ScaleKind::head, 160, subject == 2),
+              "")
+        << subject;
+  }
 }
 
 // ALiBi leaves scores below zero that grow from tile to tile.
@@ -60,7 +64,7 @@ TEST(Fp8, NegativeScoresDoNotHaveTheOrderOfIntegers) {
   expect_caught(mutation, noticed(&mutation));
 }
 
-class Fp8MutationTest : public ::testing::TestWithParam<TemplateMutation> {};
+class Fp8MutationTest : public MutationTest {};
 
 TEST_P(Fp8MutationTest, IsCaught) {
   const bool is_promoted = std::string_view(GetParam().file) == "forward_wgmma/promoted_sums.cuh";
@@ -137,8 +141,40 @@ INSTANTIATE_TEST_SUITE_P(
         TemplateMutation{"PromotedSumsUnscaled", sums, "    sums_.scale_rows(factors);\n", ""}),
     ::testing::PrintToStringParamName());
 
+// Of kernels whose values lie along the sequence: panels of 64 keys, of which the last tile fills none.
+class AlongSequenceMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
+
+std::string noticed_along_sequence(const TemplateMutation* mutation) {
+  return noticed_of_fp8(mutation, "family=forward_wgmma tile_q=64 tile_kv=192 stages_v=2 separate_o=true",
+                        ScaleKind::head, 160, false, {}, true);
+}
+
+TEST(AlongSequence, IsRightUnmutated) { EXPECT_EQ(noticed_along_sequence(nullptr), ""); }
+
+TEST_P(AlongSequenceMutationTest, IsCaught) {
+  expect_caught(GetParam(), noticed_along_sequence(&GetParam()));
+}
+
+constexpr const char* weights = "steps/e4m3_weights.cuh";
+constexpr const char* boxes = "forward_wgmma/tile_boxes.cuh";
+
+INSTANTIATE_TEST_SUITE_P(
+    AlongSequence, AlongSequenceMutationTest,
+    ::testing::Values(
+        TemplateMutation{"ProbabilitiesInTheOrderOfLanes", "steps/wgmma_products.cuh",
+                         "if constexpr (values_along_sequence<Config>) {", "if constexpr (false) {"},
+        TemplateMutation{"PairsOfOtherLanes", weights, "first_source ^ 1", "first_source ^ 2"},
+        TemplateMutation{"PairsOfTheOtherBlock", weights, "is_odd ? odd_block : even_block",
+                         "is_odd ? even_block : even_block"},
+        TemplateMutation{"PairsExchangedInUpperLanes", weights, "is_upper ? 0x1054 : 0x5410", "0x5410"},
+        TemplateMutation{"HighPairsExchangedInUpperLanes", weights, "is_upper ? 0x3276 : 0x7632", "0x7632"},
+        TemplateMutation{"ValuesOfTheFirstTile", boxes, "first.seq + panel * Tile::columns",
+                         "panel * Tile::columns"},
+        TemplateMutation{"OnePanelForAll", boxes, "first.seq + panel * Tile::columns", "first.seq"}),
+    ::testing::PrintToStringParamName());
+
 // Of kernels whose queries and keys have scales of their own.
-class Fp8TokenMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
+class Fp8TokenMutationTest : public MutationTest {};
 
 TEST_P(Fp8TokenMutationTest, IsCaught) {
   expect_caught(GetParam(), noticed_of_fp8(&GetParam(), fp8_config, ScaleKind::token));
@@ -167,7 +203,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::PrintToStringParamName());
 
 // Of kernels by mma.sync, whose values have half a step of columns more than whole ones.
-class Fp8MmaMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
+class Fp8MmaMutationTest : public MutationTest {};
 
 constexpr const char* mma_scales = "forward_mma_sync/key_scales.cuh";
 
@@ -177,7 +213,7 @@ TEST_P(Fp8MmaMutationTest, IsCaught) {
                                            is_of_tokens ? ScaleKind::token : ScaleKind::head, 40));
 }
 
-class Fp8SplitMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
+class Fp8SplitMutationTest : public MutationTest {};
 
 TEST_P(Fp8SplitMutationTest, IsCaught) {
   expect_caught(GetParam(), noticed_of_fp8(&GetParam(), split_config, ScaleKind::token, 40));
@@ -248,7 +284,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::PrintToStringParamName());
 
 // Of kernels whose blocks of queries and keys have scales of their own.
-class Fp8BlockMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
+class Fp8BlockMutationTest : public MutationTest {};
 
 TEST_P(Fp8BlockMutationTest, IsCaught) {
   expect_caught(GetParam(), noticed_of_fp8(&GetParam(), fp8_config, ScaleKind::block));
@@ -264,7 +300,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::PrintToStringParamName());
 
 // The same by mma.sync: two blocks in a tile of keys, and, where keys are split, a scale for each key.
-class Fp8MmaBlockMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
+class Fp8MmaBlockMutationTest : public MutationTest {};
 
 constexpr const char* many_blocks =
     "family=forward_mma_sync tile_q=32 tile_kv=128 warps=2 stages_k=1 stages_v=1";
@@ -279,9 +315,12 @@ TEST_P(Fp8MmaBlockMutationTest, IsCaught) {
 }
 
 TEST(Fp8MmaBlock, IsRightUnmutated) {
-  for (const char* config : {many_blocks, split_config}) {
-    EXPECT_EQ(noticed_of_fp8(nullptr, config, ScaleKind::block, 40), "");
-    EXPECT_EQ(noticed_of_fp8(nullptr, config, ScaleKind::head, 40, true), "");
+  for (const int subject : reference::some_of<int>({0, 1, 2, 3}, 2)) {
+    const char* const config = subject / 2 == subject % 2 ? many_blocks : split_config;
+    const bool given_back = subject >= 2;
+    EXPECT_EQ(
+        noticed_of_fp8(nullptr, config, given_back ? ScaleKind::head : ScaleKind::block, 40, given_back), "")
+        << config << ", " << given_back;
   }
 }
 
@@ -299,7 +338,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::PrintToStringParamName());
 
 // Of kernels that give back what a quantiser has taken away.
-class Fp8ColumnsMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
+class Fp8ColumnsMutationTest : public MutationTest {};
 
 TEST_P(Fp8ColumnsMutationTest, IsCaught) {
   const std::string_view file = GetParam().file;

@@ -137,7 +137,7 @@ std::ostream& operator<<(std::ostream& out, const PrefillMutation& mutation) {
   return out << mutation.mutation;
 }
 
-class PrefillMutationTest : public ::testing::TestWithParam<PrefillMutation> {};
+class PrefillMutationTest : public MutationTestOf<PrefillMutation> {};
 
 TEST_P(PrefillMutationTest, IsCaught) {
   const TemplateMutation& mutation = GetParam().mutation;

@@ -53,7 +53,7 @@ constexpr const char* kernel = "quantize/kernel.cuh";
 constexpr const char* statistics = "quantize/statistics.cuh";
 constexpr const char* work = "quantize/work.cuh";
 
-class QuantiserMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
+class QuantiserMutationTest : public MutationTest {};
 
 TEST_P(QuantiserMutationTest, IsCaught) {
   expect_caught(GetParam(), noticed_of_quantiser(&GetParam(), two_looks()));
@@ -112,7 +112,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::PrintToStringParamName());
 
 // Of scales of blocks of rows.
-class QuantiserBlockMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
+class QuantiserBlockMutationTest : public MutationTest {};
 
 TEST_P(QuantiserBlockMutationTest, IsCaught) {
   expect_caught(GetParam(), noticed_of_quantiser(&GetParam(), blocks()));

@@ -43,7 +43,7 @@ TEST(RaggedBackward, IsRightUnmutated) {
 
 constexpr const char* loader = "backward_wgmma/loader.cuh";
 
-class RaggedOnePassMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
+class RaggedOnePassMutationTest : public MutationTest {};
 
 TEST_P(RaggedOnePassMutationTest, IsCaught) {
   expect_caught(GetParam(), noticed_of_ragged(&GetParam(), true));
@@ -68,7 +68,7 @@ INSTANTIATE_TEST_SUITE_P(
                                        "const int kv_head = 0 * tile / places;"}),
     ::testing::PrintToStringParamName());
 
-class RaggedBackwardMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
+class RaggedBackwardMutationTest : public MutationTest {};
 
 TEST_P(RaggedBackwardMutationTest, IsCaught) {
   expect_caught(GetParam(), noticed_of_ragged(&GetParam(), false));

@@ -47,7 +47,7 @@ TEST(SplitSpans, AreInvariantUnmutated) {
   }
 }
 
-class SplitSpansMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
+class SplitSpansMutationTest : public MutationTest {};
 
 TEST_P(SplitSpansMutationTest, IsCaught) {
   const std::string text = noticed_in_chunks(&GetParam(), GetParam().subject.config, 1);

@@ -1,4 +1,4 @@
-"""The seed of a run of tests, and cases that it chooses: of the pairs of two lists some in each run."""
+"""The seed of a run of tests, and cases that it chooses: of a list, or of the pairs of two, some in each run."""
 
 import itertools
 import os
@@ -9,11 +9,23 @@ import jit_attention as ja
 SEED = int(os.environ.get("JIT_ATTENTION_TEST_SEED", secrets.randbits(32)))
 
 
+def takes_all():
+    """Whether nothing is left out: on a GPU, and with JIT_ATTENTION_TEST_ALL=1. On an emulated device compiling kernels
+    takes longest."""
+    return not ja.devices()[0].emulated or os.environ.get("JIT_ATTENTION_TEST_ALL") == "1"
+
+
+def some(cases, count=2, turn=0):
+    """Every `count`-th case, from where the seed falls on: a few runs take all. Tests that go through the same cases
+    have a `turn` each, so that a run has all cases in one test or another."""
+    first = SEED // 16 + turn  # by itself: the cases may be pairs
+    return [case for place, case in enumerate(cases) if takes_all() or (place + first) % count == 0]
+
+
 def paired(longer, shorter):
-    """On an emulated device, where compiling the kernels takes longest, each element of `longer` once, beside one of
-    `shorter` that is another one for the next element, and with the next seed: a few runs take all pairs. On a GPU
-    all."""
-    if not ja.devices()[0].emulated:
+    """Each element of `longer` once, beside one of `shorter` that is another one for the next element, and with the
+    next seed: a few runs take all pairs."""
+    if takes_all():
         return list(itertools.product(longer, shorter))
     shorter = list(shorter)
     assert len(longer) >= len(shorter)

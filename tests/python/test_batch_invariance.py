@@ -4,7 +4,7 @@ import jit_attention as ja
 import numpy
 import pytest
 from request_batches import BF16, boundaries, call, causal, paged, requests
-from seeded import paired
+from seeded import paired, some
 
 SPAN = 64
 
@@ -76,7 +76,7 @@ def test_room_and_splits(rng, engine):
             same(result, alone[b])
 
 
-@pytest.mark.parametrize("mask", ["causal", "window"])
+@pytest.mark.parametrize("mask", some(["causal", "window"]))
 def test_prefill_in_chunks(rng, place, fetch, mask):
     masks = {"causal": ja.mask.causal(), "window": ja.mask.sliding_window(150, 0)}
     engine = Engine(rng, place, fetch, mask=masks[mask])
@@ -104,7 +104,7 @@ def test_cached_prefixes(rng, engine):
     same(rest[1], (whole[0][100:131], whole[1][:, 100:131]))
 
 
-@pytest.mark.parametrize("page_size", [8, 16, 256])
+@pytest.mark.parametrize("page_size", some([8, 16, 256]))
 def test_pages(rng, place, fetch, engine, page_size):
     batch = requests(rng, [1, 4], [200, 90])
     expected = engine([one(batch, b) for b in range(2)])
@@ -112,7 +112,7 @@ def test_pages(rng, place, fetch, engine, page_size):
         same(result, expected[b])
 
 
-@pytest.mark.parametrize("sizes, dtype", paired([(1, 64), (7, 128), (24, 40), (2, 256)], ["bf16", "fp16"]))
+@pytest.mark.parametrize("sizes, dtype", some(paired([(1, 64), (7, 128), (24, 40), (2, 256)], ["bf16", "fp16"])))
 def test_shapes(rng, engine, sizes, dtype):
     ratio, head_dim = sizes
     dtype = BF16 if dtype == "bf16" else numpy.float16

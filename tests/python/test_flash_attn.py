@@ -9,6 +9,7 @@ import pytest
 from exact_attention import DTYPES, exact_attention, random_qkv
 from flash_reference import flash_exact
 from fp8_caches import FP8
+from seeded import some
 
 import jit_attention as ja
 import jit_attention.flash_attn as fa
@@ -41,7 +42,7 @@ def placed(place, arguments):
     return {name: place(x) if isinstance(x, numpy.ndarray) else x for name, x in arguments.items()}
 
 
-@pytest.mark.parametrize("name", PROBLEMS)
+@pytest.mark.parametrize("name", some(PROBLEMS))
 def test_dense(rng, place, fetch, name):
     arrays, arguments = drawn(rng, PROBLEMS[name], "fp16" if name == "plain" else "bf16")
     o, lse, probabilities = fa.flash_attn_func(*map(place, arrays), return_attn_probs=True, **placed(place, arguments))
@@ -66,7 +67,7 @@ def test_arguments_by_position(rng, place, fetch):
     assert lse is None
 
 
-@pytest.mark.parametrize("window", [(None, -7), (-9, None), (-5, 20), (30, -12), (-1, -1), (3, -4)], ids=str)
+@pytest.mark.parametrize("window", some([(None, -7), (-9, None), (-5, 20), (30, -12), (-1, -1), (3, -4)]), ids=str)
 def test_windows_of_version_4_may_lie_beside_a_query(rng, place, fetch, window):
     (q, k, v), _ = drawn(rng, {"heads_q": 2, "seqlen_q": 50, "seqlen_kv": 77})
     o, lse = v4.flash_attn_func(*map(place, (q, k, v)), window_size=window, return_lse=True)
@@ -199,7 +200,7 @@ def test_ragged_queries_over_pages(rng, place, fetch):
     check_ragged(fetch, o, lse, arrays, causal=True)
 
 
-@pytest.mark.parametrize("splits", [1, 3, 40])
+@pytest.mark.parametrize("splits", some([1, 3, 40]))
 @pytest.mark.parametrize("shape", [(2, 9, 3, 24), (11, 3, 24)])
 def test_combine(rng, place, fetch, shape, splits):
     partial = rng.standard_normal((splits, *shape)).astype(numpy.float32)
@@ -220,7 +221,7 @@ def test_combine(rng, place, fetch, shape, splits):
     numpy.testing.assert_allclose(fetch(short), fetch(o), rtol=2**-7, atol=1e-6)
 
 
-@pytest.mark.parametrize("form", ["dense", "packed", "ragged", "cache"])
+@pytest.mark.parametrize("form", some(["dense", "packed", "ragged", "cache"]))
 def test_fp8(rng, place, fetch, emulated, form):
     """q, k and v of e4m3 with scales of each entry and head of keys, as FlashAttention-3 has them; o is bf16."""
     if not emulated:

@@ -4,6 +4,7 @@ import numpy
 import pytest
 from exact_attention import DTYPES
 from flash_reference import flash_exact, rotate
+from seeded import paired, some
 
 import jit_attention as ja
 import jit_attention.flash_attn as fa
@@ -71,8 +72,7 @@ def exact_rows(fetch, o, lse, q, caches, used, begin=None, **arguments):
         flash_exact(q[b : b + 1], keys, values, **arguments).check(fetch(o)[b : b + 1], fetch(lse)[b : b + 1])
 
 
-@pytest.mark.parametrize("form", ["dense", "entries", "pages"])
-@pytest.mark.parametrize("window_size", [(-1, -1), (9, 3)])
+@pytest.mark.parametrize("form, window_size", paired(["dense", "entries", "pages"], [(-1, -1), (9, 3)]))
 def test_reads(rng, place, fetch, form, window_size):
     cache, q = Cache(rng, form), normal(rng, BATCH, 2, HEADS, HEAD_DIM)
     slopes = rng.uniform(0.01, 0.5, HEADS).astype(numpy.float32)
@@ -83,8 +83,7 @@ def test_reads(rng, place, fetch, form, window_size):
     exact_rows(fetch, o, lse, q, cache.dense, PAST, window_size=window_size, alibi_slopes=slopes, softcap=3.0)
 
 
-@pytest.mark.parametrize("cache_seqlens", [None, 17])
-@pytest.mark.parametrize("form", ["dense", "entries", "pages"])
+@pytest.mark.parametrize("form, cache_seqlens", paired(["dense", "entries", "pages"], [None, 17]))
 def test_lengths_that_are_no_array(rng, place, fetch, form, cache_seqlens):
     cache, q = Cache(rng, form), normal(rng, BATCH, 1, HEADS, HEAD_DIM)
     o, lse = fa.flash_attn_with_kvcache(
@@ -94,7 +93,7 @@ def test_lengths_that_are_no_array(rng, place, fetch, form, cache_seqlens):
     exact_rows(fetch, o, lse, q, cache.dense, [cache_seqlens or CAPACITY] * BATCH)
 
 
-@pytest.mark.parametrize("form", ["dense", "entries"])
+@pytest.mark.parametrize("form", some(["dense", "entries"]))
 def test_left_padding(rng, place, fetch, form):
     """Rotations count the rows of the padding, too."""
     cache, new = Cache(rng, form), 2

@@ -1,5 +1,7 @@
 """Queries, keys and values of fp8: against double precision over the numbers that codes and scales stand for."""
 
+import itertools
+
 import jit_attention as ja
 import ml_dtypes
 import numpy
@@ -7,6 +9,7 @@ import pytest
 from exact_attention import exact_attention
 from fp8_caches import FP8
 from request_batches import BF16, boundaries, causal, int32
+from seeded import paired, some
 
 OUTPUTS = {"bf16": BF16, "fp16": numpy.dtype(numpy.float16), "fp32": numpy.dtype(numpy.float32)}
 
@@ -92,8 +95,7 @@ def prepared(family, **fields):
     return ja.prepare(spec, config=CONFIGS.get(family))
 
 
-@pytest.mark.parametrize("family", CONFIGS)
-@pytest.mark.parametrize("page_size", [None, 16, 64])
+@pytest.mark.parametrize("page_size, family", some(itertools.product([None, 16, 64], CONFIGS), 3))
 def test_ragged_and_paged(rng, place, fetch, page_size, family):
     """Whole tiles of pages, pieces of tiles, and none."""
     kind = {"sequences_kv": "ragged"} if page_size is None else {"sequences_kv": "paged", "page_size": page_size}
@@ -190,8 +192,7 @@ def scale_count(rows, kind):
     return -(-rows // 64) if kind == "block" else rows
 
 
-@pytest.mark.parametrize("kind", ["token", "block"])
-@pytest.mark.parametrize("family", CONFIGS)
+@pytest.mark.parametrize("family, kind", paired(CONFIGS, ["token", "block"]))
 def test_scales_of_ragged_rows(rng, place, fetch, family, kind):
     """Blocks are counted from the first row of all: sequences share them."""
     lengths_q, lengths_k = [5, 0, 70, 1], [40, 7, 130, 0]
@@ -217,8 +218,7 @@ def test_scales_of_ragged_rows(rng, place, fetch, family, kind):
         check(o[None, rows], lse[None, :, rows], *(x[None] for x in numbers))
 
 
-@pytest.mark.parametrize("kind", ["token", "block"])
-@pytest.mark.parametrize("family", [*CONFIGS, None])
+@pytest.mark.parametrize("family, kind", paired([*CONFIGS, None], ["token", "block"]))
 def test_scales_of_paged_rows(rng, place, fetch, family, kind):
     """Of pages of two blocks, of which the second is not whole, and padding in front of keys; no other page is read."""
     page_size, lengths_q, lengths_k = 96, [5, 70, 1], [40, 200, 3]
@@ -262,7 +262,7 @@ def test_scales_of_paged_rows(rng, place, fetch, family, kind):
         check(o[None, own], lse[None, :, own], wide(q[own], of_queries[own])[None], k[i][None], v[i][None], keep=keep)
 
 
-@pytest.mark.parametrize("family", CONFIGS)
+@pytest.mark.parametrize("family", some(CONFIGS))
 def test_scales_of_blocks_behind_padding(rng, place, fetch, family):
     """Of dense keys blocks are counted from the first row, where keys begin behind it, too."""
     a, b, c = drawn(rng, 2, 2, 4), drawn(rng, 2, 3, 2), drawn(rng, 1)

@@ -9,7 +9,7 @@ import pytest
 from exact_attention import DTYPES, exact_attention
 from fp8_caches import FP8, KINDS, cached, call, dense, pages, poison, ragged
 from request_batches import BF16, boundaries, causal, int32
-from seeded import paired
+from seeded import paired, some
 
 
 @pytest.mark.parametrize("name, kind", [*(("fp8_e4m3", kind) for kind in [*KINDS, "inline"]), ("fp8_e5m2", "token")])
@@ -22,7 +22,7 @@ def test_scales(rng, place, fetch, name, kind):
     batch.check(fetch(o), fetch(lse), keep=causal)
 
 
-@pytest.mark.parametrize("dtype, kind", paired(DTYPES, ["head", "token"]))
+@pytest.mark.parametrize("dtype, kind", some(paired(DTYPES, ["head", "token"])))
 def test_scales_far_from_one(rng, place, fetch, dtype, kind):
     """Values that are tiny in fp16, too, where their scales bring them there."""
     batch = cached(rng, [2], [60], "fp8_e4m3", kind, dtype=DTYPES[dtype])
@@ -39,7 +39,7 @@ def test_scales_far_from_one(rng, place, fetch, dtype, kind):
         assert numpy.abs(o - exact_attention(*(x[None] for x in exact)).o[0]).max() < 2.0**-24
 
 
-@pytest.mark.parametrize("page_size, kind", paired([1, 7, 64], ["head", "token"]))
+@pytest.mark.parametrize("page_size, kind", some(paired([1, 7, 64], ["head", "token"])))
 def test_pages_of_any_size(rng, place, fetch, page_size, kind):
     dtype = DTYPES["bf16" if kind == "token" else "fp16"]  # what probabilities are rounded to, which bounds errors
     batch = cached(rng, [2, 1], [70, 129], "fp8_e4m3", kind, ratio=1, dtype=dtype)
@@ -47,7 +47,7 @@ def test_pages_of_any_size(rng, place, fetch, page_size, kind):
     batch.check(fetch(o), fetch(lse), keep=causal)
 
 
-@pytest.mark.parametrize("lies, kind", paired(["ragged", "dense"], ["request_head", "token"]))
+@pytest.mark.parametrize("lies, kind", some(paired(["ragged", "dense"], ["request_head", "token"])))
 def test_ragged_and_dense(rng, place, fetch, lies, kind):
     batch = cached(rng, [5, 40, 1], [2, 40, 130], "fp8_e5m2", kind)
     arrays = ragged(batch) if lies == "ragged" else dense(rng, batch, 150)
@@ -57,7 +57,7 @@ def test_ragged_and_dense(rng, place, fetch, lies, kind):
 
 @pytest.mark.parametrize(
     "sizes, kind",
-    paired([(1, 8, 8), (12, 72, 40), (3, 80, 128), (2, 24, 48), (8, 128, 128), (2, 256, 256)], ["head", "token"]),
+    some(paired([(1, 8, 8), (12, 72, 40), (3, 80, 128), (2, 24, 48), (8, 128, 128), (2, 256, 256)], ["head", "token"])),
 )
 def test_heads_and_head_dims(rng, place, fetch, sizes, kind):
     ratio, head_dim, head_dim_v = sizes
@@ -66,7 +66,7 @@ def test_heads_and_head_dims(rng, place, fetch, sizes, kind):
     batch.check(fetch(o))
 
 
-@pytest.mark.parametrize("alignment", [2, 4, 8])
+@pytest.mark.parametrize("alignment", some([2, 4, 8]))
 def test_rows_of_any_alignment(rng, place, fetch, alignment):
     batch = cached(rng, [2], [50], "fp8_e4m3", "head", head_dim=72)
     arrays = pages(rng, batch, 16)
@@ -83,7 +83,7 @@ def window(b, h, i, j, seqlen_q, seqlen_k):
     return (j <= place) & (j >= place - 20)
 
 
-@pytest.mark.parametrize("kind", ["head", "token"])
+@pytest.mark.parametrize("kind", some(["head", "token"]))
 def test_masks_and_scores(rng, place, fetch, kind):
     batch = cached(rng, [1, 9, 3], [130, 20, 64], "fp8_e4m3", kind)
     slopes = (0.5 ** numpy.arange(1, 9)).astype(numpy.float32)
@@ -100,7 +100,7 @@ def test_masks_and_scores(rng, place, fetch, kind):
     batch.check(fetch(o), fetch(lse), keep=window, score=with_slopes)
 
 
-@pytest.mark.parametrize("kind", ["head", "token"])
+@pytest.mark.parametrize("kind", some(["head", "token"], turn=1))
 def test_sinks_and_splits(rng, place, fetch, kind):
     batch = cached(rng, [1, 2], [900, 0], "fp8_e4m3", kind, heads_kv=1)
     arrays = pages(rng, batch, 16)
@@ -111,7 +111,7 @@ def test_sinks_and_splits(rng, place, fetch, kind):
     batch.check(fetch(call(place, batch, arrays, num_splits=3, sinks=sinks)))
 
 
-@pytest.mark.parametrize("kind", ["head", "token"])
+@pytest.mark.parametrize("kind", some(["head", "token"]))
 def test_bits_of_a_request_alone(rng, place, fetch, kind):
     """With split_keys they depend neither on the batch nor on pages, and runs repeat them."""
     options = {"mask": ja.mask.causal(), "split_keys": 128}
@@ -147,7 +147,7 @@ def check_all_codes(place, fetch, name, kind):
     assert numpy.array_equal(fetch(o)[0, 0, 0], wide, equal_nan=True)  # of the query whose score is 0
 
 
-@pytest.mark.parametrize("name, kind", paired(FP8, DTYPES))
+@pytest.mark.parametrize("name, kind", some(paired(FP8, DTYPES)))
 def test_all_codes(place, fetch, name, kind):
     check_all_codes(place, fetch, name, DTYPES[kind])
 
@@ -160,7 +160,7 @@ import sys
 sys.path.insert(0, {str(tests.parent)!r})
 import numpy, test_fp8_cache as tests
 identity, wide = (lambda x: x), (lambda x: numpy.asarray(x).astype(numpy.float64))
-for name, kind in {paired(FP8, DTYPES)!r}:
+for name, kind in {some(paired(FP8, DTYPES), turn=1)!r}:
     tests.check_all_codes(identity, wide, name, tests.DTYPES[kind])
 tests.test_scales(numpy.random.default_rng(7), identity, wide, "fp8_e4m3", "token")
 """
@@ -168,7 +168,7 @@ tests.test_scales(numpy.random.default_rng(7), identity, wide, "fp8_e4m3", "toke
 
 
 @pytest.mark.parametrize("per_head", [False, True])
-@pytest.mark.parametrize("name", FP8)
+@pytest.mark.parametrize("name", some(FP8))
 def test_reads_what_append_stores(rng, place, fetch, name, per_head):
     tokens, pages_of_cache, page_size = 40, 9, 8
     k, v = (rng.standard_normal((tokens, 2, 64)).astype(BF16) for _ in "kv")
@@ -197,7 +197,7 @@ def test_reads_what_append_stores(rng, place, fetch, name, per_head):
     kept.check(fetch(o)[0], fetch(lse)[0])
 
 
-@pytest.mark.parametrize("kind", ["head", "token"])
+@pytest.mark.parametrize("kind", some(["head", "token"], turn=1))
 def test_scales_that_are_no_numbers(rng, place, fetch, kind):
     """They stay within their head, and leave rows without keys alone."""
     batch = cached(rng, [1, 2], [40, 0], "fp8_e4m3", kind)
@@ -244,7 +244,7 @@ def test_fp8_arrays_need_no_name(rng, emulated):
     batch.check(o.astype(numpy.float64))
 
 
-@pytest.mark.parametrize("kind", ["head", "token"])
+@pytest.mark.parametrize("kind", some(["head", "token"]))
 def test_heads_before_rows(rng, place, fetch, kind):
     """With layout="BHSD" scales of keys lie as keys do."""
     batch = cached(rng, [2, 2], [30, 50], "fp8_e4m3", kind)
@@ -418,7 +418,7 @@ def test_prefill_over_pages(rng, place, fetch, config, page_size, name, dtype, h
         assert numpy.array_equal(o, again)
 
 
-@pytest.mark.parametrize("config, far, has_slopes", [("spare", 40, False), ("own", -40, True)])
+@pytest.mark.parametrize("config, far, has_slopes", some([("spare", 40, False), ("own", -40, True)]))
 def test_prefill_of_queries_beyond_fp16(rng, place, fetch, config, far, has_slopes):
     """They are multiplied as fp16, whose range has neither such rows nor, beside them, ordinary ones."""
     batch = cached(rng, [70, 3], [90, 130], "fp8_e4m3", "head")
@@ -435,7 +435,7 @@ def test_prefill_of_queries_beyond_fp16(rng, place, fetch, config, far, has_slop
     batch.check(o, lse, keep=causal, **options)
 
 
-@pytest.mark.parametrize("lies, config", paired(["ragged", "dense"], ["direct", "own"]))
+@pytest.mark.parametrize("lies, config", some(paired(["ragged", "dense"], ["direct", "own"])))
 def test_prefill_over_rows(rng, place, fetch, lies, config):
     """With a score, which takes scaled products, and sinks."""
     batch = cached(rng, MANY, KEYS, "fp8_e4m3", "head", ratio=1, head_dim=80, head_dim_v=48)

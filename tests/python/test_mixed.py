@@ -6,6 +6,7 @@ import numpy
 import pytest
 from exact_attention import exact_attention
 from request_batches import BF16, boundaries, causal, int32, paged, requests
+from seeded import some
 
 FEW = 64  # a request of more queries has many
 # Both sides of the boundary, requests without queries and without keys, and the most that a tile of rows or queries holds.
@@ -59,14 +60,14 @@ def mixed_case(rng, place, fetch, page_size=16, **spec):
     return batch, numpy.concatenate(batch.q), Engine(place, fetch, paged(rng, batch, page_size), **spec)
 
 
-@pytest.mark.parametrize("page_size", [8, 48])
+@pytest.mark.parametrize("page_size", some([8, 48]))
 def test_pages(rng, place, fetch, page_size):
     batch, q, engine = mixed_case(rng, place, fetch, page_size, mask=ja.mask.causal())
     assert is_mixed(engine.kernel(q, LENGTHS_Q))
     batch.check(*engine(q, LENGTHS_Q), keep=causal)
 
 
-@pytest.mark.parametrize("ratio, head_dim, head_dim_v", [(8, 64, 64), (3, 80, 128)])
+@pytest.mark.parametrize("ratio, head_dim, head_dim_v", some([(8, 64, 64), (3, 80, 128)]))
 def test_heads(rng, place, fetch, ratio, head_dim, head_dim_v):
     batch, q, engine = mixed_case(rng, place, fetch, ratio=ratio, head_dim=head_dim, head_dim_v=head_dim_v)
     assert is_mixed(engine.kernel(q, LENGTHS_Q))
@@ -119,7 +120,7 @@ def test_sinks(rng, place, fetch):
         assert numpy.abs(o[rows] - plain.o[0] * numpy.exp(plain.lse[0] - total).T[..., None]).max() < 0.02
 
 
-@pytest.mark.parametrize("num_splits", [1, 3])
+@pytest.mark.parametrize("num_splits", some([1, 3]))
 def test_splits(rng, place, fetch, num_splits):
     batch, q, engine = mixed_case(rng, place, fetch, mask=ja.mask.causal())
     batch.check(*engine(q, LENGTHS_Q, num_splits=num_splits), keep=causal)
@@ -152,7 +153,7 @@ def test_masks_of_requests(rng, place, fetch):
 
 
 def test_checked(rng, place, fetch):
-    for request in (0, 1):  # each kernel looks at the pages of its own
+    for request in some([0, 1]):  # each kernel looks at the pages of its own
         batch, q, engine = mixed_case(rng, place, fetch, checked=True)
         engine.arrays["page_table"][request, 2] = -5
         with pytest.raises(ja.InvalidArgumentError, match=rf"page_table: element \[{request}, 2\]"):
@@ -161,8 +162,9 @@ def test_checked(rng, place, fetch):
 
 def test_calls_of_one_kernel(rng, place, fetch):
     """Of one query each, of too few to be worth it, of one request, and with split_keys; with a config that was given."""
-    for lengths_q, spec in [([1] * 300, {}), ([4] * 32, {}), ([600], {}), ([700, 700], {}), ([300, 1], {"split_keys": 512}),
-                            ([300, 1], {"config": "family=forward_split_wgmma tile_rows=64 tile_kv=64"})]:
+    calls = [([1] * 300, {}), ([4] * 32, {}), ([600], {}), ([700, 700], {}), ([300, 1], {"split_keys": 512}),
+             ([300, 1], {"config": "family=forward_split_wgmma tile_rows=64 tile_kv=64"})]
+    for lengths_q, spec in some(calls):
         batch = requests(rng, lengths_q, lengths_q, heads_kv=1)
         engine = Engine(place, fetch, paged(rng, batch, 16), **spec)
         kernel = engine.kernel(numpy.concatenate(batch.q), lengths_q)

@@ -4,6 +4,7 @@ import jit_attention as ja
 import numpy
 import pytest
 from request_batches import BF16, Requests, boundaries, causal, int32, paged
+from seeded import some
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +30,7 @@ def call(place, batch, arrays, *, q=None, **options):
     return ja.attention(q, arrays.pop("k"), None, head_dim_v=batch.v[0].shape[-1], **arrays, **options)
 
 
-@pytest.mark.parametrize("page_size", [1, 16, 64, 100, 128])
+@pytest.mark.parametrize("page_size", some([1, 16, 64, 100, 128]))
 def test_pages_of_any_size(rng, place, fetch, page_size):
     """All that no request owns is NaN: rows behind its keys, and pages of others."""
     batch = latents(rng, [1, 3, 0, 4], [130, 37, 5, 300])
@@ -38,7 +39,7 @@ def test_pages_of_any_size(rng, place, fetch, page_size):
     batch.check(fetch(o), fetch(lse), keep=causal)
 
 
-@pytest.mark.parametrize("heads", [16, 128])
+@pytest.mark.parametrize("heads", some([16, 128]))
 def test_deepseek(rng, place, fetch, heads):
     batch = latents(rng, [1, 2], [150, 64], heads=heads, head_dim=576, head_dim_v=512)
     arrays = paged(rng, batch, 64) | {"cu_seqlens_q": boundaries(batch.lengths_q)}

@@ -6,7 +6,7 @@ import numpy
 import pytest
 from exact_attention import exact_attention
 from request_batches import BF16, boundaries, causal, int32, paged, requests
-from seeded import paired
+from seeded import paired, some
 
 CONFIGS = {
     "overlap": "tile_q=128 tile_kv=64 stages_q=2 stages_k=2 stages_v=2 order=ping_pong rescale=on_overflow",
@@ -62,7 +62,7 @@ def compute(place, fetch, batch, arrays, *, config="overlap", gaps=None, lse=Tru
     return o[own], lse[:, own]
 
 
-@pytest.mark.parametrize("config, masked", paired(CONFIGS, [True, False]))
+@pytest.mark.parametrize("config, masked", some(paired(CONFIGS, [True, False])))
 def test_ragged(rng, place, fetch, config, masked):
     """More queries than keys, no queries, no keys, one of each, and tiles that end where a request does."""
     batch = requests(rng, [130, 0, 1, 64, 200, 3], [70, 9, 1, 64, 300, 0], ratio=2)
@@ -72,7 +72,7 @@ def test_ragged(rng, place, fetch, config, masked):
     batch.check(*result, keep=causal if masked else None)
 
 
-@pytest.mark.parametrize("page_size, layout", paired([8, 16, 48, 256], ["NHD", "HND"]))
+@pytest.mark.parametrize("page_size, layout", some(paired([8, 16, 48, 256], ["NHD", "HND"])))
 def test_pages(rng, place, fetch, page_size, layout):
     batch = requests(rng, [77, 1, 0, 190], [150, 37, 5, 300], ratio=3)
     arrays = paged(rng, batch, page_size, layout=layout)
@@ -80,7 +80,7 @@ def test_pages(rng, place, fetch, page_size, layout):
     batch.check(*compute(place, fetch, batch, arrays, config=config, mask=ja.mask.causal()), keep=causal)
 
 
-@pytest.mark.parametrize("head_dim, head_dim_v", [(64, 64), (128, 128), (80, 128), (16, 64), (256, 256)])
+@pytest.mark.parametrize("head_dim, head_dim_v", some([(64, 64), (128, 128), (80, 128), (16, 64), (256, 256)]))
 def test_head_dims(rng, place, fetch, head_dim, head_dim_v):
     batch = requests(rng, [70, 9], [90, 33], ratio=1, head_dim=head_dim, head_dim_v=head_dim_v)
     config = "direct" if head_dim != head_dim_v or head_dim == 256 else "overlap"
@@ -136,7 +136,7 @@ def test_ragged_queries_over_a_dense_cache_with_leftpad(rng, place, fetch):
     batch.check(*compute(place, fetch, batch, arrays, mask=ja.mask.causal()), keep=causal)
 
 
-@pytest.mark.parametrize("config", ["overlap", "direct"])
+@pytest.mark.parametrize("config", some(["overlap", "direct"]))
 def test_sinks(rng, place, fetch, config):
     batch = requests(rng, [70, 3], [90, 0])
     sinks = numpy.concatenate([rng.standard_normal(6), [-numpy.inf, 200]]).astype(numpy.float32)
@@ -181,7 +181,7 @@ MASKS = {
 }
 
 
-@pytest.mark.parametrize("name, lies", paired(MASKS, ["paged", "ragged"]))
+@pytest.mark.parametrize("name, lies", some(paired(MASKS, ["paged", "ragged"])))
 def test_masks_see_positions_of_their_own_request(rng, place, fetch, name, lies):
     mask, keep = MASKS[name]
     batch = requests(rng, [1, 90, 70], [130, 20, 164])
@@ -216,7 +216,7 @@ def test_scores(rng, place, fetch):
     batch.check(*result, keep=causal, score=lambda s, b, h, i, j, m, n: s - slopes[h] * numpy.abs(i + n - m - j))
 
 
-@pytest.mark.parametrize("config", ["overlap", "three"])
+@pytest.mark.parametrize("config", some(["overlap", "three"]))
 def test_bits_depend_on_nothing_but_the_request(rng, place, fetch, config):
     """Not on pages, on gaps, on what lies in them, on requests beside it, nor on which block computes what."""
     batch = requests(rng, [100, 150, 31], [160, 150, 200])

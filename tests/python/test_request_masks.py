@@ -4,7 +4,7 @@ import jit_attention as ja
 import numpy
 import pytest
 from request_batches import BF16, boundaries, call, causal, int32, paged, requests
-from seeded import paired
+from seeded import paired, some
 
 
 def random_tree(rng, nodes):
@@ -57,7 +57,7 @@ def ragged_queries(rng, batch, sequences_kv):
     return arrays | {"cu_seqlens_q": boundaries(batch.lengths_q)}
 
 
-@pytest.mark.parametrize("sequences_kv", ["ragged", "paged"])
+@pytest.mark.parametrize("sequences_kv", some(["ragged", "paged"]))
 def test_drafts_of_different_sizes_and_a_prompt(rng, place, fetch, sequences_kv):
     batch, drafts, bits = draft_batch(rng, [5, 1, 70, 0, 40], [100, 64, 90, 30, 44], prompts=[2])
     assert bits.shape[1] == 2  # the draft of 40 takes two words, and the prompt has more queries than these have bits
@@ -139,7 +139,7 @@ def dense_call(place, fetch, batch, **options):
     return o.reshape(-1, *o.shape[2:]), lse.transpose(1, 0, 2).reshape(lse.shape[1], -1)
 
 
-@pytest.mark.parametrize("seqlen_q, seqlen_k", [(70, 150), (6, 4), (90, 90)])
+@pytest.mark.parametrize("seqlen_q, seqlen_k", some([(70, 150), (6, 4), (90, 90)]))
 def test_dense_drafts(rng, place, fetch, seqlen_q, seqlen_k):
     batch, drafts, bits = draft_batch(rng, [seqlen_q] * 2, [seqlen_k] * 2, ratio=2)
     tensors = {"draft_tree": place(bits.reshape(2, seqlen_q, -1))}
@@ -159,7 +159,7 @@ def test_drafts_in_a_window(rng, place, fetch):
     )
 
 
-@pytest.mark.parametrize("sequences_kv", ["ragged", "paged"])
+@pytest.mark.parametrize("sequences_kv", some(["ragged", "paged"], turn=1))
 def test_requests_that_are_causal_and_others(rng, place, fetch, sequences_kv):
     batch = requests(rng, [30, 30, 1, 7, 0], [30, 45, 20, 5, 9])
     flags = int32([1, 0, -2, 1, 0])
@@ -211,7 +211,9 @@ def test_refusals_name_the_array(rng, place):
     assert caught.value.field == "is_causal" and "batch = 3; it must be 2" in caught.value.message
 
 
-@pytest.mark.parametrize("sequences_kv, blocks", paired(["ragged", "paged"], [((16, 32), True), ((64, 64), False)]))
+@pytest.mark.parametrize(
+    "sequences_kv, blocks", some(paired(["ragged", "paged"], [((16, 32), True), ((64, 64), False)]))
+)
 def test_block_masks_stand_at_the_positions_of_each_request(rng, place, fetch, sequences_kv, blocks):
     sides, per_head = blocks
     batch = requests(rng, [1, 130, 0, 5], [300, 200, 50, 77])

@@ -5,9 +5,10 @@ import numpy
 import pytest
 from exact_attention import exact_attention
 from request_batches import BF16, boundaries, call, causal, int32, paged, requests
+from seeded import some
 
 
-@pytest.mark.parametrize("page_size", [1, 7, 16, 256])
+@pytest.mark.parametrize("page_size", some([1, 7, 16, 256]))
 def test_pages_of_any_size(rng, place, fetch, page_size):
     batch = requests(rng, [1, 3, 0, 17], [100, 37, 5, 300])
     arrays = paged(rng, batch, page_size) | {"cu_seqlens_q": boundaries(batch.lengths_q)}
@@ -16,7 +17,9 @@ def test_pages_of_any_size(rng, place, fetch, page_size):
 
 
 @pytest.mark.parametrize("layout", ["NHD", "HND"])
-@pytest.mark.parametrize("ratio, head_dim, head_dim_v", [(1, 64, 64), (12, 128, 128), (3, 80, 128), (2, 256, 256)])
+@pytest.mark.parametrize(
+    "ratio, head_dim, head_dim_v", some([(1, 64, 64), (12, 128, 128), (3, 80, 128), (2, 256, 256)])
+)
 def test_heads_and_layouts(rng, place, fetch, layout, ratio, head_dim, head_dim_v):
     batch = requests(rng, [1, 2], [90, 33], ratio=ratio, head_dim=head_dim, head_dim_v=head_dim_v)
     arrays = paged(rng, batch, 16, layout=layout) | {"cu_seqlens_q": boundaries(batch.lengths_q)}
@@ -98,7 +101,7 @@ MASKS = [
 ]
 
 
-@pytest.mark.parametrize("name, mask, keep", MASKS, ids=[name for name, _, _ in MASKS])
+@pytest.mark.parametrize("name, mask, keep", some(MASKS))
 def test_masks_see_positions_of_their_own_request(rng, place, fetch, name, mask, keep):
     batch = requests(rng, [1, 9, 3], [130, 20, 64])
     arrays = paged(rng, batch, 16) | {"cu_seqlens_q": boundaries(batch.lengths_q)}

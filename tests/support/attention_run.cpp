@@ -52,6 +52,20 @@ Place place_operand(Arena& arena, const AttentionCase& wanted, int seqlen, int h
   return place;
 }
 
+// Values that lie along the sequence: rows of all keys of a column, aligned, with poison behind the last key. With
+// Layout::padded more of it lies between rows, heads and batch entries.
+Place place_along_sequence(Arena& arena, const AttentionCase& wanted, DType dtype) {
+  const std::int64_t b = wanted.batch, s = wanted.seqlen_kv, h = wanted.heads_kv,
+                     d = wanted.spec.value_head_dim();
+  constexpr std::int64_t aligned = 16;
+  const std::int64_t gap = wanted.layout == Layout::padded ? aligned : 0;
+  const std::int64_t pitch = (s + aligned - 1) / aligned * aligned + gap, head = d * pitch + gap,
+                     entry = h * head + gap;
+  Place place{.dtype = dtype, .rank = 4, .shape = {b, s, h, d}, .strides = {entry, 1, head, pitch}};
+  place.offset = arena.reserve(static_cast<std::size_t>(b * entry + gap)) + static_cast<std::size_t>(gap);
+  return place;
+}
+
 // Slices of one dense tensor (batch, seqlen, Σ heads · head_dim).
 void place_packed(Arena& arena, const AttentionCase& wanted, int seqlen, const std::vector<Place*>& places) {
   std::int64_t row = 0;
@@ -270,13 +284,16 @@ AttentionRun::AttentionRun(const AttentionCase& wanted, int device)
   const DType key_dtype = spec.key_dtype();
   q_ = place_operand(inputs_, case_, case_.seqlen_q, case_.heads_q(), spec.head_dim, spec.dtype);
   k_ = place_operand(inputs_, case_, case_.seqlen_kv, case_.heads_kv, spec.head_dim, key_dtype);
-  if (!spec.values_in_keys)
+  if (spec.v_along_sequence) {
+    v_ = place_along_sequence(inputs_, case_, key_dtype);
+  } else if (!spec.values_in_keys) {
     v_ = place_operand(inputs_, case_, case_.seqlen_kv, case_.heads_kv, spec.value_head_dim(), key_dtype);
+  }
   if (case_.layout == Layout::packed_qkv) {
     const bool self = case_.seqlen_q == case_.seqlen_kv && key_dtype == spec.dtype;
     std::vector<Place*> packed = {&k_};
     if (self) packed.insert(packed.begin(), &q_);
-    if (!spec.values_in_keys) packed.push_back(&v_);
+    if (!spec.values_in_keys && !spec.v_along_sequence) packed.push_back(&v_);
     place_packed(inputs_, case_, case_.seqlen_kv, packed);
   }
   if (has_fp8_queries(spec)) {

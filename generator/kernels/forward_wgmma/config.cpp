@@ -9,6 +9,7 @@
 #include "templates/base/element.cuh"
 #include "templates/forward_wgmma/smem_layout.cuh"
 #include "templates/tiles/bounded_box.cuh"
+#include "templates/tiles/panel_tile.cuh"
 
 namespace jit {
 
@@ -79,9 +80,12 @@ constexpr std::array rows = {
 };
 static_assert(rows.size() == member_count<ForwardWgmma>(), "each member has a row");
 
+// Products of 8 bits want a row of V for each column.
+bool transposes_v(const AttentionSpec& spec) { return has_fp8_queries(spec) && !spec.v_along_sequence; }
+
 // Consumers, loaders, and those who turn values of 8 bits over, or widen keys and values.
 int warpgroups_of(const AttentionSpec& spec, const ForwardWgmma& config) {
-  const bool has_converters = has_fp8_queries(spec) || config.converter_warps > spare_warps;
+  const bool has_converters = transposes_v(spec) || config.converter_warps > spare_warps;
   return consumers_of(config) + 1 + (has_converters ? 1 : 0);
 }
 int threads_of(const AttentionSpec& spec, const ForwardWgmma& config) {
@@ -111,6 +115,13 @@ int box_rows_of(const AttentionSpec& spec, const ForwardWgmma& config) {
   return box_rows(config.tile_kv, spec.sequences_kv == SequenceKind::paged ? spec.page_size : 0);
 }
 
+// Whether panels of values along the sequence are more than a third larger than the tile: what they have beside its keys
+// is read for nothing.
+bool reads_too_much(int tile_kv) {
+  const int panel = key_panel_columns(tile_kv), panels = (tile_kv + panel - 1) / panel;
+  return 3 * panels * panel > 4 * tile_kv;
+}
+
 int smem_bytes(const AttentionSpec& spec, const ForwardWgmma& config) {
   return smem_layout({.head_dim = spec.head_dim,
                       .head_dim_v = spec.value_head_dim(),
@@ -128,7 +139,8 @@ int smem_bytes(const AttentionSpec& spec, const ForwardWgmma& config) {
                       .element_bytes = size_of(spec.dtype),
                       .output_bytes = size_of(output_dtype(spec)),
                       .key_scales = spec.descale_per != ScaleKind::head,
-                      .stages_stored = config.stages_stored})
+                      .stages_stored = config.stages_stored,
+                      .v_along_sequence = spec.v_along_sequence})
       .total;
 }
 
@@ -203,13 +215,14 @@ int estimated_registers(const AttentionSpec& spec, const ForwardWgmma& config) {
 }
 
 // What was seen to spill of estimates below the cap: P by way of shared memory, kernels without overlap, joined masks with
-// a score that depends on places, whose distances are computed ahead, and what is given back to results of fp8, and
-// scales of rows.
+// a score that depends on places, whose distances are computed ahead, and what is given back to results of fp8, scales of
+// rows, and P whose pairs lanes exchange.
 int register_doubt(const AttentionSpec& spec, const ForwardWgmma& config) {
   const bool has_distances = functor_count(spec.mask) > 1 && !are_steady(spec.score);
   return 2 + (config.p_in_registers ? 0 : 8) + (config.overlap ? 0 : 4) +
          (has_distances ? config.tile_kv / 4 : 0) + (finishes_columns(spec) ? 4 : 0) +
-         (spec.descale_per != ScaleKind::head ? 4 : 0) + (spec.lse_shift ? 2 : 0);
+         (spec.descale_per != ScaleKind::head ? 4 : 0) + (spec.lse_shift ? 2 : 0) +
+         (spec.v_along_sequence ? 2 : 0);
 }
 
 }  // namespace
@@ -379,6 +392,7 @@ std::vector<ForwardWgmma> Family<ForwardWgmma>::space(const Case& problem) {
   const std::vector<Rescale> rescales = promising_rescales(spec);
   for (const int consumers : {2, 3, 1}) {
     for (const int tile_kv : {32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192}) {
+      if (spec.v_along_sequence && reads_too_much(tile_kv)) continue;
       for (const Schedule& schedule : schedules) {
         for (const Stages& stages : searched_stage_counts) {
           for (const bool persistent : {true, false}) {

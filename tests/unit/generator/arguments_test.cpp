@@ -141,6 +141,47 @@ TEST(FillParams, NamesTheArgumentThatIsWrong) {
   }
 }
 
+// (batch, heads, head_dim, seqlen) in memory, rows of 112 keys.
+TEST(FillParams, ValuesAlongTheSequence) {
+  constexpr long long pitch = 112;
+  AttentionSpec spec = spec_of();
+  spec.dtype = DType::fp8_e4m3;
+  spec.v_along_sequence = true;
+  AttentionArguments arguments = good_arguments();
+  for (TensorView* view : {&arguments.q, &arguments.k, &arguments.v}) view->dtype = spec.dtype;
+  TensorView& v = arguments.v;
+  v.strides[0] = heads_kv * head_dim * pitch;
+  v.strides[1] = 1;
+  v.strides[2] = head_dim * pitch;
+  v.strides[3] = pitch;
+  AttentionParams params{};
+  EXPECT_TRUE(fill(spec, arguments, params));
+  EXPECT_EQ(params.v_strides.batch, heads_kv * head_dim * pitch);
+  EXPECT_EQ(params.v_strides.seq, pitch);
+  EXPECT_EQ(params.v_strides.head, head_dim * pitch);
+
+  const auto refused = [&](const Change& change, const std::string& field, const std::string& message) {
+    AttentionArguments changed = arguments;
+    change(changed);
+    expect_refused(spec, changed, field, message);
+  };
+  refused([](auto& a) { a.v.strides[3] = 104; }, "v", "stride 104 in dimension 3");
+  refused([](auto& a) { a.v.strides[2] = 8; }, "v", "does not keep rows aligned to 16 bytes");
+  refused([](auto& a) { a.v.strides[1] = 2; }, "v",
+          "stride 2 along seqlen; it must be 1, as v_along_sequence");
+  refused([](auto& a) { a.v.strides[3] = -pitch; }, "v", "they must be positive");
+  refused(
+      [](auto& a) {
+        a.v = TensorView::bshd(a.v.data, a.v.dtype, {batch, seqlen_kv, heads_kv, head_dim});
+      },
+      "v", "it must be 1, as v_along_sequence is true");
+  refused([](auto& a) { a.seqused_k = TensorView::dense(at(base + 0x5000000), DType::int32, {batch}); },
+          "seqused_k", "with v_along_sequence all sequences have one length");
+  // And the other way round.
+  spec.v_along_sequence = false;
+  expect_refused(spec, arguments, "v", "stride 112 along head_dim; it must be 1");
+}
+
 TEST(FillParams, OutputsShareNoMemory) {
   const std::vector<std::tuple<const char*, const char*, Change>> bad = {
       {"o", "shares memory with q", [](auto& a) { a.o = a.q; }},

@@ -344,6 +344,28 @@ TEST(RankedConfigs, CachesOfFp8AreRankedByQueries) {
   }
 }
 
+// No warpgroup turns values over, and panels have few keys of the next tile.
+TEST(ConfigSpace, ValuesAlongTheSequenceAreOneFamilys) {
+  const DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
+  AttentionSpec spec{.dtype = DType::fp8_e4m3};
+  const ForwardWgmma config{.tile_kv = 128, .stages_v = 2, .separate_o = true};
+  const Footprint turned = footprint(spec, config);
+  spec.v_along_sequence = true;
+  const Footprint along = footprint(spec, config);
+  EXPECT_EQ(along.threads, turned.threads - 128);
+  EXPECT_GT(along.register_cap, turned.register_cap);
+  EXPECT_LT(along.smem_bytes, turned.smem_bytes);
+  const std::vector<KernelConfig> configs = config_space({spec, limits}, typical_shape(limits, spec));
+  EXPECT_FALSE(configs.empty());
+  for (const KernelConfig& one : configs) {
+    const auto* const own = std::get_if<ForwardWgmma>(&one);
+    ASSERT_NE(own, nullptr) << to_string(one);
+    EXPECT_NE(own->tile_kv, 160) << to_string(one);  // read as 256
+  }
+  EXPECT_THAT(config_rejection(spec, ForwardMmaSync{.tile_kv = 64}, limits), HasSubstr("a row for each key"));
+  EXPECT_THAT(config_rejection(spec, ForwardSplitKv{}, limits), HasSubstr("a row for each key"));
+}
+
 TEST(ConfigRejection, ForwardWgmmaIsForOneArchitecture) {
   const KernelConfig config = parse_config("family=forward_wgmma tile_kv=128 stages_v=2");
   EXPECT_EQ(config_rejection({}, config, Arch{9, 0, 'a'}), "");

@@ -124,7 +124,7 @@ void expect_unit(const KeyShares& shares, const UnitCuts& cuts, int blocks, int 
 
 TEST(KeySpans, ComeTogetherToOneTreeHoweverTheyAreShared) {
   reference::Random random(reference::test_seed());
-  for (int i = 0; i < 300; ++i) {
+  for (int i = 0; i < 120; ++i) {
     const int most = i % 3 == 0 ? 2 : 200, least = i % 4 == 0 ? most : 0;
     const Line line = random_line(random, reference::draw(random, 1, i % 8 == 0 ? 300 : 40), least, most);
     const int blocks = reference::draw(random, 1, 150), span_tiles = reference::draw(random, 1, 17);

@@ -18,7 +18,7 @@ namespace {
 
 // Every pair of head dims on every architecture, over a few runs: each takes the pairs that its seed falls on.
 TEST(Search, FindsAConfigForEveryHeadDimOnEveryArch) {
-  constexpr int step = 32;
+  constexpr int step = 64;
   reference::Random random(reference::test_seed());
   for (const Arch& arch : known_archs()) {
     const DeviceLimits limits = device_limits(arch);

@@ -74,6 +74,22 @@ TEST(Supports, NamesFieldValueRuleAndNearest) {
        "true",
        "must be false where k is of fp8",
        "false"},
+      {{.v_along_sequence = true}, "v_along_sequence", "true", "is for q, k and v of fp8", "false"},
+      {{.dtype = DType::fp8_e4m3, .sequences_kv = SequenceKind::ragged, .v_along_sequence = true},
+       "v_along_sequence",
+       "true",
+       "give v with a row for each key, or dense sequences",
+       "false"},
+      {{.dtype = DType::fp8_e4m3, .sinks = true, .v_along_sequence = true},
+       "v_along_sequence",
+       "true",
+       "must be false with sinks",
+       "false"},
+      {{.dtype = DType::fp8_e4m3, .alignment = 8, .v_along_sequence = true},
+       "v_along_sequence",
+       "true",
+       "pad the rows of v to a multiple of 16 keys",
+       "false"},
       {{.gqa_ratio = 0}, "gqa_ratio", "0", "must be at least 1", "1"},
       {{.gqa_ratio = -3}, "gqa_ratio", "-3", "must be at least 1", "1"},
       {{.alignment = 1}, "alignment", "1", "must be 16, 8, 4 or 2 bytes", "2"},
@@ -111,6 +127,16 @@ TEST(Supports, NamesFieldValueRuleAndNearest) {
     EXPECT_EQ(error.field(), std::string("spec.") + expected.field);
     EXPECT_THAT(error.what(), HasSubstr(expected.rule));
   }
+}
+
+TEST(Supports, ValuesAlongTheSequenceOnOneArchitecture) {
+  const AttentionSpec spec{.dtype = DType::fp8_e5m2, .v_along_sequence = true};
+  EXPECT_THAT(supports(spec, sm_90a), IsEmpty());
+  const std::vector<Refusal> refusals = supports(spec, sm_80);
+  ASSERT_THAT(refusals, SizeIs(1));
+  EXPECT_EQ(refusals[0].field, "v_along_sequence");
+  EXPECT_THAT(refusals[0].rule,
+              HasSubstr("is for sm_90a, and this is sm_80: give v with a row for each key"));
 }
 
 TEST(Supports, TheNearestValueWorks) {

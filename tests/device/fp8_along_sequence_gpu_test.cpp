@@ -1,0 +1,164 @@
+// Values of 8 bits that lie along the sequence: a row for each column, of all keys, behind whose last one lies poison.
+// Types, head dims, lengths that fill no row, masks, scores and scales, against double precision.
+#include <jit/attention.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "runtime/driver_api.h"
+#include "tests/device/fp8_case.h"
+#include "tests/device/gpu_fixture.h"
+#include "tests/support/error_of.h"
+
+namespace jit::testing {
+namespace {
+
+class AlongSequenceTest : public GpuTest {
+ protected:
+  void SetUp() override {
+    GpuTest::SetUp();
+    if (IsSkipped()) return;
+    if (native_arch(device_) != Arch{9, 0, 'a'}) GTEST_SKIP() << "v along the sequence needs sm_90a";
+  }
+  static KernelConfig config_of(const std::string& text) {
+    return parse_config("family=forward_wgmma " + text);
+  }
+  static AttentionCase along_case(DType dtype, int head_dim, int seqlen_q, int seqlen_kv) {
+    AttentionCase problem = fp8_case(dtype, head_dim, seqlen_q, seqlen_kv);
+    problem.spec.v_along_sequence = true;
+    return problem;
+  }
+};
+
+constexpr const char* small_tiles = "tile_q=64 tile_kv=32 stages_q=2 stages_v=2 separate_o=true";
+
+TEST_F(AlongSequenceTest, TypesOutputsAndConfigs) {
+  std::vector<KernelCase> cases;
+  int index = 0;
+  for (const char* config :
+       {"tile_q=128 tile_kv=128 stages_q=2 stages_v=2 separate_o=true order=ping_pong",
+        "tile_q=128 tile_kv=160 stages_q=1 stages_v=2 direct_o=true rescale=always",
+        "tile_q=64 tile_kv=64 stages_q=2 stages_k=3 stages_v=3 separate_o=true q_in_registers=true "
+        "promote_every=2",
+        "tile_q=192 tile_kv=96 stages_v=2 separate_o=true overlap=false order=softmax_lock",
+        "tile_q=64 tile_kv=192 stages_v=1 direct_o=true persistent=false"}) {
+    const DType dtype = index++ % 2 == 0 ? DType::fp8_e4m3 : DType::fp8_e5m2;
+    cases.push_back({along_case(dtype, 64, 130, 200), config_of(config)});
+  }
+  for (const DType out : {DType::fp16, DType::fp32}) {
+    AttentionCase problem = along_case(DType::fp8_e4m3, 32, 70, 90);
+    problem.spec.out_dtype = out;
+    problem.spec.gqa_ratio = 2;
+    problem.with_lse = out != DType::fp16;
+    cases.push_back({problem, {}});
+  }
+  expect_all_right(cases);
+}
+
+// Columns that fill no step of the output, several panels of keys, gaps between rows.
+TEST_F(AlongSequenceTest, HeadDimsAndGaps) {
+  std::vector<KernelCase> cases;
+  for (const auto& [d, dv] : {std::pair(8, 24), {72, 40}, {128, 192}, {256, 256}}) {
+    AttentionCase problem = along_case(DType::fp8_e4m3, d, 33, 70);
+    problem.spec.head_dim_v = dv;
+    problem.layout = Layout::padded;  // rows keep 16 bytes
+    cases.push_back({problem, config_of("tile_q=64 tile_kv=64 stages_v=2 direct_o=true")});
+  }
+  cases.push_back({along_case(DType::fp8_e5m2, 256, 130, 70), {}});
+  expect_all_right(cases);
+}
+
+// Keys end anywhere in a row, in a panel and in a tile, of which the last panel may have none.
+TEST_F(AlongSequenceTest, LengthsThatFillNoRow) {
+  std::vector<KernelCase> cases;
+  for (const int seqlen_kv : {1, 15, 17, 31, 33, 129, 200}) {
+    AttentionCase problem = along_case(DType::fp8_e4m3, 32, 20, seqlen_kv);
+    problem.layout = seqlen_kv % 3 == 0 ? Layout::padded : Layout::bshd;
+    cases.push_back({problem, config_of(seqlen_kv > 100 ? "tile_q=64 tile_kv=192 stages_v=2 direct_o=true"
+                                                        : small_tiles)});
+  }
+  cases.push_back({along_case(DType::fp8_e4m3, 32, 5, 0), config_of(small_tiles)});
+  expect_all_right(cases);
+}
+
+TEST_F(AlongSequenceTest, MasksAndScores) {
+  std::vector<KernelCase> cases;
+  const auto add = [&](const Mask& mask, const Score& score, int seqlen_q, int seqlen_kv) {
+    AttentionCase problem = along_case(DType::fp8_e4m3, 32, seqlen_q, seqlen_kv);
+    problem.spec.gqa_ratio = 3;
+    problem.spec.mask = mask;
+    problem.spec.score = score;
+    cases.push_back(
+        {problem,
+         config_of(cases.size() % 2 == 0 ? small_tiles : "tile_q=128 tile_kv=32 stages_v=2 direct_o=true")});
+  };
+  add(mask::causal(), {}, 150, 150);
+  add(mask::causal(), score::softcap(3), 140, 90);  // rows without a key
+  add(mask::sliding_window(40, 0), score::alibi(), 90, 130);
+  add(mask::document(), score::bias(), 70, 70);
+  expect_all_right(cases);
+}
+
+// Scales of every kind, means, and what LSE has lost.
+TEST_F(AlongSequenceTest, ScalesAndMeans) {
+  std::vector<KernelCase> cases;
+  for (const ScaleKind kind : {ScaleKind::head, ScaleKind::token, ScaleKind::block}) {
+    for (const bool given_back : {false, true}) {
+      AttentionCase problem = along_case(DType::fp8_e4m3, 32, 130, 170);
+      AttentionSpec& spec = problem.spec;
+      spec.head_dim_v = 48;
+      spec.gqa_ratio = 2;
+      spec.descale_per = kind;
+      spec.v_mean = spec.lse_shift = given_back;
+      if (given_back) spec.v_descale_per = ScaleKind::channel;
+      if (!given_back) spec.mask = mask::causal();
+      cases.push_back(
+          {problem, config_of(given_back ? "tile_q=128 tile_kv=64 stages_q=2 stages_v=2 separate_o=true"
+                                         : small_tiles)});
+    }
+  }
+  expect_all_right(cases);
+}
+
+// Persistent blocks that take several work tiles; results are the same bits again.
+TEST_F(AlongSequenceTest, ManyTilesOfManyHeads) {
+  const CurrentDevice current(0);
+  AttentionCase problem = along_case(DType::fp8_e4m3, 32, 100, 60);
+  problem.heads_kv = device_.sm_count / 4 + 3;
+  problem.spec.mask = mask::causal();
+  AttentionRun run(problem);
+  const Attention kernel = attention(problem.spec, config_of(small_tiles), context());
+  std::vector<unsigned char> first;
+  for (int launch = 0; launch < 2; ++launch) {
+    run.poison_outputs();
+    kernel(run.arguments());
+    check(driver().cuCtxSynchronize(), "cuCtxSynchronize");
+    if (launch == 0) {
+      first = run.outputs();
+      EXPECT_EQ(run.check().failure, "");
+    }
+  }
+  EXPECT_EQ(run.outputs(), first);
+}
+
+TEST_F(AlongSequenceTest, OtherFamiliesAndLengthsOnTheDeviceAreRefused) {
+  using ::testing::HasSubstr;
+  const CurrentDevice current(0);
+  AttentionCase problem = along_case(DType::fp8_e4m3, 32, 20, 40);
+  for (const char* family : {"forward_mma_sync", "forward_split_kv"}) {
+    const Error error =
+        error_of([&] { attention(problem.spec, parse_config(std::string("family=") + family), context()); });
+    EXPECT_EQ(error.code(), ErrorCode::no_valid_config);
+    EXPECT_THAT(error.message(), HasSubstr("which forward_wgmma reads on sm_90a")) << family;
+  }
+  AttentionRun run(problem);
+  AttentionArguments arguments = run.arguments();
+  const DeviceBuffer lengths(0, 2 * sizeof(int));
+  arguments.seqused_k = TensorView::dense(lengths.data(), DType::int32, {2});
+  const Error error = error_of([&] { attention_when_called(problem.spec, context())(arguments); });
+  EXPECT_THAT(error.message(), HasSubstr("seqused_k"));
+  EXPECT_THAT(error.message(), HasSubstr("v_along_sequence"));
+}
+
+}  // namespace
+}  // namespace jit::testing
