@@ -276,8 +276,8 @@ INSTANTIATE_TEST_SUITE_P(
         TemplateMutation{
             "AnnouncesTooFewBytes",
             "forward_wgmma/tile_boxes.cuh",
-            "  mbarrier_arrive_expect_tx(full, Tile::bytes);\n#pragma unroll\n  for (int panel",
-            "  mbarrier_arrive_expect_tx(full, Tile::bytes - 16);\n#pragma unroll\n  for (int panel",
+            "const Place& place) {\n  mbarrier_arrive_expect_tx(full, Tile::bytes);",
+            "const Place& place) {\n  mbarrier_arrive_expect_tx(full, Tile::bytes - 16);",
             {"wrong transaction count", "barrier misuse", "access in flight"},
             wgmma},
         TemplateMutation{"ForgetsTheLastValues",
