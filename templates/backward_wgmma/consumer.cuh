@@ -54,7 +54,8 @@ class Consumer {
     dv_.clear();
     if (has_queries) {
       take_queries(step);
-      if (Traits::has_query_consumer && step == 0 && consumer_ == 1) bar_arrive(Traits::turn_barriers, 2 * warpgroup_size);
+      if (Traits::has_query_consumer && step == 0 && consumer_ == 1)
+        bar_arrive(Traits::turn_barriers, 2 * warpgroup_size);
       if constexpr (Traits::has_query_consumer) {
         step = sum_beside_queries(step);
       } else if constexpr (Traits::has_many_queries) {

@@ -79,7 +79,8 @@ __device__ __forceinline__ unsigned load_steps(const AttentionParams& params, co
   const SequencesOf<Config> sequences = keys.sequences(params);
   const bool elected = lane_id() == 0;
   const int k_end = minimum(keys.k_begin + Config::tile_kv, sequences.kv(keys.batch).length);
-  QueryTiles<Config, 1, Config::deterministic> tiles(sequences, keys.batch, keys.kv_head, {0, 0, keys.k_begin, k_end});
+  QueryTiles<Config, 1, Config::deterministic> tiles(sequences, keys.batch, keys.kv_head,
+                                                     {0, 0, keys.k_begin, k_end});
   mbarrier_wait_parity(rings.keys_empty(), round % 2 ^ 1);
   if (elected) {
     store_key_note(rings, key_tile, tiles.has(0));

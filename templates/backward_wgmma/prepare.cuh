@@ -34,8 +34,7 @@ __device__ __forceinline__ void clear_dq(const DenseRows<typename Config::Elemen
   constexpr int pieces = Config::head_dim / 8;
   for (int i = threadIdx.x; i < Config::tile_q * pieces; i += prepare_threads) {
     const int row = first_query + i / pieces;
-    if (row < row_end)
-      *reinterpret_cast<uint4*>(rows.at(row) + i % pieces * 8) = make_uint4(0, 0, 0, 0);
+    if (row < row_end) *reinterpret_cast<uint4*>(rows.at(row) + i % pieces * 8) = make_uint4(0, 0, 0, 0);
   }
 }
 

@@ -49,13 +49,15 @@ __device__ __forceinline__ int count_adding(const BlockContext& context, int que
 /// How many tiles of keys add to tile `tile` of queries, of those of a batch entry, before those of a block, and whether
 /// any does behind them.
 template <class Config>
-__device__ __forceinline__ int count_before(const AttentionParams& params, const KeyTile<Config>& keys, int tile) {
+__device__ __forceinline__ int count_before(const AttentionParams& params, const KeyTile<Config>& keys,
+                                            int tile) {
   const int tiles = query_tiles<Config>(params);
   return count_adding<Config>(keys.sequences(params).context(keys.batch, tile / tiles), tile % tiles, 0,
                               keys.k_begin / Config::tile_kv);
 }
 template <class Config>
-__device__ __forceinline__ bool is_last(const AttentionParams& params, const KeyTile<Config>& keys, int tile) {
+__device__ __forceinline__ bool is_last(const AttentionParams& params, const KeyTile<Config>& keys,
+                                        int tile) {
   const int tiles = query_tiles<Config>(params);
   return count_adding<Config>(keys.sequences(params).context(keys.batch, tile / tiles), tile % tiles,
                               keys.k_begin / Config::tile_kv + 1, key_tiles_of_head<Config>(params)) == 0;

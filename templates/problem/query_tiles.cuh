@@ -19,10 +19,7 @@ class QueryTiles {
   /// `keys` gives the keys of the block; its queries are ignored.
   __device__ __forceinline__ QueryTiles(const SequencesOf<Config>& sequences, int batch, int kv_head,
                                         const ScoreTile& keys)
-      : sequences_(sequences),
-        keys_(keys),
-        batch_(batch),
-        first_head_(kv_head * Config::gqa_ratio) {
+      : sequences_(sequences), keys_(keys), batch_(batch), first_head_(kv_head * Config::gqa_ratio) {
     seqlen_q_ = sequences.q(batch).length;
     tiles_ = (seqlen_q_ + tile_q - 1) / tile_q;
     Place next{0, 0};

@@ -14,16 +14,12 @@ const Subject blocks = {.config = "tile_q=32 warps=2 tile_kv=32 stages_k=1 stage
 
 TEST(BlockMask, IsRightUnmutated) { EXPECT_EQ(noticed(nullptr, blocks), ""); }
 
-class BlockMaskMutationTest : public MutationTest {};
-
-TEST_P(BlockMaskMutationTest, IsCaught) { expect_caught(GetParam()); }
-
 TemplateMutation mutation(const char* name, const char* from, const char* to) {
   return {.name = name, .file = "problem/block_mask.cuh", .from = from, .to = to, .subject = blocks};
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    BlockMask, BlockMaskMutationTest,
+    BlockMask, TemplateMutationTest,
     ::testing::Values(
         mutation("FullBitsForSeenOnes", "return __ldg(table + row * row_stride + 2 * i);",
                  "return __ldg(table + row * row_stride + 2 * i + 1);"),

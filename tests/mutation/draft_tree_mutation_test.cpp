@@ -14,16 +14,12 @@ const Subject drafts = {.config = "tile_q=32 warps=2 tile_kv=32 stages_k=1 stage
 
 TEST(DraftTree, IsRightUnmutated) { EXPECT_EQ(noticed(nullptr, drafts), ""); }
 
-class DraftTreeMutationTest : public MutationTest {};
-
-TEST_P(DraftTreeMutationTest, IsCaught) { expect_caught(GetParam()); }
-
 TemplateMutation mutation(const char* name, const char* from, const char* to) {
   return {.name = name, .file = "problem/draft_tree_mask.cuh", .from = from, .to = to, .subject = drafts};
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    DraftTree, DraftTreeMutationTest,
+    DraftTree, TemplateMutationTest,
     ::testing::Values(mutation("BitsOfTheKeyBefore", "const int own = k - first_own;",
                                "const int own = k - first_own - 1;"),
                       mutation("BitsOfTheFirstBatchEntry", "context.batch * tensor.strides[0]",

@@ -54,12 +54,8 @@ TEST(SplitKeys, AreRightUnmutated) {
     EXPECT_EQ(noticed(nullptr, subject), "") << subject.config;
 }
 
-class SplitKeysMutationTest : public MutationTest {};
-
-TEST_P(SplitKeysMutationTest, IsCaught) { expect_caught(GetParam()); }
-
 INSTANTIATE_TEST_SUITE_P(
-    SplitKeys, SplitKeysMutationTest,
+    SplitKeys, TemplateMutationTest,
     ::testing::Values(
         TemplateMutation{"NoWaitForTiles",
                          "forward_split_kv/kernel.cuh",

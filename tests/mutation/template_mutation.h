@@ -181,5 +181,7 @@ class MutationTestOf : public ::testing::TestWithParam<Mutation> {
   }
 };
 using MutationTest = MutationTestOf<TemplateMutation>;
+/// Mutations of forward attention, which say what they are noticed by: one test, with lists of them in several files.
+class TemplateMutationTest : public MutationTest {};
 
 }  // namespace jit::testing

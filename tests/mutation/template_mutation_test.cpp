@@ -62,8 +62,6 @@ TEST(Template, DependentKernelsWaitForTheGridBefore) {
   EXPECT_THAT(noticed(&mutation, dependent), ::testing::HasSubstr("has no griddepcontrol.wait"));
 }
 
-class TemplateMutationTest : public MutationTest {};
-
 TEST_P(TemplateMutationTest, IsCaught) { expect_caught(GetParam()); }
 
 constexpr const char* forward = "forward_mma_sync/kernel.cuh";
@@ -141,7 +139,7 @@ INSTANTIATE_TEST_SUITE_P(
                          "    x = f(x, __shfl_xor_sync(full_warp, x, 1));",
                          "    if (lane_id() < 16) x = f(x, __shfl_xor_sync(full_warp, x, 1));",
                          {"deadlock"}}),
-    [](const ::testing::TestParamInfo<TemplateMutation>& info) { return std::string(info.param.name); });
+    ::testing::PrintToStringParamName());
 
 constexpr const char* consumer = "forward_wgmma/consumer.cuh";
 constexpr const char* consumer_keys = "forward_wgmma/consumer_keys.cuh";
@@ -278,8 +276,8 @@ INSTANTIATE_TEST_SUITE_P(
         TemplateMutation{
             "AnnouncesTooFewBytes",
             "forward_wgmma/tile_boxes.cuh",
-            "  mbarrier_arrive_expect_tx(full, Tile::bytes);\n#pragma unroll\n  for (int panel",
-            "  mbarrier_arrive_expect_tx(full, Tile::bytes - 16);\n#pragma unroll\n  for (int panel",
+            "const Place& place) {\n  mbarrier_arrive_expect_tx(full, Tile::bytes);",
+            "const Place& place) {\n  mbarrier_arrive_expect_tx(full, Tile::bytes - 16);",
             {"wrong transaction count", "barrier misuse", "access in flight"},
             wgmma},
         TemplateMutation{"ForgetsTheLastValues",
@@ -480,7 +478,7 @@ INSTANTIATE_TEST_SUITE_P(
                          "      finish_output();\n",
                          {},
                          overflowing}),
-    [](const ::testing::TestParamInfo<TemplateMutation>& info) { return std::string(info.param.name); });
+    ::testing::PrintToStringParamName());
 
 }  // namespace
 }  // namespace jit::testing

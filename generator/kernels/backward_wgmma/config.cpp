@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "generator/kernels/backward_wgmma/family.h"
+#include "generator/kernels/tma_rules.h"
 #include "generator/problem/functor_node.h"
 #include "templates/backward_wgmma/smem_layout.cuh"
 #include "templates/base/element.cuh"
@@ -13,7 +14,6 @@ using namespace backward_wgmma;
 
 namespace {
 
-constexpr Arch arch{9, 0, 'a'};
 constexpr int warpgroup_threads = 128;
 // Addresses, steps and the note of a tile: calibrated on the assembler's reports.
 constexpr int other_registers = 16;
@@ -98,10 +98,7 @@ std::string Family<BackwardWgmma>::rejection(const Case& problem, const Backward
         "nobody, for whom others would wait; deterministic must be false, or the kernels those of two passes",
         name);
   }
-  if (limits.arch != arch)
-    return fmt::format("{} needs {}, this is {}", name, to_string(arch), to_string(limits.arch));
-  if (spec.alignment != 16)
-    return fmt::format("{} needs rows aligned to 16 bytes; spec.alignment is {}", name, spec.alignment);
+  if (std::string reason = tma_rejection(problem, name); !reason.empty()) return reason;
   if (config.tile_q > rows_per_warpgroup &&
       std::max(spec.head_dim, spec.value_head_dim()) > max_head_dim_of_many_queries) {
     return fmt::format(
@@ -130,7 +127,7 @@ Footprint Family<BackwardWgmma>::footprint(const AttentionSpec& spec, const Back
 }
 
 std::vector<BackwardWgmma> Family<BackwardWgmma>::space(const Case& problem) {
-  if (problem.limits.arch != arch) return {};
+  if (problem.limits.arch != arch_of_tma) return {};
   // Many queries where they fit: waits are as long for more of them. Then four buffers: loads are further ahead.
   return {{.stages = 4}, {.stages = 2}, {.tile_q = 128}};
 }

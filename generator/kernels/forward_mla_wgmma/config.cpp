@@ -1,15 +1,14 @@
 // The fields of forward_mla_wgmma, its rules and its search grid.
-#include <algorithm>
 #include <array>
 
 #include <fmt/format.h>
 
 #include "generator/kernels/forward_mla_wgmma/family.h"
 #include "generator/kernels/split_wgmma.h"
+#include "generator/kernels/tma_rules.h"
 #include "generator/problem/functor_node.h"
 #include "templates/base/element.cuh"
 #include "templates/forward_mla_wgmma/smem_layout.cuh"
-#include "templates/tiles/bounded_box.cuh"
 
 namespace jit {
 
@@ -17,7 +16,6 @@ using namespace forward_mla_wgmma;
 
 namespace {
 
-constexpr Arch arch{9, 0, 'a'};
 constexpr int threads = warpgroup_threads(consumers + 1);
 // Loop counters, descriptors, softmax state; what masks and scores add. Counted on the assembler's reports.
 constexpr int other_registers = 38;
@@ -37,10 +35,6 @@ constexpr std::array rows = {
 };
 static_assert(rows.size() == member_count<ForwardMlaWgmma>(), "each member has a row");
 
-int box_rows_of(const AttentionSpec& spec, const ForwardMlaWgmma& config) {
-  return box_rows(config.tile_kv, spec.sequences_kv == SequenceKind::paged ? spec.page_size : 0);
-}
-
 }  // namespace
 
 std::span<const ConfigField<ForwardMlaWgmma>> Family<ForwardMlaWgmma>::fields() { return rows; }
@@ -55,22 +49,15 @@ std::string Family<ForwardMlaWgmma>::rejection(const Case& problem, const Forwar
     return fmt::format("{} reads values that are the first columns of the keys; spec.values_in_keys is false",
                        name);
   }
-  if (limits.arch != arch)
-    return fmt::format("{} needs {}, this is {}", name, to_string(arch), to_string(limits.arch));
-  if (spec.alignment != 16)
-    return fmt::format("{} needs rows aligned to 16 bytes; spec.alignment is {}", name, spec.alignment);
+  if (std::string reason = tma_rejection(problem, name); !reason.empty()) return reason;
   if (const int columns = spec.value_head_dim(); columns % value_columns != 0) {
     return fmt::format("{} shares out the columns of values: head_dim_v = {} must be a multiple of {}", name,
                        columns, value_columns);
   }
   if (config.rescale == Rescale::on_overflow)
     return fmt::format("rescale = on_overflow is not known to {}; it must be always or lazy", name);
-  if (const int box = box_rows_of(spec, config);
-      config.copies == Copies::tma && box < std::min(least_box_rows, config.tile_kv)) {
-    return fmt::format(
-        "tile_kv = {} is copied in boxes of {} rows of a page, of {} each: with copies = tma page_size and "
-        "tile_kv must have a common divisor of {} or more; copies = cp_async takes any",
-        config.tile_kv, box, spec.page_size, least_box_rows);
+  if (config.copies == Copies::tma) {
+    if (std::string reason = box_rejection(spec, config.tile_kv, true); !reason.empty()) return reason;
   }
   return span_rejection(spec, config.tile_kv, config.rescale);
 }
@@ -94,7 +81,7 @@ Footprint Family<ForwardMlaWgmma>::footprint(const AttentionSpec& spec, const Fo
 
 std::vector<ForwardMlaWgmma> Family<ForwardMlaWgmma>::space(const Case& problem) {
   std::vector<ForwardMlaWgmma> configs;
-  if (problem.limits.arch != arch || !problem.spec.values_in_keys) return configs;
+  if (problem.limits.arch != arch_of_tma || !problem.spec.values_in_keys) return configs;
   for (const Copies copies : {Copies::tma, Copies::cp_async}) {
     for (const int tile_kv : {64, 32}) {
       for (const int stages : {2, 3, 4}) {

@@ -2,11 +2,11 @@
 #include <jit/error.h>
 
 #include "generator/kernels/forward_mla_wgmma/family.h"
+#include "generator/kernels/tma_rules.h"
 #include "generator/launch/kernel_launch.h"
 #include "generator/launch/split_work.h"
 #include "generator/launch/tensor_maps.h"
 #include "templates/forward_mla_wgmma/tensor_maps.cuh"
-#include "templates/tiles/bounded_box.cuh"
 #include "templates/tiles/panel_tile.cuh"
 
 namespace jit {
@@ -17,9 +17,8 @@ namespace {
 
 TensorMap map_of_keys(const AttentionSpec& spec, const ForwardMlaWgmma& config,
                       const AttentionParams& params) {
-  const int page_size = spec.sequences_kv == SequenceKind::paged ? spec.page_size : 0;
   try {
-    return map_keys(spec, box_rows(config.tile_kv, page_size), params).k;
+    return map_keys(spec, box_rows(spec, config.tile_kv), params).k;
   } catch (const Error& error) {
     if (error.code() != ErrorCode::invalid_argument) throw;
     throw Error(

@@ -5,17 +5,15 @@
 #include <fmt/format.h>
 
 #include "generator/kernels/forward_split_kv/family.h"
+#include "generator/kernels/tma_rules.h"
 #include "generator/problem/functor_node.h"
 #include "templates/forward_split_kv/box_layout.cuh"
 #include "templates/forward_split_kv/smem_layout.cuh"
-#include "templates/tiles/bounded_box.cuh"
 
 namespace jit {
 namespace {
 
 using forward_split_kv::rows_per_warp;
-
-constexpr Arch arch_of_tma{9, 0, 'a'};
 
 // More queries of dense sequences than this are other families' work.
 constexpr std::int64_t few_queries = 8;
@@ -61,14 +59,7 @@ std::string box_rejection(const Case& problem, const ForwardSplitKv& config) {
   }
   if (spec.descale_per != ScaleKind::head)
     return "copies = tma brings no scales of tokens or blocks; copies = cp_async does";
-  const int box = box_rows(config.tile_kv, spec.sequences_kv == SequenceKind::paged ? spec.page_size : 0);
-  if (box < std::min(least_box_rows, config.tile_kv)) {
-    return fmt::format(
-        "tile_kv = {} is copied in boxes of {} rows of a page, of {} each: with copies = tma page_size and "
-        "tile_kv must have a common divisor of {} or more; copies = cp_async takes any",
-        config.tile_kv, box, spec.page_size, least_box_rows);
-  }
-  return "";
+  return jit::box_rejection(spec, config.tile_kv, true);
 }
 
 }  // namespace

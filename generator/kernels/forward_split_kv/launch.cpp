@@ -1,10 +1,10 @@
 #include "generator/kernels/forward_split_kv/family.h"
+#include "generator/kernels/tma_rules.h"
 #include "generator/launch/kernel_launch.h"
 #include "generator/launch/split_work.h"
 #include "generator/launch/tensor_maps.h"
 #include "templates/forward_split_kv/smem_layout.cuh"
 #include "templates/forward_split_kv/tensor_maps.cuh"
-#include "templates/tiles/bounded_box.cuh"
 
 namespace jit {
 namespace {
@@ -21,8 +21,7 @@ void Family<ForwardSplitKv>::launch(const KernelLaunch& launch, const ForwardSpl
   SplitLaunch split = split_launch(launch, tiles_of(config), name);
   DescaleParams descale = launch.descale;  // kernels of 16-bit keys do not look at it
   if (config.copies == Copies::tma) {
-    const int page_size = launch.spec.sequences_kv == SequenceKind::paged ? launch.spec.page_size : 0;
-    const MappedKeys keys = map_keys(launch.spec, box_rows(config.tile_kv, page_size), launch.params);
+    const MappedKeys keys = map_keys(launch.spec, box_rows(launch.spec, config.tile_kv), launch.params);
     forward_split_kv::KernelMemory memory{.k = keys.k, .v = keys.v, .split = split.params};
     void* arguments[] = {&launch.params, &memory, &descale};
     return launch_split(launch, split, arguments, true);

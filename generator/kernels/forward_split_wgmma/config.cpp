@@ -1,15 +1,14 @@
 // The fields of forward_split_wgmma, its rules and its search grid.
-#include <algorithm>
 #include <array>
 
 #include <fmt/format.h>
 
 #include "generator/kernels/forward_split_wgmma/family.h"
 #include "generator/kernels/split_wgmma.h"
+#include "generator/kernels/tma_rules.h"
 #include "generator/problem/functor_node.h"
 #include "templates/base/element.cuh"
 #include "templates/forward_split_wgmma/smem_layout.cuh"
-#include "templates/tiles/bounded_box.cuh"
 
 namespace jit {
 
@@ -17,7 +16,6 @@ using namespace forward_split_wgmma;
 
 namespace {
 
-constexpr Arch arch{9, 0, 'a'};
 constexpr int max_consumers = 2;
 // Loop counters, descriptors, softmax state; what masks and scores add. Counted on the assembler's reports.
 constexpr int other_registers = 34;
@@ -57,10 +55,6 @@ bool converts(const ForwardSplitWgmma& config) { return config.stages_stored > 0
 
 int threads_of(const ForwardSplitWgmma& config) {
   return warpgroup_threads(consumers_of(config) + (converts(config) ? 2 : 1));
-}
-
-int box_rows_of(const AttentionSpec& spec, const ForwardSplitWgmma& config) {
-  return box_rows(config.tile_kv, spec.sequences_kv == SequenceKind::paged ? spec.page_size : 0);
 }
 
 // Why the buffers do not suit what k and v are stored as; empty: they do.
@@ -123,10 +117,7 @@ std::string Family<ForwardSplitWgmma>::rejection(const Case& problem, const Forw
   if (has_fp8_queries(spec)) return kv_dtype_rejection(spec, name);
   if (std::string reason = storage_rejection(spec, config); !reason.empty()) return reason;
   if (std::string reason = dropout_rejection(spec, name); !reason.empty()) return reason;
-  if (limits.arch != arch)
-    return fmt::format("{} needs {}, this is {}", name, to_string(arch), to_string(limits.arch));
-  if (spec.alignment != 16)
-    return fmt::format("{} needs rows aligned to 16 bytes; spec.alignment is {}", name, spec.alignment);
+  if (std::string reason = tma_rejection(problem, name); !reason.empty()) return reason;
   if (config.requests != Requests::all) {
     if (config.requests != part)
       return fmt::format("requests must be all or few_queries with family={}", name);
@@ -143,13 +134,7 @@ std::string Family<ForwardSplitWgmma>::rejection(const Case& problem, const Forw
     return fmt::format("order = softmax_lock is not known to {}; it must be free or ping_pong", name);
   if (config.order != WarpgroupOrder::free && consumers_of(config) == 1)
     return "order must be free with tile_rows = 64: one consumer warpgroup has nobody to take turns with";
-  if (const int box = box_rows_of(spec, config); box < std::min(least_box_rows, config.tile_kv)) {
-    return fmt::format(
-        "tile_kv = {} is copied in boxes of {} rows of a page, of {} each: page_size and tile_kv must have a "
-        "common "
-        "divisor of {} or more",
-        config.tile_kv, box, spec.page_size, least_box_rows);
-  }
+  if (std::string reason = box_rejection(spec, config.tile_kv, false); !reason.empty()) return reason;
   return span_rejection(spec, config.tile_kv, config.rescale);
 }
 
@@ -179,7 +164,7 @@ Footprint Family<ForwardSplitWgmma>::footprint(const AttentionSpec& spec, const 
 
 std::vector<ForwardSplitWgmma> Family<ForwardSplitWgmma>::space(const Case& problem) {
   std::vector<ForwardSplitWgmma> configs;
-  if (problem.limits.arch != arch) return configs;
+  if (problem.limits.arch != arch_of_tma) return configs;
   const bool is_stored = has_fp8_keys(problem.spec);
   const std::vector<int> tiles =
       is_stored ? std::vector{32, 48, 64, 80, 96, 112, 128} : std::vector{32, 64, 80, 96, 112, 128, 160, 176};

@@ -4,9 +4,9 @@
 
 #include "generator/kernels/block_cover.h"
 #include "generator/kernels/forward_split_wgmma/family.h"
+#include "generator/kernels/tma_rules.h"
 #include "generator/text/score_mask.h"
 #include "templates/base/element.cuh"
-#include "templates/tiles/bounded_box.cuh"
 #include "templates/tiles/panel_tile.cuh"
 
 namespace jit {
@@ -57,8 +57,7 @@ double seen_tiles(const AttentionSpec& spec, const ProblemShape& shape, double t
 
 // Clocks for a tile of keys, beside what memory takes, where many queries are the work.
 double prefill_step(const AttentionSpec& spec, const ForwardSplitWgmma& config, double products) {
-  const int page_size = spec.sequences_kv == SequenceKind::paged ? spec.page_size : 0;
-  const double boxes = config.tile_kv / box_rows(config.tile_kv, page_size);
+  const double boxes = config.tile_kv / box_rows(spec, config.tile_kv);
   const int bytes = size_of(spec.key_dtype());
   const double panels = panel_count(spec.head_dim, bytes) + panel_count(spec.value_head_dim(), bytes);
   return std::max(products * consumers_of(config) * config.blocks_per_sm / prefill_share,

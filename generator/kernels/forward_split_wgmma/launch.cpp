@@ -1,4 +1,5 @@
 #include "generator/kernels/forward_split_wgmma/family.h"
+#include "generator/kernels/tma_rules.h"
 #include "generator/launch/kernel_launch.h"
 #include "generator/launch/split_work.h"
 #include "generator/launch/tensor_maps.h"
@@ -22,8 +23,7 @@ SplitTiles tiles_of(const ForwardSplitWgmma& config, int rows) {
 }  // namespace
 
 void Family<ForwardSplitWgmma>::launch(const KernelLaunch& launch, const ForwardSplitWgmma& config) {
-  const int page_size = launch.spec.sequences_kv == SequenceKind::paged ? launch.spec.page_size : 0;
-  const int rows = box_rows(config.tile_kv, page_size);
+  const int rows = box_rows(launch.spec, config.tile_kv);
   const SplitLaunch split = split_launch(launch, tiles_of(config, rows), name);
   if (split.blocks == 0) return;
   const MappedKeys keys = map_keys(launch.spec, rows, launch.params);

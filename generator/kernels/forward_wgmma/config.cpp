@@ -4,11 +4,11 @@
 #include <jit/dtype.h>
 
 #include "generator/kernels/forward_wgmma/family.h"
+#include "generator/kernels/tma_rules.h"
 #include "generator/problem/functor_node.h"
 #include "generator/text/score_mask.h"
 #include "templates/base/element.cuh"
 #include "templates/forward_wgmma/smem_layout.cuh"
-#include "templates/tiles/bounded_box.cuh"
 #include "templates/tiles/panel_tile.cuh"
 
 namespace jit {
@@ -17,7 +17,6 @@ using namespace forward_wgmma;
 
 namespace {
 
-constexpr Arch arch{9, 0, 'a'};
 constexpr int max_consumers = 3;
 constexpr int exponential_group = 8;  // templates/steps/softmax.cuh
 // Loop counters, descriptors, softmax state: calibrated on the assembler's reports.
@@ -109,10 +108,6 @@ std::vector<Rescale> promising_rescales(const AttentionSpec& spec) {
 // Whether O can lie over Q: a warpgroup's rows of both must cover the same bytes.
 bool fits_o_over_q(const AttentionSpec& spec) {
   return !has_fp8_queries(spec) && panel_columns(spec.head_dim) == panel_columns(spec.value_head_dim());
-}
-
-int box_rows_of(const AttentionSpec& spec, const ForwardWgmma& config) {
-  return box_rows(config.tile_kv, spec.sequences_kv == SequenceKind::paged ? spec.page_size : 0);
 }
 
 // Whether panels of values along the sequence are more than a third larger than the tile: what they have beside its keys
@@ -287,10 +282,7 @@ std::string Family<ForwardWgmma>::rejection(const Case& problem, const ForwardWg
   }
   if (std::string reason = storage_rejection(spec, config); !reason.empty()) return reason;
   if (std::string reason = dropout_tile_rejection(spec, config.tile_kv); !reason.empty()) return reason;
-  if (limits.arch != arch)
-    return fmt::format("{} needs {}, this is {}", name, to_string(arch), to_string(limits.arch));
-  if (spec.alignment != 16)
-    return fmt::format("{} needs rows aligned to 16 bytes; spec.alignment is {}", name, spec.alignment);
+  if (std::string reason = tma_rejection(problem, name); !reason.empty()) return reason;
   if (spec.split_keys != 0)
     return fmt::format("{} sums keys without a break, not in spans of split_keys = {}", name,
                        spec.split_keys);
@@ -303,12 +295,7 @@ std::string Family<ForwardWgmma>::rejection(const Case& problem, const ForwardWg
   }
   if (!is_plain(spec) && !config.persistent)
     return "persistent must be true where sequences differ in length: blocks look for their work themselves";
-  if (const int box = box_rows_of(spec, config); box < std::min(least_box_rows, config.tile_kv)) {
-    return fmt::format(
-        "tile_kv = {} is copied in boxes of {} rows of a page, of {} each: page_size and tile_kv must have a "
-        "common divisor of {} or more",
-        config.tile_kv, box, spec.page_size, least_box_rows);
-  }
+  if (std::string reason = box_rejection(spec, config.tile_kv, false); !reason.empty()) return reason;
   if (config.polynomial_exp2 > 0 && config.rescale == Rescale::on_overflow) {
     return "polynomial_exp2 must be 0 with rescale = on_overflow: a polynomial does not become infinite";
   }
@@ -356,7 +343,7 @@ Footprint Family<ForwardWgmma>::footprint(const AttentionSpec& spec, const Forwa
 std::vector<ForwardWgmma> Family<ForwardWgmma>::space(const Case& problem) {
   const AttentionSpec& spec = problem.spec;
   std::vector<ForwardWgmma> configs;
-  if (problem.limits.arch != arch) return configs;
+  if (problem.limits.arch != arch_of_tma) return configs;
   struct Schedule {
     bool overlap;
     bool p_in_registers;

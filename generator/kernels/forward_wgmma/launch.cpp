@@ -6,6 +6,7 @@
 #include <jit/spec_table.h>
 
 #include "generator/kernels/forward_wgmma/family.h"
+#include "generator/kernels/tma_rules.h"
 #include "generator/launch/ceil_div.h"
 #include "generator/launch/kernel_launch.h"
 #include "generator/launch/tensor_maps.h"
@@ -13,7 +14,6 @@
 #include "runtime/launch.h"
 #include "templates/forward_wgmma/smem_layout.cuh"
 #include "templates/forward_wgmma/tensor_maps.cuh"
-#include "templates/tiles/bounded_box.cuh"
 
 namespace jit {
 namespace {
@@ -78,9 +78,8 @@ void launch_lengths(const KernelLaunch& launch, const ForwardWgmma& config) {
                     "kernel counts. Give no config, or one with family=forward_split_kv",
                     launch.params.heads_q, max_work_tiles));
   }
-  const int page_size = launch.spec.sequences_kv == SequenceKind::paged ? launch.spec.page_size : 0;
   const auto [whole, part] = map_bounded_tensors(
-      launch.spec, {.rows_q = rows_per_warpgroup, .rows_kv = box_rows(config.tile_kv, page_size)},
+      launch.spec, {.rows_q = rows_per_warpgroup, .rows_kv = box_rows(launch.spec, config.tile_kv)},
       launch.params);
   SequenceMaps maps{{.q = whole.q,
                      .k = whole.k,
