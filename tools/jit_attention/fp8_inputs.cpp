@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include "command.h"
 #include "npy.h"
