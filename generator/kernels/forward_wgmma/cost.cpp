@@ -7,7 +7,7 @@
 
 #include "generator/kernels/block_cover.h"
 #include "generator/kernels/forward_wgmma/family.h"
-#include "generator/problem/arguments.h"
+#include "generator/problem/dims.h"
 #include "generator/problem/functor_node.h"
 #include "generator/text/row_keys.h"
 #include "generator/text/score_mask.h"
@@ -99,7 +99,11 @@ TileWork work_of_tile(const AttentionSpec& spec, const ForwardWgmma& config, con
   };
   if (!drops_keys(spec)) return {.steps = steps(0, shape.seqlen_kv)};
   constexpr std::int64_t most_samples = 32;
-  const Extents sizes = extents_of(spec, shape);
+  // Of one sequence, also where only the device knows how long each is.
+  const Extents sizes{.batch = shape.batch,
+                      .seqlen_q = shape.seqlen_q,
+                      .seqlen_kv = shape.seqlen_kv,
+                      .heads_q = shape.heads_q};
   const std::int64_t tiles = (shape.seqlen_q + config.tile_q - 1) / config.tile_q;
   const std::int64_t samples = std::min(tiles, most_samples);
   TileWork sum{.masked_ends = static_cast<double>(samples)};

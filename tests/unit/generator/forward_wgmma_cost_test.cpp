@@ -91,6 +91,17 @@ TEST(ForwardWgmmaChoice, WindowsAndTheirTextsTakeTilesThatFitTheirEnds) {
     EXPECT_EQ(std::get<ForwardWgmma>(first).tile_q, 128) << to_string(spec);
     EXPECT_EQ(std::get<ForwardWgmma>(first).tile_kv, 128) << to_string(spec);
   }
+  // Sequences that only the device knows the lengths of are as long as the shape says on the average.
+  AttentionSpec prefill{.gqa_ratio = 4,
+                        .sequences_q = SequenceKind::ragged,
+                        .sequences_kv = SequenceKind::paged,
+                        .page_size = 16,
+                        .kv_dtype = DType::fp8_e4m3};
+  const ProblemShape lengths{
+      .batch = 4, .heads_q = 32, .seqlen_q = 2048, .seqlen_kv = 8192, .has_device_lengths = true};
+  const KernelConfig all = untuned_order(prefill, lengths, limits).front();
+  prefill.mask = mask::causal();
+  EXPECT_EQ(to_string(untuned_order(prefill, lengths, limits).front()), to_string(all));
   const KernelConfig causal = ranked_configs({.mask = mask::causal()}, shape, limits).front();
   EXPECT_EQ(std::get<ForwardWgmma>(causal).tile_q, 192);
 }
