@@ -64,11 +64,9 @@ Plan one_pass_plan(ContextState& context, const AttentionSpec& spec, const Backw
       side_step(context, backward_wgmma::prepare_program(spec, config), config, device,
                 [config](const KernelLaunch& launch) { backward_wgmma::launch_prepare(launch, config); }));
   add_kernel(context, plan, std::move(kernel), device);
-  if (backward_wgmma::has_convert(spec, config)) {
-    plan.steps.push_back(
-        side_step(context, backward_wgmma::convert_program(spec, config), config, device,
-                  [config](const KernelLaunch& launch) { backward_wgmma::launch_convert(launch, config); }));
-  }
+  plan.steps.push_back(
+      side_step(context, backward_wgmma::convert_program(spec, config), config, device,
+                [config](const KernelLaunch& launch) { backward_wgmma::launch_convert(launch, config); }));
   return plan;
 }
 
@@ -127,8 +125,7 @@ std::vector<std::shared_ptr<const KernelImage>> build_backward_kernels(ContextSt
     images.push_back(build_kernel(context, spec, config, target).image);
   if (const BackwardWgmma* const one_pass = std::get_if<BackwardWgmma>(&configs.front())) {
     images.push_back(build_image(context, backward_wgmma::prepare_program(spec, *one_pass), target));
-    if (backward_wgmma::has_convert(spec, *one_pass))
-      images.push_back(build_image(context, backward_wgmma::convert_program(spec, *one_pass), target));
+    images.push_back(build_image(context, backward_wgmma::convert_program(spec, *one_pass), target));
   }
   return images;
 }

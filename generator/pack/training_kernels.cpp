@@ -41,8 +41,7 @@ std::vector<KernelBuild> around_one_pass(const AttentionSpec& spec, const Backwa
       return choose_kernel(context, spec, own, {.pass = Pass::backward}, limits, target).image;
     });
     builds.push_back(build_of(backward_wgmma::prepare_program(spec, own), target));
-    if (backward_wgmma::has_convert(spec, own))
-      builds.push_back(build_of(backward_wgmma::convert_program(spec, own), target));
+    builds.push_back(build_of(backward_wgmma::convert_program(spec, own), target));
   }
   return builds;
 }

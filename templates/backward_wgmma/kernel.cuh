@@ -34,26 +34,20 @@ __device__ __forceinline__ void attention_backward(const AttentionParams& params
     const int warp = uniform(threadIdx.x / warp_size);
     if (warp == 0) {
       load_key_tiles<Config>(params, gradients, maps, smem);
-    } else if constexpr (!KernelTraits<Config>::has_query_consumer) {
-      if (warp <= KernelTraits<Config>::dq_adders) {
-        griddepcontrol_wait();
-        for_each_key_tile<Config>(
-            params, rings, [&](const KeyTile<Config>& keys, bool has_queries, unsigned step) {
-              rings.arrive_keys_empty();
-              return has_queries ? DqAdder<Config>(params, gradients, maps, keys, warp - 1, smem).run(step)
-                                 : step;
-            });
-      }
+    } else {
+      griddepcontrol_wait();
+      help_with_dq<Config>(params, gradients, maps, warp, smem);
     }
   } else if constexpr (KernelTraits<Config>::has_query_consumer) {
     const int consumer = uniform(threadIdx.x / warpgroup_size - 1);
     if (consumer == 2) {
       setmaxnreg_dec<Config::dq_registers>();
       griddepcontrol_wait();
-      for_each_key_tile<Config>(
+      const unsigned steps = for_each_key_tile<Config>(
           params, rings, [&](const KeyTile<Config>& keys, bool has_queries, unsigned step) {
-            return QueryConsumer<Config>(params, gradients, dropout, maps, keys, smem).run(has_queries, step);
+            return QueryConsumer<Config>(params, gradients, keys, smem).run(has_queries, step);
           });
+      QueryConsumer<Config>::end(smem, steps);
     } else if constexpr (KernelTraits<Config>::has_roles) {
       setmaxnreg_inc<Config::consumer_registers>();
       if (consumer == 0) {

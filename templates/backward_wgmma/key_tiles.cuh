@@ -42,9 +42,9 @@ class KeyTileDealer {
   const TensorMaps& maps_;
 };
 
-/// Where blocks wait for one another, as many as share a head have all of its keys, and then those of another head. Each
-/// has every so many tiles, there and back, as a causal mask leaves more of the first ones. Blocks are numbered as they
-/// begin, so that those that share a head are there.
+/// Where blocks wait for one another, as many as share a head have all of its keys, a tile each in a round, and then those
+/// of another head. Their order is another one in each round, there and back, as a causal mask leaves more of the first
+/// tiles. Blocks are numbered as they begin, so that those that share a head are there.
 template <class Config>
 class KeyTileDealer<Config, true> {
  public:
@@ -53,26 +53,27 @@ class KeyTileDealer<Config, true> {
 
   __device__ __forceinline__ int first() {
     const int number = take_number(maps_.taken, static_cast<int>(gridDim.x));
-    head_ = number / maps_.sharers;
-    place_ = number - head_ * maps_.sharers;
+    head_ = number / maps_.turns.visits.sharers;
+    place_ = number - head_ * maps_.turns.visits.sharers;
     round_begin_ = 0;
     return tile();
   }
-  // In the last round there may be no tile for all.
+  // In the last round of a head there may be no tile for all: who has none takes part without.
   __device__ __forceinline__ int next() {
-    place_ = maps_.sharers - 1 - place_;
-    round_begin_ += maps_.sharers;
-    if (round_begin_ + place_ >= tiles_) {
-      head_ += static_cast<int>(gridDim.x) / maps_.sharers;
-      round_begin_ = 0;
-    }
+    do {
+      place_ = maps_.turns.visits.sharers - 1 - place_;
+      round_begin_ += maps_.turns.visits.sharers;
+      if (round_begin_ >= tiles_) {
+        head_ += maps_.turns.visits.heads_at_once;
+        round_begin_ = 0;
+      }
+    } while (round_begin_ + place_ >= tiles_);
     return tile();
   }
 
  private:
   __device__ __forceinline__ int tile() const {
-    const int tile = head_ * tiles_ + round_begin_ + place_;
-    return tile < maps_.key_tiles ? tile : no_key_tile;
+    return head_ * tiles_ < maps_.key_tiles ? head_ * tiles_ + round_begin_ + place_ : no_key_tile;
   }
 
   const TensorMaps& maps_;
@@ -104,14 +105,15 @@ __device__ __forceinline__ bool with_key_tile(const AttentionParams& params, con
   return true;
 }
 
-/// The same for all tiles of the block.
+/// The same for all tiles of the block. Returns the number of steps.
 template <class Config, class F>
-__device__ __forceinline__ void for_each_key_tile(const AttentionParams& params, const Rings<Config>& rings,
-                                                  F f) {
+__device__ __forceinline__ unsigned for_each_key_tile(const AttentionParams& params,
+                                                      const Rings<Config>& rings, F f) {
   unsigned step = 0;
 #pragma unroll 1
   for (unsigned round = 0; with_key_tile<Config>(params, rings, round, step, f); ++round) {
   }
+  return step;
 }
 
 }  // namespace jit::backward_wgmma

@@ -6,6 +6,7 @@
 #include "backward_wgmma/key_tiles.cuh"
 #include "backward_wgmma/rings.cuh"
 #include "backward_wgmma/tensor_maps.cuh"
+#include "backward_wgmma/turn_counts.cuh"
 #include "backward_wgmma/turns.cuh"
 #include "problem/query_tiles.cuh"
 #include "ptx/bulk_copy.cuh"
@@ -15,10 +16,6 @@
 #include "tiles/bounded_copy.cuh"
 
 namespace jit::backward_wgmma {
-
-/// What is noted of dQ of a step: the index of its tile among those of the batch entry, and whether it is the last one
-/// of the tile of keys.
-inline constexpr int last_dq_tile = 1 << 30;
 
 /// Starts the copy of a panel of a tile whose first row is `first`. By one thread.
 __device__ __forceinline__ void load_panel(unsigned panel, const TensorMap& map, unsigned full, int column,
@@ -68,6 +65,21 @@ __device__ __forceinline__ auto key_box(const SequencesOf<Config>& sequences, in
   }
 }
 
+/// In which order a block visits the tiles of queries of a head. Where all keys see all queries, each begins at its own
+/// diagonal: blocks that began together would add to the same rows of dQ all the time.
+template <class Config>
+__device__ __forceinline__ auto query_order(const AttentionParams& params, const TensorMaps& maps,
+                                            const KeyTile<Config>& keys) {
+  if constexpr (Config::deterministic) {
+    return own_visits<Config>(params, maps.turns.visits, keys);
+  } else if constexpr (keeps_every_score<typename Config::Mask> && !has_entry_lengths<Config>) {
+    const int tiles = query_tiles<Config>(params), begin = keys.k_begin / Config::tile_q;
+    return Visits{tiles, begin < tiles || tiles == 0 ? begin : begin % tiles, 1};
+  } else {
+    return AscendingTiles{};
+  }
+}
+
 /// The steps of a tile of keys, which is there, as a function of for_each_key_tile. `round` counts tiles.
 template <class Config, class Maps>
 __device__ __forceinline__ unsigned load_steps(const AttentionParams& params, const GradientParams& gradients,
@@ -79,8 +91,9 @@ __device__ __forceinline__ unsigned load_steps(const AttentionParams& params, co
   const SequencesOf<Config> sequences = keys.sequences(params);
   const bool elected = lane_id() == 0;
   const int k_end = minimum(keys.k_begin + Config::tile_kv, sequences.kv(keys.batch).length);
-  QueryTiles<Config, 1, Config::deterministic> tiles(sequences, keys.batch, keys.kv_head,
-                                                     {0, 0, keys.k_begin, k_end});
+  auto order = query_order<Config>(params, maps, keys);
+  QueryTiles<Config, 1, decltype(order)> tiles(sequences, keys.batch, keys.kv_head,
+                                               {0, 0, keys.k_begin, k_end}, order);
   mbarrier_wait_parity(rings.keys_empty(), round % 2 ^ 1);
   if (elected) {
     store_key_note(rings, key_tile, tiles.has(0));
@@ -114,7 +127,15 @@ __device__ __forceinline__ unsigned load_steps(const AttentionParams& params, co
     const int tile = head * query_tiles<Config>(params) + query / Config::tile_q;
     store_shared(rings.dq_note(step), is_last ? last_dq_tile | tile : tile);
     const unsigned q_full = rings.q.full_at(step), do_full = rings.d_o.full_at(step);
-    mbarrier_arrive_expect_tx(q_full, Traits::QTile::bytes + statistic_bytes);
+    mbarrier_arrive_expect_tx(
+        q_full, Traits::QTile::bytes + statistic_bytes + (Config::deterministic ? turn_count_bytes : 0));
+    if constexpr (Config::deterministic) {
+      const int key = keys.k_begin / Config::tile_kv;
+      cp_async_bulk_load(rings.turn_counts(step),
+                         maps.turns.before + first_turn_count<Config>(params, statistic / Config::tile_q) +
+                             key - key % turn_counts_at_once,
+                         turn_count_bytes, q_full);
+    }
     load_tile<typename Traits::QTile>(rings.q.tile(step),
                                       map_of(maps, &TensorMaps::q, &SequenceMaps::bounded_q, Config::tile_q),
                                       q_full, box);
@@ -162,69 +183,75 @@ class DqAdder {
         maps_(maps),
         keys_(keys),
         consumer_(consumer),
-        first_tile_(first_query_tile<Config>(params, keys.sequences(params), keys.batch, 0)),
-        sums_(dq_sums<Config>(gradients, first_tile_) + consumer * Traits::dq_part_floats),
+        sums_(dq_sums<Config>(gradients,
+                              first_query_tile<Config>(params, keys.sequences(params), keys.batch, 0)) +
+              consumer * Traits::dq_part_floats),
         rings_(smem) {}
 
   /// The steps of a tile of keys, as a function of for_each_key_tile.
-  ///
-  /// The first step's note is there when its dQ is. Later ones are earlier: a consumer that leaves dQ has taken the queries
-  /// of the next step. So turns are waited for while dQ is computed.
   __device__ __forceinline__ unsigned run(unsigned step) const {
-    const auto ring = rings_.dq(consumer_);
-    ring.wait_full(step);
-    while (true) {
-      const int note = load_shared_by_warp(rings_.dq_note(step));
-      const int tile = note & ~last_dq_tile;
-      const bool is_first = wait_for_own_turn(tile);
-      ring.wait_full(step);
-      add(step, tile, is_first);
-      ++step;
-      if ((note & last_dq_tile) != 0) return step;
+    for (int note = 0; (note & last_dq_tile) == 0; ++step) {
+      rings_.dq(consumer_).wait_full(step);
+      note = load_shared_by_warp(rings_.dq_note(step));
+      add(step, note & ~last_dq_tile);
     }
+    return step;
   }
 
  private:
-  __device__ __forceinline__ void add(unsigned step, int tile, bool is_first) const {
+  __device__ __forceinline__ void add(unsigned step, int tile) const {
     const auto ring = rings_.dq(consumer_);
+    if constexpr (Config::deterministic) take_turn<Config>(rings_, step);
     if (lane_id() == 0) {
-      float* const sums = sums_ + static_cast<long long>(tile) * Traits::dq_tile_floats;
-      if (is_first) {
-        cp_async_bulk_store(sums, ring.tile(0), part_bytes);
-      } else {
-        cp_reduce_async_bulk_add(sums, ring.tile(0), part_bytes);
-      }
+      cp_reduce_async_bulk_add(sums_ + static_cast<long long>(tile) * Traits::dq_tile_floats, ring.tile(0),
+                               part_bytes);
       cp_async_bulk_commit_group();
       cp_async_bulk_wait_group_read<0>();
     }
     ring.arrive_empty(step);
     if (Config::deterministic && lane_id() == 0) {
       cp_async_bulk_wait_group<0>();
-      add_one_release(turns_of(tile));
+      add_one_release(additions<Config>(params_, maps_, keys_, tile));
     }
-  }
-
-  // Whether it is the first one.
-  __device__ __forceinline__ bool wait_for_own_turn(int tile) const {
-    if constexpr (Config::deterministic) {
-      const int before = count_before<Config>(params_, keys_, tile);
-      if (lane_id() == 0) wait_for_turn(turns_of(tile), before);
-      return before == 0;
-    } else {
-      return false;
-    }
-  }
-  __device__ __forceinline__ int* turns_of(int tile) const {
-    return maps_.turns + (first_tile_ + tile) * Traits::dq_adders + consumer_;
   }
 
   const AttentionParams& params_;
   const TensorMaps& maps_;
   const KeyTile<Config> keys_;
   const int consumer_;
-  const long long first_tile_;
   float* const sums_;
   const Rings<Config> rings_;
 };
+
+/// What the warps beside the one that loads do: first those that add, then those that keep turns.
+template <class Config>
+__device__ __forceinline__ void help_with_dq(const AttentionParams& params, const GradientParams& gradients,
+                                             const TensorMaps& maps, int warp, unsigned smem) {
+  constexpr int adders = KernelTraits<Config>::has_query_consumer ? 0 : KernelTraits<Config>::dq_adders;
+  constexpr int waiting_warp = 1 + adders;
+  const Rings<Config> rings(smem);
+  if constexpr (adders > 0) {
+    if (warp < waiting_warp) {
+      for_each_key_tile<Config>(
+          params, rings, [&](const KeyTile<Config>& keys, bool has_queries, unsigned step) {
+            rings.arrive_keys_empty();
+            return has_queries ? DqAdder<Config>(params, gradients, maps, keys, warp - 1, smem).run(step)
+                               : step;
+          });
+      return;
+    }
+  }
+  if constexpr (Config::deterministic) {
+    if (warp == waiting_warp) {
+      for_each_key_tile<Config>(
+          params, rings, [&](const KeyTile<Config>& keys, bool has_queries, unsigned step) {
+            rings.arrive_keys_empty();
+            return has_queries ? wait_for_turns<Config>(params, maps, keys, step, smem) : step;
+          });
+    } else if constexpr (KernelTraits<Config>::has_query_consumer) {
+      pass_turns<Config>(maps, warp - waiting_warp - 1, smem);
+    }
+  }
+}
 
 }  // namespace jit::backward_wgmma

@@ -1,11 +1,9 @@
 // What runs before the one-pass kernel: −delta, with delta = rowsum(dO ∘ O) − dLSE, and log2 Σ exp(score) of each
-// query, and zeros where dQ is summed, or, where the first one stores, where nobody adds. A block has a tile of queries.
-// With dropout, gradients of scores are computed times
+// query, and zeros where dQ is summed. A block has a tile of queries. With dropout, gradients of scores are computed times
 // the share that is kept, and so is delta.
 #pragma once
 
 #include "backward_wgmma/dq_sums.cuh"
-#include "backward_wgmma/turns.cuh"
 #include "base/dropout_params.cuh"
 #include "base/row_pieces.cuh"
 #include "problem/gradients.cuh"
@@ -17,26 +15,6 @@
 namespace jit::backward_wgmma {
 
 inline constexpr int prepare_threads = 256;
-
-/// Whether any tile of keys adds to a tile of queries. By whole warps.
-template <class Config>
-__device__ __forceinline__ bool has_keys(const SequencesOf<Config>& sequences, int batch, int head,
-                                         int first_query) {
-  const BlockContext context = sequences.context(batch, head);
-  const int key_tiles = (context.seqlen_kv + Config::tile_kv - 1) / Config::tile_kv;
-  return count_adding<Config>(context, first_query / Config::tile_q, 0, key_tiles) != 0;
-}
-
-/// Rows of dQ of a tile of queries that nobody adds to.
-template <class Config>
-__device__ __forceinline__ void clear_dq(const DenseRows<typename Config::Element>& rows, int first_query,
-                                         int row_end) {
-  constexpr int pieces = Config::head_dim / 8;
-  for (int i = threadIdx.x; i < Config::tile_q * pieces; i += prepare_threads) {
-    const int row = first_query + i / pieces;
-    if (row < row_end) *reinterpret_cast<uint4*>(rows.at(row) + i % pieces * 8) = make_uint4(0, 0, 0, 0);
-  }
-}
 
 template <class Config>
 __device__ __forceinline__ void prepare_backward(const AttentionParams& params,
@@ -58,18 +36,10 @@ __device__ __forceinline__ void prepare_backward(const AttentionParams& params,
   const long long tile =
       first_query_tile<Config>(params, sequences, batch, head) + first_query / Config::tile_q;
 
-  if (!Config::deterministic || !has_keys<Config>(sequences, batch, head, first_query)) {
-    if constexpr (Traits::rounds_dq) {
-      clear_dq<Config>(gradients.dq_rows(batch, head), first_query, seqlen_q);
-    } else {
-      uint4* const sums = reinterpret_cast<uint4*>(dq_sums<Config>(gradient_params, tile));
+  uint4* const sums = reinterpret_cast<uint4*>(dq_sums<Config>(gradient_params, tile));
 #pragma unroll
-      for (int i = threadIdx.x; i < Traits::dq_tile_floats / 4; i += prepare_threads)
-        sums[i] = make_uint4(0, 0, 0, 0);
-    }
-  }
-  if (Config::deterministic && threadIdx.x < Traits::dq_adders)
-    gradient_params.dq_turns[tile * Traits::dq_adders + threadIdx.x] = 0;
+  for (int i = threadIdx.x; i < Traits::dq_tile_floats / 4; i += prepare_threads)
+    sums[i] = make_uint4(0, 0, 0, 0);
 
   const int lane = threadIdx.x % lanes;
 #pragma unroll

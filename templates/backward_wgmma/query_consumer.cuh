@@ -22,16 +22,19 @@ class QueryConsumer {
 
  public:
   __device__ __forceinline__ QueryConsumer(const AttentionParams& params, const GradientParams& gradients,
-                                           const DropoutParams& dropout, const TensorMaps& maps,
                                            const KeyTile<Config>& keys, unsigned smem)
-      : params_(params),
-        gradients_(gradients),
-        dropout_(dropout),
-        maps_(maps),
-        keys_(keys),
-        first_tile_(first_query_tile<Config>(params, keys.sequences(params), keys.batch, 0)),
+      : first_tile_(
+            static_cast<int>(first_query_tile<Config>(params, keys.sequences(params), keys.batch, 0))),
         own_sums_(dq_sums<Config>(gradients, first_tile_) + threadIdx.x % warpgroup_size * 4),
         rings_(smem) {}
+
+  /// Behind the last tile of keys.
+  static __device__ __forceinline__ void end(unsigned smem, unsigned step) {
+    if constexpr (Config::deterministic) {
+      for (int stage = 0; stage < stages_turns; ++stage)
+        hand_over_addition<Config>(Rings<Config>(smem), step + stage, no_addition);
+    }
+  }
 
   /// As a function of for_each_key_tile.
   __device__ __forceinline__ unsigned run(bool has_queries, unsigned step) {
@@ -46,14 +49,8 @@ class QueryConsumer {
   }
 
  private:
-  struct Turn {
-    bool is_first;
-    bool is_last;
-  };
-
   __device__ __forceinline__ void multiply(unsigned step, int tile) {
     float* const sums = own_sums_ + static_cast<long long>(tile) * Traits::dq_tile_floats;
-    Turn turn{};
 #pragma unroll
     for (int part = 0; part < Traits::dq_parts; ++part) {
       wgmma_fence();
@@ -61,71 +58,22 @@ class QueryConsumer {
           dq_.registers[0], lower_word(DsTile::along_columns(rings_.ds.tile(step), 0, 0)),
           lower_word(KTile::along_rows(rings_.smem + Traits::layout.k + part * KTile::panel_bytes, 0)));
       wgmma_commit_group();
-      if (Config::deterministic && part == 0) turn = own_turn(tile);
+      if (Config::deterministic && part == 0) take_turn<Config>(rings_, step);
       wgmma_wait_group<0>();
       wgmma_hold(dq_.registers[0]);
       if (part + 1 == Traits::dq_parts) rings_.ds.arrive_empty(step);
-      leave(sums + part * Traits::dq_part_floats, turn, part, tile);
+      add(sums + part * Traits::dq_part_floats);
     }
-    if (Config::deterministic && maps_.sharers > 1) end_turn(tile);
+    if constexpr (Config::deterministic) hand_over_addition<Config>(rings_, step, first_tile_ + tile);
   }
 
-  // Who is first stores, so that nobody has to write zeros, and who is last rounds.
-  __device__ __forceinline__ void leave(float* sums, const Turn& turn, int part, int tile) {
-    constexpr int block_floats = warpgroup_size * 4;
-    if (Config::deterministic && turn.is_last) {
-      if (!turn.is_first) {
+  __device__ __forceinline__ void add(float* sums) const {
 #pragma unroll
-        for (int n = 0; n < Traits::QueryGradient::column_blocks; ++n) {
-          const float4 before = load_relaxed(reinterpret_cast<const float4*>(sums + n * block_floats));
-          dq_.registers[0][n][0] += before.x;
-          dq_.registers[0][n][1] += before.y;
-          dq_.registers[0][n][2] += before.z;
-          dq_.registers[0][n][3] += before.w;
-        }
-      }
-      const int tiles = query_tiles<Config>(params_);
-      const SequencesOf<Config> sequences = keys_.sequences(params_);
-      store_dq_part<Config>(
-          params_, dropout_, dq_,
-          Gradients<Config>(params_, gradients_, sequences).dq_rows(keys_.batch, tile / tiles), part,
-          threadIdx.x % warpgroup_size, tile % tiles * Config::tile_q, sequences.q(keys_.batch).length);
-    } else {
-#pragma unroll
-      for (int n = 0; n < Traits::QueryGradient::column_blocks; ++n) {
-        const float(&four)[4] = dq_.registers[0][n];
-        if (Config::deterministic && turn.is_first) {
-          store_relaxed(reinterpret_cast<float4*>(sums + n * block_floats),
-                        float4{four[0], four[1], four[2], four[3]});
-        } else {
-          atomic_add_relaxed(sums + n * block_floats, four);
-        }
-      }
-    }
+    for (int n = 0; n < Traits::QueryGradient::column_blocks; ++n)
+      atomic_add_relaxed(sums + n * warpgroup_size * 4, dq_.registers[0][n]);
   }
 
-  // Found by each warp. A block that has all keys of a head adds in its own order.
-  __device__ __forceinline__ Turn own_turn(int tile) const {
-    const int before = count_before<Config>(params_, keys_, tile);
-    if (maps_.sharers > 1) {
-      if (lane_id() == 0) wait_for_turn(turns_of(tile), before);
-      __syncwarp();
-    }
-    return {before == 0, is_last<Config>(params_, keys_, tile)};
-  }
-  // One thread speaks for all once their additions are there.
-  __device__ __forceinline__ void end_turn(int tile) const {
-    bar_sync(Traits::add_barrier, warpgroup_size);
-    if (threadIdx.x % warpgroup_size == 0) add_one_release(turns_of(tile));
-  }
-  __device__ __forceinline__ int* turns_of(int tile) const { return maps_.turns + first_tile_ + tile; }
-
-  const AttentionParams& params_;
-  const GradientParams& gradients_;
-  const DropoutParams& dropout_;
-  const TensorMaps& maps_;
-  const KeyTile<Config> keys_;
-  const long long first_tile_;
+  const int first_tile_;  // of the batch entry, among those of the call
   float* const own_sums_;
   const Rings<Config> rings_;
   typename Traits::QueryGradient dq_;  // a part

@@ -13,6 +13,11 @@
 //     W            the warps of that of dV      that of dK            each of its warps says so
 //     dS           the warps of that of dK      that of dQ            each of its warps says so
 //
+// Where blocks take turns to add dQ (turns.cuh):
+//
+//     turns        the warp that waits for them     who adds dQ                  each of their warps says so
+//     additions    the warps of the consumer of dQ  the warp that passes turns   it has passed the turn
+//
 // All of them go on by a stage with each tile of queries, from one tile of keys to the next, so that one count of steps
 // tells all places. Keys have one place (key_tiles.cuh).
 #pragma once
@@ -63,6 +68,8 @@ struct Rings {
   StepRing<Config::stages, Traits::DoTile::bytes> d_o;
   StepRing<Traits::stages_ds, Traits::DsTile::bytes> ds;
   StepRing<1, 0> w;
+  StepRing<stages_turns, 0> turns;
+  StepRing<stages_turns, static_cast<int>(sizeof(int))> added;
   unsigned smem;
 
   /// `address` is that of the block's shared memory.
@@ -71,6 +78,9 @@ struct Rings {
         d_o{address + Traits::layout.d_o, address + Traits::layout.do_full, 0},
         ds{address + Traits::layout.ds, address + Traits::layout.ds_full, address + Traits::layout.ds_empty},
         w{address + Traits::layout.w, address + Traits::layout.w_full, address + Traits::layout.w_empty},
+        turns{0, address + Traits::layout.turn_full, address + Traits::layout.turn_empty},
+        added{address + Traits::layout.added_notes, address + Traits::layout.added_full,
+              address + Traits::layout.added_empty},
         smem(address) {}
 
   /// Of a consumer.
@@ -90,6 +100,9 @@ struct Rings {
   }
   __device__ __forceinline__ unsigned delta(unsigned step) const {
     return smem + Traits::layout.delta + d_o.stage(step) * statistic_bytes;
+  }
+  __device__ __forceinline__ unsigned turn_counts(unsigned step) const {
+    return smem + Traits::layout.turn_counts + q.stage(step) * turn_count_bytes;
   }
   __device__ __forceinline__ unsigned note(unsigned step) const {
     return smem + Traits::layout.notes + q.stage(step) * static_cast<int>(sizeof(QueryNote));
@@ -116,9 +129,9 @@ __device__ __forceinline__ void init_rings(unsigned smem) {
   constexpr int ds_warps = Traits::has_roles ? warps : 2 * warps;
   constexpr int adders = Traits::has_query_consumer ? 0 : Traits::dq_adders;
   init(Traits::layout.keys_full, 1, 1);
-  init(Traits::layout.keys_empty, 1, Traits::consumers * warps + adders);
+  init(Traits::layout.keys_empty, 1, Traits::consumers * warps + adders + (Config::deterministic ? 1 : 0));
   init(Traits::layout.q_full, Config::stages, 1);
-  init(Traits::layout.q_empty, Config::stages, 2 * warps);
+  init(Traits::layout.q_empty, Config::stages, 2 * warps + (Config::deterministic ? 1 : 0));
   init(Traits::layout.do_full, Config::stages, 1);
   init(Traits::layout.ds_full, Traits::stages_ds, ds_warps);
   if constexpr (Traits::has_query_consumer) init(Traits::layout.ds_empty, Traits::stages_ds, warps);
@@ -130,8 +143,20 @@ __device__ __forceinline__ void init_rings(unsigned smem) {
     init(Traits::layout.dq_full, Traits::dq_adders, warps);
     init(Traits::layout.dq_empty, Traits::dq_adders, 1);
   }
+  if constexpr (Config::deterministic) {
+    init(Traits::layout.turn_full, stages_turns, 1);
+    init(Traits::layout.turn_empty, stages_turns, Traits::has_query_consumer ? warps : adders);
+    if constexpr (Traits::has_query_consumer) {
+      init(Traits::layout.added_full, stages_turns, warps);
+      init(Traits::layout.added_empty, stages_turns, 1);
+    }
+  }
   fence_mbarrier_init();
 }
+
+/// What is noted of dQ of a step: the index of its tile among those of the batch entry, and whether it is the last one
+/// of the tile of keys.
+inline constexpr int last_dq_tile = 1 << 30;
 
 inline constexpr int query_note_partial = 1;  ///< some score of the tile must be dropped
 inline constexpr int query_note_end = 2;      ///< the last tile of queries for these keys

@@ -20,6 +20,7 @@ struct SmemSizes {
   int tile_q;
   int tile_kv;
   int stages;
+  bool deterministic;
 };
 
 /// How the consumers of a block divide its products among them: each has the rows of 64 keys of all, or, where sums of
@@ -36,10 +37,6 @@ JIT_HOST_DEVICE constexpr bool has_query_consumer(int head_dim, int head_dim_v, 
   constexpr int largest_beside = 64;
   return has_roles(head_dim, head_dim_v) ||
          (head_dim <= largest_beside && head_dim_v <= largest_beside && tile_q == rows_per_warpgroup);
-}
-/// Whether no kernel is needed behind to round dQ: a consumer of it that adds in turn does so when it is last.
-JIT_HOST_DEVICE constexpr bool rounds_dq(bool query_consumer, bool deterministic) {
-  return query_consumer && deterministic;
 }
 JIT_HOST_DEVICE constexpr int consumer_count(bool query_consumer) { return query_consumer ? 3 : 2; }
 
@@ -76,12 +73,14 @@ struct SmemLayout {
   int q;
   int d_o;
   int ds;
-  int dq;        ///< without roles
-  int w;         ///< with roles
-  int lse_log2;  ///< of the queries of each stage
-  int delta;     ///< the same
-  int notes;     ///< QueryNote for each stage
-  int dq_notes;  ///< int for each of the last steps: which tile its dQ belongs to
+  int dq;           ///< without roles
+  int w;            ///< with roles
+  int lse_log2;     ///< of the queries of each stage
+  int delta;        ///< the same
+  int turn_counts;  ///< for each stage, those of four tiles of keys (turn_counts.cuh); deterministic
+  int notes;        ///< QueryNote for each stage
+  int dq_notes;     ///< int for each of the last steps: which tile its dQ belongs to
+  int added_notes;  ///< int for each step whose additions wait: the tile of queries; deterministic, of a consumer of dQ
   int key_note;  ///< two int: which tile of keys is there, and whether queries see it
   int keys_full;
   int keys_empty;
@@ -89,11 +88,15 @@ struct SmemLayout {
   int q_empty;
   int do_full;
   int ds_full;
-  int ds_empty;  ///< with roles
-  int dq_full;   ///< for each adder; without roles
-  int dq_empty;  ///< the same
-  int w_full;    ///< with roles
-  int w_empty;   ///< the same
+  int ds_empty;   ///< with roles
+  int dq_full;    ///< for each adder; without roles
+  int dq_empty;   ///< the same
+  int w_full;     ///< with roles
+  int w_empty;    ///< the same
+  int turn_full;  ///< deterministic
+  int turn_empty;
+  int added_full;  ///< the same, of a consumer of dQ
+  int added_empty;
   int total;
 };
 
@@ -105,6 +108,15 @@ JIT_HOST_DEVICE constexpr int stages_ds(int head_dim, int head_dim_v, int tile_q
 /// Steps whose notes of dQ are kept: the loader is ahead of consumers by its stages, at most four, and these of the
 /// adders by four.
 inline constexpr int stages_dq_notes = 16;
+
+/// Steps whose turn has come, and those whose additions wait for it to be said that they are there.
+inline constexpr int stages_turns = 2;
+
+/// What is copied at once of how many add to a tile of queries before tiles of keys, and for how many of these it is.
+inline constexpr int turn_count_bytes = 16, turn_counts_at_once = 4;
+JIT_HOST_DEVICE constexpr int padded_turn_counts(int key_tiles) {
+  return (key_tiles + turn_counts_at_once - 1) / turn_counts_at_once * turn_counts_at_once;
+}
 
 JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   constexpr int barrier_bytes = 8, tile_alignment = 1024;
@@ -131,8 +143,11 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   layout.w = place(w_floats * static_cast<int>(sizeof(float)), 128);
   layout.lse_log2 = place(sizes.stages * sizes.tile_q * static_cast<int>(sizeof(float)), 128);
   layout.delta = place(sizes.stages * sizes.tile_q * static_cast<int>(sizeof(float)), 128);
+  layout.turn_counts = place(sizes.deterministic ? sizes.stages * turn_count_bytes : 0, 16);
   layout.notes = place(sizes.stages * static_cast<int>(sizeof(QueryNote)), 8);
   layout.dq_notes = place(stages_dq_notes * static_cast<int>(sizeof(int)), 8);
+  const int turns = sizes.deterministic ? stages_turns : 0;
+  layout.added_notes = place((queries ? turns : 0) * static_cast<int>(sizeof(int)), 8);
   layout.key_note = place(2 * static_cast<int>(sizeof(int)), 8);
   layout.keys_full = barriers(1);
   layout.keys_empty = barriers(1);
@@ -145,6 +160,10 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   layout.dq_empty = barriers(adders);
   layout.w_full = barriers(roles ? 1 : 0);
   layout.w_empty = barriers(roles ? 1 : 0);
+  layout.turn_full = barriers(turns);
+  layout.turn_empty = barriers(turns);
+  layout.added_full = barriers(queries ? turns : 0);
+  layout.added_empty = barriers(queries ? turns : 0);
   layout.total = end;
   return layout;
 }
@@ -155,7 +174,8 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout() {
                                .head_dim_v = Config::head_dim_v,
                                .tile_q = Config::tile_q,
                                .tile_kv = Config::tile_kv,
-                               .stages = Config::stages});
+                               .stages = Config::stages,
+                               .deterministic = Config::deterministic});
 }
 
 }  // namespace jit::backward_wgmma

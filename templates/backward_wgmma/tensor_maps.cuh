@@ -1,9 +1,17 @@
 // What a kernel with TMA is given beside AttentionParams and GradientParams. Compiled by the host and by NVRTC.
 #pragma once
 
+#include "backward_wgmma/visits.cuh"
 #include "base/tensor_map.cuh"
 
 namespace jit::backward_wgmma {
+
+/// How blocks take turns to add to dQ, where they do (turns.cuh). Both are written by the kernel that runs before.
+struct Turns {
+  HeadVisits visits;
+  int* additions;  ///< to each tile of queries, zeros before the kernel
+  int* before;  ///< how many tiles of keys add before each (turn_counts.cuh), from a multiple of 16 bytes on
+};
 
 /// The third parameter: where the operands lie, in boxes of a panel of a tile's rows, how
 /// blocks share tiles of keys (key_tiles.cuh), and in a deterministic kernel how they take turns (turns.cuh).
@@ -14,8 +22,7 @@ struct TensorMaps {
   TensorMap d_o;
   unsigned* taken;  ///< tiles of keys that blocks asked for, or blocks that began, 0 between launches
   int key_tiles;    ///< of this launch
-  int* turns;       ///< additions to each consumer's part of each tile of dQ, zeros before the kernel
-  int sharers;      ///< blocks that share the keys of a head, of a deterministic kernel
+  Turns turns;      ///< of a deterministic kernel
 };
 
 /// The same where only the device knows how long sequences are.

@@ -24,8 +24,6 @@ struct KernelTraits {
   /// Whether a consumer of its own has dQ.
   static constexpr bool has_query_consumer =
       backward_wgmma::has_query_consumer(Config::head_dim, Config::head_dim_v, Config::tile_q);
-  /// Whether dQ needs no kernel behind this one: whoever is last to add to a tile rounds it.
-  static constexpr bool rounds_dq = backward_wgmma::rounds_dq(has_query_consumer, Config::deterministic);
   static constexpr bool has_many_queries = Config::tile_q > rows_per_warpgroup;
   static_assert(Config::tile_q == (has_many_queries ? 2 : 1) * rows_per_warpgroup,
                 "dQ has the rows of one wgmma, or of one for each consumer");

@@ -1,73 +1,102 @@
 // In which order blocks add to dQ where equal inputs must give equal bits: sums of floats depend on it.
 //
-// Tiles of keys add in ascending order, those that the mask leaves: who is first stores, and, with a consumer of dQ, who
-// is last rounds the sum. Blocks share the keys of a head (key_tiles.cuh), and each visits tiles of queries in descending
-// order. So the block of the next tile of keys is a step behind that of this one from its first wait on, and then nobody
-// waits. Under a causal mask all keys are seen by the last queries, so that all blocks begin there.
+// Tiles of keys that the mask leaves add in the order of the times of their visits (visits.cuh): if all steps take as long,
+// nobody waits. The kernel that runs before counts how many add before each (count_turns.cuh). One warp of a block waits for
+// these, while dQ is computed. With a consumer of dQ another one says that what it has added is there, so that the
+// consumer need not wait for that.
 //
-// Nobody waits for ever: a block waits for blocks alone that are at an earlier step of the keys that they have at the same
-// time, or at earlier keys, and all that share a head are there.
+// Nobody waits for ever: a block waits for steps of earlier times alone, and all blocks that share a head are there.
 #pragma once
 
 #include "backward_wgmma/dq_sums.cuh"
 #include "backward_wgmma/key_tile.cuh"
+#include "backward_wgmma/rings.cuh"
 #include "backward_wgmma/tensor_maps.cuh"
-#include "problem/functor.cuh"
-#include "problem/masks.cuh"
+#include "backward_wgmma/visits.cuh"
 #include "ptx/atomic.cuh"
 #include "ptx/bulk_tensor.cuh"
 
 namespace jit::backward_wgmma {
 
-/// How many of the tiles of keys from `begin` to `end` add to tile `query_tile` of a query head. By a whole warp.
+/// The visits of a block to the tiles of queries of each head with the tile of keys that it has.
 template <class Config>
-__device__ __forceinline__ int count_adding(const BlockContext& context, int query_tile, int begin, int end) {
-  const typename Config::Mask mask(context);
-  ScoreTile tile{.q_begin = query_tile * Config::tile_q,
-                 .q_end = minimum((query_tile + 1) * Config::tile_q, context.seqlen_q),
-                 .k_begin = 0,
-                 .k_end = 0};
-  const auto adds = [&](int key_tile) {
-    tile.k_begin = key_tile * Config::tile_kv;
-    tile.k_end = minimum(tile.k_begin + Config::tile_kv, context.seqlen_kv);
-    return mask.classify(tile) != TileClass::empty;
-  };
-  int count = 0;
-  if constexpr (needs_warp<typename Config::Mask>) {
-#pragma unroll 1
-    for (int key_tile = begin; key_tile < end; ++key_tile) count += adds(key_tile) ? 1 : 0;
-  } else {
-#pragma unroll 1
-    for (int first = begin; first < end; first += warp_size) {
-      const int key_tile = first + lane_id();
-      count += __popc(__ballot_sync(full_warp, key_tile < end && adds(key_tile)));
+__device__ __forceinline__ Visits own_visits(const AttentionParams& params, const HeadVisits& visits,
+                                             const KeyTile<Config>& keys) {
+  return visits.visits(keys.k_begin / Config::tile_kv,
+                       visits.begins_backward(keys.batch * params.heads_kv + keys.kv_head));
+}
+
+/// Waits until so many additions are there. By one thread.
+template <class Config>
+__device__ __forceinline__ void wait_for_additions(const int* additions, int count) {
+  while (load_acquire(additions) != count) {
+  }
+  if constexpr (!KernelTraits<Config>::has_query_consumer) fence_proxy_async();  // TMA adds
+}
+
+/// The counter of what has been added to tile `tile` of queries, of those of the batch entry of `keys`.
+template <class Config>
+__device__ __forceinline__ int* additions(const AttentionParams& params, const TensorMaps& maps,
+                                          const KeyTile<Config>& keys, int tile) {
+  return maps.turns.additions + first_query_tile<Config>(params, keys.sequences(params), keys.batch, 0) +
+         tile;
+}
+
+/// The steps of a tile of keys, as a function of for_each_key_tile, of the warp that waits for turns. A block that has all
+/// keys of a head adds in its own order.
+template <class Config>
+__device__ __forceinline__ unsigned wait_for_turns(const AttentionParams& params, const TensorMaps& maps,
+                                                   const KeyTile<Config>& keys, unsigned step,
+                                                   unsigned smem) {
+  const Rings<Config> rings(smem);
+  const unsigned own_count = keys.k_begin / Config::tile_kv % turn_counts_at_once * 4;
+  for (int note = 0; (note & last_dq_tile) == 0; ++step) {
+    rings.q.wait_full(step);
+    note = load_shared_by_warp(rings.dq_note(step));
+    const int before = load_shared_by_warp(rings.turn_counts(step) + own_count);
+    rings.q.arrive_empty(step);
+    rings.turns.wait_empty(step);
+    if (lane_id() == 0 && maps.turns.visits.sharers > 1) {
+      wait_for_additions<Config>(additions<Config>(params, maps, keys, note & ~last_dq_tile),
+                                 before * KernelTraits<Config>::dq_adders);
     }
+    rings.turns.arrive_full(step);
   }
-  return count;
+  return step;
 }
 
-/// How many tiles of keys add to tile `tile` of queries, of those of a batch entry, before those of a block, and whether
-/// any does behind them.
+/// What stands in place of a tile of queries when no addition follows.
+inline constexpr int no_addition = -1;
+
+/// Says when what a consumer of dQ has added is there. By one of as many warps as there are stages, each of which has every
+/// so many steps: it takes about a step until an addition is there.
 template <class Config>
-__device__ __forceinline__ int count_before(const AttentionParams& params, const KeyTile<Config>& keys,
-                                            int tile) {
-  const int tiles = query_tiles<Config>(params);
-  return count_adding<Config>(keys.sequences(params).context(keys.batch, tile / tiles), tile % tiles, 0,
-                              keys.k_begin / Config::tile_kv);
-}
-template <class Config>
-__device__ __forceinline__ bool is_last(const AttentionParams& params, const KeyTile<Config>& keys,
-                                        int tile) {
-  const int tiles = query_tiles<Config>(params);
-  return count_adding<Config>(keys.sequences(params).context(keys.batch, tile / tiles), tile % tiles,
-                              keys.k_begin / Config::tile_kv + 1, key_tiles_of_head<Config>(params)) == 0;
+__device__ __forceinline__ void pass_turns(const TensorMaps& maps, unsigned own_stage, unsigned smem) {
+  const Rings<Config> rings(smem);
+#pragma unroll 1
+  for (unsigned step = own_stage;; step += stages_turns) {
+    rings.added.wait_full(step);
+    const int tile = load_shared_by_warp(rings.added.tile(step));
+    if (tile == no_addition) return;
+    if (lane_id() == 0) add_one_release(maps.turns.additions + tile);
+    rings.added.arrive_empty(step);
+  }
 }
 
-/// Waits until so many have added. By one thread.
-__device__ __forceinline__ void wait_for_turn(const int* turns, int before) {
-  while (load_acquire(turns) != before) {
-  }
-  fence_proxy_async();
+/// Hands over what has been added to a tile of queries of the call, or that no addition follows. By each warp of a
+/// consumer of dQ.
+template <class Config>
+__device__ __forceinline__ void hand_over_addition(const Rings<Config>& rings, unsigned step, int tile) {
+  rings.added.wait_empty(step);
+  if (threadIdx.x % warpgroup_size == 0) store_shared(rings.added.tile(step), tile);
+  rings.added.arrive_full(step);
+}
+
+/// Waits until it is the turn of a step. By each warp that adds dQ.
+template <class Config>
+__device__ __forceinline__ void take_turn(const Rings<Config>& rings, unsigned step) {
+  rings.turns.wait_full(step);
+  rings.turns.arrive_empty(step);
 }
 
 }  // namespace jit::backward_wgmma

@@ -49,7 +49,6 @@ struct GradientParams {
   float* delta;
   float*
       dq_sums;  ///< of a one-pass kernel: dQ in fp32 (backward_wgmma/dq_sums.cuh); it pads LSE and delta further
-  int* dq_turns;       ///< of a deterministic one: zeros for each consumer and tile of queries
   int k_tile_begin;    ///< first tile of keys of this launch: a launch has room for so many
   const float* d_lse;  ///< the gradient of lse, as lse; null: 0
   TensorStrides d_lse_strides;

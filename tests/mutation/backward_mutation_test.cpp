@@ -127,8 +127,8 @@ INSTANTIATE_TEST_SUITE_P(
                          {"data race", "access in flight"}},
         TemplateMutation{"TheAdderDoesNotWait",
                          loader,
-                         "      ring.wait_full(step);\n      add(",
-                         "      add(",
+                         "      rings_.dq(consumer_).wait_full(step);\n",
+                         "",
                          {"data race", "access in flight", "uninitialized read"}},
         TemplateMutation{"TheAdderLetsGoTooEarly",
                          loader,
@@ -150,11 +150,8 @@ INSTANTIATE_TEST_SUITE_P(
                          "finish_last(unsigned step) {\n    wgmma_wait_group<0>();",
                          "finish_last(unsigned step) {\n    wgmma_wait_group<1>();",
                          {"access in flight"}},
-        TemplateMutation{"NothingIsZeroed",
-                         prepare,
-                         "        sums[i] = make_uint4(0, 0, 0, 0);\n",
-                         ";",
-                         {"uninitialized read"}},
+        TemplateMutation{
+            "NothingIsZeroed", prepare, "    sums[i] = make_uint4(0, 0, 0, 0);", ";", {"uninitialized read"}},
         TemplateMutation{"DeltaLeftOut", prepare, "sum = __fmaf_rn(x[i], y[i], sum);",
                          "sum = 0 * x[i] * y[i];"},
         TemplateMutation{"QueriesOfAnotherOrder", "backward_wgmma/dq_sums.cuh",
@@ -224,33 +221,6 @@ INSTANTIATE_TEST_SUITE_P(
                          {"deadlock"}}),
     ::testing::PrintToStringParamName());
 
-// Blocks that take turns.
-class TurnsMutationTest : public MutationTest {};
-
-TEST_P(TurnsMutationTest, IsCaught) {
-  expect_caught(GetParam(), noticed_of_one_pass(&GetParam(), in_turn, with_adders));
-}
-
-INSTANTIATE_TEST_SUITE_P(
-    BackwardWgmma, TurnsMutationTest,
-    ::testing::Values(
-        TemplateMutation{"TheFirstNoteIsNotWaitedFor",
-                         loader,
-                         "    ring.wait_full(step);\n    while (true) {",
-                         "    while (true) {",
-                         {"data race", "uninitialized read"}},
-        TemplateMutation{
-            "TurnsAreNotPassedOn", loader, "      add_one_release(turns_of(tile));\n", "", {"deadlock"}},
-        TemplateMutation{"AnotherTurnIsWaitedFor",
-                         loader,
-                         "wait_for_turn(turns_of(tile), before)",
-                         "wait_for_turn(turns_of(tile), before + 1)",
-                         {"deadlock"}},
-        TemplateMutation{
-            "WhoIsFirstAdds", loader, "return before == 0;", "return false;", {"uninitialized read"}},
-        TemplateMutation{"EverybodyStores", loader, "return before == 0;", "return true;"}),
-    ::testing::PrintToStringParamName());
-
 // A consumer of its own for dQ beside those of rows.
 class BesideQueriesMutationTest : public MutationTest {};
 
@@ -282,40 +252,91 @@ INSTANTIATE_TEST_SUITE_P(
                                        {"access in flight", "data race"}}),
     ::testing::PrintToStringParamName());
 
-// The same, in turn: who is first stores, and who is last rounds.
-class RoundsInTurnMutationTest : public MutationTest {};
-
-TEST_P(RoundsInTurnMutationTest, IsCaught) {
-  constexpr int tries = 20;  // which block is early, is chance
-  std::string text;
-  for (int i = 0; i < tries && text.empty(); ++i)
-    text = noticed_of_one_pass(&GetParam(), in_turn, beside_queries);
-  expect_caught(GetParam(), text);
+// Blocks that take turns to add to dQ. Sums in another order have other bits.
+std::string noticed_in_turn(const TemplateMutation& mutation, int head_dim) {
+  constexpr int tries = 4;  // which block is early, is chance
+  const MutatedTemplates templates(&mutation);
+  Settings settings = shared_cache_settings();
+  const Context unmutated(settings);
+  settings.templates = templates.folder();
+  const Context mutated(settings);
+  const CurrentDevice scope(0);
+  BackwardRun run(one_pass_problems(head_dim).front());
+  run.compute(unmutated, in_turn);
+  const std::vector<std::uint8_t> right = run.gradients();
+  for (int i = 0; i < tries; ++i) {
+    run.poison_gradients();
+    try {
+      run.compute(mutated, in_turn);
+    } catch (const Error& error) {
+      return fmt::format("{}: {}", to_string(error.code()), error.what());
+    }
+    if (run.gradients() != right) return "other bits";
+  }
+  return "";
 }
 
-constexpr const char* of_dq = "backward_wgmma/query_consumer.cuh";
+class TurnsMutationTest : public MutationTest {};
+
+TEST_P(TurnsMutationTest, IsCaught) {
+  expect_caught(GetParam(), noticed_in_turn(GetParam(), beside_queries));
+}
+
+constexpr const char* turns = "backward_wgmma/turns.cuh";
+constexpr const char* counts = "backward_wgmma/count_turns.cuh";
 
 INSTANTIATE_TEST_SUITE_P(
-    BackwardWgmma, RoundsInTurnMutationTest,
+    BackwardWgmma, TurnsMutationTest,
     ::testing::Values(
-        TemplateMutation{"WhoIsFirstAdds",
-                         of_dq,
-                         "if (Config::deterministic && turn.is_first)",
-                         "if (false)",
-                         {"uninitialized read"}},
-        TemplateMutation{"WhoIsLastForgetsTheOthers", of_dq, "if (!turn.is_first) {", "if (false) {"},
-        TemplateMutation{"NobodyIsLast", of_dq, "if (Config::deterministic && turn.is_last) {",
-                         "if (false) {"},
+        TemplateMutation{"NobodyWaitsAndTheLastAreLate",
+                         turns,
+                         "  while (load_acquire(additions) != count) {\n  }\n",
+                         "  for (int i = 0; i < 3000 * (int)blockIdx.x; ++i) load_acquire(additions);\n",
+                         {"other bits"}},
         TemplateMutation{"TurnsAreNotPassedOn",
-                         of_dq,
-                         "if (threadIdx.x % warpgroup_size == 0) add_one_release(turns_of(tile));",
+                         turns,
+                         "    if (lane_id() == 0) add_one_release(maps.turns.additions + tile);\n",
                          "",
                          {"deadlock"}},
-        TemplateMutation{"NobodyWaits",
-                         of_dq,
-                         "if (lane_id() == 0) wait_for_turn(turns_of(tile), before);",
+        TemplateMutation{"NobodyTakesTurns",
+                         "backward_wgmma/query_consumer.cuh",
+                         "      if (Config::deterministic && part == 0) take_turn<Config>(rings_, step);\n",
                          "",
-                         {"data race", "uninitialized read", "unsure", "should be"}}),
+                         {"deadlock", "other bits"}},
+        TemplateMutation{
+            "AllAreTakenForFirst", counts, "counts[own] = count;", "counts[own] = 0;", {"deadlock"}},
+        TemplateMutation{"PartialTilesAreForgotten",
+                         counts,
+                         "!= TileClass::empty",
+                         "== TileClass::full",
+                         {"deadlock", "other bits"}},
+        TemplateMutation{"AdditionsAreNotCleared",
+                         counts,
+                         "if (threadIdx.x == 0) turns.additions[tile] = 0;",
+                         "",
+                         {"uninitialized read", "deadlock"}}),
+    ::testing::PrintToStringParamName());
+
+// The same of warps that add by TMA.
+class TurnsOfAddersMutationTest : public MutationTest {};
+
+TEST_P(TurnsOfAddersMutationTest, IsCaught) {
+  expect_caught(GetParam(), noticed_in_turn(GetParam(), with_adders));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    BackwardWgmma, TurnsOfAddersMutationTest,
+    ::testing::Values(
+        TemplateMutation{"NobodyTakesTurns",
+                         loader,
+                         "    if constexpr (Config::deterministic) take_turn<Config>(rings_, step);\n",
+                         "",
+                         {"deadlock", "other bits"}},
+        TemplateMutation{"OneOfTwoIsEnough",
+                         turns,
+                         "before * KernelTraits<Config>::dq_adders",
+                         "before",
+                         {"deadlock", "other bits"}}),
     ::testing::PrintToStringParamName());
 
 // Steps of many queries.
@@ -466,8 +487,8 @@ INSTANTIATE_TEST_SUITE_P(
             "DqIsNotWaitedFor", of_queries, "      wgmma_wait_group<0>();\n", "", {"access in flight"}},
         TemplateMutation{"QueriesAreLetGoByOneReader",
                          "backward_wgmma/rings.cuh",
-                         "Config::stages, 2 * warps)",
-                         "Config::stages, warps)",
+                         "Config::stages, 2 * warps + (",
+                         "Config::stages, warps + (",
                          {"data race", "access in flight"}},
         TemplateMutation{"PanelsOfDqInAnotherOrder", of_queries, "sums + part * Traits::dq_part_floats",
                          "sums + (Traits::dq_parts - 1 - part) * Traits::dq_part_floats"},

@@ -6,6 +6,7 @@
 #include "generator/kernels/tma_rules.h"
 #include "generator/problem/functor_node.h"
 #include "templates/backward_wgmma/smem_layout.cuh"
+#include "templates/backward_wgmma/visits.cuh"
 #include "templates/base/element.cuh"
 
 namespace jit {
@@ -68,16 +69,14 @@ RegisterShares register_shares(const AttentionSpec& spec, const BackwardWgmma& c
   return {.loader = 24, .consumer = 240};
 }
 
-bool has_convert(const AttentionSpec& spec, const BackwardWgmma& config) {
-  return !rounds_dq(has_query_consumer(spec, config), config.deterministic);
-}
-
-HeadShares head_shares(int heads, int key_tiles, int sm_count) {
+HeadShares head_shares(int heads, int key_tiles, int sm_count, int most_sharers) {
   HeadShares best;
-  for (int sharers = 1; sharers <= std::min(key_tiles, sm_count); ++sharers) {
+  if (heads == 0) return best;
+  for (int sharers = 1; sharers <= std::min({key_tiles, sm_count, max_sharers}); ++sharers) {
     const int heads_at_once = std::min(heads, sm_count / sharers);
     const int rounds = (heads + heads_at_once - 1) / heads_at_once * ((key_tiles + sharers - 1) / sharers);
-    if (best.rounds == 0 || rounds <= best.rounds) best = {sharers, heads_at_once, rounds};
+    if (best.rounds == 0 || rounds < best.rounds || (rounds == best.rounds && sharers <= most_sharers))
+      best = {sharers, heads_at_once, rounds};
   }
   return best;
 }
@@ -117,7 +116,8 @@ Footprint Family<BackwardWgmma>::footprint(const AttentionSpec& spec, const Back
                                      .head_dim_v = spec.value_head_dim(),
                                      .tile_q = config.tile_q,
                                      .tile_kv = backward_wgmma::tile_kv(spec),
-                                     .stages = config.stages})
+                                     .stages = config.stages,
+                                     .deterministic = config.deterministic})
                             .total,
           .registers = gradient_registers(spec) + scores + functor_registers(spec, config) + other_registers,
           .register_cap = register_shares(spec, config).consumer,

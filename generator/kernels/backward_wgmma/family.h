@@ -54,11 +54,8 @@ struct HeadShares {
   int heads_at_once = 1;
   int rounds = 0;  ///< tiles of keys that a block has
 };
-/// The fewest rounds. Many blocks share a head where that costs nothing: they read the same queries at the same time.
-HeadShares head_shares(int heads, int key_tiles, int sm_count);
-
-/// Whether a kernel that rounds the sums of dQ runs behind.
-bool has_convert(const AttentionSpec& spec, const BackwardWgmma& config);
+/// The fewest rounds, and then up to so many sharers, which read the same queries at the same time.
+HeadShares head_shares(int heads, int key_tiles, int sm_count, int most_sharers);
 
 /// The members of the Config that all three programs share.
 std::string config_text(const AttentionSpec& spec, const BackwardWgmma& config);

@@ -37,10 +37,16 @@ std::size_t sum_floats(const AttentionSpec& spec, const BackwardWgmma& config,
   return padded_queries(spec, config, params) * static_cast<std::size_t>(dq_columns(spec.head_dim));
 }
 
-std::size_t turns(const AttentionSpec& spec, const BackwardWgmma& config, const AttentionParams& params) {
-  if (!config.deterministic) return 0;
-  return padded_queries(spec, config, params) / static_cast<std::size_t>(config.tile_q) *
-         static_cast<std::size_t>(dq_adders(backward_wgmma::has_query_consumer(spec, config)));
+// Counters of additions to each tile of queries, and how many of them are awaited by each tile of keys.
+std::size_t addition_counters(const AttentionSpec& spec, const BackwardWgmma& config,
+                              const AttentionParams& params) {
+  return padded_queries(spec, config, params) / static_cast<std::size_t>(config.tile_q);
+}
+std::size_t turn_counts(const AttentionSpec& spec, const BackwardWgmma& config,
+                        const AttentionParams& params) {
+  return addition_counters(spec, config, params) *
+         static_cast<std::size_t>(
+             padded_turn_counts(key_grid(spec, params, backward_wgmma::tile_kv(spec)).tiles));
 }
 
 void place_workspace(const KernelLaunch& launch, const BackwardWgmma& config) {
@@ -49,8 +55,43 @@ void place_workspace(const KernelLaunch& launch, const BackwardWgmma& config) {
   gradients.delta = gradients.lse_log2 + padded_queries(launch.spec, config, launch.params);
   gradients.dq_sums =
       gradients.lse_log2 + statistics_bytes(launch.spec, config, launch.params) / sizeof(float);
-  gradients.dq_turns =
-      reinterpret_cast<int*>(gradients.dq_sums + sum_floats(launch.spec, config, launch.params));
+}
+
+// How blocks visit tiles of queries. For sequences longer than these a causal mask is one of unknown shape, so that times
+// are small numbers.
+HeadVisits head_visits(const KernelLaunch& launch, const BackwardWgmma& config) {
+  constexpr int long_sequence = 1 << 20;
+  const AttentionSpec& spec = launch.spec;
+  const AttentionParams& params = launch.params;
+  const bool is_causal =
+      spec.mask == mask::causal(Alignment::bottom_right) || spec.mask == mask::causal(Alignment::top_left);
+  const bool is_triangle =
+      is_causal && params.seqlen_q == params.seqlen_kv && params.seqlen_q <= long_sequence;
+  const bool is_whole = spec.mask == mask::none();
+  const int key_tiles = key_grid(spec, params, backward_wgmma::tile_kv(spec)).tiles;
+  const int query_tiles = query_grid(spec, params, config.tile_q).tiles;
+  // Whoever adds next to a tile of queries should not come before the addition can be there, which takes about a step.
+  const int most_sharers = is_whole ? query_tiles / 2 : key_tiles;
+  const HeadShares shares =
+      head_shares(params.batch * params.heads_kv, key_tiles, launch.kernel.sm_count, most_sharers);
+  return {.query_tiles = query_tiles,
+          .query_heads = spec.gqa_ratio,
+          .sharers = shares.sharers,
+          .heads_at_once = shares.heads_at_once,
+          .rounds = (key_tiles + shares.sharers - 1) / shares.sharers,
+          .spacing = is_triangle
+                         ? backward_wgmma::tile_kv(spec) / config.tile_q
+                         : std::max(1, query_tiles / (is_whole ? shares.sharers : std::max(1, key_tiles))),
+          .is_triangle = is_triangle,
+          .is_whole = is_whole};
+}
+
+Turns find_turns(const KernelLaunch& launch, const BackwardWgmma& config) {
+  int* const counts =
+      reinterpret_cast<int*>(launch.gradients->dq_sums + sum_floats(launch.spec, config, launch.params));
+  return {.visits = head_visits(launch, config),
+          .additions = counts + turn_counts(launch.spec, config, launch.params),
+          .before = counts};
 }
 
 // Calls `launch_tiles` with the number of tiles of as many batch entries at a time as a grid of one dimension has room
@@ -77,10 +118,14 @@ void launch_blocks(const KernelLaunch& launch, int blocks, void** arguments, boo
   jit::launch(launch.kernel.kernel.handle(), grid, arguments, launch.stream);
 }
 
-void launch_queries(const KernelLaunch& launch, const BackwardWgmma& config, bool dependent) {
-  place_workspace(launch, config);
+void launch_queries(const KernelLaunch& launch, const BackwardWgmma& config, bool dependent,
+                    Turns* turns = nullptr) {
   DropoutParams dropout = launch.dropout;  // kernels without dropout do not look at it
-  void* arguments[] = {&launch.params, launch.gradients, &dropout};
+  void* arguments[] = {&launch.params, launch.gradients, &dropout, nullptr};
+  if (turns != nullptr) {
+    arguments[2] = turns;
+    arguments[3] = &dropout;
+  }
   for_entries_of_a_grid(launch.params, launch.params.heads_q,
                         query_grid(launch.spec, launch.params, config.tile_q),
                         [&](int tiles) { launch_blocks(launch, tiles, arguments, dependent); });
@@ -91,9 +136,16 @@ void launch_queries(const KernelLaunch& launch, const BackwardWgmma& config, boo
 namespace backward_wgmma {
 
 void launch_prepare(const KernelLaunch& launch, const BackwardWgmma& config) {
-  launch_queries(launch, config, true);
+  place_workspace(launch, config);
+  if (config.deterministic) {
+    Turns turns = find_turns(launch, config);
+    launch_queries(launch, config, true, &turns);
+  } else {
+    launch_queries(launch, config, true);
+  }
 }
 void launch_convert(const KernelLaunch& launch, const BackwardWgmma& config) {
+  place_workspace(launch, config);
   launch_queries(launch, config, false);
 }
 
@@ -102,7 +154,9 @@ void launch_convert(const KernelLaunch& launch, const BackwardWgmma& config) {
 std::size_t Family<BackwardWgmma>::workspace_bytes(const AttentionSpec& spec, const BackwardWgmma& config,
                                                    const AttentionParams& params, int /*sm_count*/) {
   return statistics_bytes(spec, config, params) + sum_floats(spec, config, params) * sizeof(float) +
-         turns(spec, config, params) * sizeof(int);
+         (config.deterministic ? addition_counters(spec, config, params) + turn_counts(spec, config, params)
+                               : 0) *
+             sizeof(int);
 }
 
 // As many blocks as there are multiprocessors share the tiles of keys of all KV heads; those that wait for one another
@@ -118,8 +172,8 @@ void Family<BackwardWgmma>::launch(const KernelLaunch& launch, const BackwardWgm
   maps.k = mapped.k;
   maps.v = mapped.v;
   maps.d_o = mapped.d_o;
-  maps.turns = launch.gradients->dq_turns;
   maps.taken = reinterpret_cast<unsigned*>(launch.memory.counter(launch.kernel.device, launch.stream));
+  if (config.deterministic) maps.turns = find_turns(launch, config);
   if (!is_plain(launch.spec)) {
     const MappedGradients part = map_bounded_gradients(launch.spec, boxes, launch.params, *launch.gradients);
     maps.bounded_q = part.q;
@@ -133,12 +187,7 @@ void Family<BackwardWgmma>::launch(const KernelLaunch& launch, const BackwardWgm
     for_entries_of_a_grid(launch.params, launch.params.heads_kv, key_tiles, [&](int tiles) {
       maps.key_tiles = tiles;
       int blocks = std::min(tiles, launch.kernel.sm_count);
-      if (config.deterministic) {
-        const HeadShares shares =
-            head_shares(tiles / key_tiles.tiles, key_tiles.tiles, launch.kernel.sm_count);
-        maps.sharers = shares.sharers;
-        blocks = shares.sharers * shares.heads_at_once;
-      }
+      if (config.deterministic) blocks = maps.turns.visits.sharers * maps.turns.visits.heads_at_once;
       launch_blocks(launch, blocks, arguments, true);
     });
   } catch (const Error&) {

@@ -50,9 +50,9 @@ std::string config_name(const AttentionSpec& spec, const BackwardWgmma& config) 
                      config.stages);
 }
 
-// A program of one of the kernels around: `call` is its template.
+// A program of one of the kernels around: `call` is its template. With `turns` it counts these, too.
 Program side_program(const AttentionSpec& spec, const BackwardWgmma& config, std::string_view what,
-                     std::string_view call, int threads) {
+                     std::string_view call, int threads, bool turns = false) {
   const FunctorSource functors = functor_source(spec);
   Program program;
   program.threads = threads;
@@ -61,8 +61,9 @@ Program side_program(const AttentionSpec& spec, const BackwardWgmma& config, std
   std::string& source = program.source;
   source = fmt::format("// Attention backward, {}: {}. Generated: change the spec, not this file.\n", what,
                        to_string(spec));
-  source += fmt::format("#include \"backward_wgmma/{}.cuh\"\n\nusing namespace jit;\n\n",
-                        call == "convert_dq" ? "convert_dq" : "prepare");
+  source += fmt::format("#include \"backward_wgmma/{}.cuh\"\n{}\nusing namespace jit;\n\n",
+                        call == "convert_dq" ? "convert_dq" : "prepare",
+                        turns ? "#include \"backward_wgmma/count_turns.cuh\"\n" : "");
   source += functors.definitions;
   source += "struct Config {\n" + backward_wgmma::config_text(spec, config) + "};\n";
   const ParameterText dropout = dropout_text(spec);
@@ -70,9 +71,10 @@ Program side_program(const AttentionSpec& spec, const BackwardWgmma& config, std
   source += fmt::format(
       "\nextern \"C\" __global__ void __launch_bounds__({})\n"
       "{}(const __grid_constant__ AttentionParams params, const __grid_constant__ GradientParams "
-      "gradients{}) "
-      "{{\n  backward_wgmma::{}<Config>(params, gradients{});\n}}\n",
-      threads, program.name, dropout.parameter, call, dropout.argument);
+      "gradients{}{}) {{\n{}  backward_wgmma::{}<Config>(params, gradients{});\n}}\n",
+      threads, program.name, turns ? ", const __grid_constant__ backward_wgmma::Turns turns" : "",
+      dropout.parameter, turns ? "  backward_wgmma::count_turns<Config>(params, turns);\n" : "", call,
+      dropout.argument);
   return program;
 }
 
@@ -92,7 +94,8 @@ std::string config_text(const AttentionSpec& spec, const BackwardWgmma& config) 
 
 Program prepare_program(const AttentionSpec& spec, const BackwardWgmma& config) {
   constexpr int threads = 256;  // prepare_threads
-  return side_program(spec, config, "what is known of queries", "prepare_backward", threads);
+  return side_program(spec, config, "what is known of queries", "prepare_backward", threads,
+                      config.deterministic);
 }
 
 Program convert_program(const AttentionSpec& spec, const BackwardWgmma& config) {
